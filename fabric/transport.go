@@ -1,0 +1,155 @@
+package fabric
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// This file is the whole contract between the fabric and a transport. A
+// transport moves frames; everything that has a meaning (keys, credits,
+// operations, HELLO) is the fabric's. A transport from outside the tree
+// implements these interfaces and runs the suite in fabric/fabrictest.
+
+// FrameID says what a frame carries. Ids below FirstMessageID are the fabric's
+// own; the others are active messages. It has 12 bits on every wire.
+type FrameID uint16
+
+const (
+	// FirstMessageID is the lowest id an active message can have.
+	FirstMessageID FrameID = 64
+	// MaxFrameID is the highest id: ids travel in 12 bits.
+	MaxFrameID FrameID = 1<<12 - 1
+
+	// MaxFrameBytes bounds one frame's body: a 64 KiB fragment and its header.
+	// Whatever is larger is cut into fragments above the transport, so that a
+	// small Send never waits for more than one fragment.
+	MaxFrameBytes = 64<<10 + 128
+
+	// PlaceHeadBytes is the length of the fixed prefix that a Receiver is shown
+	// before it says where the rest of a bulk frame goes.
+	PlaceHeadBytes = 16
+)
+
+// Class picks the room a frame may take in a transport's queue.
+type Class uint8
+
+const (
+	// Normal frames may fill a link up to its reserve.
+	Normal Class = iota
+	// Reserved frames (replies, credits, need-code, cancel) may use all of it:
+	// two full queues facing each other can then always drain.
+	Reserved
+)
+
+// A Transport carries frames between elements. All methods but Dial and Listen
+// are called by the element's progress leader only, one at a time.
+type Transport interface {
+	// Scheme is the transport's name in an address, as in "tcp" of
+	// "tcp://127.0.0.1:7000".
+	Scheme() string
+	// Listen accepts peers at addr (without the scheme) and hands each to
+	// accept, on a goroutine of its own, before anything was exchanged. It
+	// returns the address as peers should dial it, port filled in.
+	Listen(addr string, accept func(Pending)) (bound string, err error)
+	// Dial connects to addr. The context bounds connecting only.
+	Dial(ctx context.Context, addr string) (Pending, error)
+	// Poll moves what can be moved without blocking: it delivers up to budget
+	// arrived frames to their Receivers, flushes what is queued, and reports
+	// lost links. It returns how many frames and events it handled.
+	//
+	// A Receiver may, from inside a callback, let another goroutine become the
+	// leader; that goroutine then calls Poll while this call is still on the
+	// stack. So Poll takes a frame off its link before it delivers it, and
+	// after every callback asks stale() whether to return at once, touching
+	// nothing.
+	Poll(budget int, stale func() bool) int
+	// Arm is called before the leader sleeps on WaitFD: from then on a peer's
+	// frame must make WaitFD readable. It reports whether something arrived
+	// already, in which case the leader polls again instead of sleeping.
+	// Arm may be called again while armed.
+	Arm() (ready bool)
+	// Disarm is called when a leader polls again after Arm.
+	Disarm()
+	// WaitFD is a descriptor (an epoll or eventfd, level-triggered) that is readable while there is
+	// something for Poll, given Arm; -1 if the transport needs none.
+	WaitFD() int
+	// Close stops listening and closes every link. No callback runs after it.
+	Close() error
+}
+
+// Pending is a connection on which HELLO has not been exchanged yet. The fabric
+// runs HELLO over its byte stream, then starts a link or closes it. One
+// goroutine uses it.
+type Pending interface {
+	io.Reader
+	io.Writer
+	// SetDeadline bounds Read, Write and Start.
+	SetDeadline(time.Time) error
+	// PeerCred names the peer process where the transport knows it (Unix
+	// socket credentials); ok is false elsewhere.
+	PeerCred() (cred PeerCred, ok bool)
+	// RemoteAddr is for messages to people.
+	RemoteAddr() string
+	// Start makes the connection a link: frames arrive at r, from Poll, from
+	// now on. initiator is true on the side that dialled. Both sides must have
+	// finished HELLO: the byte stream holds nothing more of it. Start does not call r.
+	Start(r Receiver, initiator bool) (Link, error)
+	Close() error
+}
+
+// PeerCred is what the kernel says about the process at the other end.
+type PeerCred struct {
+	PID, UID, GID int
+}
+
+// Link carries frames to one incarnation of a peer: in order, each once, or it
+// breaks. Methods may be called from any goroutine and never block.
+type Link interface {
+	// Send queues one frame, its body being head followed by body (together at
+	// most MaxFrameBytes; either may be empty). A lone frame goes out at once. On return both slices are the
+	// caller's again. It returns ErrLinkFull, having sent nothing, if the
+	// room for class is used up (Receiver.Writable says when to try again), and ErrLinkClosed
+	// after the link broke.
+	Send(id FrameID, class Class, head, body []byte) error
+	// Close closes the link; frames already queued may be lost. The Receiver hears no more.
+	Close() error
+}
+
+// Receiver is the fabric's side of a link. All methods are called from
+// Transport.Poll, on the leader's goroutine.
+type Receiver interface {
+	// Frame delivers a frame; body belongs to the transport again when Frame
+	// returns. The body is a private copy: no peer can change it meanwhile. An error means
+	// that the peer broke the protocol: the transport closes the link and calls Lost with that error.
+	Frame(id FrameID, body []byte) error
+	// Place is asked about a frame that Wants says carries bulk data, once its
+	// first PlaceHeadBytes bytes (head) are there: where shall the
+	// remaining n bytes go? The transport then fills dst (len n) and calls Placed. A nil dst
+	// discards them. A transport that has the whole body in memory already
+	// may call Frame instead.
+	Place(id FrameID, head []byte, n int) (dst []byte, err error)
+	// Placed says that what Place asked for is filled or discarded.
+	Placed(id FrameID, head []byte, n int) error
+	// Writable says that a link which returned ErrLinkFull has room again.
+	Writable()
+	// Lost is the last call: the link is gone, and why.
+	Lost(err error)
+}
+
+// FDCarrier is implemented by links whose peer is on the same machine: they
+// can hand over descriptors, so that a segment is mapped and not copied.
+type FDCarrier interface {
+	// SendFD hands the peer a duplicate of fd, marked with tag. It never
+	// blocks; ErrLinkFull if too many are under way.
+	SendFD(tag uint64, fd int) error
+}
+
+// FDReceiver is implemented by Receivers of an FDCarrier link.
+type FDReceiver interface {
+	// FD delivers a descriptor sent with SendFD; the Receiver owns it.
+	FD(tag uint64, fd int)
+}
+
+// BulkFrame reports whether frames with this id may be placed (Receiver.Place).
+func BulkFrame(id FrameID) bool { return id == framePutData || id == frameGetData }

@@ -1,0 +1,119 @@
+// Package abi is what an injected function and the element that runs it agree
+// on, in every form of code: the entry point, the host calls, the status
+// codes, the limits. docs/abi.md is the same for people who write functions;
+// sdk/c/wherry.h is the same in C.
+package abi
+
+import "time"
+
+// Version is the function ABI's version. A manifest names the version it was
+// built for; an element refuses any that it does not implement.
+const Version = 1
+
+// Module and Entry are the names a wasm function uses: it imports its host
+// calls from Module and exports Entry, of type (payload i32, size i32) -> i32.
+// The payload lies in the function's memory when Entry is called. The result
+// is a Status: 0 for success, anything else ends the branch with an error that
+// carries the number.
+const (
+	Module = "wherry"
+	Entry  = "wherry_main"
+)
+
+// Status is what a host call or the entry point returns; negative ones are the
+// host's. The guest SDKs carry the same numbers.
+type Status int32
+
+const (
+	OK                Status = 0
+	ErrArgument       Status = -1  // an argument is out of range
+	ErrMemory         Status = -2  // a pointer or length leaves the function's memory
+	ErrRights         Status = -3  // the key does not allow it
+	ErrRevoked        Status = -4  // the key was revoked or is of another incarnation
+	ErrPeerLost       Status = -5  // the element is gone
+	ErrBackpressure   Status = -6  // a queue is full
+	ErrLimit          Status = -7  // a limit of this function is used up
+	ErrDone           Status = -8  // the branch has replied or forwarded already
+	ErrDeadline       Status = -9  // no time is left
+	ErrCanceled       Status = -10 // the caller gave up
+	ErrNoWindow       Status = -11 // no such window here
+	ErrUnsupported    Status = -12 // this element does not do that
+	ErrOutcomeUnknown Status = -13 // it may or may not have happened
+)
+
+// Limits bound one run of one function on one element. Zero means the
+// element's default; an element's own limits always win (the lower counts).
+type Limits struct {
+	HeapBytes    uint64        `json:"heap_bytes,omitempty"`    // linear memory the function may use, windows and scratch not counted
+	ScratchBytes uint64        `json:"scratch_bytes,omitempty"` // per invocation and element
+	PayloadBytes uint64        `json:"payload_bytes,omitempty"`
+	ReplyBytes   uint64        `json:"reply_bytes,omitempty"` // of all parts of one branch together
+	RunTime      time.Duration `json:"run_time_ns,omitempty"` // one run of one branch
+	Forks        uint32        `json:"forks,omitempty"`       // one run
+	LogBytes     uint32        `json:"log_bytes,omitempty"`   // one run
+}
+
+// Window is a segment that a function finds in its address space.
+type Window struct {
+	FD       int    // memfd, sealed against shrinking; the engine maps it, never closes it
+	Offset   int64  // of the window in FD, a multiple of the page size
+	Size     uint64 // bytes the function may touch; the mapping is rounded up to 64 KiB, the memfd is at least that long
+	Writable bool
+}
+
+// Host is one invocation's host calls, as an Engine sees them. The engine has
+// checked every pointer; slices lie in the function's memory and are only
+// valid during the call. All calls of one run come from one goroutine. A call
+// that may block says so; the implementation first lets another goroutine
+// drive the fabric.
+type Host interface {
+	// Tick is called when a slice of about 100 µs of guest time ends, and
+	// before chunks of bulk memory work. A non-nil error stops the guest, and
+	// Run returns it.
+	Tick() error
+
+	Self() uint32     // index of this element in the shard table
+	Elements() uint32 // elements in the shard table
+	// ShardRows is the range of rows that an element holds.
+	ShardRows(element uint32) (first, count uint64, st Status)
+
+	// Owner says which element holds a row, and the row's index there.
+	Owner(row uint64) (element uint32, local uint64, st Status)
+
+	// Reply ends the branch with data as (the last part of) its result.
+	Reply(data []byte) Status
+	// ReplyPart sends a bounded part of the result ahead. May block for credit.
+	ReplyPart(data []byte) Status
+	// Forward continues this branch on another element with a new payload.
+	Forward(element uint32, payload []byte) Status
+	// Fork starts another branch of this invocation.
+	Fork(element uint32, payload []byte) Status
+
+	// Get, Put and Atomic act on a window of another element (or this one),
+	// with the shard table's key. May block.
+	Get(element, window uint32, offset uint64, dst []byte) Status
+	Put(element, window uint32, offset uint64, src []byte) Status
+	// Atomic: op is AtomicAdd …; width 4 or 8 bytes; result is the old value.
+	Atomic(element, window uint32, offset uint64, op AtomicOp, width uint32, operand, compare uint64) (old uint64, st Status)
+
+	// Scratch says that the run wants n bytes of the invocation's scratch. The engine owns that memory
+	// (see Instance affinity in inject/wasm); this only charges it. OK or ErrLimit.
+	Scratch(n uint64) Status
+
+	Log(text []byte)
+	NowNs() uint64 // wall clock, Unix nanoseconds
+	// RemainingNs is the time left until the invocation's deadline.
+	RemainingNs() uint64
+}
+
+// AtomicOp is an operation of the Atomic host call. The numbers are the ABI's.
+type AtomicOp uint32
+
+const (
+	AtomicAdd AtomicOp = 1 + iota
+	AtomicSwap
+	AtomicCompareSwap
+	AtomicAnd
+	AtomicOr
+	AtomicXor
+)

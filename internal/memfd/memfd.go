@@ -1,0 +1,99 @@
+// Package memfd makes anonymous memory files: memory that lies outside the Go
+// heap and can be handed to another process as a descriptor.
+package memfd
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a memfd of fixed size with this process's mapping of it. It is always sealed
+// against shrinking and growing, so that no peer can make a mapping fault.
+type File struct {
+	fd  int
+	mem []byte
+}
+
+// Create makes a memfd of size bytes (rounded up to whole pages), zeroed,
+// mapped read-write here. sealed adds F_SEAL_FUTURE_WRITE after mapping it:
+// whoever gets the descriptor can map it for reading only. A descriptor opened O_RDONLY
+// would not do: it can be reopened for writing through /proc.
+func Create(name string, size int64, sealed bool) (*File, error) {
+	page := int64(os.Getpagesize())
+	if size <= 0 || size > 1<<46 {
+		return nil, fmt.Errorf("memfd: size %d out of range", size)
+	}
+	size = (size + page - 1) &^ (page - 1)
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := &File{fd: fd}
+	if err := unix.Ftruncate(fd, size); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("memfd: ftruncate to %d bytes: %w", size, err)
+	}
+	f.mem, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("memfd: mmap %d bytes: %w", size, err)
+	}
+	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	if sealed {
+		seals |= unix.F_SEAL_FUTURE_WRITE
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_SEAL); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("memfd: seal: %w", err)
+	}
+	return f, nil
+}
+
+// FD is the descriptor; it stays f's.
+func (f *File) FD() int { return f.fd }
+
+// Bytes is this process's mapping, whole pages.
+func (f *File) Bytes() []byte { return f.mem }
+
+// Close unmaps the memory and closes the descriptor. Peers that have it mapped keep it.
+func (f *File) Close() error {
+	err := unix.Munmap(f.mem)
+	f.mem = nil
+	if e := unix.Close(f.fd); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Map maps a descriptor received from a peer, after checking that it is a
+// memfd that can never shrink and is at least size bytes long.
+func Map(fd int, size int64, writable bool) ([]byte, error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: a peer's descriptor is no memfd: %w", err)
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, fmt.Errorf("memfd: a peer's memory is not sealed against shrinking (seals %#x)", seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("memfd: fstat: %w", err)
+	}
+	if size <= 0 || st.Size < size {
+		return nil, fmt.Errorf("memfd: a peer's memory has %d bytes, it promised %d", st.Size, size)
+	}
+	prot := unix.PROT_READ
+	if writable {
+		prot |= unix.PROT_WRITE
+	}
+	mem, err := unix.Mmap(fd, 0, int(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: mmap a peer's %d bytes: %w", size, err)
+	}
+	return mem, nil
+}
+
+// Unmap undoes Map.
+func Unmap(mem []byte) error { return unix.Munmap(mem) }

@@ -1,0 +1,49 @@
+// Package schema describes fixed-size records: the rows of a dataset, a
+// function's parameters and its results. A record is laid out as a C struct
+// with natural alignment, little-endian, so that a function in any language reads it in place.
+package schema
+
+// Type is a field's type.
+type Type string
+
+const (
+	I8   Type = "i8"
+	I16  Type = "i16"
+	I32  Type = "i32"
+	I64  Type = "i64"
+	U8   Type = "u8"
+	U16  Type = "u16"
+	U32  Type = "u32"
+	U64  Type = "u64"
+	F32  Type = "f32"
+	F64  Type = "f64"
+	Bool Type = "bool" // one byte, 0 or 1
+	// Str is text of any length: two u32, offset and length, into the bytes
+	// that go with the record (a dataset's string window; the payload or part
+	// itself, from its first byte, for parameters and results).
+	Str Type = "str"
+	// Bytes of a fixed length N are written "bytesN", as in "bytes16".
+
+	// Column is a parameter that names a column of the dataset a function runs
+	// on; it travels as two u32: the column's byte offset in a row, and its
+	// type's code (Type.Code).
+	Column Type = "column"
+)
+
+// Field is one field of a record.
+type Field struct {
+	Name string `json:"name"`
+	Type Type   `json:"type"`
+	// Default is a parameter's value if none is given; a parameter without one must be given.
+	Default *string `json:"default,omitempty"`
+	Help    string  `json:"help,omitempty"`
+	// Merge says how the same field of rows from several elements is combined once
+	// all parts are in: "" keeps rows apart, "key" groups by it, "sum", "min", "max" and
+	// "count" combine within a group.
+	Merge string `json:"merge,omitempty"`
+}
+
+// Schema is a record's fields in order.
+type Schema struct {
+	Fields []Field `json:"fields"`
+}
