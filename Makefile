@@ -1,0 +1,73 @@
+# make without a target prints this file's targets.
+
+GO         ?= go
+TAGS       ?= invariants
+# A package's tests take seconds; the limit is for a machine with other things to do.
+TIMEOUT    ?= 10m
+PARALLEL   ?= 2
+BENCH      ?= .
+# Packages with goroutines or shared memory; those that exist are run with the race detector.
+RACE       ?= $(addprefix ./,$(addsuffix /...,$(wildcard fabric cluster inject rpc pool device node)))
+FUZZ_SECONDS ?= 60
+SIM_SECONDS  ?= 600
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help build install test tools fmt vet unit race outside lint bench fuzz soak generate demo cover clean
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/wherry, without cgo
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/wherry ./cmd/wherry
+
+install: ## install wherry into Go's bin folder
+	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/wherry
+
+test: tools fmt vet unit race outside ## the gate: everything a change must pass (what CI runs)
+	@echo "make test: all passed"
+
+tools: ## install what the tests run besides Go, or say what is missing
+	@scripts/test-tools.sh
+
+fmt: ## fail if a file is not gofmt's
+	@bad=$$(find . -name '*.go' -not -path '*/testdata/*' -not -path './bin/*' -print0 | xargs -0 gofmt -l); \
+	if [ -n "$$bad" ]; then echo "not formatted; run gofmt -w:"; echo "$$bad"; exit 1; fi
+
+vet: ## go vet, with and without the invariants tag
+	$(GO) vet ./...
+	$(GO) vet -tags $(TAGS) ./...
+
+unit: ## all tests, with invariants checked
+	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
+
+race: ## the concurrent packages' tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(RACE)
+
+outside: ## build and run a program outside this module that uses the library
+	@scripts/outside-module.sh
+
+lint: fmt vet ## formatting, vet and the rules of the house, no other tests
+	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
+
+bench: ## benchmarks; BENCH=regexp picks
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...
+
+fuzz: ## each fuzz target for FUZZ_SECONDS (60)
+	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
+
+soak: ## fuzz, then simulate with new seeds for SIM_SECONDS (600)
+	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=$(SIM_SECONDS) scripts/soak.sh
+
+generate: ## rebuild what is made by go generate, .wfn images among it
+	$(GO) generate ./...
+
+demo: build ## the demonstration on this machine
+	bin/wherry demo
+
+cover: ## coverage of all tests in cover.out, and its total
+	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) -coverpkg=./... -coverprofile=cover.out ./...
+	@$(GO) tool cover -func=cover.out | tail -1
+
+clean: ## remove what was built here
+	rm -rf bin cover.out

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Makes sure that what the tests run besides Go is installed. Installs Debian
+# packages as root, or with CI=true through sudo; elsewhere it prints the line to
+# run and fails if a tool is really missing.
+set -euo pipefail
+
+# tool:package pairs.
+wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git)
+# libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
+headers=libc6-dev
+
+missing=()
+for pair in "${wanted[@]}"; do
+	command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
+done
+if command -v dpkg >/dev/null 2>&1; then
+	dpkg -s "$headers" >/dev/null 2>&1 || missing+=("$headers")
+fi
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+
+install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+as=()
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "test-tools: not found: ${missing[*]} (Debian's names); install them and run again" >&2
+	exit 1
+elif [ "$(id -u)" -ne 0 ]; then
+	if [ "${CI:-}" = true ] && command -v sudo >/dev/null 2>&1; then
+		as=(sudo -n)
+	else
+		echo "test-tools: not found: ${missing[*]}; run as root: $install" >&2
+		exit 1
+	fi
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() { "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 "$@"; }
+echo "test-tools: installing ${missing[*]}"
+if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+	cat "$log" >&2
+	echo "test-tools: could not install ${missing[*]}; run as root: $install" >&2
+	exit 1
+fi
