@@ -1,7 +1,53 @@
 // Package schema describes fixed-size records: the rows of a dataset, a
 // function's parameters and its results. A record is laid out as a C struct
 // with natural alignment, little-endian, so that a function in any language reads it in place.
+//
+// # Model
+//
+// A Schema is a list of Fields. Its Layout gives each field's place in a
+// record. The same record appears in three settings, which differ only in where
+// the text of Str fields lies:
+//
+//   - a dataset: records in window 0, text in window 1 (package dataset);
+//   - arguments: one record, its text right behind it (EncodeArgs);
+//   - a result part: a header, records, their text (DecodePart, PartBuilder).
+//
+// # Errors
+//
+// Every error names the field and the value at fault. ErrSchema, ErrArgument
+// and ErrPart tell a bad declaration, a bad value and bad bytes apart.
 package schema
+
+// Limits of a schema.
+const (
+	// MaxFields bounds the fields of a record: no table we know of comes near.
+	MaxFields = 256
+	// MaxNameBytes bounds a field's name.
+	MaxNameBytes = 64
+	// MaxHelpBytes bounds a field's help text: one screen line or two.
+	MaxHelpBytes = 256
+	// MaxDefaultBytes bounds a parameter's default.
+	MaxDefaultBytes = 1024
+	// MaxBytesN bounds N of a "bytesN" field.
+	MaxBytesN = 4096
+	// MaxRecordBytes bounds a record: the smallest buffers that hold a few of
+	// them stay well below a 64 KiB fragment.
+	MaxRecordBytes = 16 << 10
+)
+
+// RowBytesParam is the parameter, of type u32, that is filled with the size of
+// the dataset's rows if it is not given.
+const RowBytesParam = "row_bytes"
+
+// The ways a field of several rows is combined (Field.Merge).
+const (
+	MergeNone  = ""      // rows stay apart
+	MergeKey   = "key"   // rows that agree in all keys form a group
+	MergeSum   = "sum"   // the sum over the group; integer overflow is an error
+	MergeMin   = "min"   // the least of the group
+	MergeMax   = "max"   // the greatest of the group
+	MergeCount = "count" // how many rows the group has; what the rows hold is ignored
+)
 
 // Type is a field's type.
 type Type string

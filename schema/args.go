@@ -1,0 +1,156 @@
+package schema
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MaxArgsBytes bounds encoded arguments, text included. An element's limit on
+// payloads is usually lower.
+const MaxArgsBytes = 16 << 20
+
+// EncodeArgs makes a function's payload from values by name: one record, then
+// the text of its Str fields, each referred to by its offset from the payload's
+// first byte. A parameter that is not given takes its default. A Column is
+// given by the name of a field of dataset, the schema of the rows the function
+// runs on (nil if it runs on none). A u32 parameter called RowBytesParam that
+// is not given is filled with the size of dataset's rows.
+func (s *Schema) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
+	if err := s.ValidateParams(); err != nil {
+		return nil, err
+	}
+	if err := s.checkNames(values); err != nil {
+		return nil, err
+	}
+	e := argEncoder{dataset: dataset, layout: s.place()}
+	if dataset != nil {
+		l, err := dataset.Layout()
+		if err != nil {
+			return nil, fmt.Errorf("the dataset's schema: %w", err)
+		}
+		e.columns = l
+	}
+	e.out = make([]byte, e.layout.Size)
+	var missing []string
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		text, given := values[f.Name]
+		switch {
+		case given:
+		case f.Name == RowBytesParam && f.Type == U32 && dataset != nil:
+			text = strconv.FormatUint(uint64(e.columns.Size), 10)
+		case f.Default != nil:
+			text = *f.Default
+		default:
+			missing = append(missing, f.Name+" ("+string(f.Type)+")")
+			continue
+		}
+		if err := e.put(i, f, text); err != nil {
+			return nil, fmt.Errorf("%w: parameter %s: %w", ErrArgument, f.Name, err)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w: no value for %s", ErrArgument, strings.Join(missing, ", "))
+	}
+	return e.out, nil
+}
+
+// checkNames refuses values for parameters that do not exist.
+func (s *Schema) checkNames(values map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if s.Index(name) >= 0 {
+			continue
+		}
+		if len(s.Fields) == 0 {
+			return fmt.Errorf("%w: there is no parameter %q; the function takes none", ErrArgument, clip(name))
+		}
+		return fmt.Errorf("%w: there is no parameter %q; %s", ErrArgument, clip(name), Suggest(name, s.Names()))
+	}
+	return nil
+}
+
+type argEncoder struct {
+	dataset *Schema
+	columns Layout // of dataset
+	layout  Layout // of the parameters
+	out     []byte
+}
+
+func (e *argEncoder) put(i int, f *Field, text string) error {
+	at := e.layout.Offsets[i]
+	dst := e.out[at : at+f.Type.Size()]
+	switch f.Type {
+	case Str:
+		if len(e.out)+len(text) > MaxArgsBytes {
+			return fmt.Errorf("the arguments take more than %d bytes", MaxArgsBytes)
+		}
+		binary.LittleEndian.PutUint32(dst, uint32(len(e.out)))
+		binary.LittleEndian.PutUint32(dst[4:], uint32(len(text)))
+		e.out = append(e.out, text...)
+		return nil
+	case Column:
+		if e.dataset == nil {
+			return fmt.Errorf("%q would be a column of a dataset, but the function runs on no dataset with columns", clip(text))
+		}
+		c := e.dataset.Index(text)
+		if c < 0 {
+			return fmt.Errorf("the dataset has no column %q; %s", clip(text), Suggest(text, e.dataset.Names()))
+		}
+		binary.LittleEndian.PutUint32(dst, e.columns.Offsets[c])
+		binary.LittleEndian.PutUint32(dst[4:], e.dataset.Fields[c].Type.Code())
+		return nil
+	default:
+		return f.Type.PutText(dst, []byte(text))
+	}
+}
+
+// maxListed is how many known names a message lists.
+const maxListed = 16
+
+// Suggest is the end of a message about an unknown name: what was probably
+// meant if a known name is close, else the known names.
+func Suggest(name string, known []string) string {
+	best, bestDistance := "", 1+max(1, len(name)/3)
+	if len(name) <= 4*MaxNameBytes {
+		for _, k := range known {
+			if d := distance(strings.ToLower(name), strings.ToLower(k)); d < bestDistance {
+				best, bestDistance = k, d
+			}
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	if len(known) == 0 {
+		return "there are none"
+	}
+	if len(known) > maxListed {
+		return "there are " + strings.Join(known[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(known)-maxListed)
+	}
+	return "there are " + strings.Join(known, ", ")
+}
+
+// distance is the Levenshtein distance: how many bytes are added, dropped or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
