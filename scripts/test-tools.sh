@@ -14,7 +14,7 @@ for pair in "${wanted[@]}"; do
 	command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
 done
 if command -v dpkg >/dev/null 2>&1; then
-	dpkg -s "$headers" >/dev/null 2>&1 || missing+=("$headers")
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$headers" 2>/dev/null)" = installed ] || missing+=("$headers")
 fi
 if [ ${#missing[@]} -eq 0 ]; then
 	exit 0
