@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -61,9 +62,9 @@ type Transport interface {
 	// A Receiver may, from inside a callback, let another goroutine become the
 	// leader; that goroutine then calls Poll while this call is still on the
 	// stack. So Poll takes a frame off its link before it delivers it, and
-	// after every callback asks stale() whether to return at once, touching
+	// after every callback asks turn.Over() whether to return at once, touching
 	// nothing.
-	Poll(budget int, stale func() bool) int
+	Poll(budget int, turn Turn) int
 	// Arm is called before the leader sleeps on WaitFD: from then on a peer's
 	// frame must make WaitFD readable. It reports whether something arrived
 	// already, in which case the leader polls again instead of sleeping.
@@ -77,6 +78,19 @@ type Transport interface {
 	// Close stops listening and closes every link. No callback runs after it.
 	Close() error
 }
+
+// Turn is one leader's turn at polling. The zero Turn is never over.
+type Turn struct {
+	term *atomic.Uint64
+	mine uint64
+}
+
+// NewTurn makes a Turn that is over once term holds anything but mine; tests of
+// transports use it.
+func NewTurn(term *atomic.Uint64, mine uint64) Turn { return Turn{term, mine} }
+
+// Over reports whether another goroutine has become, or may become, the leader.
+func (t Turn) Over() bool { return t.term != nil && t.term.Load() != t.mine }
 
 // Pending is a connection on which HELLO has not been exchanged yet. The fabric
 // runs HELLO over its byte stream, then starts a link or closes it. One
@@ -112,7 +126,9 @@ type Link interface {
 	// room for class is used up (Receiver.Writable says when to try again), and ErrLinkClosed
 	// after the link broke.
 	Send(id FrameID, class Class, head, body []byte) error
-	// Close closes the link; frames already queued may be lost. The Receiver hears no more.
+	// Close closes the link; frames already queued may be lost. The Receiver
+	// hears no more, and once Close has returned nothing is written to memory that
+	// Place named. It may be called from any goroutine, also from inside a callback, and twice.
 	Close() error
 }
 

@@ -1,0 +1,133 @@
+package fabric
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Policy says how a goroutine waits for the fabric.
+type Policy uint8
+
+const (
+	// Balanced polls for a few tens of microseconds, then sleeps. The default.
+	Balanced Policy = iota
+	// Latency polls all the time: one core is spent for the fastest answer.
+	Latency
+	// Efficient sleeps at once.
+	Efficient
+)
+
+var policyNames = [...]string{"balanced", "latency", "efficient"}
+
+func (p Policy) String() string {
+	if int(p) < len(policyNames) {
+		return policyNames[p]
+	}
+	return fmt.Sprintf("policy %d", uint8(p))
+}
+
+// ParsePolicy reads a policy's name.
+func ParsePolicy(s string) (Policy, error) {
+	for i, n := range policyNames {
+		if s == n {
+			return Policy(i), nil
+		}
+	}
+	return 0, fmt.Errorf("fabric: no wake-up policy %q: it is balanced, latency or efficient", s)
+}
+
+// spin is how long a waiter polls before it sleeps: a wake-up across cores
+// costs 20 to 30 µs, so polling for less than twice that wastes little.
+func (p Policy) spin() time.Duration {
+	switch p {
+	case Latency:
+		return 1 << 62
+	case Efficient:
+		return 0
+	}
+	return 50 * time.Microsecond
+}
+
+// Limits bound everything in an element that can grow. A zero field means its
+// default.
+type Limits struct {
+	Endpoints      int           // connections at once; default 4096
+	WindowBytes    int           // unreleased normal messages taken from one peer; default 1 MiB
+	OpsPerEndpoint int           // one-sided operations at once per endpoint and direction; default 1024
+	OutboxBytes    int           // messages posted to one peer and waiting for credit; default 1 MiB
+	ReservedBytes  int           // replies waiting for a peer that does not read; default 8 MiB
+	SegmentBytes   uint64        // one segment; default 1 TiB
+	LentBytes      int64         // all segments together; default 1 TiB
+	HelloTime      time.Duration // HELLO's deadline; default 5 s
+	OpTime         time.Duration // deadline of an operation whose context has none; default 30 s
+	PeerTime       time.Duration // a peer silent for so long is lost; default 15 s
+}
+
+func (l *Limits) defaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&l.Endpoints, 4096)
+	def(&l.WindowBytes, 1<<20)
+	def(&l.OpsPerEndpoint, 1024)
+	def(&l.OutboxBytes, 1<<20)
+	def(&l.ReservedBytes, 8<<20)
+	if l.SegmentBytes == 0 {
+		l.SegmentBytes = 1 << 40
+	}
+	if l.LentBytes == 0 {
+		l.LentBytes = 1 << 40
+	}
+	for p, v := range map[*time.Duration]time.Duration{&l.HelloTime: 5 * time.Second, &l.OpTime: 30 * time.Second, &l.PeerTime: 15 * time.Second} {
+		if *p == 0 {
+			*p = v
+		}
+	}
+}
+
+// Config describes an element. The zero value of each field but Transports is usable.
+type Config struct {
+	Name       string      // for people; shown to peers
+	Transports []Transport // how peers are reached; the element closes them
+	Policy     Policy
+	Auth       Auth // nil: anybody may connect, as "anonymous"
+	Limits     Limits
+	Log        *slog.Logger // nil: silent
+	// Manual leaves progress to the caller (Element.Progress): no goroutine is
+	// started. With Now, a simulator can run an element on its own clock.
+	Manual bool
+	Now    func() int64 // monotonic nanoseconds; nil: the machine's
+	// Incarnation fixes the random incarnation, for simulations. 0: random.
+	Incarnation Incarnation
+	// OnPeer hears of each new endpoint, accepted or dialled, before any of its
+	// messages is handled. It must not block.
+	OnPeer func(*Endpoint)
+	// OnLost hears once of each endpoint's end. It must not block.
+	OnLost func(*Endpoint, error)
+}
+
+// Validate reports what is wrong with a configuration.
+func (c *Config) Validate() error {
+	if len(c.Name) > maxNameBytes {
+		return fmt.Errorf("fabric: name of %d bytes: at most %d", len(c.Name), maxNameBytes)
+	}
+	l := c.Limits
+	l.defaults()
+	if l.WindowBytes < 2*MaxFrameBytes || l.WindowBytes > 1<<30 {
+		return fmt.Errorf("fabric: WindowBytes %d: between %d and 1 GiB", l.WindowBytes, 2*MaxFrameBytes)
+	}
+	if l.OpsPerEndpoint < 1 || l.OpsPerEndpoint > maxOps {
+		return fmt.Errorf("fabric: OpsPerEndpoint %d: between 1 and %d", l.OpsPerEndpoint, maxOps)
+	}
+	seen := map[string]bool{}
+	for _, t := range c.Transports {
+		if seen[t.Scheme()] {
+			return fmt.Errorf("fabric: two transports for %q", t.Scheme())
+		}
+		seen[t.Scheme()] = true
+	}
+	return nil
+}

@@ -1,0 +1,332 @@
+package fabric
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Element is a process on the fabric: it has an incarnation, lends segments,
+// handles active messages and holds endpoints to its peers. Its methods may be
+// called from any goroutine.
+type Element struct {
+	cfg         Config
+	incarnation Incarnation
+	keys        *keyTable
+	log         *slog.Logger
+	now         func() int64
+
+	handlers [MaxFrameID + 1]atomic.Pointer[handlerEntry]
+
+	lent        atomic.Int64
+	nextSegment atomic.Uint32
+	leader      leader
+
+	mu        sync.Mutex
+	addrs     []string // where peers can dial us
+	endpoints map[*Endpoint]struct{}
+	closed    bool
+	helloing  sync.WaitGroup // accepted connections in HELLO
+
+	// busy holds endpoints with bulk fragments or queued frames to send.
+	busyMu sync.Mutex
+	busy   []*Endpoint
+	busyN  atomic.Int32
+}
+
+type handlerEntry struct {
+	fn     Handler
+	retain bool
+}
+
+// New makes an element; Close ends it.
+func New(cfg Config) (*Element, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.Limits.defaults()
+	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.now == nil {
+		start := time.Now()
+		e.now = func() int64 { return int64(time.Since(start)) }
+	}
+	for e.incarnation == 0 {
+		var b [8]byte
+		rand.Read(b[:])
+		e.incarnation = Incarnation(binary.LittleEndian.Uint64(b[:]))
+	}
+	var err error
+	if e.keys, err = newKeyTable(e.incarnation); err != nil {
+		return nil, fmt.Errorf("fabric: key table: %w", err)
+	}
+	if err := e.leader.init(e); err != nil {
+		e.keys.gens.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Incarnation is this life of the element.
+func (e *Element) Incarnation() Incarnation { return e.incarnation }
+
+// Name is what the configuration calls the element.
+func (e *Element) Name() string { return e.cfg.Name }
+
+// Now is the element's clock: monotonic nanoseconds from an arbitrary start.
+func (e *Element) Now() int64 { return e.now() }
+
+// LentBytes is the memory of all open segments.
+func (e *Element) LentBytes() int64 { return e.lent.Load() }
+
+func (e *Element) lend(n int64) bool {
+	if e.lent.Add(n) > e.cfg.Limits.LentBytes && n > 0 {
+		e.lent.Add(-n)
+		return false
+	}
+	return true
+}
+
+// SplitAddr cuts "tcp://host:port" into scheme and rest.
+func SplitAddr(addr string) (scheme, rest string, err error) {
+	scheme, rest, ok := strings.Cut(addr, "://")
+	if !ok || scheme == "" || rest == "" {
+		return "", "", fmt.Errorf("fabric: address %q is not of the form scheme://place, as in tcp://127.0.0.1:7000 or shm:///run/wherry/a.sock", addr)
+	}
+	return scheme, rest, nil
+}
+
+func (e *Element) transport(addr string) (Transport, string, error) {
+	scheme, rest, err := SplitAddr(addr)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, t := range e.cfg.Transports {
+		if t.Scheme() == scheme {
+			return t, rest, nil
+		}
+	}
+	return nil, "", fmt.Errorf("fabric: %s: %w", addr, ErrNoTransport)
+}
+
+// Listen accepts peers at addr, and returns the address to dial (with the port
+// that was chosen, if it was 0).
+func (e *Element) Listen(addr string) (string, error) {
+	t, rest, err := e.transport(addr)
+	if err != nil {
+		return "", err
+	}
+	bound, err := t.Listen(rest, e.accept)
+	if err != nil {
+		return "", fmt.Errorf("fabric: listen at %s: %w", addr, err)
+	}
+	bound = t.Scheme() + "://" + bound
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.addrs) < maxAddrs {
+		e.addrs = append(e.addrs, bound)
+	}
+	return bound, nil
+}
+
+// accept runs HELLO with a peer that dialled us, on the transport's goroutine.
+func (e *Element) accept(p Pending) {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		p.Close()
+		return
+	}
+	e.helloing.Add(1)
+	e.mu.Unlock()
+	defer e.helloing.Done()
+	info, err := e.helloAsAcceptor(p)
+	if err == nil {
+		_, err = e.open(p, info, false)
+	}
+	if err != nil {
+		e.log.Warn("peer not accepted", "peer", p.RemoteAddr(), "err", err)
+		p.Close()
+	}
+}
+
+// Dial connects to a peer and returns the endpoint to the incarnation that
+// answered. The context bounds all of it, besides Limits.HelloTime.
+func (e *Element) Dial(ctx context.Context, addr string) (*Endpoint, error) {
+	t, rest, err := e.transport(addr)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.cfg.Limits.HelloTime)
+		defer cancel()
+	}
+	p, err := t.Dial(ctx, rest)
+	if err != nil {
+		return nil, fmt.Errorf("fabric: dial %s: %w", addr, err)
+	}
+	stop := context.AfterFunc(ctx, func() { p.SetDeadline(time.Unix(1, 0)) })
+	info, err := e.helloAsDialler(p)
+	stop()
+	if err == nil {
+		var ep *Endpoint
+		if ep, err = e.open(p, info, true); err == nil {
+			return ep, nil
+		}
+	}
+	p.Close()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return nil, fmt.Errorf("fabric: dial %s: %w", addr, err)
+}
+
+func (e *Element) endpointCount() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.endpoints)
+}
+
+// open makes the endpoint of a connection whose HELLO is done.
+func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, error) {
+	ep := newEndpoint(e, info, p.RemoteAddr())
+	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
+	// Frames may arrive, at the leader, as soon as the link is started; they
+	// wait on ep.mu until the endpoint is whole.
+	ep.opening.Lock()
+	defer ep.opening.Unlock()
+	link, err := p.Start(ep, initiator)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.adopt(ep, link); err != nil {
+		link.Close()
+		return nil, err
+	}
+	return ep, nil
+}
+
+func (e *Element) adopt(ep *Endpoint, link Link) error {
+	ep.link = link
+	ep.fds, _ = link.(FDCarrier)
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return ErrClosed
+	}
+	e.endpoints[ep] = struct{}{}
+	e.mu.Unlock()
+	if e.cfg.OnPeer != nil {
+		e.cfg.OnPeer(ep)
+	}
+	e.leader.kick()
+	return nil
+}
+
+// PeerHello is what HELLO would have said of a peer; see Attach.
+type PeerHello struct {
+	Name        string
+	Incarnation Incarnation
+	Principal   Principal
+	Limits      Limits
+}
+
+// Attach makes an endpoint of a link that needs no HELLO, because both ends are
+// in this process: the simulator's. start is called with the endpoint's Receiver.
+func (e *Element) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*Endpoint, error) {
+	peer.Limits.defaults()
+	h := &hello{name: peer.Name, incarnation: peer.Incarnation, window: uint32(peer.Limits.WindowBytes), ops: uint32(peer.Limits.OpsPerEndpoint)}
+	ep := newEndpoint(e, &peerInfo{h, peer.Principal}, "attached:"+peer.Name)
+	ep.opening.Lock()
+	defer ep.opening.Unlock()
+	link, err := start(ep)
+	if err != nil {
+		return nil, err
+	}
+	return ep, e.adopt(ep, link)
+}
+
+// Endpoints lists the live endpoints.
+func (e *Element) Endpoints() []*Endpoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]*Endpoint, 0, len(e.endpoints))
+	for ep := range e.endpoints {
+		list = append(list, ep)
+	}
+	return list
+}
+
+// Addrs are the addresses the element listens at.
+func (e *Element) Addrs() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.addrs...)
+}
+
+// Handle registers the handler of an active message. Handlers run on the
+// goroutine that drives progress: they must not block; one that may run long
+// calls Message.HandOff first. The message's credit goes back to the sender
+// when the handler returns.
+func (e *Element) Handle(id FrameID, fn Handler) error { return e.handle(id, fn, false) }
+
+// HandleRetaining is Handle for messages that are kept: their credit goes back
+// when Message.Release is called, which must happen exactly once.
+func (e *Element) HandleRetaining(id FrameID, fn Handler) error { return e.handle(id, fn, true) }
+
+func (e *Element) handle(id FrameID, fn Handler, retain bool) error {
+	if id < FirstMessageID || id > MaxFrameID {
+		return fmt.Errorf("fabric: message id %d: between %d and %d", id, FirstMessageID, MaxFrameID)
+	}
+	if !e.handlers[id].CompareAndSwap(nil, &handlerEntry{fn, retain}) {
+		return fmt.Errorf("fabric: message id %d has a handler already", id)
+	}
+	return nil
+}
+
+// unmapEverywhere asks all peers that mapped a segment to let go of it.
+func (e *Element) unmapEverywhere(segment uint32) {
+	for _, ep := range e.Endpoints() {
+		ep.sendUnmap(segment)
+	}
+}
+
+// Close ends every endpoint, closes the transports and frees all segments.
+// Operations in flight fail with ErrClosed.
+func (e *Element) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	e.mu.Unlock()
+	for _, ep := range e.Endpoints() {
+		ep.say(frameGoodbye, nil)
+	}
+	e.leader.close()
+	var first error
+	for _, t := range e.cfg.Transports {
+		if err := t.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	e.helloing.Wait()
+	for _, ep := range e.Endpoints() {
+		ep.fail(ErrClosed)
+	}
+	for _, s := range e.keys.close() {
+		s.Close()
+	}
+	e.leader.closeFDs()
+	return first
+}

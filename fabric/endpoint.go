@@ -1,0 +1,406 @@
+package fabric
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Endpoint is a connection to one incarnation of a peer. It ends when the peer
+// does; a new connection to the same place is another endpoint. Its methods may
+// be called from any goroutine.
+//
+// Puts and Sends on one endpoint are unordered unless a Fence stands between
+// them; docs/ordering.md says what holds per verb.
+type Endpoint struct {
+	el    *Element
+	link  Link
+	fds   FDCarrier // nil where descriptors cannot be handed over
+	peer  *peerInfo
+	addr  string
+	owner atomic.Value // what a layer above keeps with the endpoint (SetData)
+
+	opening sync.Mutex
+	open    atomic.Bool
+	dead    atomic.Pointer[PeerError]
+	doomed  atomic.Pointer[error] // to be failed by the leader
+	gone    sync.Once
+
+	// Sending; mu is held over Link.Send, which never blocks.
+	mu        sync.Mutex
+	scratch   [64]byte
+	sent      uint64        // cost of all normal messages sent
+	allowed   atomic.Uint64 // cost of all the peer lets us send
+	outbox    frameQueue    // posted, waiting for credit or room
+	reserved  frameQueue    // answers, waiting for room
+	bulk      []*bulkSend
+	bulkFree  []*bulkSend
+	epoch     uint64 // raised by Fence while something is queued
+	pumpEpoch uint64 // of the Puts that may go out now
+	inBusy    bool
+
+	// Receiving; the leader's, but for released.
+	released  atomic.Uint64 // cost of all normal messages handled here
+	announced atomic.Uint64 // what the peer was told of it
+	heard     uint64        // frames received
+	heardThen uint64
+	silentAt  int64
+
+	ops  opTable
+	in   incoming
+	map_ mappings
+}
+
+func newEndpoint(e *Element, info *peerInfo, addr string) *Endpoint {
+	ep := &Endpoint{el: e, peer: info, addr: addr}
+	ep.outbox.max = e.cfg.Limits.OutboxBytes
+	ep.reserved.max = e.cfg.Limits.ReservedBytes
+	ep.allowed.Store(uint64(info.hello.window))
+	ep.ops.init(ep, min(e.cfg.Limits.OpsPerEndpoint, int(info.hello.ops)))
+	ep.in.init(ep)
+	ep.map_.init(ep)
+	return ep
+}
+
+// Element is the element this endpoint belongs to.
+func (ep *Endpoint) Element() *Element { return ep.el }
+
+// Incarnation is the peer's.
+func (ep *Endpoint) Incarnation() Incarnation { return ep.peer.hello.incarnation }
+
+// Name is what the peer calls itself.
+func (ep *Endpoint) Name() string { return ep.peer.hello.name }
+
+// Principal is who the peer is.
+func (ep *Endpoint) Principal() Principal { return ep.peer.principal }
+
+// Addrs are the addresses the peer said it listens at.
+func (ep *Endpoint) Addrs() []string { return ep.peer.hello.addrs }
+
+// RemoteAddr is the address of the connection, for people.
+func (ep *Endpoint) RemoteAddr() string { return ep.addr }
+
+// String names the peer.
+func (ep *Endpoint) String() string {
+	return fmt.Sprintf("%s (%s, %v)", ep.peer.hello.name, ep.addr, ep.Incarnation())
+}
+
+// SetData keeps a layer's own record with the endpoint; Data returns it.
+func (ep *Endpoint) SetData(v any) { ep.owner.Store(&v) }
+
+// Data is what SetData kept, or nil.
+func (ep *Endpoint) Data() any {
+	if p, ok := ep.owner.Load().(*any); ok {
+		return *p
+	}
+	return nil
+}
+
+// Err is nil while the endpoint is alive, and says why it ended after that.
+func (ep *Endpoint) Err() error {
+	if e := ep.dead.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// lost is the endpoint's error for one operation.
+func (ep *Endpoint) lost(op string) error {
+	e := ep.dead.Load()
+	return &PeerError{Peer: e.Peer, Op: op, Err: e.Err}
+}
+
+// Close ends the endpoint; the peer sees it go.
+func (ep *Endpoint) Close() error {
+	ep.say(frameGoodbye, nil)
+	ep.fail(ErrClosed)
+	return nil
+}
+
+// Send sends an active message of normal class: id below FirstReservedID. The
+// peer's handler gets head followed by body. It waits for credit if there is
+// none, and returns when the message is on its way and both slices are the
+// caller's again; that the peer handled it, only an answer says.
+func (ep *Endpoint) Send(ctx context.Context, id FrameID, head, body []byte) error {
+	err := ep.trySend(id, head, body)
+	if err != ErrBackpressure {
+		return err
+	}
+	return ep.sendSlow(ctx, id, head, body)
+}
+
+// sendSlow waits for credit; apart from Send, so that Send allocates nothing.
+func (ep *Endpoint) sendSlow(ctx context.Context, id FrameID, head, body []byte) (err error) {
+	werr := ep.el.leader.wait(ctx, func() bool {
+		err = ep.trySend(id, head, body)
+		return err != ErrBackpressure
+	}, nil)
+	if werr != nil {
+		return &PeerError{Peer: ep.String(), Op: "send", Err: fmt.Errorf("%w: %w", ErrBackpressure, werr)}
+	}
+	return err
+}
+
+// TrySend is Send that fails with ErrBackpressure where Send would wait.
+func (ep *Endpoint) TrySend(id FrameID, head, body []byte) error { return ep.trySend(id, head, body) }
+
+func checkMessage(id FrameID, n int) error {
+	if id < FirstMessageID || id > MaxFrameID {
+		return fmt.Errorf("fabric: message id %d: between %d and %d", id, FirstMessageID, MaxFrameID)
+	}
+	if n > MaxMessageBytes {
+		return fmt.Errorf("fabric: %w: %d bytes, at most %d; put it into a segment and send the key", ErrTooLarge, n, MaxMessageBytes)
+	}
+	return nil
+}
+
+func (ep *Endpoint) trySend(id FrameID, head, body []byte) error {
+	n := len(head) + len(body)
+	if id < FirstMessageID || id >= FirstReservedID || n > MaxMessageBytes {
+		if err := checkMessage(id, n); err != nil {
+			return err
+		}
+		return ep.Post(id, head, body)
+	}
+	ep.mu.Lock()
+	err := ep.sendNormal(id, head, body, cost(n))
+	ep.mu.Unlock()
+	return err
+}
+
+// sendNormal sends one charged message; ep.mu is held.
+func (ep *Endpoint) sendNormal(id FrameID, head, body []byte, c uint64) error {
+	if ep.dead.Load() != nil {
+		return ep.lost("send")
+	}
+	if ep.outbox.n > 0 || ep.sent+c > ep.allowed.Load() {
+		return ErrBackpressure
+	}
+	return ep.sendCharged(id, head, body, c)
+}
+
+func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
+	switch err := ep.link.Send(id, Normal, head, body); err {
+	case nil:
+		ep.sent += c
+		return nil
+	case ErrLinkFull:
+		return ErrBackpressure
+	default:
+		return ep.linkBroke(err, "send")
+	}
+}
+
+// linkBroke turns a link's error into the endpoint's end; ep.mu may be held.
+func (ep *Endpoint) linkBroke(err error, op string) error {
+	ep.doom(fmt.Errorf("%w: %v", ErrPeerLost, err))
+	return &PeerError{Peer: ep.String(), Op: op, Err: fmt.Errorf("%w: %v", ErrPeerLost, err)}
+}
+
+// Post sends an active message without ever waiting: what has no credit yet is
+// kept in a bounded outbox and leaves in order when credit comes; a full outbox
+// is ErrBackpressure. Messages with ids from FirstReservedID travel on reserved
+// credits. It may be called from handlers.
+func (ep *Endpoint) Post(id FrameID, head, body []byte) error {
+	n := len(head) + len(body)
+	if err := checkMessage(id, n); err != nil {
+		return err
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if id >= FirstReservedID {
+		if ep.dead.Load() != nil {
+			return ep.lost("send")
+		}
+		return ep.sayLocked(id, head, body)
+	}
+	err := ep.sendNormal(id, head, body, cost(n))
+	if err != ErrBackpressure {
+		return err
+	}
+	if !ep.outbox.push(id, head, body) {
+		return ErrBackpressure
+	}
+	ep.markBusy()
+	return nil
+}
+
+// say sends a reserved frame of the fabric's own.
+func (ep *Endpoint) say(id FrameID, head []byte) error {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return ep.sayLocked(id, head, nil)
+}
+
+// sayLocked sends a reserved frame; what finds no room waits in the reserved queue. A
+// peer that lets it overflow does not read, and is given up.
+func (ep *Endpoint) sayLocked(id FrameID, head, body []byte) error {
+	if ep.link == nil || ep.dead.Load() != nil {
+		return ErrClosed
+	}
+	if ep.reserved.n == 0 {
+		switch err := ep.link.Send(id, Reserved, head, body); err {
+		case nil:
+			return nil
+		case ErrLinkFull:
+		default:
+			return ep.linkBroke(err, "send")
+		}
+	}
+	if !ep.reserved.push(id, head, body) {
+		err := fmt.Errorf("%w: it left %d bytes of answers unread", ErrPeerLost, ep.reserved.bytes())
+		ep.doom(err)
+		return &PeerError{Peer: ep.String(), Op: "send", Err: err}
+	}
+	ep.markBusy()
+	return nil
+}
+
+// Frame takes a frame from the link.
+func (ep *Endpoint) Frame(id FrameID, body []byte) error {
+	if !ep.open.Load() {
+		ep.opening.Lock()
+		ep.open.Store(true)
+		ep.opening.Unlock()
+	}
+	ep.heard++
+	if id >= FirstMessageID {
+		return ep.message(id, body)
+	}
+	return ep.control(id, body)
+}
+
+// Message is an active message at its handler. Body is valid until the handler
+// returns or calls HandOff, and is the fabric's.
+type Message struct {
+	From *Endpoint
+	ID   FrameID
+	Body []byte
+	cost uint64
+	term uint64
+}
+
+// Handler handles an active message.
+type Handler func(m Message)
+
+// Release gives a retained message's credit back to its sender.
+func (m Message) Release() {
+	if m.cost > 0 {
+		m.From.release(m.cost)
+	}
+}
+
+// HandOff lets another goroutine drive the fabric from here on, so that the
+// handler may run long or block. Body is gone with it.
+func (m Message) HandOff() { m.From.el.leader.handOff(m.term) }
+
+func (ep *Endpoint) message(id FrameID, body []byte) error {
+	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.term.Load()}
+	if id < FirstReservedID {
+		m.cost = cost(len(body))
+	}
+	h := ep.el.handlers[id].Load()
+	if h == nil {
+		ep.el.log.Warn("message without a handler", "id", id, "peer", ep.String())
+		m.Release()
+		return nil
+	}
+	h.fn(m)
+	if !h.retain {
+		m.Release()
+	}
+	return nil
+}
+
+// release counts a handled message and tells the peer now and then: credit
+// reports are cumulative, and go out each quarter of the window.
+func (ep *Endpoint) release(c uint64) {
+	total := ep.released.Add(c)
+	told := ep.announced.Load()
+	if total-told < uint64(ep.el.cfg.Limits.WindowBytes)/4 || !ep.announced.CompareAndSwap(told, total) {
+		return
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	ep.sayLocked(frameCredit, binary.LittleEndian.AppendUint64(ep.scratch[:0], total), nil)
+}
+
+// credit takes the peer's report.
+func (ep *Endpoint) credit(body []byte) error {
+	if len(body) != 8 {
+		return fmt.Errorf("%w: credit frame of %d bytes", ErrProtocol, len(body))
+	}
+	allowed := binary.LittleEndian.Uint64(body) + uint64(ep.peer.hello.window)
+	ep.mu.Lock()
+	if allowed-uint64(ep.peer.hello.window) > ep.sent {
+		ep.mu.Unlock()
+		return fmt.Errorf("%w: the peer released more messages than it was sent", ErrProtocol)
+	}
+	if allowed > ep.allowed.Load() {
+		ep.allowed.Store(allowed)
+	}
+	if ep.outbox.n > 0 {
+		ep.markBusy()
+	}
+	ep.mu.Unlock()
+	ep.el.leader.wakeWaiters()
+	return nil
+}
+
+// Writable hears that the link has room again.
+func (ep *Endpoint) Writable() {
+	ep.mu.Lock()
+	ep.markBusy()
+	ep.mu.Unlock()
+	ep.el.leader.wakeWaiters()
+}
+
+// Lost hears that the link is gone.
+func (ep *Endpoint) Lost(err error) {
+	if !ep.open.Load() {
+		ep.opening.Lock()
+		ep.open.Store(true)
+		ep.opening.Unlock()
+	}
+	ep.fail(fmt.Errorf("%w: %v", ErrPeerLost, err))
+}
+
+// doom has the leader fail the endpoint: the caller may hold its locks.
+func (ep *Endpoint) doom(err error) {
+	if ep.doomed.CompareAndSwap(nil, &err) {
+		ep.el.addBusy(ep)
+	}
+}
+
+// fail ends the endpoint: everything in flight fails with err.
+func (ep *Endpoint) fail(err error) {
+	ep.gone.Do(func() {
+		ep.mu.Lock()
+		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err})
+		ep.outbox = frameQueue{}
+		ep.reserved = frameQueue{}
+		bulk := ep.bulk
+		ep.bulk = nil
+		ep.mu.Unlock()
+		ep.link.Close()
+		for _, b := range bulk {
+			b.drop()
+		}
+		ep.ops.failAll(err)
+		ep.in.close()
+		ep.map_.close()
+		ep.el.forget(ep)
+		ep.el.leader.wakeWaiters()
+		if ep.el.cfg.OnLost != nil {
+			ep.el.cfg.OnLost(ep, ep.dead.Load())
+		}
+	})
+}
+
+func (e *Element) forget(ep *Endpoint) {
+	e.mu.Lock()
+	delete(e.endpoints, ep)
+	e.mu.Unlock()
+}

@@ -1,0 +1,367 @@
+package fabric
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// HELLO is the exchange that opens every connection, over its plain byte
+// stream: who is there, in which incarnation, which protocol versions, features
+// and limits, and the proof that both sides know the same token. The token itself never
+// travels: each side shows an HMAC over everything said so far.
+//
+//	dialler            acceptor
+//	   hello  ───────────▶
+//	   ◀───────────  hello + proof   (or a refusal in words)
+//	   proof  ───────────▶
+//	   ◀───────────  welcome         (or a refusal in words)
+
+const (
+	helloMagic   = 0x59524857 // "WHRY"
+	helloVersion = 1
+	// maxHelloBytes bounds one HELLO message: names and addresses, no more.
+	maxHelloBytes = 4096
+	nonceBytes    = 32
+	maxNameBytes  = 128
+	maxAddrs      = 8
+)
+
+type helloKind uint8
+
+const (
+	helloDial helloKind = 1 + iota
+	helloAccept
+	helloProof
+	helloWelcome
+	helloRefuse
+)
+
+// A Principal is who a peer is, as far as this element knows.
+type Principal struct {
+	Name string // "anonymous", or the token's name
+	// Caps are the capabilities that go with the token; their bits are the
+	// cluster's (cluster.Caps), the fabric only carries them.
+	Caps uint32
+}
+
+// Auth decides who may connect, and proves who we are. Its methods are called
+// from several goroutines.
+type Auth interface {
+	// Self is the token shown to peers we dial; an empty name means none.
+	Self() (name string, secret []byte)
+	// Lookup finds the token a peer names.
+	Lookup(name string) (secret []byte, p Principal, ok bool)
+	// Anonymous says who a peer without a token is, if it may connect at all.
+	Anonymous(cred PeerCred, known bool) (Principal, bool)
+}
+
+// hello is what each side says of itself.
+type hello struct {
+	kind        helloKind
+	versionMin  uint16
+	versionMax  uint16
+	features    uint64
+	incarnation Incarnation
+	window      uint32 // bytes of normal messages we take unreleased
+	ops         uint32 // one-sided operations we serve at once per endpoint
+	nonce       [nonceBytes]byte
+	name        string
+	token       string // the name of the token that will be proved; "" for none
+	addrs       []string
+}
+
+func (h *hello) encode() []byte {
+	b := binary.LittleEndian.AppendUint32(nil, helloMagic)
+	b = append(b, byte(h.kind))
+	b = binary.LittleEndian.AppendUint16(b, h.versionMin)
+	b = binary.LittleEndian.AppendUint16(b, h.versionMax)
+	b = binary.LittleEndian.AppendUint64(b, h.features)
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.incarnation))
+	b = binary.LittleEndian.AppendUint32(b, h.window)
+	b = binary.LittleEndian.AppendUint32(b, h.ops)
+	b = append(b, h.nonce[:]...)
+	b = appendText(b, h.name)
+	b = appendText(b, h.token)
+	b = append(b, byte(len(h.addrs)))
+	for _, a := range h.addrs {
+		b = appendText(b, a)
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(append(b, byte(len(s))), s...)
+}
+
+var errHello = errors.New("not a wherry HELLO")
+
+// decodeHello reads one HELLO body; b comes from outside.
+func decodeHello(b []byte) (*hello, error) {
+	const fixed = 4 + 1 + 2 + 2 + 8 + 8 + 4 + 4 + nonceBytes
+	if len(b) < fixed || binary.LittleEndian.Uint32(b) != helloMagic {
+		return nil, errHello
+	}
+	h := &hello{
+		kind:        helloKind(b[4]),
+		versionMin:  binary.LittleEndian.Uint16(b[5:]),
+		versionMax:  binary.LittleEndian.Uint16(b[7:]),
+		features:    binary.LittleEndian.Uint64(b[9:]),
+		incarnation: Incarnation(binary.LittleEndian.Uint64(b[17:])),
+		window:      binary.LittleEndian.Uint32(b[25:]),
+		ops:         binary.LittleEndian.Uint32(b[29:]),
+	}
+	copy(h.nonce[:], b[33:])
+	b = b[fixed:]
+	var err error
+	if h.name, b, err = cutText(b); err != nil {
+		return nil, err
+	}
+	if h.token, b, err = cutText(b); err != nil {
+		return nil, err
+	}
+	if len(b) < 1 || int(b[0]) > maxAddrs {
+		return nil, fmt.Errorf("%w: address list", errHello)
+	}
+	n := int(b[0])
+	b = b[1:]
+	for range n {
+		var a string
+		if a, b, err = cutText(b); err != nil {
+			return nil, err
+		}
+		h.addrs = append(h.addrs, a)
+	}
+	// A later version may append fields; version 1 ignores them.
+	if h.incarnation == 0 || (h.kind != helloDial && h.kind != helloAccept) {
+		return nil, errHello
+	}
+	return h, nil
+}
+
+func cutText(b []byte) (string, []byte, error) {
+	if len(b) < 1 || len(b) < 1+int(b[0]) {
+		return "", nil, fmt.Errorf("%w: text cut short", errHello)
+	}
+	n := 1 + int(b[0])
+	return string(b[1:n]), b[n:], nil
+}
+
+// writeHello writes one message: length, then body.
+func writeHello(w io.Writer, body []byte) error {
+	if len(body) > maxHelloBytes {
+		return fmt.Errorf("fabric: HELLO of %d bytes is over the limit of %d: shorten the element's name or addresses", len(body), maxHelloBytes)
+	}
+	msg := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	_, err := w.Write(append(msg, body...))
+	return err
+}
+
+func readHello(r io.Reader) ([]byte, error) {
+	var n [4]byte
+	if _, err := io.ReadFull(r, n[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32(n[:])
+	if size == 0 || size > maxHelloBytes {
+		return nil, fmt.Errorf("%w (a first message of %d bytes)", errHello, size)
+	}
+	b := make([]byte, size)
+	_, err := io.ReadFull(r, b)
+	return b, err
+}
+
+// proof is the HMAC that shows knowledge of a token; role keeps one side's
+// proof from serving as the other's.
+func proof(secret []byte, role string, dial, accept []byte) []byte {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte("wherry hello 1 " + role + "\x00"))
+	for _, p := range [][]byte{dial, accept} {
+		sum := sha256.Sum256(p)
+		m.Write(sum[:])
+	}
+	return m.Sum(nil)
+}
+
+// peerInfo is what HELLO established.
+type peerInfo struct {
+	hello     *hello
+	principal Principal
+}
+
+func (e *Element) ownHello(kind helloKind) *hello {
+	e.mu.Lock()
+	addrs := append([]string(nil), e.addrs...)
+	e.mu.Unlock()
+	h := &hello{kind: kind, versionMin: helloVersion, versionMax: helloVersion, incarnation: e.incarnation,
+		window: uint32(e.cfg.Limits.WindowBytes), ops: uint32(e.cfg.Limits.OpsPerEndpoint), name: e.cfg.Name, addrs: addrs}
+	rand.Read(h.nonce[:])
+	return h
+}
+
+func checkVersion(h *hello) error {
+	if h.versionMin > helloVersion || h.versionMax < helloVersion {
+		return fmt.Errorf("it speaks protocol versions %d to %d, this element %d: upgrade the older one", h.versionMin, h.versionMax, helloVersion)
+	}
+	return nil
+}
+
+// helloAsDialler runs HELLO on a connection we opened.
+func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
+	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
+	own := e.ownHello(helloDial)
+	var secret []byte
+	if e.cfg.Auth != nil {
+		own.token, secret = e.cfg.Auth.Self()
+	}
+	dial := own.encode()
+	if err := writeHello(p, dial); err != nil {
+		return nil, err
+	}
+	accept, err := readHello(p)
+	if err != nil {
+		return nil, fmt.Errorf("no HELLO from %s: %w", p.RemoteAddr(), err)
+	}
+	if err := refusal(accept); err != nil {
+		return nil, err
+	}
+	body, theirs := accept, []byte(nil)
+	if own.token != "" {
+		if len(accept) < sha256.Size {
+			return nil, errHello
+		}
+		body, theirs = accept[:len(accept)-sha256.Size], accept[len(accept)-sha256.Size:]
+	}
+	h, err := decodeHello(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion(h); err != nil {
+		return nil, err
+	}
+	answer := []byte{byte(helloProof)}
+	if own.token != "" {
+		if !hmac.Equal(theirs, proof(secret, "accept", dial, body)) {
+			return nil, fmt.Errorf("%w: %s does not know the secret of token %q: is it another cluster's node, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
+		}
+		answer = append(answer, proof(secret, "dial", dial, body)...)
+	}
+	if err := writeHello(p, answer); err != nil {
+		return nil, err
+	}
+	last, err := readHello(p)
+	if err != nil {
+		return nil, fmt.Errorf("HELLO with %s broke off: %w", p.RemoteAddr(), err)
+	}
+	if err := refusal(last); err != nil {
+		return nil, err
+	}
+	if helloKind(last[0]) != helloWelcome {
+		return nil, errHello
+	}
+	// Whoever we dialled proved the token we share; that makes it the same principal.
+	who := Principal{Name: "anonymous"}
+	if own.token != "" {
+		_, who, _ = e.cfg.Auth.Lookup(own.token)
+		if who.Name == "" {
+			who.Name = own.token
+		}
+	} else if e.cfg.Auth != nil {
+		cred, known := p.PeerCred()
+		who, _ = e.cfg.Auth.Anonymous(cred, known)
+	}
+	return &peerInfo{h, who}, nil
+}
+
+func refusal(b []byte) error {
+	if helloKind(b[0]) != helloRefuse { // an accept starts with the magic
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, printable(b[1:]))
+}
+
+// printable makes a peer's words safe to show.
+func printable(b []byte) string {
+	out := make([]rune, 0, len(b))
+	for _, r := range string(b) {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			r = '?'
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+// helloAsAcceptor runs HELLO on a connection a peer opened. Its refusals tell
+// the peer why.
+func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
+	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
+	dial, err := readHello(p)
+	if err != nil {
+		return nil, err
+	}
+	info, secret, err := e.judge(p, dial)
+	if err != nil {
+		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
+		return nil, err
+	}
+	body := e.ownHello(helloAccept).encode()
+	accept := body
+	if secret != nil {
+		accept = append(append([]byte(nil), body...), proof(secret, "accept", dial, body)...)
+	}
+	if err := writeHello(p, accept); err != nil {
+		return nil, err
+	}
+	answer, err := readHello(p)
+	if err != nil {
+		return nil, err
+	}
+	if helloKind(answer[0]) != helloProof {
+		return nil, errHello
+	}
+	if secret != nil && !hmac.Equal(answer[1:], proof(secret, "dial", dial, body)) {
+		err := fmt.Errorf("the proof of token %q is wrong: its secret differs from this element's", info.hello.token)
+		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
+		return nil, err
+	}
+	return info, writeHello(p, []byte{byte(helloWelcome)})
+}
+
+// judge decides on a peer's first message; the error goes to the peer.
+func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
+	h, err := decodeHello(dial)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.kind != helloDial {
+		return nil, nil, errHello
+	}
+	if err := checkVersion(h); err != nil {
+		return nil, nil, err
+	}
+	if e.endpointCount() >= e.cfg.Limits.Endpoints {
+		return nil, nil, fmt.Errorf("this element has %d endpoints, its limit; try again later", e.cfg.Limits.Endpoints)
+	}
+	if e.cfg.Auth == nil {
+		return &peerInfo{h, Principal{Name: "anonymous"}}, nil, nil
+	}
+	if h.token == "" {
+		cred, known := p.PeerCred()
+		who, ok := e.cfg.Auth.Anonymous(cred, known)
+		if !ok {
+			return nil, nil, errors.New("this element wants a token and none was shown: give the cluster's token file")
+		}
+		return &peerInfo{h, who}, nil, nil
+	}
+	secret, who, ok := e.cfg.Auth.Lookup(h.token)
+	if !ok || len(secret) == 0 {
+		return nil, nil, fmt.Errorf("token %q is not known here: give the token file of this cluster", h.token)
+	}
+	return &peerInfo{h, who}, secret, nil
+}

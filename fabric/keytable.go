@@ -1,0 +1,280 @@
+package fabric
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/wherry-fabric/wherry/internal/memfd"
+)
+
+const (
+	// maxKeys bounds the key table: 64 Ki slots, 256 KiB of generations.
+	maxKeys  = 1 << 16
+	noParent = ^uint32(0)
+)
+
+// keyTable is an element's record of the keys it gave out. A key names its
+// slot, so that finding it takes no map; the secret is what proves it.
+// Generations lie in a sealed memfd: peers that map segments read there, for
+// each operation, whether their key still holds.
+type keyTable struct {
+	self Incarnation
+	gens *memfd.File
+
+	mu       sync.RWMutex
+	slots    []keySlot
+	free     []uint32
+	segments map[uint32]*Segment
+}
+
+type keySlot struct {
+	seg      *Segment // nil: free
+	offset   uint64
+	size     uint64
+	secret   [16]byte
+	rights   Rights
+	parent   uint32
+	children []uint32
+}
+
+func newKeyTable(self Incarnation) (*keyTable, error) {
+	f, err := memfd.Create("wherry-keys", maxKeys*4, true)
+	if err != nil {
+		return nil, err
+	}
+	return &keyTable{self: self, gens: f, segments: map[uint32]*Segment{}}, nil
+}
+
+// generation is slot's word in the shared table.
+func (t *keyTable) generation(slot uint32) *atomic.Uint32 {
+	return generationWord(t.gens.Bytes(), slot)
+}
+
+// generationWord is slot's word in a mapping of a generation table. The table is
+// page-aligned and has maxKeys words, so the word is aligned and inside.
+func generationWord(table []byte, slot uint32) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&table[uintptr(slot%maxKeys)*4]))
+}
+
+func (t *keyTable) addSegment(s *Segment) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.segments[s.id] = s
+	return nil
+}
+
+func (t *keyTable) add(s *Segment, offset, size uint64, rights Rights, parent uint32) (Key, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.segments[s.id] == nil {
+		return Key{}, fmt.Errorf("fabric: key to a closed segment: %w", ErrRevoked)
+	}
+	return t.addLocked(s, offset, size, rights, parent)
+}
+
+func (t *keyTable) addLocked(s *Segment, offset, size uint64, rights Rights, parent uint32) (Key, error) {
+	var slot uint32
+	switch {
+	case len(t.free) > 0:
+		slot = t.free[len(t.free)-1]
+		t.free = t.free[:len(t.free)-1]
+	case len(t.slots) < maxKeys:
+		slot = uint32(len(t.slots))
+		t.slots = append(t.slots, keySlot{})
+	default:
+		return Key{}, fmt.Errorf("fabric: %w keys: this element has all %d in use; revoke some", ErrTooMany, maxKeys)
+	}
+	k := &t.slots[slot]
+	*k = keySlot{seg: s, offset: offset, size: size, rights: rights, parent: parent}
+	rand.Read(k.secret[:])
+	if parent != noParent {
+		t.slots[parent].children = append(t.slots[parent].children, slot)
+	} else {
+		s.keys = append(s.keys, slot)
+	}
+	return Key{Owner: t.self, Slot: slot, Generation: t.generation(slot).Load(), Secret: k.secret,
+		Size: size, Rights: rights, Sealed: s.kind == Sealed}, nil
+}
+
+// find checks a key that a peer showed. The slot is a copy.
+func (t *keyTable) find(slot, gen uint32, secret *[16]byte) (keySlot, status) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if int(slot) >= len(t.slots) {
+		return keySlot{}, statusKey
+	}
+	if t.generation(slot).Load() != gen {
+		return keySlot{}, statusRevoked
+	}
+	k := t.slots[slot]
+	if k.seg == nil || subtle.ConstantTimeCompare(k.secret[:], secret[:]) != 1 {
+		return keySlot{}, statusKey
+	}
+	return k, statusOK
+}
+
+// access checks one operation and pins the segment: the caller unpins it.
+func (t *keyTable) access(r keyRef, offset, size uint64, need Rights) (*Segment, []byte, status) {
+	k, st := t.find(r.slot, r.gen, &r.secret)
+	switch {
+	case st != statusOK:
+		return nil, nil, st
+	case k.rights&need != need:
+		return nil, nil, statusRights
+	case offset > k.size || size > k.size-offset:
+		return nil, nil, statusRange
+	case !k.seg.pin():
+		return nil, nil, statusRevoked
+	}
+	at := k.offset + offset
+	return k.seg, k.seg.Bytes()[at : at+size], statusOK
+}
+
+// narrow makes a child of a key with a part of its range and rights.
+func (t *keyTable) narrow(r keyRef, offset, size uint64, rights Rights) (Key, status) {
+	k, st := t.find(r.slot, r.gen, &r.secret)
+	switch {
+	case st != statusOK:
+		return Key{}, st
+	case rights == 0 || rights&^k.rights != 0:
+		return Key{}, statusRights
+	case size == 0 || offset > k.size || size > k.size-offset:
+		return Key{}, statusRange
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots[r.slot].seg != k.seg || t.generation(r.slot).Load() != r.gen {
+		return Key{}, statusRevoked
+	}
+	child, err := t.addLocked(k.seg, k.offset+offset, size, rights, r.slot)
+	if err != nil {
+		return Key{}, statusTooMany
+	}
+	return child, statusOK
+}
+
+// revoke ends a key and all that was narrowed from it.
+func (t *keyTable) revoke(r keyRef) status {
+	k, st := t.find(r.slot, r.gen, &r.secret)
+	if st != statusOK {
+		return st
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.generation(r.slot).Load() != r.gen {
+		return statusRevoked
+	}
+	list := &k.seg.keys
+	if k.parent != noParent {
+		list = &t.slots[k.parent].children
+	}
+	for i, s := range *list {
+		if s == r.slot {
+			(*list)[i] = (*list)[len(*list)-1]
+			*list = (*list)[:len(*list)-1]
+			break
+		}
+	}
+	t.dropLocked(r.slot)
+	return statusOK
+}
+
+func (t *keyTable) dropLocked(slot uint32) {
+	children := t.slots[slot].children
+	t.generation(slot).Add(1)
+	t.slots[slot] = keySlot{}
+	t.free = append(t.free, slot)
+	for _, c := range children {
+		t.dropLocked(c)
+	}
+}
+
+func (t *keyTable) removeSegment(s *Segment) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, slot := range s.keys {
+		t.dropLocked(slot)
+	}
+	s.keys = nil
+	delete(t.segments, s.id)
+}
+
+func (t *keyTable) close() []*Segment {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var open []*Segment
+	for _, s := range t.segments {
+		open = append(open, s)
+	}
+	return open
+}
+
+// keyRef is the part of a key that its owner checks; it travels in every
+// operation served by messages (keyRefBytes bytes).
+type keyRef struct {
+	slot, gen uint32
+	secret    [16]byte
+}
+
+const keyRefBytes = 24
+
+func (k Key) ref() keyRef { return keyRef{k.Slot, k.Generation, k.Secret} }
+
+func (r keyRef) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.slot)
+	b = binary.LittleEndian.AppendUint32(b, r.gen)
+	return append(b, r.secret[:]...)
+}
+
+func decodeKeyRef(b []byte) keyRef {
+	return keyRef{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), [16]byte(b[8:24])}
+}
+
+// Narrow makes a key to part of what k allows. k must be this element's own;
+// the holder of a peer's key asks that peer: Endpoint.Narrow.
+func (e *Element) Narrow(k Key, offset, size uint64, rights Rights) (Key, error) {
+	if k.Owner != e.incarnation {
+		return Key{}, fmt.Errorf("fabric: narrow %v: %w (only its owner can)", k, ErrIncarnation)
+	}
+	n, st := e.keys.narrow(k.ref(), offset, size, rights)
+	if st != statusOK {
+		return Key{}, fmt.Errorf("fabric: narrow %v to [%d, +%d) %v: %w", k, offset, size, rights, st.err())
+	}
+	return n, nil
+}
+
+// Revoke ends one of this element's keys and every key narrowed from it.
+func (e *Element) Revoke(k Key) error {
+	if k.Owner != e.incarnation {
+		return fmt.Errorf("fabric: revoke %v: %w (only its owner can)", k, ErrIncarnation)
+	}
+	if st := e.keys.revoke(k.ref()); st != statusOK {
+		return fmt.Errorf("fabric: revoke %v: %w", k, st.err())
+	}
+	return nil
+}
+
+// OwnKey finds what one of this element's keys refers to: the segment, pinned (the caller calls Unpin), and the
+// range's offset in it. It fails if the key lacks the rights.
+func (e *Element) OwnKey(k Key, need Rights) (s *Segment, offset uint64, err error) {
+	st := statusIncarnation
+	if k.Owner == e.incarnation {
+		var slot keySlot
+		slot, st = e.keys.find(k.Slot, k.Generation, &k.Secret)
+		switch {
+		case st != statusOK:
+		case slot.rights&need != need:
+			st = statusRights
+		case !slot.seg.pin():
+			st = statusRevoked
+		default:
+			return slot.seg, slot.offset, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("fabric: use of %v: %w", k, st.err())
+}

@@ -1,0 +1,566 @@
+package fabric
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// leader decides which one goroutine drives progress. Whoever waits for
+// something leads (a waiter that polls for its own answer needs no wake-up);
+// when nobody waits, one background goroutine does. A leader that sleeps can
+// be relieved: sleeping touches nothing.
+type leader struct {
+	el   *Element
+	term atomic.Uint64 // raised at each change of leader: a poll begun in an older term is stale
+	role atomic.Uint32
+
+	want     atomic.Int32 // foreground waiters that would lead
+	sleepers atomic.Int32 // waiters asleep because another leads
+	led      atomic.Uint64
+	closed   atomic.Bool
+
+	epfd, bell int // -1 in manual mode
+	bellRung   atomic.Bool
+	wake       chan struct{}
+
+	// Background goroutines: one leads or waits to; while handlers that handed
+	// off still run on others, there are more.
+	backgrounds sync.WaitGroup
+	standby     atomic.Int32 // background goroutines waiting to lead
+
+	mu       sync.Mutex
+	waiting  []chan struct{} // sleepers on conditions, woken at each change of room
+	tickers  []*ticker
+	nextTick atomic.Int64
+}
+
+const (
+	roleFree    uint32 = iota
+	rolePolling        // a goroutine is inside Poll or between polls
+	roleAsleep         // a goroutine is in epoll_wait; another may take over
+)
+
+const (
+	// pollBudget bounds the frames of one Poll of one transport, so that timers
+	// and other transports get their turn.
+	pollBudget = 64
+	// backgroundPeriod is how soon the background goroutine looks after an
+	// element whose foreground waiter has left.
+	backgroundPeriod = time.Millisecond
+	// tickPeriod is the coarsest timer: keep-alives and expiry.
+	tickPeriod = 250 * time.Millisecond
+)
+
+// ticker is a periodic duty of the leader.
+type ticker struct {
+	fn   func(now int64) (next int64)
+	next int64
+}
+
+func (l *leader) init(e *Element) error {
+	l.el, l.epfd, l.bell = e, -1, -1
+	l.wake = make(chan struct{}, 1)
+	l.tickers = []*ticker{{fn: e.tick}}
+	if e.cfg.Manual {
+		return nil
+	}
+	var err error
+	if l.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("fabric: epoll: %w", err)
+	}
+	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		unix.Close(l.epfd)
+		return fmt.Errorf("fabric: eventfd: %w", err)
+	}
+	fds := []int{l.bell}
+	for _, t := range e.cfg.Transports {
+		if fd := t.WaitFD(); fd >= 0 {
+			fds = append(fds, fd)
+		}
+	}
+	for _, fd := range fds {
+		if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+			l.closeFDs()
+			return fmt.Errorf("fabric: epoll add: %w", err)
+		}
+	}
+	l.standIn()
+	return nil
+}
+
+func (l *leader) closeFDs() {
+	if l.epfd >= 0 {
+		unix.Close(l.epfd)
+		unix.Close(l.bell)
+		l.epfd, l.bell = -1, -1
+	}
+}
+
+// take tries to become leader.
+func (l *leader) take() (term uint64, ok bool) {
+	role := l.role.Load()
+	if role == rolePolling || l.closed.Load() || !l.role.CompareAndSwap(role, rolePolling) {
+		return 0, false
+	}
+	term = l.term.Add(1)
+	if role == roleAsleep {
+		l.disarm()
+		l.ring() // the sleeper finds itself relieved
+	}
+	return term, true
+}
+
+// leave ends a term, if it has not ended already (HandOff).
+func (l *leader) leave(term uint64) {
+	if l.term.CompareAndSwap(term, term+1) {
+		l.role.Store(roleFree)
+		if l.sleepers.Load() > 0 || l.el.hasBusy() {
+			l.nudge()
+		}
+	}
+}
+
+// nudge makes the background goroutine look at once.
+func (l *leader) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ring wakes a leader that sleeps in epoll_wait.
+func (l *leader) ring() {
+	if l.bell >= 0 && l.bellRung.CompareAndSwap(false, true) {
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		unix.Write(l.bell, one[:])
+	}
+}
+
+// kick makes sure that somebody looks soon, whoever leads.
+func (l *leader) kick() {
+	if l.role.Load() == roleAsleep {
+		l.ring()
+	}
+	l.nudge()
+}
+
+func (l *leader) disarm() {
+	for _, t := range l.el.cfg.Transports {
+		t.Disarm()
+	}
+}
+
+// poll is one round of the leader's work. It returns at once, having touched
+// nothing more, when its term ended inside.
+func (l *leader) poll(term uint64) (handled int) {
+	turn := Turn{&l.term, term}
+	for _, t := range l.el.cfg.Transports {
+		handled += t.Poll(pollBudget, turn)
+		if turn.Over() {
+			return handled
+		}
+	}
+	handled += l.el.pumpBusy()
+	return handled
+}
+
+// runTickers runs the duties that are due; called by the leader every few polls.
+func (l *leader) runTickers(term uint64) {
+	now := l.el.now()
+	if now < l.nextTick.Load() {
+		return
+	}
+	l.mu.Lock()
+	list := l.tickers
+	l.mu.Unlock()
+	next := now + int64(tickPeriod)
+	for _, t := range list {
+		if t.next <= now {
+			t.next = t.fn(now)
+		}
+		next = min(next, t.next)
+		if l.term.Load() != term {
+			return
+		}
+	}
+	l.nextTick.Store(next)
+}
+
+// OnTick registers a duty of the element's leader: fn is called with the
+// element's clock and returns when it wants to be called next. Between it and the call
+// up to a millisecond may pass, more if a handler holds the leader.
+func (e *Element) OnTick(fn func(now int64) (next int64)) {
+	e.leader.mu.Lock()
+	e.leader.tickers = append(append([]*ticker(nil), e.leader.tickers...), &ticker{fn: fn})
+	e.leader.mu.Unlock()
+	e.TickSoon()
+}
+
+// TickSoon makes the leader run its duties at the next opportunity.
+func (e *Element) TickSoon() {
+	e.leader.nextTick.Store(0)
+	e.leader.kick()
+}
+
+// sleep lets the leader wait in epoll_wait until a transport has something, or
+// for at most d. It reports whether the caller still leads, and in which term.
+func (l *leader) sleep(term uint64, d time.Duration) (uint64, bool) {
+	if until := time.Duration(l.nextTick.Load() - l.el.now()); until < d {
+		d = max(until, 0)
+	}
+	ready := false
+	for _, t := range l.el.cfg.Transports {
+		ready = t.Arm() || ready
+	}
+	if ready || l.closed.Load() || l.el.hasBusy() {
+		l.disarm()
+		return term, true
+	}
+	if !l.term.CompareAndSwap(term, term+1) { // ends the term: what is stacked on it is stale
+		return term, false
+	}
+	l.role.Store(roleAsleep)
+	var ev [8]unix.EpollEvent
+	ms := int((d + time.Millisecond - 1) / time.Millisecond)
+	unix.EpollWait(l.epfd, ev[:], ms) // an error (EINTR) is as good as an event: we poll
+	if l.bellRung.CompareAndSwap(true, false) {
+		var b [8]byte
+		unix.Read(l.bell, b[:])
+	}
+	if l.closed.Load() || !l.role.CompareAndSwap(roleAsleep, rolePolling) {
+		return 0, false
+	}
+	l.disarm()
+	return l.term.Add(1), true
+}
+
+// standIn makes sure that a background goroutine is there to lead: the one that
+// led may be the one whose handler handed off.
+func (l *leader) standIn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return
+	}
+	if l.standby.Load() == 0 {
+		l.standby.Add(1)
+		l.backgrounds.Add(1)
+		go l.background()
+		return
+	}
+	l.nudge()
+}
+
+// enough reports whether a background goroutine may end, because another stands by.
+func (l *leader) enough() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.standby.Load() > 0 {
+		return true
+	}
+	l.standby.Add(1)
+	return false
+}
+
+// background leads while nobody else does.
+func (l *leader) background() {
+	defer l.backgrounds.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	seen := uint64(0)
+	for !l.closed.Load() {
+		l.standby.Add(-1)
+		if term, ok := l.take(); ok {
+			if led := l.led.Load(); led != seen && l.want.Load() == 0 {
+				// A waiter led a moment ago and may be back: one round, then ask again.
+				seen = led
+				l.poll(term)
+				l.runTickers(term)
+				l.leave(term)
+			} else {
+				l.lead(term)
+			}
+		}
+		if l.enough() {
+			return
+		}
+		timer.Reset(backgroundPeriod)
+		select {
+		case <-l.wake:
+			timer.Stop()
+			seen = l.led.Load()
+		case <-timer.C:
+		}
+	}
+}
+
+// lead polls and sleeps until a foreground waiter wants to lead.
+func (l *leader) lead(term uint64) {
+	p := pacer{policy: l.el.cfg.Policy, now: l.el.now}
+	for !l.closed.Load() {
+		n := l.poll(term)
+		if l.term.Load() != term {
+			return
+		}
+		if l.want.Load() > 0 {
+			break
+		}
+		switch p.after(n) {
+		case paceTick:
+			l.runTickers(term)
+			if l.term.Load() != term {
+				return
+			}
+		case paceSleep:
+			l.runTickers(term)
+			var ok bool
+			if term, ok = l.sleep(term, tickPeriod); !ok {
+				return
+			}
+			p.reset()
+		}
+	}
+	l.leave(term)
+}
+
+// pacer turns polls into a rhythm: yield now and then, look at the clock now
+// and then, sleep once nothing came for the policy's time.
+type pacer struct {
+	policy Policy
+	now    func() int64
+	idle   int
+	since  int64
+}
+
+type pace int
+
+const (
+	paceOn pace = iota
+	paceTick
+	paceSleep
+)
+
+// yieldPolls is how many empty polls go between two yields of the processor:
+// elements that outnumber the cores must let each other run.
+const yieldPolls = 32
+
+func (p *pacer) reset() { p.idle, p.since = 0, 0 }
+
+func (p *pacer) after(handled int) pace {
+	if handled > 0 {
+		p.idle++
+		if p.idle&255 == 0 {
+			return paceTick
+		}
+		p.since = 0
+		return paceOn
+	}
+	p.idle++
+	if p.policy == Efficient {
+		return paceSleep
+	}
+	if p.idle%yieldPolls != 0 {
+		return paceOn
+	}
+	runtime.Gosched()
+	schedYield()
+	now := p.now()
+	if p.since == 0 {
+		p.since = now
+	}
+	if time.Duration(now-p.since) > p.policy.spin() {
+		return paceSleep
+	}
+	return paceTick
+}
+
+// schedYield lets another process on this core run. It goes through Syscall:
+// RawSyscall would hold up the garbage collector's stops.
+func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// WaitFor drives progress until cond holds or the context ends. cond is called
+// often and must be cheap; it may be called from this goroutine only.
+func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
+	if cond() {
+		return nil
+	}
+	return e.leader.wait(ctx, cond, nil)
+}
+
+// wait drives progress until cond holds. While another goroutine leads, it
+// sleeps on ch (or, if ch is nil, on any change of room) instead.
+func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) error {
+	limit := l.el.now() + int64(l.el.cfg.Limits.OpTime)
+	l.want.Add(1)
+	defer l.want.Add(-1)
+	for {
+		if cond() {
+			return nil
+		}
+		if err := l.waitOver(ctx, limit); err != nil {
+			return err
+		}
+		if term, ok := l.take(); ok {
+			err := l.leadFor(ctx, term, limit, cond)
+			l.led.Add(1)
+			if err != errTermOver {
+				return err
+			}
+			continue
+		}
+		l.doze(ctx, cond, ch)
+	}
+}
+
+// errTermOver says that the leadership went to somebody else; no error.
+var errTermOver = fmt.Errorf("term over")
+
+func (l *leader) waitOver(ctx context.Context, limit int64) error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if _, has := ctx.Deadline(); !has && l.el.now() > limit {
+		return fmt.Errorf("fabric: no answer in %v (Limits.OpTime; give the context a deadline of its own): %w", l.el.cfg.Limits.OpTime, context.DeadlineExceeded)
+	}
+	return nil
+}
+
+// leadFor leads until cond holds, the context ends, or the term does.
+func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond func() bool) error {
+	p := pacer{policy: l.el.cfg.Policy, now: l.el.now}
+	for {
+		n := l.poll(term)
+		if cond() {
+			l.leave(term)
+			return nil
+		}
+		if l.term.Load() != term {
+			return errTermOver
+		}
+		pace := p.after(n)
+		if pace == paceOn {
+			continue
+		}
+		l.runTickers(term)
+		if l.term.Load() != term {
+			return errTermOver
+		}
+		if err := l.waitOver(ctx, limit); err != nil {
+			l.leave(term)
+			return err
+		}
+		if pace == paceSleep {
+			if cond() { // a ticker may have made it true
+				continue
+			}
+			var ok bool
+			if term, ok = l.sleepCtx(ctx, term); !ok {
+				return errTermOver
+			}
+			p.reset()
+		}
+	}
+}
+
+// sleepCtx is sleep for a waiter: its context wakes it too.
+func (l *leader) sleepCtx(ctx context.Context, term uint64) (uint64, bool) {
+	if l.epfd < 0 {
+		runtime.Gosched()
+		return term, true
+	}
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, l.ring)
+		defer stop()
+	}
+	return l.sleep(term, tickPeriod)
+}
+
+// doze waits while another goroutine leads: until it is told, or for a moment.
+func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) {
+	l.sleepers.Add(1)
+	defer l.sleepers.Add(-1)
+	if ch == nil {
+		ch = make(chan struct{}, 1)
+		l.mu.Lock()
+		l.waiting = append(l.waiting, ch)
+		l.mu.Unlock()
+		defer l.forget(ch)
+	}
+	if cond() {
+		return
+	}
+	timer := time.NewTimer(backgroundPeriod)
+	defer timer.Stop()
+	select {
+	case <-ch:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (l *leader) forget(ch chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, c := range l.waiting {
+		if c == ch {
+			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// wakeWaiters wakes whoever dozes on a condition.
+func (l *leader) wakeWaiters() {
+	if l.sleepers.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ch := range l.waiting {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Progress makes one round of progress, unless another goroutine is leading,
+// and returns how many frames and events were handled. Only elements with Manual need it.
+func (e *Element) Progress() int {
+	term, ok := e.leader.take()
+	if !ok {
+		return 0
+	}
+	n := e.leader.poll(term)
+	e.leader.runTickers(term)
+	e.leader.leave(term)
+	return n
+}
+
+func (l *leader) close() {
+	l.closed.Store(true)
+	l.mu.Lock()
+	l.mu.Unlock() // no standIn after this
+	for range 2 {
+		l.bellRung.Store(false)
+		l.ring()
+		l.nudge()
+	}
+	l.backgrounds.Wait()
+	// Whoever leads in the foreground sees closed at its next look.
+	for l.role.Load() == rolePolling {
+		runtime.Gosched()
+	}
+	l.wakeWaiters()
+}

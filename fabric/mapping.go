@@ -1,0 +1,272 @@
+package fabric
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/memfd"
+)
+
+// Peers on one machine map each other's segments. The owner hands over two
+// kinds of descriptors: the segment's, and once its table of key generations
+// (sealed: peers only read it), where each operation looks up whether its key still
+// holds. Revocation of mapped memory is thus cooperative: a peer that wants to
+// go on reading a mapping it was given can, and docs/security.md says so.
+
+const (
+	// gensTag marks the descriptor of the key generations; segments are marked
+	// with their ids, which start at 1.
+	gensTag = 0
+	// maxMappings bounds the segments mapped through one endpoint.
+	maxMappings = 1024
+
+	importMessages = 0 // the owner serves operations
+	importMapped   = 1
+	importedBytes  = 24
+)
+
+// mapping is one peer's segment in our address space.
+type mapping struct {
+	mem      []byte
+	writable bool
+	users    atomic.Int64 // operations inside; closedPins once it is to go
+	gens     *mapping     // the generations its users read: kept at least as long
+}
+
+func (m *mapping) enter() bool {
+	if m.users.Add(1) <= 0 {
+		m.leave()
+		return false
+	}
+	return true
+}
+
+func (m *mapping) leave() {
+	if m.users.Add(-1) == closedPins {
+		m.unmap()
+	}
+}
+
+// end unmaps the memory once the last operation has left. It is called once.
+func (m *mapping) end() {
+	if m.users.Add(closedPins) == closedPins {
+		m.unmap()
+	}
+}
+
+func (m *mapping) unmap() {
+	memfd.Unmap(m.mem)
+	if m.gens != nil {
+		m.gens.leave()
+	}
+}
+
+// mappings are an endpoint's, both ways.
+type mappings struct {
+	ep *Endpoint
+
+	mu     sync.Mutex
+	fds    map[uint64]int // arrived, not mapped yet
+	gens   *mapping       // the peer's table of key generations
+	maps   map[uint32]*mapping
+	sent   map[uint32]bool // our segments that the peer was given
+	closed bool
+}
+
+func (ms *mappings) init(ep *Endpoint) {
+	ms.ep = ep
+	ms.fds, ms.maps, ms.sent = map[uint64]int{}, map[uint32]*mapping{}, map[uint32]bool{}
+}
+
+// FD takes a descriptor from the link.
+func (ep *Endpoint) FD(tag uint64, fd int) {
+	ms := &ep.map_
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if _, twice := ms.fds[tag]; twice || ms.closed || len(ms.fds) >= maxMappings {
+		unix.Close(fd)
+		return
+	}
+	ms.fds[tag] = fd
+}
+
+func (ms *mappings) close() {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	ms.closed = true
+	for tag, fd := range ms.fds {
+		unix.Close(fd)
+		delete(ms.fds, tag)
+	}
+	for id, m := range ms.maps {
+		m.end()
+		delete(ms.maps, id)
+	}
+	if ms.gens != nil {
+		ms.gens.end()
+		ms.gens = nil
+	}
+}
+
+// serveImport answers a peer's Import.
+func (ep *Endpoint) serveImport(b []byte) error {
+	if len(b) != 4+keyRefBytes {
+		return short(frameImport, len(b))
+	}
+	op := binary.LittleEndian.Uint32(b)
+	slot, st := ep.el.keys.find(binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:]), (*[16]byte)(b[12:28]))
+	blob := make([]byte, 0, 8+importedBytes)
+	blob = binary.LittleEndian.AppendUint32(blob, op)
+	blob = binary.LittleEndian.AppendUint32(blob, uint32(st))
+	if st == statusOK {
+		mode := uint32(importMessages)
+		if ep.offerMapping(slot) {
+			mode = importMapped
+		}
+		blob = binary.LittleEndian.AppendUint32(blob, mode)
+		blob = binary.LittleEndian.AppendUint32(blob, slot.seg.id)
+		blob = binary.LittleEndian.AppendUint64(blob, slot.seg.size)
+		blob = binary.LittleEndian.AppendUint64(blob, uint64(slot.seg.kind))
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	ep.sayLocked(frameImported, blob, nil)
+	return nil
+}
+
+// offerMapping hands over the segment's descriptor if a mapping gives the
+// peer no more than the key does.
+func (ep *Endpoint) offerMapping(k keySlot) bool {
+	whole := k.offset == 0 && k.size == k.seg.size
+	enough := k.rights == RightsAll || k.seg.kind == Sealed && k.rights == RightRead
+	if ep.fds == nil || !whole || !enough || !k.seg.pin() {
+		return false
+	}
+	defer k.seg.unpin()
+	ms := &ep.map_
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if len(ms.sent) >= maxMappings {
+		return false
+	}
+	if !ms.sent[gensTag] {
+		if ep.fds.SendFD(gensTag, ep.el.keys.gens.FD()) != nil {
+			return false
+		}
+		ms.sent[gensTag] = true
+	}
+	if !ms.sent[k.seg.id] {
+		if ep.fds.SendFD(uint64(k.seg.id), k.seg.FD()) != nil {
+			return false
+		}
+		ms.sent[k.seg.id] = true
+	}
+	return true
+}
+
+// sendUnmap asks the peer to let go of a segment of ours.
+func (ep *Endpoint) sendUnmap(segment uint32) {
+	ms := &ep.map_
+	ms.mu.Lock()
+	given := ms.sent[segment]
+	delete(ms.sent, segment)
+	ms.mu.Unlock()
+	if given {
+		ep.sayShort(frameUnmap, binary.LittleEndian.AppendUint32(nil, segment))
+	}
+}
+
+// unmap obeys the peer's wish to let go of one of its segments.
+func (ms *mappings) unmap(b []byte) error {
+	if len(b) != 4 {
+		return short(frameUnmap, len(b))
+	}
+	id := binary.LittleEndian.Uint32(b)
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if m := ms.maps[id]; m != nil {
+		m.end()
+		delete(ms.maps, id)
+	}
+	if fd, ok := ms.fds[uint64(id)]; ok {
+		unix.Close(fd)
+		delete(ms.fds, uint64(id))
+	}
+	return nil
+}
+
+// map_ completes an Import with the owner's answer.
+func (r *Remote) map_(ctx context.Context, blob []byte) error {
+	if len(blob) != importedBytes {
+		return short(frameImported, len(blob))
+	}
+	mode, id := binary.LittleEndian.Uint32(blob), binary.LittleEndian.Uint32(blob[4:])
+	size, kind := binary.LittleEndian.Uint64(blob[8:]), SegmentKind(binary.LittleEndian.Uint64(blob[16:]))
+	if mode != importMapped || id == gensTag {
+		return nil
+	}
+	ms := &r.ep.map_
+	if size < r.key.Size {
+		return fmt.Errorf("%w: a segment of %d bytes for a key to %d", ErrProtocol, size, r.key.Size)
+	}
+	err := r.ep.el.leader.wait(ctx, func() bool { return r.ep.dead.Load() != nil || ms.arrived(id) }, nil)
+	if err != nil {
+		return err
+	}
+	if r.ep.dead.Load() != nil {
+		return ErrPeerLost
+	}
+	return ms.attach(r, id, size, kind == Writable)
+}
+
+func (ms *mappings) arrived(id uint32) bool {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	_, fd := ms.fds[uint64(id)]
+	_, g := ms.fds[gensTag]
+	return (ms.maps[id] != nil || fd) && (ms.gens != nil || g)
+}
+
+// attach points a Remote at mapped memory, mapping it if it is the first.
+func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) error {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.closed {
+		return ErrPeerLost
+	}
+	if ms.gens == nil {
+		mem, err := ms.mapFD(gensTag, maxKeys*4, false)
+		if err != nil {
+			return err
+		}
+		ms.gens = &mapping{mem: mem}
+	}
+	m := ms.maps[id]
+	if m == nil {
+		mem, err := ms.mapFD(uint64(id), int64(size), writable)
+		if err != nil {
+			return err
+		}
+		m = &mapping{mem: mem, writable: writable, gens: ms.gens}
+		ms.gens.enter()
+		ms.maps[id] = m
+	}
+	r.m, r.mem, r.writable = m, m.mem, m.writable
+	r.gen = generationWord(ms.gens.mem, r.key.Slot)
+	return nil
+}
+
+func (ms *mappings) mapFD(tag uint64, size int64, writable bool) ([]byte, error) {
+	fd, ok := ms.fds[tag]
+	if !ok {
+		return nil, fmt.Errorf("%w: a descriptor is missing", ErrProtocol)
+	}
+	delete(ms.fds, tag)
+	defer unix.Close(fd)
+	return memfd.Map(fd, size, writable)
+}

@@ -1,0 +1,296 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxOps bounds the one-sided operations of one endpoint that are under way.
+const maxOps = 1 << 14
+
+// opChunk is how many operation records are made at a time.
+const opChunk = 64
+
+type opState uint32
+
+const (
+	opFree opState = iota
+	opPending
+	opBusy      // the leader is writing its buffer, inside one callback
+	opPlacing   // the link is writing its buffer, over several polls
+	opAbandoned // nobody waits; the buffer must not be touched
+	opDone
+)
+
+// opRecord is one operation under way. Its index and generation travel as the
+// operation's id, so that a late answer meets nobody else's buffer.
+type opRecord struct {
+	ep    *Endpoint
+	index uint16
+	gen   uint16 // of the record, raised at each reuse; under opTable.mu
+	state atomic.Uint32
+
+	verb   string
+	dst    []byte // Get's buffer, from start to end
+	got    int
+	value  uint64 // an atomic's old value
+	blob   []byte // an answer kept whole (import, narrow)
+	err    error
+	bulk   *bulkSend // a Put's data under way; under ep.mu
+	isDone func() bool
+	quiet  func() bool
+	told   chan struct{}
+
+	closeMu sync.Mutex
+	done    chan struct{} // made by Done
+}
+
+// opTable holds an endpoint's operations.
+type opTable struct {
+	ep    *Endpoint
+	limit int
+
+	mu      sync.Mutex
+	records []*opRecord
+	free    []*opRecord
+	pending int
+}
+
+func (t *opTable) init(ep *Endpoint, limit int) { t.ep, t.limit = ep, max(1, min(limit, maxOps)) }
+
+// start takes a record; nil if all are in use.
+func (t *opTable) start(verb string, dst []byte) *opRecord {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.free) == 0 && !t.grow() {
+		return nil
+	}
+	r := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	t.pending++
+	r.verb, r.dst, r.got, r.value, r.blob, r.err = verb, dst, 0, 0, nil, nil
+	r.state.Store(uint32(opPending))
+	return r
+}
+
+func (t *opTable) grow() bool {
+	n := min(opChunk, t.limit-len(t.records))
+	if n <= 0 {
+		return false
+	}
+	chunk := make([]opRecord, n)
+	for i := range chunk {
+		r := &chunk[i]
+		r.ep, r.index = t.ep, uint16(len(t.records))
+		r.told = make(chan struct{}, 1)
+		r.isDone = func() bool { return opState(r.state.Load()) == opDone }
+		r.quiet = func() bool { return opState(r.state.Load()) != opPlacing }
+		t.records = append(t.records, r)
+		t.free = append(t.free, r)
+	}
+	return true
+}
+
+// id is what travels.
+func (r *opRecord) id() uint32 { return uint32(r.gen)<<16 | uint32(r.index) }
+
+// find is the record an answer is for; nil if it is over.
+func (t *opTable) find(id uint32) *opRecord {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := int(id & 0xffff); i < len(t.records) {
+		if r := t.records[i]; r.gen == uint16(id>>16) && opState(r.state.Load()) != opFree {
+			return r
+		}
+	}
+	return nil
+}
+
+func (t *opTable) release(r *opRecord) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.gen++
+	r.dst, r.blob = nil, nil
+	r.closeMu.Lock()
+	r.done = nil
+	r.closeMu.Unlock()
+	select {
+	case <-r.told:
+	default:
+	}
+	r.state.Store(uint32(opFree))
+	t.free = append(t.free, r)
+	t.pending--
+}
+
+// finish ends an operation that is not claimed, from the leader or at the
+// endpoint's end (after Link.Close, when nothing is placed any more).
+func (r *opRecord) finish(err error) {
+	for {
+		s := opState(r.state.Load())
+		switch s {
+		case opBusy: // another goroutine is inside a callback; it is short
+			runtime.Gosched()
+			continue
+		case opFree, opDone:
+			return
+		}
+		if !r.state.CompareAndSwap(uint32(s), uint32(opBusy)) {
+			continue
+		}
+		if s == opAbandoned {
+			r.ep.ops.release(r)
+		} else {
+			r.finishClaimed(err)
+		}
+		return
+	}
+}
+
+// finishClaimed ends an operation that claim gave to the caller.
+func (r *opRecord) finishClaimed(err error) {
+	r.err = err
+	r.state.Store(uint32(opDone)) // publishes err, got, value, blob
+	r.tell()
+}
+
+func (r *opRecord) tell() {
+	if r.ep.el.leader.sleepers.Load() > 0 {
+		select {
+		case r.told <- struct{}{}:
+		default:
+		}
+	}
+	r.closeMu.Lock()
+	if r.done != nil {
+		close(r.done)
+		r.done = nil
+	}
+	r.closeMu.Unlock()
+	if r.ep.ops.pending >= r.ep.ops.limit {
+		r.ep.el.leader.wakeWaiters()
+	}
+}
+
+// claim lets the leader write the buffer; false if nobody wants it any more.
+func (r *opRecord) claim() bool {
+	return r.state.CompareAndSwap(uint32(opPending), uint32(opBusy))
+}
+
+func (r *opRecord) unclaim() { r.state.Store(uint32(opPending)) }
+
+func (t *opTable) failAll(err error) {
+	t.mu.Lock()
+	list := append([]*opRecord(nil), t.records...)
+	t.mu.Unlock()
+	for _, r := range list {
+		if s := opState(r.state.Load()); s != opFree && s != opDone {
+			r.finish(&PeerError{Peer: t.ep.String(), Op: r.verb, Err: err})
+		}
+	}
+}
+
+// Op is an operation that was started. Exactly one of Wait and Forget ends it;
+// until then it owns its buffer. The zero Op is one that succeeded.
+type Op struct {
+	rec   *opRecord
+	value uint64
+	err   error
+}
+
+// Poll reports whether Wait would return at once.
+func (o Op) Poll() bool { return o.rec == nil || o.rec.isDone() }
+
+// Done is closed when the operation has ended and Wait returns at once. It is for
+// select; the background goroutine then drives progress.
+func (o Op) Done() <-chan struct{} {
+	if o.rec != nil {
+		o.rec.closeMu.Lock()
+		defer o.rec.closeMu.Unlock()
+		if !o.rec.isDone() {
+			if o.rec.done == nil {
+				o.rec.done = make(chan struct{})
+			}
+			return o.rec.done
+		}
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// Wait drives progress until the operation has ended, and returns its error.
+// When the context ends first, the operation is given up: Wait returns once its
+// buffer will not be touched any more; whether it happened at the peer is then unknown.
+func (o Op) Wait(ctx context.Context) error {
+	_, err := o.Value(ctx)
+	return err
+}
+
+// Value is Wait for atomics: it returns the old value too.
+func (o Op) Value(ctx context.Context) (uint64, error) {
+	if o.rec == nil {
+		return o.value, o.err
+	}
+	r := o.rec
+	if !r.isDone() {
+		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+			err = &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err}
+			if r.abandon() {
+				return 0, err
+			}
+		}
+	}
+	value, err := r.value, r.err
+	r.ep.ops.release(r)
+	return value, err
+}
+
+// Forget gives the operation up without waiting for its end. Its buffer is not
+// touched any more when Forget returns.
+func (o Op) Forget() {
+	if o.rec == nil {
+		return
+	}
+	if o.rec.isDone() || !o.rec.abandon() {
+		o.rec.ep.ops.release(o.rec)
+	}
+}
+
+// stallTime is how long a transfer into an abandoned buffer may take to finish
+// its fragment before the endpoint is given up.
+const stallTime = 100 * time.Millisecond
+
+// abandon makes the buffer the caller's again; false if the operation has ended
+// after all.
+func (r *opRecord) abandon() bool {
+	r.ep.mu.Lock()
+	if r.bulk != nil && r.bulk.rec == r {
+		r.bulk.gone, r.bulk.data, r.bulk.at = true, nil, 0
+	}
+	r.ep.mu.Unlock()
+	for {
+		switch s := opState(r.state.Load()); s {
+		case opPending:
+			if r.state.CompareAndSwap(uint32(s), uint32(opAbandoned)) {
+				return true
+			}
+		case opBusy:
+			runtime.Gosched()
+		case opPlacing:
+			ctx, cancel := context.WithTimeout(context.Background(), stallTime)
+			err := r.ep.el.leader.wait(ctx, r.quiet, nil)
+			cancel()
+			if err != nil && errors.Is(err, context.DeadlineExceeded) {
+				r.ep.fail(fmt.Errorf("%w: it stopped in the middle of a fragment whose receiver gave up", ErrPeerLost))
+			}
+		default:
+			return false
+		}
+	}
+}

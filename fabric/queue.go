@@ -1,0 +1,61 @@
+package fabric
+
+import "encoding/binary"
+
+// frameQueue is a bounded FIFO of frames, copied into one buffer. The zero
+// value with max set is empty.
+type frameQueue struct {
+	buf  []byte
+	head int
+	n    int
+	max  int // bytes
+}
+
+const (
+	queueHeadBytes = 6
+	// queueSlackBytes beyond the bound are kept for marks.
+	queueSlackBytes = 4 << 10
+	// queueKeepBytes is the buffer an empty queue keeps.
+	queueKeepBytes = 64 << 10
+)
+
+func (q *frameQueue) bytes() int { return len(q.buf) - q.head }
+
+// push appends a frame; false if the bound would be passed.
+func (q *frameQueue) push(id FrameID, head, body []byte) bool {
+	n := len(head) + len(body)
+	limit := q.max
+	if id == frameFence {
+		limit += queueSlackBytes
+	}
+	if q.bytes()+queueHeadBytes+n > limit {
+		return false
+	}
+	if q.head > len(q.buf)/2 {
+		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
+		q.head = 0
+	}
+	q.buf = binary.LittleEndian.AppendUint16(q.buf, uint16(id))
+	q.buf = binary.LittleEndian.AppendUint32(q.buf, uint32(n))
+	q.buf = append(append(q.buf, head...), body...)
+	q.n++
+	return true
+}
+
+// peek is the oldest frame; valid until the next push or pop.
+func (q *frameQueue) peek() (FrameID, []byte) {
+	b := q.buf[q.head:]
+	n := binary.LittleEndian.Uint32(b[2:])
+	return FrameID(binary.LittleEndian.Uint16(b)), b[queueHeadBytes : queueHeadBytes+n]
+}
+
+func (q *frameQueue) pop() {
+	_, b := q.peek()
+	q.head += queueHeadBytes + len(b)
+	if q.n--; q.n == 0 {
+		q.buf, q.head = q.buf[:0], 0
+		if cap(q.buf) > queueKeepBytes {
+			q.buf = nil
+		}
+	}
+}

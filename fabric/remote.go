@@ -1,0 +1,277 @@
+package fabric
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Remote is a peer's memory, as a key refers to it, ready for Get, Put and
+// Atomic. Where peer and key allow it (same machine, and a key to all of a
+// segment with all the rights a mapping would give) the memory is mapped and an operation is a
+// plain copy; elsewhere the owner serves it. A mapping lives as long as the endpoint, or until the owner
+// closes the segment.
+type Remote struct {
+	ep  *Endpoint
+	key Key
+
+	// Mapped memory, else nil.
+	m        *mapping
+	mem      []byte
+	gen      *atomic.Uint32 // the owner's word for the key's slot
+	writable bool
+}
+
+// AtomicOp is an operation on 4 or 8 aligned bytes.
+type AtomicOp uint8
+
+const (
+	FetchAdd AtomicOp = 1 + iota
+	Swap
+	CompareSwap
+	FetchAnd
+	FetchOr
+	FetchXor
+)
+
+// Import makes a peer's key usable. It asks the peer once, and fails if the
+// key does not hold.
+func (ep *Endpoint) Import(ctx context.Context, k Key) (*Remote, error) {
+	if k.Owner != ep.Incarnation() {
+		return nil, &PeerError{Peer: ep.String(), Op: "import", Err: fmt.Errorf("%w (%v)", ErrIncarnation, k.Owner)}
+	}
+	rec, err := ep.startOp(ctx, "import", nil)
+	if err != nil {
+		return nil, err
+	}
+	var b [4 + keyRefBytes]byte
+	ep.request(frameImport, rec, k.ref().append(binary.LittleEndian.AppendUint32(b[:0], rec.id())), nil)
+	o := Op{rec: rec}
+	if err := o.waitKeep(ctx); err != nil {
+		return nil, err
+	}
+	blob := rec.blob
+	ep.ops.release(rec)
+	r := &Remote{ep: ep, key: k}
+	if err := r.map_(ctx, blob); err != nil {
+		return nil, &PeerError{Peer: ep.String(), Op: "import", Err: err}
+	}
+	return r, nil
+}
+
+// Size is the number of bytes the key covers.
+func (r *Remote) Size() uint64 { return r.key.Size }
+
+// Key is what Import was given.
+func (r *Remote) Key() Key { return r.key }
+
+// Mapped reports whether the memory is mapped here.
+func (r *Remote) Mapped() bool { return r.m != nil }
+
+// Endpoint leads to the owner.
+func (r *Remote) Endpoint() *Endpoint { return r.ep }
+
+func (r *Remote) errAt(verb string, err error) error {
+	return &PeerError{Peer: r.ep.String(), Op: verb, Err: err}
+}
+
+// enter checks one operation on mapped memory and keeps the mapping; the
+// caller leaves. The key's generation is the owner's word on whether it still holds.
+func (r *Remote) enter(verb string, offset, size uint64, need Rights) error {
+	switch {
+	case r.key.Rights&need != need:
+		return r.errAt(verb, ErrRights)
+	case offset > r.key.Size || size > r.key.Size-offset:
+		return r.errAt(verb, fmt.Errorf("%w: [%d, +%d) of %d", ErrRange, offset, size, r.key.Size))
+	case r.ep.dead.Load() != nil:
+		return r.ep.lost(verb)
+	case !r.m.enter():
+		return r.errAt(verb, ErrRevoked)
+	case r.gen.Load() != r.key.Generation:
+		r.m.leave()
+		return r.errAt(verb, ErrRevoked)
+	}
+	return nil
+}
+
+// Get copies len(dst) bytes from offset. Up to an aligned 8 bytes are read whole; more may be
+// torn by a concurrent write.
+func (r *Remote) Get(ctx context.Context, dst []byte, offset uint64) error {
+	if r.m != nil {
+		return r.getMapped(dst, offset)
+	}
+	return r.startGet(ctx, dst, offset).Wait(ctx)
+}
+
+// StartGet starts a Get. dst is the operation's until it ends. Where no more operations can be under way,
+// the Op has failed with ErrBackpressure.
+func (r *Remote) StartGet(dst []byte, offset uint64) Op {
+	if r.m != nil {
+		return Op{err: r.getMapped(dst, offset)}
+	}
+	return r.startGet(nil, dst, offset)
+}
+
+func (r *Remote) getMapped(dst []byte, offset uint64) error {
+	if err := r.enter("get", offset, uint64(len(dst)), RightRead); err != nil {
+		return err
+	}
+	copyOut(dst, r.mem[offset:])
+	r.m.leave()
+	return nil
+}
+
+// copyOut copies from shared memory; aligned 4 and 8 bytes in one access.
+func copyOut(dst, src []byte) {
+	if len(dst) == 0 {
+		return
+	}
+	p := unsafe.Pointer(&src[0])
+	switch {
+	case len(dst) == 8 && uintptr(p)&7 == 0:
+		binary.NativeEndian.PutUint64(dst, atomic.LoadUint64((*uint64)(p)))
+	case len(dst) == 4 && uintptr(p)&3 == 0:
+		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(p)))
+	default:
+		copy(dst, src)
+	}
+}
+
+// copyIn copies into shared memory; aligned 4 and 8 bytes in one access.
+func copyIn(dst, src []byte) {
+	if len(src) == 0 {
+		return
+	}
+	p := unsafe.Pointer(&dst[0])
+	switch {
+	case len(src) == 8 && uintptr(p)&7 == 0:
+		atomic.StoreUint64((*uint64)(p), binary.NativeEndian.Uint64(src))
+	case len(src) == 4 && uintptr(p)&3 == 0:
+		atomic.StoreUint32((*uint32)(p), binary.NativeEndian.Uint32(src))
+	default:
+		copy(dst, src)
+	}
+}
+
+// Put copies src to offset and returns when it is there: a Get by anybody sees it.
+func (r *Remote) Put(ctx context.Context, src []byte, offset uint64) error {
+	if r.m != nil && r.writable {
+		return r.putMapped(src, offset)
+	}
+	return r.startPut(ctx, src, offset).Wait(ctx)
+}
+
+// StartPut starts a Put. src must not change until the operation ends.
+func (r *Remote) StartPut(src []byte, offset uint64) Op {
+	if r.m != nil && r.writable {
+		return Op{err: r.putMapped(src, offset)}
+	}
+	return r.startPut(nil, src, offset)
+}
+
+func (r *Remote) putMapped(src []byte, offset uint64) error {
+	if err := r.enter("put", offset, uint64(len(src)), RightWrite); err != nil {
+		return err
+	}
+	copyIn(r.mem[offset:], src)
+	r.m.leave()
+	return nil
+}
+
+// Atomic performs op on width (4 or 8) bytes at offset, and returns the old
+// value. For CompareSwap, operand is stored if the old value equals compare.
+// Atomics are atomic among each other, by whatever route they come.
+func (r *Remote) Atomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
+	if r.m != nil && r.writable {
+		return r.atomicMapped(op, width, offset, operand, compare)
+	}
+	return r.startAtomic(ctx, op, width, offset, operand, compare).Value(ctx)
+}
+
+// StartAtomic starts an Atomic; Op.Value has the old value.
+func (r *Remote) StartAtomic(op AtomicOp, width int, offset, operand, compare uint64) Op {
+	if r.m != nil && r.writable {
+		v, err := r.atomicMapped(op, width, offset, operand, compare)
+		return Op{value: v, err: err}
+	}
+	return r.startAtomic(nil, op, width, offset, operand, compare)
+}
+
+func (r *Remote) atomicMapped(op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
+	if err := r.enter("atomic", offset, uint64(width), RightAtomic); err != nil {
+		return 0, err
+	}
+	v, st := doAtomic(r.mem[offset:], op, width, operand, compare)
+	r.m.leave()
+	if st != statusOK {
+		return 0, r.errAt("atomic", st.err())
+	}
+	return v, nil
+}
+
+// doAtomic performs an atomic on local or mapped memory of at least width bytes.
+func doAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (old uint64, st status) {
+	if width != 4 && width != 8 || op < FetchAdd || op > FetchXor {
+		return 0, statusProtocol
+	}
+	p := unsafe.Pointer(&mem[0])
+	if uintptr(p)&uintptr(width-1) != 0 {
+		return 0, statusAlign
+	}
+	if width == 4 {
+		return uint64(atomic32((*uint32)(p), op, uint32(operand), uint32(compare))), statusOK
+	}
+	return atomic64((*uint64)(p), op, operand, compare), statusOK
+}
+
+func atomic64(p *uint64, op AtomicOp, operand, compare uint64) uint64 {
+	switch op {
+	case FetchAdd:
+		return atomic.AddUint64(p, operand) - operand
+	case Swap:
+		return atomic.SwapUint64(p, operand)
+	case FetchAnd:
+		return atomic.AndUint64(p, operand)
+	case FetchOr:
+		return atomic.OrUint64(p, operand)
+	}
+	for {
+		old := atomic.LoadUint64(p)
+		next := old ^ operand
+		if op == CompareSwap {
+			if next = operand; old != compare {
+				return old
+			}
+		}
+		if atomic.CompareAndSwapUint64(p, old, next) {
+			return old
+		}
+	}
+}
+
+func atomic32(p *uint32, op AtomicOp, operand, compare uint32) uint32 {
+	switch op {
+	case FetchAdd:
+		return atomic.AddUint32(p, operand) - operand
+	case Swap:
+		return atomic.SwapUint32(p, operand)
+	case FetchAnd:
+		return atomic.AndUint32(p, operand)
+	case FetchOr:
+		return atomic.OrUint32(p, operand)
+	}
+	for {
+		old := atomic.LoadUint32(p)
+		next := old ^ operand
+		if op == CompareSwap {
+			if next = operand; old != compare {
+				return old
+			}
+		}
+		if atomic.CompareAndSwapUint32(p, old, next) {
+			return old
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package fabric
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+)
+
+// The requesting side of operations that the owner serves. Layouts are in
+// docs/wire.md; every request starts with the operation's id, every answer too.
+
+// accessBytes is what Get, Put and Atomic requests start with: id, key, offset, size.
+const accessBytes = 4 + keyRefBytes + 8 + 8
+
+func appendAccess(b []byte, id uint32, k keyRef, offset, size uint64) []byte {
+	b = binary.LittleEndian.AppendUint32(b, id)
+	b = k.append(b)
+	b = binary.LittleEndian.AppendUint64(b, offset)
+	return binary.LittleEndian.AppendUint64(b, size)
+}
+
+// startOp takes an operation record, waiting for one if ctx is given.
+func (ep *Endpoint) startOp(ctx context.Context, verb string, dst []byte) (*opRecord, error) {
+	if ep.dead.Load() != nil {
+		return nil, ep.lost(verb)
+	}
+	if rec := ep.ops.start(verb, dst); rec != nil {
+		return rec, nil
+	}
+	if ctx == nil {
+		return nil, &PeerError{Peer: ep.String(), Op: verb, Err: fmt.Errorf("%w (%d operations are under way)", ErrBackpressure, ep.ops.limit)}
+	}
+	return ep.startOpSlow(ctx, verb, dst)
+}
+
+func (ep *Endpoint) startOpSlow(ctx context.Context, verb string, dst []byte) (rec *opRecord, err error) {
+	werr := ep.el.leader.wait(ctx, func() bool {
+		rec = ep.ops.start(verb, dst)
+		return rec != nil || ep.dead.Load() != nil
+	}, nil)
+	switch {
+	case rec != nil:
+		return rec, nil
+	case werr != nil:
+		return nil, &PeerError{Peer: ep.String(), Op: verb, Err: werr}
+	}
+	return nil, ep.lost(verb)
+}
+
+// request sends a request; its failure is the operation's.
+func (ep *Endpoint) request(id FrameID, rec *opRecord, head, body []byte) {
+	ep.mu.Lock()
+	err := ep.requestLocked(id, head, body)
+	ep.mu.Unlock()
+	if err != nil {
+		rec.finish(err)
+	}
+}
+
+// requestLocked sends or queues a request; ep.mu is held. The number of
+// requests is bounded by the operations that may be under way, so the reserved
+// queue takes what finds no room.
+func (ep *Endpoint) requestLocked(id FrameID, head, body []byte) error {
+	if ep.dead.Load() != nil {
+		return ep.lost("request")
+	}
+	if ep.epoch != ep.pumpEpoch {
+		if !ep.outbox.push(id, head, body) {
+			return &PeerError{Peer: ep.String(), Op: "request", Err: ErrBackpressure}
+		}
+		return nil
+	}
+	return ep.sayLocked(id, head, body)
+}
+
+func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
+	if len(dst) == 0 {
+		return Op{}
+	}
+	rec, err := r.ep.startOp(ctx, "get", dst)
+	if err != nil {
+		return Op{err: err}
+	}
+	ep := r.ep
+	ep.mu.Lock()
+	err = ep.requestLocked(frameGet, appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(dst))), nil)
+	ep.mu.Unlock()
+	if err != nil {
+		rec.finish(err)
+	}
+	return Op{rec: rec}
+}
+
+func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
+	if len(src) == 0 {
+		return Op{}
+	}
+	rec, err := r.ep.startOp(ctx, "put", nil)
+	if err != nil {
+		return Op{err: err}
+	}
+	ep := r.ep
+	ep.mu.Lock()
+	head := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(src)))
+	if len(src) <= fragmentBytes {
+		err = ep.requestLocked(framePut, head, src)
+	} else if err = ep.requestLocked(framePut, head, nil); err == nil {
+		rec.bulk = ep.startBulk(framePutData, rec.id(), src, nil, keyRef{})
+		rec.bulk.rec = rec
+	}
+	ep.mu.Unlock()
+	if err != nil {
+		rec.finish(err)
+	}
+	return Op{rec: rec}
+}
+
+func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) Op {
+	rec, err := r.ep.startOp(ctx, "atomic", nil)
+	if err != nil {
+		return Op{err: err}
+	}
+	ep := r.ep
+	ep.mu.Lock()
+	b := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(width))
+	b = binary.LittleEndian.AppendUint64(b, operand)
+	b = binary.LittleEndian.AppendUint64(b, compare)
+	err = ep.requestLocked(frameAtomic, append(b, byte(op)), nil)
+	ep.mu.Unlock()
+	if err != nil {
+		rec.finish(err)
+	}
+	return Op{rec: rec}
+}
+
+// Narrow asks the owner of k for a key to part of it.
+func (ep *Endpoint) Narrow(ctx context.Context, k Key, offset, size uint64, rights Rights) (Key, error) {
+	if k.Owner != ep.Incarnation() {
+		return Key{}, &PeerError{Peer: ep.String(), Op: "narrow", Err: ErrIncarnation}
+	}
+	rec, err := ep.startOp(ctx, "narrow", nil)
+	if err != nil {
+		return Key{}, err
+	}
+	b := appendAccess(nil, rec.id(), k.ref(), offset, size)
+	ep.request(frameNarrow, rec, append(b, byte(rights)), nil)
+	if err := (Op{rec: rec}).waitKeep(ctx); err != nil {
+		return Key{}, err
+	}
+	defer ep.ops.release(rec)
+	return DecodeKey(rec.blob)
+}
+
+// Flush returns when everything sent on this endpoint before it has taken
+// effect at the peer: Puts and Atomics are in memory, messages were handed to
+// their handlers.
+func (ep *Endpoint) Flush(ctx context.Context) error {
+	rec, err := ep.startOp(ctx, "flush", nil)
+	if err != nil {
+		return err
+	}
+	ep.Fence()
+	b := binary.LittleEndian.AppendUint32(nil, rec.id())
+	ep.request(frameFlush, rec, b, nil)
+	return Op{rec: rec}.Wait(ctx)
+}
+
+// Fence orders: what is sent after it on this endpoint takes effect after what
+// was sent before. It does not wait. It orders operations served by the owner and
+// messages with each other, and mapped operations before later messages; a mapped operation
+// after one that the owner serves needs Flush between them.
+func (ep *Endpoint) Fence() {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.dead.Load() != nil || ep.outbox.n == 0 && ep.reserved.n == 0 && !ep.hasPuts(ep.epoch) {
+		return // the link keeps the order
+	}
+	if ep.outbox.push(frameFence, nil, nil) {
+		ep.epoch++
+		ep.markBusy()
+		return
+	}
+	// No room for the mark: the queue is at its bound, and drains in order. What
+	// comes next fails with ErrBackpressure, which orders it too.
+}
+
+// hasPuts reports whether Puts of an epoch or older ones are still going out; ep.mu is held.
+func (ep *Endpoint) hasPuts(epoch uint64) bool {
+	for _, b := range ep.bulk {
+		if b.id == framePutData && b.epoch <= epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// waitKeep is Wait that leaves a successful operation's record to the caller.
+func (o Op) waitKeep(ctx context.Context) error {
+	r := o.rec
+	if !r.isDone() {
+		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+			if r.abandon() {
+				return &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err}
+			}
+		}
+	}
+	if err := r.err; err != nil {
+		r.ep.ops.release(r)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package fabric
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/wherry-fabric/wherry/internal/memfd"
+)
+
+// SegmentKind says who can write a segment.
+type SegmentKind uint8
+
+const (
+	// Writable segments can be written by every peer that maps them; whom that
+	// is, keys decide: a key that promises less than the whole segment with
+	// all rights is served by messages to the owner instead of a mapping.
+	Writable SegmentKind = iota
+	// Sealed segments can be written by their owner only, whatever a peer does.
+	Sealed
+)
+
+func (k SegmentKind) String() string {
+	if k == Sealed {
+		return "sealed"
+	}
+	return "writable"
+}
+
+// SegmentAlign is what a segment's size is rounded up to: wasm pages, so that a
+// segment can become a window.
+const SegmentAlign = 64 << 10
+
+// Segment is memory that peers can be given keys to. It is a memfd, outside
+// the Go heap: it does not move, and its bytes are the owner's and its peers'
+// together. Close revokes every key to it.
+type Segment struct {
+	el   *Element
+	file *memfd.File
+	id   uint32 // never 0; unique in this incarnation
+	kind SegmentKind
+	size uint64
+
+	pins   atomic.Int64 // users of the mapping; < 0 once it is closed
+	mu     sync.Mutex
+	keys   []uint32 // slots in the key table
+	closed bool
+}
+
+// closedPins is added to pins by Close: nobody can pin any more, and the last
+// one out unmaps.
+const closedPins = -1 << 62
+
+// NewSegment makes a zeroed segment of at least size bytes.
+func (e *Element) NewSegment(size uint64, kind SegmentKind) (*Segment, error) {
+	if size == 0 || size > e.cfg.Limits.SegmentBytes {
+		return nil, fmt.Errorf("fabric: a segment of %d bytes: the limit is %d", size, e.cfg.Limits.SegmentBytes)
+	}
+	whole := (size + SegmentAlign - 1) &^ (SegmentAlign - 1)
+	if !e.lend(int64(whole)) {
+		return nil, fmt.Errorf("fabric: %w bytes lent: %d more would exceed the limit of %d", ErrTooMany, whole, e.cfg.Limits.LentBytes)
+	}
+	f, err := memfd.Create("wherry-segment", int64(whole), kind == Sealed)
+	if err != nil {
+		e.lend(-int64(whole))
+		return nil, fmt.Errorf("fabric: %w", err)
+	}
+	s := &Segment{el: e, file: f, id: e.nextSegment.Add(1), kind: kind, size: size}
+	if err := e.keys.addSegment(s); err != nil {
+		f.Close()
+		e.lend(-int64(whole))
+		return nil, err
+	}
+	return s, nil
+}
+
+// Bytes is the owner's view, Size bytes long. It must not be used after Close.
+func (s *Segment) Bytes() []byte { return s.file.Bytes()[:s.size:s.size] }
+
+// Size is the number of bytes asked for.
+func (s *Segment) Size() uint64 { return s.size }
+
+// Kind says who can write the segment.
+func (s *Segment) Kind() SegmentKind { return s.kind }
+
+// FD is the segment's memfd, for mapping it as a window; it stays the segment's.
+// Its length is a multiple of SegmentAlign.
+func (s *Segment) FD() int { return s.file.FD() }
+
+// Key exports the whole segment with the given rights.
+func (s *Segment) Key(rights Rights) (Key, error) { return s.KeyRange(0, s.size, rights) }
+
+// KeyRange exports size bytes from offset with the given rights.
+func (s *Segment) KeyRange(offset, size uint64, rights Rights) (Key, error) {
+	if size == 0 || offset > s.size || size > s.size-offset {
+		return Key{}, fmt.Errorf("fabric: key for [%d, +%d) of a segment of %d bytes: %w", offset, size, s.size, ErrRange)
+	}
+	if s.kind == Sealed && rights&^RightRead != 0 {
+		return Key{}, fmt.Errorf("fabric: key with %v to a sealed segment: %w (sealed segments can only be read)", rights, ErrRights)
+	}
+	if rights == 0 || rights&^RightsAll != 0 {
+		return Key{}, fmt.Errorf("fabric: key with rights %#x: %w", uint8(rights), ErrRights)
+	}
+	return s.el.keys.add(s, offset, size, rights, noParent)
+}
+
+// pin keeps the mapping alive; false once the segment is closed.
+func (s *Segment) pin() bool {
+	if s.pins.Add(1) <= 0 {
+		s.unpin()
+		return false
+	}
+	return true
+}
+
+func (s *Segment) unpin() {
+	if s.pins.Add(-1) == closedPins {
+		s.unmap()
+	}
+}
+
+func (s *Segment) unmap() {
+	s.file.Close()
+	s.el.lend(-int64((s.size + SegmentAlign - 1) &^ (SegmentAlign - 1)))
+}
+
+// Pin keeps the segment's memory and descriptor in place, even over Close,
+// until Unpin; it reports false once the segment is closed.
+func (s *Segment) Pin() bool { return s.pin() }
+
+// Unpin undoes one Pin.
+func (s *Segment) Unpin() { s.unpin() }
+
+// Close revokes the segment's keys and asks the peers that mapped it to let go.
+// The memory goes when the last of them has, or has died.
+func (s *Segment) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	s.el.keys.removeSegment(s)
+	s.el.unmapEverywhere(s.id)
+	if s.pins.Add(closedPins) == closedPins {
+		s.unmap()
+	}
+	return nil
+}

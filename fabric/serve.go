@@ -1,0 +1,375 @@
+package fabric
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// The owner's side of one-sided operations, and the answers' way back. All of
+// it runs on the leader, inside Frame, Place and Placed.
+
+// inlineGetBytes is the largest Get answered in one frame at once; a larger one
+// goes out in fragments, in turn with everything else.
+const inlineGetBytes = 4 << 10
+
+// incoming holds the Puts that a peer sends in fragments.
+type incoming struct {
+	ep    *Endpoint
+	puts  map[uint32]*incomingPut
+	gets  int // answers to Gets under way; the leader's and the pump's, under ep.mu
+	limit int
+}
+
+type incomingPut struct {
+	seg  *Segment // pinned
+	mem  []byte
+	key  keyRef
+	got  int
+	fail status
+}
+
+func (in *incoming) init(ep *Endpoint) {
+	in.ep, in.limit = ep, ep.el.cfg.Limits.OpsPerEndpoint
+	in.puts = map[uint32]*incomingPut{}
+}
+
+// close lets go of what unfinished Puts held; the link is closed already.
+func (in *incoming) close() {
+	in.ep.mu.Lock()
+	defer in.ep.mu.Unlock()
+	for id, p := range in.puts {
+		p.drop()
+		delete(in.puts, id)
+	}
+}
+
+func (p *incomingPut) drop() {
+	if p.seg != nil {
+		p.seg.unpin()
+		p.seg, p.mem = nil, nil
+	}
+}
+
+// control handles the fabric's own frames.
+func (ep *Endpoint) control(id FrameID, b []byte) error {
+	switch id {
+	case framePing:
+		return ep.sayShort(framePong, nil)
+	case framePong:
+		return nil
+	case frameCredit:
+		return ep.credit(b)
+	case frameGoodbye:
+		return fmt.Errorf("the peer closed the connection")
+	case frameGet, framePut, frameAtomic, frameNarrow:
+		if len(b) < accessBytes {
+			return short(id, len(b))
+		}
+		return ep.serve(id, b)
+	case frameImport:
+		return ep.serveImport(b)
+	case frameFlush:
+		if len(b) != 4 {
+			return short(id, len(b))
+		}
+		return ep.sayShort(frameFlushed, b)
+	case framePutData:
+		return ep.putData(b)
+	case frameGetData:
+		return ep.getData(b)
+	case framePutDone, frameAtomicDone, frameGetDone, frameFlushed, frameImported, frameNarrowed:
+		return ep.answer(id, b)
+	case frameUnmap:
+		return ep.map_.unmap(b)
+	}
+	return fmt.Errorf("%w: frame %d is unknown", ErrProtocol, id)
+}
+
+func short(id FrameID, n int) error {
+	return fmt.Errorf("%w: frame %d of %d bytes", ErrProtocol, id, n)
+}
+
+// sayShort sends a reserved frame of at most 64 bytes; its failure is the
+// endpoint's own business, not the peer's fault.
+func (ep *Endpoint) sayShort(id FrameID, b []byte) error {
+	ep.mu.Lock()
+	ep.sayLocked(id, append(ep.scratch[:0], b...), nil)
+	ep.mu.Unlock()
+	return nil
+}
+
+// done answers an operation with its status.
+func (ep *Endpoint) done(id FrameID, op uint32, st status, value uint64) error {
+	ep.mu.Lock()
+	b := binary.LittleEndian.AppendUint32(ep.scratch[:0], op)
+	b = binary.LittleEndian.AppendUint32(b, uint32(st))
+	if id == frameAtomicDone {
+		b = binary.LittleEndian.AppendUint64(b, value)
+	}
+	ep.sayLocked(id, b, nil)
+	ep.mu.Unlock()
+	return nil
+}
+
+// serve answers one operation on this element's memory.
+func (ep *Endpoint) serve(id FrameID, b []byte) error {
+	op, key := binary.LittleEndian.Uint32(b), decodeKeyRef(b[4:])
+	offset, size := binary.LittleEndian.Uint64(b[28:]), binary.LittleEndian.Uint64(b[36:])
+	rest := b[accessBytes:]
+	switch id {
+	case frameGet:
+		return ep.serveGet(op, key, offset, size)
+	case framePut:
+		return ep.servePut(op, key, offset, size, rest)
+	case frameNarrow:
+		if len(rest) != 1 {
+			return short(id, len(b))
+		}
+		k, st := ep.el.keys.narrow(key, offset, size, Rights(rest[0]))
+		ep.mu.Lock()
+		defer ep.mu.Unlock()
+		head := binary.LittleEndian.AppendUint32(ep.scratch[:0], op)
+		head = binary.LittleEndian.AppendUint32(head, uint32(st))
+		ep.sayLocked(frameNarrowed, k.Append(head), nil)
+		return nil
+	}
+	if len(rest) != 17 {
+		return short(id, len(b))
+	}
+	seg, mem, st := ep.el.keys.access(key, offset, size, RightAtomic)
+	if st != statusOK {
+		return ep.done(frameAtomicDone, op, st, 0)
+	}
+	var old uint64
+	old, st = doAtomic(mem, AtomicOp(rest[16]), int(size), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:]))
+	seg.unpin()
+	return ep.done(frameAtomicDone, op, st, old)
+}
+
+func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
+	seg, mem, st := ep.el.keys.access(key, offset, size, RightRead)
+	if st != statusOK {
+		return ep.done(frameGetDone, op, st, 0)
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if len(mem) <= inlineGetBytes {
+		var word [8]byte
+		if len(mem) == 8 || len(mem) == 4 {
+			copyOut(word[:len(mem)], mem)
+			b := append(bulkHead(ep.scratch[:0], op, bulkLast, 0), word[:len(mem)]...)
+			ep.sayLocked(frameGetData, b, nil)
+		} else {
+			ep.sayLocked(frameGetData, bulkHead(ep.scratch[:0], op, bulkLast, 0), mem)
+		}
+		seg.unpin()
+		return nil
+	}
+	if len(ep.bulk) >= 2*ep.in.limit || ep.dead.Load() != nil {
+		seg.unpin()
+		return fmt.Errorf("%w: more than %d operations at once", ErrProtocol, ep.in.limit)
+	}
+	ep.startBulk(frameGetData, op, mem, seg, key)
+	return nil
+}
+
+func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []byte) error {
+	if len(data) > 0 {
+		if uint64(len(data)) != size {
+			return short(framePut, len(data))
+		}
+		seg, mem, st := ep.el.keys.access(key, offset, size, RightWrite)
+		if st == statusOK {
+			copyIn(mem, data)
+			seg.unpin()
+		}
+		return ep.done(framePutDone, op, st, 0)
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if len(ep.in.puts) >= ep.in.limit || ep.in.puts[op] != nil {
+		return fmt.Errorf("%w: more than %d Puts at once, or one twice", ErrProtocol, ep.in.limit)
+	}
+	p := &incomingPut{key: key}
+	p.seg, p.mem, p.fail = ep.el.keys.access(key, offset, size, RightWrite)
+	ep.in.puts[op] = p
+	return nil
+}
+
+// incomingFragment checks a fragment's head and says where its n bytes go; nil
+// to discard them.
+func (ep *Endpoint) incomingFragment(head []byte, n int) (op uint32, p *incomingPut, dst []byte, err error) {
+	op = binary.LittleEndian.Uint32(head)
+	flags, at := binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[8:])
+	ep.mu.Lock()
+	p = ep.in.puts[op]
+	ep.mu.Unlock()
+	if p == nil {
+		return op, nil, nil, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
+	}
+	if p.fail != statusOK {
+		return op, p, nil, nil
+	}
+	if flags&bulkAbort == 0 && (at != uint64(p.got) || n > len(p.mem)-p.got || flags&bulkLast != 0 && p.got+n != len(p.mem)) {
+		return op, nil, nil, fmt.Errorf("%w: a Put's fragment at %d of %d bytes, at %d expected", ErrProtocol, at, n, p.got)
+	}
+	if _, st := ep.el.keys.find(p.key.slot, p.key.gen, &p.key.secret); st != statusOK {
+		p.fail = st
+		return op, p, nil, nil
+	}
+	return op, p, p.mem[p.got : p.got+n : p.got+n], nil
+}
+
+// endFragment counts a fragment, and ends the Put with the last.
+func (ep *Endpoint) endFragment(op uint32, p *incomingPut, flags uint32, n int) error {
+	p.got += n
+	if flags&bulkLast == 0 {
+		return nil
+	}
+	st := p.fail
+	ep.mu.Lock()
+	p.drop()
+	delete(ep.in.puts, op)
+	ep.mu.Unlock()
+	return ep.done(framePutDone, op, st, 0)
+}
+
+func (ep *Endpoint) putData(b []byte) error {
+	if len(b) < PlaceHeadBytes {
+		return short(framePutData, len(b))
+	}
+	head, data := b[:PlaceHeadBytes], b[PlaceHeadBytes:]
+	op, p, dst, err := ep.incomingFragment(head, len(data))
+	if err != nil {
+		return err
+	}
+	copy(dst, data)
+	return ep.endFragment(op, p, binary.LittleEndian.Uint32(head[4:]), len(data))
+}
+
+// Place says where a fragment's data goes: straight into a segment, or into a Get's buffer.
+func (ep *Endpoint) Place(id FrameID, head []byte, n int) ([]byte, error) {
+	if id == framePutData {
+		_, _, dst, err := ep.incomingFragment(head, n)
+		return dst, err
+	}
+	rec, dst, err := ep.getFragment(head, n)
+	if rec == nil || err != nil {
+		return nil, err
+	}
+	rec.state.Store(uint32(opPlacing))
+	return dst, nil
+}
+
+// Placed ends what Place began.
+func (ep *Endpoint) Placed(id FrameID, head []byte, n int) error {
+	ep.heard++
+	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
+	if id == framePutData {
+		ep.mu.Lock()
+		p := ep.in.puts[op]
+		ep.mu.Unlock()
+		if p == nil {
+			return nil
+		}
+		return ep.endFragment(op, p, flags, n)
+	}
+	rec := ep.ops.find(op)
+	if rec == nil {
+		return nil
+	}
+	if rec.state.CompareAndSwap(uint32(opPlacing), uint32(opBusy)) {
+		ep.endGetFragment(rec, flags, n)
+	} else if flags&bulkLast != 0 {
+		rec.finish(nil) // abandoned: only the record is left to free
+	}
+	return nil
+}
+
+// getFragment finds the buffer that a Get's data is for and claims it; nil if nobody wants
+// it any more.
+func (ep *Endpoint) getFragment(head []byte, n int) (*opRecord, []byte, error) {
+	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
+	at := binary.LittleEndian.Uint64(head[8:])
+	rec := ep.ops.find(op)
+	if rec == nil || !rec.claim() {
+		return nil, nil, nil
+	}
+	if flags&bulkAbort == 0 && (at != uint64(rec.got) || n > len(rec.dst)-rec.got || flags&bulkLast != 0 && rec.got+n != len(rec.dst)) {
+		rec.unclaim()
+		return nil, nil, fmt.Errorf("%w: a Get's data at %d of %d bytes, at %d expected", ErrProtocol, at, n, rec.got)
+	}
+	return rec, rec.dst[rec.got : rec.got+n : rec.got+n], nil
+}
+
+// endGetFragment counts data that has arrived in a claimed record's buffer.
+func (ep *Endpoint) endGetFragment(rec *opRecord, flags uint32, n int) {
+	rec.got += n
+	switch {
+	case flags&bulkLast == 0:
+		rec.unclaim()
+	case flags&bulkAbort != 0:
+		rec.finishClaimed(&PeerError{Peer: ep.String(), Op: rec.verb, Err: ErrRevoked})
+	default:
+		rec.finishClaimed(nil)
+	}
+}
+
+func (ep *Endpoint) getData(b []byte) error {
+	if len(b) < PlaceHeadBytes {
+		return short(frameGetData, len(b))
+	}
+	head, data := b[:PlaceHeadBytes], b[PlaceHeadBytes:]
+	rec, dst, err := ep.getFragment(head, len(data))
+	flags := binary.LittleEndian.Uint32(head[4:])
+	if err != nil {
+		return err
+	}
+	if rec == nil {
+		if rec = ep.ops.find(binary.LittleEndian.Uint32(head)); rec != nil && flags&bulkLast != 0 {
+			rec.finish(nil)
+		}
+		return nil
+	}
+	copy(dst, data)
+	ep.endGetFragment(rec, flags, len(data))
+	return nil
+}
+
+// answer ends an operation of ours with the peer's word.
+func (ep *Endpoint) answer(id FrameID, b []byte) error {
+	if len(b) < 4 || id != frameFlushed && len(b) < 8 || id == frameAtomicDone && len(b) != 16 {
+		return short(id, len(b))
+	}
+	rec := ep.ops.find(binary.LittleEndian.Uint32(b))
+	if rec == nil {
+		return nil
+	}
+	if id == framePutDone {
+		ep.mu.Lock()
+		if rec.bulk != nil && rec.bulk.rec == rec {
+			rec.bulk.gone, rec.bulk.data, rec.bulk.at, rec.bulk.rec = true, nil, 0, nil
+		}
+		rec.bulk = nil
+		ep.mu.Unlock()
+	}
+	if !rec.claim() {
+		rec.finish(nil)
+		return nil
+	}
+	var err error
+	switch id {
+	case frameFlushed:
+	case frameImported, frameNarrowed:
+		rec.blob = append([]byte(nil), b[8:]...)
+		fallthrough
+	default:
+		if e := status(binary.LittleEndian.Uint32(b[4:])).err(); e != nil {
+			err = &PeerError{Peer: ep.String(), Op: rec.verb, Err: e}
+		} else if id == frameAtomicDone {
+			rec.value = binary.LittleEndian.Uint64(b[8:])
+		}
+	}
+	rec.finishClaimed(err)
+	return nil
+}

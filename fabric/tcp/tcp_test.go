@@ -1,0 +1,121 @@
+package tcp
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+func pair(t testing.TB, policy fabric.Policy) (a, b *fabric.Element, ep *fabric.Endpoint) {
+	var els []*fabric.Element
+	for _, name := range []string{"a", "b"} {
+		tr, err := New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Policy: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		els = append(els, e)
+	}
+	addr, err := els[1].Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err = els[0].Dial(context.Background(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return els[0], els[1], ep
+}
+
+func TestSmoke(t *testing.T) {
+	for _, policy := range []fabric.Policy{fabric.Balanced, fabric.Latency, fabric.Efficient} {
+		a, b, ep := pair(t, policy)
+		got := 0
+		b.Handle(100, func(m fabric.Message) { m.From.Post(3000, nil, m.Body) })
+		a.Handle(3000, func(m fabric.Message) { got++ })
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		msg := []byte("12345678")
+		for i := range 1000 {
+			if err := ep.Send(ctx, 100, nil, msg); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.WaitFor(ctx, func() bool { return got > i }); err != nil {
+				t.Fatal(policy, i, err)
+			}
+		}
+		seg, err := b.NewSegment(1<<20, fabric.Writable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := seg.Key(fabric.RightsAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := ep.Import(ctx, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		big := make([]byte, 1<<20)
+		for i := range big {
+			big[i] = byte(i * 7)
+		}
+		if err := r.Put(ctx, big, 0); err != nil {
+			t.Fatal(err)
+		}
+		back := make([]byte, 1<<20)
+		if err := r.Get(ctx, back, 0); err != nil {
+			t.Fatal(err)
+		}
+		if string(back) != string(big) || string(seg.Bytes()) != string(big) {
+			t.Fatal("bytes differ")
+		}
+		if old, err := r.Atomic(ctx, fabric.FetchAdd, 8, 8, 5, 0); err != nil || old == 0 {
+			t.Fatal(old, err)
+		}
+		if err := ep.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSend(b *testing.B) {
+	el, peer, ep := pair(b, fabric.Latency)
+	got := 0
+	peer.Handle(100, func(m fabric.Message) { m.From.Post(3000, nil, m.Body) })
+	el.Handle(3000, func(m fabric.Message) { got++ })
+	ctx := context.Background()
+	msg := []byte("12345678")
+	want := 0
+	cond := func() bool { return got >= want }
+	b.ReportAllocs()
+	for b.Loop() {
+		want++
+		ep.Send(ctx, 100, nil, msg)
+		el.WaitFor(ctx, cond)
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	_, peer, ep := pair(b, fabric.Latency)
+	ctx := context.Background()
+	seg, _ := peer.NewSegment(1<<20, fabric.Writable)
+	k, _ := seg.Key(fabric.RightsAll)
+	r, err := ep.Import(ctx, k)
+	if err != nil {
+		b.Fatal(err)
+	}
+	buf := make([]byte, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := r.Get(ctx, buf, 64); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

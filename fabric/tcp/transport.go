@@ -1,0 +1,310 @@
+// Package tcp carries the fabric's frames over TCP sockets. It drives its
+// sockets itself, from the element's one leader through one epoll set, because a
+// goroutine per connection would pay a wake-up for every message.
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Config describes the transport. The zero value is usable.
+type Config struct {
+	// OutBytes bounds what a link keeps of frames that the socket would not
+	// take; reserved frames may use as much again. Default 256 KiB.
+	OutBytes int
+	// AcceptTime bounds how long an accepted connection may take until its
+	// HELLO is done, besides the element's own limit. Default 10 s.
+	AcceptTime time.Duration
+}
+
+// Transport is the "tcp" transport.
+type Transport struct {
+	cfg  Config
+	epfd int
+
+	mu        sync.Mutex
+	links     map[int32]*link
+	listeners []net.Listener
+	closed    bool
+	accepting sync.WaitGroup
+
+	// The leader's.
+	events [64]unix.EpollEvent
+	hot    *link // the link that spoke last: asked first, without epoll
+	cold   int   // polls since hot spoke
+	more   []*link
+	free   [][]byte // receive buffers
+	freeMu sync.Mutex
+	moreN  atomic.Int32
+}
+
+const (
+	// bufferBytes is a receive buffer: a whole frame, and the start of the next.
+	bufferBytes = fabric.MaxFrameBytes + 64<<10
+	// freeBuffers bounds the buffers kept for reuse.
+	freeBuffers = 16
+	// hotPolls is how long a silent link stays the one that is asked first.
+	hotPolls = 4096
+	// epollEvery is how many empty polls of the hot link go to one look at the others.
+	epollEvery = 4
+	// placeBytes is the smallest fragment that is received in place: below it
+	// a copy is cheaper than a second system call.
+	placeBytes = 4 << 10
+)
+
+// New makes a transport.
+func New(cfg Config) (*Transport, error) {
+	if cfg.OutBytes == 0 {
+		cfg.OutBytes = 256 << 10
+	}
+	if cfg.OutBytes < fabric.MaxFrameBytes {
+		return nil, fmt.Errorf("tcp: OutBytes %d: at least %d, one frame", cfg.OutBytes, fabric.MaxFrameBytes)
+	}
+	if cfg.AcceptTime == 0 {
+		cfg.AcceptTime = 10 * time.Second
+	}
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("tcp: epoll: %w", err)
+	}
+	return &Transport{cfg: cfg, epfd: epfd, links: map[int32]*link{}}, nil
+}
+
+// Scheme is "tcp".
+func (t *Transport) Scheme() string { return "tcp" }
+
+// Listen accepts connections at host:port.
+func (t *Transport) Listen(addr string, accept func(fabric.Pending)) (string, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		ln.Close()
+		return "", fabric.ErrClosed
+	}
+	t.listeners = append(t.listeners, ln)
+	t.accepting.Add(1)
+	go t.acceptLoop(ln, accept)
+	return ln.Addr().String(), nil
+}
+
+// maxHellos bounds the connections that are in HELLO at once.
+const maxHellos = 128
+
+func (t *Transport) acceptLoop(ln net.Listener, accept func(fabric.Pending)) {
+	defer t.accepting.Done()
+	slots := make(chan struct{}, maxHellos)
+	for {
+		c, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, or the peer left again: go on
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		slots <- struct{}{}
+		t.accepting.Add(1)
+		go func() {
+			defer t.accepting.Done()
+			defer func() { <-slots }()
+			c.SetDeadline(time.Now().Add(t.cfg.AcceptTime))
+			accept(&pending{t: t, c: c.(*net.TCPConn)})
+		}()
+	}
+}
+
+// Dial connects to host:port.
+func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &pending{t: t, c: c.(*net.TCPConn)}, nil
+}
+
+// pending is a connection in HELLO.
+type pending struct {
+	t *Transport
+	c *net.TCPConn
+}
+
+func (p *pending) Read(b []byte) (int, error)        { return p.c.Read(b) }
+func (p *pending) Write(b []byte) (int, error)       { return p.c.Write(b) }
+func (p *pending) SetDeadline(d time.Time) error     { return p.c.SetDeadline(d) }
+func (p *pending) PeerCred() (fabric.PeerCred, bool) { return fabric.PeerCred{}, false }
+func (p *pending) RemoteAddr() string                { return "tcp://" + p.c.RemoteAddr().String() }
+func (p *pending) Close() error                      { return p.c.Close() }
+
+// Start takes the socket away from Go's own poller.
+func (p *pending) Start(r fabric.Receiver, _ bool) (fabric.Link, error) {
+	f, err := p.c.File()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	f.Close()
+	if err != nil {
+		return nil, err
+	}
+	p.c.Close()
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	l := &link{t: p.t, fd: fd, r: r}
+	if err := p.t.add(l); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return l, nil
+}
+
+func (t *Transport) add(l *link) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return fabric.ErrClosed
+	}
+	t.links[int32(l.fd)] = l
+	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.fd)})
+}
+
+func (t *Transport) find(fd int32) *link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.links[fd]
+}
+
+// Poll delivers what has arrived.
+func (t *Transport) Poll(budget int, turn fabric.Turn) int {
+	n := 0
+	for len(t.more) > 0 && n < budget {
+		l := t.more[len(t.more)-1]
+		t.more = t.more[:len(t.more)-1]
+		t.moreN.Store(int32(len(t.more)))
+		l.queued = false
+		n += l.parse(budget-n, turn)
+		if turn.Over() {
+			return n
+		}
+	}
+	if h := t.hot; h != nil {
+		k := h.receive(budget-n, turn)
+		if turn.Over() {
+			return n + k
+		}
+		if k > 0 {
+			t.cold = 0
+			if n += k; n >= budget {
+				return n
+			}
+		} else if t.cold++; t.cold > hotPolls {
+			t.hot = nil
+		}
+		if t.cold%epollEvery != 0 {
+			return n
+		}
+	}
+	return n + t.pollAll(budget-n, turn)
+}
+
+func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
+	// Non-blocking, so RawSyscall does not hold up the garbage collector.
+	got, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(t.epfd), uintptr(unsafe.Pointer(&t.events[0])), uintptr(len(t.events)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	// A new leader may refill events while a callback of ours runs; then our
+	// turn is over and we touch it no more.
+	for i := 0; i < int(got); i++ {
+		ev := t.events[i]
+		l := t.find(ev.Fd)
+		if l == nil {
+			continue
+		}
+		if ev.Events&unix.EPOLLOUT != 0 {
+			n += l.flush()
+			if turn.Over() {
+				return n
+			}
+		}
+		if ev.Events&^uint32(unix.EPOLLOUT) != 0 {
+			k := l.receive(budget, turn)
+			if n += k; turn.Over() {
+				return n
+			}
+			if k > 0 {
+				t.hot, t.cold = l, 0
+			}
+		}
+	}
+	return n
+}
+
+// Arm has nothing to do: the sockets themselves make WaitFD readable.
+func (t *Transport) Arm() bool { return t.moreN.Load() > 0 }
+
+// Disarm has nothing to do.
+func (t *Transport) Disarm() {}
+
+// WaitFD is the epoll set of all links.
+func (t *Transport) WaitFD() int { return t.epfd }
+
+// Close closes the listeners and all links.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	for _, ln := range t.listeners {
+		ln.Close()
+	}
+	var open []*link
+	for _, l := range t.links {
+		open = append(open, l)
+	}
+	t.mu.Unlock()
+	for _, l := range open {
+		l.Close()
+	}
+	t.accepting.Wait()
+	return unix.Close(t.epfd)
+}
+
+func (t *Transport) buffer() []byte {
+	t.freeMu.Lock()
+	defer t.freeMu.Unlock()
+	if n := len(t.free); n > 0 {
+		b := t.free[n-1]
+		t.free = t.free[:n-1]
+		return b
+	}
+	return make([]byte, bufferBytes)
+}
+
+func (t *Transport) recycle(b []byte) {
+	t.freeMu.Lock()
+	defer t.freeMu.Unlock()
+	if len(t.free) < freeBuffers {
+		t.free = append(t.free, b)
+	}
+}
