@@ -387,7 +387,8 @@ func (p *pacer) after(handled int) pace {
 func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // WaitFor drives progress until cond holds or the context ends. cond is called
-// often and must be cheap; it may be called from this goroutine only.
+// often and must be cheap. It is called on this goroutine, while handlers may
+// run on another: what they share must be atomic.
 func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 	if cond() {
 		return nil

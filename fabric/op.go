@@ -113,6 +113,9 @@ func (t *opTable) find(id uint32) *opRecord {
 
 func (t *opTable) release(r *opRecord) {
 	t.mu.Lock()
+	if t.pending >= t.limit {
+		defer t.ep.el.leader.wakeWaiters() // somebody may wait for a record
+	}
 	defer t.mu.Unlock()
 	r.gen++
 	r.dst, r.blob = nil, nil
@@ -172,9 +175,6 @@ func (r *opRecord) tell() {
 		r.done = nil
 	}
 	r.closeMu.Unlock()
-	if r.ep.ops.pending >= r.ep.ops.limit {
-		r.ep.el.leader.wakeWaiters()
-	}
 }
 
 // claim lets the leader write the buffer; false if nobody wants it any more.

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,9 +37,9 @@ func pair(t testing.TB, policy fabric.Policy) (a, b *fabric.Element, ep *fabric.
 func TestSmoke(t *testing.T) {
 	for _, policy := range []fabric.Policy{fabric.Balanced, fabric.Latency, fabric.Efficient} {
 		a, b, ep := pair(t, policy)
-		got := 0
+		var got atomic.Int64
 		b.Handle(100, func(m fabric.Message) { m.From.Post(3000, nil, m.Body) })
-		a.Handle(3000, func(m fabric.Message) { got++ })
+		a.Handle(3000, func(m fabric.Message) { got.Add(1) })
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		msg := []byte("12345678")
@@ -46,7 +47,7 @@ func TestSmoke(t *testing.T) {
 			if err := ep.Send(ctx, 100, nil, msg); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.WaitFor(ctx, func() bool { return got > i }); err != nil {
+			if err := a.WaitFor(ctx, func() bool { return got.Load() > int64(i) }); err != nil {
 				t.Fatal(policy, i, err)
 			}
 		}
@@ -87,13 +88,13 @@ func TestSmoke(t *testing.T) {
 
 func BenchmarkSend(b *testing.B) {
 	el, peer, ep := pair(b, fabric.Latency)
-	got := 0
+	var got atomic.Int64
 	peer.Handle(100, func(m fabric.Message) { m.From.Post(3000, nil, m.Body) })
-	el.Handle(3000, func(m fabric.Message) { got++ })
+	el.Handle(3000, func(m fabric.Message) { got.Add(1) })
 	ctx := context.Background()
 	msg := []byte("12345678")
-	want := 0
-	cond := func() bool { return got >= want }
+	want := int64(0)
+	cond := func() bool { return got.Load() >= want }
 	b.ReportAllocs()
 	for b.Loop() {
 		want++
