@@ -114,7 +114,7 @@ const maxListed = 16
 // Suggest is the end of a message about an unknown name: what was probably
 // meant if a known name is close, else the known names.
 func Suggest(name string, known []string) string {
-	best, bestDistance := "", 1+max(1, len(name)/3)
+	best, bestDistance := "", 1+max(1, (len(name)+2)/3)
 	if len(name) <= 4*MaxNameBytes {
 		for _, k := range known {
 			if d := distance(strings.ToLower(name), strings.ToLower(k)); d < bestDistance {

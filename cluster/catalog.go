@@ -1,0 +1,291 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Limits of a catalogue.
+const (
+	// DefaultCatalogEntries is far beyond the datasets that one node serves.
+	DefaultCatalogEntries = 4096
+	// DefaultCatalogBytes bounds all tables together, as they are encoded.
+	DefaultCatalogBytes = 64 << 20
+	// MaxGrants bounds the principals named in one entry's grants.
+	MaxGrants = 256
+)
+
+// CatalogLimits bound a catalogue; zeros are the defaults.
+type CatalogLimits struct {
+	Entries int
+	Bytes   int64
+}
+
+// Entry is what a catalogue keeps under a name.
+type Entry struct {
+	Name    string                   `json:"name"`
+	Version uint64                   `json:"version"` // the table's
+	Owner   string                   `json:"owner"`   // the principal that put it there
+	Table   *Table                   `json:"table"`   // without keys
+	Grants  map[string]fabric.Rights `json:"grants"`
+}
+
+// Catalog is the names that one node knows. Its methods may be called from any
+// goroutine; what goes in and comes out is copied.
+type Catalog struct {
+	limits CatalogLimits
+
+	mu      sync.RWMutex
+	entries map[string]*slot
+	bytes   int64
+	highest uint64 // version ever seen
+}
+
+type slot struct {
+	Entry
+	bytes int64
+}
+
+// NewCatalog makes an empty catalogue.
+func NewCatalog(limits CatalogLimits) *Catalog {
+	limits.Entries = cmp.Or(max(limits.Entries, 0), DefaultCatalogEntries)
+	limits.Bytes = cmp.Or(max(limits.Bytes, 0), DefaultCatalogBytes)
+	return &Catalog{limits: limits, entries: map[string]*slot{}}
+}
+
+// NextVersion is a version higher than any the catalogue has seen.
+func (c *Catalog) NextVersion() uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.highest + 1
+}
+
+// Put stores a table, without its keys, under its name; the principal becomes
+// the owner of a new name and needs CapWrite or CapMember. If replace is set, an entry of that
+// name with a lower version gives way, by its owner's or an admin's hand; it
+// keeps its owner and grants.
+func (c *Catalog) Put(p Principal, t *Table, replace bool) error {
+	encoded, err := t.WithoutKeys().Encode()
+	if err != nil {
+		return err
+	}
+	if !p.Caps.Has(CapWrite) && !p.Caps.Has(CapMember) {
+		return &ForbiddenError{p.Name, "capability write", t.Name, "use a token that has it"}
+	}
+	s := &slot{bytes: int64(len(encoded))}
+	s.Entry = Entry{Name: t.Name, Version: t.Version, Owner: p.Name, Table: t.WithoutKeys(), Grants: map[string]fabric.Rights{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, exists := c.entries[t.Name]
+	switch {
+	case exists && !replace:
+		return fmt.Errorf("%w: %q, version %d, of %q: choose another name, drop it first, or ask to replace it", ErrExists, t.Name, old.Version, old.Owner)
+	case exists && !owns(p, old):
+		return forbiddenOwner(p, "replace", old)
+	case exists && t.Version <= old.Version:
+		return fmt.Errorf("%w: %q has version %d, the new table %d: it must be higher", ErrVersion, t.Name, old.Version, t.Version)
+	case exists:
+		s.Owner, s.Grants = old.Owner, old.Grants
+	case len(c.entries) >= c.limits.Entries:
+		return fmt.Errorf("%w: it has %d entries; drop some first", ErrFull, len(c.entries))
+	}
+	total := c.bytes + s.bytes
+	if exists {
+		total -= old.bytes
+	}
+	if total > c.limits.Bytes {
+		return fmt.Errorf("%w: its tables would take %d bytes, at most %d are allowed; drop some first", ErrFull, total, c.limits.Bytes)
+	}
+	c.entries[t.Name], c.bytes = s, total
+	c.highest = max(c.highest, t.Version)
+	return nil
+}
+
+// Get returns the entry called name if the principal has all of need on it. It
+// needs some right even if need is 0.
+func (c *Catalog) Get(p Principal, name string, need fabric.Rights) (Entry, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	s, err := c.find(name)
+	if err != nil {
+		return Entry{}, err
+	}
+	if err := allow(p, s, need); err != nil {
+		return Entry{}, err
+	}
+	return s.copy(), nil
+}
+
+// Allow is Get's check alone: nil if the principal has all of need.
+func (c *Catalog) Allow(p Principal, name string, need fabric.Rights) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	s, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	return allow(p, s, need)
+}
+
+// Rights is what the principal may do with the dataset; 0 if there is no such dataset.
+func (c *Catalog) Rights(p Principal, name string) fabric.Rights {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if s, ok := c.entries[name]; ok {
+		return rights(p, s)
+	}
+	return 0
+}
+
+// List returns the entries that the principal has some right on, or owns, sorted by name.
+func (c *Catalog) List(p Principal) []Entry {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := []Entry{}
+	for _, name := range slices.Sorted(maps.Keys(c.entries)) {
+		if s := c.entries[name]; owns(p, s) || rights(p, s) != 0 {
+			out = append(out, s.copy())
+		}
+	}
+	return out
+}
+
+// Delete removes a name; only its owner or an admin may. A version other than 0
+// must be the entry's.
+func (c *Catalog) Delete(p Principal, name string, version uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	if !owns(p, s) {
+		return forbiddenOwner(p, "drop", s)
+	}
+	if version != 0 && version != s.Version {
+		return fmt.Errorf("%w: %q has version %d, not %d: it was replaced meanwhile", ErrVersion, name, s.Version, version)
+	}
+	delete(c.entries, name)
+	c.bytes -= s.bytes
+	return nil
+}
+
+// Grant sets what principal to (or Everyone) may do with a dataset; 0 takes the
+// grant away. Only its owner or an admin may.
+func (c *Catalog) Grant(p Principal, name, to string, r fabric.Rights) error {
+	if to != Everyone {
+		if err := ValidateName(to); err != nil {
+			return fmt.Errorf("%w: principal: %w", ErrName, err)
+		}
+	}
+	if r&^fabric.RightsAll != 0 {
+		return fmt.Errorf("cluster: %#x has bits that are no rights", uint8(r))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	if !owns(p, s) {
+		return forbiddenOwner(p, "grant rights to", s)
+	}
+	if r == 0 {
+		delete(s.Grants, to)
+		return nil
+	}
+	if _, ok := s.Grants[to]; !ok && len(s.Grants) >= MaxGrants {
+		return fmt.Errorf("%w: %q has grants for %d principals; take some away, or grant to %q", ErrFull, name, len(s.Grants), Everyone)
+	}
+	s.Grants[to] = r
+	return nil
+}
+
+// find looks a name up; the caller holds mu.
+func (c *Catalog) find(name string) (*slot, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrName, err)
+	}
+	if s, ok := c.entries[name]; ok {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
+}
+
+func (s *slot) copy() Entry {
+	e := s.Entry
+	e.Table, e.Grants = s.Table.Clone(), maps.Clone(s.Grants)
+	return e
+}
+
+// owns reports whether p may change an entry. An anonymous owner's entries are
+// every anonymous principal's.
+func owns(p Principal, s *slot) bool { return p.Caps.Has(CapAdmin) || p.Name == s.Owner }
+
+func rights(p Principal, s *slot) fabric.Rights {
+	if owns(p, s) {
+		return p.Caps.rightsOf(fabric.RightsAll)
+	}
+	return p.Caps.rightsOf(s.Grants[p.Name] | s.Grants[Everyone])
+}
+
+func allow(p Principal, s *slot, need fabric.Rights) error {
+	have := rights(p, s)
+	if have != 0 && have&need == need {
+		return nil
+	}
+	if missing := need &^ p.Caps.rightsOf(fabric.RightsAll); missing != 0 {
+		return &ForbiddenError{p.Name, "right " + missing.String(), s.Name,
+			fmt.Sprintf("its capabilities (%v) do not include it; use a token that has more", p.Caps)}
+	}
+	missing := need &^ have
+	if missing == 0 {
+		missing = fabric.RightRead
+	}
+	return &ForbiddenError{p.Name, "right " + missing.String(), s.Name,
+		fmt.Sprintf("its owner %q or an admin can grant it", s.Owner)}
+}
+
+func forbiddenOwner(p Principal, do string, s *slot) error {
+	return &ForbiddenError{p.Name, "ownership", s.Name, fmt.Sprintf("only its owner %q or an admin can %s it", s.Owner, do)}
+}
+
+// ParseRights reads rights as fabric.Rights prints them ("r--"), or as letters
+// in any order ("rw"), or the words read, write, atomic, all, none with commas between.
+func ParseRights(text string) (fabric.Rights, error) {
+	words := map[string]fabric.Rights{"read": fabric.RightRead, "write": fabric.RightWrite, "atomic": fabric.RightAtomic,
+		"all": fabric.RightsAll, "none": 0}
+	var out fabric.Rights
+	letters := true
+	for _, c := range text {
+		switch c {
+		case 'r':
+			out |= fabric.RightRead
+		case 'w':
+			out |= fabric.RightWrite
+		case 'a':
+			out |= fabric.RightAtomic
+		case '-':
+		default:
+			letters = false
+		}
+	}
+	if letters && text != "" {
+		return out, nil
+	}
+	out = 0
+	for word := range splitWords(text) {
+		r, ok := words[word]
+		if !ok {
+			return 0, fmt.Errorf("cluster: there is no right %q; %s", clip(word), schema.Suggest(word, slices.Sorted(maps.Keys(words))))
+		}
+		out |= r
+	}
+	return out, nil
+}

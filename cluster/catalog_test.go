@@ -1,0 +1,171 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+var (
+	ann   = Principal{"ann", CapRead | CapWrite | CapInject}
+	bob   = Principal{"bob", CapRead | CapInject}
+	root  = Principal{"root", CapAdmin}
+	other = Principal{"node-2", CapMember}
+)
+
+func named(t testing.TB, name string, version uint64) *Table {
+	tab := logTable(t)
+	tab.Name, tab.Version = name, version
+	return tab
+}
+
+func check(t *testing.T, err, want error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%v, want %v", err, want)
+		return
+	}
+	for _, text := range texts {
+		if err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want …%s…", err, text)
+		}
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	c := NewCatalog(CatalogLimits{})
+	check(t, c.Put(bob, named(t, "logs", 1), false), ErrForbidden, "bob lacks capability write", `"logs"`)
+	check(t, c.Put(ann, named(t, "logs", 3), false), nil)
+	check(t, c.Put(ann, named(t, "logs", 4), false), ErrExists, `"logs", version 3, of "ann"`)
+	check(t, c.Put(ann, named(t, "logs", 3), true), ErrVersion, "must be higher")
+	check(t, c.Put(Principal{"eve", CapWrite}, named(t, "logs", 9), true), ErrForbidden, "eve lacks ownership", `only its owner "ann" or an admin can replace it`)
+	check(t, c.Put(other, named(t, "placed", 4), false), nil)
+	if v := c.NextVersion(); v != 5 {
+		t.Errorf("next version %d", v)
+	}
+
+	_, err := c.Get(bob, "logs", fabric.RightRead)
+	check(t, err, ErrForbidden, "bob lacks right r--", `"logs"`, `its owner "ann" or an admin can grant it`)
+	check(t, c.Grant(bob, "logs", "bob", fabric.RightRead), ErrForbidden, "grant rights to")
+	check(t, c.Grant(ann, "logs", "bob", fabric.RightsAll), nil)
+	e, err := c.Get(bob, "logs", fabric.RightRead)
+	check(t, err, nil)
+	if !e.Table.Shards[0].Windows[0].Key.IsZero() || e.Owner != "ann" || e.Version != 3 {
+		t.Errorf("%+v", e)
+	}
+	e.Table.Shards[0].Element, e.Grants["eve"] = "changed", fabric.RightsAll
+	if again, _ := c.Get(bob, "logs", 0); again.Table.Shards[0].Element != "node-0" || len(again.Grants) != 1 {
+		t.Error("the catalogue's own entry was changed from outside")
+	}
+	check(t, c.Allow(bob, "logs", fabric.RightWrite), ErrForbidden, "right -w-", "its capabilities (inject,read) do not include it")
+	if r := c.Rights(bob, "logs"); r != fabric.RightRead {
+		t.Error(r)
+	}
+	if r := c.Rights(root, "logs"); r != fabric.RightsAll {
+		t.Error(r)
+	}
+	if r := c.Rights(root, "nothing"); r != 0 {
+		t.Error(r)
+	}
+	check(t, c.Put(root, named(t, "logs", 8), true), nil)
+	if e, _ := c.Get(ann, "logs", 0); e.Owner != "ann" || e.Grants["bob"] != fabric.RightsAll || e.Version != 8 {
+		t.Errorf("replacing lost the owner or the grants: %+v", e)
+	}
+	check(t, c.Grant(ann, "logs", "bob", 0), nil)
+	check(t, c.Grant(ann, "logs", Everyone, fabric.RightRead), nil)
+	check(t, c.Allow(Principal{"", CapRead}, "logs", fabric.RightRead), nil)
+	check(t, c.Allow(Principal{"", 0}, "logs", 0), ErrForbidden, "(anonymous)")
+
+	var names []string
+	for _, e := range c.List(root) {
+		names = append(names, e.Name)
+	}
+	if diff := cmp.Diff([]string{"logs", "placed"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if l := c.List(bob); len(l) != 1 || l[0].Name != "logs" {
+		t.Error(l)
+	}
+	check(t, c.Delete(bob, "logs", 0), ErrForbidden, "drop")
+	check(t, c.Delete(ann, "logs", 3), ErrVersion, "it was replaced meanwhile")
+	check(t, c.Delete(ann, "logs", 8), nil)
+	check(t, c.Delete(ann, "logs", 8), ErrNotFound, `"logs"`)
+	_, err = c.Get(ann, "a b", 0)
+	check(t, err, ErrName)
+	check(t, c.Grant(ann, "logs", "no no", 0), ErrName)
+	if err := c.Grant(ann, "logs", "eve", 64); err == nil || !strings.Contains(err.Error(), "no rights") {
+		t.Error(err)
+	}
+}
+
+func TestCatalogLimits(t *testing.T) {
+	c := NewCatalog(CatalogLimits{Entries: 2})
+	for i := range 2 {
+		check(t, c.Put(ann, named(t, fmt.Sprint("d", i), 1), false), nil)
+	}
+	check(t, c.Put(ann, named(t, "d2", 1), false), ErrFull, "it has 2 entries")
+	check(t, c.Put(ann, named(t, "d1", 2), true), nil)
+	for i := range MaxGrants {
+		check(t, c.Grant(ann, "d0", fmt.Sprint("p", i), fabric.RightRead), nil)
+	}
+	check(t, c.Grant(ann, "d0", "more", fabric.RightRead), ErrFull, "256 principals")
+	check(t, c.Grant(ann, "d0", "p1", fabric.RightsAll), nil)
+
+	one, _ := named(t, "d", 1).Encode()
+	small := NewCatalog(CatalogLimits{Bytes: int64(len(one)) + 10})
+	check(t, small.Put(ann, named(t, "d", 1), false), nil)
+	check(t, small.Put(ann, named(t, "d", 2), true), nil)
+	check(t, small.Put(ann, named(t, "e", 2), false), ErrFull, "bytes")
+	check(t, small.Delete(ann, "d", 2), nil)
+	check(t, small.Put(ann, named(t, "e", 2), false), nil)
+	bad := named(t, "x", 1)
+	bad.Rows++
+	check(t, small.Put(ann, bad, false), ErrTable)
+}
+
+func TestCatalogConcurrently(t *testing.T) {
+	c := NewCatalog(CatalogLimits{})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			name := fmt.Sprint("d", i%4)
+			for v := range uint64(50) {
+				_ = c.Put(root, named(t, name, v+1), true)
+				_, _ = c.Get(root, name, fabric.RightRead)
+				_ = c.Grant(root, name, "bob", fabric.RightRead)
+				c.List(bob)
+				if v%10 == 9 {
+					_ = c.Delete(root, name, 0)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want := int64(0)
+	for _, e := range c.List(root) {
+		b, _ := e.Table.Encode()
+		want += int64(len(b))
+	}
+	if c.bytes != want {
+		t.Errorf("%d bytes are accounted for, entries take %d", c.bytes, want)
+	}
+}
+
+func TestParseRights(t *testing.T) {
+	for text, want := range map[string]fabric.Rights{"r--": 1, "rw": 3, "rwa": 7, "---": 0, "read, write": 3, "all": 7, "none": 0, "atomic": 4} {
+		if got, err := ParseRights(text); err != nil || got != want {
+			t.Errorf("%q: %v %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "rx", "reed", "read,"} {
+		if r, err := ParseRights(text); err == nil {
+			t.Errorf("%q: %v", text, r)
+		}
+	}
+}

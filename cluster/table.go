@@ -1,0 +1,323 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// ErrTable says that a table or its encoding is not valid; the message says why.
+var ErrTable = errors.New("cluster: bad shard table")
+
+const (
+	// MaxWindows bounds the windows of a shard: a graph has GraphWindows.
+	MaxWindows = 16
+	// MaxWindowBytes bounds a window, as memfds are bounded.
+	MaxWindowBytes = 1 << 46
+)
+
+// Kind is what a dataset's windows hold.
+type Kind uint8
+
+const (
+	// Records: window RowsWindow has the rows, one record of the schema
+	// after the other; window HeapWindow the text of Str fields, if there are any.
+	Records Kind = 1 + iota
+	// CSR: a graph in compressed sparse rows, both ways; a row is a vertex.
+	CSR
+	// Raw: what the windows hold is between their owner and the functions that
+	// use them; the sharding still says where a row is.
+	Raw
+)
+
+// Windows of a Records dataset.
+const (
+	RowsWindow = 0
+	HeapWindow = 1
+)
+
+// Windows of a CSR dataset. Offsets are of the element's own rows, one more
+// than there are rows, and count targets (or name bytes) from the element's first.
+const (
+	FwdOffsetsWindow  = 0 // u64 each
+	FwdTargetsWindow  = 1 // u32 vertices (global rows)
+	RevOffsetsWindow  = 2 // u64 each
+	RevTargetsWindow  = 3 // u32 vertices
+	NameOffsetsWindow = 4 // u32 each; size 0 if vertices have no names
+	NamesWindow       = 5 // text
+	GraphWindows      = 6
+)
+
+var kinds = []string{Records: "records", CSR: "csr", Raw: "raw"}
+
+func (k Kind) String() string {
+	if k >= Records && k <= Raw {
+		return kinds[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// ParseKind reads a kind's name.
+func ParseKind(name string) (Kind, error) {
+	if i := slices.Index(kinds, name); i > 0 {
+		return Kind(i), nil
+	}
+	return 0, fmt.Errorf("%w: there is no kind %q; %s", ErrTable, clip(name), schema.Suggest(name, kinds[1:]))
+}
+
+// MarshalText is the kind's name.
+func (k Kind) MarshalText() ([]byte, error) {
+	if k < Records || k > Raw {
+		return nil, fmt.Errorf("%w: kind %d is unknown", ErrTable, uint8(k))
+	}
+	return []byte(k.String()), nil
+}
+
+// UnmarshalText reads a kind's name.
+func (k *Kind) UnmarshalText(text []byte) (err error) {
+	*k, err = ParseKind(string(text))
+	return err
+}
+
+// Window is one segment of a shard. Size is what holds data; 0 means that
+// there is nothing and no segment.
+type Window struct {
+	Key      fabric.Key `json:"-"` // a secret; zero in tables that carry none
+	Size     uint64     `json:"size"`
+	Writable bool       `json:"writable,omitempty"`
+}
+
+// Shard is what one element holds of a dataset.
+type Shard struct {
+	Element     string             `json:"element"`
+	Incarnation fabric.Incarnation `json:"incarnation"`
+	Addrs       []string           `json:"addrs"`
+	FirstRow    uint64             `json:"first_row"`
+	Rows        uint64             `json:"rows"`
+	Windows     []Window           `json:"windows"`
+}
+
+// Table says where a dataset is. Shard i belongs to element index i of the sharding.
+type Table struct {
+	Name     string        `json:"name"`
+	Version  uint64        `json:"version"`
+	Kind     Kind          `json:"kind"`
+	Schema   schema.Schema `json:"schema"` // of Records; no fields otherwise
+	Sharding Sharding      `json:"sharding"`
+	Rows     uint64        `json:"rows"`
+	Shards   []Shard       `json:"shards"`
+}
+
+// TableID is the SHA-256 of a table's encoding: its identity.
+type TableID [32]byte
+
+// String is the start of the ID, enough for people.
+func (id TableID) String() string { return hex.EncodeToString(id[:8]) }
+
+// ID is the table's identity. It depends on the keys.
+func (t *Table) ID() (TableID, error) {
+	b, err := t.Encode()
+	if err != nil {
+		return TableID{}, err
+	}
+	return sha256.Sum256(b), nil
+}
+
+// FillRows sets every shard's FirstRow and Rows, and the table's, from the sharding.
+func (t *Table) FillRows() {
+	t.Rows = t.Sharding.Rows
+	for i := range t.Shards {
+		t.Shards[i].FirstRow, t.Shards[i].Rows = t.Sharding.ElementRows(uint32(i))
+	}
+}
+
+// Owner says which shard holds a row, and the row's number there.
+func (t *Table) Owner(row uint64) (element uint32, local uint64, ok bool) {
+	return t.Sharding.Owner(row)
+}
+
+// Index is the index of the element with that name, -1 if it has no shard.
+func (t *Table) Index(element string) int {
+	return slices.IndexFunc(t.Shards, func(s Shard) bool { return s.Element == element })
+}
+
+// IndexOf is the index of the element with that incarnation, -1 if it has no shard.
+func (t *Table) IndexOf(incarnation fabric.Incarnation) int {
+	return slices.IndexFunc(t.Shards, func(s Shard) bool { return s.Incarnation == incarnation })
+}
+
+// Members lists the elements of the table as members, in its order.
+func (t *Table) Members() []Member {
+	out := make([]Member, len(t.Shards))
+	for i, s := range t.Shards {
+		out[i] = Member{Name: s.Element, Addrs: slices.Clone(s.Addrs)}
+	}
+	return out
+}
+
+// Clone is a deep copy.
+func (t *Table) Clone() *Table {
+	c := *t
+	c.Schema.Fields = slices.Clone(t.Schema.Fields)
+	c.Sharding.Bounds = slices.Clone(t.Sharding.Bounds)
+	c.Shards = slices.Clone(t.Shards)
+	for i := range c.Shards {
+		c.Shards[i].Addrs = slices.Clone(c.Shards[i].Addrs)
+		c.Shards[i].Windows = slices.Clone(c.Shards[i].Windows)
+	}
+	return &c
+}
+
+// WithoutKeys is a deep copy with zero keys: what may be shown and listed.
+func (t *Table) WithoutKeys() *Table {
+	c := t.Clone()
+	for i := range c.Shards {
+		for w := range c.Shards[i].Windows {
+			c.Shards[i].Windows[w].Key = fabric.Key{}
+		}
+	}
+	return c
+}
+
+// Validate checks everything a reader of the table relies on.
+func (t *Table) Validate() error {
+	if err := ValidateName(t.Name); err != nil {
+		return fmt.Errorf("%w: %w", ErrTable, err)
+	}
+	if t.Kind < Records || t.Kind > Raw {
+		return t.errorf("kind %d is unknown", uint8(t.Kind))
+	}
+	if t.Kind == Records {
+		if err := t.Schema.ValidateDataset(); err != nil {
+			return t.errorf("%w", err)
+		}
+	} else if len(t.Schema.Fields) != 0 {
+		return t.errorf("kind %v has no schema", t.Kind)
+	}
+	if err := t.validateSharding(); err != nil {
+		return err
+	}
+	var names, incarnations = map[string]int{}, map[fabric.Incarnation]int{}
+	for i := range t.Shards {
+		s := &t.Shards[i]
+		if err := t.validateShard(uint32(i), s); err != nil {
+			return t.errorf("shard %d (%s): %w", i, clip(s.Element), err)
+		}
+		if other, ok := names[s.Element]; ok {
+			return t.errorf("shards %d and %d are both of element %s", other, i, s.Element)
+		}
+		if other, ok := incarnations[s.Incarnation]; ok {
+			return t.errorf("shards %d and %d are both of incarnation %v", other, i, s.Incarnation)
+		}
+		names[s.Element], incarnations[s.Incarnation] = i, i
+	}
+	return nil
+}
+
+func (t *Table) errorf(format string, args ...any) error {
+	return fmt.Errorf("%w %s: %w", ErrTable, t.Name, fmt.Errorf(format, args...))
+}
+
+func (t *Table) validateSharding() error {
+	if err := t.Sharding.Validate(); err != nil {
+		return t.errorf("%w", err)
+	}
+	if t.Rows != t.Sharding.Rows {
+		return t.errorf("%d rows, its sharding has %d", t.Rows, t.Sharding.Rows)
+	}
+	if len(t.Shards) != int(t.Sharding.Elements) {
+		return t.errorf("%d shards, its sharding has %d elements", len(t.Shards), t.Sharding.Elements)
+	}
+	if key := t.Sharding.Key; key != "" {
+		if t.Kind != Records {
+			return t.errorf("only records are sharded by a key")
+		}
+		if t.Schema.Index(key) < 0 {
+			return t.errorf("it is sharded by %q, which is no field; %s", key, schema.Suggest(key, t.Schema.Names()))
+		}
+	}
+	if t.Kind == CSR && t.Rows > 1<<32 {
+		return t.errorf("%d vertices; a graph numbers them with 32 bits", t.Rows)
+	}
+	return nil
+}
+
+func (t *Table) validateShard(i uint32, s *Shard) error {
+	m := Member{Name: s.Element, Addrs: s.Addrs}
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	if s.Incarnation == 0 {
+		return errors.New("its incarnation is 0")
+	}
+	if first, rows := t.Sharding.ElementRows(i); s.FirstRow != first || s.Rows != rows {
+		return fmt.Errorf("%d rows from %d, its sharding says %d from %d", s.Rows, s.FirstRow, rows, first)
+	}
+	if len(s.Windows) > MaxWindows {
+		return fmt.Errorf("%d windows, at most %d are allowed", len(s.Windows), MaxWindows)
+	}
+	for w, win := range s.Windows {
+		if win.Size > MaxWindowBytes {
+			return fmt.Errorf("window %d has %d bytes, at most %d are allowed", w, win.Size, uint64(MaxWindowBytes))
+		}
+		if win.Key.IsZero() {
+			continue
+		}
+		if win.Key.Owner != s.Incarnation {
+			return fmt.Errorf("window %d: its key is of incarnation %v, the shard of %v", w, win.Key.Owner, s.Incarnation)
+		}
+		if win.Key.Size < win.Size {
+			return fmt.Errorf("window %d: its key covers %d bytes of %d", w, win.Key.Size, win.Size)
+		}
+		if win.Key.Rights&^fabric.RightsAll != 0 {
+			return fmt.Errorf("window %d: its key has unknown rights %#x", w, uint8(win.Key.Rights))
+		}
+	}
+	return t.validateWindows(s)
+}
+
+// validateWindows checks the windows' number and sizes against the rows.
+func (t *Table) validateWindows(s *Shard) error {
+	size := func(w int) uint64 { return s.Windows[w].Size }
+	switch t.Kind {
+	case Records:
+		l, err := t.Schema.Layout()
+		if err != nil {
+			return err
+		}
+		want := 1
+		if l.HasStr {
+			want = 2
+		}
+		if len(s.Windows) != want {
+			return fmt.Errorf("%d windows, records of %s have %d", len(s.Windows), clip(t.Schema.String()), want)
+		}
+		if rows := s.Rows * uint64(l.Size); size(RowsWindow) != rows {
+			return fmt.Errorf("window %d has %d bytes, %d rows have %d", RowsWindow, size(RowsWindow), s.Rows, rows)
+		}
+	case CSR:
+		if len(s.Windows) != GraphWindows {
+			return fmt.Errorf("%d windows, a graph has %d", len(s.Windows), GraphWindows)
+		}
+		for _, w := range []int{FwdOffsetsWindow, RevOffsetsWindow} {
+			if want := 8 * (s.Rows + 1); size(w) != want {
+				return fmt.Errorf("window %d has %d bytes, the offsets of %d rows have %d", w, size(w), s.Rows, want)
+			}
+			if size(w+1)%4 != 0 {
+				return fmt.Errorf("window %d has %d bytes, vertices have 4 each", w+1, size(w+1))
+			}
+		}
+		if want := 4 * (s.Rows + 1); size(NameOffsetsWindow) != want && size(NameOffsetsWindow) != 0 {
+			return fmt.Errorf("window %d has %d bytes, the names of %d rows have %d", NameOffsetsWindow, size(NameOffsetsWindow), s.Rows, want)
+		}
+		if size(NameOffsetsWindow) == 0 && size(NamesWindow) != 0 {
+			return fmt.Errorf("window %d has names, window %d no offsets of them", NamesWindow, NameOffsetsWindow)
+		}
+	}
+	return nil
+}
