@@ -1,0 +1,322 @@
+package wasm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
+)
+
+// diskCache keeps machine code in a directory, one file per program variant.
+//
+// wazero has a file cache of its own, but it is unbounded, writes with an fsync on the path
+// of the first use, and checks only a part of what it reads back, and that with
+// a CRC: a damaged offset would be jumped to. So wazero's cache directory is a private staging
+// directory in memory that never holds more than one compilation's files. What wazero writes there is
+// wrapped (magic, version, SHA-256) and put into the cache directory by a
+// background goroutine; on a hit the wrapped bytes are verified first and then staged for wazero to find.
+type diskCache struct {
+	dir     string
+	limit   int64
+	log     *slog.Logger
+	staging string
+
+	queue chan cacheEntry
+	done  sync.WaitGroup
+	once  sync.Once
+}
+
+// cacheEntry is one file to be written.
+type cacheEntry struct {
+	key  string
+	name string // wazero's name for it
+	data []byte
+}
+
+// An entry: magic, version, length of the name, length of the data, SHA-256 of name and data,
+// name, data; little-endian.
+const (
+	cacheMagic   = "wherryMC"
+	cacheVersion = 1
+	headerBytes  = 8 + 4 + 4 + 8 + sha256.Size
+	cacheSuffix  = ".wmc"
+	tempPattern  = "tmp-*"
+	tempPrefix   = "tmp-"
+	tempLifetime = time.Hour // of a file that a crashed writer left
+
+	maxCacheName  = 255
+	maxCacheEntry = 256 << 20 // machine code of the largest module: 8 MiB of wasm become under 100 MiB
+	cacheQueue    = 16        // files waiting to be written; beyond it they are not cached
+)
+
+// cacheKey names a variant's file: whatever changes the machine code is hashed in.
+func cacheKey(id ID, checkStores bool) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%x %t wazero %s revision %d %s/%s", id, checkStores, wazeroVersion, wasmcode.Revision, runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(h, " %v %v", cpu.X86, cpu.ARM64)
+	return hex.EncodeToString(h.Sum(nil)[:20])
+}
+
+func openCache(dir string, limit int64, log *slog.Logger) (*diskCache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("wasm: cache directory: %w", err)
+	}
+	c := &diskCache{dir: dir, limit: limit, log: log, queue: make(chan cacheEntry, cacheQueue)}
+	if err := c.makeStaging(); err != nil {
+		return nil, err
+	}
+	c.done.Go(c.write)
+	return c, nil
+}
+
+// makeStaging makes the private directory, in memory where the machine has
+// such a file system: wazero syncs every file it writes.
+func (c *diskCache) makeStaging() error {
+	prefix := fmt.Sprintf("wherry-wasm-%d-", os.Getpid())
+	for _, parent := range []string{"/dev/shm", c.dir} {
+		removeStale(parent)
+		dir, err := os.MkdirTemp(parent, prefix)
+		if err == nil {
+			c.staging = dir
+			return nil
+		}
+		if parent == c.dir {
+			return fmt.Errorf("wasm: staging directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeStale removes staging directories of processes that are gone.
+func removeStale(parent string) {
+	dirs, err := filepath.Glob(filepath.Join(parent, "wherry-wasm-*-*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), "wherry-wasm-"), "-")
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
+			os.RemoveAll(dir) // another user's stays; so what
+		}
+	}
+}
+
+func (c *diskCache) path(key string) string { return filepath.Join(c.dir, key+cacheSuffix) }
+
+// wazeroDir is where wazero looks for files and writes them.
+func (c *diskCache) wazeroDir() string {
+	dirs, err := os.ReadDir(c.staging)
+	if err != nil || len(dirs) != 1 {
+		return c.staging
+	}
+	return filepath.Join(c.staging, dirs[0].Name())
+}
+
+// stage puts a cached file where wazero finds it. rejected says that there was
+// a file, but a damaged one.
+func (c *diskCache) stage(key string) (staged, rejected bool) {
+	b, err := readBounded(c.path(key))
+	if err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			c.log.Warn("wasm: cached code cannot be read", "file", c.path(key), "err", err)
+		}
+		return false, false
+	}
+	entry, err := decodeEntry(b)
+	if err != nil {
+		c.log.Warn("wasm: cached code is damaged; it is removed and compiled again", "file", c.path(key), "err", err)
+		c.remove(key)
+		return false, true
+	}
+	if err := os.WriteFile(filepath.Join(c.wazeroDir(), entry.name), entry.data, 0o600); err != nil {
+		c.log.Warn("wasm: staging cached code", "err", err)
+		return false, false
+	}
+	now := time.Now()
+	os.Chtimes(c.path(key), now, now) // for the eviction order; if it fails the file goes a little early
+	return true, false
+}
+
+func readBounded(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > headerBytes+maxCacheName+maxCacheEntry {
+		return nil, fmt.Errorf("%d bytes are too many", st.Size())
+	}
+	return os.ReadFile(path)
+}
+
+func encodeEntry(e cacheEntry) []byte {
+	b := make([]byte, 0, headerBytes+len(e.name)+len(e.data))
+	b = append(b, cacheMagic...)
+	b = binary.LittleEndian.AppendUint32(b, cacheVersion)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(e.name)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(e.data)))
+	h := sha256.New()
+	h.Write([]byte(e.name))
+	h.Write(e.data)
+	b = h.Sum(b)
+	return append(append(b, e.name...), e.data...)
+}
+
+func decodeEntry(b []byte) (cacheEntry, error) {
+	if len(b) < headerBytes || !bytes.HasPrefix(b, []byte(cacheMagic)) {
+		return cacheEntry{}, errors.New("no header")
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != cacheVersion {
+		return cacheEntry{}, fmt.Errorf("version %d, want %d", v, cacheVersion)
+	}
+	nameLen, dataLen := uint64(binary.LittleEndian.Uint32(b[12:])), binary.LittleEndian.Uint64(b[16:])
+	rest := b[headerBytes:]
+	if nameLen > maxCacheName || dataLen > maxCacheEntry || nameLen+dataLen != uint64(len(rest)) {
+		return cacheEntry{}, fmt.Errorf("%d bytes, the header says %d and %d", len(rest), nameLen, dataLen)
+	}
+	if sum := sha256.Sum256(rest); !bytes.Equal(sum[:], b[24:headerBytes]) {
+		return cacheEntry{}, errors.New("the checksum is wrong")
+	}
+	e := cacheEntry{name: string(rest[:nameLen]), data: rest[nameLen:]}
+	if e.name == "" || e.name != filepath.Base(e.name) || e.name[0] == '.' {
+		return cacheEntry{}, fmt.Errorf("a file name %q", e.name)
+	}
+	return e, nil
+}
+
+// onlyStaged reports whether wazero added nothing to what was staged: it used it.
+func (c *diskCache) onlyStaged() bool {
+	files, err := os.ReadDir(c.wazeroDir())
+	return err == nil && len(files) == 1
+}
+
+// publish hands what wazero wrote to the background writer.
+func (c *diskCache) publish(key string) {
+	dir := c.wazeroDir()
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) == 0 {
+		return
+	}
+	var newest os.FileInfo
+	for _, f := range files {
+		if info, err := f.Info(); err == nil && (newest == nil || info.ModTime().After(newest.ModTime())) {
+			newest = info
+		}
+	}
+	if newest == nil || newest.Size() > maxCacheEntry {
+		return
+	}
+	data, err := os.ReadFile(filepath.Join(dir, newest.Name()))
+	if err != nil {
+		c.log.Warn("wasm: reading staged code", "err", err)
+		return
+	}
+	select {
+	case c.queue <- cacheEntry{key, newest.Name(), data}:
+	default: // it is compiled again next time
+		c.log.Debug("wasm: cache writer is behind; code is not cached", "key", key)
+	}
+}
+
+func (c *diskCache) clearStaging() {
+	dir := c.wazeroDir()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, f := range files {
+		os.Remove(filepath.Join(dir, f.Name())) // at worst it is staged over later
+	}
+}
+
+func (c *diskCache) remove(key string) {
+	if err := os.Remove(c.path(key)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		c.log.Warn("wasm: removing cached code", "err", err)
+	}
+}
+
+// write is the background writer. It ends when the queue is closed and empty.
+func (c *diskCache) write() {
+	for e := range c.queue {
+		if err := c.store(e); err != nil {
+			c.log.Warn("wasm: code is not cached", "err", err)
+			continue
+		}
+		c.evict()
+	}
+}
+
+// store writes an entry under a temporary name and renames it, so that nobody
+// reads half of one. It is not synced: a file cut short by a power loss fails its checksum.
+func (c *diskCache) store(e cacheEntry) error {
+	f, err := os.CreateTemp(c.dir, tempPattern)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(encodeEntry(e))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), c.path(e.key))
+	}
+	if err != nil {
+		os.Remove(f.Name()) // the first error says more
+	}
+	return err
+}
+
+// evict removes the longest unused files until the rest fit the limit. The
+// directory is the truth: other processes may write to it too.
+func (c *diskCache) evict() {
+	files, err := os.ReadDir(c.dir)
+	if err != nil {
+		return
+	}
+	var kept []os.FileInfo
+	var total int64
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			continue
+		}
+		switch {
+		case strings.HasSuffix(f.Name(), cacheSuffix):
+			kept = append(kept, info)
+			total += info.Size()
+		case strings.HasPrefix(f.Name(), tempPrefix) && time.Since(info.ModTime()) > tempLifetime:
+			os.Remove(filepath.Join(c.dir, f.Name())) // tried again next time
+		}
+	}
+	slices.SortFunc(kept, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, info := range kept {
+		if total <= c.limit {
+			return
+		}
+		if os.Remove(filepath.Join(c.dir, info.Name())) == nil {
+			total -= info.Size()
+		}
+	}
+}
+
+// close waits for the writer and removes the staging directory.
+func (c *diskCache) close() {
+	c.once.Do(func() {
+		close(c.queue)
+		c.done.Wait()
+		os.RemoveAll(c.staging) // in memory, and swept by the next engine
+	})
+}

@@ -1,0 +1,173 @@
+package wasm
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/cpu"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
+)
+
+// wazeroVersion is part of the key of cached machine code. A test compares it with go.mod.
+const wazeroVersion = "v1.12.0"
+
+// Engine compiles functions and keeps their instances. Its methods may be
+// called from any goroutine.
+type Engine struct {
+	config   Config
+	kind     string
+	why      string
+	rules    *wasmcode.Rules
+	runtime  wazero.Runtime
+	compiled wazero.CompilationCache
+	cache    *diskCache // nil without Config.CacheDir
+	epoch    time.Time
+
+	compileMu sync.Mutex // one compilation at a time: the staging directory belongs to it
+
+	mu     sync.Mutex
+	live   int      // instances, running and idle
+	idle   listItem // sentinel: the longest idle instance is first
+	closed bool
+	stats  Stats
+}
+
+// Stats counts what an engine did.
+type Stats struct {
+	Compiled      uint64 // variants compiled
+	CacheHits     uint64 // variants whose machine code came from disk
+	CacheRejected uint64 // cached files that were damaged or of another version, and removed
+	Created       uint64 // instances made
+	Evicted       uint64 // idle instances closed to make room
+	Failed        uint64 // instances discarded after a failed run
+	Live          int    // instances now
+}
+
+// New makes an engine.
+func New(config Config) (*Engine, error) {
+	config, err := config.filled()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{config: config, rules: rules(), epoch: time.Now()}
+	e.idle.init()
+	rc := wazero.NewRuntimeConfigCompiler()
+	e.kind, e.why = kind(config.Interpret)
+	if e.kind == kindInterpreter {
+		rc = wazero.NewRuntimeConfigInterpreter()
+	}
+	if config.CacheDir != "" && e.kind == kindCompiler {
+		if e.cache, err = openCache(config.CacheDir, config.CacheBytes, config.Log); err != nil {
+			return nil, err
+		}
+		if e.compiled, err = wazero.NewCompilationCacheWithDir(e.cache.staging); err != nil {
+			e.cache.close()
+			return nil, fmt.Errorf("wasm: staging directory %s: %w", e.cache.staging, err)
+		}
+		rc = rc.WithCompilationCache(e.compiled)
+	}
+	ctx := context.Background()
+	// Debug information is dropped by the instrumentation. Everything else is
+	// at wazero's defaults; above all no WithCloseOnContextDone, which costs microseconds a call.
+	e.runtime = wazero.NewRuntimeWithConfig(ctx, rc.WithCoreFeatures(features).WithDebugInfoEnabled(false))
+	if err := instantiateHost(ctx, e.runtime); err != nil {
+		e.closeRuntime()
+		return nil, fmt.Errorf("wasm: host module: %w", err)
+	}
+	return e, nil
+}
+
+// features are the extensions that package wasmcode decodes.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesThreads | experimental.CoreFeaturesTailCall
+
+const (
+	kindCompiler    = "compiler"
+	kindInterpreter = "interpreter"
+)
+
+// kind chooses how code runs, and says why if it is not compiled.
+func kind(interpret bool) (kind, why string) {
+	switch {
+	case interpret:
+		return kindInterpreter, "Config.Interpret is set"
+	case runtime.GOOS != "linux":
+		return kindInterpreter, "memory mapping is Linux's"
+	case runtime.GOARCH == "amd64" && !cpu.X86.HasSSE41:
+		return kindInterpreter, "wazero's compiler needs SSE 4.1"
+	case runtime.GOARCH == "arm64" && !cpu.ARM64.HasATOMICS:
+		return kindInterpreter, "wazero's compiler needs the ARMv8.1 atomics"
+	case runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64":
+		return kindInterpreter, "wazero has no compiler for " + runtime.GOARCH
+	}
+	return kindCompiler, ""
+}
+
+// Kind is "compiler" or "interpreter"; why says why it is not the compiler.
+func (e *Engine) Kind() (kind, why string) { return e.kind, e.why }
+
+// Limits is what a function that asks for l gets here.
+func (e *Engine) Limits(l abi.Limits) abi.Limits {
+	return atMost(override(e.config.Defaults, l), e.config.Ceilings)
+}
+
+// Stats returns what the engine did so far.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats
+	s.Live = e.live
+	return s
+}
+
+func (e *Engine) count(counter *uint64) {
+	e.mu.Lock()
+	*counter++
+	e.mu.Unlock()
+}
+
+// Close closes idle instances and frees all code. No instance may be running.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	var idle []*Instance
+	for in := e.idle.oldest(); in != nil; in = e.idle.oldest() {
+		e.take(in)
+		idle = append(idle, in)
+	}
+	e.live -= len(idle)
+	running := e.live
+	e.mu.Unlock()
+	for _, in := range idle {
+		in.close()
+	}
+	if running > 0 {
+		return fmt.Errorf("wasm: %d instances are still running; release them, then their memory is freed", running)
+	}
+	return e.closeRuntime()
+}
+
+func (e *Engine) closeRuntime() error {
+	ctx := context.Background()
+	err := e.runtime.Close(ctx)
+	if e.compiled != nil {
+		if cerr := e.compiled.Close(ctx); err == nil {
+			err = cerr
+		}
+	}
+	if e.cache != nil {
+		e.cache.close()
+	}
+	return err
+}

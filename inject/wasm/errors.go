@@ -1,0 +1,90 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+)
+
+var (
+	// ErrClosed says that the engine, program or binding is closed.
+	ErrClosed = errors.New("wasm: closed")
+	// ErrBusy says that as many instances are running as Config.MaxInstances allows.
+	ErrBusy = errors.New("wasm: all instances are running; wait for one or raise MaxInstances")
+)
+
+// TrapError says that a function failed by itself.
+type TrapError struct {
+	Reason string // as in "unreachable" or "integer divide by zero"
+	Text   string // the engine's message in full, with the functions on the stack
+}
+
+func (e *TrapError) Error() string { return "wasm: the function trapped: " + e.Text }
+
+// LimitError says that a function or its memory asks for more than a limit.
+type LimitError struct {
+	Limit  string // field of abi.Limits, or what else was exceeded
+	Wanted uint64
+	Max    uint64
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("wasm: %s: %d wanted, the limit is %d", e.Limit, e.Wanted, e.Max)
+}
+
+// ReadOnlyError says that a function was stopped before it wrote to a
+// read-only window.
+type ReadOnlyError struct {
+	Window int    // index in the window set
+	Addr   uint64 // in the function's memory
+	Offset uint64 // in the window
+}
+
+func (e *ReadOnlyError) Error() string {
+	return fmt.Sprintf("wasm: the function tried to write to window %d, which is read-only, at its byte %d (address %#x)",
+		e.Window, e.Offset, e.Addr)
+}
+
+// StoppedError says that Host.Tick ended a run; it wraps what Tick returned.
+type StoppedError struct{ Err error }
+
+func (e *StoppedError) Error() string { return "wasm: the function was stopped: " + e.Err.Error() }
+func (e *StoppedError) Unwrap() error { return e.Err }
+
+// WindowError says why a window cannot be mapped.
+type WindowError struct {
+	Window int
+	Err    error
+}
+
+func (e *WindowError) Error() string { return fmt.Sprintf("wasm: window %d: %v", e.Window, e.Err) }
+func (e *WindowError) Unwrap() error { return e.Err }
+
+// CodeError says that a binary is not a function that can run here.
+type CodeError struct{ Err error }
+
+func (e *CodeError) Error() string { return "wasm: the code is refused: " + e.Err.Error() }
+func (e *CodeError) Unwrap() error { return e.Err }
+
+// runError turns what wazero made of a trap or of a host call's panic into one of the errors above.
+func runError(err error) error {
+	var stopped *StoppedError
+	var limit *LimitError
+	var readOnly *ReadOnlyError
+	switch {
+	case errors.As(err, &stopped):
+		return stopped
+	case errors.As(err, &limit):
+		return limit
+	case errors.As(err, &readOnly):
+		return readOnly
+	}
+	text := err.Error()
+	reason, _, _ := strings.Cut(strings.TrimPrefix(text, "wasm error: "), "\n")
+	return &TrapError{Reason: strings.TrimSuffix(reason, " (recovered by wazero)"), Text: text}
+}
+
+// status is a Status as it lies on wazero's stack.
+func status(st abi.Status) uint64 { return uint64(uint32(st)) }

@@ -1,0 +1,266 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+)
+
+// errOutOfBounds says of a checked store what the engine would say.
+var errOutOfBounds = errors.New("out of bounds memory access")
+
+// readable is the n bytes at ptr, or nil and false if they leave the memory.
+func (in *Instance) readable(ptr, n uint64) ([]byte, bool) {
+	ptr, n = ptr&math.MaxUint32, n&math.MaxUint32
+	if ptr+n > uint64(len(in.mem)) {
+		return nil, false
+	}
+	return in.mem[ptr : ptr+n : ptr+n], true
+}
+
+// writable is like readable; it refuses read-only windows with ErrRights.
+func (in *Instance) writable(ptr, n uint64) ([]byte, abi.Status) {
+	b, ok := in.readable(ptr, n)
+	if !ok {
+		return nil, abi.ErrMemory
+	}
+	if end := ptr&math.MaxUint32 + uint64(len(b)); end > in.binding.layout.store && len(b) > 0 {
+		return nil, abi.ErrRights
+	}
+	return b, abi.OK
+}
+
+// callSelf: self() -> element
+func (in *Instance) callSelf(st []uint64) { st[0] = uint64(in.host.Self()) }
+
+// callElements: elements() -> count
+func (in *Instance) callElements(st []uint64) { st[0] = uint64(in.host.Elements()) }
+
+// callOwner: owner(row, local_out) -> element, or a negative status
+func (in *Instance) callOwner(st []uint64) {
+	out, code := in.writable(st[1], 8)
+	if code != abi.OK {
+		st[0] = status(code)
+		return
+	}
+	element, local, code := in.host.Owner(st[0])
+	if code == abi.OK && element > math.MaxInt32 {
+		code = abi.ErrArgument
+	}
+	if code != abi.OK {
+		st[0] = status(code)
+		return
+	}
+	binary.LittleEndian.PutUint64(out, local)
+	st[0] = uint64(element)
+}
+
+// callShardRows: shard_rows(element, out {u64 first, u64 count}) -> status
+func (in *Instance) callShardRows(st []uint64) {
+	out, code := in.writable(st[1], 16)
+	if code == abi.OK {
+		var first, count uint64
+		if first, count, code = in.host.ShardRows(uint32(st[0])); code == abi.OK {
+			binary.LittleEndian.PutUint64(out, first)
+			binary.LittleEndian.PutUint64(out[8:], count)
+		}
+	}
+	st[0] = status(code)
+}
+
+// windowWritable is bit 0 of the flags that the window call returns.
+const windowWritable = 1
+
+// callWindow: window(index, out {u32 addr, u32 flags, u64 size}) -> status
+func (in *Instance) callWindow(st []uint64) {
+	windows := in.binding.layout.windows
+	i := st[0] & math.MaxUint32
+	out, code := in.writable(st[1], 16)
+	if code == abi.OK && i >= uint64(len(windows)) {
+		code = abi.ErrNoWindow
+	}
+	if code == abi.OK {
+		w := &windows[i]
+		flags := uint32(0)
+		if w.writable {
+			flags = windowWritable
+		}
+		binary.LittleEndian.PutUint32(out, uint32(w.addr))
+		binary.LittleEndian.PutUint32(out[4:], flags)
+		binary.LittleEndian.PutUint64(out[8:], w.size)
+	}
+	st[0] = status(code)
+}
+
+// callPayload: payload(out {u32 addr, u32 size}) -> status
+func (in *Instance) callPayload(st []uint64) {
+	out, code := in.writable(st[0], 8)
+	if code == abi.OK {
+		binary.LittleEndian.PutUint32(out, uint32(in.binding.layout.inbox))
+		binary.LittleEndian.PutUint32(out[4:], in.payload)
+	}
+	st[0] = status(code)
+}
+
+// callScratch: scratch(size) -> address, 0 if refused. The address is the same
+// for the whole invocation; asking for more extends it by zeroed bytes.
+func (in *Instance) callScratch(st []uint64) {
+	n := st[0]
+	lay := &in.binding.layout
+	st[0] = 0
+	if n == 0 || n > in.limits.ScratchBytes {
+		return
+	}
+	if n > in.scratch {
+		// The function can reach these bytes without asking, so they may hold
+		// what an earlier run left there.
+		if in.host.Scratch(n) != abi.OK || in.memory.Discard(lay.scratch+pages(in.scratch), lay.scratch+pages(n)) != nil {
+			return
+		}
+		in.scratch = n
+	}
+	st[0] = lay.scratch
+}
+
+// send runs a host call that takes bytes from the function's memory.
+func (in *Instance) send(ptr, n uint64, limit uint64, call func(data []byte) abi.Status) abi.Status {
+	data, ok := in.readable(ptr, n)
+	switch {
+	case !ok:
+		return abi.ErrMemory
+	case uint64(len(data)) > limit:
+		return abi.ErrLimit
+	}
+	return call(data)
+}
+
+// callReply: reply(ptr, len) -> status
+func (in *Instance) callReply(st []uint64) {
+	data, ok := in.readable(st[0], st[1])
+	switch {
+	case !ok:
+		st[0] = status(abi.ErrMemory)
+	case in.replyBytes+uint64(len(data)) > in.limits.ReplyBytes:
+		st[0] = status(abi.ErrLimit)
+	default:
+		in.replyBytes += uint64(len(data))
+		st[0] = status(in.host.Reply(data))
+	}
+}
+
+// callReplyPart: reply_part(ptr, len) -> status
+func (in *Instance) callReplyPart(st []uint64) {
+	code := in.send(st[0], st[1], in.limits.ReplyBytes-in.replyBytes, in.host.ReplyPart)
+	if code == abi.OK {
+		in.replyBytes += st[1] & math.MaxUint32
+	}
+	in.slice.blocked = true
+	st[0] = status(code)
+}
+
+// callForward: forward(element, ptr, len) -> status
+func (in *Instance) callForward(st []uint64) {
+	element := uint32(st[0])
+	st[0] = status(in.send(st[1], st[2], in.limits.PayloadBytes, func(data []byte) abi.Status {
+		return in.host.Forward(element, data)
+	}))
+}
+
+// callFork: fork(element, ptr, len) -> status
+func (in *Instance) callFork(st []uint64) {
+	if in.forks >= in.limits.Forks {
+		st[0] = status(abi.ErrLimit)
+		return
+	}
+	element := uint32(st[0])
+	code := in.send(st[1], st[2], in.limits.PayloadBytes, func(data []byte) abi.Status {
+		return in.host.Fork(element, data)
+	})
+	if code == abi.OK {
+		in.forks++
+	}
+	in.slice.blocked = true
+	st[0] = status(code)
+}
+
+// callGet: get(element, window, offset, ptr, len) -> status
+func (in *Instance) callGet(st []uint64) {
+	dst, code := in.writable(st[3], st[4])
+	if code == abi.OK {
+		code = in.host.Get(uint32(st[0]), uint32(st[1]), st[2], dst)
+		in.slice.blocked = true
+	}
+	st[0] = status(code)
+}
+
+// callPut: put(element, window, offset, ptr, len) -> status
+func (in *Instance) callPut(st []uint64) {
+	src, ok := in.readable(st[3], st[4])
+	code := abi.ErrMemory
+	if ok {
+		code = in.host.Put(uint32(st[0]), uint32(st[1]), st[2], src)
+		in.slice.blocked = true
+	}
+	st[0] = status(code)
+}
+
+// callAtomic: atomic(element, window, offset, op, width, operand, compare, old_out) -> status
+func (in *Instance) callAtomic(st []uint64) {
+	op, width := abi.AtomicOp(st[3]), uint32(st[4])
+	out, code := in.writable(st[7], 8)
+	if code == abi.OK && (op < abi.AtomicAdd || op > abi.AtomicXor || width != 4 && width != 8 || st[2]%uint64(width) != 0) {
+		code = abi.ErrArgument
+	}
+	if code == abi.OK {
+		var old uint64
+		old, code = in.host.Atomic(uint32(st[0]), uint32(st[1]), st[2], op, width, st[5], st[6])
+		in.slice.blocked = true
+		if code == abi.OK {
+			binary.LittleEndian.PutUint64(out, old)
+		}
+	}
+	st[0] = status(code)
+}
+
+// callLog: log(ptr, len). What exceeds the limit, or leaves the memory, is cut off.
+func (in *Instance) callLog(st []uint64) {
+	text, ok := in.readable(st[0], st[1])
+	if !ok || in.logBytes >= in.limits.LogBytes || len(text) == 0 {
+		return
+	}
+	text = text[:min(len(text), int(in.limits.LogBytes-in.logBytes))]
+	in.logBytes += uint32(len(text))
+	in.host.Log(text)
+}
+
+// callNow: now() -> Unix nanoseconds
+func (in *Instance) callNow(st []uint64) { st[0] = in.host.NowNs() }
+
+// callRemaining: remaining() -> nanoseconds
+func (in *Instance) callRemaining(st []uint64) { st[0] = in.host.RemainingNs() }
+
+// startHost serves host calls while an instance is being prepared: there is no
+// invocation yet, so there is nothing to act on.
+type startHost struct{ stop func() error }
+
+func (h startHost) Tick() error                                 { return h.stop() }
+func (startHost) Self() uint32                                  { return 0 }
+func (startHost) Elements() uint32                              { return 0 }
+func (startHost) ShardRows(uint32) (uint64, uint64, abi.Status) { return 0, 0, abi.ErrUnsupported }
+func (startHost) Owner(uint64) (uint32, uint64, abi.Status)     { return 0, 0, abi.ErrUnsupported }
+func (startHost) Reply([]byte) abi.Status                       { return abi.ErrUnsupported }
+func (startHost) ReplyPart([]byte) abi.Status                   { return abi.ErrUnsupported }
+func (startHost) Forward(uint32, []byte) abi.Status             { return abi.ErrUnsupported }
+func (startHost) Fork(uint32, []byte) abi.Status                { return abi.ErrUnsupported }
+func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status { return abi.ErrUnsupported }
+func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status { return abi.ErrUnsupported }
+func (startHost) Atomic(uint32, uint32, uint64, abi.AtomicOp, uint32, uint64, uint64) (uint64, abi.Status) {
+	return 0, abi.ErrUnsupported
+}
+func (startHost) Scratch(uint64) abi.Status { return abi.ErrUnsupported }
+func (startHost) Log([]byte)                {}
+func (startHost) NowNs() uint64             { return uint64(time.Now().UnixNano()) }
+func (startHost) RemainingNs() uint64       { return 0 }

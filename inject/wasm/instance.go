@@ -1,0 +1,228 @@
+package wasm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
+	"github.com/wherry-fabric/wherry/internal/invariants"
+)
+
+// Run is what one run of a function gets.
+type Run struct {
+	Payload []byte     // copied into the function's memory
+	Limits  abi.Limits // of this run; zero fields and whatever exceeds the program's limits: the program's
+	Host    abi.Host   // one invocation's host calls
+}
+
+// Instance is a function with its memory, ready to run. One goroutine at a time
+// uses it, between Binding.Acquire and Release.
+//
+// It is the context.Context of its own calls into wazero: that is how a host
+// call finds it without a look-up.
+type Instance struct {
+	binding *Binding
+	module  api.Module
+	entry   api.Function
+	fuel    api.MutableGlobal
+	memory  *linear.Memory
+	mem     []byte // all of it
+	stack   [4]uint64
+
+	// Of the current run.
+	host       abi.Host
+	limits     abi.Limits
+	payload    uint32
+	replyBytes uint64
+	forks      uint32
+	logBytes   uint32
+	slice      slice
+
+	// Of the current acquisition.
+	scratch uint64 // bytes granted
+	inbox   uint64 // bytes of the longest payload
+	broken  bool   // must not run again
+	running bool
+
+	lru listItem
+}
+
+// Fuel: the function runs until it has used up the fuel of a slice and then
+// calls back. How much a slice gets is adapted so that it takes about
+// sliceTime; units cost between 0.1 ns (plain arithmetic) and hundreds (cache misses, page faults).
+const (
+	sliceTime = 100 * time.Microsecond
+	firstFuel = 16 << 10 // about 5 µs of arithmetic, so that the first slice of slow code is short too
+	minFuel   = 64
+	maxFuel   = 1 << 20
+	maxGrowth = 2
+	maxShrink = 16
+	deepUsage = 256 << 10 // fuel after which a recursive function's stack may have grown large
+	keptInbox = 256 << 10 // bytes of the payload area that an idle instance keeps resident
+)
+
+// slice is where a run stands in its use of time.
+type slice struct {
+	ticks   int
+	fuel    int64
+	used    int64
+	started time.Duration // since the engine's epoch
+	last    time.Duration
+	blocked bool // a host call waited, so the time says nothing about the code
+}
+
+// Run runs the function's entry point. A run that fails, by a trap, a limit, a
+// store to a read-only window or because Host.Tick said so, leaves the instance unusable; Release then discards it.
+func (in *Instance) Run(r *Run) (abi.Status, error) {
+	if in.broken {
+		return 0, fmt.Errorf("%w: this instance failed before", ErrClosed)
+	}
+	if invariants.Enabled && in.running {
+		panic("wasm: an instance runs twice at once")
+	}
+	lay := &in.binding.layout
+	in.limits = in.binding.program.limits
+	if r.Limits != (abi.Limits{}) {
+		in.limits = atMost(override(in.limits, r.Limits), in.limits)
+	}
+	if n := uint64(len(r.Payload)); n > in.limits.PayloadBytes {
+		return 0, &LimitError{Limit: "payload_bytes", Wanted: n, Max: in.limits.PayloadBytes}
+	}
+	in.payload = uint32(copy(in.mem[lay.inbox:lay.scratch], r.Payload))
+	in.inbox = max(in.inbox, uint64(in.payload))
+	in.host = r.Host
+	in.replyBytes, in.forks, in.logBytes = 0, 0, 0
+	in.stack[0], in.stack[1] = lay.inbox, uint64(in.payload)
+	in.running = true
+	err := in.call(in.entry)
+	in.running = false
+	in.host = nil
+	if err != nil {
+		return 0, err
+	}
+	return abi.Status(uint32(in.stack[0])), nil
+}
+
+// call runs f on in.stack and brings the fuel back to where it was.
+func (in *Instance) call(f api.Function) error {
+	err := f.CallWithStack(in, in.stack[:])
+	if err != nil {
+		in.broken = true
+		return runError(err)
+	}
+	if in.slice.ticks != 0 {
+		if in.slice.used > deepUsage && in.binding.program.recursive && f == in.entry {
+			// wazero keeps a call's stack however deep it was, up to 100 MB; a new one starts small.
+			in.entry = in.module.ExportedFunction(abi.Entry)
+		}
+		in.slice = slice{}
+		in.fuel.Set(firstFuel)
+	}
+	return nil
+}
+
+// callTick ends a slice. It must be cheap: about ten thousand come in a second.
+func (in *Instance) callTick(st []uint64) {
+	e := in.binding.program.engine
+	s := &in.slice
+	now := time.Since(e.epoch)
+	s.ticks++
+	s.used += max(s.fuel, firstFuel)
+	switch {
+	case s.ticks == 1:
+		s.started = now
+		s.fuel = firstFuel
+	case s.blocked:
+		s.blocked = false
+	default:
+		s.fuel = adapt(s.fuel, now-s.last)
+	}
+	if limit := in.limits.RunTime; now-s.started > limit {
+		panic(&LimitError{Limit: "run_time_ns", Wanted: uint64(now - s.started), Max: uint64(limit)})
+	}
+	if err := in.host.Tick(); err != nil {
+		panic(&StoppedError{err})
+	}
+	s.last = time.Since(e.epoch)
+	st[0] = uint64(s.fuel)
+}
+
+// adapt is the fuel for the next slice, after one with fuel took so long.
+func adapt(fuel int64, took time.Duration) int64 {
+	next := int64(float64(fuel) * float64(sliceTime) / float64(max(took, 1)))
+	next = min(next, fuel*maxGrowth)
+	next = max(next, fuel/maxShrink)
+	return min(max(next, minFuel), maxFuel)
+}
+
+// callStoreTrap ends a run that was about to write at or above the layout's store limit.
+func (in *Instance) callStoreTrap(st []uint64) {
+	lay := &in.binding.layout
+	addr := st[0]
+	if addr >= lay.end {
+		panic(errOutOfBounds)
+	}
+	addr = max(addr, lay.store) // a store may begin just below the first window
+	for i, w := range lay.windows {
+		if !w.writable && addr >= w.addr && addr < w.addr+w.span {
+			panic(&ReadOnlyError{Window: i, Addr: addr, Offset: addr - w.addr})
+		}
+	}
+	panic(errOutOfBounds)
+}
+
+// Window is where window i lies in the function's memory.
+func (in *Instance) Window(i int) (addr uint32, size uint64, ok bool) {
+	ws := in.binding.layout.windows
+	if i < 0 || i >= len(ws) {
+		return 0, 0, false
+	}
+	return uint32(ws[i].addr), ws[i].size, true
+}
+
+// Broken reports whether a run failed, so that the instance cannot run again.
+func (in *Instance) Broken() bool { return in.broken }
+
+// Release gives the instance back. Scratch is dropped: whoever runs next finds
+// it zero. The instance must not be used afterwards.
+func (in *Instance) Release() {
+	if invariants.Enabled && in.running {
+		panic("wasm: an instance is released while it runs")
+	}
+	lay := &in.binding.layout
+	if !in.broken && in.scratch > 0 {
+		in.broken = in.memory.Discard(lay.scratch, lay.scratch+pages(in.scratch)) != nil
+	}
+	if !in.broken && in.inbox > keptInbox {
+		in.broken = in.memory.Discard(lay.inbox+keptInbox, lay.inbox+pages(in.inbox)) != nil
+	}
+	in.scratch, in.inbox = 0, 0
+	in.binding.release(in)
+}
+
+// close frees the memory and what wazero holds. wazero frees the memory with the module.
+func (in *Instance) close() {
+	if in.module != nil {
+		// Closing runs no code; it cannot fail.
+		_ = in.module.Close(context.Background())
+	}
+	in.memory.Free()
+	in.mem = nil
+}
+
+// Deadline, Done, Err and Value implement context.Context: no deadline, never
+// done, no values. wazero asks for some values of its own on every call.
+func (in *Instance) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (in *Instance) Done() <-chan struct{} { return nil }
+
+// Err implements context.Context.
+func (in *Instance) Err() error { return nil }
+
+// Value implements context.Context.
+func (in *Instance) Value(any) any { return nil }

@@ -1,0 +1,118 @@
+// Package linear maps the linear memory of a wasm instance: one range without
+// gaps, of anonymous memory with memfds mapped over parts of it.
+//
+// Compiled wasm checks addresses against the memory's length and then touches
+// them directly; a fault there would end the process. So every page below the
+// length is readable and writable from the start to the end of the mapping, whatever lies there, and what must
+// not be written is kept from being written by the code itself.
+package linear
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// PageBytes is a wasm page, the unit of everything here.
+	PageBytes = 64 << 10
+	// MaxBytes is the largest memory: wazero keeps its length in 32 bits.
+	MaxBytes = 1<<32 - PageBytes
+
+	guardBytes = PageBytes // without access, behind the memory
+)
+
+// View is a part of a memfd that appears in the memory.
+type View struct {
+	At     uint64 // in the memory, a multiple of PageBytes
+	Bytes  uint64 // a multiple of PageBytes
+	FD     int
+	Offset int64
+	Shared bool // writes reach the memfd; else they stay in this memory
+}
+
+// Memory is a mapped memory. It implements wazero's LinearMemory.
+type Memory struct {
+	base unsafe.Pointer
+	size uint64
+}
+
+// Map maps size bytes, a multiple of PageBytes, zeroed where no view lies. The
+// views must not overlap. Nothing is resident until it is touched.
+func Map(size uint64, views []View) (*Memory, error) {
+	if size == 0 || size > MaxBytes || size%PageBytes != 0 {
+		return nil, fmt.Errorf("linear memory of %d bytes: want whole pages of %d, at most %d bytes", size, PageBytes, uint64(MaxBytes))
+	}
+	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
+	base, err := unix.MmapPtr(-1, 0, nil, uintptr(size+guardBytes), unix.PROT_NONE, flags)
+	if err != nil {
+		return nil, fmt.Errorf("reserve %d bytes of linear memory: %w", size, err)
+	}
+	m := &Memory{base: base, size: size}
+	if err := unix.Mprotect(m.Bytes(), unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		m.Free()
+		return nil, fmt.Errorf("commit %d bytes of linear memory: %w", size, err)
+	}
+	for _, v := range views {
+		if err := m.view(v); err != nil {
+			m.Free()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *Memory) view(v View) error {
+	if v.At%PageBytes != 0 || v.Bytes == 0 || v.Bytes%PageBytes != 0 || v.At+v.Bytes > m.size || v.At+v.Bytes < v.At {
+		return fmt.Errorf("view of %d bytes at %#x does not fit a linear memory of %d bytes", v.Bytes, v.At, m.size)
+	}
+	flags := unix.MAP_PRIVATE
+	if v.Shared {
+		flags = unix.MAP_SHARED
+	}
+	// The address range is m's own and was checked above, so MAP_FIXED replaces
+	// nothing but pages of this memory.
+	_, err := unix.MmapPtr(v.FD, v.Offset, unsafe.Add(m.base, v.At), uintptr(v.Bytes), unix.PROT_READ|unix.PROT_WRITE, flags|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	if err != nil {
+		return fmt.Errorf("map %d bytes of descriptor %d: %w", v.Bytes, v.FD, err)
+	}
+	return nil
+}
+
+// Bytes is the whole memory; nil after Free.
+func (m *Memory) Bytes() []byte {
+	if m.base == nil {
+		return nil
+	}
+	// The mapping has m.size bytes and stays until Free.
+	return unsafe.Slice((*byte)(m.base), m.size)
+}
+
+// Discard makes [from, to) zero again and gives its pages back. The range must
+// be whole machine pages of anonymous memory.
+func (m *Memory) Discard(from, to uint64) error {
+	if from >= to {
+		return nil
+	}
+	return unix.Madvise(m.Bytes()[from:to], unix.MADV_DONTNEED)
+}
+
+// Reallocate implements wazero's LinearMemory: the memory has its final size
+// from the beginning, so a module finds all of it however little it asks for.
+func (m *Memory) Reallocate(size uint64) []byte {
+	if size > m.size {
+		return nil
+	}
+	return m.Bytes()
+}
+
+// Free implements wazero's LinearMemory. It may be called more than once.
+func (m *Memory) Free() {
+	if m.base == nil {
+		return
+	}
+	// An error means that the range is not a mapping, which Map excludes.
+	_ = unix.MunmapPtr(m.base, uintptr(m.size+guardBytes))
+	m.base = nil
+}

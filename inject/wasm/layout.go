@@ -1,0 +1,112 @@
+package wasm
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
+)
+
+// pageBytes is a wasm page: every part of the layout is whole pages.
+const pageBytes = linear.PageBytes
+
+// layout says where things lie in an instance's memory, in this order and
+// without gaps: heap, payload (inbox), scratch, writable windows, read-only
+// windows. Read-only windows come last, so that one comparison tells whether an
+// address may be written.
+type layout struct {
+	heap    uint64 // bytes from 0
+	inbox   uint64 // address
+	scratch uint64 // address
+	windows []mapped
+	store   uint64 // first address that must not be written; the end if there is none
+	end     uint64
+}
+
+// mapped is a window in the layout, at its index in the window set.
+type mapped struct {
+	addr     uint64
+	size     uint64 // that the function may use
+	span     uint64 // mapped: whole pages
+	writable bool
+}
+
+func pages(n uint64) uint64 { return (n + pageBytes - 1) &^ (pageBytes - 1) }
+
+// MaxWindows bounds a window set; every window is a mapping of its own.
+const MaxWindows = 256
+
+// plan lays out an instance of a function with these limits. limits have been
+// brought below the ceilings, so their sum cannot overflow.
+func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
+	if len(windows) > MaxWindows {
+		return layout{}, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: MaxWindows}
+	}
+	l := layout{heap: pages(limits.HeapBytes)}
+	l.inbox = l.heap
+	l.scratch = l.inbox + pages(limits.PayloadBytes)
+	at := l.scratch + pages(limits.ScratchBytes)
+	l.windows = make([]mapped, len(windows))
+	for _, writable := range []bool{true, false} {
+		if !writable {
+			l.store = at
+		}
+		for i, w := range windows {
+			if w.Writable != writable {
+				continue
+			}
+			if w.Size == 0 || w.Size > linear.MaxBytes {
+				return layout{}, &WindowError{i, fmt.Errorf("a size of %d bytes; want 1 to %d (map a part of a larger segment)", w.Size, uint64(linear.MaxBytes))}
+			}
+			l.windows[i] = mapped{addr: at, size: w.Size, span: pages(w.Size), writable: writable}
+			if at += pages(w.Size); at > linear.MaxBytes {
+				return layout{}, &WindowError{i, fmt.Errorf("heap, payload, scratch and windows up to this one take %d bytes; a function's memory has at most %d", at, uint64(linear.MaxBytes))}
+			}
+		}
+	}
+	l.end = at
+	return l, nil
+}
+
+// views are the windows as parts of a memory to be mapped.
+func (l *layout) views(windows []abi.Window) []linear.View {
+	vs := make([]linear.View, len(windows))
+	for i, w := range windows {
+		m := l.windows[i]
+		vs[i] = linear.View{At: m.addr, Bytes: m.span, FD: w.FD, Offset: w.Offset, Shared: w.Writable}
+	}
+	return vs
+}
+
+// identity tells memfds apart, however their descriptors are numbered.
+type identity struct{ dev, ino uint64 }
+
+// inspect checks that a window's descriptor is one that can be mapped for good:
+// a memfd that cannot shrink and that covers the window's last page.
+func inspect(w abi.Window) (identity, error) {
+	seals, err := unix.FcntlInt(uintptr(w.FD), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return identity{}, fmt.Errorf("descriptor %d is no memfd (%w); only memfds become windows", w.FD, err)
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return identity{}, fmt.Errorf("the memfd can shrink (seals %#x), which would end this process; seal it with F_SEAL_SHRINK", seals)
+	}
+	const frozen = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_WRITE
+	if w.Writable && seals&frozen != 0 {
+		return identity{}, fmt.Errorf("the memfd is sealed against writing (seals %#x), so it can only be a read-only window", seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(w.FD, &st); err != nil {
+		return identity{}, fmt.Errorf("fstat: %w", err)
+	}
+	if w.Offset < 0 || w.Offset%int64(unix.Getpagesize()) != 0 {
+		return identity{}, fmt.Errorf("offset %d is no multiple of the page size", w.Offset)
+	}
+	if span := pages(w.Size); w.Offset > st.Size || span > uint64(st.Size-w.Offset) {
+		return identity{}, fmt.Errorf("the memfd has %d bytes from the window's offset %d on, but %d are mapped; pad it to a multiple of %d",
+			st.Size-w.Offset, w.Offset, span, pageBytes)
+	}
+	return identity{dev: uint64(st.Dev), ino: st.Ino}, nil
+}

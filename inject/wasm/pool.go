@@ -1,0 +1,278 @@
+package wasm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
+	"github.com/wherry-fabric/wherry/internal/invariants"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
+)
+
+// Binding is a program for one principal with one set of windows: the pool that
+// instances come from. Instances never move to another binding, so what a
+// principal leaves in memory only that principal's runs can find.
+//
+// The caller keeps a Binding as long as the principal, and the windows'
+// descriptors, stay what they were, and closes it when any of them changes.
+// Descriptors must stay open while the binding is.
+type Binding struct {
+	program   *Program
+	principal string
+	windows   []abi.Window
+	ids       []identity
+	layout    layout
+	check     bool // some window is read-only
+
+	idle   []*Instance // under Engine.mu; the last one was used last
+	closed bool        // under Engine.mu
+}
+
+// Bind checks the windows (a system call or two for each) and lays them out. Errors are *WindowError, *LimitError
+// and ErrClosed.
+func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error) {
+	lay, err := plan(p.limits, windows)
+	if err != nil {
+		return nil, err
+	}
+	b := &Binding{program: p, principal: principal, layout: lay}
+	b.windows = append(b.windows, windows...)
+	for i, w := range windows {
+		id, err := inspect(w)
+		if err != nil {
+			return nil, &WindowError{i, err}
+		}
+		b.ids = append(b.ids, id)
+		b.check = b.check || !w.Writable
+	}
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Principal is whom the binding was made for.
+func (b *Binding) Principal() string { return b.principal }
+
+// Acquire takes an idle instance, the one used last, or makes one. Making the
+// first one compiles the program; every one runs its start function and _initialize, bounded by ctx and the
+// program's RunTime. At Config.MaxInstances the longest idle instance of
+// any binding makes room; if all are running, the error is ErrBusy.
+func (b *Binding) Acquire(ctx context.Context) (*Instance, error) {
+	e := b.program.engine
+	e.mu.Lock()
+	if n := len(b.idle); n > 0 {
+		in := b.idle[n-1]
+		e.take(in)
+		e.mu.Unlock()
+		if invariants.Enabled && in.binding != b {
+			panic("wasm: an idle instance of another binding")
+		}
+		return in, nil
+	}
+	if b.closed || e.closed {
+		e.mu.Unlock()
+		return nil, ErrClosed
+	}
+	victim, err := e.reserve()
+	e.mu.Unlock()
+	if victim != nil {
+		victim.discard()
+	}
+	if err != nil {
+		return nil, err
+	}
+	in, err := b.create(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.live--
+		return nil, err
+	}
+	e.stats.Created++
+	return in, nil
+}
+
+// reserve makes room for one more instance: under mu. The victim, if any, is to be closed
+// without mu; its place is taken already.
+func (e *Engine) reserve() (victim *Instance, err error) {
+	if e.live < e.config.MaxInstances {
+		e.live++
+		return nil, nil
+	}
+	victim = e.idle.oldest()
+	if victim == nil {
+		return nil, fmt.Errorf("%w (%d)", ErrBusy, e.config.MaxInstances)
+	}
+	e.take(victim)
+	e.stats.Evicted++
+	return victim, nil
+}
+
+// take removes an idle instance from its pool: under mu.
+func (e *Engine) take(in *Instance) {
+	in.lru.remove()
+	idle := in.binding.idle
+	for i := len(idle) - 1; i >= 0; i-- {
+		if idle[i] == in {
+			copy(idle[i:], idle[i+1:])
+			idle[len(idle)-1] = nil
+			in.binding.idle = idle[:len(idle)-1]
+			return
+		}
+	}
+}
+
+// release puts an instance back, or discards it if it failed or the pool is gone.
+func (b *Binding) release(in *Instance) {
+	e := b.program.engine
+	e.mu.Lock()
+	if !in.broken && !b.closed && !e.closed {
+		b.idle = append(b.idle, in)
+		e.idle.append(in)
+		e.mu.Unlock()
+		return
+	}
+	e.live--
+	if in.broken {
+		e.stats.Failed++
+	}
+	e.mu.Unlock()
+	in.discard()
+}
+
+// discard closes an instance that is in no pool.
+func (in *Instance) discard() {
+	in.close()
+	in.binding.program.drop()
+}
+
+// closeIdle closes the idle instances that match.
+func (e *Engine) closeIdle(match func(*Instance) bool) {
+	e.mu.Lock()
+	var victims []*Instance
+	for item := e.idle.next; item != &e.idle; {
+		in := item.owner
+		item = item.next
+		if match(in) {
+			e.take(in)
+			victims = append(victims, in)
+		}
+	}
+	e.live -= len(victims)
+	e.mu.Unlock()
+	for _, in := range victims {
+		in.discard()
+	}
+}
+
+// Close closes the idle instances; running ones are closed when they are released.
+func (b *Binding) Close() {
+	e := b.program.engine
+	e.mu.Lock()
+	if b.closed {
+		e.mu.Unlock()
+		return
+	}
+	b.closed = true
+	e.mu.Unlock()
+	e.closeIdle(func(in *Instance) bool { return in.binding == b })
+	b.program.drop()
+}
+
+// create makes an instance and runs what the module wants run first.
+func (b *Binding) create(ctx context.Context) (*Instance, error) {
+	p := b.program
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	in, err := b.instantiate()
+	if err == nil {
+		if err = in.start(ctx); err == nil {
+			return in, nil
+		}
+		in.close()
+	}
+	p.drop()
+	return nil, err
+}
+
+func (b *Binding) instantiate() (*Instance, error) {
+	p := b.program
+	code, err := p.compiled(b.check)
+	if err != nil {
+		return nil, err
+	}
+	for i, w := range b.windows {
+		// The numbers may mean other files by now.
+		if id, err := inspect(w); err != nil {
+			return nil, &WindowError{i, err}
+		} else if id != b.ids[i] {
+			return nil, &WindowError{i, fmt.Errorf("descriptor %d is another memfd than when the window was bound; close the binding before its descriptors", w.FD)}
+		}
+	}
+	memory, err := linear.Map(b.layout.end, b.layout.views(b.windows))
+	if err != nil {
+		return nil, err
+	}
+	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: p.limits}
+	in.lru.owner = in
+	ctx := experimental.WithMemoryAllocator(context.Background(),
+		experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory { return memory }))
+	in.module, err = p.engine.runtime.InstantiateModule(ctx, code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		in.close()
+		return nil, &CodeError{fmt.Errorf("instantiate: %w", err)}
+	}
+	in.entry = in.module.ExportedFunction(abi.Entry)
+	in.fuel = in.global(wasmcode.ExportFuel)
+	in.fuel.Set(firstFuel)
+	in.global(wasmcode.ExportHeapLimit).Set(b.layout.heap / pageBytes)
+	in.global(wasmcode.ExportStoreLimit).Set(b.layout.store)
+	return in, nil
+}
+
+// global is a global that the instrumentation added.
+func (in *Instance) global(name string) api.MutableGlobal {
+	return in.module.ExportedGlobal(name).(api.MutableGlobal)
+}
+
+// start runs the start function and _initialize, in that order, as one run.
+func (in *Instance) start(ctx context.Context) error {
+	in.host = startHost{ctx.Err}
+	defer func() { in.host = nil }()
+	for _, name := range []string{wasmcode.ExportStart, initExport} {
+		if f := in.module.ExportedFunction(name); f != nil {
+			if err := in.call(f); err != nil {
+				return fmt.Errorf("wasm: %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// listItem is an element of the engine's list of idle instances, oldest first.
+type listItem struct {
+	prev, next *listItem
+	owner      *Instance
+}
+
+func (l *listItem) init() { l.prev, l.next = l, l }
+
+func (l *listItem) oldest() *Instance { return l.next.owner }
+
+func (l *listItem) append(in *Instance) {
+	i := &in.lru
+	i.prev, i.next = l.prev, l
+	l.prev.next, l.prev = i, i
+}
+
+func (l *listItem) remove() {
+	l.prev.next, l.next.prev = l.next, l.prev
+	l.prev, l.next = nil, nil
+}

@@ -1,0 +1,241 @@
+package wasmcode
+
+// body is one function's code.
+type body struct {
+	start, end int // of the body in the file, without its size
+	code       int // offset of the first instruction
+	locals     int // parameters included
+	groups     int // of locals
+	costs      []uint32
+	stores     bool // something in it writes memory
+	leaf       bool // no calls, no loops, and cheap: not charged
+	callees    []uint32
+}
+
+// frame is an open block.
+type frame struct {
+	op   opcode
+	cost int // index in body.costs that instructions in this block count towards
+}
+
+// bodyChecker checks bodies; it is reused so that its stack is allocated once.
+type bodyChecker struct {
+	m      *Module
+	b      *body
+	frames []frame
+	called map[uint32]int // function -> the last body that called it, for deduplication
+	number int
+	loops  bool
+	calls  bool
+}
+
+func (d *decoder) codeSection(r *reader) {
+	n := r.count("function bodies", MaxFunctions)
+	if r.ok() && n != len(d.m.functions) {
+		r.fail("%d function bodies for %d functions", n, len(d.m.functions))
+		return
+	}
+	d.m.bodies = make([]body, n)
+	d.checker = bodyChecker{m: d.m, called: make(map[uint32]int)}
+	for i := range d.m.bodies {
+		r.fn = len(d.m.imports) + i
+		at := r.pos
+		size := r.u32()
+		if size > MaxFunctionBytes {
+			r.failAt(at, "a body of %d bytes; the limit is %d (split the function)", size, MaxFunctionBytes)
+		}
+		r.take(int(size), "a body")
+		if !r.ok() {
+			return
+		}
+		br := reader{b: r.b[:r.pos], pos: r.pos - int(size), section: r.section, fn: r.fn}
+		d.checker.number = i
+		d.checker.body(&br, &d.m.bodies[i], len(d.m.types[d.m.functions[i]].Params))
+		if br.err != nil {
+			r.err = br.err
+			return
+		}
+	}
+	r.fn = -1
+	d.bodies = n
+}
+
+func (c *bodyChecker) body(r *reader, b *body, params int) {
+	b.start, b.end = r.pos, len(r.b)
+	b.locals = params
+	b.groups = r.count("groups of locals", MaxLocals)
+	for range b.groups {
+		at := r.pos
+		n := r.u32()
+		if r.ok() && int64(n)+int64(b.locals) > MaxLocals {
+			r.failAt(at, "%d locals; the limit is %d", int64(n)+int64(b.locals), MaxLocals)
+			return
+		}
+		b.locals += int(n)
+		r.valType()
+	}
+	b.code = r.pos
+	b.costs = append(b.costs, uint32(b.locals/8)) // a frame must be cleared
+	c.b = b
+	c.frames = append(c.frames[:0], frame{op: opBlock})
+	c.loops, c.calls = false, false
+	var in instr
+	for r.ok() && len(c.frames) > 0 {
+		o := r.next(&in)
+		if r.ok() {
+			c.instr(r, &in, o)
+		}
+	}
+	if r.ok() && r.left() > 0 {
+		r.fail("%d bytes after the function's end", r.left())
+	}
+	b.leaf = !c.loops && !c.calls && b.costs[0] <= leafCost
+}
+
+func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
+	top := &c.frames[len(c.frames)-1]
+	cost := &c.b.costs[top.cost]
+	*cost += uint32(o.cost)
+	if o.operand != 0 {
+		c.b.stores = true
+	}
+	bound := func(what string, i uint32, n int) {
+		if int64(i) >= int64(n) {
+			r.failAt(in.start, "%s %d, but there are %d", what, i, n)
+		}
+	}
+	switch o.imm {
+	case immBlock:
+		c.open(r, in)
+	case immLabel, immLabels:
+		bound("label", in.a, len(c.frames))
+	case immFunction:
+		bound("function", in.a, c.m.functionCount())
+		if r.ok() {
+			c.function(in, cost)
+		}
+	case immIndirect:
+		bound("type", in.a, len(c.m.types))
+		bound("table", in.b, len(c.m.tables))
+		c.calls = true
+		c.m.Recursive = true
+	case immLocal:
+		bound("local", in.a, c.b.locals)
+	case immGlobal:
+		bound("global", in.a, len(c.m.globals))
+		if in.op == opGlobalSet && r.ok() && !c.m.globals[in.a].mutable {
+			r.failAt(in.start, "global %d is constant", in.a)
+		}
+	case immTable:
+		bound("table", in.a, len(c.m.tables))
+	case immDataMemory, immData:
+		if c.m.dataCount < 0 {
+			r.failAt(in.start, "a data segment is used, but there is no data count section")
+			return
+		}
+		bound("data segment", in.a, c.m.dataCount)
+	case immElemTable:
+		bound("element segment", in.a, len(c.m.elems))
+		bound("table", in.b, len(c.m.tables))
+	case immElem:
+		bound("element segment", in.a, len(c.m.elems))
+	case immTableTable:
+		bound("table", in.a, len(c.m.tables))
+		bound("table", in.b, len(c.m.tables))
+	}
+	c.block(r, in, cost)
+}
+
+// block handles what opens no block but concerns them, and what becomes a call.
+func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
+	switch in.op {
+	case opElse:
+		top := &c.frames[len(c.frames)-1]
+		if top.op != opIf {
+			r.failAt(in.start, "an else without an if")
+		}
+		top.op = opElse
+	case opEnd:
+		c.frames = c.frames[:len(c.frames)-1]
+	case opMemoryInit, opMemoryCopy, opMemoryFill:
+		c.b.stores = true
+		c.calls = true
+		*cost += costCall
+	case opTableInit, opTableCopy, opTableGrow, opTableFill:
+		c.calls = true
+	case opMemoryGrow:
+		*cost += costCall
+	}
+}
+
+func (c *bodyChecker) open(r *reader, in *instr) {
+	if len(c.frames) > MaxNesting {
+		r.failAt(in.start, "blocks nest deeper than %d", MaxNesting)
+		return
+	}
+	if in.a < blockValue && int64(in.a) >= int64(len(c.m.types)) {
+		r.failAt(in.start, "type %d, but there are %d", in.a, len(c.m.types))
+		return
+	}
+	f := frame{op: in.op, cost: c.frames[len(c.frames)-1].cost}
+	if in.op == opLoop {
+		f.cost = len(c.b.costs)
+		c.b.costs = append(c.b.costs, 1)
+		c.loops = true
+	}
+	c.frames = append(c.frames, f)
+}
+
+func (c *bodyChecker) function(in *instr, cost *uint32) {
+	if in.op == opRefFunc {
+		c.m.usesRef = true
+		return
+	}
+	c.calls = true
+	if int(in.a) < len(c.m.imports) {
+		*cost += costHostCall
+		return
+	}
+	if last, ok := c.called[in.a]; !ok || last != c.number {
+		c.called[in.a] = c.number
+		c.b.callees = append(c.b.callees, in.a)
+	}
+}
+
+// cyclic reports whether direct calls form a cycle. bodies are the functions
+// from index first on.
+func cyclic(first int, bodies []body) bool {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	state := make([]uint8, len(bodies))
+	type visit struct{ fn, next int }
+	var stack []visit
+	for root := range bodies {
+		if state[root] != unseen {
+			continue
+		}
+		state[root] = open
+		stack = append(stack[:0], visit{fn: root})
+		for len(stack) > 0 {
+			v := &stack[len(stack)-1]
+			if v.next == len(bodies[v.fn].callees) {
+				state[v.fn] = done
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			callee := int(bodies[v.fn].callees[v.next]) - first
+			v.next++
+			switch state[callee] {
+			case open:
+				return true
+			case unseen:
+				state[callee] = open
+				stack = append(stack, visit{fn: callee})
+			}
+		}
+	}
+	return false
+}

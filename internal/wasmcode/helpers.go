@@ -1,0 +1,269 @@
+package wasmcode
+
+import "fmt"
+
+// helper is a function added behind the module's own.
+type helper struct {
+	name string
+	typ  uint32
+	body []byte
+}
+
+// Kinds of helpers.
+const (
+	helperGrow = iota + 1
+	helperCopy
+	helperFill
+	helperInit
+)
+
+// callHelper writes a call of the helper, making it at first use.
+func (w *writer) callHelper(out []byte, kind uint32, segment uint32) []byte {
+	key := kind<<16 | segment
+	f, ok := w.helperIndex[key]
+	if !ok {
+		f = uint32(w.m.functionCount() + addedImports + len(w.helpers))
+		w.helperIndex[key] = f
+		h := helper{typ: w.bulkType}
+		switch kind {
+		case helperGrow:
+			h = helper{name: "memory.grow", typ: w.growType, body: w.grow()}
+		case helperCopy:
+			h.name, h.body = "memory.copy", w.copy()
+		case helperFill:
+			h.name, h.body = "memory.fill", w.fill()
+		case helperInit:
+			h.name, h.body = fmt.Sprintf("memory.init[%d]", segment), w.init(segment)
+		}
+		w.helpers = append(w.helpers, h)
+	}
+	return uleb(append(out, byte(opCall)), f)
+}
+
+// asm writes instructions of a helper.
+type asm struct {
+	w *writer
+	b []byte
+}
+
+func (a *asm) op(ops ...opcode) {
+	for _, o := range ops {
+		if o > 0xff {
+			a.b = append(a.b, byte(o>>8), byte(o))
+		} else {
+			a.b = append(a.b, byte(o))
+		}
+	}
+}
+func (a *asm) get(local int)   { a.b = append(a.b, byte(opLocalGet), byte(local)) }
+func (a *asm) set(local int)   { a.b = append(a.b, byte(opLocalSet), byte(local)) }
+func (a *asm) i32(v int64)     { a.b = sleb(append(a.b, byte(opI32Const)), v) }
+func (a *asm) i64(v int64)     { a.b = sleb(append(a.b, byte(opI64Const)), v) }
+func (a *asm) global(g int)    { a.b = uleb(append(a.b, byte(opGlobalGet)), a.w.global(g)) }
+func (a *asm) setGlobal(g int) { a.b = uleb(append(a.b, byte(opGlobalSet)), a.w.global(g)) }
+func (a *asm) ifThen()         { a.b = append(a.b, byte(opIf), 0x40) }
+func (a *asm) loop()           { a.b = append(a.b, byte(opLoop), 0x40) }
+func (a *asm) br(depth byte)   { a.b = append(a.b, byte(opBr), depth) }
+func (a *asm) end()            { a.op(opEnd) }
+
+// sum pushes x + y of two i32 locals as 64 bits.
+func (a *asm) sum(x, y int) {
+	a.get(x)
+	a.op(opI64ExtendI32U)
+	a.get(y)
+	a.op(opI64ExtendI32U, opI64Add)
+}
+
+// grow is memory.grow on the two globals: (pages) -> old size, or -1.
+func (w *writer) grow() []byte {
+	a := &asm{w: w, b: []byte{0}}
+	a.global(globalHeapPages)
+	a.op(opI64ExtendI32U)
+	a.get(0)
+	a.op(opI64ExtendI32U, opI64Add)
+	a.global(globalHeapLimit)
+	a.op(opI64ExtendI32U, opI64GtU)
+	a.ifThen()
+	a.i32(-1)
+	a.op(opReturn)
+	a.end()
+	a.global(globalHeapPages)
+	a.global(globalHeapPages)
+	a.get(0)
+	a.op(opI32Add)
+	a.setGlobal(globalHeapPages)
+	a.end()
+	return a.b
+}
+
+// Parameters of the bulk helpers, as of the instructions they replace.
+const (
+	bulkDst = 0
+	bulkSrc = 1 // or the value of a fill
+	bulkN   = 2
+)
+
+// beyondMemory pushes whether local + n leaves the real memory.
+func (a *asm) beyondMemory(local int) {
+	a.sum(local, bulkN)
+	a.b = append(a.b, byte(opMemorySize), 0)
+	a.op(opI64ExtendI32U)
+	a.i64(16)
+	a.op(opI64Shl, opI64GtU)
+}
+
+// refuse writes: if the condition on the stack holds, run the original instruction on everything, which
+// traps as a whole: no chunk of it must have been written before.
+func (a *asm) refuse(original func()) {
+	a.ifThen()
+	original()
+	a.op(opReturn)
+	a.end()
+}
+
+// checkRange refuses [dst, dst+n) at or above the store limit.
+func (a *asm) checkRange() {
+	if !a.w.opt.CheckStores {
+		return
+	}
+	a.get(bulkN)
+	a.ifThen()
+	a.sum(bulkDst, bulkN)
+	a.global(globalStoreLimit)
+	a.op(opI64GtU)
+	a.ifThen()
+	a.get(bulkDst)
+	a.op(opI64ExtendI32U)
+	a.b = uleb(append(a.b, byte(opCall)), a.w.storeTrap())
+	a.end()
+	a.end()
+}
+
+// chargeBytes takes fuel for n bytes.
+func (a *asm) chargeBytes() {
+	a.global(globalFuel)
+	a.get(bulkN)
+	a.i32(bytesPerShift)
+	a.op(opI32ShrU, opI64ExtendI32U, opI64Sub)
+	a.b = a.w.settle(a.b)
+}
+
+// chunks writes a loop that runs step while more than one chunk is left, taking
+// fuel for a chunk each time.
+func (a *asm) chunks(step func()) {
+	a.loop()
+	a.get(bulkN)
+	a.i32(chunkBytes)
+	a.op(opI32GtU)
+	a.ifThen()
+	step()
+	a.b = a.w.charge(a.b, chunkBytes/bytesPerUnit)
+	a.br(1)
+	a.end()
+	a.end()
+	a.chargeBytes()
+}
+
+// advance adds a chunk to a pointer.
+func (a *asm) advance(local int) {
+	a.get(local)
+	a.i32(chunkBytes)
+	a.op(opI32Add)
+	a.set(local)
+}
+
+func (a *asm) shorten() {
+	a.get(bulkN)
+	a.i32(chunkBytes)
+	a.op(opI32Sub)
+	a.set(bulkN)
+}
+
+// copy is memory.copy in chunks: upwards if the destination lies below the source, else
+// downwards, so that overlapping ranges come out as if copied at once.
+func (w *writer) copy() []byte {
+	a := &asm{w: w, b: []byte{0}}
+	move := func() { a.op(opMemoryCopy); a.b = append(a.b, 0, 0) }
+	whole := func() { a.get(bulkDst); a.get(bulkSrc); a.get(bulkN); move() }
+	a.beyondMemory(bulkDst)
+	a.refuse(whole)
+	a.beyondMemory(bulkSrc)
+	a.refuse(whole)
+	a.checkRange()
+	a.get(bulkDst)
+	a.get(bulkSrc)
+	a.op(opI32LeU)
+	a.ifThen()
+	a.chunks(func() {
+		a.get(bulkDst)
+		a.get(bulkSrc)
+		a.i32(chunkBytes)
+		move()
+		a.advance(bulkDst)
+		a.advance(bulkSrc)
+		a.shorten()
+	})
+	whole()
+	a.op(opReturn)
+	a.end()
+	a.chunks(func() {
+		a.shorten()
+		for _, p := range []int{bulkDst, bulkSrc} {
+			a.get(p)
+			a.get(bulkN)
+			a.op(opI32Add)
+		}
+		a.i32(chunkBytes)
+		move()
+	})
+	whole()
+	a.end()
+	return a.b
+}
+
+// fill is memory.fill in chunks.
+func (w *writer) fill() []byte {
+	a := &asm{w: w, b: []byte{0}}
+	set := func() { a.op(opMemoryFill); a.b = append(a.b, 0) }
+	whole := func() { a.get(bulkDst); a.get(bulkSrc); a.get(bulkN); set() }
+	a.beyondMemory(bulkDst)
+	a.refuse(whole)
+	a.checkRange()
+	a.chunks(func() {
+		a.get(bulkDst)
+		a.get(bulkSrc)
+		a.i32(chunkBytes)
+		set()
+		a.advance(bulkDst)
+		a.shorten()
+	})
+	whole()
+	a.end()
+	return a.b
+}
+
+// init is memory.init of one segment in chunks.
+func (w *writer) init(segment uint32) []byte {
+	a := &asm{w: w, b: []byte{0}}
+	write := func() { a.op(opMemoryInit); a.b = append(uleb(a.b, segment), 0) }
+	whole := func() { a.get(bulkDst); a.get(bulkSrc); a.get(bulkN); write() }
+	a.beyondMemory(bulkDst)
+	a.refuse(whole)
+	a.sum(bulkSrc, bulkN)
+	a.i64(int64(w.m.data[segment].bytes))
+	a.op(opI64GtU)
+	a.refuse(whole)
+	a.checkRange()
+	a.chunks(func() {
+		a.get(bulkDst)
+		a.get(bulkSrc)
+		a.i32(chunkBytes)
+		write()
+		a.advance(bulkDst)
+		a.advance(bulkSrc)
+		a.shorten()
+	})
+	whole()
+	a.end()
+	return a.b
+}

@@ -1,0 +1,38 @@
+package wasmcode
+
+// Limits on a module. They bound the work and the memory that a stranger's
+// binary can ask for before it has run a single instruction. wazero's own are far higher
+// (2^27 functions, 50,000 locals); these fit what compilers write for functions
+// that travel, with room.
+const (
+	MaxCodeBytes     = 8 << 20   // of a whole binary; the C SDK's largest example is under 64 KiB
+	MaxFunctionBytes = 512 << 10 // of one body: compile time grows faster than linearly with it
+	MaxTypes         = 4096
+	MaxParams        = 64
+	MaxResults       = 16
+	MaxImports       = 64 // the ABI has under 20
+	MaxFunctions     = 16384
+	MaxTables        = 4
+	MaxTableElements = 1 << 16 // of one table: 512 KiB of host memory, copied in under 50 µs
+	MaxGlobals       = 4096
+	MaxExports       = 4096
+	MaxElemSegments  = 1024
+	MaxDataSegments  = 4096
+	MaxLocals        = 4096 // of one function, parameters included: bounds a stack frame to 64 KiB
+	MaxNesting       = 512  // blocks within blocks
+	MaxBranchTargets = 16384
+	MaxNameBytes     = 1024
+	MaxPages         = 65535 // the engine reads a memory's length as 32 bits, so 4 GiB is one page too much
+)
+
+// Costs, in units of one plain instruction (a fraction of a nanosecond).
+const (
+	costCall      = 8    // a call, which may go to an uncharged leaf
+	costHostCall  = 64   // leaving to the host and coming back
+	costDivide    = 8    // division, remainder, square root
+	costTable     = 4096 // a table instruction, of up to MaxTableElements
+	leafCost      = 64   // a function without calls and loops that is cheaper is not charged
+	chunkBytes    = 256 << 10
+	bytesPerUnit  = 4 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached
+	bytesPerShift = 2 // log2 of bytesPerUnit
+)
