@@ -1,0 +1,164 @@
+// Package report shows what a run of the demo found: the answers first, then what each
+// method cost. One [Report] is written three ways: for a terminal ([Text]), for
+// programs ([JSON]) and as one page that needs nothing else ([HTML]).
+//
+// # Model
+//
+// A report has an [Environment] and some [Question]s; a question has an answer
+// in words and one [Method] for each way it was answered. The first method is what the
+// others are compared with.
+//
+// A report is plain data: this package measures nothing and computes only
+// ratios and scales.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Format is the version of what JSON writes. Fields are only ever added to it.
+const Format = 1
+
+// Environment says where and how the figures were taken.
+type Environment struct {
+	Dataset     string   `json:"dataset"`
+	DatasetDate string   `json:"dataset_date"`
+	Vertices    int      `json:"vertices"`
+	Edges       int      `json:"edges"`
+	Elements    int      `json:"elements"`
+	Transports  []string `json:"transports"`
+	Machine     string   `json:"machine"` // host name and architecture
+	CPU         string   `json:"cpu"`
+	Cores       int      `json:"cores"`
+	Kernel      string   `json:"kernel"`
+	GoVersion   string   `json:"go_version"`
+	// Pinned says how client and elements were bound to CPUs; empty if they were not.
+	Pinned string `json:"pinned"`
+	// EmulatedRTTNs is the round trip that was added to every method; 0 if none was.
+	EmulatedRTTNs int64  `json:"emulated_rtt_ns"`
+	TakenAt       string `json:"taken_at"` // RFC 3339
+}
+
+// Method is one way of answering a question and what it cost.
+type Method struct {
+	Name  string `json:"method"` // short and stable, for programs
+	Title string `json:"-"`      // for people
+	// RoundTrips is how many times the client waited for answers, one after the other.
+	RoundTrips uint64 `json:"round_trips"`
+	// Operations is how many reads or invocations the client started.
+	Operations uint64 `json:"operations"`
+	// Messages counts what travelled: requests, replies and what elements sent each other.
+	Messages        uint64 `json:"messages"`
+	BytesToClient   uint64 `json:"bytes_to_client"`
+	BytesFromClient uint64 `json:"bytes_from_client"`
+	BytesBetween    uint64 `json:"bytes_between_elements"`
+	// TimeNs is the median of Runs; Min and Max bound them.
+	TimeNs    int64 `json:"time_ns"`
+	MinTimeNs int64 `json:"min_time_ns"`
+	MaxTimeNs int64 `json:"max_time_ns"`
+	Runs      int   `json:"runs"`
+	// Checked says that every run's answer was held against one computed here, and agreed.
+	Checked bool `json:"checked"`
+	// Failure says why there is no figure: an error, a time limit, or that the
+	// method cannot answer this question. The other fields are then zero.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Question is what was asked, what the answer is and how it was found.
+type Question struct {
+	Name   string   `json:"question"` // short and stable, for programs
+	Title  string   `json:"title"`    // as people ask it
+	Answer []string `json:"answer"`   // lines of text
+	Exact  string   `json:"exact,omitempty"`
+	// Methods were all run in turn, interleaved.
+	Methods []Method `json:"-"`
+	// Note says why the first method loses where it does.
+	Note string `json:"note,omitempty"`
+}
+
+// Ratio is how many times the first method's duration another one took; 0 if
+// either has no figure.
+func (q *Question) Ratio(i int) float64 {
+	if q.Methods[i].TimeNs <= 0 || q.Methods[0].TimeNs <= 0 {
+		return 0
+	}
+	return float64(q.Methods[i].TimeNs) / float64(q.Methods[0].TimeNs)
+}
+
+// Loses reports whether another method was faster than the first.
+func (q *Question) Loses() bool {
+	for i := range q.Methods {
+		if r := q.Ratio(i); r > 0 && r < 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// Report is a whole run.
+type Report struct {
+	Environment Environment
+	Questions   []Question
+}
+
+// measurement is one row of what JSON writes.
+type measurement struct {
+	Question string `json:"question"`
+	Method
+	Ratio float64 `json:"time_ratio"`
+}
+
+// JSON writes the report as one object of flat lists: "environment", "answers"
+// (one entry a question) and "measurements" (one entry a question and method).
+func JSON(w io.Writer, r *Report) error {
+	out := struct {
+		Format       int           `json:"format"`
+		Environment  Environment   `json:"environment"`
+		Answers      []Question    `json:"answers"`
+		Measurements []measurement `json:"measurements"`
+	}{Format, r.Environment, r.Questions, []measurement{}}
+	if out.Answers == nil {
+		out.Answers = []Question{}
+	}
+	for i := range r.Questions {
+		q := &r.Questions[i]
+		for k, m := range q.Methods {
+			out.Measurements = append(out.Measurements, measurement{q.Name, m, q.Ratio(k)})
+		}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(out); err != nil {
+		return fmt.Errorf("report: writing JSON: %w", err)
+	}
+	return nil
+}
+
+// Lines describes the environment for people, label and value.
+func (e *Environment) Lines() [][2]string {
+	rtt := "none"
+	if e.EmulatedRTTNs > 0 {
+		rtt = duration(time.Duration(e.EmulatedRTTNs)) + " added to every round trip: these times are emulated, not a network's"
+	}
+	pinned := e.Pinned
+	if pinned == "" {
+		pinned = "no: the kernel places client and elements"
+	}
+	data := fmt.Sprintf("%s: %s vertices, %s edges", e.Dataset, count(uint64(e.Vertices)), count(uint64(e.Edges)))
+	if e.DatasetDate != "" {
+		data += ", archive of " + e.DatasetDate
+	}
+	return [][2]string{
+		{"dataset", data},
+		{"elements", fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))},
+		{"machine", fmt.Sprintf("%s, %s, %d cores", e.Machine, e.CPU, e.Cores)},
+		{"software", fmt.Sprintf("Linux %s, %s", e.Kernel, e.GoVersion)},
+		{"pinned", pinned},
+		{"emulated rtt", rtt},
+		{"taken", e.TakenAt},
+	}
+}

@@ -1,0 +1,237 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// sample has what a real report has, and what is awkward: a failure, a
+// loss, text that needs escaping, a zero.
+func sample() *Report {
+	methods := func(inject, one, batch, all int64) []Method {
+		return []Method{
+			{Name: "injected", Title: "injected", RoundTrips: 1, Operations: 1, Messages: 26, BytesToClient: 748, BytesFromClient: 96, BytesBetween: 5310, TimeNs: inject, MinTimeNs: inject - 100, MaxTimeNs: inject + 900, Runs: 5, Checked: true},
+			{Name: "get", Title: "Get, one at a time", RoundTrips: 345, Operations: 345, Messages: 690, BytesToClient: 6128, BytesFromClient: 8280, TimeNs: one, Runs: 5, Checked: true},
+			{Name: "get-batched", Title: "Get, batched", RoundTrips: 16, Operations: 345, Messages: 690, BytesToClient: 6128, BytesFromClient: 8280, TimeNs: batch, Runs: 5, Checked: true},
+			{Name: "fetch-all", Title: "fetch all, compute", RoundTrips: 1, Operations: 8, Messages: 16, BytesToClient: 1572780, BytesFromClient: 192, TimeNs: all, Runs: 5, Checked: true},
+		}
+	}
+	r := &Report{
+		Environment: Environment{
+			Dataset: "Debian bookworm main, amd64", DatasetDate: "Sat, 11 Jul 2026 10:16:37 UTC", Vertices: 63666, Edges: 265843,
+			Elements: 4, Transports: []string{"shm"}, Machine: "boat, amd64", CPU: "a <fast> & small CPU", Cores: 2, Kernel: "6.1.0",
+			GoVersion: "go1.26.0", Pinned: "client on CPU 0, elements on CPU 1", TakenAt: "2026-07-20T12:00:00Z",
+		},
+		Questions: []Question{
+			{Name: "needs", Title: "What does firefox-esr end up needing?", Answer: []string{"172 packages.", "adduser, adwaita-icon-theme, at-spi2-common, at-spi2-core, base-files, ca-certificates, cdebconf, and 165 more"}, Methods: methods(412_000, 2_300_000, 690_000, 1_900_000)},
+			{Name: "top", Title: "Which packages do most others end up needing?", Answer: []string{"1. gcc-12-base 49,586"}, Exact: "All counts are exact; the first 3 ranks are proven.", Methods: methods(48_000_000, 310_000_000, 95_000_000, 2_100_000),
+				Note: "Here the injected functions lose: the whole graph is 2.3 MB, so fetching it costs less than the messages."},
+			{Name: "chase", Title: "Where do 10,000 hops through a random permutation lead?", Answer: []string{"to 4711"}, Methods: methods(3_100_000, 4_000_000_000, 0, 1_900_000)},
+		},
+	}
+	r.Questions[2].Methods[2] = Method{Name: "get-batched", Title: "Get, batched", Failure: "every hop depends on the one before: there is nothing to batch"}
+	return r
+}
+
+// golden compares with a file in testdata, or writes it under -rewrite.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (go test -rewrite writes it anew):\n%s", path, d)
+	}
+}
+
+func TestText(t *testing.T) {
+	for name, o := range map[string]TextOptions{"plain80": {}, "narrow44": {Width: 44}, "wide120": {Width: 120}, "colour100": {Width: 100, Color: true}} {
+		r := sample()
+		if name == "wide120" {
+			r.Environment.EmulatedRTTNs = 200_000
+		}
+		var b bytes.Buffer
+		if err := Text(&b, r, o); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".txt", b.Bytes())
+		if strings.Contains(b.String(), "\x1b") != o.Color {
+			t.Errorf("%s: escape sequences", name)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); !o.Color && n > max(o.Width, 80) {
+				t.Errorf("%s: %d columns: %s", name, n, line)
+			}
+		}
+	}
+}
+
+func TestTextSaysEmulated(t *testing.T) {
+	r := sample()
+	r.Environment.EmulatedRTTNs = 200_000
+	var text, page bytes.Buffer
+	if err := errors.Join(Text(&text, r, TextOptions{Width: 60}), HTML(&page, r)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{text.String(), page.String()} {
+		if !strings.Contains(s, "emulated") || !strings.Contains(s, "200 µs") {
+			t.Error("an emulated round trip is not mentioned")
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := JSON(&b, sample()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.json", b.Bytes())
+	var back struct {
+		Format       int
+		Measurements []map[string]any
+	}
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil || back.Format != Format || len(back.Measurements) != 12 {
+		t.Fatalf("%v %+v", err, back)
+	}
+	for _, m := range back.Measurements {
+		for name, v := range m {
+			switch v.(type) {
+			case string, float64, bool:
+			default:
+				t.Errorf("%s is no flat value: %v", name, v)
+			}
+		}
+	}
+	b.Reset()
+	if err := JSON(&b, &Report{}); err != nil || strings.Contains(b.String(), ": null,\n  \"measurements") {
+		t.Errorf("an empty report: %v %s", err, b.String())
+	}
+}
+
+// TestHTML reads the page as XML, which finds every unclosed element, and looks for
+// what would make a browser ask a server.
+func TestHTML(t *testing.T) {
+	var b bytes.Buffer
+	if err := HTML(&b, sample()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.html", b.Bytes())
+	seen := map[string]int{}
+	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, ok := tok.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		seen[e.Name.Local]++
+		for _, a := range e.Attr {
+			switch a.Name.Local {
+			case "src", "href", "srcset", "action", "data", "onload", "onclick":
+				t.Errorf("<%s %s=%q>", e.Name.Local, a.Name.Local, a.Value)
+			}
+		}
+	}
+	for _, name := range []string{"script", "link", "img", "iframe", "object"} {
+		if seen[name] > 0 {
+			t.Errorf("the page has <%s>", name)
+		}
+	}
+	if seen["svg"] != 9 || seen["table"] != 3 || seen["caption"] != 3 {
+		t.Errorf("%v", seen)
+	}
+	text := strings.NewReplacer("http://www.w3.org/1999/xhtml", "", "http://www.w3.org/2000/svg", "").Replace(b.String())
+	for _, s := range []string{"http:", "https:", "url(", "@import", "ZgotmplZ"} {
+		if strings.Contains(text, s) {
+			t.Errorf("the page has %q", s)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0 s", 999: "999 ns", 1000: "1.00 µs", 999_499: "999 µs", 999_500: "1.00 ms", 12_345_678: "12.3 ms", 999_500_000: "1.00 s", 83 * time.Second: "83.0 s"} {
+		if got := duration(d); got != want {
+			t.Errorf("%d ns: %s, not %s", d, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0 B", 999: "999 B", 1000: "1.00 kB", 999_499: "999 kB", 999_500: "1.00 MB", 5_000_000_000: "5.00 GB"} {
+		if got := size(n); got != want {
+			t.Errorf("%d bytes: %s, not %s", n, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := count(n); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+	for x, want := range map[float64]string{0: "–", 0.01: "0.01×", 1: "1.00×", 47.25: "47.2×", 1290.3: "1,290×"} {
+		if got := ratio(x); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+}
+
+func TestScaleStaysInside(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := make([]float64, rapid.IntRange(1, 6).Draw(t, "methods"))
+		for i := range values { // whole numbers, as everything that is drawn
+			values[i] = float64(rapid.Int64Range(0, 1e15).Draw(t, "value"))
+		}
+		s := newScale(values)
+		for _, v := range values {
+			if f := s.at(v); !(f >= 0 && f <= 1.000001) || v > 0 && f == 0 {
+				t.Fatalf("%v is drawn at %v of %+v", v, f, s)
+			}
+			if n := utf8.RuneCountInString(bar(s.at(v), 30)); n < 1 || n > 31 {
+				t.Fatalf("a bar of %d columns", n)
+			}
+		}
+		for _, v := range s.ticks() {
+			if f := s.at(v); !(f >= 0 && f <= 1.001) {
+				t.Fatalf("a mark at %v", f)
+			}
+		}
+	})
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, fmt.Errorf("the disk is full") }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	r := sample()
+	for i, err := range []error{Text(brokenWriter{}, r, TextOptions{}), JSON(brokenWriter{}, r), HTML(brokenWriter{}, r)} {
+		if err == nil {
+			t.Errorf("writer %d hid that nothing was written", i)
+		}
+	}
+}
