@@ -1,0 +1,201 @@
+package travel
+
+import (
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/internal/invariants"
+)
+
+// Binding is a function image together with a shard table: what an invocation
+// runs. An element gives each a slot, which is also its handle towards peers.
+type Binding struct {
+	Image ID
+	Table ID // zero: none
+	// Name is the function's name in errors; the runtime sets it.
+	Name string
+	// Data is the runtime's, for what it compiled. It is cleared when the
+	// binding lets go of its objects.
+	Data any
+
+	slot    uint16
+	gen     uint32 // raised when the slot goes to another binding
+	refs    int    // runs, records, futures and Bind
+	pinned  bool   // its objects are here and stay
+	used    Instant
+	parked  list[Run]
+	fetches [2]*fetch // what it waits for
+}
+
+func (b *Binding) handle() uint16 { return b.slot | uint16(b.gen<<12) }
+
+// Bind finds or makes the binding of two ids and keeps it until Unbind. The
+// objects need not be in the Store until Start.
+func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
+	if image.IsZero() {
+		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
+	}
+	b := c.bind(now, image, table)
+	if b == nil {
+		return nil, fmt.Errorf("%w: all %d bindings are in use", ErrLimit, c.lim.Bindings)
+	}
+	b.refs++
+	return b, nil
+}
+
+// Unbind undoes one Bind.
+func (c *Core) Unbind(b *Binding) { c.unref(b) }
+
+func (c *Core) unref(b *Binding) {
+	b.refs--
+	if invariants.Enabled && b.refs < 0 {
+		panic("travel: a binding was released more often than taken")
+	}
+}
+
+// bind finds or makes a binding, nil if every slot is in use.
+func (c *Core) bind(now Instant, image, table ID) *Binding {
+	b := c.byIDs[[2]ID{image, table}]
+	if b == nil {
+		if b = c.freeSlot(); b == nil {
+			return nil
+		}
+		b.Image, b.Table = image, table
+		c.byIDs[[2]ID{image, table}] = b
+	}
+	b.used = now
+	return b
+}
+
+func (c *Core) freeSlot() *Binding {
+	if len(c.bindings) < c.lim.Bindings {
+		b := &Binding{slot: uint16(len(c.bindings))}
+		c.bindings = append(c.bindings, b)
+		return b
+	}
+	var oldest *Binding
+	for _, b := range c.bindings {
+		if b.refs == 0 && (oldest == nil || b.used < oldest.used) {
+			oldest = b
+		}
+	}
+	if oldest != nil {
+		c.unpin(oldest)
+		delete(c.byIDs, [2]ID{oldest.Image, oldest.Table})
+		oldest.gen++
+		oldest.Name = ""
+	}
+	return oldest
+}
+
+// ensure pins a binding's objects; false if one is not here.
+func (c *Core) ensure(now Instant, b *Binding) bool {
+	if b.pinned {
+		return true
+	}
+	if !c.cfg.Store.Pin(b.Image) {
+		return false
+	}
+	if !b.Table.IsZero() && !c.cfg.Store.Pin(b.Table) {
+		c.cfg.Store.Unpin(b.Image)
+		return false
+	}
+	b.pinned = true
+	if c.sweepAt == 0 {
+		c.sweepAt = now + Instant(c.lim.IdleUnpin)
+	}
+	return true
+}
+
+func (c *Core) unpin(b *Binding) {
+	if b.pinned {
+		b.pinned, b.Data = false, nil
+		c.cfg.Store.Unpin(b.Image)
+		if !b.Table.IsZero() {
+			c.cfg.Store.Unpin(b.Table)
+		}
+	}
+}
+
+// sweep lets bindings that nobody used for a while go of their objects, so
+// that the Store may evict them.
+func (c *Core) sweep(now Instant) {
+	idle := Instant(c.lim.IdleUnpin)
+	c.sweepAt = 0
+	for _, b := range c.bindings {
+		if b.refs > 0 {
+			b.used = now
+		} else if b.pinned && now-b.used >= idle {
+			c.unpin(b)
+		}
+		if b.pinned {
+			c.sweepAt = now + idle
+		}
+	}
+}
+
+// declare fills in what a message to p must say about its binding; it returns
+// whether it says anything.
+func (c *Core) declare(p *peer, b *Binding, e *injectExt, room int) bool {
+	for len(p.told) <= int(b.slot) {
+		p.told = append(p.told, 0)
+	}
+	if p.told[b.slot]>>2 != b.gen&(1<<30-1) {
+		p.told[b.slot] = b.gen << 2
+	}
+	if p.told[b.slot]&toldAccepted != 0 {
+		return false
+	}
+	e.declared, e.image, e.table = true, b.Image, b.Table
+	if p.told[b.slot]&toldInline == 0 {
+		p.told[b.slot] |= toldInline
+		e.imageBytes = c.cfg.Store.Get(b.Image)
+		if !b.Table.IsZero() {
+			e.tableBytes = c.cfg.Store.Get(b.Table)
+		}
+		if n := len(e.imageBytes) + len(e.tableBytes); n > InlineObjectBytes || n > room {
+			e.imageBytes, e.tableBytes = nil, nil
+		}
+	}
+	return true
+}
+
+// declared reports the fast case: p has accepted a declaration of b.
+func (p *peer) declared(b *Binding) bool {
+	return int(b.slot) < len(p.told) && p.told[b.slot] == b.gen<<2|toldAccepted|p.told[b.slot]&toldInline
+}
+
+// learn keeps a declaration for the messages that name its handle only.
+func (p *peer) learn(wire uint16, e *injectExt) {
+	slot, gen := int(wire%MaxSlots), uint8(wire>>12)
+	for len(p.handles) <= slot {
+		p.handles = append(p.handles, handle{})
+	}
+	h := &p.handles[slot]
+	if h.known && (h.gen-gen)%16 < 8 && h.gen != gen {
+		return // a late declaration does not replace a newer one
+	}
+	if !h.known || h.gen != gen || h.image != e.image || h.table != e.table {
+		*h = handle{known: true, gen: gen, image: e.image, table: e.table}
+	}
+}
+
+// resolve finds the binding that a message names. It is nil if every slot is
+// in use; known is false if the handle means nothing here.
+func (c *Core) resolve(now Instant, p *peer, wire uint16, e *injectExt) (b *Binding, known bool) {
+	if e.declared { // it may be older than what its handle means now
+		return c.bind(now, e.image, e.table), true
+	}
+	slot, gen := int(wire%MaxSlots), uint8(wire>>12)
+	if slot >= len(p.handles) || !p.handles[slot].known || p.handles[slot].gen != gen {
+		return nil, false
+	}
+	h := &p.handles[slot]
+	if h.b != nil && h.b.gen == h.bgen {
+		h.b.used = now
+		return h.b, true
+	}
+	if b = c.bind(now, h.image, h.table); b != nil {
+		h.b, h.bgen = b, b.gen
+	}
+	return b, true
+}

@@ -1,0 +1,162 @@
+package travel
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// DefaultHops is the hop budget where StartArgs names none.
+	DefaultHops = 1024
+	// MaxHops is what 12 bits hold.
+	MaxHops = 1<<12 - 1
+	// MaxSlots is how many bindings an element has handles for: 12 bits of a
+	// handle are its slot, 4 its generation.
+	MaxSlots = 1 << 12
+	// WindowTransfers is how far a link direction's transfer numbers may run
+	// ahead of the lowest unaccepted one. The receiver's bitmap has as many bits (512 bytes).
+	WindowTransfers = 4096
+	// reportTransfers is the part of the window kept for reports (DONE, LOST,
+	// lists of forks), so that a link full of injections can still report.
+	reportTransfers = 1024
+	// MaxMessageBytes bounds a message: one 64 KiB fragment of the fabric.
+	MaxMessageBytes = 64 << 10
+	// InlineObjectBytes is how much code and table a first message carries; larger
+	// objects are asked for.
+	InlineObjectBytes = 32 << 10
+	// ChunkBytes is one chunk of an object: well below a frame, so that it
+	// shares a link with others.
+	ChunkBytes = 48 << 10
+	// needChunks is how many chunks one NEED asks for: 192 KiB a round trip
+	// leaves most of the reserved room to replies.
+	needChunks = 4
+	// ackAfter is how many reports make an ACK go out at once.
+	ackAfter = 32
+	// ackDelay bounds how long a report waits for company.
+	ackDelay = Instant(time.Millisecond)
+	// maxText bounds an error's text on the wire.
+	maxText = 8 << 10
+	// maxName bounds an element's or function's name on the wire (one length byte).
+	maxName = 255
+	// listForks is how many forks a branch remembers before it sends the list
+	// ahead: 4 KiB in a DONE or a forward.
+	listForks = 512
+	// maxLists bounds the lists one branch sends ahead (one bitmap word at the origin).
+	maxLists = 64
+	// runOverheadBytes is charged per held run on top of its payload: about
+	// what its records take.
+	runOverheadBytes = 512
+	// fetchTries is how often one source is asked in vain before the next one.
+	fetchTries = 4
+	// fetchSources bounds the peers asked for one object.
+	fetchSources = 8
+	// maxSeq is the last sequence number: 40 bits, 12 days at a million a second.
+	maxSeq = 1<<40 - 1
+	// maxTime is what a deadline's 16 bits can say (about 50 days).
+	maxTime = 4095 << 30 * time.Microsecond
+)
+
+// Limits bound every table of a core. Zero fields take the default. All of
+// them exist so that no peer can make an element's memory grow without end.
+type Limits struct {
+	Peers       int // endpoints at once (default 1024; Peer numbers are below it)
+	Futures     int // futures at once started here (65536)
+	Invocations int // invocations at once that have something here (131072)
+	Running     int // runs at once handed to the runtime (4096)
+	// Held runs are those parked for code, queued, or waiting for their turn.
+	HeldRuns      int // (65536)
+	HeldBytes     int // (64 MiB)
+	PeerHeldRuns  int // of one sender (16384)
+	PeerHeldBytes int // (16 MiB)
+	Records       int // transfers not yet released (131072)
+	Tombstones    int // (16384)
+	Bindings      int // (MaxSlots, which is also the most)
+	Fetches       int // objects being asked for (256)
+	ObjectBytes   int // one object (16 MiB)
+	FetchBytes    int // all objects being put together (64 MiB)
+	OutboxBytes   int // reports waiting for room, per peer (1 MiB)
+	Branches      uint32
+	Parts         uint32        // per branch (4096)
+	MaxTime       time.Duration // a deadline's distance (24 h, at most 50 days)
+	TombstoneTime time.Duration // least life of a tombstone (1 s)
+	FetchRetry    time.Duration // between two requests for the same chunks (50 ms)
+	IdleUnpin     time.Duration // an unused binding lets go of its objects (1 s)
+}
+
+// Config is what New needs.
+type Config struct {
+	// Self is this element's incarnation: random, never 0.
+	Self uint64
+	// Name is this element's name in errors.
+	Name string
+	// HashSeed makes the hash tables' order unguessable; any value works.
+	HashSeed uint64
+	Limits   Limits
+	Store    Store
+	Effects  Effects
+}
+
+func def[T int | uint32 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+func (l *Limits) setDefaults() {
+	def(&l.Peers, 1024)
+	def(&l.Futures, 65536)
+	def(&l.Invocations, 131072)
+	def(&l.Running, 4096)
+	def(&l.HeldRuns, 65536)
+	def(&l.HeldBytes, 64<<20)
+	def(&l.PeerHeldRuns, 16384)
+	def(&l.PeerHeldBytes, 16<<20)
+	def(&l.Records, 131072)
+	def(&l.Tombstones, 16384)
+	def(&l.Bindings, MaxSlots)
+	def(&l.Fetches, 256)
+	def(&l.ObjectBytes, 16<<20)
+	def(&l.FetchBytes, 64<<20)
+	def(&l.OutboxBytes, 1<<20)
+	def(&l.Branches, 65536)
+	def(&l.Parts, 4096)
+	def(&l.MaxTime, 24*time.Hour)
+	def(&l.TombstoneTime, time.Second)
+	def(&l.FetchRetry, 50*time.Millisecond)
+	def(&l.IdleUnpin, time.Second)
+}
+
+// Validate reports the first field that cannot work, and what would.
+func (c *Config) Validate() error {
+	if c.Self == 0 {
+		return errors.New("travel: Config.Self is 0; draw a random incarnation at every start")
+	}
+	if c.Store == nil || c.Effects == nil {
+		return errors.New("travel: Config.Store and Config.Effects must be set")
+	}
+	if len(c.Name) > maxName {
+		return fmt.Errorf("travel: Config.Name has %d bytes, at most %d fit", len(c.Name), maxName)
+	}
+	l := c.Limits
+	l.setDefaults()
+	for _, f := range []struct {
+		name     string
+		got, max int
+	}{
+		{"Peers", l.Peers, 1 << 16}, {"Futures", l.Futures, 1 << 24}, {"Invocations", l.Invocations, 1 << 24},
+		{"Running", l.Running, 1 << 20}, {"HeldRuns", l.HeldRuns, 1 << 24}, {"HeldBytes", l.HeldBytes, 1 << 40},
+		{"PeerHeldRuns", l.PeerHeldRuns, 1 << 24}, {"PeerHeldBytes", l.PeerHeldBytes, 1 << 40},
+		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Bindings", l.Bindings, MaxSlots},
+		{"Fetches", l.Fetches, 1 << 16}, {"ObjectBytes", l.ObjectBytes, ChunkBytes * (1<<16 - 1)},
+		{"FetchBytes", l.FetchBytes, 1 << 40}, {"OutboxBytes", l.OutboxBytes, 1 << 40},
+		{"Branches", int(l.Branches), 1 << 24}, {"Parts", int(l.Parts), 1 << 20},
+		{"MaxTime", int(l.MaxTime), int(maxTime)}, {"TombstoneTime", int(l.TombstoneTime), int(maxTime)},
+		{"FetchRetry", int(l.FetchRetry), int(time.Hour)}, {"IdleUnpin", int(l.IdleUnpin), int(maxTime)},
+	} {
+		if f.got < 1 || f.got > f.max {
+			return fmt.Errorf("travel: Limits.%s is %d; it must be in 1…%d, or 0 for the default", f.name, f.got, f.max)
+		}
+	}
+	return nil
+}

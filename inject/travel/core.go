@@ -1,0 +1,288 @@
+package travel
+
+import "fmt"
+
+// Core is one element's side of the travel protocol. It is not safe for
+// concurrent use: the caller holds one mutex around every call.
+type Core struct {
+	cfg     Config
+	lim     Limits
+	fx      Effects
+	peers   []*peer // by Peer; nil: none. [0] is never used
+	byInc   table[peer]
+	wheel   wheel
+	out     []byte // scratch for a message's head
+	nextID  uint64 // counts invocations started here
+	forks   uint64 // counts branches made here
+	cancels uint64 // counts cancellations forwarded
+
+	invs  table[invocation]
+	queue list[Run] // runnable
+	tombs tombs
+
+	bindings  []*Binding
+	byIDs     map[[2]ID]*Binding // looked up only, never ranged over
+	fetches   map[ID]*fetch      // looked up only
+	fetchList list[fetch]
+	fetchSum  int     // bytes being put together
+	sweepAt   Instant // when idle bindings are looked for; 0: nothing is pinned
+	dirty     []*peer // peers with reports pending, by due time
+	full      []*peer // peers with something in their outbox
+	futures   int
+	running   int
+	heldRuns  int
+	heldBytes int
+	records   int
+	stats     Counters
+	outcome   Outcome // scratch for Complete
+
+	runPool    pool[Run]
+	invPool    pool[invocation]
+	holdPool   pool[hold]
+	recordPool pool[record]
+	futPool    pool[future]
+	branchPool pool[branch]
+}
+
+// Counters only ever grow.
+type Counters struct {
+	Started, Succeeded, Failed uint64 // futures
+	Runs                       uint64 // runs begun here
+	Duplicates                 uint64 // messages seen before
+	Refused                    uint64 // transfers not taken
+	Late                       uint64 // reports on futures that had ended
+	Forwards, Forks            uint64
+	Acks, Needs, Chunks        uint64 // sent
+}
+
+// Sizes say how full the tables are.
+type Sizes struct {
+	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued int
+	Records, Tombstones, Fetches, FetchBytes, Timers           int
+	OutboxBytes, PendingReports                                int
+}
+
+// New makes a core.
+func New(cfg Config) (*Core, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.Limits.setDefaults()
+	c := &Core{cfg: cfg, lim: cfg.Limits, fx: cfg.Effects}
+	c.peers = make([]*peer, 1, 16)
+	c.byInc.seed, c.invs.seed = cfg.HashSeed, cfg.HashSeed
+	c.byIDs = make(map[[2]ID]*Binding)
+	c.fetches = make(map[ID]*fetch)
+	return c, nil
+}
+
+// Counters returns what has happened so far.
+func (c *Core) Counters() Counters { return c.stats }
+
+// Sizes returns how much is held now. It looks at every peer: for tests and
+// metrics, not for the data plane.
+func (c *Core) Sizes() Sizes {
+	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
+		HeldBytes: c.heldBytes, Queued: c.queue.n, Records: c.records, Tombstones: c.tombs.len(),
+		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
+	for _, p := range c.peers {
+		if p != nil {
+			s.OutboxBytes += p.outBytes
+			s.PendingReports += p.acks.count
+		}
+	}
+	return s
+}
+
+// invocation is what this element has of one invocation: the origin's future,
+// runs, transfers of its branches that are not released, state.
+type invocation struct {
+	id         InvocationID
+	originPeer *peer // nil: this element
+	deadline   Instant
+	timer      timer
+	runs       list[Run]
+	records    list[record]
+	fut        *future // only at the origin, until it ended
+	stateful   bool
+	active     *Run      // of a stateful invocation: the run whose turn it is
+	waiting    list[Run] // for their turn
+	holds      bool
+	state      any
+	told       bool // the origin knows that state is held here
+	dead       bool // canceled, expired or complete: only runs being stopped are left
+	node       node[invocation]
+}
+
+func (c *Core) newInvocation(now Instant, id InvocationID, origin *peer, deadline Instant) *invocation {
+	inv := c.invPool.get()
+	if inv == nil {
+		inv = new(invocation)
+		inv.node.v, inv.timer.inv = inv, inv
+	}
+	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
+	inv.stateful, inv.holds, inv.told, inv.dead = false, false, false, false
+	c.invs.put(id.Origin, id.Seq, inv)
+	if origin != nil {
+		origin.invs.push(&inv.node)
+	}
+	c.wheel.arm(&inv.timer, deadline)
+	return inv
+}
+
+// extend moves an invocation's deadline out: what arrives later may have a
+// little more time, because remaining times are rounded and travel.
+func (c *Core) extend(inv *invocation, deadline Instant) {
+	if deadline > inv.deadline && inv.fut == nil && !inv.dead {
+		inv.deadline = deadline
+		c.wheel.arm(&inv.timer, deadline)
+	}
+}
+
+// tidy frees an invocation's record once nothing of it is left here.
+func (c *Core) tidy(inv *invocation) {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && (inv.records.n > 0 || inv.holds) {
+		return
+	}
+	c.freeState(inv)
+	c.wheel.disarm(&inv.timer)
+	inv.node.leave()
+	c.invs.del(inv.id.Origin, inv.id.Seq)
+	inv.originPeer, inv.active = nil, nil
+	c.invPool.put(inv)
+}
+
+func (c *Core) freeState(inv *invocation) {
+	if inv.holds {
+		state := inv.state
+		inv.holds, inv.state = false, nil
+		c.fx.FreeState(inv.id, state)
+	}
+}
+
+// kill ends everything of an invocation here. Runs with the runtime are asked
+// to stop and keep the record until they have; all else goes at once. why is
+// reported for each branch that was here if it is not CodeOK.
+func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
+	if inv.dead {
+		return
+	}
+	inv.dead = true
+	c.wheel.disarm(&inv.timer)
+	for n := inv.runs.first; n != nil; {
+		r := n.v
+		n = n.next
+		if why != CodeOK && !r.ended {
+			c.reportEnd(now, r, End{Code: why, Text: text})
+		}
+		if r.state != runRunning {
+			c.dropRun(now, r)
+		} else if !r.stopped {
+			r.ended, r.stopped = true, true
+			c.fx.Stop(r)
+		}
+	}
+	for inv.records.first != nil {
+		c.dropRecord(now, inv.records.first.v)
+	}
+	c.tidy(inv)
+}
+
+// Recv takes one message from a peer. It may return a run that the caller may
+// execute at once, on its own stack, after it has released its mutex; that
+// run's Payload is part of body (see Own). Others wait for NextRun. An error
+// Is ErrProtocol: the peer broke the rules and the caller closes the endpoint.
+func (c *Core) Recv(now Instant, from Peer, kind Kind, body []byte) (*Run, error) {
+	p := c.peer(from)
+	if p == nil {
+		return nil, fmt.Errorf("%w: number %d", ErrNoPeer, from)
+	}
+	switch kind {
+	case KindInject:
+		return c.recvInject(now, p, body)
+	case KindDone:
+		return nil, c.recvDone(now, p, body)
+	}
+	return nil, c.recvOther(now, p, kind, body)
+}
+
+func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
+	if len(body) > MaxMessageBytes {
+		return malformed(kind, "%d bytes, at most %d are allowed", len(body), MaxMessageBytes)
+	}
+	switch kind {
+	case KindPart, KindList:
+		return c.recvPart(now, p, kind, body)
+	case KindAck:
+		return c.recvAck(now, p, body)
+	case KindNeed:
+		return c.recvNeed(p, body)
+	case KindCode:
+		return c.recvCode(now, p, body)
+	case KindCancel:
+		return c.recvCancel(now, p, body)
+	case KindFree:
+		return c.recvFree(now, p, body)
+	case KindHold:
+		return c.recvHold(p, body)
+	case KindLost:
+		return c.recvLost(now, p, body)
+	case KindRefused:
+		return c.recvRefused(now, p, body)
+	}
+	return fmt.Errorf("%w: kind %d is unknown", ErrProtocol, kind)
+}
+
+// Tick does what is due at now and says when to call it next; ok is false if
+// nothing waits for time to pass.
+func (c *Core) Tick(now Instant) (next Instant, ok bool) {
+	for t := c.wheel.advance(now); t != nil; t = c.wheel.advance(now) {
+		if t.inv != nil {
+			c.expire(now, t.inv)
+		} else {
+			c.fetchTimeout(now, t.fetch)
+		}
+	}
+	c.tombs.expire(now)
+	c.flushDue(now)
+	c.drainOutboxes()
+	if c.sweepAt != 0 && now >= c.sweepAt {
+		c.sweep(now)
+	}
+	return c.nextDue(now)
+}
+
+func (c *Core) nextDue(now Instant) (next Instant, ok bool) {
+	if tick, some := c.wheel.next(); some {
+		next, ok = Instant(tick<<tickBits), true
+	}
+	sooner := func(t Instant) {
+		if !ok || t < next {
+			next, ok = t, true
+		}
+	}
+	if t, some := c.tombs.earliest(); some {
+		sooner(t)
+	}
+	for _, p := range c.dirty {
+		if p.acks.count > 0 {
+			sooner(p.acks.due)
+		}
+	}
+	if len(c.full) > 0 {
+		sooner(now + ackDelay)
+	}
+	if c.sweepAt != 0 {
+		sooner(c.sweepAt)
+	}
+	return next, ok
+}
+
+// expire ends an invocation whose time is up.
+func (c *Core) expire(now Instant, inv *invocation) {
+	if inv.fut != nil {
+		c.fail(now, inv.fut, c.deadlineError(inv.fut))
+		return
+	}
+	c.kill(now, inv, CodeDeadline, "the invocation's time ran out while the branch was here")
+}

@@ -1,0 +1,31 @@
+// Package travel is the protocol by which functions travel: one element's side
+// of it, pure. Events go in (a message arrived, a peer was lost, a run ended,
+// time passed), messages and effects come out. There is no clock, socket or
+// goroutine inside, so a simulator runs exactly what production runs.
+//
+// # Model
+//
+// An invocation is a tree of branches that its origin starts (Start) and that
+// ends at the origin (Effects.Complete). A branch is at one element at a time:
+// it runs there, and then ends (Finish) or moves on (Forward); it can start
+// others (Fork) and send parts of its result ahead (Part). The origin completes
+// when every announced branch has ended and every part is in; any failure fails
+// the whole, so a result is never a partial one.
+//
+// Whoever sends a branch on keeps custody of it until its receiver is finished
+// with it or has handed it on. When a peer is lost, its custodians report what
+// was there.
+//
+// # Ownership
+//
+// The caller holds one mutex around every call of a Core. Slices given to the
+// core or to Effects are valid during that call only, except a Run's Payload:
+// see Run. Effects never call the core.
+//
+// # Errors
+//
+// Sentinels are for branching on (errors.Is), typed errors for their data
+// (errors.As). Recv returns an error only if the peer broke the protocol.
+//
+// docs/travel.md has the messages, the state machines, and the reasons.
+package travel

@@ -1,0 +1,407 @@
+package travel
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// future is an invocation at its origin: which branches are announced, which
+// have ended, what came of them.
+type future struct {
+	inv      *invocation
+	binding  *Binding
+	root     branch        // branch 0
+	others   table[branch] // all others
+	branches uint32        // known ones, announced or not
+	limit    uint32
+	pending  int // announced and not finished
+	early    int // known but not announced yet
+	finished uint32
+	holders  []*peer // hold state
+	sentTo   []*peer // roots, where the peer is no member
+}
+
+// branch is what the origin knows of one branch.
+type branch struct {
+	id        uint64
+	parent    *branch
+	announced bool
+	done      bool
+	counted   bool   // as finished
+	parts     uint32 // of its DONE
+	lists     uint32
+	gotParts  uint32
+	gotLists  uint32
+	listBits  uint64
+	partBits  []uint64
+}
+
+func (b *branch) complete() bool { return b.done && b.gotParts == b.parts && b.gotLists == b.lists }
+
+// Start starts an invocation: one branch per root. On an error nothing was
+// started, or what was started is being canceled, and Complete is not called.
+func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
+	if err := c.checkStart(now, a); err != nil {
+		return 0, err
+	}
+	c.nextID++
+	inv := c.newInvocation(now, InvocationID{c.cfg.Self, c.nextID}, nil, a.Deadline)
+	inv.stateful = a.Stateful
+	f := c.newFuture(inv, a)
+	for i := range a.Roots {
+		f.announce(c, uint64(i), nil)
+	}
+	hops := a.Hops
+	if hops == 0 {
+		hops = DefaultHops
+	}
+	c.stats.Started++
+	for i := range a.Roots {
+		if err := c.sendRoot(now, f, a, i, hops); err != nil {
+			c.endFuture(now, f, i > 0)
+			return 0, err
+		}
+	}
+	return FutureID(inv.id.Seq), nil
+}
+
+func (c *Core) checkStart(now Instant, a *StartArgs) error {
+	switch {
+	case a.Binding == nil:
+		return fmt.Errorf("%w: StartArgs.Binding is nil", ErrNoCode)
+	case len(a.Roots) == 0:
+		return fmt.Errorf("%w: StartArgs.Roots is empty", ErrLimit)
+	case a.Hops > MaxHops:
+		return fmt.Errorf("%w: a budget of %d hops, at most %d", ErrHopLimit, a.Hops, MaxHops)
+	case a.Branches > c.lim.Branches || uint32(len(a.Roots)) > c.branchLimit(a):
+		return fmt.Errorf("%w: %d roots, %d branches, at most %d", ErrForkLimit, len(a.Roots), a.Branches, c.lim.Branches)
+	case a.Deadline <= now:
+		return ErrDeadline
+	case a.Deadline-now > Instant(c.lim.MaxTime):
+		return fmt.Errorf("%w: a deadline %v away, at most %v", ErrLimit, time.Duration(a.Deadline-now), c.lim.MaxTime)
+	case c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations:
+		return fmt.Errorf("%w: %d futures are under way", ErrBackpressure, c.futures)
+	case c.nextID == maxSeq:
+		return fmt.Errorf("%w: this incarnation has started %d invocations; restart it", ErrLimit, uint64(maxSeq))
+	case !c.ensure(now, a.Binding):
+		return fmt.Errorf("%w: %v or its table %v is not in the store", ErrNoCode, a.Binding.Image, a.Binding.Table)
+	}
+	return nil
+}
+
+func (c *Core) branchLimit(a *StartArgs) uint32 {
+	if a.Branches == 0 {
+		return c.lim.Branches
+	}
+	return a.Branches
+}
+
+func (c *Core) newFuture(inv *invocation, a *StartArgs) *future {
+	f := c.futPool.get()
+	if f == nil {
+		f = new(future)
+		f.others.seed = c.cfg.HashSeed
+	}
+	f.inv, f.binding = inv, a.Binding
+	f.root = branch{partBits: f.root.partBits[:0]}
+	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
+	f.limit = c.branchLimit(a)
+	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
+	inv.fut = f
+	a.Binding.refs++
+	c.futures++
+	return f
+}
+
+func (c *Core) sendRoot(now Instant, f *future, a *StartArgs, i int, hops uint16) error {
+	root := &a.Roots[i]
+	if root.To == Self {
+		r := c.newRun(f.inv, uint64(i), hops, c.newHold(nil, 0))
+		r.binding = a.Binding
+		a.Binding.refs++
+		r.Payload = root.Payload
+		if a.Trace != nil {
+			r.hasTrace, r.trace = true, *a.Trace
+		}
+		if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+len(r.Payload)+runOverheadBytes > c.lim.HeldBytes {
+			c.dropRun(now, r)
+			return fmt.Errorf("%w: %d branches wait here", ErrBackpressure, c.heldRuns)
+		}
+		c.admit(now, r, false)
+		return nil
+	}
+	p := c.peer(root.To)
+	if p == nil {
+		return fmt.Errorf("%w: number %d", ErrNoPeer, root.To)
+	}
+	s := sending{inv: f.inv, binding: a.Binding, branch: uint64(i), hops: hops, trace: a.Trace}
+	if err := c.sendInject(now, p, &s, root.Payload); err != nil {
+		return err
+	}
+	if !p.Member && !slices.Contains(f.sentTo, p) {
+		f.sentTo = append(f.sentTo, p)
+	}
+	return nil
+}
+
+// find returns what is known of a branch, nil if nothing.
+func (f *future) find(id uint64) *branch {
+	if id == 0 {
+		return &f.root
+	}
+	return f.others.get(id, 0)
+}
+
+// know finds or notes a branch; nil if there are too many.
+func (f *future) know(c *Core, id uint64) *branch {
+	if b := f.find(id); b != nil && (id != 0 || b.announced) {
+		return b
+	}
+	if f.branches >= f.limit {
+		return nil
+	}
+	f.branches++
+	f.early++
+	if id == 0 {
+		return &f.root
+	}
+	b := c.branchPool.get()
+	if b == nil {
+		b = new(branch)
+	}
+	*b = branch{id: id, partBits: b.partBits[:0]}
+	f.others.put(id, 0, b)
+	return b
+}
+
+// announce notes that a branch exists; false if there are too many.
+func (f *future) announce(c *Core, id uint64, parent *branch) bool {
+	b := f.know(c, id)
+	if b == nil {
+		return false
+	}
+	if !b.announced {
+		b.announced, b.parent = true, parent
+		f.early--
+		if !b.complete() {
+			f.pending++
+		} else {
+			b.counted = true
+			f.finished++
+		}
+	}
+	return true
+}
+
+// progress counts a branch as finished once all of it is in, and completes the
+// future with the last one.
+func (c *Core) progress(now Instant, f *future, b *branch) {
+	if b.announced && !b.counted && b.complete() {
+		b.counted = true
+		f.finished++
+		f.pending--
+	}
+	if f.pending == 0 && f.early == 0 {
+		c.outcome = Outcome{Branches: f.finished}
+		c.stats.Succeeded++
+		id := FutureID(f.inv.id.Seq)
+		c.endFuture(now, f, false)
+		c.fx.Complete(id, &c.outcome)
+	}
+}
+
+// ended takes a DONE, from a peer or (p nil) from here. forks are those of a
+// local one; a message brings its own.
+func (c *Core) ended(now Instant, f *future, p *peer, m *doneMsg, forks []uint64) {
+	b := f.know(c, m.branch)
+	if b == nil {
+		c.tooMany(now, f)
+		return
+	}
+	if b.done {
+		c.stats.Duplicates++
+		return
+	}
+	if m.flags&doneHolds != 0 {
+		f.holder(p)
+	}
+	if m.flags&doneError != 0 {
+		if m.settled && m.lists == 0 && len(forks)+len(m.forks) == 0 {
+			b.done, b.parts = true, b.gotParts // nothing of it is left anywhere
+			if b.announced {
+				f.pending--
+				b.counted = true
+			}
+		}
+		c.fail(now, f, &RemoteError{Branch: m.branch, Code: m.code, Status: m.status,
+			Element: string(m.element), Function: string(m.function), Text: string(m.text)})
+		return
+	}
+	b.done, b.parts, b.lists = true, m.parts, m.lists
+	for _, id := range forks {
+		if !f.announce(c, id, b) {
+			c.tooMany(now, f)
+			return
+		}
+	}
+	for l := m.forks; len(l) > 0; l = l[8:] {
+		if !f.announce(c, le.Uint64(l), b) {
+			c.tooMany(now, f)
+			return
+		}
+	}
+	if m.flags&doneResult != 0 {
+		c.fx.Part(FutureID(f.inv.id.Seq), b.id, m.parts, true, m.result)
+	}
+	c.progress(now, f, b)
+}
+
+func (c *Core) tooMany(now Instant, f *future) {
+	c.fail(now, f, fmt.Errorf("%w: more than %d in one invocation", ErrForkLimit, f.limit))
+}
+
+func (f *future) holder(p *peer) {
+	if p != nil && !slices.Contains(f.holders, p) {
+		f.holders = append(f.holders, p)
+	}
+}
+
+// part takes one part of a branch's result.
+func (c *Core) part(now Instant, f *future, id uint64, index uint32, data []byte) {
+	b := f.know(c, id)
+	if b == nil {
+		c.tooMany(now, f)
+		return
+	}
+	if index >= c.lim.Parts {
+		c.fail(now, f, fmt.Errorf("%w: branch %x sent part %d, at most %d are taken", ErrPartLimit, id, index, c.lim.Parts))
+		return
+	}
+	w := int(index / 64)
+	for len(b.partBits) <= w {
+		b.partBits = append(b.partBits, 0)
+	}
+	if b.partBits[w]&(1<<(index%64)) != 0 || b.done && b.gotParts == b.parts {
+		c.stats.Duplicates++
+		return
+	}
+	b.partBits[w] |= 1 << (index % 64)
+	b.gotParts++
+	c.fx.Part(FutureID(f.inv.id.Seq), id, index, false, data)
+	c.progress(now, f, b)
+}
+
+// listed takes one list of a branch's forks.
+func (c *Core) listed(now Instant, f *future, id uint64, index uint32, forks []byte) {
+	b := f.know(c, id)
+	if b == nil {
+		c.tooMany(now, f)
+		return
+	}
+	if b.listBits&(1<<index) != 0 {
+		c.stats.Duplicates++
+		return
+	}
+	b.listBits |= 1 << index
+	b.gotLists++
+	for ; len(forks) > 0; forks = forks[8:] {
+		if !f.announce(c, le.Uint64(forks), b) {
+			c.tooMany(now, f)
+			return
+		}
+	}
+	c.progress(now, f, b)
+}
+
+// lost takes the loss of a branch; true if the future ended. A branch that has
+// ended cannot be lost, but forks of it that its element still had can.
+func (c *Core) lost(now Instant, f *future, id uint64, err error) bool {
+	if b := f.find(id); b != nil && b.counted && !f.pendingUnder(b) {
+		c.stats.Late++
+		return false
+	}
+	c.fail(now, f, err)
+	return true
+}
+
+// pendingUnder reports whether an announced descendant of b has not finished.
+func (f *future) pendingUnder(b *branch) bool {
+	for i := range f.others.slots {
+		d := f.others.slots[i].v
+		if d == nil || !d.announced || d.counted {
+			continue
+		}
+		for up := d.parent; up != nil; up = up.parent {
+			if up == b {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *Core) deadlineError(f *future) error {
+	e := &DeadlineError{Pending: f.pending}
+	if f.root.announced && !f.root.counted {
+		e.Named = append(e.Named, 0)
+	}
+	for i := range f.others.slots {
+		if b := f.others.slots[i].v; b != nil && b.announced && !b.counted {
+			e.Named = append(e.Named, b.id)
+		}
+	}
+	slices.Sort(e.Named)
+	e.Named = e.Named[:min(len(e.Named), maxNamed)]
+	return e
+}
+
+// fail ends a future with an error.
+func (c *Core) fail(now Instant, f *future, err error) {
+	id := FutureID(f.inv.id.Seq)
+	out := Outcome{Err: err, Branches: f.finished}
+	c.stats.Failed++
+	c.endFuture(now, f, f.pending > 0 || f.early > 0)
+	c.outcome = out
+	c.fx.Complete(id, &c.outcome)
+}
+
+// Cancel ends a future with ErrCanceled.
+func (c *Core) Cancel(now Instant, id FutureID) error {
+	inv := c.invs.get(c.cfg.Self, uint64(id))
+	if inv == nil || inv.fut == nil {
+		return fmt.Errorf("%w: %d has ended or never was", ErrNoFuture, id)
+	}
+	c.fail(now, inv.fut, ErrCanceled)
+	return nil
+}
+
+// endFuture lets go of everything. Whoever may have branches hears CANCEL;
+// if there are none, whoever holds state hears FREE.
+func (c *Core) endFuture(now Instant, f *future, outstanding bool) {
+	inv := f.inv
+	if outstanding {
+		c.sendCancels(now, f)
+	} else {
+		for _, p := range f.holders {
+			c.out = appendU40(c.out[:0], inv.id.Seq)
+			c.send(p, KindFree, c.out, nil)
+		}
+	}
+	inv.fut = nil
+	c.unref(f.binding)
+	f.binding.used = now
+	f.binding, f.inv = nil, nil
+	for i := range f.others.slots {
+		if b := f.others.slots[i].v; b != nil {
+			b.parent = nil
+			c.branchPool.put(b)
+		}
+	}
+	f.others.clear()
+	clear(f.holders)
+	clear(f.sentTo)
+	c.futures--
+	c.futPool.put(f)
+	c.kill(now, inv, CodeOK, "")
+}

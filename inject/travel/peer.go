@@ -1,0 +1,223 @@
+package travel
+
+import (
+	"fmt"
+)
+
+// peer is one endpoint: both directions' transfer state, handles, what came
+// from there. A number that is used again gets a new one.
+type peer struct {
+	num Peer
+	PeerInfo
+	up bool
+
+	// Sending.
+	next     uint64                       // transfer number of the next one
+	low      uint64                       // all below are accepted or given up
+	acked    [WindowTransfers / 64]uint64 // those above, by number modulo the window
+	records  table[record]
+	recList  list[record]
+	told     []uint32 // by binding slot: the binding's generation<<2, and told bits
+	outbox   []outMsg
+	outBytes int
+	inFull   bool // in Core.full
+	severed  bool
+
+	// Receiving.
+	recvLow             uint64
+	recvBits            [WindowTransfers / 64]uint64
+	handles             []handle
+	acks                acks
+	invs                list[invocation] // of this origin
+	heldRuns, heldBytes int
+	mark                uint64 // the last cancellation sent there
+}
+
+const (
+	toldAccepted = 1 << 0 // the peer has the declaration
+	toldInline   = 1 << 1 // the objects' bytes were sent along once
+)
+
+// outMsg is a message on the reserved class that found no room.
+type outMsg struct {
+	kind Kind
+	body []byte
+}
+
+// handle is a binding as a peer declared it.
+type handle struct {
+	known        bool
+	gen          uint8 // of the handle, at the sender
+	image, table ID
+	b            *Binding // may have been given to others since
+	bgen         uint32
+}
+
+func (c *Core) peer(n Peer) *peer {
+	if int(n) < len(c.peers) {
+		return c.peers[n]
+	}
+	return nil
+}
+
+// PeerUp says that an endpoint is there. The number must be free, above Self
+// and below Limits.Peers; of one incarnation there can be one endpoint.
+func (c *Core) PeerUp(n Peer, info PeerInfo) error {
+	switch {
+	case n == Self || int(n) >= c.lim.Peers:
+		return fmt.Errorf("%w: peer number %d is not in 1…%d", ErrLimit, n, c.lim.Peers-1)
+	case c.peer(n) != nil:
+		return fmt.Errorf("%w: peer number %d is in use", ErrLimit, n)
+	case info.Incarnation == 0 || info.Incarnation == c.cfg.Self:
+		return fmt.Errorf("%w: incarnation %016x cannot be a peer's", ErrProtocol, info.Incarnation)
+	case c.byInc.get(info.Incarnation, 0) != nil:
+		return fmt.Errorf("%w: %016x has an endpoint already", ErrLimit, info.Incarnation)
+	}
+	if len(info.Name) > maxName {
+		info.Name = info.Name[:maxName]
+	}
+	for len(c.peers) <= int(n) {
+		c.peers = append(c.peers, nil)
+	}
+	p := &peer{num: n, PeerInfo: info, up: true}
+	c.peers[n] = p
+	c.byInc.put(info.Incarnation, 0, p)
+	return nil
+}
+
+// PeerLost says that an endpoint is gone, and everything under way on it.
+// Branches held there are lost: their origins hear of it. Branches of that
+// origin end here, and the elements that sent them hear of it.
+func (c *Core) PeerLost(now Instant, n Peer, why error) {
+	p := c.peer(n)
+	if p == nil {
+		return
+	}
+	p.up = false
+	c.peers[n] = nil
+	c.byInc.del(p.Incarnation, 0)
+	text := "its endpoint was lost"
+	if why != nil {
+		text = clip(why.Error(), maxText)
+	}
+	for p.invs.first != nil {
+		c.originLost(now, p.invs.first.v)
+	}
+	for p.recList.first != nil {
+		c.recordLost(now, p.recList.first.v, text)
+	}
+	p.outbox, p.outBytes = nil, 0
+	c.fetchSourceLost(now, p)
+}
+
+// originLost ends an invocation whose origin this element has no connection to
+// any more. Whoever sent a branch here learns that it did not end.
+func (c *Core) originLost(now Instant, inv *invocation) {
+	for n := inv.runs.first; n != nil; n = n.next {
+		c.refuseHold(now, n.v.hold, inv)
+	}
+	for n := inv.records.first; n != nil; n = n.next {
+		if n.v.hold != nil {
+			c.refuseHold(now, n.v.hold, inv)
+		}
+	}
+	inv.node.leave()
+	if !inv.dead {
+		c.kill(now, inv, CodeOK, "")
+	}
+}
+
+// recordLost deals with a transfer whose receiver is gone.
+func (c *Core) recordLost(now Instant, r *record, text string) {
+	if r.kind == recordInject && !r.inv.dead {
+		lost := PeerLostError{Branch: r.branch, Element: r.to.Name, Incarnation: r.to.Incarnation, MayHaveRun: true, Text: text}
+		if c.reportLost(now, r, CodePeerLost, &lost) {
+			return // the future ended, and the record with it
+		}
+	}
+	c.dropRecord(now, r)
+}
+
+// send sends a message on the reserved class, or keeps it until there is room.
+// It returns false if the peer is or must be given up.
+func (c *Core) send(p *peer, kind Kind, head, body []byte) bool {
+	if !p.up {
+		return false
+	}
+	if len(p.outbox) == 0 {
+		err := c.fx.Send(p.num, kind, head, body)
+		if err == nil {
+			return true
+		}
+		if !isBackpressure(err) {
+			return false // PeerLost follows
+		}
+		if !p.inFull {
+			p.inFull = true
+			c.full = append(c.full, p)
+		}
+	}
+	if p.outBytes+len(head)+len(body) > c.lim.OutboxBytes {
+		c.sever(p, fmt.Errorf("%w: %s takes nothing, and %d bytes of reports wait for it", ErrBackpressure, p.Name, p.outBytes))
+		return false
+	}
+	b := make([]byte, 0, len(head)+len(body))
+	b = append(append(b, head...), body...)
+	p.outbox = append(p.outbox, outMsg{kind, b})
+	p.outBytes += len(b) + outMsgBytes
+	return true
+}
+
+// sever gives a peer up that takes no reports: its loss is known, theirs would not be.
+func (c *Core) sever(p *peer, why error) {
+	if !p.severed {
+		p.severed = true
+		c.fx.Sever(p.num, why)
+	}
+}
+
+// outMsgBytes is charged per message in an outbox beside its bytes.
+const outMsgBytes = 48
+
+// Writable says that a peer which had no room has some again. Tick tries too.
+func (c *Core) Writable(n Peer) {
+	if p := c.peer(n); p != nil && len(p.outbox) > 0 {
+		c.drain(p)
+	}
+}
+
+func (c *Core) drain(p *peer) (empty bool) {
+	i := 0
+	for ; i < len(p.outbox); i++ {
+		m := p.outbox[i]
+		if err := c.fx.Send(p.num, m.kind, m.body, nil); isBackpressure(err) {
+			break
+		}
+		p.outBytes -= len(m.body) + outMsgBytes
+		p.outbox[i].body = nil
+	}
+	if i > 0 {
+		p.outbox = append(p.outbox[:0], p.outbox[i:]...)
+	}
+	return len(p.outbox) == 0
+}
+
+func (c *Core) drainOutboxes() {
+	keep := c.full[:0]
+	for _, p := range c.full {
+		if len(p.outbox) > 0 && !c.drain(p) {
+			keep = append(keep, p)
+		} else {
+			p.inFull = false
+		}
+	}
+	clear(c.full[len(keep):])
+	c.full = keep
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}

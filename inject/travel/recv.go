@@ -1,0 +1,204 @@
+package travel
+
+import "fmt"
+
+// recvInject takes a branch that arrives.
+func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
+	var m injectMsg
+	var ext injectExt
+	if len(body) > MaxMessageBytes {
+		return nil, malformed(KindInject, "%d bytes, at most %d are allowed", len(body), MaxMessageBytes)
+	}
+	if err := m.decode(body, &ext); err != nil {
+		return nil, err
+	}
+	t, ok := expand24(m.transfer, p.recvLow)
+	if !ok || !p.receive(t) {
+		c.stats.Duplicates++
+		return nil, nil
+	}
+	c.noteAccepted(now, p, t)
+	if ext.declared && (p.Injector || p.Member) {
+		p.learn(m.handle, &ext) // whatever becomes of this message: it counts as declared
+	}
+	origin, id, err := c.originOf(p, &m)
+	if err != nil {
+		return nil, err
+	}
+	if origin == nil && id.Origin != c.cfg.Self {
+		why := fmt.Sprintf("origin %016x has no endpoint here", m.origin)
+		if !p.Member {
+			why = "the sender is no member, so it cannot forward for others"
+		}
+		c.sendRefused(p, t, CodeRefused, reasonOther, why)
+		return nil, nil
+	}
+	if origin != nil && !origin.Injector {
+		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here", origin.Name))
+		return nil, nil
+	}
+	inv := c.invs.get(id.Origin, id.Seq)
+	if inv == nil && origin == nil || inv != nil && inv.dead || c.tombs.has(id) {
+		c.noteReleased(now, p, t) // it was canceled or has ended
+		return nil, nil
+	}
+	return c.arrive(now, p, t, inv, origin, id, &m, &ext)
+}
+
+// originOf names a message's origin; nil is this element, or one that has no
+// endpoint here, or one that the sender may not speak for.
+func (c *Core) originOf(p *peer, m *injectMsg) (*peer, InvocationID, error) {
+	if m.flags&flagOrigin == 0 {
+		return p, InvocationID{p.Incarnation, m.seq}, nil
+	}
+	if m.origin == p.Incarnation {
+		return nil, InvocationID{}, malformed(KindInject, "the sender names itself as origin")
+	}
+	id := InvocationID{m.origin, m.seq}
+	if !p.Member {
+		if m.origin == c.cfg.Self {
+			id.Origin = 0
+		}
+		return nil, id, nil
+	}
+	return c.byInc.get(m.origin, 0), id, nil
+}
+
+// arrive makes a run of a message that is to be taken.
+func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *peer, id InvocationID, m *injectMsg, ext *injectExt) (*Run, error) {
+	deadline := now + decodeTime(m.left)
+	if inv == nil {
+		if c.invs.n >= c.lim.Invocations {
+			c.sendRefused(p, t, CodeBackpressure, reasonOther, fmt.Sprintf("%d invocations are here already", c.invs.n))
+			return nil, nil
+		}
+		inv = c.newInvocation(now, id, origin, deadline)
+	} else {
+		c.extend(inv, deadline)
+	}
+	if m.flags&flagState != 0 {
+		inv.stateful = true
+	}
+	r := c.newRun(inv, m.branch, m.hops, c.newHold(p, t))
+	r.from = p
+	if m.flags&flagExt != 0 {
+		r.take(ext)
+	}
+	b, known := c.resolve(now, p, m.handle, ext)
+	if !known {
+		r.hold.refused = true
+		c.dropRun(now, r)
+		c.tidy(inv)
+		c.sendRefused(p, t, CodeNoCode, reasonUnknownHandle, "the handle was never declared here")
+		return nil, nil
+	}
+	r.Payload = m.payload
+	if b == nil {
+		c.failRun(now, r, CodeBackpressure, fmt.Sprintf("all %d bindings are in use", c.lim.Bindings))
+		return nil, nil
+	}
+	b.refs++
+	r.binding = b
+	if m.left == 0 {
+		c.failRun(now, r, CodeDeadline, "the branch arrived with no time left")
+		return nil, nil
+	}
+	if !c.ensure(now, b) {
+		c.park(now, r, ext)
+		return nil, nil
+	}
+	return c.admit(now, r, true), nil
+}
+
+// admit lets a run that has its code execute: at once if it may and direct is
+// set, else in its turn.
+func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
+	inv := r.inv
+	wait := inv.stateful && inv.active != nil
+	if direct && !wait && c.queue.first == nil && c.running < c.lim.Running {
+		c.begin(r)
+		return r
+	}
+	if !r.charged && !c.charge(now, r) {
+		return nil
+	}
+	if wait {
+		r.state = runWaiting
+		inv.waiting.push(&r.inQueue)
+		return nil
+	}
+	if inv.stateful {
+		inv.active = r
+	}
+	r.state = runQueued
+	c.queue.push(&r.inQueue)
+	return nil
+}
+
+// begin marks a run as the runtime's.
+func (c *Core) begin(r *Run) {
+	if r.inv.stateful {
+		r.inv.active = r
+	}
+	r.state = runRunning
+	c.running++
+	c.stats.Runs++
+}
+
+// NextRun gives a run that waited in the queue, nil if there is none or the
+// runtime has enough. The caller asks whenever a call of the core may have
+// made one runnable, and after Finish.
+func (c *Core) NextRun() *Run {
+	if c.queue.first == nil || c.running >= c.lim.Running {
+		return nil
+	}
+	r := c.queue.first.v
+	r.inQueue.leave()
+	c.uncharge(r)
+	c.begin(r)
+	return r
+}
+
+// charge makes a run keep its payload and counts it as held. If there is no
+// room the branch ends, and charge returns false.
+func (c *Core) charge(now Instant, r *Run) bool {
+	n, p := len(r.Payload)+runOverheadBytes, r.from
+	over := ""
+	switch {
+	case c.heldRuns >= c.lim.HeldRuns:
+		over = fmt.Sprintf("%d branches wait here", c.heldRuns)
+	case c.heldBytes+n > c.lim.HeldBytes:
+		over = fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
+	case p != nil && p.heldRuns >= c.lim.PeerHeldRuns:
+		over = fmt.Sprintf("%d branches that %s sent wait here", p.heldRuns, p.Name)
+	case p != nil && p.heldBytes+n > c.lim.PeerHeldBytes:
+		over = fmt.Sprintf("branches waiting here that %s sent take %d bytes", p.Name, p.heldBytes)
+	}
+	if over != "" {
+		c.failRun(now, r, CodeBackpressure, over)
+		return false
+	}
+	c.Own(r)
+	r.charged = true
+	c.heldRuns++
+	c.heldBytes += n
+	if p != nil {
+		p.heldRuns++
+		p.heldBytes += n
+	}
+	return true
+}
+
+func (c *Core) uncharge(r *Run) {
+	if !r.charged {
+		return
+	}
+	n := len(r.Payload) + runOverheadBytes
+	r.charged = false
+	c.heldRuns--
+	c.heldBytes -= n
+	if p := r.from; p != nil {
+		p.heldRuns--
+		p.heldBytes -= n
+	}
+}

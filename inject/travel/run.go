@@ -1,0 +1,322 @@
+package travel
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Run is one visit of one branch to this element. The runtime has it from
+// Recv or NextRun until it calls Finish; after that the record is used again.
+type Run struct {
+	// Payload is what the function gets. Of a run that Recv returned it is
+	// part of the message until Own.
+	Payload []byte
+
+	inv     *invocation
+	branch  uint64
+	hops    uint16
+	binding *Binding
+	hold    *hold
+	from    *peer // nil: this element
+	state   runState
+	owned   bool // Payload is a copy
+	charged bool // counted as held
+	ended   bool // the branch has ended here or moved on
+	moved   bool // … moved on
+	stopped bool // the runtime was asked to stop it
+
+	hasTrace     bool
+	trace        Trace
+	parts, lists uint32   // sent so far, by earlier runs of the branch too
+	forks        []uint64 // made so far, in no list yet
+	inInv        node[Run]
+	inQueue      node[Run] // the queue, its binding's parked or its invocation's waiting
+}
+
+type runState uint8
+
+const (
+	runFree runState = iota
+	runParked
+	runQueued
+	runWaiting
+	runRunning
+)
+
+// Invocation names the invocation.
+func (r *Run) Invocation() InvocationID { return r.inv.id }
+
+// Branch is the branch's id; roots are 0, 1, ….
+func (r *Run) Branch() uint64 { return r.branch }
+
+// Binding is what to run.
+func (r *Run) Binding() *Binding { return r.binding }
+
+// Deadline is when the invocation's time is up.
+func (r *Run) Deadline() Instant { return r.inv.deadline }
+
+// Hops is how many more forwards and forks the branch may do in a row.
+func (r *Run) Hops() uint16 { return r.hops }
+
+// Stateful says that the invocation's branches run here one at a time.
+func (r *Run) Stateful() bool { return r.inv.stateful }
+
+// State is what HoldState last kept for this invocation, nil if nothing.
+func (r *Run) State() any { return r.inv.state }
+
+// Origin is the endpoint of the element that started the invocation.
+func (r *Run) Origin() Peer {
+	if r.inv.originPeer == nil {
+		return Self
+	}
+	return r.inv.originPeer.num
+}
+
+// Trace is the trace context, if the origin gave one.
+func (r *Run) Trace() (Trace, bool) { return r.trace, r.hasTrace }
+
+// Ended reports whether the branch has moved on, failed or was stopped:
+// nothing but Finish may follow.
+func (r *Run) Ended() bool { return r.ended }
+
+func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run {
+	r := c.runPool.get()
+	if r == nil {
+		r = new(Run)
+		r.inInv.v, r.inQueue.v = r, r
+	}
+	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
+	r.from, r.binding = nil, nil
+	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
+	r.parts, r.lists = 0, 0
+	inv.runs.push(&r.inInv)
+	return r
+}
+
+// take keeps what a message's extensions say about the branch.
+func (r *Run) take(e *injectExt) {
+	r.hasTrace, r.trace = e.hasTrace, e.trace
+	r.parts, r.lists = e.parts, e.lists
+	for f := e.forks; len(f) > 0; f = f[8:] {
+		r.forks = append(r.forks, le.Uint64(f))
+	}
+}
+
+// Own makes a run's payload its own, so that the message may go.
+func (c *Core) Own(r *Run) {
+	if !r.owned {
+		r.owned = true
+		r.Payload = append([]byte(nil), r.Payload...)
+	}
+}
+
+// HoldState keeps the runtime's state of this invocation at this element until
+// FreeState. Only a stateful invocation has any.
+func (c *Core) HoldState(r *Run, state any) error {
+	inv := r.inv
+	switch {
+	case r.ended && !inv.dead:
+		return ErrEnded
+	case !inv.stateful:
+		return fmt.Errorf("%w: the invocation was not started as stateful", ErrLimit)
+	case inv.dead:
+		return fmt.Errorf("%w: invocation %v", ErrCanceled, inv.id)
+	}
+	inv.holds, inv.state = true, state
+	return nil
+}
+
+// dropRun frees a run and settles what it came with.
+func (c *Core) dropRun(now Instant, r *Run) {
+	c.uncharge(r)
+	inv, h, b := r.inv, r.hold, r.binding
+	r.inInv.leave()
+	if r.inQueue.in != nil {
+		r.inQueue.leave()
+		if r.state == runParked && b.parked.n == 0 {
+			c.unwait(b)
+		}
+	}
+	if b != nil {
+		c.unref(b)
+	}
+	if r.state == runRunning {
+		c.running--
+	}
+	r.state, r.Payload, r.forks = runFree, nil, r.forks[:0]
+	r.inv, r.hold, r.binding, r.from = nil, nil, nil, nil
+	c.runPool.put(r)
+	c.settle(now, h)
+	if inv.active == r {
+		inv.active = nil
+		c.turn(now, inv)
+	}
+}
+
+// turn gives a stateful invocation's next branch its turn.
+func (c *Core) turn(now Instant, inv *invocation) {
+	if n := inv.waiting.first; n != nil && !inv.dead {
+		n.leave()
+		c.admit(now, n.v, false)
+	}
+}
+
+// failRun ends a branch that the runtime does not have.
+func (c *Core) failRun(now Instant, r *Run, code Code, text string) {
+	inv := r.inv
+	c.reportEnd(now, r, End{Code: code, Text: text})
+	if r.inv == inv { // else its future ended with it
+		c.dropRun(now, r)
+		c.tidy(inv)
+	}
+}
+
+// check says whether a run may still do something, and ends its branch if its
+// time is up.
+func (c *Core) check(now Instant, r *Run) error {
+	if r.ended {
+		if r.inv.dead {
+			return fmt.Errorf("%w: invocation %v", ErrCanceled, r.inv.id)
+		}
+		return ErrEnded
+	}
+	if now >= r.inv.deadline {
+		return c.abort(now, r, CodeDeadline, "the invocation's time ran out")
+	}
+	return nil
+}
+
+// abort ends the branch of a running run with an error, and returns it.
+func (c *Core) abort(now Instant, r *Run, code Code, text string) error {
+	e := &RemoteError{Branch: r.branch, Code: code, Element: c.cfg.Name, Function: r.function(), Text: text}
+	c.reportEnd(now, r, End{Code: code, Text: text})
+	return e
+}
+
+func (r *Run) function() string {
+	switch {
+	case r.binding == nil:
+		return ""
+	case r.binding.Name != "":
+		return clip(r.binding.Name, maxName)
+	}
+	return r.binding.Image.String()
+}
+
+// Forward moves the branch to another element with a new payload; here only
+// Finish may follow. A forward that cannot be sent fails the branch: its
+// origin hears why, and so does the caller.
+func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
+	if err := c.check(now, r); err != nil {
+		return err
+	}
+	if err := c.pass(now, r, to, r.binding, r.branch, payload); err != nil {
+		return err
+	}
+	r.ended, r.moved = true, true
+	r.forks = r.forks[:0]
+	c.stats.Forwards++
+	c.tellHold(r)
+	return nil
+}
+
+// Fork starts another branch of the invocation at to, running b (nil: the
+// same as r). As with Forward, a fork that cannot be sent fails the branch
+// that makes it: a result without it would be a partial one.
+func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (branch uint64, err error) {
+	if err := c.check(now, r); err != nil {
+		return 0, err
+	}
+	if len(r.forks) == listForks {
+		if err := c.sendList(now, r); err != nil {
+			return 0, err
+		}
+	}
+	if b == nil {
+		b = r.binding
+	}
+	c.forks++
+	branch = mix(c.cfg.Self+c.forks) | 1<<63
+	if err := c.pass(now, r, to, b, branch, payload); err != nil {
+		return 0, err
+	}
+	r.forks = append(r.forks, branch)
+	c.stats.Forks++
+	return branch, nil
+}
+
+// mix is a bijection of 64 bits that leaves no pattern (the finalizer of
+// splitmix64): ids made from different incarnations do not meet.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// pass sends a branch on.
+func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, payload []byte) error {
+	if r.hops == 0 {
+		return c.abort(now, r, CodeHopLimit, fmt.Sprintf("%s used up its hop budget on %s", r.function(), c.cfg.Name))
+	}
+	if to == Self {
+		return c.passHere(now, r, b, branch, payload)
+	}
+	p := c.peer(to)
+	if p == nil {
+		return c.abort(now, r, CodePeerLost, fmt.Sprintf("peer number %d has no endpoint on %s", to, c.cfg.Name))
+	}
+	s := sending{inv: r.inv, binding: b, branch: branch, hops: r.hops - 1, hold: r.hold}
+	if r.hasTrace {
+		s.trace = &r.trace
+	}
+	if branch == r.branch {
+		s.parts, s.lists, s.forks = r.parts, r.lists, r.forks
+	}
+	err := c.sendInject(now, p, &s, payload)
+	switch {
+	case err == nil:
+		return nil
+	case isBackpressure(err):
+		return c.abort(now, r, CodeBackpressure, err.Error())
+	case errors.Is(err, ErrTooLarge), errors.Is(err, ErrNoCode):
+		return c.abort(now, r, CodeLimit, err.Error())
+	case errors.Is(err, ErrDeadline):
+		return c.abort(now, r, CodeDeadline, err.Error())
+	}
+	return c.abort(now, r, CodePeerLost, err.Error())
+}
+
+// passHere continues or forks on this element itself.
+func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload []byte) error {
+	n := len(payload) + runOverheadBytes
+	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+n > c.lim.HeldBytes {
+		return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%d branches wait on %s", c.heldRuns, c.cfg.Name))
+	}
+	if !c.ensure(now, b) {
+		return c.abort(now, r, CodeNoCode, fmt.Sprintf("%v is not on %s any more", b.Image, c.cfg.Name))
+	}
+	r.hold.count++ // what sent the parent here keeps custody of the child
+	next := c.newRun(r.inv, branch, r.hops-1, r.hold)
+	next.hasTrace, next.trace = r.hasTrace, r.trace
+	if branch == r.branch {
+		next.parts, next.lists = r.parts, r.lists
+		next.forks = append(next.forks, r.forks...)
+	}
+	b.refs++
+	next.binding, next.from, next.Payload = b, r.from, payload
+	c.admit(now, next, false)
+	return nil
+}
+
+// Finish gives a run back. If its branch is still here, it ends as end says
+// and its origin hears so; a run that failed after it moved on fails its
+// branch too. Every run needs exactly one Finish, also after Stop.
+func (c *Core) Finish(now Instant, r *Run, end End) {
+	inv := r.inv
+	if !r.ended || r.moved && end.Code != CodeOK && !r.stopped && !inv.dead {
+		r.stopped = true // no Stop for it any more, even if this ends its future
+		c.reportEnd(now, r, end)
+	}
+	c.dropRun(now, r)
+	c.tidy(inv)
+}

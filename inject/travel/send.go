@@ -1,0 +1,281 @@
+package travel
+
+import "fmt"
+
+// sending is what an INJECT says beside its payload.
+type sending struct {
+	inv          *invocation
+	binding      *Binding
+	branch       uint64
+	hops         uint16
+	hold         *hold
+	trace        *Trace
+	parts, lists uint32
+	forks        []uint64
+}
+
+// sendInject sends a branch to p and keeps custody of it.
+func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) error {
+	if !c.room(p, false) {
+		return fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
+	}
+	m := injectMsg{hops: s.hops, left: encodeTime(s.inv.deadline - now), handle: s.binding.handle(),
+		transfer: p.next, seq: s.inv.id.Seq, branch: s.branch}
+	if m.left == 0 {
+		return fmt.Errorf("%w: it would arrive with none left", ErrDeadline)
+	}
+	if s.inv.originPeer != nil {
+		m.flags |= flagOrigin
+		m.origin = s.inv.id.Origin
+	}
+	if s.branch != 0 {
+		m.flags |= flagBranch
+	}
+	if s.inv.stateful {
+		m.flags |= flagState
+	}
+	if !c.ensure(now, s.binding) {
+		return fmt.Errorf("%w: %v or its table %v is not in the store of %s", ErrNoCode, s.binding.Image, s.binding.Table, c.cfg.Name)
+	}
+	declares := !p.declared(s.binding)
+	var head [injectHeadBytes + 16]byte
+	if declares || s.trace != nil || s.parts|s.lists != 0 || len(s.forks) > 0 {
+		m.flags |= flagExt
+		c.out = append(c.out[:0], head[:m.putHead(&head)]...)
+		c.out = c.appendExts(p, s, c.out, len(payload))
+	} else {
+		c.out = append(c.out[:0], head[:m.putHead(&head)]...)
+	}
+	err := error(nil)
+	if len(c.out)+len(payload) > MaxMessageBytes {
+		err = fmt.Errorf("%w: %d bytes of header and %d of payload, at most %d together", ErrTooLarge, len(c.out), len(payload), MaxMessageBytes)
+	} else {
+		err = c.fx.Send(p.num, KindInject, c.out, payload)
+	}
+	if err != nil {
+		if declares {
+			p.told[s.binding.slot] &^= toldInline // not sent after all
+		}
+		return err
+	}
+	r := c.number(p, recordInject, s.inv, s.branch, s.hold)
+	r.binding, r.declares = s.binding, declares
+	s.binding.refs++
+	return nil
+}
+
+func (c *Core) appendExts(p *peer, s *sending, b []byte, payload int) []byte {
+	var e injectExt
+	const others = 64 + 3*6 + 2 + traceBytes + 8 // ids, heads of extensions, trace, counts
+	c.declare(p, s.binding, &e, MaxMessageBytes-len(b)-payload-others-8*len(s.forks))
+	if s.trace != nil {
+		e.hasTrace, e.trace = true, *s.trace
+	}
+	e.parts, e.lists = s.parts, s.lists
+	return e.append(b, s.forks)
+}
+
+// reportEnd tells the origin that a branch ended, and marks the run.
+func (c *Core) reportEnd(now Instant, r *Run, end End) {
+	r.ended = true
+	inv := r.inv
+	m := doneMsg{seq: inv.id.Seq, branch: r.branch, parts: r.parts, lists: r.lists}
+	if m.branch != 0 {
+		m.flags |= doneBranch
+	}
+	if end.Code != CodeOK {
+		m.flags |= doneError
+		m.code, m.status = end.Code, end.Status
+		m.element, m.function = []byte(c.cfg.Name), []byte(r.function())
+		m.text = []byte(clip(end.Text, maxText))
+	} else if end.HasResult {
+		m.flags |= doneResult
+	}
+	if m.parts|m.lists != 0 {
+		m.flags |= doneSent
+	}
+	if len(r.forks) > 0 {
+		m.flags |= doneForks
+	}
+	if inv.originPeer == nil {
+		if inv.fut != nil {
+			m.result = end.Result
+			m.settled = !r.moved
+			c.ended(now, inv.fut, nil, &m, r.forks)
+		}
+		return
+	}
+	if inv.holds {
+		m.flags |= doneHolds
+		inv.told = true
+	}
+	result := end.Result
+	if m.flags&doneResult == 0 {
+		result = nil
+	}
+	c.sendDone(now, r, &m, result)
+}
+
+// sendDone sends DONE in the cheapest way that loses nothing: if the origin
+// itself sent the branch here and nothing else came of that transfer, the DONE
+// releases it; if somebody else keeps custody, the DONE is numbered, so that
+// custody ends only when the origin has it; else it is neither.
+func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) {
+	inv, h, p := r.inv, r.hold, r.inv.originPeer
+	final := h.pred == p && p.up && h.count == 1 && !h.refused && !r.moved
+	numbered := !final && !inv.dead && h.pred != nil && h.pred.up && p.up
+	switch {
+	case final:
+		m.flags |= doneFinal
+		m.final = h.transfer
+		p.unnote(h.transfer)
+		h.refused = true // released by this message: no other
+	case numbered && !c.room(p, true):
+		c.sever(p, fmt.Errorf("%w: %s has %d reports it does not acknowledge", ErrBackpressure, p.Name, p.next-p.low))
+		return
+	case numbered:
+		m.flags |= doneNumbered
+		m.transfer = p.next
+		c.number(p, recordReport, inv, r.branch, h)
+	}
+	c.out = m.append(c.out[:0], r.forks)
+	if len(c.out)+len(result) > MaxMessageBytes {
+		c.out = c.tooLarge(m, c.out, len(result))
+		result = nil
+	}
+	c.send(p, KindDone, c.out, result)
+}
+
+// tooLarge makes of a DONE whose result does not fit one that says so.
+func (c *Core) tooLarge(m *doneMsg, b []byte, n int) []byte {
+	m.flags = m.flags&^(doneResult|doneForks) | doneError
+	m.code = CodeLimit
+	m.element = []byte(c.cfg.Name)
+	m.text = fmt.Appendf(nil, "a result of %d bytes does not fit one message; send it in parts", n)
+	return m.append(b[:0], nil)
+}
+
+// sendList sends the forks made so far ahead, in a LIST of their own.
+func (c *Core) sendList(now Instant, r *Run) error {
+	inv, p := r.inv, r.inv.originPeer
+	if r.lists >= maxLists {
+		return c.abort(now, r, CodeForkLimit, fmt.Sprintf("one branch made more than %d forks", maxLists*listForks))
+	}
+	c.out = c.out[:0]
+	for _, f := range r.forks {
+		c.out = le.AppendUint64(c.out, f)
+	}
+	if p == nil {
+		if inv.fut != nil {
+			c.listed(now, inv.fut, r.branch, r.lists, c.out)
+		}
+	} else {
+		if !c.room(p, true) {
+			return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%s has %d reports it does not acknowledge", p.Name, p.next-p.low))
+		}
+		m := partMsg{transfer: p.next, seq: inv.id.Seq, branch: r.branch, index: r.lists}
+		var head [24]byte
+		c.number(p, recordReport, inv, r.branch, r.hold)
+		c.send(p, KindList, m.append(head[:0]), c.out)
+	}
+	r.lists++
+	r.forks = r.forks[:0]
+	return c.check(now, r)
+}
+
+// Part sends a part of the branch's result ahead. ErrBackpressure means that
+// nothing was sent and that the caller may try again later; the branch goes on.
+func (c *Core) Part(now Instant, r *Run, data []byte) error {
+	if err := c.check(now, r); err != nil {
+		return err
+	}
+	if r.parts >= c.lim.Parts {
+		return fmt.Errorf("%w: a branch may send %d", ErrPartLimit, c.lim.Parts)
+	}
+	inv, p := r.inv, r.inv.originPeer
+	if p == nil {
+		if inv.fut != nil {
+			c.part(now, inv.fut, r.branch, r.parts, data)
+		}
+		r.parts++
+		return nil
+	}
+	if !c.room(p, false) {
+		return fmt.Errorf("%w: %d transfers to %s are not accepted yet", ErrBackpressure, p.next-p.low, p.Name)
+	}
+	m := partMsg{transfer: p.next, seq: inv.id.Seq, branch: r.branch, index: r.parts}
+	c.out = m.append(c.out[:0])
+	if len(c.out)+len(data) > MaxMessageBytes {
+		return fmt.Errorf("%w: a part of %d bytes", ErrTooLarge, len(data))
+	}
+	if err := c.fx.Send(p.num, KindPart, c.out, data); err != nil {
+		return err
+	}
+	c.number(p, recordReport, inv, r.branch, r.hold)
+	r.parts++
+	return nil
+}
+
+// tellHold tells the origin that state is held here, where no DONE does.
+func (c *Core) tellHold(r *Run) {
+	inv := r.inv
+	if inv.holds && !inv.told && inv.originPeer != nil {
+		inv.told = true
+		c.out = appendU40(c.out[:0], inv.id.Seq)
+		c.send(inv.originPeer, KindHold, c.out, nil)
+	}
+}
+
+// reportLost tells the origin that a branch was lost on its way, or with the
+// element that had it. It returns true if the future ended here, and the record with it.
+func (c *Core) reportLost(now Instant, r *record, code Code, e *PeerLostError) bool {
+	inv := r.inv
+	if inv.originPeer == nil {
+		return inv.fut != nil && c.lost(now, inv.fut, r.branch, lostError(code, e))
+	}
+	p := inv.originPeer
+	m := lostMsg{mayHaveRun: e.MayHaveRun, code: code, seq: inv.id.Seq, branch: r.branch,
+		incarnation: e.Incarnation, name: []byte(e.Element), text: []byte(clip(e.Text, maxText))}
+	if r.hold != nil && p.up && c.room(p, true) {
+		m.numbered, m.transfer = true, p.next
+		c.number(p, recordReport, inv, r.branch, r.hold)
+	}
+	c.out = m.append(c.out[:0])
+	c.send(p, KindLost, c.out, nil)
+	return false
+}
+
+func lostError(code Code, e *PeerLostError) error {
+	if code == CodePeerLost || code == CodeOriginLost {
+		lost := *e
+		return &lost
+	}
+	return &RefusedError{Branch: e.Branch, Element: e.Element, Code: code, Text: e.Text}
+}
+
+// recvRefused hears that a transfer was not taken, or came to nothing.
+func (c *Core) recvRefused(now Instant, p *peer, body []byte) error {
+	var m refusedMsg
+	if err := m.decode(body); err != nil {
+		return err
+	}
+	t, ok := expand24(m.transfer, p.next)
+	if !ok || t >= p.next {
+		return malformed(KindRefused, "transfer %d was never sent", t)
+	}
+	r := p.records.get(t, 0)
+	if r == nil || r.kind != recordInject {
+		return nil // it ended meanwhile
+	}
+	if m.reason == reasonUnknownHandle {
+		p.told[r.binding.slot] = r.binding.gen << 2
+	}
+	e := PeerLostError{Branch: r.branch, Element: p.Name, Incarnation: p.Incarnation,
+		MayHaveRun: m.code == CodeOriginLost, Text: string(m.text)}
+	r.declares = false
+	if !r.inv.dead && c.reportLost(now, r, m.code, &e) {
+		return nil
+	}
+	c.dropRecord(now, r)
+	return nil
+}

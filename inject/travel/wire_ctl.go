@@ -1,0 +1,182 @@
+package travel
+
+// span is a range of transfer numbers.
+type span struct {
+	first uint64
+	n     uint16
+}
+
+const (
+	// maxSpans is how many ranges of each sort one ACK holds (a count is one byte).
+	maxSpans  = 255
+	spanBytes = 5
+)
+
+// ackMsg is ACK: u24 low (every transfer below it is accepted), how many
+// ranges were newly accepted, how many newly released, then the ranges, each
+// u24 first and u16 count.
+type ackMsg struct {
+	low                uint64 // 24 bits
+	accepted, released []byte // spanBytes each
+}
+
+func appendAck(b []byte, low uint64, accepted, released []span) []byte {
+	b = appendU24(b, low)
+	b = append(b, byte(len(accepted)), byte(len(released)))
+	for _, s := range accepted {
+		b = le.AppendUint16(appendU24(b, s.first), s.n)
+	}
+	for _, s := range released {
+		b = le.AppendUint16(appendU24(b, s.first), s.n)
+	}
+	return b
+}
+
+func (m *ackMsg) decode(b []byte) error {
+	r := reader{b: b}
+	m.low = r.u24()
+	na, nr := int(r.u8()), int(r.u8())
+	m.accepted, m.released = r.take(na*spanBytes), r.take(nr*spanBytes)
+	if r.bad || len(r.b) > 0 {
+		return malformed(KindAck, "%d bytes with %d and %d ranges do not parse", len(b), na, nr)
+	}
+	for _, l := range [2][]byte{m.accepted, m.released} {
+		for ; len(l) > 0; l = l[spanBytes:] {
+			if n := le.Uint16(l[3:]); n == 0 || n > WindowTransfers {
+				return malformed(KindAck, "a range of %d transfers", n)
+			}
+		}
+	}
+	return nil
+}
+
+// needMsg is NEED: the object's id, u16 first chunk, u16 count.
+type needMsg struct {
+	id    ID
+	first uint16
+	count uint16
+}
+
+func (m *needMsg) append(b []byte) []byte {
+	b = append(b, m.id[:]...)
+	b = le.AppendUint16(b, m.first)
+	return le.AppendUint16(b, m.count)
+}
+
+func (m *needMsg) decode(b []byte) error {
+	if len(b) != 36 {
+		return malformed(KindNeed, "%d bytes, want 36", len(b))
+	}
+	copy(m.id[:], b)
+	m.first, m.count = le.Uint16(b[32:]), le.Uint16(b[34:])
+	if m.count == 0 || m.count > needChunks || m.id.IsZero() {
+		return malformed(KindNeed, "%d chunks of %v", m.count, m.id)
+	}
+	return nil
+}
+
+// codeMsg is CODE: the object's id, u32 size of the whole, u16 index of this
+// chunk, its bytes. Size 0 says that the object is not to be had here.
+type codeMsg struct {
+	id    ID
+	size  uint32
+	index uint16
+	data  []byte
+}
+
+func (m *codeMsg) append(b []byte) []byte {
+	b = append(b, m.id[:]...)
+	b = le.AppendUint32(b, m.size)
+	return le.AppendUint16(b, m.index)
+}
+
+func (m *codeMsg) decode(b []byte) error {
+	if len(b) < 38 {
+		return malformed(KindCode, "%d bytes, at least 38 needed", len(b))
+	}
+	copy(m.id[:], b)
+	m.size, m.index, m.data = le.Uint32(b[32:]), le.Uint16(b[36:]), b[38:]
+	if first, end := chunk(int(m.size), int(m.index)); end-first != len(m.data) || m.id.IsZero() || len(m.data) == 0 && m.size+uint32(m.index) != 0 {
+		return malformed(KindCode, "chunk %d of %d bytes has %d, want %d", m.index, m.size, len(m.data), end-first)
+	}
+	return nil
+}
+
+// chunk is where a chunk of an object lies; empty if beyond its end.
+func chunk(size, index int) (first, end int) {
+	first = min(index*ChunkBytes, size)
+	return first, min(first+ChunkBytes, size)
+}
+
+// cancelMsg is CANCEL: flags (1: u64 origin follows at the end), u16 remaining
+// time, u40 seq.
+type cancelMsg struct {
+	left   uint16
+	seq    uint64
+	origin uint64 // 0: the sender
+}
+
+func (m *cancelMsg) append(b []byte) []byte {
+	flags := byte(0)
+	if m.origin != 0 {
+		flags = flagOrigin
+	}
+	b = append(b, flags)
+	b = le.AppendUint16(b, m.left)
+	b = appendU40(b, m.seq)
+	if m.origin != 0 {
+		b = le.AppendUint64(b, m.origin)
+	}
+	return b
+}
+
+func (m *cancelMsg) decode(b []byte) error {
+	r := reader{b: b}
+	flags := r.u8()
+	*m = cancelMsg{left: r.u16(), seq: r.u40()}
+	if flags&flagOrigin != 0 {
+		m.origin = r.branch()
+	}
+	if r.bad || len(r.b) > 0 || flags&^flagOrigin != 0 {
+		return malformed(KindCancel, "%d bytes with flags %#x do not parse", len(b), flags)
+	}
+	return nil
+}
+
+// decodeSeq reads FREE and HOLD: u40 seq.
+func decodeSeq(k Kind, b []byte) (uint64, error) {
+	if len(b) != 5 {
+		return 0, malformed(k, "%d bytes, want 5", len(b))
+	}
+	return getU40(b), nil
+}
+
+// refusedMsg is REFUSED: u24 transfer, code, then why.
+type refusedMsg struct {
+	transfer uint64
+	code     Code
+	reason   uint8
+	text     []byte
+}
+
+// Reasons of REFUSED that the sender acts on.
+const (
+	reasonOther         = 0
+	reasonUnknownHandle = 1 // declare it again
+	reasonCount         = 2
+)
+
+func (m *refusedMsg) append(b []byte) []byte {
+	b = appendU24(b, m.transfer)
+	b = append(b, byte(m.code), m.reason)
+	return append(b, m.text...)
+}
+
+func (m *refusedMsg) decode(b []byte) error {
+	r := reader{b: b}
+	*m = refusedMsg{transfer: r.u24(), code: Code(r.u8()), reason: r.u8(), text: r.b}
+	if r.bad || m.code == CodeOK || m.code >= codeCount || m.reason >= reasonCount || len(m.text) > maxText {
+		return malformed(KindRefused, "%d bytes do not parse", len(b))
+	}
+	return nil
+}
