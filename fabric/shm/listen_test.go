@@ -1,0 +1,272 @@
+package shm
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// deadSocket leaves a socket file on which nobody listens.
+func deadSocket(t *testing.T, path string) {
+	t.Helper()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	must(t, err)
+	ln.SetUnlinkOnClose(false)
+	must(t, ln.Close())
+}
+
+func TestListenAddresses(t *testing.T) {
+	dir := t.TempDir()
+	taken := newTransport(t, Config{})
+	name := uniqueName()
+	for _, addr := range []string{dir + "/live", name} {
+		if _, err := taken.Listen(addr, func(p fabric.Pending) { p.Close() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadSocket(t, dir+"/dead")
+	must(t, os.WriteFile(dir+"/file", nil, 0o600))
+	must(t, os.Symlink(dir+"/dead2", dir+"/link"))
+	tests := []struct {
+		addr string
+		want string // in the error; "" for none
+	}{
+		{dir + "/new", ""},
+		{dir + "/dead", ""},
+		{uniqueName(), ""},
+		{"", "empty address"},
+		{"@", "empty address"},
+		{"a\x00b", "zero byte"},
+		{dir + "/" + strings.Repeat("x", 120), "shorter path"},
+		{dir + "/none/s", "folder"},
+		{dir + "/live", "another process listens"},
+		{name, "another process listens"},
+		{dir + "/file", "is no socket"},
+		{dir + "/link", "is no socket"},
+	}
+	for _, tt := range tests {
+		tr := newTransport(t, Config{})
+		bound, err := tr.Listen(tt.addr, func(p fabric.Pending) { p.Close() })
+		if tt.want != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Listen(%q): %v, want something about %q", tt.addr, err, tt.want)
+			}
+			continue
+		}
+		if err != nil || bound != tt.addr {
+			t.Errorf("Listen(%q) = %q, %v", tt.addr, bound, err)
+			continue
+		}
+		if strings.HasPrefix(bound, "@") {
+			continue
+		}
+		st, err := os.Lstat(bound)
+		must(t, err)
+		if st.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", bound, st.Mode())
+		}
+		must(t, tr.Close())
+		if _, err := os.Lstat(bound); !os.IsNotExist(err) {
+			t.Errorf("Close left %s", bound)
+		}
+	}
+}
+
+func TestSocketMode(t *testing.T) {
+	tr := newTransport(t, Config{SocketMode: 0o660})
+	path := filepath.Join(t.TempDir(), "s")
+	if _, err := tr.Listen(path, func(p fabric.Pending) { p.Close() }); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Lstat(path); err != nil || st.Mode().Perm() != 0o660 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+}
+
+// TestRelativePath is dialled by what Listen returns.
+func TestRelativePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tr := newTransport(t, Config{})
+	bound, err := tr.Listen("s", func(p fabric.Pending) { p.Close() })
+	must(t, err)
+	if !filepath.IsAbs(bound) {
+		t.Errorf("bound %q", bound)
+	}
+	p, err := tr.Dial(context.Background(), bound)
+	must(t, err)
+	if p.RemoteAddr() != "shm://"+bound {
+		t.Errorf("RemoteAddr %q", p.RemoteAddr())
+	}
+	must(t, p.Close())
+}
+
+// TestOneReplacesTheDead lets many replace the same dead socket: one wins.
+func TestOneReplacesTheDead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	deadSocket(t, path)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	winners := 0
+	for range 8 {
+		tr := newTransport(t, Config{})
+		wg.Go(func() {
+			_, err := tr.Listen(path, func(p fabric.Pending) { p.Close() })
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				winners++
+			} else if !strings.Contains(err.Error(), "another process listens") {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if winners != 1 {
+		t.Errorf("%d listen at one path", winners)
+	}
+}
+
+// TestCloseLeavesAnothersFile replaces the socket file under a listener.
+func TestCloseLeavesAnothersFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	tr := newTransport(t, Config{})
+	if _, err := tr.Listen(path, func(p fabric.Pending) { p.Close() }); err != nil {
+		t.Fatal(err)
+	}
+	must(t, os.Remove(path))
+	must(t, os.WriteFile(path, nil, 0o600))
+	must(t, tr.Close())
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("Close removed what was not its own: %v", err)
+	}
+}
+
+func TestDialErrors(t *testing.T) {
+	dir := t.TempDir()
+	deadSocket(t, dir+"/dead")
+	tr := newTransport(t, Config{})
+	for addr, want := range map[string]string{
+		dir + "/dead": "nobody listens",
+		dir + "/none": "nobody listens",
+		uniqueName():  "nobody listens",
+		"":            "empty address",
+	} {
+		if _, err := tr.Dial(context.Background(), addr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Dial(%q): %v, want something about %q", addr, err, want)
+		}
+	}
+	must(t, tr.Close())
+	if _, err := tr.Listen(uniqueName(), func(p fabric.Pending) { p.Close() }); err != ErrClosed {
+		t.Errorf("Listen after Close: %v", err)
+	}
+}
+
+// TestPending runs a HELLO of sorts, then starts; the deadline bounds reading.
+func TestPending(t *testing.T) {
+	a := &end{t: newTransport(t, Config{}), r: &recorder{}}
+	b := newTransport(t, Config{})
+	addr := uniqueName()
+	hello := make(chan error, 1)
+	_, err := a.t.Listen(addr, func(p fabric.Pending) {
+		hello <- func() error {
+			buf := make([]byte, 5)
+			if _, err := io.ReadFull(p, buf); err != nil {
+				return err
+			}
+			if _, err := p.Write(buf); err != nil {
+				return err
+			}
+			l, err := p.Start(a.r, false)
+			a.r.link = l
+			return err
+		}()
+	})
+	must(t, err)
+	p, err := b.Dial(context.Background(), addr)
+	must(t, err)
+	cred, ok := p.PeerCred()
+	if !ok || cred.PID != os.Getpid() || cred.UID != os.Getuid() || cred.GID != os.Getgid() {
+		t.Errorf("PeerCred %+v, %v", cred, ok)
+	}
+	must(t, p.SetDeadline(time.Now().Add(10*time.Millisecond)))
+	if _, err := p.Read(make([]byte, 1)); !os.IsTimeout(err) {
+		t.Errorf("Read past the deadline: %v", err)
+	}
+	must(t, p.SetDeadline(time.Now().Add(patience)))
+	if _, err := p.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 5)
+	if _, err := io.ReadFull(p, buf); err != nil || string(buf) != "hello" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	l, err := p.Start(&recorder{}, true)
+	must(t, err)
+	must(t, <-hello)
+	must(t, p.Close()) // of a started one: nothing
+	if _, err := p.Start(&recorder{}, true); err == nil {
+		t.Error("started twice")
+	}
+	must(t, l.Send(testID, fabric.Normal, nil, nil))
+	until(t, "a frame", func() bool { return a.r.frames == 1 }, a.t)
+}
+
+// TestPendingBound opens connections that never say anything.
+func TestPendingBound(t *testing.T) {
+	tr := newTransport(t, Config{})
+	addr := uniqueName()
+	var held sync.WaitGroup
+	_, err := tr.Listen(addr, func(p fabric.Pending) {
+		held.Add(1)
+		defer held.Done()
+		_, _ = io.Copy(io.Discard, p)
+		p.Close()
+	})
+	must(t, err)
+	var conns []net.Conn
+	for range maxPending {
+		c, err := net.Dial("unix", addr)
+		must(t, err)
+		conns = append(conns, c)
+	}
+	c, err := net.Dial("unix", addr)
+	must(t, err)
+	must(t, c.SetDeadline(time.Now().Add(patience)))
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("connection %d: %v, want EOF", maxPending+1, err)
+	}
+	for _, c := range append(conns, c) {
+		c.Close()
+	}
+	held.Wait()
+}
+
+func TestConfig(t *testing.T) {
+	tests := []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, ""},
+		{Config{Slots: minSlots, DataBytes: minDataBytes, SocketMode: 0o600, MaxLinks: 1}, ""},
+		{Config{Slots: 1000}, "power of two"},
+		{Config{Slots: -16}, "power of two"},
+		{Config{Slots: maxSlots * 2}, "power of two"},
+		{Config{DataBytes: 4096}, "power of two"},
+		{Config{SocketMode: os.ModeSetuid | 0o600}, "SocketMode"},
+		{Config{MaxLinks: 5000}, "MaxLinks"},
+	}
+	for _, tt := range tests {
+		_, err := New(tt.cfg)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: %v, want something about %q", tt.cfg, err, tt.want)
+		}
+	}
+}
