@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -318,22 +319,21 @@ func TestLeadIsHandedOn(t *testing.T) {
 	a, b := pair(t, Config{Slots: 64, DataBytes: minDataBytes})
 	const count = 2000
 	next, depth := 0, 0
-	var lead int // number of the goroutine that leads
+	var lead atomic.Uint64 // number of the goroutine that leads
 	var poll func()
 	handOn := func() {
 		if depth == 50 {
 			return // this one keeps the lead
 		}
 		depth++
-		lead++
+		lead.Add(1)
 		done := make(chan struct{})
 		go func() { poll(); close(done) }()
 		<-done
 		depth--
 	}
 	poll = func() {
-		me := lead
-		b.t.Poll(7, func() bool { return lead != me })
+		b.t.Poll(7, fabric.NewTurn(&lead, lead.Load()))
 	}
 	b.r.frame = func(_ fabric.FrameID, body []byte) error {
 		if got := int(binary.LittleEndian.Uint64(body)); got != next {
@@ -357,7 +357,7 @@ func TestLeadIsHandedOn(t *testing.T) {
 	}
 	// The last callback reports an error after it gave the lead away.
 	boom := errors.New("late")
-	b.r.frame = func(fabric.FrameID, []byte) error { lead++; return boom }
+	b.r.frame = func(fabric.FrameID, []byte) error { lead.Add(1); return boom }
 	must(t, a.l.Send(testID, fabric.Normal, nil, nil))
 	until(t, "Lost", func() bool { poll(); return b.r.lost != nil }, a.t)
 	if b.r.lost != boom {

@@ -137,7 +137,8 @@ func (r *recorder) FD(tag uint64, fd int) {
 	r.fd(tag, fd)
 }
 
-func never() bool { return false }
+// never is a Turn that does not end.
+var never fabric.Turn
 
 var names atomic.Int64
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 const (
@@ -24,20 +26,20 @@ const (
 )
 
 // Poll delivers frames from hot rings and marked links, each first in every other call.
-func (t *Transport) Poll(budget int, stale func() bool) int {
+func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 	s := &t.leader
 	if s.closed {
 		return 0
 	}
 	s.coldTurn = !s.coldTurn
 	n := 0
-	for turn := range 2 {
+	for half := range 2 {
 		var k int
 		var gone bool
-		if (turn == 0) == s.coldTurn {
-			k, gone = t.pollBoards(budget-n, stale)
+		if (half == 0) == s.coldTurn {
+			k, gone = t.pollBoards(budget-n, turn)
 		} else {
-			k, gone = t.pollHot(budget-n, stale)
+			k, gone = t.pollHot(budget-n, turn)
 		}
 		if n += k; gone {
 			return n
@@ -50,7 +52,7 @@ func (t *Transport) Poll(budget int, stale func() bool) int {
 }
 
 // pollHot goes round the hot rings until the budget is used or all are empty.
-func (t *Transport) pollHot(budget int, stale func() bool) (n int, gone bool) {
+func (t *Transport) pollHot(budget int, turn fabric.Turn) (n int, gone bool) {
 	s := &t.leader
 	for n < budget {
 		before := n
@@ -60,7 +62,7 @@ func (t *Transport) pollHot(budget int, stale func() bool) (n int, gone bool) {
 			}
 			l := s.hot[s.next]
 			s.next++
-			k, gone := l.deliver(min(quantum, budget-n), stale)
+			k, gone := l.deliver(min(quantum, budget-n), turn)
 			if n += k; gone || n >= budget {
 				return n, gone
 			}
@@ -74,7 +76,7 @@ func (t *Transport) pollHot(budget int, stale func() bool) (n int, gone bool) {
 
 // pollBoards visits marked links. While there are hot rings it leaves them half
 // of the budget.
-func (t *Transport) pollBoards(budget int, stale func() bool) (n int, gone bool) {
+func (t *Transport) pollBoards(budget int, turn fabric.Turn) (n int, gone bool) {
 	s := &t.leader
 	if budget <= 0 {
 		return 0, false
@@ -91,7 +93,7 @@ func (t *Transport) pollBoards(budget int, stale func() bool) (n int, gone bool)
 		if b.page.summary.Load() == 0 {
 			continue
 		}
-		k, gone := t.pollBoard(b, budget-n, stale)
+		k, gone := t.pollBoard(b, budget-n, turn)
 		if n += k; gone || n >= budget {
 			return n, gone
 		}
@@ -100,7 +102,7 @@ func (t *Transport) pollBoards(budget int, stale func() bool) (n int, gone bool)
 }
 
 // pollBoard visits the links that are marked in b.
-func (t *Transport) pollBoard(b *board, budget int, stale func() bool) (n int, gone bool) {
+func (t *Transport) pollBoard(b *board, budget int, turn fabric.Turn) (n int, gone bool) {
 	for visits := 0; visits < maxVisits && n < budget; visits++ {
 		idx := b.pop()
 		if idx < 0 {
@@ -113,7 +115,7 @@ func (t *Transport) pollBoard(b *board, budget int, stale func() bool) (n int, g
 		if l == nil || l.own != b {
 			continue
 		}
-		k, gone := t.visit(l, min(quantum, budget-n), stale)
+		k, gone := t.visit(l, min(quantum, budget-n), turn)
 		if n += k; gone {
 			return n, true
 		}
@@ -124,18 +126,18 @@ func (t *Transport) pollBoard(b *board, budget int, stale func() bool) (n int, g
 // visit looks at a link whose mark was cleared. Before each callback it marks
 // the link again: if the callback gives the lead away, the next leader comes
 // back for the rest.
-func (t *Transport) visit(l *link, budget int, stale func() bool) (n int, gone bool) {
+func (t *Transport) visit(l *link, budget int, turn fabric.Turn) (n int, gone bool) {
 	if l.state.Load() != stateOpen {
-		return t.finish(l, stale)
+		return t.finish(l, turn)
 	}
 	if l.takeRoom() || l.takeFDRoom() {
 		l.own.set(l.idx)
 		l.r.Writable()
-		return 1, stale()
+		return 1, turn.Over()
 	}
 	if l.sock || l.rx.ctl.fdsSent.Load() != l.fdsSeen {
 		l.own.set(l.idx)
-		if n, gone = l.takeFDs(stale); n > 0 || gone {
+		if n, gone = l.takeFDs(turn); n > 0 || gone {
 			return n, gone
 		}
 	}
@@ -143,7 +145,7 @@ func (t *Transport) visit(l *link, budget int, stale func() bool) (n int, gone b
 	if ok {
 		l.own.set(l.idx)
 		t.warm(l)
-		return l.deliver(budget, stale)
+		return l.deliver(budget, turn)
 	}
 	if err := l.rx.checkEmpty(word); err != nil {
 		l.fail(err)
@@ -157,7 +159,7 @@ func (t *Transport) visit(l *link, budget int, stale func() bool) (n int, gone b
 
 // deliver takes up to budget frames off l's ring. Each is off before it is
 // delivered, and after each callback nothing is touched if the lead is lost.
-func (l *link) deliver(budget int, stale func() bool) (n int, gone bool) {
+func (l *link) deliver(budget int, turn fabric.Turn) (n int, gone bool) {
 	rx := &l.rx
 	buf := l.t.leader.buf
 	for n < budget && l.state.Load() == stateOpen {
@@ -167,7 +169,7 @@ func (l *link) deliver(budget int, stale func() bool) (n int, gone bool) {
 			break
 		}
 		if rx.ctl.fdsSent.Load() != l.fdsSeen {
-			k, gone := l.takeFDs(stale)
+			k, gone := l.takeFDs(turn)
 			if n += k; gone {
 				return n, true
 			}
@@ -192,7 +194,7 @@ func (l *link) deliver(budget int, stale func() bool) (n int, gone bool) {
 		if err := l.r.Frame(id, buf[:size:size]); err != nil {
 			l.fail(err)
 		}
-		if stale() {
+		if turn.Over() {
 			return n, true
 		}
 	}
@@ -211,7 +213,7 @@ func (l *link) empty(word uint64) {
 }
 
 // takeFDs delivers the descriptors that are on the socket.
-func (l *link) takeFDs(stale func() bool) (n int, gone bool) {
+func (l *link) takeFDs(turn fabric.Turn) (n int, gone bool) {
 	for l.state.Load() == stateOpen {
 		sent := l.rx.ctl.fdsSent.Load()
 		tag, fd, done, err := l.recvFD()
@@ -229,7 +231,7 @@ func (l *link) takeFDs(stale func() bool) (n int, gone bool) {
 			continue
 		}
 		l.fdr.FD(tag, fd)
-		if stale() {
+		if turn.Over() {
 			return n, true
 		}
 	}
@@ -238,7 +240,7 @@ func (l *link) takeFDs(stale func() bool) (n int, gone bool) {
 
 // finish takes a broken or closed link away and tells its Receiver, unless the
 // fabric closed it.
-func (t *Transport) finish(l *link, stale func() bool) (n int, gone bool) {
+func (t *Transport) finish(l *link, turn fabric.Turn) (n int, gone bool) {
 	t.teardown(l)
 	l.mu.Lock()
 	err, broken := l.err, l.state.Load() == stateBroken
@@ -247,7 +249,7 @@ func (t *Transport) finish(l *link, stale func() bool) (n int, gone bool) {
 		return 1, false
 	}
 	l.r.Lost(err)
-	return 1, stale()
+	return 1, turn.Over()
 }
 
 // warm makes l hot if there is room among the hot, or one that is idle.
