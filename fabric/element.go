@@ -27,6 +27,7 @@ type Element struct {
 	lent        atomic.Int64
 	nextSegment atomic.Uint32
 	leader      leader
+	keepAlive   int64 // the leader's: when peers are next looked after
 
 	mu        sync.Mutex
 	addrs     []string // where peers can dial us

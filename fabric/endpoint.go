@@ -20,6 +20,7 @@ type Endpoint struct {
 	fds   FDCarrier // nil where descriptors cannot be handed over
 	peer  *peerInfo
 	addr  string
+	tag   atomic.Uint32
 	owner atomic.Value // what a layer above keeps with the endpoint (SetData)
 
 	opening sync.Mutex
@@ -96,6 +97,27 @@ func (ep *Endpoint) Data() any {
 		return *p
 	}
 	return nil
+}
+
+// SetTag keeps a number of the layer above with the endpoint, for the data
+// plane; Tag returns it, 0 at first.
+func (ep *Endpoint) SetTag(n uint32) { ep.tag.Store(n) }
+
+// Tag is what SetTag kept.
+func (ep *Endpoint) Tag() uint32 { return ep.tag.Load() }
+
+// WaitRoom drives progress until the endpoint would take a small message
+// without queueing it, or the context ends.
+func (ep *Endpoint) WaitRoom(ctx context.Context) error {
+	err := ep.el.leader.wait(ctx, func() bool {
+		ep.mu.Lock()
+		defer ep.mu.Unlock()
+		return ep.dead.Load() != nil || ep.outbox.n == 0 && ep.sent+cost(MaxMessageBytes) <= ep.allowed.Load()
+	}, nil)
+	if err != nil {
+		return &PeerError{Peer: ep.String(), Op: "wait for room", Err: err}
+	}
+	return ep.Err()
 }
 
 // Err is nil while the endpoint is alive, and says why it ended after that.

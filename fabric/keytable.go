@@ -259,6 +259,11 @@ func (e *Element) Revoke(k Key) error {
 	return nil
 }
 
+// Holds reports whether a key that OwnKey accepted still holds: one load.
+func (e *Element) Holds(k Key) bool {
+	return k.Owner == e.incarnation && e.keys.generation(k.Slot).Load() == k.Generation
+}
+
 // OwnKey finds what one of this element's keys refers to: the segment, pinned (the caller calls Unpin), and the
 // range's offset in it. It fails if the key lacks the rights.
 func (e *Element) OwnKey(k Key, need Rights) (s *Segment, offset uint64, err error) {

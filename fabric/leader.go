@@ -39,6 +39,7 @@ type leader struct {
 	waiting  []chan struct{} // sleepers on conditions, woken at each change of room
 	tickers  []*ticker
 	nextTick atomic.Int64
+	early    atomic.Bool // duties run before they said
 }
 
 const (
@@ -181,9 +182,11 @@ func (l *leader) runTickers(term uint64) {
 	l.mu.Lock()
 	list := l.tickers
 	l.mu.Unlock()
+	early := l.early.Swap(false)
+	l.nextTick.Store(now + int64(tickPeriod)) // TickBy may lower it meanwhile
 	next := now + int64(tickPeriod)
 	for _, t := range list {
-		if t.next <= now {
+		if early || t.next <= now {
 			t.next = t.fn(now)
 		}
 		next = min(next, t.next)
@@ -191,7 +194,12 @@ func (l *leader) runTickers(term uint64) {
 			return
 		}
 	}
-	l.nextTick.Store(next)
+	for {
+		cur := l.nextTick.Load()
+		if cur <= next || l.nextTick.CompareAndSwap(cur, next) {
+			return
+		}
+	}
 }
 
 // OnTick registers a duty of the element's leader: fn is called with the
@@ -203,6 +211,29 @@ func (e *Element) OnTick(fn func(now int64) (next int64)) {
 	e.leader.mu.Unlock()
 	e.TickSoon()
 }
+
+// TickBy makes the leader run its duties at the time at, on the element's
+// clock, if not sooner.
+func (e *Element) TickBy(at int64) {
+	l := &e.leader
+	for {
+		next := l.nextTick.Load()
+		if next <= at {
+			return
+		}
+		if l.nextTick.CompareAndSwap(next, at) {
+			l.early.Store(true)
+			if l.role.Load() == roleAsleep {
+				l.ring() // it sleeps for longer than that
+			}
+			return
+		}
+	}
+}
+
+// Wake makes waiters look at their conditions: for layers that complete
+// something a goroutine may be in WaitFor for.
+func (e *Element) Wake() { e.leader.wakeWaiters() }
 
 // TickSoon makes the leader run its duties at the next opportunity.
 func (e *Element) TickSoon() {

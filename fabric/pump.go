@@ -246,6 +246,10 @@ func (ep *Endpoint) startBulk(id FrameID, op uint32, data []byte, seg *Segment, 
 
 // tick is the element's own duty: keep-alives, and the end of silent peers.
 func (e *Element) tick(now int64) int64 {
+	if now < e.keepAlive {
+		return e.keepAlive
+	}
+	e.keepAlive = now + int64(e.cfg.Limits.PeerTime)/8
 	for _, ep := range e.Endpoints() {
 		if ep.heard != ep.heardThen || ep.silentAt == 0 {
 			ep.heardThen, ep.silentAt = ep.heard, now
@@ -259,7 +263,7 @@ func (e *Element) tick(now int64) int64 {
 			ep.say(framePing, nil)
 		}
 	}
-	return now + int64(e.cfg.Limits.PeerTime)/8
+	return e.keepAlive
 }
 
 // handOff ends a leader's term from inside one of its callbacks.

@@ -118,13 +118,13 @@ func (r *Remote) getMapped(dst []byte, offset uint64) error {
 	if err := r.enter("get", offset, uint64(len(dst)), RightRead); err != nil {
 		return err
 	}
-	copyOut(dst, r.mem[offset:])
+	CopyOut(dst, r.mem[offset:])
 	r.m.leave()
 	return nil
 }
 
-// copyOut copies from shared memory; aligned 4 and 8 bytes in one access.
-func copyOut(dst, src []byte) {
+// CopyOut copies from shared memory; aligned 4 and 8 bytes in one access.
+func CopyOut(dst, src []byte) {
 	if len(dst) == 0 {
 		return
 	}
@@ -139,8 +139,8 @@ func copyOut(dst, src []byte) {
 	}
 }
 
-// copyIn copies into shared memory; aligned 4 and 8 bytes in one access.
-func copyIn(dst, src []byte) {
+// CopyIn copies into shared memory; aligned 4 and 8 bytes in one access.
+func CopyIn(dst, src []byte) {
 	if len(src) == 0 {
 		return
 	}
@@ -175,7 +175,7 @@ func (r *Remote) putMapped(src []byte, offset uint64) error {
 	if err := r.enter("put", offset, uint64(len(src)), RightWrite); err != nil {
 		return err
 	}
-	copyIn(r.mem[offset:], src)
+	CopyIn(r.mem[offset:], src)
 	r.m.leave()
 	return nil
 }
@@ -209,6 +209,16 @@ func (r *Remote) atomicMapped(op AtomicOp, width int, offset, operand, compare u
 		return 0, r.errAt("atomic", st.err())
 	}
 	return v, nil
+}
+
+// LocalAtomic performs an atomic on an element's own segment, at mem's start. It is atomic with
+// those of peers.
+func LocalAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (uint64, error) {
+	if len(mem) < width {
+		return 0, ErrRange
+	}
+	v, st := doAtomic(mem, op, width, operand, compare)
+	return v, st.err()
 }
 
 // doAtomic performs an atomic on local or mapped memory of at least width bytes.

@@ -156,7 +156,7 @@ func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
 	if len(mem) <= inlineGetBytes {
 		var word [8]byte
 		if len(mem) == 8 || len(mem) == 4 {
-			copyOut(word[:len(mem)], mem)
+			CopyOut(word[:len(mem)], mem)
 			b := append(bulkHead(ep.scratch[:0], op, bulkLast, 0), word[:len(mem)]...)
 			ep.sayLocked(frameGetData, b, nil)
 		} else {
@@ -180,7 +180,7 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 		}
 		seg, mem, st := ep.el.keys.access(key, offset, size, RightWrite)
 		if st == statusOK {
-			copyIn(mem, data)
+			CopyIn(mem, data)
 			seg.unpin()
 		}
 		return ep.done(framePutDone, op, st, 0)
