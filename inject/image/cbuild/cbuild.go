@@ -1,0 +1,233 @@
+// Package cbuild makes function images from C: it drives clang and wasm-ld.
+//
+// The compiler runs in an empty temporary folder that holds the source, its
+// includes and wherry.h, and sees no other path: the same source, flags and
+// compiler version give the same bytes on every machine.
+package cbuild
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/sdk"
+)
+
+const (
+	// MaxSourceBytes bounds a source with all its includes: far above any
+	// function written by hand, and below what would keep clang busy for minutes.
+	MaxSourceBytes = 4 << 20
+	// DefaultTimeout bounds one build where Options and the context do not.
+	DefaultTimeout = 2 * time.Minute
+	// maxMessageBytes bounds what is kept of the compiler's messages.
+	maxMessageBytes = 64 << 10
+)
+
+// Source is a function's C code.
+type Source struct {
+	Name     string            // of the file, as in messages: "chase.c"
+	Code     []byte            // of the file
+	Includes map[string][]byte // other files, by the name they are included under, without a folder
+}
+
+// Options say how to compile. The zero value is right for most.
+type Options struct {
+	Tools    Tools             // the zero value: FindTools
+	Defines  map[string]string // -D name=value
+	Optimize string            // "2" (the default), "s", "3", …: what follows -O
+	Timeout  time.Duration     // of clang and wasm-ld together; 0: DefaultTimeout
+}
+
+// CompileError is the compiler's or linker's refusal.
+type CompileError struct {
+	Tool    string // "clang" or "wasm-ld"
+	Message string // what it printed
+	Err     error
+}
+
+func (e *CompileError) Error() string {
+	if e.Message == "" {
+		return fmt.Sprintf("cbuild: %s: %v", e.Tool, e.Err)
+	}
+	return fmt.Sprintf("cbuild: %s: %v\n%s", e.Tool, e.Err, strings.TrimRight(e.Message, "\n"))
+}
+
+func (e *CompileError) Unwrap() error { return e.Err }
+
+// ErrSource says that a Source is not one that can be compiled.
+var ErrSource = errors.New("cbuild: bad source")
+
+// check keeps file names inside the temporary folder.
+func (s *Source) check() error {
+	total := len(s.Code)
+	for _, name := range append(slices.Collect(maps.Keys(s.Includes)), s.Name) {
+		if !fs.ValidPath(name) || strings.ContainsAny(name, `/\`) || name == "." || strings.HasPrefix(name, "-") {
+			return fmt.Errorf("%w: %q is not a plain file name", ErrSource, name)
+		}
+		total += len(s.Includes[name])
+	}
+	if !strings.HasSuffix(s.Name, ".c") {
+		return fmt.Errorf("%w: %q does not end in .c; only C is compiled here", ErrSource, s.Name)
+	}
+	if _, twice := s.Includes[s.Name]; twice {
+		return fmt.Errorf("%w: %q includes itself", ErrSource, s.Name)
+	}
+	if total > MaxSourceBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrSource, total, MaxSourceBytes)
+	}
+	return nil
+}
+
+// files is everything the compiler sees; an include may replace wherry.h.
+func (s *Source) files() map[string][]byte {
+	all := map[string][]byte{sdk.HeaderName: []byte(sdk.Header())}
+	maps.Copy(all, s.Includes)
+	all[s.Name] = s.Code
+	return all
+}
+
+// Hash is the SHA-256 that a manifest's source field holds, in hex: of each
+// file's name and content, each preceded by its length in 8 bytes
+// little-endian, in the order of the names; wherry.h is one of the files.
+func (s *Source) Hash() string {
+	h := sha256.New()
+	all := s.files()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		for _, part := range [][]byte{[]byte(name), all[name]} {
+			var n [8]byte
+			binary.LittleEndian.PutUint64(n[:], uint64(len(part)))
+			h.Write(n[:])
+			h.Write(part)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Compile makes a wasm module of a function's source.
+func Compile(ctx context.Context, src Source, opts Options) (wasm []byte, err error) {
+	if err := src.check(); err != nil {
+		return nil, err
+	}
+	tools := opts.Tools
+	if tools == (Tools{}) {
+		if tools, err = FindTools(); err != nil {
+			return nil, err
+		}
+	}
+	timeout := opts.Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "wherry-build-")
+	if err != nil {
+		return nil, fmt.Errorf("cbuild: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	for name, data := range src.files() {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			return nil, fmt.Errorf("cbuild: %w", err)
+		}
+	}
+	const object, module = "function.o", "function.wasm"
+	if err := run(ctx, dir, "clang", tools.Clang, compileFlags(opts, src.Name, object)); err != nil {
+		return nil, err
+	}
+	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(object, module)); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(filepath.Join(dir, module))
+	if err != nil {
+		return nil, fmt.Errorf("cbuild: wasm-ld reported success but wrote nothing: %w", err)
+	}
+	if info.Size() > image.MaxBytes {
+		return nil, fmt.Errorf("cbuild: the module has %d bytes, an image at most %d", info.Size(), image.MaxBytes)
+	}
+	wasm, err = os.ReadFile(filepath.Join(dir, module))
+	if err != nil {
+		return nil, fmt.Errorf("cbuild: %w", err)
+	}
+	return wasm, nil
+}
+
+// Build compiles src and packs it with a manifest, whose source and imports it fills in.
+func Build(ctx context.Context, src Source, m image.Manifest, opts Options) (*image.Image, error) {
+	wasm, err := Compile(ctx, src, opts)
+	if err != nil {
+		return nil, err
+	}
+	m.Source = src.Hash()
+	m.Imports = nil
+	return image.Build(m, image.Entry{Form: image.Wasm, Code: wasm})
+}
+
+func compileFlags(opts Options, source, object string) []string {
+	optimize := opts.Optimize
+	if optimize == "" {
+		optimize = "2"
+	}
+	flags := []string{
+		"--target=wasm32", "-std=c11", "-O" + optimize, "-ffreestanding", "-nostdlib", "-fno-ident",
+		// Copies and fills become one instruction. Nothing newer is switched on,
+		// whatever this clang's defaults are.
+		"-mcpu=mvp", "-mbulk-memory", "-mmutable-globals", "-mnontrapping-fptoint", "-msign-ext",
+		"-Wall", "-Wextra", "-I.",
+	}
+	for _, name := range slices.Sorted(maps.Keys(opts.Defines)) {
+		flags = append(flags, "-D"+name+"="+opts.Defines[name])
+	}
+	return append(flags, "-c", source, "-o", object)
+}
+
+func linkFlags(object, module string) []string {
+	return []string{
+		"--no-entry", "--export=" + abi.Entry, "--strip-all", "--gc-sections",
+		// A stack that grows too far then leaves the memory, and traps, instead
+		// of running into the function's data.
+		"--stack-first", "-z", "stack-size=65536",
+		object, "-o", module,
+	}
+}
+
+// run runs one tool in dir with no environment but what it needs to start.
+func run(ctx context.Context, dir, tool, path string, args []string) error {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + dir, "CLANG_NO_DEFAULT_CONFIG=1"}
+	cmd.WaitDelay = time.Second
+	messages := &limitedBuffer{}
+	cmd.Stdout, cmd.Stderr = messages, messages
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("stopped: %w", context.Cause(ctx))
+	}
+	return &CompileError{Tool: tool, Message: messages.b.String(), Err: err}
+}
+
+// limitedBuffer keeps the first maxMessageBytes written to it.
+type limitedBuffer struct{ b bytes.Buffer }
+
+func (l *limitedBuffer) Write(p []byte) (int, error) {
+	if room := maxMessageBytes - l.b.Len(); room > 0 {
+		l.b.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}

@@ -1,0 +1,325 @@
+package image
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Limits of a manifest. The ready functions need about 1 KiB; these leave room
+// for long help texts and keep what a receiver must parse small.
+const (
+	MaxManifestBytes    = 64 << 10
+	MaxNameBytes        = 64
+	MaxDescriptionBytes = 8 << 10
+	MaxWindows          = 64
+	MaxCapabilities     = 32
+)
+
+// Start says on which elements an invocation starts, unless the caller says otherwise.
+type Start string
+
+const (
+	StartEvery Start = "every" // one branch on each element of the shard table
+	StartFirst Start = "first" // one branch on element 0
+	StartOwner Start = "owner" // one branch on the element that owns the row in OwnerParam
+)
+
+// ResultForm says what the bytes of a reply are.
+type ResultForm string
+
+const (
+	// ResultRaw is bytes without a schema.
+	ResultRaw ResultForm = "raw"
+	// ResultRecord is one record of the result schema, then its strings.
+	ResultRecord ResultForm = "record"
+	// ResultRows means that every part is what schema.DecodePart reads: a count
+	// of rows, the rows and their strings.
+	ResultRows ResultForm = "rows"
+	// ResultList means that every part is records of the result schema one
+	// after the other, without a count or padding; they have no str field.
+	ResultList ResultForm = "list"
+)
+
+// Window names a window that a function expects, at its index in Manifest.Windows.
+type Window struct {
+	Name     string `json:"name"`
+	Writable bool   `json:"writable,omitempty"`
+	Help     string `json:"help,omitempty"`
+}
+
+// Manifest is what an image says about its function. Everything in it is a
+// claim or a wish of whoever built it; an element's own rules always win.
+type Manifest struct {
+	Name        string `json:"name"` // a label: a-z, 0-9, '-', '_' and '.'
+	ABI         uint32 `json:"abi"`  // abi.Version it was built for
+	Description string `json:"description,omitempty"`
+	Start       Start  `json:"start"`
+	// OwnerParam names the integer parameter that holds the row (StartOwner only).
+	OwnerParam string         `json:"owner_param,omitempty"`
+	Params     *schema.Schema `json:"params,omitempty"` // nil: the payload is raw bytes
+	Result     *schema.Schema `json:"result,omitempty"` // nil for ResultRaw
+	ResultForm ResultForm     `json:"result_form"`
+	Windows    []Window       `json:"windows,omitempty"`
+	// Capabilities are wanted beyond running at all; sorted, each once.
+	Capabilities []string   `json:"capabilities,omitempty"`
+	Limits       abi.Limits `json:"limits,omitzero"`
+	// Imports are the host calls that the code uses; sorted, each once. Build fills them in from a wasm entry.
+	Imports []string `json:"imports,omitempty"`
+	// Source is the SHA-256 of the source it was built from, in hex, or empty.
+	Source string `json:"source,omitempty"`
+}
+
+// ErrManifest says that a manifest breaks a rule.
+var ErrManifest = errors.New("image: bad manifest")
+
+// ParseManifest reads a manifest that a person wrote: any white space and
+// order of fields, but no field that does not exist. Zero values of abi, start
+// and result_form are filled in. It does not check further: Build does.
+func ParseManifest(text []byte) (Manifest, error) {
+	if len(text) > MaxManifestBytes {
+		return Manifest{}, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrManifest, len(text), MaxManifestBytes)
+	}
+	m, err := decodeManifest(text)
+	if err != nil {
+		return Manifest{}, err
+	}
+	return m.withDefaults(), nil
+}
+
+func decodeManifest(text []byte) (Manifest, error) {
+	var m Manifest
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&m); err != nil {
+		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return Manifest{}, fmt.Errorf("%w: something follows the closing brace at byte %d", ErrManifest, dec.InputOffset())
+	}
+	return m, nil
+}
+
+// withDefaults fills in what a person may leave out, and sorts the sets.
+func (m Manifest) withDefaults() Manifest {
+	m = m.clone()
+	if m.ABI == 0 {
+		m.ABI = abi.Version
+	}
+	if m.Start == "" {
+		m.Start = StartFirst
+		if m.OwnerParam != "" {
+			m.Start = StartOwner
+		}
+	}
+	if m.ResultForm == "" {
+		m.ResultForm = ResultRaw
+		if m.Result != nil {
+			m.ResultForm = ResultRows
+		}
+	}
+	slices.Sort(m.Capabilities)
+	m.Capabilities = slices.Compact(m.Capabilities)
+	slices.Sort(m.Imports)
+	m.Imports = slices.Compact(m.Imports)
+	return m
+}
+
+// clone copies m and everything it points to.
+func (m Manifest) clone() Manifest {
+	m.Params = cloneSchema(m.Params)
+	m.Result = cloneSchema(m.Result)
+	m.Windows = slices.Clone(m.Windows)
+	m.Capabilities = slices.Clone(m.Capabilities)
+	m.Imports = slices.Clone(m.Imports)
+	return m
+}
+
+func cloneSchema(s *schema.Schema) *schema.Schema {
+	if s == nil {
+		return nil
+	}
+	c := &schema.Schema{Fields: slices.Clone(s.Fields)}
+	for i, f := range c.Fields {
+		if f.Default != nil {
+			v := *f.Default
+			c.Fields[i].Default = &v
+		}
+	}
+	return c
+}
+
+// canonical is the one encoding of m: JSON without white space, fields in the
+// order of the struct, empty ones left out, HTML characters not escaped.
+func (m *Manifest) canonical() ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// validate checks every rule of docs/image.md, except those on entries.
+func (m *Manifest) validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrManifest, fmt.Sprintf(format, args...))
+	}
+	if err := checkLabel(m.Name, MaxNameBytes); err != nil {
+		return bad("name: %v", err)
+	}
+	if m.ABI == 0 || m.ABI > abi.Version {
+		return bad("abi %d is not known here, which implements up to %d; rebuild the function for it or update this element", m.ABI, abi.Version)
+	}
+	if len(m.Description) > MaxDescriptionBytes {
+		return bad("description has %d bytes, at most %d are allowed", len(m.Description), MaxDescriptionBytes)
+	}
+	if !utf8.ValidString(m.Description) {
+		return bad("description is not UTF-8")
+	}
+	if err := checkSchema(m.Params, (*schema.Schema).ValidateParams); err != nil {
+		return bad("params: %v", err)
+	}
+	if err := checkSchema(m.Result, (*schema.Schema).ValidateResult); err != nil {
+		return bad("result: %v", err)
+	}
+	if err := m.checkStart(); err != nil {
+		return bad("%v", err)
+	}
+	switch m.ResultForm {
+	case ResultRaw:
+		if m.Result != nil {
+			return bad("result_form is raw, yet there is a result schema")
+		}
+	case ResultRecord, ResultRows, ResultList:
+		if m.Result == nil {
+			return bad("result_form is %s, yet there is no result schema", m.ResultForm)
+		}
+		if l, err := m.Result.Layout(); m.ResultForm == ResultList && (err != nil || l.HasStr) {
+			return bad("result_form is list, yet the result has a str field; make it rows")
+		}
+	default:
+		return bad("result_form %q is none of raw, record, rows, list", clip(string(m.ResultForm)))
+	}
+	return m.checkLists(bad)
+}
+
+func (m *Manifest) checkLists(bad func(string, ...any) error) error {
+	if len(m.Windows) > MaxWindows {
+		return bad("%d windows, at most %d are allowed", len(m.Windows), MaxWindows)
+	}
+	for i, w := range m.Windows {
+		if err := checkLabel(w.Name, MaxNameBytes); err != nil {
+			return bad("window %d: name: %v", i, err)
+		}
+	}
+	if len(m.Capabilities) > MaxCapabilities {
+		return bad("%d capabilities, at most %d are allowed", len(m.Capabilities), MaxCapabilities)
+	}
+	for _, c := range m.Capabilities {
+		if err := checkLabel(c, MaxNameBytes); err != nil {
+			return bad("capability: %v", err)
+		}
+	}
+	if !ascending(m.Capabilities) {
+		return bad("capabilities are not sorted, each once")
+	}
+	for _, name := range m.Imports {
+		if hostCallType(name) == "" {
+			return bad("host call %q does not exist in ABI version %d", clip(name), abi.Version)
+		}
+	}
+	if !ascending(m.Imports) {
+		return bad("imports are not sorted, each once")
+	}
+	if m.Limits.RunTime < 0 {
+		return bad("limits: run_time_ns is negative")
+	}
+	if m.Source != "" {
+		if b, err := hex.DecodeString(m.Source); err != nil || len(b) != 32 || strings.ToLower(m.Source) != m.Source {
+			return bad("source %q is not 64 lower-case hex digits", clip(m.Source))
+		}
+	}
+	return nil
+}
+
+func (m *Manifest) checkStart() error {
+	switch m.Start {
+	case StartEvery, StartFirst:
+		if m.OwnerParam != "" {
+			return fmt.Errorf("owner_param %q is given, but start is %q and not %q", clip(m.OwnerParam), m.Start, StartOwner)
+		}
+		return nil
+	case StartOwner:
+	default:
+		return fmt.Errorf("start %q is none of every, first, owner", clip(string(m.Start)))
+	}
+	if m.Params != nil {
+		for _, f := range m.Params.Fields {
+			if f.Name != m.OwnerParam {
+				continue
+			}
+			if f.Type.IsInteger() {
+				return nil
+			}
+			return fmt.Errorf("owner_param %q is of type %s; a row is an integer", f.Name, f.Type)
+		}
+	}
+	return fmt.Errorf("start is owner, but owner_param %q is no parameter", clip(m.OwnerParam))
+}
+
+func checkSchema(s *schema.Schema, validate func(*schema.Schema) error) error {
+	if s == nil {
+		return nil
+	}
+	if len(s.Fields) == 0 {
+		return errors.New("a schema without fields; leave it out instead")
+	}
+	for i, f := range s.Fields {
+		// JSON would change other text, and with it the schema.
+		if !utf8.ValidString(f.Help) || (f.Default != nil && !utf8.ValidString(*f.Default)) {
+			return fmt.Errorf("field %d has text that is not UTF-8", i)
+		}
+	}
+	return validate(s)
+}
+
+// checkLabel accepts what can stand in a file name, a URL and a shell word unquoted.
+func checkLabel(s string, most int) error {
+	if s == "" {
+		return errors.New("is empty")
+	}
+	if len(s) > most {
+		return fmt.Errorf("%q has %d bytes, at most %d are allowed", clip(s), len(s), most)
+	}
+	if s[0] == '.' || s[0] == '-' {
+		return fmt.Errorf("%q starts with %q", clip(s), s[0])
+	}
+	for _, c := range []byte(s) {
+		ok := c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+		if !ok {
+			return fmt.Errorf("%q has the character %q; only a-z, 0-9, '-', '_' and '.' are allowed", clip(s), rune(c))
+		}
+	}
+	return nil
+}
+
+// ascending reports whether every string is greater than the one before it.
+func ascending(s []string) bool {
+	for i := 1; i < len(s); i++ {
+		if s[i] <= s[i-1] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,85 @@
+package image
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// ErrResult says that a part of a result is not what the manifest promises.
+var ErrResult = errors.New("image: bad result")
+
+// DecodeResult reads one part of a result as rows, whatever its form. An empty
+// part has no rows. Raw results have none to read; that is an error.
+func (m *Manifest) DecodeResult(part []byte) (schema.Rows, error) {
+	if m.Result == nil {
+		return schema.Rows{}, fmt.Errorf("%w: the result of %s is raw bytes, not rows", ErrResult, m.Name)
+	}
+	if len(part) == 0 {
+		part = make([]byte, schema.PartHeadBytes)
+		return m.Result.DecodePart(part)
+	}
+	layout, err := m.Result.Layout()
+	if err != nil {
+		return schema.Rows{}, err
+	}
+	size := int(layout.Size)
+	switch m.ResultForm {
+	case ResultRows:
+		return m.Result.DecodePart(part)
+	case ResultRecord:
+		if part, err = rowFromRecord(m.Result, layout, part); err != nil {
+			return schema.Rows{}, err
+		}
+		return m.Result.DecodePart(part)
+	case ResultList:
+		if len(part)%size != 0 {
+			return schema.Rows{}, fmt.Errorf("%w: a list of %d-byte records has %d bytes", ErrResult, size, len(part))
+		}
+		return m.Result.DecodePart(rowsFromList(part, size))
+	}
+	return schema.Rows{}, fmt.Errorf("%w: unknown form %q", ErrResult, clip(string(m.ResultForm)))
+}
+
+// stride is the distance of records of size bytes in a row-encoded part.
+func stride(size int) int { return (size + schema.PartAlign - 1) / schema.PartAlign * schema.PartAlign }
+
+func rowsFromList(list []byte, size int) []byte {
+	n, step := len(list)/size, stride(size)
+	part := make([]byte, schema.PartHeadBytes+n*step)
+	binary.LittleEndian.PutUint32(part, uint32(n))
+	for i := range n {
+		copy(part[schema.PartHeadBytes+i*step:], list[i*size:(i+1)*size])
+	}
+	return part
+}
+
+// rowFromRecord makes a part of one row; its text moves, so the offsets do too.
+func rowFromRecord(s *schema.Schema, layout schema.Layout, record []byte) ([]byte, error) {
+	size := int(layout.Size)
+	if len(record) < size {
+		return nil, fmt.Errorf("%w: a record of %d bytes has only %d", ErrResult, size, len(record))
+	}
+	start := schema.PartHeadBytes + stride(size)
+	part := make([]byte, start, start+len(record)-size)
+	part[0] = 1
+	copy(part[schema.PartHeadBytes:], record[:size])
+	part = append(part, record[size:]...)
+	for i, f := range s.Fields {
+		if f.Type != schema.Str {
+			continue
+		}
+		cell := part[schema.PartHeadBytes+int(layout.Offsets[i]):]
+		at, n := binary.LittleEndian.Uint32(cell), binary.LittleEndian.Uint32(cell[4:])
+		if n == 0 {
+			continue
+		}
+		if uint64(at) < uint64(size) || uint64(at)+uint64(n) > uint64(len(record)) {
+			return nil, fmt.Errorf("%w: %s is text at %d to %d of a record of %d bytes", ErrResult, f.Name, at, uint64(at)+uint64(n), len(record))
+		}
+		binary.LittleEndian.PutUint32(cell, at-uint32(size)+uint32(start))
+	}
+	return part, nil
+}

@@ -1,0 +1,482 @@
+/* wherry.h: write a function that travels.  ABI version 1.
+ *
+ * A function is one C file without a C library.  Its entry point is
+ * wherry_main; it is called once for each branch of an invocation that arrives
+ * at an element, with that branch's payload.  It reads and writes the windows
+ * of the dataset it runs on where they lie, and answers, moves on to another
+ * element, or branches out to several.  It returns WHERRY_OK, or a number that
+ * ends the branch with an error.
+ *
+ *     #include "wherry.h"
+ *
+ *     // The sum of this element's shard of a u64 array.  Started on every
+ *     // element; the caller adds the rows up ("merge": "sum" in the manifest).
+ *     WHERRY_ENTRY(payload, size)
+ *     {
+ *         wherry_window_t w;
+ *         WHERRY_TRY(wherry_window(0, &w));
+ *         const uint64_t *row = w.addr;
+ *         uint64_t sum = 0;
+ *         for (uint64_t i = 0; i < w.size / sizeof *row; i++)
+ *             sum += row[i];
+ *         struct { uint32_t rows, zero; uint64_t sum; } part = {1, 0, sum};
+ *         return wherry_reply(&part, sizeof part);
+ *     }
+ *
+ *     wherry fn build sum.c -o sum.wfn --manifest sum.json
+ *
+ * What a function can rely on:
+ *   - The payload is readable for the whole run, 8-aligned, and the function's
+ *     own: it may write to it.
+ *   - Windows are 64 KiB-aligned.  One that is not writable is live: it shows
+ *     what its owner writes meanwhile.  A store to it ends the branch.
+ *   - Static variables start with any value that an earlier run of the same
+ *     caller left there, not necessarily with their initialisers.  State that
+ *     must start at zero belongs into scratch.
+ *   - Scratch is zero when an invocation first asks for it on an element, and
+ *     keeps its content between all runs of that invocation there.  These runs
+ *     never overlap.  Its address may change between runs: keep offsets in it.
+ *   - wherry_reply and wherry_forward end the branch: after them a run can only
+ *     return.  A run that returns WHERRY_OK without either has finished with an
+ *     empty result.
+ *   - Everything is little-endian; records have the layout of a C struct.
+ *
+ * The same source compiles to WebAssembly, to a relocatable ELF object and to
+ * LLVM bitcode: use uint32_t and uint64_t for data, pointers for addresses.
+ */
+#ifndef WHERRY_H
+#define WHERRY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WHERRY_ABI_VERSION 1
+
+/* Status: what a host call returns, and wherry_main.  Negative numbers are the
+ * host's; a function's own errors are positive. */
+#define WHERRY_OK 0
+#define WHERRY_ERR_ARGUMENT (-1)         /* an argument is out of range */
+#define WHERRY_ERR_MEMORY (-2)           /* a pointer or length leaves the function's memory */
+#define WHERRY_ERR_RIGHTS (-3)           /* the key does not allow it */
+#define WHERRY_ERR_REVOKED (-4)          /* the key was revoked or is of another incarnation */
+#define WHERRY_ERR_PEER_LOST (-5)        /* the element is gone */
+#define WHERRY_ERR_BACKPRESSURE (-6)     /* a queue is full */
+#define WHERRY_ERR_LIMIT (-7)            /* a limit of this function is used up */
+#define WHERRY_ERR_DONE (-8)             /* the branch has replied or forwarded already */
+#define WHERRY_ERR_DEADLINE (-9)         /* no time is left */
+#define WHERRY_ERR_CANCELED (-10)        /* the caller gave up */
+#define WHERRY_ERR_NO_WINDOW (-11)       /* no such window here */
+#define WHERRY_ERR_UNSUPPORTED (-12)     /* this element does not do that */
+#define WHERRY_ERR_OUTCOME_UNKNOWN (-13) /* it may or may not have happened */
+
+/* Operations of wherry_atomic. */
+#define WHERRY_ATOMIC_ADD 1
+#define WHERRY_ATOMIC_SWAP 2
+#define WHERRY_ATOMIC_COMPARE_SWAP 3
+#define WHERRY_ATOMIC_AND 4
+#define WHERRY_ATOMIC_OR 5
+#define WHERRY_ATOMIC_XOR 6
+
+/* Type codes of columns (wherry_column_t). */
+#define WHERRY_TYPE_I8 1
+#define WHERRY_TYPE_I16 2
+#define WHERRY_TYPE_I32 3
+#define WHERRY_TYPE_I64 4
+#define WHERRY_TYPE_U8 5
+#define WHERRY_TYPE_U16 6
+#define WHERRY_TYPE_U32 7
+#define WHERRY_TYPE_U64 8
+#define WHERRY_TYPE_F32 9
+#define WHERRY_TYPE_F64 10
+#define WHERRY_TYPE_BOOL 11
+#define WHERRY_TYPE_STR 12
+#define WHERRY_TYPE_BYTES 65536 /* + N: N bytes */
+
+/* ---- How the host calls are reached; the only part that differs by form. ---- */
+
+#ifdef __cplusplus
+#define WHERRY_LINK extern "C"
+#else
+#define WHERRY_LINK extern
+#endif
+
+#if defined(__wasm__)
+#define WHERRY_CALL(name) \
+    __attribute__((import_module("wherry"), import_name(#name))) WHERRY_LINK
+#define WHERRY_EXPORT __attribute__((export_name("wherry_main"), visibility("default")))
+#else
+#define WHERRY_CALL(name) WHERRY_LINK
+#define WHERRY_EXPORT __attribute__((visibility("default")))
+#endif
+
+#define WHERRY_INLINE static inline __attribute__((always_inline, unused))
+#define WHERRY_HELPER static __attribute__((unused))
+#define WHERRY_LIKELY(x) __builtin_expect(!!(x), 1)
+#define WHERRY_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Defines the entry point; payload and size are the names of its parameters. */
+#define WHERRY_ENTRY(payload, size)                                              \
+    WHERRY_LINK WHERRY_EXPORT int32_t wherry_main(const void *payload, uint32_t size); \
+    int32_t wherry_main(__attribute__((unused)) const void *payload,             \
+                        __attribute__((unused)) uint32_t size)
+
+/* Returns from the function with the status of call, unless it is WHERRY_OK. */
+#define WHERRY_TRY(call)                         \
+    do {                                         \
+        int32_t wherry_try_ = (call);            \
+        if (WHERRY_UNLIKELY(wherry_try_ != WHERRY_OK)) \
+            return wherry_try_;                  \
+    } while (0)
+
+/* ---- Host calls. ---- */
+
+/* A range of rows. */
+typedef struct {
+    uint64_t first;
+    uint64_t count;
+} wherry_rows_range_t;
+
+/* A window: memory of the dataset in this function's address space. */
+typedef struct {
+    void *addr;
+    uint32_t flags; /* WHERRY_WRITABLE */
+    uint64_t size;  /* bytes */
+} wherry_window_t;
+#define WHERRY_WRITABLE 1u
+
+typedef struct {
+    void *addr;
+    uint32_t size;
+} wherry_payload_t;
+
+/* A parameter of type "column": where a column lies in a row, and its type. */
+typedef struct {
+    uint32_t offset;
+    uint32_t type; /* WHERRY_TYPE_... */
+} wherry_column_t;
+
+/* A field of type "str": offset counts from the payload's (parameters), the
+ * part's (results) or the string window's (rows) first byte. */
+typedef struct {
+    uint32_t offset;
+    uint32_t size;
+} wherry_str_t;
+
+/* Index of this element in the shard table, and how many elements that has. */
+WHERRY_CALL(self) int32_t wherry_self(void);
+WHERRY_CALL(elements) int32_t wherry_elements(void);
+
+/* The element that holds a row (>= 0) or a status (< 0); *local becomes the
+ * row's index there. */
+WHERRY_CALL(owner) int32_t wherry_owner(uint64_t row, uint64_t *local);
+
+/* The contiguous range of rows that an element holds; WHERRY_ERR_UNSUPPORTED
+ * if rows are dealt out in another way. */
+WHERRY_CALL(shard_rows) int32_t wherry_shard_rows(int32_t element, wherry_rows_range_t *range);
+
+/* Window number index of this element. */
+WHERRY_CALL(window) int32_t wherry_window(uint32_t index, wherry_window_t *window);
+
+/* The payload that wherry_main was called with. */
+WHERRY_CALL(payload) int32_t wherry_payload(wherry_payload_t *payload);
+
+/* At least size bytes of the invocation's scratch on this element, or NULL. */
+WHERRY_CALL(scratch) void *wherry_scratch(uint64_t size);
+
+/* Ends the branch with data as its result, or as the last part of it. */
+WHERRY_CALL(reply) int32_t wherry_reply(const void *data, uint32_t size);
+
+/* Sends a part of the result ahead; at most WHERRY_PART_BYTES. */
+WHERRY_CALL(reply_part) int32_t wherry_reply_part(const void *data, uint32_t size);
+
+/* Continues this branch on another element, with a new payload. */
+WHERRY_CALL(forward) int32_t wherry_forward(int32_t element, const void *payload, uint32_t size);
+
+/* Starts another branch of this invocation on an element, which may be this one. */
+WHERRY_CALL(fork) int32_t wherry_fork(int32_t element, const void *payload, uint32_t size);
+
+/* Copies from and to a window of any element.  They wait for the answer. */
+WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset,
+                                    void *data, uint32_t size);
+WHERRY_CALL(put) int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset,
+                                    const void *data, uint32_t size);
+
+/* An atomic operation on 4 or 8 bytes (width) of a window of any element;
+ * offset is a multiple of width.  *old becomes what was there before. */
+WHERRY_CALL(atomic) int32_t wherry_atomic(int32_t element, uint32_t window, uint64_t offset,
+                                          uint32_t op, uint32_t width, uint64_t operand,
+                                          uint64_t compare, uint64_t *old);
+
+/* Writes a line to the element's log; what exceeds the limit is dropped. */
+WHERRY_CALL(log) void wherry_log(const char *text, uint32_t size);
+
+/* Unix time, and the time left until the invocation's deadline; nanoseconds. */
+WHERRY_CALL(now) uint64_t wherry_now(void);
+WHERRY_CALL(remaining) uint64_t wherry_remaining(void);
+
+/* ---- Memory.  Compilers emit calls of these four by themselves. ---- */
+
+#ifndef WHERRY_NO_MEMORY_FUNCTIONS
+#define WHERRY_MEMORY __attribute__((weak, no_builtin))
+
+WHERRY_LINK void *memcpy(void *to, const void *from, size_t n);
+WHERRY_LINK void *memmove(void *to, const void *from, size_t n);
+WHERRY_LINK void *memset(void *to, int byte, size_t n);
+WHERRY_LINK int memcmp(const void *a, const void *b, size_t n);
+
+WHERRY_MEMORY void *memcpy(void *to, const void *from, size_t n)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    while (n--)
+        *t++ = *f++;
+    return to;
+}
+
+WHERRY_MEMORY void *memmove(void *to, const void *from, size_t n)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    if (t <= f) {
+        while (n--)
+            *t++ = *f++;
+    } else {
+        while (n--)
+            t[n] = f[n];
+    }
+    return to;
+}
+
+WHERRY_MEMORY void *memset(void *to, int byte, size_t n)
+{
+    unsigned char *t = (unsigned char *)to;
+    while (n--)
+        *t++ = (unsigned char)byte;
+    return to;
+}
+
+WHERRY_MEMORY int memcmp(const void *a, const void *b, size_t n)
+{
+    const unsigned char *x = (const unsigned char *)a, *y = (const unsigned char *)b;
+    for (; n; n--, x++, y++)
+        if (*x != *y)
+            return *x < *y ? -1 : 1;
+    return 0;
+}
+#endif
+
+/* ---- Parameters. ---- */
+
+/* The text of a "str" parameter, or NULL if it leaves the payload. */
+WHERRY_INLINE const char *wherry_text(const void *payload, uint32_t size, wherry_str_t s)
+{
+    if (s.offset > size || s.size > size - s.offset)
+        return NULL;
+    return (const char *)payload + s.offset;
+}
+
+/* ---- Results made of rows. ----
+ *
+ * A part is: u32 rows, u32 zero, the rows (records of the result schema), then
+ * their strings.  The builder fills a buffer, rows from its front and strings
+ * from its back, and sends it as a part whenever the next row does not fit:
+ *
+ *     static uint8_t buffer[WHERRY_PART_BYTES];
+ *     wherry_rows_t out;
+ *     wherry_rows_init(&out, buffer, sizeof buffer, sizeof(struct row));
+ *     wherry_rows_string(&out, offsetof(struct row, name));  // each str field
+ *     struct row *r = wherry_rows_add(&out, name_size);      // room for its strings
+ *     if (!r) return out.status;
+ *     wherry_rows_put(&out, &r->name, name, name_size);
+ *     ...
+ *     return wherry_rows_reply(&out);                        // the last part
+ */
+
+#define WHERRY_PART_BYTES 32768u
+#define WHERRY_ROWS_HEAD 8u
+#define WHERRY_ROWS_STRINGS 8u
+
+typedef struct {
+    uint8_t *buffer;
+    uint32_t capacity; /* bytes of buffer */
+    uint32_t record;   /* bytes of a row */
+    uint32_t rows;     /* in buffer */
+    uint32_t heap;     /* bytes of strings at the buffer's end */
+    uint32_t strings;  /* str fields of a row, and where they are */
+    uint32_t string_at[WHERRY_ROWS_STRINGS];
+    int32_t status; /* why wherry_rows_add returned NULL */
+} wherry_rows_t;
+
+WHERRY_HELPER void wherry_rows_init(wherry_rows_t *r, void *buffer, uint32_t capacity, uint32_t record)
+{
+    r->buffer = (uint8_t *)buffer;
+    r->capacity = capacity;
+    r->record = record;
+    r->rows = r->heap = r->strings = 0;
+    r->status = WHERRY_OK;
+}
+
+/* Says that rows have a str field at offset. */
+WHERRY_HELPER void wherry_rows_string(wherry_rows_t *r, uint32_t offset)
+{
+    if (r->strings < WHERRY_ROWS_STRINGS)
+        r->string_at[r->strings++] = offset;
+    else
+        r->status = WHERRY_ERR_LIMIT;
+}
+
+/* Makes buffer[0, return value) a complete part. */
+WHERRY_HELPER uint32_t wherry_rows_seal(wherry_rows_t *r)
+{
+    uint32_t end = WHERRY_ROWS_HEAD + r->rows * r->record;
+    uint32_t total = end + r->heap;
+    /* Until now a string's offset was its distance from the buffer's end. */
+    for (uint32_t i = 0; i < r->rows; i++) {
+        uint8_t *row = r->buffer + WHERRY_ROWS_HEAD + i * r->record;
+        for (uint32_t s = 0; s < r->strings; s++) {
+            wherry_str_t *str = (wherry_str_t *)(row + r->string_at[s]);
+            str->offset = str->size ? total - str->offset : 0;
+        }
+    }
+    if (r->heap)
+        memmove(r->buffer + end, r->buffer + r->capacity - r->heap, r->heap);
+    ((uint32_t *)r->buffer)[0] = r->rows;
+    ((uint32_t *)r->buffer)[1] = 0;
+    r->rows = r->heap = 0;
+    return total;
+}
+
+/* Adds a row, zeroed, with room for heap bytes of strings; NULL on an error,
+ * which r->status then tells. */
+WHERRY_HELPER void *wherry_rows_add(wherry_rows_t *r, uint32_t heap)
+{
+    if (r->status != WHERRY_OK)
+        return NULL;
+    uint32_t most = r->capacity - WHERRY_ROWS_HEAD - r->record;
+    if (WHERRY_UNLIKELY(r->capacity < WHERRY_ROWS_HEAD + r->record || heap > most)) {
+        r->status = WHERRY_ERR_LIMIT;
+        return NULL;
+    }
+    if (WHERRY_ROWS_HEAD + (r->rows + 1) * r->record + r->heap + heap > r->capacity) {
+        r->status = wherry_reply_part(r->buffer, wherry_rows_seal(r));
+        if (r->status != WHERRY_OK)
+            return NULL;
+    }
+    uint8_t *row = r->buffer + WHERRY_ROWS_HEAD + r->rows * r->record;
+    r->rows++;
+    memset(row, 0, r->record);
+    return row;
+}
+
+/* Stores a string of the row that was added last. */
+WHERRY_HELPER void wherry_rows_put(wherry_rows_t *r, wherry_str_t *field, const void *text, uint32_t size)
+{
+    r->heap += size;
+    memcpy(r->buffer + r->capacity - r->heap, text, size);
+    field->offset = r->heap;
+    field->size = size;
+}
+
+/* Ends the branch with what is left as the last part. */
+WHERRY_HELPER int32_t wherry_rows_reply(wherry_rows_t *r)
+{
+    WHERRY_TRY(r->status);
+    return wherry_reply(r->buffer, wherry_rows_seal(r));
+}
+
+/* ---- Memory from scratch, handed out front to back, never given back. ----
+ *
+ *     wherry_bump_t b;
+ *     if (!wherry_bump_init(&b, total)) return WHERRY_ERR_LIMIT;
+ *     uint32_t *queue = wherry_bump(&b, rows * 4);   // 8-aligned, or NULL
+ *
+ * Allocating the same sizes in the same order in every run of an invocation
+ * gives the same memory each time. */
+
+typedef struct {
+    uint8_t *base;
+    uint64_t size, used;
+} wherry_bump_t;
+
+WHERRY_INLINE uint64_t wherry_align8(uint64_t n) { return (n + 7) & ~(uint64_t)7; }
+
+WHERRY_HELPER int wherry_bump_init(wherry_bump_t *b, uint64_t size)
+{
+    b->base = (uint8_t *)wherry_scratch(size);
+    b->size = b->base ? size : 0;
+    b->used = 0;
+    return b->base != NULL;
+}
+
+WHERRY_HELPER void *wherry_bump(wherry_bump_t *b, uint64_t size)
+{
+    if (size > b->size - b->used || wherry_align8(size) > b->size - b->used)
+        return NULL;
+    void *p = b->base + b->used;
+    b->used += wherry_align8(size);
+    return p;
+}
+
+/* ---- A set of 64-bit numbers in zeroed memory (say, of scratch). ----
+ *
+ * Open addressing over slots numbers, slots a power of two.  It refuses to
+ * become more than 7/8 full. */
+
+typedef struct {
+    uint64_t *slot; /* value + 1; 0 is free */
+    uint32_t slots, used;
+} wherry_set_t;
+
+WHERRY_INLINE uint64_t wherry_mix(uint64_t x)
+{
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93ull;
+    x ^= x >> 32;
+    return x * 0xd6e8feb86659fd93ull;
+}
+
+/* 1: added, 0: was there, -1: full, or value is the one that cannot be kept (all bits set). */
+WHERRY_HELPER int wherry_set_add(wherry_set_t *s, uint64_t value)
+{
+    if (value + 1 == 0 || s->slots == 0)
+        return -1;
+    uint32_t mask = s->slots - 1;
+    uint32_t i = (uint32_t)(wherry_mix(value) >> 32) & mask;
+    while (s->slot[i]) {
+        if (s->slot[i] == value + 1)
+            return 0;
+        i = (i + 1) & mask;
+    }
+    if (s->used >= s->slots - s->slots / 8 || s->used + 1 >= s->slots)
+        return -1;
+    s->slot[i] = value + 1;
+    s->used++;
+    return 1;
+}
+
+WHERRY_HELPER int wherry_set_has(const wherry_set_t *s, uint64_t value)
+{
+    if (value + 1 == 0 || s->slots == 0)
+        return 0;
+    uint32_t mask = s->slots - 1;
+    for (uint32_t i = (uint32_t)(wherry_mix(value) >> 32) & mask; s->slot[i]; i = (i + 1) & mask)
+        if (s->slot[i] == value + 1)
+            return 1;
+    return 0;
+}
+
+/* ---- Bitmaps. ---- */
+
+WHERRY_INLINE uint64_t wherry_bits_bytes(uint64_t bits) { return (bits + 63) / 64 * 8; }
+
+/* Sets a bit; 1 if it was clear. */
+WHERRY_INLINE int wherry_bits_set(uint64_t *bits, uint64_t i)
+{
+    uint64_t bit = 1ull << (i & 63);
+    if (bits[i >> 6] & bit)
+        return 0;
+    bits[i >> 6] |= bit;
+    return 1;
+}
+
+#endif
