@@ -1,0 +1,90 @@
+package xrdma
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// ChaseArgs is the payload that starts Chase on the element that holds row
+// start (any other forwards it there): depth steps row = table[row].
+func ChaseArgs(start, depth uint64) []byte {
+	b := make([]byte, 0, 16)
+	b = binary.LittleEndian.AppendUint64(b, start)
+	return binary.LittleEndian.AppendUint64(b, depth)
+}
+
+// ChaseResult is the row that a reply of Chase names.
+func ChaseResult(reply []byte) (row uint64, err error) {
+	if len(reply) != 8 {
+		return 0, fmt.Errorf("%w: chase replies with 8 bytes, these are %d", ErrReply, len(reply))
+	}
+	return binary.LittleEndian.Uint64(reply), nil
+}
+
+// ErrReply says that bytes are not what a ready function replies.
+var ErrReply = errors.New("xrdma: not a reply of this function")
+
+// Direction is which edges a graph function follows.
+type Direction uint32
+
+const (
+	Forward  Direction = 0 // along the edges
+	Backward Direction = 1 // against them
+)
+
+// MaxClosureDepth is the largest ClosureArgs.MaxDepth.
+const MaxClosureDepth = 254
+
+// What a closure's branches reply with.
+const (
+	wantVertices = 1 << 0
+	wantCounts   = 1 << 1
+	listBinary   = 1 << 31
+
+	closureRecordBytes = 20
+)
+
+// ClosureArgs are the parameters of Closure.
+type ClosureArgs struct {
+	Direction  Direction
+	MaxDepth   uint32 // edges away at most, up to MaxClosureDepth; 0: any distance
+	CountsOnly bool   // reply with rows {reached u64, edges u64}, as the function reach does
+	Vertices   []uint32
+}
+
+// Encode is the payload that starts a closure. It goes to every element; each
+// takes the vertices that it holds.
+func (a ClosureArgs) Encode() []byte {
+	flags := uint32(wantVertices | listBinary)
+	if a.CountsOnly {
+		flags = wantCounts | listBinary
+	}
+	entry := 4
+	if a.MaxDepth != 0 {
+		entry = 8
+	}
+	b := make([]byte, 0, closureRecordBytes+entry*len(a.Vertices))
+	le := binary.LittleEndian
+	for _, v := range []uint32{uint32(a.Direction), flags, a.MaxDepth, closureRecordBytes, uint32(entry * len(a.Vertices))} {
+		b = le.AppendUint32(b, v)
+	}
+	for _, v := range a.Vertices {
+		b = le.AppendUint32(b, v)
+		if entry == 8 {
+			b = le.AppendUint32(b, 0) // its depth
+		}
+	}
+	return b
+}
+
+// AppendVertices appends the vertices of one part of a closure's result.
+func AppendVertices(list []uint32, part []byte) ([]uint32, error) {
+	if len(part)%4 != 0 {
+		return list, fmt.Errorf("%w: a list of u32 vertices has %d bytes", ErrReply, len(part))
+	}
+	for ; len(part) > 0; part = part[4:] {
+		list = append(list, binary.LittleEndian.Uint32(part))
+	}
+	return list, nil
+}

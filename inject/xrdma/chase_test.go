@@ -1,0 +1,123 @@
+package xrdma
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"pgregory.net/rapid"
+)
+
+// tableWindows cuts a table into the elements' windows 0.
+func tableWindows(table []uint64, shards sharding, elements int) [][][]byte {
+	local := make([][]uint64, elements)
+	for row, v := range table {
+		e, _, _ := shards.owner(uint64(row))
+		local[e] = append(local[e], v)
+	}
+	out := make([][][]byte, elements)
+	for e := range out {
+		out[e] = [][]byte{u64s(local[e]...)}
+	}
+	return out
+}
+
+func drawShards(t *rapid.T, rows uint64) (sharding, int) {
+	n := rapid.IntRange(1, 5).Draw(t, "elements")
+	switch rapid.SampledFrom([]string{"blocks", "ranges", "dealt"}).Draw(t, "sharding") {
+	case "blocks":
+		return blocks(rows, n), n
+	case "dealt":
+		return dealt{rows, n}, n
+	}
+	cuts := rapid.SliceOfN(rapid.Uint64Range(0, rows), n-1, n-1).Draw(t, "cuts")
+	r := append(ranges{0}, cuts...)
+	r = append(r, rows)
+	for i := range r { // sort without another import: there are at most six
+		for j := i; j > 0 && r[j-1] > r[j]; j-- {
+			r[j-1], r[j] = r[j], r[j-1]
+		}
+	}
+	return r, n
+}
+
+func TestChase(t *testing.T) {
+	e := newEngine(t)
+	img := Chase()
+	rapid.Check(t, func(t *rapid.T) {
+		rows := rapid.Uint64Range(1, 200).Draw(t, "rows")
+		table := rapid.SliceOfN(rapid.Uint64Range(0, rows-1), int(rows), int(rows)).Draw(t, "table")
+		shards, n := drawShards(t, rows)
+		start := rapid.Uint64Range(0, rows-1).Draw(t, "start")
+		depth := rapid.Uint64Range(0, 300).Draw(t, "depth")
+		want := start
+		for range depth {
+			want = table[want]
+		}
+		c := e.cluster(t, img, shards, tableWindows(table, shards, n), nil)
+		defer c.close()
+		on, _, _ := shards.owner(start)
+		if rapid.Bool().Draw(t, "elsewhere") {
+			on = rapid.IntRange(0, n-1).Draw(t, "on")
+		}
+		parts, err := c.invoke(ChaseArgs(start, depth), on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(parts) != 1 || binary.LittleEndian.Uint64(parts[0]) != want {
+			t.Fatalf("chase ends at %x, want %d", parts, want)
+		}
+		if got := rowsOf(t, img, parts); got[0][0] != fmt.Sprint(want) {
+			t.Fatalf("decoded %v", got)
+		}
+	})
+}
+
+func TestChaseErrors(t *testing.T) {
+	e := newEngine(t)
+	table := []uint64{1, 2, 9, 1 << 40, 1 << 63, 5}
+	for _, shards := range []sharding{blocks(6, 2), ranges{0, 4, 6}, dealt{6, 2}} {
+		c := e.cluster(t, Chase(), shards, tableWindows(table, shards, 2), nil)
+		for start := range uint64(5) {
+			on, _, _ := shards.owner(start)
+			_, err := c.invoke(ChaseArgs(start, 5), on)
+			if !errors.Is(err, statusError(abi.ErrArgument)) {
+				t.Errorf("%T: a chase from %d through row numbers that do not exist: %v, want ErrArgument", shards, start, err)
+			}
+		}
+		for _, payload := range [][]byte{nil, make([]byte, 15), make([]byte, 17), make([]byte, 22)} {
+			if _, err := c.invoke(payload, 0); !errors.Is(err, statusError(abi.ErrArgument)) {
+				t.Errorf("%d bytes of payload: %v, want ErrArgument", len(payload), err)
+			}
+		}
+		c.close()
+	}
+}
+
+// Equal blocks must cost two host calls on each element passed, and 22 bytes.
+func TestChaseCost(t *testing.T) {
+	e := newEngine(t)
+	const rows, n, depth = 64, 4, 1000
+	table := make([]uint64, rows)
+	for i := range table {
+		table[i] = uint64((i + rows/n) % rows) // always the next element
+	}
+	shards := blocks(rows, n)
+	c := e.cluster(t, Chase(), shards, tableWindows(table, shards, n), nil)
+	defer c.close()
+	c.calls = map[string]int{}
+	if _, err := c.invoke(ChaseArgs(0, depth), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"window": depth, "forward": depth - 1, "reply": 1, "self": 1, "elements": 1, "shard_rows": 1 + n}
+	for name, n := range c.calls {
+		if want[name] != n {
+			t.Errorf("%d calls of %s, want %d", n, name, want[name])
+		}
+	}
+	if c.branches != depth {
+		t.Errorf("%d hops, want %d", c.branches, depth)
+	}
+}

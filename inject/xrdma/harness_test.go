@@ -1,0 +1,443 @@
+package xrdma
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// The functions are tested by themselves: a cluster is a handful of module
+// instances with windows copied into their memory, and a queue of branches
+// that is taken from in any order. So a test can ask for every order of
+// arrival, which a real fabric would show once in a while.
+
+const wasmPage = 64 << 10
+
+// tb is what tests, benchmarks and rapid's checks have in common.
+type tb interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// engine compiles functions once for all tests.
+type engine struct {
+	runtime  wazero.Runtime
+	compiled map[string]wazero.CompiledModule
+	current  *run
+}
+
+// run is what host calls act on.
+type run struct {
+	c     *cluster
+	e     *element
+	reply [][]byte
+	ended bool // replied or forwarded
+	forks int
+}
+
+type element struct {
+	index   int
+	mod     api.Module
+	entry   api.Function
+	windows []window
+	payload uint32 // address of the payload area
+	scratch uint32 // address, 0 before it is first asked for
+	granted uint64
+}
+
+type window struct {
+	addr uint32
+	size uint64
+}
+
+// sharding says where rows are.
+type sharding interface {
+	owner(row uint64) (element int, local uint64, ok bool)
+	rows(element int) (first, count uint64, ok bool) // not ok: no ranges
+}
+
+// ranges: element e holds rows [r[e], r[e+1]).
+type ranges []uint64
+
+func blocks(rows uint64, elements int) ranges {
+	block := (rows + uint64(elements) - 1) / uint64(elements)
+	r := make(ranges, elements+1)
+	for e := range r {
+		r[e] = min(uint64(e)*block, rows)
+	}
+	return r
+}
+
+func (r ranges) owner(row uint64) (int, uint64, bool) {
+	for e := range len(r) - 1 {
+		if row >= r[e] && row < r[e+1] {
+			return e, row - r[e], true
+		}
+	}
+	return 0, 0, false
+}
+
+func (r ranges) rows(e int) (uint64, uint64, bool) { return r[e], r[e+1] - r[e], true }
+
+// dealt: row i is row i/elements of element i%elements.
+type dealt struct {
+	total    uint64
+	elements int
+}
+
+func (d dealt) owner(row uint64) (int, uint64, bool) {
+	n := uint64(d.elements)
+	return int(row % n), row / n, row < d.total
+}
+
+func (d dealt) rows(int) (uint64, uint64, bool) { return 0, 0, false }
+
+type branch struct {
+	element int
+	payload []byte
+}
+
+type cluster struct {
+	t        tb
+	engine   *engine
+	shards   sharding
+	elements []*element
+	queue    []branch
+	pick     func(n int) int // which of n waiting branches runs next
+	replies  [][]byte
+	logs     []string
+	branches int
+	calls    map[string]int
+	failed   error
+}
+
+func newEngine(t testing.TB) *engine {
+	ctx := context.Background()
+	e := &engine{runtime: wazero.NewRuntime(ctx), compiled: map[string]wazero.CompiledModule{}}
+	t.Cleanup(func() { e.runtime.Close(ctx) })
+	b := e.runtime.NewHostModuleBuilder(abi.Module)
+	i32, i64 := api.ValueTypeI32, api.ValueTypeI64
+	define := func(name string, f func(r *run, s []uint64), params, results []api.ValueType) {
+		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(_ context.Context, _ api.Module, s []uint64) {
+			if e.current.c.calls != nil {
+				e.current.c.calls[name]++
+			}
+			for i, t := range params {
+				if t == i32 { // the upper halves are whatever the register held
+					s[i] = uint64(uint32(s[i]))
+				}
+			}
+			f(e.current, s)
+		}), params, results).Export(name)
+	}
+	v := func(types ...api.ValueType) []api.ValueType { return types }
+	define("self", func(r *run, s []uint64) { s[0] = uint64(r.e.index) }, nil, v(i32))
+	define("elements", func(r *run, s []uint64) { s[0] = uint64(len(r.c.elements)) }, nil, v(i32))
+	define("owner", (*run).owner, v(i64, i32), v(i32))
+	define("shard_rows", (*run).shardRows, v(i32, i32), v(i32))
+	define("window", (*run).window, v(i32, i32), v(i32))
+	define("scratch", (*run).scratch, v(i64), v(i32))
+	define("reply", (*run).replyLast, v(i32, i32), v(i32))
+	define("reply_part", (*run).replyPart, v(i32, i32), v(i32))
+	define("forward", (*run).forward, v(i32, i32, i32), v(i32))
+	define("fork", (*run).fork, v(i32, i32, i32), v(i32))
+	define("log", func(r *run, s []uint64) { r.c.logs = append(r.c.logs, string(r.bytes(s[0], s[1]))) }, v(i32, i32), nil)
+	if _, err := b.Instantiate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (e *engine) compile(t tb, img *image.Image) wazero.CompiledModule {
+	entry, ok := img.Entry(image.Wasm, "")
+	if !ok {
+		t.Fatalf("%s has no wasm entry", img.Name())
+	}
+	key := img.ID().String()
+	if m := e.compiled[key]; m != nil {
+		return m
+	}
+	m, err := e.runtime.CompileModule(context.Background(), entry.Code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.compiled[key] = m
+	return m
+}
+
+// cluster places windows[element][index] on elements; pick nil takes branches
+// in the order they came.
+func (e *engine) cluster(t tb, img *image.Image, shards sharding, windows [][][]byte, pick func(int) int) *cluster {
+	c := &cluster{t: t, engine: e, shards: shards, pick: pick}
+	if pick == nil {
+		c.pick = func(int) int { return 0 }
+	}
+	code := e.compile(t, img)
+	for i, list := range windows {
+		mod, err := e.runtime.InstantiateModule(context.Background(), code, wazero.NewModuleConfig().WithName(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		el := &element{index: i, mod: mod, entry: mod.ExportedFunction(abi.Entry)}
+		for _, w := range list {
+			addr := el.grow(t, uint64(len(w)))
+			mod.Memory().Write(addr, w)
+			el.windows = append(el.windows, window{addr, uint64(len(w))})
+		}
+		el.payload = el.grow(t, wasmPage)
+		c.elements = append(c.elements, el)
+	}
+	return c
+}
+
+func (c *cluster) close() {
+	for _, e := range c.elements {
+		e.mod.Close(context.Background())
+	}
+}
+
+func (e *element) grow(t tb, n uint64) uint32 {
+	pages, ok := e.mod.Memory().Grow(uint32(n/wasmPage + 1))
+	if !ok {
+		t.Fatalf("memory does not grow by %d bytes", n)
+	}
+	return pages * wasmPage
+}
+
+// invoke runs an invocation that starts on the given elements until no branch
+// is left, and returns all parts of its result.
+func (c *cluster) invoke(payload []byte, on ...int) ([][]byte, error) {
+	c.replies, c.branches, c.failed = nil, 0, nil
+	for _, e := range c.elements {
+		if e.scratch != 0 {
+			mem, _ := e.mod.Memory().Read(e.scratch, uint32(e.granted))
+			clear(mem)
+		}
+	}
+	for _, e := range on {
+		c.queue = append(c.queue, branch{e, payload})
+	}
+	for len(c.queue) > 0 && c.failed == nil {
+		i := c.pick(len(c.queue))
+		b := c.queue[i]
+		c.queue = slices.Delete(c.queue, i, i+1)
+		c.failed = c.step(b)
+	}
+	c.queue = nil
+	return c.replies, c.failed
+}
+
+func (c *cluster) step(b branch) error {
+	e := c.elements[b.element]
+	c.branches++
+	if len(b.payload) > wasmPage {
+		return fmt.Errorf("a payload of %d bytes", len(b.payload))
+	}
+	e.mod.Memory().Write(e.payload, b.payload)
+	r := &run{c: c, e: e}
+	c.engine.current = r
+	stack := []uint64{uint64(e.payload), uint64(len(b.payload))}
+	if err := e.entry.CallWithStack(context.Background(), stack); err != nil {
+		return err
+	}
+	if st := abi.Status(stack[0]); st != abi.OK {
+		return statusError(st)
+	}
+	c.replies = append(c.replies, r.reply...)
+	return nil
+}
+
+type statusError abi.Status
+
+func (s statusError) Error() string { return fmt.Sprintf("status %d", int32(s)) }
+
+func (c *cluster) every() []int {
+	all := make([]int, len(c.elements))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func (r *run) bytes(ptr, n uint64) []byte {
+	b, ok := r.e.mod.Memory().Read(uint32(ptr), uint32(n))
+	if !ok {
+		r.c.t.Errorf("a pointer leaves the memory: %#x + %d", ptr, n)
+		return nil
+	}
+	return slices.Clone(b)
+}
+
+func status(st abi.Status) uint64 { return uint64(uint32(st)) }
+
+func (r *run) owner(s []uint64) {
+	e, local, ok := r.c.shards.owner(s[0])
+	if !ok {
+		s[0] = status(abi.ErrArgument)
+		return
+	}
+	r.e.mod.Memory().WriteUint64Le(uint32(s[1]), local)
+	s[0] = uint64(e)
+}
+
+func (r *run) shardRows(s []uint64) {
+	if int(s[0]) >= len(r.c.elements) {
+		s[0] = status(abi.ErrArgument)
+		return
+	}
+	first, count, ok := r.c.shards.rows(int(s[0]))
+	if !ok {
+		s[0] = status(abi.ErrUnsupported)
+		return
+	}
+	mem := r.e.mod.Memory()
+	mem.WriteUint64Le(uint32(s[1]), first)
+	mem.WriteUint64Le(uint32(s[1])+8, count)
+	s[0] = 0
+}
+
+func (r *run) window(s []uint64) {
+	if s[0] >= uint64(len(r.e.windows)) {
+		s[0] = status(abi.ErrNoWindow)
+		return
+	}
+	w, mem, at := r.e.windows[s[0]], r.e.mod.Memory(), uint32(s[1])
+	mem.WriteUint32Le(at, w.addr)
+	mem.WriteUint32Le(at+4, 0)
+	mem.WriteUint64Le(at+8, w.size)
+	s[0] = 0
+}
+
+func (r *run) scratch(s []uint64) {
+	if s[0] > 1<<30 {
+		s[0] = 0
+		return
+	}
+	if r.e.scratch != 0 && s[0] > r.e.granted {
+		r.c.t.Errorf("scratch grows from %d to %d", r.e.granted, s[0])
+		s[0] = 0
+		return
+	}
+	if r.e.scratch == 0 {
+		r.e.scratch, r.e.granted = r.e.grow(r.c.t, s[0]), s[0]
+	}
+	s[0] = uint64(r.e.scratch)
+}
+
+func (r *run) replyPart(s []uint64) {
+	if r.ended {
+		s[0] = status(abi.ErrDone)
+		return
+	}
+	if s[1] > 32<<10 {
+		r.c.t.Errorf("a part of %d bytes", s[1])
+	}
+	r.reply = append(r.reply, r.bytes(s[0], s[1]))
+	s[0] = 0
+}
+
+func (r *run) replyLast(s []uint64) {
+	r.replyPart(s)
+	r.ended = true
+}
+
+func (r *run) forward(s []uint64) {
+	if r.ended {
+		s[0] = status(abi.ErrDone)
+		return
+	}
+	r.fork(s)
+	r.ended = s[0] == 0
+}
+
+func (r *run) fork(s []uint64) {
+	switch {
+	case r.ended:
+		s[0] = status(abi.ErrDone)
+	case int32(s[0]) < 0 || int(s[0]) >= len(r.c.elements):
+		s[0] = status(abi.ErrArgument)
+	default:
+		r.forks++
+		r.c.queue = append(r.c.queue, branch{int(s[0]), r.bytes(s[1], s[2])})
+		s[0] = 0
+	}
+}
+
+// rowsOf decodes all parts and returns the cells as text.
+func rowsOf(t tb, img *image.Image, parts [][]byte) [][]string {
+	t.Helper()
+	m := img.Manifest()
+	var out [][]string
+	for _, p := range parts {
+		rows, err := m.DecodeResult(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows.Len() {
+			out = append(out, rows.Strings(i))
+		}
+	}
+	return out
+}
+
+// mergedRows is rowsOf after merging, as a client would.
+func mergedRows(t tb, img *image.Image, parts [][]byte) [][]string {
+	t.Helper()
+	m := img.Manifest()
+	var decoded []schema.Rows
+	for _, p := range parts {
+		rows, err := m.DecodeResult(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded = append(decoded, rows)
+	}
+	rows, err := schema.Merge(m.Result, decoded...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out [][]string
+	for i := range rows.Len() {
+		out = append(out, rows.Strings(i))
+	}
+	return out
+}
+
+func args(t tb, img *image.Image, dataset *schema.Schema, values map[string]string) []byte {
+	t.Helper()
+	b, err := img.Manifest().Params.EncodeArgs(values, dataset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func u64s(v ...uint64) []byte {
+	var b []byte
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	return b
+}
+
+func u32s(v ...uint32) []byte {
+	var b []byte
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, x)
+	}
+	return b
+}
+
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

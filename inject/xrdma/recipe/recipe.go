@@ -1,0 +1,104 @@
+// Package recipe rebuilds the ready functions from their sources: what
+// go generate runs, and what the test that compares them runs.
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+)
+
+// ClangMajor is the compiler version that the committed images were made with.
+// Another version gives other bytes, and so other identities.
+const ClangMajor = 14
+
+// A Function is one image: its manifest is src/NAME.json.
+type Function struct {
+	Name    string
+	Source  string // file in src
+	Defines map[string]string
+}
+
+// Functions lists all ready functions by name.
+func Functions() []Function {
+	return []Function{
+		{Name: "chase", Source: "chase.c"},
+		{Name: "closure", Source: "closure.c"},
+		{Name: "count", Source: "count.c"},
+		{Name: "countby", Source: "countby.c"},
+		{Name: "countbyif", Source: "countby.c"},
+		{Name: "echo", Source: "echo.c"},
+		{Name: "level", Source: "bfs.c", Defines: map[string]string{"LEVELS": "1"}},
+		{Name: "path", Source: "bfs.c"},
+		{Name: "reach", Source: "closure.c"},
+		{Name: "sum", Source: "sum.c"},
+		{Name: "sumif", Source: "sum.c"},
+		{Name: "topdeg", Source: "topdeg.c"},
+	}
+}
+
+// Source reads a function's C file from folder src, with those headers beside
+// it that it includes, directly or not.
+func Source(src string, f Function) (cbuild.Source, error) {
+	out := cbuild.Source{Name: f.Source, Includes: map[string][]byte{}}
+	code, err := os.ReadFile(filepath.Join(src, f.Source))
+	if err != nil {
+		return cbuild.Source{}, fmt.Errorf("recipe: %s: %w", f.Name, err)
+	}
+	out.Code = code
+	for queue := [][]byte{code}; len(queue) > 0; queue = queue[1:] {
+		for _, name := range included(queue[0]) {
+			if _, have := out.Includes[name]; have || name == "wherry.h" {
+				continue
+			}
+			header, err := os.ReadFile(filepath.Join(src, name))
+			if err != nil {
+				return cbuild.Source{}, fmt.Errorf("recipe: %s: %w", f.Name, err)
+			}
+			out.Includes[name] = header
+			queue = append(queue, header)
+		}
+	}
+	return out, nil
+}
+
+// included lists the files that code includes in quotes.
+func included(code []byte) []string {
+	var names []string
+	for line := range strings.Lines(string(code)) {
+		if rest, ok := strings.CutPrefix(line, `#include "`); ok {
+			name, _, _ := strings.Cut(rest, `"`)
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Build makes one function's image from folder src.
+func Build(ctx context.Context, src string, f Function, tools cbuild.Tools) (*image.Image, error) {
+	text, err := os.ReadFile(filepath.Join(src, f.Name+".json"))
+	if err != nil {
+		return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
+	}
+	manifest, err := image.ParseManifest(text)
+	if err != nil {
+		return nil, fmt.Errorf("recipe: %s.json: %w", f.Name, err)
+	}
+	if manifest.Name != f.Name {
+		return nil, fmt.Errorf("recipe: %s.json calls the function %q", f.Name, manifest.Name)
+	}
+	source, err := Source(src, f)
+	if err != nil {
+		return nil, err
+	}
+	img, err := cbuild.Build(ctx, source, manifest, cbuild.Options{Tools: tools, Defines: f.Defines})
+	if err != nil {
+		return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
+	}
+	return img, nil
+}

@@ -1,0 +1,403 @@
+/* path, level: a breadth-first search in exact levels over all shards.
+ *
+ *     path    one shortest path from one vertex to another
+ *     level   every vertex that can be reached, with its distance  (-DLEVELS)
+ *
+ * Started on every element.  In level n each element goes through its own
+ * vertices at distance n, and then sends every other element one list of the
+ * vertices it met there (in several messages if it is long), even if it met
+ * none.  An element that has the lists of all others knows that the level is
+ * complete, and whether anybody met anything: so all agree on when to stop,
+ * without a coordinator and without the caller.  That is
+ * elements x (elements - 1) messages a level, so the cost is in levels:
+ * closure is cheaper where only reachability counts.
+ *
+ * No element is ahead of another by more than one level, so counters for two
+ * levels suffice.  A list of the level after this one may come before this
+ * level is complete; a vertex in it may still turn out to be nearer, and then
+ * it is moved.
+ *
+ * A path ends at the level in which its target was met.  The target's owner
+ * then starts a branch that goes back from parent to parent, which each element
+ * keeps in scratch, and that branch alone replies with rows: {step, vertex},
+ * all in order unless the path has more than TRACE_MOST vertices; then parts
+ * are sent ahead, from the path's end.  No path: no rows.
+ */
+#include "graph.h"
+#include "shards.h"
+
+#define NONE UINT32_MAX
+#ifdef LEVELS
+typedef struct {
+    uint32_t from, direction, max_depth;
+} params_t;
+#define TARGET(s) NONE
+#else
+typedef struct {
+    uint32_t from, to, direction, max_depth;
+} params_t;
+#define TARGET(s) ((s)->params.to)
+#endif
+
+/* What elements send each other. */
+typedef struct {
+    params_t params;
+    uint32_t kind;
+    uint32_t level;    /* LISTED: whose edges were followed; TRACED: distance of vertex */
+    uint32_t messages; /* LISTED: in the last one of a level, how many they were; else 0 */
+    uint32_t met;      /* LISTED, last: the sender met something in this level */
+    uint32_t reached;  /* LISTED, last: it met the target */
+    uint32_t vertex;   /* TRACED: the next to add to the path */
+    uint32_t count;    /* entries that follow */
+    uint32_t zero;
+} message_t;
+#define LISTED 1u
+#define TRACED 2u
+
+#ifdef LEVELS
+#define ENTRY_WORDS 1u /* vertex */
+#else
+#define ENTRY_WORDS 2u /* vertex, parent */
+#endif
+
+#define BATCH_MOST 32768u
+#define BATCH_LEAST 1024u
+#define BATCHES_BYTES (4u << 20)
+#define TRACE_MOST 4000u /* vertices that a trace carries; below WHERRY_PART_BYTES with 8 bytes each */
+
+/* What an element counts about one level of all others. */
+typedef struct {
+    uint32_t messages, expected, done, met, reached;
+} tally_t;
+
+/* Kept in scratch between runs. */
+typedef struct {
+    uint32_t started, finished;
+    uint32_t level; /* the level whose lists are awaited */
+    uint32_t frontier[2];
+    tally_t tally[2]; /* by parity of the level */
+} state_t;
+
+typedef struct {
+    params_t params;
+    shards_t shards;
+    graph_t graph;
+    state_t *state;
+    uint32_t *near;        /* distance + 1 per row here; 0: not met */
+    uint32_t *parent;      /* vertex it was met from, per row here */
+    uint32_t *frontier[2]; /* vertices at even and odd distance, still to go through */
+    uint64_t *sent;        /* a bit per vertex of the graph */
+    uint32_t *messages;    /* sent in this level, per element */
+    uint8_t *batches;
+    uint32_t batch;
+    uint32_t met, reached; /* in this level */
+    int32_t status;
+    wherry_rows_t out;
+} search_t;
+
+static uint8_t part[WHERRY_PART_BYTES];
+
+static int32_t open_search(search_t *s)
+{
+    WHERRY_TRY(graph_open(&s->graph, s->params.direction));
+    s->shards.self = wherry_self();
+    s->shards.elements = wherry_elements();
+    uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
+    uint64_t total = shards_total(s->shards.elements);
+    if (total == 0 || total >= NONE) /* lists of exact levels need to know all shards */
+        return WHERRY_ERR_UNSUPPORTED;
+    uint64_t batch = BATCHES_BYTES / elements;
+    s->batch = batch > BATCH_MOST ? BATCH_MOST : batch < BATCH_LEAST ? BATCH_LEAST : (uint32_t)batch & ~7u;
+    if (s->batch > total * 8 + sizeof(message_t) + 8)
+        s->batch = (uint32_t)total * 8 + sizeof(message_t) + 8;
+    uint64_t row4 = wherry_align8(rows * 4);
+    uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + 4 * row4
+                  + wherry_bits_bytes(total) + wherry_align8(elements * 4) + elements * s->batch;
+    wherry_bump_t b;
+    if (!wherry_bump_init(&b, size))
+        return WHERRY_ERR_LIMIT;
+    shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8));
+    if (!s->shards.start)
+        return WHERRY_ERR_UNSUPPORTED;
+    if (rows < s->shards.count || s->params.from >= total || (TARGET(s) != NONE && TARGET(s) >= total))
+        return WHERRY_ERR_ARGUMENT;
+    s->state = (state_t *)wherry_bump(&b, sizeof(state_t));
+    s->near = (uint32_t *)wherry_bump(&b, rows * 4);
+    s->parent = (uint32_t *)wherry_bump(&b, rows * 4);
+    s->frontier[0] = (uint32_t *)wherry_bump(&b, rows * 4);
+    s->frontier[1] = (uint32_t *)wherry_bump(&b, rows * 4);
+    s->sent = (uint64_t *)wherry_bump(&b, wherry_bits_bytes(total));
+    s->messages = (uint32_t *)wherry_bump(&b, elements * 4);
+    s->batches = (uint8_t *)wherry_bump(&b, elements * s->batch);
+    return s->batches ? WHERRY_OK : WHERRY_ERR_LIMIT;
+}
+
+static message_t *batch_of(search_t *s, int32_t element)
+{
+    return (message_t *)(s->batches + (uint64_t)element * s->batch);
+}
+
+/* Takes a vertex of this shard that was met at a distance. */
+WHERRY_INLINE void meet(search_t *s, uint32_t vertex, uint64_t local, uint32_t distance, uint32_t parent)
+{
+    uint32_t now = s->near[local];
+    if (now && now - 1 <= distance)
+        return;
+    s->near[local] = distance + 1;
+    s->parent[local] = parent;
+    s->frontier[distance & 1][s->state->frontier[distance & 1]++] = vertex;
+    s->met = 1;
+}
+
+static int32_t send_batch(search_t *s, int32_t element, int last)
+{
+    message_t *m = batch_of(s, element);
+    uint32_t count = m->count;
+    s->messages[element]++;
+    m->params = s->params;
+    m->kind = LISTED;
+    m->level = s->state->level;
+    m->messages = last ? s->messages[element] : 0;
+    m->met = s->met;
+    m->reached = s->reached;
+    m->vertex = m->zero = 0;
+    int32_t st = wherry_fork(element, m, sizeof *m + count * ENTRY_WORDS * 4);
+    m->count = 0;
+    return st;
+}
+
+/* Notes a vertex of another shard, once: later levels are no nearer. */
+static void tell(search_t *s, uint32_t vertex, uint32_t parent)
+{
+    uint64_t local;
+    if (vertex >= s->shards.total) {
+        s->status = WHERRY_ERR_ARGUMENT;
+        return;
+    }
+    if (!wherry_bits_set(s->sent, vertex))
+        return;
+    int32_t owner = shards_find(&s->shards, vertex, &local);
+    message_t *m = batch_of(s, owner);
+    uint32_t *at = (uint32_t *)(m + 1) + m->count++ * ENTRY_WORDS;
+    at[0] = vertex;
+    if (ENTRY_WORDS > 1)
+        at[1] = parent;
+    s->met = 1;
+    if (sizeof *m + (m->count + 1) * ENTRY_WORDS * 4 > s->batch) {
+        int32_t st = send_batch(s, owner, 0);
+        if (st != WHERRY_OK)
+            s->status = st;
+    }
+}
+
+#ifdef LEVELS
+typedef struct {
+    uint32_t vertex, distance;
+} row_t;
+
+static int32_t report(search_t *s, uint32_t vertex, uint32_t distance)
+{
+    row_t *r = (row_t *)wherry_rows_add(&s->out, 0);
+    if (!r)
+        return s->out.status;
+    r->vertex = vertex;
+    r->distance = distance;
+    return WHERRY_OK;
+}
+#endif
+
+/* Goes through this shard's vertices of the level and sends what it met. */
+static int32_t expand(search_t *s)
+{
+    uint32_t level = s->state->level, *list = s->frontier[level & 1], n = s->state->frontier[level & 1];
+    int follow = s->params.max_depth == 0 || level < s->params.max_depth;
+    s->met = s->reached = 0;
+    s->state->frontier[level & 1] = 0;
+    for (uint32_t i = 0; i < n && s->status == WHERRY_OK; i++) {
+        uint32_t vertex = list[i];
+        uint64_t local = vertex - s->shards.first;
+        const uint32_t *t, *end;
+        if (s->near[local] != level + 1) /* it was nearer, and has been gone through */
+            continue;
+#ifdef LEVELS
+        WHERRY_TRY(report(s, vertex, level));
+#endif
+        if (!follow)
+            continue;
+        if (!graph_edges(&s->graph, local, &t, &end))
+            return WHERRY_ERR_ARGUMENT;
+        for (; t < end; t++) {
+            uint64_t to = *t - s->shards.first;
+            if (*t == TARGET(s))
+                s->reached = 1;
+            if (to < s->shards.count)
+                meet(s, *t, to, level + 1, vertex);
+            else
+                tell(s, *t, vertex);
+        }
+    }
+    WHERRY_TRY(s->status);
+    for (int32_t e = 0; e < s->shards.elements; e++) {
+        if (e != s->shards.self)
+            WHERRY_TRY(send_batch(s, e, 1));
+        s->messages[e] = 0;
+    }
+    tally_t *own = &s->state->tally[level & 1];
+    own->met |= s->met;
+    own->reached |= s->reached;
+    return WHERRY_OK;
+}
+
+static int32_t finish(search_t *s) { return wherry_rows_reply(&s->out); }
+
+#ifndef LEVELS
+typedef struct {
+    uint32_t step, vertex;
+} row_t;
+
+/* Rows for the vertices of a trace, nearest first. */
+static int32_t put_trace(search_t *s, const uint32_t *list, uint32_t count, uint32_t nearest)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        row_t *r = (row_t *)wherry_rows_add(&s->out, 0);
+        if (!r)
+            return s->out.status;
+        r->step = nearest + i;
+        r->vertex = list[count - 1 - i];
+    }
+    return WHERRY_OK;
+}
+
+/* Follows parents for as long as they lie here. */
+static int32_t trace(search_t *s, uint32_t vertex, uint32_t distance, const uint32_t *list, uint32_t count)
+{
+    static uint32_t buffer[sizeof(message_t) / 4 + TRACE_MOST];
+    message_t *m = (message_t *)buffer;
+    uint32_t *trail = buffer + sizeof *m / 4;
+    if (count > TRACE_MOST)
+        return WHERRY_ERR_ARGUMENT;
+    for (uint32_t i = 0; i < count; i++)
+        trail[i] = list[i];
+    for (;;) {
+        uint64_t local = vertex - s->shards.first;
+        if (local >= s->shards.count) {
+            int32_t owner = shards_find(&s->shards, vertex, &local);
+            if (owner < 0)
+                return owner;
+            *m = (message_t){s->params, TRACED, distance, 0, 0, 0, vertex, count, 0};
+            return wherry_forward(owner, m, sizeof *m + count * 4);
+        }
+        if (s->near[local] != distance + 1)
+            return WHERRY_ERR_ARGUMENT;
+        if (count == TRACE_MOST) {
+            WHERRY_TRY(put_trace(s, trail, count, distance + 1));
+            WHERRY_TRY(wherry_reply_part(part, wherry_rows_seal(&s->out)));
+            count = 0;
+        }
+        trail[count++] = vertex;
+        if (distance == 0)
+            break;
+        vertex = s->parent[local];
+        distance--;
+    }
+    WHERRY_TRY(put_trace(s, trail, count, 0));
+    return finish(s);
+}
+#endif
+
+/* Goes on level by level for as long as all lists are there. */
+static int32_t advance(search_t *s)
+{
+    state_t *st = s->state;
+    uint32_t others = (uint32_t)s->shards.elements - 1;
+    for (;;) {
+        tally_t *t = &st->tally[st->level & 1];
+        if (st->finished || t->done != others || t->messages != t->expected)
+            return finish(s);
+        uint32_t met = t->met, reached = t->reached;
+        memset(t, 0, sizeof *t);
+        st->level++;
+#ifndef LEVELS
+        if (reached) {
+            st->finished = 1;
+            if (s->params.to - s->shards.first < s->shards.count)
+                return trace(s, s->params.to, st->level, NULL, 0);
+            return finish(s);
+        }
+#else
+        (void)reached;
+#endif
+        if (!met) {
+            st->finished = 1;
+            return finish(s);
+        }
+        WHERRY_TRY(expand(s));
+    }
+}
+
+/* The first run of this invocation here: level 0. */
+static int32_t begin(search_t *s)
+{
+    s->state->started = 1;
+    uint64_t local = s->params.from - s->shards.first;
+    if (local < s->shards.count)
+        meet(s, s->params.from, local, 0, s->params.from);
+    return expand(s);
+}
+
+static int32_t take_list(search_t *s, const message_t *m, const uint32_t *entry)
+{
+    /* A sender is in our level, or one ahead. */
+    if (m->level - s->state->level > 1)
+        return WHERRY_ERR_ARGUMENT;
+    tally_t *t = &s->state->tally[m->level & 1];
+    for (uint32_t i = 0; i < m->count; i++, entry += ENTRY_WORDS) {
+        uint64_t local = entry[0] - s->shards.first;
+        if (local >= s->shards.count)
+            return WHERRY_ERR_ARGUMENT;
+        meet(s, entry[0], local, m->level + 1, entry[ENTRY_WORDS - 1]);
+    }
+    t->messages++;
+    if (m->messages) {
+        t->expected += m->messages;
+        t->done++;
+        t->met |= m->met;
+        t->reached |= m->reached;
+    }
+    return WHERRY_OK;
+}
+
+WHERRY_ENTRY(payload, size)
+{
+    search_t s;
+    memset(&s, 0, sizeof s);
+    const message_t *m = (const message_t *)payload;
+    if (size != sizeof s.params && size < sizeof *m)
+        return WHERRY_ERR_ARGUMENT;
+    s.params = m->params;
+    wherry_rows_init(&s.out, part, sizeof part, sizeof(row_t));
+    WHERRY_TRY(open_search(&s));
+#ifndef LEVELS
+    if (s.params.to == s.params.from) { /* there is nothing to search */
+        if (s.params.to - s.shards.first < s.shards.count)
+            WHERRY_TRY(put_trace(&s, &s.params.to, 1, 0));
+        return finish(&s);
+    }
+#endif
+    int fresh = !s.state->started;
+    if (fresh)
+        WHERRY_TRY(begin(&s));
+    if (size == sizeof s.params)
+        return fresh ? advance(&s) : finish(&s);
+    uint32_t words = m->kind == LISTED ? ENTRY_WORDS : 1;
+    if (m->count > (size - sizeof *m) / 4 / words)
+        return WHERRY_ERR_ARGUMENT;
+#ifndef LEVELS
+    if (m->kind == TRACED)
+        return trace(&s, m->vertex, m->level, (const uint32_t *)(m + 1), m->count);
+#endif
+    if (m->kind != LISTED)
+        return WHERRY_ERR_ARGUMENT;
+    WHERRY_TRY(take_list(&s, m, (const uint32_t *)(m + 1)));
+    return advance(&s);
+}

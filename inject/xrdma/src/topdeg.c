@@ -1,0 +1,143 @@
+/* topdeg: the k vertices with most edges (backward, unless told otherwise:
+ * those that most others depend on directly).
+ *
+ * Started on every element.  Each finds the k best of its own shard.  With
+ * merge (the default) it hands them to element 0, whose last run replies with
+ * the k best of all, best first; without, each replies with its own.  Rows
+ * {u32 vertex, u32 count}; of equal counts the lower vertex is better. */
+#include "graph.h"
+
+typedef struct {
+    uint32_t k, direction, merge;
+} params_t;
+
+#define MOST 4000u /* of k; they must fit one message and one part */
+
+typedef struct {
+    uint32_t vertex, count;
+} row_t;
+
+/* Another element's best, for element 0. */
+typedef struct {
+    params_t params;
+    uint32_t rows;
+    row_t row[MOST];
+} message_t;
+
+/* The best so far, the worst of them first: a binary heap. */
+typedef struct {
+    uint32_t arrived; /* elements merged so far */
+    uint32_t rows;
+    row_t row[MOST];
+} heap_t;
+
+WHERRY_INLINE int worse(row_t a, row_t b) { return a.count != b.count ? a.count < b.count : a.vertex > b.vertex; }
+
+static void sink(heap_t *h, uint32_t n, row_t r)
+{
+    uint32_t i = 0;
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && worse(h->row[child + 1], h->row[child]))
+            child++;
+        if (!worse(h->row[child], r))
+            break;
+        h->row[i] = h->row[child];
+        i = child;
+    }
+    h->row[i] = r;
+}
+
+static void offer(heap_t *h, uint32_t k, row_t r)
+{
+    if (h->rows == k) {
+        if (worse(h->row[0], r))
+            sink(h, k, r);
+        return;
+    }
+    uint32_t i = h->rows++;
+    for (; i && worse(r, h->row[(i - 1) / 2]); i = (i - 1) / 2)
+        h->row[i] = h->row[(i - 1) / 2];
+    h->row[i] = r;
+}
+
+/* Replies with the heap's rows, best first: the worst of what is left goes last. */
+static int32_t reply_sorted(heap_t *h)
+{
+    static struct {
+        uint32_t rows, zero;
+        row_t row[MOST];
+    } part;
+    part.rows = h->rows;
+    part.zero = 0;
+    for (uint32_t n = h->rows; n; n--) {
+        part.row[n - 1] = h->row[0];
+        sink(h, n - 1, h->row[n - 1]);
+    }
+    return wherry_reply(&part, WHERRY_ROWS_HEAD + part.rows * sizeof(row_t));
+}
+
+static int32_t reply_none(void)
+{
+    static const uint32_t none[2] = {0, 0};
+    return wherry_reply(none, sizeof none);
+}
+
+/* Element 0: takes one element's best. */
+static int32_t merge(const row_t *row, uint32_t rows, uint32_t k, int32_t elements)
+{
+    heap_t *h = (heap_t *)wherry_scratch(sizeof *h);
+    if (!h)
+        return WHERRY_ERR_LIMIT;
+    for (uint32_t i = 0; i < rows; i++)
+        offer(h, k, row[i]);
+    if (++h->arrived < (uint32_t)elements)
+        return reply_none();
+    return reply_sorted(h);
+}
+
+static int32_t scan(heap_t *h, const params_t *p, int32_t self)
+{
+    graph_t g;
+    wherry_rows_range_t mine;
+    WHERRY_TRY(graph_open(&g, p->direction));
+    WHERRY_TRY(wherry_shard_rows(self, &mine));
+    if (mine.count > g.rows)
+        return WHERRY_ERR_ARGUMENT;
+    for (uint64_t i = 0; i < mine.count; i++) {
+        uint64_t n = g.offsets[i + 1] - g.offsets[i];
+        row_t r = {(uint32_t)(mine.first + i), n > UINT32_MAX ? UINT32_MAX : (uint32_t)n};
+        offer(h, p->k, r);
+    }
+    return WHERRY_OK;
+}
+
+WHERRY_ENTRY(payload, size)
+{
+    static heap_t own;
+    static message_t out;
+    const message_t *in = (const message_t *)payload;
+    if (size < sizeof in->params)
+        return WHERRY_ERR_ARGUMENT;
+    const params_t *p = &in->params;
+    if (p->k == 0 || p->k > MOST)
+        return WHERRY_ERR_ARGUMENT;
+    if (size > sizeof *p) {
+        if (size < offsetof(message_t, row) || in->rows > (size - offsetof(message_t, row)) / sizeof(row_t))
+            return WHERRY_ERR_ARGUMENT;
+        return merge(in->row, in->rows, p->k, wherry_elements());
+    }
+    int32_t self = wherry_self();
+    own.rows = 0;
+    WHERRY_TRY(scan(&own, p, self));
+    if (!p->merge)
+        return reply_sorted(&own);
+    if (self == 0)
+        return merge(own.row, own.rows, p->k, wherry_elements());
+    out.params = *p;
+    out.rows = own.rows;
+    memcpy(out.row, own.row, own.rows * sizeof *own.row);
+    return wherry_forward(0, &out, offsetof(message_t, row) + own.rows * (uint32_t)sizeof *own.row);
+}

@@ -1,0 +1,64 @@
+// Package xrdma is a library of ready functions that run where the data is:
+// pointer chasing, graph searches, scans. docs/functions.md of a release lists
+// them; each one's C source in src begins with what it does and what it costs.
+//
+// The images are part of the program. They are built from src by go generate,
+// with the compiler that recipe.ClangMajor names; a test compares them.
+package xrdma
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/inject/image"
+)
+
+//go:generate go run ./gen -dir .
+
+//go:embed wfn/*.wfn
+var files embed.FS
+
+// ErrUnknown says that there is no ready function of a name.
+var ErrUnknown = errors.New("xrdma: no such function")
+
+// List names all ready functions, sorted.
+func List() []string {
+	entries, err := files.ReadDir("wfn")
+	if err != nil {
+		panic("xrdma: the program was built without its functions: " + err.Error())
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = strings.TrimSuffix(e.Name(), ".wfn")
+	}
+	return names
+}
+
+// Lookup returns a ready function's image.
+func Lookup(name string) (*image.Image, error) {
+	b, err := files.ReadFile("wfn/" + name + ".wfn")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q; there are %s", ErrUnknown, name, strings.Join(List(), ", "))
+	}
+	return image.Parse(b)
+}
+
+// ready is Lookup for names that a test has seen to be there.
+func ready(name string) *image.Image {
+	img, err := Lookup(name)
+	if err != nil {
+		panic("xrdma: the program was built with a bad function: " + err.Error())
+	}
+	return img
+}
+
+// Chase follows a chain of row numbers through a sharded table: see ChaseArgs.
+func Chase() *image.Image { return ready("chase") }
+
+// Closure finds every vertex that can be reached: see ClosureArgs, Vertices.
+func Closure() *image.Image { return ready("closure") }
+
+// Echo replies with its payload.
+func Echo() *image.Image { return ready("echo") }
