@@ -13,8 +13,8 @@ type Binding struct {
 	Table ID // zero: none
 	// Name is the function's name in errors; the runtime sets it.
 	Name string
-	// Data is the runtime's, for what it compiled. It is cleared when the
-	// binding lets go of its objects.
+	// Data is the runtime's, for what it compiled. When the binding lets go of
+	// its objects it is handed to Effects.Retire and cleared.
 	Data any
 
 	slot    uint16
@@ -108,6 +108,9 @@ func (c *Core) ensure(now Instant, b *Binding) bool {
 
 func (c *Core) unpin(b *Binding) {
 	if b.pinned {
+		if b.Data != nil {
+			c.fx.Retire(b.Data)
+		}
 		b.pinned, b.Data = false, nil
 		c.cfg.Store.Unpin(b.Image)
 		if !b.Table.IsZero() {

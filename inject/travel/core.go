@@ -249,10 +249,12 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	if c.sweepAt != 0 && now >= c.sweepAt {
 		c.sweep(now)
 	}
-	return c.nextDue(now)
+	return c.Next(now)
 }
 
-func (c *Core) nextDue(now Instant) (next Instant, ok bool) {
+// Next says when Tick is to be called next; ok is false if nothing waits for
+// time to pass. Any call of the core may make it sooner.
+func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	if tick, some := c.wheel.next(); some {
 		next, ok = Instant(tick<<tickBits), true
 	}

@@ -145,6 +145,9 @@ func (c *Core) begin(r *Run) {
 	c.stats.Runs++
 }
 
+// Ready reports whether NextRun would give a run.
+func (c *Core) Ready() bool { return c.queue.first != nil && c.running < c.lim.Running }
+
 // NextRun gives a run that waited in the queue, nil if there is none or the
 // runtime has enough. The caller asks whenever a call of the core may have
 // made one runnable, and after Finish.

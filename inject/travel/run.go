@@ -11,6 +11,8 @@ type Run struct {
 	// Payload is what the function gets. Of a run that Recv returned it is
 	// part of the message until Own.
 	Payload []byte
+	// User is the runtime's own; it is nil when the runtime gets the run.
+	User any
 
 	inv     *invocation
 	branch  uint64
@@ -143,7 +145,7 @@ func (c *Core) dropRun(now Instant, r *Run) {
 	if r.state == runRunning {
 		c.running--
 	}
-	r.state, r.Payload, r.forks = runFree, nil, r.forks[:0]
+	r.state, r.Payload, r.User, r.forks = runFree, nil, nil, r.forks[:0]
 	r.inv, r.hold, r.binding, r.from = nil, nil, nil, nil
 	c.runPool.put(r)
 	c.settle(now, h)

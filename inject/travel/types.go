@@ -120,6 +120,8 @@ type Effects interface {
 	// FreeState hands back what HoldState gave: no run of this invocation
 	// uses it any more.
 	FreeState(id InvocationID, state any)
+	// Retire hands back a binding's Data: no run uses it any more.
+	Retire(data any)
 	// Object hands over an object that arrived, unverified. The caller copies
 	// it, checks that it hashes to id, puts it in the Store and calls
 	// ObjectArrived, or else ObjectFailed.

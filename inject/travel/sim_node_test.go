@@ -1,0 +1,395 @@
+package travel_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric/sim"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// trial is one seeded run of the protocol.
+type trial struct {
+	w        *sim.World
+	fail     func(format string, args ...any)
+	plans    []*plan
+	objects  map[travel.ID][]byte
+	evict    float64 // of an unpinned object being gone when looked at
+	corrupt  float64 // of an arriving object failing its check
+	limits   travel.Limits
+	members  int // nodes below this one are members
+	severed  int
+	counters travel.Counters
+}
+
+// element is one life of a node: a core with a scripted runtime.
+type element struct {
+	t      *trial
+	n      *sim.Node
+	core   *travel.Core
+	peers  map[int]travel.Peer // by node index; looked up only
+	back   map[travel.Peer]*sim.Node
+	links  map[travel.Peer]int
+	byLink map[int]travel.Peer
+	has    map[travel.ID]int // objects here, how often pinned
+	stop   map[*travel.Run]bool
+	busy   map[travel.InvocationID]int // stateful: running now
+	state  map[travel.InvocationID]int // held now
+	keep   bool                        // evict nothing just now
+	later  []func()                    // what effects must not do themselves
+	bind   map[[2]travel.ID]*travel.Binding
+}
+
+func (t *trial) boot(n *sim.Node) sim.Handler {
+	e := &element{t: t, n: n, peers: map[int]travel.Peer{}, back: map[travel.Peer]*sim.Node{}, has: map[travel.ID]int{},
+		links: map[travel.Peer]int{}, byLink: map[int]travel.Peer{},
+		stop: map[*travel.Run]bool{}, busy: map[travel.InvocationID]int{}, state: map[travel.InvocationID]int{},
+		bind: map[[2]travel.ID]*travel.Binding{}}
+	core, err := travel.New(travel.Config{Self: n.Incarnation, Name: n.Name, HashSeed: n.Incarnation, Limits: t.limits, Store: e, Effects: e})
+	if err != nil {
+		panic(err)
+	}
+	e.core = core
+	return e
+}
+
+func (e *element) now() travel.Instant { return travel.Instant(e.t.w.Now()) }
+
+// The world's side.
+
+func (e *element) Up(now int64, peer int, other *sim.Node) {
+	p := e.freePeer()
+	e.peers[other.Index], e.back[p] = p, other
+	err := e.core.PeerUp(p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
+		Member: other.Index < e.t.members, Injector: true})
+	if err != nil {
+		e.t.fail("%s: PeerUp: %v", e.n.Name, err)
+	}
+	e.links[p], e.byLink[peer] = peer, p
+	e.after()
+}
+
+// freePeer reuses numbers, as a runtime would.
+func (e *element) freePeer() travel.Peer {
+	for p := travel.Peer(1); ; p++ {
+		if e.back[p] == nil {
+			return p
+		}
+	}
+}
+
+func (e *element) Lost(now int64, link int, why error) {
+	p := e.byLink[link]
+	other := e.back[p]
+	if e.peers[other.Index] == p {
+		delete(e.peers, other.Index)
+	}
+	delete(e.back, p)
+	delete(e.links, p)
+	delete(e.byLink, link)
+	e.core.PeerLost(travel.Instant(now), p, why)
+	e.after()
+}
+
+func (e *element) Recv(now int64, link int, kind uint16, body []byte) {
+	r, err := e.core.Recv(travel.Instant(now), e.byLink[link], travel.Kind(kind), body)
+	if err != nil {
+		e.t.fail("%s: Recv %v: %v", e.n.Name, travel.Kind(kind), err)
+	}
+	if r != nil {
+		e.execute(r)
+	}
+	e.after()
+}
+
+func (e *element) Writable(now int64, link int) {
+	e.core.Writable(e.byLink[link])
+	e.after()
+}
+
+func (e *element) Wake(now int64) {
+	e.core.Tick(travel.Instant(now))
+	e.after()
+}
+
+func (e *element) Next(now int64) (int64, bool) {
+	at, ok := e.core.Next(travel.Instant(now))
+	return int64(at), ok
+}
+
+// after does what effects asked for, and what has become runnable.
+func (e *element) after() {
+	for {
+		if len(e.later) > 0 {
+			do := e.later[0]
+			e.later = e.later[1:]
+			do()
+			continue
+		}
+		r := e.core.NextRun()
+		if r == nil {
+			return
+		}
+		e.execute(r)
+	}
+}
+
+// The core's side: Store.
+
+func (e *element) Get(id travel.ID) []byte {
+	if e.here(id) {
+		return e.t.objects[id]
+	}
+	return nil
+}
+
+func (e *element) here(id travel.ID) bool {
+	pins, ok := e.has[id]
+	if ok && pins == 0 && !e.keep && e.t.w.Rand.Float64() < e.t.evict {
+		delete(e.has, id)
+		return false
+	}
+	return ok
+}
+
+func (e *element) Pin(id travel.ID) bool {
+	if !e.here(id) {
+		return false
+	}
+	e.has[id]++
+	return true
+}
+
+func (e *element) Unpin(id travel.ID) {
+	if e.has[id]--; e.has[id] < 0 {
+		e.t.fail("%s: %v unpinned too often", e.n.Name, id)
+	}
+}
+
+// The core's side: Effects.
+
+func (e *element) Send(to travel.Peer, kind travel.Kind, head, body []byte) error {
+	link, ok := e.links[to]
+	if !ok {
+		e.t.fail("%s: Send to peer %d, which is not there", e.n.Name, to)
+	}
+	err := e.n.Send(link, uint16(kind), kind.Reserved(), head, body)
+	if errors.Is(err, sim.ErrFull) {
+		return fmt.Errorf("%w: %v", travel.ErrBackpressure, err)
+	}
+	return err
+}
+
+func (e *element) Part(f travel.FutureID, branch uint64, index uint32, last bool, data []byte) {
+	p := e.planOf(f)
+	if p.ended {
+		e.t.fail("plan %d: a part after its end", p.id)
+	}
+	s, part := decodeStep(data)
+	if last != (int32(part) == -1) {
+		e.t.fail("plan %d: part %d of step %d has last=%v", p.id, int32(part), s, last)
+	}
+	p.results[[2]int{s, int(int32(part))}]++
+}
+
+func (e *element) planOf(f travel.FutureID) *plan {
+	for _, p := range e.t.plans {
+		if p.fut == f && p.origin == e.n.Index && p.life == e.n.Incarnation {
+			return p
+		}
+	}
+	e.t.fail("%s: future %d is unknown", e.n.Name, f)
+	return nil
+}
+
+func (e *element) Complete(f travel.FutureID, o *travel.Outcome) {
+	p := e.planOf(f)
+	if p.ended {
+		e.t.fail("plan %d ended twice", p.id)
+	}
+	p.ended, p.err, p.endedAt = true, o.Err, e.t.w.Now()
+	if p.endedAt > p.deadline+int64(slack) {
+		e.t.fail("plan %d ended %v after its deadline", p.id, time.Duration(p.endedAt-p.deadline))
+	}
+	if o.Err == nil {
+		e.t.checkSuccess(p)
+	}
+}
+
+func (e *element) Stop(r *travel.Run) {
+	if e.stop[r] {
+		e.t.fail("%s: a run was stopped twice", e.n.Name)
+	}
+	e.stop[r] = true
+}
+
+func (e *element) Retire(any) {}
+
+func (e *element) FreeState(id travel.InvocationID, state any) {
+	if e.state[id] == 0 || state != any(id) {
+		e.t.fail("%s: state of %v freed, which is not held", e.n.Name, id)
+	}
+	if e.busy[id] > 0 {
+		e.t.fail("%s: state of %v freed while a run uses it", e.n.Name, id)
+	}
+	delete(e.state, id)
+}
+
+func (e *element) Object(id travel.ID, data []byte) {
+	got := bytes.Clone(data)
+	e.n.Do(e.t.w.Between(0, 300*time.Microsecond), func() {
+		if travel.ID(sha256.Sum256(got)) != id {
+			e.t.fail("%s: object %v arrived damaged", e.n.Name, id)
+		}
+		if e.t.w.Rand.Float64() < e.t.corrupt {
+			e.core.ObjectFailed(e.now(), id, errors.New("its hash does not match"))
+		} else {
+			if _, ok := e.has[id]; !ok {
+				e.has[id] = 0
+			}
+			e.core.ObjectArrived(e.now(), id)
+		}
+		e.after()
+	})
+}
+
+func (e *element) Sever(p travel.Peer, err error) {
+	e.t.severed++
+	other := e.back[p]
+	e.later = append(e.later, func() { e.t.w.Cut(e.n, other) })
+}
+
+// The runtime's side.
+
+func (e *element) execute(r *travel.Run) {
+	delete(e.stop, r)
+	id, i := decodeStep(r.Payload)
+	p := e.t.plans[id]
+	s := &p.steps[i]
+	if s.runs++; s.runs > 1 {
+		e.t.fail("plan %d: step %d ran twice", id, i)
+	}
+	if e.n.Index != s.at {
+		e.t.fail("plan %d: step %d ran on %s", id, i, e.n.Name)
+	}
+	if r.Binding().Image != p.image || r.Binding().Table != p.table {
+		e.t.fail("plan %d: step %d ran the wrong function", id, i)
+	}
+	if _, ok := e.has[p.image]; !ok {
+		e.t.fail("plan %d: step %d ran without its code", id, i)
+	}
+	inv := r.Invocation()
+	if p.stateful {
+		if e.busy[inv]++; e.busy[inv] > 1 {
+			e.t.fail("plan %d: two branches run on %s at once", id, e.n.Name)
+		}
+	}
+	if s.hold && e.core.HoldState(r, inv) == nil {
+		e.state[inv] = 1
+	}
+	if s.run == 0 {
+		e.act(r, p, i, 0)
+		return
+	}
+	e.core.Own(r)
+	if s.split && !e.stop[r] {
+		e.spawn(r, p, i)
+	}
+	e.n.Do(s.run, func() { e.act(r, p, i, 0); e.after() })
+}
+
+func (e *element) to(node int) travel.Peer {
+	if node == e.n.Index {
+		return travel.Self
+	}
+	if p, ok := e.peers[node]; ok {
+		return p
+	}
+	return 999 // no endpoint
+}
+
+func (e *element) spawn(r *travel.Run, p *plan, i int) {
+	for _, f := range p.steps[i].forks {
+		if _, err := e.core.Fork(e.now(), r, e.to(p.steps[f].at), nil, p.payload(f)); err != nil {
+			if !r.Ended() {
+				e.t.fail("plan %d: a fork failed with %v but its branch goes on", p.id, err)
+			}
+			return
+		}
+	}
+}
+
+// act does a step's work from its part on, and finishes the run.
+func (e *element) act(r *travel.Run, p *plan, i, part int) {
+	s := &p.steps[i]
+	if part == 0 && !(s.split && s.run > 0) {
+		e.spawn(r, p, i)
+	}
+	for ; part < s.parts && !r.Ended(); part++ {
+		err := e.core.Part(e.now(), r, p.result(i, part))
+		if errors.Is(err, travel.ErrBackpressure) && !r.Ended() {
+			if r.Payload != nil {
+				e.core.Own(r)
+			}
+			e.n.Do(100*time.Microsecond, func() { e.retry(r, p, i, part) })
+			return
+		}
+	}
+	end := travel.End{}
+	switch {
+	case r.Ended():
+	case s.fail:
+		end = travel.End{Code: travel.CodeFunction, Status: 7, Text: "on purpose"}
+	case s.next >= 0:
+		e.core.Forward(e.now(), r, e.to(p.steps[s.next].at), p.payload(s.next))
+	case s.reply:
+		end.HasResult, end.Result = true, p.result(i, -1)
+	}
+	if p.stateful {
+		e.busy[r.Invocation()]--
+	}
+	e.core.Finish(e.now(), r, end)
+}
+
+func (e *element) retry(r *travel.Run, p *plan, i, part int) {
+	if part == 0 { // its forks are out already
+		s := p.steps[i].forks
+		p.steps[i].forks = nil
+		defer func() { p.steps[i].forks = s }()
+	}
+	e.act(r, p, i, part)
+	e.after()
+}
+
+func (e *element) start(p *plan, deadline time.Duration, object bool) {
+	if object {
+		for _, id := range []travel.ID{p.image, p.table} {
+			if _, ok := e.has[id]; !ok && !id.IsZero() {
+				e.has[id] = 0
+			}
+		}
+	}
+	e.keep = true
+	defer func() { e.keep = false }()
+	b, err := e.core.Bind(e.now(), p.image, p.table)
+	if err != nil {
+		p.startError, p.ended = err, true
+		return
+	}
+	p.life = e.n.Incarnation
+	p.started, p.deadline = e.t.w.Now(), e.t.w.Now()+int64(deadline)
+	a := travel.StartArgs{Binding: b, Deadline: travel.Instant(p.deadline), Stateful: p.stateful}
+	for _, r := range p.roots {
+		a.Roots = append(a.Roots, travel.Root{To: e.to(p.steps[r].at), Payload: p.payload(r)})
+	}
+	p.fut, err = e.core.Start(e.now(), &a)
+	e.core.Unbind(b)
+	if err != nil {
+		p.startError, p.ended = err, true
+		p.endedAt = e.t.w.Now()
+	}
+	e.after()
+}

@@ -1,0 +1,358 @@
+package travel_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric/sim"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "run only this seed of each simulation")
+	soak    = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
+)
+
+// slack is how late a future may end: a tick of the wheel and the world's own lateness.
+const slack = 4 * time.Millisecond
+
+// trialKind is one sort of simulation.
+type trialKind struct {
+	faults   sim.Faults
+	limits   travel.Limits
+	shape    shape
+	nodes    int
+	clients  int // of the nodes: not members
+	plans    int
+	spread   time.Duration // over which plans start
+	deadline [2]time.Duration
+	evict    float64
+	corrupt  float64
+	cancel   float64
+	crashes  int
+	cuts     int
+	objects  []int // sizes of images
+	tables   bool
+}
+
+func (k *trialKind) world(seed uint64, fail func(string, ...any)) *trial {
+	w := sim.New(seed, k.faults)
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients}
+	t.fail = func(format string, args ...any) {
+		fail("%v: %s; repeat with -seed=%d", w, fmt.Sprintf(format, args...), seed)
+	}
+	for i := range k.nodes {
+		w.Add("node"+strconv.Itoa(i), t.boot)
+	}
+	w.Run(k.faults.Detect*2 + time.Millisecond) // everybody meets
+	return t
+}
+
+// object makes an image or table of n bytes.
+func (t *trial) object(n int) travel.ID {
+	b := make([]byte, max(n, 8))
+	binary.LittleEndian.PutUint64(b, t.w.Rand.Uint64())
+	id := travel.ID(sha256.Sum256(b))
+	t.objects[id] = b
+	return id
+}
+
+// populate plans everything that is going to happen.
+func (k *trialKind) populate(t *trial) {
+	w := t.w
+	var images, tables []travel.ID
+	for _, n := range k.objects {
+		images = append(images, t.object(n))
+	}
+	tables = append(tables, travel.ID{}, travel.ID{})
+	if k.tables {
+		tables = append(tables, t.object(3000), t.object(120000))
+	}
+	members := k.nodes - k.clients
+	for i := range k.plans {
+		p := randomPlan(w.Rand, k.shape, func() int { return w.Rand.IntN(members) })
+		p.id, p.origin = i, w.Rand.IntN(k.nodes)
+		p.image, p.table = images[w.Rand.IntN(len(images))], tables[w.Rand.IntN(len(tables))]
+		t.plans = append(t.plans, p)
+		deadline := w.Between(k.deadline[0], k.deadline[1])
+		w.After(w.Between(0, k.spread), func() { t.launch(p, deadline) })
+		if w.Rand.Float64() < k.cancel {
+			w.After(w.Between(0, k.spread+5*time.Millisecond), func() { t.cancel(p) })
+		}
+	}
+	for range k.crashes {
+		w.After(w.Between(0, k.spread+5*time.Millisecond), func() { t.crash(w.Nodes()[w.Rand.IntN(members)]) })
+	}
+	for range k.cuts {
+		w.After(w.Between(0, k.spread), func() {
+			a, b := w.Nodes()[w.Rand.IntN(k.nodes)], w.Nodes()[w.Rand.IntN(k.nodes)]
+			if a == b {
+				return
+			}
+			if w.Rand.IntN(2) == 0 {
+				w.Cut(a, b)
+				return
+			}
+			w.Partition(a, b, true)
+			w.After(w.Between(0, 50*time.Millisecond), func() { w.Partition(a, b, false) })
+		})
+	}
+}
+
+func (t *trial) launch(p *plan, deadline time.Duration) {
+	n := t.w.Nodes()[p.origin]
+	if !n.Alive() {
+		p.orphaned = true
+		return
+	}
+	n.Do(0, func() { n.Handler().(*element).start(p, deadline, true) })
+}
+
+func (t *trial) cancel(p *plan) {
+	n := t.w.Nodes()[p.origin]
+	if p.fut == 0 || p.ended || p.orphaned || !n.Alive() {
+		return
+	}
+	p.canceled = true
+	e := n.Handler().(*element)
+	if err := e.core.Cancel(e.now(), p.fut); err != nil {
+		t.fail("plan %d: Cancel: %v", p.id, err)
+	}
+	if !p.ended || !errors.Is(p.err, travel.ErrCanceled) {
+		t.fail("plan %d: canceled, but ended=%v with %v", p.id, p.ended, p.err)
+	}
+	e.after()
+	n.Do(0, func() {})
+}
+
+func (t *trial) crash(n *sim.Node) {
+	if !n.Alive() {
+		return
+	}
+	for _, p := range t.plans {
+		if p.origin == n.Index && p.fut != 0 && !p.ended {
+			p.orphaned = true
+		}
+	}
+	t.w.Crash(n)
+	t.w.After(t.w.Between(0, 40*time.Millisecond), func() { t.w.Restart(n) })
+}
+
+// checkSuccess says what a success means: every step happened exactly once,
+// and every piece of every result came exactly once.
+func (t *trial) checkSuccess(p *plan) {
+	for i, s := range p.steps {
+		if s.runs != 1 {
+			t.fail("plan %d succeeded, but step %d ran %d times", p.id, i, s.runs)
+		}
+	}
+	if want := p.expected(); !maps.Equal(want, p.results) {
+		t.fail("plan %d succeeded with the pieces %v, want %v", p.id, p.results, want)
+	}
+	if p.fails {
+		t.fail("plan %d succeeded, but one of its steps failed", p.id)
+	}
+}
+
+// checkLimits holds at every moment.
+func (t *trial) checkLimits() {
+	l := t.limits
+	over := func(name string, got, limit int) {
+		if limit > 0 && got > limit {
+			t.fail("%s: %d, at most %d", name, got, limit)
+		}
+	}
+	for _, n := range t.w.Nodes() {
+		if !n.Alive() {
+			continue
+		}
+		s := n.Handler().(*element).core.Sizes()
+		over("futures", s.Futures, l.Futures)
+		over("invocations", s.Invocations, l.Invocations)
+		over("running", s.Running, l.Running)
+		over("held runs", s.HeldRuns, l.HeldRuns)
+		over("held bytes", s.HeldBytes, l.HeldBytes)
+		over("records", s.Records, l.Records)
+		over("tombstones", s.Tombstones, l.Tombstones)
+		over("fetches", s.Fetches, l.Fetches)
+		over("fetch bytes", s.FetchBytes, l.FetchBytes)
+	}
+}
+
+// checkEmpty holds when everything is over: nothing is left anywhere.
+func (t *trial) checkEmpty() {
+	for _, p := range t.plans {
+		if !p.ended && !p.orphaned {
+			t.fail("plan %d never ended", p.id)
+		}
+	}
+	for _, n := range t.w.Nodes() {
+		e := n.Handler().(*element)
+		if s := e.core.Sizes(); s != (travel.Sizes{}) {
+			t.fail("%s still holds %+v", n.Name, s)
+		}
+		if len(e.state) > 0 {
+			t.fail("%s still holds state of %d invocations", n.Name, len(e.state))
+		}
+		for id, pins := range e.has {
+			if pins > 0 {
+				t.fail("%s still pins %v", n.Name, id)
+			}
+		}
+	}
+}
+
+// run is one whole trial: everything happens, then time passes until nothing can.
+func (k *trialKind) run(seed uint64, fail func(string, ...any)) *trial {
+	t := k.world(seed, fail)
+	k.populate(t)
+	var n int
+	t.w.Check = func(int64) {
+		if n++; n%64 == 0 {
+			t.checkLimits()
+		}
+	}
+	t.w.Run(k.spread + 60*time.Millisecond)
+	for _, node := range t.w.Nodes() {
+		t.w.Restart(node)
+	}
+	t.w.Run(k.deadline[1] + 4*time.Second)
+	t.checkEmpty()
+	return t
+}
+
+// each runs a simulation with many seeds.
+func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...any))) {
+	t.Helper()
+	fail := func(format string, args ...any) {
+		panic(failure(fmt.Sprintf(format, args...)))
+	}
+	try := func(seed uint64) {
+		defer func() {
+			if r := recover(); r != nil {
+				f, ok := r.(failure)
+				if !ok {
+					fmt.Fprintf(os.Stderr, "panic with -seed=%d\n", seed)
+					panic(r)
+				}
+				t.Fatal(string(f))
+			}
+		}()
+		one(seed, fail)
+	}
+	switch {
+	case *oneSeed != 0:
+		try(*oneSeed)
+	case *soak > 0:
+		first := uint64(time.Now().UnixNano())
+		n := uint64(0)
+		for end := time.Now().Add(*soak); time.Now().Before(end); n++ {
+			try(first + n)
+		}
+		t.Logf("%d seeds from %d", n, first)
+	default:
+		for seed := range seeds {
+			try(uint64(seed) + 1)
+		}
+	}
+}
+
+type failure string
+
+var smallObjects = []int{100, 5000, 40000, 200000}
+
+// TestSimCalm: without faults everything succeeds.
+func TestSimCalm(t *testing.T) {
+	k := trialKind{
+		faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 300 * time.Microsecond, Detect: 5 * time.Millisecond, WakeJitter: 200 * time.Microsecond},
+		shape:  shape{steps: 25, roots: 3, forks: 3, parts: 3, forward: 0.6, run: 2 * time.Millisecond, bytes: 2000, stateful: 0.4, fail: 0.1},
+		nodes:  5, clients: 1, plans: 40, spread: 30 * time.Millisecond, deadline: [2]time.Duration{8 * time.Second, 10 * time.Second},
+		evict: 0.05, objects: smallObjects, tables: true,
+	}
+	each(t, 25, func(seed uint64, fail func(string, ...any)) {
+		tr := k.run(seed, fail)
+		for _, p := range tr.plans {
+			switch {
+			case p.startError != nil:
+				tr.fail("plan %d did not start: %v", p.id, p.startError)
+			case p.fails && !errors.Is(p.err, travel.ErrRemote):
+				tr.fail("plan %d ended with %v, want the failure of its step", p.id, p.err)
+			case !p.fails && p.err != nil:
+				tr.fail("plan %d ended with %v", p.id, p.err)
+			case p.endedAt-p.started > int64(5*time.Second):
+				tr.fail("plan %d took %v", p.id, time.Duration(p.endedAt-p.started))
+			}
+		}
+	})
+}
+
+// TestSimCrash: the network is reliable and one element crashes. Nobody waits
+// for a deadline: what is lost is reported as lost.
+func TestSimCrash(t *testing.T) {
+	k := trialKind{
+		faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 300 * time.Microsecond, Detect: 5 * time.Millisecond, WakeJitter: 200 * time.Microsecond},
+		shape:  shape{steps: 25, roots: 3, forks: 3, parts: 3, forward: 0.6, run: 2 * time.Millisecond, bytes: 2000, stateful: 0.4},
+		nodes:  5, clients: 1, plans: 40, spread: 30 * time.Millisecond, deadline: [2]time.Duration{20 * time.Second, 30 * time.Second},
+		crashes: 1, objects: smallObjects, tables: true,
+	}
+	each(t, 60, func(seed uint64, fail func(string, ...any)) {
+		tr := k.run(seed, fail)
+		for _, p := range tr.plans {
+			if p.orphaned || p.startError != nil {
+				continue
+			}
+			if p.endedAt-p.started > int64(3*time.Second) {
+				tr.fail("plan %d took %v and ended with %v", p.id, time.Duration(p.endedAt-p.started), p.err)
+			}
+			if p.err != nil && !errors.Is(p.err, travel.ErrPeerLost) && !errors.Is(p.err, travel.ErrRefused) {
+				tr.fail("plan %d ended with %v", p.id, p.err)
+			}
+		}
+	})
+}
+
+// TestSimChaos: everything goes wrong at once.
+func TestSimChaos(t *testing.T) {
+	k := trialKind{
+		faults: sim.Faults{Loss: 0.01, Duplicate: 0.1, Reorder: true, MinDelay: 5 * time.Microsecond, MaxDelay: 3 * time.Millisecond,
+			Detect: 10 * time.Millisecond, WakeJitter: 500 * time.Microsecond, Room: 200, RoomReserved: 400},
+		limits: travel.Limits{Futures: 64, Invocations: 200, Running: 16, HeldRuns: 64, HeldBytes: 128 << 10, PeerHeldRuns: 32,
+			PeerHeldBytes: 64 << 10, Records: 400, Tombstones: 24, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
+		shape: shape{steps: 25, roots: 3, forks: 3, parts: 4, forward: 0.6, run: 2 * time.Millisecond, bytes: 4000, stateful: 0.4, fail: 0.05},
+		nodes: 5, clients: 1, plans: 60, spread: 40 * time.Millisecond, deadline: [2]time.Duration{time.Millisecond, 2 * time.Second},
+		evict: 0.2, corrupt: 0.1, cancel: 0.2, crashes: 2, cuts: 4, objects: append([]int{60, 70, 80, 90}, smallObjects...), tables: true,
+	}
+	each(t, 60, func(seed uint64, fail func(string, ...any)) { k.run(seed, fail) })
+}
+
+// TestSimFull: queues have room for a handful of messages, so that both sides
+// of every link are full. Nothing hangs, and what succeeds is whole.
+func TestSimFull(t *testing.T) {
+	k := trialKind{
+		faults: sim.Faults{MinDelay: 50 * time.Microsecond, MaxDelay: 400 * time.Microsecond, Detect: 5 * time.Millisecond, Room: 6, RoomReserved: 14},
+		limits: travel.Limits{Running: 4, HeldRuns: 40, PeerHeldRuns: 12, Records: 120},
+		shape:  shape{steps: 25, roots: 3, forks: 3, parts: 6, forward: 0.6, run: time.Millisecond, bytes: 2000, stateful: 0.3},
+		nodes:  4, plans: 80, spread: 10 * time.Millisecond, deadline: [2]time.Duration{5 * time.Second, 6 * time.Second},
+		cancel: 0.05, objects: smallObjects, tables: true,
+	}
+	each(t, 40, func(seed uint64, fail func(string, ...any)) {
+		tr := k.run(seed, fail)
+		good := 0
+		for _, p := range tr.plans {
+			if p.startError == nil && p.err == nil {
+				good++
+			}
+		}
+		if good == 0 {
+			tr.fail("nothing succeeded")
+		}
+	})
+}
