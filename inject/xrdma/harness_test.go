@@ -221,10 +221,7 @@ func (e *element) grow(t tb, n uint64) uint32 {
 func (c *cluster) invoke(payload []byte, on ...int) ([][]byte, error) {
 	c.replies, c.branches, c.failed = nil, 0, nil
 	for _, e := range c.elements {
-		if e.scratch != 0 {
-			mem, _ := e.mod.Memory().Read(e.scratch, uint32(e.granted))
-			clear(mem)
-		}
+		e.scratch, e.granted = 0, 0
 	}
 	for _, e := range on {
 		c.queue = append(c.queue, branch{e, payload})

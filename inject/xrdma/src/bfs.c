@@ -108,8 +108,9 @@ static int32_t open_search(search_t *s)
         return WHERRY_ERR_UNSUPPORTED;
     uint64_t batch = BATCHES_BYTES / elements;
     s->batch = batch > BATCH_MOST ? BATCH_MOST : batch < BATCH_LEAST ? BATCH_LEAST : (uint32_t)batch & ~7u;
-    if (s->batch > total * 8 + sizeof(message_t) + 8)
-        s->batch = (uint32_t)total * 8 + sizeof(message_t) + 8;
+    uint64_t longest = wherry_align8(total * 8 + sizeof(message_t) + 8);
+    if (s->batch > longest)
+        s->batch = (uint32_t)longest;
     uint64_t row4 = wherry_align8(rows * 4);
     uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + 4 * row4
                   + wherry_bits_bytes(total) + wherry_align8(elements * 4) + elements * s->batch;
