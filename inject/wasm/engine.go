@@ -133,7 +133,8 @@ func (e *Engine) count(counter *uint64) {
 	e.mu.Unlock()
 }
 
-// Close closes idle instances and frees all code. No instance may be running.
+// Close closes idle instances and frees all code. If instances are running it
+// says so, and all is freed when the last one is released.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -153,7 +154,7 @@ func (e *Engine) Close() error {
 		in.close()
 	}
 	if running > 0 {
-		return fmt.Errorf("wasm: %d instances are still running; release them, then their memory is freed", running)
+		return fmt.Errorf("wasm: %d instances are still running; all is freed when they are released", running)
 	}
 	return e.closeRuntime()
 }

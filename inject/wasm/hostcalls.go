@@ -79,7 +79,7 @@ func (in *Instance) callWindow(st []uint64) {
 	windows := in.binding.layout.windows
 	i := st[0] & math.MaxUint32
 	out, code := in.writable(st[1], 16)
-	if code == abi.OK && i >= uint64(len(windows)) {
+	if code == abi.OK && (i >= uint64(len(windows)) || windows[i].size == 0) {
 		code = abi.ErrNoWindow
 	}
 	if code == abi.OK {

@@ -46,6 +46,7 @@ type Instance struct {
 	scratch uint64 // bytes granted
 	inbox   uint64 // bytes of the longest payload
 	broken  bool   // must not run again
+	next    Run    // of a Runner
 	running bool
 
 	lru listItem
@@ -178,7 +179,7 @@ func (in *Instance) callStoreTrap(st []uint64) {
 // Window is where window i lies in the function's memory.
 func (in *Instance) Window(i int) (addr uint32, size uint64, ok bool) {
 	ws := in.binding.layout.windows
-	if i < 0 || i >= len(ws) {
+	if i < 0 || i >= len(ws) || ws[i].size == 0 {
 		return 0, 0, false
 	}
 	return uint32(ws[i].addr), ws[i].size, true

@@ -54,11 +54,11 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 			l.store = at
 		}
 		for i, w := range windows {
-			if w.Writable != writable {
+			if w.Writable != writable || w.Size == 0 { // absent
 				continue
 			}
-			if w.Size == 0 || w.Size > linear.MaxBytes {
-				return layout{}, &WindowError{i, fmt.Errorf("a size of %d bytes; want 1 to %d (map a part of a larger segment)", w.Size, uint64(linear.MaxBytes))}
+			if w.Size > linear.MaxBytes {
+				return layout{}, &WindowError{i, fmt.Errorf("a size of %d bytes; want at most %d (map a part of a larger segment)", w.Size, uint64(linear.MaxBytes))}
 			}
 			l.windows[i] = mapped{addr: at, size: w.Size, span: pages(w.Size), writable: writable}
 			if at += pages(w.Size); at > linear.MaxBytes {
@@ -72,10 +72,11 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 
 // views are the windows as parts of a memory to be mapped.
 func (l *layout) views(windows []abi.Window) []linear.View {
-	vs := make([]linear.View, len(windows))
+	vs := make([]linear.View, 0, len(windows))
 	for i, w := range windows {
-		m := l.windows[i]
-		vs[i] = linear.View{At: m.addr, Bytes: m.span, FD: w.FD, Offset: w.Offset, Shared: w.Writable}
+		if m := l.windows[i]; w.Size > 0 {
+			vs = append(vs, linear.View{At: m.addr, Bytes: m.span, FD: w.FD, Offset: w.Offset, Shared: w.Writable})
+		}
 	}
 	return vs
 }
@@ -86,6 +87,9 @@ type identity struct{ dev, ino uint64 }
 // inspect checks that a window's descriptor is one that can be mapped for good:
 // a memfd that cannot shrink and that covers the window's last page.
 func inspect(w abi.Window) (identity, error) {
+	if w.Size == 0 {
+		return identity{}, nil // absent
+	}
 	seals, err := unix.FcntlInt(uintptr(w.FD), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return identity{}, fmt.Errorf("descriptor %d is no memfd (%w); only memfds become windows", w.FD, err)

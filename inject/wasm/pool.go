@@ -48,7 +48,7 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 			return nil, &WindowError{i, err}
 		}
 		b.ids = append(b.ids, id)
-		b.check = b.check || !w.Writable
+		b.check = b.check || !w.Writable && w.Size > 0
 	}
 	if err := p.hold(); err != nil {
 		return nil, err
@@ -88,14 +88,26 @@ func (b *Binding) Acquire(ctx context.Context) (*Instance, error) {
 		return nil, err
 	}
 	in, err := b.create(ctx)
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if err != nil {
-		e.live--
+		e.leave()
 		return nil, err
 	}
-	e.stats.Created++
+	e.count(&e.stats.Created)
 	return in, nil
+}
+
+// leave takes an instance, gone by now, off the count. The last one to leave a
+// closed engine closes its runtime.
+func (e *Engine) leave() {
+	e.mu.Lock()
+	e.live--
+	last := e.closed && e.live == 0
+	e.mu.Unlock()
+	if last {
+		if err := e.closeRuntime(); err != nil {
+			e.config.Log.Warn("wasm: closing the runtime", "err", err)
+		}
+	}
 }
 
 // reserve makes room for one more instance: under mu. The victim, if any, is to be closed
@@ -138,12 +150,12 @@ func (b *Binding) release(in *Instance) {
 		e.mu.Unlock()
 		return
 	}
-	e.live--
 	if in.broken {
 		e.stats.Failed++
 	}
 	e.mu.Unlock()
 	in.discard()
+	e.leave()
 }
 
 // discard closes an instance that is in no pool.

@@ -1,0 +1,231 @@
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// Function is an image, with a shard table or without, ready to be started
+// from here. Nothing is deployed: the first start takes the code along.
+type Function struct {
+	rt       *Runtime
+	img      *image.Image
+	table    *cluster.Table
+	binding  *travel.Binding
+	stateful bool
+	ids      [2]travel.ID
+}
+
+// Root says where a branch starts and with which payload.
+type Root struct {
+	// To is the element. If it is nil, Element is the index in the function's table; without a
+	// table it is this element itself.
+	To      *fabric.Endpoint
+	Element uint32
+	Payload []byte
+}
+
+// Options go with a start. The zero value is usable.
+type Options struct {
+	Hops     uint16        // travel.DefaultHops if 0
+	Branches uint32        // at most so many branches in all; the runtime's limit if 0
+	Trace    *travel.Trace // W3C trace context to take along
+}
+
+// Prepare makes a function of an image and, if table is not nil, the data it
+// runs on. Close it when it is not needed any more.
+func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, error) {
+	f := &Function{rt: rt, img: img, table: table, stateful: img.Manifest().Limits.ScratchBytes > 0}
+	objects := []*object{{id: travel.ID(img.ID()), bytes: img.Encode(), img: img}}
+	f.ids[0] = travel.ID(img.ID())
+	if table != nil {
+		b, err := table.Encode()
+		if err != nil {
+			return nil, err
+		}
+		o, err := parseObject(b)
+		if err != nil {
+			return nil, err
+		}
+		f.ids[1], f.table = o.id, o.table
+		objects = append(objects, o)
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	for i, o := range objects {
+		if _, err := rt.store.add(o); err != nil {
+			rt.unpin(f.ids[:i])
+			return nil, err
+		}
+		rt.store.Pin(o.id)
+	}
+	var err error
+	if f.binding, err = rt.core.Bind(rt.now(), f.ids[0], f.ids[1]); err != nil {
+		rt.unpin(f.ids[:len(objects)])
+		return nil, err
+	}
+	f.binding.Name = img.Name()
+	return f, nil
+}
+
+func (rt *Runtime) unpin(ids []travel.ID) {
+	for _, id := range ids {
+		if !id.IsZero() {
+			rt.store.Unpin(id)
+		}
+	}
+}
+
+// Image is the function's.
+func (f *Function) Image() *image.Image { return f.img }
+
+// Table is the function's shard table, nil if it has none.
+func (f *Function) Table() *cluster.Table { return f.table }
+
+// Close lets go of the function; invocations that run go on.
+func (f *Function) Close() {
+	f.rt.mu.Lock()
+	defer f.rt.mu.Unlock()
+	if f.binding != nil {
+		f.rt.core.Unbind(f.binding)
+		f.rt.unpin(f.ids[:])
+		f.binding = nil
+	}
+}
+
+// Start starts an invocation with a branch for each root. Its time ends with
+// the context's deadline, or after the element's Limits.OpTime if there is none; once
+// started, canceling the context does not end it: Future.Cancel does. Payloads are the caller's
+// again when Start returns, except those for this element itself. If a queue is full, Start waits.
+func (f *Function) Start(ctx context.Context, roots []Root, o Options) (*Future, error) {
+	fut := newFuture(f.rt)
+	if err := f.start(ctx, fut, roots, o); err != nil {
+		return nil, err
+	}
+	return fut, nil
+}
+
+// start starts fut; it waits while there is no room.
+func (f *Function) start(ctx context.Context, fut *Future, roots []Root, o Options) error {
+	for {
+		full, err := f.tryStart(ctx, fut, roots, o)
+		if err == nil || full == nil || !errors.Is(err, travel.ErrBackpressure) {
+			return err
+		}
+		if werr := full.WaitRoom(ctx); werr != nil {
+			return fmt.Errorf("%w: %w", err, werr)
+		}
+	}
+}
+
+// tryStart starts fut, or says which endpoint was full.
+func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Options) (full *fabric.Endpoint, err error) {
+	rt := f.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if f.binding == nil || rt.closed {
+		return nil, fabric.ErrClosed
+	}
+	now := rt.now()
+	a := &rt.args
+	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
+		Deadline: now + travel.Instant(30*time.Second)}
+	if at, ok := ctx.Deadline(); ok {
+		a.Deadline = now + travel.Instant(time.Until(at))
+	}
+	for i := range roots {
+		to, err := f.resolve(&roots[i])
+		if err != nil {
+			return nil, err
+		}
+		a.Roots = append(a.Roots, travel.Root{To: to, Payload: roots[i].Payload})
+	}
+	id, err := rt.core.Start(now, a)
+	if err != nil {
+		return rt.endpoint(a.Roots[0].To), err
+	}
+	fut.id = id
+	rt.futures.add(fut)
+	rt.soon(now)
+	if rt.core.Ready() {
+		defer rt.afterAsync()
+	}
+	return nil, nil
+}
+
+// resolve finds a root's element. mu is held.
+func (f *Function) resolve(r *Root) (travel.Peer, error) {
+	rt := f.rt
+	if r.To != nil {
+		if n, ok := rt.numbers[r.To.Incarnation()]; ok {
+			return n, nil
+		}
+		if r.To.Incarnation() == rt.el.Incarnation() {
+			return travel.Self, nil
+		}
+		return 0, fmt.Errorf("inject: %w: %s", travel.ErrNoPeer, r.To)
+	}
+	if f.table == nil {
+		return travel.Self, nil
+	}
+	if int(r.Element) >= len(f.table.Shards) {
+		return 0, fmt.Errorf("inject: element %d of %s: it has %d", r.Element, f.table.Name, len(f.table.Shards))
+	}
+	s := &f.table.Shards[r.Element]
+	if s.Incarnation == rt.el.Incarnation() {
+		return travel.Self, nil
+	}
+	n, ok := rt.numbers[s.Incarnation]
+	if !ok {
+		return 0, fmt.Errorf("inject: %w: not connected to %s (%v), which holds part %d of %s; it may have restarted: fetch the table again", travel.ErrNoPeer, s.Element, s.Incarnation, r.Element, f.table.Name)
+	}
+	return n, nil
+}
+
+// Do starts one branch, waits, and appends its reply to dst. It is the fast
+// way for one function that gives one answer. When the context ends, the
+// invocation is canceled.
+func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error) {
+	rt := f.rt
+	fut := rt.futures.get(rt)
+	one := [1]Root{root}
+	if err := f.start(ctx, fut, one[:], Options{}); err != nil {
+		rt.futures.put(fut)
+		return dst, err
+	}
+	if err := rt.el.WaitFor(ctx, fut.cond); err != nil {
+		fut.Cancel()
+		rt.el.WaitFor(context.Background(), fut.cond)
+		if fut.err == nil || errors.Is(fut.err, travel.ErrCanceled) {
+			fut.err = err
+		}
+	}
+	err := fut.err
+	if err == nil {
+		dst = append(dst, fut.data...)
+	}
+	rt.futures.put(fut)
+	return dst, err
+}
+
+// soon makes the core's Tick run within a millisecond, for what it batches.
+func (rt *Runtime) soon(now travel.Instant) { rt.el.TickBy(int64(now) + int64(time.Millisecond)) }
+
+// afterAsync runs after on its own: the caller holds mu.
+func (rt *Runtime) afterAsync() {
+	if rt.closed {
+		return
+	}
+	rt.work.Add(1)
+	go func() {
+		defer rt.work.Done()
+		rt.after()
+	}()
+}

@@ -1,0 +1,345 @@
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// bound is a binding made ready for one principal at this element: a program
+// with its windows, and the table with its peers. It is kept in
+// travel.Binding.Data, behind boundSet.
+type bound struct {
+	principal string
+	binding   *travel.Binding
+	image     *object
+	table     *cluster.Table // nil: none
+	self      int            // this element's index in the table, -1
+	run       abi.Bound
+	keys      []fabric.Key // of the windows; they must hold for each run
+	segments  []*fabric.Segment
+	windows   []windowAccess
+	peers     []travel.Peer // by element index, as last resolved; 0: not yet
+	remotes   map[remoteWindow]*fabric.Remote
+	runs      int  // running now, under Runtime.mu
+	stale     bool // to be closed when the last run ends
+}
+
+type remoteWindow struct{ element, window uint32 }
+
+// windowAccess is a local window for the host calls get, put and atomic.
+type windowAccess struct {
+	mem      []byte
+	writable bool
+}
+
+// boundSet is a binding's bounds, one per principal. Few principals use one
+// function at once; the last one is looked at first.
+type boundSet struct {
+	last *bound
+	all  []*bound
+}
+
+// maxPrincipals bounds the principals one binding is kept ready for.
+const maxPrincipals = 64
+
+func (s *boundSet) find(principal string) *bound {
+	if s.last != nil && s.last.principal == principal {
+		return s.last
+	}
+	for _, b := range s.all {
+		if b.principal == principal {
+			s.last = b
+			return b
+		}
+	}
+	return nil
+}
+
+// lookup finds a run's bound, if it is ready and its keys still hold. mu is held.
+func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
+	set, _ := run.Binding().Data.(*boundSet)
+	if set == nil {
+		return nil
+	}
+	b := set.find(principal)
+	if b == nil {
+		return nil
+	}
+	for i := range b.keys {
+		if !rt.el.Holds(b.keys[i]) {
+			rt.forget(set, b)
+			return nil
+		}
+	}
+	b.runs++
+	return b
+}
+
+// forget takes a bound out of its set; it is closed once nothing runs on it. mu is held.
+func (rt *Runtime) forget(set *boundSet, b *bound) {
+	for i, x := range set.all {
+		if x == b {
+			set.all = append(set.all[:i], set.all[i+1:]...)
+			break
+		}
+	}
+	if set.last == b {
+		set.last = nil
+	}
+	b.stale = true
+	if b.runs == 0 {
+		rt.sweep = append(rt.sweep, b)
+	}
+}
+
+// retire is called when a binding lets go of its objects.
+func (s *boundSet) retire(rt *Runtime) {
+	for len(s.all) > 0 {
+		rt.forget(s, s.all[0])
+	}
+}
+
+func (b *bound) close() {
+	if b.run != nil {
+		b.run.Close()
+	}
+	for _, s := range b.segments {
+		s.Unpin()
+	}
+}
+
+// principal is whose authority a run has: its origin's.
+func (rt *Runtime) principal(run *travel.Run) string {
+	if n := run.Origin(); n != travel.Self && int(n) < len(rt.peers) && rt.peers[n] != nil {
+		return rt.peers[n].Principal().Name
+	}
+	return ""
+}
+
+// execute runs one branch to its end on the caller's goroutine.
+func (rt *Runtime) execute(h *host) {
+	status, err := rt.runBranch(h)
+	end := h.end(status, err)
+	rt.mu.Lock()
+	if h.instance != nil && h.held == nil {
+		in := h.instance
+		h.instance = nil
+		rt.mu.Unlock()
+		in.Release()
+		rt.mu.Lock()
+	}
+	if b := h.bound; b != nil {
+		if b.runs--; b.runs == 0 && b.stale {
+			rt.sweep = append(rt.sweep, b)
+		}
+	}
+	rt.core.Finish(rt.now(), h.run, end)
+	rt.freeHost(h)
+	rt.soon(rt.now())
+	rt.mu.Unlock()
+}
+
+func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
+	if h.bound == nil {
+		if err := rt.prepare(h); err != nil {
+			return 0, err
+		}
+	}
+	if h.held != nil {
+		h.instance = h.held.instance
+	} else {
+		in, err := h.bound.run.Acquire(context.Background())
+		if err != nil {
+			return 0, err
+		}
+		h.instance = in
+	}
+	return h.instance.Run(h.run.Payload, rt.cfg.Limits, h)
+}
+
+// prepare makes what a run needs: slow, so the fabric is handed over first.
+func (rt *Runtime) prepare(h *host) error {
+	rt.mu.Lock()
+	rt.core.Own(h.run)
+	img, table := rt.store.byID[h.run.Binding().Image], rt.store.byID[h.run.Binding().Table]
+	principal := h.principal
+	rt.mu.Unlock()
+	h.release()
+	if img == nil || img.img == nil {
+		return refuse(travel.CodeNoCode, "the object %v is no function image", h.run.Binding().Image)
+	}
+	if !h.run.Binding().Table.IsZero() && (table == nil || table.table == nil) {
+		return refuse(travel.CodeNoCode, "the object %v is no shard table", h.run.Binding().Table)
+	}
+	prog, err := rt.program(img)
+	if err != nil {
+		return err
+	}
+	b := &bound{principal: principal, binding: h.run.Binding(), image: img, self: -1, runs: 1}
+	if table != nil {
+		b.table = table.table
+	}
+	if err := rt.openWindows(b, prog); err != nil {
+		b.close()
+		return err
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	h.bound = b
+	b.binding.Name = img.img.Name()
+	set, _ := b.binding.Data.(*boundSet)
+	if set == nil {
+		set = &boundSet{}
+		b.binding.Data = set
+	}
+	if other := set.find(principal); other != nil || len(set.all) >= maxPrincipals {
+		b.stale = true // ready twice at once, or too many: this one serves this run only
+		return nil
+	}
+	set.all, set.last = append(set.all, b), b
+	return nil
+}
+
+// program loads an image's code for the engine that can run it.
+func (rt *Runtime) program(o *object) (abi.Program, error) {
+	rt.mu.Lock()
+	p := o.prog
+	rt.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	for _, e := range rt.cfg.Engines {
+		form, err := image.ParseForm(e.Form())
+		if err != nil {
+			return nil, err
+		}
+		entry, ok := o.img.Entry(form, "")
+		if !ok {
+			continue
+		}
+		p, err := e.Load(context.Background(), o.id, entry.Code, o.img.Manifest().Limits)
+		if err != nil {
+			return nil, err
+		}
+		rt.mu.Lock()
+		defer rt.mu.Unlock()
+		if o.prog != nil {
+			p.Close()
+			return o.prog, nil
+		}
+		o.prog = p
+		return p, nil
+	}
+	return nil, refuse(travel.CodeRefused, "this element runs none of the forms of code in %s", o.img.Name())
+}
+
+// openWindows finds the segments behind the table's keys for this element.
+func (rt *Runtime) openWindows(b *bound, prog abi.Program) error {
+	var windows []abi.Window
+	wanted := b.image.img.Manifest().Windows
+	if b.table != nil {
+		b.peers = make([]travel.Peer, len(b.table.Shards))
+		b.self = b.table.IndexOf(rt.el.Incarnation())
+	}
+	if b.self >= 0 {
+		for i, w := range b.table.Shards[b.self].Windows {
+			if w.Size == 0 {
+				windows = append(windows, abi.Window{FD: -1})
+				b.windows = append(b.windows, windowAccess{})
+				continue
+			}
+			aw, err := rt.openWindow(b, w, i < len(wanted) && wanted[i].Writable)
+			if err != nil {
+				return refuse(travel.CodeRefused, "window %d of %s: %v", i, b.table.Name, err)
+			}
+			windows = append(windows, aw)
+		}
+	}
+	var err error
+	b.run, err = prog.Bind(b.principal, windows)
+	return err
+}
+
+func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Window, error) {
+	need := fabric.RightRead
+	if writable {
+		need |= fabric.RightWrite
+	}
+	seg, offset, err := rt.el.OwnKey(w.Key, need)
+	if err != nil {
+		return abi.Window{}, err
+	}
+	b.segments = append(b.segments, seg)
+	b.keys = append(b.keys, w.Key)
+	if w.Size > w.Key.Size || offset+w.Size > seg.Size() {
+		return abi.Window{}, fmt.Errorf("%w: %d bytes, the key covers %d", fabric.ErrRange, w.Size, w.Key.Size)
+	}
+	b.windows = append(b.windows, windowAccess{mem: seg.Bytes()[offset : offset+w.Size], writable: writable && w.Key.Rights&fabric.RightWrite != 0})
+	return abi.Window{FD: seg.FD(), Offset: int64(offset), Size: w.Size, Writable: writable}, nil
+}
+
+// refusal is an error with the code that the origin gets.
+type refusal struct {
+	code travel.Code
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(code travel.Code, format string, args ...any) error {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+var errStopped = errors.New("it was stopped: canceled, or its deadline is over")
+
+// end turns the engine's word into the branch's end.
+func (h *host) end(status abi.Status, err error) travel.End {
+	var r *refusal
+	switch {
+	case err == nil && status == abi.OK:
+		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
+	case err == nil:
+		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
+	case errors.As(err, &r):
+		return travel.End{Code: r.code, Text: r.text}
+	case errors.Is(err, errStopped):
+		return travel.End{Code: travel.CodeCanceled, Text: err.Error()}
+	case errors.Is(err, context.DeadlineExceeded):
+		return travel.End{Code: travel.CodeDeadline, Text: err.Error()}
+	}
+	code := travel.CodeTrap
+	if c, ok := err.(interface{ Limit() bool }); ok && c.Limit() {
+		code = travel.CodeLimit
+	}
+	return travel.End{Code: code, Text: err.Error()}
+}
+
+// held is an instance that an invocation keeps at this element, because its
+// scratch is in it.
+type held struct {
+	instance abi.Instance
+	bound    *bound
+}
+
+func (in *held) release(rt *Runtime) {
+	b, inst := in.bound, in.instance
+	if b.runs--; b.runs == 0 && b.stale {
+		rt.sweep = append(rt.sweep, b)
+	}
+	if rt.closed {
+		inst.Release()
+		return
+	}
+	rt.work.Add(1)
+	go func() { // zeroing scratch takes a while, and mu is held
+		defer rt.work.Done()
+		inst.Release()
+	}()
+}

@@ -1,0 +1,207 @@
+package inject
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+const (
+	// maxReplyBytes is the longest reply that goes with the report of a
+	// branch's end; what is longer is sent in parts.
+	maxReplyBytes = 48 << 10
+	// maxPartBytes is the longest part.
+	maxPartBytes = 60 << 10
+	// keptDataBytes is the result buffer that an idle future keeps.
+	keptDataBytes = 64 << 10
+	// maxIdleFutures bounds the futures kept for reuse.
+	maxIdleFutures = 1024
+)
+
+// Future is an invocation under way. It ends exactly once.
+type Future struct {
+	rt   *Runtime
+	id   travel.FutureID
+	cond func() bool
+	done atomic.Bool
+
+	// Under Runtime.mu until done.
+	pieces   []Piece
+	data     []byte
+	err      error
+	branches uint32
+	bounds   [][2]int
+
+	mu     sync.Mutex
+	notify chan struct{}
+}
+
+// Piece is a part of a branch's result.
+type Piece struct {
+	Branch uint64
+	Index  uint32 // parts of one branch count from 0; its reply is the last
+	Last   bool
+	Data   []byte
+}
+
+// Result is what an invocation returned: the pieces of all its branches, in
+// the order of branches (roots first, by their position) and then of parts.
+type Result struct {
+	Pieces   []Piece
+	Branches uint32 // that took part
+}
+
+func newFuture(rt *Runtime) *Future {
+	f := &Future{rt: rt}
+	f.cond = f.done.Load
+	return f
+}
+
+// part keeps a piece of a result; called under Runtime.mu.
+func (f *Future) part(branch uint64, index uint32, last bool, data []byte) {
+	at := len(f.data)
+	f.data = append(f.data, data...)
+	f.pieces = append(f.pieces, Piece{Branch: branch, Index: index, Last: last})
+	f.bounds = append(f.bounds, [2]int{at, len(f.data)})
+}
+
+// complete ends the future; called under Runtime.mu.
+func (f *Future) complete(o *travel.Outcome) {
+	f.err, f.branches = o.Err, o.Branches
+	f.done.Store(true)
+	f.mu.Lock()
+	if f.notify != nil {
+		close(f.notify)
+	}
+	f.mu.Unlock()
+	f.rt.el.Wake()
+}
+
+// Done is closed when the future has ended.
+func (f *Future) Done() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.notify == nil {
+		f.notify = make(chan struct{})
+		if f.done.Load() {
+			close(f.notify)
+		}
+	}
+	return f.notify
+}
+
+// Wait drives progress until the invocation has ended, and returns its result
+// or its error: a *travel.RemoteError with what the element that failed had to
+// say, a *travel.PeerLostError that names the branch, …; never a part of a result.
+// If the context ends first, Wait returns its error and the invocation goes on.
+func (f *Future) Wait(ctx context.Context) (*Result, error) {
+	if err := f.rt.el.WaitFor(ctx, f.cond); err != nil {
+		return nil, err
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	r := &Result{Branches: f.branches, Pieces: f.pieces}
+	for i := range r.Pieces {
+		r.Pieces[i].Data = f.data[f.bounds[i][0]:f.bounds[i][1]:f.bounds[i][1]]
+	}
+	slices.SortStableFunc(r.Pieces, func(a, b Piece) int {
+		if a.Branch != b.Branch {
+			if a.Branch < b.Branch {
+				return -1
+			}
+			return 1
+		}
+		return int(a.Index) - int(b.Index)
+	})
+	f.pieces, f.bounds = nil, nil
+	return r, nil
+}
+
+// Cancel ends the invocation with travel.ErrCanceled, unless it has ended.
+// Elements are told; branches stop there, or as they arrive.
+func (f *Future) Cancel() {
+	f.rt.mu.Lock()
+	defer f.rt.mu.Unlock()
+	if !f.done.Load() {
+		f.rt.core.Cancel(f.rt.now(), f.id) // an error says that it has ended
+		f.rt.soon(f.rt.now())
+	}
+}
+
+// futures are those under way. Ids are consecutive, so most are found by
+// their low bits; those in the way of a newer one are in a map.
+type futures struct {
+	recent [1024]*Future
+	others map[travel.FutureID]*Future
+	idle   []*Future
+}
+
+func (fs *futures) init() { fs.others = map[travel.FutureID]*Future{} }
+
+func (fs *futures) add(f *Future) {
+	at := &fs.recent[uint64(f.id)%uint64(len(fs.recent))]
+	if *at != nil {
+		fs.others[(*at).id] = *at
+	}
+	*at = f
+}
+
+func (fs *futures) find(id travel.FutureID) *Future {
+	if f := fs.recent[uint64(id)%uint64(len(fs.recent))]; f != nil && f.id == id {
+		return f
+	}
+	return fs.others[id]
+}
+
+func (fs *futures) remove(id travel.FutureID) *Future {
+	at := &fs.recent[uint64(id)%uint64(len(fs.recent))]
+	if f := *at; f != nil && f.id == id {
+		*at = nil
+		return f
+	}
+	f := fs.others[id]
+	delete(fs.others, id)
+	return f
+}
+
+func (fs *futures) cancelAll(rt *Runtime) {
+	var all []*Future
+	for _, f := range fs.recent {
+		if f != nil {
+			all = append(all, f)
+		}
+	}
+	for _, f := range fs.others {
+		all = append(all, f)
+	}
+	for _, f := range all {
+		rt.core.Cancel(rt.now(), f.id) // an error says that it has ended
+	}
+}
+
+// get is a future for Do, which gives it back.
+func (fs *futures) get(rt *Runtime) *Future {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if n := len(fs.idle); n > 0 {
+		f := fs.idle[n-1]
+		fs.idle = fs.idle[:n-1]
+		return f
+	}
+	return newFuture(rt)
+}
+
+func (fs *futures) put(f *Future) {
+	rt := f.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	f.done.Store(false)
+	f.pieces, f.bounds, f.data, f.err = f.pieces[:0], f.bounds[:0], f.data[:0], nil
+	if cap(f.data) <= keptDataBytes && len(fs.idle) < maxIdleFutures {
+		fs.idle = append(fs.idle, f)
+	}
+}

@@ -1,0 +1,441 @@
+package inject
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// host is one run: what the function reaches through its host calls. It is
+// used by the goroutine that runs the function, but for stop.
+type host struct {
+	rt        *Runtime
+	run       *travel.Run
+	bound     *bound
+	principal string
+	instance  abi.Instance
+	held      *held
+
+	message fabric.Message // being handled, while leads
+	leads   bool           // this goroutine drives the fabric
+
+	stopped   atomic.Bool
+	reply     []byte
+	replied   bool
+	lastError string
+
+	ctx    context.Context // made when something waits
+	cancel context.CancelFunc
+}
+
+// keptReplyBytes is the reply buffer an idle host keeps.
+const keptReplyBytes = 64 << 10
+
+// host makes a run's host. mu is held.
+func (rt *Runtime) host(run *travel.Run) *host {
+	var h *host
+	if n := len(rt.hosts); n > 0 {
+		h, rt.hosts = rt.hosts[n-1], rt.hosts[:n-1]
+	} else {
+		h = &host{rt: rt}
+	}
+	h.run = run
+	run.User = h
+	h.principal = rt.principal(run)
+	if state, ok := run.State().(*held); ok {
+		h.held, h.bound = state, state.bound
+		h.bound.runs++
+	} else {
+		h.bound = rt.lookup(run, h.principal)
+	}
+	return h
+}
+
+// freeHost takes a host back. mu is held.
+func (rt *Runtime) freeHost(h *host) {
+	if h.cancel != nil {
+		h.cancel()
+	}
+	reply := h.reply[:0]
+	if cap(reply) > keptReplyBytes {
+		reply = nil
+	}
+	h.run, h.bound, h.instance, h.held, h.message, h.leads = nil, nil, nil, nil, fabric.Message{}, false
+	h.stopped.Store(false)
+	h.reply, h.replied, h.lastError = reply, false, ""
+	h.ctx, h.cancel, h.principal = nil, nil, ""
+	rt.hosts = append(rt.hosts, h)
+}
+
+// stop asks the run to end; called under mu, from any goroutine.
+func (h *host) stop() {
+	h.stopped.Store(true)
+	if h.cancel != nil {
+		h.cancel()
+	}
+}
+
+// release lets another goroutine drive the fabric from here on.
+func (h *host) release() {
+	if h.leads {
+		h.leads = false
+		h.message.HandOff()
+	}
+}
+
+// Tick ends a slice of the guest's time.
+func (h *host) Tick() error {
+	if h.leads {
+		h.release()
+	} else {
+		runtime.Gosched()
+	}
+	if h.stopped.Load() {
+		return errStopped
+	}
+	if h.rt.now() >= h.run.Deadline() {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Self is this element's index in the table; 0 without one.
+func (h *host) Self() uint32 { return uint32(max(h.bound.self, 0)) }
+
+// Elements is how many elements the table has; 1 without one.
+func (h *host) Elements() uint32 {
+	if h.bound.table == nil {
+		return 1
+	}
+	return uint32(len(h.bound.table.Shards))
+}
+
+// ShardRows is the range of rows an element holds.
+func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
+	t := h.bound.table
+	if t == nil || element >= uint32(len(t.Shards)) {
+		return 0, 0, abi.ErrArgument
+	}
+	return t.Shards[element].FirstRow, t.Shards[element].Rows, abi.OK
+}
+
+// Owner says where a row is.
+func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
+	if h.bound.table == nil {
+		return 0, 0, abi.ErrArgument
+	}
+	element, local, ok := h.bound.table.Owner(row)
+	if !ok {
+		return 0, 0, abi.ErrArgument
+	}
+	return element, local, abi.OK
+}
+
+// Reply ends the branch with its result; it is sent when the function returns.
+func (h *host) Reply(data []byte) abi.Status {
+	if h.replied || h.run.Ended() {
+		return abi.ErrDone
+	}
+	if len(data) > maxReplyBytes {
+		return h.replyLong(data)
+	}
+	h.reply, h.replied = append(h.reply[:0], data...), true
+	return abi.OK
+}
+
+// replyLong sends all but the last piece of a long reply ahead.
+func (h *host) replyLong(data []byte) abi.Status {
+	for len(data) > maxReplyBytes {
+		if st := h.ReplyPart(data[:maxReplyBytes]); st != abi.OK {
+			return st
+		}
+		data = data[maxReplyBytes:]
+	}
+	h.reply, h.replied = append(h.reply[:0], data...), true
+	return abi.OK
+}
+
+// ReplyPart sends a part of the result ahead. It waits for credit, within the
+// invocation's time.
+func (h *host) ReplyPart(data []byte) abi.Status {
+	if h.replied || h.run.Ended() {
+		return abi.ErrDone
+	}
+	if len(data) > maxPartBytes {
+		return abi.ErrArgument
+	}
+	rt := h.rt
+	for {
+		rt.mu.Lock()
+		err := rt.core.Part(rt.now(), h.run, data)
+		origin := rt.endpoint(h.run.Origin())
+		rt.mu.Unlock()
+		if !errors.Is(err, travel.ErrBackpressure) || h.run.Ended() || origin == nil {
+			return h.status(err)
+		}
+		h.release()
+		if err := origin.WaitRoom(h.waitContext()); err != nil {
+			return h.status(err)
+		}
+	}
+}
+
+func (rt *Runtime) endpoint(n travel.Peer) *fabric.Endpoint {
+	if n == travel.Self || int(n) >= len(rt.peers) {
+		return nil
+	}
+	return rt.peers[n]
+}
+
+// status is an error as the function sees it; the text goes with the branch's end.
+func (h *host) status(err error) abi.Status {
+	if err == nil {
+		return abi.OK
+	}
+	h.lastError = err.Error()
+	for _, c := range [...]struct {
+		err error
+		st  abi.Status
+	}{
+		{travel.ErrBackpressure, abi.ErrBackpressure}, {fabric.ErrBackpressure, abi.ErrBackpressure},
+		{travel.ErrEnded, abi.ErrDone}, {travel.ErrDeadline, abi.ErrDeadline}, {context.DeadlineExceeded, abi.ErrDeadline},
+		{travel.ErrCanceled, abi.ErrCanceled}, {context.Canceled, abi.ErrCanceled},
+		{travel.ErrHopLimit, abi.ErrLimit}, {travel.ErrForkLimit, abi.ErrLimit}, {travel.ErrPartLimit, abi.ErrLimit}, {travel.ErrLimit, abi.ErrLimit},
+		{fabric.ErrRights, abi.ErrRights}, {fabric.ErrKey, abi.ErrRights}, {fabric.ErrRevoked, abi.ErrRevoked}, {fabric.ErrIncarnation, abi.ErrRevoked},
+		{fabric.ErrRange, abi.ErrArgument}, {fabric.ErrAlign, abi.ErrArgument},
+		{travel.ErrPeerLost, abi.ErrPeerLost}, {fabric.ErrPeerLost, abi.ErrPeerLost}, {fabric.ErrClosed, abi.ErrPeerLost},
+	} {
+		if errors.Is(err, c.err) {
+			return c.st
+		}
+	}
+	return abi.ErrArgument
+}
+
+// peer resolves an element's index to its endpoint's number. mu is held.
+func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
+	b, rt := h.bound, h.rt
+	if element >= uint32(len(b.peers)) {
+		if b.table == nil && element == 0 {
+			return travel.Self, abi.OK
+		}
+		return 0, abi.ErrArgument
+	}
+	if int(element) == b.self {
+		return travel.Self, abi.OK
+	}
+	inc := b.table.Shards[element].Incarnation
+	if n := b.peers[element]; n != travel.Self && rt.peers[n] != nil && rt.peers[n].Incarnation() == inc {
+		return n, abi.OK
+	}
+	n, ok := rt.numbers[inc]
+	if !ok {
+		h.lastError = "no endpoint to element " + b.table.Shards[element].Element
+		return 0, abi.ErrPeerLost
+	}
+	b.peers[element] = n
+	return n, abi.OK
+}
+
+// Forward moves the branch on.
+func (h *host) Forward(element uint32, payload []byte) abi.Status {
+	if h.replied {
+		return abi.ErrDone
+	}
+	rt := h.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	n, st := h.peer(element)
+	if st != abi.OK {
+		return st
+	}
+	if n == travel.Self {
+		payload = append([]byte(nil), payload...)
+	}
+	return h.status(rt.core.Forward(rt.now(), h.run, n, payload))
+}
+
+// Fork starts another branch.
+func (h *host) Fork(element uint32, payload []byte) abi.Status {
+	rt := h.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	n, st := h.peer(element)
+	if st != abi.OK {
+		return st
+	}
+	if n == travel.Self {
+		payload = append([]byte(nil), payload...)
+	}
+	_, err := rt.core.Fork(rt.now(), h.run, n, nil, payload)
+	return h.status(err)
+}
+
+// Scratch keeps the instance, and with it its scratch, for this invocation's
+// later branches here.
+func (h *host) Scratch(uint64) abi.Status {
+	if h.held != nil {
+		return abi.OK
+	}
+	rt := h.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	state := &held{instance: h.instance, bound: h.bound}
+	if err := rt.core.HoldState(h.run, state); err != nil {
+		return h.status(err)
+	}
+	h.held = state
+	h.bound.runs++
+	return abi.OK
+}
+
+// window is a window's local memory or its remote; both nil with a status.
+func (h *host) window(element, window uint32, write bool) (local *windowAccess, remote *fabric.Remote, st abi.Status) {
+	b := h.bound
+	if b.table == nil || element >= uint32(len(b.table.Shards)) {
+		return nil, nil, abi.ErrArgument
+	}
+	shard := &b.table.Shards[element]
+	if window >= uint32(len(shard.Windows)) || shard.Windows[window].Size == 0 {
+		return nil, nil, abi.ErrNoWindow
+	}
+	if int(element) == b.self {
+		w := &b.windows[window]
+		if write && shard.Windows[window].Key.Rights&fabric.RightWrite == 0 {
+			return nil, nil, abi.ErrRights
+		}
+		return w, nil, abi.OK
+	}
+	remote, err := h.remote(element, window, shard)
+	return nil, remote, h.status(err)
+}
+
+func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Remote, error) {
+	b, rt := h.bound, h.rt
+	at := remoteWindow{element, window}
+	rt.mu.Lock()
+	r := b.remotes[at]
+	n, ok := rt.numbers[shard.Incarnation]
+	ep := rt.endpoint(n)
+	rt.mu.Unlock()
+	if r != nil && r.Endpoint().Err() == nil {
+		return r, nil
+	}
+	if !ok || ep == nil {
+		return nil, fabric.ErrPeerLost
+	}
+	h.release()
+	r, err := ep.Import(h.waitContext(), shard.Windows[window].Key)
+	if err != nil {
+		return nil, err
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if b.remotes == nil {
+		b.remotes = map[remoteWindow]*fabric.Remote{}
+	}
+	b.remotes[at] = r
+	return r, nil
+}
+
+// waitContext bounds a call that waits; Stop ends it. mu is not held.
+func (h *host) waitContext() context.Context {
+	h.rt.mu.Lock()
+	defer h.rt.mu.Unlock()
+	if h.ctx == nil {
+		left := time.Duration(h.run.Deadline() - h.rt.now())
+		h.ctx, h.cancel = context.WithTimeout(context.Background(), max(left, 0))
+		if h.stopped.Load() {
+			h.cancel()
+		}
+	}
+	return h.ctx
+}
+
+// inWindow checks a local range.
+func inWindow(w *windowAccess, offset uint64, n int) bool {
+	return offset <= uint64(len(w.mem)) && uint64(n) <= uint64(len(w.mem))-offset
+}
+
+// Get copies from a window of any element.
+func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status {
+	local, remote, st := h.window(element, window, false)
+	switch {
+	case st != abi.OK:
+		return st
+	case local == nil:
+		if !remote.Mapped() {
+			h.release()
+		}
+		return h.status(remote.Get(h.waitContext(), dst, offset))
+	case !inWindow(local, offset, len(dst)):
+		return abi.ErrArgument
+	}
+	fabric.CopyOut(dst, local.mem[offset:])
+	return abi.OK
+}
+
+// Put copies to a window of any element.
+func (h *host) Put(element, window uint32, offset uint64, src []byte) abi.Status {
+	local, remote, st := h.window(element, window, true)
+	switch {
+	case st != abi.OK:
+		return st
+	case local == nil:
+		if !remote.Mapped() {
+			h.release()
+		}
+		return h.status(remote.Put(h.waitContext(), src, offset))
+	case !inWindow(local, offset, len(src)):
+		return abi.ErrArgument
+	}
+	fabric.CopyIn(local.mem[offset:], src)
+	return abi.OK
+}
+
+// Atomic operates on a window of any element.
+func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, width uint32, operand, compare uint64) (uint64, abi.Status) {
+	if width != 4 && width != 8 || op < abi.AtomicAdd || op > abi.AtomicXor {
+		return 0, abi.ErrArgument
+	}
+	local, remote, st := h.window(element, window, true)
+	switch {
+	case st != abi.OK:
+		return 0, st
+	case local == nil:
+		if !remote.Mapped() {
+			h.release()
+		}
+		old, err := remote.Atomic(h.waitContext(), fabric.AtomicOp(op), int(width), offset, operand, compare)
+		return old, h.status(err)
+	case !inWindow(local, offset, int(width)):
+		return 0, abi.ErrArgument
+	}
+	old, err := fabric.LocalAtomic(local.mem[offset:], fabric.AtomicOp(op), int(width), operand, compare)
+	return old, h.status(err)
+}
+
+// Log takes a line of the function's.
+func (h *host) Log(text []byte) {
+	name := h.bound.image.img.Name()
+	if out := h.rt.cfg.Output; out != nil {
+		out(h.rt.el.Name(), name, string(text))
+		return
+	}
+	h.rt.log.Info("function says", "function", name, "origin", h.principal, "text", string(text))
+}
+
+// NowNs is the wall clock.
+func (h *host) NowNs() uint64 { return uint64(time.Now().UnixNano()) }
+
+// RemainingNs is the time left.
+func (h *host) RemainingNs() uint64 { return uint64(max(h.run.Deadline()-h.rt.now(), 0)) }
+
+var _ abi.Host = (*host)(nil)

@@ -1,0 +1,415 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// Frame ids of the travel protocol: those that wait for credit, and those
+// that must not.
+const (
+	firstNormal   = fabric.FirstMessageID
+	firstReserved = fabric.FirstReservedID
+)
+
+func frameID(k travel.Kind) fabric.FrameID {
+	if k.Reserved() {
+		return firstReserved + fabric.FrameID(k)
+	}
+	return firstNormal + fabric.FrameID(k)
+}
+
+// Config describes a Runtime. The zero value is that of a client: it starts functions and runs none.
+type Config struct {
+	// Engines run arriving code, one per form. Without any, branches that are
+	// sent here are refused.
+	Engines []abi.Engine
+	// Limits are the most that a function gets here, whatever its manifest wishes; zero
+	// fields leave it to the engine.
+	Limits abi.Limits
+	// Running bounds the branches that run at once; default 128. Others queue.
+	Running int
+	// CacheBytes bounds the images and shard tables kept; default 64 MiB.
+	CacheBytes int64
+	// Travel are the protocol's limits.
+	Travel travel.Limits
+	// Output gets what functions log; nil: Log, at level info.
+	Output func(element, function, text string)
+	Log    *slog.Logger // nil: silent
+}
+
+// Validate reports what is wrong with a configuration.
+func (c *Config) Validate() error {
+	if c.Running < 0 || c.Running > 1<<16 {
+		return fmt.Errorf("inject: Running is %d: between 1 and 65536, or 0 for the default", c.Running)
+	}
+	if c.CacheBytes < 0 {
+		return fmt.Errorf("inject: CacheBytes is negative")
+	}
+	seen := map[string]bool{}
+	for _, e := range c.Engines {
+		if seen[e.Form()] {
+			return fmt.Errorf("inject: two engines for %s", e.Form())
+		}
+		seen[e.Form()] = true
+	}
+	return nil
+}
+
+// Runtime runs and starts functions at one element. Its methods may be called
+// from any goroutine.
+type Runtime struct {
+	el  *fabric.Element
+	cfg Config
+	log *slog.Logger
+
+	mu      sync.Mutex
+	core    *travel.Core
+	store   *store
+	peers   []*fabric.Endpoint // by travel.Peer; nil: free
+	numbers map[fabric.Incarnation]travel.Peer
+	spare   map[fabric.Incarnation][]*fabric.Endpoint // further endpoints to a peer that has one
+	futures futures
+	arrived []arrival
+	hosts   []*host // free
+	sweep   []*bound
+	closed  bool
+	args    travel.StartArgs // scratch
+
+	work    sync.WaitGroup // goroutines of ours
+	workers int            // under mu
+}
+
+// arrival is an object that came in, to be checked outside of the core's call.
+type arrival struct {
+	id   travel.ID
+	data []byte
+}
+
+const (
+	defaultRunning    = 128
+	defaultCacheBytes = 64 << 20
+)
+
+// NewRuntime makes an element able to start functions, and to run them if
+// engines are given. It must be called before the element listens or dials;
+// the caller tells it of endpoints (PeerUp, PeerLost), from fabric.Config's OnPeer and OnLost.
+func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Running == 0 {
+		cfg.Running = defaultRunning
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCacheBytes
+	}
+	rt := &Runtime{el: el, cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes),
+		numbers: map[fabric.Incarnation]travel.Peer{}, spare: map[fabric.Incarnation][]*fabric.Endpoint{}}
+	if rt.log == nil {
+		rt.log = slog.New(slog.DiscardHandler)
+	}
+	rt.futures.init()
+	cfg.Travel.Running = cfg.Running
+	var err error
+	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),
+		Limits: cfg.Travel, Store: rt.store, Effects: (*effects)(rt)})
+	if err != nil {
+		return nil, err
+	}
+	rt.peers = make([]*fabric.Endpoint, 1, 16)
+	for k := travel.Kind(0); k < travel.Kinds; k++ {
+		if err := el.Handle(frameID(k), func(m fabric.Message) { rt.receive(m, k) }); err != nil {
+			return nil, err
+		}
+	}
+	el.OnTick(rt.tick)
+	return rt, nil
+}
+
+// Element is the element the runtime belongs to.
+func (rt *Runtime) Element() *fabric.Element { return rt.el }
+
+func (rt *Runtime) now() travel.Instant { return travel.Instant(rt.el.Now()) }
+
+// number is the core's number of an endpoint, kept with it so that a message
+// finds it without a map.
+func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer { return travel.Peer(ep.Tag()) }
+
+// PeerUp says that there is an endpoint. Further endpoints to the same
+// incarnation stand by for the first.
+func (rt *Runtime) PeerUp(ep *fabric.Endpoint) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if n, ok := rt.numbers[ep.Incarnation()]; ok {
+		ep.SetTag(uint32(n))
+		rt.spare[ep.Incarnation()] = append(rt.spare[ep.Incarnation()], ep)
+		return
+	}
+	rt.addPeer(ep)
+}
+
+func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
+	if ep.Incarnation() == rt.el.Incarnation() {
+		return // branches for this element never leave it
+	}
+	n := travel.Peer(1)
+	for int(n) < len(rt.peers) && rt.peers[n] != nil {
+		n++
+	}
+	caps := cluster.Caps(ep.Principal().Caps)
+	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(),
+		Member: caps.Has(cluster.CapMember), Injector: caps.Has(cluster.CapInject)})
+	if err != nil {
+		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
+		return
+	}
+	if int(n) == len(rt.peers) {
+		rt.peers = append(rt.peers, nil)
+	}
+	rt.peers[n] = ep
+	rt.numbers[ep.Incarnation()] = n
+	ep.SetTag(uint32(n))
+}
+
+// PeerLost says that an endpoint is gone.
+func (rt *Runtime) PeerLost(ep *fabric.Endpoint, err error) {
+	inc := ep.Incarnation()
+	rt.mu.Lock()
+	defer rt.after()
+	defer rt.mu.Unlock()
+	spare := rt.spare[inc]
+	for i, s := range spare {
+		if s == ep {
+			rt.spare[inc] = append(spare[:i], spare[i+1:]...)
+			return
+		}
+	}
+	n, ok := rt.numbers[inc]
+	if !ok || rt.peers[n] != ep {
+		return
+	}
+	delete(rt.numbers, inc)
+	rt.peers[n] = nil
+	rt.core.PeerLost(rt.now(), n, err)
+	if len(spare) > 0 {
+		rt.spare[inc] = spare[1:]
+		rt.addPeer(spare[0])
+	} else {
+		delete(rt.spare, inc)
+	}
+}
+
+// receive handles one message of the protocol, on the leader's goroutine.
+func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
+	rt.mu.Lock()
+	run, err := rt.core.Recv(rt.now(), rt.number(m.From), kind, m.Body)
+	if run != nil {
+		h := rt.host(run)
+		rt.mu.Unlock()
+		h.message, h.leads = m, true
+		rt.execute(h)
+	} else {
+		rt.mu.Unlock()
+	}
+	if err != nil && errors.Is(err, travel.ErrProtocol) {
+		rt.log.Warn("peer broke the travel protocol", "peer", m.From.String(), "err", err)
+		m.From.Close()
+		return
+	}
+	rt.after()
+}
+
+// after does what an event left to do outside of the core's call: check objects
+// that arrived, and run branches that became ready. It is called without mu.
+func (rt *Runtime) after() {
+	rt.mu.Lock()
+	if !rt.core.Ready() && len(rt.arrived) == 0 && len(rt.sweep) == 0 {
+		rt.mu.Unlock()
+		return
+	}
+	if rt.closed || rt.workers >= rt.cfg.Running {
+		rt.mu.Unlock() // the workers that there are go on until nothing is left
+		return
+	}
+	rt.workers++
+	rt.work.Add(1)
+	rt.mu.Unlock()
+	go rt.worker()
+}
+
+// worker runs branches until none is ready.
+func (rt *Runtime) worker() {
+	defer rt.work.Done()
+	for {
+		rt.mu.Lock()
+		switch {
+		case len(rt.arrived) > 0:
+			a := rt.arrived[0]
+			rt.arrived = append(rt.arrived[:0], rt.arrived[1:]...)
+			rt.mu.Unlock()
+			rt.check(a)
+		case len(rt.sweep) > 0:
+			b := rt.sweep[0]
+			rt.sweep = append(rt.sweep[:0], rt.sweep[1:]...)
+			rt.mu.Unlock()
+			b.close()
+		default:
+			run := rt.core.NextRun()
+			if run == nil {
+				rt.workers--
+				rt.mu.Unlock()
+				return
+			}
+			h := rt.host(run)
+			rt.mu.Unlock()
+			rt.execute(h)
+		}
+	}
+}
+
+// check verifies an object that arrived and puts it into the store.
+func (rt *Runtime) check(a arrival) {
+	o, err := parseObject(a.data)
+	if err == nil && o.id != a.id {
+		err = fmt.Errorf("its content has the identity %v", o.id)
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if err == nil {
+		_, err = rt.store.add(o)
+	}
+	if err != nil {
+		rt.core.ObjectFailed(rt.now(), a.id, err)
+		return
+	}
+	rt.core.ObjectArrived(rt.now(), a.id)
+}
+
+// tick is the core's clock, run by the element's leader.
+func (rt *Runtime) tick(now int64) int64 {
+	rt.mu.Lock()
+	next, ok := rt.core.Tick(travel.Instant(now))
+	rt.mu.Unlock()
+	rt.after()
+	if !ok {
+		return now + int64(time.Second)
+	}
+	return int64(next)
+}
+
+// Stats are a runtime's counters and levels, for metrics.
+type Stats struct {
+	travel.Counters
+	Sizes       travel.Sizes
+	CacheBytes  int64
+	CacheCount  int
+	CacheHits   uint64
+	CacheMisses uint64
+	Evicted     uint64
+}
+
+// Stats returns what has happened so far.
+func (rt *Runtime) Stats() Stats {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return Stats{Counters: rt.core.Counters(), Sizes: rt.core.Sizes(), CacheBytes: rt.store.bytes, CacheCount: len(rt.store.byID),
+		CacheHits: rt.store.hits, CacheMisses: rt.store.misses, Evicted: rt.store.evicted}
+}
+
+// Close ends all futures and runs. The element must be closed first or
+// immediately after; nothing arrives any more.
+func (rt *Runtime) Close() error {
+	rt.mu.Lock()
+	rt.closed = true
+	for n, ep := range rt.peers {
+		if ep != nil {
+			rt.peers[n] = nil
+			delete(rt.numbers, ep.Incarnation())
+			rt.core.PeerLost(rt.now(), travel.Peer(n), fabric.ErrClosed)
+		}
+	}
+	rt.futures.cancelAll(rt)
+	rt.mu.Unlock()
+	rt.work.Wait()
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	for _, o := range rt.store.byID {
+		if o.prog != nil {
+			o.prog.Close()
+			o.prog = nil
+		}
+	}
+	return nil
+}
+
+// effects carries out what the core decides. Its methods run under Runtime.mu.
+type effects Runtime
+
+func (fx *effects) Send(to travel.Peer, kind travel.Kind, head, body []byte) error {
+	if int(to) >= len(fx.peers) || fx.peers[to] == nil {
+		return fabric.ErrPeerLost
+	}
+	err := fx.peers[to].Post(frameID(kind), head, body)
+	if err != nil && errors.Is(err, fabric.ErrBackpressure) {
+		return travel.ErrBackpressure
+	}
+	return err
+}
+
+func (fx *effects) Part(f travel.FutureID, branch uint64, index uint32, last bool, data []byte) {
+	if fut := fx.futures.find(f); fut != nil {
+		fut.part(branch, index, last, data)
+	}
+}
+
+func (fx *effects) Complete(f travel.FutureID, o *travel.Outcome) {
+	if fut := fx.futures.remove(f); fut != nil {
+		fut.complete(o)
+	}
+}
+
+func (fx *effects) Stop(r *travel.Run) {
+	if h, ok := r.User.(*host); ok {
+		h.stop()
+	}
+}
+
+func (fx *effects) FreeState(_ travel.InvocationID, state any) {
+	if in, ok := state.(*held); ok {
+		in.release((*Runtime)(fx))
+	}
+}
+
+func (fx *effects) Retire(data any) {
+	if set, ok := data.(*boundSet); ok {
+		set.retire((*Runtime)(fx))
+	}
+}
+
+func (fx *effects) Object(id travel.ID, data []byte) {
+	fx.arrived = append(fx.arrived, arrival{id, append([]byte(nil), data...)})
+}
+
+func (fx *effects) Sever(p travel.Peer, err error) {
+	if ep := fx.peers[p]; ep != nil {
+		rt := (*Runtime)(fx)
+		rt.log.Warn("peer given up", "peer", ep.String(), "err", err)
+		if !rt.closed {
+			rt.work.Add(1)
+			go func() { // Close calls back, and mu is held
+				defer rt.work.Done()
+				ep.Close()
+			}()
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+)
+
+// runOnce compiles and runs lab.wasm in an engine of its own on dir, and returns what the engine counted.
+func runOnce(t *testing.T, dir string) Stats {
+	t.Helper()
+	e, err := New(Config{CacheDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wasm := code(t, "lab")
+	p, err := e.Compile(context.Background(), sha256.Sum256(wasm), wasm, abi.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bind(t, p, "alice")
+	if got := value(t, b, order{op: 12}); got != 1 {
+		t.Errorf("the function answers %d", got)
+	}
+	b.Close()
+	p.Close()
+	if err := e.Close(); err != nil { // also waits for the writer
+		t.Error(err)
+	}
+	return e.Stats()
+}
+
+func cacheFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"+cacheSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestDiskCache(t *testing.T) {
+	dir := t.TempDir()
+	if s := runOnce(t, dir); s.Compiled != 1 || s.CacheHits != 0 {
+		t.Fatalf("first: %+v", s)
+	}
+	if s := runOnce(t, dir); s.Compiled != 0 || s.CacheHits != 1 {
+		t.Fatalf("second: %+v", s)
+	}
+	files := cacheFiles(t, dir)
+	if len(files) != 1 {
+		t.Fatalf("%d files", len(files))
+	}
+	good, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := max(len(good)/97, 1)
+	for i := 0; i < len(good); i += step {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x10
+		if err := os.WriteFile(files[0], bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if i > 40*step && i%(10*step) != 0 {
+			continue
+		}
+		if s := runOnce(t, dir); s.CacheRejected != 1 || s.Compiled != 1 {
+			t.Fatalf("byte %d of %d changed: %+v", i, len(good), s)
+		}
+		if now, err := os.ReadFile(files[0]); err != nil || !bytes.HasPrefix(now, []byte(cacheMagic)) || bytes.Equal(now, bad) {
+			t.Fatalf("the damaged file was not replaced (%v)", err)
+		}
+	}
+	for _, n := range []int{0, 1, headerBytes - 1, headerBytes, len(good) - 1} {
+		if err := os.WriteFile(files[0], good[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s := runOnce(t, dir); s.CacheRejected != 1 || s.Compiled != 1 {
+			t.Fatalf("cut to %d bytes: %+v", n, s)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, tempPattern)); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+}
+
+// An intact wrapper around something that wazero cannot read, or that belongs to
+// another module, must not stop the function.
+func TestDiskCacheForeignContent(t *testing.T) {
+	dir := t.TempDir()
+	runOnce(t, dir)
+	file := cacheFiles(t, dir)[0]
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := decodeEntry(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(entry.data)
+	damaged[len(damaged)/2]++ // in the machine code, which has a CRC of wazero's
+	for name, e := range map[string]cacheEntry{
+		"code with another CRC": {name: entry.name, data: damaged},
+		"no code":               {name: entry.name, data: []byte("WAZEVO")},
+		"another module's":      {name: strings.Repeat("ab", 32), data: entry.data},
+	} {
+		if err := os.WriteFile(file, encodeEntry(e), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s := runOnce(t, dir); s.Compiled != 1 || s.CacheHits != 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if s := runOnce(t, dir); s.CacheHits != 1 {
+			t.Errorf("after %s: %+v", name, s)
+		}
+	}
+}
+
+func TestDecodeEntryRefusesPaths(t *testing.T) {
+	for _, name := range []string{"", "..", "a/b", "/etc/passwd", ".hidden"} {
+		if _, err := decodeEntry(encodeEntry(cacheEntry{name: name, data: []byte("x")})); err == nil {
+			t.Errorf("an entry may be named %q", name)
+		}
+	}
+}
+
+func TestDiskCacheIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	c, err := openCache(dir, 10_000, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * tempLifetime)
+	stale := filepath.Join(dir, tempPrefix+"stale")
+	os.WriteFile(stale, []byte("half"), 0o600)
+	os.Chtimes(stale, old, old)
+	for i := range 8 {
+		key := fmt.Sprintf("%040d", i)
+		if err := c.store(cacheEntry{key: key, name: "n", data: make([]byte, 3000)}); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Now().Add(time.Duration(i-100) * time.Second)
+		os.Chtimes(c.path(key), when, when)
+		if i == 6 { // the oldest of those left is used
+			if staged, _ := c.stage(fmt.Sprintf("%040d", 4)); !staged {
+				t.Error("entry 4 is gone already")
+			}
+		}
+		c.evict()
+	}
+	c.close()
+	var keys []string
+	for _, f := range cacheFiles(t, dir) {
+		keys = append(keys, strings.TrimSuffix(filepath.Base(f), cacheSuffix)[39:])
+	}
+	if got := strings.Join(keys, ""); got != "467" {
+		t.Errorf("entries %s are left, want 4 (used last), 6 and 7", got)
+	}
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Error("a stale temporary file is left")
+	}
+	if _, err := os.Stat(c.staging); !os.IsNotExist(err) {
+		t.Error("the staging directory is left")
+	}
+}
+
+func TestCacheKeyVersion(t *testing.T) {
+	b, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "github.com/tetratelabs/wazero " + wazeroVersion; !strings.Contains(string(b), want) {
+		t.Errorf("go.mod does not require %q; change wazeroVersion with it", want)
+	}
+	if cacheKey(ID{}, false) == cacheKey(ID{}, true) || cacheKey(ID{}, false) == cacheKey(ID{1}, false) {
+		t.Error("keys collide")
+	}
+}
+
+func FuzzDecodeEntry(f *testing.F) {
+	f.Add(encodeEntry(cacheEntry{name: "name", data: []byte("data")}))
+	f.Add([]byte(cacheMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeEntry(b)
+		if err == nil && !bytes.Equal(encodeEntry(e), b) {
+			t.Errorf("%x decodes to %+v", b, e)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package wasm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+)
+
+func TestPoolIsBounded(t *testing.T) {
+	e := newEngine(t, Config{MaxInstances: 3})
+	p := compile(t, e, "echo", abi.Limits{})
+	a, b := bind(t, p, "alice"), bind(t, p, "bob")
+	one, two, three := acquire(t, a), acquire(t, a), acquire(t, b)
+	if _, err := b.Acquire(t.Context()); !errors.Is(err, ErrBusy) {
+		t.Fatalf("a fourth of three instances: %v", err)
+	}
+	two.Release()
+	one.Release()
+	if got := acquire(t, a); got != one {
+		t.Error("the instance used last is not used first")
+	}
+	four := acquire(t, b) // evicts two
+	if s := e.Stats(); s.Evicted != 1 || s.Live != 3 || s.Created != 4 {
+		t.Errorf("stats %+v", s)
+	}
+	one.Release()
+	three.Release()
+	four.Release()
+	if s := e.Stats(); s.Live != 3 {
+		t.Errorf("stats %+v", s)
+	}
+	b.Close()
+	if s := e.Stats(); s.Live != 1 {
+		t.Errorf("after closing a binding: %+v", s)
+	}
+	if _, err := b.Acquire(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("acquiring from a closed binding: %v", err)
+	}
+	p.Close()
+	if s := e.Stats(); s.Live != 0 {
+		t.Errorf("after closing the program: %+v", s)
+	}
+	if _, err := p.Bind("alice", nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("binding a closed program: %v", err)
+	}
+}
+
+func TestPrincipalsAreSeparate(t *testing.T) {
+	both(t, func(t *testing.T, e *Engine) {
+		p := compile(t, e, "lab", abi.Limits{})
+		alice, bob := bind(t, p, "alice"), bind(t, p, "bob")
+		const at, secret = 80_000, 0xdeadbeefcafef00d
+		for _, where := range []uint64{at, alice.layout.inbox + 4096, alice.layout.scratch + 8} {
+			once(t, alice, &fakeHost{}, order{op: 23, a: uint32(where), x: secret})
+		}
+		if got := value(t, alice, order{op: 33, a: at}); got != secret {
+			t.Errorf("alice finds %#x where she left a word", got)
+		}
+		for _, where := range []uint64{at, alice.layout.inbox + 4096, alice.layout.scratch + 8} {
+			if got := value(t, bob, order{op: 33, a: uint32(where)}); got != 0 {
+				t.Errorf("bob finds %#x at %#x", got, where)
+			}
+		}
+		if got := value(t, bob, order{op: 34, a: uint32(bob.layout.inbox) + 64, b: uint32(bob.layout.end-bob.layout.inbox) - 64}); got != 0 {
+			t.Errorf("bob's payload area and scratch are not zero: %#x", got)
+		}
+	})
+}
+
+func TestFailedInstanceIsDiscarded(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, compile(t, e, "lab", abi.Limits{}), "alice")
+	in := acquire(t, b)
+	if _, err := in.Run(&Run{Payload: order{op: 0}.payload(), Host: &fakeHost{}}); err == nil {
+		t.Fatal("no trap")
+	}
+	if _, err := in.Run(&Run{Payload: order{op: 8}.payload(), Host: &fakeHost{}}); !errors.Is(err, ErrClosed) {
+		t.Errorf("an instance that trapped runs again: %v", err)
+	}
+	in.Release()
+	if again := acquire(t, b); again == in {
+		t.Error("an instance that trapped is used again")
+	} else {
+		again.Release()
+	}
+}
+
+// Programs, bindings and the engine may be closed while instances run.
+func TestCloseWhileRunning(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := compile(t, e, "lab", abi.Limits{})
+	b := bind(t, p, "alice")
+	in := acquire(t, b)
+	b.Close()
+	p.Close()
+	if st, err := in.Run(&Run{Payload: order{op: 8}.payload(), Host: &fakeHost{}}); err != nil || st != 0 {
+		t.Errorf("a run after Close: %d, %v", st, err)
+	}
+	in.Release()
+	if s := e.Stats(); s.Live != 0 {
+		t.Errorf("stats %+v", s)
+	}
+
+	late, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = acquire(t, bind(t, compile(t, late, "lab", abi.Limits{}), "alice"))
+	if err := late.Close(); err == nil {
+		t.Error("Close says nothing of a running instance")
+	}
+	if st, err := in.Run(&Run{Payload: order{op: 8}.payload(), Host: &fakeHost{}}); err != nil || st != 0 {
+		t.Errorf("a run after the engine's Close: %d, %v", st, err)
+	}
+	in.Release()
+	if _, err := late.Compile(t.Context(), ID{}, code(t, "echo"), abi.Limits{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("compiling with a closed engine: %v", err)
+	}
+}
+
+func TestConcurrentRuns(t *testing.T) {
+	e := newEngine(t, Config{MaxInstances: 6, CacheDir: t.TempDir()})
+	shared := newSegment(t, 1<<16)
+	lab, echo := compile(t, e, "lab", abi.Limits{}), compile(t, e, "echo", abi.Limits{})
+	var bindings []*Binding
+	for i := range 4 {
+		bindings = append(bindings,
+			bind(t, lab, fmt.Sprint("p", i), shared.window(true), newSegment(t, 1<<16).window(i%2 == 0)),
+			bind(t, echo, fmt.Sprint("p", i)))
+	}
+	const workers, rounds = 8, 100
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := range rounds {
+				b := bindings[(w+i)%len(bindings)]
+				in, err := b.Acquire(context.Background())
+				if errors.Is(err, ErrBusy) {
+					time.Sleep(time.Millisecond)
+					continue
+				} else if err != nil {
+					t.Error(err)
+					return
+				}
+				h := &fakeHost{}
+				addr, _, _ := in.Window(0)
+				o := order{op: 27, a: addr, x: 1}
+				if i%10 == 9 {
+					o.op = 0 // a trap, now and then
+				}
+				_, err = in.Run(&Run{Payload: o.payload(), Host: h})
+				var trap *TrapError
+				if b.program == lab && (o.op == 0) != errors.As(err, &trap) || b.program == echo && err != nil {
+					t.Errorf("op %d: %v", o.op, err)
+				}
+				in.Release()
+			}
+		})
+	}
+	all.Wait()
+	if binary.LittleEndian.Uint32(shared.mem) == 0 {
+		t.Error("no run added to the shared window")
+	}
+	if s := e.Stats(); s.Live > 6 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestStartIsBounded(t *testing.T) {
+	e := newEngine(t, Config{})
+	wasm := code(t, "start")
+	p, err := e.Compile(t.Context(), ID{}, wasm, abi.Limits{RunTime: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	b := bind(t, p, "alice")
+	var limit *LimitError
+	if _, err := b.Acquire(t.Context()); !errors.As(err, &limit) {
+		t.Errorf("an endless _initialize: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Acquire(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("an endless _initialize, cancelled: %v", err)
+	}
+	if s := e.Stats(); s.Live != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}

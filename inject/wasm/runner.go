@@ -1,0 +1,53 @@
+package wasm
+
+import (
+	"context"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+)
+
+// Runner is an Engine as package inject uses engines.
+type Runner struct{ Engine *Engine }
+
+// Form is "wasm32".
+func (r Runner) Form() string { return "wasm32" }
+
+// Load checks a module.
+func (r Runner) Load(ctx context.Context, id [32]byte, code []byte, limits abi.Limits) (abi.Program, error) {
+	p, err := r.Engine.Compile(ctx, ID(id), code, limits)
+	if err != nil {
+		return nil, err
+	}
+	return runnerProgram{p}, nil
+}
+
+type runnerProgram struct{ *Program }
+
+func (p runnerProgram) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
+	b, err := p.Program.Bind(principal, windows)
+	if err != nil {
+		return nil, err
+	}
+	return runnerBound{b}, nil
+}
+
+type runnerBound struct{ *Binding }
+
+func (b runnerBound) Acquire(ctx context.Context) (abi.Instance, error) {
+	in, err := b.Binding.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return (*runnerInstance)(in), nil
+}
+
+// runnerInstance is an Instance; a pointer of its own type, so that a run allocates nothing.
+type runnerInstance Instance
+
+func (in *runnerInstance) Run(payload []byte, limits abi.Limits, h abi.Host) (abi.Status, error) {
+	i := (*Instance)(in)
+	i.next = Run{Payload: payload, Limits: limits, Host: h}
+	return i.Run(&i.next)
+}
+
+func (in *runnerInstance) Release() { (*Instance)(in).Release() }
