@@ -521,3 +521,32 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations per round", n)
 	}
 }
+
+// TestRoomOfTheLastQuarter asks for room when the ring is empty and the consumer
+// has kept its last release to itself, as it may below a quarter. Only in the
+// smallest data ring does a frame of the largest size then not fit.
+func TestRoomOfTheLastQuarter(t *testing.T) {
+	for _, cold := range []bool{false, true} {
+		a, b := pair(t, Config{DataBytes: minDataBytes})
+		b.t.leader.asleep = cold // as if all places among the hot were taken
+		for _, size := range []int{64 << 10, 64 << 10, 65472} {
+			must(t, a.l.Send(testID, fabric.Normal, nil, make([]byte, size)))
+		}
+		until(t, "three frames", func() bool { return b.r.frames == 3 }, b.t)
+		if cold {
+			b.poll() // the visit that finds nothing more
+		}
+		err := a.l.Send(testID, fabric.Normal, nil, make([]byte, fabric.MaxFrameBytes))
+		if cold != (err == nil) {
+			t.Fatalf("cold %v: %v", cold, err)
+		}
+		if !cold {
+			b.poll() // at once, not when the ring cools
+			if a.poll(); a.r.writable != 1 {
+				t.Errorf("Writable was called %d times", a.r.writable)
+			}
+			must(t, a.l.Send(testID, fabric.Normal, nil, make([]byte, fabric.MaxFrameBytes)))
+		}
+		until(t, "the last frame", func() bool { return b.r.frames == 4 }, b.t)
+	}
+}

@@ -208,15 +208,17 @@ func TestStopped(t *testing.T) {
 func TestWakeAcrossProcesses(t *testing.T) {
 	e, _ := withHelper(t, "sleepy")
 	rnd := rand.New(rand.NewPCG(3, 4))
-	rounds := 10_000
+	rounds, slept := 20_000, 0
 	if testing.Short() {
 		rounds = 1000
 	}
+	defer func() { t.Logf("slept %d times in %d rounds", slept, rounds) }()
 	for i := range rounds {
 		must(t, e.l.Send(testID, fabric.Normal, nil, nil))
 		dawdle(rnd)
 		for e.r.frames <= i {
 			if rnd.IntN(4) > 0 {
+				slept++
 				if err := sleepOn(e.t, patience); err != nil {
 					t.Fatalf("round %d: %v", i, err)
 				}

@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -367,4 +370,33 @@ func FuzzSetup(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestBoardLosesNoMark has marks set while others are cleared: each must be found.
+func TestBoardLosesNoMark(t *testing.T) {
+	const setters, rounds = 4, 20_000
+	b := &board{bell: bell{page: boardAt(alignedBytes(boardBytes)), fd: -1}}
+	var acked [setters]atomic.Int64
+	var finished atomic.Int64
+	for who := range setters {
+		go func() {
+			defer finished.Add(1)
+			for i := range int64(rounds) {
+				b.set(who * 64) // a word each: no other setter puts its summary right
+				for end := time.Now().Add(patience); acked[who].Load() == i; runtime.Gosched() {
+					if time.Now().After(end) {
+						t.Errorf("mark %d of setter %d was lost", i, who)
+						return
+					}
+				}
+			}
+		}()
+	}
+	for finished.Load() < setters {
+		if idx := b.pop(); idx >= 0 {
+			acked[idx/64].Add(1)
+		} else {
+			runtime.Gosched()
+		}
+	}
 }
