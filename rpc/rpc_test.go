@@ -1,0 +1,403 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// side is an element with a Peer.
+type side struct {
+	el *fabric.Element
+	p  *Peer
+}
+
+// newSide makes an element; its endpoints' ends are told to the Peer if told is set.
+func newSide(t testing.TB, name string, limits Limits, told bool) *side {
+	t.Helper()
+	tr, err := tcp.New(tcp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh, err := shm.New(shm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &side{}
+	s.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr, sh}, OnLost: func(ep *fabric.Endpoint, err error) {
+		if told && s.p != nil {
+			s.p.PeerLost(ep, err)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.p, err = New(s.el, limits, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.p.Close()
+		s.el.Close()
+	})
+	return s
+}
+
+// schemes are the transports that every test of behaviour runs over.
+func schemes(t *testing.T, fn func(t *testing.T, addr string)) {
+	t.Run("tcp", func(t *testing.T) { fn(t, "tcp://127.0.0.1:0") })
+	t.Run("shm", func(t *testing.T) {
+		dir, err := os.MkdirTemp("", "wherry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		fn(t, "shm://"+filepath.Join(dir, "s.sock"))
+	})
+}
+
+func connect(t testing.TB, from, to *side, addr string) *fabric.Endpoint {
+	t.Helper()
+	bound, err := to.el.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	ep, err := from.el.Dial(ctx, bound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep
+}
+
+func (s *side) serve(t testing.TB, name string, fn Handler) {
+	t.Helper()
+	if err := s.p.Register(name, fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func echo(_ context.Context, c *Call) ([]byte, error) { return c.Req, nil }
+
+func TestCallBothWaysAndSizes(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{}, true)
+		ep := connect(t, a, b, addr)
+		b.serve(t, "echo", echo)
+		a.serve(t, "whoami", func(ctx context.Context, c *Call) ([]byte, error) { return []byte("a for " + c.From.Name()), nil })
+		b.serve(t, "ask back", func(ctx context.Context, c *Call) ([]byte, error) {
+			return b.p.Call(ctx, c.From, "whoami", nil)
+		})
+		for _, n := range []int{0, 1, 55, 4096, defaultEagerBytes, defaultEagerBytes + 1, 200_000, 5 << 20} {
+			req := bytes.Repeat([]byte("0123456789abcdef"), n/16+1)[:n]
+			got, err := a.p.Call(t.Context(), ep, "echo", req)
+			if err != nil || !bytes.Equal(got, req) {
+				t.Fatalf("%d bytes: %d bytes back, %v", n, len(got), err)
+			}
+		}
+		got, err := a.p.Call(t.Context(), ep, "ask back", nil)
+		if err != nil || string(got) != "a for b" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		waitFor(t, "payload segments are freed", func() bool {
+			return a.p.Stats().BulkBytes == 0 && b.p.Stats().BulkBytes == 0 && a.el.LentBytes() == 0 && b.el.LentBytes() == 0
+		})
+	})
+}
+
+func waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	a, b := newSide(t, "a", Limits{CallsPerPeer: 2}, true), newSide(t, "b", Limits{CallsPerPeer: 2, MaxBytes: 1 << 20}, true)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	b.serve(t, "plain", func(context.Context, *Call) ([]byte, error) { return nil, errors.New("no\x1b[2J luck") })
+	b.serve(t, "coded", func(context.Context, *Call) ([]byte, error) {
+		return nil, fmt.Errorf("outer: %w", &Error{FirstCode + 7, "full"})
+	})
+	b.serve(t, "long", func(context.Context, *Call) ([]byte, error) { return nil, errors.New(strings.Repeat("x", 1<<20)) })
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, 2<<20), nil })
+	b.serve(t, "slow", func(ctx context.Context, _ *Call) ([]byte, error) { <-ctx.Done(); return nil, context.Cause(ctx) })
+	b.serve(t, "echo", echo)
+
+	_, err := a.p.Call(t.Context(), ep, "plain", nil)
+	var re *RemoteError
+	if !errors.As(err, &re) || re.Code != CodeFailed || re.Peer != "b" || re.Call != "plain" || strings.Contains(re.Text, "\x1b") {
+		t.Errorf("plain: %#v", err)
+	}
+	if _, err = a.p.Call(t.Context(), ep, "coded", nil); !errors.As(err, &re) || re.Code != FirstCode+7 || re.Text != "outer: full" {
+		t.Errorf("coded: %#v", err)
+	}
+	if _, err = a.p.Call(t.Context(), ep, "long", nil); !errors.As(err, &re) || len(re.Text) != maxTextBytes {
+		t.Errorf("long: %d bytes", len(re.Text))
+	}
+	for name, want := range map[string]error{"absent": ErrNoSuchCall, "large": ErrTooLarge} {
+		if _, err := a.p.Call(t.Context(), ep, name, nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if _, err := a.p.Call(t.Context(), ep, "echo", make([]byte, 2<<20)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a request above the callee's limit: %v", err)
+	}
+	if _, err := a.p.Call(t.Context(), ep, "echo", make([]byte, 17<<20)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a request above the caller's limit: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := a.p.Call(ctx, ep, "slow", nil); !errors.Is(err, ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("slow: %v", err)
+	}
+}
+
+func TestBusy(t *testing.T) {
+	a, b := newSide(t, "a", Limits{Outgoing: 3}, true), newSide(t, "b", Limits{CallsPerPeer: 2}, true)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	gate := make(chan struct{})
+	b.serve(t, "gate", func(ctx context.Context, _ *Call) ([]byte, error) { <-gate; return nil, nil })
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if _, err := a.p.Call(t.Context(), ep, "gate", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waitFor(t, "both calls run", func() bool { return b.p.Stats().Active == 2 })
+	if _, err := a.p.Call(t.Context(), ep, "gate", nil); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "limit for one") {
+		t.Errorf("the third call: %v", err)
+	}
+	close(gate)
+	wg.Wait()
+	waitFor(t, "no call runs", func() bool { return b.p.Stats().Active == 0 })
+	if _, err := a.p.Call(t.Context(), ep, "gate", nil); err != nil {
+		t.Errorf("after the others: %v", err)
+	}
+	if s := b.p.Stats(); s.Refused != 1 || s.Served != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestCancelEndsTheHandler(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{}, true)
+		ep := connect(t, a, b, addr)
+		ended := make(chan error, 1)
+		b.serve(t, "wait", func(ctx context.Context, _ *Call) ([]byte, error) {
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return make([]byte, 1<<20), nil // an answer that nobody wants
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		if _, err := a.p.Call(ctx, ep, "wait", nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller: %v", err)
+		}
+		if err := <-ended; !errors.Is(err, errCanceled) {
+			t.Errorf("the handler: %v", err)
+		}
+		waitFor(t, "the unwanted answer is freed", func() bool { return b.p.Stats().Active == 0 && b.el.LentBytes() == 0 })
+	})
+}
+
+func TestPeerLost(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		schemes(t, func(t *testing.T, addr string) {
+			a, b := newSide(t, "a", Limits{}, told), newSide(t, "b", Limits{}, told)
+			ep := connect(t, a, b, addr)
+			ended := make(chan error, 1)
+			b.serve(t, "wait", func(ctx context.Context, c *Call) ([]byte, error) {
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil, ctx.Err()
+			})
+			a.serve(t, "cut", func(ctx context.Context, c *Call) ([]byte, error) { return nil, nil })
+			done := make(chan error, 1)
+			go func() {
+				_, err := a.p.Call(t.Context(), ep, "wait", nil)
+				done <- err
+			}()
+			waitFor(t, "the call runs", func() bool { return b.p.Stats().Active == 1 })
+			for _, e := range b.el.Endpoints() {
+				e.Close()
+			}
+			if err := <-done; !errors.Is(err, fabric.ErrPeerLost) {
+				t.Errorf("the caller: %v", err)
+			}
+			if err := <-ended; err == nil {
+				t.Error("the handler's context has no cause")
+			}
+			if _, err := a.p.Call(t.Context(), ep, "wait", nil); !errors.Is(err, fabric.ErrPeerLost) {
+				t.Errorf("a call on the lost endpoint: %v", err)
+			}
+			waitFor(t, "the conns are gone", func() bool {
+				a.p.mu.RLock()
+				defer a.p.mu.RUnlock()
+				return len(a.p.conns) == 0
+			})
+		})
+	}
+}
+
+func TestNotes(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{NoteEvery: time.Millisecond}, true)
+		ep := connect(t, a, b, addr)
+		b.serve(t, "work", func(ctx context.Context, c *Call) ([]byte, error) {
+			for i := range 1000 {
+				c.Note(fmt.Appendf(nil, "%d", i))
+				if i%100 == 0 {
+					time.Sleep(2 * time.Millisecond)
+				}
+			}
+			return []byte("done"), nil
+		})
+		var notes []string
+		got, err := a.p.CallNotes(t.Context(), ep, "work", nil, func(n []byte) { notes = append(notes, string(n)) })
+		if err != nil || string(got) != "done" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if len(notes) < 2 || len(notes) > 1000 {
+			t.Errorf("%d notes", len(notes))
+		}
+	})
+}
+
+func TestUnfetchedAnswerExpires(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{LingerTime: time.Millisecond}, true)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, 1<<20), nil })
+	// A request by hand: no call is waiting for its answer, and nobody acknowledges it.
+	r := request{method: hashName("large"), id: 7, low: 7, left: time.Minute}
+	if err := ep.Send(t.Context(), IDRequest, r.appendHead(nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Served == 1 && b.el.LentBytes() == 0 })
+}
+
+func TestAtMostOnce(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{}, true)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	var runs atomic.Int64
+	b.serve(t, "count", func(context.Context, *Call) ([]byte, error) { runs.Add(1); return nil, nil })
+	r := request{method: hashName("count"), id: 100, low: 100, left: time.Minute}
+	for _, id := range []uint64{100, 100, 102, 101, 102, 99, 100} {
+		r.id, r.low = id, min(id, 100)
+		if err := ep.Send(t.Context(), IDRequest, r.appendHead(nil), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "all requests are taken", func() bool { s := b.p.Stats(); return s.Served+s.Duplicates == 7 })
+	if runs.Load() != 3 {
+		t.Errorf("%d runs of 3 calls", runs.Load())
+	}
+}
+
+func TestRegister(t *testing.T) {
+	a := newSide(t, "a", Limits{}, true)
+	for _, bad := range []string{"", strings.Repeat("x", MaxNameBytes+1)} {
+		if err := a.p.Register(bad, echo); !errors.Is(err, ErrName) {
+			t.Errorf("%d bytes: %v", len(bad), err)
+		}
+	}
+	a.serve(t, "x", echo)
+	if err := a.p.Register("x", echo); !errors.Is(err, ErrName) {
+		t.Error("a name could be registered twice")
+	}
+	// 64-bit FNV-1a has known collisions; make one by hand.
+	a.p.methods[hashName("y")] = &method{name: "z", fn: echo}
+	if err := a.p.Register("y", echo); err == nil || !strings.Contains(err.Error(), "same hash") {
+		t.Errorf("a collision: %v", err)
+	}
+}
+
+func TestMalformedMessagesEndTheEndpoint(t *testing.T) {
+	for _, id := range []fabric.FrameID{IDRequest, IDResponse, IDNote, IDCancel, IDAck} {
+		a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{}, true)
+		ep := connect(t, a, b, "tcp://127.0.0.1:0")
+		ep.Post(id, nil, []byte("short"))
+		waitFor(t, "the endpoint ends", func() bool { return ep.Err() != nil })
+		if b.p.Stats().Malformed != 1 {
+			t.Errorf("id %d: %+v", id, b.p.Stats())
+		}
+	}
+}
+
+func TestCloseWaitsForHandlers(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}, true), newSide(t, "b", Limits{}, true)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	var ended atomic.Bool
+	b.serve(t, "wait", func(ctx context.Context, _ *Call) ([]byte, error) {
+		<-ctx.Done()
+		time.Sleep(10 * time.Millisecond)
+		ended.Store(true)
+		return nil, ctx.Err()
+	})
+	done := make(chan error, 1)
+	go func() { _, err := a.p.Call(t.Context(), ep, "wait", nil); done <- err }()
+	waitFor(t, "the call runs", func() bool { return b.p.Stats().Active == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := b.p.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("drain: %v", err)
+	}
+	b.p.Close()
+	if !ended.Load() {
+		t.Error("Close came back before the handler")
+	}
+	b.el.Close()
+	if err := <-done; err == nil {
+		t.Error("the call succeeded")
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, l := range []Limits{{EagerBytes: 8}, {EagerBytes: 1 << 20}, {MaxBytes: 100}, {MaxBytes: 1 << 40}, {BulkBytes: 1 << 20},
+		{Calls: -1}, {Outgoing: 1 << 20}, {NoteBytes: -1}, {CallTime: -1}} {
+		if l.Validate() == nil {
+			t.Errorf("%+v is valid", l)
+		}
+	}
+	if err := (Limits{}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	for _, n := range []int{8, 4096, 1 << 20} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			x, y := newSide(b, "a", Limits{}, true), newSide(b, "b", Limits{}, true)
+			ep := connect(b, x, y, "tcp://127.0.0.1:0")
+			y.serve(b, "echo", echo)
+			req := make([]byte, n)
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := x.p.Call(b.Context(), ep, "echo", req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
