@@ -6,10 +6,18 @@ type body struct {
 	code       int // offset of the first instruction
 	locals     int // parameters included
 	groups     int // of locals
-	costs      []uint32
-	stores     bool // something in it writes memory
-	leaf       bool // no calls, no loops, and cheap: not charged
-	callees    []uint32
+	// costs are what regions of it take: the code outside of loops, then each
+	// loop without those inside it. callGraph adds what is called from there.
+	costs  []uint32
+	calls  []callSite
+	stores bool // something in it writes memory
+	charge bool // entering it takes costs[0]; else callers pay that
+}
+
+// callSite is a direct call of a function defined in the module.
+type callSite struct {
+	region int32 // index in costs
+	callee int32 // index in Module.bodies
 }
 
 // frame is an open block.
@@ -23,10 +31,6 @@ type bodyChecker struct {
 	m      *Module
 	b      *body
 	frames []frame
-	called map[uint32]int // function -> the last body that called it, for deduplication
-	number int
-	loops  bool
-	calls  bool
 }
 
 func (d *decoder) codeSection(r *reader) {
@@ -36,7 +40,7 @@ func (d *decoder) codeSection(r *reader) {
 		return
 	}
 	d.m.bodies = make([]body, n)
-	d.checker = bodyChecker{m: d.m, called: make(map[uint32]int)}
+	d.checker = bodyChecker{m: d.m}
 	for i := range d.m.bodies {
 		r.fn = len(d.m.imports) + i
 		at := r.pos
@@ -49,7 +53,6 @@ func (d *decoder) codeSection(r *reader) {
 			return
 		}
 		br := reader{b: r.b[:r.pos], pos: r.pos - int(size), section: r.section, fn: r.fn}
-		d.checker.number = i
 		d.checker.body(&br, &d.m.bodies[i], len(d.m.types[d.m.functions[i]].Params))
 		if br.err != nil {
 			r.err = br.err
@@ -78,7 +81,6 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	b.costs = append(b.costs, uint32(b.locals/8)) // a frame must be cleared
 	c.b = b
 	c.frames = append(c.frames[:0], frame{op: opBlock})
-	c.loops, c.calls = false, false
 	var in instr
 	for r.ok() && len(c.frames) > 0 {
 		o := r.next(&in)
@@ -89,7 +91,6 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	if r.ok() && r.left() > 0 {
 		r.fail("%d bytes after the function's end", r.left())
 	}
-	b.leaf = !c.loops && !c.calls && b.costs[0] <= leafCost
 }
 
 func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
@@ -117,7 +118,6 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 	case immIndirect:
 		bound("type", in.a, len(c.m.types))
 		bound("table", in.b, len(c.m.tables))
-		c.calls = true
 		c.m.Recursive = true
 	case immLocal:
 		bound("local", in.a, c.b.locals)
@@ -159,10 +159,7 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 		c.frames = c.frames[:len(c.frames)-1]
 	case opMemoryInit, opMemoryCopy, opMemoryFill:
 		c.b.stores = true
-		c.calls = true
 		*cost += costCall
-	case opTableInit, opTableCopy, opTableGrow, opTableFill:
-		c.calls = true
 	case opMemoryGrow:
 		*cost += costCall
 	}
@@ -181,61 +178,21 @@ func (c *bodyChecker) open(r *reader, in *instr) {
 	if in.op == opLoop {
 		f.cost = len(c.b.costs)
 		c.b.costs = append(c.b.costs, 1)
-		c.loops = true
 	}
 	c.frames = append(c.frames, f)
 }
 
 func (c *bodyChecker) function(in *instr, cost *uint32) {
-	if in.op == opRefFunc {
+	defined := int(in.a) - len(c.m.imports)
+	switch {
+	case in.op == opRefFunc:
 		c.m.usesRef = true
-		return
-	}
-	c.calls = true
-	if int(in.a) < len(c.m.imports) {
+		if defined >= 0 {
+			c.m.bodies[defined].charge = true // it may be called indirectly
+		}
+	case defined < 0:
 		*cost += costHostCall
-		return
+	default:
+		c.b.calls = append(c.b.calls, callSite{int32(c.frames[len(c.frames)-1].cost), int32(defined)})
 	}
-	if last, ok := c.called[in.a]; !ok || last != c.number {
-		c.called[in.a] = c.number
-		c.b.callees = append(c.b.callees, in.a)
-	}
-}
-
-// cyclic reports whether direct calls form a cycle. bodies are the functions
-// from index first on.
-func cyclic(first int, bodies []body) bool {
-	const (
-		unseen = iota
-		open
-		done
-	)
-	state := make([]uint8, len(bodies))
-	type visit struct{ fn, next int }
-	var stack []visit
-	for root := range bodies {
-		if state[root] != unseen {
-			continue
-		}
-		state[root] = open
-		stack = append(stack[:0], visit{fn: root})
-		for len(stack) > 0 {
-			v := &stack[len(stack)-1]
-			if v.next == len(bodies[v.fn].callees) {
-				state[v.fn] = done
-				stack = stack[:len(stack)-1]
-				continue
-			}
-			callee := int(bodies[v.fn].callees[v.next]) - first
-			v.next++
-			switch state[callee] {
-			case open:
-				return true
-			case unseen:
-				state[callee] = open
-				stack = append(stack, visit{fn: callee})
-			}
-		}
-	}
-	return false
 }

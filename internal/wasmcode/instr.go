@@ -17,7 +17,7 @@ func (r *reader) next(in *instr) *opInfo {
 	if in.op >= 0xfc && in.op <= 0xfe {
 		n := r.u32()
 		if n > 255 {
-			r.failAt(in.start, "unknown instruction %#x %#x", in.op, n)
+			r.failAt(in.start, "unknown instruction %#x %#x", uint16(in.op), n)
 			return &opTable[0][opEnd]
 		}
 		in.op = in.op<<8 | opcode(n)

@@ -27,11 +27,12 @@ const (
 
 // Costs, in units of one plain instruction (a fraction of a nanosecond).
 const (
-	costCall      = 8    // a call, which may go to an uncharged leaf
-	costHostCall  = 64   // leaving to the host and coming back
-	costDivide    = 8    // division, remainder, square root
-	costTable     = 4096 // a table instruction, of up to MaxTableElements
-	leafCost      = 64   // a function without calls and loops that is cheaper is not charged
+	costCall      = 8       // a call, which may go to an uncharged leaf
+	costHostCall  = 64      // leaving to the host and coming back
+	costDivide    = 8       // division, remainder, square root
+	costTable     = 4096    // a table instruction, of up to MaxTableElements
+	entryCost     = 1 << 14 // a function that costs more outside of loops charges for itself
+	maxRegionCost = 1 << 24 // sums stop here; with entryCost it takes a thousand calls in one region
 	chunkBytes    = 256 << 10
 	bytesPerUnit  = 4 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached
 	bytesPerShift = 2 // log2 of bytesPerUnit

@@ -284,7 +284,7 @@ func (d *decoder) finish(r *reader) {
 		r.fail("the module exports no function %q of type %v", m.rules.Entry, m.rules.Type)
 	}
 	if r.ok() {
-		m.Recursive = m.Recursive || cyclic(len(m.imports), m.bodies)
+		m.callGraph()
 	}
 }
 

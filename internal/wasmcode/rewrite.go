@@ -42,7 +42,7 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 	} else {
 		out = append(uleb(out, uint32(b.groups)), w.m.code[groups:b.code]...)
 	}
-	if !b.leaf {
+	if b.charge {
 		out = w.charge(out, b.costs[0])
 	}
 	r.pos = b.code
