@@ -25,10 +25,15 @@ type leader struct {
 	sleepers atomic.Int32 // waiters asleep because another leads
 	led      atomic.Uint64
 	closed   atomic.Bool
+	// foreground says that a waiter leads, not the background goroutine. It is the leader's.
+	foreground bool
 
-	epfd, bell int // -1 in manual mode
-	bellRung   atomic.Bool
-	wake       chan struct{}
+	epfd     int          // -1 in manual mode
+	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
+	bellRung atomic.Bool
+	bellMu   sync.Mutex // guards bell against being closed under a ring
+	bell     int
+	wake     chan struct{}
 
 	// Background goroutines: one leads or waits to; while handlers that handed
 	// off still run on others, there are more.
@@ -57,6 +62,8 @@ const (
 	backgroundPeriod = time.Millisecond
 	// tickPeriod is the coarsest timer: keep-alives and expiry.
 	tickPeriod = 250 * time.Millisecond
+	// closePoll is how often close looks whether everybody has stopped.
+	closePoll = 50 * time.Microsecond
 )
 
 // ticker is a periodic duty of the leader.
@@ -97,19 +104,26 @@ func (l *leader) init(e *Element) error {
 }
 
 func (l *leader) closeFDs() {
-	if l.epfd >= 0 {
+	l.bellMu.Lock()
+	defer l.bellMu.Unlock()
+	if l.bell >= 0 {
 		unix.Close(l.epfd)
 		unix.Close(l.bell)
-		l.epfd, l.bell = -1, -1
+		l.bell = -1
 	}
 }
 
-// take tries to become leader.
-func (l *leader) take() (term uint64, ok bool) {
+// take tries to become leader, in place of one that sleeps only if relieve says so.
+func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 	role := l.role.Load()
-	if role == rolePolling || l.closed.Load() || !l.role.CompareAndSwap(role, rolePolling) {
+	if role == rolePolling || role == roleAsleep && !relieve || !l.role.CompareAndSwap(role, rolePolling) {
 		return 0, false
 	}
+	if l.closed.Load() { // close waits until nobody polls, and sees either this or us see closed
+		l.role.Store(roleFree)
+		return 0, false
+	}
+	l.foreground = foreground
 	term = l.term.Add(1)
 	if role == roleAsleep {
 		l.disarm()
@@ -138,11 +152,24 @@ func (l *leader) nudge() {
 
 // ring wakes a leader that sleeps in epoll_wait.
 func (l *leader) ring() {
-	if l.bell >= 0 && l.bellRung.CompareAndSwap(false, true) {
-		var one [8]byte
-		binary.NativeEndian.PutUint64(one[:], 1)
+	if l.epfd < 0 || !l.bellRung.CompareAndSwap(false, true) {
+		return
+	}
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	l.bellMu.Lock()
+	if l.bell >= 0 {
 		unix.Write(l.bell, one[:])
 	}
+	l.bellMu.Unlock()
+}
+
+// hush takes the ring off the bell. The flag goes last: who finds it set does
+// not ring, and we look at everything once more after it.
+func (l *leader) hush() {
+	var b [8]byte
+	unix.Read(l.bell, b[:])
+	l.bellRung.Store(false)
 }
 
 // kick makes sure that somebody looks soon, whoever leads.
@@ -182,8 +209,9 @@ func (l *leader) runTickers(term uint64) {
 	l.mu.Lock()
 	list := l.tickers
 	l.mu.Unlock()
+	// TickBy raises early and then lowers nextTick; in the opposite order nothing it says is lost.
+	l.nextTick.Store(now + int64(tickPeriod))
 	early := l.early.Swap(false)
-	l.nextTick.Store(now + int64(tickPeriod)) // TickBy may lower it meanwhile
 	next := now + int64(tickPeriod)
 	for _, t := range list {
 		if early || t.next <= now {
@@ -216,13 +244,15 @@ func (e *Element) OnTick(fn func(now int64) (next int64)) {
 // clock, if not sooner.
 func (e *Element) TickBy(at int64) {
 	l := &e.leader
+	if !l.early.Load() {
+		l.early.Store(true) // also where others tick sooner: a duty is asked only when it is due, or all are
+	}
 	for {
 		next := l.nextTick.Load()
 		if next <= at {
 			return
 		}
 		if l.nextTick.CompareAndSwap(next, at) {
-			l.early.Store(true)
 			if l.role.Load() == roleAsleep {
 				l.ring() // it sleeps for longer than that
 			}
@@ -237,40 +267,60 @@ func (e *Element) Wake() { e.leader.wakeWaiters() }
 
 // TickSoon makes the leader run its duties at the next opportunity.
 func (e *Element) TickSoon() {
+	e.leader.early.Store(true)
 	e.leader.nextTick.Store(0)
 	e.leader.kick()
 }
 
 // sleep lets the leader wait in epoll_wait until a transport has something, or
-// for at most d. It reports whether the caller still leads, and in which term.
-func (l *leader) sleep(term uint64, d time.Duration) (uint64, bool) {
-	if until := time.Duration(l.nextTick.Load() - l.el.now()); until < d {
-		d = max(until, 0)
-	}
+// for at most d. It reports whether the caller still leads, and in which term,
+// and whether cond (which may be nil) held when it was about to sleep.
+func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint64, leads, held bool) {
 	ready := false
 	for _, t := range l.el.cfg.Transports {
 		ready = t.Arm() || ready
 	}
 	if ready || l.closed.Load() || l.el.hasBusy() {
 		l.disarm()
-		return term, true
+		return term, true, false
 	}
 	if !l.term.CompareAndSwap(term, term+1) { // ends the term: what is stacked on it is stale
-		return term, false
+		return term, false, false
 	}
+	foreground := l.foreground
+	l.sleeping.Add(1)
 	l.role.Store(roleAsleep)
-	var ev [8]unix.EpollEvent
-	ms := int((d + time.Millisecond - 1) / time.Millisecond)
-	unix.EpollWait(l.epfd, ev[:], ms) // an error (EINTR) is as good as an event: we poll
-	if l.bellRung.CompareAndSwap(true, false) {
-		var b [8]byte
-		unix.Read(l.bell, b[:])
+	// Who queued something, asked for a tick or made cond true before it could
+	// see that we sleep has not rung: look once more.
+	held = cond != nil && cond()
+	if until := time.Duration(l.nextTick.Load() - l.el.now()); until < d {
+		d = until
 	}
-	if l.closed.Load() || !l.role.CompareAndSwap(roleAsleep, rolePolling) {
-		return 0, false
+	if d > 0 && !held && !l.closed.Load() && !l.el.hasBusy() {
+		l.epollWait(d)
 	}
+	leads = l.role.CompareAndSwap(roleAsleep, rolePolling)
+	if l.sleeping.Add(-1) > 0 {
+		l.ring() // the ring that we may have taken was meant for somebody else too
+	}
+	if !leads {
+		return 0, false, held
+	}
+	l.foreground = foreground
 	l.disarm()
-	return l.term.Add(1), true
+	return l.term.Add(1), true, held
+}
+
+// epollWait sleeps until a descriptor is readable or d is over; an error
+// (EINTR) is as good as an event, because the leader polls next.
+func (l *leader) epollWait(d time.Duration) {
+	var ev [8]unix.EpollEvent
+	n, _ := unix.EpollWait(l.epfd, ev[:], int((d+time.Millisecond-1)/time.Millisecond))
+	for _, e := range ev[:max(n, 0)] {
+		if int(e.Fd) == l.bell {
+			l.hush()
+		}
+	}
 }
 
 // standIn makes sure that a background goroutine is there to lead: the one that
@@ -309,7 +359,7 @@ func (l *leader) background() {
 	seen := uint64(0)
 	for !l.closed.Load() {
 		l.standby.Add(-1)
-		if term, ok := l.take(); ok {
+		if term, ok := l.take(false, false); ok {
 			if led := l.led.Load(); led != seen && l.want.Load() == 0 {
 				// A waiter led a moment ago and may be back: one round, then ask again.
 				seen = led
@@ -352,8 +402,11 @@ func (l *leader) lead(term uint64) {
 			}
 		case paceSleep:
 			l.runTickers(term)
-			var ok bool
-			if term, ok = l.sleep(term, tickPeriod); !ok {
+			if l.term.Load() != term {
+				return
+			}
+			var leads bool
+			if term, leads, _ = l.sleep(term, tickPeriod, nil); !leads {
 				return
 			}
 			p.reset()
@@ -428,19 +481,22 @@ func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 }
 
 // wait drives progress until cond holds. While another goroutine leads, it
-// sleeps on ch (or, if ch is nil, on any change of room) instead.
+// sleeps on ch (or, if ch is nil, on any change of room) instead. Once cond has
+// held it is not called again: it may have done something, as a send does.
 func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) error {
 	limit := l.el.now() + int64(l.el.cfg.Limits.OpTime)
 	l.want.Add(1)
 	defer l.want.Add(-1)
-	for {
+	for first := true; ; first = false {
 		if cond() {
 			return nil
 		}
 		if err := l.waitOver(ctx, limit); err != nil {
 			return err
 		}
-		if term, ok := l.take(); ok {
+		// A leader that sleeps is relieved once: waiters that went on doing that
+		// to each other would keep all of them awake.
+		if term, ok := l.take(first, true); ok {
 			err := l.leadFor(ctx, term, limit, cond)
 			l.led.Add(1)
 			if err != errTermOver {
@@ -448,7 +504,9 @@ func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) e
 			}
 			continue
 		}
-		l.doze(ctx, cond, ch)
+		if l.doze(ctx, cond, ch) {
+			return nil
+		}
 	}
 }
 
@@ -473,11 +531,15 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond fun
 	p := pacer{policy: l.el.cfg.Policy, now: l.el.now}
 	for {
 		n := l.poll(term)
+		over := l.term.Load() != term
+		if over {
+			l.want.Add(1) // handOff took it off while the handler ran
+		}
 		if cond() {
 			l.leave(term)
 			return nil
 		}
-		if l.term.Load() != term {
+		if over {
 			return errTermOver
 		}
 		pace := p.after(n)
@@ -486,6 +548,7 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond fun
 		}
 		l.runTickers(term)
 		if l.term.Load() != term {
+			l.want.Add(1)
 			return errTermOver
 		}
 		if err := l.waitOver(ctx, limit); err != nil {
@@ -493,11 +556,15 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond fun
 			return err
 		}
 		if pace == paceSleep {
-			if cond() { // a ticker may have made it true
-				continue
+			var leads, held bool
+			term, leads, held = l.sleepCtx(ctx, term, cond)
+			if leads && held {
+				l.leave(term)
 			}
-			var ok bool
-			if term, ok = l.sleepCtx(ctx, term); !ok {
+			if held {
+				return nil
+			}
+			if !leads {
 				return errTermOver
 			}
 			p.reset()
@@ -506,20 +573,21 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond fun
 }
 
 // sleepCtx is sleep for a waiter: its context wakes it too.
-func (l *leader) sleepCtx(ctx context.Context, term uint64) (uint64, bool) {
+func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (now uint64, leads, held bool) {
 	if l.epfd < 0 {
 		runtime.Gosched()
-		return term, true
+		return term, true, false
 	}
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, l.ring)
 		defer stop()
 	}
-	return l.sleep(term, tickPeriod)
+	return l.sleep(term, tickPeriod, cond)
 }
 
 // doze waits while another goroutine leads: until it is told, or for a moment.
-func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) {
+// It reports whether cond held.
+func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) bool {
 	l.sleepers.Add(1)
 	defer l.sleepers.Add(-1)
 	if ch == nil {
@@ -530,7 +598,7 @@ func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) {
 		defer l.forget(ch)
 	}
 	if cond() {
-		return
+		return true
 	}
 	timer := time.NewTimer(backgroundPeriod)
 	defer timer.Stop()
@@ -539,6 +607,7 @@ func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	return false
 }
 
 func (l *leader) forget(ch chan struct{}) {
@@ -552,8 +621,11 @@ func (l *leader) forget(ch chan struct{}) {
 	}
 }
 
-// wakeWaiters wakes whoever dozes on a condition.
+// wakeWaiters wakes whoever waits for a condition, dozing or asleep as leader.
 func (l *leader) wakeWaiters() {
+	if l.role.Load() == roleAsleep && l.want.Load() > 0 {
+		l.ring()
+	}
 	if l.sleepers.Load() == 0 {
 		return
 	}
@@ -570,7 +642,7 @@ func (l *leader) wakeWaiters() {
 // Progress makes one round of progress, unless another goroutine is leading,
 // and returns how many frames and events were handled. Only elements with Manual need it.
 func (e *Element) Progress() int {
-	term, ok := e.leader.take()
+	term, ok := e.leader.take(false, false)
 	if !ok {
 		return 0
 	}
@@ -580,19 +652,17 @@ func (e *Element) Progress() int {
 	return n
 }
 
+// close ends all leading: once it has returned nobody polls or sleeps.
 func (l *leader) close() {
 	l.closed.Store(true)
 	l.mu.Lock()
 	l.mu.Unlock() // no standIn after this
-	for range 2 {
-		l.bellRung.Store(false)
+	l.nudge()
+	// Whoever leads sees closed at its next look, whoever sleeps once it is woken.
+	for l.sleeping.Load() > 0 || l.role.Load() == rolePolling {
 		l.ring()
-		l.nudge()
+		time.Sleep(closePoll)
 	}
 	l.backgrounds.Wait()
-	// Whoever leads in the foreground sees closed at its next look.
-	for l.role.Load() == rolePolling {
-		runtime.Gosched()
-	}
 	l.wakeWaiters()
 }

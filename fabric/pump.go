@@ -271,6 +271,9 @@ func (l *leader) handOff(term uint64) {
 	if !l.term.CompareAndSwap(term, term+1) {
 		return
 	}
+	if l.foreground {
+		l.want.Add(-1) // the waiter is not one while its goroutine runs the handler
+	}
 	l.role.Store(roleFree)
 	if l.epfd >= 0 {
 		l.standIn()
