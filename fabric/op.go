@@ -103,12 +103,28 @@ func (r *opRecord) id() uint32 { return uint32(r.gen)<<16 | uint32(r.index) }
 func (t *opTable) find(id uint32) *opRecord {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.findLocked(id)
+}
+
+func (t *opTable) findLocked(id uint32) *opRecord {
 	if i := int(id & 0xffff); i < len(t.records) {
 		if r := t.records[i]; r.gen == uint16(id>>16) && opState(r.state.Load()) != opFree {
 			return r
 		}
 	}
 	return nil
+}
+
+// claim finds the record an answer is for and lets the leader write its
+// buffer; claimed is false if nobody wants that any more. Under one lock: the record cannot
+// become another operation's in between.
+func (t *opTable) claim(id uint32) (r *opRecord, claimed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r = t.findLocked(id); r == nil {
+		return nil, false
+	}
+	return r, r.state.CompareAndSwap(uint32(opPending), uint32(opBusy))
 }
 
 func (t *opTable) release(r *opRecord) {
@@ -155,31 +171,23 @@ func (r *opRecord) finish(err error) {
 	}
 }
 
-// finishClaimed ends an operation that claim gave to the caller.
+// finishClaimed ends an operation that claim gave to the caller. The waiter
+// cannot release the record, and start something else with it, before it was told.
 func (r *opRecord) finishClaimed(err error) {
+	r.closeMu.Lock()
+	defer r.closeMu.Unlock()
 	r.err = err
 	r.state.Store(uint32(opDone)) // publishes err, got, value, blob
-	r.tell()
-}
-
-func (r *opRecord) tell() {
 	if r.ep.el.leader.sleepers.Load() > 0 {
 		select {
 		case r.told <- struct{}{}:
 		default:
 		}
 	}
-	r.closeMu.Lock()
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
 	}
-	r.closeMu.Unlock()
-}
-
-// claim lets the leader write the buffer; false if nobody wants it any more.
-func (r *opRecord) claim() bool {
-	return r.state.CompareAndSwap(uint32(opPending), uint32(opBusy))
 }
 
 func (r *opRecord) unclaim() { r.state.Store(uint32(opPending)) }

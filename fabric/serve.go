@@ -187,6 +187,9 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
+	if ep.dead.Load() != nil {
+		return nil
+	}
 	if len(ep.in.puts) >= ep.in.limit || ep.in.puts[op] != nil {
 		return fmt.Errorf("%w: more than %d Puts at once, or one twice", ErrProtocol, ep.in.limit)
 	}
@@ -196,41 +199,68 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 	return nil
 }
 
+// fragmentFits reports whether n bytes at offset at are what comes next of a
+// transfer of which got of size bytes have arrived. An abort carries no data and ends it.
+func fragmentFits(flags uint32, at uint64, n, got, size int) bool {
+	if flags&bulkAbort != 0 {
+		return n == 0 && flags&bulkLast != 0
+	}
+	return at == uint64(got) && n <= size-got && (flags&bulkLast == 0 || got+n == size)
+}
+
 // incomingFragment checks a fragment's head and says where its n bytes go; nil
-// to discard them.
-func (ep *Endpoint) incomingFragment(head []byte, n int) (op uint32, p *incomingPut, dst []byte, err error) {
-	op = binary.LittleEndian.Uint32(head)
+// to discard them. Unless dst is nil, and keep is true, its segment is pinned for the caller.
+func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (seg *Segment, dst []byte, err error) {
+	op := binary.LittleEndian.Uint32(head)
 	flags, at := binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[8:])
-	ep.mu.Lock()
-	p = ep.in.puts[op]
-	ep.mu.Unlock()
+	ep.mu.Lock() // the endpoint may end meanwhile, and its Puts with it
+	defer ep.mu.Unlock()
+	p := ep.in.puts[op]
 	if p == nil {
-		return op, nil, nil, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
+		if ep.dead.Load() != nil {
+			return nil, nil, ErrClosed
+		}
+		return nil, nil, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
 	}
 	if p.fail != statusOK {
-		return op, p, nil, nil
+		return nil, nil, nil
 	}
-	if flags&bulkAbort == 0 && (at != uint64(p.got) || n > len(p.mem)-p.got || flags&bulkLast != 0 && p.got+n != len(p.mem)) {
-		return op, nil, nil, fmt.Errorf("%w: a Put's fragment at %d of %d bytes, at %d expected", ErrProtocol, at, n, p.got)
+	if !fragmentFits(flags, at, n, p.got, len(p.mem)) {
+		return nil, nil, fmt.Errorf("%w: a Put's fragment at %d of %d bytes, at %d expected", ErrProtocol, at, n, p.got)
 	}
 	if _, st := ep.el.keys.find(p.key.slot, p.key.gen, &p.key.secret); st != statusOK {
 		p.fail = st
-		return op, p, nil, nil
+		return nil, nil, nil
 	}
-	return op, p, p.mem[p.got : p.got+n : p.got+n], nil
+	if keep {
+		if !p.seg.pin() {
+			p.fail = statusRevoked
+			return nil, nil, nil
+		}
+		seg = p.seg
+	}
+	return seg, p.mem[p.got : p.got+n : p.got+n], nil
 }
 
 // endFragment counts a fragment, and ends the Put with the last.
-func (ep *Endpoint) endFragment(op uint32, p *incomingPut, flags uint32, n int) error {
-	p.got += n
-	if flags&bulkLast == 0 {
+func (ep *Endpoint) endFragment(head []byte, n int) error {
+	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
+	ep.mu.Lock()
+	p := ep.in.puts[op]
+	if p == nil { // the endpoint has ended
+		ep.mu.Unlock()
 		return nil
 	}
-	st := p.fail
-	ep.mu.Lock()
-	p.drop()
-	delete(ep.in.puts, op)
+	p.got += n
+	last, st := flags&bulkLast != 0, p.fail
+	if last {
+		p.drop()
+		delete(ep.in.puts, op)
+	}
 	ep.mu.Unlock()
+	if !last {
+		return nil
+	}
 	return ep.done(framePutDone, op, st, 0)
 }
 
@@ -239,18 +269,22 @@ func (ep *Endpoint) putData(b []byte) error {
 		return short(framePutData, len(b))
 	}
 	head, data := b[:PlaceHeadBytes], b[PlaceHeadBytes:]
-	op, p, dst, err := ep.incomingFragment(head, len(data))
+	seg, dst, err := ep.incomingFragment(head, len(data), true)
 	if err != nil {
 		return err
 	}
-	copy(dst, data)
-	return ep.endFragment(op, p, binary.LittleEndian.Uint32(head[4:]), len(data))
+	if seg != nil {
+		copy(dst, data)
+		seg.unpin()
+	}
+	return ep.endFragment(head, len(data))
 }
 
 // Place says where a fragment's data goes: straight into a segment, or into a Get's buffer.
 func (ep *Endpoint) Place(id FrameID, head []byte, n int) ([]byte, error) {
 	if id == framePutData {
-		_, _, dst, err := ep.incomingFragment(head, n)
+		// Link.Close, which comes before the segment is let go, ends writing to dst.
+		_, dst, err := ep.incomingFragment(head, n, false)
 		return dst, err
 	}
 	rec, dst, err := ep.getFragment(head, n)
@@ -266,13 +300,7 @@ func (ep *Endpoint) Placed(id FrameID, head []byte, n int) error {
 	ep.heard++
 	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
 	if id == framePutData {
-		ep.mu.Lock()
-		p := ep.in.puts[op]
-		ep.mu.Unlock()
-		if p == nil {
-			return nil
-		}
-		return ep.endFragment(op, p, flags, n)
+		return ep.endFragment(head, n)
 	}
 	rec := ep.ops.find(op)
 	if rec == nil {
@@ -291,11 +319,11 @@ func (ep *Endpoint) Placed(id FrameID, head []byte, n int) error {
 func (ep *Endpoint) getFragment(head []byte, n int) (*opRecord, []byte, error) {
 	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
 	at := binary.LittleEndian.Uint64(head[8:])
-	rec := ep.ops.find(op)
-	if rec == nil || !rec.claim() {
+	rec, claimed := ep.ops.claim(op)
+	if !claimed {
 		return nil, nil, nil
 	}
-	if flags&bulkAbort == 0 && (at != uint64(rec.got) || n > len(rec.dst)-rec.got || flags&bulkLast != 0 && rec.got+n != len(rec.dst)) {
+	if !fragmentFits(flags, at, n, rec.got, len(rec.dst)) {
 		rec.unclaim()
 		return nil, nil, fmt.Errorf("%w: a Get's data at %d of %d bytes, at %d expected", ErrProtocol, at, n, rec.got)
 	}
@@ -341,7 +369,7 @@ func (ep *Endpoint) answer(id FrameID, b []byte) error {
 	if len(b) < 4 || id != frameFlushed && len(b) < 8 || id == frameAtomicDone && len(b) != 16 {
 		return short(id, len(b))
 	}
-	rec := ep.ops.find(binary.LittleEndian.Uint32(b))
+	rec, claimed := ep.ops.claim(binary.LittleEndian.Uint32(b))
 	if rec == nil {
 		return nil
 	}
@@ -353,8 +381,8 @@ func (ep *Endpoint) answer(id FrameID, b []byte) error {
 		rec.bulk = nil
 		ep.mu.Unlock()
 	}
-	if !rec.claim() {
-		rec.finish(nil)
+	if !claimed {
+		rec.finish(nil) // abandoned: only the record is left to free
 		return nil
 	}
 	var err error
