@@ -70,7 +70,7 @@ func New(cfg Config) (*Element, error) {
 		return nil, fmt.Errorf("fabric: key table: %w", err)
 	}
 	if err := e.leader.init(e); err != nil {
-		e.keys.gens.Close()
+		e.keys.gens.CloseFD()
 		return nil, err
 	}
 	return e, nil
@@ -325,9 +325,7 @@ func (e *Element) Close() error {
 	for _, ep := range e.Endpoints() {
 		ep.fail(ErrClosed)
 	}
-	for _, s := range e.keys.close() {
-		s.Close()
-	}
+	e.keys.close()
 	e.leader.closeFDs()
 	return first
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -30,6 +31,7 @@ type keyTable struct {
 	slots    []keySlot
 	free     []uint32
 	segments map[uint32]*Segment
+	closed   bool
 }
 
 type keySlot struct {
@@ -47,7 +49,11 @@ func newKeyTable(self Incarnation) (*keyTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keyTable{self: self, gens: f, segments: map[uint32]*Segment{}}, nil
+	t := &keyTable{self: self, gens: f, segments: map[uint32]*Segment{}}
+	// Element.Holds reads the table without a lock, at any time: it stays mapped as long as
+	// anybody can ask.
+	runtime.AddCleanup(t, func(mem []byte) { memfd.Unmap(mem) }, f.Bytes())
+	return t, nil
 }
 
 // generation is slot's word in the shared table.
@@ -64,6 +70,9 @@ func generationWord(table []byte, slot uint32) *atomic.Uint32 {
 func (t *keyTable) addSegment(s *Segment) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return fmt.Errorf("fabric: new segment: %w", ErrClosed)
+	}
 	t.segments[s.id] = s
 	return nil
 }
@@ -204,14 +213,19 @@ func (t *keyTable) removeSegment(s *Segment) {
 	delete(t.segments, s.id)
 }
 
-func (t *keyTable) close() []*Segment {
+// close revokes all keys by closing all segments, and gives the table's descriptor back.
+func (t *keyTable) close() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.closed = true
 	var open []*Segment
 	for _, s := range t.segments {
 		open = append(open, s)
 	}
-	return open
+	t.mu.Unlock()
+	for _, s := range open {
+		s.Close()
+	}
+	t.gens.CloseFD()
 }
 
 // keyRef is the part of a key that its owner checks; it travels in every

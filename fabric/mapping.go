@@ -38,13 +38,7 @@ type mapping struct {
 	gens     *mapping     // the generations its users read: kept at least as long
 }
 
-func (m *mapping) enter() bool {
-	if m.users.Add(1) <= 0 {
-		m.leave()
-		return false
-	}
-	return true
-}
+func (m *mapping) enter() bool { return enter(&m.users) }
 
 func (m *mapping) leave() {
 	if m.users.Add(-1) == closedPins {

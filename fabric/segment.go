@@ -106,11 +106,21 @@ func (s *Segment) KeyRange(offset, size uint64, rights Rights) (Key, error) {
 
 // pin keeps the mapping alive; false once the segment is closed.
 func (s *Segment) pin() bool {
-	if s.pins.Add(1) <= 0 {
-		s.unpin()
-		return false
+	return enter(&s.pins)
+}
+
+// enter counts one more user of something that closedPins closes. It leaves the
+// count alone where that has happened: the last one out has tidied up, and must do it once.
+func enter(users *atomic.Int64) bool {
+	for {
+		n := users.Load()
+		if n < 0 {
+			return false
+		}
+		if users.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	return true
 }
 
 func (s *Segment) unpin() {

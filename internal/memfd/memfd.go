@@ -67,6 +67,9 @@ func (f *File) Close() error {
 	return err
 }
 
+// CloseFD closes the descriptor and leaves the mapping to the caller (Unmap).
+func (f *File) CloseFD() error { return unix.Close(f.fd) }
+
 // Map maps a descriptor received from a peer, after checking that it is a
 // memfd that can never shrink and is at least size bytes long.
 func Map(fd int, size int64, writable bool) ([]byte, error) {
