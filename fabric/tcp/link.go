@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -46,6 +47,7 @@ type link struct {
 	// being written after Close, while the leader receives.
 	ioMu sync.Mutex
 	fd   int // -1 once closed
+	gone atomic.Bool
 
 	// Sending.
 	txMu   sync.Mutex
@@ -96,7 +98,7 @@ func (l *link) read() (int, error) {
 	if l.buf == nil {
 		l.buf, l.rpos, l.wpos = l.t.buffer(), 0, 0
 	}
-	if l.rpos > 0 && (l.rpos == l.wpos || len(l.buf)-l.rpos < bufferBytes/2) {
+	if l.rpos > 0 && (l.rpos == l.wpos || len(l.buf)-l.rpos < headerBytes+fabric.MaxFrameBytes) {
 		l.wpos = copy(l.buf, l.buf[l.rpos:l.wpos])
 		l.rpos = 0
 	}
@@ -145,6 +147,10 @@ func (l *link) recycle() {
 // parse delivers what is in the buffer.
 func (l *link) parse(budget int, turn fabric.Turn) (frames int) {
 	for {
+		if l.gone.Load() { // closed here: the receiver hears no more
+			l.rpos = l.wpos
+			return frames
+		}
 		if frames >= budget {
 			l.later()
 			return frames
@@ -270,6 +276,7 @@ func (l *link) shut() bool {
 	l.t.mu.Unlock()
 	unix.Close(l.fd) // takes it out of the epoll set too
 	l.fd = -1
+	l.gone.Store(true)
 	l.txDone = true
 	l.out = nil
 	return true
@@ -332,14 +339,18 @@ func (l *link) write(id fabric.FrameID, head, body []byte) error {
 	} else {
 		// A large copy into the socket may take a while: Syscall, so that the
 		// garbage collector need not wait for it.
-		copy(l.small[headerBytes:], head)
-		l.iov[0].Base, l.iov[1].Base = &l.small[0], &body[0]
-		l.iov[0].SetLen(headerBytes + len(head))
-		l.iov[1].SetLen(len(body))
+		parts := 0
+		for _, b := range [...][]byte{l.small[:headerBytes], head, body} {
+			if len(b) > 0 {
+				l.iov[parts].Base = &b[0]
+				l.iov[parts].SetLen(len(b))
+				parts++
+			}
+		}
 		l.msg.Iov = &l.iov[0]
-		l.msg.SetIovlen(2)
+		l.msg.SetIovlen(parts)
 		n, _, errno = syscall.Syscall(syscall.SYS_SENDMSG, uintptr(l.fd), uintptr(unsafe.Pointer(&l.msg)), unix.MSG_NOSIGNAL)
-		l.iov[1].Base = nil
+		l.iov = [3]unix.Iovec{}
 	}
 	if errno != 0 {
 		if errno != syscall.EAGAIN && errno != syscall.EINTR {

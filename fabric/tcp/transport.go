@@ -36,6 +36,7 @@ type Transport struct {
 
 	mu        sync.Mutex
 	links     map[int32]*link
+	hellos    map[net.Conn]struct{} // accepted, in HELLO
 	listeners []net.Listener
 	closed    bool
 	accepting sync.WaitGroup
@@ -79,7 +80,7 @@ func New(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tcp: epoll: %w", err)
 	}
-	return &Transport{cfg: cfg, epfd: epfd, links: map[int32]*link{}}, nil
+	return &Transport{cfg: cfg, epfd: epfd, links: map[int32]*link{}, hellos: map[net.Conn]struct{}{}}, nil
 }
 
 // Scheme is "tcp".
@@ -119,14 +120,35 @@ func (t *Transport) acceptLoop(ln net.Listener, accept func(fabric.Pending)) {
 			continue
 		}
 		slots <- struct{}{}
+		if !t.hello(c) {
+			c.Close()
+			return
+		}
 		t.accepting.Add(1)
 		go func() {
 			defer t.accepting.Done()
 			defer func() { <-slots }()
+			defer t.helloDone(c)
 			c.SetDeadline(time.Now().Add(t.cfg.AcceptTime))
 			accept(&pending{t: t, c: c.(*net.TCPConn)})
 		}()
 	}
+}
+
+// hello keeps an accepted connection for Close to end; false after Close.
+func (t *Transport) hello(c net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.hellos[c] = struct{}{}
+	}
+	return !t.closed
+}
+
+func (t *Transport) helloDone(c net.Conn) {
+	t.mu.Lock()
+	delete(t.hellos, c)
+	t.mu.Unlock()
 }
 
 // Dial connects to host:port.
@@ -277,6 +299,9 @@ func (t *Transport) Close() error {
 	t.closed = true
 	for _, ln := range t.listeners {
 		ln.Close()
+	}
+	for c := range t.hellos {
+		c.Close() // a silent peer must not hold up the end
 	}
 	var open []*link
 	for _, l := range t.links {
