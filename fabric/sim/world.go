@@ -144,6 +144,11 @@ func (w *World) Crash(n *Node) {
 	n.h = nil
 	n.life++
 	for _, l := range n.links {
+		for i := range l.end {
+			if l.end[i].node == n {
+				l.end[i].up = false // also of a link that broke before
+			}
+		}
 		l.breakUp(fmt.Errorf("%s crashed", n.Name))
 	}
 	n.links = nil

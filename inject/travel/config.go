@@ -51,6 +51,10 @@ const (
 	fetchTries = 4
 	// fetchSources bounds the peers asked for one object.
 	fetchSources = 8
+	// nearInvocations and nearRecords are how many entries of a table are found
+	// without hashing: 96 KiB per element, 12 KiB per peer.
+	nearInvocations = 4096
+	nearRecords     = 512
 	// maxSeq is the last sequence number: 40 bits, 12 days at a million a second.
 	maxSeq = 1<<40 - 1
 	// maxTime is what a deadline's 16 bits can say (about 50 days).

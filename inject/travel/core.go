@@ -16,8 +16,8 @@ type Core struct {
 	forks   uint64 // counts branches made here
 	cancels uint64 // counts cancellations forwarded
 
-	invs  table[invocation]
-	queue list[Run] // runnable
+	invs  near[invocation] // by sequence number and origin
+	queue list[Run]        // runnable
 	tombs tombs
 
 	bindings  []*Binding
@@ -70,7 +70,8 @@ func New(cfg Config) (*Core, error) {
 	cfg.Limits.setDefaults()
 	c := &Core{cfg: cfg, lim: cfg.Limits, fx: cfg.Effects}
 	c.peers = make([]*peer, 1, 16)
-	c.byInc.seed, c.invs.seed = cfg.HashSeed, cfg.HashSeed
+	c.byInc.seed, c.invs.far.seed, c.tombs.byID.seed = cfg.HashSeed, cfg.HashSeed, cfg.HashSeed
+	c.invs.front = make([]entry[invocation], nearInvocations)
 	c.byIDs = make(map[[2]ID]*Binding)
 	c.fetches = make(map[ID]*fetch)
 	return c, nil
@@ -111,21 +112,17 @@ type invocation struct {
 	state      any
 	told       bool // the origin knows that state is held here
 	dead       bool // canceled, expired or complete: only runs being stopped are left
-	node       node[invocation]
 }
 
 func (c *Core) newInvocation(now Instant, id InvocationID, origin *peer, deadline Instant) *invocation {
 	inv := c.invPool.get()
 	if inv == nil {
 		inv = new(invocation)
-		inv.node.v, inv.timer.inv = inv, inv
+		inv.timer.inv = inv
 	}
 	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
 	inv.stateful, inv.holds, inv.told, inv.dead = false, false, false, false
-	c.invs.put(id.Origin, id.Seq, inv)
-	if origin != nil {
-		origin.invs.push(&inv.node)
-	}
+	c.invs.put(id.Seq, id.Origin, inv)
 	c.wheel.arm(&inv.timer, deadline)
 	return inv
 }
@@ -146,8 +143,7 @@ func (c *Core) tidy(inv *invocation) {
 	}
 	c.freeState(inv)
 	c.wheel.disarm(&inv.timer)
-	inv.node.leave()
-	c.invs.del(inv.id.Origin, inv.id.Seq)
+	c.invs.del(inv.id.Seq, inv.id.Origin)
 	inv.originPeer, inv.active = nil, nil
 	c.invPool.put(inv)
 }

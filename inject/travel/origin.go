@@ -368,7 +368,7 @@ func (c *Core) fail(now Instant, f *future, err error) {
 
 // Cancel ends a future with ErrCanceled.
 func (c *Core) Cancel(now Instant, id FutureID) error {
-	inv := c.invs.get(c.cfg.Self, uint64(id))
+	inv := c.invs.get(uint64(id), c.cfg.Self)
 	if inv == nil || inv.fut == nil {
 		return fmt.Errorf("%w: %d has ended or never was", ErrNoFuture, id)
 	}

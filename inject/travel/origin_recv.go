@@ -16,8 +16,12 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 		if !ok || t >= p.next {
 			return malformed(KindDone, "it releases transfer %d, which was never sent", t)
 		}
-		c.accept(now, p, t)
+		p.giveUp(t)
 		if r := p.records.get(t, 0); r != nil && r.kind == recordInject {
+			if r.declares {
+				p.told[r.binding.slot] |= toldAccepted
+			}
+			r.accepted = true
 			c.dropRecord(now, r)
 		}
 	}
@@ -48,7 +52,7 @@ func (c *Core) arrived(now Instant, p *peer, wire uint64) bool {
 }
 
 func (c *Core) futureOf(seq uint64) *future {
-	if inv := c.invs.get(c.cfg.Self, seq); inv != nil {
+	if inv := c.invs.get(seq, c.cfg.Self); inv != nil {
 		return inv.fut
 	}
 	return nil

@@ -1,7 +1,9 @@
 package travel
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 )
 
 // peer is one endpoint: both directions' transfer state, handles, what came
@@ -15,9 +17,8 @@ type peer struct {
 	next     uint64                       // transfer number of the next one
 	low      uint64                       // all below are accepted or given up
 	acked    [WindowTransfers / 64]uint64 // those above, by number modulo the window
-	records  table[record]
-	recList  list[record]
-	told     []uint32 // by binding slot: the binding's generation<<2, and told bits
+	records  near[record]                 // by transfer number
+	told     []uint32                     // by binding slot: the binding's generation<<2, and told bits
 	outbox   []outMsg
 	outBytes int
 	inFull   bool // in Core.full
@@ -28,7 +29,6 @@ type peer struct {
 	recvBits            [WindowTransfers / 64]uint64
 	handles             []handle
 	acks                acks
-	invs                list[invocation] // of this origin
 	heldRuns, heldBytes int
 	mark                uint64 // the last cancellation sent there
 }
@@ -80,6 +80,8 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 		c.peers = append(c.peers, nil)
 	}
 	p := &peer{num: n, PeerInfo: info, up: true}
+	p.records.front = make([]entry[record], nearRecords)
+	p.records.far.seed = c.cfg.HashSeed
 	c.peers[n] = p
 	c.byInc.put(info.Incarnation, 0, p)
 	return nil
@@ -100,14 +102,34 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	if why != nil {
 		text = clip(why.Error(), maxText)
 	}
-	for p.invs.first != nil {
-		c.originLost(now, p.invs.first.v)
+	for _, inv := range c.startedBy(p) {
+		c.originLost(now, inv)
 	}
-	for p.recList.first != nil {
-		c.recordLost(now, p.recList.first.v, text)
+	for _, t := range p.unreleased() {
+		if r := p.records.get(t, 0); r != nil { // else its future has ended meanwhile
+			c.recordLost(now, r, text)
+		}
 	}
 	p.outbox, p.outBytes = nil, 0
 	c.fetchSourceLost(now, p)
+}
+
+// startedBy lists what is here of an origin's invocations, in their order.
+func (c *Core) startedBy(p *peer) (invs []*invocation) {
+	c.invs.all(func(inv *invocation) {
+		if inv.originPeer == p {
+			invs = append(invs, inv)
+		}
+	})
+	slices.SortFunc(invs, func(a, b *invocation) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
+	return invs
+}
+
+// unreleased lists the transfers to p that have records, in their order.
+func (p *peer) unreleased() (transfers []uint64) {
+	p.records.all(func(r *record) { transfers = append(transfers, r.transfer) })
+	slices.Sort(transfers)
+	return transfers
 }
 
 // originLost ends an invocation whose origin this element has no connection to
@@ -121,7 +143,6 @@ func (c *Core) originLost(now Instant, inv *invocation) {
 			c.refuseHold(now, n.v.hold, inv)
 		}
 	}
-	inv.node.leave()
 	if !inv.dead {
 		c.kill(now, inv, CodeOK, "")
 	}

@@ -37,7 +37,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here", origin.Name))
 		return nil, nil
 	}
-	inv := c.invs.get(id.Origin, id.Seq)
+	inv := c.invs.get(id.Seq, id.Origin)
 	if inv == nil && origin == nil || inv != nil && inv.dead || c.tombs.has(id) {
 		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil

@@ -184,13 +184,17 @@ func (c *Core) sendList(now Instant, r *Run) error {
 }
 
 // Part sends a part of the branch's result ahead. ErrBackpressure means that
-// nothing was sent and that the caller may try again later; the branch goes on.
+// nothing was sent and that the caller may try again later, ErrTooLarge that it
+// must cut the part; the branch goes on. One part too many fails the branch: a
+// result without it would be a partial one.
 func (c *Core) Part(now Instant, r *Run, data []byte) error {
 	if err := c.check(now, r); err != nil {
 		return err
 	}
 	if r.parts >= c.lim.Parts {
-		return fmt.Errorf("%w: a branch may send %d", ErrPartLimit, c.lim.Parts)
+		err := fmt.Errorf("%w: a branch may send %d", ErrPartLimit, c.lim.Parts)
+		c.reportEnd(now, r, End{Code: CodeLimit, Text: err.Error()})
+		return err
 	}
 	inv, p := r.inv, r.inv.originPeer
 	if p == nil {

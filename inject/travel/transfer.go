@@ -17,7 +17,6 @@ type record struct {
 	hold     *hold    // until accepted: the transfer this one continues
 	binding  *Binding // of an INJECT
 	inInv    node[record]
-	inPeer   node[record]
 }
 
 type recordKind uint8
@@ -90,7 +89,7 @@ func (c *Core) number(p *peer, kind recordKind, inv *invocation, branch uint64, 
 	r := c.recordPool.get()
 	if r == nil {
 		r = new(record)
-		r.inInv.v, r.inPeer.v = r, r
+		r.inInv.v = r
 	}
 	r.kind, r.accepted, r.declares = kind, false, false
 	r.to, r.transfer, r.branch, r.inv, r.hold, r.binding = p, p.next, branch, inv, h, nil
@@ -99,7 +98,6 @@ func (c *Core) number(p *peer, kind recordKind, inv *invocation, branch uint64, 
 	}
 	p.next++
 	p.records.put(r.transfer, 0, r)
-	p.recList.push(&r.inPeer)
 	inv.records.push(&r.inInv)
 	c.records++
 	return r
@@ -153,7 +151,6 @@ func (c *Core) dropRecord(now Instant, r *record) {
 	if !r.accepted {
 		p.giveUp(r.transfer)
 	}
-	r.inPeer.leave()
 	r.inInv.leave()
 	c.records--
 	if r.binding != nil {

@@ -95,7 +95,17 @@ func (r *reader) branch() uint64 {
 	return v
 }
 
+// decode reads m, which is zero, from b.
 func (m *doneMsg) decode(b []byte) error {
+	if len(b) >= 9 && b[0]&^doneResult == doneFinal { // the cached one-hop case
+		m.flags, m.seq, m.final = b[0], getU40(b[1:]), getU24(b[6:])
+		if m.flags&doneResult != 0 {
+			m.result = b[9:]
+		} else if len(b) > 9 {
+			return malformed(KindDone, "%d bytes follow that no flag announces", len(b)-9)
+		}
+		return nil
+	}
 	r := reader{b: b}
 	*m = doneMsg{flags: r.u8(), seq: r.u40()}
 	if m.flags&doneBranch != 0 {
