@@ -18,14 +18,51 @@ type Ranked struct {
 
 // Top lists the n vertices that most others need, directly or not, with exact
 // counts: by falling count, then by ascending id.
+//
+// It counts one vertex after the other and leaves out most: whoever needs v is needed by no more
+// vertices than v is, because all of those need v as well. So once n counts are known, a vertex whose
+// count is below all of them rules out itself and everybody who needs it.
 func (g *Graph) Top(n int) []Ranked {
-	counts := g.Dependents()
-	all := make([]Ranked, len(counts))
-	for v, c := range counts {
-		all[v] = Ranked{uint32(v), c}
+	n = min(max(n, 0), g.Len())
+	order := make([]uint32, g.Len())
+	for v := range order {
+		order[v] = uint32(v)
 	}
-	slices.SortFunc(all, compareRanked)
-	return all[:min(max(n, 0), len(all))]
+	// The sooner the large counts are known, the more is ruled out.
+	slices.SortFunc(order, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(g.Rev.Degree(b), g.Rev.Degree(a)), cmp.Compare(a, b))
+	})
+	best := make([]Ranked, 0, n+1)
+	out := make([]bool, g.Len())
+	seen := make([]uint32, g.Len()) // the round that saw a vertex last
+	var queue []uint32
+	for i, v := range order {
+		if n == 0 || out[v] {
+			continue
+		}
+		round := uint32(i + 1)
+		seen[v] = round
+		queue = append(queue[:0], v)
+		for k := 0; k < len(queue); k++ {
+			for _, t := range g.Rev.Row(queue[k]) {
+				if seen[t] != round {
+					seen[t] = round
+					queue = append(queue, t)
+				}
+			}
+		}
+		r := Ranked{v, len(queue) - 1}
+		if len(best) == n && r.Count < best[n-1].Count {
+			for _, t := range queue {
+				out[t] = true
+			}
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(best, r, compareRanked)
+		best = slices.Insert(best, at, r)
+		best = best[:min(n, len(best))]
+	}
+	return best
 }
 
 func compareRanked(a, b Ranked) int {

@@ -59,7 +59,10 @@ type Method struct {
 	TimeNs    int64 `json:"time_ns"`
 	MinTimeNs int64 `json:"min_time_ns"`
 	MaxTimeNs int64 `json:"max_time_ns"`
-	Runs      int   `json:"runs"`
+	// FirstTimeNs is the first answer's, before those that TimeNs is taken from:
+	// code travels and is compiled, caches are cold.
+	FirstTimeNs int64 `json:"first_time_ns"`
+	Runs        int   `json:"runs"`
 	// Checked says that every run's answer was held against one computed here, and agreed.
 	Checked bool `json:"checked"`
 	// Failure says why there is no figure: an error, a time limit, or that the

@@ -1,0 +1,412 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/wherry-fabric/wherry/demo"
+	"github.com/wherry-fabric/wherry/demo/debgraph"
+	"github.com/wherry-fabric/wherry/demo/demotest"
+	"github.com/wherry-fabric/wherry/demo/report"
+)
+
+const elements = 4
+
+var styles = []demo.Style{demo.OneAtATime, demo.Batched, demo.FetchAll}
+
+func debian(t testing.TB) *debgraph.Graph {
+	t.Helper()
+	g, err := debgraph.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func lend(t testing.TB, g *debgraph.Graph) (demo.Layout, *demotest.Backend) {
+	t.Helper()
+	l, shards, err := demo.GraphShards(g, elements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, demotest.New(l, shards)
+}
+
+func TestInProcessBackendConforms(t *testing.T) {
+	demotest.Check(t, elements, func(_ *testing.T, l demo.Layout, s []demo.Shard) demo.Backend { return demotest.New(l, s) })
+}
+
+// TestBaselinesAgree holds the three baselines against the reference, on drawn graphs.
+func TestBaselinesAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var list strings.Builder
+		n := rapid.IntRange(1, 30).Draw(t, "vertices")
+		name := func(v int) string { return string(rune('a'+v/10)) + string(rune('0'+v%10)) }
+		for v := range n {
+			list.WriteString(name(v) + "\n")
+		}
+		for range rapid.IntRange(0, 3*n).Draw(t, "edges") {
+			list.WriteString(name(rapid.IntRange(0, n-1).Draw(t, "from")) + " " + name(rapid.IntRange(0, n-1).Draw(t, "to")) + "\n")
+		}
+		g, err := debgraph.ReadEdgeList("t", strings.NewReader(list.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, shards, err := demo.GraphShards(g, rapid.IntRange(1, 7).Draw(t, "elements"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := uint32(rapid.IntRange(0, n-1).Draw(t, "start")), uint32(rapid.IntRange(0, n-1).Draw(t, "goal"))
+		first := rapid.IntRange(1, n).Draw(t, "first")
+		for _, s := range styles {
+			b := demo.Baseline{Backend: demotest.New(l, shards), Layout: l, Style: s}
+			for _, d := range []debgraph.Direction{debgraph.Needs, debgraph.NeededBy} {
+				got, err := b.Closure(t.Context(), from, d)
+				if want := g.Closure(from, d); err != nil || !slices.Equal(got, want) {
+					t.Fatalf("style %d, %v of %d: %v, not %v (%v)", s, d, from, got, want, err)
+				}
+			}
+			path, err := b.Path(t.Context(), from, to)
+			if want := g.Path(from, to); err != nil || !slices.Equal(path, want) {
+				t.Fatalf("style %d, path: %v, not %v (%v)", s, path, want, err)
+			}
+			top, err := b.Top(t.Context(), first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(g.Top(first), top); d != "" {
+				t.Fatalf("style %d, top: %s", s, d)
+			}
+		}
+		for _, prove := range []bool{false, true} {
+			rk, err := demo.InjectTop(t.Context(), demotest.New(l, shards), l, first, prove)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := g.Top(first)
+			if d := cmp.Diff(want[:rk.Proven], rk.Top[:rk.Proven]); d != "" || prove && rk.Proven != first {
+				t.Fatalf("proven %d of %d ranks: %s", rk.Proven, first, d)
+			}
+		}
+	})
+}
+
+// TestRoundTripsAreCounted: the figures that the demo shows, for a walk that
+// can be followed by hand: a needs b and c, both need d.
+func TestRoundTripsAreCounted(t *testing.T) {
+	g, err := debgraph.ReadEdgeList("t", strings.NewReader("a b\na c\nb d\nc d\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, back := lend(t, g)
+	for s, want := range map[demo.Style][2]uint64{
+		demo.OneAtATime: {7, 7}, // four offset pairs, three rows that are not empty
+		demo.Batched:    {5, 7}, // levels a, {b c}, {d}: two waits each, the last has no targets
+		demo.FetchAll:   {1, 7}, // four offset windows, three target windows that are not empty
+	} {
+		b := demo.Baseline{Backend: back, Layout: l, Style: s}
+		if _, err := b.Closure(t.Context(), 0, debgraph.Needs); err != nil {
+			t.Fatal(err)
+		}
+		if b.Trips != want[0] || b.Operations != want[1] {
+			t.Errorf("style %d: %d round trips, %d reads; expected %v", s, b.Trips, b.Operations, want)
+		}
+	}
+}
+
+func TestTopOfDebianIsProven(t *testing.T) {
+	g := debian(t)
+	l, b := lend(t, g)
+	rk, err := demo.InjectTop(t.Context(), b, l, 10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(g.Top(10), rk.Top); d != "" || rk.Proven != 3 || rk.Counted != 383 {
+		t.Errorf("%d proven, %d counted: %s", rk.Proven, rk.Counted, d)
+	}
+	rk, err = demo.InjectTop(t.Context(), b, l, 10, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(g.Top(10), rk.Top); d != "" || rk.Proven != 10 {
+		t.Errorf("%d proven of %d counted: %s", rk.Proven, rk.Counted, d)
+	}
+	t.Logf("%d counted, %d calls", rk.Counted, rk.Trips)
+}
+
+func TestPermutationIsOneCycle(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 1000} {
+		next, err := demo.Permutation(n, 42)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _ := demo.Permutation(n, 42)
+		at, length := next[0], 1
+		for ; at != 0 && length <= n; length++ {
+			at = next[at]
+		}
+		if length != n || !slices.Equal(next, again) {
+			t.Errorf("a cycle of %d among %d", length, n)
+		}
+	}
+	for _, n := range []int{0, -1, demo.MaxChase + 1} {
+		if _, err := demo.Permutation(n, 1); err == nil {
+			t.Errorf("%d indices were accepted", n)
+		}
+	}
+}
+
+func TestLayoutCoversEveryVertexOnce(t *testing.T) {
+	for _, c := range [][2]int{{1, 1}, {1, 4}, {4, 4}, {5, 4}, {63666, 4}, {7, 1024}} {
+		l, err := demo.NewLayout(uint64(c[0]), c[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := uint64(0)
+		for e := range c[1] {
+			first, rows := l.Block(e)
+			if first != at {
+				t.Fatalf("%v: element %d starts at %d, not %d", c, e, first, at)
+			}
+			for v := first; v < first+rows; v++ {
+				if owner, row := l.Owner(v); owner != e || row != v-first {
+					t.Fatalf("%v: vertex %d belongs to %d", c, v, owner)
+				}
+			}
+			at += rows
+		}
+		if at != uint64(c[0]) {
+			t.Fatalf("%v: %d vertices are laid out", c, at)
+		}
+	}
+	for _, c := range [][2]int{{0, 1}, {1, 0}, {1, demo.MaxElements + 1}} {
+		if _, err := demo.NewLayout(uint64(c[0]), c[1]); err == nil {
+			t.Errorf("%v was accepted", c)
+		}
+	}
+}
+
+// TestDamagedDataIsAnError changes what elements hold: no baseline may panic or loop.
+func TestDamagedDataIsAnError(t *testing.T) {
+	g, err := debgraph.ReadEdgeList("t", strings.NewReader("a b\nb c\nc d\nd e\ne f\nf a\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func(s []demo.Shard){
+		"an offset beyond the window":  func(s []demo.Shard) { binary.LittleEndian.PutUint64(s[0].Windows[demo.FwdOffsets][8:], 1<<40) },
+		"an offset that wraps around":  func(s []demo.Shard) { binary.LittleEndian.PutUint64(s[0].Windows[demo.FwdOffsets][8:], 1<<62) },
+		"offsets that fall":            func(s []demo.Shard) { binary.LittleEndian.PutUint64(s[0].Windows[demo.FwdOffsets][0:], 2) },
+		"a vertex that does not exist": func(s []demo.Shard) { binary.LittleEndian.PutUint32(s[0].Windows[demo.FwdTargets], 6) },
+	} {
+		l, shards, err := demo.GraphShards(g, elements)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damage(shards)
+		for _, s := range styles {
+			b := demo.Baseline{Backend: demotest.New(l, shards), Layout: l, Style: s}
+			if _, err := b.Closure(t.Context(), 0, debgraph.Needs); !errors.Is(err, demo.ErrBadData) {
+				t.Errorf("%s: style %d: %v", name, s, err)
+			}
+			if _, err := b.Path(t.Context(), 0, 3); !errors.Is(err, demo.ErrBadData) {
+				t.Errorf("%s: style %d: path: %v", name, s, err)
+			}
+		}
+	}
+	next, err := demo.Permutation(8, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next[next[0]] = 8
+	l, shards, err := demo.ChaseShards(next, elements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []demo.Style{demo.OneAtATime, demo.FetchAll} {
+		b := demo.Baseline{Backend: demotest.New(l, shards), Layout: l, Style: s}
+		if _, err := b.Chase(t.Context(), 0, 5); !errors.Is(err, demo.ErrBadData) {
+			t.Errorf("style %d: chase: %v", s, err)
+		}
+	}
+}
+
+func data(t testing.TB) *demo.Data {
+	t.Helper()
+	g := debian(t)
+	l, b := lend(t, g)
+	next, err := demo.Permutation(100_000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, shards, err := demo.ChaseShards(next, elements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &demo.Data{Graph: g, GraphLayout: l, GraphAt: b, Next: next, ChaseLayout: cl, ChaseAt: demotest.New(cl, shards)}
+}
+
+// TestRunAsksEverything runs the demo as a whole, on the in-process elements.
+func TestRunAsksEverything(t *testing.T) {
+	d := data(t)
+	r := report.Report{Environment: demo.Host(d.Graph, elements, time.Now())}
+	r.Environment.Transports = []string{"calls within one process"}
+	for _, q := range demo.DefaultQueries() {
+		asked := 0
+		got, err := demo.Run(t.Context(), d, q, demo.Options{Repeats: 1, Progress: func(string, string, int, int) { asked++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range got.Methods {
+			if q.Kind == demo.KindChase && m.Name == "get-batched" {
+				if m.Failure == "" {
+					t.Error("a chase was batched")
+				}
+				continue
+			}
+			if !m.Checked || m.Failure != "" || m.RoundTrips == 0 || m.BytesToClient == 0 || m.TimeNs <= 0 || m.FirstTimeNs <= 0 {
+				t.Errorf("%s: %+v", q.Kind, m)
+			}
+		}
+		if asked == 0 || got.Methods[0].RoundTrips >= got.Methods[1].RoundTrips {
+			t.Errorf("%s: %+v", q.Kind, got.Methods)
+		}
+		r.Questions = append(r.Questions, *got)
+	}
+	var text bytes.Buffer
+	if err := report.Text(&text, &r, report.TextOptions{Width: 110}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"172 packages", "gnome → gnome-core", "1. gcc-12-base, by 49586", "10000 hops"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the report does not say %q", want)
+		}
+	}
+	t.Log("\n" + text.String())
+}
+
+func TestRunRefusesBadQuestions(t *testing.T) {
+	d := data(t)
+	d.Next = nil
+	for _, q := range []demo.Query{
+		{}, {Kind: demo.KindNeeds, Package: "no-such-package"}, {Kind: demo.KindPath, Package: "apt"}, {Kind: demo.KindTop},
+		{Kind: demo.KindTop, First: demo.MaxFirst + 1}, {Kind: demo.KindChase, Hops: 1}, {Kind: demo.KindChase, Hops: demo.MaxHops + 1},
+	} {
+		if _, err := demo.Run(t.Context(), d, q, demo.Options{}); err == nil {
+			t.Errorf("%+v was answered", q)
+		}
+	}
+	for _, o := range []demo.Options{{Repeats: -1}, {Repeats: demo.MaxRepeats + 1}, {Budget: -1}} {
+		if _, err := demo.Run(t.Context(), d, demo.Query{Kind: demo.KindTop, First: 1}, o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+}
+
+// TestRunReportsWhatFails: an element that breaks is a method's failure, in words.
+func TestRunReportsWhatFails(t *testing.T) {
+	d := data(t)
+	calls := 0
+	d.GraphAt.(*demotest.Backend).Fail = func() error {
+		if calls++; calls > 5 {
+			return errors.New("the element is gone")
+		}
+		return nil
+	}
+	got, err := demo.Run(t.Context(), d, demo.Query{Kind: demo.KindNeeds, Package: "bash"}, demo.Options{Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range got.Methods[1:] {
+		if !strings.Contains(m.Failure, "the element is gone") || m.Checked || m.TimeNs != 0 {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+// TestRunStopsSlowMethods: a budget ends an answer, and the report says so.
+func TestRunStopsSlowMethods(t *testing.T) {
+	d := data(t)
+	var err error
+	if d.GraphAt, err = demo.WithRTT(d.GraphAt, 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	got, err := demo.Run(t.Context(), d, demo.Query{Kind: demo.KindNeeds, Package: "firefox-esr"}, demo.Options{Repeats: 1, Budget: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := got.Methods[1]; !strings.Contains(m.Failure, "stopped after 300ms") {
+		t.Errorf("%+v", m)
+	}
+	if m := got.Methods[3]; m.Failure != "" || m.TimeNs < int64(20*time.Millisecond) {
+		t.Errorf("%+v", m)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := demo.Run(gone, d, demo.Query{Kind: demo.KindTop, First: 1}, demo.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a run whose context is over gave %v", err)
+	}
+}
+
+// TestRTTIsAdded: never less than was asked for. How much more is for benchmarks.
+func TestRTTIsAdded(t *testing.T) {
+	g, err := debgraph.ReadEdgeList("t", strings.NewReader("a b\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, plain := lend(t, g)
+	const rtt = 4 * time.Millisecond
+	slow, err := demo.WithRTT(plain, rtt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := demo.Read{Dst: make([]byte, 8)}
+	for name, f := range map[string]func() (time.Duration, error){
+		"Get":     func() (time.Duration, error) { return rtt, slow.Get(t.Context(), read) },
+		"GetMany": func() (time.Duration, error) { return rtt, slow.GetMany(t.Context(), []demo.Read{read, read, read}) },
+		"Inject": func() (time.Duration, error) {
+			reply, err := slow.Inject(t.Context(), &demo.Call{Op: demo.OpClosure, Starts: []uint32{0}})
+			return rtt * time.Duration(reply.Chain) / 2, err
+		},
+	} {
+		start := time.Now()
+		want, err := f()
+		if took := time.Since(start); err != nil || took < want {
+			t.Errorf("%s took %v, at least %v was asked for (%v)", name, took, want, err)
+		}
+	}
+	if same, err := demo.WithRTT(plain, 0); err != nil || same != demo.Backend(plain) {
+		t.Error("no round trip should change nothing")
+	}
+	for _, d := range []time.Duration{-1, demo.MaxRTT + 1} {
+		if _, err := demo.WithRTT(plain, d); err == nil {
+			t.Errorf("%v was accepted", d)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	slower, err := demo.WithRTT(plain, demo.MaxRTT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := slower.Get(ctx, read); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a wait longer than its context gave %v", err)
+	}
+	_ = l
+}
+
+func TestHostIsDescribed(t *testing.T) {
+	e := demo.Host(debian(t), elements, time.Unix(0, 0))
+	if e.Cores != runtime.NumCPU() || e.Machine == "" || e.Kernel == "" || e.CPU == "" || e.DatasetDate == "" || e.TakenAt != "1970-01-01T00:00:00Z" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -1,0 +1,134 @@
+package demo
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/wherry-fabric/wherry/demo/debgraph"
+)
+
+// MaxElements bounds a layout. The demo uses four.
+const MaxElements = 1024
+
+// MaxChase bounds the pointer chase's table: 2 GiB of indices.
+const MaxChase = 1 << 28
+
+// Layout says which element holds which vertices: blocks of Rows, in order,
+// the last ones shorter or empty.
+type Layout struct {
+	Vertices uint64
+	Elements int
+	Rows     uint64
+	// WindowBytes is the length of each element's windows.
+	WindowBytes [][]uint64
+}
+
+// NewLayout cuts vertices into equal blocks.
+func NewLayout(vertices uint64, elements int) (Layout, error) {
+	if elements < 1 || elements > MaxElements || vertices < 1 || vertices > debgraph.MaxVertices && vertices > MaxChase {
+		return Layout{}, fmt.Errorf("demo: %d vertices on %d elements: 1 to %d elements and at least one vertex are possible", vertices, elements, MaxElements)
+	}
+	e := uint64(elements)
+	return Layout{Vertices: vertices, Elements: elements, Rows: (vertices + e - 1) / e}, nil
+}
+
+// Owner is the element that holds v, and v's row there.
+func (l *Layout) Owner(v uint64) (element int, row uint64) { return int(v / l.Rows), v % l.Rows }
+
+// Block is the first vertex of an element and how many it has.
+func (l *Layout) Block(element int) (first, rows uint64) {
+	first = min(uint64(element)*l.Rows, l.Vertices)
+	return first, min(l.Rows, l.Vertices-first)
+}
+
+// Shard is what one element lends: the bytes of its windows.
+type Shard struct {
+	First   uint64 // the block's first vertex
+	Rows    uint64
+	Windows [][]byte
+}
+
+// GraphShards cuts a graph.
+func GraphShards(g *debgraph.Graph, elements int) (Layout, []Shard, error) {
+	l, err := NewLayout(uint64(g.Len()), elements)
+	if err != nil {
+		return l, nil, err
+	}
+	shards := make([]Shard, elements)
+	for e := range shards {
+		first, rows := l.Block(e)
+		s := Shard{First: first, Rows: rows, Windows: make([][]byte, GraphWindows)}
+		s.Windows[FwdOffsets], s.Windows[FwdTargets] = cut(&g.Fwd, first, rows)
+		s.Windows[RevOffsets], s.Windows[RevTargets] = cut(&g.Rev, first, rows)
+		shards[e] = s
+	}
+	l.measure(shards)
+	return l, shards, nil
+}
+
+func (l *Layout) measure(shards []Shard) {
+	l.WindowBytes = make([][]uint64, len(shards))
+	for e, s := range shards {
+		for _, w := range s.Windows {
+			l.WindowBytes[e] = append(l.WindowBytes[e], uint64(len(w)))
+		}
+	}
+}
+
+func cut(c *debgraph.CSR, first, rows uint64) (offsets, targets []byte) {
+	base := c.Off[first]
+	for _, o := range c.Off[first : first+rows+1] {
+		offsets = binary.LittleEndian.AppendUint64(offsets, o-base)
+	}
+	for _, t := range c.Dst[base:c.Off[first+rows]] {
+		targets = binary.LittleEndian.AppendUint32(targets, t)
+	}
+	return offsets, targets
+}
+
+// Permutation is a random permutation of n indices that is one single cycle
+// (Sattolo, Information Processing Letters 1986): a chase through it visits every index before it comes back.
+// It is the pointer chase of arXiv 2208.01154. The same seed gives the same permutation.
+func Permutation(n int, seed uint64) ([]uint64, error) {
+	if n < 1 || n > MaxChase {
+		return nil, fmt.Errorf("demo: a chase through %d indices: 1 to %d are possible", n, MaxChase)
+	}
+	next := make([]uint64, n)
+	for i := range next {
+		next[i] = uint64(i)
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := n - 1; i > 0; i-- {
+		k := r.IntN(i) // never i itself: that is what makes it one cycle
+		next[i], next[k] = next[k], next[i]
+	}
+	return next, nil
+}
+
+// ChaseShards cuts a permutation.
+func ChaseShards(next []uint64, elements int) (Layout, []Shard, error) {
+	l, err := NewLayout(uint64(len(next)), elements)
+	if err != nil {
+		return l, nil, err
+	}
+	shards := make([]Shard, elements)
+	for e := range shards {
+		first, rows := l.Block(e)
+		window := make([]byte, 0, 8*rows)
+		for _, n := range next[first : first+rows] {
+			window = binary.LittleEndian.AppendUint64(window, n)
+		}
+		shards[e] = Shard{First: first, Rows: rows, Windows: [][]byte{window}}
+	}
+	l.measure(shards)
+	return l, shards, nil
+}
+
+// Chase walks the whole table here: the reference.
+func Chase(next []uint64, start, hops uint64) uint64 {
+	for range hops {
+		start = next[start]
+	}
+	return start
+}

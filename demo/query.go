@@ -1,0 +1,251 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/demo/debgraph"
+)
+
+// Kind is what a query asks.
+type Kind string
+
+// The kinds of queries, by their names on the command line and in JSON.
+const (
+	KindNeeds    Kind = "needs"     // what Package ends up needing
+	KindNeededBy Kind = "needed-by" // who ends up needing Package
+	KindPath     Kind = "path"      // why Package ends up needing Goal
+	KindTop      Kind = "top"       // the First packages that most others end up needing
+	KindChase    Kind = "chase"     // Hops steps of a pointer chase
+)
+
+// Limits of a query.
+const (
+	MaxFirst = 1000
+	// MaxHops bounds a chase: at a microsecond a hop, a minute and a half.
+	MaxHops = 100_000_000
+)
+
+// Query is a question as people ask it.
+type Query struct {
+	Kind    Kind
+	Package string // all kinds but KindTop and KindChase
+	Goal    string // KindPath
+	First   int    // KindTop
+	Prove   bool   // KindTop: go on until the ranking is proven
+	Hops    uint64 // KindChase
+}
+
+// DefaultQueries is what the demo asks if it is not told what.
+func DefaultQueries() []Query {
+	return []Query{
+		{Kind: KindNeeds, Package: "firefox-esr"},
+		{Kind: KindNeededBy, Package: "libssl3"},
+		{Kind: KindPath, Package: "gnome", Goal: "perl-base"},
+		{Kind: KindTop, First: 10},
+		{Kind: KindChase, Hops: 10_000},
+	}
+}
+
+// Data is what the questions are about, and how it is reached.
+type Data struct {
+	Graph       *debgraph.Graph
+	GraphLayout Layout
+	GraphAt     Backend
+	// The chase has a table of its own; without one (Next is nil) it is refused.
+	Next        []uint64
+	ChaseLayout Layout
+	ChaseAt     Backend
+}
+
+// result is an answer, whichever way it was found.
+type result struct {
+	ids    []uint32
+	counts []uint64
+	rank   *Ranking // injected rankings only
+}
+
+func (r *result) same(o *result) bool {
+	return slices.Equal(r.ids, o.ids) && slices.Equal(r.counts, o.counts)
+}
+
+// prepared is a query made ready: names looked up, the reference answer computed.
+type prepared struct {
+	Query
+	start, goal uint32
+	layout      Layout
+	backend     Backend
+	want        result
+}
+
+// prepare checks a query and answers it here, from the whole graph.
+func prepare(d *Data, q Query) (*prepared, error) {
+	p := &prepared{Query: q, layout: d.GraphLayout, backend: d.GraphAt}
+	var err error
+	switch q.Kind {
+	case KindNeeds, KindNeededBy, KindPath:
+		if p.start, err = d.Graph.Find(q.Package); err != nil {
+			return nil, err
+		}
+		if q.Kind == KindPath {
+			if p.goal, err = d.Graph.Find(q.Goal); err != nil {
+				return nil, err
+			}
+			p.want.ids = d.Graph.Path(p.start, p.goal)
+		} else {
+			p.want.ids = d.Graph.Closure(p.start, p.direction())
+		}
+	case KindTop:
+		if q.First < 1 || q.First > MaxFirst {
+			return nil, fmt.Errorf("demo: the first %d packages: 1 to %d are possible", q.First, MaxFirst)
+		}
+		p.want = ranked(d.Graph.Top(q.First))
+	case KindChase:
+		if q.Hops > MaxHops {
+			return nil, fmt.Errorf("demo: a chase of %d hops: at most %d are possible", q.Hops, MaxHops)
+		}
+		if d.Next == nil {
+			return nil, errors.New("demo: no table for the pointer chase was laid out")
+		}
+		p.layout, p.backend = d.ChaseLayout, d.ChaseAt
+		p.want.counts = []uint64{Chase(d.Next, 0, q.Hops)}
+	default:
+		return nil, fmt.Errorf("demo: there is no question %q; there are %s, %s, %s, %s and %s", q.Kind, KindNeeds, KindNeededBy, KindPath, KindTop, KindChase)
+	}
+	return p, nil
+}
+
+func (p *prepared) direction() debgraph.Direction {
+	if p.Kind == KindNeededBy {
+		return debgraph.NeededBy
+	}
+	return debgraph.Needs
+}
+
+func ranked(top []debgraph.Ranked) result {
+	var r result
+	for _, t := range top {
+		r.ids = append(r.ids, t.ID)
+		r.counts = append(r.counts, uint64(t.Count))
+	}
+	return r
+}
+
+// inject answers by functions that travel.
+func (p *prepared) inject(ctx context.Context) (res result, trips uint64, err error) {
+	call := Call{Starts: []uint32{p.start}}
+	switch p.Kind {
+	case KindNeeds, KindNeededBy:
+		call.Op, call.Dir = OpClosure, p.direction()
+	case KindPath:
+		call.Op, call.Goal = OpPath, p.goal
+	case KindTop:
+		rk, err := InjectTop(ctx, p.backend, p.layout, p.First, p.Prove)
+		if err != nil {
+			return res, 0, err
+		}
+		res = ranked(rk.Top)
+		res.rank = rk
+		return res, rk.Trips, nil
+	case KindChase:
+		call.Op, call.Hops = OpChase, p.Hops
+	}
+	reply, err := p.backend.Inject(ctx, &call)
+	if err != nil {
+		return res, 1, err
+	}
+	res = result{ids: reply.IDs, counts: reply.Counts}
+	if call.Op == OpClosure {
+		res.ids = slices.DeleteFunc(res.ids, func(v uint32) bool { return v == p.start })
+	}
+	return res, 1, nil
+}
+
+// read answers by a baseline.
+func (p *prepared) read(ctx context.Context, style Style) (res result, trips, operations uint64, err error) {
+	b := Baseline{Backend: p.backend, Layout: p.layout, Style: style}
+	switch p.Kind {
+	case KindNeeds, KindNeededBy:
+		res.ids, err = b.Closure(ctx, p.start, p.direction())
+	case KindPath:
+		res.ids, err = b.Path(ctx, p.start, p.goal)
+	case KindTop:
+		var top []debgraph.Ranked
+		top, err = b.Top(ctx, p.First)
+		res = ranked(top)
+	case KindChase:
+		var end uint64
+		end, err = b.Chase(ctx, 0, p.Hops)
+		res.counts = []uint64{end}
+	}
+	return res, b.Trips, b.Operations, err
+}
+
+// check holds an answer against the reference. Of a path it asks that it is one, and a
+// shortest one: there may be several.
+func (p *prepared) check(g *debgraph.Graph, got *result) error {
+	if p.Kind == KindPath && len(got.ids) == len(p.want.ids) && len(got.ids) > 0 {
+		return g.CheckPath(got.ids, p.start, p.goal)
+	}
+	if !got.same(&p.want) {
+		return fmt.Errorf("demo: the answer is wrong: %d vertices %v…, counts %v…; expected %d, %v…, %v…",
+			len(got.ids), head(got.ids), head(got.counts), len(p.want.ids), head(p.want.ids), head(p.want.counts))
+	}
+	return nil
+}
+
+func head[T any](s []T) []T { return s[:min(5, len(s))] }
+
+// title is the question in words.
+func (p *prepared) title() string {
+	switch p.Kind {
+	case KindNeeds:
+		return fmt.Sprintf("What does %s end up needing?", p.Package)
+	case KindNeededBy:
+		return fmt.Sprintf("Who ends up needing %s?", p.Package)
+	case KindPath:
+		return fmt.Sprintf("Why does %s end up needing %s?", p.Package, p.Goal)
+	case KindTop:
+		return fmt.Sprintf("Which %d packages do most others end up needing?", p.First)
+	default:
+		return fmt.Sprintf("Where do %d hops through a random permutation of %d lead?", p.Hops, p.layout.Vertices)
+	}
+}
+
+// shownNames is how many names an answer shows before it only counts.
+const shownNames = 12
+
+// answer is the reference answer in words.
+func (p *prepared) answer(g *debgraph.Graph) []string {
+	names := make([]string, 0, len(p.want.ids))
+	for _, v := range p.want.ids {
+		names = append(names, g.Names[v])
+	}
+	switch p.Kind {
+	case KindNeeds, KindNeededBy:
+		if len(names) == 0 {
+			return []string{"Nothing."}
+		}
+		shown := strings.Join(names[:min(shownNames, len(names))], ", ")
+		if more := len(names) - shownNames; more > 0 {
+			shown += fmt.Sprintf(", and %d more", more)
+		}
+		return []string{fmt.Sprintf("%d packages.", len(names)), shown}
+	case KindPath:
+		if len(names) == 0 {
+			return []string{"It does not."}
+		}
+		return []string{strings.Join(names, " → "), fmt.Sprintf("%d steps; no way is shorter.", len(names)-1)}
+	case KindTop:
+		lines := make([]string, len(names))
+		for i, name := range names {
+			lines[i] = fmt.Sprintf("%d. %s, by %d", i+1, name, p.want.counts[i])
+		}
+		return lines
+	default:
+		return []string{fmt.Sprintf("To index %d.", p.want.counts[0])}
+	}
+}

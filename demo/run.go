@@ -1,0 +1,216 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/wherry-fabric/wherry/demo/report"
+)
+
+// Options of a run. The zero value is what the demo uses.
+type Options struct {
+	// Repeats is how often every method answers; 0 means DefaultRepeats.
+	Repeats int
+	// Budget bounds one answer of one method; 0 means DefaultBudget. A method that needs longer is
+	// stopped and reported so. One whose first answer took more than a tenth of it is not repeated.
+	Budget time.Duration
+	// Progress, if set, is told before every answer what comes.
+	Progress func(question, method string, round, rounds int)
+}
+
+const (
+	DefaultRepeats = 5
+	DefaultBudget  = 10 * time.Second
+	MaxRepeats     = 1000
+)
+
+// Validate says what is wrong with options.
+func (o *Options) Validate() error {
+	if o.Repeats < 0 || o.Repeats > MaxRepeats {
+		return fmt.Errorf("demo: %d repeats: 1 to %d are possible, 0 means %d", o.Repeats, MaxRepeats, DefaultRepeats)
+	}
+	if o.Budget < 0 {
+		return fmt.Errorf("demo: a budget of %v: give a positive duration, or 0 for %v", o.Budget, DefaultBudget)
+	}
+	return nil
+}
+
+// method is one way to answer, and its figures so far.
+type method struct {
+	report.Method
+	answer func(context.Context) (res result, trips, operations uint64, err error)
+	rounds int
+	times  []int64
+	rank   *Ranking
+}
+
+// Run asks one question in all four ways, interleaved, and checks every answer.
+// A method that fails is reported with its reason; Run itself fails only if the
+// question is bad or the context ends.
+func Run(ctx context.Context, d *Data, q Query, o Options) (*report.Question, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Repeats == 0 {
+		o.Repeats = DefaultRepeats
+	}
+	if o.Budget == 0 {
+		o.Budget = DefaultBudget
+	}
+	p, err := prepare(d, q)
+	if err != nil {
+		return nil, err
+	}
+	methods := p.methods(o.Repeats)
+	// Round 0 is the first use (code travels and is compiled there); it has a figure of its own.
+	for round := range o.Repeats + 1 {
+		for _, m := range methods {
+			if round > m.rounds || m.Failure != "" {
+				continue
+			}
+			if o.Progress != nil {
+				o.Progress(p.title(), m.Title, round, o.Repeats)
+			}
+			if err := p.measure(ctx, d, m, round, o.Budget); err != nil {
+				return nil, err
+			}
+		}
+	}
+	out := &report.Question{Name: string(q.Kind), Title: p.title(), Answer: p.answer(d.Graph)}
+	for _, m := range methods {
+		m.finish()
+		out.Methods = append(out.Methods, m.Method)
+		if m.rank != nil {
+			out.Exact = p.exactness(m.rank)
+		}
+	}
+	out.Note = note(p, out)
+	return out, nil
+}
+
+func (p *prepared) methods(repeats int) []*method {
+	inject := func(ctx context.Context) (result, uint64, uint64, error) {
+		res, trips, err := p.inject(ctx)
+		return res, trips, trips, err
+	}
+	read := func(s Style) func(context.Context) (result, uint64, uint64, error) {
+		return func(ctx context.Context) (result, uint64, uint64, error) { return p.read(ctx, s) }
+	}
+	all := []*method{
+		{Method: report.Method{Name: "injected", Title: "injected"}, answer: inject},
+		{Method: report.Method{Name: "get", Title: "Get, one at a time"}, answer: read(OneAtATime)},
+		{Method: report.Method{Name: "get-batched", Title: "Get, batched"}, answer: read(Batched)},
+		{Method: report.Method{Name: "fetch-all", Title: "fetch all, compute"}, answer: read(FetchAll)},
+	}
+	for _, m := range all {
+		m.rounds = repeats
+	}
+	if p.Kind == KindChase {
+		all[2].Failure = "every hop depends on the one before: there is nothing to batch"
+	}
+	return all
+}
+
+// measure takes one answer of one method. What the method does wrong is its
+// failure; the error is the end of the whole run.
+func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, budget time.Duration) error {
+	before := p.backend.Traffic()
+	limited, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	start := time.Now()
+	res, trips, operations, err := m.answer(limited)
+	took := time.Since(start)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || limited.Err() != nil {
+		m.fail(fmt.Sprintf("stopped after %v, in its round trip %d", budget, trips))
+		return nil
+	}
+	if err == nil {
+		err = p.check(d.Graph, &res)
+	}
+	if err != nil {
+		m.fail(err.Error())
+		return nil
+	}
+	t := p.backend.Traffic().since(before)
+	m.RoundTrips, m.Operations, m.Messages = trips, operations, t.Messages
+	m.BytesToClient, m.BytesFromClient, m.BytesBetween = t.ToClient, t.FromClient, t.Between
+	m.Checked, m.rank = true, res.rank
+	if round == 0 {
+		m.FirstTimeNs = took.Nanoseconds()
+		if took > budget/10 {
+			m.rounds = 0 // once is enough of that
+		}
+		return nil
+	}
+	m.times = append(m.times, took.Nanoseconds())
+	return nil
+}
+
+// fail keeps nothing but the reason.
+func (m *method) fail(why string) {
+	m.Method = report.Method{Name: m.Name, Title: m.Title, Failure: why}
+}
+
+// finish turns the times into a median and bounds.
+func (m *method) finish() {
+	if m.Failure != "" {
+		return
+	}
+	if len(m.times) == 0 {
+		m.times = []int64{m.FirstTimeNs}
+	}
+	slices.Sort(m.times)
+	m.Runs = len(m.times)
+	m.TimeNs = m.times[len(m.times)/2]
+	m.MinTimeNs, m.MaxTimeNs = m.times[0], m.times[len(m.times)-1]
+}
+
+// exactness says what is certain about an injected ranking.
+func (p *prepared) exactness(rk *Ranking) string {
+	s := fmt.Sprintf("Every count is exact. The injected functions counted %d of %d packages; ", rk.Counted, p.layout.Vertices)
+	switch {
+	case rk.Proven == len(rk.Top):
+		return s + "that no other package belongs here is proven."
+	case rk.Proven == 0:
+		return s + "that no other package belongs here they did not prove: it was checked against the whole graph."
+	default:
+		return s + fmt.Sprintf("that the first %d ranks are right is proven by that, the others were checked against the whole graph.", rk.Proven)
+	}
+}
+
+// note says why the injected functions lose, where they do.
+func note(p *prepared, q *report.Question) string {
+	if !q.Loses() {
+		return ""
+	}
+	best := 0
+	for i := range q.Methods {
+		if q.Ratio(i) > 0 && q.Ratio(i) < q.Ratio(best) {
+			best = i
+		}
+	}
+	inject, other := &q.Methods[0], &q.Methods[best]
+	s := fmt.Sprintf("Here %q beats the injected functions. ", other.Title)
+	megabytes := float64(other.BytesToClient) / 1e6
+	switch {
+	case p.Kind == KindTop:
+		s += fmt.Sprintf("A ranking needs the whole graph, and %.1f MB of it are a single client's work; elements that have to agree sent each other %d messages. ", megabytes, inject.Messages)
+		s += "That turns around when the graph no longer fits the client, or when it changes faster than it can be fetched."
+	case other.Name == "fetch-all":
+		s += fmt.Sprintf("All that the question can touch is %.1f MB, which come in one round trip; the injected functions sent %d messages. ", megabytes, inject.Messages)
+		s += "That turns around when the data is larger, when it changes between questions, or when the client has no room for it."
+	case other.Name == "get-batched":
+		s += fmt.Sprintf("The search is only %d round trips deep, and at this latency they cost less than starting functions at the elements. ", other.RoundTrips)
+		s += "That turns around with the distance: see --rtt."
+	default:
+		s += fmt.Sprintf("It takes only %d reads, and at this latency a read costs less than starting a function. ", other.Operations)
+		s += "That turns around with the distance: see --rtt."
+	}
+	return s
+}
