@@ -210,7 +210,6 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 		return nil, err
 	}
 	if err := e.adopt(ep, link); err != nil {
-		link.Close()
 		return nil, err
 	}
 	return ep, nil
@@ -219,13 +218,22 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 func (e *Element) adopt(ep *Endpoint, link Link) error {
 	ep.link = link
 	ep.fds, _ = link.(FDCarrier)
+	var err error
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return ErrClosed
+	switch {
+	case e.closed:
+		err = ErrClosed
+	case len(e.endpoints) >= e.cfg.Limits.Endpoints:
+		err = fmt.Errorf("fabric: %w endpoints: this element has %d, its limit", ErrTooMany, len(e.endpoints))
+	default:
+		e.endpoints[ep] = struct{}{}
 	}
-	e.endpoints[ep] = struct{}{}
 	e.mu.Unlock()
+	if err != nil {
+		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err}) // nobody hears of it
+		link.Close()
+		return err
+	}
 	if e.cfg.OnPeer != nil {
 		e.cfg.OnPeer(ep)
 	}
@@ -253,7 +261,10 @@ func (e *Element) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*E
 	if err != nil {
 		return nil, err
 	}
-	return ep, e.adopt(ep, link)
+	if err := e.adopt(ep, link); err != nil {
+		return nil, err
+	}
+	return ep, nil
 }
 
 // Endpoints lists the live endpoints.

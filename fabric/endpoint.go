@@ -45,6 +45,7 @@ type Endpoint struct {
 	// Receiving; the leader's, but for released.
 	released  atomic.Uint64 // cost of all normal messages handled here
 	announced atomic.Uint64 // what the peer was told of it
+	received  uint64        // cost of all normal messages received
 	heard     uint64        // frames received
 	heardThen uint64
 	silentAt  int64
@@ -118,6 +119,23 @@ func (ep *Endpoint) WaitRoom(ctx context.Context) error {
 		return &PeerError{Peer: ep.String(), Op: "wait for room", Err: err}
 	}
 	return ep.Err()
+}
+
+// EndpointStats count what went over an endpoint.
+type EndpointStats struct {
+	NormalFrames uint64 // messages of normal class sent
+	NormalBytes  uint64 // their heads and bodies
+	Frames       uint64 // received, of every kind
+	Outbox       int    // bytes waiting for credit or room
+	Reserved     int    // bytes of answers waiting for room
+}
+
+// Stats returns the endpoint's counters.
+func (ep *Endpoint) Stats() EndpointStats {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return EndpointStats{NormalFrames: ep.sentFrames, NormalBytes: ep.sentBytes, Frames: atomic.LoadUint64(&ep.heard),
+		Outbox: ep.outbox.bytes(), Reserved: ep.reserved.bytes()}
 }
 
 // Err is nil while the endpoint is alive, and says why it ended after that.
@@ -207,6 +225,8 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 	switch err := ep.link.Send(id, Normal, head, body); err {
 	case nil:
 		ep.sent += c
+		ep.sentFrames++
+		ep.sentBytes += uint64(len(head) + len(body))
 		return nil
 	case ErrLinkFull:
 		return ErrBackpressure
@@ -287,6 +307,9 @@ func (ep *Endpoint) Frame(id FrameID, body []byte) error {
 		ep.open.Store(true)
 		ep.opening.Unlock()
 	}
+	if ep.dead.Load() != nil {
+		return ErrClosed // ended here while the transport had the frame at hand
+	}
 	ep.heard++
 	if id >= FirstMessageID {
 		return ep.message(id, body)
@@ -322,6 +345,9 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.term.Load()}
 	if id < FirstReservedID {
 		m.cost = cost(len(body))
+		if ep.received += m.cost; ep.received-ep.released.Load() > uint64(ep.el.cfg.Limits.WindowBytes) {
+			return fmt.Errorf("%w: the peer sent more messages than it had credit for", ErrProtocol)
+		}
 	}
 	h := ep.el.handlers[id].Load()
 	if h == nil {
@@ -339,10 +365,17 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 // release counts a handled message and tells the peer now and then: credit
 // reports are cumulative, and go out each quarter of the window.
 func (ep *Endpoint) release(c uint64) {
-	total := ep.released.Add(c)
-	told := ep.announced.Load()
-	if total-told < uint64(ep.el.cfg.Limits.WindowBytes)/4 || !ep.announced.CompareAndSwap(told, total) {
-		return
+	ep.released.Add(c)
+	var total uint64
+	for { // several goroutines may release: whoever loses the race looks again, so that no more than a quarter stays untold
+		told := ep.announced.Load()
+		total = ep.released.Load()
+		if int64(total-told) < int64(ep.el.cfg.Limits.WindowBytes)/4 {
+			return
+		}
+		if ep.announced.CompareAndSwap(told, total) {
+			break
+		}
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -386,7 +419,7 @@ func (ep *Endpoint) Lost(err error) {
 		ep.open.Store(true)
 		ep.opening.Unlock()
 	}
-	ep.fail(fmt.Errorf("%w: %v", ErrPeerLost, err))
+	ep.fail(fmt.Errorf("%w: %w", ErrPeerLost, err))
 }
 
 // doom has the leader fail the endpoint: the caller may hold its locks.
@@ -398,7 +431,9 @@ func (ep *Endpoint) doom(err error) {
 
 // fail ends the endpoint: everything in flight fails with err.
 func (ep *Endpoint) fail(err error) {
+	first := false
 	ep.gone.Do(func() {
+		first = true
 		ep.mu.Lock()
 		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err})
 		ep.outbox = frameQueue{}
@@ -415,10 +450,10 @@ func (ep *Endpoint) fail(err error) {
 		ep.map_.close()
 		ep.el.forget(ep)
 		ep.el.leader.wakeWaiters()
-		if ep.el.cfg.OnLost != nil {
-			ep.el.cfg.OnLost(ep, ep.dead.Load())
-		}
 	})
+	if first && ep.el.cfg.OnLost != nil { // outside gone: it may call Close
+		ep.el.cfg.OnLost(ep, ep.dead.Load())
+	}
 }
 
 func (e *Element) forget(ep *Endpoint) {
