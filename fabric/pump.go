@@ -29,6 +29,8 @@ type bulkSend struct {
 	epoch uint64   // of the Put
 	seg   *Segment // pinned while a Get is answered; nil for a Put
 	gone  bool     // abandoned: tell the peer, send no more data
+	// unannounced holds while a Put's request is still in the outbox: its data must not overtake it.
+	unannounced bool
 	// check reports whether the data may still be sent (its key still holds).
 	key keyRef
 }
@@ -142,7 +144,19 @@ func (ep *Endpoint) sendable() bool {
 	return false
 }
 
-func (b *bulkSend) sendable(epoch uint64) bool { return b.id == frameGetData || b.epoch <= epoch }
+func (b *bulkSend) sendable(epoch uint64) bool {
+	return b.id == frameGetData || b.epoch <= epoch && !b.unannounced
+}
+
+// putAnnounced hears that a Put's request has left the outbox.
+func (ep *Endpoint) putAnnounced(request []byte) {
+	op := binary.LittleEndian.Uint32(request)
+	for _, b := range ep.bulk {
+		if b.id == framePutData && b.op == op {
+			b.unannounced = false
+		}
+	}
+}
 
 func (ep *Endpoint) pumpQueue(q *frameQueue, class Class) (sent int, ok bool) {
 	for q.n > 0 {
@@ -159,6 +173,9 @@ func (ep *Endpoint) pumpQueue(q *frameQueue, class Class) (sent int, ok bool) {
 		switch err := ep.link.Send(id, class, body, nil); err {
 		case nil:
 			ep.sent += c
+			if id == framePut {
+				ep.putAnnounced(body)
+			}
 			q.pop()
 			sent++
 		case ErrLinkFull:

@@ -47,7 +47,7 @@ func (ep *Endpoint) Import(ctx context.Context, k Key) (*Remote, error) {
 		return nil, err
 	}
 	var b [4 + keyRefBytes]byte
-	ep.request(frameImport, rec, k.ref().append(binary.LittleEndian.AppendUint32(b[:0], rec.id())), nil)
+	ep.request(ctx, frameImport, rec, k.ref().append(binary.LittleEndian.AppendUint32(b[:0], rec.id())))
 	o := Op{rec: rec}
 	if err := o.waitKeep(ctx); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -47,12 +48,38 @@ func (ep *Endpoint) startOpSlow(ctx context.Context, verb string, dst []byte) (r
 	return nil, ep.lost(verb)
 }
 
-// request sends a request; its failure is the operation's.
-func (ep *Endpoint) request(id FrameID, rec *opRecord, head, body []byte) {
+// request sends a blocking call's request; its failure is the operation's.
+func (ep *Endpoint) request(ctx context.Context, id FrameID, rec *opRecord, head []byte) {
 	ep.mu.Lock()
-	err := ep.requestLocked(id, head, body)
+	err := ep.requestLocked(id, head)
 	ep.mu.Unlock()
 	if err != nil {
+		ep.requestSlow(ctx, id, rec, head, nil, err)
+	}
+}
+
+// requestSlow waits, if ctx is given, until the outbox has room for a request
+// that a Fence holds back. Any other failure is the operation's.
+func (ep *Endpoint) requestSlow(ctx context.Context, id FrameID, rec *opRecord, head, src []byte, err error) {
+	if ctx != nil && err == ErrBackpressure {
+		werr := ep.el.leader.wait(ctx, func() bool {
+			ep.mu.Lock()
+			defer ep.mu.Unlock()
+			if id == framePut {
+				err = ep.putLocked(rec, head, src)
+			} else {
+				err = ep.requestLocked(id, head)
+			}
+			return err != ErrBackpressure
+		}, nil)
+		if werr != nil {
+			err = fmt.Errorf("%w: %w", ErrBackpressure, werr)
+		}
+	}
+	if err != nil {
+		if _, said := err.(*PeerError); !said {
+			err = &PeerError{Peer: ep.String(), Op: rec.verb, Err: err}
+		}
 		rec.finish(err)
 	}
 }
@@ -60,17 +87,49 @@ func (ep *Endpoint) request(id FrameID, rec *opRecord, head, body []byte) {
 // requestLocked sends or queues a request; ep.mu is held. The number of
 // requests is bounded by the operations that may be under way, so the reserved
 // queue takes what finds no room.
-func (ep *Endpoint) requestLocked(id FrameID, head, body []byte) error {
-	if ep.dead.Load() != nil {
-		return ep.lost("request")
+func (ep *Endpoint) requestLocked(id FrameID, head []byte) error {
+	if e := ep.dead.Load(); e != nil {
+		return e.Err
 	}
 	if ep.epoch != ep.pumpEpoch {
-		if !ep.outbox.push(id, head, body) {
-			return &PeerError{Peer: ep.String(), Op: "request", Err: ErrBackpressure}
+		if !ep.outbox.push(id, head, nil) {
+			return ErrBackpressure
 		}
 		return nil
 	}
-	return ep.sayLocked(id, head, body)
+	return ep.sayLocked(id, head, nil)
+}
+
+// smallPutBytes is the largest Put whose data may wait in a queue.
+const smallPutBytes = 256
+
+// putLocked sends a Put's data along with the request if the link takes it at
+// once, or if it is small. Other data waits where the caller keeps it, and
+// goes out in fragments; ep.mu is held.
+func (ep *Endpoint) putLocked(rec *opRecord, head, src []byte) error {
+	if e := ep.dead.Load(); e != nil {
+		return e.Err
+	}
+	behindFence := ep.epoch != ep.pumpEpoch
+	if len(src) <= fragmentBytes && !behindFence && ep.reserved.n == 0 {
+		switch err := ep.link.Send(framePut, Normal, head, src); err {
+		case nil:
+			return nil
+		case ErrLinkFull:
+		default:
+			return ep.linkBroke(err, "put")
+		}
+	}
+	if len(src) <= smallPutBytes && !behindFence {
+		return ep.sayLocked(framePut, head, src)
+	}
+	if err := ep.requestLocked(framePut, head); err != nil {
+		return err
+	}
+	b := ep.startBulk(framePutData, rec.id(), src, nil, keyRef{})
+	b.rec, b.unannounced = rec, behindFence
+	rec.bulk = b
+	return nil
 }
 
 func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
@@ -83,10 +142,13 @@ func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
 	}
 	ep := r.ep
 	ep.mu.Lock()
-	err = ep.requestLocked(frameGet, appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(dst))), nil)
+	head := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(dst)))
+	if err = ep.requestLocked(frameGet, head); err != nil {
+		head = bytes.Clone(head)
+	}
 	ep.mu.Unlock()
 	if err != nil {
-		rec.finish(err)
+		ep.requestSlow(ctx, frameGet, rec, head, nil, err)
 	}
 	return Op{rec: rec}
 }
@@ -102,15 +164,12 @@ func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
 	ep := r.ep
 	ep.mu.Lock()
 	head := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(src)))
-	if len(src) <= fragmentBytes {
-		err = ep.requestLocked(framePut, head, src)
-	} else if err = ep.requestLocked(framePut, head, nil); err == nil {
-		rec.bulk = ep.startBulk(framePutData, rec.id(), src, nil, keyRef{})
-		rec.bulk.rec = rec
+	if err = ep.putLocked(rec, head, src); err != nil {
+		head = bytes.Clone(head)
 	}
 	ep.mu.Unlock()
 	if err != nil {
-		rec.finish(err)
+		ep.requestSlow(ctx, framePut, rec, head, src, err)
 	}
 	return Op{rec: rec}
 }
@@ -125,10 +184,13 @@ func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset
 	b := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(width))
 	b = binary.LittleEndian.AppendUint64(b, operand)
 	b = binary.LittleEndian.AppendUint64(b, compare)
-	err = ep.requestLocked(frameAtomic, append(b, byte(op)), nil)
+	b = append(b, byte(op))
+	if err = ep.requestLocked(frameAtomic, b); err != nil {
+		b = bytes.Clone(b)
+	}
 	ep.mu.Unlock()
 	if err != nil {
-		rec.finish(err)
+		ep.requestSlow(ctx, frameAtomic, rec, b, nil, err)
 	}
 	return Op{rec: rec}
 }
@@ -143,7 +205,7 @@ func (ep *Endpoint) Narrow(ctx context.Context, k Key, offset, size uint64, righ
 		return Key{}, err
 	}
 	b := appendAccess(nil, rec.id(), k.ref(), offset, size)
-	ep.request(frameNarrow, rec, append(b, byte(rights)), nil)
+	ep.request(ctx, frameNarrow, rec, append(b, byte(rights)))
 	if err := (Op{rec: rec}).waitKeep(ctx); err != nil {
 		return Key{}, err
 	}
@@ -161,7 +223,7 @@ func (ep *Endpoint) Flush(ctx context.Context) error {
 	}
 	ep.Fence()
 	b := binary.LittleEndian.AppendUint32(nil, rec.id())
-	ep.request(frameFlush, rec, b, nil)
+	ep.request(ctx, frameFlush, rec, b)
 	return Op{rec: rec}.Wait(ctx)
 }
 

@@ -153,7 +153,8 @@ func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if len(mem) <= inlineGetBytes {
+	// Answers that find no room wait in the reserved queue; data does so where it lies.
+	if len(mem) <= inlineGetBytes && ep.reserved.n == 0 {
 		var word [8]byte
 		if len(mem) == 8 || len(mem) == 4 {
 			CopyOut(word[:len(mem)], mem)
