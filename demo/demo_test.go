@@ -260,7 +260,7 @@ func TestRunAsksEverything(t *testing.T) {
 	d := data(t)
 	r := report.Report{Environment: demo.Host(d.Graph, elements, time.Now())}
 	r.Environment.Transports = []string{"calls within one process"}
-	for _, q := range demo.DefaultQueries() {
+	for _, q := range demo.DefaultQueries(d.Graph) {
 		asked := 0
 		got, err := demo.Run(t.Context(), d, q, demo.Options{Repeats: 1, Progress: func(string, string, int, int) { asked++ }})
 		if err != nil {
@@ -292,6 +292,31 @@ func TestRunAsksEverything(t *testing.T) {
 		}
 	}
 	t.Log("\n" + text.String())
+}
+
+// TestRunTakesAnyGraph: the questions of a graph that knows no Debian package.
+func TestRunTakesAnyGraph(t *testing.T) {
+	d := data(t)
+	var err error
+	if d.Graph, err = debgraph.ReadEdgeList("mine", strings.NewReader("app lib\nlib base\ntool lib\napp tool\n")); err != nil {
+		t.Fatal(err)
+	}
+	d.GraphLayout, d.GraphAt = func() (demo.Layout, demo.Backend) { l, b := lend(t, d.Graph); return l, b }()
+	var got [][]string
+	for _, q := range demo.DefaultQueries(d.Graph) {
+		answer, err := demo.Run(t.Context(), d, q, demo.Options{Repeats: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, answer.Answer)
+	}
+	want := [][]string{
+		{"3 vertices.", "base, lib, tool"}, {"2 vertices.", "app, tool"}, {"app → lib", "1 step; no way is shorter."},
+		{"1. base, by 3", "2. lib, by 2", "3. tool, by 1", "4. app, by 0"},
+	}
+	if diff := cmp.Diff(want, got[:4]); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestRunRefusesBadQuestions(t *testing.T) {

@@ -39,14 +39,33 @@ type Query struct {
 	Hops    uint64 // KindChase
 }
 
-// DefaultQueries is what the demo asks if it is not told what.
-func DefaultQueries() []Query {
+// DefaultHops is how long the chase is if nobody says.
+const DefaultHops = 10_000
+
+// DefaultQueries is what the demo asks of a graph if it is not told what: about well-known
+// packages if it has them, else about the vertices with the most neighbours.
+func DefaultQueries(g *debgraph.Graph) []Query {
+	var most, wanted uint32 // needs the most, is needed the most, both directly
+	for v := range uint32(g.Len()) {
+		if g.Fwd.Degree(v) > g.Fwd.Degree(most) {
+			most = v
+		}
+		if g.Rev.Degree(v) > g.Rev.Degree(wanted) {
+			wanted = v
+		}
+	}
+	name := func(preferred string, v uint32) string {
+		if _, ok := g.ID(preferred); ok && len(g.Meta.Releases) > 0 {
+			return preferred
+		}
+		return g.Names[v]
+	}
 	return []Query{
-		{Kind: KindNeeds, Package: "firefox-esr"},
-		{Kind: KindNeededBy, Package: "libssl3"},
-		{Kind: KindPath, Package: "gnome", Goal: "perl-base"},
-		{Kind: KindTop, First: 10},
-		{Kind: KindChase, Hops: 10_000},
+		{Kind: KindNeeds, Package: name("firefox-esr", most)},
+		{Kind: KindNeededBy, Package: name("libssl3", wanted)},
+		{Kind: KindPath, Package: name("gnome", most), Goal: name("perl-base", wanted)},
+		{Kind: KindTop, First: min(10, g.Len())},
+		{Kind: KindChase, Hops: DefaultHops},
 	}
 }
 
@@ -75,6 +94,7 @@ func (r *result) same(o *result) bool {
 // prepared is a query made ready: names looked up, the reference answer computed.
 type prepared struct {
 	Query
+	noun        string // what vertices are called
 	start, goal uint32
 	layout      Layout
 	backend     Backend
@@ -83,7 +103,7 @@ type prepared struct {
 
 // prepare checks a query and answers it here, from the whole graph.
 func prepare(d *Data, q Query) (*prepared, error) {
-	p := &prepared{Query: q, layout: d.GraphLayout, backend: d.GraphAt}
+	p := &prepared{Query: q, noun: noun(d.Graph), layout: d.GraphLayout, backend: d.GraphAt}
 	var err error
 	switch q.Kind {
 	case KindNeeds, KindNeededBy, KindPath:
@@ -100,7 +120,7 @@ func prepare(d *Data, q Query) (*prepared, error) {
 		}
 	case KindTop:
 		if q.First < 1 || q.First > MaxFirst {
-			return nil, fmt.Errorf("demo: the first %d packages: 1 to %d are possible", q.First, MaxFirst)
+			return nil, fmt.Errorf("demo: the first %d %s: 1 to %d are possible", q.First, p.noun, MaxFirst)
 		}
 		p.want = ranked(d.Graph.Top(q.First))
 	case KindChase:
@@ -199,6 +219,14 @@ func (p *prepared) check(g *debgraph.Graph, got *result) error {
 
 func head[T any](s []T) []T { return s[:min(5, len(s))] }
 
+// noun is what vertices are called: those of an archive are packages.
+func noun(g *debgraph.Graph) string {
+	if len(g.Meta.Releases) > 0 {
+		return "packages"
+	}
+	return "vertices"
+}
+
 // title is the question in words.
 func (p *prepared) title() string {
 	switch p.Kind {
@@ -209,10 +237,17 @@ func (p *prepared) title() string {
 	case KindPath:
 		return fmt.Sprintf("Why does %s end up needing %s?", p.Package, p.Goal)
 	case KindTop:
-		return fmt.Sprintf("Which %d packages do most others end up needing?", p.First)
+		return fmt.Sprintf("Which %d %s do most others end up needing?", p.First, p.noun)
 	default:
 		return fmt.Sprintf("Where do %d hops through a random permutation of %d lead?", p.Hops, p.layout.Vertices)
 	}
+}
+
+func steps(n int) string {
+	if n == 1 {
+		return "1 step"
+	}
+	return fmt.Sprintf("%d steps", n)
 }
 
 // shownNames is how many names an answer shows before it only counts.
@@ -233,12 +268,12 @@ func (p *prepared) answer(g *debgraph.Graph) []string {
 		if more := len(names) - shownNames; more > 0 {
 			shown += fmt.Sprintf(", and %d more", more)
 		}
-		return []string{fmt.Sprintf("%d packages.", len(names)), shown}
+		return []string{fmt.Sprintf("%d %s.", len(names), p.noun), shown}
 	case KindPath:
 		if len(names) == 0 {
 			return []string{"It does not."}
 		}
-		return []string{strings.Join(names, " → "), fmt.Sprintf("%d steps; no way is shorter.", len(names)-1)}
+		return []string{strings.Join(names, " → "), fmt.Sprintf("%s; no way is shorter.", steps(len(names)-1))}
 	case KindTop:
 		lines := make([]string, len(names))
 		for i, name := range names {

@@ -173,12 +173,12 @@ func (m *method) finish() {
 
 // exactness says what is certain about an injected ranking.
 func (p *prepared) exactness(rk *Ranking) string {
-	s := fmt.Sprintf("Every count is exact. The injected functions counted %d of %d packages; ", rk.Counted, p.layout.Vertices)
+	s := fmt.Sprintf("Every count is exact. The injected functions counted %d of %d %s; ", rk.Counted, p.layout.Vertices, p.noun)
 	switch {
 	case rk.Proven == len(rk.Top):
-		return s + "that no other package belongs here is proven."
+		return s + "that no others belong here is proven."
 	case rk.Proven == 0:
-		return s + "that no other package belongs here they did not prove: it was checked against the whole graph."
+		return s + "that no others belong here they did not prove: it was checked against the whole graph."
 	default:
 		return s + fmt.Sprintf("that the first %d ranks are right is proven by that, the others were checked against the whole graph.", rk.Proven)
 	}
