@@ -30,17 +30,19 @@ type Endpoint struct {
 	gone    sync.Once
 
 	// Sending; mu is held over Link.Send, which never blocks.
-	mu        sync.Mutex
-	scratch   [64]byte
-	sent      uint64        // cost of all normal messages sent
-	allowed   atomic.Uint64 // cost of all the peer lets us send
-	outbox    frameQueue    // posted, waiting for credit or room
-	reserved  frameQueue    // answers, waiting for room
-	bulk      []*bulkSend
-	bulkFree  []*bulkSend
-	epoch     uint64 // raised by Fence while something is queued
-	pumpEpoch uint64 // of the Puts that may go out now
-	inBusy    bool
+	mu         sync.Mutex
+	scratch    [64]byte
+	sent       uint64 // cost of all normal messages sent
+	sentFrames uint64
+	sentBytes  uint64
+	allowed    atomic.Uint64 // cost of all the peer lets us send
+	outbox     frameQueue    // posted, waiting for credit or room
+	reserved   frameQueue    // answers, waiting for room
+	bulk       []*bulkSend
+	bulkFree   []*bulkSend
+	epoch      uint64 // raised by Fence while something is queued
+	pumpEpoch  uint64 // of the Puts that may go out now
+	inBusy     bool
 
 	// Receiving; the leader's, but for released.
 	released  atomic.Uint64 // cost of all normal messages handled here
@@ -125,7 +127,6 @@ func (ep *Endpoint) WaitRoom(ctx context.Context) error {
 type EndpointStats struct {
 	NormalFrames uint64 // messages of normal class sent
 	NormalBytes  uint64 // their heads and bodies
-	Frames       uint64 // received, of every kind
 	Outbox       int    // bytes waiting for credit or room
 	Reserved     int    // bytes of answers waiting for room
 }
@@ -134,7 +135,7 @@ type EndpointStats struct {
 func (ep *Endpoint) Stats() EndpointStats {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	return EndpointStats{NormalFrames: ep.sentFrames, NormalBytes: ep.sentBytes, Frames: atomic.LoadUint64(&ep.heard),
+	return EndpointStats{NormalFrames: ep.sentFrames, NormalBytes: ep.sentBytes,
 		Outbox: ep.outbox.bytes(), Reserved: ep.reserved.bytes()}
 }
 
@@ -224,15 +225,20 @@ func (ep *Endpoint) sendNormal(id FrameID, head, body []byte, c uint64) error {
 func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 	switch err := ep.link.Send(id, Normal, head, body); err {
 	case nil:
-		ep.sent += c
-		ep.sentFrames++
-		ep.sentBytes += uint64(len(head) + len(body))
+		ep.charge(c, len(head)+len(body))
 		return nil
 	case ErrLinkFull:
 		return ErrBackpressure
 	default:
 		return ep.linkBroke(err, "send")
 	}
+}
+
+// charge counts a normal message that was sent.
+func (ep *Endpoint) charge(c uint64, n int) {
+	ep.sent += c
+	ep.sentFrames++
+	ep.sentBytes += uint64(n)
 }
 
 // linkBroke turns a link's error into the endpoint's end; ep.mu may be held.

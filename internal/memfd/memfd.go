@@ -100,3 +100,12 @@ func Map(fd int, size int64, writable bool) ([]byte, error) {
 
 // Unmap undoes Map.
 func Unmap(mem []byte) error { return unix.Munmap(mem) }
+
+// Dup is a duplicate of a descriptor as an *os.File, for handing it to a child process.
+func Dup(fd int) (*os.File, error) {
+	d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: dup: %w", err)
+	}
+	return os.NewFile(uintptr(d), "memfd"), nil
+}

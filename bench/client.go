@@ -1,0 +1,215 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// client is the side that measures.
+type client struct {
+	*station
+	spec   *role
+	ctx    context.Context
+	w      *json.Encoder
+	r      Result
+	pongs  atomic.Uint64
+	want   uint64
+	gotAll func() bool
+	last   atomic.Uint64 // body of the last answer
+	rand   *rand.Rand
+}
+
+func runClient(ctx context.Context, spec *role, w io.Writer) error {
+	c := &client{spec: spec, ctx: ctx, w: json.NewEncoder(w), rand: rand.New(rand.NewPCG(spec.Seed, 7))}
+	err := c.run()
+	if err != nil {
+		return c.w.Encode(note{Error: err.Error()})
+	}
+	return c.w.Encode(note{Result: &c.r})
+}
+
+func (c *client) run() (err error) {
+	if c.station, err = newStation(c.spec, false); err != nil {
+		return err
+	}
+	defer c.close()
+	c.gotAll = func() bool { return c.pongs.Load() >= c.want }
+	answer := func(m fabric.Message) {
+		if len(m.Body) >= 8 {
+			c.last.Store(binary.LittleEndian.Uint64(m.Body))
+		}
+		c.pongs.Add(1)
+	}
+	for _, id := range []fabric.FrameID{idPong, idChased, idAlloc} {
+		c.el.Handle(id, answer)
+	}
+	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
+		return err
+	}
+	switch c.spec.Kind {
+	case "verbs":
+		return c.verbs()
+	case "chase":
+		return c.chase()
+	case "inject":
+		return c.inject()
+	}
+	return fmt.Errorf("no benchmark %q", c.spec.Kind)
+}
+
+func (c *client) say(text string, done float64) { c.w.Encode(note{Text: text, Done: done}) }
+
+// ask sends an active message and waits for its answer.
+func (c *client) ask(ep *fabric.Endpoint, id fabric.FrameID, body []byte) error {
+	c.want = c.pongs.Load() + 1
+	if err := ep.Send(c.ctx, id, nil, body); err != nil {
+		return err
+	}
+	return c.el.WaitFor(c.ctx, c.gotAll)
+}
+
+// samples are durations of one kind of operation.
+type samples []float64
+
+// p is a percentile, 0 to 1.
+func (s samples) p(q float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	slices.Sort(s)
+	return s[min(int(q*float64(len(s))), len(s)-1)]
+}
+
+// each times f n times, one by one.
+func each(n int, f func() error) (samples, error) {
+	s := make(samples, n)
+	for i := range s {
+		t := time.Now()
+		if err := f(); err != nil {
+			return nil, err
+		}
+		s[i] = float64(time.Since(t))
+	}
+	return s, nil
+}
+
+// batched times f in batches: for what takes no longer than reading the clock.
+// A sample is a batch's mean.
+func batched(n, batch int, f func() error) (samples, error) {
+	s := make(samples, n)
+	for i := range s {
+		t := time.Now()
+		for range batch {
+			if err := f(); err != nil {
+				return nil, err
+			}
+		}
+		s[i] = float64(time.Since(t)) / float64(batch)
+	}
+	return s, nil
+}
+
+// verbBatch is how many one-sided operations are timed together.
+const verbBatch = 64
+
+func (c *client) verbs() error {
+	rounds := c.spec.Rounds
+	if rounds == 0 {
+		rounds = 100_000
+	}
+	ep := c.eps[0]
+	key, err := fabric.DecodeKey(c.spec.Servers[0].Key)
+	if err != nil {
+		return err
+	}
+	mem, err := ep.Import(c.ctx, key)
+	if err != nil {
+		return err
+	}
+	const span = 1 << 20
+	word := make([]byte, 8)
+	offset := func() uint64 { return c.rand.Uint64N(span/8) * 8 }
+	ping := func() error { return c.ask(ep, idPing, word) }
+	get := func() error { return mem.Get(c.ctx, word, offset()) }
+	put := func() error { return mem.Put(c.ctx, word, offset()) }
+	add := func() error {
+		_, err := mem.Atomic(c.ctx, fabric.FetchAdd, 8, offset(), 1, 0)
+		return err
+	}
+	batch := 1
+	if mem.Mapped() {
+		batch = verbBatch
+	}
+	for _, f := range []func() error{ping, get, put, add} { // warm up: fault the pages in
+		if _, err := each(rounds/10, f); err != nil {
+			return err
+		}
+	}
+	all := []struct {
+		name string
+		f    func() error
+		each bool
+		samples
+	}{{name: "send_rtt", f: ping, each: true}, {name: "get_8b", f: get}, {name: "put_8b", f: put}, {name: "fetch_add", f: add}}
+	before, theirs, err := c.allocs()
+	if err != nil {
+		return err
+	}
+	ops := 0
+	const turns = 10 // of each, interleaved
+	for turn := range turns {
+		c.say("send, get, put, fetch-add", float64(turn)/turns)
+		for i := range all {
+			v, n := &all[i], rounds/turns
+			var s samples
+			if v.each || batch == 1 {
+				s, err = each(n, v.f)
+			} else {
+				s, err = batched(n/4, batch, v.f)
+				n = n / 4 * batch
+			}
+			if err != nil {
+				return err
+			}
+			ops += n
+			v.samples = append(v.samples, s...)
+		}
+	}
+	after, theirsAfter, err := c.allocs()
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		c.r.Set(v.name+"_ns_p50", v.p(0.5))
+		c.r.Set(v.name+"_ns_p99", v.p(0.99))
+	}
+	// The samples themselves and the notes are a few dozen allocations in all.
+	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
+	c.r.Set("mapped", mem.Mapped())
+	c.r.Set("message_bytes", 8)
+	c.r.Set("one_sided_batch", batch)
+	c.r.Set("operations", ops)
+	return nil
+}
+
+// allocs counts allocations so far, here and at server 0.
+func (c *client) allocs() (ours, theirs uint64, err error) {
+	if err := c.eps[0].Send(c.ctx, idPing, nil, make([]byte, 8)); err != nil {
+		return 0, 0, err
+	}
+	c.want = c.pongs.Load() + 2
+	if err := c.eps[0].Post(idAllocs, nil, nil); err != nil {
+		return 0, 0, err
+	}
+	err = c.el.WaitFor(c.ctx, c.gotAll)
+	return mallocs(), c.last.Load(), err
+}

@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/wasm"
+)
+
+// Message ids of the benchmarks' own handlers.
+const (
+	idPing   fabric.FrameID = 200 // answered with idPong
+	idChase  fabric.FrameID = 201 // the deployed chase
+	idPong   fabric.FrameID = 3000
+	idChased fabric.FrameID = 3001 // the chase's end, to whoever began it
+	idAllocs fabric.FrameID = 3002 // asks for the number of allocations so far
+	idAlloc  fabric.FrameID = 3003 // the answer
+)
+
+// station is a benchmark's element with its runtime.
+type station struct {
+	el   *fabric.Element
+	rt   *inject.Runtime
+	eps  []*fabric.Endpoint // by server index
+	byID map[fabric.Incarnation]*fabric.Endpoint
+}
+
+func newStation(spec *role, engine bool) (*station, error) {
+	tr, err := newTransport(spec.Transport)
+	if err != nil {
+		return nil, err
+	}
+	s := &station{}
+	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: everybody{},
+		OnPeer: func(ep *fabric.Endpoint) { s.rt.PeerUp(ep) },
+		OnLost: func(ep *fabric.Endpoint, err error) { s.rt.PeerLost(ep, err) }})
+	if err != nil {
+		return nil, err
+	}
+	cfg := inject.Config{}
+	if engine {
+		e, err := wasm.New(wasm.Config{})
+		if err != nil {
+			return nil, err
+		}
+		cfg.Engines = []abi.Engine{wasm.Runner{Engine: e}}
+	}
+	if s.rt, err = inject.NewRuntime(s.el, cfg); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *station) dialAll(ctx context.Context, servers []serverInfo) error {
+	for _, info := range servers {
+		ep, err := s.el.Dial(ctx, info.Addr)
+		if err != nil {
+			return err
+		}
+		s.eps = append(s.eps, ep)
+	}
+	return nil
+}
+
+func (s *station) close() {
+	s.el.Close()
+	s.rt.Close()
+}
+
+// permutation is one random cycle over all rows (Sattolo's algorithm): every
+// server makes the same one and keeps its part.
+func permutation(rows int, seed uint64) []uint64 {
+	next := make([]uint64, rows)
+	for i := range next {
+		next[i] = uint64(i)
+	}
+	r := rand.New(rand.NewPCG(seed, 0x77686572))
+	for i := rows - 1; i > 0; i-- {
+		j := r.IntN(i)
+		next[i], next[j] = next[j], next[i]
+	}
+	return next
+}
+
+func sharding(spec *role) cluster.Sharding {
+	return cluster.Sharding{Kind: cluster.Block, Elements: uint32(spec.Count), Rows: uint64(spec.Rows)}
+}
+
+// runServer serves until standard input ends.
+func runServer(ctx context.Context, spec *role, in *json.Decoder, w io.Writer) error {
+	info, s, err := startServer(ctx, spec)
+	if err != nil {
+		info.Error = err.Error()
+	}
+	if err := json.NewEncoder(w).Encode(info); err != nil || info.Error != "" {
+		return err
+	}
+	var rest json.RawMessage
+	for in.Decode(&rest) == nil { // nothing is said any more: this waits for the end
+	}
+	s.close()
+	return nil
+}
+
+func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, err error) {
+	if s, err = newStation(spec, true); err != nil {
+		return info, nil, err
+	}
+	shards := sharding(spec)
+	first, count := shards.ElementRows(uint32(spec.Index))
+	seg, err := s.el.NewSegment(max(count*8, 1<<20), fabric.Writable)
+	if err != nil {
+		return info, nil, err
+	}
+	next := permutation(spec.Rows, spec.Seed)
+	for i := range count {
+		binary.LittleEndian.PutUint64(seg.Bytes()[i*8:], next[first+i])
+	}
+	s.handle(spec, seg, first, count)
+	key, err := seg.Key(fabric.RightsAll)
+	if err != nil {
+		return info, nil, err
+	}
+	addr, err := s.el.Listen(spec.Listen)
+	if err != nil {
+		return info, nil, err
+	}
+	if err := s.dialAll(ctx, spec.Servers); err != nil {
+		return info, nil, err
+	}
+	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8}, s, nil
+}
+
+// handle registers the deployed handlers: an echo, and the chase that
+// injection is measured against.
+func (s *station) handle(spec *role, seg *fabric.Segment, first, count uint64) {
+	s.el.Handle(idPing, func(m fabric.Message) { m.From.Post(idPong, nil, m.Body) })
+	s.el.Handle(idAllocs, func(m fabric.Message) { m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, mallocs()), nil) })
+	table := seg.Bytes()
+	block := (uint64(spec.Rows) + uint64(spec.Count) - 1) / uint64(spec.Count)
+	msg := make([]byte, 0, 64)
+	var cache []*fabric.Endpoint
+	s.el.Handle(idChase, func(m fabric.Message) {
+		// {row, left, the client's incarnation}
+		row, left := binary.LittleEndian.Uint64(m.Body), binary.LittleEndian.Uint64(m.Body[8:])
+		client := binary.LittleEndian.Uint64(m.Body[16:])
+		for left > 0 && row-first < count {
+			row = binary.LittleEndian.Uint64(table[(row-first)*8:])
+			left--
+		}
+		if cache == nil {
+			cache = s.route(spec)
+		}
+		msg = binary.LittleEndian.AppendUint64(msg[:0], row)
+		msg = binary.LittleEndian.AppendUint64(msg, left)
+		msg = binary.LittleEndian.AppendUint64(msg, client)
+		if left == 0 {
+			s.incarnation(fabric.Incarnation(client)).Post(idChased, nil, msg[:8])
+			return
+		}
+		cache[row/block].Post(idChase, nil, msg)
+	})
+}
+
+// route is the endpoint to each server, by index; nil for this one.
+func (s *station) route(spec *role) []*fabric.Endpoint {
+	to := make([]*fabric.Endpoint, spec.Count)
+	for _, ep := range s.el.Endpoints() {
+		var i int
+		if _, err := fmt.Sscanf(ep.Name(), "server%d", &i); err == nil && i < len(to) {
+			to[i] = ep
+		}
+	}
+	return to
+}
+
+// incarnation finds an endpoint; called by handlers only.
+func (s *station) incarnation(i fabric.Incarnation) *fabric.Endpoint {
+	if ep := s.byID[i]; ep != nil {
+		return ep
+	}
+	s.byID = map[fabric.Incarnation]*fabric.Endpoint{}
+	for _, ep := range s.el.Endpoints() {
+		s.byID[ep.Incarnation()] = ep
+	}
+	return s.byID[i]
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}

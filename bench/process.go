@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func newReader(b []byte) io.Reader { return bytes.NewReader(b) }
+
+// child is a process in a role.
+type child struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr bytes.Buffer
+}
+
+// start starts this program in a role on a CPU; -1: any. The child inherits the
+// CPU from the thread that starts it, so its Go runtime sees only that one.
+func start(ctx context.Context, c *Config, spec role, cpu int, extra ...*os.File) (*child, error) {
+	p := &child{cmd: exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)}
+	p.cmd.Stderr = &p.stderr
+	p.cmd.ExtraFiles = extra
+	p.cmd.WaitDelay = time.Second
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(out)
+	if err := onCPU(cpu, p.cmd.Start); err != nil {
+		return nil, err
+	}
+	return p, p.tell(spec)
+}
+
+func (p *child) tell(v any) error { return json.NewEncoder(p.in).Encode(v) }
+
+// hear reads the child's next answer.
+func (p *child) hear(v any) error {
+	if err := p.out.Decode(v); err != nil {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+		if text := strings.TrimSpace(p.stderr.String()); text != "" {
+			return fmt.Errorf("bench: a process of the benchmark failed: %s", text)
+		}
+		return fmt.Errorf("bench: a process of the benchmark ended without an answer: %w", err)
+	}
+	return nil
+}
+
+func (p *child) end() {
+	p.in.Close()
+	done := make(chan struct{})
+	go func() {
+		p.cmd.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		p.cmd.Process.Kill()
+		<-done
+	}
+}
+
+// onCPU runs f on a thread bound to one CPU.
+func onCPU(cpu int, f func() error) error {
+	if cpu < 0 {
+		return f()
+	}
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		var set unix.CPUSet
+		set.Set(cpu % runtime.NumCPU())
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			result <- fmt.Errorf("bench: pin to CPU %d: %w (run without --pin)", cpu, err)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// Run measures and returns the figures.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "wherry-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	serverCPU, clientCPU := -1, -1
+	if c.Pin {
+		serverCPU, clientCPU = 1, 0
+	}
+	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds, Seed: rand.Uint64()}
+	var servers []*child
+	defer func() {
+		for _, s := range servers {
+			s.end()
+		}
+	}()
+	for i := range c.Servers {
+		s := spec
+		s.Role, s.Index, s.Name = "server", i, fmt.Sprintf("server%d", i)
+		s.Listen = "tcp://127.0.0.1:0"
+		if c.Transport == "shm" {
+			s.Listen = "shm://" + filepath.Join(dir, s.Name+".sock")
+		}
+		s.CacheDir = filepath.Join(dir, s.Name)
+		p, err := start(ctx, &c, s, serverCPU)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, p)
+		var info serverInfo
+		if err := p.hear(&info); err != nil {
+			return nil, err
+		}
+		if info.Error != "" {
+			return nil, fmt.Errorf("bench: %s: %s", s.Name, info.Error)
+		}
+		spec.Servers = append(spec.Servers, info)
+	}
+	spec.Role, spec.Name = "client", "client"
+	client, err := start(ctx, &c, spec, clientCPU)
+	if err != nil {
+		return nil, err
+	}
+	defer client.end()
+	return collect(client, &c)
+}
+
+// note is what a client says while it measures, and at the end.
+type note struct {
+	Text   string
+	Done   float64
+	Result *Result
+	Error  string
+}
+
+func collect(client *child, c *Config) (*Result, error) {
+	for {
+		var n note
+		if err := client.hear(&n); err != nil {
+			return nil, err
+		}
+		switch {
+		case n.Error != "":
+			return nil, fmt.Errorf("bench: %s", n.Error)
+		case n.Result != nil:
+			r := &Result{}
+			hostInfo(r, c)
+			for _, name := range n.Result.Names() {
+				r.Set(name, n.Result.Get(name))
+			}
+			return r, nil
+		case c.Progress != nil:
+			c.Progress(n.Text, n.Done)
+		}
+	}
+}
+
+// machine says where the figures were taken.
+func machine(r *Result) {
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if name, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				r.Set("cpu", strings.TrimSpace(v))
+				break
+			}
+		}
+	}
+	r.Set("cores", runtime.NumCPU())
+	r.Set("os", runtime.GOOS+"/"+runtime.GOARCH)
+	r.Set("go", runtime.Version())
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		r.Set("kernel", unix.ByteSliceToString(u.Release[:]))
+	}
+}

@@ -1,0 +1,240 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+)
+
+// Config says what to measure.
+type Config struct {
+	Kind      string        // "verbs", "chase" or "inject"
+	Transport string        // "shm" or "tcp"
+	Policy    fabric.Policy // of every element
+	Servers   int           // default 1
+	Depth     int           // hops of one chase; default 64
+	Rows      int           // of the chase's table; default 1 Mi (8 MiB) over all servers
+	Rounds    int           // of each measurement; 0: the benchmark's default
+	Pin       bool          // client on CPU 0, servers on CPU 1
+	// Command starts this program in a role: its first argument is the path.
+	// The role's specification comes on standard input.
+	Command []string
+	// Progress hears what is being measured; nil: nobody does.
+	Progress func(text string, done float64)
+}
+
+// Validate fills in defaults and reports what cannot be measured.
+func (c *Config) Validate() error {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.Servers, 1)
+	def(&c.Depth, 64)
+	def(&c.Rows, 1<<20)
+	switch {
+	case c.Transport != "shm" && c.Transport != "tcp":
+		return fmt.Errorf("bench: no transport %q: it is shm or tcp", c.Transport)
+	case c.Servers < 1 || c.Servers > 64:
+		return fmt.Errorf("bench: %d servers: between 1 and 64", c.Servers)
+	case c.Depth < 1 || c.Depth > 1<<20:
+		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, 1<<20)
+	case c.Rows < 2*c.Servers || c.Rows > 1<<28:
+		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, 1<<28)
+	case len(c.Command) == 0:
+		return errors.New("bench: Config.Command says how to start this program in a role")
+	}
+	return nil
+}
+
+// Result is one benchmark's outcome: a flat object, in the order it was filled.
+type Result struct {
+	names  []string
+	values map[string]any
+}
+
+// Set adds a field.
+func (r *Result) Set(name string, v any) {
+	if r.values == nil {
+		r.values = map[string]any{}
+	}
+	if _, ok := r.values[name]; !ok {
+		r.names = append(r.names, name)
+	}
+	if f, ok := v.(float64); ok {
+		v = rounded(f)
+	}
+	r.values[name] = v
+}
+
+// rounded keeps what a measurement can mean.
+func rounded(f float64) json.Number {
+	switch {
+	case f >= 100 || f <= -100:
+		return json.Number(fmt.Sprintf("%.0f", f))
+	case f >= 10:
+		return json.Number(fmt.Sprintf("%.1f", f))
+	}
+	return json.Number(fmt.Sprintf("%.3f", f))
+}
+
+// Names lists the fields in order.
+func (r *Result) Names() []string { return r.names }
+
+// Get is a field's value, nil if there is none.
+func (r *Result) Get(name string) any { return r.values[name] }
+
+// MarshalJSON writes the fields in order.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, n := range r.names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		k, _ := json.Marshal(n)
+		v, err := json.Marshal(r.values[n])
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, k...), ':'), v...)
+	}
+	return append(b, '}'), nil
+}
+
+// UnmarshalJSON reads a flat object, keeping the order.
+func (r *Result) UnmarshalJSON(b []byte) error {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	var order []string
+	dec := json.NewDecoder(newReader(b))
+	for depth := 0; ; {
+		t, err := dec.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if d, ok := t.(json.Delim); ok {
+			if d == '{' || d == '[' {
+				depth++
+			} else {
+				depth--
+			}
+			continue
+		}
+		if s, ok := t.(string); ok && depth == 1 && m[s] != nil {
+			order = append(order, s)
+			var skip json.RawMessage
+			if err := dec.Decode(&skip); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range order {
+		var v any
+		d := json.NewDecoder(newReader(m[n]))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		if r.values == nil {
+			r.values = map[string]any{}
+		}
+		r.names = append(r.names, n)
+		r.values[n] = v
+	}
+	return nil
+}
+
+// role is what a child process is told to be.
+type role struct {
+	Role      string // "server" or "client"
+	Kind      string
+	Name      string
+	Transport string
+	Listen    string // server
+	Policy    fabric.Policy
+	Servers   []serverInfo // servers that are up already: to be dialled
+	Rows      int
+	Index     int
+	Count     int
+	Depth     int
+	Rounds    int
+	Seed      uint64
+	CacheDir  string
+}
+
+// serverInfo is what a server says once it is up.
+type serverInfo struct {
+	Name        string
+	Addr        string
+	Incarnation fabric.Incarnation
+	Key         []byte // of its segment, for verbs; of its shard, for chases
+	Size        uint64
+	Error       string
+}
+
+// everybody lets the benchmark's processes in: they are on this machine only, for
+// a few seconds, and have nothing but random numbers.
+type everybody struct{}
+
+func (everybody) Self() (string, []byte) { return "", nil }
+func (everybody) Lookup(string) ([]byte, fabric.Principal, bool) {
+	return nil, fabric.Principal{}, false
+}
+func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
+	return fabric.Principal{Name: "bench", Caps: uint32(cluster.CapsAll)}, true
+}
+
+func newTransport(scheme string) (fabric.Transport, error) {
+	if scheme == "shm" {
+		return shm.New(shm.Config{})
+	}
+	return tcp.New(tcp.Config{})
+}
+
+// Role runs this process as a benchmark's client or server: what the
+// specification on r says. It returns when r ends, or the client is done.
+func Role(ctx context.Context, r io.Reader, w io.Writer) error {
+	dec := json.NewDecoder(r)
+	var spec role
+	if err := dec.Decode(&spec); err != nil {
+		return fmt.Errorf("bench: no role on standard input (this command is started by the benchmark itself): %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	if spec.Role == "server" {
+		return runServer(ctx, &spec, dec, w)
+	}
+	return runClient(ctx, &spec, w)
+}
+
+func hostInfo(r *Result, c *Config) {
+	r.Set("benchmark", c.Kind)
+	r.Set("transport", c.Transport)
+	r.Set("policy", c.Policy.String())
+	r.Set("servers", c.Servers)
+	if c.Pin {
+		r.Set("pinning", "client cpu 0, servers cpu 1")
+	} else {
+		r.Set("pinning", "none")
+	}
+	machine(r)
+	r.Set("time", time.Now().UTC().Format(time.RFC3339))
+	if host, err := os.Hostname(); err == nil {
+		r.Set("host", host)
+	}
+}
