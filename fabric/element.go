@@ -132,7 +132,7 @@ func (e *Element) Listen(addr string) (string, error) {
 	bound = t.Scheme() + "://" + bound
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.addrs) < maxAddrs {
+	if len(e.addrs) < maxAddrs && len(bound) <= maxTextBytes {
 		e.addrs = append(e.addrs, bound)
 	}
 	return bound, nil
@@ -175,6 +175,7 @@ func (e *Element) Dial(ctx context.Context, addr string) (*Endpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric: dial %s: %w", addr, err)
 	}
+	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
 	stop := context.AfterFunc(ctx, func() { p.SetDeadline(time.Unix(1, 0)) })
 	info, err := e.helloAsDialler(p)
 	stop()

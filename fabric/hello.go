@@ -28,8 +28,10 @@ const (
 	// maxHelloBytes bounds one HELLO message: names and addresses, no more.
 	maxHelloBytes = 4096
 	nonceBytes    = 32
-	maxNameBytes  = 128
-	maxAddrs      = 8
+	// helloFixedBytes is what a HELLO starts with, before its names.
+	helloFixedBytes = 4 + 1 + 2 + 2 + 8 + 8 + 4 + 4 + nonceBytes
+	maxNameBytes    = 128
+	maxAddrs        = 8
 )
 
 type helloKind uint8
@@ -95,6 +97,9 @@ func (h *hello) encode() []byte {
 	return b
 }
 
+// maxTextBytes is the longest text in a HELLO: one byte says how long it is.
+const maxTextBytes = 255
+
 func appendText(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
@@ -103,8 +108,7 @@ var errHello = errors.New("not a wherry HELLO")
 
 // decodeHello reads one HELLO body; b comes from outside.
 func decodeHello(b []byte) (*hello, error) {
-	const fixed = 4 + 1 + 2 + 2 + 8 + 8 + 4 + 4 + nonceBytes
-	if len(b) < fixed || binary.LittleEndian.Uint32(b) != helloMagic {
+	if len(b) < helloFixedBytes || binary.LittleEndian.Uint32(b) != helloMagic {
 		return nil, errHello
 	}
 	h := &hello{
@@ -117,7 +121,7 @@ func decodeHello(b []byte) (*hello, error) {
 		ops:         binary.LittleEndian.Uint32(b[29:]),
 	}
 	copy(h.nonce[:], b[33:])
-	b = b[fixed:]
+	b = b[helloFixedBytes:]
 	var err error
 	if h.name, b, err = cutText(b); err != nil {
 		return nil, err
@@ -125,6 +129,10 @@ func decodeHello(b []byte) (*hello, error) {
 	if h.token, b, err = cutText(b); err != nil {
 		return nil, err
 	}
+	if len(h.name) > maxNameBytes || len(h.token) > maxNameBytes {
+		return nil, fmt.Errorf("%w: a name of %d bytes, at most %d", errHello, max(len(h.name), len(h.token)), maxNameBytes)
+	}
+	h.name = printable([]byte(h.name)) // it goes into logs and errors
 	if len(b) < 1 || int(b[0]) > maxAddrs {
 		return nil, fmt.Errorf("%w: address list", errHello)
 	}
@@ -204,20 +212,26 @@ func (e *Element) ownHello(kind helloKind) *hello {
 	return h
 }
 
-func checkVersion(h *hello) error {
+// checkPeer looks at what a peer said of itself, from both sides.
+func checkPeer(h *hello) error {
 	if h.versionMin > helloVersion || h.versionMax < helloVersion {
 		return fmt.Errorf("it speaks protocol versions %d to %d, this element %d: upgrade the older one", h.versionMin, h.versionMax, helloVersion)
+	}
+	if h.window < 2*MaxFrameBytes {
+		return fmt.Errorf("its window of %d bytes is below the least of %d: no message would fit", h.window, 2*MaxFrameBytes)
 	}
 	return nil
 }
 
 // helloAsDialler runs HELLO on a connection we opened.
 func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
-	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
 	own := e.ownHello(helloDial)
 	var secret []byte
 	if e.cfg.Auth != nil {
 		own.token, secret = e.cfg.Auth.Self()
+	}
+	if len(own.token) > maxNameBytes {
+		return nil, fmt.Errorf("fabric: token name of %d bytes: at most %d", len(own.token), maxNameBytes)
 	}
 	dial := own.encode()
 	if err := writeHello(p, dial); err != nil {
@@ -232,23 +246,27 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 	}
 	body, theirs := accept, []byte(nil)
 	if own.token != "" {
-		if len(accept) < sha256.Size {
-			return nil, errHello
+		n := max(len(accept)-sha256.Size, 0)
+		body, theirs = accept[:n], accept[n:]
+		if !hmac.Equal(theirs, proof(secret, "accept", dial, body)) {
+			if _, err := decodeHello(accept); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("%w: %s does not prove that it knows token %q: is it another cluster's node, does it take no tokens, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
 		}
-		body, theirs = accept[:len(accept)-sha256.Size], accept[len(accept)-sha256.Size:]
 	}
 	h, err := decodeHello(body)
-	if err != nil {
-		return nil, err
+	if err == nil && h.kind != helloAccept {
+		err = errHello
 	}
-	if err := checkVersion(h); err != nil {
+	if err == nil {
+		err = checkPeer(h)
+	}
+	if err != nil {
 		return nil, err
 	}
 	answer := []byte{byte(helloProof)}
 	if own.token != "" {
-		if !hmac.Equal(theirs, proof(secret, "accept", dial, body)) {
-			return nil, fmt.Errorf("%w: %s does not know the secret of token %q: is it another cluster's node, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
-		}
 		answer = append(answer, proof(secret, "dial", dial, body)...)
 	}
 	if err := writeHello(p, answer); err != nil {
@@ -342,7 +360,7 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	if h.kind != helloDial {
 		return nil, nil, errHello
 	}
-	if err := checkVersion(h); err != nil {
+	if err := checkPeer(h); err != nil {
 		return nil, nil, err
 	}
 	if e.endpointCount() >= e.cfg.Limits.Endpoints {
