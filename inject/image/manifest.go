@@ -131,6 +131,16 @@ func (m Manifest) withDefaults() Manifest {
 	m.Capabilities = slices.Compact(m.Capabilities)
 	slices.Sort(m.Imports)
 	m.Imports = slices.Compact(m.Imports)
+	// An empty list is not written, so it is read back as nil.
+	if len(m.Windows) == 0 {
+		m.Windows = nil
+	}
+	if len(m.Capabilities) == 0 {
+		m.Capabilities = nil
+	}
+	if len(m.Imports) == 0 {
+		m.Imports = nil
+	}
 	return m
 }
 

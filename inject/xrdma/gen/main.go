@@ -32,12 +32,12 @@ func generate(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range recipe.Functions() {
-		img, err := recipe.Build(ctx, filepath.Join(dir, "src"), f, tools)
-		if err != nil {
-			return err
-		}
-		path := filepath.Join(dir, "wfn", f.Name+".wfn")
+	images, err := recipe.Build(ctx, filepath.Join(dir, "src"), tools)
+	if err != nil {
+		return err
+	}
+	for _, img := range images {
+		path := filepath.Join(dir, "wfn", img.Name()+".wfn")
 		if err := os.WriteFile(path, img.Encode(), 0o644); err != nil {
 			return err
 		}

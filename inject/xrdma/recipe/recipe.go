@@ -79,26 +79,47 @@ func included(code []byte) []string {
 	return names
 }
 
-// Build makes one function's image from folder src.
-func Build(ctx context.Context, src string, f Function, tools cbuild.Tools) (*image.Image, error) {
+// Build makes all functions' images from folder src, in the order of Functions.
+func Build(ctx context.Context, src string, tools cbuild.Tools) ([]*image.Image, error) {
+	modules := map[string][]byte{} // functions that differ in their manifest only share one
+	var out []*image.Image
+	for _, f := range Functions() {
+		manifest, err := readManifest(src, f)
+		if err != nil {
+			return nil, err
+		}
+		source, err := Source(src, f)
+		if err != nil {
+			return nil, err
+		}
+		key := fmt.Sprint(f.Source, f.Defines)
+		if modules[key] == nil {
+			modules[key], err = cbuild.Compile(ctx, source, cbuild.Options{Tools: tools, Defines: f.Defines})
+			if err != nil {
+				return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
+			}
+		}
+		manifest.Source = source.Hash()
+		img, err := image.Build(manifest, image.Entry{Form: image.Wasm, Code: modules[key]})
+		if err != nil {
+			return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
+		}
+		out = append(out, img)
+	}
+	return out, nil
+}
+
+func readManifest(src string, f Function) (image.Manifest, error) {
 	text, err := os.ReadFile(filepath.Join(src, f.Name+".json"))
 	if err != nil {
-		return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
+		return image.Manifest{}, fmt.Errorf("recipe: %s: %w", f.Name, err)
 	}
 	manifest, err := image.ParseManifest(text)
 	if err != nil {
-		return nil, fmt.Errorf("recipe: %s.json: %w", f.Name, err)
+		return image.Manifest{}, fmt.Errorf("recipe: %s.json: %w", f.Name, err)
 	}
 	if manifest.Name != f.Name {
-		return nil, fmt.Errorf("recipe: %s.json calls the function %q", f.Name, manifest.Name)
+		return image.Manifest{}, fmt.Errorf("recipe: %s.json calls the function %q", f.Name, manifest.Name)
 	}
-	source, err := Source(src, f)
-	if err != nil {
-		return nil, err
-	}
-	img, err := cbuild.Build(ctx, source, manifest, cbuild.Options{Tools: tools, Defines: f.Defines})
-	if err != nil {
-		return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
-	}
-	return img, nil
+	return manifest, nil
 }
