@@ -1,0 +1,278 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// rowReader reads the rows of one reading of an input.
+type rowReader interface {
+	// next reads a row: its record into record, which it overwrites, and its
+	// text behind heap, which it returns; Str fields count from heap's length on entry. It returns
+	// io.EOF after the last row. After a *LineError the next row can be read.
+	next(record, heap []byte) ([]byte, error)
+}
+
+// cells puts texts into the fields of a record.
+type cells struct {
+	schema      *schema.Schema
+	layout      schema.Layout
+	emptyIsZero bool
+}
+
+// set puts text into field f; base is where the row's text starts in heap.
+func (c *cells) set(record, heap []byte, base, f int, text []byte) ([]byte, error) {
+	field := &c.schema.Fields[f]
+	at := c.layout.Offsets[f]
+	if field.Type == schema.Str {
+		binary.LittleEndian.PutUint32(record[at:], uint32(len(heap)-base))
+		binary.LittleEndian.PutUint32(record[at+4:], uint32(len(text)))
+		return append(heap, text...), nil
+	}
+	if len(text) == 0 && c.emptyIsZero {
+		return heap, nil // records start as zeros
+	}
+	return heap, field.Type.PutText(record[at:at+field.Type.Size()], text)
+}
+
+var (
+	errBareQuote = errors.New(`a quote (") stands inside of a field that does not start with one`)
+	errQuote     = errors.New(`a field's closing quote (") must be followed by a separator or the line's end`)
+	errOpenQuote = errors.New(`a quoted field is not closed before the end of the file`)
+)
+
+// csvReader splits lines into fields by the rules of encoding/csv.
+type csvReader struct {
+	lines  *lineReader
+	comma  byte
+	fields [][]byte
+	buf    []byte // the fields of a record with quotes
+	ends   []int  // of the fields in buf
+}
+
+// record returns the next record's fields, valid until the next call. Empty
+// lines are passed over.
+func (c *csvReader) record() ([][]byte, error) {
+	for {
+		line, err := c.lines.next()
+		if err != nil {
+			return nil, err
+		}
+		if len(line) == 0 {
+			continue
+		}
+		if bytes.IndexByte(line, '"') >= 0 {
+			return c.quoted(line)
+		}
+		c.fields = c.fields[:0]
+		for {
+			i := bytes.IndexByte(line, c.comma)
+			if i < 0 {
+				c.fields = append(c.fields, line)
+				return c.fields, nil
+			}
+			c.fields = append(c.fields, line[:i])
+			line = line[i+1:]
+		}
+	}
+}
+
+// quoted splits a record that has quotes, and maybe goes on in further lines.
+func (c *csvReader) quoted(line []byte) ([][]byte, error) {
+	first := c.lines.line
+	fail := func(err error) ([][]byte, error) {
+		return nil, &LineError{File: c.lines.file, Line: first, Err: err}
+	}
+	c.buf, c.ends = c.buf[:0], c.ends[:0]
+	for more := true; more; {
+		if len(line) == 0 || line[0] != '"' {
+			i := bytes.IndexByte(line, c.comma)
+			field := line
+			if more = i >= 0; more {
+				field, line = line[:i], line[i+1:]
+			}
+			if bytes.IndexByte(field, '"') >= 0 {
+				return fail(errBareQuote)
+			}
+			c.buf = append(c.buf, field...)
+			c.ends = append(c.ends, len(c.buf))
+			continue
+		}
+		var err error
+		if line, more, err = c.quotedField(line[1:]); err != nil {
+			if bad := (*LineError)(nil); err == io.EOF {
+				return fail(errOpenQuote)
+			} else if errors.As(err, &bad) {
+				return fail(bad.Err)
+			} else if errors.Is(err, errQuote) || errors.Is(err, errLongLine) {
+				return fail(err)
+			}
+			return nil, err
+		}
+	}
+	c.fields = c.fields[:0]
+	start := 0
+	for _, end := range c.ends {
+		c.fields = append(c.fields, c.buf[start:end])
+		start = end
+	}
+	return c.fields, nil
+}
+
+// quotedField reads a field whose opening quote is taken off already. It
+// returns what follows its separator; more says that there was one.
+func (c *csvReader) quotedField(line []byte) (rest []byte, more bool, err error) {
+	for {
+		i := bytes.IndexByte(line, '"')
+		if i < 0 {
+			c.buf = append(append(c.buf, line...), '\n')
+			if len(c.buf) > c.lines.max {
+				return nil, false, fmt.Errorf("%w: a quoted field makes it more than %d bytes", errLongLine, c.lines.max)
+			}
+			if line, err = c.lines.next(); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		c.buf = append(c.buf, line[:i]...)
+		line = line[i+1:]
+		switch {
+		case len(line) == 0:
+			c.ends = append(c.ends, len(c.buf))
+			return nil, false, nil
+		case line[0] == '"':
+			c.buf = append(c.buf, '"')
+			line = line[1:]
+		case line[0] == c.comma:
+			c.ends = append(c.ends, len(c.buf))
+			return line[1:], true, nil
+		default:
+			return nil, false, errQuote
+		}
+	}
+}
+
+// csvRows reads the rows of a CSV file.
+type csvRows struct {
+	csvReader
+	cells
+	columns []int // the field of each column, -1 for a column that is left out
+}
+
+// newCSVRows reads the header, if there is one.
+func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
+	r := &csvRows{csvReader: csvReader{lines: lines, comma: o.Comma}}
+	s := o.Schema
+	if o.Header {
+		names, err := r.record()
+		if err == io.EOF {
+			return nil, fmt.Errorf("%w: %s is empty, not even a header is there", ErrInput, lines.file)
+		} else if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			if s, err = schemaOfHeader(lines.file, names, o.Types); err != nil {
+				return nil, err
+			}
+		}
+		if r.columns, err = matchHeader(lines.file, names, s); err != nil {
+			return nil, err
+		}
+	} else {
+		for i := range s.Fields {
+			r.columns = append(r.columns, i)
+		}
+	}
+	l, err := s.Layout()
+	if err != nil {
+		return nil, err
+	}
+	r.cells = cells{schema: s, layout: l, emptyIsZero: o.EmptyIsZero}
+	return r, nil
+}
+
+// fieldName makes a column's title a field's name: what cannot stand in one becomes "_".
+func fieldName(title []byte) string {
+	name := bytes.TrimSpace(title)
+	out := make([]byte, 0, len(name)+1)
+	for i, c := range name {
+		switch {
+		case c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
+			out = append(out, c)
+		case '0' <= c && c <= '9':
+			if i == 0 {
+				out = append(out, '_')
+			}
+			out = append(out, c)
+		default:
+			out = append(out, '_')
+		}
+	}
+	return string(out)
+}
+
+// schemaOfHeader joins a header's names and the types given for them.
+func schemaOfHeader(file string, names [][]byte, types []schema.Type) (*schema.Schema, error) {
+	if len(names) != len(types) {
+		return nil, fmt.Errorf("%w: %s: its header has %d columns, %d types are given", ErrInput, file, len(names), len(types))
+	}
+	s := &schema.Schema{}
+	for i, name := range names {
+		s.Fields = append(s.Fields, schema.Field{Name: fieldName(name), Type: types[i]})
+	}
+	if err := s.ValidateDataset(); err != nil {
+		return nil, fmt.Errorf("%w: %s: its header with the types given: %w", ErrInput, file, err)
+	}
+	return s, nil
+}
+
+// matchHeader finds the column of each field.
+func matchHeader(file string, names [][]byte, s *schema.Schema) ([]int, error) {
+	columns := make([]int, len(names))
+	known := make([]string, len(names))
+	found := make([]int, len(s.Fields))
+	for i, name := range names {
+		known[i] = fieldName(name)
+		f := s.Index(known[i])
+		columns[i] = f
+		if f < 0 {
+			continue
+		}
+		if found[f]++; found[f] > 1 {
+			return nil, fmt.Errorf("%w: %s: its header has the column %q twice", ErrInput, file, known[i])
+		}
+	}
+	for f, n := range found {
+		if n == 0 {
+			return nil, fmt.Errorf("%w: %s: its header has no column %q; %s", ErrInput, file, s.Fields[f].Name, schema.Suggest(s.Fields[f].Name, known))
+		}
+	}
+	return columns, nil
+}
+
+func (r *csvRows) next(record, heap []byte) ([]byte, error) {
+	fields, err := r.record()
+	if err != nil {
+		return heap, err
+	}
+	if len(fields) != len(r.columns) {
+		return heap, r.lines.errorf("", "it has %d columns, want %d", len(fields), len(r.columns))
+	}
+	clear(record)
+	base := len(heap)
+	for i, text := range fields {
+		f := r.columns[i]
+		if f < 0 {
+			continue
+		}
+		if heap, err = r.set(record, heap, base, f, text); err != nil {
+			return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", err)
+		}
+	}
+	return heap, nil
+}

@@ -1,0 +1,215 @@
+package dataset
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Input is bytes that can be read more than once.
+type Input interface {
+	// Name is for messages.
+	Name() string
+	// Size is the bytes there are to read, as Stream.Done counts them; -1 if it is not known.
+	Size() int64
+	// Open starts at the beginning. Every Open reads the same bytes, or fails
+	// with ErrChanged.
+	Open() (Stream, error)
+}
+
+// Stream is one reading of an Input.
+type Stream interface {
+	io.ReadCloser
+	// Done is how much of Size was read.
+	Done() int64
+}
+
+// plainSizer is an Input whose Size is what a reader gets.
+type plainSizer interface{ plainSize() (int64, bool) }
+
+// File is an Input on a disk. A name that ends in .gz is decompressed.
+type File struct {
+	path string
+	gz   bool
+	size int64
+	mod  time.Time
+	info os.FileInfo
+}
+
+// OpenFile looks at a regular file. It is opened anew by every reading, which
+// fails if the file was changed or exchanged.
+func OpenFile(path string) (*File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a regular file; what can be read only once goes through a spool", ErrInput, path)
+	}
+	gz := strings.HasSuffix(strings.ToLower(path), ".gz")
+	return &File{path: path, gz: gz, size: info.Size(), mod: info.ModTime(), info: info}, nil
+}
+
+// Name is the file's path.
+func (f *File) Name() string { return f.path }
+
+// Size is the file's length on disk.
+func (f *File) Size() int64 { return f.size }
+
+func (f *File) plainSize() (int64, bool) { return f.size, !f.gz }
+
+// Open opens the file.
+func (f *File) Open() (Stream, error) {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if !os.SameFile(info, f.info) || info.Size() != f.size || !info.ModTime().Equal(f.mod) {
+		file.Close()
+		return nil, fmt.Errorf("%w: %s: load it again", ErrChanged, f.path)
+	}
+	s := &stream{raw: file, close: file.Close}
+	if f.gz {
+		s.unzip = &gzip.Reader{}
+		if err := s.unzip.Reset(s.counted()); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("%w: %s: %w", ErrInput, f.path, err)
+		}
+	}
+	return s, nil
+}
+
+// stream counts what is read of raw.
+type stream struct {
+	raw   io.Reader
+	unzip *gzip.Reader // nil if raw is not compressed
+	done  int64
+	close func() error
+}
+
+type countedReader struct{ s *stream }
+
+func (c countedReader) Read(p []byte) (int, error) {
+	n, err := c.s.raw.Read(p)
+	c.s.done += int64(n)
+	return n, err
+}
+
+func (s *stream) counted() io.Reader { return countedReader{s} }
+
+func (s *stream) Read(p []byte) (int, error) {
+	if s.unzip != nil {
+		return s.unzip.Read(p)
+	}
+	return s.counted().Read(p)
+}
+
+func (s *stream) Done() int64 { return s.done }
+
+func (s *stream) Close() error { return s.close() }
+
+// Text is an Input in memory.
+type Text struct {
+	name string
+	data []byte
+}
+
+// NewText makes an Input of data, which must not change.
+func NewText(name string, data []byte) *Text { return &Text{name, data} }
+
+// Name is the name it was given.
+func (t *Text) Name() string { return t.name }
+
+// Size is its length.
+func (t *Text) Size() int64 { return int64(len(t.data)) }
+
+func (t *Text) plainSize() (int64, bool) { return t.Size(), true }
+
+// Open starts at the beginning.
+func (t *Text) Open() (Stream, error) {
+	return &stream{raw: bytes.NewReader(t.data), close: func() error { return nil }}, nil
+}
+
+// Spool is an Input that was copied from a reader to a file without a name.
+type Spool struct {
+	name string
+	file *os.File
+	size int64
+}
+
+// NewSpool copies r (a pipe, standard input) to a file in dir ("" is the
+// system's directory for them), which takes as much disk as r has bytes, at most
+// limit. The file has no name, so nothing is left even if the process is killed.
+func NewSpool(ctx context.Context, name string, r io.Reader, dir string, limit int64, progress Progress) (*Spool, error) {
+	file, err := os.CreateTemp(dir, "wherry-spool-")
+	if err != nil {
+		return nil, fmt.Errorf("%w: spool: %w", ErrInput, err)
+	}
+	s := &Spool{name: name, file: file}
+	if err := os.Remove(file.Name()); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%w: spool: %w", ErrInput, err)
+	}
+	tracked := &trackedReader{ctx: ctx, r: &stream{raw: io.LimitReader(r, limit+1)}, phase: PhaseSpool, total: -1, progress: progress}
+	if s.size, err = io.CopyBuffer(struct{ io.Writer }{file}, tracked, make([]byte, readBytes)); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%w: %s: spool in %s: %w", ErrInput, name, filepath.Dir(file.Name()), err)
+	}
+	if s.size > limit {
+		file.Close()
+		return nil, fmt.Errorf("%w: %s has more than the %d bytes that may be spooled; load it from a file", ErrTooLarge, name, limit)
+	}
+	return s, nil
+}
+
+// Name is the name it was given.
+func (s *Spool) Name() string { return s.name }
+
+// Size is its length.
+func (s *Spool) Size() int64 { return s.size }
+
+func (s *Spool) plainSize() (int64, bool) { return s.size, true }
+
+// Open starts at the beginning.
+func (s *Spool) Open() (Stream, error) {
+	return &stream{raw: io.NewSectionReader(s.file, 0, s.size), close: func() error { return nil }}, nil
+}
+
+// Close frees the disk. No stream may be in use.
+func (s *Spool) Close() error { return s.file.Close() }
+
+// readBytes is how much is read at once: the step in which progress is shown
+// and a context is looked at.
+const readBytes = 1 << 20
+
+// trackedReader stops when its context ends and reports progress.
+type trackedReader struct {
+	ctx      context.Context
+	r        interface{ io.Reader }
+	phase    Phase
+	before   int64 // bytes done by earlier readings of the same phase
+	total    int64
+	progress Progress
+}
+
+func (t *trackedReader) Read(p []byte) (int, error) {
+	if err := context.Cause(t.ctx); err != nil {
+		return 0, err
+	}
+	n, err := t.r.Read(p)
+	if s, ok := t.r.(interface{ Done() int64 }); ok && t.progress != nil {
+		t.progress(t.phase, t.before+s.Done(), t.total)
+	}
+	return n, err
+}

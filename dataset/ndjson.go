@@ -1,0 +1,185 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// ndjsonRows reads an object per line.
+type ndjsonRows struct {
+	cells
+	lines *lineReader
+	index map[string]int // of a field's name
+	seen  []bool         // fields of this row
+	tmp   []byte
+}
+
+func newNDJSONRows(lines *lineReader, o *Options) (*ndjsonRows, error) {
+	l, err := o.Schema.Layout()
+	if err != nil {
+		return nil, err
+	}
+	r := &ndjsonRows{cells: cells{schema: o.Schema, layout: l, emptyIsZero: o.EmptyIsZero}, lines: lines,
+		index: map[string]int{}, seen: make([]bool, len(o.Schema.Fields))}
+	for i, f := range o.Schema.Fields {
+		r.index[f.Name] = i
+	}
+	return r, nil
+}
+
+var (
+	errNoObject = errors.New("it is not a JSON object")
+	errMissing  = errors.New("it is missing")
+	errNested   = errors.New("it is an object or a list, want a single value")
+	errNotText  = errors.New("it is not a string")
+	errTwice    = errors.New("it stands twice")
+)
+
+func (r *ndjsonRows) next(record, heap []byte) ([]byte, error) {
+	for {
+		line, err := r.lines.next()
+		if err != nil {
+			return heap, err
+		}
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] != '{' || !json.Valid(line) {
+			return heap, r.lines.errorf("", "%w", errNoObject)
+		}
+		return r.object(line, record, heap)
+	}
+}
+
+// object reads a line that is known to be a valid object, so that finding its
+// way needs no checks.
+func (r *ndjsonRows) object(line, record, heap []byte) ([]byte, error) {
+	clear(record)
+	clear(r.seen)
+	base := len(heap)
+	expect := 0 // members mostly come in the order of the fields
+	for i := skipSpace(line, 1); line[i] != '}'; {
+		end := skipString(line, i)
+		name := line[i+1 : end-1]
+		f := r.field(name, line[i:end], expect)
+		i = skipSpace(line, skipSpace(line, end)+1) // the colon
+		end = skipValue(line, i)
+		if f >= 0 {
+			var err error
+			if r.seen[f] {
+				err = errTwice
+			} else {
+				heap, err = r.member(record, heap, base, f, line[i:end])
+			}
+			if err != nil {
+				return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", err)
+			}
+			expect = f + 1
+		}
+		if i = skipSpace(line, end); line[i] == ',' {
+			i = skipSpace(line, i+1)
+		}
+	}
+	for f, seen := range r.seen {
+		if seen || r.emptyIsZero {
+			continue
+		}
+		return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", errMissing)
+	}
+	return heap, nil
+}
+
+// field finds the field that a member's name means, -1 if none.
+func (r *ndjsonRows) field(name, quoted []byte, expect int) int {
+	if expect < len(r.schema.Fields) && string(name) == r.schema.Fields[expect].Name {
+		return expect
+	}
+	if bytes.IndexByte(name, '\\') >= 0 {
+		var s string
+		if json.Unmarshal(quoted, &s) != nil {
+			return -1
+		}
+		name = []byte(s)
+	}
+	if f, ok := r.index[string(name)]; ok {
+		return f
+	}
+	return -1
+}
+
+// member puts a member's value into field f.
+func (r *ndjsonRows) member(record, heap []byte, base, f int, value []byte) ([]byte, error) {
+	isText := r.schema.Fields[f].Type == schema.Str
+	switch value[0] {
+	case '{', '[':
+		return heap, errNested
+	case 'n': // null: as if it were not there
+		return heap, nil
+	case '"':
+		text := value[1 : len(value)-1]
+		if bytes.IndexByte(text, '\\') >= 0 {
+			var s string
+			if err := json.Unmarshal(value, &s); err != nil {
+				return heap, err
+			}
+			r.tmp = append(r.tmp[:0], s...)
+			text = r.tmp
+		}
+		value = text
+	default:
+		if isText {
+			return heap, errNotText
+		}
+	}
+	r.seen[f] = true
+	return r.set(record, heap, base, f, value)
+}
+
+// The following walk over JSON that is known to be valid.
+
+func skipSpace(b []byte, i int) int {
+	for b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r' {
+		i++
+	}
+	return i
+}
+
+// skipString returns the place behind the string that starts at i.
+func skipString(b []byte, i int) int {
+	for i++; b[i] != '"'; i++ {
+		if b[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// skipValue returns the place behind the value that starts at i.
+func skipValue(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		for depth := 0; ; {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+	}
+	for b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] > ' ' {
+		i++
+	}
+	return i
+}

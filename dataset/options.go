@@ -1,0 +1,228 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+var (
+	// ErrOptions says that options do not fit together; the message says which.
+	ErrOptions = errors.New("dataset: bad options")
+	// ErrInput says that the input as a whole is wrong, such as a header that lacks a column.
+	ErrInput = errors.New("dataset: bad input")
+	// ErrChanged says that the input is not what it was when it was scanned.
+	ErrChanged = errors.New("dataset: the input changed while it was loaded")
+	// ErrTooLarge says that a limit is exceeded.
+	ErrTooLarge = errors.New("dataset: too large")
+)
+
+const (
+	// DefaultLineBytes bounds a line, or a CSV record of several lines.
+	DefaultLineBytes = 1 << 20
+	// MaxLineBytes is the most that Options.LineBytes can be.
+	MaxLineBytes = 64 << 20
+	// DefaultMemoryBytes is what a graph's loader may take: about 60 million
+	// vertices with numbers, or 20 million with short names.
+	DefaultMemoryBytes = 2 << 30
+	// maxHeapBytes bounds the text of one element: rows refer to it with 32 bits.
+	maxHeapBytes = 1<<32 - 1
+	// MaxVertices bounds a graph: vertices have 32 bits.
+	MaxVertices = 1<<32 - 1
+	// MaxVertexNameBytes bounds the name of a vertex.
+	MaxVertexNameBytes = 1024
+)
+
+// Format is how an input is written.
+type Format string
+
+const (
+	// RawFile is fixed-size records, one after the other.
+	RawFile Format = "raw"
+	// CSV is RFC 4180 as encoding/csv reads it.
+	CSV Format = "csv"
+	// NDJSON is a JSON object per line.
+	NDJSON Format = "ndjson"
+	// Edges is an edge per line: two vertices.
+	Edges Format = "edges"
+)
+
+var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges)}
+
+// ParseFormat checks a format's name.
+func ParseFormat(name string) (Format, error) {
+	if slices.Contains(formats, name) {
+		return Format(name), nil
+	}
+	return "", fmt.Errorf("%w: there is no format %q; %s", ErrOptions, name, schema.Suggest(name, formats))
+}
+
+// FormatOf guesses the format and the CSV separator from a file's name; ok is
+// false if it tells nothing. A final .gz is looked through.
+func FormatOf(path string) (f Format, comma byte, ok bool) {
+	ext := filepath.Ext(strings.TrimSuffix(strings.ToLower(path), ".gz"))
+	switch ext {
+	case ".csv":
+		return CSV, ',', true
+	case ".tsv", ".tab":
+		return CSV, '\t', true
+	case ".ndjson", ".jsonl":
+		return NDJSON, 0, true
+	case ".edges", ".el", ".graph":
+		return Edges, 0, true
+	case ".raw", ".bin", ".rec":
+		return RawFile, 0, true
+	}
+	return "", 0, false
+}
+
+// Spread is how rows shall be spread over elements.
+type Spread struct {
+	Kind     cluster.ShardKind // 0 is cluster.Block
+	Elements uint32            // 0 is 1
+	Key      string            // of cluster.Hash: the field that decides; "" hashes row numbers
+}
+
+// Phase is what a load is doing.
+type Phase string
+
+const (
+	PhaseSpool Phase = "spool" // copying a pipe to a file
+	PhaseScan  Phase = "scan"  // checking and counting
+	PhaseFill  Phase = "fill"  // writing windows
+)
+
+// Progress is called from the loading goroutine, often (at least once per MiB),
+// with the bytes of the input done in this phase; total is -1 if it is not known. Bytes of a
+// compressed input are compressed bytes. A graph too large for the memory budget is read
+// several times in PhaseFill; total counts all of it.
+type Progress func(phase Phase, done, total int64)
+
+// Options say what the input is and how it is loaded. The zero value of a field
+// is its usual value; Format is needed, and Schema (or Types) for records.
+type Options struct {
+	Format Format
+	// Schema is the rows of records. A CSV file with a header may have more
+	// columns, in any order; so may NDJSON objects.
+	Schema *schema.Schema
+	// Types stands in for Schema where a CSV header gives the names: one per column.
+	Types  []schema.Type
+	Header bool // CSV: the first line is names
+	Comma  byte // CSV: the separator, ',' if 0. Edges: the separator, spaces and tabs if 0
+	// EmptyIsZero loads empty CSV fields, and missing or null NDJSON members,
+	// as zero (or empty text); otherwise only empty text is accepted.
+	EmptyIsZero bool
+	// SkipBad is how many bad lines are left out (and counted in Plan.Bad)
+	// before the load fails. 0 fails at the first, -1 never.
+	SkipBad int64
+
+	Names        bool // Edges: vertices have names, not numbers
+	ExtraColumns bool // Edges: what follows the two vertices is ignored
+
+	Spread      Spread
+	LineBytes   int   // DefaultLineBytes if 0
+	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs only
+	Progress    Progress
+}
+
+// prepare checks o and fills in defaults.
+func (o *Options) prepare() error {
+	if _, err := ParseFormat(string(o.Format)); err != nil {
+		return err
+	}
+	if o.LineBytes == 0 {
+		o.LineBytes = DefaultLineBytes
+	}
+	if o.LineBytes < 16 || o.LineBytes > MaxLineBytes {
+		return fmt.Errorf("%w: lines of %d bytes, want 16 to %d", ErrOptions, o.LineBytes, MaxLineBytes)
+	}
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = DefaultMemoryBytes
+	}
+	if o.MemoryBytes < 1<<20 {
+		return fmt.Errorf("%w: %d bytes of memory, want at least 1 MiB", ErrOptions, o.MemoryBytes)
+	}
+	if o.SkipBad < -1 {
+		return fmt.Errorf("%w: SkipBad %d, want -1 or more", ErrOptions, o.SkipBad)
+	}
+	if o.Spread.Kind == 0 {
+		o.Spread.Kind = cluster.Block
+	}
+	if o.Spread.Elements == 0 {
+		o.Spread.Elements = 1
+	}
+	if o.Progress == nil {
+		o.Progress = func(Phase, int64, int64) {}
+	}
+	if err := o.checkComma(); err != nil {
+		return err
+	}
+	if o.Format == Edges {
+		return o.checkGraph()
+	}
+	return o.checkRecords()
+}
+
+func (o *Options) checkComma() error {
+	switch {
+	case o.Format == CSV && o.Comma == 0:
+		o.Comma = ','
+	case o.Comma == '"' || o.Comma == '\n' || o.Comma == '\r' || o.Comma >= 0x80 || o.Comma == '#' && o.Format == Edges:
+		return fmt.Errorf("%w: %q cannot separate columns", ErrOptions, o.Comma)
+	}
+	return nil
+}
+
+func (o *Options) checkGraph() error {
+	if o.Schema != nil || o.Types != nil {
+		return fmt.Errorf("%w: a graph has no schema", ErrOptions)
+	}
+	if o.Spread.Key != "" {
+		return fmt.Errorf("%w: a graph is not sharded by a key (%q)", ErrOptions, o.Spread.Key)
+	}
+	return o.spreadOver(0)
+}
+
+func (o *Options) checkRecords() error {
+	if o.Types != nil {
+		if o.Schema != nil || o.Format != CSV || !o.Header {
+			return fmt.Errorf("%w: types without names go with a CSV header, and instead of a schema", ErrOptions)
+		}
+		return o.spreadOver(0)
+	}
+	if o.Schema == nil {
+		return fmt.Errorf("%w: records of format %s need a schema, as in name:str,status:u16", ErrOptions, o.Format)
+	}
+	if err := o.Schema.ValidateDataset(); err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if l, _ := o.Schema.Layout(); o.Format == RawFile && l.HasStr {
+		return fmt.Errorf("%w: raw records have no text: use bytesN fields, or another format", ErrOptions)
+	}
+	if key := o.Spread.Key; key != "" && o.Schema.Index(key) < 0 {
+		return fmt.Errorf("%w: the shard key %q is no column; %s", ErrOptions, key, schema.Suggest(key, o.Schema.Names()))
+	}
+	return o.spreadOver(0)
+}
+
+// spreadOver checks the spread for a number of rows.
+func (o *Options) spreadOver(rows uint64) error {
+	s := o.sharding(rows)
+	if o.Spread.Kind == cluster.Hash && o.Spread.Key != "" {
+		s = cluster.KeyedOf(o.Spread.Key, make([]uint64, min(s.Elements, cluster.MaxElements+1)))
+	}
+	if err := s.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return nil
+}
+
+// sharding is the spread without bounds.
+func (o *Options) sharding(rows uint64) cluster.Sharding {
+	return cluster.Sharding{Kind: o.Spread.Kind, Elements: o.Spread.Elements, Rows: rows, Key: o.Spread.Key}
+}

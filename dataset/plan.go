@@ -1,0 +1,101 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Plan is what Scan found out about an input.
+type Plan struct {
+	Kind     cluster.Kind
+	Schema   schema.Schema // of records
+	Sharding cluster.Sharding
+	Rows     uint64
+	Edges    uint64     // of a graph
+	Sizes    [][]uint64 // bytes of each window, by element
+	Bad      BadLines   // lines that were left out
+
+	filled bool
+	fill   func(context.Context, Sink) error
+}
+
+// Scan reads the input once, checks it, and plans its shards. The input must
+// stay open and unchanged until the plan is filled.
+func Scan(ctx context.Context, in Input, o Options) (*Plan, error) {
+	if err := o.prepare(); err != nil {
+		return nil, err
+	}
+	if o.Format == Edges {
+		return scanEdges(ctx, in, &o)
+	}
+	return scanRecords(ctx, in, &o)
+}
+
+// ErrFilled says that a plan was filled already.
+var ErrFilled = errors.New("dataset: a plan can be filled only once")
+
+// Fill has the sink make all windows and writes them.
+func (p *Plan) Fill(ctx context.Context, sink Sink) error {
+	if p.filled {
+		return ErrFilled
+	}
+	p.filled = true
+	for e, sizes := range p.Sizes {
+		if err := sink.Create(ctx, uint32(e), sizes); err != nil {
+			return fmt.Errorf("dataset: element %d: make windows: %w", e, err)
+		}
+	}
+	return p.fill(ctx, sink)
+}
+
+// Windows are the windows of an element as a shard table lists them, without keys.
+func (p *Plan) Windows(element uint32) []cluster.Window {
+	out := make([]cluster.Window, len(p.Sizes[element]))
+	for i, n := range p.Sizes[element] {
+		out[i].Size = n
+	}
+	return out
+}
+
+// TotalBytes is the size of all windows together.
+func (p *Plan) TotalBytes() uint64 {
+	total := uint64(0)
+	for _, sizes := range p.Sizes {
+		for _, n := range sizes {
+			total += n
+		}
+	}
+	return total
+}
+
+// reading is one pass over an input.
+type reading struct {
+	stream  Stream
+	tracked *trackedReader
+}
+
+// read opens the input for a pass; before and total place the pass in its phase.
+func read(ctx context.Context, in Input, o *Options, phase Phase, before, total int64) (*reading, error) {
+	s, err := in.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &reading{stream: s, tracked: &trackedReader{ctx: ctx, r: s, phase: phase, before: before, total: total, progress: o.Progress}}, nil
+}
+
+// failed puts the input's name to an error that has none.
+func failed(in Input, err error) error {
+	if bad := (*LineError)(nil); errors.As(err, &bad) {
+		return err
+	}
+	for _, named := range []error{ErrInput, ErrChanged, ErrTooLarge, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, named) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
+}

@@ -1,0 +1,705 @@
+package dataset
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+func mustSchema(t testing.TB, text string) *schema.Schema {
+	t.Helper()
+	s, err := schema.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// written is a sink that has no memory of its own to write to.
+type written struct{ b Buffers }
+
+func (w *written) Create(ctx context.Context, e uint32, sizes []uint64) error {
+	return w.b.Create(ctx, e, sizes)
+}
+func (w *written) WriteAt(ctx context.Context, e uint32, window int, p []byte, at uint64) error {
+	return w.b.WriteAt(ctx, e, window, p, at)
+}
+
+// fatal is what testing.T and rapid.T have in common.
+type fatal interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// load scans and fills, checks that the shard table would be valid, and returns the windows.
+func load(t fatal, in Input, o Options, mapped bool) (*Plan, *Buffers) {
+	t.Helper()
+	ctx := context.Background()
+	p, err := Scan(ctx, in, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, sink := fill(t, p, mapped)
+	_ = sink
+	return p, b
+}
+
+func fill(t fatal, p *Plan, mapped bool) (*Buffers, Sink) {
+	t.Helper()
+	w := &written{}
+	var sink Sink = w
+	if mapped {
+		sink = &w.b
+	}
+	if err := p.Fill(context.Background(), sink); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Fill(context.Background(), sink); !errors.Is(err, ErrFilled) {
+		t.Fatalf("filled twice: %v", err)
+	}
+	tab := cluster.Table{Name: "d", Version: 1, Kind: p.Kind, Schema: p.Schema, Sharding: p.Sharding}
+	for e := range p.Sharding.Elements {
+		tab.Shards = append(tab.Shards, cluster.Shard{Element: fmt.Sprint("n", e), Incarnation: fabric.Incarnation(e + 1),
+			Addrs: []string{"tcp://h:1"}, Windows: p.Windows(e)})
+	}
+	tab.FillRows()
+	if err := tab.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return &w.b, sink
+}
+
+// rowTexts is row local of an element, as text.
+func rowTexts(p *Plan, b *Buffers, e uint32, local uint64) []string {
+	l, _ := p.Schema.Layout()
+	record := b.Memory(e, cluster.RowsWindow)[local*uint64(l.Size):][:l.Size]
+	var out []string
+	for i, f := range p.Schema.Fields {
+		cell := record[l.Offsets[i]:][:f.Type.Size()]
+		if f.Type == schema.Str {
+			at, n := binary.LittleEndian.Uint32(cell), binary.LittleEndian.Uint32(cell[4:])
+			out = append(out, string(b.Memory(e, cluster.HeapWindow)[at:][:n]))
+			continue
+		}
+		out = append(out, string(f.Type.AppendText(nil, cell)))
+	}
+	return out
+}
+
+// allRows is every row in the order of global row numbers.
+func allRows(p *Plan, b *Buffers) [][]string {
+	out := [][]string{}
+	for row := range p.Rows {
+		e, local, _ := p.Sharding.Owner(row)
+		out = append(out, rowTexts(p, b, e, local))
+	}
+	return out
+}
+
+const logSchema = "name:str,status:u16,bytes:u64,ok:bool,id:bytes2,f:f32"
+
+func TestFormats(t *testing.T) {
+	want := [][]string{{"a,\"b\"\nc", "200", "1", "true", "beef", "1.5"}, {"", "404", "18446744073709551615", "false", "0001", "-Inf"}}
+	tests := []struct {
+		name, text string
+		o          Options
+	}{
+		{"csv", "\"a,\"\"b\"\"\r\nc\",200,1,true,beef,1.5\r\n\r\n,404,18446744073709551615,0,0001,-inf", Options{Format: CSV}},
+		{"header", "\xef\xbb\xbff,status,extra,id,bytes,ok,name\n1.5,200,x,BEEF,1,1,\"a,\"\"b\"\"\nc\"\n-Inf,404,,0001,0xffffffffffffffff,false,\n", Options{Format: CSV, Header: true}},
+		{"tsv", "\"a,\"\"b\"\"\nc\"\t200\t1\ttrue\tbeef\t1.5\n\t404\t18446744073709551615\tfalse\t0001\t-Inf\n", Options{Format: CSV, Comma: '\t'}},
+		{"ndjson", `{"name":"a,\"b\"\u000ac","status":200,"bytes":1,"ok":true,"id":"beef","f":1.5}` + "\n\n" +
+			` { "f" : "-Inf" , "x":{"name":["}",{}]},"y":[1,"\"]"],"id":"0001","ok":false,"st\u0061tus":404,"bytes":"18446744073709551615","name":""} `, Options{Format: NDJSON}},
+	}
+	for _, tt := range tests {
+		for _, mapped := range []bool{true, false} {
+			tt.o.Schema = mustSchema(t, logSchema)
+			p, b := load(t, NewText(tt.name, []byte(tt.text)), tt.o, mapped)
+			if diff := cmp.Diff(want, allRows(p, b)); diff != "" {
+				t.Errorf("%s: %s", tt.name, diff)
+			}
+		}
+	}
+	raw := []byte{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 0}
+	p, b := load(t, NewText("raw", raw), Options{Format: RawFile, Schema: mustSchema(t, "a:u16,b:u16"), Spread: Spread{Kind: cluster.Cyclic, Elements: 2}}, false)
+	if diff := cmp.Diff([][]string{{"1", "0"}, {"2", "0"}, {"3", "1"}}, allRows(p, b)); diff != "" {
+		t.Error(diff)
+	}
+	p, b = load(t, NewText("types", []byte("User Agent,2nd\nx,7\n")), Options{Format: CSV, Header: true, Types: []schema.Type{schema.Str, schema.U8}}, false)
+	if got := p.Schema.String(); got != "User_Agent:str,_2nd:u8" {
+		t.Error(got)
+	}
+	if diff := cmp.Diff([][]string{{"x", "7"}}, allRows(p, b)); diff != "" {
+		t.Error(diff)
+	}
+	p, b = load(t, NewText("empty", []byte("a,b,c\n,,\n")), Options{Format: CSV, Header: true, EmptyIsZero: true, Schema: mustSchema(t, "a:u8,c:str,b:f64")}, true)
+	if diff := cmp.Diff([][]string{{"0", "", "0"}}, allRows(p, b)); diff != "" {
+		t.Error(diff)
+	}
+	p, b = load(t, NewText("null", []byte(`{"a":null}`)), Options{Format: NDJSON, EmptyIsZero: true, Schema: mustSchema(t, "a:u8,c:str")}, true)
+	if diff := cmp.Diff([][]string{{"0", ""}}, allRows(p, b)); diff != "" {
+		t.Error(diff)
+	}
+	p, _ = load(t, NewText("nothing", nil), Options{Format: CSV, Schema: mustSchema(t, "a:str"), Spread: Spread{Elements: 3}}, true)
+	if p.Rows != 0 || p.TotalBytes() != 0 {
+		t.Error(p)
+	}
+}
+
+func TestLineErrors(t *testing.T) {
+	s := "name:str,status:u16"
+	tests := []struct {
+		o    Options
+		text string
+		want string
+	}{
+		{Options{Format: CSV}, "x,1\ny,abc\n", `in: line 2: column status: "abc" is not a u16`},
+		{Options{Format: CSV}, "x,1\n\"a\nb\",70000\n", `in: line 3: column status: "70000" is not a u16: out of range`},
+		{Options{Format: CSV}, "x,1\n\ny\n", `in: line 3: it has 1 columns, want 2`},
+		{Options{Format: CSV}, "x,\n", `in: line 1: column status: "" is not a u16`},
+		{Options{Format: CSV}, "x\"y,1\n", `in: line 1: a quote (") stands inside`},
+		{Options{Format: CSV}, "\"x\"y,1\n", `in: line 1: a field's closing quote`},
+		{Options{Format: CSV}, "x,1\n\"x,1\ny,1\n", `in: line 2: a quoted field is not closed`},
+		{Options{Format: CSV, LineBytes: 16}, "x,1\n" + strings.Repeat("y", 19) + ",1\n", `in: line 2: the line is longer than allowed: it has more than 16 bytes`},
+		{Options{Format: CSV, LineBytes: 16}, "x,1\n\"" + strings.Repeat("y\n", 9) + "\",1\n", `in: line 2: the line is longer than allowed`},
+		{Options{Format: CSV, Header: true}, "", "in is empty, not even a header"},
+		{Options{Format: CSV, Header: true}, "name,stat\n", `in: its header has no column "status"; did you mean "stat"?`},
+		{Options{Format: CSV, Header: true}, "name,status,name\n", `in: its header has the column "name" twice`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":1}\n[]\n", `in: line 2: it is not a JSON object`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":1", `in: line 1: it is not a JSON object`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\"}", `in: line 1: column status: it is missing`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":null}", `column status: it is missing`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":1.5}", `column status: "1.5" is not a u16`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":[1]}", `column status: it is an object or a list`},
+		{Options{Format: NDJSON}, "{\"name\":7}", `column name: it is not a string`},
+		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":1,\"status\":1}", `column status: it stands twice`},
+		{Options{Format: RawFile, Schema: mustSchema(t, "a:bool")}, "\x01\x00\x02", `in: record 2: column a: 2 is not a bool`},
+		{Options{Format: RawFile, Schema: mustSchema(t, "a:u32")}, "\x01\x00\x02\x00\x01", `in: its last 1 bytes are no whole record of 4 bytes (a:u32)`},
+		{Options{Format: RawFile, Schema: mustSchema(t, "a:u8,b:bool")}, "\x01\x00\x02", `in: its last 1 bytes are no whole record`},
+	}
+	for _, tt := range tests {
+		if tt.o.Schema == nil {
+			tt.o.Schema = mustSchema(t, s)
+		}
+		_, err := Scan(context.Background(), NewText("in", []byte(tt.text)), tt.o)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want …%s…", tt.text, err, tt.want)
+			continue
+		}
+		if line := (*LineError)(nil); !errors.As(err, &line) && !errors.Is(err, ErrInput) {
+			t.Errorf("%q: %v is of no kind", tt.text, err)
+		}
+	}
+}
+
+func TestSkipBad(t *testing.T) {
+	var text strings.Builder
+	for i := range 100 {
+		switch {
+		case i%10 == 3:
+			text.WriteString("x\n")
+		case i%10 == 7:
+			text.WriteString("\"bad\" quote,1\n")
+		case i == 50:
+			text.WriteString(strings.Repeat("long", 100) + ",1\n")
+		default:
+			fmt.Fprintf(&text, "n%d,%d\n", i, i)
+		}
+	}
+	o := Options{Format: CSV, Schema: mustSchema(t, "name:str,status:u16"), SkipBad: -1, LineBytes: 64}
+	p, b := load(t, NewText("in", []byte(text.String())), o, true)
+	if p.Bad.Count != 21 || len(p.Bad.First) != MaxBadShown || p.Rows != 79 || p.Bad.First[0].Line != 4 {
+		t.Errorf("%d bad, %d rows, first %v", p.Bad.Count, p.Rows, p.Bad.First)
+	}
+	if rows := allRows(p, b); rows[45][0] != "n57" && rows[78][0] != "n99" {
+		t.Error(rows)
+	}
+	o.SkipBad = 21
+	load(t, NewText("in", []byte(text.String())), o, true)
+	o.SkipBad = 20
+	_, err := Scan(context.Background(), NewText("in", []byte(text.String())), o)
+	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "more than 20 bad lines; the first: in: line 4: ") {
+		t.Error(err)
+	}
+}
+
+func TestOptionErrors(t *testing.T) {
+	s := mustSchema(t, "name:str,n:u8")
+	tests := []struct {
+		o    Options
+		want string
+	}{
+		{Options{}, `there is no format ""`},
+		{Options{Format: "cvs"}, `did you mean "csv"`},
+		{Options{Format: CSV}, "need a schema"},
+		{Options{Format: CSV, Schema: mustSchema(t, "c:column")}, "only a parameter"},
+		{Options{Format: RawFile, Schema: s}, "raw records have no text"},
+		{Options{Format: CSV, Schema: s, Types: []schema.Type{"u8"}}, "instead of a schema"},
+		{Options{Format: CSV, Schema: s, Comma: '"'}, "cannot separate"},
+		{Options{Format: CSV, Schema: s, LineBytes: 3}, "lines of 3 bytes"},
+		{Options{Format: CSV, Schema: s, SkipBad: -2}, "SkipBad -2"},
+		{Options{Format: CSV, Schema: s, MemoryBytes: 1}, "at least 1 MiB"},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Elements: 5000}}, "5000 elements"},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: 9}}, "kind 9"},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Key: "name"}}, "has no key"},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "nam"}}, `did you mean "name"`},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "name", Elements: 1 << 31}}, "elements"},
+		{Options{Format: Edges, Schema: s}, "a graph has no schema"},
+		{Options{Format: Edges, Spread: Spread{Kind: cluster.Hash, Key: "name"}}, "not sharded by a key"},
+		{Options{Format: Edges, Comma: '#'}, "cannot separate"},
+	}
+	for _, tt := range tests {
+		if _, err := Scan(context.Background(), NewText("in", nil), tt.o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want …%s…", tt.o, err, tt.want)
+		}
+	}
+	if _, err := Scan(context.Background(), NewText("in", []byte("a\n")), Options{Format: CSV, Header: true, Types: []schema.Type{"u8"},
+		Spread: Spread{Kind: cluster.Hash, Key: "b"}}); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+	for path, want := range map[string]Format{"a.CSV": CSV, "a.tsv.gz": CSV, "x/y.jsonl": NDJSON, "g.edges": Edges, "r.bin": RawFile, "r": ""} {
+		if f, _, ok := FormatOf(path); f != want || ok != (want != "") {
+			t.Errorf("%s: %q %v", path, f, ok)
+		}
+	}
+}
+
+// TestRowsArrive loads random rows by every kind of sharding and finds each
+// where the sharding says.
+func TestRowsArrive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &schema.Schema{Fields: []schema.Field{{Name: "k", Type: schema.Str}, {Name: "n", Type: schema.U16}, {Name: "t", Type: schema.Str}}}
+		var want [][]string
+		var text bytes.Buffer
+		w := csv.NewWriter(&text)
+		for range rapid.IntRange(0, 40).Draw(t, "rows") {
+			row := []string{rapid.StringN(0, 3, -1).Draw(t, "k"), strconv.Itoa(int(rapid.Uint16().Draw(t, "n"))), rapid.String().Draw(t, "t")}
+			for i := range row {
+				row[i] = strings.NewReplacer("\r", "", "\ufeff", "").Replace(row[i])
+			}
+			want = append(want, row)
+			_ = w.Write(row)
+		}
+		w.Flush()
+		spread := Spread{Kind: rapid.SampledFrom([]cluster.ShardKind{cluster.Block, cluster.Cyclic, cluster.Hash}).Draw(t, "kind"),
+			Elements: rapid.Uint32Range(1, 6).Draw(t, "elements")}
+		keyed := spread.Kind == cluster.Hash && rapid.Bool().Draw(t, "keyed")
+		if keyed {
+			spread.Key = rapid.SampledFrom([]string{"k", "n"}).Draw(t, "key")
+		}
+		o := Options{Format: CSV, Schema: s, Spread: spread}
+		p, b := load(t, NewText("in", text.Bytes()), o, rapid.Bool().Draw(t, "mapped"))
+		got := allRows(p, b)
+		if keyed {
+			// Rows are numbered element by element; within one they keep their order.
+			var sorted [][]string
+			for e := range spread.Elements {
+				for _, row := range want {
+					key := []byte(row[0])
+					if spread.Key == "n" {
+						n, _ := strconv.Atoi(row[1])
+						key = []byte{byte(n), byte(n >> 8)}
+					}
+					if p.Sharding.KeyOwner(key) == e {
+						sorted = append(sorted, row)
+					}
+				}
+			}
+			want = sorted
+		}
+		if want == nil {
+			want = [][]string{}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// TestManyRows has more rows than heapMarks knows each of.
+func TestManyRows(t *testing.T) {
+	var text bytes.Buffer
+	const rows = 3*maxMarks + 7
+	for i := range rows {
+		fmt.Fprintf(&text, "%0*d,%d\n", i%13, i, i)
+	}
+	o := Options{Format: CSV, Schema: mustSchema(t, "name:str,n:u32"), Spread: Spread{Elements: 7}}
+	p, b := load(t, NewText("in", text.Bytes()), o, false)
+	if p.Sharding.Bounds == nil || p.Rows != rows {
+		t.Fatalf("%+v", p.Sharding)
+	}
+	for e := range p.Sharding.Elements {
+		if _, n := p.Sharding.ElementRows(e); n < rows/7-8 || n > rows/7+8 {
+			t.Errorf("element %d has %d rows", e, n)
+		}
+	}
+	for row := range p.Rows {
+		e, local, _ := p.Sharding.Owner(row)
+		got := rowTexts(p, b, e, local)
+		if got[0] != fmt.Sprintf("%0*d", int(row%13), row) || got[1] != fmt.Sprint(row) {
+			t.Fatalf("row %d: %q", row, got)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	var zipped bytes.Buffer
+	zw := gzip.NewWriter(&zipped)
+	fmt.Fprint(zw, strings.Repeat("a,1\n", 1000))
+	zw.Close()
+	path := filepath.Join(dir, "x.csv.gz")
+	if err := os.WriteFile(path, zipped.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	phases := map[Phase]int64{}
+	o := Options{Format: CSV, Schema: mustSchema(t, "name:str,n:u8"), Progress: func(ph Phase, done, total int64) {
+		if done < phases[ph] || done > total || total != f.Size() {
+			t.Errorf("%s: %d of %d after %d", ph, done, total, phases[ph])
+		}
+		phases[ph] = done
+	}}
+	p, _ := load(t, f, o, true)
+	if p.Rows != 1000 || phases[PhaseScan] != f.Size() || phases[PhaseFill] != f.Size() {
+		t.Error(p.Rows, phases)
+	}
+
+	if p, err = Scan(context.Background(), f, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Fill(context.Background(), &Buffers{}); !errors.Is(err, ErrChanged) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, zipped.Bytes()[:20], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = OpenFile(path); err != nil {
+		t.Fatal(err)
+	}
+	o.Progress = nil
+	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), path) {
+		t.Error(err)
+	}
+	for _, bad := range []string{dir, path + "x"} {
+		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(path, []byte("no gzip"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, _ = OpenFile(path)
+	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+}
+
+func TestSpool(t *testing.T) {
+	text := strings.Repeat("a,1\n", 1000)
+	last := int64(0)
+	s, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), t.TempDir(), int64(len(text)), func(ph Phase, done, total int64) {
+		if ph != PhaseSpool || total != -1 {
+			t.Error(ph, total)
+		}
+		last = done
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, _ := load(t, s, Options{Format: CSV, Schema: mustSchema(t, "name:str,n:u8")}, true)
+	if p.Rows != 1000 || last != int64(len(text)) {
+		t.Error(p.Rows, last)
+	}
+	if _, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), t.TempDir(), int64(len(text))-1, nil); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if _, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), "/nonexistent", 1, nil); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+}
+
+// endless never ends.
+type endless struct{ io.ReadCloser }
+
+func (endless) Name() string                    { return "endless" }
+func (endless) Size() int64                     { return -1 }
+func (endless) Open() (Stream, error)           { return endless{io.NopCloser(nil)}, nil }
+func (endless) Done() int64                     { return 0 }
+func (endless) Read(p []byte) (int, error)      { return copy(p, bytes.Repeat([]byte("1 2\n"), 100)), nil }
+func (endless) Close() error                    { return nil }
+func cause(err error) (context.Context, func()) { return causeAfter(err, 20*time.Millisecond) }
+func causeAfter(err error, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	timer := time.AfterFunc(d, func() { cancel(err) })
+	return ctx, func() { timer.Stop(); cancel(nil) }
+}
+
+func TestCancel(t *testing.T) {
+	gone := errors.New("the caller went away")
+	for _, o := range []Options{
+		{Format: CSV, Schema: mustSchema(t, "n:str")},
+		{Format: NDJSON, Schema: mustSchema(t, "n:str"), SkipBad: -1},
+		{Format: RawFile, Schema: mustSchema(t, "n:bytes4")},
+		{Format: Edges},
+	} {
+		ctx, stop := cause(gone)
+		if _, err := Scan(ctx, endless{}, o); !errors.Is(err, gone) {
+			t.Errorf("%s: %v", o.Format, err)
+		}
+		stop()
+	}
+	ctx, stop := cause(gone)
+	defer stop()
+	if _, err := NewSpool(ctx, "x", endless{}, t.TempDir(), 1<<40, nil); !errors.Is(err, gone) {
+		t.Error(err)
+	}
+}
+
+// failing is a sink whose writes fail.
+type failing struct {
+	written
+	err    error
+	create bool
+}
+
+func (f *failing) Create(ctx context.Context, e uint32, sizes []uint64) error {
+	if f.create {
+		return f.err
+	}
+	return f.written.Create(ctx, e, sizes)
+}
+func (f *failing) WriteAt(context.Context, uint32, int, []byte, uint64) error { return f.err }
+
+func TestSinkErrors(t *testing.T) {
+	lost := errors.New("peer lost")
+	for _, create := range []bool{true, false} {
+		for _, o := range []Options{{Format: CSV, Schema: mustSchema(t, "n:str")}, {Format: Edges, ExtraColumns: true}} {
+			p, err := Scan(context.Background(), NewText("in", []byte(strings.Repeat("1 2\n", 100000))), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.Fill(context.Background(), &failing{err: lost, create: create})
+			if !errors.Is(err, lost) || errors.Is(err, ErrInput) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// shifting reads other bytes the second time.
+type shifting struct{ texts []string }
+
+func (s *shifting) Name() string { return "shifting" }
+func (s *shifting) Size() int64  { return int64(len(s.texts[0])) }
+func (s *shifting) Open() (Stream, error) {
+	text := s.texts[0]
+	if len(s.texts) > 1 {
+		s.texts = s.texts[1:]
+	}
+	return NewText("shifting", []byte(text)).Open()
+}
+
+func TestChangedInput(t *testing.T) {
+	csvOptions := Options{Format: CSV, Schema: mustSchema(t, "n:str")}
+	tests := []struct {
+		o             Options
+		first, second string
+	}{
+		{csvOptions, "a\nb\n", "a\n"},
+		{csvOptions, "a\nb\n", "a\nb\nc\n"},
+		{csvOptions, "a\nb\n", "a\nbb\n"},
+		{csvOptions, "a\nbb\n", "a\nb\n"},
+		{Options{Format: Edges}, "1 2\n", "1 2\n1 2\n"},
+		{Options{Format: Edges}, "1 2\n", "2 1\n"},
+		{Options{Format: Edges}, "1 2\n", ""},
+		{Options{Format: Edges}, "1 2\n", "1 3\n"},
+		{Options{Format: Edges}, "1 2\n1 3\n", "1 2\n3 1\n"},
+		{Options{Format: Edges, Names: true}, "a b\n", "a c\n"},
+		{Options{Format: Edges, Names: true}, "", "a c\n"},
+	}
+	for _, tt := range tests {
+		for _, mapped := range []bool{true, false} {
+			p, err := Scan(context.Background(), &shifting{[]string{tt.first, tt.second}}, tt.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &written{}
+			var sink Sink = w
+			if mapped {
+				sink = &w.b
+			}
+			if err := p.Fill(context.Background(), sink); !errors.Is(err, ErrChanged) {
+				t.Errorf("%q then %q: %v", tt.first, tt.second, err)
+			}
+		}
+	}
+}
+
+// FuzzCSV compares with encoding/csv, record by record.
+func FuzzCSV(f *testing.F) {
+	f.Add("a,b\n\"x \"\"y\"\"\r\nz\",\r\n\n\r\n\"\",1", byte(','))
+	f.Add("a;\"b\"c\n\"open", byte(';'))
+	f.Fuzz(func(t *testing.T, text string, comma byte) {
+		if comma == 0 || comma == '"' || comma == '\r' || comma == '\n' || comma >= 0x80 || strings.HasPrefix(text, "\xef\xbb\xbf") {
+			return
+		}
+		ours := csvReader{lines: newLineReader("in", strings.NewReader(text), DefaultLineBytes), comma: comma}
+		theirs := csv.NewReader(strings.NewReader(text))
+		theirs.Comma, theirs.FieldsPerRecord = rune(comma), -1
+		for {
+			want, wantErr := theirs.Read()
+			got, err := ours.record()
+			if (wantErr == io.EOF) != (err == io.EOF) || (wantErr == nil) != (err == nil) {
+				t.Fatalf("%q: %v, encoding/csv says %v", text, err, wantErr)
+			}
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				var line *LineError
+				var parse *csv.ParseError
+				if !errors.As(err, &line) || !errors.As(wantErr, &parse) || int64(parse.StartLine) != line.Line {
+					t.Fatalf("%q: %v, encoding/csv says %v", text, err, wantErr)
+				}
+				continue
+			}
+			texts := []string{}
+			for _, f := range got {
+				texts = append(texts, string(f))
+			}
+			if diff := cmp.Diff(want, texts); diff != "" {
+				t.Fatalf("%q: %s", text, diff)
+			}
+		}
+	})
+}
+
+// FuzzNDJSON compares with encoding/json, line by line.
+func FuzzNDJSON(f *testing.F) {
+	f.Add(`{"name":"a\u00e9\"b","n":12,"ok":true,"other":[{"name":1}]}`)
+	f.Add("{}\n{\"n\":\"7\",\"name\":\"\",\"ok\":false}\nnull")
+	s := mustSchema(f, "name:str,n:u8,ok:bool")
+	f.Fuzz(func(t *testing.T, text string) {
+		o := Options{Format: NDJSON, Schema: s}
+		if err := o.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := newNDJSONRows(newLineReader("in", strings.NewReader(text), o.LineBytes), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := make([]byte, s.RecordBytes())
+		for lines := strings.Split(strings.TrimPrefix(text, "\xef\xbb\xbf"), "\n"); ; {
+			heap, err := rows.next(record, nil)
+			if err == io.EOF {
+				return
+			}
+			line := (*LineError)(nil)
+			if err != nil {
+				if !errors.As(err, &line) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			var want struct {
+				Name string          `json:"name"`
+				N    json.RawMessage `json:"n"`
+				OK   json.RawMessage `json:"ok"`
+			}
+			raw := lines[rows.lines.line-1]
+			members := map[string]json.RawMessage{}
+			if err := json.Unmarshal([]byte(raw), &members); err != nil {
+				t.Fatalf("%q was accepted: %v", raw, err)
+			}
+			if err := json.Unmarshal(members["name"], &want.Name); err != nil {
+				t.Fatalf("%q was accepted: %v", raw, err)
+			}
+			if got := strings.ToValidUTF8(string(heap), "\ufffd"); got != strings.ToValidUTF8(want.Name, "\ufffd") && strings.ToValidUTF8(string(heap), "") != strings.ReplaceAll(want.Name, "\ufffd", "") {
+				t.Fatalf("%q: name %q, want %q", raw, got, want.Name)
+			}
+			n := strings.Trim(string(members["n"]), `"`)
+			if v, err := strconv.ParseUint(n, 0, 8); !strings.Contains(n, `\`) && err == nil && n[0] != '0' && byte(v) != record[8] {
+				t.Fatalf("%q: n %d", raw, record[8])
+			}
+		}
+	})
+}
+
+func BenchmarkCSV(b *testing.B) {
+	var text bytes.Buffer
+	for i := range 50000 {
+		fmt.Fprintf(&text, "192.168.%d.%d,/some/path/%d,%d,%d,%.3f\n", i%256, i%100, i, 200+i%300, i*37, float64(i)/7)
+	}
+	in := NewText("bench", text.Bytes())
+	o := Options{Format: CSV, Schema: mustSchema(b, "host:str,path:str,status:u16,bytes:u64,ms:f32"), Spread: Spread{Elements: 4}}
+	b.Run("scan", func(b *testing.B) {
+		b.SetBytes(in.Size())
+		for b.Loop() {
+			if _, err := Scan(context.Background(), in, o); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("load", func(b *testing.B) {
+		b.SetBytes(in.Size())
+		for b.Loop() {
+			load(b, in, o, true)
+		}
+	})
+	b.Run("encoding-csv-split-only", func(b *testing.B) {
+		b.SetBytes(in.Size())
+		for b.Loop() {
+			r := csv.NewReader(bytes.NewReader(text.Bytes()))
+			r.ReuseRecord = true
+			for {
+				if _, err := r.Read(); err == io.EOF {
+					break
+				} else if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkNDJSON(b *testing.B) {
+	var text bytes.Buffer
+	for i := range 50000 {
+		fmt.Fprintf(&text, `{"host":"192.168.%d.%d","path":"/some/path/%d","status":%d,"bytes":%d,"ms":%.3f}`+"\n", i%256, i%100, i, 200+i%300, i*37, float64(i)/7)
+	}
+	in := NewText("bench", text.Bytes())
+	o := Options{Format: NDJSON, Schema: mustSchema(b, "host:str,path:str,status:u16,bytes:u64,ms:f32")}
+	b.SetBytes(in.Size())
+	for b.Loop() {
+		if _, err := Scan(context.Background(), in, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
