@@ -97,7 +97,7 @@ func (w *writer) replace(out []byte, from int, in *instr) (_ []byte, changed boo
 	case opAtomicNotify:
 		// Nobody can wait on this memory: check the address as the original would, and answer 0.
 		out = append(out, w.m.code[from:in.start]...)
-		out = append(out, byte(opDrop), 0xfe, byte(opI32AtomicLd&0xff))
+		out = append(out, byte(opI32Eqz), byte(opDrop), 0xfe, byte(opI32AtomicLd&0xff)) // eqz: the count must be an i32
 		out = uleb(uleb(out, in.a), in.offset)
 		return append(out, byte(opDrop), byte(opI32Const), 0), true
 	}
