@@ -362,6 +362,9 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		return nil
 	}
 	h.fn(m)
+	if ep.el.leader.term.Load() != m.term {
+		ep.el.leader.guests.Add(-1) // it handed off, which counted it
+	}
 	if !h.retain {
 		m.Release()
 	}

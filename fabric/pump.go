@@ -291,6 +291,7 @@ func (l *leader) handOff(term uint64) {
 	if l.foreground {
 		l.want.Add(-1) // the waiter is not one while its goroutine runs the handler
 	}
+	l.guests.Add(1)
 	l.role.Store(roleFree)
 	if l.epfd >= 0 {
 		l.standIn()

@@ -250,6 +250,8 @@ func (rt *Runtime) after() {
 // worker runs branches until none is ready.
 func (rt *Runtime) worker() {
 	defer rt.work.Done()
+	rt.el.Guests(1)
+	defer rt.el.Guests(-1)
 	for {
 		rt.mu.Lock()
 		switch {
