@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/wherry-fabric/wherry/demo/debgraph"
+	"github.com/wherry-fabric/wherry/demo/report"
 )
 
 // Kind is what a query asks.
@@ -84,6 +85,7 @@ type Data struct {
 type result struct {
 	ids    []uint32
 	counts []uint64
+	chain  int      // of an injection's messages
 	rank   *Ranking // injected rankings only
 }
 
@@ -168,7 +170,7 @@ func (p *prepared) inject(ctx context.Context) (res result, trips uint64, err er
 			return res, 0, err
 		}
 		res = ranked(rk.Top)
-		res.rank = rk
+		res.rank, res.chain = rk, rk.Chain
 		return res, rk.Trips, nil
 	case KindChase:
 		call.Op, call.Hops = OpChase, p.Hops
@@ -177,7 +179,7 @@ func (p *prepared) inject(ctx context.Context) (res result, trips uint64, err er
 	if err != nil {
 		return res, 1, err
 	}
-	res = result{ids: reply.IDs, counts: reply.Counts}
+	res = result{ids: reply.IDs, counts: reply.Counts, chain: reply.Chain}
 	if call.Op == OpClosure {
 		res.ids = slices.DeleteFunc(res.ids, func(v uint32) bool { return v == p.start })
 	}
@@ -239,7 +241,7 @@ func (p *prepared) title() string {
 	case KindTop:
 		return fmt.Sprintf("Which %d %s do most others end up needing?", p.First, p.noun)
 	default:
-		return fmt.Sprintf("Where do %d hops through a random permutation of %d lead?", p.Hops, p.layout.Vertices)
+		return fmt.Sprintf("Where do %s hops through a random permutation of %s lead?", report.Count(p.Hops), report.Count(p.layout.Vertices))
 	}
 }
 
@@ -266,9 +268,9 @@ func (p *prepared) answer(g *debgraph.Graph) []string {
 		}
 		shown := strings.Join(names[:min(shownNames, len(names))], ", ")
 		if more := len(names) - shownNames; more > 0 {
-			shown += fmt.Sprintf(", and %d more", more)
+			shown += fmt.Sprintf(", and %s more", report.Count(uint64(more)))
 		}
-		return []string{fmt.Sprintf("%d %s.", len(names), p.noun), shown}
+		return []string{fmt.Sprintf("%s %s.", report.Count(uint64(len(names))), p.noun), shown}
 	case KindPath:
 		if len(names) == 0 {
 			return []string{"It does not."}
@@ -277,7 +279,7 @@ func (p *prepared) answer(g *debgraph.Graph) []string {
 	case KindTop:
 		lines := make([]string, len(names))
 		for i, name := range names {
-			lines[i] = fmt.Sprintf("%d. %s, by %d", i+1, name, p.want.counts[i])
+			lines[i] = fmt.Sprintf("%d. %s, by %s", i+1, name, report.Count(p.want.counts[i]))
 		}
 		return lines
 	default:

@@ -127,7 +127,7 @@ func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, b
 		return context.Cause(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || limited.Err() != nil {
-		m.fail(fmt.Sprintf("stopped after %v, in its round trip %d", budget, trips))
+		m.fail(fmt.Sprintf("stopped after %v, in its round trip %s", budget, report.Count(trips)))
 		return nil
 	}
 	if err == nil {
@@ -140,7 +140,7 @@ func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, b
 	t := p.backend.Traffic().since(before)
 	m.RoundTrips, m.Operations, m.Messages = trips, operations, t.Messages
 	m.BytesToClient, m.BytesFromClient, m.BytesBetween = t.ToClient, t.FromClient, t.Between
-	m.Checked, m.rank = true, res.rank
+	m.Checked, m.Chain, m.rank = true, res.chain, res.rank
 	if round == 0 {
 		m.FirstTimeNs = took.Nanoseconds()
 		if took > budget/10 {
@@ -173,7 +173,7 @@ func (m *method) finish() {
 
 // exactness says what is certain about an injected ranking.
 func (p *prepared) exactness(rk *Ranking) string {
-	s := fmt.Sprintf("Every count is exact. The injected functions counted %d of %d %s; ", rk.Counted, p.layout.Vertices, p.noun)
+	s := fmt.Sprintf("Every count is exact. The injected functions counted %s of %s %s; ", report.Count(uint64(rk.Counted)), report.Count(p.layout.Vertices), p.noun)
 	switch {
 	case rk.Proven == len(rk.Top):
 		return s + "that no others belong here is proven."
@@ -200,16 +200,19 @@ func note(p *prepared, q *report.Question) string {
 	megabytes := float64(other.BytesToClient) / 1e6
 	switch {
 	case p.Kind == KindTop:
-		s += fmt.Sprintf("A ranking needs the whole graph, and %.1f MB of it are a single client's work; elements that have to agree sent each other %d messages. ", megabytes, inject.Messages)
+		s += fmt.Sprintf("A ranking needs the whole graph, and %.1f MB of it are a single client's work; elements that have to agree sent each other %s messages. ", megabytes, report.Count(inject.Messages))
 		s += "That turns around when the graph no longer fits the client, or when it changes faster than it can be fetched."
 	case other.Name == "fetch-all":
-		s += fmt.Sprintf("All that the question can touch is %.1f MB, which come in one round trip; the injected functions sent %d messages. ", megabytes, inject.Messages)
+		s += fmt.Sprintf("All that the question can touch is %.1f MB, which come in one round trip; the injected functions sent %s messages. ", megabytes, report.Count(inject.Messages))
 		s += "That turns around when the data is larger, when it changes between questions, or when the client has no room for it."
+	case other.Name == "get-batched" && inject.Chain > 2*int(other.RoundTrips):
+		s += fmt.Sprintf("The search is only %d round trips deep, and the client sees a whole level at a time. The functions run ahead of one another instead: %d of their messages had to follow one another. ", other.RoundTrips, inject.Chain)
+		s += "That turns around when levels are too wide for the client's link."
 	case other.Name == "get-batched":
 		s += fmt.Sprintf("The search is only %d round trips deep, and at this latency they cost less than starting functions at the elements. ", other.RoundTrips)
 		s += "That turns around with the distance: see --rtt."
 	default:
-		s += fmt.Sprintf("It takes only %d reads, and at this latency a read costs less than starting a function. ", other.Operations)
+		s += fmt.Sprintf("It takes only %s reads, and at this latency a read costs less than starting a function. ", report.Count(other.Operations))
 		s += "That turns around with the distance: see --rtt."
 	}
 	return s

@@ -50,6 +50,8 @@ type Method struct {
 	RoundTrips uint64 `json:"round_trips"`
 	// Operations is how many reads or invocations the client started.
 	Operations uint64 `json:"operations"`
+	// Chain is how many messages followed one another at most; 0 where nobody counted.
+	Chain int `json:"chain"`
 	// Messages counts what travelled: requests, replies and what elements sent each other.
 	Messages        uint64 `json:"messages"`
 	BytesToClient   uint64 `json:"bytes_to_client"`
@@ -151,7 +153,7 @@ func (e *Environment) Lines() [][2]string {
 	if pinned == "" {
 		pinned = "no: the kernel places client and elements"
 	}
-	data := fmt.Sprintf("%s: %s vertices, %s edges", e.Dataset, count(uint64(e.Vertices)), count(uint64(e.Edges)))
+	data := fmt.Sprintf("%s: %s vertices, %s edges", e.Dataset, Count(uint64(e.Vertices)), Count(uint64(e.Edges)))
 	if e.DatasetDate != "" {
 		data += ", archive of " + e.DatasetDate
 	}

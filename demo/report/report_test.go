@@ -189,7 +189,7 @@ func TestUnits(t *testing.T) {
 		}
 	}
 	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := count(n); got != want {
+		if got := Count(n); got != want {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}

@@ -140,8 +140,8 @@ func columns(q *Question, rttNs int64) []column {
 	}
 	return []column{
 		{"method", 0, func(i int) string { return m[i].Title }},
-		{"round trips", 1, number(func(i int) string { return count(m[i].RoundTrips) })},
-		{"messages", 5, number(func(i int) string { return count(m[i].Messages) })},
+		{"round trips", 1, number(func(i int) string { return Count(m[i].RoundTrips) })},
+		{"messages", 5, number(func(i int) string { return Count(m[i].Messages) })},
 		{"to client", 2, number(func(i int) string { return size(m[i].BytesToClient) })},
 		{"between", 4, number(func(i int) string { return size(m[i].BytesBetween) })},
 		{timeHead, 0, number(func(i int) string { return duration(time.Duration(m[i].TimeNs)) })},

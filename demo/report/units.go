@@ -50,8 +50,8 @@ func size(n uint64) string {
 	}
 }
 
-// count writes a number with a comma between every three digits.
-func count(n uint64) string {
+// Count writes a number with a comma between every three digits.
+func Count(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	var b strings.Builder
 	for i, c := range s {
@@ -69,7 +69,7 @@ func ratio(x float64) string {
 	case x <= 0:
 		return "–"
 	case x >= 999.5:
-		return count(uint64(math.Round(x))) + "×"
+		return Count(uint64(math.Round(x))) + "×"
 	default:
 		return digits(x) + "×"
 	}
