@@ -178,7 +178,7 @@ func (c *Core) send(p *peer, kind Kind, head, body []byte) bool {
 			c.full = append(c.full, p)
 		}
 	}
-	if p.outBytes+len(head)+len(body) > c.lim.OutboxBytes {
+	if p.outBytes+len(head)+len(body)+outMsgBytes > c.lim.OutboxBytes {
 		c.sever(p, fmt.Errorf("%w: %s takes nothing, and %d bytes of reports wait for it", ErrBackpressure, p.Name, p.outBytes))
 		return false
 	}

@@ -1,0 +1,252 @@
+package travel
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestTables: both tables behave as a map does.
+func TestTables(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type key struct{ a, b uint64 }
+		model := map[key]*int{}
+		var tab table[int]
+		nr := near[int]{front: make([]entry[int], 8)}
+		for range rapid.IntRange(0, 400).Draw(t, "n") {
+			k := key{rapid.Uint64Range(0, 30).Draw(t, "a"), rapid.Uint64Range(0, 3).Draw(t, "b") << 20}
+			switch {
+			case model[k] == nil:
+				v := new(int)
+				model[k] = v
+				tab.put(k.a, k.b, v)
+				nr.put(k.a, k.b, v)
+			case rapid.Bool().Draw(t, "del"):
+				if got := tab.del(k.a, k.b); got != model[k] {
+					t.Fatalf("del gave %p, want %p", got, model[k])
+				}
+				nr.del(k.a, k.b)
+				delete(model, k)
+			}
+			for k, v := range model {
+				if tab.get(k.a, k.b) != v || nr.get(k.a, k.b) != v {
+					t.Fatalf("%v is not found", k)
+				}
+			}
+			if tab.get(k.a, k.b+1) != nil || nr.get(k.a, k.b+1) != nil || tab.n != len(model) || nr.n != len(model) {
+				t.Fatal("something is found that is not there, or the count is wrong")
+			}
+		}
+		n := 0
+		nr.all(func(*int) { n++ })
+		if n != len(model) {
+			t.Fatalf("all gives %d, want %d", n, len(model))
+		}
+		if tab.clear(); tab.n != 0 || tab.get(0, 0) != nil {
+			t.Fatal("clear leaves something")
+		}
+	})
+}
+
+// TestWheel: each timer fires once, never early, at most a tick late if the
+// wheel is asked when it says.
+func TestWheel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w wheel
+		now := Instant(rapid.Int64Range(0, 1<<50).Draw(t, "now"))
+		w.advance(now)
+		due := map[*timer]Instant{}
+		fire := func() {
+			for tm := w.advance(now); tm != nil; tm = w.advance(now) {
+				if due[tm] > now || now-due[tm] > 2<<tickBits {
+					t.Fatalf("due at %d, fires at %d", due[tm], now)
+				}
+				delete(due, tm)
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "n") {
+			switch rapid.IntRange(0, 3).Draw(t, "op") {
+			case 0, 1:
+				tm := new(timer)
+				shift := rapid.IntRange(0, 52).Draw(t, "shift")
+				due[tm] = now + Instant(rapid.Int64Range(0, 1<<shift).Draw(t, "in"))
+				w.arm(tm, due[tm])
+			case 2:
+				for tm := range due {
+					w.disarm(tm)
+					delete(due, tm)
+					break
+				}
+			case 3: // let the wheel run to its next moment, sometimes
+				if tick, ok := w.next(); ok {
+					now = max(now, Instant(tick<<tickBits))
+					fire()
+				}
+			}
+			if w.n != len(due) {
+				t.Fatalf("%d timers are armed, want %d", w.n, len(due))
+			}
+		}
+		for len(due) > 0 {
+			tick, ok := w.next()
+			if !ok {
+				t.Fatalf("the wheel has forgotten %d timers", len(due))
+			}
+			now = max(now, Instant(tick<<tickBits))
+			fire()
+		}
+	})
+}
+
+// TestTombs: the table keeps the latest deadlines, and gives each up in time.
+func TestTombs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tb tombs
+		model := map[InvocationID]Instant{}
+		limit := rapid.IntRange(1, 6).Draw(t, "limit")
+		for range rapid.IntRange(0, 100).Draw(t, "n") {
+			id := InvocationID{1, rapid.Uint64Range(0, 9).Draw(t, "seq")}
+			if rapid.IntRange(0, 4).Draw(t, "op") == 0 {
+				now := Instant(rapid.Int64Range(0, 50).Draw(t, "now"))
+				tb.expire(now)
+				for id, until := range model {
+					if until <= now {
+						delete(model, id)
+					}
+				}
+			} else {
+				until := Instant(rapid.Int64Range(0, 1<<40).Draw(t, "until"))
+				if _, ok := model[id]; !ok && len(model) == limit {
+					first := tb.heap[0]
+					for _, u := range model {
+						if u < first.until {
+							t.Fatal("the heap's top is not the earliest")
+						}
+					}
+					delete(model, first.id)
+				}
+				model[id] = max(model[id], until)
+				tb.add(id, until, limit)
+			}
+			if tb.len() != len(model) {
+				t.Fatalf("%d tombstones, want %d", tb.len(), len(model))
+			}
+			for id := range model {
+				if !tb.has(id) {
+					t.Fatalf("%v is forgotten", id)
+				}
+			}
+		}
+	})
+}
+
+// TestReceiveWindow: no number is taken twice, whatever the order; while the
+// numbers stay within a window of each other, each is taken once.
+func TestReceiveWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p peer
+		taken := map[uint64]bool{}
+		high := uint64(0)
+		for range rapid.IntRange(0, 300).Draw(t, "n") {
+			jump := rapid.SampledFrom([]uint64{0, 1, 1, 2, 5, 64, 4095, 4096, 9000}).Draw(t, "jump")
+			v := high + jump
+			if back := rapid.Uint64Range(0, 5000).Draw(t, "back"); jump == 0 && back <= high {
+				v = high - back
+			}
+			fresh := p.receive(v)
+			if fresh && taken[v] {
+				t.Fatalf("%d is taken twice", v)
+			}
+			if !fresh && !taken[v] && v >= p.recvLow {
+				t.Fatalf("%d is refused at low-water mark %d", v, p.recvLow)
+			}
+			if !fresh && !taken[v] && high < WindowTransfers+v {
+				if high-v < WindowTransfers-1 {
+					t.Fatalf("%d is refused, %d is the highest", v, high)
+				}
+			}
+			taken[v] = taken[v] || fresh
+			high = max(high, v)
+		}
+	})
+}
+
+// TestSendWindow: the low-water mark is the lowest number not given up.
+func TestSendWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p peer
+		open := []uint64{}
+		for range rapid.IntRange(0, 200).Draw(t, "n") {
+			for range rapid.IntRange(0, 80).Draw(t, "send") {
+				if p.next-p.low < WindowTransfers {
+					open = append(open, p.next)
+					p.next++
+				}
+			}
+			if len(open) > 0 {
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "i")
+				p.giveUp(open[i])
+				p.giveUp(open[i])
+				open = slices.Delete(open, i, i+1)
+			}
+			want := p.next
+			if len(open) > 0 {
+				want = open[0]
+			}
+			if p.low != want {
+				t.Fatalf("low-water mark %d, want %d", p.low, want)
+			}
+		}
+	})
+}
+
+func TestMixIsABijection(t *testing.T) {
+	seen := map[uint64]bool{}
+	for i := range uint64(1 << 16) {
+		if v := mix(12345 + i); seen[v] {
+			t.Fatalf("%d repeats", i)
+		} else {
+			seen[v] = true
+		}
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	ok := Config{Self: 1, Store: nopStore{}, Effects: nopEffects{}}
+	if err := ok.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Config){
+		"no incarnation": func(c *Config) { c.Self = 0 },
+		"no store":       func(c *Config) { c.Store = nil },
+		"no effects":     func(c *Config) { c.Effects = nil },
+		"long name":      func(c *Config) { c.Name = string(make([]byte, 256)) },
+		"peers":          func(c *Config) { c.Limits.Peers = -1 },
+		"bindings":       func(c *Config) { c.Limits.Bindings = MaxSlots + 1 },
+		"time":           func(c *Config) { c.Limits.MaxTime = 2 * maxTime },
+	} {
+		c := ok
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+type nopStore struct{}
+
+func (nopStore) Get(ID) []byte { return nil }
+func (nopStore) Pin(ID) bool   { return false }
+func (nopStore) Unpin(ID)      {}
+
+type nopEffects struct{}
+
+func (nopEffects) Send(Peer, Kind, []byte, []byte) error       { return nil }
+func (nopEffects) Part(FutureID, uint64, uint32, bool, []byte) {}
+func (nopEffects) Complete(FutureID, *Outcome)                 {}
+func (nopEffects) Stop(*Run)                                   {}
+func (nopEffects) FreeState(InvocationID, any)                 {}
+func (nopEffects) Retire(any)                                  {}
+func (nopEffects) Object(ID, []byte)                           {}
+func (nopEffects) Sever(Peer, error)                           {}
