@@ -27,9 +27,9 @@ type cells struct {
 
 // set puts text into field f; base is where the row's text starts in heap.
 func (c *cells) set(record, heap []byte, base, f int, text []byte) ([]byte, error) {
-	field := &c.schema.Fields[f]
+	codec := &c.layout.Codecs[f]
 	at := c.layout.Offsets[f]
-	if field.Type == schema.Str {
+	if codec.IsStr() {
 		binary.LittleEndian.PutUint32(record[at:], uint32(len(heap)-base))
 		binary.LittleEndian.PutUint32(record[at+4:], uint32(len(text)))
 		return append(heap, text...), nil
@@ -37,7 +37,7 @@ func (c *cells) set(record, heap []byte, base, f int, text []byte) ([]byte, erro
 	if len(text) == 0 && c.emptyIsZero {
 		return heap, nil // records start as zeros
 	}
-	return heap, field.Type.PutText(record[at:at+field.Type.Size()], text)
+	return heap, codec.PutText(record[at:int(at)+codec.Size()], text)
 }
 
 var (

@@ -296,7 +296,7 @@ func FuzzEdges(f *testing.F) {
 	f.Add("@vertices 2\na\nb\n@edges 1\n0 1\n", false, byte(0))
 	f.Add("a b\nb a\n", true, byte(' '))
 	f.Fuzz(func(t *testing.T, text string, names bool, comma byte) {
-		o := Options{Format: Edges, Names: names, Comma: comma, MemoryBytes: 1 << 20, SkipBad: 5, Spread: Spread{Kind: cluster.Hash, Elements: 3}}
+		o := Options{Format: Edges, Names: names, Comma: comma, MemoryBytes: 1 << 20, LineBytes: fuzzLineBytes, SkipBad: 5, Spread: Spread{Kind: cluster.Hash, Elements: 3}}
 		p, err := Scan(context.Background(), NewText("in", []byte(text)), o)
 		if err != nil {
 			return

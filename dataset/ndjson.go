@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // ndjsonRows reads an object per line.
@@ -113,7 +111,7 @@ func (r *ndjsonRows) field(name, quoted []byte, expect int) int {
 
 // member puts a member's value into field f.
 func (r *ndjsonRows) member(record, heap []byte, base, f int, value []byte) ([]byte, error) {
-	isText := r.schema.Fields[f].Type == schema.Str
+	isText := r.layout.Codecs[f].IsStr()
 	switch value[0] {
 	case '{', '[':
 		return heap, errNested

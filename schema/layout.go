@@ -17,6 +17,7 @@ type Layout struct {
 	Size    uint32   // of the record
 	Align   uint32   // of the record; 1 if there are no fields
 	HasStr  bool     // a field is text, so records come with a heap
+	Codecs  []Codec  // of each field
 }
 
 // Layout places the fields. It returns an error if the schema is not valid.
@@ -37,9 +38,10 @@ func (s *Schema) RecordBytes() uint32 {
 
 // place computes the layout of fields whose types are known to be types.
 func (s *Schema) place() Layout {
-	l := Layout{Offsets: make([]uint32, len(s.Fields)), Align: 1}
+	l := Layout{Offsets: make([]uint32, len(s.Fields)), Codecs: make([]Codec, len(s.Fields)), Align: 1}
 	for i, f := range s.Fields {
 		info, _ := f.Type.info()
+		l.Codecs[i] = f.Type.Codec()
 		l.Offsets[i] = roundUp(l.Size, info.align)
 		l.Size = l.Offsets[i] + info.size
 		l.Align = max(l.Align, info.align)

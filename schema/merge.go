@@ -26,6 +26,7 @@ type Merger struct {
 	merged bool
 	build  *PartBuilder // of rows that stay apart
 
+	codecs       []Codec
 	keys, values []int // fields
 	byKey        map[string]*group
 	limit        int
@@ -44,7 +45,7 @@ func NewMerger(s *Schema) (*Merger, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Merger{schema: s, merged: s.Merges(), build: b, byKey: map[string]*group{}, limit: MaxGroups}
+	m := &Merger{schema: s, merged: s.Merges(), build: b, codecs: b.layout.Codecs, byKey: map[string]*group{}, limit: MaxGroups}
 	for i, f := range s.Fields {
 		if f.Merge == MergeKey {
 			m.keys = append(m.keys, i)
@@ -65,8 +66,8 @@ func (m *Merger) Add(r Rows) error {
 	}
 	cells := make([][]byte, len(m.schema.Fields))
 	for i := range r.n {
-		for f, field := range m.schema.Fields {
-			if field.Type == Str {
+		for f, c := range m.codecs {
+			if c.IsStr() {
 				cells[f] = r.Text(i, f)
 			} else {
 				cells[f] = r.Cell(i, f)
@@ -87,10 +88,10 @@ func (m *Merger) Add(r Rows) error {
 func (m *Merger) addRow(cells [][]byte) error {
 	m.scratch = m.scratch[:0]
 	for _, f := range m.keys {
-		if m.schema.Fields[f].Type == Str {
+		if m.codecs[f].IsStr() {
 			m.scratch = binary.LittleEndian.AppendUint32(m.scratch, uint32(len(cells[f])))
 		}
-		m.scratch = append(m.scratch, canonical(m.schema.Fields[f].Type, cells[f])...)
+		m.scratch = append(m.scratch, canonical(m.codecs[f], cells[f])...)
 	}
 	g := m.byKey[string(m.scratch)]
 	if g == nil {
@@ -102,14 +103,14 @@ func (m *Merger) addRow(cells [][]byte) error {
 			g.cells[f] = bytes.Clone(cells[f])
 		}
 		for _, f := range m.keys {
-			g.cells[f] = bytes.Clone(canonical(m.schema.Fields[f].Type, cells[f]))
+			g.cells[f] = bytes.Clone(canonical(m.codecs[f], cells[f]))
 		}
 		m.byKey[string(m.scratch)] = g
 		return nil
 	}
 	g.rows++
 	for _, f := range m.values {
-		if err := combine(&m.schema.Fields[f], &g.cells[f], cells[f]); err != nil {
+		if err := combine(m.schema.Fields[f].Merge, m.codecs[f], &g.cells[f], cells[f]); err != nil {
 			return fmt.Errorf("%w: %s%s: %w", ErrMerge, m.schema.Fields[f].Name, m.describe(cells), err)
 		}
 	}
@@ -118,8 +119,8 @@ func (m *Merger) addRow(cells [][]byte) error {
 
 // canonical makes keys that compare equal have equal bytes: the two zeros of a
 // float, and all NaNs.
-func canonical(t Type, cell []byte) []byte {
-	if !t.IsFloat() {
+func canonical(c Codec, cell []byte) []byte {
+	if !c.float() {
 		return cell
 	}
 	v := getFloat(cell)
@@ -146,41 +147,41 @@ func (m *Merger) describe(cells [][]byte) string {
 }
 
 // combine merges one more cell into acc.
-func combine(f *Field, acc *[]byte, cell []byte) error {
-	switch f.Merge {
+func combine(merge string, c Codec, acc *[]byte, cell []byte) error {
+	switch merge {
 	case MergeSum:
-		return addCell(f.Type, *acc, cell)
+		return addCell(c, *acc, cell)
 	case MergeMin:
-		if compareCells(f.Type, cell, *acc) < 0 {
+		if compareCells(c, cell, *acc) < 0 {
 			*acc = append((*acc)[:0], cell...)
 		}
 	case MergeMax:
-		if compareCells(f.Type, cell, *acc) > 0 {
+		if compareCells(c, cell, *acc) > 0 {
 			*acc = append((*acc)[:0], cell...)
 		}
 	}
 	return nil
 }
 
-func addCell(t Type, acc, cell []byte) error {
+func addCell(c Codec, acc, cell []byte) error {
 	switch {
-	case t == F32:
+	case c.code == codeF32:
 		v := math.Float32frombits(binary.LittleEndian.Uint32(acc)) + math.Float32frombits(binary.LittleEndian.Uint32(cell))
 		binary.LittleEndian.PutUint32(acc, math.Float32bits(v))
-	case t == F64:
+	case c.code == codeF64:
 		binary.LittleEndian.PutUint64(acc, math.Float64bits(getFloat(acc)+getFloat(cell)))
-	case t.IsSigned():
+	case c.signed():
 		a, b := getInt(acc), getInt(cell)
 		sum := a + b
-		if (sum > a) != (b > 0) && b != 0 || sum<<(64-8*t.Size())>>(64-8*t.Size()) != sum {
-			return fmt.Errorf("the sum of %d and %d is too large for an %s; use a wider type", a, b, t)
+		if (sum > a) != (b > 0) && b != 0 || sum<<(64-8*c.size)>>(64-8*c.size) != sum {
+			return fmt.Errorf("the sum of %d and %d is too large for an %s; use a wider type", a, b, c.typ)
 		}
 		putUint(acc, uint64(sum))
 	default:
 		a, b := getUint(acc), getUint(cell)
 		sum, carry := bits.Add64(a, b, 0)
-		if carry != 0 || sum>>(8*t.Size()-1)>>1 != 0 {
-			return fmt.Errorf("the sum of %d and %d is too large for a %s; use a wider type", a, b, t)
+		if carry != 0 || sum>>(8*c.size-1)>>1 != 0 {
+			return fmt.Errorf("the sum of %d and %d is too large for a %s; use a wider type", a, b, c.typ)
 		}
 		putUint(acc, sum)
 	}
@@ -188,13 +189,13 @@ func addCell(t Type, acc, cell []byte) error {
 }
 
 // compareCells orders two values of a type. NaN comes before every other float.
-func compareCells(t Type, a, b []byte) int {
+func compareCells(c Codec, a, b []byte) int {
 	switch {
-	case t.IsFloat():
+	case c.float():
 		return cmp.Compare(getFloat(a), getFloat(b))
-	case t.IsSigned():
+	case c.signed():
 		return cmp.Compare(getInt(a), getInt(b))
-	case t.IsInteger():
+	case c.integer():
 		return cmp.Compare(getUint(a), getUint(b))
 	default:
 		return bytes.Compare(a, b)
@@ -213,7 +214,7 @@ func (m *Merger) Rows() (Rows, error) {
 	clear(m.byKey)
 	slices.SortFunc(groups, func(a, b *group) int {
 		for _, f := range m.keys {
-			if c := compareCells(m.schema.Fields[f].Type, a.cells[f], b.cells[f]); c != 0 {
+			if c := compareCells(m.codecs[f], a.cells[f], b.cells[f]); c != 0 {
 				return c
 			}
 		}

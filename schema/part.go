@@ -114,7 +114,7 @@ func (r *Rows) Record(i int) []byte {
 // Cell is the record's bytes of field f in row i.
 func (r *Rows) Cell(i, f int) []byte {
 	at := PartHeadBytes + i*r.stride + int(r.layout.Offsets[f])
-	return r.part[at : at+int(r.schema.Fields[f].Type.Size())]
+	return r.part[at : at+r.layout.Codecs[f].Size()]
 }
 
 // Text is the text of Str field f in row i.
@@ -128,7 +128,7 @@ func (r *Rows) Text(i, f int) []byte {
 
 // Uint is integer or bool field f in row i, sign-extended if it is signed.
 func (r *Rows) Uint(i, f int) uint64 {
-	if r.schema.Fields[f].Type.IsSigned() {
+	if r.layout.Codecs[f].signed() {
 		return uint64(getInt(r.Cell(i, f)))
 	}
 	return getUint(r.Cell(i, f))
@@ -139,8 +139,8 @@ func (r *Rows) Float(i, f int) float64 { return getFloat(r.Cell(i, f)) }
 
 // AppendCell appends field f of row i as text, as Type.AppendText does.
 func (r *Rows) AppendCell(dst []byte, i, f int) []byte {
-	if t := r.schema.Fields[f].Type; t != Str {
-		return t.AppendText(dst, r.Cell(i, f))
+	if c := r.layout.Codecs[f]; !c.IsStr() {
+		return c.AppendText(dst, r.Cell(i, f))
 	}
 	return append(dst, r.Text(i, f)...)
 }
@@ -186,14 +186,14 @@ func (b *PartBuilder) Append(cells [][]byte) error {
 		return fmt.Errorf("%w: a row with %d cells, want %d", ErrArgument, len(cells), len(b.schema.Fields))
 	}
 	text := 0
-	for f, field := range b.schema.Fields {
+	for f, c := range b.layout.Codecs {
 		switch {
-		case field.Type == Str:
+		case c.IsStr():
 			text += len(cells[f])
-		case len(cells[f]) != int(field.Type.Size()):
-			return fmt.Errorf("%w: %s: %d bytes, a %s has %d", ErrArgument, field.Name, len(cells[f]), field.Type, field.Type.Size())
-		case field.Type == Bool && cells[f][0] > 1:
-			return fmt.Errorf("%w: %s: %d, a bool is 0 or 1", ErrArgument, field.Name, cells[f][0])
+		case len(cells[f]) != c.Size():
+			return fmt.Errorf("%w: %s: %d bytes, a %s has %d", ErrArgument, b.schema.Fields[f].Name, len(cells[f]), c.typ, c.Size())
+		case c.code == codeBool && cells[f][0] > 1:
+			return fmt.Errorf("%w: %s: %d, a bool is 0 or 1", ErrArgument, b.schema.Fields[f].Name, cells[f][0])
 		}
 	}
 	if uint64(PartHeadBytes+len(b.records)+b.stride+len(b.heap)+text) > MaxPartBytes {
@@ -202,9 +202,9 @@ func (b *PartBuilder) Append(cells [][]byte) error {
 	at := len(b.records)
 	b.records = append(b.records, make([]byte, b.stride)...)
 	record := b.records[at:]
-	for f, field := range b.schema.Fields {
+	for f, c := range b.layout.Codecs {
 		cell := record[b.layout.Offsets[f]:]
-		if field.Type != Str {
+		if !c.IsStr() {
 			copy(cell, cells[f])
 			continue
 		}

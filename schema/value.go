@@ -38,38 +38,65 @@ func badValue(t Type, text []byte, why string) error {
 	return &ValueError{Type: t, Text: clip(string(text)), Why: why}
 }
 
+// Codec reads and writes values of one type: Type.Codec looks the type up
+// once, for many values. The zero Codec is of no type and refuses all.
+type Codec struct {
+	typ  Type
+	code uint32
+	size uint32
+}
+
+// Codec is the type's codec; that of no type if t is none.
+func (t Type) Codec() Codec {
+	i, _ := t.info()
+	return Codec{typ: t, code: i.code, size: i.size}
+}
+
+// Type is the codec's type.
+func (c Codec) Type() Type { return c.typ }
+
+// Size is Type.Size.
+func (c Codec) Size() int { return int(c.size) }
+
+// IsStr reports whether the type is Str.
+func (c Codec) IsStr() bool { return c.code == codeStr }
+
+func (c Codec) signed() bool  { return c.code >= codeI8 && c.code <= codeI64 }
+func (c Codec) integer() bool { return c.code >= codeI8 && c.code <= codeU64 }
+func (c Codec) float() bool   { return c.code == codeF32 || c.code == codeF64 }
+
 // PutText parses text as a value of a fixed-size type into dst, which must be
 // Size() bytes. Integers are decimal or 0x…, floats what strconv reads, bools
 // true/false/1/0, bytesN 2N hex digits. Str and Column have no value of their
 // own and are refused.
-func (t Type) PutText(dst, text []byte) error {
-	switch t {
-	case I8, I16, I32, I64:
-		v, err := parseSigned(t, text)
+func (c Codec) PutText(dst, text []byte) error {
+	t := c.typ
+	switch c.code {
+	case codeI8, codeI16, codeI32, codeI64:
+		v, err := c.parseSigned(text)
 		if err != nil {
 			return err
 		}
 		putUint(dst, uint64(v))
-	case U8, U16, U32, U64:
-		v, err := parseUnsigned(t, text)
+	case codeU8, codeU16, codeU32, codeU64:
+		v, err := c.parseUnsigned(text)
 		if err != nil {
 			return err
 		}
 		putUint(dst, v)
-	case F32, F64:
-		bits := 8 * len(dst)
-		v, err := strconv.ParseFloat(string(text), bits)
+	case codeF32, codeF64:
+		v, err := strconv.ParseFloat(string(text), 8*int(c.size))
 		if errors.Is(err, strconv.ErrRange) {
 			return badValue(t, text, "out of range")
 		} else if err != nil {
 			return badValue(t, text, "")
 		}
-		if t == F32 {
+		if c.code == codeF32 {
 			binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(v)))
 		} else {
 			binary.LittleEndian.PutUint64(dst, math.Float64bits(v))
 		}
-	case Bool:
+	case codeBool:
 		switch string(text) {
 		case "true", "1", "True", "TRUE":
 			dst[0] = 1
@@ -78,13 +105,12 @@ func (t Type) PutText(dst, text []byte) error {
 		default:
 			return badValue(t, text, "write true or false")
 		}
-	case Str, Column:
+	case codeStr, codeColumn:
 		return badValue(t, text, "it has no value of a fixed size")
+	case 0:
+		return fmt.Errorf("%w: %q is not a type", ErrArgument, clip(string(t)))
 	default:
-		n, ok := t.BytesLen()
-		if !ok {
-			return fmt.Errorf("%w: %q is not a type", ErrArgument, clip(string(t)))
-		}
+		n := int(c.size)
 		if len(text) != 2*n {
 			return badValue(t, text, fmt.Sprintf("write %d hex digits", 2*n))
 		}
@@ -94,6 +120,12 @@ func (t Type) PutText(dst, text []byte) error {
 	}
 	return nil
 }
+
+// PutText is Codec.PutText, for one value.
+func (t Type) PutText(dst, text []byte) error { return t.Codec().PutText(dst, text) }
+
+// AppendText is Codec.AppendText, for one value.
+func (t Type) AppendText(dst, src []byte) []byte { return t.Codec().AppendText(dst, src) }
 
 // putUint stores v's low bytes, as many as dst has.
 func putUint(dst []byte, v uint64) {
@@ -149,11 +181,11 @@ func magnitude(text []byte) (v uint64, ok, over bool) {
 	return v, !over, over
 }
 
-func parseUnsigned(t Type, text []byte) (uint64, error) {
-	limit := uint64(math.MaxUint64) >> (64 - 8*t.Size())
+func (c Codec) parseUnsigned(text []byte) (uint64, error) {
+	limit := uint64(math.MaxUint64) >> (64 - 8*c.size)
 	v, ok, over := magnitude(text)
 	if over || ok && v > limit {
-		return 0, badValue(t, text, fmt.Sprintf("out of range, the greatest is %d", limit))
+		return 0, badValue(c.typ, text, fmt.Sprintf("out of range, the greatest is %d", limit))
 	}
 	if !ok {
 		why := ""
@@ -162,23 +194,23 @@ func parseUnsigned(t Type, text []byte) (uint64, error) {
 				why = "it cannot be negative"
 			}
 		}
-		return 0, badValue(t, text, why)
+		return 0, badValue(c.typ, text, why)
 	}
 	return v, nil
 }
 
-func parseSigned(t Type, text []byte) (int64, error) {
+func (c Codec) parseSigned(text []byte) (int64, error) {
 	digits, negative := text, false
 	if len(text) > 0 && (text[0] == '-' || text[0] == '+') {
 		digits, negative = text[1:], text[0] == '-'
 	}
-	limit := uint64(1) << (8*t.Size() - 1)
+	limit := uint64(1) << (8*c.size - 1)
 	v, ok, over := magnitude(digits)
 	if over || ok && (v > limit || v == limit && !negative) {
-		return 0, badValue(t, text, fmt.Sprintf("out of range, it goes from -%d to %d", limit, limit-1))
+		return 0, badValue(c.typ, text, fmt.Sprintf("out of range, it goes from -%d to %d", limit, limit-1))
 	}
 	if !ok {
-		return 0, badValue(t, text, "")
+		return 0, badValue(c.typ, text, "")
 	}
 	if negative {
 		return -int64(v), nil
@@ -188,17 +220,17 @@ func parseSigned(t Type, text []byte) (int64, error) {
 
 // AppendText appends the text of a value of a fixed-size type: what PutText
 // reads back. Floats have as many digits as they need.
-func (t Type) AppendText(dst, src []byte) []byte {
-	switch t {
-	case I8, I16, I32, I64:
+func (c Codec) AppendText(dst, src []byte) []byte {
+	switch c.code {
+	case codeI8, codeI16, codeI32, codeI64:
 		return strconv.AppendInt(dst, getInt(src), 10)
-	case U8, U16, U32, U64:
+	case codeU8, codeU16, codeU32, codeU64:
 		return strconv.AppendUint(dst, getUint(src), 10)
-	case F32:
+	case codeF32:
 		return strconv.AppendFloat(dst, float64(math.Float32frombits(binary.LittleEndian.Uint32(src))), 'g', -1, 32)
-	case F64:
+	case codeF64:
 		return strconv.AppendFloat(dst, math.Float64frombits(binary.LittleEndian.Uint64(src)), 'g', -1, 64)
-	case Bool:
+	case codeBool:
 		return strconv.AppendBool(dst, src[0] != 0)
 	default:
 		return hex.AppendEncode(dst, src)

@@ -105,12 +105,12 @@ func (w *Writer) Write(r Rows) error {
 func (w *Writer) appendRow(r *Rows, i int) {
 	switch w.format {
 	case FormatCSV:
-		for f, field := range r.schema.Fields {
+		for f, c := range r.layout.Codecs {
 			w.buf = appendComma(w.buf, f)
-			if field.Type == Str {
+			if c.IsStr() {
 				w.buf = appendCSV(w.buf, r.Text(i, f), len(r.schema.Fields) == 1)
 			} else {
-				w.buf = field.Type.AppendText(w.buf, r.Cell(i, f))
+				w.buf = c.AppendText(w.buf, r.Cell(i, f))
 			}
 		}
 		w.buf = append(w.buf, '\n')
@@ -188,19 +188,19 @@ func appendCSV(dst, text []byte, alone bool) []byte {
 // hex strings. Text that is not UTF-8 has U+FFFD in place of each bad byte.
 func (r *Rows) AppendJSON(dst []byte, i int) []byte {
 	dst = append(dst, '{')
-	for f, field := range r.schema.Fields {
+	for f, c := range r.layout.Codecs {
 		dst = appendComma(dst, f)
 		dst = append(dst, '"')
-		dst = append(dst, field.Name...)
+		dst = append(dst, r.schema.Fields[f].Name...)
 		dst = append(dst, `":`...)
 		switch {
-		case field.Type == Str:
+		case c.IsStr():
 			dst = appendJSONString(dst, r.Text(i, f))
-		case field.Type.IsFloat() && !finite(r.Float(i, f)), field.Type.Code() > codeBytes:
+		case c.float() && !finite(r.Float(i, f)), c.code > codeBytes:
 			dst = append(dst, '"')
-			dst = append(field.Type.AppendText(dst, r.Cell(i, f)), '"')
+			dst = append(c.AppendText(dst, r.Cell(i, f)), '"')
 		default:
-			dst = field.Type.AppendText(dst, r.Cell(i, f))
+			dst = c.AppendText(dst, r.Cell(i, f))
 		}
 	}
 	return append(dst, '}')
