@@ -64,6 +64,7 @@ func rules() *wasmcode.Rules {
 		Entry:  abi.Entry,
 		Type:   wasmcode.Type{Params: sig(i32, i32), Results: sig(i32)},
 		Init:   initExport,
+		Mailed: "reply",
 	}
 	for _, c := range hostCalls() {
 		r.Imports = append(r.Imports, wasmcode.Import{Name: c.name, Type: wasmcode.Type{Params: c.params, Results: c.results}})
@@ -81,7 +82,13 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	b := rt.NewHostModuleBuilder(abi.Module)
 	for _, c := range append(hostCalls(), addedCalls()...) {
 		run := c.run
-		f := api.GoFunc(func(ctx context.Context, st []uint64) { run(ctx.(*Instance), st) })
+		f := api.GoFunc(func(ctx context.Context, st []uint64) {
+			in := ctx.(*Instance)
+			if in.mailed() {
+				in.deliver()
+			}
+			run(in, st)
+		})
 		b.NewFunctionBuilder().WithGoFunction(f, apiTypes(c.params), apiTypes(c.results)).Export(c.name)
 	}
 	_, err := b.Instantiate(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
 // errOutOfBounds says of a checked store what the engine would say.
@@ -140,14 +141,37 @@ func (in *Instance) send(ptr, n uint64, limit uint64, call func(data []byte) abi
 // callReply: reply(ptr, len) -> status
 func (in *Instance) callReply(st []uint64) {
 	data, ok := in.readable(st[0], st[1])
-	switch {
-	case !ok:
+	if !ok {
 		st[0] = status(abi.ErrMemory)
-	case in.replyBytes+uint64(len(data)) > in.limits.ReplyBytes:
-		st[0] = status(abi.ErrLimit)
-	default:
-		in.replyBytes += uint64(len(data))
-		st[0] = status(in.host.Reply(data))
+		return
+	}
+	st[0] = status(in.reply(data))
+}
+
+func (in *Instance) reply(data []byte) abi.Status {
+	if in.replyBytes+uint64(len(data)) > in.limits.ReplyBytes {
+		return abi.ErrLimit
+	}
+	in.replyBytes += uint64(len(data))
+	return in.host.Reply(data)
+}
+
+// mailed reports whether the function left a reply in its mailbox.
+func (in *Instance) mailed() bool {
+	return binary.LittleEndian.Uint64(in.mem[in.binding.layout.mailbox:]) != 0
+}
+
+// deliver sends what is in the mailbox. The function can write there itself, so
+// a message that is too long is nothing but nonsense of its own.
+func (in *Instance) deliver() {
+	box := in.mem[in.binding.layout.mailbox:][:wasmcode.MailboxBytes]
+	n := binary.LittleEndian.Uint64(box) - 1
+	binary.LittleEndian.PutUint64(box, 0)
+	if n > wasmcode.MailBytes {
+		return
+	}
+	if st := in.reply(box[8 : 8+n]); in.mail == abi.OK {
+		in.mail = st
 	}
 }
 

@@ -38,6 +38,7 @@ type Instance struct {
 	limits     abi.Limits
 	payload    uint32
 	replyBytes uint64
+	mail       abi.Status // of a reply that came through the mailbox
 	forks      uint32
 	logBytes   uint32
 	slice      slice
@@ -96,7 +97,7 @@ func (in *Instance) Run(r *Run) (abi.Status, error) {
 	in.payload = uint32(copy(in.mem[lay.inbox:lay.scratch], r.Payload))
 	in.inbox = max(in.inbox, uint64(in.payload))
 	in.host = r.Host
-	in.replyBytes, in.forks, in.logBytes = 0, 0, 0
+	in.replyBytes, in.forks, in.logBytes, in.mail = 0, 0, 0, abi.OK
 	in.stack[0], in.stack[1] = lay.inbox, uint64(in.payload)
 	in.running = true
 	err := in.call(in.entry)
@@ -105,12 +106,19 @@ func (in *Instance) Run(r *Run) (abi.Status, error) {
 	if err != nil {
 		return 0, err
 	}
-	return abi.Status(uint32(in.stack[0])), nil
+	st := abi.Status(uint32(in.stack[0]))
+	if st == abi.OK {
+		st = in.mail // the function was told OK before the reply was sent
+	}
+	return st, nil
 }
 
 // call runs f on in.stack and brings the fuel back to where it was.
 func (in *Instance) call(f api.Function) error {
 	err := f.CallWithStack(in, in.stack[:])
+	if in.mailed() {
+		in.deliver()
+	}
 	if err != nil {
 		in.broken = true
 		return runError(err)

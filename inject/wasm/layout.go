@@ -7,6 +7,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
 // pageBytes is a wasm page: every part of the layout is whole pages.
@@ -19,6 +20,7 @@ const pageBytes = linear.PageBytes
 type layout struct {
 	heap    uint64 // bytes from 0
 	inbox   uint64 // address
+	mailbox uint64 // address: behind the payload
 	scratch uint64 // address
 	windows []mapped
 	store   uint64 // first address that must not be written; the end if there is none
@@ -46,7 +48,8 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 	}
 	l := layout{heap: pages(limits.HeapBytes)}
 	l.inbox = l.heap
-	l.scratch = l.inbox + pages(limits.PayloadBytes)
+	l.scratch = l.inbox + pages(limits.PayloadBytes+wasmcode.MailboxBytes)
+	l.mailbox = (l.scratch - wasmcode.MailboxBytes) &^ 7
 	at := l.scratch + pages(limits.ScratchBytes)
 	l.windows = make([]mapped, len(windows))
 	for _, writable := range []bool{true, false} {

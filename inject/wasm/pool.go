@@ -246,6 +246,7 @@ func (b *Binding) instantiate() (*Instance, error) {
 	in.fuel.Set(firstFuel)
 	in.global(wasmcode.ExportHeapLimit).Set(b.layout.heap / pageBytes)
 	in.global(wasmcode.ExportStoreLimit).Set(b.layout.store)
+	in.global(wasmcode.ExportMailbox).Set(b.layout.mailbox)
 	return in, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -367,6 +368,76 @@ func TestDeepRecursion(t *testing.T) {
 		}
 		if grown := in.entry != before; grown != (depth > 10) {
 			t.Errorf("after a recursion %d deep, a new call stack: %t", depth, grown)
+		}
+	}
+}
+
+// Short replies go through the mailbox. Their order among other calls, their
+// bytes, and what the host says of them must be as if they did not.
+func TestReplyOrder(t *testing.T) {
+	both(t, func(t *testing.T, e *Engine) {
+		b := bind(t, compile(t, e, "lab", abi.Limits{ReplyBytes: 100}), "alice")
+		const x, y = 0x1122334455667788, 0x99aabbccddeeff00
+		for _, c := range []struct {
+			name string
+			o    order
+			want string
+			st   abi.Status
+			trap bool
+		}{
+			{"log between", order{op: 63, a: 8, b: 2}, "[reply 8877665544332211 log 00ff reply 00ffeeddccbbaa99]", abi.ErrDone, false},
+			{"nothing between", order{op: 63, a: 8}, "[reply 8877665544332211 reply 00ffeeddccbbaa99]", abi.ErrDone, false},
+			{"empty", order{op: 63, a: 0}, "[reply  reply ]", abi.ErrDone, false},
+			{"beyond the limit", order{op: 63, a: 60}, "[reply 8877665544332211" + strings.Repeat("00", 52) + "]", abi.ErrLimit, false},
+			{"a trap later", order{op: 63, a: 8, c: 1}, "[reply 8877665544332211 reply 00ffeeddccbbaa99]", 0, true},
+		} {
+			h := &fakeHost{done: true}
+			c.o.x, c.o.y = x, y
+			st, err := once(t, b, h, c.o)
+			if (err != nil) != c.trap || st != c.st {
+				t.Errorf("%s: status %d, %v; want %d", c.name, st, err, c.st)
+			}
+			if got := fmt.Sprint(h.events); got != c.want {
+				t.Errorf("%s: the host saw %s, want %s", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+// A function that writes nonsense into its mailbox only hurts its own reply.
+func TestForgedMailbox(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, compile(t, e, "lab", abi.Limits{}), "alice")
+	for _, v := range []uint64{1, 65, 66, 1 << 40, 1<<64 - 1} {
+		h := &fakeHost{done: true}
+		if _, err := once(t, b, h, order{op: 23, a: uint32(b.layout.mailbox), x: v}); err != nil {
+			t.Errorf("%#x: %v", v, err)
+		}
+		if len(h.reply) > 64 {
+			t.Errorf("%#x: a reply of %d bytes", v, len(h.reply))
+		}
+	}
+}
+
+func TestRunAllocatesNothing(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, compile(t, e, "lab", abi.Limits{}), "alice", newSegment(t, 1<<16).window(true), newSegment(t, 1<<16).window(false))
+	ctx := context.Background()
+	h := &quietHost{}
+	for _, o := range []order{{op: 8}, {op: 44, a: 1}, {op: 46, x: 1}, {op: 47, a: 8, b: 8}, {op: 50, a: 70000, b: 8}, {op: 34, b: 64 << 10}} {
+		run := &Run{Payload: o.payload(), Host: h}
+		if n := testing.AllocsPerRun(200, func() {
+			in, err := b.Acquire(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Run(run); err != nil {
+				t.Fatal(err)
+			}
+			in.Release()
+			h.parts = h.parts[:0]
+		}); n > 1 || n > 0 && o.op != 47 { // the fake host copies a part
+			t.Errorf("op %d: %v allocations a run", o.op, n)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -32,6 +33,9 @@ type fakeHost struct {
 	log      []byte
 	remote   [64]byte // window 1 of every other element
 	refuse   abi.Status
+	done     bool // a second reply is refused
+	replied  bool
+	events   []string
 	scratch  uint64
 }
 
@@ -57,6 +61,13 @@ func (h *fakeHost) Owner(row uint64) (uint32, uint64, abi.Status) {
 	return uint32(row / 100), row % 100, abi.OK
 }
 func (h *fakeHost) Reply(data []byte) abi.Status {
+	if h.done {
+		h.events = append(h.events, fmt.Sprintf("reply %x", data))
+		if h.replied {
+			return abi.ErrDone
+		}
+		h.replied = true
+	}
 	h.reply = append(h.reply[:0], data...)
 	return abi.OK
 }
@@ -92,7 +103,10 @@ func (h *fakeHost) Atomic(e, w uint32, off uint64, op abi.AtomicOp, width uint32
 	return old, abi.OK
 }
 func (h *fakeHost) Scratch(n uint64) abi.Status { h.scratch = n; return h.refuse }
-func (h *fakeHost) Log(text []byte)             { h.log = append(h.log, text...) }
+func (h *fakeHost) Log(text []byte) {
+	h.log = append(h.log, text...)
+	h.events = append(h.events, fmt.Sprintf("log %x", text))
+}
 func (h *fakeHost) NowNs() uint64               { return 1234567890 }
 func (h *fakeHost) RemainingNs() uint64         { return 42 }
 

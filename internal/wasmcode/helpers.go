@@ -15,10 +15,15 @@ const (
 	helperCopy
 	helperFill
 	helperInit
+	helperMail
 )
 
 // callHelper writes a call of the helper, making it at first use.
 func (w *writer) callHelper(out []byte, kind uint32, segment uint32) []byte {
+	return w.callHelperBy(opCall, out, kind, segment)
+}
+
+func (w *writer) callHelperBy(call opcode, out []byte, kind uint32, segment uint32) []byte {
 	key := kind<<16 | segment
 	f, ok := w.helperIndex[key]
 	if !ok {
@@ -34,10 +39,12 @@ func (w *writer) callHelper(out []byte, kind uint32, segment uint32) []byte {
 			h.name, h.body = "memory.fill", w.fill()
 		case helperInit:
 			h.name, h.body = fmt.Sprintf("memory.init[%d]", segment), w.init(segment)
+		case helperMail:
+			h = helper{name: w.m.rules.Mailed, typ: w.m.imports[w.mailed], body: w.mail()}
 		}
 		w.helpers = append(w.helpers, h)
 	}
-	return uleb(append(out, byte(opCall)), f)
+	return uleb(append(out, byte(call)), f)
 }
 
 // asm writes instructions of a helper.
@@ -264,6 +271,50 @@ func (w *writer) init(segment uint32) []byte {
 		a.shorten()
 	})
 	whole()
+	a.end()
+	return a.b
+}
+
+// mail leaves a message in the mailbox, if there is one, it is empty, and the
+// message is short and lies in memory; else it calls the host, which empties the
+// mailbox first: messages never overtake each other. Leaving to the host and coming back costs more
+// than many functions do otherwise.
+func (w *writer) mail() []byte {
+	a := &asm{w: w, b: []byte{0}}
+	const ptr, n = 0, 1
+	a.global(globalMailbox)
+	a.op(opI32Eqz)
+	a.get(n)
+	a.i32(MailBytes)
+	a.op(opI32GtU, opI32Or)
+	a.sum(ptr, n)
+	a.b = append(a.b, byte(opMemorySize), 0)
+	a.op(opI64ExtendI32U)
+	a.i64(16)
+	a.op(opI64Shl, opI64GtU, opI32Or)
+	a.global(globalMailbox)
+	a.b = append(a.b, byte(opI64Load), 3, 0)
+	a.op(opI64Eqz, opI32Eqz, opI32Or)
+	a.ifThen()
+	a.get(ptr)
+	a.get(n)
+	a.b = uleb(append(a.b, byte(opCall)), w.mailed)
+	a.op(opReturn)
+	a.end()
+	a.global(globalMailbox)
+	a.i32(8)
+	a.op(opI32Add)
+	a.get(ptr)
+	a.get(n)
+	a.op(opMemoryCopy)
+	a.b = append(a.b, 0, 0)
+	a.global(globalMailbox)
+	a.get(n)
+	a.op(opI64ExtendI32U)
+	a.i64(1)
+	a.op(opI64Add)
+	a.b = append(a.b, byte(opI64Store), 3, 0)
+	a.i32(0)
 	a.end()
 	return a.b
 }

@@ -3,12 +3,12 @@ package wasmcode
 import (
 	"encoding/binary"
 	"fmt"
-	"sort"
+	"slices"
 )
 
 // Revision is raised whenever Instrument's output changes for the same input:
 // caches of compiled code are keyed by it.
-const Revision = 1
+const Revision = 2
 
 // Names that Instrument adds. The imports are from Rules.Module; the host calls
 // or sets the exports.
@@ -21,6 +21,7 @@ const (
 	ExportHeapPages  = "__heap_pages"  // i32: what memory.size says
 	ExportHeapLimit  = "__heap_limit"  // i32: what memory.grow may reach; MinPages at first
 	ExportStoreLimit = "__store_limit" // i64: the first address that must not be written
+	ExportMailbox    = "__mailbox"     // i32: address of the mailbox; 0, as at first, for none
 )
 
 // addedImports is the number of functions put behind the module's own imports:
@@ -48,6 +49,7 @@ type writer struct {
 	growType    uint32
 	bulkType    uint32
 	extraTypes  []Type
+	mailed      uint32 // index of the import Rules.Mailed, or notMailed
 	helpers     []helper
 	helperIndex map[uint32]uint32 // by kind<<16 | data segment: function index
 }
@@ -58,6 +60,7 @@ const (
 	globalHeapPages
 	globalHeapLimit
 	globalStoreLimit
+	globalMailbox
 	addedGlobals
 )
 
@@ -70,6 +73,10 @@ func (m *Module) Instrument(opt Options) ([]byte, error) {
 	w.trapType = w.typeIndex(Type{Params: []ValType{I64}})
 	w.growType = w.typeIndex(Type{Params: []ValType{I32}, Results: []ValType{I32}})
 	w.bulkType = w.typeIndex(Type{Params: []ValType{I32, I32, I32}})
+	w.mailed = notMailed
+	if i := slices.Index(m.Imports, m.rules.Mailed); i >= 0 {
+		w.mailed = uint32(i)
+	}
 	// Bodies come first: they decide which helpers there are.
 	bodies, err := w.bodies()
 	if err != nil {
@@ -123,6 +130,8 @@ func (w *writer) typeIndex(t Type) uint32 {
 	w.extraTypes = append(w.extraTypes, t)
 	return uint32(len(w.m.types) + len(w.extraTypes) - 1)
 }
+
+const notMailed = 1<<32 - 1
 
 // function maps a function index of the module to one of the output.
 func (w *writer) function(i uint32) uint32 {
@@ -200,10 +209,12 @@ func (w *writer) globalSection(b []byte) []byte {
 		b = append(b, byte(I32), 1, byte(opI32Const))
 		b = append(sleb(b, int64(int32(v))), byte(opEnd))
 	}
-	b = append(b, byte(I64), 1, byte(opI64Const), 0, byte(opEnd)) // fuel
-	i32(w.m.MinPages)                                             // heap pages
-	i32(w.m.MinPages)                                             // heap limit
-	return append(b, byte(I64), 1, byte(opI64Const), 0x7f, byte(opEnd))
+	b = append(b, byte(I64), 1, byte(opI64Const), 0, byte(opEnd))    // fuel
+	i32(w.m.MinPages)                                                // heap pages
+	i32(w.m.MinPages)                                                // heap limit
+	b = append(b, byte(I64), 1, byte(opI64Const), 0x7f, byte(opEnd)) // store limit
+	i32(0)                                                           // mailbox
+	return b
 }
 
 func (w *writer) constExpr(b []byte, e constExpr) []byte {
@@ -225,6 +236,7 @@ func (w *writer) exportSection(b []byte) []byte {
 		{ExportHeapPages, 3, w.global(globalHeapPages)},
 		{ExportHeapLimit, 3, w.global(globalHeapLimit)},
 		{ExportStoreLimit, 3, w.global(globalStoreLimit)},
+		{ExportMailbox, 3, w.global(globalMailbox)},
 	}
 	if w.m.Init >= 0 {
 		list = append(list, export{w.m.rules.Init, 0, w.function(uint32(w.m.Init))})
@@ -328,9 +340,9 @@ func (m *Module) FunctionName(i uint32) string {
 
 // ImportsUsed lists the imports' names in order, each once.
 func (m *Module) ImportsUsed() []string {
-	names := append([]string(nil), m.Imports...)
-	sort.Strings(names)
-	return names
+	names := slices.Clone(m.Imports)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func uleb(b []byte, x uint32) []byte { return binary.AppendUvarint(b, uint64(x)) }

@@ -37,3 +37,10 @@ const (
 	bytesPerUnit  = 4 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached
 	bytesPerShift = 2 // log2 of bytesPerUnit
 )
+
+// MailBytes is the longest message that is left in the mailbox, and MailboxBytes the
+// memory a mailbox takes: a length plus one (u64; 0 if it is empty) and the message.
+const (
+	MailBytes    = 64
+	MailboxBytes = 8 + MailBytes
+)

@@ -84,6 +84,9 @@ type Rules struct {
 	Entry   string   // the export that the host calls
 	Type    Type     // of Entry
 	Init    string   // an export of type () -> () that is kept if it is there; "" for none
+	// Mailed names an import of type (pointer i32, length i32) -> (i32) whose
+	// short messages are left in the mailbox instead of calling the host; "" for none.
+	Mailed string
 }
 
 // Module is a decoded binary.

@@ -26,6 +26,8 @@ const (
 	opGlobalSet          opcode = 0x24
 	opMemorySize         opcode = 0x3f
 	opMemoryGrow         opcode = 0x40
+	opI64Load            opcode = 0x29
+	opI64Store           opcode = 0x37
 	opI32Const           opcode = 0x41
 	opI64Const           opcode = 0x42
 	opF32Const           opcode = 0x43
@@ -35,7 +37,9 @@ const (
 	opI32LeU             opcode = 0x4d
 	opI64LtS             opcode = 0x53
 	opI64GtU             opcode = 0x56
+	opI64Eqz             opcode = 0x50
 	opI32Add             opcode = 0x6a
+	opI32Or              opcode = 0x72
 	opI32Sub             opcode = 0x6b
 	opI32ShrU            opcode = 0x76
 	opI64Add             opcode = 0x7c
