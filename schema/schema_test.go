@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -352,4 +353,23 @@ func FuzzParseJSON(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestDocumentedTypes checks docs/datasets.md's table against the code.
+func TestDocumentedTypes(t *testing.T) {
+	text, err := os.ReadFile("../docs/datasets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range types {
+		row := fmt.Sprintf("| `%s` | %d | %d | %d |", info.typ, info.code, info.size, info.align)
+		if !strings.Contains(string(text), row) {
+			t.Errorf("the page lacks %s", row)
+		}
+	}
+	s := mustParse(t, "name:str,status:u16,bytes:u64")
+	l, _ := s.Layout()
+	if !strings.Contains(string(text), "```\n"+s.String()+"\n```") || l.Size != 24 || l.Offsets[1] != 8 || l.Offsets[2] != 16 {
+		t.Error("the page's example is another")
+	}
 }
