@@ -129,6 +129,15 @@ func NewTokens(list []Token) (*Tokens, error) {
 // Len is the number of tokens.
 func (ts *Tokens) Len() int { return len(ts.list) }
 
+// Names are the tokens' names, sorted.
+func (ts *Tokens) Names() []string {
+	names := make([]string, len(ts.list))
+	for i := range ts.list {
+		names[i] = ts.list[i].Name
+	}
+	return names
+}
+
 // Lookup finds a token by its name, which is no secret.
 func (ts *Tokens) Lookup(name string) (Token, bool) {
 	i, ok := slices.BinarySearchFunc(ts.list, name, func(t Token, name string) int { return cmp.Compare(t.Name, name) })

@@ -1,0 +1,346 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+const (
+	// DefaultConnectTime bounds Connect where its context has no deadline.
+	DefaultConnectTime = 15 * time.Second
+	// lentBytes bounds the client's own segments: staging memory of loads, and
+	// the large requests of calls.
+	lentBytes = 256 << 20
+	// askTime bounds a small question to one node.
+	askTime = 20 * time.Second
+)
+
+// Config describes a client. The zero value of a field is its usual value;
+// Nodes, and TokenFile or Tokens, must be given.
+type Config struct {
+	// Name is shown to nodes; "client-" and the process number if it is "".
+	Name string
+	// Nodes are whom to connect to. A member without a name may be any node.
+	Nodes []cluster.Member
+	// Only keeps the client to Nodes; otherwise it connects to their peers too.
+	Only bool
+
+	TokenFile string          // mode 0600
+	Token     string          // the token to show; "": the file's only one
+	Tokens    *cluster.Tokens // instead of TokenFile
+
+	Transports []string // "tcp", "shm"; nil: both
+	Policy     fabric.Policy
+	Insecure   bool // tcp addresses beyond loopback may be dialled
+	Limits     fabric.Limits
+	Log        *slog.Logger // nil: silent
+}
+
+// Validate reports what is wrong with a configuration.
+func (c *Config) Validate() error {
+	if len(c.Nodes) == 0 {
+		return errors.New("client: no node to connect to: give at least one address, as in tcp://127.0.0.1:7000")
+	}
+	if len(c.Nodes) > cluster.MaxMembers {
+		return fmt.Errorf("client: %d nodes, at most %d are allowed", len(c.Nodes), cluster.MaxMembers)
+	}
+	for _, m := range c.Nodes {
+		if m.Name == "" {
+			m.Name = "unnamed"
+		}
+		if err := m.Validate(); err != nil {
+			return fmt.Errorf("client: nodes: %w", err)
+		}
+	}
+	if c.TokenFile == "" && c.Tokens == nil {
+		return errors.New("client: no token file: nodes serve nobody without a token; ask who runs them for one")
+	}
+	for _, t := range c.Transports {
+		if t != "tcp" && t != "shm" {
+			return fmt.Errorf("client: there is no transport %q, only tcp and shm", t)
+		}
+	}
+	return nil
+}
+
+// Client is connected to nodes. Its methods may be called from any goroutine.
+type Client struct {
+	cfg     Config
+	log     *slog.Logger
+	auth    *control.Auth
+	el      *fabric.Element
+	rpc     *rpc.Peer
+	links   *control.Links
+	closing sync.Once
+	err     error
+}
+
+// Connect makes a client and connects it. It fails if no node can be reached;
+// Nodes tells which others could not.
+func Connect(ctx context.Context, cfg Config) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, DefaultConnectTime)
+		defer cancel()
+	}
+	c := &Client{cfg: cfg, log: cfg.Log}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.cfg.Name == "" {
+		c.cfg.Name = fmt.Sprintf("client-%d", os.Getpid())
+	}
+	if c.cfg.Transports == nil {
+		c.cfg.Transports = []string{"tcp", "shm"}
+	}
+	err := c.build()
+	if err == nil {
+		err = c.connect(ctx)
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Client) build() error {
+	tokens, err := c.cfg.Tokens, error(nil)
+	if tokens == nil {
+		if tokens, err = cluster.LoadTokens(c.cfg.TokenFile); err != nil {
+			return err
+		}
+	}
+	if c.auth, err = control.ClientAuth(tokens, c.cfg.Token); err != nil {
+		return err
+	}
+	var transports []fabric.Transport
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(c.cfg.Transports))) {
+		t, err := newTransport(name)
+		if err != nil {
+			closeTransports(transports)
+			return err
+		}
+		transports = append(transports, t)
+	}
+	limits := c.cfg.Limits
+	if limits.LentBytes == 0 {
+		limits.LentBytes = lentBytes
+	}
+	c.el, err = fabric.New(fabric.Config{Name: c.cfg.Name, Transports: transports, Policy: c.cfg.Policy, Auth: c.auth,
+		Limits: limits, Log: c.log, OnPeer: c.peerUp, OnLost: c.peerLost})
+	if err != nil {
+		closeTransports(transports)
+		return err
+	}
+	if c.rpc, err = rpc.New(c.el, rpc.Limits{}, c.log); err != nil {
+		return err
+	}
+	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure, Log: c.log})
+	return nil
+}
+
+func newTransport(name string) (fabric.Transport, error) {
+	if name == "shm" {
+		return shm.New(shm.Config{})
+	}
+	return tcp.New(tcp.Config{})
+}
+
+func closeTransports(list []fabric.Transport) {
+	for _, t := range list {
+		t.Close()
+	}
+}
+
+// peerUp hears of each new endpoint.
+func (c *Client) peerUp(ep *fabric.Endpoint) { c.links.PeerUp(ep) }
+
+// peerLost hears of each endpoint's end.
+func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
+	c.links.PeerLost(ep, err)
+	c.rpc.PeerLost(ep, err)
+}
+
+// connect dials the given nodes at once, then learns of their peers.
+func (c *Client) connect(ctx context.Context) error {
+	errs := make([]error, len(c.cfg.Nodes))
+	var wg sync.WaitGroup
+	for i, m := range c.cfg.Nodes {
+		wg.Go(func() { errs[i] = c.reach(ctx, m) })
+	}
+	wg.Wait()
+	var failed []error
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		m := c.cfg.Nodes[i]
+		failed = append(failed, fmt.Errorf("%s: %w", memberText(m), err))
+		if errors.Is(err, fabric.ErrRefused) {
+			return errors.Join(failed...) // trying again would not help
+		}
+		c.log.Warn("node cannot be reached", "node", memberText(m), "err", err)
+	}
+	if len(failed) == len(errs) {
+		return fmt.Errorf("no node can be reached: %w", errors.Join(failed...))
+	}
+	return c.discover(ctx)
+}
+
+func memberText(m cluster.Member) string {
+	if m.Name == "" {
+		return strings.Join(m.Addrs, ", ")
+	}
+	return fmt.Sprintf("node %s (%s)", m.Name, strings.Join(m.Addrs, ", "))
+}
+
+// reach connects to one node and keeps the connection from then on.
+func (c *Client) reach(ctx context.Context, m cluster.Member) error {
+	ep, err := c.links.Dial(ctx, m)
+	if m.Name == "" && err == nil {
+		m.Name = ep.Name()
+	}
+	if m.Name != "" {
+		c.links.Add(m)
+	}
+	return err
+}
+
+// discover asks all connected nodes for their peers and connects to those, as
+// long as that brings new ones.
+func (c *Client) discover(ctx context.Context) error {
+	if c.cfg.Only {
+		return nil
+	}
+	asked := map[string]bool{}
+	for {
+		var fresh []control.LinkState
+		for _, s := range c.links.States() {
+			if s.Endpoint != nil && !asked[s.Member.Name] {
+				fresh = append(fresh, s)
+			}
+		}
+		if len(fresh) == 0 {
+			return nil
+		}
+		before := len(c.links.States())
+		for _, s := range fresh {
+			asked[s.Member.Name] = true
+			info, err := c.ask(ctx, s.Endpoint)
+			if err != nil {
+				return err
+			}
+			for _, p := range info.Peers {
+				c.links.Add(cluster.Member{Name: p.Name, Addrs: p.Addrs})
+			}
+		}
+		if len(c.links.States()) > before {
+			c.settle(ctx)
+		}
+	}
+}
+
+// settle waits until every member was tried once.
+func (c *Client) settle(ctx context.Context) {
+	for ctx.Err() == nil {
+		waiting := false
+		for _, s := range c.links.States() {
+			waiting = waiting || s.Endpoint == nil && s.Tries == 0
+		}
+		if !waiting {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Client) ask(ctx context.Context, ep *fabric.Endpoint) (*control.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	info, err := control.Do[control.Info](ctx, c.rpc, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
+	if err == nil && info.Version < 1 {
+		err = fmt.Errorf("node %s speaks version %d of the control protocol, this program %d: upgrade the older one", ep.Name(), info.Version, control.Version)
+	}
+	return info, err
+}
+
+// Element is the client's element, for what is built on it.
+func (c *Client) Element() *fabric.Element { return c.el }
+
+// RPC is the client's part in calls.
+func (c *Client) RPC() *rpc.Peer { return c.rpc }
+
+// Principal is who the client is to nodes that have its token with the same capabilities.
+func (c *Client) Principal() cluster.Principal { return c.auth.Principal() }
+
+// Nodes are the nodes that the client knows, and how things stand with each.
+func (c *Client) Nodes() []control.LinkState { return c.links.States() }
+
+// Endpoint waits for the connection to a node.
+func (c *Client) Endpoint(ctx context.Context, node string) (*fabric.Endpoint, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, askTime)
+		defer cancel()
+	}
+	return c.links.Wait(ctx, node)
+}
+
+// Info asks one node about itself.
+func (c *Client) Info(ctx context.Context, node string) (*control.Info, error) {
+	ep, err := c.Endpoint(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return c.ask(ctx, ep)
+}
+
+// connected are the endpoints that are up, by name of their node.
+func (c *Client) connected() []*fabric.Endpoint {
+	var out []*fabric.Endpoint
+	for _, s := range c.links.States() {
+		if s.Endpoint != nil {
+			out = append(out, s.Endpoint)
+		}
+	}
+	return out
+}
+
+// Close ends all connections.
+func (c *Client) Close() error {
+	c.closing.Do(func() {
+		var errs []error
+		if c.links != nil {
+			c.links.Close()
+		}
+		if c.rpc != nil {
+			errs = append(errs, c.rpc.Close())
+		}
+		if c.el != nil {
+			errs = append(errs, c.el.Close())
+		}
+		c.err = errors.Join(errs...)
+	})
+	return c.err
+}

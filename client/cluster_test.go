@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/node"
+)
+
+// bench is a set of nodes in this process and the tokens to reach them.
+type bench struct {
+	dir    string
+	scheme string
+	tokens *cluster.Tokens
+	nodes  map[string]*node.Node
+	peers  []cluster.Member
+}
+
+// token names of a bench.
+const (
+	tokenNode   = "node"
+	tokenOwner  = "ann"
+	tokenOther  = "bob"
+	tokenReader = "eve" // may read only
+	tokenAdmin  = "root"
+)
+
+func newTokens(t testing.TB) *cluster.Tokens {
+	t.Helper()
+	var list []cluster.Token
+	for name, caps := range map[string]cluster.Caps{tokenNode: cluster.CapMember | cluster.CapInject | cluster.CapRead,
+		tokenOwner: cluster.CapWrite | cluster.CapRead | cluster.CapInject, tokenOther: cluster.CapWrite | cluster.CapRead,
+		tokenReader: cluster.CapRead, tokenAdmin: cluster.CapAdmin} {
+		tok, err := cluster.NewToken(name, caps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, tok)
+	}
+	ts, err := cluster.NewTokens(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+func (b *bench) addr(name string, i int) string {
+	if b.scheme == "shm" {
+		return "shm://" + filepath.Join(b.dir, name+".sock")
+	}
+	return fmt.Sprintf("tcp://127.0.0.1:%d", i)
+}
+
+// newBench starts nodes that are each other's peers.
+func newBench(t testing.TB, scheme string, names ...string) *bench {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "wherry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	b := &bench{dir: dir, scheme: scheme, tokens: newTokens(t), nodes: map[string]*node.Node{}}
+	for _, name := range names {
+		b.peers = append(b.peers, cluster.Member{Name: name, Addrs: []string{b.addr(name, freePort(t))}})
+	}
+	for _, m := range b.peers {
+		b.start(t, m, nil)
+	}
+	return b
+}
+
+// start runs a node, changed by edit, until the test ends or stop is called.
+func (b *bench) start(t testing.TB, m cluster.Member, edit func(*node.Config)) (stop func()) {
+	t.Helper()
+	cfg := node.Config{Name: m.Name, Listen: m.Addrs, Peers: b.peers, Tokens: b.tokens, Memory: 64 << 20, DataRoots: []string{b.dir},
+		HTTP: "127.0.0.1:0", StopTime: time.Second}
+	if edit != nil {
+		edit(&cfg)
+	}
+	n, err := node.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.nodes[m.Name] = n
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("node %s: %v", m.Name, err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// connect makes a client with a token that knows the first node only.
+func (b *bench) connect(t testing.TB, token string) *Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := Connect(ctx, Config{Name: "client-" + token, Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}}, Tokens: b.tokens, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func schemes(t *testing.T, fn func(t *testing.T, scheme string)) {
+	for _, s := range []string{"tcp", "shm"} {
+		t.Run(s, func(t *testing.T) { fn(t, s) })
+	}
+}
+
+func waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConnectFindsAllNodes(t *testing.T) {
+	schemes(t, func(t *testing.T, scheme string) {
+		b := newBench(t, scheme, "n1", "n2", "n3")
+		c := b.connect(t, tokenOwner)
+		states := c.Nodes()
+		if len(states) != 3 {
+			t.Fatalf("%d nodes: %+v", len(states), states)
+		}
+		for _, s := range states {
+			if s.Endpoint == nil {
+				t.Errorf("%s: %v", s.Member.Name, s.Err)
+			}
+		}
+		info, err := c.Info(t.Context(), "n2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Name != "n2" || info.Principal != tokenOwner || info.LimitBytes != 64<<20 || fabric.Incarnation(info.Incarnation) != b.nodes["n2"].Element().Incarnation() || len(info.Peers) != 2 {
+			t.Errorf("%+v", info)
+		}
+		waitFor(t, "nodes are connected to each other", func() bool {
+			for _, n := range b.nodes {
+				for _, m := range b.peers {
+					if m.Name != n.Name() && n.Peer(m.Name) == nil {
+						return false
+					}
+				}
+			}
+			return true
+		})
+	})
+}
+// freePort is a port that nobody listens at now.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

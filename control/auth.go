@@ -1,0 +1,88 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Auth is a fabric.Auth made of tokens: it shows one of them, and admits
+// those who hold any. Without a token nobody is admitted.
+type Auth struct {
+	tokens *cluster.Tokens
+	self   cluster.Token
+}
+
+// NewAuth makes an Auth that shows the token called self.
+func NewAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
+	t, ok := tokens.Lookup(self)
+	if !ok {
+		return nil, fmt.Errorf("%w: there is no token called %q in the token file", cluster.ErrToken, self)
+	}
+	return &Auth{tokens, t}, nil
+}
+
+// NodeAuth is NewAuth for a node: if self is "", the only token with
+// capability member is meant.
+func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
+	if self == "" {
+		var found []string
+		for _, name := range tokens.Names() {
+			if t, ok := tokens.Lookup(name); ok && t.Caps.Has(cluster.CapMember) {
+				found = append(found, name)
+			}
+		}
+		switch len(found) {
+		case 0:
+			return nil, fmt.Errorf("%w: no token in the file has the capability member, which a node speaks to its peers with; add one", cluster.ErrToken)
+		case 1:
+			self = found[0]
+		default:
+			return nil, fmt.Errorf("%w: several tokens have the capability member (%s): name the one that is this node's", cluster.ErrToken, strings.Join(found, ", "))
+		}
+	}
+	a, err := NewAuth(tokens, self)
+	if err == nil && !a.self.Caps.Has(cluster.CapMember) {
+		return nil, fmt.Errorf("%w: token %q has the capabilities %v; a node needs member", cluster.ErrToken, self, a.self.Caps)
+	}
+	return a, err
+}
+
+// ClientAuth is NewAuth for a client: if self is "", the file's only token is meant.
+func ClientAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
+	if names := tokens.Names(); self == "" {
+		if len(names) != 1 {
+			return nil, fmt.Errorf("%w: the token file has %d tokens (%s): name the one to show", cluster.ErrToken, len(names), strings.Join(names, ", "))
+		}
+		self = names[0]
+	}
+	return NewAuth(tokens, self)
+}
+
+// Principal is who the bearer of the shown token is.
+func (a *Auth) Principal() cluster.Principal { return a.self.Principal() }
+
+// Self is the token shown to peers.
+func (a *Auth) Self() (name string, secret []byte) { return a.self.Name, a.self.Secret }
+
+// Lookup finds the token that a peer names.
+func (a *Auth) Lookup(name string) (secret []byte, p fabric.Principal, ok bool) {
+	t, ok := a.tokens.Lookup(name)
+	if !ok {
+		return nil, fabric.Principal{}, false
+	}
+	return t.Secret, fabric.Principal{Name: t.Name, Caps: uint32(t.Caps)}, true
+}
+
+// Anonymous admits nobody.
+func (a *Auth) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
+	return fabric.Principal{Name: "anonymous"}, false
+}
+
+// PrincipalOf is who is at the other end, as cluster's rules know it.
+func PrincipalOf(ep *fabric.Endpoint) cluster.Principal {
+	p := ep.Principal()
+	return cluster.Principal{Name: p.Name, Caps: cluster.Caps(p.Caps)}
+}

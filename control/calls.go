@@ -1,0 +1,288 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Version is the protocol's; it rises when an old program would misunderstand a new one.
+const Version = 1
+
+// The calls that a node serves.
+const (
+	CallInfo    = "wherry.info"         // InfoRequest → Info
+	CallBegin   = "wherry.load.begin"   // BeginRequest → BeginReply
+	CallAlloc   = "wherry.load.alloc"   // AllocRequest → Nothing
+	CallFill    = "wherry.load.fill"    // FillRequest → Nothing
+	CallFile    = "wherry.load.file"    // FileRequest → FileReply, with Progress as notes
+	CallPrepare = "wherry.load.prepare" // PrepareRequest → Nothing
+	CallCommit  = "wherry.load.commit"  // LoadRequest → Nothing
+	CallAbort   = "wherry.load.abort"   // LoadRequest → Nothing
+	CallOutcome = "wherry.load.outcome" // LoadRequest → OutcomeReply; members only
+	CallList    = "wherry.data.list"    // Nothing → ListReply
+	CallStat    = "wherry.data.stat"    // NameRequest → Entry
+	CallTable   = "wherry.data.table"   // TableRequest → TableReply
+	CallRemove  = "wherry.data.remove"  // NameRequest → Nothing
+	CallGrant   = "wherry.data.grant"   // GrantRequest → Nothing
+)
+
+// MaxBodyBytes bounds a request or an answer: a table at its largest, in base64.
+const MaxBodyBytes = 8 << 20
+
+// Nothing is a body without members.
+type Nothing struct{}
+
+// InfoRequest says who asks.
+type InfoRequest struct {
+	Version int `json:"version"`
+}
+
+// Info is what a node says of itself.
+type Info struct {
+	Version     int         `json:"version"` // of the protocol
+	Program     string      `json:"program"` // the program's version, for people
+	Name        string      `json:"name"`
+	Incarnation Incarnation `json:"incarnation"`
+	Addrs       []string    `json:"addrs"`
+	Transports  []string    `json:"transports"`
+	LentBytes   int64       `json:"lent_bytes"`
+	LimitBytes  int64       `json:"limit_bytes"`
+	Datasets    int         `json:"datasets"`
+	UptimeMs    int64       `json:"uptime_ms"`
+	Principal   string      `json:"principal"` // who the asker is to the node
+	Caps        string      `json:"caps"`      // what the asker may do
+	Forms       []string    `json:"forms,omitempty"`
+	Peers       []Peer      `json:"peers"`
+}
+
+// Peer is another member as a node sees it.
+type Peer struct {
+	Name        string      `json:"name"`
+	Addrs       []string    `json:"addrs"`
+	Connected   bool        `json:"connected"`
+	Incarnation Incarnation `json:"incarnation,omitempty"`
+	Error       string      `json:"error,omitempty"` // why it is not connected
+}
+
+// Incarnation is a fabric.Incarnation that JSON writes as 16 hex digits, because
+// its numbers lose bits.
+type Incarnation fabric.Incarnation
+
+// MarshalText writes 16 hex digits.
+func (i Incarnation) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%016x", uint64(i)), nil
+}
+
+// UnmarshalText reads them.
+func (i *Incarnation) UnmarshalText(text []byte) error {
+	var v uint64
+	if len(text) != 16 {
+		return fmt.Errorf("control: an incarnation of %d digits, want 16", len(text))
+	}
+	if _, err := fmt.Sscanf(string(text), "%016x", &v); err != nil {
+		return fmt.Errorf("control: an incarnation must be 16 hex digits: %w", err)
+	}
+	*i = Incarnation(v)
+	return nil
+}
+
+func (i Incarnation) String() string { return fabric.Incarnation(i).String() }
+
+// LoadID names a load: random, chosen by the client, 32 hex digits.
+type LoadID string
+
+// BeginRequest starts a load at one node.
+type BeginRequest struct {
+	Load    LoadID `json:"load"`
+	Name    string `json:"name"` // of the dataset, reserved here until the load ends
+	Replace bool   `json:"replace,omitempty"`
+	// Staging is a key to the client's memory that CallFill reads from; none
+	// if the load needs no fills.
+	Staging []byte `json:"staging,omitempty"`
+}
+
+// BeginReply says what the load has to know.
+type BeginReply struct {
+	NextVersion uint64      `json:"next_version"` // lowest version that the node can take
+	Incarnation Incarnation `json:"incarnation"`
+	Addrs       []string    `json:"addrs"` // for the shard table
+	FreeBytes   int64       `json:"free_bytes"`
+	// Holders are the elements of the version that will be replaced.
+	Holders []cluster.Member `json:"holders,omitempty"`
+}
+
+// AllocRequest makes the windows of the load's shard, all zeros.
+type AllocRequest struct {
+	Load     LoadID   `json:"load"`
+	Sizes    []uint64 `json:"sizes"`
+	Writable bool     `json:"writable,omitempty"`
+}
+
+// FillRequest has the node fetch bytes from the load's staging memory into a window.
+type FillRequest struct {
+	Load   LoadID `json:"load"`
+	Window int    `json:"window"`
+	Offset uint64 `json:"offset"` // in the window
+	From   uint64 `json:"from"`   // in the staging memory
+	Size   uint64 `json:"size"`
+}
+
+// FileRequest has the node load a file of its own into the load's shard.
+type FileRequest struct {
+	Load     LoadID      `json:"load"`
+	Path     string      `json:"path"` // absolute, or below a data root
+	Format   FileOptions `json:"format"`
+	Writable bool        `json:"writable,omitempty"`
+}
+
+// FileOptions are those of dataset.Options that concern a file.
+type FileOptions struct {
+	Format       string         `json:"format,omitempty"` // "": by the file's name
+	Schema       *schema.Schema `json:"schema,omitempty"`
+	Types        []schema.Type  `json:"types,omitempty"`
+	Header       bool           `json:"header,omitempty"`
+	Comma        string         `json:"comma,omitempty"` // one byte
+	EmptyIsZero  bool           `json:"empty_is_zero,omitempty"`
+	SkipBad      int64          `json:"skip_bad,omitempty"`
+	Names        bool           `json:"names,omitempty"`
+	ExtraColumns bool           `json:"extra_columns,omitempty"`
+	LineBytes    int            `json:"line_bytes,omitempty"`
+}
+
+// FileReply is what was found in the file.
+type FileReply struct {
+	Kind   cluster.Kind  `json:"kind"`
+	Schema schema.Schema `json:"schema"`
+	Rows   uint64        `json:"rows"`
+	Edges  uint64        `json:"edges,omitempty"`
+	Sizes  []uint64      `json:"sizes"`
+	Bad    int64         `json:"bad,omitempty"` // lines left out
+}
+
+// Progress is a note on a load.
+type Progress struct {
+	Phase string `json:"phase"`
+	Done  int64  `json:"done"`
+	Total int64  `json:"total"` // -1: not known
+}
+
+// PrepareRequest shows the node the shard table, without keys.
+type PrepareRequest struct {
+	Load  LoadID `json:"load"`
+	Table []byte `json:"table"` // encoded
+}
+
+// LoadRequest names a load.
+type LoadRequest struct {
+	Load LoadID `json:"load"`
+}
+
+// OutcomeReply says what has become of a load.
+type OutcomeReply struct {
+	// Committed: it is visible here. Otherwise it is not, and from now on never will be.
+	Committed bool `json:"committed"`
+}
+
+// Entry is a dataset as one node knows it.
+type Entry struct {
+	Name    string            `json:"name"`
+	Version uint64            `json:"version"`
+	Owner   string            `json:"owner"`
+	Rights  string            `json:"rights"` // the asker's
+	Grants  map[string]string `json:"grants,omitempty"`
+	Table   *cluster.Table    `json:"table"`
+	// LentBytes is what the dataset takes at the node that answers; 0 if it holds no shard.
+	LentBytes int64 `json:"lent_bytes"`
+	Writable  bool  `json:"writable,omitempty"`
+}
+
+// ListReply is a node's datasets that the asker may see.
+type ListReply struct {
+	Entries []Entry `json:"entries"`
+}
+
+// NameRequest is about one dataset; a version other than 0 must be its version.
+type NameRequest struct {
+	Name    string `json:"name"`
+	Version uint64 `json:"version,omitempty"`
+}
+
+// TableRequest asks for a dataset's table with keys to the windows of the node
+// that is asked, good for Rights (all that the asker has, if empty).
+type TableRequest struct {
+	Name   string `json:"name"`
+	Rights string `json:"rights,omitempty"`
+}
+
+// TableReply has the table; keys to other nodes' windows are zero.
+type TableReply struct {
+	Table  []byte `json:"table"`
+	Rights string `json:"rights"` // what the keys allow, and no more
+	Owner  string `json:"owner"`
+}
+
+// GrantRequest sets what a principal may do with a dataset; "none" takes it away.
+type GrantRequest struct {
+	Name   string `json:"name"`
+	To     string `json:"to"` // cluster.Everyone for all
+	Rights string `json:"rights"`
+}
+
+// Do makes a call: it encodes the request, and decodes the answer.
+func Do[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, req any) (*Reply, error) {
+	return DoNotes[Reply](ctx, p, ep, call, req, nil)
+}
+
+// DoNotes is Do for calls that report progress.
+func DoNotes[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, req any, onProgress func(Progress)) (*Reply, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("control: %s: %w", call, err)
+	}
+	var onNote func([]byte)
+	if onProgress != nil {
+		onNote = func(note []byte) {
+			var p Progress
+			if json.Unmarshal(note, &p) == nil {
+				onProgress(p)
+			}
+		}
+	}
+	answer, err := p.CallNotes(ctx, ep, call, body, onNote)
+	if err != nil {
+		return nil, Err(ep.Name(), err)
+	}
+	reply := new(Reply)
+	if err := json.Unmarshal(answer, reply); err != nil {
+		return nil, fmt.Errorf("%s at %s: its answer cannot be read (is it another version?): %w", call, ep.Name(), err)
+	}
+	return reply, nil
+}
+
+// Serve registers a call: it decodes requests, and encodes answers and errors.
+func Serve[Request, Reply any](p *rpc.Peer, call string, fn func(ctx context.Context, c *rpc.Call, req *Request) (*Reply, error)) error {
+	return p.Register(call, func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		req := new(Request)
+		if len(c.Req) > MaxBodyBytes {
+			return nil, Coded(fmt.Errorf("%w: %d bytes, at most %d are read", ErrRequest, len(c.Req), MaxBodyBytes))
+		}
+		if err := json.Unmarshal(c.Req, req); err != nil {
+			return nil, Coded(fmt.Errorf("%w: %s: %v", ErrRequest, call, err))
+		}
+		reply, err := fn(ctx, c, req)
+		if err != nil {
+			return nil, Coded(err)
+		}
+		body, err := json.Marshal(reply)
+		if err != nil {
+			return nil, fmt.Errorf("control: %s: %w", call, err)
+		}
+		return body, nil
+	})
+}

@@ -1,0 +1,31 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/dataset"
+)
+
+// Options are a file's options for package dataset, its format guessed from the
+// path where none is given.
+func (o *FileOptions) Options(path string) (*dataset.Options, error) {
+	out := &dataset.Options{Format: dataset.Format(o.Format), Schema: o.Schema, Types: o.Types, Header: o.Header, EmptyIsZero: o.EmptyIsZero,
+		SkipBad: o.SkipBad, Names: o.Names, ExtraColumns: o.ExtraColumns, LineBytes: o.LineBytes}
+	if len(o.Comma) > 1 {
+		return nil, fmt.Errorf("%w: the separator %q must be one byte", dataset.ErrOptions, o.Comma)
+	}
+	if o.Comma != "" {
+		out.Comma = o.Comma[0]
+	}
+	if o.Format == "" {
+		format, comma, ok := dataset.FormatOf(path)
+		if !ok {
+			return nil, fmt.Errorf("%w: the name of %s does not tell its format; give it (csv, ndjson, edges or raw)", dataset.ErrOptions, path)
+		}
+		out.Format = format
+		if out.Comma == 0 {
+			out.Comma = comma
+		}
+	}
+	return out, nil
+}

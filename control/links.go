@@ -1,0 +1,375 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+const (
+	// dialTime bounds one attempt at one address.
+	dialTime = 5 * time.Second
+	// firstRetry and lastRetry are the first and the longest pause between
+	// attempts; each pause is twice the one before, less some chance.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 3 * time.Second
+	// yieldTime is how long the later of two nodes (by name) waits for the
+	// earlier one to dial, so that two that start together make one connection.
+	yieldTime = 200 * time.Millisecond
+)
+
+// LinksConfig says how Links connects.
+type LinksConfig struct {
+	Element  *fabric.Element
+	Schemes  []string // of the element's transports
+	Insecure bool     // tcp addresses beyond loopback may be dialled
+	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
+	Nodes bool
+	Log   *slog.Logger // nil: silent
+}
+
+// Links keeps one endpoint to each of a list of members: it dials, accepts what
+// members dial, and dials again when an endpoint is lost. Its methods may be called from any goroutine.
+type Links struct {
+	cfg    LinksConfig
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	links  map[string]*link
+	closed bool
+	change chan struct{} // closed and made anew at each change
+}
+
+// link is the state of one member.
+type link struct {
+	member cluster.Member
+	ep     *fabric.Endpoint // may be dead
+	err    error            // of the last attempt
+	tries  int
+	wake   chan struct{}
+}
+
+// NewLinks makes Links; Add gives it members.
+func NewLinks(cfg LinksConfig) *Links {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Links{cfg: cfg, links: map[string]*link{}, change: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// Add starts keeping an endpoint to a member. A member that is known gets the
+// addresses it lacks.
+func (l *Links) Add(m cluster.Member) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || m.Name == l.cfg.Element.Name() || len(l.links) >= cluster.MaxMembers {
+		return
+	}
+	if k := l.links[m.Name]; k != nil {
+		for _, a := range m.Addrs {
+			if !slices.Contains(k.member.Addrs, a) && len(k.member.Addrs) < cluster.MaxAddrs {
+				k.member.Addrs = append(k.member.Addrs, a)
+			}
+		}
+		return
+	}
+	m.Addrs = slices.Clone(m.Addrs)
+	k := &link{member: m, wake: make(chan struct{}, 1), err: errors.New("no attempt yet")}
+	l.links[m.Name] = k
+	for _, ep := range l.cfg.Element.Endpoints() {
+		if ep.Name() == m.Name && l.trusted(ep) {
+			k.ep = ep
+		}
+	}
+	l.work.Go(func() { l.keep(k) })
+}
+
+// trusted reports whether an endpoint may count as a member's.
+func (l *Links) trusted(ep *fabric.Endpoint) bool {
+	return !l.cfg.Nodes || PrincipalOf(ep).Caps.Has(cluster.CapMember)
+}
+
+// PeerUp says that there is an endpoint; fabric.Config.OnPeer calls it.
+func (l *Links) PeerUp(ep *fabric.Endpoint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.links[ep.Name()]
+	if k == nil || !l.trusted(ep) {
+		return
+	}
+	if alive(k.ep) && k.ep.Incarnation() == ep.Incarnation() {
+		return // one is enough
+	}
+	k.ep, k.err = ep, nil
+	l.changed()
+}
+
+// PeerLost says that an endpoint is gone; fabric.Config.OnLost calls it.
+func (l *Links) PeerLost(ep *fabric.Endpoint, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.links[ep.Name()]
+	if k == nil || k.ep != ep {
+		return
+	}
+	k.ep, k.err = nil, err
+	for _, other := range l.cfg.Element.Endpoints() { // one that stood by
+		if other != ep && other.Name() == ep.Name() && l.trusted(other) && alive(other) {
+			k.ep, k.err = other, nil
+		}
+	}
+	l.changed()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// changed tells those who Wait; mu is held.
+func (l *Links) changed() {
+	close(l.change)
+	l.change = make(chan struct{})
+}
+
+func alive(ep *fabric.Endpoint) bool { return ep != nil && ep.Err() == nil }
+
+// Endpoint is the endpoint to a member; nil if there is none now.
+func (l *Links) Endpoint(name string) *fabric.Endpoint {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.links[name]; k != nil && alive(k.ep) {
+		return k.ep
+	}
+	return nil
+}
+
+// Wait is Endpoint that waits for the member to be connected.
+func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error) {
+	for {
+		l.mu.Lock()
+		k, change, closed := l.links[name], l.change, l.closed
+		var err error
+		if k != nil {
+			if alive(k.ep) {
+				defer l.mu.Unlock()
+				return k.ep, nil
+			}
+			err = k.err
+		}
+		l.mu.Unlock()
+		if k == nil || closed {
+			return nil, fmt.Errorf("%w: node %s is not a known member", ErrNotConnected, name)
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: node %s (%s): %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), errors.Join(err, context.Cause(ctx)))
+		}
+	}
+}
+
+// LinkState is how things stand with one member.
+type LinkState struct {
+	Member   cluster.Member
+	Endpoint *fabric.Endpoint // nil if it is not connected
+	Err      error            // then: why
+	Tries    int              // attempts since the last success
+}
+
+// States lists the members by name.
+func (l *Links) States() []LinkState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]LinkState, 0, len(l.links))
+	for _, k := range l.links {
+		s := LinkState{Member: cluster.Member{Name: k.member.Name, Addrs: slices.Clone(k.member.Addrs)}, Err: k.err, Tries: k.tries}
+		if alive(k.ep) {
+			s.Endpoint, s.Err = k.ep, nil
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b LinkState) int { return strings.Compare(a.Member.Name, b.Member.Name) })
+	return out
+}
+
+// Close stops dialling. Endpoints stay.
+func (l *Links) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.changed()
+	l.mu.Unlock()
+	l.cancel()
+	l.work.Wait()
+}
+
+// keep dials a member whenever there is no endpoint to it.
+func (l *Links) keep(k *link) {
+	if l.cfg.Nodes && l.cfg.Element.Name() > k.member.Name {
+		l.pause(k, yieldTime)
+	}
+	pause := firstRetry
+	for l.ctx.Err() == nil {
+		l.mu.Lock()
+		up, m := alive(k.ep), k.member
+		m.Addrs = slices.Clone(m.Addrs)
+		l.mu.Unlock()
+		if up {
+			pause = firstRetry
+			select {
+			case <-k.wake:
+			case <-l.ctx.Done():
+			}
+			continue
+		}
+		ep, err := l.Dial(l.ctx, m)
+		l.settle(k, ep, err)
+		if err == nil {
+			continue
+		}
+		l.pause(k, pause-time.Duration(rand.Int64N(int64(pause)/4+1)))
+		pause = min(2*pause, lastRetry)
+	}
+}
+
+// pause waits, unless something happens to the member's endpoint.
+func (l *Links) pause(k *link, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-k.wake:
+	case <-l.ctx.Done():
+	}
+}
+
+// settle takes the outcome of an attempt.
+func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
+	l.mu.Lock()
+	if err != nil {
+		if k.tries == 0 {
+			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
+		}
+		k.tries++
+		if !alive(k.ep) {
+			k.err = err
+		}
+		l.mu.Unlock()
+		return
+	}
+	k.tries = 0
+	// Where both have dialled at once, the later one by name gives its own
+	// connection up: one of the two stays.
+	extra := alive(k.ep) && k.ep != ep && l.cfg.Nodes && l.cfg.Element.Name() > k.member.Name
+	if !alive(k.ep) {
+		k.ep, k.err = ep, nil
+		l.changed()
+	}
+	l.mu.Unlock()
+	if extra {
+		ep.Close()
+		return
+	}
+	l.cfg.Log.Info("connected", "peer", ep.String())
+}
+
+// Dial connects to a member at the first of its addresses that answers, and
+// checks that it is the one meant. A member without a name may be anybody.
+func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
+	var failed []error
+	for _, addr := range sortAddrs(m.Addrs) {
+		if err := l.mayDial(addr); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		one, cancel := context.WithTimeout(ctx, dialTime)
+		ep, err := l.cfg.Element.Dial(one, addr)
+		cancel()
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if m.Name != "" && ep.Name() != m.Name {
+			ep.Close()
+			failed = append(failed, fmt.Errorf("%s is the address of %s, not of %s: correct the list of peers", addr, ep.Name(), m.Name))
+			continue
+		}
+		return ep, nil
+	}
+	if len(failed) == 0 {
+		failed = append(failed, errors.New("it has no address"))
+	}
+	return nil, errors.Join(failed...)
+}
+
+// mayDial says why an address is not tried.
+func (l *Links) mayDial(addr string) error {
+	scheme, rest, err := fabric.SplitAddr(addr)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(l.cfg.Schemes, scheme) {
+		return fmt.Errorf("%s: transport %s is not in use here", addr, scheme)
+	}
+	if scheme == "shm" && !strings.HasPrefix(rest, "@") {
+		if _, err := os.Stat(rest); err != nil {
+			return fmt.Errorf("%s: %w", addr, err) // another machine's path, or the node is down
+		}
+	}
+	if !l.cfg.Insecure && !Loopback(addr) {
+		return fmt.Errorf("%s is not a loopback address, and there is no encryption yet: use a tunnel, or insist with --insecure on a network that you trust", addr)
+	}
+	return nil
+}
+
+// sortAddrs puts shared memory first, else keeps the order.
+func sortAddrs(addrs []string) []string {
+	out := slices.Clone(addrs)
+	slices.SortStableFunc(out, func(a, b string) int {
+		sa, sb := strings.HasPrefix(a, "shm://"), strings.HasPrefix(b, "shm://")
+		switch {
+		case sa == sb:
+			return 0
+		case sa:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Loopback reports whether an address cannot be reached from other machines.
+func Loopback(addr string) bool {
+	scheme, rest, err := fabric.SplitAddr(addr)
+	if err != nil {
+		return false
+	}
+	if scheme != "tcp" {
+		return scheme == "shm"
+	}
+	return LoopbackHost(rest)
+}
+
+// LoopbackHost is Loopback for host:port.
+func LoopbackHost(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,141 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+// serve registers the control calls.
+func (n *Node) serve() error {
+	p := n.rpc
+	return errors.Join(
+		control.Serve(p, control.CallInfo, n.info),
+		control.Serve(p, control.CallBegin, n.begin),
+		control.Serve(p, control.CallAlloc, n.alloc),
+		control.Serve(p, control.CallFill, n.fill),
+		control.Serve(p, control.CallFile, n.file),
+		control.Serve(p, control.CallPrepare, n.prepare),
+		control.Serve(p, control.CallCommit, n.commit),
+		control.Serve(p, control.CallAbort, n.abort),
+		control.Serve(p, control.CallOutcome, n.outcomeOf),
+		control.Serve(p, control.CallList, n.list),
+		control.Serve(p, control.CallStat, n.stat),
+		control.Serve(p, control.CallTable, n.table),
+		control.Serve(p, control.CallRemove, n.remove),
+		control.Serve(p, control.CallGrant, n.grant),
+	)
+}
+
+func (n *Node) info(_ context.Context, c *rpc.Call, _ *control.InfoRequest) (*control.Info, error) {
+	who := control.PrincipalOf(c.From)
+	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: control.Incarnation(n.el.Incarnation()),
+		Addrs: n.Addrs(), Transports: slices.Clone(n.schemes), LentBytes: n.data.used(), LimitBytes: int64(n.cfg.Memory),
+		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), Principal: who.Name, Caps: who.Caps.String(), Peers: []control.Peer{}}
+	for _, s := range n.links.States() {
+		p := control.Peer{Name: s.Member.Name, Addrs: s.Member.Addrs}
+		if s.Endpoint != nil {
+			p.Connected, p.Incarnation = true, control.Incarnation(s.Endpoint.Incarnation())
+		} else if s.Err != nil {
+			p.Error = s.Err.Error()
+		}
+		i.Peers = append(i.Peers, p)
+	}
+	return i, nil
+}
+
+// entry is a catalogue's entry as the asker sees it.
+func (n *Node) entry(who cluster.Principal, e *cluster.Entry) control.Entry {
+	out := control.Entry{Name: e.Name, Version: e.Version, Owner: e.Owner, Table: e.Table, Rights: n.catalog.Rights(who, e.Name).String()}
+	if who.Name == e.Owner || who.Caps.Has(cluster.CapAdmin) {
+		out.Grants = map[string]string{}
+		for to, r := range e.Grants {
+			out.Grants[to] = r.String()
+		}
+	}
+	out.LentBytes, out.Writable = n.data.held(e.Name)
+	return out
+}
+
+func (n *Node) list(_ context.Context, c *rpc.Call, _ *control.Nothing) (*control.ListReply, error) {
+	who := control.PrincipalOf(c.From)
+	reply := &control.ListReply{Entries: []control.Entry{}}
+	for _, e := range n.catalog.List(who) {
+		reply.Entries = append(reply.Entries, n.entry(who, &e))
+	}
+	return reply, nil
+}
+
+func (n *Node) stat(_ context.Context, c *rpc.Call, req *control.NameRequest) (*control.Entry, error) {
+	who := control.PrincipalOf(c.From)
+	e, err := n.catalog.Get(who, req.Name, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := n.entry(who, &e)
+	return &out, nil
+}
+
+// table answers with the shard table, with keys to this node's windows.
+func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) (*control.TableReply, error) {
+	who := control.PrincipalOf(c.From)
+	e, err := n.catalog.Get(who, req.Name, 0)
+	if err != nil {
+		return nil, err
+	}
+	asked := fabric.RightsAll
+	if req.Rights != "" {
+		if asked, err = cluster.ParseRights(req.Rights); err != nil {
+			return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
+		}
+		if err := n.catalog.Allow(who, req.Name, asked); err != nil {
+			return nil, err
+		}
+	}
+	keys, rights, err := n.data.keys(e.Name, e.Version, who, func() fabric.Rights { return asked & n.catalog.Rights(who, req.Name) })
+	if err != nil {
+		return nil, err
+	}
+	shard := &e.Table.Shards[e.Table.Index(n.cfg.Name)]
+	for i := range shard.Windows {
+		shard.Windows[i].Key = keys[i]
+	}
+	b, err := e.Table.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return &control.TableReply{Table: b, Rights: rights.String(), Owner: e.Owner}, nil
+}
+
+func (n *Node) remove(_ context.Context, c *rpc.Call, req *control.NameRequest) (*control.Nothing, error) {
+	who := control.PrincipalOf(c.From)
+	version := req.Version
+	if e, err := n.catalog.Get(everything(), req.Name, 0); err == nil && version == 0 {
+		version = e.Version // what is removed below, even if it is replaced meanwhile
+	}
+	if err := n.catalog.Delete(who, req.Name, version); err != nil {
+		return nil, err
+	}
+	n.data.remove(req.Name, version)
+	n.log.Info("dataset removed", "name", req.Name, "by", who.Name)
+	return &control.Nothing{}, nil
+}
+
+func (n *Node) grant(_ context.Context, c *rpc.Call, req *control.GrantRequest) (*control.Nothing, error) {
+	rights, err := cluster.ParseRights(req.Rights)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
+	}
+	if err := n.catalog.Grant(control.PrincipalOf(c.From), req.Name, req.To, rights); err != nil {
+		return nil, err
+	}
+	n.data.regrant(req.Name, func(p cluster.Principal) fabric.Rights { return n.catalog.Rights(p, req.Name) })
+	return &control.Nothing{}, nil
+}

@@ -1,0 +1,176 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Defaults and limits of a Config.
+const (
+	DefaultMemory   Bytes = 1 << 30
+	DefaultStopTime       = 10 * time.Second
+	DefaultLoadTime       = 2 * time.Minute
+	// callMemory is what calls may take besides the memory that is lent: large
+	// requests and answers lie in segments too.
+	callMemory = 96 << 20
+	// maxDataRoots bounds the directories that files are loaded from.
+	maxDataRoots = 64
+	// maxConfigBytes bounds a configuration file.
+	maxConfigBytes = 1 << 20
+)
+
+// Config describes a node. The zero value of a field is its usual value; Name,
+// Listen and TokenFile (or Tokens) must be given. The yaml names are those of the
+// configuration file; docs/operations.md explains each.
+type Config struct {
+	Name   string   `yaml:"name"`
+	Listen []string `yaml:"listen"` // "tcp://127.0.0.1:7000", "shm:///run/wherry/a.sock"; a tcp port may be 0
+	// Advertise is what others are told to dial; empty: what is listened at.
+	Advertise []string         `yaml:"advertise"`
+	Peers     []cluster.Member `yaml:"peers"` // static; this node's own entry is passed over
+
+	Memory    Bytes    `yaml:"memory"`     // lent at most; DefaultMemory
+	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
+
+	TokenFile string `yaml:"token_file"` // mode 0600
+	Token     string `yaml:"token"`      // the token this node shows; "": the only one with capability member
+
+	Policy   string `yaml:"policy"`   // balanced (default), latency, efficient
+	Insecure bool   `yaml:"insecure"` // allow addresses beyond loopback, without encryption
+	HTTP     string `yaml:"http"`     // host:port of /metrics, /healthz and /readyz; "": none
+
+	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
+	CodeCacheBytes Bytes  `yaml:"code_cache_bytes"` // 0: the cache's own default
+
+	StopTime time.Duration `yaml:"stop_time"` // how long what is under way may take to finish; DefaultStopTime
+	LoadTime time.Duration `yaml:"load_time"` // how long a load may be idle before it is freed; DefaultLoadTime
+
+	Tokens  *cluster.Tokens `yaml:"-"` // instead of TokenFile
+	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
+	Program string          `yaml:"-"` // the program's version, shown by info
+	Log     *slog.Logger    `yaml:"-"` // nil: silent
+}
+
+// ReadConfig reads a configuration file (YAML). A key that is not known is an error.
+func ReadConfig(r io.Reader) (Config, error) {
+	var c Config
+	text, err := io.ReadAll(io.LimitReader(r, maxConfigBytes+1))
+	if err != nil {
+		return c, fmt.Errorf("node: configuration: %w", err)
+	}
+	if len(text) > maxConfigBytes {
+		return c, fmt.Errorf("node: configuration: more than %d bytes", maxConfigBytes)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("node: configuration: %w", err)
+	}
+	return c, nil
+}
+
+// Validate fills in defaults and reports what is wrong.
+func (c *Config) Validate() error {
+	if c.Memory == 0 {
+		c.Memory = DefaultMemory
+	}
+	if c.StopTime == 0 {
+		c.StopTime = DefaultStopTime
+	}
+	if c.LoadTime == 0 {
+		c.LoadTime = DefaultLoadTime
+	}
+	if err := cluster.ValidateName(c.Name); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if c.Memory < fabric.SegmentAlign {
+		return fmt.Errorf("node: memory %v: at least %v", c.Memory, Bytes(fabric.SegmentAlign))
+	}
+	if c.StopTime < 0 || c.LoadTime < 0 || c.CodeCacheBytes < 0 {
+		return errors.New("node: stop_time, load_time and code_cache_bytes cannot be negative")
+	}
+	if c.Policy != "" {
+		if _, err := fabric.ParsePolicy(c.Policy); err != nil {
+			return fmt.Errorf("node: policy: %w", err)
+		}
+	}
+	if c.TokenFile == "" && c.Tokens == nil {
+		return errors.New("node: no token_file: a node serves nobody without one; make it with `wherry token new`")
+	}
+	if err := c.validateAddrs(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if len(c.DataRoots) > maxDataRoots {
+		return fmt.Errorf("node: %d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
+	}
+	for _, dir := range c.DataRoots {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("node: data root %q is not an absolute path", dir)
+		}
+	}
+	for i := range c.Peers {
+		if err := c.Peers[i].Validate(); err != nil {
+			return fmt.Errorf("node: peers: %w", err)
+		}
+	}
+	if len(c.Peers) > cluster.MaxMembers {
+		return fmt.Errorf("node: %d peers, at most %d are allowed", len(c.Peers), cluster.MaxMembers)
+	}
+	return nil
+}
+
+const insist = "there is no encryption yet, so only loopback is allowed; use a tunnel, or set insecure on a network that you trust"
+
+func (c *Config) validateAddrs() error {
+	if len(c.Listen) == 0 {
+		return errors.New("listen names no address, as in tcp://127.0.0.1:7000")
+	}
+	if len(c.Listen) > cluster.MaxAddrs || len(c.Advertise) > cluster.MaxAddrs {
+		return fmt.Errorf("%d addresses to listen at and %d to advertise, at most %d are allowed", len(c.Listen), len(c.Advertise), cluster.MaxAddrs)
+	}
+	for _, a := range c.Listen {
+		scheme, rest, err := fabric.SplitAddr(a)
+		if err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+		if scheme != "tcp" && scheme != "shm" {
+			return fmt.Errorf("listen: %s: there is no transport %q, only tcp and shm", a, scheme)
+		}
+		if !c.Insecure && !control.Loopback(a) {
+			return fmt.Errorf("listen: %s: %s", a, insist)
+		}
+		host, _, err := net.SplitHostPort(rest)
+		if scheme == "tcp" && err != nil {
+			return fmt.Errorf("listen: %s is not tcp://host:port", a)
+		}
+		if ip := net.ParseIP(host); scheme == "tcp" && (host == "" || ip != nil && ip.IsUnspecified()) && len(c.Advertise) == 0 {
+			return fmt.Errorf("listen: %s is every address of this machine: set advertise to what others shall dial", a)
+		}
+	}
+	for _, a := range c.Advertise {
+		if err := cluster.ValidateAddr(a); err != nil {
+			return fmt.Errorf("advertise: %w", err)
+		}
+	}
+	if c.HTTP != "" {
+		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
+			return fmt.Errorf("http: %q is not host:port", c.HTTP)
+		}
+		if !c.Insecure && !control.LoopbackHost(c.HTTP) {
+			return fmt.Errorf("http: %s: metrics tell who does what; %s", c.HTTP, insist)
+		}
+	}
+	return nil
+}

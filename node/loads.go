@@ -1,0 +1,403 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+const (
+	// maxFillBytes bounds one fetch from a client's memory.
+	maxFillBytes = 16 << 20
+	// fillPiece is how much of it is one Get: pieces are in flight together.
+	fillPiece = 256 << 10
+	// outcomeTime bounds asking one peer what became of a load.
+	outcomeTime = 5 * time.Second
+	// reapEvery is how often idle loads are looked for.
+	reapEvery = time.Second
+	// loadIDBytes is the length of a LoadID.
+	loadIDBytes = 32
+)
+
+func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest) (*control.BeginReply, error) {
+	if n.stopping.Load() {
+		return nil, control.ErrStopping
+	}
+	who := control.PrincipalOf(c.From)
+	if !who.Caps.Has(cluster.CapWrite) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability write", Name: req.Name, Do: "use a token that has it"}
+	}
+	if err := cluster.ValidateName(req.Name); err != nil {
+		return nil, fmt.Errorf("%w: %w", cluster.ErrName, err)
+	}
+	if len(req.Load) != loadIDBytes {
+		return nil, fmt.Errorf("%w: a load's id of %d characters, want %d", control.ErrRequest, len(req.Load), loadIDBytes)
+	}
+	l := &load{id: req.Load, name: req.Name, replace: req.Replace, by: who, from: c.From, touched: time.Now()}
+	if len(req.Staging) > 0 {
+		var err error
+		if l.staging, err = fabric.DecodeKey(req.Staging); err != nil {
+			return nil, fmt.Errorf("%w: staging: %w", control.ErrRequest, err)
+		}
+		if l.remote, err = c.From.Import(ctx, l.staging); err != nil {
+			return nil, fmt.Errorf("the client's staging memory: %w", err)
+		}
+	}
+	reply := &control.BeginReply{Incarnation: control.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
+	old, err := n.mayPut(who, req.Name, req.Replace)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		reply.Holders = old.Table.Members()
+	}
+	if err := n.data.begin(l); err != nil {
+		return nil, err
+	}
+	if c.From.Err() != nil { // lost meanwhile: nobody else would notice
+		n.data.abort(l)
+		return nil, c.From.Err()
+	}
+	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.cfg.Memory)-n.data.used()
+	return reply, nil
+}
+
+// everything is who the node itself is to its catalogue.
+func everything() cluster.Principal { return cluster.Principal{Caps: cluster.CapsAll} }
+
+// mayPut checks what Catalog.Put would refuse; it returns the entry that gives way, if there is one.
+func (n *Node) mayPut(who cluster.Principal, name string, replace bool) (*cluster.Entry, error) {
+	old, err := n.catalog.Get(everything(), name, 0)
+	if err != nil {
+		return nil, nil // the name is free
+	}
+	if !replace {
+		return nil, fmt.Errorf("%w: %q, version %d, of %q: choose another name, remove it first, or ask to replace it", cluster.ErrExists, name, old.Version, old.Owner)
+	}
+	if who.Name != old.Owner && !who.Caps.Has(cluster.CapAdmin) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "ownership", Name: name, Do: fmt.Sprintf("only its owner %q or an admin can replace it", old.Owner)}
+	}
+	return &old, nil
+}
+
+func (n *Node) alloc(_ context.Context, c *rpc.Call, req *control.AllocRequest) (*control.Nothing, error) {
+	l, err := n.data.enter(req.Load, c.From, loadOpen)
+	if err != nil {
+		return nil, err
+	}
+	defer n.data.leave(l)
+	return &control.Nothing{}, n.data.alloc(l, req.Sizes, req.Writable)
+}
+
+// fill fetches bytes from the client's memory: the node decides when, so that
+// no client can push more at it than it has asked for.
+func (n *Node) fill(ctx context.Context, c *rpc.Call, req *control.FillRequest) (*control.Nothing, error) {
+	l, err := n.data.enter(req.Load, c.From, loadOpen)
+	if err != nil {
+		return nil, err
+	}
+	defer n.data.leave(l)
+	windows, err := n.data.pin(l)
+	if err != nil {
+		return nil, err
+	}
+	defer unpin(windows)
+	if l.remote == nil {
+		return nil, fmt.Errorf("%w: load %s has no staging memory to fill from", control.ErrRequest, req.Load)
+	}
+	if req.Window < 0 || req.Window >= len(windows) || req.Size > maxFillBytes {
+		return nil, fmt.Errorf("%w: %d bytes for window %d of %d", control.ErrRequest, req.Size, req.Window, len(windows))
+	}
+	w := windows[req.Window]
+	if req.Offset > w.size || req.Size > w.size-req.Offset {
+		return nil, fmt.Errorf("%w: %d bytes at %d leave window %d, which has %d", control.ErrRequest, req.Size, req.Offset, req.Window, w.size)
+	}
+	if err := getPieces(ctx, l.remote, w.seg.Bytes()[req.Offset:req.Offset+req.Size], req.From); err != nil {
+		return nil, fmt.Errorf("fetching from the client: %w", err)
+	}
+	n.data.bytes.Add(req.Size)
+	return &control.Nothing{}, nil
+}
+
+// getPieces gets dst in pieces that are under way together.
+func getPieces(ctx context.Context, r *fabric.Remote, dst []byte, from uint64) error {
+	var ops []fabric.Op
+	for len(dst) > 0 {
+		n := min(len(dst), fillPiece)
+		ops = append(ops, r.StartGet(dst[:n:n], from))
+		dst, from = dst[n:], from+uint64(n)
+	}
+	var first error
+	for _, op := range ops { // each must end before dst may go
+		if err := op.Wait(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// file loads a file of the node's own.
+func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) (*control.FileReply, error) {
+	if n.stopping.Load() {
+		return nil, control.ErrStopping
+	}
+	l, err := n.data.enter(req.Load, c.From, loadOpen)
+	if err != nil {
+		return nil, err
+	}
+	defer n.data.leave(l)
+	in, err := n.roots.find(req.Path)
+	if err != nil {
+		return nil, err
+	}
+	o, err := req.Format.Options(req.Path)
+	if err != nil {
+		return nil, err
+	}
+	o.Progress = func(phase dataset.Phase, done, total int64) {
+		if note, err := json.Marshal(control.Progress{Phase: string(phase), Done: done, Total: total}); err == nil {
+			c.Note(note)
+		}
+	}
+	plan, err := dataset.Scan(ctx, in, *o)
+	if err != nil {
+		return nil, err
+	}
+	sink := &shardSink{n: n, l: l, writable: req.Writable}
+	defer sink.unpin()
+	if err := plan.Fill(ctx, sink); err != nil {
+		return nil, err
+	}
+	n.data.bytes.Add(plan.TotalBytes())
+	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Rows: plan.Rows, Edges: plan.Edges,
+		Sizes: plan.Sizes[0], Bad: plan.Bad.Count}, nil
+}
+
+// shardSink is a dataset.Sink whose only element is this node.
+type shardSink struct {
+	n        *Node
+	l        *load
+	writable bool
+	windows  []window // pinned
+}
+
+// Create makes the windows.
+func (s *shardSink) Create(_ context.Context, _ uint32, sizes []uint64) error {
+	err := s.n.data.alloc(s.l, sizes, s.writable)
+	if err == nil {
+		s.windows, err = s.n.data.pin(s.l)
+	}
+	return err
+}
+
+// WriteAt copies into a window.
+func (s *shardSink) WriteAt(_ context.Context, element uint32, window int, p []byte, offset uint64) error {
+	copy(s.Memory(element, window)[offset:], p)
+	return nil
+}
+
+// Memory is a window.
+func (s *shardSink) Memory(_ uint32, window int) []byte {
+	w := s.windows[window]
+	return w.seg.Bytes()[:w.size]
+}
+
+func (s *shardSink) unpin() { unpin(s.windows) }
+
+// prepare checks the shard table against what this node has.
+func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareRequest) (*control.Nothing, error) {
+	l, err := n.data.enter(req.Load, c.From, loadOpen)
+	if err != nil {
+		return nil, err
+	}
+	defer n.data.leave(l)
+	t, err := cluster.DecodeTable(req.Table)
+	if err != nil {
+		return nil, err
+	}
+	i := t.Index(n.cfg.Name)
+	switch {
+	case t.Name != l.name:
+		return nil, fmt.Errorf("%w: it is called %q, the load %q", cluster.ErrTable, t.Name, l.name)
+	case i < 0:
+		return nil, fmt.Errorf("%w: it has no shard of %s", cluster.ErrTable, n.cfg.Name)
+	case t.Shards[i].Incarnation != n.el.Incarnation():
+		return nil, fmt.Errorf("%w: its shard of %s is of incarnation %v, this one is %v", cluster.ErrTable, n.cfg.Name, t.Shards[i].Incarnation, n.el.Incarnation())
+	case t.Version < n.catalog.NextVersion():
+		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d", cluster.ErrVersion, t.Version, n.catalog.NextVersion())
+	}
+	if _, err := n.mayPut(l.by, l.name, l.replace); err != nil {
+		return nil, err
+	}
+	return &control.Nothing{}, n.data.prepare(l, t, t.Shards[i].Windows)
+}
+
+// prepare compares the table's windows with the load's, and keeps the table.
+func (s *store) prepare(l *load, t *cluster.Table, windows []cluster.Window) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loads[l.id] != l || l.state != loadOpen || l.busy != 1 {
+		return fmt.Errorf("%w: load %s was given up, or is still being filled", control.ErrLoad, l.id)
+	}
+	if len(windows) != len(l.windows) {
+		return fmt.Errorf("%w: it has %d windows here, the load %d", cluster.ErrTable, len(windows), len(l.windows))
+	}
+	for i, w := range windows {
+		if have := l.windows[i]; w.Size != have.size || w.Writable != (have.seg.Kind() == fabric.Writable) {
+			return fmt.Errorf("%w: window %d has %d bytes (writable: %v), the load's %d bytes (%v)", cluster.ErrTable, i, w.Size, w.Writable, have.size, have.seg.Kind())
+		}
+	}
+	l.table, l.state = t.WithoutKeys(), loadPrepared
+	return nil
+}
+
+func (n *Node) commit(_ context.Context, c *rpc.Call, req *control.LoadRequest) (*control.Nothing, error) {
+	if done, known := n.data.outcome(req.Load); known {
+		if done {
+			return &control.Nothing{}, nil // asked again
+		}
+		return nil, fmt.Errorf("%w: load %s was given up", control.ErrLoad, req.Load)
+	}
+	l, err := n.data.enter(req.Load, c.From, loadPrepared)
+	if err != nil {
+		return nil, err
+	}
+	defer n.data.leave(l)
+	return &control.Nothing{}, n.publish(l)
+}
+
+// publish commits a prepared load.
+func (n *Node) publish(l *load) error {
+	err := n.data.commit(l, func() error { return n.catalog.Put(l.by, l.table, l.replace) })
+	if err == nil {
+		n.log.Info("dataset loaded", "name", l.name, "version", l.table.Version, "rows", l.table.Rows, "by", l.by.Name)
+	}
+	return err
+}
+
+// outcome says how a load ended, if it has.
+func (s *store) outcome(id control.LoadID) (committed, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	committed, known = s.outcomes[id]
+	return committed, known
+}
+
+func (n *Node) abort(_ context.Context, c *rpc.Call, req *control.LoadRequest) (*control.Nothing, error) {
+	n.data.mu.Lock()
+	l := n.data.loads[req.Load]
+	n.data.mu.Unlock()
+	if l != nil && l.from == c.From {
+		n.data.abort(l)
+	}
+	return &control.Nothing{}, nil
+}
+
+// outcomeOf answers a peer that wants to know whether a load was committed. A
+// load that was not, never will be: the peer may rely on that.
+func (n *Node) outcomeOf(_ context.Context, c *rpc.Call, req *control.LoadRequest) (*control.OutcomeReply, error) {
+	if who := control.PrincipalOf(c.From); !who.Caps.Has(cluster.CapMember) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability member", Do: "only nodes ask this"}
+	}
+	if done, known := n.data.outcome(req.Load); known {
+		return &control.OutcomeReply{Committed: done}, nil
+	}
+	n.data.mu.Lock()
+	l := n.data.loads[req.Load]
+	n.data.mu.Unlock()
+	if l != nil && !n.data.abort(l) {
+		done, _ := n.data.outcome(req.Load)
+		return &control.OutcomeReply{Committed: done}, nil
+	}
+	return &control.OutcomeReply{}, nil
+}
+
+// abandoned frees the loads of a client that is gone.
+func (n *Node) abandoned(ep *fabric.Endpoint) {
+	n.data.mu.Lock()
+	var left []*load
+	for _, l := range n.data.loads {
+		if l.from == ep {
+			left = append(left, l)
+		}
+	}
+	n.data.mu.Unlock()
+	for _, l := range left {
+		if !n.work.Go(func() { n.giveUp(l, "its client is gone") }) {
+			return // the node closes
+		}
+	}
+}
+
+// giveUp ends a load that nobody will finish. If it was prepared, another node may
+// have made it visible already; then it becomes so here too.
+func (n *Node) giveUp(l *load, why string) {
+	n.data.mu.Lock()
+	table := l.table
+	n.data.mu.Unlock()
+	if table != nil && n.committedElsewhere(l.id, table) {
+		if err := n.publish(l); err == nil {
+			return
+		}
+	}
+	if n.data.abort(l) {
+		n.log.Warn("load given up", "name", l.name, "by", l.by.Name, "why", why)
+	}
+}
+
+// committedElsewhere asks the other holders of a table's shards.
+func (n *Node) committedElsewhere(id control.LoadID, t *cluster.Table) bool {
+	for _, s := range t.Shards {
+		if s.Element == n.cfg.Name {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
+		stop := context.AfterFunc(n.life, cancel)
+		ep, err := n.links.Wait(ctx, s.Element)
+		var reply *control.OutcomeReply
+		if err == nil {
+			reply, err = control.Do[control.OutcomeReply](ctx, n.rpc, ep, control.CallOutcome, control.LoadRequest{Load: id})
+		}
+		stop()
+		cancel()
+		if err != nil {
+			n.log.Warn("a peer does not say what became of a load", "peer", s.Element, "name", t.Name, "err", err)
+			continue
+		}
+		if reply.Committed {
+			return true
+		}
+	}
+	return false
+}
+
+// reap gives up loads that were left idle.
+func (n *Node) reap() {
+	tick := time.NewTicker(reapEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-n.life.Done():
+			return
+		case now := <-tick.C:
+			n.data.mu.Lock()
+			var idle []*load
+			for _, l := range n.data.loads {
+				if l.busy == 0 && now.Sub(l.touched) > n.cfg.LoadTime {
+					idle = append(idle, l)
+				}
+			}
+			n.data.mu.Unlock()
+			for _, l := range idle {
+				n.giveUp(l, "nothing happened for "+n.cfg.LoadTime.String())
+			}
+		}
+	}
+}

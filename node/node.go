@@ -1,0 +1,277 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+// Node is a running node. Its methods may be called from any goroutine.
+type Node struct {
+	cfg     Config
+	log     *slog.Logger
+	auth    *control.Auth
+	el      *fabric.Element
+	rpc     *rpc.Peer
+	links   *control.Links
+	catalog *cluster.Catalog
+	data    *store
+	roots   *roots
+	web     *web
+	addrs   []string
+	schemes []string
+	started time.Time
+
+	stopping atomic.Bool
+	life     context.Context
+	end      context.CancelFunc // of life, by Close
+	closing  sync.Once
+	closeErr error
+	work     workers
+}
+
+// New makes a node and listens. Run must follow, or Close.
+func New(cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now()}
+	n.life, n.end = context.WithCancel(context.Background())
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	if err := n.build(); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
+	}
+	return n, nil
+}
+
+func (n *Node) build() error {
+	tokens, err := n.cfg.Tokens, error(nil)
+	if tokens == nil {
+		if tokens, err = cluster.LoadTokens(n.cfg.TokenFile); err != nil {
+			return err
+		}
+	}
+	if n.auth, err = control.NodeAuth(tokens, n.cfg.Token); err != nil {
+		return err
+	}
+	if n.roots, err = openRoots(n.cfg.DataRoots); err != nil {
+		return err
+	}
+	transports, err := n.transports()
+	if err != nil {
+		return err
+	}
+	policy := fabric.Balanced
+	if n.cfg.Policy != "" {
+		if policy, err = fabric.ParsePolicy(n.cfg.Policy); err != nil {
+			return err
+		}
+	}
+	limits := n.cfg.Limits
+	limits.LentBytes = int64(n.cfg.Memory) + callMemory
+	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: transports, Policy: policy, Auth: n.auth,
+		Limits: limits, Log: n.log, OnPeer: n.peerUp, OnLost: n.peerLost})
+	if err != nil {
+		for _, t := range transports {
+			t.Close()
+		}
+		return err
+	}
+	if n.rpc, err = rpc.New(n.el, rpc.Limits{}, n.log); err != nil {
+		return err
+	}
+	n.data = newStore(n.el, int64(n.cfg.Memory))
+	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.schemes, Insecure: n.cfg.Insecure, Nodes: true, Log: n.log})
+	if err := n.serve(); err != nil {
+		return err
+	}
+	if n.web, err = newWeb(n); err != nil {
+		return err
+	}
+	return n.listen()
+}
+
+// transports makes those that the configuration's addresses need.
+func (n *Node) transports() ([]fabric.Transport, error) {
+	all := slices.Clone(n.cfg.Listen)
+	for _, p := range n.cfg.Peers {
+		all = append(all, p.Addrs...)
+	}
+	var out []fabric.Transport
+	for _, addr := range all {
+		scheme, _, err := fabric.SplitAddr(addr)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(n.schemes, scheme) || scheme != "tcp" && scheme != "shm" {
+			continue
+		}
+		t, err := NewTransport(scheme)
+		if err != nil {
+			return nil, err
+		}
+		n.schemes = append(n.schemes, scheme)
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// NewTransport makes the transport of an address scheme: "tcp" or "shm".
+func NewTransport(scheme string) (fabric.Transport, error) {
+	switch scheme {
+	case "tcp":
+		return tcp.New(tcp.Config{})
+	case "shm":
+		return shm.New(shm.Config{})
+	}
+	return nil, fmt.Errorf("there is no transport %q, only tcp and shm", scheme)
+}
+
+func (n *Node) listen() error {
+	for _, addr := range n.cfg.Listen {
+		bound, err := n.el.Listen(addr)
+		if err != nil {
+			return err
+		}
+		n.addrs = append(n.addrs, bound)
+		n.log.Info("listening", "addr", bound)
+		if !control.Loopback(addr) {
+			n.log.Warn("listening beyond loopback without encryption: whoever sees this network's traffic sees all data and keys", "addr", bound)
+		}
+	}
+	if len(n.cfg.Advertise) > 0 {
+		n.addrs = slices.Clone(n.cfg.Advertise)
+	}
+	return nil
+}
+
+// Element is the node's element, for what is built on it.
+func (n *Node) Element() *fabric.Element { return n.el }
+
+// RPC is the node's part in calls.
+func (n *Node) RPC() *rpc.Peer { return n.rpc }
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.cfg.Name }
+
+// Addrs are the addresses that others are told to dial.
+func (n *Node) Addrs() []string { return slices.Clone(n.addrs) }
+
+// Catalog is what the node knows of datasets.
+func (n *Node) Catalog() *cluster.Catalog { return n.catalog }
+
+// Peer is the endpoint to a static peer; nil if it is not connected.
+func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name) }
+
+// peerUp hears of each new endpoint.
+func (n *Node) peerUp(ep *fabric.Endpoint) {
+	n.links.PeerUp(ep)
+}
+
+// peerLost hears of each endpoint's end.
+func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
+	n.links.PeerLost(ep, err)
+	n.rpc.PeerLost(ep, err)
+	n.abandoned(ep)
+}
+
+// Run connects to the peers and serves until the context ends or the node is
+// closed; then it stops: it takes nothing new, waits up to Config.StopTime for
+// what is under way, and closes. An end in order is no error.
+func (n *Node) Run(ctx context.Context) error {
+	for _, m := range n.cfg.Peers {
+		n.links.Add(m)
+	}
+	n.work.Go(n.reap)
+	failed := make(chan error, 1)
+	if n.web.listener != nil {
+		n.work.Go(func() {
+			if err := n.web.server.Serve(n.web.listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("node %s: http: %w", n.cfg.Name, err)
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-n.life.Done():
+	case err = <-failed:
+	}
+	n.stopping.Store(true)
+	n.log.Info("stopping")
+	drain, cancel := context.WithTimeout(context.Background(), n.cfg.StopTime)
+	defer cancel()
+	if derr := n.rpc.Drain(drain); derr != nil {
+		n.log.Warn("calls are cut off", "err", derr)
+	}
+	return errors.Join(err, n.Close())
+}
+
+// Close stops at once and frees everything.
+func (n *Node) Close() error {
+	n.closing.Do(func() {
+		n.stopping.Store(true)
+		n.end()
+		var errs []error
+		if n.web != nil {
+			errs = append(errs, n.web.server.Close())
+		}
+		if n.links != nil {
+			n.links.Close()
+		}
+		if n.rpc != nil {
+			errs = append(errs, n.rpc.Close())
+		}
+		if n.el != nil {
+			errs = append(errs, n.el.Close())
+		}
+		n.work.Wait()
+		if n.roots != nil {
+			n.roots.close()
+		}
+		n.closeErr = errors.Join(errs...)
+	})
+	return n.closeErr
+}
+
+// workers counts goroutines; none starts once Wait was called.
+type workers struct {
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// Go runs fn on a goroutine, or not at all.
+func (w *workers) Go(fn func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.wg.Go(fn)
+	return true
+}
+
+// Wait waits for all of them.
+func (w *workers) Wait() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.wg.Wait()
+}

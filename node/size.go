@@ -1,0 +1,60 @@
+package node
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is a size that is written with a unit: "4GiB", "500M", "65536". K, M, G
+// and T (with or without iB) are powers of 1024; KB, MB, GB, TB powers of 1000.
+type Bytes int64
+
+var units = []struct {
+	name string
+	of   float64
+}{
+	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
+	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
+	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"b", 1},
+}
+
+// ParseBytes reads a size.
+func ParseBytes(text string) (Bytes, error) {
+	s, of := strings.ToLower(strings.TrimSpace(text)), 1.0
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u.name); ok {
+			s, of = strings.TrimSpace(rest), u.of
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || v < 0 || math.IsNaN(v) || v*of > 1<<50 {
+		return 0, fmt.Errorf("%q is not a size: write a number and a unit, as in 512MiB or 4G", text)
+	}
+	return Bytes(v * of), nil
+}
+
+// UnmarshalText reads a size.
+func (b *Bytes) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBytes(string(text))
+	return err
+}
+
+func (b Bytes) String() string { return sizeText(int64(b)) }
+
+// sizeText writes a size for people.
+func sizeText(n int64) string {
+	v, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, unit)
+}

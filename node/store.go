@@ -1,0 +1,425 @@
+package node
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+const (
+	// maxLoads bounds the loads under way at one node.
+	maxLoads = 256
+	// keptOutcomes is how many finished loads are remembered, for clients that
+	// ask again and for peers that ask what became of one.
+	keptOutcomes = 4096
+)
+
+// store is the memory that a node lends: loads under way, and shards of datasets
+// that are visible. The catalogue says who may see what; the store
+// has the segments.
+type store struct {
+	el    *fabric.Element
+	limit int64
+
+	mu       sync.Mutex
+	lent     int64
+	loads    map[control.LoadID]*load
+	names    map[string]control.LoadID // reserved by loads
+	shards   map[string]*shard
+	outcomes map[control.LoadID]bool // committed or not
+	ended    []control.LoadID        // in the order of outcomes
+
+	committed, aborted, bytes atomic.Uint64
+}
+
+type loadState uint8
+
+const (
+	loadOpen loadState = iota
+	loadPrepared
+)
+
+// load is a shard in the making. Its fields are under store.mu.
+type load struct {
+	id      control.LoadID
+	name    string
+	replace bool
+	by      cluster.Principal
+	from    *fabric.Endpoint
+	state   loadState
+	table   *cluster.Table
+	windows []window
+	lent    int64
+	busy    int // calls that work on it
+	touched time.Time
+
+	staging fabric.Key
+	remote  *fabric.Remote // of staging
+}
+
+// window is one segment and how much of it the dataset uses.
+type window struct {
+	seg  *fabric.Segment
+	size uint64
+}
+
+// shard is what this node holds of a dataset.
+type shard struct {
+	name     string
+	version  uint64
+	writable bool
+	windows  []window
+	lent     int64
+	root     []fabric.Key
+	given    map[string]*given // by principal
+}
+
+// given are the keys that one principal has, by their rights.
+type given struct {
+	who  cluster.Principal
+	keys map[fabric.Rights][]fabric.Key
+}
+
+func newStore(el *fabric.Element, limit int64) *store {
+	return &store{el: el, limit: limit, loads: map[control.LoadID]*load{}, names: map[string]control.LoadID{},
+		shards: map[string]*shard{}, outcomes: map[control.LoadID]bool{}}
+}
+
+func (s *store) used() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lent
+}
+
+func (s *store) datasets() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.shards)
+}
+
+func (s *store) loading() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.loads)
+}
+
+// begin reserves a name for a load.
+func (s *store) begin(l *load) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other, ok := s.names[l.name]; ok {
+		return fmt.Errorf("%w: %q is being loaded just now by %q: wait until that has ended, or choose another name", cluster.ErrExists, l.name, s.loads[other].by.Name)
+	}
+	if _, twice := s.loads[l.id]; twice {
+		return fmt.Errorf("%w: load %s has begun already", control.ErrLoad, l.id)
+	}
+	if _, over := s.outcomes[l.id]; over {
+		return fmt.Errorf("%w: load %s has ended already", control.ErrLoad, l.id)
+	}
+	if len(s.loads) >= maxLoads {
+		return fmt.Errorf("%w: %d loads are under way, the most there can be; try again later", control.ErrMemory, maxLoads)
+	}
+	s.loads[l.id], s.names[l.name] = l, l.id
+	return nil
+}
+
+// enter finds a load of a client for a call that works on it; the caller leaves.
+func (s *store) enter(id control.LoadID, from *fabric.Endpoint, want loadState) (*load, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.loads[id]
+	if l == nil || l.from != from {
+		return nil, fmt.Errorf("%w: %s is not a load of yours here; if it was interrupted, start again", control.ErrLoad, id)
+	}
+	if l.state != want {
+		return nil, fmt.Errorf("%w: load %s of %q is too far, or not far enough, for this", control.ErrLoad, id, l.name)
+	}
+	l.busy++
+	return l, nil
+}
+
+func (s *store) leave(l *load) {
+	s.mu.Lock()
+	l.busy--
+	l.touched = time.Now()
+	s.mu.Unlock()
+}
+
+// wholeBytes is what a window takes: whole pages of a segment; an empty one still has a segment, so that
+// it has a key.
+func wholeBytes(size uint64) int64 {
+	return int64((max(size, 1) + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1))
+}
+
+// alloc makes the windows of a load, all zeros.
+func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
+	if len(sizes) == 0 || len(sizes) > cluster.MaxWindows {
+		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, len(sizes), cluster.MaxWindows)
+	}
+	need := int64(0)
+	for _, n := range sizes {
+		if n > cluster.MaxWindowBytes {
+			return fmt.Errorf("%w: a window of %d bytes, at most %d are allowed", control.ErrRequest, n, uint64(cluster.MaxWindowBytes))
+		}
+		need += wholeBytes(n)
+	}
+	if err := s.reserve(l, need); err != nil {
+		return err
+	}
+	kind := fabric.Sealed
+	if writable {
+		kind = fabric.Writable
+	}
+	made := make([]window, 0, len(sizes))
+	for _, n := range sizes {
+		seg, err := s.el.NewSegment(max(n, 1), kind)
+		if err != nil {
+			closeAll(made)
+			s.unreserve(l, need)
+			return err
+		}
+		made = append(made, window{seg, n})
+	}
+	s.mu.Lock()
+	gone := s.loads[l.id] != l // given up meanwhile
+	if !gone {
+		l.windows = made
+	}
+	s.mu.Unlock()
+	if gone {
+		closeAll(made)
+		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
+	}
+	return nil
+}
+
+// reserve counts memory before it is taken.
+func (s *store) reserve(l *load, need int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.lent > 0 {
+		return fmt.Errorf("%w: load %s has its windows already", control.ErrLoad, l.id)
+	}
+	if s.loads[l.id] != l {
+		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
+	}
+	if need > s.limit-s.lent {
+		return fmt.Errorf("%w: the shard of %q takes %s, and %s of %s are free: remove datasets, raise the node's memory, or spread over more nodes",
+			control.ErrMemory, l.name, sizeText(need), sizeText(s.limit-s.lent), sizeText(s.limit))
+	}
+	s.lent += need
+	l.lent = need
+	return nil
+}
+
+func (s *store) unreserve(l *load, need int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loads[l.id] == l { // else abort has given it back
+		s.lent -= need
+		l.lent = 0
+	}
+}
+
+func closeAll(windows []window) {
+	for _, w := range windows {
+		w.seg.Close()
+	}
+}
+
+// pin keeps a load's windows in place; the caller calls unpin.
+func (s *store) pin(l *load) ([]window, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(l.windows) == 0 {
+		return nil, fmt.Errorf("%w: load %s has no windows yet", control.ErrLoad, l.id)
+	}
+	for i, w := range l.windows {
+		if !w.seg.Pin() {
+			unpin(l.windows[:i])
+			return nil, fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
+		}
+	}
+	return l.windows, nil
+}
+
+func unpin(windows []window) {
+	for _, w := range windows {
+		w.seg.Unpin()
+	}
+}
+
+// end takes a load out and remembers how it ended; mu is held.
+func (s *store) end(l *load, committed bool) {
+	delete(s.loads, l.id)
+	delete(s.names, l.name)
+	s.outcomes[l.id] = committed
+	s.ended = append(s.ended, l.id)
+	for len(s.ended) > keptOutcomes {
+		delete(s.outcomes, s.ended[0])
+		s.ended = s.ended[1:]
+	}
+}
+
+// abort gives a load up and frees what it has. It reports whether it was still there.
+func (s *store) abort(l *load) bool {
+	s.mu.Lock()
+	if s.loads[l.id] != l {
+		s.mu.Unlock()
+		return false
+	}
+	s.end(l, false)
+	windows := l.windows
+	l.windows = nil
+	s.lent -= l.lent
+	l.lent = 0
+	s.mu.Unlock()
+	s.aborted.Add(1)
+	closeAll(windows)
+	return true
+}
+
+// commit makes a prepared load's shard visible; publish puts its table into the catalogue.
+func (s *store) commit(l *load, publish func() error) error {
+	s.mu.Lock()
+	if s.loads[l.id] != l || l.state != loadPrepared {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: load %s of %q was given up", control.ErrLoad, l.id, l.name)
+	}
+	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, lent: l.lent, given: map[string]*given{}}
+	sh.writable = len(l.windows) > 0 && l.windows[0].seg.Kind() == fabric.Writable
+	err := sh.makeRoot()
+	if err == nil {
+		err = publish()
+	}
+	if err != nil {
+		s.mu.Unlock()
+		s.abort(l)
+		return err
+	}
+	old := s.shards[l.name]
+	s.shards[l.name] = sh
+	l.windows, l.lent = nil, 0
+	s.end(l, true)
+	if old != nil {
+		s.lent -= old.lent
+	}
+	s.mu.Unlock()
+	s.committed.Add(1)
+	if old != nil {
+		closeAll(old.windows)
+	}
+	return nil
+}
+
+// makeRoot makes the keys that all others are narrowed from.
+func (sh *shard) makeRoot() error {
+	rights := fabric.RightRead
+	if sh.writable {
+		rights = fabric.RightsAll
+	}
+	for _, w := range sh.windows {
+		k, err := w.seg.Key(rights)
+		if err != nil {
+			return err
+		}
+		sh.root = append(sh.root, k)
+	}
+	return nil
+}
+
+// keys are a principal's keys to a shard. What it may do is asked under the
+// lock, so that no key can be made past a grant that is taken away meanwhile.
+func (s *store) keys(name string, version uint64, who cluster.Principal, may func() fabric.Rights) ([]fabric.Key, fabric.Rights, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rights := may()
+	sh := s.shards[name]
+	if sh == nil || sh.version != version {
+		return nil, 0, fmt.Errorf("%w: %q, version %d", control.ErrNoShard, name, version)
+	}
+	if !sh.writable {
+		rights &= fabric.RightRead
+	}
+	if rights == 0 {
+		return nil, 0, &cluster.ForbiddenError{Principal: who.Name, Need: "right " + fabric.RightRead.String(), Name: name,
+			Do: "the dataset is sealed, so it can be read only; its owner or an admin can grant that"}
+	}
+	g := sh.given[who.Name]
+	if g == nil {
+		g = &given{keys: map[fabric.Rights][]fabric.Key{}}
+		sh.given[who.Name] = g
+	}
+	g.who = who
+	if keys := g.keys[rights]; keys != nil {
+		return keys, rights, nil
+	}
+	var keys []fabric.Key
+	for _, k := range sh.root {
+		n, err := s.el.Narrow(k, 0, k.Size, rights)
+		if err != nil {
+			s.revoke(keys)
+			return nil, 0, err
+		}
+		keys = append(keys, n)
+	}
+	g.keys[rights] = keys
+	return keys, rights, nil
+}
+
+func (s *store) revoke(keys []fabric.Key) {
+	for _, k := range keys {
+		s.el.Revoke(k) // fails only if it is revoked already
+	}
+}
+
+// regrant revokes the keys that allow more than rights says their holder may do now.
+func (s *store) regrant(name string, rights func(cluster.Principal) fabric.Rights) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh := s.shards[name]
+	if sh == nil {
+		return
+	}
+	for who, g := range sh.given {
+		now := rights(g.who)
+		for r, keys := range g.keys {
+			if r&^now != 0 {
+				s.revoke(keys)
+				delete(g.keys, r)
+			}
+		}
+		if len(g.keys) == 0 {
+			delete(sh.given, who)
+		}
+	}
+}
+
+// remove frees a shard.
+func (s *store) remove(name string, version uint64) {
+	s.mu.Lock()
+	sh := s.shards[name]
+	if sh == nil || sh.version != version {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.shards, name)
+	s.lent -= sh.lent
+	s.mu.Unlock()
+	closeAll(sh.windows)
+}
+
+// held is what a shard takes here, and whether peers may write it.
+func (s *store) held(name string) (lent int64, writable bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sh := s.shards[name]; sh != nil {
+		return sh.lent, sh.writable
+	}
+	return 0, false
+}
