@@ -16,6 +16,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -85,6 +86,7 @@ type Client struct {
 	el      *fabric.Element
 	rpc     *rpc.Peer
 	links   *control.Links
+	rt      *inject.Runtime
 	closing sync.Once
 	err     error
 }
@@ -153,6 +155,9 @@ func (c *Client) build() error {
 	if c.rpc, err = rpc.New(c.el, rpc.Limits{}, c.log); err != nil {
 		return err
 	}
+	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
+		return err
+	}
 	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure, Log: c.log})
 	return nil
 }
@@ -171,11 +176,15 @@ func closeTransports(list []fabric.Transport) {
 }
 
 // peerUp hears of each new endpoint.
-func (c *Client) peerUp(ep *fabric.Endpoint) { c.links.PeerUp(ep) }
+func (c *Client) peerUp(ep *fabric.Endpoint) {
+	c.rt.PeerUp(ep)
+	c.links.PeerUp(ep)
+}
 
 // peerLost hears of each endpoint's end.
 func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
+	c.rt.PeerLost(ep, err)
 	c.rpc.PeerLost(ep, err)
 }
 
@@ -288,6 +297,9 @@ func (c *Client) ask(ctx context.Context, ep *fabric.Endpoint) (*control.Info, e
 // Element is the client's element, for what is built on it.
 func (c *Client) Element() *fabric.Element { return c.el }
 
+// Runtime starts functions; it runs none.
+func (c *Client) Runtime() *inject.Runtime { return c.rt }
+
 // RPC is the client's part in calls.
 func (c *Client) RPC() *rpc.Peer { return c.rpc }
 
@@ -339,6 +351,9 @@ func (c *Client) Close() error {
 		}
 		if c.el != nil {
 			errs = append(errs, c.el.Close())
+		}
+		if c.rt != nil {
+			errs = append(errs, c.rt.Close())
 		}
 		c.err = errors.Join(errs...)
 	})

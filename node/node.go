@@ -16,6 +16,8 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -27,6 +29,8 @@ type Node struct {
 	el      *fabric.Element
 	rpc     *rpc.Peer
 	links   *control.Links
+	engine  *wasm.Engine
+	rt      *inject.Runtime
 	catalog *cluster.Catalog
 	data    *store
 	roots   *roots
@@ -96,12 +100,18 @@ func (n *Node) build() error {
 	if n.rpc, err = rpc.New(n.el, rpc.Limits{}, n.log); err != nil {
 		return err
 	}
+	if err := n.functions(); err != nil {
+		return err
+	}
 	n.data = newStore(n.el, int64(n.cfg.Memory))
 	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.schemes, Insecure: n.cfg.Insecure, Nodes: true, Log: n.log})
 	if err := n.serve(); err != nil {
 		return err
 	}
 	if n.web, err = newWeb(n); err != nil {
+		return err
+	}
+	if err := n.AddCollector(newFunctionCollector(n)); err != nil {
 		return err
 	}
 	return n.listen()
@@ -181,12 +191,14 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 
 // peerUp hears of each new endpoint.
 func (n *Node) peerUp(ep *fabric.Endpoint) {
+	n.rt.PeerUp(ep)
 	n.links.PeerUp(ep)
 }
 
 // peerLost hears of each endpoint's end.
 func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.links.PeerLost(ep, err)
+	n.rt.PeerLost(ep, err)
 	n.rpc.PeerLost(ep, err)
 	n.abandoned(ep)
 }
@@ -240,6 +252,12 @@ func (n *Node) Close() error {
 		}
 		if n.el != nil {
 			errs = append(errs, n.el.Close())
+		}
+		if n.rt != nil {
+			errs = append(errs, n.rt.Close())
+		}
+		if n.engine != nil {
+			errs = append(errs, n.engine.Close())
 		}
 		n.work.Wait()
 		if n.roots != nil {
