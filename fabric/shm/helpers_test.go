@@ -19,6 +19,7 @@ import (
 // helpers are what the test binary can be run again as.
 func helpers() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
+		"dozer":  helperDozer,
 		"echo":   helperEcho,
 		"flood":  helperFlood,
 		"half":   helperHalf,

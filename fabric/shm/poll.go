@@ -25,22 +25,33 @@ const (
 	maxVisits = 128
 )
 
-// Poll delivers frames from hot rings and marked links, each first in every other call.
+// Poll delivers frames from hot rings and marked links, each first in every
+// other call that has both.
 func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 	s := &t.leader
 	if s.closed {
 		return 0
 	}
-	s.coldTurn = !s.coldTurn
 	n := 0
-	for half := range 2 {
-		var k int
-		var gone bool
-		if (half == 0) == s.coldTurn {
-			k, gone = t.pollBoards(budget-n, turn)
-		} else {
-			k, gone = t.pollHot(budget-n, turn)
+	var gone bool
+	marked := t.marked()
+	if marked {
+		if s.coldTurn = !s.coldTurn; s.coldTurn {
+			if n, gone = t.pollBoards(budget, turn); gone {
+				return n
+			}
 		}
+	}
+	if len(s.hot) > 0 {
+		var k int
+		k, gone = t.pollHot(budget-n, turn)
+		if n += k; gone {
+			return n
+		}
+	}
+	if marked && !s.coldTurn {
+		var k int
+		k, gone = t.pollBoards(budget-n, turn)
 		if n += k; gone {
 			return n
 		}
@@ -51,24 +62,35 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 	return n
 }
 
-// pollHot goes round the hot rings until the budget is used or all are empty.
+// marked reports whether any board has a mark.
+func (t *Transport) marked() bool {
+	for _, b := range *t.boards.Load() {
+		if b.page.summary.Load() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// pollHot goes round the hot rings, again while one of them may have more and
+// the budget lasts.
 func (t *Transport) pollHot(budget int, turn fabric.Turn) (n int, gone bool) {
 	s := &t.leader
-	for n < budget {
-		before := n
-		for range s.hot {
+	for more := true; more; {
+		more = false
+		for i := len(s.hot); i > 0 && n < budget; i-- {
 			if s.next >= len(s.hot) {
-				s.next = 0
+				if s.next = 0; len(s.hot) == 0 {
+					return n, false
+				}
 			}
 			l := s.hot[s.next]
 			s.next++
 			k, gone := l.deliver(min(quantum, budget-n), turn)
-			if n += k; gone || n >= budget {
-				return n, gone
+			if n += k; gone {
+				return n, true
 			}
-		}
-		if n == before {
-			break
+			more = more || k == quantum
 		}
 	}
 	return n, false
@@ -78,24 +100,17 @@ func (t *Transport) pollHot(budget int, turn fabric.Turn) (n int, gone bool) {
 // of the budget.
 func (t *Transport) pollBoards(budget int, turn fabric.Turn) (n int, gone bool) {
 	s := &t.leader
-	if budget <= 0 {
-		return 0, false
-	}
 	if len(s.hot) > 0 {
 		budget = (budget + 1) / 2
 	}
 	boards := *t.boards.Load()
-	for range boards {
+	for i := 0; i < len(boards) && n < budget; i++ {
 		if s.board++; s.board >= len(boards) {
 			s.board = 0
 		}
-		b := boards[s.board]
-		if b.page.summary.Load() == 0 {
-			continue
-		}
-		k, gone := t.pollBoard(b, budget-n, turn)
-		if n += k; gone || n >= budget {
-			return n, gone
+		k, gone := t.pollBoard(boards[s.board], budget-n, turn)
+		if n += k; gone {
+			return n, true
 		}
 	}
 	return n, false
@@ -165,7 +180,9 @@ func (l *link) deliver(budget int, turn fabric.Turn) (n int, gone bool) {
 	for n < budget && l.state.Load() == stateOpen {
 		word, ok := rx.peek()
 		if !ok {
-			l.empty(word)
+			if rx.pos != rx.told && rx.ctl.wantRoom.Load() != 0 {
+				l.release()
+			}
 			break
 		}
 		if rx.ctl.fdsSent.Load() != l.fdsSeen {
@@ -199,17 +216,6 @@ func (l *link) deliver(budget int, turn fabric.Turn) (n int, gone bool) {
 		}
 	}
 	return n, false
-}
-
-// empty deals with a ring whose next slot is not published.
-func (l *link) empty(word uint64) {
-	if err := l.rx.checkEmpty(word); err != nil {
-		l.fail(err)
-		return
-	}
-	if l.rx.pos != l.rx.told && l.rx.ctl.wantRoom.Load() != 0 {
-		l.release()
-	}
 }
 
 // takeFDs delivers the descriptors that are on the socket.
@@ -285,9 +291,7 @@ func (t *Transport) cool(i int) {
 	l.hot = false
 	l.rx.ctl.attention.Store(1)
 	l.release()
-	if _, ok := l.rx.peek(); ok {
-		l.own.set(l.idx)
-	}
+	l.own.set(l.idx) // what was published before the producer knew, or garbage
 }
 
 // look reads the clock and, if it is time, asks epoll about sockets and

@@ -109,18 +109,18 @@ func (t *Transport) Arm() (ready bool) {
 	return ready
 }
 
-// Disarm goes back to polling. The next Poll asks epoll: it may have been a
-// socket, and a rung doorbell must be emptied.
+// Disarm goes back to polling. If a doorbell was rung the next Poll empties it.
+// It may have been a socket instead: the next Poll reads the clock.
 func (t *Transport) Disarm() {
 	s := &t.leader
 	if !s.asleep {
 		return
 	}
-	s.asleep, s.look = false, true
+	s.asleep, s.work = false, workPerClock
 	t.mu.Lock()
 	t.armed = false
 	for _, b := range *t.boards.Load() {
-		b.page.armed.Store(0)
+		s.look = b.page.armed.Swap(0) != 1 || s.look
 	}
 	t.mu.Unlock()
 	for _, l := range s.hot {
