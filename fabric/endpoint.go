@@ -35,6 +35,8 @@ type Endpoint struct {
 	sent       uint64 // cost of all normal messages sent
 	sentFrames uint64
 	sentBytes  uint64
+	outFrames  uint64 // everything given to the link
+	outBytes   uint64
 	allowed    atomic.Uint64 // cost of all the peer lets us send
 	outbox     frameQueue    // posted, waiting for credit or room
 	reserved   frameQueue    // answers, waiting for room
@@ -127,6 +129,8 @@ func (ep *Endpoint) WaitRoom(ctx context.Context) error {
 type EndpointStats struct {
 	NormalFrames uint64 // messages of normal class sent
 	NormalBytes  uint64 // their heads and bodies
+	SentFrames   uint64 // frames of any kind given to the transport: messages, operations, credit
+	SentBytes    uint64 // their bodies; what a transport puts before each is not among them
 	Outbox       int    // bytes waiting for credit or room
 	Reserved     int    // bytes of answers waiting for room
 }
@@ -136,6 +140,7 @@ func (ep *Endpoint) Stats() EndpointStats {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	return EndpointStats{NormalFrames: ep.sentFrames, NormalBytes: ep.sentBytes,
+		SentFrames: ep.outFrames, SentBytes: ep.outBytes,
 		Outbox: ep.outbox.bytes(), Reserved: ep.reserved.bytes()}
 }
 
@@ -223,7 +228,7 @@ func (ep *Endpoint) sendNormal(id FrameID, head, body []byte, c uint64) error {
 }
 
 func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
-	switch err := ep.link.Send(id, Normal, head, body); err {
+	switch err := ep.transmit(id, Normal, head, body); err {
 	case nil:
 		ep.charge(c, len(head)+len(body))
 		return nil
@@ -232,6 +237,16 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 	default:
 		return ep.linkBroke(err, "send")
 	}
+}
+
+// transmit gives the link a frame and counts it; ep.mu is held.
+func (ep *Endpoint) transmit(id FrameID, class Class, head, body []byte) error {
+	err := ep.link.Send(id, class, head, body)
+	if err == nil {
+		ep.outFrames++
+		ep.outBytes += uint64(len(head) + len(body))
+	}
+	return err
 }
 
 // charge counts a normal message that was sent.
@@ -289,7 +304,7 @@ func (ep *Endpoint) sayLocked(id FrameID, head, body []byte) error {
 		return ErrClosed
 	}
 	if ep.reserved.n == 0 {
-		switch err := ep.link.Send(id, Reserved, head, body); err {
+		switch err := ep.transmit(id, Reserved, head, body); err {
 		case nil:
 			return nil
 		case ErrLinkFull:

@@ -170,7 +170,7 @@ func (ep *Endpoint) pumpQueue(q *frameQueue, class Class) (sent int, ok bool) {
 				return sent, true // credit frames will say when
 			}
 		}
-		switch err := ep.link.Send(id, class, body, nil); err {
+		switch err := ep.transmit(id, class, body, nil); err {
 		case nil:
 			ep.sent += c
 			if id == framePut {
@@ -233,7 +233,7 @@ func (ep *Endpoint) sendFragment(b *bulkSend) (done bool, err error) {
 	case b.at+n == len(b.data):
 		flags = bulkLast
 	}
-	if err := ep.link.Send(b.id, Normal, bulkHead(ep.scratch[:0], b.op, flags, uint64(b.at)), b.data[b.at:b.at+n]); err != nil {
+	if err := ep.transmit(b.id, Normal, bulkHead(ep.scratch[:0], b.op, flags, uint64(b.at)), b.data[b.at:b.at+n]); err != nil {
 		return false, err
 	}
 	b.at += n

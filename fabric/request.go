@@ -112,7 +112,7 @@ func (ep *Endpoint) putLocked(rec *opRecord, head, src []byte) error {
 	}
 	behindFence := ep.epoch != ep.pumpEpoch
 	if len(src) <= fragmentBytes && !behindFence && ep.reserved.n == 0 {
-		switch err := ep.link.Send(framePut, Normal, head, src); err {
+		switch err := ep.transmit(framePut, Normal, head, src); err {
 		case nil:
 			return nil
 		case ErrLinkFull:
