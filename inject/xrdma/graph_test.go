@@ -114,6 +114,9 @@ func TestClosure(t *testing.T) {
 		base := rapid.SampledFrom([]uint64{0, 1000}).Draw(t, "base")
 		c := e.cluster(t, img, shards, g.windows(shards, n, base), order(t))
 		defer c.close()
+		if r := order(t); rapid.Bool().Draw(t, "full") {
+			c.full = func() bool { return r(3) == 0 }
+		}
 		payload := a.Encode()
 		if rapid.Bool().Draw(t, "text") {
 			payload = args(t, img, nil, map[string]string{

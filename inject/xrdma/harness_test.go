@@ -44,7 +44,6 @@ type run struct {
 	e     *element
 	reply [][]byte
 	ended bool // replied or forwarded
-	forks int
 }
 
 type element struct {
@@ -115,6 +114,8 @@ type cluster struct {
 	shards   sharding
 	elements []*element
 	queue    []branch
+	full     func() bool // whether a queue is full just now
+	clock    uint64
 	pick     func(n int) int // which of n waiting branches runs next
 	replies  [][]byte
 	logs     []string
@@ -153,6 +154,8 @@ func newEngine(t testing.TB) *engine {
 	define("reply_part", (*run).replyPart, v(i32, i32), v(i32))
 	define("forward", (*run).forward, v(i32, i32, i32), v(i32))
 	define("fork", (*run).fork, v(i32, i32, i32), v(i32))
+	define("now", func(r *run, s []uint64) { r.c.clock += 10000; s[0] = r.c.clock }, nil, v(i64))
+	define("remaining", func(_ *run, s []uint64) { s[0] = 1e9 }, nil, v(i64))
 	define("log", func(r *run, s []uint64) { r.c.logs = append(r.c.logs, string(r.bytes(s[0], s[1]))) }, v(i32, i32), nil)
 	if _, err := b.Instantiate(ctx); err != nil {
 		t.Fatal(err)
@@ -290,7 +293,7 @@ func (r *run) owner(s []uint64) {
 }
 
 func (r *run) shardRows(s []uint64) {
-	if int(s[0]) >= len(r.c.elements) {
+	if s[0] >= uint64(len(r.c.elements)) {
 		s[0] = status(abi.ErrArgument)
 		return
 	}
@@ -306,7 +309,7 @@ func (r *run) shardRows(s []uint64) {
 }
 
 func (r *run) window(s []uint64) {
-	if s[0] >= uint64(len(r.e.windows)) {
+	if s[0] >= uint64(len(r.e.windows)) || r.e.windows[s[0]].size == 0 {
 		s[0] = status(abi.ErrNoWindow)
 		return
 	}
@@ -355,18 +358,25 @@ func (r *run) forward(s []uint64) {
 		s[0] = status(abi.ErrDone)
 		return
 	}
-	r.fork(s)
+	r.send(s)
 	r.ended = s[0] == 0
 }
 
 func (r *run) fork(s []uint64) {
+	if r.c.full != nil && r.c.full() {
+		s[0] = status(abi.ErrBackpressure)
+		return
+	}
+	r.send(s)
+}
+
+func (r *run) send(s []uint64) {
 	switch {
 	case r.ended:
 		s[0] = status(abi.ErrDone)
 	case int32(s[0]) < 0 || int(s[0]) >= len(r.c.elements):
 		s[0] = status(abi.ErrArgument)
 	default:
-		r.forks++
 		r.c.queue = append(r.c.queue, branch{int(s[0]), r.bytes(s[1], s[2])})
 		s[0] = 0
 	}

@@ -195,6 +195,10 @@ WHERRY_CALL(forward) int32_t wherry_forward(int32_t element, const void *payload
 /* Starts another branch of this invocation on an element, which may be this one. */
 WHERRY_CALL(fork) int32_t wherry_fork(int32_t element, const void *payload, uint32_t size);
 
+/* wherry_fork that waits while the queue to that element is full: for a run that
+ * forks more than a few times.  It gives up at the invocation's deadline. */
+WHERRY_HELPER int32_t wherry_fork_wait(int32_t element, const void *payload, uint32_t size);
+
 /* Copies from and to a window of any element.  They wait for the answer. */
 WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset,
                                     void *data, uint32_t size);
@@ -213,6 +217,20 @@ WHERRY_CALL(log) void wherry_log(const char *text, uint32_t size);
 /* Unix time, and the time left until the invocation's deadline; nanoseconds. */
 WHERRY_CALL(now) uint64_t wherry_now(void);
 WHERRY_CALL(remaining) uint64_t wherry_remaining(void);
+
+#define WHERRY_FORK_WAIT_NS 20000u
+
+WHERRY_HELPER int32_t wherry_fork_wait(int32_t element, const void *payload, uint32_t size)
+{
+    for (;;) {
+        int32_t st = wherry_fork(element, payload, size);
+        if (WHERRY_LIKELY(st != WHERRY_ERR_BACKPRESSURE) || wherry_remaining() == 0)
+            return st;
+        /* The element moves on meanwhile: a function's loops let it. */
+        for (uint64_t until = wherry_now() + WHERRY_FORK_WAIT_NS; wherry_now() < until;)
+            ;
+    }
+}
 
 /* ---- Memory.  Compilers emit calls of these four by themselves. ---- */
 

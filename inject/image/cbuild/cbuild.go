@@ -204,11 +204,12 @@ func linkFlags(object, module string) []string {
 	}
 }
 
-// run runs one tool in dir with no environment but what it needs to start.
+// run runs one tool in dir. Both tools do all their work themselves, so they
+// need no PATH, and nothing in the environment can change what they write.
 func run(ctx context.Context, dir, tool, path string, args []string) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + dir, "CLANG_NO_DEFAULT_CONFIG=1"}
+	cmd.Env = []string{"LC_ALL=C", "TMPDIR=" + dir, "CLANG_NO_DEFAULT_CONFIG=1"}
 	cmd.WaitDelay = time.Second
 	messages := &limitedBuffer{}
 	cmd.Stdout, cmd.Stderr = messages, messages

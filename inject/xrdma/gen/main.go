@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
-	"github.com/wherry-fabric/wherry/inject/xrdma/recipe"
+	"github.com/wherry-fabric/wherry/inject/xrdma/gen/recipe"
 )
 
 func main() {

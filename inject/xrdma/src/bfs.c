@@ -162,7 +162,7 @@ static int32_t send_batch(search_t *s, int32_t element, int last)
     m->met = s->met;
     m->reached = s->reached;
     m->vertex = m->zero = 0;
-    int32_t st = wherry_fork(element, m, sizeof *m + count * ENTRY_WORDS * 4);
+    int32_t st = wherry_fork_wait(element, m, sizeof *m + count * ENTRY_WORDS * 4);
     m->count = 0;
     return st;
 }

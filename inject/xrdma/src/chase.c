@@ -75,7 +75,13 @@ WHERRY_ENTRY(payload, size)
         return WHERRY_ERR_ARGUMENT;
     uint64_t row = in->row, left = in->left, block = 0;
     wherry_window_t w;
-    WHERRY_TRY(wherry_window(0, &w));
+    int32_t st = wherry_window(0, &w);
+    if (st == WHERRY_ERR_NO_WINDOW) { /* no rows here: the chase may still start here */
+        w.addr = NULL;
+        w.size = 0;
+    } else {
+        WHERRY_TRY(st);
+    }
     const uint64_t *table = (const uint64_t *)w.addr;
     uint64_t count = w.size / sizeof *table, first;
     int32_t self = -1;
@@ -89,7 +95,7 @@ WHERRY_ENTRY(payload, size)
     } else {
         wherry_rows_range_t mine;
         self = wherry_self();
-        int32_t st = wherry_shard_rows(self, &mine);
+        st = wherry_shard_rows(self, &mine);
         if (st == WHERRY_ERR_UNSUPPORTED)
             return chase_anywhere(table, count, row, left, self);
         WHERRY_TRY(st);

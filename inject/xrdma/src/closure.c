@@ -136,7 +136,7 @@ static int32_t send_batch(search_t *s, int32_t element)
     p->flags |= LIST_BINARY;
     p->list.offset = sizeof *p;
     p->list.size = size - sizeof *p;
-    return wherry_fork(element, batch, size);
+    return wherry_fork_wait(element, batch, size);
 }
 
 /* Notes a vertex of another shard, once (or once per shorter way). */

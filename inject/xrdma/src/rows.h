@@ -29,8 +29,12 @@ WHERRY_HELPER int32_t table_open(table_t *t, uint32_t row_bytes)
 {
     wherry_window_t rows, heap;
     wherry_rows_range_t range;
-    WHERRY_TRY(wherry_window(0, &rows));
-    int32_t st = wherry_shard_rows(wherry_self(), &range);
+    int32_t st = wherry_window(0, &rows);
+    if (st == WHERRY_ERR_NO_WINDOW) /* a shard without rows */
+        rows = (wherry_window_t){NULL, 0, 0};
+    else
+        WHERRY_TRY(st);
+    st = wherry_shard_rows(wherry_self(), &range);
     t->row = (const uint8_t *)rows.addr;
     t->bytes = row_bytes;
     if (st == WHERRY_OK && range.count) {
@@ -89,8 +93,6 @@ WHERRY_HELPER int32_t column_check(const table_t *t, wherry_column_t c)
         return refuse("a column has a type that this function does not know");
     if (t->count && (n > t->bytes || c.offset > t->bytes - n))
         return refuse("a column lies outside the row: row_bytes is not this dataset's");
-    if (c.type == WHERRY_TYPE_STR && t->count && !t->heap)
-        return refuse("a column is text, but the dataset has no window with text");
     return WHERRY_OK;
 }
 
@@ -119,8 +121,10 @@ WHERRY_INLINE const uint8_t *cell_text(const table_t *t, const uint8_t *cell, ui
 {
     wherry_str_t s = load_str(cell);
     *size = s.size;
+    if (s.size == 0) /* there may be no window, nor an offset that means anything */
+        return cell;
     if (WHERRY_UNLIKELY((uint64_t)s.offset + s.size > t->heap_bytes))
-        return s.size ? NULL : t->heap;
+        return NULL;
     return t->heap + s.offset;
 }
 

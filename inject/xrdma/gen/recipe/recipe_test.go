@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-fabric/wherry/sdk"
 )
 
-const src = "../src"
+const src = "../../src"
 
 // tools finds the compiler of the committed images. Where CI runs it must be there.
 func tools(t *testing.T) cbuild.Tools {
@@ -41,7 +41,7 @@ func TestImagesAreBuiltFromSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, img := range images {
-		committed, err := os.ReadFile(filepath.Join("../wfn", img.Name()+".wfn"))
+		committed, err := os.ReadFile(filepath.Join("../../wfn", img.Name()+".wfn"))
 		if err != nil {
 			t.Error(err)
 			continue
