@@ -44,9 +44,18 @@ func (p *Plan) Fill(ctx context.Context, sink Sink) error {
 		return ErrFilled
 	}
 	p.filled = true
+	mapped, _ := sink.(Mapped)
 	for e, sizes := range p.Sizes {
 		if err := sink.Create(ctx, uint32(e), sizes); err != nil {
 			return fmt.Errorf("dataset: element %d: make windows: %w", e, err)
+		}
+		for w, n := range sizes {
+			if mapped == nil || n == 0 {
+				continue
+			}
+			if mem := mapped.Memory(uint32(e), w); mem != nil && uint64(len(mem)) < n {
+				return fmt.Errorf("dataset: element %d: window %d was made with %d bytes, not %d", e, w, len(mem), n)
+			}
 		}
 	}
 	return p.fill(ctx, sink)

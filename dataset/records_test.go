@@ -513,6 +513,21 @@ func TestSinkErrors(t *testing.T) {
 	}
 }
 
+// short maps less than was asked for.
+type short struct{ Buffers }
+
+func (s *short) Memory(e uint32, w int) []byte { return s.Buffers.Memory(e, w)[1:] }
+
+func TestShortMemory(t *testing.T) {
+	p, err := Scan(context.Background(), NewText("in", []byte("a\n")), Options{Format: CSV, Schema: mustSchema(t, "n:str")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Fill(context.Background(), &short{}); err == nil || !strings.Contains(err.Error(), "window 0 was made with 7 bytes, not 8") {
+		t.Error(err)
+	}
+}
+
 // shifting reads other bytes the second time.
 type shifting struct{ texts []string }
 

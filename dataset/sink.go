@@ -18,8 +18,8 @@ type Sink interface {
 // Mapped is a Sink whose windows (all, or some of them) lie in this process's memory.
 type Mapped interface {
 	Sink
-	// Memory is a window's memory, of the size it was created with, or nil if
-	// it lies elsewhere. It is written directly until Fill returns.
+	// Memory is a window's memory, at least of the size it was created with, or
+	// nil if it lies elsewhere. It is written directly until Fill returns.
 	Memory(element uint32, window int) []byte
 }
 

@@ -30,6 +30,7 @@ type Merger struct {
 	keys, values []int // fields
 	byKey        map[string]*group
 	limit        int
+	bytes        uint64 // that the groups take as rows
 	scratch      []byte
 	err          error
 }
@@ -98,6 +99,9 @@ func (m *Merger) addRow(cells [][]byte) error {
 		if len(m.byKey) >= m.limit {
 			return fmt.Errorf("%w: more than %d groups; let the function keep fewer keys", ErrMerge, m.limit)
 		}
+		if err := m.account(cells); err != nil {
+			return err
+		}
 		g = &group{cells: make([][]byte, len(cells)), rows: 1}
 		for f := range cells {
 			g.cells[f] = bytes.Clone(cells[f])
@@ -113,6 +117,20 @@ func (m *Merger) addRow(cells [][]byte) error {
 		if err := combine(m.schema.Fields[f].Merge, m.codecs[f], &g.cells[f], cells[f]); err != nil {
 			return fmt.Errorf("%w: %s%s: %w", ErrMerge, m.schema.Fields[f].Name, m.describe(cells), err)
 		}
+	}
+	return nil
+}
+
+// account charges a new group: what could not be returned in the end is not gathered.
+func (m *Merger) account(cells [][]byte) error {
+	m.bytes += uint64(m.build.stride)
+	for f, c := range m.codecs {
+		if c.IsStr() {
+			m.bytes += uint64(len(cells[f]))
+		}
+	}
+	if m.bytes > MaxPartBytes {
+		return fmt.Errorf("%w: the groups take more than %d bytes; let the function keep fewer keys", ErrMerge, uint64(MaxPartBytes))
 	}
 	return nil
 }
@@ -212,6 +230,7 @@ func (m *Merger) Rows() (Rows, error) {
 		groups = append(groups, g)
 	}
 	clear(m.byKey)
+	m.bytes = 0
 	slices.SortFunc(groups, func(a, b *group) int {
 		for _, f := range m.keys {
 			if c := compareCells(m.codecs[f], a.cells[f], b.cells[f]); c != 0 {

@@ -335,6 +335,14 @@ func TestMergeOverflow(t *testing.T) {
 	if _, err := m.Rows(); err == nil {
 		t.Error("a merger that failed gave rows")
 	}
+	m, _ = NewMerger(count)
+	m.bytes = MaxPartBytes - 8
+	if err := m.Add(mustRows(t, count, "1|0", "1|0")); err != nil {
+		t.Error(err)
+	}
+	if err := m.Add(mustRows(t, count, "2|0")); !errors.Is(err, ErrMerge) || !strings.Contains(err.Error(), "the groups take more than") {
+		t.Error(err)
+	}
 	if _, err := Merge(count, mustRows(t, mustParse(t, "n:u8"), "1")); !errors.Is(err, ErrMerge) {
 		t.Error(err)
 	}
