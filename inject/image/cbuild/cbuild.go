@@ -1,8 +1,8 @@
 // Package cbuild makes function images from C: it drives clang and wasm-ld.
 //
-// The compiler runs in an empty temporary folder that holds the source, its
-// includes and wherry.h, and sees no other path: the same source, flags and
-// compiler version give the same bytes on every machine.
+// The compiler runs in a temporary folder that holds nothing but the source, its
+// includes and wherry.h, with relative paths and an empty environment: the same
+// source, flags and compiler version give the same bytes on every machine.
 package cbuild
 
 import (
