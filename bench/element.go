@@ -40,9 +40,7 @@ func newStation(spec *role, engine bool) (*station, error) {
 		return nil, err
 	}
 	s := &station{}
-	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: everybody{},
-		OnPeer: func(ep *fabric.Endpoint) { s.rt.PeerUp(ep) },
-		OnLost: func(ep *fabric.Endpoint, err error) { s.rt.PeerLost(ep, err) }})
+	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: everybody{}})
 	if err != nil {
 		return nil, err
 	}

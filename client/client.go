@@ -177,14 +177,12 @@ func closeTransports(list []fabric.Transport) {
 
 // peerUp hears of each new endpoint.
 func (c *Client) peerUp(ep *fabric.Endpoint) {
-	c.rt.PeerUp(ep)
 	c.links.PeerUp(ep)
 }
 
 // peerLost hears of each endpoint's end.
 func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
-	c.rt.PeerLost(ep, err)
 	c.rpc.PeerLost(ep, err)
 }
 

@@ -32,6 +32,7 @@ type Element struct {
 	mu        sync.Mutex
 	addrs     []string // where peers can dial us
 	endpoints map[*Endpoint]struct{}
+	watchers  []watcher
 	closed    bool
 	helloing  sync.WaitGroup // accepted connections in HELLO
 
@@ -238,8 +239,32 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	if e.cfg.OnPeer != nil {
 		e.cfg.OnPeer(ep)
 	}
+	for _, w := range e.watching() {
+		w.up(ep)
+	}
 	e.leader.kick()
 	return nil
+}
+
+// watcher is a layer that follows endpoints.
+type watcher struct {
+	up   func(*Endpoint)
+	lost func(*Endpoint, error)
+}
+
+// Watch has a layer follow this element's endpoints, as Config.OnPeer and
+// OnLost do for whoever made it. It must be called before the element listens or
+// dials. The functions must not block.
+func (e *Element) Watch(up func(*Endpoint), lost func(*Endpoint, error)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.watchers = append(append([]watcher(nil), e.watchers...), watcher{up, lost})
+}
+
+func (e *Element) watching() []watcher {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.watchers
 }
 
 // PeerHello is what HELLO would have said of a peer; see Attach.

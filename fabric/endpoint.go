@@ -475,7 +475,13 @@ func (ep *Endpoint) fail(err error) {
 		ep.el.forget(ep)
 		ep.el.leader.wakeWaiters()
 	})
-	if first && ep.el.cfg.OnLost != nil { // outside gone: it may call Close
+	if !first {
+		return
+	}
+	for _, w := range ep.el.watching() { // outside gone: it may call Close
+		w.lost(ep, ep.dead.Load())
+	}
+	if ep.el.cfg.OnLost != nil {
 		ep.el.cfg.OnLost(ep, ep.dead.Load())
 	}
 }

@@ -41,9 +41,7 @@ func newMember(t testing.TB, name string, engine bool, policy fabric.Policy) *me
 		t.Fatal(err)
 	}
 	m := &member{eps: map[string]*fabric.Endpoint{}}
-	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Policy: policy, Auth: auth{cluster.CapsAll},
-		OnPeer: func(ep *fabric.Endpoint) { m.rt.PeerUp(ep) },
-		OnLost: func(ep *fabric.Endpoint, err error) { m.rt.PeerLost(ep, err) }})
+	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Policy: policy, Auth: auth{cluster.CapsAll}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,8 +101,7 @@ const (
 )
 
 // NewRuntime makes an element able to start functions, and to run them if
-// engines are given. It must be called before the element listens or dials;
-// the caller tells it of endpoints (PeerUp, PeerLost), from fabric.Config's OnPeer and OnLost.
+// engines are given. It must be called before the element listens or dials.
 func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -132,6 +131,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 			return nil, err
 		}
 	}
+	el.Watch(rt.peerUp, rt.peerLost)
 	el.OnTick(rt.tick)
 	return rt, nil
 }
@@ -145,9 +145,9 @@ func (rt *Runtime) now() travel.Instant { return travel.Instant(rt.el.Now()) }
 // finds it without a map.
 func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer { return travel.Peer(ep.Tag()) }
 
-// PeerUp says that there is an endpoint. Further endpoints to the same
+// peerUp hears of an endpoint. Further endpoints to the same
 // incarnation stand by for the first.
-func (rt *Runtime) PeerUp(ep *fabric.Endpoint) {
+func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if n, ok := rt.numbers[ep.Incarnation()]; ok {
@@ -183,8 +183,8 @@ func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
 	ep.SetTag(uint32(n))
 }
 
-// PeerLost says that an endpoint is gone.
-func (rt *Runtime) PeerLost(ep *fabric.Endpoint, err error) {
+// peerLost hears that an endpoint is gone.
+func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 	inc := ep.Incarnation()
 	rt.mu.Lock()
 	defer rt.after()

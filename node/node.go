@@ -191,14 +191,12 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 
 // peerUp hears of each new endpoint.
 func (n *Node) peerUp(ep *fabric.Endpoint) {
-	n.rt.PeerUp(ep)
 	n.links.PeerUp(ep)
 }
 
 // peerLost hears of each endpoint's end.
 func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.links.PeerLost(ep, err)
-	n.rt.PeerLost(ep, err)
 	n.rpc.PeerLost(ep, err)
 	n.abandoned(ep)
 }

@@ -1,0 +1,315 @@
+// Package doctor finds out what a machine can and cannot do for wherry, and
+// what to do about it. It only looks: nothing is changed.
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/internal/memfd"
+)
+
+// State is how a check came out.
+type State string
+
+const (
+	Good    State = "ok"
+	Limited State = "limited" // works, with less
+	Missing State = "missing" // a part of wherry does not work here
+)
+
+// Check is one thing looked at.
+type Check struct {
+	Name   string `json:"name"`
+	State  State  `json:"state"`
+	Detail string `json:"detail"`
+	// Do says what would help, if anything is wrong.
+	Do string `json:"do,omitempty"`
+	// For says what needs it.
+	For string `json:"for"`
+}
+
+// Run looks at everything. The context bounds it; it takes well under a second.
+func Run(ctx context.Context) []Check {
+	var all []Check
+	for _, f := range []func(context.Context) Check{
+		cpus, clock, memory, segments, sharedMemory, loopback, mappings, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox,
+	} {
+		all = append(all, f(ctx))
+	}
+	return all
+}
+
+// Works reports whether nothing that wherry cannot do without is missing.
+func Works(checks []Check) bool {
+	for _, c := range checks {
+		if c.State == Missing && (c.Name == "segments" || c.Name == "loopback") {
+			return false
+		}
+	}
+	return true
+}
+
+func cpus(context.Context) Check {
+	c := Check{Name: "processors", State: Good, For: "polling for answers", Detail: fmt.Sprintf("%d, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)}
+	if runtime.NumCPU() < 2 {
+		c.State, c.Do = Limited, "with one processor use --policy efficient: polling would keep the peer from answering"
+	}
+	return c
+}
+
+func clock(context.Context) Check {
+	c := Check{Name: "clock", State: Good, For: "latency figures and deadlines"}
+	b, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	source := strings.TrimSpace(string(b))
+	if err != nil {
+		source = "unknown"
+	}
+	const n = 1000
+	start := time.Now()
+	for range n {
+		_ = time.Now()
+	}
+	each := time.Since(start) / n
+	c.Detail = fmt.Sprintf("source %s, %v a reading", source, each)
+	if each > 200*time.Nanosecond {
+		c.State, c.Do = Limited, "the clock takes a system call to read; set the kernel's clocksource to tsc or kvm-clock"
+	}
+	return c
+}
+
+func memory(context.Context) Check {
+	c := Check{Name: "memory", State: Good, For: "segments that are lent"}
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return Check{Name: c.Name, State: Limited, Detail: err.Error(), For: c.For}
+	}
+	free := uint64(si.Freeram+si.Bufferram) * uint64(si.Unit)
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if v, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+				if kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64); err == nil {
+					free = kb << 10
+				}
+			}
+		}
+	}
+	c.Detail = fmt.Sprintf("%.1f GiB available of %.1f", gib(free), gib(uint64(si.Totalram)*uint64(si.Unit)))
+	if limit, ok := cgroupLimit(); ok {
+		c.Detail += fmt.Sprintf(", limited to %.1f GiB by the control group", gib(limit))
+	}
+	if free < 1<<30 {
+		c.State, c.Do = Limited, "lend little (memory: in the node's configuration): segments are memory, and it is short here"
+	}
+	return c
+}
+
+func gib(n uint64) float64 { return float64(n) / (1 << 30) }
+
+func cgroupLimit() (uint64, bool) {
+	b, err := os.ReadFile("/sys/fs/cgroup/memory.max")
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	return n, err == nil
+}
+
+func segments(context.Context) Check {
+	c := Check{Name: "segments", State: Good, For: "memory that peers and functions reach", Detail: "memfd with seals, F_SEAL_FUTURE_WRITE included"}
+	f, err := memfd.Create("wherry-doctor", 64<<10, true)
+	if err != nil {
+		c.State, c.Detail, c.Do = Missing, err.Error(), "wherry needs Linux 5.1 or later with memfd_create; in a container, allow that system call"
+		return c
+	}
+	f.Close()
+	return c
+}
+
+func sharedMemory(ctx context.Context) Check {
+	c := Check{Name: "shared memory", State: Good, For: "transport shm, between processes of one machine"}
+	dir, err := os.MkdirTemp("", "wherry-doctor-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = dialSelf(ctx, "shm://"+filepath.Join(dir, "s"))
+	}
+	if err != nil {
+		c.State, c.Detail, c.Do = Missing, err.Error(), "use transport tcp; check that Unix sockets can be made in "+os.TempDir()
+		return c
+	}
+	c.Detail = "a link to this process itself works"
+	return c
+}
+
+func dialSelf(ctx context.Context, addr string) error {
+	t, err := shm.New(shm.Config{})
+	if err != nil {
+		return err
+	}
+	e, err := fabric.New(fabric.Config{Name: "doctor", Transports: []fabric.Transport{t}})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	bound, err := e.Listen(addr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	ep, err := e.Dial(ctx, bound)
+	if err != nil {
+		return err
+	}
+	return ep.Flush(ctx)
+}
+
+func loopback(context.Context) Check {
+	c := Check{Name: "loopback", State: Good, For: "transport tcp on this machine", Detail: "127.0.0.1 takes connections"}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.State, c.Detail, c.Do = Missing, err.Error(), "bring the loopback interface up: ip link set lo up"
+		return c
+	}
+	ln.Close()
+	return c
+}
+
+func mappings(context.Context) Check {
+	c := Check{Name: "mappings", State: Good, For: "windows: each is a mapping, and each function instance reserves 4 GiB of addresses"}
+	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	var lim unix.Rlimit
+	if e := unix.Getrlimit(unix.RLIMIT_AS, &lim); err == nil {
+		err = e
+	}
+	if err != nil {
+		c.State, c.Detail = Limited, err.Error()
+		return c
+	}
+	c.Detail = fmt.Sprintf("%d a process", n)
+	switch {
+	case lim.Cur != unix.RLIM_INFINITY && lim.Cur < 1<<40:
+		c.State, c.Do = Limited, "the address space is limited (ulimit -v): remove the limit, or run few functions at once"
+	case n < 65530:
+		c.State, c.Do = Limited, "sysctl vm.max_map_count=262144"
+	}
+	return c
+}
+
+func descriptors(context.Context) Check {
+	c := Check{Name: "descriptors", State: Good, For: "endpoints and segments: one or two each"}
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		c.State, c.Detail = Limited, err.Error()
+		return c
+	}
+	c.Detail = fmt.Sprintf("%d, at most %d", lim.Cur, lim.Max)
+	if lim.Max < 8192 {
+		c.State, c.Do = Limited, "raise the hard limit of open files (ulimit -Hn) for many endpoints"
+	}
+	return c
+}
+
+func compiler(context.Context) Check {
+	c := Check{Name: "wasm", State: Good, For: "running functions"}
+	e, err := wasm.New(wasm.Config{})
+	if err != nil {
+		c.State, c.Detail = Missing, err.Error()
+		return c
+	}
+	defer e.Close()
+	kind, why := e.Kind()
+	c.Detail = kind
+	if why != "" {
+		c.State, c.Detail, c.Do = Limited, kind+": "+why, "functions run 10 to 100 times slower in the interpreter; use amd64 or arm64"
+	}
+	return c
+}
+
+func guestCompiler(ctx context.Context) Check {
+	c := Check{Name: "clang", State: Good, For: "wherry fn build: compiling functions of your own"}
+	var found []string
+	for _, tools := range [][]string{{"clang", "clang-14", "clang-19"}, {"wasm-ld", "wasm-ld-14", "wasm-ld-19"}} {
+		path := ""
+		for _, t := range tools {
+			if p, err := exec.LookPath(t); err == nil && path == "" {
+				path = p
+			}
+		}
+		if path == "" {
+			return Check{Name: c.Name, State: Missing, Detail: tools[0] + " is not installed", Do: "apt-get install clang lld (the ready functions work without)", For: c.For}
+		}
+		found = append(found, path)
+	}
+	if out, err := exec.CommandContext(ctx, found[0], "--version").Output(); err == nil {
+		line, _, _ := bytes.Cut(out, []byte("\n"))
+		found[0] = string(line)
+	}
+	c.Detail = strings.Join(found, ", ")
+	return c
+}
+
+func watching(context.Context) Check {
+	c := Check{Name: "userfaultfd", State: Good, For: "remote memory that is paged in", Detail: "available"}
+	const userModeOnly = 1
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|userModeOnly, 0, 0)
+	if errno != 0 {
+		c.State, c.Detail, c.Do = Missing, errno.Error(), "sysctl vm.unprivileged_userfaultfd=1, or run as root"
+		return c
+	}
+	unix.Close(int(fd))
+	return c
+}
+
+func rdma(context.Context) Check {
+	c := Check{Name: "rdma", State: Good, For: "transport ucx"}
+	devices, _ := filepath.Glob("/sys/class/infiniband/*")
+	if len(devices) == 0 {
+		c.State, c.Detail, c.Do = Missing, "no RDMA device", "use tcp; a RoCE or InfiniBand adapter with its driver would show under /sys/class/infiniband"
+		return c
+	}
+	for i := range devices {
+		devices[i] = filepath.Base(devices[i])
+	}
+	c.Detail = strings.Join(devices, ", ")
+	return c
+}
+
+func gpu(context.Context) Check {
+	c := Check{Name: "gpu", State: Good, For: "borrowed compute devices"}
+	nodes, _ := filepath.Glob("/dev/nvidia[0-9]*")
+	render, _ := filepath.Glob("/dev/dri/renderD*")
+	nodes = append(nodes, render...)
+	if len(nodes) == 0 {
+		c.State, c.Detail, c.Do = Missing, "no accelerator", "nothing: only the compute devices need one"
+		return c
+	}
+	c.Detail = strings.Join(nodes, ", ")
+	return c
+}
+
+func sandbox(context.Context) Check {
+	c := Check{Name: "landlock", State: Good, For: "workers for native code"}
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1)
+	if errno != 0 {
+		c.State, c.Detail, c.Do = Missing, errno.Error(), "a kernel with Landlock (lsm=landlock,…); functions in wasm do not need it"
+		return c
+	}
+	c.Detail = fmt.Sprintf("ABI %d", abi)
+	return c
+}

@@ -1,0 +1,3 @@
+module example.org/outside
+
+go 1.26
