@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math/rand"
+	"runtime"
 	"testing"
 	"time"
 
@@ -225,6 +227,43 @@ func BenchmarkChase(b *testing.B) {
 			b.ReportMetric(per(inWasm), "wasm-ns/hop")
 			b.ReportMetric(per(inGo), "go-ns/hop")
 			b.ReportMetric(per(inWasm)/per(inGo), "wasm/go")
+		})
+	}
+}
+
+// BenchmarkStop asks an endless loop to stop after 20 ms, and counts what it
+// took beyond that, and how long the collector's cycles took meanwhile.
+func BenchmarkStop(b *testing.B) {
+	e := newEngine(b, Config{})
+	bd := bind(b, compile(b, e, "lab", abi.Limits{RunTime: time.Minute}), "alice")
+	for _, o := range []order{{op: 3}, {op: 14}, {op: 13, a: 1 << 16, b: 8 << 20}} {
+		b.Run(fmt.Sprint("op", o.op), func(b *testing.B) {
+			var late, pause time.Duration
+			var ticks int64
+			for b.Loop() {
+				start := time.Now()
+				h := &fakeHost{stop: func() error {
+					if time.Since(start) > 20*time.Millisecond {
+						return context.DeadlineExceeded
+					}
+					return nil
+				}}
+				done := make(chan struct{})
+				go func() {
+					once(b, bd, h, o)
+					late += time.Since(start) - 20*time.Millisecond
+					close(done)
+				}()
+				time.Sleep(5 * time.Millisecond)
+				gc := time.Now()
+				runtime.GC()
+				pause += time.Since(gc)
+				<-done
+				ticks += h.ticks.Load()
+			}
+			b.ReportMetric(float64(late.Microseconds())/float64(b.N), "late-µs")
+			b.ReportMetric(float64(pause.Microseconds())/float64(b.N), "gc-µs")
+			b.ReportMetric(float64(ticks)/float64(b.N), "slices/20ms")
 		})
 	}
 }

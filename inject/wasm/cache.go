@@ -25,15 +25,13 @@ import (
 //
 // wazero has a file cache of its own, but it is unbounded, writes with an fsync on the path
 // of the first use, and checks only a part of what it reads back, and that with
-// a CRC: a damaged offset would be jumped to. So wazero's cache directory is a private staging
-// directory in memory that never holds more than one compilation's files. What wazero writes there is
-// wrapped (magic, version, SHA-256) and put into the cache directory by a
+// a CRC: a damaged offset would be jumped to. So wazero's cache directory is a
+// private one in memory (stage). What wazero writes there is wrapped (magic, version, SHA-256) and put into the cache directory by a
 // background goroutine; on a hit the wrapped bytes are verified first and then staged for wazero to find.
 type diskCache struct {
-	dir     string
-	limit   int64
-	log     *slog.Logger
-	staging string
+	dir   string
+	limit int64
+	log   *slog.Logger
 
 	queue chan cacheEntry
 	done  sync.WaitGroup
@@ -76,79 +74,36 @@ func openCache(dir string, limit int64, log *slog.Logger) (*diskCache, error) {
 		return nil, fmt.Errorf("wasm: cache directory: %w", err)
 	}
 	c := &diskCache{dir: dir, limit: limit, log: log, queue: make(chan cacheEntry, cacheQueue)}
-	if err := c.makeStaging(); err != nil {
-		return nil, err
-	}
 	c.done.Go(c.write)
 	return c, nil
 }
 
-// makeStaging makes the private directory, in memory where the machine has
-// such a file system: wazero syncs every file it writes.
-func (c *diskCache) makeStaging() error {
-	prefix := fmt.Sprintf("wherry-wasm-%d-", os.Getpid())
-	for _, parent := range []string{"/dev/shm", c.dir} {
-		removeStale(parent)
-		dir, err := os.MkdirTemp(parent, prefix)
-		if err == nil {
-			c.staging = dir
-			return nil
-		}
-		if parent == c.dir {
-			return fmt.Errorf("wasm: staging directory: %w", err)
-		}
-	}
-	return nil
-}
-
-// removeStale removes staging directories of processes that are gone.
-func removeStale(parent string) {
-	dirs, err := filepath.Glob(filepath.Join(parent, "wherry-wasm-*-*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range dirs {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), "wherry-wasm-"), "-")
-		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
-			os.RemoveAll(dir) // another user's stays; so what
-		}
-	}
-}
-
 func (c *diskCache) path(key string) string { return filepath.Join(c.dir, key+cacheSuffix) }
 
-// wazeroDir is where wazero looks for files and writes them.
-func (c *diskCache) wazeroDir() string {
-	dirs, err := os.ReadDir(c.staging)
-	if err != nil || len(dirs) != 1 {
-		return c.staging
-	}
-	return filepath.Join(c.staging, dirs[0].Name())
-}
+// What load found.
+const (
+	cacheMissing = iota
+	cacheDamaged
+	cacheGood
+)
 
-// stage puts a cached file where wazero finds it. rejected says that there was
-// a file, but a damaged one.
-func (c *diskCache) stage(key string) (staged, rejected bool) {
+// load reads and verifies an entry. A damaged one is removed.
+func (c *diskCache) load(key string) (e cacheEntry, state int) {
 	b, err := readBounded(c.path(key))
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
 			c.log.Warn("wasm: cached code cannot be read", "file", c.path(key), "err", err)
 		}
-		return false, false
+		return e, cacheMissing
 	}
-	entry, err := decodeEntry(b)
-	if err != nil {
+	if e, err = decodeEntry(b); err != nil {
 		c.log.Warn("wasm: cached code is damaged; it is removed and compiled again", "file", c.path(key), "err", err)
 		c.remove(key)
-		return false, true
-	}
-	if err := os.WriteFile(filepath.Join(c.wazeroDir(), entry.name), entry.data, 0o600); err != nil {
-		c.log.Warn("wasm: staging cached code", "err", err)
-		return false, false
+		return e, cacheDamaged
 	}
 	now := time.Now()
 	os.Chtimes(c.path(key), now, now) // for the eviction order; if it fails the file goes a little early
-	return true, false
+	return e, cacheGood
 }
 
 func readBounded(path string) ([]byte, error) {
@@ -197,48 +152,12 @@ func decodeEntry(b []byte) (cacheEntry, error) {
 	return e, nil
 }
 
-// onlyStaged reports whether wazero added nothing to what was staged: it used it.
-func (c *diskCache) onlyStaged() bool {
-	files, err := os.ReadDir(c.wazeroDir())
-	return err == nil && len(files) == 1
-}
-
-// publish hands what wazero wrote to the background writer.
-func (c *diskCache) publish(key string) {
-	dir := c.wazeroDir()
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) == 0 {
-		return
-	}
-	var newest os.FileInfo
-	for _, f := range files {
-		if info, err := f.Info(); err == nil && (newest == nil || info.ModTime().After(newest.ModTime())) {
-			newest = info
-		}
-	}
-	if newest == nil || newest.Size() > maxCacheEntry {
-		return
-	}
-	data, err := os.ReadFile(filepath.Join(dir, newest.Name()))
-	if err != nil {
-		c.log.Warn("wasm: reading staged code", "err", err)
-		return
-	}
+// publish hands an entry to the background writer.
+func (c *diskCache) publish(e cacheEntry) {
 	select {
-	case c.queue <- cacheEntry{key, newest.Name(), data}:
+	case c.queue <- e:
 	default: // it is compiled again next time
-		c.log.Debug("wasm: cache writer is behind; code is not cached", "key", key)
-	}
-}
-
-func (c *diskCache) clearStaging() {
-	dir := c.wazeroDir()
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, f := range files {
-		os.Remove(filepath.Join(dir, f.Name())) // at worst it is staged over later
+		c.log.Debug("wasm: the cache writer is behind; code is not cached", "key", e.key)
 	}
 }
 
@@ -312,11 +231,10 @@ func (c *diskCache) evict() {
 	}
 }
 
-// close waits for the writer and removes the staging directory.
+// close waits for the writer.
 func (c *diskCache) close() {
 	c.once.Do(func() {
 		close(c.queue)
 		c.done.Wait()
-		os.RemoveAll(c.staging) // in memory, and swept by the next engine
 	})
 }

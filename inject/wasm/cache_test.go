@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"os"
@@ -153,7 +154,7 @@ func TestDiskCacheIsBounded(t *testing.T) {
 		when := time.Now().Add(time.Duration(i-100) * time.Second)
 		os.Chtimes(c.path(key), when, when)
 		if i == 6 { // the oldest of those left is used
-			if staged, _ := c.stage(fmt.Sprintf("%040d", 4)); !staged {
+			if _, state := c.load(fmt.Sprintf("%040d", 4)); state != cacheGood {
 				t.Error("entry 4 is gone already")
 			}
 		}
@@ -169,9 +170,6 @@ func TestDiskCacheIsBounded(t *testing.T) {
 	}
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Error("a stale temporary file is left")
-	}
-	if _, err := os.Stat(c.staging); !os.IsNotExist(err) {
-		t.Error("the staging directory is left")
 	}
 }
 
@@ -197,4 +195,62 @@ func FuzzDecodeEntry(f *testing.F) {
 			t.Errorf("%x decodes to %+v", b, e)
 		}
 	})
+}
+
+func TestSweep(t *testing.T) {
+	parent := t.TempDir()
+	held, err := makeStage(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.close()
+	left, err := makeStage(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.lock.Close() // as a process that crashed
+	sweep(parent)
+	if _, err := os.Stat(held.dir); err != nil {
+		t.Errorf("a directory in use was swept away: %v", err)
+	}
+	if _, err := os.Stat(left.dir); !os.IsNotExist(err) {
+		t.Errorf("a directory that was left is still there: %v", err)
+	}
+}
+
+// Without its staging directories, or with a full one, an engine compiles all the same.
+func TestStagingVanishes(t *testing.T) {
+	e := newEngine(t, Config{CacheDir: t.TempDir()})
+	for _, l := range e.lanes[1:] {
+		os.RemoveAll(l.stage.dir)
+	}
+	if got := value(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"), order{op: 12}); got != 1 {
+		t.Errorf("the function answers %d", got)
+	}
+}
+
+// A module above smallModule goes through the other lane, and is cached as well.
+func TestLargeModule(t *testing.T) {
+	dir := t.TempDir()
+	wasm := append(code(t, "echo"), 0)
+	wasm = binary.AppendUvarint(wasm, smallModule+2) // a custom section
+	wasm = append(append(wasm, 1, 'x'), make([]byte, smallModule)...)
+	for i := range 2 {
+		e, err := New(Config{CacheDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), wasm, abi.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bind(t, p, "alice")
+		acquire(t, b).Release()
+		b.Close()
+		p.Close()
+		e.Close()
+		if s := e.Stats(); s.Compiled != uint64(1-i) || s.CacheHits != uint64(i) {
+			t.Errorf("time %d: %+v", i, s)
+		}
+	}
 }

@@ -18,6 +18,9 @@ type Config struct {
 	CacheBytes int64
 	// MaxInstances bounds the instances in memory, running and idle together. 0: DefaultMaxInstances.
 	MaxInstances int
+	// MemoryBytes bounds the heap, payload and scratch of those instances together, as if all of it were
+	// touched. 0: DefaultMemoryBytes.
+	MemoryBytes uint64
 	// Defaults are the limits of a function that names none; zero fields: DefaultLimits.
 	Defaults abi.Limits
 	// Ceilings are the highest limits a function can have; zero fields: DefaultCeilings.
@@ -34,7 +37,9 @@ const (
 	// DefaultMaxInstances: an instance costs about 60 KiB besides the memory its function touches.
 	DefaultMaxInstances = 256
 	maxMaxInstances     = 1 << 16
-	minCacheBytes       = 1 << 20
+	// DefaultMemoryBytes holds about 190 instances with the default limits.
+	DefaultMemoryBytes = 4 << 30
+	minCacheBytes      = 1 << 20
 )
 
 // DefaultLimits are the limits of a function that asks for none.
@@ -83,6 +88,9 @@ func (c Config) filled() (Config, error) {
 	if c.MaxInstances < 0 || c.MaxInstances > maxMaxInstances {
 		return c, fmt.Errorf("wasm: MaxInstances is %d, want 1 to %d", c.MaxInstances, maxMaxInstances)
 	}
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = DefaultMemoryBytes
+	}
 	c.Ceilings = override(DefaultCeilings(), c.Ceilings)
 	c.Defaults = atMost(override(DefaultLimits(), c.Defaults), c.Ceilings)
 	if c.Defaults.RunTime < 0 || c.Ceilings.RunTime < 0 {
@@ -91,6 +99,9 @@ func (c Config) filled() (Config, error) {
 	if sum := c.Ceilings.HeapBytes + c.Ceilings.ScratchBytes + c.Ceilings.PayloadBytes; sum > maxOwnBytes ||
 		max(c.Ceilings.HeapBytes, c.Ceilings.ScratchBytes, c.Ceilings.PayloadBytes) > maxOwnBytes {
 		return c, fmt.Errorf("wasm: the ceilings of heap, scratch and payload together are %d bytes, want at most %d (windows need room in 4 GiB too)", sum, uint64(maxOwnBytes))
+	}
+	if one := ownBytes(c.Ceilings); c.MemoryBytes < one {
+		return c, fmt.Errorf("wasm: MemoryBytes is %d, but one instance at the ceilings takes %d; raise it or lower them", c.MemoryBytes, one)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -1,13 +1,12 @@
 package wasm
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
-	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"golang.org/x/sys/cpu"
@@ -22,19 +21,17 @@ const wazeroVersion = "v1.12.0"
 // Engine compiles functions and keeps their instances. Its methods may be
 // called from any goroutine.
 type Engine struct {
-	config   Config
-	kind     string
-	why      string
-	rules    *wasmcode.Rules
-	runtime  wazero.Runtime
-	compiled wazero.CompilationCache
-	cache    *diskCache // nil without Config.CacheDir
-	epoch    time.Time
-
-	compileMu sync.Mutex // one compilation at a time: the staging directory belongs to it
+	config Config
+	kind   string
+	why    string
+	rules  *wasmcode.Rules
+	cache  *diskCache   // nil without Config.CacheDir
+	lanes  [lanes]*lane // some are nil without a disk cache
+	epoch  time.Time
 
 	mu     sync.Mutex
 	live   int      // instances, running and idle
+	bytes  uint64   // of their memory, windows not counted
 	idle   listItem // sentinel: the longest idle instance is first
 	closed bool
 	stats  Stats
@@ -59,28 +56,19 @@ func New(config Config) (*Engine, error) {
 	}
 	e := &Engine{config: config, rules: rules(), epoch: time.Now()}
 	e.idle.init()
-	rc := wazero.NewRuntimeConfigCompiler()
 	e.kind, e.why = kind(config.Interpret)
-	if e.kind == kindInterpreter {
-		rc = wazero.NewRuntimeConfigInterpreter()
-	}
 	if config.CacheDir != "" && e.kind == kindCompiler {
 		if e.cache, err = openCache(config.CacheDir, config.CacheBytes, config.Log); err != nil {
 			return nil, err
 		}
-		if e.compiled, err = wazero.NewCompilationCacheWithDir(e.cache.staging); err != nil {
-			e.cache.close()
-			return nil, fmt.Errorf("wasm: staging directory %s: %w", e.cache.staging, err)
-		}
-		rc = rc.WithCompilationCache(e.compiled)
 	}
-	ctx := context.Background()
-	// Debug information is dropped by the instrumentation. Everything else is
-	// at wazero's defaults; above all no WithCloseOnContextDone, which costs microseconds a call.
-	e.runtime = wazero.NewRuntimeWithConfig(ctx, rc.WithCoreFeatures(features).WithDebugInfoEnabled(false))
-	if err := instantiateHost(ctx, e.runtime); err != nil {
-		e.closeRuntime()
-		return nil, fmt.Errorf("wasm: host module: %w", err)
+	for i := range e.lanes {
+		if i != lanePlain && e.cache == nil {
+			continue
+		}
+		if e.lanes[i], err = e.newLane(i != lanePlain); err != nil {
+			return nil, errors.Join(err, e.closeLanes())
+		}
 	}
 	return e, nil
 }
@@ -144,10 +132,9 @@ func (e *Engine) Close() error {
 	e.closed = true
 	var idle []*Instance
 	for in := e.idle.oldest(); in != nil; in = e.idle.oldest() {
-		e.take(in)
+		e.forget(in)
 		idle = append(idle, in)
 	}
-	e.live -= len(idle)
 	running := e.live
 	e.mu.Unlock()
 	for _, in := range idle {
@@ -156,15 +143,14 @@ func (e *Engine) Close() error {
 	if running > 0 {
 		return fmt.Errorf("wasm: %d instances are still running; all is freed when they are released", running)
 	}
-	return e.closeRuntime()
+	return e.closeLanes()
 }
 
-func (e *Engine) closeRuntime() error {
-	ctx := context.Background()
-	err := e.runtime.Close(ctx)
-	if e.compiled != nil {
-		if cerr := e.compiled.Close(ctx); err == nil {
-			err = cerr
+func (e *Engine) closeLanes() error {
+	var err error
+	for _, l := range e.lanes {
+		if l != nil {
+			err = errors.Join(err, l.close())
 		}
 	}
 	if e.cache != nil {

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/invariants"
 )
 
 var (
 	// ErrClosed says that the engine, program or binding is closed.
 	ErrClosed = errors.New("wasm: closed")
-	// ErrBusy says that as many instances are running as Config.MaxInstances allows.
-	ErrBusy = errors.New("wasm: all instances are running; wait for one or raise MaxInstances")
+	// ErrBusy says that as many instances are running as Config.MaxInstances and MemoryBytes allow.
+	ErrBusy = errors.New("wasm: all instances are running; wait for one, or raise MaxInstances or MemoryBytes")
 )
 
 // TrapError says that a function failed by itself.
@@ -83,7 +84,18 @@ func runError(err error) error {
 	}
 	text := err.Error()
 	reason, _, _ := strings.Cut(strings.TrimPrefix(text, "wasm error: "), "\n")
-	return &TrapError{Reason: strings.TrimSuffix(reason, " (recovered by wazero)"), Text: text}
+	const recovered = " (recovered by wazero)"
+	if cut, ok := strings.CutSuffix(reason, recovered); ok {
+		reason = cut
+		if !errors.Is(err, errOutOfBounds) {
+			// A host call panicked, which is this program's fault and not the function's.
+			if invariants.Enabled {
+				panic(text)
+			}
+			reason = "host call failed: " + reason
+		}
+	}
+	return &TrapError{Reason: reason, Text: text}
 }
 
 // status is a Status as it lies on wazero's stack.

@@ -199,8 +199,11 @@ func (in *Instance) Broken() bool { return in.broken }
 // Release gives the instance back. Scratch is dropped: whoever runs next finds
 // it zero. The instance must not be used afterwards.
 func (in *Instance) Release() {
-	if invariants.Enabled && in.running {
-		panic("wasm: an instance is released while it runs")
+	if in.running || in.mem == nil || in.lru.next != nil {
+		if invariants.Enabled {
+			panic("wasm: an instance is released while it runs, or twice")
+		}
+		return // it must not get into the pool twice
 	}
 	lay := &in.binding.layout
 	if !in.broken && in.scratch > 0 {

@@ -73,6 +73,11 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 	return l, nil
 }
 
+// ownBytes is what an instance with these limits takes besides its windows.
+func ownBytes(l abi.Limits) uint64 {
+	return pages(l.HeapBytes) + pages(l.PayloadBytes+wasmcode.MailboxBytes) + pages(l.ScratchBytes)
+}
+
 // views are the windows as parts of a memory to be mapped.
 func (l *layout) views(windows []abi.Window) []linear.View {
 	vs := make([]linear.View, 0, len(windows))

@@ -27,7 +27,8 @@ type Binding struct {
 	windows   []abi.Window
 	ids       []identity
 	layout    layout
-	check     bool // some window is read-only
+	own       uint64 // bytes of an instance's memory that are no windows
+	check     bool   // some window is read-only
 
 	idle   []*Instance // under Engine.mu; the last one was used last
 	closed bool        // under Engine.mu
@@ -40,7 +41,7 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Binding{program: p, principal: principal, layout: lay}
+	b := &Binding{program: p, principal: principal, layout: lay, own: ownBytes(p.limits)}
 	b.windows = append(b.windows, windows...)
 	for i, w := range windows {
 		id, err := inspect(w)
@@ -60,9 +61,9 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 func (b *Binding) Principal() string { return b.principal }
 
 // Acquire takes an idle instance, the one used last, or makes one. Making the
-// first one compiles the program; every one runs its start function and _initialize, bounded by ctx and the
-// program's RunTime. At Config.MaxInstances the longest idle instance of
-// any binding makes room; if all are running, the error is ErrBusy.
+// first one compiles the program, which ctx does not interrupt; every one runs its start function and _initialize, bounded by ctx and the
+// program's RunTime. At Config.MaxInstances or MemoryBytes the longest idle instances of
+// any binding make room; if all are running, the error is ErrBusy.
 func (b *Binding) Acquire(ctx context.Context) (*Instance, error) {
 	e := b.program.engine
 	e.mu.Lock()
@@ -79,51 +80,61 @@ func (b *Binding) Acquire(ctx context.Context) (*Instance, error) {
 		e.mu.Unlock()
 		return nil, ErrClosed
 	}
-	victim, err := e.reserve()
+	victims, err := e.reserve(b.own)
 	e.mu.Unlock()
-	if victim != nil {
-		victim.discard()
+	for _, v := range victims {
+		v.discard()
 	}
 	if err != nil {
 		return nil, err
 	}
 	in, err := b.create(ctx)
 	if err != nil {
-		e.leave()
+		e.leave(b.own)
 		return nil, err
 	}
 	e.count(&e.stats.Created)
 	return in, nil
 }
 
+// reserve makes room for one more instance of so many bytes: under mu. The
+// victims are to be closed without mu; they are off the count already.
+func (e *Engine) reserve(own uint64) (victims []*Instance, err error) {
+	for e.live >= e.config.MaxInstances || e.bytes+own > e.config.MemoryBytes {
+		victim := e.idle.oldest()
+		if victim == nil {
+			return victims, fmt.Errorf("%w (%d instances of %d, %d MiB of %d)", ErrBusy,
+				e.live, e.config.MaxInstances, e.bytes>>20, e.config.MemoryBytes>>20)
+		}
+		e.forget(victim)
+		e.stats.Evicted++
+		victims = append(victims, victim)
+	}
+	e.live++
+	e.bytes += own
+	return victims, nil
+}
+
+// forget takes an idle instance, which the caller will close, off the count: under mu.
+func (e *Engine) forget(in *Instance) {
+	e.take(in)
+	e.live--
+	e.bytes -= in.binding.own
+}
+
 // leave takes an instance, gone by now, off the count. The last one to leave a
-// closed engine closes its runtime.
-func (e *Engine) leave() {
+// closed engine closes its lanes.
+func (e *Engine) leave(own uint64) {
 	e.mu.Lock()
 	e.live--
+	e.bytes -= own
 	last := e.closed && e.live == 0
 	e.mu.Unlock()
 	if last {
-		if err := e.closeRuntime(); err != nil {
+		if err := e.closeLanes(); err != nil {
 			e.config.Log.Warn("wasm: closing the runtime", "err", err)
 		}
 	}
-}
-
-// reserve makes room for one more instance: under mu. The victim, if any, is to be closed
-// without mu; its place is taken already.
-func (e *Engine) reserve() (victim *Instance, err error) {
-	if e.live < e.config.MaxInstances {
-		e.live++
-		return nil, nil
-	}
-	victim = e.idle.oldest()
-	if victim == nil {
-		return nil, fmt.Errorf("%w (%d)", ErrBusy, e.config.MaxInstances)
-	}
-	e.take(victim)
-	e.stats.Evicted++
-	return victim, nil
 }
 
 // take removes an idle instance from its pool: under mu.
@@ -155,7 +166,7 @@ func (b *Binding) release(in *Instance) {
 	}
 	e.mu.Unlock()
 	in.discard()
-	e.leave()
+	e.leave(b.own)
 }
 
 // discard closes an instance that is in no pool.
@@ -172,11 +183,10 @@ func (e *Engine) closeIdle(match func(*Instance) bool) {
 		in := item.owner
 		item = item.next
 		if match(in) {
-			e.take(in)
+			e.forget(in)
 			victims = append(victims, in)
 		}
 	}
-	e.live -= len(victims)
 	e.mu.Unlock()
 	for _, in := range victims {
 		in.discard()
@@ -216,7 +226,7 @@ func (b *Binding) create(ctx context.Context) (*Instance, error) {
 
 func (b *Binding) instantiate() (*Instance, error) {
 	p := b.program
-	code, err := p.compiled(b.check)
+	v, err := p.compiled(b.check)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +246,7 @@ func (b *Binding) instantiate() (*Instance, error) {
 	in.lru.owner = in
 	ctx := experimental.WithMemoryAllocator(context.Background(),
 		experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory { return memory }))
-	in.module, err = p.engine.runtime.InstantiateModule(ctx, code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	in.module, err = v.lane.runtime.InstantiateModule(ctx, v.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		in.close()
 		return nil, &CodeError{fmt.Errorf("instantiate: %w", err)}

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/invariants"
 )
 
 func TestPoolIsBounded(t *testing.T) {
@@ -53,7 +55,7 @@ func TestPoolIsBounded(t *testing.T) {
 
 func TestPrincipalsAreSeparate(t *testing.T) {
 	both(t, func(t *testing.T, e *Engine) {
-		p := compile(t, e, "lab", abi.Limits{})
+		p := compile(t, e, "lab", abi.Limits{RunTime: time.Minute})
 		alice, bob := bind(t, p, "alice"), bind(t, p, "bob")
 		const at, secret = 80_000, 0xdeadbeefcafef00d
 		for _, where := range []uint64{at, alice.layout.inbox + 4096, alice.layout.scratch + 8} {
@@ -192,5 +194,84 @@ func TestStartIsBounded(t *testing.T) {
 	}
 	if s := e.Stats(); s.Live != 0 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	limits := abi.Limits{HeapBytes: 1 << 20, PayloadBytes: 1 << 16, ScratchBytes: 1 << 16}
+	c := Config{Ceilings: limits, MemoryBytes: 3 * ownBytes(limits)}
+	e := newEngine(t, c)
+	p := compile(t, e, "lab", limits)
+	a, b := bind(t, p, "alice"), bind(t, p, "bob")
+	first, second, third := acquire(t, a), acquire(t, a), acquire(t, b)
+	if _, err := b.Acquire(t.Context()); !errors.Is(err, ErrBusy) {
+		t.Errorf("a fourth instance in memory for three: %v", err)
+	}
+	first.Release()
+	fourth := acquire(t, b)
+	if s := e.Stats(); s.Live != 3 || s.Evicted != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	for _, in := range []*Instance{second, third, fourth} {
+		in.Release()
+	}
+	c.MemoryBytes--
+	c.Ceilings.HeapBytes *= 4
+	if err := c.Validate(); err == nil {
+		t.Error("memory for less than one instance is accepted")
+	}
+}
+
+// panics calls f and reports whether it panicked.
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}
+
+func TestReleaseTwice(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, compile(t, e, "echo", abi.Limits{}), "alice")
+	in := acquire(t, b)
+	in.Release()
+	if panics(in.Release) != invariants.Enabled {
+		t.Error("a second Release: want a panic exactly with invariants")
+	}
+	first, second := acquire(t, b), acquire(t, b)
+	if first == second {
+		t.Error("one instance was handed out twice")
+	}
+	first.Release()
+	second.Release()
+}
+
+type panickingHost struct{ fakeHost }
+
+func (*panickingHost) Self() uint32 { panic("a bug") }
+
+func TestHostPanic(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, compile(t, e, "lab", abi.Limits{}), "alice")
+	in := acquire(t, b)
+	var err error
+	if panics(func() { _, err = in.Run(&Run{Payload: order{op: 40}.payload(), Host: &panickingHost{}}) }) {
+		in.running = false
+		if !invariants.Enabled {
+			t.Error("a host call's panic ends the process")
+		}
+	} else if err == nil || !strings.Contains(err.Error(), "a bug") {
+		t.Errorf("a host call panicked: %v", err)
+	}
+	in.Release()
+}
+
+func TestInspect(t *testing.T) {
+	info, err := Inspect(code(t, "chase"))
+	if err != nil || fmt.Sprint(info) != "{[reply window] 131072 false}" {
+		t.Errorf("%v, %v", info, err)
+	}
+	var refused *CodeError
+	if _, err := Inspect([]byte("text")); !errors.As(err, &refused) {
+		t.Error(err)
 	}
 }

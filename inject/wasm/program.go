@@ -3,7 +3,6 @@ package wasm
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
@@ -35,6 +34,7 @@ type Program struct {
 // variant is one instrumented form of a program. mu is held while it is compiled.
 type variant struct {
 	mu   sync.Mutex
+	lane *lane
 	code wazero.CompiledModule
 }
 
@@ -65,6 +65,22 @@ func (e *Engine) Compile(ctx context.Context, id ID, code []byte, limits abi.Lim
 	return &Program{engine: e, id: id, module: m, limits: got, recursive: m.Recursive, imports: m.ImportsUsed(), uses: 1}, nil
 }
 
+// Info is what a module says of itself.
+type Info struct {
+	Imports   []string // the host calls it imports, sorted
+	HeapBytes uint64   // of its memory at the start
+	Recursive bool     // the code does not bound the depth of its calls
+}
+
+// Inspect checks code as Compile does, without an engine. Errors are *CodeError.
+func Inspect(code []byte) (Info, error) {
+	m, err := wasmcode.Decode(code, rules())
+	if err != nil {
+		return Info{}, &CodeError{err}
+	}
+	return Info{Imports: m.ImportsUsed(), HeapBytes: uint64(m.MinPages) * pageBytes, Recursive: m.Recursive}, nil
+}
+
 // ID is the identity that the program was compiled under.
 func (p *Program) ID() ID { return p.id }
 
@@ -75,8 +91,8 @@ func (p *Program) Limits() abi.Limits { return p.limits }
 // Imports are the names of the host calls that the program imports, sorted.
 func (p *Program) Imports() []string { return p.imports }
 
-// compiled returns the machine code of a variant, making it at first use.
-func (p *Program) compiled(checkStores bool) (wazero.CompiledModule, error) {
+// compiled returns a variant with its machine code, which is made at first use.
+func (p *Program) compiled(checkStores bool) (*variant, error) {
 	v := &p.variants[0]
 	if checkStores {
 		v = &p.variants[1]
@@ -84,64 +100,14 @@ func (p *Program) compiled(checkStores bool) (wazero.CompiledModule, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.code != nil {
-		return v.code, nil
+		return v, nil
 	}
 	code, err := p.module.Instrument(wasmcode.Options{CheckStores: checkStores})
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	v.code, err = p.engine.machineCode(p.id, checkStores, code)
-	return v.code, err
-}
-
-// machineCode compiles an instrumented module, or takes it from the disk cache.
-func (e *Engine) machineCode(id ID, checkStores bool, code []byte) (wazero.CompiledModule, error) {
-	e.compileMu.Lock()
-	defer e.compileMu.Unlock()
-	if e.cache == nil {
-		e.count(&e.stats.Compiled)
-		return e.wazeroCompile(code)
-	}
-	key := cacheKey(id, checkStores)
-	defer e.cache.clearStaging()
-	staged, rejected := e.cache.stage(key)
-	if rejected {
-		e.count(&e.stats.CacheRejected)
-	}
-	c, err := e.wazeroCompile(code)
-	if err != nil && staged {
-		// The file was what was once stored, but wazero cannot read it.
-		e.cache.remove(key)
-		e.cache.clearStaging()
-		e.count(&e.stats.CacheRejected)
-		staged = false
-		c, err = e.wazeroCompile(code)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if staged && e.cache.onlyStaged() {
-		e.count(&e.stats.CacheHits)
-		return c, nil
-	}
-	e.count(&e.stats.Compiled)
-	e.cache.publish(key)
-	return c, nil
-}
-
-// wazeroCompile compiles, with wazero's panics (there should be none) as errors.
-func (e *Engine) wazeroCompile(code []byte) (c wazero.CompiledModule, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			c, err = nil, &CodeError{fmt.Errorf("the compiler failed: %v", r)}
-		}
-	}()
-	c, err = e.runtime.CompileModule(context.Background(), code)
-	if err != nil {
-		// wazero numbers functions as instrumented: behind the imports by two more.
-		return nil, &CodeError{fmt.Errorf("the compiler says: %w", err)}
-	}
-	return c, nil
+	v.lane, v.code, err = p.engine.machineCode(p.id, checkStores, code)
+	return v, err
 }
 
 // hold adds a use for an instance.

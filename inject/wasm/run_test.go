@@ -28,7 +28,7 @@ func both(t *testing.T, test func(t *testing.T, e *Engine)) {
 
 func TestTraps(t *testing.T) {
 	both(t, func(t *testing.T, e *Engine) {
-		b := bind(t, compile(t, e, "lab", abi.Limits{}), "alice")
+		b := bind(t, compile(t, e, "lab", abi.Limits{RunTime: time.Minute}), "alice")
 		for _, c := range []struct {
 			name   string
 			o      order
@@ -71,7 +71,7 @@ func TestTraps(t *testing.T) {
 
 func TestInfiniteLoopIsStopped(t *testing.T) {
 	both(t, func(t *testing.T, e *Engine) {
-		b := bind(t, compile(t, e, "lab", abi.Limits{}), "alice")
+		b := bind(t, compile(t, e, "lab", abi.Limits{RunTime: time.Minute}), "alice")
 		wanted := errors.New("time to go")
 		for _, op := range []order{{op: 3}, {op: 14}, {op: 13, a: 1 << 16, b: 8 << 20}} {
 			deadline := time.Now().Add(5 * time.Millisecond)
@@ -81,7 +81,7 @@ func TestInfiniteLoopIsStopped(t *testing.T) {
 				}
 				return nil
 			}}
-			within(t, "stopping", 60*time.Millisecond, func() {
+			within(t, "stopping", patience, func() {
 				_, err := once(t, b, h, op)
 				var stopped *StoppedError
 				if !errors.As(err, &stopped) || !errors.Is(err, wanted) {
@@ -95,7 +95,7 @@ func TestInfiniteLoopIsStopped(t *testing.T) {
 func TestRunTime(t *testing.T) {
 	both(t, func(t *testing.T, e *Engine) {
 		b := bind(t, compile(t, e, "lab", abi.Limits{RunTime: 10 * time.Millisecond}), "alice")
-		within(t, "a run of at most 10 ms", 80*time.Millisecond, func() {
+		within(t, "a run of at most 10 ms", patience, func() {
 			_, err := once(t, b, &fakeHost{}, order{op: 3})
 			var limit *LimitError
 			if !errors.As(err, &limit) || limit.Limit != "run_time_ns" || limit.Max != 10e6 {
@@ -127,7 +127,7 @@ func TestCollectorIsNotStalled(t *testing.T) {
 	for h.ticks.Load() == 0 {
 		runtime.Gosched()
 	}
-	within(t, "three collections", 200*time.Millisecond, func() {
+	within(t, "three collections", patience, func() {
 		for range 3 {
 			runtime.GC()
 		}

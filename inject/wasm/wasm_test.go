@@ -107,8 +107,8 @@ func (h *fakeHost) Log(text []byte) {
 	h.log = append(h.log, text...)
 	h.events = append(h.events, fmt.Sprintf("log %x", text))
 }
-func (h *fakeHost) NowNs() uint64               { return 1234567890 }
-func (h *fakeHost) RemainingNs() uint64         { return 42 }
+func (h *fakeHost) NowNs() uint64       { return 1234567890 }
+func (h *fakeHost) RemainingNs() uint64 { return 42 }
 
 // order is lab.c's payload.
 type order struct {
@@ -254,6 +254,10 @@ func TestEcho(t *testing.T) {
 		}
 	}
 }
+
+// patience is what a test waits for something that takes milliseconds on an idle
+// machine; BenchmarkStop measures how many.
+const patience = 5 * time.Second
 
 func within(t *testing.T, what string, limit time.Duration, f func()) {
 	t.Helper()

@@ -1,0 +1,145 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+)
+
+// lane is a wazero runtime with a staging directory of its own, in which one
+// module is compiled at a time. With a disk cache there are two, so that a function of a few
+// KiB never waits until a module of MiBs, which takes seconds, is compiled. And there is always one without
+// a directory, for when the cached ones fail (or are not wanted).
+type lane struct {
+	mu       sync.Mutex // one compilation at a time: the staging directory is its
+	runtime  wazero.Runtime
+	compiled wazero.CompilationCache // nil without a disk cache
+	stage    *stage
+}
+
+// smallModule is the size of the code up to which the first lane takes it: some 100 ms of compilation.
+const smallModule = 64 << 10
+
+// Which lane.
+const (
+	lanePlain = iota // without a cache, and with many compilations at once
+	laneSmall
+	laneLarge
+	lanes
+)
+
+func (e *Engine) newLane(cached bool) (*lane, error) {
+	rc := wazero.NewRuntimeConfigCompiler()
+	if e.kind == kindInterpreter {
+		rc = wazero.NewRuntimeConfigInterpreter()
+	}
+	l := &lane{}
+	if cached {
+		var err error
+		if l.stage, err = newStage(e.cache.dir); err != nil {
+			return nil, err
+		}
+		l.compiled, err = wazero.NewCompilationCacheWithDir(l.stage.dir)
+		if err == nil {
+			err = l.stage.settle()
+		}
+		if err != nil {
+			l.stage.close()
+			return nil, fmt.Errorf("wasm: staging directory %s: %w", l.stage.dir, err)
+		}
+		rc = rc.WithCompilationCache(l.compiled)
+	}
+	ctx := context.Background()
+	// The instrumentation drops debug information. Everything else is at
+	// wazero's defaults; above all no WithCloseOnContextDone, which costs microseconds a call.
+	l.runtime = wazero.NewRuntimeWithConfig(ctx, rc.WithCoreFeatures(features).WithDebugInfoEnabled(false))
+	if err := instantiateHost(ctx, l.runtime); err != nil {
+		return nil, errors.Join(fmt.Errorf("wasm: host module: %w", err), l.close())
+	}
+	return l, nil
+}
+
+func (l *lane) close() error {
+	ctx := context.Background()
+	err := l.runtime.Close(ctx)
+	if l.compiled != nil {
+		err = errors.Join(err, l.compiled.Close(ctx))
+		l.stage.close()
+	}
+	return err
+}
+
+// machineCode compiles an instrumented module, or takes it from the disk cache.
+// It also says in which lane the result can run.
+func (e *Engine) machineCode(id ID, checkStores bool, code []byte) (*lane, wazero.CompiledModule, error) {
+	if e.cache != nil {
+		l := e.lanes[laneLarge]
+		if len(code) <= smallModule {
+			l = e.lanes[laneSmall]
+		}
+		c, err := e.cachedCode(l, id, checkStores, code)
+		if err == nil {
+			return l, c, nil
+		}
+		e.config.Log.Debug("wasm: compiling through the cache failed; once more without it", "err", err)
+	}
+	// Either the code is bad, and then the error is the same; or the staging directory is full or gone.
+	l := e.lanes[lanePlain]
+	c, err := l.compile(code)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.count(&e.stats.Compiled)
+	return l, c, nil
+}
+
+func (e *Engine) cachedCode(l *lane, id ID, checkStores bool, code []byte) (wazero.CompiledModule, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := cacheKey(id, checkStores)
+	defer l.stage.clear()
+	entry, state := e.cache.load(key)
+	if state == cacheDamaged {
+		e.count(&e.stats.CacheRejected)
+	}
+	staged := state == cacheGood && l.stage.put(entry) == nil
+	c, err := l.compile(code)
+	if err != nil && staged {
+		// The file was what was once stored, but wazero cannot read it.
+		e.cache.remove(key)
+		l.stage.clear()
+		e.count(&e.stats.CacheRejected)
+		staged = false
+		c, err = l.compile(code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := l.stage.files()
+	if staged && len(files) == 1 {
+		e.count(&e.stats.CacheHits) // wazero had nothing to add
+		return c, nil
+	}
+	e.count(&e.stats.Compiled)
+	if made, ok := l.stage.newest(files); ok {
+		made.key = key
+		e.cache.publish(made)
+	}
+	return c, nil
+}
+
+// compile compiles, with wazero's panics (there should be none) as errors.
+func (l *lane) compile(code []byte) (c wazero.CompiledModule, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			c, err = nil, &CodeError{fmt.Errorf("the compiler failed: %v", r)}
+		}
+	}()
+	if c, err = l.runtime.CompileModule(context.Background(), code); err != nil {
+		return nil, &CodeError{fmt.Errorf("the compiler says (functions are counted without imports): %w", err)}
+	}
+	return c, nil
+}
