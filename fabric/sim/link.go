@@ -185,7 +185,9 @@ func (l *link) breakUp(why error) {
 	lives := [2]int{l.end[0].node.life, l.end[1].node.life}
 	for i := range l.end {
 		e := &l.end[i]
-		e.cut = w.now + int64(w.Between(0, w.Faults.MaxDelay))
+		if e.cut = w.now; w.Rand.IntN(2) == 0 { // else all that was under way is lost
+			e.cut += int64(w.Between(0, w.Faults.MaxDelay))
+		}
 		if !e.node.Alive() {
 			e.up = false
 			continue

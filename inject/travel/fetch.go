@@ -135,8 +135,22 @@ func (c *Core) ask(now Instant, f *fetch) {
 func (f *fetch) has(i int) bool { return i/64 < len(f.have) && f.have[i/64]&(1<<(i%64)) != 0 }
 func (f *fetch) chunks() int    { return (f.size + ChunkBytes - 1) / ChunkBytes }
 
+// came reports whether the object is in the store by now, by another way, and
+// if so lets those who wait for it go on.
+func (c *Core) came(now Instant, f *fetch) bool {
+	if !c.cfg.Store.Pin(f.id) {
+		return false
+	}
+	c.cfg.Store.Unpin(f.id)
+	c.ObjectArrived(now, f.id)
+	return true
+}
+
 // fetchTimeout asks again, or the next source.
 func (c *Core) fetchTimeout(now Instant, f *fetch) {
+	if c.came(now, f) {
+		return
+	}
 	if f.tries++; f.tries >= fetchTries {
 		c.nextSource(now, f, f.sources[f.at].Name+" does not answer")
 		return
@@ -145,6 +159,9 @@ func (c *Core) fetchTimeout(now Instant, f *fetch) {
 }
 
 func (c *Core) nextSource(now Instant, f *fetch, why string) {
+	if c.came(now, f) {
+		return
+	}
 	if f.why != "" {
 		f.why += "; "
 	}
@@ -195,7 +212,8 @@ func (c *Core) whole(f *fetch, data []byte) {
 }
 
 // ObjectArrived says that an object is in the Store, verified: whoever waits
-// for it goes on (NextRun). It may be called for objects nobody waits for.
+// for it goes on (NextRun). It is called for every object that enters the
+// Store, also those that nobody is known to wait for.
 func (c *Core) ObjectArrived(now Instant, id ID) {
 	f := c.fetches[id]
 	if f == nil {

@@ -27,25 +27,26 @@ type trial struct {
 
 // element is one life of a node: a core with a scripted runtime.
 type element struct {
-	t      *trial
-	n      *sim.Node
-	core   *travel.Core
-	peers  map[int]travel.Peer // by node index; looked up only
-	back   map[travel.Peer]*sim.Node
-	links  map[travel.Peer]int
-	byLink map[int]travel.Peer
-	has    map[travel.ID]int // objects here, how often pinned
-	stop   map[*travel.Run]bool
-	busy   map[travel.InvocationID]int // stateful: running now
-	state  map[travel.InvocationID]int // held now
-	keep   bool                        // evict nothing just now
-	later  []func()                    // what effects must not do themselves
-	bind   map[[2]travel.ID]*travel.Binding
+	t        *trial
+	n        *sim.Node
+	core     *travel.Core
+	peers    map[int]travel.Peer // by node index; looked up only
+	back     map[travel.Peer]*sim.Node
+	links    map[travel.Peer]int
+	byLink   map[int]travel.Peer
+	has      map[travel.ID]int // objects here, how often pinned
+	stop     map[*travel.Run]bool
+	busy     map[travel.InvocationID]int  // stateful: running now
+	state    map[travel.InvocationID]int  // held now
+	canceled map[travel.InvocationID]bool // CANCEL has come from its origin
+	keep     bool                         // evict nothing just now
+	later    []func()                     // what effects must not do themselves
+	bind     map[[2]travel.ID]*travel.Binding
 }
 
 func (t *trial) boot(n *sim.Node) sim.Handler {
 	e := &element{t: t, n: n, peers: map[int]travel.Peer{}, back: map[travel.Peer]*sim.Node{}, has: map[travel.ID]int{},
-		links: map[travel.Peer]int{}, byLink: map[int]travel.Peer{},
+		canceled: map[travel.InvocationID]bool{}, links: map[travel.Peer]int{}, byLink: map[int]travel.Peer{},
 		stop: map[*travel.Run]bool{}, busy: map[travel.InvocationID]int{}, state: map[travel.InvocationID]int{},
 		bind: map[[2]travel.ID]*travel.Binding{}}
 	core, err := travel.New(travel.Config{Self: n.Incarnation, Name: n.Name, HashSeed: n.Incarnation, Limits: t.limits, Store: e, Effects: e})
@@ -96,6 +97,9 @@ func (e *element) Lost(now int64, link int, why error) {
 
 func (e *element) Recv(now int64, link int, kind uint16, body []byte) {
 	r, err := e.core.Recv(travel.Instant(now), e.byLink[link], travel.Kind(kind), body)
+	if travel.Kind(kind) == travel.KindCancel && body[0] == 0 {
+		e.canceled[travel.InvocationID{Origin: e.back[e.byLink[link]].Incarnation, Seq: uint64(body[3]) | uint64(body[4])<<8}] = true
+	}
 	if err != nil {
 		e.t.fail("%s: Recv %v: %v", e.n.Name, travel.Kind(kind), err)
 	}
@@ -282,6 +286,12 @@ func (e *element) execute(r *travel.Run) {
 		e.t.fail("plan %d: step %d ran without its code", id, i)
 	}
 	inv := r.Invocation()
+	if e.canceled[inv] && e.t.limits.Tombstones == 0 {
+		e.t.fail("plan %d: step %d ran after its CANCEL had come", id, i)
+	}
+	if e.t.w.Now() > p.deadline+int64(50*time.Millisecond) {
+		e.t.fail("plan %d: step %d ran %v after the deadline", id, i, time.Duration(e.t.w.Now()-p.deadline))
+	}
 	if p.stateful {
 		if e.busy[inv]++; e.busy[inv] > 1 {
 			e.t.fail("plan %d: two branches run on %s at once", id, e.n.Name)

@@ -294,8 +294,28 @@ func TestSimCalm(t *testing.T) {
 	})
 }
 
+// TestSimCancel: the network reorders but loses nothing, and most futures are
+// canceled or fail. Nothing runs where it is known that it need not.
+func TestSimCancel(t *testing.T) {
+	k := trialKind{
+		faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 5 * time.Millisecond, Reorder: true, Duplicate: 0.2, Detect: 5 * time.Millisecond},
+		shape:  shape{steps: 25, roots: 3, forks: 3, parts: 3, forward: 0.8, run: 2 * time.Millisecond, stateful: 0.4, fail: 0.4},
+		nodes:  5, clients: 1, plans: 40, spread: 20 * time.Millisecond, deadline: [2]time.Duration{10 * time.Millisecond, 10 * time.Second},
+		cancel: 0.5, objects: smallObjects, tables: true,
+	}
+	each(t, 25, func(seed uint64, fail func(string, ...any)) {
+		tr := k.run(seed, fail)
+		for _, p := range tr.plans {
+			if p.err != nil && !p.canceled && !p.fails && !errors.Is(p.err, travel.ErrDeadline) {
+				tr.fail("plan %d ended with %v", p.id, p.err)
+			}
+		}
+	})
+}
+
 // TestSimCrash: the network is reliable and one element crashes. Nobody waits
-// for a deadline: what is lost is reported as lost.
+// for a deadline: what is lost is reported as lost. On the slow network much
+// more is under way than reports wait to go out.
 func TestSimCrash(t *testing.T) {
 	k := trialKind{
 		faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 300 * time.Microsecond, Detect: 5 * time.Millisecond, WakeJitter: 200 * time.Microsecond},
@@ -303,13 +323,26 @@ func TestSimCrash(t *testing.T) {
 		nodes:  5, clients: 1, plans: 40, spread: 30 * time.Millisecond, deadline: [2]time.Duration{20 * time.Second, 30 * time.Second},
 		crashes: 1, objects: smallObjects, tables: true,
 	}
-	each(t, 60, func(seed uint64, fail func(string, ...any)) {
-		tr := k.run(seed, fail)
+	chains := k
+	chains.shape = shape{steps: 12, roots: 1, parts: 3, forward: 0.9, run: time.Millisecond, stateful: 0.2}
+	chains.plans = 250
+	slow := k
+	slow.faults.MaxDelay = 15 * time.Millisecond
+	slow.faults.Detect = 40 * time.Millisecond
+	slow.objects = []int{100}
+	slowChains := slow
+	slowChains.shape, slowChains.plans = chains.shape, chains.plans
+	kinds := []trialKind{k, chains, slow, slowChains, k, chains, slow, slowChains}
+	for i := 4; i < 8; i++ { // a link breaks instead, and both its ends live on
+		kinds[i].crashes, kinds[i].cuts = 0, 1
+	}
+	each(t, 160, func(seed uint64, fail func(string, ...any)) {
+		tr := kinds[seed%8].run(seed, fail)
 		for _, p := range tr.plans {
 			if p.orphaned || p.startError != nil {
 				continue
 			}
-			if p.endedAt-p.started > int64(3*time.Second) {
+			if p.endedAt-p.started > int64(5*time.Second) {
 				tr.fail("plan %d took %v and ended with %v", p.id, time.Duration(p.endedAt-p.started), p.err)
 			}
 			if p.err != nil && !errors.Is(p.err, travel.ErrPeerLost) && !errors.Is(p.err, travel.ErrRefused) {
