@@ -550,3 +550,71 @@ func TestRoomOfTheLastQuarter(t *testing.T) {
 		until(t, "the last frame", func() bool { return b.r.frames == 4 }, b.t)
 	}
 }
+
+// TestCloseFromCallbacks closes the link, or the whole transport, from inside Poll.
+func TestCloseFromCallbacks(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		for _, where := range []string{"frame", "fd", "writable"} {
+			a, b := pair(t, Config{Slots: minSlots})
+			called := 0
+			end := func() {
+				called++
+				if whole {
+					must(t, b.t.Close())
+				} else {
+					must(t, b.l.Close())
+				}
+			}
+			switch where {
+			case "frame":
+				b.r.frame = func(fabric.FrameID, []byte) error { end(); return nil }
+				for range 5 {
+					must(t, a.l.Send(testID, fabric.Normal, nil, nil))
+				}
+			case "fd":
+				b.r.fd = func(_ uint64, fd int) { unix.Close(fd); end() }
+				for range 5 {
+					must(t, a.l.SendFD(1, 0))
+				}
+			case "writable":
+				b.r.onWritable = end
+				for b.l.Send(testID, fabric.Normal, nil, nil) == nil {
+				}
+			}
+			until(t, "the other side's Lost", func() bool { return a.r.lost != nil }, a.t, b.t)
+			if called != 1 || b.r.lost != nil {
+				t.Errorf("%s: %d callbacks, Lost(%v) after Close", where, called, b.r.lost)
+			}
+			if !errors.Is(a.r.lost, ErrPeerClosed) {
+				t.Errorf("%s: Lost(%v)", where, a.r.lost)
+			}
+		}
+	}
+}
+
+// TestDescriptorsLeaveTime has a socket full of descriptors: one Poll takes few.
+func TestDescriptorsLeaveTime(t *testing.T) {
+	a, b := pair(t, Config{})
+	sent, got := 0, 0
+	for a.l.SendFD(uint64(sent), 0) == nil {
+		sent++
+	}
+	must(t, a.l.Send(testID, fabric.Normal, nil, nil))
+	b.r.fd = func(_ uint64, fd int) { unix.Close(fd); got++ }
+	b.r.frame = func(fabric.FrameID, []byte) error {
+		if got != sent {
+			return fmt.Errorf("a frame after %d of %d descriptors", got, sent)
+		}
+		return nil
+	}
+	until(t, "the frame", func() bool {
+		before := got
+		if b.t.Poll(8, never); got > before+8 {
+			t.Fatalf("one Poll of 8 took %d descriptors", got-before)
+		}
+		return b.r.frames > 0 || b.r.lost != nil
+	}, a.t)
+	if b.r.lost != nil {
+		t.Error(b.r.lost)
+	}
+}

@@ -23,6 +23,8 @@ const (
 	// lockTimeout bounds the wait for another process that is listening in the same folder.
 	lockTimeout = 2 * time.Second
 	lockEvery   = 5 * time.Millisecond
+	// dialAgain is the wait before a listener whose queue is full is tried again.
+	dialAgain = 2 * time.Millisecond
 	// acceptPause is the wait after accept failed, as it does when descriptors run out.
 	acceptPause = 20 * time.Millisecond
 )
@@ -79,7 +81,19 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", addr)
+	full := false
+	for errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // the listener's queue is full
+		full = true
+		select {
+		case <-ctx.Done():
+		case <-time.After(dialAgain):
+		}
+		conn, err = d.DialContext(ctx, "unix", addr)
+	}
 	if err != nil {
+		if full {
+			return nil, fmt.Errorf("shm: %s accepts nobody, its queue stays full: %w", addr, err)
+		}
 		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("shm: nobody listens at %s: %w", addr, err)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -167,6 +169,34 @@ func TestDialErrors(t *testing.T) {
 	if _, err := tr.Listen(uniqueName(), func(p fabric.Pending) { p.Close() }); err != ErrClosed {
 		t.Errorf("Listen after Close: %v", err)
 	}
+}
+
+// TestDialWaitsForAPlace dials a socket that accepts nobody until its queue is full.
+func TestDialWaitsForAPlace(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	addr := uniqueName()
+	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: addr}))
+	must(t, unix.Listen(fd, 0))
+	tr := newTransport(t, Config{})
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		_, err := tr.Dial(ctx, addr)
+		cancel()
+		if err == nil {
+			continue
+		}
+		if !strings.Contains(err.Error(), "accepts nobody") {
+			t.Errorf("Dial: %v", err)
+		}
+		break
+	}
+	conn, _, err := unix.Accept(fd)
+	must(t, err)
+	unix.Close(conn)
+	_, err = tr.Dial(context.Background(), addr)
+	must(t, err)
 }
 
 // TestPending runs a HELLO of sorts, then starts; the deadline bounds reading.

@@ -87,7 +87,7 @@ func (t *Transport) pollHot(budget int, turn fabric.Turn) (n int, gone bool) {
 			l := s.hot[s.next]
 			s.next++
 			k, gone := l.deliver(min(quantum, budget-n), turn)
-			if n += k; gone {
+			if n += k; gone || s.closed { // a callback may close the transport
 				return n, true
 			}
 			more = more || k == quantum
@@ -131,7 +131,7 @@ func (t *Transport) pollBoard(b *board, budget int, turn fabric.Turn) (n int, go
 			continue
 		}
 		k, gone := t.visit(l, min(quantum, budget-n), turn)
-		if n += k; gone {
+		if n += k; gone || t.leader.closed {
 			return n, true
 		}
 	}
@@ -152,7 +152,7 @@ func (t *Transport) visit(l *link, budget int, turn fabric.Turn) (n int, gone bo
 	}
 	if l.sock || l.rx.ctl.fdsSent.Load() != l.fdsSeen {
 		l.own.set(l.idx)
-		if n, gone = l.takeFDs(turn); n > 0 || gone {
+		if n, gone = l.takeFDs(budget, turn); n > 0 || gone {
 			return n, gone
 		}
 	}
@@ -186,7 +186,7 @@ func (l *link) deliver(budget int, turn fabric.Turn) (n int, gone bool) {
 			break
 		}
 		if rx.ctl.fdsSent.Load() != l.fdsSeen {
-			k, gone := l.takeFDs(turn)
+			k, gone := l.takeFDs(budget-n, turn)
 			if n += k; gone {
 				return n, true
 			}
@@ -218,9 +218,10 @@ func (l *link) deliver(budget int, turn fabric.Turn) (n int, gone bool) {
 	return n, false
 }
 
-// takeFDs delivers the descriptors that are on the socket.
-func (l *link) takeFDs(turn fabric.Turn) (n int, gone bool) {
-	for l.state.Load() == stateOpen {
+// takeFDs delivers up to budget descriptors that are on the socket. Only when
+// it has found the socket empty do frames go on.
+func (l *link) takeFDs(budget int, turn fabric.Turn) (n int, gone bool) {
+	for n < budget && l.state.Load() == stateOpen {
 		sent := l.rx.ctl.fdsSent.Load()
 		tag, fd, done, err := l.recvFD()
 		if err != nil {

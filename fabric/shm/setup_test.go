@@ -65,17 +65,18 @@ func edited(edit func(b []byte)) []byte {
 	return b
 }
 
-// TestHostileInitiator starts links with everything wrong in turn. The accepting
-// side says what, and keeps no descriptor.
-func TestHostileInitiator(t *testing.T) {
+// hostile is a Start with something wrong.
+type hostile struct {
+	name   string
+	record []byte
+	fds    func(k kit) []int
+	want   string // in the error
+}
+
+func hostileInitiators() []hostile {
 	const shrink = unix.F_SEAL_SHRINK
 	size := int64(smallRing.size())
-	tests := []struct {
-		name   string
-		record []byte
-		fds    func(k kit) []int
-		want   string
-	}{
+	return []hostile{
 		{"silence", nil, nil, "timeout"},
 		{"half a record", edited(nil)[:100], nil, "hung up after 100"},
 		{"http", append([]byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, setupBytes)...), nil, "begins with"},
@@ -107,7 +108,12 @@ func TestHostileInitiator(t *testing.T) {
 		{"board too small", edited(nil), func(k kit) []int { return []int{k.link(), k.bell(), k.memfd(100, shrink)} }, "promised"},
 		{"board is a doorbell", edited(nil), func(k kit) []int { return []int{k.link(), k.bell(), k.bell()} }, "board"},
 	}
-	for _, tt := range tests {
+}
+
+// TestHostileInitiator starts links with everything wrong in turn. The accepting
+// side says what, and keeps no descriptor.
+func TestHostileInitiator(t *testing.T) {
+	for _, tt := range hostileInitiators() {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit{t}
 			var fds []int
@@ -156,12 +162,7 @@ func TestHostileInitiator(t *testing.T) {
 // TestHostileAcceptor is the same for the side that dials.
 func TestHostileAcceptor(t *testing.T) {
 	good := setup{role: roleAcceptor, geo: smallRing}.encode()
-	tests := []struct {
-		name   string
-		record []byte
-		fds    func(k kit) []int
-		want   string
-	}{
+	tests := []hostile{
 		{"hangs up", nil, nil, "hung up"},
 		{"refusal", setup{role: roleAcceptor, reason: "no room"}.encode(), nil, `refused the link: "no room"`},
 		{"an initiator", edited(nil), nil, "role 1"},
