@@ -244,67 +244,21 @@ func TestScratchIsZero(t *testing.T) {
 	})
 }
 
+// hostCallCase is an order and what comes of it; a reply of 0 is not looked at.
+type hostCallCase struct {
+	name  string
+	o     order
+	want  abi.Status
+	reply uint64
+}
+
 func TestHostCalls(t *testing.T) {
-	const local = 70000 // an address in the heap
 	both(t, func(t *testing.T, e *Engine) {
 		seg := newSegment(t, 1<<16)
 		ro := newSegment(t, 1<<16)
-		ro.mem[0] = 'R'
 		p := compile(t, e, "lab", abi.Limits{PayloadBytes: 1 << 16, ReplyBytes: 64, Forks: 3, LogBytes: 10, ScratchBytes: 1 << 16, HeapBytes: 1 << 18})
 		b := bind(t, p, "alice", ro.window(false), seg.window(true))
-		l := b.layout
-		end, roAt := uint32(l.end), uint32(l.windows[0].addr)
-		for _, c := range []struct {
-			name  string
-			o     order
-			want  abi.Status
-			reply uint64
-		}{
-			{"self", order{op: 40}, 0, 3},
-			{"elements", order{op: 41}, 0, 5},
-			{"owner", order{op: 42, x: 250}, 0, 2*1000000 + 50},
-			{"owner of no row", order{op: 42, x: 500}, abi.ErrArgument, 0},
-			{"owner, pointer out", order{op: 56, a: end - 7}, abi.ErrMemory, 0},
-			{"owner, pointer read-only", order{op: 56, a: roAt}, abi.ErrRights, 0},
-			{"rows", order{op: 43, a: 2}, 0, 200*1000000 + 100},
-			{"rows of nobody", order{op: 43, a: 9}, abi.ErrArgument, 0},
-			{"rows, pointer out", order{op: 57, a: end - 15}, abi.ErrMemory, 0},
-			{"window, pointer out", order{op: 58, a: 0xffffffff}, abi.ErrMemory, 0},
-			{"no window", order{op: 44, a: 2}, abi.ErrNoWindow, 0},
-			{"writable window", order{op: 44, a: 1}, 0, l.windows[1].addr | 1<<32},
-			{"read-only window", order{op: 44, a: 0}, 0, l.windows[0].addr},
-			{"payload", order{op: 45}, 0, l.inbox | 32<<32},
-			{"payload, pointer out", order{op: 59, a: end}, abi.ErrMemory, 0},
-			{"scratch", order{op: 46, x: 5}, 0, l.scratch},
-			{"scratch of nothing", order{op: 46}, 0, 0},
-			{"scratch of too much", order{op: 46, x: 1 << 40}, 0, 0},
-			{"reply, pointer out", order{op: 61, a: end - 4, b: 5}, abi.ErrMemory, 0},
-			{"reply of nothing at the end", order{op: 61, a: end, b: 0}, 0, 0},
-			{"reply too long", order{op: 61, a: 0, b: 65}, abi.ErrLimit, 0},
-			{"part, pointer out", order{op: 47, a: 1, b: 0xffffffff}, abi.ErrMemory, 0},
-			{"part", order{op: 47, a: roAt, b: 1}, 0, 0},
-			{"forward", order{op: 48, a: roAt, b: 1}, 0, 0},
-			{"forward, pointer out", order{op: 48, a: end, b: 1}, abi.ErrMemory, 0},
-			{"forward too long", order{op: 48, b: 1<<16 + 1}, abi.ErrLimit, 0},
-			{"fork", order{op: 49, b: 1, c: 3}, 0, 0},
-			{"fork too often", order{op: 49, b: 1, c: 4}, abi.ErrLimit, 0},
-			{"get", order{op: 50, a: local, b: 8}, 0, 0},
-			{"get beyond the window", order{op: 50, a: local, b: 8, x: 60}, abi.ErrArgument, 0},
-			{"get into a read-only window", order{op: 50, a: roAt, b: 8}, abi.ErrRights, 0},
-			{"get out", order{op: 50, a: end - 1, b: 8}, abi.ErrMemory, 0},
-			{"put", order{op: 51, a: roAt, b: 8}, 0, 0},
-			{"put out", order{op: 51, a: end, b: 8}, abi.ErrMemory, 0},
-			{"atomic", order{op: 52, a: 1, b: 8, x: 8, y: 5}, 0, 0},
-			{"atomic of no kind", order{op: 52, a: 7, b: 8, x: 8}, abi.ErrArgument, 0},
-			{"atomic of no width", order{op: 52, a: 1, b: 2, x: 8}, abi.ErrArgument, 0},
-			{"atomic across", order{op: 52, a: 1, b: 8, x: 4}, abi.ErrArgument, 0},
-			{"atomic, pointer out", order{op: 60, a: end - 4}, abi.ErrMemory, 0},
-			{"log", order{op: 53, a: local, b: 100}, 0, 0},
-			{"log out", order{op: 53, a: end, b: 100}, 0, 0},
-			{"now", order{op: 54}, 0, 1234567890},
-			{"remaining", order{op: 55}, 0, 42},
-			{"notify nobody", order{op: 11, a: 64}, 0, 0},
-		} {
+		for _, c := range hostCallCases(b.layout) {
 			h := &fakeHost{}
 			st, err := once(t, b, h, c.o)
 			if err != nil || st != c.want {
@@ -316,6 +270,57 @@ func TestHostCalls(t *testing.T) {
 			}
 		}
 	})
+}
+
+func hostCallCases(l layout) []hostCallCase {
+	const local = 70000 // an address in the heap
+	end, roAt := uint32(l.end), uint32(l.windows[0].addr)
+	return []hostCallCase{
+		{"self", order{op: 40}, 0, 3},
+		{"elements", order{op: 41}, 0, 5},
+		{"owner", order{op: 42, x: 250}, 0, 2*1000000 + 50},
+		{"owner of no row", order{op: 42, x: 500}, abi.ErrArgument, 0},
+		{"owner, pointer out", order{op: 56, a: end - 7}, abi.ErrMemory, 0},
+		{"owner, pointer read-only", order{op: 56, a: roAt}, abi.ErrRights, 0},
+		{"rows", order{op: 43, a: 2}, 0, 200*1000000 + 100},
+		{"rows of nobody", order{op: 43, a: 9}, abi.ErrArgument, 0},
+		{"rows, pointer out", order{op: 57, a: end - 15}, abi.ErrMemory, 0},
+		{"window, pointer out", order{op: 58, a: 0xffffffff}, abi.ErrMemory, 0},
+		{"no window", order{op: 44, a: 2}, abi.ErrNoWindow, 0},
+		{"writable window", order{op: 44, a: 1}, 0, l.windows[1].addr | 1<<32},
+		{"read-only window", order{op: 44, a: 0}, 0, l.windows[0].addr},
+		{"payload", order{op: 45}, 0, l.inbox | 32<<32},
+		{"payload, pointer out", order{op: 59, a: end}, abi.ErrMemory, 0},
+		{"scratch", order{op: 46, x: 5}, 0, l.scratch},
+		{"scratch of nothing", order{op: 46}, 0, 0},
+		{"scratch of too much", order{op: 46, x: 1 << 40}, 0, 0},
+		{"reply, pointer out", order{op: 61, a: end - 4, b: 5}, abi.ErrMemory, 0},
+		{"reply of nothing at the end", order{op: 61, a: end, b: 0}, 0, 0},
+		{"reply too long", order{op: 61, a: 0, b: 65}, abi.ErrLimit, 0},
+		{"part, pointer out", order{op: 47, a: 1, b: 0xffffffff}, abi.ErrMemory, 0},
+		{"part", order{op: 47, a: roAt, b: 1}, 0, 0},
+		{"forward", order{op: 48, a: roAt, b: 1}, 0, 0},
+		{"forward, pointer out", order{op: 48, a: end, b: 1}, abi.ErrMemory, 0},
+		{"forward too long", order{op: 48, b: 1<<16 + 1}, abi.ErrLimit, 0},
+		{"fork", order{op: 49, b: 1, c: 3}, 0, 0},
+		{"fork too often", order{op: 49, b: 1, c: 4}, abi.ErrLimit, 0},
+		{"get", order{op: 50, a: local, b: 8}, 0, 0},
+		{"get beyond the window", order{op: 50, a: local, b: 8, x: 60}, abi.ErrArgument, 0},
+		{"get into a read-only window", order{op: 50, a: roAt, b: 8}, abi.ErrRights, 0},
+		{"get out", order{op: 50, a: end - 1, b: 8}, abi.ErrMemory, 0},
+		{"put", order{op: 51, a: roAt, b: 8}, 0, 0},
+		{"put out", order{op: 51, a: end, b: 8}, abi.ErrMemory, 0},
+		{"atomic", order{op: 52, a: 1, b: 8, x: 8, y: 5}, 0, 0},
+		{"atomic of no kind", order{op: 52, a: 7, b: 8, x: 8}, abi.ErrArgument, 0},
+		{"atomic of no width", order{op: 52, a: 1, b: 2, x: 8}, abi.ErrArgument, 0},
+		{"atomic across", order{op: 52, a: 1, b: 8, x: 4}, abi.ErrArgument, 0},
+		{"atomic, pointer out", order{op: 60, a: end - 4}, abi.ErrMemory, 0},
+		{"log", order{op: 53, a: local, b: 100}, 0, 0},
+		{"log out", order{op: 53, a: end, b: 100}, 0, 0},
+		{"now", order{op: 54}, 0, 1234567890},
+		{"remaining", order{op: 55}, 0, 42},
+		{"notify nobody", order{op: 11, a: 64}, 0, 0},
+	}
 }
 
 func TestHostCallData(t *testing.T) {
@@ -440,4 +445,28 @@ func TestRunAllocatesNothing(t *testing.T) {
 			t.Errorf("op %d: %v allocations a run", o.op, n)
 		}
 	}
+}
+
+// Compiled C gives the same results in the engine, in both variants, as in wazero by itself.
+func TestSameAsPlain(t *testing.T) {
+	both(t, func(t *testing.T, e *Engine) {
+		p := compile(t, e, "spin", abi.Limits{RunTime: time.Minute})
+		for _, b := range []*Binding{bind(t, p, "alice"), bind(t, p, "alice", newSegment(t, 1<<16).window(false))} {
+			in := acquire(t, b)
+			native := plain(t, code(t, "spin")) // it has state, so both run in step
+			for kind := range uint32(3) {
+				for _, rounds := range []uint32{0, 1, 2, 1000, 100_000} {
+					payload := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, kind), rounds)
+					h := &fakeHost{}
+					if st, err := in.Run(&Run{Payload: payload, Host: h}); st != 0 || err != nil {
+						t.Fatal(st, err)
+					}
+					if got, want := uint64(binary.LittleEndian.Uint32(h.reply)), native(payload); got != want {
+						t.Errorf("kind %d, %d rounds: %d, want %d", kind, rounds, got, want)
+					}
+				}
+			}
+			in.Release()
+		}
+	})
 }

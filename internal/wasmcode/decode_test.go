@@ -19,16 +19,29 @@ func TestDecodeMinimal(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
-	code := section(secCode, vec(fn(noLocals, zero...)))
+// bad is a module that Decode refuses, with a part of what it says.
+type bad struct {
+	name string
+	wasm []byte
+	want string
+}
+
+func refused(t *testing.T, cases []bad) {
+	t.Helper()
+	for _, c := range cases {
+		_, err := Decode(c.wasm, testRules())
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestRefusedSections(t *testing.T) {
 	imp := func(module, field string, kind ...byte) []byte {
 		return section(secImport, vec(cat(name(module), name(field), kind)))
 	}
-	for _, c := range []struct {
-		name string
-		wasm []byte
-		want string
-	}{
+	refused(t, []bad{
 		{"nothing", nil, "not a WebAssembly binary"},
 		{"version 2", []byte("\x00asm\x02\x00\x00\x00"), "not a WebAssembly binary"},
 		{"only the preamble", module(), "defines no memory"},
@@ -53,6 +66,12 @@ func TestDecodeRefuses(t *testing.T) {
 		{"import's type", module(types, imp("host", "one", 0, 0)), "has type (i32, i32) -> (i32), but the host's is () -> (i32)"},
 		{"import of an added name", module(types, imp("host", ImportTick, 0, 0)), "does not exist"},
 		{"name is no UTF-8", module(types, section(secImport, vec(raw(1, 0xff)))), "not UTF-8"},
+	})
+}
+
+func TestRefusedDefinitions(t *testing.T) {
+	code := section(secCode, vec(fn(noLocals, zero...)))
+	refused(t, []bad{
 		{"function's type", module(types, section(secFunction, vec(raw(2)))), "type 2, but there are 2"},
 		{"no code", module(types, functions, memory), "1 functions are declared, but 0 have code"},
 		{"two memories", module(types, section(secMemory, vec(raw(0, 1), raw(0, 1)))), "2 memories; the limit is 1"},
@@ -76,6 +95,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"elements without a table", module(types, functions, memory, exports, section(secElement, vec(raw(0, byte(opI32Const), 0, 0x0b, 0)))), "table 0, but there are 0"},
 		{"elements beyond the table", module(types, functions, section(secTable, vec(raw(0x70, 0, 1))), memory, exports, section(secElement, vec(raw(0, byte(opI32Const), 1, 0x0b, 1, 0)))), "ends at 2, but table 0 has 1"},
 		{"element's flags", module(types, functions, memory, exports, section(secElement, vec(raw(8)))), "flags 8"},
+	})
+}
+
+func TestRefusedCode(t *testing.T) {
+	refused(t, []bad{
 		{"two bodies", module(types, functions, memory, exports, section(secCode, vec(fn(noLocals, zero...), fn(noLocals, zero...)))), "2 function bodies for 1 functions"},
 		{"locals", module(types, functions, memory, exports, section(secCode, vec(fn(raw(2, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x7f, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x7f))))), "4294967297 locals; the limit is 4096"},
 		{"instruction", withCode(0x06), "unknown instruction 0x06"},
@@ -103,13 +127,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"deep nesting", withCode(append(bytes.Repeat([]byte{byte(opBlock), 0x40}, 600), bytes.Repeat([]byte{byte(opEnd)}, 600)...)...), "nest deeper than 512"},
 		{"i32 too wide", withCode(byte(opI32Const), 0xff, 0xff, 0xff, 0xff, 0x4f), "does not fit in 32 bits"},
 		{"i64 too long", withCode(append([]byte{byte(opI64Const)}, bytes.Repeat([]byte{0x80}, 10)...)...), "64-bit number takes too many bytes"},
-	} {
-		_, err := Decode(c.wasm, testRules())
-		var e *Error
-		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %q", c.name, err, c.want)
-		}
-	}
+	})
 }
 
 func TestErrorSaysWhere(t *testing.T) {

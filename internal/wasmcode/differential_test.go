@@ -152,7 +152,6 @@ func TestBulkChunks(t *testing.T) {
 	}
 	rules := testRules()
 	rules.Type.Params = []ValType{I32, I32, I32}
-	ctx := context.Background()
 	r := newRunner(t, wazero.NewRuntimeConfigCompiler())
 	for _, c := range []struct {
 		name    string
@@ -185,28 +184,29 @@ func TestBulkChunks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var memories [2][]byte
-		var failed [2]bool
-		for i, b := range [][]byte{wasm, code} {
-			mod, err := r.rt.InstantiateWithConfig(ctx, b, wazero.NewModuleConfig().WithName(""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			mem, _ := mod.Memory().Read(0, pages<<16)
-			for k := range mem {
-				mem[k] = byte(k * 7 >> 3)
-			}
-			r.ticks = 0
-			_, err = mod.ExportedFunction("main").Call(ctx, c.d, c.s, c.n)
-			failed[i] = err != nil
-			memories[i] = bytes.Clone(mem)
-			mod.Close(ctx)
-		}
-		if failed[0] != failed[1] || !bytes.Equal(memories[0], memories[1]) {
-			t.Errorf("%s: differs at %s; failed %t, want %t", c.name, difference(memories[0], memories[1]), failed[1], failed[0])
+		want, got := r.bulk(t, wasm, pages<<16, c.d, c.s, c.n), r.bulk(t, code, pages<<16, c.d, c.s, c.n)
+		if want.trapped != got.trapped || !bytes.Equal(want.memory, got.memory) {
+			t.Errorf("%s: differs at %s; trapped %t, want %t", c.name, difference(got.memory, want.memory), got.trapped, want.trapped)
 		}
 		if r.ticks < c.ticks {
 			t.Errorf("%s: %d ticks, want %d or more", c.name, r.ticks, c.ticks)
 		}
 	}
+}
+
+// bulk runs main on a memory with a pattern.
+func (r *runner) bulk(t *testing.T, wasm []byte, size uint32, args ...uint64) outcome {
+	ctx := context.Background()
+	m, err := r.rt.InstantiateWithConfig(ctx, wasm, wazero.NewModuleConfig().WithName(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(ctx)
+	mem, _ := m.Memory().Read(0, size)
+	for i := range mem {
+		mem[i] = byte(i * 7 >> 3)
+	}
+	r.ticks = 0
+	_, err = m.ExportedFunction("main").Call(ctx, args...)
+	return outcome{trapped: err != nil, memory: bytes.Clone(mem), ticks: r.ticks}
 }
