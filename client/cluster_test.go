@@ -171,6 +171,7 @@ func TestConnectFindsAllNodes(t *testing.T) {
 		})
 	})
 }
+
 // freePort is a port that nobody listens at now.
 func freePort(t testing.TB) int {
 	t.Helper()

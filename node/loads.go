@@ -119,28 +119,11 @@ func (n *Node) fill(ctx context.Context, c *rpc.Call, req *control.FillRequest) 
 	if req.Offset > w.size || req.Size > w.size-req.Offset {
 		return nil, fmt.Errorf("%w: %d bytes at %d leave window %d, which has %d", control.ErrRequest, req.Size, req.Offset, req.Window, w.size)
 	}
-	if err := getPieces(ctx, l.remote, w.seg.Bytes()[req.Offset:req.Offset+req.Size], req.From); err != nil {
+	if err := control.Get(ctx, l.remote, w.seg.Bytes()[req.Offset:req.Offset+req.Size], req.From, fillPiece); err != nil {
 		return nil, fmt.Errorf("fetching from the client: %w", err)
 	}
 	n.data.bytes.Add(req.Size)
 	return &control.Nothing{}, nil
-}
-
-// getPieces gets dst in pieces that are under way together.
-func getPieces(ctx context.Context, r *fabric.Remote, dst []byte, from uint64) error {
-	var ops []fabric.Op
-	for len(dst) > 0 {
-		n := min(len(dst), fillPiece)
-		ops = append(ops, r.StartGet(dst[:n:n], from))
-		dst, from = dst[n:], from+uint64(n)
-	}
-	var first error
-	for _, op := range ops { // each must end before dst may go
-		if err := op.Wait(ctx); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
 }
 
 // file loads a file of the node's own.

@@ -1,0 +1,259 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Dataset is what the connected nodes say of one dataset together.
+type Dataset struct {
+	control.Entry
+	// Lost says for each element whose shard cannot be reached why. A dataset
+	// that has some cannot be used as a whole.
+	Lost map[string]string `json:"lost,omitempty"`
+}
+
+// answer is one node's answer.
+type answer[T any] struct {
+	ep    *fabric.Endpoint
+	reply *T
+	err   error
+}
+
+// askAll asks all connected nodes at once.
+func askAll[T any](ctx context.Context, c *Client, call string, req any) ([]answer[T], error) {
+	eps := c.connected()
+	if len(eps) == 0 {
+		return nil, c.nobody()
+	}
+	out := make([]answer[T], len(eps))
+	var wg sync.WaitGroup
+	for i, ep := range eps {
+		wg.Go(func() {
+			reply, err := ask[T](ctx, c, ep, call, req)
+			out[i] = answer[T]{ep, reply, err}
+		})
+	}
+	wg.Wait()
+	return out, nil
+}
+
+// nobody is the error when no node is connected.
+func (c *Client) nobody() error {
+	var why []error
+	for _, s := range c.links.States() {
+		why = append(why, fmt.Errorf("node %s: %w", s.Member.Name, s.Err))
+	}
+	return fmt.Errorf("client: %w to any node: %w", control.ErrNotConnected, errors.Join(why...))
+}
+
+// List lists the datasets that the client may see, by name. A node that does not
+// answer is left out; the datasets that it holds shards of say so.
+func (c *Client) List(ctx context.Context) ([]Dataset, error) {
+	answers, err := askAll[control.ListReply](ctx, c, control.CallList, control.Nothing{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]answer[control.Entry]{}
+	var failed []error
+	for _, a := range answers {
+		if a.err != nil {
+			failed = append(failed, a.err)
+			continue
+		}
+		for _, e := range a.reply.Entries {
+			all[e.Name] = append(all[e.Name], answer[control.Entry]{ep: a.ep, reply: &e})
+		}
+	}
+	if len(failed) == len(answers) {
+		return nil, errors.Join(failed...)
+	}
+	out := []Dataset{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, c.merge(all[name]))
+	}
+	return out, nil
+}
+
+// Stat describes one dataset.
+func (c *Client) Stat(ctx context.Context, name string) (*Dataset, error) {
+	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	if err != nil {
+		return nil, err
+	}
+	good := slices.DeleteFunc(slices.Clone(answers), func(a answer[control.Entry]) bool { return a.err != nil })
+	if len(good) == 0 {
+		return nil, worst(answers)
+	}
+	d := c.merge(good)
+	return &d, nil
+}
+
+// worst picks the error that tells most: not being found means least.
+func worst[T any](answers []answer[T]) error {
+	var found error
+	for _, a := range answers {
+		if a.err != nil && (found == nil || errors.Is(found, cluster.ErrNotFound) || errors.Is(found, control.ErrNoShard)) {
+			found = a.err
+		}
+	}
+	return found
+}
+
+// merge joins what nodes say of one dataset: the newest version counts.
+func (c *Client) merge(entries []answer[control.Entry]) Dataset {
+	var d Dataset
+	for _, a := range entries {
+		if d.Table == nil || a.reply.Version > d.Version {
+			d.Entry = *a.reply
+		}
+	}
+	lent := int64(0)
+	has := map[string]bool{}
+	for _, a := range entries {
+		if a.reply.Version == d.Version {
+			has[a.ep.Name()] = true
+			lent += a.reply.LentBytes
+		}
+	}
+	d.LentBytes = lent
+	for _, s := range d.Table.Shards {
+		if err := c.shardLost(s, has[s.Element]); err != nil {
+			if d.Lost == nil {
+				d.Lost = map[string]string{}
+			}
+			d.Lost[s.Element] = err.Error()
+		}
+	}
+	return d
+}
+
+// shardLost says why a shard cannot be used; known is whether its node knows the dataset.
+func (c *Client) shardLost(s cluster.Shard, known bool) error {
+	ep := c.links.Endpoint(s.Element)
+	switch {
+	case ep == nil:
+		return fmt.Errorf("node %s holds a shard and is %w: start it, or wait", s.Element, control.ErrNotConnected)
+	case ep.Incarnation() != s.Incarnation:
+		return fmt.Errorf("node %s: %w: remove the dataset and load it again", s.Element, control.ErrRestarted)
+	case !known:
+		return fmt.Errorf("node %s: %w: it does not know this version: remove the dataset and load it again", s.Element, control.ErrNoShard)
+	}
+	return nil
+}
+
+// Table is a dataset's shard table with keys to all its windows, good for the given
+// rights ("r", "rw", …), or for all that the client has if rights is "". Its identity is
+// this client's own: keys are made for each principal.
+func (c *Client) Table(ctx context.Context, name, rights string) (*cluster.Table, error) {
+	answers, err := askAll[control.TableReply](ctx, c, control.CallTable, control.TableRequest{Name: name, Rights: rights})
+	if err != nil {
+		return nil, err
+	}
+	var table *cluster.Table
+	from := map[string]*cluster.Table{}
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		t, err := cluster.DecodeTable(a.reply.Table)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: %w", a.ep.Name(), err)
+		}
+		from[a.ep.Name()] = t
+		if table == nil || t.Version > table.Version {
+			table = t
+		}
+	}
+	if table == nil {
+		return nil, worst(answers)
+	}
+	table = table.WithoutKeys()
+	for i := range table.Shards {
+		s := &table.Shards[i]
+		own := from[s.Element]
+		known := own != nil && own.Version == table.Version && own.Index(s.Element) == i
+		if err := c.shardLost(*s, known); err != nil {
+			for _, a := range answers {
+				if a.ep.Name() == s.Element && a.err != nil && !errors.Is(a.err, cluster.ErrNotFound) {
+					err = a.err
+				}
+			}
+			return nil, fmt.Errorf("dataset %s: %w", name, err)
+		}
+		s.Windows = own.Shards[i].Windows
+	}
+	if err := table.Validate(); err != nil {
+		return nil, err
+	}
+	return table, nil
+}
+
+// Remove removes a dataset from all nodes that hold a shard of it.
+func (c *Client) Remove(ctx context.Context, name string) error {
+	return c.everywhere(ctx, name, "removed", func(ep *fabric.Endpoint) error {
+		_, err := ask[control.Nothing](ctx, c, ep, control.CallRemove, control.NameRequest{Name: name})
+		return err
+	})
+}
+
+// Grant sets what a principal (or cluster.Everyone) may do with a dataset, in
+// cluster.ParseRights' words; "none" takes it away, and with it the keys that the principal has.
+func (c *Client) Grant(ctx context.Context, name, to, rights string) error {
+	if _, err := cluster.ParseRights(rights); err != nil {
+		return err
+	}
+	return c.everywhere(ctx, name, "changed", func(ep *fabric.Endpoint) error {
+		_, err := ask[control.Nothing](ctx, c, ep, control.CallGrant, control.GrantRequest{Name: name, To: to, Rights: rights})
+		return err
+	})
+}
+
+// everywhere does something at all nodes that know a dataset.
+func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *fabric.Endpoint) error) error {
+	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	if err != nil {
+		return err
+	}
+	holders := map[string]fabric.Incarnation{}
+	var errs []error
+	var worked []string
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		for _, s := range a.reply.Table.Shards {
+			holders[s.Element] = s.Incarnation
+		}
+		if err := fn(a.ep); err != nil {
+			errs = append(errs, err)
+		} else {
+			worked = append(worked, a.ep.Name())
+		}
+	}
+	if len(holders) == 0 {
+		return worst(answers)
+	}
+	for _, node := range slices.Sorted(maps.Keys(holders)) {
+		// What a restarted node held is gone with its former life.
+		if c.links.Endpoint(node) == nil {
+			errs = append(errs, fmt.Errorf("node %s holds a shard and is %w: try again when it is", node, control.ErrNotConnected))
+		}
+	}
+	if len(errs) > 0 && len(worked) > 0 {
+		errs = append(errs, fmt.Errorf("it was %s at %s", done, strings.Join(worked, ", ")))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("dataset %s: %w", name, err)
+	}
+	return nil
+}

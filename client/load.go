@@ -1,0 +1,448 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+const (
+	// loadTime bounds a load whose context has no deadline.
+	loadTime = 24 * time.Hour
+	// cleanupTime bounds the undoing of a load that failed.
+	cleanupTime = 10 * time.Second
+)
+
+// Source is a file that lies at a node, below one of its data roots.
+type Source struct {
+	Node string
+	Path string
+}
+
+// Blank is a dataset of kind Raw without content: all zeros, for functions and Puts to fill.
+type Blank struct {
+	Rows  uint64   // what the sharding counts; their meaning is the user's
+	Sizes []uint64 // bytes of each window, the same at every node
+}
+
+// LoadSpec says what to load, from where, and to which nodes. Exactly one of
+// Input, Plan, At and Blank is given.
+type LoadSpec struct {
+	Name     string
+	Replace  bool // a dataset of that name gives way, once the new one is there
+	Writable bool // who has the right may write the windows; otherwise they are sealed
+	// Nodes get the shards, in this order; nil: all that the client knows, by name.
+	// For At it is not used: the sources name the nodes.
+	Nodes []string
+
+	// Input is read here, with Options; their Spread.Elements and Progress are set by Load.
+	Input   dataset.Input
+	Options dataset.Options
+	// Plan was made here already, for len(Nodes) elements.
+	Plan *dataset.Plan
+	// At are files that nodes load themselves, each node one; the rows of the
+	// first come first. They must agree on the schema.
+	At     []Source
+	Format control.FileOptions // of At
+
+	Blank *Blank
+}
+
+// LoadProgress is how far a load is.
+type LoadProgress struct {
+	Node  string // of At; "" is the client
+	Phase string // a dataset.Phase, or "commit"
+	Done  int64  // bytes of the input, as the phase counts them
+	Total int64  // -1: not known
+}
+
+// PhaseCommit is the last: the nodes make the dataset visible.
+const PhaseCommit = "commit"
+
+// LoadReport is what a load made.
+type LoadReport struct {
+	Table *cluster.Table `json:"table"` // without keys
+	Edges uint64         `json:"edges,omitempty"`
+	Bad   int64          `json:"bad,omitempty"` // lines that were left out
+	Bytes uint64         `json:"bytes"`         // of all windows
+}
+
+// Load loads a dataset. When it returns without an error the dataset is visible
+// at every node that holds a shard; otherwise nothing of it is. progress may be nil; it is
+// called from several goroutines, one call at a time.
+func (c *Client) Load(ctx context.Context, spec LoadSpec, progress func(LoadProgress)) (*LoadReport, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, loadTime)
+		defer cancel()
+	}
+	l := &loading{c: c, spec: spec, report: &LoadReport{}}
+	var mu sync.Mutex
+	l.progress = func(p LoadProgress) {
+		if progress != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			progress(p)
+		}
+	}
+	err := l.check()
+	if err == nil {
+		err = l.run(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", spec.Name, err)
+	}
+	return l.report, nil
+}
+
+// loading is one load under way.
+type loading struct {
+	c        *Client
+	spec     LoadSpec
+	id       control.LoadID
+	nodes    []*target // in the sharding's order
+	version  uint64
+	plan     *dataset.Plan
+	progress func(LoadProgress)
+	report   *LoadReport
+	staging  *fabric.Segment
+}
+
+// target is a node that gets a shard.
+type target struct {
+	name    string
+	path    string // of At
+	ep      *fabric.Endpoint
+	begun   *control.BeginReply
+	sizes   []uint64
+	file    *control.FileReply
+	staging fabric.Key
+	base    uint64 // of this node's part of the staging memory
+	slots   chan int
+}
+
+func (l *loading) check() error {
+	s := &l.spec
+	if err := cluster.ValidateName(s.Name); err != nil {
+		return fmt.Errorf("%w: %w", cluster.ErrName, err)
+	}
+	given := 0
+	for _, is := range []bool{s.Input != nil, s.Plan != nil, len(s.At) > 0, s.Blank != nil} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return fmt.Errorf("%w: give one source: an input, a plan, files at nodes, or a blank (%d are given)", control.ErrRequest, given)
+	}
+	names := s.Nodes
+	switch {
+	case len(s.At) > 0:
+		names = nil
+		for _, at := range s.At {
+			names = append(names, at.Node)
+		}
+	case len(names) == 0:
+		for _, n := range l.c.Nodes() {
+			names = append(names, n.Member.Name)
+		}
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("%w: node %s stands twice: it can hold one shard of a dataset", control.ErrRequest, name)
+		}
+		t := &target{name: name}
+		if len(s.At) > 0 {
+			t.path = s.At[i].Path
+		}
+		l.nodes = append(l.nodes, t)
+	}
+	if s.Plan != nil && int(s.Plan.Sharding.Elements) != len(names) {
+		return fmt.Errorf("%w: the plan is for %d nodes, %d are to be loaded", control.ErrRequest, s.Plan.Sharding.Elements, len(names))
+	}
+	return nil
+}
+
+func (l *loading) run(ctx context.Context) (err error) {
+	for _, t := range l.nodes {
+		if t.ep, err = l.c.Endpoint(ctx, t.name); err != nil {
+			return err
+		}
+	}
+	if err := l.free(ctx); err != nil {
+		return err
+	}
+	if l.plan = l.spec.Plan; l.spec.Input != nil {
+		if err := l.scan(ctx); err != nil {
+			return err
+		}
+	}
+	var b [16]byte
+	rand.Read(b[:])
+	l.id = control.LoadID(hex.EncodeToString(b[:]))
+	defer func() {
+		if err != nil {
+			l.undo(ctx)
+		}
+		if l.staging != nil {
+			l.staging.Close()
+		}
+	}()
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	var table *cluster.Table
+	switch {
+	case l.plan != nil:
+		table, err = l.push(ctx)
+	case l.spec.Blank != nil:
+		table, err = l.blank(ctx)
+	default:
+		table, err = l.pull(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return l.finish(ctx, table)
+}
+
+// free fails early if the name is taken: before a long scan.
+func (l *loading) free(ctx context.Context) error {
+	if l.spec.Replace {
+		return nil
+	}
+	return l.each(func(t *target) error {
+		e, err := ask[control.Entry](ctx, l.c, t.ep, control.CallStat, control.NameRequest{Name: l.spec.Name})
+		switch {
+		case err == nil:
+			return fmt.Errorf("node %s: %w: %q, version %d, of %q: choose another name, remove it first, or ask to replace it", t.name, cluster.ErrExists, e.Name, e.Version, e.Owner)
+		case errors.Is(err, cluster.ErrForbidden):
+			return fmt.Errorf("node %s: %w: %q, of somebody else: choose another name", t.name, cluster.ErrExists, l.spec.Name)
+		case errors.Is(err, cluster.ErrNotFound):
+			return nil
+		}
+		return err
+	})
+}
+
+func (l *loading) scan(ctx context.Context) error {
+	o := l.spec.Options
+	o.Spread.Elements = uint32(len(l.nodes))
+	o.Progress = func(phase dataset.Phase, done, total int64) {
+		l.progress(LoadProgress{Phase: string(phase), Done: done, Total: total})
+	}
+	var err error
+	l.plan, err = dataset.Scan(ctx, l.spec.Input, o)
+	return err
+}
+
+// each does something at all nodes at once, and joins what failed.
+func (l *loading) each(fn func(t *target) error) error {
+	errs := make([]error, len(l.nodes))
+	var wg sync.WaitGroup
+	for i, t := range l.nodes {
+		wg.Go(func() { errs[i] = fn(t) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// begin reserves the name at all nodes. One after the other and by name, so
+// that of two clients that load the same name one wins everywhere.
+func (l *loading) begin(ctx context.Context) error {
+	if l.plan != nil {
+		if err := l.stage(); err != nil {
+			return err
+		}
+	}
+	byName := slices.Clone(l.nodes)
+	slices.SortFunc(byName, func(a, b *target) int { return strings.Compare(a.name, b.name) })
+	for _, t := range byName {
+		req := control.BeginRequest{Load: l.id, Name: l.spec.Name, Replace: l.spec.Replace}
+		if l.staging != nil {
+			req.Staging = t.staging.Append(nil)
+		}
+		var err error
+		if t.begun, err = ask[control.BeginReply](ctx, l.c, t.ep, control.CallBegin, req); err != nil {
+			return err
+		}
+		l.version = max(l.version, t.begun.NextVersion)
+	}
+	return nil
+}
+
+// push writes a plan's windows.
+func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
+	sink := newSink(ctx, l)
+	err := l.plan.Fill(sink.ctx, sink)
+	if werr := sink.wait(); werr != nil {
+		err = werr // the cause, where Fill saw a context that ended
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.report.Edges, l.report.Bad = l.plan.Edges, l.plan.Bad.Count
+	return l.table(l.plan.Kind, l.plan.Schema, l.plan.Sharding), nil
+}
+
+// blank makes empty windows.
+func (l *loading) blank(ctx context.Context) (*cluster.Table, error) {
+	b := l.spec.Blank
+	if err := l.each(func(t *target) error {
+		t.sizes = b.Sizes
+		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallAlloc, control.AllocRequest{Load: l.id, Sizes: b.Sizes, Writable: l.spec.Writable})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return l.table(cluster.Raw, schema.Schema{}, cluster.Sharding{Kind: cluster.Block, Elements: uint32(len(l.nodes)), Rows: b.Rows}), nil
+}
+
+// pull has each node load its own file.
+func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var first error
+	var once sync.Once
+	err := l.each(func(t *target) error {
+		req := control.FileRequest{Load: l.id, Path: t.path, Format: l.spec.Format, Writable: l.spec.Writable}
+		reply, err := control.DoNotes[control.FileReply](ctx, l.c.rpc, t.ep, control.CallFile, req, func(p control.Progress) {
+			l.progress(LoadProgress{Node: t.name, Phase: p.Phase, Done: p.Done, Total: p.Total})
+		})
+		if err != nil {
+			once.Do(func() { first = err })
+			cancel(err) // the others need not go on
+			return err
+		}
+		t.file, t.sizes = reply, reply.Sizes
+		return nil
+	})
+	if err != nil {
+		return nil, first
+	}
+	a := l.nodes[0]
+	counts := make([]uint64, len(l.nodes))
+	for i, t := range l.nodes {
+		if t.file.Kind != a.file.Kind || t.file.Schema.String() != a.file.Schema.String() {
+			return nil, fmt.Errorf("%w: the files differ: %s:%s has %v of %s, %s:%s has %v of %s", dataset.ErrInput,
+				a.name, a.path, a.file.Kind, a.file.Schema.String(), t.name, t.path, t.file.Kind, t.file.Schema.String())
+		}
+		counts[i] = t.file.Rows
+		l.report.Edges += t.file.Edges
+		l.report.Bad += t.file.Bad
+	}
+	if a.file.Kind == cluster.CSR && len(l.nodes) > 1 {
+		return nil, fmt.Errorf("%w: a graph in several files cannot be loaded at the nodes, because its vertices must be numbered together: load it from one node, or from here", control.ErrRequest)
+	}
+	return l.table(a.file.Kind, a.file.Schema, cluster.BlockOf(counts)), nil
+}
+
+// table is the shard table without keys.
+func (l *loading) table(kind cluster.Kind, s schema.Schema, sharding cluster.Sharding) *cluster.Table {
+	t := &cluster.Table{Name: l.spec.Name, Version: l.version, Kind: kind, Schema: s, Sharding: sharding}
+	for _, n := range l.nodes {
+		sh := cluster.Shard{Element: n.name, Incarnation: fabric.Incarnation(n.begun.Incarnation), Addrs: n.begun.Addrs}
+		for _, size := range n.sizes {
+			sh.Windows = append(sh.Windows, cluster.Window{Size: size, Writable: l.spec.Writable})
+			l.report.Bytes += size
+		}
+		t.Shards = append(t.Shards, sh)
+	}
+	t.FillRows()
+	l.report.Table = t
+	return t
+}
+
+// finish makes the dataset visible: all nodes check, then all publish.
+func (l *loading) finish(ctx context.Context, table *cluster.Table) error {
+	b, err := table.Encode()
+	if err != nil {
+		return err
+	}
+	n := int64(len(l.nodes))
+	l.progress(LoadProgress{Phase: PhaseCommit, Done: 0, Total: 2 * n})
+	if err := l.each(func(t *target) error {
+		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallPrepare, control.PrepareRequest{Load: l.id, Table: b})
+		return err
+	}); err != nil {
+		return err
+	}
+	l.progress(LoadProgress{Phase: PhaseCommit, Done: n, Total: 2 * n})
+	// From here on a node that has heard of it publishes; the context may end meanwhile.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+	defer cancel()
+	if err := l.each(func(t *target) error {
+		_, err := ask[control.Nothing](late, l.c, t.ep, control.CallCommit, control.LoadRequest{Load: l.id})
+		return err
+	}); err != nil {
+		l.retract(late)
+		return err
+	}
+	l.progress(LoadProgress{Phase: PhaseCommit, Done: 2 * n, Total: 2 * n})
+	l.dropOld(late)
+	return nil
+}
+
+// retract removes what was published where others could not.
+func (l *loading) retract(ctx context.Context) {
+	l.each(func(t *target) error {
+		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallRemove, control.NameRequest{Name: l.spec.Name, Version: l.version})
+		return err
+	})
+}
+
+// dropOld removes the version that was replaced from nodes that hold no shard of the new one.
+func (l *loading) dropOld(ctx context.Context) {
+	done := map[string]bool{}
+	for _, t := range l.nodes {
+		done[t.name] = true
+	}
+	for _, t := range l.nodes {
+		for _, m := range t.begun.Holders {
+			ep := l.c.links.Endpoint(m.Name)
+			if done[m.Name] || ep == nil {
+				continue
+			}
+			done[m.Name] = true
+			e, err := ask[control.Entry](ctx, l.c, ep, control.CallStat, control.NameRequest{Name: l.spec.Name})
+			if err == nil && e.Version < l.version {
+				_, err = ask[control.Nothing](ctx, l.c, ep, control.CallRemove, control.NameRequest{Name: l.spec.Name, Version: e.Version})
+			}
+			if err != nil {
+				l.c.log.Warn("the replaced version stays at a node", "node", m.Name, "name", l.spec.Name, "err", err)
+			}
+		}
+	}
+}
+
+// undo gives the load up at all nodes; those that are lost do so by themselves.
+func (l *loading) undo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	l.each(func(t *target) error {
+		if t.begun == nil || t.ep.Err() != nil {
+			return nil
+		}
+		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallAbort, control.LoadRequest{Load: l.id})
+		return err
+	})
+}
+
+// ask makes a small call that one node answers soon.
+func ask[Reply any](ctx context.Context, c *Client, ep *fabric.Endpoint, call string, req any) (*Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return control.Do[Reply](ctx, c.rpc, ep, call, req)
+}

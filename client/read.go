@@ -1,0 +1,335 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+const (
+	// batchBytes is about what is fetched of all nodes at a time.
+	batchBytes = 4 << 20
+	// maxBatchText bounds the text of one batch; beyond it the batch is halved.
+	maxBatchText = 64 << 20
+	// pieceBytes is one Get of a large range: a transfer that shares the link with others.
+	pieceBytes = 1 << 20
+)
+
+// ErrKind says that a dataset is of a kind that this cannot be done with.
+var ErrKind = errors.New("not for a dataset of this kind")
+
+// Reader reads a dataset one-sided: the nodes' programs take no part. It belongs to one goroutine.
+type Reader struct {
+	Table *cluster.Table
+
+	c       *Client
+	layout  schema.Layout
+	remotes map[[2]int]*fabric.Remote
+	mu      sync.Mutex
+}
+
+// Reader opens a dataset for reading.
+func (c *Client) Reader(ctx context.Context, name string) (*Reader, error) {
+	t, err := c.Table(ctx, name, "r")
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{Table: t, c: c, remotes: map[[2]int]*fabric.Remote{}}
+	if t.Kind == cluster.Records {
+		r.layout, err = t.Schema.Layout()
+	}
+	return r, err
+}
+
+// remote imports a window's key, once.
+func (r *Reader) remote(ctx context.Context, element, window int) (*fabric.Remote, error) {
+	r.mu.Lock()
+	m := r.remotes[[2]int{element, window}]
+	r.mu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	s := r.Table.Shards[element]
+	ep := r.c.links.Endpoint(s.Element)
+	if ep == nil || ep.Incarnation() != s.Incarnation {
+		return nil, fmt.Errorf("dataset %s: %w", r.Table.Name, r.c.shardLost(s, true))
+	}
+	m, err := ep.Import(ctx, s.Windows[window].Key)
+	if err != nil {
+		return nil, fmt.Errorf("dataset %s at node %s: %w", r.Table.Name, s.Element, err)
+	}
+	r.mu.Lock()
+	r.remotes[[2]int{element, window}] = m
+	r.mu.Unlock()
+	return m, nil
+}
+
+// ReadAt reads len(p) bytes of a window, at most its size.
+func (r *Reader) ReadAt(ctx context.Context, element, window int, p []byte, offset uint64) error {
+	if element < 0 || element >= len(r.Table.Shards) || window < 0 || window >= len(r.Table.Shards[element].Windows) {
+		return fmt.Errorf("dataset %s has no window %d of element %d", r.Table.Name, window, element)
+	}
+	size := r.Table.Shards[element].Windows[window].Size
+	if offset > size || uint64(len(p)) > size-offset {
+		return fmt.Errorf("dataset %s: %d bytes at %d leave window %d of element %d, which has %d: %w", r.Table.Name, len(p), offset, window, element, size, fabric.ErrRange)
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	m, err := r.remote(ctx, element, window)
+	if err != nil {
+		return err
+	}
+	if err := control.Get(ctx, m, p, offset, pieceBytes); err != nil {
+		return fmt.Errorf("dataset %s: %w", r.Table.Name, err)
+	}
+	return nil
+}
+
+// share is what one element has of a range of rows.
+type share struct {
+	first, count uint64 // local rows
+	records      []byte
+	text         []byte
+	textAt       uint64
+	next         uint64
+}
+
+// Rows reads the rows from first to first+count-1, in the order of their
+// numbers. Datasets of kind Records only.
+func (r *Reader) Rows(ctx context.Context, first, count uint64) (schema.Rows, error) {
+	t := r.Table
+	if t.Kind != cluster.Records {
+		return schema.Rows{}, fmt.Errorf("dataset %s: rows: %w (%v)", t.Name, ErrKind, t.Kind)
+	}
+	if first > t.Rows || count > t.Rows-first {
+		return schema.Rows{}, fmt.Errorf("dataset %s has %d rows, there are no %d from %d", t.Name, t.Rows, count, first)
+	}
+	shares := r.split(first, count)
+	if err := r.fetch(ctx, shares); err != nil {
+		return schema.Rows{}, err
+	}
+	b, err := schema.NewPartBuilder(&t.Schema)
+	if err != nil {
+		return schema.Rows{}, err
+	}
+	cells := make([][]byte, len(t.Schema.Fields))
+	for row := first; row < first+count; row++ {
+		e, _, _ := t.Owner(row)
+		s := shares[e]
+		record := s.records[s.next*uint64(r.layout.Size):][:r.layout.Size]
+		s.next++
+		for f, field := range t.Schema.Fields {
+			at := r.layout.Offsets[f]
+			cells[f] = record[at : at+field.Type.Size()]
+			if field.Type == schema.Str {
+				off, n := strRef(cells[f])
+				cells[f] = s.text[off-s.textAt : off-s.textAt+n]
+			}
+		}
+		if err := b.Append(cells); err != nil {
+			return schema.Rows{}, fmt.Errorf("dataset %s, row %d: %w", t.Name, row, err)
+		}
+	}
+	return b.Rows(), nil
+}
+
+// split finds each element's part of a range of rows: it is a range there too,
+// whatever the sharding.
+func (r *Reader) split(first, count uint64) map[uint32]*share {
+	shares := map[uint32]*share{}
+	for row := first; row < first+count; row++ {
+		e, local, _ := r.Table.Owner(row)
+		if s := shares[e]; s != nil {
+			s.count = local - s.first + 1
+			continue
+		}
+		shares[e] = &share{first: local, count: 1}
+	}
+	return shares
+}
+
+func strRef(cell []byte) (offset, length uint64) {
+	return uint64(binary.LittleEndian.Uint32(cell)), uint64(binary.LittleEndian.Uint32(cell[4:]))
+}
+
+// errText says that a batch has more text than is fetched at once.
+var errText = errors.New("too much text")
+
+// fetch gets the records of all shares at once, then their text.
+func (r *Reader) fetch(ctx context.Context, shares map[uint32]*share) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for e, s := range shares {
+		wg.Go(func() {
+			if err := r.fetchShare(ctx, int(e), s); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *Reader) fetchShare(ctx context.Context, e int, s *share) error {
+	size := uint64(r.layout.Size)
+	s.records = make([]byte, s.count*size)
+	if err := r.ReadAt(ctx, e, cluster.RowsWindow, s.records, s.first*size); err != nil || !r.layout.HasStr {
+		return err
+	}
+	heap := r.Table.Shards[e].Windows[cluster.HeapWindow].Size
+	from, to := heap, uint64(0)
+	for i := range s.count {
+		for f, field := range r.Table.Schema.Fields {
+			if field.Type != schema.Str {
+				continue
+			}
+			off, n := strRef(s.records[i*size+uint64(r.layout.Offsets[f]):])
+			if n == 0 {
+				continue
+			}
+			if off+n > heap {
+				return fmt.Errorf("dataset %s at node %s: row %d (local): %s is text at %d to %d of %d", r.Table.Name, r.Table.Shards[e].Element, s.first+i, field.Name, off, off+n, heap)
+			}
+			from, to = min(from, off), max(to, off+n)
+		}
+	}
+	if from >= to {
+		from, to = 0, 0
+	}
+	if to-from > maxBatchText && s.count > 1 {
+		return errText
+	}
+	s.text, s.textAt = make([]byte, to-from), from
+	r.rebase(s)
+	return r.ReadAt(ctx, e, cluster.HeapWindow, s.text, from)
+}
+
+// rebase points empty text, which may be anywhere, at the start of what was fetched.
+func (r *Reader) rebase(s *share) {
+	size := uint64(r.layout.Size)
+	for i := range s.count {
+		for f, field := range r.Table.Schema.Fields {
+			if field.Type != schema.Str {
+				continue
+			}
+			cell := s.records[i*size+uint64(r.layout.Offsets[f]):]
+			if _, n := strRef(cell); n == 0 {
+				binary.LittleEndian.PutUint32(cell, uint32(s.textAt))
+			}
+		}
+	}
+}
+
+// ReadOptions say which rows to read, and how to write them.
+type ReadOptions struct {
+	First  uint64
+	Count  uint64 // 0: all from First
+	Format schema.Format
+	// Progress hears of rows written; nil: nobody.
+	Progress func(done, total uint64)
+}
+
+// Read writes rows of a dataset. In FormatRaw they are the records as they lie
+// in memory, one after the other, if they have no text.
+func (c *Client) Read(ctx context.Context, name string, o ReadOptions, w io.Writer) error {
+	r, err := c.Reader(ctx, name)
+	if err != nil {
+		return err
+	}
+	return r.Write(ctx, o, w)
+}
+
+// Write writes rows; see Client.Read.
+func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
+	t := r.Table
+	if t.Kind != cluster.Records {
+		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records have rows to write, read the windows of others", t.Name, ErrKind, t.Kind)
+	}
+	if o.First > t.Rows {
+		return fmt.Errorf("dataset %s has %d rows, there is none with number %d", t.Name, t.Rows, o.First)
+	}
+	total := t.Rows - o.First
+	if o.Count > 0 {
+		total = min(total, o.Count)
+	}
+	var out *schema.Writer
+	if o.Format == schema.FormatRaw {
+		if r.layout.HasStr {
+			return fmt.Errorf("dataset %s: %w: its rows have text, which raw records have not; write it as csv or ndjson", t.Name, control.ErrRequest)
+		}
+	} else {
+		var err error
+		if out, err = schema.NewWriter(w, o.Format, &t.Schema); err != nil {
+			return err
+		}
+	}
+	step := max(1, batchBytes/uint64(r.layout.Size))
+	for done := uint64(0); done < total; {
+		n := min(step, total-done)
+		rows, err := r.Rows(ctx, o.First+done, n)
+		if errors.Is(err, errText) {
+			step = max(1, n/2)
+			continue
+		}
+		if err == nil && out != nil {
+			err = out.Write(rows)
+		} else if err == nil {
+			err = writeRecords(w, &rows)
+		}
+		if err != nil {
+			return err
+		}
+		if done += n; o.Progress != nil {
+			o.Progress(done, total)
+		}
+	}
+	if out != nil {
+		return out.Close()
+	}
+	return nil
+}
+
+func writeRecords(w io.Writer, rows *schema.Rows) error {
+	for i := range rows.Len() {
+		if _, err := w.Write(rows.Record(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadWindow writes one window of one element, whatever it holds.
+func (c *Client) ReadWindow(ctx context.Context, name string, element, window int, w io.Writer) error {
+	r, err := c.Reader(ctx, name)
+	if err != nil {
+		return err
+	}
+	if element < 0 || element >= len(r.Table.Shards) || window < 0 || window >= len(r.Table.Shards[element].Windows) {
+		return fmt.Errorf("dataset %s has no window %d of element %d", name, window, element)
+	}
+	size := r.Table.Shards[element].Windows[window].Size
+	buf := make([]byte, min(size, batchBytes))
+	for at := uint64(0); at < size; {
+		n := min(uint64(len(buf)), size-at)
+		if err := r.ReadAt(ctx, element, window, buf[:n], at); err != nil {
+			return err
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
