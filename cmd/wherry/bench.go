@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/bench"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+func (a *app) benchCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure wherry on this machine",
+		Long: `Measure wherry on this machine. Client and servers are processes of their own:
+the client on CPU 0, all servers on CPU 1, one wake-up policy for all. Both
+sides of a comparison take turns in one run, and medians are reported. On a
+shared machine the ratios say more than the figures.`,
+	}
+	var c bench.Config
+	policy := "latency"
+	for _, b := range []struct {
+		name, short, example, transport string
+		servers                         int
+	}{
+		{"verbs", "Time Send, Get, Put and fetch-add", "wherry bench verbs --transport shm --json", "shm", 1},
+		{"chase", "Compare a pointer chase: injected, deployed, fetched", "wherry bench chase --transport tcp --servers 4 --depth 64 --json", "tcp", 4},
+		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json", "shm", 1},
+	} {
+		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
+		f := cmd.Flags()
+		transport, servers := b.transport, b.servers
+		f.StringVar(&transport, "transport", transport, "shm or tcp")
+		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
+		f.IntVar(&c.Rounds, "rounds", 0, "measurements of each kind (0: the benchmark's own number)")
+		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1")
+		if b.name == "chase" {
+			f.IntVar(&servers, "servers", servers, "processes that hold the table")
+			f.IntVar(&c.Depth, "depth", 64, "hops of one chase")
+			f.IntVar(&c.Rows, "rows", 1<<20, "rows of the table, 8 bytes each")
+		}
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+			c.Kind, c.Transport, c.Servers = b.name, transport, servers
+			return a.bench(cmd, c, policy)
+		}
+		parent.AddCommand(cmd)
+	}
+	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out) }})
+	return parent
+}
+
+func (a *app) bench(cmd *cobra.Command, c bench.Config, policy string) error {
+	var err error
+	if c.Policy, err = fabric.ParsePolicy(policy); err != nil {
+		return usageError{err}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	c.Command = []string{self, "bench", "role"}
+	if err := c.Validate(); err != nil {
+		return usageError{err}
+	}
+	b := a.bar(false)
+	c.Progress = func(text string, done float64) { b.at(text, int64(done*100), 100) }
+	ctx, cancel := a.context(cmd)
+	defer cancel()
+	r, err := bench.Run(ctx, c)
+	b.end()
+	if err != nil {
+		return err
+	}
+	return a.print(r, func(w io.Writer) {
+		for _, name := range r.Names() {
+			fmt.Fprintf(w, "%-28s %v\n", name, r.Get(name))
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// clientFlags say which nodes a command talks to, and as whom.
+type clientFlags struct {
+	peers     string
+	tokenFile string
+	token     string
+	policy    string
+	insecure  bool
+}
+
+// add puts the flags on a command and those below it.
+func (f *clientFlags) add(cmd *cobra.Command) {
+	p := cmd.PersistentFlags()
+	p.StringVar(&f.peers, "peers", os.Getenv("WHERRY_PEERS"), "nodes, as in a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one that knows the others is enough ($WHERRY_PEERS)")
+	p.StringVar(&f.tokenFile, "token-file", defaultTokenFile(), "file with your token, mode 0600 ($WHERRY_TOKEN_FILE)")
+	p.StringVar(&f.token, "token", "", "which token of the file to show, if it has several")
+	p.StringVar(&f.policy, "policy", "balanced", "wake-up policy: balanced, latency or efficient")
+	p.BoolVar(&f.insecure, "insecure", false, "dial addresses beyond loopback, without encryption")
+}
+
+// defaultTokenFile is $WHERRY_TOKEN_FILE, or the user's own.
+func defaultTokenFile() string {
+	if f := os.Getenv("WHERRY_TOKEN_FILE"); f != "" {
+		return f
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "wherry", "token")
+}
+
+// connect makes the command's client.
+func (a *app) connect(ctx context.Context) (*client.Client, error) {
+	f := &a.client
+	if f.peers == "" {
+		return nil, usagef("no node to talk to: give --peers tcp://127.0.0.1:7000 or set WHERRY_PEERS")
+	}
+	nodes, err := parseNodes(f.peers)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	policy, err := fabric.ParsePolicy(f.policy)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: f.tokenFile, Token: f.token, Policy: policy, Insecure: f.insecure})
+}
+
+// parseNodes reads a list of nodes, with or without names.
+func parseNodes(list string) ([]cluster.Member, error) {
+	var bare, named []string
+	for item := range strings.SplitSeq(list, ",") {
+		item = strings.TrimSpace(item)
+		name, _, ok := strings.Cut(item, "=")
+		if ok && !strings.Contains(name, "://") {
+			named = append(named, item)
+		} else if item != "" {
+			bare = append(bare, item)
+		}
+	}
+	var out []cluster.Member
+	if len(named) > 0 {
+		members, err := cluster.ParsePeers(strings.Join(named, ","))
+		if err != nil {
+			return nil, err
+		}
+		out = members
+	}
+	for _, addr := range bare {
+		if err := cluster.ValidateAddr(addr); err != nil {
+			return nil, err
+		}
+		out = append(out, cluster.Member{Addrs: []string{addr}})
+	}
+	return out, nil
+}

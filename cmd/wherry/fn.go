@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+func (a *app) fnCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use:   "fn",
+		Short: "Build, inspect and run functions",
+		Long: `A function image (.wfn) carries a function in one file: its manifest and its
+code. Nothing is deployed: running it sends it to where the data is. A number
+of functions are ready made; wherry fn ls names them.`,
+	}
+	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnInspectCommand(), a.fnRunCommand())
+	return parent
+}
+
+func (a *app) fnListCommand() *cobra.Command {
+	return &cobra.Command{Use: "ls", Short: "List the ready functions", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+		type row struct {
+			Name        string `json:"name"`
+			ID          string `json:"id"`
+			Bytes       int    `json:"bytes"`
+			Description string `json:"description"`
+		}
+		var rows []row
+		for _, name := range xrdma.List() {
+			img, err := xrdma.Lookup(name)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row{name, img.ID().String(), img.Size(), img.Manifest().Description})
+		}
+		return a.print(rows, func(w io.Writer) {
+			for _, r := range rows {
+				first, _, _ := strings.Cut(r.Description, "\n")
+				fmt.Fprintf(w, "%-12s %s\n", r.Name, first)
+			}
+		})
+	}}
+}
+
+func (a *app) fnBuildCommand() *cobra.Command {
+	var out, manifest string
+	var include []string
+	cmd := &cobra.Command{
+		Use:   "build SOURCE.c",
+		Short: "Compile a C function to an image",
+		Long: `Compile a function in C, with clang and wasm-ld, and put it into an image. The
+SDK's header wherry.h is found without an installation. The manifest is JSON: the
+function's name, parameters, result, limits (docs/image.md); without --manifest
+it is SOURCE.json, and if there is none the function takes and returns raw bytes.`,
+		Example: "  wherry fn build tally.c -o tally.wfn --manifest tally.json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.fnBuild(cmd, args[0], out, manifest, include)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&out, "output", "o", "", "the image; SOURCE.wfn if not given")
+	f.StringVar(&manifest, "manifest", "", "the manifest; SOURCE.json if not given")
+	f.StringArrayVar(&include, "include", nil, "another file that the source includes; may be repeated")
+	return cmd
+}
+
+func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include []string) error {
+	stem := strings.TrimSuffix(source, filepath.Ext(source))
+	if out == "" {
+		out = stem + ".wfn"
+	}
+	code, err := os.ReadFile(source)
+	if err != nil {
+		return err
+	}
+	m, err := readManifest(stem, manifest)
+	if err != nil {
+		return err
+	}
+	src := cbuild.Source{Name: filepath.Base(source), Code: code, Includes: map[string][]byte{}}
+	for _, f := range include {
+		if src.Includes[filepath.Base(f)], err = os.ReadFile(f); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := a.context(cmd)
+	defer cancel()
+	img, err := cbuild.Build(ctx, src, m, cbuild.Options{})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(out, img.Encode(), 0o644); err != nil {
+		return err
+	}
+	return a.print(map[string]any{"name": img.Name(), "id": img.ID().String(), "bytes": img.Size(), "file": out}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s, %d bytes, %s\n", out, img.Name(), img.Size(), img.ID())
+	})
+}
+
+// readManifest reads a manifest, or makes the simplest one.
+func readManifest(stem, file string) (image.Manifest, error) {
+	given := file != ""
+	if !given {
+		file = stem + ".json"
+	}
+	text, err := os.ReadFile(file)
+	if !given && errors.Is(err, os.ErrNotExist) {
+		return image.ParseManifest(fmt.Appendf(nil, `{"name":%q,"start":"first"}`, filepath.Base(stem)))
+	}
+	if err != nil {
+		return image.Manifest{}, err
+	}
+	m, err := image.ParseManifest(text)
+	if err != nil {
+		return m, usagef("%s: %w", file, err)
+	}
+	return m, nil
+}
+
+// loadImage reads an image: a file, or a ready function by its name.
+func loadImage(name string) (*image.Image, error) {
+	if !strings.ContainsAny(name, "./") {
+		img, err := xrdma.Lookup(name)
+		if err == nil {
+			return img, nil
+		}
+		if _, ferr := os.Stat(name); ferr != nil {
+			return nil, usagef("%w (and there is no file of that name)", err)
+		}
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	img, err := image.Parse(b)
+	if err != nil {
+		return nil, usagef("%s: %w", name, err)
+	}
+	return img, nil
+}
+
+func (a *app) fnInspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "inspect FUNCTION",
+		Short:   "Show what an image says of itself",
+		Example: "  wherry fn inspect closure\n  wherry fn inspect tally.wfn --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			img, err := loadImage(args[0])
+			if err != nil {
+				return err
+			}
+			type entry struct {
+				Form   string `json:"form"`
+				Triple string `json:"triple,omitempty"`
+				Bytes  int    `json:"bytes"`
+			}
+			v := struct {
+				ID       string         `json:"id"`
+				Bytes    int            `json:"bytes"`
+				Manifest image.Manifest `json:"manifest"`
+				Entries  []entry        `json:"entries"`
+			}{ID: img.ID().String(), Bytes: img.Size(), Manifest: img.Manifest()}
+			for _, e := range img.Entries() {
+				v.Entries = append(v.Entries, entry{e.Form.String(), e.Triple, len(e.Code)})
+			}
+			return a.print(v, func(w io.Writer) {
+				m := v.Manifest
+				fmt.Fprintf(w, "%s\n  id       %s\n  size     %d bytes\n  abi      %d\n  starts   on %s element\n", m.Name, v.ID, v.Bytes, m.ABI, startText(m))
+				if m.Description != "" {
+					fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(strings.TrimSpace(m.Description), "\n", "\n  "))
+				}
+				writeFields(w, "parameters", m.Params)
+				writeFields(w, "result ("+string(m.ResultForm)+")", m.Result)
+				for i, win := range m.Windows {
+					fmt.Fprintf(w, "  window %d %s %s\n", i, win.Name, win.Help)
+				}
+				for _, e := range v.Entries {
+					fmt.Fprintf(w, "  code     %s %s %d bytes\n", e.Form, e.Triple, e.Bytes)
+				}
+				fmt.Fprintf(w, "  calls    %s\n", strings.Join(m.Imports, " "))
+			})
+		},
+	}
+}
+
+func startText(m image.Manifest) string {
+	switch m.Start {
+	case image.StartEvery:
+		return "every"
+	case image.StartOwner:
+		return "the owner of row " + m.OwnerParam + "'s"
+	}
+	return "the first"
+}
+
+func writeFields(w io.Writer, title string, s *schema.Schema) {
+	if s == nil {
+		fmt.Fprintf(w, "  %s: raw bytes\n", title)
+		return
+	}
+	fmt.Fprintf(w, "  %s:\n", title)
+	for _, f := range s.Fields {
+		def := ""
+		if f.Default != nil {
+			def = fmt.Sprintf(" (default %q)", *f.Default)
+		}
+		fmt.Fprintf(w, "    %-12s %-8s %s%s\n", f.Name, f.Type, f.Help, def)
+	}
+}
+
+// runFlags are those of fn run.
+type runFlags struct {
+	on, node string
+	args     []string
+	in, out  string
+	format   string
+}
+
+func (a *app) fnRunCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run FUNCTION",
+		Short: "Run a function on a dataset, where the data is",
+		Long: `Run a function on a dataset. FUNCTION is an image file or the name of a ready
+function. It starts where its manifest says (on every element, the first, or the
+owner of a row), goes where it needs to by itself, and its answer comes here.`,
+		Example: `  wherry fn run countby --on logs --arg by=status
+  wherry fn run tally.wfn --on logs --arg level=error --format csv --out tally.csv
+  wherry fn run chase --on table --arg start=0 --arg depth=64 --json
+  echo hello | wherry fn run echo --node a --in -`,
+		Args: cobra.ExactArgs(1),
+	}
+	p := cmd.Flags()
+	p.StringVar(&f.on, "on", "", "the dataset")
+	p.StringVar(&f.node, "node", "", "run it on this node, on no dataset")
+	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
+	p.StringVar(&f.in, "in", "", "file with the payload, - for standard input, instead of --arg")
+	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
+	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else")
+	a.client.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.fnRun(cmd, args[0], &f) }
+	return cmd
+}
+
+func (f *runFlags) request(a *app) (invoke.Request, error) {
+	r := invoke.Request{Args: map[string]string{}}
+	for _, arg := range f.args {
+		k, v, ok := strings.Cut(arg, "=")
+		if !ok {
+			return r, usagef("--arg %q is not name=value", arg)
+		}
+		if _, twice := r.Args[k]; twice {
+			return r, usagef("--arg %s stands twice", k)
+		}
+		r.Args[k] = v
+	}
+	if (f.on == "") == (f.node == "") {
+		return r, usagef("say where to run: --on DATASET, or --node NODE")
+	}
+	var err error
+	switch f.in {
+	case "":
+	case "-":
+		r.Payload, err = readBounded(a.in)
+	default:
+		var file *os.File
+		if file, err = os.Open(f.in); err == nil {
+			r.Payload, err = readBounded(file)
+			file.Close()
+		}
+	}
+	return r, err
+}
+
+// maxPayloadBytes bounds a payload read from a file: larger data belongs into a dataset.
+const maxPayloadBytes = 60 << 10
+
+func readBounded(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxPayloadBytes+1))
+	if err == nil && len(b) > maxPayloadBytes {
+		err = usagef("the payload has more than %d bytes: load it as a dataset (wherry mem load --format raw)", maxPayloadBytes)
+	}
+	return b, err
+}
+
+func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
+	img, err := loadImage(name)
+	if err != nil {
+		return err
+	}
+	req, err := f.request(a)
+	if err != nil {
+		return err
+	}
+	req.Image = img
+	format := schema.FormatCSV
+	switch {
+	case f.format != "":
+		if format, err = schema.ParseFormat(f.format); err != nil {
+			return usageError{err}
+		}
+	case a.json:
+		format = schema.FormatJSON
+	case f.out == "-" && isTerminal(a.out):
+		format = schema.FormatTable
+	}
+	ctx, cancel := a.context(cmd)
+	defer cancel()
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answer, err := a.runOn(ctx, c, f, req)
+	if err != nil {
+		return err
+	}
+	return a.writeTo(f.out, func(w io.Writer) error { return answer.Write(w, format) })
+}
+
+func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invoke.Request) (answer *invoke.Answer, err error) {
+	if f.on != "" {
+		if req.Table, err = c.Table(ctx, f.on, ""); err != nil {
+			return nil, err
+		}
+	} else if req.To, err = c.Endpoint(ctx, f.node); err != nil {
+		return nil, err
+	}
+	b := a.bar(false)
+	defer b.end()
+	return invoke.Run(ctx, c.Runtime(), req)
+}
+
+// writeTo writes an answer to a file or standard output.
+func (a *app) writeTo(name string, write func(io.Writer) error) error {
+	if name == "-" || name == "" {
+		return write(a.out)
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

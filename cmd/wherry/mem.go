@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/node"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+func (a *app) memCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use:   "mem",
+		Short: "Load, list, read and remove datasets on nodes",
+		Long: `A dataset lies in the memory of one node or of several, sharded by row. It has a
+name, outlives the client that loaded it, and is reached by those it was granted
+to. docs/datasets.md describes the formats.`,
+	}
+	a.client.add(parent)
+	parent.AddCommand(a.memLoadCommand(), a.memListCommand(), a.memStatCommand(), a.memRemoveCommand(), a.memGetCommand(), a.memGrantCommand())
+	return parent
+}
+
+// withClient runs f with a connected client.
+func (a *app) withClient(cmd *cobra.Command, f func(ctx context.Context, c *client.Client) error) error {
+	ctx, cancel := a.context(cmd)
+	defer cancel()
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(ctx, c)
+}
+
+// loadFlags are those of mem load.
+type loadFlags struct {
+	at       []string
+	nodes    []string
+	format   string
+	schema   string
+	types    string
+	header   bool
+	comma    string
+	shard    string
+	key      string
+	names    bool
+	extra    bool
+	empty    bool
+	skipBad  int64
+	replace  bool
+	writable bool
+}
+
+func (a *app) memLoadCommand() *cobra.Command {
+	var f loadFlags
+	cmd := &cobra.Command{
+		Use:   "load NAME [FILE|-]",
+		Short: "Put a file's records, or a graph, into nodes' memory",
+		Long: `Load a dataset. The file is read here and its shards are fetched by the nodes;
+or each node reads a file of its own (--at NODE:PATH, below one of its data
+roots), so that the data never passes through this machine.
+
+A schema is name:type,name:type,… with the types i8…i64, u8…u64, f32, f64, bool,
+str and bytesN. Formats: csv, ndjson, raw (fixed-size records), edges (a graph,
+loaded as compressed sparse rows in both directions).`,
+		Example: `  wherry mem load people people.csv --header --schema name:str,age:u8
+  wherry mem load logs --at a:/var/log/a.csv --at b:/var/log/b.csv --schema time:i64,level:str,status:u16
+  wherry mem load web edges.txt --format edges --nodes a,b,c,d
+  zcat big.csv.gz | wherry mem load big - --format csv --schema id:u64,v:f64 --shard hash`,
+		Args: cobra.RangeArgs(1, 2),
+	}
+	p := cmd.Flags()
+	p.StringArrayVar(&f.at, "at", nil, "NODE:PATH: the node reads its own file; may be repeated")
+	p.StringSliceVar(&f.nodes, "nodes", nil, "nodes to shard over, in this order (all, by name)")
+	p.StringVar(&f.format, "format", "", "csv, ndjson, raw or edges (by the file's name)")
+	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with the schema in JSON")
+	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, whose header has the names")
+	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the names")
+	p.StringVar(&f.comma, "separator", "", "what separates columns: one character")
+	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
+	p.StringVar(&f.key, "key", "", "with --shard hash: the field that decides (the row's number)")
+	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
+	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
+	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out up to so many bad lines (-1: all); they are counted")
+	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
+	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		file := ""
+		if len(args) == 2 {
+			file = args[1]
+		}
+		return a.memLoad(cmd, args[0], file, &f)
+	}
+	return cmd
+}
+
+// readSchema reads --schema: text, or a file's.
+func readSchema(text string) (*schema.Schema, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !strings.Contains(text, ":") || strings.HasSuffix(text, ".json") {
+		b, err := os.ReadFile(text)
+		if err != nil {
+			return nil, err
+		}
+		text = string(b)
+	}
+	s, err := schema.ParseAny(text)
+	if err != nil {
+		return nil, usagef("--schema: %w", err)
+	}
+	return s, nil
+}
+
+func (f *loadFlags) typeList() []schema.Type {
+	var out []schema.Type
+	for t := range strings.SplitSeq(f.types, ",") {
+		if t = strings.TrimSpace(t); t != "" {
+			out = append(out, schema.Type(t))
+		}
+	}
+	return out
+}
+
+// spec is the load that the flags describe, but for its input.
+func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
+	spec := client.LoadSpec{Name: name, Replace: f.replace, Writable: f.writable, Nodes: f.nodes}
+	s, err := readSchema(f.schema)
+	if err != nil {
+		return spec, err
+	}
+	kind, err := cluster.ParseShardKind(f.shard)
+	if err != nil {
+		return spec, usageError{err}
+	}
+	if len(f.comma) > 1 {
+		return spec, usagef("--separator %q is not one character", f.comma)
+	}
+	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: f.typeList(), Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
+		Names: f.names, ExtraColumns: f.extra, Spread: dataset.Spread{Kind: kind, Key: f.key}}
+	if f.comma != "" {
+		spec.Options.Comma = f.comma[0]
+	}
+	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: f.typeList(), Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad}
+	for _, at := range f.at {
+		n, path, ok := strings.Cut(at, ":")
+		if !ok || n == "" || path == "" {
+			return spec, usagef("--at %q is not NODE:PATH", at)
+		}
+		spec.At = append(spec.At, client.Source{Node: n, Path: path})
+	}
+	return spec, nil
+}
+
+// input opens what is loaded from here.
+func (f *loadFlags) input(ctx context.Context, a *app, file string, spec *client.LoadSpec) (closer func(), err error) {
+	closer = func() {}
+	if file == "-" {
+		if f.format == "" {
+			return closer, usagef("standard input has no name to tell its format by: give --format")
+		}
+		spool, err := dataset.NewSpool(ctx, "standard input", a.in, "", 0, nil)
+		if err != nil {
+			return closer, err
+		}
+		spec.Input = spool
+		return func() { spool.Close() }, nil
+	}
+	in, err := dataset.OpenFile(file)
+	if err != nil {
+		return closer, err
+	}
+	if f.format == "" {
+		format, comma, ok := dataset.FormatOf(file)
+		if !ok {
+			return closer, usagef("the name of %s does not tell its format: give --format csv, ndjson, raw or edges", file)
+		}
+		if spec.Options.Format = format; spec.Options.Comma == 0 {
+			spec.Options.Comma = comma
+		}
+	}
+	spec.Input = in
+	return closer, nil
+}
+
+func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
+	spec, err := f.spec(name)
+	if err != nil {
+		return err
+	}
+	if (file == "") == (len(spec.At) == 0) {
+		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
+	}
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+		if file != "" {
+			done, err := f.input(ctx, a, file, &spec)
+			defer done()
+			if err != nil {
+				return err
+			}
+		}
+		start := time.Now()
+		b := a.bar(true)
+		report, err := c.Load(ctx, spec, func(p client.LoadProgress) {
+			who := p.Phase
+			if p.Node != "" {
+				who = p.Node + ": " + p.Phase
+			}
+			b.at(who, p.Done, p.Total)
+		})
+		b.end()
+		if err != nil {
+			return err
+		}
+		return a.print(report, func(w io.Writer) {
+			t := report.Table
+			fmt.Fprintf(w, "%s: %d rows", t.Name, t.Rows)
+			if report.Edges > 0 {
+				fmt.Fprintf(w, ", %d edges", report.Edges)
+			}
+			fmt.Fprintf(w, " on %d nodes, %v, version %d, in %v\n", len(t.Shards), node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
+			if report.Bad > 0 {
+				fmt.Fprintf(a.err, "wherry: %d bad lines were left out\n", report.Bad)
+			}
+		})
+	})
+}
+
+func (a *app) memListCommand() *cobra.Command {
+	return &cobra.Command{Use: "ls", Short: "List the datasets you may see", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			list, err := c.List(ctx)
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				for _, d := range list {
+					note := ""
+					if len(d.Lost) > 0 {
+						note = fmt.Sprintf("  (%d shards cannot be reached; see mem stat)", len(d.Lost))
+					}
+					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), note)
+				}
+			})
+		})
+	}}
+}
+
+func (a *app) memStatCommand() *cobra.Command {
+	var asC bool
+	cmd := &cobra.Command{Use: "stat NAME", Short: "Describe a dataset: schema, shards, grants", Args: cobra.ExactArgs(1)}
+	cmd.Flags().BoolVar(&asC, "c", false, "print the C struct of a row, for function writers")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			d, err := c.Stat(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if asC {
+				text, err := d.Table.Schema.CStruct(d.Name)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(a.out, text)
+				return err
+			}
+			return a.print(d, func(w io.Writer) { writeDataset(w, d) })
+		})
+	}
+	return cmd
+}
+
+func writeDataset(w io.Writer, d *client.Dataset) {
+	t := d.Table
+	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes))
+	if len(t.Schema.Fields) > 0 {
+		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
+	}
+	fmt.Fprintf(w, "  shards  %v\n", t.Sharding.Kind)
+	for i, s := range t.Shards {
+		fmt.Fprintf(w, "    %2d %-12s rows %d to %d", i, s.Element, s.FirstRow, s.FirstRow+s.Rows)
+		for k, win := range s.Windows {
+			fmt.Fprintf(w, "  %d:%v", k, node.Bytes(win.Size))
+		}
+		if why := d.Lost[s.Element]; why != "" {
+			fmt.Fprintf(w, "  LOST: %s", why)
+		}
+		fmt.Fprintln(w)
+	}
+	for who, r := range d.Grants {
+		fmt.Fprintf(w, "  granted %v to %s\n", r, who)
+	}
+}
+
+func (a *app) memRemoveCommand() *cobra.Command {
+	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			for _, name := range args {
+				if err := c.Remove(ctx, name); err != nil {
+					return err
+				}
+			}
+			return a.print(map[string]any{"removed": args}, func(io.Writer) {})
+		})
+	}}
+}
+
+func (a *app) memGrantCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "grant NAME TOKEN RIGHTS",
+		Short:   "Let another token read or write a dataset",
+		Long:    "Set what the bearer of a token (* for everybody) may do with a dataset: r, w, a, rw, rwa, or none, which takes its keys away too.",
+		Example: "  wherry mem grant logs reader r",
+		Args:    cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+				if err := c.Grant(ctx, args[0], args[1], args[2]); err != nil {
+					return err
+				}
+				return a.print(map[string]string{"dataset": args[0], "to": args[1], "rights": args[2]}, func(io.Writer) {})
+			})
+		},
+	}
+}
+
+func (a *app) memGetCommand() *cobra.Command {
+	var o client.ReadOptions
+	var format, out string
+	element, window := -1, 0
+	cmd := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Read a dataset's rows back",
+		Example: `  wherry mem get logs --first 1000 --count 20
+  wherry mem get logs --format ndjson --out logs.ndjson
+  wherry mem get web --element 0 --window 1 --out targets.bin`,
+		Args: cobra.ExactArgs(1),
+	}
+	p := cmd.Flags()
+	p.Uint64Var(&o.First, "first", 0, "the first row")
+	p.Uint64Var(&o.Count, "count", 0, "how many rows (all)")
+	p.StringVar(&format, "format", "csv", "csv, json, ndjson, table or raw")
+	p.StringVar(&out, "out", "-", "file to write, - for standard output")
+	p.IntVar(&element, "element", -1, "one window of this element, as it is, instead of rows")
+	p.IntVar(&window, "window", 0, "with --element: which window")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.json && !cmd.Flags().Changed("format") {
+			format = string(schema.FormatJSON)
+		}
+		var err error
+		if o.Format, err = schema.ParseFormat(format); err != nil {
+			return usageError{err}
+		}
+		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			b := a.bar(false)
+			defer b.end()
+			o.Progress = func(done, total uint64) { b.at("rows", int64(done), int64(total)) }
+			return a.writeTo(out, func(w io.Writer) error {
+				if element >= 0 {
+					return c.ReadWindow(ctx, args[0], element, window, w)
+				}
+				return c.Read(ctx, args[0], o, w)
+			})
+		})
+	}
+	return cmd
+}

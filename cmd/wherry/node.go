@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/node"
+)
+
+// nodeFlags are the node's settings that flags can set over the file's.
+type nodeFlags struct {
+	config   string
+	listen   []string
+	peers    string
+	memory   string
+	logLevel string
+	logJSON  bool
+}
+
+func (a *app) nodeCommand() *cobra.Command {
+	var f nodeFlags
+	var c node.Config
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Run a node: lend memory, keep datasets, run functions",
+		Long: `Run a node until it is told to stop (Ctrl-C or SIGTERM). Settings come from a
+YAML file and from flags; a flag wins. Everybody who connects must show a token
+of the node's token file. Without --insecure a node listens on loopback and on
+Unix sockets only: connections are not encrypted yet.`,
+		Example: `  wherry token new cluster --file tokens
+  wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
+  wherry node --config /etc/wherry/node.yaml`,
+		Args: cobra.NoArgs,
+	}
+	p := cmd.Flags()
+	p.StringVar(&f.config, "config", "", "configuration file (docs/operations.md)")
+	p.StringVar(&c.Name, "name", "", "this node's name")
+	p.StringArrayVar(&f.listen, "listen", nil, "address to listen at; may be repeated: tcp://127.0.0.1:7000, shm:///run/wherry/a.sock")
+	p.StringVar(&f.peers, "peers", "", "the other nodes: a=tcp://host:port,b=…; this node's own entry is passed over")
+	p.StringVar(&f.memory, "memory", "", "memory to lend at most, as in 512MiB")
+	p.StringArrayVar(&c.DataRoots, "data-root", nil, "directory that --at may load files from; may be repeated")
+	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE)")
+	p.StringVar(&c.Token, "token", "", "the token this node shows to its peers, if several have the capability member")
+	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient")
+	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback, without encryption")
+	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz")
+	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in")
+	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	p.BoolVar(&f.logJSON, "log-json", false, "log in JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runNode(cmd, &f, c) }
+	return cmd
+}
+
+// nodeConfig is the file's configuration with the flags' on top.
+func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Config, error) {
+	var c node.Config
+	if f.config != "" {
+		file, err := os.Open(f.config)
+		if err != nil {
+			return c, err
+		}
+		defer file.Close()
+		if c, err = node.ReadConfig(file); err != nil {
+			return c, fmt.Errorf("%s: %w", f.config, err)
+		}
+	}
+	set := cmd.Flags().Changed
+	for _, s := range []struct {
+		flag     string
+		to, from *string
+	}{{"name", &c.Name, &flags.Name}, {"token-file", &c.TokenFile, &flags.TokenFile}, {"token", &c.Token, &flags.Token},
+		{"policy", &c.Policy, &flags.Policy}, {"http", &c.HTTP, &flags.HTTP}, {"code-cache", &c.CodeCache, &flags.CodeCache}} {
+		if set(s.flag) {
+			*s.to = *s.from
+		}
+	}
+	if set("insecure") {
+		c.Insecure = flags.Insecure
+	}
+	if set("listen") {
+		c.Listen = f.listen
+	}
+	if set("data-root") {
+		c.DataRoots = flags.DataRoots
+	}
+	if f.peers != "" {
+		members, err := cluster.ParsePeers(f.peers)
+		if err != nil {
+			return c, err
+		}
+		c.Peers = members
+	}
+	if f.memory != "" {
+		b, err := node.ParseBytes(f.memory)
+		if err != nil {
+			return c, fmt.Errorf("--memory: %w", err)
+		}
+		c.Memory = b
+	}
+	if c.TokenFile == "" {
+		c.TokenFile = defaultTokenFile()
+	}
+	c.Program = version()
+	return c, nil
+}
+
+func (f *nodeFlags) logger(a *app) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: it is debug, info, warn or error", f.logLevel)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if f.logJSON {
+		return slog.New(slog.NewJSONHandler(a.err, o)), nil
+	}
+	return slog.New(slog.NewTextHandler(a.err, o)), nil
+}
+
+func (a *app) runNode(cmd *cobra.Command, f *nodeFlags, flags node.Config) error {
+	c, err := f.nodeConfig(cmd, flags)
+	if err == nil {
+		c.Log, err = f.logger(a)
+	}
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	n, err := node.New(c)
+	if err != nil {
+		return err
+	}
+	// One line says that the node is up and where; whoever started it waits for that.
+	up := struct {
+		Name        string   `json:"name"`
+		Incarnation string   `json:"incarnation"`
+		Addrs       []string `json:"addrs"`
+		HTTP        string   `json:"http,omitempty"`
+	}{n.Name(), n.Element().Incarnation().String(), n.Addrs(), n.HTTPAddr()}
+	if a.json {
+		err = json.NewEncoder(a.out).Encode(up)
+	} else {
+		_, err = fmt.Fprintf(a.out, "node %s (%s) listens at %v\n", up.Name, up.Incarnation, up.Addrs)
+	}
+	if err != nil {
+		return errors.Join(err, n.Close())
+	}
+	return n.Run(cmd.Context())
+}

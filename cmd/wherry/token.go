@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/cluster"
+)
+
+func (a *app) tokenCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use:   "token",
+		Short: "Make and list the tokens that nodes know people by",
+		Long: `A token says who somebody is to the nodes, and what they may do at all:
+inject functions, read, write, administer, or be a node themselves (member). A
+token file has a token per line, name:capabilities:secret, and mode 0600. Nodes
+get a file with everybody's tokens, people one with their own.`,
+	}
+	var file, caps string
+	make := &cobra.Command{
+		Use:   "new NAME",
+		Short: "Make a token and append it to a file",
+		Example: `  wherry token new cluster --caps inject,read,write,admin,member --file /etc/wherry/tokens
+  wherry token new reader --caps inject,read --file reader.token`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return a.newToken(args[0], caps, file) },
+	}
+	make.Flags().StringVar(&file, "file", defaultTokenFile(), "the token file; made with mode 0600 if it is not there")
+	make.Flags().StringVar(&caps, "caps", "inject,read,write,admin,member", "capabilities, with commas between: inject, read, write, admin, member, or none")
+	list := &cobra.Command{
+		Use:   "ls",
+		Short: "List a file's tokens, without their secrets",
+		Args:  cobra.NoArgs,
+		RunE:  func(*cobra.Command, []string) error { return a.listTokens(file) },
+	}
+	list.Flags().StringVar(&file, "file", defaultTokenFile(), "the token file")
+	parent.AddCommand(make, list)
+	return parent
+}
+
+func (a *app) newToken(name, capsText, file string) error {
+	caps, err := cluster.ParseCaps(capsText)
+	if err != nil {
+		return usageError{err}
+	}
+	t, err := cluster.NewToken(name, caps)
+	if err != nil {
+		return usageError{err}
+	}
+	if file == "" {
+		return usagef("no token file: give --file")
+	}
+	if _, err := os.Stat(file); err == nil {
+		have, err := cluster.LoadTokens(file)
+		if err != nil {
+			return err
+		}
+		if _, ok := have.Lookup(name); ok {
+			return usagef("%s has a token called %q already: choose another name, or take the line out first", file, name)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, t.Line())
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(map[string]string{"name": t.Name, "caps": t.Caps.String(), "file": file}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s (%v) is in %s\n", t.Name, t.Caps, file)
+	})
+}
+
+func (a *app) listTokens(file string) error {
+	ts, err := cluster.LoadTokens(file)
+	if err != nil {
+		return err
+	}
+	type row struct {
+		Name string   `json:"name"`
+		Caps []string `json:"caps"`
+	}
+	rows := []row{}
+	for _, n := range ts.Names() {
+		t, _ := ts.Lookup(n)
+		rows = append(rows, row{n, strings.Split(t.Caps.String(), ",")})
+	}
+	return a.print(rows, func(w io.Writer) {
+		for _, r := range rows {
+			fmt.Fprintf(w, "%-20s %s\n", r.Name, strings.Join(r.Caps, ","))
+		}
+	})
+}
