@@ -56,7 +56,7 @@ func (n *Node) linked(m *Node) bool {
 func (n *Node) Do(d time.Duration, do func()) {
 	life := n.life
 	n.w.After(d, func() {
-		if n.life == life {
+		if n.life == life && n.Alive() {
 			do()
 			n.settle()
 		}
