@@ -52,8 +52,9 @@ type element struct {
 	entry   api.Function
 	windows []window
 	payload uint32 // address of the payload area
-	scratch uint32 // address, 0 before it is first asked for
-	granted uint64
+	scratch uint32 // address, 0 before it is ever asked for
+	room    uint64 // bytes there
+	granted uint64 // of them to this invocation
 }
 
 type window struct {
@@ -224,7 +225,7 @@ func (e *element) grow(t tb, n uint64) uint32 {
 func (c *cluster) invoke(payload []byte, on ...int) ([][]byte, error) {
 	c.replies, c.branches, c.failed = nil, 0, nil
 	for _, e := range c.elements {
-		e.scratch, e.granted = 0, 0
+		e.granted = 0
 	}
 	for _, e := range on {
 		c.queue = append(c.queue, branch{e, payload})
@@ -325,13 +326,18 @@ func (r *run) scratch(s []uint64) {
 		s[0] = 0
 		return
 	}
-	if r.e.scratch != 0 && s[0] > r.e.granted {
+	if r.e.granted != 0 && s[0] > r.e.granted {
 		r.c.t.Errorf("scratch grows from %d to %d", r.e.granted, s[0])
 		s[0] = 0
 		return
 	}
-	if r.e.scratch == 0 {
-		r.e.scratch, r.e.granted = r.e.grow(r.c.t, s[0]), s[0]
+	if r.e.granted == 0 {
+		if s[0] > r.e.room {
+			r.e.scratch, r.e.room = r.e.grow(r.c.t, s[0]), s[0]
+		}
+		mem, _ := r.e.mod.Memory().Read(r.e.scratch, uint32(s[0]))
+		clear(mem)
+		r.e.granted = s[0]
 	}
 	s[0] = uint64(r.e.scratch)
 }

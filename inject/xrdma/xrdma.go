@@ -1,9 +1,25 @@
-// Package xrdma is a library of ready functions that run where the data is:
-// pointer chasing, graph searches, scans. docs/functions.md of a release lists
-// them; each one's C source in src begins with what it does and what it costs.
+// Package xrdma is a library of ready functions that run where the data is.
+//
+//	chase      follow row numbers through a sharded table of u64
+//	closure    every vertex that can be reached from some
+//	reach      how many those are
+//	level      every vertex that can be reached from one, with its distance
+//	path       one shortest path
+//	topdeg     the vertices with most edges
+//	count      rows that match a condition on a column
+//	countby    rows of each value of a column; countbyif: of those that match
+//	sum        number, sum, least, greatest of a column; sumif: of the rows that match
+//	echo       reply with the payload
+//
+// Each one's manifest (src/NAME.json) has its parameters and result, and its C
+// source begins with how it works and what it costs. closure and reach search
+// all shards at once and send each vertex to its owner once at most; level and
+// path go level by level, with elements x (elements - 1) messages a level, so a
+// distance is limited by the invocation's hop budget. A chase, too, uses a hop
+// for each time it changes elements.
 //
 // The images are part of the program. They are built from src by go generate,
-// with the compiler that recipe.ClangMajor names; a test compares them.
+// with the compiler that gen/recipe names; a test compares them.
 package xrdma
 
 import (

@@ -106,12 +106,15 @@ WHERRY_ENTRY(payload, size)
 
     /* Eight steps a turn: the checks that stop a runaway loop cost once a turn. */
     uint64_t local = row - first;
+    /* Where row 0 would lie; it keeps a subtraction out of the way from one load
+     * to the next, and may be no valid address by itself. */
+    const uintptr_t origin = (uintptr_t)table - (uintptr_t)first * sizeof *table;
 #define STEP(done)                          \
     if (WHERRY_UNLIKELY(local >= count)) {  \
         left -= done;                       \
         goto away;                          \
     }                                       \
-    row = table[(size_t)local];             \
+    row = *(const uint64_t *)(origin + (uintptr_t)row * sizeof *table); \
     local = row - first;
     for (; left >= 8; left -= 8) {
         STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
