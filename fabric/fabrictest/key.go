@@ -1,0 +1,433 @@
+package fabrictest
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+func keyChecks() []check {
+	return []check{
+		{"rights", keyRights},
+		{"making keys", keyMaking},
+		{"narrow", keyNarrow},
+		{"revoke", keyRevoke},
+		{"forged", keyForged},
+		{"sealed", keySealed},
+		{"of an earlier incarnation", keyEarlier},
+		{"handed on", keyHandedOn},
+		{"segment closed meanwhile", keySegmentClosed},
+		{"own keys", keyOwn},
+		{"memory bounds", keyBounds},
+	}
+}
+
+// tries does each verb once, and says how it went.
+func (r *rig) tries(rem *fabric.Remote) map[fabric.Rights]error {
+	_, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 8, 1, 0)
+	return map[fabric.Rights]error{
+		fabric.RightAtomic: err,
+		fabric.RightRead:   rem.Get(r.ctx, make([]byte, 8), 0),
+		fabric.RightWrite:  rem.Put(r.ctx, make([]byte, 8), 0),
+	}
+}
+
+// allFail expects one error from each verb and from Import.
+func (r *rig) allFail(what string, rem *fabric.Remote, want error) {
+	r.Helper()
+	for verb, err := range r.tries(rem) {
+		if !errors.Is(err, want) {
+			r.Errorf("%s: %v: %v, want %v", what, verb, err, want)
+		}
+	}
+	big := make([]byte, min(rem.Size(), 200_000))
+	if err := rem.Put(r.ctx, big, 0); !errors.Is(err, want) {
+		r.Errorf("%s: large put: %v, want %v", what, err, want)
+	}
+	if err := rem.Get(r.ctx, big, 0); !errors.Is(err, want) {
+		r.Errorf("%s: large get: %v, want %v", what, err, want)
+	}
+	if _, err := rem.Endpoint().Import(r.ctx, rem.Key()); !errors.Is(err, want) {
+		r.Errorf("%s: import: %v, want %v", what, err, want)
+	}
+}
+
+func keyRights(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 4096)
+	for rights := fabric.Rights(1); rights <= fabric.RightsAll; rights++ {
+		for _, size := range []uint64{seg.Size(), 100} {
+			k, err := seg.KeyRange(0, size, rights)
+			r.must(err)
+			if k.Rights != rights || k.Size != size || k.Owner != b.Incarnation() {
+				r.Errorf("key %v", k)
+			}
+			rem, err := ab.Import(r.ctx, k)
+			r.must(err)
+			for verb, err := range r.tries(rem) {
+				if allowed := rights&verb != 0; allowed && err != nil || !allowed && !errors.Is(err, fabric.ErrRights) {
+					r.Errorf("%v of %d bytes: %v: %v", rights, size, verb, err)
+				}
+			}
+			// A holder that writes more rights or size into its copy has no more than before.
+			k.Rights, k.Size = fabric.RightsAll, 1<<20
+			forged, err := ab.Import(r.ctx, k)
+			if err != nil {
+				continue // a mapping that is too small is noticed at once
+			}
+			for verb, err := range r.tries(forged) {
+				if rights&verb == 0 && err == nil {
+					r.Errorf("%v of %d bytes, forged to all: %v works", rights, size, verb)
+				}
+			}
+			if err := forged.Get(r.ctx, make([]byte, 8), size); err == nil {
+				r.Errorf("a forged size reads beyond %d bytes", size)
+			}
+		}
+	}
+}
+
+func keyMaking(r *rig) {
+	n := r.node()
+	seg := r.segment(n, 1000)
+	for _, c := range []struct {
+		offset, size uint64
+		rights       fabric.Rights
+		want         error
+	}{
+		{0, 0, fabric.RightRead, fabric.ErrRange},
+		{0, 1001, fabric.RightRead, fabric.ErrRange},
+		{1000, 1, fabric.RightRead, fabric.ErrRange},
+		{1 << 63, 1 << 63, fabric.RightRead, fabric.ErrRange},
+		{^uint64(0), 2, fabric.RightRead, fabric.ErrRange},
+		{0, 10, 0, fabric.ErrRights},
+		{0, 10, 8, fabric.ErrRights},
+		{990, 10, fabric.RightsAll, nil},
+	} {
+		if _, err := seg.KeyRange(c.offset, c.size, c.rights); !errors.Is(err, c.want) {
+			r.Errorf("key to [%d, +%d) %#x: %v, want %v", c.offset, c.size, uint8(c.rights), err, c.want)
+		}
+	}
+}
+
+func keyNarrow(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 4096)
+	root, err := seg.Key(fabric.RightsAll)
+	r.must(err)
+	copy(seg.Bytes()[1024:], "narrow")
+	byPeer, err := ab.Narrow(r.ctx, root, 1024, 512, fabric.RightRead|fabric.RightWrite)
+	r.must(err)
+	byOwner, err := b.Narrow(byPeer, 0, 256, fabric.RightRead)
+	r.must(err)
+	for _, k := range []fabric.Key{byPeer, byOwner} {
+		rem, err := ab.Import(r.ctx, k)
+		r.must(err)
+		got := make([]byte, 6)
+		if err := rem.Get(r.ctx, got, 0); err != nil || string(got) != "narrow" {
+			r.Errorf("%v reads %q, %v", k, got, err)
+		}
+		if err := rem.Get(r.ctx, got, k.Size-5); !errors.Is(err, fabric.ErrRange) {
+			r.Errorf("%v reads past its range: %v", k, err)
+		}
+		if err := rem.Put(r.ctx, got, 0); (err == nil) != (k.Rights&fabric.RightWrite != 0) {
+			r.Errorf("%v: put: %v", k, err)
+		}
+	}
+	for _, c := range []struct {
+		of           fabric.Key
+		offset, size uint64
+		rights       fabric.Rights
+		want         error
+	}{
+		{byPeer, 0, 513, fabric.RightRead, fabric.ErrRange},
+		{byPeer, 512, 1, fabric.RightRead, fabric.ErrRange},
+		{byPeer, ^uint64(0), 2, fabric.RightRead, fabric.ErrRange},
+		{byPeer, 0, 0, fabric.RightRead, fabric.ErrRange},
+		{byPeer, 0, 8, fabric.RightAtomic, fabric.ErrRights},
+		{byPeer, 0, 8, 0, fabric.ErrRights},
+		{byOwner, 0, 8, fabric.RightWrite, fabric.ErrRights},
+	} {
+		for by, narrow := range map[string]func() (fabric.Key, error){
+			"peer":  func() (fabric.Key, error) { return ab.Narrow(r.ctx, c.of, c.offset, c.size, c.rights) },
+			"owner": func() (fabric.Key, error) { return b.Narrow(c.of, c.offset, c.size, c.rights) },
+		} {
+			if k, err := narrow(); !errors.Is(err, c.want) {
+				r.Errorf("%s narrows to [%d, +%d) %v: %v, %v; want %v", by, c.offset, c.size, c.rights, k, err, c.want)
+			}
+		}
+	}
+	if _, err := ab.Element().Narrow(root, 0, 8, fabric.RightRead); !errors.Is(err, fabric.ErrIncarnation) {
+		r.Errorf("an element narrows a peer's key: %v", err)
+	}
+}
+
+func keyRevoke(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 1<<20)
+	routes := r.routes(ab, seg)
+	root := routes[0].Key()
+	child, err := ab.Narrow(r.ctx, root, 0, 4096, fabric.RightsAll)
+	r.must(err)
+	grandchild, err := ab.Narrow(r.ctx, child, 0, 64, fabric.RightsAll)
+	r.must(err)
+	sibling, err := ab.Narrow(r.ctx, root, 0, 64, fabric.RightsAll)
+	r.must(err)
+	imported := map[fabric.Key]*fabric.Remote{}
+	for _, k := range []fabric.Key{child, grandchild, sibling} {
+		imported[k], err = ab.Import(r.ctx, k)
+		r.must(err)
+	}
+	r.must(b.Revoke(child))
+	r.allFail("a revoked key", imported[child], fabric.ErrRevoked)
+	for verb, err := range r.tries(imported[grandchild]) {
+		if !errors.Is(err, fabric.ErrRevoked) {
+			r.Errorf("narrowed from a revoked key: %v: %v", verb, err)
+		}
+	}
+	for verb, err := range r.tries(imported[sibling]) {
+		if err != nil {
+			r.Errorf("beside a revoked key: %v: %v", verb, err)
+		}
+	}
+	r.must(b.Revoke(root))
+	r.allFail("the root, revoked", routes[0].Remote, fabric.ErrRevoked)
+	for verb, err := range r.tries(routes[1].Remote) {
+		if err != nil {
+			r.Errorf("another key to the segment: %v: %v", verb, err)
+		}
+	}
+	for _, k := range []fabric.Key{root, child, sibling} {
+		if err := b.Revoke(k); !errors.Is(err, fabric.ErrRevoked) {
+			r.Errorf("revoked twice: %v", err)
+		}
+	}
+	// The slots are used again; the old keys must not come to life.
+	for range 10 {
+		_, err := seg.Key(fabric.RightsAll)
+		r.must(err)
+	}
+	r.allFail("a revoked key whose slot is used again", routes[0].Remote, fabric.ErrRevoked)
+	if err := ab.Element().Revoke(sibling); !errors.Is(err, fabric.ErrIncarnation) {
+		r.Errorf("an element revokes a peer's key: %v", err)
+	}
+}
+
+func keyForged(r *rig) {
+	_, b, ab, _ := r.pair()
+	k, err := r.segment(b, 4096).KeyRange(0, 100, fabric.RightsAll)
+	r.must(err)
+	for name, change := range map[string]func(*fabric.Key){
+		"secret":      func(k *fabric.Key) { k.Secret[7] ^= 1 },
+		"no secret":   func(k *fabric.Key) { k.Secret = [16]byte{} },
+		"free slot":   func(k *fabric.Key) { k.Slot += 5 },
+		"far slot":    func(k *fabric.Key) { k.Slot = 1 << 31 },
+		"generation":  func(k *fabric.Key) { k.Generation += 7 },
+		"incarnation": func(k *fabric.Key) { k.Owner++ },
+	} {
+		forged := k
+		change(&forged)
+		want := map[string]error{"generation": fabric.ErrRevoked, "incarnation": fabric.ErrIncarnation}[name]
+		if want == nil {
+			want = fabric.ErrKey
+		}
+		if _, err := ab.Import(r.ctx, forged); !errors.Is(err, want) {
+			r.Errorf("%s: import: %v, want %v", name, err, want)
+		}
+		if _, err := ab.Narrow(r.ctx, forged, 0, 8, fabric.RightRead); !errors.Is(err, want) {
+			r.Errorf("%s: narrow: %v, want %v", name, err, want)
+		}
+		if _, _, err := b.OwnKey(forged, fabric.RightRead); !errors.Is(err, want) {
+			r.Errorf("%s: own key: %v, want %v", name, err, want)
+		}
+	}
+	r.must(ab.Err())
+	back, err := fabric.DecodeKey(k.Append(nil))
+	if err != nil || back != k {
+		r.Errorf("%v travels as %v, %v", k, back, err)
+	}
+}
+
+func keySealed(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg, err := b.NewSegment(70_000, fabric.Sealed)
+	r.must(err)
+	copy(seg.Bytes(), "sealed")
+	for rights := fabric.Rights(1); rights <= fabric.RightsAll; rights++ {
+		if _, err := seg.Key(rights); (err == nil) != (rights == fabric.RightRead) {
+			r.Errorf("a key to a sealed segment with %v: %v", rights, err)
+		}
+	}
+	whole, err := seg.Key(fabric.RightRead)
+	r.must(err)
+	part, err := seg.KeyRange(0, 64, fabric.RightRead)
+	r.must(err)
+	for _, k := range []fabric.Key{whole, part} {
+		if !k.Sealed {
+			r.Errorf("%v does not say that it is sealed", k)
+		}
+		for _, rights := range []fabric.Rights{fabric.RightRead, fabric.RightsAll} { // true and forged
+			k.Rights = rights
+			rem, err := ab.Import(r.ctx, k)
+			r.must(err)
+			got := make([]byte, 6)
+			if err := rem.Get(r.ctx, got, 0); err != nil || string(got) != "sealed" {
+				r.Errorf("reads %q, %v", got, err)
+			}
+			for verb, err := range r.tries(rem) {
+				if verb != fabric.RightRead && !errors.Is(err, fabric.ErrRights) {
+					r.Errorf("a sealed segment: %v: %v", verb, err)
+				}
+			}
+			copy(seg.Bytes(), "SEALED") // what the owner writes is seen
+			if err := rem.Get(r.ctx, got, 0); err != nil || string(got) != "SEALED" {
+				r.Errorf("reads %q, %v", got, err)
+			}
+			copy(seg.Bytes(), "sealed")
+		}
+	}
+}
+
+func keyEarlier(r *rig) {
+	a, b := r.node(), r.node()
+	ab, _ := r.connect(a, b)
+	rem := r.routes(ab, r.segment(b, 4096))
+	r.must(b.Close())
+	r.eventually("the endpoint ends", func() bool { return ab.Err() != nil })
+	for _, rem := range rem {
+		r.allFail(rem.name+" of a peer that is gone", rem.Remote, fabric.ErrPeerLost)
+	}
+	again := r.node()
+	_, err := again.NewSegment(4096, fabric.Writable)
+	r.must(err)
+	ep, _ := r.connect(a, again)
+	for _, rem := range rem {
+		if _, err := ep.Import(r.ctx, rem.Key()); !errors.Is(err, fabric.ErrIncarnation) {
+			r.Errorf("import of an earlier incarnation's key: %v", err)
+		}
+		if _, err := ep.Narrow(r.ctx, rem.Key(), 0, 8, fabric.RightRead); !errors.Is(err, fabric.ErrIncarnation) {
+			r.Errorf("narrowing an earlier incarnation's key: %v", err)
+		}
+	}
+}
+
+func keyHandedOn(r *rig) {
+	a, b, ab, _ := r.pair()
+	c := r.node()
+	ac, _ := r.connect(a, c)
+	cb, _ := r.connect(c, b)
+	seg := r.segment(b, 4096)
+	k, err := seg.KeyRange(8, 100, fabric.RightsAll)
+	r.must(err)
+	narrow, err := ab.Narrow(r.ctx, k, 0, 50, fabric.RightWrite)
+	r.must(err)
+	got := make(chan fabric.Key, 1)
+	c.Handle(idData, func(m fabric.Message) {
+		k, err := fabric.DecodeKey(m.Body)
+		if err != nil {
+			r.Error(err)
+		}
+		got <- k
+	})
+	r.must(ac.Send(r.ctx, idData, nil, narrow.Append(nil)))
+	rem, err := cb.Import(r.ctx, <-got)
+	r.must(err)
+	r.must(rem.Put(r.ctx, []byte("from the third"), 0))
+	if string(seg.Bytes()[8:22]) != "from the third" {
+		r.Error("the put of a key handed on went astray")
+	}
+}
+
+func keySegmentClosed(r *rig) {
+	_, b, ab, _ := r.pair()
+	for round := range 6 {
+		seg := r.segment(b, 4<<20)
+		routes := r.routes(ab, seg)
+		var wg sync.WaitGroup
+		for _, rem := range routes {
+			rem.mem = nil
+			for _, n := range []int{8, 3000, 60_000, 1 << 20} {
+				buf := make([]byte, n)
+				for _, fn := range []func() error{
+					func() error { return rem.Put(r.ctx, buf, 64) },
+					func() error { return rem.Get(r.ctx, make([]byte, n), 64) },
+					func() error { _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 0, 1, 0); return err },
+				} {
+					wg.Go(func() {
+						for {
+							if err := fn(); err != nil {
+								if !errors.Is(err, fabric.ErrRevoked) {
+									r.Errorf("%s, %d bytes: %v, want ErrRevoked", rem.name, n, err)
+								}
+								return
+							}
+						}
+					})
+				}
+			}
+		}
+		time.Sleep(time.Duration(round*3) * time.Millisecond)
+		r.must(seg.Close())
+		r.must(seg.Close())
+		r.within(patience/2, "operations on a closed segment", func() error { wg.Wait(); return nil })
+		for range 3 {
+			if seg.Pin() {
+				r.Fatal("a closed segment can be pinned")
+			}
+			r.allFail("a closed segment", routes[round%2].Remote, fabric.ErrRevoked)
+		}
+		if _, err := seg.Key(fabric.RightRead); !errors.Is(err, fabric.ErrRevoked) {
+			r.Errorf("a key to a closed segment: %v", err)
+		}
+		r.eventually("the memory is given back", func() bool { return b.LentBytes() == 0 })
+	}
+	r.must(ab.Err())
+}
+
+func keyOwn(r *rig) {
+	n := r.node()
+	seg := r.segment(n, 4096)
+	k, err := seg.KeyRange(256, 64, fabric.RightRead|fabric.RightWrite)
+	r.must(err)
+	s, at, err := n.OwnKey(k, fabric.RightRead)
+	if err != nil || s != seg || at != 256 {
+		r.Fatalf("own key: %v at %d, %v", s, at, err)
+	}
+	if _, _, err := n.OwnKey(k, fabric.RightAtomic); !errors.Is(err, fabric.ErrRights) {
+		r.Errorf("own key without the right: %v", err)
+	}
+	r.must(seg.Close()) // pinned: the memory stays until Unpin
+	if len(s.Bytes()) != 4096 || n.LentBytes() == 0 || n.Holds(k) {
+		r.Error("a pinned segment went, or its key stayed")
+	}
+	s.Unpin()
+	if n.LentBytes() != 0 {
+		r.Errorf("%d bytes are lent after the last Unpin", n.LentBytes())
+	}
+	if _, _, err := n.OwnKey(k, fabric.RightRead); !errors.Is(err, fabric.ErrRevoked) {
+		r.Errorf("own key of a closed segment: %v", err)
+	}
+}
+
+func keyBounds(r *rig) {
+	n := r.node(func(c *fabric.Config) {
+		c.Limits.SegmentBytes = 1 << 20
+		c.Limits.LentBytes = 2 << 20
+	})
+	for _, size := range []uint64{0, 1<<20 + 1, 1 << 63, ^uint64(0)} {
+		if _, err := n.NewSegment(size, fabric.Writable); err == nil {
+			r.Errorf("made a segment of %d bytes", size)
+		}
+	}
+	first := r.segment(n, 1<<20)
+	r.segment(n, 1<<20)
+	if _, err := n.NewSegment(1, fabric.Writable); !errors.Is(err, fabric.ErrTooMany) {
+		r.Errorf("lent beyond the limit: %v", err)
+	}
+	r.must(first.Close())
+	if seg := r.segment(n, 1000); seg.Size() != 1000 || len(seg.Bytes()) != 1000 || cap(seg.Bytes()) != 1000 {
+		r.Errorf("a segment of 1000 bytes has %d, cap %d", len(seg.Bytes()), cap(seg.Bytes()))
+	}
+}

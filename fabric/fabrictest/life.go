@@ -1,0 +1,326 @@
+package fabrictest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+func lifeChecks() []check {
+	return []check{
+		{"heard of once", lifeOnce},
+		{"closed from a callback", lifeCallback},
+		{"closed with everything in flight", lifeInFlight},
+		{"peer closed with everything in flight", lifePeerInFlight},
+		{"endpoint closed with everything in flight", lifeEndpointInFlight},
+		{"closed during hello", lifeHello},
+		{"closed while dialled", lifeDialled},
+		{"after the end", lifeAfter},
+		{"silence is kept alive", lifeSilence},
+	}
+}
+
+func lifeOnce(r *rig) {
+	var mu sync.Mutex
+	up, down := map[*fabric.Endpoint]int{}, map[*fabric.Endpoint]int{}
+	count := func(c *fabric.Config) {
+		c.OnPeer = func(ep *fabric.Endpoint) {
+			mu.Lock()
+			up[ep]++
+			mu.Unlock()
+		}
+		c.OnLost = func(ep *fabric.Endpoint, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			down[ep]++
+			if err == nil || ep.Err() == nil {
+				r.Errorf("lost without a reason: %v, %v", err, ep.Err())
+			}
+			if up[ep] != 1 {
+				r.Errorf("lost before it was there")
+			}
+		}
+	}
+	a, b := r.node(count), r.node(count)
+	for i := range 12 {
+		ab, ba := r.connect(a, b)
+		var wg sync.WaitGroup
+		for j := range 6 {
+			ep := ab
+			if i%3 == 0 || i%3 == 1 && j%2 == 0 {
+				ep = ba
+			}
+			wg.Go(func() { ep.Close() })
+		}
+		wg.Wait()
+		r.eventually("both sides hear of it", func() bool { return len(a.Endpoints())+len(b.Endpoints()) == 0 })
+		if ab.Err() == nil || ba.Err() == nil {
+			r.Error("no error after the end")
+		}
+	}
+	r.connect(a, b)
+	r.must(a.Close())
+	r.must(b.Close())
+	mu.Lock()
+	defer mu.Unlock()
+	if len(up) != 26 || len(down) != 26 {
+		r.Errorf("%d endpoints came and %d went, of 26", len(up), len(down))
+	}
+	for ep := range up {
+		if up[ep] != 1 || down[ep] != 1 {
+			r.Errorf("%v came %d times and went %d times", ep, up[ep], down[ep])
+		}
+	}
+}
+
+func lifeCallback(r *rig) {
+	lost := make(chan struct{}, 8)
+	a := r.node(func(c *fabric.Config) {
+		c.OnLost = func(ep *fabric.Endpoint, _ error) {
+			ep.Close()
+			ep.Post(idData, nil, nil)
+			lost <- struct{}{}
+		}
+	})
+	b := r.node()
+	var after atomic.Int64
+	b.Handle(idData, func(m fabric.Message) {
+		if after.Add(1) == 1 {
+			m.From.Close()
+		}
+	})
+	ab, _ := r.connect(a, b)
+	for range 50 {
+		ab.Post(idData, nil, make([]byte, 100))
+	}
+	r.within(patience/2, "OnLost", func() error { <-lost; return nil })
+	if n := after.Load(); n != 1 {
+		r.Errorf("%d messages were handled of an endpoint that the first one closed", n)
+	}
+	refuse := r.node(func(c *fabric.Config) { c.OnPeer = func(ep *fabric.Endpoint) { ep.Close() } })
+	if ep, err := a.Dial(r.ctx, refuse.addr); err == nil {
+		r.eventually("an endpoint closed in OnPeer ends", func() bool { return ep.Err() != nil })
+	}
+}
+
+// traffic keeps every kind of call in flight on ep until each has failed, and
+// reports what is wrong with the failures.
+type traffic struct {
+	wg    sync.WaitGroup
+	calls atomic.Int64
+}
+
+func (r *rig) traffic(ep *fabric.Endpoint, seg *fabric.Segment) *traffic {
+	r.Helper()
+	t := &traffic{}
+	ctx := context.Background()
+	buf := make([]byte, 3<<20)
+	var calls []func() error
+	for _, rem := range r.routes(ep, seg) {
+		rem := rem.Remote
+		calls = append(calls,
+			func() error { return rem.Put(ctx, buf[:8], 0) },
+			func() error { return rem.Put(ctx, buf, 0) },
+			func() error { return rem.Get(ctx, make([]byte, 3000), 0) },
+			func() error { return rem.Get(ctx, make([]byte, 2<<20), 0) },
+			func() error { _, err := rem.Atomic(ctx, fabric.FetchAdd, 8, 0, 1, 0); return err },
+			func() error {
+				op := rem.StartGet(make([]byte, 100_000), 0)
+				<-op.Done()
+				return op.Wait(ctx)
+			},
+			func() error { _, err := ep.Import(ctx, rem.Key()); return err },
+			func() error {
+				_, err := ep.Narrow(ctx, rem.Key(), 0, 8, fabric.RightRead)
+				if errors.Is(err, fabric.ErrTooMany) {
+					return nil
+				}
+				return err
+			})
+	}
+	calls = append(calls,
+		func() error { return ep.Send(ctx, idKeep, nil, buf[:2000]) },
+		func() error { return ep.Send(ctx, idData, nil, buf[:200]) },
+		func() error {
+			if err := ep.Post(idReply, nil, buf[:100]); !errors.Is(err, fabric.ErrBackpressure) {
+				return err
+			}
+			return nil
+		},
+		func() error { ep.Fence(); return ep.Flush(ctx) },
+		func() error {
+			var never atomic.Bool
+			if err := ep.Element().WaitFor(ctx, func() bool { return never.Load() || ep.Err() != nil }); err != nil {
+				return err
+			}
+			return ep.Err()
+		})
+	for i, call := range calls {
+		t.wg.Go(func() {
+			for {
+				t.calls.Add(1)
+				err := call()
+				if err == nil {
+					continue
+				}
+				if !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrClosed) {
+					r.Errorf("call %d ended with %v", i, err)
+				}
+				return
+			}
+		})
+	}
+	return t
+}
+
+// ends expects all calls to fail soon.
+func (t *traffic) ends(r *rig) {
+	r.Helper()
+	start := time.Now()
+	r.within(10*time.Second, "calls in flight", func() error { t.wg.Wait(); return nil })
+	if d := time.Since(start); d > 2*time.Second {
+		r.Errorf("calls in flight took %v to fail", d)
+	}
+	if t.calls.Load() == 0 {
+		r.Error("no call was made")
+	}
+}
+
+func (r *rig) busyPair() (a, b *node, ab, ba *fabric.Endpoint, t [2]*traffic) {
+	r.Helper()
+	a, b, ab, ba = r.pair(smallWindow)
+	for i, n := range []*node{a, b} {
+		n.Handle(idData, func(m fabric.Message) { m.From.Post(idReply, nil, m.Body) })
+		n.Handle(idReply, func(fabric.Message) {})
+		n.HandleRetaining(idKeep, func(fabric.Message) {}) // never released: senders wait
+		t[i] = r.traffic([]*fabric.Endpoint{ba, ab}[i], r.segment(n, 4<<20))
+	}
+	time.Sleep(30 * time.Millisecond)
+	return a, b, ab, ba, t
+}
+
+func lifeInFlight(r *rig) {
+	a, _, _, _, t := r.busyPair()
+	r.within(5*time.Second, "Close", a.Close)
+	t[0].ends(r)
+	t[1].ends(r)
+}
+
+func lifePeerInFlight(r *rig) {
+	_, b, _, _, t := r.busyPair()
+	r.within(5*time.Second, "Close", b.Close)
+	t[1].ends(r)
+	t[0].ends(r)
+}
+
+func lifeEndpointInFlight(r *rig) {
+	a, b, ab, _, t := r.busyPair()
+	r.within(5*time.Second, "Close", ab.Close)
+	t[0].ends(r)
+	t[1].ends(r)
+	r.connect(a, b)
+}
+
+func lifeHello(r *rig) {
+	slow := func(c *fabric.Config) { c.Limits.HelloTime = time.Minute }
+	n := r.node(slow)
+	p := r.rawDial(n)
+	p.Write([]byte{1})
+	done := make(chan error, 1)
+	addr := r.acceptor(func(p fabric.Pending) { io.ReadAll(p) })
+	ctx, cancel := context.WithCancel(r.ctx)
+	go func() {
+		_, err := n.Dial(ctx, addr)
+		done <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	r.within(5*time.Second, "Close during HELLO", n.Close)
+	cancel()
+	if err := <-done; err == nil {
+		r.Error("a closed element has dialled")
+	}
+}
+
+func lifeDialled(r *rig) {
+	for range 5 {
+		a, b := r.node(), r.node()
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				for range 20 {
+					ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
+					ep, err := a.Dial(ctx, b.addr)
+					cancel()
+					if err != nil {
+						return
+					}
+					ep.Post(idData, nil, nil)
+				}
+			})
+		}
+		time.Sleep(2 * time.Millisecond)
+		r.within(5*time.Second, "Close while dialled", b.Close)
+		r.within(10*time.Second, "dialling a closed element", func() error { wg.Wait(); return nil })
+		r.eventually("nothing is left", func() bool { return len(a.Endpoints()) == 0 })
+	}
+}
+
+func lifeAfter(r *rig) {
+	a, b, ab, _ := r.pair()
+	routes := r.routes(ab, r.segment(b, 1<<20))
+	seg := r.segment(a, 4096)
+	k, err := seg.Key(fabric.RightsAll)
+	r.must(err)
+	r.must(a.Close())
+	r.must(a.Close())
+	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
+	defer cancel()
+	if _, err := a.Dial(ctx, b.addr); err == nil {
+		r.Error("a closed element dials")
+	}
+	if _, err := a.NewSegment(1, fabric.Writable); err == nil {
+		r.Error("a closed element makes segments")
+	}
+	if _, err := seg.Key(fabric.RightRead); err == nil {
+		r.Error("a closed element makes keys")
+	}
+	if err := a.Revoke(k); err == nil {
+		r.Error("a closed element revokes keys")
+	}
+	if a.Holds(k) {
+		r.Error("a closed element's keys hold")
+	}
+	for _, rem := range routes {
+		r.allFail(rem.name+" of a closed element", rem.Remote, fabric.ErrClosed)
+	}
+	for what, err := range map[string]error{
+		"Send": ab.Send(ctx, idData, nil, nil), "Post": ab.Post(idReply, nil, nil), "Flush": ab.Flush(ctx),
+		"WaitFor": a.WaitFor(ctx, func() bool { return false }), "Err": ab.Err(),
+	} {
+		if !errors.Is(err, fabric.ErrClosed) {
+			r.Errorf("%s on a closed element: %v", what, err)
+		}
+	}
+	ab.Fence()
+	a.Wake()
+	a.TickSoon()
+	a.Progress()
+	if len(a.Endpoints()) != 0 || a.LentBytes() != 0 {
+		r.Errorf("a closed element has %d endpoints and lends %d bytes", len(a.Endpoints()), a.LentBytes())
+	}
+}
+
+// lifeSilence: peers that have nothing to say are not lost.
+func lifeSilence(r *rig) {
+	_, _, ab, ba := r.pair(func(c *fabric.Config) { c.Limits.PeerTime = 300 * time.Millisecond })
+	time.Sleep(time.Second)
+	if ab.Err() != nil || ba.Err() != nil {
+		r.Errorf("a silent peer was lost: %v, %v", ab.Err(), ba.Err())
+	}
+	r.must(ab.Flush(r.ctx))
+}

@@ -1,0 +1,542 @@
+package fabrictest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+func memoryChecks() []check {
+	return []check{
+		{"put and get", memoryPutGet},
+		{"large", memoryLarge},
+		{"many at once", memoryMany},
+		{"many large at once", memoryManyLarge},
+		{"bound of operations", memoryBound},
+		{"waiting for an operation", memoryWaiting},
+		{"messages beside a large put", memoryBeside},
+		{"range", memoryRange},
+		{"atomics", memoryAtomics},
+		{"atomics misused", memoryAtomicsMisused},
+		{"counters", memoryCounters},
+		{"cancelled get", memoryCancelledGet},
+		{"cancelled put", memoryCancelledPut},
+		{"forget", memoryForget},
+		{"done", memoryDone},
+	}
+}
+
+// remote is a peer's segment by one route.
+type remote struct {
+	*fabric.Remote
+	name string
+	mem  []byte // the owner's view of what the key covers
+}
+
+// routes imports a segment in every way there is: by a key to all of it, which
+// may be mapped, and by one to a part, which the owner serves.
+func (r *rig) routes(ep *fabric.Endpoint, seg *fabric.Segment) []remote {
+	r.Helper()
+	const skip = 64
+	whole, err := seg.Key(fabric.RightsAll)
+	r.must(err)
+	part, err := seg.KeyRange(skip, seg.Size()-skip, fabric.RightsAll)
+	r.must(err)
+	list := []remote{{name: "whole", mem: seg.Bytes()}, {name: "part", mem: seg.Bytes()[skip:]}}
+	for i, k := range []fabric.Key{whole, part} {
+		list[i].Remote, err = ep.Import(r.ctx, k)
+		r.must(err)
+		if list[i].Size() != uint64(len(list[i].mem)) || list[i].Key() != k || list[i].Endpoint() != ep {
+			r.Errorf("imported %v, size %d", list[i].Key(), list[i].Size())
+		}
+	}
+	if list[1].Mapped() {
+		r.Error("a key to a part of a segment gave a mapping of all of it")
+	}
+	return list
+}
+
+// segment makes one at n, of size bytes.
+func (r *rig) segment(n *node, size uint64) *fabric.Segment {
+	r.Helper()
+	seg, err := n.NewSegment(size, fabric.Writable)
+	r.must(err)
+	return seg
+}
+
+// served imports a segment so that its owner serves it.
+func (r *rig) served(ep *fabric.Endpoint, seg *fabric.Segment) remote {
+	r.Helper()
+	return r.routes(ep, seg)[1]
+}
+
+func memoryPutGet(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 1<<20)
+	sizes := []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31, 55, 56, 57, 64, 255, 256, 257, 4095, 4096, 4097, 65535, 65536, 65537, 131072, 200001}
+	for _, rem := range r.routes(ab, seg) {
+		for _, n := range sizes {
+			for _, at := range []int{0, 3, 8} {
+				for _, shift := range []int{0, 5} {
+					clear(rem.mem[:n+64])
+					src := append(make([]byte, shift), pattern(n, uint32(n+at))...)[shift:]
+					r.must(rem.Put(r.ctx, src, uint64(at)))
+					if !bytes.Equal(rem.mem[at:at+n], src) {
+						r.Fatalf("%s: put of %d bytes to %d: the owner sees others", rem.name, n, at)
+					}
+					if rem.mem[at+n] != 0 || at > 0 && rem.mem[at-1] != 0 {
+						r.Fatalf("%s: put of %d bytes to %d went beyond", rem.name, n, at)
+					}
+					dst := make([]byte, shift+n+1)
+					r.must(rem.Get(r.ctx, dst[shift:shift+n], uint64(at)))
+					if !bytes.Equal(dst[shift:shift+n], src) || dst[shift+n] != 0 {
+						r.Fatalf("%s: get of %d bytes at %d: others came", rem.name, n, at)
+					}
+				}
+			}
+		}
+	}
+}
+
+func memoryLarge(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 9<<20)
+	for _, rem := range r.routes(ab, seg) {
+		for _, n := range []int{1<<20 + 3, 8 << 20} {
+			want, got := pattern(n, uint32(n)), make([]byte, n)
+			r.must(rem.Put(r.ctx, want, 5))
+			r.must(rem.Get(r.ctx, got, 5))
+			if !bytes.Equal(got, want) || !bytes.Equal(rem.mem[5:5+n], want) {
+				r.Fatalf("%s: %d bytes differ", rem.name, n)
+			}
+		}
+	}
+}
+
+func memoryMany(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 2<<20)
+	for _, rem := range r.routes(ab, seg) {
+		for _, n := range []int{8, 900, 2000} {
+			want := pattern(1000*n, uint32(n))
+			var ops [1000]fabric.Op
+			for i := range ops {
+				ops[i] = rem.StartPut(want[i*n:(i+1)*n], uint64(i*n))
+			}
+			r.waitAll(ops[:])
+			got := make([]byte, len(want))
+			for i := range ops {
+				ops[i] = rem.StartGet(got[i*n:(i+1)*n], uint64(i*n))
+			}
+			r.waitAll(ops[:])
+			if !bytes.Equal(got, want) {
+				r.Fatalf("%s: 1000 times %d bytes differ", rem.name, n)
+			}
+		}
+	}
+}
+
+// memoryManyLarge starts more data than any queue may hold, both ways.
+func memoryManyLarge(r *rig) {
+	const n, size = 600, 64 << 10
+	a, b, ab, ba := r.pair()
+	var ops [2 * n]fabric.Op
+	src := pattern(size, 1)
+	there, here := r.served(ab, r.segment(b, 1<<20)), r.served(ba, r.segment(a, 1<<20))
+	for i := range n {
+		at := uint64(i%15) * size
+		ops[2*i], ops[2*i+1] = there.StartPut(src, at), here.StartPut(src[:4000], at)
+	}
+	r.waitAll(ops[:])
+	back := make([]byte, n*4096)
+	for i := range n {
+		at := uint64(i%15) * size
+		ops[2*i], ops[2*i+1] = there.StartGet(back[i*4096:(i+1)*4096], at), here.StartPut(src, at)
+	}
+	r.waitAll(ops[:])
+	for i := range n {
+		if !bytes.Equal(back[i*4096:(i+1)*4096], src[:4096]) {
+			r.Fatalf("get %d: bytes differ", i)
+		}
+	}
+}
+
+func (r *rig) waitAll(ops []fabric.Op) {
+	r.Helper()
+	for i, op := range ops {
+		if err := op.Wait(r.ctx); err != nil {
+			r.Fatalf("operation %d of %d: %v", i, len(ops), err)
+		}
+	}
+}
+
+func memoryBound(r *rig) {
+	const bound = 48
+	_, b, ab, _ := r.pair(func(c *fabric.Config) { c.Limits.OpsPerEndpoint = bound })
+	rem := r.served(ab, r.segment(b, 1<<20))
+	free := r.block(b, ab)
+	var ops []fabric.Op
+	buf := make([]byte, 8*bound)
+	for i := range bound {
+		switch i % 3 {
+		case 0:
+			ops = append(ops, rem.StartGet(buf[8*i:8*i+8], 0))
+		case 1:
+			ops = append(ops, rem.StartPut(buf[8*i:8*i+8], 8))
+		case 2:
+			ops = append(ops, rem.StartAtomic(fabric.FetchAdd, 8, 16, 1, 0))
+		}
+	}
+	for _, op := range []fabric.Op{rem.StartGet(buf[:8], 0), rem.StartPut(buf[:8], 8), rem.StartAtomic(fabric.FetchAdd, 8, 16, 1, 0)} {
+		if err := op.Wait(r.ctx); !errors.Is(err, fabric.ErrBackpressure) {
+			r.Errorf("operation %d: %v; want ErrBackpressure", bound+1, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := rem.Get(ctx, make([]byte, 8), 0); !errors.Is(err, context.DeadlineExceeded) {
+		r.Errorf("a blocking Get with no record free: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- rem.Get(r.ctx, make([]byte, 8), 0) }()
+	free()
+	r.waitAll(ops)
+	r.must(<-done)
+	if n := binary.NativeEndian.Uint64(rem.mem[16:]); n != bound/3 {
+		r.Errorf("%d of %d atomics happened", n, bound/3)
+	}
+}
+
+func memoryWaiting(r *rig) {
+	const workers, each = 24, 40
+	_, b, ab, _ := r.pair(func(c *fabric.Config) { c.Limits.OpsPerEndpoint = 3 })
+	rem := r.served(ab, r.segment(b, 1<<20))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			got := make([]byte, 512)
+			for i := range each {
+				want, at := pattern(512, uint32(w*each+i)), uint64(w*1024+i)
+				if err := rem.Put(r.ctx, want, at); err != nil {
+					r.Error(err)
+					return
+				}
+				if err := rem.Get(r.ctx, got, at); err != nil || !bytes.Equal(got, want) {
+					r.Errorf("get: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// memoryBeside has messages answered while large Puts are under way.
+func memoryBeside(r *rig) {
+	const size = 16 << 20
+	a, b, ab, _ := r.pair()
+	serveEcho(b)
+	var replies atomic.Int64
+	a.Handle(idReply, func(fabric.Message) { replies.Add(1) })
+	rem := r.served(ab, r.segment(b, size+64))
+	src := pattern(size, 2)
+	during := 0
+	for range 5 {
+		op := rem.StartPut(src, 0)
+		for i := replies.Load() + 1; !op.Poll(); i++ {
+			r.must(ab.Send(r.ctx, idEcho, nil, []byte("beside")))
+			r.must(a.WaitFor(r.ctx, func() bool { return replies.Load() >= i }))
+			if !op.Poll() {
+				during++
+			}
+		}
+		r.must(op.Wait(r.ctx))
+	}
+	if !bytes.Equal(rem.mem[:size], src) {
+		r.Error("bytes differ")
+	}
+	if during == 0 {
+		r.Errorf("no message was answered while %d MiB were put, five times", size>>20)
+	}
+}
+
+func memoryRange(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 100_000)
+	buf := make([]byte, 1<<18)
+	for _, rem := range r.routes(ab, seg) {
+		size := rem.Size()
+		for _, c := range []struct {
+			offset uint64
+			n      int
+			ok     bool
+		}{
+			{0, int(size), true}, {size - 1, 1, true}, {size - 8, 8, true}, {size, 0, true},
+			{0, int(size) + 1, false}, {size, 1, false}, {size - 7, 8, false}, {size + 1, 1, false},
+			{math.MaxUint64, 1, false}, {math.MaxUint64 - 3, 8, false}, {1 << 63, 8, false}, {math.MaxUint64 - 7, 8, false},
+			{size - 1, 70_000, false}, {math.MaxUint64 - 69_999, 70_000, false},
+		} {
+			for verb, err := range map[string]error{"put": rem.Put(r.ctx, buf[:c.n], c.offset), "get": rem.Get(r.ctx, buf[:c.n], c.offset)} {
+				if c.ok && err != nil || !c.ok && !errors.Is(err, fabric.ErrRange) {
+					r.Errorf("%s: %s of %d bytes at %d of %d: %v", rem.name, verb, c.n, c.offset, size, err)
+				}
+			}
+			if _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, c.offset&^7, 1, 0); c.offset&^7 > size-8 && !errors.Is(err, fabric.ErrRange) {
+				r.Errorf("%s: atomic at %d of %d: %v", rem.name, c.offset&^7, size, err)
+			}
+		}
+	}
+}
+
+// apply is what an atomic should do.
+func apply(op fabric.AtomicOp, old, operand, compare uint64) uint64 {
+	switch op {
+	case fabric.FetchAdd:
+		return old + operand
+	case fabric.Swap:
+		return operand
+	case fabric.CompareSwap:
+		if old == compare {
+			return operand
+		}
+		return old
+	case fabric.FetchAnd:
+		return old & operand
+	case fabric.FetchOr:
+		return old | operand
+	}
+	return old ^ operand
+}
+
+func memoryAtomics(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 4096)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, rem := range r.routes(ab, seg) {
+		for i := range 600 {
+			op, width := fabric.AtomicOp(1+i%6), 4+4*(i/6%2)
+			mask := uint64(1)<<(8*width-1)<<1 - 1
+			at := uint64(rng.IntN(32) * 8)
+			operand, compare := rng.Uint64(), rng.Uint64()
+			word := rem.mem[at:]
+			read := func() uint64 {
+				if width == 4 {
+					return uint64(binary.NativeEndian.Uint32(word))
+				}
+				return binary.NativeEndian.Uint64(word)
+			}
+			before := read()
+			if i%3 == 0 {
+				compare = before
+			}
+			var old uint64
+			var err error
+			switch i % 5 {
+			case 0:
+				old, err = rem.StartAtomic(op, width, at, operand, compare).Value(r.ctx)
+			case 1:
+				old, err = fabric.LocalAtomic(word, op, width, operand, compare)
+			default:
+				old, err = rem.Atomic(r.ctx, op, width, at, operand, compare)
+			}
+			r.must(err)
+			if want := apply(op, before, operand&mask, compare&mask) & mask; old != before || read() != want {
+				r.Fatalf("%s: op %d on %d bytes: old %#x, now %#x; want %#x, %#x", rem.name, op, width, old, read(), before, want)
+			}
+		}
+	}
+}
+
+func memoryAtomicsMisused(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 4096)
+	for _, rem := range r.routes(ab, seg) {
+		for _, c := range []struct {
+			op    fabric.AtomicOp
+			width int
+			at    uint64
+			want  error
+		}{
+			{fabric.FetchAdd, 8, 4, fabric.ErrAlign}, {fabric.Swap, 8, 1, fabric.ErrAlign}, {fabric.CompareSwap, 4, 2, fabric.ErrAlign},
+			{fabric.FetchAdd, 4, 4, nil}, {fabric.FetchXor, 2, 0, fabric.ErrProtocol}, {fabric.FetchAdd, 0, 0, fabric.ErrProtocol},
+			{fabric.FetchAdd, 16, 0, fabric.ErrProtocol}, {0, 8, 0, fabric.ErrProtocol}, {7, 8, 0, fabric.ErrProtocol},
+			{fabric.FetchAdd, -8, 0, fabric.ErrRange},
+		} {
+			if _, err := rem.Atomic(r.ctx, c.op, c.width, c.at, 1, 0); !errors.Is(err, c.want) {
+				r.Errorf("%s: op %d, width %d at %d: %v, want %v", rem.name, c.op, c.width, c.at, err, c.want)
+			}
+		}
+	}
+	r.must(ab.Err())
+}
+
+func memoryCounters(r *rig) {
+	const each = 400
+	a, b, ab, _ := r.pair()
+	cb, _ := r.connect(r.node(), b)
+	seg := r.segment(b, 4096)
+	var wg sync.WaitGroup
+	add := func(fn func() error) {
+		wg.Go(func() {
+			for range each {
+				if err := fn(); err != nil {
+					r.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for _, ep := range []*fabric.Endpoint{ab, ab, cb} {
+		for _, rem := range r.routes(ep, seg) {
+			at := 512 - uint64(len(seg.Bytes())-len(rem.mem))
+			add(func() error { _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, at, 3, 0); return err })
+			add(func() error { // the same by comparing
+				for old := uint64(0); ; {
+					was, err := rem.Atomic(r.ctx, fabric.CompareSwap, 4, at+8, old+1, old)
+					if err != nil || was == old {
+						return err
+					}
+					old = was
+				}
+			})
+		}
+	}
+	add(func() error { _, err := fabric.LocalAtomic(seg.Bytes()[512:], fabric.FetchAdd, 8, 3, 0); return err })
+	add(func() error { _, err := fabric.LocalAtomic(seg.Bytes()[520:], fabric.FetchAdd, 4, 1, 0); return err })
+	wg.Wait()
+	if sum, want := binary.NativeEndian.Uint64(seg.Bytes()[512:]), uint64(7*each*3); sum != want {
+		r.Errorf("the sum is %d, want %d", sum, want)
+	}
+	if n := binary.NativeEndian.Uint32(seg.Bytes()[520:]); n != 7*each {
+		r.Errorf("%d compare-swaps took effect, want %d", n, 7*each)
+	}
+	_ = a
+}
+
+func memoryCancelledGet(r *rig) {
+	const size = 8 << 20
+	_, b, ab, _ := r.pair()
+	rem := r.served(ab, r.segment(b, size+64))
+	copy(rem.mem, pattern(size, 3))
+	for i := range 24 {
+		buf := make([]byte, size)
+		ctx, cancel := context.WithTimeout(r.ctx, time.Duration(i*i)*10*time.Microsecond)
+		err := rem.Get(ctx, buf, 0)
+		cancel()
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			r.Fatal(err)
+		}
+		for j := range buf {
+			buf[j] = 0xa5
+		}
+		r.must(ab.Flush(r.ctx)) // the owner goes on sending what nobody wants any more
+		r.must(rem.Get(r.ctx, make([]byte, 1<<20), 0))
+		if n := bytes.Count(buf, []byte{0xa5}); n != size {
+			r.Fatalf("%d bytes were written into the buffer of a Get that was given up", size-n)
+		}
+	}
+}
+
+func memoryCancelledPut(r *rig) {
+	const size = 8 << 20
+	_, b, ab, _ := r.pair()
+	rem := r.served(ab, r.segment(b, size+64))
+	for i := range 24 {
+		clear(rem.mem)
+		buf := bytes.Repeat([]byte{1}, size)
+		ctx, cancel := context.WithTimeout(r.ctx, time.Duration(i*i)*10*time.Microsecond)
+		err := rem.Put(ctx, buf, 0)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			r.Fatal(err)
+		}
+		for j := range buf {
+			buf[j] = 2 // the buffer is the caller's again: none of this may arrive
+		}
+		r.must(ab.Flush(r.ctx))
+		if n := bytes.Count(rem.mem, []byte{2}); n > 0 {
+			r.Fatalf("%d bytes written after Put returned arrived (Put: %v)", n, err)
+		}
+		r.must(rem.Put(r.ctx, buf, 0))
+		if n := bytes.Count(rem.mem[:size], []byte{2}); n != size {
+			r.Fatalf("after a Put that was given up, %d of %d bytes arrive", n, size)
+		}
+	}
+}
+
+func memoryForget(r *rig) {
+	_, b, ab, _ := r.pair(func(c *fabric.Config) { c.Limits.OpsPerEndpoint = 4 })
+	rem := r.served(ab, r.segment(b, 4<<20))
+	for i := range 60 {
+		buf := make([]byte, 1<<(i%20))
+		var op fabric.Op
+		for {
+			if i%2 == 0 {
+				op = rem.StartGet(buf, 0)
+			} else {
+				op = rem.StartPut(buf, 0)
+			}
+			if !op.Poll() {
+				break
+			}
+			if err := op.Wait(r.ctx); !errors.Is(err, fabric.ErrBackpressure) {
+				r.must(err)
+				op = fabric.Op{}
+				break
+			}
+			r.must(ab.Flush(r.ctx))
+		}
+		op.Forget()
+		for j := range buf {
+			buf[j] = 0x5a
+		}
+		if i%10 == 9 {
+			r.must(ab.Flush(r.ctx))
+		}
+		if n := bytes.Count(buf, []byte{0x5a}); n != len(buf) {
+			r.Fatal("a forgotten operation wrote into its buffer")
+		}
+	}
+	r.must(rem.Put(r.ctx, []byte("done"), 0))
+}
+
+func memoryDone(r *rig) {
+	_, b, ab, _ := r.pair()
+	for _, rem := range r.routes(ab, r.segment(b, 1<<20)) {
+		buf := make([]byte, 1<<19)
+		for i := range 200 {
+			op := rem.StartGet(buf[:1<<(i%20)], 0)
+			select {
+			case <-op.Done():
+				if !op.Poll() {
+					r.Fatal("done, but Poll says otherwise")
+				}
+			case <-r.ctx.Done():
+				r.Fatalf("%s: get %d is never done", rem.name, i)
+			}
+			start := time.Now()
+			r.must(op.Wait(r.ctx))
+			if d := time.Since(start); d > time.Second {
+				r.Fatalf("Wait after Done took %v", d)
+			}
+		}
+	}
+	var none fabric.Op
+	<-none.Done()
+	if err := none.Wait(r.ctx); err != nil || !none.Poll() {
+		r.Error(fmt.Errorf("the zero Op: %w", err))
+	}
+	none.Forget()
+}

@@ -1,0 +1,274 @@
+package fabrictest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+func processChecks() []check {
+	return []check{
+		{"killed", processKilled},
+		{"stopped", processStopped},
+		{"eight senders", processSenders},
+		{"started again", processAgain},
+		{"no allocations", processAllocations},
+	}
+}
+
+// child is the test binary, run again to be a peer.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// spawn runs a role in a process of its own.
+func (r *rig) spawn(role string, args ...string) *child {
+	r.Helper()
+	top, _, _ := strings.Cut(r.Name(), "/")
+	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + top + "$", "-test.timeout=2m", "--", childMark, role}, args...)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	r.must(err)
+	out, err := cmd.StdoutPipe()
+	r.must(err)
+	r.must(cmd.Start())
+	c := &child{cmd, in, bufio.NewScanner(out)}
+	r.atEnd(c.kill)
+	return c
+}
+
+// kill ends the child as a crash would.
+func (c *child) kill() {
+	c.in.Close()
+	c.cmd.Process.Kill()
+	c.cmd.Wait()
+}
+
+// line is the next line the child says, in fields.
+func (c *child) line(tb testing.TB) []string {
+	tb.Helper()
+	if !c.out.Scan() {
+		tb.Fatalf("the child ended: %v", c.out.Err())
+	}
+	return strings.Fields(c.out.Text())
+}
+
+// peer is a child that serves echo and a segment.
+type peer struct {
+	*child
+	addr  string
+	whole fabric.Key
+	part  fabric.Key
+}
+
+func (r *rig) peer() *peer {
+	r.Helper()
+	p := &peer{child: r.spawn("serve")}
+	f := p.line(r)
+	p.addr = f[0]
+	for i, k := range []*fabric.Key{&p.whole, &p.part} {
+		var b []byte
+		_, err := fmt.Sscanf(f[1+i], "%x", &b)
+		r.must(err)
+		*k, err = fabric.DecodeKey(b)
+		r.must(err)
+	}
+	return p
+}
+
+func (r *rig) importBoth(ep *fabric.Endpoint, p *peer) (list []remote) {
+	r.Helper()
+	for i, k := range []fabric.Key{p.whole, p.part} {
+		rem, err := ep.Import(r.ctx, k)
+		r.must(err)
+		list = append(list, remote{Remote: rem, name: []string{"whole", "part"}[i]})
+	}
+	return list
+}
+
+// processTraffic keeps calls in flight to a child until all have failed.
+func (r *rig) processTraffic(ep *fabric.Endpoint, p *peer) *traffic {
+	r.Helper()
+	t := &traffic{}
+	buf := make([]byte, 1<<20)
+	var calls []func() error
+	for _, rem := range r.importBoth(ep, p) {
+		calls = append(calls,
+			func() error { return rem.Put(r.ctx, buf, 0) },
+			func() error { return rem.Put(r.ctx, buf[:64], 0) },
+			func() error { return rem.Get(r.ctx, make([]byte, 1<<20), 0) },
+			func() error { return rem.Get(r.ctx, make([]byte, 8), 0) },
+			func() error { _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 0, 1, 0); return err })
+	}
+	calls = append(calls,
+		func() error { return ep.Send(r.ctx, idEcho, nil, buf[:500]) },
+		func() error { return ep.Flush(r.ctx) })
+	for i, call := range calls {
+		t.wg.Go(func() {
+			for {
+				t.calls.Add(1)
+				if err := call(); err != nil {
+					if !errors.Is(err, fabric.ErrPeerLost) {
+						r.Errorf("call %d ended with %v, want ErrPeerLost", i, err)
+					}
+					return
+				}
+			}
+		})
+	}
+	return t
+}
+
+func processKilled(r *rig) {
+	for range 3 {
+		lost := make(chan error, 2)
+		a := r.node(func(c *fabric.Config) { c.OnLost = func(_ *fabric.Endpoint, err error) { lost <- err } })
+		a.Handle(idReply, func(fabric.Message) {})
+		p := r.peer()
+		ep, err := a.Dial(r.ctx, p.addr)
+		r.must(err)
+		t := r.processTraffic(ep, p)
+		time.Sleep(40 * time.Millisecond)
+		p.kill()
+		t.ends(r)
+		if err := <-lost; !errors.Is(err, fabric.ErrPeerLost) {
+			r.Errorf("lost because of %v", err)
+		}
+		if len(lost) > 0 || len(a.Endpoints()) != 0 {
+			r.Error("the dead peer is still there, or was lost twice")
+		}
+	}
+}
+
+func processStopped(r *rig) {
+	const silent = 500 * time.Millisecond
+	a := r.node(func(c *fabric.Config) { c.Limits.PeerTime = silent })
+	a.Handle(idReply, func(fabric.Message) {})
+	p := r.peer()
+	ep, err := a.Dial(r.ctx, p.addr)
+	r.must(err)
+	t := r.processTraffic(ep, p)
+	time.Sleep(20 * time.Millisecond)
+	r.must(p.cmd.Process.Signal(syscall.SIGSTOP))
+	start := time.Now()
+	r.within(10*time.Second, "calls to a stopped peer", func() error { t.wg.Wait(); return nil })
+	if d := time.Since(start); d < silent/4 || d > 5*time.Second {
+		r.Errorf("a stopped peer was lost after %v, PeerTime is %v", d, silent)
+	}
+	r.must(p.cmd.Process.Signal(syscall.SIGCONT))
+	again, err := a.Dial(r.ctx, p.addr) // it was only slow
+	r.must(err)
+	r.must(again.Flush(r.ctx))
+}
+
+func processSenders(r *rig) {
+	const senders, each = 8, 1500
+	b := r.node(smallWindow)
+	var got [senders]counted
+	b.Handle(idData, func(m fabric.Message) { got[m.Body[8]].take(m.Body) })
+	var children []*child
+	for i := range senders {
+		children = append(children, r.spawn("send", b.addr, strconv.Itoa(i), strconv.Itoa(each)))
+	}
+	for i, c := range children {
+		if f := c.line(r); f[0] != "sent" {
+			r.Errorf("sender %d: %v", i, f)
+		}
+	}
+	for i := range got {
+		r.wantCount(fmt.Sprint("sender ", i), &got[i], each)
+	}
+}
+
+func processAgain(r *rig) {
+	a := r.node()
+	first := r.peer()
+	ep, err := a.Dial(r.ctx, first.addr)
+	r.must(err)
+	r.importBoth(ep, first)
+	first.kill()
+	r.eventually("the dead peer is lost", func() bool { return ep.Err() != nil })
+	second := r.peer()
+	again, err := a.Dial(r.ctx, second.addr)
+	r.must(err)
+	for _, k := range []fabric.Key{first.whole, first.part} {
+		if _, err := again.Import(r.ctx, k); !errors.Is(err, fabric.ErrIncarnation) {
+			r.Errorf("a key of before the restart: %v", err)
+		}
+		k.Owner = again.Incarnation() // however it is dressed up
+		if _, err := again.Import(r.ctx, k); !errors.Is(err, fabric.ErrKey) && !errors.Is(err, fabric.ErrRevoked) {
+			r.Errorf("a key of before the restart, forged: %v", err)
+		}
+	}
+	r.importBoth(again, second)
+}
+
+// processAllocations: small operations allocate nothing, at either end.
+func processAllocations(r *rig) {
+	const runs = 2000
+	a := r.node(func(c *fabric.Config) { c.Policy = fabric.Latency })
+	var replies atomic.Int64
+	a.Handle(idReply, func(fabric.Message) { replies.Add(1) })
+	p := r.peer()
+	ep, err := a.Dial(r.ctx, p.addr)
+	r.must(err)
+	sent := int64(0)
+	answered := func() bool { return replies.Load() >= sent }
+	buf := make([]byte, 4096)
+	calls := map[string]func() error{
+		"send 8 B": func() error {
+			sent++
+			return errors.Join(ep.Send(r.ctx, idEcho, nil, buf[:8]), a.WaitFor(r.ctx, answered))
+		},
+		"send 4 KiB": func() error {
+			sent++
+			return errors.Join(ep.Send(r.ctx, idEcho, buf[:40], buf[40:]), a.WaitFor(r.ctx, answered))
+		},
+	}
+	for _, rem := range r.importBoth(ep, p) {
+		for _, n := range []int{8, 4096} {
+			calls[fmt.Sprintf("put %d B, %s", n, rem.name)] = func() error { return rem.Put(r.ctx, buf[:n], 64) }
+			calls[fmt.Sprintf("get %d B, %s", n, rem.name)] = func() error { return rem.Get(r.ctx, buf[:n], 64) }
+		}
+		calls["atomic, "+rem.name] = func() error {
+			_, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 64, 1, 0)
+			return err
+		}
+	}
+	for name, call := range calls {
+		for range 200 {
+			r.must(call())
+		}
+		here, there := mallocs(), p.mallocs(r)
+		for range runs {
+			r.must(call())
+		}
+		here, there = mallocs()-here, p.mallocs(r)-there
+		// Asking the child, the runtime and the background goroutine take a few.
+		if here > runs/10 || there > runs/10 {
+			r.Errorf("%s: %.2f allocations here and %.2f at the peer", name, float64(here)/runs, float64(there)/runs)
+		}
+	}
+}
+
+// mallocs asks the child how much it has allocated so far.
+func (p *peer) mallocs(r *rig) uint64 {
+	r.Helper()
+	fmt.Fprintln(p.in, "mallocs")
+	n, err := strconv.ParseUint(p.line(r)[0], 10, 64)
+	r.must(err)
+	return n
+}

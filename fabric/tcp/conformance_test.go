@@ -1,0 +1,15 @@
+package tcp
+
+import (
+	"testing"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/fabrictest"
+)
+
+func TestConformance(t *testing.T) {
+	fabrictest.Run(t, func() (fabric.Transport, string, error) {
+		tr, err := New(Config{})
+		return tr, "tcp://127.0.0.1:0", err
+	})
+}
