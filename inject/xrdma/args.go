@@ -40,6 +40,7 @@ const MaxClosureDepth = 254
 const (
 	wantVertices = 1 << 0
 	wantCounts   = 1 << 1
+	wantTrail    = 1 << 2
 	listBinary   = 1 << 31
 
 	closureRecordBytes = 20
@@ -50,7 +51,10 @@ type ClosureArgs struct {
 	Direction  Direction
 	MaxDepth   uint32 // edges away at most, up to MaxClosureDepth; 0: any distance
 	CountsOnly bool   // reply with rows {reached u64, edges u64}, as the function reach does
-	Vertices   []uint32
+	// Trail ends the list of each branch with how many messages between elements
+	// led to it, one after the other; see CutTrail.
+	Trail    bool
+	Vertices []uint32
 }
 
 // Encode is the payload that starts a closure. It goes to every element; each
@@ -59,6 +63,9 @@ func (a ClosureArgs) Encode() []byte {
 	flags := uint32(wantVertices | listBinary)
 	if a.CountsOnly {
 		flags = wantCounts | listBinary
+	}
+	if a.Trail {
+		flags |= wantTrail
 	}
 	entry := 4
 	if a.MaxDepth != 0 {
@@ -87,4 +94,13 @@ func AppendVertices(list []uint32, part []byte) ([]uint32, error) {
 		list = append(list, binary.LittleEndian.Uint32(part))
 	}
 	return list, nil
+}
+
+// CutTrail takes the number at the end of the last part of a branch whose closure was started with Trail.
+func CutTrail(part []byte) (rest []byte, messages uint32, err error) {
+	n := len(part) - 4
+	if n < 0 || n%4 != 0 {
+		return nil, 0, fmt.Errorf("%w: a list of u32 vertices and the number that ends it have %d bytes", ErrReply, len(part))
+	}
+	return part[:n], binary.LittleEndian.Uint32(part[n:]), nil
 }

@@ -17,13 +17,17 @@
  * (with max_depth: pairs of vertex and depth).
  *
  * A branch replies with what it visited first: WANT_VERTICES, a list of u32;
- * WANT_COUNTS, one row {u64 reached, u64 edges}.
+ * WANT_COUNTS, one row {u64 reached, u64 edges}.  WANT_TRAIL ends a list with one
+ * number more: how many messages between elements led here, one after the other.
  */
 #include "graph.h"
 #include "shards.h"
 
 #define WANT_VERTICES 1u
 #define WANT_COUNTS 2u
+#define WANT_TRAIL 4u
+#define TRAIL_SHIFT 8u /* where flags count the messages; a hop budget has 12 bits */
+#define TRAIL_MASK 0xffffu
 #define LIST_BINARY (1u << 31)
 
 #define FAR 255u /* depth of a vertex not met yet; also the limit on max_depth */
@@ -133,7 +137,7 @@ static int32_t send_batch(search_t *s, int32_t element)
     if (size <= sizeof *p)
         return WHERRY_OK;
     *p = s->params;
-    p->flags |= LIST_BINARY;
+    p->flags = (p->flags | LIST_BINARY) + (1u << TRAIL_SHIFT);
     p->list.offset = sizeof *p;
     p->list.size = size - sizeof *p;
     return wherry_fork_wait(element, batch, size);
@@ -322,6 +326,8 @@ static int32_t answer(search_t *s, uint32_t flags)
     }
     if (!(flags & WANT_VERTICES))
         news = 0;
+    if (flags & WANT_TRAIL)
+        s->found[news++] = flags >> TRAIL_SHIFT & TRAIL_MASK; /* it has room for one more than rows */
     const uint32_t most = WHERRY_PART_BYTES / 4, *from = s->found;
     for (; news > most; news -= most, from += most)
         WHERRY_TRY(wherry_reply_part(from, WHERRY_PART_BYTES));

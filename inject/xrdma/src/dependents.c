@@ -1,0 +1,318 @@
+/* dependents: how many vertices can reach each of up to 64 vertices, these
+ * included (with direction 0: how many each of them can reach).
+ *
+ * A word per vertex has one bit for each of the 64, and words travel along the
+ * edges: so all are followed at once, and an edge that many of them share is
+ * looked at about once.  In a round each element goes on until nothing changes
+ * here any more, then sends every other element one list of the vertices there
+ * whose words have grown (in several messages if it is long), even if there is
+ * none.  An element that has the lists of all others goes on to the next round,
+ * and if all lists of a round were empty, everybody knows that this was the end.
+ * That is elements x (elements - 1) messages a round.
+ *
+ * Started on every element, with the same payload.  A list may come before that:
+ * it is taken, and waits.  The last run at each element replies with rows
+ * {vertex, rounds, reached}, where reached counts vertices of this element. */
+#include "graph.h"
+#include "shards.h"
+#include "vertices.h"
+
+#define MOST 64u /* vertices: bits of a word */
+#define LIST_BYTES 32768u
+#define LISTED (1u << 31) /* in direction: a list from another element */
+
+typedef struct {
+    uint32_t direction;
+    wherry_str_t vertices;
+} params_t;
+
+typedef struct {
+    uint32_t vertex, low, high; /* low and high half of its word */
+} entry_t;
+
+typedef struct {
+    uint32_t direction; /* LISTED and the direction */
+    uint32_t round;
+    uint32_t messages; /* in the last one of a round, how many they were; else 0 */
+    uint32_t grown;    /* last: the sender listed something for somebody */
+    uint32_t count;    /* entries that follow */
+} list_t;
+
+#define LIST_ENTRIES ((LIST_BYTES - sizeof(list_t)) / sizeof(entry_t))
+
+/* What an element counts about one round of all others. */
+typedef struct {
+    uint32_t messages, expected, done, grown;
+} tally_t;
+
+/* Kept in scratch between runs. */
+typedef struct {
+    uint32_t started, finished;
+    uint32_t round; /* whose lists are awaited */
+    uint32_t tail;  /* vertices in the queue: it is empty between rounds but for what lists brought */
+    uint32_t vertices, zero;
+    uint32_t vertex[MOST];
+    tally_t tally[2]; /* by parity of the round */
+} state_t;
+
+typedef struct {
+    uint32_t direction;
+    shards_t shards;
+    graph_t graph;
+    state_t *state;
+    uint64_t *word;    /* per vertex of the graph: here what reached it, elsewhere what was sent */
+    uint64_t *waiting; /* a bit per vertex of the graph: in the queue, or in a list to be sent */
+    uint32_t *queue;   /* ring of vertices here whose words have grown */
+    uint32_t *list;    /* vertices elsewhere to be sent: those of element e from its first row on */
+    uint32_t *listed;  /* how many, per element */
+    uint32_t head;
+} spread_t;
+
+static int32_t open_spread(spread_t *s)
+{
+    WHERRY_TRY(graph_open(&s->graph, s->direction));
+    s->shards.self = wherry_self();
+    s->shards.elements = wherry_elements();
+    uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
+    uint64_t total = shards_total(s->shards.elements);
+    if (total == 0 || total >= UINT32_MAX) /* lists need to know all shards */
+        return WHERRY_ERR_UNSUPPORTED;
+    uint64_t queue = wherry_align8((rows + 1) * 4);
+    uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + total * 8 + wherry_bits_bytes(total) + queue
+                  + wherry_align8(total * 4) + wherry_align8(elements * 4);
+    wherry_bump_t b;
+    if (!wherry_bump_init(&b, size))
+        return WHERRY_ERR_LIMIT;
+    shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8));
+    if (!s->shards.start)
+        return WHERRY_ERR_UNSUPPORTED;
+    if (rows < s->shards.count)
+        return WHERRY_ERR_ARGUMENT;
+    s->state = (state_t *)wherry_bump(&b, sizeof(state_t));
+    s->word = (uint64_t *)wherry_bump(&b, total * 8);
+    s->waiting = (uint64_t *)wherry_bump(&b, wherry_bits_bytes(total));
+    s->queue = (uint32_t *)wherry_bump(&b, queue);
+    s->list = (uint32_t *)wherry_bump(&b, total * 4);
+    s->listed = (uint32_t *)wherry_bump(&b, elements * 4);
+    return s->listed ? WHERRY_OK : WHERRY_ERR_LIMIT;
+}
+
+/* Adds bits to the word of a vertex of this shard. */
+WHERRY_INLINE void grow(spread_t *s, uint32_t vertex, uint64_t bits)
+{
+    if (!(bits & ~s->word[vertex]))
+        return;
+    s->word[vertex] |= bits;
+    if (wherry_bits_set(s->waiting, vertex)) {
+        s->queue[s->state->tail] = vertex; /* every row is in it once at most */
+        s->state->tail = s->state->tail == s->graph.rows ? 0 : s->state->tail + 1;
+    }
+}
+
+/* Adds bits to what is to be sent about a vertex of another shard. */
+WHERRY_INLINE int32_t tell(spread_t *s, uint32_t vertex, uint64_t bits)
+{
+    uint64_t local;
+    if (WHERRY_UNLIKELY(vertex >= s->shards.total))
+        return WHERRY_ERR_ARGUMENT;
+    if (!(bits & ~s->word[vertex]))
+        return WHERRY_OK;
+    s->word[vertex] |= bits;
+    if (wherry_bits_set(s->waiting, vertex)) {
+        int32_t owner = shards_find(&s->shards, vertex, &local);
+        s->list[s->shards.start[owner] + s->listed[owner]++] = vertex;
+    }
+    return WHERRY_OK;
+}
+
+/* Follows the edges of what has grown until nothing grows here any more. */
+static int32_t settle(spread_t *s)
+{
+    while (s->head != s->state->tail) {
+        const uint32_t *t, *end;
+        uint32_t vertex = s->queue[s->head];
+        s->head = s->head == s->graph.rows ? 0 : s->head + 1;
+        s->waiting[vertex >> 6] &= ~(1ull << (vertex & 63));
+        if (!graph_edges(&s->graph, vertex - s->shards.first, &t, &end))
+            return WHERRY_ERR_ARGUMENT;
+        uint64_t bits = s->word[vertex];
+        for (; t < end; t++) {
+            if (*t - s->shards.first < s->shards.count)
+                grow(s, *t, bits);
+            else
+                WHERRY_TRY(tell(s, *t, bits));
+        }
+    }
+    s->head = s->state->tail = 0;
+    return WHERRY_OK;
+}
+
+/* Sends an element its list; grown says that some list of this round has entries. */
+static int32_t send_list(spread_t *s, int32_t element, uint32_t grown)
+{
+    static uint32_t buffer[LIST_BYTES / 4];
+    list_t *m = (list_t *)buffer;
+    entry_t *entry = (entry_t *)(m + 1);
+    const uint32_t *list = s->list + s->shards.start[element];
+    uint32_t left = s->listed[element], messages = 0;
+    s->listed[element] = 0;
+    do {
+        uint32_t n = left < LIST_ENTRIES ? left : LIST_ENTRIES;
+        left -= n;
+        messages++;
+        *m = (list_t){s->direction | LISTED, s->state->round, left ? 0 : messages, grown, n};
+        for (uint32_t i = 0; i < n; i++, list++) {
+            uint64_t word = s->word[*list];
+            s->waiting[*list >> 6] &= ~(1ull << (*list & 63));
+            entry[i] = (entry_t){*list, (uint32_t)word, (uint32_t)(word >> 32)};
+        }
+        WHERRY_TRY(wherry_fork_wait(element, m, sizeof *m + n * sizeof *entry));
+    } while (left);
+    return WHERRY_OK;
+}
+
+/* One round of this element. */
+static int32_t play(spread_t *s)
+{
+    uint32_t grown = 0;
+    WHERRY_TRY(settle(s));
+    for (int32_t e = 0; e < s->shards.elements; e++)
+        grown |= s->listed[e] != 0;
+    for (int32_t e = 0; e < s->shards.elements; e++)
+        if (e != s->shards.self)
+            WHERRY_TRY(send_list(s, e, grown));
+    s->state->tally[s->state->round & 1].grown |= grown;
+    return WHERRY_OK;
+}
+
+/* Counts the bits of all words here: plane[i] holds bit i of 64 counters. */
+static int32_t answer(spread_t *s)
+{
+    static struct {
+        uint32_t rows, zero;
+        struct {
+            uint32_t vertex, rounds;
+            uint64_t reached;
+        } row[MOST];
+    } part;
+    uint64_t plane[33] = {0};
+    const uint64_t *word = s->word + s->shards.first;
+    for (uint64_t i = 0; i < s->shards.count; i++) {
+        uint64_t carry = word[i];
+        for (uint32_t p = 0; carry; p++) {
+            uint64_t both = plane[p] & carry;
+            plane[p] ^= carry;
+            carry = both;
+        }
+    }
+    part.rows = s->state->vertices;
+    part.zero = 0;
+    for (uint32_t v = 0; v < part.rows; v++) {
+        uint64_t reached = 0;
+        for (uint32_t p = 0; p < 33; p++)
+            reached |= (plane[p] >> v & 1) << p;
+        part.row[v].vertex = s->state->vertex[v];
+        part.row[v].rounds = s->state->round;
+        part.row[v].reached = reached;
+    }
+    return wherry_reply(&part, WHERRY_ROWS_HEAD + part.rows * (uint32_t)sizeof part.row[0]);
+}
+
+static int32_t reply_none(void)
+{
+    static const uint32_t none[2] = {0, 0};
+    return wherry_reply(none, sizeof none);
+}
+
+/* Goes on round by round for as long as all lists are there. */
+static int32_t advance(spread_t *s)
+{
+    state_t *st = s->state;
+    uint32_t others = (uint32_t)s->shards.elements - 1;
+    for (;;) {
+        tally_t *t = &st->tally[st->round & 1];
+        if (!st->started || st->finished || t->done != others || t->messages != t->expected)
+            return reply_none();
+        uint32_t grown = t->grown;
+        memset(t, 0, sizeof *t);
+        st->round++;
+        if (!grown) {
+            st->finished = 1;
+            return answer(s);
+        }
+        WHERRY_TRY(play(s));
+    }
+}
+
+/* Takes a vertex that the caller named. */
+static int32_t name(spread_t *s, uint32_t vertex)
+{
+    state_t *st = s->state;
+    if (vertex >= s->shards.total)
+        return WHERRY_ERR_ARGUMENT;
+    for (uint32_t i = 0; i < st->vertices; i++)
+        if (st->vertex[i] == vertex)
+            return WHERRY_OK;
+    if (st->vertices == MOST)
+        return WHERRY_ERR_LIMIT;
+    if (vertex - s->shards.first < s->shards.count)
+        grow(s, vertex, 1ull << st->vertices);
+    st->vertex[st->vertices++] = vertex;
+    return WHERRY_OK;
+}
+
+static int32_t begin(spread_t *s, const char *text, uint32_t size)
+{
+    if (s->state->started)
+        return WHERRY_ERR_ARGUMENT;
+    s->state->started = 1;
+    uint32_t at = 0, vertex;
+    int32_t more;
+    while ((more = vertices_next(text, size, &at, &vertex)) > 0)
+        WHERRY_TRY(name(s, vertex));
+    WHERRY_TRY(more);
+    WHERRY_TRY(play(s));
+    return advance(s);
+}
+
+static int32_t take_list(spread_t *s, const list_t *m)
+{
+    const entry_t *entry = (const entry_t *)(m + 1);
+    if (m->round - s->state->round > 1) /* a sender is in our round, or one ahead */
+        return WHERRY_ERR_ARGUMENT;
+    for (uint32_t i = 0; i < m->count; i++, entry++) {
+        if (entry->vertex - s->shards.first >= s->shards.count)
+            return WHERRY_ERR_ARGUMENT;
+        grow(s, entry->vertex, entry->low | (uint64_t)entry->high << 32);
+    }
+    tally_t *t = &s->state->tally[m->round & 1];
+    t->messages++;
+    if (m->messages) {
+        t->expected += m->messages;
+        t->done++;
+        t->grown |= m->grown;
+    }
+    return advance(s);
+}
+
+WHERRY_ENTRY(payload, size)
+{
+    spread_t s;
+    memset(&s, 0, sizeof s);
+    const params_t *p = (const params_t *)payload;
+    const list_t *m = (const list_t *)payload;
+    if (size < sizeof *p)
+        return WHERRY_ERR_ARGUMENT;
+    s.direction = p->direction & ~LISTED;
+    if (p->direction & LISTED) {
+        if (size < sizeof *m || m->count > (size - sizeof *m) / sizeof(entry_t))
+            return WHERRY_ERR_ARGUMENT;
+        WHERRY_TRY(open_spread(&s));
+        return take_list(&s, m);
+    }
+    const char *text = wherry_text(payload, size, p->vertices);
+    if (!text)
+        return WHERRY_ERR_ARGUMENT;
+    WHERRY_TRY(open_spread(&s));
+    return begin(&s, text, p->vertices.size);
+}
