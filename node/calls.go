@@ -31,6 +31,7 @@ func (n *Node) serve() error {
 		control.Serve(p, control.CallTable, n.table),
 		control.Serve(p, control.CallRemove, n.remove),
 		control.Serve(p, control.CallGrant, n.grant),
+		control.ServeTraffic(p),
 	)
 }
 
