@@ -100,10 +100,12 @@ type Reply struct {
 	// the reply, both included: 2 if the called element answers by itself. An emulated
 	// round trip is charged by it.
 	Chain int
+	// Trips is how often the client waited, one wait after the other; 0 is once.
+	Trips uint64
 }
 
 // Traffic is what travelled since a Backend was made. The bytes are those of
-// the fabric's messages, headers and all, where it sends messages; a read that the
+// the fabric's frames, headers and all, where it sends frames; a read that the
 // transport does without one counts as a message and its payload.
 type Traffic struct {
 	Messages   uint64
@@ -126,8 +128,9 @@ type Backend interface {
 	// GetMany starts all reads and waits for all of them. It may bound how many
 	// are under way; it fails if one of them fails.
 	GetMany(ctx context.Context, reads []Read) error
-	// Traffic is the sum so far.
-	Traffic() Traffic
+	// Traffic is the sum so far, once what is under way has arrived. Asking is
+	// not part of it.
+	Traffic(ctx context.Context) (Traffic, error)
 }
 
 // ErrBadData says that an element's memory holds what cannot be: it is not what was

@@ -14,12 +14,11 @@ const MaxElements = 1024
 // MaxChase bounds the pointer chase's table: 2 GiB of indices.
 const MaxChase = 1 << 28
 
-// Layout says which element holds which vertices: blocks of Rows, in order,
-// the last ones shorter or empty.
+// Layout says which element holds which vertices: blocks, in order, the first
+// ones a vertex longer if it does not come out even. Datasets are cut the same way.
 type Layout struct {
 	Vertices uint64
 	Elements int
-	Rows     uint64
 	// WindowBytes is the length of each element's windows.
 	WindowBytes [][]uint64
 }
@@ -29,17 +28,36 @@ func NewLayout(vertices uint64, elements int) (Layout, error) {
 	if elements < 1 || elements > MaxElements || vertices < 1 || vertices > debgraph.MaxVertices && vertices > MaxChase {
 		return Layout{}, fmt.Errorf("demo: %d vertices on %d elements: 1 to %d elements and at least one vertex are possible", vertices, elements, MaxElements)
 	}
-	e := uint64(elements)
-	return Layout{Vertices: vertices, Elements: elements, Rows: (vertices + e - 1) / e}, nil
+	return Layout{Vertices: vertices, Elements: elements}, nil
 }
 
-// Owner is the element that holds v, and v's row there.
-func (l *Layout) Owner(v uint64) (element int, row uint64) { return int(v / l.Rows), v % l.Rows }
+// blocks is the length of most blocks, and how many have one vertex more.
+func (l *Layout) blocks() (each, longer uint64) {
+	return l.Vertices / uint64(l.Elements), l.Vertices % uint64(l.Elements)
+}
+
+// Owner is the element that holds v, and v's row there. For a vertex that does not exist it is no element.
+func (l *Layout) Owner(v uint64) (element int, row uint64) {
+	each, longer := l.blocks()
+	switch first := longer * (each + 1); {
+	case v >= l.Vertices:
+		return l.Elements, v - l.Vertices
+	case v < first:
+		return int(v / (each + 1)), v % (each + 1)
+	default:
+		return int(longer + (v-first)/each), (v - first) % each
+	}
+}
 
 // Block is the first vertex of an element and how many it has.
 func (l *Layout) Block(element int) (first, rows uint64) {
-	first = min(uint64(element)*l.Rows, l.Vertices)
-	return first, min(l.Rows, l.Vertices-first)
+	each, longer := l.blocks()
+	e := uint64(element)
+	first = e*each + min(e, longer)
+	if e < longer {
+		each++
+	}
+	return first, each
 }
 
 // Shard is what one element lends: the bytes of its windows.

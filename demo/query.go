@@ -183,7 +183,7 @@ func (p *prepared) inject(ctx context.Context) (res result, trips uint64, err er
 	if call.Op == OpClosure {
 		res.ids = slices.DeleteFunc(res.ids, func(v uint32) bool { return v == p.start })
 	}
-	return res, 1, nil
+	return res, max(1, reply.Trips), nil
 }
 
 // read answers by a baseline.

@@ -117,7 +117,10 @@ func (p *prepared) methods(repeats int) []*method {
 // measure takes one answer of one method. What the method does wrong is its
 // failure; the error is the end of the whole run.
 func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, budget time.Duration) error {
-	before := p.backend.Traffic()
+	before, err := p.backend.Traffic(ctx)
+	if err != nil {
+		return err
+	}
 	limited, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	start := time.Now()
@@ -137,7 +140,11 @@ func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, b
 		m.fail(err.Error())
 		return nil
 	}
-	t := p.backend.Traffic().since(before)
+	after, err := p.backend.Traffic(ctx)
+	if err != nil {
+		return err
+	}
+	t := after.since(before)
 	m.RoundTrips, m.Operations, m.Messages = trips, operations, t.Messages
 	m.BytesToClient, m.BytesFromClient, m.BytesBetween = t.ToClient, t.FromClient, t.Between
 	m.Checked, m.Chain, m.rank = true, res.chain, res.rank

@@ -85,7 +85,7 @@ func (rk *Ranking) call(ctx context.Context, b Backend, l Layout, c *Call) (*Rep
 	if err := checkIDs(reply.IDs, l); err != nil {
 		return nil, err
 	}
-	rk.Trips++
+	rk.Trips += max(1, reply.Trips)
 	rk.Chain += reply.Chain
 	return reply, nil
 }

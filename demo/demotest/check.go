@@ -78,14 +78,23 @@ type checker struct {
 
 func (c *checker) vertex() uint32 { return uint32(c.r.IntN(c.g.Len())) }
 
+func (c *checker) traffic(ctx context.Context) demo.Traffic {
+	c.t.Helper()
+	sum, err := c.b.Traffic(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return sum
+}
+
 func (c *checker) inject(ctx context.Context, call *demo.Call) *demo.Reply {
 	c.t.Helper()
-	before := c.b.Traffic()
+	before := c.traffic(ctx)
 	reply, err := c.b.Inject(ctx, call)
 	if err != nil {
 		c.t.Fatalf("%+v: %v", *call, err)
 	}
-	if after := c.b.Traffic(); after.Messages < before.Messages+2 || after.ToClient <= before.ToClient || after.FromClient <= before.FromClient {
+	if after := c.traffic(ctx); after.Messages < before.Messages+2 || after.ToClient <= before.ToClient || after.FromClient <= before.FromClient {
 		c.t.Fatalf("operation %d: the traffic went from %+v to %+v", call.Op, before, after)
 	}
 	if reply.Chain < 2 {

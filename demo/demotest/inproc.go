@@ -37,7 +37,7 @@ func New(l demo.Layout, shards []demo.Shard) *Backend {
 }
 
 // Traffic is the sum so far.
-func (b *Backend) Traffic() demo.Traffic { return b.traffic }
+func (b *Backend) Traffic(context.Context) (demo.Traffic, error) { return b.traffic, nil }
 
 // Get copies from an element's window.
 func (b *Backend) Get(ctx context.Context, r demo.Read) error {
