@@ -123,8 +123,12 @@ func TestHostileInitiator(t *testing.T) {
 			tr := newTransport(t, Config{})
 			addr := uniqueName()
 			ch := make(chan error)
+			limit := patience
+			if tt.record == nil {
+				limit = 50 * time.Millisecond
+			}
 			_, err := tr.Listen(addr, func(p fabric.Pending) {
-				must(t, p.SetDeadline(time.Now().Add(300*time.Millisecond)))
+				must(t, p.SetDeadline(time.Now().Add(limit)))
 				_, err := p.Start(&recorder{}, false)
 				ch <- err
 			})
