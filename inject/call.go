@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -21,6 +22,7 @@ type Function struct {
 	binding  *travel.Binding
 	stateful bool
 	ids      [2]travel.ID
+	idle     atomic.Pointer[Future] // of Do
 }
 
 // Root says where a branch starts and with which payload.
@@ -194,10 +196,15 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 // invocation is canceled.
 func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error) {
 	rt := f.rt
-	fut := rt.futures.get(rt)
-	one := [1]Root{root}
-	if err := f.start(ctx, fut, one[:], Options{}); err != nil {
-		rt.futures.put(fut)
+	fut := f.idle.Swap(nil)
+	if fut == nil {
+		fut = newFuture(rt)
+	}
+	fut.one[0] = root
+	err := f.start(ctx, fut, fut.one[:], Options{})
+	fut.one[0] = Root{}
+	if err != nil {
+		f.idle.Store(fut)
 		return dst, err
 	}
 	if err := rt.el.WaitFor(ctx, fut.cond); err != nil {
@@ -207,11 +214,11 @@ func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error
 			fut.err = err
 		}
 	}
-	err := fut.err
-	if err == nil {
+	if err = fut.err; err == nil {
 		dst = append(dst, fut.data...)
 	}
-	rt.futures.put(fut)
+	fut.reset()
+	f.idle.Store(fut)
 	return dst, err
 }
 

@@ -27,8 +27,9 @@ type bound struct {
 	windows   []windowAccess
 	peers     []travel.Peer // by element index, as last resolved; 0: not yet
 	remotes   map[remoteWindow]*fabric.Remote
-	runs      int  // running now, under Runtime.mu
-	stale     bool // to be closed when the last run ends
+	spare     abi.Instance // kept at hand, under Runtime.mu
+	runs      int          // running now, under Runtime.mu
+	stale     bool         // to be closed when the last run ends
 }
 
 type remoteWindow struct{ element, window uint32 }
@@ -94,6 +95,9 @@ func (rt *Runtime) forget(set *boundSet, b *bound) {
 		set.last = nil
 	}
 	b.stale = true
+	if in := rt.takeSpare(b); in != nil {
+		rt.release = append(rt.release, in)
+	}
 	if b.runs == 0 {
 		rt.sweep = append(rt.sweep, b)
 	}
@@ -123,27 +127,73 @@ func (rt *Runtime) principal(run *travel.Run) string {
 	return ""
 }
 
-// execute runs one branch to its end on the caller's goroutine.
-func (rt *Runtime) execute(h *host) {
+// execute runs one branch to its end on the caller's goroutine, and reports
+// whether there is more to do (see after).
+func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
 	end := h.end(status, err)
-	rt.mu.Lock()
-	if h.instance != nil && h.held == nil {
-		in := h.instance
+	if h.instance != nil && h.held == nil && (err != nil || len(h.run.Payload) > keptPayloadBytes) {
+		h.instance.Release()
 		h.instance = nil
-		rt.mu.Unlock()
-		in.Release()
-		rt.mu.Lock()
 	}
+	now := h.now
+	if now == 0 {
+		now = rt.now()
+	}
+	rt.mu.Lock()
 	if b := h.bound; b != nil {
+		if h.instance != nil && h.held == nil {
+			rt.keep(b, h.instance)
+		}
 		if b.runs--; b.runs == 0 && b.stale {
 			rt.sweep = append(rt.sweep, b)
 		}
 	}
-	rt.core.Finish(rt.now(), h.run, end)
+	rt.core.Finish(now, h.run, end)
 	rt.freeHost(h)
-	rt.soon(rt.now())
+	rt.soon(now)
+	more = rt.pending()
 	rt.mu.Unlock()
+	return more
+}
+
+// keptPayloadBytes is the longest payload whose instance is kept at hand as it
+// is; after a longer one the engine gives its memory back.
+const keptPayloadBytes = 64 << 10
+
+// maxSpares bounds the instances kept at hand, which the engine cannot evict.
+const maxSpares = 32
+
+// keep puts an instance at hand for the bound's next run, so that the engine's
+// pool is not asked for each. mu is held.
+func (rt *Runtime) keep(b *bound, in abi.Instance) {
+	if b.spare != nil || b.stale {
+		rt.release = append(rt.release, in)
+		return
+	}
+	b.spare = in
+	if rt.spares = append(rt.spares, b); len(rt.spares) > maxSpares {
+		old := rt.spares[0]
+		rt.spares = append(rt.spares[:0], rt.spares[1:]...)
+		rt.release = append(rt.release, old.spare)
+		old.spare = nil
+	}
+}
+
+// takeSpare takes the bound's kept instance, nil if there is none. mu is held.
+func (rt *Runtime) takeSpare(b *bound) abi.Instance {
+	in := b.spare
+	if in == nil {
+		return nil
+	}
+	b.spare = nil
+	for i := len(rt.spares) - 1; i >= 0; i-- { // the last one, nearly always
+		if rt.spares[i] == b {
+			rt.spares = append(rt.spares[:i], rt.spares[i+1:]...)
+			break
+		}
+	}
+	return in
 }
 
 func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
@@ -154,7 +204,7 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	}
 	if h.held != nil {
 		h.instance = h.held.instance
-	} else {
+	} else if h.instance == nil {
 		in, err := h.bound.run.Acquire(context.Background())
 		if err != nil {
 			return 0, err
@@ -301,12 +351,21 @@ var errStopped = errors.New("it was stopped: canceled, or its deadline is over")
 
 // end turns the engine's word into the branch's end.
 func (h *host) end(status abi.Status, err error) travel.End {
+	switch {
+	case err != nil:
+		return failure(err)
+	case status == abi.OK:
+		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
+	case h.lastError != "":
+		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
+	}
+	return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: status.String()}
+}
+
+// failure is the end of a branch that did not run to its own.
+func failure(err error) travel.End {
 	var r *refusal
 	switch {
-	case err == nil && status == abi.OK:
-		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
-	case err == nil:
-		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
 	case errors.As(err, &r):
 		return travel.End{Code: r.code, Text: r.text}
 	case errors.Is(err, errStopped):

@@ -17,8 +17,6 @@ const (
 	maxPartBytes = 60 << 10
 	// keptDataBytes is the result buffer that an idle future keeps.
 	keptDataBytes = 64 << 10
-	// maxIdleFutures bounds the futures kept for reuse.
-	maxIdleFutures = 1024
 )
 
 // Future is an invocation under way. It ends exactly once.
@@ -34,9 +32,12 @@ type Future struct {
 	err      error
 	branches uint32
 	bounds   [][2]int
+	one      [1]Root // Do's
 
-	mu     sync.Mutex
-	notify chan struct{}
+	watched atomic.Bool
+	mu      sync.Mutex
+	notify  chan struct{}
+	closed  bool
 }
 
 // Piece is a part of a branch's result.
@@ -71,12 +72,12 @@ func (f *Future) part(branch uint64, index uint32, last bool, data []byte) {
 // complete ends the future; called under Runtime.mu.
 func (f *Future) complete(o *travel.Outcome) {
 	f.err, f.branches = o.Err, o.Branches
-	f.done.Store(true)
-	f.mu.Lock()
-	if f.notify != nil {
-		close(f.notify)
+	f.done.Store(true) // before watched is looked at; Done does it the other way round
+	if f.watched.Load() {
+		f.mu.Lock()
+		f.close()
+		f.mu.Unlock()
 	}
-	f.mu.Unlock()
 	f.rt.el.Wake()
 }
 
@@ -86,11 +87,20 @@ func (f *Future) Done() <-chan struct{} {
 	defer f.mu.Unlock()
 	if f.notify == nil {
 		f.notify = make(chan struct{})
+		f.watched.Store(true)
 		if f.done.Load() {
-			close(f.notify)
+			f.close()
 		}
 	}
 	return f.notify
+}
+
+// close closes notify, once; f.mu is held.
+func (f *Future) close() {
+	if f.notify != nil && !f.closed {
+		f.closed = true
+		close(f.notify)
+	}
 }
 
 // Wait drives progress until the invocation has ended, and returns its result
@@ -137,7 +147,6 @@ func (f *Future) Cancel() {
 type futures struct {
 	recent [1024]*Future
 	others map[travel.FutureID]*Future
-	idle   []*Future
 }
 
 func (fs *futures) init() { fs.others = map[travel.FutureID]*Future{} }
@@ -183,25 +192,11 @@ func (fs *futures) cancelAll(rt *Runtime) {
 	}
 }
 
-// get is a future for Do, which gives it back.
-func (fs *futures) get(rt *Runtime) *Future {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if n := len(fs.idle); n > 0 {
-		f := fs.idle[n-1]
-		fs.idle = fs.idle[:n-1]
-		return f
-	}
-	return newFuture(rt)
-}
-
-func (fs *futures) put(f *Future) {
-	rt := f.rt
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
+// reset readies a future of Do's for its next call.
+func (f *Future) reset() {
 	f.done.Store(false)
 	f.pieces, f.bounds, f.data, f.err = f.pieces[:0], f.bounds[:0], f.data[:0], nil
-	if cap(f.data) <= keptDataBytes && len(fs.idle) < maxIdleFutures {
-		fs.idle = append(fs.idle, f)
+	if cap(f.data) > keptDataBytes {
+		f.data = nil
 	}
 }

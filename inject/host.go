@@ -27,6 +27,7 @@ type host struct {
 	leads   bool           // this goroutine drives the fabric
 
 	stopped   atomic.Bool
+	now       travel.Instant // when the message came, while that is recent enough; else 0
 	reply     []byte
 	replied   bool
 	lastError string
@@ -53,7 +54,9 @@ func (rt *Runtime) host(run *travel.Run) *host {
 		h.held, h.bound = state, state.bound
 		h.bound.runs++
 	} else {
-		h.bound = rt.lookup(run, h.principal)
+		if h.bound = rt.lookup(run, h.principal); h.bound != nil {
+			h.instance = rt.takeSpare(h.bound)
+		}
 	}
 	return h
 }
@@ -67,8 +70,10 @@ func (rt *Runtime) freeHost(h *host) {
 	if cap(reply) > keptReplyBytes {
 		reply = nil
 	}
-	h.run, h.bound, h.instance, h.held, h.message, h.leads = nil, nil, nil, nil, fabric.Message{}, false
-	h.stopped.Store(false)
+	h.run, h.bound, h.instance, h.held, h.message, h.leads, h.now = nil, nil, nil, nil, fabric.Message{}, false, 0
+	if h.stopped.Load() {
+		h.stopped.Store(false)
+	}
 	h.reply, h.replied, h.lastError = reply, false, ""
 	h.ctx, h.cancel, h.principal = nil, nil, ""
 	rt.hosts = append(rt.hosts, h)
@@ -84,14 +89,24 @@ func (h *host) stop() {
 
 // release lets another goroutine drive the fabric from here on.
 func (h *host) release() {
+	h.now = 0
 	if h.leads {
 		h.leads = false
 		h.message.HandOff()
 	}
 }
 
+// time is now, or when the message came if the run is in its first slice.
+func (h *host) time() travel.Instant {
+	if h.now != 0 {
+		return h.now
+	}
+	return h.rt.now()
+}
+
 // Tick ends a slice of the guest's time.
 func (h *host) Tick() error {
+	h.now = 0
 	if h.leads {
 		h.release()
 	} else {
@@ -259,7 +274,7 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	return h.status(rt.core.Forward(rt.now(), h.run, n, payload))
+	return h.status(rt.core.Forward(h.time(), h.run, n, payload))
 }
 
 // Fork starts another branch.
@@ -274,7 +289,7 @@ func (h *host) Fork(element uint32, payload []byte) abi.Status {
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	_, err := rt.core.Fork(rt.now(), h.run, n, nil, payload)
+	_, err := rt.core.Fork(h.time(), h.run, n, nil, payload)
 	return h.status(err)
 }
 

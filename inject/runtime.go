@@ -80,8 +80,10 @@ type Runtime struct {
 	spare   map[fabric.Incarnation][]*fabric.Endpoint // further endpoints to a peer that has one
 	futures futures
 	arrived []arrival
-	hosts   []*host // free
-	sweep   []*bound
+	hosts   []*host        // free
+	sweep   []*bound       // to be closed
+	spares  []*bound       // that have an instance at hand
+	release []abi.Instance // to go back to their engine
 	closed  bool
 	args    travel.StartArgs // scratch
 
@@ -213,29 +215,39 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 
 // receive handles one message of the protocol, on the leader's goroutine.
 func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
+	now := rt.now()
 	rt.mu.Lock()
-	run, err := rt.core.Recv(rt.now(), rt.number(m.From), kind, m.Body)
+	run, err := rt.core.Recv(now, rt.number(m.From), kind, m.Body)
+	more := false
 	if run != nil {
 		h := rt.host(run)
 		rt.mu.Unlock()
-		h.message, h.leads = m, true
-		rt.execute(h)
+		h.message, h.leads, h.now = m, true, now
+		more = rt.execute(h)
 	} else {
+		more = rt.pending()
+		rt.soon(now)
 		rt.mu.Unlock()
 	}
 	if err != nil && errors.Is(err, travel.ErrProtocol) {
 		rt.log.Warn("peer broke the travel protocol", "peer", m.From.String(), "err", err)
 		m.From.Close()
-		return
 	}
-	rt.after()
+	if more {
+		rt.after()
+	}
+}
+
+// pending reports whether after has something to do. mu is held.
+func (rt *Runtime) pending() bool {
+	return rt.core.Ready() || len(rt.arrived) > 0 || len(rt.sweep) > 0 || len(rt.release) > 0
 }
 
 // after does what an event left to do outside of the core's call: check objects
 // that arrived, and run branches that became ready. It is called without mu.
 func (rt *Runtime) after() {
 	rt.mu.Lock()
-	if !rt.core.Ready() && len(rt.arrived) == 0 && len(rt.sweep) == 0 {
+	if !rt.pending() {
 		rt.mu.Unlock()
 		return
 	}
@@ -262,6 +274,11 @@ func (rt *Runtime) worker() {
 			rt.arrived = append(rt.arrived[:0], rt.arrived[1:]...)
 			rt.mu.Unlock()
 			rt.check(a)
+		case len(rt.release) > 0:
+			in := rt.release[0]
+			rt.release = append(rt.release[:0], rt.release[1:]...)
+			rt.mu.Unlock()
+			in.Release()
 		case len(rt.sweep) > 0:
 			b := rt.sweep[0]
 			rt.sweep = append(rt.sweep[:0], rt.sweep[1:]...)
@@ -347,6 +364,19 @@ func (rt *Runtime) Close() error {
 	rt.work.Wait()
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
+	for _, b := range rt.spares {
+		rt.release = append(rt.release, b.spare)
+		b.spare = nil
+	}
+	rt.spares = nil
+	for _, in := range rt.release {
+		in.Release()
+	}
+	rt.release = nil
+	for _, b := range rt.sweep {
+		b.close()
+	}
+	rt.sweep = nil
 	for _, o := range rt.store.byID {
 		if o.prog != nil {
 			o.prog.Close()

@@ -41,6 +41,19 @@ const (
 	ErrOutcomeUnknown Status = -13 // it may or may not have happened
 )
 
+var statusTexts = [...]string{"ok", "an argument is out of range", "a pointer or length leaves the function's memory", "the key does not allow it",
+	"the key was revoked or is of another incarnation", "the element is gone", "a queue is full", "a limit of the function is used up",
+	"the branch has replied or forwarded already", "no time is left", "the caller gave up", "no such window here", "this element does not do that",
+	"it may or may not have happened"}
+
+// String says what a status of the host's means; others are the function's own.
+func (s Status) String() string {
+	if s <= 0 && int(-s) < len(statusTexts) {
+		return statusTexts[-s]
+	}
+	return "the function's own"
+}
+
 // Limits bound one run of one function on one element. Zero means the
 // element's default; an element's own limits always win (the lower counts).
 type Limits struct {
