@@ -88,6 +88,9 @@ func (r *Remote) enter(verb string, offset, size uint64, need Rights) error {
 	case r.ep.dead.Load() != nil:
 		return r.ep.lost(verb)
 	case !r.m.enter():
+		if r.ep.dead.Load() != nil { // that is what ended the mapping
+			return r.ep.lost(verb)
+		}
 		return r.errAt(verb, ErrRevoked)
 	case r.gen.Load() != r.key.Generation:
 		r.m.leave()

@@ -350,13 +350,21 @@ func messageSeveralRelease(r *rig) {
 	queue := make(chan fabric.Message, 4096)
 	r.must(b.HandleRetaining(idKeep, func(m fabric.Message) { queue <- m }))
 	var wg sync.WaitGroup
+	stop := make(chan struct{})
 	for range 8 {
 		wg.Go(func() {
-			for m := range queue {
-				m.Release()
+			for {
+				select {
+				case m := <-queue:
+					m.Release()
+				case <-stop:
+					return
+				}
 			}
 		})
 	}
+	defer wg.Wait()
+	defer close(stop)
 	for i := range 4000 {
 		n := []int{65536, 17, 30000, 0, 65000}[i%5]
 		if err := ab.Send(r.ctx, idKeep, nil, make([]byte, n)); err != nil {
@@ -364,8 +372,6 @@ func messageSeveralRelease(r *rig) {
 		}
 	}
 	r.must(ab.Flush(r.ctx))
-	close(queue)
-	wg.Wait()
 }
 
 func messageFacing(r *rig) {

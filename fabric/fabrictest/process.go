@@ -120,6 +120,7 @@ func (r *rig) processTraffic(ep *fabric.Endpoint, p *peer) *traffic {
 		t.wg.Go(func() {
 			for {
 				t.calls.Add(1)
+				time.Sleep(20 * time.Microsecond)
 				if err := call(); err != nil {
 					if !errors.Is(err, fabric.ErrPeerLost) {
 						r.Errorf("call %d ended with %v, want ErrPeerLost", i, err)
