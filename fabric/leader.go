@@ -508,20 +508,22 @@ func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 // sleeps on ch (or, if ch is nil, on any change of room) instead. Once cond has
 // held it is not called again: it may have done something, as a send does.
 func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) error {
-	limit := l.el.now() + int64(l.el.cfg.Limits.OpTime)
+	limit := int64(0) // set when the clock is first looked at
 	l.want.Add(1)
 	defer l.want.Add(-1)
 	for first := true; ; first = false {
 		if cond() {
 			return nil
 		}
-		if err := l.waitOver(ctx, limit); err != nil {
-			return err
+		if !first || l.closed.Load() || ctx.Err() != nil {
+			if err := l.waitOver(ctx, &limit); err != nil {
+				return err
+			}
 		}
 		// A leader that sleeps is relieved once: waiters that went on doing that
 		// to each other would keep all of them awake.
 		if term, ok := l.take(first, true); ok {
-			err := l.leadFor(ctx, term, limit, cond)
+			err := l.leadFor(ctx, term, &limit, cond)
 			l.led.Add(1)
 			if err != errTermOver {
 				return err
@@ -537,21 +539,28 @@ func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) e
 // errTermOver says that the leadership went to somebody else; no error.
 var errTermOver = fmt.Errorf("term over")
 
-func (l *leader) waitOver(ctx context.Context, limit int64) error {
+func (l *leader) waitOver(ctx context.Context, limit *int64) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if _, has := ctx.Deadline(); !has && l.el.now() > limit {
+	if _, has := ctx.Deadline(); has {
+		return nil
+	}
+	now := l.el.now()
+	if *limit == 0 {
+		*limit = now + int64(l.el.cfg.Limits.OpTime)
+	}
+	if now > *limit {
 		return fmt.Errorf("fabric: no answer in %v (Limits.OpTime; give the context a deadline of its own): %w", l.el.cfg.Limits.OpTime, context.DeadlineExceeded)
 	}
 	return nil
 }
 
 // leadFor leads until cond holds, the context ends, or the term does.
-func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond func() bool) error {
+func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond func() bool) error {
 	p := pacer{l: l}
 	for {
 		n := l.poll(term)
@@ -575,7 +584,7 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit int64, cond fun
 			l.want.Add(1)
 			return errTermOver
 		}
-		if err := l.waitOver(ctx, limit); err != nil {
+		if err := l.waitOver(ctx, &limit); err != nil {
 			l.leave(term)
 			return err
 		}
