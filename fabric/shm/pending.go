@@ -129,7 +129,8 @@ func (l *link) initiate(conn *net.UnixConn, geo geometry) error {
 		return fmt.Errorf("shm: link memory: %w", err)
 	}
 	l.shape(geo, dirForward)
-	if err := sendSetup(conn, setup{role: roleInitiator, geo: geo, link: l.idx}, f.FD(), l.own.fd, l.own.mem.FD()); err != nil {
+	err = sendSetup(conn, setup{role: roleInitiator, geo: geo, link: l.idx}, f.FD(), l.own.fd, l.own.mem.FD())
+	if err != nil && !errors.Is(err, unix.EPIPE) { // a peer that hung up may have said why
 		return err
 	}
 	peer, fds, err := recvSetup(conn, roleAcceptor, 2)

@@ -203,6 +203,24 @@ func TestHostileAcceptor(t *testing.T) {
 	}
 }
 
+// TestRefusalBeforeTheRecord is refused by a peer that hangs up before this side
+// has sent anything: the reason arrives all the same.
+func TestRefusalBeforeTheRecord(t *testing.T) {
+	addr := uniqueName()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
+	must(t, err)
+	defer ln.Close()
+	p, err := newTransport(t, Config{}).Dial(context.Background(), addr)
+	must(t, err)
+	conn, err := ln.AcceptUnix()
+	must(t, err)
+	must(t, sendSetup(conn, setup{role: roleAcceptor, reason: "no room"}))
+	must(t, conn.Close())
+	if _, err := p.Start(&recorder{}, true); err == nil || !strings.Contains(err.Error(), `refused the link: "no room"`) {
+		t.Errorf("Start: %v", err)
+	}
+}
+
 // TestHugePagesAreRefused passes memory that can run out after it was mapped.
 func TestHugePagesAreRefused(t *testing.T) {
 	fd, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_HUGETLB|unix.MFD_ALLOW_SEALING)
