@@ -761,3 +761,113 @@ func TestTooManyWait(t *testing.T) {
 	}
 	w.empty(t)
 }
+
+// TestCancelFollowsCustody: who the origin cannot reach hears of the end from
+// who sent it a branch.
+func TestCancelFollowsCustody(t *testing.T) {
+	w := newTown(t, 4, travel.Limits{})
+	f := w.start(t, travel.StartArgs{}, 2)
+	p := w.one(t, w.settle(t, nil))
+	for _, to := range []travel.Peer{3, 4} {
+		if _, err := p.d.core.Fork(w.now, p.r, to, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forks := w.settle(t, nil)
+	if len(forks) != 2 {
+		t.Fatalf("%d forks run", len(forks))
+	}
+	if err := w.desks[0].core.Cancel(w.now, f); err != nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	w.settle(t, func(from int, m sentMsg) bool {
+		if from == 1 && m.kind == travel.KindCancel {
+			passed++
+		}
+		return from == 0 && m.to != 2
+	})
+	if passed != 2 {
+		t.Errorf("%d CANCELs were passed on, want 2", passed)
+	}
+	for _, q := range append(forks, p) {
+		if len(q.d.stops) != 1 {
+			t.Errorf("desk %p has stopped %d runs", q.d, len(q.d.stops))
+		}
+		q.finish(w, travel.End{})
+	}
+	w.empty(t)
+}
+
+// TestSlotsAreReused: more functions than there are bindings, one after the
+// other: each message runs its own.
+func TestSlotsAreReused(t *testing.T) {
+	w := newTown(t, 2, travel.Limits{Bindings: 2})
+	w.desks[0].core.Unbind(w.bind)
+	for round := range 3 {
+		for i := range 40 {
+			id := w.desks[0].put([]byte{byte(i)})
+			b, err := w.desks[0].core.Bind(w.now, id, travel.ID{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.bind = b
+			for range 3 {
+				w.start(t, travel.StartArgs{}, 2)
+				p := w.one(t, w.settle(t, nil))
+				if p.r.Binding().Image != id {
+					t.Fatalf("round %d: function %d ran as %v", round, i, p.r.Binding().Image)
+				}
+				p.finish(w, travel.End{})
+				w.settle(t, nil)
+			}
+			w.desks[0].core.Unbind(b)
+			w.now += 1000
+		}
+	}
+	held, err := w.desks[0].core.Bind(w.now, w.image, travel.ID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := w.desks[0].core.Bind(w.now, travel.ID{1}, travel.ID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.desks[0].core.Bind(w.now, travel.ID{2}, travel.ID{}); !errors.Is(err, travel.ErrLimit) {
+		t.Errorf("a third binding in two slots gives %v", err)
+	}
+	w.desks[0].core.Unbind(held)
+	w.desks[0].core.Unbind(other)
+	w.empty(t)
+}
+
+// TestUnknownHandle: a receiver that has no declaration says so, and gets it
+// with the next message.
+func TestUnknownHandle(t *testing.T) {
+	w := newTown(t, 2, travel.Limits{})
+	once := func() error {
+		w.desks[0].ended = nil
+		w.start(t, travel.StartArgs{}, 2)
+		for _, p := range w.settle(t, nil) {
+			p.finish(w, travel.End{})
+		}
+		w.settle(t, nil)
+		return w.outcome(t)
+	}
+	if err := once(); err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, travel.StartArgs{}, 2)
+	m := w.desks[0].take()[0]
+	m.body[4]++ // another slot
+	w.desks[1].deliverFrom(t, w.now, 1, []sentMsg{m})
+	w.desks[0].ended = nil
+	w.settle(t, nil)
+	if err := w.outcome(t); !errors.Is(err, travel.ErrRefused) || !errors.Is(err, travel.ErrNoCode) {
+		t.Fatalf("an unknown handle gives %v", err)
+	}
+	if err := once(); err != nil {
+		t.Fatalf("after that: %v", err)
+	}
+	w.empty(t)
+}

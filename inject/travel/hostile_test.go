@@ -92,29 +92,7 @@ func (h *hostile) message(k Kind, b [8]byte) []byte {
 		}
 		return injectBytes(m, &e, nil, "payload")
 	case KindDone:
-		m := doneMsg{flags: b[3] &^ (doneForks | doneSent | doneError), seq: seq, branch: branch, transfer: n, final: n}
-		if branch == 0 {
-			m.flags &^= doneBranch
-		} else {
-			m.flags |= doneBranch
-		}
-		if m.flags&doneNumbered != 0 {
-			m.flags &^= doneFinal
-		}
-		var forks []uint64
-		if b[4]&1 != 0 {
-			m.flags |= doneForks
-			forks = []uint64{uint64(b[4] % 16), uint64(b[5] % 16)}
-		}
-		if b[4]&2 != 0 {
-			m.flags |= doneSent
-			m.parts = uint32(b[6]%4) + 1
-		}
-		if b[4]&64 != 0 {
-			m.flags |= doneError
-			m.code = CodeTrap
-		}
-		return m.append(nil, forks)
+		return done(b, seq, branch, n)
 	case KindPart, KindList:
 		m := partMsg{transfer: n, seq: seq, branch: branch, index: uint32(b[3] % 12)}
 		return le.AppendUint64(m.append(nil), uint64(b[4]%16))
@@ -138,6 +116,32 @@ func (h *hostile) message(k Kind, b [8]byte) []byte {
 		return (&refusedMsg{transfer: n % 8, code: CodeRefused, reason: b[3] % reasonCount}).append(nil)
 	}
 	return appendU40(nil, seq)
+}
+
+func done(b [8]byte, seq, branch, n uint64) []byte {
+	m := doneMsg{flags: b[3] &^ (doneForks | doneSent | doneError), seq: seq, branch: branch, transfer: n, final: n}
+	if branch == 0 {
+		m.flags &^= doneBranch
+	} else {
+		m.flags |= doneBranch
+	}
+	if m.flags&doneNumbered != 0 {
+		m.flags &^= doneFinal
+	}
+	var forks []uint64
+	if b[4]&1 != 0 {
+		m.flags |= doneForks
+		forks = []uint64{uint64(b[4] % 16), uint64(b[5] % 16)}
+	}
+	if b[4]&2 != 0 {
+		m.flags |= doneSent
+		m.parts = uint32(b[6]%4) + 1
+	}
+	if b[4]&64 != 0 {
+		m.flags |= doneError
+		m.code = CodeTrap
+	}
+	return m.append(nil, forks)
 }
 
 // act does one thing that the bytes say.

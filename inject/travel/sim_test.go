@@ -370,7 +370,7 @@ func TestSimChaos(t *testing.T) {
 // of every link are full. Nothing hangs, and what succeeds is whole.
 func TestSimFull(t *testing.T) {
 	k := trialKind{
-		faults: sim.Faults{MinDelay: 50 * time.Microsecond, MaxDelay: 400 * time.Microsecond, Detect: 5 * time.Millisecond, Room: 6, RoomReserved: 14},
+		faults: sim.Faults{MinDelay: 50 * time.Microsecond, MaxDelay: 400 * time.Microsecond, Detect: 5 * time.Millisecond, Room: 4, RoomReserved: 6},
 		limits: travel.Limits{Running: 4, HeldRuns: 40, PeerHeldRuns: 12, Records: 120},
 		shape:  shape{steps: 25, roots: 3, forks: 3, parts: 6, forward: 0.6, run: time.Millisecond, bytes: 2000, stateful: 0.3},
 		nodes:  4, plans: 80, spread: 10 * time.Millisecond, deadline: [2]time.Duration{5 * time.Second, 6 * time.Second},
