@@ -584,7 +584,7 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 			l.want.Add(1)
 			return errTermOver
 		}
-		if err := l.waitOver(ctx, &limit); err != nil {
+		if err := l.waitOver(ctx, limit); err != nil {
 			l.leave(term)
 			return err
 		}
