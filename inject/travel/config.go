@@ -22,6 +22,10 @@ const (
 	reportTransfers = 1024
 	// MaxMessageBytes bounds a message: one 64 KiB fragment of the fabric.
 	MaxMessageBytes = 64 << 10
+	// MaxDataBytes bounds a payload, a part, and a reply: what the longest head
+	// (a declaration, a trace, 512 forks) leaves, so that a size that fits once
+	// fits always.
+	MaxDataBytes = 59 << 10
 	// InlineObjectBytes is how much code and table a first message carries; larger
 	// objects are asked for.
 	InlineObjectBytes = 32 << 10

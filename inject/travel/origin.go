@@ -116,6 +116,9 @@ func (c *Core) newFuture(inv *invocation, a *StartArgs) *future {
 
 func (c *Core) sendRoot(now Instant, f *future, a *StartArgs, i int, hops uint16) error {
 	root := &a.Roots[i]
+	if len(root.Payload) > MaxDataBytes {
+		return tooLong("payload", len(root.Payload))
+	}
 	if root.To == Self {
 		r := c.newRun(f.inv, uint64(i), hops, c.newHold(nil, 0))
 		r.binding = a.Binding

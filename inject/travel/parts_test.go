@@ -201,6 +201,36 @@ func TestSendWindow(t *testing.T) {
 	})
 }
 
+// TestLateDeclaration: it does not replace a newer one of the same slot.
+func TestLateDeclaration(t *testing.T) {
+	var p peer
+	declare := func(gen uint16, id byte) { p.learn(5|gen<<12, &injectExt{declared: true, image: testID(id)}) }
+	for _, c := range []struct {
+		gen  uint16
+		id   byte
+		want byte
+	}{{14, 1, 1}, {15, 2, 2}, {14, 1, 2}, {0, 3, 3}, {15, 2, 3}, {7, 4, 4}, {0, 3, 4}, {7, 5, 5}} {
+		if declare(c.gen, c.id); p.handles[5].image != testID(c.want) {
+			t.Errorf("after generation %d the slot means %v, want %v", c.gen, p.handles[5].image, testID(c.want))
+		}
+	}
+}
+
+// TestLongestHead: data of MaxDataBytes fit a message, whatever its head says.
+func TestLongestHead(t *testing.T) {
+	forks := make([]uint64, listForks)
+	e := injectExt{declared: true, image: testID(1), table: testID(2), hasTrace: true, parts: 1, lists: 1}
+	inject := injectBytes(injectMsg{flags: flagOrigin | flagBranch | flagExt, origin: 1, branch: 1}, &e, forks, "")
+	done := (&doneMsg{flags: doneBranch | doneNumbered | doneSent | doneForks | doneResult, branch: 1, parts: 1}).append(nil, forks)
+	part := (&partMsg{branch: 1}).append(nil)
+	failed := (&doneMsg{flags: 0x7f, branch: 1, element: make([]byte, maxName), function: make([]byte, maxName), text: make([]byte, maxText)}).append(nil, forks)
+	for i, n := range []int{len(inject) + MaxDataBytes, len(done) + MaxDataBytes, len(part) + MaxDataBytes, len(failed)} {
+		if n > MaxMessageBytes {
+			t.Errorf("message %d can have %d bytes, at most %d", i, n, MaxMessageBytes)
+		}
+	}
+}
+
 func TestMixIsABijection(t *testing.T) {
 	seen := map[uint64]bool{}
 	for i := range uint64(1 << 16) {

@@ -291,6 +291,9 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 // passHere continues or forks on this element itself.
 func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload []byte) error {
 	n := len(payload) + runOverheadBytes
+	if len(payload) > MaxDataBytes {
+		return c.abort(now, r, CodeLimit, tooLong("payload", len(payload)).Error())
+	}
 	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+n > c.lim.HeldBytes {
 		return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%d branches wait on %s", c.heldRuns, c.cfg.Name))
 	}

@@ -16,6 +16,9 @@ type sending struct {
 
 // sendInject sends a branch to p and keeps custody of it.
 func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) error {
+	if len(payload) > MaxDataBytes {
+		return tooLong("payload", len(payload))
+	}
 	if !c.room(p, false) {
 		return fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
 	}
@@ -46,13 +49,7 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) erro
 	} else {
 		c.out = append(c.out[:0], head[:m.putHead(&head)]...)
 	}
-	err := error(nil)
-	if len(c.out)+len(payload) > MaxMessageBytes {
-		err = fmt.Errorf("%w: %d bytes of header and %d of payload, at most %d together", ErrTooLarge, len(c.out), len(payload), MaxMessageBytes)
-	} else {
-		err = c.fx.Send(p.num, KindInject, c.out, payload)
-	}
-	if err != nil {
+	if err := c.fx.Send(p.num, KindInject, c.out, payload); err != nil {
 		if declares {
 			p.told[s.binding.slot] &^= toldInline // not sent after all
 		}
@@ -62,6 +59,10 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) erro
 	r.binding, r.declares = s.binding, declares
 	s.binding.refs++
 	return nil
+}
+
+func tooLong(what string, n int) error {
+	return fmt.Errorf("%w: a %s of %d bytes, at most %d; what is larger belongs into a segment", ErrTooLarge, what, n, MaxDataBytes)
 }
 
 func (c *Core) appendExts(p *peer, s *sending, b []byte, payload int) []byte {
@@ -79,6 +80,9 @@ func (c *Core) appendExts(p *peer, s *sending, b []byte, payload int) []byte {
 func (c *Core) reportEnd(now Instant, r *Run, end End) {
 	r.ended = true
 	inv := r.inv
+	if end.Code == CodeOK && end.HasResult && len(end.Result) > MaxDataBytes {
+		end = End{Code: CodeLimit, Text: tooLong("reply", len(end.Result)).Error() + "; or send it in parts"}
+	}
 	m := doneMsg{seq: inv.id.Seq, branch: r.branch, parts: r.parts, lists: r.lists}
 	if m.branch != 0 {
 		m.flags |= doneBranch
@@ -139,20 +143,7 @@ func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) {
 		c.number(p, recordReport, inv, r.branch, h)
 	}
 	c.out = m.append(c.out[:0], r.forks)
-	if len(c.out)+len(result) > MaxMessageBytes {
-		c.out = c.tooLarge(m, c.out, len(result))
-		result = nil
-	}
 	c.send(p, KindDone, c.out, result)
-}
-
-// tooLarge makes of a DONE whose result does not fit one that says so.
-func (c *Core) tooLarge(m *doneMsg, b []byte, n int) []byte {
-	m.flags = m.flags&^(doneResult|doneForks) | doneError
-	m.code = CodeLimit
-	m.element = []byte(c.cfg.Name)
-	m.text = fmt.Appendf(nil, "a result of %d bytes does not fit one message; send it in parts", n)
-	return m.append(b[:0], nil)
 }
 
 // sendList sends the forks made so far ahead, in a LIST of their own.
@@ -191,6 +182,9 @@ func (c *Core) Part(now Instant, r *Run, data []byte) error {
 	if err := c.check(now, r); err != nil {
 		return err
 	}
+	if len(data) > MaxDataBytes {
+		return tooLong("part", len(data))
+	}
 	if r.parts >= c.lim.Parts {
 		err := fmt.Errorf("%w: a branch may send %d", ErrPartLimit, c.lim.Parts)
 		c.reportEnd(now, r, End{Code: CodeLimit, Text: err.Error()})
@@ -209,9 +203,6 @@ func (c *Core) Part(now Instant, r *Run, data []byte) error {
 	}
 	m := partMsg{transfer: p.next, seq: inv.id.Seq, branch: r.branch, index: r.parts}
 	c.out = m.append(c.out[:0])
-	if len(c.out)+len(data) > MaxMessageBytes {
-		return fmt.Errorf("%w: a part of %d bytes", ErrTooLarge, len(data))
-	}
 	if err := c.fx.Send(p.num, KindPart, c.out, data); err != nil {
 		return err
 	}

@@ -115,7 +115,8 @@ type Effects interface {
 	Part(f FutureID, branch uint64, index uint32, last bool, data []byte)
 	// Complete ends a future: the only call for it, and the last one.
 	Complete(f FutureID, o *Outcome)
-	// Stop asks the runtime to stop a run. It still calls Finish for it.
+	// Stop asks the runtime to stop a run; it still calls Finish for it. It may
+	// be the run that the core's call is about.
 	Stop(r *Run)
 	// FreeState hands back what HoldState gave: no run of this invocation
 	// uses it any more.
