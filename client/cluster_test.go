@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/node"
@@ -136,8 +134,6 @@ func waitFor(t testing.TB, what string, cond func() bool) {
 		}
 	}
 }
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConnectFindsAllNodes(t *testing.T) {
 	schemes(t, func(t *testing.T, scheme string) {

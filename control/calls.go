@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -81,12 +82,9 @@ func (i Incarnation) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads them.
 func (i *Incarnation) UnmarshalText(text []byte) error {
-	var v uint64
-	if len(text) != 16 {
-		return fmt.Errorf("control: an incarnation of %d digits, want 16", len(text))
-	}
-	if _, err := fmt.Sscanf(string(text), "%016x", &v); err != nil {
-		return fmt.Errorf("control: an incarnation must be 16 hex digits: %w", err)
+	v, err := strconv.ParseUint(string(text), 16, 64)
+	if len(text) != 16 || err != nil {
+		return fmt.Errorf("control: %.20q is not an incarnation, which has 16 hex digits", text)
 	}
 	*i = Incarnation(v)
 	return nil

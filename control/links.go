@@ -163,13 +163,9 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 	for {
 		l.mu.Lock()
 		k, change, closed := l.links[name], l.change, l.closed
-		var err error
-		if k != nil {
-			if alive(k.ep) {
-				defer l.mu.Unlock()
-				return k.ep, nil
-			}
-			err = k.err
+		if k != nil && alive(k.ep) {
+			defer l.mu.Unlock()
+			return k.ep, nil
 		}
 		l.mu.Unlock()
 		if k == nil || closed {
@@ -178,7 +174,9 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 		select {
 		case <-change:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: node %s (%s): %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), errors.Join(err, context.Cause(ctx)))
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return nil, fmt.Errorf("%w: node %s (%s): %w: %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), context.Cause(ctx), k.err)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.TokenFile == "" && c.Tokens == nil {
-		return errors.New("node: no token_file: a node serves nobody without one; make it with `wherry token new`")
+		return errors.New("node: no token_file: a node serves nobody without one; make one with: wherry token new NAME --file FILE")
 	}
 	if err := c.validateAddrs(); err != nil {
 		return fmt.Errorf("node: %w", err)

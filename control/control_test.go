@@ -1,0 +1,214 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestErrorsKeepTheirKind(t *testing.T) {
+	for _, c := range codes() {
+		sent := Coded(fmt.Errorf("more words: %w", c.err))
+		var coded *rpc.Error
+		if !errors.As(sent, &coded) || coded.Code != c.code {
+			t.Fatalf("%v is sent as %#v", c.err, sent)
+		}
+		got := Err("n1", fmt.Errorf("call: %w", &rpc.RemoteError{Code: coded.Code, Text: coded.Text, Peer: "n1"}))
+		if !errors.Is(got, c.err) || !strings.HasPrefix(got.Error(), "node n1: more words") {
+			t.Errorf("%v came back as %v", c.err, got)
+		}
+		for _, other := range codes() {
+			if other.err != c.err && errors.Is(got, other.err) {
+				t.Errorf("%v came back as %v", c.err, other.err)
+			}
+		}
+	}
+	if err := Err("n1", &rpc.RemoteError{Code: rpc.CodeNoSuchCall, Call: CallInfo}); !errors.Is(err, rpc.ErrNoSuchCall) || !strings.Contains(err.Error(), "upgrade") {
+		t.Error(err)
+	}
+	if err := Err("n1", fabric.ErrPeerLost); !errors.Is(err, fabric.ErrPeerLost) {
+		t.Error(err)
+	}
+	if err := Err("n1", &rpc.RemoteError{Code: 99999, Text: "new"}); err.Error() != "node n1: new" {
+		t.Error(err)
+	}
+	line := &dataset.LineError{File: "f.csv", Line: 3, Err: errors.New("bad")}
+	if got := Err("n1", &rpc.RemoteError{Code: Coded(line).(*rpc.Error).Code, Text: line.Error()}); !errors.Is(got, dataset.ErrInput) {
+		t.Error(got)
+	}
+}
+
+func TestIncarnationText(t *testing.T) {
+	i := Incarnation(0xfedcba9876543210)
+	b, err := json.Marshal(map[string]Incarnation{"i": i})
+	if err != nil || string(b) != `{"i":"fedcba9876543210"}` {
+		t.Fatalf("%s, %v", b, err)
+	}
+	var back map[string]Incarnation
+	if err := json.Unmarshal(b, &back); err != nil || back["i"] != i {
+		t.Errorf("%v, %v", back, err)
+	}
+}
+
+func FuzzIncarnation(f *testing.F) {
+	f.Add("00000000000000ff")
+	f.Add("+0000000000000ff")
+	f.Fuzz(func(t *testing.T, text string) {
+		var i Incarnation
+		if i.UnmarshalText([]byte(text)) == nil {
+			if back, _ := i.MarshalText(); !strings.EqualFold(string(back), text) {
+				t.Fatalf("%q became %q", text, back)
+			}
+		}
+	})
+}
+
+func TestFileOptions(t *testing.T) {
+	o, err := (&FileOptions{}).Options("data.tsv.gz")
+	if err != nil || o.Format != dataset.CSV || o.Comma != '\t' {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o, err = (&FileOptions{Comma: ";"}).Options("data.csv"); err != nil || o.Comma != ';' {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for path, o := range map[string]FileOptions{"data.csv": {Comma: ";;"}, "data": {}} {
+		if _, err := o.Options(path); !errors.Is(err, dataset.ErrOptions) {
+			t.Errorf("%s %+v: %v", path, o, err)
+		}
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	for addr, want := range map[string]bool{"tcp://127.0.0.1:1": true, "tcp://127.9.9.9:1": true, "tcp://[::1]:1": true, "tcp://localhost:1": true,
+		"shm:///run/a": true, "shm://@a": true, "tcp://0.0.0.0:1": false, "tcp://:1": false, "tcp://192.0.2.1:1": false, "tcp://localhost.example.org:1": false,
+		"udp://127.0.0.1:1": false, "nonsense": false, "tcp://127.0.0.1": false} {
+		if got := Loopback(addr); got != want {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+}
+
+// element is one with Links.
+type element struct {
+	el    *fabric.Element
+	links *Links
+}
+
+func newElement(t *testing.T, name string, nodes bool) *element {
+	t.Helper()
+	tr, err := tcp.New(tcp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &element{}
+	e.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Auth: everybody{},
+		OnPeer: func(ep *fabric.Endpoint) { e.links.PeerUp(ep) }, OnLost: func(ep *fabric.Endpoint, err error) { e.links.PeerLost(ep, err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.links = NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Nodes: nodes})
+	t.Cleanup(e.close)
+	return e
+}
+
+func (e *element) close() {
+	e.links.Close()
+	e.el.Close()
+}
+
+// everybody admits all as a member.
+type everybody struct{}
+
+func (everybody) Self() (string, []byte) { return "", nil }
+func (everybody) Lookup(string) ([]byte, fabric.Principal, bool) {
+	return nil, fabric.Principal{}, false
+}
+func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
+	return fabric.Principal{Name: "m", Caps: uint32(cluster.CapMember)}, true
+}
+
+func TestLinksMakeOneConnection(t *testing.T) {
+	for range 5 {
+		a, b := newElement(t, "a", true), newElement(t, "b", true)
+		at := func(e *element) cluster.Member {
+			addr, err := e.el.Listen("tcp://127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cluster.Member{Name: e.el.Name(), Addrs: []string{addr}}
+		}
+		ma, mb := at(a), at(b)
+		a.links.Add(mb)
+		a.links.Add(ma) // itself: passed over
+		b.links.Add(ma)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		for _, w := range []struct {
+			e    *element
+			name string
+		}{{a, "b"}, {b, "a"}} {
+			if _, err := w.e.links.Wait(ctx, w.name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(a.links.States()); n != 1 {
+			t.Errorf("a keeps %d links", n)
+		}
+		a.close()
+		b.close()
+	}
+}
+
+func TestLinksComeBack(t *testing.T) {
+	a, b := newElement(t, "a", false), newElement(t, "b", false)
+	addr, err := b.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.links.Add(cluster.Member{Name: "b", Addrs: []string{"tcp://127.0.0.1:1", addr}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	first, err := a.links.Wait(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	second, err := a.links.Wait(ctx, "b")
+	if err != nil || second == first {
+		t.Fatalf("%v, %v", second, err)
+	}
+	b.close()
+	for a.links.Endpoint("b") != nil {
+		time.Sleep(time.Millisecond)
+	}
+	short, stop := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer stop()
+	if _, err := a.links.Wait(short, "b"); !errors.Is(err, ErrNotConnected) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("%v", err)
+	}
+	c := newElement(t, "b", false) // the next life
+	if _, err := c.el.Listen(addr); err != nil {
+		t.Fatal(err)
+	}
+	third, err := a.links.Wait(ctx, "b")
+	if err != nil || third.Incarnation() == first.Incarnation() {
+		t.Fatalf("%v, %v", third, err)
+	}
+	if _, err := a.links.Wait(ctx, "z"); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("an unknown member: %v", err)
+	}
+}

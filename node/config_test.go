@@ -1,0 +1,137 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/wherry-fabric/wherry/cluster"
+)
+
+const wholeConfig = `
+name: n1
+listen: ["tcp://127.0.0.1:7000", "shm:///run/wherry/n1.sock"]
+advertise: ["tcp://127.0.0.1:7000"]
+peers:
+  - name: n2
+    addrs: ["tcp://127.0.0.1:7001"]
+memory: 2GiB
+data_roots: [/srv/data]
+token_file: /etc/wherry/tokens
+token: node
+policy: latency
+insecure: true
+http: 127.0.0.1:9090
+code_cache: /var/cache/wherry
+code_cache_bytes: 512M
+stop_time: 3s
+load_time: 1m
+`
+
+func TestReadConfig(t *testing.T) {
+	got, err := ReadConfig(strings.NewReader(wholeConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:7000", "shm:///run/wherry/n1.sock"}, Advertise: []string{"tcp://127.0.0.1:7000"},
+		Peers: []cluster.Member{{Name: "n2", Addrs: []string{"tcp://127.0.0.1:7001"}}}, Memory: 2 << 30, DataRoots: []string{"/srv/data"},
+		TokenFile: "/etc/wherry/tokens", Token: "node", Policy: "latency", Insecure: true, HTTP: "127.0.0.1:9090",
+		CodeCache: "/var/cache/wherry", CodeCacheBytes: 512 << 20, StopTime: 3 * time.Second, LoadTime: time.Minute}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Limits", "Tokens", "Log")); diff != "" {
+		t.Error(diff)
+	}
+	if err := got.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"nmae: x", "memory: much", "listen: {}", "name: [", "stop_time: soon", strings.Repeat("#", maxConfigBytes+1)} {
+		if _, err := ReadConfig(strings.NewReader(bad)); err == nil {
+			t.Errorf("%.20q was taken", bad)
+		}
+	}
+	if c, err := ReadConfig(strings.NewReader("")); err != nil || c.Name != "" {
+		t.Errorf("an empty file: %+v, %v", c, err)
+	}
+}
+
+func TestEveryKeyIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(wholeConfig, "\n") {
+		if key, _, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(key, " ") && !strings.Contains(string(doc), "`"+key+"`") {
+			t.Errorf("docs/operations.md does not explain %s", key)
+		}
+	}
+	c := newCollector(&Node{})
+	for _, d := range c.descs {
+		_, name, _ := strings.Cut(d.String(), `"`)
+		name, _, _ = strings.Cut(name, `"`)
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/operations.md does not explain the metric %s", name)
+		}
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{"0": 0, "65536": 65536, "64k": 64 << 10, "64KiB": 64 << 10, "64KB": 64000, "1.5 GiB": 3 << 29, "2T": 2 << 40, " 7 b ": 7} {
+		if got, err := ParseBytes(text); err != nil || got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "x", "-1", "1Q", "NaN", "1e99", "Inf", "GiB"} {
+		if got, err := ParseBytes(bad); err == nil {
+			t.Errorf("%q is %d", bad, got)
+		}
+	}
+	if s := Bytes(3 << 29).String(); s != "1.5 GiB" {
+		t.Error(s)
+	}
+}
+
+func FuzzParseBytes(f *testing.F) {
+	f.Add("1.5GiB")
+	f.Fuzz(func(t *testing.T, text string) {
+		if b, err := ParseBytes(text); err == nil && (b < 0 || b > 1<<50) {
+			t.Fatalf("%q is %d", text, b)
+		}
+	})
+}
+
+func FuzzRootPaths(f *testing.F) {
+	dir := f.TempDir()
+	inside := filepath.Join(dir, "in")
+	os.Mkdir(inside, 0o700)
+	os.WriteFile(filepath.Join(inside, "good.csv"), []byte("good"), 0o600)
+	os.WriteFile(filepath.Join(dir, "secret.csv"), []byte("secret"), 0o600)
+	os.Symlink("../secret.csv", filepath.Join(inside, "link.csv"))
+	os.Symlink("..", filepath.Join(inside, "up"))
+	r, err := openRoots([]string{inside})
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer r.close()
+	for _, p := range []string{"good.csv", "./good.csv", "../secret.csv", "link.csv", "up/secret.csv", inside + "/../secret.csv", "/etc/passwd", "a/../good.csv"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		in, err := r.find(path)
+		if err != nil {
+			return
+		}
+		s, err := in.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var b [16]byte
+		if n, _ := s.Read(b[:]); string(b[:n]) != "good" {
+			t.Fatalf("%q reads %q", path, b[:n])
+		}
+	})
+}

@@ -1,0 +1,307 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func tokens(t testing.TB, caps cluster.Caps, names ...string) *cluster.Tokens {
+	t.Helper()
+	var list []cluster.Token
+	for _, name := range names {
+		tok, err := cluster.NewToken(name, caps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, tok)
+	}
+	ts, err := cluster.NewTokens(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+// run starts a node and returns what stops it in order.
+func run(t testing.TB, cfg Config) (*Node, func() error) {
+	t.Helper()
+	n, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	stop := func() error { cancel(); err := <-done; done <- err; return err }
+	t.Cleanup(func() { stop() })
+	return n, stop
+}
+
+func get(t testing.TB, url string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	r, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+func TestHTTP(t *testing.T) {
+	n, err := New(Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	extra := prometheus.NewCounter(prometheus.CounterOpts{Name: "extra_total", Help: "Of what is built on the node."})
+	if err := n.AddCollector(extra); err != nil {
+		t.Fatal(err)
+	}
+	if n.AddCollector(extra) == nil {
+		t.Error("the same collector was taken twice")
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Run(t.Context()) }()
+	base := "http://" + n.HTTPAddr()
+	code, text := get(t, base+"/metrics")
+	for _, m := range []string{`wherry_endpoints{element="n1"} 0`, `wherry_lent_limit_bytes{element="n1"} 1.073741824e+09`, "wherry_rpc_served_total", "extra_total 0", "go_goroutines", "process_open_fds"} {
+		if code != 200 || !strings.Contains(text, m) {
+			t.Errorf("/metrics (%d) has no %s", code, m)
+		}
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/other": 404} {
+		if code, _ := get(t, base+path); code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+	}
+	n.stopping.Store(true)
+	if code, text := get(t, base+"/readyz"); code != 503 || text != "stopping\n" {
+		t.Errorf("/readyz of a stopping node: %d %q", code, text)
+	}
+	n.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNodesThatDoNotStart(t *testing.T) {
+	dir := t.TempDir()
+	good := tokens(t, cluster.CapMember, "node")
+	ok := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: good}
+	taken, _ := run(t, Config{Name: "n0", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: good, HTTP: "127.0.0.1:0"})
+	open := filepath.Join(dir, "open")
+	tok, _ := good.Lookup("node")
+	os.WriteFile(open, []byte(tok.Line()), 0o644)
+	empty := filepath.Join(dir, "empty")
+	os.WriteFile(empty, nil, 0o600)
+	for name, tc := range map[string]struct {
+		edit func(c *Config)
+		says string
+	}{
+		"no name":                {func(c *Config) { c.Name = "" }, "name is empty"},
+		"a bad name":             {func(c *Config) { c.Name = "a b" }, "letters, digits"},
+		"nowhere to listen":      {func(c *Config) { c.Listen = nil }, "listen names no address"},
+		"no scheme":              {func(c *Config) { c.Listen = []string{"127.0.0.1:1"} }, "scheme"},
+		"unknown transport":      {func(c *Config) { c.Listen = []string{"udp://127.0.0.1:1"} }, "only tcp and shm"},
+		"beyond loopback":        {func(c *Config) { c.Listen = []string{"tcp://192.0.2.1:7000"} }, "only loopback is allowed"},
+		"every address":          {func(c *Config) { c.Listen, c.Insecure = []string{"tcp://0.0.0.0:0"}, true }, "set advertise"},
+		"a far http":             {func(c *Config) { c.HTTP = ":9000" }, "only loopback is allowed"},
+		"http in use":            {func(c *Config) { c.HTTP = taken.HTTPAddr() }, "address already in use"},
+		"an address in use":      {func(c *Config) { c.Listen = taken.Addrs() }, "address already in use"},
+		"no tokens":              {func(c *Config) { c.Tokens = nil }, "token_file"},
+		"an absent token file":   {func(c *Config) { c.Tokens, c.TokenFile = nil, filepath.Join(dir, "x") }, "no such file"},
+		"an open token file":     {func(c *Config) { c.Tokens, c.TokenFile = nil, open }, "chmod 600"},
+		"an empty token file":    {func(c *Config) { c.Tokens, c.TokenFile = nil, empty }, "capability member"},
+		"no member token":        {func(c *Config) { c.Tokens = tokens(t, cluster.CapAdmin, "root") }, "capability member"},
+		"two member tokens":      {func(c *Config) { c.Tokens = tokens(t, cluster.CapMember, "a", "b") }, "a, b"},
+		"a token without member": {func(c *Config) { c.Tokens, c.Token = tokens(t, cluster.CapAdmin, "root"), "root" }, "needs member"},
+		"a relative data root":   {func(c *Config) { c.DataRoots = []string{"data"} }, "absolute"},
+		"an absent data root":    {func(c *Config) { c.DataRoots = []string{filepath.Join(dir, "x")} }, "no such file"},
+		"a bad policy":           {func(c *Config) { c.Policy = "fast" }, "balanced, latency or efficient"},
+		"little memory":          {func(c *Config) { c.Memory = 100 }, "at least"},
+		"a bad peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x"}} }, "no address"},
+	} {
+		cfg := ok
+		tc.edit(&cfg)
+		n, err := New(cfg)
+		if err == nil {
+			n.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	n, err := New(Config{Name: "n1", Listen: []string{"tcp://0.0.0.0:0"}, Advertise: []string{"tcp://192.0.2.1:7000"}, Insecure: true, Tokens: good})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := n.Addrs(); len(got) != 1 || got[0] != "tcp://192.0.2.1:7000" {
+		t.Errorf("advertised: %v", got)
+	}
+	n.Close()
+}
+
+// guest is an element with a token, for what no well-behaved client does.
+func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
+	t.Helper()
+	tr, err := NewTransport("tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth, err := control.NewAuth(ts, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, err := fabric.New(fabric.Config{Name: "n2", Transports: []fabric.Transport{tr}, Auth: auth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rpc.New(el, rpc.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close(); el.Close() })
+	return el, p
+}
+
+func TestHostileRequests(t *testing.T) {
+	member, _ := cluster.NewToken("node", cluster.CapMember)
+	user, _ := cluster.NewToken("user", cluster.CapRead|cluster.CapWrite)
+	ts, err := cluster.NewTokens([]cluster.Token{member, user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := []cluster.Member{{Name: "n2", Addrs: []string{"tcp://127.0.0.1:1"}}}
+	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Peers: peers})
+	el, p := guest(t, ts, "user")
+	ep, err := el.Dial(t.Context(), n.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	if n.Peer("n2") != nil {
+		t.Error("a client that calls itself n2 passes for a member")
+	}
+	id := strings.Repeat("a", 32)
+	for _, tc := range []struct {
+		call, body string
+		want       error
+	}{
+		{control.CallInfo, `[]`, control.ErrRequest},
+		{control.CallInfo, `{"unknown":1,"version":7}`, nil},
+		{control.CallBegin, `{`, control.ErrRequest},
+		{control.CallBegin, `{"load":"short","name":"x"}`, control.ErrRequest},
+		{control.CallBegin, `{"load":"` + id + `","name":"../x"}`, cluster.ErrName},
+		{control.CallBegin, `{"load":"` + id + `","name":"x","staging":"AAAA"}`, control.ErrRequest},
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[1]}`, control.ErrLoad},
+		{control.CallBegin, `{"load":"` + id + `","name":"x"}`, nil},
+		{control.CallBegin, `{"load":"` + id + `","name":"y"}`, control.ErrLoad},
+		{control.CallBegin, `{"load":"b` + id[1:] + `","name":"x"}`, cluster.ErrExists},
+		{control.CallFill, `{"load":"` + id + `","size":1}`, control.ErrLoad},
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[]}`, control.ErrRequest},
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[18446744073709551615]}`, control.ErrRequest},
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[70368744177664,70368744177664]}`, control.ErrMemory},
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, nil},
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, control.ErrLoad},
+		{control.CallFill, `{"load":"` + id + `","size":1}`, control.ErrRequest},
+		{control.CallPrepare, `{"load":"` + id + `","table":"AAAA"}`, cluster.ErrTable},
+		{control.CallCommit, `{"load":"` + id + `"}`, control.ErrLoad},
+		{control.CallOutcome, `{"load":"` + id + `"}`, cluster.ErrForbidden},
+		{control.CallStat, `{"name":"x"}`, cluster.ErrNotFound},
+		{control.CallTable, `{"name":"x"}`, cluster.ErrNotFound},
+		{control.CallRemove, `{"name":"x"}`, cluster.ErrNotFound},
+		{control.CallGrant, `{"name":"x","to":"y","rights":"zz"}`, control.ErrRequest},
+		{control.CallGrant, `{"name":"x","to":"y","rights":"r"}`, cluster.ErrNotFound},
+		{control.CallFile, `{"load":"` + id + `","path":"x.csv"}`, control.ErrPath},
+		{control.CallAbort, `{"load":"` + id + `"}`, nil},
+		{control.CallAbort, `{"load":"` + id + `"}`, nil},
+		{control.CallCommit, `{"load":"` + id + `"}`, control.ErrLoad},
+		{control.CallBegin, `{"load":"` + id + `","name":"x"}`, control.ErrLoad},
+	} {
+		_, err := p.Call(t.Context(), ep, tc.call, []byte(tc.body))
+		if err != nil {
+			err = control.Err("n1", err)
+		}
+		if !errors.Is(err, tc.want) {
+			t.Errorf("%s %s: %v, want %v", tc.call, tc.body, err, tc.want)
+		}
+	}
+	if n.data.used() != 0 || n.data.loading() != 0 {
+		t.Errorf("%d bytes and %d loads are left", n.data.used(), n.data.loading())
+	}
+	// Another client cannot touch a load.
+	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"c`+id[1:]+`","name":"x"}`)); err != nil {
+		t.Fatal(err)
+	}
+	el2, p2 := guest(t, ts, "user")
+	ep2, err := el2.Dial(t.Context(), n.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p2.Call(t.Context(), ep2, control.CallAlloc, []byte(`{"load":"c`+id[1:]+`","sizes":[1]}`)); !errors.Is(control.Err("n1", err), control.ErrLoad) {
+		t.Errorf("somebody else's load: %v", err)
+	}
+	n.stopping.Store(true)
+	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"d`+id[1:]+`","name":"z"}`)); !errors.Is(control.Err("n1", err), control.ErrStopping) {
+		t.Errorf("a stopping node: %v", err)
+	}
+}
+
+func TestStopWaitsForCalls(t *testing.T) {
+	ts := tokens(t, cluster.CapMember|cluster.CapWrite, "node")
+	n, stop := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, StopTime: 5 * time.Second})
+	if err := n.RPC().Register("slow", func(context.Context, *rpc.Call) ([]byte, error) {
+		time.Sleep(50 * time.Millisecond)
+		return []byte("done"), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	el, p := guest(t, ts, "node")
+	ep, err := el.Dial(t.Context(), n.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan string, 1)
+	go func() {
+		b, err := p.Call(t.Context(), ep, "slow", nil)
+		answer <- string(b) + ";" + errText(err)
+	}()
+	for n.RPC().Stats().Active == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if got := <-answer; got != "done;" {
+		t.Errorf("a call under way at the stop: %q", got)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
