@@ -30,12 +30,14 @@ const (
 	importedBytes  = 24
 )
 
-// mapping is one peer's segment in our address space.
+// mapping is one peer's segment in our address space. When it goes, its
+// memory is taken away and its addresses are kept (memfd.Retire): an access of one word needs
+// no count of who is inside, only a look, afterwards, whether the mapping had gone. Copies
+// count themselves, and the memory goes when the last has left.
 type mapping struct {
 	mem      []byte
 	writable bool
-	users    atomic.Int64 // operations inside; closedPins once it is to go
-	gens     *mapping     // the generations its users read: kept at least as long
+	users    atomic.Int64 // large operations inside; negative once it is to go
 }
 
 func (m *mapping) enter() bool { return enter(&m.users) }
@@ -46,19 +48,17 @@ func (m *mapping) leave() {
 	}
 }
 
-// end unmaps the memory once the last operation has left. It is called once.
+// end lets go of the memory once the last operation has left. It is called once.
 func (m *mapping) end() {
 	if m.users.Add(closedPins) == closedPins {
 		m.unmap()
 	}
 }
 
-func (m *mapping) unmap() {
-	memfd.Unmap(m.mem)
-	if m.gens != nil {
-		m.gens.leave()
-	}
-}
+// gone reports whether the mapping has ended, or is about to.
+func (m *mapping) gone() bool { return m.users.Load() < 0 }
+
+func (m *mapping) unmap() { memfd.Retire(m.mem) }
 
 // mappings are an endpoint's, both ways.
 type mappings struct {
@@ -246,8 +246,7 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) err
 		if err != nil {
 			return err
 		}
-		m = &mapping{mem: mem, writable: writable, gens: ms.gens}
-		ms.gens.enter()
+		m = &mapping{mem: mem, writable: writable}
 		ms.maps[id] = m
 	}
 	r.m, r.mem, r.writable = m, m.mem, m.writable

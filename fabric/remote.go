@@ -88,16 +88,47 @@ func (r *Remote) enter(verb string, offset, size uint64, need Rights) error {
 	case r.ep.dead.Load() != nil:
 		return r.ep.lost(verb)
 	case !r.m.enter():
-		if r.ep.dead.Load() != nil { // that is what ended the mapping
-			return r.ep.lost(verb)
-		}
-		return r.errAt(verb, ErrRevoked)
+		return r.ended(verb)
 	case r.gen.Load() != r.key.Generation:
 		r.m.leave()
-		return r.errAt(verb, ErrRevoked)
+		return r.ended(verb)
 	}
 	return nil
 }
+
+// ended is the error of an operation on memory that is not the peer's any more:
+// the endpoint's end takes mappings and generations away too.
+func (r *Remote) ended(verb string) error {
+	if r.ep.dead.Load() != nil {
+		return r.ep.lost(verb)
+	}
+	return r.errAt(verb, ErrRevoked)
+}
+
+// enterWord is enter for an access of one aligned word, which need not be
+// counted; leaveWord says whether it happened in the peer's memory.
+func (r *Remote) enterWord(verb string, offset, size uint64, need Rights) error {
+	if r.key.Rights&need == need && offset < r.key.Size && size <= r.key.Size-offset && r.ep.dead.Load() == nil &&
+		!r.m.gone() && r.gen.Load() == r.key.Generation {
+		return nil
+	}
+	if err := r.enter(verb, offset, size, need); err != nil { // which says why
+		return err
+	}
+	r.m.leave()
+	return nil
+}
+
+func (r *Remote) leaveWord(verb string) error {
+	if !r.m.gone() {
+		return nil
+	}
+	return r.ended(verb)
+}
+
+// isWord reports whether n bytes at an offset of page-aligned memory are one
+// aligned word.
+func isWord(n int, offset uint64) bool { return n == 8 && offset&7 == 0 || n == 4 && offset&3 == 0 }
 
 // Get copies len(dst) bytes from offset. Up to an aligned 8 bytes are read whole; more may be
 // torn by a concurrent write.
@@ -118,6 +149,13 @@ func (r *Remote) StartGet(dst []byte, offset uint64) Op {
 }
 
 func (r *Remote) getMapped(dst []byte, offset uint64) error {
+	if isWord(len(dst), offset) {
+		if err := r.enterWord("get", offset, uint64(len(dst)), RightRead); err != nil {
+			return err
+		}
+		CopyOut(dst, r.mem[offset:])
+		return r.leaveWord("get")
+	}
 	if err := r.enter("get", offset, uint64(len(dst)), RightRead); err != nil {
 		return err
 	}
@@ -175,6 +213,13 @@ func (r *Remote) StartPut(src []byte, offset uint64) Op {
 }
 
 func (r *Remote) putMapped(src []byte, offset uint64) error {
+	if isWord(len(src), offset) {
+		if err := r.enterWord("put", offset, uint64(len(src)), RightWrite); err != nil {
+			return err
+		}
+		CopyIn(r.mem[offset:], src)
+		return r.leaveWord("put")
+	}
 	if err := r.enter("put", offset, uint64(len(src)), RightWrite); err != nil {
 		return err
 	}
@@ -203,15 +248,14 @@ func (r *Remote) StartAtomic(op AtomicOp, width int, offset, operand, compare ui
 }
 
 func (r *Remote) atomicMapped(op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
-	if err := r.enter("atomic", offset, uint64(width), RightAtomic); err != nil {
+	if err := r.enterWord("atomic", offset, uint64(width), RightAtomic); err != nil {
 		return 0, err
 	}
 	v, st := doAtomic(r.mem[offset:], op, width, operand, compare)
-	r.m.leave()
 	if st != statusOK {
 		return 0, r.errAt("atomic", st.err())
 	}
-	return v, nil
+	return v, r.leaveWord("atomic")
 }
 
 // LocalAtomic performs an atomic on an element's own segment, at mem's start. It is atomic with
