@@ -70,6 +70,7 @@ func New(cfg Config) (*Core, error) {
 	cfg.Limits.setDefaults()
 	c := &Core{cfg: cfg, lim: cfg.Limits, fx: cfg.Effects}
 	c.peers = make([]*peer, 1, 16)
+	c.out = make([]byte, 0, 512) // at least a head; it grows to the longest
 	c.byInc.seed, c.invs.far.seed, c.tombs.byID.seed = cfg.HashSeed, cfg.HashSeed, cfg.HashSeed
 	c.invs.front = make([]entry[invocation], nearInvocations)
 	c.byIDs = make(map[[2]ID]*Binding)

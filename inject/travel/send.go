@@ -41,13 +41,12 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) erro
 		return fmt.Errorf("%w: %v or its table %v is not in the store of %s", ErrNoCode, s.binding.Image, s.binding.Table, c.cfg.Name)
 	}
 	declares := !p.declared(s.binding)
-	var head [injectHeadBytes + 16]byte
 	if declares || s.trace != nil || s.parts|s.lists != 0 || len(s.forks) > 0 {
 		m.flags |= flagExt
-		c.out = append(c.out[:0], head[:m.putHead(&head)]...)
+	}
+	c.out = c.out[:m.putHead((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]))]
+	if m.flags&flagExt != 0 {
 		c.out = c.appendExts(p, s, c.out, len(payload))
-	} else {
-		c.out = append(c.out[:0], head[:m.putHead(&head)]...)
 	}
 	if err := c.fx.Send(p.num, KindInject, c.out, payload); err != nil {
 		if declares {

@@ -105,38 +105,53 @@ func (d *desk) take() []sentMsg {
 	return out
 }
 
-// BenchmarkOneHop is the cached one-hop injection, event by event: Start at
-// the origin, Recv and Finish at the target, Recv of the DONE at the origin.
-func BenchmarkOneHop(b *testing.B) {
-	a, z, args := oneHop(b)
+// hopper repeats the cached one-hop injection, event by event: Start at the
+// origin, Recv and Finish at the target, Recv of the DONE at the origin.
+func hopper(tb testing.TB) (hop func()) {
+	a, z, args := oneHop(tb)
 	a.tb, z.tb = nil, nil
-	step := func(now travel.Instant) {
+	now := travel.Instant(1e9)
+	hop = func() {
+		now += 1000
 		a.n, z.n = 0, 0
 		args.Deadline = now + 1e9
 		if _, err := a.core.Start(now, args); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		r, err := z.core.Recv(now, 1, travel.KindInject, a.sent[0].body)
 		if err != nil || r == nil {
-			b.Fatal(r, err)
+			tb.Fatal(r, err)
 		}
 		z.core.Finish(now, r, travel.End{HasResult: true, Result: r.Payload})
 		if _, err := a.core.Recv(now, 1, travel.KindDone, z.sent[z.n-1].body); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
+		}
+		if now%(1<<20) < 1000 {
+			a.core.Tick(now)
+			z.core.Tick(now)
 		}
 	}
-	now := travel.Instant(1e9)
-	run := func() { now += 1000; step(now) }
 	for range 10000 {
-		run()
+		hop()
 	}
-	if n := testing.AllocsPerRun(5000, run); n != 0 {
+	return hop
+}
+
+func TestOneHopAllocatesNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(5000, hopper(t)); n != 0 {
+		t.Errorf("%v allocations per injection, want none", n)
+	}
+}
+
+func BenchmarkOneHop(b *testing.B) {
+	hop := hopper(b)
+	if n := testing.AllocsPerRun(1000, hop); n != 0 {
 		b.Fatalf("%v allocations per injection, want none", n)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		run()
+		hop()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/4, "ns/event")
 }
