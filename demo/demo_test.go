@@ -185,6 +185,9 @@ func TestLayoutCoversEveryVertexOnce(t *testing.T) {
 			}
 			at += rows
 		}
+		if owner, _ := l.Owner(uint64(c[0])); owner != c[1] {
+			t.Fatalf("%v: a vertex that does not exist belongs to %d", c, owner)
+		}
 		if at != uint64(c[0]) {
 			t.Fatalf("%v: %d vertices are laid out", c, at)
 		}

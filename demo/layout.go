@@ -67,9 +67,24 @@ type Shard struct {
 	Windows [][]byte
 }
 
+// GraphLayout says how a graph is cut, without cutting it.
+func GraphLayout(g *debgraph.Graph, elements int) (Layout, error) {
+	l, err := NewLayout(uint64(g.Len()), elements)
+	if err != nil {
+		return l, err
+	}
+	l.WindowBytes = make([][]uint64, elements)
+	for e := range elements {
+		first, rows := l.Block(e)
+		targets := func(c *debgraph.CSR) uint64 { return 4 * (c.Off[first+rows] - c.Off[first]) }
+		l.WindowBytes[e] = []uint64{FwdOffsets: 8 * (rows + 1), FwdTargets: targets(&g.Fwd), RevOffsets: 8 * (rows + 1), RevTargets: targets(&g.Rev)}
+	}
+	return l, nil
+}
+
 // GraphShards cuts a graph.
 func GraphShards(g *debgraph.Graph, elements int) (Layout, []Shard, error) {
-	l, err := NewLayout(uint64(g.Len()), elements)
+	l, err := GraphLayout(g, elements)
 	if err != nil {
 		return l, nil, err
 	}
@@ -81,17 +96,18 @@ func GraphShards(g *debgraph.Graph, elements int) (Layout, []Shard, error) {
 		s.Windows[RevOffsets], s.Windows[RevTargets] = cut(&g.Rev, first, rows)
 		shards[e] = s
 	}
-	l.measure(shards)
 	return l, shards, nil
 }
 
-func (l *Layout) measure(shards []Shard) {
-	l.WindowBytes = make([][]uint64, len(shards))
-	for e, s := range shards {
-		for _, w := range s.Windows {
-			l.WindowBytes[e] = append(l.WindowBytes[e], uint64(len(w)))
+// Bytes is what all windows take together.
+func (l *Layout) Bytes() uint64 {
+	sum := uint64(0)
+	for _, windows := range l.WindowBytes {
+		for _, n := range windows {
+			sum += n
 		}
 	}
+	return sum
 }
 
 func cut(c *debgraph.CSR, first, rows uint64) (offsets, targets []byte) {
@@ -124,23 +140,40 @@ func Permutation(n int, seed uint64) ([]uint64, error) {
 	return next, nil
 }
 
+// ChaseLayout says how a permutation of n indices is cut.
+func ChaseLayout(n uint64, elements int) (Layout, error) {
+	l, err := NewLayout(n, elements)
+	if err != nil {
+		return l, err
+	}
+	for e := range elements {
+		_, rows := l.Block(e)
+		l.WindowBytes = append(l.WindowBytes, []uint64{ChaseNext: 8 * rows})
+	}
+	return l, nil
+}
+
 // ChaseShards cuts a permutation.
 func ChaseShards(next []uint64, elements int) (Layout, []Shard, error) {
-	l, err := NewLayout(uint64(len(next)), elements)
+	l, err := ChaseLayout(uint64(len(next)), elements)
 	if err != nil {
 		return l, nil, err
 	}
 	shards := make([]Shard, elements)
 	for e := range shards {
 		first, rows := l.Block(e)
-		window := make([]byte, 0, 8*rows)
-		for _, n := range next[first : first+rows] {
-			window = binary.LittleEndian.AppendUint64(window, n)
-		}
-		shards[e] = Shard{First: first, Rows: rows, Windows: [][]byte{window}}
+		shards[e] = Shard{First: first, Rows: rows, Windows: [][]byte{ChaseBytes(next[first : first+rows])}}
 	}
-	l.measure(shards)
 	return l, shards, nil
+}
+
+// ChaseBytes are indices as a window holds them.
+func ChaseBytes(next []uint64) []byte {
+	window := make([]byte, 0, 8*len(next))
+	for _, n := range next {
+		window = binary.LittleEndian.AppendUint64(window, n)
+	}
+	return window
 }
 
 // Chase walks the whole table here: the reference.

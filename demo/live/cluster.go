@@ -1,0 +1,314 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/node"
+)
+
+const (
+	// startTime bounds the start of all processes, and until all are connected.
+	startTime = 20 * time.Second
+	// stopTime is how long a process may take to end before it is killed.
+	stopTime = 5 * time.Second
+	// nodeStopTime is how long a node waits for what is under way.
+	nodeStopTime = 500 * time.Millisecond
+	// meshPause lies between two looks whether all nodes are connected.
+	meshPause = 2 * time.Millisecond
+	// maxStderrBytes bounds what is kept of what a process says before it ends.
+	maxStderrBytes = 16 << 10
+	// MaxProcesses bounds the nodes that the demo starts.
+	MaxProcesses = 64
+
+	tokenName = "demo"
+)
+
+// ClusterConfig says what node processes to start.
+type ClusterConfig struct {
+	// Command starts this program in the role of a node: see Role.
+	Command  []string
+	Nodes    int
+	Memory   uint64 // that each lends at most
+	Policy   fabric.Policy
+	Listen   string                           // address of every node; "": a free port on loopback
+	Progress func(text string, done, all int) // nil: nobody hears
+}
+
+// role is what a process is told on its standard input; it runs until that ends.
+type role struct {
+	Name   string           `json:"name"`
+	Listen string           `json:"listen"`
+	Memory uint64           `json:"memory"`
+	Policy string           `json:"policy"`
+	Tokens []string         `json:"tokens"` // lines
+	Peers  []cluster.Member `json:"peers"`
+}
+
+// up is what it answers.
+type up struct {
+	Addrs []string `json:"addrs"`
+	Error string   `json:"error,omitempty"`
+}
+
+// Cluster is node processes of this program on this machine, and a client of them. They end with it: they see
+// their standard input end, however this process ends.
+type Cluster struct {
+	Client *client.Client
+	Names  []string // of the nodes, in order
+	procs  []*process
+}
+
+// process is one child.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr tail
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.Buffer.Write(p)
+	if over := t.Len() - maxStderrBytes; over > 0 {
+		t.Next(over)
+	}
+	return len(p), nil
+}
+
+// StartCluster starts nodes and connects to them; every node is connected to every other one.
+func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
+	if cfg.Nodes < 1 || cfg.Nodes > MaxProcesses {
+		return nil, fmt.Errorf("live: %d node processes: 1 to %d are possible", cfg.Nodes, MaxProcesses)
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string, int, int) {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	c := &Cluster{}
+	if err := c.start(ctx, &cfg); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, cfg *ClusterConfig) error {
+	member, err := cluster.NewToken("node", cluster.CapMember|cluster.CapInject|cluster.CapRead)
+	if err != nil {
+		return err
+	}
+	own, err := cluster.NewToken(tokenName, cluster.CapInject|cluster.CapRead|cluster.CapWrite)
+	if err != nil {
+		return err
+	}
+	spec := role{Listen: cfg.Listen, Memory: cfg.Memory, Policy: cfg.Policy.String(), Tokens: []string{member.Line(), own.Line()}}
+	if spec.Listen == "" {
+		spec.Listen = "tcp://127.0.0.1:0"
+	}
+	members := make([]cluster.Member, cfg.Nodes)
+	// The last first: of two nodes the one whose name comes first dials at once, so each is
+	// told of those that are up and come later.
+	for i := cfg.Nodes - 1; i >= 0; i-- {
+		cfg.Progress("starting nodes", cfg.Nodes-1-i, cfg.Nodes)
+		spec.Name, spec.Peers = fmt.Sprintf("node-%02d", i+1), members[i+1:]
+		p, err := startProcess(cfg.Command, &spec)
+		if err != nil {
+			return err
+		}
+		c.procs = append(c.procs, p)
+		answer, err := p.hear(ctx)
+		if err != nil {
+			return err
+		}
+		members[i] = cluster.Member{Name: spec.Name, Addrs: answer.Addrs}
+	}
+	for _, m := range members {
+		c.Names = append(c.Names, m.Name)
+	}
+	tokens, err := cluster.NewTokens([]cluster.Token{own})
+	if err != nil {
+		return err
+	}
+	c.Client, err = client.Connect(ctx, client.Config{Name: "demo", Nodes: members, Only: true, Tokens: tokens, Policy: cfg.Policy})
+	if err != nil {
+		return err
+	}
+	cfg.Progress("connecting nodes", cfg.Nodes, cfg.Nodes)
+	return Meshed(ctx, c.Client, c.Names)
+}
+
+func startProcess(command []string, spec *role) (*process, error) {
+	p := &process{name: spec.Name, cmd: exec.Command(command[0], command[1:]...)}
+	p.cmd.Stderr = &p.stderr
+	p.cmd.WaitDelay = time.Second
+	// A group of its own: Ctrl-C is for the demo, which then ends its nodes in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("live: %s: %w", spec.Name, err)
+	}
+	return p, json.NewEncoder(p.in).Encode(spec)
+}
+
+// hear waits until a process says that it is up.
+func (p *process) hear(ctx context.Context) (*up, error) {
+	stop := context.AfterFunc(ctx, func() { p.cmd.Process.Kill() })
+	defer stop()
+	answer := &up{}
+	err := p.out.Decode(answer)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err == nil && answer.Error == "":
+		return answer, nil
+	case answer.Error != "":
+		return nil, fmt.Errorf("live: %s did not start: %s", p.name, answer.Error)
+	}
+	p.end()
+	if text := strings.TrimSpace(p.stderr.String()); text != "" {
+		return nil, fmt.Errorf("live: %s did not start: %s", p.name, text)
+	}
+	return nil, fmt.Errorf("live: %s ended before it was up: %w", p.name, err)
+}
+
+// end ends a process.
+func (p *process) end() {
+	p.in.Close()
+	done := make(chan struct{})
+	go func() {
+		p.cmd.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(stopTime):
+		p.cmd.Process.Kill()
+		<-done
+	}
+}
+
+// Close ends the client and the nodes.
+func (c *Cluster) Close() error {
+	var err error
+	if c.Client != nil {
+		err = c.Client.Close()
+	}
+	for _, p := range c.procs { // all at once, then one after the other
+		p.in.Close()
+	}
+	for _, p := range c.procs {
+		p.end()
+	}
+	c.procs = nil
+	return err
+}
+
+// Meshed waits until each of the nodes is connected to all others: functions move between them.
+func Meshed(ctx context.Context, c *client.Client, nodes []string) error {
+	var eps []*fabric.Endpoint
+	for _, name := range nodes {
+		ep, err := c.Endpoint(ctx, name)
+		if err != nil {
+			return err
+		}
+		eps = append(eps, ep)
+	}
+	for {
+		lacking, err := unconnected(ctx, c, eps)
+		if err != nil || lacking == "" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("live: %s: %w", lacking, context.Cause(ctx))
+		case <-time.After(meshPause):
+		}
+	}
+}
+
+// unconnected names two nodes that are not connected; "" if there are none.
+func unconnected(ctx context.Context, c *client.Client, eps []*fabric.Endpoint) (string, error) {
+	for _, ep := range eps {
+		t, err := control.Do[control.Traffic](ctx, c.RPC(), ep, control.CallTraffic, control.Nothing{})
+		if err != nil {
+			return "", err
+		}
+		has := map[fabric.Incarnation]bool{ep.Incarnation(): true}
+		for _, s := range t.Sent {
+			has[fabric.Incarnation(s.To)] = true
+		}
+		for _, other := range eps {
+			if !has[other.Incarnation()] {
+				return fmt.Sprintf("node %s is not connected to node %s", ep.Name(), other.Name()), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// Role runs this process as a node: as r says, until r ends.
+func Role(ctx context.Context, r io.Reader, w io.Writer) error {
+	in := json.NewDecoder(r)
+	var spec role
+	if err := in.Decode(&spec); err != nil {
+		return fmt.Errorf("live: no role on standard input (the demo starts this command by itself): %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n, err := spec.node()
+	if err != nil {
+		return errors.Join(err, json.NewEncoder(w).Encode(up{Error: err.Error()}))
+	}
+	if err := json.NewEncoder(w).Encode(up{Addrs: n.Addrs()}); err != nil {
+		return errors.Join(err, n.Close())
+	}
+	go func() { // ends with the process at the latest
+		var rest json.RawMessage
+		for in.Decode(&rest) == nil { // nothing more is said: this waits for the end
+		}
+		cancel()
+	}()
+	return n.Run(ctx)
+}
+
+func (spec *role) node() (*node.Node, error) {
+	var list []cluster.Token
+	for _, line := range spec.Tokens {
+		t, err := cluster.ParseToken(line)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	tokens, err := cluster.NewTokens(list)
+	if err != nil {
+		return nil, err
+	}
+	return node.New(node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Peers: spec.Peers, Memory: node.Bytes(spec.Memory),
+		Policy: spec.Policy, Tokens: tokens, Token: "node", StopTime: nodeStopTime})
+}
