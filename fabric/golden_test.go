@@ -1,0 +1,175 @@
+package fabric
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// TestGolden holds every frame against testdata/wire.golden: a change of the
+// wire format is a decision, with a new version in HELLO, never an accident.
+func TestGolden(t *testing.T) {
+	const file = "testdata/wire.golden"
+	got := goldenHello()
+	got = append(got, goldenRequests(t)...)
+	got = append(got, goldenAnswers(t)...)
+	if *rewrite {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := bytes.Split(got, []byte("\n")), bytes.Split(want, []byte("\n"))
+	for i := range max(len(g), len(w)) {
+		switch {
+		case i >= len(g):
+			t.Fatalf("no longer sent: %s", w[i])
+		case i >= len(w):
+			t.Fatalf("not in %s: %s", file, g[i])
+		case !bytes.Equal(g[i], w[i]):
+			t.Fatalf("line %d is\n\t%s\nand was\n\t%s", i+1, g[i], w[i])
+		}
+	}
+}
+
+func goldenLine(b []byte, name string, id FrameID, body []byte) []byte {
+	return fmt.Appendf(b, "%-28s %4d  %s\n", name, id, hex.EncodeToString(body))
+}
+
+func goldenFrames(b []byte, name string, l *fakeLink) []byte {
+	for i, f := range l.take() {
+		if i > 0 {
+			name = "  then"
+		}
+		if len(f.body) > 200 {
+			f.body = f.body[:200]
+		}
+		b = goldenLine(b, name, f.id, f.body)
+	}
+	return b
+}
+
+func goldenHello() (b []byte) {
+	h := &hello{kind: helloDial, versionMin: helloVersion, versionMax: helloVersion, features: 0, incarnation: 0x1122334455667788,
+		window: 1 << 20, ops: 1024, nonce: [nonceBytes]byte{1, 2, 3, 31: 32}, name: "barge", token: "harbour", addrs: []string{"tcp://127.0.0.1:7000", "shm://@b"}}
+	dial := h.encode()
+	h.kind, h.name = helloAccept, "dock"
+	accept := h.encode()
+	var msg bytes.Buffer
+	writeHello(&msg, dial)
+	b = fmt.Appendf(b, "hello dial      %x\n", msg.Bytes())
+	msg.Reset()
+	writeHello(&msg, append(bytes.Clone(accept), proof([]byte("deep"), "accept", dial, accept)...))
+	b = fmt.Appendf(b, "hello accept    %x\n", msg.Bytes())
+	msg.Reset()
+	writeHello(&msg, append([]byte{byte(helloProof)}, proof([]byte("deep"), "dial", dial, accept)...))
+	b = fmt.Appendf(b, "hello proof     %x\n", msg.Bytes())
+	msg.Reset()
+	writeHello(&msg, []byte{byte(helloWelcome)})
+	b = fmt.Appendf(b, "hello welcome   %x\n", msg.Bytes())
+	msg.Reset()
+	writeHello(&msg, append([]byte{byte(helloRefuse)}, "no room"...))
+	return fmt.Appendf(b, "hello refuse    %x\n", msg.Bytes())
+}
+
+// goldenKey refers to something of the peer's.
+func goldenKey() Key {
+	return Key{Owner: 2, Slot: 0x0a0b0c0d, Generation: 7, Secret: [16]byte{0xf0, 0xf1, 15: 0xff}, Size: 1 << 20, Rights: RightsAll, Sealed: true}
+}
+
+func goldenRequests(t *testing.T) (b []byte) {
+	e := loneElement(t, 1, Limits{})
+	ep, link := attach(t, e, 2)
+	k := goldenKey()
+	b = fmt.Appendf(b, "key             %x\n", k.Append(nil))
+	r := &Remote{ep: ep, key: k}
+	flying := []Op{}
+	record := func(name string, fn func()) {
+		fn()
+		e.Progress()
+		b = goldenFrames(b, name, link)
+	}
+	start := func(name string, fn func() Op) { record(name, func() { flying = append(flying, fn()) }) }
+	record("message", func() { ep.TrySend(100, []byte("head"), []byte("body")) })
+	record("message, reserved", func() { ep.Post(3000, nil, []byte("urgent")) })
+	start("get", func() Op { return r.StartGet(make([]byte, 10), 0x1000) })
+	start("put", func() Op { return r.StartPut([]byte("0123456789"), 0x2000) })
+	start("put, large", func() Op { return r.StartPut(bytes.Repeat([]byte{0xda}, fragmentBytes+100), 0x3000) })
+	for op := FetchAdd; op <= FetchXor; op++ {
+		start(fmt.Sprintf("atomic %d", op), func() Op { return r.StartAtomic(op, 8, 0x4000, 0x55, 0x66) })
+	}
+	record("ping", func() { ep.say(framePing, nil) })
+	record("put abandoned", func() {
+		large := r.StartPut(bytes.Repeat([]byte{0xda}, 2*fragmentBytes), 0x5000)
+		large.Forget()
+	})
+	blocking := func(name string, id FrameID, fn func(rec *opRecord) []byte) {
+		rec := ep.ops.start(name, nil)
+		record(name, func() { ep.request(soon(t), id, rec, fn(rec)) })
+		flying = append(flying, Op{rec: rec})
+	}
+	blocking("import", frameImport, func(rec *opRecord) []byte { return k.ref().append(u32(rec.id())) })
+	blocking("narrow", frameNarrow, func(rec *opRecord) []byte {
+		return append(appendAccess(nil, rec.id(), k.ref(), 16, 32), byte(RightRead))
+	})
+	blocking("flush", frameFlush, func(rec *opRecord) []byte { return u32(rec.id()) })
+	record("goodbye", func() { ep.Close() })
+	for _, op := range flying {
+		op.Wait(soon(t))
+	}
+	return b
+}
+
+func goldenAnswers(t *testing.T) (b []byte) {
+	e := loneElement(t, 0x99, Limits{WindowBytes: 2 * MaxFrameBytes})
+	seg, err := e.NewSegment(200_000, Writable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range seg.Bytes() {
+		seg.Bytes()[i] = byte(i)
+	}
+	if _, err := seg.Key(RightsAll); err != nil {
+		t.Fatal(err)
+	}
+	e.keys.slots[0].secret = [16]byte{}
+	e.Handle(100, func(Message) {})
+	ep, link := attach(t, e, 2)
+	ask := func(name string, id FrameID, body ...[]byte) {
+		if err := ep.Frame(id, bytes.Join(body, nil)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		e.Progress()
+		frames := link.take()
+		for _, f := range frames {
+			if f.id == frameNarrowed { // its secret is random
+				clear(f.body[8+16 : 8+32])
+			}
+		}
+		link.frames = frames
+		b = goldenFrames(b, "answer to "+name, link)
+	}
+	ask("ping", framePing)
+	ask("get 8", frameGet, fuzzAccess(0x01000002, 16, 8))
+	ask("get 10", frameGet, fuzzAccess(3, 16, 10))
+	ask("get, large", frameGet, fuzzAccess(4, 0, fragmentBytes+10))
+	ask("get, out of range", frameGet, fuzzAccess(5, 0, 1<<40))
+	ask("put", framePut, fuzzAccess(6, 0, 3), []byte("abc"))
+	ask("put, announced", framePut, fuzzAccess(7, 0, 3))
+	ask("put data", framePutData, bulkHead(nil, 7, bulkLast, 0), []byte("abc"))
+	ask("atomic", frameAtomic, fuzzAccess(8, 8, 8), u64(1), u64(0), []byte{byte(FetchAdd)})
+	ask("atomic, misaligned", frameAtomic, fuzzAccess(9, 9, 8), u64(1), u64(0), []byte{byte(FetchAdd)})
+	ask("narrow", frameNarrow, fuzzAccess(10, 8, 8), []byte{byte(RightRead)})
+	ask("import", frameImport, u32(11), make([]byte, keyRefBytes))
+	ask("import, no such key", frameImport, u32(12), u32(9), make([]byte, keyRefBytes-4))
+	ask("flush", frameFlush, u32(13))
+	ask("messages", 100, make([]byte, MaxMessageBytes))
+	ep.map_.sent[7] = true
+	ep.sendUnmap(7)
+	return goldenFrames(b, "segment closed", link)
+}
