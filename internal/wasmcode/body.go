@@ -10,9 +10,17 @@ type body struct {
 	// loop without those inside it. callGraph adds what is called from there.
 	costs  []uint32
 	calls  []callSite
-	stores bool // something in it writes memory
+	stores int  // instructions in it that write memory
+	blocks int  // basic blocks and calls, once instrumented
+	work   int  // see MaxFunctionWork
 	charge bool // entering it takes costs[0]; else callers pay that
 }
+
+// What instrumentation adds to the basic blocks and calls of a body.
+const (
+	blocksOfCharge = 3 // a branch, a call, a join
+	blocksOfCheck  = 3
+)
 
 // callSite is a direct call of a function defined in the module.
 type callSite struct {
@@ -31,6 +39,17 @@ type bodyChecker struct {
 	m      *Module
 	b      *body
 	frames []frame
+
+	// Loops are numbered from 1 in a body. assigned holds, for every local and
+	// then every global, the highest number of a loop that it was counted in.
+	loops     int
+	openLoops []int // numbers of the open loops
+	assigned  []int
+	pairs     int // of a loop and something it assigns
+
+	mutable    int // globals
+	totalWork  int
+	totalPairs int
 }
 
 func (d *decoder) codeSection(r *reader) {
@@ -41,6 +60,11 @@ func (d *decoder) codeSection(r *reader) {
 	}
 	d.m.bodies = make([]body, n)
 	d.checker = bodyChecker{m: d.m}
+	for _, g := range d.m.globals {
+		if g.mutable {
+			d.checker.mutable++
+		}
+	}
 	for i := range d.m.bodies {
 		r.fn = len(d.m.imports) + i
 		at := r.pos
@@ -80,6 +104,8 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	b.code = r.pos
 	b.costs = append(b.costs, uint32(b.locals/8)) // a frame must be cleared
 	c.b = b
+	c.loops, c.pairs, c.openLoops = 0, 0, c.openLoops[:0]
+	c.assigned = append(c.assigned[:0], make([]int, b.locals+len(c.m.globals))...)
 	c.frames = append(c.frames[:0], frame{op: opBlock})
 	var in instr
 	for r.ok() && len(c.frames) > 0 {
@@ -91,6 +117,35 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	if r.ok() && r.left() > 0 {
 		r.fail("%d bytes after the function's end", r.left())
 	}
+	c.complexity(r)
+}
+
+// complexity checks what the body costs to compile.
+func (c *bodyChecker) complexity(r *reader) {
+	b := c.b
+	b.work = (b.locals + c.mutable + 1) * (b.blocks + 1)
+	c.totalWork += b.work
+	c.totalPairs += c.pairs
+	switch {
+	case b.work > MaxFunctionWork:
+		r.failAt(b.start, "too complex to compile: %d locals and globals times %d blocks and calls; the limit is a product of %d (split the function)",
+			b.locals+c.mutable, b.blocks, MaxFunctionWork)
+	case c.pairs > MaxFunctionLoops:
+		r.failAt(b.start, "too complex to compile: its loops assign %d locals and globals in sum; the limit is %d (split the function)", c.pairs, MaxFunctionLoops)
+	case c.totalWork > MaxModuleWork || c.totalPairs > MaxModuleLoops:
+		r.failAt(b.start, "too complex to compile: the module up to here is beyond %d times what one function may be", MaxModuleWork/MaxFunctionWork)
+	}
+}
+
+// assign counts a local (or, behind the locals, a global) for every open loop
+// in which it was not counted yet. If it was counted in a loop it was in all around that one.
+func (c *bodyChecker) assign(i int) {
+	for k := len(c.openLoops) - 1; k >= 0 && c.openLoops[k] > c.assigned[i]; k-- {
+		c.pairs++
+	}
+	if n := len(c.openLoops); n > 0 {
+		c.assigned[i] = max(c.assigned[i], c.openLoops[n-1])
+	}
 }
 
 func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
@@ -98,7 +153,7 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 	cost := &c.b.costs[top.cost]
 	*cost += uint32(o.cost)
 	if o.operand != 0 {
-		c.b.stores = true
+		c.b.stores++
 	}
 	bound := func(what string, i uint32, n int) {
 		if int64(i) >= int64(n) {
@@ -110,6 +165,7 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 		c.open(r, in)
 	case immLabel, immLabels:
 		bound("label", in.a, len(c.frames))
+		c.b.blocks += 1 + int(in.b)
 	case immFunction:
 		bound("function", in.a, c.m.functionCount())
 		if r.ok() {
@@ -119,12 +175,19 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 		bound("type", in.a, len(c.m.types))
 		bound("table", in.b, len(c.m.tables))
 		c.m.Recursive = true
+		c.b.blocks++
 	case immLocal:
 		bound("local", in.a, c.b.locals)
+		if in.op != opLocalGet && r.ok() {
+			c.assign(int(in.a))
+		}
 	case immGlobal:
 		bound("global", in.a, len(c.m.globals))
 		if in.op == opGlobalSet && r.ok() && !c.m.globals[in.a].mutable {
 			r.failAt(in.start, "global %d is constant", in.a)
+		}
+		if in.op == opGlobalSet && r.ok() {
+			c.assign(c.b.locals + int(in.a))
 		}
 	case immTable:
 		bound("table", in.a, len(c.m.tables))
@@ -155,13 +218,21 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 			r.failAt(in.start, "an else without an if")
 		}
 		top.op = opElse
+		c.b.blocks++
 	case opEnd:
+		if c.frames[len(c.frames)-1].op == opLoop {
+			c.openLoops = c.openLoops[:len(c.openLoops)-1]
+		}
 		c.frames = c.frames[:len(c.frames)-1]
 	case opMemoryInit, opMemoryCopy, opMemoryFill:
-		c.b.stores = true
+		c.b.stores++
 		*cost += costCall
+		c.b.blocks++
 	case opMemoryGrow:
 		*cost += costCall
+		c.b.blocks++
+	case opTableInit, opTableCopy, opTableGrow, opTableFill:
+		c.b.blocks += blocksOfCharge
 	}
 }
 
@@ -175,7 +246,11 @@ func (c *bodyChecker) open(r *reader, in *instr) {
 		return
 	}
 	f := frame{op: in.op, cost: c.frames[len(c.frames)-1].cost}
+	c.b.blocks++
 	if in.op == opLoop {
+		c.b.blocks += blocksOfCharge
+		c.loops++
+		c.openLoops = append(c.openLoops, c.loops)
 		f.cost = len(c.b.costs)
 		c.b.costs = append(c.b.costs, 1)
 	}
@@ -192,7 +267,9 @@ func (c *bodyChecker) function(in *instr, cost *uint32) {
 		}
 	case defined < 0:
 		*cost += costHostCall
+		c.b.blocks++
 	default:
+		c.b.blocks++
 		c.b.calls = append(c.b.calls, callSite{int32(c.frames[len(c.frames)-1].cost), int32(defined)})
 	}
 }

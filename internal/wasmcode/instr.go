@@ -132,9 +132,10 @@ func (r *reader) blockType(in *instr) {
 	}
 }
 
-// labels reads br_table's targets; a is the highest.
+// labels reads br_table's targets; a is the highest, b how many there are besides the default.
 func (r *reader) labels(in *instr) {
 	n := r.count("branch targets", MaxBranchTargets)
+	in.b = uint32(n)
 	for i := 0; i <= n && r.ok(); i++ {
 		in.a = max(in.a, r.u32())
 	}

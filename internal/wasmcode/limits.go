@@ -14,7 +14,7 @@ const (
 	MaxFunctions     = 16384
 	MaxTables        = 4
 	MaxTableElements = 1 << 16 // of one table: 512 KiB of host memory, copied in under 50 µs
-	MaxGlobals       = 4096
+	MaxGlobals       = 512     // compiled code keeps mutable ones like locals
 	MaxExports       = 4096
 	MaxElemSegments  = 1024
 	MaxDataSegments  = 4096
@@ -23,6 +23,17 @@ const (
 	MaxBranchTargets = 16384
 	MaxNameBytes     = 1024
 	MaxPages         = 65535 // the engine reads a memory's length as 32 bits, so 4 GiB is one page too much
+)
+
+// Limits on what a function costs to compile. wazero's compiler tracks every local and mutable global through
+// every basic block, and gives loops parameters for what they assign, so a few KiB of code can be made to compile for
+// minutes and take gigabytes. At the limits a function takes about two seconds; what compilers write
+// stays a hundredfold below.
+const (
+	MaxFunctionWork  = 1 << 20 // (locals + mutable globals) × basic blocks and calls
+	MaxFunctionLoops = 1 << 14 // sum over loops of the locals and globals that they assign
+	MaxModuleWork    = 8 * MaxFunctionWork
+	MaxModuleLoops   = 8 * MaxFunctionLoops
 )
 
 // Costs, in units of one plain instruction (a fraction of a nanosecond).

@@ -35,7 +35,11 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 	r := &w.code
 	r.u32() // groups of locals
 	groups := r.pos
-	check := w.opt.CheckStores && b.stores
+	check := w.opt.CheckStores && b.stores > 0
+	if work := b.work + b.work/(b.blocks+1)*b.stores*blocksOfCheck; check && work > MaxFunctionWork {
+		r.failAt(b.start, "too complex to compile with checked stores, as a read-only window wants them: %d stores (split the function)", b.stores)
+		return out
+	}
 	if check {
 		out = append(uleb(out, uint32(b.groups+addedGroups)), w.m.code[groups:b.code]...)
 		out = append(out, 3, byte(I32), 2, byte(I64), 1, byte(F32), 1, byte(F64), 1, byte(V128))
