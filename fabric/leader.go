@@ -21,12 +21,17 @@ type leader struct {
 	term atomic.Uint64 // raised at each change of leader: a poll begun in an older term is stale
 	role atomic.Uint32
 
-	want       atomic.Int32 // foreground waiters that would lead
-	sleepers   atomic.Int32 // waiters asleep because another leads
-	led        atomic.Uint64
-	closed     atomic.Bool
-	guests     atomic.Int32 // goroutines that compute for the fabric
-	yieldPolls int          // empty polls between two yields; the leader's
+	want     atomic.Int32 // foreground waiters that would lead
+	sleepers atomic.Int32 // waiters asleep because another leads
+	led      atomic.Uint64
+	closed   atomic.Bool
+	guests   atomic.Int32 // goroutines that compute for the fabric
+
+	// The leader's: empty polls between two yields, the time they shall take,
+	// and how long one takes.
+	yieldPolls int
+	yieldTime  time.Duration
+	pollTime   int64
 	// foreground says that a waiter leads, not the background goroutine. It is the leader's.
 	foreground bool
 
@@ -76,6 +81,7 @@ type ticker struct {
 
 func (l *leader) init(e *Element) error {
 	l.el, l.epfd, l.bell, l.yieldPolls = e, -1, -1, firstPolls
+	l.yieldTime = leastYieldTime
 	l.wake = make(chan struct{}, 1)
 	l.tickers = []*ticker{{fn: e.tick}}
 	if e.cfg.Manual {
@@ -436,13 +442,14 @@ const (
 )
 
 const (
-	// yieldTime is about how long empty polls go on between two yields of the
-	// processor: elements that outnumber the cores must let each other run, and
-	// a yield costs about 300 ns. Polls of shared memory take 15 ns, of sockets 400.
-	yieldTime = time.Microsecond
-	// maxYieldPolls bounds the polls between two yields, however fast they are.
-	maxYieldPolls = 64
-	firstPolls    = 16
+	// Empty polls go on for a while between two yields of the processor:
+	// elements that outnumber the cores must let each other run. How long, is
+	// learnt: a yield that took longer than foreignTime let somebody else run, so the
+	// next one comes sooner; one that took no longer than its system call was for nothing.
+	leastYieldTime = 250 * time.Nanosecond
+	mostYieldTime  = 16 * time.Microsecond
+	foreignTime    = 1500 * time.Nanosecond
+	firstPolls     = 16
 )
 
 func (p *pacer) reset() { p.idle, p.since, p.last, p.polls = 0, 0, 0, 0 }
@@ -468,18 +475,26 @@ func (p *pacer) after(handled int) pace {
 
 // yield lets others run, and learns how many polls fit between two yields.
 func (p *pacer) yield() pace {
-	now := p.l.el.now()
+	l := p.l
+	now := l.el.now()
+	each := l.pollTime
 	if p.last != 0 {
-		each := max(now-p.last, 1) / int64(p.polls)
-		p.l.yieldPolls = min(max(int(int64(yieldTime)/max(each, 1)), 1), maxYieldPolls)
+		each = max((now-p.last)/int64(p.polls), 1)
+		l.pollTime = each
 	}
 	runtime.Gosched()
 	schedYield()
-	p.last, p.polls = p.l.el.now(), 0
+	p.last, p.polls = l.el.now(), 0
+	if time.Duration(p.last-now) > foreignTime {
+		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
+	} else {
+		l.yieldTime = min(l.yieldTime*2, mostYieldTime)
+	}
+	l.yieldPolls = max(int(int64(l.yieldTime)/max(each, 1)), 1)
 	if p.since == 0 {
 		p.since = now
 	}
-	if time.Duration(now-p.since) > p.l.el.cfg.Policy.spin() {
+	if time.Duration(now-p.since) > l.el.cfg.Policy.spin() {
 		return paceSleep
 	}
 	return paceTick
