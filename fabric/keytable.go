@@ -281,6 +281,21 @@ func (e *Element) Holds(k Key) bool {
 // OwnKey finds what one of this element's keys refers to: the segment, pinned (the caller calls Unpin), and the
 // range's offset in it. It fails if the key lacks the rights.
 func (e *Element) OwnKey(k Key, need Rights) (s *Segment, offset uint64, err error) {
+	r, err := e.OwnRange(k, need)
+	return r.Segment, r.Offset, err
+}
+
+// Range is what a key refers to by its owner's record. A key's own Size and
+// Rights are its holder's word only.
+type Range struct {
+	Segment *Segment
+	Offset  uint64 // in Segment
+	Size    uint64
+	Rights  Rights
+}
+
+// OwnRange is OwnKey that tells all there is on record.
+func (e *Element) OwnRange(k Key, need Rights) (Range, error) {
 	st := statusIncarnation
 	if k.Owner == e.incarnation {
 		var slot keySlot
@@ -292,8 +307,8 @@ func (e *Element) OwnKey(k Key, need Rights) (s *Segment, offset uint64, err err
 		case !slot.seg.pin():
 			st = statusRevoked
 		default:
-			return slot.seg, slot.offset, nil
+			return Range{slot.seg, slot.offset, slot.size, slot.rights}, nil
 		}
 	}
-	return nil, 0, fmt.Errorf("fabric: use of %v: %w", k, st.err())
+	return Range{}, fmt.Errorf("fabric: use of %v: %w", k, st.err())
 }

@@ -1,6 +1,16 @@
 package abi
 
-import "context"
+import (
+	"context"
+	"errors"
+)
+
+// What an Engine's errors are, for errors.Is, besides whatever else they say.
+// Any other error of a run is a trap: the function's own fault.
+var (
+	ErrOverLimit  = errors.New("a limit is used up")
+	ErrEngineBusy = errors.New("the engine has no room just now")
+)
 
 // Engine runs one form of code. Its methods, and those of what it returns, may be called
 // from any goroutine, but for an Instance's.

@@ -13,8 +13,17 @@ var (
 	// ErrClosed says that the engine, program or binding is closed.
 	ErrClosed = errors.New("wasm: closed")
 	// ErrBusy says that as many instances are running as Config.MaxInstances and MemoryBytes allow.
-	ErrBusy = errors.New("wasm: all instances are running; wait for one, or raise MaxInstances or MemoryBytes")
+	// It is an abi.ErrEngineBusy.
+	ErrBusy error = busyError{}
 )
+
+type busyError struct{}
+
+func (busyError) Error() string {
+	return "wasm: all instances are running; wait for one, or raise MaxInstances or MemoryBytes"
+}
+
+func (busyError) Is(target error) bool { return target == abi.ErrEngineBusy }
 
 // TrapError says that a function failed by itself.
 type TrapError struct {
@@ -30,6 +39,9 @@ type LimitError struct {
 	Wanted uint64
 	Max    uint64
 }
+
+// Is says that a LimitError is an abi.ErrOverLimit.
+func (e *LimitError) Is(target error) bool { return target == abi.ErrOverLimit }
 
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("wasm: %s: %d wanted, the limit is %d", e.Limit, e.Wanted, e.Max)
