@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -116,19 +117,76 @@ func (f *Function) Start(ctx context.Context, roots []Root, o Options) (*Future,
 
 // start starts fut; it waits while there is no room.
 func (f *Function) start(ctx context.Context, fut *Future, roots []Root, o Options) error {
-	for {
-		full, err := f.tryStart(ctx, fut, roots, o)
-		if err == nil || full == nil || !errors.Is(err, travel.ErrBackpressure) {
+	if ctx.Err() != nil {
+		return f.startError(context.Cause(ctx))
+	}
+	fut.function = f.img.Name()
+	full, err := f.tryStart(ctx, fut, roots, o)
+	if err == nil {
+		return nil
+	}
+	return f.startSlow(ctx, fut, roots, o, full, err)
+}
+
+// startError is why nothing was started; it names the function.
+func (f *Function) startError(err error) error {
+	if errors.Is(err, fabric.ErrPeerLost) {
+		err = fmt.Errorf("%w: %w", travel.ErrPeerLost, err)
+	}
+	return fmt.Errorf("inject: start %s: %w", f.img.Name(), err)
+}
+
+// startSlow goes on after a start that failed: as soon as there is room, within
+// the invocation's time.
+func (f *Function) startSlow(ctx context.Context, fut *Future, roots []Root, o Options, full []*fabric.Endpoint, err error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultTime)
+		defer cancel()
+	}
+	for try := 0; errors.Is(err, travel.ErrBackpressure); try++ {
+		if werr := waitRoom(ctx, try, full...); werr != nil {
+			return f.startError(fmt.Errorf("%w: %w", err, werr))
+		}
+		if full, err = f.tryStart(ctx, fut, roots, o); err == nil {
+			return nil
+		}
+	}
+	return f.startError(err)
+}
+
+const (
+	// defaultTime is an invocation's time where the context has no deadline.
+	defaultTime = 30 * time.Second
+	// roomPause and maxRoomPause bound how long one waits for what the fabric does
+	// not tell of: transfers being acknowledged, tables being emptied.
+	roomPause    = 100 * time.Microsecond
+	maxRoomPause = 2 * time.Millisecond
+)
+
+// waitRoom waits before what found no room is tried again, for the try-th time:
+// for credit of the endpoints, and after the first time a moment longer.
+func waitRoom(ctx context.Context, try int, full ...*fabric.Endpoint) error {
+	for _, ep := range full {
+		if err := ep.WaitRoom(ctx); err != nil {
 			return err
 		}
-		if werr := full.WaitRoom(ctx); werr != nil {
-			return fmt.Errorf("%w: %w", err, werr)
-		}
+	}
+	if try == 0 {
+		return nil
+	}
+	timer := time.NewTimer(min(roomPause<<min(try, 8), maxRoomPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-// tryStart starts fut, or says which endpoint was full.
-func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Options) (full *fabric.Endpoint, err error) {
+// tryStart starts fut, or says which endpoints may be full.
+func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Options) (full []*fabric.Endpoint, err error) {
 	rt := f.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -138,7 +196,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	now := rt.now()
 	a := &rt.args
 	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
-		Deadline: now + travel.Instant(30*time.Second)}
+		Deadline: now + travel.Instant(defaultTime)}
 	if at, ok := ctx.Deadline(); ok {
 		a.Deadline = now + travel.Instant(time.Until(at))
 	}
@@ -151,7 +209,10 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	}
 	id, err := rt.core.Start(now, a)
 	if err != nil {
-		return rt.endpoint(a.Roots[0].To), err
+		if errors.Is(err, travel.ErrBackpressure) {
+			full = rt.endpoints(a.Roots)
+		}
+		return full, err
 	}
 	fut.id = id
 	rt.futures.add(fut)
@@ -160,6 +221,16 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 		defer rt.afterAsync()
 	}
 	return nil, nil
+}
+
+// endpoints are those of some roots, each once. mu is held.
+func (rt *Runtime) endpoints(roots []travel.Root) (eps []*fabric.Endpoint) {
+	for _, r := range roots {
+		if ep := rt.endpoint(r.To); ep != nil && !slices.Contains(eps, ep) {
+			eps = append(eps, ep)
+		}
+	}
+	return eps
 }
 
 // resolve finds a root's element. mu is held.

@@ -36,8 +36,8 @@ type remoteWindow struct{ element, window uint32 }
 
 // windowAccess is a local window for the host calls get, put and atomic.
 type windowAccess struct {
-	mem      []byte
-	writable bool
+	mem    []byte
+	rights fabric.Rights // by this element's record
 }
 
 // boundSet is a binding's bounds, one per principal. Few principals use one
@@ -73,14 +73,22 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 	if b == nil {
 		return nil
 	}
-	for i := range b.keys {
-		if !rt.el.Holds(b.keys[i]) {
-			rt.forget(set, b)
-			return nil
-		}
+	if !rt.holds(b) {
+		rt.forget(set, b)
+		return nil
 	}
 	b.runs++
 	return b
+}
+
+// holds reports whether the keys of a bound's windows still hold.
+func (rt *Runtime) holds(b *bound) bool {
+	for i := range b.keys {
+		if !rt.el.Holds(b.keys[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // forget takes a bound out of its set; it is closed once nothing runs on it. mu is held.
@@ -105,6 +113,7 @@ func (rt *Runtime) forget(set *boundSet, b *bound) {
 
 // retire is called when a binding lets go of its objects.
 func (s *boundSet) retire(rt *Runtime) {
+	delete(rt.sets, s)
 	for len(s.all) > 0 {
 		rt.forget(s, s.all[0])
 	}
@@ -152,7 +161,9 @@ func (rt *Runtime) execute(h *host) (more bool) {
 	rt.core.Finish(now, h.run, end)
 	rt.freeHost(h)
 	rt.soon(now)
-	more = rt.pending()
+	if more = rt.pending(); rt.closed {
+		rt.drop()
+	}
 	rt.mu.Unlock()
 	return more
 }
@@ -196,6 +207,27 @@ func (rt *Runtime) takeSpare(b *bound) abi.Instance {
 	return in
 }
 
+// acquire takes an instance from the engine. If that has no room, those kept at
+// hand go back to it first.
+func (rt *Runtime) acquire(b *bound) (abi.Instance, error) {
+	in, err := b.run.Acquire(context.Background())
+	if err == nil || !errors.Is(err, abi.ErrEngineBusy) {
+		return in, err
+	}
+	rt.mu.Lock()
+	var idle []abi.Instance
+	for len(rt.spares) > 0 {
+		idle = append(idle, rt.takeSpare(rt.spares[len(rt.spares)-1]))
+	}
+	idle = append(idle, rt.release...)
+	rt.release = nil
+	rt.mu.Unlock()
+	for _, in := range idle {
+		in.Release()
+	}
+	return b.run.Acquire(context.Background())
+}
+
 func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if h.bound == nil {
 		if err := rt.prepare(h); err != nil {
@@ -203,9 +235,12 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 		}
 	}
 	if h.held != nil {
+		if !rt.holds(h.bound) {
+			return 0, refuse(travel.CodeRefused, "a key to a window of %s was revoked while this invocation kept scratch here", h.bound.table.Name)
+		}
 		h.instance = h.held.instance
 	} else if h.instance == nil {
-		in, err := h.bound.run.Acquire(context.Background())
+		in, err := rt.acquire(h.bound)
 		if err != nil {
 			return 0, err
 		}
@@ -248,6 +283,7 @@ func (rt *Runtime) prepare(h *host) error {
 	if set == nil {
 		set = &boundSet{}
 		b.binding.Data = set
+		rt.sets[set] = struct{}{}
 	}
 	if other := set.find(principal); other != nil || len(set.all) >= maxPrincipals {
 		b.stale = true // ready twice at once, or too many: this one serves this run only
@@ -322,17 +358,23 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Wi
 	if writable {
 		need |= fabric.RightWrite
 	}
-	seg, offset, err := rt.el.OwnKey(w.Key, need)
+	r, err := rt.el.OwnRange(w.Key, need)
 	if err != nil {
 		return abi.Window{}, err
 	}
+	seg := r.Segment
 	b.segments = append(b.segments, seg)
 	b.keys = append(b.keys, w.Key)
-	if w.Size > w.Key.Size || offset+w.Size > seg.Size() {
-		return abi.Window{}, fmt.Errorf("%w: %d bytes, the key covers %d", fabric.ErrRange, w.Size, w.Key.Size)
+	// What counts is the record of the key: its holder can write any size into a table.
+	if w.Size > r.Size {
+		return abi.Window{}, fmt.Errorf("%w: %d bytes, the key covers %d", fabric.ErrRange, w.Size, r.Size)
 	}
-	b.windows = append(b.windows, windowAccess{mem: seg.Bytes()[offset : offset+w.Size], writable: writable && w.Key.Rights&fabric.RightWrite != 0})
-	return abi.Window{FD: seg.FD(), Offset: int64(offset), Size: w.Size, Writable: writable}, nil
+	if whole := (w.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1); whole > r.Size && r.Offset+r.Size < seg.Size() {
+		return abi.Window{}, fmt.Errorf("%w: a function sees whole pages of %d bytes, and the key ends inside one, at %d of its segment's %d bytes; narrow to whole pages",
+			fabric.ErrRange, fabric.SegmentAlign, r.Offset+r.Size, seg.Size())
+	}
+	b.windows = append(b.windows, windowAccess{mem: seg.Bytes()[r.Offset : r.Offset+w.Size], rights: r.Rights})
+	return abi.Window{FD: seg.FD(), Offset: int64(r.Offset), Size: w.Size, Writable: writable}, nil
 }
 
 // refusal is an error with the code that the origin gets.
@@ -374,8 +416,11 @@ func failure(err error) travel.End {
 		return travel.End{Code: travel.CodeDeadline, Text: err.Error()}
 	}
 	code := travel.CodeTrap
-	if c, ok := err.(interface{ Limit() bool }); ok && c.Limit() {
+	switch {
+	case errors.Is(err, abi.ErrOverLimit):
 		code = travel.CodeLimit
+	case errors.Is(err, abi.ErrEngineBusy):
+		code = travel.CodeBackpressure
 	}
 	return travel.End{Code: code, Text: err.Error()}
 }

@@ -2,6 +2,7 @@ package inject
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ type Future struct {
 	cond func() bool
 	done atomic.Bool
 
+	function string // its name, for errors
+
 	// Under Runtime.mu until done.
 	pieces   []Piece
 	data     []byte
@@ -38,6 +41,7 @@ type Future struct {
 	mu      sync.Mutex
 	notify  chan struct{}
 	closed  bool
+	result  *Result // once somebody waited
 }
 
 // Piece is a part of a branch's result.
@@ -71,7 +75,9 @@ func (f *Future) part(branch uint64, index uint32, last bool, data []byte) {
 
 // complete ends the future; called under Runtime.mu.
 func (f *Future) complete(o *travel.Outcome) {
-	f.err, f.branches = o.Err, o.Branches
+	if f.branches = o.Branches; o.Err != nil {
+		f.err = fmt.Errorf("inject: %s: %w", f.function, o.Err)
+	}
 	f.done.Store(true) // before watched is looked at; Done does it the other way round
 	if f.watched.Load() {
 		f.mu.Lock()
@@ -104,15 +110,20 @@ func (f *Future) close() {
 }
 
 // Wait drives progress until the invocation has ended, and returns its result
-// or its error: a *travel.RemoteError with what the element that failed had to
+// or its error, which names the function and wraps a *travel.RemoteError with what the element that failed had to
 // say, a *travel.PeerLostError that names the branch, …; never a part of a result.
-// If the context ends first, Wait returns its error and the invocation goes on.
+// If the context ends first, Wait returns its error and the invocation goes on. Everybody who waits gets the same.
 func (f *Future) Wait(ctx context.Context) (*Result, error) {
 	if err := f.rt.el.WaitFor(ctx, f.cond); err != nil {
 		return nil, err
 	}
 	if f.err != nil {
 		return nil, f.err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.result != nil {
+		return f.result, nil
 	}
 	r := &Result{Branches: f.branches, Pieces: f.pieces}
 	for i := range r.Pieces {
@@ -127,7 +138,7 @@ func (f *Future) Wait(ctx context.Context) (*Result, error) {
 		}
 		return int(a.Index) - int(b.Index)
 	})
-	f.pieces, f.bounds = nil, nil
+	f.pieces, f.bounds, f.result = nil, nil, r
 	return r, nil
 }
 

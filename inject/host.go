@@ -28,8 +28,10 @@ type host struct {
 
 	stopped   atomic.Bool
 	now       travel.Instant // when the message came, while that is recent enough; else 0
+	deadline  travel.Instant // as it was when the run began: the invocation's own is the core's
 	reply     []byte
 	replied   bool
+	over      bool // the branch has moved on or failed
 	lastError string
 
 	ctx    context.Context // made when something waits
@@ -47,7 +49,7 @@ func (rt *Runtime) host(run *travel.Run) *host {
 	} else {
 		h = &host{rt: rt}
 	}
-	h.run = run
+	h.run, h.deadline = run, run.Deadline()
 	run.User = h
 	h.principal = rt.principal(run)
 	if state, ok := run.State().(*held); ok {
@@ -74,7 +76,7 @@ func (rt *Runtime) freeHost(h *host) {
 	if h.stopped.Load() {
 		h.stopped.Store(false)
 	}
-	h.reply, h.replied, h.lastError = reply, false, ""
+	h.reply, h.replied, h.over, h.lastError = reply, false, false, ""
 	h.ctx, h.cancel, h.principal = nil, nil, ""
 	rt.hosts = append(rt.hosts, h)
 }
@@ -115,7 +117,7 @@ func (h *host) Tick() error {
 	if h.stopped.Load() {
 		return errStopped
 	}
-	if h.rt.now() >= h.run.Deadline() {
+	if h.rt.now() >= h.deadline {
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -155,7 +157,7 @@ func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
 
 // Reply ends the branch with its result; it is sent when the function returns.
 func (h *host) Reply(data []byte) abi.Status {
-	if h.replied || h.run.Ended() {
+	if h.replied || h.over {
 		return abi.ErrDone
 	}
 	if len(data) > maxReplyBytes {
@@ -180,23 +182,24 @@ func (h *host) replyLong(data []byte) abi.Status {
 // ReplyPart sends a part of the result ahead. It waits for credit, within the
 // invocation's time.
 func (h *host) ReplyPart(data []byte) abi.Status {
-	if h.replied || h.run.Ended() {
+	if h.replied || h.over {
 		return abi.ErrDone
 	}
 	if len(data) > maxPartBytes {
 		return abi.ErrArgument
 	}
 	rt := h.rt
-	for {
+	for try := 0; ; try++ {
 		rt.mu.Lock()
 		err := rt.core.Part(rt.now(), h.run, data)
 		origin := rt.endpoint(h.run.Origin())
+		h.over = h.run.Ended()
 		rt.mu.Unlock()
-		if !errors.Is(err, travel.ErrBackpressure) || h.run.Ended() || origin == nil {
+		if !errors.Is(err, travel.ErrBackpressure) || h.over || origin == nil {
 			return h.status(err)
 		}
 		h.release()
-		if err := origin.WaitRoom(h.waitContext()); err != nil {
+		if err := waitRoom(h.waitContext(), try, origin); err != nil {
 			return h.status(err)
 		}
 	}
@@ -274,7 +277,9 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	return h.status(rt.core.Forward(h.time(), h.run, n, payload))
+	err := rt.core.Forward(h.time(), h.run, n, payload)
+	h.over = h.run.Ended()
+	return h.status(err)
 }
 
 // Fork starts another branch.
@@ -290,6 +295,7 @@ func (h *host) Fork(element uint32, payload []byte) abi.Status {
 		payload = append([]byte(nil), payload...)
 	}
 	_, err := rt.core.Fork(h.time(), h.run, n, nil, payload)
+	h.over = h.run.Ended()
 	return h.status(err)
 }
 
@@ -311,8 +317,9 @@ func (h *host) Scratch(uint64) abi.Status {
 	return abi.OK
 }
 
-// window is a window's local memory or its remote; both nil with a status.
-func (h *host) window(element, window uint32, write bool) (local *windowAccess, remote *fabric.Remote, st abi.Status) {
+// window is a window's local memory or its remote; both nil with a status. A
+// remote one's rights its owner checks.
+func (h *host) window(element, window uint32, need fabric.Rights) (local *windowAccess, remote *fabric.Remote, st abi.Status) {
 	b := h.bound
 	if b.table == nil || element >= uint32(len(b.table.Shards)) {
 		return nil, nil, abi.ErrArgument
@@ -323,8 +330,11 @@ func (h *host) window(element, window uint32, write bool) (local *windowAccess, 
 	}
 	if int(element) == b.self {
 		w := &b.windows[window]
-		if write && shard.Windows[window].Key.Rights&fabric.RightWrite == 0 {
+		switch {
+		case w.rights&need != need:
 			return nil, nil, abi.ErrRights
+		case !h.rt.el.Holds(shard.Windows[window].Key):
+			return nil, nil, abi.ErrRevoked
 		}
 		return w, nil, abi.OK
 	}
@@ -365,7 +375,7 @@ func (h *host) waitContext() context.Context {
 	h.rt.mu.Lock()
 	defer h.rt.mu.Unlock()
 	if h.ctx == nil {
-		left := time.Duration(h.run.Deadline() - h.rt.now())
+		left := time.Duration(h.deadline - h.rt.now())
 		h.ctx, h.cancel = context.WithTimeout(context.Background(), max(left, 0))
 		if h.stopped.Load() {
 			h.cancel()
@@ -381,7 +391,7 @@ func inWindow(w *windowAccess, offset uint64, n int) bool {
 
 // Get copies from a window of any element.
 func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status {
-	local, remote, st := h.window(element, window, false)
+	local, remote, st := h.window(element, window, fabric.RightRead)
 	switch {
 	case st != abi.OK:
 		return st
@@ -399,7 +409,7 @@ func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status
 
 // Put copies to a window of any element.
 func (h *host) Put(element, window uint32, offset uint64, src []byte) abi.Status {
-	local, remote, st := h.window(element, window, true)
+	local, remote, st := h.window(element, window, fabric.RightWrite)
 	switch {
 	case st != abi.OK:
 		return st
@@ -420,7 +430,7 @@ func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, wi
 	if width != 4 && width != 8 || op < abi.AtomicAdd || op > abi.AtomicXor {
 		return 0, abi.ErrArgument
 	}
-	local, remote, st := h.window(element, window, true)
+	local, remote, st := h.window(element, window, fabric.RightAtomic)
 	switch {
 	case st != abi.OK:
 		return 0, st
@@ -451,6 +461,6 @@ func (h *host) Log(text []byte) {
 func (h *host) NowNs() uint64 { return uint64(time.Now().UnixNano()) }
 
 // RemainingNs is the time left.
-func (h *host) RemainingNs() uint64 { return uint64(max(h.run.Deadline()-h.rt.now(), 0)) }
+func (h *host) RemainingNs() uint64 { return uint64(max(h.deadline-h.rt.now(), 0)) }
 
 var _ abi.Host = (*host)(nil)

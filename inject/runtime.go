@@ -80,10 +80,11 @@ type Runtime struct {
 	spare   map[fabric.Incarnation][]*fabric.Endpoint // further endpoints to a peer that has one
 	futures futures
 	arrived []arrival
-	hosts   []*host        // free
-	sweep   []*bound       // to be closed
-	spares  []*bound       // that have an instance at hand
-	release []abi.Instance // to go back to their engine
+	hosts   []*host                // free
+	sweep   []*bound               // to be closed
+	spares  []*bound               // that have an instance at hand
+	release []abi.Instance         // to go back to their engine
+	sets    map[*boundSet]struct{} // all that have bounds
 	closed  bool
 	args    travel.StartArgs // scratch
 
@@ -115,7 +116,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		cfg.CacheBytes = defaultCacheBytes
 	}
 	rt := &Runtime{el: el, cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes),
-		numbers: map[fabric.Incarnation]travel.Peer{}, spare: map[fabric.Incarnation][]*fabric.Endpoint{}}
+		numbers: map[fabric.Incarnation]travel.Peer{}, spare: map[fabric.Incarnation][]*fabric.Endpoint{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
 		rt.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,15 +145,27 @@ func (rt *Runtime) Element() *fabric.Element { return rt.el }
 func (rt *Runtime) now() travel.Instant { return travel.Instant(rt.el.Now()) }
 
 // number is the core's number of an endpoint, kept with it so that a message
-// finds it without a map.
-func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer { return travel.Peer(ep.Tag()) }
+// finds it without a map. Numbers are used again, so an endpoint that was lost,
+// or never had one, may find another's there: it gets Self, which is no peer. mu is held.
+func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer {
+	n := travel.Peer(ep.Tag())
+	if at := rt.endpoint(n); at == ep || at != nil && at.Incarnation() == ep.Incarnation() {
+		return n
+	}
+	return travel.Self
+}
 
-// peerUp hears of an endpoint. Further endpoints to the same
-// incarnation stand by for the first.
+// peerUp hears of an endpoint. Further endpoints to the same incarnation stand by for
+// the first, if they are the same principal's: an incarnation is
+// what a peer says of itself, and must not lend it another's authority.
 func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if n, ok := rt.numbers[ep.Incarnation()]; ok {
+		if ep.Principal() != rt.peers[n].Principal() {
+			rt.log.Warn("no injections from or to this peer: another principal has its incarnation", "peer", ep.String(), "principal", ep.Principal().Name)
+			return
+		}
 		ep.SetTag(uint32(n))
 		rt.spare[ep.Incarnation()] = append(rt.spare[ep.Incarnation()], ep)
 		return
@@ -161,6 +174,9 @@ func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 }
 
 func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
+	if rt.closed {
+		return
+	}
 	if ep.Incarnation() == rt.el.Incarnation() {
 		return // branches for this element never leave it
 	}
@@ -208,6 +224,9 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 	if len(spare) > 0 {
 		rt.spare[inc] = spare[1:]
 		rt.addPeer(spare[0])
+		for _, s := range spare[1:] {
+			s.SetTag(spare[0].Tag())
+		}
 	} else {
 		delete(rt.spare, inc)
 	}
@@ -347,8 +366,8 @@ func (rt *Runtime) Stats() Stats {
 		CacheHits: rt.store.hits, CacheMisses: rt.store.misses, Evicted: rt.store.evicted}
 }
 
-// Close ends all futures and runs. The element must be closed first or
-// immediately after; nothing arrives any more.
+// Close ends all futures and stops all runs. Close it before its element, which
+// waits for the functions that run on its own goroutines.
 func (rt *Runtime) Close() error {
 	rt.mu.Lock()
 	rt.closed = true
@@ -364,19 +383,10 @@ func (rt *Runtime) Close() error {
 	rt.work.Wait()
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	for _, b := range rt.spares {
-		rt.release = append(rt.release, b.spare)
-		b.spare = nil
+	for s := range rt.sets {
+		s.retire(rt)
 	}
-	rt.spares = nil
-	for _, in := range rt.release {
-		in.Release()
-	}
-	rt.release = nil
-	for _, b := range rt.sweep {
-		b.close()
-	}
-	rt.sweep = nil
+	rt.drop()
 	for _, o := range rt.store.byID {
 		if o.prog != nil {
 			o.prog.Close()
@@ -384,6 +394,21 @@ func (rt *Runtime) Close() error {
 		}
 	}
 	return nil
+}
+
+// drop gives back what is kept at hand or is to be closed: there is no worker
+// any more that would. mu is held.
+func (rt *Runtime) drop() {
+	for len(rt.spares) > 0 {
+		rt.release = append(rt.release, rt.takeSpare(rt.spares[0]))
+	}
+	for _, in := range rt.release {
+		in.Release()
+	}
+	for _, b := range rt.sweep {
+		b.close()
+	}
+	rt.release, rt.sweep = nil, nil
 }
 
 // effects carries out what the core decides. Its methods run under Runtime.mu.
