@@ -248,11 +248,11 @@ func (n *Node) Close() error {
 		if n.rpc != nil {
 			errs = append(errs, n.rpc.Close())
 		}
+		if n.rt != nil { // first, so that functions stop: the element waits for those it runs
+			errs = append(errs, n.rt.Close())
+		}
 		if n.el != nil {
 			errs = append(errs, n.el.Close())
-		}
-		if n.rt != nil {
-			errs = append(errs, n.rt.Close())
 		}
 		if n.engine != nil {
 			errs = append(errs, n.engine.Close())
