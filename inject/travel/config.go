@@ -39,6 +39,9 @@ const (
 	ackAfter = 32
 	// ackDelay bounds how long a report waits for company.
 	ackDelay = Instant(time.Millisecond)
+	// reportTime is how much earlier a branch's time ends elsewhere than at its
+	// origin, so that the element where that happens can say so.
+	reportTime = Instant(5 * time.Millisecond)
 	// maxText bounds an error's text on the wire.
 	maxText = 8 << 10
 	// maxName bounds an element's or function's name on the wire (one length byte).

@@ -3,6 +3,7 @@ package travel
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Sentinels to branch on with errors.Is. The typed errors below match them.
@@ -157,12 +158,17 @@ const maxNamed = 8
 
 // DeadlineError says that time ran out before every branch had ended. It Is ErrDeadline.
 type DeadlineError struct {
-	Pending int      // announced branches that had not ended
-	Named   []uint64 // some of them
+	Pending  int      // announced branches that had not ended
+	Named    []uint64 // some of them
+	Elements []string // some of those that branches went to and have not left, as far as is known here
 }
 
 func (e *DeadlineError) Error() string {
-	return fmt.Sprintf("travel: no time is left; %d branches had not ended, among them %x", e.Pending, e.Named)
+	s := fmt.Sprintf("travel: no time is left; %d branches had not ended, among them %x", e.Pending, e.Named)
+	if len(e.Elements) > 0 {
+		s += " on " + strings.Join(e.Elements, ", ")
+	}
+	return s
 }
 
 func (e *DeadlineError) Is(target error) bool { return target == ErrDeadline }

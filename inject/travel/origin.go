@@ -356,7 +356,22 @@ func (c *Core) deadlineError(f *future) error {
 	}
 	slices.Sort(e.Named)
 	e.Named = e.Named[:min(len(e.Named), maxNamed)]
+	e.Elements = c.whereabouts(f.inv)
 	return e
+}
+
+// whereabouts names elements that hold branches of an invocation, as far as
+// custody tells: this one, and those that branches were sent to from here.
+func (c *Core) whereabouts(inv *invocation) (names []string) {
+	if inv.runs.n > 0 {
+		names = append(names, c.cfg.Name)
+	}
+	for n := inv.records.first; n != nil && len(names) < maxNamed; n = n.next {
+		if r := n.v; r.kind == recordInject && !slices.Contains(names, r.to.Name) {
+			names = append(names, r.to.Name)
+		}
+	}
+	return names
 }
 
 // fail ends a future with an error.

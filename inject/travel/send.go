@@ -22,7 +22,11 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) erro
 	if !c.room(p, false) {
 		return fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
 	}
-	m := injectMsg{hops: s.hops, left: encodeTime(s.inv.deadline - now), handle: s.binding.handle(),
+	left := s.inv.deadline - now
+	if s.inv.originPeer == nil {
+		left -= min(left/16, reportTime)
+	}
+	m := injectMsg{hops: s.hops, left: encodeTime(left), handle: s.binding.handle(),
 		transfer: p.next, seq: s.inv.id.Seq, branch: s.branch}
 	if m.left == 0 {
 		return fmt.Errorf("%w: it would arrive with none left", ErrDeadline)
