@@ -352,18 +352,21 @@ func TestSimCrash(t *testing.T) {
 	})
 }
 
+// chaos has lost, doubled and late messages, crashes, cut links, cancels, and
+// tables and queues too small for what happens.
+var chaos = trialKind{
+	faults: sim.Faults{Loss: 0.01, Duplicate: 0.1, Reorder: true, MinDelay: 5 * time.Microsecond, MaxDelay: 3 * time.Millisecond,
+		Detect: 10 * time.Millisecond, WakeJitter: 500 * time.Microsecond, Room: 200, RoomReserved: 400},
+	limits: travel.Limits{Futures: 64, Invocations: 200, Running: 16, HeldRuns: 64, HeldBytes: 128 << 10, PeerHeldRuns: 32,
+		PeerHeldBytes: 64 << 10, Records: 400, Tombstones: 24, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
+	shape: shape{steps: 25, roots: 3, forks: 3, parts: 4, forward: 0.6, run: 2 * time.Millisecond, bytes: 4000, stateful: 0.4, fail: 0.05},
+	nodes: 5, clients: 1, plans: 60, spread: 40 * time.Millisecond, deadline: [2]time.Duration{time.Millisecond, 2 * time.Second},
+	evict: 0.2, corrupt: 0.1, cancel: 0.2, crashes: 2, cuts: 4, objects: append([]int{60, 70, 80, 90}, smallObjects...), tables: true,
+}
+
 // TestSimChaos: everything goes wrong at once.
 func TestSimChaos(t *testing.T) {
-	k := trialKind{
-		faults: sim.Faults{Loss: 0.01, Duplicate: 0.1, Reorder: true, MinDelay: 5 * time.Microsecond, MaxDelay: 3 * time.Millisecond,
-			Detect: 10 * time.Millisecond, WakeJitter: 500 * time.Microsecond, Room: 200, RoomReserved: 400},
-		limits: travel.Limits{Futures: 64, Invocations: 200, Running: 16, HeldRuns: 64, HeldBytes: 128 << 10, PeerHeldRuns: 32,
-			PeerHeldBytes: 64 << 10, Records: 400, Tombstones: 24, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
-		shape: shape{steps: 25, roots: 3, forks: 3, parts: 4, forward: 0.6, run: 2 * time.Millisecond, bytes: 4000, stateful: 0.4, fail: 0.05},
-		nodes: 5, clients: 1, plans: 60, spread: 40 * time.Millisecond, deadline: [2]time.Duration{time.Millisecond, 2 * time.Second},
-		evict: 0.2, corrupt: 0.1, cancel: 0.2, crashes: 2, cuts: 4, objects: append([]int{60, 70, 80, 90}, smallObjects...), tables: true,
-	}
-	each(t, 60, func(seed uint64, fail func(string, ...any)) { k.run(seed, fail) })
+	each(t, 60, func(seed uint64, fail func(string, ...any)) { chaos.run(seed, fail) })
 }
 
 // TestSimFull: queues have room for a handful of messages, so that both sides
@@ -388,4 +391,28 @@ func TestSimFull(t *testing.T) {
 			tr.fail("nothing succeeded")
 		}
 	})
+}
+
+// TestSimRepeats: a seed gives one history, so nothing in the core depends on
+// anything but its events.
+func TestSimRepeats(t *testing.T) {
+	history := func(seed uint64) string {
+		var h string
+		each(t, 1, func(_ uint64, fail func(string, ...any)) {
+			tr := chaos.run(seed, fail)
+			h = fmt.Sprint(tr.w.Events)
+			for _, p := range tr.plans {
+				h += fmt.Sprintf("; %d %v %v", p.endedAt, p.err, len(p.results))
+			}
+			for _, n := range tr.w.Nodes() {
+				h += fmt.Sprintf("; %+v", n.Handler().(*element).core.Counters())
+			}
+		})
+		return h
+	}
+	for seed := range uint64(5) {
+		if a, b := history(seed), history(seed); a != b {
+			t.Fatalf("seed %d gave two histories:\n%s\n%s", seed, a, b)
+		}
+	}
 }
