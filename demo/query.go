@@ -40,8 +40,9 @@ type Query struct {
 	Hops    uint64 // KindChase
 }
 
-// DefaultHops is how long the chase is if nobody says.
-const DefaultHops = 10_000
+// DefaultHops is how long the chase is if nobody says: what one invocation can
+// do if every hop leads to another element, because its hop budget has 12 bits.
+const DefaultHops = 4_000
 
 // DefaultQueries is what the demo asks of a graph if it is not told what: about well-known
 // packages if it has them, else about the vertices with the most neighbours.
@@ -93,6 +94,33 @@ func (r *result) same(o *result) bool {
 	return slices.Equal(r.ids, o.ids) && slices.Equal(r.counts, o.counts)
 }
 
+// CheckQuery says what is wrong with a query of a graph, before anything is asked.
+func CheckQuery(g *debgraph.Graph, q Query) error {
+	var names []string
+	switch q.Kind {
+	case KindNeeds, KindNeededBy:
+		names = []string{q.Package}
+	case KindPath:
+		names = []string{q.Package, q.Goal}
+	case KindTop:
+		if q.First < 1 || q.First > MaxFirst {
+			return fmt.Errorf("demo: the first %d %s: 1 to %d are possible", q.First, noun(g), MaxFirst)
+		}
+	case KindChase:
+		if q.Hops > MaxHops {
+			return fmt.Errorf("demo: a chase of %d hops: at most %d are possible", q.Hops, MaxHops)
+		}
+	default:
+		return fmt.Errorf("demo: there is no question %q; there are %s, %s, %s, %s and %s", q.Kind, KindNeeds, KindNeededBy, KindPath, KindTop, KindChase)
+	}
+	for _, name := range names {
+		if _, err := g.Find(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // prepared is a query made ready: names looked up, the reference answer computed.
 type prepared struct {
 	Query
@@ -105,37 +133,27 @@ type prepared struct {
 
 // prepare checks a query and answers it here, from the whole graph.
 func prepare(d *Data, q Query) (*prepared, error) {
+	if err := CheckQuery(d.Graph, q); err != nil {
+		return nil, err
+	}
 	p := &prepared{Query: q, noun: noun(d.Graph), layout: d.GraphLayout, backend: d.GraphAt}
-	var err error
+	if q.Package != "" {
+		p.start, _ = d.Graph.ID(q.Package)
+	}
 	switch q.Kind {
-	case KindNeeds, KindNeededBy, KindPath:
-		if p.start, err = d.Graph.Find(q.Package); err != nil {
-			return nil, err
-		}
-		if q.Kind == KindPath {
-			if p.goal, err = d.Graph.Find(q.Goal); err != nil {
-				return nil, err
-			}
-			p.want.ids = d.Graph.Path(p.start, p.goal)
-		} else {
-			p.want.ids = d.Graph.Closure(p.start, p.direction())
-		}
+	case KindPath:
+		p.goal, _ = d.Graph.ID(q.Goal)
+		p.want.ids = d.Graph.Path(p.start, p.goal)
 	case KindTop:
-		if q.First < 1 || q.First > MaxFirst {
-			return nil, fmt.Errorf("demo: the first %d %s: 1 to %d are possible", q.First, p.noun, MaxFirst)
-		}
 		p.want = ranked(d.Graph.Top(q.First))
 	case KindChase:
-		if q.Hops > MaxHops {
-			return nil, fmt.Errorf("demo: a chase of %d hops: at most %d are possible", q.Hops, MaxHops)
-		}
 		if d.Next == nil {
 			return nil, errors.New("demo: no table for the pointer chase was laid out")
 		}
 		p.layout, p.backend = d.ChaseLayout, d.ChaseAt
 		p.want.counts = []uint64{Chase(d.Next, 0, q.Hops)}
 	default:
-		return nil, fmt.Errorf("demo: there is no question %q; there are %s, %s, %s, %s and %s", q.Kind, KindNeeds, KindNeededBy, KindPath, KindTop, KindChase)
+		p.want.ids = d.Graph.Closure(p.start, p.direction())
 	}
 	return p, nil
 }

@@ -133,11 +133,13 @@ func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, b
 		m.fail(fmt.Sprintf("stopped after %v, in its round trip %s", budget, report.Count(trips)))
 		return nil
 	}
-	if err == nil {
-		err = p.check(d.Graph, &res)
-	}
 	if err != nil {
 		m.fail(err.Error())
+		return nil
+	}
+	if err := p.check(d.Graph, &res); err != nil {
+		m.fail(err.Error())
+		m.Wrong = true
 		return nil
 	}
 	after, err := p.backend.Traffic(ctx)

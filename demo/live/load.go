@@ -82,9 +82,6 @@ func Load(ctx context.Context, c *client.Client, nodes []string, g *debgraph.Gra
 	return l, nil
 }
 
-// Backends are those for the graph and for the chase.
-func (l *Loaded) Backends() (graph, chase *Backend) { return l.opened[0], l.opened[1] }
-
 func (l *Loaded) graph(ctx context.Context, name string, nodes []string) error {
 	g := l.Data.Graph
 	csr := &dataset.CSR{Offsets: g.Fwd.Off, Targets: g.Fwd.Dst, RevOffsets: g.Rev.Off, RevTargets: g.Rev.Dst}

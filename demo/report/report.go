@@ -30,11 +30,15 @@ type Environment struct {
 	Edges       int      `json:"edges"`
 	Elements    int      `json:"elements"`
 	Transports  []string `json:"transports"`
-	Machine     string   `json:"machine"` // host name and architecture
-	CPU         string   `json:"cpu"`
-	Cores       int      `json:"cores"`
-	Kernel      string   `json:"kernel"`
-	GoVersion   string   `json:"go_version"`
+	// DataBytes is what the dataset takes on all elements together; LentBytes
+	// is what each element may lend at most, 0 if nobody said.
+	DataBytes uint64 `json:"data_bytes"`
+	LentBytes uint64 `json:"lent_bytes_at_most"`
+	Machine   string `json:"machine"` // host name and architecture
+	CPU       string `json:"cpu"`
+	Cores     int    `json:"cores"`
+	Kernel    string `json:"kernel"`
+	GoVersion string `json:"go_version"`
 	// Pinned says how client and elements were bound to CPUs; empty if they were not.
 	Pinned string `json:"pinned"`
 	// EmulatedRTTNs is the round trip that was added to every method; 0 if none was.
@@ -70,6 +74,8 @@ type Method struct {
 	// Failure says why there is no figure: an error, a time limit, or that the
 	// method cannot answer this question. The other fields are then zero.
 	Failure string `json:"failure,omitempty"`
+	// Wrong says that the failure is an answer that was not the right one.
+	Wrong bool `json:"wrong,omitempty"`
 }
 
 // Question is what was asked, what the answer is and how it was found.
@@ -107,6 +113,19 @@ func (q *Question) Loses() bool {
 type Report struct {
 	Environment Environment
 	Questions   []Question
+}
+
+// Failed reports whether the first method failed, or any gave a wrong answer. That another one
+// ran out of time, or cannot answer a question at all, is no mistake.
+func (r *Report) Failed() bool {
+	for i := range r.Questions {
+		for k, m := range r.Questions[i].Methods {
+			if m.Wrong || k == 0 && m.Failure != "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // measurement is one row of what JSON writes.
@@ -157,9 +176,13 @@ func (e *Environment) Lines() [][2]string {
 	if e.DatasetDate != "" {
 		data += ", archive of " + e.DatasetDate
 	}
+	elements := fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))
+	if e.LentBytes > 0 {
+		elements += fmt.Sprintf(", each a process that lends %s at most; the graph takes %s in all", size(e.LentBytes), size(e.DataBytes))
+	}
 	return [][2]string{
 		{"dataset", data},
-		{"elements", fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))},
+		{"elements", elements},
 		{"machine", fmt.Sprintf("%s, %s, %d cores", e.Machine, e.CPU, e.Cores)},
 		{"software", fmt.Sprintf("Linux %s, %s", e.Kernel, e.GoVersion)},
 		{"pinned", pinned},

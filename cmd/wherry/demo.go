@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/demo"
+	"github.com/wherry-fabric/wherry/demo/debgraph"
+	"github.com/wherry-fabric/wherry/demo/live"
+	"github.com/wherry-fabric/wherry/demo/report"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// demoFlags say what the demo asks, and of whom.
+type demoFlags struct {
+	graph    string
+	html     string
+	elements int
+	rtt      time.Duration
+	hops     uint64
+	first    int
+	prove    bool
+	repeats  int
+	budget   time.Duration
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	var f demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo [NAME]...",
+		Short: "Ask the Debian archive who needs whom, in four ways",
+		Long: `Ask questions of Debian's dependency graph (63,666 packages, built in), which
+lies on four node processes that this command starts on this machine, a quarter
+at each. Every question is answered by functions that travel to the data, and by
+three baselines that read the data from afar: Get by Get, all Gets of a step at
+once, and fetching everything. Every answer is checked against one computed here.
+
+Name packages to ask about those: what each needs and who needs it, and why the
+first ends up needing the second. The ranking and the pointer chase come after.
+
+docs/demo.md says what is measured, and how.`,
+		Example: `  wherry demo
+  wherry demo firefox-esr libc6
+  wherry demo --rtt 200us --html demo.html
+  wherry demo --graph edges.txt --json
+  wherry demo --peers tcp://127.0.0.1:7000`,
+	}
+	a.client.add(cmd)
+	p := cmd.Flags()
+	p.StringVar(&f.graph, "graph", "", "a graph of your own: a line 'from to' for each edge, or a file in the built-in one's format")
+	p.StringVar(&f.html, "html", "", "write the report as a web page to this file too")
+	p.IntVar(&f.elements, "elements", live.DefaultElements, "node processes to start")
+	p.DurationVar(&f.rtt, "rtt", 0, "add an emulated round trip to everything, as in 200us")
+	p.Uint64Var(&f.hops, "hops", demo.DefaultHops, "hops of the pointer chase")
+	p.IntVar(&f.first, "first", 10, "ranks to look for")
+	p.BoolVar(&f.prove, "prove", false, "count until all ranks are proven by the functions alone")
+	p.IntVar(&f.repeats, "repeats", demo.DefaultRepeats, "answers of each method that the median is taken from")
+	p.DurationVar(&f.budget, "budget", demo.DefaultBudget, "stop a method that needs longer for one answer")
+	cmd.RunE = func(cmd *cobra.Command, names []string) error { return a.demo(cmd, &f, names) }
+	cmd.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of the demo's nodes",
+		RunE: func(cmd *cobra.Command, _ []string) error { return live.Role(cmd.Context(), a.in, a.out) }})
+	return cmd
+}
+
+// options are the flags made ready; what is wrong with them is a mistake of usage.
+func (f *demoFlags) options(policy string, names []string) (o live.Options, err error) {
+	if o.Policy, err = fabric.ParsePolicy(policy); err != nil {
+		return o, err
+	}
+	if f.elements < 1 || f.elements > live.MaxProcesses {
+		return o, fmt.Errorf("--elements %d: 1 to %d are possible", f.elements, live.MaxProcesses)
+	}
+	if f.repeats < 1 || f.budget <= 0 {
+		return o, fmt.Errorf("--repeats and --budget must be more than 0")
+	}
+	if o.Graph, err = f.load(); err != nil {
+		return o, err
+	}
+	o.RTT, o.Elements = f.rtt, f.elements
+	o.Run = demo.Options{Repeats: f.repeats, Budget: f.budget}
+	o.Queries = f.queries(o.Graph, names)
+	for _, q := range o.Queries {
+		if err := demo.CheckQuery(o.Graph, q); err != nil {
+			return o, err
+		}
+	}
+	if _, err := demo.WithRTT(nil, f.rtt); err != nil {
+		return o, err
+	}
+	return o, o.Run.Validate()
+}
+
+func (f *demoFlags) load() (*debgraph.Graph, error) {
+	if f.graph == "" {
+		return debgraph.Load()
+	}
+	file, err := os.Open(f.graph)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return debgraph.Read(filepath.Base(f.graph), file)
+}
+
+// queries are the default ones, or those about the names given.
+func (f *demoFlags) queries(g *debgraph.Graph, names []string) []demo.Query {
+	all := demo.DefaultQueries(g)
+	if len(names) > 0 {
+		about := []demo.Query{}
+		for _, name := range names {
+			about = append(about, demo.Query{Kind: demo.KindNeeds, Package: name}, demo.Query{Kind: demo.KindNeededBy, Package: name})
+		}
+		if len(names) > 1 {
+			about = append(about, demo.Query{Kind: demo.KindPath, Package: names[0], Goal: names[1]})
+		}
+		general := func(q demo.Query) bool { return q.Kind == demo.KindTop || q.Kind == demo.KindChase }
+		all = append(about, slices.DeleteFunc(all, func(q demo.Query) bool { return !general(q) })...)
+	}
+	for i := range all {
+		switch all[i].Kind {
+		case demo.KindTop:
+			all[i].First, all[i].Prove = min(f.first, g.Len()), f.prove
+		case demo.KindChase:
+			all[i].Hops = f.hops
+		}
+	}
+	return all
+}
+
+func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
+	o, err := f.options(a.client.policy, names)
+	if err != nil {
+		return usageError{err}
+	}
+	ctx, cancel := a.context(cmd)
+	defer cancel()
+	if a.client.peers != "" {
+		done, err := a.demoPeers(ctx, &o)
+		if err != nil {
+			return err
+		}
+		defer done()
+	} else {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		o.Command = []string{self, "demo", "role"}
+	}
+	b := a.bar(false)
+	o.Progress = func(text string, done, all int) { b.at(text, int64(done), int64(all)) }
+	r, err := live.Run(ctx, o)
+	b.end()
+	if err != nil {
+		return err
+	}
+	if f.html != "" {
+		if err := writeHTML(f.html, r); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		err = report.JSON(a.out, r)
+	} else {
+		color := isTerminal(a.out) && os.Getenv("NO_COLOR") == ""
+		err = report.Text(a.out, r, report.TextOptions{Width: width(a.out), Color: color})
+	}
+	if err == nil && r.Failed() {
+		err = exitError(exitFailed)
+	}
+	return err
+}
+
+// demoPeers has the demo use nodes that run already: all that are connected.
+func (a *app) demoPeers(ctx context.Context, o *live.Options) (done func(), err error) {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range c.Nodes() {
+		o.Nodes = append(o.Nodes, n.Member.Name)
+	}
+	slices.Sort(o.Nodes)
+	if i := slices.IndexFunc(c.Nodes(), func(n control.LinkState) bool { return n.Endpoint == nil }); i >= 0 {
+		c.Close()
+		return nil, fmt.Errorf("node %s is not connected: start it, or name the nodes to use without it", c.Nodes()[i].Member.Name)
+	}
+	o.Client = c
+	return func() { c.Close() }, nil
+}
+
+func writeHTML(path string, r *report.Report) error {
+	return writeFile(path, func(w io.Writer) error { return report.HTML(w, r) })
+}
+
+// writeFile writes a file whole, or leaves what was there.
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".wherry-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // fails once it has its name
+	if err := write(file); err != nil {
+		file.Close()
+		return err
+	}
+	if err := file.Chmod(0o644); err != nil {
+		file.Close()
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
