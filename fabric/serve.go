@@ -153,8 +153,8 @@ func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	// Answers that find no room wait in the reserved queue; data does so where it lies.
-	if len(mem) <= inlineGetBytes && ep.reserved.n == 0 {
+	// Answers that find no room wait in the reserved queue; where that fills, data waits where it lies.
+	if len(mem) <= inlineGetBytes && ep.reserved.bytes() < ep.reserved.max/2 {
 		var word [8]byte
 		if len(mem) == 8 || len(mem) == 4 {
 			CopyOut(word[:len(mem)], mem)
