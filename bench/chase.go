@@ -52,16 +52,9 @@ func (c *client) chase() error {
 			return err
 		}
 	}
-	for _, w := range ways { // warm up, and check the answers
-		for range max(rounds/20, 10) {
-			start := c.rand.Uint64N(uint64(c.spec.Rows))
-			got, err := w.run(start)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
-			if want := walk(next, start, c.spec.Depth); got != want {
-				return fmt.Errorf("%s: a chase from %d ended at %d, not at %d", w.name, start, got, want)
-			}
+	for _, w := range ways {
+		if err := w.warm(c, next, max(rounds/20, 10)); err != nil {
+			return err
 		}
 	}
 	const turns = 20
@@ -98,6 +91,21 @@ type way struct {
 	name  string
 	run   func(start uint64) (end uint64, err error)
 	times samples
+}
+
+// warm chases n times and checks the answers.
+func (w *way) warm(c *client, next []uint64, n int) error {
+	for range n {
+		start := c.rand.Uint64N(uint64(c.spec.Rows))
+		got, err := w.run(start)
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		if want := walk(next, start, c.spec.Depth); got != want {
+			return fmt.Errorf("%s: a chase from %d ended at %d, not at %d", w.name, start, got, want)
+		}
+	}
+	return nil
 }
 
 func (w *way) measure(c *client, n int) error {

@@ -135,31 +135,12 @@ func (c *client) verbs() error {
 	if err != nil {
 		return err
 	}
-	const span = 1 << 20
-	word := make([]byte, 8)
-	offset := func() uint64 { return c.rand.Uint64N(span/8) * 8 }
-	ping := func() error { return c.ask(ep, idPing, word) }
-	get := func() error { return mem.Get(c.ctx, word, offset()) }
-	put := func() error { return mem.Put(c.ctx, word, offset()) }
-	add := func() error {
-		_, err := mem.Atomic(c.ctx, fabric.FetchAdd, 8, offset(), 1, 0)
-		return err
-	}
-	batch := 1
-	if mem.Mapped() {
-		batch = verbBatch
-	}
-	for _, f := range []func() error{ping, get, put, add} { // warm up: fault the pages in
-		if _, err := each(rounds/10, f); err != nil {
+	all := c.verbList(ep, mem)
+	for _, v := range all { // warm up: fault the pages in
+		if _, err := each(rounds/10, v.f); err != nil {
 			return err
 		}
 	}
-	all := []struct {
-		name string
-		f    func() error
-		each bool
-		samples
-	}{{name: "send_rtt", f: ping, each: true}, {name: "get_8b", f: get}, {name: "put_8b", f: put}, {name: "fetch_add", f: add}}
 	before, theirs, err := c.allocs()
 	if err != nil {
 		return err
@@ -168,20 +149,12 @@ func (c *client) verbs() error {
 	const turns = 10 // of each, interleaved
 	for turn := range turns {
 		c.say("send, get, put, fetch-add", float64(turn)/turns)
-		for i := range all {
-			v, n := &all[i], rounds/turns
-			var s samples
-			if v.each || batch == 1 {
-				s, err = each(n, v.f)
-			} else {
-				s, err = batched(n/4, batch, v.f)
-				n = n / 4 * batch
-			}
+		for _, v := range all {
+			n, err := v.measure(rounds / turns)
 			if err != nil {
 				return err
 			}
 			ops += n
-			v.samples = append(v.samples, s...)
 		}
 	}
 	after, theirsAfter, err := c.allocs()
@@ -189,16 +162,60 @@ func (c *client) verbs() error {
 		return err
 	}
 	for _, v := range all {
-		c.r.Set(v.name+"_ns_p50", v.p(0.5))
-		c.r.Set(v.name+"_ns_p99", v.p(0.99))
+		c.r.Set(v.name+"_ns_p50", v.times.p(0.5))
+		c.r.Set(v.name+"_ns_p99", v.times.p(0.99))
 	}
 	// The samples themselves and the notes are a few dozen allocations in all.
 	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
 	c.r.Set("mapped", mem.Mapped())
 	c.r.Set("message_bytes", 8)
-	c.r.Set("one_sided_batch", batch)
+	c.r.Set("one_sided_batch", all[1].batch)
 	c.r.Set("operations", ops)
 	return nil
+}
+
+// verb is one operation that is timed.
+type verb struct {
+	name  string
+	f     func() error
+	batch int // timed together
+	times samples
+}
+
+// verbSpan is the memory whose words are picked at random.
+const verbSpan = 1 << 20
+
+// verbList is what verbs measures: Send and its answer, Get, Put, fetch-add.
+func (c *client) verbList(ep *fabric.Endpoint, mem *fabric.Remote) []*verb {
+	word := make([]byte, 8)
+	offset := func() uint64 { return c.rand.Uint64N(verbSpan/8) * 8 }
+	batch := 1
+	if mem.Mapped() {
+		batch = verbBatch
+	}
+	return []*verb{
+		{name: "send_rtt", batch: 1, f: func() error { return c.ask(ep, idPing, word) }},
+		{name: "get_8b", batch: batch, f: func() error { return mem.Get(c.ctx, word, offset()) }},
+		{name: "put_8b", batch: batch, f: func() error { return mem.Put(c.ctx, word, offset()) }},
+		{name: "fetch_add", batch: batch, f: func() error {
+			_, err := mem.Atomic(c.ctx, fabric.FetchAdd, 8, offset(), 1, 0)
+			return err
+		}},
+	}
+}
+
+// measure takes about n samples and returns the operations made.
+func (v *verb) measure(n int) (ops int, err error) {
+	var s samples
+	if v.batch == 1 {
+		s, err = each(n, v.f)
+		ops = n
+	} else {
+		s, err = batched(n/4, v.batch, v.f)
+		ops = n / 4 * v.batch
+	}
+	v.times = append(v.times, s...)
+	return ops, err
 }
 
 // allocs counts allocations so far, here and at server 0.

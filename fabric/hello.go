@@ -282,18 +282,22 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 	if helloKind(last[0]) != helloWelcome {
 		return nil, errHello
 	}
-	// Whoever we dialled proved the token we share; that makes it the same principal.
+	return &peerInfo{h, e.principalOf(p, own.token)}, nil
+}
+
+// principalOf is who a peer that we dialled is: whoever proved the token we share is
+// the same principal.
+func (e *Element) principalOf(p Pending, token string) Principal {
 	who := Principal{Name: "anonymous"}
-	if own.token != "" {
-		_, who, _ = e.cfg.Auth.Lookup(own.token)
-		if who.Name == "" {
-			who.Name = own.token
+	if token != "" {
+		if _, who, _ = e.cfg.Auth.Lookup(token); who.Name == "" {
+			who.Name = token
 		}
 	} else if e.cfg.Auth != nil {
 		cred, known := p.PeerCred()
 		who, _ = e.cfg.Auth.Anonymous(cred, known)
 	}
-	return &peerInfo{h, who}, nil
+	return who
 }
 
 func refusal(b []byte) error {
