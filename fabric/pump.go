@@ -266,8 +266,18 @@ func (e *Element) tick(now int64) int64 {
 	if now < e.keepAlive {
 		return e.keepAlive
 	}
-	e.keepAlive = now + int64(e.cfg.Limits.PeerTime)/8
+	period := int64(e.cfg.Limits.PeerTime) / 8
+	// Time in which this element itself stood still (stopped, or held up by a
+	// handler) tells nothing of its peers.
+	late := now - e.keepAlive
+	if late < period || e.keepAlive == 0 {
+		late = 0
+	}
+	e.keepAlive = now + period
 	for _, ep := range e.Endpoints() {
+		if ep.silentAt != 0 {
+			ep.silentAt += late
+		}
 		if ep.heard != ep.heardThen || ep.silentAt == 0 {
 			ep.heardThen, ep.silentAt = ep.heard, now
 			continue

@@ -329,10 +329,14 @@ func lifeAfter(r *rig) {
 
 // lifeSilence: peers that have nothing to say are not lost.
 func lifeSilence(r *rig) {
-	_, _, ab, ba := r.pair(func(c *fabric.Config) { c.Limits.PeerTime = 300 * time.Millisecond })
+	_, b, ab, ba := r.pair(func(c *fabric.Config) { c.Limits.PeerTime = 600 * time.Millisecond })
 	time.Sleep(time.Second)
 	if ab.Err() != nil || ba.Err() != nil {
 		r.Errorf("a silent peer was lost: %v, %v", ab.Err(), ba.Err())
 	}
+	// An element that stood still does not blame its peers.
+	free := r.block(b, ab)
+	time.Sleep(200 * time.Millisecond)
+	free()
 	r.must(ab.Flush(r.ctx))
 }
