@@ -34,6 +34,7 @@ type leader struct {
 	pollTime   int64
 	// foreground says that a waiter leads, not the background goroutine. It is the leader's.
 	foreground bool
+	waits      uint32 // waits led, also the leader's
 
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
@@ -69,6 +70,9 @@ const (
 	backgroundPeriod = time.Millisecond
 	// tickPeriod is the coarsest timer: keep-alives and expiry.
 	tickPeriod = 250 * time.Millisecond
+	// tickWaits is how many waits, each too short to look at the clock, may go by
+	// before one does: a caller that leads again and again must not hold up timers.
+	tickWaits = 64
 	// closePoll is how often close looks whether everybody has stopped.
 	closePoll = 50 * time.Microsecond
 )
@@ -577,6 +581,8 @@ func (l *leader) waitOver(ctx context.Context, limit *int64) error {
 // leadFor leads until cond holds, the context ends, or the term does.
 func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond func() bool) error {
 	p := pacer{l: l}
+	l.waits++
+	tick := l.waits%tickWaits == 0
 	for {
 		n := l.poll(term)
 		over := l.term.Load() != term
@@ -591,9 +597,10 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 			return errTermOver
 		}
 		pace := p.after(n)
-		if pace == paceOn {
+		if pace == paceOn && !tick {
 			continue
 		}
+		tick = false
 		l.runTickers(term)
 		if l.term.Load() != term {
 			l.want.Add(1)

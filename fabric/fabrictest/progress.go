@@ -25,6 +25,7 @@ func progressChecks() []check {
 		{"hand off on a waiter", progressHandOffWaiter},
 		{"calls inside a handler", progressNested},
 		{"ticks", progressTicks},
+		{"ticks beside calls", progressTicksBusy},
 		{"manual", progressManual},
 	}
 }
@@ -318,6 +319,30 @@ func progressTicks(r *rig) {
 		before = rare.Load()
 		n.TickBy(n.Now() + int64(10*time.Millisecond))
 		r.eventually("TickBy", func() bool { return rare.Load() > before })
+	}
+}
+
+// progressTicksBusy: duties are done while a caller leads again and again, each
+// time for a moment.
+func progressTicksBusy(r *rig) {
+	const period, whole = 5 * time.Millisecond, 300 * time.Millisecond
+	for _, p := range []fabric.Policy{fabric.Balanced, fabric.Latency} {
+		a, far := r.node(func(c *fabric.Config) { c.Policy = p }), r.peer()
+		ep, err := a.Dial(r.ctx, far.addr)
+		r.must(err)
+		rem := r.importBoth(ep, far)[1]
+		var ticks atomic.Int64
+		a.OnTick(func(now int64) int64 {
+			ticks.Add(1)
+			return now + int64(period)
+		})
+		buf := make([]byte, 8)
+		for start := time.Now(); time.Since(start) < whole; {
+			r.must(rem.Get(r.ctx, buf, 0))
+		}
+		if n := ticks.Load(); n < int64(whole/period)/6 {
+			r.Errorf("policy %v: %d ticks in the time of %d", p, n, whole/period)
+		}
 	}
 }
 
