@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -140,6 +141,9 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if a.client.peers != "" && cmd.Flags().Changed("elements") {
+		return usagef("--elements is how many nodes to start, and --peers are nodes that run: give one of them")
+	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
 	if a.client.peers != "" {
@@ -174,7 +178,7 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 		err = report.Text(a.out, r, report.TextOptions{Width: width(a.out), Color: color})
 	}
 	if err == nil && r.Failed() {
-		err = exitError(exitFailed)
+		err = errors.New("demo: not every question was answered rightly; the report says which")
 	}
 	return err
 }

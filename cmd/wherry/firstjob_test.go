@@ -16,14 +16,6 @@ import (
 	"time"
 )
 
-// TestMain makes this test's binary the program itself when it is told to be.
-func TestMain(m *testing.M) {
-	if os.Getenv("WHERRY_TEST_RUN") != "" {
-		os.Exit(run(os.Args[1:]))
-	}
-	os.Exit(m.Run())
-}
-
 // self is the command that runs this program's command line, in a namespace if one is given.
 func self(ctx context.Context, netns string, args ...string) *exec.Cmd {
 	line := append([]string{os.Args[0]}, args...)
