@@ -67,13 +67,19 @@ func newBench(t testing.TB, scheme string, names ...string) *bench {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	b := &bench{dir: dir, scheme: scheme, tokens: newTokens(t), nodes: map[string]*node.Node{}}
-	for _, name := range names {
-		b.peers = append(b.peers, cluster.Member{Name: name, Addrs: []string{b.addr(name, freePort(t))}})
-	}
+	b.peers = newPeers(t, b, names...)
 	for _, m := range b.peers {
 		b.start(t, m, nil)
 	}
 	return b
+}
+
+func newPeers(t testing.TB, b *bench, names ...string) (out []cluster.Member) {
+	t.Helper()
+	for _, name := range names {
+		out = append(out, cluster.Member{Name: name, Addrs: []string{b.addr(name, freePort(t))}})
+	}
+	return out
 }
 
 // start runs a node, changed by edit, until the test ends or stop is called.

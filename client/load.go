@@ -131,6 +131,7 @@ type target struct {
 	staging fabric.Key
 	base    uint64 // of this node's part of the staging memory
 	slots   chan int
+	batch   []control.Piece // not told of yet
 }
 
 func (l *loading) check() error {
@@ -287,7 +288,10 @@ func (l *loading) begin(ctx context.Context) error {
 func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
 	sink := newSink(ctx, l)
 	err := l.plan.Fill(sink.ctx, sink)
-	if werr := sink.wait(); werr != nil {
+	if err != nil {
+		sink.cancel(err)
+	}
+	if werr := sink.wait(); werr != nil && !errors.Is(werr, err) {
 		err = werr // the cause, where Fill saw a context that ended
 	}
 	if err != nil {

@@ -321,6 +321,28 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// remote is the first window at n2, as a client may use it.
+func remote(t *testing.T, c *Client, rights string, edit func(*fabric.Key)) *fabric.Remote {
+	t.Helper()
+	table, err := c.Table(t.Context(), "w", rights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := c.Endpoint(t.Context(), "n2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := table.Shards[1].Windows[0].Key
+	if edit != nil {
+		edit(&key)
+	}
+	m, err := ep.Import(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 func TestRights(t *testing.T) {
 	schemes(t, func(t *testing.T, scheme string) {
 		b := newBench(t, scheme, "n1", "n2")
@@ -329,68 +351,43 @@ func TestRights(t *testing.T) {
 		if _, err := owner.Load(ctx, LoadSpec{Name: "w", Writable: true, Blank: &Blank{Rows: 2, Sizes: []uint64{4096, 100}}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := reader.Load(ctx, LoadSpec{Name: "v", Blank: &Blank{Sizes: []uint64{1}}}, nil); !errors.Is(err, cluster.ErrForbidden) {
-			t.Errorf("a load without capability write: %v", err)
+		forbidden := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, cluster.ErrForbidden) {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
+		_, err := reader.Load(ctx, LoadSpec{Name: "v", Blank: &Blank{Sizes: []uint64{1}}}, nil)
+		forbidden("a load without capability write", err)
 		if list, err := reader.List(ctx); err != nil || len(list) != 0 {
 			t.Errorf("before a grant: %v, %v", list, err)
 		}
 		for _, c := range []*Client{reader, other} {
-			if _, err := c.Table(ctx, "w", ""); !errors.Is(err, cluster.ErrForbidden) {
-				t.Errorf("before a grant: %v", err)
-			}
+			_, err := c.Table(ctx, "w", "")
+			forbidden("before a grant", err)
 		}
-		if err := other.Grant(ctx, "w", tokenOther, "rw"); !errors.Is(err, cluster.ErrForbidden) {
-			t.Errorf("a grant by somebody else: %v", err)
-		}
+		forbidden("a grant by somebody else", other.Grant(ctx, "w", tokenOther, "rw"))
 		for to, r := range map[string]string{tokenReader: "r", tokenOther: "rwa"} {
 			if err := owner.Grant(ctx, "w", to, r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		get := func(c *Client, table *cluster.Table) *fabric.Remote {
-			t.Helper()
-			ep, err := c.Endpoint(ctx, "n2")
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := ep.Import(ctx, table.Shards[1].Windows[0].Key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return m
-		}
-		full, err := other.Table(ctx, "w", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := get(other, full)
+		w, r := remote(t, other, "", nil), remote(t, reader, "", nil)
 		if err := w.Put(ctx, []byte("hello"), 8); err != nil {
 			t.Errorf("a granted Put: %v", err)
 		}
-		narrow, err := reader.Table(ctx, "w", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := get(reader, narrow)
 		var buf [5]byte
 		if err := r.Get(ctx, buf[:], 8); err != nil || string(buf[:]) != "hello" {
 			t.Errorf("%q, %v", buf, err)
 		}
-		if err := r.Put(ctx, buf[:], 0); !errors.Is(err, fabric.ErrRights) {
-			t.Errorf("a Put with a reader's key: %v", err)
-		}
-		forged := narrow.Shards[1].Windows[0].Key
-		forged.Rights = fabric.RightsAll
-		ep, _ := reader.Endpoint(ctx, "n2")
-		if m, err := ep.Import(ctx, forged); err == nil {
+		forged := remote(t, reader, "r", func(k *fabric.Key) { k.Rights = fabric.RightsAll })
+		for _, m := range []*fabric.Remote{r, forged} {
 			if err := m.Put(ctx, buf[:], 0); !errors.Is(err, fabric.ErrRights) {
-				t.Errorf("a Put with a reader's key made out to be more: %v", err)
+				t.Errorf("a Put with a reader's key: %v", err)
 			}
 		}
-		if _, err := reader.Table(ctx, "w", "rw"); !errors.Is(err, cluster.ErrForbidden) {
-			t.Errorf("more rights than granted: %v", err)
-		}
+		_, err = reader.Table(ctx, "w", "rw")
+		forbidden("more rights than granted", err)
 		if err := owner.Grant(ctx, "w", tokenOther, "none"); err != nil {
 			t.Fatal(err)
 		}
@@ -400,13 +397,32 @@ func TestRights(t *testing.T) {
 		if err := r.Get(ctx, buf[:], 8); err != nil || string(buf[:]) != "hello" {
 			t.Errorf("another principal's key: %q, %v", buf, err)
 		}
-		if err := other.Remove(ctx, "w"); err == nil {
+		if other.Remove(ctx, "w") == nil {
 			t.Error("somebody else could remove it")
 		}
 		if err := b.connect(t, tokenAdmin).Remove(ctx, "w"); err != nil {
 			t.Errorf("an admin: %v", err)
 		}
 	})
+}
+
+func TestSealedDatasetsCannotBeWritten(t *testing.T) {
+	b := newBench(t, "tcp", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	if _, err := c.Load(t.Context(), LoadSpec{Name: "w", Blank: &Blank{Rows: 2, Sizes: []uint64{4096}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, edit := range []func(*fabric.Key){nil, func(k *fabric.Key) { k.Rights, k.Sealed = fabric.RightsAll, false }} {
+		if err := remote(t, c, "", edit).Put(t.Context(), []byte("x"), 0); !errors.Is(err, fabric.ErrRights) {
+			t.Errorf("the owner's own Put: %v", err)
+		}
+	}
+	if err := c.Grant(t.Context(), "w", tokenOther, "w"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.connect(t, tokenOther).Table(t.Context(), "w", ""); !errors.Is(err, cluster.ErrForbidden) || !strings.Contains(err.Error(), "sealed") {
+		t.Errorf("who may only write a sealed dataset: %v", err)
+	}
 }
 
 func TestCancelledLoadLeavesNothing(t *testing.T) {

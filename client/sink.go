@@ -14,7 +14,9 @@ const (
 	slotBytes = 256 << 10
 	// slotsPerNode are the pieces on their way to one node at once: enough to
 	// cover a round trip at the speed of memory.
-	slotsPerNode = 8
+	slotsPerNode = 16
+	// batchPieces is how many are named in one request.
+	batchPieces = 4
 	// stagingBytes bounds the pieces of all nodes together.
 	stagingBytes = 128 << 20
 )
@@ -67,28 +69,58 @@ func (s *sink) Create(ctx context.Context, element uint32, sizes []uint64) error
 	return err
 }
 
-// WriteAt sends bytes on their way.
+// WriteAt puts bytes where the node can fetch them, and tells it so once there
+// are a few pieces.
 func (s *sink) WriteAt(ctx context.Context, element uint32, window int, p []byte, offset uint64) error {
 	t := s.l.nodes[element]
 	for len(p) > 0 {
-		var slot int
-		select {
-		case slot = <-t.slots:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		slot, err := s.slot(ctx, t)
+		if err != nil {
+			return err
 		}
 		from := uint64(slot) * slotBytes
 		n := copy(s.l.staging.Bytes()[t.base+from:][:slotBytes], p)
-		req := control.FillRequest{Load: s.l.id, Window: window, Offset: offset, From: from, Size: uint64(n)}
-		s.work.Go(func() {
-			if _, err := ask[control.Nothing](s.ctx, s.l.c, t.ep, control.CallFill, req); err != nil {
-				s.fail(err)
-			}
-			t.slots <- slot
-		})
+		t.batch = append(t.batch, control.Piece{Window: window, Offset: offset, From: from, Size: uint64(n)})
+		if len(t.batch) == batchPieces {
+			s.flush(t)
+		}
 		p, offset = p[n:], offset+uint64(n)
 	}
 	return nil
+}
+
+// slot takes a free place in the staging memory. What waits to be told of is
+// told first if there is none: only then will one become free.
+func (s *sink) slot(ctx context.Context, t *target) (int, error) {
+	select {
+	case slot := <-t.slots:
+		return slot, nil
+	default:
+	}
+	s.flush(t)
+	select {
+	case slot := <-t.slots:
+		return slot, nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// flush tells a node what there is to fetch.
+func (s *sink) flush(t *target) {
+	if len(t.batch) == 0 {
+		return
+	}
+	req := control.FillRequest{Load: s.l.id, Pieces: t.batch}
+	t.batch = nil
+	s.work.Go(func() {
+		if _, err := ask[control.Nothing](s.ctx, s.l.c, t.ep, control.CallFill, req); err != nil {
+			s.fail(err)
+		}
+		for _, p := range req.Pieces {
+			t.slots <- int(p.From / slotBytes)
+		}
+	})
 }
 
 // fail keeps the first error and stops the load.
@@ -101,8 +133,11 @@ func (s *sink) fail(err error) {
 	s.cancel(err)
 }
 
-// wait returns when nothing is on its way any more.
+// wait sends what is left, and returns when nothing is on its way any more.
 func (s *sink) wait() error {
+	for _, t := range s.l.nodes {
+		s.flush(t)
+	}
 	s.work.Wait()
 	s.cancel(nil)
 	s.mu.Lock()

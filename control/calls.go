@@ -122,9 +122,17 @@ type AllocRequest struct {
 	Writable bool     `json:"writable,omitempty"`
 }
 
-// FillRequest has the node fetch bytes from the load's staging memory into a window.
+// FillRequest has the node fetch bytes from the load's staging memory into windows.
 type FillRequest struct {
-	Load   LoadID `json:"load"`
+	Load   LoadID  `json:"load"`
+	Pieces []Piece `json:"pieces"` // at most MaxPieces
+}
+
+// MaxPieces bounds the pieces of one FillRequest.
+const MaxPieces = 64
+
+// Piece is a range of a window, and where its bytes are.
+type Piece struct {
 	Window int    `json:"window"`
 	Offset uint64 `json:"offset"` // in the window
 	From   uint64 `json:"from"`   // in the staging memory

@@ -176,7 +176,11 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 		case <-ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return nil, fmt.Errorf("%w: node %s (%s): %w: %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), context.Cause(ctx), k.err)
+			why := k.err
+			if why == nil {
+				why = fabric.ErrPeerLost
+			}
+			return nil, fmt.Errorf("%w: node %s (%s): %w: %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), context.Cause(ctx), why)
 		}
 	}
 }

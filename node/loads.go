@@ -112,18 +112,36 @@ func (n *Node) fill(ctx context.Context, c *rpc.Call, req *control.FillRequest) 
 	if l.remote == nil {
 		return nil, fmt.Errorf("%w: load %s has no staging memory to fill from", control.ErrRequest, req.Load)
 	}
-	if req.Window < 0 || req.Window >= len(windows) || req.Size > maxFillBytes {
-		return nil, fmt.Errorf("%w: %d bytes for window %d of %d", control.ErrRequest, req.Size, req.Window, len(windows))
+	ranges, total, err := fillRanges(windows, req.Pieces)
+	if err != nil {
+		return nil, err
 	}
-	w := windows[req.Window]
-	if req.Offset > w.size || req.Size > w.size-req.Offset {
-		return nil, fmt.Errorf("%w: %d bytes at %d leave window %d, which has %d", control.ErrRequest, req.Size, req.Offset, req.Window, w.size)
-	}
-	if err := control.Get(ctx, l.remote, w.seg.Bytes()[req.Offset:req.Offset+req.Size], req.From, fillPiece); err != nil {
+	if err := control.GetAll(ctx, l.remote, ranges, fillPiece); err != nil {
 		return nil, fmt.Errorf("fetching from the client: %w", err)
 	}
-	n.data.bytes.Add(req.Size)
+	n.data.bytes.Add(total)
 	return &control.Nothing{}, nil
+}
+
+// fillRanges checks pieces and finds the memory that they go to.
+func fillRanges(windows []window, pieces []control.Piece) (ranges []control.Range, total uint64, err error) {
+	if len(pieces) > control.MaxPieces {
+		return nil, 0, fmt.Errorf("%w: %d pieces, at most %d are fetched at once", control.ErrRequest, len(pieces), control.MaxPieces)
+	}
+	for _, p := range pieces {
+		if p.Window < 0 || p.Window >= len(windows) {
+			return nil, 0, fmt.Errorf("%w: window %d of %d", control.ErrRequest, p.Window, len(windows))
+		}
+		w := windows[p.Window]
+		if p.Offset > w.size || p.Size > w.size-p.Offset {
+			return nil, 0, fmt.Errorf("%w: %d bytes at %d leave window %d, which has %d", control.ErrRequest, p.Size, p.Offset, p.Window, w.size)
+		}
+		if total += p.Size; p.Size > maxFillBytes || total > maxFillBytes {
+			return nil, 0, fmt.Errorf("%w: more than %d bytes to fetch at once", control.ErrRequest, maxFillBytes)
+		}
+		ranges = append(ranges, control.Range{Dst: w.seg.Bytes()[p.Offset : p.Offset+p.Size], Offset: p.From})
+	}
+	return ranges, total, nil
 }
 
 // file loads a file of the node's own.

@@ -219,13 +219,13 @@ func TestHostileRequests(t *testing.T) {
 		{control.CallBegin, `{"load":"` + id + `","name":"x"}`, nil},
 		{control.CallBegin, `{"load":"` + id + `","name":"y"}`, control.ErrLoad},
 		{control.CallBegin, `{"load":"b` + id[1:] + `","name":"x"}`, cluster.ErrExists},
-		{control.CallFill, `{"load":"` + id + `","size":1}`, control.ErrLoad},
+		{control.CallFill, `{"load":"` + id + `","pieces":[{"size":1}]}`, control.ErrLoad},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[]}`, control.ErrRequest},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[18446744073709551615]}`, control.ErrRequest},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[70368744177664,70368744177664]}`, control.ErrMemory},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, nil},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, control.ErrLoad},
-		{control.CallFill, `{"load":"` + id + `","size":1}`, control.ErrRequest},
+		{control.CallFill, `{"load":"` + id + `","pieces":[{"size":1}]}`, control.ErrRequest},
 		{control.CallPrepare, `{"load":"` + id + `","table":"AAAA"}`, cluster.ErrTable},
 		{control.CallCommit, `{"load":"` + id + `"}`, control.ErrLoad},
 		{control.CallOutcome, `{"load":"` + id + `"}`, cluster.ErrForbidden},
@@ -296,6 +296,35 @@ func TestStopWaitsForCalls(t *testing.T) {
 	}
 	if got := <-answer; got != "done;" {
 		t.Errorf("a call under way at the stop: %q", got)
+	}
+}
+
+func TestFillRanges(t *testing.T) {
+	el, _ := guest(t, tokens(t, cluster.CapMember, "node"), "node")
+	seg, err := el.NewSegment(1<<20, fabric.Sealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows := []window{{seg, 1000}}
+	ranges, total, err := fillRanges(windows, []control.Piece{{Offset: 990, From: 5, Size: 10}, {Size: 1000}})
+	if err != nil || total != 1010 || len(ranges) != 2 || len(ranges[0].Dst) != 10 || ranges[0].Offset != 5 {
+		t.Errorf("%v, %d, %v", ranges, total, err)
+	}
+	const most = ^uint64(0)
+	for name, p := range map[string][]control.Piece{"window -1": {{Window: -1}}, "window 1": {{Window: 1}}, "past the end": {{Offset: 991, Size: 10}},
+		"offset wraps": {{Offset: most, Size: 1}}, "size wraps": {{Offset: 1, Size: most}}, "past the used part": {{Offset: 1000, Size: 1}},
+		"too many": make([]control.Piece, control.MaxPieces+1)} {
+		if _, _, err := fillRanges(windows, p); !errors.Is(err, control.ErrRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	windows[0] = window{seg, 1 << 20}
+	large := make([]control.Piece, maxFillBytes>>20+1)
+	for i := range large {
+		large[i].Size = 1 << 20
+	}
+	if _, _, err := fillRanges(windows, large); !errors.Is(err, control.ErrRequest) {
+		t.Errorf("too large together: %v", err)
 	}
 }
 

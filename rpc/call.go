@@ -79,7 +79,11 @@ func (p *Peer) call(ctx context.Context, ep *fabric.Endpoint, name string, req [
 	}
 	a := &w.answer
 	if a.code != codeOK {
-		return nil, &RemoteError{Code: a.code, Text: printable(a.body), Peer: ep.Name(), Call: name}
+		e := &RemoteError{Code: a.code, Text: printable(a.body), Peer: ep.Name(), Call: name}
+		if a.code == CodeNoSuchCall { // the peer knows the hash only
+			e.Text = fmt.Sprintf("it does not serve the call %q", name)
+		}
+		return nil, e
 	}
 	if !a.bulk {
 		return a.body, nil
@@ -187,6 +191,7 @@ func (c *conn) onResponse(b []byte) error {
 	r.body = append([]byte(nil), r.body...)
 	w.answer = r
 	w.done.Store(true)
+	c.p.el.Wake()
 	return nil
 }
 
@@ -200,6 +205,7 @@ func (c *conn) onNote(b []byte) error {
 		w.note = append([]byte(nil), note...)
 		w.mu.Unlock()
 		w.news.Store(true)
+		c.p.el.Wake()
 	}
 	return nil
 }

@@ -1,0 +1,46 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Load a CSV file over all nodes, and write its first rows.
+func Example() {
+	ctx := context.Background()
+	c, err := client.Connect(ctx, client.Config{
+		Nodes:     []cluster.Member{{Addrs: []string{"tcp://127.0.0.1:7001"}}}, // it names the others
+		TokenFile: "token",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	rows, err := schema.Parse("name:str,age:u8")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	file, err := dataset.OpenFile("people.csv")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	report, err := c.Load(ctx, client.LoadSpec{Name: "people", Input: file,
+		Options: dataset.Options{Format: dataset.CSV, Header: true, Schema: rows}}, nil)
+	if err != nil {
+		fmt.Println(err) // nothing of it is left at any node
+		return
+	}
+	fmt.Println(report.Table.Rows, "rows")
+	if err := c.Read(ctx, "people", client.ReadOptions{Count: 10, Format: schema.FormatTable}, os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+}
