@@ -215,7 +215,7 @@ func note(p *prepared, q *report.Question) string {
 		s += fmt.Sprintf("All that the question can touch is %.1f MB, which come in one round trip; the injected functions sent %s messages. ", megabytes, report.Count(inject.Messages))
 		s += "That turns around when the data is larger, when it changes between questions, or when the client has no room for it."
 	case other.Name == "get-batched" && inject.Chain > 2*int(other.RoundTrips):
-		s += fmt.Sprintf("The search is only %d round trips deep, and the client sees a whole level at a time. The functions run ahead of one another instead: %d of their messages had to follow one another. ", other.RoundTrips, inject.Chain)
+		s += fmt.Sprintf("The search is only %d round trips deep, and the client sees a whole level at a time. Of the functions' messages %d had to follow one another. ", other.RoundTrips, inject.Chain)
 		s += "That turns around when levels are too wide for the client's link."
 	case other.Name == "get-batched":
 		s += fmt.Sprintf("The search is only %d round trips deep, and at this latency they cost less than starting functions at the elements. ", other.RoundTrips)

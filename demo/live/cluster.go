@@ -33,7 +33,11 @@ const (
 	// MaxProcesses bounds the nodes that the demo starts.
 	MaxProcesses = 64
 
-	tokenName = "demo"
+	// listen is where every node listens: a free port on loopback.
+	listen = "tcp://127.0.0.1:0"
+	// memberToken and clientToken are the names of the tokens that are made for each run.
+	memberToken = "node"
+	clientToken = "demo"
 )
 
 // ClusterConfig says what node processes to start.
@@ -43,14 +47,12 @@ type ClusterConfig struct {
 	Nodes    int
 	Memory   uint64 // that each lends at most
 	Policy   fabric.Policy
-	Listen   string                           // address of every node; "": a free port on loopback
 	Progress func(text string, done, all int) // nil: nobody hears
 }
 
 // role is what a process is told on its standard input; it runs until that ends.
 type role struct {
 	Name   string           `json:"name"`
-	Listen string           `json:"listen"`
 	Memory uint64           `json:"memory"`
 	Policy string           `json:"policy"`
 	Tokens []string         `json:"tokens"` // lines
@@ -110,18 +112,15 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context, cfg *ClusterConfig) error {
-	member, err := cluster.NewToken("node", cluster.CapMember|cluster.CapInject|cluster.CapRead)
+	member, err := cluster.NewToken(memberToken, cluster.CapMember|cluster.CapInject|cluster.CapRead)
 	if err != nil {
 		return err
 	}
-	own, err := cluster.NewToken(tokenName, cluster.CapInject|cluster.CapRead|cluster.CapWrite)
+	own, err := cluster.NewToken(clientToken, cluster.CapInject|cluster.CapRead|cluster.CapWrite)
 	if err != nil {
 		return err
 	}
-	spec := role{Listen: cfg.Listen, Memory: cfg.Memory, Policy: cfg.Policy.String(), Tokens: []string{member.Line(), own.Line()}}
-	if spec.Listen == "" {
-		spec.Listen = "tcp://127.0.0.1:0"
-	}
+	spec := role{Memory: cfg.Memory, Policy: cfg.Policy.String(), Tokens: []string{member.Line(), own.Line()}}
 	members := make([]cluster.Member, cfg.Nodes)
 	// The last first: of two nodes the one whose name comes first dials at once, so each is
 	// told of those that are up and come later.
@@ -172,7 +171,8 @@ func startProcess(command []string, spec *role) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("live: %s: %w", spec.Name, err)
 	}
-	return p, json.NewEncoder(p.in).Encode(spec)
+	json.NewEncoder(p.in).Encode(spec) // if it fails the process has ended, and hear says why
+	return p, nil
 }
 
 // hear waits until a process says that it is up.
@@ -309,6 +309,6 @@ func (spec *role) node() (*node.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.New(node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Peers: spec.Peers, Memory: node.Bytes(spec.Memory),
-		Policy: spec.Policy, Tokens: tokens, Token: "node", StopTime: nodeStopTime})
+	return node.New(node.Config{Name: spec.Name, Listen: []string{listen}, Peers: spec.Peers, Memory: node.Bytes(spec.Memory),
+		Policy: spec.Policy, Tokens: tokens, Token: memberToken, StopTime: nodeStopTime})
 }

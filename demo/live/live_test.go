@@ -23,8 +23,12 @@ import (
 
 // TestMain runs the tests, or, in a child, the role that it is told.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "role" {
-		if err := Role(context.Background(), os.Stdin, os.Stdout); err != nil {
+	roles := map[string]func() error{
+		"role":   func() error { return Role(context.Background(), os.Stdin, os.Stdout) },
+		"parent": runParent,
+	}
+	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
+		if err := roles[os.Args[1]](); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -34,13 +38,13 @@ func TestMain(m *testing.M) {
 }
 
 // nodes runs nodes in this process and connects to them.
-func nodes(t *testing.T, scheme string, n int) (*client.Client, []string) {
+func nodes(t testing.TB, scheme string, n int) (*client.Client, []string) {
 	t.Helper()
-	member, err := cluster.NewToken("node", cluster.CapMember|cluster.CapInject|cluster.CapRead)
+	member, err := cluster.NewToken(memberToken, cluster.CapMember|cluster.CapInject|cluster.CapRead)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := cluster.NewToken(tokenName, cluster.CapInject|cluster.CapRead|cluster.CapWrite)
+	own, err := cluster.NewToken(clientToken, cluster.CapInject|cluster.CapRead|cluster.CapWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +60,7 @@ func nodes(t *testing.T, scheme string, n int) (*client.Client, []string) {
 	members := make([]cluster.Member, n)
 	var names []string
 	for i := n - 1; i >= 0; i-- {
-		cfg := node.Config{Name: fmt.Sprintf("n%d", i), Listen: []string{"tcp://127.0.0.1:0"}, Peers: members[i+1:], Tokens: tokens, Token: "node", StopTime: time.Second}
+		cfg := node.Config{Name: fmt.Sprintf("n%d", i), Listen: []string{"tcp://127.0.0.1:0"}, Peers: members[i+1:], Tokens: tokens, Token: memberToken, StopTime: time.Second}
 		if scheme == "shm" {
 			cfg.Listen[0] = "shm://" + filepath.Join(dir, cfg.Name+".sock")
 		}
@@ -78,7 +82,7 @@ func nodes(t *testing.T, scheme string, n int) (*client.Client, []string) {
 	for _, m := range members {
 		names = append(names, m.Name)
 	}
-	c, err := client.Connect(t.Context(), client.Config{Name: "test", Nodes: members, Only: true, Tokens: tokens, Token: tokenName})
+	c, err := client.Connect(t.Context(), client.Config{Name: "test", Nodes: members, Only: true, Tokens: tokens, Token: clientToken})
 	if err != nil {
 		t.Fatal(err)
 	}

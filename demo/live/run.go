@@ -36,7 +36,16 @@ type Options struct {
 }
 
 // Run is the whole demo: nodes, data, questions. Every answer in the report was checked.
+// If the context ends, that is the error, whatever else came of it.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
+	r, err := o.run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return r, err
+}
+
+func (o *Options) run(ctx context.Context) (*report.Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int, int) {}
 	}
@@ -73,7 +82,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		}
 		defer c.Close()
 		o.Client, o.Nodes = c.Client, c.Names
-	} else if err := meshed(ctx, &o); err != nil {
+	} else if err := meshed(ctx, o); err != nil {
 		return nil, err
 	}
 	r, err := o.ask(ctx)

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// demoReport is what the tests read of the demo's JSON.
+type demoReport struct {
+	Format      int
+	Environment struct {
+		Vertices, Elements int
+		Transports         []string
+		LentBytes          int64 `json:"lent_bytes_at_most"`
+		DataBytes          int64 `json:"data_bytes"`
+	}
+	Answers      []struct{ Question string }
+	Measurements []struct {
+		Question, Method, Failure string
+		Checked                   bool
+		TimeNs                    int64  `json:"time_ns"`
+		RoundTrips                uint64 `json:"round_trips"`
+		Between                   uint64 `json:"bytes_between_elements"`
+	}
+}
+
+// runDemo runs the demo as a process of its own, with its nodes as others.
+func runDemo(t *testing.T, args ...string) *demoReport {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	out := must(t, self(ctx, "", append([]string{"demo", "--json"}, args...)...))
+	r := &demoReport{}
+	if err := json.Unmarshal([]byte(out), r); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	for _, m := range r.Measurements {
+		if m.Question == "chase" && m.Method == "get-batched" {
+			continue // it says that it cannot
+		}
+		if !m.Checked || m.Failure != "" || m.TimeNs <= 0 || m.RoundTrips == 0 {
+			t.Errorf("%+v", m)
+		}
+	}
+	return r
+}
+
+func edgeList(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "edges.txt")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const fewEdges = "app lib\nlib base\ntool lib\napp tool\n"
+
+func TestDemoOnASmallGraph(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "demo.html")
+	r := runDemo(t, "--graph", edgeList(t, fewEdges), "--repeats", "1", "--hops", "5000", "--rtt", "10us", "--elements", "2", "--html", page, "app", "base")
+	if r.Format != 1 || r.Environment.Vertices != 4 || r.Environment.Elements != 2 || len(r.Answers) != 7 || len(r.Measurements) != 28 {
+		t.Errorf("%+v", r)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !bytes.Contains(html, []byte("What does app end up needing?")) {
+		t.Errorf("the page has %d bytes (%v)", len(html), err)
+	}
+}
+
+// The real graph. Getting edge by edge is bounded, so that slow machines do not spend minutes on it.
+func TestDemoOnDebian(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	out := must(t, self(ctx, "", "demo", "--json", "--repeats", "1", "--budget", "5s"))
+	r := &demoReport{}
+	if err := json.Unmarshal([]byte(out), r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Environment.Vertices != 63666 || r.Environment.LentBytes >= r.Environment.DataBytes || strings.Join(r.Environment.Transports, "") != "tcp" {
+		t.Errorf("%+v", r.Environment)
+	}
+	checked := 0
+	for _, m := range r.Measurements {
+		if m.Checked {
+			checked++
+		} else if m.Method == "injected" || m.Failure == "" || strings.Contains(m.Failure, "wrong") {
+			t.Errorf("%+v", m)
+		}
+		if m.Method == "injected" && m.Between == 0 {
+			t.Errorf("%s: nothing went between the elements", m.Question)
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d of %d methods gave an answer", checked, len(r.Measurements))
+	}
+}
+
+// Nodes that run already are used and left as they were.
+func TestDemoOnRunningNodes(t *testing.T) {
+	dir := t.TempDir()
+	tokens := filepath.Join(dir, "tokens")
+	must(t, self(t.Context(), "", "token", "new", "cluster", "--file", tokens))
+	var peers []string
+	for i := range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, fmt.Sprintf("n%d=tcp://%s", i, l.Addr()))
+		l.Close()
+	}
+	list := strings.Join(peers, ",")
+	for _, p := range peers {
+		name, addr, _ := strings.Cut(p, "=")
+		startNode(t, "", "--name", name, "--listen", addr, "--peers", list, "--token-file", tokens, "--memory", "16MiB", "--log-level", "error")
+	}
+	access := []string{"--peers", list, "--token-file", tokens}
+	r := runDemo(t, append(access, "--graph", edgeList(t, fewEdges), "--repeats", "1", "--hops", "100")...)
+	if r.Environment.Elements != 2 || r.Environment.LentBytes != 0 {
+		t.Errorf("%+v", r.Environment)
+	}
+	if left := must(t, self(t.Context(), "", append([]string{"mem", "ls", "--json"}, access...)...)); strings.Contains(left, "demo-") {
+		t.Errorf("it left datasets behind: %s", left)
+	}
+}
+
+// An interrupt ends the demo and its nodes, and says so.
+func TestDemoInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := self(ctx, "", "demo", "--repeats", "1000", "--hops", "100000000")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var nodes []string
+	for len(nodes) < 4 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+		nodes = children(t, cmd.Process.Pid)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || !strings.Contains(errs.String(), "interrupted") {
+		t.Errorf("it ended with %v\n%s", err, errs.String())
+	}
+	for _, pid := range nodes {
+		if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
+			t.Errorf("node process %s still runs", pid)
+		}
+	}
+}
+
+// children are the processes that a process has started.
+func children(t *testing.T, pid int) []string {
+	t.Helper()
+	var list []string
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		if b, err := os.ReadFile(task); err == nil {
+			list = append(list, strings.Fields(string(b))...)
+		}
+	}
+	return list
+}
+
+func TestDemoRefuses(t *testing.T) {
+	for _, args := range [][]string{
+		{"no-such-package"}, {"--graph", edgeList(t, "a b c\n")}, {"--rtt", "1h"}, {"--rtt", "-1us"}, {"--elements", "0"}, {"--repeats", "0"},
+		{"--first", "0"}, {"--hops", "100000001"}, {"--policy", "lazy"}, {"--elements", "3", "--peers", "tcp://127.0.0.1:1"},
+	} {
+		cmd := self(t.Context(), "", append([]string{"demo"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
+			t.Errorf("demo %v: %v\n%s", args, err, out)
+		}
+	}
+}
