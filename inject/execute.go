@@ -260,6 +260,9 @@ func (rt *Runtime) prepare(h *host) error {
 	if img == nil || img.img == nil {
 		return refuse(travel.CodeNoCode, "the object %v is no function image", h.run.Binding().Image)
 	}
+	rt.mu.Lock()
+	h.run.Binding().Name = img.img.Name() // for errors, also if it cannot run
+	rt.mu.Unlock()
 	if !h.run.Binding().Table.IsZero() && (table == nil || table.table == nil) {
 		return refuse(travel.CodeNoCode, "the object %v is no shard table", h.run.Binding().Table)
 	}
@@ -278,7 +281,6 @@ func (rt *Runtime) prepare(h *host) error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	h.bound = b
-	b.binding.Name = img.img.Name()
 	set, _ := b.binding.Data.(*boundSet)
 	if set == nil {
 		set = &boundSet{}
@@ -398,6 +400,8 @@ func (h *host) end(status abi.Status, err error) travel.End {
 		return failure(err)
 	case status == abi.OK:
 		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
+	case status == abi.ErrPeerLost && h.lastStatus == status: // it passes on what it was told
+		return travel.End{Code: travel.CodePeerLost, Text: h.lastError}
 	case h.lastError != "":
 		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
 	}

@@ -26,13 +26,14 @@ type host struct {
 	message fabric.Message // being handled, while leads
 	leads   bool           // this goroutine drives the fabric
 
-	stopped   atomic.Bool
-	now       travel.Instant // when the message came, while that is recent enough; else 0
-	deadline  travel.Instant // as it was when the run began: the invocation's own is the core's
-	reply     []byte
-	replied   bool
-	over      bool // the branch has moved on or failed
-	lastError string
+	stopped    atomic.Bool
+	now        travel.Instant // when the message came, while that is recent enough; else 0
+	deadline   travel.Instant // as it was when the run began: the invocation's own is the core's
+	reply      []byte
+	replied    bool
+	over       bool   // the branch has moved on or failed
+	lastError  string // of a host call, and the status that stood for it
+	lastStatus abi.Status
 
 	ctx    context.Context // made when something waits
 	cancel context.CancelFunc
@@ -76,7 +77,7 @@ func (rt *Runtime) freeHost(h *host) {
 	if h.stopped.Load() {
 		h.stopped.Store(false)
 	}
-	h.reply, h.replied, h.over, h.lastError = reply, false, false, ""
+	h.reply, h.replied, h.over, h.lastError, h.lastStatus = reply, false, false, "", abi.OK
 	h.ctx, h.cancel, h.principal = nil, nil, ""
 	rt.hosts = append(rt.hosts, h)
 }
@@ -231,9 +232,11 @@ func (h *host) status(err error) abi.Status {
 		{travel.ErrPeerLost, abi.ErrPeerLost}, {fabric.ErrPeerLost, abi.ErrPeerLost}, {fabric.ErrClosed, abi.ErrPeerLost},
 	} {
 		if errors.Is(err, c.err) {
+			h.lastStatus = c.st
 			return c.st
 		}
 	}
+	h.lastStatus = abi.ErrArgument
 	return abi.ErrArgument
 }
 
@@ -256,6 +259,7 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	n, ok := rt.numbers[inc]
 	if !ok {
 		h.lastError = "no endpoint to element " + b.table.Shards[element].Element
+		h.lastStatus = abi.ErrPeerLost
 		return 0, abi.ErrPeerLost
 	}
 	b.peers[element] = n
