@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 )
@@ -33,6 +34,7 @@ type settings struct {
 	Incarnation uint64
 	PeerTime    time.Duration
 	Travel      travel.Limits
+	Streams     string // of a child: where it starts a function that streams to it
 }
 
 // capsOf are the capabilities of the tokens that there are.
@@ -198,6 +200,12 @@ func childMain(arg string) int {
 		out.Encode(childInfo{Error: err.Error()})
 		return 1
 	}
+	if s.Streams != "" {
+		if err := e.stream(s.Streams); err != nil {
+			out.Encode(childInfo{Error: err.Error()})
+			return 1
+		}
+	}
 	out.Encode(childInfo{Incarnation: uint64(e.Incarnation()), Addrs: e.Addrs()})
 	for in := json.NewDecoder(os.Stdin); ; {
 		var r request
@@ -211,6 +219,32 @@ func childMain(arg string) int {
 		}
 		out.Encode(a)
 	}
+}
+
+// stream starts a function at an address that sends parts for as long as it may: 3 s.
+func (e *element) stream(addr string) error {
+	if err := compileGuests(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ep, err := e.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	m := image.Manifest{Name: "journey", Limits: abi.Limits{RunTime: time.Minute, ReplyBytes: 64 << 20}}
+	img, err := image.Build(m, image.Entry{Form: image.Wasm, Code: guests["journey"]})
+	if err != nil {
+		return err
+	}
+	f, err := e.rt.Prepare(img, nil)
+	if err != nil {
+		return err
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_, err = f.Start(ctx, []inject.Root{{To: ep, Payload: order(5, 1<<20, 0)}}, inject.Options{})
+	return err
 }
 
 func (e *element) obey(r request, a *answer) error {
