@@ -53,6 +53,7 @@ type leader struct {
 	tickers  []*ticker
 	nextTick atomic.Int64
 	early    atomic.Bool // duties run before they said
+	coarse   atomic.Int64 // the clock, when the leader last looked
 }
 
 const (
@@ -138,6 +139,7 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 	l.foreground = foreground
 	term = l.term.Add(1)
 	if role == roleAsleep {
+		l.coarse.Store(l.el.now())
 		l.disarm()
 		l.ring() // the sleeper finds itself relieved
 	}
@@ -215,6 +217,7 @@ func (l *leader) poll(term uint64) (handled int) {
 // runTickers runs the duties that are due; called by the leader every few polls.
 func (l *leader) runTickers(term uint64) {
 	now := l.el.now()
+	l.coarse.Store(now)
 	if now < l.nextTick.Load() {
 		return
 	}
@@ -319,6 +322,7 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 		return 0, false, held
 	}
 	l.foreground = foreground
+	l.coarse.Store(l.el.now())
 	l.disarm()
 	return l.term.Add(1), true, held
 }
@@ -462,7 +466,7 @@ func (p *pacer) after(handled int) pace {
 	p.idle++
 	if handled > 0 {
 		p.since, p.last, p.polls = 0, 0, 0
-		if p.idle&255 == 0 {
+		if p.idle&31 == 0 { // the coarse clock must go on
 			return paceTick
 		}
 		return paceOn
@@ -489,6 +493,7 @@ func (p *pacer) yield() pace {
 	runtime.Gosched()
 	schedYield()
 	p.last, p.polls = l.el.now(), 0
+	l.coarse.Store(p.last)
 	if time.Duration(p.last-now) > foreignTime {
 		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
 	} else {
@@ -503,6 +508,11 @@ func (p *pacer) yield() pace {
 	}
 	return paceTick
 }
+
+// CoarseNow is the element's clock as its leader last read it: for handlers,
+// which can do with tens of microseconds. It is fresh within that only while a
+// leader polls.
+func (e *Element) CoarseNow() int64 { return e.leader.coarse.Load() }
 
 // Guests says that n more goroutines (fewer, if negative) compute on behalf of
 // the fabric, besides handlers that called HandOff: while there are any, whoever polls lets

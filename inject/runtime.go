@@ -234,7 +234,7 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 
 // receive handles one message of the protocol, on the leader's goroutine.
 func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
-	now := rt.now()
+	now := travel.Instant(rt.el.CoarseNow())
 	rt.mu.Lock()
 	run, err := rt.core.Recv(now, rt.number(m.From), kind, m.Body)
 	more := false
