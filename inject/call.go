@@ -24,6 +24,7 @@ type Function struct {
 	stateful bool
 	ids      [2]travel.ID
 	idle     atomic.Pointer[Future] // of Do
+	peers    []travel.Peer          // by element, as last resolved; under Runtime.mu
 }
 
 // Root says where a branch starts and with which payload.
@@ -58,6 +59,7 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 			return nil, err
 		}
 		f.ids[1], f.table = o.id, o.table
+		f.peers = make([]travel.Peer, len(o.table.Shards))
 		objects = append(objects, o)
 	}
 	rt.mu.Lock()
@@ -237,6 +239,9 @@ func (rt *Runtime) endpoints(roots []travel.Root) (eps []*fabric.Endpoint) {
 func (f *Function) resolve(r *Root) (travel.Peer, error) {
 	rt := f.rt
 	if r.To != nil {
+		if n := rt.number(r.To); n != travel.Self && rt.endpoint(n) == r.To {
+			return n, nil
+		}
 		if n, ok := rt.numbers[r.To.Incarnation()]; ok {
 			return n, nil
 		}
@@ -255,10 +260,15 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 	if s.Incarnation == rt.el.Incarnation() {
 		return travel.Self, nil
 	}
+	at := &f.peers[r.Element]
+	if ep := rt.endpoint(*at); ep != nil && ep.Incarnation() == s.Incarnation {
+		return *at, nil
+	}
 	n, ok := rt.numbers[s.Incarnation]
 	if !ok {
 		return 0, fmt.Errorf("inject: %w: not connected to %s (%v), which holds part %d of %s; it may have restarted: fetch the table again", travel.ErrNoPeer, s.Element, s.Incarnation, r.Element, f.table.Name)
 	}
+	*at = n
 	return n, nil
 }
 

@@ -150,6 +150,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 		now = rt.now()
 	}
 	rt.mu.Lock()
+	rt.core.Finish(now, h.run, end) // first: the answer leaves with it
 	if b := h.bound; b != nil {
 		if h.instance != nil && h.held == nil {
 			rt.keep(b, h.instance)
@@ -158,7 +159,6 @@ func (rt *Runtime) execute(h *host) (more bool) {
 			rt.sweep = append(rt.sweep, b)
 		}
 	}
-	rt.core.Finish(now, h.run, end)
 	rt.freeHost(h)
 	rt.soon(now)
 	if more = rt.pending(); rt.closed {
