@@ -64,17 +64,20 @@ func (m *mapping) unmap() { memfd.Retire(m.mem) }
 type mappings struct {
 	ep *Endpoint
 
-	mu     sync.Mutex
-	fds    map[uint64]int // arrived, not mapped yet
-	gens   *mapping       // the peer's table of key generations
-	maps   map[uint32]*mapping
-	sent   map[uint32]bool // our segments that the peer was given
+	mu   sync.Mutex
+	fds  map[uint64]int // arrived, not mapped yet
+	gens *mapping       // the peer's table of key generations
+	maps map[uint32]*mapping
+	sent map[uint32]bool // our segments that the peer was given
+	// over holds the peer's segments that were closed last, and whether their
+	// descriptors have come: descriptors travel beside the frames, and an Import may be waiting.
+	over   map[uint32]bool
 	closed bool
 }
 
 func (ms *mappings) init(ep *Endpoint) {
 	ms.ep = ep
-	ms.fds, ms.maps, ms.sent = map[uint64]int{}, map[uint32]*mapping{}, map[uint32]bool{}
+	ms.fds, ms.maps, ms.sent, ms.over = map[uint64]int{}, map[uint32]*mapping{}, map[uint32]bool{}, map[uint32]bool{}
 }
 
 // FD takes a descriptor from the link.
@@ -82,7 +85,12 @@ func (ep *Endpoint) FD(tag uint64, fd int) {
 	ms := &ep.map_
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if _, twice := ms.fds[tag]; twice || ms.closed || len(ms.fds) >= maxMappings {
+	_, twice := ms.fds[tag]
+	_, over := ms.over[uint32(tag)]
+	if over {
+		ms.over[uint32(tag)] = true
+	}
+	if twice || over || ms.closed || len(ms.fds) >= maxMappings {
 		unix.Close(fd)
 		return
 	}
@@ -138,16 +146,17 @@ func (ep *Endpoint) serveImport(b []byte) error {
 func (ep *Endpoint) offerMapping(k keySlot) bool {
 	whole := k.offset == 0 && k.size == k.seg.size
 	enough := k.rights == RightsAll || k.seg.kind == Sealed && k.rights == RightRead
-	if ep.fds == nil || !whole || !enough || !k.seg.pin() {
+	if ep.fds == nil || !whole || !enough {
 		return false
 	}
-	defer k.seg.unpin()
 	ms := &ep.map_
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if len(ms.sent) >= maxMappings {
+	// Pinned under the lock: if the segment closes meanwhile, sendUnmap comes after us.
+	if len(ms.sent) >= maxMappings || !k.seg.pin() {
 		return false
 	}
+	defer k.seg.unpin()
 	if !ms.sent[gensTag] {
 		if ep.fds.SendFD(gensTag, ep.el.keys.gens.FD()) != nil {
 			return false
@@ -183,14 +192,29 @@ func (ms *mappings) unmap(b []byte) error {
 	id := binary.LittleEndian.Uint32(b)
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if m := ms.maps[id]; m != nil {
+	m, fd, arrived := ms.maps[id], 0, false
+	if m != nil {
 		m.end()
 		delete(ms.maps, id)
 	}
-	if fd, ok := ms.fds[uint64(id)]; ok {
+	if fd, arrived = ms.fds[uint64(id)]; arrived {
 		unix.Close(fd)
 		delete(ms.fds, uint64(id))
 	}
+	if id == gensTag {
+		return nil
+	}
+	if len(ms.over) >= maxMappings {
+		for old, come := range ms.over {
+			if come {
+				delete(ms.over, old)
+			}
+		}
+	}
+	if len(ms.over) >= maxMappings {
+		return fmt.Errorf("%w: %d segments were closed that never arrived", ErrProtocol, len(ms.over))
+	}
+	ms.over[id] = m != nil || arrived
 	return nil
 }
 
@@ -223,7 +247,8 @@ func (ms *mappings) arrived(id uint32) bool {
 	defer ms.mu.Unlock()
 	_, fd := ms.fds[uint64(id)]
 	_, g := ms.fds[gensTag]
-	return (ms.maps[id] != nil || fd) && (ms.gens != nil || g)
+	_, over := ms.over[id]
+	return over || (ms.maps[id] != nil || fd) && (ms.gens != nil || g)
 }
 
 // attach points a Remote at mapped memory, mapping it if it is the first.
@@ -232,6 +257,9 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) err
 	defer ms.mu.Unlock()
 	if ms.closed {
 		return ErrPeerLost
+	}
+	if _, over := ms.over[id]; over {
+		return ErrRevoked
 	}
 	if ms.gens == nil {
 		mem, err := ms.mapFD(gensTag, maxKeys*4, false)

@@ -152,9 +152,9 @@ func (s *Segment) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.el.keys.removeSegment(s)
-	s.el.unmapEverywhere(s.id)
 	if s.pins.Add(closedPins) == closedPins {
 		s.unmap()
 	}
+	s.el.unmapEverywhere(s.id) // now nobody can be given it any more
 	return nil
 }

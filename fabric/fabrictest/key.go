@@ -19,6 +19,7 @@ func keyChecks() []check {
 		{"of an earlier incarnation", keyEarlier},
 		{"handed on", keyHandedOn},
 		{"segment closed meanwhile", keySegmentClosed},
+		{"segment closed while it is imported", keyImportClosed},
 		{"own keys", keyOwn},
 		{"memory bounds", keyBounds},
 	}
@@ -383,6 +384,35 @@ func keySegmentClosed(r *rig) {
 		}
 		r.eventually("the memory is given back", func() bool { return b.LentBytes() == 0 })
 	}
+	r.must(ab.Err())
+}
+
+// keyImportClosed: whichever comes first, nothing is left of the segment.
+func keyImportClosed(r *rig) {
+	_, b, ab, _ := r.pair()
+	files := len(openFiles(r))
+	for i := range 60 {
+		seg := r.segment(b, 1<<16)
+		k, err := seg.Key(fabric.RightsAll)
+		r.must(err)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				rem, err := ab.Import(r.ctx, k)
+				if err == nil {
+					err = rem.Get(r.ctx, make([]byte, 8), 0)
+				}
+				if err != nil && !errors.Is(err, fabric.ErrRevoked) {
+					r.Errorf("import of a segment that closes: %v", err)
+				}
+			})
+		}
+		time.Sleep(time.Duration(i*5) * time.Microsecond)
+		r.must(seg.Close())
+		wg.Wait()
+	}
+	r.must(ab.Flush(r.ctx))
+	r.eventually("no descriptor of a closed segment stays", func() bool { return len(openFiles(r)) <= files+1 }) // the keys' own
 	r.must(ab.Err())
 }
 

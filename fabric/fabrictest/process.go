@@ -52,8 +52,8 @@ func (r *rig) spawn(role string, args ...string) *child {
 
 // kill ends the child as a crash would.
 func (c *child) kill() {
+	c.cmd.Process.Kill() // first: a child whose input ends closes in good order
 	c.in.Close()
-	c.cmd.Process.Kill()
 	c.cmd.Wait()
 }
 
