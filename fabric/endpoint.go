@@ -362,6 +362,11 @@ func (m Message) Release() {
 // handler may run long or block. Body is gone with it.
 func (m Message) HandOff() { m.From.el.leader.handOff(m.term) }
 
+// Waits reports whether the handler runs on a goroutine that waits for something of
+// its own and drives progress meanwhile. It cannot go on before the handler
+// returns, handed off or not: what may run long belongs on another.
+func (m Message) Waits() bool { return m.From.el.leader.foreground }
+
 func (ep *Endpoint) message(id FrameID, body []byte) error {
 	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.term.Load()}
 	if id < FirstReservedID {

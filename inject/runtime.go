@@ -238,7 +238,12 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 	rt.mu.Lock()
 	run, err := rt.core.Recv(now, rt.number(m.From), kind, m.Body)
 	more := false
-	if run != nil {
+	if run != nil && m.Waits() {
+		rt.core.Own(run)
+		rt.work.Add(1)
+		go rt.apart(rt.host(run))
+		rt.mu.Unlock()
+	} else if run != nil {
 		h := rt.host(run)
 		rt.mu.Unlock()
 		h.message, h.leads, h.now = m, true, now
@@ -253,6 +258,16 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 		m.From.Close()
 	}
 	if more {
+		rt.after()
+	}
+}
+
+// apart runs a branch that came to a goroutine which waits for something else.
+func (rt *Runtime) apart(h *host) {
+	defer rt.work.Done()
+	rt.el.Guests(1)
+	defer rt.el.Guests(-1)
+	if rt.execute(h) {
 		rt.after()
 	}
 }
