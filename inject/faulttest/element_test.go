@@ -31,6 +31,7 @@ type settings struct {
 	Running     int
 	CacheBytes  int64
 	OutboxBytes int
+	WindowBytes int
 	Incarnation uint64
 	PeerTime    time.Duration
 	Travel      travel.Limits
@@ -103,7 +104,7 @@ func newElement(s settings) (*element, error) {
 	}
 	e := &element{log: &lines{}}
 	e.Element, err = fabric.New(fabric.Config{Name: s.Name, Transports: []fabric.Transport{tr}, Auth: auth{s.Token},
-		Incarnation: fabric.Incarnation(s.Incarnation), Limits: fabric.Limits{OutboxBytes: s.OutboxBytes, PeerTime: s.PeerTime}})
+		Incarnation: fabric.Incarnation(s.Incarnation), Limits: fabric.Limits{OutboxBytes: s.OutboxBytes, WindowBytes: s.WindowBytes, PeerTime: s.PeerTime}})
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +128,8 @@ func newElement(s settings) (*element, error) {
 
 // close ends the element. An instance that still runs then was never released.
 func (e *element) close() error {
-	err := e.Element.Close()
-	if cerr := e.rt.Close(); err == nil {
+	err := e.rt.Close()
+	if cerr := e.Element.Close(); err == nil {
 		err = cerr
 	}
 	if e.engine != nil {
