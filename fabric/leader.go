@@ -52,7 +52,7 @@ type leader struct {
 	waiting  []chan struct{} // sleepers on conditions, woken at each change of room
 	tickers  []*ticker
 	nextTick atomic.Int64
-	early    atomic.Bool // duties run before they said
+	early    atomic.Bool  // duties run before they said
 	coarse   atomic.Int64 // the clock, when the leader last looked
 }
 
