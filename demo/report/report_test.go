@@ -35,7 +35,7 @@ func sample() *Report {
 	r := &Report{
 		Environment: Environment{
 			Dataset: "Debian bookworm main, amd64", DatasetDate: "Sat, 11 Jul 2026 10:16:37 UTC", Vertices: 63666, Edges: 265843,
-			Elements: 4, Transports: []string{"shm"}, Machine: "boat, amd64", CPU: "a <fast> & small CPU", Cores: 2, Kernel: "6.1.0",
+			Elements: 4, Transports: []string{"shm"}, DataBytes: 3_150_000, LentBytes: 1_250_000, Machine: "boat, amd64", CPU: "a <fast> & small CPU", Cores: 2, Kernel: "6.1.0",
 			GoVersion: "go1.26.0", Pinned: "client on CPU 0, elements on CPU 1", TakenAt: "2026-07-20T12:00:00Z",
 		},
 		Questions: []Question{
@@ -232,6 +232,24 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	for i, err := range []error{Text(brokenWriter{}, r, TextOptions{}), JSON(brokenWriter{}, r), HTML(brokenWriter{}, r)} {
 		if err == nil {
 			t.Errorf("writer %d hid that nothing was written", i)
+		}
+	}
+}
+
+// What makes the whole run a failure: the first method's, or a wrong answer of any.
+func TestFailed(t *testing.T) {
+	late := Method{Failure: "stopped after 10s"}
+	wrong := Method{Failure: "the answer is wrong", Wrong: true}
+	for name, c := range map[string]struct {
+		methods []Method
+		want    bool
+	}{
+		"all well": {[]Method{{}, {}}, false}, "a baseline out of time": {[]Method{{}, late}, false},
+		"the functions out of time": {[]Method{late, {}}, true}, "a baseline that is wrong": {[]Method{{}, wrong}, true},
+	} {
+		r := Report{Questions: []Question{{Methods: c.methods}}}
+		if r.Failed() != c.want {
+			t.Errorf("%s: %v", name, r.Failed())
 		}
 	}
 }
