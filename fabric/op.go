@@ -272,7 +272,7 @@ func (o Op) Forget() {
 
 // stallTime is how long a transfer into an abandoned buffer may take to finish
 // its fragment before the endpoint is given up.
-const stallTime = 100 * time.Millisecond
+const stallTime = time.Second
 
 // abandon makes the buffer the caller's again; false if the operation has ended
 // after all.

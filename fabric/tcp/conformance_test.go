@@ -7,9 +7,19 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/fabrictest"
 )
 
-func TestConformance(t *testing.T) {
+func conform(t *testing.T, cfg Config) {
 	fabrictest.Run(t, func() (fabric.Transport, string, error) {
-		tr, err := New(Config{})
+		tr, err := New(cfg)
 		return tr, "tcp://127.0.0.1:0", err
 	})
+}
+
+func TestConformance(t *testing.T) { conform(t, Config{}) }
+
+// TestConformanceTight is the same with links that are full soon.
+func TestConformanceTight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformance runs the same checks with room to spare; this one is left out of -short")
+	}
+	conform(t, Config{OutBytes: fabric.MaxFrameBytes + headerBytes})
 }
