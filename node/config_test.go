@@ -68,8 +68,11 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 			t.Errorf("docs/operations.md does not explain %s", key)
 		}
 	}
-	c := newCollector(&Node{})
-	for _, d := range c.descs {
+	descs := newCollector(&Node{}).descs
+	for _, m := range newFunctionCollector(&Node{}).metrics {
+		descs = append(descs, m.desc)
+	}
+	for _, d := range descs {
 		_, name, _ := strings.Cut(d.String(), `"`)
 		name, _, _ = strings.Cut(name, `"`)
 		if !strings.Contains(string(doc), "`"+name+"`") {

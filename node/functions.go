@@ -39,8 +39,9 @@ type functionCollector struct {
 
 func newFunctionCollector(n *Node) *functionCollector {
 	c := &functionCollector{n: n}
+	labels := prometheus.Labels{"element": n.cfg.Name}
 	add := func(kind prometheus.ValueType, name, help string, value func(s *inject.Stats, e *wasm.Stats) float64) {
-		c.metrics = append(c.metrics, functionMetric{prometheus.NewDesc("wherry_inject_"+name, help, nil, nil), kind, value})
+		c.metrics = append(c.metrics, functionMetric{prometheus.NewDesc("wherry_inject_"+name, help, nil, labels), kind, value})
 	}
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 	add(counter, "runs_total", "Branches run here.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Runs) })

@@ -23,6 +23,11 @@ func newCollector(n *Node) *collector {
 	}{
 		{"wherry_endpoints", "Connections to peers and clients.", gauge, func(n *Node) float64 { return float64(len(n.el.Endpoints())) }},
 		{"wherry_peers_connected", "Static peers that are connected.", gauge, connectedPeers},
+		{"wherry_messages_sent_total", "Messages of normal class sent.", counter, func(n *Node) float64 { return float64(n.traffic.total().NormalFrames) }},
+		{"wherry_message_bytes_sent_total", "Bytes of those messages.", counter, func(n *Node) float64 { return float64(n.traffic.total().NormalBytes) }},
+		{"wherry_frames_sent_total", "Frames of any kind sent: messages, operations, credit.", counter, func(n *Node) float64 { return float64(n.traffic.total().SentFrames) }},
+		{"wherry_frame_bytes_sent_total", "Bytes of those frames.", counter, func(n *Node) float64 { return float64(n.traffic.total().SentBytes) }},
+		{"wherry_outbox_bytes", "Messages and answers that wait for credit or room.", gauge, func(n *Node) float64 { s := n.traffic.total(); return float64(s.Outbox + s.Reserved) }},
 		{"wherry_lent_bytes", "Memory that datasets and loads take.", gauge, func(n *Node) float64 { return float64(n.data.used()) }},
 		{"wherry_lent_limit_bytes", "Memory that may be lent.", gauge, func(n *Node) float64 { return float64(n.cfg.Memory) }},
 		{"wherry_segment_bytes", "Memory of all segments, those of calls included.", gauge, func(n *Node) float64 { return float64(n.el.LentBytes()) }},

@@ -35,6 +35,7 @@ type Node struct {
 	data    *store
 	roots   *roots
 	web     *web
+	traffic traffic
 	addrs   []string
 	schemes []string
 	started time.Time
@@ -191,11 +192,13 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 
 // peerUp hears of each new endpoint.
 func (n *Node) peerUp(ep *fabric.Endpoint) {
+	n.traffic.add(ep)
 	n.links.PeerUp(ep)
 }
 
 // peerLost hears of each endpoint's end.
 func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
+	n.traffic.remove(ep)
 	n.links.PeerLost(ep, err)
 	n.rpc.PeerLost(ep, err)
 	n.abandoned(ep)

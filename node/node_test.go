@@ -328,6 +328,31 @@ func TestFillRanges(t *testing.T) {
 	}
 }
 
+func TestTrafficNeverFalls(t *testing.T) {
+	ts := tokens(t, cluster.CapMember|cluster.CapWrite, "node")
+	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts})
+	el, p := guest(t, ts, "node")
+	last := fabric.EndpointStats{}
+	for range 3 {
+		ep, err := el.Dial(t.Context(), n.Addrs()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Call(t.Context(), ep, control.CallInfo, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		ep.Close()
+		for len(n.el.Endpoints()) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		now := n.traffic.total()
+		if now.SentFrames <= last.SentFrames || now.SentBytes <= last.SentBytes || now.Outbox != 0 {
+			t.Errorf("after %+v came %+v", last, now)
+		}
+		last = now
+	}
+}
+
 func errText(err error) string {
 	if err == nil {
 		return ""
