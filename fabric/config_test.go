@@ -1,0 +1,55 @@
+package fabric
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestConfigValidate(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		says string // in the error; "" for none
+	}{
+		{"zero", Config{}, ""},
+		{"long name", Config{Name: strings.Repeat("x", maxNameBytes+1)}, "name"},
+		{"longest name", Config{Name: strings.Repeat("x", maxNameBytes)}, ""},
+		{"small window", Config{Limits: Limits{WindowBytes: 2*MaxFrameBytes - 1}}, "WindowBytes"},
+		{"huge window", Config{Limits: Limits{WindowBytes: 1<<30 + 1}}, "WindowBytes"},
+		{"no operations", Config{Limits: Limits{OpsPerEndpoint: -1}}, "OpsPerEndpoint"},
+		{"many operations", Config{Limits: Limits{OpsPerEndpoint: maxOps + 1}}, "OpsPerEndpoint"},
+	} {
+		c.cfg.Manual = true
+		e, err := New(c.cfg)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if err == nil {
+			e.Close()
+		}
+	}
+}
+
+func TestParsePolicy(t *testing.T) {
+	for _, p := range []Policy{Balanced, Latency, Efficient} {
+		if got, err := ParsePolicy(p.String()); err != nil || got != p {
+			t.Errorf("%v reads back as %v, %v", p, got, err)
+		}
+	}
+	if _, err := ParsePolicy("brisk"); err == nil || !strings.Contains(err.Error(), "brisk") {
+		t.Errorf("an unknown policy: %v", err)
+	}
+	if s := Policy(9).String(); s != "policy 9" {
+		t.Errorf("an unknown policy is called %q", s)
+	}
+}
+
+func TestKeyHidesItsSecret(t *testing.T) {
+	k := Key{Owner: 5, Slot: 6, Generation: 7, Secret: [16]byte{0xab, 0xcd}, Size: 8, Rights: RightRead | RightAtomic}
+	if s := k.String(); strings.Contains(s, "abcd") || !strings.Contains(s, "r-a") {
+		t.Errorf("a key is shown as %q", s)
+	}
+	if k.IsZero() || !(Key{}).IsZero() {
+		t.Error("IsZero")
+	}
+}
