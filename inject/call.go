@@ -242,6 +242,9 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 		if n := rt.number(r.To); n != travel.Self && rt.endpoint(n) == r.To {
 			return n, nil
 		}
+		if n := rt.number(r.To); n != travel.Self {
+			return n, nil
+		}
 		if n, ok := rt.numbers[r.To.Incarnation()]; ok {
 			return n, nil
 		}

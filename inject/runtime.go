@@ -76,8 +76,7 @@ type Runtime struct {
 	core    *travel.Core
 	store   *store
 	peers   []*fabric.Endpoint // by travel.Peer; nil: free
-	numbers map[fabric.Incarnation]travel.Peer
-	spare   map[fabric.Incarnation][]*fabric.Endpoint // further endpoints to a peer that has one
+	numbers map[fabric.Incarnation]travel.Peer // of the endpoint that is used where any will do
 	futures futures
 	arrived []arrival
 	hosts   []*host                // free
@@ -116,7 +115,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		cfg.CacheBytes = defaultCacheBytes
 	}
 	rt := &Runtime{el: el, cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes),
-		numbers: map[fabric.Incarnation]travel.Peer{}, spare: map[fabric.Incarnation][]*fabric.Endpoint{}, sets: map[*boundSet]struct{}{}}
+		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
 		rt.log = slog.New(slog.DiscardHandler)
 	}
@@ -148,16 +147,15 @@ func (rt *Runtime) now() travel.Instant { return travel.Instant(rt.el.Now()) }
 // finds it without a map. Numbers are used again, so an endpoint that was lost,
 // or never had one, may find another's there: it gets Self, which is no peer. mu is held.
 func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer {
-	n := travel.Peer(ep.Tag())
-	if at := rt.endpoint(n); at == ep || at != nil && at.Incarnation() == ep.Incarnation() {
+	if n := travel.Peer(ep.Tag()); rt.endpoint(n) == ep {
 		return n
 	}
 	return travel.Self
 }
 
-// peerUp hears of an endpoint. Further endpoints to the same incarnation stand by for
-// the first, if they are the same principal's: an incarnation is
-// what a peer says of itself, and must not lend it another's authority.
+// peerUp hears of an endpoint. There may be several to one incarnation, if they
+// are the same principal's: an incarnation is what a peer says of itself, and
+// must not lend it another's authority.
 func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -166,9 +164,6 @@ func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 			rt.log.Warn("no injections from or to this peer: another principal has its incarnation", "peer", ep.String(), "principal", ep.Principal().Name)
 			return
 		}
-		ep.SetTag(uint32(n))
-		rt.spare[ep.Incarnation()] = append(rt.spare[ep.Incarnation()], ep)
-		return
 	}
 	rt.addPeer(ep)
 }
@@ -197,39 +192,32 @@ func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
 		rt.peers = append(rt.peers, nil)
 	}
 	rt.peers[n] = ep
-	rt.numbers[ep.Incarnation()] = n
+	if _, ok := rt.numbers[ep.Incarnation()]; !ok {
+		rt.numbers[ep.Incarnation()] = n
+	}
 	ep.SetTag(uint32(n))
 }
 
 // peerLost hears that an endpoint is gone.
 func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
-	inc := ep.Incarnation()
 	rt.mu.Lock()
 	defer rt.after()
 	defer rt.mu.Unlock()
-	spare := rt.spare[inc]
-	for i, s := range spare {
-		if s == ep {
-			rt.spare[inc] = append(spare[:i], spare[i+1:]...)
-			return
-		}
-	}
-	n, ok := rt.numbers[inc]
-	if !ok || rt.peers[n] != ep {
+	n := rt.number(ep)
+	if n == travel.Self {
 		return
 	}
-	delete(rt.numbers, inc)
 	rt.peers[n] = nil
-	rt.core.PeerLost(rt.now(), n, err)
-	if len(spare) > 0 {
-		rt.spare[inc] = spare[1:]
-		rt.addPeer(spare[0])
-		for _, s := range spare[1:] {
-			s.SetTag(spare[0].Tag())
+	if inc := ep.Incarnation(); rt.numbers[inc] == n {
+		delete(rt.numbers, inc)
+		for i, other := range rt.peers {
+			if other != nil && other.Incarnation() == inc {
+				rt.numbers[inc] = travel.Peer(i)
+				break
+			}
 		}
-	} else {
-		delete(rt.spare, inc)
 	}
+	rt.core.PeerLost(rt.now(), n, err)
 }
 
 // receive handles one message of the protocol, on the leader's goroutine.

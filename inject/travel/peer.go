@@ -61,7 +61,8 @@ func (c *Core) peer(n Peer) *peer {
 }
 
 // PeerUp says that an endpoint is there. The number must be free, above Self
-// and below Limits.Peers; of one incarnation there can be one endpoint.
+// and below Limits.Peers. Several endpoints to one incarnation are several
+// peers, each with its own transfers: both ends then agree on what is lost with one.
 func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 	switch {
 	case n == Self || int(n) >= c.lim.Peers:
@@ -70,8 +71,6 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 		return fmt.Errorf("%w: peer number %d is in use", ErrLimit, n)
 	case info.Incarnation == 0 || info.Incarnation == c.cfg.Self:
 		return fmt.Errorf("%w: incarnation %016x cannot be a peer's", ErrProtocol, info.Incarnation)
-	case c.byInc.get(info.Incarnation, 0) != nil:
-		return fmt.Errorf("%w: %016x has an endpoint already", ErrLimit, info.Incarnation)
 	}
 	if len(info.Name) > maxName {
 		info.Name = info.Name[:maxName]
@@ -83,7 +82,9 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 	p.records.front = make([]entry[record], nearRecords)
 	p.records.far.seed = c.cfg.HashSeed
 	c.peers[n] = p
-	c.byInc.put(info.Incarnation, 0, p)
+	if c.byInc.get(info.Incarnation, 0) == nil {
+		c.byInc.put(info.Incarnation, 0, p)
+	}
 	return nil
 }
 
@@ -97,7 +98,7 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	}
 	p.up = false
 	c.peers[n] = nil
-	c.byInc.del(p.Incarnation, 0)
+	c.succeed(p)
 	text := "its endpoint was lost"
 	if why != nil {
 		text = clip(why.Error(), maxText)
@@ -112,6 +113,21 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	}
 	p.outbox, p.outBytes = nil, 0
 	c.fetchSourceLost(now, p)
+}
+
+// succeed lets another endpoint to a lost one's incarnation, if there is one,
+// be the one by which that is found.
+func (c *Core) succeed(p *peer) {
+	if c.byInc.get(p.Incarnation, 0) != p {
+		return
+	}
+	c.byInc.del(p.Incarnation, 0)
+	for _, other := range c.peers {
+		if other != nil && other.Incarnation == p.Incarnation {
+			c.byInc.put(p.Incarnation, 0, other)
+			return
+		}
+	}
 }
 
 // startedBy lists what is here of an origin's invocations, in their order.
