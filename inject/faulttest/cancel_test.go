@@ -30,9 +30,10 @@ func (g *grid) stopped(since time.Time) {
 // TestCancelOnTheWire covers: a cancel while the function is on its way between
 // two elements, many times at random moments. The future ends at once; nothing
 // goes on running, because tombstones wait where the branch arrives.
-func TestCancelOnTheWire(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 3, nil, nil)
+func TestCancelOnTheWire(t *testing.T) { overBoth(t, cancelOnTheWire) }
+
+func cancelOnTheWire(t *testing.T, change func(*settings)) {
+	g := newGrid(t, 3, nil, change)
 	chase := g.prepare(g.client, guestImage(t, "journey", nil), g.plain())
 	forks := g.prepare(g.client, guestImage(t, "memory", nil), g.plain())
 	random := rand.New(rand.NewPCG(7, 7))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -27,7 +28,8 @@ type settings struct {
 	Name        string
 	Token       string // shown to whom it dials: "cluster", "alice", "bob" or "nobody"
 	Engine      bool
-	Instances   int // wasm.Config.MaxInstances
+	Shared      bool // listens on shared memory, not TCP
+	Instances   int  // wasm.Config.MaxInstances
 	Running     int
 	CacheBytes  int64
 	OutboxBytes int
@@ -96,14 +98,18 @@ func (l *lines) bytes() (n int) {
 	return n
 }
 
-// newElement makes an element; without an engine it has no runtime if bare is set.
+// newElement makes an element. One with an engine listens.
 func newElement(s settings) (*element, error) {
-	tr, err := tcp.New(tcp.Config{})
+	sockets, err := tcp.New(tcp.Config{})
+	if err != nil {
+		return nil, err
+	}
+	shared, err := shm.New(shm.Config{})
 	if err != nil {
 		return nil, err
 	}
 	e := &element{log: &lines{}}
-	e.Element, err = fabric.New(fabric.Config{Name: s.Name, Transports: []fabric.Transport{tr}, Auth: auth{s.Token},
+	e.Element, err = fabric.New(fabric.Config{Name: s.Name, Transports: []fabric.Transport{sockets, shared}, Auth: auth{s.Token},
 		Incarnation: fabric.Incarnation(s.Incarnation), Limits: fabric.Limits{OutboxBytes: s.OutboxBytes, WindowBytes: s.WindowBytes, PeerTime: s.PeerTime}})
 	if err != nil {
 		return nil, err
@@ -119,7 +125,11 @@ func newElement(s settings) (*element, error) {
 		return nil, err
 	}
 	if s.Engine {
-		if _, err = e.Listen("tcp://127.0.0.1:0"); err != nil {
+		addr := "tcp://127.0.0.1:0"
+		if s.Shared {
+			addr = fmt.Sprintf("shm://%s/wherry-fault-%v.sock", os.TempDir(), e.Incarnation())
+		}
+		if _, err = e.Listen(addr); err != nil {
 			return nil, err
 		}
 	}

@@ -113,6 +113,18 @@ func newGrid(t testing.TB, n int, children []int, adjust func(*settings)) *grid 
 	return g
 }
 
+// overBoth runs a test whose elements are connected by TCP, and one over shared
+// memory; its change is one for newGrid.
+func overBoth(t *testing.T, test func(t *testing.T, change func(*settings))) {
+	t.Parallel()
+	for name, shared := range map[string]bool{"tcp": false, "shm": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(s *settings) { s.Shared = shared })
+		})
+	}
+}
+
 func contains(list []int, v int) bool {
 	for _, x := range list {
 		if x == v {

@@ -38,9 +38,10 @@ func (g *grid) killAfter(i int, d time.Duration) <-chan time.Time {
 
 // TestKilledInChase covers: kill -9 of an element in the middle of chases that
 // pass through it and of one that waits there.
-func TestKilledInChase(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 4, []int{2}, nil)
+func TestKilledInChase(t *testing.T) { overBoth(t, killedInChase) }
+
+func killedInChase(t *testing.T, change func(*settings)) {
+	g := newGrid(t, 4, []int{2}, change)
 	slow := withLimits(func(l *abi.Limits) { l.RunTime = time.Minute })
 	f := g.prepare(g.client, guestImage(t, "journey", slow), g.plain())
 	ctx := within(t, time.Minute)
@@ -78,9 +79,10 @@ func ended(f *inject.Future) error {
 
 // TestKilledInForkTree covers: kill -9 of an element in the middle of fork
 // trees: no tree gives a partial result.
-func TestKilledInForkTree(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 4, []int{3}, nil)
+func TestKilledInForkTree(t *testing.T) { overBoth(t, killedInForkTree) }
+
+func killedInForkTree(t *testing.T, change func(*settings)) {
+	g := newGrid(t, 4, []int{3}, change)
 	f := g.prepare(g.client, guestImage(t, "journey", nil), g.plain())
 	const depth, branches = 6, 1<<7 - 1
 	ctx := within(t, time.Minute)
@@ -148,9 +150,10 @@ func withCustom(code, content []byte) []byte {
 
 // TestKilledInFirstSend covers: kill -9 of an element while a large function's
 // code is on its way there, and of an origin while it sends one.
-func TestKilledInFirstSend(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 2, []int{1}, nil)
+func TestKilledInFirstSend(t *testing.T) { overBoth(t, killedInFirstSend) }
+
+func killedInFirstSend(t *testing.T, change func(*settings)) {
+	g := newGrid(t, 2, []int{1}, change)
 	big := bulkyImage(t, 6)
 	f := g.prepare(g.client, big, nil)
 	fut, err := f.Start(within(t, time.Minute), []inject.Root{g.at(1, order(0, 1, 1))}, inject.Options{})
@@ -237,6 +240,37 @@ func TestStoppedOrigin(t *testing.T) {
 	eventually(t, "the origin is not declared lost", func() string {
 		if n := len(served.Endpoints()); n != 1 {
 			return "it has an endpoint still"
+		}
+		return ""
+	})
+	g.serves()
+}
+
+// TestFrozenElement covers: an element that is frozen (SIGSTOP), not dead. It is
+// given up for lost when it has been silent for too long, and the function that
+// was there with it, long before the deadline; thawed, it finds itself alone.
+func TestFrozenElement(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 3, []int{2}, func(s *settings) { s.PeerTime = time.Second })
+	f := g.prepare(g.client, guestImage(t, "journey", withLimits(func(l *abi.Limits) { l.RunTime = time.Minute })), g.plain())
+	fut, err := f.Start(within(t, time.Minute), []inject.Root{{Payload: order(1, 4000, uint64(time.Millisecond))}}, inject.Options{Hops: 4095})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(pause)
+	frozen := g.nodes[2]
+	frozen.dead = true
+	if err := frozen.child.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	lost(t, time.Now(), ended(fut), "n2", "journey")
+	g.serves()
+	if err := frozen.child.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the thawed element", func() string {
+		if s := frozen.report(t).Stats.Sizes; s.Running > 0 || s.Records > 0 {
+			return "still holds something"
 		}
 		return ""
 	})

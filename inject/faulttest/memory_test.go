@@ -8,6 +8,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -80,7 +81,7 @@ func TestScratch(t *testing.T) {
 }
 
 // TestScratchAfterDeadline covers: an element that keeps scratch of an
-// invocation that ends elsewhere, badly, lets go of it.
+// invocation that ends elsewhere, badly, lets go of it; more scratch than allowed is refused.
 func TestScratchAfterDeadline(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 2, nil, nil)
@@ -93,6 +94,12 @@ func TestScratchAfterDeadline(t *testing.T) {
 	says(t, err, "memory")
 	soon(t, start, 3*time.Second)
 	g.serves()
+	greedy := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.ScratchBytes = 64 << 10 })), nil)
+	_, err = greedy.Do(within(t, patience), g.at(0, order(12, 0, 64<<10+1)), nil)
+	says(t, err, "n0", "faults", "status -7")
+	if _, err := greedy.Do(within(t, patience), g.at(0, order(12, 0, 64<<10)), nil); err != nil {
+		t.Error(err)
+	}
 	if _, err := run(within(t, patience), f, inject.Root{Payload: order(5, 0, 0)}); err != nil {
 		t.Error(err)
 	}

@@ -17,9 +17,13 @@ import (
 // TestFullQueues covers: both queues of a pair full at once, because functions
 // fork and forward to each other beyond what fits. What finds no room ends with
 // ErrBackpressure, everything else completes, and nothing waits for ever.
-func TestFullQueues(t *testing.T) {
-	t.Parallel()
-	g := newGrid(t, 2, nil, func(s *settings) { s.OutboxBytes, s.WindowBytes = 64<<10, 256<<10 })
+func TestFullQueues(t *testing.T) { overBoth(t, fullQueues) }
+
+func fullQueues(t *testing.T, change func(*settings)) {
+	g := newGrid(t, 2, nil, func(s *settings) {
+		change(s)
+		s.OutboxBytes, s.WindowBytes = 64<<10, 256<<10
+	})
 	f := g.prepare(g.client, guestImage(t, "journey", withLimits(func(l *abi.Limits) { l.Forks, l.RunTime = 1<<16, time.Minute })), g.plain())
 	ctx := within(t, 30*time.Second)
 	var wg sync.WaitGroup
