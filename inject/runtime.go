@@ -75,7 +75,7 @@ type Runtime struct {
 	mu      sync.Mutex
 	core    *travel.Core
 	store   *store
-	peers   []*fabric.Endpoint // by travel.Peer; nil: free
+	peers   []*fabric.Endpoint                 // by travel.Peer; nil: free
 	numbers map[fabric.Incarnation]travel.Peer // of the endpoint that is used where any will do
 	futures futures
 	arrived []arrival
