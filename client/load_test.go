@@ -430,7 +430,7 @@ func TestCancelledLoadLeavesNothing(t *testing.T) {
 	c := b.connect(t, tokenOwner)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := c.Load(ctx, LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(200000))), Options: csvOptions(t, dataset.Spread{})}, func(p LoadProgress) {
+	_, err := c.Load(ctx, LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(100000))), Options: csvOptions(t, dataset.Spread{})}, func(p LoadProgress) {
 		if p.Phase == string(dataset.PhaseFill) {
 			cancel()
 		}

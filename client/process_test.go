@@ -195,10 +195,10 @@ func TestNodeKilledInALoad(t *testing.T) {
 	schemes(t, func(t *testing.T, scheme string) {
 		f := newFarm(t, scheme, "n1", "n2")
 		c := f.connect(t)
-		spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(300000))), Options: csvOptions(t, dataset.Spread{Kind: cluster.Cyclic})}
+		spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(100000))), Options: csvOptions(t, dataset.Spread{Kind: cluster.Cyclic})}
 		var once sync.Once
 		_, err := c.Load(t.Context(), spec, func(p LoadProgress) {
-			if p.Phase == string(dataset.PhaseFill) && p.Done > 1<<20 {
+			if p.Phase == string(dataset.PhaseFill) && p.Done >= 1<<20 {
 				once.Do(func() { kill(f.procs["n2"]) })
 			}
 		})
@@ -213,7 +213,7 @@ func TestNodeKilledInALoad(t *testing.T) {
 		if _, err := c.Load(t.Context(), spec, nil); err != nil {
 			t.Fatalf("after n2 came back: %v", err)
 		}
-		if got := readCSV(t, c, "x", ReadOptions{}); got != peopleHeader+people(300000) {
+		if got := readCSV(t, c, "x", ReadOptions{}); got != peopleHeader+people(100000) {
 			t.Errorf("%d bytes came back", len(got))
 		}
 	})
