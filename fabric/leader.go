@@ -491,7 +491,9 @@ func (p *pacer) yield() pace {
 		l.pollTime = each
 	}
 	runtime.Gosched()
-	schedYield()
+	if l.guests.Load() == 0 {
+		schedYield() // else this process has work of its own for the processor
+	}
 	p.last, p.polls = l.el.now(), 0
 	l.coarse.Store(p.last)
 	if time.Duration(p.last-now) > foreignTime {
