@@ -216,7 +216,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 		}
 		return full, err
 	}
-	fut.id = id
+	fut.id, fut.deadline = id, a.Deadline
 	rt.futures.add(fut)
 	rt.soon(now)
 	if rt.core.Ready() {
@@ -291,11 +291,10 @@ func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error
 		f.idle.Store(fut)
 		return dst, err
 	}
-	if err := rt.el.WaitFor(ctx, fut.cond); err != nil {
-		fut.Cancel()
-		rt.el.WaitFor(context.Background(), fut.cond)
-		if fut.err == nil || errors.Is(fut.err, travel.ErrCanceled) {
-			fut.err = err
+	if err := fut.wait(ctx); err != nil {
+		fut.Cancel() // it ends at once, if it has not meanwhile
+		if fut.err != nil {
+			fut.err = fmt.Errorf("%w: %w", fut.err, err)
 		}
 	}
 	if err = fut.err; err == nil {

@@ -287,8 +287,8 @@ func (rt *Runtime) prepare(h *host) error {
 		b.binding.Data = set
 		rt.sets[set] = struct{}{}
 	}
-	if other := set.find(principal); other != nil || len(set.all) >= maxPrincipals {
-		b.stale = true // ready twice at once, or too many: this one serves this run only
+	if other := set.find(principal); other != nil || len(set.all) >= maxPrincipals || rt.closed {
+		b.stale = true // ready twice at once, too many, or too late: this one serves this run only
 		return nil
 	}
 	set.all, set.last = append(set.all, b), b

@@ -2,10 +2,12 @@ package inject
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -28,6 +30,7 @@ type Future struct {
 	done atomic.Bool
 
 	function string // its name, for errors
+	deadline travel.Instant
 
 	// Under Runtime.mu until done.
 	pieces   []Piece
@@ -114,8 +117,8 @@ func (f *Future) close() {
 // say, a *travel.PeerLostError that names the branch, …; never a part of a result.
 // If the context ends first, Wait returns its error and the invocation goes on. Everybody who waits gets the same.
 func (f *Future) Wait(ctx context.Context) (*Result, error) {
-	if err := f.rt.el.WaitFor(ctx, f.cond); err != nil {
-		return nil, err
+	if err := f.wait(ctx); err != nil {
+		return nil, fmt.Errorf("inject: wait for %s: %w", f.function, err)
 	}
 	if f.err != nil {
 		return nil, f.err
@@ -140,6 +143,24 @@ func (f *Future) Wait(ctx context.Context) (*Result, error) {
 	})
 	f.pieces, f.bounds, f.result = nil, nil, r
 	return r, nil
+}
+
+// deadlineGrace is how much longer than its context a wait lasts whose invocation
+// ends at the same time: that error says more.
+const deadlineGrace = 10 * time.Millisecond
+
+// wait drives progress until the future has ended or the context has.
+func (f *Future) wait(ctx context.Context) error {
+	err := f.rt.el.WaitFor(ctx, f.cond)
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || f.rt.now()+travel.Instant(deadlineGrace) < f.deadline {
+		return err
+	}
+	grace, cancel := context.WithTimeout(context.Background(), deadlineGrace)
+	defer cancel()
+	if f.rt.el.WaitFor(grace, f.cond) == nil {
+		return nil
+	}
+	return err
 }
 
 // Cancel ends the invocation with travel.ErrCanceled, unless it has ended.
