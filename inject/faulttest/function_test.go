@@ -131,6 +131,7 @@ func TestEndlessLoop(t *testing.T) {
 		runtime.GC() // the node is in this process
 		soon(t, before, 500*time.Millisecond)
 	}
+	t.Logf("%d calls were answered", served)
 	if served == 0 {
 		t.Errorf("only %d calls were answered in %v beside the loops", served, limit)
 	}
@@ -142,6 +143,13 @@ func TestEndlessLoop(t *testing.T) {
 		says(t, err, "n0", "faults")
 	}
 	soon(t, start, limit+5*time.Second)
+	for range 5 {
+		_, err := f.Do(within(t, 50*time.Millisecond), g.at(0, order(4, 0, 0)), nil)
+		if !errors.Is(err, travel.ErrDeadline) {
+			t.Error(err)
+		}
+		says(t, err, "n0", "faults")
+	}
 	g.serves()
 }
 
