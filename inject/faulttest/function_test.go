@@ -77,8 +77,9 @@ func TestBadFunctionLimits(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 1, nil, nil)
 	f := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) {
-		l.RunTime, l.PayloadBytes, l.LogBytes = 20*time.Millisecond, 1000, 2500
+		l.RunTime, l.PayloadBytes = 20*time.Millisecond, 1000
 	})), nil)
+	logs := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.RunTime, l.LogBytes = patience, 2500 })), nil)
 	ctx := within(t, patience)
 	_, err := f.Do(ctx, g.at(0, order(4, 0, 0)), nil)
 	says(t, err, "n0", "faults", "run_time_ns", "limit is 20000000")
@@ -93,7 +94,7 @@ func TestBadFunctionLimits(t *testing.T) {
 	if _, err = f.Do(ctx, g.at(0, make([]byte, 64<<10)), nil); !errors.Is(err, travel.ErrTooLarge) {
 		t.Errorf("a payload above a message: %v", err)
 	}
-	if _, err = f.Do(ctx, g.at(0, order(11, 1000, 0)), nil); err != nil {
+	if _, err = logs.Do(ctx, g.at(0, order(11, 1000, 0)), nil); err != nil {
 		t.Error(err)
 	}
 	if n := g.nodes[0].own.log.bytes(); n != 2500 {
@@ -129,7 +130,7 @@ func TestEndlessLoop(t *testing.T) {
 		served++
 		before := time.Now()
 		runtime.GC() // the node is in this process
-		soon(t, before, 500*time.Millisecond)
+		soon(t, before, 5*time.Second)
 	}
 	t.Logf("%d calls were answered", served)
 	if served == 0 {

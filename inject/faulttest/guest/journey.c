@@ -62,9 +62,11 @@ WHERRY_ENTRY(payload, size)
             WHERRY_TRY(wherry_fork(next(1), &o, sizeof o));
         return wherry_reply(&self, sizeof self);
     case 7:
+        spin(o.ns);
         o.op = 9;
         return wherry_forward(next(wherry_elements() - 1), &o, sizeof o);
     case 9:
+        spin(o.ns);
         return wherry_reply(&self, sizeof self);
     }
     return WHERRY_ERR_UNSUPPORTED;
