@@ -130,16 +130,19 @@ func (p *prepared) measure(ctx context.Context, d *Data, m *method, round int, b
 		return context.Cause(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || limited.Err() != nil {
-		m.fail(fmt.Sprintf("stopped after %v, in its round trip %s", budget, report.Count(trips)))
+		why := fmt.Sprintf("stopped after %v", budget)
+		if trips > 1 {
+			why += ", in its round trip " + report.Count(trips)
+		}
+		m.fail(why)
 		return nil
+	}
+	if err == nil {
+		err = p.check(d.Graph, &res)
 	}
 	if err != nil {
 		m.fail(err.Error())
-		return nil
-	}
-	if err := p.check(d.Graph, &res); err != nil {
-		m.fail(err.Error())
-		m.Wrong = true
+		m.Broken = true
 		return nil
 	}
 	after, err := p.backend.Traffic(ctx)

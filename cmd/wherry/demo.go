@@ -178,7 +178,7 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 		err = report.Text(a.out, r, report.TextOptions{Width: width(a.out), Color: color})
 	}
 	if err == nil && r.Failed() {
-		err = errors.New("demo: not every question was answered rightly; the report says which")
+		err = errors.New("demo: an answer was wrong or failed; the report says which")
 	}
 	return err
 }

@@ -21,7 +21,8 @@ type Ranked struct {
 //
 // It counts one vertex after the other and leaves out most: whoever needs v is needed by no more
 // vertices than v is, because all of those need v as well. So once n counts are known, a vertex whose
-// count is below all of them rules out itself and everybody who needs it.
+// count is below all of them rules out itself and everybody who needs it. Vertices on a common cycle
+// have one count. Only the reverse side is looked at.
 func (g *Graph) Top(n int) []Ranked {
 	n = min(max(n, 0), g.Len())
 	order := make([]uint32, g.Len())
@@ -32,6 +33,7 @@ func (g *Graph) Top(n int) []Ranked {
 	slices.SortFunc(order, func(a, b uint32) int {
 		return cmp.Or(cmp.Compare(g.Rev.Degree(b), g.Rev.Degree(a)), cmp.Compare(a, b))
 	})
+	members := g.Rev.members()
 	best := make([]Ranked, 0, n+1)
 	out := make([]bool, g.Len())
 	seen := make([]uint32, g.Len()) // the round that saw a vertex last
@@ -51,18 +53,45 @@ func (g *Graph) Top(n int) []Ranked {
 				}
 			}
 		}
-		r := Ranked{v, len(queue) - 1}
-		if len(best) == n && r.Count < best[n-1].Count {
+		count := len(queue) - 1
+		if len(best) == n && count < best[n-1].Count {
 			for _, t := range queue {
 				out[t] = true
 			}
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(best, r, compareRanked)
-		best = slices.Insert(best, at, r)
-		best = best[:min(n, len(best))]
+		for k, t := range members(v) { // by ascending id: those after the first n cannot be among the best
+			if out[t] = true; k < n {
+				best = rank(best, Ranked{t, count}, n)
+			}
+		}
 	}
 	return best
+}
+
+// rank puts r into the best n.
+func rank(best []Ranked, r Ranked, n int) []Ranked {
+	at, _ := slices.BinarySearchFunc(best, r, compareRanked)
+	best = slices.Insert(best, at, r)
+	return best[:min(n, len(best))]
+}
+
+// members returns a function that lists the vertices of a vertex's component, ascending.
+func (c *CSR) members() func(v uint32) []uint32 {
+	comp, n := c.components()
+	start := make([]uint32, n+1)
+	for _, k := range comp {
+		start[k+1]++
+	}
+	for k := range n {
+		start[k+1] += start[k]
+	}
+	list, at := make([]uint32, len(comp)), slices.Clone(start[:n])
+	for v, k := range comp {
+		list[at[k]] = uint32(v)
+		at[k]++
+	}
+	return func(v uint32) []uint32 { return list[start[comp[v]]:start[comp[v]+1]] }
 }
 
 func compareRanked(a, b Ranked) int {
@@ -73,7 +102,7 @@ func compareRanked(a, b Ranked) int {
 // the length of Closure(v, NeededBy), for all v at once. Cycles are collapsed;
 // then blocks of sources travel as bit masks along what is needed, in topological order.
 func (g *Graph) Dependents() []int {
-	comp, n := g.components()
+	comp, n := g.Fwd.components()
 	weight := make([]int, n) // vertices per component
 	for _, c := range comp {
 		weight[c]++
@@ -142,10 +171,10 @@ func countBlock(total []int, masks [][blockWords]uint64, weight []int, base int)
 }
 
 // components finds the strongly connected components (Tarjan, SIAM J. Comput.
-// 1972, with an explicit stack). A component that is needed by another has the lower number.
-func (g *Graph) components() (comp []uint32, n int) {
+// 1972, with an explicit stack). A component that another one has an edge to has the lower number.
+func (c *CSR) components() (comp []uint32, n int) {
 	const none = ^uint32(0)
-	size := g.Len()
+	size := len(c.Off) - 1
 	comp = make([]uint32, size)
 	low := make([]uint32, size)
 	order := make([]uint32, size) // 0: not visited
@@ -171,7 +200,7 @@ func (g *Graph) components() (comp []uint32, n int) {
 				order[f.v], low[f.v] = clock, clock
 				open = append(open, f.v)
 			}
-			row := g.Fwd.Row(f.v)
+			row := c.Row(f.v)
 			if f.next < len(row) {
 				t := row[f.next]
 				f.next++

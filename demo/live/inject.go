@@ -83,7 +83,10 @@ func (b *Backend) start(ctx context.Context, name string, roots []inject.Root) (
 	if err == nil {
 		return r, nil
 	}
-	f.Cancel() // it may have ended; if the context has, nobody wants its answer
+	f.Cancel()                              // it may have ended; if the context has, nobody wants its answer
+	if errors.Is(err, travel.ErrDeadline) { // the context's, which the invocation took along
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
 	return nil, fmt.Errorf("live: %s: %w", name, err)
 }
 

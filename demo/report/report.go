@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -74,8 +75,8 @@ type Method struct {
 	// Failure says why there is no figure: an error, a time limit, or that the
 	// method cannot answer this question. The other fields are then zero.
 	Failure string `json:"failure,omitempty"`
-	// Wrong says that the failure is an answer that was not the right one.
-	Wrong bool `json:"wrong,omitempty"`
+	// Broken says that the failure is a mistake: a wrong answer, or an error that is no time limit.
+	Broken bool `json:"broken,omitempty"`
 }
 
 // Question is what was asked, what the answer is and how it was found.
@@ -115,14 +116,12 @@ type Report struct {
 	Questions   []Question
 }
 
-// Failed reports whether the first method failed, or any gave a wrong answer. That another one
-// ran out of time, or cannot answer a question at all, is no mistake.
+// Failed reports whether anything went wrong. That a method ran out of time, or cannot answer a
+// question at all, is no mistake.
 func (r *Report) Failed() bool {
 	for i := range r.Questions {
-		for k, m := range r.Questions[i].Methods {
-			if m.Wrong || k == 0 && m.Failure != "" {
-				return true
-			}
+		if slices.ContainsFunc(r.Questions[i].Methods, func(m Method) bool { return m.Broken }) {
+			return true
 		}
 	}
 	return false
