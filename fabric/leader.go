@@ -380,7 +380,9 @@ func (l *leader) background() {
 				// A waiter led a moment ago and may be back: one round, then ask again.
 				seen = led
 				l.poll(term)
-				l.runTickers(term)
+				if l.term.Load() == term { // else a handler handed off, and another leads
+					l.runTickers(term)
+				}
 				l.leave(term)
 			} else {
 				l.lead(term)
