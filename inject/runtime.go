@@ -423,7 +423,7 @@ func (fx *effects) Send(to travel.Peer, kind travel.Kind, head, body []byte) err
 	}
 	err := fx.peers[to].Post(frameID(kind), head, body)
 	if err != nil && errors.Is(err, fabric.ErrBackpressure) {
-		return travel.ErrBackpressure
+		return fmt.Errorf("%w: that to %s", travel.ErrBackpressure, fx.peers[to].Name())
 	}
 	return err
 }
