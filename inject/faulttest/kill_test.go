@@ -276,3 +276,54 @@ func TestFrozenElement(t *testing.T) {
 	})
 	g.serves()
 }
+
+// TestKilledBesideScratch covers: kill -9 of the element where a function is,
+// while another element keeps scratch for it: that is freed at once.
+func TestKilledBesideScratch(t *testing.T) { overBoth(t, killedBesideScratch) }
+
+func killedBesideScratch(t *testing.T, change func(*settings)) {
+	g := newGrid(t, 2, []int{1}, change)
+	f := g.prepare(g.client, guestImage(t, "memory", withLimits(func(l *abi.Limits) { l.RunTime = time.Minute })), g.plain())
+	var futures []*inject.Future
+	for range 5 {
+		fut, err := f.Start(within(t, time.Minute), []inject.Root{{Payload: order(5, 0, uint64(time.Minute))}}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		futures = append(futures, fut)
+	}
+	eventually(t, "n0 keeps no scratch", func() string {
+		if g.nodes[0].report(t).Stats.Sizes.Invocations == 5 && g.nodes[1].report(t).Stats.Sizes.Running == 5 {
+			return ""
+		}
+		return "not yet"
+	})
+	g.nodes[1].kill()
+	at := time.Now()
+	for _, fut := range futures {
+		lost(t, at, ended(fut), "n1", "memory")
+	}
+	g.serves()
+	soon(t, at, 20*time.Second) // the invocations' own time is a minute
+}
+
+// TestKilledOrigin covers: kill -9 of an origin while its function streams to
+// it: the element stops it and holds nothing any more.
+func TestKilledOrigin(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 1, nil, nil)
+	served := g.nodes[0].own
+	for range 3 {
+		origin, _ := startChild(t, settings{Name: "origin", Token: "alice", Streams: g.nodes[0].addrs[0]})
+		eventually(t, "no stream", func() string {
+			if served.report().Stats.Sizes.Running > 0 {
+				return ""
+			}
+			return "nothing runs"
+		})
+		origin.cmd.Process.Signal(syscall.SIGKILL)
+		start := time.Now()
+		g.stopped(start)
+		g.serves()
+	}
+}

@@ -65,9 +65,12 @@ func fullQueues(t *testing.T, change func(*settings)) {
 		t.Error("nothing was full")
 	}
 	for i := range 4 {
-		if err := storm(i, 20, 0); err != nil {
-			t.Errorf("when all is over: %v", err)
-		}
+		eventually(t, "when all is over", func() string {
+			if err := storm(i, 20, 0); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 	}
 	g.serves()
 }
