@@ -25,6 +25,7 @@ type host struct {
 
 	message fabric.Message // being handled, while leads
 	leads   bool           // this goroutine drives the fabric
+	away    bool           // released: others go on with what is to be done
 
 	stopped    atomic.Bool
 	now        travel.Instant // when the message came, while that is recent enough; else 0
@@ -73,7 +74,7 @@ func (rt *Runtime) freeHost(h *host) {
 	if cap(reply) > keptReplyBytes {
 		reply = nil
 	}
-	h.run, h.bound, h.instance, h.held, h.message, h.leads, h.now = nil, nil, nil, nil, fabric.Message{}, false, 0
+	h.run, h.bound, h.instance, h.held, h.message, h.leads, h.away, h.now = nil, nil, nil, nil, fabric.Message{}, false, false, 0
 	if h.stopped.Load() {
 		h.stopped.Store(false)
 	}
@@ -90,13 +91,19 @@ func (h *host) stop() {
 	}
 }
 
-// release lets another goroutine drive the fabric from here on.
+// release lets others do what this goroutine would do next: drive the fabric
+// from here on, and run the branches that wait for a worker.
 func (h *host) release() {
 	h.now = 0
+	if h.away {
+		return
+	}
+	h.away = true
 	if h.leads {
 		h.leads = false
 		h.message.HandOff()
 	}
+	h.rt.after()
 }
 
 // time is now, or when the message came if the run is in its first slice.
@@ -110,10 +117,10 @@ func (h *host) time() travel.Instant {
 // Tick ends a slice of the guest's time.
 func (h *host) Tick() error {
 	h.now = 0
-	if h.leads {
-		h.release()
-	} else {
+	if h.away {
 		runtime.Gosched()
+	} else {
+		h.release()
 	}
 	if h.stopped.Load() {
 		return errStopped
