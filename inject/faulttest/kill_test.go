@@ -3,6 +3,7 @@ package faulttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -127,7 +128,7 @@ func bulkyImage(t *testing.T, mib int) *image.Image {
 	t.Helper()
 	noise := make([]byte, mib<<20)
 	rand.NewChaCha8([32]byte{byte(mib)}).Read(noise)
-	img, err := image.Build(image.Manifest{Name: "bulky"}, image.Entry{Form: image.Wasm, Code: withCustom(guests["faults"], noise)})
+	img, err := image.Build(image.Manifest{Name: "bulky", Limits: abi.Limits{RunTime: time.Minute}}, image.Entry{Form: image.Wasm, Code: withCustom(guests["faults"], noise)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,10 +294,11 @@ func killedBesideScratch(t *testing.T, change func(*settings)) {
 		futures = append(futures, fut)
 	}
 	eventually(t, "n0 keeps no scratch", func() string {
-		if g.nodes[0].report(t).Stats.Sizes.Invocations == 5 && g.nodes[1].report(t).Stats.Sizes.Running == 5 {
+		there, here := g.nodes[1].report(t).Stats.Sizes, g.nodes[0].report(t).Stats.Sizes
+		if here.Invocations == 5 && there.Running == 5 {
 			return ""
 		}
-		return "not yet"
+		return fmt.Sprintf("it has %+v, the other %+v", here, there)
 	})
 	g.nodes[1].kill()
 	at := time.Now()

@@ -230,3 +230,29 @@ func visit(t *testing.T, g *grid, img *image.Image, token string, i int) {
 		}
 	}
 }
+
+// TestColdBurst covers: branches that arrive together and wait for the same code
+// run beside each other once it is there, also if the first takes for ever.
+func TestColdBurst(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 1, nil, nil)
+	f := g.prepare(g.client, bulkyImage(t, 1), nil)
+	var futures []*inject.Future
+	for range 6 {
+		fut, err := f.Start(within(t, time.Minute), []inject.Root{g.at(0, order(4, 0, 0))}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		futures = append(futures, fut)
+	}
+	eventually(t, "they do not all run", func() string {
+		if s := g.nodes[0].report(t).Stats; s.Runs < 6 {
+			return fmt.Sprintf("%d have begun, %d wait", s.Runs, s.Sizes.Queued)
+		}
+		return ""
+	})
+	for _, fut := range futures {
+		fut.Cancel()
+	}
+	g.serves()
+}
