@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -331,12 +333,35 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 // (EINTR) is as good as an event, because the leader polls next.
 func (l *leader) epollWait(d time.Duration) {
 	var ev [8]unix.EpollEvent
-	n, _ := unix.EpollWait(l.epfd, ev[:], int((d+time.Millisecond-1)/time.Millisecond))
+	n := l.nap(ev[:], min(d, napTime))
+	if n == 0 && d > napTime {
+		n, _ = unix.EpollWait(l.epfd, ev[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
+	}
 	for _, e := range ev[:max(n, 0)] {
 		if int(e.Fd) == l.bell {
 			l.hush()
 		}
 	}
+}
+
+// napTime is how long the runtime is not told that the leader sleeps. It would
+// look every 20 µs whether to give the processor to another thread, and have it woken
+// to find out that there is nothing to do; among elements that answer each other on one core that
+// took as long as the messages. Whoever stops the world interrupts a nap with a signal.
+const napTime = 100 * time.Microsecond
+
+// nap sleeps for at most d and returns the number of events; negative if it
+// was interrupted or this kernel (before 5.11) cannot.
+func (l *leader) nap(ev []unix.EpollEvent, d time.Duration) int {
+	ts := unix.NsecToTimespec(int64(d))
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&ev[0])), uintptr(len(ev)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+	switch errno {
+	case 0:
+		return int(n)
+	case unix.ENOSYS:
+		return 0
+	}
+	return -1
 }
 
 // standIn makes sure that a background goroutine is there to lead: the one that
@@ -460,6 +485,8 @@ const (
 	mostYieldTime  = 16 * time.Microsecond
 	foreignTime    = 1500 * time.Nanosecond
 	firstPolls     = 16
+	// crowdedSpin tells policies that poll for a while from the one that never sleeps.
+	crowdedSpin = time.Second
 )
 
 func (p *pacer) reset() { p.idle, p.since, p.last, p.polls = 0, 0, 0, 0 }
@@ -498,7 +525,8 @@ func (p *pacer) yield() pace {
 	}
 	p.last, p.polls = l.el.now(), 0
 	l.coarse.Store(p.last)
-	if time.Duration(p.last-now) > foreignTime {
+	foreign := time.Duration(p.last-now) > foreignTime
+	if foreign {
 		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
 	} else {
 		l.yieldTime = min(l.yieldTime*2, mostYieldTime)
@@ -507,8 +535,9 @@ func (p *pacer) yield() pace {
 	if p.since == 0 {
 		p.since = now
 	}
-	if time.Duration(now-p.since) > l.el.cfg.Policy.spin() {
-		return paceSleep
+	spin := l.el.cfg.Policy.spin()
+	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin && l.guests.Load() == 0 {
+		return paceSleep // others want this processor: asleep we leave it to them
 	}
 	return paceTick
 }
