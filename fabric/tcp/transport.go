@@ -43,7 +43,9 @@ type Transport struct {
 
 	// The leader's.
 	events [64]unix.EpollEvent
-	hot    *link // the link that spoke last: asked first, without epoll
+	hot    *link // the link that spoke twice in a row: asked first, without epoll
+	last   *link // that spoke last
+	woken  bool  // from WaitFD: epoll knows who it is
 	cold   int   // polls since hot spoke
 	more   []*link
 	free   [][]byte // receive buffers
@@ -185,10 +187,16 @@ func (p *pending) Start(r fabric.Receiver, _ bool) (fabric.Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	addr := p.c.RemoteAddr()
 	p.c.Close()
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
 		return nil, err
+	}
+	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsLoopback() {
+		// Nothing to congest: a controller that paces (BBR, a common default) only
+		// delays. Where the kernel has no Reno, it stays as it is.
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
 	}
 	l := &link{t: p.t, fd: fd, r: r}
 	if err := p.t.add(l); err != nil {
@@ -227,7 +235,7 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 			return n
 		}
 	}
-	if h := t.hot; h != nil {
+	if h := t.hot; h != nil && !t.woken {
 		k := h.receive(budget-n, turn)
 		if turn.Over() {
 			return n + k
@@ -244,6 +252,7 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 			return n
 		}
 	}
+	t.woken = false
 	return n + t.pollAll(budget-n, turn)
 }
 
@@ -273,18 +282,28 @@ func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
 				return n
 			}
 			if k > 0 {
-				t.hot, t.cold = l, 0
+				t.spoke(l)
 			}
 		}
 	}
 	return n
 }
 
+// spoke notes who sent something. Whoever does twice in a row is asked first
+// from then on; with several peers that take turns, epoll finds them sooner.
+func (t *Transport) spoke(l *link) {
+	t.hot = nil
+	if t.last == l {
+		t.hot, t.cold = l, 0
+	}
+	t.last = l
+}
+
 // Arm has nothing to do: the sockets themselves make WaitFD readable.
 func (t *Transport) Arm() bool { return t.moreN.Load() > 0 }
 
-// Disarm has nothing to do.
-func (t *Transport) Disarm() {}
+// Disarm has the next Poll ask epoll first.
+func (t *Transport) Disarm() { t.woken = true }
 
 // WaitFD is the epoll set of all links.
 func (t *Transport) WaitFD() int { return t.epfd }
