@@ -348,7 +348,7 @@ func (l *leader) epollWait(d time.Duration) {
 // look every 20 µs whether to give the processor to another thread, and have it woken
 // to find out that there is nothing to do; among elements that answer each other on one core that
 // took as long as the messages. Whoever stops the world interrupts a nap with a signal.
-const napTime = 100 * time.Microsecond
+const napTime = 50 * time.Microsecond
 
 // nap sleeps for at most d and returns the number of events; negative if it
 // was interrupted or this kernel (before 5.11) cannot.

@@ -28,3 +28,27 @@ func BenchmarkDo(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSelf is a long run on the caller's own element, per hop of a chase
+// in a window of 256 KiB.
+func BenchmarkSelf(b *testing.B) {
+	for _, policy := range []fabric.Policy{fabric.Latency, fabric.Balanced} {
+		b.Run(policy.String(), func(b *testing.B) {
+			_, nodes := mesh(b, 1, policy)
+			table, _ := permutation(b, nodes, 256<<10/8)
+			f, err := nodes[0].rt.Prepare(xrdma.Chase(), table)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer f.Close()
+			const hops = 200_000
+			payload := xrdma.ChaseArgs(0, hops)
+			for b.Loop() {
+				if _, err := f.Do(context.Background(), inject.Root{Payload: payload}, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/hops, "ns/hop")
+		})
+	}
+}

@@ -36,9 +36,9 @@ const (
 	// leaves most of the reserved room to replies.
 	needChunks = 4
 	// ackAfter is how many reports make an ACK go out at once.
-	ackAfter = 32
+	ackAfter = 256
 	// ackDelay bounds how long a report waits for company.
-	ackDelay = Instant(time.Millisecond)
+	ackDelay = Instant(5 * time.Millisecond)
 	// reportTime is how much earlier a branch's time ends elsewhere than at its
 	// origin, so that the element where that happens can say so.
 	reportTime = Instant(5 * time.Millisecond)
