@@ -41,6 +41,7 @@ type leader struct {
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
 	bellRung atomic.Bool
+	beds     sync.Pool  // of *bed
 	bellMu   sync.Mutex // guards bell against being closed under a ring
 	bell     int
 	wake     chan struct{}
@@ -332,16 +333,27 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 // epollWait sleeps until a descriptor is readable or d is over; an error
 // (EINTR) is as good as an event, because the leader polls next.
 func (l *leader) epollWait(d time.Duration) {
-	var ev [8]unix.EpollEvent
-	n := l.nap(ev[:], min(d, napTime))
-	if n == 0 && d > napTime {
-		n, _ = unix.EpollWait(l.epfd, ev[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
+	b, _ := l.beds.Get().(*bed)
+	if b == nil {
+		b = new(bed)
 	}
-	for _, e := range ev[:max(n, 0)] {
+	defer l.beds.Put(b)
+	n := l.nap(b, min(d, napTime))
+	if n == 0 && d > napTime {
+		n, _ = unix.EpollWait(l.epfd, b.events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
+	}
+	for _, e := range b.events[:max(n, 0)] {
 		if int(e.Fd) == l.bell {
 			l.hush()
 		}
 	}
+}
+
+// bed is what a sleeper hands to the kernel; on the stack it would be
+// allocated for each sleep.
+type bed struct {
+	events [8]unix.EpollEvent
+	time   unix.Timespec
 }
 
 // napTime is how long the runtime is not told that the leader sleeps. It would
@@ -352,9 +364,9 @@ const napTime = 50 * time.Microsecond
 
 // nap sleeps for at most d and returns the number of events; negative if it
 // was interrupted or this kernel (before 5.11) cannot.
-func (l *leader) nap(ev []unix.EpollEvent, d time.Duration) int {
-	ts := unix.NsecToTimespec(int64(d))
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&ev[0])), uintptr(len(ev)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+func (l *leader) nap(b *bed, d time.Duration) int {
+	b.time = unix.NsecToTimespec(int64(d))
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), uintptr(unsafe.Pointer(&b.time)), 0, 0)
 	switch errno {
 	case 0:
 		return int(n)
@@ -457,104 +469,6 @@ func (l *leader) lead(term uint64) {
 	}
 	l.leave(term)
 }
-
-// pacer turns polls into a rhythm: yield now and then, look at the clock now
-// and then, sleep once nothing came for the policy's time.
-type pacer struct {
-	l     *leader
-	idle  int
-	since int64 // when the idling began; 0: not yet
-	last  int64 // the last yield
-	polls int   // empty ones since
-}
-
-type pace int
-
-const (
-	paceOn pace = iota
-	paceTick
-	paceSleep
-)
-
-const (
-	// Empty polls go on for a while between two yields of the processor:
-	// elements that outnumber the cores must let each other run. How long, is
-	// learnt: a yield that took longer than foreignTime let somebody else run, so the
-	// next one comes sooner; one that took no longer than its system call was for nothing.
-	leastYieldTime = 250 * time.Nanosecond
-	mostYieldTime  = 16 * time.Microsecond
-	foreignTime    = 1500 * time.Nanosecond
-	firstPolls     = 16
-	// crowdedSpin tells policies that poll for a while from the one that never sleeps.
-	crowdedSpin = time.Second
-)
-
-func (p *pacer) reset() { p.idle, p.since, p.last, p.polls = 0, 0, 0, 0 }
-
-func (p *pacer) after(handled int) pace {
-	p.idle++
-	if handled > 0 {
-		p.since, p.last, p.polls = 0, 0, 0
-		if p.idle&31 == 0 { // the coarse clock must go on
-			return paceTick
-		}
-		return paceOn
-	}
-	if p.l.el.cfg.Policy == Efficient {
-		return paceSleep
-	}
-	p.polls++
-	if p.polls < p.l.yieldPolls && p.l.guests.Load() == 0 {
-		return paceOn
-	}
-	return p.yield()
-}
-
-// yield lets others run, and learns how many polls fit between two yields.
-func (p *pacer) yield() pace {
-	l := p.l
-	now := l.el.now()
-	each := l.pollTime
-	if p.last != 0 {
-		each = max((now-p.last)/int64(p.polls), 1)
-		l.pollTime = each
-	}
-	runtime.Gosched()
-	if l.guests.Load() == 0 {
-		schedYield() // else this process has work of its own for the processor
-	}
-	p.last, p.polls = l.el.now(), 0
-	l.coarse.Store(p.last)
-	foreign := time.Duration(p.last-now) > foreignTime
-	if foreign {
-		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
-	} else {
-		l.yieldTime = min(l.yieldTime*2, mostYieldTime)
-	}
-	l.yieldPolls = max(int(int64(l.yieldTime)/max(each, 1)), 1)
-	if p.since == 0 {
-		p.since = now
-	}
-	spin := l.el.cfg.Policy.spin()
-	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin && l.guests.Load() == 0 {
-		return paceSleep // others want this processor: asleep we leave it to them
-	}
-	return paceTick
-}
-
-// CoarseNow is the element's clock as its leader last read it: for handlers,
-// which can do with tens of microseconds. It is fresh within that only while a
-// leader polls.
-func (e *Element) CoarseNow() int64 { return e.leader.coarse.Load() }
-
-// Guests says that n more goroutines (fewer, if negative) compute on behalf of
-// the fabric, besides handlers that called HandOff: while there are any, whoever polls lets
-// them have the processor after each poll.
-func (e *Element) Guests(n int) { e.leader.guests.Add(int32(n)) }
-
-// schedYield lets another process on this core run. It goes through Syscall:
-// RawSyscall would hold up the garbage collector's stops.
-func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // WaitFor drives progress until cond holds or the context ends. cond is called
 // often and must be cheap. It is called on this goroutine, while handlers may

@@ -28,7 +28,7 @@ if [ "$fuzz_seconds" -gt 0 ]; then
 	while read -r package target; do
 		[ -n "$package" ] || continue
 		echo "soak: $package $target"
-		go test "${tags[@]}" -run '^$' -fuzz "^$target\$" -fuzztime "${fuzz_seconds}s" "$package" </dev/null ||
+		go test "${tags[@]}" -run '^$' -fuzz "^$target\$" -fuzzminimizetime 1x -fuzztime "${fuzz_seconds}s" "$package" </dev/null ||
 			failed+=("$package $target")
 	done <<<"$targets"
 fi

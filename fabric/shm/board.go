@@ -43,6 +43,7 @@ func (b bell) ring(idx int) {
 
 // board is an element's own board for the peers of one user.
 type board struct {
+	sink [][]byte // what is read off the doorbell; the leader's
 	bell
 	uid    int
 	mem    *memfd.File
@@ -99,10 +100,12 @@ func (b *board) pop() int {
 // hush empties the eventfd. A peer may have cleared the descriptor's
 // O_NONBLOCK, which all holders share: RWF_NOWAIT does not depend on it.
 func (b *board) hush() {
-	var buf [8]byte
-	_, err := unix.Preadv2(b.fd, [][]byte{buf[:]}, -1, unix.RWF_NOWAIT)
+	if b.sink == nil { // made once: a sleep must not allocate
+		b.sink = [][]byte{make([]byte, 8)}
+	}
+	_, err := unix.Preadv2(b.fd, b.sink, -1, unix.RWF_NOWAIT)
 	if err == unix.EOPNOTSUPP {
-		_, _ = unix.Read(b.fd, buf[:])
+		_, _ = unix.Read(b.fd, b.sink[0])
 	}
 }
 
