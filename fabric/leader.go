@@ -42,6 +42,7 @@ type leader struct {
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
 	bellRung atomic.Bool
 	beds     sync.Pool  // of *bed
+	timers   sync.Pool  // of *time.Timer, for dozes
 	bellMu   sync.Mutex // guards bell against being closed under a ring
 	bell     int
 	wake     chan struct{}
@@ -612,8 +613,16 @@ func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) b
 	if cond() {
 		return true
 	}
-	timer := time.NewTimer(backgroundPeriod)
-	defer timer.Stop()
+	timer, _ := l.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(backgroundPeriod)
+	} else {
+		timer.Reset(backgroundPeriod)
+	}
+	defer func() {
+		timer.Stop() // nothing of it is left in its channel
+		l.timers.Put(timer)
+	}()
 	select {
 	case <-ch:
 	case <-timer.C:

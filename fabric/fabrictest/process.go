@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -253,11 +254,16 @@ func processAllocations(r *rig) {
 		for range 200 {
 			r.must(call())
 		}
-		here, there := mallocs(), p.mallocs(r)
-		for range runs {
-			r.must(call())
+		// What an operation allocates shows in each try; what the scheduler does on
+		// a busy machine (timers of waiters, threads) does not.
+		here, there := uint64(math.MaxUint64), uint64(math.MaxUint64)
+		for try := 0; try < 4 && (here > runs/10 || there > runs/10); try++ {
+			h, t := mallocs(), p.mallocs(r)
+			for range runs {
+				r.must(call())
+			}
+			here, there = min(here, mallocs()-h), min(there, p.mallocs(r)-t)
 		}
-		here, there = mallocs()-here, p.mallocs(r)-there
 		// Asking the child, the runtime and the background goroutine take a few.
 		if here > runs/10 || there > runs/10 {
 			r.Errorf("%s: %.2f allocations here and %.2f at the peer", name, float64(here)/runs, float64(there)/runs)
