@@ -109,6 +109,9 @@ func (f *Function) Close() {
 // the context's deadline, or after the element's Limits.OpTime if there is none; once
 // started, canceling the context does not end it: Future.Cancel does. Payloads are the caller's
 // again when Start returns, except those for this element itself. If a queue is full, Start waits.
+//
+// With several roots, a queue that is full part-way makes Start cancel what it
+// has started and start all of them again under another identity: a root may then run twice.
 func (f *Function) Start(ctx context.Context, roots []Root, o Options) (*Future, error) {
 	fut := newFuture(f.rt)
 	if err := f.start(ctx, fut, roots, o); err != nil {
