@@ -1,11 +1,13 @@
 package fabric
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,7 @@ type Element struct {
 	keys        *keyTable
 	log         *slog.Logger
 	now         func() int64
+	start       time.Time // what now counts from, unless Config.Now is set
 
 	handlers [MaxFrameID + 1]atomic.Pointer[handlerEntry]
 
@@ -32,6 +35,7 @@ type Element struct {
 	mu        sync.Mutex
 	addrs     []string // where peers can dial us
 	endpoints map[*Endpoint]struct{}
+	adopted   uint64 // endpoints so far
 	watchers  []watcher
 	closed    bool
 	helloing  sync.WaitGroup // accepted connections in HELLO
@@ -58,8 +62,8 @@ func New(cfg Config) (*Element, error) {
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	if e.now == nil {
-		start := time.Now()
-		e.now = func() int64 { return int64(time.Since(start)) }
+		e.start = time.Now()
+		e.now = func() int64 { return int64(time.Since(e.start)) }
 	}
 	for e.incarnation == 0 {
 		var b [8]byte
@@ -229,6 +233,8 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 		err = fmt.Errorf("fabric: %w endpoints: this element has %d, its limit", ErrTooMany, len(e.endpoints))
 	default:
 		e.endpoints[ep] = struct{}{}
+		e.adopted++
+		ep.serial = e.adopted
 	}
 	e.mu.Unlock()
 	if err != nil {
@@ -293,7 +299,7 @@ func (e *Element) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*E
 	return ep, nil
 }
 
-// Endpoints lists the live endpoints.
+// Endpoints lists the live endpoints, oldest first.
 func (e *Element) Endpoints() []*Endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -301,6 +307,7 @@ func (e *Element) Endpoints() []*Endpoint {
 	for ep := range e.endpoints {
 		list = append(list, ep)
 	}
+	slices.SortFunc(list, func(a, b *Endpoint) int { return cmp.Compare(a.serial, b.serial) })
 	return list
 }
 

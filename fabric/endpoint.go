@@ -15,13 +15,14 @@ import (
 // Puts and Sends on one endpoint are unordered unless a Fence stands between
 // them; docs/ordering.md says what holds per verb.
 type Endpoint struct {
-	el    *Element
-	link  Link
-	fds   FDCarrier // nil where descriptors cannot be handed over
-	peer  *peerInfo
-	addr  string
-	tag   atomic.Uint32
-	owner atomic.Value // what a layer above keeps with the endpoint (SetData)
+	el     *Element
+	serial uint64 // among the element's endpoints
+	link   Link
+	fds    FDCarrier // nil where descriptors cannot be handed over
+	peer   *peerInfo
+	addr   string
+	tag    atomic.Uint32
+	owner  atomic.Value // what a layer above keeps with the endpoint (SetData)
 
 	opening sync.Mutex
 	open    atomic.Bool

@@ -291,10 +291,10 @@ func (r *opRecord) abandon() bool {
 		case opBusy:
 			runtime.Gosched()
 		case opPlacing:
-			ctx, cancel := context.WithTimeout(context.Background(), stallTime)
-			err := r.ep.el.leader.wait(ctx, r.quiet, nil)
-			cancel()
-			if err != nil && errors.Is(err, context.DeadlineExceeded) {
+			el := r.ep.el
+			limit := el.now() + int64(stallTime) // on the element's clock, which may be a simulator's
+			err := el.leader.wait(context.Background(), func() bool { return r.quiet() || el.now() > limit }, nil)
+			if err == nil && !r.quiet() || errors.Is(err, context.DeadlineExceeded) {
 				r.ep.fail(fmt.Errorf("%w: it stopped in the middle of a fragment whose receiver gave up", ErrPeerLost))
 			}
 		default:
