@@ -96,6 +96,24 @@ func (p *pacer) yield() pace {
 // leader polls.
 func (e *Element) CoarseNow() int64 { return e.leader.coarse.Load() }
 
+// RecentNow is the element's clock as it was within about a millisecond: for
+// callers that begin something and for whom reading the clock would take long.
+// While anybody led a moment ago, the background goroutine sees to that; a leader that sleeps does not.
+func (e *Element) RecentNow() int64 {
+	if e.cfg.Manual || e.leader.role.Load() == roleAsleep {
+		return e.now()
+	}
+	return e.leader.coarse.Load()
+}
+
+// At is a time on the element's clock.
+func (e *Element) At(t time.Time) int64 {
+	if e.cfg.Now == nil {
+		return int64(t.Sub(e.start))
+	}
+	return e.now() + int64(time.Until(t))
+}
+
 // Guests says that n more goroutines (fewer, if negative) compute on behalf of
 // the fabric, besides handlers that called HandOff: while there are any, whoever polls lets
 // them have the processor after each poll.

@@ -198,12 +198,12 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	if f.binding == nil || rt.closed {
 		return nil, fabric.ErrClosed
 	}
-	now := rt.now()
+	now := travel.Instant(rt.el.RecentNow())
 	a := &rt.args
 	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
 		Deadline: now + travel.Instant(defaultTime)}
 	if at, ok := ctx.Deadline(); ok {
-		a.Deadline = now + travel.Instant(time.Until(at))
+		a.Deadline = travel.Instant(rt.el.At(at))
 	}
 	for i := range roots {
 		to, err := f.resolve(&roots[i])
@@ -242,9 +242,6 @@ func (rt *Runtime) endpoints(roots []travel.Root) (eps []*fabric.Endpoint) {
 func (f *Function) resolve(r *Root) (travel.Peer, error) {
 	rt := f.rt
 	if r.To != nil {
-		if n := rt.number(r.To); n != travel.Self && rt.endpoint(n) == r.To {
-			return n, nil
-		}
 		if n := rt.number(r.To); n != travel.Self {
 			return n, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -28,6 +29,7 @@ type bound struct {
 	peers     []travel.Peer // by element index, as last resolved; 0: not yet
 	remotes   map[remoteWindow]*fabric.Remote
 	spare     abi.Instance // kept at hand, under Runtime.mu
+	listed    bool         // in Runtime.spares, also under it
 	runs      int          // running now, under Runtime.mu
 	stale     bool         // to be closed when the last run ends
 }
@@ -103,9 +105,7 @@ func (rt *Runtime) forget(set *boundSet, b *bound) {
 		set.last = nil
 	}
 	b.stale = true
-	if in := rt.takeSpare(b); in != nil {
-		rt.release = append(rt.release, in)
-	}
+	rt.release = rt.unlist(b, rt.release)
 	if b.runs == 0 {
 		rt.sweep = append(rt.sweep, b)
 	}
@@ -183,28 +183,33 @@ func (rt *Runtime) keep(b *bound, in abi.Instance) {
 		return
 	}
 	b.spare = in
+	if b.listed {
+		return
+	}
+	b.listed = true
 	if rt.spares = append(rt.spares, b); len(rt.spares) > maxSpares {
-		old := rt.spares[0]
-		rt.spares = append(rt.spares[:0], rt.spares[1:]...)
-		rt.release = append(rt.release, old.spare)
-		old.spare = nil
+		rt.release = rt.unlist(rt.spares[0], rt.release)
 	}
 }
 
 // takeSpare takes the bound's kept instance, nil if there is none. mu is held.
 func (rt *Runtime) takeSpare(b *bound) abi.Instance {
 	in := b.spare
-	if in == nil {
-		return nil
-	}
 	b.spare = nil
-	for i := len(rt.spares) - 1; i >= 0; i-- { // the last one, nearly always
-		if rt.spares[i] == b {
-			rt.spares = append(rt.spares[:i], rt.spares[i+1:]...)
-			break
-		}
-	}
 	return in
+}
+
+// unlist takes a bound off the list of those that may keep an instance, and
+// appends the one it keeps to idle. mu is held.
+func (rt *Runtime) unlist(b *bound, idle []abi.Instance) []abi.Instance {
+	if i := slices.Index(rt.spares, b); i >= 0 {
+		rt.spares = slices.Delete(rt.spares, i, i+1)
+	}
+	b.listed = false
+	if in := rt.takeSpare(b); in != nil {
+		idle = append(idle, in)
+	}
+	return idle
 }
 
 // acquire takes an instance from the engine. If that has no room, those kept at
@@ -215,12 +220,11 @@ func (rt *Runtime) acquire(b *bound) (abi.Instance, error) {
 		return in, err
 	}
 	rt.mu.Lock()
-	var idle []abi.Instance
-	for len(rt.spares) > 0 {
-		idle = append(idle, rt.takeSpare(rt.spares[len(rt.spares)-1]))
-	}
-	idle = append(idle, rt.release...)
+	idle := rt.release
 	rt.release = nil
+	for len(rt.spares) > 0 {
+		idle = rt.unlist(rt.spares[0], idle)
+	}
 	rt.mu.Unlock()
 	for _, in := range idle {
 		in.Release()

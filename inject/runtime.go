@@ -81,7 +81,7 @@ type Runtime struct {
 	arrived []arrival
 	hosts   []*host                // free
 	sweep   []*bound               // to be closed
-	spares  []*bound               // that have an instance at hand
+	spares  []*bound               // that may have an instance at hand
 	release []abi.Instance         // to go back to their engine
 	sets    map[*boundSet]struct{} // all that have bounds
 	closed  bool
@@ -403,7 +403,7 @@ func (rt *Runtime) Close() error {
 // any more that would. mu is held.
 func (rt *Runtime) drop() {
 	for len(rt.spares) > 0 {
-		rt.release = append(rt.release, rt.takeSpare(rt.spares[0]))
+		rt.release = rt.unlist(rt.spares[0], rt.release)
 	}
 	for _, in := range rt.release {
 		in.Release()

@@ -31,6 +31,7 @@ func (b *Binding) handle() uint16 { return b.slot | uint16(b.gen<<12) }
 // Bind finds or makes the binding of two ids and keeps it until Unbind. The
 // objects need not be in the Store until Start.
 func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
+	c.catchUp()
 	if image.IsZero() {
 		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
 	}
@@ -72,6 +73,7 @@ func (c *Core) freeSlot() *Binding {
 		c.bindings = append(c.bindings, b)
 		return b
 	}
+	c.putAway() // they may be the only ones to use a binding
 	var oldest *Binding
 	for _, b := range c.bindings {
 		if b.refs == 0 && (oldest == nil || b.used < oldest.used) {

@@ -59,8 +59,8 @@ const (
 	// fetchSources bounds the peers asked for one object.
 	fetchSources = 8
 	// nearInvocations and nearRecords are how many entries of a table are found
-	// without hashing: 96 KiB per element, 12 KiB per peer.
-	nearInvocations = 4096
+	// without hashing: 12 KiB per element, 12 KiB per peer.
+	nearInvocations = 512
 	nearRecords     = 512
 	// maxSeq is the last sequence number: 40 bits, 12 days at a million a second.
 	maxSeq = 1<<40 - 1

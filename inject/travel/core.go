@@ -17,6 +17,8 @@ type Core struct {
 	cancels uint64 // counts cancellations forwarded
 
 	invs  near[invocation] // by sequence number and origin
+	loose *invocation      // in no table yet: of a run that may end before anybody asks
+	spent []spent          // completed futures that are not put away yet
 	queue list[Run]        // runnable
 	tombs tombs
 
@@ -84,6 +86,7 @@ func (c *Core) Counters() Counters { return c.stats }
 // Sizes returns how much is held now. It looks at every peer: for tests and
 // metrics, not for the data plane.
 func (c *Core) Sizes() Sizes {
+	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
 		HeldBytes: c.heldBytes, Queued: c.queue.n, Records: c.records, Tombstones: c.tombs.len(),
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
@@ -115,7 +118,7 @@ type invocation struct {
 	dead       bool // canceled, expired or complete: only runs being stopped are left
 }
 
-func (c *Core) newInvocation(now Instant, id InvocationID, origin *peer, deadline Instant) *invocation {
+func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *invocation {
 	inv := c.invPool.get()
 	if inv == nil {
 		inv = new(invocation)
@@ -123,9 +126,34 @@ func (c *Core) newInvocation(now Instant, id InvocationID, origin *peer, deadlin
 	}
 	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
 	inv.stateful, inv.holds, inv.told, inv.dead = false, false, false, false
-	c.invs.put(id.Seq, id.Origin, inv)
-	c.wheel.arm(&inv.timer, deadline)
 	return inv
+}
+
+// fasten puts the loose invocation where it is found. Most runs that came from
+// their origin end with an answer before anybody could look for them: only the
+// others are noted down.
+func (c *Core) fasten() {
+	if inv := c.loose; inv != nil {
+		c.loose = nil
+		c.enter(inv)
+	}
+}
+
+// enter puts an invocation into the tables.
+func (c *Core) enter(inv *invocation) {
+	c.invs.put(inv.id.Seq, inv.id.Origin, inv)
+	c.wheel.arm(&inv.timer, inv.deadline)
+}
+
+// catchUp does what was put off. Every call of the core that looks at more
+// than one run or future begins with it.
+func (c *Core) catchUp() {
+	if c.loose != nil {
+		c.fasten()
+	}
+	if len(c.spent) > 0 {
+		c.putAway()
+	}
 }
 
 // extend moves an invocation's deadline out: what arrives later may have a
@@ -143,8 +171,12 @@ func (c *Core) tidy(inv *invocation) {
 		return
 	}
 	c.freeState(inv)
-	c.wheel.disarm(&inv.timer)
-	c.invs.del(inv.id.Seq, inv.id.Origin)
+	if inv == c.loose {
+		c.loose = nil
+	} else {
+		c.wheel.disarm(&inv.timer)
+		c.invs.del(inv.id.Seq, inv.id.Origin)
+	}
 	inv.originPeer, inv.active = nil, nil
 	c.invPool.put(inv)
 }
@@ -196,10 +228,14 @@ func (c *Core) Recv(now Instant, from Peer, kind Kind, body []byte) (*Run, error
 	}
 	switch kind {
 	case KindInject:
+		if c.loose != nil {
+			c.fasten()
+		}
 		return c.recvInject(now, p, body)
 	case KindDone:
 		return nil, c.recvDone(now, p, body)
 	}
+	c.catchUp()
 	return nil, c.recvOther(now, p, kind, body)
 }
 
@@ -233,6 +269,7 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 // Tick does what is due at now and says when to call it next; ok is false if
 // nothing waits for time to pass.
 func (c *Core) Tick(now Instant) (next Instant, ok bool) {
+	c.catchUp()
 	for t := c.wheel.advance(now); t != nil; t = c.wheel.advance(now) {
 		if t.inv != nil {
 			c.expire(now, t.inv)
@@ -252,6 +289,7 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 // Next says when Tick is to be called next; ok is false if nothing waits for
 // time to pass. Any call of the core may make it sooner.
 func (c *Core) Next(now Instant) (next Instant, ok bool) {
+	c.catchUp()
 	if tick, some := c.wheel.next(); some {
 		next, ok = Instant(tick<<tickBits), true
 	}

@@ -46,24 +46,38 @@ func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 		return 0, err
 	}
 	c.nextID++
-	inv := c.newInvocation(now, InvocationID{c.cfg.Self, c.nextID}, nil, a.Deadline)
-	inv.stateful = a.Stateful
-	f := c.newFuture(inv, a)
-	for i := range a.Roots {
-		f.announce(c, uint64(i), nil)
-	}
+	id := InvocationID{c.cfg.Self, c.nextID}
 	hops := a.Hops
 	if hops == 0 {
 		hops = DefaultHops
 	}
 	c.stats.Started++
+	var f *future
 	for i := range a.Roots {
-		if err := c.sendRoot(now, f, a, i, hops); err != nil {
+		p, declares, err := c.sendRoot(now, id, a, i, hops)
+		if err != nil {
+			if f != nil {
+				c.endFuture(now, f, i > 0)
+			}
+			return 0, err
+		}
+		if f == nil { // nobody can have answered: the caller's mutex is held
+			f = c.newFuture(id, a)
+		}
+		if p != nil {
+			c.custody(p, f.inv, a.Binding, uint64(i), nil, declares)
+			if !p.Member && !slices.Contains(f.sentTo, p) {
+				f.sentTo = append(f.sentTo, p)
+			}
+		} else if err := c.beginRoot(now, f, a, i, hops); err != nil {
 			c.endFuture(now, f, i > 0)
 			return 0, err
 		}
 	}
-	return FutureID(inv.id.Seq), nil
+	if len(c.spent) > 0 {
+		c.putAway() // here it costs nothing: the new one is on its way
+	}
+	return FutureID(id.Seq), nil
 }
 
 func (c *Core) checkStart(now Instant, a *StartArgs) error {
@@ -97,7 +111,10 @@ func (c *Core) branchLimit(a *StartArgs) uint32 {
 	return a.Branches
 }
 
-func (c *Core) newFuture(inv *invocation, a *StartArgs) *future {
+func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
+	inv := c.newInvocation(id, nil, a.Deadline)
+	c.enter(inv)
+	inv.stateful = a.Stateful
 	f := c.futPool.get()
 	if f == nil {
 		f = new(future)
@@ -111,40 +128,46 @@ func (c *Core) newFuture(inv *invocation, a *StartArgs) *future {
 	inv.fut = f
 	a.Binding.refs++
 	c.futures++
+	for i := range a.Roots {
+		f.announce(c, uint64(i), nil)
+	}
 	return f
 }
 
-func (c *Core) sendRoot(now Instant, f *future, a *StartArgs, i int, hops uint16) error {
+// sendRoot sends a root to its peer, which is nil if it begins here.
+func (c *Core) sendRoot(now Instant, id InvocationID, a *StartArgs, i int, hops uint16) (*peer, bool, error) {
+	root := &a.Roots[i]
+	if root.To == Self {
+		return nil, false, nil
+	}
+	p := c.peer(root.To)
+	if p == nil {
+		return nil, false, fmt.Errorf("%w: number %d", ErrNoPeer, root.To)
+	}
+	s := sending{id: id, fromHere: true, stateful: a.Stateful, deadline: a.Deadline,
+		binding: a.Binding, branch: uint64(i), hops: hops, trace: a.Trace}
+	declares, err := c.sendInject(now, p, &s, root.Payload)
+	return p, declares, err
+}
+
+// beginRoot queues a root that begins here.
+func (c *Core) beginRoot(now Instant, f *future, a *StartArgs, i int, hops uint16) error {
 	root := &a.Roots[i]
 	if len(root.Payload) > MaxDataBytes {
 		return tooLong("payload", len(root.Payload))
 	}
-	if root.To == Self {
-		r := c.newRun(f.inv, uint64(i), hops, c.newHold(nil, 0))
-		r.binding = a.Binding
-		a.Binding.refs++
-		r.Payload = root.Payload
-		if a.Trace != nil {
-			r.hasTrace, r.trace = true, *a.Trace
-		}
-		if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+len(r.Payload)+runOverheadBytes > c.lim.HeldBytes {
-			c.dropRun(now, r)
-			return fmt.Errorf("%w: %d branches wait here", ErrBackpressure, c.heldRuns)
-		}
-		c.admit(now, r, false)
-		return nil
+	r := c.newRun(f.inv, uint64(i), hops, c.newHold(nil, 0))
+	r.binding = a.Binding
+	a.Binding.refs++
+	r.Payload = root.Payload
+	if a.Trace != nil {
+		r.hasTrace, r.trace = true, *a.Trace
 	}
-	p := c.peer(root.To)
-	if p == nil {
-		return fmt.Errorf("%w: number %d", ErrNoPeer, root.To)
+	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+len(r.Payload)+runOverheadBytes > c.lim.HeldBytes {
+		c.dropRun(now, r)
+		return fmt.Errorf("%w: %d branches wait here", ErrBackpressure, c.heldRuns)
 	}
-	s := sending{inv: f.inv, binding: a.Binding, branch: uint64(i), hops: hops, trace: a.Trace}
-	if err := c.sendInject(now, p, &s, root.Payload); err != nil {
-		return err
-	}
-	if !p.Member && !slices.Contains(f.sentTo, p) {
-		f.sentTo = append(f.sentTo, p)
-	}
+	c.admit(now, r, false)
 	return nil
 }
 
@@ -386,6 +409,7 @@ func (c *Core) fail(now Instant, f *future, err error) {
 
 // Cancel ends a future with ErrCanceled.
 func (c *Core) Cancel(now Instant, id FutureID) error {
+	c.catchUp()
 	inv := c.invs.get(uint64(id), c.cfg.Self)
 	if inv == nil || inv.fut == nil {
 		return fmt.Errorf("%w: %d has ended or never was", ErrNoFuture, id)

@@ -6,6 +6,10 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 	if err := m.decode(body); err != nil {
 		return err
 	}
+	if m.flags&^doneResult == doneFinal && c.answered(now, p, &m) {
+		return nil
+	}
+	c.catchUp()
 	switch {
 	case m.flags&doneNumbered != 0:
 		if !c.arrived(now, p, m.transfer) {
@@ -41,6 +45,73 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 		c.ended(now, f, p, &m, nil)
 	}
 	return nil
+}
+
+// spent is a future that has completed and the record of its only transfer.
+type spent struct {
+	f  *future
+	r  *record
+	at Instant
+}
+
+// maxSpent bounds the futures that wait to be put away.
+const maxSpent = 16
+
+// answered takes the DONE that most futures end with: the only branch's, from
+// where it was sent. It completes the future and puts the rest off: who waits for the answer
+// should not wait for that too. It returns false, having done nothing, if the DONE is any other.
+func (c *Core) answered(now Instant, p *peer, m *doneMsg) bool {
+	t, ok := expand24(m.final, p.next)
+	if !ok || t >= p.next {
+		return false
+	}
+	r := p.records.get(t, 0)
+	if r == nil || r.kind != recordInject || r.branch != 0 {
+		return false
+	}
+	inv := r.inv
+	f := inv.fut
+	if f == nil || inv.id.Seq != m.seq || !f.only() {
+		return false
+	}
+	if r.declares {
+		p.told[r.binding.slot] |= toldAccepted
+	}
+	inv.fut = nil
+	c.stats.Succeeded++
+	if m.flags&doneResult != 0 {
+		c.fx.Part(FutureID(m.seq), 0, 0, true, m.result)
+	}
+	c.outcome = Outcome{Branches: 1}
+	c.fx.Complete(FutureID(m.seq), &c.outcome)
+	if c.spent = append(c.spent, spent{f, r, now}); len(c.spent) >= maxSpent {
+		c.putAway()
+	}
+	return true
+}
+
+// only reports whether nothing but the first transfer is known of a future.
+func (f *future) only() bool {
+	return f.pending == 1 && f.early == 0 && f.others.n == 0 && len(f.holders) == 0 &&
+		f.root.gotParts|f.root.gotLists == 0 && f.inv.records.n == 1 && f.inv.runs.n == 0
+}
+
+// putAway frees what completed futures left.
+func (c *Core) putAway() {
+	for i, s := range c.spent {
+		c.spent[i] = spent{}
+		s.r.to.giveUp(s.r.transfer)
+		s.r.accepted = true
+		f := s.f
+		c.unref(f.binding)
+		f.binding.used = s.at
+		f.binding, f.inv = nil, nil
+		clear(f.sentTo)
+		c.futures--
+		c.futPool.put(f)
+		c.dropRecord(s.at, s.r) // and with it the invocation's
+	}
+	c.spent = c.spent[:0]
 }
 
 // arrived notes a numbered report; false if it was here before.

@@ -92,6 +92,7 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 // Branches held there are lost: their origins hear of it. Branches of that
 // origin end here, and the elements that sent them hear of it.
 func (c *Core) PeerLost(now Instant, n Peer, why error) {
+	c.catchUp()
 	p := c.peer(n)
 	if p == nil {
 		return

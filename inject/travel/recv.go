@@ -72,7 +72,8 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 			c.sendRefused(p, t, CodeBackpressure, reasonOther, fmt.Sprintf("%d invocations are here already", c.invs.n))
 			return nil, nil
 		}
-		inv = c.newInvocation(now, id, origin, deadline)
+		inv = c.newInvocation(id, origin, deadline)
+		c.loose = inv
 	} else {
 		c.extend(inv, deadline)
 	}
@@ -104,6 +105,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		return nil, nil
 	}
 	if !c.ensure(now, b) {
+		c.fasten()
 		c.park(now, r, ext)
 		return nil, nil
 	}
@@ -119,6 +121,7 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 		c.begin(r)
 		return r
 	}
+	c.fasten()
 	if !r.charged && !c.charge(now, r) {
 		return nil
 	}

@@ -115,6 +115,7 @@ func (c *Core) Own(r *Run) {
 // HoldState keeps the runtime's state of this invocation at this element until
 // FreeState. Only a stateful invocation has any.
 func (c *Core) HoldState(r *Run, state any) error {
+	c.fasten()
 	inv := r.inv
 	switch {
 	case r.ended && !inv.dead:
@@ -267,16 +268,19 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if p == nil {
 		return c.abort(now, r, CodePeerLost, fmt.Sprintf("peer number %d has no endpoint on %s", to, c.cfg.Name))
 	}
-	s := sending{inv: r.inv, binding: b, branch: branch, hops: r.hops - 1, hold: r.hold}
+	inv := r.inv
+	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, deadline: inv.deadline,
+		binding: b, branch: branch, hops: r.hops - 1}
 	if r.hasTrace {
 		s.trace = &r.trace
 	}
 	if branch == r.branch {
 		s.parts, s.lists, s.forks = r.parts, r.lists, r.forks
 	}
-	err := c.sendInject(now, p, &s, payload)
+	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
 	case err == nil:
+		c.custody(p, inv, b, branch, r.hold, declares)
 		return nil
 	case isBackpressure(err):
 		return c.abort(now, r, CodeBackpressure, err.Error())
@@ -318,10 +322,14 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 // branch too. Every run needs exactly one Finish, also after Stop.
 func (c *Core) Finish(now Instant, r *Run, end End) {
 	inv := r.inv
+	if c.loose != inv {
+		c.fasten()
+	}
 	if !r.ended || r.moved && end.Code != CodeOK && !r.stopped && !inv.dead {
 		r.stopped = true // no Stop for it any more, even if this ends its future
 		c.reportEnd(now, r, end)
 	}
 	c.dropRun(now, r)
 	c.tidy(inv)
+	c.fasten() // what is left of it
 }

@@ -4,47 +4,50 @@ import "fmt"
 
 // sending is what an INJECT says beside its payload.
 type sending struct {
-	inv          *invocation
+	id           InvocationID
+	fromHere     bool // this element is the origin
+	stateful     bool
+	deadline     Instant
 	binding      *Binding
 	branch       uint64
 	hops         uint16
-	hold         *hold
 	trace        *Trace
 	parts, lists uint32
 	forks        []uint64
 }
 
-// sendInject sends a branch to p and keeps custody of it.
-func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) error {
+// sendInject sends a branch to p; the caller keeps custody of it (number) at
+// once. It is sent first and noted down afterwards: the way to p takes longer than that.
+func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (declares bool, err error) {
 	if len(payload) > MaxDataBytes {
-		return tooLong("payload", len(payload))
+		return false, tooLong("payload", len(payload))
 	}
 	if !c.room(p, false) {
-		return fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
+		return false, fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
 	}
-	left := s.inv.deadline - now
-	if s.inv.originPeer == nil {
+	left := s.deadline - now
+	if s.fromHere {
 		left -= min(left/16, reportTime)
 	}
 	m := injectMsg{hops: s.hops, left: encodeTime(left), handle: s.binding.handle(),
-		transfer: p.next, seq: s.inv.id.Seq, branch: s.branch}
+		transfer: p.next, seq: s.id.Seq, branch: s.branch}
 	if m.left == 0 {
-		return fmt.Errorf("%w: it would arrive with none left", ErrDeadline)
+		return false, fmt.Errorf("%w: it would arrive with none left", ErrDeadline)
 	}
-	if s.inv.originPeer != nil {
+	if !s.fromHere {
 		m.flags |= flagOrigin
-		m.origin = s.inv.id.Origin
+		m.origin = s.id.Origin
 	}
 	if s.branch != 0 {
 		m.flags |= flagBranch
 	}
-	if s.inv.stateful {
+	if s.stateful {
 		m.flags |= flagState
 	}
 	if !c.ensure(now, s.binding) {
-		return fmt.Errorf("%w: %v or its table %v is not in the store of %s", ErrNoCode, s.binding.Image, s.binding.Table, c.cfg.Name)
+		return false, fmt.Errorf("%w: %v or its table %v is not in the store of %s", ErrNoCode, s.binding.Image, s.binding.Table, c.cfg.Name)
 	}
-	declares := !p.declared(s.binding)
+	declares = !p.declared(s.binding)
 	if declares || s.trace != nil || s.parts|s.lists != 0 || len(s.forks) > 0 {
 		m.flags |= flagExt
 	}
@@ -56,12 +59,16 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) erro
 		if declares {
 			p.told[s.binding.slot] &^= toldInline // not sent after all
 		}
-		return err
+		return false, err
 	}
-	r := c.number(p, recordInject, s.inv, s.branch, s.hold)
-	r.binding, r.declares = s.binding, declares
-	s.binding.refs++
-	return nil
+	return declares, nil
+}
+
+// custody keeps the record of an INJECT that was sent.
+func (c *Core) custody(p *peer, inv *invocation, b *Binding, branch uint64, h *hold, declares bool) {
+	r := c.number(p, recordInject, inv, branch, h)
+	r.binding, r.declares = b, declares
+	b.refs++
 }
 
 func tooLong(what string, n int) error {
