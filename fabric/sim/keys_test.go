@@ -24,13 +24,38 @@ type grant struct {
 	children []*grant
 	revoked  bool // Revoke of it, or of what it was narrowed from, has returned
 	root     bool
-	frozen   uint32 // what a root's range held then
+	frozen   uint32          // what a root's range held then
+	rented   *fabric.Segment // the key is to all of a segment that is closed some time
 }
 
 // guest is a grant that a side has imported, under whatever its key claims.
 type guest struct {
 	*grant
 	r *fabric.Remote
+}
+
+// actRent closes a segment of the side's element, and lends another one: keys to
+// it end as if they were revoked, and peers that mapped it let go.
+func actRent(s *side) {
+	l := s.l
+	for _, g := range l.grants {
+		if g.rented != nil && !g.revoked {
+			if s.t.w.Rand.IntN(2) == 0 {
+				return
+			}
+			g.rented.Close()
+			g.end()
+		}
+	}
+	g := &grant{owner: l, size: 5000, rights: fabric.RightsAll}
+	var err error
+	if g.rented, err = l.el.NewSegment(uint64(g.size), fabric.Writable); err == nil {
+		g.key, err = g.rented.Key(g.rights)
+	}
+	if err != nil {
+		s.t.fail("%s: rent: %v", l.h.Name, err)
+	}
+	l.grants = append(l.grants, g)
 }
 
 func (g *grant) bytes() []byte { return g.owner.seg.Bytes()[g.off:][:g.size] }
@@ -55,6 +80,15 @@ func (g *grant) check(s *side, what string, want, got error) {
 		return
 	}
 	s.t.fail("%v: %s with a key to [%d, +%d) %v (revoked %v): %v, want %v", s, what, g.off, g.size, g.rights, g.revoked, got, want)
+}
+
+// expect is the error of an access through the guest that is started now. A
+// mapped one is held against its range before its key.
+func (g *guest) expect(need fabric.Rights, off, size int) error {
+	if g.r.Mapped() && (off > g.size || size > g.size-off) {
+		return fabric.ErrRange
+	}
+	return g.grant.expect(need, off, size)
 }
 
 func someRights(n int) fabric.Rights { return fabric.Rights(1 + n) } // of 0 to 6
@@ -135,7 +169,9 @@ func (g *grant) end() {
 		return
 	}
 	g.revoked = true
-	g.frozen = crc32.ChecksumIEEE(g.bytes())
+	if g.root {
+		g.frozen = crc32.ChecksumIEEE(g.bytes())
+	}
 	for _, c := range g.children {
 		c.end()
 	}
@@ -166,7 +202,7 @@ func actVisit(s *side) {
 			}
 			return
 		}
-		if r.IntN(2) == 0 {
+		if g.rented == nil && r.IntN(2) == 0 {
 			k.Size, k.Rights = k.Size*4, fabric.RightsAll
 		}
 		m, err := s.ep.Import(ctx, k)
