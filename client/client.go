@@ -152,7 +152,7 @@ func (c *Client) build() error {
 		closeTransports(transports)
 		return err
 	}
-	if c.rpc, err = rpc.New(c.el, rpc.Limits{}, c.log); err != nil {
+	if c.rpc, err = rpc.New(c.el, rpc.Config{Log: c.log}); err != nil {
 		return err
 	}
 	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
@@ -183,7 +183,6 @@ func (c *Client) peerUp(ep *fabric.Endpoint) {
 // peerLost hears of each endpoint's end.
 func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
-	c.rpc.PeerLost(ep, err)
 }
 
 // connect dials the given nodes at once, then learns of their peers.

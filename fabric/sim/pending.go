@@ -1,0 +1,152 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+const (
+	// dialTries is how often connecting is tried before a host is unreachable.
+	dialTries = 8
+	// linger is how long a reader of HELLO waits before it looks at its deadline.
+	linger = 20 * time.Millisecond
+	// deadlineGrain rounds deadlines, which are on the machine's clock: what little of
+	// that passed until they were set must not show.
+	deadlineGrain = 100 * time.Millisecond
+)
+
+var errOutside = errors.New("sim: Dial waits: call it inside Host.Go")
+
+// dial connects to a host; it runs on a call's goroutine.
+func (n *Network) dial(ctx context.Context, h *Host, addr string) (fabric.Pending, error) {
+	if n.cur == nil {
+		return nil, errOutside
+	}
+	var to *Host
+	for _, o := range n.hosts {
+		if o.Name == addr && o != h {
+			to = o
+		}
+	}
+	if to == nil {
+		return nil, fmt.Errorf("%w: no other host is called %q", ErrUnreachable, addr)
+	}
+	for lost := 0; ; lost++ {
+		h.Sleep(n.W.Between(n.Faults.MinDelay, n.Faults.MaxDelay))
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		apart := n.cut[[2]int{h.Index, to.Index}] || n.cut[[2]int{to.Index, h.Index}]
+		if !apart && n.W.Rand.Float64() >= n.Faults.Loss {
+			break
+		}
+		if lost == dialTries {
+			return nil, fmt.Errorf("%w: %s does not answer", ErrUnreachable, to.Name)
+		}
+		h.Sleep(min(n.Faults.Retry<<lost, maxRetry))
+	}
+	if !to.Alive() || to.tr.accept == nil {
+		return nil, fmt.Errorf("%w: nobody listens at %s", ErrUnreachable, to.Name)
+	}
+	w := n.lay(h, to)
+	accept := to.tr.accept
+	for i := range w.end {
+		e := &w.end[i]
+		e.pending = &pending{e: e, ctx: ctx}
+	}
+	theirs := w.end[1].pending
+	theirs.ctx = context.Background()
+	to.spawn(func() { accept(theirs) }).wake(n.W.Between(n.Faults.MinDelay, n.Faults.MaxDelay))
+	return w.end[0].pending, nil
+}
+
+// pending is a wire's end while HELLO runs over it: a fabric.Pending.
+type pending struct {
+	e        *wireEnd
+	ctx      context.Context
+	deadline int64 // on the world's clock; 0: none
+	reader   *proc // waits for bytes
+	rest     []byte
+}
+
+// Read implements fabric.Pending.
+func (p *pending) Read(b []byte) (int, error) {
+	e := p.e
+	n := e.w.net
+	for {
+		switch {
+		case len(p.rest) > 0:
+			k := copy(b, p.rest)
+			p.rest = p.rest[k:]
+			return k, nil
+		case e.closed:
+			return 0, os.ErrClosed
+		case len(e.inbox) > 0 && e.inbox[0].kind == packetBytes:
+			p.rest = e.inbox[0].body
+			e.inbox = e.inbox[1:]
+			continue
+		case len(e.inbox) > 0 && e.inbox[0].kind == packetEnd:
+			return 0, io.EOF
+		case len(e.inbox) > 0:
+			return 0, fmt.Errorf("sim: %s sent a frame where HELLO was due", e.other().host.Name)
+		case e.lost != nil:
+			return 0, e.lost
+		case p.ctx.Err() != nil:
+			return 0, p.ctx.Err()
+		case p.deadline != 0 && n.W.now >= p.deadline:
+			return 0, os.ErrDeadlineExceeded
+		}
+		p.reader = n.cur
+		p.reader.wake(linger)
+		p.reader.park()
+		p.reader = nil
+	}
+}
+
+// Write implements fabric.Pending.
+func (p *pending) Write(b []byte) (int, error) {
+	if p.e.closed || p.e.lost != nil {
+		return 0, fabric.ErrLinkClosed
+	}
+	p.e.launch(packet{kind: packetBytes, body: append([]byte(nil), b...)})
+	return len(b), nil
+}
+
+// SetDeadline implements fabric.Pending. t is on the machine's clock; as long a time is
+// given on the world's. A time that has passed is how the fabric ends a Dial whose context
+// ended; Read looks at that context itself.
+func (p *pending) SetDeadline(t time.Time) error {
+	switch d := time.Until(t).Round(deadlineGrain); {
+	case t.IsZero():
+		p.deadline = 0
+	case d > 0:
+		p.deadline = p.e.w.net.W.now + int64(d)
+	}
+	return nil
+}
+
+// PeerCred implements fabric.Pending: all hosts are this process, which says nothing.
+func (p *pending) PeerCred() (fabric.PeerCred, bool) { return fabric.PeerCred{}, false }
+
+// RemoteAddr implements fabric.Pending.
+func (p *pending) RemoteAddr() string { return "sim://" + p.e.other().host.Name }
+
+// Start implements fabric.Pending.
+func (p *pending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) {
+	e := p.e
+	if e.closed || e.lost != nil {
+		return nil, fabric.ErrLinkClosed
+	}
+	e.r, e.pending = r, nil
+	e.host.kick()
+	return e.link(), nil
+}
+
+// Close implements fabric.Pending.
+func (p *pending) Close() error { return p.e.Close() }
