@@ -369,7 +369,7 @@ func (m Message) HandOff() { m.From.el.leader.handOff(m.term) }
 func (m Message) Waits() bool { return m.From.el.leader.foreground }
 
 func (ep *Endpoint) message(id FrameID, body []byte) error {
-	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.term.Load()}
+	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.state.Load()}
 	if id < FirstReservedID {
 		m.cost = cost(len(body))
 		if ep.received += m.cost; ep.received-ep.released.Load() > uint64(ep.el.cfg.Limits.WindowBytes) {
@@ -383,7 +383,7 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		return nil
 	}
 	h.fn(m)
-	if ep.el.leader.term.Load() != m.term {
+	if ep.el.leader.state.Load() != m.term {
 		ep.el.leader.guests.Add(-1) // it handed off, which counted it
 	}
 	if !h.retain {
