@@ -240,6 +240,9 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 	}
 }
 
+// SendLock is held over Link.Send.
+func (ep *Endpoint) SendLock() *sync.Mutex { return &ep.mu }
+
 // transmit gives the link a frame and counts it; ep.mu is held.
 func (ep *Endpoint) transmit(id FrameID, class Class, head, body []byte) error {
 	err := ep.link.Send(id, class, head, body)
