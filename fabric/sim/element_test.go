@@ -235,8 +235,10 @@ func TestSimDial(t *testing.T) {
 			c.Limits = tight
 			c.Limits.HelloTime = 200 * ms
 		}
+		lives := map[fabric.Incarnation]string{}
 		for _, name := range []string{"a", "b", "c"} {
 			if _, err := n.Add(name, sim.Program{Configure: limits, Start: func(h *sim.Host) error {
+				lives[h.Element().Incarnation()] = h.Name
 				_, err := h.Element().Listen("sim://" + h.Name)
 				return err
 			}}); err != nil {
@@ -244,14 +246,16 @@ func TestSimDial(t *testing.T) {
 			}
 		}
 		for range 12 {
-			dialSomebody(w, n, func(took time.Duration, err error) {
+			dialSomebody(w, n, func(took time.Duration, b *sim.Host, ep *fabric.Endpoint, err error) {
 				if dialled++; err != nil {
 					failed++
+				} else if ep.Name() != b.Name || lives[ep.Incarnation()] != b.Name {
+					fail("a Dial of %s led to %v; repeat with -seed=%d", b.Name, ep, seed)
 				}
 				if took > time.Second {
-					fail("seed %d: a Dial took %v", seed, took)
+					fail("a Dial took %v; repeat with -seed=%d", took, seed)
 				}
-			}, func(why string) { fail("seed %d: %s", seed, why) })
+			})
 		}
 		for range 2 {
 			w.After(w.Between(0, 50*ms), func() {
@@ -271,27 +275,18 @@ func TestSimDial(t *testing.T) {
 	}
 }
 
-func dialSomebody(w *sim.World, n *sim.Network, ended func(time.Duration, error), wrong func(string)) {
+func dialSomebody(w *sim.World, n *sim.Network, ended func(time.Duration, *sim.Host, *fabric.Endpoint, error)) {
 	hosts := n.Hosts()
 	from := w.Rand.IntN(3)
 	a, b := hosts[from], hosts[(from+1+w.Rand.IntN(2))%3]
-	lives := map[fabric.Incarnation]bool{}
 	a.Do(w.Between(0, 50*ms), func() {
-		if b.Alive() {
-			lives[b.Element().Incarnation()] = true
-		}
 		el := a.Element()
 		a.Go(func(context.Context) {
 			ctx, cancel := a.Timeout(w.Between(ms, 400*ms))
 			defer cancel()
 			start := w.Now()
 			ep, err := el.Dial(ctx, "sim://"+b.Name)
-			if b.Alive() {
-				lives[b.Element().Incarnation()] = true
-			}
-			if ended(time.Duration(w.Now()-start), err); err == nil && (ep.Name() != b.Name || !lives[ep.Incarnation()]) {
-				wrong("a Dial led to " + ep.String())
-			}
+			ended(time.Duration(w.Now()-start), b, ep, err)
 		})
 	})
 }
