@@ -416,7 +416,7 @@ func (h *host) end(status abi.Status, err error) travel.End {
 
 // dealtText says why a function that needs ranges of rows cannot run on a table.
 func dealtText(t *cluster.Table) string {
-	return fmt.Sprintf("it needs ranges of rows, and those of %s are dealt out (%v): load it again with --shard block", t.Name, t.Sharding.Kind)
+	return fmt.Sprintf("the rows of %s are dealt out (%v), not in ranges: load %s again with --shard block", t.Name, t.Sharding.Kind, t.Name)
 }
 
 // failure is the end of a branch that did not run to its own.
