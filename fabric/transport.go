@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -112,6 +113,17 @@ type Pending interface {
 	Close() error
 }
 
+// Certified is implemented by Pendings of a transport that learns by itself who
+// is at the other end, as from a certificate.
+type Certified interface {
+	// SelfCertified reports whether the peer learns that way who we are: then no
+	// token is shown to it.
+	SelfCertified() bool
+	// PeerPrincipal, once something was read, is who the peer is; ok is false if the
+	// transport does not know, and a token must say it.
+	PeerPrincipal() (who Principal, ok bool)
+}
+
 // PeerCred is what the kernel says about the process at the other end.
 type PeerCred struct {
 	PID, UID, GID int
@@ -151,6 +163,13 @@ type Receiver interface {
 	Writable()
 	// Lost is the last call: the link is gone, and why.
 	Lost(err error)
+}
+
+// SendLocker is implemented by Receivers that call Link.Send with a lock of
+// theirs held, and no other method of the Link. A transport may take that lock for its own use on the sending side
+// instead of another one, which a small frame would notice; then it calls nothing of the Receiver's with it held.
+type SendLocker interface {
+	SendLock() *sync.Mutex
 }
 
 // FDCarrier is implemented by links whose peer is on the same machine: they

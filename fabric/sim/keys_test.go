@@ -1,17 +1,17 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"hash/crc32"
 	"slices"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
 const (
-	maxGrants  = 40 // ranges of one life that are given out
-	grantBytes = 4096
+	maxGrants  = 24 // ranges of one life that are given out
+	grantBytes = 160 << 10
 )
 
 // grant is a key that was given out, and what its owner has on record.
@@ -23,14 +23,66 @@ type grant struct {
 	rights   fabric.Rights
 	children []*grant
 	revoked  bool // Revoke of it, or of what it was narrowed from, has returned
-	root     bool
-	frozen   uint32 // what a root's range held then
+	parent   *grant
+	frozen   []byte          // what a root's range held then
+	racing   map[*side]bool  // from whom some of a Put could be arriving then
+	puts     []*op           // to a root's range
+	rented   *fabric.Segment // the key is to all of a segment that is closed some time
 }
 
 // guest is a grant that a side has imported, under whatever its key claims.
 type guest struct {
 	*grant
 	r *fabric.Remote
+}
+
+// actRent closes a segment of the side's element, and lends another one: keys to
+// it end as if they were revoked, and peers that mapped it let go.
+func actRent(s *side) {
+	l := s.l
+	for _, g := range l.grants {
+		if g.rented != nil && !g.revoked {
+			if s.t.w.Rand.IntN(2) == 0 {
+				return
+			}
+			g.rented.Close()
+			g.end()
+		}
+	}
+	g := &grant{owner: l, size: 5000, rights: fabric.RightsAll}
+	var err error
+	if g.rented, err = l.el.NewSegment(uint64(g.size), fabric.Writable); err == nil {
+		g.key, err = g.rented.Key(g.rights)
+	}
+	if err != nil {
+		s.t.fail("%s: rent: %v", l.h.Name, err)
+	}
+	l.grants = append(l.grants, g)
+}
+
+// ranged reports whether the grant is a range of its own in the owner's segment.
+func (g *grant) ranged() bool { return g.parent == nil && g.rented == nil }
+
+// checkFrozen looks for writes after the key was revoked. Of a fragment that was
+// arriving just then, the rest may have arrived too; on one connection there is one at a time.
+func (g *grant) checkFrozen(t *trial) {
+	late, now := 0, g.bytes()
+	for at := 0; at < g.size; at += fragmentBytes {
+		end := min(at+fragmentBytes, g.size)
+		if !bytes.Equal(now[at:end], g.frozen[at:end]) {
+			late++
+		}
+	}
+	if late > len(g.racing) || late > 0 && t.k.faults.Pieces == 0 {
+		t.fail("%s: the range [%d, +%d) was written after its key was revoked", g.owner.h.Name, g.off, g.size)
+	}
+}
+
+func (g *grant) root() *grant {
+	for g.parent != nil {
+		g = g.parent
+	}
+	return g
 }
 
 func (g *grant) bytes() []byte { return g.owner.seg.Bytes()[g.off:][:g.size] }
@@ -50,11 +102,20 @@ func (g *grant) expect(need fabric.Rights, off, size int) error {
 
 // check compares an access's end with what was expected when it started.
 func (g *grant) check(s *side, what string, want, got error) {
-	late := errors.Is(got, fabric.ErrRevoked) && g.revoked // meanwhile
+	late := errors.Is(got, fabric.ErrRevoked) && (g.revoked || g.owner.dead) // meanwhile
 	if late || want == nil && got == nil || want != nil && errors.Is(got, want) {
 		return
 	}
 	s.t.fail("%v: %s with a key to [%d, +%d) %v (revoked %v): %v, want %v", s, what, g.off, g.size, g.rights, g.revoked, got, want)
+}
+
+// expect is the error of an access through the guest that is started now. A
+// mapped one is held against its range before its key.
+func (g *guest) expect(need fabric.Rights, off, size int) error {
+	if g.r.Mapped() && (off > g.size || size > g.size-off) {
+		return fabric.ErrRange
+	}
+	return g.grant.expect(need, off, size)
 }
 
 func someRights(n int) fabric.Rights { return fabric.Rights(1 + n) } // of 0 to 6
@@ -76,14 +137,17 @@ func actGrant(s *side) {
 	}
 	roots := 0
 	for _, g := range l.grants {
-		if g.root {
+		if g.ranged() {
 			roots++
 		}
 	}
 	if roots == maxGrants {
 		return
 	}
-	g := &grant{owner: l, off: maxLanes*laneBytes() + roots*grantBytes, size: 64 + r.IntN(grantBytes-64), rights: someRights(r.IntN(7)), root: true}
+	g := &grant{owner: l, off: maxLanes*laneBytes() + roots*grantBytes, size: 64 + r.IntN(4000), rights: someRights(r.IntN(7))}
+	if r.IntN(2) == 0 {
+		g.size = grantBytes - r.IntN(40_000) // several fragments
+	}
 	var err error
 	if g.key, err = l.seg.KeyRange(uint64(g.off), uint64(g.size), g.rights); err != nil {
 		s.t.fail("%s: key: %v", l.h.Name, err)
@@ -111,7 +175,7 @@ func (g *grant) narrowing(off, size int, rights fabric.Rights) error {
 }
 
 func (g *grant) narrowed(k fabric.Key, off, size int, rights fabric.Rights) {
-	child := &grant{owner: g.owner, key: k, off: g.off + off, size: size, rights: rights, revoked: g.revoked}
+	child := &grant{owner: g.owner, key: k, off: g.off + off, size: size, rights: rights, revoked: g.revoked, parent: g}
 	g.children = append(g.children, child)
 	g.owner.grants = append(g.owner.grants, child)
 }
@@ -119,14 +183,19 @@ func (g *grant) narrowed(k fabric.Key, off, size int, rights fabric.Rights) {
 // actRevoke has the side's element revoke one of its keys.
 func actRevoke(s *side) {
 	g := s.l.anyGrant(s.t.w.Rand.IntN)
-	if g == nil || !g.root && s.t.w.Rand.IntN(2) == 0 {
+	if g == nil || g.parent != nil && s.t.w.Rand.IntN(2) == 0 {
 		return
 	}
+	g.revoke(s)
+}
+
+// revoke ends a grant at its owner.
+func (g *grant) revoke(s *side) {
 	var want error
 	if g.revoked {
 		want = fabric.ErrRevoked
 	}
-	g.check(s, "revoke", want, s.l.el.Revoke(g.key))
+	g.check(s, "revoke", want, g.owner.el.Revoke(g.key))
 	g.end()
 }
 
@@ -135,7 +204,15 @@ func (g *grant) end() {
 		return
 	}
 	g.revoked = true
-	g.frozen = crc32.ChecksumIEEE(g.bytes())
+	if g.ranged() {
+		g.frozen, g.racing = bytes.Clone(g.bytes()), map[*side]bool{}
+		for _, o := range g.puts {
+			if !o.ended || o.unsure() && o.s.peer().lost == nil {
+				g.racing[o.s] = true
+			}
+		}
+		g.puts = nil
+	}
 	for _, c := range g.children {
 		c.end()
 	}
@@ -166,7 +243,7 @@ func actVisit(s *side) {
 			}
 			return
 		}
-		if r.IntN(2) == 0 {
+		if g.rented == nil && r.IntN(2) == 0 {
 			k.Size, k.Rights = k.Size*4, fabric.RightsAll
 		}
 		m, err := s.ep.Import(ctx, k)
@@ -247,8 +324,8 @@ func actUse(s *side) {
 	r := s.t.w.Rand
 	g := s.guests[r.IntN(len(s.guests))]
 	off, n := r.IntN(g.size+8), 1+r.IntN(64)
-	if r.IntN(4) == 0 {
-		off, n = 0, g.size+r.IntN(2)
+	if r.IntN(3) == 0 {
+		off, n = 0, g.size+r.IntN(8)/7
 	}
 	switch r.IntN(3) {
 	case 0:
@@ -256,8 +333,8 @@ func actUse(s *side) {
 		s.start("get", g.r.StartGet(dst, uint64(off)), g.checker(s, "get", want))
 	case 1:
 		want, src := g.expect(fabric.RightWrite, off, n), make([]byte, n)
-		fillPattern(src, s.c.id, int(s.t.ended))
-		s.start("put", g.r.StartPut(src, uint64(off)), g.checker(s, "put", want))
+		fillPattern(src, s.c.id, s.t.ended)
+		g.putting(s.start("put", g.r.StartPut(src, uint64(off)), g.checker(s, "put", want)))
 	default:
 		off &^= 7
 		want := g.expect(fabric.RightAtomic, off, 8)
@@ -267,6 +344,31 @@ func actUse(s *side) {
 		s.start("atomic", g.r.StartAtomic(fabric.FetchXor, 8, uint64(off), r.Uint64(), 0), g.checker(s, "atomic", want))
 	}
 }
+
+// putting remembers a Put until the key is revoked.
+func (g *grant) putting(o *op) {
+	if r := g.root(); r.ranged() && !r.revoked {
+		r.puts = append(r.puts, o)
+	}
+}
+
+// actRace has a key revoked while a large Put with it is under way.
+func actRace(s *side) {
+	for _, g := range s.guests {
+		if g.size <= fragmentBytes || g.expect(fabric.RightWrite, 0, g.size) != nil || g.owner.dead || !s.live() {
+			continue
+		}
+		src := make([]byte, g.size)
+		fillPattern(src, s.c.id, s.t.ended)
+		g.putting(s.start("put", g.r.StartPut(src, 0), g.checker(s, "put", nil)))
+		f := s.t.k.faults
+		g.owner.h.Do(s.t.w.Between(0, 3*f.MaxDelay+3*f.Lag), func() { g.root().revoke(s) })
+		return
+	}
+}
+
+// fragmentBytes is the largest piece of a transfer in one frame.
+const fragmentBytes = 64 << 10
 
 func (g *grant) checker(s *side, what string, want error) func(*op) {
 	return func(o *op) {

@@ -158,6 +158,7 @@ type op struct {
 	get   bool
 	op    fabric.Op
 	done  <-chan struct{} // of some
+	g     *grant          // whose key it uses
 	ended bool
 	value uint64
 	err   error

@@ -114,6 +114,23 @@ func actPost(s *side) {
 	}
 }
 
+// actJam fills all the room there is with large messages, and then does
+// something that has to wait for room behind a fence.
+func actJam(s *side) {
+	for !s.sending && s.live() {
+		b := s.numbered(0, 0, 0, s.t.k.bodies)
+		if err := s.ep.Post(s.randomID(), nil, b); err != nil {
+			break
+		}
+		s.counted(0)
+	}
+	for s.post(0, 0, 0) {
+	}
+	s.ep.Fence()
+	actExpire(s)
+	actChain(s)
+}
+
 // actSend waits for credit, for as long as a context lets it.
 func actSend(s *side) {
 	limit := s.t.w.Between(10*time.Microsecond, 20*time.Millisecond)
