@@ -13,6 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -32,7 +33,7 @@ const (
 )
 
 // Config describes a node. The zero value of a field is its usual value; Name,
-// Listen and TokenFile (or Tokens) must be given. The yaml names are those of the
+// Listen and TokenFile (or Tokens, or TLS) must be given. The yaml names are those of the
 // configuration file; docs/operations.md explains each.
 type Config struct {
 	Name   string   `yaml:"name"`
@@ -47,8 +48,10 @@ type Config struct {
 	TokenFile string `yaml:"token_file"` // mode 0600
 	Token     string `yaml:"token"`      // the token this node shows; "": the only one with capability member
 
+	TLS ca.Settings `yaml:",inline"` // tls, tls_cert, tls_key, tls_ca, tls_crl: for all tcp addresses, or none
+
 	Policy   string `yaml:"policy"`   // balanced (default), latency, efficient
-	Insecure bool   `yaml:"insecure"` // allow addresses beyond loopback, without encryption
+	Insecure bool   `yaml:"insecure"` // allow addresses beyond loopback without TLS
 	HTTP     string `yaml:"http"`     // host:port of /metrics, /healthz and /readyz; "": none
 
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
@@ -106,8 +109,11 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
-	if c.TokenFile == "" && c.Tokens == nil {
-		return errors.New("node: no token_file: a node serves nobody without one; make one with: wherry token new NAME --file FILE")
+	if err := c.TLS.Validate(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if c.TokenFile == "" && c.Tokens == nil && !c.TLS.On() {
+		return errors.New("node: no token_file and no certificate: a node serves nobody without one of them; make one with: wherry token new NAME --file FILE")
 	}
 	if err := c.validateAddrs(); err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -131,7 +137,10 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-const insist = "there is no encryption yet, so only loopback is allowed; use a tunnel, or set insecure on a network that you trust"
+const (
+	needTLS  = "beyond loopback TLS is needed: give tls_cert, tls_key and tls_ca (wherry ca issue NAME --node makes them), or set insecure on a network that you trust"
+	needHTTP = "metrics tell who does what, and this is plain HTTP: keep to loopback, or set insecure on a network that you trust"
+)
 
 func (c *Config) validateAddrs() error {
 	if len(c.Listen) == 0 {
@@ -148,8 +157,11 @@ func (c *Config) validateAddrs() error {
 		if scheme != "tcp" && scheme != "shm" {
 			return fmt.Errorf("listen: %s: there is no transport %q, only tcp and shm", a, scheme)
 		}
-		if !c.Insecure && !control.Loopback(a) {
-			return fmt.Errorf("listen: %s: %s", a, insist)
+		if !c.Insecure && !c.TLS.On() && !control.Loopback(a) {
+			return fmt.Errorf("listen: %s: %s", a, needTLS)
+		}
+		if scheme == "shm" && c.TokenFile == "" && c.Tokens == nil {
+			return fmt.Errorf("listen: %s: certificates are shown over tcp only, so shm needs token_file", a)
 		}
 		host, _, err := net.SplitHostPort(rest)
 		if scheme == "tcp" && err != nil {
@@ -169,7 +181,7 @@ func (c *Config) validateAddrs() error {
 			return fmt.Errorf("http: %q is not host:port", c.HTTP)
 		}
 		if !c.Insecure && !control.LoopbackHost(c.HTTP) {
-			return fmt.Errorf("http: %s: metrics tell who does what; %s", c.HTTP, insist)
+			return fmt.Errorf("http: %s: %s", c.HTTP, needHTTP)
 		}
 	}
 	return nil

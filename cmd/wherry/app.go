@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/invoke"
@@ -74,7 +75,7 @@ The answer is on standard output, everything else on standard error.`,
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long")
-	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }
@@ -96,11 +97,11 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		return int(exit)
-	case errors.As(err, &u), errors.Is(err, invoke.ErrRequest), strings.HasPrefix(err.Error(), "unknown command"), strings.Contains(err.Error(), "arg(s)"):
+	case errors.As(err, &u), errors.Is(err, invoke.ErrRequest), errors.Is(err, ca.ErrRequest), strings.HasPrefix(err.Error(), "unknown command"), strings.Contains(err.Error(), "arg(s)"):
 		return exitUsage
-	case errors.Is(err, cluster.ErrForbidden), errors.Is(err, fabric.ErrRefused), errors.Is(err, fabric.ErrRights), errors.Is(err, travel.ErrRefused):
+	case errors.Is(err, cluster.ErrForbidden), errors.Is(err, ca.ErrRefused), errors.Is(err, fabric.ErrRefused), errors.Is(err, fabric.ErrRights), errors.Is(err, travel.ErrRefused):
 		return exitForbidden
-	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, ca.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		return exitNotFound
 	case errors.Is(err, travel.ErrDeadline), errors.Is(err, context.DeadlineExceeded):
 		return exitDeadline
