@@ -25,6 +25,7 @@ type client struct {
 	want   uint64
 	gotAll func() bool
 	last   atomic.Uint64 // body of the last answer
+	token  token
 	rand   *rand.Rand
 }
 
@@ -52,6 +53,7 @@ func (c *client) run() (err error) {
 	for _, id := range []fabric.FrameID{idPong, idChased, idAlloc} {
 		c.el.Handle(id, answer)
 	}
+	c.el.Handle(idRing, c.onRing)
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
 		return err
 	}
@@ -62,6 +64,12 @@ func (c *client) run() (err error) {
 		return c.chase()
 	case "inject":
 		return c.inject()
+	case "rpc":
+		return c.rpc()
+	case "bulk":
+		return c.bulk()
+	case "ring":
+		return c.ring()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }
