@@ -96,6 +96,7 @@ func (c *client) windowed(n int) (samples, error) {
 	ring := make([]flight, c.spec.Inflight)
 	started, ended := 0, 0
 	for ended < n {
+		ep.Hold() // these leave together
 		for ; started < n && started-ended < len(ring); started++ {
 			f := &ring[started%len(ring)]
 			if f.began = (time.Time{}); started%rpcSampled == 0 {
@@ -103,9 +104,11 @@ func (c *client) windowed(n int) (samples, error) {
 			}
 			var err error
 			if f.call, err = echo.Start(c.ctx, p, ep, req); err != nil {
+				ep.Release()
 				return nil, err
 			}
 		}
+		ep.Release()
 		for first := true; ended < started && (first || ring[ended%len(ring)].call.Poll()); first = false {
 			f := &ring[ended%len(ring)]
 			var err error

@@ -176,7 +176,7 @@ func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []by
 	}
 	switch {
 	case l.sec.waits:
-	case l.sec.wire.waiting() <= corkBytes && l.t.hold(l):
+	case l.sec.wire.waiting() <= corkBytes && (l.hold || l.t.hold(l)):
 		l.held = true
 	default:
 		l.held = false
