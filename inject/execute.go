@@ -130,8 +130,8 @@ func (b *bound) close() {
 
 // principal is whose authority a run has: its origin's.
 func (rt *Runtime) principal(run *travel.Run) string {
-	if n := run.Origin(); n != travel.Self && int(n) < len(rt.peers) && rt.peers[n] != nil {
-		return rt.peers[n].Principal().Name
+	if n := run.Origin(); int(n) < len(rt.about) {
+		return rt.about[n].principal
 	}
 	return ""
 }

@@ -281,7 +281,7 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 		return travel.Self, abi.OK
 	}
 	inc := b.table.Shards[element].Incarnation
-	if n := b.peers[element]; n != travel.Self && rt.peers[n] != nil && rt.peers[n].Incarnation() == inc {
+	if n := b.peers[element]; n != travel.Self && rt.about[n].incarnation == inc {
 		return n, abi.OK
 	}
 	n, ok := rt.numbers[inc]
