@@ -16,8 +16,8 @@ type future struct {
 	branches uint32        // known ones, announced or not
 	limit    uint32
 	hops     uint16 // the budget
-	pending  int // announced and not finished
-	early    int // known but not announced yet
+	pending  int    // announced and not finished
+	early    int    // known but not announced yet
 	finished uint32
 	holders  []*peer // hold state
 	sentTo   []*peer // roots, where the peer is no member
