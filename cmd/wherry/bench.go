@@ -45,6 +45,11 @@ shared machine the ratios say more than the figures.`,
 			f.IntVar(&c.Rows, "rows", 1<<20, "rows of the table, 8 bytes each")
 		}
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows} {
+				if cmd.Flags().Changed(name) && v < 1 {
+					return usagef("--%s %d: it must be at least 1", name, v)
+				}
+			}
 			c.Kind, c.Transport, c.Servers = b.name, transport, servers
 			return a.bench(cmd, c, policy)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
@@ -33,7 +34,7 @@ const (
 var (
 	// errUsage is what every usageError is.
 	errUsage = errors.New("usage")
-	// errNoFunction: a function is neither a ready one nor an image file.
+	// errNoFunction: the image file of a function is not there.
 	errNoFunction = errors.New("no such function")
 )
 
@@ -63,7 +64,7 @@ func exitClasses() []exitClass {
 	return []exitClass{
 		{exitUsage, []error{errUsage, invoke.ErrRequest}},
 		{exitForbidden, []error{cluster.ErrForbidden, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
-		{exitNotFound, []error{cluster.ErrNotFound, control.ErrNoNode, errNoFunction}},
+		{exitNotFound, []error{cluster.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
 		{exitLost, []error{control.ErrNotConnected, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},

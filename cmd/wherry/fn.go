@@ -149,7 +149,7 @@ func loadImage(name string) (*image.Image, error) {
 			return img, nil
 		}
 		if _, ferr := os.Stat(name); ferr != nil {
-			return nil, fmt.Errorf("%w: %w (and there is no file of that name)", errNoFunction, err)
+			return nil, fmt.Errorf("%w (and there is no file of that name)", err)
 		}
 	}
 	b, err := os.ReadFile(name)

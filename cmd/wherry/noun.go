@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 // noun makes a command that only has others below it show its help, and refuse
 // a word that is none of them.
 func noun(cmd *cobra.Command) *cobra.Command {
+	cmd.SuggestionsMinimumDistance = 2
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
@@ -17,7 +19,7 @@ func noun(cmd *cobra.Command) *cobra.Command {
 		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "; did you mean " + strings.Join(near, " or ") + "?"
 		}
-		return usagef("unknown command %q for %q%s\nSee '%s --help'", args[0], c.CommandPath(), hint, c.CommandPath())
+		return fmt.Errorf("unknown command %q for %q%s", args[0], c.CommandPath(), hint)
 	}
 	cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	return cmd
