@@ -13,10 +13,10 @@ SIM_SECONDS  ?= 600
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build install test tools fmt vet unit race outside lint bench fuzz soak generate demo cover clean
+.PHONY: help build install test tools fmt vet unit race outside peers lint bench bench-peers fuzz soak generate demo cover clean
 
 help: ## print this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/wherry, without cgo
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/wherry ./cmd/wherry
@@ -24,7 +24,7 @@ build: ## build bin/wherry, without cgo
 install: ## install wherry into Go's bin folder
 	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/wherry
 
-test: tools fmt vet unit race outside ## the gate: everything a change must pass (what CI runs)
+test: tools fmt vet unit race outside peers ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"
 
 tools: ## install what the tests run besides Go, or say what is missing
@@ -47,11 +47,23 @@ race: ## the concurrent packages' tests under the race detector
 outside: ## build and run a program outside this module that uses the library
 	@scripts/outside-module.sh
 
+peers: ## vet and test bench/peers, a module of its own, with a short run of everybody
+	@bench/peers/install-ucx.sh
+	@cd bench/peers && GOWORK=off CGO_ENABLED=0 $(GO) build -o /dev/null . || \
+		{ echo "bench/peers does not build; if its go.mod is out of date: cd bench/peers && go mod tidy" >&2; exit 1; }
+	cd bench/peers && GOWORK=off $(GO) vet -tags $(TAGS) ./...
+	cd bench/peers && GOWORK=off $(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
+
 lint: fmt vet ## formatting, vet and the rules of the house, no other tests
 	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
 
 bench: ## benchmarks; BENCH=regexp picks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...
+
+bench-peers: ## wherry beside gRPC, Connect, net/rpc, NATS and UCX; PEERS='flags', as --json --svg FILE
+	@bench/peers/install-ucx.sh
+	@cd bench/peers && GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/bench-peers .
+	@bin/bench-peers $(PEERS)
 
 fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh

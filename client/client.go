@@ -151,7 +151,7 @@ func (c *Client) build() error {
 		closeTransports(transports)
 		return err
 	}
-	if c.rpc, err = rpc.New(c.el, rpc.Limits{}, c.log); err != nil {
+	if c.rpc, err = rpc.New(c.el, rpc.Config{Log: c.log}); err != nil {
 		return err
 	}
 	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
@@ -182,7 +182,6 @@ func (c *Client) peerUp(ep *fabric.Endpoint) {
 // peerLost hears of each endpoint's end.
 func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
-	c.rpc.PeerLost(ep, err)
 }
 
 func (c *Client) ask(ctx context.Context, ep *fabric.Endpoint) (*control.Info, error) {

@@ -46,8 +46,8 @@ const (
 
 // A Principal is who a peer is, as far as this element knows.
 type Principal struct {
-	Name string // "anonymous", or the token's name
-	// Caps are the capabilities that go with the token; their bits are the
+	Name string // "anonymous", or the name in the token or certificate
+	// Caps are the capabilities that go with it; their bits are the
 	// cluster's (cluster.Caps), the fabric only carries them.
 	Caps uint32
 }
@@ -227,7 +227,7 @@ func checkPeer(h *hello) error {
 func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 	own := e.ownHello(helloDial)
 	var secret []byte
-	if e.cfg.Auth != nil {
+	if c, ok := p.(Certified); e.cfg.Auth != nil && !(ok && c.SelfCertified()) {
 		own.token, secret = e.cfg.Auth.Self()
 	}
 	if len(own.token) > maxNameBytes {
@@ -288,6 +288,9 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 // principalOf is who a peer that we dialled is: whoever proved the token we share is
 // the same principal.
 func (e *Element) principalOf(p Pending, token string) Principal {
+	if who, ok := certified(p); ok {
+		return who
+	}
 	who := Principal{Name: "anonymous"}
 	if token != "" {
 		if _, who, _ = e.cfg.Auth.Lookup(token); who.Name == "" {
@@ -298,6 +301,14 @@ func (e *Element) principalOf(p Pending, token string) Principal {
 		who, _ = e.cfg.Auth.Anonymous(cred, known)
 	}
 	return who
+}
+
+// certified is who the peer is by what the transport knows, if it does.
+func certified(p Pending) (Principal, bool) {
+	if c, ok := p.(Certified); ok {
+		return c.PeerPrincipal()
+	}
+	return Principal{}, false
 }
 
 func refusal(b []byte) error {
@@ -370,6 +381,13 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	if e.endpointCount() >= e.cfg.Limits.Endpoints {
 		return nil, nil, fmt.Errorf("this element has %d endpoints, its limit; try again later", e.cfg.Limits.Endpoints)
 	}
+	cert, isCertified := certified(p)
+	if isCertified && h.token != "" && h.token != cert.Name {
+		return nil, nil, fmt.Errorf("the certificate is %q's and the token %q's: show one of them, or two with one name", cert.Name, h.token)
+	}
+	if isCertified && h.token == "" {
+		return &peerInfo{h, cert}, nil, nil
+	}
 	if e.cfg.Auth == nil {
 		return &peerInfo{h, Principal{Name: "anonymous"}}, nil, nil
 	}
@@ -384,6 +402,9 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	secret, who, ok := e.cfg.Auth.Lookup(h.token)
 	if !ok || len(secret) == 0 {
 		return nil, nil, fmt.Errorf("token %q is not known here: give the token file of this cluster", h.token)
+	}
+	if isCertified {
+		who = cert // the token must be good, but it adds nothing
 	}
 	return &peerInfo{h, who}, secret, nil
 }

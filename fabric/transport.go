@@ -112,6 +112,17 @@ type Pending interface {
 	Close() error
 }
 
+// Certified is implemented by Pendings of a transport that learns by itself who
+// is at the other end, as from a certificate.
+type Certified interface {
+	// SelfCertified reports whether the peer learns that way who we are: then no
+	// token is shown to it.
+	SelfCertified() bool
+	// PeerPrincipal, once something was read, is who the peer is; ok is false if the
+	// transport does not know, and a token must say it.
+	PeerPrincipal() (who Principal, ok bool)
+}
+
 // PeerCred is what the kernel says about the process at the other end.
 type PeerCred struct {
 	PID, UID, GID int

@@ -283,6 +283,7 @@ func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error
 	fut := f.idle.Swap(nil)
 	if fut == nil {
 		fut = newFuture(rt)
+		fut.plain = true
 	}
 	fut.one[0] = root
 	err := f.start(ctx, fut, fut.one[:], Options{})

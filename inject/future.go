@@ -39,6 +39,7 @@ type Future struct {
 	branches uint32
 	bounds   [][2]int
 	one      [1]Root // Do's
+	plain    bool    // Do's: only the bytes matter
 
 	watched atomic.Bool
 	mu      sync.Mutex
@@ -72,6 +73,9 @@ func newFuture(rt *Runtime) *Future {
 func (f *Future) part(branch uint64, index uint32, last bool, data []byte) {
 	at := len(f.data)
 	f.data = append(f.data, data...)
+	if f.plain {
+		return
+	}
 	f.pieces = append(f.pieces, Piece{Branch: branch, Index: index, Last: last})
 	f.bounds = append(f.bounds, [2]int{at, len(f.data)})
 }
@@ -242,7 +246,7 @@ func (fs *futures) cancelAll(rt *Runtime) {
 // reset readies a future of Do's for its next call.
 func (f *Future) reset() {
 	f.done.Store(false)
-	f.pieces, f.bounds, f.data, f.err = f.pieces[:0], f.bounds[:0], f.data[:0], nil
+	f.data, f.err = f.data[:0], nil
 	if cap(f.data) > keptDataBytes {
 		f.data = nil
 	}

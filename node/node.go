@@ -98,7 +98,7 @@ func (n *Node) build() error {
 		}
 		return err
 	}
-	if n.rpc, err = rpc.New(n.el, rpc.Limits{}, n.log); err != nil {
+	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log}); err != nil {
 		return err
 	}
 	if err := n.functions(); err != nil {
@@ -200,7 +200,6 @@ func (n *Node) peerUp(ep *fabric.Endpoint) {
 func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.traffic.remove(ep)
 	n.links.PeerLost(ep, err)
-	n.rpc.PeerLost(ep, err)
 	n.abandoned(ep)
 }
 

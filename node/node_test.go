@@ -180,7 +180,7 @@ func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := rpc.New(el, rpc.Limits{}, nil)
+	p, err := rpc.New(el, rpc.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 	if err := n.RPC().Register("slow", func(context.Context, *rpc.Call) ([]byte, error) {
 		time.Sleep(50 * time.Millisecond)
 		return []byte("done"), nil
-	}); err != nil {
+	}, rpc.Options{Blocking: true}); err != nil {
 		t.Fatal(err)
 	}
 	el, p := guest(t, ts, "node")

@@ -4,208 +4,390 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-// pending is a call of ours that waits for its answer.
-type pending struct {
+// target is a call's name and what travels instead of it.
+type target struct {
+	name string
 	id   uint64
-	done atomic.Bool // publishes answer and body
-	// news says that the waiter has something to look at besides done.
-	news atomic.Bool
-
-	mu   sync.Mutex
-	note []byte // the newest that was not delivered
-
-	answer response
 }
+
+func named(name string) target { return target{name, HashName(name)} }
 
 // Call calls the function registered under name at the peer, and returns its
 // answer. The context bounds all of it; if it has no deadline, Limits.CallTime does. When it
 // ends first, the call is cancelled, and may or may not have happened.
 func (p *Peer) Call(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) ([]byte, error) {
-	return p.CallNotes(ctx, ep, name, req, nil)
+	return p.call(ctx, ep, named(name), req, nil, nil)
+}
+
+// CallAppend is Call that appends the answer to dst, so that a caller who
+// gives the same buffer each time allocates nothing.
+func (p *Peer) CallAppend(ctx context.Context, ep *fabric.Endpoint, name string, req, dst []byte) ([]byte, error) {
+	return p.call(ctx, ep, named(name), req, dst, nil)
 }
 
 // CallNotes is Call for calls that report progress: onNote gets each note that
 // arrives, on this goroutine, before CallNotes returns. Notes that come faster than they are taken replace
 // each other.
 func (p *Peer) CallNotes(ctx context.Context, ep *fabric.Endpoint, name string, req []byte, onNote func(note []byte)) ([]byte, error) {
-	p.stats.calls.Add(1)
-	body, err := p.call(ctx, ep, name, req, onNote)
-	if err != nil {
-		p.stats.failed.Add(1)
-	}
-	return body, err
+	return p.call(ctx, ep, named(name), req, nil, onNote)
 }
 
-func (p *Peer) call(ctx context.Context, ep *fabric.Endpoint, name string, req []byte, onNote func([]byte)) ([]byte, error) {
-	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("%s at %s: %w", name, ep.Name(), err) }
-	if len(req) > p.limits.MaxBytes {
-		return fail(fmt.Errorf("%w: the request has %d bytes, at most %d are sent", ErrTooLarge, len(req), p.limits.MaxBytes))
+func (p *Peer) call(ctx context.Context, ep *fabric.Endpoint, to target, req, dst []byte, onNote func([]byte)) ([]byte, error) {
+	f, err := p.begin(ctx, ep, to, req, sendWaits)
+	if err != nil {
+		return dst, err
 	}
-	if _, has := ctx.Deadline(); !has {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.limits.CallTime)
-		defer cancel()
-	}
+	return f.wait(ctx, dst, onNote)
+}
+
+// Start starts a call and returns at once: where there is no room for it, it
+// fails with ErrBusy or fabric.ErrBackpressure. req is the caller's again when Start returns. The context's
+// deadline is the call's (Limits.CallTime if it has none); its end otherwise does not touch the call.
+func (p *Peer) Start(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) (Future, error) {
+	return p.begin(ctx, ep, named(name), req, sendStarts)
+}
+
+// Send sends a one-way call: it returns when the request is on its way, and
+// nothing comes back, no error either. It runs at most once.
+func (p *Peer) Send(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) error {
+	_, err := p.begin(ctx, ep, named(name), req, sendOneWay)
+	return err
+}
+
+type sendMode uint8
+
+const (
+	sendWaits  sendMode = iota // for room, and then for the answer
+	sendStarts                 // and does not wait
+	sendOneWay                 // waits for room
+)
+
+// sending is a request on its way out.
+type sending struct {
+	to       target
+	req      request
+	deadline int64 // when the book ends the call; 0: its waiter does
+	seg      *lentSegment
+	ends     []func(error)
+}
+
+// begin sends a request.
+func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []byte, mode sendMode) (Future, error) {
+	p.stats.calls.Add(1)
 	c := p.conn(ep)
 	if c == nil {
-		return fail(p.gone(ep))
+		return p.failed(ep, to, p.gone(ep))
 	}
-	w, err := c.begin()
+	s := sending{to: to, req: request{method: to.id, body: req}}
+	if err := c.prepare(ctx, &s, mode); err != nil {
+		return p.failed(ep, to, err)
+	}
+	r, err := c.try(&s)
+	if (err == errBusy || err == fabric.ErrBackpressure) && mode != sendStarts {
+		r, err = c.trySlow(ctx, s)
+	}
 	if err != nil {
-		return fail(err)
+		c.reuse(s.seg)
+		endAll(s.ends, err)
+		return p.failed(ep, to, err)
 	}
-	defer c.end(w)
-	r := request{method: hashName(name), id: w.id, body: req}
-	if len(req) > p.limits.EagerBytes {
-		seg, ref, err := p.lend(req)
-		if err != nil {
-			return fail(err)
-		}
-		defer p.unlend(seg)
-		r.bulk, r.body = true, ref.append(nil)
+	if r == nil { // one-way
+		endAll(s.ends, nil)
+		return Future{}, nil
 	}
-	if err := c.send(ctx, &r); err != nil {
-		return fail(timedOut(err))
+	if mode == sendStarts {
+		p.el.TickBy(s.deadline)
 	}
-	if err := c.await(ctx, w, onNote); err != nil {
-		return fail(err)
-	}
-	a := &w.answer
-	if a.code != codeOK {
-		e := &RemoteError{Code: a.code, Text: printable(a.body), Peer: ep.Name(), Call: name}
-		if a.code == CodeNoSuchCall { // the peer knows the hash only
-			e.Text = fmt.Sprintf("it does not serve the call %q", name)
-		}
-		return nil, e
-	}
-	if !a.bulk {
-		return a.body, nil
-	}
-	body, err := c.fetch(ctx, a.body)
-	ep.Post(IDAck, appendNumber(nil, w.id), nil) // at the endpoint's end the segment goes anyway
-	if err != nil {
-		return fail(fmt.Errorf("its answer: %w", timedOut(err)))
-	}
-	return body, nil
+	return Future{r, r.gen.Load()}, nil
 }
 
-// gone is why there is no conn.
-func (p *Peer) gone(ep *fabric.Endpoint) error {
-	if err := ep.Err(); err != nil {
-		return err
-	}
-	return ErrClosed
+// failed counts and names a failure of a call that was not sent.
+func (p *Peer) failed(ep *fabric.Endpoint, to target, err error) (Future, error) {
+	p.stats.failed.Add(1)
+	return Future{}, callError(ep, to.name, err)
 }
 
-// begin gives a call its number.
-func (c *conn) begin() (*pending, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.calls) >= c.p.limits.Outgoing {
-		return nil, fmt.Errorf("%w: %d to this peer, the limit here", ErrBusy, len(c.calls))
-	}
-	w := &pending{id: c.next}
-	c.next++
-	c.calls[w.id] = w
-	return w, nil
+func callError(ep *fabric.Endpoint, name string, err error) error {
+	return fmt.Errorf("%s at %s: %w", name, ep.Name(), err)
 }
 
-// end forgets a call, and moves the lowest number up.
-func (c *conn) end(w *pending) {
-	c.mu.Lock()
-	delete(c.calls, w.id)
-	for c.low < c.next && c.calls[c.low] == nil {
-		c.low++
+// prepare settles everything about a request but its number.
+func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
+	p := c.p
+	n := len(s.req.body)
+	if n > p.limits.MaxBytes {
+		return fmt.Errorf("%w: the request has %d bytes, at most %d are sent", ErrTooLarge, n, p.limits.MaxBytes)
 	}
-	c.mu.Unlock()
-}
-
-func (c *conn) send(ctx context.Context, r *request) error {
-	c.mu.Lock()
-	r.low = c.low
-	c.mu.Unlock()
-	deadline, _ := ctx.Deadline()
-	if r.left = time.Until(deadline); r.left <= 0 {
+	if ctx.Err() != nil {
+		return timedOut(context.Cause(ctx))
+	}
+	if k, _ := ctx.Value(callKey{}).(*Call); k != nil && k.leads && mode == sendWaits {
+		return ErrInline
+	}
+	if mode == sendOneWay {
+		s.req.flags |= flagOneWay
+	}
+	at, has := ctx.Deadline()
+	switch {
+	case !has:
+		s.req.left = p.limits.CallTime
+		s.deadline = p.after(s.req.left)
+	case mode == sendWaits:
+		s.req.left = time.Until(at)
+	default:
+		s.req.left = time.Until(at)
+		s.deadline = p.el.Now() + int64(s.req.left)
+	}
+	if s.req.left <= 0 {
 		return ErrDeadline
 	}
-	var head [requestBytes]byte
-	return c.ep.Send(ctx, IDRequest, r.appendHead(head[:0]), r.body)
-}
-
-// await waits for the answer, driving the fabric meanwhile.
-func (c *conn) await(ctx context.Context, w *pending, onNote func([]byte)) error {
-	ready := func() bool { return w.done.Load() || w.news.Load() || c.ep.Err() != nil }
-	for {
-		err := c.p.el.WaitFor(ctx, ready)
-		if w.news.CompareAndSwap(true, false) && onNote != nil {
-			w.mu.Lock()
-			note := w.note
-			w.note = nil
-			w.mu.Unlock()
-			if note != nil {
-				onNote(note)
-			}
-		}
-		switch {
-		case w.done.Load() && !w.news.Load():
-			return nil
-		case w.done.Load():
-		case c.ep.Err() != nil:
-			return c.ep.Err()
-		case err != nil:
-			c.ep.Post(IDCancel, appendNumber(nil, w.id), nil)
-			if errors.Is(err, fabric.ErrClosed) {
-				return err
-			}
-			return timedOut(context.Cause(ctx))
+	if len(p.cfg.Callers) > 0 {
+		if err := c.intercept(ctx, s); err != nil {
+			endAll(s.ends, err)
+			return err
 		}
 	}
+	if n > p.limits.EagerBytes {
+		seg, err := c.lend(s.req.body)
+		if err != nil {
+			endAll(s.ends, err)
+			return err
+		}
+		s.seg, s.req.body = seg, seg.ref.append(nil)
+		s.req.flags |= flagLent
+	}
+	return nil
 }
 
-// find is the call that an answer is for; nil if it is over.
-func (c *conn) find(id uint64) *pending {
+// errBusy says that all slots are in use.
+var errBusy = fmt.Errorf("%w to this peer, the limit here (Limits.Outgoing)", ErrBusy)
+
+// try sends a request if there is room: errBusy and fabric.ErrBackpressure say that there is none.
+func (c *conn) try(s *sending) (r *record, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.calls[id]
-}
-
-func (c *conn) onResponse(b []byte) error {
-	r, err := decodeResponse(b)
-	if err != nil {
-		return err
+	if c.ended != nil {
+		return nil, c.ended
 	}
-	w := c.find(r.id)
-	if w == nil || w.done.Load() {
-		if r.bulk { // the caller gave up: nobody will fetch it
-			c.ep.Post(IDAck, appendNumber(nil, r.id), nil)
+	oneWay := s.req.oneWay()
+	var ok bool
+	if oneWay {
+		s.req.id, ok = c.caller.OneWay()
+	} else {
+		s.req.id, ok = c.caller.Begin(s.deadline)
+	}
+	if !ok {
+		return nil, errBusy
+	}
+	s.req.low = c.caller.Low()
+	s.req.put((*[requestBytes]byte)(c.head[:]))
+	n := requestBytes + copy(c.head[requestBytes:], s.req.ext)
+	if err := c.ep.TrySend(IDRequest, c.head[:n], s.req.body); err != nil {
+		c.caller.Undo(s.req.id)
+		return nil, err
+	}
+	if s.seg != nil {
+		until := int64(0)
+		if oneWay { // no answer ends it
+			until = c.p.el.CoarseNow() + int64(s.req.left+c.p.limits.LingerTime)
 		}
-		return nil
+		c.lending.Lend(s.req.id, exchange.Ours, s.seg, until)
 	}
-	r.body = append([]byte(nil), r.body...)
-	w.answer = r
-	w.done.Store(true)
-	c.p.el.Wake()
-	return nil
+	if oneWay {
+		return nil, nil
+	}
+	r = c.record(s.req.id, s.to.name)
+	r.ends = s.ends
+	return r, nil
 }
 
-func (c *conn) onNote(b []byte) error {
-	id, note, err := decodeNumber(b)
+// trySlow waits for room; apart from begin, so that begin allocates nothing.
+func (c *conn) trySlow(ctx context.Context, s sending) (r *record, err error) {
+	c.mu.Lock()
+	c.waiting++
+	c.mu.Unlock()
+	start := c.p.el.Now()
+	left := s.req.left
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, left, ErrDeadline)
+		defer cancel()
+	}
+	werr := c.p.el.WaitFor(ctx, func() bool {
+		if s.req.left = left - time.Duration(c.p.el.Now()-start); s.req.left <= 0 {
+			r, err = nil, ErrDeadline
+			return true
+		}
+		r, err = c.try(&s)
+		return err != errBusy && err != fabric.ErrBackpressure
+	})
+	c.mu.Lock()
+	c.waiting--
+	c.mu.Unlock()
+	if werr != nil {
+		return nil, fmt.Errorf("it was not sent: %w: %w", err, timedOut(werr))
+	}
+	return r, err
+}
+
+// Future is a call that was started. Exactly one of Wait and Forget ends it.
+type Future struct {
+	r   *record
+	gen uint32
+}
+
+// Poll reports whether Wait would return at once.
+func (f Future) Poll() bool {
+	return f.r == nil || f.r.state.Load() != recWaiting || f.r.gen.Load() != f.gen
+}
+
+// Done is closed when the call has ended. It is for select; the background
+// goroutine then drives progress.
+func (f Future) Done() <-chan struct{} {
+	ch := make(chan struct{})
+	if f.r != nil {
+		f.r.c.mu.Lock()
+		defer f.r.c.mu.Unlock()
+		if !f.Poll() {
+			if f.r.done == nil {
+				f.r.done = ch
+			}
+			return f.r.done
+		}
+	}
+	close(ch)
+	return ch
+}
+
+// Wait drives progress until the call has ended, and returns its answer or its
+// error. When the context ends first, the call is cancelled.
+func (f Future) Wait(ctx context.Context) ([]byte, error) { return f.wait(ctx, nil, nil) }
+
+// WaitAppend is Wait that appends the answer to dst.
+func (f Future) WaitAppend(ctx context.Context, dst []byte) ([]byte, error) {
+	return f.wait(ctx, dst, nil)
+}
+
+// Cancel ends the call: whoever waits for it, or will, gets ErrCanceled, unless
+// the answer has come already. The callee is told; its handler's context ends.
+func (f Future) Cancel() {
+	if f.r == nil {
+		return
+	}
+	c := f.r.c
+	c.mu.Lock()
+	if f.r.gen.Load() != f.gen || !c.caller.Answer(f.r.id) {
+		c.mu.Unlock()
+		return
+	}
+	id := f.r.id
+	f.r.err = ErrCanceled
+	f.r.finish()
+	c.mu.Unlock()
+	var b [numberBytes]byte
+	c.ep.Post(IDCancel, putNumber(&b, id), nil)
+	c.p.el.Wake()
+}
+
+// Forget gives the call up without waiting for its end.
+func (f Future) Forget() {
+	if f.r == nil || f.r.gen.Load() != f.gen {
+		return
+	}
+	f.r.over(ErrCanceled)
+}
+
+// over ends a call of which nobody wants to know more.
+func (r *record) over(err error) {
+	ends := r.ends
 	if err != nil {
-		return err
+		r.c.p.stats.failed.Add(1)
 	}
-	if w := c.find(id); w != nil && !w.done.Load() {
-		w.mu.Lock()
-		w.note = append([]byte(nil), note...)
-		w.mu.Unlock()
-		w.news.Store(true)
-		c.p.el.Wake()
+	r.c.end(r)
+	endAll(ends, err)
+}
+
+// wait waits for a call's end and appends the answer to dst.
+func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]byte, error) {
+	r := f.r
+	if r == nil || r.gen.Load() != f.gen {
+		return dst, ErrEnded
 	}
-	return nil
+	err := r.await(ctx, onNote)
+	if err == nil {
+		dst, err = r.take(ctx, dst)
+	}
+	if _, remote := err.(*RemoteError); err != nil && !remote {
+		err = callError(r.c.ep, r.name, err)
+	}
+	r.over(err)
+	return dst, err
+}
+
+// await waits until the record is done.
+func (r *record) await(ctx context.Context, onNote func([]byte)) error {
+	for {
+		err := r.c.p.el.WaitFor(ctx, r.ready)
+		if r.news.Load() {
+			r.tell(onNote)
+		}
+		switch {
+		case r.state.Load() == recDone:
+			return nil
+		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// A note, or the fabric's own bound on waits: the call's deadline is later.
+		case ctx.Err() != nil:
+			return timedOut(context.Cause(ctx))
+		default:
+			return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+	}
+}
+
+// tell hands over the note that came last.
+func (r *record) tell(onNote func([]byte)) {
+	r.c.mu.Lock()
+	note := r.note
+	r.note = nil
+	r.news.Store(false)
+	r.c.mu.Unlock()
+	if note != nil && onNote != nil {
+		onNote(note)
+	}
+}
+
+// take appends a done record's answer to dst.
+func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
+	if r.err != nil {
+		return dst, r.err
+	}
+	start, c := len(dst), r.c
+	if r.lent {
+		body, err := c.fetch(ctx, r.body, c.p.limits.MaxBytes, dst)
+		var b [numberBytes]byte
+		r.lent = false
+		c.ep.Post(IDAck, putNumber(&b, r.id), nil) // at the endpoint's end the segment goes anyway
+		if err != nil {
+			return dst, fmt.Errorf("its answer: %w", timedOut(err))
+		}
+		dst = body
+	} else if r.code == codeOK {
+		return append(dst, r.body...), nil
+	} else {
+		dst = append(dst, r.body...)
+	}
+	if r.code == codeOK {
+		return dst, nil
+	}
+	e := &RemoteError{Code: r.code, Text: printable(dst[start:]), Peer: c.ep.Name(), Call: r.name}
+	if r.code == CodeNoSuchCall { // the peer knows the hash only
+		e.Text = "it does not serve this call"
+	}
+	return dst[:start], e
 }

@@ -28,6 +28,10 @@ const (
 	CodeTooLarge
 	// CodeBulk: the callee could not fetch the request's payload.
 	CodeBulk
+	// CodeDenied: the caller's principal may not make this call.
+	CodeDenied
+	// CodeRequest: the callee could not read the request.
+	CodeRequest
 
 	// FirstCode is the first that services can use.
 	FirstCode Code = 256
@@ -41,16 +45,27 @@ var (
 	ErrBusy = errors.New("rpc: too many calls under way")
 	// ErrDeadline: the call's time ran out, here or there.
 	ErrDeadline = fmt.Errorf("rpc: out of time: %w", context.DeadlineExceeded)
-	// ErrCanceled: the peer ended the call because it is stopping.
-	ErrCanceled = errors.New("rpc: the peer is stopping")
+	// ErrCanceled: the peer ended the call because it is stopping, or it was cancelled here.
+	ErrCanceled = fmt.Errorf("rpc: cancelled: %w", context.Canceled)
 	// ErrTooLarge: a payload exceeds a limit.
 	ErrTooLarge = errors.New("rpc: payload too large")
+	// ErrDenied: the callee does not let this principal make the call.
+	ErrDenied = errors.New("rpc: not allowed")
+	// ErrRequest: the callee could not read the request, or the caller the answer: they disagree about its type.
+	ErrRequest = errors.New("rpc: request or answer cannot be read")
+	// ErrOutcomeUnknown: the peer was lost after the call had been sent. It ran once
+	// or not at all; it was not, and will not be, tried again.
+	ErrOutcomeUnknown = errors.New("rpc: outcome unknown")
 	// ErrName: a call cannot be registered under this name.
 	ErrName = errors.New("rpc: bad name")
 	// ErrWire: a peer's message is not one of this protocol.
 	ErrWire = errors.New("rpc: malformed message")
 	// ErrClosed: the Peer was closed here.
 	ErrClosed = errors.New("rpc: closed")
+	// ErrInline: a handler that runs on the goroutine which drives the fabric tried to wait.
+	ErrInline = errors.New("rpc: an inline handler cannot wait; register it with Blocking, or use Start and Detach")
+	// ErrEnded: a Future was waited for already, or forgotten.
+	ErrEnded = errors.New("rpc: this future has been used")
 )
 
 func (c Code) sentinel() error {
@@ -65,13 +80,17 @@ func (c Code) sentinel() error {
 		return ErrCanceled
 	case CodeTooLarge:
 		return ErrTooLarge
+	case CodeDenied:
+		return ErrDenied
+	case CodeRequest:
+		return ErrRequest
 	}
 	return nil
 }
 
 // Error is what a handler returns to choose its error's code. Any other error is CodeFailed.
 type Error struct {
-	Code Code // CodeFailed, or from FirstCode
+	Code Code // one of this package's, or from FirstCode
 	Text string
 }
 
@@ -80,31 +99,37 @@ func (e *Error) Error() string { return e.Text }
 // RemoteError is an error that the callee sent back.
 type RemoteError struct {
 	Code Code
-	Text string // the callee's words, made printable
+	Text string // the callee's words in full, made printable
 	Peer string // the callee's name
 	Call string // the name of the call
 }
 
-func (e *RemoteError) Error() string { return fmt.Sprintf("%s: %s", e.Peer, e.Text) }
+func (e *RemoteError) Error() string { return fmt.Sprintf("%s at %s: %s", e.Call, e.Peer, e.Text) }
 
 // Unwrap makes errors.Is find the sentinel of the package's own codes.
 func (e *RemoteError) Unwrap() error { return e.Code.sentinel() }
 
 // remoteCode turns a handler's error into what travels.
-func remoteCode(ctx context.Context, err error) (Code, string) {
+func remoteCode(err error) Code {
 	var own *Error
-	if errors.As(err, &own) && own.Code != codeOK {
-		return own.Code, err.Error()
+	var inner *RemoteError
+	switch {
+	case errors.As(err, &own) && own.Code != codeOK:
+		return own.Code
+	case errors.As(err, &inner):
+		return CodeFailed // what a call of the handler's came back with is not this call's code
+	case errors.Is(err, context.DeadlineExceeded):
+		return CodeDeadline
+	case errors.Is(err, context.Canceled):
+		return CodeCanceled
+	case errors.Is(err, ErrTooLarge):
+		return CodeTooLarge
+	case errors.Is(err, ErrDenied):
+		return CodeDenied
+	case errors.Is(err, ErrRequest):
+		return CodeRequest
 	}
-	if ctx.Err() != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return CodeDeadline, err.Error()
-		}
-		if errors.Is(err, context.Canceled) {
-			return CodeCanceled, err.Error()
-		}
-	}
-	return CodeFailed, err.Error()
+	return CodeFailed
 }
 
 // clipText bounds an error's text without cutting a rune in two.
@@ -116,6 +141,15 @@ func clipText(s string, n int) string {
 		n--
 	}
 	return s[:n]
+}
+
+// errorText is an error's text as it travels: whole, unless it is absurd.
+func errorText(s string) string {
+	if len(s) <= maxTextBytes {
+		return s
+	}
+	s, n := clipText(s, maxTextBytes-64), len(s)
+	return fmt.Sprintf("%s… (%d bytes in all)", s, n)
 }
 
 // printable makes a peer's words safe to show; line ends stay.

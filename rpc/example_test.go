@@ -20,7 +20,7 @@ func newPeer(name string) (*fabric.Element, *rpc.Peer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := rpc.New(el, rpc.Limits{}, nil)
+	p, err := rpc.New(el, rpc.Config{})
 	return el, p, err
 }
 
@@ -33,7 +33,7 @@ func Example() {
 	defer server.Close()
 	calls.Register("upper", func(_ context.Context, c *rpc.Call) ([]byte, error) {
 		return bytes.ToUpper(c.Req), nil
-	})
+	}, rpc.Options{})
 	addr, err := server.Listen("tcp://127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
@@ -57,5 +57,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// BOAT <nil>
-	// server: it does not serve the call "lower"
+	// lower at server: it does not serve this call
 }

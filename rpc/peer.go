@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -18,75 +17,51 @@ import (
 type Peer struct {
 	el     *fabric.Element
 	limits Limits
+	cfg    Config
 	log    *slog.Logger
 
-	mu      sync.RWMutex
-	methods map[uint64]*method
-	conns   map[*fabric.Endpoint]*conn
-	closed  bool
+	methods atomic.Pointer[registry]
+	last    atomic.Pointer[conn] // that was used last: most have one peer at a time
 
-	ctx     context.Context // of all handlers
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	active  atomic.Int64
-	bulk    atomic.Int64 // bytes of own payloads in segments
-	stats   counters
+	mu     sync.RWMutex
+	conns  map[*fabric.Endpoint]*conn
+	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
+	closed atomic.Bool                  // set under mu
+
+	work   sync.WaitGroup // goroutines of ours
+	active atomic.Int64   // calls that are served and did not end at once
+	bulk   atomic.Int64   // bytes of segments for payloads
+	idle   atomic.Int64   // of them, kept to be used again
+	bufs   sync.Pool      // of *[]byte: requests being encoded
+	stats  counters
 }
 
-type method struct {
-	name string
-	fn   Handler
-}
-
-// Handler serves one call. The context ends at the call's deadline, when the
-// caller cancels or is lost, and when the Peer closes. The answer is the Peer's once it is returned.
-type Handler func(ctx context.Context, c *Call) ([]byte, error)
-
-// conn is what is kept for one endpoint.
-type conn struct {
-	p      *Peer
-	ep     *fabric.Endpoint
-	ctx    context.Context // of the handlers of its calls
-	cancel context.CancelCauseFunc
-
-	mu      sync.Mutex
-	next    uint64 // our next call's number
-	low     uint64 // our lowest call under way
-	calls   map[uint64]*pending
-	seen    seen
-	serving map[uint64]*Call
-	lent    map[uint64]lingering
-}
-
-// lingering is an answer in a segment that the caller has not fetched yet.
-type lingering struct {
-	seg   *fabric.Segment
-	until int64 // on the element's clock
-}
-
-// sweepEvery is how often expired answers and lost endpoints are looked for.
+// sweepEvery is how often expired payloads and deadlines that nobody waits for are looked at.
 const sweepEvery = 250 * time.Millisecond
 
 // New makes an element able to call and to serve. It must be called before the
 // element listens or dials, and once per element.
-func New(el *fabric.Element, limits Limits, log *slog.Logger) (*Peer, error) {
-	if err := limits.Validate(); err != nil {
+func New(el *fabric.Element, cfg Config) (*Peer, error) {
+	if err := cfg.Limits.Validate(); err != nil {
 		return nil, err
 	}
-	limits.defaults()
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	cfg.Limits.defaults()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Peer{el: el, limits: limits, log: log, methods: map[uint64]*method{}, conns: map[*fabric.Endpoint]*conn{}}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log,
+		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}}
+	p.methods.Store(&registry{})
+	p.bufs.New = func() any { return new([]byte) }
 	for id, fn := range map[fabric.FrameID]func(*conn, []byte) error{
-		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDNote: (*conn).onNote,
-		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck,
+		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDAnswer: (*conn).onResponse, IDNote: (*conn).onNote,
+		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck, IDTaken: (*conn).onTaken,
 	} {
 		if err := el.Handle(id, func(m fabric.Message) { p.receive(m, fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %w", err)
 		}
 	}
+	el.Watch(p.up, p.lost)
 	el.OnTick(p.sweep)
 	return p, nil
 }
@@ -94,88 +69,53 @@ func New(el *fabric.Element, limits Limits, log *slog.Logger) (*Peer, error) {
 // Element is the element that the Peer belongs to.
 func (p *Peer) Element() *fabric.Element { return p.el }
 
-// hashName is what travels instead of a name: 64-bit FNV-1a.
-func hashName(name string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	return h.Sum64()
-}
-
-// Register serves calls of the given name. Two names with one hash are refused,
-// so that a call can never reach the wrong handler.
-func (p *Peer) Register(name string, fn Handler) error {
-	if name == "" || len(name) > MaxNameBytes || fn == nil {
-		return fmt.Errorf("%w: %q: a name has 1 to %d bytes and a handler", ErrName, clipText(name, MaxNameBytes), MaxNameBytes)
-	}
-	h := hashName(name)
+// up hears of a new endpoint, before any of its messages.
+func (p *Peer) up(ep *fabric.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch other := p.methods[h]; {
-	case other != nil && other.name == name:
-		return fmt.Errorf("%w: %q is registered already", ErrName, name)
-	case other != nil:
-		return fmt.Errorf("%w: %q and %q have the same hash: rename one", ErrName, name, other.name)
-	case len(p.methods) >= maxNames:
-		return fmt.Errorf("%w: %d calls are registered, the most there can be", ErrName, maxNames)
+	if p.closed.Load() {
+		return
 	}
-	p.methods[h] = &method{name, fn}
-	return nil
-}
-
-// conn finds or makes what is kept for an endpoint; nil if the endpoint is gone.
-func (p *Peer) conn(ep *fabric.Endpoint) *conn {
-	p.mu.RLock()
-	c := p.conns[ep]
-	p.mu.RUnlock()
-	if c != nil {
-		return c
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.conns[ep]; c != nil {
-		return c
-	}
-	if p.closed {
-		return nil
-	}
-	c = &conn{p: p, ep: ep, calls: map[uint64]*pending{}, serving: map[uint64]*Call{}, lent: map[uint64]lingering{}}
-	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
+	c := newConn(p, ep)
 	p.conns[ep] = c
-	// An endpoint's end is on record before PeerLost hears of it, so either this
-	// look finds it or PeerLost finds the conn.
-	if ep.Err() != nil {
-		delete(p.conns, ep)
-		c.cancel(ep.Err())
-		return nil
+	if p.owners[ep.Incarnation()] == nil {
+		p.owners[ep.Incarnation()] = c
 	}
-	return c
 }
 
-// PeerLost says that an endpoint is gone: fabric.Config.OnLost calls it. Without
-// it the Peer notices by itself, a moment later.
-func (p *Peer) PeerLost(ep *fabric.Endpoint, err error) {
+// lost hears that an endpoint is gone.
+func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	p.mu.Lock()
 	c := p.conns[ep]
 	delete(p.conns, ep)
+	if inc := ep.Incarnation(); c != nil && p.owners[inc] == c {
+		delete(p.owners, inc)
+		for _, other := range p.conns {
+			if other.ep.Incarnation() == inc && other.ep.Principal() == ep.Principal() {
+				p.owners[inc] = other
+				break
+			}
+		}
+	}
+	p.last.CompareAndSwap(c, nil)
 	p.mu.Unlock()
 	if c != nil {
 		c.drop(err)
 	}
 }
 
-// drop ends what was under way on an endpoint. Callers notice by themselves.
-func (c *conn) drop(err error) {
-	if err == nil {
-		err = fabric.ErrPeerLost
+// conn is what is kept for an endpoint; nil if it is gone.
+func (p *Peer) conn(ep *fabric.Endpoint) *conn {
+	if c := p.last.Load(); c != nil && c.ep == ep {
+		return c
 	}
-	c.cancel(err)
-	c.mu.Lock()
-	lent := c.lent
-	c.lent = nil
-	c.mu.Unlock()
-	for _, l := range lent {
-		c.p.unlend(l.seg)
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	c := p.conns[ep]
+	if c != nil {
+		p.last.Store(c) // under mu: lost has not taken it off yet, or will
 	}
+	return c
 }
 
 // receive handles one message, on the goroutine that drives the fabric.
@@ -191,49 +131,33 @@ func (p *Peer) receive(m fabric.Message, fn func(*conn, []byte) error) {
 	}
 }
 
-// sweep frees what nobody fetched, and forgets endpoints that are gone.
+// sweep ends calls and payloads whose time is up.
 func (p *Peer) sweep(now int64) int64 {
-	var gone []*conn
-	var expired []*fabric.Segment
+	next := now + int64(sweepEvery)
 	p.mu.RLock()
-	for ep, c := range p.conns {
-		if ep.Err() != nil {
-			gone = append(gone, c)
-			continue
+	defer p.mu.RUnlock()
+	for _, c := range p.conns {
+		if at := c.sweep(now); at != 0 {
+			next = min(next, at)
 		}
-		c.mu.Lock()
-		for id, l := range c.lent {
-			if l.until < now {
-				expired = append(expired, l.seg)
-				delete(c.lent, id)
-			}
-		}
-		c.mu.Unlock()
 	}
-	p.mu.RUnlock()
-	for _, c := range gone {
-		p.PeerLost(c.ep, c.ep.Err())
-	}
-	for _, s := range expired {
-		p.stats.unfetched.Add(1)
-		p.unlend(s)
-	}
-	return now + int64(sweepEvery)
+	return next
 }
 
-// Close ends all handlers and waits for them. Calls under way here end when
-// the element is closed, which belongs right after.
+// Close ends all calls, both ways, and waits for the handlers. The element is
+// to be closed after it, and not before.
 func (p *Peer) Close() error {
 	p.mu.Lock()
-	p.closed = true
+	p.closed.Store(true)
 	conns := p.conns
 	p.conns = map[*fabric.Endpoint]*conn{}
+	clear(p.owners)
+	p.last.Store(nil)
 	p.mu.Unlock()
-	p.cancel()
 	for _, c := range conns {
 		c.drop(ErrClosed)
 	}
-	p.running.Wait()
+	p.work.Wait()
 	return nil
 }
 
@@ -251,53 +175,53 @@ func (p *Peer) Drain(ctx context.Context) error {
 	return nil
 }
 
-// lend puts a payload into a segment of its own.
-func (p *Peer) lend(body []byte) (*fabric.Segment, bulk, error) {
-	n := int64(len(body))
-	if p.bulk.Add(n) > p.limits.BulkBytes {
-		p.bulk.Add(-n)
-		return nil, bulk{}, fmt.Errorf("%w: its payload of %d bytes would exceed the %d that may lie in segments", ErrBusy, n, p.limits.BulkBytes)
+// goWork runs fn on a goroutine that Close waits for; false if the Peer is closed.
+func (p *Peer) goWork(fn func()) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed.Load() {
+		return false
 	}
-	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
-	if err != nil {
-		p.bulk.Add(-n)
-		return nil, bulk{}, fmt.Errorf("rpc: payload: %w", err)
-	}
-	copy(seg.Bytes(), body)
-	key, err := seg.Key(fabric.RightRead)
-	if err != nil {
-		p.unlend(seg)
-		return nil, bulk{}, fmt.Errorf("rpc: payload: %w", err)
-	}
-	return seg, bulk{key, uint64(n)}, nil
+	p.work.Add(1)
+	go func() {
+		defer p.work.Done()
+		fn()
+	}()
+	return true
 }
 
-func (p *Peer) unlend(seg *fabric.Segment) {
-	p.bulk.Add(-int64(seg.Size()))
-	seg.Close()
+// gone is why there is no conn for an endpoint.
+func (p *Peer) gone(ep *fabric.Endpoint) error {
+	if err := ep.Err(); err != nil {
+		return err
+	}
+	if !p.closed.Load() {
+		return fmt.Errorf("rpc: %s is not an endpoint of this element, or was made before the Peer", ep)
+	}
+	return ErrClosed
 }
 
-// fetch reads a payload that lies at the peer.
-func (c *conn) fetch(ctx context.Context, ref []byte) ([]byte, error) {
-	k, err := decodeBulk(ref, c.p.limits.MaxBytes)
-	if err != nil {
-		return nil, err
+// coarseTime is how much shorter a time may be than asked for, before a precise
+// clock is worth its fifty nanoseconds.
+const coarseTime = time.Second
+
+// after is the element's clock d from now.
+func (p *Peer) after(d time.Duration) int64 {
+	if d < coarseTime {
+		return p.el.Now() + int64(d)
 	}
-	r, err := c.ep.Import(ctx, k.key)
-	if err != nil {
-		return nil, err
-	}
-	body := make([]byte, k.size)
-	if err := r.Get(ctx, body, 0); err != nil {
-		return nil, err
-	}
-	return body, nil
+	return p.el.CoarseNow() + int64(d)
 }
 
 // timedOut makes a context's end the package's own error.
 func timedOut(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, ErrDeadline) || errors.Is(err, ErrCanceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
 		return ErrDeadline
+	case errors.Is(err, context.Canceled):
+		return ErrCanceled
 	}
 	return err
 }
@@ -308,6 +232,7 @@ type counters struct {
 	served, refused, handlerErrors atomic.Uint64
 	duplicates, malformed          atomic.Uint64
 	unfetched, notes               atomic.Uint64
+	overflows                      atomic.Uint64
 }
 
 // Stats are a Peer's counters and levels, for metrics.
@@ -316,10 +241,12 @@ type Stats struct {
 	Served, Refused       uint64 // of peers: handled; turned away (busy, unknown)
 	HandlerErrors         uint64 // handled, with an error
 	Duplicates, Malformed uint64
-	Unfetched             uint64 // answers that nobody fetched in time
+	Unfetched             uint64 // payloads that nobody fetched in time
 	Notes                 uint64 // sent
-	Active                int64  // handlers that run
-	BulkBytes             int64  // payloads in segments
+	Overflows             uint64 // payloads that were too large for a message, of either side
+	Active                int64  // calls being served that did not end at once
+	BulkBytes             int64  // segments for payloads, in use and kept
+	PoolBytes             int64  // those kept
 }
 
 // Stats returns what has happened so far.
@@ -327,5 +254,6 @@ func (p *Peer) Stats() Stats {
 	s := &p.stats
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
-		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Active: p.active.Load(), BulkBytes: p.bulk.Load()}
+		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(),
+		Active: p.active.Load(), BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load()}
 }

@@ -5,29 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
 // Call is one call at its handler.
 type Call struct {
-	Name string           // it was registered under
-	From *fabric.Endpoint // who calls
-	Req  []byte           // the request; the handler's
+	Name   string           // it was registered under
+	From   *fabric.Endpoint // who calls
+	Req    []byte           // the request; the handler's while it runs
+	Bytes  int              // of the request, also where it is not there yet
+	OneWay bool             // no answer will be sent
+	Trace  TraceContext     // the caller's; zero if it sent none
 
-	c      *conn
-	id     uint64
-	ref    []byte // where Req is, if it did not travel in the message
-	cancel context.CancelCauseFunc
+	c        *conn
+	m        *method
+	id       exchange.ID
+	deadline int64          // on the element's clock
+	at       ref            // where Req is, if it did not travel in the message
+	mem      *fabric.Remote // at, if it is mapped
+	lent     bool
+	leads    bool // it runs on the goroutine that drives the fabric
+	entered  bool // it is in conn.callee
+	ends     []func(error)
+	scratch  []byte // typed answers are encoded here
 
-	mu     sync.Mutex
-	note   []byte // waits for NoteEvery
-	noted  int64  // when one was sent, on the element's clock
-	gaveUp bool   // the caller cancelled: it wants no answer
+	mu       sync.Mutex
+	note     []byte // waits for NoteEvery
+	noted    int64  // when one was sent, on the element's clock
+	gaveUp   bool   // the caller wants no answer
+	cause    error  // why the context ended
+	inner    context.Context
+	cancel   func(cause error)
+	detached bool
+	over     bool
 }
-
-// errCanceled is why a handler's context ends when its caller cancels.
-var errCanceled = fmt.Errorf("rpc: cancelled by the caller: %w", context.Canceled)
 
 // Note sends the caller a note on the call's progress. Notes are for people:
 // one that follows within Limits.NoteEvery waits for the next one, which replaces
@@ -45,201 +59,386 @@ func (k *Call) Note(note []byte) {
 
 // sendNote sends the note that waits; k.mu is held.
 func (k *Call) sendNote(now int64) {
-	if len(k.note) == 0 || k.gaveUp {
+	if len(k.note) == 0 || k.gaveUp || k.OneWay {
 		return
 	}
-	if k.From.TrySend(IDNote, appendNumber(nil, k.id), k.note) == nil {
+	var b [numberBytes]byte
+	if k.From.TrySend(IDNote, putNumber(&b, k.id), k.note) == nil {
 		k.c.p.stats.notes.Add(1)
 	}
 	k.note, k.noted = k.note[:0], max(now, 1)
 }
 
-// onRequest takes a call: it checks, copies and starts a goroutine, or refuses.
-func (c *conn) onRequest(b []byte) error {
-	r, err := decodeRequest(b)
-	if err != nil {
-		return err
+// Detach lets the handler return without an answer: Reply gives it later, from
+// any goroutine, and must be called exactly once. Call, context and request stay valid until then;
+// what the handler returns is not looked at. It fails, and the handler should return the error,
+// where as many calls are under way as there may be.
+func (k *Call) Detach() error {
+	if k.leads {
+		if err := k.enter(); err != nil {
+			return err
+		}
+		k.Req = append([]byte(nil), k.Req...)
+		k.leads = false // who calls on with this context from now on may wait
 	}
-	p := c.p
-	p.mu.RLock()
-	m, closed := p.methods[r.method], p.closed
-	p.mu.RUnlock()
-	c.mu.Lock()
-	fresh := c.seen.add(r.id, r.low)
-	busy := len(c.serving) >= p.limits.CallsPerPeer
-	c.mu.Unlock()
-	switch {
-	case !fresh:
-		p.stats.duplicates.Add(1)
-		return nil
-	case closed:
-		c.refuse(r.id, CodeCanceled, ErrCanceled.Error())
-	case m == nil:
-		c.refuse(r.id, CodeNoSuchCall, fmt.Sprintf("no call with hash %016x is served here", r.method))
-	case busy:
-		c.refuse(r.id, CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one", p.limits.CallsPerPeer))
-	default:
-		c.start(&r, m)
-	}
+	k.mu.Lock()
+	k.detached = true
+	k.mu.Unlock()
 	return nil
 }
 
-func (c *conn) refuse(id uint64, code Code, text string) {
-	c.p.stats.refused.Add(1)
-	c.post(&response{id: id, code: code, body: []byte(text)})
-}
-
-func (c *conn) post(r *response) error {
-	var head [responseBytes]byte
-	return c.ep.Post(IDResponse, r.appendHead(head[:0]), r.body)
-}
-
-func (c *conn) start(r *request, m *method) {
-	p := c.p
-	if p.active.Add(1) > int64(p.limits.Calls) {
-		p.active.Add(-1)
-		c.refuse(r.id, CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers", p.limits.Calls))
-		return
-	}
-	k := &Call{Name: m.name, From: c.ep, c: c, id: r.id}
-	body := append([]byte(nil), r.body...)
-	if r.bulk {
-		k.ref = body
-	} else {
-		k.Req = body
-	}
-	ctx, stop := context.WithTimeoutCause(c.ctx, min(r.left, p.limits.MaxTime), ErrDeadline)
-	ctx, k.cancel = context.WithCancelCause(ctx)
-	c.mu.Lock()
-	c.serving[r.id] = k
-	c.mu.Unlock()
-	p.mu.RLock()
-	closed := p.closed
-	if !closed {
-		p.running.Add(1)
-	}
-	p.mu.RUnlock()
-	if closed {
-		stop()
-		k.over()
-		c.refuse(r.id, CodeCanceled, ErrCanceled.Error())
-		return
-	}
-	go func() {
-		defer p.running.Done()
-		defer stop()
-		k.serve(ctx, m.fn)
-	}()
-}
-
-// over ends the call's record.
-func (k *Call) over() {
-	c := k.c
-	k.cancel(nil)
-	c.mu.Lock()
-	delete(c.serving, k.id)
-	c.mu.Unlock()
-	c.p.active.Add(-1)
-}
-
-func (k *Call) serve(ctx context.Context, fn Handler) {
-	defer k.over()
-	p := k.c.p
-	body, err := k.run(ctx, fn)
-	p.stats.served.Add(1)
+// Reply answers a call that was detached.
+func (k *Call) Reply(body []byte, err error) {
 	k.mu.Lock()
-	k.sendNote(p.el.Now())
-	gaveUp := k.gaveUp
-	k.gaveUp = true // no note after the answer
+	twice := k.over || !k.detached
 	k.mu.Unlock()
-	r := &response{id: k.id, body: body}
-	if err == nil && len(body) > p.limits.EagerBytes {
-		err = k.lend(r)
+	if !twice {
+		k.finish(body, err)
 	}
-	if err != nil {
-		p.stats.handlerErrors.Add(1)
-		code, text := remoteCode(ctx, err)
-		r.code, r.body = code, []byte(clipText(text, maxTextBytes))
-	}
-	if gaveUp || k.From.Err() != nil {
-		k.c.acked(k.id)
-		return
-	}
-	k.c.post(r)
 }
 
-func (k *Call) run(ctx context.Context, fn Handler) ([]byte, error) {
-	if k.ref != nil {
+// onRequest takes a call: it is served at once, on a goroutine, or refused.
+func (c *conn) onRequest(b []byte) error {
+	var r request
+	if err := decodeRequest(b, &r); err != nil {
+		return err
+	}
+	p := c.p
+	if !c.callee.Arrive(r.id, r.low) { // the leader's alone, like Cancel: no lock
+		p.stats.duplicates.Add(1)
+		return nil
+	}
+	m := p.methods.Load().find(r.method)
+	if m == nil {
+		c.refuse(&r, CodeNoSuchCall, "")
+		return nil
+	}
+	ok, busy := m.enter()
+	switch {
+	case busy:
+		c.refuse(&r, CodeBusy, fmt.Sprintf("%d calls of %s are under way, the limit for it", m.opts.Concurrent, m.name))
+		return nil
+	case !ok:
+		c.refuse(&r, CodeNoSuchCall, "")
+		return nil
+	}
+	k := c.newCall(&r, m)
+	if len(r.ext) > 0 {
+		if err := decodeExt(r.ext, &k.Trace); err != nil {
+			m.leave()
+			return err
+		}
+	}
+	if code, text := c.check(&r, k); code != codeOK {
+		m.leave()
+		c.refuse(&r, code, text)
+		return nil
+	}
+	c.serve(&r, k)
+	return nil
+}
+
+// newCall makes a call's record.
+func (c *conn) newCall(r *request, m *method) *Call {
+	k := c.inline
+	if k == nil {
+		k = &Call{c: c, From: c.ep}
+		c.inline = k
+	}
+	k.Name, k.m, k.id, k.Req, k.Bytes, k.OneWay = m.name, m, r.id, r.body, len(r.body), r.oneWay()
+	k.lent, k.mem, k.Trace = r.lent(), nil, TraceContext{}
+	k.deadline = c.p.after(min(r.left, c.p.limits.MaxTime))
+	return k
+}
+
+// check says why a call cannot be served, if so.
+func (c *conn) check(r *request, k *Call) (Code, string) {
+	if c.p.closed.Load() {
+		return CodeCanceled, "this element is stopping"
+	}
+	if r.left <= 0 {
+		return CodeDeadline, ErrDeadline.Error()
+	}
+	if r.lent() {
 		var err error
-		if k.Req, err = k.c.fetch(ctx, k.ref); err != nil {
+		if k.at, err = decodeRef(r.body, c.p.limits.MaxBytes); err != nil {
 			code := CodeBulk
 			if errors.Is(err, ErrTooLarge) {
 				code = CodeTooLarge
 			}
-			return nil, &Error{code, fmt.Sprintf("the request's payload: %v", err)}
+			return code, fmt.Sprintf("the request's payload: %v", err)
 		}
+		k.Req, k.Bytes = nil, int(k.at.size)
 	}
-	body, err := fn(ctx, k)
-	if err == nil && len(body) > k.c.p.limits.MaxBytes {
-		err = &Error{CodeTooLarge, fmt.Sprintf("the answer has %d bytes, at most %d are sent", len(body), k.c.p.limits.MaxBytes)}
+	if k.Bytes > k.m.opts.MaxBytes {
+		return CodeTooLarge, fmt.Sprintf("the request has %d bytes, at most %d are taken", k.Bytes, k.m.opts.MaxBytes)
 	}
-	return body, err
+	return codeOK, ""
 }
 
-// lend puts an answer into a segment, until the caller has fetched it.
-func (k *Call) lend(r *response) error {
-	p := k.c.p
-	seg, ref, err := p.lend(r.body)
-	if err != nil {
-		return &Error{CodeBusy, err.Error()}
+// inlineFetchBytes is the most that is copied from mapped memory on the
+// goroutine that drives the fabric: some ten microseconds.
+const inlineFetchBytes = 256 << 10
+
+// serve runs a call here, or on a goroutine of its own if it may wait.
+func (c *conn) serve(r *request, k *Call) {
+	if !k.m.opts.Blocking {
+		if k.lent && k.Bytes <= inlineFetchBytes {
+			if mem := c.remotes.find(k.at.key); mem != nil && mem.Mapped() {
+				k.mem = mem
+			}
+		}
+		if !k.lent || k.mem != nil {
+			c.lead(k)
+			return
+		}
 	}
-	c := k.c
+	c.inline = nil // the record goes with the goroutine
+	if !k.lent {
+		k.Req = append([]byte(nil), k.Req...)
+	}
+	if err := k.enter(); err != nil {
+		k.m.leave()
+		c.refuse(r, CodeBusy, err.Error())
+		return
+	}
+	if !c.p.goWork(func() {
+		if body, err := k.run(); !k.isDetached() {
+			k.finish(body, err)
+		}
+	}) {
+		k.leave()
+		k.m.leave()
+		c.refuse(r, CodeCanceled, "this element is stopping")
+	}
+}
+
+// lead runs a handler on the goroutine that drives the fabric.
+func (c *conn) lead(k *Call) {
+	k.leads = true
+	c.inline = nil // whatever the handler does, it meets another record
+	body, err := k.run()
+	if k.isDetached() {
+		return
+	}
+	k.finish(body, err)
+	if k.inner != nil { // somebody may have kept the context
+		return
+	}
+	if cap(k.scratch) > keptBytes {
+		k.scratch = nil
+	}
+	*k = Call{c: c, From: c.ep, scratch: k.scratch[:0], ends: k.ends[:0], note: k.note[:0]}
+	c.inline = k
+}
+
+func (k *Call) isDetached() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.detached
+}
+
+// enter puts a call that does not end at once into the books.
+func (k *Call) enter() error {
+	c, p := k.c, k.c.p
+	if p.active.Add(1) > int64(p.limits.Calls) {
+		p.active.Add(-1)
+		return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers", p.limits.Calls)}
+	}
 	c.mu.Lock()
-	lost := c.lent == nil
-	if !lost {
-		c.lent[k.id] = lingering{seg, p.el.Now() + int64(p.limits.LingerTime)}
+	ok, ended := c.callee.Begin(k.id, k), c.ended
+	if ended != nil {
+		c.callee.End(k.id)
 	}
 	c.mu.Unlock()
-	if lost {
-		p.unlend(seg)
-		return fabric.ErrPeerLost
+	if !ok || ended != nil {
+		p.active.Add(-1)
+		if ended != nil {
+			return &Error{CodeCanceled, "the caller is lost"}
+		}
+		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one", p.limits.CallsPerPeer)}
 	}
-	r.bulk, r.body = true, ref.append(nil)
+	k.entered = true
 	return nil
 }
 
-// acked frees the answer of a call.
-func (c *conn) acked(id uint64) {
-	c.mu.Lock()
-	l, ok := c.lent[id]
-	delete(c.lent, id)
-	c.mu.Unlock()
-	if ok {
-		c.p.unlend(l.seg)
+// leave takes it out again.
+func (k *Call) leave() {
+	if !k.entered {
+		return
 	}
+	k.c.mu.Lock()
+	k.c.callee.End(k.id)
+	k.c.mu.Unlock()
+	k.c.p.active.Add(-1)
 }
 
-func (c *conn) onAck(b []byte) error {
-	id, _, err := decodeNumber(b)
+// run asks the interceptors, fetches a large request and calls the handler.
+func (k *Call) run() ([]byte, error) {
+	var ctx context.Context = (*handlerContext)(k)
+	for _, fn := range k.c.p.cfg.Servers {
+		inner, end, err := fn(ctx, k)
+		if end != nil {
+			k.ends = append(k.ends, end)
+		}
+		if err != nil {
+			k.took()
+			return nil, err
+		}
+		if inner != nil {
+			ctx = inner
+		}
+	}
+	if k.lent {
+		body, err := k.fetch(ctx)
+		k.took()
+		if err != nil {
+			return nil, err
+		}
+		k.Req = body
+	}
+	return k.m.fn(ctx, k)
+}
+
+func (k *Call) fetch(ctx context.Context) ([]byte, error) {
+	mem, err := k.mem, error(nil)
+	if mem == nil {
+		mem, err = k.c.remotes.get(ctx, k.From, k.at.key)
+	}
 	if err == nil {
-		c.acked(id)
+		var body []byte
+		if body, err = k.c.read(ctx, mem, k.at, nil); err == nil {
+			return body, nil
+		}
 	}
-	return err
+	if ctx.Err() != nil {
+		return nil, timedOut(context.Cause(ctx))
+	}
+	return nil, &Error{CodeBulk, fmt.Sprintf("the request's payload: %v", err)}
 }
 
-func (c *conn) onCancel(b []byte) error {
-	id, _, err := decodeNumber(b)
+// took tells the caller that its segment is not read any more.
+func (k *Call) took() {
+	if k.lent {
+		var b [numberBytes]byte
+		k.lent = false
+		k.From.Post(IDTaken, putNumber(&b, k.id), nil)
+	}
+}
+
+// finish ends a call: it sends the answer, and closes the record.
+func (k *Call) finish(body []byte, err error) {
+	c, p := k.c, k.c.p
+	p.stats.served.Add(1)
+	if err == nil && len(body) > p.limits.MaxBytes {
+		err = &Error{CodeTooLarge, fmt.Sprintf("the answer has %d bytes, at most %d are sent", len(body), p.limits.MaxBytes)}
+	}
+	if len(k.ends) > 0 {
+		endAll(k.ends, err)
+	}
+	k.mu.Lock()
+	k.sendNote(p.el.CoarseNow())
+	wanted := !k.gaveUp && !k.OneWay
+	k.gaveUp, k.over = true, true // no note after the answer
+	if k.cancel != nil {
+		k.cancel(nil)
+	}
+	k.mu.Unlock()
+	if err != nil {
+		p.stats.handlerErrors.Add(1)
+		if k.OneWay {
+			p.log.Debug("one-way call failed", "call", k.Name, "from", k.From.Name(), "err", err)
+		}
+	}
+	k.leave()
+	k.m.leave()
+	if !wanted || k.From.Err() != nil {
+		return
+	}
+	code := codeOK
+	if err != nil {
+		code, body = remoteCode(err), []byte(errorText(err.Error()))
+	}
+	c.answer(k.id, code, body)
+}
+
+// refuse answers a call that is not served.
+func (c *conn) refuse(r *request, code Code, text string) {
+	c.p.stats.refused.Add(1)
+	if !r.oneWay() {
+		c.answer(r.id, code, []byte(text)) // which also says that the payload is not read
+		return
+	}
+	if r.lent() {
+		var b [numberBytes]byte
+		c.ep.Post(IDTaken, putNumber(&b, r.id), nil)
+	}
+}
+
+// answer sends a response the way that its size asks for.
+func (c *conn) answer(id exchange.ID, code Code, body []byte) {
+	r := response{id: id, code: code}
+	if len(body) <= smallAnswerBytes {
+		c.post(IDResponse, &r, body)
+		return
+	}
+	if len(body) <= c.p.limits.EagerBytes && c.post(IDAnswer, &r, body) == nil {
+		return
+	}
+	seg, err := c.lend(body)
+	if err != nil {
+		r.code = CodeBusy
+		c.post(IDResponse, &r, []byte(clipText(fmt.Sprintf("no room for the answer: %v", err), smallAnswerBytes)))
+		return
+	}
+	until := c.p.el.CoarseNow() + int64(c.p.limits.LingerTime)
+	c.mu.Lock()
+	kept := c.lending.Lend(id, exchange.Theirs, seg, until)
+	c.mu.Unlock()
+	if !kept {
+		seg.close()
+		return
+	}
+	r.lent = true
+	c.post(IDResponse, &r, seg.ref.append(nil))
+}
+
+func (c *conn) post(id fabric.FrameID, r *response, body []byte) error {
+	var head [responseBytes]byte
+	r.put(&head)
+	return c.ep.Post(id, head[:], body)
+}
+
+func (c *conn) onAck(b []byte) error { return c.release(b, exchange.Theirs) }
+
+func (c *conn) onTaken(b []byte) error { return c.release(b, exchange.Ours) }
+
+// release takes the peer's word that it has read a payload.
+func (c *conn) release(b []byte, side exchange.Side) error {
+	id, err := decodeBare(b)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	k := c.serving[id]
+	seg, _ := c.lending.Taken(id, side)
 	c.mu.Unlock()
-	if k != nil {
-		k.mu.Lock()
-		k.gaveUp = true
-		k.mu.Unlock()
-		k.cancel(errCanceled)
+	c.reuse(seg)
+	return nil
+}
+
+func (c *conn) onCancel(b []byte) error {
+	id, err := decodeBare(b)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	k, running := c.callee.Cancel(id)
+	c.mu.Unlock()
+	if running {
+		k.stop(errGaveUp, true)
 	}
 	return nil
 }
+
+// Left is the time until the call's deadline.
+func (k *Call) Left() time.Duration { return time.Duration(k.deadline - k.c.p.el.Now()) }

@@ -7,144 +7,245 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-// The messages of the protocol. Requests and notes wait for the peer's credit;
-// what ends something travels on reserved credits. All numbers are little-endian.
-//
-//	request   u64 name's hash, u64 number, u64 lowest number under way,
-//	          u64 ns remaining, u32 flags, u32 zero, payload
-//	response  u64 number, u32 code, u32 flags, payload (an error's text if code is not 0)
-//	note      u64 number, bytes
-//	cancel    u64 number
-//	ack       u64 number: the response's segment was read
-//
-// With flagBulk a payload is a key and u64 length: the payload itself is in the
-// key's segment.
+// The messages of the protocol; docs/rpc.md has their layouts. Requests, notes and large
+// answers wait for the peer's credit; what ends something travels on reserved credits.
 const (
-	// IDRequest and IDNote are of normal class.
+	// IDRequest, IDNote and IDAnswer are of normal class.
 	IDRequest fabric.FrameID = 80
 	IDNote    fabric.FrameID = 81
-	// IDResponse, IDCancel and IDAck are of reserved class.
+	IDAnswer  fabric.FrameID = 82 // a response that is too large for the reserved class
+	// IDResponse, IDCancel, IDAck and IDTaken are of reserved class.
 	IDResponse fabric.FrameID = 2100
 	IDCancel   fabric.FrameID = 2101
-	IDAck      fabric.FrameID = 2102
+	IDAck      fabric.FrameID = 2102 // the answer's segment was read
+	IDTaken    fabric.FrameID = 2103 // the request's segment was read
 
-	requestBytes  = 40
+	requestBytes  = 28
 	responseBytes = 16
 	numberBytes   = 8
-	bulkBytes     = fabric.KeyBytes + 8
+	refBytes      = fabric.KeyBytes + 8
 
-	flagBulk = 1 << 0
+	flagLent   = 1 << 0 // the payload is a ref
+	flagOneWay = 1 << 1
+
+	lagUnknown = math.MaxUint32
+	leftMillis = 1 << 31 // the other bits are milliseconds, not microseconds
 )
 
-// request is a request as it travels.
+// request is a request's head as it travels; ext and body are views.
 type request struct {
 	method uint64
-	id     uint64
-	low    uint64 // no lower number will come any more
+	id     exchange.ID
+	low    uint64 // no lower number is waiting
 	left   time.Duration
-	bulk   bool
+	flags  uint8
+	ext    []byte
 	body   []byte
 }
 
-func (r *request) appendHead(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(b, r.method)
-	b = binary.LittleEndian.AppendUint64(b, r.id)
-	b = binary.LittleEndian.AppendUint64(b, r.low)
-	b = binary.LittleEndian.AppendUint64(b, uint64(max(r.left, 0)))
-	return binary.LittleEndian.AppendUint64(b, flags(r.bulk))
-}
+func (r *request) lent() bool   { return r.flags&flagLent != 0 }
+func (r *request) oneWay() bool { return r.flags&flagOneWay != 0 }
 
-func flags(bulk bool) uint64 {
-	if bulk {
-		return flagBulk
+// encodeLeft writes a time in 32 bits, rounded down but never to nothing: what is shorter
+// than half an hour in microseconds, more in milliseconds, up to 24 days.
+func encodeLeft(d time.Duration) uint32 {
+	switch {
+	case d <= 0:
+		return 0
+	case d < leftMillis*time.Microsecond:
+		return uint32(max(d/time.Microsecond, 1))
 	}
-	return 0
+	return leftMillis | uint32(min(d/time.Millisecond, leftMillis-1))
 }
 
-// decodeRequest reads a request; its body is part of b.
-func decodeRequest(b []byte) (request, error) {
+func decodeLeft(v uint32) time.Duration {
+	if v&leftMillis != 0 {
+		return time.Duration(v&^leftMillis) * time.Millisecond
+	}
+	return time.Duration(v) * time.Microsecond
+}
+
+// put writes the head into b, which has room for it.
+func (r *request) put(b *[requestBytes]byte) {
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], r.method)
+	le.PutUint64(b[8:], uint64(r.id))
+	lag := r.id.Number() - r.low
+	if r.low > r.id.Number() || lag >= lagUnknown {
+		lag = lagUnknown
+	}
+	le.PutUint32(b[16:], uint32(lag))
+	le.PutUint32(b[20:], encodeLeft(r.left))
+	b[24], b[25] = r.flags, 0
+	le.PutUint16(b[26:], uint16(len(r.ext)))
+}
+
+func (r *request) append(b []byte) []byte {
+	var head [requestBytes]byte
+	r.put(&head)
+	return append(append(append(b, head[:]...), r.ext...), r.body...)
+}
+
+// decodeRequest reads a request; ext and body are part of b.
+func decodeRequest(b []byte, r *request) error {
 	if len(b) < requestBytes {
-		return request{}, fmt.Errorf("%w: a request of %d bytes, its head alone has %d", ErrWire, len(b), requestBytes)
+		return fmt.Errorf("%w: a request of %d bytes, its head alone has %d", ErrWire, len(b), requestBytes)
 	}
 	le := binary.LittleEndian
-	r := request{method: le.Uint64(b), id: le.Uint64(b[8:]), low: le.Uint64(b[16:]), body: b[requestBytes:]}
-	left, f := le.Uint64(b[24:]), le.Uint64(b[32:])
-	if left > math.MaxInt64 || f&^flagBulk != 0 || r.low > r.id || r.id == math.MaxUint64 {
-		return request{}, fmt.Errorf("%w: a request with number %d (lowest %d), %d ns left, flags %#x", ErrWire, r.id, r.low, left, f)
+	r.method, r.id = le.Uint64(b), exchange.ID(le.Uint64(b[8:]))
+	lag, left, n := le.Uint32(b[16:]), le.Uint32(b[20:]), int(le.Uint16(b[26:]))
+	r.flags = b[24]
+	if b[25] != 0 || r.flags&^(flagLent|flagOneWay) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
+		r.oneWay() != (r.id.Slot() == exchange.NoSlot) || lag != lagUnknown && uint64(lag) >= r.id.Number() {
+		return fmt.Errorf("%w: a request %v, %d after the lowest, with flags %#x %#x and %d bytes of extensions in %d", ErrWire, r.id, lag, b[24], b[25], n, len(b))
 	}
-	r.left, r.bulk = time.Duration(left), f&flagBulk != 0
-	if r.bulk && len(r.body) != bulkBytes {
-		return request{}, fmt.Errorf("%w: a key of %d bytes, want %d", ErrWire, len(r.body), bulkBytes)
+	r.low = 0
+	if lag != lagUnknown {
+		r.low = r.id.Number() - uint64(lag)
 	}
-	return r, nil
+	r.left = decodeLeft(left)
+	r.ext, r.body = b[requestBytes:requestBytes+n:requestBytes+n], b[requestBytes+n:]
+	if r.lent() && len(r.body) != refBytes {
+		return fmt.Errorf("%w: a reference of %d bytes, want %d", ErrWire, len(r.body), refBytes)
+	}
+	return nil
 }
 
-// response is a response as it travels.
+// response is a response as it travels; body is a view.
 type response struct {
-	id   uint64
+	id   exchange.ID
 	code Code
-	bulk bool
+	lent bool
 	body []byte
 }
 
-func (r *response) appendHead(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(b, r.id)
-	b = binary.LittleEndian.AppendUint32(b, uint32(r.code))
-	return binary.LittleEndian.AppendUint32(b, uint32(flags(r.bulk)))
+func (r *response) put(b *[responseBytes]byte) {
+	binary.LittleEndian.PutUint64(b[0:], uint64(r.id))
+	binary.LittleEndian.PutUint32(b[8:], uint32(r.code))
+	flags := uint32(0)
+	if r.lent {
+		flags = flagLent
+	}
+	binary.LittleEndian.PutUint32(b[12:], flags)
+}
+
+func (r *response) append(b []byte) []byte {
+	var head [responseBytes]byte
+	r.put(&head)
+	return append(append(b, head[:]...), r.body...)
 }
 
 // decodeResponse reads a response; its body is part of b.
-func decodeResponse(b []byte) (response, error) {
+func decodeResponse(b []byte, r *response) error {
 	if len(b) < responseBytes {
-		return response{}, fmt.Errorf("%w: a response of %d bytes, its head alone has %d", ErrWire, len(b), responseBytes)
+		return fmt.Errorf("%w: a response of %d bytes, its head alone has %d", ErrWire, len(b), responseBytes)
 	}
 	le := binary.LittleEndian
-	r := response{id: le.Uint64(b), code: Code(le.Uint32(b[8:])), body: b[responseBytes:]}
-	f := le.Uint32(b[12:])
-	r.bulk = f&flagBulk != 0
-	if f&^flagBulk != 0 || r.bulk && (r.code != codeOK || len(r.body) != bulkBytes) {
-		return response{}, fmt.Errorf("%w: a response with code %d, flags %#x and %d bytes", ErrWire, r.code, f, len(r.body))
+	flags := le.Uint32(b[12:])
+	*r = response{id: exchange.ID(le.Uint64(b)), code: Code(le.Uint32(b[8:])), lent: flags == flagLent, body: b[responseBytes:]}
+	if flags&^flagLent != 0 || r.lent && len(r.body) != refBytes || r.id.Slot() == exchange.NoSlot {
+		return fmt.Errorf("%w: a response to %v with flags %#x and %d bytes", ErrWire, r.id, flags, len(r.body))
 	}
-	return r, nil
+	return nil
 }
 
-func appendNumber(b []byte, id uint64) []byte { return binary.LittleEndian.AppendUint64(b, id) }
+func putNumber(b *[numberBytes]byte, id exchange.ID) []byte {
+	binary.LittleEndian.PutUint64(b[:], uint64(id))
+	return b[:]
+}
 
-// decodeNumber reads the number that notes, cancels and acks begin with.
-func decodeNumber(b []byte) (id uint64, rest []byte, err error) {
+// decodeNumber reads the id that notes, cancels and acks begin with.
+func decodeNumber(b []byte) (id exchange.ID, rest []byte, err error) {
 	if len(b) < numberBytes {
-		return 0, nil, fmt.Errorf("%w: %d bytes where a number has %d", ErrWire, len(b), numberBytes)
+		return 0, nil, fmt.Errorf("%w: %d bytes where an id has %d", ErrWire, len(b), numberBytes)
 	}
-	return binary.LittleEndian.Uint64(b), b[numberBytes:], nil
+	return exchange.ID(binary.LittleEndian.Uint64(b)), b[numberBytes:], nil
 }
 
-// bulk is a payload that lies in a segment of whoever sent it.
-type bulk struct {
+// decodeBare reads a message that is an id and nothing more.
+func decodeBare(b []byte) (exchange.ID, error) {
+	id, rest, err := decodeNumber(b)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes after an id", ErrWire, len(rest))
+	}
+	return id, err
+}
+
+// ref is where a payload lies that was too large for its message.
+type ref struct {
 	key  fabric.Key
 	size uint64
 }
 
-func (k bulk) append(b []byte) []byte {
-	return binary.LittleEndian.AppendUint64(k.key.Append(b), k.size)
+func (r ref) append(b []byte) []byte {
+	return binary.LittleEndian.AppendUint64(r.key.Append(b), r.size)
 }
 
-// decodeBulk reads a key and a length of at most limit.
-func decodeBulk(b []byte, limit int) (bulk, error) {
-	if len(b) != bulkBytes {
-		return bulk{}, fmt.Errorf("%w: a key of %d bytes, want %d", ErrWire, len(b), bulkBytes)
+// decodeRef reads where a payload of at most limit bytes lies.
+func decodeRef(b []byte, limit int) (ref, error) {
+	if len(b) != refBytes {
+		return ref{}, fmt.Errorf("%w: a reference of %d bytes, want %d", ErrWire, len(b), refBytes)
 	}
 	key, err := fabric.DecodeKey(b[:fabric.KeyBytes])
 	if err != nil {
-		return bulk{}, fmt.Errorf("%w: %w", ErrWire, err)
+		return ref{}, fmt.Errorf("%w: %w", ErrWire, err)
 	}
-	k := bulk{key, binary.LittleEndian.Uint64(b[fabric.KeyBytes:])}
-	if k.size > uint64(limit) {
-		return bulk{}, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, k.size, limit)
+	r := ref{key, binary.LittleEndian.Uint64(b[fabric.KeyBytes:])}
+	if r.size > uint64(limit) {
+		return ref{}, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, r.size, limit)
 	}
-	if k.size == 0 || k.size > key.Size {
-		return bulk{}, fmt.Errorf("%w: %d bytes in a key's %d", ErrWire, k.size, key.Size)
+	if r.size == 0 || r.size > key.Size {
+		return ref{}, fmt.Errorf("%w: %d bytes in a key's %d", ErrWire, r.size, key.Size)
 	}
-	return k, nil
+	return r, nil
+}
+
+// Extensions of a request: each a type, a length of 16 bits and a value, in
+// ascending order of type. Types from extOptional may be skipped by who does not know them.
+const (
+	extTrace    = 1
+	extOptional = 128
+	extHead     = 3
+)
+
+// appendTrace appends a trace context as an extension.
+func appendTrace(b []byte, t *TraceContext) []byte {
+	b = append(b, extTrace)
+	b = binary.LittleEndian.AppendUint16(b, uint16(traceBytes+len(t.State)))
+	b = append(b, t.TraceID[:]...)
+	b = append(b, t.SpanID[:]...)
+	b = append(b, t.Flags)
+	return append(b, t.State...)
+}
+
+// decodeExt reads a request's extensions.
+func decodeExt(b []byte, t *TraceContext) error {
+	for last := -1; len(b) > 0; {
+		if len(b) < extHead {
+			return fmt.Errorf("%w: %d bytes where an extension's head has %d", ErrWire, len(b), extHead)
+		}
+		kind, n := int(b[0]), int(binary.LittleEndian.Uint16(b[1:]))
+		if b = b[extHead:]; n > len(b) || kind <= last {
+			return fmt.Errorf("%w: extension %d after %d, of %d bytes in %d", ErrWire, kind, last, n, len(b))
+		}
+		v := b[:n]
+		b, last = b[n:], kind
+		switch {
+		case kind == extTrace:
+			if n < traceBytes || n > traceBytes+MaxTraceStateBytes {
+				return fmt.Errorf("%w: a trace context of %d bytes: between %d and %d", ErrWire, n, traceBytes, traceBytes+MaxTraceStateBytes)
+			}
+			t.TraceID, t.SpanID, t.Flags = [16]byte(v), [8]byte(v[16:]), v[24]
+			t.State = ""
+			if n > traceBytes {
+				t.State = string(v[traceBytes:])
+			}
+		case kind < extOptional:
+			return fmt.Errorf("%w: extension %d is not known, and must not be left out", ErrWire, kind)
+		}
+	}
+	return nil
 }

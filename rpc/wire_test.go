@@ -2,75 +2,167 @@ package rpc
 
 import (
 	"bytes"
+	"encoding/hex"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-func TestSeenAgainstASet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var s seen
-		model := map[uint64]bool{}
-		low := uint64(0)
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			if rapid.IntRange(0, 9).Draw(t, "raise") == 0 {
-				low += uint64(rapid.IntRange(0, 8).Draw(t, "by"))
-			}
-			id := low + uint64(rapid.IntRange(0, 40).Draw(t, "id"))
-			told := min(low, id)
-			if rapid.Bool().Draw(t, "late") && id > 10 {
-				id, told = id-10, 0
-			}
-			want := !model[id] && id >= s.low && id >= told
-			if got := s.add(id, told); got != want {
-				t.Fatalf("add(%d, %d) = %v with low %d, ranges %v", id, told, got, s.low, s.ranges)
-			}
-			if want {
-				model[id] = true
-			}
-			for i, r := range s.ranges {
-				if r.first > r.last || r.first <= s.low || i > 0 && s.ranges[i-1].last+1 >= r.first {
-					t.Fatalf("ranges %v with low %d", s.ranges, s.low)
-				}
-			}
-		}
-	})
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func testKey() fabric.Key {
+	return fabric.Key{Owner: 0x1122334455667788, Slot: 2, Generation: 3, Secret: [16]byte{4, 5, 6}, Size: 1 << 20, Rights: fabric.RightRead, Sealed: true}
 }
 
-func TestSeenIsBounded(t *testing.T) {
-	var s seen
-	for i := range uint64(maxSeenRanges) {
-		if !s.add(2*i+1, 0) {
-			t.Fatalf("gap %d is refused", i)
+// goldens are one message of each sort, as it must stay on the wire.
+func goldens() map[string][]byte {
+	id := exchange.NewID(0x0a0b0c, 0x0102)
+	plain := request{method: HashName("example.echo"), id: id, low: 0x0a0b0a, left: time.Second, body: []byte("payload")}
+	oneWay := plain
+	oneWay.id, oneWay.flags, oneWay.left = exchange.NewID(7, exchange.NoSlot), flagOneWay, time.Hour
+	oneWay.low = 0
+	traced := plain
+	traced.ext = appendTrace(nil, &TraceContext{TraceID: [16]byte{1, 2, 3}, SpanID: [8]byte{4, 5}, Flags: 1, State: "vendor=x"})
+	lent := plain
+	lent.flags, lent.body = flagLent, ref{testKey(), 1 << 19}.append(nil)
+	answer := response{id: id, body: []byte("answer")}
+	failed := response{id: id, code: CodeFailed, body: []byte("no luck")}
+	large := response{id: id, lent: true, body: ref{testKey(), 1 << 19}.append(nil)}
+	var n [numberBytes]byte
+	return map[string][]byte{
+		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil),
+		"response": answer.append(nil), "response_failed": failed.append(nil), "response_lent": large.append(nil),
+		"cancel": putNumber(&n, id),
+		"note":   append(bytes.Clone(putNumber(&n, id)), "half way"...),
+	}
+}
+
+func TestGoldens(t *testing.T) {
+	for name, b := range goldens() {
+		file := filepath.Join("testdata", "wire", name+".hex")
+		got := hex.Dump(b)
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s is another than before; that is a new version of the protocol:\n%s", name, diff)
 		}
 	}
-	if s.add(1<<40, 0) || len(s.ranges) != maxSeenRanges {
-		t.Errorf("%d ranges", len(s.ranges))
+}
+
+func TestLeft(t *testing.T) {
+	for d, want := range map[time.Duration]time.Duration{
+		-1: 0, 0: 0, 1: time.Microsecond, 1999: time.Microsecond, time.Second: time.Second,
+		35 * time.Minute: 35 * time.Minute, 36*time.Minute + 1500*time.Microsecond: 36*time.Minute + time.Millisecond,
+		24 * time.Hour: 24 * time.Hour, math.MaxInt64: (leftMillis - 1) * time.Millisecond,
+	} {
+		if got := decodeLeft(encodeLeft(d)); got != want {
+			t.Errorf("%v travels as %v, want %v", d, got, want)
+		}
 	}
-	if !s.add(1<<40, 1<<39) || len(s.ranges) != 1 {
-		t.Errorf("after the peer said that the gaps will not be filled: %d ranges", len(s.ranges))
+}
+
+func TestLagThatDoesNotFit(t *testing.T) {
+	r := request{id: exchange.NewID(1<<40, 1), low: 1, left: time.Second}
+	var got request
+	if err := decodeRequest(r.append(nil), &got); err != nil || got.low != 0 || got.id != r.id {
+		t.Errorf("low is %d, %v", got.low, err)
+	}
+}
+
+func TestBadMessages(t *testing.T) {
+	good := goldens()
+	change := func(name string, at int, v byte) []byte {
+		b := bytes.Clone(good[name])
+		b[at] = v
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"short":                   good["request"][:requestBytes-1],
+		"unknown flag":            change("request", 24, 4),
+		"set byte that is zero":   change("request", 25, 1),
+		"extensions past the end": change("request", 27, 1),
+		"one-way with a slot":     change("request", 24, flagOneWay),
+		"answer without a slot":   change("request_oneway", 24, 0),
+		"ref of another length":   change("request", 24, flagLent),
+		"lag above the number":    change("request_oneway", 16, 8),
+		"number 0":                append(make([]byte, requestBytes), 'x'),
+	} {
+		if name == "lag above the number" {
+			copy(b[17:20], []byte{0, 0, 0})
+		}
+		var r request
+		if err := decodeRequest(b, &r); err == nil {
+			t.Errorf("a request with %s was read: %+v", name, r)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"short": good["response"][:responseBytes-1], "unknown flag": change("response", 12, 2), "ref of another length": change("response", 12, 1),
+	} {
+		var r response
+		if err := decodeResponse(b, &r); err == nil {
+			t.Errorf("a response with %s was read", name)
+		}
+	}
+	if _, err := decodeBare(make([]byte, numberBytes+1)); err == nil {
+		t.Error("bytes after a bare id were read")
+	}
+}
+
+func TestExtensions(t *testing.T) {
+	trace := TraceContext{TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1, State: "a=b"}
+	known := appendTrace(nil, &trace)
+	var got TraceContext
+	if err := decodeExt(append(bytes.Clone(known), 200, 2, 0, 'x', 'y'), &got); err != nil || got != trace {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, b := range map[string][]byte{
+		"twice": append(bytes.Clone(known), known...), "unknown": {2, 0, 0}, "cut head": {1, 0}, "cut": known[:len(known)-1],
+		"short trace": {1, 1, 0, 7}, "long state": append([]byte{1, 0xff, 0x03}, make([]byte, 0x3ff)...),
+	} {
+		if err := decodeExt(b, &got); err == nil {
+			t.Errorf("extensions (%s) were read", name)
+		}
 	}
 }
 
 func FuzzDecodeRequest(f *testing.F) {
-	r := request{method: 1, id: 2, low: 1, left: time.Second}
-	f.Add(append(r.appendHead(nil), "payload"...))
-	r.bulk = true
-	f.Add(bulk{fabric.Key{Owner: 1, Size: 100, Rights: fabric.RightRead}, 50}.append(r.appendHead(nil)))
+	for _, name := range []string{"request", "request_oneway", "request_traced", "request_lent"} {
+		f.Add(goldens()[name])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decodeRequest(b)
-		if err != nil {
+		var r request
+		if decodeRequest(b, &r) != nil {
 			return
 		}
-		if again := append(r.appendHead(nil), r.body...); !bytes.Equal(again, b) {
+		if r.low > r.id.Number() {
+			t.Fatalf("low %d above %v", r.low, r.id)
+		}
+		again := r.append(nil)
+		copy(again[16:24], b[16:24]) // a lag that was not told, and times, have more than one form
+		if !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x", b, again)
 		}
-		if r.bulk {
-			if k, err := decodeBulk(r.body, 1<<20); err == nil && !bytes.Equal(k.append(nil)[:40], r.body[:40]) {
+		var trace TraceContext
+		if decodeExt(r.ext, &trace) == nil && len(trace.State) > MaxTraceStateBytes {
+			t.Fatal("a state that is too long")
+		}
+		if r.lent() {
+			if k, err := decodeRef(r.body, 1<<20); err == nil && (k.size > 1<<20 || !bytes.Equal(k.append(nil), r.body)) {
 				t.Fatalf("%x became %x", r.body, k.append(nil))
 			}
 		}
@@ -78,30 +170,58 @@ func FuzzDecodeRequest(f *testing.F) {
 }
 
 func FuzzDecodeResponse(f *testing.F) {
-	ok, bad := response{id: 3, body: []byte("answer")}, response{id: 4, code: CodeBusy, body: []byte("busy")}
-	f.Add(append(ok.appendHead(nil), ok.body...))
-	f.Add(append(bad.appendHead(nil), bad.body...))
+	for _, name := range []string{"response", "response_failed", "response_lent"} {
+		f.Add(goldens()[name])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decodeResponse(b)
-		if err != nil {
+		var r response
+		if decodeResponse(b, &r) != nil {
 			return
 		}
-		if again := append(r.appendHead(nil), r.body...); !bytes.Equal(again, b) {
+		if again := r.append(nil); !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x", b, again)
 		}
 	})
 }
 
-func TestBulkRoundTrip(t *testing.T) {
-	k := bulk{fabric.Key{Owner: 1, Slot: 2, Generation: 3, Secret: [16]byte{4}, Size: 100, Rights: fabric.RightRead, Sealed: true}, 50}
-	got, err := decodeBulk(k.append(nil), 1000)
-	if diff := cmp.Diff(k, got, cmp.AllowUnexported(bulk{})); diff != "" || err != nil {
+func FuzzTraceparent(f *testing.F) {
+	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	f.Add("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more")
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := ParseTraceparent(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseTraceparent(got.String()); err != nil || again != got {
+			t.Fatalf("%q became %v, %v", s, again, err)
+		}
+	})
+}
+
+func TestRefRoundTrip(t *testing.T) {
+	k := ref{testKey(), 50}
+	got, err := decodeRef(k.append(nil), 1000)
+	if diff := cmp.Diff(k, got, cmp.AllowUnexported(ref{})); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	for name, size := range map[string]uint64{"nothing": 0, "more than the key": 101, "above the limit": 1001} {
+	for name, size := range map[string]uint64{"nothing": 0, "more than the key": 1<<20 + 1, "above the limit": 1001} {
 		k.size = size
-		if _, err := decodeBulk(k.append(nil), 1000); err == nil {
+		if _, err := decodeRef(k.append(nil), 1000); err == nil {
 			t.Errorf("%s was taken", name)
+		}
+	}
+}
+
+func TestTraceparent(t *testing.T) {
+	const s = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	got, err := ParseTraceparent(s)
+	if err != nil || got.String() != s || !got.Valid() {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", s[:54], s + "-x", "ff" + s[2:], "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+		"00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
+		if _, err := ParseTraceparent(bad); err == nil {
+			t.Errorf("%q was read", bad)
 		}
 	}
 }

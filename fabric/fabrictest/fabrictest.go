@@ -40,8 +40,18 @@ type check struct {
 	run  func(*rig)
 }
 
+// Traits are what a transport cannot help. The zero value allows nothing.
+type Traits struct {
+	// Allocs is how often a small operation may allocate, at either end, because
+	// something that the transport is made of does.
+	Allocs int
+}
+
 // Run checks a transport.
-func Run(t *testing.T, f Factory) {
+func Run(t *testing.T, f Factory) { RunWith(t, f, Traits{}) }
+
+// RunWith is Run for a transport with traits.
+func RunWith(t *testing.T, f Factory, traits Traits) {
 	if beChild(f) {
 		return
 	}
@@ -61,7 +71,7 @@ func Run(t *testing.T, f Factory) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.checks {
-				t.Run(c.name, func(t *testing.T) { runCheck(t, f, c) })
+				t.Run(c.name, func(t *testing.T) { runCheck(t, f, traits, c) })
 			}
 		})
 	}
@@ -77,11 +87,11 @@ func warm(t *testing.T, f Factory) {
 	r.pair()
 }
 
-func runCheck(t *testing.T, f Factory, c check) {
+func runCheck(t *testing.T, f Factory, traits Traits, c check) {
 	before := goleak.IgnoreCurrent()
 	open := openFiles(t)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r := &rig{T: t, make: f, ctx: ctx}
+	r := &rig{T: t, make: f, traits: traits, ctx: ctx}
 	t.Cleanup(func() {
 		start := time.Now()
 		r.close()
@@ -131,6 +141,7 @@ func checkFiles(t testing.TB, before map[string]string) {
 type rig struct {
 	*testing.T
 	make   Factory
+	traits Traits
 	ctx    context.Context
 	nodes  []*node
 	closer []func()

@@ -61,6 +61,7 @@ func (h *Host) Boot() error {
 	}
 	h.cfg.Transports = []fabric.Transport{h.tr}
 	h.cfg.Manual, h.cfg.Now = true, func() int64 { return h.net.W.now }
+	h.cfg.Policy = fabric.Efficient // others count polls, which take no time here, until they look at the clock
 	h.cfg.Incarnation = fabric.Incarnation(h.net.W.Rand.Uint64() | 1)
 	el, err := fabric.New(h.cfg)
 	if err != nil {

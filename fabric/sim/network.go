@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,6 +102,8 @@ type Network struct {
 	live  []*wire
 	cut   map[[2]int]bool // by from and to; looked up only
 	cur   *proc           // whose goroutine runs, nil: the world's own
+	// poison is what a frame's body becomes once it has been delivered.
+	poison []byte
 }
 
 // ErrUnreachable says that there is no way to a host, or nobody there.
@@ -109,7 +112,7 @@ var ErrUnreachable = errors.New("sim: host unreachable")
 // NewNetwork makes an empty network in a world.
 func NewNetwork(w *World, f WireFaults) *Network {
 	f.defaults()
-	return &Network{W: w, Faults: f, cut: map[[2]int]bool{}}
+	return &Network{W: w, Faults: f, cut: map[[2]int]bool{}, poison: bytes.Repeat([]byte{0xdb}, fabric.MaxFrameBytes)}
 }
 
 func (n *Network) observe(e Event) {
@@ -125,7 +128,7 @@ func (n *Network) Hosts() []*Host { return n.hosts }
 // Program is what runs on a host: it makes each of its lives.
 type Program struct {
 	// Configure may change what the network proposes for a life's element:
-	// Limits, Auth, OnPeer, OnLost, Policy. nil changes nothing.
+	// Limits, Auth, OnPeer, OnLost, Log. nil changes nothing.
 	Configure func(h *Host, c *fabric.Config)
 	// Start is called with the new element in place, to register handlers and lend segments.
 	Start func(h *Host) error

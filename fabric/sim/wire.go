@@ -384,14 +384,9 @@ func (e *wireEnd) deliver(p packet) {
 		return
 	}
 	err := e.r.Frame(p.id, p.body)
-	for i := range p.body {
-		p.body[i] = poison // who kept it will be seen
-	}
+	copy(p.body, e.w.net.poison) // who kept it will be seen
 	e.judge(err)
 }
-
-// poison is what a frame's body becomes once it has been delivered.
-const poison = 0xdb
 
 // whole decides that a frame with bulk data is delivered in one.
 func (e *wireEnd) whole() bool {

@@ -8,10 +8,14 @@ import (
 )
 
 func conform(t *testing.T, cfg Config) {
-	fabrictest.Run(t, func() (fabric.Transport, string, error) {
+	var traits fabrictest.Traits
+	if cfg.TLS != nil {
+		traits.Allocs = 1 + pooledAllocs // crypto/tls allocates a reader of 24 bytes for each record that it takes
+	}
+	fabrictest.RunWith(t, func() (fabric.Transport, string, error) {
 		tr, err := New(cfg)
 		return tr, "tcp://127.0.0.1:0", err
-	})
+	}, traits)
 }
 
 func TestConformance(t *testing.T) { conform(t, Config{}) }
@@ -22,4 +26,15 @@ func TestConformanceTight(t *testing.T) {
 		t.Skip("TestConformance runs the same checks with room to spare; this one is left out of -short")
 	}
 	conform(t, Config{OutBytes: fabric.MaxFrameBytes + headerBytes})
+}
+
+// TestConformanceTLS is the same over TLS: who uses the fabric sees no difference.
+func TestConformanceTLS(t *testing.T) { conform(t, Config{TLS: shared(t)}) }
+
+// TestConformanceTLSTight is the same with links that are full soon.
+func TestConformanceTLSTight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformanceTLS runs the same checks with room to spare; this one is left out of -short")
+	}
+	conform(t, Config{TLS: shared(t), OutBytes: fabric.MaxFrameBytes + headerBytes})
 }

@@ -26,8 +26,9 @@ const (
 
 // link is one connection.
 type link struct {
-	t *Transport
-	r fabric.Receiver
+	t   *Transport
+	r   fabric.Receiver
+	sec *sealed // nil without TLS
 
 	// Receiving; the leader's.
 	buf     []byte // from rpos to wpos: received, not parsed yet
@@ -102,6 +103,9 @@ func (l *link) read() (int, error) {
 		l.wpos = copy(l.buf, l.buf[l.rpos:l.wpos])
 		l.rpos = 0
 	}
+	if l.sec != nil {
+		return l.readSealed()
+	}
 	l.ioMu.Lock()
 	if l.fd < 0 {
 		l.ioMu.Unlock()
@@ -163,16 +167,25 @@ func (l *link) parse(budget int, turn fabric.Turn) (frames int) {
 			l.lost(err)
 			return frames + 1
 		}
-		if !step {
+		if step {
+			frames++
+			continue
+		}
+		if l.sec == nil || !l.sec.ready() {
 			return frames
 		}
-		frames++
+		if n, err := l.read(); err != nil {
+			l.lost(err)
+			return frames + 1
+		} else if n == 0 {
+			return frames
+		}
 	}
 }
 
 // later has the next Poll parse on.
 func (l *link) later() {
-	if !l.queued && l.rpos < l.wpos {
+	if !l.queued && (l.rpos < l.wpos || l.sec != nil && l.sec.ready()) {
 		l.queued = true
 		l.t.more = append(l.t.more, l)
 		l.t.moreN.Store(int32(len(l.t.more)))
@@ -271,6 +284,9 @@ func (l *link) shut() bool {
 	if l.fd < 0 {
 		return false
 	}
+	if l.sec != nil {
+		l.farewell()
+	}
 	l.t.mu.Lock()
 	delete(l.t.links, int32(l.fd))
 	l.t.mu.Unlock()
@@ -292,6 +308,9 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 	defer l.txMu.Unlock()
 	if l.txDone || l.broken != nil {
 		return l.closedError()
+	}
+	if l.sec != nil {
+		return l.sendSealed(id, class, head, body)
 	}
 	if pendingBytes := len(l.out) - l.outAt; pendingBytes > 0 {
 		limit := l.t.cfg.OutBytes
@@ -379,6 +398,9 @@ func (l *link) wantWrite(on bool) {
 
 // flush writes what waits; called by the leader when the socket takes bytes.
 func (l *link) flush() int {
+	if l.sec != nil {
+		return l.flushSealed()
+	}
 	l.txMu.Lock()
 	if l.txDone || len(l.out) == l.outAt {
 		l.txMu.Unlock()

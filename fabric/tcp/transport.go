@@ -1,6 +1,9 @@
 // Package tcp carries the fabric's frames over TCP sockets. It drives its
 // sockets itself, from the element's one leader through one epoll set, because a
 // goroutine per connection would pay a wake-up for every message.
+//
+// With Config.TLS the same sockets carry TLS 1.3: the handshake blocks, like HELLO,
+// and from then on crypto/tls works on buffers that the leader fills and drains.
 package tcp
 
 import (
@@ -27,6 +30,8 @@ type Config struct {
 	// AcceptTime bounds how long an accepted connection may take until its
 	// HELLO is done, besides the element's own limit. Default 10 s.
 	AcceptTime time.Duration
+	// TLS, if it is there, secures every connection; both ends must have it.
+	TLS Credentials
 }
 
 // Transport is the "tcp" transport.
@@ -132,9 +137,23 @@ func (t *Transport) acceptLoop(ln net.Listener, accept func(fabric.Pending)) {
 			defer func() { <-slots }()
 			defer t.helloDone(c)
 			c.SetDeadline(time.Now().Add(t.cfg.AcceptTime))
-			accept(&pending{t: t, c: c.(*net.TCPConn)})
+			accept(t.accepted(c.(*net.TCPConn)))
 		}()
 	}
+}
+
+// accepted is an accepted connection before HELLO.
+func (t *Transport) accepted(c *net.TCPConn) fabric.Pending {
+	p := pending{t: t, c: c}
+	if t.cfg.TLS == nil {
+		return &p
+	}
+	s, err := t.secure(p, "")
+	if err != nil { // with this element itself: whoever reads from the connection is told
+		p.err = err
+		return &p
+	}
+	return s
 }
 
 // hello keeps an accepted connection for Close to end; false after Close.
@@ -160,46 +179,16 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 	if err != nil {
 		return nil, err
 	}
+	if t.cfg.TLS != nil {
+		return t.dialSecure(c.(*net.TCPConn), addr)
+	}
 	return &pending{t: t, c: c.(*net.TCPConn)}, nil
 }
 
-// pending is a connection in HELLO.
-type pending struct {
-	t *Transport
-	c *net.TCPConn
-}
-
-func (p *pending) Read(b []byte) (int, error)        { return p.c.Read(b) }
-func (p *pending) Write(b []byte) (int, error)       { return p.c.Write(b) }
-func (p *pending) SetDeadline(d time.Time) error     { return p.c.SetDeadline(d) }
-func (p *pending) PeerCred() (fabric.PeerCred, bool) { return fabric.PeerCred{}, false }
-func (p *pending) RemoteAddr() string                { return "tcp://" + p.c.RemoteAddr().String() }
-func (p *pending) Close() error                      { return p.c.Close() }
-
-// Start takes the socket away from Go's own poller.
-func (p *pending) Start(r fabric.Receiver, _ bool) (fabric.Link, error) {
-	f, err := p.c.File()
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	f.Close()
-	if err != nil {
-		return nil, err
-	}
-	addr := p.c.RemoteAddr()
-	p.c.Close()
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsLoopback() {
-		// Nothing to congest: a controller that paces (BBR, a common default) only
-		// delays. Where the kernel has no Reno, it stays as it is.
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
-	}
-	l := &link{t: p.t, fd: fd, r: r}
-	if err := p.t.add(l); err != nil {
+// start makes a link of a socket.
+func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error) {
+	l := &link{t: t, fd: fd, r: r, sec: sec}
+	if err := t.add(l); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -213,7 +202,11 @@ func (t *Transport) add(l *link) error {
 		return fabric.ErrClosed
 	}
 	t.links[int32(l.fd)] = l
-	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.fd)})
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.fd)}
+	if l.sec != nil {
+		ev.Events |= unix.EPOLLOUT // comes at once: see sealed.fresh
+	}
+	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev)
 }
 
 func (t *Transport) find(fd int32) *link {

@@ -39,8 +39,9 @@ const (
 	needChunks = 4
 	// ackAfter is how many reports make an ACK go out at once.
 	ackAfter = 256
-	// ackDelay bounds how long a report waits for company.
-	ackDelay = Instant(5 * time.Millisecond)
+	// ackDelay bounds how long a report waits for company: an ACK costs as much as a
+	// forward, and until it comes the predecessor only keeps a record longer than it must.
+	ackDelay = Instant(20 * time.Millisecond)
 	// reportTime is how much earlier a branch's time ends elsewhere than at its
 	// origin, so that the element where that happens can say so.
 	reportTime = Instant(5 * time.Millisecond)

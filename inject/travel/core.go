@@ -157,9 +157,10 @@ func (c *Core) catchUp() {
 }
 
 // extend moves an invocation's deadline out: what arrives later may have a
-// little more time, because remaining times are rounded and travel.
-func (c *Core) extend(inv *invocation, deadline Instant) {
-	if deadline > inv.deadline && inv.fut == nil && !inv.dead {
+// little more time, because remaining times are rounded and travel. By less than
+// that rounding it is left alone.
+func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
+	if deadline > inv.deadline+(deadline-now)>>10 && inv.fut == nil && !inv.dead {
 		inv.deadline = deadline
 		c.wheel.arm(&inv.timer, deadline)
 	}

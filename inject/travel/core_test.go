@@ -325,8 +325,8 @@ func TestCustody(t *testing.T) {
 		from := p.d
 		p.finish(w, travel.End{})
 		p = w.one(t, w.settle(t, nil))
-		w.pass(t, 7e6) // ACCEPTED goes out
-		w.pass(t, 7e6) // and RELEASED
+		w.pass(t, 25e6) // ACCEPTED goes out
+		w.pass(t, 25e6) // and RELEASED
 		for k, d := range w.desks {
 			want := 0
 			if d == from {

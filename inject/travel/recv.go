@@ -75,7 +75,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		inv = c.newInvocation(id, origin, deadline)
 		c.loose = inv
 	} else {
-		c.extend(inv, deadline)
+		c.extend(now, inv, deadline)
 	}
 	if m.flags&flagState != 0 {
 		inv.stateful = true

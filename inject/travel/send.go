@@ -25,11 +25,13 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	if !c.room(p, false) {
 		return false, fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
 	}
-	left := s.deadline - now
-	if s.fromHere {
-		left -= min(left/16, reportTime)
+	var left uint16
+	if d := s.deadline - now; s.fromHere {
+		left = encodeTime(d - min(d/16, reportTime))
+	} else {
+		left = encodeTimeOnward(d, mix(s.id.Seq^uint64(s.hops)<<40))
 	}
-	m := injectMsg{hops: s.hops, left: encodeTime(left), handle: s.binding.handle(),
+	m := injectMsg{hops: s.hops, left: left, handle: s.binding.handle(),
 		transfer: p.next, seq: s.id.Seq, branch: s.branch}
 	if m.left == 0 {
 		return false, fmt.Errorf("%w: it would arrive with none left", ErrDeadline)

@@ -64,6 +64,16 @@ func encodeTime(d Instant) uint16 {
 	return uint16(exp+1)<<11 | uint16(us>>exp)&(1<<11-1)
 }
 
+// encodeTimeOnward is encodeTime for a branch that goes on: it rounds up or down
+// by chance, so that a thousand elements in a row do not take a thousand roundings off. draw is random.
+func encodeTimeOnward(d Instant, draw uint64) uint16 {
+	exp := bits.Len64(uint64(max(d, 0))/uint64(time.Microsecond)) - 12
+	if exp > 0 {
+		d += Instant(draw>>(64-exp)) * Instant(time.Microsecond)
+	}
+	return encodeTime(d)
+}
+
 func decodeTime(v uint16) Instant {
 	us := uint64(v & (1<<11 - 1))
 	if exp := v >> 11; exp > 0 {

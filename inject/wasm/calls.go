@@ -64,7 +64,7 @@ func rules() *wasmcode.Rules {
 		Entry:  abi.Entry,
 		Type:   wasmcode.Type{Params: sig(i32, i32), Results: sig(i32)},
 		Init:   initExport,
-		Mailed: "reply",
+		Mailed: "reply", MailedTo: "forward", Windows: "window",
 	}
 	for _, c := range hostCalls() {
 		r.Imports = append(r.Imports, wasmcode.Import{Name: c.name, Type: wasmcode.Type{Params: c.params, Results: c.results}})

@@ -75,6 +75,13 @@ func (in *Instance) callShardRows(st []uint64) {
 // windowWritable is bit 0 of the flags that the window call returns.
 const windowWritable = 1
 
+func (w *mapped) flags() uint32 {
+	if w.writable {
+		return windowWritable
+	}
+	return 0
+}
+
 // callWindow: window(index, out {u32 addr, u32 flags, u64 size}) -> status
 func (in *Instance) callWindow(st []uint64) {
 	windows := in.binding.layout.windows
@@ -85,12 +92,8 @@ func (in *Instance) callWindow(st []uint64) {
 	}
 	if code == abi.OK {
 		w := &windows[i]
-		flags := uint32(0)
-		if w.writable {
-			flags = windowWritable
-		}
 		binary.LittleEndian.PutUint32(out, uint32(w.addr))
-		binary.LittleEndian.PutUint32(out[4:], flags)
+		binary.LittleEndian.PutUint32(out[4:], w.flags())
 		binary.LittleEndian.PutUint64(out[8:], w.size)
 	}
 	st[0] = status(code)
@@ -165,12 +168,19 @@ func (in *Instance) mailed() bool {
 // a message that is too long is nothing but nonsense of its own.
 func (in *Instance) deliver() {
 	box := in.mem[in.binding.layout.mailbox:][:wasmcode.MailboxBytes]
-	n := binary.LittleEndian.Uint64(box) - 1
+	head := binary.LittleEndian.Uint64(box)
+	n, to := uint32(head)-1, uint32(head>>32)
 	binary.LittleEndian.PutUint64(box, 0)
 	if n > wasmcode.MailBytes {
 		return
 	}
-	if st := in.reply(box[8 : 8+n]); in.mail == abi.OK {
+	var st abi.Status
+	if data := box[8 : 8+n : 8+n]; to == 0 {
+		st = in.reply(data)
+	} else {
+		st = in.forward(to-1, data)
+	}
+	if in.mail == abi.OK {
 		in.mail = st
 	}
 }
@@ -187,10 +197,18 @@ func (in *Instance) callReplyPart(st []uint64) {
 
 // callForward: forward(element, ptr, len) -> status
 func (in *Instance) callForward(st []uint64) {
-	element := uint32(st[0])
-	st[0] = status(in.send(st[1], st[2], in.limits.PayloadBytes, func(data []byte) abi.Status {
-		return in.host.Forward(element, data)
-	}))
+	code := abi.ErrMemory
+	if data, ok := in.readable(st[1], st[2]); ok {
+		code = in.forward(uint32(st[0]), data)
+	}
+	st[0] = status(code)
+}
+
+func (in *Instance) forward(element uint32, data []byte) abi.Status {
+	if uint64(len(data)) > in.limits.PayloadBytes {
+		return abi.ErrLimit
+	}
+	return in.host.Forward(element, data)
 }
 
 // callFork: fork(element, ptr, len) -> status

@@ -38,7 +38,7 @@ type Instance struct {
 	limits     abi.Limits
 	payload    uint32
 	replyBytes uint64
-	mail       abi.Status // of a reply that came through the mailbox
+	mail       abi.Status // of a reply or forward that came through the mailbox
 	forks      uint32
 	logBytes   uint32
 	slice      slice
@@ -108,7 +108,7 @@ func (in *Instance) Run(r *Run) (abi.Status, error) {
 	}
 	st := abi.Status(uint32(in.stack[0]))
 	if st == abi.OK {
-		st = in.mail // the function was told OK before the reply was sent
+		st = in.mail // the function was told OK before it was sent
 	}
 	return st, nil
 }

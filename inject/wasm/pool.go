@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -257,6 +258,11 @@ func (b *Binding) instantiate() (*Instance, error) {
 	in.global(wasmcode.ExportHeapLimit).Set(b.layout.heap / pageBytes)
 	in.global(wasmcode.ExportStoreLimit).Set(b.layout.store)
 	in.global(wasmcode.ExportMailbox).Set(b.layout.mailbox)
+	for i := range min(len(b.layout.windows), wasmcode.FastWindows) {
+		w := &b.layout.windows[i]
+		in.global(wasmcode.ExportWindow + strconv.Itoa(2*i)).Set(w.addr | uint64(w.flags())<<32)
+		in.global(wasmcode.ExportWindow + strconv.Itoa(2*i+1)).Set(w.size)
+	}
 	return in, nil
 }
 

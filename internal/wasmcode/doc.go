@@ -24,8 +24,8 @@
 //   - With Options.CheckStores, whatever writes memory first compares the end of the range it
 //     writes with a global, and calls the imported function __ro_trap with the address if it lies beyond.
 //   - memory.atomic.notify, which nobody can wait for, only checks its address.
-//   - Short messages of one import (Rules.Mailed) are copied to a mailbox in memory, which the host empties when it
-//     is entered next, at the latest when the function returns.
+//   - Short messages of two imports (Rules.Mailed, MailedTo) are copied to a mailbox in memory, which the host
+//     empties when it is entered next, at the latest when the function returns; one import (Rules.Windows) is answered from globals.
 //   - Only the exports that the host asked for are kept; the start function becomes an export, so
 //     that the host decides when it runs. Custom sections are dropped; the function
 //     names are written anew, with the indices of the original.

@@ -16,15 +16,18 @@ const (
 	helperFill
 	helperInit
 	helperMail
+	helperMailTo
+	helperWindow
 )
 
-// callHelper writes a call of the helper, making it at first use.
-func (w *writer) callHelper(out []byte, kind uint32, segment uint32) []byte {
-	return w.callHelperBy(opCall, out, kind, segment)
+// callHelper writes a call of the helper, making it at first use. of is the data
+// segment, or the import that it stands for.
+func (w *writer) callHelper(out []byte, kind uint32, of uint32) []byte {
+	return w.callHelperBy(opCall, out, kind, of)
 }
 
-func (w *writer) callHelperBy(call opcode, out []byte, kind uint32, segment uint32) []byte {
-	key := kind<<16 | segment
+func (w *writer) callHelperBy(call opcode, out []byte, kind uint32, of uint32) []byte {
+	key := kind<<16 | of
 	f, ok := w.helperIndex[key]
 	if !ok {
 		f = uint32(w.m.functionCount() + addedImports + len(w.helpers))
@@ -38,9 +41,13 @@ func (w *writer) callHelperBy(call opcode, out []byte, kind uint32, segment uint
 		case helperFill:
 			h.name, h.body = "memory.fill", w.fill()
 		case helperInit:
-			h.name, h.body = fmt.Sprintf("memory.init[%d]", segment), w.init(segment)
+			h.name, h.body = fmt.Sprintf("memory.init[%d]", of), w.init(of)
 		case helperMail:
-			h = helper{name: w.m.rules.Mailed, typ: w.m.imports[w.mailed], body: w.mail()}
+			h = helper{name: w.m.Imports[of], typ: w.m.imports[of], body: w.mail(of, false)}
+		case helperMailTo:
+			h = helper{name: w.m.Imports[of], typ: w.m.imports[of], body: w.mail(of, true)}
+		case helperWindow:
+			h = helper{name: w.m.Imports[of], typ: w.m.imports[of], body: w.window(of)}
 		}
 		w.helpers = append(w.helpers, h)
 	}
@@ -113,10 +120,8 @@ const (
 // beyondMemory pushes whether local + n leaves the real memory.
 func (a *asm) beyondMemory(local int) {
 	a.sum(local, bulkN)
-	a.b = append(a.b, byte(opMemorySize), 0)
-	a.op(opI64ExtendI32U)
-	a.i64(16)
-	a.op(opI64Shl, opI64GtU)
+	a.memoryBytes()
+	a.op(opI64GtU)
 }
 
 // refuse writes: if the condition on the stack holds, run the original instruction on everything, which
@@ -275,31 +280,54 @@ func (w *writer) init(segment uint32) []byte {
 	return a.b
 }
 
+// callHost calls the import with the first n locals, and returns its result.
+func (a *asm) callHost(imported uint32, n int) {
+	for i := range n {
+		a.get(i)
+	}
+	a.b = uleb(append(a.b, byte(opCall)), imported)
+	a.op(opReturn)
+}
+
+// memoryBytes pushes the length of the real memory as 64 bits.
+func (a *asm) memoryBytes() {
+	a.b = append(a.b, byte(opMemorySize), 0)
+	a.op(opI64ExtendI32U)
+	a.i64(16)
+	a.op(opI64Shl)
+}
+
+// store64 stores the i64 on the stack at the address below it plus offset.
+func (a *asm) store64(offset byte) { a.b = append(a.b, byte(opI64Store), 0, offset) }
+
 // mail leaves a message in the mailbox, if there is one, it is empty, and the
 // message is short and lies in memory; else it calls the host, which empties the
 // mailbox first: messages never overtake each other. Leaving to the host and coming back costs more
 // than many functions do otherwise.
-func (w *writer) mail() []byte {
+func (w *writer) mail(imported uint32, addressed bool) []byte {
 	a := &asm{w: w, b: []byte{0}}
-	const ptr, n = 0, 1
+	to, ptr, n, params := 0, 0, 1, 2
+	if addressed {
+		ptr, n, params = 1, 2, 3
+	}
 	a.global(globalMailbox)
 	a.op(opI32Eqz)
 	a.get(n)
 	a.i32(MailBytes)
 	a.op(opI32GtU, opI32Or)
 	a.sum(ptr, n)
-	a.b = append(a.b, byte(opMemorySize), 0)
-	a.op(opI64ExtendI32U)
-	a.i64(16)
-	a.op(opI64Shl, opI64GtU, opI32Or)
+	a.memoryBytes()
+	a.op(opI64GtU, opI32Or)
 	a.global(globalMailbox)
 	a.b = append(a.b, byte(opI64Load), 3, 0)
 	a.op(opI64Eqz, opI32Eqz, opI32Or)
+	if addressed {
+		a.get(to)
+		a.i32(-1)
+		a.op(opI32Eq, opI32Or)
+	}
 	a.ifThen()
-	a.get(ptr)
-	a.get(n)
-	a.b = uleb(append(a.b, byte(opCall)), w.mailed)
-	a.op(opReturn)
+	a.callHost(imported, params)
 	a.end()
 	a.global(globalMailbox)
 	a.i32(8)
@@ -313,8 +341,58 @@ func (w *writer) mail() []byte {
 	a.op(opI64ExtendI32U)
 	a.i64(1)
 	a.op(opI64Add)
-	a.b = append(a.b, byte(opI64Store), 3, 0)
+	if addressed {
+		a.get(to)
+		a.i32(1)
+		a.op(opI32Add, opI64ExtendI32U)
+		a.i64(32)
+		a.op(opI64Shl, opI64Or)
+	}
+	a.store64(0)
 	a.i32(0)
+	a.end()
+	return a.b
+}
+
+// window answers from the globals, if the index has some, they are set, and the
+// answer may be written to out; else it calls the host.
+func (w *writer) window(imported uint32) []byte {
+	a := &asm{w: w, b: []byte{0}}
+	const index, out = 0, 1
+	a.get(out)
+	a.op(opI64ExtendI32U)
+	a.i64(16)
+	a.op(opI64Add)
+	a.memoryBytes()
+	a.op(opI64GtU)
+	a.get(out)
+	a.op(opI64ExtendI32U)
+	a.i64(16)
+	a.op(opI64Add)
+	a.global(globalStoreLimit)
+	a.op(opI64GtU, opI32Or)
+	a.ifThen()
+	a.callHost(imported, 2)
+	a.end()
+	for i := range FastWindows {
+		a.get(index)
+		a.i32(int64(i))
+		a.op(opI32Eq)
+		a.ifThen()
+		a.global(globalWindows + 2*i + 1)
+		a.op(opI64Eqz, opI32Eqz)
+		a.ifThen()
+		for half := range 2 {
+			a.get(out)
+			a.global(globalWindows + 2*i + half)
+			a.store64(byte(8 * half))
+		}
+		a.i32(0)
+		a.op(opReturn)
+		a.end()
+		a.end()
+	}
+	a.callHost(imported, 2)
 	a.end()
 	return a.b
 }

@@ -4,11 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Revision is raised whenever Instrument's output changes for the same input:
 // caches of compiled code are keyed by it.
-const Revision = 2
+const Revision = 3
 
 // Names that Instrument adds. The imports are from Rules.Module; the host calls
 // or sets the exports.
@@ -22,6 +23,9 @@ const (
 	ExportHeapLimit  = "__heap_limit"  // i32: what memory.grow may reach; MinPages at first
 	ExportStoreLimit = "__store_limit" // i64: the first address that must not be written
 	ExportMailbox    = "__mailbox"     // i32: address of the mailbox; 0, as at first, for none
+	// ExportWindow and 2i, 2i+1: i64, the 16 bytes that Rules.Windows writes for index i; the second half is 0,
+	// as at first, if the host is to be asked.
+	ExportWindow = "__window"
 )
 
 // addedImports is the number of functions put behind the module's own imports:
@@ -49,7 +53,7 @@ type writer struct {
 	growType    uint32
 	bulkType    uint32
 	extraTypes  []Type
-	mailed      uint32 // index of the import Rules.Mailed, or notMailed
+	standIns    map[uint32]uint32 // by import: the kind of helper that stands for it
 	helpers     []helper
 	helperIndex map[uint32]uint32 // by kind<<16 | data segment: function index
 }
@@ -61,7 +65,8 @@ const (
 	globalHeapLimit
 	globalStoreLimit
 	globalMailbox
-	addedGlobals
+	globalWindows
+	addedGlobals = globalWindows + 2*FastWindows
 )
 
 // Instrument writes the module anew; see the package comment. The result is
@@ -73,9 +78,11 @@ func (m *Module) Instrument(opt Options) ([]byte, error) {
 	w.trapType = w.typeIndex(Type{Params: []ValType{I64}})
 	w.growType = w.typeIndex(Type{Params: []ValType{I32}, Results: []ValType{I32}})
 	w.bulkType = w.typeIndex(Type{Params: []ValType{I32, I32, I32}})
-	w.mailed = notMailed
-	if i := slices.Index(m.Imports, m.rules.Mailed); i >= 0 {
-		w.mailed = uint32(i)
+	w.standIns = map[uint32]uint32{}
+	for kind, name := range map[uint32]string{helperMail: m.rules.Mailed, helperMailTo: m.rules.MailedTo, helperWindow: m.rules.Windows} {
+		if i := slices.Index(m.Imports, name); i >= 0 {
+			w.standIns[uint32(i)] = kind
+		}
 	}
 	// Bodies come first: they decide which helpers there are.
 	bodies, err := w.bodies()
@@ -130,8 +137,6 @@ func (w *writer) typeIndex(t Type) uint32 {
 	w.extraTypes = append(w.extraTypes, t)
 	return uint32(len(w.m.types) + len(w.extraTypes) - 1)
 }
-
-const notMailed = 1<<32 - 1
 
 // function maps a function index of the module to one of the output.
 func (w *writer) function(i uint32) uint32 {
@@ -214,6 +219,9 @@ func (w *writer) globalSection(b []byte) []byte {
 	i32(w.m.MinPages)                                                // heap limit
 	b = append(b, byte(I64), 1, byte(opI64Const), 0x7f, byte(opEnd)) // store limit
 	i32(0)                                                           // mailbox
+	for range 2 * FastWindows {
+		b = append(b, byte(I64), 1, byte(opI64Const), 0, byte(opEnd))
+	}
 	return b
 }
 
@@ -237,6 +245,9 @@ func (w *writer) exportSection(b []byte) []byte {
 		{ExportHeapLimit, 3, w.global(globalHeapLimit)},
 		{ExportStoreLimit, 3, w.global(globalStoreLimit)},
 		{ExportMailbox, 3, w.global(globalMailbox)},
+	}
+	for i := range 2 * FastWindows {
+		list = append(list, export{ExportWindow + strconv.Itoa(i), 3, w.global(globalWindows + i)})
 	}
 	if w.m.Init >= 0 {
 		list = append(list, export{w.m.rules.Init, 0, w.function(uint32(w.m.Init))})

@@ -50,8 +50,12 @@ const (
 )
 
 // MailBytes is the longest message that is left in the mailbox, and MailboxBytes the
-// memory a mailbox takes: a length plus one (u64; 0 if it is empty) and the message.
+// memory a mailbox takes: its head (u64; 0 if it is empty) and the message. The head's low half is the
+// length plus one, the high half is the addressee plus one, 0 for Rules.Mailed.
 const (
 	MailBytes    = 64
 	MailboxBytes = 8 + MailBytes
 )
+
+// FastWindows is how many windows have globals.
+const FastWindows = 2

@@ -85,8 +85,14 @@ type Rules struct {
 	Type    Type     // of Entry
 	Init    string   // an export of type () -> () that is kept if it is there; "" for none
 	// Mailed names an import of type (pointer i32, length i32) -> (i32) whose
-	// short messages are left in the mailbox instead of calling the host; "" for none.
-	Mailed string
+	// short messages are left in the mailbox instead of calling the host, and MailedTo
+	// one of type (to i32, pointer i32, length i32) -> (i32); "" for none.
+	Mailed   string
+	MailedTo string
+	// Windows names an import of type (index i32, out i32) -> (i32), which writes
+	// 16 bytes to out. What it says of the first FastWindows indices the host may leave in
+	// globals (ExportWindow) instead; "" for none.
+	Windows string
 }
 
 // Module is a decoded binary.

@@ -33,6 +33,7 @@ const (
 	opF32Const           opcode = 0x43
 	opF64Const           opcode = 0x44
 	opI32Eqz             opcode = 0x45
+	opI32Eq              opcode = 0x46
 	opI32GtU             opcode = 0x4b
 	opI32LeU             opcode = 0x4d
 	opI64LtS             opcode = 0x53
@@ -44,6 +45,7 @@ const (
 	opI32ShrU            opcode = 0x76
 	opI64Add             opcode = 0x7c
 	opI64Sub             opcode = 0x7d
+	opI64Or              opcode = 0x84
 	opI64Shl             opcode = 0x86
 	opI64ExtendI32U      opcode = 0xad
 	opRefNull            opcode = 0xd0

@@ -78,9 +78,9 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 func (w *writer) replace(out []byte, from int, in *instr) (_ []byte, changed bool) {
 	switch in.op {
 	case opCall, opReturnCall, opRefFunc:
-		if in.a == w.mailed && in.op != opRefFunc {
+		if kind := w.standIns[in.a]; kind != 0 && in.op != opRefFunc {
 			out = append(out, w.m.code[from:in.start]...)
-			return w.callHelperBy(in.op, out, helperMail, 0), true
+			return w.callHelperBy(in.op, out, kind, in.a), true
 		}
 		if in.a < w.first {
 			return out, false

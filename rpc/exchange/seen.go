@@ -1,4 +1,4 @@
-package rpc
+package exchange
 
 import "slices"
 
@@ -8,6 +8,10 @@ type seen struct {
 	low    uint64 // everything below was seen, or will not come
 	ranges []span // above low, ascending, not touching
 }
+
+// maxSeenRanges bounds the gaps in the numbers of one peer's calls: an
+// honest peer leaves no more than it has calls under way.
+const maxSeenRanges = 4096
 
 // span is the numbers from first to last.
 type span struct{ first, last uint64 }
@@ -20,6 +24,10 @@ func (s *seen) add(id, low uint64) bool {
 	}
 	if id < s.low {
 		return false
+	}
+	if id == s.low && len(s.ranges) == 0 { // as it comes from a peer whose link keeps the order
+		s.low++
+		return true
 	}
 	// The first range that ends at id-1 or later: id is in it, touches it, or comes before it.
 	i, _ := slices.BinarySearchFunc(s.ranges, id, func(r span, id uint64) int {

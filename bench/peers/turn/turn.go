@@ -1,0 +1,119 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/wherry-fabric/wherry/bench/peers/echo"
+	"github.com/wherry-fabric/wherry/bench/peers/figures"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// graceTime is what a turn may take besides warming up and measuring.
+const graceTime = 30 * time.Second
+
+// Runner takes turns of the peers that are Go libraries.
+type Runner struct {
+	// Command starts this program in a role: the path and what comes before standard input.
+	Command []string
+	CPUs    CPUs
+	Policy  fabric.Policy
+	// Time is how long a turn measures. It warms up for a quarter of it before.
+	Time time.Duration
+}
+
+// Warm is how long a turn of the given length warms up.
+func Warm(length time.Duration) time.Duration { return length / 4 }
+
+// spec tells a process its role.
+type spec struct {
+	Server    bool
+	Peer      string
+	Transport string
+	Dir       string
+	Policy    fabric.Policy
+	Addr      string // of the server, for the client
+	Work      figures.Work
+	Warm      time.Duration
+	Time      time.Duration
+}
+
+// What a process is asked for.
+const (
+	wordGo      = "go"      // the client measures
+	wordMallocs = "mallocs" // the server says how often it allocated so far
+)
+
+// answer is what a process says.
+type answer struct {
+	Error   string          `json:",omitempty"`
+	Addr    string          `json:",omitempty"`
+	Procs   int             `json:",omitempty"` // GOMAXPROCS
+	Mallocs uint64          `json:",omitempty"`
+	Sample  *figures.Sample `json:",omitempty"`
+}
+
+// Take takes one turn.
+func (r *Runner) Take(ctx context.Context, peer echo.Peer, transport string, work figures.Work) (s figures.Sample, err error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, 2*r.Time+graceTime)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "peers-")
+	if err != nil {
+		return s, err
+	}
+	defer os.RemoveAll(dir)
+	sp := spec{Peer: peer.Name, Transport: transport, Dir: dir, Policy: r.Policy, Work: work, Warm: Warm(r.Time), Time: r.Time}
+	sp.Server = true
+	server, err := r.start(ctx, sp)
+	if err != nil {
+		return s, err
+	}
+	defer server.end()
+	up, err := server.ask("")
+	if err != nil {
+		return s, fmt.Errorf("server: %w", err)
+	}
+	sp.Server, sp.Addr = false, up.Addr
+	client, err := r.start(ctx, sp)
+	if err != nil {
+		return s, err
+	}
+	defer client.end()
+	warm, err := client.ask("")
+	if err != nil {
+		return s, fmt.Errorf("client: %w", err)
+	}
+	if s, err = measured(client, server); err != nil {
+		return s, err
+	}
+	client.end()
+	server.end()
+	s.ClientProcs, s.ServerProcs = warm.Procs, up.Procs
+	s.WallS = time.Since(began).Seconds()
+	return s, nil
+}
+
+// measured lets the client measure between two looks at the server's allocations.
+func measured(client, server *child) (s figures.Sample, err error) {
+	before, err := server.ask(wordMallocs)
+	if err != nil {
+		return s, fmt.Errorf("server: %w", err)
+	}
+	a, err := client.ask(wordGo)
+	if err != nil {
+		return s, fmt.Errorf("client: %w", err)
+	}
+	if a.Sample == nil {
+		return s, fmt.Errorf("client: it answered without a sample")
+	}
+	after, err := server.ask(wordMallocs)
+	if err != nil {
+		return s, fmt.Errorf("server: %w", err)
+	}
+	s = *a.Sample
+	s.AllocsPerOp = max(s.AllocsPerOp, float64(after.Mallocs-before.Mallocs)/float64(max(s.Calls, 1)))
+	return s, nil
+}

@@ -1,0 +1,319 @@
+package ca
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Files are an element's own certificate and key, and what it judges others by.
+type Files struct {
+	Cert string // its certificate
+	Key  string // its key, mode 0600
+	CA   string // certificates of the authorities that it trusts
+	List string // what they revoked; "": nothing counts as revoked
+}
+
+// Identity is who an element is, and whom it accepts. It has the methods that
+// a transport's credentials need. They may be called from any goroutine, and
+// look at the files again if those have changed.
+type Identity struct {
+	files Files
+	log   *slog.Logger
+	roots []*x509.Certificate
+	pool  *x509.CertPool
+
+	mu      sync.Mutex
+	own     *tls.Certificate
+	certAt  stamp
+	keyAt   stamp
+	listAt  stamp
+	failed  stamp // of what could not be used, so that it is logged once
+	numbers map[string]*big.Int
+	revoked map[string]bool // by issuer and serial number
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	inode      uint64
+	size       int64
+	wrote, set syscall.Timespec
+}
+
+func stampOf(path string) (stamp, error) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return stamp{st.Ino, st.Size, st.Mtim, st.Ctim}, nil
+}
+
+// Load reads an element's files. log may be nil.
+func Load(files Files, log *slog.Logger) (*Identity, error) {
+	if files.Cert == "" || files.Key == "" || files.CA == "" {
+		return nil, fmt.Errorf("%w: TLS needs a certificate, its key, and the authority's certificate", ErrRequest)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	id := &Identity{files: files, log: log, pool: x509.NewCertPool(), numbers: map[string]*big.Int{}}
+	var err error
+	if id.roots, err = readCerts(files.CA, maxRootBytes); err != nil {
+		return nil, err
+	}
+	for _, r := range id.roots {
+		if !r.IsCA {
+			return nil, fmt.Errorf("ca: %s: the certificate of %s is not an authority's", files.CA, r.Subject)
+		}
+		id.pool.AddCert(r)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.readOwn(); err != nil {
+		return nil, err
+	}
+	if files.List != "" {
+		if err := id.readList(); err != nil {
+			return nil, err
+		}
+	}
+	if err := id.refused(id.own.Leaf); err != nil {
+		return nil, fmt.Errorf("%s: %w", files.Cert, err)
+	}
+	return id, nil
+}
+
+// readOwn reads certificate and key; mu is held.
+func (id *Identity) readOwn() error {
+	certAt, err := stampOf(id.files.Cert)
+	if err != nil {
+		return fmt.Errorf("ca: %w", err)
+	}
+	keyAt, err := stampOf(id.files.Key)
+	if err != nil {
+		return fmt.Errorf("ca: %w", err)
+	}
+	chain, err := readCerts(id.files.Cert, maxCertBytes)
+	if err != nil {
+		return err
+	}
+	key, err := readKey(id.files.Key)
+	if err != nil {
+		return err
+	}
+	leaf := chain[0]
+	own := &tls.Certificate{PrivateKey: key, Leaf: leaf}
+	among := x509.NewCertPool()
+	for _, c := range chain {
+		own.Certificate = append(own.Certificate, c.Raw)
+		among.AddCert(c)
+	}
+	if public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(key.Public()) {
+		return fmt.Errorf("ca: %s is not the key of %s", id.files.Key, id.files.Cert)
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: id.pool, Intermediates: among, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && time.Now().After(leaf.NotAfter):
+		return fmt.Errorf("ca: %s has expired on %s: have it renewed (wherry ca renew)", id.files.Cert, leaf.NotAfter.Format(time.DateTime))
+	case err != nil:
+		return fmt.Errorf("ca: %s is no good with %s: %w", id.files.Cert, id.files.CA, err)
+	}
+	if _, _, err := PrincipalOf(leaf); err != nil {
+		return fmt.Errorf("%s: %w", id.files.Cert, err)
+	}
+	id.own, id.certAt, id.keyAt = own, certAt, keyAt
+	return nil
+}
+
+// readList reads what was revoked; mu is held.
+func (id *Identity) readList() error {
+	at, err := stampOf(id.files.List)
+	if err != nil {
+		return fmt.Errorf("ca: %w", err)
+	}
+	lists, err := readLists(id.files.List, id.roots)
+	if err != nil {
+		return err
+	}
+	revoked, numbers := map[string]bool{}, map[string]*big.Int{}
+	for _, l := range lists {
+		issuer := string(l.RawIssuer)
+		if had := id.numbers[issuer]; had != nil && l.Number.Cmp(had) < 0 {
+			return fmt.Errorf("ca: %s holds list %v of %s, and list %v was read before: an older one is not taken", id.files.List, l.Number, l.Issuer, had)
+		}
+		numbers[issuer] = l.Number
+		for _, e := range l.RevokedCertificateEntries {
+			revoked[issuer+e.SerialNumber.String()] = true
+		}
+	}
+	for issuer := range id.numbers {
+		if numbers[issuer] == nil {
+			return fmt.Errorf("ca: %s has lost the list of an authority that it had before", id.files.List)
+		}
+	}
+	id.revoked, id.numbers, id.listAt = revoked, numbers, at
+	return nil
+}
+
+// readLists reads a file of lists, at least one, each signed by one of issuers.
+func readLists(path string, issuers []*x509.Certificate) ([]*x509.RevocationList, error) {
+	text, err := readFile(path, maxListBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := parseLists(text, issuers)
+	if err != nil {
+		return nil, fmt.Errorf("ca: %s: %w", path, err)
+	}
+	return lists, nil
+}
+
+func parseLists(text []byte, issuers []*x509.Certificate) ([]*x509.RevocationList, error) {
+	var lists []*x509.RevocationList
+	for _, der := range blocks(text, blockList) {
+		l, err := x509.ParseRevocationList(der)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(issuers, func(c *x509.Certificate) bool { return l.CheckSignatureFrom(c) == nil }) {
+			return nil, errors.New("the list of revoked certificates is not signed by the authority")
+		}
+		if l.Number == nil {
+			return nil, errors.New("the list of revoked certificates has no number")
+		}
+		lists = append(lists, l)
+	}
+	if len(lists) == 0 {
+		return nil, errors.New("there is no list of revoked certificates in PEM")
+	}
+	return lists, nil
+}
+
+// refresh reads what has changed and reports whether the list has. What cannot be
+// used is logged once, and what was good before stays; mu is held.
+func (id *Identity) refresh() (changed bool) {
+	certAt, cerr := stampOf(id.files.Cert)
+	keyAt, kerr := stampOf(id.files.Key)
+	if cerr == nil && kerr == nil && (certAt != id.certAt || keyAt != id.keyAt) {
+		if err := id.readOwn(); err != nil {
+			id.complain(certAt, "the new certificate is not used; the one before stays", err)
+		} else {
+			id.log.Info("certificate read again", "until", id.own.Leaf.NotAfter)
+		}
+	}
+	if id.files.List == "" {
+		return false
+	}
+	if at, err := stampOf(id.files.List); err == nil && at != id.listAt {
+		if err := id.readList(); err != nil {
+			id.complain(at, "the new list of revoked certificates is not used; the one before stays", err)
+			return false
+		}
+		id.log.Info("list of revoked certificates read again", "revoked", len(id.revoked))
+		return true
+	}
+	return false
+}
+
+func (id *Identity) complain(at stamp, what string, err error) {
+	if id.failed != at {
+		id.failed = at
+		id.log.Error(what, "err", err)
+	}
+}
+
+// Certificate is the element's own.
+func (id *Identity) Certificate() (*tls.Certificate, error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.refresh()
+	return id.own, nil
+}
+
+// Roots are the authorities.
+func (id *Identity) Roots() *x509.CertPool { return id.pool }
+
+// Judge says who a certificate's holder is, and refuses one that was revoked.
+func (id *Identity) Judge(leaf *x509.Certificate) (fabric.Principal, bool, error) {
+	id.mu.Lock()
+	id.refresh()
+	err := id.refused(leaf)
+	id.mu.Unlock()
+	if err != nil {
+		return fabric.Principal{}, false, err
+	}
+	p, named, err := PrincipalOf(leaf)
+	return fabric.Principal{Name: p.Name, Caps: uint32(p.Caps)}, named, err
+}
+
+// refused says that a certificate was revoked; mu is held.
+func (id *Identity) refused(leaf *x509.Certificate) error {
+	if !id.revoked[string(leaf.RawIssuer)+leaf.SerialNumber.String()] {
+		return nil
+	}
+	return fmt.Errorf("%w: the certificate of %s (serial number %s) was revoked", ErrRefused, clip(leaf.Subject.CommonName), serialText(leaf.SerialNumber))
+}
+
+// Principal is who the element itself is; named is false if its certificate does not say.
+func (id *Identity) Principal() (p cluster.Principal, named bool) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	p, named, _ = PrincipalOf(id.own.Leaf) // it was looked at when it was read
+	return p, named
+}
+
+// Accepts reports whether others accept the certificate when they dial the element, as they do a node's.
+func (id *Identity) Accepts() bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return slices.Contains(id.own.Leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+}
+
+// VerifyHost says why others that dial host would not accept the certificate.
+func (id *Identity) VerifyHost(host string) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.own.Leaf.VerifyHostname(host)
+}
+
+// Watch looks at the files again and again until the context ends, and calls
+// revoked, on this goroutine, when the list of revoked certificates has changed.
+func (id *Identity) Watch(ctx context.Context, every time.Duration, revoked func()) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	seen := id.version()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		id.mu.Lock()
+		id.refresh()
+		id.mu.Unlock()
+		if now := id.version(); now != seen { // also where a new connection has read it first
+			seen = now
+			revoked()
+		}
+	}
+}
+
+func (id *Identity) version() stamp {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.listAt
+}

@@ -1,0 +1,214 @@
+package rpc
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
+)
+
+// conn is what is kept for one endpoint. Its locks are held over Endpoint.TrySend and Post,
+// which never block nor call back.
+type conn struct {
+	p  *Peer
+	ep *fabric.Endpoint
+
+	mu      sync.Mutex
+	caller  exchange.Caller
+	callee  exchange.Callee[*Call]
+	lending exchange.Lending[*lentSegment]
+	records []*record // by slot
+	head    [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
+	waiting int // callers that wait for a slot
+	ended   error
+	pool    segmentPool
+
+	remotes remoteCache
+
+	inline *Call // the leader's: the record for handlers that end at once
+}
+
+func newConn(p *Peer, ep *fabric.Endpoint) *conn {
+	c := &conn{p: p, ep: ep, caller: exchange.NewCaller(p.limits.Outgoing), callee: exchange.NewCallee[*Call](p.limits.CallsPerPeer)}
+	c.pool.c = c
+	return c
+}
+
+// States of a record.
+const (
+	recFree uint32 = iota
+	recWaiting
+	recDone
+)
+
+// record is a call of ours, from its beginning until its end was told to whoever made it.
+type record struct {
+	c     *conn
+	ready func() bool
+	state atomic.Uint32 // publishes what the answer set
+	news  atomic.Bool   // there is a note
+	gen   atomic.Uint32 // raised at each reuse
+
+	// Under conn.mu.
+	id   exchange.ID
+	name string
+	note []byte // the newest that was not delivered
+	done chan struct{}
+	ends []func(error)
+
+	// Set before state is recDone.
+	code Code
+	lent bool // the answer lies at the peer, and was not acknowledged
+	body []byte
+	err  error // ended without an answer
+}
+
+// record takes a slot's record for a new call. c.mu is held.
+func (c *conn) record(id exchange.ID, name string) *record {
+	for len(c.records) <= id.Slot() {
+		r := &record{c: c}
+		r.ready = func() bool { return r.state.Load() != recWaiting || r.news.Load() }
+		c.records = append(c.records, r)
+	}
+	r := c.records[id.Slot()]
+	r.id, r.name, r.err, r.done, r.note, r.ends = id, name, nil, nil, nil, nil
+	r.news.Store(false)
+	r.state.Store(recWaiting)
+	return r
+}
+
+// finish publishes a call's end. c.mu is held.
+func (r *record) finish() {
+	r.state.Store(recDone)
+	if r.done != nil {
+		close(r.done)
+		r.done = nil
+	}
+}
+
+// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out.
+func (c *conn) end(r *record) {
+	var b [numberBytes]byte
+	c.mu.Lock()
+	id, unread := r.id, r.lent
+	waited := c.caller.End(id)
+	if c.lending.Len() > 0 {
+		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
+	}
+	r.gen.Add(1)
+	r.lent, r.ends, r.err = false, nil, nil
+	if cap(r.body) > keptBytes {
+		r.body = nil
+	}
+	r.state.Store(recFree)
+	wake := c.waiting > 0
+	c.mu.Unlock()
+	if waited {
+		c.ep.Post(IDCancel, putNumber(&b, id), nil)
+	} else if unread {
+		c.ep.Post(IDAck, putNumber(&b, id), nil)
+	}
+	if wake {
+		c.p.el.Wake()
+	}
+}
+
+// drop ends what is under way on an endpoint that has ended.
+func (c *conn) drop(err error) {
+	if err == nil {
+		err = fabric.ErrPeerLost
+	}
+	var running []*Call
+	c.mu.Lock()
+	c.ended = err
+	c.caller.Drop(func(id exchange.ID) {
+		r := c.records[id.Slot()]
+		r.err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		r.finish()
+	})
+	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
+	c.lending.Close((*lentSegment).close)
+	c.pool.close()
+	c.mu.Unlock()
+	for _, k := range running {
+		k.stop(err, true)
+	}
+	c.p.el.Wake()
+}
+
+// sweep ends what is over by now, and says when to look next, 0 if at nothing in particular.
+func (c *conn) sweep(now int64) (next int64) {
+	var late []exchange.ID
+	c.mu.Lock()
+	c.caller.Expire(now, func(id exchange.ID) {
+		r := c.records[id.Slot()]
+		r.err = ErrDeadline
+		r.finish()
+		late = append(late, id)
+	})
+	next = c.caller.Soonest()
+	c.lending.Expire(now, func(s *lentSegment) {
+		c.p.stats.unfetched.Add(1)
+		s.close()
+	})
+	c.pool.trim(now)
+	c.mu.Unlock()
+	var b [numberBytes]byte
+	for _, id := range late {
+		c.ep.Post(IDCancel, putNumber(&b, id), nil)
+	}
+	if len(late) > 0 {
+		c.p.el.Wake()
+	}
+	return next
+}
+
+func (c *conn) onResponse(b []byte) error {
+	var r response
+	if err := decodeResponse(b, &r); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	var taken *lentSegment
+	if c.lending.Len() > 0 { // whoever answers has read the request, or never will
+		taken, _ = c.lending.Taken(r.id, exchange.Ours)
+	}
+	if !c.caller.Answer(r.id) {
+		c.mu.Unlock()
+		c.reuse(taken)
+		if r.lent { // the caller gave up: nobody will fetch it
+			var b [numberBytes]byte
+			c.ep.Post(IDAck, putNumber(&b, r.id), nil)
+		}
+		return nil
+	}
+	rec := c.records[r.id.Slot()]
+	rec.code, rec.lent = r.code, r.lent
+	rec.body = append(rec.body[:0], r.body...)
+	rec.finish()
+	c.mu.Unlock()
+	c.reuse(taken)
+	c.p.el.Wake()
+	return nil
+}
+
+func (c *conn) onNote(b []byte) error {
+	id, note, err := decodeNumber(b)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	waits := c.caller.Waiting(id)
+	if waits {
+		r := c.records[id.Slot()]
+		r.note = append([]byte(nil), note...)
+		r.news.Store(true)
+	}
+	c.mu.Unlock()
+	if waits {
+		c.p.el.Wake()
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package exchange
+
+// Callee is the book of the peer's calls on one endpoint. T is the record of
+// one that runs.
+type Callee[T any] struct {
+	seen    seen
+	limit   int
+	running map[ID]T
+}
+
+// NewCallee makes a book for at most limit calls that run at once. Calls that end
+// before anything else is looked at are not counted: they need not Begin.
+func NewCallee[T any](limit int) Callee[T] { return Callee[T]{limit: limit, seen: seen{low: 1}} }
+
+// Arrive takes note of a request's number; low is the caller's word that no
+// lower one is waiting. It reports whether the request is to be handled: false for one that
+// came before, that was cancelled before it came, or that its caller has given up.
+func (c *Callee[T]) Arrive(id ID, low uint64) bool { return c.seen.add(id.Number(), low) }
+
+// Begin enters a call that runs; false if the peer has as many as it may.
+func (c *Callee[T]) Begin(id ID, record T) bool {
+	if len(c.running) >= c.limit {
+		return false
+	}
+	if c.running == nil {
+		c.running = map[ID]T{}
+	}
+	c.running[id] = record
+	return true
+}
+
+// Cancel takes the caller's word that it wants no answer. If the call runs, its
+// record is returned; if its request has not come, it will not be handled.
+func (c *Callee[T]) Cancel(id ID) (record T, running bool) {
+	if record, running = c.running[id]; !running {
+		c.seen.add(id.Number(), 0)
+	}
+	return record, running
+}
+
+// End strikes a call that ran.
+func (c *Callee[T]) End(id ID) { delete(c.running, id) }
+
+// Running is the number of calls that run.
+func (c *Callee[T]) Running() int { return len(c.running) }
+
+// Each tells fn of all that run.
+func (c *Callee[T]) Each(fn func(ID, T)) {
+	for id, r := range c.running {
+		fn(id, r)
+	}
+}

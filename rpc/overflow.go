@@ -1,0 +1,254 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Payloads that are too large for a message lie in sealed segments, and the
+// other side fetches them with Get. A segment is used again and again, but for one endpoint only: a peer
+// that has mapped it can read whatever is put there later. So its key stays
+// the same as well, and the peer imports it once.
+
+const (
+	// Segments come in classes of a power of two, from 64 KiB.
+	leastClassBits = 16
+	classes        = 31 - leastClassBits // up to 1 GiB, which Limits.MaxBytes may be
+	// poolTime is how long a segment is kept that nobody uses.
+	poolTime = 5 * time.Second
+)
+
+// lentSegment is a segment for payloads to one peer.
+type lentSegment struct {
+	c     *conn
+	seg   *fabric.Segment
+	class int
+	ref   ref
+}
+
+// close frees the segment, and takes it away from whoever may be reading it.
+func (s *lentSegment) close() {
+	s.c.p.bulk.Add(-int64(s.seg.Size()))
+	s.seg.Close()
+}
+
+// segmentPool keeps an endpoint's idle segments; it is under conn.mu.
+type segmentPool struct {
+	c      *conn
+	free   [classes][]*lentSegment
+	used   int64 // when one was taken or given back
+	n      int
+	closed bool
+}
+
+func (l *segmentPool) take(class int) *lentSegment {
+	list := l.free[class]
+	if len(list) == 0 {
+		return nil
+	}
+	s := list[len(list)-1]
+	l.free[class] = list[:len(list)-1]
+	l.n--
+	l.used = l.c.p.el.CoarseNow()
+	l.c.p.idle.Add(-int64(s.seg.Size()))
+	return s
+}
+
+// give keeps a segment; false if there is no room for it.
+func (l *segmentPool) give(s *lentSegment) bool {
+	p, n := l.c.p, int64(s.seg.Size())
+	if l.closed {
+		return false
+	}
+	if p.idle.Add(n) > p.limits.PoolBytes {
+		p.idle.Add(-n)
+		return false
+	}
+	l.free[s.class] = append(l.free[s.class], s)
+	l.n++
+	l.used = p.el.CoarseNow()
+	return true
+}
+
+// trim frees what was not used for a while.
+func (l *segmentPool) trim(now int64) {
+	if l.n > 0 && now-l.used > int64(poolTime) {
+		l.empty()
+	}
+}
+
+func (l *segmentPool) empty() {
+	for i, list := range l.free {
+		for _, s := range list {
+			l.c.p.idle.Add(-int64(s.seg.Size()))
+			s.close()
+		}
+		l.free[i] = nil
+	}
+	l.n = 0
+}
+
+func (l *segmentPool) close() {
+	l.empty()
+	l.closed = true
+}
+
+// lend puts a payload into a segment.
+func (c *conn) lend(body []byte) (*lentSegment, error) {
+	class := max(bits.Len(uint(len(body)-1))-leastClassBits, 0)
+	c.mu.Lock()
+	s, ended := c.pool.take(class), c.ended
+	c.mu.Unlock()
+	if ended != nil {
+		return nil, ended
+	}
+	if s == nil {
+		var err error
+		if s, err = c.newSegment(class); err != nil {
+			return nil, err
+		}
+	}
+	c.p.stats.overflows.Add(1)
+	s.ref.size = uint64(copy(s.seg.Bytes(), body))
+	return s, nil
+}
+
+func (c *conn) newSegment(class int) (*lentSegment, error) {
+	p, n := c.p, int64(1)<<(class+leastClassBits)
+	if p.bulk.Add(n) > p.limits.BulkBytes && !p.makeRoom() {
+		p.bulk.Add(-n)
+		return nil, fmt.Errorf("%w: its payload needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", ErrBusy, n, p.limits.BulkBytes)
+	}
+	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
+	if err != nil {
+		p.bulk.Add(-n)
+		return nil, fmt.Errorf("rpc: payload: %w", err)
+	}
+	s := &lentSegment{c: c, seg: seg, class: class}
+	if s.ref.key, err = seg.Key(fabric.RightRead); err != nil {
+		s.close()
+		return nil, fmt.Errorf("rpc: payload: %w", err)
+	}
+	return s, nil
+}
+
+// makeRoom frees idle segments until BulkBytes holds again; false if it does not.
+func (p *Peer) makeRoom() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, c := range p.conns {
+		if p.bulk.Load() <= p.limits.BulkBytes {
+			break
+		}
+		c.mu.Lock()
+		c.pool.empty()
+		c.mu.Unlock()
+	}
+	return p.bulk.Load() <= p.limits.BulkBytes
+}
+
+// reuse keeps a segment that nobody reads for the next payload; nil is fine.
+func (c *conn) reuse(s *lentSegment) {
+	if s == nil {
+		return
+	}
+	c.mu.Lock()
+	kept := c.pool.give(s)
+	c.mu.Unlock()
+	if !kept {
+		s.close()
+	}
+}
+
+// fetch appends the payload that a reference names to dst.
+func (c *conn) fetch(ctx context.Context, refBody []byte, limit int, dst []byte) ([]byte, error) {
+	r, err := decodeRef(refBody, limit)
+	if err != nil {
+		return dst, err
+	}
+	mem, err := c.remotes.get(ctx, c.ep, r.key)
+	if err != nil {
+		return dst, err
+	}
+	return c.read(ctx, mem, r, dst)
+}
+
+func (c *conn) read(ctx context.Context, mem *fabric.Remote, r ref, dst []byte) ([]byte, error) {
+	c.p.stats.overflows.Add(1)
+	n := len(dst)
+	if cap(dst)-n < int(r.size) {
+		dst = append(make([]byte, 0, n+int(r.size)), dst...)
+	}
+	if err := mem.Get(ctx, dst[n:n+int(r.size)], 0); err != nil {
+		c.remotes.failed(r.key, err)
+		return dst[:n], err
+	}
+	return dst[:n+int(r.size)], nil
+}
+
+// remoteCache keeps what was imported from one endpoint, so that a key that
+// comes again costs no round trip.
+type remoteCache struct {
+	mu    sync.Mutex
+	known map[fabric.Key]*fabric.Remote
+	order []fabric.Key // oldest first
+}
+
+// maxRemotes bounds the imports kept for one endpoint.
+const maxRemotes = 256
+
+// find is what was imported already, or nil.
+func (rc *remoteCache) find(k fabric.Key) *fabric.Remote {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	return rc.known[k]
+}
+
+func (rc *remoteCache) get(ctx context.Context, ep *fabric.Endpoint, k fabric.Key) (*fabric.Remote, error) {
+	if r := rc.find(k); r != nil {
+		return r, nil
+	}
+	r, err := ep.Import(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	if rc.known == nil {
+		rc.known = map[fabric.Key]*fabric.Remote{}
+	}
+	if rc.known[k] == nil {
+		if len(rc.order) >= maxRemotes {
+			delete(rc.known, rc.order[0])
+			rc.order = append(rc.order[:0], rc.order[1:]...)
+		}
+		rc.order = append(rc.order, k)
+	}
+	rc.known[k] = r
+	return r, nil
+}
+
+// failed forgets a key that does not hold any more.
+func (rc *remoteCache) failed(k fabric.Key, err error) {
+	if !errors.Is(err, fabric.ErrRevoked) && !errors.Is(err, fabric.ErrKey) {
+		return
+	}
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	if rc.known[k] == nil {
+		return
+	}
+	delete(rc.known, k)
+	for i := range rc.order {
+		if rc.order[i] == k {
+			rc.order = append(rc.order[:i], rc.order[i+1:]...)
+			return
+		}
+	}
+}
