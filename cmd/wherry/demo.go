@@ -53,6 +53,7 @@ docs/demo.md says what is measured, and how.`,
   wherry demo --rtt 200us --html demo.html
   wherry demo --graph edges.txt --json
   wherry demo --peers tcp://127.0.0.1:7000`,
+		Args: cobra.ArbitraryArgs, // names of packages
 	}
 	a.client.add(cmd)
 	p := cmd.Flags()

@@ -23,6 +23,8 @@ const (
 	// spinEvery is how often what has no end to show is drawn again.
 	spinEvery = 200 * time.Millisecond
 	barWidth  = 30
+	// drawEvery is how often a bar is drawn at most.
+	drawEvery = 100 * time.Millisecond
 )
 
 func (a *app) bar(unit bool) *bar {
@@ -31,7 +33,7 @@ func (a *app) bar(unit bool) *bar {
 		return b
 	}
 	b.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetWidth(barWidth),
-		progressbar.OptionClearOnFinish(), progressbar.OptionShowBytes(unit), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish(), progressbar.OptionShowBytes(unit), progressbar.OptionThrottle(drawEvery),
 		progressbar.OptionUseANSICodes(true))
 	return b
 }
