@@ -99,24 +99,36 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	if set("advertise") {
 		c.Advertise = flags.Advertise
 	}
-	for _, s := range []struct {
-		flag     string
-		to, from *time.Duration
-	}{{"stop-time", &c.StopTime, &flags.StopTime}, {"load-time", &c.LoadTime, &flags.LoadTime}} {
-		if !set(s.flag) {
-			continue
-		}
-		if *s.from <= 0 {
-			return c, fmt.Errorf("--%s %v: it must be positive, as in 30s", s.flag, *s.from)
-		}
-		*s.to = *s.from
-	}
 	if f.peers != "" {
 		members, err := cluster.ParsePeers(f.peers)
 		if err != nil {
 			return c, err
 		}
 		c.Peers = members
+	}
+	if err := f.sizes(cmd, &c, &flags); err != nil {
+		return c, err
+	}
+	if c.TokenFile == "" {
+		c.TokenFile = defaultTokenFile()
+	}
+	c.Program = version()
+	return c, nil
+}
+
+// sizes sets what has a unit: times and bytes.
+func (f *nodeFlags) sizes(cmd *cobra.Command, c, flags *node.Config) error {
+	for _, s := range []struct {
+		flag     string
+		to, from *time.Duration
+	}{{"stop-time", &c.StopTime, &flags.StopTime}, {"load-time", &c.LoadTime, &flags.LoadTime}} {
+		if !cmd.Flags().Changed(s.flag) {
+			continue
+		}
+		if *s.from <= 0 {
+			return fmt.Errorf("--%s %v: it must be positive, as in 30s", s.flag, *s.from)
+		}
+		*s.to = *s.from
 	}
 	for _, s := range []struct {
 		flag, text string
@@ -127,15 +139,11 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		}
 		b, err := node.ParseBytes(s.text)
 		if err != nil {
-			return c, fmt.Errorf("--%s: %w", s.flag, err)
+			return fmt.Errorf("--%s: %w", s.flag, err)
 		}
 		*s.to = b
 	}
-	if c.TokenFile == "" {
-		c.TokenFile = defaultTokenFile()
-	}
-	c.Program = version()
-	return c, nil
+	return nil
 }
 
 func (f *nodeFlags) logger(a *app) (*slog.Logger, error) {
