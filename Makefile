@@ -13,7 +13,7 @@ SIM_SECONDS  ?= 600
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build install test tools fmt vet unit race outside peers lint bench bench-peers fuzz soak generate demo cover clean
+.PHONY: help profile build install test tools fmt vet unit race outside peers lint bench bench-peers fuzz soak generate demo cover clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,10 +39,10 @@ vet: ## go vet, with and without the invariants tag
 	$(GO) vet -tags $(TAGS) ./...
 
 unit: ## all tests, with invariants checked
-	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
+	$(GO) test -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
 
 race: ## the concurrent packages' tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(RACE)
+	CGO_ENABLED=1 $(GO) test -pgo=off -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(RACE)
 
 outside: ## build and run a program outside this module that uses the library
 	@scripts/outside-module.sh
@@ -56,6 +56,9 @@ peers: ## vet and test bench/peers, a module of its own, with a short run of eve
 
 lint: fmt vet ## formatting, vet and the rules of the house, no other tests
 	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
+
+profile: ## renew cmd/wherry/default.pgo, which the compiler is guided by, from the benchmarks
+	@scripts/profile.sh
 
 bench: ## benchmarks; BENCH=regexp picks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...

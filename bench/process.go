@@ -129,6 +129,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 			s.Listen = "shm://" + filepath.Join(dir, s.Name+".sock")
 		}
 		s.CacheDir = filepath.Join(dir, s.Name)
+		s.Profile = profileFile(&c, s.Name)
 		p, err := start(ctx, &c, s, serverCPU)
 		if err != nil {
 			return nil, err
@@ -143,7 +144,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 		spec.Servers = append(spec.Servers, info)
 	}
-	spec.Role, spec.Name = "client", "client"
+	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(&c, "client")
 	client, err := start(ctx, &c, spec, clientCPU)
 	if err != nil {
 		return nil, err

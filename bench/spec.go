@@ -26,6 +26,8 @@ type Config struct {
 	Rows      int           // of the chase's table; default 1 Mi (8 MiB) over all servers
 	Rounds    int           // of each measurement; 0: the benchmark's default
 	Pin       bool          // client on CPU 0, servers on CPU 1
+	// Profiles is a directory where each process leaves a CPU profile; "": none.
+	Profiles string
 	// Command starts this program in a role: its first argument is the path.
 	// The role's specification comes on standard input.
 	Command []string
@@ -214,6 +216,7 @@ type role struct {
 	Rounds    int
 	Seed      uint64
 	CacheDir  string
+	Profile   string // file for a CPU profile; "": none
 }
 
 // serverInfo is what a server says once it is up.
@@ -255,6 +258,11 @@ func Role(ctx context.Context, r io.Reader, w io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
+	stop, err := startProfile(spec.Profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	if spec.Role == "server" {
 		return runServer(ctx, &spec, dec, w)
 	}

@@ -240,6 +240,9 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 	}
 }
 
+// SendLock is held over Link.Send.
+func (ep *Endpoint) SendLock() *sync.Mutex { return &ep.mu }
+
 // transmit gives the link a frame and counts it; ep.mu is held.
 func (ep *Endpoint) transmit(id FrameID, class Class, head, body []byte) error {
 	err := ep.link.Send(id, class, head, body)
@@ -369,7 +372,7 @@ func (m Message) HandOff() { m.From.el.leader.handOff(m.term) }
 func (m Message) Waits() bool { return m.From.el.leader.foreground }
 
 func (ep *Endpoint) message(id FrameID, body []byte) error {
-	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.term.Load()}
+	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.state.Load()}
 	if id < FirstReservedID {
 		m.cost = cost(len(body))
 		if ep.received += m.cost; ep.received-ep.released.Load() > uint64(ep.el.cfg.Limits.WindowBytes) {
@@ -383,7 +386,7 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		return nil
 	}
 	h.fn(m)
-	if ep.el.leader.term.Load() != m.term {
+	if ep.el.leader.state.Load() != m.term {
 		ep.el.leader.guests.Add(-1) // it handed off, which counted it
 	}
 	if !h.retain {

@@ -19,13 +19,13 @@ import (
 // when nobody waits, one background goroutine does. A leader that sleeps can
 // be relieved: sleeping touches nothing.
 type leader struct {
-	el   *Element
-	term atomic.Uint64 // raised at each change of leader: a poll begun in an older term is stale
-	role atomic.Uint32
+	el *Element
+	// state is term<<2 | role. The term is raised at each change of leader or of its role: a poll begun in
+	// an older one is stale. One word, because a waiter that leads for its own answer takes and leaves it on the way.
+	state atomic.Uint64
 
-	want     atomic.Int32 // foreground waiters that would lead
+	want     atomic.Int32 // foreground waiters that would lead, or sleep as leaders
 	sleepers atomic.Int32 // waiters asleep because another leads
-	led      atomic.Uint64
 	closed   atomic.Bool
 	guests   atomic.Int32 // goroutines that compute for the fabric
 
@@ -37,6 +37,7 @@ type leader struct {
 	// foreground says that a waiter leads, not the background goroutine. It is the leader's.
 	foreground bool
 	waits      uint32 // waits led, also the leader's
+	led        uint64 // those that are over
 
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
@@ -61,10 +62,18 @@ type leader struct {
 }
 
 const (
-	roleFree    uint32 = iota
+	roleFree    uint64 = iota
 	rolePolling        // a goroutine is inside Poll or between polls
 	roleAsleep         // a goroutine is in epoll_wait; another may take over
+
+	roleMask = 3
+	oneTerm  = roleMask + 1
 )
+
+// nextTerm is the state that follows s, in another role.
+func nextTerm(s, role uint64) uint64 { return s&^roleMask + oneTerm | role }
+
+func (l *leader) role() uint64 { return l.state.Load() & roleMask }
 
 const (
 	// pollBudget bounds the frames of one Poll of one transport, so that timers
@@ -78,6 +87,8 @@ const (
 	// tickWaits is how many waits, each too short to look at the clock, may go by
 	// before one does: a caller that leads again and again must not hold up timers.
 	tickWaits = 64
+	// relieveTries is how often a waiter lets others run before it sleeps because another leads.
+	relieveTries = 4
 	// closePoll is how often close looks whether everybody has stopped.
 	closePoll = 50 * time.Microsecond
 )
@@ -132,16 +143,19 @@ func (l *leader) closeFDs() {
 
 // take tries to become leader, in place of one that sleeps only if relieve says so.
 func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
-	role := l.role.Load()
-	if role == rolePolling || role == roleAsleep && !relieve || !l.role.CompareAndSwap(role, rolePolling) {
+	s := l.state.Load()
+	role := s & roleMask
+	if role == rolePolling || role == roleAsleep && !relieve {
+		return 0, false
+	}
+	if term = nextTerm(s, rolePolling); !l.state.CompareAndSwap(s, term) {
 		return 0, false
 	}
 	if l.closed.Load() { // close waits until nobody polls, and sees either this or us see closed
-		l.role.Store(roleFree)
+		l.state.Store(nextTerm(term, roleFree))
 		return 0, false
 	}
 	l.foreground = foreground
-	term = l.term.Add(1)
 	if role == roleAsleep {
 		l.coarse.Store(l.el.now())
 		l.disarm()
@@ -152,8 +166,7 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 
 // leave ends a term, if it has not ended already (HandOff).
 func (l *leader) leave(term uint64) {
-	if l.term.CompareAndSwap(term, term+1) {
-		l.role.Store(roleFree)
+	if l.state.CompareAndSwap(term, nextTerm(term, roleFree)) {
 		if l.sleepers.Load() > 0 || l.el.hasBusy() {
 			l.nudge()
 		}
@@ -192,7 +205,7 @@ func (l *leader) hush() {
 
 // kick makes sure that somebody looks soon, whoever leads.
 func (l *leader) kick() {
-	if l.role.Load() == roleAsleep {
+	if l.role() == roleAsleep {
 		l.ring()
 	}
 	l.nudge()
@@ -207,7 +220,7 @@ func (l *leader) disarm() {
 // poll is one round of the leader's work. It returns at once, having touched
 // nothing more, when its term ended inside.
 func (l *leader) poll(term uint64) (handled int) {
-	turn := Turn{&l.term, term}
+	turn := Turn{&l.state, term}
 	for _, t := range l.el.cfg.Transports {
 		handled += t.Poll(pollBudget, turn)
 		if turn.Over() {
@@ -237,7 +250,7 @@ func (l *leader) runTickers(term uint64) {
 			t.next = t.fn(now)
 		}
 		next = min(next, t.next)
-		if l.term.Load() != term {
+		if l.state.Load() != term {
 			return
 		}
 	}
@@ -272,7 +285,7 @@ func (e *Element) TickBy(at int64) {
 			return
 		}
 		if l.nextTick.CompareAndSwap(next, at) {
-			if l.role.Load() == roleAsleep {
+			if l.role() == roleAsleep {
 				l.ring() // it sleeps for longer than that
 			}
 			return
@@ -303,12 +316,14 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 		l.disarm()
 		return term, true, false
 	}
-	if !l.term.CompareAndSwap(term, term+1) { // ends the term: what is stacked on it is stale
+	still := nextTerm(term, rolePolling)
+	if !l.state.CompareAndSwap(term, still) { // ends the term: what is stacked on it is stale
 		return term, false, false
 	}
 	foreground := l.foreground
 	l.sleeping.Add(1)
-	l.role.Store(roleAsleep)
+	asleep := nextTerm(still, roleAsleep)
+	l.state.Store(asleep)
 	// Who queued something, asked for a tick or made cond true before it could
 	// see that we sleep has not rung: look once more.
 	held = cond != nil && cond()
@@ -318,7 +333,8 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 	if d > 0 && !held && !l.closed.Load() && !l.el.hasBusy() {
 		l.epollWait(d)
 	}
-	leads = l.role.CompareAndSwap(roleAsleep, rolePolling)
+	term = nextTerm(asleep, rolePolling)
+	leads = l.state.CompareAndSwap(asleep, term)
 	if l.sleeping.Add(-1) > 0 {
 		l.ring() // the ring that we may have taken was meant for somebody else too
 	}
@@ -328,7 +344,7 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 	l.foreground = foreground
 	l.coarse.Store(l.el.now())
 	l.disarm()
-	return l.term.Add(1), true, held
+	return term, true, held
 }
 
 // epollWait sleeps until a descriptor is readable or d is over; an error
@@ -410,15 +426,15 @@ func (l *leader) background() {
 	defer l.backgrounds.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	seen := uint64(0)
+	seen, told := uint64(0), false
 	for !l.closed.Load() {
 		l.standby.Add(-1)
 		if term, ok := l.take(false, false); ok {
-			if led := l.led.Load(); led != seen && l.want.Load() == 0 {
+			if l.led != seen && l.want.Load() == 0 && !told {
 				// A waiter led a moment ago and may be back: one round, then ask again.
-				seen = led
+				seen = l.led
 				l.poll(term)
-				if l.term.Load() == term { // else a handler handed off, and another leads
+				if l.state.Load() == term { // else a handler handed off, and another leads
 					l.runTickers(term)
 				}
 				l.leave(term)
@@ -433,8 +449,9 @@ func (l *leader) background() {
 		select {
 		case <-l.wake:
 			timer.Stop()
-			seen = l.led.Load()
+			told = true
 		case <-timer.C:
+			told = false
 		}
 	}
 }
@@ -444,7 +461,7 @@ func (l *leader) lead(term uint64) {
 	p := pacer{l: l}
 	for !l.closed.Load() {
 		n := l.poll(term)
-		if l.term.Load() != term {
+		if l.state.Load() != term {
 			return
 		}
 		if l.want.Load() > 0 {
@@ -453,12 +470,12 @@ func (l *leader) lead(term uint64) {
 		switch p.after(n) {
 		case paceTick:
 			l.runTickers(term)
-			if l.term.Load() != term {
+			if l.state.Load() != term {
 				return
 			}
 		case paceSleep:
 			l.runTickers(term)
-			if l.term.Load() != term {
+			if l.state.Load() != term {
 				return
 			}
 			var leads bool
@@ -475,9 +492,6 @@ func (l *leader) lead(term uint64) {
 // often and must be cheap. It is called on this goroutine, while handlers may
 // run on another: what they share must be atomic.
 func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
-	if cond() {
-		return nil
-	}
 	return e.leader.wait(ctx, cond, nil)
 }
 
@@ -486,8 +500,6 @@ func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 // held it is not called again: it may have done something, as a send does.
 func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) error {
 	limit := int64(0) // set when the clock is first looked at
-	l.want.Add(1)
-	defer l.want.Add(-1)
 	for first := true; ; first = false {
 		if cond() {
 			return nil
@@ -499,18 +511,36 @@ func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) e
 		}
 		// A leader that sleeps is relieved once: waiters that went on doing that
 		// to each other would keep all of them awake.
-		if term, ok := l.take(first, true); ok {
-			err := l.leadFor(ctx, term, &limit, cond)
-			l.led.Add(1)
-			if err != errTermOver {
+		term, ok := l.take(first, true)
+		if !ok {
+			var held bool
+			l.want.Add(1)
+			if term, ok = l.relieve(); !ok {
+				held = l.doze(ctx, cond, ch)
+			}
+			l.want.Add(-1)
+			if held {
+				return nil
+			}
+		}
+		if ok {
+			if err := l.leadFor(ctx, term, &limit, cond); err != errTermOver {
 				return err
 			}
-			continue
-		}
-		if l.doze(ctx, cond, ch) {
-			return nil
 		}
 	}
+}
+
+// relieve takes over from a background goroutine, which leaves as soon as it
+// sees that somebody wants to lead; to be woken by it instead takes far longer.
+func (l *leader) relieve() (term uint64, ok bool) {
+	for range relieveTries {
+		runtime.Gosched()
+		if term, ok = l.take(false, true); ok {
+			return term, true
+		}
+	}
+	return 0, false
 }
 
 // errTermOver says that the leadership went to somebody else; no error.
@@ -543,12 +573,9 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 	tick := l.waits%tickWaits == 0
 	for {
 		n := l.poll(term)
-		over := l.term.Load() != term
-		if over {
-			l.want.Add(1) // handOff took it off while the handler ran
-		}
+		over := l.state.Load() != term
 		if cond() {
-			l.leave(term)
+			l.finish(term)
 			return nil
 		}
 		if over {
@@ -560,19 +587,18 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 		}
 		tick = false
 		l.runTickers(term)
-		if l.term.Load() != term {
-			l.want.Add(1)
+		if l.state.Load() != term {
 			return errTermOver
 		}
 		if err := l.waitOver(ctx, limit); err != nil {
-			l.leave(term)
+			l.finish(term)
 			return err
 		}
 		if pace == paceSleep {
 			var leads, held bool
 			term, leads, held = l.sleepCtx(ctx, term, cond)
 			if leads && held {
-				l.leave(term)
+				l.finish(term)
 			}
 			if held {
 				return nil
@@ -582,6 +608,14 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 			}
 			p.reset()
 		}
+	}
+}
+
+// finish is leave for a waiter that led.
+func (l *leader) finish(term uint64) {
+	if l.state.Load() == term {
+		l.led++
+		l.leave(term)
 	}
 }
 
@@ -595,6 +629,8 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 		stop := context.AfterFunc(ctx, l.ring)
 		defer stop()
 	}
+	l.want.Add(1) // who makes cond true is to ring
+	defer l.want.Add(-1)
 	return l.sleep(term, tickPeriod, cond)
 }
 
@@ -644,7 +680,7 @@ func (l *leader) forget(ch chan struct{}) {
 
 // wakeWaiters wakes whoever waits for a condition, dozing or asleep as leader.
 func (l *leader) wakeWaiters() {
-	if l.role.Load() == roleAsleep && l.want.Load() > 0 {
+	if l.role() == roleAsleep && l.want.Load() > 0 {
 		l.ring()
 	}
 	if l.sleepers.Load() == 0 {
@@ -680,7 +716,7 @@ func (l *leader) close() {
 	l.mu.Unlock() // no standIn after this
 	l.nudge()
 	// Whoever leads sees closed at its next look, whoever sleeps once it is woken.
-	for l.sleeping.Load() > 0 || l.role.Load() == rolePolling {
+	for l.sleeping.Load() > 0 || l.role() == rolePolling {
 		l.ring()
 		time.Sleep(closePoll)
 	}

@@ -100,7 +100,7 @@ func (e *Element) CoarseNow() int64 { return e.leader.coarse.Load() }
 // callers that begin something and for whom reading the clock would take long.
 // While anybody led a moment ago, the background goroutine sees to that; a leader that sleeps does not.
 func (e *Element) RecentNow() int64 {
-	if e.cfg.Manual || e.leader.role.Load() == roleAsleep {
+	if e.cfg.Manual || e.leader.role() == roleAsleep {
 		return e.now()
 	}
 	return e.leader.coarse.Load()

@@ -295,14 +295,12 @@ func (e *Element) tick(now int64) int64 {
 
 // handOff ends a leader's term from inside one of its callbacks.
 func (l *leader) handOff(term uint64) {
-	if !l.term.CompareAndSwap(term, term+1) {
+	still := nextTerm(term, rolePolling)
+	if !l.state.CompareAndSwap(term, still) {
 		return
 	}
-	if l.foreground {
-		l.want.Add(-1) // the waiter is not one while its goroutine runs the handler
-	}
 	l.guests.Add(1)
-	l.role.Store(roleFree)
+	l.state.Store(nextTerm(still, roleFree))
 	if l.epfd >= 0 {
 		l.standIn()
 	}

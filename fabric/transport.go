@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -162,6 +163,13 @@ type Receiver interface {
 	Writable()
 	// Lost is the last call: the link is gone, and why.
 	Lost(err error)
+}
+
+// SendLocker is implemented by Receivers that call Link.Send with a lock of
+// theirs held, and no other method of the Link. A transport may take that lock for its own use on the sending side
+// instead of another one, which a small frame would notice; then it calls nothing of the Receiver's with it held.
+type SendLocker interface {
+	SendLock() *sync.Mutex
 }
 
 // FDCarrier is implemented by links whose peer is on the same machine: they

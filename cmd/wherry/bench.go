@@ -39,6 +39,7 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, "measurements of each kind (0: the benchmark's own number)")
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1")
+		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		if b.name == "chase" {
 			f.IntVar(&servers, "servers", servers, "processes that hold the table")
 			f.IntVar(&c.Depth, "depth", 64, "hops of one chase")

@@ -44,7 +44,8 @@ type link struct {
 
 	_ [64]byte // senders on other cores below
 
-	mu        sync.Mutex
+	mu        *sync.Mutex // the Receiver's, if it holds one over Send; else own
+	ownMu     sync.Mutex
 	tx        producer
 	peer      bell
 	peerIdx   int
@@ -69,19 +70,21 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 		return fmt.Errorf("shm: frame %d of class %d with %d bytes; ids go to %d, classes to %d, bytes to %d",
 			id, class, len(head)+len(body), fabric.MaxFrameID, fabric.Reserved, fabric.MaxFrameBytes)
 	}
-	l.mu.Lock()
+	if l.mu == &l.ownMu {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
 	if l.torn || l.state.Load() != stateOpen {
-		l.mu.Unlock()
 		return fabric.ErrLinkClosed
 	}
 	err := l.tx.push(id, class, head, body)
 	if err != nil {
-		err = l.unsentLocked(err)
-	} else if l.tx.ctl.attention.Load() != 0 {
+		return l.unsentLocked(err)
+	}
+	if l.tx.ctl.attention.Load() != 0 {
 		l.peer.ring(l.peerIdx)
 	}
-	l.mu.Unlock()
-	return err
+	return nil
 }
 
 // unsentLocked deals with what push returned.

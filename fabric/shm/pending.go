@@ -97,7 +97,10 @@ func (p *pending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) 
 		_ = sendSetup(p.conn, setup{role: role, reason: err.Error()})
 		return nil, err
 	}
-	l.r = r
+	l.r, l.mu = r, &l.ownMu
+	if s, ok := r.(fabric.SendLocker); ok {
+		l.mu = s.SendLock()
+	}
 	l.fdr, _ = r.(fabric.FDReceiver)
 	if initiator {
 		err = l.initiate(p.conn, p.t.geo)

@@ -25,7 +25,8 @@ type grant struct {
 	revoked  bool // Revoke of it, or of what it was narrowed from, has returned
 	parent   *grant
 	frozen   []byte          // what a root's range held then
-	racing   map[*side]bool  // who had a Put to it under way then
+	racing   map[*side]bool  // from whom some of a Put could be arriving then
+	puts     []*op           // to a root's range
 	rented   *fabric.Segment // the key is to all of a segment that is closed some time
 }
 
@@ -101,7 +102,7 @@ func (g *grant) expect(need fabric.Rights, off, size int) error {
 
 // check compares an access's end with what was expected when it started.
 func (g *grant) check(s *side, what string, want, got error) {
-	late := errors.Is(got, fabric.ErrRevoked) && g.revoked // meanwhile
+	late := errors.Is(got, fabric.ErrRevoked) && (g.revoked || g.owner.dead) // meanwhile
 	if late || want == nil && got == nil || want != nil && errors.Is(got, want) {
 		return
 	}
@@ -205,11 +206,12 @@ func (g *grant) end() {
 	g.revoked = true
 	if g.ranged() {
 		g.frozen, g.racing = bytes.Clone(g.bytes()), map[*side]bool{}
-		for _, o := range g.owner.t.ops {
-			if o.g != nil && o.what == "put" && o.g.root() == g {
+		for _, o := range g.puts {
+			if !o.ended || o.unsure() && o.s.peer().lost == nil {
 				g.racing[o.s] = true
 			}
 		}
+		g.puts = nil
 	}
 	for _, c := range g.children {
 		c.end()
@@ -332,7 +334,7 @@ func actUse(s *side) {
 	case 1:
 		want, src := g.expect(fabric.RightWrite, off, n), make([]byte, n)
 		fillPattern(src, s.c.id, s.t.ended)
-		s.start("put", g.r.StartPut(src, uint64(off)), g.checker(s, "put", want)).g = g.grant
+		g.putting(s.start("put", g.r.StartPut(src, uint64(off)), g.checker(s, "put", want)))
 	default:
 		off &^= 7
 		want := g.expect(fabric.RightAtomic, off, 8)
@@ -340,6 +342,13 @@ func actUse(s *side) {
 			return
 		}
 		s.start("atomic", g.r.StartAtomic(fabric.FetchXor, 8, uint64(off), r.Uint64(), 0), g.checker(s, "atomic", want))
+	}
+}
+
+// putting remembers a Put until the key is revoked.
+func (g *grant) putting(o *op) {
+	if r := g.root(); r.ranged() && !r.revoked {
+		r.puts = append(r.puts, o)
 	}
 }
 
@@ -351,7 +360,7 @@ func actRace(s *side) {
 		}
 		src := make([]byte, g.size)
 		fillPattern(src, s.c.id, s.t.ended)
-		s.start("put", g.r.StartPut(src, 0), g.checker(s, "put", nil)).g = g.grant
+		g.putting(s.start("put", g.r.StartPut(src, 0), g.checker(s, "put", nil)))
 		f := s.t.k.faults
 		g.owner.h.Do(s.t.w.Between(0, 3*f.MaxDelay+3*f.Lag), func() { g.root().revoke(s) })
 		return
