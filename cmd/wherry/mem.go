@@ -252,7 +252,7 @@ func (a *app) memListCommand() *cobra.Command {
 				for _, d := range list {
 					note := ""
 					if len(d.Lost) > 0 {
-						note = fmt.Sprintf("  (%d shards cannot be reached; see mem stat)", len(d.Lost))
+						note = fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", len(d.Lost), len(d.Table.Shards))
 					}
 					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), note)
 				}
