@@ -121,6 +121,9 @@ func callError(ep *fabric.Endpoint, name string, err error) error {
 func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 	p := c.p
 	n := len(s.req.body)
+	if s.to.name == "" || len(s.to.name) > MaxNameBytes {
+		return fmt.Errorf("%w: %q: a name has 1 to %d bytes (is the Method not from Define?)", ErrName, clipText(s.to.name, MaxNameBytes), MaxNameBytes)
+	}
 	if n > p.limits.MaxBytes {
 		return fmt.Errorf("%w: the request has %d bytes, at most %d are sent", ErrTooLarge, n, p.limits.MaxBytes)
 	}

@@ -21,11 +21,22 @@ func Define[Req, Resp any](name string, req Codec[Req], resp Codec[Resp]) Method
 	return Method[Req, Resp]{named(name), req, resp}
 }
 
+// check refuses a method that nobody defined.
+func (m Method[Req, Resp]) check() error {
+	if m.req == nil || m.resp == nil {
+		return fmt.Errorf("%w: the Method %q has no codecs; make it with Define", ErrName, m.to.name)
+	}
+	return nil
+}
+
 // Name is what the method is registered under.
 func (m Method[Req, Resp]) Name() string { return m.to.name }
 
 // Serve registers the method's handler.
 func (m Method[Req, Resp]) Serve(p *Peer, fn func(ctx context.Context, c *Call, req Req) (Resp, error), o Options) error {
+	if err := m.check(); err != nil {
+		return err
+	}
 	if fn == nil {
 		return p.Register(m.to.name, nil, o)
 	}
@@ -89,6 +100,9 @@ func (m Method[Req, Resp]) Send(ctx context.Context, p *Peer, ep *fabric.Endpoin
 }
 
 func (m Method[Req, Resp]) begin(ctx context.Context, p *Peer, ep *fabric.Endpoint, req Req, mode sendMode) (Future, error) {
+	if err := m.check(); err != nil {
+		return p.failed(ep, m.to, err)
+	}
 	buf := p.bufs.Get().(*[]byte)
 	defer p.bufs.Put(buf)
 	b, err := m.req.Append((*buf)[:0], req)

@@ -391,6 +391,7 @@ func (c *conn) answer(id exchange.ID, code Code, body []byte) {
 		c.post(IDResponse, &r, []byte(clipText(fmt.Sprintf("no room for the answer: %v", err), smallAnswerBytes)))
 		return
 	}
+	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
 	until := c.p.el.CoarseNow() + int64(c.p.limits.LingerTime)
 	c.mu.Lock()
 	kept := c.lending.Lend(id, exchange.Theirs, seg, until)
@@ -400,7 +401,7 @@ func (c *conn) answer(id exchange.ID, code Code, body []byte) {
 		return
 	}
 	r.lent = true
-	c.post(IDResponse, &r, seg.ref.append(nil))
+	c.post(IDResponse, &r, at)
 }
 
 func (c *conn) post(id fabric.FrameID, r *response, body []byte) error {

@@ -19,8 +19,9 @@ const (
 	staticID    = 99 // of its pattern
 )
 
-// cellSizes are those of each lane's cells; the first is for atomics.
-var cellSizes = [...]int{8, 24, 300, 4096, 5000, 66_000, 150_000}
+// cellSizes are those of each lane's cells; the first is for atomics, the last takes more
+// fragments than an endpoint sends in a round.
+var cellSizes = [...]int{8, 24, 300, 4096, 5000, 66_000, 290_000}
 
 func laneBytes() int {
 	n := 0

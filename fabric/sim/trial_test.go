@@ -238,7 +238,7 @@ func (s *side) call(fn func(ctx context.Context)) {
 	})
 }
 
-// each runs a simulation with many seeds.
+// each runs a simulation with many seeds, with few in short tests (the race detector's).
 func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...any))) {
 	t.Helper()
 	fail := func(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
@@ -265,6 +265,9 @@ func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...an
 		}
 		t.Logf("%d seeds from %d", n, first)
 	default:
+		if testing.Short() {
+			seeds = (seeds + 7) / 8
+		}
 		for n := range uint64(seeds) {
 			try(*baseSeed + n)
 		}

@@ -1,0 +1,238 @@
+// Package rpctest is the conformance suite of calls over a transport. A transport,
+// also one from outside this tree, passes if Run does:
+//
+//	func TestCalls(t *testing.T) {
+//		rpctest.Run(t, func() (fabric.Transport, string, error) {
+//			tr, err := tcp.New(tcp.Config{})
+//			return tr, "tcp://127.0.0.1:0", err
+//		})
+//	}
+//
+// Every check runs twice, against another element and against the caller itself;
+// those in the group "process" run against a process of its own, which they kill. For
+// that the suite runs the test binary again, so Run must be called from a top-level test.
+package rpctest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+// A Factory makes the transport of one element, and says where an element that
+// has it can listen: an address with its scheme, another one each time or one that the
+// system completes, as port 0.
+type Factory func() (t fabric.Transport, listen string, err error)
+
+// patience bounds every wait of the suite: no check comes near it unless something hangs.
+const patience = 60 * time.Second
+
+// A check is one subtest.
+type check struct {
+	name string
+	run  func(*rig)
+}
+
+// Run checks calls over a transport.
+func Run(t *testing.T, f Factory) {
+	if beChild(f) {
+		return
+	}
+	for _, place := range []struct {
+		name string
+		self bool
+	}{{"remote", false}, {"self", true}} {
+		t.Run(place.name, func(t *testing.T) {
+			for _, group := range []struct {
+				name   string
+				checks []check
+			}{
+				{"call", callChecks()},
+				{"overflow", overflowChecks()},
+				{"cancel", cancelChecks()},
+				{"crowd", crowdChecks()},
+				{"bulk", bulkChecks()},
+				{"middleware", middlewareChecks()},
+			} {
+				t.Run(group.name, func(t *testing.T) {
+					for _, c := range group.checks {
+						t.Run(c.name, func(t *testing.T) { runCheck(t, f, c, place.self) })
+					}
+				})
+			}
+		})
+	}
+	t.Run("process", func(t *testing.T) {
+		for _, c := range processChecks() {
+			t.Run(c.name, func(t *testing.T) { runCheck(t, f, c, false) })
+		}
+	})
+}
+
+func runCheck(t *testing.T, f Factory, c check, self bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	r := &rig{T: t, make: f, ctx: ctx, self: self}
+	t.Cleanup(func() {
+		r.close()
+		cancel()
+	})
+	c.run(r)
+}
+
+// rig is what one check works with: elements that end with it.
+type rig struct {
+	*testing.T
+	make   Factory
+	ctx    context.Context
+	self   bool // caller and callee are one element
+	sides  []*side
+	closer []func()
+}
+
+// side is an element that calls and serves.
+type side struct {
+	*rpc.Peer
+	el   *fabric.Element
+	addr string
+}
+
+func (r *rig) close() {
+	for i := len(r.closer) - 1; i >= 0; i-- {
+		r.closer[i]()
+	}
+	for _, s := range r.sides {
+		s.Peer.Close()
+		if err := s.el.Close(); err != nil {
+			r.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// atEnd has fn called before the elements are closed, last one first.
+func (r *rig) atEnd(fn func()) { r.closer = append(r.closer, fn) }
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func newSide(f Factory, name string, cfg rpc.Config) (*side, error) {
+	tr, listen, err := f()
+	if err != nil {
+		return nil, err
+	}
+	el, err := fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}})
+	if err != nil {
+		tr.Close()
+		return nil, err
+	}
+	s := &side{el: el}
+	if s.Peer, err = rpc.New(el, cfg); err == nil {
+		s.addr, err = el.Listen(listen)
+	}
+	if err != nil {
+		el.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// side makes a listening element.
+func (r *rig) side(cfg rpc.Config) *side {
+	r.Helper()
+	s, err := newSide(r.make, fmt.Sprintf("side %d", len(r.sides)), cfg)
+	r.must(err)
+	r.sides = append(r.sides, s)
+	return s
+}
+
+// pair makes a caller and a callee, which may be one, and the caller's endpoint. cfg
+// is for both.
+func (r *rig) pair(cfg rpc.Config) (a, b *side, ep *fabric.Endpoint) {
+	r.Helper()
+	a = r.side(cfg)
+	b = a
+	if !r.self {
+		b = r.side(cfg)
+	}
+	return a, b, r.dial(a, b)
+}
+
+func (r *rig) dial(a, b *side) *fabric.Endpoint {
+	r.Helper()
+	ep, err := a.el.Dial(r.ctx, b.addr)
+	r.must(err)
+	return ep
+}
+
+// serve registers a handler.
+func (r *rig) serve(s *side, name string, o rpc.Options, fn rpc.Handler) {
+	r.Helper()
+	r.must(s.Register(name, fn, o))
+}
+
+func inline() rpc.Options   { return rpc.Options{} }
+func blocking() rpc.Options { return rpc.Options{Blocking: true} }
+
+func echo(_ context.Context, c *rpc.Call) ([]byte, error) { return c.Req, nil }
+
+// untilDone is a handler that waits for its context's end.
+func untilDone(ended chan<- error) rpc.Handler {
+	return func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}
+}
+
+// echoes calls echo and looks at the answer.
+func (r *rig) echoes(a *side, ep *fabric.Endpoint, req []byte) {
+	r.Helper()
+	got, err := a.Call(r.ctx, ep, "echo", req)
+	r.must(err)
+	if !bytes.Equal(got, req) {
+		r.Fatalf("%d bytes came back as %d others", len(req), len(got))
+	}
+}
+
+// eventually polls cond; the elements make progress by themselves.
+func (r *rig) eventually(what string, cond func() bool) {
+	r.Helper()
+	for !cond() {
+		if r.ctx.Err() != nil {
+			r.Fatalf("never: %s", what)
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+}
+
+// settled waits until no payload is lent any more, and no handler runs.
+func (r *rig) settled(sides ...*side) {
+	r.Helper()
+	r.eventually("all payloads are given back", func() bool {
+		for _, s := range sides {
+			if st := s.Stats(); st.BulkBytes != st.PoolBytes || st.Active != 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// pattern fills n bytes that differ with seed and place.
+func pattern(n int, seed uint32) []byte {
+	b := make([]byte, n)
+	x := seed*2654435761 + 1
+	for i := range b {
+		x = x*1664525 + 1013904223
+		b[i] = byte(x >> 24)
+	}
+	return b
+}
