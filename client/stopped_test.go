@@ -13,19 +13,19 @@ import (
 	"github.com/wherry-fabric/wherry/dataset"
 )
 
-// text is a log that a test reads while others write it.
-type text struct {
+// logText is a log that a test reads while others write it.
+type logText struct {
 	mu sync.Mutex
 	b  strings.Builder
 }
 
-func (x *text) Write(p []byte) (int, error) {
+func (x *logText) Write(p []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.b.Write(p)
 }
 
-func (x *text) String() string {
+func (x *logText) String() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.b.String()
@@ -45,7 +45,7 @@ func TestStoppedNode(t *testing.T) {
 	}
 	for name, nodes := range map[string][]cluster.Member{"all are named": f.peers, "one is named": f.peers[:1]} {
 		t.Run(name, func(t *testing.T) {
-			log := &text{}
+			log := &logText{}
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 			defer cancel()
 			c, err := Connect(ctx, Config{Nodes: nodes, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})

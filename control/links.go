@@ -35,7 +35,7 @@ const (
 type LinksConfig struct {
 	Element  *fabric.Element
 	Schemes  []string // of the element's transports
-	Insecure bool     // tcp addresses beyond loopback may be dialled
+	Insecure bool     // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
 	Log   *slog.Logger // nil: silent
@@ -349,7 +349,7 @@ func (l *Links) mayDial(addr string) error {
 		}
 	}
 	if !l.cfg.Insecure && !Loopback(addr) {
-		return fmt.Errorf("%s is not a loopback address, and there is no encryption yet: use a tunnel, or insist with --insecure on a network that you trust", addr)
+		return fmt.Errorf("%s is not a loopback address, and beyond loopback TLS is needed: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr)
 	}
 	return nil
 }

@@ -299,6 +299,11 @@ func (l *leader) handOff(term uint64) {
 	if !l.state.CompareAndSwap(term, still) {
 		return
 	}
+	for _, t := range l.el.cfg.Transports {
+		if c, ok := t.(Corker); ok {
+			c.Uncork()
+		}
+	}
 	l.guests.Add(1)
 	l.state.Store(nextTerm(still, roleFree))
 	if l.epfd >= 0 {

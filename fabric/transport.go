@@ -165,6 +165,12 @@ type Receiver interface {
 	Lost(err error)
 }
 
+// Corker is implemented by transports that hold frames back while Poll delivers
+// others. Uncork sends them; it is called before a handler goes on for longer while another goroutine polls.
+type Corker interface {
+	Uncork()
+}
+
 // SendLocker is implemented by Receivers that call Link.Send with a lock of
 // theirs held, and no other method of the Link. A transport may take that lock for its own use on the sending side
 // instead of another one, which a small frame would notice; then it calls nothing of the Receiver's with it held.

@@ -406,10 +406,17 @@ func (h *host) end(status abi.Status, err error) travel.End {
 		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
 	case status == abi.ErrPeerLost && h.lastStatus == status: // it passes on what it was told
 		return travel.End{Code: travel.CodePeerLost, Text: h.lastError}
+	case status == abi.ErrUnsupported && h.dealt:
+		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: dealtText(h.bound.table)}
 	case h.lastError != "":
 		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
 	}
 	return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: status.String()}
+}
+
+// dealtText says why a function that needs ranges of rows cannot run on a table.
+func dealtText(t *cluster.Table) string {
+	return fmt.Sprintf("the rows of %s are dealt out (%v), not in ranges: load %s again with --shard block", t.Name, t.Sharding.Kind, t.Name)
 }
 
 // failure is the end of a branch that did not run to its own.

@@ -155,6 +155,9 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 		return nil, err
 	}
 	f, err := rt.Prepare(r.Image, r.Table)
+	if errors.Is(err, inject.ErrRanges) {
+		err = fmt.Errorf("%w: %w", ErrRequest, err)
+	}
 	if err != nil {
 		return nil, err
 	}

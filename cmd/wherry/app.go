@@ -54,7 +54,7 @@ The answer is on standard output, everything else on standard error.`,
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long")
-	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

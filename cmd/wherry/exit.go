@@ -8,6 +8,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -62,9 +63,9 @@ type exitClass struct {
 // exitClasses are looked through in order: the first that has an error counts.
 func exitClasses() []exitClass {
 	return []exitClass{
-		{exitUsage, []error{errUsage, invoke.ErrRequest}},
-		{exitForbidden, []error{cluster.ErrForbidden, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
-		{exitNotFound, []error{cluster.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
+		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest}},
+		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
+		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
 		{exitLost, []error{control.ErrNotConnected, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},

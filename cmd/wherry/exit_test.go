@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -45,6 +46,9 @@ func TestExitCodes(t *testing.T) {
 		{&control.NodeError{Node: "a", Kind: dataset.ErrInput}, exitUsage},
 		{control.ErrPath, exitUsage},
 		{client.ErrKind, exitUsage},
+		{ca.ErrRequest, exitUsage},
+		{ca.ErrRefused, exitForbidden},
+		{ca.ErrNotFound, exitNotFound},
 		{cluster.ErrForbidden, exitForbidden},
 		{fabric.ErrRefused, exitForbidden},
 		{fabric.ErrRights, exitForbidden},

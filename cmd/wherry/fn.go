@@ -199,6 +199,9 @@ func (a *app) fnInspectCommand() *cobra.Command {
 				}
 				writeFields(w, "parameters", m.Params)
 				writeFields(w, "result ("+string(m.ResultForm)+")", m.Result)
+				if m.Ranges {
+					fmt.Fprintln(w, "  rows     in ranges: a dataset loaded with --shard block")
+				}
 				for i, win := range m.Windows {
 					fmt.Fprintf(w, "  window %d %s %s\n", i, win.Name, win.Help)
 				}

@@ -292,9 +292,12 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
 	}
-	fmt.Fprintf(w, "  shards  %v\n", t.Sharding.Kind)
+	fmt.Fprintf(w, "  shards  %s\n", shardingText(&t.Sharding))
 	for i, s := range t.Shards {
-		fmt.Fprintf(w, "    %2d %-12s rows %d to %d", i, s.Element, s.FirstRow, s.FirstRow+s.Rows)
+		fmt.Fprintf(w, "    %2d %-12s %s", i, s.Element, t.Sharding.Held(uint32(i)))
+		if s.Rows > 0 {
+			fmt.Fprintf(w, " (%d)", s.Rows)
+		}
 		for k, win := range s.Windows {
 			fmt.Fprintf(w, "  %d:%v", k, node.Bytes(win.Size))
 		}
@@ -306,6 +309,13 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 	for who, r := range d.Grants {
 		fmt.Fprintf(w, "  granted %v to %s\n", r, who)
 	}
+}
+
+func shardingText(s *cluster.Sharding) string {
+	if s.Key != "" {
+		return fmt.Sprintf("%v of %s; rows are numbered node by node", s.Kind, s.Key)
+	}
+	return s.Kind.String()
 }
 
 func (a *app) memRemoveCommand() *cobra.Command {

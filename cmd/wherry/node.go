@@ -33,11 +33,14 @@ func (a *app) nodeCommand() *cobra.Command {
 		Use:   "node",
 		Short: "Run a node: lend memory, keep datasets, run functions",
 		Long: `Run a node until it is told to stop (Ctrl-C or SIGTERM). Settings come from a
-YAML file and from flags; a flag wins. Everybody who connects must show a token
-of the node's token file. Without --insecure a node listens on loopback and on
-Unix sockets only: connections are not encrypted yet.`,
+YAML file and from flags; a flag wins. Everybody who connects must show a
+certificate of the authority, over TLS, or a token of the node's token file.
+Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
+with --insecure.`,
 		Example: `  wherry token new cluster --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
+  wherry ca issue a --node --host 10.0.0.5
+  wherry node --name a --listen tcp://10.0.0.5:7000 --tls-cert a.crt --tls-key a.key --tls-ca ca.crt --tls-crl ca.crl
   wherry node --config /etc/wherry/node.yaml`,
 		Args: cobra.NoArgs,
 	}
@@ -51,8 +54,9 @@ Unix sockets only: connections are not encrypted yet.`,
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "directory that --at may load files from; may be repeated")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE)")
 	p.StringVar(&c.Token, "token", "", "the token this node shows to its peers, if several have the capability member")
+	addTLS(p, &c.TLS, false)
 	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient")
-	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback, without encryption")
+	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback without TLS")
 	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz")
 	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in")
 	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", "size of that directory at most, as in 512MiB")
@@ -87,6 +91,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 			*s.to = *s.from
 		}
 	}
+	mergeTLS(&c.TLS, &flags.TLS, set)
 	if set("insecure") {
 		c.Insecure = flags.Insecure
 	}
@@ -110,7 +115,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		return c, err
 	}
 	if c.TokenFile == "" {
-		c.TokenFile = defaultTokenFile()
+		c.TokenFile = tokenBesides(c.TLS, defaultTokenFile())
 	}
 	c.Program = version()
 	return c, nil

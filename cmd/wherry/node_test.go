@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -15,7 +16,7 @@ func TestEveryKeyHasAFlag(t *testing.T) {
 	flags := a.nodeCommand().Flags()
 	singular := map[string]string{"data-roots": "data-root"} // one a flag
 	keys := 0
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[node.Config]()) {
+	for _, f := range append(reflect.VisibleFields(reflect.TypeFor[node.Config]()), reflect.VisibleFields(reflect.TypeFor[ca.Settings]())...) {
 		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		if key == "" || key == "-" {
 			continue
@@ -29,7 +30,7 @@ func TestEveryKeyHasAFlag(t *testing.T) {
 			t.Errorf("%s can be set in the file only: there is no --%s", key, name)
 		}
 	}
-	if keys < 15 {
+	if keys < 20 {
 		t.Errorf("only %d keys were looked at", keys)
 	}
 }

@@ -55,8 +55,9 @@ type link struct {
 	small  [headerBytes + smallBytes]byte
 	iov    [3]unix.Iovec
 	msg    unix.Msghdr
-	out    []byte // bytes the socket would not take
+	out    []byte // bytes the socket would not take, or that are held back
 	outAt  int
+	held   bool // out waits for Uncork, not for the socket
 	full   bool // somebody was told ErrLinkFull
 	broken error
 	txDone bool // closed
@@ -150,35 +151,50 @@ func (l *link) recycle() {
 
 // parse delivers what is in the buffer.
 func (l *link) parse(budget int, turn fabric.Turn) (frames int) {
+	l.t.cork()
+	frames, over, err := l.steps(budget, turn)
+	if over {
+		return frames // another leads, and Uncork was called before
+	}
+	l.t.Uncork()
+	if err != nil {
+		l.lost(err)
+	}
+	return frames
+}
+
+// steps delivers frames; over says that the lead is lost.
+func (l *link) steps(budget int, turn fabric.Turn) (frames int, over bool, err error) {
 	for {
 		if l.gone.Load() { // closed here: the receiver hears no more
 			l.rpos = l.wpos
-			return frames
+			return frames, false, nil
 		}
 		if frames >= budget {
 			l.later()
-			return frames
+			return frames, false, nil
 		}
 		step, err := l.step()
 		if turn.Over() {
-			return frames + 1
+			return frames + 1, true, nil
 		}
 		if err != nil {
-			l.lost(err)
-			return frames + 1
+			return frames + 1, false, err
 		}
 		if step {
-			frames++
+			if frames++; frames%corkFrames == 0 {
+				l.t.Uncork()
+				l.t.cork()
+			}
 			continue
 		}
 		if l.sec == nil || !l.sec.ready() {
-			return frames
+			return frames, false, nil
 		}
 		if n, err := l.read(); err != nil {
-			l.lost(err)
-			return frames + 1
+			return frames + 1, false, err
 		} else if n == 0 {
-			return frames
+			return frames, false, nil
 		}
 	}
 }
@@ -286,6 +302,8 @@ func (l *link) shut() bool {
 	}
 	if l.sec != nil {
 		l.farewell()
+	} else if l.held {
+		l.give()
 	}
 	l.t.mu.Lock()
 	delete(l.t.links, int32(l.fd))
@@ -312,7 +330,19 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 	if l.sec != nil {
 		return l.sendSealed(id, class, head, body)
 	}
-	if pendingBytes := len(l.out) - l.outAt; pendingBytes > 0 {
+	if l.held && (n > smallBytes || len(l.out)-l.outAt+n > corkBytes) {
+		l.held = false
+		if l.give(); l.broken != nil {
+			return l.closedError()
+		}
+	}
+	pendingBytes := len(l.out) - l.outAt
+	if pendingBytes == 0 && n <= smallBytes && l.t.hold(l) {
+		l.held = true
+		l.queue(id, head, body)
+		return nil
+	}
+	if pendingBytes > 0 {
 		limit := l.t.cfg.OutBytes
 		if class == fabric.Reserved {
 			limit *= 2
@@ -385,6 +415,41 @@ func (l *link) write(id fabric.FrameID, head, body []byte) error {
 	l.outAt = len(l.out) - total + int(n)
 	l.wantWrite(true)
 	return nil
+}
+
+// give hands what waits in out to the socket, and has epoll say when it takes
+// the rest; txMu is held.
+func (l *link) give() {
+	if len(l.out) == l.outAt {
+		return
+	}
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(l.fd), uintptr(unsafe.Pointer(&l.out[l.outAt])), uintptr(len(l.out)-l.outAt), unix.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 {
+		if errno != syscall.EAGAIN && errno != syscall.EINTR {
+			l.broken = errno // the read side sees the end
+			return
+		}
+		n = 0
+	}
+	if l.outAt += int(n); l.outAt < len(l.out) {
+		l.wantWrite(true)
+		return
+	}
+	l.out, l.outAt = l.out[:0], 0
+}
+
+// release sends what was held back for Uncork.
+func (l *link) release() {
+	l.txMu.Lock()
+	defer l.txMu.Unlock()
+	if l.held && !l.txDone && l.broken == nil {
+		l.held = false
+		if l.sec == nil {
+			l.give()
+		} else if !l.sec.waits {
+			l.push()
+		}
+	}
 }
 
 // wantWrite asks epoll for the moment when the socket takes bytes again.

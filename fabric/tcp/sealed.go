@@ -174,7 +174,12 @@ func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []by
 		l.breakOff(err)
 		return l.closedError()
 	}
-	if !l.sec.waits {
+	switch {
+	case l.sec.waits:
+	case l.sec.wire.waiting() <= corkBytes && l.t.hold(l):
+		l.held = true
+	default:
+		l.held = false
 		l.push()
 	}
 	if l.broken != nil {

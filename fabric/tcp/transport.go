@@ -54,8 +54,14 @@ type Transport struct {
 	cold   int   // polls since hot spoke
 	more   []*link
 	free   [][]byte // receive buffers
+	other  []*link  // the list that heldBack is not
 	freeMu sync.Mutex
 	moreN  atomic.Int32
+
+	// While corked, small frames stay with their links until Uncork.
+	corked   atomic.Bool
+	corkMu   sync.Mutex
+	heldBack []*link
 }
 
 const (
@@ -70,6 +76,10 @@ const (
 	// placeBytes is the smallest fragment that is received in place: below it
 	// a copy is cheaper than a second system call.
 	placeBytes = 4 << 10
+	// corkFrames and corkBytes bound what is held back: during how many frames that
+	// are delivered in a row, and how many bytes on one link.
+	corkFrames = 16
+	corkBytes  = 16 << 10
 )
 
 // New makes a transport.
@@ -88,6 +98,46 @@ func New(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("tcp: epoll: %w", err)
 	}
 	return &Transport{cfg: cfg, epfd: epfd, links: map[int32]*link{}, hellos: map[net.Conn]struct{}{}}, nil
+}
+
+// cork holds back what handlers send until Uncork: answers to frames that came
+// together leave together, and a handler's last steps do not come after a system call, which
+// leaves little of what they need in the processor's nearest cache.
+func (t *Transport) cork() { t.corked.Store(true) }
+
+// Uncork sends what was held back. The leader calls it, and who is about to
+// give the lead away from inside a callback.
+func (t *Transport) Uncork() {
+	if !t.corked.Load() {
+		return
+	}
+	t.corkMu.Lock()
+	t.corked.Store(false)
+	list := t.heldBack
+	t.heldBack = t.other[:0]
+	t.corkMu.Unlock()
+	for i, l := range list {
+		list[i] = nil
+		l.release()
+	}
+	t.other = list
+}
+
+// hold notes that l's frames wait for Uncork; false if nobody would call it.
+// l.txMu is held.
+func (t *Transport) hold(l *link) bool {
+	if !t.corked.Load() {
+		return false
+	}
+	t.corkMu.Lock()
+	defer t.corkMu.Unlock()
+	if !t.corked.Load() {
+		return false
+	}
+	if !l.held {
+		t.heldBack = append(t.heldBack, l)
+	}
+	return true
 }
 
 // Scheme is "tcp".
