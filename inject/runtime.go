@@ -190,7 +190,7 @@ func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
 	// A runtime that runs nothing is a client: every peer is a node to it, that
 	// must hear of cancellations, whatever token they share.
 	caps := cluster.Caps(ep.Principal().Caps)
-	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(),
+	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(), Principal: ep.Principal().Name,
 		Member: caps.Has(cluster.CapMember) || len(rt.cfg.Engines) == 0, Injector: caps.Has(cluster.CapInject)})
 	if err != nil {
 		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
