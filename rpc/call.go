@@ -293,8 +293,7 @@ func (f Future) Cancel() {
 	f.r.err = ErrCanceled
 	f.r.finish()
 	c.mu.Unlock()
-	var b [numberBytes]byte
-	c.ep.Post(IDCancel, putNumber(&b, id), nil)
+	c.tell(IDCancel, id)
 	c.p.el.Wake()
 }
 
@@ -373,9 +372,8 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 	start, c := len(dst), r.c
 	if r.lent {
 		body, err := c.fetch(ctx, r.body, c.p.limits.MaxBytes, dst)
-		var b [numberBytes]byte
 		r.lent = false
-		c.ep.Post(IDAck, putNumber(&b, r.id), nil) // at the endpoint's end the segment goes anyway
+		c.tell(IDAck, r.id) // at the endpoint's end the segment goes anyway
 		if err != nil {
 			return dst, fmt.Errorf("its answer: %w", timedOut(err))
 		}
