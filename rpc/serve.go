@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -27,8 +28,8 @@ type Call struct {
 	at       ref            // where Req is, if it did not travel in the message
 	mem      *fabric.Remote // at, if it is mapped
 	lent     bool
-	leads    bool // it runs on the goroutine that drives the fabric
-	entered  bool // it is in conn.callee
+	leads    atomic.Bool // it runs on the goroutine that drives the fabric
+	entered  bool        // it is in conn.callee
 	ends     []func(error)
 	head     [responseBytes]byte
 	scratch  []byte // typed answers are encoded here
@@ -75,12 +76,12 @@ func (k *Call) sendNote(now int64) {
 // what the handler returns is not looked at. It fails, and the handler should return the error,
 // where as many calls are under way as there may be.
 func (k *Call) Detach() error {
-	if k.leads {
+	if k.leads.Load() {
 		if err := k.enter(); err != nil {
 			return err
 		}
 		k.Req = append([]byte(nil), k.Req...)
-		k.leads = false // who calls on with this context from now on may wait
+		k.leads.Store(false) // who calls on with this context from now on may wait
 	}
 	k.mu.Lock()
 	k.detached = true
@@ -216,7 +217,7 @@ func (c *conn) serve(r *request, k *Call) {
 
 // lead runs a handler on the goroutine that drives the fabric.
 func (c *conn) lead(k *Call) {
-	k.leads = true
+	k.leads.Store(true)
 	c.inline = nil // whatever the handler does, it meets another record
 	body, err := k.run()
 	if k.isDetached() {
