@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// bulkTurns is how often the ways of a bulk benchmark take turns.
-	bulkTurns = 20
 	// bulkVolume is how many bytes each way moves by default.
 	bulkVolume = 4 << 30
 	// putsBeside is how many Puts are kept running beside timed messages: while one ends and is
@@ -50,7 +48,7 @@ func (c *client) bulk() error {
 	if rounds == 0 {
 		rounds = min(max(bulkVolume/size, 200), 20_000)
 	}
-	if err := c.bulkTurns(ways, rounds); err != nil {
+	if err := c.bulkWays(ways, rounds); err != nil {
 		return err
 	}
 	if c.spec.WithSends {
@@ -104,8 +102,8 @@ func (c *client) checkBulk(mem *fabric.Remote, a, b []byte) error {
 	return nil
 }
 
-// bulkTurns measures the ways in turns.
-func (c *client) bulkTurns(ways []*verb, rounds int) error {
+// bulkWays measures the ways in turns.
+func (c *client) bulkWays(ways []*verb, rounds int) error {
 	for _, w := range ways {
 		if _, err := each(max(rounds/10, 1), w.f); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)

@@ -96,11 +96,10 @@ func (c *client) ring() error {
 	if err != nil {
 		return err
 	}
-	const turns = 20
-	n := max(rounds/turns, 1)
+	n := max(rounds/ringTurns, 1)
 	var rates samples
-	for turn := range turns {
-		c.say("hops", float64(turn)/turns)
+	for turn := range ringTurns {
+		c.say("hops", float64(turn)/ringTurns)
 		start := time.Now()
 		if err := c.rounds(n); err != nil {
 			return err
@@ -114,8 +113,8 @@ func (c *client) ring() error {
 	c.r.Set("hops_per_s", rates.p(0.5))
 	c.r.Set("hops_per_s_min", rates.p(0))
 	c.r.Set("ns_per_hop", 1e9/rates.p(0.5))
-	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(turns*n))
+	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ringTurns*n))
 	c.r.Set("payload_bytes", len(t.body))
-	c.r.Set("hops", turns*n*elements)
+	c.r.Set("hops", ringTurns*n*elements)
 	return nil
 }

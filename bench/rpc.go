@@ -12,8 +12,6 @@ import (
 var echo = rpc.Define("bench.echo", rpc.Bytes{}, rpc.Bytes{})
 
 const (
-	// rpcTurns is how many times calls a second are counted.
-	rpcTurns = 20
 	// rpcSampled is how many calls go to one whose time is taken, where many are in
 	// flight: two looks at the clock would be a tenth of such a call.
 	rpcSampled = 16
@@ -30,7 +28,7 @@ func (c *client) rpc() error {
 	}
 	run := c.oneByOne
 	if c.spec.Inflight > 1 {
-		run = c.windowed
+		run = func(n int) (samples, error) { return c.windowed(n, true) }
 	}
 	if _, err := run(max(rounds/10, c.spec.Inflight)); err != nil {
 		return err
@@ -39,7 +37,7 @@ func (c *client) rpc() error {
 	if err != nil {
 		return err
 	}
-	var rtt, rates samples
+	var rtt, rates, unheld samples
 	calls := 0
 	for turn := range rpcTurns {
 		c.say("calls", float64(turn)/rpcTurns)
@@ -52,6 +50,14 @@ func (c *client) rpc() error {
 		rates = append(rates, float64(n)/time.Since(start).Seconds())
 		rtt = append(rtt, s...)
 		calls += n
+		if c.spec.Inflight > 1 {
+			start = time.Now()
+			if _, err := c.windowed(n, false); err != nil {
+				return err
+			}
+			unheld = append(unheld, float64(n)/time.Since(start).Seconds())
+			calls += n
+		}
 	}
 	after, theirsAfter, err := c.allocs()
 	if err != nil {
@@ -61,6 +67,9 @@ func (c *client) rpc() error {
 	c.r.Set("rtt_ns_p50", rtt.p(0.5))
 	c.r.Set("rtt_ns_p99", rtt.p(0.99))
 	c.r.Set("calls_per_s", rates.p(0.5))
+	if len(unheld) > 0 {
+		c.r.Set("calls_per_s_unheld", unheld.p(0.5))
+	}
 	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(calls))
 	c.r.Set("payload_bytes", len(rpcPayload))
 	c.r.Set("calls", calls)
@@ -88,30 +97,36 @@ type flight struct {
 }
 
 // windowed makes n calls, as many as there shall be under way at any time: whenever
-// the oldest is answered, it takes what other answers are there and starts as many again.
-func (c *client) windowed(n int) (samples, error) {
+// the oldest is answered, it takes what other answers are there and starts as many
+// again, which leave together if it is to hold them.
+func (c *client) windowed(n int, hold bool) (samples, error) {
 	var s samples
 	p, ep := c.station.rpc, c.eps[0]
 	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
 	ring := make([]flight, c.spec.Inflight)
 	started, ended := 0, 0
 	for ended < n {
-		ep.Hold() // these leave together
+		var err error
+		if hold {
+			ep.Hold()
+		}
 		for ; started < n && started-ended < len(ring); started++ {
 			f := &ring[started%len(ring)]
 			if f.began = (time.Time{}); started%rpcSampled == 0 {
 				f.began = time.Now()
 			}
-			var err error
 			if f.call, err = echo.Start(c.ctx, p, ep, req); err != nil {
-				ep.Release()
-				return nil, err
+				break
 			}
 		}
-		ep.Release()
+		if hold {
+			ep.Release()
+		}
+		if err != nil {
+			return nil, err
+		}
 		for first := true; ended < started && (first || ring[ended%len(ring)].call.Poll()); first = false {
 			f := &ring[ended%len(ring)]
-			var err error
 			if resp, err = f.call.WaitInto(c.ctx, resp); err != nil {
 				return nil, err
 			}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -103,8 +102,8 @@ type Client struct {
 	err     error
 }
 
-// Connect makes a client and connects it. It fails if no node can be reached;
-// Nodes tells which others could not.
+// Connect makes a client and connects it. It fails if no node can be reached, or
+// none that can answers; Nodes tells which others could not.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -182,102 +181,6 @@ func (c *Client) peerUp(ep *fabric.Endpoint) {
 // peerLost hears of each endpoint's end.
 func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
-}
-
-// connect dials the given nodes at once, then learns of their peers.
-func (c *Client) connect(ctx context.Context) error {
-	errs := make([]error, len(c.cfg.Nodes))
-	var wg sync.WaitGroup
-	for i, m := range c.cfg.Nodes {
-		wg.Go(func() { errs[i] = c.reach(ctx, m) })
-	}
-	wg.Wait()
-	var failed []error
-	for i, err := range errs {
-		if err == nil {
-			continue
-		}
-		m := c.cfg.Nodes[i]
-		failed = append(failed, fmt.Errorf("%s: %w", memberText(m), err))
-		if errors.Is(err, fabric.ErrRefused) {
-			return errors.Join(failed...) // trying again would not help
-		}
-		c.log.Warn("node cannot be reached", "node", memberText(m), "err", err)
-	}
-	if len(failed) == len(errs) {
-		return fmt.Errorf("no node can be reached: %w", errors.Join(failed...))
-	}
-	return c.discover(ctx)
-}
-
-func memberText(m cluster.Member) string {
-	if m.Name == "" {
-		return strings.Join(m.Addrs, ", ")
-	}
-	return fmt.Sprintf("node %s (%s)", m.Name, strings.Join(m.Addrs, ", "))
-}
-
-// reach connects to one node and keeps the connection from then on.
-func (c *Client) reach(ctx context.Context, m cluster.Member) error {
-	ep, err := c.links.Dial(ctx, m)
-	if m.Name == "" && err == nil {
-		m.Name = ep.Name()
-	}
-	if m.Name != "" {
-		c.links.Add(m)
-	}
-	return err
-}
-
-// discover asks all connected nodes for their peers and connects to those, as
-// long as that brings new ones.
-func (c *Client) discover(ctx context.Context) error {
-	if c.cfg.Only {
-		return nil
-	}
-	asked := map[string]bool{}
-	for {
-		var fresh []control.LinkState
-		for _, s := range c.links.States() {
-			if s.Endpoint != nil && !asked[s.Member.Name] {
-				fresh = append(fresh, s)
-			}
-		}
-		if len(fresh) == 0 {
-			return nil
-		}
-		before := len(c.links.States())
-		for _, s := range fresh {
-			asked[s.Member.Name] = true
-			info, err := c.ask(ctx, s.Endpoint)
-			if err != nil {
-				return err
-			}
-			for _, p := range info.Peers {
-				c.links.Add(cluster.Member{Name: p.Name, Addrs: p.Addrs})
-			}
-		}
-		if len(c.links.States()) > before {
-			c.settle(ctx)
-		}
-	}
-}
-
-// settle waits until every member was tried once.
-func (c *Client) settle(ctx context.Context) {
-	for ctx.Err() == nil {
-		waiting := false
-		for _, s := range c.links.States() {
-			waiting = waiting || s.Endpoint == nil && s.Tries == 0
-		}
-		if !waiting {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
 
 func (c *Client) ask(ctx context.Context, ep *fabric.Endpoint) (*control.Info, error) {

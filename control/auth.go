@@ -47,7 +47,7 @@ func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 		case 1:
 			self = found[0]
 		default:
-			return nil, fmt.Errorf("%w: several tokens have the capability member (%s): name the one that is this node's", cluster.ErrToken, strings.Join(found, ", "))
+			return nil, fmt.Errorf("%w: several tokens have the capability member (%s): name the one that is this node's with --token NAME (token in its configuration)", cluster.ErrToken, strings.Join(found, ", "))
 		}
 	}
 	a, err := NewAuth(tokens, self)
@@ -61,7 +61,7 @@ func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 func ClientAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 	if names := tokens.Names(); self == "" {
 		if len(names) != 1 {
-			return nil, fmt.Errorf("%w: the token file has %d tokens (%s): name the one to show", cluster.ErrToken, len(names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: the token file has %d tokens (%s): name the one to show with --token NAME", cluster.ErrToken, len(names), strings.Join(names, ", "))
 		}
 		self = names[0]
 	}

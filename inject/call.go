@@ -271,7 +271,7 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 		return travel.Self, nil
 	}
 	at := &f.peers[r.Element]
-	if ep := rt.endpoint(*at); ep != nil && ep.Incarnation() == s.Incarnation {
+	if *at != travel.Self && rt.about[*at].incarnation == s.Incarnation {
 		return *at, nil
 	}
 	n, ok := rt.numbers[s.Incarnation]

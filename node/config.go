@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -16,6 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
 )
 
 // Defaults and limits of a Config.
@@ -64,6 +67,7 @@ type Config struct {
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
+	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
 // ReadConfig reads a configuration file (YAML). A key that is not known is an error.
@@ -95,11 +99,17 @@ func (c *Config) Validate() error {
 	if c.LoadTime == 0 {
 		c.LoadTime = DefaultLoadTime
 	}
+	if c.Name == "" {
+		return errors.New("node: no name: give --name NAME, or name in the configuration file")
+	}
 	if err := cluster.ValidateName(c.Name); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	if c.Memory < fabric.SegmentAlign {
 		return fmt.Errorf("node: memory %v: at least %v", c.Memory, Bytes(fabric.SegmentAlign))
+	}
+	if has, ok := machineMemory(); ok && c.Memory > has {
+		return fmt.Errorf("node: memory %v: this machine has %v; lend less", c.Memory, has)
 	}
 	if c.StopTime < 0 || c.LoadTime < 0 || c.CodeCacheBytes < 0 {
 		return errors.New("node: stop_time, load_time and code_cache_bytes cannot be negative")
@@ -127,7 +137,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for i := range c.Peers {
-		if err := c.Peers[i].Validate(); err != nil {
+		if err := c.validatePeer(&c.Peers[i]); err != nil {
 			return fmt.Errorf("node: peers: %w", err)
 		}
 	}
@@ -141,6 +151,17 @@ const (
 	needTLS  = "beyond loopback TLS is needed: give tls_cert, tls_key and tls_ca (wherry ca issue NAME --node makes them), or set insecure on a network that you trust"
 	needHTTP = "metrics tell who does what, and this is plain HTTP: keep to loopback, or set insecure on a network that you trust"
 )
+
+// validatePeer refuses a peer that this node would never dial.
+func (c *Config) validatePeer(m *cluster.Member) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	if !c.Insecure && !c.TLS.On() && m.Name != c.Name && !slices.ContainsFunc(m.Addrs, control.Loopback) {
+		return fmt.Errorf("%s (%s): %s", m.Name, strings.Join(m.Addrs, ", "), needTLS)
+	}
+	return nil
+}
 
 func (c *Config) validateAddrs() error {
 	if len(c.Listen) == 0 {
@@ -168,7 +189,7 @@ func (c *Config) validateAddrs() error {
 			return fmt.Errorf("listen: %s is not tcp://host:port", a)
 		}
 		if ip := net.ParseIP(host); scheme == "tcp" && (host == "" || ip != nil && ip.IsUnspecified()) && len(c.Advertise) == 0 {
-			return fmt.Errorf("listen: %s is every address of this machine: set advertise to what others shall dial", a)
+			return fmt.Errorf("listen: %s is every address of this machine: say with --advertise (advertise in the configuration file) what others shall dial", a)
 		}
 	}
 	for _, a := range c.Advertise {

@@ -12,14 +12,15 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	parent := &cobra.Command{
+	parent := noun(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure wherry on this machine",
 		Long: `Measure wherry on this machine. Client and servers are processes of their own:
 the client on CPU 0, all servers on CPU 1, one wake-up policy for all. Both
 sides of a comparison take turns in one run, and medians are reported. On a
 shared machine the ratios say more than the figures.`,
-	}
+		Example: "  wherry bench chase --transport tcp --servers 4",
+	})
 	var c bench.Config
 	for _, b := range []struct {
 		name, short, example, transport string
@@ -40,7 +41,7 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, "measurements of each kind (0: the benchmark's own number)")
-		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1")
+		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
@@ -51,12 +52,17 @@ shared machine the ratios say more than the figures.`,
 		}
 		benchFlags(cmd, b.name, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows, "inflight": c.Inflight, "bytes": c.Bytes, "elements": c.Elements} {
+				if cmd.Flags().Changed(name) && v < 1 {
+					return usagef("--%s %d: it must be at least 1", name, v)
+				}
+			}
 			c.Kind, c.Transport, c.Servers = b.name, transport, servers
 			switch cpus {
 			case "split", "same":
 				c.SameCPU = cpus == "same"
 			default:
-				return usageError{fmt.Errorf("--cpus is split or same, not %q", cpus)}
+				return usagef("--cpus %q: it is split or same", cpus)
 			}
 			return a.bench(cmd, c, policy)
 		}

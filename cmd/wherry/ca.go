@@ -32,7 +32,7 @@ type caFlags struct {
 
 func (a *app) caCommand() *cobra.Command {
 	var f caFlags
-	parent := &cobra.Command{
+	parent := noun(&cobra.Command{
 		Use:   "ca",
 		Short: "Make the certificates that nodes and people know each other by",
 		Long: `An authority is a folder with a key; whoever has the key can make certificates
@@ -44,7 +44,7 @@ both ends. Nodes get their own certificate and key, the authority's certificate
   wherry ca issue n1 --node --host 10.0.0.5 --host n1.example --out /tmp/n1
   wherry ca issue ann --caps inject,read
   wherry ca ls`,
-	}
+	})
 	parent.PersistentFlags().StringVar(&f.dir, "dir", defaultAuthority(), "the authority's folder ($WHERRY_CA)")
 	parent.AddCommand(a.caInit(&f), a.caIssue(&f), a.caRenew(&f), a.caRevoke(&f), a.caList(&f))
 	return parent

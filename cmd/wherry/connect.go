@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +62,22 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy, Insecure: f.insecure})
+	return client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
+		Insecure: f.insecure, Log: a.warnings()})
+}
+
+// warnings is the log of a client: what a person may want to know of nodes that
+// do not answer, on standard error.
+func (a *app) warnings() *slog.Logger {
+	if a.quiet || a.json {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+		if at.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return at
+	}}))
 }
 
 // parseNodes reads a list of nodes, with or without names.

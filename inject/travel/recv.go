@@ -34,7 +34,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	if origin != nil && !origin.Injector {
-		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here", origin.Name))
+		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here: its token %q lacks the capability inject", origin.Name, origin.Principal))
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
