@@ -288,7 +288,9 @@ func (l *link) flushSealed() int {
 		l.txMu.Unlock()
 		return 0
 	}
-	l.push()
+	if l.sec.waits || !l.held {
+		l.push()
+	}
 	if l.sec.fresh {
 		l.sec.fresh = false
 		l.wantWrite(l.sec.waits)
