@@ -134,15 +134,23 @@ type EndpointStats struct {
 	SentBytes    uint64 // their bodies; what a transport puts before each is not among them
 	Outbox       int    // bytes waiting for credit or room
 	Reserved     int    // bytes of answers waiting for room
+	Credit       uint64 // what normal messages may still cost before the peer has to release some
+	Window       uint64 // … with none unreleased
+	Shared       bool   // memory can be mapped, both ways: the peer is on this machine
+	Mapped       int    // the peer's segments that are mapped here
+	Exported     int    // segments of this element that the peer was given to map
 }
 
 // Stats returns the endpoint's counters.
 func (ep *Endpoint) Stats() EndpointStats {
+	s := EndpointStats{Window: uint64(ep.peer.hello.window), Shared: ep.fds != nil}
+	s.Mapped, s.Exported = ep.map_.count()
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	return EndpointStats{NormalFrames: ep.sentFrames, NormalBytes: ep.sentBytes,
-		SentFrames: ep.outFrames, SentBytes: ep.outBytes,
-		Outbox: ep.outbox.bytes(), Reserved: ep.reserved.bytes()}
+	s.NormalFrames, s.NormalBytes, s.SentFrames, s.SentBytes = ep.sentFrames, ep.sentBytes, ep.outFrames, ep.outBytes
+	s.Outbox, s.Reserved = ep.outbox.bytes(), ep.reserved.bytes()
+	s.Credit = ep.allowed.Load() - min(ep.sent, ep.allowed.Load())
+	return s
 }
 
 // Err is nil while the endpoint is alive, and says why it ended after that.
