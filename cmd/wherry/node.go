@@ -32,7 +32,8 @@ func (a *app) nodeCommand() *cobra.Command {
 		Long: `Run a node until it is told to stop (Ctrl-C or SIGTERM). Settings come from a
 YAML file and from flags; a flag wins. Everybody who connects must show a token
 of the node's token file. Without --insecure a node listens on loopback and on
-Unix sockets only: connections are not encrypted yet.`,
+Unix sockets only: connections are not encrypted yet. wherry node status shows
+what goes on at nodes that run.`,
 		Example: `  wherry token new cluster --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry node --config /etc/wherry/node.yaml`,
@@ -54,6 +55,7 @@ Unix sockets only: connections are not encrypted yet.`,
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	p.BoolVar(&f.logJSON, "log-json", false, "log in JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runNode(cmd, &f, c) }
+	cmd.AddCommand(a.nodeStatusCommand())
 	return cmd
 }
 
