@@ -82,6 +82,8 @@ func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 
 func (c *Core) checkStart(now Instant, a *StartArgs) error {
 	switch {
+	case c.draining:
+		return fmt.Errorf("%w: %s starts nothing new", ErrStopping, c.cfg.Name)
 	case a.Binding == nil:
 		return fmt.Errorf("%w: StartArgs.Binding is nil", ErrNoCode)
 	case len(a.Roots) == 0:

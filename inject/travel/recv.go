@@ -38,6 +38,10 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
+	if inv == nil && origin != nil && c.draining {
+		c.sendRefused(p, t, CodeStopping, reasonOther, "it is about to stop and takes nothing new; start the function again elsewhere, or when it is back")
+		return nil, nil
+	}
 	if inv == nil && origin == nil || inv != nil && inv.dead || c.tombs.has(id) {
 		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil
