@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/invoke"
@@ -27,7 +28,7 @@ const (
 	exitUsage       = 2   // the command line or a file it names is wrong
 	exitForbidden   = 3   // refused: token, capability, grant or key
 	exitNotFound    = 4   // no such dataset, node or function
-	exitLost        = 5   // an element was lost; what was asked may have happened
+	exitLost        = 5   // an element was lost, or is stopping; what was asked may have happened
 	exitDeadline    = 6   // no time was left
 	exitFull        = 7   // a queue or a limit
 	exitInterrupted = 130 // Ctrl-C or SIGTERM
@@ -99,6 +100,8 @@ func exitCode(err error) int {
 		return int(exit)
 	case errors.As(err, &u), errors.Is(err, invoke.ErrRequest), strings.HasPrefix(err.Error(), "unknown command"), strings.Contains(err.Error(), "arg(s)"):
 		return exitUsage
+	case errors.Is(err, travel.ErrStopping), errors.Is(err, control.ErrStopping):
+		return exitLost
 	case errors.Is(err, cluster.ErrForbidden), errors.Is(err, fabric.ErrRefused), errors.Is(err, fabric.ErrRights), errors.Is(err, travel.ErrRefused):
 		return exitForbidden
 	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, os.ErrNotExist):
