@@ -34,16 +34,20 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	if origin != nil && !origin.Injector {
-		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here", origin.Name))
+		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here: its token %q lacks the capability inject", origin.Name, origin.Principal))
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
-	if inv == nil && origin != nil && c.draining {
-		c.sendRefused(p, t, CodeStopping, reasonOther, "it is about to stop and takes nothing new; start the function again elsewhere, or when it is back")
+	stopped := inv != nil && inv.dead || c.tombs.has(id)
+	if stopped {
+		c.stats.Stopped++
+	}
+	if stopped || inv == nil && origin == nil {
+		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil
 	}
-	if inv == nil && origin == nil || inv != nil && inv.dead || c.tombs.has(id) {
-		c.noteReleased(now, p, t) // it was canceled or has ended
+	if inv == nil && c.draining {
+		c.sendRefused(p, t, CodeStopping, reasonOther, "it is about to stop and takes nothing new; start the function again elsewhere, or when it is back")
 		return nil, nil
 	}
 	return c.arrive(now, p, t, inv, origin, id, &m, &ext)
