@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Endpoint is a connection to one incarnation of a peer. It ends when the peer
@@ -58,6 +59,10 @@ type Endpoint struct {
 	ops  opTable
 	in   incoming
 	map_ mappings
+
+	narrowed  int    // keys that the peer narrowed, under the key table's lock
+	unhandled uint64 // messages without a handler since the last word of it; the leader's
+	warnAt    int64  // no such word before
 }
 
 func newEndpoint(e *Element, info *peerInfo, addr string) *Endpoint {
@@ -389,7 +394,7 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 	}
 	h := ep.el.handlers[id].Load()
 	if h == nil {
-		ep.el.log.Warn("message without a handler", "id", id, "peer", ep.String())
+		ep.warnUnhandled(id)
 		m.Release()
 		return nil
 	}
@@ -401,6 +406,19 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		m.Release()
 	}
 	return nil
+}
+
+// warnEvery is how often one endpoint's unhandled messages are logged.
+const warnEvery = int64(time.Second)
+
+// warnUnhandled says that messages come that nobody handles, but not for each
+// one: a peer must not be able to fill the log.
+func (ep *Endpoint) warnUnhandled(id FrameID) {
+	ep.unhandled++
+	if now := ep.el.Now(); now >= ep.warnAt {
+		ep.el.log.Warn("messages without a handler; is the peer's program newer?", "id", id, "count", ep.unhandled, "peer", ep.String())
+		ep.unhandled, ep.warnAt = 0, now+warnEvery
+	}
 }
 
 // release counts a handled message and tells the peer now and then: credit
@@ -491,6 +509,7 @@ func (ep *Endpoint) fail(err error) {
 		ep.ops.failAll(err)
 		ep.in.close()
 		ep.map_.close()
+		ep.el.keys.dropPeer(ep)
 		ep.el.forget(ep)
 		ep.el.leader.wakeWaiters()
 	})
