@@ -113,3 +113,32 @@ func TestManyRootsFail(t *testing.T) {
 	}
 	g.serves()
 }
+
+// TestTooManyPeers covers: an endpoint that the travel protocol has no room for
+// gets an answer, not silence, and others are served.
+func TestTooManyPeers(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 1, nil, func(s *settings) { s.Travel.Peers = 3 }) // numbers 1 and 2, and the client has one
+	served, refused := 0, 0
+	for _, name := range []string{"one", "two", "three"} {
+		c := g.newClient(settings{Name: name, Token: "alice"})
+		f := g.prepare(c, guestImage(t, "faults", nil), nil)
+		ep := g.connect(c, g.nodes[0])
+		start := time.Now()
+		_, err := f.Do(within(t, time.Minute), inject.Root{To: ep, Payload: order(0, 0, 0)}, nil)
+		switch {
+		case err == nil:
+			served++
+		case errors.Is(err, travel.ErrRefused):
+			refused++
+			says(t, err, "n0", "takes no functions over this connection")
+			soon(t, start, 30*time.Second)
+		default:
+			t.Error(err)
+		}
+	}
+	if served != 1 || refused != 2 {
+		t.Errorf("%d were served and %d refused, want 1 and 2", served, refused)
+	}
+	g.serves()
+}
