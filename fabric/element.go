@@ -95,6 +95,9 @@ func (e *Element) Now() int64 { return e.now() }
 // LentBytes is the memory of all open segments.
 func (e *Element) LentBytes() int64 { return e.lent.Load() }
 
+// Limits are the element's, with the defaults filled in.
+func (e *Element) Limits() Limits { return e.cfg.Limits }
+
 func (e *Element) lend(n int64) bool {
 	if e.lent.Add(n) > e.cfg.Limits.LentBytes && n > 0 {
 		e.lent.Add(-n)

@@ -156,6 +156,16 @@ func (l *link) recycle() {
 	}
 }
 
+// idle gives the buffers back of a link that others are received from instead.
+func (l *link) idle() {
+	switch {
+	case l.sec == nil:
+		l.recycle()
+	case !l.sec.ready():
+		l.recycleSealed()
+	}
+}
+
 // parse delivers what is in the buffer.
 func (l *link) parse(budget int, turn fabric.Turn) (frames int) {
 	l.t.cork()
