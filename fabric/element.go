@@ -44,6 +44,8 @@ type Element struct {
 	busyMu sync.Mutex
 	busy   []*Endpoint
 	busyN  atomic.Int32
+	held   []*Endpoint // that may keep messages back (Hold); under busyMu
+	heldN  atomic.Int32
 }
 
 type handlerEntry struct {
@@ -227,6 +229,7 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 func (e *Element) adopt(ep *Endpoint, link Link) error {
 	ep.link = link
 	ep.fds, _ = link.(FDCarrier)
+	ep.holder, _ = link.(Holder)
 	var err error
 	e.mu.Lock()
 	switch {

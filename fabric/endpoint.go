@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,8 @@ type Endpoint struct {
 	serial uint64 // among the element's endpoints
 	link   Link
 	fds    FDCarrier // nil where descriptors cannot be handed over
+	holder Holder    // nil where frames are cheap
+	holds  atomic.Int32
 	peer   *peerInfo
 	addr   string
 	tag    atomic.Uint32
@@ -250,6 +253,54 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 		return ErrBackpressure
 	default:
 		return ep.linkBroke(err, "send")
+	}
+}
+
+// Hold keeps back what is sent on this endpoint until Release, so that several small messages
+// that are started in a row leave together: over a socket each would be a system call. It is for those who know that
+// they send more at once; without it nothing is ever delayed. Holds are counted: the last Release sends. A
+// wait on any endpoint of the element sends too, so that nobody waits for the answer to what was kept back.
+func (ep *Endpoint) Hold() {
+	if ep.holder != nil && ep.holds.Add(1) == 1 {
+		ep.el.hold(ep)
+	}
+}
+
+// Release undoes one Hold.
+func (ep *Endpoint) Release() {
+	if ep.holder != nil && ep.holds.Add(-1) == 0 {
+		ep.el.unhold(ep)
+	}
+}
+
+// hold notes an endpoint that keeps messages back.
+func (e *Element) hold(ep *Endpoint) {
+	e.busyMu.Lock()
+	defer e.busyMu.Unlock()
+	ep.holder.Hold(true)
+	e.held = append(e.held, ep)
+	e.heldN.Store(int32(len(e.held)))
+}
+
+func (e *Element) unhold(ep *Endpoint) {
+	e.busyMu.Lock()
+	if i := slices.Index(e.held, ep); i >= 0 { // else a wait has sent it
+		e.held = slices.Delete(e.held, i, i+1)
+		e.heldN.Store(int32(len(e.held)))
+	}
+	e.busyMu.Unlock()
+	ep.holder.Hold(false)
+}
+
+// letGo sends everything that is kept back: somebody is about to wait.
+func (e *Element) letGo() {
+	e.busyMu.Lock()
+	list := e.held
+	e.held = nil
+	e.heldN.Store(0)
+	e.busyMu.Unlock()
+	for _, ep := range list {
+		ep.holder.Hold(false)
 	}
 }
 

@@ -141,6 +141,9 @@ func (rt *Runtime) principal(run *travel.Run) string {
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
 	end := h.end(status, err)
+	if h.endSpan != nil {
+		h.endSpan(spanError(&end))
+	}
 	if h.instance != nil && h.held == nil && (err != nil || len(h.run.Payload) > keptPayloadBytes) {
 		h.instance.Release()
 		h.instance = nil
@@ -250,6 +253,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 			return 0, err
 		}
 		h.instance = in
+	}
+	if rt.cfg.Tracer != nil {
+		h.startSpan()
 	}
 	return h.instance.Run(h.run.Payload, rt.cfg.Limits, h)
 }

@@ -44,6 +44,8 @@ type Config struct {
 	Travel travel.Limits
 	// Output gets what functions log; nil: Log, at level info.
 	Output func(element, function, text string)
+	// Tracer makes spans of the runs whose origin sent a trace context along; nil: none.
+	Tracer Tracer
 	Log    *slog.Logger // nil: silent
 }
 

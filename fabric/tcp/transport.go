@@ -77,6 +77,11 @@ const (
 	// placeBytes is the smallest fragment that is received in place: below it
 	// a copy is cheaper than a second system call.
 	placeBytes = 4 << 10
+	// betweenBytes is how much is received at once between two fragments of bulk
+	// data, so that what follows a small frame is not received into the buffer first and copied
+	// from there; bulkyReads is after how many reads without a fragment that ends.
+	betweenBytes = 4 << 10
+	bulkyReads   = 4
 	// corkFrames and corkBytes bound what is held back: during how many frames that
 	// are delivered in a row, and how many bytes on one link.
 	corkFrames = 16
