@@ -6,6 +6,7 @@ require github.com/wherry-fabric/wherry v0.0.0
 
 require (
 	github.com/hanwen/go-fuse/v2 v2.12.1
+	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"syscall"
 	"time"
@@ -56,6 +57,9 @@ func (f *File) ReadContext(ctx context.Context, p []byte, off int64) (n int, err
 	if err := f.c.settle(ctx, f.ino, off, off+int64(len(p))); err != nil {
 		return 0, f.error("read", err)
 	}
+	// A write farther on that is not there yet may make the file longer, and what is before it
+	// zeros: an end is believed only once it is there.
+	dirty := f.ino.dirty()
 	sequential := f.ahead.follow(f.c, off, len(p))
 	for n < len(p) && err == nil {
 		var m int
@@ -63,6 +67,10 @@ func (f *File) ReadContext(ctx context.Context, p []byte, off int64) (n int, err
 			m, err = f.direct(ctx, p[n:], off+int64(n))
 		}
 		n += m
+		if dirty && err == io.EOF {
+			dirty, sequential = false, false
+			err = f.c.settle(ctx, f.ino, off, math.MaxInt64)
+		}
 	}
 	return n, f.error("read", err)
 }
@@ -196,7 +204,11 @@ func (f *File) ask(index int64) *readChunk {
 	}
 	k := &readChunk{s: s, gen: f.ino.gen.Load(), at: time.Now(), done: make(chan struct{})}
 	if !c.goWork(func() {
-		n, err := c.readSlot(c.life, f, s, index*int64(c.cfg.IOBytes), c.cfg.IOBytes)
+		off, n := index*int64(c.cfg.IOBytes), 0
+		err := c.settle(c.life, f.ino, off, off+int64(c.cfg.IOBytes))
+		if err == nil {
+			n, err = c.readSlot(c.life, f, s, off, c.cfg.IOBytes)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		k.n, k.err = n, err
