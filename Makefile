@@ -7,7 +7,7 @@ TIMEOUT    ?= 10m
 PARALLEL   ?= 2
 BENCH      ?= .
 # Packages with goroutines or shared memory; those that exist are run with the race detector.
-RACE       ?= $(addprefix ./,$(addsuffix /...,$(wildcard fabric cluster inject rpc pool device node)))
+RACE       ?= $(addprefix ./,$(addsuffix /...,$(wildcard fabric cluster inject rpc node client control dataset invoke demo/live bench)))
 FUZZ_SECONDS ?= 60
 SIM_SECONDS  ?= 600
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,10 +32,10 @@ func TestRun(t *testing.T) {
 		Config
 		fields []string
 	}{
-		{Config{Kind: "verbs", Transport: "shm", Rounds: 2000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50", "put_8b_ns_p50", "fetch_add_ns_p50", "allocs_per_op"}},
+		{Config{Kind: "verbs", Transport: "shm", Rounds: 2000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50", "put_8b_ns_p50", "fetch_add_ns_p50", "allocs_per_op", "segment_bytes"}},
 		{Config{Kind: "verbs", Transport: "tcp", Rounds: 1000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50"}},
 		{Config{Kind: "chase", Transport: "tcp", Servers: 4, Rounds: 40}, []string{"inject_over_get", "inject_over_am", "header_bytes", "first_use_us"}},
-		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k"}},
+		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
 	} {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
@@ -58,9 +60,70 @@ func TestRun(t *testing.T) {
 					t.Errorf("%s is %v (%v)", f, r.Get(f), err)
 				}
 			}
-			if h, ok := r.Get("header_bytes").(json.Number); ok && h.String() > "26" {
-				t.Errorf("a cached injection has %s bytes of header", h)
+			if h, ok := r.Get("header_bytes").(json.Number); ok {
+				if n, err := h.Int64(); err != nil || n < 1 || n > 26 {
+					t.Errorf("a cached injection has %s bytes of header (%v)", h, err)
+				}
 			}
 		})
+	}
+}
+
+// TestValidate: what cannot be measured is refused before anything starts.
+func TestValidate(t *testing.T) {
+	for _, c := range []struct {
+		edit func(*Config)
+		says string
+	}{
+		{func(c *Config) { c.Transport = "pigeon" }, "shm or tcp"},
+		{func(c *Config) { c.Servers = -1 }, "servers"},
+		{func(c *Config) { c.Depth = -1 }, "depth"},
+		{func(c *Config) { c.Rows = 1 }, "rows"},
+		{func(c *Config) { c.Rounds = -1 }, "rounds"},
+		{func(c *Config) { c.Rounds = 3 }, "between 40"},
+		{func(c *Config) { c.Kind, c.Rounds = "inject", 3 }, "between 20"},
+		{func(c *Config) { c.Kind, c.Rounds = "chase", 3 }, "between 20"},
+		{func(c *Config) { c.Rounds = maxRounds + 1 }, "rounds"},
+		{func(c *Config) { c.Command = nil }, "Command"},
+	} {
+		ok := Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}}
+		if err := ok.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		c.edit(&ok)
+		if err := ok.Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v", ok, err)
+		}
+	}
+}
+
+// TestFewestRounds: the fewest that are taken give figures for everything.
+func TestFewestRounds(t *testing.T) {
+	for _, kind := range []string{"verbs", "inject"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := Run(ctx, Config{Kind: kind, Transport: "shm", Rounds: minRounds(kind), Command: []string{os.Args[0], "role"}})
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestNoFigure: what is no number is no field.
+func TestNoFigure(t *testing.T) {
+	for _, f := range []float64{math.Inf(1), math.Inf(-1), math.NaN()} {
+		var r Result
+		r.Set("good", 1.5)
+		r.Set("per_second", f)
+		r.Set("other", f)
+		if err := r.Err(); err == nil || !strings.Contains(err.Error(), "per_second") || len(r.Names()) != 1 {
+			t.Errorf("%v: %v, %v", f, err, r.Names())
+		}
+		if _, err := json.Marshal(&r); err == nil || !strings.Contains(err.Error(), "rounds") {
+			t.Errorf("%v: %v", f, err)
+		}
 	}
 }

@@ -57,7 +57,7 @@ func (c *client) chase() error {
 			return err
 		}
 	}
-	const turns = 20
+	const turns = chaseTurns
 	for turn := range turns {
 		c.say("chase: injected, deployed, fetched", float64(turn)/turns)
 		for _, w := range ways {

@@ -31,6 +31,9 @@ type client struct {
 func runClient(ctx context.Context, spec *role, w io.Writer) error {
 	c := &client{spec: spec, ctx: ctx, w: json.NewEncoder(w), rand: rand.New(rand.NewPCG(spec.Seed, 7))}
 	err := c.run()
+	if err == nil {
+		err = c.r.Err()
+	}
 	if err != nil {
 		return c.w.Encode(note{Error: err.Error()})
 	}
@@ -146,7 +149,7 @@ func (c *client) verbs() error {
 		return err
 	}
 	ops := 0
-	const turns = 10 // of each, interleaved
+	const turns = verbTurns // of each, interleaved
 	for turn := range turns {
 		c.say("send, get, put, fetch-add", float64(turn)/turns)
 		for _, v := range all {
@@ -169,6 +172,7 @@ func (c *client) verbs() error {
 	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
 	c.r.Set("mapped", mem.Mapped())
 	c.r.Set("message_bytes", 8)
+	c.r.Set("segment_bytes", verbSpan)
 	c.r.Set("one_sided_batch", all[1].batch)
 	c.r.Set("operations", ops)
 	return nil
@@ -211,8 +215,8 @@ func (v *verb) measure(n int) (ops int, err error) {
 		s, err = each(n, v.f)
 		ops = n
 	} else {
-		s, err = batched(n/4, v.batch, v.f)
-		ops = n / 4 * v.batch
+		s, err = batched(n/verbShare, v.batch, v.f)
+		ops = n / verbShare * v.batch
 	}
 	v.times = append(v.times, s...)
 	return ops, err

@@ -41,7 +41,7 @@ func (c *client) inject() error {
 	if err != nil {
 		return err
 	}
-	const turns = 20
+	const turns = injectTurns
 	for turn := range turns {
 		c.say("active message, cached injection", float64(turn)/turns)
 		s, err := each(rounds/turns, ping)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -34,6 +35,29 @@ type Config struct {
 	Progress func(text string, done float64)
 }
 
+const (
+	// chaseTurns is how often the ways of a chase take turns; verbTurns and
+	// injectTurns the same of the others.
+	chaseTurns  = 20
+	verbTurns   = 10
+	injectTurns = 20
+	// verbShare is which part of the rounds what is timed in batches takes.
+	verbShare = 4
+	// maxRounds bounds the samples that are kept: 80 MB of each kind.
+	maxRounds = 10_000_000
+)
+
+// minRounds is one sample a turn of each kind.
+func minRounds(kind string) int {
+	switch kind {
+	case "verbs":
+		return verbTurns * verbShare
+	case "inject":
+		return injectTurns
+	}
+	return chaseTurns
+}
+
 // Validate fills in defaults and reports what cannot be measured.
 func (c *Config) Validate() error {
 	def := func(p *int, v int) {
@@ -53,6 +77,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, 1<<20)
 	case c.Rows < 2*c.Servers || c.Rows > 1<<28:
 		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, 1<<28)
+	case c.Rounds != 0 && (c.Rounds < minRounds(c.Kind) || c.Rounds > maxRounds):
+		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, minRounds(c.Kind), maxRounds)
 	case len(c.Command) == 0:
 		return errors.New("bench: Config.Command says how to start this program in a role")
 	}
@@ -63,10 +89,17 @@ func (c *Config) Validate() error {
 type Result struct {
 	names  []string
 	values map[string]any
+	err    error
 }
 
-// Set adds a field.
+// Set adds a field. A figure that is no number makes Err say so, and is left out.
 func (r *Result) Set(name string, v any) {
+	if f, ok := v.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
+		if r.err == nil {
+			r.err = fmt.Errorf("bench: %s comes out as %v: too little was measured; give more --rounds", name, f)
+		}
+		return
+	}
 	if r.values == nil {
 		r.values = map[string]any{}
 	}
@@ -78,6 +111,9 @@ func (r *Result) Set(name string, v any) {
 	}
 	r.values[name] = v
 }
+
+// Err says which figure could not be computed, if one could not.
+func (r *Result) Err() error { return r.err }
 
 // rounded keeps what a measurement can mean.
 func rounded(f float64) json.Number {
@@ -98,6 +134,9 @@ func (r *Result) Get(name string) any { return r.values[name] }
 
 // MarshalJSON writes the fields in order.
 func (r *Result) MarshalJSON() ([]byte, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	b := []byte{'{'}
 	for i, n := range r.names {
 		if i > 0 {

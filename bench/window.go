@@ -102,10 +102,10 @@ func (c *client) windowSize(native, suffix string, size int) error {
 		return err
 	}
 	defer p.end()
-	return c.compareWindow(suffix, f, p)
+	return c.compareWindow(suffix, size, f, p)
 }
 
-func (c *client) compareWindow(suffix string, f *inject.Function, p *child) error {
+func (c *client) compareWindow(suffix string, size int, f *inject.Function, p *child) error {
 	var inside, outside samples
 	row, nativeRow := uint64(0), uint64(0)
 	const turns = 30
@@ -138,6 +138,7 @@ func (c *client) compareWindow(suffix string, f *inject.Function, p *child) erro
 			outside = append(outside, a.Ns)
 		}
 	}
+	c.r.Set("window_bytes"+suffix, size)
 	c.r.Set("window_ns_per_hop"+suffix, inside.p(0.5))
 	c.r.Set("native_ns_per_hop"+suffix, outside.p(0.5))
 	c.r.Set("window_over_native"+suffix, inside.p(0.5)/outside.p(0.5))

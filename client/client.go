@@ -7,14 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/rpc"
@@ -31,7 +30,7 @@ const (
 )
 
 // Config describes a client. The zero value of a field is its usual value;
-// Nodes, and TokenFile or Tokens, must be given.
+// Nodes, and TokenFile, Tokens or TLS, must be given.
 type Config struct {
 	// Name is shown to nodes; "client-" and the process number if it is "".
 	Name string
@@ -44,9 +43,13 @@ type Config struct {
 	Token     string          // the token to show; "": the file's only one
 	Tokens    *cluster.Tokens // instead of TokenFile
 
+	// TLS, if it is on, secures all tcp addresses; the certificate says who the
+	// client is there. Then no token is needed, except over shm.
+	TLS ca.Settings
+
 	Transports []string // "tcp", "shm"; nil: both
 	Policy     fabric.Policy
-	Insecure   bool // tcp addresses beyond loopback may be dialled
+	Insecure   bool // tcp addresses beyond loopback may be dialled without TLS
 	Limits     fabric.Limits
 	Log        *slog.Logger // nil: silent
 }
@@ -67,8 +70,11 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("client: nodes: %w", err)
 		}
 	}
-	if c.TokenFile == "" && c.Tokens == nil {
-		return errors.New("client: no token file: nodes serve nobody without a token; ask who runs them for one")
+	if err := c.TLS.Validate(); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	if c.TokenFile == "" && c.Tokens == nil && !c.TLS.On() {
+		return errors.New("client: no token file and no certificate: nodes serve nobody without one of them; ask who runs them")
 	}
 	for _, t := range c.Transports {
 		if t != "tcp" && t != "shm" {
@@ -83,6 +89,11 @@ type Client struct {
 	cfg     Config
 	log     *slog.Logger
 	auth    *control.Auth
+	tls     *ca.Identity   // nil without TLS
+	tcp     *tcp.Transport // nil without TLS
+	life    context.Context
+	end     context.CancelFunc // of life, by Close
+	work    sync.WaitGroup
 	el      *fabric.Element
 	rpc     *rpc.Peer
 	links   *control.Links
@@ -91,8 +102,8 @@ type Client struct {
 	err     error
 }
 
-// Connect makes a client and connects it. It fails if no node can be reached;
-// Nodes tells which others could not.
+// Connect makes a client and connects it. It fails if no node can be reached, or
+// none that can answers; Nodes tells which others could not.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -103,14 +114,12 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		defer cancel()
 	}
 	c := &Client{cfg: cfg, log: cfg.Log}
+	c.life, c.end = context.WithCancel(context.Background())
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	if c.cfg.Name == "" {
 		c.cfg.Name = fmt.Sprintf("client-%d", os.Getpid())
-	}
-	if c.cfg.Transports == nil {
-		c.cfg.Transports = []string{"tcp", "shm"}
 	}
 	err := c.build()
 	if err == nil {
@@ -124,18 +133,13 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func (c *Client) build() error {
-	tokens, err := c.cfg.Tokens, error(nil)
-	if tokens == nil {
-		if tokens, err = cluster.LoadTokens(c.cfg.TokenFile); err != nil {
-			return err
-		}
-	}
-	if c.auth, err = control.ClientAuth(tokens, c.cfg.Token); err != nil {
+	err := c.identify()
+	if err != nil {
 		return err
 	}
 	var transports []fabric.Transport
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(c.cfg.Transports))) {
-		t, err := newTransport(name)
+		t, err := c.transport(name)
 		if err != nil {
 			closeTransports(transports)
 			return err
@@ -158,15 +162,9 @@ func (c *Client) build() error {
 	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
 		return err
 	}
-	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure, Log: c.log})
+	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log})
+	c.watchRevoked()
 	return nil
-}
-
-func newTransport(name string) (fabric.Transport, error) {
-	if name == "shm" {
-		return shm.New(shm.Config{})
-	}
-	return tcp.New(tcp.Config{})
 }
 
 func closeTransports(list []fabric.Transport) {
@@ -183,102 +181,6 @@ func (c *Client) peerUp(ep *fabric.Endpoint) {
 // peerLost hears of each endpoint's end.
 func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
-}
-
-// connect dials the given nodes at once, then learns of their peers.
-func (c *Client) connect(ctx context.Context) error {
-	errs := make([]error, len(c.cfg.Nodes))
-	var wg sync.WaitGroup
-	for i, m := range c.cfg.Nodes {
-		wg.Go(func() { errs[i] = c.reach(ctx, m) })
-	}
-	wg.Wait()
-	var failed []error
-	for i, err := range errs {
-		if err == nil {
-			continue
-		}
-		m := c.cfg.Nodes[i]
-		failed = append(failed, fmt.Errorf("%s: %w", memberText(m), err))
-		if errors.Is(err, fabric.ErrRefused) {
-			return errors.Join(failed...) // trying again would not help
-		}
-		c.log.Warn("node cannot be reached", "node", memberText(m), "err", err)
-	}
-	if len(failed) == len(errs) {
-		return fmt.Errorf("no node can be reached: %w", errors.Join(failed...))
-	}
-	return c.discover(ctx)
-}
-
-func memberText(m cluster.Member) string {
-	if m.Name == "" {
-		return strings.Join(m.Addrs, ", ")
-	}
-	return fmt.Sprintf("node %s (%s)", m.Name, strings.Join(m.Addrs, ", "))
-}
-
-// reach connects to one node and keeps the connection from then on.
-func (c *Client) reach(ctx context.Context, m cluster.Member) error {
-	ep, err := c.links.Dial(ctx, m)
-	if m.Name == "" && err == nil {
-		m.Name = ep.Name()
-	}
-	if m.Name != "" {
-		c.links.Add(m)
-	}
-	return err
-}
-
-// discover asks all connected nodes for their peers and connects to those, as
-// long as that brings new ones.
-func (c *Client) discover(ctx context.Context) error {
-	if c.cfg.Only {
-		return nil
-	}
-	asked := map[string]bool{}
-	for {
-		var fresh []control.LinkState
-		for _, s := range c.links.States() {
-			if s.Endpoint != nil && !asked[s.Member.Name] {
-				fresh = append(fresh, s)
-			}
-		}
-		if len(fresh) == 0 {
-			return nil
-		}
-		before := len(c.links.States())
-		for _, s := range fresh {
-			asked[s.Member.Name] = true
-			info, err := c.ask(ctx, s.Endpoint)
-			if err != nil {
-				return err
-			}
-			for _, p := range info.Peers {
-				c.links.Add(cluster.Member{Name: p.Name, Addrs: p.Addrs})
-			}
-		}
-		if len(c.links.States()) > before {
-			c.settle(ctx)
-		}
-	}
-}
-
-// settle waits until every member was tried once.
-func (c *Client) settle(ctx context.Context) {
-	for ctx.Err() == nil {
-		waiting := false
-		for _, s := range c.links.States() {
-			waiting = waiting || s.Endpoint == nil && s.Tries == 0
-		}
-		if !waiting {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
 
 func (c *Client) ask(ctx context.Context, ep *fabric.Endpoint) (*control.Info, error) {
@@ -300,7 +202,8 @@ func (c *Client) Runtime() *inject.Runtime { return c.rt }
 // RPC is the client's part in calls.
 func (c *Client) RPC() *rpc.Peer { return c.rpc }
 
-// Principal is who the client is to nodes that have its token with the same capabilities.
+// Principal is who the client is: to all nodes by its certificate, or to those
+// that have its token with the same capabilities.
 func (c *Client) Principal() cluster.Principal { return c.auth.Principal() }
 
 // Nodes are the nodes that the client knows, and how things stand with each.
@@ -339,6 +242,7 @@ func (c *Client) connected() []*fabric.Endpoint {
 // Close ends all connections.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
+		c.end()
 		var errs []error
 		if c.links != nil {
 			c.links.Close()
@@ -352,6 +256,7 @@ func (c *Client) Close() error {
 		if c.rt != nil {
 			errs = append(errs, c.rt.Close())
 		}
+		c.work.Wait()
 		c.err = errors.Join(errs...)
 	})
 	return c.err

@@ -65,9 +65,10 @@ func (c *Client) List(ctx context.Context) ([]Dataset, error) {
 	}
 	all := map[string][]answer[control.Entry]{}
 	var failed []error
+	silent := map[string]error{}
 	for _, a := range answers {
 		if a.err != nil {
-			failed = append(failed, a.err)
+			failed, silent[a.ep.Name()] = append(failed, a.err), a.err
 			continue
 		}
 		for _, e := range a.reply.Entries {
@@ -79,7 +80,7 @@ func (c *Client) List(ctx context.Context) ([]Dataset, error) {
 	}
 	out := []Dataset{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, c.merge(all[name]))
+		out = append(out, c.merge(all[name], silent))
 	}
 	return out, nil
 }
@@ -90,11 +91,17 @@ func (c *Client) Stat(ctx context.Context, name string) (*Dataset, error) {
 	if err != nil {
 		return nil, err
 	}
+	silent := map[string]error{}
+	for _, a := range answers {
+		if a.err != nil && !errors.Is(a.err, cluster.ErrNotFound) {
+			silent[a.ep.Name()] = a.err
+		}
+	}
 	good := slices.DeleteFunc(slices.Clone(answers), func(a answer[control.Entry]) bool { return a.err != nil })
 	if len(good) == 0 {
 		return nil, worst(answers)
 	}
-	d := c.merge(good)
+	d := c.merge(good, silent)
 	return &d, nil
 }
 
@@ -109,8 +116,9 @@ func worst[T any](answers []answer[T]) error {
 	return found
 }
 
-// merge joins what nodes say of one dataset: the newest version counts.
-func (c *Client) merge(entries []answer[control.Entry]) Dataset {
+// merge joins what nodes say of one dataset: the newest version counts. silent
+// are the nodes that gave no answer, and why.
+func (c *Client) merge(entries []answer[control.Entry], silent map[string]error) Dataset {
 	var d Dataset
 	for _, a := range entries {
 		if d.Table == nil || a.reply.Version > d.Version {
@@ -127,7 +135,11 @@ func (c *Client) merge(entries []answer[control.Entry]) Dataset {
 	}
 	d.LentBytes = lent
 	for _, s := range d.Table.Shards {
-		if err := c.shardLost(s, has[s.Element]); err != nil {
+		err := c.shardLost(s, has[s.Element])
+		if why := silent[s.Element]; why != nil && errors.Is(err, control.ErrNoShard) {
+			err = why // whether it has its shard is not known
+		}
+		if err != nil {
 			if d.Lost == nil {
 				d.Lost = map[string]string{}
 			}

@@ -228,7 +228,7 @@ func (l *loading) free(ctx context.Context) error {
 		e, err := ask[control.Entry](ctx, l.c, t.ep, control.CallStat, control.NameRequest{Name: l.spec.Name})
 		switch {
 		case err == nil:
-			return fmt.Errorf("node %s: %w: %q, version %d, of %q: choose another name, remove it first, or ask to replace it", t.name, cluster.ErrExists, e.Name, e.Version, e.Owner)
+			return fmt.Errorf("node %s: %w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", t.name, cluster.ErrExists, e.Name, e.Version, e.Owner)
 		case errors.Is(err, cluster.ErrForbidden):
 			return fmt.Errorf("node %s: %w: %q, of somebody else: choose another name", t.name, cluster.ErrExists, l.spec.Name)
 		case errors.Is(err, cluster.ErrNotFound):

@@ -218,7 +218,7 @@ func TestLoadsThatFail(t *testing.T) {
 		"the same node twice":     {at(Source{"n1", "good.csv"}, Source{"n1", "good.csv"}), control.ErrRequest, []string{"twice"}},
 		"no source":               {LoadSpec{Name: "x"}, control.ErrRequest, []string{"source"}},
 		"a bad name":              {LoadSpec{Name: "../x", Blank: &Blank{}}, cluster.ErrName, nil},
-		"an unknown node":         {LoadSpec{Name: "x", Nodes: []string{"n9"}, Blank: &Blank{Sizes: []uint64{1}}}, control.ErrNotConnected, []string{"n9"}},
+		"an unknown node":         {LoadSpec{Name: "x", Nodes: []string{"n9"}, Blank: &Blank{Sizes: []uint64{1}}}, control.ErrNoNode, []string{"n9"}},
 		"too many windows":        {LoadSpec{Name: "x", Blank: &Blank{Sizes: make([]uint64, 99)}}, control.ErrRequest, []string{"99 windows"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,7 @@ func (c *Catalog) Put(p Principal, t *Table, replace bool) error {
 	old, exists := c.entries[t.Name]
 	switch {
 	case exists && !replace:
-		return fmt.Errorf("%w: %q, version %d, of %q: choose another name, drop it first, or ask to replace it", ErrExists, t.Name, old.Version, old.Owner)
+		return fmt.Errorf("%w: %q, version %d, of %q: choose another name, drop it first, or replace it (--replace)", ErrExists, t.Name, old.Version, old.Owner)
 	case exists && !owns(p, old):
 		return forbiddenOwner(p, "replace", old)
 	case exists && t.Version <= old.Version:

@@ -140,8 +140,42 @@ func (s *Sharding) Validate() error {
 	return nil
 }
 
-// Contiguous reports whether every element holds a range of rows.
-func (s *Sharding) Contiguous() bool { return s.Kind == Block || s.Key != "" }
+// Contiguous reports whether every element holds a range of rows, and the
+// ranges follow one another in the elements' order. One element alone always does.
+func (s *Sharding) Contiguous() bool { return s.Kind == Block || s.Key != "" || s.Elements == 1 }
+
+// Held says in words which rows an element holds.
+func (s *Sharding) Held(element uint32) string {
+	first, count := s.ElementRows(element)
+	switch {
+	case count == 0:
+		return "no rows"
+	case s.Contiguous() && count == 1:
+		return fmt.Sprintf("row %d", first)
+	case s.Contiguous():
+		return fmt.Sprintf("rows %d to %d", first, first+count-1)
+	case s.Kind == Cyclic:
+		return fmt.Sprintf("every %s row from %d", ordinal(uint64(s.Elements)), first)
+	default:
+		return fmt.Sprintf("one of every %d rows, by hash", s.Elements)
+	}
+}
+
+// ordinal is n as a place: 2nd, 3rd, 11th.
+func ordinal(n uint64) string {
+	suffix := "th"
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}
 
 // start is the first row of element e, for contiguous shardings; e may be Elements.
 func (s *Sharding) start(e uint32) uint64 {

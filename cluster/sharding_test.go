@@ -166,3 +166,47 @@ func BenchmarkOwner(b *testing.B) {
 		})
 	}
 }
+
+// TestHeld covers what people are told of an element's rows, and which
+// shardings are ranges.
+func TestHeld(t *testing.T) {
+	tests := []struct {
+		s      Sharding
+		e      uint32
+		want   string
+		ranges bool
+	}{
+		{Sharding{Kind: Block, Elements: 4, Rows: 4000}, 1, "rows 1000 to 1999", true},
+		{BlockOf([]uint64{2, 0, 1}), 0, "rows 0 to 1", true},
+		{BlockOf([]uint64{2, 0, 1}), 1, "no rows", true},
+		{BlockOf([]uint64{2, 0, 1}), 2, "row 2", true},
+		{KeyedOf("k", []uint64{2, 3}), 1, "rows 2 to 4", true},
+		{Sharding{Kind: Cyclic, Elements: 4, Rows: 4000}, 1, "every 4th row from 1", false},
+		{Sharding{Kind: Cyclic, Elements: 2, Rows: 3}, 0, "every 2nd row from 0", false},
+		{Sharding{Kind: Cyclic, Elements: 3, Rows: 30}, 2, "every 3rd row from 2", false},
+		{Sharding{Kind: Cyclic, Elements: 12, Rows: 30}, 2, "every 12th row from 2", false},
+		{Sharding{Kind: Cyclic, Elements: 21, Rows: 30}, 2, "every 21st row from 2", false},
+		{Sharding{Kind: Cyclic, Elements: 4, Rows: 2}, 3, "no rows", false},
+		{Sharding{Kind: Cyclic, Elements: 1, Rows: 9}, 0, "rows 0 to 8", true},
+		{Sharding{Kind: Hash, Elements: 4, Rows: 4000}, 3, "one of every 4 rows, by hash", false},
+		{Sharding{Kind: Hash, Elements: 1, Rows: 9}, 0, "rows 0 to 8", true},
+	}
+	for _, tt := range tests {
+		if got := tt.s.Held(tt.e); got != tt.want || tt.s.Contiguous() != tt.ranges {
+			t.Errorf("%+v: element %d holds %q, ranges %v; want %q, %v", tt.s, tt.e, got, tt.s.Contiguous(), tt.want, tt.ranges)
+		}
+		table := Table{Sharding: tt.s, Shards: make([]Shard, tt.s.Elements)}
+		table.FillRows()
+		first, count, ranges, ok := table.Range(tt.e)
+		wantFirst, wantCount := tt.s.ElementRows(tt.e)
+		if !tt.ranges {
+			wantFirst, wantCount = 0, 0
+		}
+		if first != wantFirst || count != wantCount || ranges != tt.ranges || !ok {
+			t.Errorf("%+v: element %d: range %d %d %v %v", tt.s, tt.e, first, count, ranges, ok)
+		}
+		if _, _, _, ok := table.Range(tt.s.Elements); ok {
+			t.Errorf("%+v: an element beyond the last has a range", tt.s)
+		}
+	}
+}

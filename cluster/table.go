@@ -92,7 +92,8 @@ type Window struct {
 	Writable bool       `json:"writable,omitempty"`
 }
 
-// Shard is what one element holds of a dataset.
+// Shard is what one element holds of a dataset. Its rows are those from FirstRow
+// on only if the sharding is Contiguous; else FirstRow is just the first of them.
 type Shard struct {
 	Element     string             `json:"element"`
 	Incarnation fabric.Incarnation `json:"incarnation"`
@@ -139,6 +140,25 @@ func (t *Table) FillRows() {
 // Owner says which shard holds a row, and the row's number there.
 func (t *Table) Owner(row uint64) (element uint32, local uint64, ok bool) {
 	return t.Sharding.Owner(row)
+}
+
+// Range is the range of rows that a shard holds. ok is false if there is no
+// such shard; ranges is false if rows are dealt out in another way (see
+// Sharding.Contiguous), and then there is none.
+func (t *Table) Range(element uint32) (first, count uint64, ranges, ok bool) {
+	if element >= uint32(len(t.Shards)) {
+		return 0, 0, false, false
+	}
+	if !t.Sharding.Contiguous() {
+		return 0, 0, false, true
+	}
+	s := &t.Shards[element]
+	return s.FirstRow, s.Rows, true, true
+}
+
+// Row is the inverse of Owner: the row that has that number at a shard.
+func (t *Table) Row(element uint32, local uint64) (row uint64, ok bool) {
+	return t.Sharding.GlobalRow(element, local)
 }
 
 // Index is the index of the element with that name, -1 if it has no shard.

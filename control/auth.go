@@ -9,10 +9,17 @@ import (
 )
 
 // Auth is a fabric.Auth made of tokens: it shows one of them, and admits
-// those who hold any. Without a token nobody is admitted.
+// those who hold any. Without a token nobody is admitted; those whom their
+// certificate names need none.
 type Auth struct {
-	tokens *cluster.Tokens
+	tokens *cluster.Tokens // nil: none
 	self   cluster.Token
+}
+
+// CertAuth is the Auth of an element that has no tokens: its certificate says
+// that it is self.
+func CertAuth(self cluster.Principal) *Auth {
+	return &Auth{self: cluster.Token{Name: self.Name, Caps: self.Caps}}
 }
 
 // NewAuth makes an Auth that shows the token called self.
@@ -40,7 +47,7 @@ func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 		case 1:
 			self = found[0]
 		default:
-			return nil, fmt.Errorf("%w: several tokens have the capability member (%s): name the one that is this node's", cluster.ErrToken, strings.Join(found, ", "))
+			return nil, fmt.Errorf("%w: several tokens have the capability member (%s): name the one that is this node's with --token NAME (token in its configuration)", cluster.ErrToken, strings.Join(found, ", "))
 		}
 	}
 	a, err := NewAuth(tokens, self)
@@ -54,21 +61,29 @@ func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 func ClientAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 	if names := tokens.Names(); self == "" {
 		if len(names) != 1 {
-			return nil, fmt.Errorf("%w: the token file has %d tokens (%s): name the one to show", cluster.ErrToken, len(names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: the token file has %d tokens (%s): name the one to show with --token NAME", cluster.ErrToken, len(names), strings.Join(names, ", "))
 		}
 		self = names[0]
 	}
 	return NewAuth(tokens, self)
 }
 
-// Principal is who the bearer of the shown token is.
+// Principal is who the bearer of the shown token is, or of the certificate.
 func (a *Auth) Principal() cluster.Principal { return a.self.Principal() }
 
 // Self is the token shown to peers.
-func (a *Auth) Self() (name string, secret []byte) { return a.self.Name, a.self.Secret }
+func (a *Auth) Self() (name string, secret []byte) {
+	if a.tokens == nil {
+		return "", nil
+	}
+	return a.self.Name, a.self.Secret
+}
 
 // Lookup finds the token that a peer names.
 func (a *Auth) Lookup(name string) (secret []byte, p fabric.Principal, ok bool) {
+	if a.tokens == nil {
+		return nil, fabric.Principal{}, false
+	}
 	t, ok := a.tokens.Lookup(name)
 	if !ok {
 		return nil, fabric.Principal{}, false

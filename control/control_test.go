@@ -208,7 +208,7 @@ func TestLinksComeBack(t *testing.T) {
 	if err != nil || third.Incarnation() == first.Incarnation() {
 		t.Fatalf("%v, %v", third, err)
 	}
-	if _, err := a.links.Wait(ctx, "z"); !errors.Is(err, ErrNotConnected) {
+	if _, err := a.links.Wait(ctx, "z"); !errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), `"z"; did you mean "b"?`) {
 		t.Errorf("an unknown member: %v", err)
 	}
 }

@@ -25,6 +25,8 @@ var (
 	ErrNoShard = errors.New("no shard here")
 	// ErrNotConnected: there is no connection to a node.
 	ErrNotConnected = errors.New("not connected")
+	// ErrNoNode: no node of that name is known.
+	ErrNoNode = errors.New("no such node")
 	// ErrRestarted: a node that holds a shard was restarted since, so the shard is gone.
 	ErrRestarted = errors.New("the node was restarted and its shard is gone")
 )

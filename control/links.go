@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 const (
@@ -33,7 +35,7 @@ const (
 type LinksConfig struct {
 	Element  *fabric.Element
 	Schemes  []string // of the element's transports
-	Insecure bool     // tcp addresses beyond loopback may be dialled
+	Insecure bool     // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
 	Log   *slog.Logger // nil: silent
@@ -89,7 +91,7 @@ func (l *Links) Add(m cluster.Member) {
 		return
 	}
 	m.Addrs = slices.Clone(m.Addrs)
-	k := &link{member: m, wake: make(chan struct{}, 1), err: errors.New("no attempt yet")}
+	k := &link{member: m, wake: make(chan struct{}, 1), err: errors.New("it has not answered yet")}
 	l.links[m.Name] = k
 	for _, ep := range l.cfg.Element.Endpoints() {
 		if ep.Name() == m.Name && l.trusted(ep) {
@@ -114,6 +116,10 @@ func (l *Links) PeerUp(ep *fabric.Endpoint) {
 	}
 	if alive(k.ep) && k.ep.Incarnation() == ep.Incarnation() {
 		return // one is enough
+	}
+	if alive(k.ep) {
+		l.cfg.Log.Warn("two elements have one name; if this is no restart, give each node a name of its own", "name", ep.Name(),
+			"earlier", k.ep.String(), "later", ep.String())
 	}
 	k.ep, k.err = ep, nil
 	l.changed()
@@ -168,8 +174,11 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 			return k.ep, nil
 		}
 		l.mu.Unlock()
-		if k == nil || closed {
-			return nil, fmt.Errorf("%w: node %s is not a known member", ErrNotConnected, name)
+		switch {
+		case closed:
+			return nil, fmt.Errorf("%w: node %s: nothing is dialled any more", ErrNotConnected, name)
+		case k == nil:
+			return nil, fmt.Errorf("%w: %q; %s", ErrNoNode, name, schema.Suggest(name, l.names()))
 		}
 		select {
 		case <-change:
@@ -183,6 +192,13 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 			return nil, fmt.Errorf("%w: node %s (%s): %w: %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), context.Cause(ctx), why)
 		}
 	}
+}
+
+// names are the members', sorted.
+func (l *Links) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.links))
 }
 
 // LinkState is how things stand with one member.
@@ -333,7 +349,7 @@ func (l *Links) mayDial(addr string) error {
 		}
 	}
 	if !l.cfg.Insecure && !Loopback(addr) {
-		return fmt.Errorf("%s is not a loopback address, and there is no encryption yet: use a tunnel, or insist with --insecure on a network that you trust", addr)
+		return fmt.Errorf("%s is not a loopback address, and beyond loopback TLS is needed: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func (r *edgeReader) next() (src, dst uint32, err error) {
 		return 0, 0, r.lines.errorf("", "%q is not two vertices", clip(line))
 	}
 	if len(rest) > 0 && !r.o.ExtraColumns {
-		return 0, 0, r.lines.errorf("", "%q follows the two vertices; allow extra columns if that is right", clip(rest))
+		return 0, 0, r.lines.errorf("", "%q follows the two vertices; --extra-columns ignores that, if it is right", clip(rest))
 	}
 	// Both are checked before either gets a number, so that a bad line leaves nothing behind.
 	for _, w := range [][]byte{a, b} {
@@ -229,7 +229,7 @@ func (r *edgeReader) number(word []byte) (uint32, error) {
 }
 
 func (r *edgeReader) badNumber(word []byte) error {
-	return r.lines.errorf("", "%q is not a vertex number (0 to %d); load by names if vertices have names", clip(word), uint64(MaxVertices-1))
+	return r.lines.errorf("", "%q is not a vertex number (0 to %d); load by names (--names) if vertices have names", clip(word), uint64(MaxVertices-1))
 }
 
 // clipShown is how much of a bad line a message shows.

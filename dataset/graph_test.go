@@ -82,7 +82,7 @@ func TestEdgeErrors(t *testing.T) {
 		text string
 		want string
 	}{
-		{Options{}, "0 1\n0 x\n", `in: line 2: "x" is not a vertex number (0 to 4294967294); load by names`},
+		{Options{}, "0 1\n0 x\n", `in: line 2: "x" is not a vertex number (0 to 4294967294); load by names (--names)`},
 		{Options{}, "a b\n", `in: line 1: "a" is not a vertex number`},
 		{Options{}, "0 4294967295\n", `"4294967295" is not a vertex number`},
 		{Options{}, "0 99999999999999999999999999\n", `is not a vertex number`},

@@ -322,12 +322,48 @@ func TestRunTakesAnyGraph(t *testing.T) {
 	}
 }
 
+// TestOneIsNotMany: the smallest graph has one package of a kind, one step and one hop.
+func TestOneIsNotMany(t *testing.T) {
+	d := data(t)
+	var err error
+	if d.Graph, err = debgraph.ReadEdgeList("mine", strings.NewReader("app lib\n")); err != nil {
+		t.Fatal(err)
+	}
+	l, b := lend(t, d.Graph)
+	d.GraphLayout, d.GraphAt = l, b
+	var said []string
+	for _, q := range []demo.Query{{Kind: demo.KindNeeds, Package: "app"}, {Kind: demo.KindTop, First: 1}, {Kind: demo.KindChase, Hops: 1}} {
+		answer, err := demo.Run(t.Context(), d, q, demo.Options{Repeats: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, answer.Title, answer.Answer[0])
+	}
+	want := []string{"What does app end up needing?", "1 vertex.", "Which vertex do most others end up needing?", "1. lib, by 1",
+		"Where does 1 hop through a random permutation of 100,000 lead?", said[5]}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestNothingIsAskedOfAnEmptyGraph: there is no vertex to ask about.
+func TestNothingIsAskedOfAnEmptyGraph(t *testing.T) {
+	g, err := debgraph.ReadEdgeList("empty", strings.NewReader("# nothing\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := demo.DefaultQueries(g); len(q) != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
 func TestRunRefusesBadQuestions(t *testing.T) {
 	d := data(t)
 	d.Next = nil
 	for _, q := range []demo.Query{
 		{}, {Kind: demo.KindNeeds, Package: "no-such-package"}, {Kind: demo.KindPath, Package: "apt"}, {Kind: demo.KindTop},
-		{Kind: demo.KindTop, First: demo.MaxFirst + 1}, {Kind: demo.KindChase, Hops: 1}, {Kind: demo.KindChase, Hops: demo.MaxHops + 1},
+		{Kind: demo.KindTop, First: demo.MaxFirst + 1}, {Kind: demo.KindChase, Hops: 1}, {Kind: demo.KindChase},
+		{Kind: demo.KindChase, Hops: demo.MaxHops + 1},
 	} {
 		if _, err := demo.Run(t.Context(), d, q, demo.Options{}); err == nil {
 			t.Errorf("%+v was answered", q)

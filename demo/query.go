@@ -45,8 +45,12 @@ type Query struct {
 const DefaultHops = 4_000
 
 // DefaultQueries is what the demo asks of a graph if it is not told what: about well-known
-// packages if it has them, else about the vertices with the most neighbours.
+// packages if it has them, else about the vertices with the most neighbours. There
+// is nothing to ask of a graph without vertices.
 func DefaultQueries(g *debgraph.Graph) []Query {
+	if g.Len() == 0 {
+		return nil
+	}
 	var most, wanted uint32 // needs the most, is needed the most, both directly
 	for v := range uint32(g.Len()) {
 		if g.Fwd.Degree(v) > g.Fwd.Degree(most) {
@@ -104,11 +108,11 @@ func CheckQuery(g *debgraph.Graph, q Query) error {
 		names = []string{q.Package, q.Goal}
 	case KindTop:
 		if q.First < 1 || q.First > MaxFirst {
-			return fmt.Errorf("demo: the first %d %s: 1 to %d are possible", q.First, noun(g), MaxFirst)
+			return fmt.Errorf("demo: the first %d %s: 1 to %d are possible", q.First, nounOf(g).many, MaxFirst)
 		}
 	case KindChase:
-		if q.Hops > MaxHops {
-			return fmt.Errorf("demo: a chase of %d hops: at most %d are possible", q.Hops, MaxHops)
+		if q.Hops < 1 || q.Hops > MaxHops {
+			return fmt.Errorf("demo: a chase of %d hops: 1 to %d are possible", q.Hops, MaxHops)
 		}
 	default:
 		return fmt.Errorf("demo: there is no question %q; there are %s, %s, %s, %s and %s", q.Kind, KindNeeds, KindNeededBy, KindPath, KindTop, KindChase)
@@ -124,7 +128,7 @@ func CheckQuery(g *debgraph.Graph, q Query) error {
 // prepared is a query made ready: names looked up, the reference answer computed.
 type prepared struct {
 	Query
-	noun        string // what vertices are called
+	noun        noun // what vertices are called
 	start, goal uint32
 	layout      Layout
 	backend     Backend
@@ -136,7 +140,7 @@ func prepare(d *Data, q Query) (*prepared, error) {
 	if err := CheckQuery(d.Graph, q); err != nil {
 		return nil, err
 	}
-	p := &prepared{Query: q, noun: noun(d.Graph), layout: d.GraphLayout, backend: d.GraphAt}
+	p := &prepared{Query: q, noun: nounOf(d.Graph), layout: d.GraphLayout, backend: d.GraphAt}
 	if q.Package != "" {
 		p.start, _ = d.Graph.ID(q.Package)
 	}
@@ -239,12 +243,18 @@ func (p *prepared) check(g *debgraph.Graph, got *result) error {
 
 func head[T any](s []T) []T { return s[:min(5, len(s))] }
 
-// noun is what vertices are called: those of an archive are packages.
-func noun(g *debgraph.Graph) string {
+// noun is a word for things that are counted.
+type noun struct{ one, many string }
+
+// count writes how many there are.
+func (n noun) count(number uint64) string { return report.Plural(number, n.one, n.many) }
+
+// nounOf is what vertices are called: those of an archive are packages.
+func nounOf(g *debgraph.Graph) noun {
 	if len(g.Meta.Releases) > 0 {
-		return "packages"
+		return noun{"package", "packages"}
 	}
-	return "vertices"
+	return noun{"vertex", "vertices"}
 }
 
 // title is the question in words.
@@ -257,17 +267,17 @@ func (p *prepared) title() string {
 	case KindPath:
 		return fmt.Sprintf("Why does %s end up needing %s?", p.Package, p.Goal)
 	case KindTop:
-		return fmt.Sprintf("Which %d %s do most others end up needing?", p.First, p.noun)
+		if p.First == 1 {
+			return fmt.Sprintf("Which %s do most others end up needing?", p.noun.one)
+		}
+		return fmt.Sprintf("Which %s do most others end up needing?", p.noun.count(uint64(p.First)))
 	default:
-		return fmt.Sprintf("Where do %s hops through a random permutation of %s lead?", report.Count(p.Hops), report.Count(p.layout.Vertices))
+		do := "do"
+		if p.Hops == 1 {
+			do = "does"
+		}
+		return fmt.Sprintf("Where %s %s through a random permutation of %s lead?", do, report.Plural(p.Hops, "hop", "hops"), report.Count(p.layout.Vertices))
 	}
-}
-
-func steps(n int) string {
-	if n == 1 {
-		return "1 step"
-	}
-	return fmt.Sprintf("%d steps", n)
 }
 
 // shownNames is how many names an answer shows before it only counts.
@@ -288,12 +298,12 @@ func (p *prepared) answer(g *debgraph.Graph) []string {
 		if more := len(names) - shownNames; more > 0 {
 			shown += fmt.Sprintf(", and %s more", report.Count(uint64(more)))
 		}
-		return []string{fmt.Sprintf("%s %s.", report.Count(uint64(len(names))), p.noun), shown}
+		return []string{p.noun.count(uint64(len(names))) + ".", shown}
 	case KindPath:
 		if len(names) == 0 {
 			return []string{"It does not."}
 		}
-		return []string{strings.Join(names, " → "), fmt.Sprintf("%s; no way is shorter.", steps(len(names)-1))}
+		return []string{strings.Join(names, " → "), report.Plural(uint64(len(names)-1), "step", "steps") + "; no way is shorter."}
 	case KindTop:
 		lines := make([]string, len(names))
 		for i, name := range names {

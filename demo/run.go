@@ -1,10 +1,13 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/wherry-fabric/wherry/demo/report"
@@ -185,47 +188,65 @@ func (m *method) finish() {
 
 // exactness says what is certain about an injected ranking.
 func (p *prepared) exactness(rk *Ranking) string {
-	s := fmt.Sprintf("Every count is exact. The injected functions counted %s of %s %s; ", report.Count(uint64(rk.Counted)), report.Count(p.layout.Vertices), p.noun)
+	s := fmt.Sprintf("Every count is exact. The injected functions counted %s of %s; ", report.Count(uint64(rk.Counted)), p.noun.count(p.layout.Vertices))
 	switch {
 	case rk.Proven == len(rk.Top):
 		return s + "that no others belong here is proven."
 	case rk.Proven == 0:
 		return s + "that no others belong here they did not prove: it was checked against the whole graph."
+	case rk.Proven == 1:
+		return s + "that the first rank is right is proven by that, the others were checked against the whole graph."
 	default:
 		return s + fmt.Sprintf("that the first %d ranks are right is proven by that, the others were checked against the whole graph.", rk.Proven)
 	}
 }
 
-// note says why the injected functions lose, where they do.
+// note says why the injected functions lose, where they do: to each method that
+// beats them, the fastest first.
 func note(p *prepared, q *report.Question) string {
-	if !q.Loses() {
-		return ""
-	}
-	best := 0
+	var better []int
 	for i := range q.Methods {
-		if q.Ratio(i) > 0 && q.Ratio(i) < q.Ratio(best) {
-			best = i
+		if r := q.Ratio(i); r > 0 && r < 1 {
+			better = append(better, i)
 		}
 	}
-	inject, other := &q.Methods[0], &q.Methods[best]
-	s := fmt.Sprintf("Here %q beats the injected functions. ", other.Title)
-	megabytes := float64(other.BytesToClient) / 1e6
+	if len(better) == 0 {
+		return ""
+	}
+	slices.SortStableFunc(better, func(a, b int) int { return cmp.Compare(q.Ratio(a), q.Ratio(b)) })
+	inject := &q.Methods[0]
+	if len(better) == 1 {
+		other := &q.Methods[better[0]]
+		return fmt.Sprintf("Here %q beats the injected functions. %s", other.Title, p.why(inject, other))
+	}
+	var titles, reasons []string
+	for _, i := range better {
+		other := &q.Methods[i]
+		titles = append(titles, strconv.Quote(other.Title))
+		reasons = append(reasons, fmt.Sprintf("%s: %s", other.Title, p.why(inject, other)))
+	}
+	last := len(titles) - 1
+	return fmt.Sprintf("Here %s and %s beat the injected functions. %s", strings.Join(titles[:last], ", "), titles[last], strings.Join(reasons, " "))
+}
+
+// why says what makes one method faster than the injected functions, and when that ends.
+func (p *prepared) why(inject, other *report.Method) string {
+	bytes, sent := report.Size(other.BytesToClient), report.Plural(inject.Messages, "message", "messages")
+	deep := report.Plural(other.RoundTrips, "round trip", "round trips")
 	switch {
 	case p.Kind == KindTop:
-		s += fmt.Sprintf("A ranking needs the whole graph, and %.1f MB of it are a single client's work; elements that have to agree sent each other %s messages. ", megabytes, report.Count(inject.Messages))
-		s += "That turns around when the graph no longer fits the client, or when it changes faster than it can be fetched."
+		return fmt.Sprintf("A ranking needs the whole graph, and %s of it are a single client's work; elements that have to agree sent each other %s. ", bytes, sent) +
+			"That turns around when the graph no longer fits the client, or when it changes faster than it can be fetched."
 	case other.Name == "fetch-all":
-		s += fmt.Sprintf("All that the question can touch is %.1f MB, which come in one round trip; the injected functions sent %s messages. ", megabytes, report.Count(inject.Messages))
-		s += "That turns around when the data is larger, when it changes between questions, or when the client has no room for it."
+		return fmt.Sprintf("All that the question can touch is %s, which come in one round trip; the injected functions sent %s. ", bytes, sent) +
+			"That turns around when the data is larger, when it changes between questions, or when the client has no room for it."
 	case other.Name == "get-batched" && inject.Chain > 2*int(other.RoundTrips):
-		s += fmt.Sprintf("The search is only %d round trips deep, and the client sees a whole level at a time. Of the functions' messages %d had to follow one another. ", other.RoundTrips, inject.Chain)
-		s += "That turns around when levels are too wide for the client's link."
+		return fmt.Sprintf("The search is only %s deep, and the client sees a whole level at a time. Of the functions' messages %d had to follow one another. ", deep, inject.Chain) +
+			"That turns around when levels are too wide for the client's link."
 	case other.Name == "get-batched":
-		s += fmt.Sprintf("The search is only %d round trips deep, and at this latency they cost less than starting functions at the elements. ", other.RoundTrips)
-		s += "That turns around with the distance: see --rtt."
-	default:
-		s += fmt.Sprintf("It takes only %s reads, and at this latency a read costs less than starting a function. ", report.Count(other.Operations))
-		s += "That turns around with the distance: see --rtt."
+		return fmt.Sprintf("The search is only %s deep, and at this latency they cost less than starting functions at the elements. ", deep) +
+			"That turns around with the distance: see --rtt."
 	}
-	return s
+	return fmt.Sprintf("It takes only %s, and at this latency a read costs less than starting a function. ", report.Plural(other.Operations, "read", "reads")) +
+		"That turns around with the distance: see --rtt."
 }

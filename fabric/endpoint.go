@@ -475,9 +475,11 @@ func (ep *Endpoint) fail(err error) {
 		ep.bulk = nil
 		ep.mu.Unlock()
 		ep.link.Close()
+		ep.mu.Lock() // whoever abandons a Put looks at its transfer under it
 		for _, b := range bulk {
 			b.drop()
 		}
+		ep.mu.Unlock()
 		ep.ops.failAll(err)
 		ep.in.close()
 		ep.map_.close()

@@ -261,8 +261,9 @@ func (o Op) waitKeep(ctx context.Context) error {
 	r := o.rec
 	if !r.isDone() {
 		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+			lost := &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err} // an abandoned record may be another operation's at once
 			if r.abandon() {
-				return &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err}
+				return lost
 			}
 		}
 	}

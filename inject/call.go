@@ -43,10 +43,17 @@ type Options struct {
 	Trace    *travel.Trace // W3C trace context to take along
 }
 
+// ErrRanges says that a function whose manifest asks for ranges of rows cannot
+// run on a dataset whose rows are dealt out.
+var ErrRanges = errors.New("inject: the function needs block sharding")
+
 // Prepare makes a function of an image and, if table is not nil, the data it
 // runs on. Close it when it is not needed any more.
 func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, error) {
 	f := &Function{rt: rt, img: img, table: table, stateful: img.Manifest().Limits.ScratchBytes > 0}
+	if img.Manifest().Ranges && table != nil && !table.Sharding.Contiguous() {
+		return nil, fmt.Errorf("%w: %s: %s", ErrRanges, img.Name(), dealtText(table))
+	}
 	objects := []*object{{id: travel.ID(img.ID()), bytes: img.Encode(), img: img}}
 	f.ids[0] = travel.ID(img.ID())
 	if table != nil {
@@ -264,7 +271,7 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 		return travel.Self, nil
 	}
 	at := &f.peers[r.Element]
-	if ep := rt.endpoint(*at); ep != nil && ep.Incarnation() == s.Incarnation {
+	if *at != travel.Self && rt.about[*at].incarnation == s.Incarnation {
 		return *at, nil
 	}
 	n, ok := rt.numbers[s.Incarnation]

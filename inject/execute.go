@@ -130,8 +130,8 @@ func (b *bound) close() {
 
 // principal is whose authority a run has: its origin's.
 func (rt *Runtime) principal(run *travel.Run) string {
-	if n := run.Origin(); n != travel.Self && int(n) < len(rt.peers) && rt.peers[n] != nil {
-		return rt.peers[n].Principal().Name
+	if n := run.Origin(); int(n) < len(rt.about) {
+		return rt.about[n].principal
 	}
 	return ""
 }
@@ -141,6 +141,9 @@ func (rt *Runtime) principal(run *travel.Run) string {
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
 	end := h.end(status, err)
+	if h.endSpan != nil {
+		h.endSpan(spanError(&end))
+	}
 	if h.instance != nil && h.held == nil && (err != nil || len(h.run.Payload) > keptPayloadBytes) {
 		h.instance.Release()
 		h.instance = nil
@@ -249,6 +252,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 			return 0, err
 		}
 		h.instance = in
+	}
+	if rt.cfg.Tracer != nil {
+		h.startSpan()
 	}
 	return h.instance.Run(h.run.Payload, rt.cfg.Limits, h)
 }
@@ -406,10 +412,17 @@ func (h *host) end(status abi.Status, err error) travel.End {
 		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
 	case status == abi.ErrPeerLost && h.lastStatus == status: // it passes on what it was told
 		return travel.End{Code: travel.CodePeerLost, Text: h.lastError}
+	case status == abi.ErrUnsupported && h.dealt:
+		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: dealtText(h.bound.table)}
 	case h.lastError != "":
 		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
 	}
 	return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: status.String()}
+}
+
+// dealtText says why a function that needs ranges of rows cannot run on a table.
+func dealtText(t *cluster.Table) string {
+	return fmt.Sprintf("the rows of %s are dealt out (%v), not in ranges: load %s again with --shard block", t.Name, t.Sharding.Kind, t.Name)
 }
 
 // failure is the end of a branch that did not run to its own.

@@ -171,6 +171,17 @@ func (f *Future) wait(ctx context.Context) error {
 	return err
 }
 
+// Progress is what has arrived of an invocation that is under way: parts of
+// results, and their bytes. It is nothing any more once the invocation has ended.
+func (f *Future) Progress() (parts, bytes int) {
+	f.rt.mu.Lock()
+	defer f.rt.mu.Unlock()
+	if f.done.Load() { // what has come is Wait's now
+		return 0, 0
+	}
+	return len(f.pieces), len(f.data)
+}
+
 // Cancel ends the invocation with travel.ErrCanceled, unless it has ended.
 // Elements are told; branches stop there, or as they arrive.
 func (f *Future) Cancel() {

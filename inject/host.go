@@ -33,8 +33,11 @@ type host struct {
 	reply      []byte
 	replied    bool
 	over       bool   // the branch has moved on or failed
+	dealt      bool   // it asked for a range of rows where there is none
 	lastError  string // of a host call, and the status that stood for it
 	lastStatus abi.Status
+
+	endSpan func(error) // of a traced run
 
 	ctx    context.Context // made when something waits
 	cancel context.CancelFunc
@@ -79,7 +82,7 @@ func (rt *Runtime) freeHost(h *host) {
 		h.stopped.Store(false)
 	}
 	h.reply, h.replied, h.over, h.lastError, h.lastStatus = reply, false, false, "", abi.OK
-	h.ctx, h.cancel, h.principal = nil, nil, ""
+	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -145,10 +148,18 @@ func (h *host) Elements() uint32 {
 // ShardRows is the range of rows an element holds.
 func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
 	t := h.bound.table
-	if t == nil || element >= uint32(len(t.Shards)) {
+	if t == nil {
 		return 0, 0, abi.ErrArgument
 	}
-	return t.Shards[element].FirstRow, t.Shards[element].Rows, abi.OK
+	first, count, ranges, ok := t.Range(element)
+	switch {
+	case !ok:
+		return 0, 0, abi.ErrArgument
+	case !ranges:
+		h.dealt = true
+		return 0, 0, abi.ErrUnsupported
+	}
+	return first, count, abi.OK
 }
 
 // Owner says where a row is.
@@ -161,6 +172,18 @@ func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
 		return 0, 0, abi.ErrArgument
 	}
 	return element, local, abi.OK
+}
+
+// Row says which row an element has at an index.
+func (h *host) Row(element uint32, local uint64) (row uint64, st abi.Status) {
+	if h.bound.table == nil {
+		return 0, abi.ErrArgument
+	}
+	row, ok := h.bound.table.Row(element, local)
+	if !ok {
+		return 0, abi.ErrArgument
+	}
+	return row, abi.OK
 }
 
 // Reply ends the branch with its result; it is sent when the function returns.
@@ -260,7 +283,7 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 		return travel.Self, abi.OK
 	}
 	inc := b.table.Shards[element].Incarnation
-	if n := b.peers[element]; n != travel.Self && rt.peers[n] != nil && rt.peers[n].Incarnation() == inc {
+	if n := b.peers[element]; n != travel.Self && rt.about[n].incarnation == inc {
 		return n, abi.OK
 	}
 	n, ok := rt.numbers[inc]

@@ -44,6 +44,8 @@ type Config struct {
 	Travel travel.Limits
 	// Output gets what functions log; nil: Log, at level info.
 	Output func(element, function, text string)
+	// Tracer makes spans of the runs whose origin sent a trace context along; nil: none.
+	Tracer Tracer
 	Log    *slog.Logger // nil: silent
 }
 
@@ -76,6 +78,7 @@ type Runtime struct {
 	core    *travel.Core
 	store   *store
 	peers   []*fabric.Endpoint                 // by travel.Peer; nil: free
+	about   []about                            // the same
 	numbers map[fabric.Incarnation]travel.Peer // of the endpoint that is used where any will do
 	futures futures
 	arrived []arrival
@@ -89,6 +92,13 @@ type Runtime struct {
 
 	work    sync.WaitGroup // goroutines of ours
 	workers int            // under mu
+}
+
+// about is what the data plane asks of an endpoint, in one place. The zero
+// about is nobody's.
+type about struct {
+	incarnation fabric.Incarnation
+	principal   string
 }
 
 // arrival is an object that came in, to be checked outside of the core's call.
@@ -127,7 +137,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	rt.peers = make([]*fabric.Endpoint, 1, 16)
+	rt.peers, rt.about = make([]*fabric.Endpoint, 1, 16), make([]about, 1, 16)
 	for k := travel.Kind(0); k < travel.Kinds; k++ {
 		if err := el.Handle(frameID(k), func(m fabric.Message) { rt.receive(m, k) }); err != nil {
 			return nil, err
@@ -182,16 +192,16 @@ func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
 	// A runtime that runs nothing is a client: every peer is a node to it, that
 	// must hear of cancellations, whatever token they share.
 	caps := cluster.Caps(ep.Principal().Caps)
-	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(),
+	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(), Principal: ep.Principal().Name,
 		Member: caps.Has(cluster.CapMember) || len(rt.cfg.Engines) == 0, Injector: caps.Has(cluster.CapInject)})
 	if err != nil {
 		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
 		return
 	}
 	if int(n) == len(rt.peers) {
-		rt.peers = append(rt.peers, nil)
+		rt.peers, rt.about = append(rt.peers, nil), append(rt.about, about{})
 	}
-	rt.peers[n] = ep
+	rt.peers[n], rt.about[n] = ep, about{ep.Incarnation(), ep.Principal().Name}
 	if _, ok := rt.numbers[ep.Incarnation()]; !ok {
 		rt.numbers[ep.Incarnation()] = n
 	}
@@ -207,7 +217,7 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 	if n == travel.Self {
 		return
 	}
-	rt.peers[n] = nil
+	rt.peers[n], rt.about[n] = nil, about{}
 	if inc := ep.Incarnation(); rt.numbers[inc] == n {
 		delete(rt.numbers, inc)
 		for i, other := range rt.peers {
@@ -376,7 +386,7 @@ func (rt *Runtime) Close() error {
 	rt.closed = true
 	for n, ep := range rt.peers {
 		if ep != nil {
-			rt.peers[n] = nil
+			rt.peers[n], rt.about[n] = nil, about{}
 			delete(rt.numbers, ep.Incarnation())
 			rt.core.PeerLost(rt.now(), travel.Peer(n), fabric.ErrClosed)
 		}

@@ -5,15 +5,19 @@ package invoke
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -29,6 +33,8 @@ type Request struct {
 	// Element, if not nil, starts the function on that element only, whatever the image says.
 	Element *uint32
 	Options inject.Options
+	// Started, if not nil, gets the invocation once it is under way.
+	Started func(*inject.Future)
 }
 
 // Answer is what a call returned.
@@ -50,12 +56,13 @@ func (r *Request) payload() ([]byte, error) {
 	switch {
 	case m.Params == nil && len(r.Args) > 0:
 		return nil, fmt.Errorf("%w: %s takes raw bytes, not arguments: give --in FILE", ErrRequest, m.Name)
-	case m.Params == nil:
-		return r.Payload, nil
 	case r.Payload != nil && len(r.Args) > 0:
 		return nil, fmt.Errorf("%w: both a payload and arguments", ErrRequest)
-	case r.Payload != nil:
-		return r.Payload, nil
+	case m.Params == nil || r.Payload != nil:
+		return r.Payload, fits(len(r.Payload))
+	}
+	if err := r.checkVertices(m.Params); err != nil {
+		return nil, err
 	}
 	var data *schema.Schema
 	if r.Table != nil && r.Table.Kind == cluster.Records {
@@ -65,7 +72,43 @@ func (r *Request) payload() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrRequest, m.Name, err)
 	}
-	return b, nil
+	return b, fits(len(b))
+}
+
+// fits says whether a payload of so many bytes can travel.
+func fits(bytes int) error {
+	if bytes > travel.MaxDataBytes {
+		return fmt.Errorf("%w: the payload has %d bytes, at most %d travel with a function: load it as a dataset (wherry mem load --format raw)", ErrRequest, bytes, travel.MaxDataBytes)
+	}
+	return nil
+}
+
+// VerticesParam is the parameter of type str that, on a graph, is a list of
+// vertex numbers: digits, with commas or white space between.
+const VerticesParam = "vertices"
+
+// checkVertices finds vertices that a graph has not. A function would pass over
+// them, because each element looks only for its own.
+func (r *Request) checkVertices(params *schema.Schema) error {
+	i := params.Index(VerticesParam)
+	text, given := r.Args[VerticesParam]
+	if i < 0 || params.Fields[i].Type != schema.Str || !given || r.Table == nil || r.Table.Kind != cluster.CSR {
+		return nil
+	}
+	words := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
+	if len(words) == 0 {
+		return fmt.Errorf("%w: %s names no vertex; it is a list of numbers, as in 12,34", ErrRequest, VerticesParam)
+	}
+	for _, w := range words {
+		v, err := strconv.ParseUint(w, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %.40q is not a vertex number (0 to %d); names are not looked up", ErrRequest, VerticesParam, w, r.Table.Rows-1)
+		}
+		if v >= r.Table.Rows {
+			return fmt.Errorf("%w: %s: there is no vertex %d: %s has %d of them, from 0", ErrRequest, VerticesParam, v, r.Table.Name, r.Table.Rows)
+		}
+	}
+	return nil
 }
 
 // roots says where the call starts.
@@ -112,6 +155,9 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 		return nil, err
 	}
 	f, err := rt.Prepare(r.Image, r.Table)
+	if errors.Is(err, inject.ErrRanges) {
+		err = fmt.Errorf("%w: %w", ErrRequest, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +165,9 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 	fut, err := f.Start(ctx, roots, r.Options)
 	if err != nil {
 		return nil, err
+	}
+	if r.Started != nil {
+		r.Started(fut)
 	}
 	res, err := fut.Wait(ctx)
 	if err != nil {
@@ -158,10 +207,27 @@ func decode(img *image.Image, res *inject.Result) (*Answer, error) {
 	return a, nil
 }
 
-// Write writes the answer in a format; raw bytes have only one.
+// CheckFormat says whether what a function returns can be written in a format:
+// bytes without a schema are raw, or JSON's {"raw": base64}.
+func CheckFormat(img *image.Image, format schema.Format) error {
+	if m := img.Manifest(); m.Result == nil && format != schema.FormatRaw && format != schema.FormatJSON {
+		return fmt.Errorf("%w: %s returns raw bytes, which have no columns to write as %s: use raw, or json for base64", ErrRequest, m.Name, format)
+	}
+	return nil
+}
+
+// Write writes the answer in a format; see CheckFormat.
 func (a *Answer) Write(w io.Writer, format schema.Format) error {
 	if a.Schema == nil {
-		_, err := w.Write(a.Raw)
+		var err error
+		switch format {
+		case schema.FormatRaw:
+			_, err = w.Write(a.Raw)
+		case schema.FormatJSON:
+			err = json.NewEncoder(w).Encode(map[string][]byte{"raw": a.Raw})
+		default:
+			err = fmt.Errorf("%w: raw bytes have no columns to write as %s", ErrRequest, format)
+		}
 		return err
 	}
 	sw, err := schema.NewWriter(w, format, a.Schema)

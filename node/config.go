@@ -8,13 +8,17 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
 )
 
 // Defaults and limits of a Config.
@@ -32,7 +36,7 @@ const (
 )
 
 // Config describes a node. The zero value of a field is its usual value; Name,
-// Listen and TokenFile (or Tokens) must be given. The yaml names are those of the
+// Listen and TokenFile (or Tokens, or TLS) must be given. The yaml names are those of the
 // configuration file; docs/operations.md explains each.
 type Config struct {
 	Name   string   `yaml:"name"`
@@ -47,8 +51,10 @@ type Config struct {
 	TokenFile string `yaml:"token_file"` // mode 0600
 	Token     string `yaml:"token"`      // the token this node shows; "": the only one with capability member
 
+	TLS ca.Settings `yaml:",inline"` // tls, tls_cert, tls_key, tls_ca, tls_crl: for all tcp addresses, or none
+
 	Policy   string `yaml:"policy"`   // balanced (default), latency, efficient
-	Insecure bool   `yaml:"insecure"` // allow addresses beyond loopback, without encryption
+	Insecure bool   `yaml:"insecure"` // allow addresses beyond loopback without TLS
 	HTTP     string `yaml:"http"`     // host:port of /metrics, /healthz and /readyz; "": none
 
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
@@ -61,6 +67,7 @@ type Config struct {
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
+	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
 // ReadConfig reads a configuration file (YAML). A key that is not known is an error.
@@ -92,11 +99,17 @@ func (c *Config) Validate() error {
 	if c.LoadTime == 0 {
 		c.LoadTime = DefaultLoadTime
 	}
+	if c.Name == "" {
+		return errors.New("node: no name: give --name NAME, or name in the configuration file")
+	}
 	if err := cluster.ValidateName(c.Name); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	if c.Memory < fabric.SegmentAlign {
 		return fmt.Errorf("node: memory %v: at least %v", c.Memory, Bytes(fabric.SegmentAlign))
+	}
+	if has, ok := machineMemory(); ok && c.Memory > has {
+		return fmt.Errorf("node: memory %v: this machine has %v; lend less", c.Memory, has)
 	}
 	if c.StopTime < 0 || c.LoadTime < 0 || c.CodeCacheBytes < 0 {
 		return errors.New("node: stop_time, load_time and code_cache_bytes cannot be negative")
@@ -106,8 +119,11 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
-	if c.TokenFile == "" && c.Tokens == nil {
-		return errors.New("node: no token_file: a node serves nobody without one; make one with: wherry token new NAME --file FILE")
+	if err := c.TLS.Validate(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if c.TokenFile == "" && c.Tokens == nil && !c.TLS.On() {
+		return errors.New("node: no token_file and no certificate: a node serves nobody without one of them; make one with: wherry token new NAME --file FILE")
 	}
 	if err := c.validateAddrs(); err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -121,7 +137,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for i := range c.Peers {
-		if err := c.Peers[i].Validate(); err != nil {
+		if err := c.validatePeer(&c.Peers[i]); err != nil {
 			return fmt.Errorf("node: peers: %w", err)
 		}
 	}
@@ -131,7 +147,21 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-const insist = "there is no encryption yet, so only loopback is allowed; use a tunnel, or set insecure on a network that you trust"
+const (
+	needTLS  = "beyond loopback TLS is needed: give tls_cert, tls_key and tls_ca (wherry ca issue NAME --node makes them), or set insecure on a network that you trust"
+	needHTTP = "metrics tell who does what, and this is plain HTTP: keep to loopback, or set insecure on a network that you trust"
+)
+
+// validatePeer refuses a peer that this node would never dial.
+func (c *Config) validatePeer(m *cluster.Member) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	if !c.Insecure && !c.TLS.On() && m.Name != c.Name && !slices.ContainsFunc(m.Addrs, control.Loopback) {
+		return fmt.Errorf("%s (%s): %s", m.Name, strings.Join(m.Addrs, ", "), needTLS)
+	}
+	return nil
+}
 
 func (c *Config) validateAddrs() error {
 	if len(c.Listen) == 0 {
@@ -148,15 +178,18 @@ func (c *Config) validateAddrs() error {
 		if scheme != "tcp" && scheme != "shm" {
 			return fmt.Errorf("listen: %s: there is no transport %q, only tcp and shm", a, scheme)
 		}
-		if !c.Insecure && !control.Loopback(a) {
-			return fmt.Errorf("listen: %s: %s", a, insist)
+		if !c.Insecure && !c.TLS.On() && !control.Loopback(a) {
+			return fmt.Errorf("listen: %s: %s", a, needTLS)
+		}
+		if scheme == "shm" && c.TokenFile == "" && c.Tokens == nil {
+			return fmt.Errorf("listen: %s: certificates are shown over tcp only, so shm needs token_file", a)
 		}
 		host, _, err := net.SplitHostPort(rest)
 		if scheme == "tcp" && err != nil {
 			return fmt.Errorf("listen: %s is not tcp://host:port", a)
 		}
 		if ip := net.ParseIP(host); scheme == "tcp" && (host == "" || ip != nil && ip.IsUnspecified()) && len(c.Advertise) == 0 {
-			return fmt.Errorf("listen: %s is every address of this machine: set advertise to what others shall dial", a)
+			return fmt.Errorf("listen: %s is every address of this machine: say with --advertise (advertise in the configuration file) what others shall dial", a)
 		}
 	}
 	for _, a := range c.Advertise {
@@ -169,7 +202,7 @@ func (c *Config) validateAddrs() error {
 			return fmt.Errorf("http: %q is not host:port", c.HTTP)
 		}
 		if !c.Insecure && !control.LoopbackHost(c.HTTP) {
-			return fmt.Errorf("http: %s: metrics tell who does what; %s", c.HTTP, insist)
+			return fmt.Errorf("http: %s: %s", c.HTTP, needHTTP)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 )
 
 const wholeConfig = `
@@ -24,6 +25,11 @@ memory: 2GiB
 data_roots: [/srv/data]
 token_file: /etc/wherry/tokens
 token: node
+tls: off
+tls_cert: /etc/wherry/n1.crt
+tls_key: /etc/wherry/n1.key
+tls_ca: /etc/wherry/ca.crt
+tls_crl: /etc/wherry/ca.crl
 policy: latency
 insecure: true
 http: 127.0.0.1:9090
@@ -40,7 +46,9 @@ func TestReadConfig(t *testing.T) {
 	}
 	want := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:7000", "shm:///run/wherry/n1.sock"}, Advertise: []string{"tcp://127.0.0.1:7000"},
 		Peers: []cluster.Member{{Name: "n2", Addrs: []string{"tcp://127.0.0.1:7001"}}}, Memory: 2 << 30, DataRoots: []string{"/srv/data"},
-		TokenFile: "/etc/wherry/tokens", Token: "node", Policy: "latency", Insecure: true, HTTP: "127.0.0.1:9090",
+		TokenFile: "/etc/wherry/tokens", Token: "node", Policy: "latency",
+		TLS:      ca.Settings{Mode: "off", Cert: "/etc/wherry/n1.crt", Key: "/etc/wherry/n1.key", CA: "/etc/wherry/ca.crt", CRL: "/etc/wherry/ca.crl"},
+		Insecure: true, HTTP: "127.0.0.1:9090",
 		CodeCache: "/var/cache/wherry", CodeCacheBytes: 512 << 20, StopTime: 3 * time.Second, LoadTime: time.Minute}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Limits", "Tokens", "Log")); diff != "" {
 		t.Error(diff)

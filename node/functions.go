@@ -17,7 +17,7 @@ func (n *Node) functions() error {
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}}, Log: n.log})
+	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}}, Log: n.log, Tracer: n.cfg.Tracer})
 	return err
 }
 
@@ -49,6 +49,7 @@ func newFunctionCollector(n *Node) *functionCollector {
 	add(counter, "forks_total", "Branches forked here.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Forks) })
 	add(counter, "refused_total", "Branches not taken.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Refused) })
 	add(counter, "duplicates_total", "Messages seen before.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Duplicates) })
+	add(counter, "stopped_total", "Branches not taken: their invocation had been canceled or had failed.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Stopped) })
 	add(gauge, "running", "Branches running now.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.Running) })
 	add(gauge, "held", "Branches parked for code or queued.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.HeldRuns) })
 	add(gauge, "invocations", "Invocations with something here.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.Invocations) })

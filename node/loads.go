@@ -79,7 +79,7 @@ func (n *Node) mayPut(who cluster.Principal, name string, replace bool) (*cluste
 		return nil, nil // the name is free
 	}
 	if !replace {
-		return nil, fmt.Errorf("%w: %q, version %d, of %q: choose another name, remove it first, or ask to replace it", cluster.ErrExists, name, old.Version, old.Owner)
+		return nil, fmt.Errorf("%w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", cluster.ErrExists, name, old.Version, old.Owner)
 	}
 	if who.Name != old.Owner && !who.Caps.Has(cluster.CapAdmin) {
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "ownership", Name: name, Do: fmt.Sprintf("only its owner %q or an admin can replace it", old.Owner)}

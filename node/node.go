@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
@@ -26,6 +27,8 @@ type Node struct {
 	cfg     Config
 	log     *slog.Logger
 	auth    *control.Auth
+	tls     *ca.Identity   // nil without TLS
+	tcp     *tcp.Transport // nil without TLS
 	el      *fabric.Element
 	rpc     *rpc.Peer
 	links   *control.Links
@@ -65,14 +68,8 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) build() error {
-	tokens, err := n.cfg.Tokens, error(nil)
-	if tokens == nil {
-		if tokens, err = cluster.LoadTokens(n.cfg.TokenFile); err != nil {
-			return err
-		}
-	}
-	if n.auth, err = control.NodeAuth(tokens, n.cfg.Token); err != nil {
+func (n *Node) build() (err error) {
+	if err := n.identify(); err != nil {
 		return err
 	}
 	if n.roots, err = openRoots(n.cfg.DataRoots); err != nil {
@@ -105,7 +102,7 @@ func (n *Node) build() error {
 		return err
 	}
 	n.data = newStore(n.el, int64(n.cfg.Memory))
-	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.schemes, Insecure: n.cfg.Insecure, Nodes: true, Log: n.log})
+	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Log: n.log})
 	if err := n.serve(); err != nil {
 		return err
 	}
@@ -115,7 +112,11 @@ func (n *Node) build() error {
 	if err := n.AddCollector(newFunctionCollector(n)); err != nil {
 		return err
 	}
-	return n.listen()
+	if err := n.listen(); err != nil {
+		return err
+	}
+	n.watchRevoked()
+	return nil
 }
 
 // transports makes those that the configuration's addresses need.
@@ -133,7 +134,7 @@ func (n *Node) transports() ([]fabric.Transport, error) {
 		if slices.Contains(n.schemes, scheme) || scheme != "tcp" && scheme != "shm" {
 			continue
 		}
-		t, err := NewTransport(scheme)
+		t, err := n.transport(scheme)
 		if err != nil {
 			return nil, err
 		}
@@ -162,13 +163,14 @@ func (n *Node) listen() error {
 		}
 		n.addrs = append(n.addrs, bound)
 		n.log.Info("listening", "addr", bound)
-		if !control.Loopback(addr) {
+		if n.tls == nil && !control.Loopback(addr) {
 			n.log.Warn("listening beyond loopback without encryption: whoever sees this network's traffic sees all data and keys", "addr", bound)
 		}
 	}
 	if len(n.cfg.Advertise) > 0 {
 		n.addrs = slices.Clone(n.cfg.Advertise)
 	}
+	n.checkHosts()
 	return nil
 }
 

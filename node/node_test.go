@@ -120,14 +120,14 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		edit func(c *Config)
 		says string
 	}{
-		"no name":                {func(c *Config) { c.Name = "" }, "name is empty"},
+		"no name":                {func(c *Config) { c.Name = "" }, "--name"},
 		"a bad name":             {func(c *Config) { c.Name = "a b" }, "letters, digits"},
 		"nowhere to listen":      {func(c *Config) { c.Listen = nil }, "listen names no address"},
 		"no scheme":              {func(c *Config) { c.Listen = []string{"127.0.0.1:1"} }, "scheme"},
 		"unknown transport":      {func(c *Config) { c.Listen = []string{"udp://127.0.0.1:1"} }, "only tcp and shm"},
-		"beyond loopback":        {func(c *Config) { c.Listen = []string{"tcp://192.0.2.1:7000"} }, "only loopback is allowed"},
-		"every address":          {func(c *Config) { c.Listen, c.Insecure = []string{"tcp://0.0.0.0:0"}, true }, "set advertise"},
-		"a far http":             {func(c *Config) { c.HTTP = ":9000" }, "only loopback is allowed"},
+		"beyond loopback":        {func(c *Config) { c.Listen = []string{"tcp://192.0.2.1:7000"} }, "beyond loopback TLS is needed"},
+		"every address":          {func(c *Config) { c.Listen, c.Insecure = []string{"tcp://0.0.0.0:0"}, true }, "--advertise"},
+		"a far http":             {func(c *Config) { c.HTTP = ":9000" }, "keep to loopback"},
 		"http in use":            {func(c *Config) { c.HTTP = taken.HTTPAddr() }, "address already in use"},
 		"an address in use":      {func(c *Config) { c.Listen = taken.Addrs() }, "address already in use"},
 		"no tokens":              {func(c *Config) { c.Tokens = nil }, "token_file"},
@@ -141,6 +141,8 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		"an absent data root":    {func(c *Config) { c.DataRoots = []string{filepath.Join(dir, "x")} }, "no such file"},
 		"a bad policy":           {func(c *Config) { c.Policy = "fast" }, "balanced, latency or efficient"},
 		"little memory":          {func(c *Config) { c.Memory = 100 }, "at least"},
+		"much memory":            {func(c *Config) { c.Memory = 100 << 40 }, "this machine has"},
+		"a far peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x", Addrs: []string{"tcp://10.0.0.1:70"}}} }, "x (tcp://10.0.0.1:70)"},
 		"a bad peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x"}} }, "no address"},
 	} {
 		cfg := ok

@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-fabric/wherry/dataset"
 )
 
-// roots are the directories that files may be loaded from. The kernel resolves
-// paths below an open directory (os.Root), so that neither ".." nor a symbolic link
+// roots are the directories that files may be loaded from. os.Root resolves
+// paths below an open directory, step by step, so that neither ".." nor a symbolic link
 // leads out of it, not even one that is changed meanwhile.
 type roots struct {
 	list []*os.Root

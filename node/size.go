@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bytes is a size that is written with a unit: "4GiB", "500M", "65536". K, M, G
@@ -43,6 +45,16 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 }
 
 func (b Bytes) String() string { return sizeText(int64(b)) }
+
+// machineMemory is the main memory and swap space of this machine; ok is false
+// where the kernel does not say.
+func machineMemory() (total Bytes, ok bool) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, false
+	}
+	return Bytes((uint64(info.Totalram) + uint64(info.Totalswap)) * uint64(info.Unit)), true
+}
 
 // sizeText writes a size for people.
 func sizeText(n int64) string {

@@ -54,7 +54,8 @@ func (p *Peer) Start(ctx context.Context, ep *fabric.Endpoint, name string, req 
 }
 
 // Send sends a one-way call: it returns when the request is on its way, and
-// nothing comes back, no error either. It runs at most once.
+// nothing comes back, no error either. It runs at most once. It waits for room, except with the
+// context of an inline handler, where it fails with fabric.ErrBackpressure instead.
 func (p *Peer) Send(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) error {
 	_, err := p.begin(ctx, ep, named(name), req, sendOneWay)
 	return err
@@ -75,6 +76,14 @@ type sending struct {
 	deadline int64 // when the book ends the call; 0: its waiter does
 	seg      *lentSegment
 	ends     []func(error)
+	leads    bool // it comes from an inline handler, which cannot wait
+}
+
+// leads reports whether a context is that of a handler that runs on the goroutine
+// which drives the fabric.
+func leads(ctx context.Context) bool {
+	k, _ := ctx.Value(callKey{}).(*Call)
+	return k != nil && k.leads.Load()
 }
 
 // begin sends a request.
@@ -89,7 +98,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 		return p.failed(ep, to, err)
 	}
 	r, err := c.try(&s)
-	if (err == errBusy || err == fabric.ErrBackpressure) && mode != sendStarts {
+	if (err == errBusy || err == fabric.ErrBackpressure) && mode != sendStarts && !s.leads {
 		r, err = c.trySlow(ctx, s)
 	}
 	if err != nil {
@@ -130,7 +139,7 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 	if ctx.Err() != nil {
 		return timedOut(context.Cause(ctx))
 	}
-	if k, _ := ctx.Value(callKey{}).(*Call); k != nil && k.leads && mode == sendWaits {
+	if s.leads = leads(ctx); s.leads && mode == sendWaits {
 		return ErrInline
 	}
 	if mode == sendOneWay {
@@ -293,8 +302,7 @@ func (f Future) Cancel() {
 	f.r.err = ErrCanceled
 	f.r.finish()
 	c.mu.Unlock()
-	var b [numberBytes]byte
-	c.ep.Post(IDCancel, putNumber(&b, id), nil)
+	c.tell(IDCancel, id)
 	c.p.el.Wake()
 }
 
@@ -321,6 +329,9 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	r := f.r
 	if r == nil || r.gen.Load() != f.gen {
 		return dst, ErrEnded
+	}
+	if !f.Poll() && leads(ctx) {
+		return dst, ErrInline // the call goes on
 	}
 	err := r.await(ctx, onNote)
 	if err == nil {
@@ -373,9 +384,8 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 	start, c := len(dst), r.c
 	if r.lent {
 		body, err := c.fetch(ctx, r.body, c.p.limits.MaxBytes, dst)
-		var b [numberBytes]byte
 		r.lent = false
-		c.ep.Post(IDAck, putNumber(&b, r.id), nil) // at the endpoint's end the segment goes anyway
+		c.tell(IDAck, r.id) // at the endpoint's end the segment goes anyway
 		if err != nil {
 			return dst, fmt.Errorf("its answer: %w", timedOut(err))
 		}

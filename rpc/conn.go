@@ -90,7 +90,6 @@ func (r *record) finish() {
 
 // end frees a record and its slot: nobody asks any more. What was wanted of it was taken out.
 func (c *conn) end(r *record) {
-	var b [numberBytes]byte
 	c.mu.Lock()
 	id, unread := r.id, r.lent
 	waited := c.caller.End(id)
@@ -106,9 +105,9 @@ func (c *conn) end(r *record) {
 	wake := c.waiting > 0
 	c.mu.Unlock()
 	if waited {
-		c.ep.Post(IDCancel, putNumber(&b, id), nil)
+		c.tell(IDCancel, id)
 	} else if unread {
-		c.ep.Post(IDAck, putNumber(&b, id), nil)
+		c.tell(IDAck, id)
 	}
 	if wake {
 		c.p.el.Wake()
@@ -155,14 +154,20 @@ func (c *conn) sweep(now int64) (next int64) {
 	})
 	c.pool.trim(now)
 	c.mu.Unlock()
-	var b [numberBytes]byte
 	for _, id := range late {
-		c.ep.Post(IDCancel, putNumber(&b, id), nil)
+		c.tell(IDCancel, id)
 	}
 	if len(late) > 0 {
 		c.p.el.Wake()
 	}
 	return next
+}
+
+// tell sends a message that is an id and nothing more. At the endpoint's end, what it
+// is about goes anyway.
+func (c *conn) tell(kind fabric.FrameID, id exchange.ID) {
+	var b [numberBytes]byte
+	c.ep.Post(kind, putNumber(&b, id), nil)
 }
 
 func (c *conn) onResponse(b []byte) error {
@@ -179,8 +184,7 @@ func (c *conn) onResponse(b []byte) error {
 		c.mu.Unlock()
 		c.reuse(taken)
 		if r.lent { // the caller gave up: nobody will fetch it
-			var b [numberBytes]byte
-			c.ep.Post(IDAck, putNumber(&b, r.id), nil)
+			c.tell(IDAck, r.id)
 		}
 		return nil
 	}

@@ -1,31 +1,59 @@
-// Package rpc is request and response between elements, over the fabric's
-// active messages.
-//
-// # Model
-//
-// A Peer is one element's part in it: it serves the calls that were registered
-// with it, and calls those of others. A call is one message to the peer and one
-// back, joined by a number that belongs to the endpoint. Small payloads
-// travel in the messages (Limits.EagerBytes); a larger one is put into a
-// sealed segment that lives as long as the call, and the other side fetches it
-// with Get: what is large goes one-sided, and never through anybody's queue.
-//
-// A call has a deadline, which travels as time remaining, and can be cancelled:
-// the handler's context ends then. It runs at most once in an incarnation of the
-// callee: numbers already seen are dropped, and nothing is ever sent twice. If the peer is
-// lost meanwhile, the call fails at once with fabric.ErrPeerLost, and may
-// or may not have happened.
-//
-// # Ownership
-//
-// Handlers run on goroutines of their own, at most Limits.Calls at once; the
-// goroutine that drives the fabric never waits for one. A handler owns its
-// request, and gives its answer away. The request of Call is the
-// caller's again when Call returns.
-//
-// # Errors
-//
-// What a handler returns comes back as a *RemoteError with its code, its text
-// and the peer's name; errors.Is tells the package's own codes apart (ErrNoSuchCall,
-// ErrBusy, ErrDeadline, …). Everything else is the fabric's error.
+/*
+Package rpc is calls with bulk data between elements, over the fabric's active
+messages and one-sided operations. docs/rpc.md has the protocol.
+
+# Model
+
+A Peer is one element's part in it: it serves the calls that were registered
+with it, and calls those of others. A call is one message to the peer and one
+back, joined by an id that belongs to the endpoint. A Method gives a name the types of its request and
+answer, and codecs for them; underneath, both are bytes.
+
+Call waits for the answer and drives the fabric meanwhile; Start returns a Future to wait
+for, select on, cancel or forget; Send is one-way. A call has a deadline,
+which travels as time remaining, and can be cancelled: the handler's context ends then. Where there
+is no room (for the peer's credit, or Limits.Outgoing), Call and Send wait, and Start fails.
+
+A payload above Limits.EagerBytes is put into a sealed segment, and the other
+side fetches it with Get: what is large goes one-sided, and nobody who calls or serves notices. The
+segment is free again as soon as it has been read, and is kept for the same peer, within bounds.
+
+A Bulk is memory that somebody else shall read or write at his own pace: a list of segment
+ranges, whose bytes go into a request, an answer, or on to a third. Whoever has it pulls and pushes
+any part of it.
+
+# Handlers
+
+A handler runs on the goroutine that drives the fabric, at once: no wake-up stands between a message
+and its answer, and nothing else moves on the element meanwhile. So it must be short and must not
+wait; a call that waits, made with its context, fails with ErrInline. One that needs another's answer
+starts the call, calls Detach and replies later; one that may block is registered with
+Options.Blocking and gets a goroutine. Do not count on inline handlers to exclude each other: a large request is
+fetched on a goroutine, and its handler runs there.
+
+# At most once
+
+A call runs at most once in an incarnation of the callee: numbers already seen are dropped, and nothing is
+ever sent twice. If the peer is lost after the request was sent, the call fails at once with
+ErrOutcomeUnknown; whether to call again, on the endpoint to the next incarnation, only the caller can know. What must hold
+under any network is a pure core, package exchange.
+
+# Ownership
+
+The request given to Call, Start or Send is the caller's again when that returns. A handler's
+request, context and Call end with the handler, or with Reply if it called Detach; what it returns is the
+Peer's until the answer was sent, and may be the request itself. Answers are copied for whoever waits;
+CallAppend and WaitAppend copy them into the caller's buffer, and allocate nothing.
+
+# Errors
+
+What a handler returns comes back as a *RemoteError with its code, its text in full,
+the peer's name and the call's; errors.Is tells the package's own codes apart (ErrNoSuchCall,
+ErrBusy, ErrDeadline, ErrDenied, …). Everything else wraps the fabric's error.
+
+# Interceptors
+
+Config.Callers and Config.Servers see each call begin and end, and may refuse it: Authorize does, by
+principal. Package meter counts calls and times them; oteltrace makes spans of them.
+*/
 package rpc

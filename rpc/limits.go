@@ -101,8 +101,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("rpc: NoteBytes %d: at most %d", l.NoteBytes, mostEager)
 	case l.MaxBytes < l.EagerBytes || int64(l.MaxBytes) > 1<<30:
 		return fmt.Errorf("rpc: MaxBytes %d: between EagerBytes (%d) and 1 GiB", l.MaxBytes, l.EagerBytes)
-	case l.BulkBytes < int64(l.MaxBytes):
-		return fmt.Errorf("rpc: BulkBytes %d: at least MaxBytes (%d)", l.BulkBytes, l.MaxBytes)
+	case l.BulkBytes < classBytes(classOf(l.MaxBytes)):
+		return fmt.Errorf("rpc: BulkBytes %d: at least MaxBytes (%d), rounded up to a power of two", l.BulkBytes, l.MaxBytes)
 	case l.PoolBytes < 0 || l.PoolBytes > l.BulkBytes:
 		return fmt.Errorf("rpc: PoolBytes %d: at most BulkBytes (%d)", l.PoolBytes, l.BulkBytes)
 	case l.Calls < 1 || l.CallsPerPeer < 1 || l.Outgoing < 1 || l.Outgoing > exchange.MaxCalls:

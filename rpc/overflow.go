@@ -24,6 +24,11 @@ const (
 	poolTime = 5 * time.Second
 )
 
+// classOf is the class of segments that hold n bytes, n > 0.
+func classOf(n int) int { return max(bits.Len(uint(n-1))-leastClassBits, 0) }
+
+func classBytes(class int) int64 { return 1 << (class + leastClassBits) }
+
 // lentSegment is a segment for payloads to one peer.
 type lentSegment struct {
 	c     *conn
@@ -101,7 +106,7 @@ func (l *segmentPool) close() {
 
 // lend puts a payload into a segment.
 func (c *conn) lend(body []byte) (*lentSegment, error) {
-	class := max(bits.Len(uint(len(body)-1))-leastClassBits, 0)
+	class := classOf(len(body))
 	c.mu.Lock()
 	s, ended := c.pool.take(class), c.ended
 	c.mu.Unlock()
@@ -120,9 +125,8 @@ func (c *conn) lend(body []byte) (*lentSegment, error) {
 }
 
 func (c *conn) newSegment(class int) (*lentSegment, error) {
-	p, n := c.p, int64(1)<<(class+leastClassBits)
-	if p.bulk.Add(n) > p.limits.BulkBytes && !p.makeRoom() {
-		p.bulk.Add(-n)
+	p, n := c.p, classBytes(class)
+	if !p.reserve(n) && (!p.makeRoom(n) || !p.reserve(n)) {
 		return nil, fmt.Errorf("%w: its payload needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", ErrBusy, n, p.limits.BulkBytes)
 	}
 	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
@@ -138,19 +142,32 @@ func (c *conn) newSegment(class int) (*lentSegment, error) {
 	return s, nil
 }
 
-// makeRoom frees idle segments until BulkBytes holds again; false if it does not.
-func (p *Peer) makeRoom() bool {
+// reserve counts a segment that is about to be made; false if it would be too much.
+func (p *Peer) reserve(n int64) bool {
+	for {
+		now := p.bulk.Load()
+		if now+n > p.limits.BulkBytes {
+			return false
+		}
+		if p.bulk.CompareAndSwap(now, now+n) {
+			return true
+		}
+	}
+}
+
+// makeRoom frees idle segments until there is room for n bytes; false if that is not enough.
+func (p *Peer) makeRoom(n int64) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, c := range p.conns {
-		if p.bulk.Load() <= p.limits.BulkBytes {
+		if p.bulk.Load()+n <= p.limits.BulkBytes {
 			break
 		}
 		c.mu.Lock()
 		c.pool.empty()
 		c.mu.Unlock()
 	}
-	return p.bulk.Load() <= p.limits.BulkBytes
+	return p.bulk.Load()+n <= p.limits.BulkBytes
 }
 
 // reuse keeps a segment that nobody reads for the next payload; nil is fine.

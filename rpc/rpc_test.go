@@ -387,6 +387,86 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// allocPaths are the ways to call that must not allocate, and how much they may for
+// what the caller is given to keep. Both sides are in one process, and are counted together.
+func allocPaths(x, y *side, ep *fabric.Endpoint) map[string]struct {
+	most float64
+	call func() error
+} {
+	ctx, req, dst := context.Background(), make([]byte, 16), make([]byte, 0, 64)
+	typed := Define("typed", Bytes{}, Bytes{})
+	y.p.Register("echo", echo, Options{})
+	typed.Serve(y.p, func(_ context.Context, _ *Call, b []byte) ([]byte, error) { return b, nil }, Options{})
+	batch := make([]Future, 64)
+	return map[string]struct {
+		most float64
+		call func() error
+	}{
+		"append": {0, func() error { _, err := x.p.CallAppend(ctx, ep, "echo", req, dst); return err }},
+		"call":   {1, func() error { _, err := x.p.Call(ctx, ep, "echo", req); return err }},
+		"typed":  {2, func() error { _, err := typed.CallInto(ctx, x.p, ep, req, dst); return err }}, // the request and the answer, copied for whoever keeps them
+		"64 in flight": {0, func() error {
+			for i := range batch {
+				f, err := x.p.Start(ctx, ep, "echo", req)
+				if err != nil {
+					return err
+				}
+				batch[i] = f
+			}
+			for _, f := range batch {
+				if _, err := f.WaitAppend(ctx, dst); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		"one-way": {0, func() error { return x.p.Send(ctx, ep, "echo", req) }},
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		x, y := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+		ep := connect(t, x, y, addr)
+		for name, path := range allocPaths(x, y, ep) {
+			var err error
+			run := func() {
+				if e := path.call(); e != nil {
+					err = e
+				}
+			}
+			for range 100 {
+				run()
+			}
+			// Sleeps and timers of the background allocate now and then: look at the best of a few.
+			best := 1e9
+			for range 5 {
+				best = min(best, testing.AllocsPerRun(200, run))
+			}
+			if err != nil || best > path.most {
+				t.Errorf("%s: %v allocations, at most %v; %v", name, best, path.most, err)
+			}
+		}
+	})
+}
+
+func BenchmarkPaths(b *testing.B) {
+	for _, scheme := range []string{"tcp://127.0.0.1:0", "shm://" + filepath.Join(b.TempDir(), "s.sock")} {
+		x, y := newSide(b, "a", Limits{}), newSide(b, "b", Limits{})
+		ep := connect(b, x, y, scheme)
+		for name, path := range allocPaths(x, y, ep) {
+			b.Run(scheme[:3]+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := path.call(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 func BenchmarkCall(b *testing.B) {
 	for _, n := range []int{8, 4096, 1 << 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -27,9 +28,10 @@ type Call struct {
 	at       ref            // where Req is, if it did not travel in the message
 	mem      *fabric.Remote // at, if it is mapped
 	lent     bool
-	leads    bool // it runs on the goroutine that drives the fabric
-	entered  bool // it is in conn.callee
+	leads    atomic.Bool // it runs on the goroutine that drives the fabric
+	entered  bool        // it is in conn.callee
 	ends     []func(error)
+	head     [responseBytes]byte
 	scratch  []byte // typed answers are encoded here
 
 	mu       sync.Mutex
@@ -74,12 +76,12 @@ func (k *Call) sendNote(now int64) {
 // what the handler returns is not looked at. It fails, and the handler should return the error,
 // where as many calls are under way as there may be.
 func (k *Call) Detach() error {
-	if k.leads {
+	if k.leads.Load() {
 		if err := k.enter(); err != nil {
 			return err
 		}
 		k.Req = append([]byte(nil), k.Req...)
-		k.leads = false // who calls on with this context from now on may wait
+		k.leads.Store(false) // who calls on with this context from now on may wait
 	}
 	k.mu.Lock()
 	k.detached = true
@@ -215,7 +217,7 @@ func (c *conn) serve(r *request, k *Call) {
 
 // lead runs a handler on the goroutine that drives the fabric.
 func (c *conn) lead(k *Call) {
-	k.leads = true
+	k.leads.Store(true)
 	c.inline = nil // whatever the handler does, it meets another record
 	body, err := k.run()
 	if k.isDetached() {
@@ -320,9 +322,8 @@ func (k *Call) fetch(ctx context.Context) ([]byte, error) {
 // took tells the caller that its segment is not read any more.
 func (k *Call) took() {
 	if k.lent {
-		var b [numberBytes]byte
 		k.lent = false
-		k.From.Post(IDTaken, putNumber(&b, k.id), nil)
+		k.c.tell(IDTaken, k.id)
 	}
 }
 
@@ -359,36 +360,36 @@ func (k *Call) finish(body []byte, err error) {
 	if err != nil {
 		code, body = remoteCode(err), []byte(errorText(err.Error()))
 	}
-	c.answer(k.id, code, body)
+	c.answer(&k.head, k.id, code, body)
 }
 
 // refuse answers a call that is not served.
 func (c *conn) refuse(r *request, code Code, text string) {
 	c.p.stats.refused.Add(1)
 	if !r.oneWay() {
-		c.answer(r.id, code, []byte(text)) // which also says that the payload is not read
+		c.answer(new([responseBytes]byte), r.id, code, []byte(text)) // which also says that the payload is not read
 		return
 	}
 	if r.lent() {
-		var b [numberBytes]byte
-		c.ep.Post(IDTaken, putNumber(&b, r.id), nil)
+		c.tell(IDTaken, r.id)
 	}
 }
 
-// answer sends a response the way that its size asks for.
-func (c *conn) answer(id exchange.ID, code Code, body []byte) {
+// answer sends a response the way that its size asks for. head is room for its head: on
+// the stack it would be allocated for each call.
+func (c *conn) answer(head *[responseBytes]byte, id exchange.ID, code Code, body []byte) {
 	r := response{id: id, code: code}
 	if len(body) <= smallAnswerBytes {
-		c.post(IDResponse, &r, body)
+		c.post(head, IDResponse, &r, body)
 		return
 	}
-	if len(body) <= c.p.limits.EagerBytes && c.post(IDAnswer, &r, body) == nil {
+	if len(body) <= c.p.limits.EagerBytes && c.post(head, IDAnswer, &r, body) == nil {
 		return
 	}
 	seg, err := c.lend(body)
 	if err != nil {
 		r.code = CodeBusy
-		c.post(IDResponse, &r, []byte(clipText(fmt.Sprintf("no room for the answer: %v", err), smallAnswerBytes)))
+		c.post(head, IDResponse, &r, []byte(clipText(fmt.Sprintf("no room for the answer: %v", err), smallAnswerBytes)))
 		return
 	}
 	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
@@ -401,12 +402,11 @@ func (c *conn) answer(id exchange.ID, code Code, body []byte) {
 		return
 	}
 	r.lent = true
-	c.post(IDResponse, &r, at)
+	c.post(head, IDResponse, &r, at)
 }
 
-func (c *conn) post(id fabric.FrameID, r *response, body []byte) error {
-	var head [responseBytes]byte
-	r.put(&head)
+func (c *conn) post(head *[responseBytes]byte, id fabric.FrameID, r *response, body []byte) error {
+	r.put(head)
 	return c.ep.Post(id, head[:], body)
 }
 

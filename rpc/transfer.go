@@ -20,7 +20,8 @@ const (
 
 // Pull copies from a Bulk, from offset on, until dst is full. It returns how many bytes
 // arrived, counted from dst's start; after an error, or when the context ends, dst may hold more than
-// these, and is the caller's again.
+// these, and is the caller's again. With the context of an inline handler only what
+// travelled along, or is this element's own, can be pulled.
 func (p *Peer) Pull(ctx context.Context, from *Bulk, offset uint64, dst Memory) (moved uint64, err error) {
 	return p.transfer(ctx, nil, from, offset, dst, fabric.RightRead)
 }
@@ -113,6 +114,9 @@ func (p *Peer) transfer(ctx context.Context, via *conn, b *Bulk, offset uint64, 
 			return 0, err
 		}
 		return copyMemory(local, Memory{data[offset : offset+size]}), nil
+	}
+	if leads(ctx) && b.owner != p.el.Incarnation() {
+		return 0, ErrInline
 	}
 	t := mover{p: p, b: b, local: local, need: need}
 	err := t.open(ctx, via)

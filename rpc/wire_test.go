@@ -225,3 +225,21 @@ func TestTraceparent(t *testing.T) {
 		}
 	}
 }
+
+func FuzzDecodeNumber(f *testing.F) {
+	f.Add(goldens()["cancel"])
+	f.Add(goldens()["note"])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, rest, err := decodeNumber(b)
+		if err != nil {
+			return
+		}
+		var n [numberBytes]byte
+		if again := append(bytes.Clone(putNumber(&n, id)), rest...); !bytes.Equal(again, b) {
+			t.Fatalf("%x became %x", b, again)
+		}
+		if _, err := decodeBare(b); (err == nil) != (len(rest) == 0) {
+			t.Fatalf("bare with %d bytes more: %v", len(rest), err)
+		}
+	})
+}

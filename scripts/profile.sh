@@ -15,12 +15,13 @@ measure() {
     echo "profile: wherry bench $*"
     "$work/wherry" bench "$@" --cpuprofile "$work/profiles" --json >/dev/null
 }
-# What spends its time in wherry's own code, not in the kernel: shared memory.
+# Mostly shared memory: what spends its time in wherry's own code, not in the kernel.
 for _ in 1 2; do
     measure inject --transport shm --rounds 2000000
     measure verbs --transport shm
 done
 measure chase --transport shm --servers 4 --depth 64
+measure chase --transport tcp --servers 4 --depth 64
 
 go tool pprof -proto "$work"/profiles/*.pprof >"$work/merged" 2>/dev/null
 mv "$work/merged" "$out"

@@ -21,6 +21,33 @@ discover() {
 			NF == 1 && $1 ~ want { name[n++] = $1 }'
 }
 
+# new_seed is one that no round before had.
+new_seed() { date +%s%N; }
+
+# simulate runs a package's simulations once, with seeds from $2 on. It fails if
+# one of them fails, and if they did not use these seeds.
+simulate() {
+	local package=$1 base=$2 dir flag
+	dir=$(go list -f '{{.Dir}}' "$package")
+	if grep -qs 'flag.Uint64("base"' "$dir"/*_test.go; then
+		flag=-base
+	elif grep -qs 'pgregory.net/rapid' "$dir"/*_test.go; then
+		flag=-rapid.seed
+	else
+		echo "soak: the simulations of $package take no seed: each round would be the same" >&2
+		return 1
+	fi
+	if ! go test "${tags[@]}" -v -count=1 -timeout 30m -run '^Test.*(Sim|Soak)' "$package" "$flag=$base" </dev/null >"$log" 2>&1; then
+		cat "$log" >&2
+		return 1
+	fi
+	if [ "$flag" = -base ] && ! grep -q "seeds $base to " "$log"; then
+		echo "soak: $package used no seed from $base on" >&2
+		return 1
+	fi
+	echo "soak: $package: $(grep -o 'seeds [0-9]* to [0-9]*' "$log" | sort -k4 -n | tail -1 | grep . || echo "seed $base")"
+}
+
 failed=()
 if [ "$fuzz_seconds" -gt 0 ]; then
 	targets=$(discover '^Fuzz')
@@ -37,15 +64,12 @@ if [ "$sim_seconds" -gt 0 ]; then
 	sims=$(discover '^Test.*(Sim|Soak)' | cut -d' ' -f1 | sort -u)
 	end=$((SECONDS + sim_seconds))
 	rounds=0
+	log=$(mktemp)
+	trap 'rm -f "$log"' EXIT
 	while [ -n "$sims" ] && [ "$SECONDS" -lt "$end" ] && [ ${#failed[@]} -eq 0 ]; do
+		base=$(new_seed)
 		for package in $sims; do
-			# Simulations that know -soak take new seeds for so long; the others run as they do every day.
-			new_seeds=()
-			if grep -qs 'flag.Duration("soak"' "$(go list -f '{{.Dir}}' "$package")"/*_test.go; then
-				new_seeds=(-soak=5s)
-			fi
-			go test "${tags[@]}" -count=1 -timeout 30m -run '^Test.*(Sim|Soak)' "$package" "${new_seeds[@]}" </dev/null ||
-				failed+=("simulation of $package, round $rounds (the seed is above)")
+			simulate "$package" "$base" || failed+=("$package, round $rounds, seeds from $base")
 		done
 		rounds=$((rounds + 1))
 	done

@@ -41,9 +41,9 @@ type Identity struct {
 	certAt  stamp
 	keyAt   stamp
 	listAt  stamp
-	failed  stamp // of what could not be used, so that it is logged once
-	numbers map[string]*big.Int
-	revoked map[string]bool // by issuer and serial number
+	failed  stamp                          // of what could not be used, so that it is logged once
+	numbers map[*x509.Certificate]*big.Int // of the lists in force, by root
+	revoked map[string]bool                // by issuer and serial number
 }
 
 // stamp tells whether a file has changed.
@@ -69,7 +69,7 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	id := &Identity{files: files, log: log, pool: x509.NewCertPool(), numbers: map[string]*big.Int{}}
+	id := &Identity{files: files, log: log, pool: x509.NewCertPool(), numbers: map[*x509.Certificate]*big.Int{}}
 	var err error
 	if id.roots, err = readCerts(files.CA, maxRootBytes); err != nil {
 		return nil, err
@@ -149,28 +149,32 @@ func (id *Identity) readList() error {
 	if err != nil {
 		return err
 	}
-	revoked, numbers := map[string]bool{}, map[string]*big.Int{}
+	revoked, numbers := map[string]bool{}, map[*x509.Certificate]*big.Int{}
 	for _, l := range lists {
-		issuer := string(l.RawIssuer)
-		if had := id.numbers[issuer]; had != nil && l.Number.Cmp(had) < 0 {
-			return fmt.Errorf("ca: %s holds list %v of %s, and list %v was read before: an older one is not taken", id.files.List, l.Number, l.Issuer, had)
+		if n := numbers[l.by]; n == nil || n.Cmp(l.Number) < 0 {
+			numbers[l.by] = l.Number
 		}
-		numbers[issuer] = l.Number
 		for _, e := range l.RevokedCertificateEntries {
-			revoked[issuer+e.SerialNumber.String()] = true
+			revoked[string(l.RawIssuer)+e.SerialNumber.String()] = true
 		}
 	}
-	for issuer := range id.numbers {
-		if numbers[issuer] == nil {
-			return fmt.Errorf("ca: %s has lost the list of an authority that it had before", id.files.List)
+	for root, had := range id.numbers {
+		if n := numbers[root]; n == nil || n.Cmp(had) < 0 {
+			return fmt.Errorf("ca: %s: list %v of %s was read before, and there is only %v now: an older one is not taken", id.files.List, had, root.Subject, n)
 		}
 	}
 	id.revoked, id.numbers, id.listAt = revoked, numbers, at
 	return nil
 }
 
+// signedList is a list and who signed it.
+type signedList struct {
+	*x509.RevocationList
+	by *x509.Certificate
+}
+
 // readLists reads a file of lists, at least one, each signed by one of issuers.
-func readLists(path string, issuers []*x509.Certificate) ([]*x509.RevocationList, error) {
+func readLists(path string, issuers []*x509.Certificate) ([]signedList, error) {
 	text, err := readFile(path, maxListBytes, false)
 	if err != nil {
 		return nil, err
@@ -182,20 +186,21 @@ func readLists(path string, issuers []*x509.Certificate) ([]*x509.RevocationList
 	return lists, nil
 }
 
-func parseLists(text []byte, issuers []*x509.Certificate) ([]*x509.RevocationList, error) {
-	var lists []*x509.RevocationList
+func parseLists(text []byte, issuers []*x509.Certificate) ([]signedList, error) {
+	var lists []signedList
 	for _, der := range blocks(text, blockList) {
 		l, err := x509.ParseRevocationList(der)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(issuers, func(c *x509.Certificate) bool { return l.CheckSignatureFrom(c) == nil }) {
+		i := slices.IndexFunc(issuers, func(c *x509.Certificate) bool { return l.CheckSignatureFrom(c) == nil })
+		if i < 0 {
 			return nil, errors.New("the list of revoked certificates is not signed by the authority")
 		}
 		if l.Number == nil {
 			return nil, errors.New("the list of revoked certificates has no number")
 		}
-		lists = append(lists, l)
+		lists = append(lists, signedList{l, issuers[i]})
 	}
 	if len(lists) == 0 {
 		return nil, errors.New("there is no list of revoked certificates in PEM")

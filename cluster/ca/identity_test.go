@@ -149,7 +149,13 @@ func TestReload(t *testing.T) {
 	}
 	give()
 	refuses(bob, true)
+}
 
+// TestReloadCertificate: the same for the element's own certificate.
+func TestReloadCertificate(t *testing.T) {
+	a := newAuthority(t)
+	_, files := issue(t, a, nodeOf("n1", "127.0.0.1"))
+	id := load(t, files)
 	before, _ := id.Certificate()
 	renewed, text, err := a.Renew("n1", 0)
 	if err != nil {
@@ -203,5 +209,46 @@ func TestWatch(t *testing.T) {
 	<-done
 	if calls.Load() != 2 {
 		t.Errorf("%d calls for 2 changes", calls.Load())
+	}
+}
+
+// TestTwoAuthorities: while one authority takes over from another, certificates
+// of both are good, and each revokes its own.
+func TestTwoAuthorities(t *testing.T) {
+	before, after := newAuthority(t), newAuthority(t)
+	_, files := issue(t, after, nodeOf("n1", "127.0.0.1"))
+	var certs [2]*Cert
+	var roots, lists []byte
+	for i, a := range []*Authority{before, after} {
+		certs[i], _ = issue(t, a, client("ann", 0))
+		if i == 0 {
+			if _, err := a.Revoke("ann"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := os.ReadFile(a.File(ListFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots, lists = append(roots, a.CertText()...), append(lists, list...)
+	}
+	dir := t.TempDir()
+	files.CA, files.List = filepath.Join(dir, "roots"), filepath.Join(dir, "lists")
+	if err := errors.Join(Replace(files.CA, roots, 0o644), Replace(files.List, lists, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	id := load(t, files)
+	if err := Replace(files.List, lists, 0o644); err != nil { // read again, though the numbers of the two differ
+		t.Fatal(err)
+	}
+	if id.mu.Lock(); !id.refresh() {
+		t.Error("the lists were not read again")
+	}
+	id.mu.Unlock()
+	if _, _, err := id.Judge(certs[0].leaf); !errors.Is(err, ErrRefused) {
+		t.Errorf("revoked by the one before: %v", err)
+	}
+	if _, _, err := id.Judge(certs[1].leaf); err != nil {
+		t.Errorf("of the one after: %v", err)
 	}
 }

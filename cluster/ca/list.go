@@ -64,7 +64,7 @@ func (a *Authority) list() (*x509.RevocationList, error) {
 	if len(lists) != 1 {
 		return nil, fmt.Errorf("ca: %s holds %d lists, want one", path, len(lists))
 	}
-	return lists[0], nil
+	return lists[0].RevocationList, nil
 }
 
 // State says what a certificate is worth.

@@ -3,34 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
-	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/wherry-fabric/wherry/cluster"
-	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/inject/travel"
-	"github.com/wherry-fabric/wherry/invoke"
-)
-
-// Exit codes; docs/cli.md lists them, and they only ever grow.
-const (
-	exitFailed      = 1
-	exitUsage       = 2   // the command line or a file it names is wrong
-	exitForbidden   = 3   // refused: token, capability, grant or key
-	exitNotFound    = 4   // no such dataset, node or function
-	exitLost        = 5   // an element was lost; what was asked may have happened
-	exitDeadline    = 6   // no time was left
-	exitFull        = 7   // a queue or a limit
-	exitInterrupted = 130 // Ctrl-C or SIGTERM
 )
 
 // app is what the commands share.
@@ -43,15 +23,8 @@ type app struct {
 	client   clientFlags
 }
 
-// usageError is a mistake on the command line.
-type usageError struct{ error }
-
-func (u usageError) Unwrap() error { return u.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 func (a *app) rootCommand() *cobra.Command {
-	root := &cobra.Command{
+	root := noun(&cobra.Command{
 		Use:   "wherry",
 		Short: "Send functions to where the data is",
 		Long: `wherry moves compute and data between the elements of a data centre: send a
@@ -66,7 +39,14 @@ The answer is on standard output, everything else on standard error.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
-	}
+		Example:       "  wherry demo\n  wherry fn run closure --help",
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.timeout <= 0 {
+				return usagef("--timeout %v: the timeout must be positive, as in 30s or 5m", a.timeout)
+			}
+			return nil
+		},
+	})
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%w\nSee '%s --help'", err, c.CommandPath())
 	})
@@ -74,8 +54,11 @@ The answer is on standard output, everything else on standard error.`,
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long")
-	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	checkedArgs(root)
 	return root
 }
 
@@ -89,33 +72,6 @@ func (a *app) fail(err error) int {
 	}
 	return code
 }
-
-func exitCode(err error) int {
-	var u usageError
-	var exit exitError
-	switch {
-	case errors.As(err, &exit):
-		return int(exit)
-	case errors.As(err, &u), errors.Is(err, invoke.ErrRequest), strings.HasPrefix(err.Error(), "unknown command"), strings.Contains(err.Error(), "arg(s)"):
-		return exitUsage
-	case errors.Is(err, cluster.ErrForbidden), errors.Is(err, fabric.ErrRefused), errors.Is(err, fabric.ErrRights), errors.Is(err, travel.ErrRefused):
-		return exitForbidden
-	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, os.ErrNotExist):
-		return exitNotFound
-	case errors.Is(err, travel.ErrDeadline), errors.Is(err, context.DeadlineExceeded):
-		return exitDeadline
-	case errors.Is(err, travel.ErrPeerLost), errors.Is(err, fabric.ErrPeerLost), errors.Is(err, travel.ErrOutcomeUnknown):
-		return exitLost
-	case errors.Is(err, travel.ErrBackpressure), errors.Is(err, fabric.ErrBackpressure), errors.Is(err, travel.ErrLimit), errors.Is(err, cluster.ErrFull):
-		return exitFull
-	}
-	return exitFailed
-}
-
-// exitError ends the program with a code and nothing more to say.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // context bounds a command by --timeout.
 func (a *app) context(c *cobra.Command) (context.Context, context.CancelFunc) {
@@ -151,44 +107,6 @@ func width(w io.Writer) int {
 	return 80
 }
 
-// bar shows progress on standard error if a person is looking and it takes
-// longer than a second.
-type bar struct {
-	bar     *progressbar.ProgressBar
-	started time.Time
-	shown   bool
-}
-
-const barAfter = time.Second
-
-func (a *app) bar(unit bool) *bar {
-	b := &bar{started: time.Now()}
-	if a.quiet || a.json || !isTerminal(a.err) {
-		return b
-	}
-	b.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetWidth(30),
-		progressbar.OptionClearOnFinish(), progressbar.OptionShowBytes(unit), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionUseANSICodes(true))
-	return b
-}
-
-// at moves the bar to done of total.
-func (b *bar) at(text string, done, total int64) {
-	if b.bar == nil || !b.shown && time.Since(b.started) < barAfter {
-		return
-	}
-	b.shown = true
-	b.bar.Describe(text)
-	b.bar.ChangeMax64(max(total, 1))
-	b.bar.Set64(done)
-}
-
-func (b *bar) end() {
-	if b.bar != nil && b.shown {
-		b.bar.Finish()
-	}
-}
-
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -204,7 +122,7 @@ func version() string {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Say which wherry this is", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+	return &cobra.Command{Use: "version", Short: "Say which wherry this is", Example: "  wherry version --json", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
 		v := map[string]string{"version": version()}
 		return a.print(v, func(w io.Writer) { fmt.Fprintln(w, "wherry", v["version"]) })
 	}}

@@ -12,14 +12,15 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	parent := &cobra.Command{
+	parent := noun(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure wherry on this machine",
 		Long: `Measure wherry on this machine. Client and servers are processes of their own:
 the client on CPU 0, all servers on CPU 1, one wake-up policy for all. Both
 sides of a comparison take turns in one run, and medians are reported. On a
 shared machine the ratios say more than the figures.`,
-	}
+		Example: "  wherry bench chase --transport tcp --servers 4",
+	})
 	var c bench.Config
 	for _, b := range []struct {
 		name, short, example, transport string
@@ -45,6 +46,11 @@ shared machine the ratios say more than the figures.`,
 			f.IntVar(&c.Rows, "rows", 1<<20, "rows of the table, 8 bytes each")
 		}
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows} {
+				if cmd.Flags().Changed(name) && v < 1 {
+					return usagef("--%s %d: it must be at least 1", name, v)
+				}
+			}
 			c.Kind, c.Transport, c.Servers = b.name, transport, servers
 			return a.bench(cmd, c, policy)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -18,6 +20,7 @@ type clientFlags struct {
 	peers     string
 	tokenFile string
 	token     string
+	tls       ca.Settings
 	policy    string
 	insecure  bool
 }
@@ -28,8 +31,9 @@ func (f *clientFlags) add(cmd *cobra.Command) {
 	p.StringVar(&f.peers, "peers", os.Getenv("WHERRY_PEERS"), "nodes, as in a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one that knows the others is enough ($WHERRY_PEERS)")
 	p.StringVar(&f.tokenFile, "token-file", defaultTokenFile(), "file with your token, mode 0600 ($WHERRY_TOKEN_FILE)")
 	p.StringVar(&f.token, "token", "", "which token of the file to show, if it has several")
+	addTLS(p, &f.tls, true)
 	p.StringVar(&f.policy, "policy", "balanced", "wake-up policy: balanced, latency or efficient")
-	p.BoolVar(&f.insecure, "insecure", false, "dial addresses beyond loopback, without encryption")
+	p.BoolVar(&f.insecure, "insecure", false, "dial addresses beyond loopback without TLS")
 }
 
 // defaultTokenFile is $WHERRY_TOKEN_FILE, or the user's own.
@@ -58,7 +62,22 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: f.tokenFile, Token: f.token, Policy: policy, Insecure: f.insecure})
+	return client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
+		Insecure: f.insecure, Log: a.warnings()})
+}
+
+// warnings is the log of a client: what a person may want to know of nodes that
+// do not answer, on standard error.
+func (a *app) warnings() *slog.Logger {
+	if a.quiet || a.json {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+		if at.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return at
+	}}))
 }
 
 // parseNodes reads a list of nodes, with or without names.

@@ -53,6 +53,7 @@ docs/demo.md says what is measured, and how.`,
   wherry demo --rtt 200us --html demo.html
   wherry demo --graph edges.txt --json
   wherry demo --peers tcp://127.0.0.1:7000`,
+		Args: cobra.ArbitraryArgs, // names of packages
 	}
 	a.client.add(cmd)
 	p := cmd.Flags()
@@ -108,7 +109,11 @@ func (f *demoFlags) load() (*debgraph.Graph, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return debgraph.Read(filepath.Base(f.graph), file)
+	g, err := debgraph.Read(filepath.Base(f.graph), file)
+	if err == nil && g.Len() == 0 {
+		err = fmt.Errorf("%s has no edges; a line is 'from to'", f.graph)
+	}
+	return g, err
 }
 
 // queries are the default ones, or those about the names given.
@@ -143,6 +148,9 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	}
 	if a.client.peers != "" && cmd.Flags().Changed("elements") {
 		return usagef("--elements is how many nodes to start, and --peers are nodes that run: give one of them")
+	}
+	if err := checkOut(f.html); err != nil {
+		return err
 	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
@@ -195,7 +203,7 @@ func (a *app) demoPeers(ctx context.Context, o *live.Options) (done func(), err 
 	slices.Sort(o.Nodes)
 	if i := slices.IndexFunc(c.Nodes(), func(n control.LinkState) bool { return n.Endpoint == nil }); i >= 0 {
 		c.Close()
-		return nil, fmt.Errorf("node %s is not connected: start it, or name the nodes to use without it", c.Nodes()[i].Member.Name)
+		return nil, fmt.Errorf("node %s is %w: start it, or name the nodes to use without it", c.Nodes()[i].Member.Name, control.ErrNotConnected)
 	}
 	o.Client = c
 	return func() { c.Close() }, nil
@@ -203,25 +211,4 @@ func (a *app) demoPeers(ctx context.Context, o *live.Options) (done func(), err 
 
 func writeHTML(path string, r *report.Report) error {
 	return writeFile(path, func(w io.Writer) error { return report.HTML(w, r) })
-}
-
-// writeFile writes a file whole, or leaves what was there.
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".wherry-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails once it has its name
-	if err := write(file); err != nil {
-		file.Close()
-		return err
-	}
-	if err := file.Chmod(0o644); err != nil {
-		file.Close()
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }

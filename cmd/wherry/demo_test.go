@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wherry-fabric/wherry/demo/debgraph"
 )
 
 // demoReport is what the tests read of the demo's JSON.
@@ -178,9 +180,27 @@ func children(t *testing.T, pid int) []string {
 	return list
 }
 
+// emptyGraph is a file in the built-in graph's format that has no vertex.
+func emptyGraph(t *testing.T) string {
+	t.Helper()
+	g, err := debgraph.ReadEdgeList("empty", strings.NewReader(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := debgraph.Encode(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return edgeList(t, string(b))
+}
+
 func TestDemoRefuses(t *testing.T) {
+	if out, err := self(t.Context(), "", "demo", "--graph", emptyGraph(t)).CombinedOutput(); err == nil || !strings.Contains(string(out), "has no edges; a line is 'from to'") {
+		t.Errorf("a graph of no vertices: %v\n%s", err, out)
+	}
 	for _, args := range [][]string{
 		{"no-such-package"}, {"--graph", edgeList(t, "a b c\n")}, {"--rtt", "1h"}, {"--rtt", "-1us"}, {"--elements", "0"}, {"--repeats", "0"},
+		{"--graph", emptyGraph(t)}, {"--graph", edgeList(t, "")}, {"--graph", edgeList(t, "# none\n")}, {"--hops", "0"},
 		{"--first", "0"}, {"--hops", "100000001"}, {"--policy", "lazy"}, {"--elements", "3", "--peers", "tcp://127.0.0.1:1"},
 	} {
 		cmd := self(t.Context(), "", append([]string{"demo"}, args...)...)

@@ -16,7 +16,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Look at this machine and say what of wherry works on it, what does not, and
 what to do about it. Nothing is changed. The exit code is 1 if wherry cannot
 work here at all.`,
-		Args: cobra.NoArgs,
+		Example: "  wherry doctor\n  wherry doctor --json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			checks := doctor.Run(cmd.Context())
 			err := a.print(checks, func(w io.Writer) {

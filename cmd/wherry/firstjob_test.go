@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,10 +20,15 @@ import (
 
 // self is the command that runs this program's command line, in a namespace if one is given.
 func self(ctx context.Context, netns string, args ...string) *exec.Cmd {
-	line := append([]string{os.Args[0]}, args...)
-	if netns != "" {
-		line = append([]string{"ip", "netns", "exec", netns}, line...)
+	if netns == "" {
+		return selfUnder(ctx, nil, args...)
 	}
+	return selfUnder(ctx, []string{"ip", "netns", "exec", netns}, args...)
+}
+
+// selfUnder is self behind a command that runs others.
+func selfUnder(ctx context.Context, prefix []string, args ...string) *exec.Cmd {
+	line := slices.Concat(prefix, []string{os.Args[0]}, args)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "WHERRY_TEST_RUN=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -44,7 +51,21 @@ func must(t *testing.T, cmd *exec.Cmd) string {
 func startNode(t *testing.T, netns string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := self(ctx, netns, append([]string{"node"}, args...)...)
+	waitForNode(t, cancel, self(ctx, netns, append([]string{"node"}, args...)...))
+}
+
+// startNodeWithDisk is startNode on a host that has a disk of its own: a folder
+// that it alone sees at a path, by a mount in its own namespace.
+func startNodeWithDisk(t *testing.T, netns, disk, at string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	prefix := []string{"ip", "netns", "exec", netns, "sh", "-c", `mount --bind "$0" "$1" && shift && exec "$@"`, disk, at}
+	waitForNode(t, cancel, selfUnder(ctx, prefix, append([]string{"node"}, args...)...))
+}
+
+// waitForNode starts a node's process; cancel ends it, with the test.
+func waitForNode(t *testing.T, cancel context.CancelFunc, cmd *exec.Cmd) {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +78,12 @@ func startNode(t *testing.T, netns string, args ...string) {
 	t.Cleanup(func() {
 		cancel()
 		if err := cmd.Wait(); !cmd.ProcessState.Success() { // it ends in order on SIGTERM
-			t.Errorf("node %v: %v\n%s", args, err, errs.String())
+			t.Errorf("%v: %v\n%s", cmd.Args, err, errs.String())
 		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || !strings.Contains(line, "listens at") {
-		t.Fatalf("node %v says %q (%v)\n%s", args, line, err, errs.String())
+		t.Fatalf("%v says %q (%v)\n%s", cmd.Args, line, err, errs.String())
 	}
 }
 
@@ -115,9 +136,32 @@ func writeLog(path string, seed uint64) error {
 	return f.Close()
 }
 
+// received is how many bytes have come into a host by its network.
+func received(t *testing.T, netns string) int64 {
+	t.Helper()
+	text := must(t, exec.Command("ip", "netns", "exec", netns, "cat", "/proc/net/dev"))
+	for line := range strings.Lines(text) {
+		name, figures, ok := strings.Cut(line, ":")
+		if !ok || strings.TrimSpace(name) != "eth0" {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.Fields(figures)[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatalf("there is no eth0 in %s", text)
+	return 0
+}
+
+// firstJobClientBytes is what may come to the client of the first job: replies,
+// the shard table and the answer of 500 lines; one log alone has 30 MB.
+const firstJobClientBytes = 1 << 20
+
 // TestFirstJob is a user's first job: four nodes, each a host of its own with
-// its own log file of a million lines; a function written for the occasion; the
-// answer as CSV; and awk's opinion on it.
+// its own disk and a log file of a million lines on it; a function written for the
+// occasion; the answer as CSV; and awk's opinion on it. The logs do not pass through the client.
 func TestFirstJob(t *testing.T) {
 	const nodes = 4
 	hosts := namespaces(t, nodes+1)
@@ -141,26 +185,38 @@ func TestFirstJob(t *testing.T) {
 	defer cancel()
 	tokens := filepath.Join(dir, "tokens")
 	must(t, self(ctx, "", "token", "new", "cluster", "--file", tokens))
+	disk := filepath.Join(dir, "disk") // the same path on every host; here there is nothing
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	var peers, at []string
 	for i := range nodes {
 		name := string(rune('a' + i))
 		peers = append(peers, fmt.Sprintf("%s=tcp://10.77.0.%d:7000", name, i+1))
-		at = append(at, "--at", fmt.Sprintf("%s:%s", name, filepath.Join(dir, fmt.Sprintf("disk%d", i), "access.csv")))
+		at = append(at, "--at", fmt.Sprintf("%s:%s", name, filepath.Join(disk, "access.csv")))
 	}
 	for i := range nodes {
-		startNode(t, hosts[i], "--name", string(rune('a'+i)), "--listen", fmt.Sprintf("tcp://10.77.0.%d:7000", i+1), "--insecure",
-			"--peers", strings.Join(peers, ","), "--token-file", tokens, "--memory", "256MiB", "--data-root", filepath.Join(dir, fmt.Sprintf("disk%d", i)))
+		startNodeWithDisk(t, hosts[i], filepath.Join(dir, fmt.Sprintf("disk%d", i)), disk, "--name", string(rune('a'+i)), "--listen", fmt.Sprintf("tcp://10.77.0.%d:7000", i+1), "--insecure",
+			"--peers", strings.Join(peers, ","), "--token-file", tokens, "--memory", "256MiB", "--data-root", disk)
 	}
 	client := func(args ...string) string {
 		t.Helper()
 		return must(t, self(ctx, hosts[nodes], append(args, "--peers", peers[0], "--token-file", tokens, "--insecure")...))
 	}
+	before := received(t, hosts[nodes])
 	client(append([]string{"mem", "load", "access", "--schema", "time:i64,host:str,path:str,status:u16,bytes:u32"}, at...)...)
 	image := filepath.Join(dir, "tally.wfn")
 	must(t, self(ctx, "", "fn", "build", "testdata/firstjob/tally.c", "-o", image))
 	got := client("fn", "run", image, "--on", "access", "--arg", "min_status=500", "--format", "csv")
 
-	awk := exec.CommandContext(ctx, "sh", "-c", `cat "$0"/disk*/access.csv | awk -F, '$4 >= 500 {n[$3]++} END {for (p in n) print p "," n[p]}' | LC_ALL=C sort`, dir)
+	if n := received(t, hosts[nodes]) - before; n < int64(len(got)) || n > firstJobClientBytes {
+		t.Errorf("%d bytes came to the client, the answer has %d", n, len(got))
+	}
+	if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
+		t.Errorf("the nodes' disks can be seen from here: %v, %v", left, err)
+	}
+
+	awk := exec.CommandContext(ctx, "sh", "-c", `cat "$0"/disk[0-9]/access.csv | awk -F, '$4 >= 500 {n[$3]++} END {for (p in n) print p "," n[p]}' | LC_ALL=C sort`, dir)
 	want := "path,n\n" + must(t, awk)
 	if got != want {
 		t.Errorf("the function says\n%.400s\nawk says\n%.400s", got, want)

@@ -8,31 +8,37 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/node"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
 func (a *app) fnCommand() *cobra.Command {
-	parent := &cobra.Command{
+	parent := noun(&cobra.Command{
 		Use:   "fn",
 		Short: "Build, inspect and run functions",
 		Long: `A function image (.wfn) carries a function in one file: its manifest and its
 code. Nothing is deployed: running it sends it to where the data is. A number
 of functions are ready made; wherry fn ls names them.`,
-	}
+		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg by=status",
+	})
 	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnInspectCommand(), a.fnRunCommand())
 	return parent
 }
 
 func (a *app) fnListCommand() *cobra.Command {
-	return &cobra.Command{Use: "ls", Short: "List the ready functions", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+	return &cobra.Command{Use: "ls", Short: "List the ready functions", Example: "  wherry fn ls --json", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
 		type row struct {
 			Name        string `json:"name"`
 			ID          string `json:"id"`
@@ -98,6 +104,9 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 			return err
 		}
 	}
+	if err := checkOut(out); err != nil {
+		return err
+	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
 	img, err := cbuild.Build(ctx, src, m, cbuild.Options{})
@@ -140,12 +149,15 @@ func loadImage(name string) (*image.Image, error) {
 			return img, nil
 		}
 		if _, ferr := os.Stat(name); ferr != nil {
-			return nil, usagef("%w (and there is no file of that name)", err)
+			return nil, fmt.Errorf("%w (and there is no file of that name)", err)
 		}
 	}
 	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%w: %w", errNoFunction, err)
+	case err != nil:
+		return nil, usageError{err}
 	}
 	img, err := image.Parse(b)
 	if err != nil {
@@ -187,6 +199,9 @@ func (a *app) fnInspectCommand() *cobra.Command {
 				}
 				writeFields(w, "parameters", m.Params)
 				writeFields(w, "result ("+string(m.ResultForm)+")", m.Result)
+				if m.Ranges {
+					fmt.Fprintln(w, "  rows     in ranges: a dataset loaded with --shard block")
+				}
 				for i, win := range m.Windows {
 					fmt.Fprintf(w, "  window %d %s %s\n", i, win.Name, win.Help)
 				}
@@ -230,6 +245,8 @@ type runFlags struct {
 	args     []string
 	in, out  string
 	format   string
+	hops     uint16
+	branches uint32
 }
 
 func (a *app) fnRunCommand() *cobra.Command {
@@ -252,7 +269,9 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
 	p.StringVar(&f.in, "in", "", "file with the payload, - for standard input, instead of --arg")
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
-	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else")
+	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else, and raw where the function returns plain bytes")
+	p.Uint16Var(&f.hops, "hops", travel.DefaultHops, fmt.Sprintf("how often one branch may change elements, at most %d", travel.MaxHops))
+	p.Uint32Var(&f.branches, "branches", travel.DefaultBranches, fmt.Sprintf("branches of the whole call, at most %d", travel.DefaultBranches))
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.fnRun(cmd, args[0], &f) }
 	return cmd
@@ -273,6 +292,13 @@ func (f *runFlags) request(a *app) (invoke.Request, error) {
 	if (f.on == "") == (f.node == "") {
 		return r, usagef("say where to run: --on DATASET, or --node NODE")
 	}
+	if f.hops < 1 || f.hops > travel.MaxHops {
+		return r, usagef("--hops %d: 1 to %d are possible", f.hops, travel.MaxHops)
+	}
+	if f.branches < 1 || f.branches > travel.DefaultBranches {
+		return r, usagef("--branches %d: 1 to %d are possible", f.branches, travel.DefaultBranches)
+	}
+	r.Options = inject.Options{Hops: f.hops, Branches: f.branches}
 	var err error
 	switch f.in {
 	case "":
@@ -288,13 +314,11 @@ func (f *runFlags) request(a *app) (invoke.Request, error) {
 	return r, err
 }
 
-// maxPayloadBytes bounds a payload read from a file: larger data belongs into a dataset.
-const maxPayloadBytes = 60 << 10
-
+// readBounded reads a payload: larger data belongs into a dataset.
 func readBounded(r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxPayloadBytes+1))
-	if err == nil && len(b) > maxPayloadBytes {
-		err = usagef("the payload has more than %d bytes: load it as a dataset (wherry mem load --format raw)", maxPayloadBytes)
+	b, err := io.ReadAll(io.LimitReader(r, travel.MaxDataBytes+1))
+	if err == nil && len(b) > travel.MaxDataBytes {
+		err = usagef("the payload has more than %d bytes: load it as a dataset (wherry mem load --format raw)", travel.MaxDataBytes)
 	}
 	return b, err
 }
@@ -309,16 +333,12 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 		return err
 	}
 	req.Image = img
-	format := schema.FormatCSV
-	switch {
-	case f.format != "":
-		if format, err = schema.ParseFormat(f.format); err != nil {
-			return usageError{err}
-		}
-	case a.json:
-		format = schema.FormatJSON
-	case f.out == "-" && isTerminal(a.out):
-		format = schema.FormatTable
+	format, err := a.runFormat(img, f)
+	if err == nil {
+		err = checkOut(f.out)
+	}
+	if err != nil {
+		return err
 	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
@@ -334,6 +354,36 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 	return a.writeTo(f.out, func(w io.Writer) error { return answer.Write(w, format) })
 }
 
+// runFormat is how the answer is written: as asked for, or as fits whoever reads it.
+func (a *app) runFormat(img *image.Image, f *runFlags) (schema.Format, error) {
+	switch {
+	case f.format != "":
+		format, err := schema.ParseFormat(f.format)
+		if err != nil {
+			return "", usageError{err}
+		}
+		return format, invoke.CheckFormat(img, format)
+	case a.json:
+		return schema.FormatJSON, nil
+	case img.Manifest().Result == nil:
+		return schema.FormatRaw, nil
+	case f.out == "-" && isTerminal(a.out):
+		return schema.FormatTable, nil
+	}
+	return schema.FormatCSV, nil
+}
+
+// moreText says how to get more of what a call has used up.
+func moreText(err error) error {
+	switch {
+	case errors.Is(err, travel.ErrHopLimit):
+		return fmt.Errorf("%w: ask for more with --hops, at most %d", err, travel.MaxHops)
+	case errors.Is(err, travel.ErrForkLimit):
+		return fmt.Errorf("%w: ask for more with --branches, at most %d", err, travel.DefaultBranches)
+	}
+	return err
+}
+
 func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invoke.Request) (answer *invoke.Answer, err error) {
 	if f.on != "" {
 		if req.Table, err = c.Table(ctx, f.on, ""); err != nil {
@@ -342,23 +392,19 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 	} else if req.To, err = c.Endpoint(ctx, f.node); err != nil {
 		return nil, err
 	}
-	b := a.bar(false)
+	var running atomic.Pointer[inject.Future]
+	req.Started = running.Store
+	where := f.on + f.node
+	b := a.spinner(func(since time.Duration) string {
+		text := fmt.Sprintf("%s on %s: %v of %v", req.Image.Name(), where, since.Round(time.Second), a.timeout)
+		if fut := running.Load(); fut != nil {
+			if parts, bytes := fut.Progress(); parts > 0 {
+				text += fmt.Sprintf(", %d parts of the answer, %v", parts, node.Bytes(bytes))
+			}
+		}
+		return text
+	})
 	defer b.end()
-	return invoke.Run(ctx, c.Runtime(), req)
-}
-
-// writeTo writes an answer to a file or standard output.
-func (a *app) writeTo(name string, write func(io.Writer) error) error {
-	if name == "-" || name == "" {
-		return write(a.out)
-	}
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	err = write(file)
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	answer, err = invoke.Run(ctx, c.Runtime(), req)
+	return answer, moreText(err)
 }

@@ -19,13 +19,14 @@ import (
 )
 
 func (a *app) memCommand() *cobra.Command {
-	parent := &cobra.Command{
+	parent := noun(&cobra.Command{
 		Use:   "mem",
 		Short: "Load, list, read and remove datasets on nodes",
 		Long: `A dataset lies in the memory of one node or of several, sharded by row. It has a
 name, outlives the client that loaded it, and is reached by those it was granted
 to. docs/datasets.md describes the formats.`,
-	}
+		Example: "  wherry mem load people people.csv --header --schema name:str,age:u8\n  wherry mem ls",
+	})
 	a.client.add(parent)
 	parent.AddCommand(a.memLoadCommand(), a.memListCommand(), a.memStatCommand(), a.memRemoveCommand(), a.memGetCommand(), a.memGrantCommand())
 	return parent
@@ -154,7 +155,8 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	if f.comma != "" {
 		spec.Options.Comma = f.comma[0]
 	}
-	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: f.typeList(), Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad}
+	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: f.typeList(), Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad,
+		Names: f.names, ExtraColumns: f.extra}
 	for _, at := range f.at {
 		n, path, ok := strings.Cut(at, ":")
 		if !ok || n == "" || path == "" {
@@ -240,7 +242,7 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 }
 
 func (a *app) memListCommand() *cobra.Command {
-	return &cobra.Command{Use: "ls", Short: "List the datasets you may see", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "ls", Short: "List the datasets you may see", Example: "  wherry mem ls --json", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 			list, err := c.List(ctx)
 			if err != nil {
@@ -250,7 +252,7 @@ func (a *app) memListCommand() *cobra.Command {
 				for _, d := range list {
 					note := ""
 					if len(d.Lost) > 0 {
-						note = fmt.Sprintf("  (%d shards cannot be reached; see mem stat)", len(d.Lost))
+						note = fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", len(d.Lost), len(d.Table.Shards))
 					}
 					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), note)
 				}
@@ -261,7 +263,8 @@ func (a *app) memListCommand() *cobra.Command {
 
 func (a *app) memStatCommand() *cobra.Command {
 	var asC bool
-	cmd := &cobra.Command{Use: "stat NAME", Short: "Describe a dataset: schema, shards, grants", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "stat NAME", Short: "Describe a dataset: schema, shards, grants",
+		Example: "  wherry mem stat logs\n  wherry mem stat logs --c", Args: cobra.ExactArgs(1)}
 	cmd.Flags().BoolVar(&asC, "c", false, "print the C struct of a row, for function writers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
@@ -289,9 +292,12 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
 	}
-	fmt.Fprintf(w, "  shards  %v\n", t.Sharding.Kind)
+	fmt.Fprintf(w, "  shards  %s\n", shardingText(&t.Sharding))
 	for i, s := range t.Shards {
-		fmt.Fprintf(w, "    %2d %-12s rows %d to %d", i, s.Element, s.FirstRow, s.FirstRow+s.Rows)
+		fmt.Fprintf(w, "    %2d %-12s %s", i, s.Element, t.Sharding.Held(uint32(i)))
+		if s.Rows > 0 {
+			fmt.Fprintf(w, " (%d)", s.Rows)
+		}
 		for k, win := range s.Windows {
 			fmt.Fprintf(w, "  %d:%v", k, node.Bytes(win.Size))
 		}
@@ -305,8 +311,15 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 	}
 }
 
+func shardingText(s *cluster.Sharding) string {
+	if s.Key != "" {
+		return fmt.Sprintf("%v of %s; rows are numbered node by node", s.Kind, s.Key)
+	}
+	return s.Kind.String()
+}
+
 func (a *app) memRemoveCommand() *cobra.Command {
-	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Example: "  wherry mem rm logs people", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 			for _, name := range args {
 				if err := c.Remove(ctx, name); err != nil {
@@ -326,6 +339,9 @@ func (a *app) memGrantCommand() *cobra.Command {
 		Example: "  wherry mem grant logs reader r",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := cluster.ParseRights(args[2]); err != nil {
+				return usageError{err}
+			}
 			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 				if err := c.Grant(ctx, args[0], args[1], args[2]); err != nil {
 					return err
@@ -362,6 +378,9 @@ func (a *app) memGetCommand() *cobra.Command {
 		var err error
 		if o.Format, err = schema.ParseFormat(format); err != nil {
 			return usageError{err}
+		}
+		if err := checkOut(out); err != nil {
+			return err
 		}
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 			b := a.bar(false)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,8 @@ type nodeFlags struct {
 	memory   string
 	logLevel string
 	logJSON  bool
+
+	codeCacheBytes string
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -30,11 +33,14 @@ func (a *app) nodeCommand() *cobra.Command {
 		Use:   "node",
 		Short: "Run a node: lend memory, keep datasets, run functions",
 		Long: `Run a node until it is told to stop (Ctrl-C or SIGTERM). Settings come from a
-YAML file and from flags; a flag wins. Everybody who connects must show a token
-of the node's token file. Without --insecure a node listens on loopback and on
-Unix sockets only: connections are not encrypted yet.`,
+YAML file and from flags; a flag wins. Everybody who connects must show a
+certificate of the authority, over TLS, or a token of the node's token file.
+Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
+with --insecure.`,
 		Example: `  wherry token new cluster --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
+  wherry ca issue a --node --host 10.0.0.5
+  wherry node --name a --listen tcp://10.0.0.5:7000 --tls-cert a.crt --tls-key a.key --tls-ca ca.crt --tls-crl ca.crl
   wherry node --config /etc/wherry/node.yaml`,
 		Args: cobra.NoArgs,
 	}
@@ -42,15 +48,20 @@ Unix sockets only: connections are not encrypted yet.`,
 	p.StringVar(&f.config, "config", "", "configuration file (docs/operations.md)")
 	p.StringVar(&c.Name, "name", "", "this node's name")
 	p.StringArrayVar(&f.listen, "listen", nil, "address to listen at; may be repeated: tcp://127.0.0.1:7000, shm:///run/wherry/a.sock")
+	p.StringArrayVar(&c.Advertise, "advertise", nil, "address that others are told to dial; may be repeated (what is listened at)")
 	p.StringVar(&f.peers, "peers", "", "the other nodes: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", "memory to lend at most, as in 512MiB")
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "directory that --at may load files from; may be repeated")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE)")
 	p.StringVar(&c.Token, "token", "", "the token this node shows to its peers, if several have the capability member")
+	addTLS(p, &c.TLS, false)
 	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient")
-	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback, without encryption")
+	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback without TLS")
 	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz")
 	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in")
+	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", "size of that directory at most, as in 512MiB")
+	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long what is under way may take to finish when the node is stopped")
+	p.DurationVar(&c.LoadTime, "load-time", node.DefaultLoadTime, "how long a load may be idle before it is given up")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	p.BoolVar(&f.logJSON, "log-json", false, "log in JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runNode(cmd, &f, c) }
@@ -80,6 +91,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 			*s.to = *s.from
 		}
 	}
+	mergeTLS(&c.TLS, &flags.TLS, set)
 	if set("insecure") {
 		c.Insecure = flags.Insecure
 	}
@@ -89,6 +101,9 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	if set("data-root") {
 		c.DataRoots = flags.DataRoots
 	}
+	if set("advertise") {
+		c.Advertise = flags.Advertise
+	}
 	if f.peers != "" {
 		members, err := cluster.ParsePeers(f.peers)
 		if err != nil {
@@ -96,18 +111,44 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		}
 		c.Peers = members
 	}
-	if f.memory != "" {
-		b, err := node.ParseBytes(f.memory)
-		if err != nil {
-			return c, fmt.Errorf("--memory: %w", err)
-		}
-		c.Memory = b
+	if err := f.sizes(cmd, &c, &flags); err != nil {
+		return c, err
 	}
 	if c.TokenFile == "" {
-		c.TokenFile = defaultTokenFile()
+		c.TokenFile = tokenBesides(c.TLS, defaultTokenFile())
 	}
 	c.Program = version()
 	return c, nil
+}
+
+// sizes sets what has a unit: times and bytes.
+func (f *nodeFlags) sizes(cmd *cobra.Command, c, flags *node.Config) error {
+	for _, s := range []struct {
+		flag     string
+		to, from *time.Duration
+	}{{"stop-time", &c.StopTime, &flags.StopTime}, {"load-time", &c.LoadTime, &flags.LoadTime}} {
+		if !cmd.Flags().Changed(s.flag) {
+			continue
+		}
+		if *s.from <= 0 {
+			return fmt.Errorf("--%s %v: it must be positive, as in 30s", s.flag, *s.from)
+		}
+		*s.to = *s.from
+	}
+	for _, s := range []struct {
+		flag, text string
+		to         *node.Bytes
+	}{{"memory", f.memory, &c.Memory}, {"code-cache-bytes", f.codeCacheBytes, &c.CodeCacheBytes}} {
+		if s.text == "" {
+			continue
+		}
+		b, err := node.ParseBytes(s.text)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", s.flag, err)
+		}
+		*s.to = b
+	}
+	return nil
 }
 
 func (f *nodeFlags) logger(a *app) (*slog.Logger, error) {

@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -40,4 +43,40 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s does not appear", args[0])
+}
+
+// freePort sets each variable to a port that nobody listens at now, below those
+// that the kernel gives: freeport A B.
+func freePort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: freeport VAR…")
+	}
+	for _, name := range args {
+		found := false
+		for try := 0; try < 100 && !found; try++ {
+			port := 10000 + rand.IntN(20000)
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+				l.Close()
+				ts.Setenv(name, strconv.Itoa(port))
+				found = true
+			}
+		}
+		if !found {
+			ts.Fatalf("no free port")
+		}
+	}
+}
+
+// waitPort waits until somebody listens: waitport 127.0.0.1:7000.
+func waitPort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitport host:port")
+	}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("tcp", args[0]); err == nil {
+			c.Close()
+			return
+		}
+	}
+	ts.Fatalf("nobody listens at %s", args[0])
 }

@@ -13,14 +13,15 @@ import (
 )
 
 func (a *app) tokenCommand() *cobra.Command {
-	parent := &cobra.Command{
+	parent := noun(&cobra.Command{
 		Use:   "token",
 		Short: "Make and list the tokens that nodes know people by",
 		Long: `A token says who somebody is to the nodes, and what they may do at all:
 inject functions, read, write, administer, or be a node themselves (member). A
 token file has a token per line, name:capabilities:secret, and mode 0600. Nodes
 get a file with everybody's tokens, people one with their own.`,
-	}
+		Example: "  wherry token new cluster --file tokens\n  wherry token ls --file tokens",
+	})
 	var file, caps string
 	make := &cobra.Command{
 		Use:   "new NAME",
@@ -33,10 +34,11 @@ get a file with everybody's tokens, people one with their own.`,
 	make.Flags().StringVar(&file, "file", defaultTokenFile(), "the token file; made with mode 0600 if it is not there")
 	make.Flags().StringVar(&caps, "caps", "inject,read,write,admin,member", "capabilities, with commas between: inject, read, write, admin, member, or none")
 	list := &cobra.Command{
-		Use:   "ls",
-		Short: "List a file's tokens, without their secrets",
-		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return a.listTokens(file) },
+		Use:     "ls",
+		Short:   "List a file's tokens, without their secrets",
+		Example: "  wherry token ls --file /etc/wherry/tokens --json",
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return a.listTokens(file) },
 	}
 	list.Flags().StringVar(&file, "file", defaultTokenFile(), "the token file")
 	parent.AddCommand(make, list)

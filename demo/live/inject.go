@@ -241,25 +241,20 @@ func (b *Backend) topDegrees(ctx context.Context, k uint32) ([]xrdma.Degree, err
 	return all, nil
 }
 
-// degrees fetches how many edges every vertex has: pieces come in the order of
-// elements, and so of vertices.
+// degrees fetches how many edges every vertex has.
 func (b *Backend) degrees(ctx context.Context) ([]xrdma.Degree, error) {
 	result, err := b.start(ctx, "degrees", b.everywhere(xrdma.DegreesArgs(xrdma.Backward)))
 	if err != nil {
 		return nil, err
 	}
-	var edges []uint32
+	var all []xrdma.Degree
 	for _, p := range result.Pieces {
-		if edges, err = xrdma.AppendVertices(edges, p.Data); err != nil {
+		if all, err = xrdma.AppendDegrees(all, p.Data); err != nil {
 			return nil, err
 		}
 	}
-	if uint64(len(edges)) != b.layout.Vertices {
-		return nil, fmt.Errorf("%w: %d numbers of edges came back for %d vertices", demo.ErrBadData, len(edges), b.layout.Vertices)
-	}
-	all := make([]xrdma.Degree, len(edges))
-	for v, n := range edges {
-		all[v] = xrdma.Degree{Vertex: uint32(v), Edges: n}
+	if uint64(len(all)) != b.layout.Vertices {
+		return nil, fmt.Errorf("%w: %d numbers of edges came back for %d vertices", demo.ErrBadData, len(all), b.layout.Vertices)
 	}
 	return all, nil
 }

@@ -100,7 +100,7 @@ func rows(q *Question) []pageRow {
 			checked = "yes"
 		}
 		out = append(out, pageRow{First: i == 0, Title: m.Title, Failure: m.Failure, Cells: []string{
-			Count(m.RoundTrips), Count(m.Messages), size(m.BytesToClient), size(m.BytesFromClient), size(m.BytesBetween),
+			Count(m.RoundTrips), Count(m.Messages), Size(m.BytesToClient), Size(m.BytesFromClient), Size(m.BytesBetween),
 			duration(time.Duration(m.TimeNs)), ratio(q.Ratio(i)), checked,
 		}})
 	}
@@ -112,7 +112,7 @@ func charts(q *Question) []chart {
 	return []chart{
 		newChart("Time", q, func(m *Method) float64 { return float64(m.TimeNs) }, func(v float64) string { return duration(time.Duration(v)) }),
 		newChart("Round trips", q, func(m *Method) float64 { return float64(m.RoundTrips) }, func(v float64) string { return Count(uint64(v + 0.5)) }),
-		newChart("Bytes at the client", q, func(m *Method) float64 { return float64(m.BytesToClient + m.BytesFromClient) }, func(v float64) string { return size(uint64(v + 0.5)) }),
+		newChart("Bytes at the client", q, func(m *Method) float64 { return float64(m.BytesToClient + m.BytesFromClient) }, func(v float64) string { return Size(uint64(v + 0.5)) }),
 	}
 }
 

@@ -100,16 +100,6 @@ func (q *Question) Ratio(i int) float64 {
 	return float64(q.Methods[i].TimeNs) / float64(q.Methods[0].TimeNs)
 }
 
-// Loses reports whether another method was faster than the first.
-func (q *Question) Loses() bool {
-	for i := range q.Methods {
-		if r := q.Ratio(i); r > 0 && r < 1 {
-			return true
-		}
-	}
-	return false
-}
-
 // Report is a whole run.
 type Report struct {
 	Environment Environment
@@ -171,18 +161,18 @@ func (e *Environment) Lines() [][2]string {
 	if pinned == "" {
 		pinned = "no: the kernel places client and elements"
 	}
-	data := fmt.Sprintf("%s: %s vertices, %s edges", e.Dataset, Count(uint64(e.Vertices)), Count(uint64(e.Edges)))
+	data := fmt.Sprintf("%s: %s, %s", e.Dataset, Plural(uint64(e.Vertices), "vertex", "vertices"), Plural(uint64(e.Edges), "edge", "edges"))
 	if e.DatasetDate != "" {
 		data += ", archive of " + e.DatasetDate
 	}
 	elements := fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))
 	if e.LentBytes > 0 {
-		elements += fmt.Sprintf(", each a process that lends %s at most; the graph takes %s in all", size(e.LentBytes), size(e.DataBytes))
+		elements += fmt.Sprintf(", each a process that lends %s at most; the graph takes %s in all", Size(e.LentBytes), Size(e.DataBytes))
 	}
 	return [][2]string{
 		{"dataset", data},
 		{"elements", elements},
-		{"machine", fmt.Sprintf("%s, %s, %d cores", e.Machine, e.CPU, e.Cores)},
+		{"machine", fmt.Sprintf("%s, %s, %s", e.Machine, e.CPU, Plural(uint64(e.Cores), "core", "cores"))},
 		{"software", fmt.Sprintf("Linux %s, %s", e.Kernel, e.GoVersion)},
 		{"pinned", pinned},
 		{"emulated rtt", rtt},

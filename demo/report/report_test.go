@@ -184,7 +184,7 @@ func TestUnits(t *testing.T) {
 		}
 	}
 	for n, want := range map[uint64]string{0: "0 B", 999: "999 B", 1000: "1.00 kB", 999_499: "999 kB", 999_500: "1.00 MB", 5_000_000_000: "5.00 GB"} {
-		if got := size(n); got != want {
+		if got := Size(n); got != want {
 			t.Errorf("%d bytes: %s, not %s", n, got, want)
 		}
 	}

@@ -142,8 +142,8 @@ func columns(q *Question, rttNs int64) []column {
 		{"method", 0, func(i int) string { return m[i].Title }},
 		{"round trips", 1, number(func(i int) string { return Count(m[i].RoundTrips) })},
 		{"messages", 5, number(func(i int) string { return Count(m[i].Messages) })},
-		{"to client", 2, number(func(i int) string { return size(m[i].BytesToClient) })},
-		{"between", 4, number(func(i int) string { return size(m[i].BytesBetween) })},
+		{"to client", 2, number(func(i int) string { return Size(m[i].BytesToClient) })},
+		{"between", 4, number(func(i int) string { return Size(m[i].BytesBetween) })},
 		{timeHead, 0, number(func(i int) string { return duration(time.Duration(m[i].TimeNs)) })},
 		{"ratio", 1, number(func(i int) string { return ratio(q.Ratio(i)) })},
 		{"checked", 3, number(func(i int) string {

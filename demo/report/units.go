@@ -36,8 +36,8 @@ func digits(x float64) string {
 	}
 }
 
-// size writes bytes in decimal units.
-func size(n uint64) string {
+// Size writes bytes in decimal units.
+func Size(n uint64) string {
 	switch {
 	case n < 1000:
 		return fmt.Sprintf("%d B", n)
@@ -61,6 +61,14 @@ func Count(n uint64) string {
 		b.WriteRune(c)
 	}
 	return b.String()
+}
+
+// Plural writes how many there are of something: "1 read", "2,000 reads".
+func Plural(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Count(n) + " " + many
 }
 
 // ratio writes how many times longer.

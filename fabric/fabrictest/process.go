@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -219,10 +218,11 @@ func processAgain(r *rig) {
 }
 
 // processAllocations: small operations allocate nothing, at either end, or what
-// the transport's traits allow.
+// the transport's traits allow. One allocation in ten operations is let pass: what is
+// counted is the process's, and asking for the number, the runtime and the background goroutine take some.
 func processAllocations(r *rig) {
 	const runs = 2000
-	allowed := uint64(runs/10 + runs*r.traits.Allocs) // asking the child, the runtime and the background goroutine take a few
+	allowed := uint64(runs/10 + runs*r.traits.Allocs)
 	a := r.node(func(c *fabric.Config) { c.Policy = fabric.Latency })
 	var replies atomic.Int64
 	a.Handle(idReply, func(fabric.Message) { replies.Add(1) })
@@ -256,16 +256,11 @@ func processAllocations(r *rig) {
 		for range 200 {
 			r.must(call())
 		}
-		// What an operation allocates shows in each try; what the scheduler does on
-		// a busy machine (timers of waiters, threads) does not.
-		here, there := uint64(math.MaxUint64), uint64(math.MaxUint64)
-		for try := 0; try < 4 && (here > allowed || there > allowed); try++ {
-			h, t := mallocs(), p.mallocs(r)
-			for range runs {
-				r.must(call())
-			}
-			here, there = min(here, mallocs()-h), min(there, p.mallocs(r)-t)
+		h, t := mallocs(), p.mallocs(r)
+		for range runs {
+			r.must(call())
 		}
+		here, there := mallocs()-h, p.mallocs(r)-t
 		if here > allowed || there > allowed {
 			r.Errorf("%s: %.2f allocations here and %.2f at the peer", name, float64(here)/runs, float64(there)/runs)
 		}

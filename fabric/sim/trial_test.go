@@ -16,8 +16,9 @@ import (
 )
 
 var (
-	oneSeed = flag.Uint64("seed", 0, "run only this seed of each simulation")
-	soak    = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
+	oneSeed  = flag.Uint64("seed", 0, "run only this seed of each simulation")
+	baseSeed = flag.Uint64("base", 1, "the first seed of each simulation")
+	soak     = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
 )
 
 // trialKind is one sort of trial.
@@ -267,9 +268,10 @@ func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...an
 		if testing.Short() {
 			seeds = (seeds + 7) / 8
 		}
-		for seed := range seeds {
-			try(uint64(seed) + 1)
+		for n := range uint64(seeds) {
+			try(*baseSeed + n)
 		}
+		t.Logf("seeds %d to %d", *baseSeed, *baseSeed+uint64(seeds)-1) // scripts/soak.sh looks for it
 	}
 }
 

@@ -220,7 +220,7 @@ const (
 func advice(alert error) string {
 	switch alert.Error() {
 	case alertBadCertificate.Error(), alertRevoked.Error():
-		return "it refuses this element's certificate, as one that was revoked or is for another purpose: ask who keeps the authority; "
+		return "it refuses this element's certificate (revoked, for another host or purpose, or of another authority; its log says which): "
 	case alertExpired.Error():
 		return "this element's certificate has expired there: renew it; "
 	case alertUnknownCA.Error():

@@ -87,11 +87,14 @@ type Host interface {
 
 	Self() uint32     // index of this element in the shard table
 	Elements() uint32 // elements in the shard table
-	// ShardRows is the range of rows that an element holds.
+	// ShardRows is the range of rows that an element holds; ErrUnsupported if rows
+	// are dealt out in another way.
 	ShardRows(element uint32) (first, count uint64, st Status)
 
 	// Owner says which element holds a row, and the row's index there.
 	Owner(row uint64) (element uint32, local uint64, st Status)
+	// Row is the inverse of Owner: which row an element has at an index.
+	Row(element uint32, local uint64) (row uint64, st Status)
 
 	// Reply ends the branch with data as (the last part of) its result.
 	Reply(data []byte) Status

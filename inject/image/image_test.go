@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -273,6 +274,25 @@ func TestParseErrors(t *testing.T) {
 
 // Only the canonical manifest is accepted: the same fields written otherwise
 // would be the same function with another identity.
+func TestManifestRanges(t *testing.T) {
+	m, err := ParseManifest([]byte(`{"ranges": true, "name": "x"}`))
+	if err != nil || !m.Ranges {
+		t.Fatal(m, err)
+	}
+	img, err := Build(m, Entry{Form: Wasm, Code: module("x", "row", "shard_rows")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse(img.Encode())
+	if err != nil || !again.Manifest().Ranges || fmt.Sprint(again.Manifest().Imports) != "[row shard_rows]" {
+		t.Errorf("%+v, %v", again, err)
+	}
+	m.Ranges = false
+	if other, err := Build(m, Entry{Form: Wasm, Code: module("x", "row", "shard_rows")}); err != nil || other.ID() == img.ID() {
+		t.Errorf("without ranges it is the same function: %v", err)
+	}
+}
+
 func TestManifestMustBeCanonical(t *testing.T) {
 	img := mustBuild(t)
 	canonical, err := img.manifest.canonical()
@@ -288,6 +308,8 @@ func TestManifestMustBeCanonical(t *testing.T) {
 		{`}]}`, `}]} `},
 		{`"start":`, `"Start":`},
 		{`"note","type":"str"`, `"note","type":"str","merge":""`},
+		{`"windows":`, `"ranges":false,"windows":`},
+		{`"start":`, `"ranges":true,"start":`},
 	} {
 		b := strings.Replace(string(canonical), change.from, change.to, 1)
 		if b == string(canonical) {

@@ -69,7 +69,9 @@ type Manifest struct {
 	Params     *schema.Schema `json:"params,omitempty"` // nil: the payload is raw bytes
 	Result     *schema.Schema `json:"result,omitempty"` // nil for ResultRaw
 	ResultForm ResultForm     `json:"result_form"`
-	Windows    []Window       `json:"windows,omitempty"`
+	// Ranges says that it needs every element to hold a range of rows (see cluster.Sharding.Contiguous).
+	Ranges  bool     `json:"ranges,omitempty"`
+	Windows []Window `json:"windows,omitempty"`
 	// Capabilities are wanted beyond running at all; sorted, each once.
 	Capabilities []string   `json:"capabilities,omitempty"`
 	Limits       abi.Limits `json:"limits,omitzero"`

@@ -16,6 +16,8 @@ func hostCallType(name string) string {
 		return ":i"
 	case "owner":
 		return "Ii:i"
+	case "row":
+		return "iI:I"
 	case "shard_rows", "window", "reply", "reply_part":
 		return "ii:i"
 	case "payload":

@@ -9,6 +9,8 @@ import (
 const (
 	// DefaultHops is the hop budget where StartArgs names none.
 	DefaultHops = 1024
+	// DefaultBranches is Limits.Branches where it is not set.
+	DefaultBranches = 65536
 	// MaxHops is what 12 bits hold.
 	MaxHops = 1<<12 - 1
 	// MaxSlots is how many bindings an element has handles for: 12 bits of a
@@ -131,7 +133,7 @@ func (l *Limits) setDefaults() {
 	def(&l.ObjectBytes, 16<<20)
 	def(&l.FetchBytes, 64<<20)
 	def(&l.OutboxBytes, 1<<20)
-	def(&l.Branches, 65536)
+	def(&l.Branches, DefaultBranches)
 	def(&l.Parts, 4096)
 	def(&l.MaxTime, 24*time.Hour)
 	def(&l.TombstoneTime, time.Second)

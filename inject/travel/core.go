@@ -53,6 +53,7 @@ type Counters struct {
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
 	Late                       uint64 // reports on futures that had ended
+	Stopped                    uint64 // branches not taken: their invocation had been canceled or had failed
 	Forwards, Forks            uint64
 	Acks, Needs, Chunks        uint64 // sent
 }

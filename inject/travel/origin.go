@@ -15,8 +15,9 @@ type future struct {
 	others   table[branch] // all others
 	branches uint32        // known ones, announced or not
 	limit    uint32
-	pending  int // announced and not finished
-	early    int // known but not announced yet
+	hops     uint16 // the budget
+	pending  int    // announced and not finished
+	early    int    // known but not announced yet
 	finished uint32
 	holders  []*peer // hold state
 	sentTo   []*peer // roots, where the peer is no member
@@ -47,10 +48,7 @@ func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 	}
 	c.nextID++
 	id := InvocationID{c.cfg.Self, c.nextID}
-	hops := a.Hops
-	if hops == 0 {
-		hops = DefaultHops
-	}
+	hops := a.hopBudget()
 	c.stats.Started++
 	var f *future
 	for i := range a.Roots {
@@ -104,6 +102,13 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 	return nil
 }
 
+func (a *StartArgs) hopBudget() uint16 {
+	if a.Hops == 0 {
+		return DefaultHops
+	}
+	return a.Hops
+}
+
 func (c *Core) branchLimit(a *StartArgs) uint32 {
 	if a.Branches == 0 {
 		return c.lim.Branches
@@ -123,7 +128,7 @@ func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	f.inv, f.binding = inv, a.Binding
 	f.root = branch{partBits: f.root.partBits[:0]}
 	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
-	f.limit = c.branchLimit(a)
+	f.limit, f.hops = c.branchLimit(a), a.hopBudget()
 	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
 	inv.fut = f
 	a.Binding.refs++
@@ -260,8 +265,12 @@ func (c *Core) ended(now Instant, f *future, p *peer, m *doneMsg, forks []uint64
 				b.counted = true
 			}
 		}
-		c.fail(now, f, &RemoteError{Branch: m.branch, Code: m.code, Status: m.status,
-			Element: string(m.element), Function: string(m.function), Text: string(m.text)})
+		e := &RemoteError{Branch: m.branch, Code: m.code, Status: m.status,
+			Element: string(m.element), Function: string(m.function), Text: string(m.text)}
+		if m.code == CodeHopLimit { // only the origin knows how much there was
+			e.Text += fmt.Sprintf(" (a budget of %d; at most %d can be given)", f.hops, MaxHops)
+		}
+		c.fail(now, f, e)
 		return
 	}
 	b.done, b.parts, b.lists = true, m.parts, m.lists

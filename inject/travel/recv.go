@@ -34,11 +34,15 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	if origin != nil && !origin.Injector {
-		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here", origin.Name))
+		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here: its token %q lacks the capability inject", origin.Name, origin.Principal))
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
-	if inv == nil && origin == nil || inv != nil && inv.dead || c.tombs.has(id) {
+	stopped := inv != nil && inv.dead || c.tombs.has(id)
+	if stopped {
+		c.stats.Stopped++
+	}
+	if stopped || inv == nil && origin == nil {
 		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil
 	}

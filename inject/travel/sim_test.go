@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	oneSeed = flag.Uint64("seed", 0, "run only this seed of each simulation")
-	soak    = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
+	oneSeed  = flag.Uint64("seed", 0, "run only this seed of each simulation")
+	baseSeed = flag.Uint64("base", 1, "the first seed of each simulation")
+	soak     = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
 )
 
 // slack is how late a future may end: a tick of the wheel and the world's own lateness.
@@ -259,9 +260,10 @@ func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...an
 		}
 		t.Logf("%d seeds from %d", n, first)
 	default:
-		for seed := range seeds {
-			try(uint64(seed) + 1)
+		for n := range uint64(seeds) {
+			try(*baseSeed + n)
 		}
+		t.Logf("seeds %d to %d", *baseSeed, *baseSeed+uint64(seeds)-1) // scripts/soak.sh looks for it
 	}
 }
 
@@ -410,7 +412,8 @@ func TestSimRepeats(t *testing.T) {
 		})
 		return h
 	}
-	for seed := range uint64(5) {
+	for n := range uint64(5) {
+		seed := *baseSeed + n
 		if a, b := history(seed), history(seed); a != b {
 			t.Fatalf("seed %d gave two histories:\n%s\n%s", seed, a, b)
 		}

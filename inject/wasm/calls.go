@@ -32,6 +32,7 @@ func hostCalls() []hostCall {
 		{"self", nil, one, (*Instance).callSelf},
 		{"elements", nil, one, (*Instance).callElements},
 		{"owner", sig(i64, i32), one, (*Instance).callOwner},
+		{"row", sig(i32, i64), sig(i64), (*Instance).callRow},
 		{"shard_rows", sig(i32, i32), one, (*Instance).callShardRows},
 		{"window", sig(i32, i32), one, (*Instance).callWindow},
 		{"payload", sig(i32), one, (*Instance).callPayload},

@@ -59,6 +59,18 @@ func (in *Instance) callOwner(st []uint64) {
 	st[0] = uint64(element)
 }
 
+// callRow: row(element, local) -> row, or a negative status
+func (in *Instance) callRow(st []uint64) {
+	row, code := in.host.Row(uint32(st[0]), st[1])
+	if code == abi.OK && row > math.MaxInt64 {
+		code = abi.ErrArgument
+	}
+	if code != abi.OK {
+		row = uint64(int64(code))
+	}
+	st[0] = row
+}
+
 // callShardRows: shard_rows(element, out {u64 first, u64 count}) -> status
 func (in *Instance) callShardRows(st []uint64) {
 	out, code := in.writable(st[1], 16)
@@ -293,6 +305,7 @@ func (startHost) Self() uint32                                  { return 0 }
 func (startHost) Elements() uint32                              { return 0 }
 func (startHost) ShardRows(uint32) (uint64, uint64, abi.Status) { return 0, 0, abi.ErrUnsupported }
 func (startHost) Owner(uint64) (uint32, uint64, abi.Status)     { return 0, 0, abi.ErrUnsupported }
+func (startHost) Row(uint32, uint64) (uint64, abi.Status)       { return 0, abi.ErrUnsupported }
 func (startHost) Reply([]byte) abi.Status                       { return abi.ErrUnsupported }
 func (startHost) ReplyPart([]byte) abi.Status                   { return abi.ErrUnsupported }
 func (startHost) Forward(uint32, []byte) abi.Status             { return abi.ErrUnsupported }

@@ -60,6 +60,12 @@ func (h *fakeHost) Owner(row uint64) (uint32, uint64, abi.Status) {
 	}
 	return uint32(row / 100), row % 100, abi.OK
 }
+func (h *fakeHost) Row(e uint32, local uint64) (uint64, abi.Status) {
+	if e >= 5 || local >= 100 {
+		return 0, abi.ErrArgument
+	}
+	return uint64(e)*100 + local, abi.OK
+}
 func (h *fakeHost) Reply(data []byte) abi.Status {
 	if h.done {
 		h.events = append(h.events, fmt.Sprintf("reply %x", data))

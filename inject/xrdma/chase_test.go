@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -14,7 +15,7 @@ import (
 func tableWindows(table []uint64, shards sharding, elements int) [][][]byte {
 	local := make([][]uint64, elements)
 	for row, v := range table {
-		e, _, _ := shards.owner(uint64(row))
+		e, _, _ := shards.Owner(uint64(row))
 		local[e] = append(local[e], v)
 	}
 	out := make([][][]byte, elements)
@@ -26,21 +27,16 @@ func tableWindows(table []uint64, shards sharding, elements int) [][][]byte {
 
 func drawShards(t *rapid.T, rows uint64) (sharding, int) {
 	n := rapid.IntRange(1, 5).Draw(t, "elements")
-	switch rapid.SampledFrom([]string{"blocks", "ranges", "dealt"}).Draw(t, "sharding") {
+	switch kind := rapid.SampledFrom([]string{"blocks", "ranges", "block", "cyclic", "hash", "keyed"}).Draw(t, "sharding"); kind {
 	case "blocks":
 		return blocks(rows, n), n
-	case "dealt":
-		return dealt{rows, n}, n
+	case "ranges":
+		cuts := append(rapid.SliceOfN(rapid.Uint64Range(0, rows), n-1, n-1).Draw(t, "cuts"), 0, rows)
+		slices.Sort(cuts)
+		return ranges(cuts...), n
+	default:
+		return kinds(rows, n)[kind], n
 	}
-	cuts := rapid.SliceOfN(rapid.Uint64Range(0, rows), n-1, n-1).Draw(t, "cuts")
-	r := append(ranges{0}, cuts...)
-	r = append(r, rows)
-	for i := range r { // sort without another import: there are at most six
-		for j := i; j > 0 && r[j-1] > r[j]; j-- {
-			r[j-1], r[j] = r[j], r[j-1]
-		}
-	}
-	return r, n
 }
 
 func TestChase(t *testing.T) {
@@ -58,7 +54,8 @@ func TestChase(t *testing.T) {
 		}
 		c := e.cluster(t, img, shards, tableWindows(table, shards, n), nil)
 		defer c.close()
-		on, _, _ := shards.owner(start)
+		owner, _, _ := shards.Owner(start)
+		on := int(owner)
 		if rapid.Bool().Draw(t, "elsewhere") {
 			on = rapid.IntRange(0, n-1).Draw(t, "on")
 		}
@@ -78,13 +75,15 @@ func TestChase(t *testing.T) {
 func TestChaseErrors(t *testing.T) {
 	e := newEngine(t)
 	table := []uint64{1, 2, 9, 1 << 40, 1 << 63, 5}
-	for _, shards := range []sharding{blocks(6, 2), ranges{0, 4, 6}, dealt{6, 2}} {
+	all := kinds(6, 2)
+	all["uneven"] = ranges(0, 4, 6)
+	for kind, shards := range all {
 		c := e.cluster(t, Chase(), shards, tableWindows(table, shards, 2), nil)
 		for start := range uint64(5) {
-			on, _, _ := shards.owner(start)
-			_, err := c.invoke(ChaseArgs(start, 5), on)
+			on, _, _ := shards.Owner(start)
+			_, err := c.invoke(ChaseArgs(start, 5), int(on))
 			if !errors.Is(err, statusError(abi.ErrArgument)) {
-				t.Errorf("%T: a chase from %d through row numbers that do not exist: %v, want ErrArgument", shards, start, err)
+				t.Errorf("%s: a chase from %d through row numbers that do not exist: %v, want ErrArgument", kind, start, err)
 			}
 		}
 		for _, payload := range [][]byte{nil, make([]byte, 15), make([]byte, 17), make([]byte, 22)} {

@@ -1,6 +1,7 @@
 package xrdma
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ func TestDependents(t *testing.T) {
 	img := ready("dependents")
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGraph(t)
-		shards, n := drawRanges(t, g.size())
+		shards, n := drawShards(t, uint64(g.size()))
 		d := Direction(rapid.Uint32Range(0, 1).Draw(t, "direction"))
 		vertices := drawVertices(t, g)
 		c := e.cluster(t, img, shards, g.windows(shards, n, 7), order(t))
@@ -104,7 +105,7 @@ func TestInside(t *testing.T) {
 	img := ready("inside")
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGraph(t)
-		shards, n := drawRanges(t, g.size())
+		shards, n := drawShards(t, uint64(g.size()))
 		d := Direction(rapid.Uint32Range(0, 1).Draw(t, "direction"))
 		set := drawVertices(t, g)
 		for v := range uint32(g.size()) {
@@ -198,28 +199,37 @@ func TestDegrees(t *testing.T) {
 		pairs = append(pairs, [2]uint32{r.Uint32N(vertices), r.Uint32N(vertices)})
 	}
 	g := newDigraph(vertices, pairs)
-	shards := blocks(vertices, n)
-	c := e.cluster(t, ready("degrees"), shards, g.windows(shards, n, 11), nil)
-	defer c.close()
-	for _, d := range []Direction{Forward, Backward} {
-		parts, err := c.invoke(DegreesArgs(d), c.every()...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []uint32
-		for _, p := range parts {
-			if got, err = AppendVertices(got, p); err != nil {
+	for kind, shards := range kinds(vertices, n) {
+		c := e.cluster(t, ready("degrees"), shards, g.windows(shards, n, 11), nil)
+		defer c.close()
+		for _, d := range []Direction{Forward, Backward} {
+			parts, err := c.invoke(DegreesArgs(d), c.every()...)
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		if len(got) != vertices {
-			t.Fatalf("%d numbers", len(got))
-		}
-		for v, edges := range got {
-			if int(edges) != len(g.edges[d][v]) {
-				t.Fatalf("vertex %d has %d edges, not %d", v, len(g.edges[d][v]), edges)
+			var got []Degree
+			for _, p := range parts {
+				if got, err = AppendDegrees(got, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if kind == "block" && !slices.IsSortedFunc(got, func(a, b Degree) int { return cmp.Compare(a.Vertex, b.Vertex) }) {
+				t.Error("blocks: the vertices are not in order")
+			}
+			seen := map[uint32]bool{}
+			for _, v := range got {
+				if seen[v.Vertex] || int(v.Edges) != len(g.edges[d][v.Vertex]) {
+					t.Fatalf("%s: vertex %d has %d edges, not %d (or is there twice)", kind, v.Vertex, len(g.edges[d][v.Vertex]), v.Edges)
+				}
+				seen[v.Vertex] = true
+			}
+			if len(seen) != vertices {
+				t.Fatalf("%s: %d vertices", kind, len(seen))
 			}
 		}
+	}
+	if _, err := AppendDegrees(nil, make([]byte, 12)); !errors.Is(err, ErrReply) {
+		t.Errorf("a vertex and a half: %v", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func (g *digraph) windows(shards sharding, elements int, base uint64) [][][]byte
 		}
 	}
 	for v := range g.size() {
-		e, _, _ := shards.owner(uint64(v))
+		e, _, _ := shards.Owner(uint64(v))
 		for d := range 2 {
 			out[e][2*d+1] = append(out[e][2*d+1], u32s(g.edges[d][v]...)...)
 			end := base + uint64(len(out[e][2*d+1])/4)
@@ -253,21 +253,12 @@ func TestClosureErrors(t *testing.T) {
 	}
 }
 
-func drawRanges(t *rapid.T, rows int) (sharding, int) {
-	for {
-		s, n := drawShards(t, uint64(rows))
-		if _, ok := s.(ranges); ok {
-			return s, n
-		}
-	}
-}
-
 func TestLevel(t *testing.T) {
 	e := newEngine(t)
 	img := ready("level")
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGraph(t)
-		shards, n := drawRanges(t, g.size())
+		shards, n := drawShards(t, uint64(g.size()))
 		from := rapid.Uint32Range(0, uint32(g.size()-1)).Draw(t, "from")
 		direction := rapid.Uint32Range(0, 1).Draw(t, "direction")
 		depth := rapid.Uint32Range(0, 4).Draw(t, "depth")
@@ -343,7 +334,7 @@ func TestPath(t *testing.T) {
 	img := ready("path")
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGraph(t)
-		shards, n := drawRanges(t, g.size())
+		shards, n := drawShards(t, uint64(g.size()))
 		vertex := rapid.Uint32Range(0, uint32(g.size()-1))
 		from, to := vertex.Draw(t, "from"), vertex.Draw(t, "to")
 		direction := rapid.Uint32Range(0, 1).Draw(t, "direction")
@@ -383,7 +374,7 @@ func TestTopdeg(t *testing.T) {
 	img := ready("topdeg")
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGraph(t)
-		shards, n := drawRanges(t, g.size())
+		shards, n := drawShards(t, uint64(g.size()))
 		k := rapid.IntRange(1, 70).Draw(t, "k")
 		direction := rapid.Uint32Range(0, 1).Draw(t, "direction")
 		merge := rapid.Bool().Draw(t, "merge")
@@ -416,7 +407,7 @@ func TestTopdeg(t *testing.T) {
 			add(func(uint32) bool { return true })
 		} else {
 			for s := range n {
-				add(func(v uint32) bool { o, _, _ := shards.owner(uint64(v)); return o == s })
+				add(func(v uint32) bool { o, _, _ := shards.Owner(uint64(v)); return int(o) == s })
 			}
 		}
 		got := rowsOf(t, img, parts)

@@ -3,6 +3,7 @@ package xrdma
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -17,6 +18,7 @@ const (
 
 	rowsHeadBytes = 8
 	strRefBytes   = 8
+	degreeBytes   = 8 // of a Degree in a reply
 )
 
 func words(v ...uint32) []byte {
@@ -61,19 +63,29 @@ type Degree struct{ Vertex, Edges uint32 }
 
 // AppendTop appends what one element replied to TopArgs.
 func AppendTop(list []Degree, part []byte) ([]Degree, error) {
-	rows, err := rowsOfPart(part, 8)
+	rows, err := rowsOfPart(part, degreeBytes)
 	if err != nil {
 		return list, err
 	}
-	for ; len(rows) > 0; rows = rows[8:] {
-		list = append(list, Degree{binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])})
-	}
-	return list, nil
+	return AppendDegrees(list, rows)
 }
 
 // DegreesArgs is the payload that starts the function degrees, whose parts are
-// read with AppendVertices: numbers of edges, in the order of vertices. It goes to every element.
+// read with AppendDegrees. It goes to every element.
 func DegreesArgs(d Direction) []byte { return words(uint32(d)) }
+
+// AppendDegrees appends one part of the result of degrees. A branch's parts
+// together have its element's vertices, in their order.
+func AppendDegrees(list []Degree, part []byte) ([]Degree, error) {
+	if len(part)%degreeBytes != 0 {
+		return list, fmt.Errorf("%w: a list of vertices and their numbers of edges has %d bytes", ErrReply, len(part))
+	}
+	list = slices.Grow(list, len(part)/degreeBytes)
+	for ; len(part) > 0; part = part[degreeBytes:] {
+		list = append(list, Degree{binary.LittleEndian.Uint32(part), binary.LittleEndian.Uint32(part[4:])})
+	}
+	return list, nil
+}
 
 // DependentsArgs is the payload that starts the function dependents. It goes to
 // every element; vertices are at most MaxDependents.

@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	table "github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/schema"
@@ -62,47 +63,49 @@ type window struct {
 	size uint64
 }
 
-// sharding says where rows are.
-type sharding interface {
-	owner(row uint64) (element int, local uint64, ok bool)
-	rows(element int) (first, count uint64, ok bool) // not ok: no ranges
+// sharding says where rows are: a real shard table, so that functions are
+// tested against the rules that elements go by.
+type sharding struct{ *table.Table }
+
+func sharded(s table.Sharding) sharding {
+	if err := s.Validate(); err != nil {
+		panic(err)
+	}
+	t := &table.Table{Name: "data", Version: 1, Kind: table.Raw, Sharding: s, Shards: make([]table.Shard, s.Elements)}
+	t.FillRows()
+	return sharding{t}
 }
 
-// ranges: element e holds rows [r[e], r[e+1]).
-type ranges []uint64
-
-func blocks(rows uint64, elements int) ranges {
+// blocks are ranges of equal length, but for the last ones.
+func blocks(rows uint64, elements int) sharding {
 	block := (rows + uint64(elements) - 1) / uint64(elements)
-	r := make(ranges, elements+1)
-	for e := range r {
-		r[e] = min(uint64(e)*block, rows)
+	bounds := make([]uint64, elements+1)
+	for e := range bounds {
+		bounds[e] = min(uint64(e)*block, rows)
 	}
-	return r
+	return ranges(bounds...)
 }
 
-func (r ranges) owner(row uint64) (int, uint64, bool) {
-	for e := range len(r) - 1 {
-		if row >= r[e] && row < r[e+1] {
-			return e, row - r[e], true
-		}
+// ranges: element e holds rows bounds[e] to bounds[e+1]-1.
+func ranges(bounds ...uint64) sharding {
+	return sharded(table.Sharding{Kind: table.Block, Elements: uint32(len(bounds) - 1), Rows: bounds[len(bounds)-1], Bounds: bounds})
+}
+
+func spread(kind table.ShardKind, rows uint64, elements int) sharding {
+	return sharded(table.Sharding{Kind: kind, Elements: uint32(elements), Rows: rows})
+}
+
+// kinds are shardings of each kind over some elements.
+func kinds(rows uint64, elements int) map[string]sharding {
+	keyed := blocks(rows, elements).Sharding
+	keyed.Kind, keyed.Key = table.Hash, "id"
+	return map[string]sharding{
+		"block":  spread(table.Block, rows, elements),
+		"cyclic": spread(table.Cyclic, rows, elements),
+		"hash":   spread(table.Hash, rows, elements),
+		"keyed":  sharded(keyed),
 	}
-	return 0, 0, false
 }
-
-func (r ranges) rows(e int) (uint64, uint64, bool) { return r[e], r[e+1] - r[e], true }
-
-// dealt: row i is row i/elements of element i%elements.
-type dealt struct {
-	total    uint64
-	elements int
-}
-
-func (d dealt) owner(row uint64) (int, uint64, bool) {
-	n := uint64(d.elements)
-	return int(row % n), row / n, row < d.total
-}
-
-func (d dealt) rows(int) (uint64, uint64, bool) { return 0, 0, false }
 
 type branch struct {
 	element int
@@ -148,6 +151,7 @@ func newEngine(t testing.TB) *engine {
 	define("self", func(r *run, s []uint64) { s[0] = uint64(r.e.index) }, nil, v(i32))
 	define("elements", func(r *run, s []uint64) { s[0] = uint64(len(r.c.elements)) }, nil, v(i32))
 	define("owner", (*run).owner, v(i64, i32), v(i32))
+	define("row", (*run).row, v(i32, i64), v(i64))
 	define("shard_rows", (*run).shardRows, v(i32, i32), v(i32))
 	define("window", (*run).window, v(i32, i32), v(i32))
 	define("scratch", (*run).scratch, v(i64), v(i32))
@@ -284,7 +288,7 @@ func (r *run) bytes(ptr, n uint64) []byte {
 func status(st abi.Status) uint64 { return uint64(uint32(st)) }
 
 func (r *run) owner(s []uint64) {
-	e, local, ok := r.c.shards.owner(s[0])
+	e, local, ok := r.c.shards.Owner(s[0])
 	if !ok {
 		s[0] = status(abi.ErrArgument)
 		return
@@ -293,13 +297,22 @@ func (r *run) owner(s []uint64) {
 	s[0] = uint64(e)
 }
 
+func (r *run) row(s []uint64) {
+	row, ok := r.c.shards.Row(uint32(s[0]), s[1])
+	if !ok {
+		st := abi.ErrArgument
+		row = uint64(int64(st))
+	}
+	s[0] = row
+}
+
 func (r *run) shardRows(s []uint64) {
-	if s[0] >= uint64(len(r.c.elements)) {
+	first, count, ranges, ok := r.c.shards.Range(uint32(s[0]))
+	switch {
+	case !ok:
 		s[0] = status(abi.ErrArgument)
 		return
-	}
-	first, count, ok := r.c.shards.rows(int(s[0]))
-	if !ok {
+	case !ranges:
 		s[0] = status(abi.ErrUnsupported)
 		return
 	}

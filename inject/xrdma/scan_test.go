@@ -76,16 +76,18 @@ func drawDataset(t *rapid.T) *dataset {
 }
 
 // windows cuts the dataset into rows and text of each element.
-func (d *dataset) windows(t tb, shards ranges) [][][]byte {
+func (d *dataset) windows(t tb, shards sharding) [][][]byte {
 	layout, err := d.schema.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([][][]byte, len(shards)-1)
+	out := make([][][]byte, len(shards.Shards))
 	for e := range out {
 		text := []byte("~")
 		var rows []byte
-		for _, cells := range d.rows[shards[e]:shards[e+1]] {
+		for local := range shards.Shards[e].Rows {
+			at, _ := shards.Row(uint32(e), local)
+			cells := d.rows[at]
 			row := make([]byte, layout.Size)
 			for i, f := range d.schema.Fields {
 				cell := row[layout.Offsets[i]:][:f.Type.Size()]
@@ -192,7 +194,7 @@ func TestCount(t *testing.T) {
 	img := ready("count")
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDataset(t)
-		shards := blocks(uint64(len(d.rows)), rapid.IntRange(1, 3).Draw(t, "elements"))
+		shards, _ := drawShards(t, uint64(len(d.rows)))
 		column, op, value := drawCondition(t, d.schema)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		defer c.close()
@@ -370,7 +372,7 @@ func TestCountby(t *testing.T) {
 	e := newEngine(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDataset(t)
-		shards := blocks(uint64(len(d.rows)), rapid.IntRange(1, 3).Draw(t, "elements"))
+		shards, _ := drawShards(t, uint64(len(d.rows)))
 		column, op, value := drawCondition(t, d.schema)
 		by := rapid.IntRange(0, len(d.schema.Fields)-1).Draw(t, "by")
 		if d.schema.Fields[by].Type.IsFloat() {
@@ -456,7 +458,7 @@ func TestSum(t *testing.T) {
 	e := newEngine(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDataset(t)
-		shards := blocks(uint64(len(d.rows)), rapid.IntRange(1, 3).Draw(t, "elements"))
+		shards, _ := drawShards(t, uint64(len(d.rows)))
 		column, op, value := drawCondition(t, d.schema)
 		numeric := []int{0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 12}
 		of := rapid.SampledFrom(numeric).Draw(t, "of")
@@ -468,6 +470,9 @@ func TestSum(t *testing.T) {
 		}
 		typ := d.schema.Fields[of].Type
 		values["of"] = d.schema.Fields[of].Name
+		if rapid.Bool().Draw(t, "unsaid") {
+			values["row_bytes"] = "0" // the function finds out
+		}
 		img := ready(name)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		defer c.close()

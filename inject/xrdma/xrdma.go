@@ -5,7 +5,10 @@
 //	reach      how many those are
 //	level      every vertex that can be reached from one, with its distance
 //	path       one shortest path
+//	degrees    how many edges each vertex has
 //	topdeg     the vertices with most edges
+//	dependents how many vertices reach each of some
+//	inside     how many vertices have all their edges within a set
 //	count      rows that match a condition on a column
 //	countby    rows of each value of a column; countbyif: of those that match
 //	sum        number, sum, least, greatest of a column; sumif: of the rows that match
@@ -17,6 +20,10 @@
 // path go level by level, with elements x (elements - 1) messages a level, so a
 // distance is limited by the invocation's hop budget. A chase, too, uses a hop
 // for each time it changes elements.
+//
+// All of them are right on every sharding. Where rows are dealt out (cyclic,
+// and hash without a key) they ask their host where a row is, once per vertex
+// and element or at every step of a chase; if shards are ranges they know.
 //
 // The images are part of the program. They are built from src by go generate,
 // with the compiler that gen/recipe names; a test compares them.

@@ -175,7 +175,7 @@ func hostRules() *Rules {
 	return &Rules{
 		Module: "wherry",
 		Imports: []Import{
-			f("self", one), f("elements", one), f("owner", one, i64, i32), f("shard_rows", one, i32, i32),
+			f("self", one), f("elements", one), f("owner", one, i64, i32), f("shard_rows", one, i32, i32), f("row", []ValType{i64}, i32, i64),
 			f("window", one, i32, i32), f("payload", one, i32), f("scratch", one, i64), f("reply", one, i32, i32),
 			f("reply_part", one, i32, i32), f("forward", one, i32, i32, i32), f("fork", one, i32, i32, i32),
 			f("get", one, i32, i32, i64, i32, i32), f("put", one, i32, i32, i64, i32, i32),

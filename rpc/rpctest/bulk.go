@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -26,6 +27,7 @@ func bulkChecks() []check {
 		{"closed", bulkClosed},
 		{"partial transfer", bulkPartial},
 		{"cancel", bulkCancel},
+		{"from an inline handler", bulkInline},
 		{"many at once", bulkManyAtOnce},
 		{"bad bytes", bulkBad},
 	}
@@ -469,6 +471,33 @@ func bulkCancel(r *rig) {
 	t.Cancel()
 	if n, err := t.Wait(r.ctx); n != 1000 || err != nil {
 		r.Errorf("cancelled after it had ended: %d bytes, %v", n, err)
+	}
+}
+
+func bulkInline(r *rig) {
+	m := r.movers()
+	r.serve(m.b, "first", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		b, _, err := rpc.DecodeBulk(c.Req)
+		if err != nil {
+			return nil, err
+		}
+		data := make([]byte, 5)
+		_, err = c.Pull(ctx, b, 0, rpc.Memory{data})
+		return data, err
+	})
+	seg := r.segment(m.a, 100_000, fabric.Writable, 1)
+	for _, live := range []bool{false, true} {
+		wire, err := r.expose(m.a, fabric.RightRead, rpc.BulkOptions{Live: live}, rpc.Span{Segment: seg, Size: 100}).Append(nil)
+		r.must(err)
+		got, err := m.a.Call(r.ctx, m.ep, "first", wire)
+		switch {
+		case live && !r.self:
+			if err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+				r.Errorf("what would have to be waited for: %v", err)
+			}
+		case err != nil || !bytes.Equal(got, seg.Bytes()[:5]):
+			r.Errorf("what is at hand: %q, %v", got, err)
+		}
 	}
 }
 

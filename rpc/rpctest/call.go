@@ -220,6 +220,17 @@ func nestedInline(r *rig) {
 	if err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("an inline handler that waits: %v", err)
 	}
+	r.serve(b, "awaits", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		f, err := b.Start(ctx, c.From, "leaf", c.Req)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Forget()
+		return f.Wait(ctx)
+	})
+	if _, err := a.Call(r.ctx, ep, "awaits", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+		r.Errorf("an inline handler that awaits: %v", err)
+	}
 	r.serve(b, "starts", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
 		f, err := b.Start(ctx, c.From, "leaf", c.Req)
 		if err != nil {

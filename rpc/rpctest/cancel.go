@@ -138,8 +138,11 @@ func cancelAfter(r *rig) {
 // cancelNested cancels a call whose handler waits for another.
 func cancelNested(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
-	ended := make(chan error, 2)
-	r.serve(a, "leaf", blocking(), untilDone(ended))
+	entered, ended := make(chan struct{}, 1), make(chan error, 2)
+	r.serve(a, "leaf", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		entered <- struct{}{}
+		return untilDone(ended)(ctx, c)
+	})
 	r.serve(b, "relay", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
 		_, err := b.Call(ctx, c.From, "leaf", nil)
 		ended <- err
@@ -147,7 +150,7 @@ func cancelNested(r *rig) {
 	})
 	f, err := a.Start(r.ctx, ep, "relay", nil)
 	r.must(err)
-	r.eventually("the leaf runs", func() bool { return a.Stats().Active+b.Stats().Active >= 2 })
+	<-entered
 	f.Cancel()
 	for range 2 {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -159,7 +162,7 @@ func cancelNested(r *rig) {
 	// The endpoint's end cancels what its peer runs.
 	f, err = a.Start(r.ctx, ep, "relay", nil)
 	r.must(err)
-	r.eventually("the leaf runs", func() bool { return a.Stats().Active+b.Stats().Active >= 2 })
+	<-entered
 	ep.Close()
 	if _, err := f.Wait(r.ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrClosed) {
 		r.Errorf("the caller, after its endpoint's end: %v", err)

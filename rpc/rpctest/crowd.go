@@ -34,9 +34,7 @@ func hundredsInFlight(r *rig) {
 	for _, name := range []string{"echo", "gate"} {
 		var futures []rpc.Future
 		for i := range n {
-			f, err := a.Start(r.ctx, ep, name, pattern(i, uint32(i)))
-			r.must(err)
-			futures = append(futures, f)
+			futures = append(futures, r.start(a, ep, name, pattern(i, uint32(i))))
 		}
 		if name == "gate" {
 			r.eventually("all run", func() bool { return b.Stats().Active == n })

@@ -16,6 +16,7 @@ package rpctest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -199,6 +200,19 @@ func (r *rig) echoes(a *side, ep *fabric.Endpoint, req []byte) {
 	r.must(err)
 	if !bytes.Equal(got, req) {
 		r.Fatalf("%d bytes came back as %d others", len(req), len(got))
+	}
+}
+
+// start starts a call as soon as there is room for it.
+func (r *rig) start(a *side, ep *fabric.Endpoint, name string, req []byte) rpc.Future {
+	r.Helper()
+	for {
+		f, err := a.Start(r.ctx, ep, name, req)
+		if !errors.Is(err, fabric.ErrBackpressure) || r.ctx.Err() != nil {
+			r.must(err)
+			return f
+		}
+		time.Sleep(200 * time.Microsecond)
 	}
 }
 

@@ -170,8 +170,13 @@ WHERRY_CALL(elements) int32_t wherry_elements(void);
  * row's index there. */
 WHERRY_CALL(owner) int32_t wherry_owner(uint64_t row, uint64_t *local);
 
-/* The contiguous range of rows that an element holds; WHERRY_ERR_UNSUPPORTED
- * if rows are dealt out in another way. */
+/* The row that an element holds at index local (>= 0), or a status (< 0): the
+ * inverse of wherry_owner.  An element's rows are in ascending order. */
+WHERRY_CALL(row) int64_t wherry_row(int32_t element, uint64_t local);
+
+/* The contiguous range of rows that an element holds; WHERRY_ERR_UNSUPPORTED if
+ * rows are dealt out in another way (cyclic, hash): ask wherry_owner and
+ * wherry_row then, or say "ranges": true in the manifest. */
 WHERRY_CALL(shard_rows) int32_t wherry_shard_rows(int32_t element, wherry_rows_range_t *range);
 
 /* Window number index of this element. */

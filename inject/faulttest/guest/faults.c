@@ -95,6 +95,19 @@ WHERRY_ENTRY(payload, size)
     case 19: /* a store to every page from the first one on */
         for (volatile uint8_t *p = (volatile uint8_t *)0x20000;; p += 65536)
             *p = 0xee;
+    case 21: { /* the range of rows of element a */
+        wherry_rows_range_t range;
+        WHERRY_TRY(wherry_shard_rows((int32_t)o->a, &range));
+        return wherry_reply(&range, sizeof range);
+    }
+    case 22: { /* row b of element a, and who it says owns that */
+        int64_t row = wherry_row((int32_t)o->a, o->b);
+        if (row < 0)
+            return (int32_t)row;
+        uint64_t answer[3] = {(uint64_t)row, 0, 0};
+        answer[1] = (uint64_t)(int64_t)wherry_owner((uint64_t)row, &answer[2]);
+        return wherry_reply(answer, sizeof answer);
+    }
     case 20: /* forwards itself; whatever it tries after that must not work */
         WHERRY_TRY(wherry_forward((int32_t)o->a, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16));
         if (wherry_forward((int32_t)o->a, payload, size) != WHERRY_ERR_DONE)

@@ -103,9 +103,10 @@ static int32_t open_search(search_t *s)
     s->shards.self = wherry_self();
     s->shards.elements = wherry_elements();
     uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
-    uint64_t total = shards_total(s->shards.elements);
-    if (total == 0 || total >= NONE) /* lists of exact levels need to know all shards */
-        return WHERRY_ERR_UNSUPPORTED;
+    uint64_t total;
+    WHERRY_TRY(shards_total(s->shards.elements, &total));
+    if (total >= NONE || s->params.from >= total || (TARGET(s) != NONE && TARGET(s) >= total))
+        return WHERRY_ERR_ARGUMENT;
     uint64_t batch = BATCHES_BYTES / elements;
     s->batch = batch > BATCH_MOST ? BATCH_MOST : batch < BATCH_LEAST ? BATCH_LEAST : (uint32_t)batch & ~7u;
     uint64_t longest = wherry_align8(total * 8 + sizeof(message_t) + 8);
@@ -117,10 +118,8 @@ static int32_t open_search(search_t *s)
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
-    shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8));
-    if (!s->shards.start)
-        return WHERRY_ERR_UNSUPPORTED;
-    if (rows < s->shards.count || s->params.from >= total || (TARGET(s) != NONE && TARGET(s) >= total))
+    WHERRY_TRY(shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8)));
+    if (rows < s->shards.held)
         return WHERRY_ERR_ARGUMENT;
     s->state = (state_t *)wherry_bump(&b, sizeof(state_t));
     s->near = (uint32_t *)wherry_bump(&b, rows * 4);
@@ -167,7 +166,8 @@ static int32_t send_batch(search_t *s, int32_t element, int last)
     return st;
 }
 
-/* Notes a vertex of another shard, once: later levels are no nearer. */
+/* Notes a vertex of another shard, once: later levels are no nearer.  Where
+ * shards are no ranges it may turn out to be of this one. */
 static void tell(search_t *s, uint32_t vertex, uint32_t parent)
 {
     uint64_t local;
@@ -178,6 +178,14 @@ static void tell(search_t *s, uint32_t vertex, uint32_t parent)
     if (!wherry_bits_set(s->sent, vertex))
         return;
     int32_t owner = shards_find(&s->shards, vertex, &local);
+    if (owner < 0) {
+        s->status = owner;
+        return;
+    }
+    if (owner == s->shards.self) {
+        meet(s, vertex, local, s->state->level + 1, parent);
+        return;
+    }
     message_t *m = batch_of(s, owner);
     uint32_t *at = (uint32_t *)(m + 1) + m->count++ * ENTRY_WORDS;
     at[0] = vertex;
@@ -216,8 +224,10 @@ static int32_t expand(search_t *s)
     s->state->frontier[level & 1] = 0;
     for (uint32_t i = 0; i < n && s->status == WHERRY_OK; i++) {
         uint32_t vertex = list[i];
-        uint64_t local = vertex - s->shards.first;
+        uint64_t local;
         const uint32_t *t, *end;
+        if (!shards_here(&s->shards, vertex, &local))
+            return WHERRY_ERR_ARGUMENT;
         if (s->near[local] != level + 1) /* it was nearer, and has been gone through */
             continue;
 #ifdef LEVELS
@@ -280,8 +290,8 @@ static int32_t trace(search_t *s, uint32_t vertex, uint32_t distance, const uint
     for (uint32_t i = 0; i < count; i++)
         trail[i] = list[i];
     for (;;) {
-        uint64_t local = vertex - s->shards.first;
-        if (local >= s->shards.count) {
+        uint64_t local;
+        if (!shards_here(&s->shards, vertex, &local)) {
             int32_t owner = shards_find(&s->shards, vertex, &local);
             if (owner < 0)
                 return owner;
@@ -321,7 +331,8 @@ static int32_t advance(search_t *s)
 #ifndef LEVELS
         if (reached) {
             st->finished = 1;
-            if (s->params.to - s->shards.first < s->shards.count)
+            uint64_t local;
+            if (shards_here(&s->shards, s->params.to, &local))
                 return trace(s, s->params.to, st->level, NULL, 0);
             return finish(s);
         }
@@ -340,8 +351,8 @@ static int32_t advance(search_t *s)
 static int32_t begin(search_t *s)
 {
     s->state->started = 1;
-    uint64_t local = s->params.from - s->shards.first;
-    if (local < s->shards.count)
+    uint64_t local;
+    if (shards_here(&s->shards, s->params.from, &local))
         meet(s, s->params.from, local, 0, s->params.from);
     return expand(s);
 }
@@ -353,8 +364,8 @@ static int32_t take_list(search_t *s, const message_t *m, const uint32_t *entry)
         return WHERRY_ERR_ARGUMENT;
     tally_t *t = &s->state->tally[m->level & 1];
     for (uint32_t i = 0; i < m->count; i++, entry += ENTRY_WORDS) {
-        uint64_t local = entry[0] - s->shards.first;
-        if (local >= s->shards.count)
+        uint64_t local;
+        if (!shards_here(&s->shards, entry[0], &local))
             return WHERRY_ERR_ARGUMENT;
         meet(s, entry[0], local, m->level + 1, entry[ENTRY_WORDS - 1]);
     }
@@ -380,7 +391,8 @@ WHERRY_ENTRY(payload, size)
     WHERRY_TRY(open_search(&s));
 #ifndef LEVELS
     if (s.params.to == s.params.from) { /* there is nothing to search */
-        if (s.params.to - s.shards.first < s.shards.count)
+        uint64_t local;
+        if (shards_here(&s.shards, s.params.to, &local))
             WHERRY_TRY(put_trace(&s, &s.params.to, 1, 0));
         return finish(&s);
     }

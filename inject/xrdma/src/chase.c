@@ -49,7 +49,7 @@ static int32_t forward_blocks(uint64_t row, uint64_t left, uint64_t block)
     return wherry_forward((int32_t)element, &t, BLOCK_BYTES);
 }
 
-/* Rows dealt out in a way that is no range: the host says where each one is. */
+/* Rows dealt out (cyclic, hash), no ranges: the host says where each one is. */
 static int32_t chase_anywhere(const uint64_t *table, uint64_t rows, uint64_t row, uint64_t left, int32_t self)
 {
     for (; left; left--) {

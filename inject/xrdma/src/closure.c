@@ -38,9 +38,6 @@
 #define BATCH_LEAST 1024u
 #define BATCHES_BYTES (4u << 20)
 
-/* Vertices remembered as sent where it is not known how many there are. */
-#define SENT_SLOTS (1u << 16)
-
 typedef struct {
     uint32_t direction, flags, max_depth;
     wherry_str_t list;
@@ -53,8 +50,7 @@ typedef struct {
     uint64_t *visited; /* a bit per row here */
     uint8_t *depth;    /* with max_depth: per row here */
     uint64_t *queued;  /* with max_depth: a bit per row here */
-    uint32_t *sent;    /* a bit per vertex of the graph */
-    uint32_t *slots;   /* where their number is not known: SENT_SLOTS of vertex + 1 */
+    uint64_t *sent;    /* a bit per vertex of the graph */
     uint8_t *told;     /* with max_depth: depth sent, per vertex of the graph */
     uint32_t *queue;   /* vertices (numbers of the whole graph) to go on from */
     uint32_t *found;   /* vertices visited first by this run; the queue itself without max_depth */
@@ -70,13 +66,16 @@ static int32_t open_scratch(search_t *s)
 {
     int deep = s->params.max_depth != 0;
     uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
-    uint64_t total = shards_total(s->shards.elements);
+    uint64_t total;
+    WHERRY_TRY(shards_total(s->shards.elements, &total));
+    if (total > UINT32_MAX)
+        return WHERRY_ERR_ARGUMENT;
     uint64_t head = SHARDS_WORDS(elements) * 8, bits = wherry_bits_bytes(rows);
     uint64_t batch = BATCHES_BYTES / elements;
     s->batch = batch > BATCH_MOST ? BATCH_MOST : batch < BATCH_LEAST ? BATCH_LEAST : (uint32_t)batch & ~7u;
-    if (total && s->batch > total * 8 + 32) /* no list gets longer than that */
+    if (s->batch > total * 8 + 32) /* no list gets longer than that */
         s->batch = (uint32_t)total * 8 + 32;
-    uint64_t sent = !total ? SENT_SLOTS * 4 : deep ? total : wherry_bits_bytes(total);
+    uint64_t sent = deep ? total : wherry_bits_bytes(total);
     uint64_t queue = (rows + 1) * 4; /* one more, or a full ring would look empty */
     uint64_t size = head + bits + wherry_align8(sent) + wherry_align8(queue) + wherry_align8(elements * 4)
                   + elements * s->batch;
@@ -85,13 +84,12 @@ static int32_t open_scratch(search_t *s)
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
-    shards_open(&s->shards, (uint64_t *)wherry_bump(&b, head));
-    if (s->shards.start && (rows < s->shards.count || total > UINT32_MAX))
+    WHERRY_TRY(shards_open(&s->shards, (uint64_t *)wherry_bump(&b, head)));
+    if (rows < s->shards.held)
         return WHERRY_ERR_ARGUMENT;
     s->visited = (uint64_t *)wherry_bump(&b, bits);
-    s->sent = (uint32_t *)wherry_bump(&b, sent);
-    s->slots = total ? NULL : s->sent;
-    s->told = s->shards.start && deep ? (uint8_t *)s->sent : NULL;
+    s->sent = (uint64_t *)wherry_bump(&b, sent);
+    s->told = deep ? (uint8_t *)s->sent : NULL;
     s->queue = (uint32_t *)wherry_bump(&b, queue);
     s->found = s->queue;
     s->fill = (uint32_t *)wherry_bump(&b, elements * 4);
@@ -143,25 +141,20 @@ static int32_t send_batch(search_t *s, int32_t element)
     return wherry_fork_wait(element, batch, size);
 }
 
-/* Notes a vertex of another shard, once (or once per shorter way). */
+/* Notes a vertex of another shard, once (or once per shorter way).  Where shards
+ * are no ranges it may turn out to be of this one. */
 static void tell(search_t *s, uint32_t vertex, uint32_t depth)
 {
-    const int deep = s->params.max_depth != 0;
+    if (vertex >= s->shards.total) {
+        s->status = WHERRY_ERR_ARGUMENT;
+        return;
+    }
     if (s->told) {
-        if (vertex >= s->shards.total) {
-            s->status = WHERRY_ERR_ARGUMENT;
-            return;
-        }
         if (depth >= depth_of(s->told[vertex]))
             return;
         s->told[vertex] = stored_depth(depth);
-    } else if (s->shards.start) {
-        if (vertex >= s->shards.total) {
-            s->status = WHERRY_ERR_ARGUMENT;
-            return;
-        }
-        if (!wherry_bits_set((uint64_t *)s->sent, vertex))
-            return;
+    } else if (!wherry_bits_set(s->sent, vertex)) {
+        return;
     }
     uint64_t local;
     int32_t owner = shards_find(&s->shards, vertex, &local);
@@ -169,26 +162,16 @@ static void tell(search_t *s, uint32_t vertex, uint32_t depth)
         s->status = owner;
         return;
     }
-    if (owner == s->shards.self) { /* only where shards are no ranges */
-        if (local >= s->graph.rows)
-            s->status = WHERRY_ERR_ARGUMENT;
-        else
-            meet(s, vertex, local, depth);
+    if (owner == s->shards.self) {
+        meet(s, vertex, local, depth);
         return;
     }
-    if (s->slots && !deep) {
-        /* Forgetting one costs a message, not the answer. */
-        uint32_t *slot = &s->slots[wherry_mix(vertex) >> 48];
-        if (*slot == vertex + 1)
-            return;
-        *slot = vertex + 1;
-    }
-    uint32_t entry = deep ? 8 : 4, fill = s->fill[owner];
+    uint32_t entry = s->told ? 8 : 4, fill = s->fill[owner];
     if (fill == 0)
         fill = sizeof(params_t);
     uint32_t *at = (uint32_t *)(s->batches + (uint64_t)owner * s->batch + fill);
     at[0] = vertex;
-    if (deep)
+    if (s->told)
         at[1] = depth;
     s->fill[owner] = fill + entry;
     if (s->fill[owner] + entry > s->batch) {
@@ -201,8 +184,7 @@ static void tell(search_t *s, uint32_t vertex, uint32_t depth)
 /* The index here of a vertex that was queued, and its edges; 0 on an error. */
 WHERRY_INLINE int edges_of(search_t *s, uint32_t vertex, uint64_t *local, const uint32_t **t, const uint32_t **end)
 {
-    *local = vertex - s->shards.first;
-    if (WHERRY_UNLIKELY(!s->shards.start) && wherry_owner(vertex, local) != s->shards.self)
+    if (WHERRY_UNLIKELY(!shards_here(&s->shards, vertex, local)))
         s->status = WHERRY_ERR_ARGUMENT;
     else if (WHERRY_UNLIKELY(!graph_edges(&s->graph, *local, t, end)))
         s->status = WHERRY_ERR_ARGUMENT;

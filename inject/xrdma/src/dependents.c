@@ -63,7 +63,7 @@ typedef struct {
     uint64_t *word;    /* per vertex of the graph: here what reached it, elsewhere what was sent */
     uint64_t *waiting; /* a bit per vertex of the graph: in the queue, or in a list to be sent */
     uint32_t *queue;   /* ring of vertices here whose words have grown */
-    uint32_t *list;    /* vertices elsewhere to be sent: those of element e from its first row on */
+    uint32_t *list;    /* vertices elsewhere to be sent: those of element e where start says */
     uint32_t *listed;  /* how many, per element */
     uint32_t head;
 } spread_t;
@@ -74,19 +74,18 @@ static int32_t open_spread(spread_t *s)
     s->shards.self = wherry_self();
     s->shards.elements = wherry_elements();
     uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
-    uint64_t total = shards_total(s->shards.elements);
-    if (total == 0 || total >= UINT32_MAX) /* lists need to know all shards */
-        return WHERRY_ERR_UNSUPPORTED;
+    uint64_t total;
+    WHERRY_TRY(shards_total(s->shards.elements, &total));
+    if (total >= UINT32_MAX)
+        return WHERRY_ERR_ARGUMENT;
     uint64_t queue = wherry_align8((rows + 1) * 4);
     uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + total * 8 + wherry_bits_bytes(total) + queue
                   + wherry_align8(total * 4) + wherry_align8(elements * 4);
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
-    shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8));
-    if (!s->shards.start)
-        return WHERRY_ERR_UNSUPPORTED;
-    if (rows < s->shards.count)
+    WHERRY_TRY(shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8)));
+    if (rows < s->shards.held)
         return WHERRY_ERR_ARGUMENT;
     s->state = (state_t *)wherry_bump(&b, sizeof(state_t));
     s->word = (uint64_t *)wherry_bump(&b, total * 8);
@@ -97,19 +96,25 @@ static int32_t open_spread(spread_t *s)
     return s->listed ? WHERRY_OK : WHERRY_ERR_LIMIT;
 }
 
+/* Puts a vertex into the queue; every row is in it once at most. */
+WHERRY_INLINE void queue(spread_t *s, uint32_t vertex)
+{
+    s->queue[s->state->tail] = vertex;
+    s->state->tail = s->state->tail == s->graph.rows ? 0 : s->state->tail + 1;
+}
+
 /* Adds bits to the word of a vertex of this shard. */
 WHERRY_INLINE void grow(spread_t *s, uint32_t vertex, uint64_t bits)
 {
     if (!(bits & ~s->word[vertex]))
         return;
     s->word[vertex] |= bits;
-    if (wherry_bits_set(s->waiting, vertex)) {
-        s->queue[s->state->tail] = vertex; /* every row is in it once at most */
-        s->state->tail = s->state->tail == s->graph.rows ? 0 : s->state->tail + 1;
-    }
+    if (wherry_bits_set(s->waiting, vertex))
+        queue(s, vertex);
 }
 
-/* Adds bits to what is to be sent about a vertex of another shard. */
+/* Adds bits to what is to be sent about a vertex of another shard; where shards
+ * are no ranges it may turn out to be of this one. */
 WHERRY_INLINE int32_t tell(spread_t *s, uint32_t vertex, uint64_t bits)
 {
     uint64_t local;
@@ -120,7 +125,12 @@ WHERRY_INLINE int32_t tell(spread_t *s, uint32_t vertex, uint64_t bits)
     s->word[vertex] |= bits;
     if (wherry_bits_set(s->waiting, vertex)) {
         int32_t owner = shards_find(&s->shards, vertex, &local);
-        s->list[s->shards.start[owner] + s->listed[owner]++] = vertex;
+        if (owner < 0)
+            return owner;
+        if (owner == s->shards.self)
+            queue(s, vertex);
+        else
+            s->list[s->shards.start[owner] + s->listed[owner]++] = vertex;
     }
     return WHERRY_OK;
 }
@@ -130,10 +140,11 @@ static int32_t settle(spread_t *s)
 {
     while (s->head != s->state->tail) {
         const uint32_t *t, *end;
+        uint64_t local;
         uint32_t vertex = s->queue[s->head];
         s->head = s->head == s->graph.rows ? 0 : s->head + 1;
         s->waiting[vertex >> 6] &= ~(1ull << (vertex & 63));
-        if (!graph_edges(&s->graph, vertex - s->shards.first, &t, &end))
+        if (!shards_here(&s->shards, vertex, &local) || !graph_edges(&s->graph, local, &t, &end))
             return WHERRY_ERR_ARGUMENT;
         uint64_t bits = s->word[vertex];
         for (; t < end; t++) {
@@ -196,9 +207,11 @@ static int32_t answer(spread_t *s)
         } row[MOST];
     } part;
     uint64_t plane[33] = {0};
-    const uint64_t *word = s->word + s->shards.first;
-    for (uint64_t i = 0; i < s->shards.count; i++) {
-        uint64_t carry = word[i];
+    for (uint64_t i = 0; i < s->shards.held; i++) {
+        uint64_t vertex = shards_row(&s->shards, i);
+        if (vertex >= s->shards.total)
+            return WHERRY_ERR_ARGUMENT;
+        uint64_t carry = s->word[vertex];
         for (uint32_t p = 0; carry; p++) {
             uint64_t both = plane[p] & carry;
             plane[p] ^= carry;
@@ -255,7 +268,8 @@ static int32_t name(spread_t *s, uint32_t vertex)
             return WHERRY_OK;
     if (st->vertices == MOST)
         return WHERRY_ERR_LIMIT;
-    if (vertex - s->shards.first < s->shards.count)
+    uint64_t local;
+    if (shards_here(&s->shards, vertex, &local))
         grow(s, vertex, 1ull << st->vertices);
     st->vertex[st->vertices++] = vertex;
     return WHERRY_OK;
@@ -281,7 +295,8 @@ static int32_t take_list(spread_t *s, const list_t *m)
     if (m->round - s->state->round > 1) /* a sender is in our round, or one ahead */
         return WHERRY_ERR_ARGUMENT;
     for (uint32_t i = 0; i < m->count; i++, entry++) {
-        if (entry->vertex - s->shards.first >= s->shards.count)
+        uint64_t local;
+        if (!shards_here(&s->shards, entry->vertex, &local))
             return WHERRY_ERR_ARGUMENT;
         grow(s, entry->vertex, entry->low | (uint64_t)entry->high << 32);
     }

@@ -73,11 +73,11 @@ WHERRY_ENTRY(payload, size)
     if (!list || lists == 0)
         return WHERRY_ERR_ARGUMENT;
     graph_t g;
-    wherry_rows_range_t mine;
+    uint64_t held, total;
     WHERRY_TRY(graph_open(&g, p->direction));
-    WHERRY_TRY(wherry_shard_rows(wherry_self(), &mine));
-    uint64_t total = shards_total(wherry_elements());
-    if (mine.count > g.rows)
+    WHERRY_TRY(shards_held(wherry_self(), &held));
+    WHERRY_TRY(shards_total(wherry_elements(), &total));
+    if (held > g.rows)
         return WHERRY_ERR_ARGUMENT;
     uint64_t *arrived = (uint64_t *)wherry_scratch(8 + wherry_bits_bytes(total)), *set = arrived + 1;
     if (!arrived)
@@ -90,5 +90,5 @@ WHERRY_ENTRY(payload, size)
         static const uint32_t none[2] = {0, 0};
         return wherry_reply(none, sizeof none);
     }
-    return count(&g, set, total, mine.count);
+    return count(&g, set, total, held);
 }

@@ -4,6 +4,7 @@
 #ifndef ROWS_H
 #define ROWS_H
 
+#include "shards.h"
 #include "wherry.h"
 
 typedef struct {
@@ -28,28 +29,25 @@ WHERRY_HELPER int32_t refuse(const char *why)
 WHERRY_HELPER int32_t table_open(table_t *t, uint32_t row_bytes)
 {
     wherry_window_t rows, heap;
-    wherry_rows_range_t range;
+    uint64_t held = 0;
     int32_t st = wherry_window(0, &rows);
     if (st == WHERRY_ERR_NO_WINDOW) /* a shard without rows */
         rows = (wherry_window_t){NULL, 0, 0};
     else
         WHERRY_TRY(st);
-    st = wherry_shard_rows(wherry_self(), &range);
+    st = shards_held(wherry_self(), &held);
     t->row = (const uint8_t *)rows.addr;
     t->bytes = row_bytes;
-    if (st == WHERRY_OK && range.count) {
-        t->count = range.count;
-        if (!row_bytes) {
-            if (rows.size % range.count || rows.size / range.count > UINT32_MAX)
-                return refuse("row_bytes is not given, and the window is no whole number of rows");
-            t->bytes = (uint32_t)(rows.size / range.count);
-        }
-    } else if (st == WHERRY_OK) {
-        t->count = 0;
-    } else if (row_bytes) {
-        t->count = rows.size / row_bytes;
-    } else {
-        return refuse("row_bytes is not given, and this dataset is not sharded by ranges of rows");
+    if (st != WHERRY_OK) { /* run on an element without a dataset's table */
+        if (!row_bytes)
+            return refuse("row_bytes is not given, and there is no table that tells how many rows there are");
+        held = rows.size / row_bytes;
+    }
+    t->count = held;
+    if (held && !row_bytes) {
+        if (rows.size % held || rows.size / held > UINT32_MAX)
+            return refuse("row_bytes is not given, and the window is no whole number of rows");
+        t->bytes = (uint32_t)(rows.size / held);
     }
     if (t->count && (!t->bytes || t->count > rows.size / t->bytes))
         return refuse("the window is shorter than its rows: row_bytes is not this dataset's");

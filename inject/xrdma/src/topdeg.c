@@ -6,6 +6,7 @@
  * the k best of all, best first; without, each replies with its own.  Rows
  * {u32 vertex, u32 count}; of equal counts the lower vertex is better. */
 #include "graph.h"
+#include "shards.h"
 
 typedef struct {
     uint32_t k, direction, merge;
@@ -102,13 +103,18 @@ static int32_t scan(heap_t *h, const params_t *p, int32_t self)
 {
     graph_t g;
     wherry_rows_range_t mine;
+    uint64_t held;
     WHERRY_TRY(graph_open(&g, p->direction));
-    WHERRY_TRY(wherry_shard_rows(self, &mine));
-    if (mine.count > g.rows)
+    WHERRY_TRY(shards_held(self, &held));
+    if (held > g.rows)
         return WHERRY_ERR_ARGUMENT;
-    for (uint64_t i = 0; i < mine.count; i++) {
+    int ranges = wherry_shard_rows(self, &mine) == WHERRY_OK;
+    for (uint64_t i = 0; i < held; i++) {
         uint64_t n = g.offsets[i + 1] - g.offsets[i];
-        row_t r = {(uint32_t)(mine.first + i), n > UINT32_MAX ? UINT32_MAX : (uint32_t)n};
+        row_t r = {0, n > UINT32_MAX ? UINT32_MAX : (uint32_t)n};
+        if (h->rows == p->k && r.count < h->row[0].count)
+            continue; /* whichever vertex it is */
+        r.vertex = (uint32_t)(ranges ? mine.first + i : (uint64_t)wherry_row(self, i));
         offer(h, p->k, r);
     }
     return WHERRY_OK;

@@ -6,6 +6,7 @@ typedef unsigned long long u64;
 IMPORT("self") int h_self(void);
 IMPORT("elements") int h_elements(void);
 IMPORT("owner") int h_owner(u64 row, u32 local_out);
+IMPORT("row") long long h_row(u32 element, u64 local);
 IMPORT("shard_rows") int h_shard_rows(u32 element, u32 out);
 IMPORT("window") int h_window(u32 index, u32 out);
 IMPORT("payload") int h_payload(u32 out);

@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// maxPatience is how long Connect waits for nodes that do not answer once others
+// have: what they hold is then reported as out of reach, and they are dialled on.
+const maxPatience = 2 * time.Second
+
+// patience is maxPatience, or a part of what time there is: the rest is for the
+// work that the client was made for.
+func patience(ctx context.Context) time.Duration {
+	if at, ok := ctx.Deadline(); ok {
+		return min(maxPatience, time.Until(at)/4)
+	}
+	return maxPatience
+}
+
+// errNoAnswer is why a node was waited for no longer.
+var errNoAnswer = errors.New("no answer, while others have given one")
+
+// reached is the outcome of dialling one of the given nodes.
+type reached struct {
+	i   int
+	ep  *fabric.Endpoint
+	err error
+}
+
+// connect dials the given nodes at once, then learns of their peers.
+func (c *Client) connect(ctx context.Context) error {
+	failed, err := c.dialGiven(ctx)
+	if err != nil {
+		return err
+	}
+	if len(failed) == len(c.cfg.Nodes) {
+		return fmt.Errorf("%w to any node: %w", control.ErrNotConnected, errors.Join(failed...))
+	}
+	return c.discover(ctx)
+}
+
+// dialGiven dials the given nodes and says why some could not be reached. The
+// error is what trying again would not change.
+func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
+	dial, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	results := make(chan reached)
+	for i, m := range c.cfg.Nodes {
+		go func() {
+			ep, err := c.reach(dial, m)
+			results <- reached{i, ep, err}
+		}()
+	}
+	all := make([]reached, len(c.cfg.Nodes))
+	var late <-chan time.Time
+	for left := len(all); left > 0; {
+		select {
+		case r := <-results:
+			left--
+			if all[r.i] = r; r.err == nil && late == nil {
+				timer := time.NewTimer(patience(ctx))
+				defer timer.Stop()
+				late = timer.C
+			}
+		case <-late:
+			giveUp(errNoAnswer)
+			late = make(chan time.Time) // once is enough
+		}
+	}
+	names := map[string]reached{}
+	for i, r := range all {
+		m := c.cfg.Nodes[i]
+		if r.err != nil {
+			if cause := context.Cause(dial); cause == errNoAnswer && errors.Is(r.err, context.Canceled) {
+				r.err = cause
+			}
+			r.err = fmt.Errorf("%s: %w", memberText(m), r.err)
+			failed = append(failed, r.err)
+			if errors.Is(r.err, fabric.ErrRefused) {
+				return failed, errors.Join(failed...)
+			}
+			c.log.Warn("node cannot be reached", "node", memberText(m), "err", r.err)
+			continue
+		}
+		other, twice := names[r.ep.Name()]
+		if twice && other.ep.Incarnation() != r.ep.Incarnation() {
+			return failed, fmt.Errorf("%w: %s and %s are two nodes, and both are called %q: give each a name of its own", cluster.ErrName,
+				strings.Join(c.cfg.Nodes[other.i].Addrs, ", "), strings.Join(m.Addrs, ", "), r.ep.Name())
+		}
+		names[r.ep.Name()] = r
+	}
+	return failed, nil
+}
+
+func memberText(m cluster.Member) string {
+	if m.Name == "" {
+		return strings.Join(m.Addrs, ", ")
+	}
+	return fmt.Sprintf("node %s (%s)", m.Name, strings.Join(m.Addrs, ", "))
+}
+
+// reach connects to one node and keeps the connection from then on.
+func (c *Client) reach(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
+	ep, err := c.links.Dial(ctx, m)
+	if m.Name == "" && err == nil {
+		m.Name = ep.Name()
+	}
+	if m.Name != "" {
+		c.links.Add(m)
+	}
+	return ep, err
+}
+
+// discover asks all connected nodes for their peers and connects to those, as
+// long as that brings new ones. It fails if none of them answers.
+func (c *Client) discover(ctx context.Context) error {
+	if c.cfg.Only {
+		return nil
+	}
+	asked := map[string]bool{}
+	var failed []error
+	answers := 0
+	for {
+		var fresh []control.LinkState
+		for _, s := range c.links.States() {
+			if s.Endpoint != nil && !asked[s.Member.Name] {
+				asked[s.Member.Name] = true
+				fresh = append(fresh, s)
+			}
+		}
+		if len(fresh) == 0 {
+			break
+		}
+		before := len(c.links.States())
+		for _, err := range c.learn(ctx, fresh) {
+			if err != nil {
+				failed = append(failed, err)
+				c.log.Warn("a node does not say who its peers are", "err", err)
+				continue
+			}
+			answers++
+		}
+		if len(c.links.States()) > before {
+			c.settle(ctx)
+		}
+	}
+	if answers == 0 {
+		return errors.Join(failed...)
+	}
+	return nil
+}
+
+// learn asks some nodes at once for their peers.
+func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
+	if answered := patience(ctx); len(nodes) > 1 { // one alone may take all the time there is
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, answered)
+		defer cancel()
+	}
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, s := range nodes {
+		wg.Go(func() {
+			info, err := c.ask(ctx, s.Endpoint)
+			if errs[i] = err; err != nil {
+				return
+			}
+			for _, p := range info.Peers {
+				c.links.Add(cluster.Member{Name: p.Name, Addrs: p.Addrs})
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// settle waits until every member was tried once, but not for long: one that
+// does not answer must not take the time of those that do.
+func (c *Client) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	for {
+		var waiting []string
+		for _, s := range c.links.States() {
+			if s.Endpoint == nil && s.Tries == 0 {
+				waiting = append(waiting, memberText(s.Member))
+			}
+		}
+		if len(waiting) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			c.log.Warn("nodes do not answer", "waited for", strings.Join(waiting, ", "))
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+)
+
+// revokedEvery is how often the client looks whether the list of revoked
+// certificates has changed; each new connection looks too.
+const revokedEvery = time.Second
+
+// identify reads who this client is: its certificate, its token, or both.
+func (c *Client) identify() (err error) {
+	if c.tls, err = c.cfg.TLS.Load(c.log); err != nil {
+		return err
+	}
+	tokens := c.cfg.Tokens
+	if tokens == nil && c.cfg.TokenFile != "" {
+		if tokens, err = cluster.LoadTokens(c.cfg.TokenFile); err != nil {
+			return err
+		}
+	}
+	var who cluster.Principal
+	named := false
+	if c.tls != nil {
+		who, named = c.tls.Principal()
+	}
+	if tokens == nil {
+		if !named {
+			return fmt.Errorf("%s does not say who you are, so a token is needed too", c.cfg.TLS.Cert)
+		}
+		c.auth = control.CertAuth(who)
+		if c.cfg.Transports == nil {
+			c.cfg.Transports = []string{"tcp"} // over shared memory there would be nobody to be
+		}
+		return nil
+	}
+	if c.auth, err = control.ClientAuth(tokens, c.cfg.Token); err != nil {
+		return err
+	}
+	if own := c.auth.Principal().Name; named && own != who.Name {
+		return fmt.Errorf("the certificate is %s's and the token %s's: nodes would know you by two names; use one of them, or name the token to use", who.Name, own)
+	}
+	if c.cfg.Transports == nil {
+		c.cfg.Transports = []string{"tcp", "shm"}
+	}
+	return nil
+}
+
+// transport makes one of this client's.
+func (c *Client) transport(name string) (fabric.Transport, error) {
+	if name == "shm" {
+		return shm.New(shm.Config{})
+	}
+	if c.tls == nil {
+		return tcp.New(tcp.Config{})
+	}
+	t, err := tcp.New(tcp.Config{TLS: c.tls})
+	if err != nil {
+		return nil, err
+	}
+	c.tcp = t
+	return t, nil
+}
+
+// watchRevoked ends the connections to nodes whose certificates are revoked.
+func (c *Client) watchRevoked() {
+	if c.tls == nil || c.tcp == nil {
+		return
+	}
+	c.work.Go(func() {
+		c.tls.Watch(c.life, revokedEvery, func() {
+			if ended := c.tcp.Recheck(); ended > 0 {
+				c.log.Warn("connections ended: the nodes' certificates were revoked", "connections", ended)
+			}
+		})
+	})
+}

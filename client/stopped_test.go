@@ -1,0 +1,86 @@
+package client
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset"
+)
+
+// logText is a log that a test reads while others write it.
+type logText struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (x *logText) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *logText) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.String()
+}
+
+// TestStoppedNode: a node whose process stands still takes neither the time of
+// the others nor their good name, whether it was named or only heard of.
+func TestStoppedNode(t *testing.T) {
+	f := newFarm(t, "tcp", "n1", "n2", "n3", "n4")
+	first := f.connect(t)
+	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
+	if _, err := first.Load(t.Context(), spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.procs["n3"].Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for name, nodes := range map[string][]cluster.Member{"all are named": f.peers, "one is named": f.peers[:1]} {
+		t.Run(name, func(t *testing.T) {
+			log := &logText{}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			c, err := Connect(ctx, Config{Nodes: nodes, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			list, err := c.List(ctx)
+			if err != nil {
+				t.Fatalf("the time was used up: %v", err)
+			}
+			if len(list) != 1 || len(list[0].Lost) != 1 || !strings.Contains(list[0].Lost["n3"], "n3") {
+				t.Errorf("%+v", list)
+			}
+			if said := log.String(); !strings.Contains(said, "n3") || strings.Contains(said, "node n1") || strings.Contains(said, "node n2") || strings.Contains(said, "node n4") {
+				t.Errorf("the log blames others: %s", said)
+			}
+		})
+	}
+	// A client that was connected before waits for an answer, and then says who gave none.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	list, err := first.List(ctx)
+	if err != nil || len(list) != 1 || len(list[0].Lost) != 1 || strings.Contains(list[0].Lost["n3"], "remove the dataset") {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestTwoNodesOfOneName: which of them holds what could not be said.
+func TestTwoNodesOfOneName(t *testing.T) {
+	b := newBench(t, "tcp", "n1")
+	twin := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePort(t))}}
+	b.start(t, twin, nil)
+	_, err := Connect(t.Context(), Config{Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}, {Addrs: twin.Addrs}}, Tokens: b.tokens, Token: tokenOwner})
+	if err == nil || !strings.Contains(err.Error(), "two nodes") || !strings.Contains(err.Error(), `"n1"`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/rpc"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Exit codes; docs/cli.md lists them, and they only ever grow.
+const (
+	exitFailed      = 1
+	exitUsage       = 2   // the command line or a file it names is wrong
+	exitForbidden   = 3   // refused: token, capability, grant or key
+	exitNotFound    = 4   // no such dataset, node or function
+	exitLost        = 5   // an element was lost or cannot be reached; what was asked may have happened
+	exitDeadline    = 6   // no time was left
+	exitFull        = 7   // a queue or a limit
+	exitInterrupted = 130 // Ctrl-C or SIGTERM
+)
+
+var (
+	// errUsage is what every usageError is.
+	errUsage = errors.New("usage")
+	// errNoFunction: the image file of a function is not there.
+	errNoFunction = errors.New("no such function")
+)
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+// Is makes errors.Is find errUsage.
+func (u usageError) Is(target error) bool { return target == errUsage }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitError ends the program with a code and nothing more to say.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// exitClass is an exit code and the errors that it stands for.
+type exitClass struct {
+	code int
+	is   []error
+}
+
+// exitClasses are looked through in order: the first that has an error counts.
+func exitClasses() []exitClass {
+	return []exitClass{
+		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest}},
+		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
+		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
+		// Before the deadline: who waits in vain for a node wants to know that it is the node.
+		{exitLost, []error{control.ErrNotConnected, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, rpc.ErrCanceled}},
+		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
+		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation}},
+		{exitFull, []error{travel.ErrBackpressure, fabric.ErrBackpressure, travel.ErrLimit, travel.ErrHopLimit, travel.ErrForkLimit, travel.ErrPartLimit,
+			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, rpc.ErrBusy, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
+		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
+		{exitUsage, []error{cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
+			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, image.ErrManifest,
+			os.ErrNotExist, os.ErrPermission}},
+	}
+}
+
+// exitCode finds the code that an error ends the program with.
+func exitCode(err error) int {
+	var exit exitError
+	if errors.As(err, &exit) {
+		return int(exit)
+	}
+	var line *dataset.LineError
+	if errors.As(err, &line) {
+		return exitUsage
+	}
+	for _, c := range exitClasses() {
+		for _, is := range c.is {
+			if errors.Is(err, is) {
+				return c.code
+			}
+		}
+	}
+	return exitFailed
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/invoke"
+)
+
+// TestExitCodes is docs/cli.md's table: what an error is decides, wrapped
+// however deep, and never how it reads.
+func TestExitCodes(t *testing.T) {
+	_, missing := os.Open("/nonexistent/file")
+	_, noTokens := cluster.LoadTokens("/nonexistent/tokens")
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{errors.New("anything else"), exitFailed},
+		{errors.New("unknown command, arg(s)"), exitFailed}, // the words alone mean nothing
+		{cluster.ErrExists, exitFailed},
+		{usagef("no"), exitUsage},
+		{invoke.ErrRequest, exitUsage},
+		{missing, exitUsage},
+		{noTokens, exitUsage},
+		{cluster.ErrToken, exitUsage},
+		{cluster.ErrName, exitUsage},
+		{dataset.ErrInput, exitUsage},
+		{dataset.ErrOptions, exitUsage},
+		{&dataset.LineError{File: "x.csv", Line: 3, Err: io.EOF}, exitUsage},
+		{&control.NodeError{Node: "a", Kind: dataset.ErrInput}, exitUsage},
+		{control.ErrPath, exitUsage},
+		{client.ErrKind, exitUsage},
+		{ca.ErrRequest, exitUsage},
+		{ca.ErrRefused, exitForbidden},
+		{ca.ErrNotFound, exitNotFound},
+		{cluster.ErrForbidden, exitForbidden},
+		{fabric.ErrRefused, exitForbidden},
+		{fabric.ErrRights, exitForbidden},
+		{fabric.ErrRevoked, exitForbidden},
+		{&travel.RefusedError{Code: travel.CodeRefused}, exitForbidden},
+		{cluster.ErrNotFound, exitNotFound},
+		{control.ErrNoNode, exitNotFound},
+		{xrdma.ErrUnknown, exitNotFound},
+		{errNoFunction, exitNotFound},
+		{control.ErrNotConnected, exitLost},
+		{fmt.Errorf("%w: %w", control.ErrNotConnected, context.DeadlineExceeded), exitLost},
+		{fmt.Errorf("%w: %w", control.ErrNotConnected, os.ErrNotExist), exitLost},
+		{control.ErrRestarted, exitLost},
+		{control.ErrNoShard, exitLost},
+		{fabric.ErrPeerLost, exitLost},
+		{&travel.PeerLostError{MayHaveRun: true}, exitLost},
+		{travel.ErrDeadline, exitDeadline},
+		{context.DeadlineExceeded, exitDeadline},
+		{travel.ErrBackpressure, exitFull},
+		{&travel.RefusedError{Code: travel.CodeBackpressure}, exitFull},
+		{&travel.RemoteError{Code: travel.CodeHopLimit}, exitFull},
+		{moreText(&travel.RemoteError{Code: travel.CodeHopLimit}), exitFull},
+		{travel.ErrForkLimit, exitFull},
+		{travel.ErrPartLimit, exitFull},
+		{control.ErrMemory, exitFull},
+		{&control.NodeError{Node: "a", Kind: control.ErrMemory}, exitFull},
+		{cluster.ErrFull, exitFull},
+		{exitError(9), 9},
+	} {
+		for _, err := range []error{c.err, fmt.Errorf("more words: %w", c.err), errors.Join(errors.New("and"), c.err)} {
+			if got := exitCode(err); got != c.code {
+				t.Errorf("%T %v: exit code %d, want %d", c.err, err, got, c.code)
+			}
+		}
+	}
+}
+
+// everyCommand calls f for all commands that people see.
+func everyCommand(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, sub := range c.Commands() {
+		if !sub.Hidden && sub.Name() != "help" {
+			everyCommand(sub, f)
+		}
+	}
+}
+
+// TestEveryCommandHasAnExample, and refuses arguments that it has no use for.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	a := &app{out: io.Discard, err: io.Discard}
+	commands := 0
+	everyCommand(a.rootCommand(), func(c *cobra.Command) {
+		commands++
+		if !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s: its help has no example of it", c.CommandPath())
+		}
+		if c.Args == nil {
+			t.Errorf("%s takes any arguments", c.CommandPath())
+		}
+	})
+	if commands < 20 {
+		t.Errorf("only %d commands were looked at", commands)
+	}
+}
+
+// TestMoreText: whoever used up a budget hears how to get a larger one.
+func TestMoreText(t *testing.T) {
+	for err, says := range map[error]string{travel.ErrHopLimit: "--hops, at most 4095", travel.ErrForkLimit: "--branches, at most 65536"} {
+		if got := moreText(err); !errors.Is(got, err) || !strings.Contains(got.Error(), says) {
+			t.Error(got)
+		}
+	}
+	if moreText(nil) != nil {
+		t.Error("an error was made of none")
+	}
+}

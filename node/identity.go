@@ -1,0 +1,103 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+)
+
+// revokedEvery is how often the node looks whether the list of revoked
+// certificates has changed; each new connection looks too.
+const revokedEvery = time.Second
+
+// identify reads who this node is: its certificate, its tokens, or both.
+func (n *Node) identify() (err error) {
+	if n.tls, err = n.cfg.TLS.Load(n.log); err != nil {
+		return err
+	}
+	tokens := n.cfg.Tokens
+	if tokens == nil && n.cfg.TokenFile != "" {
+		if tokens, err = cluster.LoadTokens(n.cfg.TokenFile); err != nil {
+			return err
+		}
+	}
+	var who cluster.Principal
+	named := false
+	if n.tls != nil {
+		who, named = n.tls.Principal()
+		if named && !who.Caps.Has(cluster.CapMember) {
+			return fmt.Errorf("%s: the certificate of %s has the capabilities %v; a node needs member: wherry ca issue %s --node", n.cfg.TLS.Cert, who.Name, who.Caps, n.cfg.Name)
+		}
+		if !n.tls.Accepts() {
+			return fmt.Errorf("%s is good for dialling only; a node's is made by: wherry ca issue %s --node", n.cfg.TLS.Cert, n.cfg.Name)
+		}
+	}
+	switch {
+	case tokens != nil:
+		n.auth, err = control.NodeAuth(tokens, n.cfg.Token)
+		return err
+	case !named:
+		return fmt.Errorf("%s does not say who this node is, so it needs token_file too", n.cfg.TLS.Cert)
+	}
+	n.auth = control.CertAuth(who)
+	return nil
+}
+
+// transport makes one of this node's.
+func (n *Node) transport(scheme string) (fabric.Transport, error) {
+	if scheme != "tcp" || n.tls == nil {
+		return NewTransport(scheme)
+	}
+	t, err := tcp.New(tcp.Config{TLS: n.tls})
+	if err != nil {
+		return nil, err
+	}
+	n.tcp = t
+	return t, nil
+}
+
+// dialled are the schemes of addresses that this node dials: without a token
+// there is nobody to be over shared memory.
+func (n *Node) dialled() []string {
+	if name, _ := n.auth.Self(); name != "" {
+		return n.schemes
+	}
+	return []string{"tcp"}
+}
+
+// checkHosts warns of addresses that others would dial in vain.
+func (n *Node) checkHosts() {
+	if n.tls == nil {
+		return
+	}
+	for _, addr := range n.addrs {
+		scheme, rest, err := fabric.SplitAddr(addr)
+		if err != nil || scheme != "tcp" {
+			continue
+		}
+		if host, _, err := net.SplitHostPort(rest); err == nil {
+			if err := n.tls.VerifyHost(host); err != nil {
+				n.log.Warn("others cannot dial this address: the certificate is not for its host", "addr", addr, "err", err)
+			}
+		}
+	}
+}
+
+// watchRevoked ends the connections of certificates as soon as they are revoked.
+func (n *Node) watchRevoked() {
+	if n.tls == nil || n.tcp == nil {
+		return
+	}
+	n.work.Go(func() {
+		n.tls.Watch(n.life, revokedEvery, func() {
+			if ended := n.tcp.Recheck(); ended > 0 {
+				n.log.Warn("connections ended: their certificates were revoked", "connections", ended)
+			}
+		})
+	})
+}
