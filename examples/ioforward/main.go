@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -18,14 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/wherry-fabric/wherry/cluster"
-	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/examples/ioforward/ionode"
 	"github.com/wherry-fabric/wherry/examples/ioforward/mount"
 	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
-	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
 
 const usage = `ioforward serves a directory to other machines, and mounts one that is served.
@@ -35,9 +29,6 @@ const usage = `ioforward serves a directory to other machines, and mounts one th
 
 Each says more with -h.
 `
-
-// tokenName is what serve calls the token that it makes.
-const tokenName = "ioforward"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,90 +56,6 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	return fmt.Errorf("there is no %q; serve or mount", args[0])
 }
 
-// common are the flags of both.
-type common struct {
-	tokens   string
-	token    string
-	anybody  bool
-	insecure bool
-	policy   string
-}
-
-func (o *common) flags(f *flag.FlagSet) {
-	f.StringVar(&o.tokens, "tokens", "", "`file` of tokens, which both sides have; serve makes it if there is none")
-	f.StringVar(&o.token, "token", "", "`name` of the token to show, if the file has several")
-	f.BoolVar(&o.anybody, "anybody", false, "no tokens: whoever reaches the address may do everything")
-	f.BoolVar(&o.insecure, "insecure", false, "allow tcp addresses beyond loopback, unencrypted")
-	f.StringVar(&o.policy, "policy", "balanced", "how to wait: balanced, latency, efficient")
-}
-
-func (o *common) check(addrs []string) error {
-	if (o.tokens == "") != o.anybody {
-		return errors.New("give either --tokens FILE, or --anybody where whoever reaches the address may do everything")
-	}
-	for _, a := range addrs {
-		if !o.insecure && !control.Loopback(a) {
-			return fmt.Errorf("%s is beyond loopback, and the connection is not encrypted: use a tunnel, or --insecure on a network that you trust", a)
-		}
-	}
-	return nil
-}
-
-// element makes this program's element, with both transports.
-func (o *common) element(name string, log *slog.Logger) (*fabric.Element, error) {
-	policy, err := fabric.ParsePolicy(o.policy)
-	if err != nil {
-		return nil, err
-	}
-	cfg := fabric.Config{Name: name, Policy: policy, Log: log}
-	if !o.anybody {
-		tokens, err := cluster.LoadTokens(o.tokens)
-		if err != nil {
-			return nil, err
-		}
-		if cfg.Auth, err = control.ClientAuth(tokens, o.token); err != nil {
-			return nil, err
-		}
-	}
-	overTCP, err := tcp.New(tcp.Config{})
-	if err != nil {
-		return nil, err
-	}
-	overShm, err := shm.New(shm.Config{})
-	if err != nil {
-		overTCP.Close()
-		return nil, err
-	}
-	cfg.Transports = []fabric.Transport{overTCP, overShm}
-	el, err := fabric.New(cfg)
-	if err != nil {
-		overTCP.Close()
-		overShm.Close()
-	}
-	return el, err
-}
-
-// newTokens writes a token file with one token that may read and write, unless there
-// is a file.
-func newTokens(file string) error {
-	t, err := cluster.NewToken(tokenName, cluster.CapRead|cluster.CapWrite)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f, t.Line())
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
-}
-
 // list is a flag that can be given several times.
 type list []string
 
@@ -160,7 +67,7 @@ func (l *list) Set(s string) error {
 }
 
 func serve(ctx context.Context, args []string, out, errs io.Writer) error {
-	var o common
+	var o options
 	var listen list
 	var cfg ionode.Config
 	f := flag.NewFlagSet("serve", flag.ContinueOnError)
@@ -210,7 +117,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 }
 
 func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
-	var o common
+	var o options
 	var cfg remote.Config
 	m := mount.Config{}
 	f := flag.NewFlagSet("mount", flag.ContinueOnError)

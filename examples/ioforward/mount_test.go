@@ -49,7 +49,9 @@ func TestTools(t *testing.T) {
 			}
 			for _, args := range [][]string{
 				{"--rw=randrw", "--bsrange=4k-64k", "--ioengine=psync"},
-				{"--rw=randwrite", "--bs=16k", "--ioengine=libaio", "--iodepth=16"},
+				{"--rw=randwrite", "--bs=16k", "--ioengine=libaio", "--iodepth=16", "--direct=1"},
+				{"--rw=randrw", "--bs=8k", "--ioengine=libaio", "--iodepth=16", "--direct=1"},
+				{"--rw=randwrite", "--bs=4k", "--ioengine=mmap"},
 				{"--rw=rw", "--bs=128k", "--ioengine=psync", "--numjobs=2"},
 			} {
 				runFio(t, dir, args...)

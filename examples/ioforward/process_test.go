@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/examples/ioforward/mount"
 )
 
@@ -247,6 +249,65 @@ func otherTokens(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestTLS mounts with a certificate of the node's authority, and with another authority's.
+func TestTLS(t *testing.T) {
+	files := t.TempDir()
+	flags := func(authority, name string, node bool) []string {
+		return certificate(t, filepath.Join(files, authority), name, node)
+	}
+	p := start(t, append(append([]string{"serve"}, flags("ours", "node", true)...), "--listen", anyPort, t.TempDir())...)
+	_, addr, _ := strings.Cut(p.line(), " at ")
+	for _, args := range [][]string{{"--anybody"}, flags("theirs", "ann", false)} {
+		refused := start(t, append(append([]string{"mount"}, args...), addr, t.TempDir())...)
+		select {
+		case <-refused.ended:
+		case <-time.After(patience):
+			t.Fatal("it does not end")
+		}
+		if refused.cmd.ProcessState.Success() {
+			t.Errorf("mount %v: let in", args)
+		}
+	}
+	if mount.Probe() != nil {
+		return
+	}
+	at := t.TempDir()
+	t.Cleanup(func() { syscall.Unmount(at, syscall.MNT_DETACH) })
+	m := start(t, append(append([]string{"mount"}, flags("ours", "ann", false)...), addr, at)...)
+	m.line()
+	if err := within(t, patience, "write", func() error { return os.WriteFile(filepath.Join(at, "f"), make([]byte, 1<<20), 0o644) }); err != nil {
+		t.Error(err)
+	}
+	unmounts(t, at, m)
+}
+
+// certificate has an authority, made if need be, issue one, and says how to use it.
+func certificate(t *testing.T, dir, name string, node bool) []string {
+	t.Helper()
+	a, err := ca.Open(dir)
+	if err != nil {
+		if a, err = ca.Init(dir, filepath.Base(dir), ca.DefaultLife); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := ca.Request{Principal: cluster.Principal{Name: name, Caps: cluster.CapRead | cluster.CapWrite}, Node: node}
+	if node {
+		r.Hosts = []string{"127.0.0.1"}
+		r.Principal.Caps |= cluster.CapMember
+	}
+	_, cert, key, err := a.Issue(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
+	for i, text := range [][]byte{cert, key} {
+		if err := os.WriteFile(files[i], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"--tls-cert", files[0], "--tls-key", files[1], "--tls-ca", a.File(ca.CertFile)}
 }
 
 // isErrno compares an error with an error number, as the kernel gave it.

@@ -119,12 +119,14 @@ func (n *Node) release(ep *fabric.Endpoint, number uint64) (*handle, error) {
 	return h, nil
 }
 
-// sweep closes what lost clients had open, and ends leases.
+// sweep closes what lost clients had open, and ends leases. A node that stood still
+// itself could not hear anybody: then every lease begins anew.
 func (n *Node) sweep() {
 	defer n.swept.Done()
 	lease := n.cfg.Limits.Lease
 	tick := time.NewTicker(lease / 3)
 	defer tick.Stop()
+	heard := time.Now()
 	for stopping := false; ; {
 		n.mu.Lock()
 		doomed := n.doomed
@@ -138,19 +140,24 @@ func (n *Node) sweep() {
 		}
 		select {
 		case <-n.kick:
-		case now := <-tick.C:
-			n.expire(now.Add(-lease))
+		case <-tick.C:
+			now := time.Now()
+			n.expire(now, now.Sub(heard) > lease*2/3)
+			heard = now
 		case <-n.stop:
 			stopping = true
 		}
 	}
 }
 
-func (n *Node) expire(before time.Time) {
+func (n *Node) expire(now time.Time, anew bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for ep, c := range n.clients {
-		if len(c.handles) > 0 && c.last.Before(before) {
+		if anew {
+			c.last = now
+		}
+		if len(c.handles) > 0 && now.Sub(c.last) > n.cfg.Limits.Lease {
 			n.cfg.Log.Warn("a client's lease ran out", "client", ep.String(), "handles", len(c.handles))
 			n.expired.Add(1)
 			n.drop(c)

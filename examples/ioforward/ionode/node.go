@@ -76,6 +76,7 @@ type Config struct {
 type Stats struct {
 	Clients, Handles      int
 	ReadBytes, WroteBytes uint64
+	Moving, MostMoving    int64  // reads and writes under way: now, and at most so far
 	Expired               uint64 // leases that ran out with handles open
 }
 
@@ -98,6 +99,7 @@ type Node struct {
 	closed atomic.Bool
 
 	read, wrote, expired atomic.Uint64
+	moving, most         atomic.Int64
 }
 
 // New makes an element serve a directory. It must be called before the element
@@ -164,7 +166,8 @@ func (n *Node) allow(who fabric.Principal, call string) error {
 func (n *Node) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return Stats{Clients: len(n.clients), Handles: n.open, ReadBytes: n.read.Load(), WroteBytes: n.wrote.Load(), Expired: n.expired.Load()}
+	return Stats{Clients: len(n.clients), Handles: n.open, ReadBytes: n.read.Load(), WroteBytes: n.wrote.Load(),
+		Moving: n.moving.Load(), MostMoving: n.most.Load(), Expired: n.expired.Load()}
 }
 
 // Close ends all calls, waits for them, and closes what clients had open.
@@ -186,15 +189,25 @@ func (n *Node) Close() error {
 	return err
 }
 
-// buffer waits for room to move a read's or write's data.
-func (n *Node) buffer(ctx context.Context) ([]byte, error) {
+// take waits for a buffer to move a read's or write's data; give puts it back.
+func (n *Node) take(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-n.bufs:
 		if b == nil {
 			b = make([]byte, n.cfg.Limits.IOBytes)
 		}
-		return b, nil
+		for now := n.moving.Add(1); ; {
+			most := n.most.Load()
+			if now <= most || n.most.CompareAndSwap(most, now) {
+				return b, nil
+			}
+		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+func (n *Node) give(b []byte) {
+	n.moving.Add(-1)
+	n.bufs <- b
 }

@@ -181,7 +181,7 @@ func (n *Node) statOpen(_ context.Context, c *rpc.Call, number uint64) (a wire.A
 }
 
 // begin checks what reads and writes have in common, and gets them a buffer; the
-// caller puts it back. The memory must be the caller's own: the node is not to be
+// caller gives it back. The memory must be the caller's own: the node is not to be
 // sent to somebody else's.
 func (n *Node) begin(ctx context.Context, c *rpc.Call, req wire.IORequest, need fabric.Rights) (*handle, []byte, error) {
 	if int64(req.Size) > int64(n.cfg.Limits.IOBytes) || req.Offset > wire.MaxOffset-uint64(req.Size) || req.Bulk.IsNull() ||
@@ -195,7 +195,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req wire.IORequest, need 
 	if h.dir {
 		return nil, nil, syscall.EISDIR
 	}
-	buf, err := n.buffer(ctx)
+	buf, err := n.take(ctx)
 	return h, buf, err
 }
 
@@ -204,7 +204,7 @@ func (n *Node) readFile(ctx context.Context, c *rpc.Call, req wire.IORequest) (u
 	if err != nil {
 		return 0, err
 	}
-	defer func() { n.bufs <- buf }()
+	defer n.give(buf)
 	got, err := h.file.ReadAt(buf[:req.Size], int64(req.Offset))
 	if err != nil && err != io.EOF {
 		return 0, err
@@ -221,7 +221,7 @@ func (n *Node) writeFile(ctx context.Context, c *rpc.Call, req wire.IORequest) (
 	if err != nil {
 		return 0, err
 	}
-	defer func() { n.bufs <- buf }()
+	defer n.give(buf)
 	if _, err := c.Pull(ctx, req.Bulk, 0, rpc.Memory{buf[:req.Size]}); err != nil {
 		return 0, err
 	}

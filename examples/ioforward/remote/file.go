@@ -99,6 +99,9 @@ func (c *Client) open(ctx context.Context, name string, flags int, perm fs.FileM
 	if err != nil {
 		return nil, err
 	}
+	if asked&wire.Truncate != 0 {
+		c.attr(ctx, name, wire.Any) // has what was written here arrive, lest it arrive afterwards
+	}
 	s, err := c.session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", syscall.EIO, err)

@@ -167,6 +167,55 @@ func TestMany(t *testing.T) {
 	eventually(t, "no handles are left", func() bool { return s.node.Stats().Handles == 0 })
 }
 
+// TestManyOutstanding looks at the node for several transfers of one file at once: ahead of a
+// reader, and behind a writer.
+func TestManyOutstanding(t *testing.T) {
+	s := newStation(t, overTCP, ionode.Config{Dir: t.TempDir()}, nil)
+	c := newClient(t, s.addr, remote.Config{}, nil)
+	data := randomBytes(1, 8<<20)
+	eventually(t, "several writes at once", func() bool {
+		if err := fillFile(c, "f", data); err != nil {
+			t.Fatal(err)
+		}
+		return s.node.Stats().MostMoving > 1
+	})
+	s.stop()
+	s.start(s.addr)
+	eventually(t, "several reads at once", func() bool {
+		f, err := c.OpenFile(bg, "f", os.O_RDONLY, 0)
+		if err != nil {
+			return false // until the node is found again
+		}
+		defer f.Close()
+		got := new(bytes.Buffer)
+		if _, err := io.CopyBuffer(got, struct{ io.Reader }{f}, make([]byte, 10_000)); err != nil || !bytes.Equal(got.Bytes(), data) {
+			t.Fatalf("read %d bytes, %v", got.Len(), err)
+		}
+		return s.node.Stats().MostMoving > 1
+	})
+	if st := s.node.Stats(); st.Moving != 0 || st.ReadBytes < uint64(len(data)) {
+		t.Errorf("afterwards: %+v", st)
+	}
+}
+
+// TestTruncatingOpen opens to truncate what another handle has just written.
+func TestTruncatingOpen(t *testing.T) {
+	s := newStation(t, overTCP, ionode.Config{Dir: t.TempDir()}, nil)
+	c := newClient(t, s.addr, remote.Config{}, nil)
+	f := mustOpen(t, c, "f", os.O_RDWR|os.O_CREATE)
+	for range 50 {
+		if _, err := f.WriteAt([]byte("written before"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := mustOpen(t, c, "f", os.O_WRONLY|os.O_TRUNC).Close(); err != nil {
+			t.Error(err)
+		}
+		if info, err := f.Stat(); err != nil || info.Size() != 0 {
+			t.Fatalf("after a truncating open: %v, %v", info.Size(), err)
+		}
+	}
+}
+
 // TestIdleFilesGiveWay leaves more files half written than there are slots.
 func TestIdleFilesGiveWay(t *testing.T) {
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ const (
 	// MaxOffset is the last offset that a file can have.
 	MaxOffset = 1<<63 - 1
 	// MinLease is the shortest lease: a client renews three times in each.
-	MinLease = 300 * time.Millisecond
+	MinLease = time.Second
 	// MaxLease is the longest.
 	MaxLease = time.Hour
 )
