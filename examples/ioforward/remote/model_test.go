@@ -38,7 +38,11 @@ func TestModel(t *testing.T) {
 			c := newClient(t, s.addr, cfg, nil)
 			m := &model{t: t, c: c, rnd: rand.New(rand.NewPCG(seed, 1)), files: []*remote.File{
 				mustOpen(t, c, "f", os.O_RDWR|os.O_CREATE), mustOpen(t, c, "f", os.O_RDWR)}}
-			for i := 0; i < 600 && !t.Failed(); i++ {
+			steps := 600
+			if testing.Short() {
+				steps = 150
+			}
+			for i := 0; i < steps && !t.Failed(); i++ {
 				m.step()
 			}
 			for _, f := range m.files {
