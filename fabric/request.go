@@ -195,7 +195,9 @@ func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset
 	return Op{rec: rec}
 }
 
-// Narrow asks the owner of k for a key to part of it.
+// Narrow asks the owner of k for a key to part of it. The key ends with this
+// endpoint, even if it was handed on; the owner bounds how many a peer can have
+// (Limits.KeysPerPeer).
 func (ep *Endpoint) Narrow(ctx context.Context, k Key, offset, size uint64, rights Rights) (Key, error) {
 	if k.Owner != ep.Incarnation() {
 		return Key{}, &PeerError{Peer: ep.String(), Op: "narrow", Err: ErrIncarnation}

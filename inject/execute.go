@@ -153,6 +153,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 		now = rt.now()
 	}
 	rt.mu.Lock()
+	rt.note(h, now, end.Code)
 	rt.core.Finish(now, h.run, end) // first: the answer leaves with it
 	if b := h.bound; b != nil {
 		if h.instance != nil && h.held == nil {
