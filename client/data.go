@@ -233,6 +233,9 @@ func (c *Client) Grant(ctx context.Context, name, to, rights string) error {
 // everywhere does something at all nodes that know a dataset.
 func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *fabric.Endpoint) error) error {
 	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	if errors.Is(err, cluster.ErrForbidden) {
+		return fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
+	}
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,9 @@ func CheckQuery(g *debgraph.Graph, q Query) error {
 	case KindNeeds, KindNeededBy:
 		names = []string{q.Package}
 	case KindPath:
+		if q.Package == q.Goal {
+			return fmt.Errorf("demo: why does %s need itself? Name two different %s", q.Package, nounOf(g).many)
+		}
 		names = []string{q.Package, q.Goal}
 	case KindTop:
 		if q.First < 1 || q.First > MaxFirst {

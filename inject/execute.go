@@ -413,6 +413,8 @@ func (h *host) end(status abi.Status, err error) travel.End {
 		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
 	case status == abi.ErrPeerLost && h.lastStatus == status: // it passes on what it was told
 		return travel.End{Code: travel.CodePeerLost, Text: h.lastError}
+	case status == abi.ErrLimit && h.limited:
+		return travel.End{Code: travel.CodeLimit, Text: h.lastError}
 	case status == abi.ErrUnsupported && h.dealt:
 		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: dealtText(h.bound.table)}
 	case h.lastError != "":

@@ -3,6 +3,7 @@ package inject
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ type host struct {
 	dealt      bool   // it asked for a range of rows where there is none
 	lastError  string // of a host call, and the status that stood for it
 	lastStatus abi.Status
+	limited    bool   // lastError is of a limit that a manifest can raise
 
 	endSpan func(error) // of a traced run
 
@@ -81,7 +83,7 @@ func (rt *Runtime) freeHost(h *host) {
 	if h.stopped.Load() {
 		h.stopped.Store(false)
 	}
-	h.reply, h.replied, h.over, h.lastError, h.lastStatus = reply, false, false, "", abi.OK
+	h.reply, h.replied, h.over, h.lastError, h.lastStatus, h.limited = reply, false, false, "", abi.OK, false
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	rt.hosts = append(rt.hosts, h)
 }
@@ -248,7 +250,7 @@ func (h *host) status(err error) abi.Status {
 	if err == nil {
 		return abi.OK
 	}
-	h.lastError = err.Error()
+	h.lastError, h.limited = err.Error(), false
 	for _, c := range [...]struct {
 		err error
 		st  abi.Status
@@ -268,6 +270,16 @@ func (h *host) status(err error) abi.Status {
 	}
 	h.lastStatus = abi.ErrArgument
 	return abi.ErrArgument
+}
+
+// OverLimit remembers which limit the engine refused a host call for; end tells it if
+// the function ends with that.
+func (h *host) OverLimit(field string, limit, ceiling uint64) {
+	h.lastStatus, h.limited = abi.ErrLimit, true
+	h.lastError = fmt.Sprintf("%s: the limit is %d", field, limit)
+	if ceiling > 0 {
+		h.lastError += fmt.Sprintf("; raise limits.%s in the manifest, at most %d", field, ceiling)
+	}
 }
 
 // peer resolves an element's index to its endpoint's number. mu is held.
@@ -497,4 +509,7 @@ func (h *host) NowNs() uint64 { return uint64(time.Now().UnixNano()) }
 // RemainingNs is the time left.
 func (h *host) RemainingNs() uint64 { return uint64(max(h.deadline-h.rt.now(), 0)) }
 
-var _ abi.Host = (*host)(nil)
+var (
+	_ abi.Host        = (*host)(nil)
+	_ abi.LimitTeller = (*host)(nil)
+)

@@ -83,9 +83,26 @@ func ReadConfig(r io.Reader) (Config, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("node: configuration: %w", err)
+		return c, fmt.Errorf("node: configuration: %w", plainYAML(err))
 	}
 	return c, nil
+}
+
+// plainYAML says what is wrong with a file without naming types of this program.
+func plainYAML(err error) error {
+	var types *yaml.TypeError
+	if !errors.As(err, &types) {
+		return err
+	}
+	var all []string
+	for _, text := range types.Errors {
+		line, rest, _ := strings.Cut(text, ": field ")
+		if key, _, unknown := strings.Cut(rest, " not found in type "); unknown {
+			text = fmt.Sprintf("%s: there is no key %q (docs/operations.md lists them)", line, key)
+		}
+		all = append(all, text)
+	}
+	return errors.New(strings.Join(all, "; "))
 }
 
 // Validate fills in defaults and reports what is wrong.

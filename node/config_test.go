@@ -61,6 +61,9 @@ func TestReadConfig(t *testing.T) {
 			t.Errorf("%.20q was taken", bad)
 		}
 	}
+	if _, err := ReadConfig(strings.NewReader("name: a\nfrob: 1\n")); err == nil || err.Error() != `node: configuration: line 2: there is no key "frob" (docs/operations.md lists them)` {
+		t.Errorf("an unknown key: %v", err)
+	}
 	if c, err := ReadConfig(strings.NewReader("")); err != nil || c.Name != "" {
 		t.Errorf("an empty file: %+v, %v", c, err)
 	}

@@ -122,6 +122,14 @@ type Host interface {
 	RemainingNs() uint64
 }
 
+// LimitTeller is what a Host may be besides: the engine tells it which limit it
+// refused a host call for, before the function gets ErrLimit.
+type LimitTeller interface {
+	// OverLimit: field is one of Limits, as in a manifest, and max its value for this run. A manifest
+	// can ask for ceiling at most; 0: it is not the manifest that is to be changed.
+	OverLimit(field string, max, ceiling uint64)
+}
+
 // AtomicOp is an operation of the Atomic host call. The numbers are the ABI's.
 type AtomicOp uint32
 

@@ -41,11 +41,11 @@ func TestBadFunctions(t *testing.T) {
 		{"store into a read-only window", order(7, 0, 8), nil, []string{"window 0", "read-only", "byte 8"}},
 		{"stores everywhere", order(19, 0, 0), nil, []string{"window 0", "read-only"}},
 		{"window that is not there", order(7, 5, 0), nil, []string{"status -11"}},
-		{"parts without end", order(9, 4096, 0), nil, []string{"status -7"}},
+		{"parts without end", order(9, 4096, 0), travel.ErrLimit, []string{"reply_bytes: the limit is 262144"}},
 		{"part too large", order(9, 100<<10, 0), nil, []string{"status -1"}},
-		{"reply too large", order(10, 300<<10, 0), nil, []string{"status -7"}},
+		{"reply too large", order(10, 300<<10, 0), travel.ErrLimit, []string{"raise limits.reply_bytes"}},
 		{"scratch without any", order(12, 0, 1), nil, []string{"status -7"}},
-		{"payload above the limit, forwarded", order(13, 1, 100<<10), nil, []string{"status -7"}},
+		{"payload above the limit, forwarded", order(13, 1, 100<<10), travel.ErrLimit, []string{"raise limits.payload_bytes"}},
 		{"payload above a message, forwarded", order(13, 1, 64<<10), travel.ErrLimit, []string{"too large for one message"}},
 		{"payload above a message, forked", order(14, 1, 64<<10), travel.ErrLimit, []string{"too large for one message"}},
 		{"forward to no element", order(13, 9, 8), nil, []string{"status -1"}},
@@ -191,7 +191,10 @@ func TestForksWithoutEnd(t *testing.T) {
 	says(t, err, "journey", "500")
 	g.serves()
 	_, err = f.Do(within(t, patience), inject.Root{Payload: order(4, 0, 0)}, nil)
-	says(t, err, "n0", "journey", "status -7")
+	says(t, err, "n0", "journey", "forks: the limit is 100", "raise limits.forks", "65536")
+	if !errors.Is(err, travel.ErrLimit) {
+		t.Errorf("%v is not ErrLimit", err)
+	}
 	g.serves()
 }
 

@@ -141,14 +141,45 @@ func (in *Instance) callScratch(st []uint64) {
 	st[0] = lay.scratch
 }
 
-// send runs a host call that takes bytes from the function's memory.
-func (in *Instance) send(ptr, n uint64, limit uint64, call func(data []byte) abi.Status) abi.Status {
+// The limits that host calls are refused for, as in a manifest.
+const (
+	limitPayload = "payload_bytes"
+	limitReply   = "reply_bytes"
+	limitForks   = "forks"
+)
+
+// over refuses a host call for a limit and tells the host which.
+func (in *Instance) over(field string) abi.Status {
+	if t, ok := in.host.(abi.LimitTeller); ok {
+		p := in.binding.program
+		limit := valueOf(&in.limits, field)
+		ceiling := valueOf(&p.engine.config.Ceilings, field)
+		if limit < valueOf(&p.limits, field) || limit >= ceiling { // the run's own, or as high as can be
+			ceiling = 0
+		}
+		t.OverLimit(field, limit, ceiling)
+	}
+	return abi.ErrLimit
+}
+
+func valueOf(l *abi.Limits, field string) uint64 {
+	switch field {
+	case limitPayload:
+		return l.PayloadBytes
+	case limitReply:
+		return l.ReplyBytes
+	}
+	return uint64(l.Forks)
+}
+
+// send runs a host call that takes bytes from the function's memory, at most limit of them by field.
+func (in *Instance) send(ptr, n uint64, limit uint64, field string, call func(data []byte) abi.Status) abi.Status {
 	data, ok := in.readable(ptr, n)
 	switch {
 	case !ok:
 		return abi.ErrMemory
 	case uint64(len(data)) > limit:
-		return abi.ErrLimit
+		return in.over(field)
 	}
 	return call(data)
 }
@@ -165,7 +196,7 @@ func (in *Instance) callReply(st []uint64) {
 
 func (in *Instance) reply(data []byte) abi.Status {
 	if in.replyBytes+uint64(len(data)) > in.limits.ReplyBytes {
-		return abi.ErrLimit
+		return in.over(limitReply)
 	}
 	in.replyBytes += uint64(len(data))
 	return in.host.Reply(data)
@@ -200,7 +231,7 @@ func (in *Instance) deliver() {
 
 // callReplyPart: reply_part(ptr, len) -> status
 func (in *Instance) callReplyPart(st []uint64) {
-	code := in.send(st[0], st[1], in.limits.ReplyBytes-in.replyBytes, in.host.ReplyPart)
+	code := in.send(st[0], st[1], in.limits.ReplyBytes-in.replyBytes, limitReply, in.host.ReplyPart)
 	if code == abi.OK {
 		in.replyBytes += st[1] & math.MaxUint32
 	}
@@ -219,7 +250,7 @@ func (in *Instance) callForward(st []uint64) {
 
 func (in *Instance) forward(element uint32, data []byte) abi.Status {
 	if uint64(len(data)) > in.limits.PayloadBytes {
-		return abi.ErrLimit
+		return in.over(limitPayload)
 	}
 	return in.host.Forward(element, data)
 }
@@ -227,11 +258,11 @@ func (in *Instance) forward(element uint32, data []byte) abi.Status {
 // callFork: fork(element, ptr, len) -> status
 func (in *Instance) callFork(st []uint64) {
 	if in.forks >= in.limits.Forks {
-		st[0] = status(abi.ErrLimit)
+		st[0] = status(in.over(limitForks))
 		return
 	}
 	element := uint32(st[0])
-	code := in.send(st[1], st[2], in.limits.PayloadBytes, func(data []byte) abi.Status {
+	code := in.send(st[1], st[2], in.limits.PayloadBytes, limitPayload, func(data []byte) abi.Status {
 		return in.host.Fork(element, data)
 	})
 	if code == abi.OK {
