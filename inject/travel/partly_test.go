@@ -7,23 +7,28 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
+const partlyRoots = 12
+
+// startPartly starts more roots than there is room for.
+func startPartly(t *testing.T) (*town, travel.StartArgs, travel.FutureID) {
+	t.Helper()
+	w := newTown(t, 2, travel.Limits{Records: 8}) // room for 6
+	a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Partly: true}
+	for range partlyRoots {
+		a.Roots = append(a.Roots, travel.Root{To: 2, Payload: []byte("go")})
+	}
+	id, err := w.desks[0].core.Start(w.now, &a)
+	if id == 0 || !errors.Is(err, travel.ErrBackpressure) || a.Sent != 6 {
+		t.Fatalf("%d sent as %d: %v", a.Sent, id, err)
+	}
+	return w, a, id
+}
+
 // TestPartly covers: a start that finds room for some of its roots only goes
 // on with the others, and ends as any other if it is given up or a root fails.
 func TestPartly(t *testing.T) {
-	const roots = 12
-	begin := func() (*town, travel.StartArgs, travel.FutureID) {
-		w := newTown(t, 2, travel.Limits{Records: 8}) // room for 6
-		a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Partly: true}
-		for range roots {
-			a.Roots = append(a.Roots, travel.Root{To: 2, Payload: []byte("go")})
-		}
-		id, err := w.desks[0].core.Start(w.now, &a)
-		if id == 0 || !errors.Is(err, travel.ErrBackpressure) || a.Sent != 6 {
-			t.Fatalf("%d sent as %d: %v", a.Sent, id, err)
-		}
-		return w, a, id
-	}
-	w, a, id := begin()
+	const roots = partlyRoots
+	w, a, id := startPartly(t)
 	seen := map[uint64]int{}
 	for round := 0; a.Sent < roots; round++ {
 		if round == 10 {
@@ -57,9 +62,12 @@ func TestPartly(t *testing.T) {
 	if err := w.desks[0].core.Resume(w.now, id, &a); !errors.Is(err, travel.ErrNoFuture) {
 		t.Errorf("after its end: %v", err)
 	}
+}
 
+// TestPartlyEnds covers: what becomes of such a start that does not go on.
+func TestPartlyEnds(t *testing.T) {
 	// A root fails.
-	w, a, id = begin()
+	w, a, id := startPartly(t)
 	p := w.settle(t, nil)[0]
 	p.d.core.Finish(w.now, p.r, travel.End{Code: travel.CodeTrap})
 	w.settle(t, nil)
@@ -71,7 +79,7 @@ func TestPartly(t *testing.T) {
 	}
 
 	// It is given up.
-	w, a, id = begin()
+	w, a, id = startPartly(t)
 	if err := w.desks[0].core.Cancel(w.now, id); err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +89,14 @@ func TestPartly(t *testing.T) {
 	}
 
 	// Its peer is lost, and whoever starts tries all the same.
-	w, a, id = begin()
+	w, a, id = startPartly(t)
 	w.desks[0].core.PeerLost(w.now, 2, nil)
 	if err := w.desks[0].core.Resume(w.now, id, &a); !errors.Is(err, travel.ErrNoFuture) {
 		t.Errorf("after the peer was lost: %v", err)
 	}
 
 	// What is wrong with a later root ends all.
-	w, a, id = begin()
+	w, a, id = startPartly(t)
 	for _, p := range w.settle(t, nil) {
 		p.d.core.Finish(w.now, p.r, travel.End{})
 	}
