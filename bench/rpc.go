@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"time"
 
@@ -80,9 +81,10 @@ const rpcPayload = "12345678"
 
 // oneByOne makes n calls, each after the answer to the one before.
 func (c *client) oneByOne(n int) (samples, error) {
+	ctx := context.Background() // the calls have the default deadline
 	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
 	return each(n, func() (err error) {
-		resp, err = echo.CallInto(c.ctx, c.station.rpc, c.eps[0], req, resp)
+		resp, err = echo.CallInto(ctx, c.station.rpc, c.eps[0], req, resp)
 		if err == nil && !bytes.Equal(resp, req) {
 			err = fmt.Errorf("the answer is %q", resp)
 		}
@@ -102,6 +104,7 @@ type flight struct {
 func (c *client) windowed(n int, hold bool) (samples, error) {
 	var s samples
 	p, ep := c.station.rpc, c.eps[0]
+	ctx := context.Background() // the calls have the default deadline
 	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
 	ring := make([]flight, c.spec.Inflight)
 	started, ended := 0, 0
@@ -115,7 +118,7 @@ func (c *client) windowed(n int, hold bool) (samples, error) {
 			if f.began = (time.Time{}); started%rpcSampled == 0 {
 				f.began = time.Now()
 			}
-			if f.call, err = echo.Start(c.ctx, p, ep, req); err != nil {
+			if f.call, err = echo.Start(ctx, p, ep, req); err != nil {
 				break
 			}
 		}
@@ -127,7 +130,7 @@ func (c *client) windowed(n int, hold bool) (samples, error) {
 		}
 		for first := true; ended < started && (first || ring[ended%len(ring)].call.Poll()); first = false {
 			f := &ring[ended%len(ring)]
-			if resp, err = f.call.WaitInto(c.ctx, resp); err != nil {
+			if resp, err = f.call.WaitInto(ctx, resp); err != nil {
 				return nil, err
 			}
 			if string(resp) != rpcPayload {

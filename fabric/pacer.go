@@ -148,7 +148,7 @@ func (e *Element) RecentNow() int64 {
 
 // At is a time on the element's clock.
 func (e *Element) At(t time.Time) int64 {
-	if e.cfg.Now == nil {
+	if e.cfg.Now == nil && t != t.Round(0) { // it has a monotonic reading: the wall clock may have been set since the start
 		return int64(t.Sub(e.start))
 	}
 	return e.now() + int64(time.Until(t))

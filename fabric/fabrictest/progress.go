@@ -19,6 +19,7 @@ func progressChecks() []check {
 		{"many waiters", progressManyWaiters},
 		{"nobody waits", progressBackground},
 		{"no wake-up is lost", progressWakeUps},
+		{"a crowd of waiters", progressCrowd},
 		{"wait for", progressWaitFor},
 		{"a condition holds once", progressOnce},
 		{"hand off", progressHandOff},

@@ -165,9 +165,12 @@ func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []by
 		if class == fabric.Reserved {
 			limit *= 2
 		}
-		if waiting+sealedBytes(total) > limit {
+		if waiting+sealedBytes(total) > limit && !l.makeRoom() {
 			l.full = true
 			return fabric.ErrLinkFull
+		}
+		if l.broken != nil {
+			return l.closedError()
 		}
 	}
 	if err := l.seal(id, head, body); err != nil {
@@ -186,6 +189,16 @@ func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []by
 		return l.closedError()
 	}
 	return nil
+}
+
+// makeRoom sends what is only held back; false if what waits does so for the socket, which will
+// say when it has room. txMu is held.
+func (l *link) makeRoom() bool {
+	if l.held && !l.sec.waits {
+		l.held = false
+		l.push()
+	}
+	return !l.sec.waits
 }
 
 // seal has TLS make records of a frame. Its start is put together in one

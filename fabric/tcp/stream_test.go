@@ -309,7 +309,8 @@ func TestSendBounds(t *testing.T) {
 
 type writable struct {
 	recorder
-	n int
+	n    int
+	full int // n that is due because a send found no room
 }
 
 func (w *writable) Writable() { w.n++ }

@@ -119,7 +119,7 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 		return ErrDeadline
 	case a.Deadline-now > Instant(c.lim.MaxTime):
 		return fmt.Errorf("%w: a deadline %v away, at most %v", ErrLimit, time.Duration(a.Deadline-now), c.lim.MaxTime)
-	case c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations:
+	case c.crowded():
 		return fmt.Errorf("%w: %d futures are under way", ErrBackpressure, c.futures)
 	case c.nextID == maxSeq:
 		return fmt.Errorf("%w: this incarnation has started %d invocations; restart it", ErrLimit, uint64(maxSeq))
@@ -127,6 +127,16 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 		return fmt.Errorf("%w: %v or its table %v is not in the store", ErrNoCode, a.Binding.Image, a.Binding.Table)
 	}
 	return nil
+}
+
+// crowded reports whether there is no room for another future. Near the limit it looks closely: what is
+// put off counts neither too much nor too little.
+func (c *Core) crowded() bool {
+	if c.futures < c.lim.Futures && c.invs.n+1 < c.lim.Invocations {
+		return false
+	}
+	c.catchUp()
+	return c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations
 }
 
 func (a *StartArgs) hopBudget() uint16 {

@@ -7,23 +7,27 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
-// TestPartly covers: a start that finds room for some of its roots only goes
-// on with the others, and ends as any other if it is given up or a root fails.
-func TestPartly(t *testing.T) {
-	const roots = 12
-	begin := func() (*town, travel.StartArgs, travel.FutureID) {
-		w := newTown(t, 2, travel.Limits{Records: 8}) // room for 6
-		a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Partly: true}
-		for range roots {
-			a.Roots = append(a.Roots, travel.Root{To: 2, Payload: []byte("go")})
-		}
-		id, err := w.desks[0].core.Start(w.now, &a)
-		if id == 0 || !errors.Is(err, travel.ErrBackpressure) || a.Sent != 6 {
-			t.Fatalf("%d sent as %d: %v", a.Sent, id, err)
-		}
-		return w, a, id
+const partlyRoots = 12
+
+// beginPartly starts partlyRoots roots where there is room for half of them.
+func beginPartly(t *testing.T) (*town, travel.StartArgs, travel.FutureID) {
+	t.Helper()
+	w := newTown(t, 2, travel.Limits{Records: 8}) // room for 6
+	a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Partly: true}
+	for range partlyRoots {
+		a.Roots = append(a.Roots, travel.Root{To: 2, Payload: []byte("go")})
 	}
-	w, a, id := begin()
+	id, err := w.desks[0].core.Start(w.now, &a)
+	if id == 0 || !errors.Is(err, travel.ErrBackpressure) || a.Sent != 6 {
+		t.Fatalf("%d sent as %d: %v", a.Sent, id, err)
+	}
+	return w, a, id
+}
+
+// TestPartly: a start that finds room for some of its roots only goes on with the others.
+func TestPartly(t *testing.T) {
+	const roots = partlyRoots
+	w, a, id := beginPartly(t)
 	seen := map[uint64]int{}
 	for round := 0; a.Sent < roots; round++ {
 		if round == 10 {
@@ -57,9 +61,12 @@ func TestPartly(t *testing.T) {
 	if err := w.desks[0].core.Resume(w.now, id, &a); !errors.Is(err, travel.ErrNoFuture) {
 		t.Errorf("after its end: %v", err)
 	}
+}
 
+// TestPartlyEnds: such a start ends as any other if it is given up or a root fails.
+func TestPartlyEnds(t *testing.T) {
 	// A root fails.
-	w, a, id = begin()
+	w, a, id := beginPartly(t)
 	p := w.settle(t, nil)[0]
 	p.d.core.Finish(w.now, p.r, travel.End{Code: travel.CodeTrap})
 	w.settle(t, nil)
@@ -71,7 +78,7 @@ func TestPartly(t *testing.T) {
 	}
 
 	// It is given up.
-	w, a, id = begin()
+	w, a, id = beginPartly(t)
 	if err := w.desks[0].core.Cancel(w.now, id); err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +88,14 @@ func TestPartly(t *testing.T) {
 	}
 
 	// Its peer is lost, and whoever starts tries all the same.
-	w, a, id = begin()
+	w, a, id = beginPartly(t)
 	w.desks[0].core.PeerLost(w.now, 2, nil)
 	if err := w.desks[0].core.Resume(w.now, id, &a); !errors.Is(err, travel.ErrNoFuture) {
 		t.Errorf("after the peer was lost: %v", err)
 	}
 
 	// What is wrong with a later root ends all.
-	w, a, id = begin()
+	w, a, id = beginPartly(t)
 	for _, p := range w.settle(t, nil) {
 		p.d.core.Finish(w.now, p.r, travel.End{})
 	}

@@ -1,8 +1,11 @@
 package travel
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -280,3 +283,60 @@ func (nopEffects) FreeState(InvocationID, any)                 {}
 func (nopEffects) Retire(any)                                  {}
 func (nopEffects) Object(ID, []byte)                           {}
 func (nopEffects) Sever(Peer, error)                           {}
+
+// TestTimeOnward: what goes on has its time rounded up as often as down, to the next step at most; so a thousand
+// elements in a row do not take it away.
+func TestTimeOnward(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, d := range []Instant{0, 999, 1000, Instant(time.Millisecond) + 1, 4095 * 1000, 4096 * 1000, 12_345_678_901, Instant(time.Hour) + 777, Instant(maxTime) - 1, Instant(maxTime)} {
+		down, sum := decodeTime(encodeTime(d)), 0.0
+		up := Instant(0)
+		if encodeTime(d) < 1<<16-1 {
+			up = decodeTime(encodeTime(d)+1) - down
+		}
+		const draws = 2000
+		for range draws {
+			got := decodeTime(encodeTimeOnward(d, r.Uint64()))
+			if got != down && got != down+up {
+				t.Fatalf("%v became %v, want %v or %v", time.Duration(d), time.Duration(got), time.Duration(down), time.Duration(down+up))
+			}
+			sum += float64(got - d)
+		}
+		if up > 1000 && math.Abs(sum/draws) > float64(up)/10 {
+			t.Errorf("%v became %v longer on average", time.Duration(d), time.Duration(sum/draws))
+		}
+	}
+	for _, d := range []Instant{Instant(time.Second), Instant(time.Minute), Instant(time.Hour)} {
+		left := d
+		for hops := range uint64(1000) {
+			left = decodeTime(encodeTimeOnward(left-1, mix(77^(1000-hops)<<40)))
+		}
+		if off := math.Abs(float64(left-d)) / float64(d); off > 0.02 {
+			t.Errorf("%v became %v on the way by a thousand elements", time.Duration(d), time.Duration(left))
+		}
+	}
+}
+
+// TestExtend: a deadline moves out for what arrives with more time, never in, and not by less than a rounding.
+func TestExtend(t *testing.T) {
+	c, err := New(Config{Self: 1, Name: "x", Store: nopStore{}, Effects: nopEffects{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now, first = Instant(1e9), Instant(11e9)
+	for _, step := range []struct{ deadline, want Instant }{
+		{first, first},
+		{first - 5e9, first},
+		{first + 9e6, first},         // less than a 1024th of ten seconds
+		{first + 11e6, first + 11e6}, // more
+		{first + 20e9, first + 20e9},
+	} {
+		inv := c.newInvocation(InvocationID{2, 3}, nil, first)
+		c.enter(inv)
+		c.extend(now, inv, step.deadline)
+		if inv.deadline != step.want || inv.timer.tick != uint64(step.want>>tickBits)+1 {
+			t.Errorf("a branch that has until %d: the deadline is %d, the timer at tick %d; want %d", step.deadline, inv.deadline, inv.timer.tick, step.want)
+		}
+		c.kill(now, inv, CodeOK, "")
+	}
+}

@@ -164,6 +164,9 @@ func (c *Core) sendList(now Instant, r *Run) error {
 	if r.lists >= maxLists {
 		return c.abort(now, r, CodeForkLimit, fmt.Sprintf("one branch made more than %d forks", maxLists*listForks))
 	}
+	if p != nil && !c.room(p, true) {
+		return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%s has %d reports it does not acknowledge", p.Name, p.next-p.low))
+	}
 	c.out = c.out[:0]
 	for _, f := range r.forks {
 		c.out = le.AppendUint64(c.out, f)
@@ -173,9 +176,6 @@ func (c *Core) sendList(now Instant, r *Run) error {
 			c.listed(now, inv.fut, r.branch, r.lists, c.out)
 		}
 	} else {
-		if !c.room(p, true) {
-			return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%s has %d reports it does not acknowledge", p.Name, p.next-p.low))
-		}
 		m := partMsg{transfer: p.next, seq: inv.id.Seq, branch: r.branch, index: r.lists}
 		var head [24]byte
 		c.number(p, recordReport, inv, r.branch, r.hold)

@@ -86,13 +86,20 @@ func (c *Core) sendRefused(p *peer, transfer uint64, code Code, reason uint8, te
 	c.stats.Refused++
 }
 
-// room reports whether a transfer may be numbered towards p.
+// room reports whether a transfer may be numbered towards p. It may use c.out.
 func (c *Core) room(p *peer, report bool) bool {
 	limit, records := uint64(WindowTransfers-reportTransfers), c.lim.Records*3/4
 	if report {
 		limit, records = WindowTransfers, c.lim.Records
 	}
-	return p.next-p.low < limit && c.records < records
+	if p.next-p.low < limit && c.records < records {
+		return true
+	}
+	if len(c.spent) == 0 {
+		return false
+	}
+	c.putAway() // those are released
+	return c.room(p, report)
 }
 
 // number gives the next transfer to p its number and its record. h, if any,

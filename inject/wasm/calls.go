@@ -22,6 +22,12 @@ type hostCall struct {
 	run             func(in *Instance, st []uint64)
 }
 
+// Host calls whose messages may come through the mailbox.
+const (
+	callReply   = "reply"
+	callForward = "forward"
+)
+
 func sig(params ...wasmcode.ValType) []wasmcode.ValType { return params }
 
 // hostCalls lists ABI version 1, in the order of docs/abi.md. Arguments and the result are
@@ -37,9 +43,9 @@ func hostCalls() []hostCall {
 		{"window", sig(i32, i32), one, (*Instance).callWindow},
 		{"payload", sig(i32), one, (*Instance).callPayload},
 		{"scratch", sig(i64), one, (*Instance).callScratch},
-		{"reply", sig(i32, i32), one, (*Instance).callReply},
+		{callReply, sig(i32, i32), one, (*Instance).callReply},
 		{"reply_part", sig(i32, i32), one, (*Instance).callReplyPart},
-		{"forward", sig(i32, i32, i32), one, (*Instance).callForward},
+		{callForward, sig(i32, i32, i32), one, (*Instance).callForward},
 		{"fork", sig(i32, i32, i32), one, (*Instance).callFork},
 		{"get", sig(i32, i32, i64, i32, i32), one, (*Instance).callGet},
 		{"put", sig(i32, i32, i64, i32, i32), one, (*Instance).callPut},
@@ -65,7 +71,7 @@ func rules() *wasmcode.Rules {
 		Entry:  abi.Entry,
 		Type:   wasmcode.Type{Params: sig(i32, i32), Results: sig(i32)},
 		Init:   initExport,
-		Mailed: "reply", MailedTo: "forward", Windows: "window",
+		Mailed: callReply, MailedTo: callForward, Windows: "window",
 	}
 	for _, c := range hostCalls() {
 		r.Imports = append(r.Imports, wasmcode.Import{Name: c.name, Type: wasmcode.Type{Params: c.params, Results: c.results}})

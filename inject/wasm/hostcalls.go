@@ -177,13 +177,14 @@ func (in *Instance) mailed() bool {
 }
 
 // deliver sends what is in the mailbox. The function can write there itself, so
-// a message that is too long is nothing but nonsense of its own.
+// a message that is too long, or that it imports no call for, is nothing but nonsense of its own.
 func (in *Instance) deliver() {
 	box := in.mem[in.binding.layout.mailbox:][:wasmcode.MailboxBytes]
 	head := binary.LittleEndian.Uint64(box)
 	n, to := uint32(head)-1, uint32(head>>32)
 	binary.LittleEndian.PutUint64(box, 0)
-	if n > wasmcode.MailBytes {
+	p := in.binding.program
+	if n > wasmcode.MailBytes || to == 0 && !p.replies || to != 0 && !p.forwards {
 		return
 	}
 	var st abi.Status

@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
@@ -24,6 +25,8 @@ type Program struct {
 	limits    abi.Limits
 	recursive bool
 	imports   []string
+	replies   bool // it imports reply
+	forwards  bool // it imports forward
 
 	mu       sync.Mutex
 	variants [2]variant
@@ -62,7 +65,8 @@ func (e *Engine) Compile(ctx context.Context, id ID, code []byte, limits abi.Lim
 	if e.closed {
 		return nil, ErrClosed
 	}
-	return &Program{engine: e, id: id, module: m, limits: got, recursive: m.Recursive, imports: m.ImportsUsed(), uses: 1}, nil
+	return &Program{engine: e, id: id, module: m, limits: got, recursive: m.Recursive, imports: m.ImportsUsed(),
+		replies: slices.Contains(m.Imports, callReply), forwards: slices.Contains(m.Imports, callForward), uses: 1}, nil
 }
 
 // Info is what a module says of itself.

@@ -1,0 +1,191 @@
+package travel
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// audit looks at every record of a core as it lies there, before anything that was put off is caught up with: no
+// record that is in use lies in a pool, none lies there twice, lists and counts agree.
+// bound are what Bind gave and Unbind did not get back.
+func audit(t *testing.T, c *Core, bound ...*Binding) {
+	t.Helper()
+	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, holds: map[*hold]int{}}
+	for _, b := range bound {
+		a.refs[b]++
+	}
+	pooled(&a, "run", c.runPool.free)
+	pooled(&a, "invocation", c.invPool.free)
+	pooled(&a, "hold", c.holdPool.free)
+	pooled(&a, "record", c.recordPool.free)
+	pooled(&a, "future", c.futPool.free)
+	pooled(&a, "branch", c.branchPool.free)
+	c.invs.all(func(inv *invocation) {
+		if inv == c.loose {
+			t.Error("the loose invocation is in the table")
+		}
+		if got := c.invs.get(inv.id.Seq, inv.id.Origin); got != inv {
+			t.Errorf("invocation %v is in the table and is not found there", inv.id)
+		}
+		if inv.timer.armed() == inv.dead {
+			t.Errorf("invocation %v: armed %v, dead %v", inv.id, inv.timer.armed(), inv.dead)
+		}
+		a.invocation(inv)
+	})
+	if c.loose != nil {
+		if c.loose.timer.armed() {
+			t.Error("the loose invocation has a timer")
+		}
+		a.invocation(c.loose)
+	}
+	for _, s := range c.spent {
+		a.live("future of a spent one", s.f)
+		a.live("record of a spent one", s.r)
+		if s.f.inv == nil || s.r.inv != s.f.inv || s.f.inv.fut != nil {
+			t.Error("a spent future and its record have come apart")
+			continue
+		}
+		a.futures++
+		a.refs[s.f.binding]++
+	}
+	a.peers()
+	a.sums()
+}
+
+type auditor struct {
+	t       *testing.T
+	c       *Core
+	free    map[any]string
+	refs    map[*Binding]int
+	holds   map[*hold]int
+	runs    int
+	running int
+	records int
+	futures int
+	invs    int
+}
+
+func pooled[T any](a *auditor, what string, free []*T) {
+	for _, v := range free {
+		if a.free[v] != "" {
+			a.t.Errorf("a %s lies in its pool twice", what)
+		}
+		a.free[v] = what
+	}
+}
+
+func (a *auditor) live(what string, v any) {
+	a.t.Helper()
+	if reflect.ValueOf(v).IsNil() {
+		a.t.Errorf("%s: none is there", what)
+	} else if a.free[v] != "" {
+		a.t.Errorf("%s: it is in use and in the pool", what)
+	}
+}
+
+func (a *auditor) invocation(inv *invocation) {
+	t := a.t
+	a.invs++
+	a.live("invocation", inv)
+	for n := inv.runs.first; n != nil; n = n.next {
+		r := n.v
+		a.live("run", r)
+		a.live("a run's hold", r.hold)
+		if r.inv != inv || r.state == runFree {
+			t.Errorf("a run of %v is another's, or free", inv.id)
+		}
+		a.runs++
+		if r.state == runRunning {
+			a.running++
+		}
+		if r.binding != nil {
+			a.refs[r.binding]++
+		}
+		a.holds[r.hold]++
+	}
+	if inv.active != nil && inv.active.inv != inv {
+		t.Errorf("the run whose turn it is in %v is another's", inv.id)
+	}
+	n := 0
+	for at := inv.records.first; at != nil; at = at.next {
+		r := at.v
+		n++
+		a.live("record", r)
+		if r.inv != inv || r.to == nil {
+			t.Errorf("a record of %v is another's, or free", inv.id)
+			continue
+		}
+		if got := r.to.records.get(r.transfer, 0); got != r {
+			t.Errorf("transfer %d to %s is not found by its number", r.transfer, r.to.Name)
+		}
+		if r.binding != nil {
+			a.refs[r.binding]++
+		}
+		if r.hold != nil {
+			a.live("a record's hold", r.hold)
+			a.holds[r.hold]++
+		}
+	}
+	if n != inv.records.n {
+		t.Errorf("%v: %d records in a list of %d", inv.id, n, inv.records.n)
+	}
+	a.records += n
+	if f := inv.fut; f != nil {
+		a.live("future", f)
+		if f.inv != inv {
+			t.Errorf("the future of %v is another's", inv.id)
+		}
+		a.futures++
+		a.refs[f.binding]++
+		for i := range f.others.slots {
+			if b := f.others.slots[i].v; b != nil {
+				a.live("branch", b)
+			}
+		}
+	}
+}
+
+func (a *auditor) peers() {
+	n := 0
+	for _, p := range a.c.peers {
+		if p == nil {
+			continue
+		}
+		p.records.all(func(r *record) {
+			n++
+			a.live("a peer's record", r)
+			if r.to != p {
+				a.t.Errorf("%s has a record of another peer's", p.Name)
+			}
+		})
+	}
+	if n != a.records || n != a.c.records {
+		a.t.Errorf("%d records at peers, %d at invocations, %d counted", n, a.records, a.c.records)
+	}
+}
+
+func (a *auditor) sums() {
+	c, loose := a.c, 0
+	if c.loose != nil {
+		loose = 1
+	}
+	if a.invs != c.invs.n+loose || a.futures != c.futures || a.running != c.running {
+		a.t.Errorf("%d invocations, %d futures, %d running; counted %d+%d, %d, %d", a.invs, a.futures, a.running, c.invs.n, loose, c.futures, c.running)
+	}
+	for h, n := range a.holds {
+		if h != nil && h.count != n {
+			a.t.Errorf("a hold of %d counts %d", n, h.count)
+		}
+	}
+	for _, b := range c.bindings {
+		if got := a.refs[b]; b.refs != got {
+			a.t.Errorf("binding %v is used %d times and counts %d", b.Image, got, b.refs)
+		}
+	}
+	for b := range a.refs {
+		if !slices.Contains(c.bindings, b) {
+			a.t.Error("a binding in use is in no slot")
+		}
+	}
+}
