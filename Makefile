@@ -13,7 +13,7 @@ SIM_SECONDS  ?= 600
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help profile build install test tools fmt vet unit race outside peers lint bench bench-peers fuzz soak generate demo cover clean
+.PHONY: help profile build install test tools fmt vet unit race outside peers ioforward lint bench bench-peers fuzz soak generate demo cover clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ build: ## build bin/wherry, without cgo
 install: ## install wherry into Go's bin folder
 	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/wherry
 
-test: tools fmt vet unit race outside peers ## the gate: everything a change must pass (what CI runs)
+test: tools fmt vet unit race outside peers ioforward ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"
 
 tools: ## install what the tests run besides Go, or say what is missing
@@ -53,6 +53,13 @@ peers: ## vet and test bench/peers, a module of its own, with a short run of eve
 		{ echo "bench/peers does not build; if its go.mod is out of date: cd bench/peers && go mod tidy" >&2; exit 1; }
 	cd bench/peers && GOWORK=off $(GO) vet -tags $(TAGS) ./...
 	cd bench/peers && GOWORK=off $(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
+
+ioforward: ## vet and test examples/ioforward, a module of its own, with FUSE mounts where they can be
+	@cd examples/ioforward && GOWORK=off CGO_ENABLED=0 $(GO) build -o /dev/null . || \
+		{ echo "examples/ioforward does not build; if its go.mod is out of date: cd examples/ioforward && go mod tidy" >&2; exit 1; }
+	cd examples/ioforward && GOWORK=off $(GO) vet -tags $(TAGS) ./...
+	cd examples/ioforward && GOWORK=off $(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
+	cd examples/ioforward && GOWORK=off CGO_ENABLED=1 $(GO) test -race -short -tags $(TAGS) -timeout $(TIMEOUT) ./remote
 
 lint: fmt vet ## formatting, vet and the rules of the house, no other tests
 	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house

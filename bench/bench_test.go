@@ -37,6 +37,13 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "chase", Transport: "tcp", Servers: 4, Rounds: 40}, []string{"inject_over_get", "inject_over_am", "header_bytes", "first_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "inflight", "allocs_per_op"}},
+		{Config{Kind: "rpc", Transport: "tcp", Rounds: 2000, Inflight: 64}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_unheld"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000, SameCPU: true}, []string{"rtt_ns_p50"}},
+		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
+		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
+		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
+		{Config{Kind: "ring", Transport: "tcp", Rounds: 100, Elements: 2}, []string{"hops_per_s", "hops"}},
 	} {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
 			if c.Pin = true; c.Kind != "chase" { // as the commands have it
@@ -85,6 +92,10 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Kind, c.Rounds = "chase", 3 }, "between 20"},
 		{func(c *Config) { c.Rounds = maxRounds + 1 }, "rounds"},
 		{func(c *Config) { c.Command = nil }, "Command"},
+		{func(c *Config) { c.Inflight = maxInflight + 1 }, "in flight"},
+		{func(c *Config) { c.Bytes = -1 }, "bytes"},
+		{func(c *Config) { c.Elements = 1 }, "ring"},
+		{func(c *Config) { c.SameCPU = true }, "pinning"},
 	} {
 		ok := Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}}
 		if err := ok.Validate(); err != nil {
@@ -99,7 +110,7 @@ func TestValidate(t *testing.T) {
 
 // TestFewestRounds: the fewest that are taken give figures for everything.
 func TestFewestRounds(t *testing.T) {
-	for _, kind := range []string{"verbs", "inject"} {
+	for _, kind := range []string{"verbs", "inject", "rpc", "bulk", "ring"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r, err := Run(ctx, Config{Kind: kind, Transport: "shm", Rounds: minRounds(kind), Command: []string{os.Args[0], "role"}})

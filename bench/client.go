@@ -25,6 +25,7 @@ type client struct {
 	want   uint64
 	gotAll func() bool
 	last   atomic.Uint64 // body of the last answer
+	token  token
 	rand   *rand.Rand
 }
 
@@ -55,6 +56,7 @@ func (c *client) run() (err error) {
 	for _, id := range []fabric.FrameID{idPong, idChased, idAlloc} {
 		c.el.Handle(id, answer)
 	}
+	c.el.Handle(idRing, c.onRing)
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
 		return err
 	}
@@ -65,6 +67,12 @@ func (c *client) run() (err error) {
 		return c.chase()
 	case "inject":
 		return c.inject()
+	case "rpc":
+		return c.rpc()
+	case "bulk":
+		return c.bulk()
+	case "ring":
+		return c.ring()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }
@@ -224,10 +232,10 @@ func (v *verb) measure(n int) (ops int, err error) {
 
 // allocs counts allocations so far, here and at server 0.
 func (c *client) allocs() (ours, theirs uint64, err error) {
+	c.want = c.pongs.Load() + 2 // before the first may come
 	if err := c.eps[0].Send(c.ctx, idPing, nil, make([]byte, 8)); err != nil {
 		return 0, 0, err
 	}
-	c.want = c.pongs.Load() + 2
 	if err := c.eps[0].Post(idAllocs, nil, nil); err != nil {
 		return 0, 0, err
 	}

@@ -14,12 +14,14 @@ import (
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/rpc"
 )
 
 // Message ids of the benchmarks' own handlers.
 const (
 	idPing   fabric.FrameID = 200 // answered with idPong
 	idChase  fabric.FrameID = 201 // the deployed chase
+	idRing   fabric.FrameID = 202 // the token of a ring
 	idPong   fabric.FrameID = 3000
 	idChased fabric.FrameID = 3001 // the chase's end, to whoever began it
 	idAllocs fabric.FrameID = 3002 // asks for the number of allocations so far
@@ -30,6 +32,7 @@ const (
 type station struct {
 	el   *fabric.Element
 	rt   *inject.Runtime
+	rpc  *rpc.Peer
 	eps  []*fabric.Endpoint // by server index
 	byID map[fabric.Incarnation]*fabric.Endpoint
 }
@@ -55,6 +58,9 @@ func newStation(spec *role, engine bool) (*station, error) {
 	if s.rt, err = inject.NewRuntime(s.el, cfg); err != nil {
 		return nil, err
 	}
+	if s.rpc, err = rpc.New(s.el, rpc.Config{}); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -70,6 +76,7 @@ func (s *station) dialAll(ctx context.Context, servers []serverInfo) error {
 }
 
 func (s *station) close() {
+	s.rpc.Close()
 	s.el.Close()
 	s.rt.Close()
 }
@@ -115,7 +122,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	}
 	shards := sharding(spec)
 	first, count := shards.ElementRows(uint32(spec.Index))
-	seg, err := s.el.NewSegment(max(count*8, 1<<20), fabric.Writable)
+	seg, err := s.el.NewSegment(max(count*8, verbSpan, uint64(spec.Bytes)), fabric.Writable)
 	if err != nil {
 		return info, nil, err
 	}
@@ -124,6 +131,10 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 		binary.LittleEndian.PutUint64(seg.Bytes()[i*8:], next[first+i])
 	}
 	s.handle(spec, seg, first, count)
+	s.handleRing(spec)
+	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{}); err != nil {
+		return info, nil, err
+	}
 	key, err := seg.Key(fabric.RightsAll)
 	if err != nil {
 		return info, nil, err

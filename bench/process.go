@@ -79,6 +79,36 @@ func (p *child) end() {
 	}
 }
 
+// cpu is where the process of an index runs, 0 being the client; -1: anywhere.
+func (c *Config) cpu(process int) int {
+	switch {
+	case !c.Pin:
+		return -1
+	case c.SameCPU:
+		return sharedCPU
+	case c.Kind == "ring":
+		return process % 2
+	}
+	return min(process, 1)
+}
+
+// sharedCPU is where all processes run that are to share one: not the first,
+// which has most of a machine's interrupts.
+const sharedCPU = 1
+
+// pinning says where the processes run.
+func (c *Config) pinning() string {
+	switch {
+	case !c.Pin:
+		return "none"
+	case c.SameCPU:
+		return fmt.Sprintf("all on cpu %d", sharedCPU%runtime.NumCPU())
+	case c.Kind == "ring":
+		return "cpu 0 and cpu 1 in turn"
+	}
+	return "client cpu 0, servers cpu 1"
+}
+
 // onCPU runs f on a thread bound to one CPU.
 func onCPU(cpu int, f func() error) error {
 	if cpu < 0 {
@@ -110,11 +140,11 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	serverCPU, clientCPU := -1, -1
-	if c.Pin {
-		serverCPU, clientCPU = 1, 0
+	if c.Kind == "ring" {
+		c.Servers = c.Elements - 1 // the client is an element of it too
 	}
-	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds, Seed: rand.Uint64()}
+	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
+		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, Seed: rand.Uint64()}
 	var servers []*child
 	defer func() {
 		for _, s := range servers {
@@ -130,7 +160,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 		s.CacheDir = filepath.Join(dir, s.Name)
 		s.Profile = profileFile(&c, s.Name)
-		p, err := start(ctx, &c, s, serverCPU)
+		p, err := start(ctx, &c, s, c.cpu(i+1))
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +175,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		spec.Servers = append(spec.Servers, info)
 	}
 	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(&c, "client")
-	client, err := start(ctx, &c, spec, clientCPU)
+	client, err := start(ctx, &c, spec, c.cpu(0))
 	if err != nil {
 		return nil, err
 	}

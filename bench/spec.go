@@ -18,14 +18,19 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string        // "verbs", "chase" or "inject"
+	Kind      string        // "verbs", "chase", "inject", "rpc", "bulk" or "ring"
 	Transport string        // "shm" or "tcp"
 	Policy    fabric.Policy // of every element
 	Servers   int           // default 1
 	Depth     int           // hops of one chase; default 64
 	Rows      int           // of the chase's table; default 1 Mi (8 MiB) over all servers
 	Rounds    int           // of each measurement; 0: the benchmark's default
-	Pin       bool          // client on CPU 0, servers on CPU 1
+	Inflight  int           // of rpc: calls under way at once; default 1
+	Bytes     int           // of bulk: one transfer; default 1 MiB
+	WithSends bool          // of bulk: time active messages beside running Puts too
+	Elements  int           // of ring: the processes in it; default 4
+	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
+	SameCPU   bool          // with Pin: all processes on one CPU
 	// Profiles is a directory where each process leaves a CPU profile; "": none.
 	Profiles string
 	// Command starts this program in a role: its first argument is the path.
@@ -36,11 +41,18 @@ type Config struct {
 }
 
 const (
-	// chaseTurns is how often the ways of a chase take turns; verbTurns and
-	// injectTurns the same of the others.
+	// maxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing).
+	maxInflight = 1024
+	// maxBulkBytes bounds one transfer: with Puts beside sends the client keeps a few such buffers.
+	maxBulkBytes = 256 << 20
+	// chaseTurns is how often the ways of a chase take turns; verbTurns,
+	// injectTurns, … the same of the others.
 	chaseTurns  = 20
 	verbTurns   = 10
 	injectTurns = 20
+	rpcTurns    = 20
+	bulkTurns   = 20
+	ringTurns   = 20
 	// verbShare is which part of the rounds what is timed in batches takes.
 	verbShare = 4
 	// maxRounds bounds the samples that are kept: 80 MB of each kind.
@@ -68,7 +80,18 @@ func (c *Config) Validate() error {
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
+	def(&c.Inflight, 1)
+	def(&c.Bytes, 1<<20)
+	def(&c.Elements, 4)
 	switch {
+	case c.Inflight < 1 || c.Inflight > maxInflight:
+		return fmt.Errorf("bench: %d calls in flight: between 1 and %d", c.Inflight, maxInflight)
+	case c.Bytes < 1 || c.Bytes > maxBulkBytes:
+		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, maxBulkBytes)
+	case c.Elements < 2 || c.Elements > 64:
+		return fmt.Errorf("bench: a ring of %d elements: between 2 and 64", c.Elements)
+	case c.SameCPU && !c.Pin:
+		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
 	case c.Transport != "shm" && c.Transport != "tcp":
 		return fmt.Errorf("bench: no transport %q: it is shm or tcp", c.Transport)
 	case c.Servers < 1 || c.Servers > 64:
@@ -214,6 +237,9 @@ type role struct {
 	Count     int
 	Depth     int
 	Rounds    int
+	Inflight  int
+	Bytes     int
+	WithSends bool
 	Seed      uint64
 	CacheDir  string
 	Profile   string // file for a CPU profile; "": none
@@ -273,12 +299,12 @@ func hostInfo(r *Result, c *Config) {
 	r.Set("benchmark", c.Kind)
 	r.Set("transport", c.Transport)
 	r.Set("policy", c.Policy.String())
-	r.Set("servers", c.Servers)
-	if c.Pin {
-		r.Set("pinning", "client cpu 0, servers cpu 1")
+	if c.Kind == "ring" {
+		r.Set("elements", c.Elements)
 	} else {
-		r.Set("pinning", "none")
+		r.Set("servers", c.Servers)
 	}
+	r.Set("pinning", c.pinning())
 	machine(r)
 	r.Set("time", time.Now().UTC().Format(time.RFC3339))
 	if host, err := os.Hostname(); err == nil {

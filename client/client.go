@@ -228,6 +228,18 @@ func (c *Client) Info(ctx context.Context, node string) (*control.Info, error) {
 	return c.ask(ctx, ep)
 }
 
+// Status asks one node what goes on there. It takes the capability read; with
+// admin the answer names all endpoints, else the nodes' and this client's.
+func (c *Client) Status(ctx context.Context, node string) (*control.Status, error) {
+	ep, err := c.Endpoint(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return control.Do[control.Status](ctx, c.rpc, ep, control.CallStatus, control.StatusRequest{Version: control.Version})
+}
+
 // connected are the endpoints that are up, by name of their node.
 func (c *Client) connected() []*fabric.Endpoint {
 	var out []*fabric.Endpoint

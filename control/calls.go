@@ -18,6 +18,7 @@ const Version = 1
 // The calls that a node serves.
 const (
 	CallInfo    = "wherry.info"         // InfoRequest → Info
+	CallStatus  = "wherry.status"       // StatusRequest → Status; capability read, or admin for all of it
 	CallBegin   = "wherry.load.begin"   // BeginRequest → BeginReply
 	CallAlloc   = "wherry.load.alloc"   // AllocRequest → Nothing
 	CallFill    = "wherry.load.fill"    // FillRequest → Nothing
@@ -56,9 +57,9 @@ type Info struct {
 	LimitBytes  int64       `json:"limit_bytes"`
 	Datasets    int         `json:"datasets"`
 	UptimeMs    int64       `json:"uptime_ms"`
-	Principal   string      `json:"principal"` // who the asker is to the node
-	Caps        string      `json:"caps"`      // what the asker may do
-	Forms       []string    `json:"forms,omitempty"`
+	Principal   string      `json:"principal"`       // who the asker is to the node
+	Caps        string      `json:"caps"`            // what the asker may do
+	Forms       []string    `json:"forms,omitempty"` // of code that the node runs
 	Peers       []Peer      `json:"peers"`
 }
 

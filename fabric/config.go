@@ -56,6 +56,7 @@ type Limits struct {
 	WindowBytes    int           // unreleased normal messages taken from one peer; default 1 MiB
 	OpsPerEndpoint int           // one-sided operations at once per endpoint and direction; default 1024
 	OutboxBytes    int           // messages posted to one peer and waiting for credit; default 1 MiB
+	KeysPerPeer    int           // keys that one peer has narrowed, until they are revoked or it is lost; default 4096
 	ReservedBytes  int           // replies waiting for a peer that does not read; default 8 MiB
 	SegmentBytes   uint64        // one segment; default 1 TiB
 	LentBytes      int64         // all segments together; default 1 TiB
@@ -74,6 +75,7 @@ func (l *Limits) defaults() {
 	def(&l.WindowBytes, 1<<20)
 	def(&l.OpsPerEndpoint, 1024)
 	def(&l.OutboxBytes, 1<<20)
+	def(&l.KeysPerPeer, 4096)
 	def(&l.ReservedBytes, 8<<20)
 	if l.SegmentBytes == 0 {
 		l.SegmentBytes = 1 << 40
@@ -121,6 +123,9 @@ func (c *Config) Validate() error {
 	}
 	if l.OpsPerEndpoint < 1 || l.OpsPerEndpoint > maxOps {
 		return fmt.Errorf("fabric: OpsPerEndpoint %d: between 1 and %d", l.OpsPerEndpoint, maxOps)
+	}
+	if l.KeysPerPeer < 1 || l.KeysPerPeer > maxKeys {
+		return fmt.Errorf("fabric: KeysPerPeer %d: between 1 and %d", l.KeysPerPeer, maxKeys)
 	}
 	seen := map[string]bool{}
 	for _, t := range c.Transports {

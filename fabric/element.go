@@ -44,6 +44,8 @@ type Element struct {
 	busyMu sync.Mutex
 	busy   []*Endpoint
 	busyN  atomic.Int32
+	held   []*Endpoint // that may keep messages back (Hold); under busyMu
+	heldN  atomic.Int32
 }
 
 type handlerEntry struct {
@@ -92,6 +94,9 @@ func (e *Element) Now() int64 { return e.now() }
 
 // LentBytes is the memory of all open segments.
 func (e *Element) LentBytes() int64 { return e.lent.Load() }
+
+// Limits are the element's, with the defaults filled in.
+func (e *Element) Limits() Limits { return e.cfg.Limits }
 
 func (e *Element) lend(n int64) bool {
 	if e.lent.Add(n) > e.cfg.Limits.LentBytes && n > 0 {
@@ -224,6 +229,7 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 func (e *Element) adopt(ep *Endpoint, link Link) error {
 	ep.link = link
 	ep.fds, _ = link.(FDCarrier)
+	ep.holder, _ = link.(Holder)
 	var err error
 	e.mu.Lock()
 	switch {

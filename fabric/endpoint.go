@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Endpoint is a connection to one incarnation of a peer. It ends when the peer
@@ -19,6 +21,8 @@ type Endpoint struct {
 	serial uint64 // among the element's endpoints
 	link   Link
 	fds    FDCarrier // nil where descriptors cannot be handed over
+	holder Holder    // nil where frames are cheap
+	holds  atomic.Int32
 	peer   *peerInfo
 	addr   string
 	tag    atomic.Uint32
@@ -58,6 +62,10 @@ type Endpoint struct {
 	ops  opTable
 	in   incoming
 	map_ mappings
+
+	narrowed  int    // keys that the peer narrowed, under the key table's lock
+	unhandled uint64 // messages without a handler since the last word of it; the leader's
+	warnAt    int64  // no such word before
 }
 
 func newEndpoint(e *Element, info *peerInfo, addr string) *Endpoint {
@@ -134,15 +142,23 @@ type EndpointStats struct {
 	SentBytes    uint64 // their bodies; what a transport puts before each is not among them
 	Outbox       int    // bytes waiting for credit or room
 	Reserved     int    // bytes of answers waiting for room
+	Credit       uint64 // what normal messages may still cost before the peer has to release some
+	Window       uint64 // … with none unreleased
+	Shared       bool   // memory can be mapped, both ways: the peer is on this machine
+	Mapped       int    // the peer's segments that are mapped here
+	Exported     int    // segments of this element that the peer was given to map
 }
 
 // Stats returns the endpoint's counters.
 func (ep *Endpoint) Stats() EndpointStats {
+	s := EndpointStats{Window: uint64(ep.peer.hello.window), Shared: ep.fds != nil}
+	s.Mapped, s.Exported = ep.map_.count()
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	return EndpointStats{NormalFrames: ep.sentFrames, NormalBytes: ep.sentBytes,
-		SentFrames: ep.outFrames, SentBytes: ep.outBytes,
-		Outbox: ep.outbox.bytes(), Reserved: ep.reserved.bytes()}
+	s.NormalFrames, s.NormalBytes, s.SentFrames, s.SentBytes = ep.sentFrames, ep.sentBytes, ep.outFrames, ep.outBytes
+	s.Outbox, s.Reserved = ep.outbox.bytes(), ep.reserved.bytes()
+	s.Credit = ep.allowed.Load() - min(ep.sent, ep.allowed.Load())
+	return s
 }
 
 // Err is nil while the endpoint is alive, and says why it ended after that.
@@ -237,6 +253,54 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 		return ErrBackpressure
 	default:
 		return ep.linkBroke(err, "send")
+	}
+}
+
+// Hold keeps back what is sent on this endpoint until Release, so that several small messages
+// that are started in a row leave together: over a socket each would be a system call. It is for those who know that
+// they send more at once; without it nothing is ever delayed. Holds are counted: the last Release sends. A
+// wait on any endpoint of the element sends too, so that nobody waits for the answer to what was kept back.
+func (ep *Endpoint) Hold() {
+	if ep.holder != nil && ep.holds.Add(1) == 1 {
+		ep.el.hold(ep)
+	}
+}
+
+// Release undoes one Hold.
+func (ep *Endpoint) Release() {
+	if ep.holder != nil && ep.holds.Add(-1) == 0 {
+		ep.el.unhold(ep)
+	}
+}
+
+// hold notes an endpoint that keeps messages back.
+func (e *Element) hold(ep *Endpoint) {
+	e.busyMu.Lock()
+	defer e.busyMu.Unlock()
+	ep.holder.Hold(true)
+	e.held = append(e.held, ep)
+	e.heldN.Store(int32(len(e.held)))
+}
+
+func (e *Element) unhold(ep *Endpoint) {
+	e.busyMu.Lock()
+	if i := slices.Index(e.held, ep); i >= 0 { // else a wait has sent it
+		e.held = slices.Delete(e.held, i, i+1)
+		e.heldN.Store(int32(len(e.held)))
+	}
+	e.busyMu.Unlock()
+	ep.holder.Hold(false)
+}
+
+// letGo sends everything that is kept back: somebody is about to wait.
+func (e *Element) letGo() {
+	e.busyMu.Lock()
+	list := e.held
+	e.held = nil
+	e.heldN.Store(0)
+	e.busyMu.Unlock()
+	for _, ep := range list {
+		ep.holder.Hold(false)
 	}
 }
 
@@ -381,7 +445,7 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 	}
 	h := ep.el.handlers[id].Load()
 	if h == nil {
-		ep.el.log.Warn("message without a handler", "id", id, "peer", ep.String())
+		ep.warnUnhandled(id)
 		m.Release()
 		return nil
 	}
@@ -393,6 +457,19 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		m.Release()
 	}
 	return nil
+}
+
+// warnEvery is how often one endpoint's unhandled messages are logged.
+const warnEvery = int64(time.Second)
+
+// warnUnhandled says that messages come that nobody handles, but not for each
+// one: a peer must not be able to fill the log.
+func (ep *Endpoint) warnUnhandled(id FrameID) {
+	ep.unhandled++
+	if now := ep.el.Now(); now >= ep.warnAt {
+		ep.el.log.Warn("messages without a handler; is the peer's program newer?", "id", id, "count", ep.unhandled, "peer", ep.String())
+		ep.unhandled, ep.warnAt = 0, now+warnEvery
+	}
 }
 
 // release counts a handled message and tells the peer now and then: credit
@@ -483,6 +560,7 @@ func (ep *Endpoint) fail(err error) {
 		ep.ops.failAll(err)
 		ep.in.close()
 		ep.map_.close()
+		ep.el.keys.dropPeer(ep)
 		ep.el.forget(ep)
 		ep.el.leader.wakeWaiters()
 	})

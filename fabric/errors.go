@@ -63,9 +63,11 @@ const (
 	statusAlign
 	statusTooMany
 	statusProtocol
+	statusPeerKeys
 )
 
-var statusErrors = [...]error{nil, ErrRevoked, ErrIncarnation, ErrKey, ErrRights, ErrRange, ErrAlign, ErrTooMany, ErrProtocol}
+var statusErrors = [...]error{nil, ErrRevoked, ErrIncarnation, ErrKey, ErrRights, ErrRange, ErrAlign, ErrTooMany, ErrProtocol,
+	fmt.Errorf("%w keys narrowed by this peer: have the owner revoke some, or narrow at the owner (Element.Narrow)", ErrTooMany)}
 
 func (s status) err() error {
 	if int(s) < len(statusErrors) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -42,6 +43,7 @@ type keySlot struct {
 	rights   Rights
 	parent   uint32
 	children []uint32
+	by       *Endpoint // the peer that narrowed it; nil: this element gave it out
 }
 
 func newKeyTable(self Incarnation) (*keyTable, error) {
@@ -144,8 +146,9 @@ func (t *keyTable) access(r keyRef, offset, size uint64, need Rights) (*Segment,
 	return k.seg, k.seg.Bytes()[at : at+size], statusOK
 }
 
-// narrow makes a child of a key with a part of its range and rights.
-func (t *keyTable) narrow(r keyRef, offset, size uint64, rights Rights) (Key, status) {
+// narrow makes a child of a key with a part of its range and rights, for a
+// peer or (by nil) for this element.
+func (t *keyTable) narrow(r keyRef, offset, size uint64, rights Rights, by *Endpoint) (Key, status) {
 	k, st := t.find(r.slot, r.gen, &r.secret)
 	switch {
 	case st != statusOK:
@@ -160,11 +163,42 @@ func (t *keyTable) narrow(r keyRef, offset, size uint64, rights Rights) (Key, st
 	if t.slots[r.slot].seg != k.seg || t.generation(r.slot).Load() != r.gen {
 		return Key{}, statusRevoked
 	}
+	if by != nil && (by.narrowed >= by.el.cfg.Limits.KeysPerPeer || by.dead.Load() != nil) {
+		return Key{}, statusPeerKeys
+	}
 	child, err := t.addLocked(k.seg, k.offset+offset, size, rights, r.slot)
 	if err != nil {
 		return Key{}, statusTooMany
 	}
+	if by != nil {
+		t.slots[child.Slot].by = by
+		by.narrowed++
+	}
 	return child, statusOK
+}
+
+// dropPeer ends the keys that a lost peer narrowed, and what was narrowed from them.
+func (t *keyTable) dropPeer(ep *Endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ep.narrowed == 0 {
+		return
+	}
+	parents := map[uint32]bool{}
+	for slot := range t.slots {
+		if k := &t.slots[slot]; k.by == ep && k.parent != noParent {
+			parents[k.parent] = true
+		}
+	}
+	for parent := range parents { // each list once: it may be long
+		list := &t.slots[parent].children
+		*list = slices.DeleteFunc(*list, func(s uint32) bool { return t.slots[s].by == ep })
+	}
+	for slot := range t.slots {
+		if t.slots[slot].by == ep { // unless it went with its parent
+			t.dropLocked(uint32(slot))
+		}
+	}
 }
 
 // revoke ends a key and all that was narrowed from it.
@@ -195,6 +229,9 @@ func (t *keyTable) revoke(r keyRef) status {
 
 func (t *keyTable) dropLocked(slot uint32) {
 	children := t.slots[slot].children
+	if by := t.slots[slot].by; by != nil {
+		by.narrowed--
+	}
 	t.generation(slot).Add(1)
 	t.slots[slot] = keySlot{}
 	t.free = append(t.free, slot)
@@ -255,7 +292,7 @@ func (e *Element) Narrow(k Key, offset, size uint64, rights Rights) (Key, error)
 	if k.Owner != e.incarnation {
 		return Key{}, fmt.Errorf("fabric: narrow %v: %w (only its owner can)", k, ErrIncarnation)
 	}
-	n, st := e.keys.narrow(k.ref(), offset, size, rights)
+	n, st := e.keys.narrow(k.ref(), offset, size, rights, nil)
 	if st != statusOK {
 		return Key{}, fmt.Errorf("fabric: narrow %v to [%d, +%d) %v: %w", k, offset, size, rights, st.err())
 	}

@@ -34,6 +34,7 @@ type leader struct {
 	yieldPolls int
 	yieldTime  time.Duration
 	pollTime   int64
+	vain       int // yields before a sleep that brought nothing, in a row
 	// foreground says that a waiter leads, not the background goroutine. It is the leader's.
 	foreground bool
 	waits      uint32 // waits led, also the leader's
@@ -509,6 +510,9 @@ func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) e
 				return err
 			}
 		}
+		if l.el.heldN.Load() > 0 {
+			l.el.letGo()
+		}
 		// A leader that sleeps is relieved once: waiters that went on doing that
 		// to each other would keep all of them awake.
 		term, ok := l.take(first, true)
@@ -575,6 +579,7 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 		n := l.poll(term)
 		over := l.state.Load() != term
 		if cond() {
+			p.paid(n)
 			l.finish(term)
 			return nil
 		}

@@ -115,6 +115,18 @@ func (ms *mappings) close() {
 	}
 }
 
+// count says how many of the peer's segments are mapped here, and how many of
+// ours it was given.
+func (ms *mappings) count() (here, there int) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	there = len(ms.sent)
+	if ms.sent[gensTag] {
+		there-- // the table of generations, which is no segment
+	}
+	return len(ms.maps), there
+}
+
 // serveImport answers a peer's Import.
 func (ep *Endpoint) serveImport(b []byte) error {
 	if len(b) != 4+keyRefBytes {

@@ -12,8 +12,10 @@ import (
 
 const (
 	// fragmentBytes is the largest piece of bulk data in one frame: small
-	// messages queue behind at most a few of them.
-	fragmentBytes = 64 << 10
+	// messages queue behind at most a few of them. In whole pages, and with its headers less than
+	// the 64 KiB that the kernel sends as one TCP segment where it can: one that is a little longer
+	// makes two of every frame, which takes a quarter of the throughput over loopback.
+	fragmentBytes = 60 << 10
 	// pumpFragments is how many fragments one endpoint sends per round.
 	pumpFragments = 4
 )

@@ -196,6 +196,21 @@ func CopyIn(dst, src []byte) {
 	}
 }
 
+// Access runs fn on the memory itself, where it is mapped (Mapped) and the key and the
+// mapping allow what need says; fn must not keep it. What holds for Get and Put of more than a word holds here:
+// the peer writes at the same time, and revocation is noticed at the start.
+func (r *Remote) Access(need Rights, fn func(mem []byte)) error {
+	if r.m == nil || need&^RightRead != 0 && !r.writable {
+		return r.errAt("access", fmt.Errorf("%w: it is not mapped here for %v", ErrRights, need))
+	}
+	if err := r.enter("access", 0, r.key.Size, need); err != nil {
+		return err
+	}
+	defer r.m.leave()
+	fn(r.mem[:r.key.Size:r.key.Size])
+	return nil
+}
+
 // Put copies src to offset and returns when it is there: a Get by anybody sees it.
 func (r *Remote) Put(ctx context.Context, src []byte, offset uint64) error {
 	if r.m != nil && r.writable {

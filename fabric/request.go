@@ -195,7 +195,9 @@ func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset
 	return Op{rec: rec}
 }
 
-// Narrow asks the owner of k for a key to part of it.
+// Narrow asks the owner of k for a key to part of it. The key ends with this
+// endpoint, even if it was handed on; the owner bounds how many a peer can have
+// (Limits.KeysPerPeer).
 func (ep *Endpoint) Narrow(ctx context.Context, k Key, offset, size uint64, rights Rights) (Key, error) {
 	if k.Owner != ep.Incarnation() {
 		return Key{}, &PeerError{Peer: ep.String(), Op: "narrow", Err: ErrIncarnation}
@@ -261,8 +263,9 @@ func (o Op) waitKeep(ctx context.Context) error {
 	r := o.rec
 	if !r.isDone() {
 		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+			lost := &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err} // an abandoned record may be another operation's at once
 			if r.abandon() {
-				return &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err}
+				return lost
 			}
 		}
 	}

@@ -125,7 +125,7 @@ func (ep *Endpoint) serve(id FrameID, b []byte) error {
 		if len(rest) != 1 {
 			return short(id, len(b))
 		}
-		k, st := ep.el.keys.narrow(key, offset, size, Rights(rest[0]))
+		k, st := ep.el.keys.narrow(key, offset, size, Rights(rest[0]), ep)
 		ep.mu.Lock()
 		defer ep.mu.Unlock()
 		head := binary.LittleEndian.AppendUint32(ep.scratch[:0], op)

@@ -171,6 +171,13 @@ type Corker interface {
 	Uncork()
 }
 
+// Holder is implemented by links for which each frame costs a system call. After
+// Hold(true) small frames may wait, a bounded number of bytes of them, until Hold(false) sends them together;
+// nothing is sent later than what comes after it. It never blocks, and may be called from any goroutine.
+type Holder interface {
+	Hold(on bool)
+}
+
 // SendLocker is implemented by Receivers that call Link.Send with a lock of
 // theirs held, and no other method of the Link. A transport may take that lock for its own use on the sending side
 // instead of another one, which a small frame would notice; then it calls nothing of the Receiver's with it held.

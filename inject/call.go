@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -117,8 +116,10 @@ func (f *Function) Close() {
 // started, canceling the context does not end it: Future.Cancel does. Payloads are the caller's
 // again when Start returns, except those for this element itself. If a queue is full, Start waits.
 //
-// With several roots, a queue that is full part-way makes Start cancel what it
-// has started and start all of them again under another identity: a root may then run twice.
+// With several roots that find no room at once, those that do are on their way while Start
+// waits for the others; each root starts once. If Start then fails, because the time is
+// over or an element lost, what was started is canceled; if a root fails meanwhile,
+// Start returns a future that has ended with that error.
 func (f *Function) Start(ctx context.Context, roots []Root, o Options) (*Future, error) {
 	fut := newFuture(f.rt)
 	if err := f.start(ctx, fut, roots, o); err != nil {
@@ -137,7 +138,10 @@ func (f *Function) start(ctx context.Context, fut *Future, roots []Root, o Optio
 	if err == nil {
 		return nil
 	}
-	return f.startSlow(ctx, fut, roots, o, full, err)
+	if err = f.startSlow(ctx, fut, roots, o, full, err); err != nil && fut.sent > 0 {
+		fut.Cancel()
+	}
+	return err
 }
 
 // startError is why nothing was started; it names the function.
@@ -150,15 +154,18 @@ func (f *Function) startError(err error) error {
 
 // startSlow goes on after a start that failed: as soon as there is room, within
 // the invocation's time.
-func (f *Function) startSlow(ctx context.Context, fut *Future, roots []Root, o Options, full []*fabric.Endpoint, err error) error {
+func (f *Function) startSlow(ctx context.Context, fut *Future, roots []Root, o Options, full *fabric.Endpoint, err error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, defaultTime)
 		defer cancel()
 	}
-	for try := 0; errors.Is(err, travel.ErrBackpressure); try++ {
-		if werr := waitRoom(ctx, try, full...); werr != nil {
-			return f.startError(fmt.Errorf("%w: %w", err, werr))
+	for try, sent := 0, fut.sent; errors.Is(err, travel.ErrBackpressure); try++ {
+		if fut.sent > sent {
+			try, sent = 0, fut.sent // it goes on
+		}
+		if werr := waitRoom(ctx, try, full); werr != nil && !(fut.sent > 0 && fut.done.Load()) {
+			return f.startError(fmt.Errorf("%w: %d of %d branches were started: %w", err, fut.sent, len(roots), werr))
 		}
 		if full, err = f.tryStart(ctx, fut, roots, o); err == nil {
 			return nil
@@ -177,10 +184,10 @@ const (
 )
 
 // waitRoom waits before what found no room is tried again, for the try-th time:
-// for credit of the endpoints, and after the first time a moment longer.
-func waitRoom(ctx context.Context, try int, full ...*fabric.Endpoint) error {
-	for _, ep := range full {
-		if err := ep.WaitRoom(ctx); err != nil {
+// for credit of the endpoint, if there is one, and after the first time a moment longer.
+func waitRoom(ctx context.Context, try int, full *fabric.Endpoint) error {
+	if full != nil {
+		if err := full.WaitRoom(ctx); err != nil {
 			return err
 		}
 	}
@@ -197,52 +204,73 @@ func waitRoom(ctx context.Context, try int, full ...*fabric.Endpoint) error {
 	}
 }
 
-// tryStart starts fut, or says which endpoints may be full.
-func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Options) (full []*fabric.Endpoint, err error) {
+// tryStart starts fut, or goes on with it, or says which endpoint may be full.
+func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Options) (full *fabric.Endpoint, err error) {
 	rt := f.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
+	if fut.sent > 0 && fut.done.Load() {
+		return nil, nil // a root failed: the future says so
+	}
 	if f.binding == nil || rt.closed {
 		return nil, fabric.ErrClosed
 	}
 	now := travel.Instant(rt.el.RecentNow())
 	a := &rt.args
 	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
-		Deadline: now + travel.Instant(defaultTime)}
+		Deadline: now + travel.Instant(defaultTime), Partly: len(roots) > 1, Sent: fut.sent}
 	if at, ok := ctx.Deadline(); ok {
 		a.Deadline = travel.Instant(rt.el.At(at))
 	}
 	for i := range roots {
-		to, err := f.resolve(&roots[i])
-		if err != nil {
-			return nil, err
+		var to travel.Peer
+		if i >= fut.sent {
+			if to, err = f.resolve(&roots[i]); err != nil {
+				return nil, err
+			}
 		}
 		a.Roots = append(a.Roots, travel.Root{To: to, Payload: roots[i].Payload})
 	}
+	if fut.sent > 0 {
+		return f.resume(now, fut, a)
+	}
 	id, err := rt.core.Start(now, a)
-	if err != nil {
-		if errors.Is(err, travel.ErrBackpressure) {
-			full = rt.endpoints(a.Roots)
-		}
+	if err != nil && errors.Is(err, travel.ErrBackpressure) {
+		full = rt.endpoint(a.Roots[a.Sent].To)
+	}
+	if id == 0 {
 		return full, err
 	}
 	fut.id, fut.deadline = id, a.Deadline
 	rt.futures.add(fut)
-	rt.soon(now)
-	if rt.core.Ready() {
-		defer rt.afterAsync()
-	}
-	return nil, nil
+	fut.sent = a.Sent
+	rt.started(now)
+	return full, err
 }
 
-// endpoints are those of some roots, each once. mu is held.
-func (rt *Runtime) endpoints(roots []travel.Root) (eps []*fabric.Endpoint) {
-	for _, r := range roots {
-		if ep := rt.endpoint(r.To); ep != nil && !slices.Contains(eps, ep) {
-			eps = append(eps, ep)
-		}
+// resume goes on with a start that sent some of its roots. mu is held.
+func (f *Function) resume(now travel.Instant, fut *Future, a *travel.StartArgs) (full *fabric.Endpoint, err error) {
+	rt := f.rt
+	a.Deadline = fut.deadline
+	err = rt.core.Resume(now, fut.id, a)
+	fut.sent = a.Sent
+	switch {
+	case err == nil:
+	case errors.Is(err, travel.ErrBackpressure):
+		full = rt.endpoint(a.Roots[a.Sent].To)
+	default:
+		rt.futures.remove(fut.id) // the core has let go of it
 	}
-	return eps
+	rt.started(now)
+	return full, err
+}
+
+// started sees to what a start leaves to do. mu is held.
+func (rt *Runtime) started(now travel.Instant) {
+	rt.soon(now)
+	if rt.core.Ready() {
+		rt.afterAsync()
+	}
 }
 
 // resolve finds a root's element. mu is held.

@@ -141,6 +141,9 @@ func (rt *Runtime) principal(run *travel.Run) string {
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
 	end := h.end(status, err)
+	if h.endSpan != nil {
+		h.endSpan(spanError(&end))
+	}
 	if h.instance != nil && h.held == nil && (err != nil || len(h.run.Payload) > keptPayloadBytes) {
 		h.instance.Release()
 		h.instance = nil
@@ -150,6 +153,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 		now = rt.now()
 	}
 	rt.mu.Lock()
+	rt.note(h, now, end.Code)
 	rt.core.Finish(now, h.run, end) // first: the answer leaves with it
 	if b := h.bound; b != nil {
 		if h.instance != nil && h.held == nil {
@@ -249,6 +253,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 			return 0, err
 		}
 		h.instance = in
+	}
+	if rt.cfg.Tracer != nil {
+		h.startSpan()
 	}
 	return h.instance.Run(h.run.Payload, rt.cfg.Limits, h)
 }

@@ -29,6 +29,7 @@ type Future struct {
 	cond func() bool
 	done atomic.Bool
 
+	sent     int    // roots, so far; Start's
 	function string // its name, for errors
 	deadline travel.Instant
 
@@ -246,6 +247,7 @@ func (fs *futures) cancelAll(rt *Runtime) {
 // reset readies a future of Do's for its next call.
 func (f *Future) reset() {
 	f.done.Store(false)
+	f.sent = 0
 	f.data, f.err = f.data[:0], nil
 	if cap(f.data) > keptDataBytes {
 		f.data = nil

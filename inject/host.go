@@ -37,6 +37,8 @@ type host struct {
 	lastError  string // of a host call, and the status that stood for it
 	lastStatus abi.Status
 
+	endSpan func(error) // of a traced run
+
 	ctx    context.Context // made when something waits
 	cancel context.CancelFunc
 }
@@ -80,7 +82,7 @@ func (rt *Runtime) freeHost(h *host) {
 		h.stopped.Store(false)
 	}
 	h.reply, h.replied, h.over, h.lastError, h.lastStatus = reply, false, false, "", abi.OK
-	h.ctx, h.cancel, h.principal, h.dealt = nil, nil, "", false
+	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	rt.hosts = append(rt.hosts, h)
 }
 

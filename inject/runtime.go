@@ -44,6 +44,8 @@ type Config struct {
 	Travel travel.Limits
 	// Output gets what functions log; nil: Log, at level info.
 	Output func(element, function, text string)
+	// Tracer makes spans of the runs whose origin sent a trace context along; nil: none.
+	Tracer Tracer
 	Log    *slog.Logger // nil: silent
 }
 
@@ -106,7 +108,9 @@ type arrival struct {
 }
 
 const (
-	defaultRunning    = 128
+	defaultRunning = 128
+	// sparePeers: an endpoint that ends makes room for another before its number is free.
+	sparePeers        = 256
 	defaultCacheBytes = 64 << 20
 )
 
@@ -129,6 +133,9 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	}
 	rt.futures.init()
 	cfg.Travel.Running = cfg.Running
+	if cfg.Travel.Peers == 0 { // all endpoints that there can be, and those that are on their way out
+		cfg.Travel.Peers = min(el.Limits().Endpoints+sparePeers, travel.MaxPeers)
+	}
 	var err error
 	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),
 		Limits: cfg.Travel, Store: rt.store, Effects: (*effects)(rt)})
@@ -249,12 +256,30 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 		rt.soon(now)
 		rt.mu.Unlock()
 	}
+	if err != nil && errors.Is(err, travel.ErrNoPeer) && kind == travel.KindInject {
+		rt.turnAway(m)
+	}
 	if err != nil && errors.Is(err, travel.ErrProtocol) {
 		rt.log.Warn("peer broke the travel protocol", "peer", m.From.String(), "err", err)
 		m.From.Close()
 	}
 	if more {
 		rt.after()
+	}
+}
+
+// turnAway refuses a branch that came over an endpoint which is no peer of ours
+// (see addPeer), so that its origin need not wait until its time is over. An
+// endpoint that has ended is no peer either: then nobody hears it.
+func (rt *Runtime) turnAway(m fabric.Message) {
+	answer, err := travel.Refusal(m.Body, travel.CodeRefused, fmt.Sprintf("%s takes no functions over this connection; its log says why", rt.el.Name()))
+	if err != nil {
+		rt.log.Warn("peer broke the travel protocol", "peer", m.From.String(), "err", err)
+		m.From.Close()
+		return
+	}
+	if err := m.From.Post(frameID(travel.KindRefused), answer, nil); err != nil {
+		rt.log.Debug("a refusal is not heard", "peer", m.From.String(), "err", err)
 	}
 }
 

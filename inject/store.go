@@ -32,6 +32,10 @@ type object struct {
 	pins  int
 	place *list.Element // in unused; nil while pinned
 	prog  abi.Program   // the image's, once loaded here
+
+	// What runs came of the image since it was put here.
+	runs, failed uint64
+	used         travel.Instant // when the last one ended; 0: never
 }
 
 func newStore(limit int64) *store {

@@ -18,6 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
 )
 
 // Defaults and limits of a Config.
@@ -66,6 +67,7 @@ type Config struct {
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
+	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
 // ReadConfig reads a configuration file (YAML). A key that is not known is an error.

@@ -17,7 +17,7 @@ func (n *Node) functions() error {
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}}, Log: n.log})
+	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}}, Log: n.log, Tracer: n.cfg.Tracer})
 	return err
 }
 

@@ -206,8 +206,9 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 }
 
 // Run connects to the peers and serves until the context ends or the node is
-// closed; then it stops: it takes nothing new, waits up to Config.StopTime for
-// what is under way, and closes. An end in order is no error.
+// closed; then it stops: it takes no new loads and functions, waits up to
+// Config.StopTime for calls and functions that are under way, cancels what is
+// left, and closes. An end in order is no error.
 func (n *Node) Run(ctx context.Context) error {
 	for _, m := range n.cfg.Peers {
 		n.links.Add(m)
@@ -229,12 +230,36 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.stopping.Store(true)
 	n.log.Info("stopping")
-	drain, cancel := context.WithTimeout(context.Background(), n.cfg.StopTime)
-	defer cancel()
-	if derr := n.rpc.Drain(drain); derr != nil {
-		n.log.Warn("calls are cut off", "err", derr)
-	}
+	n.drain()
 	return errors.Join(err, n.Close())
+}
+
+// cutTime is how long functions that are told to stop may take, and the word
+// of it to those who wait for them: they look every 100 µs or so.
+const cutTime = time.Second
+
+// drain waits for the calls and functions under way, and ends those that take too long.
+func (n *Node) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopTime)
+	defer cancel()
+	defer context.AfterFunc(n.life, cancel)()
+	var both sync.WaitGroup
+	both.Go(func() {
+		if err := n.rpc.Drain(ctx); err != nil {
+			n.log.Warn("calls are cut off", "err", err)
+		}
+	})
+	both.Go(func() {
+		if err := n.rt.Drain(ctx); err != nil {
+			n.log.Warn("functions are cut off", "err", err)
+			cut, cancel := context.WithTimeout(context.Background(), cutTime)
+			defer cancel()
+			if err := n.rt.EndAll(cut, fmt.Sprintf("it stops, and waited %v for functions to end", n.cfg.StopTime)); err != nil {
+				n.log.Warn("functions do not stop at once", "err", err)
+			}
+		}
+	})
+	both.Wait()
 }
 
 // Close stops at once and frees everything.

@@ -32,6 +32,7 @@ function to where the data is, let it hop on by itself, get the answer back.
 
   wherry demo                      see it at work, on this machine
   wherry node --help               lend memory and run functions
+  wherry node status --help        see what goes on at running nodes
   wherry mem load --help           put data on nodes
   wherry fn run --help             run a function on it
 

@@ -31,6 +31,9 @@ shared machine the ratios say more than the figures.`,
 		// Five processes on two processors: the product's own policy, since polling all the time would be polling against each other.
 		{"chase", "Compare a pointer chase: injected, deployed, fetched", "wherry bench chase --transport tcp --servers 4 --depth 64 --json", "tcp", 4, fabric.Balanced},
 		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json", "shm", 1, fabric.Latency},
+		{"rpc", "Time small calls, one or many in flight", "wherry bench rpc --transport tcp --inflight 64 --json", "shm", 1, fabric.Latency},
+		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
+		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
@@ -38,20 +41,29 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, "measurements of each kind (0: the benchmark's own number)")
-		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1")
+		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
+		cpus := "split"
+		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		if b.name == "chase" {
 			f.IntVar(&servers, "servers", servers, "processes that hold the table")
 			f.IntVar(&c.Depth, "depth", 64, "hops of one chase")
 			f.IntVar(&c.Rows, "rows", 1<<20, "rows of the table, 8 bytes each")
 		}
+		benchFlags(cmd, b.name, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows} {
+			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows, "inflight": c.Inflight, "bytes": c.Bytes, "elements": c.Elements} {
 				if cmd.Flags().Changed(name) && v < 1 {
 					return usagef("--%s %d: it must be at least 1", name, v)
 				}
 			}
 			c.Kind, c.Transport, c.Servers = b.name, transport, servers
+			switch cpus {
+			case "split", "same":
+				c.SameCPU = cpus == "same"
+			default:
+				return usagef("--cpus %q: it is split or same", cpus)
+			}
 			return a.bench(cmd, c, policy)
 		}
 		parent.AddCommand(cmd)
@@ -59,6 +71,20 @@ shared machine the ratios say more than the figures.`,
 	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
 		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out) }})
 	return parent
+}
+
+// benchFlags are those that one benchmark alone has.
+func benchFlags(cmd *cobra.Command, name string, c *bench.Config) {
+	f := cmd.Flags()
+	switch name {
+	case "rpc":
+		f.IntVar(&c.Inflight, "inflight", 1, "calls under way at once")
+	case "bulk":
+		f.IntVar(&c.Bytes, "bytes", 1<<20, "size of one transfer")
+		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
+	case "ring":
+		f.IntVar(&c.Elements, "elements", 4, "processes in the ring")
+	}
 }
 
 func (a *app) bench(cmd *cobra.Command, c bench.Config, policy string) error {

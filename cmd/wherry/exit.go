@@ -26,7 +26,7 @@ const (
 	exitUsage       = 2   // the command line or a file it names is wrong
 	exitForbidden   = 3   // refused: token, capability, grant or key
 	exitNotFound    = 4   // no such dataset, node or function
-	exitLost        = 5   // an element was lost or cannot be reached; what was asked may have happened
+	exitLost        = 5   // an element was lost, is stopping or cannot be reached; what was asked may have happened
 	exitDeadline    = 6   // no time was left
 	exitFull        = 7   // a queue or a limit
 	exitInterrupted = 130 // Ctrl-C or SIGTERM
@@ -67,7 +67,7 @@ func exitClasses() []exitClass {
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
 		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
-		{exitLost, []error{control.ErrNotConnected, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, rpc.ErrCanceled}},
+		{exitLost, []error{control.ErrNotConnected, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, travel.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
 		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation}},
 		{exitFull, []error{travel.ErrBackpressure, fabric.ErrBackpressure, travel.ErrLimit, travel.ErrHopLimit, travel.ErrForkLimit, travel.ErrPartLimit,

@@ -17,6 +17,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	root := a.rootCommand()
 	root.SetArgs(args)

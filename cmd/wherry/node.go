@@ -36,7 +36,7 @@ func (a *app) nodeCommand() *cobra.Command {
 YAML file and from flags; a flag wins. Everybody who connects must show a
 certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
-with --insecure.`,
+with --insecure. wherry node status shows what goes on at nodes that run.`,
 		Example: `  wherry token new cluster --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry ca issue a --node --host 10.0.0.5
@@ -65,6 +65,7 @@ with --insecure.`,
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	p.BoolVar(&f.logJSON, "log-json", false, "log in JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runNode(cmd, &f, c) }
+	cmd.AddCommand(a.nodeStatusCommand())
 	return cmd
 }
 

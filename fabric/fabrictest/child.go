@@ -22,7 +22,7 @@ func beChild(f Factory) bool {
 	if len(args) < 2 || args[0] != childMark {
 		return false
 	}
-	role := map[string]func(Factory, []string) error{"serve": childServe, "send": childSend}[args[1]]
+	role := map[string]func(Factory, []string) error{"serve": childServe, "send": childSend, "ring": childRing}[args[1]]
 	err := fmt.Errorf("no role %q", args[1])
 	if role != nil {
 		err = role(f, args[2:])

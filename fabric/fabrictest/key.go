@@ -2,6 +2,8 @@ package fabrictest
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ func keyChecks() []check {
 		{"rights", keyRights},
 		{"making keys", keyMaking},
 		{"narrow", keyNarrow},
+		{"narrow without end", keyNarrowMany},
 		{"revoke", keyRevoke},
 		{"forged", keyForged},
 		{"sealed", keySealed},
@@ -110,6 +113,40 @@ func keyMaking(r *rig) {
 		if _, err := seg.KeyRange(c.offset, c.size, c.rights); !errors.Is(err, c.want) {
 			r.Errorf("key to [%d, +%d) %#x: %v, want %v", c.offset, c.size, uint8(c.rights), err, c.want)
 		}
+	}
+}
+
+// keyNarrowMany: a peer can narrow so many keys; they end with it.
+func keyNarrowMany(r *rig) {
+	const most = 5
+	a, b, ab, ba := r.pair(func(c *fabric.Config) { c.Limits.KeysPerPeer = most })
+	c := r.node()
+	cb, _ := r.connect(c, b)
+	root, err := r.segment(b, 4096).Key(fabric.RightsAll)
+	r.must(err)
+	var keys []fabric.Key
+	for range most {
+		k, err := ab.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
+		r.must(err)
+		keys = append(keys, k)
+	}
+	_, err = ab.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
+	if !errors.Is(err, fabric.ErrTooMany) || !strings.Contains(err.Error(), "narrowed by this peer") {
+		r.Errorf("one more than the limit: %v", err)
+	}
+	other, err := cb.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
+	r.must(err) // another peer has its own
+	_, err = b.Narrow(keys[1], 0, 8, fabric.RightRead)
+	r.must(err) // and so has the owner
+	r.must(b.Revoke(keys[0]))
+	keys[0], err = ab.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
+	r.must(err)
+	r.must(a.Close())
+	r.eventually("the keys of a lost peer end", func() bool {
+		return ba.Err() != nil && !slices.ContainsFunc(keys, b.Holds)
+	})
+	if !b.Holds(other) || !b.Holds(root) {
+		r.Error("keys that others made ended with the peer")
 	}
 }
 

@@ -23,6 +23,7 @@ func processChecks() []check {
 		{"stopped", processStopped},
 		{"eight senders", processSenders},
 		{"started again", processAgain},
+		{"more elements than cores", processRing},
 		{"no allocations", processAllocations},
 	}
 }

@@ -24,6 +24,7 @@ type grant struct {
 	children []*grant
 	revoked  bool // Revoke of it, or of what it was narrowed from, has returned
 	parent   *grant
+	by       *side           // the owner's side of the connection that it was narrowed over; nil: at the owner
 	frozen   []byte          // what a root's range held then
 	racing   map[*side]bool  // from whom some of a Put could be arriving then
 	puts     []*op           // to a root's range
@@ -131,7 +132,7 @@ func actGrant(s *side) {
 		k, err := l.el.Narrow(g.key, uint64(off), uint64(size), rights)
 		g.check(s, "narrow", want, err)
 		if err == nil {
-			g.narrowed(k, off, size, rights)
+			g.narrowed(k, off, size, rights, nil)
 		}
 		return
 	}
@@ -174,8 +175,9 @@ func (g *grant) narrowing(off, size int, rights fabric.Rights) error {
 	return nil
 }
 
-func (g *grant) narrowed(k fabric.Key, off, size int, rights fabric.Rights) {
-	child := &grant{owner: g.owner, key: k, off: g.off + off, size: size, rights: rights, revoked: g.revoked, parent: g}
+func (g *grant) narrowed(k fabric.Key, off, size int, rights fabric.Rights, by *side) {
+	child := &grant{owner: g.owner, key: k, off: g.off + off, size: size, rights: rights, parent: g, by: by}
+	child.revoked = g.revoked || by != nil && by.lost != nil // while the answer was on its way
 	g.children = append(g.children, child)
 	g.owner.grants = append(g.owner.grants, child)
 }
@@ -218,6 +220,15 @@ func (g *grant) end() {
 	}
 }
 
+// disown ends what the peer of a connection narrowed: the connection is lost.
+func (s *side) disown() {
+	for _, g := range s.l.grants {
+		if g.by == s {
+			g.end()
+		}
+	}
+}
+
 // actVisit imports one of the peer's keys, as it is or with larger claims, or
 // has the peer narrow it.
 func actVisit(s *side) {
@@ -239,7 +250,7 @@ func actVisit(s *side) {
 				return
 			}
 			if g.check(s, "narrow", want, err); err == nil {
-				g.narrowed(k, off, size, rights)
+				g.narrowed(k, off, size, rights, s.peer())
 			}
 			return
 		}

@@ -190,6 +190,7 @@ func (t *trial) onLost(ep *fabric.Endpoint, err error) {
 		t.fail("%v was lost twice: %v, then %v", s, s.lost, err)
 	}
 	s.lost = err
+	s.disown()
 	if errors.Is(err, fabric.ErrProtocol) || !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrClosed) {
 		t.fail("%v ended with %v", s, err)
 	}

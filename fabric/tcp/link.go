@@ -36,6 +36,7 @@ type link struct {
 	wpos    int
 	queued  bool // in t.more
 	discard int  // bytes of a body to skip
+	bulky   int  // reads until bulk data is no longer expected
 	place   struct {
 		id   fabric.FrameID
 		head [fabric.PlaceHeadBytes]byte
@@ -57,7 +58,8 @@ type link struct {
 	msg    unix.Msghdr
 	out    []byte // bytes the socket would not take, or that are held back
 	outAt  int
-	held   bool // out waits for Uncork, not for the socket
+	held   bool // out waits for Uncork or Hold(false), not for the socket
+	hold   bool // small frames wait for Hold(false)
 	full   bool // somebody was told ErrLinkFull
 	broken error
 	txDone bool // closed
@@ -118,12 +120,17 @@ func (l *link) read() (int, error) {
 	if placing > 0 && l.rpos == l.wpos {
 		iov := [2]unix.Iovec{{Base: &l.place.dst[0]}, {Base: &l.buf[0]}}
 		iov[0].SetLen(placing)
-		iov[1].SetLen(len(l.buf))
+		iov[1].SetLen(headerBytes + fabric.PlaceHeadBytes) // of the next fragment: its data has a place too
 		l.rpos, l.wpos = 0, 0
 		n, _, errno = syscall.RawSyscall(syscall.SYS_READV, uintptr(l.fd), uintptr(unsafe.Pointer(&iov[0])), 2)
 	} else {
 		placing = 0
-		n, _, errno = syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(l.fd), uintptr(unsafe.Pointer(&l.buf[l.wpos])), uintptr(len(l.buf)-l.wpos), 0, 0, 0)
+		room := len(l.buf) - l.wpos
+		if l.bulky > 0 {
+			l.bulky--
+			room = min(room, betweenBytes)
+		}
+		n, _, errno = syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(l.fd), uintptr(unsafe.Pointer(&l.buf[l.wpos])), uintptr(room), 0, 0, 0)
 	}
 	l.ioMu.Unlock()
 	switch {
@@ -146,6 +153,16 @@ func (l *link) recycle() {
 	if l.buf != nil && l.rpos == l.wpos && l.t.hot != l {
 		l.t.recycle(l.buf)
 		l.buf = nil
+	}
+}
+
+// idle gives the buffers back of a link that others are received from instead.
+func (l *link) idle() {
+	switch {
+	case l.sec == nil:
+		l.recycle()
+	case !l.sec.ready():
+		l.recycleSealed()
 	}
 }
 
@@ -253,6 +270,7 @@ func (l *link) beginPlace(id fabric.FrameID, n int) (bool, error) {
 	}
 	l.rpos += headerBytes + fabric.PlaceHeadBytes
 	p.on, p.dst = true, dst
+	l.bulky = bulkyReads
 	if dst == nil {
 		l.discard = p.n
 	}
@@ -337,7 +355,7 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 		}
 	}
 	pendingBytes := len(l.out) - l.outAt
-	if pendingBytes == 0 && n <= smallBytes && l.t.hold(l) {
+	if pendingBytes == 0 && n <= smallBytes && (l.hold || l.t.hold(l)) {
 		l.held = true
 		l.queue(id, head, body)
 		return nil
@@ -355,6 +373,16 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 		return nil
 	}
 	return l.write(id, head, body)
+}
+
+// Hold keeps small frames back until Hold(false), or until there are many.
+func (l *link) Hold(on bool) {
+	l.txMu.Lock()
+	l.hold = on
+	l.txMu.Unlock()
+	if !on {
+		l.release()
+	}
 }
 
 func (l *link) closedError() error {
@@ -438,7 +466,7 @@ func (l *link) give() {
 	l.out, l.outAt = l.out[:0], 0
 }
 
-// release sends what was held back for Uncork.
+// release sends what was held back.
 func (l *link) release() {
 	l.txMu.Lock()
 	defer l.txMu.Unlock()

@@ -179,7 +179,7 @@ func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []by
 	}
 	switch {
 	case l.sec.waits:
-	case l.sec.wire.waiting() <= corkBytes && l.t.hold(l):
+	case l.sec.wire.waiting() <= corkBytes && (l.hold || l.t.hold(l)):
 		l.held = true
 	default:
 		l.held = false
@@ -301,7 +301,9 @@ func (l *link) flushSealed() int {
 		l.txMu.Unlock()
 		return 0
 	}
-	l.push()
+	if l.sec.waits || !l.held {
+		l.push()
+	}
 	if l.sec.fresh {
 		l.sec.fresh = false
 		l.wantWrite(l.sec.waits)

@@ -47,16 +47,17 @@ type Transport struct {
 	accepting sync.WaitGroup
 
 	// The leader's.
-	events [64]unix.EpollEvent
-	hot    *link // the link that spoke twice in a row: asked first, without epoll
-	last   *link // that spoke last
-	woken  bool  // from WaitFD: epoll knows who it is
-	cold   int   // polls since hot spoke
-	more   []*link
-	free   [][]byte // receive buffers
-	other  []*link  // the list that heldBack is not
-	freeMu sync.Mutex
-	moreN  atomic.Int32
+	events  [64]unix.EpollEvent
+	reading *link // was received from last
+	hot     *link // the link that spoke twice in a row: asked first, without epoll
+	last    *link // that spoke last
+	woken   bool  // from WaitFD: epoll knows who it is
+	cold    int   // polls since hot spoke
+	more    []*link
+	free    [][]byte // receive buffers
+	other   []*link  // the list that heldBack is not
+	freeMu  sync.Mutex
+	moreN   atomic.Int32
 
 	// While corked, small frames stay with their links until Uncork.
 	corked   atomic.Bool
@@ -76,6 +77,11 @@ const (
 	// placeBytes is the smallest fragment that is received in place: below it
 	// a copy is cheaper than a second system call.
 	placeBytes = 4 << 10
+	// betweenBytes is how much is received at once between two fragments of bulk
+	// data, so that what follows a small frame is not received into the buffer first and copied
+	// from there; bulkyReads is after how many reads without a fragment that ends.
+	betweenBytes = 4 << 10
+	bulkyReads   = 4
 	// corkFrames and corkBytes bound what is held back: during how many frames that
 	// are delivered in a row, and how many bytes on one link.
 	corkFrames = 16
@@ -273,12 +279,14 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 		t.more = t.more[:len(t.more)-1]
 		t.moreN.Store(int32(len(t.more)))
 		l.queued = false
+		t.turnTo(l)
 		n += l.parse(budget-n, turn)
 		if turn.Over() {
 			return n
 		}
 	}
 	if h := t.hot; h != nil && !t.woken {
+		t.turnTo(h)
 		k := h.receive(budget-n, turn)
 		if turn.Over() {
 			return n + k
@@ -289,7 +297,7 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 				return n
 			}
 		} else if t.cold++; t.cold > hotPolls {
-			t.hot = nil
+			t.cool()
 		}
 		if t.cold%epollEvery != 0 {
 			return n
@@ -297,6 +305,28 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 	}
 	t.woken = false
 	return n + t.pollAll(budget-n, turn)
+}
+
+// turnTo has the link that was received from before l give its buffer back,
+// unless something is in it: of the links that have nothing to say, only that
+// one and the hot one keep theirs, however many there are.
+func (t *Transport) turnTo(l *link) {
+	if p := t.reading; p != l {
+		t.reading = l
+		if p != nil {
+			p.idle()
+		}
+	}
+}
+
+// cool ends a link's being hot.
+func (t *Transport) cool() {
+	if h := t.hot; h != nil {
+		t.hot = nil
+		if h != t.reading {
+			h.idle()
+		}
+	}
 }
 
 func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
@@ -320,6 +350,7 @@ func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
 			}
 		}
 		if ev.Events&^uint32(unix.EPOLLOUT) != 0 {
+			t.turnTo(l)
 			k := l.receive(budget, turn)
 			if n += k; turn.Over() {
 				return n
@@ -335,9 +366,13 @@ func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
 // spoke notes who sent something. Whoever does twice in a row is asked first
 // from then on; with several peers that take turns, epoll finds them sooner.
 func (t *Transport) spoke(l *link) {
-	t.hot = nil
 	if t.last == l {
+		if t.hot != l {
+			t.cool()
+		}
 		t.hot, t.cold = l, 0
+	} else {
+		t.cool()
 	}
 	t.last = l
 }

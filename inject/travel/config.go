@@ -13,6 +13,8 @@ const (
 	DefaultBranches = 65536
 	// MaxHops is what 12 bits hold.
 	MaxHops = 1<<12 - 1
+	// MaxPeers is the most that Limits.Peers can be.
+	MaxPeers = 1 << 16
 	// MaxSlots is how many bindings an element has handles for: 12 bits of a
 	// handle are its slot, 4 its generation.
 	MaxSlots = 1 << 12
@@ -158,7 +160,7 @@ func (c *Config) Validate() error {
 		name     string
 		got, max int
 	}{
-		{"Peers", l.Peers, 1 << 16}, {"Futures", l.Futures, 1 << 24}, {"Invocations", l.Invocations, 1 << 24},
+		{"Peers", l.Peers, MaxPeers}, {"Futures", l.Futures, 1 << 24}, {"Invocations", l.Invocations, 1 << 24},
 		{"Running", l.Running, 1 << 20}, {"HeldRuns", l.HeldRuns, 1 << 24}, {"HeldBytes", l.HeldBytes, 1 << 40},
 		{"PeerHeldRuns", l.PeerHeldRuns, 1 << 24}, {"PeerHeldBytes", l.PeerHeldBytes, 1 << 40},
 		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Bindings", l.Bindings, MaxSlots},

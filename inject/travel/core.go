@@ -35,6 +35,7 @@ type Core struct {
 	heldRuns  int
 	heldBytes int
 	records   int
+	draining  bool // nothing new is taken
 	stats     Counters
 	outcome   Outcome // scratch for Complete
 

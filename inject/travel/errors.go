@@ -24,6 +24,7 @@ var (
 	ErrEnded          = errors.New("travel: the branch has ended or moved on already")
 	ErrNoPeer         = errors.New("travel: no such peer")
 	ErrNoFuture       = errors.New("travel: no such future")
+	ErrStopping       = errors.New("travel: the element is stopping")
 	// ErrProtocol is what Recv returns for a message that breaks the rules:
 	// the caller closes the endpoint.
 	ErrProtocol = errors.New("travel: protocol violation")
@@ -46,11 +47,12 @@ const (
 	CodeLimit             // another limit is used up
 	CodeCanceled          // it was stopped here
 	CodeOriginLost        // the element lost its connection to the origin
+	CodeStopping          // the element is about to stop
 	codeCount
 )
 
 var codeTexts = [codeCount]string{"ok", "function failed", "trapped", "deadline", "backpressure", "hop limit",
-	"fork limit", "no code", "refused", "peer lost", "limit", "canceled", "origin lost"}
+	"fork limit", "no code", "refused", "peer lost", "limit", "canceled", "origin lost", "stopping"}
 
 func (c Code) String() string {
 	if c < codeCount {
@@ -80,6 +82,8 @@ func (c Code) sentinel() error {
 		return ErrLimit
 	case CodeCanceled:
 		return ErrCanceled
+	case CodeStopping:
+		return ErrStopping
 	}
 	return nil
 }

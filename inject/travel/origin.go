@@ -42,36 +42,61 @@ func (b *branch) complete() bool { return b.done && b.gotParts == b.parts && b.g
 
 // Start starts an invocation: one branch per root. On an error nothing was
 // started, or what was started is being canceled, and Complete is not called.
+// With StartArgs.Partly there is a third way: ErrBackpressure and a FutureID that
+// is not 0. Then a.Sent roots are on their way, and the caller goes on with Resume or
+// gives up with Cancel.
 func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 	if err := c.checkStart(now, a); err != nil {
 		return 0, err
 	}
 	c.nextID++
-	id := InvocationID{c.cfg.Self, c.nextID}
-	hops := a.hopBudget()
 	c.stats.Started++
-	var f *future
-	for i := range a.Roots {
+	a.Sent = 0
+	return c.sendRoots(now, InvocationID{c.cfg.Self, c.nextID}, nil, a)
+}
+
+// Resume goes on with a start that sent only some of its roots, with the same
+// arguments: no root is sent twice. It returns as Start does; ErrNoFuture says that the future
+// has ended meanwhile, as Complete was told, so that the others need not start.
+func (c *Core) Resume(now Instant, id FutureID, a *StartArgs) error {
+	c.catchUp()
+	inv := c.invs.get(uint64(id), c.cfg.Self)
+	if inv == nil || inv.fut == nil {
+		return fmt.Errorf("%w: %d ended before all its branches were started", ErrNoFuture, id)
+	}
+	_, err := c.sendRoots(now, inv.id, inv.fut, a)
+	return err
+}
+
+// sendRoots sends the roots from a.Sent on. f is nil before the first is sent.
+func (c *Core) sendRoots(now Instant, id InvocationID, f *future, a *StartArgs) (FutureID, error) {
+	hops := a.hopBudget()
+	for i := a.Sent; i < len(a.Roots); i++ {
 		p, declares, err := c.sendRoot(now, id, a, i, hops)
+		if err == nil && f == nil { // nobody can have answered: the caller's mutex is held
+			f = c.newFuture(id, a)
+		}
+		if err == nil && p == nil {
+			err = c.beginRoot(now, f, a, i, hops)
+		}
 		if err != nil {
+			if a.Partly && i > 0 && isBackpressure(err) {
+				a.Sent = i
+				return FutureID(id.Seq), err
+			}
 			if f != nil {
 				c.endFuture(now, f, i > 0)
 			}
 			return 0, err
-		}
-		if f == nil { // nobody can have answered: the caller's mutex is held
-			f = c.newFuture(id, a)
 		}
 		if p != nil {
 			c.custody(p, f.inv, a.Binding, uint64(i), nil, declares)
 			if !p.Member && !slices.Contains(f.sentTo, p) {
 				f.sentTo = append(f.sentTo, p)
 			}
-		} else if err := c.beginRoot(now, f, a, i, hops); err != nil {
-			c.endFuture(now, f, i > 0)
-			return 0, err
 		}
 	}
+	a.Sent = len(a.Roots)
 	if len(c.spent) > 0 {
 		c.putAway() // here it costs nothing: the new one is on its way
 	}
@@ -80,6 +105,8 @@ func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 
 func (c *Core) checkStart(now Instant, a *StartArgs) error {
 	switch {
+	case c.draining:
+		return fmt.Errorf("%w: %s starts nothing new", ErrStopping, c.cfg.Name)
 	case a.Binding == nil:
 		return fmt.Errorf("%w: StartArgs.Binding is nil", ErrNoCode)
 	case len(a.Roots) == 0:

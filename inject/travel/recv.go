@@ -50,6 +50,10 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil
 	}
+	if inv == nil && c.draining {
+		c.sendRefused(p, t, CodeStopping, reasonOther, "it is about to stop and takes nothing new; start the function again elsewhere, or when it is back")
+		return nil, nil
+	}
 	return c.arrive(now, p, t, inv, origin, id, &m, &ext)
 }
 

@@ -77,6 +77,9 @@ func (r *Run) Origin() Peer {
 // Trace is the trace context, if the origin gave one.
 func (r *Run) Trace() (Trace, bool) { return r.trace, r.hasTrace }
 
+// SetTrace replaces the trace context for what the run sends from here on.
+func (r *Run) SetTrace(t Trace) { r.trace, r.hasTrace = t, true }
+
 // Ended reports whether the branch has moved on, failed or was stopped:
 // nothing but Finish may follow.
 func (r *Run) Ended() bool { return r.ended }

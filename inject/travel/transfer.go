@@ -67,6 +67,18 @@ func (c *Core) refuseHold(now Instant, h *hold, inv *invocation) {
 	c.sendRefused(h.pred, h.transfer, CodeOriginLost, reasonOther, "the element lost its connection to the origin")
 }
 
+// Refusal is the answer (of KindRefused) to a branch that came over an endpoint
+// which is no peer of any core. body is the message that brought it; an error Is ErrProtocol.
+func Refusal(body []byte, code Code, text string) ([]byte, error) {
+	var m injectMsg
+	var ext injectExt
+	if err := m.decode(body, &ext); err != nil {
+		return nil, err
+	}
+	r := refusedMsg{transfer: m.transfer, code: code, reason: reasonOther, text: []byte(clip(text, maxText))}
+	return r.append(nil), nil
+}
+
 func (c *Core) sendRefused(p *peer, transfer uint64, code Code, reason uint8, text string) {
 	m := refusedMsg{transfer: transfer, code: code, reason: reason, text: []byte(clip(text, maxText))}
 	c.out = m.append(c.out[:0])

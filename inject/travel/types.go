@@ -158,6 +158,9 @@ type StartArgs struct {
 	// branches run one at a time at each.
 	Stateful bool
 	Trace    *Trace // nil: none
+	// Partly lets a start that finds no room for all roots go on later.
+	Partly bool
+	Sent   int // set by Start and Resume: so many of the roots are on their way
 }
 
 // End is how a run of a branch ended (Core.Finish).

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/cpu"
@@ -33,9 +34,10 @@ type diskCache struct {
 	limit int64
 	log   *slog.Logger
 
-	queue chan cacheEntry
-	done  sync.WaitGroup
-	once  sync.Once
+	queue   chan cacheEntry
+	done    sync.WaitGroup
+	once    sync.Once
+	evicted atomic.Uint64
 }
 
 // cacheEntry is one file to be written.
@@ -201,24 +203,10 @@ func (c *diskCache) store(e cacheEntry) error {
 // evict removes the longest unused files until the rest fit the limit. The
 // directory is the truth: other processes may write to it too.
 func (c *diskCache) evict() {
-	files, err := os.ReadDir(c.dir)
-	if err != nil {
-		return
-	}
-	var kept []os.FileInfo
+	kept := c.files()
 	var total int64
-	for _, f := range files {
-		info, err := f.Info()
-		if err != nil {
-			continue
-		}
-		switch {
-		case strings.HasSuffix(f.Name(), cacheSuffix):
-			kept = append(kept, info)
-			total += info.Size()
-		case strings.HasPrefix(f.Name(), tempPrefix) && time.Since(info.ModTime()) > tempLifetime:
-			os.Remove(filepath.Join(c.dir, f.Name())) // tried again next time
-		}
+	for _, info := range kept {
+		total += info.Size()
 	}
 	slices.SortFunc(kept, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, info := range kept {
@@ -227,8 +215,30 @@ func (c *diskCache) evict() {
 		}
 		if os.Remove(filepath.Join(c.dir, info.Name())) == nil {
 			total -= info.Size()
+			c.evicted.Add(1)
 		}
 	}
+}
+
+// files lists the entries, and removes what crashed writers left.
+func (c *diskCache) files() (entries []os.FileInfo) {
+	files, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			continue
+		}
+		switch {
+		case strings.HasSuffix(f.Name(), cacheSuffix):
+			entries = append(entries, info)
+		case strings.HasPrefix(f.Name(), tempPrefix) && time.Since(info.ModTime()) > tempLifetime:
+			os.Remove(filepath.Join(c.dir, f.Name())) // tried again next time
+		}
+	}
+	return entries
 }
 
 // close waits for the writer.

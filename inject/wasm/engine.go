@@ -41,6 +41,8 @@ type Engine struct {
 type Stats struct {
 	Compiled      uint64 // variants compiled
 	CacheHits     uint64 // variants whose machine code came from disk
+	CacheMisses   uint64 // variants that were looked for on disk and not found, or not usable
+	CacheEvicted  uint64 // files removed to keep the directory below its limit
 	CacheRejected uint64 // cached files that were damaged or of another version, and removed
 	Created       uint64 // instances made
 	Evicted       uint64 // idle instances closed to make room
@@ -112,7 +114,32 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	s := e.stats
 	s.Live = e.live
+	if e.cache != nil {
+		s.CacheEvicted = e.cache.evicted.Load()
+	}
 	return s
+}
+
+// Disk is what lies in an engine's cache directory now.
+type Disk struct {
+	Dir   string // empty: there is none
+	Files int
+	Bytes int64
+	Limit int64
+}
+
+// Disk looks into the cache directory. Other processes may use it too: what
+// they put there counts.
+func (e *Engine) Disk() Disk {
+	if e.cache == nil {
+		return Disk{}
+	}
+	d := Disk{Dir: e.cache.dir, Limit: e.cache.limit}
+	for _, info := range e.cache.files() {
+		d.Files++
+		d.Bytes += info.Size()
+	}
+	return d
 }
 
 func (e *Engine) count(counter *uint64) {

@@ -124,6 +124,7 @@ func (e *Engine) cachedCode(l *lane, id ID, checkStores bool, code []byte) (waze
 		return c, nil
 	}
 	e.count(&e.stats.Compiled)
+	e.count(&e.stats.CacheMisses)
 	if made, ok := l.stage.newest(files); ok {
 		made.key = key
 		e.cache.publish(made)

@@ -30,6 +30,8 @@ func hundredsInFlight(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Calls: n, CallsPerPeer: n}})
 	r.serve(b, "echo", inline(), echo)
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open() // also if the check fails before: Close waits for handlers
 	r.serve(b, "gate", blocking(), func(_ context.Context, c *rpc.Call) ([]byte, error) { <-gate; return c.Req, nil })
 	for _, name := range []string{"echo", "gate"} {
 		var futures []rpc.Future
@@ -38,7 +40,7 @@ func hundredsInFlight(r *rig) {
 		}
 		if name == "gate" {
 			r.eventually("all run", func() bool { return b.Stats().Active == n })
-			close(gate)
+			open()
 		}
 		for i := range n {
 			i = (i*37 + 11) % n // in another order

@@ -1,0 +1,194 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+const (
+	// bulkVolume is how many bytes each way moves by default.
+	bulkVolume = 4 << 30
+	// putsBeside is how many Puts are kept running beside timed messages: while one ends and is
+	// started again, another runs.
+	putsBeside = 2
+)
+
+// bulk measures large transfers, one at a time, and memory copies of the same
+// size between the same buffers, where they are mapped; elsewhere between
+// buffers like them.
+func (c *client) bulk() error {
+	size := c.spec.Bytes
+	mem, err := c.remote()
+	if err != nil {
+		return err
+	}
+	local, err := c.localBuffers(size)
+	if err != nil {
+		return err
+	}
+	buf := local[0]
+	if err := c.checkBulk(mem, buf, local[1]); err != nil {
+		return err
+	}
+	ways := []*verb{
+		{name: "get", f: func() error { return mem.Get(c.ctx, buf, 0) }},
+		{name: "put", f: func() error { return mem.Put(c.ctx, buf, 0) }},
+		{name: "memcpy", f: copying(mem, fabric.RightRead, func(there []byte) { copy(buf, there[:size]) })},
+		{name: "memcpy_back", f: copying(mem, fabric.RightWrite, func(there []byte) { copy(there[:size], buf) })},
+	}
+	if !mem.Mapped() {
+		ways[2].f = func() error { copy(buf, local[1]); return nil }
+		ways[3].f = func() error { copy(local[1], buf); return nil }
+	}
+	rounds := c.spec.Rounds
+	if rounds == 0 {
+		rounds = min(max(bulkVolume/size, 200), 20_000)
+	}
+	if err := c.bulkWays(ways, rounds); err != nil {
+		return err
+	}
+	if c.spec.WithSends {
+		return c.sendsBeside(mem, local, rounds)
+	}
+	return nil
+}
+
+// copying copies from or to a peer's mapped memory, as plain as it gets.
+func copying(mem *fabric.Remote, need fabric.Rights, fn func(there []byte)) func() error {
+	return func() error { return mem.Access(need, fn) }
+}
+
+// remote is the server's segment.
+func (c *client) remote() (*fabric.Remote, error) {
+	key, err := fabric.DecodeKey(c.spec.Servers[0].Key)
+	if err != nil {
+		return nil, err
+	}
+	return c.eps[0].Import(c.ctx, key)
+}
+
+// localBuffers are the client's: of segments, as the server's is, and faulted in.
+func (c *client) localBuffers(size int) ([][]byte, error) {
+	var local [][]byte
+	for range putsBeside {
+		seg, err := c.el.NewSegment(uint64(size), fabric.Writable)
+		if err != nil {
+			return nil, err
+		}
+		b := seg.Bytes()
+		for i := range b {
+			b[i] = byte(c.rand.Uint32())
+		}
+		local = append(local, b)
+	}
+	return local, nil
+}
+
+// checkBulk puts and gets once, and compares.
+func (c *client) checkBulk(mem *fabric.Remote, a, b []byte) error {
+	if err := mem.Put(c.ctx, a, 0); err != nil {
+		return err
+	}
+	if err := mem.Get(c.ctx, b, 0); err != nil {
+		return err
+	}
+	if !bytes.Equal(a, b) {
+		return errors.New("what was put and what was got differ")
+	}
+	return nil
+}
+
+// bulkWays measures the ways in turns.
+func (c *client) bulkWays(ways []*verb, rounds int) error {
+	for _, w := range ways {
+		if _, err := each(max(rounds/10, 1), w.f); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	before, theirs, err := c.allocs()
+	if err != nil {
+		return err
+	}
+	ops := 0
+	for turn := range bulkTurns {
+		c.say("get, put, memcpy", float64(turn)/bulkTurns)
+		for _, w := range ways {
+			s, err := each(max(rounds/bulkTurns, 1), w.f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			w.times = append(w.times, s...)
+			ops += len(s)
+		}
+	}
+	after, theirsAfter, err := c.allocs()
+	if err != nil {
+		return err
+	}
+	size := float64(c.spec.Bytes)
+	for _, w := range ways {
+		c.r.Set(w.name+"_gbytes_per_s", size/w.times.p(0.5))
+	}
+	c.r.Set("get_over_memcpy", ways[2].times.p(0.5)/ways[0].times.p(0.5))
+	c.r.Set("put_over_memcpy", ways[3].times.p(0.5)/ways[1].times.p(0.5))
+	c.r.Set("get_ns_p99", ways[0].times.p(0.99))
+	c.r.Set("put_ns_p99", ways[1].times.p(0.99))
+	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
+	c.r.Set("bytes", c.spec.Bytes)
+	c.r.Set("transfers_each", len(ways[0].times))
+	return nil
+}
+
+// sendsBeside times an active message and its answer while Puts run all the time.
+// On mapped memory a Put is over when it was started: there they alternate.
+func (c *client) sendsBeside(mem *fabric.Remote, local [][]byte, rounds int) error {
+	ops := make([]fabric.Op, len(local))
+	word := make([]byte, 8)
+	var s samples
+	puts := 0
+	renew := func() error {
+		for i, o := range ops {
+			if !o.Poll() {
+				continue
+			}
+			if err := o.Wait(c.ctx); err != nil {
+				return err
+			}
+			ops[i] = mem.StartPut(local[i], 0)
+			puts++
+		}
+		return nil
+	}
+	n := rounds * 2
+	start := time.Now()
+	for i := range n {
+		if i%(n/20+1) == 0 {
+			c.say("messages beside Puts", float64(i)/float64(n))
+		}
+		if err := renew(); err != nil {
+			return err
+		}
+		t := time.Now()
+		if err := c.ask(c.eps[0], idPing, word); err != nil {
+			return err
+		}
+		s = append(s, float64(time.Since(t)))
+	}
+	took := time.Since(start)
+	for _, o := range ops {
+		if err := o.Wait(c.ctx); err != nil {
+			return err
+		}
+	}
+	c.r.Set("send_rtt_ns_p50", s.p(0.5))
+	c.r.Set("send_rtt_ns_p99", s.p(0.99))
+	c.r.Set("send_rtt_ns_max", s.p(1))
+	c.r.Set("put_beside_gbytes_per_s", float64(puts)*float64(c.spec.Bytes)/float64(took))
+	c.r.Set("puts_beside", puts)
+	c.r.Set("sends", len(s))
+	return nil
+}

@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+// echo is the call that is measured: its answer is its request.
+var echo = rpc.Define("bench.echo", rpc.Bytes{}, rpc.Bytes{})
+
+const (
+	// rpcSampled is how many calls go to one whose time is taken, where many are in
+	// flight: two looks at the clock would be a tenth of such a call.
+	rpcSampled = 16
+)
+
+// rpc measures small calls, a fixed number of them under way at any time.
+func (c *client) rpc() error {
+	rounds := c.spec.Rounds
+	if rounds == 0 {
+		rounds = 200_000
+		if c.spec.Transport == "shm" && c.spec.Inflight > 1 {
+			rounds = 1_000_000
+		}
+	}
+	run := c.oneByOne
+	if c.spec.Inflight > 1 {
+		run = func(n int) (samples, error) { return c.windowed(n, true) }
+	}
+	if _, err := run(max(rounds/10, c.spec.Inflight)); err != nil {
+		return err
+	}
+	before, theirs, err := c.allocs()
+	if err != nil {
+		return err
+	}
+	var rtt, rates, unheld samples
+	calls := 0
+	for turn := range rpcTurns {
+		c.say("calls", float64(turn)/rpcTurns)
+		n := max(rounds/rpcTurns, c.spec.Inflight)
+		start := time.Now()
+		s, err := run(n)
+		if err != nil {
+			return err
+		}
+		rates = append(rates, float64(n)/time.Since(start).Seconds())
+		rtt = append(rtt, s...)
+		calls += n
+		if c.spec.Inflight > 1 {
+			start = time.Now()
+			if _, err := c.windowed(n, false); err != nil {
+				return err
+			}
+			unheld = append(unheld, float64(n)/time.Since(start).Seconds())
+			calls += n
+		}
+	}
+	after, theirsAfter, err := c.allocs()
+	if err != nil {
+		return err
+	}
+	c.r.Set("inflight", c.spec.Inflight)
+	c.r.Set("rtt_ns_p50", rtt.p(0.5))
+	c.r.Set("rtt_ns_p99", rtt.p(0.99))
+	c.r.Set("calls_per_s", rates.p(0.5))
+	if len(unheld) > 0 {
+		c.r.Set("calls_per_s_unheld", unheld.p(0.5))
+	}
+	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(calls))
+	c.r.Set("payload_bytes", len(rpcPayload))
+	c.r.Set("calls", calls)
+	return nil
+}
+
+const rpcPayload = "12345678"
+
+// oneByOne makes n calls, each after the answer to the one before.
+func (c *client) oneByOne(n int) (samples, error) {
+	ctx := context.Background() // the calls have the default deadline
+	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
+	return each(n, func() (err error) {
+		resp, err = echo.CallInto(ctx, c.station.rpc, c.eps[0], req, resp)
+		if err == nil && !bytes.Equal(resp, req) {
+			err = fmt.Errorf("the answer is %q", resp)
+		}
+		return err
+	})
+}
+
+// flight is a call under way.
+type flight struct {
+	call  rpc.Started[[]byte, []byte]
+	began time.Time // zero: its time is not taken
+}
+
+// windowed makes n calls, as many as there shall be under way at any time: whenever
+// the oldest is answered, it takes what other answers are there and starts as many
+// again, which leave together if it is to hold them.
+func (c *client) windowed(n int, hold bool) (samples, error) {
+	var s samples
+	p, ep := c.station.rpc, c.eps[0]
+	ctx := context.Background() // the calls have the default deadline
+	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
+	ring := make([]flight, c.spec.Inflight)
+	started, ended := 0, 0
+	for ended < n {
+		var err error
+		if hold {
+			ep.Hold()
+		}
+		for ; started < n && started-ended < len(ring); started++ {
+			f := &ring[started%len(ring)]
+			if f.began = (time.Time{}); started%rpcSampled == 0 {
+				f.began = time.Now()
+			}
+			if f.call, err = echo.Start(ctx, p, ep, req); err != nil {
+				break
+			}
+		}
+		if hold {
+			ep.Release()
+		}
+		if err != nil {
+			return nil, err
+		}
+		for first := true; ended < started && (first || ring[ended%len(ring)].call.Poll()); first = false {
+			f := &ring[ended%len(ring)]
+			if resp, err = f.call.WaitInto(ctx, resp); err != nil {
+				return nil, err
+			}
+			if string(resp) != rpcPayload {
+				return nil, fmt.Errorf("the answer is %q", resp)
+			}
+			if !f.began.IsZero() {
+				s = append(s, float64(time.Since(f.began)))
+			}
+			ended++
+		}
+	}
+	return s, nil
+}

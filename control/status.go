@@ -1,0 +1,133 @@
+package control
+
+// StatusRequest asks a node what goes on there.
+type StatusRequest struct {
+	Version int `json:"version"`
+}
+
+// Bounds of a Status's lists; what does not fit is counted.
+const (
+	// MaxStatusEndpoints is an element's usual limit of endpoints.
+	MaxStatusEndpoints = 4096
+	// MaxStatusFunctions is more than people read.
+	MaxStatusFunctions = 1024
+)
+
+// Status is what goes on at a node. Counters are since its start.
+type Status struct {
+	Name        string            `json:"name"`
+	Program     string            `json:"program"`
+	Incarnation Incarnation       `json:"incarnation"`
+	UptimeMs    int64             `json:"uptime_ms"`
+	Stopping    bool              `json:"stopping,omitempty"`
+	Forms       []string          `json:"forms"` // of code that the node runs
+	Transports  []TransportStatus `json:"transports"`
+	Endpoints   []EndpointStatus  `json:"endpoints"`
+	// EndpointsLeft is how many endpoints are not listed: those of other
+	// clients, which only an admin sees, and those beyond MaxStatusEndpoints.
+	EndpointsLeft int              `json:"endpoints_left,omitempty"`
+	Queues        QueueStatus      `json:"queues"`
+	Calls         CallsStatus      `json:"calls"`
+	Functions     []FunctionStatus `json:"functions"` // in the code cache, the last used first
+	FunctionsLeft int              `json:"functions_left,omitempty"`
+	CodeCache     CodeCacheStatus  `json:"code_cache"`
+}
+
+// TransportStatus is one transport, by the scheme of its addresses.
+type TransportStatus struct {
+	Scheme    string   `json:"scheme"`
+	Listening []string `json:"listening"`
+	Endpoints int      `json:"endpoints"`
+}
+
+// EndpointStatus is one connection, as the node that answers has it.
+type EndpointStatus struct {
+	Peer        string      `json:"peer"`
+	Incarnation Incarnation `json:"incarnation"`
+	Principal   string      `json:"principal"`
+	Caps        string      `json:"caps"`
+	Transport   string      `json:"transport"`
+	Addr        string      `json:"addr"`
+	Asker       bool        `json:"asker,omitempty"` // this question came over it
+	// Shared: memory can be mapped over it, both ways.
+	Shared   bool `json:"shared"`
+	Mapped   int  `json:"mapped"`   // the peer's segments that are mapped here
+	Exported int  `json:"exported"` // segments of this node that the peer may have mapped
+
+	SentFrames   uint64 `json:"sent_frames"` // of any kind
+	SentBytes    uint64 `json:"sent_bytes"`
+	SentMessages uint64 `json:"sent_messages"` // of them, those that take credit
+	MessageBytes uint64 `json:"message_bytes"`
+
+	OutboxBytes   int    `json:"outbox_bytes"`   // waiting for credit or room
+	ReservedBytes int    `json:"reserved_bytes"` // answers waiting for room
+	Credit        uint64 `json:"credit"`         // bytes that may be sent before the peer has handled more
+	Window        uint64 `json:"window"`         // … when it has handled everything
+}
+
+// QueueStatus is how full the tables of travelling functions are, in branches
+// unless it says otherwise.
+type QueueStatus struct {
+	Running     int `json:"running"`
+	Queued      int `json:"queued"` // ready to run
+	Held        int `json:"held"`   // queued, parked for code, or waiting for their turn
+	HeldBytes   int `json:"held_bytes"`
+	Invocations int `json:"invocations"` // that have something here
+	Records     int `json:"records"`     // transfers sent and not released
+	Futures     int `json:"futures"`     // invocations started here
+	Tombstones  int `json:"tombstones"`  // invocations remembered as ended
+	Fetches     int `json:"fetches"`     // objects being asked for
+	FetchBytes  int `json:"fetch_bytes"`
+	Reports     int `json:"reports"` // acknowledgements waiting for company
+	OutboxBytes int `json:"outbox_bytes"`
+
+	Runs       uint64 `json:"runs"`
+	Forwards   uint64 `json:"forwards"`
+	Forks      uint64 `json:"forks"`
+	Refused    uint64 `json:"refused"`
+	Duplicates uint64 `json:"duplicates"`
+}
+
+// CallsStatus is what calls do.
+type CallsStatus struct {
+	Active       int64  `json:"active"`
+	Served       uint64 `json:"served"`
+	ServedErrors uint64 `json:"served_errors"`
+	Refused      uint64 `json:"refused"`
+	Made         uint64 `json:"made"`
+	MadeErrors   uint64 `json:"made_errors"`
+}
+
+// FunctionStatus is one function whose image is in the code cache.
+type FunctionStatus struct {
+	Name   string   `json:"name"`
+	ID     string   `json:"id"` // 64 hex digits
+	Bytes  int      `json:"bytes"`
+	Forms  []string `json:"forms"`
+	Ready  bool     `json:"ready"`  // its code is loaded
+	InUse  bool     `json:"in_use"` // it cannot be evicted now
+	Runs   uint64   `json:"runs"`   // that ended, whatever way
+	Errors uint64   `json:"errors"` // of them
+	// IdleMs is how long ago the last run ended; -1 if none did.
+	IdleMs int64 `json:"idle_ms"`
+}
+
+// CodeCacheStatus is the code cache in memory (images and shard tables) and on
+// disk (machine code).
+type CodeCacheStatus struct {
+	Memory    CacheStatus  `json:"memory"`
+	Disk      *CacheStatus `json:"disk,omitempty"` // absent if the node has none
+	Compiled  uint64       `json:"compiled"`       // functions compiled
+	Instances int          `json:"instances"`      // of functions, running and idle
+}
+
+// CacheStatus is one cache.
+type CacheStatus struct {
+	Dir     string `json:"dir,omitempty"`
+	Entries int    `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+	Limit   int64  `json:"limit"`
+	Hits    uint64 `json:"hits"`
+	Misses  uint64 `json:"misses"`
+	Evicted uint64 `json:"evicted"`
+}

@@ -1,0 +1,169 @@
+// Command ioforward serves a directory to other machines, and mounts one that is served:
+//
+//	ioforward serve --tokens t /srv/data
+//	ioforward mount --tokens t tcp://127.0.0.1:7070 /mnt
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wherry-fabric/wherry/examples/ioforward/ionode"
+	"github.com/wherry-fabric/wherry/examples/ioforward/mount"
+	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
+)
+
+const usage = `ioforward serves a directory to other machines, and mounts one that is served.
+
+  ioforward serve [flags] DIRECTORY
+  ioforward mount [flags] ADDRESS DIRECTORY
+
+Each says more with -h.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "ioforward:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, errs io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(errs, usage)
+		return flag.ErrHelp
+	}
+	switch args[0] {
+	case "serve":
+		return serve(ctx, args[1:], out, errs)
+	case "mount":
+		return mountNode(ctx, args[1:], out, errs)
+	}
+	fmt.Fprint(errs, usage)
+	return fmt.Errorf("there is no %q; serve or mount", args[0])
+}
+
+// list is a flag that can be given several times.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, " ") }
+
+func (l *list) Set(s string) error {
+	*l = append(*l, s)
+	return nil
+}
+
+func serve(ctx context.Context, args []string, out, errs io.Writer) error {
+	var o options
+	var listen list
+	var cfg ionode.Config
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	f.SetOutput(errs)
+	o.flags(f)
+	f.Var(&listen, "listen", "`address`, as tcp://127.0.0.1:7070 (the default) or shm:///run/io.sock; may be repeated")
+	f.BoolVar(&cfg.ReadOnly, "read-only", false, "refuse whatever would change something")
+	f.DurationVar(&cfg.Limits.Lease, "lease", 0, "how long a client that does not call keeps its files open (default 30s)")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() != 1 {
+		return errors.New("serve needs one directory")
+	}
+	if len(listen) == 0 {
+		listen = list{"tcp://127.0.0.1:7070"}
+	}
+	if err := o.check(listen); err != nil {
+		return err
+	}
+	if o.tokens != "" {
+		if err := newTokens(o.tokens); err != nil {
+			return err
+		}
+	}
+	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	el, err := o.element("ionode", log)
+	if err != nil {
+		return err
+	}
+	defer el.Close()
+	cfg.Dir, cfg.Open, cfg.Log = f.Arg(0), o.anybody, log
+	n, err := ionode.New(el, cfg)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	for _, a := range listen {
+		addr, err := el.Listen(a)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "serving %s at %s\n", cfg.Dir, addr)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
+	var o options
+	var cfg remote.Config
+	m := mount.Config{}
+	f := flag.NewFlagSet("mount", flag.ContinueOnError)
+	f.SetOutput(errs)
+	o.flags(f)
+	f.IntVar(&cfg.IOBytes, "io-bytes", 0, "one transfer; a power of two up to 1 MiB (default 262144)")
+	f.IntVar(&cfg.Window, "window", 0, "transfers at once ahead of a reader or behind a writer (default 8)")
+	f.IntVar(&cfg.Slots, "slots", 0, "transfers at once, of all files (default 64)")
+	f.DurationVar(&cfg.OpTime, "timeout", 0, "a node that does not answer for so long is an I/O error (default 10s)")
+	f.DurationVar(&m.CacheTime, "cache", time.Second, "how long the kernel keeps names and attributes")
+	f.BoolVar(&m.AllowOther, "allow-other", false, "let other users look")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() != 2 {
+		return errors.New("mount needs an address and a directory")
+	}
+	cfg.Addr, m.Dir, m.Source = f.Arg(0), f.Arg(1), f.Arg(0)
+	if err := o.check([]string{cfg.Addr}); err != nil {
+		return err
+	}
+	m.Log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	el, err := o.element("ioforward", m.Log)
+	if err != nil {
+		return err
+	}
+	defer el.Close()
+	if m.Client, err = remote.New(ctx, el, cfg); err != nil {
+		return err
+	}
+	defer m.Client.Close()
+	mounted, err := mount.New(m)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "mounted %s on %s; interrupt, or umount it, to end\n", m.Source, m.Dir)
+	ended := make(chan struct{})
+	go func() {
+		mounted.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	err = mounted.Close()
+	return err
+}

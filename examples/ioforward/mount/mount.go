@@ -1,0 +1,112 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
+	"github.com/wherry-fabric/wherry/examples/ioforward/wire"
+)
+
+// Config describes a mount.
+type Config struct {
+	Client     *remote.Client
+	Dir        string        // where; an empty directory
+	Source     string        // what df shows
+	CacheTime  time.Duration // for how long the kernel keeps attributes and names; default 1 s
+	AllowOther bool          // users besides the one who mounts may look
+	Log        *slog.Logger  // nil: silent
+}
+
+const (
+	// maxBackground is how many requests the kernel makes that nobody waits for: reading ahead.
+	maxBackground = 64
+	// maxInflight bounds the memory of requests under way.
+	maxInflight = 64 << 20
+	// unmountTime is how long Close waits for those who have files open.
+	unmountTime = 2 * time.Second
+)
+
+// Mount is a directory of this machine that shows a node's.
+type Mount struct {
+	cfg    Config
+	server *fuse.Server
+	dev    uint64 // of the node's directory
+}
+
+// ErrNoFUSE says that this machine cannot mount in user space.
+var ErrNoFUSE = errors.New("mount: there is no /dev/fuse that can be opened; load the module fuse, or run as root")
+
+// Probe reports whether this machine can mount at all.
+func Probe() error {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoFUSE, err)
+	}
+	return f.Close()
+}
+
+// New mounts. Close unmounts.
+func New(cfg Config) (*Mount, error) {
+	if err := Probe(); err != nil {
+		return nil, err
+	}
+	if cfg.CacheTime == 0 {
+		cfg.CacheTime = time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	root, err := cfg.Client.Stat(bounded(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("mount: the node's directory: %w", err)
+	}
+	m := &Mount{cfg: cfg, dev: root.Attr().Dev}
+	m.server, err = fs.Mount(cfg.Dir, &node{m: m}, &fs.Options{
+		EntryTimeout: &cfg.CacheTime,
+		AttrTimeout:  &cfg.CacheTime,
+		Logger:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		MountOptions: fuse.MountOptions{
+			AllowOther: cfg.AllowOther, FsName: cfg.Source, Name: "ioforward",
+			MaxBackground: maxBackground, MaxInflightRequestBytes: maxInflight, MaxWrite: wire.MaxIOBytes,
+			DisableXAttrs: true, DirectMount: os.Geteuid() == 0,
+			Logger: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mount: %s: %w", cfg.Dir, err)
+	}
+	return m, nil
+}
+
+// Wait returns when the directory was unmounted, by Close or by somebody else.
+func (m *Mount) Wait() { m.server.Wait() }
+
+// Close unmounts. Where files are still open after a while, it takes the mount out of the
+// tree, and it ends when the last of them is closed.
+func (m *Mount) Close() error {
+	var err error
+	for end := time.Now().Add(unmountTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = m.server.Unmount(); err == nil {
+			return nil
+		}
+	}
+	if e := syscall.Unmount(m.cfg.Dir, syscall.MNT_DETACH); e != nil {
+		return fmt.Errorf("mount: %s stays mounted: %w, and to detach it: %w", m.cfg.Dir, err, e)
+	}
+	return fmt.Errorf("mount: %s was detached while files were open: %w", m.cfg.Dir, err)
+}
+
+// stable is an inode's identity. The node's directory may span disks, whose inode numbers
+// are mixed with the disk's then.
+func (m *Mount) stable(a wire.Attr) fs.StableAttr {
+	return fs.StableAttr{Mode: systemMode(a.Mode) & syscall.S_IFMT, Ino: a.Ino ^ bits.RotateLeft64(a.Dev^m.dev, 32)}
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func randomFile(t *testing.T, name string, size int) []byte {
+	t.Helper()
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{1}).Read(data)
+	if err := os.WriteFile(name, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestTools runs what people run: cp, sha256sum and fio, over both transports.
+func TestTools(t *testing.T) {
+	for _, c := range []struct{ name, listen string }{
+		{"tcp", anyPort}, {"shm", fmt.Sprintf("shm://@ioforward-tools-%d", os.Getpid())},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			served := t.TempDir()
+			_, addr := serveDir(t, served, c.listen)
+			dir, p := mountAt(t, addr)
+			const size = 64 << 20
+			big := filepath.Join(t.TempDir(), "big")
+			sum := fmt.Sprintf("%x", sha256.Sum256(randomFile(t, big, size)))
+			mustTool(t, "cp", "-p", big, filepath.Join(dir, "big"))
+			mustTool(t, "cp", filepath.Join(dir, "big"), filepath.Join(dir, "again"))
+			for _, name := range []string{filepath.Join(dir, "big"), filepath.Join(served, "big"), filepath.Join(dir, "again")} {
+				if out := mustTool(t, "sha256sum", name); !strings.HasPrefix(out, sum) {
+					t.Errorf("sha256sum %s: %s, want %s", name, out, sum)
+				}
+			}
+			if out := mustTool(t, "df", dir); !strings.Contains(out, addr) {
+				t.Errorf("df: %s", out)
+			}
+			for _, args := range [][]string{
+				{"--rw=randrw", "--bsrange=4k-64k", "--ioengine=psync"},
+				{"--rw=randwrite", "--bs=16k", "--ioengine=libaio", "--iodepth=16", "--direct=1"},
+				{"--rw=randrw", "--bs=8k", "--ioengine=libaio", "--iodepth=16", "--direct=1"},
+				{"--rw=randwrite", "--bs=4k", "--ioengine=mmap"},
+				{"--rw=rw", "--bs=128k", "--ioengine=psync", "--numjobs=2"},
+			} {
+				runFio(t, dir, args...)
+			}
+			unmounts(t, dir, p)
+		})
+	}
+}
+
+// runFio writes 16 MiB and compares what it reads with checksums.
+func runFio(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("fio"); err != nil {
+		t.Skipf("fio is not installed: %v", err)
+	}
+	out := mustTool(t, "fio", append([]string{"--name=v", "--directory=" + dir, "--size=16m", "--verify=crc32c", "--verify_fatal=1",
+		"--do_verify=1", "--end_fsync=1", "--unlink=1"}, args...)...)
+	if !strings.Contains(out, "err= 0") || strings.Contains(out, "verify:") {
+		t.Errorf("fio %v:\n%s", args, out)
+	}
+}
+
+// TestManyNames makes, lists, renames and removes a thousand files.
+func TestManyNames(t *testing.T) {
+	served := t.TempDir()
+	_, addr := serveDir(t, served, anyPort)
+	mnt, p := mountAt(t, addr)
+	dir := filepath.Join(mnt, "many")
+	const files = 1000
+	err := within(t, 2*patience, "a thousand files", func() error {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		for i := range files {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%04d", i)), fmt.Appendf(nil, "%d", i), 0o644); err != nil {
+				return err
+			}
+		}
+		for i := range files {
+			if err := os.Rename(filepath.Join(dir, fmt.Sprintf("f%04d", i)), filepath.Join(dir, fmt.Sprintf("g%04d", i))); err != nil {
+				return err
+			}
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil || len(list) != files || list[files-1].Name() != "g0999" {
+			return fmt.Errorf("listed %d names, %v", len(list), err)
+		}
+		info, err := list[123].Info()
+		if err != nil || info.Size() != 3 {
+			return fmt.Errorf("the 124th: %v, %v", info, err)
+		}
+		for i := range files / 2 {
+			if err := os.Remove(filepath.Join(dir, fmt.Sprintf("g%04d", i))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := mustTool(t, "find", dir, "-name", "g*", "-newermt", "2000-01-01"); strings.Count(out, "\n") != files/2 {
+		t.Errorf("find found %d", strings.Count(out, "\n"))
+	}
+	if err := os.Remove(dir); !errors.Is(err, syscall.ENOTEMPTY) {
+		t.Errorf("rmdir of a full directory: %v", err)
+	}
+	mustTool(t, "rm", "-r", dir)
+	if left, err := os.ReadDir(served); err != nil || len(left) != 0 {
+		t.Errorf("the node still has %v, %v", left, err)
+	}
+	unmounts(t, mnt, p)
+}
+
+// TestPosix looks at what programs rely on in a file system.
+func TestPosix(t *testing.T) {
+	served := t.TempDir()
+	_, addr := serveDir(t, served, anyPort)
+	dir, p := mountAt(t, addr)
+	name := filepath.Join(dir, "f")
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString("hello")
+	if info, err := os.Stat(name); err != nil || info.Size() != 5 || info.Mode() != 0o640 {
+		t.Errorf("stat before close: %v, %v", info, err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "hello" {
+		t.Errorf("read by another handle before close: %q, %v", got, err)
+	}
+	a, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.WriteString(", world")
+	a.Close()
+	if got, _ := os.ReadFile(name); string(got) != "hello, world" {
+		t.Errorf("after an append: %q", got)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Error(err)
+	}
+	if info, err := f.Stat(); err != nil || info.Size() != 12 {
+		t.Errorf("fstat of a file that was removed: %v, %v", info, err)
+	}
+	if err := f.Truncate(3); err != nil {
+		t.Error(err)
+	}
+	got := make([]byte, 10)
+	if n, _ := f.ReadAt(got, 0); string(got[:n]) != "hel" {
+		t.Errorf("after truncate: %q", got[:n])
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	when := time.Unix(1e9, 5)
+	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chtimes(name, when, when); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Join(served, "f")); err != nil || !info.ModTime().Equal(when) {
+		t.Errorf("the node's time: %v, %v", info, err)
+	}
+	if err := os.Chown(name, 12345, -1); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("chown: %v", err)
+	}
+	if err := os.Symlink("f", filepath.Join(dir, "s")); err == nil {
+		t.Error("a link was made")
+	}
+	unmounts(t, dir, p)
+}
+
+// TestLinksLeadNowhere checks that a link in the served directory gives no way to the
+// node's other files. The kernel resolves links here, so they lead to files here.
+func TestLinksLeadNowhere(t *testing.T) {
+	parent := t.TempDir()
+	served := filepath.Join(parent, "served")
+	if err := os.Mkdir(served, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(parent, "secret"), []byte("s"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"rel": "../secret", "up": ".."} {
+		if err := os.Symlink(target, filepath.Join(served, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, addr := serveDir(t, served, anyPort)
+	dir, p := mountAt(t, addr)
+	for _, name := range []string{"rel", "up/secret"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s: read %q", name, got)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(dir, "rel")); err != nil || target != "../secret" {
+		t.Errorf("readlink: %q, %v", target, err)
+	}
+	unmounts(t, dir, p)
+}
+
+// TestTwoMounts writes by one mount and reads by another.
+func TestTwoMounts(t *testing.T) {
+	_, addr := serveDir(t, t.TempDir(), anyPort)
+	a, pa := mountAt(t, addr)
+	b, pb := mountAt(t, addr, "--cache", "100ms")
+	for i := range 5 {
+		data := bytes.Repeat([]byte{byte('a' + i)}, 700_000+i)
+		if err := os.WriteFile(filepath.Join(a, "f"), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // longer than b's kernel keeps attributes
+		if got, err := os.ReadFile(filepath.Join(b, "f")); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("round %d: the other mount reads %d bytes, %v", i, len(got), err)
+		}
+	}
+	big := filepath.Join(t.TempDir(), "big")
+	want := randomFile(t, big, 8<<20)
+	done := make(chan error, 2)
+	for i, dir := range []string{a, b} {
+		go func() { done <- exec.Command("cp", big, filepath.Join(dir, fmt.Sprint("own", i))).Run() }()
+	}
+	for range 2 {
+		if err := within(t, patience, "cp", func() error { return <-done }); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, dir := range []string{b, a} {
+		if got, err := os.ReadFile(filepath.Join(dir, fmt.Sprint("own", i))); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("own%d by the other mount: %d bytes, %v", i, len(got), err)
+		}
+	}
+	unmounts(t, a, pa)
+	unmounts(t, b, pb)
+}
+
+// TestDiskFull fills the node's disk by cp.
+func TestDiskFull(t *testing.T) {
+	served := t.TempDir()
+	if err := syscall.Mount("tmpfs", served, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("cannot mount a small tmpfs to fill: %v", err)
+	}
+	defer syscall.Unmount(served, syscall.MNT_DETACH)
+	_, addr := serveDir(t, served, anyPort)
+	dir, p := mountAt(t, addr)
+	big := filepath.Join(t.TempDir(), "big")
+	randomFile(t, big, 8<<20)
+	if out, err := tool(t, "cp", big, filepath.Join(dir, "big")); err == nil || !strings.Contains(out, "No space left on device") {
+		t.Errorf("cp to a full disk: %v, %s", err, out)
+	}
+	if err := os.Remove(filepath.Join(dir, "big")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "small"), make([]byte, 1<<20), 0o644); err != nil {
+		t.Errorf("when there is room again: %v", err)
+	}
+	unmounts(t, dir, p)
+}

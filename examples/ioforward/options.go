@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+)
+
+// tokenName is what serve calls the token that it makes.
+const tokenName = "ioforward"
+
+// options are the flags of both commands: who this is, and how it waits.
+type options struct {
+	tokens   string
+	token    string
+	anybody  bool
+	insecure bool
+	tls      ca.Settings
+	policy   string
+}
+
+func (o *options) flags(f *flag.FlagSet) {
+	f.StringVar(&o.tokens, "tokens", "", "`file` of tokens, which both sides have; serve makes it if there is none")
+	f.StringVar(&o.token, "token", "", "`name` of the token to show, if the file has several")
+	f.StringVar(&o.tls.Cert, "tls-cert", "", "certificate that says who this is, a `file`; wherry ca issue makes it")
+	f.StringVar(&o.tls.Key, "tls-key", "", "its key, a `file` with mode 0600")
+	f.StringVar(&o.tls.CA, "tls-ca", "", "`file` with the certificate of the authority that others' must come from")
+	f.StringVar(&o.tls.CRL, "tls-crl", "", "`file` of what the authority revoked")
+	f.BoolVar(&o.anybody, "anybody", false, "no tokens: whoever reaches the address may do everything")
+	f.BoolVar(&o.insecure, "insecure", false, "allow tcp addresses beyond loopback without TLS")
+	f.StringVar(&o.policy, "policy", "balanced", "how to wait: balanced, latency, efficient")
+}
+
+func (o *options) check(addrs []string) error {
+	if err := o.tls.Validate(); err != nil {
+		return err
+	}
+	if (o.tokens == "" && !o.tls.On()) != o.anybody {
+		return errors.New("give either --tokens FILE or the --tls flags, or --anybody where whoever reaches the address may do everything")
+	}
+	for _, a := range addrs {
+		if !o.insecure && !o.tls.On() && !control.Loopback(a) {
+			return fmt.Errorf("%s is beyond loopback, and the connection is not encrypted: give the --tls flags, use a tunnel, or --insecure on a network that you trust", a)
+		}
+	}
+	return nil
+}
+
+// auth is who this program is and whom it lets in: by token if there are tokens,
+// else by certificate.
+func (o *options) auth(id *ca.Identity) (fabric.Auth, error) {
+	if o.tokens != "" {
+		tokens, err := cluster.LoadTokens(o.tokens)
+		if err != nil {
+			return nil, err
+		}
+		return control.ClientAuth(tokens, o.token)
+	}
+	who, named := id.Principal()
+	if !named {
+		return nil, fmt.Errorf("%s does not say who this is, so it needs --tokens too", o.tls.Cert)
+	}
+	return control.CertAuth(who), nil
+}
+
+// element makes this program's element, with both transports.
+func (o *options) element(name string, log *slog.Logger) (*fabric.Element, error) {
+	policy, err := fabric.ParsePolicy(o.policy)
+	if err != nil {
+		return nil, err
+	}
+	cfg := fabric.Config{Name: name, Policy: policy, Log: log}
+	id, err := o.tls.Load(log)
+	if err != nil {
+		return nil, err
+	}
+	if !o.anybody {
+		if cfg.Auth, err = o.auth(id); err != nil {
+			return nil, err
+		}
+	}
+	secured := tcp.Config{}
+	if id != nil {
+		secured.TLS = id
+	}
+	overTCP, err := tcp.New(secured)
+	if err != nil {
+		return nil, err
+	}
+	overShm, err := shm.New(shm.Config{})
+	if err != nil {
+		overTCP.Close()
+		return nil, err
+	}
+	cfg.Transports = []fabric.Transport{overTCP, overShm}
+	el, err := fabric.New(cfg)
+	if err != nil {
+		overTCP.Close()
+		overShm.Close()
+	}
+	return el, err
+}
+
+// newTokens writes a token file with one token that may read and write, unless there
+// is a file.
+func newTokens(file string) error {
+	t, err := cluster.NewToken(tokenName, cluster.CapRead|cluster.CapWrite)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, t.Line())
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package travel
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Drain makes the core take nothing new: invocations that have nothing here
+// yet are refused with CodeStopping, and none starts here. What is here goes on,
+// with the branches that come back to it.
+func (c *Core) Drain() { c.draining = true }
+
+// Idle reports whether nothing of any invocation is left here, and everybody
+// who must hear of it has been told.
+func (c *Core) Idle() bool {
+	c.catchUp()
+	if c.invs.n > 0 || len(c.full) > 0 {
+		return false
+	}
+	for _, p := range c.dirty {
+		if p.up && p.acks.count > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// EndAll ends what Drain let go on: futures that started here fail with
+// ErrStopping, and so do, at their origins, all that have a branch here. Runs are
+// asked to stop. What was only handed on from here, and state, stays as it is:
+// whether that is lost, others see when this element goes.
+func (c *Core) EndAll(now Instant, why string) {
+	c.catchUp()
+	var invs []*invocation
+	c.invs.all(func(inv *invocation) {
+		if !inv.dead && (inv.fut != nil || inv.runs.n > 0) {
+			invs = append(invs, inv)
+		}
+	})
+	slices.SortFunc(invs, func(a, b *invocation) int {
+		return cmp.Or(cmp.Compare(a.id.Origin, b.id.Origin), cmp.Compare(a.id.Seq, b.id.Seq))
+	})
+	for _, inv := range invs {
+		switch {
+		case inv.fut != nil:
+			c.fail(now, inv.fut, fmt.Errorf("%w: %s: %s", ErrStopping, c.cfg.Name, why))
+		case !inv.dead:
+			c.kill(now, inv, CodeStopping, why)
+		}
+	}
+}

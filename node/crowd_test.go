@@ -1,0 +1,243 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+const (
+	// crowdHeap bounds what a connection takes of the heap, at both its ends
+	// together: less than one receive buffer, which holds two frames of 64 KiB.
+	crowdHeap = 96 << 10
+	// crowdGoroutines bounds what thousands of connections add in goroutines.
+	crowdGoroutines = 24
+	// crowdLeft bounds what tables that grew with a crowd keep when it has gone.
+	crowdLeft = 2 << 20
+	// crowdFDs bounds the descriptors of a connection, both ends together.
+	crowdFDs = 8
+)
+
+// usage is what this process holds.
+type usage struct{ goroutines, heap, fds int }
+
+func (u usage) String() string {
+	return fmt.Sprintf("%d goroutines, %d KiB of heap, %d descriptors", u.goroutines, u.heap>>10, u.fds)
+}
+
+func measure(t *testing.T) usage {
+	t.Helper()
+	runtime.GC()
+	runtime.GC() // what pools kept goes with the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usage{runtime.NumGoroutine(), int(m.HeapAlloc), len(fds)}
+}
+
+// patrons are elements in this process with many endpoints each.
+type patrons struct {
+	els  []*fabric.Element
+	rpcs []*rpc.Peer
+	rts  []*inject.Runtime
+	fns  []*inject.Function
+	eps  [][]*fabric.Endpoint
+}
+
+func newPatrons(t *testing.T, ts *cluster.Tokens, scheme string, n int) *patrons {
+	t.Helper()
+	p := &patrons{eps: make([][]*fabric.Endpoint, n)}
+	t.Cleanup(p.leave)
+	img, err := xrdma.Lookup("echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		tr, err := NewTransport(scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		auth, err := control.NewAuth(ts, "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		el, err := fabric.New(fabric.Config{Name: fmt.Sprint("patron-", i), Transports: []fabric.Transport{tr}, Auth: auth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.els = append(p.els, el)
+		r, err := rpc.New(el, rpc.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt, err := inject.NewRuntime(el, inject.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := rt.Prepare(img, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.rpcs, p.rts, p.fns = append(p.rpcs, r), append(p.rts, rt), append(p.fns, f)
+	}
+	return p
+}
+
+// come makes each patron dial so many times.
+func (p *patrons) come(t *testing.T, addr string, each int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, el := range p.els {
+		wg.Go(func() {
+			for range each {
+				ep, err := el.Dial(t.Context(), addr)
+				if err != nil {
+					t.Errorf("after %d endpoints: %v", len(p.eps[i]), err)
+					return
+				}
+				p.eps[i] = append(p.eps[i], ep)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// ask makes a call and runs a function over each endpoint, several at once.
+func (p *patrons) ask(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range p.els {
+		for lane := range 4 {
+			wg.Go(func() {
+				for k := lane; k < len(p.eps[i]); k += 4 {
+					ep, payload := p.eps[i][k], fmt.Append(nil, "endpoint ", k)
+					if _, err := control.Do[control.Info](ctx, p.rpcs[i], ep, control.CallInfo, control.InfoRequest{}); err != nil {
+						t.Errorf("a call on endpoint %d: %v", k, err)
+						return
+					}
+					if got, err := p.fns[i].Do(ctx, inject.Root{To: ep, Payload: payload}, nil); err != nil || !bytes.Equal(got, payload) {
+						t.Errorf("a function on endpoint %d: %q, %v", k, got, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// leave ends all, and holds on to nothing.
+func (p *patrons) leave() {
+	for i := range p.fns {
+		p.fns[i].Close()
+		p.rts[i].Close()
+		p.rpcs[i].Close()
+	}
+	for _, el := range p.els {
+		el.Close()
+	}
+	*p = patrons{}
+}
+
+// TestCrowd covers many to one: thousands of connections to one node take no
+// goroutines, and no receive buffers, of their own; each works; and when they
+// go nothing of them stays.
+func TestCrowd(t *testing.T) {
+	for scheme, n := range map[string]int{"tcp": 2000, "shm": 500} {
+		t.Run(scheme, func(t *testing.T) { crowd(t, scheme, n) })
+	}
+}
+
+func crowd(t *testing.T, scheme string, n int) {
+	var list []cluster.Token
+	for name, caps := range map[string]cluster.Caps{"node": cluster.CapMember, "ann": cluster.CapInject | cluster.CapRead} {
+		tok, err := cluster.NewToken(name, caps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, tok)
+	}
+	ts, err := cluster.NewTokens(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := map[string]string{"tcp": "tcp://127.0.0.1:0", "shm": "shm://" + filepath.Join(t.TempDir(), "n.sock")}[scheme]
+	host, _ := run(t, Config{Name: "n1", Listen: []string{addr}, Tokens: ts, Memory: 1 << 20})
+	const elements = 4
+	first := newPatrons(t, ts, scheme, elements) // so that all that is made once is there
+	first.come(t, host.Addrs()[0], 1)
+	first.ask(t)
+	base := measure(t)
+
+	p := newPatrons(t, ts, scheme, elements)
+	p.come(t, host.Addrs()[0], n/elements)
+	settle(t, "all have arrived", func() bool { return len(host.Element().Endpoints()) == n+elements })
+	check := func(when string) {
+		t.Helper()
+		settle(t, when+": goroutines grow with endpoints", func() bool { return runtime.NumGoroutine() <= base.goroutines+crowdGoroutines })
+		now := measure(t)
+		t.Logf("%s: %v; at first %v", when, now, base)
+		if per := (now.heap - base.heap) / n; per > crowdHeap {
+			t.Errorf("%s: %d bytes of heap per endpoint, at most %d are right", when, per, crowdHeap)
+		}
+		if per := (now.fds - base.fds) / n; per > crowdFDs {
+			t.Errorf("%s: %d descriptors per endpoint, at most %d are right", when, per, crowdFDs)
+		}
+	}
+	check("connected")
+	for range 2 {
+		p.ask(t)
+	}
+	check("after calls")
+
+	gone := func(p *patrons) usage {
+		p.leave()
+		settle(t, "all have gone", func() bool { return len(host.Element().Endpoints()) == elements })
+		settle(t, "goroutines stay", func() bool { return runtime.NumGoroutine() <= base.goroutines+4 })
+		settle(t, "descriptors stay", func() bool { return measure(t).fds <= base.fds+8 })
+		return measure(t)
+	}
+	left := gone(p)
+	p = newPatrons(t, ts, scheme, elements)
+	p.come(t, host.Addrs()[0], n/elements)
+	p.ask(t)
+	again := gone(p)
+	t.Logf("gone: %v; gone again: %v", left, again)
+	if left.heap > base.heap+crowdLeft || again.heap > left.heap+crowdLeft/4 {
+		t.Errorf("when all have gone: %v; after another crowd: %v; at first %v", left, again, base)
+	}
+	first.ask(t)
+	if rt := host.Runtime().Stats().Sizes; rt.Running != 0 || rt.Records != 0 || rt.OutboxBytes != 0 {
+		t.Errorf("the node still holds %+v", rt)
+	}
+	first.leave()
+}
+
+// settle waits until something holds that other goroutines bring about.
+func settle(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("%s\n%s", what, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
