@@ -179,9 +179,7 @@ func TestRevokedIsDropped(t *testing.T) {
 		}
 		return false
 	}
-	if !connected("bad") || !connected("good") {
-		t.Fatal("not connected")
-	}
+	waitFor(t, "both are connected", func() bool { return connected("bad") && connected("good") })
 	if _, err := b.authority.Revoke("bad"); err != nil {
 		t.Fatal(err)
 	}

@@ -273,3 +273,21 @@ func TestDiskFull(t *testing.T) {
 	}
 	unmounts(t, dir, p)
 }
+
+// TestUmount ends a mount by umount: the command ends with it.
+func TestUmount(t *testing.T) {
+	_, addr := serveDir(t, t.TempDir(), anyPort)
+	dir, p := mountAt(t, addr)
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mustTool(t, "umount", dir)
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatal("mount does not end")
+	}
+	if s := p.cmd.ProcessState; !s.Success() {
+		t.Errorf("mount ended with %v: %s", s, p.errs)
+	}
+}

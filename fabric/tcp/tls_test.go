@@ -289,6 +289,12 @@ func TestRevokedWhileConnected(t *testing.T) {
 	}
 	_, _, stays := connect("stays")
 	gone, e, goes := connect("goes")
+	for len(acceptor.Endpoints()) < 2 { // Dial has returned before the other end has its endpoint
+		if ctx.Err() != nil {
+			t.Fatal("the acceptor does not see both peers")
+		}
+		time.Sleep(time.Millisecond)
+	}
 	if n := tr.Recheck(); n != 0 {
 		t.Fatalf("%d links ended before anything was revoked", n)
 	}

@@ -9,8 +9,8 @@ import (
 
 const partlyRoots = 12
 
-// beginPartly starts partlyRoots roots where there is room for half of them.
-func beginPartly(t *testing.T) (*town, travel.StartArgs, travel.FutureID) {
+// startPartly starts more roots than there is room for.
+func startPartly(t *testing.T) (*town, travel.StartArgs, travel.FutureID) {
 	t.Helper()
 	w := newTown(t, 2, travel.Limits{Records: 8}) // room for 6
 	a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Partly: true}
@@ -24,10 +24,11 @@ func beginPartly(t *testing.T) (*town, travel.StartArgs, travel.FutureID) {
 	return w, a, id
 }
 
-// TestPartly: a start that finds room for some of its roots only goes on with the others.
+// TestPartly covers: a start that finds room for some of its roots only goes
+// on with the others, and ends as any other if it is given up or a root fails.
 func TestPartly(t *testing.T) {
 	const roots = partlyRoots
-	w, a, id := beginPartly(t)
+	w, a, id := startPartly(t)
 	seen := map[uint64]int{}
 	for round := 0; a.Sent < roots; round++ {
 		if round == 10 {
@@ -63,10 +64,10 @@ func TestPartly(t *testing.T) {
 	}
 }
 
-// TestPartlyEnds: such a start ends as any other if it is given up or a root fails.
+// TestPartlyEnds covers: what becomes of such a start that does not go on.
 func TestPartlyEnds(t *testing.T) {
 	// A root fails.
-	w, a, id := beginPartly(t)
+	w, a, id := startPartly(t)
 	p := w.settle(t, nil)[0]
 	p.d.core.Finish(w.now, p.r, travel.End{Code: travel.CodeTrap})
 	w.settle(t, nil)
@@ -78,7 +79,7 @@ func TestPartlyEnds(t *testing.T) {
 	}
 
 	// It is given up.
-	w, a, id = beginPartly(t)
+	w, a, id = startPartly(t)
 	if err := w.desks[0].core.Cancel(w.now, id); err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +89,14 @@ func TestPartlyEnds(t *testing.T) {
 	}
 
 	// Its peer is lost, and whoever starts tries all the same.
-	w, a, id = beginPartly(t)
+	w, a, id = startPartly(t)
 	w.desks[0].core.PeerLost(w.now, 2, nil)
 	if err := w.desks[0].core.Resume(w.now, id, &a); !errors.Is(err, travel.ErrNoFuture) {
 		t.Errorf("after the peer was lost: %v", err)
 	}
 
 	// What is wrong with a later root ends all.
-	w, a, id = beginPartly(t)
+	w, a, id = startPartly(t)
 	for _, p := range w.settle(t, nil) {
 		p.d.core.Finish(w.now, p.r, travel.End{})
 	}
