@@ -37,7 +37,7 @@ type host struct {
 	dealt      bool   // it asked for a range of rows where there is none
 	lastError  string // of a host call, and the status that stood for it
 	lastStatus abi.Status
-	limited    bool   // lastError is of a limit that a manifest can raise
+	limited    bool // lastError is of a limit that a manifest can raise
 
 	endSpan func(error) // of a traced run
 
