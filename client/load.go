@@ -173,14 +173,52 @@ func (l *loading) check() error {
 	if s.Plan != nil && int(s.Plan.Sharding.Elements) != len(names) {
 		return fmt.Errorf("%w: the plan is for %d nodes, %d are to be loaded", control.ErrRequest, s.Plan.Sharding.Elements, len(names))
 	}
+	if s.Input != nil {
+		o := s.Options
+		o.Spread.Elements = uint32(len(names))
+		return o.Validate()
+	}
 	return nil
 }
 
-func (l *loading) run(ctx context.Context) (err error) {
-	for _, t := range l.nodes {
-		if t.ep, err = l.c.Endpoint(ctx, t.name); err != nil {
+// reach finds the endpoints of all nodes. One that is not connected is tried
+// once more, but not waited for as long as the load may take.
+func (l *loading) reach(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	failed := make([]error, len(l.nodes))
+	var wg sync.WaitGroup
+	for i, t := range l.nodes {
+		wg.Go(func() { t.ep, failed[i] = l.c.links.Try(short, t.name) })
+	}
+	wg.Wait()
+	var down, up []string
+	for i, t := range l.nodes {
+		switch err := failed[i]; {
+		case err == nil:
+			up = append(up, t.name)
+		case !errors.Is(err, control.ErrNotConnected) || ctx.Err() != nil:
 			return err
+		default:
+			down = append(down, t.name)
 		}
+	}
+	if len(down) == 0 {
+		return nil
+	}
+	do := "start it"
+	if len(down) > 1 {
+		do = "start them"
+	}
+	if len(up) > 0 && len(l.spec.At) == 0 && l.spec.Plan == nil {
+		do += ", or name the others with --nodes " + strings.Join(up, ",")
+	}
+	return fmt.Errorf("%s cannot be reached: %s (%w)", strings.Join(down, " and "), do, errors.Join(slices.DeleteFunc(failed, func(err error) bool { return err == nil })...))
+}
+
+func (l *loading) run(ctx context.Context) (err error) {
+	if err := l.reach(ctx); err != nil {
+		return err
 	}
 	if err := l.free(ctx); err != nil {
 		return err

@@ -167,35 +167,37 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	return spec, nil
 }
 
-// input opens what is loaded from here.
-func (f *loadFlags) input(ctx context.Context, a *app, file string, spec *client.LoadSpec) (closer func(), err error) {
-	closer = func() {}
+// input looks at what is loaded from here, before any node is asked. Standard
+// input is read later, by spool.
+func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
 	if file == "-" {
 		if f.format == "" {
-			return closer, usagef("standard input has no name to tell its format by: give --format")
+			return usagef("standard input has no name to tell its format by: give --format")
 		}
-		spool, err := dataset.NewSpool(ctx, "standard input", a.in, "", 0, nil)
-		if err != nil {
-			return closer, err
-		}
-		spec.Input = spool
-		return func() { spool.Close() }, nil
+		return spec.Options.Validate()
 	}
 	in, err := dataset.OpenFile(file)
 	if err != nil {
-		return closer, err
+		return err
 	}
 	if f.format == "" {
 		format, comma, ok := dataset.FormatOf(file)
 		if !ok {
-			return closer, usagef("the name of %s does not tell its format: give --format csv, ndjson, raw or edges", file)
+			return usagef("the name of %s does not tell its format: give --format csv, ndjson, raw or edges", file)
 		}
 		if spec.Options.Format = format; spec.Options.Comma == 0 {
 			spec.Options.Comma = comma
 		}
 	}
 	spec.Input = in
-	return closer, nil
+	return spec.Options.Validate()
+}
+
+// spool keeps standard input, which a load reads more than once.
+func (a *app) spool(ctx context.Context, b *bar) (*dataset.Spool, error) {
+	return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(phase dataset.Phase, done, total int64) {
+		b.at(string(phase), done, total)
+	})
 }
 
 func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
@@ -206,16 +208,23 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	if (file == "") == (len(spec.At) == 0) {
 		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
 	}
+	if file != "" {
+		if err := f.input(file, &spec); err != nil {
+			return err
+		}
+	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		if file != "" {
-			done, err := f.input(ctx, a, file, &spec)
-			defer done()
+		start := time.Now()
+		b := a.bar(true)
+		defer b.end()
+		if file == "-" {
+			spool, err := a.spool(ctx, b)
 			if err != nil {
 				return err
 			}
+			defer spool.Close()
+			spec.Input = spool
 		}
-		start := time.Now()
-		b := a.bar(true)
 		report, err := c.Load(ctx, spec, func(p client.LoadProgress) {
 			who := p.Phase
 			if p.Node != "" {
