@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -262,18 +263,35 @@ func (l *loading) free(ctx context.Context) error {
 	if l.spec.Replace {
 		return nil
 	}
-	return l.each(func(t *target) error {
+	var mu sync.Mutex
+	taken := map[string][]string{} // the nodes that say the same
+	err := l.each(func(t *target) error {
 		e, err := ask[control.Entry](ctx, l.c, t.ep, control.CallStat, control.NameRequest{Name: l.spec.Name})
+		var by string
 		switch {
 		case err == nil:
-			return fmt.Errorf("node %s: %w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", t.name, cluster.ErrExists, e.Name, e.Version, e.Owner)
+			by = fmt.Sprintf("%q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", e.Name, e.Version, e.Owner)
 		case errors.Is(err, cluster.ErrForbidden):
-			return fmt.Errorf("node %s: %w: %q, of somebody else: choose another name", t.name, cluster.ErrExists, l.spec.Name)
+			by = fmt.Sprintf("%q, of somebody else: choose another name", l.spec.Name)
 		case errors.Is(err, cluster.ErrNotFound):
 			return nil
+		default:
+			return err
 		}
-		return err
+		mu.Lock()
+		defer mu.Unlock()
+		taken[by] = append(taken[by], t.name)
+		return nil
 	})
+	errs := []error{err}
+	for _, by := range slices.Sorted(maps.Keys(taken)) {
+		who := "node "
+		if len(taken[by]) > 1 {
+			who = "nodes "
+		}
+		errs = append(errs, fmt.Errorf("%s%s: %w: %s", who, strings.Join(slices.Sorted(slices.Values(taken[by])), ", "), cluster.ErrExists, by))
+	}
+	return errors.Join(errs...)
 }
 
 func (l *loading) scan(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -194,10 +195,11 @@ func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
 }
 
 // spool keeps standard input, which a load reads more than once.
-func (a *app) spool(ctx context.Context, b *bar) (*dataset.Spool, error) {
-	return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(phase dataset.Phase, done, total int64) {
-		b.at(string(phase), done, total)
-	})
+func (a *app) spool(ctx context.Context) (*dataset.Spool, error) {
+	var read atomic.Int64
+	b := a.spinner(func(time.Duration) string { return fmt.Sprintf("standard input: %v", node.Bytes(read.Load())) })
+	defer b.end()
+	return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
 }
 
 func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
@@ -215,16 +217,15 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 		start := time.Now()
-		b := a.bar(true)
-		defer b.end()
 		if file == "-" {
-			spool, err := a.spool(ctx, b)
+			spool, err := a.spool(ctx)
 			if err != nil {
 				return err
 			}
 			defer spool.Close()
 			spec.Input = spool
 		}
+		b := a.bar(true)
 		report, err := c.Load(ctx, spec, func(p client.LoadProgress) {
 			who := p.Phase
 			if p.Node != "" {
@@ -242,7 +243,11 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 			if report.Edges > 0 {
 				fmt.Fprintf(w, ", %d edges", report.Edges)
 			}
-			fmt.Fprintf(w, " on %d nodes, %v, version %d, in %v\n", len(t.Shards), node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
+			nodes := "nodes"
+			if len(t.Shards) == 1 {
+				nodes = "node"
+			}
+			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), nodes, node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
 			if report.Bad > 0 {
 				fmt.Fprintf(a.err, "wherry: %d bad lines were left out\n", report.Bad)
 			}
@@ -259,15 +264,27 @@ func (a *app) memListCommand() *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, d := range list {
-					note := ""
-					if len(d.Lost) > 0 {
-						note = fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", len(d.Lost), len(d.Table.Shards))
-					}
-					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), note)
+					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), lostText(&d))
 				}
 			})
 		})
 	}}
+}
+
+// lostText says how many shards cannot be used: those that are gone, and those
+// that may be back.
+func lostText(d *client.Dataset) string {
+	away := len(d.Lost) - d.Gone
+	switch all := len(d.Table.Shards); {
+	case len(d.Lost) == 0:
+		return ""
+	case d.Gone == 0:
+		return fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", away, all)
+	case away == 0:
+		return fmt.Sprintf("  (%d of %d shards lost; see mem stat)", d.Gone, all)
+	default:
+		return fmt.Sprintf("  (of %d shards, %d lost and %d cannot be reached; see mem stat)", all, d.Gone, away)
+	}
 }
 
 func (a *app) memStatCommand() *cobra.Command {
