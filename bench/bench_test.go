@@ -34,6 +34,7 @@ func TestRun(t *testing.T) {
 	}{
 		{Config{Kind: "verbs", Transport: "shm", Rounds: 2000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50", "put_8b_ns_p50", "fetch_add_ns_p50", "allocs_per_op", "segment_bytes"}},
 		{Config{Kind: "verbs", Transport: "tcp", Rounds: 1000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50"}},
+		{Config{Kind: "verbs", Transport: "tcp", TLS: true, Rounds: 1000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50"}},
 		{Config{Kind: "chase", Transport: "tcp", Servers: 4, Rounds: 40}, []string{"inject_over_get", "inject_over_am", "header_bytes", "first_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
@@ -96,6 +97,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Bytes = -1 }, "bytes"},
 		{func(c *Config) { c.Elements = 1 }, "ring"},
 		{func(c *Config) { c.SameCPU = true }, "pinning"},
+		{func(c *Config) { c.TLS = true }, "TLS over shm"},
 	} {
 		ok := Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}}
 		if err := ok.Validate(); err != nil {

@@ -38,7 +38,7 @@ type station struct {
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
-	tr, err := newTransport(spec.Transport)
+	tr, err := newTransport(spec)
 	if err != nil {
 		return nil, err
 	}

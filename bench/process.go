@@ -145,6 +145,11 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
 		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, Seed: rand.Uint64()}
+	if c.TLS {
+		if spec.TLS, err = credentials(dir); err != nil {
+			return nil, err
+		}
+	}
 	var servers []*child
 	defer func() {
 		for _, s := range servers {

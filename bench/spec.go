@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
 
 // Config says what to measure.
@@ -31,6 +30,8 @@ type Config struct {
 	Elements  int           // of ring: the processes in it; default 4
 	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
+	// TLS has the processes talk TLS 1.3 with certificates made for the occasion; tcp only.
+	TLS bool
 	// Profiles is a directory where each process leaves a CPU profile; "": none.
 	Profiles string
 	// Command starts this program in a role: its first argument is the path.
@@ -102,6 +103,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, 1<<28)
 	case c.Rounds != 0 && (c.Rounds < minRounds(c.Kind) || c.Rounds > maxRounds):
 		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, minRounds(c.Kind), maxRounds)
+	case c.TLS && c.Transport != "tcp":
+		return fmt.Errorf("bench: TLS over %s: it is for tcp", c.Transport)
 	case len(c.Command) == 0:
 		return errors.New("bench: Config.Command says how to start this program in a role")
 	}
@@ -242,7 +245,8 @@ type role struct {
 	WithSends bool
 	Seed      uint64
 	CacheDir  string
-	Profile   string // file for a CPU profile; "": none
+	TLS       *ca.Files // nil: none
+	Profile   string    // file for a CPU profile; "": none
 }
 
 // serverInfo is what a server says once it is up.
@@ -265,13 +269,6 @@ func (everybody) Lookup(string) ([]byte, fabric.Principal, bool) {
 }
 func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 	return fabric.Principal{Name: "bench", Caps: uint32(cluster.CapsAll)}, true
-}
-
-func newTransport(scheme string) (fabric.Transport, error) {
-	if scheme == "shm" {
-		return shm.New(shm.Config{})
-	}
-	return tcp.New(tcp.Config{})
 }
 
 // Role runs this process as a benchmark's client or server: what the
@@ -298,6 +295,7 @@ func Role(ctx context.Context, r io.Reader, w io.Writer) error {
 func hostInfo(r *Result, c *Config) {
 	r.Set("benchmark", c.Kind)
 	r.Set("transport", c.Transport)
+	r.Set("tls", map[bool]string{false: "off", true: "on"}[c.TLS])
 	r.Set("policy", c.Policy.String())
 	if c.Kind == "ring" {
 		r.Set("elements", c.Elements)

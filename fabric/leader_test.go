@@ -1,11 +1,167 @@
 package fabric
 
 import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 )
+
+// stage is a transport without peers: it sees who polls, and who is about to sleep.
+type stage struct {
+	inside  atomic.Int32
+	clashes atomic.Int32
+	polls   atomic.Int64
+	arm     atomic.Pointer[func()]
+}
+
+func (s *stage) Scheme() string { return "stage" }
+func (s *stage) Listen(string, func(Pending)) (string, error) {
+	return "", errors.New("nobody comes here")
+}
+func (s *stage) Dial(context.Context, string) (Pending, error) {
+	return nil, errors.New("nobody is there")
+}
+
+func (s *stage) Poll(int, Turn) int {
+	if s.inside.Add(1) > 1 {
+		s.clashes.Add(1)
+	}
+	if s.polls.Add(1)%4 == 0 {
+		runtime.Gosched()
+	}
+	s.inside.Add(-1)
+	return 0
+}
+
+func (s *stage) Arm() bool {
+	if f := s.arm.Swap(nil); f != nil {
+		(*f)()
+	}
+	return false
+}
+func (s *stage) Disarm()      {}
+func (s *stage) WaitFD() int  { return -1 }
+func (s *stage) Close() error { return nil }
+
+func onStage(t *testing.T, p Policy) (*Element, *stage) {
+	t.Helper()
+	s := &stage{}
+	e, err := New(Config{Name: "stage", Policy: p, Transports: []Transport{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e, s
+}
+
+// tooLate is less than what a lost wake-up costs, tickPeriod; few may come from a machine that stands still.
+const tooLate = tickPeriod * 4 / 5
+
+// TestOneLeader: however many goroutines wait, and however often those that lead fall asleep, are relieved and are told, one
+// polls at a time, and whoever waits is told.
+func TestOneLeader(t *testing.T) {
+	for _, p := range []Policy{Efficient, Balanced} {
+		e, s := onStage(t, p)
+		ctx := soon(t)
+		var slow, waits atomic.Int32
+		for _, many := range []int{2, 3, 12} {
+			var all, others sync.WaitGroup
+			for who := range many {
+				all.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(who), uint64(many)))
+					for range 150 {
+						var ready atomic.Bool
+						start, d := time.Now(), time.Duration(rnd.IntN(200))*time.Microsecond
+						others.Go(func() {
+							time.Sleep(d)
+							ready.Store(true)
+							e.Wake()
+						})
+						if err := e.WaitFor(ctx, ready.Load); err != nil {
+							t.Error(err)
+							return
+						}
+						if waits.Add(1); time.Since(start) > d+tooLate {
+							slow.Add(1)
+						}
+						if rnd.IntN(4) == 0 {
+							time.Sleep(time.Duration(rnd.IntN(300)) * time.Microsecond)
+						}
+					}
+				})
+			}
+			all.Wait()
+			others.Wait()
+		}
+		if s.clashes.Load() > 0 || slow.Load() > 3 {
+			t.Errorf("policy %v: two polled at once %d times; %d of %d waits were late", p, s.clashes.Load(), slow.Load(), waits.Load())
+		}
+	}
+}
+
+// TestToldBeforeSleep: what is completed, asked for or queued while a leader is on its way to sleep, when nobody rings for it yet, it
+// sees before it does; and when it sleeps, it is rung for.
+func TestToldBeforeSleep(t *testing.T) {
+	slow, rounds := map[string]int{}, 12
+	for _, p := range []Policy{Efficient, Balanced} {
+		e, s := onStage(t, p)
+		ctx := soon(t)
+		var ticks atomic.Int64
+		e.OnTick(func(now int64) int64 { ticks.Add(1); return now + int64(time.Hour) })
+		late := func(what string, start time.Time) {
+			if time.Since(start) > tooLate {
+				slow[what]++
+			}
+		}
+		asleep := func() {
+			for e.leader.role() != roleAsleep && ctx.Err() == nil {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		ticked := func(n int64) {
+			for ticks.Load() == n && ctx.Err() == nil {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		for range rounds {
+			var ready atomic.Bool
+			complete := func() { ready.Store(true); e.Wake() }
+			s.arm.Store(&complete)
+			start := time.Now()
+			if err := e.WaitFor(ctx, ready.Load); err != nil {
+				t.Fatal(err)
+			}
+			late("completed on the way", start)
+			before, ask := ticks.Load(), e.TickSoon
+			s.arm.Store(&ask)
+			start = time.Now()
+			go e.WaitFor(ctx, func() bool { return ticks.Load() > before })
+			ticked(before)
+			late("a tick asked for on the way", start)
+			asleep()
+			start, n := time.Now(), ticks.Load()
+			e.TickSoon()
+			ticked(n)
+			late("a tick asked for in sleep", start)
+			asleep()
+			start, n = time.Now(), ticks.Load()
+			e.TickBy(e.Now() + int64(time.Millisecond))
+			ticked(n)
+			late("a tick by a time", start)
+		}
+	}
+	for what, n := range slow {
+		if n > 2 {
+			t.Errorf("%s: late %d times of %d", what, n, 2*rounds)
+		}
+	}
+}
 
 // TestRecentNow: it is the clock itself where nobody keeps the coarse one, and near it where somebody does; it is never ahead.
 func TestRecentNow(t *testing.T) {

@@ -44,6 +44,8 @@ shared machine the ratios say more than the figures.`,
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
+		tls := "off"
+		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		if b.name == "chase" {
 			f.IntVar(&servers, "servers", servers, "processes that hold the table")
@@ -58,6 +60,10 @@ shared machine the ratios say more than the figures.`,
 				}
 			}
 			c.Kind, c.Transport, c.Servers = b.name, transport, servers
+			if tls != "on" && tls != "off" {
+				return usageError{fmt.Errorf("--tls %s: it is on or off", tls)}
+			}
+			c.TLS = tls == "on"
 			switch cpus {
 			case "split", "same":
 				c.SameCPU = cpus == "same"

@@ -73,6 +73,8 @@ func (r *rig) ring(p fabric.Policy) (cpu time.Duration) {
 			r.Errorf("%v: element %d had the token %d times, want %d", p, i, hops, ringHops/ringElements+1)
 		}
 		cpu += used
+	}
+	for _, m := range members { // not before: who is not through still asks the next one
 		m.kill()
 	}
 	return cpu

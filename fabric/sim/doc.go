@@ -44,7 +44,7 @@
 // A World alone has Nodes whose Handler is a protocol core without an element, such as inject/travel's: the
 // world tells it of peers, messages and time, on one goroutine, and it answers
 // with Node.Send. What messages mean is the handler's affair. Between each two
-// living nodes there is a link; each end knows the other by a small number that
+// living nodes there is a link, or several (Faults.Links); each end knows the other by a small number that
 // is new for every link, as a transport's endpoint would be. Here Faults apply to messages themselves: a core must bear
 // what no fabric.Link would do to it.
 //

@@ -42,13 +42,14 @@ func (n *Node) nextPeer() int {
 	return n.peers
 }
 
-func (n *Node) linked(m *Node) bool {
+// linked counts the links to another node that n has not heard the end of.
+func (n *Node) linked(m *Node) (links int) {
 	for _, l := range n.links {
 		if l.other(n) == m {
-			return true
+			links++
 		}
 	}
-	return false
+	return links
 }
 
 // Do runs something in a node's current life d from now; if that life has

@@ -36,6 +36,8 @@ type Faults struct {
 	// Room is how many messages of the normal class may be under way in one
 	// direction; RoomReserved how many in all. 0 means 1 << 20.
 	Room, RoomReserved int
+	// Links is how many links two nodes have, each with its own order and its own end. 0 means 1.
+	Links int
 	// WakeJitter bounds how late a Wake is.
 	WakeJitter time.Duration
 }
@@ -64,7 +66,7 @@ func New(seed uint64, f Faults) *World {
 	if f.Room == 0 {
 		f.Room = 1 << 20
 	}
-	f.RoomReserved = max(f.RoomReserved, f.Room)
+	f.RoomReserved, f.Links = max(f.RoomReserved, f.Room), max(f.Links, 1)
 	return &World{Rand: rand.New(rand.NewPCG(seed, 0x7765727279)), Faults: f, seed: seed, parts: make(map[[2]int]bool)}
 }
 
@@ -164,7 +166,7 @@ func (w *World) Restart(n *Node) {
 	n.h = n.boot(n)
 	for _, m := range w.nodes {
 		if m != n && m.Alive() {
-			w.connectLater(n, m)
+			w.connectAll(n, m)
 		}
 	}
 	n.settle()
@@ -178,23 +180,51 @@ func (w *World) Partition(a, b *Node, apart bool) {
 	}
 	w.parts[key] = apart
 	if apart {
-		w.Cut(a, b)
+		for w.Cut(a, b) {
+		}
 	} else {
-		w.connectLater(a, b)
+		w.connectAll(a, b)
 	}
 }
 
-// Cut breaks the link between two nodes. It is made again, unless they are kept apart.
-func (w *World) Cut(a, b *Node) {
+// Cut breaks a link between two nodes, if there is one. It is made again, unless they are kept apart.
+func (w *World) Cut(a, b *Node) bool {
+	var whole []*link
 	for _, l := range a.links {
 		if l.other(a) == b && !l.broken {
-			l.breakUp(fmt.Errorf("the link between %s and %s broke", a.Name, b.Name))
-			return
+			whole = append(whole, l)
+		}
+	}
+	if len(whole) == 0 {
+		return false
+	}
+	at := 0
+	if len(whole) > 1 {
+		at = w.Rand.IntN(len(whole))
+	}
+	whole[at].breakUp(fmt.Errorf("the link between %s and %s broke", a.Name, b.Name))
+	return true
+}
+
+// CutOne breaks the link that a node has under a number.
+func (w *World) CutOne(n *Node, peer int) {
+	for _, l := range n.links {
+		for i := range l.end {
+			if l.end[i].node == n && l.end[i].peer == peer {
+				l.breakUp(fmt.Errorf("%s gave the link up", n.Name))
+				return
+			}
 		}
 	}
 }
 
 func pair(a, b *Node) [2]int { return [2]int{min(a.Index, b.Index), max(a.Index, b.Index)} }
+
+func (w *World) connectAll(a, b *Node) {
+	for range w.Faults.Links {
+		w.connectLater(a, b)
+	}
+}
 
 func (w *World) connectLater(a, b *Node) {
 	la, lb := a.life, b.life
@@ -202,7 +232,7 @@ func (w *World) connectLater(a, b *Node) {
 		if a.life != la || b.life != lb || !a.Alive() || !b.Alive() || w.parts[pair(a, b)] {
 			return
 		}
-		if a.linked(b) || b.linked(a) { // one of them has not noticed that the old link is gone
+		if a.linked(b) == w.Faults.Links || b.linked(a) == w.Faults.Links { // one of them has not noticed that an old link is gone
 			w.connectLater(a, b)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric/sim"
@@ -20,7 +21,8 @@ type trial struct {
 	evict    float64 // of an unpinned object being gone when looked at
 	corrupt  float64 // of an arriving object failing its check
 	limits   travel.Limits
-	members  int // nodes below this one are members
+	members  int  // nodes below this one are members
+	lazy     bool // Next is not asked, so that nothing makes a core catch up
 	severed  int
 	counters travel.Counters
 }
@@ -30,7 +32,9 @@ type element struct {
 	t        *trial
 	n        *sim.Node
 	core     *travel.Core
-	peers    map[int]travel.Peer // by node index; looked up only
+	peers    map[int][]travel.Peer // by node index; looked up only
+	due      int64                 // lazy: when Tick is to be called next
+	woken    bool                  // lazy: Tick has just said so
 	back     map[travel.Peer]*sim.Node
 	links    map[travel.Peer]int
 	byLink   map[int]travel.Peer
@@ -45,7 +49,7 @@ type element struct {
 }
 
 func (t *trial) boot(n *sim.Node) sim.Handler {
-	e := &element{t: t, n: n, peers: map[int]travel.Peer{}, back: map[travel.Peer]*sim.Node{}, has: map[travel.ID]int{},
+	e := &element{t: t, n: n, peers: map[int][]travel.Peer{}, back: map[travel.Peer]*sim.Node{}, has: map[travel.ID]int{},
 		canceled: map[travel.InvocationID]bool{}, links: map[travel.Peer]int{}, byLink: map[int]travel.Peer{},
 		stop: map[*travel.Run]bool{}, busy: map[travel.InvocationID]int{}, state: map[travel.InvocationID]int{},
 		bind: map[[2]travel.ID]*travel.Binding{}}
@@ -63,7 +67,7 @@ func (e *element) now() travel.Instant { return travel.Instant(e.t.w.Now()) }
 
 func (e *element) Up(now int64, peer int, other *sim.Node) {
 	p := e.freePeer()
-	e.peers[other.Index], e.back[p] = p, other
+	e.peers[other.Index], e.back[p] = append(e.peers[other.Index], p), other
 	err := e.core.PeerUp(p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
 		Member: other.Index < e.t.members, Injector: true})
 	if err != nil {
@@ -85,9 +89,7 @@ func (e *element) freePeer() travel.Peer {
 func (e *element) Lost(now int64, link int, why error) {
 	p := e.byLink[link]
 	other := e.back[p]
-	if e.peers[other.Index] == p {
-		delete(e.peers, other.Index)
-	}
+	e.peers[other.Index] = slices.DeleteFunc(e.peers[other.Index], func(q travel.Peer) bool { return q == p })
 	delete(e.back, p)
 	delete(e.links, p)
 	delete(e.byLink, link)
@@ -115,11 +117,25 @@ func (e *element) Writable(now int64, link int) {
 }
 
 func (e *element) Wake(now int64) {
-	e.core.Tick(travel.Instant(now))
+	if next, ok := e.core.Tick(travel.Instant(now)); e.t.lazy {
+		e.due, e.woken = now+int64(time.Second), true
+		if ok {
+			e.due = int64(next)
+		}
+	}
 	e.after()
 }
 
 func (e *element) Next(now int64) (int64, bool) {
+	if e.t.lazy { // as the runtime does it: Tick says when it is due, and each event calls for one within a millisecond
+		if e.due == 0 {
+			e.due = now + int64(time.Millisecond)
+		} else if !e.woken {
+			e.due = min(e.due, now+int64(time.Millisecond))
+		}
+		e.woken = false
+		return e.due, true
+	}
 	at, ok := e.core.Next(travel.Instant(now))
 	return int64(at), ok
 }
@@ -262,8 +278,8 @@ func (e *element) Object(id travel.ID, data []byte) {
 
 func (e *element) Sever(p travel.Peer, err error) {
 	e.t.severed++
-	other := e.back[p]
-	e.later = append(e.later, func() { e.t.w.Cut(e.n, other) })
+	link := e.links[p]
+	e.later = append(e.later, func() { e.t.w.CutOne(e.n, link) })
 }
 
 // The runtime's side.
@@ -315,10 +331,14 @@ func (e *element) to(node int) travel.Peer {
 	if node == e.n.Index {
 		return travel.Self
 	}
-	if p, ok := e.peers[node]; ok {
-		return p
+	switch ps := e.peers[node]; len(ps) {
+	case 0:
+		return 999 // no endpoint
+	case 1:
+		return ps[0]
+	default:
+		return ps[e.t.w.Rand.IntN(len(ps))]
 	}
-	return 999 // no endpoint
 }
 
 func (e *element) spawn(r *travel.Run, p *plan, i int) {

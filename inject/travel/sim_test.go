@@ -46,7 +46,7 @@ type trialKind struct {
 
 func (k *trialKind) world(seed uint64, fail func(string, ...any)) *trial {
 	w := sim.New(seed, k.faults)
-	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients}
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s; repeat with -seed=%d", w, fmt.Sprintf(format, args...), seed)
 	}
@@ -369,6 +369,36 @@ var chaos = trialKind{
 // TestSimChaos: everything goes wrong at once.
 func TestSimChaos(t *testing.T) {
 	each(t, 60, func(seed uint64, fail func(string, ...any)) { chaos.run(seed, fail) })
+}
+
+// TestSimEndpoints: several endpoints between every two elements, used as they come. One broken one, or one crash, is
+// reported as such and nobody waits for a deadline; without faults everything succeeds.
+func TestSimEndpoints(t *testing.T) {
+	k := trialKind{
+		faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 300 * time.Microsecond, Detect: 5 * time.Millisecond, WakeJitter: 200 * time.Microsecond, Links: 3},
+		shape:  shape{steps: 12, roots: 3, forks: 3, parts: 3, forward: 0.8, run: 2 * time.Millisecond, bytes: 2000, stateful: 0.4},
+		nodes:  4, clients: 1, plans: 60, spread: 30 * time.Millisecond, deadline: [2]time.Duration{20 * time.Second, 30 * time.Second},
+		objects: smallObjects, tables: true,
+	}
+	cut, slow, crash, wild := k, k, k, chaos
+	cut.cuts = 4
+	slow.cuts, slow.faults.MaxDelay, slow.faults.Detect, slow.objects = 3, 15*time.Millisecond, 40*time.Millisecond, []int{100}
+	crash.crashes = 1
+	wild.faults.Links = 2
+	kinds := []trialKind{k, cut, slow, crash, wild}
+	each(t, 75, func(seed uint64, fail func(string, ...any)) {
+		which := seed % 5
+		tr := kinds[which].run(seed, fail)
+		for _, p := range tr.plans {
+			switch {
+			case p.orphaned || p.startError != nil || which == 4:
+			case p.endedAt-p.started > int64(5*time.Second):
+				tr.fail("plan %d took %v and ended with %v", p.id, time.Duration(p.endedAt-p.started), p.err)
+			case p.err != nil && (which == 0 || !errors.Is(p.err, travel.ErrPeerLost) && !errors.Is(p.err, travel.ErrRefused)):
+				tr.fail("plan %d ended with %v", p.id, p.err)
+			}
+		}
+	})
 }
 
 // TestSimFull: queues have room for a handful of messages, so that both sides
