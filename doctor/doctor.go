@@ -265,7 +265,7 @@ func guestCompiler(ctx context.Context) Check {
 }
 
 func watching(context.Context) Check {
-	c := Check{Name: "userfaultfd", State: Good, For: "remote memory that is paged in", Detail: "available"}
+	c := Check{Name: "userfaultfd", State: Good, For: "remote memory that is paged in: not used yet", Detail: "available"}
 	const userModeOnly = 1
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|userModeOnly, 0, 0)
 	if errno != 0 {
@@ -277,7 +277,7 @@ func watching(context.Context) Check {
 }
 
 func rdma(context.Context) Check {
-	c := Check{Name: "rdma", State: Good, For: "transport ucx"}
+	c := Check{Name: "rdma", State: Good, For: "transport ucx: not used yet"}
 	devices, _ := filepath.Glob("/sys/class/infiniband/*")
 	if len(devices) == 0 {
 		c.State, c.Detail, c.Do = Missing, "no RDMA device", "use tcp; a RoCE or InfiniBand adapter with its driver would show under /sys/class/infiniband"
@@ -291,12 +291,12 @@ func rdma(context.Context) Check {
 }
 
 func gpu(context.Context) Check {
-	c := Check{Name: "gpu", State: Good, For: "borrowed compute devices"}
+	c := Check{Name: "gpu", State: Good, For: "borrowed compute devices: not used yet"}
 	nodes, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	render, _ := filepath.Glob("/dev/dri/renderD*")
 	nodes = append(nodes, render...)
 	if len(nodes) == 0 {
-		c.State, c.Detail, c.Do = Missing, "no accelerator", "nothing: only the compute devices need one"
+		c.State, c.Detail, c.Do = Missing, "no accelerator", "nothing: nothing uses one yet"
 		return c
 	}
 	c.Detail = strings.Join(nodes, ", ")

@@ -61,6 +61,9 @@ func (r *Request) payload() ([]byte, error) {
 	case m.Params == nil || r.Payload != nil:
 		return r.Payload, fits(len(r.Payload))
 	}
+	if err := r.checkKind(); err != nil {
+		return nil, err
+	}
 	if err := r.checkVertices(m.Params); err != nil {
 		return nil, err
 	}
@@ -86,6 +89,19 @@ func fits(bytes int) error {
 // VerticesParam is the parameter of type str that, on a graph, is a list of
 // vertex numbers: digits, with commas or white space between.
 const VerticesParam = "vertices"
+
+// graphWindow is the first window of a function for graphs.
+const graphWindow = "forward_offsets"
+
+// checkKind finds a function for graphs on a table of records, whose windows hold
+// something else.
+func (r *Request) checkKind() error {
+	m := r.Image.Manifest()
+	if r.Table == nil || r.Table.Kind != cluster.Records || len(m.Windows) == 0 || m.Windows[0].Name != graphWindow {
+		return nil
+	}
+	return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)
+}
 
 // checkVertices finds vertices that a graph has not. A function would pass over
 // them, because each element looks only for its own.

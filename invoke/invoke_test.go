@@ -32,7 +32,7 @@ func TestVertices(t *testing.T) {
 		text  string
 		says  string // "": it is taken
 	}{
-		{graph, "0", ""}, {graph, "0,2", ""}, {graph, " 0 ,\t1\n2,", ""}, {records, "17", ""}, {nil, "a", ""},
+		{graph, "0", ""}, {graph, "0,2", ""}, {graph, " 0 ,\t1\n2,", ""}, {records, "17", "needs a graph; log holds records"}, {nil, "a", ""},
 		{graph, "a", `"a" is not a vertex number (0 to 2)`}, {graph, "0,b", `"b"`}, {graph, "1;2", `"1;2"`}, {graph, "-1", `"-1"`},
 		{graph, "3", "there is no vertex 3: web has 3"}, {graph, "99999999999999999999", "not a vertex number"},
 		{graph, "", "names no vertex"}, {graph, " ,", "names no vertex"},

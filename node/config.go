@@ -148,7 +148,7 @@ func (c *Config) Validate() error {
 }
 
 const (
-	needTLS  = "beyond loopback TLS is needed: give tls_cert, tls_key and tls_ca (wherry ca issue NAME --node makes them), or set insecure on a network that you trust"
+	needTLS  = "beyond loopback TLS is needed: give tls_cert, tls_key and tls_ca (wherry ca init makes tls_ca, wherry ca issue NAME --node the others), or set insecure on a network that you trust"
 	needHTTP = "metrics tell who does what, and this is plain HTTP: keep to loopback, or set insecure on a network that you trust"
 )
 

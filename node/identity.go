@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
@@ -31,10 +32,10 @@ func (n *Node) identify() (err error) {
 	if n.tls != nil {
 		who, named = n.tls.Principal()
 		if named && !who.Caps.Has(cluster.CapMember) {
-			return fmt.Errorf("%s: the certificate of %s has the capabilities %v; a node needs member: wherry ca issue %s --node", n.cfg.TLS.Cert, who.Name, who.Caps, n.cfg.Name)
+			return fmt.Errorf("%w: %s: the certificate of %s has the capabilities %v; a node needs member: wherry ca issue %s --node", ca.ErrFile, n.cfg.TLS.Cert, who.Name, who.Caps, n.cfg.Name)
 		}
 		if !n.tls.Accepts() {
-			return fmt.Errorf("%s is good for dialling only; a node's is made by: wherry ca issue %s --node", n.cfg.TLS.Cert, n.cfg.Name)
+			return fmt.Errorf("%w: %s is good for dialling only; a node's is made by: wherry ca issue %s --node", ca.ErrFile, n.cfg.TLS.Cert, n.cfg.Name)
 		}
 	}
 	switch {
@@ -42,7 +43,7 @@ func (n *Node) identify() (err error) {
 		n.auth, err = control.NodeAuth(tokens, n.cfg.Token)
 		return err
 	case !named:
-		return fmt.Errorf("%s does not say who this node is, so it needs token_file too", n.cfg.TLS.Cert)
+		return fmt.Errorf("%w: %s does not say who this node is, so it needs token_file too", ca.ErrFile, n.cfg.TLS.Cert)
 	}
 	n.auth = control.CertAuth(who)
 	return nil

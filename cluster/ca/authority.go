@@ -104,10 +104,10 @@ func Open(dir string) (*Authority, error) {
 		return nil, fmt.Errorf("%w: no authority in %s: make one with: wherry ca init", ErrNotFound, dir)
 	}
 	if err != nil {
-		return nil, err
+		return nil, ofFile(err)
 	}
 	if !certs[0].IsCA {
-		return nil, fmt.Errorf("ca: %s is not the certificate of an authority", filepath.Join(dir, CertFile))
+		return nil, fmt.Errorf("%w: %s is not the certificate of an authority", ErrFile, filepath.Join(dir, CertFile))
 	}
 	return &Authority{dir: dir, cert: certs[0], now: time.Now}, nil
 }
@@ -159,10 +159,10 @@ func (a *Authority) change(fn func(key crypto.Signer) error) error {
 	}
 	key, err := readKey(path)
 	if err != nil {
-		return err
+		return ofFile(err)
 	}
 	if public, ok := a.cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(key.Public()) {
-		return fmt.Errorf("ca: %s is not the key of %s", path, filepath.Join(a.dir, CertFile))
+		return fmt.Errorf("%w: %s is not the key of %s", ErrFile, path, filepath.Join(a.dir, CertFile))
 	}
 	return fn(key)
 }

@@ -21,6 +21,6 @@
 // # Errors
 //
 // ErrRequest: something asked for cannot be. ErrNotFound: no such certificate.
-// ErrRefused: a certificate is not accepted. All others are of files, and say
-// which and what to do.
+// ErrRefused: a certificate is not accepted. ErrFile: a file that was named cannot
+// be used; the message says which and what to do.
 package ca

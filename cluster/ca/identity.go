@@ -70,30 +70,38 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	id := &Identity{files: files, log: log, pool: x509.NewCertPool(), numbers: map[*x509.Certificate]*big.Int{}}
-	var err error
+	if err := id.readAll(); err != nil {
+		return nil, ofFile(err)
+	}
+	return id, nil
+}
+
+// readAll reads all files for the first time.
+func (id *Identity) readAll() (err error) {
+	files := id.files
 	if id.roots, err = readCerts(files.CA, maxRootBytes); err != nil {
-		return nil, err
+		return err
 	}
 	for _, r := range id.roots {
 		if !r.IsCA {
-			return nil, fmt.Errorf("ca: %s: the certificate of %s is not an authority's", files.CA, r.Subject)
+			return fmt.Errorf("ca: %s: the certificate of %s is not an authority's", files.CA, r.Subject)
 		}
 		id.pool.AddCert(r)
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := id.readOwn(); err != nil {
-		return nil, err
+		return err
 	}
 	if files.List != "" {
 		if err := id.readList(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := id.refused(id.own.Leaf); err != nil {
-		return nil, fmt.Errorf("%s: %w", files.Cert, err)
+		return fmt.Errorf("%s: %w", files.Cert, err)
 	}
-	return id, nil
+	return nil
 }
 
 // readOwn reads certificate and key; mu is held.
@@ -126,9 +134,12 @@ func (id *Identity) readOwn() error {
 	}
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: id.pool, Intermediates: among, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && time.Now().After(leaf.NotAfter):
 		return fmt.Errorf("ca: %s has expired on %s: have it renewed (wherry ca renew)", id.files.Cert, leaf.NotAfter.Format(time.DateTime))
+	case errors.As(err, &unknown):
+		return fmt.Errorf("ca: %s was not issued by the authority in %s", id.files.Cert, id.files.CA)
 	case err != nil:
 		return fmt.Errorf("ca: %s is no good with %s: %w", id.files.Cert, id.files.CA, err)
 	}

@@ -78,7 +78,7 @@ func TestLoadFaults(t *testing.T) {
 		"another's key":         {func(f *Files) { f.Key = bob.Key }, "is not the key of"},
 		"a key for certificate": {func(f *Files) { f.Cert = f.Key }, "no certificate"},
 		"certificate for key":   {func(f *Files) { f.Key = empty }, "0 private keys"},
-		"another authority":     {func(f *Files) { f.CA = other.File(CertFile) }, "no good with"},
+		"another authority":     {func(f *Files) { f.CA = other.File(CertFile) }, "was not issued by the authority in"},
 		"no authority":          {func(f *Files) { f.CA = good.Cert }, "not an authority's"},
 		"expired":               {func(f *Files) { f.Cert, f.Key = old.Cert, old.Key }, "wherry ca renew"},
 		"another's list":        {func(f *Files) { f.List = other.File(ListFile) }, "not signed by the authority"},
@@ -90,6 +90,8 @@ func TestLoadFaults(t *testing.T) {
 		c.change(&f)
 		if _, err := Load(f, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", name, err, c.want)
+		} else if !errors.Is(err, ErrFile) && !errors.Is(err, ErrRequest) {
+			t.Errorf("%s: %v is neither ErrFile nor ErrRequest", name, err)
 		}
 	}
 }

@@ -59,10 +59,10 @@ func (a *Authority) list() (*x509.RevocationList, error) {
 	path := filepath.Join(a.dir, ListFile)
 	lists, err := readLists(path, []*x509.Certificate{a.cert})
 	if err != nil {
-		return nil, err
+		return nil, ofFile(err)
 	}
 	if len(lists) != 1 {
-		return nil, fmt.Errorf("ca: %s holds %d lists, want one", path, len(lists))
+		return nil, fmt.Errorf("%w: %s holds %d lists, want one", ErrFile, path, len(lists))
 	}
 	return lists[0].RevocationList, nil
 }

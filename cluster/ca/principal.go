@@ -17,7 +17,25 @@ var (
 	ErrNotFound = errors.New("ca: no such certificate")
 	// ErrRefused says that a certificate is not accepted.
 	ErrRefused = errors.New("ca: certificate refused")
+	// ErrFile says that a file is not what it should be; the message says which and why.
+	ErrFile = errors.New("ca: bad file")
 )
+
+// fileError is an error of a file: it is ErrFile, whatever else it is.
+type fileError struct{ error }
+
+func (e fileError) Unwrap() error { return e.error }
+
+// Is makes errors.Is find ErrFile.
+func (e fileError) Is(target error) bool { return target == ErrFile }
+
+// ofFile marks what is wrong with a file, unless the error says already what kind it is.
+func ofFile(err error) error {
+	if err == nil || errors.Is(err, ErrRequest) || errors.Is(err, ErrRefused) || errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return fileError{err}
+}
 
 const (
 	uriScheme = "wherry"

@@ -26,10 +26,13 @@ func (s Settings) Validate() error {
 	if s.Mode == "off" || !s.On() && s.Key == "" && s.CA == "" && s.CRL == "" {
 		return nil
 	}
-	for _, f := range []struct{ name, file, what string }{
-		{"tls_cert", s.Cert, "this element's certificate"}, {"tls_key", s.Key, "its key"}, {"tls_ca", s.CA, "the authority's certificate"}} {
+	for _, f := range []struct{ flag, name, file, what, makes string }{
+		{"--tls-cert", "tls_cert", s.Cert, "this element's certificate", "issue"},
+		{"--tls-key", "tls_key", s.Key, "its key", "issue"},
+		{"--tls-ca", "tls_ca", s.CA, "the authority's certificate, " + CertFile, "init"},
+	} {
 		if f.file == "" {
-			return fmt.Errorf("%w: no %s, and TLS needs %s: wherry ca issue makes one", ErrRequest, f.name, f.what)
+			return fmt.Errorf("%w: no %s (%s in a node's file), and TLS needs %s: wherry ca %s makes it", ErrRequest, f.flag, f.name, f.what, f.makes)
 		}
 	}
 	return nil

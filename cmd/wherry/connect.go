@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -62,8 +66,19 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
+	c, err := client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
 		Insecure: f.insecure, Log: a.warnings()})
+	if errors.Is(err, cluster.ErrToken) && errors.Is(err, os.ErrNotExist) && !f.tls.On() && (f.tokenFile == defaultTokenFile() || far(nodes)) {
+		return nil, fmt.Errorf("%w, or name your certificate: --tls-cert, --tls-key, --tls-ca", err)
+	}
+	return c, err
+}
+
+// far reports whether some node is dialled beyond loopback.
+func far(nodes []cluster.Member) bool {
+	return slices.ContainsFunc(nodes, func(m cluster.Member) bool {
+		return slices.ContainsFunc(m.Addrs, func(addr string) bool { return !control.Loopback(addr) })
+	})
 }
 
 // warnings is the log of a client: what a person may want to know of nodes that

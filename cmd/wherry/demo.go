@@ -146,7 +146,8 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if a.client.peers != "" && cmd.Flags().Changed("elements") {
+	running := a.client.peers != "" && cmd.Flags().Changed("peers") // not $WHERRY_PEERS: that is set for other commands
+	if running && cmd.Flags().Changed("elements") {
 		return usagef("--elements is how many nodes to start, and --peers are nodes that run: give one of them")
 	}
 	if err := checkOut(f.html); err != nil {
@@ -154,7 +155,7 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
-	if a.client.peers != "" {
+	if running {
 		done, err := a.demoPeers(ctx, &o)
 		if err != nil {
 			return err

@@ -63,7 +63,7 @@ type exitClass struct {
 // exitClasses are looked through in order: the first that has an error counts.
 func exitClasses() []exitClass {
 	return []exitClass{
-		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest}},
+		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
 		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.

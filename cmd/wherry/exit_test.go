@@ -47,6 +47,7 @@ func TestExitCodes(t *testing.T) {
 		{control.ErrPath, exitUsage},
 		{client.ErrKind, exitUsage},
 		{ca.ErrRequest, exitUsage},
+		{ca.ErrFile, exitUsage},
 		{ca.ErrRefused, exitForbidden},
 		{ca.ErrNotFound, exitNotFound},
 		{cluster.ErrForbidden, exitForbidden},
