@@ -20,6 +20,8 @@ type Dataset struct {
 	// Lost says for each element whose shard cannot be reached why. A dataset
 	// that has some cannot be used as a whole.
 	Lost map[string]string `json:"lost,omitempty"`
+	// Gone is how many of Lost do not come back: their nodes are there without them.
+	Gone int `json:"gone,omitempty"`
 }
 
 // answer is one node's answer.
@@ -144,6 +146,9 @@ func (c *Client) merge(entries []answer[control.Entry], silent map[string]error)
 				d.Lost = map[string]string{}
 			}
 			d.Lost[s.Element] = err.Error()
+			if errors.Is(err, control.ErrRestarted) || errors.Is(err, control.ErrNoShard) {
+				d.Gone++
+			}
 		}
 	}
 	return d

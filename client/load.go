@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -173,14 +174,52 @@ func (l *loading) check() error {
 	if s.Plan != nil && int(s.Plan.Sharding.Elements) != len(names) {
 		return fmt.Errorf("%w: the plan is for %d nodes, %d are to be loaded", control.ErrRequest, s.Plan.Sharding.Elements, len(names))
 	}
+	if s.Input != nil {
+		o := s.Options
+		o.Spread.Elements = uint32(len(names))
+		return o.Validate()
+	}
 	return nil
 }
 
-func (l *loading) run(ctx context.Context) (err error) {
-	for _, t := range l.nodes {
-		if t.ep, err = l.c.Endpoint(ctx, t.name); err != nil {
+// reach finds the endpoints of all nodes. One that is not connected is tried
+// once more, but not waited for as long as the load may take.
+func (l *loading) reach(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	failed := make([]error, len(l.nodes))
+	var wg sync.WaitGroup
+	for i, t := range l.nodes {
+		wg.Go(func() { t.ep, failed[i] = l.c.links.Try(short, t.name) })
+	}
+	wg.Wait()
+	var down, up []string
+	for i, t := range l.nodes {
+		switch err := failed[i]; {
+		case err == nil:
+			up = append(up, t.name)
+		case !errors.Is(err, control.ErrNotConnected) || ctx.Err() != nil:
 			return err
+		default:
+			down = append(down, t.name)
 		}
+	}
+	if len(down) == 0 {
+		return nil
+	}
+	do := "start it"
+	if len(down) > 1 {
+		do = "start them"
+	}
+	if len(up) > 0 && len(l.spec.At) == 0 && l.spec.Plan == nil {
+		do += ", or name the others with --nodes " + strings.Join(up, ",")
+	}
+	return fmt.Errorf("%s cannot be reached: %s (%w)", strings.Join(down, " and "), do, errors.Join(slices.DeleteFunc(failed, func(err error) bool { return err == nil })...))
+}
+
+func (l *loading) run(ctx context.Context) (err error) {
+	if err := l.reach(ctx); err != nil {
+		return err
 	}
 	if err := l.free(ctx); err != nil {
 		return err
@@ -224,18 +263,35 @@ func (l *loading) free(ctx context.Context) error {
 	if l.spec.Replace {
 		return nil
 	}
-	return l.each(func(t *target) error {
+	var mu sync.Mutex
+	taken := map[string][]string{} // the nodes that say the same
+	err := l.each(func(t *target) error {
 		e, err := ask[control.Entry](ctx, l.c, t.ep, control.CallStat, control.NameRequest{Name: l.spec.Name})
+		var by string
 		switch {
 		case err == nil:
-			return fmt.Errorf("node %s: %w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", t.name, cluster.ErrExists, e.Name, e.Version, e.Owner)
+			by = fmt.Sprintf("%q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", e.Name, e.Version, e.Owner)
 		case errors.Is(err, cluster.ErrForbidden):
-			return fmt.Errorf("node %s: %w: %q, of somebody else: choose another name", t.name, cluster.ErrExists, l.spec.Name)
+			by = fmt.Sprintf("%q, of somebody else: choose another name", l.spec.Name)
 		case errors.Is(err, cluster.ErrNotFound):
 			return nil
+		default:
+			return err
 		}
-		return err
+		mu.Lock()
+		defer mu.Unlock()
+		taken[by] = append(taken[by], t.name)
+		return nil
 	})
+	errs := []error{err}
+	for _, by := range slices.Sorted(maps.Keys(taken)) {
+		who := "node "
+		if len(taken[by]) > 1 {
+			who = "nodes "
+		}
+		errs = append(errs, fmt.Errorf("%s%s: %w: %s", who, strings.Join(slices.Sorted(slices.Values(taken[by])), ", "), cluster.ErrExists, by))
+	}
+	return errors.Join(errs...)
 }
 
 func (l *loading) scan(ctx context.Context) error {

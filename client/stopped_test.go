@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 )
 
@@ -82,5 +84,45 @@ func TestTwoNodesOfOneName(t *testing.T) {
 	_, err := Connect(t.Context(), Config{Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}, {Addrs: twin.Addrs}}, Tokens: b.tokens, Token: tokenOwner})
 	if err == nil || !strings.Contains(err.Error(), "two nodes") || !strings.Contains(err.Error(), `"n1"`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestLoadWithoutANode: a load that a dead node, or one that stands still, makes
+// impossible fails soon, and says which nodes would do.
+func TestLoadWithoutANode(t *testing.T) {
+	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
+	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			f := newFarm(t, "tcp", "n0", "n1", "n2", "n3")
+			if err := f.procs["n2"].Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			c, err := Connect(ctx, Config{Nodes: f.peers[:1], TokenFile: f.tokens, Token: tokenOwner})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 3 && len(c.Nodes()) == 4 })
+			start := time.Now()
+			_, err = c.Load(ctx, spec, nil)
+			if !errors.Is(err, control.ErrNotConnected) || !strings.Contains(err.Error(), "n2 cannot be reached: start it, or name the others with --nodes n0,n1,n3") {
+				t.Errorf("%v", err)
+			}
+			if took := time.Since(start); took > time.Minute { // far from the five that there are
+				t.Errorf("it took %v", took)
+			}
+			bad := spec
+			bad.Options.Schema = nil
+			if _, err := c.Load(ctx, bad, nil); !errors.Is(err, dataset.ErrOptions) {
+				t.Errorf("without a schema: %v", err)
+			}
+			spec := spec
+			spec.Nodes = []string{"n0", "n1", "n3"}
+			if _, err := c.Load(ctx, spec, nil); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

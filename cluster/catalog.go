@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -241,15 +242,32 @@ func allow(p Principal, s *slot, need fabric.Rights) error {
 		return nil
 	}
 	if missing := need &^ p.Caps.rightsOf(fabric.RightsAll); missing != 0 {
-		return &ForbiddenError{p.Name, "right " + missing.String(), s.Name,
+		return &ForbiddenError{p.Name, NeedRights(missing), s.Name,
 			fmt.Sprintf("its capabilities (%v) do not include it; use a token that has more", p.Caps)}
 	}
 	missing := need &^ have
 	if missing == 0 {
 		missing = fabric.RightRead
 	}
-	return &ForbiddenError{p.Name, "right " + missing.String(), s.Name,
+	return &ForbiddenError{p.Name, NeedRights(missing), s.Name,
 		fmt.Sprintf("its owner %q or an admin can grant it", s.Owner)}
+}
+
+// NeedRights is a ForbiddenError's Need of rights, as in "right read" or "rights read, write".
+func NeedRights(r fabric.Rights) string {
+	var words []string
+	for _, w := range []struct {
+		right fabric.Rights
+		word  string
+	}{{fabric.RightRead, "read"}, {fabric.RightWrite, "write"}, {fabric.RightAtomic, "atomic"}} {
+		if r&w.right != 0 {
+			words = append(words, w.word)
+		}
+	}
+	if len(words) == 1 {
+		return "right " + words[0]
+	}
+	return "rights " + strings.Join(words, ", ")
 }
 
 func forbiddenOwner(p Principal, do string, s *slot) error {

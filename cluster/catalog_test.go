@@ -51,7 +51,7 @@ func TestCatalog(t *testing.T) {
 	}
 
 	_, err := c.Get(bob, "logs", fabric.RightRead)
-	check(t, err, ErrForbidden, "bob lacks right r--", `"logs"`, `its owner "ann" or an admin can grant it`)
+	check(t, err, ErrForbidden, "bob lacks right read", `"logs"`, `its owner "ann" or an admin can grant it`)
 	check(t, c.Grant(bob, "logs", "bob", fabric.RightRead), ErrForbidden, "grant rights to")
 	check(t, c.Grant(ann, "logs", "bob", fabric.RightsAll), nil)
 	e, err := c.Get(bob, "logs", fabric.RightRead)
@@ -63,7 +63,7 @@ func TestCatalog(t *testing.T) {
 	if again, _ := c.Get(bob, "logs", 0); again.Table.Shards[0].Element != "node-0" || len(again.Grants) != 1 {
 		t.Error("the catalogue's own entry was changed from outside")
 	}
-	check(t, c.Allow(bob, "logs", fabric.RightWrite), ErrForbidden, "right -w-", "its capabilities (inject,read) do not include it")
+	check(t, c.Allow(bob, "logs", fabric.RightWrite), ErrForbidden, "right write", "its capabilities (inject,read) do not include it")
 	if r := c.Rights(bob, "logs"); r != fabric.RightRead {
 		t.Error(r)
 	}
@@ -166,6 +166,14 @@ func TestParseRights(t *testing.T) {
 	for _, text := range []string{"", "rx", "reed", "read,"} {
 		if r, err := ParseRights(text); err == nil {
 			t.Errorf("%q: %v", text, r)
+		}
+	}
+}
+
+func TestNeedRights(t *testing.T) {
+	for r, want := range map[fabric.Rights]string{fabric.RightRead: "right read", fabric.RightWrite | fabric.RightRead: "rights read, write", fabric.RightsAll: "rights read, write, atomic"} {
+		if got := NeedRights(r); got != want {
+			t.Errorf("%v: %q, want %q", r, got, want)
 		}
 	}
 }

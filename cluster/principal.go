@@ -114,7 +114,7 @@ var (
 // ForbiddenError is ErrForbidden with who, what and which.
 type ForbiddenError struct {
 	Principal string // "" is an anonymous one
-	Need      string // the right or capability, as in "right r--" or "capability write"
+	Need      string // the right or capability, as in "right read" or "capability write"
 	Name      string // of the dataset; "" if it is not about one
 	Do        string // what would help
 }

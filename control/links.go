@@ -140,10 +140,7 @@ func (l *Links) PeerLost(ep *fabric.Endpoint, err error) {
 		}
 	}
 	l.changed()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.again()
 }
 
 // changed tells those who Wait; mu is held.
@@ -166,12 +163,33 @@ func (l *Links) Endpoint(name string) *fabric.Endpoint {
 
 // Wait is Endpoint that waits for the member to be connected.
 func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error) {
+	return l.wait(ctx, name, false)
+}
+
+// Try is Wait that has a member that is not connected dialled now, and fails as
+// soon as that has failed.
+func (l *Links) Try(ctx context.Context, name string) (*fabric.Endpoint, error) {
+	return l.wait(ctx, name, true)
+}
+
+func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpoint, error) {
+	tries := -1 // at the start
 	for {
 		l.mu.Lock()
 		k, change, closed := l.links[name], l.change, l.closed
 		if k != nil && alive(k.ep) {
 			defer l.mu.Unlock()
 			return k.ep, nil
+		}
+		if k != nil && once && !closed {
+			if tries < 0 {
+				tries = k.tries
+				k.again()
+			}
+			if k.tries > tries {
+				defer l.mu.Unlock()
+				return nil, k.notConnected(nil)
+			}
 		}
 		l.mu.Unlock()
 		switch {
@@ -185,12 +203,28 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 		case <-ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			why := k.err
-			if why == nil {
-				why = fabric.ErrPeerLost
-			}
-			return nil, fmt.Errorf("%w: node %s (%s): %w: %w; is it running, and may this program reach it?", ErrNotConnected, name, strings.Join(k.member.Addrs, ", "), context.Cause(ctx), why)
+			return nil, k.notConnected(context.Cause(ctx))
 		}
+	}
+}
+
+// notConnected says why there is no endpoint, and why it was waited for no longer; mu is held.
+func (k *link) notConnected(ended error) error {
+	why := k.err
+	if why == nil {
+		why = fabric.ErrPeerLost
+	}
+	if ended != nil {
+		why = fmt.Errorf("%w: %w", ended, why)
+	}
+	return fmt.Errorf("%w: node %s (%s): %w; is it running, and may this program reach it?", ErrNotConnected, k.member.Name, strings.Join(k.member.Addrs, ", "), why)
+}
+
+// again ends the pause between two attempts, or the next one.
+func (k *link) again() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -286,6 +320,7 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 		if !alive(k.ep) {
 			k.err = err
 		}
+		l.changed()
 		l.mu.Unlock()
 		return
 	}

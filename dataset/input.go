@@ -141,6 +141,10 @@ func (t *Text) Open() (Stream, error) {
 	return &stream{raw: bytes.NewReader(t.data), close: func() error { return nil }}, nil
 }
 
+// DefaultSpoolBytes bounds a spool for which no limit is given: what a disk for
+// temporary files often has; a smaller one says itself that it is full.
+const DefaultSpoolBytes = 64 << 30
+
 // Spool is an Input that was copied from a reader to a file without a name.
 type Spool struct {
 	name string
@@ -150,8 +154,11 @@ type Spool struct {
 
 // NewSpool copies r (a pipe, standard input) to a file in dir ("" is the
 // system's directory for them), which takes as much disk as r has bytes, at most
-// limit. The file has no name, so nothing is left even if the process is killed.
+// limit (DefaultSpoolBytes if that is not positive). The file has no name, so nothing is left even if the process is killed.
 func NewSpool(ctx context.Context, name string, r io.Reader, dir string, limit int64, progress Progress) (*Spool, error) {
+	if limit <= 0 {
+		limit = DefaultSpoolBytes
+	}
 	file, err := os.CreateTemp(dir, "wherry-spool-")
 	if err != nil {
 		return nil, fmt.Errorf("%w: spool: %w", ErrInput, err)

@@ -130,6 +130,9 @@ type Options struct {
 	Progress    Progress
 }
 
+// Validate says what is wrong with the options, as Scan would.
+func (o Options) Validate() error { return o.prepare() }
+
 // prepare checks o and fills in defaults.
 func (o *Options) prepare() error {
 	if _, err := ParseFormat(string(o.Format)); err != nil {

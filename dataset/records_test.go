@@ -440,6 +440,16 @@ func TestSpool(t *testing.T) {
 	if _, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), t.TempDir(), int64(len(text))-1, nil); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
+	for _, none := range []int64{0, -1} { // the usual limit
+		s, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), t.TempDir(), none, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if s.Size() != int64(len(text)) {
+			t.Errorf("limit %d: %d bytes", none, s.Size())
+		}
+	}
 	if _, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), "/nonexistent", 1, nil); !errors.Is(err, ErrInput) {
 		t.Error(err)
 	}

@@ -347,7 +347,7 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 		rights &= fabric.RightRead
 	}
 	if rights == 0 {
-		return nil, 0, &cluster.ForbiddenError{Principal: who.Name, Need: "right " + fabric.RightRead.String(), Name: name,
+		return nil, 0, &cluster.ForbiddenError{Principal: who.Name, Need: cluster.NeedRights(fabric.RightRead), Name: name,
 			Do: "the dataset is sealed, so it can be read only; its owner or an admin can grant that"}
 	}
 	g := sh.given[who.Name]

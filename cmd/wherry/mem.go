@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,35 +168,38 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	return spec, nil
 }
 
-// input opens what is loaded from here.
-func (f *loadFlags) input(ctx context.Context, a *app, file string, spec *client.LoadSpec) (closer func(), err error) {
-	closer = func() {}
+// input looks at what is loaded from here, before any node is asked. Standard
+// input is read later, by spool.
+func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
 	if file == "-" {
 		if f.format == "" {
-			return closer, usagef("standard input has no name to tell its format by: give --format")
+			return usagef("standard input has no name to tell its format by: give --format")
 		}
-		spool, err := dataset.NewSpool(ctx, "standard input", a.in, "", 0, nil)
-		if err != nil {
-			return closer, err
-		}
-		spec.Input = spool
-		return func() { spool.Close() }, nil
+		return spec.Options.Validate()
 	}
 	in, err := dataset.OpenFile(file)
 	if err != nil {
-		return closer, err
+		return err
 	}
 	if f.format == "" {
 		format, comma, ok := dataset.FormatOf(file)
 		if !ok {
-			return closer, usagef("the name of %s does not tell its format: give --format csv, ndjson, raw or edges", file)
+			return usagef("the name of %s does not tell its format: give --format csv, ndjson, raw or edges", file)
 		}
 		if spec.Options.Format = format; spec.Options.Comma == 0 {
 			spec.Options.Comma = comma
 		}
 	}
 	spec.Input = in
-	return closer, nil
+	return spec.Options.Validate()
+}
+
+// spool keeps standard input, which a load reads more than once.
+func (a *app) spool(ctx context.Context) (*dataset.Spool, error) {
+	var read atomic.Int64
+	b := a.spinner(func(time.Duration) string { return fmt.Sprintf("standard input: %v", node.Bytes(read.Load())) })
+	defer b.end()
+	return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
 }
 
 func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
@@ -206,15 +210,21 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	if (file == "") == (len(spec.At) == 0) {
 		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
 	}
+	if file != "" {
+		if err := f.input(file, &spec); err != nil {
+			return err
+		}
+	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		if file != "" {
-			done, err := f.input(ctx, a, file, &spec)
-			defer done()
+		start := time.Now()
+		if file == "-" {
+			spool, err := a.spool(ctx)
 			if err != nil {
 				return err
 			}
+			defer spool.Close()
+			spec.Input = spool
 		}
-		start := time.Now()
 		b := a.bar(true)
 		report, err := c.Load(ctx, spec, func(p client.LoadProgress) {
 			who := p.Phase
@@ -233,7 +243,11 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 			if report.Edges > 0 {
 				fmt.Fprintf(w, ", %d edges", report.Edges)
 			}
-			fmt.Fprintf(w, " on %d nodes, %v, version %d, in %v\n", len(t.Shards), node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
+			nodes := "nodes"
+			if len(t.Shards) == 1 {
+				nodes = "node"
+			}
+			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), nodes, node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
 			if report.Bad > 0 {
 				fmt.Fprintf(a.err, "wherry: %d bad lines were left out\n", report.Bad)
 			}
@@ -250,15 +264,27 @@ func (a *app) memListCommand() *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, d := range list {
-					note := ""
-					if len(d.Lost) > 0 {
-						note = fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", len(d.Lost), len(d.Table.Shards))
-					}
-					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), note)
+					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), lostText(&d))
 				}
 			})
 		})
 	}}
+}
+
+// lostText says how many shards cannot be used: those that are gone, and those
+// that may be back.
+func lostText(d *client.Dataset) string {
+	away := len(d.Lost) - d.Gone
+	switch all := len(d.Table.Shards); {
+	case len(d.Lost) == 0:
+		return ""
+	case d.Gone == 0:
+		return fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", away, all)
+	case away == 0:
+		return fmt.Sprintf("  (%d of %d shards lost; see mem stat)", d.Gone, all)
+	default:
+		return fmt.Sprintf("  (of %d shards, %d lost and %d cannot be reached; see mem stat)", all, d.Gone, away)
+	}
 }
 
 func (a *app) memStatCommand() *cobra.Command {
