@@ -43,9 +43,9 @@ type leader struct {
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
 	bellRung atomic.Bool
-	beds     sync.Pool  // of *bed
-	timers   sync.Pool  // of *time.Timer, for dozes
-	bellMu   sync.Mutex // guards bell against being closed under a ring
+	beds     spares[bed]
+	timers   spares[time.Timer] // for dozes, stopped
+	bellMu   sync.Mutex         // guards bell against being closed under a ring
 	bell     int
 	wake     chan struct{}
 
@@ -351,11 +351,11 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 // epollWait sleeps until a descriptor is readable or d is over; an error
 // (EINTR) is as good as an event, because the leader polls next.
 func (l *leader) epollWait(d time.Duration) {
-	b, _ := l.beds.Get().(*bed)
+	b := l.beds.get()
 	if b == nil {
 		b = new(bed)
 	}
-	defer l.beds.Put(b)
+	defer l.beds.put(b)
 	n := l.nap(b, min(d, napTime))
 	if n == 0 && d > napTime {
 		n, _ = unix.EpollWait(l.epfd, b.events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
@@ -364,6 +364,34 @@ func (l *leader) epollWait(d time.Duration) {
 		if int(e.Fd) == l.bell {
 			l.hush()
 		}
+	}
+}
+
+// spares keeps a few of what sleepers need, so that a sleep allocates nothing. A
+// sync.Pool would do, but for the collector, which empties it.
+type spares[T any] struct {
+	mu   sync.Mutex
+	free []*T
+}
+
+// maxSpares bounds them; more goroutines than that seldom sleep at once.
+const maxSpares = 8
+
+// get is nil if there is none.
+func (s *spares[T]) get() (v *T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		v, s.free = s.free[n-1], s.free[:n-1]
+	}
+	return v
+}
+
+func (s *spares[T]) put(v *T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) < maxSpares {
+		s.free = append(s.free, v)
 	}
 }
 
@@ -654,7 +682,7 @@ func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) b
 	if cond() {
 		return true
 	}
-	timer, _ := l.timers.Get().(*time.Timer)
+	timer := l.timers.get()
 	if timer == nil {
 		timer = time.NewTimer(backgroundPeriod)
 	} else {
@@ -662,7 +690,7 @@ func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) b
 	}
 	defer func() {
 		timer.Stop() // nothing of it is left in its channel
-		l.timers.Put(timer)
+		l.timers.put(timer)
 	}()
 	select {
 	case <-ch:

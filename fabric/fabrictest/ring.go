@@ -112,13 +112,13 @@ func childRing(f Factory, args []string) error {
 		return err
 	}
 	defer n.Close()
-	var next *fabric.Endpoint
+	var next atomic.Pointer[fabric.Endpoint]
 	var over atomic.Bool
-	hops := 0
+	var hops atomic.Int64
 	if err := n.Handle(idData, func(m fabric.Message) {
 		hop := binary.LittleEndian.Uint64(m.Body)
-		if hops++; hop < ringHops+ringElements-1 {
-			next.Post(idData, nil, binary.LittleEndian.AppendUint64(nil, hop+1)) // if that fails, the ring stands still, and says so
+		if hops.Add(1); hop < ringHops+ringElements-1 {
+			next.Load().Post(idData, nil, binary.LittleEndian.AppendUint64(nil, hop+1)) // if that fails, the ring stands still, and says so
 		}
 		over.Store(hop >= ringHops)
 	}); err != nil {
@@ -131,26 +131,28 @@ func childRing(f Factory, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ringTime)
 	defer cancel()
-	if next, err = n.Dial(ctx, in.Text()); err != nil {
+	ep, err := n.Dial(ctx, in.Text())
+	if err != nil {
 		return err
 	}
+	next.Store(ep)
 	fmt.Println("connected")
 	if !in.Scan() {
 		return errors.New("nobody says when to begin")
 	}
 	before := cpuTime()
 	if args[0] == "0" {
-		if err := next.Send(ctx, idData, nil, binary.LittleEndian.AppendUint64(nil, 0)); err != nil {
+		if err := ep.Send(ctx, idData, nil, binary.LittleEndian.AppendUint64(nil, 0)); err != nil {
 			return err
 		}
 	}
 	if err := n.WaitFor(ctx, over.Load); err != nil {
-		return fmt.Errorf("the token came %d times: %w", hops, err)
+		return fmt.Errorf("the token came %d times: %w", hops.Load(), err)
 	}
-	if err := next.Flush(ctx); err != nil {
+	if err := ep.Flush(ctx); err != nil {
 		return err
 	}
-	fmt.Println(hops, cpuTime()-before)
+	fmt.Println(hops.Load(), cpuTime()-before)
 	in.Scan() // until all are through
 	return nil
 }
