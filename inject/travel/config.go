@@ -20,7 +20,7 @@ const (
 	MaxSlots = 1 << 12
 	// WindowTransfers is how far a link direction's transfer numbers may run
 	// ahead of the lowest unaccepted one. The receiver's bitmap has as many bits (512 bytes).
-	WindowTransfers = 4096
+	WindowTransfers = 16384
 	// reportTransfers is the part of the window kept for reports (DONE, LOST,
 	// lists of forks), so that a link full of injections can still report.
 	reportTransfers = 1024
