@@ -153,6 +153,11 @@ func (rt *Runtime) execute(h *host) (more bool) {
 		now = rt.now()
 	}
 	rt.mu.Lock()
+	if h.goes && end.Code == travel.CodeOK {
+		if st := h.forward(now, h.to, h.onward); st != abi.OK {
+			end = h.end(st, nil)
+		}
+	}
 	rt.note(h, now, end.Code)
 	rt.core.Finish(now, h.run, end) // first: the answer leaves with it
 	if b := h.bound; b != nil {
@@ -257,7 +262,7 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if rt.cfg.Tracer != nil {
 		h.startSpan()
 	}
-	return h.instance.Run(h.run.Payload, rt.cfg.Limits, h)
+	return h.instance.Run(h.run.Payload, rt.limits, h)
 }
 
 // prepare makes what a run needs: slow, so the fabric is handed over first.

@@ -34,6 +34,9 @@ type host struct {
 	reply      []byte
 	replied    bool
 	over       bool   // the branch has moved on or failed
+	goes       bool   // it moves on as the run ends
+	to         uint32 // there
+	onward     []byte // with that
 	dealt      bool   // it asked for a range of rows where there is none
 	lastError  string // of a host call, and the status that stood for it
 	lastStatus abi.Status
@@ -85,6 +88,7 @@ func (rt *Runtime) freeHost(h *host) {
 	}
 	h.reply, h.replied, h.over, h.lastError, h.lastStatus, h.limited = reply, false, false, "", abi.OK, false
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
+	h.goes, h.onward = false, nil
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -316,6 +320,20 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	rt := h.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
+	return h.forward(h.time(), element, payload)
+}
+
+// Onward moves the branch on when the run ends (see execute). Of a traced run it is part of the span.
+func (h *host) Onward(element uint32, payload []byte) abi.Status {
+	if h.endSpan != nil || h.replied || h.over {
+		return h.Forward(element, payload)
+	}
+	h.goes, h.to, h.onward = true, element, payload
+	return abi.OK
+}
+
+// forward moves the branch on. mu is held.
+func (h *host) forward(now travel.Instant, element uint32, payload []byte) abi.Status {
 	n, st := h.peer(element)
 	if st != abi.OK {
 		return st
@@ -323,7 +341,7 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	err := rt.core.Forward(h.time(), h.run, n, payload)
+	err := h.rt.core.Forward(now, h.run, n, payload)
 	h.over = h.run.Ended()
 	return h.status(err)
 }

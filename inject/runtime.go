@@ -92,6 +92,7 @@ type Runtime struct {
 
 	work    sync.WaitGroup // goroutines of ours
 	workers int            // under mu
+	limits  *abi.Limits    // of every run; nil: the program's
 }
 
 // about is what the data plane asks of an endpoint, in one place. The zero
@@ -130,6 +131,9 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
 		rt.log = slog.New(slog.DiscardHandler)
+	}
+	if rt.cfg.Limits != (abi.Limits{}) {
+		rt.limits = &rt.cfg.Limits
 	}
 	rt.futures.init()
 	cfg.Travel.Running = cfg.Running

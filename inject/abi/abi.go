@@ -102,6 +102,9 @@ type Host interface {
 	ReplyPart(data []byte) Status
 	// Forward continues this branch on another element with a new payload.
 	Forward(element uint32, payload []byte) Status
+	// Onward is Forward as the last call of a run that succeeds: the payload stays valid until the instance's
+	// next run or its release, so that the host can do it together with the run's end. The branch hears of an error then.
+	Onward(element uint32, payload []byte) Status
 	// Fork starts another branch of this invocation.
 	Fork(element uint32, payload []byte) Status
 

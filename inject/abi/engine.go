@@ -41,7 +41,8 @@ type Bound interface {
 type Instance interface {
 	// Run runs the function. The error says that it was stopped: by a trap, a
 	// limit, or what Host.Tick returned, which it then wraps.
-	Run(payload []byte, limits Limits, h Host) (Status, error)
+	// limits are the element's, which never change; nil: those of the program.
+	Run(payload []byte, limits *Limits, h Host) (Status, error)
 	// Release gives the instance back, its scratch zeroed.
 	Release()
 }

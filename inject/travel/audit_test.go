@@ -62,6 +62,7 @@ type auditor struct {
 	runs    int
 	running int
 	records int
+	relays  int
 	futures int
 	invs    int
 }
@@ -159,10 +160,37 @@ func (a *auditor) peers() {
 				a.t.Errorf("%s has a record of another peer's", p.Name)
 			}
 		})
+		a.relaysOf(p)
 	}
-	if n != a.records || n != a.c.records {
-		a.t.Errorf("%d records at peers, %d at invocations, %d counted", n, a.records, a.c.records)
+	onward := 0
+	if inv := a.c.loose; inv != nil && inv.runs.first != nil && inv.runs.first.v.onward != nil {
+		onward = 1 // its record is put off
 	}
+	if n != a.records || n+a.relays+onward != a.c.records || a.relays != a.c.relays {
+		a.t.Errorf("%d records at peers, %d at invocations, %d relays; counted %d and %d", n, a.records, a.relays, a.c.records, a.c.relays)
+	}
+}
+
+func (a *auditor) relaysOf(p *peer) {
+	n := 0
+	for i := range p.relays {
+		s := &p.relays[i]
+		if s.tag == 0 {
+			continue
+		}
+		n++
+		a.refs[s.binding]++
+		if t := s.tag - 1; p.relayed(t) != s || t >= p.next || p.records.get(t, 0) != nil {
+			a.t.Errorf("the relay of transfer %d to %s is in the wrong slot, or has a record too", t, p.Name)
+		}
+		if s.origin == nil || !s.origin.up || s.pred != nil && !s.pred.up {
+			a.t.Errorf("the relay of transfer %d to %s is of a peer that is gone", s.tag-1, p.Name)
+		}
+	}
+	if n != p.relayN {
+		a.t.Errorf("%s has %d relays and counts %d", p.Name, n, p.relayN)
+	}
+	a.relays += n
 }
 
 func (a *auditor) sums() {

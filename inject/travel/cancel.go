@@ -34,6 +34,7 @@ func (c *Core) recvCancel(now Instant, p *peer, body []byte) error {
 	}
 	left := max(decodeTime(m.left), Instant(c.lim.TombstoneTime))
 	c.tombs.add(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), c.lim.Tombstones)
+	c.unfold(now)
 	inv := c.invs.get(id.Seq, id.Origin)
 	if inv == nil || inv.dead {
 		return nil
@@ -66,6 +67,7 @@ func (c *Core) recvFree(now Instant, p *peer, body []byte) error {
 	if err != nil {
 		return err
 	}
+	c.unfold(now)
 	if inv := c.invs.get(seq, p.Incarnation); inv != nil {
 		c.kill(now, inv, CodeOK, "")
 	}

@@ -5,22 +5,30 @@ import "fmt"
 // Core is one element's side of the travel protocol. It is not safe for
 // concurrent use: the caller holds one mutex around every call.
 type Core struct {
-	cfg     Config
-	lim     Limits
-	fx      Effects
-	peers   []*peer // by Peer; nil: none. [0] is never used
-	byInc   table[peer]
-	wheel   wheel
-	out     []byte // scratch for a message's head
-	nextID  uint64 // counts invocations started here
-	forks   uint64 // counts branches made here
-	cancels uint64 // counts cancellations forwarded
+	// What every message touches lies together.
+	fx       Effects
+	peers    []*peer     // by Peer; nil: none. [0] is never used
+	loose    *invocation // in no table yet: of a run that may end before anybody asks
+	relays   int         // at all peers
+	running  int
+	records  int
+	queue    list[Run] // runnable
+	spent    []spent   // completed futures that are not put away yet
+	draining bool      // nothing new is taken
+	tombs    tombs
+	stats    Counters
+	out      []byte // scratch for a message's head
+	byInc    table[peer]
+	invs     near[invocation] // by sequence number and origin
+	dirty    []*peer          // peers with reports pending, by due time
 
-	invs  near[invocation] // by sequence number and origin
-	loose *invocation      // in no table yet: of a run that may end before anybody asks
-	spent []spent          // completed futures that are not put away yet
-	queue list[Run]        // runnable
-	tombs tombs
+	cfg      Config
+	lim      Limits
+	wheel    wheel
+	nextID   uint64  // counts invocations started here
+	forks    uint64  // counts branches made here
+	cancels  uint64  // counts cancellations forwarded
+	relayEnd Instant // no relay's deadline is earlier
 
 	bindings  []*Binding
 	byIDs     map[[2]ID]*Binding // looked up only, never ranged over
@@ -28,15 +36,10 @@ type Core struct {
 	fetchList list[fetch]
 	fetchSum  int     // bytes being put together
 	sweepAt   Instant // when idle bindings are looked for; 0: nothing is pinned
-	dirty     []*peer // peers with reports pending, by due time
 	full      []*peer // peers with something in their outbox
 	futures   int
-	running   int
 	heldRuns  int
 	heldBytes int
-	records   int
-	draining  bool // nothing new is taken
-	stats     Counters
 	outcome   Outcome // scratch for Complete
 
 	runPool    pool[Run]
@@ -80,6 +83,16 @@ func New(cfg Config) (*Core, error) {
 	c.invs.front = make([]entry[invocation], nearInvocations)
 	c.byIDs = make(map[[2]ID]*Binding)
 	c.fetches = make(map[ID]*fetch)
+	first := new(struct {
+		inv  invocation
+		run  Run
+		hold hold
+	}) // pools are stacks: these serve the runs that end in one go, one after the other
+	first.inv.timer.inv = &first.inv
+	first.run.inInv.v, first.run.inQueue.v = &first.run, &first.run
+	c.invPool.put(&first.inv)
+	c.runPool.put(&first.run)
+	c.holdPool.put(&first.hold)
 	return c, nil
 }
 
@@ -141,6 +154,9 @@ func (c *Core) fasten() {
 	if inv := c.loose; inv != nil {
 		c.loose = nil
 		c.enter(inv)
+		if n := inv.runs.first; n != nil && n.v.onward != nil {
+			c.moor(n.v)
+		}
 	}
 }
 
@@ -279,6 +295,9 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 // nothing waits for time to pass.
 func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	c.catchUp()
+	if c.relays > 0 && now >= c.relayEnd {
+		c.unfold(now) // so that their time can end
+	}
 	for t := c.wheel.advance(now); t != nil; t = c.wheel.advance(now) {
 		if t.inv != nil {
 			c.expire(now, t.inv)
@@ -320,6 +339,9 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	}
 	if c.sweepAt != 0 {
 		sooner(c.sweepAt)
+	}
+	if c.relays > 0 {
+		sooner(c.relayEnd)
 	}
 	return next, ok
 }

@@ -15,7 +15,7 @@ func (c *Core) Drain() { c.draining = true }
 // who must hear of it has been told.
 func (c *Core) Idle() bool {
 	c.catchUp()
-	if c.invs.n > 0 || len(c.full) > 0 {
+	if c.invs.n+c.relays > 0 || len(c.full) > 0 {
 		return false
 	}
 	for _, p := range c.dirty {

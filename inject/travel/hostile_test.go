@@ -22,6 +22,7 @@ type hostile struct {
 	refuse bool
 	spent  int // futures seen completed and not put away
 	loose  int // runs seen begun whose invocation is in no table
+	relays int // runs seen to leave nothing else
 	roots  []root
 	bound  *Binding
 	l      Limits
@@ -240,6 +241,9 @@ const honestOps = 216
 func (h *hostile) honest(op byte, b [8]byte) {
 	c := h.c
 	switch {
+	case op%4 == 2 && b[6]&1 != 0:
+		h.acknowledge(c.peer(Peer(b[0]%2+1)), b)
+		return
 	case op%4 == 2:
 		h.start(b[5]&3 == 0, Instant(b[4])*Instant(time.Millisecond)+1, Root{To: Peer(b[0]%2 + 1)})
 		return
@@ -262,7 +266,9 @@ func (h *hostile) honest(op byte, b [8]byte) {
 		if r != nil && c.loose != nil {
 			h.loose++
 		}
-		h.begin(r)
+		if h.begin(r); r != nil && b[6]&3 != 0 { // it goes straight on
+			h.leave(len(h.runs)-1, Peer(b[6]>>2%2+1), CodeOK)
+		}
 		return
 	}
 	if len(h.roots) == 0 {
@@ -284,6 +290,32 @@ func (h *hostile) honest(op byte, b [8]byte) {
 		if len(c.spent) > before {
 			h.spent++
 		}
+	}
+}
+
+// acknowledge accepts all that a peer was sent, or all but the last, and releases some of it.
+func (h *hostile) acknowledge(p *peer, b [8]byte) {
+	if p == nil {
+		return
+	}
+	low := p.next - min(p.next, uint64(b[3]%2))
+	var released []span
+	if first := low - min(low, uint64(b[1]%8)); first < low && b[2]&1 != 0 {
+		released = []span{{first, uint16(low-first)/2 + 1}}
+	}
+	if _, err := h.c.Recv(h.now, p.num, KindAck, appendAck(nil, low, nil, released)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// leave forwards a run and gives it back.
+func (h *hostile) leave(i int, to Peer, code Code) {
+	c, r := h.c, h.runs[i]
+	_ = c.Forward(h.now, r, to, nil)
+	h.runs = append(h.runs[:i], h.runs[i+1:]...)
+	before := c.relays
+	if c.Finish(h.now, r, End{HasResult: true, Code: code}); c.relays > before {
+		h.relays++
 	}
 }
 
@@ -311,7 +343,8 @@ func (h *hostile) step(op byte, b [8]byte) {
 		return
 	}
 	if b[1]&1 != 0 {
-		_ = c.Forward(h.now, r, Peer(b[2]%4), nil)
+		h.leave(i, Peer(b[2]%4), Code(b[4]%2))
+		return
 	}
 	h.runs = append(h.runs[:i], h.runs[i+1:]...)
 	c.Finish(h.now, r, End{HasResult: true, Code: Code(b[4] % 2)})
@@ -359,7 +392,7 @@ func TestPutOff(t *testing.T) {
 		func(l *Limits) { l.Bindings = 1 },
 	}
 	often := []byte{14, 15, 16, 17, 17, 18, 20, 21, 21, 22, 22, 23, 23, 23, 23} // see act
-	spent, loose := 0, 0
+	spent, loose, relays := 0, 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		l := hostileLimits
@@ -375,13 +408,14 @@ func TestPutOff(t *testing.T) {
 		}
 		if !t.Run("", func(t *testing.T) {
 			h := attack(t, b, l, false)
-			spent, loose = spent+h.spent, loose+h.loose
+			spent, loose, relays = spent+h.spent, loose+h.loose, relays+h.relays
 			same(t, h, attack(t, b, l, true))
 		}) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if t.Logf("%d futures were seen before they were put away, %d runs before their invocation was noted", spent, loose); spent < 1000 || loose < 1000 {
+	t.Logf("%d futures were seen before they were put away, %d runs before their invocation was noted, %d relays", spent, loose, relays)
+	if spent < 1000 || loose < 1000 || relays < 500 {
 		t.Error("too few to tell")
 	}
 }

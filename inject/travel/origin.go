@@ -119,7 +119,7 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 		return ErrDeadline
 	case a.Deadline-now > Instant(c.lim.MaxTime):
 		return fmt.Errorf("%w: a deadline %v away, at most %v", ErrLimit, time.Duration(a.Deadline-now), c.lim.MaxTime)
-	case c.crowded():
+	case c.crowded(now):
 		return fmt.Errorf("%w: %d futures are under way", ErrBackpressure, c.futures)
 	case c.nextID == maxSeq:
 		return fmt.Errorf("%w: this incarnation has started %d invocations; restart it", ErrLimit, uint64(maxSeq))
@@ -131,11 +131,12 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 
 // crowded reports whether there is no room for another future. Near the limit it looks closely: what is
 // put off counts neither too much nor too little.
-func (c *Core) crowded() bool {
-	if c.futures < c.lim.Futures && c.invs.n+1 < c.lim.Invocations {
+func (c *Core) crowded(now Instant) bool {
+	if c.futures < c.lim.Futures && c.invs.n+c.relays+1 < c.lim.Invocations {
 		return false
 	}
 	c.catchUp()
+	c.unfold(now)
 	return c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations
 }
 

@@ -21,7 +21,7 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 			return malformed(KindDone, "it releases transfer %d, which was never sent", t)
 		}
 		p.giveUp(t)
-		if r := p.records.get(t, 0); r != nil {
+		if r := c.recordOf(now, p, t); r != nil {
 			if r.kind != recordInject || r.inv.originPeer != nil || r.inv.id.Seq != m.seq {
 				return malformed(KindDone, "it releases transfer %d, which is no branch of invocation %d", t, m.seq)
 			}

@@ -9,16 +9,20 @@ import (
 // peer is one endpoint: both directions' transfer state, handles, what came
 // from there. A number that is used again gets a new one.
 type peer struct {
-	num Peer
+	// What every message touches lies together.
+	num    Peer
+	up     bool
+	relayN int // of relays in use
 	PeerInfo
-	up bool
+	recvLow uint64   // receiving: all numbers below have arrived or were given up
+	next    uint64   // sending: transfer number of the next one
+	low     uint64   // all below are accepted or given up
+	relays  []relay  // by transfer number; nil before the first
+	told    []uint32 // by binding slot: the binding's generation<<2, and told bits
+	handles []handle // as the peer declared them
+	acks    acks
+	records near[record] // by transfer number
 
-	// Sending.
-	next      uint64                       // transfer number of the next one
-	low       uint64                       // all below are accepted or given up
-	acked     [WindowTransfers / 64]uint64 // those above, by number modulo the window
-	records   near[record]                 // by transfer number
-	told      []uint32                     // by binding slot: the binding's generation<<2, and told bits
 	outbox    []outMsg
 	outBytes  int
 	late      list[Run] // whose reports find no number
@@ -26,13 +30,11 @@ type peer struct {
 	inFull    bool // in Core.full
 	severed   bool
 
-	// Receiving.
-	recvLow             uint64
-	recvBits            [WindowTransfers / 64]uint64
-	handles             []handle
-	acks                acks
 	heldRuns, heldBytes int
 	mark                uint64 // the last cancellation sent there
+
+	acked    [WindowTransfers / 64]uint64 // transfers above low that are accepted, by number modulo the window
+	recvBits [WindowTransfers / 64]uint64 // those above recvLow that have arrived
 }
 
 const (
@@ -99,6 +101,7 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	if p == nil {
 		return
 	}
+	c.unfold(now)
 	p.up = false
 	c.peers[n] = nil
 	c.succeed(p)

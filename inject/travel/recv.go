@@ -38,8 +38,9 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
-	if inv != nil && origin == nil && inv.fut == nil || c.invs.n >= c.lim.Invocations {
+	if inv != nil && origin == nil && inv.fut == nil || c.invs.n+c.relays >= c.lim.Invocations || c.draining {
 		c.putAway() // it is a completed one, or those are in the way
+		c.unfold(now)
 		inv = c.invs.get(id.Seq, id.Origin)
 	}
 	stopped := inv != nil && inv.dead || c.tombs.has(id)

@@ -31,6 +31,8 @@ type Run struct {
 	trace        Trace
 	parts, lists uint32   // sent so far, by earlier runs of the branch too
 	forks        []uint64 // made so far, in no list yet
+	onward       *peer    // where the branch went, while what is kept of that is put off (relay)
+	transfer     uint64   // there
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting or its origin's late
@@ -93,7 +95,7 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 		r.inInv.v, r.inQueue.v = r, r
 	}
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
-	r.from, r.binding = nil, nil
+	r.from, r.binding, r.onward = nil, nil, nil
 	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
 	r.parts, r.lists = 0, 0
 	inv.runs.push(&r.inInv)
@@ -307,6 +309,9 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	}
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
+	case err == nil && branch == r.branch && !declares && c.leaves(r):
+		r.leave(c, p)
+		return nil
 	case err == nil:
 		c.custody(p, inv, b, branch, r.hold, declares)
 		return nil
@@ -350,7 +355,10 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 // branch too. Every run needs exactly one Finish, also after Stop.
 func (c *Core) Finish(now Instant, r *Run, end End) {
 	inv := r.inv
-	if c.loose != inv {
+	if r.onward != nil && end.Code == CodeOK && c.relay(r) {
+		return
+	}
+	if c.loose != inv || r.onward != nil {
 		c.fasten()
 	}
 	if !r.ended || r.moved && end.Code != CodeOK && !r.stopped && !inv.dead {

@@ -303,7 +303,7 @@ func (c *Core) recvRefused(now Instant, p *peer, body []byte) error {
 	if !ok || t >= p.next {
 		return malformed(KindRefused, "transfer %d was never sent", t)
 	}
-	r := p.records.get(t, 0)
+	r := c.recordOf(now, p, t)
 	if r == nil || r.kind != recordInject {
 		return nil // it ended meanwhile
 	}

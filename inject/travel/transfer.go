@@ -105,20 +105,26 @@ func (c *Core) room(p *peer, report bool) bool {
 // number gives the next transfer to p its number and its record. h, if any,
 // counts it until it is accepted.
 func (c *Core) number(p *peer, kind recordKind, inv *invocation, branch uint64, h *hold) *record {
+	r := c.keep(p, p.next, kind, inv, branch, h)
+	p.next++
+	c.records++
+	return r
+}
+
+// keep makes the record of a transfer that has its number.
+func (c *Core) keep(p *peer, t uint64, kind recordKind, inv *invocation, branch uint64, h *hold) *record {
 	r := c.recordPool.get()
 	if r == nil {
 		r = new(record)
 		r.inInv.v = r
 	}
 	r.kind, r.accepted, r.declares = kind, false, false
-	r.to, r.transfer, r.branch, r.inv, r.hold, r.binding = p, p.next, branch, inv, h, nil
+	r.to, r.transfer, r.branch, r.inv, r.hold, r.binding = p, t, branch, inv, h, nil
 	if h != nil {
 		h.count++
 	}
-	p.next++
-	p.records.put(r.transfer, 0, r)
+	p.records.put(t, 0, r)
 	inv.records.push(&r.inInv)
-	c.records++
 	return r
 }
 
@@ -146,6 +152,10 @@ func (c *Core) accept(now Instant, p *peer, t uint64) {
 		return
 	}
 	p.giveUp(t)
+	if s := p.relayed(t); s != nil {
+		c.acceptRelay(now, s)
+		return
+	}
 	r := p.records.get(t, 0)
 	if r == nil || r.accepted {
 		return
@@ -352,7 +362,9 @@ func (c *Core) recvAck(now Instant, p *peer, body []byte) error {
 		}
 		for t := first; ok && t < end; t++ {
 			c.accept(now, p, t)
-			if r := p.records.get(t, 0); r != nil {
+			if s := p.relayed(t); s != nil {
+				c.endRelay(p, s)
+			} else if r := p.records.get(t, 0); r != nil {
 				c.dropRecord(now, r)
 			}
 		}

@@ -92,7 +92,7 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 		f := api.GoFunc(func(ctx context.Context, st []uint64) {
 			in := ctx.(*Instance)
 			if in.mailed() {
-				in.deliver()
+				in.deliver(false)
 			}
 			run(in, st)
 		})

@@ -152,7 +152,7 @@ const (
 func (in *Instance) over(field string) abi.Status {
 	if t, ok := in.host.(abi.LimitTeller); ok {
 		p := in.binding.program
-		limit := valueOf(&in.limits, field)
+		limit := valueOf(in.limits, field)
 		ceiling := valueOf(&p.engine.config.Ceilings, field)
 		if limit < valueOf(&p.limits, field) || limit >= ceiling { // the run's own, or as high as can be
 			ceiling = 0
@@ -207,9 +207,9 @@ func (in *Instance) mailed() bool {
 	return binary.LittleEndian.Uint64(in.mem[in.binding.layout.mailbox:]) != 0
 }
 
-// deliver sends what is in the mailbox. The function can write there itself, so
+// deliver sends what is in the mailbox; last says that the run has succeeded. The function can write there itself, so
 // a message that is too long, or that it imports no call for, is nothing but nonsense of its own.
-func (in *Instance) deliver() {
+func (in *Instance) deliver(last bool) {
 	box := in.mem[in.binding.layout.mailbox:][:wasmcode.MailboxBytes]
 	head := binary.LittleEndian.Uint64(box)
 	n, to := uint32(head)-1, uint32(head>>32)
@@ -222,7 +222,7 @@ func (in *Instance) deliver() {
 	if data := box[8 : 8+n : 8+n]; to == 0 {
 		st = in.reply(data)
 	} else {
-		st = in.forward(to-1, data)
+		st = in.forward(to-1, data, last)
 	}
 	if in.mail == abi.OK {
 		in.mail = st
@@ -243,14 +243,17 @@ func (in *Instance) callReplyPart(st []uint64) {
 func (in *Instance) callForward(st []uint64) {
 	code := abi.ErrMemory
 	if data, ok := in.readable(st[1], st[2]); ok {
-		code = in.forward(uint32(st[0]), data)
+		code = in.forward(uint32(st[0]), data, false)
 	}
 	st[0] = status(code)
 }
 
-func (in *Instance) forward(element uint32, data []byte) abi.Status {
+func (in *Instance) forward(element uint32, data []byte, last bool) abi.Status {
 	if uint64(len(data)) > in.limits.PayloadBytes {
 		return in.over(limitPayload)
+	}
+	if last {
+		return in.host.Onward(element, data)
 	}
 	return in.host.Forward(element, data)
 }
@@ -340,6 +343,7 @@ func (startHost) Owner(uint64) (uint32, uint64, abi.Status)     { return 0, 0, a
 func (startHost) Row(uint32, uint64) (uint64, abi.Status)       { return 0, abi.ErrUnsupported }
 func (startHost) Reply([]byte) abi.Status                       { return abi.ErrUnsupported }
 func (startHost) ReplyPart([]byte) abi.Status                   { return abi.ErrUnsupported }
+func (startHost) Onward(uint32, []byte) abi.Status              { return abi.ErrUnsupported }
 func (startHost) Forward(uint32, []byte) abi.Status             { return abi.ErrUnsupported }
 func (startHost) Fork(uint32, []byte) abi.Status                { return abi.ErrUnsupported }
 func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status { return abi.ErrUnsupported }

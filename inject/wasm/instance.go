@@ -35,7 +35,7 @@ type Instance struct {
 
 	// Of the current run.
 	host       abi.Host
-	limits     abi.Limits
+	limits     *abi.Limits // of the program, or narrowed
 	payload    uint32
 	replyBytes uint64
 	mail       abi.Status // of a reply or forward that came through the mailbox
@@ -44,11 +44,12 @@ type Instance struct {
 	slice      slice
 
 	// Of the current acquisition.
-	scratch uint64 // bytes granted
-	inbox   uint64 // bytes of the longest payload
-	broken  bool   // must not run again
-	next    Run    // of a Runner
-	running bool
+	scratch  uint64      // bytes granted
+	inbox    uint64      // bytes of the longest payload
+	broken   bool        // must not run again
+	asked    *abi.Limits // what narrowed was made from
+	narrowed abi.Limits
+	running  bool
 
 	lru listItem
 }
@@ -80,23 +81,35 @@ type slice struct {
 // Run runs the function's entry point. A run that fails, by a trap, a limit, a
 // store to a read-only window or because Host.Tick said so, leaves the instance unusable; Release then discards it.
 func (in *Instance) Run(r *Run) (abi.Status, error) {
+	if r.Limits == (abi.Limits{}) {
+		return in.run(r.Payload, nil, r.Host)
+	}
+	limits := r.Limits
+	in.asked = nil // the caller's may have changed
+	return in.run(r.Payload, &limits, r.Host)
+}
+
+// run runs with limits that never change; nil: the program's.
+func (in *Instance) run(payload []byte, limits *abi.Limits, host abi.Host) (abi.Status, error) {
 	if in.broken {
 		return 0, fmt.Errorf("%w: this instance failed before", ErrClosed)
 	}
 	if invariants.Enabled && in.running {
 		panic("wasm: an instance runs twice at once")
 	}
-	lay := &in.binding.layout
-	in.limits = in.binding.program.limits
-	if r.Limits != (abi.Limits{}) {
-		in.limits = atMost(override(in.limits, r.Limits), in.limits)
+	if in.limits = &in.binding.program.limits; limits != nil {
+		if limits != in.asked {
+			in.asked, in.narrowed = limits, atMost(override(*in.limits, *limits), *in.limits)
+		}
+		in.limits = &in.narrowed
 	}
-	if n := uint64(len(r.Payload)); n > in.limits.PayloadBytes {
+	if n := uint64(len(payload)); n > in.limits.PayloadBytes {
 		return 0, &LimitError{Limit: "payload_bytes", Wanted: n, Max: in.limits.PayloadBytes}
 	}
-	in.payload = uint32(copy(in.mem[lay.inbox:lay.scratch], r.Payload))
+	lay := &in.binding.layout
+	in.payload = uint32(copy(in.mem[lay.inbox:lay.scratch], payload))
 	in.inbox = max(in.inbox, uint64(in.payload))
-	in.host = r.Host
+	in.host = host
 	in.replyBytes, in.forks, in.logBytes, in.mail = 0, 0, 0, abi.OK
 	in.stack[0], in.stack[1] = lay.inbox, uint64(in.payload)
 	in.running = true
@@ -117,7 +130,7 @@ func (in *Instance) Run(r *Run) (abi.Status, error) {
 func (in *Instance) call(f api.Function) error {
 	err := f.CallWithStack(in, in.stack[:])
 	if in.mailed() {
-		in.deliver()
+		in.deliver(err == nil)
 	}
 	if err != nil {
 		in.broken = true
@@ -210,7 +223,7 @@ func (in *Instance) Release() {
 		in.broken = in.memory.Discard(lay.scratch, lay.scratch+pages(in.scratch)) != nil
 	}
 	if !in.broken && in.inbox > keptInbox {
-		in.broken = in.memory.Discard(lay.inbox+keptInbox, lay.inbox+pages(in.inbox)) != nil
+		in.broken = in.memory.Discard(lay.mailbox+keptInbox, lay.mailbox+pages(boxBytes+in.inbox)) != nil
 	}
 	in.scratch, in.inbox = 0, 0
 	in.binding.release(in)

@@ -14,13 +14,13 @@ import (
 const pageBytes = linear.PageBytes
 
 // layout says where things lie in an instance's memory, in this order and
-// without gaps: heap, payload (inbox), scratch, writable windows, read-only
+// without gaps: heap, mailbox, payload (inbox), scratch, writable windows, read-only
 // windows. Read-only windows come last, so that one comparison tells whether an
 // address may be written.
 type layout struct {
 	heap    uint64 // bytes from 0
-	inbox   uint64 // address
-	mailbox uint64 // address: behind the payload
+	mailbox uint64 // address, of a page
+	inbox   uint64 // address: behind the mailbox
 	scratch uint64 // address
 	windows []mapped
 	store   uint64 // first address that must not be written; the end if there is none
@@ -35,6 +35,9 @@ type mapped struct {
 	writable bool
 }
 
+// boxBytes is what the mailbox takes, so that the payload behind it is aligned to 16 bytes.
+const boxBytes = (wasmcode.MailboxBytes + 15) &^ 15
+
 func pages(n uint64) uint64 { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 
 // MaxWindows bounds a window set; every window is a mapping of its own.
@@ -47,9 +50,9 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 		return layout{}, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: MaxWindows}
 	}
 	l := layout{heap: pages(limits.HeapBytes)}
-	l.inbox = l.heap
-	l.scratch = l.inbox + pages(limits.PayloadBytes+wasmcode.MailboxBytes)
-	l.mailbox = (l.scratch - wasmcode.MailboxBytes) &^ 7
+	l.mailbox = l.heap
+	l.inbox = l.mailbox + boxBytes // the same page: both are touched in every run
+	l.scratch = l.mailbox + pages(boxBytes+limits.PayloadBytes)
 	at := l.scratch + pages(limits.ScratchBytes)
 	l.windows = make([]mapped, len(windows))
 	for _, writable := range []bool{true, false} {
@@ -75,7 +78,7 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 
 // ownBytes is what an instance with these limits takes besides its windows.
 func ownBytes(l abi.Limits) uint64 {
-	return pages(l.HeapBytes) + pages(l.PayloadBytes+wasmcode.MailboxBytes) + pages(l.ScratchBytes)
+	return pages(l.HeapBytes) + pages(boxBytes+l.PayloadBytes) + pages(l.ScratchBytes)
 }
 
 // views are the windows as parts of a memory to be mapped.

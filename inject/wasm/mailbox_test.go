@@ -139,6 +139,8 @@ func (l *ledger) Reply(data []byte) abi.Status {
 	return abi.OK
 }
 
+func (l *ledger) Onward(element uint32, data []byte) abi.Status { return l.Forward(element, data) }
+
 func (l *ledger) Forward(element uint32, data []byte) abi.Status {
 	l.note("forward %d %x", element, data)
 	switch {

@@ -243,7 +243,7 @@ func (b *Binding) instantiate() (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: p.limits}
+	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: &p.limits}
 	in.lru.owner = in
 	ctx := experimental.WithMemoryAllocator(context.Background(),
 		experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory { return memory }))

@@ -44,10 +44,8 @@ func (b runnerBound) Acquire(ctx context.Context) (abi.Instance, error) {
 // runnerInstance is an Instance; a pointer of its own type, so that a run allocates nothing.
 type runnerInstance Instance
 
-func (in *runnerInstance) Run(payload []byte, limits abi.Limits, h abi.Host) (abi.Status, error) {
-	i := (*Instance)(in)
-	i.next = Run{Payload: payload, Limits: limits, Host: h}
-	return i.Run(&i.next)
+func (in *runnerInstance) Run(payload []byte, limits *abi.Limits, h abi.Host) (abi.Status, error) {
+	return (*Instance)(in).run(payload, limits, h)
 }
 
 func (in *runnerInstance) Release() { (*Instance)(in).Release() }

@@ -81,6 +81,8 @@ func (h *fakeHost) ReplyPart(data []byte) abi.Status {
 	h.parts = append(h.parts, append([]byte(nil), data...))
 	return abi.OK
 }
+func (h *fakeHost) Onward(e uint32, data []byte) abi.Status { return h.Forward(e, data) }
+
 func (h *fakeHost) Forward(e uint32, data []byte) abi.Status {
 	h.forwards = append(h.forwards, string(data))
 	return h.refuse

@@ -40,15 +40,6 @@ static uint64_t equal_blocks(int32_t elements)
     return block >> 48 ? 0 : block;
 }
 
-static int32_t forward_blocks(uint64_t row, uint64_t left, uint64_t block)
-{
-    uint64_t element = row / block;
-    if (element > INT32_MAX)
-        return WHERRY_ERR_ARGUMENT;
-    travel_t t = {row, left, (uint32_t)block, (uint16_t)(block >> 32)};
-    return wherry_forward((int32_t)element, &t, BLOCK_BYTES);
-}
-
 /* Rows dealt out (cyclic, hash), no ranges: the host says where each one is. */
 static int32_t chase_anywhere(const uint64_t *table, uint64_t rows, uint64_t row, uint64_t left, int32_t self)
 {
@@ -68,76 +59,105 @@ static int32_t chase_anywhere(const uint64_t *table, uint64_t rows, uint64_t row
     return wherry_reply(&row, sizeof row);
 }
 
-WHERRY_ENTRY(payload, size)
+/* Follows the chain from *row while it lies in the rows from first on, and
+ * counts *left down. Eight steps a turn: the checks that stop a runaway loop
+ * cost once a turn. */
+WHERRY_HELPER uint64_t walk(const uint64_t *table, uint64_t first, uint64_t count, uint64_t row, uint64_t *left)
 {
-    const travel_t *in = (const travel_t *)payload;
-    if (size != PLAIN_BYTES && size != BLOCK_BYTES)
-        return WHERRY_ERR_ARGUMENT;
-    uint64_t row = in->row, left = in->left, block = 0;
-    wherry_window_t w;
-    int32_t st = wherry_window(0, &w);
-    if (st == WHERRY_ERR_NO_WINDOW) { /* no rows here: the chase may still start here */
-        w.addr = NULL;
-        w.size = 0;
-    } else {
-        WHERRY_TRY(st);
-    }
-    const uint64_t *table = (const uint64_t *)w.addr;
-    uint64_t count = w.size / sizeof *table, first;
-    int32_t self = -1;
-    if (size == BLOCK_BYTES) {
-        block = in->block_low | (uint64_t)in->block_high << 32;
-        if (block == 0)
-            return WHERRY_ERR_ARGUMENT;
-        first = row - row % block;
-        if (count > block)
-            count = block;
-    } else {
-        wherry_rows_range_t mine;
-        self = wherry_self();
-        st = wherry_shard_rows(self, &mine);
-        if (st == WHERRY_ERR_UNSUPPORTED)
-            return chase_anywhere(table, count, row, left, self);
-        WHERRY_TRY(st);
-        first = mine.first;
-        if (count > mine.count)
-            count = mine.count;
-    }
-
-    /* Eight steps a turn: the checks that stop a runaway loop cost once a turn. */
-    uint64_t local = row - first;
+    uint64_t local = row - first, n = *left;
     /* Where row 0 would lie; it keeps a subtraction out of the way from one load
      * to the next, and may be no valid address by itself. */
     const uintptr_t origin = (uintptr_t)table - (uintptr_t)first * sizeof *table;
 #define STEP(done)                          \
     if (WHERRY_UNLIKELY(local >= count)) {  \
-        left -= done;                       \
+        n -= done;                          \
         goto away;                          \
     }                                       \
     row = *(const uint64_t *)(origin + (uintptr_t)row * sizeof *table); \
     local = row - first;
-    for (; left >= 8; left -= 8) {
+    for (; n >= 8; n -= 8) {
         STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
     }
-    for (; left; left--) {
+    for (; n; n--) {
         STEP(0)
     }
-    return wherry_reply(&row, sizeof row);
-
 away:
-    if (size == PLAIN_BYTES) {
-        block = equal_blocks(wherry_elements());
-        if (!block) {
-            int32_t owner = wherry_owner(row, &local);
-            if (owner < 0)
-                return owner;
-            if (owner == self) /* its window ends before its shard does */
-                return WHERRY_ERR_ARGUMENT;
-            uint64_t next[2] = {row, left};
-            return wherry_forward(owner, next, PLAIN_BYTES);
-        }
-    }
-    if (local < block) /* ours by number, but beyond what we have */
+    *left = n;
+    return row;
+}
+
+/* What travels is where the payload came: nothing is built anew on the way. */
+WHERRY_HELPER int32_t answer(travel_t *at, uint64_t row)
+{
+    at->row = row;
+    return wherry_reply(&at->row, sizeof at->row);
+}
+
+WHERRY_HELPER int32_t go_on(travel_t *at, uint64_t row, uint64_t left, uint64_t block)
+{
+    uint64_t element = row / block;
+    if (WHERRY_UNLIKELY(element > INT32_MAX))
         return WHERRY_ERR_ARGUMENT;
-    return forward_blocks(row, left, block);
+    at->row = row;
+    at->left = left;
+    return wherry_forward((int32_t)element, at, BLOCK_BYTES);
+}
+
+/* The first visit: {start, depth}, and the host is asked for the rows here. */
+static __attribute__((noinline)) int32_t begin(const uint64_t *table, uint64_t count, uint64_t row, uint64_t left)
+{
+    wherry_rows_range_t mine;
+    int32_t self = wherry_self(), st = wherry_shard_rows(self, &mine);
+    if (st == WHERRY_ERR_UNSUPPORTED)
+        return chase_anywhere(table, count, row, left, self);
+    WHERRY_TRY(st);
+    if (count > mine.count)
+        count = mine.count;
+    row = walk(table, mine.first, count, row, &left);
+    travel_t t;
+    if (!left)
+        return answer(&t, row);
+    uint64_t block = equal_blocks(wherry_elements());
+    if (!block) {
+        uint64_t local;
+        int32_t owner = wherry_owner(row, &local);
+        if (owner < 0)
+            return owner;
+        if (owner == self) /* its window ends before its shard does */
+            return WHERRY_ERR_ARGUMENT;
+        uint64_t next[2] = {row, left};
+        return wherry_forward(owner, next, PLAIN_BYTES);
+    }
+    if (row - mine.first < block) /* ours by number, but beyond what we have */
+        return WHERRY_ERR_ARGUMENT;
+    t.block_low = (uint32_t)block;
+    t.block_high = (uint16_t)(block >> 32);
+    return go_on(&t, row, left, block);
+}
+
+WHERRY_ENTRY(payload, size)
+{
+    travel_t *at = (travel_t *)payload;
+    wherry_window_t w;
+    int32_t st = wherry_window(0, &w);
+    if (WHERRY_UNLIKELY(st != WHERRY_OK)) {
+        if (st != WHERRY_ERR_NO_WINDOW)
+            return st;
+        w.addr = NULL; /* no rows here: the chase may still start here */
+        w.size = 0;
+    }
+    const uint64_t *table = (const uint64_t *)w.addr;
+    uint64_t count = w.size / sizeof *table, row = at->row, left = at->left;
+    if (WHERRY_UNLIKELY(size != BLOCK_BYTES))
+        return size == PLAIN_BYTES ? begin(table, count, row, left) : WHERRY_ERR_ARGUMENT;
+    uint64_t block = at->block_low | (uint64_t)at->block_high << 32;
+    if (WHERRY_UNLIKELY(block == 0))
+        return WHERRY_ERR_ARGUMENT;
+    uint64_t first = row - row % block;
+    row = walk(table, first, count < block ? count : block, row, &left);
+    if (!left)
+        return answer(at, row);
+    if (WHERRY_UNLIKELY(row - first < block)) /* ours by number, but beyond what we have */
+        return WHERRY_ERR_ARGUMENT;
+    return go_on(at, row, left, block);
 }
