@@ -352,7 +352,8 @@ func (e *Element) unmapEverywhere(segment uint32) {
 }
 
 // Close ends every endpoint, closes the transports and frees all segments.
-// Operations in flight fail with ErrClosed.
+// Operations in flight fail with ErrClosed, and so does everything on an endpoint from then on,
+// unless its peer's loss was noticed before.
 func (e *Element) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -362,7 +363,7 @@ func (e *Element) Close() error {
 	e.closed = true
 	e.mu.Unlock()
 	for _, ep := range e.Endpoints() {
-		ep.say(frameGoodbye, nil)
+		ep.end(ErrClosed)
 	}
 	e.leader.close()
 	var first error

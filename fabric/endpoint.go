@@ -175,9 +175,9 @@ func (ep *Endpoint) lost(op string) error {
 	return &PeerError{Peer: e.Peer, Op: op, Err: e.Err}
 }
 
-// Close ends the endpoint; the peer sees it go.
+// Close ends the endpoint; the peer sees it go. From here on its error is ErrClosed, whatever the
+// peer does meanwhile, unless its loss was noticed before: an endpoint ends once.
 func (ep *Endpoint) Close() error {
-	ep.say(frameGoodbye, nil)
 	ep.fail(ErrClosed)
 	return nil
 }
@@ -397,7 +397,7 @@ func (ep *Endpoint) Frame(id FrameID, body []byte) error {
 		ep.opening.Unlock()
 	}
 	if ep.dead.Load() != nil {
-		return ErrClosed // ended here while the transport had the frame at hand
+		return nil // ended here while the transport had the frame at hand: no fault of the peer's
 	}
 	ep.heard++
 	if id >= FirstMessageID {
@@ -539,13 +539,27 @@ func (ep *Endpoint) doom(err error) {
 	}
 }
 
-// fail ends the endpoint: everything in flight fails with err.
+// end settles why the endpoint ended: the first reason stays. A goodbye leaves only after that, or the
+// peer's answer to it could be taken for the peer's loss.
+func (ep *Endpoint) end(err error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if !ep.dead.CompareAndSwap(nil, &PeerError{Peer: ep.String(), Op: "connection", Err: err}) {
+		return
+	}
+	if err == ErrClosed {
+		ep.transmit(frameGoodbye, Reserved, nil, nil) // a link that cannot take it ends without
+	}
+}
+
+// fail ends the endpoint: everything in flight fails with err, or with what it had ended of before.
 func (ep *Endpoint) fail(err error) {
+	ep.end(err)
 	first := false
 	ep.gone.Do(func() {
 		first = true
+		err := ep.dead.Load().Err
 		ep.mu.Lock()
-		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err})
 		ep.outbox = frameQueue{}
 		ep.reserved = frameQueue{}
 		bulk := ep.bulk

@@ -166,7 +166,11 @@ func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
 		seg.unpin()
 		return nil
 	}
-	if len(ep.bulk) >= 2*ep.in.limit || ep.dead.Load() != nil {
+	if ep.dead.Load() != nil {
+		seg.unpin()
+		return nil
+	}
+	if len(ep.bulk) >= 2*ep.in.limit {
 		seg.unpin()
 		return fmt.Errorf("%w: more than %d operations at once", ErrProtocol, ep.in.limit)
 	}
@@ -219,7 +223,7 @@ func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (seg *Segmen
 	p := ep.in.puts[op]
 	if p == nil {
 		if ep.dead.Load() != nil {
-			return nil, nil, ErrClosed
+			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
 	}
