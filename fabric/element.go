@@ -248,12 +248,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 		link.Close()
 		return err
 	}
-	if e.cfg.OnPeer != nil {
-		e.cfg.OnPeer(ep)
-	}
-	for _, w := range e.watching() {
-		w.up(ep)
-	}
+	ep.tellUp()
 	e.leader.kick()
 	return nil
 }
@@ -266,7 +261,7 @@ type watcher struct {
 
 // Watch has a layer follow this element's endpoints, as Config.OnPeer and
 // OnLost do for whoever made it. It must be called before the element listens or
-// dials. The functions must not block.
+// dials; of each endpoint lost comes after up. The functions must not block.
 func (e *Element) Watch(up func(*Endpoint), lost func(*Endpoint, error)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

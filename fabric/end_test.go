@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 )
 
@@ -71,6 +72,45 @@ func TestEndsForOneReason(t *testing.T) {
 			}
 			if c.want == ErrClosed && (!errors.Is(link.told, ErrClosed) || link.err != nil) {
 				t.Errorf("when the goodbye left the endpoint said %v, and blamed a frame for %v", link.told, link.err)
+			}
+		})
+	}
+}
+
+// TestHeardOfInOrder: an endpoint that ends while its coming is still being told is heard of as gone afterwards, once.
+func TestHeardOfInOrder(t *testing.T) {
+	for name, ends := range map[string]func(e *Element){
+		"endpoint closed": func(e *Element) { e.Endpoints()[0].Close() },
+		"element closed":  func(e *Element) { e.Close() },
+		"lost": func(e *Element) {
+			ep := e.Endpoints()[0]
+			ep.open.Store(true) // as if a frame had come before
+			ep.Lost(io.EOF)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var heard []string
+			var e *Element
+			e, err := New(Config{Manual: true, Now: func() int64 { return 1 },
+				OnPeer: func(ep *Endpoint) {
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						ends(e)
+					}()
+					<-done
+					heard = append(heard, "up")
+				},
+				OnLost: func(*Endpoint, error) { heard = append(heard, "lost") },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Watch(func(*Endpoint) { heard = append(heard, "up") }, func(*Endpoint, error) { heard = append(heard, "lost") })
+			attach(t, e, 2)
+			e.Close()
+			if got := strings.Join(heard, " "); got != "up up lost lost" {
+				t.Errorf("heard %q", got)
 			}
 		})
 	}

@@ -33,6 +33,7 @@ type Endpoint struct {
 	dead    atomic.Pointer[PeerError]
 	doomed  atomic.Pointer[error] // to be failed by the leader
 	gone    sync.Once
+	rumour  atomic.Uint32 // of its coming and going: cameBit, wentBit
 
 	// Sending; mu is held over Link.Send, which never blocks.
 	mu         sync.Mutex
@@ -578,10 +579,32 @@ func (ep *Endpoint) fail(err error) {
 		ep.el.forget(ep)
 		ep.el.leader.wakeWaiters()
 	})
-	if !first {
-		return
+	if first && ep.rumour.Or(wentBit)&cameBit != 0 {
+		ep.tellLost() // outside gone: it may call Close
 	}
-	for _, w := range ep.el.watching() { // outside gone: it may call Close
+}
+
+const (
+	cameBit = 1 << iota // everybody was told that the endpoint is there
+	wentBit             // it has ended; who finds the other bit set tells
+)
+
+// tellUp tells that the endpoint is there, and then, if it has ended meanwhile, that it is gone: it
+// can be found, and closed, from the moment that the element lists it.
+func (ep *Endpoint) tellUp() {
+	if ep.el.cfg.OnPeer != nil {
+		ep.el.cfg.OnPeer(ep)
+	}
+	for _, w := range ep.el.watching() {
+		w.up(ep)
+	}
+	if ep.rumour.Or(cameBit)&wentBit != 0 {
+		ep.tellLost()
+	}
+}
+
+func (ep *Endpoint) tellLost() {
+	for _, w := range ep.el.watching() {
 		w.lost(ep, ep.dead.Load())
 	}
 	if ep.el.cfg.OnLost != nil {
