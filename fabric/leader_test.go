@@ -196,11 +196,18 @@ func TestRecentNow(t *testing.T) {
 			if got > e.Now() {
 				t.Fatal("RecentNow is ahead of the clock")
 			}
-			if before-got > int64(20*time.Millisecond) {
-				late++
+			if before-got <= int64(20*time.Millisecond) {
+				continue
+			}
+			// On a busy machine whoever leads may get no processor for a while: that counts once, and must end.
+			late++
+			for end := time.Now().Add(10 * time.Second); e.RecentNow() < before; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("policy %v: RecentNow stands still", p)
+				}
 			}
 		}
-		if late > 10 {
+		if late > 50 {
 			t.Errorf("policy %v: RecentNow was more than 20 ms late %d times of 200", p, late)
 		}
 	}
