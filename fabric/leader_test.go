@@ -191,8 +191,12 @@ func TestRecentNow(t *testing.T) {
 				go e.WaitFor(soon(t), stop.Load)
 			}
 			time.Sleep(300 * time.Microsecond)
+			state := e.leader.state.Load()
 			before := e.Now()
 			got := e.RecentNow()
+			if state&roleMask == roleAsleep && e.leader.state.Load() == state && got < before {
+				t.Fatalf("policy %v: RecentNow is %v late while the leader sleeps", p, time.Duration(before-got))
+			}
 			if got > e.Now() {
 				t.Fatal("RecentNow is ahead of the clock")
 			}
