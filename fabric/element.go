@@ -31,6 +31,8 @@ type Element struct {
 	nextSegment atomic.Uint32
 	leader      leader
 	keepAlive   int64 // the leader's: when peers are next looked after
+	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
+	writing sync.Mutex
 
 	mu        sync.Mutex
 	addrs     []string // where peers can dial us
