@@ -107,7 +107,7 @@ type Config struct {
 	// OnPeer hears of each new endpoint, accepted or dialled, before any of its
 	// messages is handled. It must not block.
 	OnPeer func(*Endpoint)
-	// OnLost hears once of each endpoint's end. It must not block.
+	// OnLost hears once of each endpoint's end, after OnPeer has returned. It must not block.
 	OnLost func(*Endpoint, error)
 }
 

@@ -66,7 +66,8 @@ them than you were asked, for a peer that leaves Limits.ReservedBytes unread is 
 Each call ends exactly once, with a result or an error that wraps one of the
 sentinels of this package, for errors.Is; a PeerError says at which peer. ErrPeerLost means that the
 incarnation is gone: its endpoint is of no use any more, and operations in flight may
-have happened. ErrBackpressure means that nothing was sent: try again later.
+have happened. ErrClosed means that this side closed the endpoint, or its element; whichever of the two came
+first stays. ErrBackpressure means that nothing was sent: try again later.
 ErrProtocol is a peer's fault, and ends its endpoint. A call whose context has no deadline
 fails after Limits.OpTime.
 

@@ -31,6 +31,8 @@ type Element struct {
 	nextSegment atomic.Uint32
 	leader      leader
 	keepAlive   int64 // the leader's: when peers are next looked after
+	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
+	writing sync.Mutex
 
 	mu        sync.Mutex
 	addrs     []string // where peers can dial us
@@ -248,12 +250,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 		link.Close()
 		return err
 	}
-	if e.cfg.OnPeer != nil {
-		e.cfg.OnPeer(ep)
-	}
-	for _, w := range e.watching() {
-		w.up(ep)
-	}
+	ep.tellUp()
 	e.leader.kick()
 	return nil
 }
@@ -266,7 +263,7 @@ type watcher struct {
 
 // Watch has a layer follow this element's endpoints, as Config.OnPeer and
 // OnLost do for whoever made it. It must be called before the element listens or
-// dials. The functions must not block.
+// dials; of each endpoint lost comes after up. The functions must not block.
 func (e *Element) Watch(up func(*Endpoint), lost func(*Endpoint, error)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -352,7 +349,8 @@ func (e *Element) unmapEverywhere(segment uint32) {
 }
 
 // Close ends every endpoint, closes the transports and frees all segments.
-// Operations in flight fail with ErrClosed.
+// Operations in flight fail with ErrClosed, and so does everything on an endpoint from then on,
+// unless its peer's loss was noticed before.
 func (e *Element) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -362,7 +360,7 @@ func (e *Element) Close() error {
 	e.closed = true
 	e.mu.Unlock()
 	for _, ep := range e.Endpoints() {
-		ep.say(frameGoodbye, nil)
+		ep.end(ErrClosed)
 	}
 	e.leader.close()
 	var first error

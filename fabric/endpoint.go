@@ -33,6 +33,7 @@ type Endpoint struct {
 	dead    atomic.Pointer[PeerError]
 	doomed  atomic.Pointer[error] // to be failed by the leader
 	gone    sync.Once
+	rumour  atomic.Uint32 // of its coming and going: cameBit, wentBit
 
 	// Sending; mu is held over Link.Send, which never blocks.
 	mu         sync.Mutex
@@ -175,9 +176,9 @@ func (ep *Endpoint) lost(op string) error {
 	return &PeerError{Peer: e.Peer, Op: op, Err: e.Err}
 }
 
-// Close ends the endpoint; the peer sees it go.
+// Close ends the endpoint; the peer sees it go. From here on its error is ErrClosed, whatever the
+// peer does meanwhile, unless its loss was noticed before: an endpoint ends once.
 func (ep *Endpoint) Close() error {
-	ep.say(frameGoodbye, nil)
 	ep.fail(ErrClosed)
 	return nil
 }
@@ -397,7 +398,7 @@ func (ep *Endpoint) Frame(id FrameID, body []byte) error {
 		ep.opening.Unlock()
 	}
 	if ep.dead.Load() != nil {
-		return ErrClosed // ended here while the transport had the frame at hand
+		return nil // ended here while the transport had the frame at hand: no fault of the peer's
 	}
 	ep.heard++
 	if id >= FirstMessageID {
@@ -539,13 +540,27 @@ func (ep *Endpoint) doom(err error) {
 	}
 }
 
-// fail ends the endpoint: everything in flight fails with err.
+// end settles why the endpoint ended: the first reason stays. A goodbye leaves only after that, or the
+// peer's answer to it could be taken for the peer's loss.
+func (ep *Endpoint) end(err error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if !ep.dead.CompareAndSwap(nil, &PeerError{Peer: ep.String(), Op: "connection", Err: err}) {
+		return
+	}
+	if err == ErrClosed {
+		ep.transmit(frameGoodbye, Reserved, nil, nil) // a link that cannot take it ends without
+	}
+}
+
+// fail ends the endpoint: everything in flight fails with err, or with what it had ended of before.
 func (ep *Endpoint) fail(err error) {
+	ep.end(err)
 	first := false
 	ep.gone.Do(func() {
 		first = true
+		err := ep.dead.Load().Err
 		ep.mu.Lock()
-		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err})
 		ep.outbox = frameQueue{}
 		ep.reserved = frameQueue{}
 		bulk := ep.bulk
@@ -564,10 +579,32 @@ func (ep *Endpoint) fail(err error) {
 		ep.el.forget(ep)
 		ep.el.leader.wakeWaiters()
 	})
-	if !first {
-		return
+	if first && ep.rumour.Or(wentBit)&cameBit != 0 {
+		ep.tellLost() // outside gone: it may call Close
 	}
-	for _, w := range ep.el.watching() { // outside gone: it may call Close
+}
+
+const (
+	cameBit = 1 << iota // everybody was told that the endpoint is there
+	wentBit             // it has ended; who finds the other bit set tells
+)
+
+// tellUp tells that the endpoint is there, and then, if it has ended meanwhile, that it is gone: it
+// can be found, and closed, from the moment that the element lists it.
+func (ep *Endpoint) tellUp() {
+	if ep.el.cfg.OnPeer != nil {
+		ep.el.cfg.OnPeer(ep)
+	}
+	for _, w := range ep.el.watching() {
+		w.up(ep)
+	}
+	if ep.rumour.Or(cameBit)&wentBit != 0 {
+		ep.tellLost()
+	}
+}
+
+func (ep *Endpoint) tellLost() {
+	for _, w := range ep.el.watching() {
 		w.lost(ep, ep.dead.Load())
 	}
 	if ep.el.cfg.OnLost != nil {

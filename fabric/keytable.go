@@ -116,6 +116,10 @@ func (t *keyTable) addLocked(s *Segment, offset, size uint64, rights Rights, par
 func (t *keyTable) find(slot, gen uint32, secret *[16]byte) (keySlot, status) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	return t.findLocked(slot, gen, secret)
+}
+
+func (t *keyTable) findLocked(slot, gen uint32, secret *[16]byte) (keySlot, status) {
 	if int(slot) >= len(t.slots) {
 		return keySlot{}, statusKey
 	}
@@ -129,22 +133,56 @@ func (t *keyTable) find(slot, gen uint32, secret *[16]byte) (keySlot, status) {
 	return k, statusOK
 }
 
+// allows checks one operation against the slot.
+func (k *keySlot) allows(offset, size uint64, need Rights) status {
+	switch {
+	case k.rights&need != need:
+		return statusRights
+	case offset > k.size || size > k.size-offset:
+		return statusRange
+	}
+	return statusOK
+}
+
+func (k *keySlot) bytes(offset, size uint64) []byte {
+	at := k.offset + offset
+	return k.seg.Bytes()[at : at+size]
+}
+
 // access checks one operation and pins the segment: the caller unpins it.
 func (t *keyTable) access(r keyRef, offset, size uint64, need Rights) (*Segment, []byte, status) {
 	k, st := t.find(r.slot, r.gen, &r.secret)
+	if st == statusOK {
+		st = k.allows(offset, size, need)
+	}
 	switch {
 	case st != statusOK:
 		return nil, nil, st
-	case k.rights&need != need:
-		return nil, nil, statusRights
-	case offset > k.size || size > k.size-offset:
-		return nil, nil, statusRange
 	case !k.seg.pin():
 		return nil, nil, statusRevoked
 	}
-	at := k.offset + offset
-	return k.seg, k.seg.Bytes()[at : at+size], statusOK
+	return k.seg, k.bytes(offset, size), statusOK
 }
+
+// enter is access for one short write: until leave, which is due if the status is OK, the key holds and
+// its segment is open. What takes longer would keep all who make keys waiting: see Element.write.
+func (t *keyTable) enter(r keyRef, offset, size uint64, need Rights) (mem []byte, st status) {
+	t.mu.RLock()
+	k, st := t.findLocked(r.slot, r.gen, &r.secret)
+	if st == statusOK {
+		st = k.allows(offset, size, need)
+	}
+	if st != statusOK {
+		t.mu.RUnlock()
+		return nil, st
+	}
+	return k.bytes(offset, size), statusOK // a segment leaves the table before its memory goes
+}
+
+func (t *keyTable) leave() { t.mu.RUnlock() }
+
+// holds reports whether a key that was found once has not ended since.
+func (t *keyTable) holds(r keyRef) bool { return t.generation(r.slot).Load() == r.gen }
 
 // narrow makes a child of a key with a part of its range and rights, for a
 // peer or (by nil) for this element.
@@ -299,7 +337,8 @@ func (e *Element) Narrow(k Key, offset, size uint64, rights Rights) (Key, error)
 	return n, nil
 }
 
-// Revoke ends one of this element's keys and every key narrowed from it.
+// Revoke ends one of this element's keys and every key narrowed from it. When it returns, nothing is written any more that
+// this element does for holders of these keys; what peers do in mapped memory, docs/ordering.md says.
 func (e *Element) Revoke(k Key) error {
 	if k.Owner != e.incarnation {
 		return fmt.Errorf("fabric: revoke %v: %w (only its owner can)", k, ErrIncarnation)
@@ -307,6 +346,8 @@ func (e *Element) Revoke(k Key) error {
 	if st := e.keys.revoke(k.ref()); st != statusOK {
 		return fmt.Errorf("fabric: revoke %v: %w", k, st.err())
 	}
+	e.writing.Lock()
+	e.writing.Unlock() // what had begun before is written; what comes next finds the key gone
 	return nil
 }
 

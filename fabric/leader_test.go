@@ -105,6 +105,66 @@ func TestOneLeader(t *testing.T) {
 	}
 }
 
+// TestTakesAreWhole: goroutines that take the lead, lie down in it, hand it on and leave it as fast as they can never have it
+// together. Each step is one compare-and-swap: a load and a store instead are a few nanoseconds apart, which only very many tries find.
+func TestTakesAreWhole(t *testing.T) {
+	e := loneElement(t, 1, Limits{}) // nobody else leads, and nothing is asked of the kernel
+	l := &e.leader
+	var owner, clashes, relieved atomic.Int64
+	var all sync.WaitGroup
+	end := time.Now().Add(500 * time.Millisecond)
+	for who := range int64(3) {
+		hold := func() {
+			owner.Store(who)
+			for range 20 {
+				if owner.Load() != who {
+					clashes.Add(1)
+					return
+				}
+			}
+		}
+		all.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(who), 7))
+			rest := func() bool { // is called asleep
+				if rnd.IntN(64) == 0 {
+					runtime.Gosched()
+				}
+				return false
+			}
+			for time.Now().Before(end) && clashes.Load() == 0 {
+				for range 1000 {
+					term, ok := l.take(true, true)
+					if !ok {
+						continue
+					}
+					hold()
+					switch rnd.IntN(16) {
+					case 0:
+						l.handOff(term)
+						l.guests.Add(-1)
+					case 1:
+						l.leave(term)
+					default:
+						if term, ok, _ = l.sleep(term, 0, rest); !ok {
+							relieved.Add(1)
+							continue
+						}
+						hold()
+						l.leave(term)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := clashes.Load(); n > 0 {
+		t.Errorf("two led at once, %d times", n)
+	}
+	if relieved.Load() == 0 {
+		t.Error("no sleeper was relieved")
+	}
+}
+
 // TestToldBeforeSleep: what is completed, asked for or queued while a leader is on its way to sleep, when nobody rings for it yet, it
 // sees before it does; and when it sleeps, it is rung for.
 func TestToldBeforeSleep(t *testing.T) {
@@ -191,16 +251,27 @@ func TestRecentNow(t *testing.T) {
 				go e.WaitFor(soon(t), stop.Load)
 			}
 			time.Sleep(300 * time.Microsecond)
+			state := e.leader.state.Load()
 			before := e.Now()
 			got := e.RecentNow()
+			if state&roleMask == roleAsleep && e.leader.state.Load() == state && got < before {
+				t.Fatalf("policy %v: RecentNow is %v late while the leader sleeps", p, time.Duration(before-got))
+			}
 			if got > e.Now() {
 				t.Fatal("RecentNow is ahead of the clock")
 			}
-			if before-got > int64(20*time.Millisecond) {
-				late++
+			if before-got <= int64(20*time.Millisecond) {
+				continue
+			}
+			// On a busy machine whoever leads may get no processor for a while: that counts once, and must end.
+			late++
+			for end := time.Now().Add(10 * time.Second); e.RecentNow() < before; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("policy %v: RecentNow stands still", p)
+				}
 			}
 		}
-		if late > 10 {
+		if late > 50 {
 			t.Errorf("policy %v: RecentNow was more than 20 ms late %d times of 200", p, late)
 		}
 	}

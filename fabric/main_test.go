@@ -28,11 +28,17 @@ type fakeLink struct {
 	room   int
 	full   bool
 	closed bool
+	lent   *sync.Mutex // the Receiver's SendLock, held over each Send
+	bare   int         // Sends without it
 }
 
 func (l *fakeLink) Send(id FrameID, class Class, head, body []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lent != nil && l.lent.TryLock() {
+		l.lent.Unlock()
+		l.bare++
+	}
 	switch {
 	case l.closed:
 		return ErrLinkClosed
@@ -78,10 +84,18 @@ func loneElement(t testing.TB, inc Incarnation, l Limits) *Element {
 func attach(t testing.TB, e *Element, peer Incarnation) (*Endpoint, *fakeLink) {
 	t.Helper()
 	link := &fakeLink{room: -1}
-	ep, err := e.Attach(PeerHello{Name: "peer", Incarnation: peer, Limits: e.cfg.Limits}, func(Receiver) (Link, error) { return link, nil })
+	ep, err := e.Attach(PeerHello{Name: "peer", Incarnation: peer, Limits: e.cfg.Limits}, func(r Receiver) (Link, error) {
+		link.lent = r.(SendLocker).SendLock()
+		return link, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if link.bare > 0 {
+			t.Errorf("%d frames were sent without the lock that SendLock lends", link.bare)
+		}
+	})
 	return ep, link
 }
 

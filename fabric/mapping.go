@@ -248,8 +248,8 @@ func (r *Remote) map_(ctx context.Context, blob []byte) error {
 	if err != nil {
 		return err
 	}
-	if r.ep.dead.Load() != nil {
-		return ErrPeerLost
+	if lost := r.ep.dead.Load(); lost != nil {
+		return lost.Err
 	}
 	return ms.attach(r, id, size, kind == Writable)
 }
@@ -267,8 +267,8 @@ func (ms *mappings) arrived(id uint32) bool {
 func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) error {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if ms.closed {
-		return ErrPeerLost
+	if ms.closed { // and the endpoint with it
+		return ms.ep.dead.Load().Err
 	}
 	if _, over := ms.over[id]; over {
 		return ErrRevoked

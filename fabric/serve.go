@@ -12,12 +12,19 @@ import (
 // goes out in fragments, in turn with everything else.
 const inlineGetBytes = 4 << 10
 
+// shortWriteBytes is the largest Put that is written with the key table held.
+const shortWriteBytes = 4 << 10
+
 // incoming holds the Puts that a peer sends in fragments.
 type incoming struct {
 	ep    *Endpoint
 	puts  map[uint32]*incomingPut
 	gets  int // answers to Gets under way; the leader's and the pump's, under ep.mu
 	limit int
+
+	// The leader's, of the fragment that is arriving.
+	key    keyRef
+	lapsed bool // its key ended before all of it was written
 }
 
 type incomingPut struct {
@@ -136,13 +143,13 @@ func (ep *Endpoint) serve(id FrameID, b []byte) error {
 	if len(rest) != 17 {
 		return short(id, len(b))
 	}
-	seg, mem, st := ep.el.keys.access(key, offset, size, RightAtomic)
+	mem, st := ep.el.keys.enter(key, offset, size, RightAtomic)
 	if st != statusOK {
 		return ep.done(frameAtomicDone, op, st, 0)
 	}
 	var old uint64
 	old, st = doAtomic(mem, AtomicOp(rest[16]), int(size), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:]))
-	seg.unpin()
+	ep.el.keys.leave()
 	return ep.done(frameAtomicDone, op, st, old)
 }
 
@@ -166,7 +173,11 @@ func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
 		seg.unpin()
 		return nil
 	}
-	if len(ep.bulk) >= 2*ep.in.limit || ep.dead.Load() != nil {
+	if ep.dead.Load() != nil {
+		seg.unpin()
+		return nil
+	}
+	if len(ep.bulk) >= 2*ep.in.limit {
 		seg.unpin()
 		return fmt.Errorf("%w: more than %d operations at once", ErrProtocol, ep.in.limit)
 	}
@@ -179,12 +190,7 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 		if uint64(len(data)) != size {
 			return short(framePut, len(data))
 		}
-		seg, mem, st := ep.el.keys.access(key, offset, size, RightWrite)
-		if st == statusOK {
-			CopyIn(mem, data)
-			seg.unpin()
-		}
-		return ep.done(framePutDone, op, st, 0)
+		return ep.done(framePutDone, op, ep.el.put(key, offset, data), 0)
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -198,6 +204,60 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 	p.seg, p.mem, p.fail = ep.el.keys.access(key, offset, size, RightWrite)
 	ep.in.puts[op] = p
 	return nil
+}
+
+// put writes a Put that came in one frame.
+func (e *Element) put(key keyRef, offset uint64, data []byte) status {
+	size := uint64(len(data))
+	if size <= shortWriteBytes {
+		mem, st := e.keys.enter(key, offset, size, RightWrite)
+		if st == statusOK {
+			CopyIn(mem, data)
+			e.keys.leave()
+		}
+		return st
+	}
+	seg, mem, st := e.keys.access(key, offset, size, RightWrite)
+	if st != statusOK {
+		return st
+	}
+	defer seg.unpin()
+	if !e.write(key, mem, data) {
+		return statusRevoked
+	}
+	return statusOK
+}
+
+// write copies into lent memory that is pinned; false if the key has ended.
+func (e *Element) write(key keyRef, dst, data []byte) bool {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	if !e.keys.holds(key) {
+		return false
+	}
+	copy(dst, data)
+	return true
+}
+
+// BeginWrite is called before the transport writes to what Place named.
+func (ep *Endpoint) BeginWrite(id FrameID) bool {
+	if id != framePutData {
+		return true // a Get's buffer, which nobody takes back without the link's consent
+	}
+	ep.el.writing.Lock()
+	if ep.el.keys.holds(ep.in.key) {
+		return true
+	}
+	ep.el.writing.Unlock()
+	ep.in.lapsed = true
+	return false
+}
+
+// EndWrite ends what BeginWrite began.
+func (ep *Endpoint) EndWrite(id FrameID) {
+	if id == framePutData {
+		ep.el.writing.Unlock()
+	}
 }
 
 // fragmentFits reports whether n bytes at offset at are what comes next of a
@@ -219,7 +279,7 @@ func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (seg *Segmen
 	p := ep.in.puts[op]
 	if p == nil {
 		if ep.dead.Load() != nil {
-			return nil, nil, ErrClosed
+			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
 	}
@@ -240,6 +300,7 @@ func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (seg *Segmen
 		}
 		seg = p.seg
 	}
+	ep.in.key = p.key
 	return seg, p.mem[p.got : p.got+n : p.got+n], nil
 }
 
@@ -253,6 +314,9 @@ func (ep *Endpoint) endFragment(head []byte, n int) error {
 		return nil
 	}
 	p.got += n
+	if ep.in.lapsed {
+		ep.in.lapsed, p.fail = false, statusRevoked
+	}
 	last, st := flags&bulkLast != 0, p.fail
 	if last {
 		p.drop()
@@ -275,7 +339,7 @@ func (ep *Endpoint) putData(b []byte) error {
 		return err
 	}
 	if seg != nil {
-		copy(dst, data)
+		ep.in.lapsed = !ep.el.write(ep.in.key, dst, data)
 		seg.unpin()
 	}
 	return ep.endFragment(head, len(data))
@@ -284,7 +348,7 @@ func (ep *Endpoint) putData(b []byte) error {
 // Place says where a fragment's data goes: straight into a segment, or into a Get's buffer.
 func (ep *Endpoint) Place(id FrameID, head []byte, n int) ([]byte, error) {
 	if id == framePutData {
-		// Link.Close, which comes before the segment is let go, ends writing to dst.
+		// Link.Close, which comes before the segment is let go, ends writing to dst; so does the key's end (BeginWrite).
 		_, dst, err := ep.incomingFragment(head, n, false)
 		return dst, err
 	}

@@ -185,6 +185,14 @@ type SendLocker interface {
 	SendLock() *sync.Mutex
 }
 
+// PlaceGuard is implemented by Receivers who may take memory back that Place named. A transport calls BeginWrite
+// before each of its writes there, and EndWrite after it, with nothing between but the write. Where BeginWrite
+// is false there is no EndWrite: what is still to come of the frame is discarded, and Placed is called as ever.
+type PlaceGuard interface {
+	BeginWrite(id FrameID) bool
+	EndWrite(id FrameID)
+}
+
 // FDCarrier is implemented by links whose peer is on the same machine: they
 // can hand over descriptors, so that a segment is mapped and not copied.
 type FDCarrier interface {

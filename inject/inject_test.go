@@ -3,6 +3,7 @@ package inject_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 )
@@ -165,5 +167,56 @@ func TestChase(t *testing.T) {
 		if row, err := xrdma.ChaseResult(got); err != nil || row != want {
 			t.Fatalf("%d: %d, want %d (%v)", i, row, want, err)
 		}
+	}
+}
+
+// TestNumberOfAnother: a peer's number goes to another once it is free. A function that was called at the first
+// by its part of the table must not be sent to the second, and finds the first again when it is back.
+func TestNumberOfAnother(t *testing.T) {
+	first, second := newMember(t, "first", true, fabric.Balanced), newMember(t, "second", true, fabric.Balanced)
+	client := newMember(t, "client", false, fabric.Balanced)
+	table, next := permutation(t, []*member{first}, 100)
+	f, err := client.rt.Prepare(xrdma.Chase(), table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	chase := func() error {
+		got, err := f.Do(ctx, inject.Root{Element: 0, Payload: xrdma.ChaseArgs(7, 1)}, nil)
+		if err != nil {
+			return err
+		}
+		if row, err := xrdma.ChaseResult(got); err != nil || row != next[7] {
+			t.Fatalf("row %d, want %d (%v)", row, next[7], err)
+		}
+		return nil
+	}
+	dial := func(m *member) *fabric.Endpoint {
+		ep, err := client.el.Dial(ctx, m.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ep
+	}
+	ep := dial(first)
+	if err := chase(); err != nil {
+		t.Fatal(err)
+	}
+	number := ep.Tag()
+	ep.Close()
+	if err := chase(); !errors.Is(err, travel.ErrNoPeer) {
+		t.Errorf("called at an element that is gone: %v", err)
+	}
+	if got := dial(second).Tag(); got != number {
+		t.Fatalf("the second has number %d, the first had %d", got, number)
+	}
+	if err := chase(); !errors.Is(err, travel.ErrNoPeer) {
+		t.Errorf("called while another has the number: %v", err)
+	}
+	dial(first)
+	if err := chase(); err != nil {
+		t.Errorf("called again where it is back: %v", err)
 	}
 }

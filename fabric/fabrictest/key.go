@@ -1,10 +1,12 @@
 package fabrictest
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -17,6 +19,7 @@ func keyChecks() []check {
 		{"narrow", keyNarrow},
 		{"narrow without end", keyNarrowMany},
 		{"revoke", keyRevoke},
+		{"revoke under way", keyRevokeBusy},
 		{"forged", keyForged},
 		{"sealed", keySealed},
 		{"of an earlier incarnation", keyEarlier},
@@ -251,6 +254,61 @@ func keyRevoke(r *rig) {
 	if err := ab.Element().Revoke(sibling); !errors.Is(err, fabric.ErrIncarnation) {
 		r.Errorf("an element revokes a peer's key: %v", err)
 	}
+}
+
+// keyRevokeBusy: what the owner serves writes nothing any more once Revoke has returned, however much was under way.
+func keyRevokeBusy(r *rig) {
+	_, b, ab, _ := r.pair()
+	for round := range 12 {
+		seg := r.segment(b, 1<<20)
+		parent, err := b.Narrow(r.served(ab, seg).Key(), 0, 1<<20-64, fabric.RightsAll)
+		r.must(err)
+		key, err := b.Narrow(parent, 0, parent.Size, fabric.RightsAll)
+		r.must(err)
+		rem, err := ab.Import(r.ctx, key)
+		r.must(err)
+		var wg sync.WaitGroup
+		var begun atomic.Int64
+		for i, n := range []int{8, 3000, 50_000, 300_000, 600_000} {
+			wg.Go(func() {
+				for turn := byte(1); ; turn++ {
+					err := rem.Put(r.ctx, bytes.Repeat([]byte{turn}, n), uint64(i*70_000))
+					if begun.Add(1); err != nil {
+						if !errors.Is(err, fabric.ErrRevoked) {
+							r.Errorf("a Put of %d bytes: %v", n, err)
+						}
+						return
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for {
+				if _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 960_000, 1, 0); err != nil {
+					return
+				}
+			}
+		})
+		r.eventually("Puts", func() bool { return begun.Load() > int64(3*round) })
+		r.must(b.Revoke([]fabric.Key{parent, key}[round%2]))
+		then := bytes.Clone(seg.Bytes())
+		wg.Wait()
+		if at := firstDifference(then, seg.Bytes()); at >= 0 {
+			r.Fatalf("round %d: byte %d was written after Revoke", round, at)
+		}
+		r.must(seg.Close())
+	}
+	r.must(ab.Err())
+}
+
+// firstDifference is negative where a and b are the same.
+func firstDifference(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
 }
 
 func keyForged(r *rig) {

@@ -20,6 +20,7 @@ func lifeChecks() []check {
 		{"endpoint closed with everything in flight", lifeEndpointInFlight},
 		{"closed during hello", lifeHello},
 		{"closed while dialled", lifeDialled},
+		{"closed, and the peer answers", lifeAnswered},
 		{"after the end", lifeAfter},
 		{"silence is kept alive", lifeSilence},
 	}
@@ -279,6 +280,38 @@ func lifeDialled(r *rig) {
 		r.within(5*time.Second, "Close while dialled", b.Close)
 		r.within(10*time.Second, "dialling a closed element", func() error { wg.Wait(); return nil })
 		r.eventually("nothing is left", func() bool { return len(a.Endpoints()) == 0 })
+	}
+}
+
+// lifeAnswered has whoever leads find the peer's answer to a goodbye while Close is under way: what
+// was closed here was not lost.
+func lifeAnswered(r *rig) {
+	for range 6 {
+		told := make(chan error, 1)
+		a := r.node(func(c *fabric.Config) { c.OnLost = func(_ *fabric.Endpoint, err error) { told <- err } })
+		b := r.node()
+		ab, _ := r.connect(a, b)
+		var leads, closing atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			a.WaitFor(r.ctx, func() bool {
+				leads.Store(true)
+				for closing.Load() && len(b.Endpoints()) > 0 && r.ctx.Err() == nil {
+					time.Sleep(100 * time.Microsecond) // Close waits for us, and we for the peer
+				}
+				return false
+			})
+		})
+		r.eventually("somebody leads", leads.Load)
+		closing.Store(true)
+		r.within(5*time.Second, "Close", a.Close)
+		wg.Wait()
+		if err := ab.Err(); !errors.Is(err, fabric.ErrClosed) {
+			r.Errorf("an endpoint of a closed element: %v", err)
+		}
+		if err := <-told; !errors.Is(err, fabric.ErrClosed) {
+			r.Errorf("OnLost of a closed element's endpoint heard %v", err)
+		}
 	}
 }
 

@@ -26,8 +26,6 @@ type grant struct {
 	parent   *grant
 	by       *side           // the owner's side of the connection that it was narrowed over; nil: at the owner
 	frozen   []byte          // what a root's range held then
-	racing   map[*side]bool  // from whom some of a Put could be arriving then
-	puts     []*op           // to a root's range
 	rented   *fabric.Segment // the key is to all of a segment that is closed some time
 }
 
@@ -64,17 +62,9 @@ func actRent(s *side) {
 // ranged reports whether the grant is a range of its own in the owner's segment.
 func (g *grant) ranged() bool { return g.parent == nil && g.rented == nil }
 
-// checkFrozen looks for writes after the key was revoked. Of a fragment that was
-// arriving just then, the rest may have arrived too; on one connection there is one at a time.
+// checkFrozen looks for writes after the key was revoked, also of a fragment that was arriving just then.
 func (g *grant) checkFrozen(t *trial) {
-	late, now := 0, g.bytes()
-	for at := 0; at < g.size; at += fragmentBytes {
-		end := min(at+fragmentBytes, g.size)
-		if !bytes.Equal(now[at:end], g.frozen[at:end]) {
-			late++
-		}
-	}
-	if late > len(g.racing) || late > 0 && t.k.faults.Pieces == 0 {
+	if !bytes.Equal(g.bytes(), g.frozen) {
 		t.fail("%s: the range [%d, +%d) was written after its key was revoked", g.owner.h.Name, g.off, g.size)
 	}
 }
@@ -207,13 +197,7 @@ func (g *grant) end() {
 	}
 	g.revoked = true
 	if g.ranged() {
-		g.frozen, g.racing = bytes.Clone(g.bytes()), map[*side]bool{}
-		for _, o := range g.puts {
-			if !o.ended || o.unsure() && o.s.peer().lost == nil {
-				g.racing[o.s] = true
-			}
-		}
-		g.puts = nil
+		g.frozen = bytes.Clone(g.bytes())
 	}
 	for _, c := range g.children {
 		c.end()
@@ -345,7 +329,7 @@ func actUse(s *side) {
 	case 1:
 		want, src := g.expect(fabric.RightWrite, off, n), make([]byte, n)
 		fillPattern(src, s.c.id, s.t.ended)
-		g.putting(s.start("put", g.r.StartPut(src, uint64(off)), g.checker(s, "put", want)))
+		s.start("put", g.r.StartPut(src, uint64(off)), g.checker(s, "put", want))
 	default:
 		off &^= 7
 		want := g.expect(fabric.RightAtomic, off, 8)
@@ -353,13 +337,6 @@ func actUse(s *side) {
 			return
 		}
 		s.start("atomic", g.r.StartAtomic(fabric.FetchXor, 8, uint64(off), r.Uint64(), 0), g.checker(s, "atomic", want))
-	}
-}
-
-// putting remembers a Put until the key is revoked.
-func (g *grant) putting(o *op) {
-	if r := g.root(); r.ranged() && !r.revoked {
-		r.puts = append(r.puts, o)
 	}
 }
 
@@ -371,7 +348,7 @@ func actRace(s *side) {
 		}
 		src := make([]byte, g.size)
 		fillPattern(src, s.c.id, s.t.ended)
-		g.putting(s.start("put", g.r.StartPut(src, 0), g.checker(s, "put", nil)))
+		s.start("put", g.r.StartPut(src, 0), g.checker(s, "put", nil))
 		f := s.t.k.faults
 		g.owner.h.Do(s.t.w.Between(0, 3*f.MaxDelay+3*f.Lag), func() { g.root().revoke(s) })
 		return

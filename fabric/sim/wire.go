@@ -413,8 +413,16 @@ func (e *wireEnd) place(p packet) {
 // fill writes n more bytes of what is being placed.
 func (e *wireEnd) fill(n int) {
 	p := e.placing
-	if p.dst != nil {
+	guard, _ := e.r.(fabric.PlaceGuard)
+	switch {
+	case p.dst == nil:
+	case guard == nil:
 		copy(p.dst[p.at:p.at+n], p.data[p.at:])
+	case guard.BeginWrite(p.id):
+		copy(p.dst[p.at:p.at+n], p.data[p.at:])
+		guard.EndWrite(p.id)
+	default:
+		p.dst = nil // taken back: the rest is discarded
 	}
 	if p.at += n; p.at == len(p.data) {
 		e.placing = nil

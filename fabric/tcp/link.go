@@ -26,9 +26,10 @@ const (
 
 // link is one connection.
 type link struct {
-	t   *Transport
-	r   fabric.Receiver
-	sec *sealed // nil without TLS
+	t     *Transport
+	r     fabric.Receiver
+	guard fabric.PlaceGuard // r, or nil if it is none
+	sec   *sealed           // nil without TLS
 
 	// Receiving; the leader's.
 	buf     []byte // from rpos to wpos: received, not parsed yet
@@ -117,12 +118,13 @@ func (l *link) read() (int, error) {
 	var n uintptr
 	var errno syscall.Errno
 	placing := len(l.place.dst)
-	if placing > 0 && l.rpos == l.wpos {
+	if placing > 0 && l.rpos == l.wpos && l.beginWrite() {
 		iov := [2]unix.Iovec{{Base: &l.place.dst[0]}, {Base: &l.buf[0]}}
 		iov[0].SetLen(placing)
 		iov[1].SetLen(headerBytes + fabric.PlaceHeadBytes) // of the next fragment: its data has a place too
 		l.rpos, l.wpos = 0, 0
 		n, _, errno = syscall.RawSyscall(syscall.SYS_READV, uintptr(l.fd), uintptr(unsafe.Pointer(&iov[0])), 2)
+		l.endWrite()
 	} else {
 		placing = 0
 		room := len(l.buf) - l.wpos
@@ -146,6 +148,22 @@ func (l *link) read() (int, error) {
 	l.place.dst = l.place.dst[into:]
 	l.wpos += int(n) - into
 	return int(n), nil
+}
+
+// beginWrite says that memory named by Place is written to next. If it was taken back, the rest of
+// the frame is discarded instead. ioMu is held.
+func (l *link) beginWrite() bool {
+	if l.guard == nil || l.guard.BeginWrite(l.place.id) {
+		return true
+	}
+	l.discard, l.place.dst = len(l.place.dst), nil
+	return false
+}
+
+func (l *link) endWrite() {
+	if l.guard != nil {
+		l.guard.EndWrite(l.place.id)
+	}
 }
 
 // recycle gives an empty buffer back.
@@ -282,10 +300,14 @@ func (l *link) stepPlaced() (bool, error) {
 	if len(p.dst) > 0 && l.rpos < l.wpos {
 		l.ioMu.Lock()
 		k := 0
-		if l.fd >= 0 {
+		if l.fd >= 0 && l.beginWrite() {
 			k = copy(p.dst, l.buf[l.rpos:l.wpos])
+			l.endWrite()
 		}
 		l.ioMu.Unlock()
+		if l.discard > 0 {
+			return l.step()
+		}
 		p.dst = p.dst[k:]
 		l.rpos += k
 	}

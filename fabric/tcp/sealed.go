@@ -119,8 +119,9 @@ func (l *link) openRecord() (int, error) {
 			return 0, err
 		}
 	}
-	if len(l.place.dst) > 0 && l.rpos == l.wpos {
+	if len(l.place.dst) > 0 && l.rpos == l.wpos && l.beginWrite() {
 		n, err := l.sec.open(l.place.dst)
+		l.endWrite()
 		l.place.dst = l.place.dst[n:]
 		return n, err
 	}

@@ -96,6 +96,7 @@ func pipe(t testing.TB, cfg Config, r fabric.Receiver) (tr *Transport, l *link, 
 		t.Fatal(err)
 	}
 	l = &link{t: tr, fd: fds[0], r: r}
+	l.guard, _ = r.(fabric.PlaceGuard)
 	if err := tr.add(l); err != nil {
 		t.Fatal(err)
 	}

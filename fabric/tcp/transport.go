@@ -244,6 +244,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 // start makes a link of a socket.
 func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error) {
 	l := &link{t: t, fd: fd, r: r, sec: sec}
+	l.guard, _ = r.(fabric.PlaceGuard)
 	if err := t.add(l); err != nil {
 		unix.Close(fd)
 		return nil, err
