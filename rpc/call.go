@@ -278,7 +278,8 @@ func (f Future) Done() <-chan struct{} {
 }
 
 // Wait drives progress until the call has ended, and returns its answer or its
-// error. When the context ends first, the call is cancelled.
+// error. When the context ends first, the call is cancelled. With the context of an inline handler it
+// fails with ErrInline, and the call goes on, unless the answer is at hand; a large one may have to be fetched first.
 func (f Future) Wait(ctx context.Context) ([]byte, error) { return f.wait(ctx, nil, nil) }
 
 // WaitAppend is Wait that appends the answer to dst.
@@ -330,7 +331,7 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	if r == nil || r.gen.Load() != f.gen {
 		return dst, ErrEnded
 	}
-	if !f.Poll() && leads(ctx) {
+	if leads(ctx) && !f.atHand() {
 		return dst, ErrInline // the call goes on
 	}
 	err := r.await(ctx, onNote)
@@ -342,6 +343,24 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	}
 	r.over(err)
 	return dst, err
+}
+
+// atHand reports whether the call has ended and its answer is here, or in memory
+// that is mapped here: where it lies at the peer, to fetch it is to wait.
+func (f Future) atHand() bool {
+	r := f.r
+	if !f.Poll() {
+		return false
+	}
+	if r.err != nil || !r.lent {
+		return true
+	}
+	at, err := decodeRef(r.body, r.c.p.limits.MaxBytes)
+	if err != nil {
+		return true // which is what the waiter gets
+	}
+	mem := r.c.remotes.find(at.key)
+	return mem != nil && mem.Mapped()
 }
 
 // await waits until the record is done.

@@ -499,6 +499,36 @@ func bulkInline(r *rig) {
 			r.Errorf("what is at hand: %q, %v", got, err)
 		}
 	}
+	bulkInlineTransfer(r, m)
+}
+
+// bulkInlineTransfer has an inline handler wait for a transfer that another goroutine makes.
+func bulkInlineTransfer(r *rig, m *mover) {
+	seg := r.segment(m.a, 8<<20, fabric.Writable, 1)
+	wire, err := r.expose(m.a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg)).Append(nil)
+	r.must(err)
+	moving := make(chan *rpc.Transfer, 1)
+	data := make([]byte, seg.Size())
+	r.serve(m.b, "waits", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		b, _, err := rpc.DecodeBulk(c.Req)
+		if err != nil {
+			return nil, err
+		}
+		t := m.b.StartPull(r.ctx, b, 0, rpc.Memory{data})
+		moving <- t
+		_, err = t.Wait(ctx)
+		return nil, err
+	})
+	if !r.self {
+		r.dial(m.b, m.a)
+	}
+	_, err = m.a.Call(r.ctx, m.ep, "waits", wire)
+	if !r.self && (err == nil || !strings.Contains(err.Error(), "inline handler cannot wait")) {
+		r.Errorf("an inline handler that waits for a transfer: %v", err)
+	}
+	if n, err := (<-moving).Wait(r.ctx); err != nil || n != seg.Size() || !bytes.Equal(data, seg.Bytes()) {
+		r.Errorf("the transfer: %d bytes, %v", n, err)
+	}
 }
 
 func bulkManyAtOnce(r *rig) {

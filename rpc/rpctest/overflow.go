@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ func overflowChecks() []check {
 		{"bounded pool", overflowBounded},
 		{"refused before it is fetched", overflowRefused},
 		{"caller gives up", overflowGivenUp},
+		{"awaited in an inline handler", overflowInline},
 	}
 }
 
@@ -192,5 +194,39 @@ func overflowGivenUp(r *rig) {
 	r.must(err)
 	<-entered
 	f.Forget()
+	r.settled(a, b)
+}
+
+// overflowInline has an inline handler take large answers that have come already: it must
+// not wait for what only its own goroutine could bring.
+func overflowInline(r *rig) {
+	a, b, ep := r.pair(rpc.Config{})
+	r.serve(b, "echo", inline(), echo)
+	var f rpc.Future
+	r.serve(a, "take", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
+		got, err := f.Wait(ctx)
+		return got[:min(len(got), 10)], err
+	})
+	back := ep
+	if !r.self {
+		back = r.dial(b, a)
+	}
+	for i := range 3 {
+		f = r.start(a, ep, "echo", pattern(100_000, 1))
+		<-f.Done()
+		got, err := b.Call(r.ctx, back, "take", nil)
+		switch {
+		case err == nil: // its memory is mapped since the first
+			if i == 0 || !bytes.Equal(got, pattern(100_000, 1)[:10]) {
+				r.Errorf("the %dth: %q", i, got)
+			}
+		case !strings.Contains(err.Error(), "inline handler cannot wait"):
+			r.Fatalf("the %dth: %v", i, err)
+		default: // the call goes on, and its answer can be had elsewhere
+			if got, err := f.Wait(r.ctx); err != nil || !bytes.Equal(got, pattern(100_000, 1)) {
+				r.Errorf("the %dth, later: %d bytes, %v", i, len(got), err)
+			}
+		}
+	}
 	r.settled(a, b)
 }
