@@ -39,8 +39,10 @@ type lentSegment struct {
 
 // close frees the segment, and takes it away from whoever may be reading it.
 func (s *lentSegment) close() {
-	s.c.p.bulk.Add(-int64(s.seg.Size()))
+	p := s.c.p
+	p.bulk.Add(-int64(s.seg.Size()))
 	s.seg.Close()
+	p.hasRoom()
 }
 
 // segmentPool keeps an endpoint's idle segments; it is under conn.mu.
@@ -78,6 +80,7 @@ func (l *segmentPool) give(s *lentSegment) bool {
 	l.free[s.class] = append(l.free[s.class], s)
 	l.n++
 	l.used = p.el.CoarseNow()
+	p.hasRoom()
 	return true
 }
 
@@ -104,6 +107,58 @@ func (l *segmentPool) close() {
 	l.closed = true
 }
 
+// noRoom says that segments for payloads take up all they may. It is ErrBusy, in other words.
+type noRoom struct{ need, limit int64 }
+
+func (e *noRoom) Error() string {
+	return fmt.Sprintf("rpc: no room for a payload: it needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", e.need, e.limit)
+}
+
+func (e *noRoom) Is(target error) bool { return target == ErrBusy }
+
+func isNoRoom(err error) bool {
+	var e *noRoom
+	return errors.As(err, &e)
+}
+
+// hasRoom tells those who wait for room that there may be some.
+func (p *Peer) hasRoom() {
+	p.roomy.Add(1)
+	if p.cramped.Load() > 0 {
+		p.el.Wake()
+	}
+}
+
+// lendWaiting is lend that waits for room until the context ends or unwanted says why
+// nobody wants it any more. It must not be called on the goroutine that drives the fabric.
+func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() error) (*lentSegment, error) {
+	p := c.p
+	seen := p.roomy.Load()
+	s, err := c.lend(body)
+	if !isNoRoom(err) {
+		return s, err
+	}
+	p.cramped.Add(1)
+	defer p.cramped.Add(-1)
+	werr := p.el.WaitFor(ctx, func() bool {
+		if why := unwanted(); why != nil {
+			err = why
+			return true
+		}
+		now := p.roomy.Load()
+		if now == seen {
+			return false
+		}
+		seen = now
+		s, err = c.lend(body)
+		return !isNoRoom(err)
+	})
+	if werr != nil {
+		return nil, fmt.Errorf("%w: %w", err, timedOut(werr))
+	}
+	return s, err
+}
+
 // lend puts a payload into a segment.
 func (c *conn) lend(body []byte) (*lentSegment, error) {
 	class := classOf(len(body))
@@ -127,7 +182,7 @@ func (c *conn) lend(body []byte) (*lentSegment, error) {
 func (c *conn) newSegment(class int) (*lentSegment, error) {
 	p, n := c.p, classBytes(class)
 	if !p.reserve(n) && (!p.makeRoom(n) || !p.reserve(n)) {
-		return nil, fmt.Errorf("%w: its payload needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", ErrBusy, n, p.limits.BulkBytes)
+		return nil, &noRoom{n, p.limits.BulkBytes}
 	}
 	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
 	if err != nil {
