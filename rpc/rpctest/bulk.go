@@ -202,25 +202,28 @@ func bulkPart(r *rig) {
 	}
 }
 
+// bulkTiny has as many segments as a Bulk lists in its own bytes, and far more.
 func bulkTiny(r *rig) {
 	m := r.movers()
-	var spans []rpc.Span
-	var all []byte
-	for i := range 12 { // as many as are listed inline
-		seg := r.segment(m.a, 1+i, fabric.Writable, uint32(i))
-		spans = append(spans, whole(seg))
-		all = append(all, seg.Bytes()...)
-	}
-	b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
-	m.pulls(r, b, 0, all)
-	m.pulls(r, b, 3, all[3:60])
-	m.pushes(r, b, 5, 50, func() []byte {
-		var now []byte
-		for _, s := range spans {
-			now = append(now, s.Segment.Bytes()...)
+	for _, count := range []int{rpc.InlineParts - 1, 300} {
+		var spans []rpc.Span
+		read := func() (now []byte) {
+			for _, s := range spans {
+				now = append(now, s.Segment.Bytes()...)
+			}
+			return now
 		}
-		return now
-	})
+		for i := range count {
+			spans = append(spans, whole(r.segment(m.a, 1+i%23, fabric.Writable, uint32(i))))
+		}
+		all := read()
+		b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
+		for range 2 {
+			m.pulls(r, b, 0, all)
+		}
+		m.pulls(r, b, 3, all[3:len(all)-5])
+		m.pushes(r, b, 5, b.Size()-9, read)
+	}
 }
 
 func bulkListed(r *rig) {

@@ -284,9 +284,9 @@ func overflowInline(r *rig) {
 	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
 	r.serve(b, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return pattern(1<<20, 1), nil })
-	var f rpc.Future
+	var f atomic.Pointer[rpc.Future]
 	r.serve(a, "take", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
-		got, err := f.Wait(ctx)
+		got, err := f.Load().Wait(ctx)
 		return got[:min(len(got), 10)], err
 	})
 	back := ep
@@ -298,11 +298,11 @@ func overflowInline(r *rig) {
 	<-ahead.Done()
 	far := r.start(a, other, "large", nil)
 	<-far.Done()
-	f = far // has come, and lies at the peer
+	f.Store(&far) // has come, and lies at the peer
 	if got, err := b.Call(r.ctx, back, "take", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("what would have to be fetched: %q, %v", got, err)
 	}
-	f = ahead
+	f.Store(&ahead)
 	if got, err := b.Call(r.ctx, back, "take", nil); err != nil || !bytes.Equal(got, pattern(1<<20, 1)[:10]) {
 		r.Errorf("what was fetched ahead: %q, %v", got, err)
 	}
