@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type lentSegment struct {
 	seg   *fabric.Segment
 	class int
 	ref   ref
+	idle  int64 // since when it is in the pool
 }
 
 // close frees the segment, and takes it away from whoever may be reading it.
@@ -48,8 +50,7 @@ func (s *lentSegment) close() {
 // segmentPool keeps an endpoint's idle segments; it is under conn.mu.
 type segmentPool struct {
 	c      *conn
-	free   [classes][]*lentSegment
-	used   int64 // when one was taken or given back
+	free   [classes][]*lentSegment // each from the one that has been idle for longest
 	n      int
 	closed bool
 }
@@ -62,7 +63,6 @@ func (l *segmentPool) take(class int) *lentSegment {
 	s := list[len(list)-1]
 	l.free[class] = list[:len(list)-1]
 	l.n--
-	l.used = l.c.p.el.CoarseNow()
 	l.c.p.idle.Add(-int64(s.seg.Size()))
 	return s
 }
@@ -79,27 +79,34 @@ func (l *segmentPool) give(s *lentSegment) bool {
 	}
 	l.free[s.class] = append(l.free[s.class], s)
 	l.n++
-	l.used = p.el.CoarseNow()
+	s.idle = p.el.CoarseNow()
 	p.hasRoom()
 	return true
 }
 
 // trim frees what was not used for a while.
 func (l *segmentPool) trim(now int64) {
-	if l.n > 0 && now-l.used > int64(poolTime) {
-		l.empty()
+	if l.n > 0 {
+		l.drop(func(s *lentSegment) bool { return now-s.idle > int64(poolTime) })
 	}
 }
 
 func (l *segmentPool) empty() {
+	l.drop(func(*lentSegment) bool { return true })
+}
+
+// drop frees segments from the one that has been idle for longest, as long as old says so.
+func (l *segmentPool) drop(old func(*lentSegment) bool) {
 	for i, list := range l.free {
-		for _, s := range list {
-			l.c.p.idle.Add(-int64(s.seg.Size()))
-			s.close()
+		n := 0
+		for n < len(list) && old(list[n]) {
+			l.c.p.idle.Add(-int64(list[n].seg.Size()))
+			list[n].close()
+			n++
 		}
-		l.free[i] = nil
+		l.n -= n
+		l.free[i] = slices.Delete(list, 0, n)
 	}
-	l.n = 0
 }
 
 func (l *segmentPool) close() {
