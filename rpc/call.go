@@ -55,7 +55,7 @@ func (p *Peer) Start(ctx context.Context, ep *fabric.Endpoint, name string, req 
 
 // Send sends a one-way call: it returns when the request is on its way, and
 // nothing comes back, no error either. It runs at most once. It waits for room, except with the
-// context of an inline handler, where it fails with fabric.ErrBackpressure instead.
+// context of an inline handler, where it fails with fabric.ErrBackpressure or ErrBusy instead.
 func (p *Peer) Send(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) error {
 	_, err := p.begin(ctx, ep, named(name), req, sendOneWay)
 	return err
@@ -77,6 +77,7 @@ type sending struct {
 	seg      *lentSegment
 	ends     []func(error)
 	leads    bool // it comes from an inline handler, which cannot wait
+	waits    bool // whoever sends it waits for the answer
 }
 
 // leads reports whether a context is that of a handler that runs on the goroutine
@@ -93,7 +94,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if c == nil {
 		return p.failed(ep, to, p.gone(ep))
 	}
-	s := sending{to: to, req: request{method: to.id, body: req}}
+	s := sending{to: to, req: request{method: to.id, body: req}, waits: mode == sendWaits}
 	if err := c.prepare(ctx, &s, mode); err != nil {
 		return p.failed(ep, to, err)
 	}
@@ -166,7 +167,7 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 		}
 	}
 	if n > p.limits.EagerBytes {
-		seg, err := c.lend(s.req.body)
+		seg, err := c.lendRequest(ctx, s, mode)
 		if err != nil {
 			endAll(s.ends, err)
 			return err
@@ -175,6 +176,30 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 		s.req.flags |= flagLent
 	}
 	return nil
+}
+
+// lendRequest puts a large request into a segment. Where the call may wait, it waits for room.
+func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
+	seg, err := c.lend(s.req.body)
+	if !isNoRoom(err) || mode == sendStarts || s.leads {
+		return seg, err
+	}
+	start := c.p.el.Now()
+	bounded, cancel := context.WithTimeoutCause(ctx, s.req.left, ErrDeadline)
+	defer cancel()
+	seg, err = c.lendWaiting(bounded, s.req.body, c.gone)
+	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
+		c.reuse(seg)
+		return nil, ErrDeadline
+	}
+	return seg, err
+}
+
+// gone is why the endpoint has ended, or nil.
+func (c *conn) gone() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
 }
 
 // errBusy says that all slots are in use.
@@ -215,7 +240,7 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, nil
 	}
 	r = c.record(s.req.id, s.to.name)
-	r.ends = s.ends
+	r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits
 	return r, nil
 }
 
@@ -278,7 +303,8 @@ func (f Future) Done() <-chan struct{} {
 }
 
 // Wait drives progress until the call has ended, and returns its answer or its
-// error. When the context ends first, the call is cancelled.
+// error. When the context ends first, the call is cancelled. With the context of an inline handler it
+// fails with ErrInline, and the call goes on, unless the answer is at hand; a large one may have to be fetched first.
 func (f Future) Wait(ctx context.Context) ([]byte, error) { return f.wait(ctx, nil, nil) }
 
 // WaitAppend is Wait that appends the answer to dst.
@@ -330,7 +356,7 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	if r == nil || r.gen.Load() != f.gen {
 		return dst, ErrEnded
 	}
-	if !f.Poll() && leads(ctx) {
+	if leads(ctx) && !f.atHand() {
 		return dst, ErrInline // the call goes on
 	}
 	err := r.await(ctx, onNote)
@@ -342,6 +368,24 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	}
 	r.over(err)
 	return dst, err
+}
+
+// atHand reports whether the call has ended and its answer is here, or in memory
+// that is mapped here: where it lies at the peer, to fetch it is to wait.
+func (f Future) atHand() bool {
+	r := f.r
+	if !f.Poll() {
+		return false
+	}
+	if r.err != nil || !r.lent {
+		return true
+	}
+	at, err := decodeRef(r.body, r.c.p.limits.MaxBytes)
+	if err != nil {
+		return true // which is what the waiter gets
+	}
+	mem := r.c.remotes.find(at.key)
+	return mem != nil && mem.Mapped()
 }
 
 // await waits until the record is done.
@@ -391,6 +435,10 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 		}
 		dst = body
 	} else if r.code == codeOK {
+		if dst == nil && r.ahead != 0 { // it has memory of its own
+			dst, r.body = r.body, nil
+			return dst, nil
+		}
 		return append(dst, r.body...), nil
 	} else {
 		dst = append(dst, r.body...)

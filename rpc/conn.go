@@ -1,9 +1,12 @@
 package rpc
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
@@ -25,6 +28,9 @@ type conn struct {
 	ended   error
 	pool    segmentPool
 
+	life context.Context // until the endpoint's end
+	kill context.CancelCauseFunc
+
 	remotes remoteCache
 
 	inline *Call // the leader's: the record for handlers that end at once
@@ -33,6 +39,7 @@ type conn struct {
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 	c := &conn{p: p, ep: ep, caller: exchange.NewCaller(p.limits.Outgoing), callee: exchange.NewCallee[*Call](p.limits.CallsPerPeer)}
 	c.pool.c = c
+	c.life, c.kill = context.WithCancelCause(context.Background())
 	return c
 }
 
@@ -52,15 +59,18 @@ type record struct {
 	gen   atomic.Uint32 // raised at each reuse
 
 	// Under conn.mu.
-	id   exchange.ID
-	name string
-	note []byte // the newest that was not delivered
-	done chan struct{}
-	ends []func(error)
+	id       exchange.ID
+	name     string
+	note     []byte // the newest that was not delivered
+	done     chan struct{}
+	ends     []func(error)
+	awaited  bool  // its caller waits for it, and will fetch a large answer himself
+	deadline int64 // of the call; 0: its waiter's affair
+	ahead    int64 // bytes of its answer that were fetched ahead
 
 	// Set before state is recDone.
 	code Code
-	lent bool // the answer lies at the peer, and was not acknowledged
+	lent bool // the answer lies at the peer, for the waiter to fetch
 	body []byte
 	err  error // ended without an answer
 }
@@ -97,7 +107,10 @@ func (c *conn) end(r *record) {
 		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
 	}
 	r.gen.Add(1)
-	r.lent, r.ends, r.err = false, nil, nil
+	if r.ahead != 0 {
+		c.p.ahead.Add(-r.ahead)
+	}
+	r.lent, r.ends, r.err, r.ahead = false, nil, nil, 0
 	if cap(r.body) > keptBytes {
 		r.body = nil
 	}
@@ -131,6 +144,7 @@ func (c *conn) drop(err error) {
 	c.lending.Close((*lentSegment).close)
 	c.pool.close()
 	c.mu.Unlock()
+	c.kill(err)
 	for _, k := range running {
 		k.stop(err, true)
 	}
@@ -191,11 +205,60 @@ func (c *conn) onResponse(b []byte) error {
 	rec := c.records[r.id.Slot()]
 	rec.code, rec.lent = r.code, r.lent
 	rec.body = append(rec.body[:0], r.body...)
-	rec.finish()
+	ahead := r.lent && !rec.awaited && c.claim(rec)
+	if !ahead {
+		rec.finish()
+	}
+	gen := rec.gen.Load()
 	c.mu.Unlock()
 	c.reuse(taken)
+	if ahead {
+		c.fetchAhead(rec, r.id, gen, bytes.Clone(r.body))
+	}
 	c.p.el.Wake()
 	return nil
+}
+
+// claim decides that a large answer is fetched before anybody waits for it, so that the peer has
+// its memory back; the call ends when it is here. False if too much was fetched ahead already: then it
+// stays where it is until it is asked for. c.mu is held.
+func (c *conn) claim(r *record) bool {
+	at, err := decodeRef(r.body, c.p.limits.MaxBytes)
+	if err != nil {
+		return false // as the waiter will see
+	}
+	n := int64(at.size)
+	if c.p.ahead.Add(n) > c.p.limits.BulkBytes {
+		c.p.ahead.Add(-n)
+		return false
+	}
+	r.lent, r.ahead = false, n
+	return true
+}
+
+// fetchAhead fetches an answer that was claimed, on a goroutine of its own.
+func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte) {
+	p := c.p
+	done := func(body []byte, err error) {
+		c.tell(IDAck, id)
+		c.mu.Lock()
+		if r.gen.Load() == gen { // else it was given up meanwhile
+			if r.body = body; err != nil {
+				r.err = fmt.Errorf("its answer: %w", timedOut(err))
+			}
+			r.finish()
+		}
+		c.mu.Unlock()
+		p.el.Wake()
+	}
+	left := time.Duration(r.deadline - p.el.Now()) // that of a started call, which has one
+	if !p.goWork(func() {
+		ctx, cancel := context.WithTimeoutCause(c.life, left, ErrDeadline)
+		defer cancel()
+		done(c.fetch(ctx, refBody, p.limits.MaxBytes, nil))
+	}) {
+		done(nil, ErrClosed)
+	}
 }
 
 func (c *conn) onNote(b []byte) error {

@@ -12,11 +12,12 @@ answer, and codecs for them; underneath, both are bytes.
 Call waits for the answer and drives the fabric meanwhile; Start returns a Future to wait
 for, select on, cancel or forget; Send is one-way. A call has a deadline,
 which travels as time remaining, and can be cancelled: the handler's context ends then. Where there
-is no room (for the peer's credit, or Limits.Outgoing), Call and Send wait, and Start fails.
+is no room (the peer's credit, Limits.Outgoing, Limits.BulkBytes), Call and Send wait, and Start fails.
 
 A payload above Limits.EagerBytes is put into a sealed segment, and the other
 side fetches it with Get: what is large goes one-sided, and nobody who calls or serves notices. The
-segment is free again as soon as it has been read, and is kept for the same peer, within bounds.
+segment is free again as soon as it has been read, and is kept for the same peer, within bounds. An answer
+that has no room waits for it, until the call's deadline; then the caller gets ErrAnswer.
 
 A Bulk is memory that somebody else shall read or write at his own pace: a list of segment
 ranges, whose bytes go into a request, an answer, or on to a third. Whoever has it pulls and pushes

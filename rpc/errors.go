@@ -32,6 +32,8 @@ const (
 	CodeDenied
 	// CodeRequest: the callee could not read the request.
 	CodeRequest
+	// CodeAnswer: the call ran, and there was no room for its answer.
+	CodeAnswer
 
 	// FirstCode is the first that services can use.
 	FirstCode Code = 256
@@ -41,7 +43,8 @@ const (
 var (
 	// ErrNoSuchCall: the peer does not serve this call; it may be older.
 	ErrNoSuchCall = errors.New("rpc: the peer does not serve this call")
-	// ErrBusy: the peer (or this side, before sending) has as many calls under way as it may.
+	// ErrBusy: the peer (or this side, before sending) has as many calls under way as it may, or no room
+	// for the request. The call did not run.
 	ErrBusy = errors.New("rpc: too many calls under way")
 	// ErrDeadline: the call's time ran out, here or there.
 	ErrDeadline = fmt.Errorf("rpc: out of time: %w", context.DeadlineExceeded)
@@ -53,6 +56,8 @@ var (
 	ErrDenied = errors.New("rpc: not allowed")
 	// ErrRequest: the callee could not read the request, or the caller the answer: they disagree about its type.
 	ErrRequest = errors.New("rpc: request or answer cannot be read")
+	// ErrAnswer: the call ran, and there was no room for its answer. To call again runs it again.
+	ErrAnswer = errors.New("rpc: the call ran, but its answer found no room")
 	// ErrOutcomeUnknown: the peer was lost after the call had been sent. It ran once
 	// or not at all; it was not, and will not be, tried again.
 	ErrOutcomeUnknown = errors.New("rpc: outcome unknown")
@@ -84,6 +89,8 @@ func (c Code) sentinel() error {
 		return ErrDenied
 	case CodeRequest:
 		return ErrRequest
+	case CodeAnswer:
+		return ErrAnswer
 	}
 	return nil
 }

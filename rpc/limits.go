@@ -31,7 +31,7 @@ type Limits struct {
 	Calls        int           // calls being served that do not end at once (blocking, detached, large requests); default 256
 	CallsPerPeer int           // of them, for one endpoint; default 64
 	Outgoing     int           // own calls at once on one endpoint; default 1024
-	BulkBytes    int64         // segments for own payloads, in use and kept; default 64 MiB
+	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; default 64 MiB
 	PoolBytes    int64         // of them, those kept to be used again; default 16 MiB
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,19 +36,21 @@ type lentSegment struct {
 	seg   *fabric.Segment
 	class int
 	ref   ref
+	idle  int64 // since when it is in the pool
 }
 
 // close frees the segment, and takes it away from whoever may be reading it.
 func (s *lentSegment) close() {
-	s.c.p.bulk.Add(-int64(s.seg.Size()))
+	p := s.c.p
+	p.bulk.Add(-int64(s.seg.Size()))
 	s.seg.Close()
+	p.hasRoom()
 }
 
 // segmentPool keeps an endpoint's idle segments; it is under conn.mu.
 type segmentPool struct {
 	c      *conn
-	free   [classes][]*lentSegment
-	used   int64 // when one was taken or given back
+	free   [classes][]*lentSegment // each from the one that has been idle for longest
 	n      int
 	closed bool
 }
@@ -60,7 +63,6 @@ func (l *segmentPool) take(class int) *lentSegment {
 	s := list[len(list)-1]
 	l.free[class] = list[:len(list)-1]
 	l.n--
-	l.used = l.c.p.el.CoarseNow()
 	l.c.p.idle.Add(-int64(s.seg.Size()))
 	return s
 }
@@ -77,31 +79,91 @@ func (l *segmentPool) give(s *lentSegment) bool {
 	}
 	l.free[s.class] = append(l.free[s.class], s)
 	l.n++
-	l.used = p.el.CoarseNow()
+	s.idle = p.el.CoarseNow()
+	p.hasRoom()
 	return true
 }
 
 // trim frees what was not used for a while.
 func (l *segmentPool) trim(now int64) {
-	if l.n > 0 && now-l.used > int64(poolTime) {
-		l.empty()
+	if l.n > 0 {
+		l.drop(func(s *lentSegment) bool { return now-s.idle > int64(poolTime) })
 	}
 }
 
 func (l *segmentPool) empty() {
+	l.drop(func(*lentSegment) bool { return true })
+}
+
+// drop frees segments from the one that has been idle for longest, as long as old says so.
+func (l *segmentPool) drop(old func(*lentSegment) bool) {
 	for i, list := range l.free {
-		for _, s := range list {
-			l.c.p.idle.Add(-int64(s.seg.Size()))
-			s.close()
+		n := 0
+		for n < len(list) && old(list[n]) {
+			l.c.p.idle.Add(-int64(list[n].seg.Size()))
+			list[n].close()
+			n++
 		}
-		l.free[i] = nil
+		l.n -= n
+		l.free[i] = slices.Delete(list, 0, n)
 	}
-	l.n = 0
 }
 
 func (l *segmentPool) close() {
 	l.empty()
 	l.closed = true
+}
+
+// noRoom says that segments for payloads take up all they may. It is ErrBusy, in other words.
+type noRoom struct{ need, limit int64 }
+
+func (e *noRoom) Error() string {
+	return fmt.Sprintf("rpc: no room for a payload: it needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", e.need, e.limit)
+}
+
+func (e *noRoom) Is(target error) bool { return target == ErrBusy }
+
+func isNoRoom(err error) bool {
+	var e *noRoom
+	return errors.As(err, &e)
+}
+
+// hasRoom tells those who wait for room that there may be some.
+func (p *Peer) hasRoom() {
+	p.roomy.Add(1)
+	if p.cramped.Load() > 0 {
+		p.el.Wake()
+	}
+}
+
+// lendWaiting is lend that waits for room until the context ends or unwanted says why
+// nobody wants it any more. It must not be called on the goroutine that drives the fabric.
+func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() error) (*lentSegment, error) {
+	p := c.p
+	seen := p.roomy.Load()
+	s, err := c.lend(body)
+	if !isNoRoom(err) {
+		return s, err
+	}
+	p.cramped.Add(1)
+	defer p.cramped.Add(-1)
+	werr := p.el.WaitFor(ctx, func() bool {
+		if why := unwanted(); why != nil {
+			err = why
+			return true
+		}
+		now := p.roomy.Load()
+		if now == seen {
+			return false
+		}
+		seen = now
+		s, err = c.lend(body)
+		return !isNoRoom(err)
+	})
+	if werr != nil {
+		return nil, fmt.Errorf("%w: %w", err, timedOut(werr))
+	}
+	return s, err
 }
 
 // lend puts a payload into a segment.
@@ -127,7 +189,7 @@ func (c *conn) lend(body []byte) (*lentSegment, error) {
 func (c *conn) newSegment(class int) (*lentSegment, error) {
 	p, n := c.p, classBytes(class)
 	if !p.reserve(n) && (!p.makeRoom(n) || !p.reserve(n)) {
-		return nil, fmt.Errorf("%w: its payload needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", ErrBusy, n, p.limits.BulkBytes)
+		return nil, &noRoom{n, p.limits.BulkBytes}
 	}
 	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
 	if err != nil {

@@ -28,12 +28,15 @@ type Peer struct {
 	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
 	closed atomic.Bool                  // set under mu
 
-	work   sync.WaitGroup // goroutines of ours
-	active atomic.Int64   // calls that are served and did not end at once
-	bulk   atomic.Int64   // bytes of segments for payloads
-	idle   atomic.Int64   // of them, kept to be used again
-	bufs   sync.Pool      // of *[]byte: requests being encoded
-	stats  counters
+	work    sync.WaitGroup // goroutines of ours
+	active  atomic.Int64   // calls that are served and did not end at once
+	bulk    atomic.Int64   // bytes of segments for payloads
+	idle    atomic.Int64   // of them, kept to be used again
+	roomy   atomic.Uint64  // raised whenever some of them may have become free
+	cramped atomic.Int64   // who waits for that
+	ahead   atomic.Int64   // bytes of answers that were fetched before anybody waited for them
+	bufs    sync.Pool      // of *[]byte: requests being encoded
+	stats   counters
 }
 
 // sweepEvery is how often expired payloads and deadlines that nobody waits for are looked at.

@@ -140,7 +140,8 @@ func (p *Peer) Register(name string, fn Handler, o Options) error {
 
 // Deregister ends the serving of a name and waits until no handler of it runs
 // any more, or the context ends. New calls are refused with ErrNoSuchCall from the start; those that
-// run are not disturbed. A handler must not deregister itself.
+// run are not disturbed. A handler must not deregister itself, and with the context of an inline one
+// the wait fails with ErrInline.
 func (p *Peer) Deregister(ctx context.Context, name string) error {
 	p.mu.Lock()
 	r := p.methods.Load()
@@ -154,6 +155,9 @@ func (p *Peer) Deregister(ctx context.Context, name string) error {
 	m.gone.Store(true)
 	if m.running.Load() == 0 {
 		return nil
+	}
+	if leads(ctx) { // what runs may need this goroutine to end
+		return fmt.Errorf("rpc: deregister %s: %d calls still run: %w", name, m.running.Load(), ErrInline)
 	}
 	select {
 	case <-m.idle:

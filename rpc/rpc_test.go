@@ -299,6 +299,43 @@ func TestUnfetchedAnswerExpires(t *testing.T) {
 	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 })
 }
 
+// TestIdleSegmentsGo keeps one size of segments busy: those of other sizes go all the same.
+func TestIdleSegmentsGo(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	c := a.p.conn(ep)
+	base := a.el.Now() + int64(time.Hour) // out of reach of the element's own sweeps
+	idleFrom := func(n int, at int64) {
+		s, err := c.lend(make([]byte, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.reuse(s)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s.idle = at
+	}
+	pool := func(now int64) int64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pool.trim(now)
+		return a.p.idle.Load()
+	}
+	for _, n := range []int{1 << 20, 100_000, 200_000} {
+		idleFrom(n, base)
+	}
+	if got := pool(base + int64(poolTime)); got != 1<<20+128<<10+256<<10 {
+		t.Errorf("%d bytes are idle, and none for long", got)
+	}
+	idleFrom(1<<20, base+int64(poolTime))
+	if got := pool(base + int64(poolTime) + 1); got != 1<<20 {
+		t.Errorf("%d bytes are idle; only what was used just now may stay", got)
+	}
+	if got := pool(base + 3*int64(poolTime)); got != 0 || a.p.bulk.Load() != 0 {
+		t.Errorf("%d bytes are idle after a long time, of %d", got, a.p.bulk.Load())
+	}
+}
+
 func TestAtMostOnce(t *testing.T) {
 	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 	ep := connect(t, a, b, "tcp://127.0.0.1:0")

@@ -224,7 +224,7 @@ func (c *conn) lead(k *Call) {
 		return
 	}
 	k.finish(body, err)
-	if k.inner != nil { // somebody may have kept the context
+	if k.inner != nil || k.isDetached() { // somebody may have kept the context, or the answer waits for room
 		return
 	}
 	if cap(k.scratch) > keptBytes {
@@ -269,6 +269,7 @@ func (k *Call) leave() {
 	if !k.entered {
 		return
 	}
+	k.entered = false
 	k.c.mu.Lock()
 	k.c.callee.End(k.id)
 	k.c.mu.Unlock()
@@ -329,7 +330,7 @@ func (k *Call) took() {
 
 // finish ends a call: it sends the answer, and closes the record.
 func (k *Call) finish(body []byte, err error) {
-	c, p := k.c, k.c.p
+	p := k.c.p
 	p.stats.served.Add(1)
 	if err == nil && len(body) > p.limits.MaxBytes {
 		err = &Error{CodeTooLarge, fmt.Sprintf("the answer has %d bytes, at most %d are sent", len(body), p.limits.MaxBytes)}
@@ -351,16 +352,78 @@ func (k *Call) finish(body []byte, err error) {
 			p.log.Debug("one-way call failed", "call", k.Name, "from", k.From.Name(), "err", err)
 		}
 	}
-	k.leave()
 	k.m.leave()
 	if !wanted || k.From.Err() != nil {
+		k.leave()
 		return
 	}
 	code := codeOK
 	if err != nil {
 		code, body = remoteCode(err), []byte(errorText(err.Error()))
 	}
-	c.answer(&k.head, k.id, code, body)
+	k.reply(code, body)
+}
+
+// reply sends what a call came to. Before it is sent the call is struck from the
+// books, so that whoever has the answer can call again.
+func (k *Call) reply(code Code, body []byte) {
+	c := k.c
+	if len(body) <= c.p.limits.EagerBytes {
+		k.leave()
+		c.answer(&k.head, k.id, code, body)
+		return
+	}
+	seg, err := c.lend(body)
+	if isNoRoom(err) {
+		if err = k.replyLater(code, body); err == nil {
+			return
+		}
+	}
+	k.replyLent(code, seg, err)
+}
+
+// replyLent sends an answer that is in a segment, or the reason why it is not.
+func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
+	k.leave()
+	if err != nil {
+		k.c.noRoom(&k.head, k.id, err)
+		return
+	}
+	k.c.answerLent(&k.head, k.id, code, seg)
+}
+
+// replyLater has an answer wait for room, on a goroutine of its own, while its call
+// counts as under way.
+func (k *Call) replyLater(code Code, body []byte) error {
+	if !k.entered {
+		if err := k.enter(); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	detached := k.detached
+	k.detached = true // who runs the handler leaves the record alone
+	k.mu.Unlock()
+	if detached || k.leads.Load() { // it is the caller's of Reply again, or part of a message that ends with the handler
+		body = append([]byte(nil), body...)
+	}
+	wait := func() {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), k.Left(), ErrDeadline)
+		defer cancel()
+		seg, err := k.c.lendWaiting(ctx, body, k.ended)
+		k.replyLent(code, seg, err)
+	}
+	if !k.c.p.goWork(wait) {
+		return ErrClosed
+	}
+	return nil
+}
+
+// ended is why nobody wants a call's answer any more, or nil.
+func (k *Call) ended() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cause
 }
 
 // refuse answers a call that is not served.
@@ -388,10 +451,21 @@ func (c *conn) answer(head *[responseBytes]byte, id exchange.ID, code Code, body
 	}
 	seg, err := c.lend(body)
 	if err != nil {
-		r.code = CodeBusy
-		c.post(head, IDResponse, &r, []byte(clipText(fmt.Sprintf("no room for the answer: %v", err), smallAnswerBytes)))
+		c.noRoom(head, id, err)
 		return
 	}
+	c.answerLent(head, id, code, seg)
+}
+
+// noRoom answers a call that ran, in place of its answer.
+func (c *conn) noRoom(head *[responseBytes]byte, id exchange.ID, err error) {
+	text := clipText(fmt.Sprintf("%v: %v", ErrAnswer, err), smallAnswerBytes)
+	c.post(head, IDResponse, &response{id: id, code: CodeAnswer}, []byte(text))
+}
+
+// answerLent sends a response whose payload is in a segment.
+func (c *conn) answerLent(head *[responseBytes]byte, id exchange.ID, code Code, seg *lentSegment) {
+	r := response{id: id, code: code, lent: true}
 	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
 	until := c.p.el.CoarseNow() + int64(c.p.limits.LingerTime)
 	c.mu.Lock()
@@ -401,7 +475,6 @@ func (c *conn) answer(head *[responseBytes]byte, id exchange.ID, code Code, body
 		seg.close()
 		return
 	}
-	r.lent = true
 	c.post(head, IDResponse, &r, at)
 }
 
@@ -437,6 +510,9 @@ func (c *conn) onCancel(b []byte) error {
 	c.mu.Unlock()
 	if running {
 		k.stop(errGaveUp, true)
+		if c.p.cramped.Load() > 0 { // its answer may be waiting for room
+			c.p.el.Wake()
+		}
 	}
 	return nil
 }

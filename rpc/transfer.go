@@ -85,8 +85,17 @@ func (t *Transfer) Done() <-chan struct{} { return t.done }
 func (t *Transfer) Cancel() { t.cancel() }
 
 // Wait waits for the transfer's end, which comes soon after the context's too. The memory is
-// the caller's again when it returns.
+// the caller's again when it returns. With the context of an inline handler it fails with ErrInline if
+// the transfer has not ended: it goes on, and the memory is still its own.
 func (t *Transfer) Wait(ctx context.Context) (moved uint64, err error) {
+	select {
+	case <-t.done:
+		return t.moved.Load(), t.err
+	default:
+	}
+	if leads(ctx) {
+		return 0, ErrInline
+	}
 	select {
 	case <-t.done:
 	case <-ctx.Done():

@@ -68,7 +68,7 @@ func runFio(t *testing.T, dir string, args ...string) {
 		t.Skipf("fio is not installed: %v", err)
 	}
 	out := mustTool(t, "fio", append([]string{"--name=v", "--directory=" + dir, "--size=16m", "--verify=crc32c", "--verify_fatal=1",
-		"--do_verify=1", "--end_fsync=1", "--unlink=1"}, args...)...)
+		"--do_verify=1", "--verify_state_save=0", "--end_fsync=1", "--unlink=1"}, args...)...)
 	if !strings.Contains(out, "err= 0") || strings.Contains(out, "verify:") {
 		t.Errorf("fio %v:\n%s", args, out)
 	}

@@ -202,25 +202,28 @@ func bulkPart(r *rig) {
 	}
 }
 
+// bulkTiny has as many segments as a Bulk lists in its own bytes, and far more.
 func bulkTiny(r *rig) {
 	m := r.movers()
-	var spans []rpc.Span
-	var all []byte
-	for i := range 12 { // as many as are listed inline
-		seg := r.segment(m.a, 1+i, fabric.Writable, uint32(i))
-		spans = append(spans, whole(seg))
-		all = append(all, seg.Bytes()...)
-	}
-	b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
-	m.pulls(r, b, 0, all)
-	m.pulls(r, b, 3, all[3:60])
-	m.pushes(r, b, 5, 50, func() []byte {
-		var now []byte
-		for _, s := range spans {
-			now = append(now, s.Segment.Bytes()...)
+	for _, count := range []int{rpc.InlineParts - 1, 300} {
+		var spans []rpc.Span
+		read := func() (now []byte) {
+			for _, s := range spans {
+				now = append(now, s.Segment.Bytes()...)
+			}
+			return now
 		}
-		return now
-	})
+		for i := range count {
+			spans = append(spans, whole(r.segment(m.a, 1+i%23, fabric.Writable, uint32(i))))
+		}
+		all := read()
+		b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
+		for range 2 {
+			m.pulls(r, b, 0, all)
+		}
+		m.pulls(r, b, 3, all[3:len(all)-5])
+		m.pushes(r, b, 5, b.Size()-9, read)
+	}
 }
 
 func bulkListed(r *rig) {
@@ -498,6 +501,36 @@ func bulkInline(r *rig) {
 		case err != nil || !bytes.Equal(got, seg.Bytes()[:5]):
 			r.Errorf("what is at hand: %q, %v", got, err)
 		}
+	}
+	bulkInlineTransfer(r, m)
+}
+
+// bulkInlineTransfer has an inline handler wait for a transfer that another goroutine makes.
+func bulkInlineTransfer(r *rig, m *mover) {
+	seg := r.segment(m.a, 8<<20, fabric.Writable, 1)
+	wire, err := r.expose(m.a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg)).Append(nil)
+	r.must(err)
+	moving := make(chan *rpc.Transfer, 1)
+	data := make([]byte, seg.Size())
+	r.serve(m.b, "waits", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		b, _, err := rpc.DecodeBulk(c.Req)
+		if err != nil {
+			return nil, err
+		}
+		t := m.b.StartPull(r.ctx, b, 0, rpc.Memory{data})
+		moving <- t
+		_, err = t.Wait(ctx)
+		return nil, err
+	})
+	if !r.self {
+		r.dial(m.b, m.a)
+	}
+	_, err = m.a.Call(r.ctx, m.ep, "waits", wire)
+	if !r.self && (err == nil || !strings.Contains(err.Error(), "inline handler cannot wait")) {
+		r.Errorf("an inline handler that waits for a transfer: %v", err)
+	}
+	if n, err := (<-moving).Wait(r.ctx); err != nil || n != seg.Size() || !bytes.Equal(data, seg.Bytes()) {
+		r.Errorf("the transfer: %d bytes, %v", n, err)
 	}
 }
 

@@ -365,6 +365,14 @@ func deregister(r *rig) {
 	f, err := a.Start(r.ctx, ep, "x", nil)
 	r.must(err)
 	<-entered
+	r.serve(b, "drop", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) { return nil, b.Deregister(ctx, "y") })
+	r.serve(b, "y", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { entered <- struct{}{}; <-gate; return nil, nil })
+	y, err := a.Start(r.ctx, ep, "y", nil)
+	r.must(err)
+	<-entered
+	if _, err := a.Call(r.ctx, ep, "drop", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+		r.Errorf("an inline handler that waits for others: %v", err)
+	}
 	short, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := b.Deregister(short, "x"); !errors.Is(err, context.DeadlineExceeded) {
@@ -380,6 +388,9 @@ func deregister(r *rig) {
 	close(gate)
 	if got, err := f.Wait(r.ctx); err != nil || string(got) != "old" {
 		r.Errorf("the call that ran: %q, %v", got, err)
+	}
+	if _, err := y.Wait(r.ctx); err != nil {
+		r.Error(err)
 	}
 	r.must(b.Deregister(r.ctx, "x"))
 	if err := b.Deregister(r.ctx, "x"); !errors.Is(err, rpc.ErrName) {

@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
@@ -20,6 +22,44 @@ func TestTCP(t *testing.T) {
 		tr, err := tcp.New(tcp.Config{})
 		return tr, "tcp://127.0.0.1:0", err
 	})
+}
+
+// TestTLS is the same over TLS, which is what there is beyond loopback.
+func TestTLS(t *testing.T) {
+	id, err := ca.Load(credentials(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rpctest.Run(t, func() (fabric.Transport, string, error) {
+		tr, err := tcp.New(tcp.Config{TLS: id})
+		return tr, "tcp://127.0.0.1:0", err
+	})
+}
+
+// credentials are a certificate that this process and its children have in common:
+// the first one leaves it in a folder that the environment names.
+func credentials(t *testing.T) ca.Files {
+	t.Helper()
+	const where = "WHERRY_RPCTEST_CREDENTIALS"
+	dir := os.Getenv(where)
+	if dir == "" {
+		dir = t.TempDir()
+		authority, err := ca.Init(dir, "rpctest", ca.DefaultLife)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cert, key, err := authority.Issue(ca.Request{Principal: cluster.Principal{Name: "everybody", Caps: cluster.CapMember}, Node: true, Hosts: []string{"127.0.0.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string][]byte{"own.crt": cert, "own.key": key} {
+			if err := ca.WriteNew(filepath.Join(dir, name), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv(where, dir)
+	}
+	return ca.Files{Cert: filepath.Join(dir, "own.crt"), Key: filepath.Join(dir, "own.key"), CA: filepath.Join(dir, ca.CertFile), List: filepath.Join(dir, ca.ListFile)}
 }
 
 func TestShm(t *testing.T) {
