@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
+	"github.com/wherry-fabric/wherry/rpc/meter"
 )
 
 // Node is a running node. Its methods may be called from any goroutine.
@@ -31,6 +32,7 @@ type Node struct {
 	tcp     *tcp.Transport // nil without TLS
 	el      *fabric.Element
 	rpc     *rpc.Peer
+	meter   meter.Meter // of the calls of rpc
 	links   *control.Links
 	engine  *wasm.Engine
 	rt      *inject.Runtime
@@ -95,7 +97,8 @@ func (n *Node) build() (err error) {
 		}
 		return err
 	}
-	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log}); err != nil {
+	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log,
+		Callers: []rpc.CallerInterceptor{n.meter.Caller}, Servers: []rpc.ServerInterceptor{n.meter.Server}}); err != nil {
 		return err
 	}
 	if err := n.functions(); err != nil {
