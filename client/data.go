@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -24,44 +23,10 @@ type Dataset struct {
 	Gone int `json:"gone,omitempty"`
 }
 
-// answer is one node's answer.
-type answer[T any] struct {
-	ep    *fabric.Endpoint
-	reply *T
-	err   error
-}
-
-// askAll asks all connected nodes at once.
-func askAll[T any](ctx context.Context, c *Client, call string, req any) ([]answer[T], error) {
-	eps := c.connected()
-	if len(eps) == 0 {
-		return nil, c.nobody()
-	}
-	out := make([]answer[T], len(eps))
-	var wg sync.WaitGroup
-	for i, ep := range eps {
-		wg.Go(func() {
-			reply, err := ask[T](ctx, c, ep, call, req)
-			out[i] = answer[T]{ep, reply, err}
-		})
-	}
-	wg.Wait()
-	return out, nil
-}
-
-// nobody is the error when no node is connected.
-func (c *Client) nobody() error {
-	var why []error
-	for _, s := range c.links.States() {
-		why = append(why, fmt.Errorf("node %s: %w", s.Member.Name, s.Err))
-	}
-	return fmt.Errorf("client: %w to any node: %w", control.ErrNotConnected, errors.Join(why...))
-}
-
 // List lists the datasets that the client may see, by name. A node that does not
 // answer is left out; the datasets that it holds shards of say so.
 func (c *Client) List(ctx context.Context) ([]Dataset, error) {
-	answers, err := askAll[control.ListReply](ctx, c, control.CallList, control.Nothing{})
+	answers, err := askAll[control.ListReply](ctx, c, control.CallList, control.Nothing{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +54,7 @@ func (c *Client) List(ctx context.Context) ([]Dataset, error) {
 
 // Stat describes one dataset.
 func (c *Client) Stat(ctx context.Context, name string) (*Dataset, error) {
-	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -168,11 +133,26 @@ func (c *Client) shardLost(s cluster.Shard, known bool) error {
 	return nil
 }
 
+// holdersOf are the elements that hold a shard.
+func holdersOf(t *cluster.Table) (names []string) {
+	for _, s := range t.Shards {
+		names = append(names, s.Element)
+	}
+	return names
+}
+
 // Table is a dataset's shard table with keys to all its windows, good for the given
 // rights ("r", "rw", …), or for all that the client has if rights is "". Its identity is
 // this client's own: keys are made for each principal.
 func (c *Client) Table(ctx context.Context, name, rights string) (*cluster.Table, error) {
-	answers, err := askAll[control.TableReply](ctx, c, control.CallTable, control.TableRequest{Name: name, Rights: rights})
+	answers, err := askAll[control.TableReply](ctx, c, control.CallTable, control.TableRequest{Name: name, Rights: rights},
+		func(r *control.TableReply) []string { // only a shard's own node has its keys
+			t, err := cluster.DecodeTable(r.Table)
+			if err != nil {
+				return nil
+			}
+			return holdersOf(t)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +217,7 @@ func (c *Client) Grant(ctx context.Context, name, to, rights string) error {
 
 // everywhere does something at all nodes that know a dataset.
 func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *fabric.Endpoint) error) error {
-	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name}, func(e *control.Entry) []string { return holdersOf(e.Table) })
 	if errors.Is(err, cluster.ErrForbidden) {
 		return fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
 	}
@@ -245,10 +225,14 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 		return err
 	}
 	holders := map[string]fabric.Incarnation{}
+	silent := map[string]error{}
 	var errs []error
 	var worked []string
 	for _, a := range answers {
 		if a.err != nil {
+			if !errors.Is(a.err, cluster.ErrNotFound) {
+				silent[a.ep.Name()] = a.err
+			}
 			continue
 		}
 		for _, s := range a.reply.Table.Shards {
@@ -267,6 +251,8 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 		// What a restarted node held is gone with its former life.
 		if c.links.Endpoint(node) == nil {
 			errs = append(errs, fmt.Errorf("node %s holds a shard and is %w: try again when it is", node, control.ErrNotConnected))
+		} else if why := silent[node]; why != nil {
+			errs = append(errs, fmt.Errorf("%w: it may hold a shard still; try again when it answers", why))
 		}
 	}
 	if len(errs) > 0 && len(worked) > 0 {

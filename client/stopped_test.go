@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // logText is a log that a test reads while others write it.
@@ -73,6 +74,93 @@ func TestStoppedNode(t *testing.T) {
 	list, err := first.List(ctx)
 	if err != nil || len(list) != 1 || len(list[0].Lost) != 1 || strings.Contains(list[0].Lost["n3"], "remove the dataset") {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// soon is far below askTime, and far above what an answer takes.
+const soon = askTime / 2
+
+// within runs a question that must end long before askTime.
+func within(t *testing.T, what string, fn func() error) error {
+	t.Helper()
+	start := time.Now()
+	err := fn()
+	if took := time.Since(start); took > soon {
+		t.Errorf("%s took %v: %v", what, took, err)
+	}
+	return err
+}
+
+// TestNodeLostLater: a client that has long been connected hears at once that a node it
+// asks is lost, or cannot be connected to, and which.
+func TestNodeLostLater(t *testing.T) {
+	f := newFarm(t, "tcp", "n1", "n2")
+	c := f.connect(t)
+	waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 2 })
+	if err := f.procs["n2"].Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	before := c.rpc.Stats().Calls
+	asked := make(chan error, 1)
+	go func() { _, err := c.Info(t.Context(), "n2"); asked <- err }()
+	waitFor(t, "the question is asked", func() bool { return c.rpc.Stats().Calls > before })
+	kill(f.procs["n2"])
+	err := within(t, "the question under way", func() error { return <-asked })
+	if !errors.Is(err, fabric.ErrPeerLost) || !strings.Contains(err.Error(), "node n2") {
+		t.Errorf("the question under way: %v", err)
+	}
+	for what, fn := range map[string]func() error{
+		"info":   func() error { _, err := c.Info(t.Context(), "n2"); return err },
+		"status": func() error { _, err := c.Status(t.Context(), "n2"); return err },
+		"reach":  func() error { _, err := c.Reach(t.Context(), "n2"); return err },
+	} {
+		if err := within(t, what, fn); !errors.Is(err, control.ErrNotConnected) || !strings.Contains(err.Error(), "node n2 (tcp://") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestOthersAnswer: what other nodes can answer does not wait for one that stands
+// still. What only that one can tell is not guessed at.
+func TestOthersAnswer(t *testing.T) {
+	f := newFarm(t, "tcp", "n1", "n2", "n3")
+	c := f.connect(t)
+	waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 3 })
+	for name, nodes := range map[string][]string{"here": {"n1", "n2"}, "all": {"n1", "n2", "n3"}} {
+		spec := LoadSpec{Name: name, Nodes: nodes, Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
+		if _, err := c.Load(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.procs["n3"].Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for what, fn := range map[string]func() error{
+		"list": func() error {
+			list, err := c.List(t.Context())
+			if err == nil && (len(list) != 2 || len(list[0].Lost) != 1 || !strings.Contains(list[0].Lost["n3"], "n3") || len(list[1].Lost) != 0) {
+				t.Errorf("list: %+v", list)
+			}
+			return err
+		},
+		"stat": func() error {
+			d, err := c.Stat(t.Context(), "all")
+			if err == nil && (len(d.Lost) != 1 || !strings.Contains(d.Lost["n3"], "n3") || d.Gone != 0) {
+				t.Errorf("stat: %+v", d)
+			}
+			return err
+		},
+		"table": func() error { _, err := c.Table(t.Context(), "here", ""); return err },
+		"grant": func() error { return c.Grant(t.Context(), "here", cluster.Everyone, "r") },
+	} {
+		if err := within(t, what, fn); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := c.Remove(ctx, "all"); err == nil || !strings.Contains(err.Error(), "node n3") || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("remove, without a holder's answer: %v", err)
 	}
 }
 

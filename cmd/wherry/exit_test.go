@@ -60,6 +60,7 @@ func TestExitCodes(t *testing.T) {
 		{xrdma.ErrUnknown, exitNotFound},
 		{errNoFunction, exitNotFound},
 		{control.ErrNotConnected, exitLost},
+		{fmt.Errorf("node n: %w", client.ErrNoAnswer), exitLost},
 		{fmt.Errorf("%w: %w", control.ErrNotConnected, context.DeadlineExceeded), exitLost},
 		{fmt.Errorf("%w: %w", control.ErrNotConnected, os.ErrNotExist), exitLost},
 		{control.ErrRestarted, exitLost},
