@@ -16,11 +16,12 @@ import (
 // Dataset is what the connected nodes say of one dataset together.
 type Dataset struct {
 	control.Entry
-	// Lost says for each element whose shard cannot be reached why. A dataset
-	// that has some cannot be used as a whole.
-	Lost map[string]string `json:"lost,omitempty"`
-	// Gone is how many of Lost do not come back: their nodes are there without them.
-	Gone int `json:"gone,omitempty"`
+	// Lost and Unreachable say why the shards of some elements cannot be used, by the
+	// element's name; a dataset that has such shards cannot be used as a whole. What
+	// is lost does not come back: its node is there without it. What cannot be reached may:
+	// its node is not connected, or does not answer.
+	Lost        map[string]string `json:"lost,omitempty"`
+	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
 // List lists the datasets that the client may see, by name. A node that does not
@@ -106,15 +107,17 @@ func (c *Client) merge(entries []answer[control.Entry], silent map[string]error)
 		if why := silent[s.Element]; why != nil && errors.Is(err, control.ErrNoShard) {
 			err = why // whether it has its shard is not known
 		}
-		if err != nil {
-			if d.Lost == nil {
-				d.Lost = map[string]string{}
-			}
-			d.Lost[s.Element] = err.Error()
-			if errors.Is(err, control.ErrRestarted) || errors.Is(err, control.ErrNoShard) {
-				d.Gone++
-			}
+		if err == nil {
+			continue
 		}
+		why := &d.Unreachable
+		if errors.Is(err, control.ErrRestarted) || errors.Is(err, control.ErrNoShard) {
+			why = &d.Lost
+		}
+		if *why == nil {
+			*why = map[string]string{}
+		}
+		(*why)[s.Element] = err.Error()
 	}
 	return d
 }
@@ -124,7 +127,7 @@ func (c *Client) shardLost(s cluster.Shard, known bool) error {
 	ep := c.links.Endpoint(s.Element)
 	switch {
 	case ep == nil:
-		return fmt.Errorf("node %s holds a shard and is %w: start it, or wait", s.Element, control.ErrNotConnected)
+		return fmt.Errorf("node %s holds a shard and is %w: if its process goes on, the shard is back when the node is; if not, it is gone", s.Element, control.ErrNotConnected)
 	case ep.Incarnation() != s.Incarnation:
 		return fmt.Errorf("node %s: %w: remove the dataset and load it again", s.Element, control.ErrRestarted)
 	case !known:

@@ -60,7 +60,7 @@ func TestStoppedNode(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the time was used up: %v", err)
 			}
-			if len(list) != 1 || len(list[0].Lost) != 1 || !strings.Contains(list[0].Lost["n3"], "n3") {
+			if len(list) != 1 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || !strings.Contains(list[0].Unreachable["n3"], "n3") {
 				t.Errorf("%+v", list)
 			}
 			if said := log.String(); !strings.Contains(said, "n3") || strings.Contains(said, "node n1") || strings.Contains(said, "node n2") || strings.Contains(said, "node n4") {
@@ -72,7 +72,7 @@ func TestStoppedNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	list, err := first.List(ctx)
-	if err != nil || len(list) != 1 || len(list[0].Lost) != 1 || strings.Contains(list[0].Lost["n3"], "remove the dataset") {
+	if err != nil || len(list) != 1 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || strings.Contains(list[0].Unreachable["n3"], "remove the dataset") {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -138,14 +138,14 @@ func TestOthersAnswer(t *testing.T) {
 	for what, fn := range map[string]func() error{
 		"list": func() error {
 			list, err := c.List(t.Context())
-			if err == nil && (len(list) != 2 || len(list[0].Lost) != 1 || !strings.Contains(list[0].Lost["n3"], "n3") || len(list[1].Lost) != 0) {
+			if err == nil && (len(list) != 2 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || !strings.Contains(list[0].Unreachable["n3"], "n3") || len(list[1].Unreachable) != 0) {
 				t.Errorf("list: %+v", list)
 			}
 			return err
 		},
 		"stat": func() error {
 			d, err := c.Stat(t.Context(), "all")
-			if err == nil && (len(d.Lost) != 1 || !strings.Contains(d.Lost["n3"], "n3") || d.Gone != 0) {
+			if err == nil && (len(d.Unreachable) != 1 || !strings.Contains(d.Unreachable["n3"], "n3") || len(d.Lost) != 0) {
 				t.Errorf("stat: %+v", d)
 			}
 			return err
