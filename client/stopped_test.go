@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/node"
 )
 
 // logText is a log that a test reads while others write it.
@@ -168,7 +169,7 @@ func TestOthersAnswer(t *testing.T) {
 func TestTwoNodesOfOneName(t *testing.T) {
 	b := newBench(t, "tcp", "n1")
 	twin := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePort(t))}}
-	b.start(t, twin, nil)
+	b.start(t, twin, func(c *node.Config) { c.Peers = nil }) // else it would not start
 	_, err := Connect(t.Context(), Config{Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}, {Addrs: twin.Addrs}}, Tokens: b.tokens, Token: tokenOwner})
 	if err == nil || !strings.Contains(err.Error(), "two nodes") || !strings.Contains(err.Error(), `"n1"`) {
 		t.Errorf("%v", err)

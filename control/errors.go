@@ -27,6 +27,8 @@ var (
 	ErrNotConnected = errors.New("not connected")
 	// ErrNoNode: no node of that name is known.
 	ErrNoNode = errors.New("no such node")
+	// ErrNameTaken: another node has this one's name.
+	ErrNameTaken = errors.New("the name is taken")
 	// ErrRestarted: a node that holds a shard was restarted since, so the shard is gone.
 	ErrRestarted = errors.New("the node was restarted and its shard is gone")
 )

@@ -45,7 +45,11 @@ type Node struct {
 	schemes []string
 	started time.Time
 
+	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
+	introducing  atomic.Int64  // peers being asked because of their names
+
 	stopping atomic.Bool
+	failed   chan error // what ends Run
 	life     context.Context
 	end      context.CancelFunc // of life, by Close
 	closing  sync.Once
@@ -58,7 +62,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now()}
+	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(), failed: make(chan error, 1)}
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -199,6 +203,7 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 func (n *Node) peerUp(ep *fabric.Endpoint) {
 	n.traffic.add(ep)
 	n.links.PeerUp(ep)
+	n.namesakes(ep)
 }
 
 // peerLost hears of each endpoint's end.
@@ -208,20 +213,22 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.abandoned(ep)
 }
 
-// Run connects to the peers and serves until the context ends or the node is
-// closed; then it stops: it takes no new loads and functions, waits up to
-// Config.StopTime for calls and functions that are under way, cancels what is
-// left, and closes. An end in order is no error.
+// Run connects to the peers and serves until the context ends, the node is closed,
+// or another node turns out to have had its name first (control.ErrNameTaken). Then it
+// stops: it takes no new loads and functions, waits up to Config.StopTime for calls
+// and functions that are under way, cancels what is left, and closes. An end in order is no error.
 func (n *Node) Run(ctx context.Context) error {
 	for _, m := range n.cfg.Peers {
+		if m.Name == n.cfg.Name {
+			n.work.Go(func() { n.dialNamesake(m) })
+		}
 		n.links.Add(m)
 	}
 	n.work.Go(n.reap)
-	failed := make(chan error, 1)
 	if n.web.listener != nil {
 		n.work.Go(func() {
 			if err := n.web.server.Serve(n.web.listener); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("node %s: http: %w", n.cfg.Name, err)
+				n.fail(fmt.Errorf("node %s: http: %w", n.cfg.Name, err))
 			}
 		})
 	}
@@ -229,12 +236,20 @@ func (n *Node) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-n.life.Done():
-	case err = <-failed:
+	case err = <-n.failed:
 	}
 	n.stopping.Store(true)
 	n.log.Info("stopping")
 	n.drain()
 	return errors.Join(err, n.Close())
+}
+
+// fail ends Run with an error; the first counts.
+func (n *Node) fail(err error) {
+	select {
+	case n.failed <- err:
+	default:
+	}
 }
 
 // cutTime is how long functions that are told to stop may take, and the word

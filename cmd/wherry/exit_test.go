@@ -64,6 +64,7 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("%w: %w", control.ErrNotConnected, context.DeadlineExceeded), exitLost},
 		{fmt.Errorf("%w: %w", control.ErrNotConnected, os.ErrNotExist), exitLost},
 		{control.ErrRestarted, exitLost},
+		{control.ErrNameTaken, exitUsage},
 		{control.ErrNoShard, exitLost},
 		{fabric.ErrPeerLost, exitLost},
 		{&travel.PeerLostError{MayHaveRun: true}, exitLost},
