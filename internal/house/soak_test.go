@@ -17,9 +17,9 @@ func soak(t *testing.T, pkg string) (string, error) {
 	return string(out), err
 }
 
-// TestSoakUsesItsSeeds: a soak prints its seeds, another one each round, and fails
+// TestSeedsAreTaken: a soak prints its seeds, another one each round, and fails
 // if a simulation did not take them.
-func TestSoakUsesItsSeeds(t *testing.T) {
+func TestSeedsAreTaken(t *testing.T) {
 	out, err := soak(t, "fresh")
 	seeds := regexp.MustCompile(`testdata/soak/fresh: seed \d+`).FindAllString(out, -1)
 	if err != nil || len(seeds) == 0 {
@@ -36,8 +36,8 @@ func TestSoakUsesItsSeeds(t *testing.T) {
 	}
 }
 
-// TestSoakShowsWhatItFound, with the seed, and not what passed.
-func TestSoakShowsWhatItFound(t *testing.T) {
+// TestFindingsAreShown, with the seed, and not what passed.
+func TestFindingsAreShown(t *testing.T) {
 	out, err := soak(t, "failing")
 	defer os.RemoveAll("testdata/soak/failing/testdata") // where rapid keeps what it found
 	if err == nil || !strings.Contains(out, "found with") || !strings.Contains(out, "-rapid.seed=") || !strings.Contains(out, "seeds from ") || strings.Contains(out, "test #20 start") {
