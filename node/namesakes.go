@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,9 +19,10 @@ const (
 	// giveWayTime is how long after its start a node gives way to another of its
 	// name that was there first. Later both only say so: what they hold is in use.
 	giveWayTime = 10 * time.Second
-	// namesakeTime bounds each question about a name that two seem to have. Of a node
-	// that was restarted, the former life does not answer.
-	namesakeTime = 2 * time.Second
+	// namesakeTime bounds each question about a name that two seem to have, and
+	// namesakeTries how often a busy node is asked. Of a node that was restarted, the former life does not answer.
+	namesakeTime  = 2 * time.Second
+	namesakeTries = 3
 	// maxIntroductions bounds those under way: many clients may have one name. What is
 	// left out is noticed at another node, or at the next connection.
 	maxIntroductions = 16
@@ -59,19 +61,42 @@ func (n *Node) introduction(fn func()) {
 
 // askWho asks a peer about itself; nil if it is no node, is about to stop, or does not answer.
 func (n *Node) askWho(ep *fabric.Endpoint) *control.Info {
-	ctx, cancel := context.WithTimeout(n.life, namesakeTime)
-	defer cancel()
-	info, err := control.Do[control.Info](ctx, n.rpc, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
-	if err != nil || info.Stopping {
-		return nil
+	for range namesakeTries {
+		ctx, cancel := context.WithTimeout(n.life, namesakeTime)
+		info, err := control.Do[control.Info](ctx, n.rpc, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
+		cancel()
+		switch {
+		case err == nil && !info.Stopping:
+			return info
+		case !errors.Is(err, context.DeadlineExceeded) || ep.Err() != nil:
+			return nil
+		}
 	}
-	return info
+	return nil
 }
 
-// meet looks at a peer that has this node's name.
+// meet looks at a peer that has this node's name, and tells it of this one: one of
+// them may be about to end, and with it the connection.
 func (n *Node) meet(ep *fabric.Endpoint) {
-	if info := n.askWho(ep); info != nil {
-		n.namesake(&control.NamesakeRequest{Name: info.Name, Incarnation: info.Incarnation, Addrs: info.Addrs, UptimeMs: info.UptimeMs})
+	other := n.askWho(ep)
+	if other == nil {
+		return
+	}
+	n.tell(ep, &control.NamesakeRequest{Name: n.cfg.Name, Incarnation: control.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
+		UptimeMs: time.Since(n.started).Milliseconds()})
+	n.namesake(namesakeOf(other))
+}
+
+func namesakeOf(i *control.Info) *control.NamesakeRequest {
+	return &control.NamesakeRequest{Name: i.Name, Incarnation: i.Incarnation, Addrs: i.Addrs, UptimeMs: i.UptimeMs}
+}
+
+// tell tells a node of another of its name.
+func (n *Node) tell(ep *fabric.Endpoint, other *control.NamesakeRequest) {
+	ctx, cancel := context.WithTimeout(n.life, namesakeTime)
+	defer cancel()
+	if _, err := control.Do[control.Nothing](ctx, n.rpc, ep, control.CallNamesake, other); err != nil {
+		n.log.Debug("a node does not hear of its namesake", "node", ep.String(), "err", err)
 	}
 }
 
@@ -91,16 +116,7 @@ func (n *Node) introduce(a, b *fabric.Endpoint) {
 	n.log.Error("two nodes have one name: give each a name of its own (--name), and stop one until then", "name", b.Name(),
 		"one", whereText(who[0].Addrs, who[0].Incarnation), "other", whereText(who[1].Addrs, who[1].Incarnation))
 	for i, ep := range eps {
-		other := who[1-i]
-		both.Go(func() {
-			ctx, cancel := context.WithTimeout(n.life, namesakeTime)
-			defer cancel()
-			_, err := control.Do[control.Nothing](ctx, n.rpc, ep, control.CallNamesake,
-				control.NamesakeRequest{Name: other.Name, Incarnation: other.Incarnation, Addrs: other.Addrs, UptimeMs: other.UptimeMs})
-			if err != nil {
-				n.log.Debug("a node does not hear of its namesake", "node", ep.String(), "err", err)
-			}
-		})
+		both.Go(func() { n.tell(ep, namesakeOf(who[1-i])) })
 	}
 	both.Wait()
 }
@@ -114,9 +130,13 @@ func (n *Node) heardOfNamesake(_ context.Context, c *rpc.Call, req *control.Name
 	if who := control.PrincipalOf(c.From); !who.Caps.Has(cluster.CapMember) {
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability member", Do: "only nodes say this"}
 	}
-	other := cluster.Member{Name: req.Name, Addrs: req.Addrs}
-	if err := other.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
+	if len(req.Addrs) > cluster.MaxAddrs {
+		return nil, fmt.Errorf("%w: %d addresses, at most %d are allowed", control.ErrRequest, len(req.Addrs), cluster.MaxAddrs)
+	}
+	for _, a := range req.Addrs { // none of a node that is just starting to listen
+		if err := cluster.ValidateAddr(a); err != nil {
+			return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
+		}
 	}
 	if req.Name != n.cfg.Name || req.Incarnation == control.Incarnation(n.el.Incarnation()) {
 		return nil, fmt.Errorf("%w: this is %s (%v), not a namesake of %s (%v)", control.ErrRequest, n.cfg.Name, n.el.Incarnation(), req.Name, req.Incarnation)
@@ -144,7 +164,8 @@ func (n *Node) namesake(other *control.NamesakeRequest) {
 // dialNamesake looks once at those addresses of this node's own entry among the peers
 // that it does not listen at: whoever is there must not have its name.
 func (n *Node) dialNamesake(own cluster.Member) {
-	own.Addrs = slices.DeleteFunc(slices.Clone(own.Addrs), func(a string) bool { return slices.Contains(n.addrs, a) || slices.Contains(n.cfg.Listen, a) })
+	known := append(n.Addrs(), n.cfg.Listen...)
+	own.Addrs = slices.DeleteFunc(slices.Clone(own.Addrs), func(a string) bool { return slices.Contains(known, a) })
 	if len(own.Addrs) == 0 {
 		return
 	}
@@ -157,10 +178,4 @@ func (n *Node) dialNamesake(own cluster.Member) {
 		return // itself, by another address
 	}
 	n.meet(ep)
-	timer := time.NewTimer(namesakeTime) // it asks too
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-n.life.Done():
-	}
 }

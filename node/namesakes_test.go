@@ -112,7 +112,7 @@ func TestNamesake(t *testing.T) {
 			}
 			second, err := refused(t, namesakeConfig(ts, "n1", &secondLog, knows))
 			if !errors.Is(err, control.ErrNameTaken) || !strings.Contains(err.Error(), first.Addrs()[0]) || !strings.Contains(err.Error(), second.Addrs()[0]) || !strings.Contains(err.Error(), "--name") {
-				t.Fatalf("the second: %v", err)
+				t.Fatalf("the second: %v\n%s", err, thirdLog.b.String())
 			}
 			addrs := []string{"level=ERROR", first.Addrs()[0], second.Addrs()[0]}
 			waitFor(t, "the first says so", func() bool { return firstLog.says(append(addrs, "another node has this node's name")...) })
@@ -198,7 +198,7 @@ func TestNamesakeRequests(t *testing.T) {
 		"not a member":  {"user", func(*control.NamesakeRequest) {}, cluster.ErrForbidden},
 		"another name":  {"node", func(r *control.NamesakeRequest) { r.Name = "n3" }, control.ErrRequest},
 		"itself":        {"node", func(r *control.NamesakeRequest) { r.Incarnation = control.Incarnation(n.el.Incarnation()) }, control.ErrRequest},
-		"no address":    {"node", func(r *control.NamesakeRequest) { r.Addrs = nil }, control.ErrRequest},
+		"too many":      {"node", func(r *control.NamesakeRequest) { r.Addrs = make([]string, cluster.MaxAddrs+1) }, control.ErrRequest},
 		"a bad address": {"node", func(r *control.NamesakeRequest) { r.Addrs = []string{"\n"} }, control.ErrRequest},
 	} {
 		t.Run(name, func(t *testing.T) {

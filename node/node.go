@@ -41,7 +41,7 @@ type Node struct {
 	roots   *roots
 	web     *web
 	traffic traffic
-	addrs   []string
+	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
 	schemes []string
 	started time.Time
 
@@ -163,20 +163,22 @@ func NewTransport(scheme string) (fabric.Transport, error) {
 }
 
 func (n *Node) listen() error {
+	var addrs []string
 	for _, addr := range n.cfg.Listen {
 		bound, err := n.el.Listen(addr)
 		if err != nil {
 			return err
 		}
-		n.addrs = append(n.addrs, bound)
+		addrs = append(addrs, bound)
 		n.log.Info("listening", "addr", bound)
 		if n.tls == nil && !control.Loopback(addr) {
 			n.log.Warn("listening beyond loopback without encryption: whoever sees this network's traffic sees all data and keys", "addr", bound)
 		}
 	}
 	if len(n.cfg.Advertise) > 0 {
-		n.addrs = slices.Clone(n.cfg.Advertise)
+		addrs = slices.Clone(n.cfg.Advertise)
 	}
+	n.addrs.Store(&addrs)
 	n.checkHosts()
 	return nil
 }
@@ -191,7 +193,12 @@ func (n *Node) RPC() *rpc.Peer { return n.rpc }
 func (n *Node) Name() string { return n.cfg.Name }
 
 // Addrs are the addresses that others are told to dial.
-func (n *Node) Addrs() []string { return slices.Clone(n.addrs) }
+func (n *Node) Addrs() []string {
+	if addrs := n.addrs.Load(); addrs != nil {
+		return slices.Clone(*addrs)
+	}
+	return slices.Clone(n.cfg.Advertise) // it does not listen at all of them yet
+}
 
 // Catalog is what the node knows of datasets.
 func (n *Node) Catalog() *cluster.Catalog { return n.catalog }
