@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -220,7 +221,13 @@ func (c *Client) Grant(ctx context.Context, name, to, rights string) error {
 
 // everywhere does something at all nodes that know a dataset.
 func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *fabric.Endpoint) error) error {
-	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name}, func(e *control.Entry) []string { return holdersOf(e.Table) })
+	patient := askTime
+	if at, ok := ctx.Deadline(); ok {
+		patient = min(patient, time.Until(at)/2) // the rest is for what is done at those that answer
+	}
+	first, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	answers, err := askAll[control.Entry](first, c, control.CallStat, control.NameRequest{Name: name}, func(e *control.Entry) []string { return holdersOf(e.Table) })
 	if errors.Is(err, cluster.ErrForbidden) {
 		return fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
 	}
