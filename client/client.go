@@ -183,10 +183,8 @@ func (c *Client) peerLost(ep *fabric.Endpoint, err error) {
 	c.links.PeerLost(ep, err)
 }
 
-func (c *Client) ask(ctx context.Context, ep *fabric.Endpoint) (*control.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	info, err := control.Do[control.Info](ctx, c.rpc, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
+func (c *Client) info(ctx context.Context, ep *fabric.Endpoint) (*control.Info, error) {
+	info, err := ask[control.Info](ctx, c, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
 	if err == nil && info.Version < 1 {
 		err = fmt.Errorf("node %s speaks version %d of the control protocol, this program %d: upgrade the older one", ep.Name(), info.Version, control.Version)
 	}
@@ -209,7 +207,7 @@ func (c *Client) Principal() cluster.Principal { return c.auth.Principal() }
 // Nodes are the nodes that the client knows, and how things stand with each.
 func (c *Client) Nodes() []control.LinkState { return c.links.States() }
 
-// Endpoint waits for the connection to a node.
+// Endpoint waits for the connection to a node, and for one that is down to come back.
 func (c *Client) Endpoint(ctx context.Context, node string) (*fabric.Endpoint, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -219,25 +217,30 @@ func (c *Client) Endpoint(ctx context.Context, node string) (*fabric.Endpoint, e
 	return c.links.Wait(ctx, node)
 }
 
+// Reach is Endpoint that fails as soon as it is known that the node cannot be connected to.
+func (c *Client) Reach(ctx context.Context, node string) (*fabric.Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return c.links.Try(ctx, node)
+}
+
 // Info asks one node about itself.
 func (c *Client) Info(ctx context.Context, node string) (*control.Info, error) {
-	ep, err := c.Endpoint(ctx, node)
+	ep, err := c.Reach(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	return c.ask(ctx, ep)
+	return c.info(ctx, ep)
 }
 
 // Status asks one node what goes on there. It takes the capability read; with
 // admin the answer names all endpoints, else the nodes' and this client's.
 func (c *Client) Status(ctx context.Context, node string) (*control.Status, error) {
-	ep, err := c.Endpoint(ctx, node)
+	ep, err := c.Reach(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	return control.Do[control.Status](ctx, c.rpc, ep, control.CallStatus, control.StatusRequest{Version: control.Version})
+	return ask[control.Status](ctx, c, ep, control.CallStatus, control.StatusRequest{Version: control.Version})
 }
 
 // connected are the endpoints that are up, by name of their node.

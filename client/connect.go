@@ -26,8 +26,8 @@ func patience(ctx context.Context) time.Duration {
 	return maxPatience
 }
 
-// errNoAnswer is why a node was waited for no longer.
-var errNoAnswer = errors.New("no answer, while others have given one")
+// ErrNoAnswer is why a node was waited for no longer. It may be there, and slow.
+var ErrNoAnswer = errors.New("no answer, while others have given one")
 
 // reached is the outcome of dialling one of the given nodes.
 type reached struct {
@@ -72,7 +72,7 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 				late = timer.C
 			}
 		case <-late:
-			giveUp(errNoAnswer)
+			giveUp(ErrNoAnswer)
 			late = make(chan time.Time) // once is enough
 		}
 	}
@@ -80,7 +80,7 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 	for i, r := range all {
 		m := c.cfg.Nodes[i]
 		if r.err != nil {
-			if cause := context.Cause(dial); cause == errNoAnswer && errors.Is(r.err, context.Canceled) {
+			if cause := context.Cause(dial); cause == ErrNoAnswer && errors.Is(r.err, context.Canceled) {
 				r.err = cause
 			}
 			r.err = fmt.Errorf("%s: %w", memberText(m), r.err)
@@ -170,7 +170,7 @@ func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
 	var wg sync.WaitGroup
 	for i, s := range nodes {
 		wg.Go(func() {
-			info, err := c.ask(ctx, s.Endpoint)
+			info, err := c.info(ctx, s.Endpoint)
 			if errs[i] = err; err != nil {
 				return
 			}

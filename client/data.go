@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -17,51 +17,18 @@ import (
 // Dataset is what the connected nodes say of one dataset together.
 type Dataset struct {
 	control.Entry
-	// Lost says for each element whose shard cannot be reached why. A dataset
-	// that has some cannot be used as a whole.
-	Lost map[string]string `json:"lost,omitempty"`
-	// Gone is how many of Lost do not come back: their nodes are there without them.
-	Gone int `json:"gone,omitempty"`
-}
-
-// answer is one node's answer.
-type answer[T any] struct {
-	ep    *fabric.Endpoint
-	reply *T
-	err   error
-}
-
-// askAll asks all connected nodes at once.
-func askAll[T any](ctx context.Context, c *Client, call string, req any) ([]answer[T], error) {
-	eps := c.connected()
-	if len(eps) == 0 {
-		return nil, c.nobody()
-	}
-	out := make([]answer[T], len(eps))
-	var wg sync.WaitGroup
-	for i, ep := range eps {
-		wg.Go(func() {
-			reply, err := ask[T](ctx, c, ep, call, req)
-			out[i] = answer[T]{ep, reply, err}
-		})
-	}
-	wg.Wait()
-	return out, nil
-}
-
-// nobody is the error when no node is connected.
-func (c *Client) nobody() error {
-	var why []error
-	for _, s := range c.links.States() {
-		why = append(why, fmt.Errorf("node %s: %w", s.Member.Name, s.Err))
-	}
-	return fmt.Errorf("client: %w to any node: %w", control.ErrNotConnected, errors.Join(why...))
+	// Lost and Unreachable say why the shards of some elements cannot be used, by the
+	// element's name; a dataset that has such shards cannot be used as a whole. What
+	// is lost does not come back: its node is there without it. What cannot be reached may:
+	// its node is not connected, or does not answer.
+	Lost        map[string]string `json:"lost,omitempty"`
+	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
 // List lists the datasets that the client may see, by name. A node that does not
 // answer is left out; the datasets that it holds shards of say so.
 func (c *Client) List(ctx context.Context) ([]Dataset, error) {
-	answers, err := askAll[control.ListReply](ctx, c, control.CallList, control.Nothing{})
+	answers, err := askAll[control.ListReply](ctx, c, control.CallList, control.Nothing{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +56,7 @@ func (c *Client) List(ctx context.Context) ([]Dataset, error) {
 
 // Stat describes one dataset.
 func (c *Client) Stat(ctx context.Context, name string) (*Dataset, error) {
-	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -141,15 +108,17 @@ func (c *Client) merge(entries []answer[control.Entry], silent map[string]error)
 		if why := silent[s.Element]; why != nil && errors.Is(err, control.ErrNoShard) {
 			err = why // whether it has its shard is not known
 		}
-		if err != nil {
-			if d.Lost == nil {
-				d.Lost = map[string]string{}
-			}
-			d.Lost[s.Element] = err.Error()
-			if errors.Is(err, control.ErrRestarted) || errors.Is(err, control.ErrNoShard) {
-				d.Gone++
-			}
+		if err == nil {
+			continue
 		}
+		why := &d.Unreachable
+		if errors.Is(err, control.ErrRestarted) || errors.Is(err, control.ErrNoShard) {
+			why = &d.Lost
+		}
+		if *why == nil {
+			*why = map[string]string{}
+		}
+		(*why)[s.Element] = err.Error()
 	}
 	return d
 }
@@ -159,7 +128,7 @@ func (c *Client) shardLost(s cluster.Shard, known bool) error {
 	ep := c.links.Endpoint(s.Element)
 	switch {
 	case ep == nil:
-		return fmt.Errorf("node %s holds a shard and is %w: start it, or wait", s.Element, control.ErrNotConnected)
+		return fmt.Errorf("node %s holds a shard and is %w: if its process goes on, the shard is back when the node is; if not, it is gone", s.Element, control.ErrNotConnected)
 	case ep.Incarnation() != s.Incarnation:
 		return fmt.Errorf("node %s: %w: remove the dataset and load it again", s.Element, control.ErrRestarted)
 	case !known:
@@ -168,11 +137,26 @@ func (c *Client) shardLost(s cluster.Shard, known bool) error {
 	return nil
 }
 
+// holdersOf are the elements that hold a shard.
+func holdersOf(t *cluster.Table) (names []string) {
+	for _, s := range t.Shards {
+		names = append(names, s.Element)
+	}
+	return names
+}
+
 // Table is a dataset's shard table with keys to all its windows, good for the given
 // rights ("r", "rw", …), or for all that the client has if rights is "". Its identity is
 // this client's own: keys are made for each principal.
 func (c *Client) Table(ctx context.Context, name, rights string) (*cluster.Table, error) {
-	answers, err := askAll[control.TableReply](ctx, c, control.CallTable, control.TableRequest{Name: name, Rights: rights})
+	answers, err := askAll[control.TableReply](ctx, c, control.CallTable, control.TableRequest{Name: name, Rights: rights},
+		func(r *control.TableReply) []string { // only a shard's own node has its keys
+			t, err := cluster.DecodeTable(r.Table)
+			if err != nil {
+				return nil
+			}
+			return holdersOf(t)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +221,13 @@ func (c *Client) Grant(ctx context.Context, name, to, rights string) error {
 
 // everywhere does something at all nodes that know a dataset.
 func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *fabric.Endpoint) error) error {
-	answers, err := askAll[control.Entry](ctx, c, control.CallStat, control.NameRequest{Name: name})
+	patient := askTime
+	if at, ok := ctx.Deadline(); ok {
+		patient = min(patient, time.Until(at)/2) // the rest is for what is done at those that answer
+	}
+	first, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	answers, err := askAll[control.Entry](first, c, control.CallStat, control.NameRequest{Name: name}, func(e *control.Entry) []string { return holdersOf(e.Table) })
 	if errors.Is(err, cluster.ErrForbidden) {
 		return fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
 	}
@@ -245,10 +235,14 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 		return err
 	}
 	holders := map[string]fabric.Incarnation{}
+	silent := map[string]error{}
 	var errs []error
 	var worked []string
 	for _, a := range answers {
 		if a.err != nil {
+			if !errors.Is(a.err, cluster.ErrNotFound) {
+				silent[a.ep.Name()] = a.err
+			}
 			continue
 		}
 		for _, s := range a.reply.Table.Shards {
@@ -267,6 +261,8 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 		// What a restarted node held is gone with its former life.
 		if c.links.Endpoint(node) == nil {
 			errs = append(errs, fmt.Errorf("node %s holds a shard and is %w: try again when it is", node, control.ErrNotConnected))
+		} else if why := silent[node]; why != nil {
+			errs = append(errs, fmt.Errorf("%w: it may hold a shard still; try again when it answers", why))
 		}
 	}
 	if len(errs) > 0 && len(worked) > 0 {

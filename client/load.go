@@ -499,10 +499,3 @@ func (l *loading) undo(ctx context.Context) {
 		return err
 	})
 }
-
-// ask makes a small call that one node answers soon.
-func ask[Reply any](ctx context.Context, c *Client, ep *fabric.Endpoint, call string, req any) (*Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	return control.Do[Reply](ctx, c.rpc, ep, call, req)
-}

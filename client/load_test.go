@@ -110,7 +110,7 @@ func TestLoadAndReadBack(t *testing.T) {
 			t.Errorf("a few rows: %q", part)
 		}
 		list, err := c.List(t.Context())
-		if err != nil || len(list) != 4 || list[0].Lost != nil || list[0].Owner != tokenOwner {
+		if err != nil || len(list) != 4 || list[0].Lost != nil || list[0].Unreachable != nil || list[0].Owner != tokenOwner {
 			t.Errorf("%d datasets, %v", len(list), err)
 		}
 		for _, d := range list {
@@ -305,7 +305,7 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := c.Stat(t.Context(), "x")
-	if err != nil || d.Version != 2 || len(d.Table.Shards) != 1 || d.Lost != nil {
+	if err != nil || d.Version != 2 || len(d.Table.Shards) != 1 || d.Lost != nil || d.Unreachable != nil {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if got := readCSV(t, b.connect(t, tokenReader), "x", ReadOptions{}); got != peopleHeader+people(50) {

@@ -239,7 +239,7 @@ func TestNodeRestarted(t *testing.T) {
 		}
 		waitFor(t, "the client notices", func() bool { return c.links.Endpoint("n2") == nil })
 		d, err := c.Stat(t.Context(), "x")
-		if err != nil || !strings.Contains(d.Lost["n2"], "not connected") {
+		if err != nil || !strings.Contains(d.Unreachable["n2"], "not connected") || len(d.Lost) != 0 {
 			t.Errorf("while n2 is down: %+v, %v", d, err)
 		}
 		if err := c.Read(t.Context(), "x", ReadOptions{Format: "csv"}, io.Discard); !errors.Is(err, control.ErrNotConnected) || !strings.Contains(err.Error(), "n2") {
@@ -252,6 +252,9 @@ func TestNodeRestarted(t *testing.T) {
 		}
 		if _, err := c.Table(t.Context(), "x", ""); !errors.Is(err, control.ErrRestarted) || !strings.Contains(err.Error(), "load it again") {
 			t.Errorf("after n2 came back: %v", err)
+		}
+		if d, err := c.Stat(t.Context(), "x"); err != nil || !strings.Contains(d.Lost["n2"], "restarted") || len(d.Unreachable) != 0 {
+			t.Errorf("after n2 came back: %+v, %v", d, err)
 		}
 		if err := c.Remove(t.Context(), "x"); err != nil {
 			t.Errorf("remove what is left: %v", err)

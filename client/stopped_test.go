@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,6 +16,8 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/node"
 )
 
 // logText is a log that a test reads while others write it.
@@ -33,6 +38,24 @@ func (x *logText) String() string {
 	return x.b.String()
 }
 
+// freeze stops a node's process, and waits until none of its threads runs.
+func (f *farm) freeze(t *testing.T, name string) {
+	t.Helper()
+	p := f.procs[name].Process
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the process stands still", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		for _, stat := range threads {
+			if b, err := os.ReadFile(stat); err == nil && !strings.Contains(string(b), ") T ") {
+				return false
+			}
+		}
+		return len(threads) > 0
+	})
+}
+
 // TestStoppedNode: a node whose process stands still takes neither the time of
 // the others nor their good name, whether it was named or only heard of.
 func TestStoppedNode(t *testing.T) {
@@ -42,9 +65,7 @@ func TestStoppedNode(t *testing.T) {
 	if _, err := first.Load(t.Context(), spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.procs["n3"].Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	f.freeze(t, "n3")
 	for name, nodes := range map[string][]cluster.Member{"all are named": f.peers, "one is named": f.peers[:1]} {
 		t.Run(name, func(t *testing.T) {
 			log := &logText{}
@@ -59,7 +80,7 @@ func TestStoppedNode(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the time was used up: %v", err)
 			}
-			if len(list) != 1 || len(list[0].Lost) != 1 || !strings.Contains(list[0].Lost["n3"], "n3") {
+			if len(list) != 1 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || !strings.Contains(list[0].Unreachable["n3"], "n3") {
 				t.Errorf("%+v", list)
 			}
 			if said := log.String(); !strings.Contains(said, "n3") || strings.Contains(said, "node n1") || strings.Contains(said, "node n2") || strings.Contains(said, "node n4") {
@@ -71,8 +92,92 @@ func TestStoppedNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	list, err := first.List(ctx)
-	if err != nil || len(list) != 1 || len(list[0].Lost) != 1 || strings.Contains(list[0].Lost["n3"], "remove the dataset") {
+	if err != nil || len(list) != 1 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || strings.Contains(list[0].Unreachable["n3"], "remove the dataset") {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// soon is far below askTime, and far above what an answer takes.
+const soon = askTime / 2
+
+// within runs a question that must end long before askTime.
+func within(t *testing.T, what string, fn func() error) error {
+	t.Helper()
+	start := time.Now()
+	err := fn()
+	if took := time.Since(start); took > soon {
+		t.Errorf("%s took %v: %v", what, took, err)
+	}
+	return err
+}
+
+// TestNodeLostLater: a client that has long been connected hears at once that a node it
+// asks is lost, or cannot be connected to, and which.
+func TestNodeLostLater(t *testing.T) {
+	f := newFarm(t, "tcp", "n1", "n2")
+	c := f.connect(t)
+	waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 2 })
+	f.freeze(t, "n2")
+	before := c.rpc.Stats().Calls
+	asked := make(chan error, 1)
+	go func() { _, err := c.Info(t.Context(), "n2"); asked <- err }()
+	waitFor(t, "the question is asked", func() bool { return c.rpc.Stats().Calls > before })
+	kill(f.procs["n2"])
+	err := within(t, "the question under way", func() error { return <-asked })
+	if !errors.Is(err, fabric.ErrPeerLost) || !strings.Contains(err.Error(), "node n2") {
+		t.Errorf("the question under way: %v", err)
+	}
+	for what, fn := range map[string]func() error{
+		"info":   func() error { _, err := c.Info(t.Context(), "n2"); return err },
+		"status": func() error { _, err := c.Status(t.Context(), "n2"); return err },
+		"reach":  func() error { _, err := c.Reach(t.Context(), "n2"); return err },
+	} {
+		if err := within(t, what, fn); !errors.Is(err, control.ErrNotConnected) || !strings.Contains(err.Error(), "node n2 (tcp://") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestOthersAnswer: what other nodes can answer does not wait for one that stands
+// still. What only that one can tell is not guessed at.
+func TestOthersAnswer(t *testing.T) {
+	f := newFarm(t, "tcp", "n1", "n2", "n3")
+	c := f.connect(t)
+	waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 3 })
+	for name, nodes := range map[string][]string{"here": {"n1", "n2"}, "all": {"n1", "n2", "n3"}} {
+		spec := LoadSpec{Name: name, Nodes: nodes, Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
+		if _, err := c.Load(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.freeze(t, "n3")
+	for what, fn := range map[string]func() error{
+		"list": func() error {
+			list, err := c.List(t.Context())
+			if err == nil && (len(list) != 2 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || !strings.Contains(list[0].Unreachable["n3"], "n3") || len(list[1].Unreachable) != 0) {
+				t.Errorf("list: %+v", list)
+			}
+			return err
+		},
+		"stat": func() error {
+			d, err := c.Stat(t.Context(), "all")
+			if err == nil && (len(d.Unreachable) != 1 || !strings.Contains(d.Unreachable["n3"], "n3") || len(d.Lost) != 0) {
+				t.Errorf("stat: %+v", d)
+			}
+			return err
+		},
+		"table": func() error { _, err := c.Table(t.Context(), "here", ""); return err },
+		"grant": func() error { return c.Grant(t.Context(), "here", cluster.Everyone, "r") },
+	} {
+		if err := within(t, what, fn); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	err := c.Remove(ctx, "all")
+	if err == nil || !strings.Contains(err.Error(), "node n3") || !strings.Contains(err.Error(), "try again") || !strings.Contains(err.Error(), "removed at n1, n2") {
+		t.Errorf("remove, without a holder's answer: %v", err)
 	}
 }
 
@@ -80,7 +185,7 @@ func TestStoppedNode(t *testing.T) {
 func TestTwoNodesOfOneName(t *testing.T) {
 	b := newBench(t, "tcp", "n1")
 	twin := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePort(t))}}
-	b.start(t, twin, nil)
+	b.start(t, twin, func(c *node.Config) { c.Peers = nil }) // else it would not start
 	_, err := Connect(t.Context(), Config{Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}, {Addrs: twin.Addrs}}, Tokens: b.tokens, Token: tokenOwner})
 	if err == nil || !strings.Contains(err.Error(), "two nodes") || !strings.Contains(err.Error(), `"n1"`) {
 		t.Errorf("%v", err)

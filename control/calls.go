@@ -17,25 +17,34 @@ const Version = 1
 
 // The calls that a node serves.
 const (
-	CallInfo    = "wherry.info"         // InfoRequest → Info
-	CallStatus  = "wherry.status"       // StatusRequest → Status; capability read, or admin for all of it
-	CallBegin   = "wherry.load.begin"   // BeginRequest → BeginReply
-	CallAlloc   = "wherry.load.alloc"   // AllocRequest → Nothing
-	CallFill    = "wherry.load.fill"    // FillRequest → Nothing
-	CallFile    = "wherry.load.file"    // FileRequest → FileReply, with Progress as notes
-	CallPrepare = "wherry.load.prepare" // PrepareRequest → Nothing
-	CallCommit  = "wherry.load.commit"  // LoadRequest → Nothing
-	CallAbort   = "wherry.load.abort"   // LoadRequest → Nothing
-	CallOutcome = "wherry.load.outcome" // LoadRequest → OutcomeReply; members only
-	CallList    = "wherry.data.list"    // Nothing → ListReply
-	CallStat    = "wherry.data.stat"    // NameRequest → Entry
-	CallTable   = "wherry.data.table"   // TableRequest → TableReply
-	CallRemove  = "wherry.data.remove"  // NameRequest → Nothing
-	CallGrant   = "wherry.data.grant"   // GrantRequest → Nothing
+	CallInfo     = "wherry.info"         // InfoRequest → Info
+	CallNamesake = "wherry.namesake"     // NamesakeRequest → Nothing; members only
+	CallStatus   = "wherry.status"       // StatusRequest → Status; capability read, or admin for all of it
+	CallBegin    = "wherry.load.begin"   // BeginRequest → BeginReply
+	CallAlloc    = "wherry.load.alloc"   // AllocRequest → Nothing
+	CallFill     = "wherry.load.fill"    // FillRequest → Nothing
+	CallFile     = "wherry.load.file"    // FileRequest → FileReply, with Progress as notes
+	CallPrepare  = "wherry.load.prepare" // PrepareRequest → Nothing
+	CallCommit   = "wherry.load.commit"  // LoadRequest → Nothing
+	CallAbort    = "wherry.load.abort"   // LoadRequest → Nothing
+	CallOutcome  = "wherry.load.outcome" // LoadRequest → OutcomeReply; members only
+	CallList     = "wherry.data.list"    // Nothing → ListReply
+	CallStat     = "wherry.data.stat"    // NameRequest → Entry
+	CallTable    = "wherry.data.table"   // TableRequest → TableReply
+	CallRemove   = "wherry.data.remove"  // NameRequest → Nothing
+	CallGrant    = "wherry.data.grant"   // GrantRequest → Nothing
 )
 
 // MaxBodyBytes bounds a request or an answer: a table at its largest, in base64.
 const MaxBodyBytes = 8 << 20
+
+// NamesakeRequest tells a node of another that has its name.
+type NamesakeRequest struct {
+	Name        string      `json:"name"`
+	Incarnation Incarnation `json:"incarnation"`
+	Addrs       []string    `json:"addrs"`
+	UptimeMs    int64       `json:"uptime_ms"`
+}
 
 // Nothing is a body without members.
 type Nothing struct{}
@@ -57,6 +66,7 @@ type Info struct {
 	LimitBytes  int64       `json:"limit_bytes"`
 	Datasets    int         `json:"datasets"`
 	UptimeMs    int64       `json:"uptime_ms"`
+	Stopping    bool        `json:"stopping,omitempty"`
 	Principal   string      `json:"principal"`       // who the asker is to the node
 	Caps        string      `json:"caps"`            // what the asker may do
 	Forms       []string    `json:"forms,omitempty"` // of code that the node runs

@@ -27,6 +27,8 @@ var (
 	ErrNotConnected = errors.New("not connected")
 	// ErrNoNode: no node of that name is known.
 	ErrNoNode = errors.New("no such node")
+	// ErrNameTaken: another node has this one's name.
+	ErrNameTaken = errors.New("the name is taken")
 	// ErrRestarted: a node that holds a shard was restarted since, so the shard is gone.
 	ErrRestarted = errors.New("the node was restarted and its shard is gone")
 )
@@ -74,9 +76,14 @@ func codes() []struct {
 // Coded gives a node's error the code that it travels with.
 func Coded(err error) error {
 	for _, c := range codes() {
-		if errors.Is(err, c.err) {
-			return &rpc.Error{Code: c.code, Text: err.Error()}
+		if !errors.Is(err, c.err) {
+			continue
 		}
+		own := &rpc.Error{Code: c.code, Text: err.Error()}
+		if c.code == codeForbidden {
+			return &forbidden{own}
+		}
+		return own
 	}
 	var line *dataset.LineError
 	if errors.As(err, &line) {
@@ -84,6 +91,14 @@ func Coded(err error) error {
 	}
 	return err
 }
+
+// forbidden is the error of who may not do something. It is rpc.ErrDenied too, for
+// interceptors that count calls and do not know this package's codes.
+type forbidden struct{ own *rpc.Error }
+
+func (f *forbidden) Error() string { return f.own.Error() }
+
+func (f *forbidden) Unwrap() []error { return []error{f.own, rpc.ErrDenied} }
 
 // NodeError is an error that a node answered with.
 type NodeError struct {

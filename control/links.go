@@ -117,7 +117,7 @@ func (l *Links) PeerUp(ep *fabric.Endpoint) {
 	if alive(k.ep) && k.ep.Incarnation() == ep.Incarnation() {
 		return // one is enough
 	}
-	if alive(k.ep) {
+	if alive(k.ep) && !l.cfg.Nodes { // a node asks both before it says so
 		l.cfg.Log.Warn("two elements have one name; if this is no restart, give each node a name of its own", "name", ep.Name(),
 			"earlier", k.ep.String(), "later", ep.String())
 	}

@@ -18,6 +18,7 @@ func (n *Node) serve() error {
 	p := n.rpc
 	return errors.Join(
 		control.Serve(p, control.CallInfo, n.info),
+		control.Serve(p, control.CallNamesake, n.heardOfNamesake),
 		control.Serve(p, control.CallStatus, n.status),
 		control.Serve(p, control.CallBegin, n.begin),
 		control.Serve(p, control.CallAlloc, n.alloc),
@@ -40,7 +41,7 @@ func (n *Node) info(_ context.Context, c *rpc.Call, _ *control.InfoRequest) (*co
 	who := control.PrincipalOf(c.From)
 	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: control.Incarnation(n.el.Incarnation()),
 		Addrs: n.Addrs(), Transports: slices.Clone(n.schemes), LentBytes: n.data.used(), LimitBytes: int64(n.cfg.Memory),
-		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Peers: []control.Peer{}}
+		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Peers: []control.Peer{}}
 	for _, s := range n.links.States() {
 		p := control.Peer{Name: s.Member.Name, Addrs: s.Member.Addrs}
 		if s.Endpoint != nil {

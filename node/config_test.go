@@ -79,7 +79,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 			t.Errorf("docs/operations.md does not explain %s", key)
 		}
 	}
-	descs := newCollector(&Node{}).descs
+	descs := append(newCollector(&Node{}).descs, newCallCollector(&Node{}).descs()...)
 	for _, m := range newFunctionCollector(&Node{}).metrics {
 		descs = append(descs, m.desc)
 	}

@@ -30,6 +30,7 @@ var fuzzRequests = []string{
 	"load.begin {\"load\":\"LOAD\",\"name\":\"x\",\"staging\":\"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"}\nload.begin {\"load\":\"short\",\"name\":\"../x\"}",
 	"data.stat {\"name\":\"x\"}\ndata.table {\"name\":\"x\",\"rights\":\"rw\"}\ndata.grant {\"name\":\"x\",\"to\":\"*\",\"rights\":\"r\"}\ndata.remove {\"name\":\"x\",\"version\":1}",
 	"load.alloc {\"load\":\"LOAD\",\"sizes\":[18446744073709551615]}\nload.file {\"load\":\"LOAD\",\"path\":\"p.edges\",\"format\":{\"format\":\"edges\",\"names\":true}}",
+	"namesake {\"name\":\"n1\",\"incarnation\":\"0123456789abcdef\",\"addrs\":[\"tcp://127.0.0.1:7000\"],\"uptime_ms\":86400000}\nnamesake {\"name\":\"n1\"}",
 	"info []\ndata.stat {\ndata.list null\nload.begin \"\"",
 }
 
@@ -47,7 +48,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	ts := tokens(f, cluster.CapMember|cluster.CapWrite|cluster.CapRead, "node")
 	const memory = 4 << 20
-	n, _ := run(f, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Memory: memory, DataRoots: []string{dir}})
+	n := aged(f, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Memory: memory, DataRoots: []string{dir}}, time.Hour)
 	el, p := guest(f, ts, "node")
 	ep, err := el.Dial(context.Background(), n.Addrs()[0])
 	if err != nil {

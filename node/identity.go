@@ -76,7 +76,7 @@ func (n *Node) checkHosts() {
 	if n.tls == nil {
 		return
 	}
-	for _, addr := range n.addrs {
+	for _, addr := range n.Addrs() {
 		scheme, rest, err := fabric.SplitAddr(addr)
 		if err != nil || scheme != "tcp" {
 			continue

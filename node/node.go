@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
+	"github.com/wherry-fabric/wherry/rpc/meter"
 )
 
 // Node is a running node. Its methods may be called from any goroutine.
@@ -31,6 +32,7 @@ type Node struct {
 	tcp     *tcp.Transport // nil without TLS
 	el      *fabric.Element
 	rpc     *rpc.Peer
+	meter   meter.Meter // of the calls of rpc
 	links   *control.Links
 	engine  *wasm.Engine
 	rt      *inject.Runtime
@@ -39,11 +41,15 @@ type Node struct {
 	roots   *roots
 	web     *web
 	traffic traffic
-	addrs   []string
+	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
 	schemes []string
 	started time.Time
 
+	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
+	introducing  atomic.Int64  // peers being asked because of their names
+
 	stopping atomic.Bool
+	failed   chan error // what ends Run
 	life     context.Context
 	end      context.CancelFunc // of life, by Close
 	closing  sync.Once
@@ -56,7 +62,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now()}
+	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(), failed: make(chan error, 1)}
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -95,7 +101,8 @@ func (n *Node) build() (err error) {
 		}
 		return err
 	}
-	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log}); err != nil {
+	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log,
+		Callers: []rpc.CallerInterceptor{n.meter.Caller}, Servers: []rpc.ServerInterceptor{n.meter.Server}}); err != nil {
 		return err
 	}
 	if err := n.functions(); err != nil {
@@ -156,20 +163,22 @@ func NewTransport(scheme string) (fabric.Transport, error) {
 }
 
 func (n *Node) listen() error {
+	var addrs []string
 	for _, addr := range n.cfg.Listen {
 		bound, err := n.el.Listen(addr)
 		if err != nil {
 			return err
 		}
-		n.addrs = append(n.addrs, bound)
+		addrs = append(addrs, bound)
 		n.log.Info("listening", "addr", bound)
 		if n.tls == nil && !control.Loopback(addr) {
 			n.log.Warn("listening beyond loopback without encryption: whoever sees this network's traffic sees all data and keys", "addr", bound)
 		}
 	}
 	if len(n.cfg.Advertise) > 0 {
-		n.addrs = slices.Clone(n.cfg.Advertise)
+		addrs = slices.Clone(n.cfg.Advertise)
 	}
+	n.addrs.Store(&addrs)
 	n.checkHosts()
 	return nil
 }
@@ -184,7 +193,12 @@ func (n *Node) RPC() *rpc.Peer { return n.rpc }
 func (n *Node) Name() string { return n.cfg.Name }
 
 // Addrs are the addresses that others are told to dial.
-func (n *Node) Addrs() []string { return slices.Clone(n.addrs) }
+func (n *Node) Addrs() []string {
+	if addrs := n.addrs.Load(); addrs != nil {
+		return slices.Clone(*addrs)
+	}
+	return slices.Clone(n.cfg.Advertise) // it does not listen at all of them yet
+}
 
 // Catalog is what the node knows of datasets.
 func (n *Node) Catalog() *cluster.Catalog { return n.catalog }
@@ -196,6 +210,7 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 func (n *Node) peerUp(ep *fabric.Endpoint) {
 	n.traffic.add(ep)
 	n.links.PeerUp(ep)
+	n.namesakes(ep)
 }
 
 // peerLost hears of each endpoint's end.
@@ -205,20 +220,22 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.abandoned(ep)
 }
 
-// Run connects to the peers and serves until the context ends or the node is
-// closed; then it stops: it takes no new loads and functions, waits up to
-// Config.StopTime for calls and functions that are under way, cancels what is
-// left, and closes. An end in order is no error.
+// Run connects to the peers and serves until the context ends, the node is closed,
+// or another node turns out to have had its name first (control.ErrNameTaken). Then it
+// stops: it takes no new loads and functions, waits up to Config.StopTime for calls
+// and functions that are under way, cancels what is left, and closes. An end in order is no error.
 func (n *Node) Run(ctx context.Context) error {
 	for _, m := range n.cfg.Peers {
+		if m.Name == n.cfg.Name {
+			n.work.Go(func() { n.dialNamesake(m) })
+		}
 		n.links.Add(m)
 	}
 	n.work.Go(n.reap)
-	failed := make(chan error, 1)
 	if n.web.listener != nil {
 		n.work.Go(func() {
 			if err := n.web.server.Serve(n.web.listener); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("node %s: http: %w", n.cfg.Name, err)
+				n.fail(fmt.Errorf("node %s: http: %w", n.cfg.Name, err))
 			}
 		})
 	}
@@ -226,12 +243,20 @@ func (n *Node) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-n.life.Done():
-	case err = <-failed:
+	case err = <-n.failed:
 	}
 	n.stopping.Store(true)
 	n.log.Info("stopping")
 	n.drain()
 	return errors.Join(err, n.Close())
+}
+
+// fail ends Run with an error; the first counts.
+func (n *Node) fail(err error) {
+	select {
+	case n.failed <- err:
+	default:
+	}
 }
 
 // cutTime is how long functions that are told to stop may take, and the word

@@ -106,6 +106,67 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// TestCallMetrics: the control calls are counted by name, refused ones by reason.
+func TestCallMetrics(t *testing.T) {
+	member, _ := cluster.NewToken("node", cluster.CapMember)
+	ann, _ := cluster.NewToken("ann", cluster.CapInject)
+	ts, err := cluster.NewTokens([]cluster.Token{member, ann})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, HTTP: "127.0.0.1:0"})
+	el, p := guest(t, ts, "ann")
+	ep, err := el.Dial(t.Context(), n.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := control.Do[control.Info](t.Context(), p, ep, control.CallInfo, control.InfoRequest{Version: control.Version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = control.Do[control.Status](t.Context(), p, ep, control.CallStatus, control.StatusRequest{Version: control.Version})
+	if !errors.Is(err, cluster.ErrForbidden) {
+		t.Fatal(err)
+	}
+	_, text := get(t, "http://"+n.HTTPAddr()+"/metrics")
+	info, status := `call="wherry.info",element="n1",`, `call="wherry.status",element="n1",`
+	for _, want := range []string{
+		`wherry_rpc_call_seconds_count{` + info + `side="served"} 3`,
+		`wherry_rpc_call_seconds_bucket{` + info + `side="served",le="+Inf"} 3`,
+		`wherry_rpc_call_request_bytes_total{` + info + `side="served"} 39`, // three times {"version":1}
+		`wherry_rpc_call_running{` + info + `side="served"} 0`,
+		`wherry_rpc_call_failures_total{` + info + `reason="denied",side="served"} 0`,
+		`wherry_rpc_call_seconds_count{` + status + `side="served"} 1`,
+		`wherry_rpc_call_failures_total{` + status + `reason="denied",side="served"} 1`,
+		`wherry_rpc_call_failures_total{` + status + `reason="other",side="served"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if n.rpc.Stats().Calls == 0 && strings.Contains(text, `side="made"`) {
+		t.Error("calls made are shown, and none was")
+	}
+	// Of the calls that this node makes.
+	if err := n.RPC().Register("echo", func(_ context.Context, c *rpc.Call) ([]byte, error) { return c.Req, nil }, rpc.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	self, err := n.Element().Dial(t.Context(), n.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.RPC().Call(t.Context(), self, "echo", []byte("four")); err != nil {
+		t.Fatal(err)
+	}
+	_, text = get(t, "http://"+n.HTTPAddr()+"/metrics")
+	for _, side := range []string{"made", "served"} {
+		if want := `wherry_rpc_call_request_bytes_total{call="echo",element="n1",side="` + side + `"} 4` + "\n"; !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
 func TestNodesThatDoNotStart(t *testing.T) {
 	dir := t.TempDir()
 	good := tokens(t, cluster.CapMember, "node")

@@ -27,7 +27,7 @@ const (
 
 func newWeb(n *Node) (*web, error) {
 	w := &web{registry: prometheus.NewRegistry()}
-	for _, c := range []prometheus.Collector{newCollector(n), collectors.NewGoCollector(),
+	for _, c := range []prometheus.Collector{newCollector(n), newCallCollector(n), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		if err := w.registry.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)

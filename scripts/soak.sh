@@ -4,6 +4,7 @@
 #
 #   FUZZ_SECONDS   seconds for each fuzz target (default 60; 0 leaves fuzzing out)
 #   SIM_SECONDS    seconds for the tests named *Sim* or *Soak* (default 600; 0 leaves them out)
+#                  each of which must say that it took its round's seed, or the soak fails
 #   PACKAGES       what to look at (default ./...)
 set -euo pipefail
 
@@ -24,25 +25,45 @@ discover() {
 # new_seed is one that no round before had.
 new_seed() { date +%s%N; }
 
-# simulate runs a package's simulations once, with seeds from $2 on. It fails if
-# one of them fails, and if they did not use these seeds.
+# unseeded prints the tests in the log that passed and did not say that they began
+# with seed $1: "seeds $1 to …" where a package has a flag of its own, and what
+# rapid says of its first check where that has it from -rapid.seed.
+unseeded() {
+	awk -v base="$1" '
+		$1 == "===" { split($3, name, "/"); test = name[1] }
+		index($0, "seeds " base " to ") || index($0, "[rapid] test #1 start (seed " base ")") { took[test] = 1 }
+		/^--- PASS: / { if (!($3 in took)) print $3 }' "$log"
+}
+
+# failure prints the log without what rapid said of checks that passed.
+failure() {
+	awk '/\[rapid\] test #[0-9]+ start/ { held = ""; holding = 1 }
+		/\[rapid\] test #[0-9]+ (OK|invalid)/ { held = ""; holding = 0; next }
+		holding { held = held $0 "\n"; next }
+		{ print }
+		END { printf "%s", held }' "$log" >&2
+}
+
+# simulate runs a package's simulations once, with seeds from $2 on, which it
+# prints. It fails if one of them fails, or did not use these seeds.
 simulate() {
-	local package=$1 base=$2 dir flag
+	local package=$1 base=$2 dir flags without
 	dir=$(go list -f '{{.Dir}}' "$package")
 	if grep -qs 'flag.Uint64("base"' "$dir"/*_test.go; then
-		flag=-base
+		flags=("-base=$base")
 	elif grep -qs 'pgregory.net/rapid' "$dir"/*_test.go; then
-		flag=-rapid.seed
+		flags=("-rapid.seed=$base" -rapid.v)
 	else
 		echo "soak: the simulations of $package take no seed: each round would be the same" >&2
 		return 1
 	fi
-	if ! go test "${tags[@]}" -v -count=1 -timeout 30m -run '^Test.*(Sim|Soak)' "$package" "$flag=$base" </dev/null >"$log" 2>&1; then
-		cat "$log" >&2
+	if ! go test "${tags[@]}" -v -count=1 -timeout 30m -run '^Test.*(Sim|Soak)' "$package" "${flags[@]}" </dev/null >"$log" 2>&1; then
+		failure
 		return 1
 	fi
-	if [ "$flag" = -base ] && ! grep -q "seeds $base to " "$log"; then
-		echo "soak: $package used no seed from $base on" >&2
+	without=$(unseeded "$base")
+	if [ -n "$without" ]; then
+		echo "soak: $package was run with ${flags[0]}, and these did not take the seed:" $without >&2
 		return 1
 	fi
 	echo "soak: $package: $(grep -o 'seeds [0-9]* to [0-9]*' "$log" | sort -k4 -n | tail -1 | grep . || echo "seed $base")"

@@ -45,6 +45,11 @@ func defaultTokenFile() string {
 	if f := os.Getenv("WHERRY_TOKEN_FILE"); f != "" {
 		return f
 	}
+	return standardTokenFile()
+}
+
+// standardTokenFile is where a user's token is if nothing else is said; "" if there is no such place.
+func standardTokenFile() string {
 	dir, err := os.UserConfigDir()
 	if err != nil {
 		return ""

@@ -109,10 +109,10 @@ func TestDemoOnDebian(t *testing.T) {
 	}
 }
 
-// Nodes that run already are used and left as they were.
-func TestDemoOnRunningNodes(t *testing.T) {
-	dir := t.TempDir()
-	tokens := filepath.Join(dir, "tokens")
+// runningNodes starts two nodes, and says how to reach the first, which knows the other.
+func runningNodes(t *testing.T, memory string) (access []string) {
+	t.Helper()
+	tokens := filepath.Join(t.TempDir(), "tokens")
 	must(t, self(t.Context(), "", "token", "new", "cluster", "--file", tokens))
 	var peers []string
 	for i := range 2 {
@@ -123,19 +123,66 @@ func TestDemoOnRunningNodes(t *testing.T) {
 		peers = append(peers, fmt.Sprintf("n%d=tcp://%s", i, l.Addr()))
 		l.Close()
 	}
-	list := strings.Join(peers, ",")
 	for _, p := range peers {
 		name, addr, _ := strings.Cut(p, "=")
-		startNode(t, "", "--name", name, "--listen", addr, "--peers", list, "--token-file", tokens, "--memory", "16MiB", "--log-level", "error")
+		startNode(t, "", "--name", name, "--listen", addr, "--peers", strings.Join(peers, ","), "--token-file", tokens, "--memory", memory, "--log-level", "error")
 	}
-	access := []string{"--peers", list, "--token-file", tokens}
+	_, first, _ := strings.Cut(peers[0], "=")
+	return []string{"--peers", first, "--token-file", tokens}
+}
+
+// leftBehind checks that a demo took its data away again.
+func leftBehind(t *testing.T, access []string) {
+	t.Helper()
+	if left := must(t, self(t.Context(), "", append([]string{"mem", "ls", "--json"}, access...)...)); strings.TrimSpace(left) != "[]" {
+		t.Errorf("it left datasets behind: %s", left)
+	}
+}
+
+// Nodes that run already are used and left as they were.
+func TestDemoOnRunningNodes(t *testing.T) {
+	access := runningNodes(t, "16MiB")
 	r := runDemo(t, append(access, "--graph", edgeList(t, fewEdges), "--repeats", "1", "--hops", "100")...)
 	if r.Environment.Elements != 2 || r.Environment.LentBytes != 0 {
 		t.Errorf("%+v", r.Environment)
 	}
-	if left := must(t, self(t.Context(), "", append([]string{"mem", "ls", "--json"}, access...)...)); strings.Contains(left, "demo-") {
-		t.Errorf("it left datasets behind: %s", left)
+	leftBehind(t, access)
+}
+
+// The built-in graph on nodes that run already, with nothing but --peers to say what is wanted.
+func TestDemoWithPeersOnly(t *testing.T) {
+	access := runningNodes(t, "256MiB")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	out := must(t, self(ctx, "", append([]string{"demo", "--json", "--repeats", "1", "--budget", "2s"}, access...)...))
+	r := &demoReport{}
+	if err := json.Unmarshal([]byte(out), r); err != nil {
+		t.Fatal(err)
 	}
+	if r.Environment.Vertices != 63666 || r.Environment.Elements != 2 || r.Environment.LentBytes != 0 {
+		t.Errorf("%+v", r.Environment)
+	}
+	injected := 0
+	for _, m := range r.Measurements {
+		if m.Method != "injected" {
+			continue
+		}
+		if injected++; !m.Checked || m.Failure != "" || m.Between == 0 {
+			t.Errorf("%+v", m)
+		}
+	}
+	if injected == 0 || injected != len(r.Answers) {
+		t.Errorf("functions answered %d of %d questions", injected, len(r.Answers))
+	}
+	leftBehind(t, access)
+	// Too little memory is said before anything stays there.
+	small := runningNodes(t, "64KiB")
+	said, err := self(ctx, "", append([]string{"demo"}, small...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitFull || !strings.Contains(string(said), "not enough memory to lend") {
+		t.Errorf("on nodes that lend too little: %v\n%s", err, said)
+	}
+	leftBehind(t, small)
 }
 
 // An interrupt ends the demo and its nodes, and says so.

@@ -389,7 +389,7 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 		if req.Table, err = c.Table(ctx, f.on, ""); err != nil {
 			return nil, err
 		}
-	} else if req.To, err = c.Endpoint(ctx, f.node); err != nil {
+	} else if req.To, err = c.Reach(ctx, f.node); err != nil {
 		return nil, err
 	}
 	var running atomic.Pointer[inject.Future]

@@ -271,25 +271,30 @@ func (a *app) memListCommand() *cobra.Command {
 	}}
 }
 
-// lostText says how many shards cannot be used: those that are gone, and those
+// lostText says how many shards cannot be used: those that are lost, and those
 // that may be back.
 func lostText(d *client.Dataset) string {
-	away := len(d.Lost) - d.Gone
+	lost, away := len(d.Lost), len(d.Unreachable)
 	switch all := len(d.Table.Shards); {
-	case len(d.Lost) == 0:
+	case lost+away == 0:
 		return ""
-	case d.Gone == 0:
-		return fmt.Sprintf("  (%d of %d shards cannot be reached; see mem stat)", away, all)
+	case lost == 0:
+		return fmt.Sprintf("  (%d of %d shards unreachable; see mem stat)", away, all)
 	case away == 0:
-		return fmt.Sprintf("  (%d of %d shards lost; see mem stat)", d.Gone, all)
+		return fmt.Sprintf("  (%d of %d shards lost; see mem stat)", lost, all)
 	default:
-		return fmt.Sprintf("  (of %d shards, %d lost and %d cannot be reached; see mem stat)", all, d.Gone, away)
+		return fmt.Sprintf("  (of %d shards, %d lost and %d unreachable; see mem stat)", all, lost, away)
 	}
 }
 
 func (a *app) memStatCommand() *cobra.Command {
 	var asC bool
 	cmd := &cobra.Command{Use: "stat NAME", Short: "Describe a dataset: schema, shards, grants",
+		Long: `Describe a dataset: its schema, its shards and who was granted it. A shard that
+cannot be used says why: LOST is gone, because its node came back without it
+(load the dataset again); UNREACHABLE may come back, because its node is only
+not connected, or does not answer. With --json they are in "lost" and in
+"unreachable", by the node's name.`,
 		Example: "  wherry mem stat logs\n  wherry mem stat logs --c", Args: cobra.ExactArgs(1)}
 	cmd.Flags().BoolVar(&asC, "c", false, "print the C struct of a row, for function writers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -329,6 +334,9 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 		}
 		if why := d.Lost[s.Element]; why != "" {
 			fmt.Fprintf(w, "  LOST: %s", why)
+		}
+		if why := d.Unreachable[s.Element]; why != "" {
+			fmt.Fprintf(w, "  UNREACHABLE: %s", why)
 		}
 		fmt.Fprintln(w)
 	}

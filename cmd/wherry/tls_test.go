@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,8 @@ func TestTLSBetweenHosts(t *testing.T) {
 	client := func(args ...string) string {
 		t.Helper()
 		return must(t, self(ctx, hosts[2], append(append(args, "--peers", peers[0]), ann...)...))
+	}
+	for both := regexp.MustCompile(`(?s)  n1 +n1.*  n0 +n0`); !both.MatchString(client("node", "status")); time.Sleep(20 * time.Millisecond) {
 	}
 	client("mem", "load", "ring", edges, "--format", "edges")
 	if got := client("fn", "run", "closure", "--on", "ring", "--arg", "vertices=0"); strings.Count(got, "\n") != 4 && strings.Count(got, "\n") != 5 {

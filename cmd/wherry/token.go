@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +28,9 @@ get a file with everybody's tokens, people one with their own.`,
 	make := &cobra.Command{
 		Use:   "new NAME",
 		Short: "Make a token and append it to a file",
+		Long: `Make a token and append it to a token file, which is made with mode 0600 if it
+is not there. Its folder must be there; only that of the file you did not name,
+~/.config/wherry, is made too, and said to be.`,
 		Example: `  wherry token new cluster --caps inject,read,write,admin,member --file /etc/wherry/tokens
   wherry token new reader --caps inject,read --file reader.token`,
 		Args: cobra.ExactArgs(1),
@@ -66,7 +71,7 @@ func (a *app) newToken(name, capsText, file string) error {
 			return usagef("%s has a token called %q already: choose another name, or take the line out first", file, name)
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := a.tokenFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -83,6 +88,25 @@ func (a *app) newToken(name, capsText, file string) error {
 	return a.print(map[string]string{"name": t.Name, "caps": t.Caps.String(), "file": file}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s (%v) is in %s\n", t.Name, t.Caps, file)
 	})
+}
+
+// tokenFolder sees to it that there is a folder for a token file. Any but the usual
+// one is a mistake if it is not there.
+func (a *app) tokenFolder(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return usagef("--file: %s is not a folder", dir)
+	case err == nil || !errors.Is(err, fs.ErrNotExist):
+		return err
+	case standardTokenFile() == "" || dir != filepath.Dir(standardTokenFile()):
+		return usagef("--file: there is no folder %s: make it (mkdir -m 700 -p %s), or correct --file", dir, dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "wherry: made the folder %s\n", dir)
+	return nil
 }
 
 func (a *app) listTokens(file string) error {

@@ -94,11 +94,11 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	el, err := o.element("ionode", log)
+	el, end, err := o.element("ionode", log)
 	if err != nil {
 		return err
 	}
-	defer el.Close()
+	defer end()
 	cfg.Dir, cfg.Open, cfg.Log = f.Arg(0), o.anybody, log
 	n, err := ionode.New(el, cfg)
 	if err != nil {
@@ -140,11 +140,11 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	m.Log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	el, err := o.element("ioforward", m.Log)
+	el, end, err := o.element("ioforward", m.Log)
 	if err != nil {
 		return err
 	}
-	defer el.Close()
+	defer end()
 	if m.Client, err = remote.New(ctx, el, cfg); err != nil {
 		return err
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -30,12 +33,12 @@ type options struct {
 }
 
 func (o *options) flags(f *flag.FlagSet) {
-	f.StringVar(&o.tokens, "tokens", "", "`file` of tokens, which both sides have; serve makes it if there is none")
+	f.StringVar(&o.tokens, "tokens", "", "`file` of tokens, which both sides have; serve makes it if there is none, and reads it at its start only")
 	f.StringVar(&o.token, "token", "", "`name` of the token to show, if the file has several")
 	f.StringVar(&o.tls.Cert, "tls-cert", "", "certificate that says who this is, a `file`; wherry ca issue makes it")
 	f.StringVar(&o.tls.Key, "tls-key", "", "its key, a `file` with mode 0600")
 	f.StringVar(&o.tls.CA, "tls-ca", "", "`file` with the certificate of the authority that others' must come from")
-	f.StringVar(&o.tls.CRL, "tls-crl", "", "`file` of what the authority revoked")
+	f.StringVar(&o.tls.CRL, "tls-crl", "", "`file` of what the authority revoked; looked at again every second, and connections of what is on it end")
 	f.BoolVar(&o.anybody, "anybody", false, "no tokens: whoever reaches the address may do everything")
 	f.BoolVar(&o.insecure, "insecure", false, "allow tcp addresses beyond loopback without TLS")
 	f.StringVar(&o.policy, "policy", "balanced", "how to wait: balanced, latency, efficient")
@@ -73,20 +76,20 @@ func (o *options) auth(id *ca.Identity) (fabric.Auth, error) {
 	return control.CertAuth(who), nil
 }
 
-// element makes this program's element, with both transports.
-func (o *options) element(name string, log *slog.Logger) (*fabric.Element, error) {
+// element makes this program's element, with both transports. Its user calls end.
+func (o *options) element(name string, log *slog.Logger) (el *fabric.Element, end func(), err error) {
 	policy, err := fabric.ParsePolicy(o.policy)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cfg := fabric.Config{Name: name, Policy: policy, Log: log}
 	id, err := o.tls.Load(log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !o.anybody {
 		if cfg.Auth, err = o.auth(id); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	secured := tcp.Config{}
@@ -95,20 +98,43 @@ func (o *options) element(name string, log *slog.Logger) (*fabric.Element, error
 	}
 	overTCP, err := tcp.New(secured)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	overShm, err := shm.New(shm.Config{})
 	if err != nil {
 		overTCP.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	cfg.Transports = []fabric.Transport{overTCP, overShm}
-	el, err := fabric.New(cfg)
-	if err != nil {
+	if el, err = fabric.New(cfg); err != nil {
 		overTCP.Close()
 		overShm.Close()
+		return nil, nil, err
 	}
-	return el, err
+	unwatch := watchRevoked(id, overTCP, log)
+	return el, func() { unwatch(); el.Close() }, nil
+}
+
+// revokedEvery is how often both ends look whether the list of revoked
+// certificates has changed; each new connection looks too.
+const revokedEvery = time.Second
+
+// watchRevoked ends the connections of certificates as soon as they are revoked,
+// until stop is called.
+func watchRevoked(id *ca.Identity, secured *tcp.Transport, log *slog.Logger) (stop func()) {
+	if id == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() {
+		id.Watch(ctx, revokedEvery, func() {
+			if ended := secured.Recheck(); ended > 0 {
+				log.Warn("connections ended: their certificates were revoked", "connections", ended)
+			}
+		})
+	})
+	return func() { cancel(); work.Wait() }
 }
 
 // newTokens writes a token file with one token that may read and write, unless there

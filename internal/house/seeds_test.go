@@ -41,8 +41,8 @@ func seedless(sources []source) []string {
 	return out
 }
 
-// TestSimulationsTakeSeeds: a soak that repeats the same history finds nothing.
-func TestSimulationsTakeSeeds(t *testing.T) {
+// TestSeedsCanBeGiven: a soak that repeats the same history finds nothing.
+func TestSeedsCanBeGiven(t *testing.T) {
 	for _, pkg := range seedless(loaded(t).sources) {
 		t.Errorf(`%s: its simulations take no seed: give it a flag "base", as inject/travel has, or use rapid`, pkg)
 	}

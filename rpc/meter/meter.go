@@ -37,16 +37,16 @@ type Meter struct {
 }
 
 type row struct {
-	count, failed, denied, busy, late, bytes, nanos atomic.Uint64
-	active                                          atomic.Int64
-	buckets                                         [Buckets]atomic.Uint64
+	count, denied, busy, late, other, bytes, nanos atomic.Uint64
+	active                                         atomic.Int64
+	buckets                                        [Buckets]atomic.Uint64
 }
 
 // Row is what was counted of one name.
 type Row struct {
 	Name    string
 	Count   uint64 // that have ended
-	Failed  uint64 // of them with an error, these among them:
+	Failed  uint64 // of them with an error; the next three are counted in it:
 	Denied  uint64 // ErrDenied
 	Busy    uint64 // ErrBusy
 	Late    uint64 // ErrDeadline
@@ -114,7 +114,6 @@ func (r *row) begin(bytes int) func(error) {
 		if err == nil {
 			return
 		}
-		r.failed.Add(1)
 		var own *rpc.Error // a server's answer, which has its code only
 		code := rpc.Code(0)
 		if errors.As(err, &own) {
@@ -127,6 +126,8 @@ func (r *row) begin(bytes int) func(error) {
 			r.busy.Add(1)
 		case errors.Is(err, context.DeadlineExceeded) || code == rpc.CodeDeadline:
 			r.late.Add(1)
+		default:
+			r.other.Add(1)
 		}
 	}
 }
@@ -146,8 +147,10 @@ func (m *Meter) rows(table *map[string]*row) []Row {
 	defer m.mu.RUnlock()
 	list := make([]Row, 0, len(*table))
 	for name, r := range *table {
-		out := Row{Name: name, Count: r.count.Load(), Failed: r.failed.Load(), Denied: r.denied.Load(), Busy: r.busy.Load(),
+		out := Row{Name: name, Count: r.count.Load(), Denied: r.denied.Load(), Busy: r.busy.Load(),
 			Late: r.late.Load(), Bytes: r.bytes.Load(), Active: r.active.Load(), Total: time.Duration(r.nanos.Load())}
+		// Made of its parts, so that none of them is ever more than the whole.
+		out.Failed = out.Denied + out.Busy + out.Late + r.other.Load()
 		for i := range r.buckets {
 			out.Buckets[i] = r.buckets[i].Load()
 		}

@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+const (
+	// giveWayTime is how long after its start a node gives way to another of its
+	// name that was there first. Later both only say so: what they hold is in use.
+	giveWayTime = 10 * time.Second
+	// namesakeTime bounds each question about a name that two seem to have, and
+	// namesakeTries how often a busy node is asked. Of a node that was restarted, the former life does not answer.
+	namesakeTime  = 2 * time.Second
+	namesakeTries = 3
+	// maxIntroductions bounds those under way: many clients may have one name. What is
+	// left out is noticed at another node, or at the next connection.
+	maxIntroductions = 16
+)
+
+func isMember(ep *fabric.Endpoint) bool { return control.PrincipalOf(ep).Caps.Has(cluster.CapMember) }
+
+// namesakes looks whether a new peer has the name of this node, or of another one
+// that is connected. A node that was restarted meets its former life like this,
+// so whether there are two is asked first.
+func (n *Node) namesakes(ep *fabric.Endpoint) {
+	switch {
+	case !isMember(ep):
+	case ep.Name() == n.cfg.Name:
+		if ep.Incarnation() != n.el.Incarnation() {
+			n.introduction(func() { n.meet(ep) })
+		}
+	default:
+		for _, other := range n.el.Endpoints() {
+			if other.Name() == ep.Name() && other.Incarnation() != ep.Incarnation() && other.Err() == nil && isMember(other) {
+				n.introduction(func() { n.introduce(other, ep) })
+				return
+			}
+		}
+	}
+}
+
+func (n *Node) introduction(fn func()) {
+	if n.introducing.Add(1) > maxIntroductions || !n.work.Go(func() {
+		defer n.introducing.Add(-1)
+		fn()
+	}) {
+		n.introducing.Add(-1)
+	}
+}
+
+// askWho asks a peer about itself; nil if it is no node, is about to stop, or does not answer.
+func (n *Node) askWho(ep *fabric.Endpoint) *control.Info {
+	for range namesakeTries {
+		ctx, cancel := context.WithTimeout(n.life, namesakeTime)
+		info, err := control.Do[control.Info](ctx, n.rpc, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
+		cancel()
+		switch {
+		case err == nil && !info.Stopping:
+			return info
+		case !errors.Is(err, context.DeadlineExceeded) || ep.Err() != nil:
+			return nil
+		}
+	}
+	return nil
+}
+
+// meet looks at a peer that has this node's name, and tells it of this one: one of
+// them may be about to end, and with it the connection.
+func (n *Node) meet(ep *fabric.Endpoint) {
+	other := n.askWho(ep)
+	if other == nil {
+		return
+	}
+	n.tell(ep, &control.NamesakeRequest{Name: n.cfg.Name, Incarnation: control.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
+		UptimeMs: time.Since(n.started).Milliseconds()})
+	n.namesake(namesakeOf(other))
+}
+
+func namesakeOf(i *control.Info) *control.NamesakeRequest {
+	return &control.NamesakeRequest{Name: i.Name, Incarnation: i.Incarnation, Addrs: i.Addrs, UptimeMs: i.UptimeMs}
+}
+
+// tell tells a node of another of its name.
+func (n *Node) tell(ep *fabric.Endpoint, other *control.NamesakeRequest) {
+	ctx, cancel := context.WithTimeout(n.life, namesakeTime)
+	defer cancel()
+	if _, err := control.Do[control.Nothing](ctx, n.rpc, ep, control.CallNamesake, other); err != nil {
+		n.log.Debug("a node does not hear of its namesake", "node", ep.String(), "err", err)
+	}
+}
+
+// introduce tells two nodes of one name of each other, if both are there.
+func (n *Node) introduce(a, b *fabric.Endpoint) {
+	eps := [2]*fabric.Endpoint{a, b}
+	var who [2]*control.Info
+	var both sync.WaitGroup
+	for i, ep := range eps {
+		both.Go(func() { who[i] = n.askWho(ep) })
+	}
+	both.Wait()
+	if who[0] == nil || who[1] == nil {
+		n.log.Debug("of two elements of one name one does not answer: it was restarted", "name", b.Name(), "earlier", a.String(), "later", b.String())
+		return
+	}
+	n.log.Error("two nodes have one name: give each a name of its own (--name), and stop one until then", "name", b.Name(),
+		"one", whereText(who[0].Addrs, who[0].Incarnation), "other", whereText(who[1].Addrs, who[1].Incarnation))
+	for i, ep := range eps {
+		both.Go(func() { n.tell(ep, namesakeOf(who[1-i])) })
+	}
+	both.Wait()
+}
+
+func whereText(addrs []string, i control.Incarnation) string {
+	return fmt.Sprintf("%s (%v)", strings.Join(addrs[:min(len(addrs), cluster.MaxAddrs)], ", "), i)
+}
+
+// heardOfNamesake serves a peer's word that there is another node of this one's name.
+func (n *Node) heardOfNamesake(_ context.Context, c *rpc.Call, req *control.NamesakeRequest) (*control.Nothing, error) {
+	if who := control.PrincipalOf(c.From); !who.Caps.Has(cluster.CapMember) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability member", Do: "only nodes say this"}
+	}
+	if len(req.Addrs) > cluster.MaxAddrs {
+		return nil, fmt.Errorf("%w: %d addresses, at most %d are allowed", control.ErrRequest, len(req.Addrs), cluster.MaxAddrs)
+	}
+	for _, a := range req.Addrs { // none of a node that is just starting to listen
+		if err := cluster.ValidateAddr(a); err != nil {
+			return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
+		}
+	}
+	if req.Name != n.cfg.Name || req.Incarnation == control.Incarnation(n.el.Incarnation()) {
+		return nil, fmt.Errorf("%w: this is %s (%v), not a namesake of %s (%v)", control.ErrRequest, n.cfg.Name, n.el.Incarnation(), req.Name, req.Incarnation)
+	}
+	n.namesake(req)
+	return &control.Nothing{}, nil
+}
+
+// namesake takes in that another node has this one's name: the later of the two
+// does not start.
+func (n *Node) namesake(other *control.NamesakeRequest) {
+	up := time.Since(n.started)
+	if n.stopping.Load() || n.namesakeSeen.Swap(uint64(other.Incarnation)) == uint64(other.Incarnation) {
+		return
+	}
+	this, that := whereText(n.Addrs(), control.Incarnation(n.el.Incarnation())), whereText(other.Addrs, other.Incarnation)
+	n.log.Error("another node has this node's name: give each a name of its own (--name), and stop one until then", "name", n.cfg.Name, "this", this, "other", that)
+	if up >= giveWayTime || other.UptimeMs < up.Milliseconds() {
+		return
+	}
+	n.fail(fmt.Errorf("node %s: %w: the node at %s had it first; this one, at %s, does not start: give it a name of its own with --name, or stop the other first",
+		n.cfg.Name, control.ErrNameTaken, that, this))
+}
+
+// dialNamesake looks once at those addresses of this node's own entry among the peers
+// that it does not listen at: whoever is there must not have its name.
+func (n *Node) dialNamesake(own cluster.Member) {
+	known := append(n.Addrs(), n.cfg.Listen...)
+	own.Addrs = slices.DeleteFunc(slices.Clone(own.Addrs), func(a string) bool { return slices.Contains(known, a) })
+	if len(own.Addrs) == 0 {
+		return
+	}
+	ep, err := n.links.Dial(n.life, own)
+	if err != nil {
+		return // nobody, or somebody with a name of its own
+	}
+	defer ep.Close()
+	if ep.Incarnation() == n.el.Incarnation() {
+		return // itself, by another address
+	}
+	n.meet(ep)
+}
