@@ -29,7 +29,7 @@ new_seed() { date +%s%N; }
 simulate() {
 	local package=$1 base=$2 dir flag
 	dir=$(go list -f '{{.Dir}}' "$package")
-	if grep -qs 'flag.Uint64("base"' "$dir"/*_test.go; then
+	if grep -qs '= seeds.Flags(' "$dir"/*_test.go; then
 		flag=-base
 	elif grep -qs 'pgregory.net/rapid' "$dir"/*_test.go; then
 		flag=-rapid.seed
