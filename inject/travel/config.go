@@ -20,7 +20,7 @@ const (
 	MaxSlots = 1 << 12
 	// WindowTransfers is how far a link direction's transfer numbers may run
 	// ahead of the lowest unaccepted one. The receiver's bitmap has as many bits (512 bytes).
-	WindowTransfers = 16384
+	WindowTransfers = 4096
 	// reportTransfers is the part of the window kept for reports (DONE, LOST,
 	// lists of forks), so that a link full of injections can still report.
 	reportTransfers = 1024
@@ -84,7 +84,7 @@ type Limits struct {
 	HeldRuns      int // (65536)
 	HeldBytes     int // (64 MiB)
 	PeerHeldRuns  int // of one sender (16384)
-	PeerHeldBytes int // (16 MiB)
+	PeerHeldBytes int // (16 MiB; so much again for reports to one origin that wait for its acknowledgements)
 	Records       int // transfers not yet released (131072)
 	Tombstones    int // (16384)
 	Bindings      int // (MaxSlots, which is also the most)

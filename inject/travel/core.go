@@ -54,6 +54,7 @@ type Counters struct {
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
 	Late                       uint64 // reports on futures that had ended
+	PutOff                     uint64 // reports that waited for a number
 	Stopped                    uint64 // branches not taken: their invocation had been canceled or had failed
 	Forwards, Forks            uint64
 	Acks, Needs, Chunks        uint64 // sent
@@ -63,7 +64,7 @@ type Counters struct {
 type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued int
 	Records, Tombstones, Fetches, FetchBytes, Timers           int
-	OutboxBytes, PendingReports                                int
+	OutboxBytes, PendingReports, LateReports, LateBytes        int
 }
 
 // New makes a core.
@@ -96,6 +97,8 @@ func (c *Core) Sizes() Sizes {
 		if p != nil {
 			s.OutboxBytes += p.outBytes
 			s.PendingReports += p.acks.count
+			s.LateReports += p.late.n
+			s.LateBytes += p.lateBytes
 		}
 	}
 	return s
@@ -209,7 +212,10 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 		}
 		if r.state != runRunning {
 			c.dropRun(now, r)
-		} else if !r.stopped {
+			continue
+		}
+		c.unqueue(r) // nobody waits for its report any more
+		if !r.stopped {
 			r.ended, r.stopped = true, true
 			c.fx.Stop(r)
 		}
@@ -282,7 +288,7 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	}
 	c.tombs.expire(now)
 	c.flushDue(now)
-	c.drainOutboxes()
+	c.drainAll(now)
 	if c.sweepAt != 0 && now >= c.sweepAt {
 		c.sweep(now)
 	}

@@ -14,15 +14,17 @@ type peer struct {
 	up bool
 
 	// Sending.
-	next     uint64                       // transfer number of the next one
-	low      uint64                       // all below are accepted or given up
-	acked    [WindowTransfers / 64]uint64 // those above, by number modulo the window
-	records  near[record]                 // by transfer number
-	told     []uint32                     // by binding slot: the binding's generation<<2, and told bits
-	outbox   []outMsg
-	outBytes int
-	inFull   bool // in Core.full
-	severed  bool
+	next      uint64                       // transfer number of the next one
+	low       uint64                       // all below are accepted or given up
+	acked     [WindowTransfers / 64]uint64 // those above, by number modulo the window
+	records   near[record]                 // by transfer number
+	told      []uint32                     // by binding slot: the binding's generation<<2, and told bits
+	outbox    []outMsg
+	outBytes  int
+	late      list[Run] // whose reports find no number
+	lateBytes int
+	inFull    bool // in Core.full
+	severed   bool
 
 	// Receiving.
 	recvLow             uint64
@@ -190,10 +192,7 @@ func (c *Core) send(p *peer, kind Kind, head, body []byte) bool {
 		if !isBackpressure(err) {
 			return false // PeerLost follows
 		}
-		if !p.inFull {
-			p.inFull = true
-			c.full = append(c.full, p)
-		}
+		c.behind(p)
 	}
 	if p.outBytes+len(head)+len(body)+outMsgBytes > c.lim.OutboxBytes {
 		c.sever(p, fmt.Errorf("%w: %s takes nothing, and %d bytes of reports wait for it", ErrBackpressure, p.Name, p.outBytes))
@@ -204,6 +203,14 @@ func (c *Core) send(p *peer, kind Kind, head, body []byte) bool {
 	p.outbox = append(p.outbox, outMsg{kind, b})
 	p.outBytes += len(b) + outMsgBytes
 	return true
+}
+
+// behind lists a peer for which something waits.
+func (c *Core) behind(p *peer) {
+	if !p.inFull {
+		p.inFull = true
+		c.full = append(c.full, p)
+	}
 }
 
 // sever gives a peer up that takes no reports: its loss is known, theirs would not be.
@@ -240,10 +247,12 @@ func (c *Core) drain(p *peer) (empty bool) {
 	return len(p.outbox) == 0
 }
 
-func (c *Core) drainOutboxes() {
+// drainAll sends what has waited for peers.
+func (c *Core) drainAll(now Instant) {
 	keep := c.full[:0]
 	for _, p := range c.full {
-		if len(p.outbox) > 0 && !c.drain(p) {
+		c.sendLate(now, p)
+		if len(p.outbox) > 0 && !c.drain(p) || p.late.n > 0 {
 			keep = append(keep, p)
 		} else {
 			p.inFull = false

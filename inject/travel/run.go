@@ -31,8 +31,9 @@ type Run struct {
 	trace        Trace
 	parts, lists uint32   // sent so far, by earlier runs of the branch too
 	forks        []uint64 // made so far, in no list yet
+	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
-	inQueue      node[Run] // the queue, its binding's parked or its invocation's waiting
+	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting or its origin's late
 }
 
 type runState uint8
@@ -43,6 +44,7 @@ const (
 	runQueued
 	runWaiting
 	runRunning
+	runLate // finished; only its report waits
 )
 
 // Invocation names the invocation.
@@ -134,15 +136,9 @@ func (c *Core) HoldState(r *Run, state any) error {
 
 // dropRun frees a run and settles what it came with.
 func (c *Core) dropRun(now Instant, r *Run) {
-	c.uncharge(r)
 	inv, h, b := r.inv, r.hold, r.binding
+	c.unqueue(r)
 	r.inInv.leave()
-	if r.inQueue.in != nil {
-		r.inQueue.leave()
-		if r.state == runParked && b.parked.n == 0 {
-			c.unwait(b)
-		}
-	}
 	if b != nil {
 		c.unref(b)
 	}
@@ -159,6 +155,21 @@ func (c *Core) dropRun(now Instant, r *Run) {
 	}
 }
 
+// unqueue takes a run out of where it waits, if it does.
+func (c *Core) unqueue(r *Run) {
+	c.uncharge(r)
+	if r.inQueue.in != nil {
+		r.inQueue.leave()
+		if r.state == runParked && r.binding.parked.n == 0 {
+			c.unwait(r.binding)
+		}
+	}
+	if r.late != nil {
+		r.inv.originPeer.lateBytes -= len(r.late.Result) + runOverheadBytes
+		r.late = nil
+	}
+}
+
 // turn gives a stateful invocation's next branch its turn.
 func (c *Core) turn(now Instant, inv *invocation) {
 	if n := inv.waiting.first; n != nil && !inv.dead {
@@ -172,9 +183,23 @@ func (c *Core) failRun(now Instant, r *Run, code Code, text string) {
 	inv := r.inv
 	c.reportEnd(now, r, End{Code: code, Text: text})
 	if r.inv == inv { // else its future ended with it
-		c.dropRun(now, r)
-		c.tidy(inv)
+		c.retire(now, r)
 	}
+}
+
+// retire drops a run, or keeps it until its report finds room.
+func (c *Core) retire(now Instant, r *Run) {
+	if r.late != nil {
+		if r.state == runRunning {
+			c.running--
+		}
+		r.state, r.Payload, r.User = runLate, nil, nil
+		c.fasten()
+		return
+	}
+	inv := r.inv
+	c.dropRun(now, r)
+	c.tidy(inv)
 }
 
 // check says whether a run may still do something, and ends its branch if its
@@ -332,7 +357,6 @@ func (c *Core) Finish(now Instant, r *Run, end End) {
 		r.stopped = true // no Stop for it any more, even if this ends its future
 		c.reportEnd(now, r, end)
 	}
-	c.dropRun(now, r)
-	c.tidy(inv)
+	c.retire(now, r)
 	c.fasten() // what is left of it
 }

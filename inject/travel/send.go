@@ -129,14 +129,47 @@ func (c *Core) reportEnd(now Instant, r *Run, end End) {
 	if m.flags&doneResult == 0 {
 		result = nil
 	}
-	c.sendDone(now, r, &m, result)
+	if !c.sendDone(now, r, &m, result) {
+		c.putOff(r, end)
+	}
+}
+
+// putOff keeps a report that finds no room in the window to its origin, and with it the run: it goes out as the
+// origin acknowledges others. Until then the run's predecessor keeps custody.
+func (c *Core) putOff(r *Run, end End) {
+	p := r.inv.originPeer
+	n := len(end.Result) + runOverheadBytes
+	if p.lateBytes+n > c.lim.PeerHeldBytes {
+		c.sever(p, fmt.Errorf("%w: %s has %d reports that it does not acknowledge, and %d more wait", ErrBackpressure, p.Name, p.next-p.low, p.late.n))
+		return
+	}
+	c.unqueue(r)
+	end.Result = append([]byte(nil), end.Result...)
+	r.late = &end
+	p.lateBytes += n
+	p.late.push(&r.inQueue)
+	c.behind(p)
+	c.stats.PutOff++
+}
+
+// sendLate sends the reports to p that waited for room in the window, as far as there is some.
+func (c *Core) sendLate(now Instant, p *peer) {
+	for n := p.late.first; n != nil && c.room(p, true); n = p.late.first {
+		r, end := n.v, *n.v.late
+		c.unqueue(r)
+		c.reportEnd(now, r, end)
+		if r.state == runLate {
+			c.retire(now, r)
+		}
+	}
 }
 
 // sendDone sends DONE in the cheapest way that loses nothing: if the origin
 // itself sent the branch here and nothing else came of that transfer, the DONE
 // releases it; if somebody else keeps custody, the DONE is numbered, so that
-// custody ends only when the origin has it; else it is neither.
-func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) {
+// custody ends only when the origin has it; else it is neither. It returns
+// false if the DONE needs a number and none is free.
+func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) bool {
 	inv, h, p := r.inv, r.hold, r.inv.originPeer
 	final := h.pred == p && p.up && h.count == 1 && !h.refused && !r.moved
 	numbered := !final && !inv.dead && h.pred != nil && h.pred.up && p.up
@@ -147,8 +180,7 @@ func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) {
 		p.unnote(h.transfer)
 		h.refused = true // released by this message: no other
 	case numbered && !c.room(p, true):
-		c.sever(p, fmt.Errorf("%w: %s has %d reports it does not acknowledge", ErrBackpressure, p.Name, p.next-p.low))
-		return
+		return false
 	case numbered:
 		m.flags |= doneNumbered
 		m.transfer = p.next
@@ -156,6 +188,7 @@ func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) {
 	}
 	c.out = m.append(c.out[:0], r.forks)
 	c.send(p, KindDone, c.out, result)
+	return true
 }
 
 // sendList sends the forks made so far ahead, in a LIST of their own.

@@ -357,5 +357,6 @@ func (c *Core) recvAck(now Instant, p *peer, body []byte) error {
 			}
 		}
 	}
+	c.sendLate(now, p)
 	return nil
 }
