@@ -136,14 +136,3 @@ func randomPlan(r *rand.Rand, sh shape, where func() int) *plan {
 	}
 	return p
 }
-
-// chain is a plan that walks through nodes one after the other.
-func chain(nodes ...int) *plan {
-	p := &plan{results: make(map[[2]int]int), cancelAt: -1, roots: []int{0}}
-	for i, n := range nodes {
-		p.steps = append(p.steps, step{at: n, next: i + 1})
-	}
-	last := &p.steps[len(nodes)-1]
-	last.next, last.reply = -1, true
-	return p
-}
