@@ -49,8 +49,6 @@ type step struct {
 	result int // of padding in its result
 }
 
-const noPlan = -1
-
 // payload encodes which step is to happen.
 func (p *plan) payload(s int) []byte {
 	b := make([]byte, 8+p.steps[s].bytes)

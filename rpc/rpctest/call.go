@@ -189,6 +189,25 @@ func typed(r *rig) {
 		r.Errorf("%v, %v", got, err)
 	}
 	r.Must(length.Send(r.Ctx, a.Peer, ep, "one-way"))
+	later := rpc.Define("test.later", rpc.Text{}, rpc.Text{})
+	r.Must(later.Serve(b.Peer, func(_ context.Context, c *rpc.Call, s string) (string, error) {
+		later.Reply(c, later.Name()+" answers "+s, nil) // not detached: nothing
+		err := c.Detach()
+		go func() {
+			if s == "bad" {
+				later.Reply(c, "not this", errors.New("too late"))
+				return
+			}
+			later.Reply(c, later.Name()+" answers "+s, nil)
+		}()
+		return "nor this", err
+	}, inline()))
+	if got, err := later.Call(r.Ctx, a.Peer, ep, "me"); err != nil || got != "test.later answers me" {
+		r.Errorf("%q, %v", got, err)
+	}
+	if got, err := later.Call(r.Ctx, a.Peer, ep, "bad"); err == nil || !strings.Contains(err.Error(), "too late") {
+		r.Errorf("%q, %v", got, err)
+	}
 	strict := rpc.Define("test.strict", rpc.Nothing{}, rpc.Nothing{})
 	r.Must(strict.Serve(b.Peer, func(context.Context, *rpc.Call, struct{}) (struct{}, error) { return struct{}{}, nil }, blocking()))
 	if _, err := a.Call(r.Ctx, ep, "test.strict", []byte("x")); !errors.Is(err, rpc.ErrRequest) {
