@@ -18,6 +18,18 @@ func testKey() fabric.Key {
 	return fabric.Key{Owner: 0x1122334455667788, Slot: 2, Generation: 3, Secret: [16]byte{4, 5, 6}, Size: 1 << 20, Rights: fabric.RightRead, Sealed: true}
 }
 
+func (r *request) append(b []byte) []byte {
+	var head [requestBytes]byte
+	r.put(&head)
+	return append(append(append(b, head[:]...), r.ext...), r.body...)
+}
+
+func (r *response) append(b []byte) []byte {
+	var head [responseBytes]byte
+	r.put(&head)
+	return append(append(b, head[:]...), r.body...)
+}
+
 // goldens are one message of each sort, as it must stay on the wire.
 func goldens() map[string][]byte {
 	id := exchange.NewID(0x0a0b0c, 0x0102)
