@@ -1,82 +1,40 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/child"
 )
-
-func newReader(b []byte) io.Reader { return bytes.NewReader(b) }
-
-// child is a process in a role.
-type child struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *json.Decoder
-	stderr bytes.Buffer
-}
 
 // start starts this program in a role on a CPU; -1: any. The child inherits the
 // CPU from the thread that starts it, so its Go runtime sees only that one.
-func start(ctx context.Context, c *Config, spec role, cpu int, extra ...*os.File) (*child, error) {
-	p := &child{cmd: exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)}
-	p.cmd.Stderr = &p.stderr
-	p.cmd.ExtraFiles = extra
-	p.cmd.WaitDelay = time.Second
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
+func start(ctx context.Context, c *Config, spec role, cpu int) (*child.Process, error) {
+	var p *child.Process
+	if err := onCPU(cpu, func() (err error) {
+		p, err = child.Start(exec.CommandContext(ctx, c.Command[0], c.Command[1:]...))
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = json.NewDecoder(out)
-	if err := onCPU(cpu, p.cmd.Start); err != nil {
-		return nil, err
-	}
-	return p, p.tell(spec)
+	_ = p.Tell(spec) // if it fails the process has ended, and hear says why
+	return p, nil
 }
 
-func (p *child) tell(v any) error { return json.NewEncoder(p.in).Encode(v) }
-
-// hear reads the child's next answer.
-func (p *child) hear(v any) error {
-	if err := p.out.Decode(v); err != nil {
-		p.cmd.Process.Kill()
-		p.cmd.Wait()
-		if text := strings.TrimSpace(p.stderr.String()); text != "" {
-			return fmt.Errorf("bench: a process of the benchmark failed: %s", text)
-		}
-		return fmt.Errorf("bench: a process of the benchmark ended without an answer: %w", err)
+// hear reads a child's next answer.
+func hear(p *child.Process, v any) error {
+	if err := p.Hear(v); err != nil {
+		return fmt.Errorf("bench: a process of the benchmark failed: %w", err)
 	}
 	return nil
-}
-
-func (p *child) end() {
-	p.in.Close()
-	done := make(chan struct{})
-	go func() {
-		p.cmd.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(5 * time.Second):
-		p.cmd.Process.Kill()
-		<-done
-	}
 }
 
 // cpu is where the process of an index runs, 0 being the client; -1: anywhere.
@@ -150,10 +108,10 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 			return nil, err
 		}
 	}
-	var servers []*child
+	var servers []*child.Process
 	defer func() {
 		for _, s := range servers {
-			s.end()
+			s.End()
 		}
 	}()
 	for i := range c.Servers {
@@ -171,7 +129,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 		servers = append(servers, p)
 		var info serverInfo
-		if err := p.hear(&info); err != nil {
+		if err := hear(p, &info); err != nil {
 			return nil, err
 		}
 		if info.Error != "" {
@@ -184,7 +142,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer client.end()
+	defer client.End()
 	return collect(client, &c)
 }
 
@@ -196,10 +154,10 @@ type note struct {
 	Error  string
 }
 
-func collect(client *child, c *Config) (*Result, error) {
+func collect(client *child.Process, c *Config) (*Result, error) {
 	for {
 		var n note
-		if err := client.hear(&n); err != nil {
+		if err := hear(client, &n); err != nil {
 			return nil, err
 		}
 		switch {

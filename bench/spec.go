@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,7 +186,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	var order []string
-	dec := json.NewDecoder(newReader(b))
+	dec := json.NewDecoder(bytes.NewReader(b))
 	for depth := 0; ; {
 		t, err := dec.Token()
 		if err == io.EOF {
@@ -212,7 +213,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 	}
 	for _, n := range order {
 		var v any
-		d := json.NewDecoder(newReader(m[n]))
+		d := json.NewDecoder(bytes.NewReader(m[n]))
 		d.UseNumber()
 		if err := d.Decode(&v); err != nil {
 			return err

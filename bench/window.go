@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 )
 
@@ -101,11 +101,11 @@ func (c *client) windowSize(native, suffix string, size int) error {
 	if err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.End()
 	return c.compareWindow(suffix, size, f, p)
 }
 
-func (c *client) compareWindow(suffix string, size int, f *inject.Function, p *child) error {
+func (c *client) compareWindow(suffix string, size int, f *inject.Function, p *child.Process) error {
 	var inside, outside samples
 	row, nativeRow := uint64(0), uint64(0)
 	const turns = 30
@@ -124,10 +124,10 @@ func (c *client) compareWindow(suffix string, size int, f *inject.Function, p *c
 			Ns  float64
 			Row uint64
 		}
-		if _, err := fmt.Fprintln(p.in, windowHops); err != nil {
+		if err := p.Tell(windowHops); err != nil {
 			return err
 		}
-		if err := p.hear(&a); err != nil {
+		if err := hear(p, &a); err != nil {
 			return err
 		}
 		if nativeRow = a.Row; nativeRow != row {
@@ -146,22 +146,13 @@ func (c *client) compareWindow(suffix string, size int, f *inject.Function, p *c
 }
 
 // startNative starts the C side on this process's CPU, the segment as its descriptor 3.
-func startNative(path string, fd, size int) (*child, error) {
-	p := &child{cmd: exec.Command(path, fmt.Sprint(size))}
+func startNative(path string, fd, size int) (*child.Process, error) {
 	dup, err := memfd.Dup(fd)
 	if err != nil {
 		return nil, err
 	}
 	defer dup.Close()
-	p.cmd.ExtraFiles = []*os.File{dup}
-	p.cmd.Stderr = &p.stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = json.NewDecoder(out)
-	return p, p.cmd.Start()
+	cmd := exec.Command(path, fmt.Sprint(size))
+	cmd.ExtraFiles = []*os.File{dup}
+	return child.Start(cmd)
 }

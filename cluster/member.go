@@ -1,11 +1,9 @@
 package cluster
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -24,7 +22,7 @@ const (
 	MaxAddrBytes = 300
 	// MaxNameBytes bounds the name of an element, a dataset, a principal.
 	MaxNameBytes = 128
-	// maxLineBytes bounds a line of a peers or token file.
+	// maxLineBytes bounds a line of a token file.
 	maxLineBytes = 8 << 10
 )
 
@@ -129,34 +127,8 @@ func ParsePeers(list string) ([]Member, error) {
 			return nil, fmt.Errorf("%w: entry %d: %w", ErrPeers, i+1, err)
 		}
 	}
-	return p.members()
-}
-
-// ReadPeers reads a peers file: a member per line, its name, then "=" or space,
-// then its addresses with spaces between. "#" starts a comment.
-func ReadPeers(r io.Reader) ([]Member, error) {
-	var p peerList
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLineBytes)
-	for n := 1; lines.Scan(); n++ {
-		text, _, _ := strings.Cut(lines.Text(), "#")
-		words := strings.Fields(strings.Replace(text, "=", " ", 1))
-		if len(words) == 0 {
-			continue
-		}
-		if len(words) == 1 {
-			return nil, fmt.Errorf("%w: line %d: %s has no address", ErrPeers, n, clip(words[0]))
-		}
-		for _, addr := range words[1:] {
-			if err := p.add(words[0], addr); err != nil {
-				return nil, fmt.Errorf("%w: line %d: %w", ErrPeers, n, err)
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPeers, err)
-	}
-	return p.members()
+	slices.SortFunc(p.list, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return p.list, nil
 }
 
 // peerList gathers members while their list is read.
@@ -193,12 +165,4 @@ func (p *peerList) add(name, addr string) error {
 	}
 	p.list[i].Addrs = append(p.list[i].Addrs, addr)
 	return nil
-}
-
-func (p *peerList) members() ([]Member, error) {
-	if len(p.list) == 0 {
-		return nil, fmt.Errorf("%w: it names nobody", ErrPeers)
-	}
-	slices.SortFunc(p.list, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
-	return p.list, nil
 }

@@ -3,12 +3,9 @@ package cluster
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,10 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/golden"
 	"github.com/wherry-fabric/wherry/schema"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write golden files anew")
 
 func mustSchema(t testing.TB, text string) schema.Schema {
 	t.Helper()
@@ -70,19 +66,7 @@ func TestTableGolden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		path := filepath.Join("testdata", "table-v1-"+name+".hex")
-		if *rewrite {
-			if err := os.WriteFile(path, []byte(hex.Dump(got)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), hex.Dump(got)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		golden.CheckHex(t, filepath.Join("testdata", "table-v1-"+name+".hex"), got)
 		back, err := DecodeTable(got)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

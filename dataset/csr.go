@@ -208,46 +208,37 @@ func (g *graphShape) each(ctx context.Context, p *Plan, sink Sink, window int, r
 	return nil
 }
 
-// fill writes offsets and names.
-func (g *graphShape) fill(ctx context.Context, p *Plan, sink Sink) error {
+// offsets writes a window of sums, in cells of width bytes: what the rows before have together, for each row of an
+// element and for its end.
+func (g *graphShape) offsets(ctx context.Context, p *Plan, sink Sink, window, width int, of func(v uint64) uint64) error {
 	var cell [8]byte
-	for dir := range 2 {
-		at := uint64(0)
-		put := func(w *windowWriter) error {
-			binary.LittleEndian.PutUint64(cell[:], at)
-			return w.write(ctx, cell[:])
-		}
-		err := g.each(ctx, p, sink, offsetsWindow(dir), func(w *windowWriter, v uint64) error {
-			err := put(w)
-			at += g.degree(dir, v)
-			return err
-		}, func(w *windowWriter) error {
-			err := put(w)
-			at = 0
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if g.name == nil {
-		return nil
-	}
-	at := uint32(0)
+	at := uint64(0)
 	put := func(w *windowWriter) error {
-		binary.LittleEndian.PutUint32(cell[:], at)
-		return w.write(ctx, cell[:4])
+		binary.LittleEndian.PutUint64(cell[:], at)
+		return w.write(ctx, cell[:width])
 	}
-	err := g.each(ctx, p, sink, cluster.NameOffsetsWindow, func(w *windowWriter, v uint64) error {
+	return g.each(ctx, p, sink, window, func(w *windowWriter, v uint64) error {
 		err := put(w)
-		at += uint32(len(g.name(v)))
+		at += of(v)
 		return err
 	}, func(w *windowWriter) error {
 		err := put(w)
 		at = 0
 		return err
 	})
-	if err != nil {
+}
+
+// fill writes offsets and names.
+func (g *graphShape) fill(ctx context.Context, p *Plan, sink Sink) error {
+	for dir := range 2 {
+		if err := g.offsets(ctx, p, sink, offsetsWindow(dir), 8, func(v uint64) uint64 { return g.degree(dir, v) }); err != nil {
+			return err
+		}
+	}
+	if g.name == nil {
+		return nil
+	}
+	if err := g.offsets(ctx, p, sink, cluster.NameOffsetsWindow, 4, func(v uint64) uint64 { return uint64(len(g.name(v))) }); err != nil {
 		return err
 	}
 	return g.each(ctx, p, sink, cluster.NamesWindow, func(w *windowWriter, v uint64) error {

@@ -4,37 +4,17 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"testing"
+
+	"github.com/wherry-fabric/wherry/internal/golden"
 )
 
 // TestGolden holds every frame against testdata/wire.golden: a change of the
 // wire format is a decision, with a new version in HELLO, never an accident.
 func TestGolden(t *testing.T) {
-	const file = "testdata/wire.golden"
 	got := goldenHello()
 	got = append(got, goldenRequests(t)...)
-	got = append(got, goldenAnswers(t)...)
-	if *rewrite {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, w := bytes.Split(got, []byte("\n")), bytes.Split(want, []byte("\n"))
-	for i := range max(len(g), len(w)) {
-		switch {
-		case i >= len(g):
-			t.Fatalf("no longer sent: %s", w[i])
-		case i >= len(w):
-			t.Fatalf("not in %s: %s", file, g[i])
-		case !bytes.Equal(g[i], w[i]):
-			t.Fatalf("line %d is\n\t%s\nand was\n\t%s", i+1, g[i], w[i])
-		}
-	}
+	golden.Check(t, "testdata/wire.golden", append(got, goldenAnswers(t)...))
 }
 
 func goldenLine(b []byte, name string, id FrameID, body []byte) []byte {

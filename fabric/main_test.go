@@ -3,15 +3,12 @@ package fabric
 import (
 	"bytes"
 	"context"
-	"flag"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what golden tests find into their files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -167,18 +167,7 @@ func TestCrowd(t *testing.T) {
 }
 
 func crowd(t *testing.T, scheme string, n int) {
-	var list []cluster.Token
-	for name, caps := range map[string]cluster.Caps{"node": cluster.CapMember, "ann": cluster.CapInject | cluster.CapRead} {
-		tok, err := cluster.NewToken(name, caps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, tok)
-	}
-	ts, err := cluster.NewTokens(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ts := tokensOf(t, map[string]cluster.Caps{"node": cluster.CapMember, "ann": cluster.CapInject | cluster.CapRead})
 	addr := map[string]string{"tcp": "tcp://127.0.0.1:0", "shm": "shm://" + filepath.Join(t.TempDir(), "n.sock")}[scheme]
 	host, _ := run(t, Config{Name: "n1", Listen: []string{addr}, Tokens: ts, Memory: 1 << 20})
 	const elements = 4

@@ -24,8 +24,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func tokens(t testing.TB, caps cluster.Caps, names ...string) *cluster.Tokens {
 	t.Helper()
-	var list []cluster.Token
+	all := map[string]cluster.Caps{}
 	for _, name := range names {
+		all[name] = caps
+	}
+	return tokensOf(t, all)
+}
+
+func tokensOf(t testing.TB, all map[string]cluster.Caps) *cluster.Tokens {
+	t.Helper()
+	var list []cluster.Token
+	for name, caps := range all {
 		tok, err := cluster.NewToken(name, caps)
 		if err != nil {
 			t.Fatal(err)

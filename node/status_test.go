@@ -11,18 +11,7 @@ import (
 )
 
 func TestStatus(t *testing.T) {
-	var list []cluster.Token
-	for name, caps := range map[string]cluster.Caps{"node": cluster.CapMember, "ops": cluster.CapAdmin, "ann": cluster.CapRead, "bob": cluster.CapInject} {
-		tok, err := cluster.NewToken(name, caps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, tok)
-	}
-	ts, err := cluster.NewTokens(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ts := tokensOf(t, map[string]cluster.Caps{"node": cluster.CapMember, "ops": cluster.CapAdmin, "ann": cluster.CapRead, "bob": cluster.CapInject})
 	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Memory: 1 << 20, CodeCache: t.TempDir()})
 	for name, payload := range map[string]string{"echo": "x", "chase": "no such table"} {
 		img, err := xrdma.Lookup(name)

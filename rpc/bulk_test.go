@@ -2,16 +2,14 @@ package rpc
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/golden"
 )
 
 // bulkGoldens are Bulks of each kind.
@@ -39,20 +37,7 @@ func TestBulkGoldens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join("testdata", "wire", name+".hex")
-		got := hex.Dump(wire)
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s is another than before; that is a new version of the protocol:\n%s", name, diff)
-		}
+		golden.CheckHex(t, filepath.Join("testdata", "wire", name+".hex"), wire)
 		if len(wire) > MaxBulkBytes {
 			t.Errorf("%s has %d bytes, MaxBulkBytes is %d", name, len(wire), MaxBulkBytes)
 		}

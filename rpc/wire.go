@@ -83,12 +83,6 @@ func (r *request) put(b *[requestBytes]byte) {
 	le.PutUint16(b[26:], uint16(len(r.ext)))
 }
 
-func (r *request) append(b []byte) []byte {
-	var head [requestBytes]byte
-	r.put(&head)
-	return append(append(append(b, head[:]...), r.ext...), r.body...)
-}
-
 // decodeRequest reads a request; ext and body are part of b.
 func decodeRequest(b []byte, r *request) error {
 	if len(b) < requestBytes {
@@ -130,12 +124,6 @@ func (r *response) put(b *[responseBytes]byte) {
 		flags = flagLent
 	}
 	binary.LittleEndian.PutUint32(b[12:], flags)
-}
-
-func (r *response) append(b []byte) []byte {
-	var head [responseBytes]byte
-	r.put(&head)
-	return append(append(b, head[:]...), r.body...)
 }
 
 // decodeResponse reads a response; its body is part of b.

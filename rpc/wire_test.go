@@ -2,10 +2,7 @@ package rpc
 
 import (
 	"bytes"
-	"encoding/hex"
-	"flag"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,13 +10,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/golden"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
-
 func testKey() fabric.Key {
 	return fabric.Key{Owner: 0x1122334455667788, Slot: 2, Generation: 3, Secret: [16]byte{4, 5, 6}, Size: 1 << 20, Rights: fabric.RightRead, Sealed: true}
+}
+
+func (r *request) append(b []byte) []byte {
+	var head [requestBytes]byte
+	r.put(&head)
+	return append(append(append(b, head[:]...), r.ext...), r.body...)
+}
+
+func (r *response) append(b []byte) []byte {
+	var head [responseBytes]byte
+	r.put(&head)
+	return append(append(b, head[:]...), r.body...)
 }
 
 // goldens are one message of each sort, as it must stay on the wire.
@@ -47,20 +55,7 @@ func goldens() map[string][]byte {
 
 func TestGoldens(t *testing.T) {
 	for name, b := range goldens() {
-		file := filepath.Join("testdata", "wire", name+".hex")
-		got := hex.Dump(b)
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s is another than before; that is a new version of the protocol:\n%s", name, diff)
-		}
+		golden.CheckHex(t, filepath.Join("testdata", "wire", name+".hex"), b)
 	}
 }
 

@@ -49,7 +49,7 @@ failure() {
 simulate() {
 	local package=$1 base=$2 dir flags without
 	dir=$(go list -f '{{.Dir}}' "$package")
-	if grep -qs 'flag.Uint64("base"' "$dir"/*_test.go; then
+	if grep -qs '= seeds.Flags(' "$dir"/*_test.go; then
 		flags=("-base=$base")
 	elif grep -qs 'pgregory.net/rapid' "$dir"/*_test.go; then
 		flags=("-rapid.seed=$base" -rapid.v)

@@ -340,18 +340,13 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.context(cmd)
-	defer cancel()
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	answer, err := a.runOn(ctx, c, f, req)
-	if err != nil {
-		return err
-	}
-	return a.writeTo(f.out, func(w io.Writer) error { return answer.Write(w, format) })
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+		answer, err := a.runOn(ctx, c, f, req)
+		if err != nil {
+			return err
+		}
+		return a.writeTo(f.out, func(w io.Writer) error { return answer.Write(w, format) })
+	})
 }
 
 // runFormat is how the answer is written: as asked for, or as fits whoever reads it.

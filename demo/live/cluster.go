@@ -1,14 +1,13 @@
 package live
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,20 +15,17 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/node"
 )
 
 const (
 	// startTime bounds the start of all processes, and until all are connected.
 	startTime = 20 * time.Second
-	// stopTime is how long a process may take to end before it is killed.
-	stopTime = 5 * time.Second
 	// nodeStopTime is how long a node waits for what is under way.
 	nodeStopTime = 500 * time.Millisecond
 	// meshPause lies between two looks whether all nodes are connected.
 	meshPause = 2 * time.Millisecond
-	// maxStderrBytes bounds what is kept of what a process says before it ends.
-	maxStderrBytes = 16 << 10
 	// MaxProcesses bounds the nodes that the demo starts.
 	MaxProcesses = 64
 
@@ -75,22 +71,8 @@ type Cluster struct {
 
 // process is one child.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *json.Decoder
-	stderr tail
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ bytes.Buffer }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.Buffer.Write(p)
-	if over := t.Len() - maxStderrBytes; over > 0 {
-		t.Next(over)
-	}
-	return len(p), nil
+	*child.Process
+	name string
 }
 
 // StartCluster starts nodes and connects to them; every node is connected to every other one.
@@ -154,62 +136,32 @@ func (c *Cluster) start(ctx context.Context, cfg *ClusterConfig) error {
 }
 
 func startProcess(command []string, spec *role) (*process, error) {
-	p := &process{name: spec.Name, cmd: exec.Command(command[0], command[1:]...)}
-	p.cmd.Stderr = &p.stderr
-	p.cmd.WaitDelay = time.Second
+	cmd := exec.Command(command[0], command[1:]...)
 	// A group of its own: Ctrl-C is for the demo, which then ends its nodes in order.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p, err := child.Start(cmd)
 	if err != nil {
-		return nil, err
-	}
-	p.out = json.NewDecoder(out)
-	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("live: %s: %w", spec.Name, err)
 	}
-	json.NewEncoder(p.in).Encode(spec) // if it fails the process has ended, and hear says why
-	return p, nil
+	_ = p.Tell(spec) // if it fails the process has ended, and hear says why
+	return &process{p, spec.Name}, nil
 }
 
 // hear waits until a process says that it is up.
 func (p *process) hear(ctx context.Context) (*up, error) {
-	stop := context.AfterFunc(ctx, func() { p.cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() { p.Signal(os.Kill) })
 	defer stop()
 	answer := &up{}
-	err := p.out.Decode(answer)
+	err := p.Hear(answer)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case err == nil && answer.Error == "":
-		return answer, nil
+	case err != nil:
+		return nil, fmt.Errorf("live: %s did not start: %w", p.name, err)
 	case answer.Error != "":
 		return nil, fmt.Errorf("live: %s did not start: %s", p.name, answer.Error)
 	}
-	p.end()
-	if text := strings.TrimSpace(p.stderr.String()); text != "" {
-		return nil, fmt.Errorf("live: %s did not start: %s", p.name, text)
-	}
-	return nil, fmt.Errorf("live: %s ended before it was up: %w", p.name, err)
-}
-
-// end ends a process.
-func (p *process) end() {
-	p.in.Close()
-	done := make(chan struct{})
-	go func() {
-		p.cmd.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(stopTime):
-		p.cmd.Process.Kill()
-		<-done
-	}
+	return answer, nil
 }
 
 // Close ends the client and the nodes.
@@ -219,10 +171,10 @@ func (c *Cluster) Close() error {
 		err = c.Client.Close()
 	}
 	for _, p := range c.procs { // all at once, then one after the other
-		p.in.Close()
+		p.EndInput()
 	}
 	for _, p := range c.procs {
-		p.end()
+		p.End()
 	}
 	c.procs = nil
 	return err

@@ -29,7 +29,7 @@ func small(t *testing.T) *debgraph.Graph {
 // pids are a cluster's processes.
 func pids(c *Cluster) (list []int) {
 	for _, p := range c.procs {
-		list = append(list, p.cmd.Process.Pid)
+		list = append(list, p.Pid())
 	}
 	return list
 }
@@ -119,7 +119,7 @@ func TestRunRefuses(t *testing.T) {
 func TestProcessesThatFail(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"a message":        {"echo no room for me >&2; exit 3", "no room for me"},
-		"nothing":          {"exit 0", "ended before it was up"},
+		"nothing":          {"exit 0", "ended without an answer"},
 		"an error of ours": {`echo '{"error":"port taken"}'; cat >/dev/null`, "port taken"},
 	} {
 		_, err := StartCluster(t.Context(), ClusterConfig{Command: []string{"/bin/sh", "-c", c.script}, Nodes: 2, Memory: 1 << 20})

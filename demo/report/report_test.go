@@ -5,21 +5,18 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+	"github.com/wherry-fabric/wherry/internal/golden"
+)
 
 // sample has what a real report has, and what is awkward: a failure, a
 // loss, text that needs escaping, a zero.
@@ -49,24 +46,6 @@ func sample() *Report {
 	return r
 }
 
-// golden compares with a file in testdata, or writes it under -rewrite.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (go test -rewrite writes it anew):\n%s", path, d)
-	}
-}
-
 func TestText(t *testing.T) {
 	for name, o := range map[string]TextOptions{"plain80": {}, "narrow44": {Width: 44}, "wide120": {Width: 120}, "colour100": {Width: 100, Color: true}} {
 		r := sample()
@@ -77,7 +56,7 @@ func TestText(t *testing.T) {
 		if err := Text(&b, r, o); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".txt", b.Bytes())
+		golden.Check(t, filepath.Join("testdata", name+".txt"), b.Bytes())
 		if strings.Contains(b.String(), "\x1b") != o.Color {
 			t.Errorf("%s: escape sequences", name)
 		}
@@ -108,7 +87,7 @@ func TestJSON(t *testing.T) {
 	if err := JSON(&b, sample()); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.json", b.Bytes())
+	golden.Check(t, "testdata/report.json", b.Bytes())
 	var back struct {
 		Format       int
 		Measurements []map[string]any
@@ -138,7 +117,7 @@ func TestHTML(t *testing.T) {
 	if err := HTML(&b, sample()); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.html", b.Bytes())
+	golden.Check(t, "testdata/report.html", b.Bytes())
 	seen := map[string]int{}
 	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
 	for {

@@ -91,6 +91,19 @@ func (p *process) end(sig os.Signal) {
 	}
 }
 
+// fails waits for the command's end, which must be a failure that says want.
+func (p *process) fails(want string) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%v does not end", p.cmd.Args[1:])
+	}
+	if p.cmd.ProcessState.Success() || !strings.Contains(p.errs.String(), want) {
+		p.t.Errorf("%v: %v, saying %q; want a failure that says %q", p.cmd.Args[1:], p.cmd.ProcessState, p.errs, want)
+	}
+}
+
 // serveDir starts a node and says where it is.
 func serveDir(t *testing.T, dir, listen string, args ...string) (*process, string) {
 	t.Helper()
@@ -105,15 +118,20 @@ func serveDir(t *testing.T, dir, listen string, args ...string) (*process, strin
 
 const anyPort = "tcp://127.0.0.1:0"
 
-// mountAt mounts a node, and unmounts when the test ends.
+// mountAt mounts a node that lets anybody in, and unmounts when the test ends.
 func mountAt(t *testing.T, addr string, args ...string) (dir string, p *process) {
 	t.Helper()
 	if err := mount.Probe(); err != nil {
 		t.Skipf("this machine cannot mount: %v", err)
 	}
+	return mountWith(t, addr, append([]string{"--anybody"}, args...)...)
+}
+
+func mountWith(t *testing.T, addr string, args ...string) (dir string, p *process) {
+	t.Helper()
 	dir = t.TempDir()
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) }) // if it is still there
-	p = start(t, append(append([]string{"mount", "--anybody"}, args...), addr, dir)...)
+	p = start(t, append(append([]string{"mount"}, args...), addr, dir)...)
 	if l := p.line(); !strings.HasPrefix(l, "mounted ") {
 		t.Fatalf("mount prints %q", l)
 	}
@@ -192,15 +210,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, c.args...)
-			select {
-			case <-p.ended:
-			case <-time.After(patience):
-				t.Fatal("it does not end")
-			}
-			if p.cmd.ProcessState.Success() || !strings.Contains(p.errs.String(), c.want) {
-				t.Errorf("%v, saying %q; want a failure that says %q", p.cmd.ProcessState, p.errs, c.want)
-			}
+			start(t, c.args...).fails(c.want)
 		})
 	}
 }
@@ -216,27 +226,9 @@ func TestTokens(t *testing.T) {
 		t.Fatalf("the token file: %v, %v", info, err)
 	}
 	for _, args := range [][]string{{"--anybody"}, {"--tokens", otherTokens(t, files)}} {
-		refused := start(t, append(append([]string{"mount"}, args...), addr, t.TempDir())...)
-		select {
-		case <-refused.ended:
-		case <-time.After(patience):
-			t.Fatal("it does not end")
-		}
-		if refused.cmd.ProcessState.Success() {
-			t.Errorf("mount %v: let in", args)
-		}
+		start(t, append(append([]string{"mount"}, args...), addr, t.TempDir())...).fails("")
 	}
-	if mount.Probe() != nil {
-		return
-	}
-	at := t.TempDir()
-	t.Cleanup(func() { syscall.Unmount(at, syscall.MNT_DETACH) })
-	m := start(t, "mount", "--tokens", tokens, addr, at)
-	m.line()
-	if err := within(t, patience, "write", func() error { return os.WriteFile(filepath.Join(at, "f"), []byte("x"), 0o644) }); err != nil {
-		t.Error(err)
-	}
-	unmounts(t, at, m)
+	letsIn(t, addr, "--tokens", tokens)
 }
 
 func otherTokens(t *testing.T, dir string) string {
@@ -260,27 +252,22 @@ func TestTLS(t *testing.T) {
 	p := start(t, append(append([]string{"serve"}, flags("ours", "node", true)...), "--listen", anyPort, t.TempDir())...)
 	_, addr, _ := strings.Cut(p.line(), " at ")
 	for _, args := range [][]string{{"--anybody"}, flags("theirs", "ann", false)} {
-		refused := start(t, append(append([]string{"mount"}, args...), addr, t.TempDir())...)
-		select {
-		case <-refused.ended:
-		case <-time.After(patience):
-			t.Fatal("it does not end")
-		}
-		if refused.cmd.ProcessState.Success() {
-			t.Errorf("mount %v: let in", args)
-		}
+		start(t, append(append([]string{"mount"}, args...), addr, t.TempDir())...).fails("")
 	}
+	letsIn(t, addr, flags("ours", "ann", false)...)
+}
+
+// letsIn mounts a node with the given credentials, where this machine can mount, and writes a file.
+func letsIn(t *testing.T, addr string, credentials ...string) {
+	t.Helper()
 	if mount.Probe() != nil {
 		return
 	}
-	at := t.TempDir()
-	t.Cleanup(func() { syscall.Unmount(at, syscall.MNT_DETACH) })
-	m := start(t, append(append([]string{"mount"}, flags("ours", "ann", false)...), addr, at)...)
-	m.line()
-	if err := within(t, patience, "write", func() error { return os.WriteFile(filepath.Join(at, "f"), make([]byte, 1<<20), 0o644) }); err != nil {
+	dir, p := mountWith(t, addr, credentials...)
+	if err := within(t, patience, "write", func() error { return os.WriteFile(filepath.Join(dir, "f"), make([]byte, 1<<20), 0o644) }); err != nil {
 		t.Error(err)
 	}
-	unmounts(t, at, m)
+	unmounts(t, dir, p)
 }
 
 // certificate has an authority, made if need be, issue one, and says how to use it.

@@ -1,38 +1,21 @@
 package fabrictest
 
 import (
-	"bufio"
 	"context"
-	"flag"
-	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
-// childMark is the argument that makes the test binary a child of the suite.
-const childMark = "fabrictest-child"
-
-// beChild plays the role that the arguments name, and ends the process; it
-// returns false if they name none.
-func beChild(f Factory) bool {
-	args := flag.Args()
-	if len(args) < 2 || args[0] != childMark {
-		return false
+// roles are what children of the suite do.
+func roles(f Factory) map[string]suite.Role {
+	return map[string]suite.Role{
+		"serve": func(p *suite.Parent, _ []string) error { return childServe(f, p) },
+		"send":  func(p *suite.Parent, args []string) error { return childSend(f, p, args) },
+		"ring":  func(p *suite.Parent, args []string) error { return childRing(f, p, args) },
 	}
-	role := map[string]func(Factory, []string) error{"serve": childServe, "send": childSend, "ring": childRing}[args[1]]
-	err := fmt.Errorf("no role %q", args[1])
-	if role != nil {
-		err = role(f, args[2:])
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s %s: %v\n", childMark, args[1], err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-	return true
 }
 
 func mallocs() uint64 {
@@ -41,9 +24,14 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// childServe lends a segment, echoes messages and answers questions on its
-// standard input until that ends.
-func childServe(f Factory, _ []string) error {
+// lent is what a child that serves says of itself.
+type lent struct {
+	Addr string
+	Keys [2][]byte // of its whole segment and of a part
+}
+
+// childServe lends a segment, echoes messages, and says how often it allocated whenever it is asked, with any word.
+func childServe(f Factory, p *suite.Parent) error {
 	n, err := newNode(f, func(c *fabric.Config) { c.Name = "child" })
 	if err != nil {
 		return err
@@ -62,15 +50,19 @@ func childServe(f Factory, _ []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s %x %x\n", n.addr, whole.Append(nil), part.Append(nil))
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Println(mallocs())
+	if err := p.Encode(lent{n.addr, [2][]byte{whole.Append(nil), part.Append(nil)}}); err != nil {
+		return err
+	}
+	for word := ""; p.Decode(&word) == nil; {
+		if err := p.Encode(mallocs()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // childSend sends numbered messages to an address.
-func childSend(f Factory, args []string) error {
+func childSend(f Factory, p *suite.Parent, args []string) error {
 	n, err := newNode(f, func(c *fabric.Config) { c.Name = "sender " + args[1] })
 	if err != nil {
 		return err
@@ -98,6 +90,5 @@ func childSend(f Factory, args []string) error {
 	if err := ep.Flush(ctx); err != nil {
 		return err
 	}
-	fmt.Println("sent")
-	return nil
+	return p.Encode("sent")
 }

@@ -60,7 +60,7 @@ func progressCrowd(r *rig) {
 
 // wait waits for one thing after the other.
 func (c *crowd) wait(who int, rnd *rand.Rand) {
-	ctx, cancel := context.WithTimeout(c.r.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.r.Ctx, 20*time.Second)
 	defer cancel()
 	buf := make([]byte, 64)
 	for range 80 {

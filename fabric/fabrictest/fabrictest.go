@@ -15,15 +15,12 @@
 package fabrictest
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 // A Factory makes the transport of one element, and says where an element that
@@ -52,10 +49,9 @@ func Run(t *testing.T, f Factory) { RunWith(t, f, Traits{}) }
 
 // RunWith is Run for a transport with traits.
 func RunWith(t *testing.T, f Factory, traits Traits) {
-	if beChild(f) {
+	if suite.BeChild(roles(f)) {
 		return
 	}
-	warm(t, f)
 	for _, group := range []struct {
 		name   string
 		checks []check
@@ -71,80 +67,18 @@ func RunWith(t *testing.T, f Factory, traits Traits) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.checks {
-				t.Run(c.name, func(t *testing.T) { runCheck(t, f, traits, c) })
+				suite.Run(t, c.name, patience, func(r *suite.Rig) { c.run(&rig{Rig: r, make: f, traits: traits}) })
 			}
 		})
 	}
 }
 
-// warm connects once, so that what the runtime makes once (its poller's
-// descriptors) is there before leaks are counted.
-func warm(t *testing.T, f Factory) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	r := &rig{T: t, make: f, ctx: ctx}
-	defer r.close()
-	r.pair()
-}
-
-func runCheck(t *testing.T, f Factory, traits Traits, c check) {
-	before := goleak.IgnoreCurrent()
-	open := openFiles(t)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r := &rig{T: t, make: f, traits: traits, ctx: ctx}
-	t.Cleanup(func() {
-		start := time.Now()
-		r.close()
-		cancel()
-		if d := time.Since(start); d > patience/2 {
-			t.Errorf("closing the elements took %v", d)
-		}
-		goleak.VerifyNone(t, before)
-		checkFiles(t, open)
-	})
-	c.run(r)
-}
-
-// openFiles lists this process's descriptors.
-func openFiles(t testing.TB) map[string]string {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := map[string]string{}
-	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
-			list[e.Name()] = to
-		}
-	}
-	return list
-}
-
-// checkFiles fails the test if more descriptors are open than before. What is
-// being closed gets a moment.
-func checkFiles(t testing.TB, before map[string]string) {
-	var now map[string]string
-	for range 100 {
-		if now = openFiles(t); len(now) <= len(before) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	for fd, to := range now {
-		if before[fd] != to {
-			t.Errorf("descriptor %s (%s) was left open", fd, to)
-		}
-	}
-}
-
 // rig is what one check works with: elements that end with it.
 type rig struct {
-	*testing.T
+	*suite.Rig
 	make   Factory
 	traits Traits
-	ctx    context.Context
-	nodes  []*node
-	closer []func()
+	nodes  int
 }
 
 // node is an element and where it listens.
@@ -153,33 +87,12 @@ type node struct {
 	addr string
 }
 
-// atEnd has fn called before the elements are closed, last one first.
-func (r *rig) atEnd(fn func()) { r.closer = append(r.closer, fn) }
-
-func (r *rig) close() {
-	for i := len(r.closer) - 1; i >= 0; i-- {
-		r.closer[i]()
-	}
-	for _, n := range r.nodes {
-		if err := n.Close(); err != nil {
-			r.Errorf("Close: %v", err)
-		}
-	}
-}
-
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 // transport makes one that no element owns.
 func (r *rig) transport() (fabric.Transport, string) {
 	r.Helper()
 	tr, listen, err := r.make()
-	r.must(err)
-	r.atEnd(func() { tr.Close() })
+	r.Must(err)
+	r.AtEnd(func() { tr.Close() })
 	return tr, listen
 }
 
@@ -187,10 +100,15 @@ func (r *rig) transport() (fabric.Transport, string) {
 func (r *rig) node(change ...func(*fabric.Config)) *node {
 	r.Helper()
 	n, err := newNode(r.make, append([]func(*fabric.Config){func(c *fabric.Config) {
-		c.Name = fmt.Sprintf("node %d", len(r.nodes))
+		c.Name = fmt.Sprintf("node %d", r.nodes)
 	}}, change...)...)
-	r.must(err)
-	r.nodes = append(r.nodes, n)
+	r.Must(err)
+	r.nodes++
+	r.AtEnd(func() {
+		if err := n.Close(); err != nil {
+			r.Errorf("Close: %v", err)
+		}
+	})
 	return n
 }
 
@@ -227,9 +145,9 @@ func (r *rig) pair(change ...func(*fabric.Config)) (a, b *node, ab, ba *fabric.E
 // connect dials b from a; b must have no other endpoint to a.
 func (r *rig) connect(a, b *node) (ab, ba *fabric.Endpoint) {
 	r.Helper()
-	ab, err := a.Dial(r.ctx, b.addr)
-	r.must(err)
-	r.eventually("the accepting side has its endpoint", func() bool {
+	ab, err := a.Dial(r.Ctx, b.addr)
+	r.Must(err)
+	r.Eventually("the accepting side has its endpoint", func() bool {
 		for _, ep := range b.Endpoints() {
 			if ep.Incarnation() == a.Incarnation() && ep != ab {
 				ba = ep
@@ -238,41 +156,4 @@ func (r *rig) connect(a, b *node) (ab, ba *fabric.Endpoint) {
 		return ba != nil
 	})
 	return ab, ba
-}
-
-// eventually polls cond; the elements make progress by themselves.
-func (r *rig) eventually(what string, cond func() bool) {
-	r.Helper()
-	for !cond() {
-		if r.ctx.Err() != nil {
-			r.Fatalf("never: %s", what)
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-}
-
-// within runs fn on a goroutine and fails the test if it takes longer than d.
-func (r *rig) within(d time.Duration, what string, fn func() error) {
-	r.Helper()
-	done := make(chan error, 1)
-	go func() { done <- fn() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			r.Fatalf("%s: %v", what, err)
-		}
-	case <-time.After(d):
-		r.Fatalf("%s: not done in %v", what, d)
-	}
-}
-
-// pattern fills n bytes that differ with seed and place.
-func pattern(n int, seed uint32) []byte {
-	b := make([]byte, n)
-	x := seed*2654435761 + 1
-	for i := range b {
-		x = x*1664525 + 1013904223
-		b[i] = byte(x >> 24)
-	}
-	return b
 }

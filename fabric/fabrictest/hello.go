@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 // This file speaks HELLO by hand, as docs/wire.md lays it out.
@@ -129,10 +130,10 @@ func (r *rig) rawDial(n *node) fabric.Pending {
 	r.Helper()
 	tr, _ := r.transport()
 	_, rest, err := fabric.SplitAddr(n.addr)
-	r.must(err)
-	p, err := tr.Dial(r.ctx, rest)
-	r.must(err)
-	r.atEnd(func() { p.Close() })
+	r.Must(err)
+	p, err := tr.Dial(r.Ctx, rest)
+	r.Must(err)
+	r.AtEnd(func() { p.Close() })
 	p.SetDeadline(time.Now().Add(patience / 2))
 	return p
 }
@@ -163,7 +164,7 @@ func helloAcceptorJudges(r *rig) {
 		c.change(&h)
 		p.Write(framed(h.encode()))
 		answer, err := readFramed(p)
-		r.must(err)
+		r.Must(err)
 		if c.answer != "" {
 			if answer[0] != kindRefuse || !strings.Contains(string(answer), c.answer) {
 				r.Errorf("%s: answer %q, want a refusal with %q", c.name, answer, c.answer)
@@ -197,14 +198,14 @@ func helloWrongProof(r *rig) {
 		dial := h.encode()
 		p.Write(framed(dial))
 		accept, err := readFramed(p)
-		r.must(err)
+		r.Must(err)
 		body := accept[:len(accept)-sha256.Size]
 		if !hmac.Equal(accept[len(body):], prove("deep", "accept", dial, body)) {
 			r.Fatal("the acceptor's proof is not the documented one")
 		}
 		p.Write(framed(append([]byte{kindProof}, prove(secret, "dial", dial, body)...)))
 		answer, err := readFramed(p)
-		r.must(err)
+		r.Must(err)
 		if want := map[string]byte{"deep": kindWelcome, "shallow": kindRefuse}[secret]; answer[0] != want {
 			r.Errorf("secret %q: answer %q", secret, answer)
 		}
@@ -213,7 +214,7 @@ func helloWrongProof(r *rig) {
 
 func helloGarbageAfter(r *rig) {
 	n := r.node(helloTime(300 * time.Millisecond))
-	for _, garbage := range [][]byte{pattern(300, 1), make([]byte, 64), []byte(strings.Repeat("\xff", 5000))} {
+	for _, garbage := range [][]byte{suite.Pattern(300, 1), make([]byte, 64), []byte(strings.Repeat("\xff", 5000))} {
 		p := r.rawDial(n)
 		p.Write(framed(goodHello(kindDial).encode()))
 		if _, err := readFramed(p); err != nil {
@@ -224,7 +225,7 @@ func helloGarbageAfter(r *rig) {
 		time.Sleep(time.Millisecond)
 		p.Close()
 	}
-	r.eventually("garbage leaves no endpoint", func() bool { return len(n.Endpoints()) == 0 })
+	r.Eventually("garbage leaves no endpoint", func() bool { return len(n.Endpoints()) == 0 })
 	r.echo(r.node(), n) // and does no harm
 }
 
@@ -266,10 +267,10 @@ func helloSlowDialler(r *rig) {
 func (r *rig) acceptor(answer func(fabric.Pending)) (addr string) {
 	r.Helper()
 	var busy sync.WaitGroup
-	r.atEnd(busy.Wait) // after the transport is closed: nobody is added then
+	r.AtEnd(busy.Wait) // after the transport is closed: nobody is added then
 	tr, listen := r.transport()
 	scheme, rest, err := fabric.SplitAddr(listen)
-	r.must(err)
+	r.Must(err)
 	bound, err := tr.Listen(rest, func(p fabric.Pending) {
 		busy.Add(1)
 		defer busy.Done()
@@ -277,7 +278,7 @@ func (r *rig) acceptor(answer func(fabric.Pending)) (addr string) {
 		p.SetDeadline(time.Now().Add(patience / 2))
 		answer(p)
 	})
-	r.must(err)
+	r.Must(err)
 	return scheme + "://" + bound
 }
 
@@ -291,7 +292,7 @@ func helloDiallerJudges(r *rig) {
 		says   string
 	}{
 		{"refusal", plain, func([]byte) []byte { return []byte("\x05no\x1b[2Jway") }, fabric.ErrRefused, "no?[2Jway"},
-		{"garbage", plain, func([]byte) []byte { return pattern(200, 3) }, nil, "not a wherry HELLO"},
+		{"garbage", plain, func([]byte) []byte { return suite.Pattern(200, 3) }, nil, "not a wherry HELLO"},
 		{"nothing", plain, func([]byte) []byte { return []byte{} }, nil, "not a wherry HELLO"},
 		{"a dialler's HELLO", plain, func([]byte) []byte { return goodHello(kindDial).encode() }, nil, "not a wherry HELLO"},
 		{"later versions", plain, func([]byte) []byte {
@@ -315,7 +316,7 @@ func helloDiallerJudges(r *rig) {
 				readFramed(p) // until the dialler has read it and leaves
 			}
 		})
-		ep, err := r.node(auth(c.auth)).Dial(r.ctx, addr)
+		ep, err := r.node(auth(c.auth)).Dial(r.Ctx, addr)
 		if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
 			r.Errorf("%s: %v, %v; want an error with %q (%v)", c.name, ep, err, c.says, c.is)
 		}
@@ -328,7 +329,7 @@ func helloSilentAcceptor(r *rig) {
 	if _, err := r.node(helloTime(100*time.Millisecond)).Dial(context.Background(), addr); err == nil {
 		r.Error("a silent peer was dialled")
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 100*time.Millisecond)
 	defer cancel()
 	if _, err := r.node().Dial(ctx, addr); !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("Dial past its deadline: %v", err)
@@ -359,7 +360,7 @@ func helloTokens(r *rig) {
 		accepted := make(chan *fabric.Endpoint, 1)
 		b := r.node(auth(c.accept), func(cfg *fabric.Config) { cfg.OnPeer = func(ep *fabric.Endpoint) { accepted <- ep } })
 		a := r.node(auth(c.dial))
-		ep, err := a.Dial(r.ctx, b.addr)
+		ep, err := a.Dial(r.Ctx, b.addr)
 		if c.dialled == "" {
 			if !errors.Is(err, fabric.ErrRefused) && !strings.Contains(err.Error(), c.says) {
 				r.Errorf("%s: %v; want a refusal", c.name, err)
@@ -369,7 +370,7 @@ func helloTokens(r *rig) {
 			}
 			continue
 		}
-		r.must(err)
+		r.Must(err)
 		if got := ep.Principal().Name; got != c.dialled {
 			r.Errorf("%s: dialled %q, want %q", c.name, got, c.dialled)
 		}
@@ -384,7 +385,7 @@ func helloLimit(r *rig) {
 	for range 2 {
 		r.connect(r.node(), n)
 	}
-	if _, err := r.node().Dial(r.ctx, n.addr); !errors.Is(err, fabric.ErrRefused) {
+	if _, err := r.node().Dial(r.Ctx, n.addr); !errors.Is(err, fabric.ErrRefused) {
 		r.Errorf("a third endpoint: %v", err)
 	}
 	n.Endpoints()[0].Close()
@@ -395,13 +396,13 @@ func helloNoAddress(r *rig) {
 	n := r.node()
 	scheme, _, _ := fabric.SplitAddr(n.addr)
 	for _, addr := range []string{"nowhere://x", "nothing", "", scheme + "://"} {
-		if _, err := n.Dial(r.ctx, addr); err == nil {
+		if _, err := n.Dial(r.Ctx, addr); err == nil {
 			r.Errorf("dialled %q", addr)
 		}
 	}
 	gone := r.node()
 	gone.Close()
-	if _, err := n.Dial(r.ctx, gone.addr); err == nil {
+	if _, err := n.Dial(r.Ctx, gone.addr); err == nil {
 		r.Error("dialled an element that is closed")
 	}
 }
@@ -425,14 +426,14 @@ func helloOneself(r *rig) {
 	}
 	r.echo(n, n)
 	seg, err := n.NewSegment(1<<20, fabric.Writable)
-	r.must(err)
+	r.Must(err)
 	k, err := seg.KeyRange(64, 1<<19, fabric.RightsAll)
-	r.must(err)
-	rem, err := ep.Import(r.ctx, k)
-	r.must(err)
-	want, got := pattern(1<<18, 1), make([]byte, 1<<18)
-	r.must(rem.Put(r.ctx, want, 3))
-	r.must(rem.Get(r.ctx, got, 3))
+	r.Must(err)
+	rem, err := ep.Import(r.Ctx, k)
+	r.Must(err)
+	want, got := suite.Pattern(1<<18, 1), make([]byte, 1<<18)
+	r.Must(rem.Put(r.Ctx, want, 3))
+	r.Must(rem.Get(r.Ctx, got, 3))
 	if string(got) != string(want) {
 		r.Error("bytes differ")
 	}
@@ -447,7 +448,7 @@ func helloAgainAndAgain(r *rig) {
 		if i%2 == 0 {
 			a.Endpoints()[0].Close()
 		}
-		r.must(a.Close())
+		r.Must(a.Close())
 	}
-	r.eventually("the peers are forgotten", func() bool { return len(b.Endpoints()) == 0 })
+	r.Eventually("the peers are forgotten", func() bool { return len(b.Endpoints()) == 0 })
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 func keyChecks() []check {
@@ -33,11 +34,11 @@ func keyChecks() []check {
 
 // tries does each verb once, and says how it went.
 func (r *rig) tries(rem *fabric.Remote) map[fabric.Rights]error {
-	_, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 8, 1, 0)
+	_, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 8, 1, 0)
 	return map[fabric.Rights]error{
 		fabric.RightAtomic: err,
-		fabric.RightRead:   rem.Get(r.ctx, make([]byte, 8), 0),
-		fabric.RightWrite:  rem.Put(r.ctx, make([]byte, 8), 0),
+		fabric.RightRead:   rem.Get(r.Ctx, make([]byte, 8), 0),
+		fabric.RightWrite:  rem.Put(r.Ctx, make([]byte, 8), 0),
 	}
 }
 
@@ -50,13 +51,13 @@ func (r *rig) allFail(what string, rem *fabric.Remote, want error) {
 		}
 	}
 	big := make([]byte, min(rem.Size(), 200_000))
-	if err := rem.Put(r.ctx, big, 0); !errors.Is(err, want) {
+	if err := rem.Put(r.Ctx, big, 0); !errors.Is(err, want) {
 		r.Errorf("%s: large put: %v, want %v", what, err, want)
 	}
-	if err := rem.Get(r.ctx, big, 0); !errors.Is(err, want) {
+	if err := rem.Get(r.Ctx, big, 0); !errors.Is(err, want) {
 		r.Errorf("%s: large get: %v, want %v", what, err, want)
 	}
-	if _, err := rem.Endpoint().Import(r.ctx, rem.Key()); !errors.Is(err, want) {
+	if _, err := rem.Endpoint().Import(r.Ctx, rem.Key()); !errors.Is(err, want) {
 		r.Errorf("%s: import: %v, want %v", what, err, want)
 	}
 }
@@ -67,12 +68,12 @@ func keyRights(r *rig) {
 	for rights := fabric.Rights(1); rights <= fabric.RightsAll; rights++ {
 		for _, size := range []uint64{seg.Size(), 100} {
 			k, err := seg.KeyRange(0, size, rights)
-			r.must(err)
+			r.Must(err)
 			if k.Rights != rights || k.Size != size || k.Owner != b.Incarnation() {
 				r.Errorf("key %v", k)
 			}
-			rem, err := ab.Import(r.ctx, k)
-			r.must(err)
+			rem, err := ab.Import(r.Ctx, k)
+			r.Must(err)
 			for verb, err := range r.tries(rem) {
 				if allowed := rights&verb != 0; allowed && err != nil || !allowed && !errors.Is(err, fabric.ErrRights) {
 					r.Errorf("%v of %d bytes: %v: %v", rights, size, verb, err)
@@ -80,7 +81,7 @@ func keyRights(r *rig) {
 			}
 			// A holder that writes more rights or size into its copy has no more than before.
 			k.Rights, k.Size = fabric.RightsAll, 1<<20
-			forged, err := ab.Import(r.ctx, k)
+			forged, err := ab.Import(r.Ctx, k)
 			if err != nil {
 				continue // a mapping that is too small is noticed at once
 			}
@@ -89,7 +90,7 @@ func keyRights(r *rig) {
 					r.Errorf("%v of %d bytes, forged to all: %v works", rights, size, verb)
 				}
 			}
-			if err := forged.Get(r.ctx, make([]byte, 8), size); err == nil {
+			if err := forged.Get(r.Ctx, make([]byte, 8), size); err == nil {
 				r.Errorf("a forged size reads beyond %d bytes", size)
 			}
 		}
@@ -126,26 +127,26 @@ func keyNarrowMany(r *rig) {
 	c := r.node()
 	cb, _ := r.connect(c, b)
 	root, err := r.segment(b, 4096).Key(fabric.RightsAll)
-	r.must(err)
+	r.Must(err)
 	var keys []fabric.Key
 	for range most {
-		k, err := ab.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
-		r.must(err)
+		k, err := ab.Narrow(r.Ctx, root, 0, 8, fabric.RightRead)
+		r.Must(err)
 		keys = append(keys, k)
 	}
-	_, err = ab.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
+	_, err = ab.Narrow(r.Ctx, root, 0, 8, fabric.RightRead)
 	if !errors.Is(err, fabric.ErrTooMany) || !strings.Contains(err.Error(), "narrowed by this peer") {
 		r.Errorf("one more than the limit: %v", err)
 	}
-	other, err := cb.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
-	r.must(err) // another peer has its own
+	other, err := cb.Narrow(r.Ctx, root, 0, 8, fabric.RightRead)
+	r.Must(err) // another peer has its own
 	_, err = b.Narrow(keys[1], 0, 8, fabric.RightRead)
-	r.must(err) // and so has the owner
-	r.must(b.Revoke(keys[0]))
-	keys[0], err = ab.Narrow(r.ctx, root, 0, 8, fabric.RightRead)
-	r.must(err)
-	r.must(a.Close())
-	r.eventually("the keys of a lost peer end", func() bool {
+	r.Must(err) // and so has the owner
+	r.Must(b.Revoke(keys[0]))
+	keys[0], err = ab.Narrow(r.Ctx, root, 0, 8, fabric.RightRead)
+	r.Must(err)
+	r.Must(a.Close())
+	r.Eventually("the keys of a lost peer end", func() bool {
 		return ba.Err() != nil && !slices.ContainsFunc(keys, b.Holds)
 	})
 	if !b.Holds(other) || !b.Holds(root) {
@@ -157,23 +158,23 @@ func keyNarrow(r *rig) {
 	_, b, ab, _ := r.pair()
 	seg := r.segment(b, 4096)
 	root, err := seg.Key(fabric.RightsAll)
-	r.must(err)
+	r.Must(err)
 	copy(seg.Bytes()[1024:], "narrow")
-	byPeer, err := ab.Narrow(r.ctx, root, 1024, 512, fabric.RightRead|fabric.RightWrite)
-	r.must(err)
+	byPeer, err := ab.Narrow(r.Ctx, root, 1024, 512, fabric.RightRead|fabric.RightWrite)
+	r.Must(err)
 	byOwner, err := b.Narrow(byPeer, 0, 256, fabric.RightRead)
-	r.must(err)
+	r.Must(err)
 	for _, k := range []fabric.Key{byPeer, byOwner} {
-		rem, err := ab.Import(r.ctx, k)
-		r.must(err)
+		rem, err := ab.Import(r.Ctx, k)
+		r.Must(err)
 		got := make([]byte, 6)
-		if err := rem.Get(r.ctx, got, 0); err != nil || string(got) != "narrow" {
+		if err := rem.Get(r.Ctx, got, 0); err != nil || string(got) != "narrow" {
 			r.Errorf("%v reads %q, %v", k, got, err)
 		}
-		if err := rem.Get(r.ctx, got, k.Size-5); !errors.Is(err, fabric.ErrRange) {
+		if err := rem.Get(r.Ctx, got, k.Size-5); !errors.Is(err, fabric.ErrRange) {
 			r.Errorf("%v reads past its range: %v", k, err)
 		}
-		if err := rem.Put(r.ctx, got, 0); (err == nil) != (k.Rights&fabric.RightWrite != 0) {
+		if err := rem.Put(r.Ctx, got, 0); (err == nil) != (k.Rights&fabric.RightWrite != 0) {
 			r.Errorf("%v: put: %v", k, err)
 		}
 	}
@@ -192,7 +193,7 @@ func keyNarrow(r *rig) {
 		{byOwner, 0, 8, fabric.RightWrite, fabric.ErrRights},
 	} {
 		for by, narrow := range map[string]func() (fabric.Key, error){
-			"peer":  func() (fabric.Key, error) { return ab.Narrow(r.ctx, c.of, c.offset, c.size, c.rights) },
+			"peer":  func() (fabric.Key, error) { return ab.Narrow(r.Ctx, c.of, c.offset, c.size, c.rights) },
 			"owner": func() (fabric.Key, error) { return b.Narrow(c.of, c.offset, c.size, c.rights) },
 		} {
 			if k, err := narrow(); !errors.Is(err, c.want) {
@@ -210,18 +211,18 @@ func keyRevoke(r *rig) {
 	seg := r.segment(b, 1<<20)
 	routes := r.routes(ab, seg)
 	root := routes[0].Key()
-	child, err := ab.Narrow(r.ctx, root, 0, 4096, fabric.RightsAll)
-	r.must(err)
-	grandchild, err := ab.Narrow(r.ctx, child, 0, 64, fabric.RightsAll)
-	r.must(err)
-	sibling, err := ab.Narrow(r.ctx, root, 0, 64, fabric.RightsAll)
-	r.must(err)
+	child, err := ab.Narrow(r.Ctx, root, 0, 4096, fabric.RightsAll)
+	r.Must(err)
+	grandchild, err := ab.Narrow(r.Ctx, child, 0, 64, fabric.RightsAll)
+	r.Must(err)
+	sibling, err := ab.Narrow(r.Ctx, root, 0, 64, fabric.RightsAll)
+	r.Must(err)
 	imported := map[fabric.Key]*fabric.Remote{}
 	for _, k := range []fabric.Key{child, grandchild, sibling} {
-		imported[k], err = ab.Import(r.ctx, k)
-		r.must(err)
+		imported[k], err = ab.Import(r.Ctx, k)
+		r.Must(err)
 	}
-	r.must(b.Revoke(child))
+	r.Must(b.Revoke(child))
 	r.allFail("a revoked key", imported[child], fabric.ErrRevoked)
 	for verb, err := range r.tries(imported[grandchild]) {
 		if !errors.Is(err, fabric.ErrRevoked) {
@@ -233,7 +234,7 @@ func keyRevoke(r *rig) {
 			r.Errorf("beside a revoked key: %v: %v", verb, err)
 		}
 	}
-	r.must(b.Revoke(root))
+	r.Must(b.Revoke(root))
 	r.allFail("the root, revoked", routes[0].Remote, fabric.ErrRevoked)
 	for verb, err := range r.tries(routes[1].Remote) {
 		if err != nil {
@@ -248,7 +249,7 @@ func keyRevoke(r *rig) {
 	// The slots are used again; the old keys must not come to life.
 	for range 10 {
 		_, err := seg.Key(fabric.RightsAll)
-		r.must(err)
+		r.Must(err)
 	}
 	r.allFail("a revoked key whose slot is used again", routes[0].Remote, fabric.ErrRevoked)
 	if err := ab.Element().Revoke(sibling); !errors.Is(err, fabric.ErrIncarnation) {
@@ -262,17 +263,17 @@ func keyRevokeBusy(r *rig) {
 	for round := range 12 {
 		seg := r.segment(b, 1<<20)
 		parent, err := b.Narrow(r.served(ab, seg).Key(), 0, 1<<20-64, fabric.RightsAll)
-		r.must(err)
+		r.Must(err)
 		key, err := b.Narrow(parent, 0, parent.Size, fabric.RightsAll)
-		r.must(err)
-		rem, err := ab.Import(r.ctx, key)
-		r.must(err)
+		r.Must(err)
+		rem, err := ab.Import(r.Ctx, key)
+		r.Must(err)
 		var wg sync.WaitGroup
 		var begun atomic.Int64
 		for i, n := range []int{8, 3000, 50_000, 300_000, 600_000} {
 			wg.Go(func() {
 				for turn := byte(1); ; turn++ {
-					err := rem.Put(r.ctx, bytes.Repeat([]byte{turn}, n), uint64(i*70_000))
+					err := rem.Put(r.Ctx, bytes.Repeat([]byte{turn}, n), uint64(i*70_000))
 					if begun.Add(1); err != nil {
 						if !errors.Is(err, fabric.ErrRevoked) {
 							r.Errorf("a Put of %d bytes: %v", n, err)
@@ -284,21 +285,21 @@ func keyRevokeBusy(r *rig) {
 		}
 		wg.Go(func() {
 			for {
-				if _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 960_000, 1, 0); err != nil {
+				if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 960_000, 1, 0); err != nil {
 					return
 				}
 			}
 		})
-		r.eventually("Puts", func() bool { return begun.Load() > int64(3*round) })
-		r.must(b.Revoke([]fabric.Key{parent, key}[round%2]))
+		r.Eventually("Puts", func() bool { return begun.Load() > int64(3*round) })
+		r.Must(b.Revoke([]fabric.Key{parent, key}[round%2]))
 		then := bytes.Clone(seg.Bytes())
 		wg.Wait()
 		if at := firstDifference(then, seg.Bytes()); at >= 0 {
 			r.Fatalf("round %d: byte %d was written after Revoke", round, at)
 		}
-		r.must(seg.Close())
+		r.Must(seg.Close())
 	}
-	r.must(ab.Err())
+	r.Must(ab.Err())
 }
 
 // firstDifference is negative where a and b are the same.
@@ -314,7 +315,7 @@ func firstDifference(a, b []byte) int {
 func keyForged(r *rig) {
 	_, b, ab, _ := r.pair()
 	k, err := r.segment(b, 4096).KeyRange(0, 100, fabric.RightsAll)
-	r.must(err)
+	r.Must(err)
 	for name, change := range map[string]func(*fabric.Key){
 		"secret":      func(k *fabric.Key) { k.Secret[7] ^= 1 },
 		"no secret":   func(k *fabric.Key) { k.Secret = [16]byte{} },
@@ -329,17 +330,17 @@ func keyForged(r *rig) {
 		if want == nil {
 			want = fabric.ErrKey
 		}
-		if _, err := ab.Import(r.ctx, forged); !errors.Is(err, want) {
+		if _, err := ab.Import(r.Ctx, forged); !errors.Is(err, want) {
 			r.Errorf("%s: import: %v, want %v", name, err, want)
 		}
-		if _, err := ab.Narrow(r.ctx, forged, 0, 8, fabric.RightRead); !errors.Is(err, want) {
+		if _, err := ab.Narrow(r.Ctx, forged, 0, 8, fabric.RightRead); !errors.Is(err, want) {
 			r.Errorf("%s: narrow: %v, want %v", name, err, want)
 		}
 		if _, _, err := b.OwnKey(forged, fabric.RightRead); !errors.Is(err, want) {
 			r.Errorf("%s: own key: %v, want %v", name, err, want)
 		}
 	}
-	r.must(ab.Err())
+	r.Must(ab.Err())
 	back, err := fabric.DecodeKey(k.Append(nil))
 	if err != nil || back != k {
 		r.Errorf("%v travels as %v, %v", k, back, err)
@@ -349,7 +350,7 @@ func keyForged(r *rig) {
 func keySealed(r *rig) {
 	_, b, ab, _ := r.pair()
 	seg, err := b.NewSegment(70_000, fabric.Sealed)
-	r.must(err)
+	r.Must(err)
 	copy(seg.Bytes(), "sealed")
 	for rights := fabric.Rights(1); rights <= fabric.RightsAll; rights++ {
 		if _, err := seg.Key(rights); (err == nil) != (rights == fabric.RightRead) {
@@ -357,19 +358,19 @@ func keySealed(r *rig) {
 		}
 	}
 	whole, err := seg.Key(fabric.RightRead)
-	r.must(err)
+	r.Must(err)
 	part, err := seg.KeyRange(0, 64, fabric.RightRead)
-	r.must(err)
+	r.Must(err)
 	for _, k := range []fabric.Key{whole, part} {
 		if !k.Sealed {
 			r.Errorf("%v does not say that it is sealed", k)
 		}
 		for _, rights := range []fabric.Rights{fabric.RightRead, fabric.RightsAll} { // true and forged
 			k.Rights = rights
-			rem, err := ab.Import(r.ctx, k)
-			r.must(err)
+			rem, err := ab.Import(r.Ctx, k)
+			r.Must(err)
 			got := make([]byte, 6)
-			if err := rem.Get(r.ctx, got, 0); err != nil || string(got) != "sealed" {
+			if err := rem.Get(r.Ctx, got, 0); err != nil || string(got) != "sealed" {
 				r.Errorf("reads %q, %v", got, err)
 			}
 			for verb, err := range r.tries(rem) {
@@ -378,7 +379,7 @@ func keySealed(r *rig) {
 				}
 			}
 			copy(seg.Bytes(), "SEALED") // what the owner writes is seen
-			if err := rem.Get(r.ctx, got, 0); err != nil || string(got) != "SEALED" {
+			if err := rem.Get(r.Ctx, got, 0); err != nil || string(got) != "SEALED" {
 				r.Errorf("reads %q, %v", got, err)
 			}
 			copy(seg.Bytes(), "sealed")
@@ -390,20 +391,20 @@ func keyEarlier(r *rig) {
 	a, b := r.node(), r.node()
 	ab, _ := r.connect(a, b)
 	rem := r.routes(ab, r.segment(b, 4096))
-	r.must(b.Close())
-	r.eventually("the endpoint ends", func() bool { return ab.Err() != nil })
+	r.Must(b.Close())
+	r.Eventually("the endpoint ends", func() bool { return ab.Err() != nil })
 	for _, rem := range rem {
 		r.allFail(rem.name+" of a peer that is gone", rem.Remote, fabric.ErrPeerLost)
 	}
 	again := r.node()
 	_, err := again.NewSegment(4096, fabric.Writable)
-	r.must(err)
+	r.Must(err)
 	ep, _ := r.connect(a, again)
 	for _, rem := range rem {
-		if _, err := ep.Import(r.ctx, rem.Key()); !errors.Is(err, fabric.ErrIncarnation) {
+		if _, err := ep.Import(r.Ctx, rem.Key()); !errors.Is(err, fabric.ErrIncarnation) {
 			r.Errorf("import of an earlier incarnation's key: %v", err)
 		}
-		if _, err := ep.Narrow(r.ctx, rem.Key(), 0, 8, fabric.RightRead); !errors.Is(err, fabric.ErrIncarnation) {
+		if _, err := ep.Narrow(r.Ctx, rem.Key(), 0, 8, fabric.RightRead); !errors.Is(err, fabric.ErrIncarnation) {
 			r.Errorf("narrowing an earlier incarnation's key: %v", err)
 		}
 	}
@@ -416,9 +417,9 @@ func keyHandedOn(r *rig) {
 	cb, _ := r.connect(c, b)
 	seg := r.segment(b, 4096)
 	k, err := seg.KeyRange(8, 100, fabric.RightsAll)
-	r.must(err)
-	narrow, err := ab.Narrow(r.ctx, k, 0, 50, fabric.RightWrite)
-	r.must(err)
+	r.Must(err)
+	narrow, err := ab.Narrow(r.Ctx, k, 0, 50, fabric.RightWrite)
+	r.Must(err)
 	got := make(chan fabric.Key, 1)
 	c.Handle(idData, func(m fabric.Message) {
 		k, err := fabric.DecodeKey(m.Body)
@@ -427,10 +428,10 @@ func keyHandedOn(r *rig) {
 		}
 		got <- k
 	})
-	r.must(ac.Send(r.ctx, idData, nil, narrow.Append(nil)))
-	rem, err := cb.Import(r.ctx, <-got)
-	r.must(err)
-	r.must(rem.Put(r.ctx, []byte("from the third"), 0))
+	r.Must(ac.Send(r.Ctx, idData, nil, narrow.Append(nil)))
+	rem, err := cb.Import(r.Ctx, <-got)
+	r.Must(err)
+	r.Must(rem.Put(r.Ctx, []byte("from the third"), 0))
 	if string(seg.Bytes()[8:22]) != "from the third" {
 		r.Error("the put of a key handed on went astray")
 	}
@@ -447,9 +448,9 @@ func keySegmentClosed(r *rig) {
 			for _, n := range []int{8, 3000, 60_000, 1 << 20} {
 				buf := make([]byte, n)
 				for _, fn := range []func() error{
-					func() error { return rem.Put(r.ctx, buf, 64) },
-					func() error { return rem.Get(r.ctx, make([]byte, n), 64) },
-					func() error { _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 0, 1, 0); return err },
+					func() error { return rem.Put(r.Ctx, buf, 64) },
+					func() error { return rem.Get(r.Ctx, make([]byte, n), 64) },
+					func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 0, 1, 0); return err },
 				} {
 					wg.Go(func() {
 						for {
@@ -465,9 +466,9 @@ func keySegmentClosed(r *rig) {
 			}
 		}
 		time.Sleep(time.Duration(round*3) * time.Millisecond)
-		r.must(seg.Close())
-		r.must(seg.Close())
-		r.within(patience/2, "operations on a closed segment", func() error { wg.Wait(); return nil })
+		r.Must(seg.Close())
+		r.Must(seg.Close())
+		r.Within(patience/2, "operations on a closed segment", func() error { wg.Wait(); return nil })
 		for range 3 {
 			if seg.Pin() {
 				r.Fatal("a closed segment can be pinned")
@@ -477,25 +478,25 @@ func keySegmentClosed(r *rig) {
 		if _, err := seg.Key(fabric.RightRead); !errors.Is(err, fabric.ErrRevoked) {
 			r.Errorf("a key to a closed segment: %v", err)
 		}
-		r.eventually("the memory is given back", func() bool { return b.LentBytes() == 0 })
+		r.Eventually("the memory is given back", func() bool { return b.LentBytes() == 0 })
 	}
-	r.must(ab.Err())
+	r.Must(ab.Err())
 }
 
 // keyImportClosed: whichever comes first, nothing is left of the segment.
 func keyImportClosed(r *rig) {
 	_, b, ab, _ := r.pair()
-	files := len(openFiles(r))
+	files := len(suite.OpenFiles(r))
 	for i := range 60 {
 		seg := r.segment(b, 1<<16)
 		k, err := seg.Key(fabric.RightsAll)
-		r.must(err)
+		r.Must(err)
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				rem, err := ab.Import(r.ctx, k)
+				rem, err := ab.Import(r.Ctx, k)
 				if err == nil {
-					err = rem.Get(r.ctx, make([]byte, 8), 0)
+					err = rem.Get(r.Ctx, make([]byte, 8), 0)
 				}
 				if err != nil && !errors.Is(err, fabric.ErrRevoked) {
 					r.Errorf("import of a segment that closes: %v", err)
@@ -503,19 +504,19 @@ func keyImportClosed(r *rig) {
 			})
 		}
 		time.Sleep(time.Duration(i*5) * time.Microsecond)
-		r.must(seg.Close())
+		r.Must(seg.Close())
 		wg.Wait()
 	}
-	r.must(ab.Flush(r.ctx))
-	r.eventually("no descriptor of a closed segment stays", func() bool { return len(openFiles(r)) <= files+1 }) // the keys' own
-	r.must(ab.Err())
+	r.Must(ab.Flush(r.Ctx))
+	r.Eventually("no descriptor of a closed segment stays", func() bool { return len(suite.OpenFiles(r)) <= files+1 }) // the keys' own
+	r.Must(ab.Err())
 }
 
 func keyOwn(r *rig) {
 	n := r.node()
 	seg := r.segment(n, 4096)
 	k, err := seg.KeyRange(256, 64, fabric.RightRead|fabric.RightWrite)
-	r.must(err)
+	r.Must(err)
 	s, at, err := n.OwnKey(k, fabric.RightRead)
 	if err != nil || s != seg || at != 256 {
 		r.Fatalf("own key: %v at %d, %v", s, at, err)
@@ -523,7 +524,7 @@ func keyOwn(r *rig) {
 	if _, _, err := n.OwnKey(k, fabric.RightAtomic); !errors.Is(err, fabric.ErrRights) {
 		r.Errorf("own key without the right: %v", err)
 	}
-	r.must(seg.Close()) // pinned: the memory stays until Unpin
+	r.Must(seg.Close()) // pinned: the memory stays until Unpin
 	if len(s.Bytes()) != 4096 || n.LentBytes() == 0 || n.Holds(k) {
 		r.Error("a pinned segment went, or its key stayed")
 	}
@@ -551,7 +552,7 @@ func keyBounds(r *rig) {
 	if _, err := n.NewSegment(1, fabric.Writable); !errors.Is(err, fabric.ErrTooMany) {
 		r.Errorf("lent beyond the limit: %v", err)
 	}
-	r.must(first.Close())
+	r.Must(first.Close())
 	if seg := r.segment(n, 1000); seg.Size() != 1000 || len(seg.Bytes()) != 1000 || cap(seg.Bytes()) != 1000 {
 		r.Errorf("a segment of 1000 bytes has %d, cap %d", len(seg.Bytes()), cap(seg.Bytes()))
 	}

@@ -59,14 +59,14 @@ func lifeOnce(r *rig) {
 			wg.Go(func() { ep.Close() })
 		}
 		wg.Wait()
-		r.eventually("both sides hear of it", func() bool { return len(a.Endpoints())+len(b.Endpoints()) == 0 })
+		r.Eventually("both sides hear of it", func() bool { return len(a.Endpoints())+len(b.Endpoints()) == 0 })
 		if ab.Err() == nil || ba.Err() == nil {
 			r.Error("no error after the end")
 		}
 	}
 	r.connect(a, b)
-	r.must(a.Close())
-	r.must(b.Close())
+	r.Must(a.Close())
+	r.Must(b.Close())
 	mu.Lock()
 	defer mu.Unlock()
 	if len(up) != 26 || len(down) != 26 {
@@ -99,13 +99,13 @@ func lifeCallback(r *rig) {
 	for range 50 {
 		ab.Post(idData, nil, make([]byte, 100))
 	}
-	r.within(patience/2, "OnLost", func() error { <-lost; return nil })
+	r.Within(patience/2, "OnLost", func() error { <-lost; return nil })
 	if n := after.Load(); n != 1 {
 		r.Errorf("%d messages were handled of an endpoint that the first one closed", n)
 	}
 	refuse := r.node(func(c *fabric.Config) { c.OnPeer = func(ep *fabric.Endpoint) { ep.Close() } })
-	if ep, err := a.Dial(r.ctx, refuse.addr); err == nil {
-		r.eventually("an endpoint closed in OnPeer ends", func() bool { return ep.Err() != nil })
+	if ep, err := a.Dial(r.Ctx, refuse.addr); err == nil {
+		r.Eventually("an endpoint closed in OnPeer ends", func() bool { return ep.Err() != nil })
 	}
 }
 
@@ -189,7 +189,7 @@ func (r *rig) traffic(ep *fabric.Endpoint, seg *fabric.Segment) *traffic {
 func (t *traffic) ends(r *rig) {
 	r.Helper()
 	start := time.Now()
-	r.within(10*time.Second, "calls in flight", func() error { t.wg.Wait(); return nil })
+	r.Within(10*time.Second, "calls in flight", func() error { t.wg.Wait(); return nil })
 	if d := time.Since(start); d > 2*time.Second {
 		r.Errorf("calls in flight took %v to fail", d)
 	}
@@ -219,21 +219,21 @@ func (r *rig) busyPair() (a, b *node, ab, ba *fabric.Endpoint, t [2]*traffic) {
 
 func lifeInFlight(r *rig) {
 	a, _, _, _, t := r.busyPair()
-	r.within(5*time.Second, "Close", a.Close)
+	r.Within(5*time.Second, "Close", a.Close)
 	t[0].ends(r)
 	t[1].ends(r)
 }
 
 func lifePeerInFlight(r *rig) {
 	_, b, _, _, t := r.busyPair()
-	r.within(5*time.Second, "Close", b.Close)
+	r.Within(5*time.Second, "Close", b.Close)
 	t[1].ends(r)
 	t[0].ends(r)
 }
 
 func lifeEndpointInFlight(r *rig) {
 	a, b, ab, _, t := r.busyPair()
-	r.within(5*time.Second, "Close", ab.Close)
+	r.Within(5*time.Second, "Close", ab.Close)
 	t[0].ends(r)
 	t[1].ends(r)
 	r.connect(a, b)
@@ -246,13 +246,13 @@ func lifeHello(r *rig) {
 	p.Write([]byte{1})
 	done := make(chan error, 1)
 	addr := r.acceptor(func(p fabric.Pending) { io.ReadAll(p) })
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Ctx)
 	go func() {
 		_, err := n.Dial(ctx, addr)
 		done <- err
 	}()
 	time.Sleep(10 * time.Millisecond)
-	r.within(5*time.Second, "Close during HELLO", n.Close)
+	r.Within(5*time.Second, "Close during HELLO", n.Close)
 	cancel()
 	if err := <-done; err == nil {
 		r.Error("a closed element has dialled")
@@ -266,7 +266,7 @@ func lifeDialled(r *rig) {
 		for range 6 {
 			wg.Go(func() {
 				for range 20 {
-					ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
+					ctx, cancel := context.WithTimeout(r.Ctx, 2*time.Second)
 					ep, err := a.Dial(ctx, b.addr)
 					cancel()
 					if err != nil {
@@ -277,9 +277,9 @@ func lifeDialled(r *rig) {
 			})
 		}
 		time.Sleep(2 * time.Millisecond)
-		r.within(5*time.Second, "Close while dialled", b.Close)
-		r.within(10*time.Second, "dialling a closed element", func() error { wg.Wait(); return nil })
-		r.eventually("nothing is left", func() bool { return len(a.Endpoints()) == 0 })
+		r.Within(5*time.Second, "Close while dialled", b.Close)
+		r.Within(10*time.Second, "dialling a closed element", func() error { wg.Wait(); return nil })
+		r.Eventually("nothing is left", func() bool { return len(a.Endpoints()) == 0 })
 	}
 }
 
@@ -294,17 +294,17 @@ func lifeAnswered(r *rig) {
 		var leads, closing atomic.Bool
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			a.WaitFor(r.ctx, func() bool {
+			a.WaitFor(r.Ctx, func() bool {
 				leads.Store(true)
-				for closing.Load() && len(b.Endpoints()) > 0 && r.ctx.Err() == nil {
+				for closing.Load() && len(b.Endpoints()) > 0 && r.Ctx.Err() == nil {
 					time.Sleep(100 * time.Microsecond) // Close waits for us, and we for the peer
 				}
 				return false
 			})
 		})
-		r.eventually("somebody leads", leads.Load)
+		r.Eventually("somebody leads", leads.Load)
 		closing.Store(true)
-		r.within(5*time.Second, "Close", a.Close)
+		r.Within(5*time.Second, "Close", a.Close)
 		wg.Wait()
 		if err := ab.Err(); !errors.Is(err, fabric.ErrClosed) {
 			r.Errorf("an endpoint of a closed element: %v", err)
@@ -320,10 +320,10 @@ func lifeAfter(r *rig) {
 	routes := r.routes(ab, r.segment(b, 1<<20))
 	seg := r.segment(a, 4096)
 	k, err := seg.Key(fabric.RightsAll)
-	r.must(err)
-	r.must(a.Close())
-	r.must(a.Close())
-	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
+	r.Must(err)
+	r.Must(a.Close())
+	r.Must(a.Close())
+	ctx, cancel := context.WithTimeout(r.Ctx, 5*time.Second)
 	defer cancel()
 	if _, err := a.Dial(ctx, b.addr); err == nil {
 		r.Error("a closed element dials")
@@ -371,5 +371,5 @@ func lifeSilence(r *rig) {
 	free := r.block(b, ab)
 	time.Sleep(200 * time.Millisecond)
 	free()
-	r.must(ab.Flush(r.ctx))
+	r.Must(ab.Flush(r.Ctx))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 func memoryChecks() []check {
@@ -48,13 +49,13 @@ func (r *rig) routes(ep *fabric.Endpoint, seg *fabric.Segment) []remote {
 	r.Helper()
 	const skip = 64
 	whole, err := seg.Key(fabric.RightsAll)
-	r.must(err)
+	r.Must(err)
 	part, err := seg.KeyRange(skip, seg.Size()-skip, fabric.RightsAll)
-	r.must(err)
+	r.Must(err)
 	list := []remote{{name: "whole", mem: seg.Bytes()}, {name: "part", mem: seg.Bytes()[skip:]}}
 	for i, k := range []fabric.Key{whole, part} {
-		list[i].Remote, err = ep.Import(r.ctx, k)
-		r.must(err)
+		list[i].Remote, err = ep.Import(r.Ctx, k)
+		r.Must(err)
 		if list[i].Size() != uint64(len(list[i].mem)) || list[i].Key() != k || list[i].Endpoint() != ep {
 			r.Errorf("imported %v, size %d", list[i].Key(), list[i].Size())
 		}
@@ -69,7 +70,7 @@ func (r *rig) routes(ep *fabric.Endpoint, seg *fabric.Segment) []remote {
 func (r *rig) segment(n *node, size uint64) *fabric.Segment {
 	r.Helper()
 	seg, err := n.NewSegment(size, fabric.Writable)
-	r.must(err)
+	r.Must(err)
 	return seg
 }
 
@@ -88,8 +89,8 @@ func memoryPutGet(r *rig) {
 			for _, at := range []int{0, 3, 8} {
 				for _, shift := range []int{0, 5} {
 					clear(rem.mem[:n+64])
-					src := append(make([]byte, shift), pattern(n, uint32(n+at))...)[shift:]
-					r.must(rem.Put(r.ctx, src, uint64(at)))
+					src := append(make([]byte, shift), suite.Pattern(n, uint32(n+at))...)[shift:]
+					r.Must(rem.Put(r.Ctx, src, uint64(at)))
 					if !bytes.Equal(rem.mem[at:at+n], src) {
 						r.Fatalf("%s: put of %d bytes to %d: the owner sees others", rem.name, n, at)
 					}
@@ -97,7 +98,7 @@ func memoryPutGet(r *rig) {
 						r.Fatalf("%s: put of %d bytes to %d went beyond", rem.name, n, at)
 					}
 					dst := make([]byte, shift+n+1)
-					r.must(rem.Get(r.ctx, dst[shift:shift+n], uint64(at)))
+					r.Must(rem.Get(r.Ctx, dst[shift:shift+n], uint64(at)))
 					if !bytes.Equal(dst[shift:shift+n], src) || dst[shift+n] != 0 {
 						r.Fatalf("%s: get of %d bytes at %d: others came", rem.name, n, at)
 					}
@@ -112,9 +113,9 @@ func memoryLarge(r *rig) {
 	seg := r.segment(b, 9<<20)
 	for _, rem := range r.routes(ab, seg) {
 		for _, n := range []int{1<<20 + 3, 8 << 20} {
-			want, got := pattern(n, uint32(n)), make([]byte, n)
-			r.must(rem.Put(r.ctx, want, 5))
-			r.must(rem.Get(r.ctx, got, 5))
+			want, got := suite.Pattern(n, uint32(n)), make([]byte, n)
+			r.Must(rem.Put(r.Ctx, want, 5))
+			r.Must(rem.Get(r.Ctx, got, 5))
 			if !bytes.Equal(got, want) || !bytes.Equal(rem.mem[5:5+n], want) {
 				r.Fatalf("%s: %d bytes differ", rem.name, n)
 			}
@@ -127,7 +128,7 @@ func memoryMany(r *rig) {
 	seg := r.segment(b, 2<<20)
 	for _, rem := range r.routes(ab, seg) {
 		for _, n := range []int{8, 900, 2000} {
-			want := pattern(1000*n, uint32(n))
+			want := suite.Pattern(1000*n, uint32(n))
 			var ops [1000]fabric.Op
 			for i := range ops {
 				ops[i] = rem.StartPut(want[i*n:(i+1)*n], uint64(i*n))
@@ -150,7 +151,7 @@ func memoryManyLarge(r *rig) {
 	const n, size = 600, 64 << 10
 	a, b, ab, ba := r.pair()
 	var ops [2 * n]fabric.Op
-	src := pattern(size, 1)
+	src := suite.Pattern(size, 1)
 	there, here := r.served(ab, r.segment(b, 1<<20)), r.served(ba, r.segment(a, 1<<20))
 	for i := range n {
 		at := uint64(i%15) * size
@@ -173,7 +174,7 @@ func memoryManyLarge(r *rig) {
 func (r *rig) waitAll(ops []fabric.Op) {
 	r.Helper()
 	for i, op := range ops {
-		if err := op.Wait(r.ctx); err != nil {
+		if err := op.Wait(r.Ctx); err != nil {
 			r.Fatalf("operation %d of %d: %v", i, len(ops), err)
 		}
 	}
@@ -197,20 +198,20 @@ func memoryBound(r *rig) {
 		}
 	}
 	for _, op := range []fabric.Op{rem.StartGet(buf[:8], 0), rem.StartPut(buf[:8], 8), rem.StartAtomic(fabric.FetchAdd, 8, 16, 1, 0)} {
-		if err := op.Wait(r.ctx); !errors.Is(err, fabric.ErrBackpressure) {
+		if err := op.Wait(r.Ctx); !errors.Is(err, fabric.ErrBackpressure) {
 			r.Errorf("operation %d: %v; want ErrBackpressure", bound+1, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := rem.Get(ctx, make([]byte, 8), 0); !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("a blocking Get with no record free: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- rem.Get(r.ctx, make([]byte, 8), 0) }()
+	go func() { done <- rem.Get(r.Ctx, make([]byte, 8), 0) }()
 	free()
 	r.waitAll(ops)
-	r.must(<-done)
+	r.Must(<-done)
 	if n := binary.NativeEndian.Uint64(rem.mem[16:]); n != bound/3 {
 		r.Errorf("%d of %d atomics happened", n, bound/3)
 	}
@@ -225,12 +226,12 @@ func memoryWaiting(r *rig) {
 		wg.Go(func() {
 			got := make([]byte, 512)
 			for i := range each {
-				want, at := pattern(512, uint32(w*each+i)), uint64(w*1024+i)
-				if err := rem.Put(r.ctx, want, at); err != nil {
+				want, at := suite.Pattern(512, uint32(w*each+i)), uint64(w*1024+i)
+				if err := rem.Put(r.Ctx, want, at); err != nil {
 					r.Error(err)
 					return
 				}
-				if err := rem.Get(r.ctx, got, at); err != nil || !bytes.Equal(got, want) {
+				if err := rem.Get(r.Ctx, got, at); err != nil || !bytes.Equal(got, want) {
 					r.Errorf("get: %v", err)
 					return
 				}
@@ -248,18 +249,18 @@ func memoryBeside(r *rig) {
 	var replies atomic.Int64
 	a.Handle(idReply, func(fabric.Message) { replies.Add(1) })
 	rem := r.served(ab, r.segment(b, size+64))
-	src := pattern(size, 2)
+	src := suite.Pattern(size, 2)
 	during := 0
 	for range 5 {
 		op := rem.StartPut(src, 0)
 		for i := replies.Load() + 1; !op.Poll(); i++ {
-			r.must(ab.Send(r.ctx, idEcho, nil, []byte("beside")))
-			r.must(a.WaitFor(r.ctx, func() bool { return replies.Load() >= i }))
+			r.Must(ab.Send(r.Ctx, idEcho, nil, []byte("beside")))
+			r.Must(a.WaitFor(r.Ctx, func() bool { return replies.Load() >= i }))
 			if !op.Poll() {
 				during++
 			}
 		}
-		r.must(op.Wait(r.ctx))
+		r.Must(op.Wait(r.Ctx))
 	}
 	if !bytes.Equal(rem.mem[:size], src) {
 		r.Error("bytes differ")
@@ -285,12 +286,12 @@ func memoryRange(r *rig) {
 			{math.MaxUint64, 1, false}, {math.MaxUint64 - 3, 8, false}, {1 << 63, 8, false}, {math.MaxUint64 - 7, 8, false},
 			{size - 1, 70_000, false}, {math.MaxUint64 - 69_999, 70_000, false},
 		} {
-			for verb, err := range map[string]error{"put": rem.Put(r.ctx, buf[:c.n], c.offset), "get": rem.Get(r.ctx, buf[:c.n], c.offset)} {
+			for verb, err := range map[string]error{"put": rem.Put(r.Ctx, buf[:c.n], c.offset), "get": rem.Get(r.Ctx, buf[:c.n], c.offset)} {
 				if c.ok && err != nil || !c.ok && !errors.Is(err, fabric.ErrRange) {
 					r.Errorf("%s: %s of %d bytes at %d of %d: %v", rem.name, verb, c.n, c.offset, size, err)
 				}
 			}
-			if _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, c.offset&^7, 1, 0); c.offset&^7 > size-8 && !errors.Is(err, fabric.ErrRange) {
+			if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, c.offset&^7, 1, 0); c.offset&^7 > size-8 && !errors.Is(err, fabric.ErrRange) {
 				r.Errorf("%s: atomic at %d of %d: %v", rem.name, c.offset&^7, size, err)
 			}
 		}
@@ -342,13 +343,13 @@ func memoryAtomics(r *rig) {
 			var err error
 			switch i % 5 {
 			case 0:
-				old, err = rem.StartAtomic(op, width, at, operand, compare).Value(r.ctx)
+				old, err = rem.StartAtomic(op, width, at, operand, compare).Value(r.Ctx)
 			case 1:
 				old, err = fabric.LocalAtomic(word, op, width, operand, compare)
 			default:
-				old, err = rem.Atomic(r.ctx, op, width, at, operand, compare)
+				old, err = rem.Atomic(r.Ctx, op, width, at, operand, compare)
 			}
-			r.must(err)
+			r.Must(err)
 			if want := apply(op, before, operand&mask, compare&mask) & mask; old != before || read() != want {
 				r.Fatalf("%s: op %d on %d bytes: old %#x, now %#x; want %#x, %#x", rem.name, op, width, old, read(), before, want)
 			}
@@ -371,12 +372,12 @@ func memoryAtomicsMisused(r *rig) {
 			{fabric.FetchAdd, 16, 0, fabric.ErrProtocol}, {0, 8, 0, fabric.ErrProtocol}, {7, 8, 0, fabric.ErrProtocol},
 			{fabric.FetchAdd, -8, 0, fabric.ErrRange},
 		} {
-			if _, err := rem.Atomic(r.ctx, c.op, c.width, c.at, 1, 0); !errors.Is(err, c.want) {
+			if _, err := rem.Atomic(r.Ctx, c.op, c.width, c.at, 1, 0); !errors.Is(err, c.want) {
 				r.Errorf("%s: op %d, width %d at %d: %v, want %v", rem.name, c.op, c.width, c.at, err, c.want)
 			}
 		}
 	}
-	r.must(ab.Err())
+	r.Must(ab.Err())
 }
 
 func memoryCounters(r *rig) {
@@ -398,10 +399,10 @@ func memoryCounters(r *rig) {
 	for _, ep := range []*fabric.Endpoint{ab, ab, cb} {
 		for _, rem := range r.routes(ep, seg) {
 			at := 512 - uint64(len(seg.Bytes())-len(rem.mem))
-			add(func() error { _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, at, 3, 0); return err })
+			add(func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, at, 3, 0); return err })
 			add(func() error { // the same by comparing
 				for old := uint64(0); ; {
-					was, err := rem.Atomic(r.ctx, fabric.CompareSwap, 4, at+8, old+1, old)
+					was, err := rem.Atomic(r.Ctx, fabric.CompareSwap, 4, at+8, old+1, old)
 					if err != nil || was == old {
 						return err
 					}
@@ -426,10 +427,10 @@ func memoryCancelledGet(r *rig) {
 	const size = 8 << 20
 	_, b, ab, _ := r.pair()
 	rem := r.served(ab, r.segment(b, size+64))
-	copy(rem.mem, pattern(size, 3))
+	copy(rem.mem, suite.Pattern(size, 3))
 	for i := range 24 {
 		buf := make([]byte, size)
-		ctx, cancel := context.WithTimeout(r.ctx, time.Duration(i*i)*10*time.Microsecond)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(i*i)*10*time.Microsecond)
 		err := rem.Get(ctx, buf, 0)
 		cancel()
 		if err == nil {
@@ -441,8 +442,8 @@ func memoryCancelledGet(r *rig) {
 		for j := range buf {
 			buf[j] = 0xa5
 		}
-		r.must(ab.Flush(r.ctx)) // the owner goes on sending what nobody wants any more
-		r.must(rem.Get(r.ctx, make([]byte, 1<<20), 0))
+		r.Must(ab.Flush(r.Ctx)) // the owner goes on sending what nobody wants any more
+		r.Must(rem.Get(r.Ctx, make([]byte, 1<<20), 0))
 		if n := bytes.Count(buf, []byte{0xa5}); n != size {
 			r.Fatalf("%d bytes were written into the buffer of a Get that was given up", size-n)
 		}
@@ -456,7 +457,7 @@ func memoryCancelledPut(r *rig) {
 	for i := range 24 {
 		clear(rem.mem)
 		buf := bytes.Repeat([]byte{1}, size)
-		ctx, cancel := context.WithTimeout(r.ctx, time.Duration(i*i)*10*time.Microsecond)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(i*i)*10*time.Microsecond)
 		err := rem.Put(ctx, buf, 0)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -465,11 +466,11 @@ func memoryCancelledPut(r *rig) {
 		for j := range buf {
 			buf[j] = 2 // the buffer is the caller's again: none of this may arrive
 		}
-		r.must(ab.Flush(r.ctx))
+		r.Must(ab.Flush(r.Ctx))
 		if n := bytes.Count(rem.mem, []byte{2}); n > 0 {
 			r.Fatalf("%d bytes written after Put returned arrived (Put: %v)", n, err)
 		}
-		r.must(rem.Put(r.ctx, buf, 0))
+		r.Must(rem.Put(r.Ctx, buf, 0))
 		if n := bytes.Count(rem.mem[:size], []byte{2}); n != size {
 			r.Fatalf("after a Put that was given up, %d of %d bytes arrive", n, size)
 		}
@@ -491,25 +492,25 @@ func memoryForget(r *rig) {
 			if !op.Poll() {
 				break
 			}
-			if err := op.Wait(r.ctx); !errors.Is(err, fabric.ErrBackpressure) {
-				r.must(err)
+			if err := op.Wait(r.Ctx); !errors.Is(err, fabric.ErrBackpressure) {
+				r.Must(err)
 				op = fabric.Op{}
 				break
 			}
-			r.must(ab.Flush(r.ctx))
+			r.Must(ab.Flush(r.Ctx))
 		}
 		op.Forget()
 		for j := range buf {
 			buf[j] = 0x5a
 		}
 		if i%10 == 9 {
-			r.must(ab.Flush(r.ctx))
+			r.Must(ab.Flush(r.Ctx))
 		}
 		if n := bytes.Count(buf, []byte{0x5a}); n != len(buf) {
 			r.Fatal("a forgotten operation wrote into its buffer")
 		}
 	}
-	r.must(rem.Put(r.ctx, []byte("done"), 0))
+	r.Must(rem.Put(r.Ctx, []byte("done"), 0))
 }
 
 func memoryDone(r *rig) {
@@ -523,11 +524,11 @@ func memoryDone(r *rig) {
 				if !op.Poll() {
 					r.Fatal("done, but Poll says otherwise")
 				}
-			case <-r.ctx.Done():
+			case <-r.Ctx.Done():
 				r.Fatalf("%s: get %d is never done", rem.name, i)
 			}
 			start := time.Now()
-			r.must(op.Wait(r.ctx))
+			r.Must(op.Wait(r.Ctx))
 			if d := time.Since(start); d > time.Second {
 				r.Fatalf("Wait after Done took %v", d)
 			}
@@ -535,7 +536,7 @@ func memoryDone(r *rig) {
 	}
 	var none fabric.Op
 	<-none.Done()
-	if err := none.Wait(r.ctx); err != nil || !none.Poll() {
+	if err := none.Wait(r.Ctx); err != nil || !none.Poll() {
 		r.Error(fmt.Errorf("the zero Op: %w", err))
 	}
 	none.Forget()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 // Ids of the suite's messages.
@@ -51,16 +52,16 @@ func serveEcho(n *node) {
 func (r *rig) echo(a, b *node) {
 	r.Helper()
 	serveEcho(b)
-	ep, err := a.Dial(r.ctx, b.addr)
-	r.must(err)
+	ep, err := a.Dial(r.Ctx, b.addr)
+	r.Must(err)
 	var got atomic.Int64
 	a.Handle(idReply, func(m fabric.Message) {
 		if string(m.Body) == "ahoy" {
 			got.Add(1)
 		}
 	})
-	r.must(ep.Send(r.ctx, idEcho, []byte("ah"), []byte("oy")))
-	r.must(a.WaitFor(r.ctx, func() bool { return got.Load() > 0 }))
+	r.Must(ep.Send(r.Ctx, idEcho, []byte("ah"), []byte("oy")))
+	r.Must(a.WaitFor(r.Ctx, func() bool { return got.Load() > 0 }))
 }
 
 // window gives both elements the least credit there can be.
@@ -75,20 +76,20 @@ func messageSizes(r *rig) {
 	b.Handle(idData, func(m fabric.Message) { got <- bytes.Clone(m.Body) })
 	for _, n := range []int{0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 63, 64, 65, 4095, 4096, 8187, 8188, 8189, 20000, fabric.MaxMessageBytes - 1, fabric.MaxMessageBytes} {
 		for _, head := range []int{0, n / 3, n} {
-			want := pattern(n, uint32(n+head))
-			r.must(ab.Send(r.ctx, idData, want[:head], want[head:]))
+			want := suite.Pattern(n, uint32(n+head))
+			r.Must(ab.Send(r.Ctx, idData, want[:head], want[head:]))
 			select {
 			case body := <-got:
 				if !bytes.Equal(body, want) {
 					r.Fatalf("%d bytes, head %d: arrived as %d other bytes", n, head, len(body))
 				}
-			case <-r.ctx.Done():
+			case <-r.Ctx.Done():
 				r.Fatalf("%d bytes, head %d: never arrived", n, head)
 			}
 		}
 	}
 	big := make([]byte, fabric.MaxMessageBytes+1)
-	for _, err := range []error{ab.Send(r.ctx, idData, nil, big), ab.Send(r.ctx, idReply, big[:5], big[4:]), ab.Post(idData, big, nil), ab.TrySend(idData, nil, big)} {
+	for _, err := range []error{ab.Send(r.Ctx, idData, nil, big), ab.Send(r.Ctx, idReply, big[:5], big[4:]), ab.Post(idData, big, nil), ab.TrySend(idData, nil, big)} {
 		if !errors.Is(err, fabric.ErrTooLarge) {
 			r.Errorf("%d bytes: %v", len(big), err)
 		}
@@ -103,11 +104,11 @@ func messageSizes(r *rig) {
 func messageBadIDs(r *rig) {
 	a, _, ab, _ := r.pair()
 	for _, id := range []fabric.FrameID{0, 5, fabric.FirstMessageID - 1, fabric.MaxFrameID + 1, 1<<16 - 1} {
-		if ab.Send(r.ctx, id, nil, nil) == nil || ab.Post(id, nil, nil) == nil || a.Handle(id, func(fabric.Message) {}) == nil {
+		if ab.Send(r.Ctx, id, nil, nil) == nil || ab.Post(id, nil, nil) == nil || a.Handle(id, func(fabric.Message) {}) == nil {
 			r.Errorf("id %d passed for a message's", id)
 		}
 	}
-	r.must(a.Handle(idData, func(fabric.Message) {}))
+	r.Must(a.Handle(idData, func(fabric.Message) {}))
 	if a.HandleRetaining(idData, func(fabric.Message) {}) == nil {
 		r.Error("two handlers for one id")
 	}
@@ -130,7 +131,7 @@ func (c *counted) take(body []byte) {
 
 func (r *rig) wantCount(what string, c *counted, n uint64) {
 	r.Helper()
-	r.eventually(fmt.Sprintf("%s: %d messages", what, n), func() bool { return c.bad.Load() != nil || c.next.Load() >= n })
+	r.Eventually(fmt.Sprintf("%s: %d messages", what, n), func() bool { return c.bad.Load() != nil || c.next.Load() >= n })
 	time.Sleep(2 * time.Millisecond) // one too many would come now
 	if s := c.bad.Load(); s != nil {
 		r.Fatalf("%s: %s", what, *s)
@@ -151,7 +152,7 @@ func messageOrder(r *rig) {
 		b.Handle(idData, func(m fabric.Message) { got.take(m.Body) })
 		n := min(20000, 40_000_000/size)
 		for i := range n {
-			r.must(ab.Send(r.ctx, idData, nil, numbered(i, size)))
+			r.Must(ab.Send(r.Ctx, idData, nil, numbered(i, size)))
 		}
 		r.wantCount(fmt.Sprintf("%d bytes each", size), &got, uint64(n))
 	}
@@ -172,7 +173,7 @@ func messageOrderSeveral(r *rig) {
 		}
 		wg.Go(func() {
 			for i := range each {
-				if err := ep.Send(r.ctx, idData, numbered(i, 8), append(make([]byte, 0, 400), byte(s))[:400]); err != nil {
+				if err := ep.Send(r.Ctx, idData, numbered(i, 8), append(make([]byte, 0, 400), byte(s))[:400]); err != nil {
 					r.Error(err)
 					return
 				}
@@ -214,7 +215,7 @@ func (k *keeper) release() int {
 // releaseAll lets go until n messages were handled.
 func (k *keeper) releaseAll(r *rig, n uint64) {
 	r.Helper()
-	r.eventually(fmt.Sprintf("%d messages are kept", n), func() bool {
+	r.Eventually(fmt.Sprintf("%d messages are kept", n), func() bool {
 		k.release()
 		return k.next.Load() >= n
 	})
@@ -224,7 +225,7 @@ func (k *keeper) releaseAll(r *rig, n uint64) {
 func messageCredit(r *rig) {
 	_, b, ab, _ := r.pair(smallWindow)
 	var k keeper
-	r.must(b.HandleRetaining(idKeep, k.handle))
+	r.Must(b.HandleRetaining(idKeep, k.handle))
 	sent := 0
 	for quiet := false; ; { // quiet: the link is empty, so that credit is all that can be missing
 		err := ab.TrySend(idKeep, nil, numbered(sent, 4000))
@@ -236,20 +237,20 @@ func messageCredit(r *rig) {
 			break
 		}
 		if quiet = err != nil; quiet {
-			r.eventually("all are kept", func() bool { return k.next.Load() == uint64(sent) })
+			r.Eventually("all are kept", func() bool { return k.next.Load() == uint64(sent) })
 		}
 		if sent > 1000 {
 			r.Fatal("credit has no bound")
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 30*time.Millisecond)
 	defer cancel()
 	err := ab.Send(ctx, idKeep, nil, numbered(sent, 4000))
 	if !errors.Is(err, fabric.ErrBackpressure) || !errors.Is(err, context.DeadlineExceeded) {
 		r.Fatalf("Send without credit: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- ab.Send(r.ctx, idKeep, nil, numbered(sent, 4000)) }()
+	go func() { done <- ab.Send(r.Ctx, idKeep, nil, numbered(sent, 4000)) }()
 	time.Sleep(5 * time.Millisecond)
 	select {
 	case err := <-done:
@@ -261,12 +262,12 @@ func messageCredit(r *rig) {
 		r.Fatal(err)
 	}
 	for i := range 100 {
-		r.must(ab.Send(r.ctx, idKeep, nil, numbered(sent+1+i, 4000)))
+		r.Must(ab.Send(r.Ctx, idKeep, nil, numbered(sent+1+i, 4000)))
 		k.releaseAll(r, uint64(sent+2+i))
 	}
 	r.wantCount("kept and released", &k.counted, uint64(sent+101))
 	k.release()
-	expired, cancel := context.WithCancel(r.ctx)
+	expired, cancel := context.WithCancel(r.Ctx)
 	cancel()
 	if err := ab.Send(expired, idKeep, nil, numbered(sent+101, 8)); err != nil && !errors.Is(err, context.Canceled) {
 		r.Errorf("Send with an expired context: %v", err)
@@ -276,7 +277,7 @@ func messageCredit(r *rig) {
 func messagePostBounds(r *rig) {
 	_, b, ab, _ := r.pair(smallWindow)
 	var k keeper
-	r.must(b.HandleRetaining(idKeep, k.handle))
+	r.Must(b.HandleRetaining(idKeep, k.handle))
 	sent := 0
 	var err error
 	for ; err == nil; sent++ {
@@ -289,16 +290,16 @@ func messagePostBounds(r *rig) {
 	if err := ab.TrySend(idKeep, nil, numbered(sent, 8)); !errors.Is(err, fabric.ErrBackpressure) {
 		r.Fatalf("TrySend past a full outbox: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := ab.WaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("WaitRoom without room: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- ab.Send(r.ctx, idKeep, nil, numbered(sent, 8)) }()
+	go func() { done <- ab.Send(r.Ctx, idKeep, nil, numbered(sent, 8)) }()
 	k.releaseAll(r, uint64(sent+1))
-	r.must(<-done)
-	r.must(ab.WaitRoom(r.ctx))
+	r.Must(<-done)
+	r.Must(ab.WaitRoom(r.Ctx))
 	r.wantCount("posted, then sent", &k.counted, uint64(sent+1))
 	k.release()
 }
@@ -306,15 +307,15 @@ func messagePostBounds(r *rig) {
 func messageLargeHeads(r *rig) {
 	_, b, ab, _ := r.pair(smallWindow)
 	var k keeper
-	r.must(b.HandleRetaining(idKeep, func(m fabric.Message) {
-		if !bytes.Equal(m.Body[8:], pattern(len(m.Body)-8, 9)) {
+	r.Must(b.HandleRetaining(idKeep, func(m fabric.Message) {
+		if !bytes.Equal(m.Body[8:], suite.Pattern(len(m.Body)-8, 9)) {
 			r.Error("bytes differ")
 		}
 		k.handle(m)
 	}))
 	sent := 0
 	for i, n := range []int{8180, 9000, 30000, 60000, 65528, 12000, 50000, 3, 20000, 30000} {
-		if err := ab.Post(idKeep, append(numbered(i, 8), pattern(n, 9)...), nil); err != nil {
+		if err := ab.Post(idKeep, append(numbered(i, 8), suite.Pattern(n, 9)...), nil); err != nil {
 			r.Fatalf("message %d: %v", i, err)
 		}
 		sent++
@@ -325,28 +326,28 @@ func messageLargeHeads(r *rig) {
 func messageReservedPass(r *rig) {
 	_, b, ab, ba := r.pair(smallWindow)
 	var k keeper
-	r.must(b.HandleRetaining(idKeep, k.handle))
+	r.Must(b.HandleRetaining(idKeep, k.handle))
 	urgent := make(chan int, 1)
 	b.Handle(idUrgent, func(m fabric.Message) { urgent <- len(m.Body) })
 	sent := uint64(0)
 	for ; ab.Post(idKeep, nil, numbered(int(sent), 500)) == nil; sent++ {
 	}
 	for _, n := range []int{0, 8, 5000, fabric.MaxMessageBytes} {
-		r.must(ab.Send(r.ctx, idUrgent, nil, make([]byte, n)))
+		r.Must(ab.Send(r.Ctx, idUrgent, nil, make([]byte, n)))
 		select {
 		case got := <-urgent:
 			if got != n {
 				r.Errorf("%d bytes, want %d", got, n)
 			}
-		case <-r.ctx.Done():
+		case <-r.Ctx.Done():
 			r.Fatal("a reserved message waits for normal credit")
 		}
 	}
 	// One-sided operations need no credit either.
 	seg, err := b.NewSegment(4096, fabric.Writable)
-	r.must(err)
+	r.Must(err)
 	for _, rem := range r.routes(ab, seg) {
-		r.must(rem.Put(r.ctx, []byte("passes"), 0))
+		r.Must(rem.Put(r.Ctx, []byte("passes"), 0))
 	}
 	_ = ba
 	k.releaseAll(r, sent)
@@ -355,7 +356,7 @@ func messageReservedPass(r *rig) {
 func messageSeveralRelease(r *rig) {
 	_, b, ab, _ := r.pair(smallWindow)
 	queue := make(chan fabric.Message, 4096)
-	r.must(b.HandleRetaining(idKeep, func(m fabric.Message) { queue <- m }))
+	r.Must(b.HandleRetaining(idKeep, func(m fabric.Message) { queue <- m }))
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for range 8 {
@@ -374,11 +375,11 @@ func messageSeveralRelease(r *rig) {
 	defer close(stop)
 	for i := range 4000 {
 		n := []int{65536, 17, 30000, 0, 65000}[i%5]
-		if err := ab.Send(r.ctx, idKeep, nil, make([]byte, n)); err != nil {
+		if err := ab.Send(r.Ctx, idKeep, nil, make([]byte, n)); err != nil {
 			r.Fatalf("message %d: %v", i, err)
 		}
 	}
-	r.must(ab.Flush(r.ctx))
+	r.Must(ab.Flush(r.Ctx))
 }
 
 func messageFacing(r *rig) {
@@ -396,7 +397,7 @@ func messageFacing(r *rig) {
 	for i, ep := range []*fabric.Endpoint{ab, ba} {
 		wg.Go(func() {
 			for n := range each {
-				if err := ep.Send(r.ctx, idData, numbered(n, 8), make([]byte, 2000)); err != nil {
+				if err := ep.Send(r.Ctx, idData, numbered(n, 8), make([]byte, 2000)); err != nil {
 					r.Errorf("side %d: %v", i, err)
 					return
 				}
@@ -414,14 +415,14 @@ func messageFacing(r *rig) {
 func (r *rig) block(n *node, from *fabric.Endpoint) (free func()) {
 	r.Helper()
 	inside, release := make(chan struct{}), make(chan struct{})
-	r.must(n.Handle(idBlock, func(fabric.Message) {
+	r.Must(n.Handle(idBlock, func(fabric.Message) {
 		close(inside)
 		<-release
 	}))
-	r.must(from.Send(r.ctx, idBlock, nil, nil))
+	r.Must(from.Send(r.Ctx, idBlock, nil, nil))
 	<-inside
 	free = sync.OnceFunc(func() { close(release) })
-	r.atEnd(free)
+	r.AtEnd(free)
 	return free
 }
 
@@ -443,17 +444,17 @@ func messageStoppedReader(r *rig) {
 	}
 	select {
 	case err = <-lost:
-	case <-r.ctx.Done():
+	case <-r.Ctx.Done():
 		r.Fatal("the endpoint was not given up")
 	}
 	if !errors.Is(err, fabric.ErrPeerLost) || !errors.Is(ab.Err(), fabric.ErrPeerLost) {
 		r.Errorf("lost because %v, Err %v", err, ab.Err())
 	}
-	if err := ab.Send(r.ctx, idData, nil, nil); !errors.Is(err, fabric.ErrPeerLost) {
+	if err := ab.Send(r.Ctx, idData, nil, nil); !errors.Is(err, fabric.ErrPeerLost) {
 		r.Errorf("Send on a lost endpoint: %v", err)
 	}
 	free()
-	r.eventually("the other side hears of it", func() bool { return len(b.Endpoints()) == 0 })
+	r.Eventually("the other side hears of it", func() bool { return len(b.Endpoints()) == 0 })
 	r.connect(a, b)
 }
 
@@ -462,9 +463,9 @@ func messageUnknown(r *rig) {
 	var got counted
 	b.Handle(idData, func(m fabric.Message) { got.take(m.Body) })
 	for i := range 600 { // more than the window: their credit comes back
-		r.must(ab.Send(r.ctx, idNobody, nil, make([]byte, 1000)))
-		r.must(ab.Post(fabric.MaxFrameID, nil, make([]byte, 100)))
-		r.must(ab.Send(r.ctx, idData, nil, numbered(i, 8)))
+		r.Must(ab.Send(r.Ctx, idNobody, nil, make([]byte, 1000)))
+		r.Must(ab.Post(fabric.MaxFrameID, nil, make([]byte, 100)))
+		r.Must(ab.Send(r.Ctx, idData, nil, numbered(i, 8)))
 	}
 	r.wantCount("among unknown ones", &got, 600)
 }
@@ -475,7 +476,7 @@ func messageHandlers(r *rig) {
 	ab.SetTag(7)
 	got := make(chan fabric.Message, 1)
 	b.Handle(idData, func(m fabric.Message) { got <- m })
-	r.must(ab.Send(r.ctx, idData, nil, []byte("x")))
+	r.Must(ab.Send(r.Ctx, idData, nil, []byte("x")))
 	m := <-got
 	if m.From != ba || m.ID != idData {
 		r.Errorf("message %d from %v", m.ID, m.From)
@@ -499,6 +500,6 @@ func messageHandlers(r *rig) {
 	}
 	a.Handle(idEcho, hop)
 	b.Handle(idEcho, hop)
-	r.must(ab.Post(idEcho, nil, []byte("hop")))
-	r.within(patience/2, "200 hops", func() error { <-done; return nil })
+	r.Must(ab.Post(idEcho, nil, []byte("hop")))
+	r.Within(patience/2, "200 hops", func() error { <-done; return nil })
 }

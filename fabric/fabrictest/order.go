@@ -33,14 +33,14 @@ func orderFence(r *rig) {
 			src := bytes.Repeat([]byte{byte(i + 1)}, n)
 			id := idData + 100*fabric.FrameID(1+len(rem.name)) + fabric.FrameID(i)
 			seen := make(chan int, 1)
-			r.must(b.Handle(id, func(fabric.Message) { seen <- bytes.Count(mem[:n], src[:1]) }))
+			r.Must(b.Handle(id, func(fabric.Message) { seen <- bytes.Count(mem[:n], src[:1]) }))
 			op := rem.StartPut(src, 0)
 			ab.Fence()
-			r.must(ab.Send(r.ctx, id, nil, nil))
+			r.Must(ab.Send(r.Ctx, id, nil, nil))
 			if got := <-seen; got != n {
 				r.Fatalf("%s: behind a fence, %d of %d bytes are there", rem.name, got, n)
 			}
-			r.must(op.Wait(r.ctx))
+			r.Must(op.Wait(r.Ctx))
 		}
 	}
 }
@@ -65,16 +65,16 @@ func orderFenceMixed(r *rig) {
 		ab.Fence()
 		get := rem.StartGet(buf, n-8)
 		add := rem.StartAtomic(fabric.FetchAdd, 8, n-n%8+8, 1, 0)
-		r.must(ab.Post(idData, nil, numbered(i, 8)))
+		r.Must(ab.Post(idData, nil, numbered(i, 8)))
 		ab.Fence()
 		r.waitAll([]fabric.Op{put, get})
 		if !bytes.Equal(buf, bytes.Repeat([]byte{byte(i + 1)}, 8)) {
 			r.Fatalf("round %d: a get behind a fence reads % x", i, buf)
 		}
-		if old, err := add.Value(r.ctx); err != nil || old != uint64(i) {
+		if old, err := add.Value(r.Ctx); err != nil || old != uint64(i) {
 			r.Fatalf("round %d: old value %d, %v", i, old, err)
 		}
-		r.must(ab.Flush(r.ctx))
+		r.Must(ab.Flush(r.Ctx))
 	}
 	r.wantCount("messages behind fences", &got, rounds)
 }
@@ -85,7 +85,7 @@ func orderFenceBlocked(r *rig) {
 	_, b, ab, _ := r.pair(smallWindow)
 	var k keeper
 	rem := r.served(ab, r.segment(b, 4<<20))
-	r.must(b.HandleRetaining(idKeep, k.handle))
+	r.Must(b.HandleRetaining(idKeep, k.handle))
 	first, second := bytes.Repeat([]byte{1}, 3<<20), bytes.Repeat([]byte{2}, 1<<20)
 	for range 4 {
 		start := k.next.Load()
@@ -93,11 +93,11 @@ func orderFenceBlocked(r *rig) {
 		ab.Fence()
 		sent := start
 		for ; sent < start+200; sent++ {
-			r.must(ab.Post(idKeep, nil, numbered(int(sent), 1000)))
+			r.Must(ab.Post(idKeep, nil, numbered(int(sent), 1000)))
 		}
 		put2 := rem.StartPut(second, 0)
 		small := rem.StartPut(second[:100], 3<<20)
-		r.must(put1.Wait(r.ctx))
+		r.Must(put1.Wait(r.Ctx))
 		time.Sleep(3 * time.Millisecond)
 		k.releaseAll(r, sent)
 		r.waitAll([]fabric.Op{put2, small})
@@ -108,7 +108,7 @@ func orderFenceBlocked(r *rig) {
 			r.Fatalf("%d bytes of the first put are there", n)
 		}
 	}
-	r.must(ab.Err())
+	r.Must(ab.Err())
 }
 
 func orderManyFences(r *rig) {
@@ -124,10 +124,10 @@ func orderManyFences(r *rig) {
 			ab.Fence()
 		}
 		for range 20 {
-			r.must(ab.Send(r.ctx, idData, nil, numbered(int(sent), 8)))
+			r.Must(ab.Send(r.Ctx, idData, nil, numbered(int(sent), 8)))
 			sent++
 		}
-		r.must(op.Wait(r.ctx))
+		r.Must(op.Wait(r.Ctx))
 	}
 	r.wantCount("behind many fences", &got, sent)
 }
@@ -145,10 +145,10 @@ func orderFlush(r *rig) {
 			op := rem.StartPut(bytes.Repeat([]byte{byte(i + 1)}, n), 0)
 			add := rem.StartAtomic(fabric.FetchAdd, 8, 3<<20, 1, 0)
 			for range 10 {
-				r.must(ab.Post(idData, nil, numbered(int(sent), 600)))
+				r.Must(ab.Post(idData, nil, numbered(int(sent), 600)))
 				sent++
 			}
-			r.must(ab.Flush(r.ctx))
+			r.Must(ab.Flush(r.Ctx))
 			if c := bytes.Count(rem.mem[:n], []byte{byte(i + 1)}); c != n {
 				r.Fatalf("%s: after Flush %d of %d bytes are there", rem.name, c, n)
 			}
@@ -158,9 +158,9 @@ func orderFlush(r *rig) {
 			if !op.Poll() {
 				r.Fatal("after Flush a put is still under way")
 			}
-			r.must(op.Wait(r.ctx))
-			_, err := add.Value(r.ctx)
-			r.must(err)
+			r.Must(op.Wait(r.Ctx))
+			_, err := add.Value(r.Ctx)
+			r.Must(err)
 			sum.Add(1)
 		}
 		if n := binary.NativeEndian.Uint64(rem.mem[3<<20:]); n != 20 {
@@ -177,26 +177,26 @@ func orderFlushFull(r *rig) {
 	_, b, ab, _ := r.pair(smallWindow)
 	var k keeper
 	rem := r.served(ab, r.segment(b, 1<<20))
-	r.must(b.HandleRetaining(idKeep, k.handle))
+	r.Must(b.HandleRetaining(idKeep, k.handle))
 	sent := uint64(0)
 	for ; ab.Post(idKeep, nil, numbered(int(sent), 30)) == nil; sent++ {
 	}
 	ab.Fence()
-	if err := rem.StartGet(make([]byte, 8), 0).Wait(r.ctx); !errors.Is(err, fabric.ErrBackpressure) {
+	if err := rem.StartGet(make([]byte, 8), 0).Wait(r.Ctx); !errors.Is(err, fabric.ErrBackpressure) {
 		r.Errorf("a get started behind a fence and a full outbox: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := ab.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("Flush behind a full outbox: %v", err)
 	}
 	calls := []func() error{
-		func() error { return ab.Flush(r.ctx) },
-		func() error { return rem.Get(r.ctx, make([]byte, 8), 0) },
-		func() error { return rem.Put(r.ctx, make([]byte, 100_000), 0) },
-		func() error { return rem.Put(r.ctx, make([]byte, 10), 0) },
-		func() error { _, err := rem.Atomic(r.ctx, fabric.Swap, 8, 0, 1, 0); return err },
-		func() error { _, err := ab.Import(r.ctx, rem.Key()); return err },
+		func() error { return ab.Flush(r.Ctx) },
+		func() error { return rem.Get(r.Ctx, make([]byte, 8), 0) },
+		func() error { return rem.Put(r.Ctx, make([]byte, 100_000), 0) },
+		func() error { return rem.Put(r.Ctx, make([]byte, 10), 0) },
+		func() error { _, err := rem.Atomic(r.Ctx, fabric.Swap, 8, 0, 1, 0); return err },
+		func() error { _, err := ab.Import(r.Ctx, rem.Key()); return err },
 	}
 	done := make(chan error, len(calls))
 	for i, call := range calls {
@@ -211,6 +211,6 @@ func orderFlushFull(r *rig) {
 	time.Sleep(5 * time.Millisecond)
 	k.releaseAll(r, sent)
 	for range calls {
-		r.must(<-done)
+		r.Must(<-done)
 	}
 }

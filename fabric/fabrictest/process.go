@@ -1,20 +1,16 @@
 package fabrictest
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/child"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 func processChecks() []check {
@@ -28,48 +24,9 @@ func processChecks() []check {
 	}
 }
 
-// child is the test binary, run again to be a peer.
-type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
-
-// spawn runs a role in a process of its own.
-func (r *rig) spawn(role string, args ...string) *child {
-	r.Helper()
-	top, _, _ := strings.Cut(r.Name(), "/")
-	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + top + "$", "-test.timeout=2m", "--", childMark, role}, args...)...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	r.must(err)
-	out, err := cmd.StdoutPipe()
-	r.must(err)
-	r.must(cmd.Start())
-	c := &child{cmd, in, bufio.NewScanner(out)}
-	r.atEnd(c.kill)
-	return c
-}
-
-// kill ends the child as a crash would.
-func (c *child) kill() {
-	c.cmd.Process.Kill() // first: a child whose input ends closes in good order
-	c.in.Close()
-	c.cmd.Wait()
-}
-
-// line is the next line the child says, in fields.
-func (c *child) line(tb testing.TB) []string {
-	tb.Helper()
-	if !c.out.Scan() {
-		tb.Fatalf("the child ended: %v", c.out.Err())
-	}
-	return strings.Fields(c.out.Text())
-}
-
 // peer is a child that serves echo and a segment.
 type peer struct {
-	*child
+	*child.Process
 	addr  string
 	whole fabric.Key
 	part  fabric.Key
@@ -77,15 +34,13 @@ type peer struct {
 
 func (r *rig) peer() *peer {
 	r.Helper()
-	p := &peer{child: r.spawn("serve")}
-	f := p.line(r)
-	p.addr = f[0]
+	p := &peer{Process: r.Spawn("serve")}
+	l := suite.Heard[lent](r.Rig, p.Process)
+	p.addr = l.Addr
 	for i, k := range []*fabric.Key{&p.whole, &p.part} {
-		var b []byte
-		_, err := fmt.Sscanf(f[1+i], "%x", &b)
-		r.must(err)
-		*k, err = fabric.DecodeKey(b)
-		r.must(err)
+		var err error
+		*k, err = fabric.DecodeKey(l.Keys[i])
+		r.Must(err)
 	}
 	return p
 }
@@ -93,8 +48,8 @@ func (r *rig) peer() *peer {
 func (r *rig) importBoth(ep *fabric.Endpoint, p *peer) (list []remote) {
 	r.Helper()
 	for i, k := range []fabric.Key{p.whole, p.part} {
-		rem, err := ep.Import(r.ctx, k)
-		r.must(err)
+		rem, err := ep.Import(r.Ctx, k)
+		r.Must(err)
 		list = append(list, remote{Remote: rem, name: []string{"whole", "part"}[i]})
 	}
 	return list
@@ -108,15 +63,15 @@ func (r *rig) processTraffic(ep *fabric.Endpoint, p *peer) *traffic {
 	var calls []func() error
 	for _, rem := range r.importBoth(ep, p) {
 		calls = append(calls,
-			func() error { return rem.Put(r.ctx, buf, 0) },
-			func() error { return rem.Put(r.ctx, buf[:64], 0) },
-			func() error { return rem.Get(r.ctx, make([]byte, 1<<20), 0) },
-			func() error { return rem.Get(r.ctx, make([]byte, 8), 0) },
-			func() error { _, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 0, 1, 0); return err })
+			func() error { return rem.Put(r.Ctx, buf, 0) },
+			func() error { return rem.Put(r.Ctx, buf[:64], 0) },
+			func() error { return rem.Get(r.Ctx, make([]byte, 1<<20), 0) },
+			func() error { return rem.Get(r.Ctx, make([]byte, 8), 0) },
+			func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 0, 1, 0); return err })
 	}
 	calls = append(calls,
-		func() error { return ep.Send(r.ctx, idEcho, nil, buf[:500]) },
-		func() error { return ep.Flush(r.ctx) })
+		func() error { return ep.Send(r.Ctx, idEcho, nil, buf[:500]) },
+		func() error { return ep.Flush(r.Ctx) })
 	for i, call := range calls {
 		t.wg.Go(func() {
 			for {
@@ -140,11 +95,11 @@ func processKilled(r *rig) {
 		a := r.node(func(c *fabric.Config) { c.OnLost = func(_ *fabric.Endpoint, err error) { lost <- err } })
 		a.Handle(idReply, func(fabric.Message) {})
 		p := r.peer()
-		ep, err := a.Dial(r.ctx, p.addr)
-		r.must(err)
+		ep, err := a.Dial(r.Ctx, p.addr)
+		r.Must(err)
 		t := r.processTraffic(ep, p)
 		time.Sleep(40 * time.Millisecond)
-		p.kill()
+		p.Kill()
 		t.ends(r)
 		if err := <-lost; !errors.Is(err, fabric.ErrPeerLost) {
 			r.Errorf("lost because of %v", err)
@@ -160,20 +115,20 @@ func processStopped(r *rig) {
 	a := r.node(func(c *fabric.Config) { c.Limits.PeerTime = silent })
 	a.Handle(idReply, func(fabric.Message) {})
 	p := r.peer()
-	ep, err := a.Dial(r.ctx, p.addr)
-	r.must(err)
+	ep, err := a.Dial(r.Ctx, p.addr)
+	r.Must(err)
 	t := r.processTraffic(ep, p)
 	time.Sleep(20 * time.Millisecond)
-	r.must(p.cmd.Process.Signal(syscall.SIGSTOP))
+	r.Must(p.Signal(syscall.SIGSTOP))
 	start := time.Now()
-	r.within(10*time.Second, "calls to a stopped peer", func() error { t.wg.Wait(); return nil })
+	r.Within(10*time.Second, "calls to a stopped peer", func() error { t.wg.Wait(); return nil })
 	if d := time.Since(start); d < silent/4 || d > 5*time.Second {
 		r.Errorf("a stopped peer was lost after %v, PeerTime is %v", d, silent)
 	}
-	r.must(p.cmd.Process.Signal(syscall.SIGCONT))
-	again, err := a.Dial(r.ctx, p.addr) // it was only slow
-	r.must(err)
-	r.must(again.Flush(r.ctx))
+	r.Must(p.Signal(syscall.SIGCONT))
+	again, err := a.Dial(r.Ctx, p.addr) // it was only slow
+	r.Must(err)
+	r.Must(again.Flush(r.Ctx))
 }
 
 func processSenders(r *rig) {
@@ -181,13 +136,13 @@ func processSenders(r *rig) {
 	b := r.node(smallWindow)
 	var got [senders]counted
 	b.Handle(idData, func(m fabric.Message) { got[m.Body[8]].take(m.Body) })
-	var children []*child
+	var children []*child.Process
 	for i := range senders {
-		children = append(children, r.spawn("send", b.addr, strconv.Itoa(i), strconv.Itoa(each)))
+		children = append(children, r.Spawn("send", b.addr, strconv.Itoa(i), strconv.Itoa(each)))
 	}
 	for i, c := range children {
-		if f := c.line(r); f[0] != "sent" {
-			r.Errorf("sender %d: %v", i, f)
+		if word := suite.Heard[string](r.Rig, c); word != "sent" {
+			r.Errorf("sender %d: %q", i, word)
 		}
 	}
 	for i := range got {
@@ -198,20 +153,20 @@ func processSenders(r *rig) {
 func processAgain(r *rig) {
 	a := r.node()
 	first := r.peer()
-	ep, err := a.Dial(r.ctx, first.addr)
-	r.must(err)
+	ep, err := a.Dial(r.Ctx, first.addr)
+	r.Must(err)
 	r.importBoth(ep, first)
-	first.kill()
-	r.eventually("the dead peer is lost", func() bool { return ep.Err() != nil })
+	first.Kill()
+	r.Eventually("the dead peer is lost", func() bool { return ep.Err() != nil })
 	second := r.peer()
-	again, err := a.Dial(r.ctx, second.addr)
-	r.must(err)
+	again, err := a.Dial(r.Ctx, second.addr)
+	r.Must(err)
 	for _, k := range []fabric.Key{first.whole, first.part} {
-		if _, err := again.Import(r.ctx, k); !errors.Is(err, fabric.ErrIncarnation) {
+		if _, err := again.Import(r.Ctx, k); !errors.Is(err, fabric.ErrIncarnation) {
 			r.Errorf("a key of before the restart: %v", err)
 		}
 		k.Owner = again.Incarnation() // however it is dressed up
-		if _, err := again.Import(r.ctx, k); !errors.Is(err, fabric.ErrKey) && !errors.Is(err, fabric.ErrRevoked) {
+		if _, err := again.Import(r.Ctx, k); !errors.Is(err, fabric.ErrKey) && !errors.Is(err, fabric.ErrRevoked) {
 			r.Errorf("a key of before the restart, forged: %v", err)
 		}
 	}
@@ -228,38 +183,38 @@ func processAllocations(r *rig) {
 	var replies atomic.Int64
 	a.Handle(idReply, func(fabric.Message) { replies.Add(1) })
 	p := r.peer()
-	ep, err := a.Dial(r.ctx, p.addr)
-	r.must(err)
+	ep, err := a.Dial(r.Ctx, p.addr)
+	r.Must(err)
 	sent := int64(0)
 	answered := func() bool { return replies.Load() >= sent }
 	buf := make([]byte, 4096)
 	calls := map[string]func() error{
 		"send 8 B": func() error {
 			sent++
-			return errors.Join(ep.Send(r.ctx, idEcho, nil, buf[:8]), a.WaitFor(r.ctx, answered))
+			return errors.Join(ep.Send(r.Ctx, idEcho, nil, buf[:8]), a.WaitFor(r.Ctx, answered))
 		},
 		"send 4 KiB": func() error {
 			sent++
-			return errors.Join(ep.Send(r.ctx, idEcho, buf[:40], buf[40:]), a.WaitFor(r.ctx, answered))
+			return errors.Join(ep.Send(r.Ctx, idEcho, buf[:40], buf[40:]), a.WaitFor(r.Ctx, answered))
 		},
 	}
 	for _, rem := range r.importBoth(ep, p) {
 		for _, n := range []int{8, 4096} {
-			calls[fmt.Sprintf("put %d B, %s", n, rem.name)] = func() error { return rem.Put(r.ctx, buf[:n], 64) }
-			calls[fmt.Sprintf("get %d B, %s", n, rem.name)] = func() error { return rem.Get(r.ctx, buf[:n], 64) }
+			calls[fmt.Sprintf("put %d B, %s", n, rem.name)] = func() error { return rem.Put(r.Ctx, buf[:n], 64) }
+			calls[fmt.Sprintf("get %d B, %s", n, rem.name)] = func() error { return rem.Get(r.Ctx, buf[:n], 64) }
 		}
 		calls["atomic, "+rem.name] = func() error {
-			_, err := rem.Atomic(r.ctx, fabric.FetchAdd, 8, 64, 1, 0)
+			_, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 64, 1, 0)
 			return err
 		}
 	}
 	for name, call := range calls {
 		for range 200 {
-			r.must(call())
+			r.Must(call())
 		}
 		h, t := mallocs(), p.mallocs(r)
 		for range runs {
-			r.must(call())
+			r.Must(call())
 		}
 		here, there := mallocs()-h, p.mallocs(r)-t
 		if here > allowed || there > allowed {
@@ -271,8 +226,6 @@ func processAllocations(r *rig) {
 // mallocs asks the child how much it has allocated so far.
 func (p *peer) mallocs(r *rig) uint64 {
 	r.Helper()
-	fmt.Fprintln(p.in, "mallocs")
-	n, err := strconv.ParseUint(p.line(r)[0], 10, 64)
-	r.must(err)
-	return n
+	r.Must(p.Tell("mallocs"))
+	return suite.Heard[uint64](r.Rig, p.Process)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 func progressChecks() []check {
@@ -44,8 +45,8 @@ func progressPolicy(r *rig, p fabric.Policy) {
 		routes := r.routes(ep, r.segment(peer, 1<<20))
 		wg.Go(func() {
 			for n := range int64(150) {
-				if err := errors.Join(ep.Send(r.ctx, idEcho, nil, []byte("x")),
-					ep.Element().WaitFor(r.ctx, func() bool { return replies[i].Load() > n })); err != nil {
+				if err := errors.Join(ep.Send(r.Ctx, idEcho, nil, []byte("x")),
+					ep.Element().WaitFor(r.Ctx, func() bool { return replies[i].Load() > n })); err != nil {
 					r.Error(err)
 					return
 				}
@@ -56,7 +57,7 @@ func progressPolicy(r *rig, p fabric.Policy) {
 				buf := make([]byte, 100_000)
 				for n := range 60 {
 					size := []int{8, 5000, 100_000}[n%3]
-					if err := errors.Join(rem.Put(r.ctx, buf[:size], 0), rem.Get(r.ctx, buf[:size], 0)); err != nil {
+					if err := errors.Join(rem.Put(r.Ctx, buf[:size], 0), rem.Get(r.Ctx, buf[:size], 0)); err != nil {
 						r.Error(err)
 						return
 					}
@@ -75,7 +76,7 @@ func progressManyWaiters(r *rig) {
 		wg.Go(func() {
 			buf := make([]byte, 64)
 			for range 100 {
-				if err := rem.Get(r.ctx, buf, uint64(w*64)); err != nil {
+				if err := rem.Get(r.Ctx, buf, uint64(w*64)); err != nil {
 					r.Error(err)
 					return
 				}
@@ -92,8 +93,8 @@ func progressBackground(r *rig) {
 		op := rem.StartPut(make([]byte, 300_000), 0)
 		select {
 		case <-op.Done():
-			r.must(op.Wait(r.ctx))
-		case <-r.ctx.Done():
+			r.Must(op.Wait(r.Ctx))
+		case <-r.Ctx.Done():
 			r.Fatal("nobody makes progress for those who select")
 		}
 	}
@@ -116,13 +117,13 @@ func progressWakeUps(r *rig) {
 			start := time.Now()
 			switch i % 3 {
 			case 0:
-				r.must(ab.Post(idEcho, nil, nil))
+				r.Must(ab.Post(idEcho, nil, nil))
 			case 1:
-				r.must(ab.Send(r.ctx, idEcho, nil, nil))
+				r.Must(ab.Send(r.Ctx, idEcho, nil, nil))
 			case 2: // a waiter comes and goes between
-				go ba.Flush(r.ctx)
-				r.must(ab.Flush(r.ctx))
-				r.must(ab.Send(r.ctx, idEcho, nil, nil))
+				go ba.Flush(r.Ctx)
+				r.Must(ab.Flush(r.Ctx))
+				r.Must(ab.Send(r.Ctx, idEcho, nil, nil))
 			}
 			<-got
 			if time.Since(start) > late {
@@ -138,12 +139,12 @@ func progressWakeUps(r *rig) {
 func progressWaitFor(r *rig) {
 	n := r.node(func(c *fabric.Config) { c.Limits.OpTime = 150 * time.Millisecond })
 	var flag atomic.Bool
-	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 30*time.Millisecond)
 	defer cancel()
 	if err := n.WaitFor(ctx, flag.Load); !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("past its deadline: %v", err)
 	}
-	ctx, cancel = context.WithCancel(r.ctx)
+	ctx, cancel = context.WithCancel(r.Ctx)
 	time.AfterFunc(20*time.Millisecond, cancel)
 	start := time.Now()
 	if err := n.WaitFor(ctx, flag.Load); !errors.Is(err, context.Canceled) {
@@ -156,8 +157,8 @@ func progressWaitFor(r *rig) {
 		r.Errorf("giving up took %v", d)
 	}
 	time.AfterFunc(10*time.Millisecond, func() { flag.Store(true); n.Wake() })
-	r.must(n.WaitFor(r.ctx, flag.Load))
-	r.must(n.WaitFor(ctx, flag.Load)) // holds already: the context does not matter
+	r.Must(n.WaitFor(r.Ctx, flag.Load))
+	r.Must(n.WaitFor(ctx, flag.Load)) // holds already: the context does not matter
 }
 
 // progressOnce: what a condition does when it holds, it does once.
@@ -175,7 +176,7 @@ func progressOnce(r *rig) {
 						ready.Store(true)
 						n.Wake()
 					}()
-					err := n.WaitFor(r.ctx, func() bool {
+					err := n.WaitFor(r.Ctx, func() bool {
 						if ready.Load() {
 							held++
 						}
@@ -209,17 +210,17 @@ func progressHandOff(r *rig) {
 	})
 	const blocked = 5
 	for range blocked {
-		r.must(ab.Send(r.ctx, idData, nil, []byte("stay")))
+		r.Must(ab.Send(r.Ctx, idData, nil, []byte("stay")))
 	}
-	r.eventually("all are inside", func() bool { return inside.Load() == blocked })
+	r.Eventually("all are inside", func() bool { return inside.Load() == blocked })
 	for i := range int64(300) {
-		r.must(ab.Send(r.ctx, idEcho, nil, make([]byte, 900)))
-		r.must(a.WaitFor(r.ctx, func() bool { return replies.Load() > i }))
+		r.Must(ab.Send(r.Ctx, idEcho, nil, make([]byte, 900)))
+		r.Must(a.WaitFor(r.Ctx, func() bool { return replies.Load() > i }))
 	}
-	r.must(rem.Put(r.ctx, make([]byte, 300_000), 0))
+	r.Must(rem.Put(r.Ctx, make([]byte, 300_000), 0))
 	close(release)
-	r.eventually("all leave", func() bool { return left.Load() == blocked })
-	r.must(ab.Flush(r.ctx))
+	r.Eventually("all leave", func() bool { return left.Load() == blocked })
+	r.Must(ab.Flush(r.Ctx))
 }
 
 // progressHandOffWaiter: handlers that block take the goroutine of whoever
@@ -238,18 +239,18 @@ func progressHandOffWaiter(r *rig) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			if err := b.WaitFor(r.ctx, func() bool { return inside.Load() >= 3 }); err != nil {
+			if err := b.WaitFor(r.Ctx, func() bool { return inside.Load() >= 3 }); err != nil {
 				r.Error(err)
 			}
 		})
 	}
 	for i := range int64(3) {
-		r.must(ab.Send(r.ctx, idData, nil, nil))
-		r.eventually("the handler runs", func() bool { return inside.Load() > i })
+		r.Must(ab.Send(r.Ctx, idData, nil, nil))
+		r.Eventually("the handler runs", func() bool { return inside.Load() > i })
 		start := time.Now()
 		for j := range int64(100) {
-			r.must(ab.Send(r.ctx, idEcho, nil, nil))
-			r.must(a.WaitFor(r.ctx, func() bool { return replies.Load() > i*100+j }))
+			r.Must(ab.Send(r.Ctx, idEcho, nil, nil))
+			r.Must(a.WaitFor(r.Ctx, func() bool { return replies.Load() > i*100+j }))
 		}
 		if d := time.Since(start); d > 5*time.Second {
 			r.Errorf("100 answers beside a blocked waiter took %v", d)
@@ -263,7 +264,7 @@ func progressNested(r *rig) {
 	a, b, ab, ba := r.pair()
 	there, here := r.segment(a, 1<<20), r.segment(b, 1<<20)
 	toA, toB := r.served(ba, there), r.served(ab, here)
-	copy(toA.mem, pattern(300_000, 5))
+	copy(toA.mem, suite.Pattern(300_000, 5))
 	done := make(chan error, 64)
 	for i, n := range []*node{a, b} {
 		rem, ep := []remote{toB, toA}[i], []*fabric.Endpoint{ab, ba}[i]
@@ -271,24 +272,24 @@ func progressNested(r *rig) {
 			depth := m.Body[0]
 			m.HandOff()
 			buf := make([]byte, 300_000)
-			err := rem.Get(r.ctx, buf, 0)
-			if n == b && !bytes.Equal(buf, pattern(300_000, 5)) {
+			err := rem.Get(r.Ctx, buf, 0)
+			if n == b && !bytes.Equal(buf, suite.Pattern(300_000, 5)) {
 				err = errors.Join(err, errors.New("bytes differ"))
 			}
 			if depth > 0 {
-				err = errors.Join(err, ep.Send(r.ctx, idData, nil, []byte{depth - 1}), ep.Flush(r.ctx))
+				err = errors.Join(err, ep.Send(r.Ctx, idData, nil, []byte{depth - 1}), ep.Flush(r.Ctx))
 			}
 			done <- err
 		})
 	}
 	for range 4 {
-		r.must(ab.Send(r.ctx, idData, nil, []byte{7}))
+		r.Must(ab.Send(r.Ctx, idData, nil, []byte{7}))
 	}
 	for range 4 * 8 {
 		select {
 		case err := <-done:
-			r.must(err)
-		case <-r.ctx.Done():
+			r.Must(err)
+		case <-r.Ctx.Done():
 			r.Fatal("calls inside handlers hang")
 		}
 	}
@@ -316,10 +317,10 @@ func progressTicks(r *rig) {
 			r.Errorf("policy %v: a duty for every hour ran %d times", p, before)
 		}
 		n.TickSoon()
-		r.eventually("TickSoon", func() bool { return rare.Load() > before })
+		r.Eventually("TickSoon", func() bool { return rare.Load() > before })
 		before = rare.Load()
 		n.TickBy(n.Now() + int64(10*time.Millisecond))
-		r.eventually("TickBy", func() bool { return rare.Load() > before })
+		r.Eventually("TickBy", func() bool { return rare.Load() > before })
 	}
 }
 
@@ -329,8 +330,8 @@ func progressTicksBusy(r *rig) {
 	const period, whole = 5 * time.Millisecond, 300 * time.Millisecond
 	for _, p := range []fabric.Policy{fabric.Balanced, fabric.Latency} {
 		a, far := r.node(func(c *fabric.Config) { c.Policy = p }), r.peer()
-		ep, err := a.Dial(r.ctx, far.addr)
-		r.must(err)
+		ep, err := a.Dial(r.Ctx, far.addr)
+		r.Must(err)
 		rem := r.importBoth(ep, far)[1]
 		var ticks atomic.Int64
 		a.OnTick(func(now int64) int64 {
@@ -339,7 +340,7 @@ func progressTicksBusy(r *rig) {
 		})
 		buf := make([]byte, 8)
 		for start := time.Now(); time.Since(start) < whole; {
-			r.must(rem.Get(r.ctx, buf, 0))
+			r.Must(rem.Get(r.Ctx, buf, 0))
 		}
 		if n := ticks.Load(); n < int64(whole/period)/6 {
 			r.Errorf("policy %v: %d ticks in the time of %d", p, n, whole/period)
@@ -365,12 +366,12 @@ func progressManual(r *rig) {
 			}
 		}
 	})
-	r.atEnd(func() {
+	r.AtEnd(func() {
 		close(stop)
 		wg.Wait()
 	})
 	r.echo(a, b)
 	ab, ba := a.Endpoints()[0], b.Endpoints()[0]
-	r.must(r.served(ab, r.segment(b, 1<<20)).Put(r.ctx, make([]byte, 200_000), 0))
-	r.must(r.served(ba, r.segment(a, 1<<20)).Put(r.ctx, make([]byte, 200_000), 0))
+	r.Must(r.served(ab, r.segment(b, 1<<20)).Put(r.Ctx, make([]byte, 200_000), 0))
+	r.Must(r.served(ba, r.segment(a, 1<<20)).Put(r.Ctx, make([]byte, 200_000), 0))
 }

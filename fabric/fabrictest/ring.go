@@ -1,12 +1,9 @@
 package fabrictest
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -16,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/child"
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 const (
@@ -44,38 +43,34 @@ func processRing(r *rig) {
 // ring runs one, and returns the processor time that it took.
 func (r *rig) ring(p fabric.Policy) (cpu time.Duration) {
 	r.Helper()
-	var members []*child
+	var members []*child.Process
 	var addrs []string
-	r.must(onCores(ringCores, func() {
+	r.Must(onCores(ringCores, func() {
 		for i := range ringElements {
-			members = append(members, r.spawn("ring", strconv.Itoa(i), p.String()))
+			members = append(members, r.Spawn("ring", strconv.Itoa(i), p.String()))
 		}
 	}))
 	for _, m := range members {
-		addrs = append(addrs, m.line(r)[0])
+		addrs = append(addrs, suite.Heard[string](r.Rig, m))
 	}
 	for i, m := range members {
-		fmt.Fprintln(m.in, addrs[(i+1)%ringElements])
+		r.Must(m.Tell(addrs[(i+1)%ringElements]))
 	}
 	for _, m := range members {
-		m.line(r) // it is connected
+		suite.Heard[string](r.Rig, m) // it is connected
 	}
 	for i := range members { // the first one last: it sends the token
-		fmt.Fprintln(members[ringElements-1-i].in, "go")
+		r.Must(members[ringElements-1-i].Tell("go"))
 	}
 	for i, m := range members {
-		f := m.line(r)
-		hops, err := strconv.Atoi(f[0])
-		r.must(err)
-		used, err := time.ParseDuration(f[1])
-		r.must(err)
-		if hops != ringHops/ringElements+1 {
-			r.Errorf("%v: element %d had the token %d times, want %d", p, i, hops, ringHops/ringElements+1)
+		f := suite.Heard[lap](r.Rig, m)
+		if f.Hops != ringHops/ringElements+1 {
+			r.Errorf("%v: element %d had the token %d times, want %d", p, i, f.Hops, ringHops/ringElements+1)
 		}
-		cpu += used
+		cpu += f.CPU
 	}
 	for _, m := range members { // not before: who is not through still asks the next one
-		m.kill()
+		m.Kill()
 	}
 	return cpu
 }
@@ -101,8 +96,14 @@ func onCores(n int, fn func()) error {
 	return unix.SchedSetaffinity(0, &all)
 }
 
+// lap is what one element did in a ring.
+type lap struct {
+	Hops int64
+	CPU  time.Duration
+}
+
 // childRing is one element of a ring.
-func childRing(f Factory, args []string) error {
+func childRing(f Factory, p *suite.Parent, args []string) error {
 	policy, err := fabric.ParsePolicy(args[1])
 	if err != nil {
 		return err
@@ -124,21 +125,25 @@ func childRing(f Factory, args []string) error {
 	}); err != nil {
 		return err
 	}
-	in := bufio.NewScanner(os.Stdin)
-	fmt.Println(n.addr)
-	if !in.Scan() {
-		return errors.New("nobody says who is next")
+	if err := p.Encode(n.addr); err != nil {
+		return err
+	}
+	var addr, word string
+	if err := p.Decode(&addr); err != nil {
+		return fmt.Errorf("nobody says who is next: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ringTime)
 	defer cancel()
-	ep, err := n.Dial(ctx, in.Text())
+	ep, err := n.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
 	next.Store(ep)
-	fmt.Println("connected")
-	if !in.Scan() {
-		return errors.New("nobody says when to begin")
+	if err := p.Encode("connected"); err != nil {
+		return err
+	}
+	if err := p.Decode(&word); err != nil {
+		return fmt.Errorf("nobody says when to begin: %w", err)
 	}
 	before := cpuTime()
 	if args[0] == "0" {
@@ -152,8 +157,10 @@ func childRing(f Factory, args []string) error {
 	if err := ep.Flush(ctx); err != nil {
 		return err
 	}
-	fmt.Println(hops.Load(), cpuTime()-before)
-	in.Scan() // until all are through
+	if err := p.Encode(lap{hops.Load(), cpuTime() - before}); err != nil {
+		return err
+	}
+	_ = p.Decode(&word) // until all are through
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/sim"
+	"github.com/wherry-fabric/wherry/internal/seeds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -228,7 +229,7 @@ func TestCrashFails(t *testing.T) {
 func TestSimDial(t *testing.T) {
 	f := sim.WireFaults{MinDelay: 5 * us, MaxDelay: 2 * ms, Loss: 0.1, Duplicate: 0.1, Tries: 4, Detect: 5 * ms, Silent: 0.5, Lag: 100 * us}
 	dialled, failed := 0, 0
-	each(t, 40, func(seed uint64, fail func(string, ...any)) {
+	trials.Each(t, few(40), func(seed uint64, fail seeds.Fail) {
 		w := sim.New(seed, sim.Faults{})
 		n := sim.NewNetwork(w, f)
 		limits := func(h *sim.Host, c *fabric.Config) {
@@ -250,10 +251,10 @@ func TestSimDial(t *testing.T) {
 				if dialled++; err != nil {
 					failed++
 				} else if ep.Name() != b.Name || lives[ep.Incarnation()] != b.Name {
-					fail("a Dial of %s led to %v; repeat with -seed=%d", b.Name, ep, seed)
+					fail("a Dial of %s led to %v", b.Name, ep)
 				}
 				if took > time.Second {
-					fail("a Dial took %v; repeat with -seed=%d", took, seed)
+					fail("a Dial took %v", took)
 				}
 			})
 		}
@@ -270,7 +271,7 @@ func TestSimDial(t *testing.T) {
 		w.Run(2 * time.Second)
 		n.Close()
 	})
-	if *oneSeed == 0 && (failed == 0 || failed*4 > dialled*3) {
+	if !trials.One() && (failed == 0 || failed*4 > dialled*3) {
 		t.Errorf("%d of %d Dials failed", failed, dialled)
 	}
 }

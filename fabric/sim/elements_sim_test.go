@@ -7,6 +7,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/sim"
+	"github.com/wherry-fabric/wherry/internal/seeds"
 )
 
 func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
@@ -73,8 +74,8 @@ func TestSimElements(t *testing.T) {
 		k := &kinds[i]
 		t.Run(k.name, func(t *testing.T) {
 			var ended, good int
-			each(t, 30, func(seed uint64, fail func(string, ...any)) {
-				tr := newTrial(&k.trialKind, seed, "TestSimElements/"+k.name, fail)
+			trials.Each(t, few(30), func(seed uint64, fail seeds.Fail) {
+				tr := newTrial(&k.trialKind, seed, fail)
 				tr.run()
 				ended += tr.ended
 				good += tr.good
@@ -91,10 +92,10 @@ func TestSimElementsRepeat(t *testing.T) {
 	for i := range kinds {
 		k := &kinds[i]
 		t.Run(k.name, func(t *testing.T) {
-			each(t, 2, func(seed uint64, fail func(string, ...any)) {
+			trials.Each(t, few(2), func(seed uint64, fail seeds.Fail) {
 				var sums [2]uint64
 				for j := range sums {
-					tr := newTrial(&k.trialKind, seed, "TestSimElementsRepeat/"+k.name, fail)
+					tr := newTrial(&k.trialKind, seed, fail)
 					tr.run()
 					sums[j] = tr.trace.Sum64()
 				}

@@ -159,7 +159,6 @@ type op struct {
 	get   bool
 	op    fabric.Op
 	done  <-chan struct{} // of some
-	g     *grant          // whose key it uses
 	ended bool
 	value uint64
 	err   error

@@ -3,23 +3,26 @@ package sim_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"hash"
 	"hash/fnv"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/sim"
+	"github.com/wherry-fabric/wherry/internal/seeds"
 )
 
-var (
-	oneSeed  = flag.Uint64("seed", 0, "run only this seed of each simulation")
-	baseSeed = flag.Uint64("base", 1, "the first seed of each simulation")
-	soak     = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
-)
+var trials = seeds.Flags("./fabric/sim")
+
+// few are fewer seeds for short tests (the race detector's).
+func few(n int) int {
+	if testing.Short() {
+		return (n + 7) / 8
+	}
+	return n
+}
 
 // trialKind is one sort of trial.
 type trialKind struct {
@@ -115,10 +118,10 @@ func (s *side) String() string {
 	return fmt.Sprintf("connection %d from %s.%d", s.c.id, s.l.h.Name, s.l.h.Life())
 }
 
-func newTrial(k *trialKind, seed uint64, name string, fail func(string, ...any)) *trial {
+func newTrial(k *trialKind, seed uint64, fail seeds.Fail) *trial {
 	t := &trial{k: k, w: sim.New(seed, sim.Faults{}), trace: fnv.New64a()}
 	t.fail = func(format string, args ...any) {
-		fail("%v: %s; repeat with go test -tags invariants -run '^%s$' ./fabric/sim -seed=%d", t.w, fmt.Sprintf(format, args...), name, seed)
+		fail("%v: %s", t.w, fmt.Sprintf(format, args...))
 	}
 	t.net = sim.NewNetwork(t.w, k.faults)
 	t.net.Observe = t.observe
@@ -238,42 +241,3 @@ func (s *side) call(fn func(ctx context.Context)) {
 		l.calls--
 	})
 }
-
-// each runs a simulation with many seeds, with few in short tests (the race detector's).
-func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...any))) {
-	t.Helper()
-	fail := func(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
-	try := func(seed uint64) {
-		defer func() {
-			if r := recover(); r != nil {
-				f, ok := r.(failure)
-				if !ok {
-					fmt.Fprintf(os.Stderr, "panic with -seed=%d\n", seed)
-					panic(r)
-				}
-				t.Fatal(string(f))
-			}
-		}()
-		one(seed, fail)
-	}
-	switch {
-	case *oneSeed != 0:
-		try(*oneSeed)
-	case *soak > 0:
-		first, n := uint64(time.Now().UnixNano()), uint64(0)
-		for end := time.Now().Add(*soak); time.Now().Before(end); n++ {
-			try(first + n)
-		}
-		t.Logf("%d seeds from %d", n, first)
-	default:
-		if testing.Short() {
-			seeds = (seeds + 7) / 8
-		}
-		for n := range uint64(seeds) {
-			try(*baseSeed + n)
-		}
-		t.Logf("seeds %d to %d", *baseSeed, *baseSeed+uint64(seeds)-1) // scripts/soak.sh looks for it
-	}
-}
-
-type failure string

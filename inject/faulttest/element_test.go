@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/internal/child"
 )
 
 // settings describe an element, in this process or in another.
@@ -277,58 +277,37 @@ func (e *element) obey(r request, a *answer) error {
 	return nil
 }
 
-// child is an element in another process.
-type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *json.Decoder
-}
-
-func startChild(t testing.TB, s settings) (*child, childInfo) {
+// startChild starts an element in another process.
+func startChild(t testing.TB, s settings) (*child.Process, childInfo) {
 	t.Helper()
 	arg, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{cmd: exec.Command(os.Args[0], "-test.run=^$", childMark, string(arg))}
-	c.cmd.Stderr = os.Stderr
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
+	cmd := exec.Command(os.Args[0], "-test.run=^$", childMark, string(arg))
+	cmd.Stderr = os.Stderr
+	c, err := child.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.out = json.NewDecoder(out)
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.end)
+	t.Cleanup(c.End)
 	var info childInfo
-	if err := c.out.Decode(&info); err != nil || info.Error != "" {
+	if err := c.Hear(&info); err != nil || info.Error != "" {
 		t.Fatalf("element %s did not start: %v %s", s.Name, err, info.Error)
 	}
 	return c, info
 }
 
-func (c *child) ask(r request) (answer, error) {
+func ask(c *child.Process, r request) (answer, error) {
 	var a answer
-	if err := json.NewEncoder(c.in).Encode(r); err != nil {
+	if err := c.Tell(r); err != nil {
 		return a, err
 	}
-	if err := c.out.Decode(&a); err != nil {
+	if err := c.Hear(&a); err != nil {
 		return a, err
 	}
 	if a.Error != "" {
 		return a, fmt.Errorf("the child says: %s", a.Error)
 	}
 	return a, nil
-}
-
-// end ends a child that was not killed.
-func (c *child) end() {
-	c.in.Close()
-	kill := time.AfterFunc(patience, func() { c.cmd.Process.Kill() })
-	defer kill.Stop()
-	c.cmd.Wait()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/internal/child"
 )
 
 // node is an element that runs functions, wherever it is.
@@ -23,8 +24,8 @@ type node struct {
 	name  string
 	inc   fabric.Incarnation
 	addrs []string
-	own   *element // in this process
-	child *child   // else
+	own   *element       // in this process
+	child *child.Process // else
 	dead  bool
 }
 
@@ -33,7 +34,7 @@ func (n *node) report(t testing.TB) report {
 	if n.own != nil {
 		return n.own.report()
 	}
-	a, err := n.child.ask(request{})
+	a, err := ask(n.child, request{})
 	if err != nil {
 		t.Fatalf("%s: %v", n.name, err)
 	}
@@ -48,7 +49,7 @@ func (n *node) segment(t testing.TB, content []byte, rights fabric.Rights) clust
 		w, err = n.own.segment(content, rights)
 	} else {
 		var a answer
-		if a, err = n.child.ask(request{Lend: content, Rights: rights}); err == nil {
+		if a, err = ask(n.child, request{Lend: content, Rights: rights}); err == nil {
 			var b []byte
 			b, _ = hex.DecodeString(a.Key)
 			w = cluster.Window{Size: uint64(len(content)), Writable: rights&fabric.RightWrite != 0}
@@ -67,7 +68,7 @@ func (n *node) dial(t testing.TB, addr string) {
 	if n.own != nil {
 		_, err = n.own.Dial(within(t, patience), addr)
 	} else {
-		_, err = n.child.ask(request{Dial: addr})
+		_, err = ask(n.child, request{Dial: addr})
 	}
 	if err != nil {
 		t.Fatalf("%s dials %s: %v", n.name, addr, err)
@@ -77,7 +78,7 @@ func (n *node) dial(t testing.TB, addr string) {
 // kill ends a child as kill -9 does.
 func (n *node) kill() {
 	n.dead = true
-	n.child.cmd.Process.Signal(syscall.SIGKILL)
+	n.child.Signal(syscall.SIGKILL)
 }
 
 // grid is some nodes, all connected, and a client.

@@ -223,10 +223,10 @@ func TestStoppedOrigin(t *testing.T) {
 		}
 		return "nothing runs"
 	})
-	if err := origin.child.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := origin.child.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer origin.child.cmd.Process.Signal(syscall.SIGKILL)
+	defer origin.child.Signal(syscall.SIGKILL)
 	start := time.Now()
 	for served.report().Stats.Sizes.Running > 0 {
 		if _, err := g.echo.Do(within(t, 2*time.Second), g.at(0, []byte("x")), nil); err != nil {
@@ -261,12 +261,12 @@ func TestFrozenElement(t *testing.T) {
 	time.Sleep(pause)
 	frozen := g.nodes[2]
 	frozen.dead = true
-	if err := frozen.child.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := frozen.child.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	lost(t, time.Now(), ended(fut), "n2", "journey")
 	g.serves()
-	if err := frozen.child.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := frozen.child.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the thawed element", func() string {
@@ -323,7 +323,7 @@ func TestKilledOrigin(t *testing.T) {
 			}
 			return "nothing runs"
 		})
-		origin.cmd.Process.Signal(syscall.SIGKILL)
+		origin.Signal(syscall.SIGKILL)
 		start := time.Now()
 		g.stopped(start)
 		g.serves()

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -14,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/wherry-fabric/wherry/inject/abi"
-	"github.com/wherry-fabric/wherry/schema"
 	"pgregory.net/rapid"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/golden"
+	"github.com/wherry-fabric/wherry/schema"
+)
 
 // module makes a wasm module that imports the given host calls; its entry
 // returns 0. extra goes into a custom section, to make it any length.
@@ -176,17 +175,10 @@ func TestBuildIsCanonical(t *testing.T) {
 func TestGolden(t *testing.T) {
 	const path = "testdata/v1.wfn"
 	img := signedImage(t)
-	if *rewrite {
-		if err := os.WriteFile(path, img.Encode(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	golden.Check(t, path, img.Encode())
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if !bytes.Equal(img.Encode(), want) {
-		t.Errorf("%s is not what is written now; a changed format needs a new version and a new file", path)
 	}
 	got, err := Parse(want)
 	if err != nil {

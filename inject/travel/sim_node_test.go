@@ -14,17 +14,16 @@ import (
 
 // trial is one seeded run of the protocol.
 type trial struct {
-	w        *sim.World
-	fail     func(format string, args ...any)
-	plans    []*plan
-	objects  map[travel.ID][]byte
-	evict    float64 // of an unpinned object being gone when looked at
-	corrupt  float64 // of an arriving object failing its check
-	limits   travel.Limits
-	members  int  // nodes below this one are members
-	lazy     bool // Next is not asked, so that nothing makes a core catch up
-	severed  int
-	counters travel.Counters
+	w       *sim.World
+	fail    func(format string, args ...any)
+	plans   []*plan
+	objects map[travel.ID][]byte
+	evict   float64 // of an unpinned object being gone when looked at
+	corrupt float64 // of an arriving object failing its check
+	limits  travel.Limits
+	members int  // nodes below this one are members
+	lazy    bool // Next is not asked, so that nothing makes a core catch up
+	severed int
 }
 
 // element is one life of a node: a core with a scripted runtime.

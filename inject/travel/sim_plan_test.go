@@ -49,8 +49,6 @@ type step struct {
 	result int // of padding in its result
 }
 
-const noPlan = -1
-
 // payload encodes which step is to happen.
 func (p *plan) payload(s int) []byte {
 	b := make([]byte, 8+p.steps[s].bytes)
@@ -134,16 +132,5 @@ func randomPlan(r *rand.Rand, sh shape, where func() int) *plan {
 	if p.fails {
 		p.steps[r.IntN(len(p.steps))].fail = true
 	}
-	return p
-}
-
-// chain is a plan that walks through nodes one after the other.
-func chain(nodes ...int) *plan {
-	p := &plan{results: make(map[[2]int]int), cancelAt: -1, roots: []int{0}}
-	for i, n := range nodes {
-		p.steps = append(p.steps, step{at: n, next: i + 1})
-	}
-	last := &p.steps[len(nodes)-1]
-	last.next, last.reply = -1, true
 	return p
 }

@@ -4,23 +4,18 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric/sim"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/internal/seeds"
 )
 
-var (
-	oneSeed  = flag.Uint64("seed", 0, "run only this seed of each simulation")
-	baseSeed = flag.Uint64("base", 1, "the first seed of each simulation")
-	soak     = flag.Duration("soak", 0, "run each simulation for this long, with new seeds")
-)
+var trials = seeds.Flags("./inject/travel")
 
 // slack is how late a future may end: a tick of the wheel and the world's own lateness.
 const slack = 4 * time.Millisecond
@@ -44,11 +39,11 @@ type trialKind struct {
 	tables   bool
 }
 
-func (k *trialKind) world(seed uint64, fail func(string, ...any)) *trial {
+func (k *trialKind) world(seed uint64, fail seeds.Fail) *trial {
 	w := sim.New(seed, k.faults)
 	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1}
 	t.fail = func(format string, args ...any) {
-		fail("%v: %s; repeat with -seed=%d", w, fmt.Sprintf(format, args...), seed)
+		fail("%v: %s", w, fmt.Sprintf(format, args...))
 	}
 	for i := range k.nodes {
 		w.Add("node"+strconv.Itoa(i), t.boot)
@@ -212,7 +207,7 @@ func (t *trial) checkEmpty() {
 }
 
 // run is one whole trial: everything happens, then time passes until nothing can.
-func (k *trialKind) run(seed uint64, fail func(string, ...any)) *trial {
+func (k *trialKind) run(seed uint64, fail seeds.Fail) *trial {
 	t := k.world(seed, fail)
 	k.populate(t)
 	var n int
@@ -230,45 +225,6 @@ func (k *trialKind) run(seed uint64, fail func(string, ...any)) *trial {
 	return t
 }
 
-// each runs a simulation with many seeds.
-func each(t *testing.T, seeds int, one func(seed uint64, fail func(string, ...any))) {
-	t.Helper()
-	fail := func(format string, args ...any) {
-		panic(failure(fmt.Sprintf(format, args...)))
-	}
-	try := func(seed uint64) {
-		defer func() {
-			if r := recover(); r != nil {
-				f, ok := r.(failure)
-				if !ok {
-					fmt.Fprintf(os.Stderr, "panic with -seed=%d\n", seed)
-					panic(r)
-				}
-				t.Fatal(string(f))
-			}
-		}()
-		one(seed, fail)
-	}
-	switch {
-	case *oneSeed != 0:
-		try(*oneSeed)
-	case *soak > 0:
-		first := uint64(time.Now().UnixNano())
-		n := uint64(0)
-		for end := time.Now().Add(*soak); time.Now().Before(end); n++ {
-			try(first + n)
-		}
-		t.Logf("%d seeds from %d", n, first)
-	default:
-		for n := range uint64(seeds) {
-			try(*baseSeed + n)
-		}
-		t.Logf("seeds %d to %d", *baseSeed, *baseSeed+uint64(seeds)-1) // scripts/soak.sh looks for it
-	}
-}
-
-type failure string
-
 var smallObjects = []int{100, 5000, 40000, 200000}
 
 // TestSimCalm: without faults everything succeeds.
@@ -279,7 +235,7 @@ func TestSimCalm(t *testing.T) {
 		nodes:  5, clients: 1, plans: 40, spread: 30 * time.Millisecond, deadline: [2]time.Duration{8 * time.Second, 10 * time.Second},
 		evict: 0.05, objects: smallObjects, tables: true,
 	}
-	each(t, 25, func(seed uint64, fail func(string, ...any)) {
+	trials.Each(t, 25, func(seed uint64, fail seeds.Fail) {
 		tr := k.run(seed, fail)
 		for _, p := range tr.plans {
 			switch {
@@ -305,7 +261,7 @@ func TestSimCancel(t *testing.T) {
 		nodes:  5, clients: 1, plans: 40, spread: 20 * time.Millisecond, deadline: [2]time.Duration{10 * time.Millisecond, 10 * time.Second},
 		cancel: 0.5, objects: smallObjects, tables: true,
 	}
-	each(t, 25, func(seed uint64, fail func(string, ...any)) {
+	trials.Each(t, 25, func(seed uint64, fail seeds.Fail) {
 		tr := k.run(seed, fail)
 		for _, p := range tr.plans {
 			if p.err != nil && !p.canceled && !p.fails && !errors.Is(p.err, travel.ErrDeadline) {
@@ -338,7 +294,7 @@ func TestSimCrash(t *testing.T) {
 	for i := 4; i < 8; i++ { // a link breaks instead, and both its ends live on
 		kinds[i].crashes, kinds[i].cuts = 0, 1
 	}
-	each(t, 160, func(seed uint64, fail func(string, ...any)) {
+	trials.Each(t, 160, func(seed uint64, fail seeds.Fail) {
 		tr := kinds[seed%8].run(seed, fail)
 		for _, p := range tr.plans {
 			if p.orphaned || p.startError != nil {
@@ -368,7 +324,7 @@ var chaos = trialKind{
 
 // TestSimChaos: everything goes wrong at once.
 func TestSimChaos(t *testing.T) {
-	each(t, 60, func(seed uint64, fail func(string, ...any)) { chaos.run(seed, fail) })
+	trials.Each(t, 60, func(seed uint64, fail seeds.Fail) { chaos.run(seed, fail) })
 }
 
 // TestSimEndpoints: several endpoints between every two elements, used as they come. One broken one, or one crash, is
@@ -386,7 +342,7 @@ func TestSimEndpoints(t *testing.T) {
 	crash.crashes = 1
 	wild.faults.Links = 2
 	kinds := []trialKind{k, cut, slow, crash, wild}
-	each(t, 75, func(seed uint64, fail func(string, ...any)) {
+	trials.Each(t, 75, func(seed uint64, fail seeds.Fail) {
 		which := seed % 5
 		tr := kinds[which].run(seed, fail)
 		for _, p := range tr.plans {
@@ -411,7 +367,7 @@ func TestSimFull(t *testing.T) {
 		nodes:  4, plans: 80, spread: 10 * time.Millisecond, deadline: [2]time.Duration{5 * time.Second, 6 * time.Second},
 		cancel: 0.05, objects: smallObjects, tables: true,
 	}
-	each(t, 40, func(seed uint64, fail func(string, ...any)) {
+	trials.Each(t, 40, func(seed uint64, fail seeds.Fail) {
 		tr := k.run(seed, fail)
 		good := 0
 		for _, p := range tr.plans {
@@ -428,24 +384,20 @@ func TestSimFull(t *testing.T) {
 // TestSimRepeats: a seed gives one history, so nothing in the core depends on
 // anything but its events.
 func TestSimRepeats(t *testing.T) {
-	history := func(seed uint64) string {
-		var h string
-		each(t, 1, func(_ uint64, fail func(string, ...any)) {
-			tr := chaos.run(seed, fail)
-			h = fmt.Sprint(tr.w.Events)
-			for _, p := range tr.plans {
-				h += fmt.Sprintf("; %d %v %v", p.endedAt, p.err, len(p.results))
-			}
-			for _, n := range tr.w.Nodes() {
-				h += fmt.Sprintf("; %+v", n.Handler().(*element).core.Counters())
-			}
-		})
+	history := func(seed uint64, fail seeds.Fail) string {
+		tr := chaos.run(seed, fail)
+		h := fmt.Sprint(tr.w.Events)
+		for _, p := range tr.plans {
+			h += fmt.Sprintf("; %d %v %v", p.endedAt, p.err, len(p.results))
+		}
+		for _, n := range tr.w.Nodes() {
+			h += fmt.Sprintf("; %+v", n.Handler().(*element).core.Counters())
+		}
 		return h
 	}
-	for n := range uint64(5) {
-		seed := *baseSeed + n
-		if a, b := history(seed), history(seed); a != b {
-			t.Fatalf("seed %d gave two histories:\n%s\n%s", seed, a, b)
+	trials.Each(t, 5, func(seed uint64, fail seeds.Fail) {
+		if a, b := history(seed, fail), history(seed, fail); a != b {
+			fail("seed %d gave two histories:\n%s\n%s", seed, a, b)
 		}
-	}
+	})
 }

@@ -2,20 +2,17 @@ package travel
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+	"github.com/wherry-fabric/wherry/internal/golden"
+)
 
 func testID(b byte) (id ID) {
 	for i := range id {
@@ -73,19 +70,7 @@ func goldens() map[string][]byte {
 
 func TestGolden(t *testing.T) {
 	for name, b := range goldens() {
-		path := filepath.Join("testdata", "wire", name+".hex")
-		if *rewrite {
-			if err := os.WriteFile(path, []byte(hex.Dump(b)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := hex.Dump(b); got != string(want) {
-			t.Errorf("%s is\n%swant\n%s", name, got, want)
-		}
+		golden.CheckHex(t, filepath.Join("testdata", "wire", name+".hex"), b)
 		kind, _, _ := strings.Cut(name, "_")
 		if again, err := recode(kind, b); err != nil || !bytes.Equal(again, b) {
 			t.Errorf("%s decodes and encodes to %x, %v; want %x", name, again, err, b)

@@ -123,14 +123,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := uint64(0), uint64(0)
-		for _, p := range parts {
-			k, err := InsideResult(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += k
-		}
+		got, want := insideSum(t, parts), uint64(0)
 		for v := range g.size() {
 			if !slices.ContainsFunc(g.edges[d][v], func(to uint32) bool { return !slices.Contains(set, to) }) {
 				want++
@@ -140,6 +133,19 @@ func TestInside(t *testing.T) {
 			t.Fatalf("%d vertices are inside, want %d", got, want)
 		}
 	})
+}
+
+// insideSum is what all elements together count.
+func insideSum(t tb, parts [][]byte) (sum uint64) {
+	t.Helper()
+	for _, p := range parts {
+		n, err := InsideResult(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
 }
 
 // A set that does not fit one payload, its lists in any order.
@@ -172,14 +178,7 @@ func TestInsideLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, want := uint64(0), uint64(0)
-	for _, p := range parts {
-		k, err := InsideResult(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got += k
-	}
+	got, want := insideSum(t, parts), uint64(0)
 	for v := range g.size() {
 		if g.edges[0][v][0]%3 != 0 {
 			want++

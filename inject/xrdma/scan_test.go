@@ -2,6 +2,7 @@ package xrdma
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -116,33 +117,15 @@ func compare(typ schema.Type, a, b string) (order int, ok bool) {
 		bits := int(8 * typ.Size())
 		x, _ := strconv.ParseFloat(a, bits)
 		y, _ := strconv.ParseFloat(b, bits)
-		switch {
-		case x < y:
-			return -1, true
-		case x > y:
-			return 1, true
-		}
-		return 0, x == y
+		return cmp.Compare(x, y), x == x && y == y // not a number: in no order
 	case typ.IsSigned():
 		x, _ := strconv.ParseInt(a, 10, 64)
 		y, _ := strconv.ParseInt(b, 10, 64)
-		switch {
-		case x < y:
-			return -1, true
-		case x > y:
-			return 1, true
-		}
-		return 0, true
+		return cmp.Compare(x, y), true
 	case typ.IsInteger():
 		x, _ := strconv.ParseUint(a, 10, 64)
 		y, _ := strconv.ParseUint(b, 10, 64)
-		switch {
-		case x < y:
-			return -1, true
-		case x > y:
-			return 1, true
-		}
-		return 0, true
+		return cmp.Compare(x, y), true
 	}
 	x, _ := hex.DecodeString(a)
 	y, _ := hex.DecodeString(b)

@@ -88,6 +88,9 @@ var forbidden = []rule{
 		"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...", "pgregory.net/rapid/..."},
 		except: []string{"./fabric/fabrictest/...", "./internal/..."},
 		why:    "test modules stay out of what people build; only suites meant for tests may import them"},
+	{from: []string{"./..."}, to: []string{"./internal/golden", "./internal/seeds", "./internal/suite"},
+		except: []string{"./fabric/fabrictest/...", "./rpc/rpctest/..."},
+		why:    "they are for tests: golden and seeds add flags to whatever imports them"},
 }
 
 // matches reports whether the package at import path p (ours written "./x") is
@@ -227,6 +230,8 @@ func TestImportRulesBite(t *testing.T) {
 		{"./cluster", "go.etcd.io/etcd/client/v3", false},
 		{"./fabric", "pgregory.net/rapid", false},
 		{"./examples/outside", "./internal/memfd", false},
+		{"./rpc/rpctest", "./internal/suite", true},
+		{"./node", "./internal/suite", false},
 		{".", "./node", true},
 	}
 	for _, c := range cases {

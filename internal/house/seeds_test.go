@@ -10,9 +10,9 @@ import (
 // simulation is a test that scripts/soak.sh runs again and again.
 var simulation = regexp.MustCompile(`^Test.*(Sim|Soak)`)
 
-// seedFlags are what scripts/soak.sh gives new seeds by: a flag of the package's
-// tests, or rapid's.
-var seedFlags = [][]byte{[]byte(`flag.Uint64("base"`), []byte(`"pgregory.net/rapid"`)}
+// seedFlags are what scripts/soak.sh gives new seeds by: internal/seeds, or
+// rapid's flag.
+var seedFlags = [][]byte{[]byte(`= seeds.Flags(`), []byte(`"pgregory.net/rapid"`)}
 
 // seedless lists the packages whose simulations nobody can give a seed.
 func seedless(sources []source) []string {
@@ -44,7 +44,7 @@ func seedless(sources []source) []string {
 // TestSeedsCanBeGiven: a soak that repeats the same history finds nothing.
 func TestSeedsCanBeGiven(t *testing.T) {
 	for _, pkg := range seedless(loaded(t).sources) {
-		t.Errorf(`%s: its simulations take no seed: give it a flag "base", as inject/travel has, or use rapid`, pkg)
+		t.Errorf(`%s: its simulations take no seed: run it with internal/seeds, as inject/travel does, or use rapid`, pkg)
 	}
 	bad, err := parse("x/x_test.go", []byte("package x\nimport \"testing\"\nfunc TestSimX(t *testing.T) {}\n"))
 	if err != nil {

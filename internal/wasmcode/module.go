@@ -117,7 +117,6 @@ type Module struct {
 	globals   []global
 	exported  []uint32 // function indices of all exports, for ref.func
 	elems     []elem
-	elemCount int
 	dataCount int // of the data count section, or -1
 	data      []dataSegment
 	dataRaw   []byte

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -37,17 +38,17 @@ func bulkChecks() []check {
 func (r *rig) segment(s *side, n int, kind fabric.SegmentKind, seed uint32) *fabric.Segment {
 	r.Helper()
 	seg, err := s.el.NewSegment(uint64(n), kind)
-	r.must(err)
-	copy(seg.Bytes(), pattern(n, seed))
-	r.atEnd(func() { seg.Close() })
+	r.Must(err)
+	copy(seg.Bytes(), suite.Pattern(n, seed))
+	r.AtEnd(func() { seg.Close() })
 	return seg
 }
 
 func (r *rig) expose(s *side, rights fabric.Rights, o rpc.BulkOptions, spans ...rpc.Span) *rpc.Bulk {
 	r.Helper()
 	b, err := s.Expose(rights, o, spans...)
-	r.must(err)
-	r.atEnd(func() { b.Close() })
+	r.Must(err)
+	r.AtEnd(func() { b.Close() })
 	return b
 }
 
@@ -81,7 +82,7 @@ func (r *rig) movers() *mover {
 				return nil, err
 			}
 			if push {
-				copy(data[7:], pattern(int(size), 77))
+				copy(data[7:], suite.Pattern(int(size), 77))
 				n, err := c.Push(ctx, b, offset, part)
 				return binary.LittleEndian.AppendUint64(nil, n), err
 			}
@@ -97,8 +98,8 @@ func (m *mover) do(r *rig, name string, b *rpc.Bulk, offset, size uint64) ([]byt
 	req := binary.LittleEndian.AppendUint64(nil, offset)
 	req = binary.LittleEndian.AppendUint64(req, size)
 	req, err := b.Append(req)
-	r.must(err)
-	return m.a.Call(r.ctx, m.ep, name, req)
+	r.Must(err)
+	return m.a.Call(r.Ctx, m.ep, name, req)
 }
 
 // pulls checks that a pull gets want.
@@ -117,7 +118,7 @@ func (m *mover) pushes(r *rig, b *rpc.Bulk, offset, size uint64, read func() []b
 	if _, err := m.do(r, "push", b, offset, size); err != nil {
 		r.Fatalf("push of [%d, +%d): %v", offset, size, err)
 	}
-	copy(before[offset:], pattern(int(size), 77))
+	copy(before[offset:], suite.Pattern(int(size), 77))
 	if !bytes.Equal(read(), before) {
 		r.Fatalf("push of [%d, +%d): something else is there", offset, size)
 	}
@@ -168,11 +169,11 @@ func bulkWhole(r *rig) {
 		seg := r.segment(m.a, n, fabric.Writable, uint32(n))
 		b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, whole(seg))
 		for range 2 { // the second time, what was imported is known
-			m.pulls(r, b, 0, pattern(n, uint32(n)))
+			m.pulls(r, b, 0, suite.Pattern(n, uint32(n)))
 		}
 		m.pushes(r, b, 0, uint64(n), seg.Bytes)
 		sealed := r.segment(m.a, n, fabric.Sealed, uint32(n))
-		m.pulls(r, r.expose(m.a, fabric.RightRead, rpc.BulkOptions{Live: true}, whole(sealed)), 0, pattern(n, uint32(n)))
+		m.pulls(r, r.expose(m.a, fabric.RightRead, rpc.BulkOptions{Live: true}, whole(sealed)), 0, suite.Pattern(n, uint32(n)))
 	}
 }
 
@@ -181,7 +182,7 @@ func bulkPart(r *rig) {
 	const n = 300_000
 	one, two := r.segment(m.a, n, fabric.Writable, 1), r.segment(m.a, n, fabric.Writable, 2)
 	spans := []rpc.Span{{Segment: one, Offset: 3, Size: 99_991}, {Segment: two, Offset: 77, Size: 100_003}, whole(one)}
-	all := append(append(append([]byte(nil), pattern(n, 1)[3:99_994]...), pattern(n, 2)[77:100_080]...), pattern(n, 1)...)
+	all := append(append(append([]byte(nil), suite.Pattern(n, 1)[3:99_994]...), suite.Pattern(n, 2)[77:100_080]...), suite.Pattern(n, 1)...)
 	b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
 	for _, part := range [][2]uint64{{0, 1}, {1, 7}, {99_990, 2}, {99_991, 1}, {50_001, 100_001}, {99_985, 300_017}, {uint64(len(all)) - 1, 1}, {5, uint64(len(all)) - 5}} {
 		m.pulls(r, b, part[0], all[part[0]:part[0]+part[1]])
@@ -267,7 +268,7 @@ func bulkEager(r *rig) {
 		r.Error("it does not travel along")
 	}
 	wire, err := b.Append(nil)
-	r.must(err)
+	r.Must(err)
 	m.pulls(r, b, 0, want)
 	m.pulls(r, b, 1999, want[1999:2003])
 	if _, err := m.do(r, "push", b, 0, 1); err == nil {
@@ -277,7 +278,7 @@ func bulkEager(r *rig) {
 	b.Close()
 	seg.Close()
 	far, _, err := rpc.DecodeBulk(wire)
-	r.must(err)
+	r.Must(err)
 	m.pulls(r, far, 7, want[7:])
 	if _, err := b.Append(nil); !errors.Is(err, fabric.ErrRevoked) {
 		r.Errorf("carried after Close: %v", err)
@@ -287,9 +288,9 @@ func bulkEager(r *rig) {
 		r.Error("a live Bulk travels along")
 	} else {
 		wire, err := live.Append(nil)
-		r.must(err)
+		r.Must(err)
 		far, _, err := rpc.DecodeBulk(wire)
-		r.must(err)
+		r.Must(err)
 		copy(other.Bytes(), "changed")
 		m.pulls(r, far, 0, other.Bytes())
 	}
@@ -306,21 +307,21 @@ func bulkBound(r *rig) {
 	}})
 	seg := r.segment(m.a, 200_000, fabric.Writable, 6)
 	b, err := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, whole(seg)).Bind(m.a.el.Addrs()...)
-	r.must(err)
+	r.Must(err)
 	wire, err := b.Append(nil)
-	r.must(err)
+	r.Must(err)
 	far, rest, err := rpc.DecodeBulk(append(wire, "rest"...))
 	if err != nil || string(rest) != "rest" || far.Owner() != m.a.el.Incarnation() || len(far.Addrs()) != 1 {
 		r.Fatalf("%+v, %q, %v", far, rest, err)
 	}
 	for range 2 {
 		got := make([]byte, 100_000)
-		n, err := el.Pull(r.ctx, far, 99, rpc.Memory{got})
-		if err != nil || n != 100_000 || !bytes.Equal(got, pattern(200_000, 6)[99:100_099]) {
+		n, err := el.Pull(r.Ctx, far, 99, rpc.Memory{got})
+		if err != nil || n != 100_000 || !bytes.Equal(got, suite.Pattern(200_000, 6)[99:100_099]) {
 			r.Fatalf("%d bytes, %v", n, err)
 		}
 	}
-	if n, err := el.Push(r.ctx, far, 1, rpc.Memory{[]byte("from the third")}); err != nil || n != 14 || string(seg.Bytes()[1:15]) != "from the third" {
+	if n, err := el.Push(r.Ctx, far, 1, rpc.Memory{[]byte("from the third")}); err != nil || n != 14 || string(seg.Bytes()[1:15]) != "from the third" {
 		r.Errorf("%d bytes, %v", n, err)
 	}
 	if dialled != 1 {
@@ -338,15 +339,15 @@ func bulkUnreachable(r *rig) {
 	one := rpc.Memory{make([]byte, 1)}
 	if bound, err := b.Bind(m.a.addr); err != nil {
 		r.Error(err)
-	} else if _, err := other.Pull(r.ctx, bound, 0, one); !errors.Is(err, rpc.ErrNotConnected) {
+	} else if _, err := other.Pull(r.Ctx, bound, 0, one); !errors.Is(err, rpc.ErrNotConnected) {
 		r.Errorf("bound, where dialling is not allowed: %v", err)
 	}
-	if _, err := el.Pull(r.ctx, b, 0, one); !errors.Is(err, rpc.ErrNotConnected) {
+	if _, err := el.Pull(r.Ctx, b, 0, one); !errors.Is(err, rpc.ErrNotConnected) {
 		r.Errorf("not bound: %v", err)
 	}
 	moved, err := b.Bind(other.addr)
-	r.must(err)
-	if _, err := el.Pull(r.ctx, moved, 0, one); !errors.Is(err, rpc.ErrNotConnected) || !errors.Is(err, fabric.ErrIncarnation) {
+	r.Must(err)
+	if _, err := el.Pull(r.Ctx, moved, 0, one); !errors.Is(err, rpc.ErrNotConnected) || !errors.Is(err, fabric.ErrIncarnation) {
 		r.Errorf("bound to where another element is: %v", err)
 	}
 	if _, err := b.Bind("nowhere"); err == nil {
@@ -371,10 +372,10 @@ func bulkRights(r *rig) {
 	m.pushes(r, write, 9, 1000, seg.Bytes)
 	// A holder who says that it may more than it was given.
 	wire, err := read.Append(nil)
-	r.must(err)
+	r.Must(err)
 	wire[1] = byte(fabric.RightsAll)
 	forged, _, err := rpc.DecodeBulk(wire)
-	r.must(err)
+	r.Must(err)
 	before := bytes.Clone(seg.Bytes())
 	if _, err := m.do(r, "push", forged, 0, 10); err == nil || !bytes.Equal(before, seg.Bytes()) {
 		r.Errorf("pushed with forged rights: %v", err)
@@ -392,15 +393,15 @@ func bulkClosed(r *rig) {
 		b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
 		m.pulls(r, b, 0, seg.Bytes()[i:i+9])
 		wire, err := b.Append(nil)
-		r.must(err)
-		r.must(b.Close())
-		r.must(b.Close())
+		r.Must(err)
+		r.Must(b.Close())
+		r.Must(b.Close())
 		far, _, err := rpc.DecodeBulk(wire)
-		r.must(err)
+		r.Must(err)
 		if _, err := m.do(r, "pull", far, 0, 9); err == nil {
 			r.Error("a closed Bulk was pulled")
 		}
-		if _, err := m.a.Pull(r.ctx, far, 0, rpc.Memory{make([]byte, 9)}); !errors.Is(err, fabric.ErrRevoked) {
+		if _, err := m.a.Pull(r.Ctx, far, 0, rpc.Memory{make([]byte, 9)}); !errors.Is(err, fabric.ErrRevoked) {
 			r.Errorf("pulled by its owner: %v", err)
 		}
 	}
@@ -411,7 +412,7 @@ func bulkPartial(r *rig) {
 	m := r.movers()
 	one, two := r.segment(m.a, 70_000, fabric.Writable, 1), r.segment(m.a, 70_000, fabric.Writable, 2)
 	b := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, whole(one), whole(two))
-	m.pulls(r, b, 60_000, append(append([]byte(nil), pattern(70_000, 1)[60_000:]...), pattern(70_000, 2)[:5]...))
+	m.pulls(r, b, 60_000, append(append([]byte(nil), suite.Pattern(70_000, 1)[60_000:]...), suite.Pattern(70_000, 2)[:5]...))
 	two.Close()
 	moved := make(chan uint64, 1)
 	r.serve(m.b, "some", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
@@ -422,20 +423,20 @@ func bulkPartial(r *rig) {
 		data := make([]byte, 140_000)
 		n, err := c.Pull(ctx, b, 0, rpc.Memory{data})
 		moved <- n
-		if !bytes.Equal(data[:n], pattern(70_000, 1)[:n]) {
+		if !bytes.Equal(data[:n], suite.Pattern(70_000, 1)[:n]) {
 			return nil, errors.New("other bytes")
 		}
 		return nil, err
 	})
 	wire, err := b.Append(nil)
-	r.must(err)
-	if _, err := m.a.Call(r.ctx, m.ep, "some", wire); err == nil {
+	r.Must(err)
+	if _, err := m.a.Call(r.Ctx, m.ep, "some", wire); err == nil {
 		r.Error("what is gone was pulled")
 	}
 	if n := <-moved; n > 70_000 {
 		r.Errorf("%d bytes moved of 70000 that are there", n)
 	}
-	m.pulls(r, b, 10, pattern(70_000, 1)[10:50_000])
+	m.pulls(r, b, 10, suite.Pattern(70_000, 1)[10:50_000])
 }
 
 func bulkCancel(r *rig) {
@@ -444,35 +445,35 @@ func bulkCancel(r *rig) {
 	seg := r.segment(m.a, n, fabric.Writable, 1)
 	b := r.expose(m.a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg)) // not mapped: it takes its time
 	wire, err := b.Append(nil)
-	r.must(err)
+	r.Must(err)
 	far, _, err := rpc.DecodeBulk(wire)
-	r.must(err)
+	r.Must(err)
 	who := m.b
 	if !r.self {
 		r.dial(m.b, m.a)
 	}
 	data := make([]byte, n)
 	for i, start := range []func() *rpc.Transfer{
-		func() *rpc.Transfer { return who.StartPull(r.ctx, far, 0, rpc.Memory{data}) },
-		func() *rpc.Transfer { return who.StartPush(r.ctx, far, 0, rpc.Memory{data}) },
+		func() *rpc.Transfer { return who.StartPull(r.Ctx, far, 0, rpc.Memory{data}) },
+		func() *rpc.Transfer { return who.StartPush(r.Ctx, far, 0, rpc.Memory{data}) },
 	} {
 		t := start()
 		t.Cancel()
-		moved, err := t.Wait(r.ctx)
+		moved, err := t.Wait(r.Ctx)
 		if err == nil && moved != n || err != nil && !errors.Is(err, context.Canceled) {
 			r.Errorf("transfer %d: %d bytes, %v", i, moved, err)
 		}
 		clear(data) // it is ours again: the race detector looks
 	}
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Ctx)
 	cancel()
 	if n, err := who.Pull(ctx, far, 0, rpc.Memory{data}); n != 0 || !errors.Is(err, context.Canceled) {
 		r.Errorf("cancelled before it began: %d bytes, %v", n, err)
 	}
-	t := who.StartPull(r.ctx, far, 5, rpc.Memory{data[:1000]})
+	t := who.StartPull(r.Ctx, far, 5, rpc.Memory{data[:1000]})
 	<-t.Done()
 	t.Cancel()
-	if n, err := t.Wait(r.ctx); n != 1000 || err != nil {
+	if n, err := t.Wait(r.Ctx); n != 1000 || err != nil {
 		r.Errorf("cancelled after it had ended: %d bytes, %v", n, err)
 	}
 }
@@ -491,8 +492,8 @@ func bulkInline(r *rig) {
 	seg := r.segment(m.a, 100_000, fabric.Writable, 1)
 	for _, live := range []bool{false, true} {
 		wire, err := r.expose(m.a, fabric.RightRead, rpc.BulkOptions{Live: live}, rpc.Span{Segment: seg, Size: 100}).Append(nil)
-		r.must(err)
-		got, err := m.a.Call(r.ctx, m.ep, "first", wire)
+		r.Must(err)
+		got, err := m.a.Call(r.Ctx, m.ep, "first", wire)
 		switch {
 		case live && !r.self:
 			if err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
@@ -509,7 +510,7 @@ func bulkInline(r *rig) {
 func bulkInlineTransfer(r *rig, m *mover) {
 	seg := r.segment(m.a, 8<<20, fabric.Writable, 1)
 	wire, err := r.expose(m.a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg)).Append(nil)
-	r.must(err)
+	r.Must(err)
 	moving := make(chan *rpc.Transfer, 1)
 	data := make([]byte, seg.Size())
 	r.serve(m.b, "waits", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
@@ -517,7 +518,7 @@ func bulkInlineTransfer(r *rig, m *mover) {
 		if err != nil {
 			return nil, err
 		}
-		t := m.b.StartPull(r.ctx, b, 0, rpc.Memory{data})
+		t := m.b.StartPull(r.Ctx, b, 0, rpc.Memory{data})
 		moving <- t
 		_, err = t.Wait(ctx)
 		return nil, err
@@ -525,11 +526,11 @@ func bulkInlineTransfer(r *rig, m *mover) {
 	if !r.self {
 		r.dial(m.b, m.a)
 	}
-	_, err = m.a.Call(r.ctx, m.ep, "waits", wire)
+	_, err = m.a.Call(r.Ctx, m.ep, "waits", wire)
 	if !r.self && (err == nil || !strings.Contains(err.Error(), "inline handler cannot wait")) {
 		r.Errorf("an inline handler that waits for a transfer: %v", err)
 	}
-	if n, err := (<-moving).Wait(r.ctx); err != nil || n != seg.Size() || !bytes.Equal(data, seg.Bytes()) {
+	if n, err := (<-moving).Wait(r.Ctx); err != nil || n != seg.Size() || !bytes.Equal(data, seg.Bytes()) {
 		r.Errorf("the transfer: %d bytes, %v", n, err)
 	}
 }
@@ -549,7 +550,7 @@ func bulkManyAtOnce(r *rig) {
 					r.Error(err)
 					return
 				}
-				got, err := m.a.Call(r.ctx, m.ep, "pull", req)
+				got, err := m.a.Call(r.Ctx, m.ep, "pull", req)
 				if err != nil || !bytes.Equal(got, seg.Bytes()[at:at+200_000]) {
 					r.Errorf("%d bytes, %v", len(got), err)
 				}
@@ -564,9 +565,9 @@ func bulkBad(r *rig) {
 	m := r.movers()
 	seg := r.segment(m.a, 100_000, fabric.Writable, 1)
 	b, err := r.expose(m.a, fabric.RightsAll, rpc.BulkOptions{}, whole(seg)).Bind(m.a.addr)
-	r.must(err)
+	r.Must(err)
 	wire, err := b.Append(nil)
-	r.must(err)
+	r.Must(err)
 	for n := range wire {
 		if _, _, err := rpc.DecodeBulk(wire[:n]); !errors.Is(err, rpc.ErrWire) {
 			r.Errorf("%d of %d bytes: %v", n, len(wire), err)
@@ -576,7 +577,7 @@ func bulkBad(r *rig) {
 	bad := bytes.Clone(wire)
 	bad[len(bad)-9] ^= 1
 	far, _, err := rpc.DecodeBulk(bad)
-	r.must(err)
+	r.Must(err)
 	if _, err := m.do(r, "pull", far, 0, 10); err == nil {
 		r.Error("pulled with a wrong secret")
 	}

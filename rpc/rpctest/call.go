@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -37,11 +38,11 @@ func callChecks() []check {
 func unregisteredCaller(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	var m rpc.Method[[]byte, []byte]
-	if _, err := m.Call(r.ctx, a.Peer, ep, nil); !errors.Is(err, rpc.ErrName) {
+	if _, err := m.Call(r.Ctx, a.Peer, ep, nil); !errors.Is(err, rpc.ErrName) {
 		r.Errorf("a method that was never defined: %v", err)
 	}
 	for _, name := range []string{"", strings.Repeat("x", rpc.MaxNameBytes+1)} {
-		if _, err := a.Call(r.ctx, ep, name, nil); !errors.Is(err, rpc.ErrName) {
+		if _, err := a.Call(r.Ctx, ep, name, nil); !errors.Is(err, rpc.ErrName) {
 			r.Errorf("a name of %d bytes: %v", len(name), err)
 		}
 	}
@@ -54,12 +55,12 @@ func unregisteredCallee(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for _, n := range []int{0, 100_000} {
-		_, err := a.Call(r.ctx, ep, "absent", make([]byte, n))
+		_, err := a.Call(r.Ctx, ep, "absent", make([]byte, n))
 		var re *rpc.RemoteError
 		if !errors.Is(err, rpc.ErrNoSuchCall) || !errors.As(err, &re) || re.Call != "absent" || re.Peer != b.el.Name() {
 			r.Errorf("with %d bytes: %v", n, err)
 		}
-		r.must(a.Send(r.ctx, ep, "absent", make([]byte, n)))
+		r.Must(a.Send(r.Ctx, ep, "absent", make([]byte, n)))
 	}
 	r.echoes(a, ep, []byte("still there"))
 	r.settled(a, b)
@@ -79,7 +80,7 @@ func nullCall(r *rig) {
 			runs.Add(1)
 			return nil, nil
 		})
-		got, err := a.Call(r.ctx, ep, name, nil)
+		got, err := a.Call(r.Ctx, ep, name, nil)
 		if err != nil || len(got) != 0 {
 			r.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
@@ -94,9 +95,9 @@ func exactSizes(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
 	r.serve(b, "echo", inline(), echo)
 	for _, n := range []int{1, 7, 8, 20, 21, 47, 48, 49, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537, 131072, 1<<20 - 1, 1 << 20} {
-		r.echoes(a, ep, pattern(n, uint32(n)))
+		r.echoes(a, ep, suite.Pattern(n, uint32(n)))
 	}
-	if _, err := a.Call(r.ctx, ep, "echo", make([]byte, 1<<20+1)); !errors.Is(err, rpc.ErrTooLarge) {
+	if _, err := a.Call(r.Ctx, ep, "echo", make([]byte, 1<<20+1)); !errors.Is(err, rpc.ErrTooLarge) {
 		r.Errorf("a byte more than the limit: %v", err)
 	}
 	r.settled(a, b)
@@ -111,14 +112,14 @@ func connectCallDrop(r *rig) {
 	r.serve(b, "echo", inline(), echo)
 	for i := range 32 {
 		ep := r.dial(a, b)
-		r.echoes(a, ep, pattern(1000*i, uint32(i)))
+		r.echoes(a, ep, suite.Pattern(1000*i, uint32(i)))
 		ep.Close()
-		if _, err := a.Call(r.ctx, ep, "echo", nil); err == nil {
+		if _, err := a.Call(r.Ctx, ep, "echo", nil); err == nil {
 			r.Fatal("a call over a dropped endpoint succeeded")
 		}
 	}
-	r.eventually("all endpoints are gone", func() bool { return len(a.el.Endpoints()) == 0 && len(b.el.Endpoints()) == 0 })
-	r.eventually("their segments are gone", func() bool { return a.Stats().BulkBytes == 0 && b.Stats().BulkBytes == 0 })
+	r.Eventually("all endpoints are gone", func() bool { return len(a.el.Endpoints()) == 0 && len(b.el.Endpoints()) == 0 })
+	r.Eventually("their segments are gone", func() bool { return a.Stats().BulkBytes == 0 && b.Stats().BulkBytes == 0 })
 }
 
 func oneWay(r *rig) {
@@ -132,9 +133,9 @@ func oneWay(r *rig) {
 		return []byte("for nobody"), nil
 	})
 	for i := range 100 {
-		r.must(a.Send(r.ctx, ep, "add", []byte{byte(i)}))
+		r.Must(a.Send(r.Ctx, ep, "add", []byte{byte(i)}))
 	}
-	r.eventually("all have run", func() bool { return b.Stats().Served == 100 })
+	r.Eventually("all have run", func() bool { return b.Stats().Served == 100 })
 	if sum.Load() != 4950 {
 		r.Errorf("the sum is %d", sum.Load())
 	}
@@ -148,22 +149,22 @@ func startAndAwait(r *rig) {
 	r.serve(b, "echo", inline(), echo)
 	gate := make(chan struct{})
 	r.serve(b, "gate", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return []byte("open"), nil })
-	slow, err := a.Start(r.ctx, ep, "gate", nil)
-	r.must(err)
+	slow, err := a.Start(r.Ctx, ep, "gate", nil)
+	r.Must(err)
 	if slow.Poll() {
 		r.Error("it ended before it could")
 	}
-	fast, err := a.Start(r.ctx, ep, "echo", []byte("x"))
-	r.must(err)
+	fast, err := a.Start(r.Ctx, ep, "echo", []byte("x"))
+	r.Must(err)
 	<-fast.Done()
-	if got, err := fast.Wait(r.ctx); err != nil || string(got) != "x" {
+	if got, err := fast.Wait(r.Ctx); err != nil || string(got) != "x" {
 		r.Errorf("%q, %v", got, err)
 	}
-	if _, err := fast.Wait(r.ctx); !errors.Is(err, rpc.ErrEnded) {
+	if _, err := fast.Wait(r.Ctx); !errors.Is(err, rpc.ErrEnded) {
 		r.Errorf("waited for twice: %v", err)
 	}
 	close(gate)
-	if got, err := slow.WaitAppend(r.ctx, []byte("it is ")); err != nil || string(got) != "it is open" {
+	if got, err := slow.WaitAppend(r.Ctx, []byte("it is ")); err != nil || string(got) != "it is open" {
 		r.Errorf("%q, %v", got, err)
 	}
 	slow.Forget() // has ended: nothing
@@ -172,25 +173,44 @@ func startAndAwait(r *rig) {
 func typed(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	length := rpc.Define("test.length", rpc.Text{}, rpc.Bytes{})
-	r.must(length.Serve(b.Peer, func(_ context.Context, _ *rpc.Call, s string) ([]byte, error) {
+	r.Must(length.Serve(b.Peer, func(_ context.Context, _ *rpc.Call, s string) ([]byte, error) {
 		return []byte{byte(len(s))}, nil
 	}, inline()))
 	none := rpc.Define("test.length", rpc.Bytes{}, rpc.Nothing{}) // another answer than is sent
-	if got, err := length.Call(r.ctx, a.Peer, ep, "seven b"); err != nil || got[0] != 7 {
+	if got, err := length.Call(r.Ctx, a.Peer, ep, "seven b"); err != nil || got[0] != 7 {
 		r.Errorf("%v, %v", got, err)
 	}
-	if _, err := none.Call(r.ctx, a.Peer, ep, []byte("x")); !errors.Is(err, rpc.ErrRequest) {
+	if _, err := none.Call(r.Ctx, a.Peer, ep, []byte("x")); !errors.Is(err, rpc.ErrRequest) {
 		r.Errorf("an answer of another type: %v", err)
 	}
-	s, err := length.Start(r.ctx, a.Peer, ep, strings.Repeat("x", 200))
-	r.must(err)
-	if got, err := s.Wait(r.ctx); err != nil || got[0] != 200 {
+	s, err := length.Start(r.Ctx, a.Peer, ep, strings.Repeat("x", 200))
+	r.Must(err)
+	if got, err := s.Wait(r.Ctx); err != nil || got[0] != 200 {
 		r.Errorf("%v, %v", got, err)
 	}
-	r.must(length.Send(r.ctx, a.Peer, ep, "one-way"))
+	r.Must(length.Send(r.Ctx, a.Peer, ep, "one-way"))
+	later := rpc.Define("test.later", rpc.Text{}, rpc.Text{})
+	r.Must(later.Serve(b.Peer, func(_ context.Context, c *rpc.Call, s string) (string, error) {
+		later.Reply(c, later.Name()+" answers "+s, nil) // not detached: nothing
+		err := c.Detach()
+		go func() {
+			if s == "bad" {
+				later.Reply(c, "not this", errors.New("too late"))
+				return
+			}
+			later.Reply(c, later.Name()+" answers "+s, nil)
+		}()
+		return "nor this", err
+	}, inline()))
+	if got, err := later.Call(r.Ctx, a.Peer, ep, "me"); err != nil || got != "test.later answers me" {
+		r.Errorf("%q, %v", got, err)
+	}
+	if got, err := later.Call(r.Ctx, a.Peer, ep, "bad"); err == nil || !strings.Contains(err.Error(), "too late") {
+		r.Errorf("%q, %v", got, err)
+	}
 	strict := rpc.Define("test.strict", rpc.Nothing{}, rpc.Nothing{})
-	r.must(strict.Serve(b.Peer, func(context.Context, *rpc.Call, struct{}) (struct{}, error) { return struct{}{}, nil }, blocking()))
-	if _, err := a.Call(r.ctx, ep, "test.strict", []byte("x")); !errors.Is(err, rpc.ErrRequest) {
+	r.Must(strict.Serve(b.Peer, func(context.Context, *rpc.Call, struct{}) (struct{}, error) { return struct{}{}, nil }, blocking()))
+	if _, err := a.Call(r.Ctx, ep, "test.strict", []byte("x")); !errors.Is(err, rpc.ErrRequest) {
 		r.Errorf("a request of another type: %v", err)
 	}
 }
@@ -204,7 +224,7 @@ func nested(r *rig) {
 	r.serve(b, "root", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) { return b.Call(ctx, c.From, "branch", c.Req) })
 	for _, n := range []int{1, 50_000} {
 		req := strings.Repeat("y", n)
-		got, err := a.Call(r.ctx, ep, "root", []byte(req))
+		got, err := a.Call(r.Ctx, ep, "root", []byte(req))
 		if err != nil || string(got) != "leaf of "+req {
 			r.Errorf("%d bytes: %d back, %v", n, len(got), err)
 		}
@@ -216,7 +236,7 @@ func nestedInline(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(a, "leaf", inline(), echo)
 	r.serve(b, "waits", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) { return b.Call(ctx, c.From, "leaf", c.Req) })
-	_, err := a.Call(r.ctx, ep, "waits", nil)
+	_, err := a.Call(r.Ctx, ep, "waits", nil)
 	if err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("an inline handler that waits: %v", err)
 	}
@@ -228,7 +248,7 @@ func nestedInline(r *rig) {
 		defer f.Forget()
 		return f.Wait(ctx)
 	})
-	if _, err := a.Call(r.ctx, ep, "awaits", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+	if _, err := a.Call(r.Ctx, ep, "awaits", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("an inline handler that awaits: %v", err)
 	}
 	r.serve(b, "starts", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
@@ -243,7 +263,7 @@ func nestedInline(r *rig) {
 		go func() { c.Reply(f.Wait(ctx)) }()
 		return nil, nil
 	})
-	got, err := a.Call(r.ctx, ep, "starts", []byte("x"))
+	got, err := a.Call(r.Ctx, ep, "starts", []byte("x"))
 	if err != nil || string(got) != "x" {
 		r.Errorf("%q, %v", got, err)
 	}
@@ -258,15 +278,15 @@ func detached(r *rig) {
 			calls <- c
 			return []byte("not this"), err
 		})
-		f, err := a.Start(r.ctx, ep, name, []byte("kept"))
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, name, []byte("kept"))
+		r.Must(err)
 		c := <-calls
 		if b.Stats().Active != 1 {
 			r.Errorf("%s: %d active", name, b.Stats().Active)
 		}
 		c.Reply(append([]byte("this, and "), c.Req...), nil)
 		c.Reply(nil, errors.New("a second time"))
-		if got, err := f.Wait(r.ctx); err != nil || string(got) != "this, and kept" {
+		if got, err := f.Wait(r.Ctx); err != nil || string(got) != "this, and kept" {
 			r.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
@@ -287,7 +307,7 @@ func deadlineTravels(r *rig) {
 		return nil, nil
 	})
 	r.serve(b, "relay", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) { return b.Call(ctx, c.From, "left", nil) })
-	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
 	defer cancel()
 	if _, err := a.Call(ctx, ep, "relay", nil); err != nil {
 		r.Fatal(err)
@@ -295,7 +315,7 @@ func deadlineTravels(r *rig) {
 	if d := <-left; d <= 0 || d > 20*time.Second {
 		r.Errorf("after two hops %v are left of 20 s", d)
 	}
-	ctx, cancel = context.WithTimeout(r.ctx, 50*time.Millisecond)
+	ctx, cancel = context.WithTimeout(r.Ctx, 50*time.Millisecond)
 	defer cancel()
 	if _, err := a.Call(ctx, ep, "wait", nil); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("the caller: %v", err)
@@ -304,12 +324,12 @@ func deadlineTravels(r *rig) {
 		r.Errorf("the handler: %v", err)
 	}
 	// The book ends a started call that nobody waits for.
-	ctx, cancel = context.WithTimeout(r.ctx, 50*time.Millisecond)
+	ctx, cancel = context.WithTimeout(r.Ctx, 50*time.Millisecond)
 	defer cancel()
 	f, err := a.Start(ctx, ep, "wait", nil)
-	r.must(err)
+	r.Must(err)
 	<-f.Done()
-	if _, err := f.Wait(r.ctx); !errors.Is(err, rpc.ErrDeadline) {
+	if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrDeadline) {
 		r.Errorf("a started call: %v", err)
 	}
 	<-ended
@@ -325,12 +345,12 @@ func errorsInFull(r *rig) {
 	r.serve(b, "coded", blocking(), func(context.Context, *rpc.Call) ([]byte, error) {
 		return []byte("ignored"), fmt.Errorf("outer: %w", &rpc.Error{Code: rpc.FirstCode + 7, Text: "full"})
 	})
-	_, err := a.Call(r.ctx, ep, "long", nil)
+	_, err := a.Call(r.Ctx, ep, "long", nil)
 	var re *rpc.RemoteError
 	if !errors.As(err, &re) || re.Text != long || re.Peer != b.el.Name() || re.Call != "long" || !strings.HasPrefix(err.Error(), "long at "+b.el.Name()+": a reason") {
 		r.Errorf("an error of %d bytes came back as %.200v", len(long), err)
 	}
-	if _, err := a.Call(r.ctx, ep, "coded", nil); !errors.As(err, &re) || re.Code != rpc.FirstCode+7 || re.Text != "outer: full" {
+	if _, err := a.Call(r.Ctx, ep, "coded", nil); !errors.As(err, &re) || re.Code != rpc.FirstCode+7 || re.Text != "outer: full" {
 		r.Errorf("%v", err)
 	}
 	r.settled(a, b)
@@ -348,7 +368,7 @@ func notes(r *rig) {
 		return []byte("done"), nil
 	})
 	var got []string
-	answer, err := a.CallNotes(r.ctx, ep, "work", nil, func(n []byte) { got = append(got, string(n)) })
+	answer, err := a.CallNotes(r.Ctx, ep, "work", nil, func(n []byte) { got = append(got, string(n)) })
 	if err != nil || string(answer) != "done" || len(got) < 1 || len(got) > 100 {
 		r.Errorf("%q, %d notes, %v", answer, len(got), err)
 	}
@@ -362,58 +382,58 @@ func deregister(r *rig) {
 		<-gate
 		return []byte("old"), nil
 	})
-	f, err := a.Start(r.ctx, ep, "x", nil)
-	r.must(err)
+	f, err := a.Start(r.Ctx, ep, "x", nil)
+	r.Must(err)
 	<-entered
 	r.serve(b, "drop", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) { return nil, b.Deregister(ctx, "y") })
 	r.serve(b, "y", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { entered <- struct{}{}; <-gate; return nil, nil })
-	y, err := a.Start(r.ctx, ep, "y", nil)
-	r.must(err)
+	y, err := a.Start(r.Ctx, ep, "y", nil)
+	r.Must(err)
 	<-entered
-	if _, err := a.Call(r.ctx, ep, "drop", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+	if _, err := a.Call(r.Ctx, ep, "drop", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("an inline handler that waits for others: %v", err)
 	}
-	short, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	short, cancel := context.WithTimeout(r.Ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := b.Deregister(short, "x"); !errors.Is(err, context.DeadlineExceeded) {
 		r.Errorf("a handler runs: %v", err)
 	}
-	if _, err := a.Call(r.ctx, ep, "x", nil); !errors.Is(err, rpc.ErrNoSuchCall) {
+	if _, err := a.Call(r.Ctx, ep, "x", nil); !errors.Is(err, rpc.ErrNoSuchCall) {
 		r.Errorf("a new call: %v", err)
 	}
 	r.serve(b, "x", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return []byte("new"), nil })
-	if got, err := a.Call(r.ctx, ep, "x", nil); err != nil || string(got) != "new" {
+	if got, err := a.Call(r.Ctx, ep, "x", nil); err != nil || string(got) != "new" {
 		r.Errorf("%q, %v", got, err)
 	}
 	close(gate)
-	if got, err := f.Wait(r.ctx); err != nil || string(got) != "old" {
+	if got, err := f.Wait(r.Ctx); err != nil || string(got) != "old" {
 		r.Errorf("the call that ran: %q, %v", got, err)
 	}
-	if _, err := y.Wait(r.ctx); err != nil {
+	if _, err := y.Wait(r.Ctx); err != nil {
 		r.Error(err)
 	}
-	r.must(b.Deregister(r.ctx, "x"))
-	if err := b.Deregister(r.ctx, "x"); !errors.Is(err, rpc.ErrName) {
+	r.Must(b.Deregister(r.Ctx, "x"))
+	if err := b.Deregister(r.Ctx, "x"); !errors.Is(err, rpc.ErrName) {
 		r.Errorf("once more: %v", err)
 	}
 }
 
 func corrupted(r *rig) {
 	for _, id := range []fabric.FrameID{rpc.IDRequest, rpc.IDNote, rpc.IDAnswer, rpc.IDResponse, rpc.IDCancel, rpc.IDAck, rpc.IDTaken} {
-		for _, body := range [][]byte{nil, []byte("short"), pattern(100, uint32(id))} {
+		for _, body := range [][]byte{nil, []byte("short"), suite.Pattern(100, uint32(id))} {
 			if len(body) == 100 && id == rpc.IDNote {
 				continue // a note to a call that is over: nothing is wrong with it
 			}
 			a, b, ep := r.pair(rpc.Config{})
 			r.serve(b, "echo", inline(), echo)
-			f, err := a.Start(r.ctx, ep, "echo", []byte("before"))
-			r.must(err)
-			r.must(ep.Post(id, nil, body))
-			r.eventually(fmt.Sprintf("frame %d of %d bytes ends the endpoint", id, len(body)), func() bool { return ep.Err() != nil })
+			f, err := a.Start(r.Ctx, ep, "echo", []byte("before"))
+			r.Must(err)
+			r.Must(ep.Post(id, nil, body))
+			r.Eventually(fmt.Sprintf("frame %d of %d bytes ends the endpoint", id, len(body)), func() bool { return ep.Err() != nil })
 			if b.Stats().Malformed == 0 {
 				r.Errorf("frame %d of %d bytes: %+v", id, len(body), b.Stats())
 			}
-			f.Wait(r.ctx)
+			f.Wait(r.Ctx)
 			r.echoes(a, r.dial(a, b), []byte("another endpoint works"))
 		}
 	}
@@ -426,9 +446,9 @@ func atMostOnce(r *rig) {
 	// What a transport that repeats frames would deliver: number and slot, lag unknown, a minute left.
 	for _, number := range []uint64{100, 100, 102, 101, 102, 99, 100} {
 		b := appendRequest(nil, rpc.HashName("count"), number<<16, time.Minute)
-		r.must(ep.Send(r.ctx, rpc.IDRequest, nil, b))
+		r.Must(ep.Send(r.Ctx, rpc.IDRequest, nil, b))
 	}
-	r.eventually("all have come", func() bool { s := b.Stats(); return s.Served+s.Duplicates == 7 })
+	r.Eventually("all have come", func() bool { s := b.Stats(); return s.Served+s.Duplicates == 7 })
 	if runs.Load() != 4 {
 		r.Errorf("%d runs of 4 calls", runs.Load())
 	}
@@ -438,9 +458,9 @@ func atMostOnce(r *rig) {
 	}
 	// A cancellation that comes before its request keeps it from running.
 	id := uint64(200) << 16
-	r.must(ep.Post(rpc.IDCancel, nil, appendID(nil, id)))
-	r.must(ep.Send(r.ctx, rpc.IDRequest, nil, appendRequest(nil, rpc.HashName("count"), id, time.Minute)))
-	r.eventually("it has come", func() bool { return b.Stats().Duplicates == 4 })
+	r.Must(ep.Post(rpc.IDCancel, nil, appendID(nil, id)))
+	r.Must(ep.Send(r.Ctx, rpc.IDRequest, nil, appendRequest(nil, rpc.HashName("count"), id, time.Minute)))
+	r.Eventually("it has come", func() bool { return b.Stats().Duplicates == 4 })
 	if runs.Load() != 4 {
 		r.Error("a call ran that was cancelled before it came")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -25,26 +26,26 @@ func cancelUnsent(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Outgoing: 1}})
 	gate := make(chan struct{})
 	r.serve(b, "hold", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
-	f, err := a.Start(r.ctx, ep, "hold", nil)
-	r.must(err)
-	if _, err := a.Start(r.ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
+	f, err := a.Start(r.Ctx, ep, "hold", nil)
+	r.Must(err)
+	if _, err := a.Start(r.Ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start without room: %v", err)
 	}
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Ctx)
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := a.Call(ctx, ep, "hold", nil); !errors.Is(err, context.Canceled) {
 		r.Errorf("a call that was cancelled while it waited for room: %v", err)
 	}
-	ctx, cancel = context.WithCancel(r.ctx)
+	ctx, cancel = context.WithCancel(r.Ctx)
 	cancel()
 	if _, err := a.Call(ctx, ep, "hold", nil); !errors.Is(err, context.Canceled) {
 		r.Errorf("a call that was cancelled before it began: %v", err)
 	}
 	close(gate)
-	if _, err := f.Wait(r.ctx); err != nil {
+	if _, err := f.Wait(r.Ctx); err != nil {
 		r.Error(err)
 	}
-	if _, err := a.Call(r.ctx, ep, "hold", nil); err != nil {
+	if _, err := a.Call(r.Ctx, ep, "hold", nil); err != nil {
 		r.Errorf("once there is room: %v", err)
 	}
 	if n := b.Stats().Served; n != 2 {
@@ -56,27 +57,27 @@ func cancelBeforeProgress(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for i := range 50 {
-		f, err := a.Start(r.ctx, ep, "echo", pattern(i*1000, 1))
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(i*1000, 1))
+		r.Must(err)
 		f.Cancel()
 		// It may have been answered by the background's progress, but that is one or the other.
-		if got, err := f.Wait(r.ctx); err != nil && !errors.Is(err, rpc.ErrCanceled) || err == nil && len(got) != i*1000 {
+		if got, err := f.Wait(r.Ctx); err != nil && !errors.Is(err, rpc.ErrCanceled) || err == nil && len(got) != i*1000 {
 			r.Fatalf("%d bytes, %v", len(got), err)
 		}
 	}
 	for range 50 {
-		f, err := a.Start(r.ctx, ep, "echo", nil)
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "echo", nil)
+		r.Must(err)
 		f.Forget()
 	}
 	// One that nobody can have answered: what is told to its caller is that it was cancelled.
 	gate := make(chan struct{})
 	r.serve(b, "gate", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	for _, n := range []int{0, 100_000} {
-		f, err := a.Start(r.ctx, ep, "gate", make([]byte, n))
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "gate", make([]byte, n))
+		r.Must(err)
 		f.Cancel()
-		if _, err := f.Wait(r.ctx); !errors.Is(err, rpc.ErrCanceled) {
+		if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("with %d bytes: %v", n, err)
 		}
 	}
@@ -94,11 +95,11 @@ func cancelInFlight(r *rig) {
 		return untilDone(ended)(ctx, c)
 	})
 	for _, n := range []int{0, 100_000} {
-		f, err := a.Start(r.ctx, ep, "wait", make([]byte, n))
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "wait", make([]byte, n))
+		r.Must(err)
 		<-entered
 		done := make(chan error, 1)
-		go func() { _, err := f.Wait(r.ctx); done <- err }()
+		go func() { _, err := f.Wait(r.Ctx); done <- err }()
 		f.Cancel()
 		if err := <-done; !errors.Is(err, rpc.ErrCanceled) || !errors.Is(err, context.Canceled) {
 			r.Errorf("the caller: %v", err)
@@ -114,7 +115,7 @@ func cancelByContext(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	ended := make(chan error, 1)
 	r.serve(b, "wait", blocking(), untilDone(ended))
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Ctx)
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := a.Call(ctx, ep, "wait", nil); !errors.Is(err, context.Canceled) {
 		r.Errorf("the caller: %v", err)
@@ -129,19 +130,19 @@ func cancelAfter(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for _, n := range []int{10, 100_000} {
-		f, err := a.Start(r.ctx, ep, "echo", pattern(n, 2))
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(n, 2))
+		r.Must(err)
 		<-f.Done()
 		f.Cancel()
-		if got, err := f.Wait(r.ctx); err != nil || len(got) != n {
+		if got, err := f.Wait(r.Ctx); err != nil || len(got) != n {
 			r.Errorf("%d bytes, %v", len(got), err)
 		}
 		f.Cancel() // has ended: nothing, also if another call has its place
-		r.echoes(a, ep, pattern(n, 3))
+		r.echoes(a, ep, suite.Pattern(n, 3))
 	}
 	// An answer that has come and is not wanted any more.
-	f, err := a.Start(r.ctx, ep, "echo", make([]byte, 100_000))
-	r.must(err)
+	f, err := a.Start(r.Ctx, ep, "echo", make([]byte, 100_000))
+	r.Must(err)
 	<-f.Done()
 	f.Forget()
 	r.settled(a, b)
@@ -160,8 +161,8 @@ func cancelNested(r *rig) {
 		ended <- err
 		return nil, err
 	})
-	f, err := a.Start(r.ctx, ep, "relay", nil)
-	r.must(err)
+	f, err := a.Start(r.Ctx, ep, "relay", nil)
+	r.Must(err)
 	<-entered
 	f.Cancel()
 	for range 2 {
@@ -172,11 +173,11 @@ func cancelNested(r *rig) {
 	f.Forget()
 	r.settled(a, b)
 	// The endpoint's end cancels what its peer runs.
-	f, err = a.Start(r.ctx, ep, "relay", nil)
-	r.must(err)
+	f, err = a.Start(r.Ctx, ep, "relay", nil)
+	r.Must(err)
 	<-entered
 	ep.Close()
-	if _, err := f.Wait(r.ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrClosed) {
+	if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrClosed) {
 		r.Errorf("the caller, after its endpoint's end: %v", err)
 	}
 	for range 2 {

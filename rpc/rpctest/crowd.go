@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -36,16 +37,16 @@ func hundredsInFlight(r *rig) {
 	for _, name := range []string{"echo", "gate"} {
 		var futures []rpc.Future
 		for i := range n {
-			futures = append(futures, r.start(a, ep, name, pattern(i, uint32(i))))
+			futures = append(futures, r.start(a, ep, name, suite.Pattern(i, uint32(i))))
 		}
 		if name == "gate" {
-			r.eventually("all run", func() bool { return b.Stats().Active == n })
+			r.Eventually("all run", func() bool { return b.Stats().Active == n })
 			open()
 		}
 		for i := range n {
 			i = (i*37 + 11) % n // in another order
-			got, err := futures[i].Wait(r.ctx)
-			if err != nil || !bytes.Equal(got, pattern(i, uint32(i))) {
+			got, err := futures[i].Wait(r.Ctx)
+			if err != nil || !bytes.Equal(got, suite.Pattern(i, uint32(i))) {
 				r.Fatalf("%s %d: %d bytes, %v", name, i, len(got), err)
 			}
 		}
@@ -64,8 +65,8 @@ func concurrentCallers(r *rig) {
 				if i%50 == 49 {
 					n = 40_000
 				}
-				req := pattern(n, uint32(who*1000+i))
-				got, err := a.Call(r.ctx, ep, "echo", req)
+				req := suite.Pattern(n, uint32(who*1000+i))
+				got, err := a.Call(r.Ctx, ep, "echo", req)
 				if err != nil || !bytes.Equal(got, req) {
 					r.Errorf("caller %d, call %d: %d bytes, %v", who, i, len(got), err)
 					return
@@ -97,7 +98,7 @@ func concurrentHandlers(r *rig) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			if got, err := a.Call(r.ctx, ep, "meet", []byte{byte(i)}); err != nil || got[0] != byte(i) {
+			if got, err := a.Call(r.Ctx, ep, "meet", []byte{byte(i)}); err != nil || got[0] != byte(i) {
 				r.Errorf("%v, %v", got, err)
 			}
 		})
@@ -119,7 +120,7 @@ func createAndDrop(r *rig) {
 				return
 			default:
 			}
-			r.echoes(a, ep, pattern(i%20_000, uint32(i)))
+			r.echoes(a, ep, suite.Pattern(i%20_000, uint32(i)))
 		}
 	})
 	wg.Go(func() {
@@ -133,26 +134,26 @@ func createAndDrop(r *rig) {
 			if err := b.Register(name, echo, inline()); err != nil {
 				r.Error(err)
 			}
-			if _, err := a.Call(r.ctx, ep, name, nil); err != nil {
+			if _, err := a.Call(r.Ctx, ep, name, nil); err != nil {
 				r.Error(err)
 			}
-			if err := b.Deregister(r.ctx, name); err != nil {
+			if err := b.Deregister(r.Ctx, name); err != nil {
 				r.Error(err)
 			}
 		}
 	})
 	for i := range 20 {
 		c, err := newSide(r.make, fmt.Sprintf("guest %d", i), rpc.Config{})
-		r.must(err)
+		r.Must(err)
 		other := r.dial(c, b)
 		for range 5 {
-			r.echoes(c, other, pattern(i*3000, uint32(i)))
+			r.echoes(c, other, suite.Pattern(i*3000, uint32(i)))
 		}
-		f, err := c.Start(r.ctx, other, "echo", make([]byte, 50_000))
-		r.must(err)
+		f, err := c.Start(r.Ctx, other, "echo", make([]byte, 50_000))
+		r.Must(err)
 		f.Forget()
 		c.Peer.Close()
-		r.must(c.el.Close())
+		r.Must(c.el.Close())
 	}
 	close(stop)
 	wg.Wait()
@@ -165,29 +166,29 @@ func perPeerLimit(r *rig) {
 	r.serve(b, "hold", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	var held []rpc.Future
 	hold := func(ep *fabric.Endpoint, n int64) {
-		f, err := a.Start(r.ctx, ep, "hold", nil)
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "hold", nil)
+		r.Must(err)
 		held = append(held, f)
-		r.eventually("it runs", func() bool { return b.Stats().Active == n })
+		r.Eventually("it runs", func() bool { return b.Stats().Active == n })
 	}
 	hold(ep, 1)
 	hold(ep, 2)
-	if _, err := a.Call(r.ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
+	if _, err := a.Call(r.Ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("the third call of a peer that may have two: %v", err)
 	}
 	other := r.dial(a, b)
 	hold(other, 3)
-	if _, err := a.Call(r.ctx, other, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
+	if _, err := a.Call(r.Ctx, other, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("the fourth call where there can be three: %v", err)
 	}
 	close(gate)
 	for _, f := range held {
-		if _, err := f.Wait(r.ctx); err != nil {
+		if _, err := f.Wait(r.Ctx); err != nil {
 			r.Error(err)
 		}
 	}
 	r.settled(a, b)
-	if _, err := a.Call(r.ctx, ep, "hold", nil); err != nil {
+	if _, err := a.Call(r.Ctx, ep, "hold", nil); err != nil {
 		r.Errorf("after the others: %v", err)
 	}
 }
@@ -197,18 +198,18 @@ func perCallLimit(r *rig) {
 	gate := make(chan struct{})
 	r.serve(b, "one", rpc.Options{Blocking: true, Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	r.serve(b, "echo", inline(), echo)
-	f, err := a.Start(r.ctx, ep, "one", nil)
-	r.must(err)
-	r.eventually("it runs", func() bool { return b.Stats().Active == 1 })
-	if _, err := a.Call(r.ctx, ep, "one", nil); !errors.Is(err, rpc.ErrBusy) {
+	f, err := a.Start(r.Ctx, ep, "one", nil)
+	r.Must(err)
+	r.Eventually("it runs", func() bool { return b.Stats().Active == 1 })
+	if _, err := a.Call(r.Ctx, ep, "one", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("the second: %v", err)
 	}
 	r.echoes(a, ep, []byte("others are served"))
 	close(gate)
-	if _, err := f.Wait(r.ctx); err != nil {
+	if _, err := f.Wait(r.Ctx); err != nil {
 		r.Error(err)
 	}
-	if _, err := a.Call(r.ctx, ep, "one", nil); err != nil {
+	if _, err := a.Call(r.Ctx, ep, "one", nil); err != nil {
 		r.Errorf("after the first: %v", err)
 	}
 }
@@ -222,8 +223,8 @@ func backPressure(r *rig) {
 	for who := range 32 {
 		wg.Go(func() {
 			for i := range 20 {
-				req := pattern(8000, uint32(who*100+i))
-				if got, err := a.Call(r.ctx, ep, "echo", req); err != nil || !bytes.Equal(got, req) {
+				req := suite.Pattern(8000, uint32(who*100+i))
+				if got, err := a.Call(r.Ctx, ep, "echo", req); err != nil || !bytes.Equal(got, req) {
 					r.Errorf("%d bytes, %v", len(got), err)
 				}
 			}
@@ -231,10 +232,10 @@ func backPressure(r *rig) {
 	}
 	wg.Wait()
 	for range 1000 {
-		r.must(a.Send(r.ctx, ep, "echo", make([]byte, 8000)))
+		r.Must(a.Send(r.Ctx, ep, "echo", make([]byte, 8000)))
 	}
 	r.echoes(a, ep, []byte("after the one-way calls"))
-	r.eventually("all have run", func() bool { return b.Stats().Served == 32*20+1001 })
+	r.Eventually("all have run", func() bool { return b.Stats().Served == 32*20+1001 })
 }
 
 // bothWays has two elements flood each other with large answers: neither can stop the other.
@@ -251,10 +252,10 @@ func bothWays(r *rig) {
 		wg.Go(func() {
 			var futures []rpc.Future
 			for i := range 400 {
-				f, err := s.Start(r.ctx, ep, "echo", pattern(7000, uint32(i)))
+				f, err := s.Start(r.Ctx, ep, "echo", suite.Pattern(7000, uint32(i)))
 				if errors.Is(err, fabric.ErrBackpressure) {
-					got, err := s.Call(r.ctx, ep, "echo", pattern(7000, uint32(i)))
-					if err != nil || !bytes.Equal(got, pattern(7000, uint32(i))) {
+					got, err := s.Call(r.Ctx, ep, "echo", suite.Pattern(7000, uint32(i)))
+					if err != nil || !bytes.Equal(got, suite.Pattern(7000, uint32(i))) {
 						r.Errorf("%d bytes, %v", len(got), err)
 					}
 					continue
@@ -266,7 +267,7 @@ func bothWays(r *rig) {
 				futures = append(futures, f)
 			}
 			for _, f := range futures {
-				if got, err := f.Wait(r.ctx); err != nil || len(got) != 7000 {
+				if got, err := f.Wait(r.Ctx); err != nil || len(got) != 7000 {
 					r.Errorf("%d bytes, %v", len(got), err)
 				}
 			}

@@ -103,27 +103,27 @@ func interceptorEnds(r *rig) {
 		}
 		r.settled(b)
 		var got []string
-		r.eventually("the callee's interceptors saw it", func() bool { got = append(got, serves.take()...); return len(got) == 4 })
+		r.Eventually("the callee's interceptors saw it", func() bool { got = append(got, serves.take()...); return len(got) == 4 })
 		if !slices.Equal(got, want(server)) {
 			r.Errorf("%s: the callee's interceptors saw %q", name, got)
 		}
 	}
 	for _, n := range []int{3, 100_000} {
-		_, err := a.Call(r.ctx, ep, "inline", make([]byte, n))
-		r.must(err)
+		_, err := a.Call(r.Ctx, ep, "inline", make([]byte, n))
+		r.Must(err)
 		look("inline", n, false, "ok", "ok")
 	}
-	if _, err := a.Call(r.ctx, ep, "fails", nil); err == nil {
+	if _, err := a.Call(r.Ctx, ep, "fails", nil); err == nil {
 		r.Error("it succeeded")
 	}
 	look("fails", 0, false, "error", "error")
-	_, err := a.Call(r.ctx, ep, "later", []byte("x"))
-	r.must(err)
+	_, err := a.Call(r.Ctx, ep, "later", []byte("x"))
+	r.Must(err)
 	look("later", 1, false, "ok", "ok")
-	r.must(a.Send(r.ctx, ep, "inline", nil))
+	r.Must(a.Send(r.Ctx, ep, "inline", nil))
 	look("inline", 0, true, "ok", "ok")
-	f, err := a.Start(r.ctx, ep, "hold", nil)
-	r.must(err)
+	f, err := a.Start(r.Ctx, ep, "hold", nil)
+	r.Must(err)
 	<-entered
 	f.Forget()
 	<-ended
@@ -151,7 +151,7 @@ func interceptorRefuses(r *rig) {
 	r.serve(b, "echo", inline(), echo)
 	r.echoes(a, ep, []byte("short"))
 	for _, n := range []int{11, 100_000} {
-		if _, err := a.Call(r.ctx, ep, "echo", make([]byte, n)); !errors.Is(err, refused) {
+		if _, err := a.Call(r.Ctx, ep, "echo", make([]byte, n)); !errors.Is(err, refused) {
 			r.Errorf("%v", err)
 		}
 	}
@@ -206,8 +206,8 @@ func traceContext(r *rig) {
 	root := rpc.TraceContext{TraceID: [16]byte{0xaa, 1}, SpanID: [8]byte{100}, Flags: 1, State: "vendor=value,other=1"}
 	for _, n := range []int{0, 20_000} {
 		t.n, t.spans = 0, map[[8]byte]string{}
-		_, err := a.Call(context.WithValue(r.ctx, spanKey{}, root), ep, "relay", make([]byte, n))
-		r.must(err)
+		_, err := a.Call(context.WithValue(r.Ctx, spanKey{}, root), ep, "relay", make([]byte, n))
+		r.Must(err)
 		for range 2 {
 			if got := <-seen; got.TraceID != root.TraceID || got.Flags != 1 || got.State != root.State {
 				r.Errorf("a handler got %+v", got)
@@ -221,15 +221,15 @@ func traceContext(r *rig) {
 		}
 	}
 	// Without a trace none arrives, and a state that is too long stays at home.
-	_, err := a.Call(r.ctx, ep, "relay", nil)
-	r.must(err)
+	_, err := a.Call(r.Ctx, ep, "relay", nil)
+	r.Must(err)
 	if got := <-seen; got.Valid() {
 		r.Errorf("a handler got %+v of nothing", got)
 	}
 	<-seen
 	root.State = strings.Repeat("x", rpc.MaxTraceStateBytes+1)
-	_, err = a.Call(context.WithValue(r.ctx, spanKey{}, root), ep, "relay", nil)
-	r.must(err)
+	_, err = a.Call(context.WithValue(r.Ctx, spanKey{}, root), ep, "relay", nil)
+	r.Must(err)
 	if got := <-seen; got.TraceID != root.TraceID || got.State != "" {
 		r.Errorf("a handler got %+v", got)
 	}
@@ -253,18 +253,18 @@ func authorisation(r *rig) {
 	r.serve(b, "admin.blocking", blocking(), count)
 	for _, name := range []string{"admin.inline", "admin.blocking"} {
 		for _, n := range []int{0, 200_000} {
-			_, err := a.Call(r.ctx, ep, name, make([]byte, n))
+			_, err := a.Call(r.Ctx, ep, name, make([]byte, n))
 			var re *rpc.RemoteError
 			if !errors.Is(err, rpc.ErrDenied) || !errors.As(err, &re) || !strings.Contains(re.Text, "it is the operator's") {
 				r.Errorf("%s with %d bytes: %v", name, n, err)
 			}
-			r.must(a.Send(r.ctx, ep, name, make([]byte, n)))
+			r.Must(a.Send(r.Ctx, ep, name, make([]byte, n)))
 		}
 	}
-	_, err := a.Call(r.ctx, ep, "user.x", nil)
-	r.must(err)
+	_, err := a.Call(r.Ctx, ep, "user.x", nil)
+	r.Must(err)
 	r.settled(a, b)
-	r.eventually("the one-way calls are over", func() bool { return b.Stats().Served == 9 })
+	r.Eventually("the one-way calls are over", func() bool { return b.Stats().Served == 9 })
 	if ran.Load() != 1 {
 		r.Errorf("%d handlers ran", ran.Load())
 	}

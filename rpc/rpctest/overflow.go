@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -40,13 +41,13 @@ func overflowIn(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	eachKind(func(name string, o rpc.Options) {
 		r.serve(b, name, o, func(_ context.Context, c *rpc.Call) ([]byte, error) {
-			if len(c.Req) != c.Bytes || !bytes.Equal(c.Req, pattern(c.Bytes, 7)) {
+			if len(c.Req) != c.Bytes || !bytes.Equal(c.Req, suite.Pattern(c.Bytes, 7)) {
 				return nil, errors.New("another request")
 			}
 			return []byte("ok"), nil
 		})
 		for _, n := range []int{9000, 70_000, 70_000, 300_000, 5 << 20, 9000} {
-			if got, err := a.Call(r.ctx, ep, name, pattern(n, 7)); err != nil || string(got) != "ok" {
+			if got, err := a.Call(r.Ctx, ep, name, suite.Pattern(n, 7)); err != nil || string(got) != "ok" {
 				r.Fatalf("%s, %d bytes: %q, %v", name, n, got, err)
 			}
 		}
@@ -58,12 +59,12 @@ func overflowOut(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	eachKind(func(name string, o rpc.Options) {
 		r.serve(b, name, o, func(_ context.Context, c *rpc.Call) ([]byte, error) {
-			return pattern(int(c.Req[0])*70_000, 9), nil
+			return suite.Pattern(int(c.Req[0])*70_000, 9), nil
 		})
 		buf := []byte("kept")
 		for _, n := range []byte{1, 2, 1, 40} {
-			got, err := a.CallAppend(r.ctx, ep, name, []byte{n}, buf)
-			if err != nil || !bytes.Equal(got[4:], pattern(int(n)*70_000, 9)) || string(got[:4]) != "kept" {
+			got, err := a.CallAppend(r.Ctx, ep, name, []byte{n}, buf)
+			if err != nil || !bytes.Equal(got[4:], suite.Pattern(int(n)*70_000, 9)) || string(got[:4]) != "kept" {
 				r.Fatalf("%s: %d bytes, %v", name, len(got), err)
 			}
 		}
@@ -75,17 +76,17 @@ func overflowBoth(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for i := range 20 {
-		r.echoes(a, ep, pattern(8193+i*31_000, uint32(i)))
+		r.echoes(a, ep, suite.Pattern(8193+i*31_000, uint32(i)))
 	}
 	// Many at once.
 	var futures []rpc.Future
 	for i := range 16 {
-		f, err := a.Start(r.ctx, ep, "echo", pattern(100_000+i, uint32(i)))
-		r.must(err)
+		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(100_000+i, uint32(i)))
+		r.Must(err)
 		futures = append(futures, f)
 	}
 	for i, f := range futures {
-		if got, err := f.Wait(r.ctx); err != nil || !bytes.Equal(got, pattern(100_000+i, uint32(i))) {
+		if got, err := f.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(100_000+i, uint32(i))) {
 			r.Errorf("call %d: %d bytes, %v", i, len(got), err)
 		}
 	}
@@ -96,15 +97,15 @@ func overflowOneWay(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	var good atomic.Int64
 	r.serve(b, "take", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
-		if bytes.Equal(c.Req, pattern(200_000, 3)) {
+		if bytes.Equal(c.Req, suite.Pattern(200_000, 3)) {
 			good.Add(1)
 		}
 		return nil, nil
 	})
 	for range 20 {
-		r.must(a.Send(r.ctx, ep, "take", pattern(200_000, 3)))
+		r.Must(a.Send(r.Ctx, ep, "take", suite.Pattern(200_000, 3)))
 	}
-	r.eventually("all were taken", func() bool { return b.Stats().Served == 20 })
+	r.Eventually("all were taken", func() bool { return b.Stats().Served == 20 })
 	if good.Load() != 20 {
 		r.Errorf("%d of 20 requests were whole", good.Load())
 	}
@@ -119,14 +120,14 @@ func overflowReleased(r *rig) {
 		<-gate
 		return nil, nil
 	})
-	f, err := a.Start(r.ctx, ep, "hold", make([]byte, 1<<20))
-	r.must(err)
-	r.eventually("the request's segment is free", func() bool {
+	f, err := a.Start(r.Ctx, ep, "hold", make([]byte, 1<<20))
+	r.Must(err)
+	r.Eventually("the request's segment is free", func() bool {
 		s := a.Stats()
 		return s.PoolBytes == 1<<20 && s.BulkBytes == s.PoolBytes
 	})
 	close(gate)
-	if _, err := f.Wait(r.ctx); err != nil {
+	if _, err := f.Wait(r.Ctx); err != nil {
 		r.Error(err)
 	}
 }
@@ -140,12 +141,12 @@ func overflowBounded(r *rig) {
 	eachKind(func(name string, o rpc.Options) {
 		r.serve(b, name, o, func(_ context.Context, c *rpc.Call) ([]byte, error) {
 			ran.Add(1)
-			return pattern(1<<20, uint32(c.Req[0])), nil
+			return suite.Pattern(1<<20, uint32(c.Req[0])), nil
 		})
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				if got, err := a.Call(r.ctx, ep, name, []byte{byte(i)}); err != nil || !bytes.Equal(got, pattern(1<<20, uint32(i))) {
+				if got, err := a.Call(r.Ctx, ep, name, []byte{byte(i)}); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
 					r.Errorf("%s %d: %d bytes, %v", name, i, len(got), err)
 				}
 				if s := b.Stats(); s.BulkBytes > limits.BulkBytes || s.PoolBytes > limits.PoolBytes {
@@ -162,7 +163,7 @@ func overflowBounded(r *rig) {
 	// Idle segments of one size make room for another.
 	r.serve(b, "echo", inline(), echo)
 	for _, n := range []int{1 << 20, 100_000, 300_000, 1 << 20} {
-		r.echoes(a, ep, pattern(n, 1))
+		r.echoes(a, ep, suite.Pattern(n, 1))
 	}
 }
 
@@ -178,7 +179,7 @@ func overflowCrowded(r *rig) {
 		<-ahead.Done()
 		hog := r.start(a, ep, name, nil)
 		<-hog.Done()
-		ctx, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(r.Ctx, 100*time.Millisecond)
 		late := r.start(a, ep, name, nil) // has all the time
 		_, err := a.Call(ctx, ep, name, nil)
 		cancel()
@@ -186,14 +187,14 @@ func overflowCrowded(r *rig) {
 			r.Errorf("%s: no room until its deadline: %v", name, err)
 		}
 		gone := r.start(a, ep, name, nil)
-		r.eventually("all have run", func() bool { return ran.Load() == 5 })
+		r.Eventually("all have run", func() bool { return ran.Load() == 5 })
 		gone.Cancel()
-		if _, err := gone.Wait(r.ctx); !errors.Is(err, rpc.ErrCanceled) {
+		if _, err := gone.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("%s: cancelled: %v", name, err)
 		}
-		r.eventually("only one waits", func() bool { return b.Stats().Active == 1 })
+		r.Eventually("only one waits", func() bool { return b.Stats().Active == 1 })
 		for _, f := range []rpc.Future{ahead, hog, late} {
-			if got, err := f.Wait(r.ctx); err != nil || len(got) != 1<<20 {
+			if got, err := f.Wait(r.Ctx); err != nil || len(got) != 1<<20 {
 				r.Errorf("%s: %d bytes, %v", name, len(got), err)
 			}
 		}
@@ -214,16 +215,16 @@ func overflowWaits(r *rig) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if got, err := a.Call(r.ctx, ep, "length", make([]byte, 1<<20)); err != nil || string(got) != "1048576" {
+			if got, err := a.Call(r.Ctx, ep, "length", make([]byte, 1<<20)); err != nil || string(got) != "1048576" {
 				r.Errorf("Call: %q, %v", got, err)
 			}
-			if err := a.Send(r.ctx, ep, "length", make([]byte, 1<<20)); err != nil {
+			if err := a.Send(r.Ctx, ep, "length", make([]byte, 1<<20)); err != nil {
 				r.Errorf("Send: %v", err)
 			}
 		})
 	}
 	wg.Wait()
-	r.eventually("all have run", func() bool { return b.Stats().Served == 16 })
+	r.Eventually("all have run", func() bool { return b.Stats().Served == 16 })
 	r.settled(a, b)
 	// All of the memory is taken by an answer that nobody fetches, or by a request that nobody reads.
 	r.serve(a, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return make([]byte, 1<<20), nil })
@@ -235,17 +236,17 @@ func overflowWaits(r *rig) {
 	<-ahead.Done()
 	hog := r.start(b, back, "large", nil)
 	<-hog.Done()
-	if _, err := a.Start(r.ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrBusy) {
+	if _, err := a.Start(r.Ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx, 50*time.Millisecond)
 	defer cancel()
 	if _, err := a.Call(ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Call: %v", err)
 	}
 	hog.Forget()
 	ahead.Forget()
-	if _, err := a.Call(r.ctx, ep, "length", make([]byte, 1<<20)); err != nil {
+	if _, err := a.Call(r.Ctx, ep, "length", make([]byte, 1<<20)); err != nil {
 		r.Errorf("once there is room: %v", err)
 	}
 	r.settled(a, b)
@@ -254,10 +255,10 @@ func overflowWaits(r *rig) {
 func overflowRefused(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "small", rpc.Options{MaxBytes: 10_000}, echo)
-	if _, err := a.Call(r.ctx, ep, "small", make([]byte, 10_001)); !errors.Is(err, rpc.ErrTooLarge) {
+	if _, err := a.Call(r.Ctx, ep, "small", make([]byte, 10_001)); !errors.Is(err, rpc.ErrTooLarge) {
 		r.Errorf("a request above the method's limit: %v", err)
 	}
-	if got, err := a.Call(r.ctx, ep, "small", make([]byte, 10_000)); err != nil || len(got) != 10_000 {
+	if got, err := a.Call(r.Ctx, ep, "small", make([]byte, 10_000)); err != nil || len(got) != 10_000 {
 		r.Errorf("%d bytes, %v", len(got), err)
 	}
 	r.settled(a, b)
@@ -271,8 +272,8 @@ func overflowGivenUp(r *rig) {
 		<-ctx.Done()
 		return make([]byte, 1<<20), nil // an answer that nobody wants
 	})
-	f, err := a.Start(r.ctx, ep, "late", make([]byte, 1<<20))
-	r.must(err)
+	f, err := a.Start(r.Ctx, ep, "late", make([]byte, 1<<20))
+	r.Must(err)
 	<-entered
 	f.Forget()
 	r.settled(a, b)
@@ -283,7 +284,7 @@ func overflowGivenUp(r *rig) {
 func overflowInline(r *rig) {
 	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
-	r.serve(b, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return pattern(1<<20, 1), nil })
+	r.serve(b, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return suite.Pattern(1<<20, 1), nil })
 	var f atomic.Pointer[rpc.Future]
 	r.serve(a, "take", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
 		got, err := f.Load().Wait(ctx)
@@ -299,14 +300,14 @@ func overflowInline(r *rig) {
 	far := r.start(a, other, "large", nil)
 	<-far.Done()
 	f.Store(&far) // has come, and lies at the peer
-	if got, err := b.Call(r.ctx, back, "take", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+	if got, err := b.Call(r.Ctx, back, "take", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("what would have to be fetched: %q, %v", got, err)
 	}
 	f.Store(&ahead)
-	if got, err := b.Call(r.ctx, back, "take", nil); err != nil || !bytes.Equal(got, pattern(1<<20, 1)[:10]) {
+	if got, err := b.Call(r.Ctx, back, "take", nil); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, 1)[:10]) {
 		r.Errorf("what was fetched ahead: %q, %v", got, err)
 	}
-	if got, err := far.Wait(r.ctx); err != nil || !bytes.Equal(got, pattern(1<<20, 1)) {
+	if got, err := far.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, 1)) {
 		r.Errorf("later: %d bytes, %v", len(got), err)
 	}
 	r.settled(a, b)
@@ -317,7 +318,7 @@ func overflowInline(r *rig) {
 func overflowAhead(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "large", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
-		return pattern(1<<20+int(c.Req[0]), uint32(c.Req[0])), nil
+		return suite.Pattern(1<<20+int(c.Req[0]), uint32(c.Req[0])), nil
 	})
 	var futures []rpc.Future
 	for i := range 8 {
@@ -332,8 +333,8 @@ func overflowAhead(r *rig) {
 		if i%2 == 0 {
 			buf = []byte("kept")
 		}
-		got, err := f.WaitAppend(r.ctx, buf)
-		if err != nil || string(got[:len(buf)]) != string(buf) || !bytes.Equal(got[len(buf):], pattern(1<<20+i, uint32(i))) {
+		got, err := f.WaitAppend(r.Ctx, buf)
+		if err != nil || string(got[:len(buf)]) != string(buf) || !bytes.Equal(got[len(buf):], suite.Pattern(1<<20+i, uint32(i))) {
 			r.Errorf("%d: %d bytes, %v", i, len(got), err)
 		}
 	}
@@ -346,7 +347,7 @@ func overflowAhead(r *rig) {
 	f := r.start(a, ep, "large", []byte{1})
 	<-f.Done()
 	r.settled(a, b)
-	if _, err := f.Wait(r.ctx); err != nil {
+	if _, err := f.Wait(r.Ctx); err != nil {
 		r.Error(err)
 	}
 }

@@ -1,22 +1,19 @@
 package rpctest
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/child"
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -29,32 +26,17 @@ func processChecks() []check {
 	}
 }
 
-// childMark is the argument that makes the test binary a child of the suite.
-const childMark = "rpctest-child"
-
-// beChild plays the role that the arguments name, and ends the process; it
-// returns false if they name none.
-func beChild(f Factory) bool {
-	args := flag.Args()
-	if len(args) < 2 || args[0] != childMark {
-		return false
+// roles are what children of the suite do.
+func roles(f Factory) map[string]suite.Role {
+	return map[string]suite.Role{
+		"serve": func(p *suite.Parent, args []string) error { return childServe(f, p, args) },
+		"call":  func(_ *suite.Parent, args []string) error { return childCall(f, args) },
 	}
-	role := map[string]func(Factory, []string) error{"serve": childServe, "call": childCall}[args[1]]
-	err := fmt.Errorf("no role %q", args[1])
-	if role != nil {
-		err = role(f, args[2:])
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s %s: %v\n", childMark, args[1], err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-	return true
 }
 
 // childServe serves until its standard input ends. args: where to listen, or "-"
 // for the factory's word; a file to which "log" appends each request it runs.
-func childServe(f Factory, args []string) error {
+func childServe(f Factory, p *suite.Parent, args []string) error {
 	if args[0] != "-" {
 		made := f
 		f = func() (fabric.Transport, string, error) {
@@ -97,8 +79,11 @@ func childServe(f Factory, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(s.addr)
-	io.Copy(io.Discard, os.Stdin)
+	if err := p.Encode(s.addr); err != nil {
+		return err
+	}
+	var word string
+	_ = p.Decode(&word) // nothing more is said: this waits for the end
 	s.Peer.Close()
 	return s.el.Close()
 }
@@ -119,59 +104,20 @@ func childCall(f Factory, args []string) error {
 	return err
 }
 
-// child is the test binary, run again to be a peer.
-type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
-
-// spawn runs a role in a process of its own.
-func (r *rig) spawn(role string, args ...string) *child {
-	r.Helper()
-	top, _, _ := strings.Cut(r.Name(), "/")
-	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + top + "$", "-test.timeout=2m", "--", childMark, role}, args...)...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	r.must(err)
-	out, err := cmd.StdoutPipe()
-	r.must(err)
-	r.must(cmd.Start())
-	c := &child{cmd, in, bufio.NewScanner(out)}
-	r.atEnd(c.kill)
-	return c
-}
-
-// kill ends the child as a crash would: SIGKILL.
-func (c *child) kill() {
-	c.cmd.Process.Kill() // first: a child whose input ends closes in good order
-	c.in.Close()
-	c.cmd.Wait()
-}
-
-// line is the next line the child says.
-func (c *child) line(tb testing.TB) string {
-	tb.Helper()
-	if !c.out.Scan() {
-		tb.Fatalf("the child ended: %v", c.out.Err())
-	}
-	return c.out.Text()
-}
-
 // server runs a child that serves, at an address or wherever it can.
-func (r *rig) server(at, log string) (c *child, addr string) {
+func (r *rig) server(at, log string) (c *child.Process, addr string) {
 	r.Helper()
-	c = r.spawn("serve", at, log)
-	return c, c.line(r)
+	c = r.Spawn("serve", at, log)
+	return c, suite.Heard[string](r.Rig, c)
 }
 
 func processCalls(r *rig) {
 	a := r.side(rpc.Config{})
 	_, addr := r.server("-", filepath.Join(r.TempDir(), "log"))
-	ep, err := a.el.Dial(r.ctx, addr)
-	r.must(err)
+	ep, err := a.el.Dial(r.Ctx, addr)
+	r.Must(err)
 	for _, n := range []int{0, 8, 5000, 100_000, 100_000, 3 << 20} {
-		r.echoes(a, ep, pattern(n, 1))
+		r.echoes(a, ep, suite.Pattern(n, 1))
 	}
 	seg := r.segment(a, 200_000, fabric.Writable, 0)
 	copy(seg.Bytes(), make([]byte, 200_000))
@@ -180,7 +126,7 @@ func processCalls(r *rig) {
 	for i, spans := range [][]rpc.Span{{whole(seg)}, {{Segment: seg, Offset: 3, Size: 100_000}}} {
 		b := r.expose(a, fabric.RightsAll, rpc.BulkOptions{}, spans...)
 		want := []string{"5", "100005"}[i]
-		if got, err := sum.Call(r.ctx, a.Peer, ep, b); err != nil || got != want || seg.Bytes()[7] != byte(6+i) {
+		if got, err := sum.Call(r.Ctx, a.Peer, ep, b); err != nil || got != want || seg.Bytes()[7] != byte(6+i) {
 			r.Errorf("%q, %v, and %d is there", got, err, seg.Bytes()[7])
 		}
 	}
@@ -192,42 +138,42 @@ func processKilled(r *rig) {
 	log := filepath.Join(r.TempDir(), "log")
 	server, addr := r.server("-", log)
 	for range 3 {
-		ep, err := a.el.Dial(r.ctx, addr)
-		r.must(err)
-		r.echoes(a, ep, pattern(100_000, 2))
+		ep, err := a.el.Dial(r.Ctx, addr)
+		r.Must(err)
+		r.echoes(a, ep, suite.Pattern(100_000, 2))
 		var futures []rpc.Future
 		for i := range 20 {
-			f, err := a.Start(r.ctx, ep, "hold", make([]byte, i*5000))
-			r.must(err)
+			f, err := a.Start(r.Ctx, ep, "hold", make([]byte, i*5000))
+			r.Must(err)
 			futures = append(futures, f)
 		}
 		seg := r.segment(a, 8<<20, fabric.Writable, 3)
 		b := r.expose(a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg))
 		wire, err := b.Append(nil)
-		r.must(err)
-		moving, err := a.Start(r.ctx, ep, "sum", wire)
-		r.must(err)
-		server.kill()
+		r.Must(err)
+		moving, err := a.Start(r.Ctx, ep, "sum", wire)
+		r.Must(err)
+		server.Kill()
 		for i, f := range futures {
-			if _, err := f.Wait(r.ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrPeerLost) {
+			if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrPeerLost) {
 				r.Fatalf("call %d of a killed peer: %v", i, err)
 			}
 		}
-		if _, err := moving.Wait(r.ctx); err != nil && !errors.Is(err, rpc.ErrOutcomeUnknown) {
+		if _, err := moving.Wait(r.Ctx); err != nil && !errors.Is(err, rpc.ErrOutcomeUnknown) {
 			r.Errorf("the call that moved data: %v", err)
 		}
-		if _, err := a.Call(r.ctx, ep, "echo", nil); !errors.Is(err, fabric.ErrPeerLost) || errors.Is(err, rpc.ErrOutcomeUnknown) {
+		if _, err := a.Call(r.Ctx, ep, "echo", nil); !errors.Is(err, fabric.ErrPeerLost) || errors.Is(err, rpc.ErrOutcomeUnknown) {
 			r.Errorf("a call that was not sent: %v", err)
 		}
-		r.eventually("nothing is kept for the dead", func() bool { return a.Stats().BulkBytes == 0 })
+		r.Eventually("nothing is kept for the dead", func() bool { return a.Stats().BulkBytes == 0 })
 		var again string
 		if server, again = r.server(addr, log); again != addr {
 			r.Fatalf("it came back at %s, not %s", again, addr)
 		}
 	}
-	ep, err := a.el.Dial(r.ctx, addr)
-	r.must(err)
-	r.echoes(a, ep, pattern(100_000, 3))
+	ep, err := a.el.Dial(r.Ctx, addr)
+	r.Must(err)
+	r.echoes(a, ep, suite.Pattern(100_000, 3))
 }
 
 func processCallerKilled(r *rig) {
@@ -239,14 +185,14 @@ func processCallerKilled(r *rig) {
 		return make([]byte, 1<<20), nil // for nobody
 	})
 	for range 2 {
-		c := r.spawn("call", b.addr)
+		c := r.Spawn("call", b.addr)
 		<-entered
-		c.kill()
+		c.Kill()
 		if err := <-ended; !errors.Is(err, fabric.ErrPeerLost) {
 			r.Errorf("the handler's context ended for %v", err)
 		}
 		r.settled(b)
-		r.eventually("nothing is kept for the dead", func() bool { return b.Stats().BulkBytes == 0 })
+		r.Eventually("nothing is kept for the dead", func() bool { return b.Stats().BulkBytes == 0 })
 	}
 }
 
@@ -260,14 +206,14 @@ func processAtMostOnce(r *rig) {
 	succeeded := map[string]bool{}
 	unknown := 0
 	for life := range 4 {
-		ep, err := a.el.Dial(r.ctx, addr)
-		r.must(err)
+		ep, err := a.el.Dial(r.Ctx, addr)
+		r.Must(err)
 		var wg sync.WaitGroup
 		for who := range 4 {
 			wg.Go(func() {
 				for i := 0; ; i++ {
 					name := fmt.Sprintf("%d-%d-%d", life, who, i)
-					_, err := a.Call(r.ctx, ep, "log", []byte(name))
+					_, err := a.Call(r.Ctx, ep, "log", []byte(name))
 					mu.Lock()
 					if err == nil {
 						succeeded[name] = true
@@ -285,12 +231,12 @@ func processAtMostOnce(r *rig) {
 			})
 		}
 		time.Sleep(30 * time.Millisecond)
-		server.kill()
+		server.Kill()
 		wg.Wait()
 		server, _ = r.server(addr, log)
 	}
 	text, err := os.ReadFile(log)
-	r.must(err)
+	r.Must(err)
 	runs := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		runs[strings.TrimSpace(line)]++

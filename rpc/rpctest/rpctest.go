@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -41,7 +42,7 @@ type check struct {
 
 // Run checks calls over a transport.
 func Run(t *testing.T, f Factory) {
-	if beChild(f) {
+	if suite.BeChild(roles(f)) {
 		return
 	}
 	for _, place := range []struct {
@@ -62,7 +63,7 @@ func Run(t *testing.T, f Factory) {
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, c := range group.checks {
-						t.Run(c.name, func(t *testing.T) { runCheck(t, f, c, place.self) })
+						runCheck(t, f, c, place.self)
 					}
 				})
 			}
@@ -70,29 +71,21 @@ func Run(t *testing.T, f Factory) {
 	}
 	t.Run("process", func(t *testing.T) {
 		for _, c := range processChecks() {
-			t.Run(c.name, func(t *testing.T) { runCheck(t, f, c, false) })
+			runCheck(t, f, c, false)
 		}
 	})
 }
 
 func runCheck(t *testing.T, f Factory, c check, self bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r := &rig{T: t, make: f, ctx: ctx, self: self}
-	t.Cleanup(func() {
-		r.close()
-		cancel()
-	})
-	c.run(r)
+	suite.Run(t, c.name, patience, func(r *suite.Rig) { c.run(&rig{Rig: r, make: f, self: self}) })
 }
 
 // rig is what one check works with: elements that end with it.
 type rig struct {
-	*testing.T
-	make   Factory
-	ctx    context.Context
-	self   bool // caller and callee are one element
-	sides  []*side
-	closer []func()
+	*suite.Rig
+	make  Factory
+	self  bool // caller and callee are one element
+	sides int
 }
 
 // side is an element that calls and serves.
@@ -100,28 +93,6 @@ type side struct {
 	*rpc.Peer
 	el   *fabric.Element
 	addr string
-}
-
-func (r *rig) close() {
-	for i := len(r.closer) - 1; i >= 0; i-- {
-		r.closer[i]()
-	}
-	for _, s := range r.sides {
-		s.Peer.Close()
-		if err := s.el.Close(); err != nil {
-			r.Errorf("Close: %v", err)
-		}
-	}
-}
-
-// atEnd has fn called before the elements are closed, last one first.
-func (r *rig) atEnd(fn func()) { r.closer = append(r.closer, fn) }
-
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
 }
 
 func newSide(f Factory, name string, cfg rpc.Config) (*side, error) {
@@ -148,9 +119,15 @@ func newSide(f Factory, name string, cfg rpc.Config) (*side, error) {
 // side makes a listening element.
 func (r *rig) side(cfg rpc.Config) *side {
 	r.Helper()
-	s, err := newSide(r.make, fmt.Sprintf("side %d", len(r.sides)), cfg)
-	r.must(err)
-	r.sides = append(r.sides, s)
+	s, err := newSide(r.make, fmt.Sprintf("side %d", r.sides), cfg)
+	r.Must(err)
+	r.sides++
+	r.AtEnd(func() {
+		s.Peer.Close()
+		if err := s.el.Close(); err != nil {
+			r.Errorf("Close: %v", err)
+		}
+	})
 	return s
 }
 
@@ -168,15 +145,15 @@ func (r *rig) pair(cfg rpc.Config) (a, b *side, ep *fabric.Endpoint) {
 
 func (r *rig) dial(a, b *side) *fabric.Endpoint {
 	r.Helper()
-	ep, err := a.el.Dial(r.ctx, b.addr)
-	r.must(err)
+	ep, err := a.el.Dial(r.Ctx, b.addr)
+	r.Must(err)
 	return ep
 }
 
 // serve registers a handler.
 func (r *rig) serve(s *side, name string, o rpc.Options, fn rpc.Handler) {
 	r.Helper()
-	r.must(s.Register(name, fn, o))
+	r.Must(s.Register(name, fn, o))
 }
 
 func inline() rpc.Options   { return rpc.Options{} }
@@ -196,8 +173,8 @@ func untilDone(ended chan<- error) rpc.Handler {
 // echoes calls echo and looks at the answer.
 func (r *rig) echoes(a *side, ep *fabric.Endpoint, req []byte) {
 	r.Helper()
-	got, err := a.Call(r.ctx, ep, "echo", req)
-	r.must(err)
+	got, err := a.Call(r.Ctx, ep, "echo", req)
+	r.Must(err)
 	if !bytes.Equal(got, req) {
 		r.Fatalf("%d bytes came back as %d others", len(req), len(got))
 	}
@@ -207,21 +184,10 @@ func (r *rig) echoes(a *side, ep *fabric.Endpoint, req []byte) {
 func (r *rig) start(a *side, ep *fabric.Endpoint, name string, req []byte) rpc.Future {
 	r.Helper()
 	for {
-		f, err := a.Start(r.ctx, ep, name, req)
-		if !errors.Is(err, fabric.ErrBackpressure) || r.ctx.Err() != nil {
-			r.must(err)
+		f, err := a.Start(r.Ctx, ep, name, req)
+		if !errors.Is(err, fabric.ErrBackpressure) || r.Ctx.Err() != nil {
+			r.Must(err)
 			return f
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-}
-
-// eventually polls cond; the elements make progress by themselves.
-func (r *rig) eventually(what string, cond func() bool) {
-	r.Helper()
-	for !cond() {
-		if r.ctx.Err() != nil {
-			r.Fatalf("never: %s", what)
 		}
 		time.Sleep(200 * time.Microsecond)
 	}
@@ -230,7 +196,7 @@ func (r *rig) eventually(what string, cond func() bool) {
 // settled waits until no payload is lent any more, and no handler runs.
 func (r *rig) settled(sides ...*side) {
 	r.Helper()
-	r.eventually("all payloads are given back", func() bool {
+	r.Eventually("all payloads are given back", func() bool {
 		for _, s := range sides {
 			if st := s.Stats(); st.BulkBytes != st.PoolBytes || st.Active != 0 {
 				return false
@@ -238,15 +204,4 @@ func (r *rig) settled(sides ...*side) {
 		}
 		return true
 	})
-}
-
-// pattern fills n bytes that differ with seed and place.
-func pattern(n int, seed uint32) []byte {
-	b := make([]byte, n)
-	x := seed*2654435761 + 1
-	for i := range b {
-		x = x*1664525 + 1013904223
-		b[i] = byte(x >> 24)
-	}
-	return b
 }

@@ -2,7 +2,6 @@ package turn
 
 import (
 	"fmt"
-	"os/exec"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -44,14 +43,14 @@ func (c CPUs) String() string {
 	return fmt.Sprintf("client cpu %d, server cpu %d", c.Client, c.Server)
 }
 
-// Start starts a process of either side on its CPU.
-func (c CPUs) Start(cmd *exec.Cmd, server bool) error {
+// On runs start, which starts a process of either side, on its CPU.
+func (c CPUs) On(server bool, start func() error) error {
 	cpu := c.Client
 	if server {
 		cpu = c.Server
 	}
 	if !c.Pin {
-		return cmd.Start()
+		return start()
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -62,7 +61,7 @@ func (c CPUs) Start(cmd *exec.Cmd, server bool) error {
 			result <- fmt.Errorf("pin to CPU %d: %w (run with --pin=false)", cpu, err)
 			return
 		}
-		result <- cmd.Start()
+		result <- start()
 	}()
 	return <-result
 }

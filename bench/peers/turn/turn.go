@@ -9,6 +9,7 @@ import (
 	"github.com/wherry-fabric/wherry/bench/peers/echo"
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/child"
 )
 
 // graceTime is what a turn may take besides warming up and measuring.
@@ -71,8 +72,8 @@ func (r *Runner) Take(ctx context.Context, peer echo.Peer, transport string, wor
 	if err != nil {
 		return s, err
 	}
-	defer server.end()
-	up, err := server.ask("")
+	defer server.End()
+	up, err := ask(server, "")
 	if err != nil {
 		return s, fmt.Errorf("server: %w", err)
 	}
@@ -81,35 +82,35 @@ func (r *Runner) Take(ctx context.Context, peer echo.Peer, transport string, wor
 	if err != nil {
 		return s, err
 	}
-	defer client.end()
-	warm, err := client.ask("")
+	defer client.End()
+	warm, err := ask(client, "")
 	if err != nil {
 		return s, fmt.Errorf("client: %w", err)
 	}
 	if s, err = measured(client, server); err != nil {
 		return s, err
 	}
-	client.end()
-	server.end()
+	client.End()
+	server.End()
 	s.ClientProcs, s.ServerProcs = warm.Procs, up.Procs
 	s.WallS = time.Since(began).Seconds()
 	return s, nil
 }
 
 // measured lets the client measure between two looks at the server's allocations.
-func measured(client, server *child) (s figures.Sample, err error) {
-	before, err := server.ask(wordMallocs)
+func measured(client, server *child.Process) (s figures.Sample, err error) {
+	before, err := ask(server, wordMallocs)
 	if err != nil {
 		return s, fmt.Errorf("server: %w", err)
 	}
-	a, err := client.ask(wordGo)
+	a, err := ask(client, wordGo)
 	if err != nil {
 		return s, fmt.Errorf("client: %w", err)
 	}
 	if a.Sample == nil {
 		return s, fmt.Errorf("client: it answered without a sample")
 	}
-	after, err := server.ask(wordMallocs)
+	after, err := ask(server, wordMallocs)
 	if err != nil {
 		return s, fmt.Errorf("server: %w", err)
 	}

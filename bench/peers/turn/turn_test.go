@@ -109,7 +109,7 @@ func TestPinned(t *testing.T) {
 		var out strings.Builder
 		cmd := exec.Command("/bin/sh", "-c", "grep Cpus_allowed_list /proc/self/status")
 		cmd.Stdout = &out
-		if err := cpus.Start(cmd, server); err != nil {
+		if err := cpus.On(server, cmd.Start); err != nil {
 			t.Fatal(err)
 		}
 		if err := cmd.Wait(); err != nil {
@@ -163,18 +163,5 @@ func TestWithin(t *testing.T) {
 		if !more() {
 			t.Fatal("an hour is over at once")
 		}
-	}
-}
-
-func TestTail(t *testing.T) {
-	var tail Tail
-	long := strings.Repeat("x", maxErrorBytes)
-	for _, s := range []string{" a", long, long} {
-		if n, err := tail.Write([]byte(s)); n != len(s) || err != nil {
-			t.Errorf("wrote %d of %d: %v", n, len(s), err)
-		}
-	}
-	if s := tail.String(); len(s) != maxErrorBytes-1 || s[0] != 'a' {
-		t.Errorf("kept %d bytes from %q", len(s), s[:1])
 	}
 }

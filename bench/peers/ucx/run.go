@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
 	"github.com/wherry-fabric/wherry/bench/peers/turn"
+	"github.com/wherry-fabric/wherry/internal/child"
 )
 
 const program = "ucx_perftest"
@@ -233,7 +234,7 @@ func (t *Tool) runOnce(ctx context.Context, w test, transport string, n, warm in
 // process is one side of a test. One goroutine waits for it.
 type process struct {
 	cmd         *exec.Cmd
-	out, stderr turn.Tail
+	out, stderr child.Text
 	done        chan error
 	ended       bool
 }
@@ -243,7 +244,7 @@ func (t *Tool) start(ctx context.Context, transport string, server bool, args []
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.stderr
 	p.cmd.WaitDelay = time.Second
 	p.cmd.Env = append(os.Environ(), "UCX_TLS="+transport+",self", "UCX_NET_DEVICES=lo", "UCX_WARN_UNUSED_ENV_VARS=n")
-	if err := t.CPUs.Start(p.cmd, server); err != nil {
+	if err := t.CPUs.On(server, p.cmd.Start); err != nil {
 		return nil, err
 	}
 	go func() { p.done <- p.cmd.Wait() }()
