@@ -52,18 +52,11 @@ func (c *Core) moor(r *Run) {
 // false, having done nothing, if an older relay is in the way.
 func (c *Core) relay(r *Run) bool {
 	p, t, inv, h := r.onward, r.transfer, r.inv, r.hold
-	if p.relays == nil {
-		p.relays = make([]relay, relaySlots)
-	}
-	s := &p.relays[t%relaySlots]
-	if s.tag != 0 {
+	s := p.relaySlot(t)
+	if s == nil {
 		return false
 	}
-	*s = relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer}
-	p.relayN++
-	if c.relays++; c.relays == 1 || inv.deadline < c.relayEnd {
-		c.relayEnd = inv.deadline
-	}
+	c.addRelay(p, s, relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer})
 	c.loose = nil
 	c.running--
 	r.inInv.leave()
@@ -75,6 +68,25 @@ func (c *Core) relay(r *Run) bool {
 	inv.originPeer = nil
 	c.invPool.put(inv)
 	return true
+}
+
+// relaySlot is where the relay of a transfer may lie; nil if an older one does.
+func (p *peer) relaySlot(t uint64) *relay {
+	if p.relays == nil {
+		p.relays = make([]relay, relaySlots)
+	}
+	if s := &p.relays[t%relaySlots]; s.tag == 0 {
+		return s
+	}
+	return nil
+}
+
+func (c *Core) addRelay(p *peer, s *relay, r relay) {
+	*s = r
+	p.relayN++
+	if c.relays++; c.relays == 1 || r.deadline < c.relayEnd {
+		c.relayEnd = r.deadline
+	}
 }
 
 // acceptRelay notes that the next element has the branch: the one before is released.
