@@ -320,12 +320,14 @@ func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error
 		fut = newFuture(rt)
 		fut.plain = true
 	}
-	fut.one[0] = root
-	err := f.start(ctx, fut, fut.one[:], Options{})
-	fut.one[0] = Root{}
-	if err != nil {
-		f.idle.Store(fut)
-		return dst, err
+	if !f.ask(ctx, fut, &root) {
+		fut.one[0] = root
+		err := f.start(ctx, fut, fut.one[:], Options{})
+		fut.one[0] = Root{}
+		if err != nil {
+			f.idle.Store(fut)
+			return dst, err
+		}
 	}
 	if err := fut.wait(ctx); err != nil {
 		fut.Cancel() // it ends at once, if it has not meanwhile
@@ -333,12 +335,44 @@ func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error
 			fut.err = fmt.Errorf("%w: %w", fut.err, err)
 		}
 	}
-	if err = fut.err; err == nil {
+	err := fut.err
+	if err == nil {
 		dst = append(dst, fut.data...)
 	}
 	fut.reset()
 	f.idle.Store(fut)
 	return dst, err
+}
+
+// ask starts a branch in the quick way; false: nothing was started.
+func (f *Function) ask(ctx context.Context, fut *Future, root *Root) bool {
+	rt := f.rt
+	if ctx.Err() != nil {
+		return false
+	}
+	at, timed := ctx.Deadline()
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if f.binding == nil || rt.closed || f.stateful {
+		return false
+	}
+	to, err := f.resolve(root)
+	if err != nil || to == travel.Self {
+		return false
+	}
+	now := travel.Instant(rt.el.RecentNow())
+	fut.deadline = now + travel.Instant(defaultTime)
+	if timed {
+		fut.deadline = travel.Instant(rt.el.At(at))
+	}
+	id := rt.core.Ask(now, f.binding, to, fut.deadline, root.Payload)
+	if id == 0 {
+		return false
+	}
+	fut.id, fut.function, fut.sent = id, f.img.Name(), 1
+	rt.futures.add(fut)
+	rt.soon(now)
+	return true
 }
 
 // soon makes the core's Tick run within a millisecond, for what it batches.

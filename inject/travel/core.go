@@ -9,6 +9,7 @@ type Core struct {
 	fx       Effects
 	peers    []*peer // by Peer; nil: none. [0] is never used
 	visit    Visit
+	errand   errand
 	loose    *invocation // in no table yet: of a run that may end before anybody asks
 	relays   int         // at all peers
 	running  int
@@ -43,6 +44,7 @@ type Core struct {
 	heldRuns  int
 	heldBytes int
 	outcome   Outcome // scratch for Complete
+	oneRoot   [1]Root
 
 	runPool    pool[Run]
 	invPool    pool[invocation]
@@ -156,6 +158,9 @@ func (c *Core) fasten() {
 	if c.visit.open {
 		c.Become()
 	}
+	if c.errand.open {
+		c.register()
+	}
 	if inv := c.loose; inv != nil {
 		c.loose = nil
 		c.enter(inv)
@@ -174,7 +179,7 @@ func (c *Core) enter(inv *invocation) {
 // catchUp does what was put off. Every call of the core that looks at more
 // than one run or future begins with it.
 func (c *Core) catchUp() {
-	if c.loose != nil || c.visit.open {
+	if c.loose != nil || c.visit.open || c.errand.open {
 		c.fasten()
 	}
 	if len(c.spent) > 0 {
@@ -258,7 +263,7 @@ func (c *Core) Recv(now Instant, from Peer, kind Kind, body []byte) (*Run, error
 	}
 	switch kind {
 	case KindInject:
-		if c.loose != nil || c.visit.open {
+		if c.loose != nil || c.visit.open || c.errand.open {
 			c.fasten()
 		}
 		return c.recvInject(now, p, body)
