@@ -485,6 +485,9 @@ func (fx *effects) Part(f travel.FutureID, branch uint64, index uint32, last boo
 
 func (fx *effects) Complete(f travel.FutureID, o *travel.Outcome) {
 	if fut := fx.futures.remove(f); fut != nil {
+		if o.HasReply {
+			fut.part(0, 0, true, o.Reply)
+		}
 		fut.complete(o)
 	}
 }

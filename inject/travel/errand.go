@@ -73,10 +73,7 @@ func (c *Core) reported(now Instant, p *peer, m *doneMsg) bool {
 	c.records--
 	c.futures--
 	c.stats.Succeeded++
-	if m.flags&doneResult != 0 {
-		c.fx.Part(FutureID(m.seq), 0, 0, true, m.result)
-	}
-	c.outcome = Outcome{Branches: 1}
+	c.outcome = Outcome{Branches: 1, Reply: m.result, HasReply: m.flags&doneResult != 0}
 	c.fx.Complete(FutureID(m.seq), &c.outcome)
 	return true
 }

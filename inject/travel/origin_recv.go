@@ -79,10 +79,7 @@ func (c *Core) answered(now Instant, p *peer, m *doneMsg) bool {
 	}
 	inv.fut = nil
 	c.stats.Succeeded++
-	if m.flags&doneResult != 0 {
-		c.fx.Part(FutureID(m.seq), 0, 0, true, m.result)
-	}
-	c.outcome = Outcome{Branches: 1}
+	c.outcome = Outcome{Branches: 1, Reply: m.result, HasReply: m.flags&doneResult != 0}
 	c.fx.Complete(FutureID(m.seq), &c.outcome)
 	if c.spent = append(c.spent, spent{f, r, now}); len(c.spent) >= maxSpent {
 		c.putAway()
