@@ -42,15 +42,23 @@ func (n *line) onward(t *testing.T, p placed) {
 	p.finish(n.town, travel.End{})
 }
 
-// relay gives the middle one branch, which goes on in one go.
+// passOn gives the middle what the origin sent: each branch goes on in one go.
+func (n *line) passOn(t *testing.T, msgs ...sentMsg) {
+	t.Helper()
+	for i := range msgs {
+		runs := n.middle.deliverFrom(t, n.now, 1, msgs[i:i+1])
+		if len(runs) != 1 {
+			t.Fatalf("%d runs may begin, want 1", len(runs))
+		}
+		n.onward(t, placed{n.middle, runs[0]})
+	}
+}
+
+// relay passes one branch on, and checks that the middle keeps it as a relay.
 func (n *line) relay(t *testing.T, m sentMsg) {
 	t.Helper()
 	before := n.middle.core.Sizes()
-	runs := n.middle.deliverFrom(t, n.now, 1, []sentMsg{m})
-	if len(runs) != 1 {
-		t.Fatalf("%d runs may begin, want 1", len(runs))
-	}
-	n.onward(t, placed{n.middle, runs[0]})
+	n.passOn(t, m)
 	n.left(t, before.Records+1, before.Invocations)
 }
 
@@ -89,7 +97,9 @@ func TestRelayCanceled(t *testing.T) {
 	}
 	passed := 0
 	n.settle(t, func(from int, m sentMsg) bool {
-		passed += kinds([]sentMsg{m}, 3, travel.KindCancel) * from
+		if from == 1 && m.to == 3 && m.kind == travel.KindCancel {
+			passed++
+		}
 		return from == 0 && m.to == 3 // the origin does not reach the last
 	})
 	if passed != 1 || len(p.d.stops) != 1 {
@@ -119,6 +129,37 @@ func TestRelayStays(t *testing.T) {
 	n.empty(t)
 	if len(n.origin.ended) != 2 || n.origin.ended[0].Err != nil || n.origin.ended[1].Err != nil {
 		t.Errorf("ended: %+v", n.origin.ended)
+	}
+}
+
+// TestRelayStateful: an element keeps a stateful invocation whole, also where it only passed through: its next branch
+// gets its turn there, and so does another's.
+func TestRelayStateful(t *testing.T) {
+	n := newLine(t, travel.Limits{})
+	for range 2 {
+		n.start(t, travel.StartArgs{Stateful: true}, 2, 2)
+		n.passOn(t, injects(n.origin.take())...)
+	}
+	n.left(t, 4, 2)
+}
+
+// TestRelayLost: when the element is lost to which a branch went on, the origin hears it from the one before; when
+// the origin is lost, nothing is kept for it.
+func TestRelayLost(t *testing.T) {
+	for _, next := range []bool{true, false} {
+		n := newLine(t, travel.Limits{})
+		n.through(t)
+		if !next {
+			n.middle.core.PeerLost(n.now, 1, errors.New("cut"))
+			n.left(t, 0, 0)
+			continue
+		}
+		n.middle.core.PeerLost(n.now, 3, errors.New("cut"))
+		n.settle(t, nil)
+		var lost *travel.PeerLostError
+		if err := n.outcome(t); !errors.As(err, &lost) || lost.Element != "c" || !lost.MayHaveRun {
+			t.Errorf("ended with %v", err)
+		}
 	}
 }
 
@@ -332,7 +373,8 @@ func TestRelayRing(t *testing.T) {
 	for range many {
 		n.start(t, travel.StartArgs{Deadline: n.now + 9*second}, 2)
 	}
-	onward := n.passMany(t)
+	n.passOn(t, injects(n.origin.take())...)
+	onward := injects(n.middle.take())
 	if s := n.middle.core.Sizes(); s.Records != many || s.Invocations == 0 || s.Invocations > many/2 {
 		t.Errorf("the middle keeps %d transfers and %d invocations; most of %d should be relays, and not all", s.Records, s.Invocations, many)
 	}
@@ -366,17 +408,4 @@ func TestRelayRing(t *testing.T) {
 		t.Errorf("%d of %d futures ended", len(n.origin.ended), many)
 	}
 	n.empty(t)
-}
-
-// passMany lets what the origin sent pass through the middle, and returns what that sent on.
-func (n *line) passMany(t *testing.T) (onward []sentMsg) {
-	t.Helper()
-	for _, m := range injects(n.origin.take()) {
-		runs := n.middle.deliverFrom(t, n.now, 1, []sentMsg{m})
-		if len(runs) != 1 {
-			t.Fatalf("%d runs may begin, want 1", len(runs))
-		}
-		n.onward(t, placed{n.middle, runs[0]})
-	}
-	return injects(n.middle.take())
 }
