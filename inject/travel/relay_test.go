@@ -409,3 +409,36 @@ func TestRelayRing(t *testing.T) {
 	}
 	n.empty(t)
 }
+
+// TestRelayRingLost: what is kept of the oldest branch that passed through is found though more transfers followed
+// than there are slots, when its next element or its origin is lost and when its time is up.
+func TestRelayRingLost(t *testing.T) {
+	for name, lose := range map[string]func(n *line){
+		"next":   func(n *line) { n.middle.core.PeerLost(n.now, 3, errors.New("cut")) },
+		"origin": func(n *line) { n.middle.core.PeerLost(n.now, 1, errors.New("cut")) },
+		"time": func(n *line) {
+			n.now += 10 * second
+			n.middle.core.Tick(n.now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newLine(t, travel.Limits{})
+			for range many {
+				n.start(t, travel.StartArgs{Deadline: n.now + 9*second}, 2)
+			}
+			n.passOn(t, injects(n.origin.take())...)
+			n.middle.take()
+			lose(n)
+			if name == "next" {
+				if lost := kinds(n.middle.take(), 1, travel.KindLost); lost != many {
+					t.Errorf("%d branches were reported as lost, want %d", lost, many)
+				}
+				return
+			}
+			n.left(t, 0, 0)
+			if next, ok := n.middle.core.Next(n.now); ok && next <= n.now {
+				t.Errorf("Tick is due again at %d, and it is %d", next, n.now)
+			}
+		})
+	}
+}

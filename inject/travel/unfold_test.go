@@ -85,3 +85,22 @@ func TestRelayEnds(t *testing.T) {
 		h.finish()
 	}
 }
+
+// TestForkIsNoForward: an origin that foresees the number of a fork and gives it to the branch that forks gains
+// nothing by it.
+func TestForkIsNoForward(t *testing.T) {
+	h := relaying(t)
+	c := h.c
+	m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), transfer: 2, seq: 2, flags: flagExt | flagBranch, branch: mix(c.cfg.Self+1) | 1<<63}
+	r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, image: testID(1)}, nil, "payload"))
+	if err != nil || r == nil {
+		t.Fatalf("%v, %v", r, err)
+	}
+	if branch, err := c.Fork(h.now, r, 2, nil, nil); err != nil || branch == r.branch {
+		t.Errorf("branch %x forked %x, %v", r.branch, branch, err)
+	}
+	h.runs = append(h.runs, r)
+	h.leave(0, 2, CodeOK)
+	audit(t, c)
+	h.finish()
+}
