@@ -54,13 +54,14 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	if b == nil || !origin.Injector || c.invs.get(m.seq, origin.Incarnation) != nil {
 		return nil
 	}
-	p.slide()
+	t := p.recvLow
+	p.slide() // perhaps past others that came early
 	b.used = now
 	b.refs++
 	c.running++
 	c.stats.Runs++
 	v := &c.visit
-	*v = Visit{Payload: m.payload, Binding: b, open: true, hops: m.hops, transfer: p.recvLow - 1, seq: m.seq, branch: m.branch,
+	*v = Visit{Payload: m.payload, Binding: b, open: true, hops: m.hops, transfer: t, seq: m.seq, branch: m.branch,
 		came: now, deadline: now + decodeTime(m.left), from: p, origin: origin}
 	return v
 }
