@@ -82,3 +82,37 @@ func TestAskUse(t *testing.T) {
 		t.Error("a number too many")
 	}
 }
+
+// TestAnswerSays: the answer of a visit is the message that a run's end would be.
+func TestAnswerSays(t *testing.T) {
+	for _, has := range []bool{false, true} {
+		for _, branch := range []uint64{0, 5} {
+			var said [2]string
+			for i, quick := range []bool{false, true} {
+				h := relaying(t)
+				m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), seq: 7, transfer: 2}
+				if _, err := h.c.Recv(h.now, 1, KindInject, injectBytes(m, nil, nil, "")); err != nil { // the handle is looked up
+					t.Fatal(err)
+				}
+				h.c.Sizes()
+				if m.transfer, m.seq, m.branch = 3, 8, branch; branch != 0 {
+					m.flags |= flagBranch
+				}
+				body := injectBytes(m, nil, nil, "")
+				if quick {
+					if h.c.Arrive(h.now, 1, body) == nil || !h.c.Answer([]byte("result"), has) {
+						t.Fatal("this takes a run")
+					}
+				} else if r, err := h.c.Recv(h.now, 1, KindInject, body); err != nil || r == nil {
+					t.Fatalf("%v, %v", r, err)
+				} else {
+					h.c.Finish(h.now, r, End{Result: []byte("result"), HasResult: has})
+				}
+				said[i] = h.log[len(h.log)-1]
+			}
+			if said[0] != said[1] {
+				t.Errorf("a visit says %s, a run %s", said[1], said[0])
+			}
+		}
+	}
+}
