@@ -258,6 +258,9 @@ func TestVisitLimits(t *testing.T) {
 			t.Fatal("this takes a run")
 		}
 	}
+	if n.middle.core.Ask(n.now, b, 3, n.now+second, nil) != 0 {
+		t.Error("an errand too many")
+	}
 	if _, err := n.middle.core.Start(n.now, &travel.StartArgs{Binding: b, Roots: []travel.Root{{To: 3}}, Deadline: n.now + second}); !errors.Is(err, travel.ErrBackpressure) {
 		t.Errorf("one too many was started: %v", err)
 	}
