@@ -249,7 +249,7 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 			h := rt.hostOf(v)
 			rt.mu.Unlock()
 			h.message, h.leads, h.now = m, true, now
-			if rt.execute(h) {
+			if rt.visit(h) {
 				rt.after()
 			}
 			return
