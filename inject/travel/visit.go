@@ -102,7 +102,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	s := p.relaySlot(p.next)
-	left := encodeTimeOnward(v.deadline-now, mix(v.seq^uint64(v.hops)<<40))
+	left := encodeTimeOnward(v.deadline-now, (v.seq^uint64(v.hops)<<40)*hashA)
 	if s == nil || left == 0 {
 		return false
 	}
