@@ -23,7 +23,8 @@ type bound struct {
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
-	keys      []fabric.Key // of the windows; they must hold for each run
+	keys      []fabric.Key // of the windows; they must hold for each run …
+	ends      uint64       // … and did when so many of this element's had ended
 	segments  []*fabric.Segment
 	windows   []windowAccess
 	peers     []travel.Peer // by element index, as last resolved; 0: not yet
@@ -85,11 +86,16 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 
 // holds reports whether the keys of a bound's windows still hold.
 func (rt *Runtime) holds(b *bound) bool {
+	ends := rt.el.KeyEnds()
+	if ends == b.ends {
+		return true
+	}
 	for i := range b.keys {
 		if !rt.el.Holds(b.keys[i]) {
 			return false
 		}
 	}
+	b.ends = ends
 	return true
 }
 

@@ -51,7 +51,7 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 		}
 	}
 	b := p.ready(m.handle)
-	if b == nil || !origin.Injector || c.invs.get(m.seq, origin.Incarnation) != nil {
+	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(m.seq, origin.Incarnation) != nil {
 		return nil
 	}
 	p.slide()
