@@ -117,7 +117,9 @@ func (p *patrons) come(t *testing.T, addr string, each int) {
 			}
 		})
 	}
-	wg.Wait()
+	if wg.Wait(); t.Failed() {
+		t.FailNow() // nobody waits for those who did not come
+	}
 }
 
 // ask makes a call and runs a function over each endpoint, several at once.
