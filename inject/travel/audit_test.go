@@ -52,8 +52,40 @@ func audit(t *testing.T, c *Core, bound ...*Binding) {
 		a.futures++
 		a.refs[s.f.binding]++
 	}
+	a.visit()
+	a.errand()
 	a.peers()
 	a.sums()
+}
+
+// visit: all that is kept of it is in one place, and what it would become is in no other.
+func (a *auditor) visit() {
+	v := &a.c.visit
+	if !v.open {
+		return
+	}
+	if a.running++; v.Run == nil || *v.Run != nil || a.c.loose != nil {
+		a.t.Error("the visit has a run already, or nowhere to put it")
+	}
+	a.refs[v.Binding]++
+	if !v.from.up || !v.origin.up || v.transfer >= v.from.recvLow || a.c.invs.get(v.seq, v.origin.Incarnation) != nil {
+		a.t.Errorf("the visit by transfer %d is of a peer that is gone, never came, or its invocation is here", v.transfer)
+	}
+}
+
+// errand: a future and a record without them.
+func (a *auditor) errand() {
+	e := &a.c.errand
+	if !e.open {
+		return
+	}
+	a.futures++
+	a.errands++
+	a.refs[e.binding]++
+	if !e.p.up || e.transfer >= e.p.next || e.p.records.get(e.transfer, 0) != nil || e.p.relayed(e.transfer) != nil ||
+		e.seq > a.c.nextID || a.c.invs.get(e.seq, a.c.cfg.Self) != nil {
+		a.t.Errorf("the errand %d by transfer %d is to a peer that is gone, never went, or is noted down too", e.seq, e.transfer)
+	}
 }
 
 type auditor struct {
@@ -66,6 +98,7 @@ type auditor struct {
 	running int
 	records int
 	relays  int
+	errands int
 	futures int
 	invs    int
 }
@@ -169,8 +202,8 @@ func (a *auditor) peers() {
 	if inv := a.c.loose; inv != nil && inv.runs.first != nil && inv.runs.first.v.onward != nil {
 		onward = 1 // its record is put off
 	}
-	if n != a.records || n+a.relays+onward != a.c.records || a.relays != a.c.relays {
-		a.t.Errorf("%d records at peers, %d at invocations, %d relays; counted %d and %d", n, a.records, a.relays, a.c.records, a.c.relays)
+	if n != a.records || n+a.relays+a.errands+onward != a.c.records || a.relays != a.c.relays {
+		a.t.Errorf("%d records at peers, %d at invocations, %d relays, %d errands; counted %d and %d", n, a.records, a.relays, a.errands, a.c.records, a.c.relays)
 	}
 }
 

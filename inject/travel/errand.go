@@ -1,7 +1,5 @@
 package travel
 
-import "slices"
-
 // errand is a future in the common case: one root, sent to a peer that knows
 // the function, which most likely answers. Until it does, or something asks for more, nothing else
 // is kept of it; fasten makes a future with its records of it. There is one at a time: the next
@@ -55,7 +53,7 @@ func (c *Core) register() {
 	f := c.newFuture(InvocationID{c.cfg.Self, e.seq}, &StartArgs{Binding: e.binding, Roots: c.oneRoot[:], Deadline: e.deadline})
 	c.futures--
 	c.keep(e.p, e.transfer, recordInject, f.inv, 0, nil).binding = e.binding // the errand's reference
-	if !e.p.Member && !slices.Contains(f.sentTo, e.p) {
+	if !e.p.Member {
 		f.sentTo = append(f.sentTo, e.p)
 	}
 }

@@ -132,7 +132,7 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 // crowded reports whether there is no room for another future. Near the limit it looks closely: what is
 // put off counts neither too much nor too little.
 func (c *Core) crowded(now Instant) bool {
-	if c.futures < c.lim.Futures && c.invs.n+c.relays+1 < c.lim.Invocations {
+	if c.futures < c.lim.Futures && c.invs.n+c.relays+2 < c.lim.Invocations {
 		return false
 	}
 	c.catchUp()

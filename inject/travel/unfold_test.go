@@ -22,7 +22,7 @@ func relaying(t *testing.T) *hostile {
 		if err != nil || r == nil {
 			t.Fatalf("%v, %v", r, err)
 		}
-		h.runs = append(h.runs, r)
+		h.runs = append(h.runs, &r)
 		if h.leave(0, 2, CodeOK); i == 0 {
 			h.ack(1)
 		}
@@ -99,7 +99,7 @@ func TestForkIsNoForward(t *testing.T) {
 	if branch, err := c.Fork(h.now, r, 2, nil, nil); err != nil || branch == r.branch {
 		t.Errorf("branch %x forked %x, %v", r.branch, branch, err)
 	}
-	h.runs = append(h.runs, r)
+	h.runs = append(h.runs, &r)
 	h.leave(0, 2, CodeOK)
 	audit(t, c)
 	h.finish()

@@ -32,7 +32,7 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
 	if p == nil || c.visit.open || c.loose != nil || c.draining || len(c.tombs.heap) > 0 || c.queue.first != nil ||
-		c.running >= c.lim.Running || c.invs.n+c.relays >= c.lim.Invocations || len(body) > MaxMessageBytes {
+		c.running >= c.lim.Running || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
 	var m injectMsg
@@ -54,13 +54,14 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(m.seq, origin.Incarnation) != nil {
 		return nil
 	}
-	p.slide()
+	t := p.recvLow
+	p.slide() // perhaps past others that came early
 	b.used = now
 	b.refs++
 	c.running++
 	c.stats.Runs++
 	v := &c.visit
-	*v = Visit{Payload: m.payload, Binding: b, open: true, hops: m.hops, transfer: p.recvLow - 1, seq: m.seq, branch: m.branch,
+	*v = Visit{Payload: m.payload, Binding: b, open: true, hops: m.hops, transfer: t, seq: m.seq, branch: m.branch,
 		came: now, deadline: now + decodeTime(m.left), from: p, origin: origin}
 	return v
 }
@@ -102,7 +103,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	s := p.relaySlot(p.next)
-	left := encodeTimeOnward(v.deadline-now, (v.seq^uint64(v.hops)<<40)*hashA)
+	left := encodeTimeOnward(v.deadline-now, (v.seq^uint64(v.hops-1)<<40)*hashA)
 	if s == nil || left == 0 {
 		return false
 	}
@@ -115,7 +116,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return false
 	}
-	c.noteAccepted(now, v.from, v.transfer)
+	c.noteAccepted(v.came, v.from, v.transfer)
 	c.addRelay(p, s, relay{p.next + 1, v.seq, v.branch, v.deadline, v.origin, v.Binding, v.from, v.transfer})
 	p.next++
 	c.records++
