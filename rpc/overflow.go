@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -269,65 +268,4 @@ func (c *conn) read(ctx context.Context, mem *fabric.Remote, r ref, dst []byte) 
 		return dst[:n], err
 	}
 	return dst[:n+int(r.size)], nil
-}
-
-// remoteCache keeps what was imported from one endpoint, so that a key that
-// comes again costs no round trip.
-type remoteCache struct {
-	mu    sync.Mutex
-	known map[fabric.Key]*fabric.Remote
-	order []fabric.Key // oldest first
-}
-
-// maxRemotes bounds the imports kept for one endpoint.
-const maxRemotes = 256
-
-// find is what was imported already, or nil.
-func (rc *remoteCache) find(k fabric.Key) *fabric.Remote {
-	rc.mu.Lock()
-	defer rc.mu.Unlock()
-	return rc.known[k]
-}
-
-func (rc *remoteCache) get(ctx context.Context, ep *fabric.Endpoint, k fabric.Key) (*fabric.Remote, error) {
-	if r := rc.find(k); r != nil {
-		return r, nil
-	}
-	r, err := ep.Import(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	rc.mu.Lock()
-	defer rc.mu.Unlock()
-	if rc.known == nil {
-		rc.known = map[fabric.Key]*fabric.Remote{}
-	}
-	if rc.known[k] == nil {
-		if len(rc.order) >= maxRemotes {
-			delete(rc.known, rc.order[0])
-			rc.order = append(rc.order[:0], rc.order[1:]...)
-		}
-		rc.order = append(rc.order, k)
-	}
-	rc.known[k] = r
-	return r, nil
-}
-
-// failed forgets a key that does not hold any more.
-func (rc *remoteCache) failed(k fabric.Key, err error) {
-	if !errors.Is(err, fabric.ErrRevoked) && !errors.Is(err, fabric.ErrKey) {
-		return
-	}
-	rc.mu.Lock()
-	defer rc.mu.Unlock()
-	if rc.known[k] == nil {
-		return
-	}
-	delete(rc.known, k)
-	for i := range rc.order {
-		if rc.order[i] == k {
-			rc.order = append(rc.order[:i], rc.order[i+1:]...)
-			return
-		}
-	}
 }
