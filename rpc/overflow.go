@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -36,11 +37,14 @@ type lentSegment struct {
 	class int
 	ref   ref
 	idle  int64 // since when it is in the pool
+
+	parked bool // it is counted in Peer.parked
 }
 
 // close frees the segment, and takes it away from whoever may be reading it.
 func (s *lentSegment) close() {
 	p := s.c.p
+	s.unpark()
 	p.bulk.Add(-int64(s.seg.Size()))
 	s.seg.Close()
 	p.hasRoom()
@@ -165,6 +169,32 @@ func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() err
 	return s, err
 }
 
+// lendUnasked is lend for an answer of which nobody knows when it will be fetched. All of these together
+// leave room for one payload of any size: for requests, which are read when they arrive, and for answers that
+// were asked for. So whoever waits for an answer gets it, however many others he leaves alone.
+func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
+	p, n := c.p, classBytes(classOf(len(body)))
+	limit := p.limits.BulkBytes - classBytes(classOf(p.limits.MaxBytes))
+	if !take(&p.parked, n, limit) {
+		return nil, &noRoom{n, limit}
+	}
+	s, err := c.lend(body)
+	if err != nil {
+		p.parked.Add(-n)
+		return nil, err
+	}
+	s.parked = true
+	return s, nil
+}
+
+// unpark is called when the segment is not lent any more.
+func (s *lentSegment) unpark() {
+	if s.parked {
+		s.parked = false
+		s.c.p.parked.Add(-int64(s.seg.Size()))
+	}
+}
+
 // lend puts a payload into a segment.
 func (c *conn) lend(body []byte) (*lentSegment, error) {
 	class := classOf(len(body))
@@ -204,13 +234,16 @@ func (c *conn) newSegment(class int) (*lentSegment, error) {
 }
 
 // reserve counts a segment that is about to be made; false if it would be too much.
-func (p *Peer) reserve(n int64) bool {
+func (p *Peer) reserve(n int64) bool { return take(&p.bulk, n, p.limits.BulkBytes) }
+
+// take adds n to a level, unless that would be above the limit.
+func take(level *atomic.Int64, n, limit int64) bool {
 	for {
-		now := p.bulk.Load()
-		if now+n > p.limits.BulkBytes {
+		now := level.Load()
+		if now+n > limit {
 			return false
 		}
-		if p.bulk.CompareAndSwap(now, now+n) {
+		if level.CompareAndSwap(now, now+n) {
 			return true
 		}
 	}
@@ -236,6 +269,7 @@ func (c *conn) reuse(s *lentSegment) {
 	if s == nil {
 		return
 	}
+	s.unpark()
 	c.mu.Lock()
 	kept := c.pool.give(s)
 	c.mu.Unlock()
