@@ -51,10 +51,7 @@ func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
 		return
 	}
 	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
-	until := c.p.el.CoarseNow() + int64(c.p.limits.LingerTime)
-	if seg.parked { // he has until the deadline to ask
-		until = max(until, k.deadline)
-	}
+	until := max(k.deadline, c.p.el.CoarseNow()) + int64(c.p.limits.LingerTime) // whoever gives up before says so
 	c.mu.Lock()
 	kept := c.lending.Lend(k.id, exchange.Theirs, seg, until)
 	c.mu.Unlock()

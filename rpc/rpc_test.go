@@ -292,7 +292,7 @@ func TestUnfetchedAnswerExpires(t *testing.T) {
 	defer el.Close()
 	ep := connect(t, &side{el: el}, b, "tcp://127.0.0.1:0")
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, 1<<20), nil })
-	r := request{method: HashName("large"), id: exchange.NewID(7, 0), low: 7, left: 50 * time.Millisecond}
+	r := request{method: HashName("large"), id: exchange.NewID(7, 0), low: 7, left: 300 * time.Millisecond}
 	if err := ep.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
 		t.Fatal(err)
 	}
