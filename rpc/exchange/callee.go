@@ -29,8 +29,8 @@ func (c *Callee[T]) Begin(id ID, record T) bool {
 // Full reports whether the peer has as many calls running as it may.
 func (c *Callee[T]) Full() bool { return len(c.running) >= c.limit }
 
-// Keep enters a call that has run and cannot be refused any more. It counts, and may be
-// one more than the limit.
+// Keep enters a call that has run and cannot be refused any more. It counts, also where that is
+// more than the limit.
 func (c *Callee[T]) Keep(id ID, record T) {
 	if c.running == nil {
 		c.running = map[ID]T{}
