@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -22,8 +21,8 @@ type Function struct {
 	binding  *travel.Binding
 	stateful bool
 	ids      [2]travel.ID
-	idle     atomic.Pointer[Future] // of Do
-	peers    []travel.Peer          // by element, as last resolved; under Runtime.mu
+	spare    *Future       // Do's; free if its last invocation is freed
+	peers    []travel.Peer // by element, as last resolved; under Runtime.mu
 }
 
 // Root says where a branch starts and with which payload.
@@ -164,7 +163,7 @@ func (f *Function) startSlow(ctx context.Context, fut *Future, roots []Root, o O
 		if fut.sent > sent {
 			try, sent = 0, fut.sent // it goes on
 		}
-		if werr := waitRoom(ctx, try, full); werr != nil && !(fut.sent > 0 && fut.done.Load()) {
+		if werr := waitRoom(ctx, try, full); werr != nil && !(fut.sent > 0 && fut.ended()) {
 			return f.startError(fmt.Errorf("%w: %d of %d branches were started: %w", err, fut.sent, len(roots), werr))
 		}
 		if full, err = f.tryStart(ctx, fut, roots, o); err == nil {
@@ -209,7 +208,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	rt := f.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if fut.sent > 0 && fut.done.Load() {
+	if fut.sent > 0 && fut.ended() {
 		return nil, nil // a root failed: the future says so
 	}
 	if f.binding == nil || rt.closed {
@@ -314,18 +313,13 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 // way for one function that gives one answer. When the context ends, the
 // invocation is canceled.
 func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error) {
-	rt := f.rt
-	fut := f.idle.Swap(nil)
+	fut := f.ask(ctx, &root)
 	if fut == nil {
-		fut = newFuture(rt)
+		fut = newFuture(f.rt)
 		fut.plain = true
-	}
-	fut.one[0] = root
-	err := f.start(ctx, fut, fut.one[:], Options{})
-	fut.one[0] = Root{}
-	if err != nil {
-		f.idle.Store(fut)
-		return dst, err
+		if err := f.start(ctx, fut, []Root{root}, Options{}); err != nil {
+			return dst, err
+		}
 	}
 	if err := fut.wait(ctx); err != nil {
 		fut.Cancel() // it ends at once, if it has not meanwhile
@@ -333,12 +327,63 @@ func (f *Function) Do(ctx context.Context, root Root, dst []byte) ([]byte, error
 			fut.err = fmt.Errorf("%w: %w", fut.err, err)
 		}
 	}
-	if err = fut.err; err == nil {
+	err := fut.err
+	if err == nil {
 		dst = append(dst, fut.data...)
 	}
-	fut.reset()
-	f.idle.Store(fut)
+	fut.freed.Store(uint64(fut.id))
 	return dst, err
+}
+
+// ask starts a branch in the quick way, in the function's spare future if that
+// is free; nil: nothing was started.
+func (f *Function) ask(ctx context.Context, root *Root) *Future {
+	if ctx.Err() != nil || f.stateful {
+		return nil
+	}
+	rt := f.rt
+	at, timed := ctx.Deadline()
+	rt.mu.Lock()
+	fut := f.spare
+	if fut == nil || fut.freed.Load() != uint64(fut.id) {
+		fut = newFuture(rt)
+		fut.plain, fut.function = true, f.img.Name()
+		f.spare = fut
+	}
+	if !f.askIn(fut, at, timed, root) {
+		fut = nil
+	}
+	rt.mu.Unlock()
+	return fut
+}
+
+// askIn starts a branch as fut. mu is held.
+func (f *Function) askIn(fut *Future, at time.Time, timed bool, root *Root) bool {
+	rt := f.rt
+	if f.binding == nil || rt.closed {
+		return false
+	}
+	to, err := f.resolve(root)
+	if err != nil || to == travel.Self {
+		return false
+	}
+	now := travel.Instant(rt.el.RecentNow())
+	deadline := now + travel.Instant(defaultTime)
+	if timed {
+		deadline = travel.Instant(rt.el.At(at))
+	}
+	id := rt.core.Ask(now, f.binding, to, deadline, root.Payload)
+	if id == 0 {
+		return false
+	}
+	fut.id, fut.deadline, fut.sent = id, deadline, 1
+	fut.data, fut.err = fut.data[:0], nil
+	if cap(fut.data) > keptDataBytes {
+		fut.data = nil
+	}
+	rt.futures.add(fut)
+	rt.soon(now)
+	return true
 }
 
 // soon makes the core's Tick run within a millisecond, for what it batches.

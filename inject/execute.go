@@ -144,7 +144,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 	if h.endSpan != nil {
 		h.endSpan(spanError(&end))
 	}
-	if h.instance != nil && h.held == nil && (err != nil || len(h.run.Payload) > keptPayloadBytes) {
+	if h.instance != nil && h.held == nil && (err != nil || len(h.payload) > keptPayloadBytes) {
 		h.instance.Release()
 		h.instance = nil
 	}
@@ -153,13 +153,9 @@ func (rt *Runtime) execute(h *host) (more bool) {
 		now = rt.now()
 	}
 	rt.mu.Lock()
-	if h.goes && end.Code == travel.CodeOK {
-		if st := h.forward(now, h.to, h.onward); st != abi.OK {
-			end = h.end(st, nil)
-		}
+	if h.run != nil || !rt.leave(h, now, &end) { // first: the answer leaves with it
+		rt.finish(h, now, end)
 	}
-	rt.note(h, now, end.Code)
-	rt.core.Finish(now, h.run, end) // first: the answer leaves with it
 	if b := h.bound; b != nil {
 		if h.instance != nil && h.held == nil {
 			rt.keep(b, h.instance)
@@ -175,6 +171,34 @@ func (rt *Runtime) execute(h *host) (more bool) {
 	}
 	rt.mu.Unlock()
 	return more
+}
+
+// leave ends a visit that answers or goes on, as most do; false: it takes a run. mu is held.
+func (rt *Runtime) leave(h *host, now travel.Instant, end *travel.End) bool {
+	if end.Code != travel.CodeOK {
+		return false
+	}
+	if !h.goes {
+		if !rt.core.Answer(end.Result, end.HasResult) {
+			return false
+		}
+	} else if n, st := h.peer(h.to); st != abi.OK || n == travel.Self || !rt.core.Onward(now, n, h.onward) {
+		return false
+	}
+	rt.note(h, now, travel.CodeOK)
+	return true
+}
+
+// finish ends a run. mu is held.
+func (rt *Runtime) finish(h *host, now travel.Instant, end travel.End) {
+	h.become()
+	if h.goes && end.Code == travel.CodeOK {
+		if st := h.forward(now, h.to, h.onward); st != abi.OK {
+			end = h.end(st, nil)
+		}
+	}
+	rt.note(h, now, end.Code)
+	rt.core.Finish(now, h.run, end)
 }
 
 // keptPayloadBytes is the longest payload whose instance is kept at hand as it
@@ -262,13 +286,14 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if rt.cfg.Tracer != nil {
 		h.startSpan()
 	}
-	return h.instance.Run(h.run.Payload, rt.limits, h)
+	return h.instance.Run(h.payload, rt.limits, h)
 }
 
 // prepare makes what a run needs: slow, so the fabric is handed over first.
 func (rt *Runtime) prepare(h *host) error {
 	rt.mu.Lock()
 	rt.core.Own(h.run)
+	h.payload = h.run.Payload
 	img, table := rt.store.byID[h.run.Binding().Image], rt.store.byID[h.run.Binding().Table]
 	principal := h.principal
 	rt.mu.Unlock()

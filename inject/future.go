@@ -27,7 +27,7 @@ type Future struct {
 	rt   *Runtime
 	id   travel.FutureID
 	cond func() bool
-	done atomic.Bool
+	done atomic.Uint64 // the id, once it has ended
 
 	sent     int    // roots, so far; Start's
 	function string // its name, for errors
@@ -39,9 +39,9 @@ type Future struct {
 	err      error
 	branches uint32
 	bounds   [][2]int
-	one      [1]Root // Do's
-	plain    bool    // Do's: only the bytes matter
+	plain    bool // Do's: only the bytes matter
 
+	freed   atomic.Uint64 // the id, once Do is done with it
 	watched atomic.Bool
 	mu      sync.Mutex
 	notify  chan struct{}
@@ -66,9 +66,12 @@ type Result struct {
 
 func newFuture(rt *Runtime) *Future {
 	f := &Future{rt: rt}
-	f.cond = f.done.Load
+	f.cond = f.ended
 	return f
 }
+
+// ended reports whether the invocation has ended. It has an id by now: what is asked before the start is none's.
+func (f *Future) ended() bool { return f.done.Load() == uint64(f.id) && f.id != 0 }
 
 // part keeps a piece of a result; called under Runtime.mu.
 func (f *Future) part(branch uint64, index uint32, last bool, data []byte) {
@@ -86,7 +89,7 @@ func (f *Future) complete(o *travel.Outcome) {
 	if f.branches = o.Branches; o.Err != nil {
 		f.err = fmt.Errorf("inject: %s: %w", f.function, o.Err)
 	}
-	f.done.Store(true) // before watched is looked at; Done does it the other way round
+	f.done.Store(uint64(f.id)) // before watched is looked at; Done does it the other way round
 	if f.watched.Load() {
 		f.mu.Lock()
 		f.close()
@@ -102,7 +105,7 @@ func (f *Future) Done() <-chan struct{} {
 	if f.notify == nil {
 		f.notify = make(chan struct{})
 		f.watched.Store(true)
-		if f.done.Load() {
+		if f.ended() {
 			f.close()
 		}
 	}
@@ -177,7 +180,7 @@ func (f *Future) wait(ctx context.Context) error {
 func (f *Future) Progress() (parts, bytes int) {
 	f.rt.mu.Lock()
 	defer f.rt.mu.Unlock()
-	if f.done.Load() { // what has come is Wait's now
+	if f.ended() { // what has come is Wait's now
 		return 0, 0
 	}
 	return len(f.pieces), len(f.data)
@@ -188,7 +191,7 @@ func (f *Future) Progress() (parts, bytes int) {
 func (f *Future) Cancel() {
 	f.rt.mu.Lock()
 	defer f.rt.mu.Unlock()
-	if !f.done.Load() {
+	if !f.ended() {
 		f.rt.core.Cancel(f.rt.now(), f.id) // an error says that it has ended
 		f.rt.soon(f.rt.now())
 	}
@@ -241,15 +244,5 @@ func (fs *futures) cancelAll(rt *Runtime) {
 	}
 	for _, f := range all {
 		rt.core.Cancel(rt.now(), f.id) // an error says that it has ended
-	}
-}
-
-// reset readies a future of Do's for its next call.
-func (f *Future) reset() {
-	f.done.Store(false)
-	f.sent = 0
-	f.data, f.err = f.data[:0], nil
-	if cap(f.data) > keptDataBytes {
-		f.data = nil
 	}
 }

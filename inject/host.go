@@ -18,7 +18,8 @@ import (
 // used by the goroutine that runs the function, but for stop.
 type host struct {
 	rt        *Runtime
-	run       *travel.Run
+	run       *travel.Run // nil: only a visit so far; under Runtime.mu
+	payload   []byte
 	bound     *bound
 	principal string
 	instance  abi.Instance
@@ -52,14 +53,20 @@ type host struct {
 const keptReplyBytes = 64 << 10
 
 // host makes a run's host. mu is held.
-func (rt *Runtime) host(run *travel.Run) *host {
-	var h *host
+func (rt *Runtime) host(run *travel.Run) *host { return rt.equip(rt.idleHost(), run) }
+
+func (rt *Runtime) idleHost() *host {
 	if n := len(rt.hosts); n > 0 {
-		h, rt.hosts = rt.hosts[n-1], rt.hosts[:n-1]
-	} else {
-		h = &host{rt: rt}
+		h := rt.hosts[n-1]
+		rt.hosts = rt.hosts[:n-1]
+		return h
 	}
-	h.run, h.deadline = run, run.Deadline()
+	return &host{rt: rt}
+}
+
+// equip gives a host its run and what that needs, as far as it is ready. mu is held.
+func (rt *Runtime) equip(h *host, run *travel.Run) *host {
+	h.run, h.payload, h.deadline = run, run.Payload, run.Deadline()
 	run.User = h
 	h.principal = rt.principal(run)
 	if state, ok := run.State().(*held); ok {
@@ -73,8 +80,31 @@ func (rt *Runtime) host(run *travel.Run) *host {
 	return h
 }
 
+// hostOf makes a visit's host; the visit becomes a run if not all that it needs is at hand. mu is held.
+func (rt *Runtime) hostOf(v *travel.Visit) *host {
+	set, _ := v.Binding.Data.(*boundSet)
+	principal := rt.about[v.Origin()].principal
+	h := rt.idleHost()
+	v.User, v.Run = h, &h.run
+	if set != nil && set.last != nil && set.last.principal == principal && set.last.spare != nil && rt.holds(set.last) {
+		b := set.last
+		b.runs++
+		h.payload, h.deadline, h.principal = v.Payload, v.Deadline(), principal
+		h.bound, h.instance, b.spare = b, b.spare, nil
+		return h
+	}
+	rt.core.Become()
+	return rt.equip(h, h.run)
+}
+
 // freeHost takes a host back. mu is held.
 func (rt *Runtime) freeHost(h *host) {
+	if h.run == nil && !h.away && !h.over && !h.dealt && h.lastStatus == abi.OK && h.ctx == nil && cap(h.reply) <= keptReplyBytes { // a visit, and nothing else was asked for
+		h.bound, h.instance, h.leads, h.now = nil, nil, false, 0
+		h.reply, h.replied, h.goes = h.reply[:0], false, false
+		rt.hosts = append(rt.hosts, h)
+		return
+	}
 	if h.cancel != nil {
 		h.cancel()
 	}
@@ -88,7 +118,7 @@ func (rt *Runtime) freeHost(h *host) {
 	}
 	h.reply, h.replied, h.over, h.lastError, h.lastStatus, h.limited = reply, false, false, "", abi.OK, false
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
-	h.goes, h.onward = false, nil
+	h.goes, h.onward, h.payload = false, nil, nil
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -228,6 +258,7 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 	rt := h.rt
 	for try := 0; ; try++ {
 		rt.mu.Lock()
+		h.become()
 		err := rt.core.Part(rt.now(), h.run, data)
 		origin := rt.endpoint(h.run.Origin())
 		h.over = h.run.Ended()
@@ -312,6 +343,13 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	return n, abi.OK
 }
 
+// become makes a visit a run. mu is held.
+func (h *host) become() {
+	if h.run == nil {
+		h.rt.core.Become()
+	}
+}
+
 // Forward moves the branch on.
 func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	if h.replied {
@@ -341,6 +379,7 @@ func (h *host) forward(now travel.Instant, element uint32, payload []byte) abi.S
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
+	h.become()
 	err := h.rt.core.Forward(now, h.run, n, payload)
 	h.over = h.run.Ended()
 	return h.status(err)
@@ -358,6 +397,7 @@ func (h *host) Fork(element uint32, payload []byte) abi.Status {
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
+	h.become()
 	_, err := rt.core.Fork(h.time(), h.run, n, nil, payload)
 	h.over = h.run.Ended()
 	return h.status(err)
@@ -373,6 +413,7 @@ func (h *host) Scratch(uint64) abi.Status {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	state := &held{instance: h.instance, bound: h.bound}
+	h.become()
 	if err := rt.core.HoldState(h.run, state); err != nil {
 		return h.status(err)
 	}

@@ -243,7 +243,19 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 	now := travel.Instant(rt.el.CoarseNow())
 	rt.mu.Lock()
-	run, err := rt.core.Recv(now, rt.number(m.From), kind, m.Body)
+	from := rt.number(m.From)
+	if kind == travel.KindInject && rt.cfg.Tracer == nil && !m.Waits() {
+		if v := rt.core.Arrive(now, from, m.Body); v != nil {
+			h := rt.hostOf(v)
+			rt.mu.Unlock()
+			h.message, h.leads, h.now = m, true, now
+			if rt.execute(h) {
+				rt.after()
+			}
+			return
+		}
+	}
+	run, err := rt.core.Recv(now, from, kind, m.Body)
 	more := false
 	if run != nil && m.Waits() {
 		rt.core.Own(run)
@@ -473,6 +485,9 @@ func (fx *effects) Part(f travel.FutureID, branch uint64, index uint32, last boo
 
 func (fx *effects) Complete(f travel.FutureID, o *travel.Outcome) {
 	if fut := fx.futures.remove(f); fut != nil {
+		if o.HasReply {
+			fut.part(0, 0, true, o.Reply)
+		}
 		fut.complete(o)
 	}
 }

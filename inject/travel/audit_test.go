@@ -37,6 +37,9 @@ func audit(t *testing.T, c *Core, bound ...*Binding) {
 		if c.loose.timer.armed() {
 			t.Error("the loose invocation has a timer")
 		}
+		if n := c.loose.runs.first; n != nil && (c.loose.runs.n != 1 || n.v.hold.count != 1+c.loose.records.n || n.v.hold.refused && !n.v.ended) {
+			t.Error("of the loose invocation more is here than one run and what that sent, or its branch ended and may go on")
+		}
 		a.invocation(c.loose)
 	}
 	for _, s := range c.spent {

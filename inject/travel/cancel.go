@@ -61,13 +61,13 @@ func (c *Core) forwardCancel(now Instant, inv *invocation) {
 	}
 }
 
-// recvFree lets go of the state of an invocation that has completed.
+// recvFree lets go of the state of an invocation that has completed. A stateful
+// one leaves no relays.
 func (c *Core) recvFree(now Instant, p *peer, body []byte) error {
 	seq, err := decodeSeq(KindFree, body)
 	if err != nil {
 		return err
 	}
-	c.unfold(now)
 	if inv := c.invs.get(seq, p.Incarnation); inv != nil {
 		c.kill(now, inv, CodeOK, "")
 	}

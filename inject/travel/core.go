@@ -7,7 +7,9 @@ import "fmt"
 type Core struct {
 	// What every message touches lies together.
 	fx       Effects
-	peers    []*peer     // by Peer; nil: none. [0] is never used
+	peers    []*peer // by Peer; nil: none. [0] is never used
+	visit    Visit
+	errand   errand
 	loose    *invocation // in no table yet: of a run that may end before anybody asks
 	relays   int         // at all peers
 	running  int
@@ -19,6 +21,7 @@ type Core struct {
 	stats    Counters
 	out      []byte // scratch for a message's head
 	byInc    table[peer]
+	speaker  *peer            // the last that byInc was asked for; nil when that may have changed
 	invs     near[invocation] // by sequence number and origin
 	dirty    []*peer          // peers with reports pending, by due time
 
@@ -41,6 +44,7 @@ type Core struct {
 	heldRuns  int
 	heldBytes int
 	outcome   Outcome // scratch for Complete
+	oneRoot   [1]Root
 
 	runPool    pool[Run]
 	invPool    pool[invocation]
@@ -151,6 +155,12 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 // their origin end with an answer before anybody could look for them: only the
 // others are noted down.
 func (c *Core) fasten() {
+	if c.visit.open {
+		c.Become()
+	}
+	if c.errand.open {
+		c.register()
+	}
 	if inv := c.loose; inv != nil {
 		c.loose = nil
 		c.enter(inv)
@@ -169,7 +179,7 @@ func (c *Core) enter(inv *invocation) {
 // catchUp does what was put off. Every call of the core that looks at more
 // than one run or future begins with it.
 func (c *Core) catchUp() {
-	if c.loose != nil {
+	if c.loose != nil || c.visit.open || c.errand.open {
 		c.fasten()
 	}
 	if len(c.spent) > 0 {
@@ -253,7 +263,7 @@ func (c *Core) Recv(now Instant, from Peer, kind Kind, body []byte) (*Run, error
 	}
 	switch kind {
 	case KindInject:
-		if c.loose != nil {
+		if c.loose != nil || c.visit.open || c.errand.open {
 			c.fasten()
 		}
 		return c.recvInject(now, p, body)

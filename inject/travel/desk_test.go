@@ -78,7 +78,10 @@ func (d *desk) Part(_ travel.FutureID, _ uint64, _ uint32, _ bool, data []byte) 
 	}
 }
 
-func (d *desk) Complete(_ travel.FutureID, o *travel.Outcome) {
+func (d *desk) Complete(f travel.FutureID, o *travel.Outcome) {
+	if o.HasReply {
+		d.Part(f, 0, 0, true, o.Reply)
+	}
 	if d.tb != nil {
 		d.ended = append(d.ended, *o)
 	}

@@ -6,7 +6,7 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 	if err := m.decode(body); err != nil {
 		return err
 	}
-	if m.flags&^doneResult == doneFinal && c.answered(now, p, &m) {
+	if c.reported(now, p, &m) || m.flags&^doneResult == doneFinal && c.answered(now, p, &m) {
 		return nil
 	}
 	c.catchUp()
@@ -79,10 +79,7 @@ func (c *Core) answered(now Instant, p *peer, m *doneMsg) bool {
 	}
 	inv.fut = nil
 	c.stats.Succeeded++
-	if m.flags&doneResult != 0 {
-		c.fx.Part(FutureID(m.seq), 0, 0, true, m.result)
-	}
-	c.outcome = Outcome{Branches: 1}
+	c.outcome = Outcome{Branches: 1, Reply: m.result, HasReply: m.flags&doneResult != 0}
 	c.fx.Complete(FutureID(m.seq), &c.outcome)
 	if c.spent = append(c.spent, spent{f, r, now}); len(c.spent) >= maxSpent {
 		c.putAway()

@@ -86,6 +86,7 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 	p.records.front = make([]entry[record], nearRecords)
 	p.records.far.seed = c.cfg.HashSeed
 	c.peers[n] = p
+	c.speaker = nil
 	if c.byInc.get(info.Incarnation, 0) == nil {
 		c.byInc.put(info.Incarnation, 0, p)
 	}
@@ -124,6 +125,7 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 // succeed lets another endpoint to a lost one's incarnation, if there is one,
 // be the one by which that is found.
 func (c *Core) succeed(p *peer) {
+	c.speaker = nil
 	if c.byInc.get(p.Incarnation, 0) != p {
 		return
 	}

@@ -27,10 +27,10 @@ func (p *peer) relayed(t uint64) *relay {
 	return nil
 }
 
-// leaves reports whether nothing but its forward will be left of a run.
+// leaves reports whether nothing but its forward will be left of a run. A loose invocation has no other run, and
+// what this one sent its hold counts too.
 func (c *Core) leaves(r *Run) bool {
-	inv := r.inv
-	return c.loose == inv && inv.runs.n == 1 && inv.records.n == 0 && !inv.stateful && r.hold.count == 1 && !r.hold.refused
+	return c.loose == r.inv && !r.inv.stateful && r.hold.count == 1
 }
 
 // leave numbers the transfer with which a run leaves. What is kept of it shows when the run ends.
@@ -52,18 +52,11 @@ func (c *Core) moor(r *Run) {
 // false, having done nothing, if an older relay is in the way.
 func (c *Core) relay(r *Run) bool {
 	p, t, inv, h := r.onward, r.transfer, r.inv, r.hold
-	if p.relays == nil {
-		p.relays = make([]relay, relaySlots)
-	}
-	s := &p.relays[t%relaySlots]
-	if s.tag != 0 {
+	s := p.relaySlot(t)
+	if s == nil {
 		return false
 	}
-	*s = relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer}
-	p.relayN++
-	if c.relays++; c.relays == 1 || inv.deadline < c.relayEnd {
-		c.relayEnd = inv.deadline
-	}
+	c.addRelay(p, s, relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer})
 	c.loose = nil
 	c.running--
 	r.inInv.leave()
@@ -77,13 +70,30 @@ func (c *Core) relay(r *Run) bool {
 	return true
 }
 
+// relaySlot is where the relay of a transfer may lie; nil if an older one does.
+func (p *peer) relaySlot(t uint64) *relay {
+	if p.relays == nil {
+		p.relays = make([]relay, relaySlots)
+	}
+	if s := &p.relays[t%relaySlots]; s.tag == 0 {
+		return s
+	}
+	return nil
+}
+
+func (c *Core) addRelay(p *peer, s *relay, r relay) {
+	*s = r
+	p.relayN++
+	if c.relays++; c.relays == 1 || r.deadline < c.relayEnd {
+		c.relayEnd = r.deadline
+	}
+}
+
 // acceptRelay notes that the next element has the branch: the one before is released.
 func (c *Core) acceptRelay(now Instant, s *relay) {
 	if pred := s.pred; pred != nil {
 		s.pred = nil
-		if pred.up {
-			c.noteReleased(now, pred, s.predTransfer)
-		}
+		c.noteReleased(now, pred, s.predTransfer) // it is up: a loss unfolds
 	}
 }
 
@@ -104,7 +114,8 @@ func (c *Core) recordOf(now Instant, p *peer, t uint64) *record {
 	return p.records.get(t, 0)
 }
 
-// unfold turns all relays into records, in the order of their transfers.
+// unfold turns all relays into records, in the order of their slots from the next transfer's on: the oldest first,
+// except for one that more transfers than there are slots have passed.
 func (c *Core) unfold(now Instant) {
 	if c.relays == 0 {
 		return
@@ -113,8 +124,8 @@ func (c *Core) unfold(now Instant) {
 		if p == nil {
 			continue
 		}
-		for t := p.next - min(p.next, relaySlots); t < p.next && p.relayN > 0; t++ {
-			if s := p.relayed(t); s != nil {
+		for i := uint64(0); i < relaySlots && p.relayN > 0; i++ {
+			if s := &p.relays[(p.next+i)%relaySlots]; s.tag != 0 {
 				c.unfoldOne(now, p, s)
 			}
 		}

@@ -268,8 +268,10 @@ func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (b
 	if b == nil {
 		b = r.binding
 	}
-	c.forks++
-	branch = mix(c.cfg.Self+c.forks) | 1<<63
+	for branch = r.branch; branch == r.branch; { // whoever started it may have foreseen this one's
+		c.forks++
+		branch = mix(c.cfg.Self+c.forks) | 1<<63
+	}
 	if err := c.pass(now, r, to, b, branch, payload); err != nil {
 		return 0, err
 	}

@@ -225,6 +225,9 @@ func (e *element) planOf(f travel.FutureID) *plan {
 }
 
 func (e *element) Complete(f travel.FutureID, o *travel.Outcome) {
+	if o.HasReply {
+		e.Part(f, 0, 0, true, o.Reply)
+	}
 	p := e.planOf(f)
 	if p.ended {
 		e.t.fail("plan %d ended twice", p.id)

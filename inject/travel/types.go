@@ -137,6 +137,9 @@ type Effects interface {
 type Outcome struct {
 	Err      error  // nil: every branch ended well and all results were delivered
 	Branches uint32 // branches that finished
+	// Reply is the only branch's, if HasReply; Part was not called for it.
+	Reply    []byte
+	HasReply bool
 }
 
 // Root is one branch that a future starts with.

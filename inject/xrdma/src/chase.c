@@ -62,7 +62,7 @@ static int32_t chase_anywhere(const uint64_t *table, uint64_t rows, uint64_t row
 /* Follows the chain from *row while it lies in the rows from first on, and
  * counts *left down. Eight steps a turn: the checks that stop a runaway loop
  * cost once a turn. */
-WHERRY_HELPER uint64_t walk(const uint64_t *table, uint64_t first, uint64_t count, uint64_t row, uint64_t *left)
+static inline __attribute__((always_inline)) uint64_t walk(const uint64_t *table, uint64_t first, uint64_t count, uint64_t row, uint64_t *left)
 {
     uint64_t local = row - first, n = *left;
     /* Where row 0 would lie; it keeps a subtraction out of the way from one load

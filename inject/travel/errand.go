@@ -1,0 +1,79 @@
+package travel
+
+import "slices"
+
+// errand is a future in the common case: one root, sent to a peer that knows
+// the function, which most likely answers. Until it does, or something asks for more, nothing else
+// is kept of it; fasten makes a future with its records of it. There is one at a time: the next
+// one's start does so with the one before.
+type errand struct {
+	open          bool
+	p             *peer
+	binding       *Binding
+	seq, transfer uint64
+	deadline      Instant
+}
+
+// Ask starts an invocation as Start does with one root and nothing else, if
+// that can be done in the quick way. It returns 0, having done nothing, if it cannot.
+func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload []byte) FutureID {
+	p := c.peer(to)
+	if p == nil || !b.pinned || !p.declared(b) || c.draining || len(payload) > MaxDataBytes ||
+		deadline <= now || deadline-now > Instant(c.lim.MaxTime) || c.nextID == maxSeq ||
+		c.futures+1 >= c.lim.Futures || c.invs.n+c.relays+2 >= c.lim.Invocations || !c.room(p, false) {
+		return 0
+	}
+	left := deadline - now
+	m := injectMsg{hops: DefaultHops, left: encodeTime(left - min(left/16, reportTime)), handle: b.handle(), transfer: p.next, seq: c.nextID + 1}
+	if m.left == 0 {
+		return 0
+	}
+	n := m.putHead((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]))
+	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
+		return 0
+	}
+	if c.errand.open {
+		c.register()
+	}
+	c.errand = errand{true, p, b, m.seq, p.next, deadline}
+	c.nextID++
+	p.next++
+	c.records++
+	c.futures++
+	b.refs++
+	c.stats.Started++
+	if len(c.spent) > 0 {
+		c.putAway() // here it costs nothing: the new one is on its way
+	}
+	return FutureID(m.seq)
+}
+
+// register makes the errand a future with its record.
+func (c *Core) register() {
+	e := c.errand
+	c.errand = errand{}
+	f := c.newFuture(InvocationID{c.cfg.Self, e.seq}, &StartArgs{Binding: e.binding, Roots: c.oneRoot[:], Deadline: e.deadline})
+	c.futures--
+	c.keep(e.p, e.transfer, recordInject, f.inv, 0, nil).binding = e.binding // the errand's reference
+	if !e.p.Member && !slices.Contains(f.sentTo, e.p) {
+		f.sentTo = append(f.sentTo, e.p)
+	}
+}
+
+// reported takes a DONE if it is the errand's answer.
+func (c *Core) reported(now Instant, p *peer, m *doneMsg) bool {
+	e := &c.errand
+	if !e.open || p != e.p || m.seq != e.seq || m.flags&^doneResult != doneFinal || m.final != e.transfer&(1<<24-1) {
+		return false
+	}
+	e.open = false
+	p.giveUp(e.transfer)
+	e.binding.refs--
+	e.binding.used = now
+	c.records--
+	c.futures--
+	c.stats.Succeeded++
+	c.outcome = Outcome{Branches: 1, Reply: m.result, HasReply: m.flags&doneResult != 0}
+	c.fx.Complete(FutureID(m.seq), &c.outcome)
+	return true
+}

@@ -1,0 +1,151 @@
+package travel
+
+// Visit is a branch at an element in the common case: it came in order, its
+// code is ready, nothing else of its invocation is known here, and most likely it answers or goes on
+// when its function returns. Until then this one record is all that the core keeps; whatever asks
+// for more turns it into a Run (Become), which can do everything.
+type Visit struct {
+	// Payload is what the function gets; it is part of the message.
+	Payload []byte
+	// Binding is what to run.
+	Binding *Binding
+	// User is what the run's User will be if the visit becomes one, and Run is set then, by
+	// whichever call of the core does it. Both are the caller's to set, before the next call.
+	User any
+	Run  **Run
+
+	open                  bool
+	hops                  uint16
+	transfer, seq, branch uint64
+	came, deadline        Instant
+	from, origin          *peer
+}
+
+// Deadline is when the invocation's time is up.
+func (v *Visit) Deadline() Instant { return v.deadline }
+
+// Origin is the endpoint of the element that started the invocation.
+func (v *Visit) Origin() Peer { return v.origin.num }
+
+// Arrive takes an INJECT as Recv does, if it can be a visit and there is no
+// other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
+func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
+	p := c.peer(from)
+	if p == nil || c.visit.open || c.loose != nil || c.draining || len(c.tombs.heap) > 0 || c.queue.first != nil ||
+		c.running >= c.lim.Running || c.invs.n+c.relays >= c.lim.Invocations || len(body) > MaxMessageBytes {
+		return nil
+	}
+	var m injectMsg
+	if len(body) < injectHeadBytes || body[1]>>4&(flagExt|flagState) != 0 || m.decode(body, nil) != nil ||
+		m.left == 0 || m.transfer != p.recvLow&(1<<24-1) {
+		return nil
+	}
+	origin := p
+	if m.flags&flagOrigin != 0 {
+		if origin = c.speaker; origin == nil || origin.Incarnation != m.origin {
+			origin = c.byInc.get(m.origin, 0)
+			c.speaker = origin
+		}
+		if origin == nil || origin.Incarnation == p.Incarnation || !p.Member {
+			return nil
+		}
+	}
+	b := p.ready(m.handle)
+	if b == nil || !origin.Injector || c.invs.get(m.seq, origin.Incarnation) != nil {
+		return nil
+	}
+	p.slide()
+	b.used = now
+	b.refs++
+	c.running++
+	c.stats.Runs++
+	v := &c.visit
+	*v = Visit{Payload: m.payload, Binding: b, open: true, hops: m.hops, transfer: p.recvLow - 1, seq: m.seq, branch: m.branch,
+		came: now, deadline: now + decodeTime(m.left), from: p, origin: origin}
+	return v
+}
+
+// ready is the binding that a handle names, if it has been used before and its objects are here.
+func (p *peer) ready(wire uint16) *Binding {
+	slot, gen := int(wire%MaxSlots), uint8(wire>>12)
+	if slot >= len(p.handles) {
+		return nil
+	}
+	h := &p.handles[slot]
+	if b := h.b; h.known && h.gen == gen && b != nil && b.gen == h.bgen && b.pinned {
+		return b
+	}
+	return nil
+}
+
+// Become makes the visit a run, if it is none yet.
+func (c *Core) Become() {
+	v := &c.visit
+	if !v.open {
+		return
+	}
+	v.open = false
+	c.noteAccepted(v.came, v.from, v.transfer)
+	inv := c.newInvocation(InvocationID{v.origin.Incarnation, v.seq}, v.origin, v.deadline)
+	c.loose = inv
+	r := c.newRun(inv, v.branch, v.hops, c.newHold(v.from, v.transfer))
+	r.from, r.binding, r.Payload, r.User, r.state = v.from, v.Binding, v.Payload, v.User, runRunning
+	*v.Run = r
+	*v = Visit{}
+}
+
+// Onward ends the visit: its branch goes on to another element. It returns
+// false, having done nothing, if that takes a run or cannot be.
+func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
+	v, p := &c.visit, c.peer(to)
+	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) || !c.room(p, false) {
+		return false
+	}
+	s := p.relaySlot(p.next)
+	left := encodeTimeOnward(v.deadline-now, mix(v.seq^uint64(v.hops)<<40))
+	if s == nil || left == 0 {
+		return false
+	}
+	m := injectMsg{flags: flagOrigin, hops: v.hops - 1, left: left, handle: v.Binding.handle(), transfer: p.next,
+		seq: v.seq, branch: v.branch, origin: v.origin.Incarnation}
+	if m.branch != 0 {
+		m.flags |= flagBranch
+	}
+	n := m.putHead((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]))
+	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
+		return false
+	}
+	c.noteAccepted(now, v.from, v.transfer)
+	c.addRelay(p, s, relay{p.next + 1, v.seq, v.branch, v.deadline, v.origin, v.Binding, v.from, v.transfer})
+	p.next++
+	c.records++
+	c.running--
+	c.stats.Forwards++
+	v.open = false
+	return true
+}
+
+// Answer ends the visit of a branch that came from its origin, with a result
+// or without. It returns false, having done nothing, if that takes a run.
+func (c *Core) Answer(result []byte, has bool) bool {
+	v := &c.visit
+	p := v.from
+	if v.origin != p || len(result) > MaxDataBytes {
+		return false
+	}
+	m := doneMsg{flags: doneFinal, seq: v.seq, branch: v.branch, final: v.transfer}
+	if m.branch != 0 {
+		m.flags |= doneBranch
+	}
+	if has {
+		m.flags |= doneResult
+	} else {
+		result = nil
+	}
+	c.out = m.append(c.out[:0], nil)
+	c.send(p, KindDone, c.out, result)
+	v.Binding.refs--
+	c.running--
+	v.open = false
+	return true
+}
