@@ -197,3 +197,104 @@ func TestVisitEarly(t *testing.T) {
 	}
 	n.empty(t)
 }
+
+// TestVisitNot: what Recv would not take is no visit either.
+func TestVisitNot(t *testing.T) {
+	t.Run("draining", func(t *testing.T) {
+		n := newRoad(t, travel.Limits{})
+		n.start(t, travel.StartArgs{}, 2)
+		n.middle.core.Drain()
+		if n.middle.core.Arrive(n.now, 1, injects(n.origin.take())[0].body) != nil {
+			t.Error("it takes something new")
+		}
+	})
+	t.Run("for itself", func(t *testing.T) {
+		n := newRoad(t, travel.Limits{})
+		n.start(t, travel.StartArgs{}, 2)
+		b := injects(n.origin.take())[0].body
+		b[1] |= 1 << 4 // an origin follows
+		b = append(append(append([]byte(nil), b[:14]...), 1, 0, 0, 0, 0, 0, 0, 0), b[14:]...)
+		if n.middle.core.Arrive(n.now, 1, b) != nil {
+			t.Error("a sender that names itself as the origin")
+		}
+		if _, err := n.middle.core.Recv(n.now, 1, travel.KindInject, b); !errors.Is(err, travel.ErrProtocol) {
+			t.Errorf("Recv says %v", err)
+		}
+	})
+}
+
+// TestVisitLimits: the bound on invocations holds while an errand and a visit count as such and are in no table.
+func TestVisitLimits(t *testing.T) {
+	const limit = 5
+	n := newRoad(t, travel.Limits{Invocations: limit})
+	b, err := n.middle.core.Bind(n.now, n.image, travel.ID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.middle.core.Ask(n.now, b, 3, n.now+second, nil) == 0 {
+		t.Fatal("this takes a future")
+	}
+	next := func() *travel.Visit {
+		n.origin.ended = nil
+		id := n.start(t, travel.StartArgs{}, 2)
+		m := injects(n.origin.take())[0]
+		v := n.middle.core.Arrive(n.now, 1, m.body)
+		if err := n.origin.core.Cancel(n.now, id); err != nil { // it has the same limit
+			t.Fatal(err)
+		}
+		n.origin.take()
+		return v
+	}
+	var runs [limit]*travel.Run
+	for i := range limit - 1 {
+		v := next()
+		if v == nil {
+			t.Fatalf("%d invocations are here, and no more are taken", i+1)
+		}
+		if v.Run = &runs[i]; i == limit-2 { // the last stays
+			break
+		}
+		if !n.middle.core.Onward(n.now, 3, nil) {
+			t.Fatal("this takes a run")
+		}
+	}
+	if _, err := n.middle.core.Start(n.now, &travel.StartArgs{Binding: b, Roots: []travel.Root{{To: 3}}, Deadline: n.now + second}); !errors.Is(err, travel.ErrBackpressure) {
+		t.Errorf("one too many was started: %v", err)
+	}
+	n.middle.core.Become()
+	if s := n.middle.core.Sizes(); s.Invocations > limit {
+		t.Errorf("%d invocations, at most %d", s.Invocations, limit)
+	}
+}
+
+// TestVisitRelaysFull: relays and an errand leave no room for a visit.
+func TestVisitRelaysFull(t *testing.T) {
+	const limit = 5
+	n := newRoad(t, travel.Limits{Invocations: limit})
+	b, err := n.middle.core.Bind(n.now, n.image, travel.ID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.middle.core.Ask(n.now, b, 3, n.now+second, nil) == 0 {
+		t.Fatal("this takes a future")
+	}
+	taken := 0
+	for range limit {
+		id := n.start(t, travel.StartArgs{}, 2)
+		var run *travel.Run
+		v := n.middle.core.Arrive(n.now, 1, injects(n.origin.take())[0].body)
+		if v != nil {
+			taken++
+			if v.Run = &run; !n.middle.core.Onward(n.now, 3, nil) {
+				t.Fatal("this takes a run")
+			}
+		}
+		if err := n.origin.core.Cancel(n.now, id); err != nil { // it has the same limit
+			t.Fatal(err)
+		}
+		n.origin.take()
+	}
+	if taken != limit-1 {
+		t.Errorf("%d visits beside an errand, want %d", taken, limit-1)
+	}
+}

@@ -1,0 +1,84 @@
+package travel
+
+import (
+	"testing"
+	"time"
+)
+
+// TestArriveFor: a visit for another origin takes a sender that may speak for it, an origin that may inject, and a
+// binding that is still what the handle says and is ready.
+func TestArriveFor(t *testing.T) {
+	h := relaying(t)
+	c, p := h.c, h.c.peer(1)
+	m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), seq: 7}
+	send := func() []byte {
+		m.transfer = p.recvLow
+		m.seq++
+		return injectBytes(m, nil, nil, "payload")
+	}
+	r, err := c.Recv(h.now, 1, KindInject, send()) // by the handle alone
+	if err != nil || r == nil {
+		t.Fatalf("%v, %v", r, err)
+	}
+	b := r.Binding()
+	c.Finish(h.now, r, End{})
+	m.flags, m.origin = flagOrigin, c.peer(2).Incarnation
+	for name, change := range map[string]func(undo bool){
+		"no member":        func(undo bool) { p.Member = undo },
+		"no injector":      func(undo bool) { c.peer(2).Injector = undo },
+		"another's slot":   func(undo bool) { b.gen = map[bool]uint32{false: b.gen + 1, true: b.gen - 1}[undo] },
+		"not at hand":      func(undo bool) { b.pinned = undo },
+		"a newer handle":   func(undo bool) { p.handles[0].gen = map[bool]uint8{false: 1, true: 0}[undo] },
+		"a full house":     func(undo bool) { c.running = map[bool]int{false: c.lim.Running, true: 0}[undo] },
+		"an unknown one":   func(undo bool) { m.origin = map[bool]uint64{false: 99, true: c.peer(2).Incarnation}[undo] },
+		"with scratch":     func(undo bool) { m.flags ^= flagState },
+		"no time":          func(undo bool) { m.left = map[bool]uint16{false: 0, true: 1000}[undo] },
+		"another's future": func(undo bool) { m.origin = map[bool]uint64{false: c.cfg.Self, true: c.peer(2).Incarnation}[undo] },
+	} {
+		change(false)
+		if c.Arrive(h.now, 1, send()) != nil {
+			t.Fatalf("%s: it became a visit", name)
+		}
+		change(true)
+	}
+	h.now += 1000
+	m.flags, m.branch = m.flags|flagBranch, 5
+	v := c.Arrive(h.now, 1, send())
+	if v == nil || v.Origin() != 2 || b.used != h.now {
+		t.Fatalf("visit %+v; its binding was used at %d, and it is %d", v, b.used, h.now)
+	}
+	r, v.Run = nil, &r
+	audit(t, c)
+	if c.Answer(nil, false) {
+		t.Error("an answer to an element that did not send it")
+	}
+	if c.Become(); r.branch != 5 || r.hops != 9 || r.from != p || r.inv.originPeer != c.peer(2) || r.Deadline() <= h.now || r.state != runRunning {
+		t.Errorf("it became %+v", r)
+	}
+	c.Finish(h.now, r, End{})
+	audit(t, c)
+}
+
+// TestAskUse: what an errand ran counts as used when it ends, so that it stays at hand; numbers do not run over.
+func TestAskUse(t *testing.T) {
+	h := relaying(t)
+	c := h.c
+	h.ended = map[FutureID]bool{}
+	b := c.bindings[0]
+	c.peer(2).told = []uint32{b.gen<<2 | toldAccepted}
+	id := c.Ask(h.now, b, 2, h.now+Instant(time.Second), nil)
+	audit(t, c)
+	h.now += 5000
+	m := doneMsg{flags: doneFinal, seq: uint64(id), final: c.peer(2).next - 1}
+	if _, err := c.Recv(h.now, 2, KindDone, m.append(nil, nil)); err != nil || !h.ended[FutureID(id)] {
+		t.Fatalf("not ended: %v", err)
+	}
+	audit(t, c)
+	if b.used != h.now {
+		t.Errorf("used at %d, and it is %d", b.used, h.now)
+	}
+	c.nextID = maxSeq
+	if c.Ask(h.now, b, 2, h.now+Instant(time.Second), nil) != 0 {
+		t.Error("a number too many")
+	}
+}
