@@ -115,7 +115,7 @@ func TestFewestRounds(t *testing.T) {
 	for _, kind := range []string{"verbs", "inject", "rpc", "bulk", "ring"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		r, err := Run(ctx, Config{Kind: kind, Transport: "shm", Rounds: minRounds(kind), Command: []string{os.Args[0], "role"}})
+		r, err := Run(ctx, Config{Kind: kind, Transport: "shm", Rounds: MinRounds(kind), Command: []string{os.Args[0], "role"}})
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}

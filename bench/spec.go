@@ -61,8 +61,8 @@ const (
 	maxRounds = 10_000_000
 )
 
-// minRounds is one sample a turn of each kind.
-func minRounds(kind string) int {
+// MinRounds is the least Config.Rounds of a kind of benchmark: one sample a turn.
+func MinRounds(kind string) int {
 	switch kind {
 	case "verbs":
 		return verbTurns * verbShare
@@ -102,8 +102,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, 1<<20)
 	case c.Rows < 2*c.Servers || c.Rows > 1<<28:
 		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, 1<<28)
-	case c.Rounds != 0 && (c.Rounds < minRounds(c.Kind) || c.Rounds > maxRounds):
-		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, minRounds(c.Kind), maxRounds)
+	case c.Rounds != 0 && (c.Rounds < MinRounds(c.Kind) || c.Rounds > maxRounds):
+		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, MinRounds(c.Kind), maxRounds)
 	case c.TLS && c.Transport != "tcp":
 		return fmt.Errorf("bench: TLS over %s: it is for tcp", c.Transport)
 	case len(c.Command) == 0:

@@ -27,6 +27,7 @@ const (
 type keyTable struct {
 	self Incarnation
 	gens *memfd.File
+	ends atomic.Uint64 // raised after each key that ends
 
 	mu       sync.RWMutex
 	slots    []keySlot
@@ -271,6 +272,7 @@ func (t *keyTable) dropLocked(slot uint32) {
 		by.narrowed--
 	}
 	t.generation(slot).Add(1)
+	t.ends.Add(1)
 	t.slots[slot] = keySlot{}
 	t.free = append(t.free, slot)
 	for _, c := range children {
@@ -350,6 +352,10 @@ func (e *Element) Revoke(k Key) error {
 	e.writing.Unlock() // what had begun before is written; what comes next finds the key gone
 	return nil
 }
+
+// KeyEnds counts this element's keys that have ended: while it stays the same,
+// every key that held (Holds) after it was read holds.
+func (e *Element) KeyEnds() uint64 { return e.keys.ends.Load() }
 
 // Holds reports whether a key that OwnKey accepted still holds: one load.
 func (e *Element) Holds(k Key) bool {

@@ -39,27 +39,53 @@ const (
 // Import makes a peer's key usable. It asks the peer once, and fails if the
 // key does not hold.
 func (ep *Endpoint) Import(ctx context.Context, k Key) (*Remote, error) {
+	return ep.startImport(ctx, k).Wait(ctx)
+}
+
+// Importing is an Import that was started. Exactly one of Wait and Forget ends it.
+type Importing struct {
+	op Op
+	r  *Remote // nil: it failed at once
+}
+
+// StartImport starts an Import, so that many keys cost one round trip. Where no more operations
+// can be under way, it has failed with ErrBackpressure.
+func (ep *Endpoint) StartImport(k Key) Importing { return ep.startImport(nil, k) }
+
+func (ep *Endpoint) startImport(ctx context.Context, k Key) Importing {
 	if k.Owner != ep.Incarnation() {
-		return nil, &PeerError{Peer: ep.String(), Op: "import", Err: fmt.Errorf("%w (%v)", ErrIncarnation, k.Owner)}
+		return Importing{op: Op{err: &PeerError{Peer: ep.String(), Op: "import", Err: fmt.Errorf("%w (%v)", ErrIncarnation, k.Owner)}}}
 	}
 	rec, err := ep.startOp(ctx, "import", nil)
 	if err != nil {
-		return nil, err
+		return Importing{op: Op{err: err}}
 	}
 	var b [4 + keyRefBytes]byte
 	ep.request(ctx, frameImport, rec, k.ref().append(binary.LittleEndian.AppendUint32(b[:0], rec.id())))
-	o := Op{rec: rec}
-	if err := o.waitKeep(ctx); err != nil {
+	return Importing{Op{rec: rec}, &Remote{ep: ep, key: k}}
+}
+
+// Poll reports whether the peer has answered, or the Import has failed.
+func (i Importing) Poll() bool { return i.op.Poll() }
+
+// Wait drives progress until the Import has ended.
+func (i Importing) Wait(ctx context.Context) (*Remote, error) {
+	if i.r == nil {
+		return nil, i.op.err
+	}
+	if err := i.op.waitKeep(ctx); err != nil {
 		return nil, err
 	}
-	blob := rec.blob
-	ep.ops.release(rec)
-	r := &Remote{ep: ep, key: k}
-	if err := r.map_(ctx, blob); err != nil {
-		return nil, &PeerError{Peer: ep.String(), Op: "import", Err: err}
+	blob := i.op.rec.blob
+	i.r.ep.ops.release(i.op.rec)
+	if err := i.r.map_(ctx, blob); err != nil {
+		return nil, &PeerError{Peer: i.r.ep.String(), Op: "import", Err: err}
 	}
-	return r, nil
+	return i.r, nil
 }
+
+// Forget gives the Import up without waiting for its end.
+func (i Importing) Forget() { i.op.Forget() }
 
 // Size is the number of bytes the key covers.
 func (r *Remote) Size() uint64 { return r.key.Size }

@@ -21,8 +21,10 @@ type Function struct {
 	binding  *travel.Binding
 	stateful bool
 	ids      [2]travel.ID
-	spare    *Future       // Do's; free if its last invocation is freed
-	peers    []travel.Peer // by element, as last resolved; under Runtime.mu
+	peers    []travel.Peer  // by element, as last resolved; under Runtime.mu, as what follows
+	spare    *Future        // Do's; free if its last invocation is freed
+	at       time.Time      // the last deadline, and …
+	until    travel.Instant // … when that is: many calls in a row have one context
 }
 
 // Root says where a branch starts and with which payload.
@@ -344,46 +346,47 @@ func (f *Function) ask(ctx context.Context, root *Root) *Future {
 	rt := f.rt
 	at, timed := ctx.Deadline()
 	rt.mu.Lock()
-	fut := f.spare
+	id, deadline := f.askNow(at, timed, root)
+	if id == 0 {
+		rt.mu.Unlock()
+		return nil
+	}
+	fut := f.spare // from here on it costs nothing: the branch is on its way
 	if fut == nil || fut.freed.Load() != uint64(fut.id) {
 		fut = newFuture(rt)
-		fut.plain, fut.function = true, f.img.Name()
+		fut.plain, fut.function, fut.sent = true, f.img.Name(), 1
 		f.spare = fut
 	}
-	if !f.askIn(fut, at, timed, root) {
-		fut = nil
-	}
-	rt.mu.Unlock()
-	return fut
-}
-
-// askIn starts a branch as fut. mu is held.
-func (f *Function) askIn(fut *Future, at time.Time, timed bool, root *Root) bool {
-	rt := f.rt
-	if f.binding == nil || rt.closed {
-		return false
-	}
-	to, err := f.resolve(root)
-	if err != nil || to == travel.Self {
-		return false
-	}
-	now := travel.Instant(rt.el.RecentNow())
-	deadline := now + travel.Instant(defaultTime)
-	if timed {
-		deadline = travel.Instant(rt.el.At(at))
-	}
-	id := rt.core.Ask(now, f.binding, to, deadline, root.Payload)
-	if id == 0 {
-		return false
-	}
-	fut.id, fut.deadline, fut.sent = id, deadline, 1
+	fut.id, fut.deadline = id, deadline
 	fut.data, fut.err = fut.data[:0], nil
 	if cap(fut.data) > keptDataBytes {
 		fut.data = nil
 	}
 	rt.futures.add(fut)
-	rt.soon(now)
-	return true
+	rt.soon(travel.Instant(rt.el.RecentNow()))
+	rt.mu.Unlock()
+	return fut
+}
+
+// askNow starts a branch, or returns 0. mu is held, until there is a future of that id.
+func (f *Function) askNow(at time.Time, timed bool, root *Root) (id travel.FutureID, deadline travel.Instant) {
+	rt := f.rt
+	if f.binding == nil || rt.closed {
+		return 0, 0
+	}
+	to, err := f.resolve(root)
+	if err != nil || to == travel.Self {
+		return 0, 0
+	}
+	now := travel.Instant(rt.el.RecentNow())
+	deadline = now + travel.Instant(defaultTime)
+	if timed {
+		if at != f.at {
+			f.at, f.until = at, travel.Instant(rt.el.At(at))
+		}
+		deadline = f.until
+	}
+	return rt.core.Ask(now, f.binding, to, deadline, root.Payload), deadline
 }
 
 // soon makes the core's Tick run within a millisecond, for what it batches.

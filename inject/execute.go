@@ -23,7 +23,8 @@ type bound struct {
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
-	keys      []fabric.Key // of the windows; they must hold for each run
+	keys      []fabric.Key // of the windows; they must hold for each run …
+	ends      uint64       // … and did when so many of this element's had ended
 	segments  []*fabric.Segment
 	windows   []windowAccess
 	peers     []travel.Peer // by element index, as last resolved; 0: not yet
@@ -85,11 +86,16 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 
 // holds reports whether the keys of a bound's windows still hold.
 func (rt *Runtime) holds(b *bound) bool {
+	ends := rt.el.KeyEnds()
+	if ends == b.ends {
+		return true
+	}
 	for i := range b.keys {
 		if !rt.el.Holds(b.keys[i]) {
 			return false
 		}
 	}
+	b.ends = ends
 	return true
 }
 
@@ -140,6 +146,11 @@ func (rt *Runtime) principal(run *travel.Run) string {
 // whether there is more to do (see after).
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
+	return rt.conclude(h, status, err)
+}
+
+// conclude ends a run whose function has returned. It reports whether there is more to do.
+func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 	end := h.end(status, err)
 	if h.endSpan != nil {
 		h.endSpan(spanError(&end))
@@ -153,16 +164,13 @@ func (rt *Runtime) execute(h *host) (more bool) {
 		now = rt.now()
 	}
 	rt.mu.Lock()
-	if h.run != nil || !rt.leave(h, now, &end) { // first: the answer leaves with it
-		rt.finish(h, now, end)
-	}
+	rt.finish(h, now, end) // first: the answer leaves with it
 	if b := h.bound; b != nil {
 		if h.instance != nil && h.held == nil {
 			rt.keep(b, h.instance)
 		}
-		if b.runs--; b.runs == 0 && b.stale {
-			rt.sweep = append(rt.sweep, b)
-		}
+		b.runs--
+		rt.closeStale(b)
 	}
 	rt.freeHost(h)
 	rt.soon(now)
@@ -171,22 +179,6 @@ func (rt *Runtime) execute(h *host) (more bool) {
 	}
 	rt.mu.Unlock()
 	return more
-}
-
-// leave ends a visit that answers or goes on, as most do; false: it takes a run. mu is held.
-func (rt *Runtime) leave(h *host, now travel.Instant, end *travel.End) bool {
-	if end.Code != travel.CodeOK {
-		return false
-	}
-	if !h.goes {
-		if !rt.core.Answer(end.Result, end.HasResult) {
-			return false
-		}
-	} else if n, st := h.peer(h.to); st != abi.OK || n == travel.Self || !rt.core.Onward(now, n, h.onward) {
-		return false
-	}
-	rt.note(h, now, travel.CodeOK)
-	return true
 }
 
 // finish ends a run. mu is held.
@@ -199,6 +191,13 @@ func (rt *Runtime) finish(h *host, now travel.Instant, end travel.End) {
 	}
 	rt.note(h, now, end.Code)
 	rt.core.Finish(now, h.run, end)
+}
+
+// closeStale has a stale bound closed once nothing runs on it. mu is held.
+func (rt *Runtime) closeStale(b *bound) {
+	if b.runs == 0 && b.stale {
+		rt.sweep = append(rt.sweep, b)
+	}
 }
 
 // keptPayloadBytes is the longest payload whose instance is kept at hand as it

@@ -80,31 +80,8 @@ func (rt *Runtime) equip(h *host, run *travel.Run) *host {
 	return h
 }
 
-// hostOf makes a visit's host; the visit becomes a run if not all that it needs is at hand. mu is held.
-func (rt *Runtime) hostOf(v *travel.Visit) *host {
-	set, _ := v.Binding.Data.(*boundSet)
-	principal := rt.about[v.Origin()].principal
-	h := rt.idleHost()
-	v.User, v.Run = h, &h.run
-	if set != nil && set.last != nil && set.last.principal == principal && set.last.spare != nil && rt.holds(set.last) {
-		b := set.last
-		b.runs++
-		h.payload, h.deadline, h.principal = v.Payload, v.Deadline(), principal
-		h.bound, h.instance, b.spare = b, b.spare, nil
-		return h
-	}
-	rt.core.Become()
-	return rt.equip(h, h.run)
-}
-
 // freeHost takes a host back. mu is held.
 func (rt *Runtime) freeHost(h *host) {
-	if h.run == nil && !h.away && !h.over && !h.dealt && h.lastStatus == abi.OK && h.ctx == nil && cap(h.reply) <= keptReplyBytes { // a visit, and nothing else was asked for
-		h.bound, h.instance, h.leads, h.now = nil, nil, false, 0
-		h.reply, h.replied, h.goes = h.reply[:0], false, false
-		rt.hosts = append(rt.hosts, h)
-		return
-	}
 	if h.cancel != nil {
 		h.cancel()
 	}
@@ -341,13 +318,6 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	}
 	b.peers[element] = n
 	return n, abi.OK
-}
-
-// become makes a visit a run. mu is held.
-func (h *host) become() {
-	if h.run == nil {
-		h.rt.core.Become()
-	}
 }
 
 // Forward moves the branch on.

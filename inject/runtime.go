@@ -244,12 +244,16 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 	now := travel.Instant(rt.el.CoarseNow())
 	rt.mu.Lock()
 	from := rt.number(m.From)
+	if kind == travel.KindDone && rt.core.Done(now, from, m.Body) {
+		rt.mu.Unlock()
+		return
+	}
 	if kind == travel.KindInject && rt.cfg.Tracer == nil && !m.Waits() {
 		if v := rt.core.Arrive(now, from, m.Body); v != nil {
 			h := rt.hostOf(v)
 			rt.mu.Unlock()
 			h.message, h.leads, h.now = m, true, now
-			if rt.execute(h) {
+			if rt.visit(h) {
 				rt.after()
 			}
 			return

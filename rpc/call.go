@@ -279,7 +279,8 @@ type Future struct {
 	gen uint32
 }
 
-// Poll reports whether Wait would return at once.
+// Poll reports whether the call has ended, so that Wait returns without waiting for its handler. A
+// large answer may have to be fetched then.
 func (f Future) Poll() bool {
 	return f.r == nil || f.r.state.Load() != recWaiting || f.r.gen.Load() != f.gen
 }
@@ -374,7 +375,7 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 // that is mapped here: where it lies at the peer, to fetch it is to wait.
 func (f Future) atHand() bool {
 	r := f.r
-	if !f.Poll() {
+	if r.state.Load() != recDone {
 		return false
 	}
 	if r.err != nil || !r.lent {
@@ -398,6 +399,7 @@ func (r *record) await(ctx context.Context, onNote func([]byte)) error {
 		switch {
 		case r.state.Load() == recDone:
 			return nil
+		case r.ask(): // and it comes now
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 			// A note, or the fabric's own bound on waits: the call's deadline is later.
 		case ctx.Err() != nil:
@@ -406,6 +408,15 @@ func (r *record) await(ctx context.Context, onNote func([]byte)) error {
 			return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 	}
+}
+
+// ask asks the callee for an answer that it holds; false if it holds none.
+func (r *record) ask() bool {
+	if !r.state.CompareAndSwap(recHeld, recWaiting) {
+		return false
+	}
+	r.c.tell(IDWant, r.id)
+	return true
 }
 
 // tell hands over the note that came last.

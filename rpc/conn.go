@@ -33,7 +33,8 @@ type conn struct {
 
 	remotes remoteCache
 
-	inline *Call // the leader's: the record for handlers that end at once
+	inline *Call        // the leader's: the record for handlers that end at once
+	held   atomic.Int32 // answers that wait until the peer asks for them
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
@@ -47,6 +48,7 @@ func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 const (
 	recFree uint32 = iota
 	recWaiting
+	recHeld // the call has run, and its answer waits at the callee to be asked for
 	recDone
 )
 
@@ -90,8 +92,10 @@ func (c *conn) record(id exchange.ID, name string) *record {
 }
 
 // finish publishes a call's end. c.mu is held.
-func (r *record) finish() {
-	r.state.Store(recDone)
+func (r *record) finish() { r.become(recDone) }
+
+func (r *record) become(state uint32) {
+	r.state.Store(state)
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
@@ -205,39 +209,74 @@ func (c *conn) onResponse(b []byte) error {
 	rec := c.records[r.id.Slot()]
 	rec.code, rec.lent = r.code, r.lent
 	rec.body = append(rec.body[:0], r.body...)
-	ahead := r.lent && !rec.awaited && c.claim(rec)
-	if !ahead {
+	ahead := r.lent && c.fetchesAhead(rec)
+	if ahead {
+		rec.lent = false
+	} else {
 		rec.finish()
 	}
-	gen := rec.gen.Load()
+	gen, limit := rec.gen.Load(), rec.ahead
 	c.mu.Unlock()
 	c.reuse(taken)
 	if ahead {
-		c.fetchAhead(rec, r.id, gen, bytes.Clone(r.body))
+		c.fetchAhead(rec, r.id, gen, bytes.Clone(r.body), limit)
 	}
 	c.p.el.Wake()
 	return nil
 }
 
-// claim decides that a large answer is fetched before anybody waits for it, so that the peer has
-// its memory back; the call ends when it is here. False if too much was fetched ahead already: then it
-// stays where it is until it is asked for. c.mu is held.
-func (c *conn) claim(r *record) bool {
-	at, err := decodeRef(r.body, c.p.limits.MaxBytes)
+// onHeld hears that a call has run, and that its answer waits to be asked for. That is done
+// at once if there is room to fetch it, and otherwise by whoever waits for the call.
+func (c *conn) onHeld(b []byte) error {
+	id, size, err := decodeHeld(b)
 	if err != nil {
-		return false // as the waiter will see
+		return err
 	}
-	n := int64(at.size)
+	c.mu.Lock()
+	taken, _ := c.lending.Taken(id, exchange.Ours)
+	ask := false
+	if c.caller.Waiting(id) {
+		r := c.records[id.Slot()]
+		if ask = !r.awaited && r.ahead == 0 && c.claim(r, size); !ask && r.ahead == 0 {
+			r.become(recHeld)
+		}
+	}
+	c.mu.Unlock()
+	c.reuse(taken)
+	if ask {
+		c.tell(IDWant, id)
+		return nil
+	}
+	c.p.el.Wake()
+	return nil
+}
+
+// fetchesAhead decides that a large answer is fetched before anybody waits for it, so that the peer has
+// its memory back; the call ends when it is here. Otherwise it stays where it is until it is waited for. c.mu is held.
+func (c *conn) fetchesAhead(r *record) bool {
+	if r.awaited || r.ahead != 0 {
+		return r.ahead != 0 // claimed before it was asked for
+	}
+	at, err := decodeRef(r.body, c.p.limits.MaxBytes)
+	return err == nil && c.claim(r, at.size) // what is wrong with it the waiter will see
+}
+
+// claim takes room for an answer that is fetched before anybody waits for it; false if there is none. c.mu is held.
+func (c *conn) claim(r *record, size uint64) bool {
+	if size > uint64(c.p.limits.MaxBytes) {
+		return false
+	}
+	n := int64(size)
 	if c.p.ahead.Add(n) > c.p.limits.BulkBytes {
 		c.p.ahead.Add(-n)
 		return false
 	}
-	r.lent, r.ahead = false, n
+	r.ahead = n
 	return true
 }
 
-// fetchAhead fetches an answer that was claimed, on a goroutine of its own.
-func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte) {
+// fetchAhead fetches an answer of at most limit bytes that was claimed, on a goroutine of its own.
+func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte, limit int64) {
 	p := c.p
 	done := func(body []byte, err error) {
 		c.tell(IDAck, id)
@@ -255,7 +294,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte)
 	if !p.goWork(func() {
 		ctx, cancel := context.WithTimeoutCause(c.life, left, ErrDeadline)
 		defer cancel()
-		done(c.fetch(ctx, refBody, p.limits.MaxBytes, nil))
+		done(c.fetch(ctx, refBody, int(limit), nil))
 	}) {
 		done(nil, ErrClosed)
 	}

@@ -89,5 +89,6 @@ func (k *Call) stop(cause error, gone bool) {
 		if k.cancel != nil {
 			k.cancel(cause)
 		}
+		k.wake()
 	}
 }

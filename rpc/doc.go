@@ -17,7 +17,8 @@ is no room (the peer's credit, Limits.Outgoing, Limits.BulkBytes), Call and Send
 A payload above Limits.EagerBytes is put into a sealed segment, and the other
 side fetches it with Get: what is large goes one-sided, and nobody who calls or serves notices. The
 segment is free again as soon as it has been read, and is kept for the same peer, within bounds. An answer
-that has no room waits for it, until the call's deadline; then the caller gets ErrAnswer.
+that has no room stays with the callee until somebody waits for it, but not longer than to the call's deadline. So
+many calls can be started and waited for in any order, whatever their answers come to.
 
 A Bulk is memory that somebody else shall read or write at his own pace: a list of segment
 ranges, whose bytes go into a request, an answer, or on to a third. Whoever has it pulls and pushes

@@ -31,11 +31,11 @@ type Limits struct {
 	Calls        int           // calls being served that do not end at once (blocking, detached, large requests); default 256
 	CallsPerPeer int           // of them, for one endpoint; default 64
 	Outgoing     int           // own calls at once on one endpoint; default 1024
-	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; default 64 MiB
+	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
 	PoolBytes    int64         // of them, those kept to be used again; default 16 MiB
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
-	LingerTime   time.Duration // how long a payload of a call that is over waits to be fetched; default 30 s
+	LingerTime   time.Duration // how long a payload waits to be fetched after its call's end; default 30 s
 	NoteBytes    int           // one progress note; default 4 KiB
 	NoteEvery    time.Duration // notes that follow more quickly replace each other; default 20 ms
 }

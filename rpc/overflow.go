@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -37,11 +37,14 @@ type lentSegment struct {
 	class int
 	ref   ref
 	idle  int64 // since when it is in the pool
+
+	parked bool // it is counted in Peer.parked
 }
 
 // close frees the segment, and takes it away from whoever may be reading it.
 func (s *lentSegment) close() {
 	p := s.c.p
+	s.unpark()
 	p.bulk.Add(-int64(s.seg.Size()))
 	s.seg.Close()
 	p.hasRoom()
@@ -166,6 +169,32 @@ func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() err
 	return s, err
 }
 
+// lendUnasked is lend for an answer of which nobody knows when it will be fetched. All of these together
+// leave room for one payload of any size: for requests, which are read when they arrive, and for answers that
+// were asked for. So whoever waits for an answer gets it, however many others he leaves alone.
+func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
+	p, n := c.p, classBytes(classOf(len(body)))
+	limit := p.limits.BulkBytes - classBytes(classOf(p.limits.MaxBytes))
+	if !take(&p.parked, n, limit) {
+		return nil, &noRoom{n, limit}
+	}
+	s, err := c.lend(body)
+	if err != nil {
+		p.parked.Add(-n)
+		return nil, err
+	}
+	s.parked = true
+	return s, nil
+}
+
+// unpark is called when the segment is not lent any more.
+func (s *lentSegment) unpark() {
+	if s.parked {
+		s.parked = false
+		s.c.p.parked.Add(-int64(s.seg.Size()))
+	}
+}
+
 // lend puts a payload into a segment.
 func (c *conn) lend(body []byte) (*lentSegment, error) {
 	class := classOf(len(body))
@@ -205,13 +234,16 @@ func (c *conn) newSegment(class int) (*lentSegment, error) {
 }
 
 // reserve counts a segment that is about to be made; false if it would be too much.
-func (p *Peer) reserve(n int64) bool {
+func (p *Peer) reserve(n int64) bool { return take(&p.bulk, n, p.limits.BulkBytes) }
+
+// take adds n to a level, unless that would be above the limit.
+func take(level *atomic.Int64, n, limit int64) bool {
 	for {
-		now := p.bulk.Load()
-		if now+n > p.limits.BulkBytes {
+		now := level.Load()
+		if now+n > limit {
 			return false
 		}
-		if p.bulk.CompareAndSwap(now, now+n) {
+		if level.CompareAndSwap(now, now+n) {
 			return true
 		}
 	}
@@ -237,6 +269,7 @@ func (c *conn) reuse(s *lentSegment) {
 	if s == nil {
 		return
 	}
+	s.unpark()
 	c.mu.Lock()
 	kept := c.pool.give(s)
 	c.mu.Unlock()
@@ -269,65 +302,4 @@ func (c *conn) read(ctx context.Context, mem *fabric.Remote, r ref, dst []byte) 
 		return dst[:n], err
 	}
 	return dst[:n+int(r.size)], nil
-}
-
-// remoteCache keeps what was imported from one endpoint, so that a key that
-// comes again costs no round trip.
-type remoteCache struct {
-	mu    sync.Mutex
-	known map[fabric.Key]*fabric.Remote
-	order []fabric.Key // oldest first
-}
-
-// maxRemotes bounds the imports kept for one endpoint.
-const maxRemotes = 256
-
-// find is what was imported already, or nil.
-func (rc *remoteCache) find(k fabric.Key) *fabric.Remote {
-	rc.mu.Lock()
-	defer rc.mu.Unlock()
-	return rc.known[k]
-}
-
-func (rc *remoteCache) get(ctx context.Context, ep *fabric.Endpoint, k fabric.Key) (*fabric.Remote, error) {
-	if r := rc.find(k); r != nil {
-		return r, nil
-	}
-	r, err := ep.Import(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	rc.mu.Lock()
-	defer rc.mu.Unlock()
-	if rc.known == nil {
-		rc.known = map[fabric.Key]*fabric.Remote{}
-	}
-	if rc.known[k] == nil {
-		if len(rc.order) >= maxRemotes {
-			delete(rc.known, rc.order[0])
-			rc.order = append(rc.order[:0], rc.order[1:]...)
-		}
-		rc.order = append(rc.order, k)
-	}
-	rc.known[k] = r
-	return r, nil
-}
-
-// failed forgets a key that does not hold any more.
-func (rc *remoteCache) failed(k fabric.Key, err error) {
-	if !errors.Is(err, fabric.ErrRevoked) && !errors.Is(err, fabric.ErrKey) {
-		return
-	}
-	rc.mu.Lock()
-	defer rc.mu.Unlock()
-	if rc.known[k] == nil {
-		return
-	}
-	delete(rc.known, k)
-	for i := range rc.order {
-		if rc.order[i] == k {
-			rc.order = append(rc.order[:i], rc.order[i+1:]...)
-			return
-		}
-	}
 }

@@ -32,6 +32,7 @@ type Peer struct {
 	active  atomic.Int64   // calls that are served and did not end at once
 	bulk    atomic.Int64   // bytes of segments for payloads
 	idle    atomic.Int64   // of them, kept to be used again
+	parked  atomic.Int64   // of them, answers that were lent before their callers asked for them
 	roomy   atomic.Uint64  // raised whenever some of them may have become free
 	cramped atomic.Int64   // who waits for that
 	ahead   atomic.Int64   // bytes of answers that were fetched before anybody waited for them
@@ -59,6 +60,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	for id, fn := range map[fabric.FrameID]func(*conn, []byte) error{
 		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDAnswer: (*conn).onResponse, IDNote: (*conn).onNote,
 		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck, IDTaken: (*conn).onTaken,
+		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant,
 	} {
 		if err := el.Handle(id, func(m fabric.Message) { p.receive(m, fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %w", err)

@@ -113,7 +113,7 @@ func TestCallBothWaysAndSizes(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 		waitFor(t, "payload segments are freed", func() bool {
-			return a.p.Stats().BulkBytes == a.p.Stats().PoolBytes && b.p.Stats().BulkBytes == b.p.Stats().PoolBytes
+			return a.p.parked.Load() == 0 && b.p.parked.Load() == 0 && a.p.Stats().BulkBytes == a.p.Stats().PoolBytes && b.p.Stats().BulkBytes == b.p.Stats().PoolBytes
 		})
 	})
 }
@@ -292,11 +292,11 @@ func TestUnfetchedAnswerExpires(t *testing.T) {
 	defer el.Close()
 	ep := connect(t, &side{el: el}, b, "tcp://127.0.0.1:0")
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, 1<<20), nil })
-	r := request{method: HashName("large"), id: exchange.NewID(7, 0), low: 7, left: time.Minute}
+	r := request{method: HashName("large"), id: exchange.NewID(7, 0), low: 7, left: 300 * time.Millisecond}
 	if err := ep.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 })
+	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 && b.p.parked.Load() == 0 })
 }
 
 // TestIdleSegmentsGo keeps one size of segments busy: those of other sizes go all the same.

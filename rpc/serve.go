@@ -43,6 +43,7 @@ type Call struct {
 	cancel   func(cause error)
 	detached bool
 	over     bool
+	held     chan struct{} // its answer waits for this
 }
 
 // Note sends the caller a note on the call's progress. Notes are for people:
@@ -185,6 +186,11 @@ const inlineFetchBytes = 256 << 10
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
 	if !k.m.opts.Blocking {
+		if c.held.Load() > 0 && c.full() { // no room to hold another answer
+			k.m.leave()
+			c.refuse(r, CodeBusy, "answers to calls of this peer wait for it to ask for them, as many as may be under way")
+			return
+		}
 		if k.lent && k.Bytes <= inlineFetchBytes {
 			if mem := c.remotes.find(k.at.key); mem != nil && mem.Mapped() {
 				k.mem = mem
@@ -364,123 +370,17 @@ func (k *Call) finish(body []byte, err error) {
 	k.reply(code, body)
 }
 
-// reply sends what a call came to. Before it is sent the call is struck from the
-// books, so that whoever has the answer can call again.
-func (k *Call) reply(code Code, body []byte) {
-	c := k.c
-	if len(body) <= c.p.limits.EagerBytes {
-		k.leave()
-		c.answer(&k.head, k.id, code, body)
-		return
-	}
-	seg, err := c.lend(body)
-	if isNoRoom(err) {
-		if err = k.replyLater(code, body); err == nil {
-			return
-		}
-	}
-	k.replyLent(code, seg, err)
-}
-
-// replyLent sends an answer that is in a segment, or the reason why it is not.
-func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
-	k.leave()
-	if err != nil {
-		k.c.noRoom(&k.head, k.id, err)
-		return
-	}
-	k.c.answerLent(&k.head, k.id, code, seg)
-}
-
-// replyLater has an answer wait for room, on a goroutine of its own, while its call
-// counts as under way.
-func (k *Call) replyLater(code Code, body []byte) error {
-	if !k.entered {
-		if err := k.enter(); err != nil {
-			return err
-		}
-	}
-	k.mu.Lock()
-	detached := k.detached
-	k.detached = true // who runs the handler leaves the record alone
-	k.mu.Unlock()
-	if detached || k.leads.Load() { // it is the caller's of Reply again, or part of a message that ends with the handler
-		body = append([]byte(nil), body...)
-	}
-	wait := func() {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), k.Left(), ErrDeadline)
-		defer cancel()
-		seg, err := k.c.lendWaiting(ctx, body, k.ended)
-		k.replyLent(code, seg, err)
-	}
-	if !k.c.p.goWork(wait) {
-		return ErrClosed
-	}
-	return nil
-}
-
-// ended is why nobody wants a call's answer any more, or nil.
-func (k *Call) ended() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.cause
-}
-
 // refuse answers a call that is not served.
 func (c *conn) refuse(r *request, code Code, text string) {
 	c.p.stats.refused.Add(1)
 	if !r.oneWay() {
-		c.answer(new([responseBytes]byte), r.id, code, []byte(text)) // which also says that the payload is not read
+		text = clipText(text, smallAnswerBytes)
+		c.post(new([responseBytes]byte), IDResponse, &response{id: r.id, code: code}, []byte(text)) // which also says that the payload is not read
 		return
 	}
 	if r.lent() {
 		c.tell(IDTaken, r.id)
 	}
-}
-
-// answer sends a response the way that its size asks for. head is room for its head: on
-// the stack it would be allocated for each call.
-func (c *conn) answer(head *[responseBytes]byte, id exchange.ID, code Code, body []byte) {
-	r := response{id: id, code: code}
-	if len(body) <= smallAnswerBytes {
-		c.post(head, IDResponse, &r, body)
-		return
-	}
-	if len(body) <= c.p.limits.EagerBytes && c.post(head, IDAnswer, &r, body) == nil {
-		return
-	}
-	seg, err := c.lend(body)
-	if err != nil {
-		c.noRoom(head, id, err)
-		return
-	}
-	c.answerLent(head, id, code, seg)
-}
-
-// noRoom answers a call that ran, in place of its answer.
-func (c *conn) noRoom(head *[responseBytes]byte, id exchange.ID, err error) {
-	text := clipText(fmt.Sprintf("%v: %v", ErrAnswer, err), smallAnswerBytes)
-	c.post(head, IDResponse, &response{id: id, code: CodeAnswer}, []byte(text))
-}
-
-// answerLent sends a response whose payload is in a segment.
-func (c *conn) answerLent(head *[responseBytes]byte, id exchange.ID, code Code, seg *lentSegment) {
-	r := response{id: id, code: code, lent: true}
-	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
-	until := c.p.el.CoarseNow() + int64(c.p.limits.LingerTime)
-	c.mu.Lock()
-	kept := c.lending.Lend(id, exchange.Theirs, seg, until)
-	c.mu.Unlock()
-	if !kept {
-		seg.close()
-		return
-	}
-	c.post(head, IDResponse, &r, at)
-}
-
-func (c *conn) post(head *[responseBytes]byte, id fabric.FrameID, r *response, body []byte) error {
-	r.put(head)
-	return c.ep.Post(id, head[:], body)
 }
 
 func (c *conn) onAck(b []byte) error { return c.release(b, exchange.Theirs) }

@@ -17,15 +17,18 @@ const (
 	IDRequest fabric.FrameID = 80
 	IDNote    fabric.FrameID = 81
 	IDAnswer  fabric.FrameID = 82 // a response that is too large for the reserved class
-	// IDResponse, IDCancel, IDAck and IDTaken are of reserved class.
+	// IDResponse and those after it are of reserved class.
 	IDResponse fabric.FrameID = 2100
 	IDCancel   fabric.FrameID = 2101
 	IDAck      fabric.FrameID = 2102 // the answer's segment was read
 	IDTaken    fabric.FrameID = 2103 // the request's segment was read
+	IDHeld     fabric.FrameID = 2104 // the answer is there, and waits to be asked for
+	IDWant     fabric.FrameID = 2105 // which this does
 
 	requestBytes  = 28
 	responseBytes = 16
 	numberBytes   = 8
+	heldBytes     = numberBytes + 8
 	refBytes      = fabric.KeyBytes + 8
 
 	flagLent   = 1 << 0 // the payload is a ref
@@ -160,6 +163,24 @@ func decodeBare(b []byte) (exchange.ID, error) {
 		err = fmt.Errorf("%w: %d bytes after an id", ErrWire, len(rest))
 	}
 	return id, err
+}
+
+func putHeld(b *[heldBytes]byte, id exchange.ID, size uint64) []byte {
+	binary.LittleEndian.PutUint64(b[:], uint64(id))
+	binary.LittleEndian.PutUint64(b[numberBytes:], size)
+	return b[:]
+}
+
+// decodeHeld reads how large the answer is that waits to be asked for.
+func decodeHeld(b []byte) (id exchange.ID, size uint64, err error) {
+	if len(b) != heldBytes {
+		return 0, 0, fmt.Errorf("%w: an answer that is held, in %d bytes, want %d", ErrWire, len(b), heldBytes)
+	}
+	id, size = exchange.ID(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[numberBytes:])
+	if size == 0 || id.Slot() == exchange.NoSlot {
+		return 0, 0, fmt.Errorf("%w: %d bytes are held as the answer to %v", ErrWire, size, id)
+	}
+	return id, size, nil
 }
 
 // ref is where a payload lies that was too large for its message.

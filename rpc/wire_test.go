@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"path/filepath"
 	"testing"
@@ -45,11 +46,12 @@ func goldens() map[string][]byte {
 	failed := response{id: id, code: CodeFailed, body: []byte("no luck")}
 	large := response{id: id, lent: true, body: ref{testKey(), 1 << 19}.append(nil)}
 	var n [numberBytes]byte
+	var held [heldBytes]byte
 	return map[string][]byte{
 		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil),
 		"response": answer.append(nil), "response_failed": failed.append(nil), "response_lent": large.append(nil),
-		"cancel": putNumber(&n, id),
-		"note":   append(bytes.Clone(putNumber(&n, id)), "half way"...),
+		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19),
+		"note": append(bytes.Clone(putNumber(&n, id)), "half way"...),
 	}
 }
 
@@ -111,6 +113,14 @@ func TestBadMessages(t *testing.T) {
 		var r response
 		if err := decodeResponse(b, &r); err == nil {
 			t.Errorf("a response with %s was read", name)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"short": good["held"][:heldBytes-1], "long": append(bytes.Clone(good["held"]), 0), "no bytes": make([]byte, heldBytes),
+		"without a slot": putHeld(new([heldBytes]byte), exchange.NewID(7, exchange.NoSlot), 1),
+	} {
+		if id, n, err := decodeHeld(b); !errors.Is(err, ErrWire) {
+			t.Errorf("an answer that is held (%s) was read: %v, %d, %v", name, id, n, err)
 		}
 	}
 	if _, err := decodeBare(make([]byte, numberBytes+1)); err == nil {
@@ -224,6 +234,7 @@ func TestTraceparent(t *testing.T) {
 func FuzzDecodeNumber(f *testing.F) {
 	f.Add(goldens()["cancel"])
 	f.Add(goldens()["note"])
+	f.Add(goldens()["held"])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, rest, err := decodeNumber(b)
 		if err != nil {
@@ -232,6 +243,9 @@ func FuzzDecodeNumber(f *testing.F) {
 		var n [numberBytes]byte
 		if again := append(bytes.Clone(putNumber(&n, id)), rest...); !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x", b, again)
+		}
+		if again, size, err := decodeHeld(b); err == nil && (again != id || !bytes.Equal(putHeld(new([heldBytes]byte), id, size), b)) {
+			t.Fatalf("%x holds %d bytes of %v", b, size, again)
 		}
 		if _, err := decodeBare(b); (err == nil) != (len(rest) == 0) {
 			t.Fatalf("bare with %d bytes more: %v", len(rest), err)

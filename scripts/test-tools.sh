@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what the tests run besides Go is installed. Installs Debian
 # packages as root, or with CI=true through sudo; elsewhere it prints the line to
-# run and fails if a tool is really missing.
+# run and fails if a tool is really missing. As root it also makes /dev/fuse.
 set -euo pipefail
 
 # tool:package pairs.
@@ -22,6 +22,25 @@ if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ] && ! ls "$lists"/*
 	echo "test-tools: fetching the archive's package lists"
 	timeout 300 apt-get -qq -o Acquire::Retries=3 update </dev/null >/dev/null ||
 		echo "test-tools: could not fetch them; the comparison with apt-cache will say that it skips" >&2
+fi
+
+# have_fuse opens the device, as who mounts does.
+have_fuse() { [ -c /dev/fuse ] && : <>/dev/fuse; }
+
+# make_fuse makes the device that examples/ioforward mounts by, or says on standard error why it cannot.
+make_fuse() {
+	local minor why
+	why=$(modprobe fuse 2>&1) || true # it may be built in
+	minor=$(awk '$2 == "fuse" { print $1 }' /proc/misc)
+	if [ -z "$minor" ]; then
+		echo "this kernel has no FUSE, and modprobe fuse does not help: $why" >&2
+		return 1
+	fi
+	[ -e /dev/fuse ] || mknod -m 666 /dev/fuse c 10 "$minor"
+	have_fuse
+}
+if [ "$(id -u)" -eq 0 ] && ! (have_fuse) 2>/dev/null && ! why=$( (make_fuse) 2>&1); then
+	echo "test-tools: no /dev/fuse that can be opened (${why:-it is no device}); tests that mount will say that they skip" >&2
 fi
 if [ ${#missing[@]} -eq 0 ]; then
 	exit 0

@@ -40,7 +40,7 @@ shared machine the ratios say more than the figures.`,
 		transport, servers, policy := b.transport, b.servers, b.policy.String()
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
-		f.IntVar(&c.Rounds, "rounds", 0, "measurements of each kind (0: the benchmark's own number)")
+		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, at least %d (0: the benchmark's own number)", bench.MinRounds(b.name)))
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
-	"github.com/wherry-fabric/wherry/examples/ioforward/mount"
 )
 
 // asCommand makes the test binary be the command.
@@ -121,9 +120,7 @@ const anyPort = "tcp://127.0.0.1:0"
 // mountAt mounts a node that lets anybody in, and unmounts when the test ends.
 func mountAt(t *testing.T, addr string, args ...string) (dir string, p *process) {
 	t.Helper()
-	if err := mount.Probe(); err != nil {
-		t.Skipf("this machine cannot mount: %v", err)
-	}
+	needMount(t)
 	return mountWith(t, addr, append([]string{"--anybody"}, args...)...)
 }
 
@@ -260,7 +257,7 @@ func TestTLS(t *testing.T) {
 // letsIn mounts a node with the given credentials, where this machine can mount, and writes a file.
 func letsIn(t *testing.T, addr string, credentials ...string) {
 	t.Helper()
-	if mount.Probe() != nil {
+	if !canMount(t) {
 		return
 	}
 	dir, p := mountWith(t, addr, credentials...)

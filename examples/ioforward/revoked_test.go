@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster/ca"
-	"github.com/wherry-fabric/wherry/examples/ioforward/mount"
 )
 
 // sizeBytes is the size of a file of which caches hold little.
@@ -56,9 +55,7 @@ func losesAccess(t *testing.T, dir string, open *os.File) {
 // TestRevokedWhileMounted: a mount whose certificate is revoked loses access while it is
 // up, and those of others go on. So does a mount of a node whose certificate is revoked.
 func TestRevokedWhileMounted(t *testing.T) {
-	if err := mount.Probe(); err != nil {
-		t.Skipf("this machine cannot mount: %v", err)
-	}
+	needMount(t)
 	for _, which := range []string{"ann", "node"} {
 		t.Run(which, func(t *testing.T) {
 			authority, served := filepath.Join(t.TempDir(), "ca"), t.TempDir()

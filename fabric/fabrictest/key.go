@@ -29,6 +29,7 @@ func keyChecks() []check {
 		{"segment closed while it is imported", keyImportClosed},
 		{"own keys", keyOwn},
 		{"memory bounds", keyBounds},
+		{"imports that are started", keyStarted},
 	}
 }
 
@@ -556,4 +557,64 @@ func keyBounds(r *rig) {
 	if seg := r.segment(n, 1000); seg.Size() != 1000 || len(seg.Bytes()) != 1000 || cap(seg.Bytes()) != 1000 {
 		r.Errorf("a segment of 1000 bytes has %d, cap %d", len(seg.Bytes()), cap(seg.Bytes()))
 	}
+}
+
+// keyStarted starts many imports before it waits for any: of good keys, of one that is revoked, one
+// that is forged and one of another incarnation, and gives up every third.
+func keyStarted(r *rig) {
+	const n = 300
+	_, b, ab, _ := r.pair()
+	revoked, forged, earlier := n/2, n/2+1, n/2+4
+	var keys []fabric.Key
+	for i := range n {
+		seg := r.segment(b, 4096)
+		seg.Bytes()[8] = byte(i)
+		k, err := seg.Key(fabric.RightsAll)
+		r.Must(err)
+		keys = append(keys, k)
+	}
+	r.Must(b.Revoke(keys[revoked]))
+	keys[forged].Secret[3]++
+	keys[earlier].Owner++
+	started := make([]fabric.Importing, n)
+	for i, k := range keys {
+		started[i] = ab.StartImport(k)
+	}
+	if !started[earlier].Poll() {
+		r.Error("the key of another incarnation is asked for")
+	}
+	for i, s := range started {
+		if i%3 == 2 && i != earlier {
+			s.Forget()
+			continue
+		}
+		rem, err := s.Wait(r.Ctx)
+		want := map[int]error{revoked: fabric.ErrRevoked, forged: fabric.ErrKey, earlier: fabric.ErrIncarnation}[i]
+		if want != nil || err != nil {
+			if !errors.Is(err, want) {
+				r.Errorf("key %d: %v, want %v", i, err, want)
+			}
+			continue
+		}
+		got := make([]byte, 1)
+		if err := rem.Get(r.Ctx, got, 8); err != nil || got[0] != byte(i) || rem.Key() != keys[i] {
+			r.Errorf("key %d: %d of %v, %v", i, got, rem.Key(), err)
+		}
+	}
+	// What was given up can be imported later, and leaves room: this gives up more than there can be at once.
+	for range 20 {
+		for i := range started {
+			if started[i] = ab.StartImport(keys[0]); i%2 == 1 {
+				started[i].Forget()
+			}
+		}
+		for i := 0; i < n; i += 2 {
+			if _, err := started[i].Wait(r.Ctx); err != nil && !errors.Is(err, fabric.ErrBackpressure) {
+				r.Errorf("again: %v", err)
+			}
+		}
+	}
+	rem, err := ab.Import(r.Ctx, keys[2])
+	r.Must(err)
+	r.Must(rem.Get(r.Ctx, make([]byte, 8), 0))
 }

@@ -58,20 +58,23 @@ func (c *Core) register() {
 	}
 }
 
-// reported takes a DONE if it is the errand's answer.
-func (c *Core) reported(now Instant, p *peer, m *doneMsg) bool {
+// Done takes a DONE as Recv does, if it is the errand's answer. It returns false,
+// having done nothing, if it is any other.
+func (c *Core) Done(now Instant, from Peer, body []byte) bool {
+	const head = 1 + 5 + 3 // flags, sequence number, the transfer that it releases
 	e := &c.errand
-	if !e.open || p != e.p || m.seq != e.seq || m.flags&^doneResult != doneFinal || m.final != e.transfer&(1<<24-1) {
+	if !e.open || e.p.num != from || len(body) < head || len(body) > MaxMessageBytes || body[0]&^doneResult != doneFinal ||
+		getU40(body[1:]) != e.seq || getU24(body[6:]) != e.transfer&(1<<24-1) || body[0]&doneResult == 0 && len(body) > head {
 		return false
 	}
 	e.open = false
-	p.giveUp(e.transfer)
+	e.p.giveUp(e.transfer)
 	e.binding.refs--
 	e.binding.used = now
 	c.records--
 	c.futures--
 	c.stats.Succeeded++
-	c.outcome = Outcome{Branches: 1, Reply: m.result, HasReply: m.flags&doneResult != 0}
-	c.fx.Complete(FutureID(m.seq), &c.outcome)
+	c.outcome = Outcome{Branches: 1, Reply: body[head:], HasReply: body[0]&doneResult != 0}
+	c.fx.Complete(FutureID(e.seq), &c.outcome)
 	return true
 }

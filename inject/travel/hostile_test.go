@@ -85,6 +85,16 @@ func (h *hostile) inject(p Peer, body []byte) bool {
 	return r != nil
 }
 
+// done gives the core a DONE.
+func (h *hostile) done(p Peer, body []byte) {
+	if h.quick && h.c.Done(h.now, p, body) {
+		return
+	}
+	if _, err := h.c.Recv(h.now, p, KindDone, body); err != nil && !errors.Is(err, ErrProtocol) && !errors.Is(err, ErrNoPeer) {
+		h.t.Fatal(err)
+	}
+}
+
 // run is the i-th run; if it is a visit it becomes one.
 func (h *hostile) run(i int) *Run {
 	if at := h.runs[i]; *at == nil {
@@ -263,6 +273,8 @@ func (h *hostile) act(op byte, b [8]byte) {
 	switch op %= 24; {
 	case op < 14 && Kind(op)%Kinds == KindInject:
 		h.inject(p, h.message(KindInject, b))
+	case op < 14 && Kind(op)%Kinds == KindDone:
+		h.done(p, h.message(KindDone, b))
 	case op < 14:
 		_, err := c.Recv(h.now, p, Kind(op)%Kinds, h.message(Kind(op)%Kinds, b))
 		if err != nil && !errors.Is(err, ErrProtocol) && !errors.Is(err, ErrNoPeer) {
@@ -375,9 +387,7 @@ func (h *hostile) answer(back int, b [8]byte) {
 	}
 	body, before := append(m.append(nil, nil), make([]byte, int(m.flags&doneResult))...), len(c.spent)
 	for range 1 + b[2]%2 {
-		if _, err := c.Recv(h.now, r.to, KindDone, body); err != nil && !errors.Is(err, ErrProtocol) {
-			h.t.Fatal(err)
-		}
+		h.done(r.to, body)
 		if len(c.spent) > before {
 			h.spent++
 		}

@@ -6,7 +6,7 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 	if err := m.decode(body); err != nil {
 		return err
 	}
-	if c.reported(now, p, &m) || m.flags&^doneResult == doneFinal && c.answered(now, p, &m) {
+	if m.flags&^doneResult == doneFinal && c.answered(now, p, &m) {
 		return nil
 	}
 	c.catchUp()

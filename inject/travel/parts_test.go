@@ -309,7 +309,7 @@ func TestTimeOnward(t *testing.T) {
 	for _, d := range []Instant{Instant(time.Second), Instant(time.Minute), Instant(time.Hour)} {
 		left := d
 		for hops := range uint64(1000) {
-			left = decodeTime(encodeTimeOnward(left-1, mix(77^(1000-hops)<<40)))
+			left = decodeTime(encodeTimeOnward(left-1, (77^(1000-hops)<<40)*hashA))
 		}
 		if off := math.Abs(float64(left-d)) / float64(d); off > 0.02 {
 			t.Errorf("%v became %v on the way by a thousand elements", time.Duration(d), time.Duration(left))

@@ -51,7 +51,7 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 		}
 	}
 	b := p.ready(m.handle)
-	if b == nil || !origin.Injector || c.invs.get(m.seq, origin.Incarnation) != nil {
+	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(m.seq, origin.Incarnation) != nil {
 		return nil
 	}
 	t := p.recvLow
@@ -103,7 +103,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	s := p.relaySlot(p.next)
-	left := encodeTimeOnward(v.deadline-now, mix(v.seq^uint64(v.hops-1)<<40))
+	left := encodeTimeOnward(v.deadline-now, (v.seq^uint64(v.hops-1)<<40)*hashA)
 	if s == nil || left == 0 {
 		return false
 	}

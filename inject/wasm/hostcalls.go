@@ -204,18 +204,17 @@ func (in *Instance) reply(data []byte) abi.Status {
 
 // mailed reports whether the function left a reply in its mailbox.
 func (in *Instance) mailed() bool {
-	return binary.LittleEndian.Uint64(in.mem[in.binding.layout.mailbox:]) != 0
+	return binary.LittleEndian.Uint64(in.box) != 0
 }
 
 // deliver sends what is in the mailbox; last says that the run has succeeded. The function can write there itself, so
 // a message that is too long, or that it imports no call for, is nothing but nonsense of its own.
 func (in *Instance) deliver(last bool) {
-	box := in.mem[in.binding.layout.mailbox:][:wasmcode.MailboxBytes]
+	box := in.box[:wasmcode.MailboxBytes]
 	head := binary.LittleEndian.Uint64(box)
 	n, to := uint32(head)-1, uint32(head>>32)
 	binary.LittleEndian.PutUint64(box, 0)
-	p := in.binding.program
-	if n > wasmcode.MailBytes || to == 0 && !p.replies || to != 0 && !p.forwards {
+	if n > wasmcode.MailBytes || to == 0 && !in.replies || to != 0 && !in.forwards {
 		return
 	}
 	var st abi.Status

@@ -25,31 +25,35 @@ type Run struct {
 // It is the context.Context of its own calls into wazero: that is how a host
 // call finds it without a look-up.
 type Instance struct {
-	binding *Binding
-	module  api.Module
-	entry   api.Function
-	fuel    api.MutableGlobal
-	memory  *linear.Memory
-	mem     []byte // all of it
-	stack   [4]uint64
-
-	// Of the current run.
-	host       abi.Host
-	limits     *abi.Limits // of the program, or narrowed
-	payload    uint32
-	replyBytes uint64
-	mail       abi.Status // of a reply or forward that came through the mailbox
-	forks      uint32
-	logBytes   uint32
-	slice      slice
-
-	// Of the current acquisition.
-	scratch  uint64      // bytes granted
-	inbox    uint64      // bytes of the longest payload
-	broken   bool        // must not run again
-	asked    *abi.Limits // what narrowed was made from
-	narrowed abi.Limits
+	// What every run touches lies together.
+	entry    api.Function
+	area     []byte      // for the payload
+	box      []byte      // the mailbox
+	limits   *abi.Limits // of the program, or narrowed
+	asked    *abi.Limits // what narrowed was made from; nil: nothing
+	host     abi.Host    // of the current run, as what follows
+	stack    [4]uint64
+	inbox    uint64     // bytes of the longest payload of the current acquisition
+	address  uint64     // of the payload
+	payload  uint32     // bytes
+	mail     abi.Status // of a reply or forward that came through the mailbox
+	forks    uint32
+	logBytes uint32
 	running  bool
+	broken   bool // must not run again
+	replies  bool // the program imports reply
+	forwards bool // … forward
+
+	replyBytes uint64
+	slice      slice
+	scratch    uint64 // bytes granted, of the current acquisition
+
+	binding  *Binding
+	module   api.Module
+	fuel     api.MutableGlobal
+	memory   *linear.Memory
+	mem      []byte // all of it
+	narrowed abi.Limits
 
 	lru listItem
 }
@@ -81,12 +85,20 @@ type slice struct {
 // Run runs the function's entry point. A run that fails, by a trap, a limit, a
 // store to a read-only window or because Host.Tick said so, leaves the instance unusable; Release then discards it.
 func (in *Instance) Run(r *Run) (abi.Status, error) {
-	if r.Limits == (abi.Limits{}) {
-		return in.run(r.Payload, nil, r.Host)
+	in.narrow(nil)
+	if r.Limits != (abi.Limits{}) {
+		limits := r.Limits
+		in.narrow(&limits)
 	}
-	limits := r.Limits
-	in.asked = nil // the caller's may have changed
-	return in.run(r.Payload, &limits, r.Host)
+	return in.run(r.Payload, in.asked, r.Host)
+}
+
+// narrow makes limits those of the runs from here on; nil: the program's.
+func (in *Instance) narrow(limits *abi.Limits) {
+	if in.limits, in.asked = &in.binding.program.limits, limits; limits != nil {
+		in.narrowed = atMost(override(*in.limits, *limits), *in.limits)
+		in.limits = &in.narrowed
+	}
 }
 
 // run runs with limits that never change; nil: the program's.
@@ -97,21 +109,17 @@ func (in *Instance) run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	if invariants.Enabled && in.running {
 		panic("wasm: an instance runs twice at once")
 	}
-	if in.limits = &in.binding.program.limits; limits != nil {
-		if limits != in.asked {
-			in.asked, in.narrowed = limits, atMost(override(*in.limits, *limits), *in.limits)
-		}
-		in.limits = &in.narrowed
+	if limits != in.asked {
+		in.narrow(limits)
 	}
 	if n := uint64(len(payload)); n > in.limits.PayloadBytes {
 		return 0, &LimitError{Limit: "payload_bytes", Wanted: n, Max: in.limits.PayloadBytes}
 	}
-	lay := &in.binding.layout
-	in.payload = uint32(copy(in.mem[lay.inbox:lay.scratch], payload))
+	in.payload = uint32(copy(in.area, payload))
 	in.inbox = max(in.inbox, uint64(in.payload))
 	in.host = host
 	in.replyBytes, in.forks, in.logBytes, in.mail = 0, 0, 0, abi.OK
-	in.stack[0], in.stack[1] = lay.inbox, uint64(in.payload)
+	in.stack[0], in.stack[1] = in.address, uint64(in.payload)
 	in.running = true
 	err := in.call(in.entry)
 	in.running = false

@@ -243,7 +243,10 @@ func (b *Binding) instantiate() (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: &p.limits}
+	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: &p.limits, replies: p.replies, forwards: p.forwards,
+		address: b.layout.inbox}
+	in.area = in.mem[b.layout.inbox:b.layout.scratch]
+	in.box = in.mem[b.layout.mailbox:][:wasmcode.MailboxBytes]
 	in.lru.owner = in
 	ctx := experimental.WithMemoryAllocator(context.Background(),
 		experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory { return memory }))

@@ -372,14 +372,8 @@ func (w *writer) window(imported uint32) []byte {
 	a.op(opI64ExtendI32U)
 	a.i64(16)
 	a.op(opI64Add)
-	a.memoryBytes()
+	a.global(globalStoreLimit) // never beyond the memory
 	a.op(opI64GtU)
-	a.get(out)
-	a.op(opI64ExtendI32U)
-	a.i64(16)
-	a.op(opI64Add)
-	a.global(globalStoreLimit)
-	a.op(opI64GtU, opI32Or)
 	a.ifThen()
 	a.callHost(imported, 2)
 	a.end()
@@ -391,7 +385,7 @@ func (w *writer) window(imported uint32) []byte {
 		a.global(globalWindows + 2*i + 1)
 		a.op(opI64Eqz, opI32Eqz)
 		a.ifThen()
-		for half := range 2 {
+		for half := 1; half >= 0; half-- { // the last first: one check then serves for both
 			a.get(out)
 			a.global(globalWindows + 2*i + half)
 			a.store64(byte(8 * half))

@@ -9,7 +9,7 @@ import (
 
 // Revision is raised whenever Instrument's output changes for the same input:
 // caches of compiled code are keyed by it.
-const Revision = 4
+const Revision = 5
 
 // Names that Instrument adds. The imports are from Rules.Module; the host calls
 // or sets the exports.

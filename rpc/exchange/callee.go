@@ -19,14 +19,29 @@ func (c *Callee[T]) Arrive(id ID, low uint64) bool { return c.seen.add(id.Number
 
 // Begin enters a call that runs; false if the peer has as many as it may.
 func (c *Callee[T]) Begin(id ID, record T) bool {
-	if len(c.running) >= c.limit {
+	if c.Full() {
 		return false
 	}
+	c.Keep(id, record)
+	return true
+}
+
+// Full reports whether the peer has as many calls running as it may.
+func (c *Callee[T]) Full() bool { return len(c.running) >= c.limit }
+
+// Keep enters a call that has run and cannot be refused any more. It counts, also where that is
+// more than the limit.
+func (c *Callee[T]) Keep(id ID, record T) {
 	if c.running == nil {
 		c.running = map[ID]T{}
 	}
 	c.running[id] = record
-	return true
+}
+
+// Find is the record of a call that runs.
+func (c *Callee[T]) Find(id ID) (record T, running bool) {
+	record, running = c.running[id]
+	return record, running
 }
 
 // Cancel takes the caller's word that it wants no answer. If the call runs, its

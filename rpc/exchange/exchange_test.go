@@ -168,3 +168,22 @@ func TestLendingStates(t *testing.T) {
 		t.Errorf("after the end: %v", gone)
 	}
 }
+
+func TestCalleeKeeps(t *testing.T) {
+	c := NewCallee[string](1)
+	if c.Full() || !c.Begin(1, "one") || !c.Full() || c.Begin(2, "two") {
+		t.Error("there is not room for one, or for two")
+	}
+	c.Keep(3, "three") // has run
+	if r, ok := c.Find(3); !ok || r != "three" || c.Running() != 2 {
+		t.Errorf("%q, %v, %d run", r, ok, c.Running())
+	}
+	c.End(1)
+	if _, ok := c.Find(1); ok || c.Begin(4, "four") {
+		t.Error("what was kept does not count")
+	}
+	c.End(3)
+	if !c.Begin(4, "four") {
+		t.Error("no room when all have ended")
+	}
+}

@@ -24,9 +24,13 @@ func overflowChecks() []check {
 		{"bounded pool", overflowBounded},
 		{"no room for the answer", overflowCrowded},
 		{"no room for the request", overflowWaits},
+		{"awaited in any order", overflowOrder},
+		{"beside a caller who never waits", overflowBeside},
+		{"more answers than are held", overflowHeld},
 		{"refused before it is fetched", overflowRefused},
 		{"caller gives up", overflowGivenUp},
 		{"awaited in an inline handler", overflowInline},
+		{"awaited late", overflowLate},
 		{"fetched ahead", overflowAhead},
 	}
 }
@@ -167,38 +171,201 @@ func overflowBounded(r *rig) {
 	}
 }
 
-// overflowCrowded has the callee's memory for answers taken up by a caller who has
-// fetched ahead what he may, and asks for no more: whoever waits for room is told at his deadline that the call ran, and can cancel before.
+// jam is a Config whose callees do not read the requests of calls named "stuck" until the gate opens: so
+// the memory of who sends one is taken up.
+func jam(limits rpc.Limits, gate <-chan struct{}) rpc.Config {
+	return rpc.Config{Limits: limits, Servers: []rpc.ServerInterceptor{func(ctx context.Context, c *rpc.Call) (context.Context, func(error), error) {
+		if c.Name == "stuck" {
+			<-gate
+		}
+		return ctx, nil, nil
+	}}}
+}
+
+// overflowCrowded has the callee's memory taken up by a request of its own that is not read: whoever waits
+// for an answer is told at his deadline, and not that the call did not run, and can cancel before.
 func overflowCrowded(r *rig) {
 	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}
-	a, b, ep := r.pair(rpc.Config{Limits: limits})
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	r.AtEnd(open)
+	a, b, ep := r.pair(jam(limits, gate))
+	back := ep
+	if !r.self {
+		back = r.dial(b, a)
+	}
+	r.serve(a, "stuck", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { return nil, nil })
+	stuck := r.start(b, back, "stuck", make([]byte, 1<<20))
+	waiting := int64(1)
+	if r.self {
+		waiting++ // "stuck" itself
+	}
+	var late []rpc.Future
 	var ran atomic.Int64
 	eachKind(func(name string, o rpc.Options) {
 		r.serve(b, name, o, func(context.Context, *rpc.Call) ([]byte, error) { ran.Add(1); return make([]byte, 1<<20), nil })
-		ahead := r.start(a, ep, name, nil)
-		<-ahead.Done()
-		hog := r.start(a, ep, name, nil)
-		<-hog.Done()
 		ctx, cancel := context.WithTimeout(r.Ctx, 100*time.Millisecond)
-		late := r.start(a, ep, name, nil) // has all the time
+		late = append(late, r.start(a, ep, name, nil)) // has all the time
 		_, err := a.Call(ctx, ep, name, nil)
 		cancel()
 		if !errors.Is(err, rpc.ErrDeadline) && !errors.Is(err, rpc.ErrAnswer) || errors.Is(err, rpc.ErrBusy) {
 			r.Errorf("%s: no room until its deadline: %v", name, err)
 		}
 		gone := r.start(a, ep, name, nil)
-		r.Eventually("all have run", func() bool { return ran.Load() == 5 })
+		r.Eventually("all have run", func() bool { return ran.Load() == 3 })
+		ran.Store(0)
 		gone.Cancel()
 		if _, err := gone.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("%s: cancelled: %v", name, err)
 		}
-		r.Eventually("only one waits", func() bool { return b.Stats().Active == 1 })
-		for _, f := range []rpc.Future{ahead, hog, late} {
-			if got, err := f.Wait(r.Ctx); err != nil || len(got) != 1<<20 {
-				r.Errorf("%s: %d bytes, %v", name, len(got), err)
+		r.Eventually("only one waits", func() bool { return b.Stats().Active == waiting })
+		waiting++
+	})
+	open()
+	for _, f := range late {
+		if got, err := f.Wait(r.Ctx); err != nil || len(got) != 1<<20 {
+			r.Errorf("%d bytes, %v", len(got), err)
+		}
+	}
+	if _, err := stuck.Wait(r.Ctx); err != nil {
+		r.Error(err)
+	}
+	r.settled(a, b)
+}
+
+// overflowOrder starts more calls with large answers than both sides have memory for, and waits for them in the
+// order in which they were started, though the first answers last, in the opposite one, and in another.
+func overflowOrder(r *rig) {
+	const n = 24
+	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 3 << 20, PoolBytes: 1 << 20}
+	a, b, ep := r.pair(rpc.Config{Limits: limits})
+	var ran atomic.Int64
+	large := func(_ context.Context, c *rpc.Call) ([]byte, error) {
+		ran.Add(1)
+		return suite.Pattern(1<<20-int(c.Req[0]), uint32(c.Req[0])), nil
+	}
+	r.serve(b, "last", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		for ran.Load() < n-1 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond) // the others' answers are wherever they can be
+		return large(ctx, c)
+	})
+	eachKind(func(name string, o rpc.Options) {
+		r.serve(b, name, o, large)
+		for by, order := range map[string]func(i int) int{
+			"started": func(i int) int { return i },
+			"last":    func(i int) int { return n - 1 - i },
+			"mixed":   func(i int) int { return i * 7 % n },
+		} {
+			ran.Store(0)
+			ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
+			var futures []rpc.Future
+			for i := range n {
+				to := name
+				if i == 0 {
+					to = "last"
+				}
+				futures = append(futures, r.start(a, ep, to, []byte{byte(i)}))
+			}
+			for i := range n {
+				at := order(i)
+				if got, err := futures[at].Wait(ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20-at, uint32(at))) {
+					r.Errorf("%s, %s first, call %d: %d bytes, %v", name, by, at, len(got), err)
+				}
+				if s := b.Stats(); s.BulkBytes > limits.BulkBytes {
+					r.Errorf("%+v", s)
+				}
+			}
+			cancel()
+			r.settled(a, b)
+		}
+	})
+}
+
+// overflowBeside has a caller who starts calls with large answers and looks at none, and others beside him, on his
+// endpoint and on one of their own, who call and get theirs.
+func overflowBeside(r *rig) {
+	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 2 << 20}
+	a, b, ep := r.pair(rpc.Config{Limits: limits})
+	r.serve(b, "large", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
+		return suite.Pattern(1<<20, uint32(c.Req[0])), nil
+	})
+	r.serve(b, "echo", blocking(), echo)
+	var left []rpc.Future
+	for i := range 10 {
+		f := r.start(a, ep, "large", []byte{byte(i)})
+		<-f.Done() // it has run, wherever its answer is
+		left = append(left, f)
+	}
+	c := r.side(rpc.Config{Limits: limits})
+	for who, from := range map[string]*side{"himself": a, "another": c} {
+		to := ep
+		if from == c {
+			to = r.dial(c, b)
+		}
+		for i := range 5 {
+			ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
+			if got, err := from.Call(ctx, to, "large", []byte{byte(i)}); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+				r.Errorf("%s: %d bytes, %v", who, len(got), err)
+			}
+			if got, err := from.Call(ctx, to, "echo", suite.Pattern(1<<20, uint32(i))); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+				r.Errorf("%s: echo of %d bytes, %v", who, len(got), err)
+			}
+			cancel()
+		}
+	}
+	for i, f := range left {
+		switch {
+		case i%3 == 0:
+			f.Forget()
+		case i%3 == 1:
+			f.Cancel()
+			if _, err := f.Wait(r.Ctx); err != nil && !errors.Is(err, rpc.ErrCanceled) {
+				r.Errorf("cancelled: %v", err)
+			}
+		default:
+			if got, err := f.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+				r.Errorf("%d: %d bytes, %v", i, len(got), err)
 			}
 		}
+	}
+	r.settled(a, b, c)
+}
+
+// overflowHeld starts more calls with large answers than may be under way: those that are refused
+// did not run, and all others are answered.
+func overflowHeld(r *rig) {
+	const n, most = 40, 8
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20, CallsPerPeer: most}})
+	var ran atomic.Int64
+	eachKind(func(name string, o rpc.Options) {
 		ran.Store(0)
+		r.serve(b, name, o, func(_ context.Context, c *rpc.Call) ([]byte, error) {
+			ran.Add(1)
+			return suite.Pattern(1<<20, uint32(c.Req[0])), nil
+		})
+		var futures []rpc.Future
+		for i := range n {
+			f := r.start(a, ep, name, []byte{byte(i)})
+			<-f.Done()
+			futures = append(futures, f)
+		}
+		if s := b.Stats(); s.Active > most {
+			r.Errorf("%s: %d calls are under way", name, s.Active)
+		}
+		answered := int64(0)
+		for i, f := range futures {
+			switch got, err := f.Wait(r.Ctx); {
+			case err == nil && bytes.Equal(got, suite.Pattern(1<<20, uint32(i))):
+				answered++
+			case !errors.Is(err, rpc.ErrBusy):
+				r.Errorf("%s %d: %d bytes, %v", name, i, len(got), err)
+			}
+		}
+		if ran.Load() != answered || answered < most || answered == n {
+			r.Errorf("%s: of %d calls %d ran and %d were answered", name, n, ran.Load(), answered)
+		}
 		r.settled(a, b)
 	})
 }
@@ -206,8 +373,10 @@ func overflowCrowded(r *rig) {
 // overflowWaits has more large requests at once than there may be memory for: Call
 // and Send wait for room, and Start says that there is none.
 func overflowWaits(r *rig) {
-	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}
-	a, b, ep := r.pair(rpc.Config{Limits: limits})
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	r.AtEnd(open)
+	a, b, ep := r.pair(jam(rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}, gate))
 	r.serve(b, "length", blocking(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
 		time.Sleep(time.Millisecond)
 		return fmt.Append(nil, len(c.Req)), nil
@@ -226,16 +395,9 @@ func overflowWaits(r *rig) {
 	wg.Wait()
 	r.Eventually("all have run", func() bool { return b.Stats().Served == 16 })
 	r.settled(a, b)
-	// All of the memory is taken by an answer that nobody fetches, or by a request that nobody reads.
-	r.serve(a, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return make([]byte, 1<<20), nil })
-	back := ep
-	if !r.self {
-		back = r.dial(b, a)
-	}
-	ahead := r.start(b, back, "large", nil)
-	<-ahead.Done()
-	hog := r.start(b, back, "large", nil)
-	<-hog.Done()
+	// All of the memory is taken by a request that nobody reads.
+	r.serve(b, "stuck", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { return nil, nil })
+	stuck := r.start(a, ep, "stuck", make([]byte, 1<<20))
 	if _, err := a.Start(r.Ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start: %v", err)
 	}
@@ -244,10 +406,12 @@ func overflowWaits(r *rig) {
 	if _, err := a.Call(ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Call: %v", err)
 	}
-	hog.Forget()
-	ahead.Forget()
+	open()
 	if _, err := a.Call(r.Ctx, ep, "length", make([]byte, 1<<20)); err != nil {
 		r.Errorf("once there is room: %v", err)
+	}
+	if _, err := stuck.Wait(r.Ctx); err != nil {
+		r.Error(err)
 	}
 	r.settled(a, b)
 }
@@ -280,35 +444,69 @@ func overflowGivenUp(r *rig) {
 }
 
 // overflowInline has an inline handler take large answers that have come already: it must
-// not wait for what only its own goroutine could bring.
+// not wait for what only its own goroutine could bring. With little memory the callee holds what it
+// was not asked for, with more it lends it.
 func overflowInline(r *rig) {
-	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}
+	for _, bulk := range []int{1, 2} {
+		limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: int64(bulk) << 20}
+		a, b, ep := r.pair(rpc.Config{Limits: limits})
+		r.serve(b, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return suite.Pattern(1<<20, 1), nil })
+		var f atomic.Pointer[rpc.Future]
+		r.serve(a, "take", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
+			got, err := f.Load().Wait(ctx)
+			return got[:min(len(got), 10)], err
+		})
+		back := ep
+		if !r.self {
+			back = r.dial(b, a)
+		}
+		other := r.dial(a, b) // through which nothing is mapped yet
+		var ahead []rpc.Future
+		for i := range bulk {
+			ahead = append(ahead, r.start(a, ep, "large", nil))
+			<-ahead[i].Done()
+		}
+		far := r.start(a, other, "large", nil)
+		<-far.Done()
+		f.Store(&far) // has come, and lies at the peer
+		if got, err := b.Call(r.Ctx, back, "take", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
+			r.Errorf("what would have to be fetched: %q, %v", got, err)
+		}
+		for i := range ahead {
+			f.Store(&ahead[i])
+			if got, err := b.Call(r.Ctx, back, "take", nil); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, 1)[:10]) {
+				r.Errorf("what was fetched ahead: %q, %v", got, err)
+			}
+		}
+		if got, err := far.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, 1)) {
+			r.Errorf("later: %d bytes, %v", len(got), err)
+		}
+		r.settled(a, b)
+	}
+}
+
+// overflowLate waits for large answers long after they came, but before the calls' deadline: they are
+// there, wherever they wait.
+func overflowLate(r *rig) {
+	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 2 << 20, LingerTime: 10 * time.Millisecond}
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
-	r.serve(b, "large", inline(), func(context.Context, *rpc.Call) ([]byte, error) { return suite.Pattern(1<<20, 1), nil })
-	var f atomic.Pointer[rpc.Future]
-	r.serve(a, "take", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
-		got, err := f.Load().Wait(ctx)
-		return got[:min(len(got), 10)], err
+	r.serve(b, "large", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
+		return suite.Pattern(1<<20, uint32(c.Req[0])), nil
 	})
-	back := ep
-	if !r.self {
-		back = r.dial(b, a)
+	var futures []rpc.Future
+	for i := range 6 { // two are fetched ahead, one is lent, and three are held
+		f := r.start(a, ep, "large", []byte{byte(i)})
+		<-f.Done()
+		futures = append(futures, f)
 	}
-	other := r.dial(a, b) // through which nothing is mapped yet
-	ahead := r.start(a, ep, "large", nil)
-	<-ahead.Done()
-	far := r.start(a, other, "large", nil)
-	<-far.Done()
-	f.Store(&far) // has come, and lies at the peer
-	if got, err := b.Call(r.Ctx, back, "take", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
-		r.Errorf("what would have to be fetched: %q, %v", got, err)
+	time.Sleep(600 * time.Millisecond) // twice the time between two looks at what has lingered for too long
+	for i, f := range futures {
+		if got, err := f.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+			r.Errorf("%d: %d bytes, %v", i, len(got), err)
+		}
 	}
-	f.Store(&ahead)
-	if got, err := b.Call(r.Ctx, back, "take", nil); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, 1)[:10]) {
-		r.Errorf("what was fetched ahead: %q, %v", got, err)
-	}
-	if got, err := far.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, 1)) {
-		r.Errorf("later: %d bytes, %v", len(got), err)
+	if n := b.Stats().Unfetched; n != 0 {
+		r.Errorf("%d answers were taken away", n)
 	}
 	r.settled(a, b)
 }
