@@ -316,3 +316,39 @@ func TestAt(t *testing.T) {
 		t.Errorf("on a clock of its own, %v off", off)
 	}
 }
+
+// TestStepBack: who steps back tells the background goroutine if nobody leads, and nobody otherwise.
+func TestStepBack(t *testing.T) {
+	e, err := New(Config{Manual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l := &e.leader
+	told := func() bool {
+		select {
+		case <-l.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	told()
+	if e.StepBack(); !told() {
+		t.Error("nobody leads, and the background goroutine was not told")
+	}
+	if e.Guests(1); told() {
+		t.Error("told of a guest that comes")
+	}
+	if e.Guests(-1); !told() {
+		t.Error("not told of a guest that goes")
+	}
+	term, ok := l.take(true, true)
+	if !ok {
+		t.Fatal("somebody leads a manual element")
+	}
+	if e.StepBack(); told() {
+		t.Error("told while somebody leads")
+	}
+	l.leave(term)
+}

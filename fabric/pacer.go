@@ -156,8 +156,21 @@ func (e *Element) At(t time.Time) int64 {
 
 // Guests says that n more goroutines (fewer, if negative) compute on behalf of
 // the fabric, besides handlers that called HandOff: while there are any, whoever polls lets
-// them have the processor after each poll.
-func (e *Element) Guests(n int) { e.leader.guests.Add(int32(n)) }
+// them have the processor after each poll. One that ends also steps back.
+func (e *Element) Guests(n int) {
+	if e.leader.guests.Add(int32(n)); n < 0 {
+		e.StepBack()
+	}
+}
+
+// StepBack says that the calling goroutine, which may have waited and driven progress
+// meanwhile, will not come back to that. Else the background goroutine would leave it some time before it looks
+// after an element that nobody drives.
+func (e *Element) StepBack() {
+	if e.leader.role() == roleFree {
+		e.leader.nudge()
+	}
+}
 
 // schedYield lets another process on this core run. It goes through Syscall:
 // RawSyscall would hold up the garbage collector's stops.

@@ -53,6 +53,8 @@ func newFunctionCollector(n *Node) *functionCollector {
 	add(gauge, "running", "Branches running now.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.Running) })
 	add(gauge, "held", "Branches parked for code or queued.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.HeldRuns) })
 	add(gauge, "invocations", "Invocations with something here.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.Invocations) })
+	add(gauge, "relays", "Branches that went straight on and are not released yet.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Sizes.Relays) })
+	add(counter, "put_off_total", "Ends of branches that waited for their origin's acknowledgements.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.PutOff) })
 	add(gauge, "code_cache_bytes", "Images and shard tables in memory.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.CacheBytes) })
 	add(counter, "code_cache_evictions_total", "Objects that had to go.", func(s *inject.Stats, _ *wasm.Stats) float64 { return float64(s.Evicted) })
 	add(counter, "compiled_total", "Functions compiled.", func(_ *inject.Stats, e *wasm.Stats) float64 { return float64(e.Compiled) })

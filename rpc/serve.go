@@ -210,11 +210,22 @@ func (c *conn) serve(r *request, k *Call) {
 		c.refuse(r, CodeBusy, err.Error())
 		return
 	}
+	// Whoever polls lets a guest have the processor: one that may wait until it
+	// runs, one that only has a large request until it ends.
+	el, waits := c.p.el, k.m.opts.Blocking
+	el.Guests(1)
 	if !c.p.goWork(func() {
+		if waits {
+			el.Guests(-1)
+			defer el.StepBack()
+		} else {
+			defer el.Guests(-1)
+		}
 		if body, err := k.run(); !k.isDetached() {
 			k.finish(body, err)
 		}
 	}) {
+		el.Guests(-1)
 		k.leave()
 		k.m.leave()
 		c.refuse(r, CodeCanceled, "this element is stopping")

@@ -71,6 +71,7 @@ type Counters struct {
 type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued int
 	Records, Tombstones, Fetches, FetchBytes, Timers           int
+	Relays                                                     int // among Records: of invocations that have nothing else here
 	OutboxBytes, PendingReports, LateReports, LateBytes        int
 }
 
@@ -108,7 +109,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Queued: c.queue.n, Records: c.records, Tombstones: c.tombs.len(),
+		HeldBytes: c.heldBytes, Queued: c.queue.n, Records: c.records, Relays: c.relays, Tombstones: c.tombs.len(),
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {

@@ -16,6 +16,10 @@
 // with it or has handed it on. When a peer is lost, its custodians report what
 // was there.
 //
+// Most branches arrive, answer or go on, and are gone. Of those the core keeps
+// one record each (visit.go, relay.go, errand.go), and makes the general ones
+// when something asks for more.
+//
 // # Ownership
 //
 // The caller holds one mutex around every call of a Core. Slices given to the

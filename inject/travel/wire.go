@@ -137,28 +137,34 @@ func (m *injectMsg) decode(b []byte, ext *injectExt) error {
 	m.transfer, m.seq = getU24(b[6:]), getU40(b[9:])
 	m.origin, m.branch = 0, 0
 	b = b[injectHeadBytes:]
-	if m.flags&(flagOrigin|flagBranch|flagExt) != 0 {
-		for i, f := range [2]*uint64{&m.origin, &m.branch} {
-			if m.flags&(flagOrigin<<i) == 0 {
-				continue
-			}
-			if len(b) < 8 {
-				return malformed(KindInject, "ends inside its header")
-			}
-			if *f = le.Uint64(b); *f == 0 {
-				return malformed(KindInject, "an explicit origin or branch is 0")
-			}
-			b = b[8:]
+	if m.flags&flagOrigin != 0 {
+		if len(b) < 8 || le.Uint64(b) == 0 {
+			return badHead(b)
 		}
-		if m.flags&flagExt != 0 {
-			var err error
-			if b, err = ext.decode(b); err != nil {
-				return err
-			}
+		m.origin, b = le.Uint64(b), b[8:]
+	}
+	if m.flags&flagBranch != 0 {
+		if len(b) < 8 || le.Uint64(b) == 0 {
+			return badHead(b)
+		}
+		m.branch, b = le.Uint64(b), b[8:]
+	}
+	if m.flags&flagExt != 0 {
+		var err error
+		if b, err = ext.decode(b); err != nil {
+			return err
 		}
 	}
 	m.payload = b
 	return nil
+}
+
+// badHead says what is wrong with an explicit origin or branch.
+func badHead(b []byte) error {
+	if len(b) < 8 {
+		return malformed(KindInject, "ends inside its header")
+	}
+	return malformed(KindInject, "an explicit origin or branch is 0")
 }
 
 func (e *injectExt) decode(b []byte) (rest []byte, err error) {
