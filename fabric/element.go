@@ -263,7 +263,8 @@ type watcher struct {
 
 // Watch has a layer follow this element's endpoints, as Config.OnPeer and
 // OnLost do for whoever made it. It must be called before the element listens or
-// dials; of each endpoint lost comes after up. The functions must not block.
+// dials; of each endpoint lost comes after up. Layers hear of both before OnPeer and OnLost do, so that
+// who hears there can use them. The functions must not block.
 func (e *Element) Watch(up func(*Endpoint), lost func(*Endpoint, error)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

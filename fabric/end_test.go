@@ -106,10 +106,10 @@ func TestHeardOfInOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.Watch(func(*Endpoint) { heard = append(heard, "up") }, func(*Endpoint, error) { heard = append(heard, "lost") })
+			e.Watch(func(*Endpoint) { heard = append(heard, "layer up") }, func(*Endpoint, error) { heard = append(heard, "layer lost") })
 			attach(t, e, 2)
 			e.Close()
-			if got := strings.Join(heard, " "); got != "up up lost lost" {
+			if got := strings.Join(heard, " "); got != "layer up up layer lost lost" {
 				t.Errorf("heard %q", got)
 			}
 		})

@@ -592,11 +592,11 @@ const (
 // tellUp tells that the endpoint is there, and then, if it has ended meanwhile, that it is gone: it
 // can be found, and closed, from the moment that the element lists it.
 func (ep *Endpoint) tellUp() {
-	if ep.el.cfg.OnPeer != nil {
-		ep.el.cfg.OnPeer(ep)
-	}
 	for _, w := range ep.el.watching() {
 		w.up(ep)
+	}
+	if ep.el.cfg.OnPeer != nil { // last: whoever hears it may use the layers at once
+		ep.el.cfg.OnPeer(ep)
 	}
 	if ep.rumour.Or(cameBit)&wentBit != 0 {
 		ep.tellLost()
