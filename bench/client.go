@@ -131,24 +131,14 @@ func clockCost() float64 {
 	return s.p(0.5)
 }
 
-// each times f n times, one by one, less what reading the clock adds.
-func each(n int, f func() error) (samples, error) {
-	s := make(samples, n)
-	clock := clockCost()
-	for i := range s {
-		t := time.Now()
-		if err := f(); err != nil {
-			return nil, err
-		}
-		s[i] = max(float64(time.Since(t))-clock, 0)
-	}
-	return s, nil
-}
+// each times f n times, one by one.
+func each(n int, f func() error) (samples, error) { return batched(n, 1, f) }
 
-// batched times f in batches: for what takes no longer than reading the clock.
+// batched times f in batches, less what reading the clock adds: for what takes no longer than that.
 // A sample is a batch's mean.
 func batched(n, batch int, f func() error) (samples, error) {
 	s := make(samples, n)
+	clock := clockCost()
 	for i := range s {
 		t := time.Now()
 		for range batch {
@@ -156,7 +146,7 @@ func batched(n, batch int, f func() error) (samples, error) {
 				return nil, err
 			}
 		}
-		s[i] = float64(time.Since(t)) / float64(batch)
+		s[i] = max(float64(time.Since(t))-clock, 0) / float64(batch)
 	}
 	return s, nil
 }
