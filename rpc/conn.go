@@ -18,15 +18,16 @@ type conn struct {
 	p  *Peer
 	ep *fabric.Endpoint
 
-	mu      sync.Mutex
-	caller  exchange.Caller
-	callee  exchange.Callee[*Call]
-	lending exchange.Lending[*lentSegment]
-	records []*record // by slot
-	head    [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting int // callers that wait for a slot
-	ended   error
-	pool    segmentPool
+	mu       sync.Mutex
+	caller   exchange.Caller
+	callee   exchange.Callee[*Call]
+	lending  exchange.Lending[*lentSegment]
+	records  []*record // by slot
+	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
+	waiting  int // callers that wait for a slot
+	ended    error
+	segments pool[*lentSegment] // for payloads to the peer
+	buffers  pool[buffer]       // for its requests
 
 	life context.Context // until the endpoint's end
 	kill context.CancelCauseFunc
@@ -39,7 +40,7 @@ type conn struct {
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 	c := &conn{p: p, ep: ep, caller: exchange.NewCaller(p.limits.Outgoing), callee: exchange.NewCallee[*Call](p.limits.CallsPerPeer)}
-	c.pool.c = c
+	c.segments.idle, c.buffers.idle = &p.idle, &p.idleBuffers
 	c.life, c.kill = context.WithCancelCause(context.Background())
 	return c
 }
@@ -146,7 +147,8 @@ func (c *conn) drop(err error) {
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
 	c.lending.Close((*lentSegment).close)
-	c.pool.close()
+	c.segments.close()
+	c.buffers.close()
 	c.mu.Unlock()
 	c.kill(err)
 	for _, k := range running {
@@ -170,7 +172,8 @@ func (c *conn) sweep(now int64) (next int64) {
 		c.p.stats.unfetched.Add(1)
 		s.close()
 	})
-	c.pool.trim(now)
+	c.segments.trim(now)
+	c.buffers.trim(now)
 	c.mu.Unlock()
 	for _, id := range late {
 		c.tell(IDCancel, id)
