@@ -24,7 +24,8 @@ type conn struct {
 	lending  exchange.Lending[*lentSegment]
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting  int // callers that wait for a slot
+	waiting  int          // callers that wait for a slot
+	awaited  atomic.Int32 // calls whose callers wait for their answers
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
@@ -114,6 +115,9 @@ func (c *conn) end(r *record) {
 	r.gen.Add(1)
 	if r.ahead != 0 {
 		c.p.ahead.Add(-r.ahead)
+	}
+	if r.awaited {
+		c.awaited.Add(-1)
 	}
 	r.lent, r.ends, r.err, r.ahead = false, nil, nil, 0
 	if cap(r.body) > keptBytes {

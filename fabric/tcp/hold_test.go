@@ -64,6 +64,23 @@ func TestHold(t *testing.T) {
 			arrive("held, waited and released")
 
 			ep.Hold()
+			send(1, 8)
+			if err := a.WaitFor(t.Context(), func() bool { return answers.Load() == int64(sent) }); err != nil {
+				t.Fatal(err)
+			}
+			if !ep.Hold() { // while the first lasts, too
+				t.Error("a socket cannot hold")
+			}
+			send(5, 8)
+			ep.Release()
+			time.Sleep(20 * time.Millisecond)
+			if n := got.Load(); n != int64(sent-5) {
+				t.Errorf("%d messages of %d arrived, 5 were held after a wait", n, sent)
+			}
+			ep.Release()
+			arrive("held again after a wait")
+
+			ep.Hold()
 			send(300, 1000)
 			send(3, 20<<10)
 			send(2, 8)
