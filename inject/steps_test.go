@@ -92,6 +92,7 @@ const (
 	opScratch
 	opEnd
 	opTime
+	opWait
 )
 
 // on moves a branch on to an element, to do these steps there; fork has another branch do them.

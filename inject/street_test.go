@@ -48,6 +48,7 @@ type sight struct {
 	began bool // it was a visit when the function was called …
 	stays bool // … and still was one when that returned
 	leads bool // on the goroutine that drives the fabric
+	ended bool
 	err   error
 }
 
@@ -55,26 +56,29 @@ type sight struct {
 type spy struct {
 	abi.Engine
 	mu    sync.Mutex
-	seen  []sight
+	seen  []*sight         // in the order in which they began
 	begin func(h abi.Host) // is called as each run begins
 	logs  []string
 	log   func() // is called on each line that a function logs
 }
 
-// take is what was seen so far, and makes begin and log be called from here on.
-func (s *spy) take(begin func(abi.Host), log func()) (seen []sight, logs []string) {
+// watch forgets what was seen, and has begin and log called from here on. It returns what was logged.
+func (s *spy) watch(begin func(abi.Host), log func()) (logs []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen, logs = s.seen, s.logs
+	logs = s.logs
 	s.seen, s.logs, s.begin, s.log = nil, nil, begin, log
-	return seen, logs
+	return logs
 }
 
-// runs are those that were seen to end.
-func (s *spy) runs() []sight {
+// runs are those that have begun, in that order.
+func (s *spy) runs() (seen []sight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.seen)
+	for _, one := range s.seen {
+		seen = append(seen, *one)
+	}
+	return seen
 }
 
 func (s *spy) output(_, _, text string) {
@@ -121,18 +125,19 @@ type spyInstance struct {
 }
 
 func (in spyInstance) Run(payload []byte, limits *abi.Limits, h abi.Host) (abi.Status, error) {
-	one := sight{began: inject.Visits(h), leads: inject.Leads(h)}
+	one := &sight{began: inject.Visits(h), leads: inject.Leads(h)}
 	in.spy.mu.Lock()
+	in.spy.seen = append(in.spy.seen, one)
 	begin := in.spy.begin
 	in.spy.mu.Unlock()
 	if begin != nil {
 		begin(h)
 	}
 	st, err := in.Instance.Run(payload, limits, h)
-	one.stays, one.err = one.began && inject.Visits(h), err
+	stays := one.began && inject.Visits(h)
 	in.spy.mu.Lock()
 	defer in.spy.mu.Unlock()
-	in.spy.seen = append(in.spy.seen, one)
+	one.stays, one.err, one.ended = stays, err, true
 	return st, err
 }
 
@@ -194,7 +199,17 @@ func (s *street) prepare(m *member, name string) *inject.Function {
 func (s *street) clear() {
 	for i, seg := range s.memory {
 		clear(seg.Bytes())
-		s.spies[i].take(nil, nil)
+		s.spies[i].watch(nil, nil)
+	}
+}
+
+// call has a member call an element, and get an answer.
+func (s *street) call(from *member, at uint8) {
+	s.t.Helper()
+	want := newModel(houses).play(at, payload(3))
+	got, err := s.prepare(from, "steps").Do(within(s.t, patience), inject.Root{Element: uint32(at), Payload: payload(3)}, nil)
+	if d := want.matches([]string{string(got)}, err); d != "" {
+		s.t.Error(d)
 	}
 }
 
@@ -259,8 +274,7 @@ func (s *street) differs(m *model) string {
 				return fmt.Sprintf("word %d of n%d is %x, want %x", k, i, got, want)
 			}
 		}
-		_, l := s.spies[i].take(nil, nil)
-		logs = append(logs, l...)
+		logs = append(logs, s.spies[i].watch(nil, nil)...)
 	}
 	if slices.Sort(logs); !slices.Equal(logs, m.logs) {
 		return fmt.Sprintf("logged %q, want %q", logs, m.logs)
@@ -315,7 +329,7 @@ func visited(t testing.TB, all *streets, at uint8, program []byte) sight {
 			t.Fatal(d)
 		}
 		seen := s.spies[at].runs()
-		if len(seen) == 0 {
+		if len(seen) == 0 || !seen[0].ended {
 			t.Fatalf("nothing ran at n%d", at)
 		}
 		if d := s.differs(want); d != "" && err == nil {

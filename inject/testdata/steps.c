@@ -108,6 +108,11 @@ WHERRY_ENTRY(payload, size)
         case 16: /* whether more than n seconds are left */
             note(wherry_remaining() > s.n * 1000000000ull);
             break;
+        case 17: /* until word n of this element is not 0 */
+            WHERRY_TRY(wherry_window(0, &w));
+            while (!((const volatile uint64_t *)w.addr)[s.n])
+                zero = 0;
+            break;
         default:
             return WHERRY_ERR_UNSUPPORTED;
         }
