@@ -53,9 +53,25 @@ func TestStepsAreBuiltFromSource(t *testing.T) {
 // stepsImage packs the function; change alters the manifest before that.
 func stepsImage(t testing.TB, name string, change func(*image.Manifest)) *image.Image {
 	t.Helper()
+	return packSteps(t, name, 0, change)
+}
+
+// paddedImage packs it with so many bytes more.
+func paddedImage(t testing.TB, name string, more int) *image.Image {
+	t.Helper()
+	return packSteps(t, name, more, nil)
+}
+
+func packSteps(t testing.TB, name string, more int, change func(*image.Manifest)) *image.Image {
+	t.Helper()
 	code, err := os.ReadFile(stepsModule)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if more > 0 { // a section that engines pass over: of id 0, its size, its name's size, its name
+		section := append([]byte{1, 'x'}, make([]byte, more)...)
+		code = append(append(code, 0), binary.AppendUvarint(nil, uint64(len(section)))...)
+		code = append(code, section...)
 	}
 	m := image.Manifest{Name: name, Windows: []image.Window{{Name: "words", Writable: true}}, Limits: abi.Limits{ReplyBytes: 1 << 20}}
 	if change != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -181,13 +182,32 @@ func newStreet(t testing.TB, changes ...func(*inject.Config)) *street {
 	s.table.FillRows()
 	s.client = connect(t, s.nodes, fabric.Balanced)
 	s.f = s.prepare(s.client, "steps")
+	for i := range uint8(houses) { // whoever was dialled may not know of it yet
+		program := payload(1, fork((i+1)%houses), fork((i+2)%houses))
+		eventually(t, func() string {
+			fut, err := s.f.Start(within(t, time.Second), []inject.Root{{Element: uint32(i), Payload: program}}, inject.Options{})
+			if err == nil {
+				_, err = fut.Wait(within(t, patience))
+			}
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	s.idle()
 	return s
 }
 
 // prepare makes a function of the name, which is another one to all, that is closed with the test.
 func (s *street) prepare(m *member, name string) *inject.Function {
 	s.t.Helper()
-	f, err := m.rt.Prepare(stepsImage(s.t, name, nil), s.table)
+	return s.prepareImage(m, stepsImage(s.t, name, nil))
+}
+
+func (s *street) prepareImage(m *member, img *image.Image) *inject.Function {
+	s.t.Helper()
+	f, err := m.rt.Prepare(img, s.table)
 	if err != nil {
 		s.t.Fatal(err)
 	}
