@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -73,7 +74,7 @@ func packSteps(t testing.TB, name string, more int, change func(*image.Manifest)
 		code = append(append(code, 0), binary.AppendUvarint(nil, uint64(len(section)))...)
 		code = append(code, section...)
 	}
-	m := image.Manifest{Name: name, Windows: []image.Window{{Name: "words", Writable: true}}, Limits: abi.Limits{ReplyBytes: 1 << 20}}
+	m := image.Manifest{Name: name, Windows: []image.Window{{Name: "words", Writable: true}}, Limits: abi.Limits{ReplyBytes: 1 << 20, RunTime: time.Hour}}
 	if change != nil {
 		change(&m)
 	}
