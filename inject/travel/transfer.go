@@ -1,6 +1,9 @@
 package travel
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 func isBackpressure(err error) bool { return err != nil && errors.Is(err, ErrBackpressure) }
 
@@ -298,6 +301,7 @@ func (p *peer) unnote(t uint64) {
 // flush sends what is pending; what finds no room stays.
 func (c *Core) flush(p *peer) {
 	a := &p.acks
+	a.accepted = slices.DeleteFunc(a.accepted, func(s span) bool { return s.first+uint64(s.n) <= p.recvLow }) // the mark says it
 	for a.count > 0 && p.up && len(p.outbox) == 0 {
 		rel := a.released[:min(len(a.released), maxSpans)]
 		c.out = appendAck(c.out[:0], p.recvLow, a.accepted, rel)
