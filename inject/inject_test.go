@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -43,8 +44,12 @@ func newMember(t testing.TB, name string, engine bool, policy fabric.Policy, cha
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared, err := shm.New(shm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := &member{eps: map[string]*fabric.Endpoint{}}
-	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Policy: policy, Auth: auth{cluster.CapsAll}})
+	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr, shared}, Policy: policy, Auth: auth{cluster.CapsAll}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ var ways = []way{
 func TestSimShortWays(t *testing.T) {
 	all := make([]*streets, len(ways))
 	for i := range all {
-		all[i] = &streets{t: t}
+		all[i] = &streets{t: t, transport: "tcp"}
 	}
 	var visits, stayed, relays [3]int
 	asked, failed := 0, 0

@@ -159,6 +159,12 @@ const houses = 3
 
 func newStreet(t testing.TB, changes ...func(*inject.Config)) *street {
 	t.Helper()
+	return newStreetOver(t, "tcp", changes...)
+}
+
+// newStreetOver makes one that is connected by another transport: "shm".
+func newStreetOver(t testing.TB, transport string, changes ...func(*inject.Config)) *street {
+	t.Helper()
 	s := &street{t: t, table: &cluster.Table{Name: "words", Version: 1, Kind: cluster.Raw,
 		Sharding: cluster.Sharding{Kind: cluster.Block, Elements: houses, Rows: houses * words}}}
 	for i := range houses {
@@ -169,6 +175,13 @@ func newStreet(t testing.TB, changes ...func(*inject.Config)) *street {
 		})...))
 		s.spies = append(s.spies, watch)
 		el := s.nodes[i].el
+		if transport == "shm" {
+			addr, err := el.Listen(fmt.Sprintf("shm://%s/street.sock", t.TempDir()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.nodes[i].addr = addr
+		}
 		seg, err := el.NewSegment(words*8, fabric.Writable)
 		if err != nil {
 			t.Fatal(err)
@@ -323,13 +336,14 @@ func (s *street) ready(at uint8) {
 
 // streets are one after the other: elements that keep in mind what was canceled make no visits until that is over.
 type streets struct {
-	t   testing.TB
-	now *street // nil: the next one is to be a new one
+	t         testing.TB
+	transport string
+	now       *street // nil: the next one is to be a new one
 }
 
 func (s *streets) get() *street {
 	if s.now == nil {
-		s.now = newStreet(s.t)
+		s.now = newStreetOver(s.t, s.transport)
 	}
 	return s.now
 }

@@ -16,7 +16,7 @@ import (
 // TestVisit: whatever a function does that only a general run can, it does as one, though it began as a visit. What it
 // needs no more for than a visit leaves it one.
 func TestVisit(t *testing.T) {
-	s := &streets{t: t}
+	s := &streets{t: t, transport: "tcp"}
 	const stays, unfolds, either = 's', 'u', '?' // the last: others look at an element that waits or runs long
 	for _, c := range []struct {
 		name  string
@@ -85,6 +85,34 @@ func TestVisit(t *testing.T) {
 		})
 	}
 	s.get().quiet()
+}
+
+// TestVisitMapped: what is near enough to be mapped takes no time, and leaves a visit one.
+func TestVisitMapped(t *testing.T) {
+	all := &streets{t: t, transport: "shm"}
+	for _, c := range []struct {
+		steps [][]step
+		stays bool
+	}{
+		{[][]step{one(opGet, 1, 1)}, true},
+		{[][]step{one(opPut, 1, 1), one(opAdd, 2, 1), one(opAdd, 1, 1), one(opGet, 2, 1)}, true},
+		{[][]step{one(opAdd, 1, 1), on(1, one(opAdd, 0, 1)...)}, true},
+		{[][]step{one(opAdd, 1, 1), on(1, padding...)}, false},
+		{[][]step{one(opAdd, 1, 1), fork(1)}, false},
+		{[][]step{one(opAdd, 1, 1), one(opFail, 0, 5)}, true},
+		{[][]step{one(opAdd, 1, 1), one(opTrap, 0, 0)}, true},
+	} {
+		for range 2 { // also with what the first one leaves
+			s := all.get() // whose n0 is to have mapped the others' words
+			if _, err := wait(t, s.start(within(t, patience), 0, payload(1, one(opGet, 1, 0), one(opGet, 2, 0)))); err != nil {
+				t.Fatal(err)
+			}
+			if got := visited(t, all, 0, payload(1, c.steps...)).stays; got != c.stays {
+				t.Errorf("%v: a visit as the function returns: %v, want %v", c.steps, got, c.stays)
+			}
+		}
+	}
+	all.get().quiet()
 }
 
 // path makes three elements know that the next one has the function, so that a branch that goes around is a visit at each.
@@ -181,7 +209,7 @@ func TestVisitConcealed(t *testing.T) {
 	s := newStreet(t)
 	s.f = s.prepareImage(s.client, stepsImage(t, "another", func(m *image.Manifest) { m.Limits.ScratchBytes = 64 << 10 }))
 	s.f.Conceal()
-	all := &streets{t: t, now: s}
+	all := &streets{t: t, transport: "tcp", now: s}
 	for _, steps := range [][][]step{
 		{one(opScratch, 0, 0)}, {one(opScratch, 0, 0), on(0)}, {one(opScratch, 0, 0), one(opTrap, 0, 0)}, {one(opScratch, 0, 0), fork(1, one(opScratch, 0, 0)...)},
 	} {
