@@ -139,13 +139,17 @@ var padding = make([]step, 40)
 // model is what should become of a program: what a single machine makes of it.
 type model struct {
 	words   [][]uint64 // by element
+	counts  []counts   // the same
 	results []string   // of its branches, sorted
 	logs    []string   // sorted
 	failed  *travel.RemoteError
 }
 
+// counts are what an element says of itself.
+type counts struct{ began, ended, forwards, forks uint64 }
+
 func newModel(elements int) *model {
-	m := &model{}
+	m := &model{counts: make([]counts, elements)}
 	for range elements {
 		m.words = append(m.words, make([]uint64, words))
 	}
@@ -164,6 +168,8 @@ func (m *model) play(at uint8, program []byte) *model {
 
 // branch goes on with a branch at an element; sent is what it has sent ahead.
 func (m *model) branch(at uint8, program, sent []byte) {
+	m.counts[at].began++
+	m.counts[at].ended++
 	r := &modelRun{model: m, at: at, sum: binary.LittleEndian.Uint64(program), sent: sent}
 	for b := program[8:]; len(b) > 0; b = b[4:] {
 		r.steps = append(r.steps, step{b[0], b[1], binary.LittleEndian.Uint16(b[2:])})
@@ -227,9 +233,11 @@ func (r *modelRun) do(i int) (next int, ends bool) {
 	case opForward, opFork:
 		program := payload(r.sum+uint64(i)+1, r.steps[i+1:i+1+int(s.n)])
 		if s.op == opFork && r.may(!r.moved) {
+			m.counts[r.at].forks++
 			m.branch(s.at, program, nil)
 		} else if s.op == opForward && r.may(!r.replied && !r.moved) {
 			r.moved = true
+			m.counts[r.at].forwards++
 			m.branch(s.at, program, r.sent)
 		}
 		return i + int(s.n), false

@@ -152,6 +152,7 @@ type street struct {
 	spies  []*spy
 	table  *cluster.Table
 	memory []*fabric.Segment
+	before [houses]counts // as it was when all was cleared
 	f      *inject.Function
 }
 
@@ -235,7 +236,20 @@ func (s *street) clear() {
 	for i, seg := range s.memory {
 		clear(seg.Bytes())
 		s.spies[i].watch(nil, nil)
+		s.before[i] = s.count(i)
 	}
+}
+
+// count is what an element says that it has done so far.
+func (s *street) count(at int) counts {
+	rt := s.nodes[at].rt
+	c := rt.Stats().Counters
+	n := counts{began: c.Runs, forwards: c.Forwards, forks: c.Forks}
+	list, _ := rt.Functions(100)
+	for _, f := range list {
+		n.ended += f.Runs
+	}
+	return n
 }
 
 // call has a member call an element, and get an answer.
@@ -300,7 +314,7 @@ func (s *street) quiet() {
 	})
 }
 
-// differs says what of the memory and the logs is not as the model has it.
+// differs says what of the memory, the logs and the counts is not as the model has it.
 func (s *street) differs(m *model) string {
 	var logs []string
 	for i, seg := range s.memory {
@@ -308,6 +322,10 @@ func (s *street) differs(m *model) string {
 			if got := binary.LittleEndian.Uint64(seg.Bytes()[k*8:]); got != want {
 				return fmt.Sprintf("word %d of n%d is %x, want %x", k, i, got, want)
 			}
+		}
+		is, was := s.count(i), s.before[i]
+		if got := (counts{is.began - was.began, is.ended - was.ended, is.forwards - was.forwards, is.forks - was.forks}); got != m.counts[i] {
+			return fmt.Sprintf("n%d counts %+v, want %+v", i, got, m.counts[i])
 		}
 		logs = append(logs, s.spies[i].watch(nil, nil)...)
 	}
