@@ -95,7 +95,7 @@ func (c *Core) room(p *peer, report bool) bool {
 	if report {
 		limit, records = WindowTransfers, c.lim.Records
 	}
-	if p.next-p.low < limit && c.records < records {
+	if c.roomy(p, limit, records) {
 		return true
 	}
 	if len(c.spent) == 0 {
@@ -103,6 +103,11 @@ func (c *Core) room(p *peer, report bool) bool {
 	}
 	c.putAway() // those are released
 	return c.room(p, report)
+}
+
+// roomy is room as it mostly is.
+func (c *Core) roomy(p *peer, limit uint64, records int) bool {
+	return p.next-p.low < limit && c.records < records
 }
 
 // number gives the next transfer to p its number and its record. h, if any,

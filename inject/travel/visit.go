@@ -74,9 +74,10 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	b.refs++
 	c.running++
 	c.stats.Runs++
-	v := &c.visit
-	*v = Visit{Payload: payload, Binding: b, open: true, hops: hops, transfer: t, seq: seq, branch: branch,
-		came: now, deadline: now + decodeTime(left), from: p, origin: origin}
+	v := &c.visit // all of it but what is the caller's, field by field: half the code of a literal
+	v.Payload, v.Binding, v.from, v.origin = payload, b, p, origin
+	v.open, v.hops, v.transfer, v.seq, v.branch = true, hops, t, seq, branch
+	v.came, v.deadline = now, now+decodeTime(left)
 	return v
 }
 
@@ -113,7 +114,8 @@ func (c *Core) Become() {
 // false, having done nothing, if that takes a run or cannot be.
 func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	v, p := &c.visit, c.peer(to)
-	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) || !c.room(p, false) {
+	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
+		!c.roomy(p, WindowTransfers-reportTransfers, c.lim.Records*3/4) && !c.room(p, false) {
 		return false
 	}
 	s := p.relaySlot(p.next)
@@ -130,7 +132,9 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	c.noted(v.came, v.from) // an ACK's low-water mark says that it is accepted
-	c.addRelay(p, s, relay{p.next + 1, v.seq, v.branch, v.deadline, v.origin, v.Binding, v.from, v.transfer})
+	s.tag, s.seq, s.branch, s.deadline = p.next+1, v.seq, v.branch, v.deadline
+	s.origin, s.binding, s.pred, s.predTransfer = v.origin, v.Binding, v.from, v.transfer
+	c.addRelay(p, s)
 	p.next++
 	c.records++
 	c.running--
