@@ -147,7 +147,12 @@ func TestErrand(t *testing.T) {
 		{"somebody looks, and a reply", time.Hour, [][]step{pass}, look, nil, ""},
 		{"somebody looks, and onward", time.Hour, [][]step{pass, on(1)}, look, nil, ""},
 		{"somebody looks, and a trap", time.Hour, [][]step{pass, one(opTrap, 0, 0)}, look, nil, ""},
-		{"another call", time.Hour, [][]step{pass}, func(s *street, _ context.CancelFunc) { s.call(s.client, 1) }, nil, ""},
+		{"another call", time.Hour, [][]step{pass}, func(s *street, _ context.CancelFunc) {
+			before := s.f.Asked()
+			if _, err := s.f.Do(within(s.t, patience), inject.Root{Element: 1, Payload: payload(1)}, nil); err != nil || s.f.Asked() == before {
+				s.t.Errorf("the other call was not started in the quick way, or: %v", err)
+			}
+		}, nil, ""},
 		{"another lost", time.Hour, [][]step{pass}, func(s *street, _ context.CancelFunc) { s.client.eps["n1"].Close() }, nil, ""},
 		{"the function closed", time.Hour, [][]step{pass}, func(s *street, _ context.CancelFunc) { s.f.Close() }, nil, ""},
 		{"draining", time.Hour, [][]step{pass}, func(s *street, _ context.CancelFunc) {
@@ -166,6 +171,7 @@ func TestErrand(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStreet(t)
+			s.ready(1)
 			s.ready(0)
 			ctx, cancel := context.WithTimeout(context.Background(), c.time)
 			defer cancel()
