@@ -79,6 +79,7 @@ func TestExitCodes(t *testing.T) {
 		{control.ErrMemory, exitFull},
 		{&control.NodeError{Node: "a", Kind: control.ErrMemory}, exitFull},
 		{cluster.ErrFull, exitFull},
+		{errInterrupted, exitInterrupted},
 		{exitError(9), 9},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("more words: %w", c.err), errors.Join(errors.New("and"), c.err)} {
