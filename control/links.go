@@ -384,7 +384,7 @@ func (l *Links) mayDial(addr string) error {
 		}
 	}
 	if !l.cfg.Insecure && !Loopback(addr) {
-		return fmt.Errorf("%s is not a loopback address, and beyond loopback TLS is needed: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr)
+		return fmt.Errorf("%s is not a loopback address, and %w: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr, ErrInsecure)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ type exitClass struct {
 func exitClasses() []exitClass {
 	return []exitClass{
 		{exitInterrupted, []error{errInterrupted}},
-		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile}},
+		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile, control.ErrInsecure}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
 		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
