@@ -118,13 +118,23 @@ func TestRevokedMeanwhile(t *testing.T) {
 		if got, err := f.Do(ctx, inject.Root{Element: e, Payload: order(16, 0, 8)}, nil); err != nil || got[0] != 1 {
 			t.Fatalf("%x, %v", got, err)
 		}
+		for range 3 { // which its instance at hand serves at last
+			if got, err := f.Do(ctx, inject.Root{Element: e, Payload: order(8, 0, 8)}, nil); err != nil || len(got) != 1 {
+				t.Fatalf("%x, %v", got, err)
+			}
+		}
 	}
 	if err := g.nodes[0].own.Revoke(table.Shards[0].Windows[0].Key); err != nil {
 		t.Fatal(err)
 	}
-	_, err := f.Do(ctx, inject.Root{Payload: order(16, 0, 8)}, nil)
-	says(t, err, "n0", "faults", "revoked")
-	_, err = f.Do(ctx, inject.Root{Element: 1, Payload: order(16, 0, 8)}, nil)
+	for _, op := range []uint32{8, 16} { // a load from the window, and a host call
+		_, err := f.Do(ctx, inject.Root{Payload: order(op, 0, 8)}, nil)
+		if !errors.Is(err, travel.ErrRefused) {
+			t.Errorf("op %d: %v is not ErrRefused", op, err)
+		}
+		says(t, err, "n0", "faults", "window 0", "revoked")
+	}
+	_, err := f.Do(ctx, inject.Root{Element: 1, Payload: order(16, 0, 8)}, nil)
 	says(t, err, "n1", "faults", "status -4", "revoked")
 	g.serves()
 }
