@@ -313,7 +313,7 @@ func (l *Links) pause(k *link, d time.Duration) {
 func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	l.mu.Lock()
 	if err != nil {
-		if k.tries == 0 {
+		if k.tries == 0 && !l.closed { // else the attempt was given up, and nobody tries again
 			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
 		}
 		k.tries++
