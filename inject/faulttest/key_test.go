@@ -234,11 +234,11 @@ func TestForwardForOthers(t *testing.T) {
 }
 
 // TestStolenIncarnation covers: a peer that says it is another, by its
-// incarnation, does not get that one's authority or its messages.
+// incarnation, does not get that one's authority or its messages, though it may inject as itself.
 func TestStolenIncarnation(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 2, nil, nil)
-	h := newHostile(t, g, "nobody", uint64(g.client.Incarnation()))
+	h := newHostile(t, g, "bob", uint64(g.client.Incarnation()))
 	code := guestImage(t, "faults", nil).Encode()
 	before := g.nodes[0].report(t).Stats.Runs
 	for i := range uint64(10) {
@@ -248,7 +248,7 @@ func TestStolenIncarnation(t *testing.T) {
 	defer cancel()
 	<-ctx.Done()
 	if runs := g.nodes[0].report(t).Stats.Runs; runs != before {
-		t.Errorf("%d functions ran for somebody who may not inject", runs-before)
+		t.Errorf("%d functions ran for bob, who says that he is alice", runs-before)
 	}
 	g.serves()
 }
