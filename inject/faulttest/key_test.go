@@ -139,6 +139,47 @@ func TestRevokedMeanwhile(t *testing.T) {
 	g.serves()
 }
 
+// TestRevokedUnderWay covers: a key revoked while a function that has it runs. Its next host call is refused, on the
+// window of its own element and on another's.
+func TestRevokedUnderWay(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 2, nil, nil)
+	table := g.table(words, fabric.RightsAll, number)
+	f := g.prepare(g.client, guestImage(t, "faults", nil), table)
+	ctx := within(t, patience)
+	const wait = 600 * time.Millisecond
+	roots := []inject.Root{{Payload: order(23, 0, uint64(wait))}, {Element: 1, Payload: order(23, 0, uint64(wait))}}
+	for _, r := range roots { // what they need is there
+		if _, err := f.Do(ctx, inject.Root{Element: r.Element, Payload: order(23, 0, 0)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var running []*inject.Future
+	for _, r := range roots {
+		fut, err := f.Start(ctx, []inject.Root{r}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, fut)
+	}
+	eventually(t, "the functions do not run", func() string {
+		for _, n := range g.nodes {
+			if n.report(t).Stats.Sizes.Running != 1 {
+				return n.name
+			}
+		}
+		return ""
+	})
+	if err := g.nodes[0].own.Revoke(table.Shards[0].Windows[0].Key); err != nil {
+		t.Fatal(err)
+	}
+	for i, fut := range running {
+		_, err := fut.Wait(ctx)
+		says(t, err, g.nodes[i].name, "faults", "status -4")
+	}
+	g.serves()
+}
+
 // TestRestartedElement covers: a shard table of an element's earlier life. The
 // error says that it is old; with a new table the element serves, though it has
 // lost the code.
