@@ -83,6 +83,30 @@ func TestRun(t *testing.T) {
 }
 
 // TestValidate: what cannot be measured is refused before anything starts.
+// TestRunIsEnded: whoever ends a benchmark, or has no time left for it, hears that and not how its processes died.
+func TestRunIsEnded(t *testing.T) {
+	for _, c := range []struct {
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		want error
+	}{
+		{func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Millisecond)
+		}, context.DeadlineExceeded},
+		{func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(100*time.Millisecond, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+	} {
+		ctx, cancel := c.end(t.Context())
+		r, err := Run(ctx, Config{Kind: "verbs", Transport: "tcp", Rounds: 10_000_000, Command: []string{os.Args[0], "role"}})
+		cancel()
+		if r != nil || !errors.Is(err, c.want) {
+			t.Errorf("%v, %v; want %v", r, err, c.want)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		edit func(*Config)

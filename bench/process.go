@@ -86,11 +86,19 @@ func onCPU(cpu int, f func() error) error {
 	return <-result
 }
 
-// Run measures and returns the figures.
+// Run measures and returns the figures. If the context ends first, its error is Run's.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	r, err := run(ctx, &c)
+	if err != nil && ctx.Err() != nil { // the processes were killed for that
+		return nil, fmt.Errorf("bench: %s: %w", c.Kind, context.Cause(ctx))
+	}
+	return r, err
+}
+
+func run(ctx context.Context, c *Config) (*Result, error) {
 	dir, err := os.MkdirTemp("", "wherry-bench-")
 	if err != nil {
 		return nil, err
@@ -122,8 +130,8 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 			s.Listen = "shm://" + filepath.Join(dir, s.Name+".sock")
 		}
 		s.CacheDir = filepath.Join(dir, s.Name)
-		s.Profile = profileFile(&c, s.Name)
-		p, err := start(ctx, &c, s, c.cpu(i+1))
+		s.Profile = profileFile(c, s.Name)
+		p, err := start(ctx, c, s, c.cpu(i+1))
 		if err != nil {
 			return nil, err
 		}
@@ -137,13 +145,13 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 		spec.Servers = append(spec.Servers, info)
 	}
-	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(&c, "client")
-	client, err := start(ctx, &c, spec, c.cpu(0))
+	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(c, "client")
+	client, err := start(ctx, c, spec, c.cpu(0))
 	if err != nil {
 		return nil, err
 	}
 	defer client.End()
-	return collect(client, &c)
+	return collect(client, c)
 }
 
 // note is what a client says while it measures, and at the end.

@@ -1,10 +1,13 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +173,28 @@ func TestLinksMakeOneConnection(t *testing.T) {
 		}
 		a.close()
 		b.close()
+	}
+}
+
+// TestLinksCloseQuietly: an attempt that is given up because nobody wants it any more is no news.
+func TestLinksCloseQuietly(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	var log bytes.Buffer
+	e := newElement(t, "a", false)
+	links := NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	links.Add(cluster.Member{Name: "b", Addrs: []string{"tcp://" + silent.Addr().String()}})
+	c, err := silent.Accept() // and no word
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	links.Close()
+	if log.Len() > 0 {
+		t.Error(log.String())
 	}
 }
 

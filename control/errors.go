@@ -23,6 +23,8 @@ var (
 	ErrStopping = errors.New("the node is stopping")
 	// ErrNoShard: the node holds no shard of this dataset.
 	ErrNoShard = errors.New("no shard here")
+	// ErrInsecure: an address beyond loopback was to be dialled without TLS.
+	ErrInsecure = errors.New("beyond loopback TLS is needed")
 	// ErrNotConnected: there is no connection to a node.
 	ErrNotConnected = errors.New("not connected")
 	// ErrNoNode: no node of that name is known.

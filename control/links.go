@@ -313,7 +313,7 @@ func (l *Links) pause(k *link, d time.Duration) {
 func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	l.mu.Lock()
 	if err != nil {
-		if k.tries == 0 {
+		if k.tries == 0 && !l.closed { // else the attempt was given up, and nobody tries again
 			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
 		}
 		k.tries++
@@ -384,7 +384,7 @@ func (l *Links) mayDial(addr string) error {
 		}
 	}
 	if !l.cfg.Insecure && !Loopback(addr) {
-		return fmt.Errorf("%s is not a loopback address, and beyond loopback TLS is needed: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr)
+		return fmt.Errorf("%s is not a loopback address, and %w: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr, ErrInsecure)
 	}
 	return nil
 }

@@ -271,6 +271,9 @@ func (r *csvRows) next(record, heap []byte) ([]byte, error) {
 			continue
 		}
 		if heap, err = r.set(record, heap, base, f, text); err != nil {
+			if name := r.schema.Fields[f].Name; r.lines.line == 1 && fieldName(text) == name { // with a header, no row is there
+				err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
+			}
 			return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", err)
 		}
 	}

@@ -194,7 +194,7 @@ func (o *Options) checkGraph() error {
 func (o *Options) checkRecords() error {
 	if o.Types != nil {
 		if o.Schema != nil || o.Format != CSV || !o.Header {
-			return fmt.Errorf("%w: types without names go with a CSV header, and instead of a schema", ErrOptions)
+			return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
 		}
 		return o.spreadOver(0)
 	}

@@ -175,6 +175,7 @@ func TestLineErrors(t *testing.T) {
 		{Options{Format: CSV}, "x,1\ny,abc\n", `in: line 2: column status: "abc" is not a u16`},
 		{Options{Format: CSV}, "x,1\n\"a\nb\",70000\n", `in: line 3: column status: "70000" is not a u16: out of range`},
 		{Options{Format: CSV}, "x,1\n\ny\n", `in: line 3: it has 1 columns, want 2`},
+		{Options{Format: CSV}, "name,status\nx,1\n", `in: line 1: column status: "status" is not a u16; if this line has the columns' names, say so (--header)`},
 		{Options{Format: CSV}, "x,\n", `in: line 1: column status: "" is not a u16`},
 		{Options{Format: CSV}, "x\"y,1\n", `in: line 1: a quote (") stands inside`},
 		{Options{Format: CSV}, "\"x\"y,1\n", `in: line 1: a field's closing quote`},

@@ -346,6 +346,32 @@ func TestOneIsNotMany(t *testing.T) {
 	}
 }
 
+// TestDefaultPath: it leads from one vertex to another, also where the one that needs the most is needed the most.
+func TestDefaultPath(t *testing.T) {
+	for edges, want := range map[string]string{
+		"a b\nb c\nc a\n":                   "a b",
+		"hub x\nhub y\nx hub\ny hub\ny x\n": "hub x",
+		"alone\n":                           "",
+	} {
+		g, err := debgraph.ReadEdgeList("mine", strings.NewReader(edges))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := ""
+		for _, q := range demo.DefaultQueries(g) {
+			if err := demo.CheckQuery(g, q); err != nil {
+				t.Error(err)
+			}
+			if q.Kind == demo.KindPath {
+				path = q.Package + " " + q.Goal
+			}
+		}
+		if path != want {
+			t.Errorf("%q: the path is %q, want %q", edges, path, want)
+		}
+	}
+}
+
 // TestNothingIsAskedOfAnEmptyGraph: there is no vertex to ask about.
 func TestNothingIsAskedOfAnEmptyGraph(t *testing.T) {
 	g, err := debgraph.ReadEdgeList("empty", strings.NewReader("# nothing\n"))

@@ -51,28 +51,38 @@ func DefaultQueries(g *debgraph.Graph) []Query {
 	if g.Len() == 0 {
 		return nil
 	}
-	var most, wanted uint32 // needs the most, is needed the most, both directly
-	for v := range uint32(g.Len()) {
-		if g.Fwd.Degree(v) > g.Fwd.Degree(most) {
-			most = v
-		}
-		if g.Rev.Degree(v) > g.Rev.Degree(wanted) {
-			wanted = v
-		}
-	}
+	all := func(uint32) bool { return true }
+	most, wanted := widest(&g.Fwd, all), widest(&g.Rev, all) // needs the most, is needed the most, both directly
 	name := func(preferred string, v uint32) string {
 		if _, ok := g.ID(preferred); ok && len(g.Meta.Releases) > 0 {
 			return preferred
 		}
 		return g.Names[v]
 	}
-	return []Query{
+	queries := []Query{
 		{Kind: KindNeeds, Package: name("firefox-esr", most)},
 		{Kind: KindNeededBy, Package: name("libssl3", wanted)},
-		{Kind: KindPath, Package: name("gnome", most), Goal: name("perl-base", wanted)},
-		{Kind: KindTop, First: min(10, g.Len())},
-		{Kind: KindChase, Hops: DefaultHops},
 	}
+	if g.Len() > 1 { // a path is from one vertex to another
+		start := name("gnome", most)
+		goal := name("perl-base", wanted)
+		if goal == start {
+			goal = g.Names[widest(&g.Rev, func(v uint32) bool { return g.Names[v] != start })]
+		}
+		queries = append(queries, Query{Kind: KindPath, Package: start, Goal: goal})
+	}
+	return append(queries, Query{Kind: KindTop, First: min(10, g.Len())}, Query{Kind: KindChase, Hops: DefaultHops})
+}
+
+// widest is the vertex with the longest row among those that count, of which there is one at least.
+func widest(c *debgraph.CSR, counts func(v uint32) bool) uint32 {
+	best, most := uint32(0), -1
+	for v := range uint32(len(c.Off) - 1) {
+		if n := c.Degree(v); n > most && counts(v) {
+			best, most = v, n
+		}
+	}
+	return best
 }
 
 // Data is what the questions are about, and how it is reached.

@@ -82,10 +82,27 @@ func (a *app) context(c *cobra.Command) (context.Context, context.CancelFunc) {
 // print writes a value as JSON, or as text by the function given.
 func (a *app) print(v any, text func(w io.Writer)) error {
 	if !a.json {
-		text(a.out)
-		return nil
+		w := &firstError{Writer: a.out}
+		text(w)
+		return w.err
 	}
 	return json.NewEncoder(a.out).Encode(v)
+}
+
+// firstError is a writer that remembers what went wrong first, for those who write many small texts.
+type firstError struct {
+	io.Writer
+	err error
+}
+
+// Write writes, unless something went wrong before.
+func (f *firstError) Write(p []byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	n, err := f.Writer.Write(p)
+	f.err = err
+	return n, err
 }
 
 // isTerminal reports whether w is a person's screen.

@@ -110,7 +110,7 @@ func (f *demoFlags) load() (*debgraph.Graph, error) {
 	}
 	defer file.Close()
 	g, err := debgraph.Read(filepath.Base(f.graph), file)
-	if err == nil && g.Len() == 0 {
+	if err == nil && g.Edges() == 0 {
 		err = fmt.Errorf("%s has no edges; a line is 'from to'", f.graph)
 	}
 	return g, err

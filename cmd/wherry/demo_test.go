@@ -258,3 +258,27 @@ func TestDemoRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A benchmark that a terminal interrupts, with all its processes at once, says so too, as JSON if that was asked for.
+func TestBenchInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := self(ctx, "", "bench", "ring", "--json", "--rounds", "10000000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for len(children(t, cmd.Process.Pid)) < 4 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if said := strings.TrimSpace(errs.String()); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || said != `{"error":"interrupted","exit":130}` {
+		t.Errorf("it ended with %v\n%s", err, said)
+	}
+}

@@ -37,6 +37,8 @@ var (
 	errUsage = errors.New("usage")
 	// errNoFunction: the image file of a function is not there.
 	errNoFunction = errors.New("no such function")
+	// errInterrupted: whoever started the command has ended it.
+	errInterrupted = errors.New("interrupted")
 )
 
 // usageError is a mistake on the command line.
@@ -63,7 +65,8 @@ type exitClass struct {
 // exitClasses are looked through in order: the first that has an error counts.
 func exitClasses() []exitClass {
 	return []exitClass{
-		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile}},
+		{exitInterrupted, []error{errInterrupted}},
+		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile, control.ErrInsecure}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked}},
 		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.

@@ -60,6 +60,7 @@ func TestExitCodes(t *testing.T) {
 		{xrdma.ErrUnknown, exitNotFound},
 		{errNoFunction, exitNotFound},
 		{control.ErrNotConnected, exitLost},
+		{fmt.Errorf("%w to any node: %w", control.ErrNotConnected, control.ErrInsecure), exitUsage},
 		{fmt.Errorf("node n: %w", client.ErrNoAnswer), exitLost},
 		{fmt.Errorf("%w: %w", control.ErrNotConnected, context.DeadlineExceeded), exitLost},
 		{fmt.Errorf("%w: %w", control.ErrNotConnected, os.ErrNotExist), exitLost},
@@ -73,12 +74,13 @@ func TestExitCodes(t *testing.T) {
 		{travel.ErrBackpressure, exitFull},
 		{&travel.RefusedError{Code: travel.CodeBackpressure}, exitFull},
 		{&travel.RemoteError{Code: travel.CodeHopLimit}, exitFull},
-		{moreText(&travel.RemoteError{Code: travel.CodeHopLimit}), exitFull},
+		{(&runFlags{}).moreText(&travel.RemoteError{Code: travel.CodeHopLimit}), exitFull},
 		{travel.ErrForkLimit, exitFull},
 		{travel.ErrPartLimit, exitFull},
 		{control.ErrMemory, exitFull},
 		{&control.NodeError{Node: "a", Kind: control.ErrMemory}, exitFull},
 		{cluster.ErrFull, exitFull},
+		{errInterrupted, exitInterrupted},
 		{exitError(9), 9},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("more words: %w", c.err), errors.Join(errors.New("and"), c.err)} {
@@ -117,14 +119,24 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	}
 }
 
-// TestMoreText: whoever used up a budget hears how to get a larger one.
+// TestMoreText: whoever used up a budget hears how to get a larger one, or that there is none.
 func TestMoreText(t *testing.T) {
-	for err, says := range map[error]string{travel.ErrHopLimit: "--hops, at most 4095", travel.ErrForkLimit: "--branches, at most 65536"} {
-		if got := moreText(err); !errors.Is(got, err) || !strings.Contains(got.Error(), says) {
+	some, all := runFlags{hops: travel.DefaultHops, branches: 10}, runFlags{hops: travel.MaxHops, branches: travel.DefaultBranches}
+	for _, c := range []struct {
+		f    runFlags
+		err  error
+		says string
+	}{
+		{some, travel.ErrHopLimit, "--hops, at most 4095"},
+		{some, travel.ErrForkLimit, "--branches, at most 65536"},
+		{all, travel.ErrHopLimit, "make several"},
+		{all, travel.ErrForkLimit, "make several"},
+	} {
+		if got := c.f.moreText(c.err); !errors.Is(got, c.err) || !strings.Contains(got.Error(), c.says) {
 			t.Error(got)
 		}
 	}
-	if moreText(nil) != nil {
+	if some.moreText(nil) != nil {
 		t.Error("an error was made of none")
 	}
 }

@@ -369,12 +369,14 @@ func (a *app) runFormat(img *image.Image, f *runFlags) (schema.Format, error) {
 }
 
 // moreText says how to get more of what a call has used up.
-func moreText(err error) error {
-	switch {
-	case errors.Is(err, travel.ErrHopLimit):
+func (f *runFlags) moreText(err error) error {
+	switch hops, forks := errors.Is(err, travel.ErrHopLimit), errors.Is(err, travel.ErrForkLimit); {
+	case hops && f.hops < travel.MaxHops:
 		return fmt.Errorf("%w: ask for more with --hops, at most %d", err, travel.MaxHops)
-	case errors.Is(err, travel.ErrForkLimit):
+	case forks && f.branches < travel.DefaultBranches:
 		return fmt.Errorf("%w: ask for more with --branches, at most %d", err, travel.DefaultBranches)
+	case hops || forks:
+		return fmt.Errorf("%w: that is the most for one call: make several of it, each with a part of the work", err)
 	}
 	return err
 }
@@ -401,5 +403,5 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 	})
 	defer b.end()
 	answer, err = invoke.Run(ctx, c.Runtime(), req)
-	return answer, moreText(err)
+	return answer, f.moreText(err)
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -29,8 +28,7 @@ func run(args []string) int {
 		return 0
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(a.err, "wherry: interrupted")
-		return exitInterrupted
+		err = errInterrupted
 	}
 	return a.fail(err)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -210,6 +212,11 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	if (file == "") == (len(spec.At) == 0) {
 		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
 	}
+	for _, flag := range []string{"nodes", "shard", "key"} {
+		if len(spec.At) > 0 && cmd.Flags().Changed(flag) {
+			return usagef("--%s goes with a FILE that is read here; with --at each node keeps the rows of its own file, in the order in which the nodes are named", flag)
+		}
+	}
 	if file != "" {
 		if err := f.input(file, &spec); err != nil {
 			return err
@@ -340,8 +347,8 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 		}
 		fmt.Fprintln(w)
 	}
-	for who, r := range d.Grants {
-		fmt.Fprintf(w, "  granted %v to %s\n", r, who)
+	for _, who := range slices.Sorted(maps.Keys(d.Grants)) {
+		fmt.Fprintf(w, "  granted %v to %s\n", d.Grants[who], who)
 	}
 }
 

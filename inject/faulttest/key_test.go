@@ -118,14 +118,65 @@ func TestRevokedMeanwhile(t *testing.T) {
 		if got, err := f.Do(ctx, inject.Root{Element: e, Payload: order(16, 0, 8)}, nil); err != nil || got[0] != 1 {
 			t.Fatalf("%x, %v", got, err)
 		}
+		for range 3 { // which its instance at hand serves at last
+			if got, err := f.Do(ctx, inject.Root{Element: e, Payload: order(8, 0, 8)}, nil); err != nil || len(got) != 1 {
+				t.Fatalf("%x, %v", got, err)
+			}
+		}
 	}
 	if err := g.nodes[0].own.Revoke(table.Shards[0].Windows[0].Key); err != nil {
 		t.Fatal(err)
 	}
-	_, err := f.Do(ctx, inject.Root{Payload: order(16, 0, 8)}, nil)
-	says(t, err, "n0", "faults", "revoked")
-	_, err = f.Do(ctx, inject.Root{Element: 1, Payload: order(16, 0, 8)}, nil)
+	for _, op := range []uint32{8, 16} { // a load from the window, and a host call
+		_, err := f.Do(ctx, inject.Root{Payload: order(op, 0, 8)}, nil)
+		if !errors.Is(err, travel.ErrRefused) {
+			t.Errorf("op %d: %v is not ErrRefused", op, err)
+		}
+		says(t, err, "n0", "faults", "window 0", "revoked")
+	}
+	_, err := f.Do(ctx, inject.Root{Element: 1, Payload: order(16, 0, 8)}, nil)
 	says(t, err, "n1", "faults", "status -4", "revoked")
+	g.serves()
+}
+
+// TestRevokedUnderWay covers: a key revoked while a function that has it runs. Its next host call is refused, on the
+// window of its own element and on another's.
+func TestRevokedUnderWay(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 2, nil, nil)
+	table := g.table(words, fabric.RightsAll, number)
+	f := g.prepare(g.client, guestImage(t, "faults", nil), table)
+	ctx := within(t, patience)
+	const wait = 600 * time.Millisecond
+	roots := []inject.Root{{Payload: order(23, 0, uint64(wait))}, {Element: 1, Payload: order(23, 0, uint64(wait))}}
+	for _, r := range roots { // what they need is there
+		if _, err := f.Do(ctx, inject.Root{Element: r.Element, Payload: order(23, 0, 0)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var running []*inject.Future
+	for _, r := range roots {
+		fut, err := f.Start(ctx, []inject.Root{r}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, fut)
+	}
+	eventually(t, "the functions do not run", func() string {
+		for _, n := range g.nodes {
+			if n.report(t).Stats.Sizes.Running != 1 {
+				return n.name
+			}
+		}
+		return ""
+	})
+	if err := g.nodes[0].own.Revoke(table.Shards[0].Windows[0].Key); err != nil {
+		t.Fatal(err)
+	}
+	for i, fut := range running {
+		_, err := fut.Wait(ctx)
+		says(t, err, g.nodes[i].name, "faults", "status -4")
+	}
 	g.serves()
 }
 
@@ -224,11 +275,11 @@ func TestForwardForOthers(t *testing.T) {
 }
 
 // TestStolenIncarnation covers: a peer that says it is another, by its
-// incarnation, does not get that one's authority or its messages.
+// incarnation, does not get that one's authority or its messages, though it may inject as itself.
 func TestStolenIncarnation(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 2, nil, nil)
-	h := newHostile(t, g, "nobody", uint64(g.client.Incarnation()))
+	h := newHostile(t, g, "bob", uint64(g.client.Incarnation()))
 	code := guestImage(t, "faults", nil).Encode()
 	before := g.nodes[0].report(t).Stats.Runs
 	for i := range uint64(10) {
@@ -238,7 +289,7 @@ func TestStolenIncarnation(t *testing.T) {
 	defer cancel()
 	<-ctx.Done()
 	if runs := g.nodes[0].report(t).Stats.Runs; runs != before {
-		t.Errorf("%d functions ran for somebody who may not inject", runs-before)
+		t.Errorf("%d functions ran for bob, who says that he is alice", runs-before)
 	}
 	g.serves()
 }

@@ -47,6 +47,56 @@ func TestSecrets(t *testing.T) {
 	g.serves()
 }
 
+// TestSecretsOfQuickRuns covers: the same of a function that keeps nothing and answers at once, whose instance is at
+// hand for the next run. Each of its runs is counted.
+func TestSecretsOfQuickRuns(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 1, nil, nil)
+	img := guestImage(t, "memory", withLimits(func(l *abi.Limits) { l.ScratchBytes = 0 }))
+	bob := g.newClient(settings{Name: "bob's", Token: "bob"})
+	toBob := g.connect(bob, g.nodes[0])
+	alices, bobs := g.prepare(g.client, img, nil), g.prepare(bob, img, nil)
+	ctx := within(t, patience)
+	ask := func(f *inject.Function, root inject.Root) uint32 {
+		t.Helper()
+		got, err := f.Do(ctx, root, nil)
+		if err != nil || len(got) != 4 {
+			t.Fatalf("%x, %v", got, err)
+		}
+		return binary.LittleEndian.Uint32(got)
+	}
+	const secret, heap, rounds = 0x0123456789abcdef, 1024, 20
+	leave, look := order(7, 1, secret), order(7, 0, secret)
+	for range rounds {
+		if n := ask(alices, g.at(0, leave)); n != heap {
+			t.Fatalf("a run finds %d of the words that it has just left", n)
+		}
+		if n := ask(bobs, inject.Root{To: toBob, Payload: look}); n != 0 {
+			t.Fatalf("bob finds %d of alice's words", n)
+		}
+		if n := ask(alices, g.at(0, look)); n != heap {
+			t.Fatalf("alice's next run finds %d words: the instance was not used again, so this tests nothing", n)
+		}
+	}
+	for range rounds { // this one ends within its first slice of time
+		if _, err := g.echo.Do(ctx, g.at(0, look), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]uint64{"memory": 3 * rounds, "echo": rounds}
+	functions, _ := g.nodes[0].own.rt.Functions(10)
+	for _, f := range functions {
+		if f.Runs != want[f.Name] || f.Failed != 0 {
+			t.Errorf("%d runs: %+v", want[f.Name], f)
+		}
+		delete(want, f.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("nothing is said of %v", want)
+	}
+	g.serves()
+}
+
 // TestScratch covers: branches of one invocation at one element run one at a
 // time and find each other's scratch; the next invocation finds it empty.
 func TestScratch(t *testing.T) {

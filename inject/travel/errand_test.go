@@ -222,8 +222,11 @@ func TestErrandNotTheirs(t *testing.T) {
 			n := newRoad(t, travel.Limits{})
 			id := n.ask(t, "go")
 			succeeded := n.origin.core.Counters().Succeeded
-			p := n.take(t)
 			sent := byte(id) - 1 // one transfer an invocation
+			if n.origin.core.Done(n.now, c.from, c.body(byte(id), sent)) {
+				t.Fatal("it is taken for the errand's answer")
+			}
+			p := n.take(t)
 			_, err := n.origin.core.Recv(n.now, c.from, travel.KindDone, c.body(byte(id), sent))
 			if name != "another transfer" && !errors.Is(err, travel.ErrProtocol) {
 				t.Errorf("the origin takes it: %v", err)

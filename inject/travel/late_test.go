@@ -186,6 +186,38 @@ func TestLateReportsEnd(t *testing.T) {
 	}
 }
 
+// TestLateAfterOthers: a report that waits goes out as soon as there is room, also where that is not because the
+// origin has acknowledged others but because their time is up.
+func TestLateAfterOthers(t *testing.T) {
+	s := newStorm(t, window, travel.Limits{})
+	storms := s.runs
+	s.runs = nil
+	s.start(t, travel.StartArgs{Deadline: s.now + 100*second}, 2)
+	s.carry(t)
+	root := s.one(t, s.runs)
+	if err := root.d.core.Forward(s.now, root.r, 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	root.finish(s.town, travel.End{})
+	s.runs = nil
+	s.carry(t)
+	last := s.one(t, s.runs)
+	for _, p := range storms {
+		p.finish(s.town, travel.End{})
+	}
+	last.finish(s.town, travel.End{HasResult: true, Result: []byte("worth waiting for")})
+	third := s.desks[2]
+	if n := third.core.Sizes().LateReports; n != 1 {
+		t.Fatalf("%d reports wait, want 1", n)
+	}
+	third.take()
+	s.now += 4 * second // the storm's time, not the other's
+	third.core.Tick(s.now)
+	if kinds(third.take(), 1, travel.KindDone) != 1 || third.core.Sizes().LateReports != 0 {
+		t.Error("the report still waits")
+	}
+}
+
 // TestLateBound: an origin that acknowledges nothing is given up when its reports take more than a sender may hold.
 func TestLateBound(t *testing.T) {
 	s := newStorm(t, window+beyond, travel.Limits{PeerHeldBytes: 4096})

@@ -49,7 +49,17 @@ func TestOutbox(t *testing.T) {
 
 // TestTooManyWait: what there is no room to hold fails its branch, and only that.
 func TestTooManyWait(t *testing.T) {
-	w := newTown(t, 2, travel.Limits{Running: 2, HeldRuns: 3})
+	const each = 2 + 512 // a payload of two bytes, and what a run is charged besides
+	for name, l := range map[string]travel.Limits{
+		"runs": {HeldRuns: 3}, "bytes": {HeldBytes: 3*each + 1}, "a peer's runs": {PeerHeldRuns: 3}, "a peer's bytes": {PeerHeldBytes: 3*each + 1},
+	} {
+		t.Run(name, func(t *testing.T) { tooManyWait(t, l) })
+	}
+}
+
+func tooManyWait(t *testing.T, l travel.Limits) {
+	l.Running = 2
+	w := newTown(t, 2, l)
 	for range 7 {
 		w.start(t, travel.StartArgs{}, 2)
 	}

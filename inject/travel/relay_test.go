@@ -3,6 +3,7 @@ package travel_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -197,6 +198,19 @@ func TestRelayTime(t *testing.T) {
 		if got := n.middle.core.Sizes().Records; got != want {
 			t.Errorf("after %d.1 s %d transfers are kept, want %d", i+1, got, want)
 		}
+	}
+}
+
+// TestRelayIsDue: who asks when time matters next hears of a branch that only passed through.
+func TestRelayIsDue(t *testing.T) {
+	n := newLine(t, travel.Limits{IdleUnpin: time.Hour}) // nothing else is due
+	end := n.now + second
+	n.start(t, travel.StartArgs{Deadline: end}, 2)
+	n.relay(t, injects(n.origin.take())[0])
+	n.now += second / 10
+	n.middle.core.Tick(n.now) // it says what it has to say
+	if next, ok := n.middle.core.Next(n.now); !ok || next > end {
+		t.Errorf("something is due at %d (%v), want it by %d", next, ok, end)
 	}
 }
 

@@ -97,6 +97,45 @@ func TestLinkTargets(t *testing.T) {
 	}
 }
 
+// misplaced is the first flag of a go test command that the go command does not know and that stands before the package, "" if
+// none does. The go command takes the package for an argument of the test then.
+func misplaced(command string) string {
+	known := regexp.MustCompile(`^-(bench|benchmem|count|cover|cpu|fuzz|fuzztime|list|p|pgo|race|run|short|tags|timeout|v)(=|$)`)
+	for _, word := range strings.Fields(command) {
+		switch {
+		case strings.HasPrefix(word, "./"):
+			return ""
+		case strings.HasPrefix(word, "-") && !known.MatchString(word):
+			return word
+		}
+	}
+	return ""
+}
+
+// TestCommandsInDocuments: whoever copies a go test line runs what it says.
+func TestCommandsInDocuments(t *testing.T) {
+	r := loaded(t)
+	command := regexp.MustCompile("go test [^`\n]*")
+	found := 0
+	for _, p := range r.paths {
+		if path.Ext(p) != ".md" || !ours(p) {
+			continue
+		}
+		for _, c := range command.FindAllString(string(r.text(t, p)), -1) {
+			found++
+			if flag := misplaced(c); flag != "" {
+				t.Errorf("%s: %q: %s must stand after the package, or the go command does not find that", p, c, flag)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no document has a go test line: this looks for nothing")
+	}
+	if misplaced("go test -run X -seed=1 ./a") != "-seed=1" || misplaced("go test -tags t -run X ./a -seed=1") != "" {
+		t.Error("flags are misjudged")
+	}
+}
+
 // committed lists the files git tracks, or every file where there is no git.
 func committed(t *testing.T, r tree) []string {
 	t.Helper()

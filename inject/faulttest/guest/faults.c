@@ -108,6 +108,10 @@ WHERRY_ENTRY(payload, size)
         answer[1] = (uint64_t)(int64_t)wherry_owner((uint64_t)row, &answer[2]);
         return wherry_reply(answer, sizeof answer);
     }
+    case 23: /* waits b nanoseconds, then a get from window 0 of element a */
+        spin(o->b);
+        WHERRY_TRY(wherry_get((int32_t)o->a, 0, 0, buffer, 8));
+        return wherry_reply(buffer, 8);
     case 20: /* forwards itself; whatever it tries after that must not work */
         WHERRY_TRY(wherry_forward((int32_t)o->a, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16));
         if (wherry_forward((int32_t)o->a, payload, size) != WHERRY_ERR_DONE)

@@ -33,6 +33,15 @@ WHERRY_ENTRY(payload, size)
         uint32_t self = (uint32_t)wherry_self();
         return wherry_reply(&self, sizeof self);
     }
+    if (o.op == 7) { /* without scratch: leaves the word in the heap if n is not 0, and says in how many words it finds it */
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < sizeof here / sizeof *here; i++) {
+            if (o.n)
+                here[i] = o.word ^ MASK;
+            found += (here[i] ^ MASK) == o.word;
+        }
+        return wherry_reply(&found, sizeof found);
+    }
     uint64_t *scratch = (uint64_t *)wherry_scratch(SCRATCH);
     if (!scratch)
         return WHERRY_ERR_LIMIT;
