@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -116,6 +117,36 @@ func TestHTTP(t *testing.T) {
 }
 
 // TestCallMetrics: the control calls are counted by name, refused ones by reason.
+// A node that never ran, or did not start, leaves nothing behind that listens.
+func TestHTTPWithoutRun(t *testing.T) {
+	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.0.0.1:0"}
+	n, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, free := n.Addrs()[0], n.HTTPAddr()
+	second := cfg
+	second.Name, second.Listen = "n2", []string{taken}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.HTTP = ln.Addr().String()
+	ln.Close()
+	if _, err := New(second); err == nil {
+		t.Fatal("two nodes listen at one address")
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, addr := range []string{free, second.HTTP} {
+		if c, err := net.DialTimeout("tcp", addr, 5*time.Second); err == nil {
+			c.Close()
+			t.Errorf("%s still takes connections", addr)
+		}
+	}
+}
+
 func TestCallMetrics(t *testing.T) {
 	member, _ := cluster.NewToken("node", cluster.CapMember)
 	ann, _ := cluster.NewToken("ann", cluster.CapInject)
