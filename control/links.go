@@ -210,14 +210,19 @@ func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpo
 
 // notConnected says why there is no endpoint, and why it was waited for no longer; mu is held.
 func (k *link) notConnected(ended error) error {
-	why := k.err
-	if why == nil {
-		why = fabric.ErrPeerLost
-	}
+	why := k.why()
 	if ended != nil {
 		why = fmt.Errorf("%w: %w", ended, why)
 	}
 	return fmt.Errorf("%w: node %s (%s): %w; is it running, and may this program reach it?", ErrNotConnected, k.member.Name, strings.Join(k.member.Addrs, ", "), why)
+}
+
+// why is the reason that there is no endpoint: one that has just ended may not be told of yet. mu is held.
+func (k *link) why() error {
+	if k.err == nil {
+		return fabric.ErrPeerLost
+	}
+	return k.err
 }
 
 // again ends the pause between two attempts, or the next one.
@@ -249,9 +254,11 @@ func (l *Links) States() []LinkState {
 	defer l.mu.Unlock()
 	out := make([]LinkState, 0, len(l.links))
 	for _, k := range l.links {
-		s := LinkState{Member: cluster.Member{Name: k.member.Name, Addrs: slices.Clone(k.member.Addrs)}, Err: k.err, Tries: k.tries}
+		s := LinkState{Member: cluster.Member{Name: k.member.Name, Addrs: slices.Clone(k.member.Addrs)}, Tries: k.tries}
 		if alive(k.ep) {
-			s.Endpoint, s.Err = k.ep, nil
+			s.Endpoint = k.ep
+		} else {
+			s.Err = k.why()
 		}
 		out = append(out, s)
 	}
@@ -290,7 +297,11 @@ func (l *Links) keep(k *link) {
 		}
 		ep, err := l.Dial(l.ctx, m)
 		l.settle(k, ep, err)
-		if err == nil {
+		if err == nil { // a peer that takes connections and drops them is not dialled without end
+			select {
+			case <-time.After(firstRetry):
+			case <-l.ctx.Done():
+			}
 			continue
 		}
 		l.pause(k, pause-time.Duration(rand.Int64N(int64(pause)/4+1)))
@@ -356,9 +367,9 @@ func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, e
 			failed = append(failed, err)
 			continue
 		}
-		if m.Name != "" && ep.Name() != m.Name {
+		if err := l.meant(ep, m, addr); err != nil {
 			ep.Close()
-			failed = append(failed, fmt.Errorf("%s is the address of %s, not of %s: correct the list of peers", addr, ep.Name(), m.Name))
+			failed = append(failed, err)
 			continue
 		}
 		return ep, nil
@@ -367,6 +378,17 @@ func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, e
 		failed = append(failed, errors.New("it has no address"))
 	}
 	return nil, errors.Join(failed...)
+}
+
+// meant says why an endpoint is not to the member that was dialled.
+func (l *Links) meant(ep *fabric.Endpoint, m cluster.Member, addr string) error {
+	switch {
+	case m.Name != "" && ep.Name() != m.Name:
+		return fmt.Errorf("%s is the address of %s, not of %s: correct the list of peers", addr, ep.Name(), m.Name)
+	case !l.trusted(ep):
+		return fmt.Errorf("%s (%s) is no node: its token or certificate has not the capability member", addr, ep.Name())
+	}
+	return nil
 }
 
 // mayDial says why an address is not tried.
