@@ -22,7 +22,7 @@ import (
 const (
 	// loadTime bounds a load whose context has no deadline.
 	loadTime = 24 * time.Hour
-	// cleanupTime bounds the undoing of a load that failed.
+	// cleanupTime bounds each step of what follows a load: undoing one that failed, dropping what was replaced.
 	cleanupTime = 10 * time.Second
 )
 
@@ -447,16 +447,23 @@ func (l *loading) finish(ctx context.Context, table *cluster.Table) error {
 		_, err := ask[control.Nothing](late, l.c, t.ep, control.CallCommit, control.LoadRequest{Load: l.id})
 		return err
 	}); err != nil {
-		l.retract(late)
+		l.retract(ctx)
 		return err
 	}
 	l.progress(LoadProgress{Phase: PhaseCommit, Done: 2 * n, Total: 2 * n})
-	l.dropOld(late)
+	l.dropOld(ctx)
 	return nil
+}
+
+// afterwards is time for what remains to be done, whatever has become of the load's own.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 }
 
 // retract removes what was published where others could not.
 func (l *loading) retract(ctx context.Context) {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
 	l.each(func(t *target) error {
 		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallRemove, control.NameRequest{Name: l.spec.Name, Version: l.version})
 		return err
@@ -465,6 +472,8 @@ func (l *loading) retract(ctx context.Context) {
 
 // dropOld removes the version that was replaced from nodes that hold no shard of the new one.
 func (l *loading) dropOld(ctx context.Context) {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
 	done := map[string]bool{}
 	for _, t := range l.nodes {
 		done[t.name] = true
@@ -489,7 +498,7 @@ func (l *loading) dropOld(ctx context.Context) {
 
 // undo gives the load up at all nodes; those that are lost do so by themselves.
 func (l *loading) undo(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	l.each(func(t *target) error {
 		if t.begun == nil || t.ep.Err() != nil {
