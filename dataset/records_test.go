@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -406,10 +407,23 @@ func TestFiles(t *testing.T) {
 	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
-	for _, bad := range []string{dir, path + "x"} {
-		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) {
+	pipe := filepath.Join(dir, "pipe.csv")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{dir, path + "x", pipe} {
+		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) || strings.Count(err.Error(), bad) != 1 {
 			t.Error(err)
 		}
+	}
+	if err := os.Rename(pipe, path); err != nil { // in the file's place: reading it must not wait for a writer
+		t.Fatal(err)
+	}
+	if _, err := f.Open(); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte("no gzip"), 0o600); err != nil {
 		t.Fatal(err)
