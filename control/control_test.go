@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -51,31 +50,6 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	if got := Err("n1", &rpc.RemoteError{Code: Coded(line).(*rpc.Error).Code, Text: line.Error()}); !errors.Is(got, dataset.ErrInput) {
 		t.Error(got)
 	}
-}
-
-func TestIncarnationText(t *testing.T) {
-	i := Incarnation(0xfedcba9876543210)
-	b, err := json.Marshal(map[string]Incarnation{"i": i})
-	if err != nil || string(b) != `{"i":"fedcba9876543210"}` {
-		t.Fatalf("%s, %v", b, err)
-	}
-	var back map[string]Incarnation
-	if err := json.Unmarshal(b, &back); err != nil || back["i"] != i {
-		t.Errorf("%v, %v", back, err)
-	}
-}
-
-func FuzzIncarnation(f *testing.F) {
-	f.Add("00000000000000ff")
-	f.Add("+0000000000000ff")
-	f.Fuzz(func(t *testing.T, text string) {
-		var i Incarnation
-		if i.UnmarshalText([]byte(text)) == nil {
-			if back, _ := i.MarshalText(); !strings.EqualFold(string(back), text) {
-				t.Fatalf("%q became %q", text, back)
-			}
-		}
-	})
 }
 
 func TestFileOptions(t *testing.T) {

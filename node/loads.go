@@ -50,7 +50,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 			return nil, fmt.Errorf("the client's staging memory: %w", err)
 		}
 	}
-	reply := &control.BeginReply{Incarnation: control.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
+	reply := &control.BeginReply{Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
 	old, err := n.mayPut(who, req.Name, req.Replace)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -79,11 +80,32 @@ func (a *app) context(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.Context(), a.timeout)
 }
 
+// abandon runs fn, and leaves it behind if ctx ends first: nothing calls back who waits
+// for a pipe or a terminal. The program is about to end then.
+func abandon[T any](ctx context.Context, fn func() (T, error)) (v T, err error) {
+	type outcome struct {
+		v   T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := fn()
+		done <- outcome{v, err}
+	}()
+	select {
+	case o := <-done:
+		return o.v, o.err
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
+
 // print writes a value as JSON, or as text by the function given.
 func (a *app) print(v any, text func(w io.Writer)) error {
 	if !a.json {
-		text(a.out)
-		return nil
+		w := bufio.NewWriter(a.out) // it remembers what could not be written
+		text(w)
+		return w.Flush()
 	}
 	return json.NewEncoder(a.out).Encode(v)
 }

@@ -280,7 +280,7 @@ type caRow struct {
 }
 
 func rowOf(c *ca.Cert) caRow {
-	r := caRow{Name: c.Principal.Name, Kind: "client", Caps: strings.Split(c.Principal.Caps.String(), ","), Hosts: append([]string{}, c.Hosts...), Serial: c.Serial,
+	r := caRow{Name: c.Principal.Name, Kind: "client", Caps: capList(c.Principal.Caps), Hosts: append([]string{}, c.Hosts...), Serial: c.Serial,
 		From: c.From.UTC(), Until: c.Until.UTC(), State: string(c.State)}
 	if c.Node {
 		r.Kind = "node"

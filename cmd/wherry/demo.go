@@ -198,13 +198,12 @@ func (a *app) demoPeers(ctx context.Context, o *live.Options) (done func(), err 
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.Nodes() {
+	for _, n := range c.Nodes() { // by name
+		if n.Endpoint == nil {
+			c.Close()
+			return nil, fmt.Errorf("node %s is %w: start it, or name the nodes to use without it", n.Member.Name, control.ErrNotConnected)
+		}
 		o.Nodes = append(o.Nodes, n.Member.Name)
-	}
-	slices.Sort(o.Nodes)
-	if i := slices.IndexFunc(c.Nodes(), func(n control.LinkState) bool { return n.Endpoint == nil }); i >= 0 {
-		c.Close()
-		return nil, fmt.Errorf("node %s is %w: start it, or name the nodes to use without it", c.Nodes()[i].Member.Name, control.ErrNotConnected)
 	}
 	o.Client = c
 	return func() { c.Close() }, nil

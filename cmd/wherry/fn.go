@@ -79,7 +79,7 @@ it is SOURCE.json, and if there is none the function takes and returns raw bytes
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&out, "output", "o", "", "the image; SOURCE.wfn if not given")
+	f.StringVarP(&out, "output", "o", "", "file for the image, - for standard output; SOURCE.wfn if not given")
 	f.StringVar(&manifest, "manifest", "", "the manifest; SOURCE.json if not given")
 	f.StringArrayVar(&include, "include", nil, "another file that the source includes; may be repeated")
 	return cmd
@@ -113,7 +113,11 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(out, img.Encode(), 0o644); err != nil {
+	err = a.writeTo(out, func(w io.Writer) error {
+		_, err := w.Write(img.Encode())
+		return err
+	})
+	if err != nil || out == "-" {
 		return err
 	}
 	return a.print(map[string]any{"name": img.Name(), "id": img.ID().String(), "bytes": img.Size(), "file": out}, func(w io.Writer) {
@@ -277,7 +281,7 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 	return cmd
 }
 
-func (f *runFlags) request(a *app) (invoke.Request, error) {
+func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) {
 	r := invoke.Request{Args: map[string]string{}}
 	for _, arg := range f.args {
 		k, v, ok := strings.Cut(arg, "=")
@@ -299,19 +303,25 @@ func (f *runFlags) request(a *app) (invoke.Request, error) {
 		return r, usagef("--branches %d: 1 to %d are possible", f.branches, travel.DefaultBranches)
 	}
 	r.Options = inject.Options{Hops: f.hops, Branches: f.branches}
-	var err error
-	switch f.in {
-	case "":
-	case "-":
-		r.Payload, err = readBounded(a.in)
-	default:
-		var file *os.File
-		if file, err = os.Open(f.in); err == nil {
-			r.Payload, err = readBounded(file)
-			file.Close()
-		}
+	if f.in == "" {
+		return r, nil
 	}
+	var err error
+	r.Payload, err = abandon(ctx, func() ([]byte, error) { return a.payload(f.in) })
 	return r, err
+}
+
+// payload reads a payload from a file or standard input.
+func (a *app) payload(name string) ([]byte, error) {
+	if name == "-" {
+		return readBounded(a.in)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readBounded(file)
 }
 
 // readBounded reads a payload: larger data belongs into a dataset.
@@ -328,7 +338,10 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	req, err := f.request(a)
+	ctx, cancel := a.context(cmd) // for reading the payload and for the call together
+	defer cancel()
+	cmd.SetContext(ctx)
+	req, err := f.request(ctx, a)
 	if err != nil {
 		return err
 	}

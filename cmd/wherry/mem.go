@@ -199,7 +199,9 @@ func (a *app) spool(ctx context.Context) (*dataset.Spool, error) {
 	var read atomic.Int64
 	b := a.spinner(func(time.Duration) string { return fmt.Sprintf("standard input: %v", node.Bytes(read.Load())) })
 	defer b.end()
-	return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+	return abandon(ctx, func() (*dataset.Spool, error) {
+		return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+	})
 }
 
 func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
@@ -304,7 +306,8 @@ not connected, or does not answer. With --json they are in "lost" and in
 				return err
 			}
 			if asC {
-				text, err := d.Table.Schema.CStruct(d.Name)
+				name := schema.Identifier(d.Name)
+				text, err := d.Table.Schema.CStruct(name[:min(len(name), schema.MaxNameBytes)])
 				if err != nil {
 					return err
 				}
@@ -410,6 +413,15 @@ func (a *app) memGetCommand() *cobra.Command {
 			format = string(schema.FormatJSON)
 		}
 		var err error
+		set := cmd.Flags().Changed
+		switch {
+		case set("element") && element < 0:
+			return usagef("--element %d: elements are numbered from 0", element)
+		case set("window") && !set("element"):
+			return usagef("--window %d is of an element: give --element too", window)
+		case set("element") && (set("first") || set("count") || set("format")):
+			return usagef("--element gives a window as it is: --first, --count and --format are for rows")
+		}
 		if o.Format, err = schema.ParseFormat(format); err != nil {
 			return usageError{err}
 		}
