@@ -60,6 +60,7 @@ func (c *client) run() (err error) {
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
 		return err
 	}
+	c.r.Set("text_pages", c.textPages())
 	switch c.spec.Kind {
 	case "verbs":
 		return c.verbs()
@@ -75,6 +76,23 @@ func (c *client) run() (err error) {
 		return c.ring()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
+}
+
+// textPages says where the code of all processes lies.
+func (c *client) textPages() string {
+	huge := 0
+	for _, s := range c.spec.Servers {
+		if s.HugeText {
+			huge++
+		}
+	}
+	switch {
+	case c.hugeText && huge == len(c.spec.Servers):
+		return "huge"
+	case !c.hugeText && huge == 0:
+		return "small"
+	}
+	return "mixed"
 }
 
 func (c *client) say(text string, done float64) { c.w.Encode(note{Text: text, Done: done}) }
