@@ -55,7 +55,7 @@ The answer is on standard output, everything else on standard error.`,
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
-	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long")
+	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long: more than 0, as in 30s or 5m")
 	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultHelpCmd()

@@ -271,11 +271,11 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 	p.StringVar(&f.on, "on", "", "the dataset")
 	p.StringVar(&f.node, "node", "", "run it on this node, on no dataset")
 	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
-	p.StringVar(&f.in, "in", "", "file with the payload, - for standard input, instead of --arg")
+	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
 	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else, and raw where the function returns plain bytes")
-	p.Uint16Var(&f.hops, "hops", travel.DefaultHops, fmt.Sprintf("how often one branch may change elements, at most %d", travel.MaxHops))
-	p.Uint32Var(&f.branches, "branches", travel.DefaultBranches, fmt.Sprintf("branches of the whole call, at most %d", travel.DefaultBranches))
+	p.Uint16Var(&f.hops, "hops", travel.DefaultHops, fmt.Sprintf("how often one branch may change elements, 1 to %d", travel.MaxHops))
+	p.Uint32Var(&f.branches, "branches", travel.DefaultBranches, fmt.Sprintf("branches of the whole call, 1 to %d", travel.DefaultBranches))
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.fnRun(cmd, args[0], &f) }
 	return cmd
