@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -343,8 +345,8 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 		}
 		fmt.Fprintln(w)
 	}
-	for who, r := range d.Grants {
-		fmt.Fprintf(w, "  granted %v to %s\n", r, who)
+	for _, who := range slices.Sorted(maps.Keys(d.Grants)) {
+		fmt.Fprintf(w, "  granted %s to %s\n", d.Grants[who], who)
 	}
 }
 
