@@ -119,11 +119,8 @@ func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) 
 
 func (n *Node) remove(_ context.Context, c *rpc.Call, req *control.NameRequest) (*control.Nothing, error) {
 	who := control.PrincipalOf(c.From)
-	version := req.Version
-	if e, err := n.catalog.Get(everything(), req.Name, 0); err == nil && version == 0 {
-		version = e.Version // what is removed below, even if it is replaced meanwhile
-	}
-	if err := n.catalog.Delete(who, req.Name, version); err != nil {
+	version, err := n.catalog.Delete(who, req.Name, req.Version)
+	if err != nil {
 		return nil, err
 	}
 	n.data.remove(req.Name, version)

@@ -51,7 +51,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		}
 	}
 	reply := &control.BeginReply{Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
-	old, err := n.mayPut(who, req.Name, req.Replace)
+	old, err := n.catalog.MayPut(who, req.Name, req.Replace)
 	if err != nil {
 		return nil, err
 	}
@@ -67,24 +67,6 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	}
 	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.cfg.Memory)-n.data.used()
 	return reply, nil
-}
-
-// everything is who the node itself is to its catalogue.
-func everything() cluster.Principal { return cluster.Principal{Caps: cluster.CapsAll} }
-
-// mayPut checks what Catalog.Put would refuse; it returns the entry that gives way, if there is one.
-func (n *Node) mayPut(who cluster.Principal, name string, replace bool) (*cluster.Entry, error) {
-	old, err := n.catalog.Get(everything(), name, 0)
-	if err != nil {
-		return nil, nil // the name is free
-	}
-	if !replace {
-		return nil, fmt.Errorf("%w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", cluster.ErrExists, name, old.Version, old.Owner)
-	}
-	if who.Name != old.Owner && !who.Caps.Has(cluster.CapAdmin) {
-		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "ownership", Name: name, Do: fmt.Sprintf("only its owner %q or an admin can replace it", old.Owner)}
-	}
-	return &old, nil
 }
 
 func (n *Node) alloc(_ context.Context, c *rpc.Call, req *control.AllocRequest) (*control.Nothing, error) {
@@ -234,7 +216,7 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 	case t.Version < n.catalog.NextVersion():
 		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d", cluster.ErrVersion, t.Version, n.catalog.NextVersion())
 	}
-	if _, err := n.mayPut(l.by, l.name, l.replace); err != nil {
+	if _, err := n.catalog.MayPut(l.by, l.name, l.replace); err != nil {
 		return nil, err
 	}
 	return &control.Nothing{}, n.data.prepare(l, t, t.Shards[i].Windows)
@@ -359,14 +341,12 @@ func (n *Node) committedElsewhere(id control.LoadID, t *cluster.Table) bool {
 		if s.Element == n.cfg.Name {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
-		stop := context.AfterFunc(n.life, cancel)
+		ctx, cancel := context.WithTimeout(n.life, outcomeTime)
 		ep, err := n.links.Wait(ctx, s.Element)
 		var reply *control.OutcomeReply
 		if err == nil {
 			reply, err = control.Do[control.OutcomeReply](ctx, n.rpc, ep, control.CallOutcome, control.LoadRequest{Load: id})
 		}
-		stop()
 		cancel()
 		if err != nil {
 			n.log.Warn("a peer does not say what became of a load", "peer", s.Element, "name", t.Name, "err", err)
