@@ -41,7 +41,8 @@ type Identity struct {
 	certAt  stamp
 	keyAt   stamp
 	listAt  stamp
-	failed  stamp                          // of what could not be used, so that it is logged once
+	badOwn  [2]stamp                       // certificate and key that could not be used, so that it is logged once
+	badList [2]stamp                       // the same of the list
 	numbers map[*x509.Certificate]*big.Int // of the lists in force, by root
 	revoked map[string]bool                // by issuer and serial number
 }
@@ -226,7 +227,7 @@ func (id *Identity) refresh() (changed bool) {
 	keyAt, kerr := stampOf(id.files.Key)
 	if cerr == nil && kerr == nil && (certAt != id.certAt || keyAt != id.keyAt) {
 		if err := id.readOwn(); err != nil {
-			id.complain(certAt, "the new certificate is not used; the one before stays", err)
+			id.complain(&id.badOwn, [2]stamp{certAt, keyAt}, "the new certificate is not used; the one before stays", err)
 		} else {
 			id.log.Info("certificate read again", "until", id.own.Leaf.NotAfter)
 		}
@@ -236,7 +237,7 @@ func (id *Identity) refresh() (changed bool) {
 	}
 	if at, err := stampOf(id.files.List); err == nil && at != id.listAt {
 		if err := id.readList(); err != nil {
-			id.complain(at, "the new list of revoked certificates is not used; the one before stays", err)
+			id.complain(&id.badList, [2]stamp{at}, "the new list of revoked certificates is not used; the one before stays", err)
 			return false
 		}
 		id.log.Info("list of revoked certificates read again", "revoked", len(id.revoked))
@@ -245,9 +246,10 @@ func (id *Identity) refresh() (changed bool) {
 	return false
 }
 
-func (id *Identity) complain(at stamp, what string, err error) {
-	if id.failed != at {
-		id.failed = at
+// complain logs what is wrong with files once, until they change again.
+func (id *Identity) complain(known *[2]stamp, at [2]stamp, what string, err error) {
+	if *known != at {
+		*known = at
 		id.log.Error(what, "err", err)
 	}
 }

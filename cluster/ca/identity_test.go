@@ -157,7 +157,19 @@ func TestReload(t *testing.T) {
 func TestReloadCertificate(t *testing.T) {
 	a := newAuthority(t)
 	_, files := issue(t, a, nodeOf("n1", "127.0.0.1"))
-	id := load(t, files)
+	list, err := os.ReadFile(files.List)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.List = filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(files.List, list, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	id, err := Load(files, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	before, _ := id.Certificate()
 	renewed, text, err := a.Renew("n1", 0)
 	if err != nil {
@@ -168,6 +180,15 @@ func TestReloadCertificate(t *testing.T) {
 	}
 	if now, err := id.Certificate(); err != nil || now != before {
 		t.Errorf("a broken certificate was taken: %v", err)
+	}
+	if err := os.WriteFile(files.List, []byte("broken"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // each is told of once, though both are looked at every time
+		id.Certificate()
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 2 {
+		t.Errorf("%d complaints about a bad certificate and a bad list:\n%s", n, log.String())
 	}
 	if err := Replace(files.Cert, text, 0o644); err != nil {
 		t.Fatal(err)
