@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -144,16 +143,8 @@ func newTokens(file string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+	if _, err := os.Stat(file); err == nil {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f, t.Line())
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
+	return ca.WriteNew(file, []byte(t.Line()+"\n"), 0o600)
 }
