@@ -122,7 +122,9 @@ func (n *Node) build() (err error) {
 	if err := n.listen(); err != nil {
 		return err
 	}
-	n.watchRevoked()
+	if n.tcp != nil {
+		n.work.Go(func() { n.tls.Guard(n.life, n.tcp.Recheck) })
+	}
 	return nil
 }
 

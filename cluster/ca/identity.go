@@ -308,9 +308,23 @@ func (id *Identity) VerifyHost(host string) error {
 	return id.own.Leaf.VerifyHostname(host)
 }
 
-// Watch looks at the files again and again until the context ends, and calls
+// revokedEvery is how often Guard looks whether the list of revoked certificates has
+// changed; each new connection looks too.
+const revokedEvery = time.Second
+
+// Guard ends a transport's connections as soon as their certificates are revoked, until the
+// context ends. recheck judges all connections again, and says how many it has ended.
+func (id *Identity) Guard(ctx context.Context, recheck func() int) {
+	id.watch(ctx, revokedEvery, func() {
+		if ended := recheck(); ended > 0 {
+			id.log.Warn("connections ended: their certificates were revoked", "connections", ended)
+		}
+	})
+}
+
+// watch looks at the files again and again until the context ends, and calls
 // revoked, on this goroutine, when the list of revoked certificates has changed.
-func (id *Identity) Watch(ctx context.Context, every time.Duration, revoked func()) {
+func (id *Identity) watch(ctx context.Context, every time.Duration, revoked func()) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	seen := id.version()

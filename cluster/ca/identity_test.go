@@ -208,7 +208,7 @@ func TestWatch(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		id.Watch(ctx, time.Millisecond, func() { calls.Add(1) })
+		id.watch(ctx, time.Millisecond, func() { calls.Add(1) })
 	}()
 	for i := range int32(3) {
 		if i == 1 {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -110,29 +109,19 @@ func (o *options) element(name string, log *slog.Logger) (el *fabric.Element, en
 		overShm.Close()
 		return nil, nil, err
 	}
-	unwatch := watchRevoked(id, overTCP, log)
+	unwatch := watchRevoked(id, overTCP)
 	return el, func() { unwatch(); el.Close() }, nil
 }
 
-// revokedEvery is how often both ends look whether the list of revoked
-// certificates has changed; each new connection looks too.
-const revokedEvery = time.Second
-
 // watchRevoked ends the connections of certificates as soon as they are revoked,
 // until stop is called.
-func watchRevoked(id *ca.Identity, secured *tcp.Transport, log *slog.Logger) (stop func()) {
+func watchRevoked(id *ca.Identity, secured *tcp.Transport) (stop func()) {
 	if id == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() {
-		id.Watch(ctx, revokedEvery, func() {
-			if ended := secured.Recheck(); ended > 0 {
-				log.Warn("connections ended: their certificates were revoked", "connections", ended)
-			}
-		})
-	})
+	work.Go(func() { id.Guard(ctx, secured.Recheck) })
 	return func() { cancel(); work.Wait() }
 }
 
