@@ -35,6 +35,7 @@ type Identity struct {
 	log   *slog.Logger
 	roots []*x509.Certificate
 	pool  *x509.CertPool
+	first stamp // of the list that was read first
 
 	mu      sync.Mutex
 	own     *tls.Certificate
@@ -74,6 +75,7 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 	if err := id.readAll(); err != nil {
 		return nil, ofFile(err)
 	}
+	id.first = id.listAt
 	return id, nil
 }
 
@@ -323,12 +325,11 @@ func (id *Identity) Guard(ctx context.Context, recheck func() int) {
 }
 
 // watch looks at the files again and again until the context ends, and calls
-// revoked, on this goroutine, when the list of revoked certificates has changed.
+// revoked, on this goroutine, when the list of revoked certificates has changed since Load.
 func (id *Identity) watch(ctx context.Context, every time.Duration, revoked func()) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	seen := id.version()
-	for {
+	for seen := id.first; ; {
 		select {
 		case <-ctx.Done():
 			return

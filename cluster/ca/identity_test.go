@@ -206,16 +206,16 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls atomic.Int32
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		id.watch(ctx, time.Millisecond, func() { calls.Add(1) })
-	}()
 	for i := range int32(3) {
 		if i == 1 {
 			if _, err := a.Revoke("ann"); err != nil {
 				t.Fatal(err)
 			}
-			id.Judge(ann.leaf) // a new connection sees the new list first
+			id.Judge(ann.leaf) // a new connection sees the new list first, before watch begins even
+			go func() {
+				defer close(done)
+				id.watch(ctx, time.Millisecond, func() { calls.Add(1) })
+			}()
 		} else if i == 2 {
 			b, _ := os.ReadFile(files.List)
 			if err := Replace(files.List, b, 0o644); err != nil {
