@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -123,6 +124,16 @@ func TestFewestRounds(t *testing.T) {
 		if _, err := json.Marshal(r); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+	}
+}
+
+// TestGivenUp: whoever gives up hears that, and not how the processes ended of it.
+func TestGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer time.AfterFunc(300*time.Millisecond, cancel).Stop()
+	_, err := Run(ctx, Config{Kind: "verbs", Transport: "shm", Rounds: MaxRounds, Command: []string{os.Args[0], "role"}})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

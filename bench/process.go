@@ -87,10 +87,16 @@ func onCPU(cpu int, f func() error) error {
 }
 
 // Run measures and returns the figures.
-func Run(ctx context.Context, c Config) (*Result, error) {
+func Run(ctx context.Context, c Config) (_ *Result, err error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	asked := ctx
+	defer func() { // processes that were ended because of it say something else
+		if why := context.Cause(asked); err != nil && why != nil {
+			err = fmt.Errorf("bench: %w", why)
+		}
+	}()
 	dir, err := os.MkdirTemp("", "wherry-bench-")
 	if err != nil {
 		return nil, err

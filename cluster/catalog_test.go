@@ -94,6 +94,20 @@ func TestCatalog(t *testing.T) {
 	}
 	check(t, drop(c, bob, "logs", 0), ErrForbidden, "remove")
 	check(t, drop(c, ann, "logs", 3), ErrVersion, "it was replaced meanwhile")
+	check(t, drop(c, ann, "logs", 8), nil)
+	check(t, drop(c, ann, "logs", 8), ErrNotFound, `"logs"`)
+	_, err = c.Get(ann, "a b", 0)
+	check(t, err, ErrName)
+	check(t, c.Grant(ann, "logs", "no no", 0), ErrName)
+	if err := c.Grant(ann, "logs", "eve", 64); err == nil || !strings.Contains(err.Error(), "no rights") {
+		t.Error(err)
+	}
+}
+
+// TestMayPut: Put's check, and which version Delete removes.
+func TestMayPut(t *testing.T) {
+	c := NewCatalog(CatalogLimits{})
+	check(t, c.Put(ann, named(t, "logs", 8), false), nil)
 	for replace, want := range map[bool]error{false: ErrExists, true: nil} {
 		old, err := c.MayPut(ann, "logs", replace)
 		check(t, err, want)
@@ -109,13 +123,6 @@ func TestCatalog(t *testing.T) {
 	}
 	if v, err := c.Delete(ann, "logs", 0); v != 8 || err != nil {
 		t.Errorf("version %d was removed, %v", v, err)
-	}
-	check(t, drop(c, ann, "logs", 8), ErrNotFound, `"logs"`)
-	_, err = c.Get(ann, "a b", 0)
-	check(t, err, ErrName)
-	check(t, c.Grant(ann, "logs", "no no", 0), ErrName)
-	if err := c.Grant(ann, "logs", "eve", 64); err == nil || !strings.Contains(err.Error(), "no rights") {
-		t.Error(err)
 	}
 }
 

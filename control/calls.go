@@ -34,7 +34,7 @@ const (
 	CallGrant    = "wherry.data.grant"   // GrantRequest → Nothing
 )
 
-// MaxBodyBytes bounds a request or an answer: a table at its largest, in base64.
+// MaxBodyBytes bounds a request: a table at its largest, in base64. Answers are as large as package rpc allows.
 const MaxBodyBytes = 8 << 20
 
 // NamesakeRequest tells a node of another that has its name.

@@ -40,9 +40,12 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	if len(req.Load) != loadIDBytes {
 		return nil, fmt.Errorf("%w: a load's id of %d characters, want %d", control.ErrRequest, len(req.Load), loadIDBytes)
 	}
+	old, err := n.catalog.MayPut(who, req.Name, req.Replace)
+	if err != nil {
+		return nil, err
+	}
 	l := &load{id: req.Load, name: req.Name, replace: req.Replace, by: who, from: c.From, touched: time.Now()}
 	if len(req.Staging) > 0 {
-		var err error
 		if l.staging, err = fabric.DecodeKey(req.Staging); err != nil {
 			return nil, fmt.Errorf("%w: staging: %w", control.ErrRequest, err)
 		}
@@ -51,10 +54,6 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		}
 	}
 	reply := &control.BeginReply{Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
-	old, err := n.catalog.MayPut(who, req.Name, req.Replace)
-	if err != nil {
-		return nil, err
-	}
 	if old != nil {
 		reply.Holders = old.Table.Members()
 	}

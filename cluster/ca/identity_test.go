@@ -253,7 +253,7 @@ func TestTwoAuthorities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roots, lists = append(roots, a.CertText()...), append(lists, list...)
+		roots, lists = append(roots, encode(blockCert, a.cert.Raw)...), append(lists, list...)
 	}
 	dir := t.TempDir()
 	files.CA, files.List = filepath.Join(dir, "roots"), filepath.Join(dir, "lists")

@@ -10,22 +10,19 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // TestNumbersHaveBounds: who reads a flag's help knows which numbers and times it takes.
 func TestNumbersHaveBounds(t *testing.T) {
+	number := regexp.MustCompile(`(?m)^ .*--([a-z-]+) (?:u?int[0-9]*|duration) +(.*)$`)
 	bounds := regexp.MustCompile(`\d+ to \d+|at least|at most|more than 0|, from 0|0 for all`)
 	looked := 0
 	everyCommand((&app{out: io.Discard, err: io.Discard}).rootCommand(), func(c *cobra.Command) {
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if kind := f.Value.Type(); !strings.HasPrefix(kind, "int") && !strings.HasPrefix(kind, "uint") && kind != "duration" {
-				return
+		for _, m := range number.FindAllStringSubmatch(c.LocalFlags().FlagUsages(), -1) {
+			if looked++; !bounds.MatchString(m[2]) {
+				t.Errorf("%s --%s does not say what it takes: %s", c.CommandPath(), m[1], m[2])
 			}
-			if looked++; !bounds.MatchString(f.Usage) {
-				t.Errorf("%s --%s does not say what it takes: %s", c.CommandPath(), f.Name, f.Usage)
-			}
-		})
+		}
 	})
 	if looked < 25 {
 		t.Errorf("only %d flags were looked at", looked)
@@ -93,8 +90,9 @@ func TestDocumentsParse(t *testing.T) {
 	}
 	flags := map[string]bool{"help": true}
 	everyCommand((&app{out: io.Discard, err: io.Discard}).rootCommand(), func(c *cobra.Command) {
-		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
-		c.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
+		for _, m := range regexp.MustCompile(`--([a-z][a-z-]*)`).FindAllStringSubmatch(c.LocalFlags().FlagUsages(), -1) {
+			flags[m[1]] = true
+		}
 	})
 	span := regexp.MustCompile("`[^`\n]+`")
 	looked := 0
