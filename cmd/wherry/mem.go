@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -360,12 +361,17 @@ func shardingText(s *cluster.Sharding) string {
 func (a *app) memRemoveCommand() *cobra.Command {
 	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Example: "  wherry mem rm logs people", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-			for _, name := range args {
+			removed := []string{}
+			var errs []error
+			for _, name := range args { // one that cannot be removed does not keep the others
 				if err := c.Remove(ctx, name); err != nil {
-					return err
+					errs = append(errs, err)
+					continue
 				}
+				removed = append(removed, name)
 			}
-			return a.print(map[string]any{"removed": args}, func(io.Writer) {})
+			errs = append(errs, a.print(map[string]any{"removed": removed}, func(io.Writer) {}))
+			return errors.Join(errs...)
 		})
 	}}
 }
