@@ -22,6 +22,9 @@ const (
 	outcomeTime = 5 * time.Second
 	// reapEvery is how often idle loads are looked for.
 	reapEvery = time.Second
+	// maxVersionStep is how far beyond the next a version may be: as many loads as other
+	// nodes may have seen, and never so many that versions run out.
+	maxVersionStep = 1 << 32
 	// loadIDBytes is the length of a LoadID.
 	loadIDBytes = 32
 )
@@ -204,7 +207,7 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 	if err != nil {
 		return nil, err
 	}
-	i := t.Index(n.cfg.Name)
+	i, next := t.Index(n.cfg.Name), n.catalog.NextVersion()
 	switch {
 	case t.Name != l.name:
 		return nil, fmt.Errorf("%w: it is called %q, the load %q", cluster.ErrTable, t.Name, l.name)
@@ -212,8 +215,8 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 		return nil, fmt.Errorf("%w: it has no shard of %s", cluster.ErrTable, n.cfg.Name)
 	case t.Shards[i].Incarnation != n.el.Incarnation():
 		return nil, fmt.Errorf("%w: its shard of %s is of incarnation %v, this one is %v", cluster.ErrTable, n.cfg.Name, t.Shards[i].Incarnation, n.el.Incarnation())
-	case t.Version < n.catalog.NextVersion():
-		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d", cluster.ErrVersion, t.Version, n.catalog.NextVersion())
+	case t.Version < next || t.Version-next > maxVersionStep:
+		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d and at most %d more", cluster.ErrVersion, t.Version, next, uint64(maxVersionStep))
 	}
 	if _, err := n.catalog.MayPut(l.by, l.name, l.replace); err != nil {
 		return nil, err
