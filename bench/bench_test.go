@@ -120,9 +120,9 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Rounds = 3 }, "between 40"},
 		{func(c *Config) { c.Kind, c.Rounds = "inject", 3 }, "between 20"},
 		{func(c *Config) { c.Kind, c.Rounds = "chase", 3 }, "between 20"},
-		{func(c *Config) { c.Rounds = maxRounds + 1 }, "rounds"},
+		{func(c *Config) { c.Rounds = MaxRounds + 1 }, "rounds"},
 		{func(c *Config) { c.Command = nil }, "Command"},
-		{func(c *Config) { c.Inflight = maxInflight + 1 }, "in flight"},
+		{func(c *Config) { c.Inflight = MaxInflight + 1 }, "in flight"},
 		{func(c *Config) { c.Bytes = -1 }, "bytes"},
 		{func(c *Config) { c.Elements = 1 }, "ring"},
 		{func(c *Config) { c.SameCPU = true }, "pinning"},
@@ -151,6 +151,16 @@ func TestFewestRounds(t *testing.T) {
 		if _, err := json.Marshal(r); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+	}
+}
+
+// TestGivenUp: whoever gives up hears that, and not how the processes ended of it.
+func TestGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer time.AfterFunc(300*time.Millisecond, cancel).Stop()
+	_, err := Run(ctx, Config{Kind: "verbs", Transport: "shm", Rounds: MaxRounds, Command: []string{os.Args[0], "role"}})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

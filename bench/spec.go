@@ -45,11 +45,23 @@ type Config struct {
 	Progress func(text string, done float64)
 }
 
+// Limits of a Config.
 const (
-	// maxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing).
-	maxInflight = 1024
-	// maxBulkBytes bounds one transfer: with Puts beside sends the client keeps a few such buffers.
-	maxBulkBytes = 256 << 20
+	// MaxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing).
+	MaxInflight = 1024
+	// MaxBytes bounds one transfer: with Puts beside sends the client keeps a few such buffers.
+	MaxBytes = 256 << 20
+	// MaxServers and MaxElements bound the processes: far more than a machine has processors.
+	MaxServers  = 64
+	MaxElements = 64
+	// MaxDepth bounds one chase, and MaxRows the table: 2 GiB.
+	MaxDepth = 1 << 20
+	MaxRows  = 1 << 28
+	// MaxRounds bounds the samples that are kept: 80 MB of each kind.
+	MaxRounds = 10_000_000
+)
+
+const (
 	// chaseTurns is how often the ways of a chase take turns; verbTurns,
 	// injectTurns, … the same of the others.
 	chaseTurns  = 20
@@ -60,8 +72,6 @@ const (
 	ringTurns   = 20
 	// verbShare is which part of the rounds what is timed in batches takes.
 	verbShare = 4
-	// maxRounds bounds the samples that are kept: 80 MB of each kind.
-	maxRounds = 10_000_000
 )
 
 // MinRounds is the least Config.Rounds of a kind of benchmark: one sample a turn.
@@ -89,24 +99,24 @@ func (c *Config) Validate() error {
 	def(&c.Bytes, 1<<20)
 	def(&c.Elements, 4)
 	switch {
-	case c.Inflight < 1 || c.Inflight > maxInflight:
-		return fmt.Errorf("bench: %d calls in flight: between 1 and %d", c.Inflight, maxInflight)
-	case c.Bytes < 1 || c.Bytes > maxBulkBytes:
-		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, maxBulkBytes)
-	case c.Elements < 2 || c.Elements > 64:
-		return fmt.Errorf("bench: a ring of %d elements: between 2 and 64", c.Elements)
+	case c.Inflight < 1 || c.Inflight > MaxInflight:
+		return fmt.Errorf("bench: %d calls in flight: between 1 and %d", c.Inflight, MaxInflight)
+	case c.Bytes < 1 || c.Bytes > MaxBytes:
+		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
+	case c.Elements < 2 || c.Elements > MaxElements:
+		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
 	case c.SameCPU && !c.Pin:
 		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
 	case c.Transport != "shm" && c.Transport != "tcp":
 		return fmt.Errorf("bench: no transport %q: it is shm or tcp", c.Transport)
-	case c.Servers < 1 || c.Servers > 64:
-		return fmt.Errorf("bench: %d servers: between 1 and 64", c.Servers)
-	case c.Depth < 1 || c.Depth > 1<<20:
-		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, 1<<20)
-	case c.Rows < 2*c.Servers || c.Rows > 1<<28:
-		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, 1<<28)
-	case c.Rounds != 0 && (c.Rounds < MinRounds(c.Kind) || c.Rounds > maxRounds):
-		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, MinRounds(c.Kind), maxRounds)
+	case c.Servers < 1 || c.Servers > MaxServers:
+		return fmt.Errorf("bench: %d servers: between 1 and %d", c.Servers, MaxServers)
+	case c.Depth < 1 || c.Depth > MaxDepth:
+		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, MaxDepth)
+	case c.Rows < 2*c.Servers || c.Rows > MaxRows:
+		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, MaxRows)
+	case c.Rounds != 0 && (c.Rounds < MinRounds(c.Kind) || c.Rounds > MaxRounds):
+		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, MinRounds(c.Kind), MaxRounds)
 	case c.TLS && c.Transport != "tcp":
 		return fmt.Errorf("bench: TLS over %s: it is for tcp", c.Transport)
 	case len(c.Command) == 0:

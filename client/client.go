@@ -163,7 +163,9 @@ func (c *Client) build() error {
 		return err
 	}
 	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log})
-	c.watchRevoked()
+	if c.tcp != nil {
+		c.work.Go(func() { c.tls.Guard(c.life, c.tcp.Recheck) })
+	}
 	return nil
 }
 

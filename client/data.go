@@ -228,9 +228,6 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 	first, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
 	answers, err := askAll[control.Entry](first, c, control.CallStat, control.NameRequest{Name: name}, func(e *control.Entry) []string { return holdersOf(e.Table) })
-	if errors.Is(err, cluster.ErrForbidden) {
-		return fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
-	}
 	if err != nil {
 		return err
 	}
@@ -255,7 +252,11 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 		}
 	}
 	if len(holders) == 0 {
-		return worst(answers)
+		err := worst(answers)
+		if errors.Is(err, cluster.ErrForbidden) {
+			err = fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
+		}
+		return err
 	}
 	for _, node := range slices.Sorted(maps.Keys(holders)) {
 		// What a restarted node held is gone with its former life.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -10,10 +9,6 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
-
-// revokedEvery is how often the client looks whether the list of revoked
-// certificates has changed; each new connection looks too.
-const revokedEvery = time.Second
 
 // identify reads who this client is: its certificate, its token, or both.
 func (c *Client) identify() (err error) {
@@ -67,18 +62,4 @@ func (c *Client) transport(name string) (fabric.Transport, error) {
 	}
 	c.tcp = t
 	return t, nil
-}
-
-// watchRevoked ends the connections to nodes whose certificates are revoked.
-func (c *Client) watchRevoked() {
-	if c.tls == nil || c.tcp == nil {
-		return
-	}
-	c.work.Go(func() {
-		c.tls.Watch(c.life, revokedEvery, func() {
-			if ended := c.tcp.Recheck(); ended > 0 {
-				c.log.Warn("connections ended: the nodes' certificates were revoked", "connections", ended)
-			}
-		})
-	})
 }

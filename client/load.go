@@ -22,7 +22,7 @@ import (
 const (
 	// loadTime bounds a load whose context has no deadline.
 	loadTime = 24 * time.Hour
-	// cleanupTime bounds the undoing of a load that failed.
+	// cleanupTime bounds each step of what follows a load: undoing one that failed, dropping what was replaced.
 	cleanupTime = 10 * time.Second
 )
 
@@ -423,79 +423,4 @@ func (l *loading) table(kind cluster.Kind, s schema.Schema, sharding cluster.Sha
 	t.FillRows()
 	l.report.Table = t
 	return t
-}
-
-// finish makes the dataset visible: all nodes check, then all publish.
-func (l *loading) finish(ctx context.Context, table *cluster.Table) error {
-	b, err := table.Encode()
-	if err != nil {
-		return err
-	}
-	n := int64(len(l.nodes))
-	l.progress(LoadProgress{Phase: PhaseCommit, Done: 0, Total: 2 * n})
-	if err := l.each(func(t *target) error {
-		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallPrepare, control.PrepareRequest{Load: l.id, Table: b})
-		return err
-	}); err != nil {
-		return err
-	}
-	l.progress(LoadProgress{Phase: PhaseCommit, Done: n, Total: 2 * n})
-	// From here on a node that has heard of it publishes; the context may end meanwhile.
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
-	defer cancel()
-	if err := l.each(func(t *target) error {
-		_, err := ask[control.Nothing](late, l.c, t.ep, control.CallCommit, control.LoadRequest{Load: l.id})
-		return err
-	}); err != nil {
-		l.retract(late)
-		return err
-	}
-	l.progress(LoadProgress{Phase: PhaseCommit, Done: 2 * n, Total: 2 * n})
-	l.dropOld(late)
-	return nil
-}
-
-// retract removes what was published where others could not.
-func (l *loading) retract(ctx context.Context) {
-	l.each(func(t *target) error {
-		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallRemove, control.NameRequest{Name: l.spec.Name, Version: l.version})
-		return err
-	})
-}
-
-// dropOld removes the version that was replaced from nodes that hold no shard of the new one.
-func (l *loading) dropOld(ctx context.Context) {
-	done := map[string]bool{}
-	for _, t := range l.nodes {
-		done[t.name] = true
-	}
-	for _, t := range l.nodes {
-		for _, m := range t.begun.Holders {
-			ep := l.c.links.Endpoint(m.Name)
-			if done[m.Name] || ep == nil {
-				continue
-			}
-			done[m.Name] = true
-			e, err := ask[control.Entry](ctx, l.c, ep, control.CallStat, control.NameRequest{Name: l.spec.Name})
-			if err == nil && e.Version < l.version {
-				_, err = ask[control.Nothing](ctx, l.c, ep, control.CallRemove, control.NameRequest{Name: l.spec.Name, Version: e.Version})
-			}
-			if err != nil {
-				l.c.log.Warn("the replaced version stays at a node", "node", m.Name, "name", l.spec.Name, "err", err)
-			}
-		}
-	}
-}
-
-// undo gives the load up at all nodes; those that are lost do so by themselves.
-func (l *loading) undo(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-	defer cancel()
-	l.each(func(t *target) error {
-		if t.begun == nil || t.ep.Err() != nil {
-			return nil
-		}
-		_, err := ask[control.Nothing](ctx, l.c, t.ep, control.CallAbort, control.LoadRequest{Load: l.id})
-		return err
-	})
 }

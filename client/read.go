@@ -75,7 +75,7 @@ func (r *Reader) remote(ctx context.Context, element, window int) (*fabric.Remot
 // ReadAt reads len(p) bytes of a window, at most its size.
 func (r *Reader) ReadAt(ctx context.Context, element, window int, p []byte, offset uint64) error {
 	if element < 0 || element >= len(r.Table.Shards) || window < 0 || window >= len(r.Table.Shards[element].Windows) {
-		return fmt.Errorf("dataset %s has no window %d of element %d", r.Table.Name, window, element)
+		return fmt.Errorf("%w: dataset %s has no window %d of element %d", control.ErrRequest, r.Table.Name, window, element)
 	}
 	size := r.Table.Shards[element].Windows[window].Size
 	if offset > size || uint64(len(p)) > size-offset {
@@ -111,7 +111,7 @@ func (r *Reader) Rows(ctx context.Context, first, count uint64) (schema.Rows, er
 		return schema.Rows{}, fmt.Errorf("dataset %s: rows: %w (%v)", t.Name, ErrKind, t.Kind)
 	}
 	if first > t.Rows || count > t.Rows-first {
-		return schema.Rows{}, fmt.Errorf("dataset %s has %d rows, there are no %d from %d", t.Name, t.Rows, count, first)
+		return schema.Rows{}, fmt.Errorf("%w: dataset %s has %d rows, there are no %d from %d", control.ErrRequest, t.Name, t.Rows, count, first)
 	}
 	shares := r.split(first, count)
 	if err := r.fetch(ctx, shares); err != nil {
@@ -258,7 +258,7 @@ func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records have rows to write, read the windows of others", t.Name, ErrKind, t.Kind)
 	}
 	if o.First > t.Rows {
-		return fmt.Errorf("dataset %s has %d rows, there is none with number %d", t.Name, t.Rows, o.First)
+		return fmt.Errorf("%w: dataset %s has %d rows, there is none with number %d", control.ErrRequest, t.Name, t.Rows, o.First)
 	}
 	total := t.Rows - o.First
 	if o.Count > 0 {
@@ -317,7 +317,7 @@ func (c *Client) ReadWindow(ctx context.Context, name string, element, window in
 		return err
 	}
 	if element < 0 || element >= len(r.Table.Shards) || window < 0 || window >= len(r.Table.Shards[element].Windows) {
-		return fmt.Errorf("dataset %s has no window %d of element %d", name, window, element)
+		return fmt.Errorf("%w: dataset %s has no window %d of element %d", control.ErrRequest, name, window, element)
 	}
 	size := r.Table.Shards[element].Windows[window].Size
 	buf := make([]byte, min(size, batchBytes))

@@ -83,29 +83,54 @@ func (c *Catalog) Put(p Principal, t *Table, replace bool) error {
 	s.Entry = Entry{Name: t.Name, Version: t.Version, Owner: p.Name, Table: t.WithoutKeys(), Grants: map[string]fabric.Rights{}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old, exists := c.entries[t.Name]
+	old, err := c.mayPut(p, t.Name, replace)
+	exists := old != nil
 	switch {
-	case exists && !replace:
-		return fmt.Errorf("%w: %q, version %d, of %q: choose another name, drop it first, or replace it (--replace)", ErrExists, t.Name, old.Version, old.Owner)
-	case exists && !owns(p, old):
-		return forbiddenOwner(p, "replace", old)
+	case err != nil:
+		return err
 	case exists && t.Version <= old.Version:
 		return fmt.Errorf("%w: %q has version %d, the new table %d: it must be higher", ErrVersion, t.Name, old.Version, t.Version)
 	case exists:
 		s.Owner, s.Grants = old.Owner, old.Grants
 	case len(c.entries) >= c.limits.Entries:
-		return fmt.Errorf("%w: it has %d entries; drop some first", ErrFull, len(c.entries))
+		return fmt.Errorf("%w: it has %d entries; remove some first", ErrFull, len(c.entries))
 	}
 	total := c.bytes + s.bytes
 	if exists {
 		total -= old.bytes
 	}
 	if total > c.limits.Bytes {
-		return fmt.Errorf("%w: its tables would take %d bytes, at most %d are allowed; drop some first", ErrFull, total, c.limits.Bytes)
+		return fmt.Errorf("%w: its tables would take %d bytes, at most %d are allowed; remove some first", ErrFull, total, c.limits.Bytes)
 	}
 	c.entries[t.Name], c.bytes = s, total
 	c.highest = max(c.highest, t.Version)
 	return nil
+}
+
+// MayPut is Put's check of the name alone. It returns the entry that would give way, if there is one.
+func (c *Catalog) MayPut(p Principal, name string, replace bool) (*Entry, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	old, err := c.mayPut(p, name, replace)
+	if old == nil {
+		return nil, err
+	}
+	e := old.copy()
+	return &e, nil
+}
+
+// mayPut finds the entry that gives way, nil if the name is free; the caller holds mu.
+func (c *Catalog) mayPut(p Principal, name string, replace bool) (*slot, error) {
+	old, exists := c.entries[name]
+	switch {
+	case !exists:
+		return nil, nil
+	case !replace:
+		return nil, fmt.Errorf("%w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", ErrExists, name, old.Version, old.Owner)
+	case !owns(p, old):
+		return nil, forbiddenOwner(p, "replace", old)
+	}
+	return old, nil
 }
 
 // Get returns the entry called name if the principal has all of need on it. It
@@ -158,23 +183,23 @@ func (c *Catalog) List(p Principal) []Entry {
 }
 
 // Delete removes a name; only its owner or an admin may. A version other than 0
-// must be the entry's.
-func (c *Catalog) Delete(p Principal, name string, version uint64) error {
+// must be the entry's. It returns the version that was removed.
+func (c *Catalog) Delete(p Principal, name string, version uint64) (removed uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, err := c.find(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !owns(p, s) {
-		return forbiddenOwner(p, "drop", s)
+		return 0, forbiddenOwner(p, "remove", s)
 	}
 	if version != 0 && version != s.Version {
-		return fmt.Errorf("%w: %q has version %d, not %d: it was replaced meanwhile", ErrVersion, name, s.Version, version)
+		return 0, fmt.Errorf("%w: %q has version %d, not %d: it was replaced meanwhile", ErrVersion, name, s.Version, version)
 	}
 	delete(c.entries, name)
 	c.bytes -= s.bytes
-	return nil
+	return s.Version, nil
 }
 
 // Grant sets what principal to (or Everyone) may do with a dataset; 0 takes the

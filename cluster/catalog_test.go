@@ -92,16 +92,43 @@ func TestCatalog(t *testing.T) {
 	if l := c.List(bob); len(l) != 1 || l[0].Name != "logs" {
 		t.Error(l)
 	}
-	check(t, c.Delete(bob, "logs", 0), ErrForbidden, "drop")
-	check(t, c.Delete(ann, "logs", 3), ErrVersion, "it was replaced meanwhile")
-	check(t, c.Delete(ann, "logs", 8), nil)
-	check(t, c.Delete(ann, "logs", 8), ErrNotFound, `"logs"`)
+	check(t, drop(c, bob, "logs", 0), ErrForbidden, "remove")
+	check(t, drop(c, ann, "logs", 3), ErrVersion, "it was replaced meanwhile")
+	check(t, drop(c, ann, "logs", 8), nil)
+	check(t, drop(c, ann, "logs", 8), ErrNotFound, `"logs"`)
 	_, err = c.Get(ann, "a b", 0)
 	check(t, err, ErrName)
 	check(t, c.Grant(ann, "logs", "no no", 0), ErrName)
 	if err := c.Grant(ann, "logs", "eve", 64); err == nil || !strings.Contains(err.Error(), "no rights") {
 		t.Error(err)
 	}
+}
+
+// TestMayPut: Put's check, and which version Delete removes.
+func TestMayPut(t *testing.T) {
+	c := NewCatalog(CatalogLimits{})
+	check(t, c.Put(ann, named(t, "logs", 8), false), nil)
+	for replace, want := range map[bool]error{false: ErrExists, true: nil} {
+		old, err := c.MayPut(ann, "logs", replace)
+		check(t, err, want)
+		if (old != nil) != replace || replace && old.Version != 8 {
+			t.Errorf("the entry that gives way (replace: %v): %+v", replace, old)
+		}
+	}
+	if _, err := c.MayPut(bob, "logs", true); !errors.Is(err, ErrForbidden) {
+		t.Error(err)
+	}
+	if old, err := c.MayPut(bob, "free", false); old != nil || err != nil {
+		t.Error(old, err)
+	}
+	if v, err := c.Delete(ann, "logs", 0); v != 8 || err != nil {
+		t.Errorf("version %d was removed, %v", v, err)
+	}
+}
+
+func drop(c *Catalog, p Principal, name string, version uint64) error {
+	_, err := c.Delete(p, name, version)
+	return err
 }
 
 func TestCatalogLimits(t *testing.T) {
@@ -122,7 +149,7 @@ func TestCatalogLimits(t *testing.T) {
 	check(t, small.Put(ann, named(t, "d", 1), false), nil)
 	check(t, small.Put(ann, named(t, "d", 2), true), nil)
 	check(t, small.Put(ann, named(t, "e", 2), false), ErrFull, "bytes")
-	check(t, small.Delete(ann, "d", 2), nil)
+	check(t, drop(small, ann, "d", 2), nil)
 	check(t, small.Put(ann, named(t, "e", 2), false), nil)
 	bad := named(t, "x", 1)
 	bad.Rows++
@@ -141,7 +168,7 @@ func TestCatalogConcurrently(t *testing.T) {
 				_ = c.Grant(root, name, "bob", fabric.RightRead)
 				c.List(bob)
 				if v%10 == 9 {
-					_ = c.Delete(root, name, 0)
+					_, _ = c.Delete(root, name, 0)
 				}
 			}
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -35,15 +34,15 @@ const (
 	CallGrant    = "wherry.data.grant"   // GrantRequest → Nothing
 )
 
-// MaxBodyBytes bounds a request or an answer: a table at its largest, in base64.
+// MaxBodyBytes bounds a request: a table at its largest, in base64. Answers are as large as package rpc allows.
 const MaxBodyBytes = 8 << 20
 
 // NamesakeRequest tells a node of another that has its name.
 type NamesakeRequest struct {
-	Name        string      `json:"name"`
-	Incarnation Incarnation `json:"incarnation"`
-	Addrs       []string    `json:"addrs"`
-	UptimeMs    int64       `json:"uptime_ms"`
+	Name        string              `json:"name"`
+	Incarnation cluster.Incarnation `json:"incarnation"`
+	Addrs       []string            `json:"addrs"`
+	UptimeMs    int64               `json:"uptime_ms"`
 }
 
 // Nothing is a body without members.
@@ -56,52 +55,31 @@ type InfoRequest struct {
 
 // Info is what a node says of itself.
 type Info struct {
-	Version     int         `json:"version"` // of the protocol
-	Program     string      `json:"program"` // the program's version, for people
-	Name        string      `json:"name"`
-	Incarnation Incarnation `json:"incarnation"`
-	Addrs       []string    `json:"addrs"`
-	Transports  []string    `json:"transports"`
-	LentBytes   int64       `json:"lent_bytes"`
-	LimitBytes  int64       `json:"limit_bytes"`
-	Datasets    int         `json:"datasets"`
-	UptimeMs    int64       `json:"uptime_ms"`
-	Stopping    bool        `json:"stopping,omitempty"`
-	Principal   string      `json:"principal"`       // who the asker is to the node
-	Caps        string      `json:"caps"`            // what the asker may do
-	Forms       []string    `json:"forms,omitempty"` // of code that the node runs
-	Peers       []Peer      `json:"peers"`
+	Version     int                 `json:"version"` // of the protocol
+	Program     string              `json:"program"` // the program's version, for people
+	Name        string              `json:"name"`
+	Incarnation cluster.Incarnation `json:"incarnation"`
+	Addrs       []string            `json:"addrs"`
+	Transports  []string            `json:"transports"`
+	LentBytes   int64               `json:"lent_bytes"`
+	LimitBytes  int64               `json:"limit_bytes"`
+	Datasets    int                 `json:"datasets"`
+	UptimeMs    int64               `json:"uptime_ms"`
+	Stopping    bool                `json:"stopping,omitempty"`
+	Principal   string              `json:"principal"`       // who the asker is to the node
+	Caps        string              `json:"caps"`            // what the asker may do
+	Forms       []string            `json:"forms,omitempty"` // of code that the node runs
+	Peers       []Peer              `json:"peers"`
 }
 
 // Peer is another member as a node sees it.
 type Peer struct {
-	Name        string      `json:"name"`
-	Addrs       []string    `json:"addrs"`
-	Connected   bool        `json:"connected"`
-	Incarnation Incarnation `json:"incarnation,omitempty"`
-	Error       string      `json:"error,omitempty"` // why it is not connected
+	Name        string              `json:"name"`
+	Addrs       []string            `json:"addrs"`
+	Connected   bool                `json:"connected"`
+	Incarnation cluster.Incarnation `json:"incarnation,omitempty"`
+	Error       string              `json:"error,omitempty"` // why it is not connected
 }
-
-// Incarnation is a fabric.Incarnation that JSON writes as 16 hex digits, because
-// its numbers lose bits.
-type Incarnation fabric.Incarnation
-
-// MarshalText writes 16 hex digits.
-func (i Incarnation) MarshalText() ([]byte, error) {
-	return fmt.Appendf(nil, "%016x", uint64(i)), nil
-}
-
-// UnmarshalText reads them.
-func (i *Incarnation) UnmarshalText(text []byte) error {
-	v, err := strconv.ParseUint(string(text), 16, 64)
-	if len(text) != 16 || err != nil {
-		return fmt.Errorf("control: %.20q is not an incarnation, which has 16 hex digits", text)
-	}
-	*i = Incarnation(v)
-	return nil
-}
-
-func (i Incarnation) String() string { return fabric.Incarnation(i).String() }
 
 // LoadID names a load: random, chosen by the client, 32 hex digits.
 type LoadID string
@@ -118,10 +96,10 @@ type BeginRequest struct {
 
 // BeginReply says what the load has to know.
 type BeginReply struct {
-	NextVersion uint64      `json:"next_version"` // lowest version that the node can take
-	Incarnation Incarnation `json:"incarnation"`
-	Addrs       []string    `json:"addrs"` // for the shard table
-	FreeBytes   int64       `json:"free_bytes"`
+	NextVersion uint64              `json:"next_version"` // lowest version that the node can take
+	Incarnation cluster.Incarnation `json:"incarnation"`
+	Addrs       []string            `json:"addrs"` // for the shard table
+	FreeBytes   int64               `json:"free_bytes"`
 	// Holders are the elements of the version that will be replaced.
 	Holders []cluster.Member `json:"holders,omitempty"`
 }

@@ -3,12 +3,12 @@ package control
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,31 +55,6 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	}
 }
 
-func TestIncarnationText(t *testing.T) {
-	i := Incarnation(0xfedcba9876543210)
-	b, err := json.Marshal(map[string]Incarnation{"i": i})
-	if err != nil || string(b) != `{"i":"fedcba9876543210"}` {
-		t.Fatalf("%s, %v", b, err)
-	}
-	var back map[string]Incarnation
-	if err := json.Unmarshal(b, &back); err != nil || back["i"] != i {
-		t.Errorf("%v, %v", back, err)
-	}
-}
-
-func FuzzIncarnation(f *testing.F) {
-	f.Add("00000000000000ff")
-	f.Add("+0000000000000ff")
-	f.Fuzz(func(t *testing.T, text string) {
-		var i Incarnation
-		if i.UnmarshalText([]byte(text)) == nil {
-			if back, _ := i.MarshalText(); !strings.EqualFold(string(back), text) {
-				t.Fatalf("%q became %q", text, back)
-			}
-		}
-	})
-}
-
 func TestFileOptions(t *testing.T) {
 	o, err := (&FileOptions{}).Options("data.tsv.gz")
 	if err != nil || o.Format != dataset.CSV || o.Comma != '\t' {
@@ -113,12 +88,17 @@ type element struct {
 
 func newElement(t *testing.T, name string, nodes bool) *element {
 	t.Helper()
+	return newElementOf(t, name, nodes, everybody{cluster.CapMember})
+}
+
+func newElementOf(t *testing.T, name string, nodes bool, auth fabric.Auth) *element {
+	t.Helper()
 	tr, err := tcp.New(tcp.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &element{}
-	e.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Auth: everybody{},
+	e.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Auth: auth,
 		OnPeer: func(ep *fabric.Endpoint) { e.links.PeerUp(ep) }, OnLost: func(ep *fabric.Endpoint, err error) { e.links.PeerLost(ep, err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -133,15 +113,15 @@ func (e *element) close() {
 	e.el.Close()
 }
 
-// everybody admits all as a member.
-type everybody struct{}
+// everybody admits all, with these capabilities.
+type everybody struct{ caps cluster.Caps }
 
 func (everybody) Self() (string, []byte) { return "", nil }
 func (everybody) Lookup(string) ([]byte, fabric.Principal, bool) {
 	return nil, fabric.Principal{}, false
 }
-func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
-	return fabric.Principal{Name: "m", Caps: uint32(cluster.CapMember)}, true
+func (e everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
+	return fabric.Principal{Name: "m", Caps: uint32(e.caps)}, true
 }
 
 func TestLinksMakeOneConnection(t *testing.T) {
@@ -235,5 +215,45 @@ func TestLinksComeBack(t *testing.T) {
 	}
 	if _, err := a.links.Wait(ctx, "z"); !errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), `"z"; did you mean "b"?`) {
 		t.Errorf("an unknown member: %v", err)
+	}
+}
+
+// Whoever is dialled must be a member too: an element that calls itself b is not node b.
+func TestLinksDialMembersOnly(t *testing.T) {
+	a, b := newElementOf(t, "a", true, everybody{cluster.CapRead}), newElement(t, "b", false)
+	addr, err := b.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.links.Add(cluster.Member{Name: "b", Addrs: []string{addr}})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if ep, err := a.links.Try(ctx, "b"); !errors.Is(err, ErrNotConnected) || !strings.Contains(err.Error(), "capability member") {
+		t.Errorf("%v, %v", ep, err)
+	}
+}
+
+// A peer that takes connections and drops them is dialled at a bounded pace.
+func TestLinksToAPeerThatHangsUp(t *testing.T) {
+	a, b := newElement(t, "a", false), newElement(t, "b", false)
+	var taken atomic.Int64
+	b.el.Watch(func(ep *fabric.Endpoint) { taken.Add(1); go ep.Close() }, func(*fabric.Endpoint, error) {})
+	addr, err := b.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.links.Add(cluster.Member{Name: "b", Addrs: []string{addr}})
+	time.Sleep(10 * firstRetry)
+	if n := taken.Load(); n < 2 || n > 20 {
+		t.Errorf("it was dialled %d times in %v", n, 10*firstRetry)
+	}
+}
+
+// An endpoint that has ended and was not told of yet is not connected for no reason.
+func TestLinkStatesSayWhy(t *testing.T) {
+	a := newElement(t, "a", false)
+	a.links.links["b"] = &link{member: cluster.Member{Name: "b"}}
+	if s := a.links.States()[0]; !errors.Is(s.Err, fabric.ErrPeerLost) {
+		t.Errorf("%+v", s)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,8 +18,6 @@ import (
 )
 
 const (
-	// dialTime bounds one attempt at one address.
-	dialTime = 5 * time.Second
 	// firstRetry and lastRetry are the first and the longest pause between
 	// attempts; each pause is twice the one before, less some chance.
 	firstRetry = 50 * time.Millisecond
@@ -210,14 +206,19 @@ func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpo
 
 // notConnected says why there is no endpoint, and why it was waited for no longer; mu is held.
 func (k *link) notConnected(ended error) error {
-	why := k.err
-	if why == nil {
-		why = fabric.ErrPeerLost
-	}
+	why := k.why()
 	if ended != nil {
 		why = fmt.Errorf("%w: %w", ended, why)
 	}
 	return fmt.Errorf("%w: node %s (%s): %w; is it running, and may this program reach it?", ErrNotConnected, k.member.Name, strings.Join(k.member.Addrs, ", "), why)
+}
+
+// why is the reason that there is no endpoint: one that has just ended may not be told of yet. mu is held.
+func (k *link) why() error {
+	if k.err == nil {
+		return fabric.ErrPeerLost
+	}
+	return k.err
 }
 
 // again ends the pause between two attempts, or the next one.
@@ -249,9 +250,11 @@ func (l *Links) States() []LinkState {
 	defer l.mu.Unlock()
 	out := make([]LinkState, 0, len(l.links))
 	for _, k := range l.links {
-		s := LinkState{Member: cluster.Member{Name: k.member.Name, Addrs: slices.Clone(k.member.Addrs)}, Err: k.err, Tries: k.tries}
+		s := LinkState{Member: cluster.Member{Name: k.member.Name, Addrs: slices.Clone(k.member.Addrs)}, Tries: k.tries}
 		if alive(k.ep) {
-			s.Endpoint, s.Err = k.ep, nil
+			s.Endpoint = k.ep
+		} else {
+			s.Err = k.why()
 		}
 		out = append(out, s)
 	}
@@ -290,7 +293,11 @@ func (l *Links) keep(k *link) {
 		}
 		ep, err := l.Dial(l.ctx, m)
 		l.settle(k, ep, err)
-		if err == nil {
+		if err == nil { // a peer that takes connections and drops them is not dialled without end
+			select {
+			case <-time.After(firstRetry):
+			case <-l.ctx.Done():
+			}
 			continue
 		}
 		l.pause(k, pause-time.Duration(rand.Int64N(int64(pause)/4+1)))
@@ -338,91 +345,4 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 		return
 	}
 	l.cfg.Log.Info("connected", "peer", ep.String())
-}
-
-// Dial connects to a member at the first of its addresses that answers, and
-// checks that it is the one meant. A member without a name may be anybody.
-func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
-	var failed []error
-	for _, addr := range sortAddrs(m.Addrs) {
-		if err := l.mayDial(addr); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		one, cancel := context.WithTimeout(ctx, dialTime)
-		ep, err := l.cfg.Element.Dial(one, addr)
-		cancel()
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		if m.Name != "" && ep.Name() != m.Name {
-			ep.Close()
-			failed = append(failed, fmt.Errorf("%s is the address of %s, not of %s: correct the list of peers", addr, ep.Name(), m.Name))
-			continue
-		}
-		return ep, nil
-	}
-	if len(failed) == 0 {
-		failed = append(failed, errors.New("it has no address"))
-	}
-	return nil, errors.Join(failed...)
-}
-
-// mayDial says why an address is not tried.
-func (l *Links) mayDial(addr string) error {
-	scheme, rest, err := fabric.SplitAddr(addr)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(l.cfg.Schemes, scheme) {
-		return fmt.Errorf("%s: transport %s is not in use here", addr, scheme)
-	}
-	if scheme == "shm" && !strings.HasPrefix(rest, "@") {
-		if _, err := os.Stat(rest); err != nil {
-			return fmt.Errorf("%s: %w", addr, err) // another machine's path, or the node is down
-		}
-	}
-	if !l.cfg.Insecure && !Loopback(addr) {
-		return fmt.Errorf("%s is not a loopback address, and %w: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr, ErrInsecure)
-	}
-	return nil
-}
-
-// sortAddrs puts shared memory first, else keeps the order.
-func sortAddrs(addrs []string) []string {
-	out := slices.Clone(addrs)
-	slices.SortStableFunc(out, func(a, b string) int {
-		sa, sb := strings.HasPrefix(a, "shm://"), strings.HasPrefix(b, "shm://")
-		switch {
-		case sa == sb:
-			return 0
-		case sa:
-			return -1
-		}
-		return 1
-	})
-	return out
-}
-
-// Loopback reports whether an address cannot be reached from other machines.
-func Loopback(addr string) bool {
-	scheme, rest, err := fabric.SplitAddr(addr)
-	if err != nil {
-		return false
-	}
-	if scheme != "tcp" {
-		return scheme == "shm"
-	}
-	return LoopbackHost(rest)
-}
-
-// LoopbackHost is Loopback for host:port.
-func LoopbackHost(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

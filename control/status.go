@@ -1,5 +1,7 @@
 package control
 
+import "github.com/wherry-fabric/wherry/cluster"
+
 // StatusRequest asks a node what goes on there.
 type StatusRequest struct {
 	Version int `json:"version"`
@@ -15,14 +17,14 @@ const (
 
 // Status is what goes on at a node. Counters are since its start.
 type Status struct {
-	Name        string            `json:"name"`
-	Program     string            `json:"program"`
-	Incarnation Incarnation       `json:"incarnation"`
-	UptimeMs    int64             `json:"uptime_ms"`
-	Stopping    bool              `json:"stopping,omitempty"`
-	Forms       []string          `json:"forms"` // of code that the node runs
-	Transports  []TransportStatus `json:"transports"`
-	Endpoints   []EndpointStatus  `json:"endpoints"`
+	Name        string              `json:"name"`
+	Program     string              `json:"program"`
+	Incarnation cluster.Incarnation `json:"incarnation"`
+	UptimeMs    int64               `json:"uptime_ms"`
+	Stopping    bool                `json:"stopping,omitempty"`
+	Forms       []string            `json:"forms"` // of code that the node runs
+	Transports  []TransportStatus   `json:"transports"`
+	Endpoints   []EndpointStatus    `json:"endpoints"`
 	// EndpointsLeft is how many endpoints are not listed: those of other
 	// clients, which only an admin sees, and those beyond MaxStatusEndpoints.
 	EndpointsLeft int              `json:"endpoints_left,omitempty"`
@@ -42,13 +44,13 @@ type TransportStatus struct {
 
 // EndpointStatus is one connection, as the node that answers has it.
 type EndpointStatus struct {
-	Peer        string      `json:"peer"`
-	Incarnation Incarnation `json:"incarnation"`
-	Principal   string      `json:"principal"`
-	Caps        string      `json:"caps"`
-	Transport   string      `json:"transport"`
-	Addr        string      `json:"addr"`
-	Asker       bool        `json:"asker,omitempty"` // this question came over it
+	Peer        string              `json:"peer"`
+	Incarnation cluster.Incarnation `json:"incarnation"`
+	Principal   string              `json:"principal"`
+	Caps        string              `json:"caps"`
+	Transport   string              `json:"transport"`
+	Addr        string              `json:"addr"`
+	Asker       bool                `json:"asker,omitempty"` // this question came over it
 	// Shared: memory can be mapped over it, both ways.
 	Shared   bool `json:"shared"`
 	Mapped   int  `json:"mapped"`   // the peer's segments that are mapped here

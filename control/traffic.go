@@ -22,9 +22,9 @@ type Traffic struct {
 // Sent is what went to one peer. Whoever measures with it can subtract the
 // answers to its own questions: they are all of the same length.
 type Sent struct {
-	To     Incarnation `json:"to"`
-	Frames Count       `json:"frames"`
-	Bytes  Count       `json:"bytes"` // of frames' bodies; what a transport puts before each is not among them
+	To     cluster.Incarnation `json:"to"`
+	Frames Count               `json:"frames"`
+	Bytes  Count               `json:"bytes"` // of frames' bodies; what a transport puts before each is not among them
 }
 
 // Count is a number that JSON writes as 16 hex digits.
@@ -52,7 +52,7 @@ func TrafficOf(from *fabric.Endpoint) *Traffic {
 			continue
 		}
 		s := ep.Stats()
-		t.Sent = append(t.Sent, Sent{Incarnation(ep.Incarnation()), Count(s.SentFrames), Count(s.SentBytes)})
+		t.Sent = append(t.Sent, Sent{cluster.Incarnation(ep.Incarnation()), Count(s.SentFrames), Count(s.SentBytes)})
 	}
 	return t
 }

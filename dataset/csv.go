@@ -196,25 +196,8 @@ func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
 	return r, nil
 }
 
-// fieldName makes a column's title a field's name: what cannot stand in one becomes "_".
-func fieldName(title []byte) string {
-	name := bytes.TrimSpace(title)
-	out := make([]byte, 0, len(name)+1)
-	for i, c := range name {
-		switch {
-		case c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
-			out = append(out, c)
-		case '0' <= c && c <= '9':
-			if i == 0 {
-				out = append(out, '_')
-			}
-			out = append(out, c)
-		default:
-			out = append(out, '_')
-		}
-	}
-	return string(out)
-}
+// fieldName makes a column's title a field's name.
+func fieldName(title []byte) string { return schema.Identifier(string(bytes.TrimSpace(title))) }
 
 // schemaOfHeader joins a header's names and the types given for them.
 func schemaOfHeader(file string, names [][]byte, types []schema.Type) (*schema.Schema, error) {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+	"syscall"
 )
 
 // Input is bytes that can be read more than once.
@@ -35,56 +37,86 @@ type plainSizer interface{ plainSize() (int64, bool) }
 
 // File is an Input on a disk. A name that ends in .gz is decompressed.
 type File struct {
-	path string
+	name string
+	open func() (*os.File, error)
 	gz   bool
-	size int64
-	mod  time.Time
 	info os.FileInfo
 }
 
 // OpenFile looks at a regular file. It is opened anew by every reading, which
 // fails if the file was changed or exchanged.
 func OpenFile(path string) (*File, error) {
-	info, err := os.Stat(path)
+	f, err := NewFile(path, func() (*os.File, error) { return os.OpenFile(path, ReadFlags, 0) })
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s is not a regular file; what can be read only once goes through a spool", ErrInput, path)
-	}
-	gz := strings.HasSuffix(strings.ToLower(path), ".gz")
-	return &File{path: path, gz: gz, size: info.Size(), mod: info.ModTime(), info: info}, nil
+	return f, nil
 }
 
-// Name is the file's path.
-func (f *File) Name() string { return f.path }
+// ReadFlags open a file to be read, and do not wait where it is a pipe.
+const ReadFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
-// Size is the file's length on disk.
-func (f *File) Size() int64 { return f.size }
-
-func (f *File) plainSize() (int64, bool) { return f.size, !f.gz }
-
-// Open opens the file.
-func (f *File) Open() (Stream, error) {
-	file, err := os.Open(f.path)
+// NewFile is OpenFile for a file that is opened in another way, with ReadFlags; name is for
+// messages. Its errors have neither name nor kind.
+func NewFile(name string, open func() (*os.File, error)) (*File, error) {
+	f := &File{name: name, open: open, gz: strings.HasSuffix(strings.ToLower(name), ".gz")}
+	file, info, err := f.look()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+		return nil, err
+	}
+	f.info = info
+	return f, file.Close()
+}
+
+// look opens the file as it is now.
+func (f *File) look() (*os.File, os.FileInfo, error) {
+	file, err := f.open()
+	if err != nil {
+		return nil, nil, bare(err)
 	}
 	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file; what can be read only once goes through a spool")
+	}
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+		return nil, nil, bare(err)
 	}
-	if !os.SameFile(info, f.info) || info.Size() != f.size || !info.ModTime().Equal(f.mod) {
+	return file, info, nil
+}
+
+// bare drops the operation and path that os puts into its errors.
+func bare(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// Name is the name it was given.
+func (f *File) Name() string { return f.name }
+
+// Size is the file's length on disk.
+func (f *File) Size() int64 { return f.info.Size() }
+
+func (f *File) plainSize() (int64, bool) { return f.Size(), !f.gz }
+
+// Open starts at the beginning of the file that was found first.
+func (f *File) Open() (Stream, error) {
+	file, info, err := f.look()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, f.name, err)
+	}
+	if !os.SameFile(info, f.info) || info.Size() != f.info.Size() || !info.ModTime().Equal(f.info.ModTime()) {
 		file.Close()
-		return nil, fmt.Errorf("%w: %s: load it again", ErrChanged, f.path)
+		return nil, fmt.Errorf("%w: %s: load it again", ErrChanged, f.name)
 	}
 	s := &stream{raw: file, close: file.Close}
 	if f.gz {
-		s.unzip = &gzip.Reader{}
-		if err := s.unzip.Reset(s.counted()); err != nil {
+		if s.unzip, err = gzip.NewReader(countedReader{s}); err != nil {
 			file.Close()
-			return nil, fmt.Errorf("%w: %s: %w", ErrInput, f.path, err)
+			return nil, fmt.Errorf("%w: %s: %w", ErrInput, f.name, err)
 		}
 	}
 	return s, nil
@@ -106,13 +138,11 @@ func (c countedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *stream) counted() io.Reader { return countedReader{s} }
-
 func (s *stream) Read(p []byte) (int, error) {
 	if s.unzip != nil {
 		return s.unzip.Read(p)
 	}
-	return s.counted().Read(p)
+	return countedReader{s}.Read(p)
 }
 
 func (s *stream) Done() int64 { return s.done }
@@ -203,7 +233,7 @@ const readBytes = 1 << 20
 // trackedReader stops when its context ends and reports progress.
 type trackedReader struct {
 	ctx      context.Context
-	r        interface{ io.Reader }
+	r        Stream
 	phase    Phase
 	before   int64 // bytes done by earlier readings of the same phase
 	total    int64
@@ -215,8 +245,8 @@ func (t *trackedReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := t.r.Read(p)
-	if s, ok := t.r.(interface{ Done() int64 }); ok && t.progress != nil {
-		t.progress(t.phase, t.before+s.Done(), t.total)
+	if t.progress != nil {
+		t.progress(t.phase, t.before+t.r.Done(), t.total)
 	}
 	return n, err
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -408,7 +409,7 @@ func TestFiles(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []string{dir, path + "x"} {
-		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) {
+		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) || strings.Count(err.Error(), bad) != 1 {
 			t.Error(err)
 		}
 	}
@@ -417,6 +418,31 @@ func TestFiles(t *testing.T) {
 	}
 	f, _ = OpenFile(path)
 	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+}
+
+// TestPipes: a named pipe is no file, and one that takes a file's place is not waited at.
+func TestPipes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.csv")
+	if err := os.WriteFile(path, []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := path + ".pipe"
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFile(pipe); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+	if err := os.Rename(pipe, path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Open(); !errors.Is(err, ErrInput) {
 		t.Error(err)
 	}
 }

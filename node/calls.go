@@ -39,13 +39,13 @@ func (n *Node) serve() error {
 
 func (n *Node) info(_ context.Context, c *rpc.Call, _ *control.InfoRequest) (*control.Info, error) {
 	who := control.PrincipalOf(c.From)
-	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: control.Incarnation(n.el.Incarnation()),
+	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		Addrs: n.Addrs(), Transports: slices.Clone(n.schemes), LentBytes: n.data.used(), LimitBytes: int64(n.cfg.Memory),
 		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Peers: []control.Peer{}}
 	for _, s := range n.links.States() {
 		p := control.Peer{Name: s.Member.Name, Addrs: s.Member.Addrs}
 		if s.Endpoint != nil {
-			p.Connected, p.Incarnation = true, control.Incarnation(s.Endpoint.Incarnation())
+			p.Connected, p.Incarnation = true, cluster.Incarnation(s.Endpoint.Incarnation())
 		} else if s.Err != nil {
 			p.Error = s.Err.Error()
 		}
@@ -119,11 +119,8 @@ func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) 
 
 func (n *Node) remove(_ context.Context, c *rpc.Call, req *control.NameRequest) (*control.Nothing, error) {
 	who := control.PrincipalOf(c.From)
-	version := req.Version
-	if e, err := n.catalog.Get(everything(), req.Name, 0); err == nil && version == 0 {
-		version = e.Version // what is removed below, even if it is replaced meanwhile
-	}
-	if err := n.catalog.Delete(who, req.Name, version); err != nil {
+	version, err := n.catalog.Delete(who, req.Name, req.Version)
+	if err != nil {
 		return nil, err
 	}
 	n.data.remove(req.Name, version)

@@ -26,6 +26,8 @@ const (
 	DefaultMemory   Bytes = 1 << 30
 	DefaultStopTime       = 10 * time.Second
 	DefaultLoadTime       = 2 * time.Minute
+	// MinCodeCache is the least code_cache_bytes: a few functions' machine code.
+	MinCodeCache Bytes = 1 << 20
 	// callMemory is what calls may take besides the memory that is lent: large
 	// requests and answers lie in segments too.
 	callMemory = 96 << 20
@@ -133,6 +135,9 @@ func (c *Config) Validate() error {
 	}
 	if c.StopTime < 0 || c.LoadTime < 0 || c.CodeCacheBytes < 0 {
 		return errors.New("node: stop_time, load_time and code_cache_bytes cannot be negative")
+	}
+	if c.CodeCacheBytes != 0 && c.CodeCacheBytes < MinCodeCache {
+		return fmt.Errorf("node: code_cache_bytes %v: at least %v", c.CodeCacheBytes, MinCodeCache)
 	}
 	if c.Policy != "" {
 		if _, err := fabric.ParsePolicy(c.Policy); err != nil {

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -11,10 +10,6 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
-
-// revokedEvery is how often the node looks whether the list of revoked
-// certificates has changed; each new connection looks too.
-const revokedEvery = time.Second
 
 // identify reads who this node is: its certificate, its tokens, or both.
 func (n *Node) identify() (err error) {
@@ -87,18 +82,4 @@ func (n *Node) checkHosts() {
 			}
 		}
 	}
-}
-
-// watchRevoked ends the connections of certificates as soon as they are revoked.
-func (n *Node) watchRevoked() {
-	if n.tls == nil || n.tcp == nil {
-		return
-	}
-	n.work.Go(func() {
-		n.tls.Watch(n.life, revokedEvery, func() {
-			if ended := n.tcp.Recheck(); ended > 0 {
-				n.log.Warn("connections ended: their certificates were revoked", "connections", ended)
-			}
-		})
-	})
 }

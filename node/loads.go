@@ -22,6 +22,9 @@ const (
 	outcomeTime = 5 * time.Second
 	// reapEvery is how often idle loads are looked for.
 	reapEvery = time.Second
+	// maxVersionStep is how far beyond the next a version may be: as many loads as other
+	// nodes may have seen, and never so many that versions run out.
+	maxVersionStep = 1 << 32
 	// loadIDBytes is the length of a LoadID.
 	loadIDBytes = 32
 )
@@ -40,9 +43,12 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	if len(req.Load) != loadIDBytes {
 		return nil, fmt.Errorf("%w: a load's id of %d characters, want %d", control.ErrRequest, len(req.Load), loadIDBytes)
 	}
+	old, err := n.catalog.MayPut(who, req.Name, req.Replace)
+	if err != nil {
+		return nil, err
+	}
 	l := &load{id: req.Load, name: req.Name, replace: req.Replace, by: who, from: c.From, touched: time.Now()}
 	if len(req.Staging) > 0 {
-		var err error
 		if l.staging, err = fabric.DecodeKey(req.Staging); err != nil {
 			return nil, fmt.Errorf("%w: staging: %w", control.ErrRequest, err)
 		}
@@ -50,11 +56,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 			return nil, fmt.Errorf("the client's staging memory: %w", err)
 		}
 	}
-	reply := &control.BeginReply{Incarnation: control.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
-	old, err := n.mayPut(who, req.Name, req.Replace)
-	if err != nil {
-		return nil, err
-	}
+	reply := &control.BeginReply{Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs()}
 	if old != nil {
 		reply.Holders = old.Table.Members()
 	}
@@ -67,24 +69,6 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	}
 	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.cfg.Memory)-n.data.used()
 	return reply, nil
-}
-
-// everything is who the node itself is to its catalogue.
-func everything() cluster.Principal { return cluster.Principal{Caps: cluster.CapsAll} }
-
-// mayPut checks what Catalog.Put would refuse; it returns the entry that gives way, if there is one.
-func (n *Node) mayPut(who cluster.Principal, name string, replace bool) (*cluster.Entry, error) {
-	old, err := n.catalog.Get(everything(), name, 0)
-	if err != nil {
-		return nil, nil // the name is free
-	}
-	if !replace {
-		return nil, fmt.Errorf("%w: %q, version %d, of %q: choose another name, remove it first, or replace it (--replace)", cluster.ErrExists, name, old.Version, old.Owner)
-	}
-	if who.Name != old.Owner && !who.Caps.Has(cluster.CapAdmin) {
-		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "ownership", Name: name, Do: fmt.Sprintf("only its owner %q or an admin can replace it", old.Owner)}
-	}
-	return &old, nil
 }
 
 func (n *Node) alloc(_ context.Context, c *rpc.Call, req *control.AllocRequest) (*control.Nothing, error) {
@@ -223,7 +207,7 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 	if err != nil {
 		return nil, err
 	}
-	i := t.Index(n.cfg.Name)
+	i, next := t.Index(n.cfg.Name), n.catalog.NextVersion()
 	switch {
 	case t.Name != l.name:
 		return nil, fmt.Errorf("%w: it is called %q, the load %q", cluster.ErrTable, t.Name, l.name)
@@ -231,10 +215,10 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 		return nil, fmt.Errorf("%w: it has no shard of %s", cluster.ErrTable, n.cfg.Name)
 	case t.Shards[i].Incarnation != n.el.Incarnation():
 		return nil, fmt.Errorf("%w: its shard of %s is of incarnation %v, this one is %v", cluster.ErrTable, n.cfg.Name, t.Shards[i].Incarnation, n.el.Incarnation())
-	case t.Version < n.catalog.NextVersion():
-		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d", cluster.ErrVersion, t.Version, n.catalog.NextVersion())
+	case t.Version < next || t.Version-next > maxVersionStep:
+		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d and at most %d more", cluster.ErrVersion, t.Version, next, uint64(maxVersionStep))
 	}
-	if _, err := n.mayPut(l.by, l.name, l.replace); err != nil {
+	if _, err := n.catalog.MayPut(l.by, l.name, l.replace); err != nil {
 		return nil, err
 	}
 	return &control.Nothing{}, n.data.prepare(l, t, t.Shards[i].Windows)
@@ -359,14 +343,12 @@ func (n *Node) committedElsewhere(id control.LoadID, t *cluster.Table) bool {
 		if s.Element == n.cfg.Name {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
-		stop := context.AfterFunc(n.life, cancel)
+		ctx, cancel := context.WithTimeout(n.life, outcomeTime)
 		ep, err := n.links.Wait(ctx, s.Element)
 		var reply *control.OutcomeReply
 		if err == nil {
 			reply, err = control.Do[control.OutcomeReply](ctx, n.rpc, ep, control.CallOutcome, control.LoadRequest{Load: id})
 		}
-		stop()
 		cancel()
 		if err != nil {
 			n.log.Warn("a peer does not say what became of a load", "peer", s.Element, "name", t.Name, "err", err)

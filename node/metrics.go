@@ -2,62 +2,105 @@ package node
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/rpc"
 )
 
-// collector shows the node's own counters and levels, read when they are asked for.
-type collector struct {
-	n     *Node
-	descs []*prometheus.Desc
-	reads []func(*Node) float64
-	kinds []prometheus.ValueType
+// figures is what one look at the node finds: all metrics of an answer are of one moment.
+type figures struct {
+	n      *Node
+	sent   fabric.EndpointStats
+	calls  rpc.Stats
+	runs   inject.Stats
+	engine wasm.Stats
 }
 
-func newCollector(n *Node) *collector {
-	c := &collector{n: n}
-	labels := prometheus.Labels{"element": n.cfg.Name}
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	for _, m := range []struct {
-		name, help string
-		kind       prometheus.ValueType
-		read       func(*Node) float64
-	}{
-		{"wherry_endpoints", "Connections to peers and clients.", gauge, func(n *Node) float64 { return float64(len(n.el.Endpoints())) }},
-		{"wherry_peers_connected", "Static peers that are connected.", gauge, connectedPeers},
-		{"wherry_messages_sent_total", "Messages of normal class sent.", counter, func(n *Node) float64 { return float64(n.traffic.total().NormalFrames) }},
-		{"wherry_message_bytes_sent_total", "Bytes of those messages.", counter, func(n *Node) float64 { return float64(n.traffic.total().NormalBytes) }},
-		{"wherry_frames_sent_total", "Frames of any kind sent: messages, operations, credit.", counter, func(n *Node) float64 { return float64(n.traffic.total().SentFrames) }},
-		{"wherry_frame_bytes_sent_total", "Bytes of those frames.", counter, func(n *Node) float64 { return float64(n.traffic.total().SentBytes) }},
-		{"wherry_outbox_bytes", "Messages and answers that wait for credit or room.", gauge, func(n *Node) float64 { s := n.traffic.total(); return float64(s.Outbox + s.Reserved) }},
-		{"wherry_lent_bytes", "Memory that datasets and loads take.", gauge, func(n *Node) float64 { return float64(n.data.used()) }},
-		{"wherry_lent_limit_bytes", "Memory that may be lent.", gauge, func(n *Node) float64 { return float64(n.cfg.Memory) }},
-		{"wherry_segment_bytes", "Memory of all segments, those of calls included.", gauge, func(n *Node) float64 { return float64(n.el.LentBytes()) }},
-		{"wherry_datasets", "Datasets that this node holds a shard of.", gauge, func(n *Node) float64 { return float64(n.data.datasets()) }},
-		{"wherry_loads", "Loads under way.", gauge, func(n *Node) float64 { return float64(n.data.loading()) }},
-		{"wherry_loads_total", "Loads that became visible.", counter, func(n *Node) float64 { return float64(n.data.committed.Load()) }},
-		{"wherry_loads_failed_total", "Loads that were given up.", counter, func(n *Node) float64 { return float64(n.data.aborted.Load()) }},
-		{"wherry_load_bytes_total", "Bytes written into shards.", counter, func(n *Node) float64 { return float64(n.data.bytes.Load()) }},
-		{"wherry_rpc_calls_total", "Calls made.", counter, func(n *Node) float64 { return float64(n.rpc.Stats().Calls) }},
-		{"wherry_rpc_calls_failed_total", "Calls made that returned an error.", counter, func(n *Node) float64 { return float64(n.rpc.Stats().Failed) }},
-		{"wherry_rpc_served_total", "Calls served.", counter, func(n *Node) float64 { return float64(n.rpc.Stats().Served) }},
-		{"wherry_rpc_served_errors_total", "Calls served with an error.", counter, func(n *Node) float64 { return float64(n.rpc.Stats().HandlerErrors) }},
-		{"wherry_rpc_refused_total", "Calls turned away: busy, or unknown.", counter, func(n *Node) float64 { return float64(n.rpc.Stats().Refused) }},
-		{"wherry_rpc_active", "Calls being served.", gauge, func(n *Node) float64 { return float64(n.rpc.Stats().Active) }},
-	} {
-		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, nil, labels))
-		c.reads = append(c.reads, m.read)
-		c.kinds = append(c.kinds, m.kind)
+// metric is one of the node's own counters or levels.
+type metric struct {
+	name, help string
+	kind       prometheus.ValueType
+	read       func(*figures) float64
+}
+
+const (
+	counter = prometheus.CounterValue
+	gauge   = prometheus.GaugeValue
+)
+
+func nodeMetrics() []metric {
+	return []metric{
+		{"endpoints", "Connections to peers and clients.", gauge, func(f *figures) float64 { return float64(len(f.n.el.Endpoints())) }},
+		{"peers_connected", "Static peers that are connected.", gauge, connectedPeers},
+		{"messages_sent_total", "Messages of normal class sent.", counter, func(f *figures) float64 { return float64(f.sent.NormalFrames) }},
+		{"message_bytes_sent_total", "Bytes of those messages.", counter, func(f *figures) float64 { return float64(f.sent.NormalBytes) }},
+		{"frames_sent_total", "Frames of any kind sent: messages, operations, credit.", counter, func(f *figures) float64 { return float64(f.sent.SentFrames) }},
+		{"frame_bytes_sent_total", "Bytes of those frames.", counter, func(f *figures) float64 { return float64(f.sent.SentBytes) }},
+		{"outbox_bytes", "Messages and answers that wait for credit or room.", gauge, func(f *figures) float64 { return float64(f.sent.Outbox + f.sent.Reserved) }},
+		{"lent_bytes", "Memory that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used()) }},
+		{"lent_limit_bytes", "Memory that may be lent.", gauge, func(f *figures) float64 { return float64(f.n.cfg.Memory) }},
+		{"segment_bytes", "Memory of all segments, those of calls included.", gauge, func(f *figures) float64 { return float64(f.n.el.LentBytes()) }},
+		{"datasets", "Datasets that this node holds a shard of.", gauge, func(f *figures) float64 { return float64(f.n.data.datasets()) }},
+		{"loads", "Loads under way.", gauge, func(f *figures) float64 { return float64(f.n.data.loading()) }},
+		{"loads_total", "Loads that became visible.", counter, func(f *figures) float64 { return float64(f.n.data.committed.Load()) }},
+		{"loads_failed_total", "Loads that were given up.", counter, func(f *figures) float64 { return float64(f.n.data.aborted.Load()) }},
+		{"load_bytes_total", "Bytes written into shards.", counter, func(f *figures) float64 { return float64(f.n.data.bytes.Load()) }},
+		{"rpc_calls_total", "Calls made.", counter, func(f *figures) float64 { return float64(f.calls.Calls) }},
+		{"rpc_calls_failed_total", "Calls made that returned an error.", counter, func(f *figures) float64 { return float64(f.calls.Failed) }},
+		{"rpc_served_total", "Calls served.", counter, func(f *figures) float64 { return float64(f.calls.Served) }},
+		{"rpc_served_errors_total", "Calls served with an error.", counter, func(f *figures) float64 { return float64(f.calls.HandlerErrors) }},
+		{"rpc_refused_total", "Calls turned away: busy, or unknown.", counter, func(f *figures) float64 { return float64(f.calls.Refused) }},
+		{"rpc_active", "Calls being served.", gauge, func(f *figures) float64 { return float64(f.calls.Active) }},
 	}
-	return c
 }
 
-func connectedPeers(n *Node) float64 {
+func functionMetrics() []metric {
+	return []metric{
+		{"inject_runs_total", "Branches run here.", counter, func(f *figures) float64 { return float64(f.runs.Runs) }},
+		{"inject_forwards_total", "Branches handed on from here.", counter, func(f *figures) float64 { return float64(f.runs.Forwards) }},
+		{"inject_forks_total", "Branches forked here.", counter, func(f *figures) float64 { return float64(f.runs.Forks) }},
+		{"inject_refused_total", "Branches not taken.", counter, func(f *figures) float64 { return float64(f.runs.Refused) }},
+		{"inject_duplicates_total", "Messages seen before.", counter, func(f *figures) float64 { return float64(f.runs.Duplicates) }},
+		{"inject_stopped_total", "Branches not taken: their invocation had been canceled or had failed.", counter, func(f *figures) float64 { return float64(f.runs.Stopped) }},
+		{"inject_running", "Branches running now.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Running) }},
+		{"inject_held", "Branches parked for code or queued.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.HeldRuns) }},
+		{"inject_invocations", "Invocations with something here.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Invocations) }},
+		{"inject_relays", "Branches that went straight on and are not released yet.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Relays) }},
+		{"inject_put_off_total", "Ends of branches that waited for their origin's acknowledgements.", counter, func(f *figures) float64 { return float64(f.runs.PutOff) }},
+		{"inject_code_cache_bytes", "Images and shard tables in memory.", gauge, func(f *figures) float64 { return float64(f.runs.CacheBytes) }},
+		{"inject_code_cache_evictions_total", "Objects that had to go.", counter, func(f *figures) float64 { return float64(f.runs.Evicted) }},
+		{"inject_compiled_total", "Functions compiled.", counter, func(f *figures) float64 { return float64(f.engine.Compiled) }},
+		{"inject_compile_cache_hits_total", "Functions taken from the disk cache.", counter, func(f *figures) float64 { return float64(f.engine.CacheHits) }},
+		{"inject_failed_instances_total", "Instances thrown away after a trap or a stop.", counter, func(f *figures) float64 { return float64(f.engine.Failed) }},
+	}
+}
+
+func connectedPeers(f *figures) float64 {
 	up := 0.0
-	for _, s := range n.links.States() {
+	for _, s := range f.n.links.States() {
 		if s.Endpoint != nil {
 			up++
 		}
 	}
 	return up
+}
+
+// collector shows the metrics, read when they are asked for.
+type collector struct {
+	n       *Node
+	metrics []metric
+	descs   []*prometheus.Desc
+}
+
+func newCollector(n *Node) *collector {
+	c := &collector{n: n, metrics: append(nodeMetrics(), functionMetrics()...)}
+	labels := prometheus.Labels{"element": n.cfg.Name}
+	for _, m := range c.metrics {
+		c.descs = append(c.descs, prometheus.NewDesc("wherry_"+m.name, m.help, nil, labels))
+	}
+	return c
 }
 
 // Describe lists the metrics.
@@ -69,7 +112,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect reads them.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for i, d := range c.descs {
-		ch <- prometheus.MustNewConstMetric(d, c.kinds[i], c.reads[i](c.n))
+	f := figures{c.n, c.n.traffic.total(), c.n.rpc.Stats(), c.n.rt.Stats(), c.n.engine.Stats()}
+	for i, m := range c.metrics {
+		ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, m.read(&f))
 	}
 }

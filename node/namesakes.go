@@ -82,7 +82,7 @@ func (n *Node) meet(ep *fabric.Endpoint) {
 	if other == nil {
 		return
 	}
-	n.tell(ep, &control.NamesakeRequest{Name: n.cfg.Name, Incarnation: control.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
+	n.tell(ep, &control.NamesakeRequest{Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
 		UptimeMs: time.Since(n.started).Milliseconds()})
 	n.namesake(namesakeOf(other))
 }
@@ -121,7 +121,7 @@ func (n *Node) introduce(a, b *fabric.Endpoint) {
 	both.Wait()
 }
 
-func whereText(addrs []string, i control.Incarnation) string {
+func whereText(addrs []string, i cluster.Incarnation) string {
 	return fmt.Sprintf("%s (%v)", strings.Join(addrs[:min(len(addrs), cluster.MaxAddrs)], ", "), i)
 }
 
@@ -138,7 +138,7 @@ func (n *Node) heardOfNamesake(_ context.Context, c *rpc.Call, req *control.Name
 			return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
 		}
 	}
-	if req.Name != n.cfg.Name || req.Incarnation == control.Incarnation(n.el.Incarnation()) {
+	if req.Name != n.cfg.Name || req.Incarnation == cluster.Incarnation(n.el.Incarnation()) {
 		return nil, fmt.Errorf("%w: this is %s (%v), not a namesake of %s (%v)", control.ErrRequest, n.cfg.Name, n.el.Incarnation(), req.Name, req.Incarnation)
 	}
 	n.namesake(req)
@@ -152,7 +152,7 @@ func (n *Node) namesake(other *control.NamesakeRequest) {
 	if n.stopping.Load() || n.namesakeSeen.Swap(uint64(other.Incarnation)) == uint64(other.Incarnation) {
 		return
 	}
-	this, that := whereText(n.Addrs(), control.Incarnation(n.el.Incarnation())), whereText(other.Addrs, other.Incarnation)
+	this, that := whereText(n.Addrs(), cluster.Incarnation(n.el.Incarnation())), whereText(other.Addrs, other.Incarnation)
 	n.log.Error("another node has this node's name: give each a name of its own (--name), and stop one until then", "name", n.cfg.Name, "this", this, "other", that)
 	if up >= giveWayTime || other.UptimeMs < up.Milliseconds() {
 		return

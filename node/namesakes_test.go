@@ -197,7 +197,7 @@ func TestNamesakeRequests(t *testing.T) {
 	}{
 		"not a member":  {"user", func(*control.NamesakeRequest) {}, cluster.ErrForbidden},
 		"another name":  {"node", func(r *control.NamesakeRequest) { r.Name = "n3" }, control.ErrRequest},
-		"itself":        {"node", func(r *control.NamesakeRequest) { r.Incarnation = control.Incarnation(n.el.Incarnation()) }, control.ErrRequest},
+		"itself":        {"node", func(r *control.NamesakeRequest) { r.Incarnation = cluster.Incarnation(n.el.Incarnation()) }, control.ErrRequest},
 		"too many":      {"node", func(r *control.NamesakeRequest) { r.Addrs = make([]string, cluster.MaxAddrs+1) }, control.ErrRequest},
 		"a bad address": {"node", func(r *control.NamesakeRequest) { r.Addrs = []string{"\n"} }, control.ErrRequest},
 	} {

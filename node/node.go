@@ -85,24 +85,23 @@ func (n *Node) build() (err error) {
 	if n.roots, err = openRoots(n.cfg.DataRoots); err != nil {
 		return err
 	}
-	transports, err := n.transports()
-	if err != nil {
-		return err
-	}
 	policy := fabric.Balanced
 	if n.cfg.Policy != "" {
 		if policy, err = fabric.ParsePolicy(n.cfg.Policy); err != nil {
 			return err
 		}
 	}
+	transports, err := n.transports()
+	if err != nil {
+		closeTransports(transports)
+		return err
+	}
 	limits := n.cfg.Limits
 	limits.LentBytes = int64(n.cfg.Memory) + callMemory
 	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: transports, Policy: policy, Auth: n.auth,
 		Limits: limits, Log: n.log, OnPeer: n.peerUp, OnLost: n.peerLost})
 	if err != nil {
-		for _, t := range transports {
-			t.Close()
-		}
+		closeTransports(transports)
 		return err
 	}
 	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log,
@@ -120,39 +119,43 @@ func (n *Node) build() (err error) {
 	if n.web, err = newWeb(n); err != nil {
 		return err
 	}
-	if err := n.AddCollector(newFunctionCollector(n)); err != nil {
-		return err
-	}
 	if err := n.listen(); err != nil {
 		return err
 	}
-	n.watchRevoked()
+	if n.tcp != nil {
+		n.work.Go(func() { n.tls.Guard(n.life, n.tcp.Recheck) })
+	}
 	return nil
 }
 
-// transports makes those that the configuration's addresses need.
-func (n *Node) transports() ([]fabric.Transport, error) {
+// transports makes those that the configuration's addresses need, and returns them with an error too.
+func (n *Node) transports() (out []fabric.Transport, err error) {
 	all := slices.Clone(n.cfg.Listen)
 	for _, p := range n.cfg.Peers {
 		all = append(all, p.Addrs...)
 	}
-	var out []fabric.Transport
 	for _, addr := range all {
 		scheme, _, err := fabric.SplitAddr(addr)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		if slices.Contains(n.schemes, scheme) || scheme != "tcp" && scheme != "shm" {
 			continue
 		}
 		t, err := n.transport(scheme)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		n.schemes = append(n.schemes, scheme)
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+func closeTransports(list []fabric.Transport) {
+	for _, t := range list {
+		t.Close()
+	}
 }
 
 // NewTransport makes the transport of an address scheme: "tcp" or "shm".
@@ -308,7 +311,7 @@ func (n *Node) Close() error {
 		n.end()
 		var errs []error
 		if n.web != nil {
-			errs = append(errs, n.web.server.Close())
+			errs = append(errs, n.web.close())
 		}
 		if n.links != nil {
 			n.links.Close()

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +119,36 @@ func TestHTTP(t *testing.T) {
 }
 
 // TestCallMetrics: the control calls are counted by name, refused ones by reason.
+// A node that never ran, or did not start, leaves nothing behind that listens.
+func TestHTTPWithoutRun(t *testing.T) {
+	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.0.0.1:0"}
+	n, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, free := n.Addrs()[0], n.HTTPAddr()
+	second := cfg
+	second.Name, second.Listen = "n2", []string{taken}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.HTTP = ln.Addr().String()
+	ln.Close()
+	if _, err := New(second); err == nil {
+		t.Fatal("two nodes listen at one address")
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, addr := range []string{free, second.HTTP} {
+		if c, err := net.DialTimeout("tcp", addr, 5*time.Second); err == nil {
+			c.Close()
+			t.Errorf("%s still takes connections", addr)
+		}
+	}
+}
+
 func TestCallMetrics(t *testing.T) {
 	member, _ := cluster.NewToken("node", cluster.CapMember)
 	ann, _ := cluster.NewToken("ann", cluster.CapInject)
@@ -338,6 +371,42 @@ func TestHostileRequests(t *testing.T) {
 	n.stopping.Store(true)
 	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"d`+id[1:]+`","name":"z"}`)); !errors.Is(control.Err("n1", err), control.ErrStopping) {
 		t.Errorf("a stopping node: %v", err)
+	}
+}
+
+// TestVersionsDoNotRunOut: a client chooses the version, but cannot use up those that follow.
+func TestVersionsDoNotRunOut(t *testing.T) {
+	ts := tokens(t, cluster.CapWrite|cluster.CapMember, "user")
+	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts})
+	el, p := guest(t, ts, "user")
+	ep, err := el.Dial(t.Context(), n.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(call string, req any) error {
+		_, err := control.Do[control.Nothing](t.Context(), p, ep, call, req)
+		return err
+	}
+	for i, c := range []struct {
+		version uint64
+		want    error
+	}{{0, cluster.ErrVersion}, {math.MaxUint64, cluster.ErrVersion}, {maxVersionStep + 2, cluster.ErrVersion}, {maxVersionStep + 1, nil}} {
+		id := control.LoadID(strings.Repeat(strconv.Itoa(i), loadIDBytes))
+		table := &cluster.Table{Name: "x", Version: c.version, Kind: cluster.Raw, Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1},
+			Shards: []cluster.Shard{{Element: "n1", Incarnation: n.el.Incarnation(), Addrs: n.Addrs(), Windows: []cluster.Window{{Size: 8}}}}}
+		b, err := table.Encode()
+		if err == nil {
+			err = errors.Join(call(control.CallBegin, control.BeginRequest{Load: id, Name: "x"}), call(control.CallAlloc, control.AllocRequest{Load: id, Sizes: []uint64{8}}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call(control.CallPrepare, control.PrepareRequest{Load: id, Table: b}); !errors.Is(err, c.want) {
+			t.Errorf("version %d: %v, want %v", c.version, err, c.want)
+		}
+		if err := call(control.CallAbort, control.LoadRequest{Load: id}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

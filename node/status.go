@@ -19,7 +19,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 	if !who.Caps.Has(cluster.CapRead) {
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token that has it, or admin to see all endpoints"}
 	}
-	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: control.Incarnation(n.el.Incarnation()),
+	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(),
 		Endpoints: []control.EndpointStatus{}, Functions: []control.FunctionStatus{}}
 	n.endpointStatus(s, c.From, who.Caps.Has(cluster.CapAdmin))
@@ -54,7 +54,7 @@ func (n *Node) endpointStatus(s *control.Status, from *fabric.Endpoint, all bool
 			continue
 		}
 		e := ep.Stats()
-		s.Endpoints = append(s.Endpoints, control.EndpointStatus{Peer: ep.Name(), Incarnation: control.Incarnation(ep.Incarnation()),
+		s.Endpoints = append(s.Endpoints, control.EndpointStatus{Peer: ep.Name(), Incarnation: cluster.Incarnation(ep.Incarnation()),
 			Principal: who.Name, Caps: who.Caps.String(), Transport: scheme, Addr: ep.RemoteAddr(), Asker: ep == from,
 			Shared: e.Shared, Mapped: e.Mapped, Exported: e.Exported,
 			SentFrames: e.SentFrames, SentBytes: e.SentBytes, SentMessages: e.NormalFrames, MessageBytes: e.NormalBytes,

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -52,6 +53,17 @@ func newWeb(n *Node) (*web, error) {
 		return nil, fmt.Errorf("http: %w", err)
 	}
 	return w, nil
+}
+
+// close ends the HTTP side. The server knows of its listener only once it serves.
+func (w *web) close() error {
+	err := w.server.Close()
+	if w.listener != nil {
+		if e := w.listener.Close(); err == nil && !errors.Is(e, net.ErrClosed) {
+			err = e
+		}
+	}
+	return err
 }
 
 // HTTPAddr is where /metrics is served; "" if it is not.

@@ -146,6 +146,26 @@ func ValidateName(name string) error {
 	return nil
 }
 
+// Identifier makes a name of a text as ValidateName wants it, but for the length: what
+// cannot stand in a name becomes "_".
+func Identifier(text string) string {
+	out := make([]byte, 0, len(text)+1)
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
+		case '0' <= c && c <= '9':
+			if i == 0 {
+				out = append(out, '_')
+			}
+		default:
+			c = '_'
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
 // ValidateDataset checks the schema of a dataset's rows: at least one field, no
 // columns, defaults or merges.
 func (s *Schema) ValidateDataset() error {

@@ -211,6 +211,9 @@ func TestCStruct(t *testing.T) {
 			t.Errorf("missing %q in\n%s", want, text)
 		}
 	}
+	if text, err := s.CStruct("int"); err != nil || !strings.HasPrefix(text, "struct int_ {") {
+		t.Errorf("%.20q, %v", text, err)
+	}
 	if _, err := s.CStruct("a b"); !errors.Is(err, ErrSchema) {
 		t.Errorf("struct name: %v", err)
 	}

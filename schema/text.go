@@ -161,6 +161,9 @@ func (s *Schema) CStruct(name string) (string, error) {
 	if err := ValidateName(name); err != nil {
 		return "", fmt.Errorf("%w: struct: %w", ErrSchema, err)
 	}
+	if cKeywords[name] {
+		name += "_"
+	}
 	var b strings.Builder
 	if len(s.Fields) == 0 {
 		fmt.Fprintf(&b, "/* struct %s has no fields: C has no empty struct. */\n", name)

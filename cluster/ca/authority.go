@@ -115,9 +115,6 @@ func Open(dir string) (*Authority, error) {
 // Cert is the authority's own certificate.
 func (a *Authority) Cert() *x509.Certificate { return a.cert }
 
-// CertText is the authority's certificate in PEM, for those who shall trust it.
-func (a *Authority) CertText() []byte { return encode(blockCert, a.cert.Raw) }
-
 // File is the path of one of the authority's files: CertFile or ListFile.
 func (a *Authority) File(name string) string { return filepath.Join(a.dir, name) }
 

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,6 +247,30 @@ func TestAtOnce(t *testing.T) {
 }
 
 // TestPrivateKeys: a key that others can read is not used, on either side.
+// TestWriteNewLeavesNothing: a file that could not be written whole is not in the way of the next attempt.
+func TestWriteNewLeavesNothing(t *testing.T) {
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	path := filepath.Join(t.TempDir(), "key")
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 10, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := WriteNew(path, make([]byte, 100), 0o600)
+	if e := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); e != nil {
+		t.Fatal(e)
+	}
+	if err == nil {
+		t.Fatal("it was written beyond the limit")
+	}
+	if err := WriteNew(path, []byte("whole"), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPrivateKeys(t *testing.T) {
 	a := newAuthority(t)
 	_, files := issue(t, a, client("ann", cluster.CapRead))

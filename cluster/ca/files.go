@@ -130,7 +130,11 @@ func WriteNew(path string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("ca: %w", err)
 	}
-	return finish(f, data)
+	if err := finish(f, data); err != nil {
+		os.Remove(path) // half a file would be in the way of the next attempt
+		return err
+	}
+	return nil
 }
 
 // Replace writes a file in one step: who reads it finds the old or the new content, whole.

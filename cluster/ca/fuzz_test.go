@@ -81,8 +81,8 @@ func FuzzFiles(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(list)
-	f.Add(a.CertText())
-	f.Add(append(a.CertText(), list...))
+	f.Add(encode(blockCert, a.cert.Raw))
+	f.Add(append(encode(blockCert, a.cert.Raw), list...))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if certs, err := parseCerts(text, "file"); err == nil {
 			for _, c := range certs {

@@ -35,13 +35,15 @@ type Identity struct {
 	log   *slog.Logger
 	roots []*x509.Certificate
 	pool  *x509.CertPool
+	first stamp // of the list that was read first
 
 	mu      sync.Mutex
 	own     *tls.Certificate
 	certAt  stamp
 	keyAt   stamp
 	listAt  stamp
-	failed  stamp                          // of what could not be used, so that it is logged once
+	badOwn  [2]stamp                       // certificate and key that could not be used, so that it is logged once
+	badList [2]stamp                       // the same of the list
 	numbers map[*x509.Certificate]*big.Int // of the lists in force, by root
 	revoked map[string]bool                // by issuer and serial number
 }
@@ -73,6 +75,7 @@ func Load(files Files, log *slog.Logger) (*Identity, error) {
 	if err := id.readAll(); err != nil {
 		return nil, ofFile(err)
 	}
+	id.first = id.listAt
 	return id, nil
 }
 
@@ -226,7 +229,7 @@ func (id *Identity) refresh() (changed bool) {
 	keyAt, kerr := stampOf(id.files.Key)
 	if cerr == nil && kerr == nil && (certAt != id.certAt || keyAt != id.keyAt) {
 		if err := id.readOwn(); err != nil {
-			id.complain(certAt, "the new certificate is not used; the one before stays", err)
+			id.complain(&id.badOwn, [2]stamp{certAt, keyAt}, "the new certificate is not used; the one before stays", err)
 		} else {
 			id.log.Info("certificate read again", "until", id.own.Leaf.NotAfter)
 		}
@@ -236,7 +239,7 @@ func (id *Identity) refresh() (changed bool) {
 	}
 	if at, err := stampOf(id.files.List); err == nil && at != id.listAt {
 		if err := id.readList(); err != nil {
-			id.complain(at, "the new list of revoked certificates is not used; the one before stays", err)
+			id.complain(&id.badList, [2]stamp{at}, "the new list of revoked certificates is not used; the one before stays", err)
 			return false
 		}
 		id.log.Info("list of revoked certificates read again", "revoked", len(id.revoked))
@@ -245,9 +248,10 @@ func (id *Identity) refresh() (changed bool) {
 	return false
 }
 
-func (id *Identity) complain(at stamp, what string, err error) {
-	if id.failed != at {
-		id.failed = at
+// complain logs what is wrong with files once, until they change again.
+func (id *Identity) complain(known *[2]stamp, at [2]stamp, what string, err error) {
+	if *known != at {
+		*known = at
 		id.log.Error(what, "err", err)
 	}
 }
@@ -306,13 +310,26 @@ func (id *Identity) VerifyHost(host string) error {
 	return id.own.Leaf.VerifyHostname(host)
 }
 
-// Watch looks at the files again and again until the context ends, and calls
-// revoked, on this goroutine, when the list of revoked certificates has changed.
-func (id *Identity) Watch(ctx context.Context, every time.Duration, revoked func()) {
+// revokedEvery is how often Guard looks whether the list of revoked certificates has
+// changed; each new connection looks too.
+const revokedEvery = time.Second
+
+// Guard ends a transport's connections as soon as their certificates are revoked, until the
+// context ends. recheck judges all connections again, and says how many it has ended.
+func (id *Identity) Guard(ctx context.Context, recheck func() int) {
+	id.watch(ctx, revokedEvery, func() {
+		if ended := recheck(); ended > 0 {
+			id.log.Warn("connections ended: their certificates were revoked", "connections", ended)
+		}
+	})
+}
+
+// watch looks at the files again and again until the context ends, and calls
+// revoked, on this goroutine, when the list of revoked certificates has changed since Load.
+func (id *Identity) watch(ctx context.Context, every time.Duration, revoked func()) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	seen := id.version()
-	for {
+	for seen := id.first; ; {
 		select {
 		case <-ctx.Done():
 			return

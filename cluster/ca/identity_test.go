@@ -157,7 +157,19 @@ func TestReload(t *testing.T) {
 func TestReloadCertificate(t *testing.T) {
 	a := newAuthority(t)
 	_, files := issue(t, a, nodeOf("n1", "127.0.0.1"))
-	id := load(t, files)
+	list, err := os.ReadFile(files.List)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.List = filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(files.List, list, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	id, err := Load(files, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	before, _ := id.Certificate()
 	renewed, text, err := a.Renew("n1", 0)
 	if err != nil {
@@ -168,6 +180,15 @@ func TestReloadCertificate(t *testing.T) {
 	}
 	if now, err := id.Certificate(); err != nil || now != before {
 		t.Errorf("a broken certificate was taken: %v", err)
+	}
+	if err := os.WriteFile(files.List, []byte("broken"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // each is told of once, though both are looked at every time
+		id.Certificate()
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 2 {
+		t.Errorf("%d complaints about a bad certificate and a bad list:\n%s", n, log.String())
 	}
 	if err := Replace(files.Cert, text, 0o644); err != nil {
 		t.Fatal(err)
@@ -185,16 +206,16 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls atomic.Int32
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		id.Watch(ctx, time.Millisecond, func() { calls.Add(1) })
-	}()
 	for i := range int32(3) {
 		if i == 1 {
 			if _, err := a.Revoke("ann"); err != nil {
 				t.Fatal(err)
 			}
-			id.Judge(ann.leaf) // a new connection sees the new list first
+			id.Judge(ann.leaf) // a new connection sees the new list first, before watch begins even
+			go func() {
+				defer close(done)
+				id.watch(ctx, time.Millisecond, func() { calls.Add(1) })
+			}()
 		} else if i == 2 {
 			b, _ := os.ReadFile(files.List)
 			if err := Replace(files.List, b, 0o644); err != nil {
@@ -232,7 +253,7 @@ func TestTwoAuthorities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roots, lists = append(roots, a.CertText()...), append(lists, list...)
+		roots, lists = append(roots, encode(blockCert, a.cert.Raw)...), append(lists, list...)
 	}
 	dir := t.TempDir()
 	files.CA, files.List = filepath.Join(dir, "roots"), filepath.Join(dir, "lists")

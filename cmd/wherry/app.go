@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,7 +55,7 @@ The answer is on standard output, everything else on standard error.`,
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
-	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long")
+	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long: more than 0, as in 30s or 5m")
 	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultHelpCmd()
@@ -79,30 +80,34 @@ func (a *app) context(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.Context(), a.timeout)
 }
 
+// abandon runs fn, and leaves it behind if ctx ends first: nothing calls back who waits
+// for a pipe or a terminal. The program is about to end then.
+func abandon[T any](ctx context.Context, fn func() (T, error)) (v T, err error) {
+	type outcome struct {
+		v   T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := fn()
+		done <- outcome{v, err}
+	}()
+	select {
+	case o := <-done:
+		return o.v, o.err
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
+
 // print writes a value as JSON, or as text by the function given.
 func (a *app) print(v any, text func(w io.Writer)) error {
 	if !a.json {
-		w := &firstError{Writer: a.out}
+		w := bufio.NewWriter(a.out) // it remembers what could not be written
 		text(w)
-		return w.err
+		return w.Flush()
 	}
 	return json.NewEncoder(a.out).Encode(v)
-}
-
-// firstError is a writer that remembers what went wrong first, for those who write many small texts.
-type firstError struct {
-	io.Writer
-	err error
-}
-
-// Write writes, unless something went wrong before.
-func (f *firstError) Write(p []byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	n, err := f.Writer.Write(p)
-	f.err = err
-	return n, err
 }
 
 // isTerminal reports whether w is a person's screen.

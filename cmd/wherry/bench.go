@@ -40,7 +40,7 @@ shared machine the ratios say more than the figures.`,
 		transport, servers, policy := b.transport, b.servers, b.policy.String()
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
-		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, at least %d (0: the benchmark's own number)", bench.MinRounds(b.name)))
+		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
@@ -50,9 +50,9 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		if b.name == "chase" {
-			f.IntVar(&servers, "servers", servers, "processes that hold the table")
-			f.IntVar(&c.Depth, "depth", 64, "hops of one chase")
-			f.IntVar(&c.Rows, "rows", 1<<20, "rows of the table, 8 bytes each")
+			f.IntVar(&servers, "servers", servers, fmt.Sprintf("processes that hold the table, 1 to %d", bench.MaxServers))
+			f.IntVar(&c.Depth, "depth", 64, fmt.Sprintf("hops of one chase, 1 to %d", bench.MaxDepth))
+			f.IntVar(&c.Rows, "rows", 1<<20, fmt.Sprintf("rows of the table, 8 bytes each: at least 2 for each server, at most %d", bench.MaxRows))
 		}
 		benchFlags(cmd, b.name, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -85,12 +85,12 @@ func benchFlags(cmd *cobra.Command, name string, c *bench.Config) {
 	f := cmd.Flags()
 	switch name {
 	case "rpc":
-		f.IntVar(&c.Inflight, "inflight", 1, "calls under way at once")
+		f.IntVar(&c.Inflight, "inflight", 1, fmt.Sprintf("calls under way at once, 1 to %d", bench.MaxInflight))
 	case "bulk":
-		f.IntVar(&c.Bytes, "bytes", 1<<20, "size of one transfer")
+		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
 	case "ring":
-		f.IntVar(&c.Elements, "elements", 4, "processes in the ring")
+		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
 	}
 }
 

@@ -62,6 +62,18 @@ func defaultAuthority() string {
 	return filepath.Join(dir, "wherry", "ca")
 }
 
+// maxDays is ca.MaxLife.
+const maxDays = int(ca.MaxLife / day)
+
+func dayRange() string { return fmt.Sprintf("1 to %d", maxDays) }
+
+func checkDays(days int) error {
+	if days < 1 || days > maxDays {
+		return usagef("--days %d: %s are possible", days, dayRange())
+	}
+	return nil
+}
+
 func (f *caFlags) outDir(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.out, "out", ".", "folder to write NAME.crt and NAME.key into")
 }
@@ -76,10 +88,10 @@ func (a *app) caInit(f *caFlags) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&f.name, "name", "wherry", "what the authority is called")
-	cmd.Flags().IntVar(&days, "days", days, "how long it lives, in days; no certificate of it is good for longer")
+	cmd.Flags().IntVar(&days, "days", days, "how long it lives, in days, "+dayRange()+"; no certificate of it is good for longer")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if days < 1 {
-			return usagef("--days %d: at least 1", days)
+		if err := checkDays(days); err != nil {
+			return err
 		}
 		made, err := ca.Init(f.dir, f.name, time.Duration(days)*day)
 		if err != nil {
@@ -105,8 +117,8 @@ func (a *app) caIssue(f *caFlags) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.caps, "caps", "inject,read,write", "capabilities, with commas between: inject, read, write, admin, or none; a node has member besides")
 	cmd.Flags().BoolVar(&f.node, "node", false, "for a node: others can dial it")
-	cmd.Flags().StringArrayVar(&f.hosts, "host", nil, "name or IP address at which a node is dialled; may be repeated")
-	cmd.Flags().IntVar(&days, "days", days, "how long it is good for, in days")
+	cmd.Flags().StringArrayVar(&f.hosts, "host", nil, fmt.Sprintf("name or IP address at which a node is dialled; may be repeated, %d at most", ca.MaxHosts))
+	cmd.Flags().IntVar(&days, "days", days, "how long it is good for, in days, "+dayRange()+", and no longer than the authority")
 	f.outDir(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		f.days = days
@@ -129,8 +141,8 @@ func (a *app) issue(f *caFlags, name string) error {
 	if f.node {
 		caps |= cluster.CapMember
 	}
-	if f.days < 1 {
-		return usagef("--days %d: at least 1", f.days)
+	if err := checkDays(f.days); err != nil {
+		return err
 	}
 	authority, err := ca.Open(f.dir)
 	if err != nil {
@@ -174,11 +186,11 @@ stays good until it expires.`,
   wherry ca renew ann --days 90`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().IntVar(&days, "days", days, "how long it is good for, in days")
+	cmd.Flags().IntVar(&days, "days", days, "how long it is good for, in days, "+dayRange()+", and no longer than the authority")
 	f.outDir(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if days < 1 {
-			return usagef("--days %d: at least 1", days)
+		if err := checkDays(days); err != nil {
+			return err
 		}
 		authority, err := ca.Open(f.dir)
 		if err != nil {
@@ -280,7 +292,7 @@ type caRow struct {
 }
 
 func rowOf(c *ca.Cert) caRow {
-	r := caRow{Name: c.Principal.Name, Kind: "client", Caps: strings.Split(c.Principal.Caps.String(), ","), Hosts: append([]string{}, c.Hosts...), Serial: c.Serial,
+	r := caRow{Name: c.Principal.Name, Kind: "client", Caps: capList(c.Principal.Caps), Hosts: append([]string{}, c.Hosts...), Serial: c.Serial,
 		From: c.From.UTC(), Until: c.Until.UTC(), State: string(c.State)}
 	if c.Node {
 		r.Kind = "node"

@@ -60,12 +60,12 @@ func standardTokenFile() string {
 // connect makes the command's client.
 func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	f := &a.client
-	if f.peers == "" {
-		return nil, usagef("no node to talk to: give --peers tcp://127.0.0.1:7000 or set WHERRY_PEERS")
-	}
 	nodes, err := parseNodes(f.peers)
 	if err != nil {
 		return nil, usageError{err}
+	}
+	if len(nodes) == 0 {
+		return nil, usagef("no node to talk to: give --peers tcp://127.0.0.1:7000 or set WHERRY_PEERS")
 	}
 	policy, err := fabric.ParsePolicy(f.policy)
 	if err != nil {

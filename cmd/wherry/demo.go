@@ -59,13 +59,13 @@ docs/demo.md says what is measured, and how.`,
 	p := cmd.Flags()
 	p.StringVar(&f.graph, "graph", "", "a graph of your own: a line 'from to' for each edge, or a file in the built-in one's format")
 	p.StringVar(&f.html, "html", "", "write the report as a web page to this file too")
-	p.IntVar(&f.elements, "elements", live.DefaultElements, "node processes to start")
-	p.DurationVar(&f.rtt, "rtt", 0, "add an emulated round trip to everything, as in 200us")
-	p.Uint64Var(&f.hops, "hops", demo.DefaultHops, "hops of the pointer chase")
-	p.IntVar(&f.first, "first", 10, "ranks to look for")
+	p.IntVar(&f.elements, "elements", live.DefaultElements, fmt.Sprintf("node processes to start, 1 to %d", live.MaxProcesses))
+	p.DurationVar(&f.rtt, "rtt", 0, fmt.Sprintf("add an emulated round trip to everything, as in 200us, at most %v", demo.MaxRTT))
+	p.Uint64Var(&f.hops, "hops", demo.DefaultHops, fmt.Sprintf("hops of the pointer chase, 1 to %d", demo.MaxHops))
+	p.IntVar(&f.first, "first", 10, fmt.Sprintf("ranks to look for, 1 to %d", demo.MaxFirst))
 	p.BoolVar(&f.prove, "prove", false, "count until all ranks are proven by the functions alone")
-	p.IntVar(&f.repeats, "repeats", demo.DefaultRepeats, "answers of each method that the median is taken from")
-	p.DurationVar(&f.budget, "budget", demo.DefaultBudget, "stop a method that needs longer for one answer")
+	p.IntVar(&f.repeats, "repeats", demo.DefaultRepeats, fmt.Sprintf("answers of each method that the median is taken from, 1 to %d", demo.MaxRepeats))
+	p.DurationVar(&f.budget, "budget", demo.DefaultBudget, "stop a method that needs longer for one answer: more than 0")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error { return a.demo(cmd, &f, names) }
 	cmd.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of the demo's nodes",
 		RunE: func(cmd *cobra.Command, _ []string) error { return live.Role(cmd.Context(), a.in, a.out) }})
@@ -198,13 +198,12 @@ func (a *app) demoPeers(ctx context.Context, o *live.Options) (done func(), err 
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.Nodes() {
+	for _, n := range c.Nodes() { // by name
+		if n.Endpoint == nil {
+			c.Close()
+			return nil, fmt.Errorf("node %s is %w: start it, or name the nodes to use without it", n.Member.Name, control.ErrNotConnected)
+		}
 		o.Nodes = append(o.Nodes, n.Member.Name)
-	}
-	slices.Sort(o.Nodes)
-	if i := slices.IndexFunc(c.Nodes(), func(n control.LinkState) bool { return n.Endpoint == nil }); i >= 0 {
-		c.Close()
-		return nil, fmt.Errorf("node %s is %w: start it, or name the nodes to use without it", c.Nodes()[i].Member.Name, control.ErrNotConnected)
 	}
 	o.Client = c
 	return func() { c.Close() }, nil

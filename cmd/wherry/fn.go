@@ -79,7 +79,7 @@ it is SOURCE.json, and if there is none the function takes and returns raw bytes
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&out, "output", "o", "", "the image; SOURCE.wfn if not given")
+	f.StringVarP(&out, "output", "o", "", "file for the image, - for standard output; SOURCE.wfn if not given")
 	f.StringVar(&manifest, "manifest", "", "the manifest; SOURCE.json if not given")
 	f.StringArrayVar(&include, "include", nil, "another file that the source includes; may be repeated")
 	return cmd
@@ -113,7 +113,11 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(out, img.Encode(), 0o644); err != nil {
+	err = a.writeTo(out, func(w io.Writer) error {
+		_, err := w.Write(img.Encode())
+		return err
+	})
+	if err != nil || out == "-" {
 		return err
 	}
 	return a.print(map[string]any{"name": img.Name(), "id": img.ID().String(), "bytes": img.Size(), "file": out}, func(w io.Writer) {
@@ -267,17 +271,17 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 	p.StringVar(&f.on, "on", "", "the dataset")
 	p.StringVar(&f.node, "node", "", "run it on this node, on no dataset")
 	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
-	p.StringVar(&f.in, "in", "", "file with the payload, - for standard input, instead of --arg")
+	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
 	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else, and raw where the function returns plain bytes")
-	p.Uint16Var(&f.hops, "hops", travel.DefaultHops, fmt.Sprintf("how often one branch may change elements, at most %d", travel.MaxHops))
-	p.Uint32Var(&f.branches, "branches", travel.DefaultBranches, fmt.Sprintf("branches of the whole call, at most %d", travel.DefaultBranches))
+	p.Uint16Var(&f.hops, "hops", travel.DefaultHops, fmt.Sprintf("how often one branch may change elements, 1 to %d", travel.MaxHops))
+	p.Uint32Var(&f.branches, "branches", travel.DefaultBranches, fmt.Sprintf("branches of the whole call, 1 to %d", travel.DefaultBranches))
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.fnRun(cmd, args[0], &f) }
 	return cmd
 }
 
-func (f *runFlags) request(a *app) (invoke.Request, error) {
+func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) {
 	r := invoke.Request{Args: map[string]string{}}
 	for _, arg := range f.args {
 		k, v, ok := strings.Cut(arg, "=")
@@ -299,19 +303,25 @@ func (f *runFlags) request(a *app) (invoke.Request, error) {
 		return r, usagef("--branches %d: 1 to %d are possible", f.branches, travel.DefaultBranches)
 	}
 	r.Options = inject.Options{Hops: f.hops, Branches: f.branches}
-	var err error
-	switch f.in {
-	case "":
-	case "-":
-		r.Payload, err = readBounded(a.in)
-	default:
-		var file *os.File
-		if file, err = os.Open(f.in); err == nil {
-			r.Payload, err = readBounded(file)
-			file.Close()
-		}
+	if f.in == "" {
+		return r, nil
 	}
+	var err error
+	r.Payload, err = abandon(ctx, func() ([]byte, error) { return a.payload(f.in) })
 	return r, err
+}
+
+// payload reads a payload from a file or standard input.
+func (a *app) payload(name string) ([]byte, error) {
+	if name == "-" {
+		return readBounded(a.in)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readBounded(file)
 }
 
 // readBounded reads a payload: larger data belongs into a dataset.
@@ -328,7 +338,10 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	req, err := f.request(a)
+	ctx, cancel := a.context(cmd) // for reading the payload and for the call together
+	defer cancel()
+	cmd.SetContext(ctx)
+	req, err := f.request(ctx, a)
 	if err != nil {
 		return err
 	}

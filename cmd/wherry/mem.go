@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -86,18 +87,18 @@ loaded as compressed sparse rows in both directions).`,
 	}
 	p := cmd.Flags()
 	p.StringArrayVar(&f.at, "at", nil, "NODE:PATH: the node reads its own file; may be repeated")
-	p.StringSliceVar(&f.nodes, "nodes", nil, "nodes to shard over, in this order (all, by name)")
-	p.StringVar(&f.format, "format", "", "csv, ndjson, raw or edges (by the file's name)")
-	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with the schema in JSON")
+	p.StringSliceVar(&f.nodes, "nodes", nil, "names of the nodes to shard over, with commas between, in this order (all, by name)")
+	p.StringVar(&f.format, "format", "", "csv, ndjson, raw or edges (what the file's name says)")
+	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
 	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, whose header has the names")
 	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the names")
-	p.StringVar(&f.comma, "separator", "", "what separates columns: one character")
+	p.StringVar(&f.comma, "separator", "", "what separates columns: one byte (csv: a comma, in .tsv a tab; edges: spaces and tabs)")
 	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
 	p.StringVar(&f.key, "key", "", "with --shard hash: the field that decides (the row's number)")
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out up to so many bad lines (-1: all); they are counted")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted")
 	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -201,7 +202,9 @@ func (a *app) spool(ctx context.Context) (*dataset.Spool, error) {
 	var read atomic.Int64
 	b := a.spinner(func(time.Duration) string { return fmt.Sprintf("standard input: %v", node.Bytes(read.Load())) })
 	defer b.end()
-	return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+	return abandon(ctx, func() (*dataset.Spool, error) {
+		return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+	})
 }
 
 func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
@@ -311,7 +314,8 @@ not connected, or does not answer. With --json they are in "lost" and in
 				return err
 			}
 			if asC {
-				text, err := d.Table.Schema.CStruct(d.Name)
+				name := schema.Identifier(d.Name)
+				text, err := d.Table.Schema.CStruct(name[:min(len(name), schema.MaxNameBytes)])
 				if err != nil {
 					return err
 				}
@@ -348,7 +352,7 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 		fmt.Fprintln(w)
 	}
 	for _, who := range slices.Sorted(maps.Keys(d.Grants)) {
-		fmt.Fprintf(w, "  granted %v to %s\n", d.Grants[who], who)
+		fmt.Fprintf(w, "  granted %s to %s\n", d.Grants[who], who)
 	}
 }
 
@@ -362,12 +366,17 @@ func shardingText(s *cluster.Sharding) string {
 func (a *app) memRemoveCommand() *cobra.Command {
 	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Example: "  wherry mem rm logs people", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-			for _, name := range args {
+			removed := []string{}
+			var errs []error
+			for _, name := range args { // one that cannot be removed does not keep the others
 				if err := c.Remove(ctx, name); err != nil {
-					return err
+					errs = append(errs, err)
+					continue
 				}
+				removed = append(removed, name)
 			}
-			return a.print(map[string]any{"removed": args}, func(io.Writer) {})
+			errs = append(errs, a.print(map[string]any{"removed": removed}, func(io.Writer) {}))
+			return errors.Join(errs...)
 		})
 	}}
 }
@@ -406,17 +415,26 @@ func (a *app) memGetCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	p := cmd.Flags()
-	p.Uint64Var(&o.First, "first", 0, "the first row")
-	p.Uint64Var(&o.Count, "count", 0, "how many rows (all)")
+	p.Uint64Var(&o.First, "first", 0, "number of the first row, from 0")
+	p.Uint64Var(&o.Count, "count", 0, "rows to read, 0 for all that follow")
 	p.StringVar(&format, "format", "csv", "csv, json, ndjson, table or raw")
 	p.StringVar(&out, "out", "-", "file to write, - for standard output")
-	p.IntVar(&element, "element", -1, "one window of this element, as it is, instead of rows")
-	p.IntVar(&window, "window", 0, "with --element: which window")
+	p.IntVar(&element, "element", -1, "number of an element, from 0: one window of it, as it is, instead of rows (-1: rows)")
+	p.IntVar(&window, "window", 0, "with --element: number of the window, from 0")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.json && !cmd.Flags().Changed("format") {
 			format = string(schema.FormatJSON)
 		}
 		var err error
+		set := cmd.Flags().Changed
+		switch {
+		case set("element") && element < 0:
+			return usagef("--element %d: elements are numbered from 0", element)
+		case set("window") && !set("element"):
+			return usagef("--window %d is of an element: give --element too", window)
+		case set("element") && (set("first") || set("count") || set("format")):
+			return usagef("--element gives a window as it is: --first, --count and --format are for rows")
+		}
 		if o.Format, err = schema.ParseFormat(format); err != nil {
 			return usageError{err}
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -47,22 +49,22 @@ with --insecure. wherry node status shows what goes on at nodes that run.`,
 	p := cmd.Flags()
 	p.StringVar(&f.config, "config", "", "configuration file (docs/operations.md)")
 	p.StringVar(&c.Name, "name", "", "this node's name")
-	p.StringArrayVar(&f.listen, "listen", nil, "address to listen at; may be repeated: tcp://127.0.0.1:7000, shm:///run/wherry/a.sock")
-	p.StringArrayVar(&c.Advertise, "advertise", nil, "address that others are told to dial; may be repeated (what is listened at)")
+	p.StringArrayVar(&f.listen, "listen", nil, fmt.Sprintf("address to listen at; may be repeated, %d at most: tcp://127.0.0.1:7000, shm:///run/wherry/a.sock", cluster.MaxAddrs))
+	p.StringArrayVar(&c.Advertise, "advertise", nil, fmt.Sprintf("address that others are told to dial; may be repeated, %d at most (what is listened at)", cluster.MaxAddrs))
 	p.StringVar(&f.peers, "peers", "", "the other nodes: a=tcp://host:port,b=…; this node's own entry is passed over")
-	p.StringVar(&f.memory, "memory", "", "memory to lend at most, as in 512MiB")
-	p.StringArrayVar(&c.DataRoots, "data-root", nil, "directory that --at may load files from; may be repeated")
-	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE)")
-	p.StringVar(&c.Token, "token", "", "the token this node shows to its peers, if several have the capability member")
+	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (%v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
+	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (none: --at is refused)")
+	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")
+	p.StringVar(&c.Token, "token", "", "name of the token that this node shows to its peers, if several have the capability member")
 	addTLS(p, &c.TLS, false)
-	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient")
+	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient (balanced)")
 	p.StringVar(&c.TextPages, "text-pages", "huge", "pages for this program's code: huge (if the kernel has them) or small (so that perf sees its symbols)")
 	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback without TLS")
-	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz")
-	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in")
-	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", "size of that directory at most, as in 512MiB")
-	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long what is under way may take to finish when the node is stopped")
-	p.DurationVar(&c.LoadTime, "load-time", node.DefaultLoadTime, "how long a load may be idle before it is given up")
+	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz (none)")
+	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in (memory only)")
+	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (%v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
+	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long what is under way may take to finish when the node is stopped: more than 0")
+	p.DurationVar(&c.LoadTime, "load-time", node.DefaultLoadTime, "how long a load may be idle before it is given up: more than 0")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	p.BoolVar(&f.logJSON, "log-json", false, "log in JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runNode(cmd, &f, c) }

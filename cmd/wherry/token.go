@@ -70,25 +70,48 @@ func (a *app) newToken(name, capsText, file string) error {
 		if _, ok := have.Lookup(name); ok {
 			return usagef("%s has a token called %q already: choose another name, or take the line out first", file, name)
 		}
+		if have.Len() >= cluster.MaxTokens {
+			return usagef("%s has %d tokens, as many as a file can have: take some out first", file, have.Len())
+		}
 	}
 	if err := a.tokenFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := appendLine(file, t.Line()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(f, t.Line())
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return a.print(map[string]string{"name": t.Name, "caps": t.Caps.String(), "file": file}, func(w io.Writer) {
+	return a.print(map[string]any{"name": t.Name, "caps": capList(t.Caps), "file": file}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s (%v) is in %s\n", t.Name, t.Caps, file)
 	})
 }
+
+// appendLine puts a line at the end of a private file, whose last line may lack its end.
+func appendLine(file, line string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if last := []byte{'\n'}; info.Size() > 0 {
+		if _, err := f.ReadAt(last, info.Size()-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = "\n" + line
+		}
+	}
+	if _, err := f.WriteString(line + "\n"); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// capList is capabilities as JSON has them in every answer.
+func capList(c cluster.Caps) []string { return strings.Split(c.String(), ",") }
 
 // tokenFolder sees to it that there is a folder for a token file. Any but the usual
 // one is a mistake if it is not there.
@@ -121,7 +144,7 @@ func (a *app) listTokens(file string) error {
 	rows := []row{}
 	for _, n := range ts.Names() {
 		t, _ := ts.Lookup(n)
-		rows = append(rows, row{n, strings.Split(t.Caps.String(), ",")})
+		rows = append(rows, row{n, capList(t.Caps)})
 	}
 	return a.print(rows, func(w io.Writer) {
 		for _, r := range rows {

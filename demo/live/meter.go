@@ -61,7 +61,7 @@ func (b *Backend) look(ctx context.Context) (demo.Traffic, error) {
 		sum.FromClient += own.SentBytes
 		for _, s := range replies[i].Sent {
 			switch {
-			case s.To == control.Incarnation(self):
+			case s.To == cluster.Incarnation(self):
 				sum.ToClient += uint64(s.Bytes)
 			case isElement(b.table, s.To):
 				sum.Between += uint64(s.Bytes)
@@ -74,9 +74,9 @@ func (b *Backend) look(ctx context.Context) (demo.Traffic, error) {
 	return sum, nil
 }
 
-func isElement(t *cluster.Table, i control.Incarnation) bool {
+func isElement(t *cluster.Table, i cluster.Incarnation) bool {
 	for k := range t.Shards {
-		if control.Incarnation(t.Shards[k].Incarnation) == i {
+		if cluster.Incarnation(t.Shards[k].Incarnation) == i {
 			return true
 		}
 	}

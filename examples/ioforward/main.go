@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/examples/ioforward/ionode"
 	"github.com/wherry-fabric/wherry/examples/ioforward/mount"
 	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
+	"github.com/wherry-fabric/wherry/examples/ioforward/wire"
 )
 
 const usage = `ioforward serves a directory to other machines, and mounts one that is served.
@@ -33,10 +34,9 @@ Each says more with -h.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "ioforward:", err)
-		}
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "ioforward:", err)
 		os.Exit(1)
 	}
 }
@@ -44,9 +44,12 @@ func main() {
 func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	if len(args) == 0 {
 		fmt.Fprint(errs, usage)
-		return flag.ErrHelp
+		return errors.New("say what to do: serve or mount")
 	}
 	switch args[0] {
+	case "-h", "-help", "--help", "help":
+		fmt.Fprint(out, usage)
+		return nil
 	case "serve":
 		return serve(ctx, args[1:], out, errs)
 	case "mount":
@@ -75,7 +78,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 	o.flags(f)
 	f.Var(&listen, "listen", "`address`, as tcp://127.0.0.1:7070 (the default) or shm:///run/io.sock; may be repeated")
 	f.BoolVar(&cfg.ReadOnly, "read-only", false, "refuse whatever would change something")
-	f.DurationVar(&cfg.Limits.Lease, "lease", 0, "how long a client that does not call keeps its files open (default 30s)")
+	f.DurationVar(&cfg.Limits.Lease, "lease", 0, fmt.Sprintf("how long a client that does not call keeps its files open, %v to %v (default 30s)", wire.MinLease, wire.MaxLease))
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -123,10 +126,10 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flag.NewFlagSet("mount", flag.ContinueOnError)
 	f.SetOutput(errs)
 	o.flags(f)
-	f.IntVar(&cfg.IOBytes, "io-bytes", 0, "one transfer; a power of two up to 1 MiB (default 262144)")
-	f.IntVar(&cfg.Window, "window", 0, "transfers at once ahead of a reader or behind a writer (default 8)")
-	f.IntVar(&cfg.Slots, "slots", 0, "transfers at once, of all files (default 64)")
-	f.DurationVar(&cfg.OpTime, "timeout", 0, "a node that does not answer for so long is an I/O error (default 10s)")
+	f.IntVar(&cfg.IOBytes, "io-bytes", 0, "bytes of one transfer, a power of two from 4096 to 1048576 (default 262144)")
+	f.IntVar(&cfg.Window, "window", 0, "transfers at once ahead of a reader or behind a writer, 1 to 256 (default 8)")
+	f.IntVar(&cfg.Slots, "slots", 0, "transfers at once, of all files, 4 to 4096 (default 64)")
+	f.DurationVar(&cfg.OpTime, "timeout", 0, "a node that does not answer for so long is an I/O error, at most 1h (default 10s)")
 	f.DurationVar(&m.CacheTime, "cache", time.Second, "how long the kernel keeps names and attributes")
 	f.BoolVar(&m.AllowOther, "allow-other", false, "let other users look")
 	if err := f.Parse(args); err != nil {
@@ -164,6 +167,5 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 		return nil
 	case <-ctx.Done():
 	}
-	err = mounted.Close()
-	return err
+	return mounted.Close()
 }

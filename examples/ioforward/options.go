@@ -5,11 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -111,29 +109,19 @@ func (o *options) element(name string, log *slog.Logger) (el *fabric.Element, en
 		overShm.Close()
 		return nil, nil, err
 	}
-	unwatch := watchRevoked(id, overTCP, log)
+	unwatch := watchRevoked(id, overTCP)
 	return el, func() { unwatch(); el.Close() }, nil
 }
 
-// revokedEvery is how often both ends look whether the list of revoked
-// certificates has changed; each new connection looks too.
-const revokedEvery = time.Second
-
 // watchRevoked ends the connections of certificates as soon as they are revoked,
 // until stop is called.
-func watchRevoked(id *ca.Identity, secured *tcp.Transport, log *slog.Logger) (stop func()) {
+func watchRevoked(id *ca.Identity, secured *tcp.Transport) (stop func()) {
 	if id == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() {
-		id.Watch(ctx, revokedEvery, func() {
-			if ended := secured.Recheck(); ended > 0 {
-				log.Warn("connections ended: their certificates were revoked", "connections", ended)
-			}
-		})
-	})
+	work.Go(func() { id.Guard(ctx, secured.Recheck) })
 	return func() { cancel(); work.Wait() }
 }
 
@@ -144,16 +132,8 @@ func newTokens(file string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+	if _, err := os.Stat(file); err == nil {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f, t.Line())
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
+	return ca.WriteNew(file, []byte(t.Line()+"\n"), 0o600)
 }

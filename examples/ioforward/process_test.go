@@ -210,6 +210,17 @@ func TestCommandLine(t *testing.T) {
 			start(t, c.args...).fails(c.want)
 		})
 	}
+	for _, help := range [][]string{{"--help"}, {"help"}, {"serve", "-h"}, {"mount", "--help"}} {
+		p := start(t, help...)
+		select {
+		case <-p.ended:
+		case <-time.After(patience):
+			t.Fatalf("%v does not end", help)
+		}
+		if !p.cmd.ProcessState.Success() {
+			t.Errorf("%v: %v", help, p.cmd.ProcessState)
+		}
+	}
 }
 
 // TestTokens has serve make a token file, and mounts with it, with another, and with none.

@@ -234,14 +234,7 @@ func (n *Node) set(_ context.Context, c *rpc.Call, req wire.SetRequest) (wire.At
 
 func (n *Node) setPath(req wire.SetRequest) error {
 	if req.What&wire.SetSize != 0 {
-		info, err := n.root.Stat(req.Path)
-		if err != nil {
-			return err
-		}
-		if err := plain(info); err != nil {
-			return err
-		}
-		file, err := n.root.OpenFile(req.Path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		file, _, err := n.openPlain(req.Path, os.O_WRONLY, 0)
 		if err != nil {
 			return err
 		}

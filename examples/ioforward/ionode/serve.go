@@ -91,7 +91,7 @@ func (n *Node) mayOpen(from *fabric.Endpoint, f wire.Flags) error {
 	return nil
 }
 
-// systemFlags are an open's flags as the kernel knows them. A pipe must not block here.
+// systemFlags are an open's flags as the kernel knows them.
 func systemFlags(f wire.Flags) int {
 	flags := os.O_RDONLY
 	switch f & (wire.Read | wire.Write) {
@@ -108,7 +108,7 @@ func systemFlags(f wire.Flags) int {
 			flags |= p.theirs
 		}
 	}
-	return flags | syscall.O_NONBLOCK
+	return flags
 }
 
 // plain refuses what is neither a file nor a directory: opening a device can have effects.
@@ -119,6 +119,29 @@ func plain(info os.FileInfo) error {
 	return syscall.EOPNOTSUPP
 }
 
+// openPlain opens what is a file or a directory before it is opened, and still is afterwards:
+// a pipe in its place must not block here.
+func (n *Node) openPlain(path string, flags int, perm fs.FileMode) (*os.File, os.FileInfo, error) {
+	if info, err := n.root.Stat(path); err == nil {
+		if err := plain(info); err != nil {
+			return nil, nil, err
+		}
+	}
+	file, err := n.root.OpenFile(path, flags|syscall.O_NONBLOCK, perm)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = plain(info)
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
 func (n *Node) openFile(_ context.Context, c *rpc.Call, req wire.OpenRequest) (reply wire.OpenReply, err error) {
 	if err := n.mayOpen(c.From, req.Flags); err != nil {
 		return reply, err
@@ -126,29 +149,14 @@ func (n *Node) openFile(_ context.Context, c *rpc.Call, req wire.OpenRequest) (r
 	if err := checkPath(req.Path); err != nil {
 		return reply, err
 	}
-	if info, err := n.root.Stat(req.Path); err == nil {
-		if err := plain(info); err != nil {
-			return reply, err
-		}
-	}
-	file, err := n.root.OpenFile(req.Path, systemFlags(req.Flags), req.Perm.Perm())
+	file, info, err := n.openPlain(req.Path, systemFlags(req.Flags), req.Perm.Perm())
 	if err != nil {
 		return reply, pathError(err)
 	}
-	defer func() {
-		if err != nil {
-			file.Close()
-		}
-	}()
-	info, err := file.Stat()
-	if err == nil {
-		err = plain(info)
-	}
-	if err != nil {
-		return reply, err
-	}
 	reply.Attr = attrOf(info)
-	reply.Handle, err = n.keep(c.From, file, info.IsDir())
+	if reply.Handle, err = n.keep(c.From, file, info.IsDir()); err != nil {
+		file.Close()
+	}
 	return reply, err
 }
 

@@ -151,6 +151,8 @@ func (c *Client) session(ctx context.Context) (*session, error) {
 	if s := c.current.Load(); s != nil && s.ep.Err() == nil {
 		return s, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.OpTime)
+	defer cancel()
 	select {
 	case c.dialing <- struct{}{}:
 	case <-ctx.Done():

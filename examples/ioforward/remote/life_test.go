@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -73,6 +75,30 @@ func TestNodeRestart(t *testing.T) {
 	}
 	if got, err := fs.ReadFile(c.FS(), "f"); err != nil || string(got) != "before" {
 		t.Errorf("the file has %q, %v", got, err)
+	}
+}
+
+// TestSilentNode: somebody who takes connections at the node's address and says nothing
+// costs an open no more than the time of one call.
+func TestSilentNode(t *testing.T) {
+	s := newStation(t, overTCP, ionode.Config{Dir: t.TempDir()}, nil)
+	c := newClient(t, s.addr, remote.Config{OpTime: 300 * time.Millisecond}, nil)
+	s.stop()
+	eventually(t, "the node is gone", func() bool { _, err := c.Stat(t.Context(), "."); return err != nil })
+	silent, err := net.Listen("tcp", strings.TrimPrefix(s.addr, "tcp://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for range 3 { // at first the last attempt's error counts
+		begun := time.Now()
+		if _, err := c.OpenFile(t.Context(), "f", os.O_RDONLY, 0); !errors.Is(err, syscall.EIO) {
+			t.Errorf("open: %v", err)
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Fatalf("it took %v", took)
+		}
+		time.Sleep(300 * time.Millisecond)
 	}
 }
 
