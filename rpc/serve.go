@@ -186,7 +186,7 @@ const inlineFetchBytes = 256 << 10
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
 	if !k.m.opts.Blocking {
-		if c.held.Load() > 0 && c.full() { // no room to hold another answer
+		if c.held.Load() > 0 && !k.OneWay && c.full() { // no room to hold another answer
 			k.m.leave()
 			c.refuse(r, CodeBusy, "answers to calls of this peer wait for it to ask for them, as many as may be under way")
 			return

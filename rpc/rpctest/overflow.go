@@ -354,6 +354,12 @@ func overflowHeld(r *rig) {
 		if s := b.Stats(); s.Active > most {
 			r.Errorf("%s: %d calls are under way", name, s.Active)
 		}
+		if name == "inline" { // what has no answer needs no room for one
+			before := ran.Load()
+			r.Must(a.Send(r.Ctx, ep, name, []byte{0}))
+			r.Eventually("a one-way call has run", func() bool { return ran.Load() == before+1 })
+			ran.Store(before)
+		}
 		answered := int64(0)
 		for i, f := range futures {
 			switch got, err := f.Wait(r.Ctx); {
