@@ -173,6 +173,7 @@ func (c *conn) sweep(now int64) (next int64) {
 	})
 	c.pool.trim(now)
 	c.mu.Unlock()
+	c.remotes.trim(now)
 	for _, id := range late {
 		c.tell(IDCancel, id)
 	}
