@@ -1,12 +1,14 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
 // mutePeer is an element that listens over tcp and is driven by hand.
@@ -56,4 +58,62 @@ func TestGivenUpWhileFetched(t *testing.T) {
 		t.Errorf("the third: %v", err)
 	}
 	waitFor(t, "nothing counts at the end", func() bool { return a.p.ahead.Load() == 0 })
+}
+
+// TestHeldSizes: a peer's word on how large an answer is that it holds is not counted if it cannot be.
+func TestHeldSizes(t *testing.T) {
+	const size = 1 << 20
+	a := newSide(t, "a", Limits{MaxBytes: size, BulkBytes: 2 * size})
+	ep := connect(t, a, &side{el: mutePeer(t, true)}, "tcp://127.0.0.1:0")
+	for _, n := range []uint64{size + 1, 1 << 62, 1 << 63, 1<<64 - 1} {
+		f, err := a.p.Start(t.Context(), ep, "x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [heldBytes]byte
+		if err := a.p.conn(ep).onHeld(putHeld(&b, f.r.id, n)); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.p.ahead.Load(); got != 0 || f.r.state.Load() != recHeld {
+			t.Errorf("%d bytes that are held count as %d, in state %d", n, got, f.r.state.Load())
+		}
+		f.Forget()
+	}
+}
+
+// TestNeverFetched has a peer ask for all the large answers that it can, for an hour, and fetch none:
+// others get theirs all the same.
+func TestNeverFetched(t *testing.T) {
+	const size = 1 << 20
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size, LingerTime: 500 * time.Millisecond})
+	mute := mutePeer(t, false)
+	if err := mute.Handle(IDHeld, func(m fabric.Message) { m.From.Post(IDWant, nil, m.Body[:numberBytes]) }); err != nil {
+		t.Fatal(err)
+	}
+	from := connect(t, &side{el: mute}, b, "tcp://127.0.0.1:0")
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+	const calls = 16
+	for n := range uint64(calls) {
+		r := request{method: HashName("large"), id: exchange.NewID(n+1, int(n)), low: 1, left: time.Hour}
+		if err := from.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "all have run", func() bool { return b.p.Stats().Served == calls })
+	a := newSide(t, "a", Limits{})
+	ep, err := a.el.Dial(t.Context(), b.el.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for i := range 10 {
+		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {
+			t.Fatalf("call %d: %d bytes, %v; %+v", i, len(got), err, b.p.Stats())
+		}
+		if n := b.p.Stats().BulkBytes; n > 3*size { // one that it has not asked for, one that it has, and ours
+			t.Errorf("%d bytes are lent", n)
+		}
+	}
+	waitFor(t, "what was asked for and not fetched is taken back", func() bool { return b.p.Stats().Unfetched > 1 })
 }

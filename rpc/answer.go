@@ -50,8 +50,12 @@ func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
 		c.post(&k.head, IDResponse, &response{id: k.id, code: CodeAnswer}, []byte(text))
 		return
 	}
-	at := seg.ref.append(nil)                                                   // once it is lent it may be taken, and be another's
-	until := max(k.deadline, c.p.el.CoarseNow()) + int64(c.p.limits.LingerTime) // whoever gives up before says so
+	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
+	until := c.p.el.CoarseNow()
+	if seg.what == lentUnasked { // who asked for it reads it at once; who gives up before says so
+		until = max(until, k.deadline)
+	}
+	until += int64(c.p.limits.LingerTime)
 	c.mu.Lock()
 	kept := c.lending.Lend(k.id, exchange.Theirs, seg, until)
 	c.mu.Unlock()
@@ -94,7 +98,7 @@ func (k *Call) hold(code Code, body []byte) error {
 		var err error
 		select {
 		case <-asked:
-			seg, err = c.lendWaiting(ctx, body, k.ended)
+			seg, err = c.lendWaiting(ctx, c.lendAsked, body, k.ended)
 		case <-ctx.Done():
 			err = fmt.Errorf("its caller did not ask for it: %w", context.Cause(ctx))
 		}

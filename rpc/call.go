@@ -187,7 +187,7 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) (*len
 	start := c.p.el.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, s.req.left, ErrDeadline)
 	defer cancel()
-	seg, err = c.lendWaiting(bounded, s.req.body, c.gone)
+	seg, err = c.lendWaiting(bounded, c.lend, s.req.body, c.gone)
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
 		c.reuse(seg)
 		return nil, ErrDeadline

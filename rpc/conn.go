@@ -35,6 +35,9 @@ type conn struct {
 
 	inline *Call        // the leader's: the record for handlers that end at once
 	held   atomic.Int32 // answers that wait until the peer asks for them
+
+	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
+	unasked, asked atomic.Int64
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {

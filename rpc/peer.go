@@ -32,7 +32,7 @@ type Peer struct {
 	active  atomic.Int64   // calls that are served and did not end at once
 	bulk    atomic.Int64   // bytes of segments for payloads
 	idle    atomic.Int64   // of them, kept to be used again
-	parked  atomic.Int64   // of them, answers that were lent before their callers asked for them
+	unasked atomic.Int64   // of them, answers that were lent before their callers asked for them
 	roomy   atomic.Uint64  // raised whenever some of them may have become free
 	cramped atomic.Int64   // who waits for that
 	ahead   atomic.Int64   // bytes of answers that were fetched before anybody waited for them
