@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -116,4 +117,69 @@ func TestNeverFetched(t *testing.T) {
 		}
 	}
 	waitFor(t, "what was asked for and not fetched is taken back", func() bool { return b.p.Stats().Unfetched > 1 })
+}
+
+// TestHeldEnds: an answer is held no longer than anybody may want it, whenever its caller is lost.
+func TestHeldEnds(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	c := a.p.conn(ep)
+	held := func(edit func(k *Call)) error {
+		k := &Call{c: c, From: ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
+		edit(k)
+		return k.hold(codeOK, make([]byte, 100_000))
+	}
+	ended := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.held.Load() == 0 && c.callee.Running() == 0 && a.p.active.Load() == 0
+	}
+	for what, edit := range map[string]func(k *Call){
+		"given up before it is held": func(k *Call) { k.cause = errGaveUp },
+		"given up while it is held":  func(k *Call) { time.AfterFunc(10*time.Millisecond, func() { k.stop(errGaveUp, true) }) },
+		"out of time":                func(k *Call) { k.deadline = a.el.Now() + int64(10*time.Millisecond) },
+	} {
+		if err := held(edit); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		waitFor(t, what, ended)
+	}
+	if err := held(func(*Call) {}); err != nil {
+		t.Error(err)
+	}
+	ep.Close()
+	waitFor(t, "the caller is lost", ended)
+	if err := held(func(*Call) {}); !errors.Is(err, fabric.ErrClosed) {
+		t.Errorf("its caller was lost before: %v", err)
+	}
+	waitFor(t, "the caller was lost before", ended)
+}
+
+// TestHeldIsCopied has inline handlers answer with their requests, which are part of messages.
+func TestHeldIsCopied(t *testing.T) {
+	const eager, size = 32 << 10, 20_000
+	limits := Limits{EagerBytes: eager, MaxBytes: 1 << 20, BulkBytes: 1 << 20}
+	a := newSide(t, "a", limits)
+	limits.EagerBytes = 4 << 10 // at the callee such an answer is large, and is held
+	b := newSide(t, "b", limits)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	if err := b.p.Register("echo", echo, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var all []Future
+	for i := range 60 {
+		f, err := a.p.Start(t.Context(), ep, "echo", bytes.Repeat([]byte{byte(i)}, size))
+		for ; errors.Is(err, fabric.ErrBackpressure); f, err = a.p.Start(t.Context(), ep, "echo", bytes.Repeat([]byte{byte(i)}, size)) {
+			time.Sleep(time.Millisecond)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	for i, f := range all {
+		if got, err := f.Wait(t.Context()); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size)) {
+			t.Errorf("call %d: %d bytes, %v", i, len(got), err)
+		}
+	}
 }
