@@ -183,3 +183,29 @@ func TestHeldIsCopied(t *testing.T) {
 		}
 	}
 }
+
+// TestReplyTwice: a call is answered once, also if somebody replies while another is at it.
+func TestReplyTwice(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	entered, on := make(chan struct{}, 2), make(chan struct{})
+	b.p.cfg.Servers = []ServerInterceptor{func(ctx context.Context, _ *Call) (context.Context, func(error), error) {
+		return ctx, func(error) { entered <- struct{}{}; <-on }, nil
+	}}
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	b.serve(t, "x", func(_ context.Context, c *Call) ([]byte, error) {
+		err := c.Detach()
+		go c.Reply([]byte("first"), nil)
+		go func() {
+			<-entered
+			time.AfterFunc(20*time.Millisecond, func() { close(on) })
+			c.Reply([]byte("second"), nil)
+		}()
+		return nil, err
+	})
+	if got, err := a.p.Call(t.Context(), ep, "x", nil); err != nil || string(got) != "first" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n := b.p.Stats().Served; n != 1 || len(entered) > 0 {
+		t.Errorf("a call was answered %d times, and %d others are at it", n, len(entered))
+	}
+}
