@@ -155,7 +155,8 @@ func TestHeldEnds(t *testing.T) {
 	waitFor(t, "the caller was lost before", ended)
 }
 
-// TestHeldIsCopied has inline handlers answer with their requests, which are part of messages.
+// TestHeldIsCopied has inline handlers answer with their requests, which are part of messages, and
+// with memory that is used again as soon as Reply has returned.
 func TestHeldIsCopied(t *testing.T) {
 	const eager, size = 32 << 10, 20_000
 	limits := Limits{EagerBytes: eager, MaxBytes: 1 << 20, BulkBytes: 1 << 20}
@@ -163,23 +164,34 @@ func TestHeldIsCopied(t *testing.T) {
 	limits.EagerBytes = 4 << 10 // at the callee such an answer is large, and is held
 	b := newSide(t, "b", limits)
 	ep := connect(t, a, b, "tcp://127.0.0.1:0")
-	if err := b.p.Register("echo", echo, Options{}); err != nil {
-		t.Fatal(err)
-	}
-	var all []Future
-	for i := range 60 {
-		f, err := a.p.Start(t.Context(), ep, "echo", bytes.Repeat([]byte{byte(i)}, size))
-		for ; errors.Is(err, fabric.ErrBackpressure); f, err = a.p.Start(t.Context(), ep, "echo", bytes.Repeat([]byte{byte(i)}, size)) {
-			time.Sleep(time.Millisecond)
+	for name, fn := range map[string]Handler{"echo": echo, "later": func(_ context.Context, c *Call) ([]byte, error) {
+		if err := c.Detach(); err != nil {
+			return nil, err
 		}
-		if err != nil {
+		buf := bytes.Clone(c.Req)
+		c.Reply(buf, nil)
+		clear(buf)
+		return nil, nil
+	}} {
+		if err := b.p.Register(name, fn, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, f)
-	}
-	for i, f := range all {
-		if got, err := f.Wait(t.Context()); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size)) {
-			t.Errorf("call %d: %d bytes, %v", i, len(got), err)
+		var all []Future
+		for i := range 60 {
+			req := bytes.Repeat([]byte{byte(i + 1)}, size)
+			f, err := a.p.Start(t.Context(), ep, name, req)
+			for ; errors.Is(err, fabric.ErrBackpressure); f, err = a.p.Start(t.Context(), ep, name, req) {
+				time.Sleep(time.Millisecond)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, f)
+		}
+		for i, f := range all {
+			if got, err := f.Wait(t.Context()); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i + 1)}, size)) {
+				t.Errorf("%s, call %d: %d bytes, %v", name, i, len(got), err)
+			}
 		}
 	}
 }
