@@ -86,7 +86,7 @@ func TestHeldSizes(t *testing.T) {
 // others get theirs all the same.
 func TestNeverFetched(t *testing.T) {
 	const size = 1 << 20
-	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size, LingerTime: 500 * time.Millisecond})
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size})
 	mute := mutePeer(t, false)
 	if err := mute.Handle(IDHeld, func(m fabric.Message) { m.From.Post(IDWant, nil, m.Body[:numberBytes]) }); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,6 @@ func TestNeverFetched(t *testing.T) {
 			t.Errorf("%d bytes are lent", n)
 		}
 	}
-	waitFor(t, "what was asked for and not fetched is taken back", func() bool { return b.p.Stats().Unfetched > 1 })
 }
 
 // TestHeldEnds: an answer is held no longer than anybody may want it, whenever its caller is lost.
@@ -220,4 +219,36 @@ func TestReplyTwice(t *testing.T) {
 	if n := b.p.Stats().Served; n != 1 || len(entered) > 0 {
 		t.Errorf("a call was answered %d times, and %d others are at it", n, len(entered))
 	}
+}
+
+// TestAnswersTakenBack: a large answer that goes with the peer before it was fetched is lost with the peer, also
+// where that is not known yet; one that nobody waited for until long after its call's deadline came too late.
+func TestAnswersTakenBack(t *testing.T) {
+	const size = 1 << 20
+	schemes(t, func(t *testing.T, addr string) {
+		a, b := newSide(t, "a", Limits{MaxBytes: size, BulkBytes: size}), newSide(t, "b", Limits{LingerTime: time.Millisecond})
+		ep := connect(t, a, b, addr)
+		b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+		comes := func(ctx context.Context, mode sendMode) Future {
+			f, err := a.p.begin(ctx, ep, named("large"), nil, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "its answer is there", func() bool { return f.r.state.Load() == recDone })
+			return f
+		}
+		comes(t.Context(), sendStarts) // is fetched ahead, and takes the room for that
+		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+		defer cancel()
+		late := comes(ctx, sendStarts)
+		waitFor(t, "its answer is taken back", func() bool { return b.p.Stats().Unfetched == 1 })
+		if _, err := late.Wait(t.Context()); !errors.Is(err, ErrDeadline) || errors.Is(err, fabric.ErrRevoked) {
+			t.Errorf("waited for too late: %v", err)
+		}
+		waits := comes(t.Context(), sendWaits) // as Call does
+		b.p.Close()                            // and the endpoint stays
+		if _, err := waits.Wait(t.Context()); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrPeerLost) || errors.Is(err, fabric.ErrRevoked) {
+			t.Errorf("of a peer that closes: %v", err)
+		}
+	})
 }

@@ -50,12 +50,8 @@ func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
 		c.post(&k.head, IDResponse, &response{id: k.id, code: CodeAnswer}, []byte(text))
 		return
 	}
-	at := seg.ref.append(nil) // once it is lent it may be taken, and be another's
-	until := c.p.el.CoarseNow()
-	if seg.what == lentUnasked { // who asked for it reads it at once; who gives up before says so
-		until = max(until, k.deadline)
-	}
-	until += int64(c.p.limits.LingerTime)
+	at := seg.ref.append(nil)                                                   // once it is lent it may be taken, and be another's
+	until := max(k.deadline, c.p.el.CoarseNow()) + int64(c.p.limits.LingerTime) // whoever gives up before says so
 	c.mu.Lock()
 	kept := c.lending.Lend(k.id, exchange.Theirs, seg, until)
 	c.mu.Unlock()

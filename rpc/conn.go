@@ -290,7 +290,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 			p.ahead.Add(-limit)
 		} else {
 			if r.body, r.fetching = body, false; err != nil {
-				r.err = fmt.Errorf("its answer: %w", timedOut(err))
+				r.err = r.unfetched(err)
 			}
 			r.finish()
 		}
