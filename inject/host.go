@@ -529,7 +529,7 @@ func (h *host) Log(text []byte) {
 		out(h.rt.el.Name(), name, string(text))
 		return
 	}
-	h.rt.log.Info("function says", "function", name, "origin", h.principal, "text", string(text))
+	h.rt.log.Info("function says", "function", name, "origin", h.bound.principal, "text", string(text))
 }
 
 // NowNs is the wall clock.
