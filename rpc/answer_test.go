@@ -118,6 +118,26 @@ func TestNeverFetched(t *testing.T) {
 	}
 }
 
+// TestAskedInVain: one that is about to be lent, and then is not, does not keep a smaller one from it.
+func TestAskedInVain(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	c := a.p.conn(connect(t, a, b, "tcp://127.0.0.1:0"))
+	c.asking.Lock() // as lendAsked does
+	c.asked.Add(a.p.limits.largest())
+	lent := make(chan error)
+	go func() {
+		s, err := c.lendAsked(make([]byte, 100_000))
+		c.reuse(s)
+		lent <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	c.asked.Add(-a.p.limits.largest()) // it finds no room
+	c.asking.Unlock()
+	if err := <-lent; err != nil || c.asked.Load() != 0 {
+		t.Errorf("%v, %d bytes are lent", err, c.asked.Load())
+	}
+}
+
 // TestHeldEnds: an answer is held no longer than anybody may want it, whenever its caller is lost.
 func TestHeldEnds(t *testing.T) {
 	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})

@@ -38,6 +38,7 @@ type conn struct {
 
 	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
 	unasked, asked atomic.Int64
+	asking         sync.Mutex // held while asked may be raised in vain
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {

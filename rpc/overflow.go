@@ -214,6 +214,8 @@ func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 // any size: more it shall read before it gets more, so that one that asks and does not read leaves room for others.
 func (c *conn) lendAsked(body []byte) (*lentSegment, error) {
 	n, limit := classBytes(classOf(len(body))), c.p.limits.largest()
+	c.asking.Lock() // a smaller one that comes by now would be told of room only when there is some more
+	defer c.asking.Unlock()
 	if !take(&c.asked, n, limit) {
 		return nil, &noRoom{n, limit, roomOfPeer}
 	}
