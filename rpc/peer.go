@@ -149,8 +149,9 @@ func (p *Peer) sweep(now int64) int64 {
 	return next
 }
 
-// Close ends all calls, both ways, and waits for the handlers. The element is
-// to be closed after it, and not before.
+// Close ends all calls, both ways, and waits for the handlers; but one that runs on the goroutine
+// which drives the fabric may be in its last moments still. The element is to be closed after it, and not before:
+// that waits for those too.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	p.closed.Store(true)
