@@ -229,8 +229,10 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 	if h.replied || h.over {
 		return abi.ErrDone
 	}
-	if len(data) > maxPartBytes {
-		return abi.ErrArgument
+	if len(data) > travel.MaxDataBytes {
+		h.lastStatus, h.limited = abi.ErrLimit, true
+		h.lastError = fmt.Sprintf("a part of %d bytes, at most %d: send more parts", len(data), travel.MaxDataBytes)
+		return abi.ErrLimit
 	}
 	rt := h.rt
 	for try := 0; ; try++ {
