@@ -151,6 +151,12 @@ func TestOthersAnswer(t *testing.T) {
 		}
 	}
 	f.freeze(t, "n3")
+	thaws := time.AfterFunc(maxPatience+time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
+	defer thaws.Stop()
+	if err := within(t, "a table of which it has a part", func() error { _, err := c.Table(t.Context(), "all", ""); return err }); err != nil {
+		t.Errorf("an answer that is needed was not waited for: %v", err)
+	}
+	f.freeze(t, "n3")
 	for what, fn := range map[string]func() error{
 		"list": func() error {
 			list, err := c.List(t.Context())

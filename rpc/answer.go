@@ -96,7 +96,7 @@ func (k *Call) hold(code Code, body []byte) error {
 		var err error
 		select {
 		case <-asked:
-			seg, err = c.lendWaiting(ctx, body, k.ended)
+			seg, err = c.lendWaiting(ctx, c.lendAsked, body, k.ended)
 		case <-ctx.Done():
 			err = fmt.Errorf("its caller did not ask for it: %w", context.Cause(ctx))
 		}

@@ -200,7 +200,7 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) (*len
 	start := c.p.el.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, s.req.left, ErrDeadline)
 	defer cancel()
-	seg, err = c.lendWaiting(bounded, s.req.body, c.gone)
+	seg, err = c.lendWaiting(bounded, c.lend, s.req.body, c.gone)
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
 		c.reuse(seg)
 		return nil, ErrDeadline
@@ -446,6 +446,18 @@ func (r *record) tell(onNote func([]byte)) {
 	}
 }
 
+// unfetched is why a large answer could not be fetched. Before its call's deadline only who closes takes one
+// back: then the peer is lost, also where that is not known here yet.
+func (r *record) unfetched(err error) error {
+	switch {
+	case !errors.Is(err, fabric.ErrRevoked):
+		return fmt.Errorf("its answer: %w", timedOut(err))
+	case r.deadline != 0 && r.c.p.el.Now() > r.deadline:
+		return fmt.Errorf("its answer was there, and nobody had fetched it some time after the call's deadline: %w", ErrDeadline)
+	}
+	return fmt.Errorf("%w: %w: it took its answer back, as it does when it closes", ErrOutcomeUnknown, fabric.ErrPeerLost)
+}
+
 // take appends a done record's answer to dst.
 func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 	if r.err != nil {
@@ -457,7 +469,7 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 		r.lent = false
 		c.tell(IDAck, r.id) // at the endpoint's end the segment goes anyway
 		if err != nil {
-			return dst, fmt.Errorf("its answer: %w", timedOut(err))
+			return dst, r.unfetched(err)
 		}
 		dst = body
 	} else if r.code == codeOK {

@@ -37,6 +37,10 @@ type conn struct {
 
 	inline *Call        // the leader's: the record for handlers that end at once
 	held   atomic.Int32 // answers that wait until the peer asks for them
+
+	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
+	unasked, asked atomic.Int64
+	asking         sync.Mutex // held while asked may be raised in vain
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
@@ -70,7 +74,8 @@ type record struct {
 	ends     []func(error)
 	awaited  bool  // its caller waits for it, and will fetch a large answer himself
 	deadline int64 // of the call; 0: its waiter's affair
-	ahead    int64 // bytes of its answer that were fetched ahead
+	ahead    int64 // bytes of its answer that are fetched ahead, and count until its end
+	fetching bool  // a goroutine is at it, and they count until its end too
 
 	// Set before state is recDone.
 	code Code
@@ -113,13 +118,13 @@ func (c *conn) end(r *record) {
 		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
 	}
 	r.gen.Add(1)
-	if r.ahead != 0 {
+	if r.ahead != 0 && !r.fetching {
 		c.p.ahead.Add(-r.ahead)
 	}
 	if r.awaited {
 		c.awaited.Add(-1)
 	}
-	r.lent, r.ends, r.err, r.ahead = false, nil, nil, 0
+	r.lent, r.ends, r.err, r.ahead, r.fetching = false, nil, nil, 0, false
 	if cap(r.body) > keptBytes {
 		r.body = nil
 	}
@@ -179,6 +184,7 @@ func (c *conn) sweep(now int64) (next int64) {
 	c.segments.trim(now)
 	c.buffers.trim(now)
 	c.mu.Unlock()
+	c.remotes.trim(now)
 	for _, id := range late {
 		c.tell(IDCancel, id)
 	}
@@ -218,7 +224,7 @@ func (c *conn) onResponse(b []byte) error {
 	rec.body = append(rec.body[:0], r.body...)
 	ahead := r.lent && c.fetchesAhead(rec)
 	if ahead {
-		rec.lent = false
+		rec.lent, rec.fetching = false, true
 	} else {
 		rec.finish()
 	}
@@ -288,9 +294,11 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	done := func(body []byte, err error) {
 		c.tell(IDAck, id)
 		c.mu.Lock()
-		if r.gen.Load() == gen { // else it was given up meanwhile
-			if r.body = body; err != nil {
-				r.err = fmt.Errorf("its answer: %w", timedOut(err))
+		if r.gen.Load() != gen { // it was given up meanwhile
+			p.ahead.Add(-limit)
+		} else {
+			if r.body, r.fetching = body, false; err != nil {
+				r.err = r.unfetched(err)
 			}
 			r.finish()
 		}

@@ -88,6 +88,9 @@ func (l *Limits) defaults() {
 	fill(&l.NoteEvery, defaultNoteEvery)
 }
 
+// largest is the segment that a payload of any size fits into.
+func (l *Limits) largest() int64 { return classBytes(classOf(l.MaxBytes)) }
+
 // mostEager is the largest payload that fits into a message with all that a head may have.
 const mostEager = fabric.MaxMessageBytes - requestBytes - extHead - traceBytes - MaxTraceStateBytes
 
@@ -101,7 +104,7 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("rpc: NoteBytes %d: at most %d", l.NoteBytes, mostEager)
 	case l.MaxBytes < l.EagerBytes || int64(l.MaxBytes) > 1<<30:
 		return fmt.Errorf("rpc: MaxBytes %d: between EagerBytes (%d) and 1 GiB", l.MaxBytes, l.EagerBytes)
-	case l.BulkBytes < classBytes(classOf(l.MaxBytes)):
+	case l.BulkBytes < l.largest():
 		return fmt.Errorf("rpc: BulkBytes %d: at least MaxBytes (%d), rounded up to a power of two", l.BulkBytes, l.MaxBytes)
 	case l.PoolBytes < 0 || l.PoolBytes > l.BulkBytes:
 		return fmt.Errorf("rpc: PoolBytes %d: at most BulkBytes (%d)", l.PoolBytes, l.BulkBytes)

@@ -20,27 +20,44 @@ type lentSegment struct {
 	seg   *fabric.Segment
 	class int
 	ref   ref
-
-	parked bool // it is counted in Peer.parked
+	what  lentKind
 }
+
+// lentKind says where a segment that is lent counts, besides in Peer.bulk.
+type lentKind uint8
+
+const (
+	lentRequest lentKind = iota // nowhere
+	lentUnasked                 // in Peer.unasked and conn.unasked
+	lentAsked                   // in conn.asked
+)
 
 func (s *lentSegment) bytes() int64 { return int64(s.seg.Size()) }
 
 // close frees the segment, and takes it away from whoever may be reading it.
 func (s *lentSegment) close() {
 	p := s.c.p
-	s.unpark()
+	s.uncount()
 	p.bulk.Add(-s.bytes())
 	s.seg.Close()
 	p.hasRoom()
 }
 
 // noRoom says that segments for payloads take up all they may. It is ErrBusy, in other words.
-type noRoom struct{ need, limit int64 }
+type noRoom struct {
+	need, limit int64
+	whose       string
+}
 
 func (e *noRoom) Error() string {
-	return fmt.Sprintf("rpc: no room for a payload: it needs a segment of %d bytes, and segments may take %d in all (Limits.BulkBytes)", e.need, e.limit)
+	return fmt.Sprintf("rpc: no room for a payload: it needs a segment of %d bytes, and %s may take %d", e.need, e.whose, e.limit)
 }
+
+const (
+	roomOfAll     = "those for all peers (Limits.BulkBytes)"
+	roomOfUnasked = "those for answers that nobody has asked for yet (of Limits.BulkBytes)"
+	roomOfPeer    = "those for answers that one peer has asked for and not read yet (Limits.MaxBytes)"
+)
 
 func (e *noRoom) Is(target error) bool { return target == ErrBusy }
 
@@ -57,12 +74,12 @@ func (p *Peer) hasRoom() {
 	}
 }
 
-// lendWaiting is lend that waits for room until the context ends or unwanted says why
+// lendWaiting is a lend that waits for room until the context ends or unwanted says why
 // nobody wants it any more. It must not be called on the goroutine that drives the fabric.
-func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() error) (*lentSegment, error) {
+func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment, error), body []byte, unwanted func() error) (*lentSegment, error) {
 	p := c.p
 	seen := p.roomy.Load()
-	s, err := c.lend(body)
+	s, err := lend(body)
 	if !isNoRoom(err) {
 		return s, err
 	}
@@ -78,7 +95,7 @@ func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() err
 			return false
 		}
 		seen = now
-		s, err = c.lend(body)
+		s, err = lend(body)
 		return !isNoRoom(err)
 	})
 	if werr != nil {
@@ -89,28 +106,57 @@ func (c *conn) lendWaiting(ctx context.Context, body []byte, unwanted func() err
 
 // lendUnasked is lend for an answer of which nobody knows when it will be fetched. All of these together
 // leave room for one payload of any size: for requests, which are read when they arrive, and for answers that
-// were asked for. So whoever waits for an answer gets it, however many others he leaves alone.
+// were asked for. So whoever waits for an answer gets it, however many others he leaves alone. One
+// endpoint has half of what these may take.
 func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 	p, n := c.p, classBytes(classOf(len(body)))
-	limit := p.limits.BulkBytes - classBytes(classOf(p.limits.MaxBytes))
-	if !take(&p.parked, n, limit) {
-		return nil, &noRoom{n, limit}
+	limit := p.limits.BulkBytes - p.limits.largest()
+	if !take(&c.unasked, n, limit/2) {
+		return nil, &noRoom{n, limit / 2, roomOfUnasked}
+	}
+	if !take(&p.unasked, n, limit) {
+		c.unasked.Add(-n)
+		return nil, &noRoom{n, limit, roomOfUnasked}
 	}
 	s, err := c.lend(body)
 	if err != nil {
-		p.parked.Add(-n)
+		p.unasked.Add(-n)
+		c.unasked.Add(-n)
 		return nil, err
 	}
-	s.parked = true
+	s.what = lentUnasked
 	return s, nil
 }
 
-// unpark is called when the segment is not lent any more.
-func (s *lentSegment) unpark() {
-	if s.parked {
-		s.parked = false
-		s.c.p.parked.Add(-s.bytes())
+// lendAsked is lend for an answer that its caller has asked for. One endpoint has room for a payload of
+// any size: more it shall read before it gets more, so that one that asks and does not read leaves room for others.
+func (c *conn) lendAsked(body []byte) (*lentSegment, error) {
+	n, limit := classBytes(classOf(len(body))), c.p.limits.largest()
+	c.asking.Lock() // a smaller one that comes by now would be told of room only when there is some more
+	defer c.asking.Unlock()
+	if !take(&c.asked, n, limit) {
+		return nil, &noRoom{n, limit, roomOfPeer}
 	}
+	s, err := c.lend(body)
+	if err != nil {
+		c.asked.Add(-n)
+		return nil, err
+	}
+	s.what = lentAsked
+	return s, nil
+}
+
+// uncount is called when the segment is not lent any more.
+func (s *lentSegment) uncount() {
+	n := s.bytes()
+	switch s.what {
+	case lentUnasked:
+		s.c.p.unasked.Add(-n)
+		s.c.unasked.Add(-n)
+	case lentAsked:
+		s.c.asked.Add(-n)
+	}
+	s.what = lentRequest
 }
 
 // lend puts a payload into a segment.
@@ -137,7 +183,7 @@ func (c *conn) lend(body []byte) (*lentSegment, error) {
 func (c *conn) newSegment(class int) (*lentSegment, error) {
 	p, n := c.p, classBytes(class)
 	if !p.reserve(n) && (!p.makeRoom(n) || !p.reserve(n)) {
-		return nil, &noRoom{n, p.limits.BulkBytes}
+		return nil, &noRoom{n, p.limits.BulkBytes, roomOfAll}
 	}
 	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
 	if err != nil {
@@ -188,7 +234,7 @@ func (c *conn) reuse(s *lentSegment) {
 	if s == nil {
 		return
 	}
-	s.unpark()
+	s.uncount()
 	p := c.p
 	c.mu.Lock()
 	kept := c.segments.give(s.class, s, p.el.CoarseNow(), p.limits.PoolBytes)

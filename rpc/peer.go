@@ -33,7 +33,7 @@ type Peer struct {
 	bulk        atomic.Int64   // bytes of segments for payloads
 	idle        atomic.Int64   // of them, kept to be used again
 	idleBuffers atomic.Int64   // bytes of buffers for requests, kept to be used again
-	parked      atomic.Int64   // of the segments, answers that were lent before their callers asked for them
+	unasked     atomic.Int64   // of the segments, answers that were lent before their callers asked for them
 	roomy       atomic.Uint64  // raised whenever some of them may have become free
 	cramped     atomic.Int64   // who waits for that
 	ahead       atomic.Int64   // bytes of answers that were fetched before anybody waited for them
@@ -150,8 +150,9 @@ func (p *Peer) sweep(now int64) int64 {
 	return next
 }
 
-// Close ends all calls, both ways, and waits for the handlers. The element is
-// to be closed after it, and not before.
+// Close ends all calls, both ways, and waits for the handlers; but one that runs on the goroutine
+// which drives the fabric may be in its last moments still. The element is to be closed after it, and not before:
+// that waits for those too.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	p.closed.Store(true)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -14,12 +15,23 @@ import (
 type remoteCache struct {
 	mu    sync.Mutex
 	known map[fabric.Key]*list.Element // in order
-	order list.List                    // of *fabric.Remote; what was used last is in front
+	order list.List                    // of *keptRemote; what was used last is in front
 }
 
-// maxRemotes bounds the imports kept for one endpoint: the parts of the largest Bulk there can
-// be, its list, and the segments that payloads come in. Each takes some 400 bytes.
-const maxRemotes = MaxParts + 1024
+// keptRemote is one import.
+type keptRemote struct {
+	*fabric.Remote
+	used int64 // on the element's clock
+}
+
+const (
+	// maxRemotes bounds the imports kept for one endpoint: the parts of the largest Bulk there can
+	// be, its list, and the segments that payloads come in. Each takes some 400 bytes.
+	maxRemotes = MaxParts + 1024
+	// remoteTime is how long one is kept that nobody uses. Most of these are segments that
+	// the peer has closed since; of others, a round trip in so much time is no loss.
+	remoteTime = time.Minute
+)
 
 // find is what was imported already, or nil.
 func (rc *remoteCache) find(k fabric.Key) *fabric.Remote {
@@ -30,8 +42,12 @@ func (rc *remoteCache) find(k fabric.Key) *fabric.Remote {
 		return nil
 	}
 	rc.order.MoveToFront(e)
-	return e.Value.(*fabric.Remote)
+	r := e.Value.(*keptRemote)
+	r.used = coarseOf(r.Remote)
+	return r.Remote
 }
+
+func coarseOf(r *fabric.Remote) int64 { return r.Endpoint().Element().CoarseNow() }
 
 func (rc *remoteCache) get(ctx context.Context, ep *fabric.Endpoint, k fabric.Key) (*fabric.Remote, error) {
 	if r := rc.find(k); r != nil {
@@ -50,7 +66,7 @@ func (rc *remoteCache) keep(r *fabric.Remote) {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
 	if e := rc.known[r.Key()]; e != nil { // somebody else imported it meanwhile
-		e.Value = r
+		*e.Value.(*keptRemote) = keptRemote{r, coarseOf(r)}
 		rc.order.MoveToFront(e)
 		return
 	}
@@ -60,11 +76,23 @@ func (rc *remoteCache) keep(r *fabric.Remote) {
 	if len(rc.known) >= maxRemotes {
 		rc.drop(rc.order.Back())
 	}
-	rc.known[r.Key()] = rc.order.PushFront(r)
+	rc.known[r.Key()] = rc.order.PushFront(&keptRemote{r, coarseOf(r)})
 }
 
 func (rc *remoteCache) drop(e *list.Element) {
-	delete(rc.known, rc.order.Remove(e).(*fabric.Remote).Key())
+	delete(rc.known, rc.order.Remove(e).(*keptRemote).Key())
+}
+
+// trim forgets what was not used for a while.
+func (rc *remoteCache) trim(now int64) {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	for e := rc.order.Back(); e != nil && now-e.Value.(*keptRemote).used > int64(remoteTime); e = rc.order.Back() {
+		rc.drop(e)
+	}
+	if len(rc.known) == 0 {
+		rc.known = nil // a map does not shrink
+	}
 }
 
 // failed forgets a key that does not hold any more.

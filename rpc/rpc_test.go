@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,7 +115,12 @@ func TestCallBothWaysAndSizes(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 		waitFor(t, "payload segments are freed", func() bool {
-			return a.p.parked.Load() == 0 && b.p.parked.Load() == 0 && a.p.Stats().BulkBytes == a.p.Stats().PoolBytes && b.p.Stats().BulkBytes == b.p.Stats().PoolBytes
+			for _, c := range append(slices.Collect(maps.Values(a.p.conns)), slices.Collect(maps.Values(b.p.conns))...) {
+				if c.unasked.Load() != 0 || c.asked.Load() != 0 {
+					return false
+				}
+			}
+			return a.p.unasked.Load() == 0 && b.p.unasked.Load() == 0 && a.p.Stats().BulkBytes == a.p.Stats().PoolBytes && b.p.Stats().BulkBytes == b.p.Stats().PoolBytes
 		})
 	})
 }
@@ -296,7 +303,7 @@ func TestUnfetchedAnswerExpires(t *testing.T) {
 	if err := ep.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 && b.p.parked.Load() == 0 })
+	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 && b.p.unasked.Load() == 0 })
 }
 
 // TestIdleSegmentsGo keeps one size of segments busy: those of other sizes go all the same.

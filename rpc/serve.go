@@ -74,7 +74,7 @@ func (k *Call) sendNote(now int64) {
 }
 
 // Detach lets the handler return without an answer: Reply gives it later, from
-// any goroutine, and must be called exactly once. Call, context and request stay valid until then;
+// any goroutine, and must be called; the first counts. Call, context and request stay valid until then;
 // what the handler returns is not looked at. It fails, and the handler should return the error,
 // where as many calls are under way as there may be.
 func (k *Call) Detach() error {
@@ -96,9 +96,10 @@ func (k *Call) Detach() error {
 // Reply answers a call that was detached.
 func (k *Call) Reply(body []byte, err error) {
 	k.mu.Lock()
-	twice := k.over || !k.detached
+	answers := k.detached && !k.over
+	k.over = k.over || answers // here, so that of two at once one does
 	k.mu.Unlock()
-	if !twice {
+	if answers {
 		k.finish(body, err)
 	}
 }
@@ -189,7 +190,7 @@ const inlineFetchBytes = 256 << 10
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
 	if !k.m.opts.Blocking {
-		if c.held.Load() > 0 && c.full() { // no room to hold another answer
+		if c.held.Load() > 0 && !k.OneWay && c.full() { // no room to hold another answer
 			k.m.leave()
 			c.refuse(r, CodeBusy, "answers to calls of this peer wait for it to ask for them, as many as may be under way")
 			return

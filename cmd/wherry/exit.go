@@ -74,7 +74,7 @@ func exitClasses() []exitClass {
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
 		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation}},
 		{exitFull, []error{travel.ErrBackpressure, fabric.ErrBackpressure, travel.ErrLimit, travel.ErrHopLimit, travel.ErrForkLimit, travel.ErrPartLimit,
-			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, rpc.ErrBusy, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
+			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, rpc.ErrBusy, rpc.ErrAnswer, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
 		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
 		{exitUsage, []error{control.ErrNameTaken, cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
 			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, image.ErrManifest,

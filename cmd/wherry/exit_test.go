@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/rpc"
 )
 
 // TestExitCodes is docs/cli.md's table: what an error is decides, wrapped
@@ -71,6 +72,7 @@ func TestExitCodes(t *testing.T) {
 		{&travel.PeerLostError{MayHaveRun: true}, exitLost},
 		{travel.ErrDeadline, exitDeadline},
 		{context.DeadlineExceeded, exitDeadline},
+		{&rpc.RemoteError{Code: rpc.CodeAnswer, Text: "no room"}, exitFull},
 		{travel.ErrBackpressure, exitFull},
 		{&travel.RefusedError{Code: travel.CodeBackpressure}, exitFull},
 		{&travel.RemoteError{Code: travel.CodeHopLimit}, exitFull},

@@ -617,4 +617,12 @@ func keyStarted(r *rig) {
 	rem, err := ab.Import(r.Ctx, keys[2])
 	r.Must(err)
 	r.Must(rem.Get(r.Ctx, make([]byte, 8), 0))
+	for i := range started { // all that was asked for before has been answered
+		started[i] = ab.StartImport(keys[0])
+	}
+	for _, s := range started {
+		if _, err := s.Wait(r.Ctx); err != nil {
+			r.Fatalf("what was given up takes room for ever: %v", err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -77,6 +78,33 @@ func TestKill(t *testing.T) {
 	p.Kill()
 	if ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGKILL || time.Since(began) >= endTime {
 		t.Errorf("after %v: %v", time.Since(began), p.cmd.ProcessState)
+	}
+}
+
+// TestEnd: a child that does not end when its input does is killed, and one whose own child lives on is not waited for.
+func TestEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		most   time.Duration
+		killed bool
+	}{
+		"deaf":       {`trap "" TERM; echo 1; while true; do sleep 1; done`, 2 * endTime, true},
+		"grandchild": {`sleep 60 >/dev/null & echo 1`, 20 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it takes its time
+			p := shell(t, "echo $$; "+c.script)
+			var pid, v int
+			if err := errors.Join(p.Hear(&pid), p.Hear(&v)); err != nil || pid != p.Pid() {
+				t.Fatalf("process %d says that it is %d, %v", p.Pid(), pid, err)
+			}
+			began := time.Now()
+			p.End()
+			ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if d := time.Since(began); d > c.most || (ws.Signaled() && ws.Signal() == syscall.SIGKILL) != c.killed {
+				t.Errorf("after %v: %v", d, p.cmd.ProcessState)
+			}
+		})
 	}
 }
 

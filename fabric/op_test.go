@@ -1,0 +1,40 @@
+package fabric
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestEndedOpsWake: who waits for an operation to end, so that there is room for one more, is told of it,
+// whoever ended it and however.
+func TestEndedOpsWake(t *testing.T) {
+	for name, end := range map[string]func(op Op, r *opRecord){
+		"waited for": func(op Op, r *opRecord) { r.finish(nil); op.Wait(t.Context()) },
+		"forgotten":  func(op Op, r *opRecord) { r.finish(nil); op.Forget() },
+		"given up":   func(op Op, r *opRecord) { op.Forget(); r.finish(nil) },
+	} {
+		e := loneElement(t, 1, Limits{OpsPerEndpoint: 1})
+		ep, _ := attach(t, e, 2)
+		rec, err := ep.startOp(nil, "get", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ep.startOp(nil, "get", nil); !errors.Is(err, ErrBackpressure) {
+			t.Errorf("%s: one more than there can be: %v", name, err)
+		}
+		l, told := &e.leader, make(chan struct{}, 1)
+		l.sleepers.Add(1) // as doze does
+		l.mu.Lock()
+		l.waiting = append(l.waiting, told)
+		l.mu.Unlock()
+		end(Op{rec: rec}, rec)
+		if len(told) == 0 {
+			t.Errorf("%s: whoever waits for room is not told", name)
+		}
+		l.forget(told)
+		l.sleepers.Add(-1)
+		if _, err := ep.startOp(nil, "get", nil); err != nil {
+			t.Errorf("%s: then: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
+)
+
+// mutePeer is an element that listens over tcp and is driven by hand.
+func mutePeer(t testing.TB, manual bool) *fabric.Element {
+	t.Helper()
+	tr, err := tcp.New(tcp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, err := fabric.New(fabric.Config{Name: "mute", Transports: []fabric.Transport{tr}, Manual: manual})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { el.Close() })
+	return el
+}
+
+// TestGivenUpWhileFetched gives calls up whose large answers are being fetched, from a peer that does not let
+// them be: their memory counts until nobody fills it any more.
+func TestGivenUpWhileFetched(t *testing.T) {
+	const size = 1 << 20
+	a := newSide(t, "a", Limits{MaxBytes: size, BulkBytes: 2 * size})
+	ep := connect(t, a, &side{el: mutePeer(t, true)}, "tcp://127.0.0.1:0")
+	c := a.p.conn(ep)
+	comes := func() Future { // and what is said of its answer
+		f, err := a.p.Start(t.Context(), ep, "x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := ref{fabric.Key{Owner: ep.Incarnation(), Size: size, Rights: fabric.RightRead}, size}
+		var head [responseBytes]byte
+		(&response{id: f.r.id, lent: true}).put(&head)
+		if err := c.onResponse(at.append(head[:])); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for range 2 {
+		comes().Forget()
+	}
+	left := comes()
+	if n := a.p.ahead.Load(); n != 2*size || !left.Poll() {
+		t.Errorf("%d bytes are being fetched for nobody, which count as %d; the third answer: fetched too: %v", 2*size, n, !left.Poll())
+	}
+	time.AfterFunc(20*time.Millisecond, func() { ep.Close() })
+	if _, err := left.Wait(t.Context()); !errors.Is(err, fabric.ErrClosed) {
+		t.Errorf("the third: %v", err)
+	}
+	waitFor(t, "nothing counts at the end", func() bool { return a.p.ahead.Load() == 0 })
+}
+
+// TestHeldSizes: a peer's word on how large an answer is that it holds is not counted if it cannot be.
+func TestHeldSizes(t *testing.T) {
+	const size = 1 << 20
+	a := newSide(t, "a", Limits{MaxBytes: size, BulkBytes: 2 * size})
+	ep := connect(t, a, &side{el: mutePeer(t, true)}, "tcp://127.0.0.1:0")
+	for _, n := range []uint64{size + 1, 1 << 62, 1 << 63, 1<<64 - 1} {
+		f, err := a.p.Start(t.Context(), ep, "x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [heldBytes]byte
+		if err := a.p.conn(ep).onHeld(putHeld(&b, f.r.id, n)); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.p.ahead.Load(); got != 0 || f.r.state.Load() != recHeld {
+			t.Errorf("%d bytes that are held count as %d, in state %d", n, got, f.r.state.Load())
+		}
+		f.Forget()
+	}
+}
+
+// TestNeverFetched has a peer ask for all the large answers that it can, for an hour, and fetch none:
+// others get theirs all the same.
+func TestNeverFetched(t *testing.T) {
+	const size = 1 << 20
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size})
+	mute := mutePeer(t, false)
+	if err := mute.Handle(IDHeld, func(m fabric.Message) { m.From.Post(IDWant, nil, m.Body[:numberBytes]) }); err != nil {
+		t.Fatal(err)
+	}
+	from := connect(t, &side{el: mute}, b, "tcp://127.0.0.1:0")
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+	const calls = 16
+	for n := range uint64(calls) {
+		r := request{method: HashName("large"), id: exchange.NewID(n+1, int(n)), low: 1, left: time.Hour}
+		if err := from.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "all have run", func() bool { return b.p.Stats().Served == calls })
+	a := newSide(t, "a", Limits{})
+	ep, err := a.el.Dial(t.Context(), b.el.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for i := range 10 {
+		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {
+			t.Fatalf("call %d: %d bytes, %v; %+v", i, len(got), err, b.p.Stats())
+		}
+		if n := b.p.Stats().BulkBytes; n > 3*size { // one that it has not asked for, one that it has, and ours
+			t.Errorf("%d bytes are lent", n)
+		}
+	}
+}
+
+// TestAskedInVain: one that is about to be lent, and then is not, does not keep a smaller one from it.
+func TestAskedInVain(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	c := a.p.conn(connect(t, a, b, "tcp://127.0.0.1:0"))
+	c.asking.Lock() // as lendAsked does
+	c.asked.Add(a.p.limits.largest())
+	lent := make(chan error)
+	go func() {
+		s, err := c.lendAsked(make([]byte, 100_000))
+		c.reuse(s)
+		lent <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	c.asked.Add(-a.p.limits.largest()) // it finds no room
+	c.asking.Unlock()
+	if err := <-lent; err != nil || c.asked.Load() != 0 {
+		t.Errorf("%v, %d bytes are lent", err, c.asked.Load())
+	}
+}
+
+// TestHeldEnds: an answer is held no longer than anybody may want it, whenever its caller is lost.
+func TestHeldEnds(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	c := a.p.conn(ep)
+	held := func(edit func(k *Call)) error {
+		k := &Call{c: c, From: ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
+		edit(k)
+		return k.hold(codeOK, make([]byte, 100_000))
+	}
+	ended := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.held.Load() == 0 && c.callee.Running() == 0 && a.p.active.Load() == 0
+	}
+	for what, edit := range map[string]func(k *Call){
+		"given up before it is held": func(k *Call) { k.cause = errGaveUp },
+		"given up while it is held":  func(k *Call) { time.AfterFunc(10*time.Millisecond, func() { k.stop(errGaveUp, true) }) },
+		"out of time":                func(k *Call) { k.deadline = a.el.Now() + int64(10*time.Millisecond) },
+	} {
+		if err := held(edit); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		waitFor(t, what, ended)
+	}
+	if err := held(func(*Call) {}); err != nil {
+		t.Error(err)
+	}
+	ep.Close()
+	waitFor(t, "the caller is lost", ended)
+	if err := held(func(*Call) {}); !errors.Is(err, fabric.ErrClosed) {
+		t.Errorf("its caller was lost before: %v", err)
+	}
+	waitFor(t, "the caller was lost before", ended)
+}
+
+// TestHeldIsCopied has inline handlers answer with their requests, which are part of messages, and
+// with memory that is used again as soon as Reply has returned.
+func TestHeldIsCopied(t *testing.T) {
+	const eager, size = 32 << 10, 20_000
+	limits := Limits{EagerBytes: eager, MaxBytes: 1 << 20, BulkBytes: 1 << 20}
+	a := newSide(t, "a", limits)
+	limits.EagerBytes = 4 << 10 // at the callee such an answer is large, and is held
+	b := newSide(t, "b", limits)
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	for name, fn := range map[string]Handler{"echo": echo, "later": func(_ context.Context, c *Call) ([]byte, error) {
+		if err := c.Detach(); err != nil {
+			return nil, err
+		}
+		buf := bytes.Clone(c.Req)
+		c.Reply(buf, nil)
+		clear(buf)
+		return nil, nil
+	}} {
+		if err := b.p.Register(name, fn, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		var all []Future
+		for i := range 60 {
+			req := bytes.Repeat([]byte{byte(i + 1)}, size)
+			f, err := a.p.Start(t.Context(), ep, name, req)
+			for ; errors.Is(err, fabric.ErrBackpressure); f, err = a.p.Start(t.Context(), ep, name, req) {
+				time.Sleep(time.Millisecond)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, f)
+		}
+		for i, f := range all {
+			if got, err := f.Wait(t.Context()); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i + 1)}, size)) {
+				t.Errorf("%s, call %d: %d bytes, %v", name, i, len(got), err)
+			}
+		}
+	}
+}
+
+// TestReplyTwice: a call is answered once, also if somebody replies while another is at it.
+func TestReplyTwice(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	entered, on := make(chan struct{}, 2), make(chan struct{})
+	b.p.cfg.Servers = []ServerInterceptor{func(ctx context.Context, _ *Call) (context.Context, func(error), error) {
+		return ctx, func(error) { entered <- struct{}{}; <-on }, nil
+	}}
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	b.serve(t, "x", func(_ context.Context, c *Call) ([]byte, error) {
+		err := c.Detach()
+		go c.Reply([]byte("first"), nil)
+		go func() {
+			<-entered
+			time.AfterFunc(20*time.Millisecond, func() { close(on) })
+			c.Reply([]byte("second"), nil)
+		}()
+		return nil, err
+	})
+	if got, err := a.p.Call(t.Context(), ep, "x", nil); err != nil || string(got) != "first" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n := b.p.Stats().Served; n != 1 || len(entered) > 0 {
+		t.Errorf("a call was answered %d times, and %d others are at it", n, len(entered))
+	}
+}
+
+// TestAnswersTakenBack: a large answer that goes with the peer before it was fetched is lost with the peer, also
+// where that is not known yet; one that nobody waited for until long after its call's deadline came too late.
+func TestAnswersTakenBack(t *testing.T) {
+	const size = 1 << 20
+	schemes(t, func(t *testing.T, addr string) {
+		a, b := newSide(t, "a", Limits{MaxBytes: size, BulkBytes: size}), newSide(t, "b", Limits{LingerTime: time.Millisecond})
+		ep := connect(t, a, b, addr)
+		b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+		comes := func(ctx context.Context, mode sendMode) Future {
+			f, err := a.p.begin(ctx, ep, named("large"), nil, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "its answer is there", func() bool { return f.r.state.Load() == recDone })
+			return f
+		}
+		comes(t.Context(), sendStarts) // is fetched ahead, and takes the room for that
+		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+		defer cancel()
+		late := comes(ctx, sendStarts)
+		waitFor(t, "its answer is taken back", func() bool { return b.p.Stats().Unfetched == 1 })
+		if _, err := late.Wait(t.Context()); !errors.Is(err, ErrDeadline) || errors.Is(err, fabric.ErrRevoked) {
+			t.Errorf("waited for too late: %v", err)
+		}
+		waits := comes(t.Context(), sendWaits) // as Call does
+		b.p.Close()                            // and the endpoint stays
+		if _, err := waits.Wait(t.Context()); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrPeerLost) || errors.Is(err, fabric.ErrRevoked) {
+			t.Errorf("of a peer that closes: %v", err)
+		}
+	})
+}
