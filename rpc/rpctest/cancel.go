@@ -57,8 +57,7 @@ func cancelBeforeProgress(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for i := range 50 {
-		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(i*1000, 1))
-		r.Must(err)
+		f := r.start(a, ep, "echo", suite.Pattern(i*1000, 1))
 		f.Cancel()
 		// It may have been answered by the background's progress, but that is one or the other.
 		if got, err := f.Wait(r.Ctx); err != nil && !errors.Is(err, rpc.ErrCanceled) || err == nil && len(got) != i*1000 {
@@ -66,8 +65,7 @@ func cancelBeforeProgress(r *rig) {
 		}
 	}
 	for range 50 {
-		f, err := a.Start(r.Ctx, ep, "echo", nil)
-		r.Must(err)
+		f := r.start(a, ep, "echo", nil)
 		f.Forget()
 	}
 	// One that nobody can have answered: what is told to its caller is that it was cancelled.
