@@ -1,6 +1,6 @@
 // Package sim runs many elements in one process on one virtual clock, with
 // everything that happens coming from one seed: a failure that prints its seed can
-// be repeated exactly. There are two ways in.
+// be repeated exactly. There are three ways in; the third gives up some of that.
 //
 // # A network of real elements
 //
@@ -52,8 +52,17 @@
 // under way from it arrives up to some point and no further. The peers hear of
 // it after a detection delay. A link that broke between two living nodes is made again.
 //
+// # A network of elements that drive themselves
+//
+// A Live network is one with the same wires for elements as programs have them, with goroutines and
+// the machine's clock: a Port of it is a transport like any other. So what is written for any transport, the
+// conformance suites first of all, runs over it unchanged. The seed decides what becomes of packets, not which goroutine
+// comes first: a failure is likely to come again with its seed, and no more than that. Port.Crash is to it what kill -9 is to
+// a process, Port.Freeze what SIGSTOP is.
+//
 // # What is checked with it
 //
+// Ports pass the fabric's suite (fabric/fabrictest) and that of calls (rpc/rpctest).
 // The tests of this package run networks against a model: every operation ends once, numbered messages
 // arrive in order while their connection lives, memory holds what was put, credit comes back,
 // full queues drain, fences and flushes order, keys allow what their owner has on record and nothing once they are revoked,

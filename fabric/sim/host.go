@@ -19,6 +19,7 @@ type Host struct {
 	program Program
 	life    int
 	el      *fabric.Element // nil while it has no life
+	port    *Port           // of a Live network, in place of an element that the world drives
 	cfg     fabric.Config
 	tr      *Transport
 
@@ -37,7 +38,7 @@ type Host struct {
 var ErrCrashed = errors.New("sim: the host crashed")
 
 // Alive reports whether the host has an element.
-func (h *Host) Alive() bool { return h.el != nil }
+func (h *Host) Alive() bool { return h.el != nil || h.port != nil }
 
 // Element is the element of the host's current life, nil if it has none.
 func (h *Host) Element() *fabric.Element { return h.el }
@@ -113,6 +114,10 @@ func (h *Host) plan(at int64) {
 // turn is one round of the element's progress: by the call that waits, if there
 // is one, as that leads.
 func (h *Host) turn() {
+	if h.port != nil {
+		h.port.turn()
+		return
+	}
 	h.tr.active = false
 	if p := h.leading; p != nil {
 		p.resume()
