@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // TestMain doubles as the benchmark's processes.
@@ -121,6 +122,24 @@ func TestFewestRounds(t *testing.T) {
 		}
 		if _, err := json.Marshal(r); err != nil {
 			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestTextPages: a result says truly where the processes' code was.
+func TestTextPages(t *testing.T) {
+	huge := "huge"
+	if err := hugetext.Check(); err != nil {
+		t.Log(err)
+		huge = "small"
+	}
+	for want, small := range map[string]bool{huge: false, "small": true} {
+		r, err := Run(t.Context(), Config{Kind: "ring", Elements: 2, Transport: "shm", Rounds: MinRounds("ring"), SmallText: small, Command: []string{os.Args[0], "role"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Get("text_pages"); got != want {
+			t.Errorf("SmallText %v: text_pages is %v, not %s", small, got, want)
 		}
 	}
 }

@@ -102,6 +102,9 @@ func (c *client) checkBulk(mem *fabric.Remote, a, b []byte) error {
 	return nil
 }
 
+// leastBulk is what is moved at least between two looks at the clock.
+const leastBulk = 16 << 10
+
 // bulkWays measures the ways in turns.
 func (c *client) bulkWays(ways []*verb, rounds int) error {
 	for _, w := range ways {
@@ -113,16 +116,16 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 	if err != nil {
 		return err
 	}
-	ops := 0
+	ops, batch := 0, max(leastBulk/c.spec.Bytes, 1)
 	for turn := range bulkTurns {
 		c.say("get, put, memcpy", float64(turn)/bulkTurns)
 		for _, w := range ways {
-			s, err := each(max(rounds/bulkTurns, 1), w.f)
+			s, err := batched(max(rounds/bulkTurns, 1), batch, w.f)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
 			w.times = append(w.times, s...)
-			ops += len(s)
+			ops += len(s) * batch
 		}
 	}
 	after, theirsAfter, err := c.allocs()
@@ -139,7 +142,7 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 	c.r.Set("put_ns_p99", ways[1].times.p(0.99))
 	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
 	c.r.Set("bytes", c.spec.Bytes)
-	c.r.Set("transfers_each", len(ways[0].times))
+	c.r.Set("transfers_each", len(ways[0].times)*batch)
 	return nil
 }
 

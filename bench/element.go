@@ -35,6 +35,8 @@ type station struct {
 	rpc  *rpc.Peer
 	eps  []*fabric.Endpoint // by server index
 	byID map[fabric.Incarnation]*fabric.Endpoint
+
+	hugeText bool
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -42,7 +44,7 @@ func newStation(spec *role, engine bool) (*station, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &station{}
+	s := &station{hugeText: spec.moveText()}
 	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: everybody{}})
 	if err != nil {
 		return nil, err
@@ -146,7 +148,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.dialAll(ctx, spec.Servers); err != nil {
 		return info, nil, err
 	}
-	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8}, s, nil
+	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, HugeText: s.hugeText}, s, nil
 }
 
 // handle registers the deployed handlers: an echo, and the chase that

@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // Config says what to measure.
@@ -31,6 +32,8 @@ type Config struct {
 	Elements  int           // of ring: the processes in it; default 4
 	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
+	// SmallText leaves the processes' code on small pages.
+	SmallText bool
 	// TLS has the processes talk TLS 1.3 with certificates made for the occasion; tcp only.
 	TLS bool
 	// Profiles is a directory where each process leaves a CPU profile; "": none.
@@ -246,8 +249,19 @@ type role struct {
 	WithSends bool
 	Seed      uint64
 	CacheDir  string
+	SmallText bool
 	TLS       *ca.Files // nil: none
 	Profile   string    // file for a CPU profile; "": none
+}
+
+// moveText puts a process's code on huge pages, as the wherry command does with a node's, and
+// reports whether it is there.
+func (r *role) moveText() bool {
+	if r.SmallText {
+		return false
+	}
+	_, err := hugetext.Move()
+	return err == nil
 }
 
 // serverInfo is what a server says once it is up.
@@ -257,6 +271,7 @@ type serverInfo struct {
 	Incarnation fabric.Incarnation
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
+	HugeText    bool // its code is on huge pages
 	Error       string
 }
 

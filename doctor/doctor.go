@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/internal/hugetext"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 )
 
@@ -47,7 +48,7 @@ type Check struct {
 func Run(ctx context.Context) []Check {
 	var all []Check
 	for _, f := range []func(context.Context) Check{
-		cpus, clock, memory, segments, sharedMemory, loopback, mappings, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox,
+		cpus, clock, memory, segments, sharedMemory, loopback, mappings, hugePages, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox,
 	} {
 		all = append(all, f(ctx))
 	}
@@ -207,6 +208,14 @@ func mappings(context.Context) Check {
 		c.State, c.Do = Limited, "the address space is limited (ulimit -v): remove the limit, or run few functions at once"
 	case n < 65530:
 		c.State, c.Do = Limited, "sysctl vm.max_map_count=262144"
+	}
+	return c
+}
+
+func hugePages(context.Context) Check {
+	c := Check{Name: "huge pages", State: Good, For: "a node's code, some per cent faster", Detail: "the kernel gives them to who asks"}
+	if err := hugetext.Check(); err != nil {
+		c.State, c.Detail, c.Do = Limited, err.Error(), "on amd64, run Linux 6.1 or later built with CONFIG_TRANSPARENT_HUGEPAGE; without them all works"
 	}
 	return c
 }

@@ -44,6 +44,8 @@ shared machine the ratios say more than the figures.`,
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
+		text := "huge"
+		f.StringVar(&text, "text-pages", text, "pages for the processes' code: huge, as a node's (if the kernel has them), or small")
 		tls := "off"
 		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
@@ -60,15 +62,14 @@ shared machine the ratios say more than the figures.`,
 				}
 			}
 			c.Kind, c.Transport, c.Servers = b.name, transport, servers
-			if tls != "on" && tls != "off" {
-				return usageError{fmt.Errorf("--tls %s: it is on or off", tls)}
-			}
-			c.TLS = tls == "on"
-			switch cpus {
-			case "split", "same":
-				c.SameCPU = cpus == "same"
-			default:
-				return usagef("--cpus %q: it is split or same", cpus)
+			for _, e := range []struct {
+				flag, value, yes, no string
+				to                   *bool
+			}{{"tls", tls, "on", "off", &c.TLS}, {"text-pages", text, "small", "huge", &c.SmallText}, {"cpus", cpus, "same", "split", &c.SameCPU}} {
+				if e.value != e.yes && e.value != e.no {
+					return usagef("--%s %q: it is %s or %s", e.flag, e.value, e.no, e.yes)
+				}
+				*e.to = e.value == e.yes
 			}
 			return a.bench(cmd, c, policy)
 		}
