@@ -32,7 +32,9 @@
 // World.Run makes everything happen, on the goroutine that calls it. Host.Do runs something
 // that does not wait: operations that are started, Post, TrySend, Op.Poll. What waits
 // (Import, Send, Flush, Op.Wait, Op.Forget, Dial) belongs into Host.Go: a coroutine, which gives the turn
-// back to the world where another program's goroutine would sleep. A host's calls run one after the other. Contexts
+// back to the world where another program's goroutine would sleep. A host's calls run one after the other, those
+// of Host.Fork beside each other; so do goroutines that a layer above asks its element for (fabric.Scheduler): the
+// code of calls (rpc) runs here as it is. Contexts
 // with a deadline on the world's clock come from Host.Timeout. A handler may call
 // HandOff, but what would wait in it belongs into Host.Go as well.
 //
@@ -66,5 +68,5 @@
 // The tests of this package run networks against a model: every operation ends once, numbered messages
 // arrive in order while their connection lives, memory holds what was put, credit comes back,
 // full queues drain, fences and flushes order, keys allow what their owner has on record and nothing once they are revoked,
-// and no buffer is touched after it was given back. -seed=n repeats one trial, -soak=10m tries new ones.
+// and no buffer is touched after it was given back. Those of rpc do the same for calls. -seed=n repeats one trial, -soak=10m tries new ones.
 package sim

@@ -29,8 +29,9 @@ type Host struct {
 
 	procs    []*proc // goroutines of this life
 	calls    []func(context.Context)
-	caller   *proc // the one that runs a call
-	leading  *proc // the one that waits inside the transport's Poll
+	caller   *proc   // the one that runs a call
+	leading  *proc   // the one that waits inside the transport's Poll
+	resting  []*proc // those that wait while another leads
 	timeouts []*timeout
 }
 
@@ -62,6 +63,7 @@ func (h *Host) Boot() error {
 	}
 	h.cfg.Transports = []fabric.Transport{h.tr}
 	h.cfg.Manual, h.cfg.Now = true, func() int64 { return h.net.W.now }
+	h.cfg.Scheduler = scheduler{h}
 	h.cfg.Policy = fabric.Efficient // others count polls, which take no time here, until they look at the clock
 	h.cfg.Incarnation = fabric.Incarnation(h.net.W.Rand.Uint64() | 1)
 	el, err := fabric.New(h.cfg)
@@ -126,6 +128,9 @@ func (h *Host) turn() {
 		h.el.Progress()
 		h.inTurn = false
 	}
+	for _, p := range h.rested() {
+		p.resume()
+	}
 	switch {
 	case !h.Alive():
 	case h.tr.active || h.tr.pick(false) != nil:
@@ -172,6 +177,7 @@ func (h *Host) Stop() {
 		el := h.el
 		h.over()
 		el.Close()
+		h.drain()
 	})
 }
 
@@ -184,6 +190,7 @@ func (h *Host) die() {
 	}
 	h.drain()
 	el.Close()
+	h.drain() // what that began
 }
 
 // over takes the host's life from it.
@@ -208,6 +215,7 @@ func (h *Host) drain() {
 		}
 		h.procs[i%len(h.procs)].resume()
 	}
+	h.resting = nil
 }
 
 // drainRounds is how often a call may look at its ended context before it is
