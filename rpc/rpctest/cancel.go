@@ -72,8 +72,7 @@ func cancelBeforeProgress(r *rig) {
 	gate := make(chan struct{})
 	r.serve(b, "gate", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	for _, n := range []int{0, 100_000} {
-		f, err := a.Start(r.Ctx, ep, "gate", make([]byte, n))
-		r.Must(err)
+		f := r.start(a, ep, "gate", make([]byte, n))
 		f.Cancel()
 		if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("with %d bytes: %v", n, err)
