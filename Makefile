@@ -13,7 +13,7 @@ SIM_SECONDS  ?= 600
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help profile build install test tools fmt vet unit race outside peers ioforward lint bench bench-peers fuzz soak generate demo cover clean
+.PHONY: help build test tools vet unit race outside peers ioforward bench bench-peers profile soak generate
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,20 +21,15 @@ help: ## print this
 build: ## build bin/wherry, without cgo
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/wherry ./cmd/wherry
 
-install: ## install wherry into Go's bin folder
-	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/wherry
-
-test: tools fmt vet unit race outside peers ioforward ## the gate: everything a change must pass (what CI runs)
+test: tools vet unit race outside peers ioforward ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"
 
 tools: ## install what the tests run besides Go, or say what is missing
 	@scripts/test-tools.sh
 
-fmt: ## fail if a file is not gofmt's
+vet: ## fail if a file is not gofmt's; go vet, with and without the invariants tag
 	@bad=$$(find . -name '*.go' -not -path '*/testdata/*' -not -path './bin/*' -print0 | xargs -0 gofmt -l); \
 	if [ -n "$$bad" ]; then echo "not formatted; run gofmt -w:"; echo "$$bad"; exit 1; fi
-
-vet: ## go vet, with and without the invariants tag
 	$(GO) vet ./...
 	$(GO) vet -tags $(TAGS) ./...
 
@@ -61,9 +56,6 @@ ioforward: ## vet and test examples/ioforward, a module of its own, with FUSE mo
 	cd examples/ioforward && GOWORK=off $(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
 	cd examples/ioforward && GOWORK=off CGO_ENABLED=1 $(GO) test -race -short -tags $(TAGS) -timeout $(TIMEOUT) ./remote
 
-lint: fmt vet ## formatting, vet and the rules of the house, no other tests
-	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
-
 profile: ## renew cmd/wherry/default.pgo, which the compiler is guided by, from the benchmarks
 	@scripts/profile.sh
 
@@ -75,21 +67,10 @@ bench-peers: ## wherry beside gRPC, Connect, net/rpc, NATS and UCX; PEERS='flags
 	@cd bench/peers && GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/bench-peers .
 	@bin/bench-peers $(PEERS)
 
-fuzz: ## each fuzz target for FUZZ_SECONDS (60)
-	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
-
-soak: ## fuzz, then simulate with new seeds for SIM_SECONDS (600)
+soak: ## each fuzz target for FUZZ_SECONDS (60), then simulate with new seeds for SIM_SECONDS (600); 0 leaves either out
 	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=$(SIM_SECONDS) scripts/soak.sh
+	MODULE=bench/peers FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
+	MODULE=examples/ioforward FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
 
 generate: ## rebuild what is made by go generate, .wfn images among it
 	$(GO) generate ./...
-
-demo: build ## the demonstration on this machine
-	bin/wherry demo
-
-cover: ## coverage of all tests in cover.out, and its total
-	$(GO) test -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) -coverpkg=./... -coverprofile=cover.out ./...
-	@$(GO) tool cover -func=cover.out | tail -1
-
-clean: ## remove what was built here
-	rm -rf bin cover.out

@@ -53,10 +53,9 @@ func (c *client) run() (err error) {
 		}
 		c.pongs.Add(1)
 	}
-	for _, id := range []fabric.FrameID{idChased, idAlloc} {
+	for _, id := range []fabric.FrameID{idPong, idChased, idAlloc} {
 		c.el.Handle(id, answer)
 	}
-	c.el.Handle(idPong, func(fabric.Message) { c.pongs.Add(1) })
 	c.el.Handle(idRing, c.onRing)
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
 		return err

@@ -16,8 +16,6 @@ const (
 	// maxReplyBytes is the longest reply that goes with the report of a
 	// branch's end; what is longer is sent in parts.
 	maxReplyBytes = 48 << 10
-	// maxPartBytes is the longest part.
-	maxPartBytes = 60 << 10
 	// keptDataBytes is the result buffer that an idle future keeps.
 	keptDataBytes = 64 << 10
 )

@@ -229,8 +229,10 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 	if h.replied || h.over {
 		return abi.ErrDone
 	}
-	if len(data) > maxPartBytes {
-		return abi.ErrArgument
+	if len(data) > travel.MaxDataBytes {
+		h.lastStatus, h.limited = abi.ErrLimit, true
+		h.lastError = fmt.Sprintf("a part of %d bytes, at most %d: send more parts", len(data), travel.MaxDataBytes)
+		return abi.ErrLimit
 	}
 	rt := h.rt
 	for try := 0; ; try++ {
@@ -529,7 +531,7 @@ func (h *host) Log(text []byte) {
 		out(h.rt.el.Name(), name, string(text))
 		return
 	}
-	h.rt.log.Info("function says", "function", name, "origin", h.principal, "text", string(text))
+	h.rt.log.Info("function says", "function", name, "origin", h.bound.principal, "text", string(text))
 }
 
 // NowNs is the wall clock.

@@ -14,7 +14,7 @@ func (rt *Runtime) hostOf(v *travel.Visit) *host {
 	if set != nil && set.last != nil && set.last.principal == principal && set.last.spare != nil && rt.holds(set.last) {
 		b := set.last
 		b.runs++
-		h.payload, h.deadline, h.principal = v.Payload, v.Deadline(), principal
+		h.payload, h.deadline = v.Payload, v.Deadline()
 		h.bound, h.instance, b.spare = b, b.spare, nil
 		return h
 	}

@@ -6,9 +6,11 @@
 #   SIM_SECONDS    seconds for the tests named *Sim* or *Soak* (default 600; 0 leaves them out)
 #                  each of which must say that it took its round's seed, or the soak fails
 #   PACKAGES       what to look at (default ./...)
+#   MODULE         the folder of another module, whose go.mod counts then (default: this one)
 set -euo pipefail
 
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../${MODULE:-.}"
+[ -z "${MODULE:-}" ] || export GOWORK=off
 fuzz_seconds=${FUZZ_SECONDS:-60}
 sim_seconds=${SIM_SECONDS:-600}
 read -ra packages <<<"${PACKAGES:-./...}"

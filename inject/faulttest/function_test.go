@@ -42,7 +42,7 @@ func TestBadFunctions(t *testing.T) {
 		{"stores everywhere", order(19, 0, 0), nil, []string{"window 0", "read-only"}},
 		{"window that is not there", order(7, 5, 0), nil, []string{"status -11"}},
 		{"parts without end", order(9, 4096, 0), travel.ErrLimit, []string{"reply_bytes: the limit is 262144"}},
-		{"part too large", order(9, 100<<10, 0), nil, []string{"status -1"}},
+		{"part too large", order(9, 100<<10, 0), travel.ErrLimit, []string{"send more parts"}},
 		{"reply too large", order(10, 300<<10, 0), travel.ErrLimit, []string{"raise limits.reply_bytes"}},
 		{"scratch without any", order(12, 0, 1), nil, []string{"status -7"}},
 		{"payload above the limit, forwarded", order(13, 1, 100<<10), travel.ErrLimit, []string{"raise limits.payload_bytes"}},
@@ -82,7 +82,7 @@ func TestBadFunctionLimits(t *testing.T) {
 	logs := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.RunTime, l.LogBytes = patience, 2500 })), nil)
 	ctx := within(t, patience)
 	_, err := f.Do(ctx, g.at(0, order(4, 0, 0)), nil)
-	says(t, err, "n0", "faults", "run_time_ns", "limit is 20000000")
+	says(t, err, "n0", "faults", "run_time_ns", "limit is 20000000", "limits.run_time_ns in the manifest")
 	if !errors.Is(err, travel.ErrLimit) {
 		t.Errorf("%v is not ErrLimit", err)
 	}

@@ -56,7 +56,8 @@ func (c *Core) relay(r *Run) bool {
 	if s == nil {
 		return false
 	}
-	c.addRelay(p, s, relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer})
+	*s = relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer}
+	c.addRelay(p, s)
 	c.loose = nil
 	c.running--
 	r.inInv.leave()
@@ -81,11 +82,11 @@ func (p *peer) relaySlot(t uint64) *relay {
 	return nil
 }
 
-func (c *Core) addRelay(p *peer, s *relay, r relay) {
-	*s = r
+// addRelay counts a relay that was filled in.
+func (c *Core) addRelay(p *peer, s *relay) {
 	p.relayN++
-	if c.relays++; c.relays == 1 || r.deadline < c.relayEnd {
-		c.relayEnd = r.deadline
+	if c.relays++; c.relays == 1 || s.deadline < c.relayEnd {
+		c.relayEnd = s.deadline
 	}
 }
 

@@ -130,17 +130,18 @@ func (c *Core) reportEnd(now Instant, r *Run, end End) {
 		result = nil
 	}
 	if !c.sendDone(now, r, &m, result) {
-		c.putOff(r, end)
+		c.putOff(now, r, end)
 	}
 }
 
 // putOff keeps a report that finds no room in the window to its origin, and with it the run: it goes out as the
 // origin acknowledges others. Until then the run's predecessor keeps custody.
-func (c *Core) putOff(r *Run, end End) {
+func (c *Core) putOff(now Instant, r *Run, end End) {
 	p := r.inv.originPeer
 	n := len(end.Result) + runOverheadBytes
 	if p.lateBytes+n > c.lim.PeerHeldBytes {
 		c.sever(p, fmt.Errorf("%w: %s has %d reports that it does not acknowledge, and %d more wait", ErrBackpressure, p.Name, p.next-p.low, p.late.n))
+		c.refuseHold(now, r.hold, r.inv) // who sent the branch here reports it as lost
 		return
 	}
 	c.unqueue(r)
@@ -276,9 +277,19 @@ func (c *Core) reportLost(now Instant, r *record, code Code, e *PeerLostError) b
 	p := inv.originPeer
 	m := lostMsg{mayHaveRun: e.MayHaveRun, code: code, seq: inv.id.Seq, branch: r.branch,
 		incarnation: e.Incarnation, name: []byte(e.Element), text: []byte(clip(e.Text, maxText))}
-	if r.hold != nil && p.up && c.room(p, true) {
+	switch h := r.hold; {
+	case h == nil || !p.up:
+	case c.room(p, true):
 		m.numbered, m.transfer = true, p.next
-		c.number(p, recordReport, inv, r.branch, r.hold)
+		c.number(p, recordReport, inv, r.branch, h)
+	case h.pred != p && h.pred != nil && h.pred.up && !h.refused:
+		// Without a number it could be lost with the endpoint. Who sent the branch here reports it instead.
+		h.refused = true
+		if e.MayHaveRun {
+			code = CodeOriginLost
+		}
+		c.sendRefused(h.pred, h.transfer, code, reasonOther, e.Element+": "+e.Text)
+		return false
 	}
 	c.out = m.append(c.out[:0])
 	c.send(p, KindLost, c.out, nil)

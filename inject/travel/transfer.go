@@ -1,6 +1,9 @@
 package travel
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 func isBackpressure(err error) bool { return err != nil && errors.Is(err, ErrBackpressure) }
 
@@ -92,7 +95,7 @@ func (c *Core) room(p *peer, report bool) bool {
 	if report {
 		limit, records = WindowTransfers, c.lim.Records
 	}
-	if p.next-p.low < limit && c.records < records {
+	if c.roomy(p, limit, records) {
 		return true
 	}
 	if len(c.spent) == 0 {
@@ -100,6 +103,11 @@ func (c *Core) room(p *peer, report bool) bool {
 	}
 	c.putAway() // those are released
 	return c.room(p, report)
+}
+
+// roomy is room as it mostly is.
+func (c *Core) roomy(p *peer, limit uint64, records int) bool {
+	return p.next-p.low < limit && c.records < records
 }
 
 // number gives the next transfer to p its number and its record. h, if any,
@@ -298,6 +306,7 @@ func (p *peer) unnote(t uint64) {
 // flush sends what is pending; what finds no room stays.
 func (c *Core) flush(p *peer) {
 	a := &p.acks
+	a.accepted = slices.DeleteFunc(a.accepted, func(s span) bool { return s.first+uint64(s.n) <= p.recvLow }) // the mark says it
 	for a.count > 0 && p.up && len(p.outbox) == 0 {
 		rel := a.released[:min(len(a.released), maxSpans)]
 		c.out = appendAck(c.out[:0], p.recvLow, a.accepted, rel)

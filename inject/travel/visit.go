@@ -35,23 +35,37 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 		c.running >= c.lim.Running || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
-	var m injectMsg
-	if len(body) < injectHeadBytes || body[1]>>4&(flagExt|flagState) != 0 || m.decode(body, nil) != nil ||
-		m.left == 0 || m.transfer != p.recvLow&(1<<24-1) {
+	if len(body) < injectHeadBytes || body[1]>>4&(flagExt|flagState) != 0 || getU24(body[6:]) != p.recvLow&(1<<24-1) {
 		return nil
 	}
-	origin := p
-	if m.flags&flagOrigin != 0 {
-		if origin = c.speaker; origin == nil || origin.Incarnation != m.origin {
-			origin = c.byInc.get(m.origin, 0)
-			c.speaker = origin
-		}
-		if origin == nil || origin.Incarnation == p.Incarnation || !p.Member {
+	// As injectMsg.decode does it, with nothing in between; what it finds wrong it may tell.
+	hops, left, payload := le.Uint16(body)&MaxHops, le.Uint16(body[2:]), body[injectHeadBytes:]
+	seq, branch, origin := getU40(body[9:]), uint64(0), p
+	if left == 0 {
+		return nil
+	}
+	if body[1]>>4&flagOrigin != 0 {
+		if len(payload) < 8 || !p.Member {
 			return nil
 		}
+		inc := le.Uint64(payload)
+		if origin = c.speaker; origin == nil || origin.Incarnation != inc {
+			origin = c.byInc.get(inc, 0)
+			c.speaker = origin
+		}
+		if origin == nil || inc == p.Incarnation {
+			return nil
+		}
+		payload = payload[8:]
 	}
-	b := p.ready(m.handle)
-	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(m.seq, origin.Incarnation) != nil {
+	if body[1]>>4&flagBranch != 0 {
+		if len(payload) < 8 || le.Uint64(payload) == 0 {
+			return nil
+		}
+		branch, payload = le.Uint64(payload), payload[8:]
+	}
+	b := p.ready(le.Uint16(body[4:]))
+	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(seq, origin.Incarnation) != nil {
 		return nil
 	}
 	t := p.recvLow
@@ -60,9 +74,10 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	b.refs++
 	c.running++
 	c.stats.Runs++
-	v := &c.visit
-	*v = Visit{Payload: m.payload, Binding: b, open: true, hops: m.hops, transfer: t, seq: m.seq, branch: m.branch,
-		came: now, deadline: now + decodeTime(m.left), from: p, origin: origin}
+	v := &c.visit // all of it but what is the caller's, field by field: half the code of a literal
+	v.Payload, v.Binding, v.from, v.origin = payload, b, p, origin
+	v.open, v.hops, v.transfer, v.seq, v.branch = true, hops, t, seq, branch
+	v.came, v.deadline = now, now+decodeTime(left)
 	return v
 }
 
@@ -99,7 +114,8 @@ func (c *Core) Become() {
 // false, having done nothing, if that takes a run or cannot be.
 func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	v, p := &c.visit, c.peer(to)
-	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) || !c.room(p, false) {
+	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
+		!c.roomy(p, WindowTransfers-reportTransfers, c.lim.Records*3/4) && !c.room(p, false) {
 		return false
 	}
 	s := p.relaySlot(p.next)
@@ -107,17 +123,18 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	if s == nil || left == 0 {
 		return false
 	}
-	m := injectMsg{flags: flagOrigin, hops: v.hops - 1, left: left, handle: v.Binding.handle(), transfer: p.next,
-		seq: v.seq, branch: v.branch, origin: v.origin.Incarnation}
-	if m.branch != 0 {
-		m.flags |= flagBranch
+	flags := uint16(flagOrigin)
+	if v.branch != 0 {
+		flags |= flagBranch
 	}
-	n := m.putHead((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]))
+	n := putInject((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]), flags, v.hops-1, left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return false
 	}
-	c.noteAccepted(v.came, v.from, v.transfer)
-	c.addRelay(p, s, relay{p.next + 1, v.seq, v.branch, v.deadline, v.origin, v.Binding, v.from, v.transfer})
+	c.noted(v.came, v.from) // an ACK's low-water mark says that it is accepted
+	s.tag, s.seq, s.branch, s.deadline = p.next+1, v.seq, v.branch, v.deadline
+	s.origin, s.binding, s.pred, s.predTransfer = v.origin, v.Binding, v.from, v.transfer
+	c.addRelay(p, s)
 	p.next++
 	c.records++
 	c.running--

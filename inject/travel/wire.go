@@ -109,18 +109,23 @@ type injectExt struct {
 
 // putHead writes everything before the extensions to b and returns its length.
 func (m *injectMsg) putHead(b *[injectHeadBytes + 16]byte) int {
-	le.PutUint16(b[0:], uint16(m.flags)<<12|m.hops)
-	le.PutUint16(b[2:], m.left)
-	le.PutUint16(b[4:], m.handle)
-	putU24(b[6:], m.transfer)
-	putU40(b[9:], m.seq)
+	return putInject(b, uint16(m.flags), m.hops, m.left, m.handle, m.transfer, m.seq, m.origin, m.branch)
+}
+
+// putInject is putHead of a message that was never put together.
+func putInject(b *[injectHeadBytes + 16]byte, flags, hops, left, handle uint16, transfer, seq, origin, branch uint64) int {
+	le.PutUint16(b[0:], flags<<12|hops)
+	le.PutUint16(b[2:], left)
+	le.PutUint16(b[4:], handle)
+	putU24(b[6:], transfer)
+	putU40(b[9:], seq)
 	n := injectHeadBytes
-	if m.flags&flagOrigin != 0 {
-		le.PutUint64(b[n:], m.origin)
+	if flags&flagOrigin != 0 {
+		le.PutUint64(b[n:], origin)
 		n += 8
 	}
-	if m.flags&flagBranch != 0 {
-		le.PutUint64(b[n:], m.branch)
+	if flags&flagBranch != 0 {
+		le.PutUint64(b[n:], branch)
 		n += 8
 	}
 	return n

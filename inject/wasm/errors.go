@@ -44,7 +44,10 @@ type LimitError struct {
 func (e *LimitError) Is(target error) bool { return target == abi.ErrOverLimit }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("wasm: %s: %d wanted, the limit is %d", e.Limit, e.Wanted, e.Max)
+	if e.Limit == "windows" {
+		return fmt.Sprintf("wasm: windows: %d wanted, the limit is %d", e.Wanted, e.Max)
+	}
+	return fmt.Sprintf("wasm: %s: %d wanted, the limit is %d (limits.%s in the manifest raises it as far as elements let it)", e.Limit, e.Wanted, e.Max, e.Limit)
 }
 
 // ReadOnlyError says that a function was stopped before it wrote to a
