@@ -154,9 +154,7 @@ func processKilled(r *rig) {
 		r.echoes(a, ep, suite.Pattern(100_000, 2))
 		var futures []rpc.Future
 		for i := range 20 {
-			f, err := a.Start(r.Ctx, ep, "hold", make([]byte, i*5000))
-			r.Must(err)
-			futures = append(futures, f)
+			futures = append(futures, r.start(a, ep, "hold", make([]byte, i*5000)))
 		}
 		seg := r.segment(a, 8<<20, fabric.Writable, 3)
 		b := r.expose(a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg))
