@@ -3,10 +3,14 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,6 +146,48 @@ func TestTextPages(t *testing.T) {
 			t.Errorf("SmallText %v: text_pages is %v, not %s", small, got, want)
 		}
 	}
+}
+
+// TestServerKilled: a benchmark whose server dies says so, and does not wait for it.
+func TestServerKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	killed := make(chan error, 1)
+	c := Config{Kind: "ring", Elements: 3, Transport: "shm", Rounds: 400_000, Command: []string{os.Args[0], "role"}}
+	var once sync.Once
+	c.Progress = func(string, float64) { once.Do(func() { killed <- killChild() }) }
+	_, err := Run(ctx, c)
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "lost server") {
+		t.Errorf("%v", err)
+	}
+	if err := <-killed; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killChild kills this process's oldest child: server 0 of a benchmark.
+func killChild() error {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return err
+	}
+	oldest := math.MaxInt
+	for _, path := range stats {
+		text, _ := os.ReadFile(path) // it may have ended
+		var pid, parent int
+		var state rune
+		head, rest, ok := strings.Cut(string(text), ") ") // the name, in parentheses, has none in it: it is ours
+		if _, err := fmt.Sscanf(head, "%d", &pid); !ok || err != nil {
+			continue
+		}
+		if _, err := fmt.Sscanf(rest, "%c %d", &state, &parent); err == nil && parent == os.Getpid() {
+			oldest = min(oldest, pid)
+		}
+	}
+	if oldest == math.MaxInt {
+		return errors.New("no child")
+	}
+	return syscall.Kill(oldest, syscall.SIGKILL)
 }
 
 // TestNoFigure: what is no number is no field.

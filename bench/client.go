@@ -46,6 +46,10 @@ func (c *client) run() (err error) {
 		return err
 	}
 	defer c.close()
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	c.ctx = ctx // ends with the first server that is lost: nobody waits for what it does not answer
+	c.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, err error) { cancel(fmt.Errorf("lost %s: %w", ep.Name(), err)) })
 	c.gotAll = func() bool { return c.pongs.Load() >= c.want }
 	answer := func(m fabric.Message) {
 		if len(m.Body) >= 8 {

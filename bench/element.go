@@ -66,10 +66,15 @@ func newStation(spec *role, engine bool) (*station, error) {
 	return s, nil
 }
 
+// dialAll connects to servers. When it returns they have this element among their endpoints,
+// too: on a busy machine they may come to it later than a message that goes another way.
 func (s *station) dialAll(ctx context.Context, servers []serverInfo) error {
 	for _, info := range servers {
 		ep, err := s.el.Dial(ctx, info.Addr)
 		if err != nil {
+			return err
+		}
+		if err := ep.Flush(ctx); err != nil {
 			return err
 		}
 		s.eps = append(s.eps, ep)

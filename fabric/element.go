@@ -45,6 +45,7 @@ type Element struct {
 	// busy holds endpoints with bulk fragments or queued frames to send.
 	busyMu sync.Mutex
 	busy   []*Endpoint
+	spare  []*Endpoint // empty: the memory of busy's next life
 	busyN  atomic.Int32
 	held   []*Endpoint // that may keep messages back (Hold); under busyMu
 	heldN  atomic.Int32

@@ -260,11 +260,16 @@ func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 // Hold keeps back what is sent on this endpoint until Release, so that several small messages
 // that are started in a row leave together: over a socket each would be a system call. It is for those who know that
 // they send more at once; without it nothing is ever delayed. Holds are counted: the last Release sends. A
-// wait on any endpoint of the element sends too, so that nobody waits for the answer to what was kept back.
-func (ep *Endpoint) Hold() {
-	if ep.holder != nil && ep.holds.Add(1) == 1 {
-		ep.el.hold(ep)
+// wait on any endpoint of the element sends too, so that nobody waits for the answer to what was kept back;
+// what follows the wait goes at once, until the next Hold. It reports whether the link can keep anything back: if not,
+// there is nothing to release.
+func (ep *Endpoint) Hold() bool {
+	if ep.holder == nil {
+		return false
 	}
+	ep.holds.Add(1)
+	ep.el.hold(ep)
+	return true
 }
 
 // Release undoes one Hold.
@@ -278,6 +283,9 @@ func (ep *Endpoint) Release() {
 func (e *Element) hold(ep *Endpoint) {
 	e.busyMu.Lock()
 	defer e.busyMu.Unlock()
+	if slices.Contains(e.held, ep) {
+		return
+	}
 	ep.holder.Hold(true)
 	e.held = append(e.held, ep)
 	e.heldN.Store(int32(len(e.held)))

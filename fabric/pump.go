@@ -73,9 +73,10 @@ func (e *Element) pumpBusy() (sent int) {
 	}
 	e.busyMu.Lock()
 	list := e.busy
-	e.busy = nil
+	e.busy, e.spare = e.spare, nil
 	e.busyN.Store(0)
 	e.busyMu.Unlock()
+	more := list[:0]
 	for _, ep := range list {
 		if err := ep.doomed.Load(); err != nil {
 			ep.fail(*err)
@@ -84,12 +85,15 @@ func (e *Element) pumpBusy() (sent int) {
 		n, again := ep.pump()
 		sent += n
 		if again {
-			e.busyMu.Lock()
-			e.busy = append(e.busy, ep)
-			e.busyN.Store(int32(len(e.busy)))
-			e.busyMu.Unlock()
+			more = append(more, ep)
 		}
 	}
+	e.busyMu.Lock()
+	e.busy = append(e.busy, more...)
+	e.busyN.Store(int32(len(e.busy)))
+	clear(list)
+	e.spare = list[:0]
+	e.busyMu.Unlock()
 	return sent
 }
 

@@ -19,7 +19,8 @@ const shortWriteBytes = 4 << 10
 type incoming struct {
 	ep    *Endpoint
 	puts  map[uint32]*incomingPut
-	gets  int // answers to Gets under way; the leader's and the pump's, under ep.mu
+	free  []*incomingPut // records of ended ones
+	gets  int            // answers to Gets under way; the leader's and the pump's, under ep.mu
 	limit int
 
 	// The leader's, of the fragment that is arriving.
@@ -48,6 +49,17 @@ func (in *incoming) close() {
 		p.drop()
 		delete(in.puts, id)
 	}
+}
+
+// record is an empty record; ep.mu is held. There are at most limit of them.
+func (in *incoming) record() *incomingPut {
+	n := len(in.free)
+	if n == 0 {
+		return new(incomingPut)
+	}
+	p := in.free[n-1]
+	in.free = in.free[:n-1]
+	return p
 }
 
 func (p *incomingPut) drop() {
@@ -200,7 +212,8 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 	if len(ep.in.puts) >= ep.in.limit || ep.in.puts[op] != nil {
 		return fmt.Errorf("%w: more than %d Puts at once, or one twice", ErrProtocol, ep.in.limit)
 	}
-	p := &incomingPut{key: key}
+	p := ep.in.record()
+	p.key = key
 	p.seg, p.mem, p.fail = ep.el.keys.access(key, offset, size, RightWrite)
 	ep.in.puts[op] = p
 	return nil
@@ -321,6 +334,8 @@ func (ep *Endpoint) endFragment(head []byte, n int) error {
 	if last {
 		p.drop()
 		delete(ep.in.puts, op)
+		*p = incomingPut{}
+		ep.in.free = append(ep.in.free, p)
 	}
 	ep.mu.Unlock()
 	if !last {

@@ -394,9 +394,9 @@ func (h *host) Scratch(uint64) abi.Status {
 	return abi.OK
 }
 
-// window is a window's local memory or its remote; both nil with a status. A
-// remote one's rights its owner checks.
-func (h *host) window(element, window uint32, need fabric.Rights) (local *windowAccess, remote *fabric.Remote, st abi.Status) {
+// window is n bytes of a window from offset on, as local memory, or the whole of its remote; both nil with a
+// status. A remote one's rights and range its owner checks.
+func (h *host) window(element, window uint32, offset uint64, n int, need fabric.Rights) (local []byte, remote *fabric.Remote, st abi.Status) {
 	b := h.bound
 	if b.table == nil || element >= uint32(len(b.table.Shards)) {
 		return nil, nil, abi.ErrArgument
@@ -405,18 +405,20 @@ func (h *host) window(element, window uint32, need fabric.Rights) (local *window
 	if window >= uint32(len(shard.Windows)) || shard.Windows[window].Size == 0 {
 		return nil, nil, abi.ErrNoWindow
 	}
-	if int(element) == b.self {
-		w := &b.windows[window]
-		switch {
-		case w.rights&need != need:
-			return nil, nil, abi.ErrRights
-		case !h.rt.el.Holds(shard.Windows[window].Key):
-			return nil, nil, abi.ErrRevoked
-		}
-		return w, nil, abi.OK
+	if int(element) != b.self {
+		remote, err := h.remote(element, window, shard)
+		return nil, remote, h.status(err)
 	}
-	remote, err := h.remote(element, window, shard)
-	return nil, remote, h.status(err)
+	w := &b.windows[window]
+	switch {
+	case w.rights&need != need:
+		return nil, nil, abi.ErrRights
+	case !h.rt.el.Holds(shard.Windows[window].Key):
+		return nil, nil, abi.ErrRevoked
+	case offset > uint64(len(w.mem)) || uint64(n) > uint64(len(w.mem))-offset:
+		return nil, nil, abi.ErrArgument
+	}
+	return w.mem[offset:], nil, abi.OK
 }
 
 func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Remote, error) {
@@ -461,66 +463,55 @@ func (h *host) waitContext() context.Context {
 	return h.ctx
 }
 
-// inWindow checks a local range.
-func inWindow(w *windowAccess, offset uint64, n int) bool {
-	return offset <= uint64(len(w.mem)) && uint64(n) <= uint64(len(w.mem))-offset
+// reach is the context of an operation on a remote; what is not mapped takes a while, in which others go on.
+func (h *host) reach(remote *fabric.Remote) context.Context {
+	if !remote.Mapped() {
+		h.release()
+	}
+	return h.waitContext()
 }
 
 // Get copies from a window of any element.
 func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status {
-	local, remote, st := h.window(element, window, fabric.RightRead)
+	local, remote, st := h.window(element, window, offset, len(dst), fabric.RightRead)
 	switch {
 	case st != abi.OK:
 		return st
-	case local == nil:
-		if !remote.Mapped() {
-			h.release()
-		}
-		return h.status(remote.Get(h.waitContext(), dst, offset))
-	case !inWindow(local, offset, len(dst)):
-		return abi.ErrArgument
+	case remote != nil:
+		return h.status(remote.Get(h.reach(remote), dst, offset))
 	}
-	fabric.CopyOut(dst, local.mem[offset:])
+	fabric.CopyOut(dst, local)
 	return abi.OK
 }
 
 // Put copies to a window of any element.
 func (h *host) Put(element, window uint32, offset uint64, src []byte) abi.Status {
-	local, remote, st := h.window(element, window, fabric.RightWrite)
+	local, remote, st := h.window(element, window, offset, len(src), fabric.RightWrite)
 	switch {
 	case st != abi.OK:
 		return st
-	case local == nil:
-		if !remote.Mapped() {
-			h.release()
-		}
-		return h.status(remote.Put(h.waitContext(), src, offset))
-	case !inWindow(local, offset, len(src)):
-		return abi.ErrArgument
+	case remote != nil:
+		return h.status(remote.Put(h.reach(remote), src, offset))
 	}
-	fabric.CopyIn(local.mem[offset:], src)
+	fabric.CopyIn(local, src)
 	return abi.OK
 }
 
 // Atomic operates on a window of any element.
-func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, width uint32, operand, compare uint64) (uint64, abi.Status) {
+func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, width uint32, operand, compare uint64) (old uint64, st abi.Status) {
 	if width != 4 && width != 8 || op < abi.AtomicAdd || op > abi.AtomicXor {
 		return 0, abi.ErrArgument
 	}
-	local, remote, st := h.window(element, window, fabric.RightAtomic)
-	switch {
-	case st != abi.OK:
+	local, remote, st := h.window(element, window, offset, int(width), fabric.RightAtomic)
+	if st != abi.OK {
 		return 0, st
-	case local == nil:
-		if !remote.Mapped() {
-			h.release()
-		}
-		old, err := remote.Atomic(h.waitContext(), fabric.AtomicOp(op), int(width), offset, operand, compare)
-		return old, h.status(err)
-	case !inWindow(local, offset, int(width)):
-		return 0, abi.ErrArgument
 	}
-	old, err := fabric.LocalAtomic(local.mem[offset:], fabric.AtomicOp(op), int(width), operand, compare)
+	var err error
+	if remote != nil {
+		old, err = remote.Atomic(h.reach(remote), fabric.AtomicOp(op), int(width), offset, operand, compare)
+	} else {
+		old, err = fabric.LocalAtomic(local, fabric.AtomicOp(op), int(width), operand, compare)
+	}
 	return old, h.status(err)
 }
 

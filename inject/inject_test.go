@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -36,14 +37,19 @@ func (a auth) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 	return fabric.Principal{Name: "anybody", Caps: uint32(a.caps)}, true
 }
 
-func newMember(t testing.TB, name string, engine bool, policy fabric.Policy) *member {
+// newMember makes one; changes are made to its configuration.
+func newMember(t testing.TB, name string, engine bool, policy fabric.Policy, changes ...func(*inject.Config)) *member {
 	t.Helper()
 	tr, err := tcp.New(tcp.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared, err := shm.New(shm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := &member{eps: map[string]*fabric.Endpoint{}}
-	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}, Policy: policy, Auth: auth{cluster.CapsAll}})
+	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr, shared}, Policy: policy, Auth: auth{cluster.CapsAll}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +61,9 @@ func newMember(t testing.TB, name string, engine bool, policy fabric.Policy) *me
 		}
 		t.Cleanup(func() { e.Close() })
 		cfg.Engines = []abi.Engine{wasm.Runner{Engine: e}}
+	}
+	for _, change := range changes {
+		change(&cfg)
 	}
 	if m.rt, err = inject.NewRuntime(m.el, cfg); err != nil {
 		t.Fatal(err)
@@ -75,6 +84,12 @@ func mesh(t testing.TB, n int, policy fabric.Policy) (client *member, nodes []*m
 	for i := range n {
 		nodes = append(nodes, newMember(t, fmt.Sprintf("n%d", i), true, policy))
 	}
+	return connect(t, nodes, policy), nodes
+}
+
+// connect connects all nodes with each other, and a new client with all of them.
+func connect(t testing.TB, nodes []*member, policy fabric.Policy) (client *member) {
+	t.Helper()
 	client = newMember(t, "client", false, policy)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -89,7 +104,7 @@ func mesh(t testing.TB, n int, policy fabric.Policy) (client *member, nodes []*m
 			}
 		}
 	}
-	return client, nodes
+	return client
 }
 
 // permutation spreads a single-cycle permutation over the nodes.

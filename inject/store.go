@@ -123,11 +123,3 @@ func (s *store) Unpin(id travel.ID) {
 		o.place = s.unused.PushBack(o)
 	}
 }
-
-// evictAll forgets everything that nobody uses; benchmarks of first use need it.
-func (s *store) evictAll() {
-	for s.unused.Len() > 0 {
-		s.drop(s.unused.Front().Value.(*object))
-		s.evicted++
-	}
-}

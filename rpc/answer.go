@@ -19,6 +19,7 @@ func (k *Call) reply(code Code, body []byte) {
 	if len(body) <= c.p.limits.EagerBytes {
 		k.leave()
 		if c.answer(&k.head, k.id, code, body) {
+			k.free()
 			return
 		}
 	}
@@ -44,6 +45,7 @@ func (c *conn) answer(head *[responseBytes]byte, id exchange.ID, code Code, body
 // replyLent sends an answer that is in a segment, or the reason why it is not.
 func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
 	k.leave()
+	k.free() // the answer was copied
 	c := k.c
 	if err != nil {
 		text := clipText(fmt.Sprintf("%v: %v", ErrAnswer, err), smallAnswerBytes)

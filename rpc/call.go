@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -87,6 +88,11 @@ func leads(ctx context.Context) bool {
 	return k != nil && k.leads.Load()
 }
 
+// crowd is how many calls of an endpoint are waited for where further callers let each other run before they wait
+// too: so many goroutines that call are hardly all on processors of their own, and over a socket each request by
+// itself would be a system call, to send it and to read it.
+const crowd = 3
+
 // begin sends a request.
 func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []byte, mode sendMode) (Future, error) {
 	p.stats.calls.Add(1)
@@ -98,7 +104,14 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if err := c.prepare(ctx, &s, mode); err != nil {
 		return p.failed(ep, to, err)
 	}
+	held := s.waits && !s.leads && c.awaited.Load() >= crowd && ep.Hold()
 	r, err := c.try(&s)
+	if held {
+		if err == nil {
+			runtime.Gosched() // what they send leaves with it
+		}
+		ep.Release() // or somebody's wait sends it, ours at the latest
+	}
 	if (err == errBusy || err == fabric.ErrBackpressure) && mode != sendStarts && !s.leads {
 		r, err = c.trySlow(ctx, s)
 	}
@@ -240,7 +253,9 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, nil
 	}
 	r = c.record(s.req.id, s.to.name)
-	r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits
+	if r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits; r.awaited {
+		c.awaited.Add(1)
+	}
 	return r, nil
 }
 

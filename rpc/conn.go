@@ -18,15 +18,17 @@ type conn struct {
 	p  *Peer
 	ep *fabric.Endpoint
 
-	mu      sync.Mutex
-	caller  exchange.Caller
-	callee  exchange.Callee[*Call]
-	lending exchange.Lending[*lentSegment]
-	records []*record // by slot
-	head    [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting int // callers that wait for a slot
-	ended   error
-	pool    segmentPool
+	mu       sync.Mutex
+	caller   exchange.Caller
+	callee   exchange.Callee[*Call]
+	lending  exchange.Lending[*lentSegment]
+	records  []*record // by slot
+	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
+	waiting  int          // callers that wait for a slot
+	awaited  atomic.Int32 // calls whose callers wait for their answers
+	ended    error
+	segments pool[*lentSegment] // for payloads to the peer
+	buffers  pool[buffer]       // for its requests
 
 	life context.Context // until the endpoint's end
 	kill context.CancelCauseFunc
@@ -39,7 +41,7 @@ type conn struct {
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 	c := &conn{p: p, ep: ep, caller: exchange.NewCaller(p.limits.Outgoing), callee: exchange.NewCallee[*Call](p.limits.CallsPerPeer)}
-	c.pool.c = c
+	c.segments.idle, c.buffers.idle = &p.idle, &p.idleBuffers
 	c.life, c.kill = context.WithCancelCause(context.Background())
 	return c
 }
@@ -114,6 +116,9 @@ func (c *conn) end(r *record) {
 	if r.ahead != 0 {
 		c.p.ahead.Add(-r.ahead)
 	}
+	if r.awaited {
+		c.awaited.Add(-1)
+	}
 	r.lent, r.ends, r.err, r.ahead = false, nil, nil, 0
 	if cap(r.body) > keptBytes {
 		r.body = nil
@@ -146,7 +151,8 @@ func (c *conn) drop(err error) {
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
 	c.lending.Close((*lentSegment).close)
-	c.pool.close()
+	c.segments.close()
+	c.buffers.close()
 	c.mu.Unlock()
 	c.kill(err)
 	for _, k := range running {
@@ -170,7 +176,8 @@ func (c *conn) sweep(now int64) (next int64) {
 		c.p.stats.unfetched.Add(1)
 		s.close()
 	})
-	c.pool.trim(now)
+	c.segments.trim(now)
+	c.buffers.trim(now)
 	c.mu.Unlock()
 	for _, id := range late {
 		c.tell(IDCancel, id)

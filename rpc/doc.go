@@ -43,9 +43,10 @@ under any network is a pure core, package exchange.
 # Ownership
 
 The request given to Call, Start or Send is the caller's again when that returns. A handler's
-request, context and Call end with the handler, or with Reply if it called Detach; what it returns is the
-Peer's until the answer was sent, and may be the request itself. Answers are copied for whoever waits;
-CallAppend and WaitAppend copy them into the caller's buffer, and allocate nothing.
+request, context and Call end with the handler, or with Reply if it called Detach. What it wants to keep of the request it
+copies: the peer's next one, small or large, comes into the same memory. (A Method's handler gets what the codec made,
+which may be kept.) What it returns is the Peer's until the answer was sent, and may be the request itself. Answers are copied
+for whoever waits; CallAppend and WaitAppend copy them into the caller's buffer, and allocate nothing.
 
 # Errors
 

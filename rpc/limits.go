@@ -32,7 +32,7 @@ type Limits struct {
 	CallsPerPeer int           // of them, for one endpoint; default 64
 	Outgoing     int           // own calls at once on one endpoint; default 1024
 	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
-	PoolBytes    int64         // of them, those kept to be used again; default 16 MiB
+	PoolBytes    int64         // of the segments, those kept to be used again, and as much for memory that peers' large requests were fetched into; default 16 MiB
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
 	LingerTime   time.Duration // how long a payload waits to be fetched after its call's end; default 30 s

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -17,104 +14,25 @@ import (
 // that has mapped it can read whatever is put there later. So its key stays
 // the same as well, and the peer imports it once.
 
-const (
-	// Segments come in classes of a power of two, from 64 KiB.
-	leastClassBits = 16
-	classes        = 31 - leastClassBits // up to 1 GiB, which Limits.MaxBytes may be
-	// poolTime is how long a segment is kept that nobody uses.
-	poolTime = 5 * time.Second
-)
-
-// classOf is the class of segments that hold n bytes, n > 0.
-func classOf(n int) int { return max(bits.Len(uint(n-1))-leastClassBits, 0) }
-
-func classBytes(class int) int64 { return 1 << (class + leastClassBits) }
-
 // lentSegment is a segment for payloads to one peer.
 type lentSegment struct {
 	c     *conn
 	seg   *fabric.Segment
 	class int
 	ref   ref
-	idle  int64 // since when it is in the pool
 
 	parked bool // it is counted in Peer.parked
 }
+
+func (s *lentSegment) bytes() int64 { return int64(s.seg.Size()) }
 
 // close frees the segment, and takes it away from whoever may be reading it.
 func (s *lentSegment) close() {
 	p := s.c.p
 	s.unpark()
-	p.bulk.Add(-int64(s.seg.Size()))
+	p.bulk.Add(-s.bytes())
 	s.seg.Close()
 	p.hasRoom()
-}
-
-// segmentPool keeps an endpoint's idle segments; it is under conn.mu.
-type segmentPool struct {
-	c      *conn
-	free   [classes][]*lentSegment // each from the one that has been idle for longest
-	n      int
-	closed bool
-}
-
-func (l *segmentPool) take(class int) *lentSegment {
-	list := l.free[class]
-	if len(list) == 0 {
-		return nil
-	}
-	s := list[len(list)-1]
-	l.free[class] = list[:len(list)-1]
-	l.n--
-	l.c.p.idle.Add(-int64(s.seg.Size()))
-	return s
-}
-
-// give keeps a segment; false if there is no room for it.
-func (l *segmentPool) give(s *lentSegment) bool {
-	p, n := l.c.p, int64(s.seg.Size())
-	if l.closed {
-		return false
-	}
-	if p.idle.Add(n) > p.limits.PoolBytes {
-		p.idle.Add(-n)
-		return false
-	}
-	l.free[s.class] = append(l.free[s.class], s)
-	l.n++
-	s.idle = p.el.CoarseNow()
-	p.hasRoom()
-	return true
-}
-
-// trim frees what was not used for a while.
-func (l *segmentPool) trim(now int64) {
-	if l.n > 0 {
-		l.drop(func(s *lentSegment) bool { return now-s.idle > int64(poolTime) })
-	}
-}
-
-func (l *segmentPool) empty() {
-	l.drop(func(*lentSegment) bool { return true })
-}
-
-// drop frees segments from the one that has been idle for longest, as long as old says so.
-func (l *segmentPool) drop(old func(*lentSegment) bool) {
-	for i, list := range l.free {
-		n := 0
-		for n < len(list) && old(list[n]) {
-			l.c.p.idle.Add(-int64(list[n].seg.Size()))
-			list[n].close()
-			n++
-		}
-		l.n -= n
-		l.free[i] = slices.Delete(list, 0, n)
-	}
-}
-
-func (l *segmentPool) close() {
-	l.empty()
-	l.closed = true
 }
 
 // noRoom says that segments for payloads take up all they may. It is ErrBusy, in other words.
@@ -191,7 +109,7 @@ func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 func (s *lentSegment) unpark() {
 	if s.parked {
 		s.parked = false
-		s.c.p.parked.Add(-int64(s.seg.Size()))
+		s.c.p.parked.Add(-s.bytes())
 	}
 }
 
@@ -199,12 +117,13 @@ func (s *lentSegment) unpark() {
 func (c *conn) lend(body []byte) (*lentSegment, error) {
 	class := classOf(len(body))
 	c.mu.Lock()
-	s, ended := c.pool.take(class), c.ended
+	s, ok := c.segments.take(class)
+	ended := c.ended
 	c.mu.Unlock()
 	if ended != nil {
 		return nil, ended
 	}
-	if s == nil {
+	if !ok {
 		var err error
 		if s, err = c.newSegment(class); err != nil {
 			return nil, err
@@ -258,7 +177,7 @@ func (p *Peer) makeRoom(n int64) bool {
 			break
 		}
 		c.mu.Lock()
-		c.pool.empty()
+		c.segments.empty()
 		c.mu.Unlock()
 	}
 	return p.bulk.Load()+n <= p.limits.BulkBytes
@@ -270,12 +189,15 @@ func (c *conn) reuse(s *lentSegment) {
 		return
 	}
 	s.unpark()
+	p := c.p
 	c.mu.Lock()
-	kept := c.pool.give(s)
+	kept := c.segments.give(s.class, s, p.el.CoarseNow(), p.limits.PoolBytes)
 	c.mu.Unlock()
 	if !kept {
 		s.close()
+		return
 	}
+	p.hasRoom()
 }
 
 // fetch appends the payload that a reference names to dst.

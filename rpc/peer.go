@@ -30,16 +30,17 @@ type Peer struct {
 	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
 	closed atomic.Bool                  // set under mu
 
-	work    sync.WaitGroup // goroutines of ours
-	active  atomic.Int64   // calls that are served and did not end at once
-	bulk    atomic.Int64   // bytes of segments for payloads
-	idle    atomic.Int64   // of them, kept to be used again
-	parked  atomic.Int64   // of them, answers that were lent before their callers asked for them
-	roomy   atomic.Uint64  // raised whenever some of them may have become free
-	cramped atomic.Int64   // who waits for that
-	ahead   atomic.Int64   // bytes of answers that were fetched before anybody waited for them
-	bufs    sync.Pool      // of *[]byte: requests being encoded
-	stats   counters
+	work        sync.WaitGroup // goroutines of ours
+	active      atomic.Int64   // calls that are served and did not end at once
+	bulk        atomic.Int64   // bytes of segments for payloads
+	idle        atomic.Int64   // of them, kept to be used again
+	idleBuffers atomic.Int64   // bytes of buffers for requests, kept to be used again
+	parked      atomic.Int64   // of the segments, answers that were lent before their callers asked for them
+	roomy       atomic.Uint64  // raised whenever some of them may have become free
+	cramped     atomic.Int64   // who waits for that
+	ahead       atomic.Int64   // bytes of answers that were fetched before anybody waited for them
+	bufs        sync.Pool      // of *[]byte: requests being encoded
+	stats       counters
 }
 
 // drainEvery is how often Drain looks.
@@ -244,7 +245,7 @@ type counters struct {
 	served, refused, handlerErrors atomic.Uint64
 	duplicates, malformed          atomic.Uint64
 	unfetched, notes               atomic.Uint64
-	overflows                      atomic.Uint64
+	overflows, reused              atomic.Uint64
 }
 
 // Stats are a Peer's counters and levels, for metrics.
@@ -256,9 +257,11 @@ type Stats struct {
 	Unfetched             uint64 // payloads that nobody fetched in time
 	Notes                 uint64 // sent
 	Overflows             uint64 // payloads that were too large for a message, of either side
+	Reused                uint64 // of them, requests of peers that were fetched into memory of an earlier one
 	Active                int64  // calls being served that did not end at once
 	BulkBytes             int64  // segments for payloads, in use and kept
 	PoolBytes             int64  // those kept
+	BufferBytes           int64  // memory of large requests, kept for further ones
 }
 
 // Stats returns what has happened so far.
@@ -266,6 +269,6 @@ func (p *Peer) Stats() Stats {
 	s := &p.stats
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
-		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(),
-		Active: p.active.Load(), BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load()}
+		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
+		Active: p.active.Load(), BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load()}
 }

@@ -314,12 +314,13 @@ func TestIdleSegmentsGo(t *testing.T) {
 		c.reuse(s)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		s.idle = at
+		list := c.segments.free[s.class]
+		list[len(list)-1].since = at
 	}
 	pool := func(now int64) int64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.pool.trim(now)
+		c.segments.trim(now)
 		return a.p.idle.Load()
 	}
 	for _, n := range []int{1 << 20, 100_000, 200_000} {

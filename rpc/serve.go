@@ -16,7 +16,7 @@ import (
 type Call struct {
 	Name   string           // it was registered under
 	From   *fabric.Endpoint // who calls
-	Req    []byte           // the request; the handler's while it runs
+	Req    []byte           // the request; the handler's while it runs, or until Reply: its memory is used again
 	Bytes  int              // of the request, also where it is not there yet
 	OneWay bool             // no answer will be sent
 	Trace  TraceContext     // the caller's; zero if it sent none
@@ -28,6 +28,7 @@ type Call struct {
 	at       ref            // where Req is, if it did not travel in the message
 	mem      *fabric.Remote // at, if it is mapped
 	lent     bool
+	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	entered  bool        // it is in conn.callee
 	ends     []func(error)
@@ -81,7 +82,9 @@ func (k *Call) Detach() error {
 		if err := k.enter(); err != nil {
 			return err
 		}
-		k.Req = append([]byte(nil), k.Req...)
+		if k.buf == nil { // it is part of a message
+			k.Req = append([]byte(nil), k.Req...)
+		}
 		k.leads.Store(false) // who calls on with this context from now on may wait
 	}
 	k.mu.Lock()
@@ -310,31 +313,34 @@ func (k *Call) run() ([]byte, error) {
 		}
 	}
 	if k.lent {
-		body, err := k.fetch(ctx)
+		err := k.fetch(ctx)
 		k.took()
 		if err != nil {
 			return nil, err
 		}
-		k.Req = body
 	}
 	return k.m.fn(ctx, k)
 }
 
-func (k *Call) fetch(ctx context.Context) ([]byte, error) {
+// fetch fetches a request that was lent.
+func (k *Call) fetch(ctx context.Context) error {
 	mem, err := k.mem, error(nil)
 	if mem == nil {
 		mem, err = k.c.remotes.get(ctx, k.From, k.at.key)
 	}
 	if err == nil {
+		n := int(k.at.size)
+		b := k.c.buffer(n)
 		var body []byte
-		if body, err = k.c.read(ctx, mem, k.at, nil); err == nil {
-			return body, nil
+		if body, err = k.c.read(ctx, mem, k.at, b[:0:n]); err == nil { // what else is in b cannot be reached from there
+			k.buf, k.Req = b, body
+			return nil
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, timedOut(context.Cause(ctx))
+		return timedOut(context.Cause(ctx))
 	}
-	return nil, &Error{CodeBulk, fmt.Sprintf("the request's payload: %v", err)}
+	return &Error{CodeBulk, fmt.Sprintf("the request's payload: %v", err)}
 }
 
 // took tells the caller that its segment is not read any more.
@@ -372,6 +378,7 @@ func (k *Call) finish(body []byte, err error) {
 	k.m.leave()
 	if !wanted || k.From.Err() != nil {
 		k.leave()
+		k.free()
 		return
 	}
 	code := codeOK

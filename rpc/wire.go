@@ -104,7 +104,7 @@ func decodeRequest(b []byte, r *request) error {
 		r.low = r.id.Number() - uint64(lag)
 	}
 	r.left = decodeLeft(left)
-	r.ext, r.body = b[requestBytes:requestBytes+n:requestBytes+n], b[requestBytes+n:]
+	r.ext, r.body = b[requestBytes:requestBytes+n:requestBytes+n], b[requestBytes+n:len(b):len(b)] // the next message may lie behind it
 	if r.lent() && len(r.body) != refBytes {
 		return fmt.Errorf("%w: a reference of %d bytes, want %d", ErrWire, len(r.body), refBytes)
 	}

@@ -79,6 +79,39 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// TestHoldAgain: a wait sends what is held, and ends that hold; a further one holds again, though the first lasts.
+func TestHoldAgain(t *testing.T) {
+	a, b, ep := holdPair(t, false)
+	var got, answers atomic.Int64
+	b.Handle(100, func(m fabric.Message) { got.Add(1); m.From.Post(3000, nil, nil) })
+	a.Handle(3000, func(fabric.Message) { answers.Add(1) })
+	send := func(n int) {
+		for range n {
+			if err := ep.Send(t.Context(), 100, nil, make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ep.Hold()
+	send(1)
+	if err := a.WaitFor(t.Context(), func() bool { return answers.Load() == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if !ep.Hold() {
+		t.Error("a socket cannot hold")
+	}
+	send(5)
+	ep.Release()
+	time.Sleep(20 * time.Millisecond)
+	if n := got.Load(); n != 1 {
+		t.Errorf("%d messages of 6 arrived, 5 were held after a wait", n)
+	}
+	ep.Release()
+	if err := b.WaitFor(t.Context(), func() bool { return got.Load() == 6 }); err != nil {
+		t.Fatalf("%d of 6 arrived: %v", got.Load(), err)
+	}
+}
+
 func holdPair(t *testing.T, secure bool) (a, b *fabric.Element, ep *fabric.Endpoint) {
 	if !secure {
 		return pair(t, fabric.Latency)

@@ -86,6 +86,40 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
+// TestBulkAllocations: nothing is made for a large Put or Get, on either side.
+func TestBulkAllocations(t *testing.T) {
+	_, peer, ep := pair(t, fabric.Latency)
+	ctx := t.Context()
+	seg, err := peer.NewSegment(1<<20, fabric.Writable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := seg.Key(fabric.RightsAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ep.Import(ctx, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1<<20)
+	for name, way := range map[string]func(context.Context, []byte, uint64) error{"get": r.Get, "put": r.Put} {
+		run := func() {
+			if e := way(ctx, buf, 0); e != nil {
+				err = e
+			}
+		}
+		// Sleeps and timers of the background allocate now and then: look at the best of a few.
+		best := 1e9
+		for range 5 {
+			best = min(best, testing.AllocsPerRun(50, run))
+		}
+		if err != nil || best > 0 {
+			t.Errorf("%s: %v allocations; %v", name, best, err)
+		}
+	}
+}
+
 func BenchmarkSend(b *testing.B) {
 	el, peer, ep := pair(b, fabric.Latency)
 	var got atomic.Int64

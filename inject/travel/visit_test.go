@@ -21,14 +21,25 @@ func newRoad(t *testing.T, l travel.Limits) *line {
 	return n
 }
 
-// visit lets the middle take the only branch that the origin sent as a visit.
-func (n *line) visit(t *testing.T) (*travel.Visit, *placed) {
+// send starts a branch at the middle and takes the message that it leaves with.
+func (n *line) send(t *testing.T) (travel.FutureID, []byte) {
 	t.Helper()
+	id := n.start(t, travel.StartArgs{}, 2)
 	m := injects(n.origin.take())
 	if len(m) != 1 {
 		t.Fatalf("%d branches were sent, want 1", len(m))
 	}
-	v := n.middle.core.Arrive(n.now, 1, m[0].body)
+	return id, m[0].body
+}
+
+// visit starts a branch and lets the middle take it as a visit, its message changed.
+func (n *line) visit(t *testing.T, changes ...func(body []byte)) (*travel.Visit, *placed) {
+	t.Helper()
+	_, body := n.send(t)
+	for _, change := range changes {
+		change(body)
+	}
+	v := n.middle.core.Arrive(n.now, 1, body)
 	if v == nil {
 		t.Fatal("this takes a run")
 	}
@@ -99,19 +110,17 @@ func TestVisit(t *testing.T) {
 			n.middle.core.EndAll(n.now, "the lights go out")
 		}},
 		{name: "another arrives", do: func(t *testing.T, n *line, _ *placed) {
-			n.start(t, travel.StartArgs{}, 2)
-			m := injects(n.origin.take())[0]
-			if n.middle.core.Arrive(n.now, 1, m.body) != nil {
+			_, body := n.send(t)
+			if n.middle.core.Arrive(n.now, 1, body) != nil {
 				t.Error("two visits at once")
 			}
-			n.middle.core.Finish(n.now, n.middle.deliverFrom(t, n.now, 1, []sentMsg{m})[0], travel.End{})
+			n.middle.core.Finish(n.now, n.middle.deliverFrom(t, n.now, 1, []sentMsg{{2, travel.KindInject, body}})[0], travel.End{})
 			n.settle(t, nil)
 			n.origin.ended = n.origin.ended[:0]
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newRoad(t, travel.Limits{})
-			n.start(t, travel.StartArgs{}, 2)
 			before := n.middle.core.Counters()
 			v, p := n.visit(t)
 			if v.Origin() != 1 || v.Deadline() <= n.now || v.Deadline() > n.now+second || string(v.Payload) != "go" {
@@ -150,12 +159,12 @@ func TestVisitStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newRoad(t, travel.Limits{})
-			n.start(t, travel.StartArgs{}, 2)
-			if name == "no hops to go" {
-				n.origin.sent[n.origin.n-1].body[0] = 0
-				n.origin.sent[n.origin.n-1].body[1] &= 0xf0
-			}
-			_, p := n.visit(t)
+			_, p := n.visit(t, func(body []byte) {
+				if name == "no hops to go" {
+					body[0] = 0
+					body[1] &= 0xf0
+				}
+			})
 			before := n.middle.core.Counters()
 			if leave(n) {
 				t.Error("it was taken")
@@ -178,16 +187,14 @@ func TestVisitStays(t *testing.T) {
 // TestVisitEarly: what came before its turn does not give a visit its number.
 func TestVisitEarly(t *testing.T) {
 	n := newRoad(t, travel.Limits{})
-	for range 2 {
-		n.start(t, travel.StartArgs{}, 2)
-	}
-	m := injects(n.origin.take())
-	if n.middle.core.Arrive(n.now, 1, m[1].body) != nil {
+	_, first := n.send(t)
+	_, second := n.send(t)
+	if n.middle.core.Arrive(n.now, 1, second) != nil {
 		t.Error("a visit out of turn")
 	}
-	r := n.middle.deliverFrom(t, n.now, 1, m[1:])[0]
+	r := n.middle.deliverFrom(t, n.now, 1, []sentMsg{{2, travel.KindInject, second}})[0]
 	n.middle.core.Sizes() // notes its invocation down
-	if n.middle.core.Arrive(n.now, 1, m[0].body) == nil || !n.middle.core.Answer([]byte("yes"), true) {
+	if n.middle.core.Arrive(n.now, 1, first) == nil || !n.middle.core.Answer([]byte("yes"), true) {
 		t.Fatal("this takes a run")
 	}
 	n.middle.core.Finish(n.now, r, travel.End{})
@@ -202,16 +209,15 @@ func TestVisitEarly(t *testing.T) {
 func TestVisitNot(t *testing.T) {
 	t.Run("draining", func(t *testing.T) {
 		n := newRoad(t, travel.Limits{})
-		n.start(t, travel.StartArgs{}, 2)
+		_, b := n.send(t)
 		n.middle.core.Drain()
-		if n.middle.core.Arrive(n.now, 1, injects(n.origin.take())[0].body) != nil {
+		if n.middle.core.Arrive(n.now, 1, b) != nil {
 			t.Error("it takes something new")
 		}
 	})
 	t.Run("for itself", func(t *testing.T) {
 		n := newRoad(t, travel.Limits{})
-		n.start(t, travel.StartArgs{}, 2)
-		b := injects(n.origin.take())[0].body
+		_, b := n.send(t)
 		b[1] |= 1 << 4 // an origin follows
 		b = append(append(append([]byte(nil), b[:14]...), 1, 0, 0, 0, 0, 0, 0, 0), b[14:]...)
 		if n.middle.core.Arrive(n.now, 1, b) != nil {
@@ -223,9 +229,9 @@ func TestVisitNot(t *testing.T) {
 	})
 }
 
-// TestVisitLimits: the bound on invocations holds while an errand and a visit count as such and are in no table.
-func TestVisitLimits(t *testing.T) {
-	const limit = 5
+// newBusyRoad is a road with room for so many invocations, whose middle has an errand by a binding.
+func newBusyRoad(t *testing.T, limit int) (*line, *travel.Binding) {
+	t.Helper()
 	n := newRoad(t, travel.Limits{Invocations: limit})
 	b, err := n.middle.core.Bind(n.now, n.image, travel.ID{})
 	if err != nil {
@@ -234,24 +240,35 @@ func TestVisitLimits(t *testing.T) {
 	if n.middle.core.Ask(n.now, b, 3, n.now+second, nil) == 0 {
 		t.Fatal("this takes a future")
 	}
-	next := func() *travel.Visit {
-		n.origin.ended = nil
-		id := n.start(t, travel.StartArgs{}, 2)
-		m := injects(n.origin.take())[0]
-		v := n.middle.core.Arrive(n.now, 1, m.body)
-		if err := n.origin.core.Cancel(n.now, id); err != nil { // it has the same limit
-			t.Fatal(err)
-		}
-		n.origin.take()
-		return v
+	return n, b
+}
+
+// another has one more branch arrive at the middle, whose origin, which has the same limits, gives it up at once. It
+// returns nil if that is no visit.
+func (n *line) another(t *testing.T) *travel.Visit {
+	t.Helper()
+	n.origin.ended = nil
+	id, body := n.send(t)
+	v := n.middle.core.Arrive(n.now, 1, body)
+	if v != nil {
+		v.Run = new(*travel.Run)
 	}
-	var runs [limit]*travel.Run
+	if err := n.origin.core.Cancel(n.now, id); err != nil {
+		t.Fatal(err)
+	}
+	n.origin.take()
+	return v
+}
+
+// TestVisitLimits: the bound on invocations holds while an errand and a visit count as such and are in no table.
+func TestVisitLimits(t *testing.T) {
+	const limit = 5
+	n, b := newBusyRoad(t, limit)
 	for i := range limit - 1 {
-		v := next()
-		if v == nil {
+		if n.another(t) == nil {
 			t.Fatalf("%d invocations are here, and no more are taken", i+1)
 		}
-		if v.Run = &runs[i]; i == limit-2 { // the last stays
+		if i == limit-2 { // the last stays
 			break
 		}
 		if !n.middle.core.Onward(n.now, 3, nil) {
@@ -273,29 +290,15 @@ func TestVisitLimits(t *testing.T) {
 // TestVisitRelaysFull: relays and an errand leave no room for a visit.
 func TestVisitRelaysFull(t *testing.T) {
 	const limit = 5
-	n := newRoad(t, travel.Limits{Invocations: limit})
-	b, err := n.middle.core.Bind(n.now, n.image, travel.ID{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n.middle.core.Ask(n.now, b, 3, n.now+second, nil) == 0 {
-		t.Fatal("this takes a future")
-	}
+	n, _ := newBusyRoad(t, limit)
 	taken := 0
 	for range limit {
-		id := n.start(t, travel.StartArgs{}, 2)
-		var run *travel.Run
-		v := n.middle.core.Arrive(n.now, 1, injects(n.origin.take())[0].body)
-		if v != nil {
-			taken++
-			if v.Run = &run; !n.middle.core.Onward(n.now, 3, nil) {
-				t.Fatal("this takes a run")
-			}
+		if n.another(t) == nil {
+			continue
 		}
-		if err := n.origin.core.Cancel(n.now, id); err != nil { // it has the same limit
-			t.Fatal(err)
+		if taken++; !n.middle.core.Onward(n.now, 3, nil) {
+			t.Fatal("this takes a run")
 		}
-		n.origin.take()
 	}
 	if taken != limit-1 {
 		t.Errorf("%d visits beside an errand, want %d", taken, limit-1)

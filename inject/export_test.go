@@ -1,0 +1,27 @@
+package inject
+
+import "github.com/wherry-fabric/wherry/inject/abi"
+
+// Visits reports whether the run that an engine has this host for is only a visit so far.
+func Visits(at abi.Host) bool {
+	h := at.(*host)
+	h.rt.mu.Lock()
+	defer h.rt.mu.Unlock()
+	return h.run == nil
+}
+
+// Leads reports whether a run is on the goroutine that drives the fabric. Only that one may ask.
+func Leads(at abi.Host) bool { return at.(*host).leads }
+
+// Conceal makes a function's branches not say that they may keep scratch, as only an origin that means ill would.
+func (f *Function) Conceal() { f.stateful = false }
+
+// Asked is the last invocation that Do started in the quick way, 0 if there is none.
+func (f *Function) Asked() uint64 {
+	f.rt.mu.Lock()
+	defer f.rt.mu.Unlock()
+	if f.spare == nil {
+		return 0
+	}
+	return uint64(f.spare.id)
+}

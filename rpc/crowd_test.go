@@ -1,0 +1,97 @@
+package rpc
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// segments is how many segments with data this process's sockets have sent.
+func segments(t *testing.T) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n += int(info.Data_segs_out)
+		}
+	}
+	return n
+}
+
+// TestCrowdSendsTogether has many goroutines call at one endpoint: their requests leave together, and
+// afterwards who calls alone is not taken for one of many.
+func TestCrowdSendsTogether(t *testing.T) {
+	const callers, each = 64, 100
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	if err := b.p.Register("echo", echo, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	before := segments(t)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			var req [8]byte
+			got := make([]byte, 0, len(req))
+			for n := range each {
+				binary.LittleEndian.PutUint64(req[:], uint64(i*each+n))
+				var err error
+				if got, err = a.p.CallAppend(t.Context(), ep, "echo", req[:], got[:0]); err != nil || string(got) != string(req[:]) {
+					t.Errorf("call %d of caller %d: %x, %v", n, i, got, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := segments(t) - before; n == 0 || n > callers*each {
+		t.Errorf("%d calls took %d segments, both ways", callers*each, n)
+	}
+	if n := a.p.conn(ep).awaited.Load(); n != 0 {
+		t.Errorf("%d calls are waited for, and none is under way", n)
+	}
+	served := b.p.Stats().Served
+	ep.Hold()
+	if err := a.p.Send(t.Context(), ep, "echo", nil); err != nil {
+		t.Fatal(err)
+	}
+	ep.Release() // the only one that holds now
+	waitFor(t, "what was held arrives", func() bool { return b.p.Stats().Served == served+1 })
+}
+
+// BenchmarkCrowd calls from many goroutines.
+func BenchmarkCrowd(b *testing.B) {
+	for _, each := range []int{1, 32} {
+		b.Run(fmt.Sprintf("%d a processor", each), func(b *testing.B) {
+			x, y := newSide(b, "a", Limits{}), newSide(b, "b", Limits{})
+			ep := connect(b, x, y, "tcp://127.0.0.1:0")
+			if err := y.p.Register("echo", echo, Options{}); err != nil {
+				b.Fatal(err)
+			}
+			b.SetParallelism(each)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				req, dst := make([]byte, 8), make([]byte, 0, 8)
+				for pb.Next() {
+					if _, err := x.p.CallAppend(context.Background(), ep, "echo", req, dst); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
