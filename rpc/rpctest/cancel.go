@@ -26,8 +26,7 @@ func cancelUnsent(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Outgoing: 1}})
 	gate := make(chan struct{})
 	r.serve(b, "hold", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
-	f, err := a.Start(r.Ctx, ep, "hold", nil)
-	r.Must(err)
+	f := r.start(a, ep, "hold", nil)
 	if _, err := a.Start(r.Ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start without room: %v", err)
 	}
@@ -92,8 +91,7 @@ func cancelInFlight(r *rig) {
 		return untilDone(ended)(ctx, c)
 	})
 	for _, n := range []int{0, 100_000} {
-		f, err := a.Start(r.Ctx, ep, "wait", make([]byte, n))
-		r.Must(err)
+		f := r.start(a, ep, "wait", make([]byte, n))
 		<-entered
 		done := make(chan error, 1)
 		go func() { _, err := f.Wait(r.Ctx); done <- err }()
@@ -127,8 +125,7 @@ func cancelAfter(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for _, n := range []int{10, 100_000} {
-		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(n, 2))
-		r.Must(err)
+		f := r.start(a, ep, "echo", suite.Pattern(n, 2))
 		<-f.Done()
 		f.Cancel()
 		if got, err := f.Wait(r.Ctx); err != nil || len(got) != n {
@@ -138,8 +135,7 @@ func cancelAfter(r *rig) {
 		r.echoes(a, ep, suite.Pattern(n, 3))
 	}
 	// An answer that has come and is not wanted any more.
-	f, err := a.Start(r.Ctx, ep, "echo", make([]byte, 100_000))
-	r.Must(err)
+	f := r.start(a, ep, "echo", make([]byte, 100_000))
 	<-f.Done()
 	f.Forget()
 	r.settled(a, b)
@@ -158,8 +154,7 @@ func cancelNested(r *rig) {
 		ended <- err
 		return nil, err
 	})
-	f, err := a.Start(r.Ctx, ep, "relay", nil)
-	r.Must(err)
+	f := r.start(a, ep, "relay", nil)
 	<-entered
 	f.Cancel()
 	for range 2 {
@@ -170,8 +165,7 @@ func cancelNested(r *rig) {
 	f.Forget()
 	r.settled(a, b)
 	// The endpoint's end cancels what its peer runs.
-	f, err = a.Start(r.Ctx, ep, "relay", nil)
-	r.Must(err)
+	f = r.start(a, ep, "relay", nil)
 	<-entered
 	ep.Close()
 	if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrClosed) {

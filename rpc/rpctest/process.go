@@ -160,8 +160,7 @@ func processKilled(r *rig) {
 		b := r.expose(a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg))
 		wire, err := b.Append(nil)
 		r.Must(err)
-		moving, err := a.Start(r.Ctx, ep, "sum", wire)
-		r.Must(err)
+		moving := r.start(a, ep, "sum", wire)
 		server.Kill()
 		for i, f := range futures {
 			if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrPeerLost) {
