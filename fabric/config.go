@@ -102,6 +102,8 @@ type Config struct {
 	// started. With Now, a simulator can run an element on its own clock.
 	Manual bool
 	Now    func() int64 // monotonic nanoseconds; nil: the machine's
+	// Scheduler, with Manual and Now, has a simulator run goroutines and timers too. nil: the runtime does.
+	Scheduler Scheduler
 	// Incarnation fixes the random incarnation, for simulations. 0: random.
 	Incarnation Incarnation
 	// OnPeer hears of each new endpoint, accepted or dialled, before any of its

@@ -670,6 +670,13 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 // doze waits while another goroutine leads: until it is told, or for a moment.
 // It reports whether cond held.
 func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) bool {
+	if s := l.el.cfg.Scheduler; s != nil {
+		if cond() {
+			return true
+		}
+		s.Rest()
+		return false
+	}
 	l.sleepers.Add(1)
 	defer l.sleepers.Add(-1)
 	if ch == nil {

@@ -295,6 +295,11 @@ func TestAt(t *testing.T) {
 		}
 	}
 	check("as it is")
+	for at, want := range map[time.Time]bool{time.Unix(1<<40, 0): true, time.Unix(0, 0): false} {
+		if later := e.At(at) > e.Now()+int64(time.Hour); later != want || e.At(at)+farthest < e.At(at) {
+			t.Errorf("%v is at %d", at, e.At(at))
+		}
+	}
 	// A time with a monotonic reading keeps the wall clock's seconds apart from it, above 30 bits of nanoseconds:
 	// this is a start at which the wall clock was an hour behind what it says now.
 	wall := (*uint64)(unsafe.Pointer(&e.start))

@@ -146,14 +146,6 @@ func (e *Element) RecentNow() int64 {
 	return e.leader.coarse.Load()
 }
 
-// At is a time on the element's clock.
-func (e *Element) At(t time.Time) int64 {
-	if e.cfg.Now == nil && t != t.Round(0) { // it has a monotonic reading: the wall clock may have been set since the start
-		return int64(t.Sub(e.start))
-	}
-	return e.now() + int64(time.Until(t))
-}
-
 // Guests says that n more goroutines (fewer, if negative) compute on behalf of
 // the fabric, besides handlers that called HandOff: while there are any, whoever polls lets
 // them have the processor after each poll. One that ends also steps back.

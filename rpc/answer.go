@@ -88,17 +88,16 @@ func (k *Call) hold(code Code, body []byte) error {
 	c := k.c
 	c.held.Add(1)
 	wait := func() {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), k.Left(), ErrDeadline)
+		ctx, cancel := c.p.el.Timeout(context.Background(), k.Left(), ErrDeadline)
 		defer cancel()
 		var b [heldBytes]byte
 		c.ep.Post(IDHeld, putHeld(&b, k.id, uint64(len(body))), nil) // at the endpoint's end, stop ends the wait
 		var seg *lentSegment
-		var err error
-		select {
-		case <-asked:
+		err := c.p.el.Await(ctx, asked)
+		if err == nil {
 			seg, err = c.lendWaiting(ctx, c.lendAsked, body, k.ended)
-		case <-ctx.Done():
-			err = fmt.Errorf("its caller did not ask for it: %w", context.Cause(ctx))
+		} else {
+			err = fmt.Errorf("its caller did not ask for it: %w", err)
 		}
 		c.held.Add(-1)
 		k.replyLent(code, seg, err)

@@ -164,11 +164,11 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 	case !has:
 		s.req.left = p.limits.CallTime
 		s.deadline = p.after(s.req.left)
-	case mode == sendWaits:
-		s.req.left = time.Until(at)
 	default:
-		s.req.left = time.Until(at)
-		s.deadline = p.el.Now() + int64(s.req.left)
+		now, until := p.el.Now(), p.el.At(at)
+		if s.req.left = time.Duration(until - now); mode != sendWaits {
+			s.deadline = until
+		}
 	}
 	if s.req.left <= 0 {
 		return ErrDeadline
@@ -198,7 +198,7 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) (*len
 		return seg, err
 	}
 	start := c.p.el.Now()
-	bounded, cancel := context.WithTimeoutCause(ctx, s.req.left, ErrDeadline)
+	bounded, cancel := c.p.el.Timeout(ctx, s.req.left, ErrDeadline)
 	defer cancel()
 	seg, err = c.lendWaiting(bounded, c.lend, s.req.body, c.gone)
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
@@ -268,7 +268,7 @@ func (c *conn) trySlow(ctx context.Context, s sending) (r *record, err error) {
 	left := s.req.left
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, left, ErrDeadline)
+		ctx, cancel = c.p.el.Timeout(ctx, left, ErrDeadline)
 		defer cancel()
 	}
 	werr := c.p.el.WaitFor(ctx, func() bool {

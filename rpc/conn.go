@@ -307,7 +307,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	}
 	left := time.Duration(r.deadline - p.el.Now()) // that of a started call, which has one
 	if !p.goWork(func() {
-		ctx, cancel := context.WithTimeoutCause(c.life, left, ErrDeadline)
+		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
 		defer cancel()
 		done(c.fetch(ctx, refBody, int(limit), nil))
 	}) {

@@ -73,6 +73,9 @@ func fill[T int | int64 | time.Duration](p *T, v T) {
 	}
 }
 
+// longest bounds every time: what is longer is for ever, and sums of two stay in range.
+const longest = time.Duration(1 << 61)
+
 func (l *Limits) defaults() {
 	fill(&l.EagerBytes, defaultEagerBytes)
 	fill(&l.MaxBytes, defaultMaxBytes)
@@ -86,6 +89,9 @@ func (l *Limits) defaults() {
 	fill(&l.LingerTime, defaultLingerTime)
 	fill(&l.NoteBytes, defaultNoteBytes)
 	fill(&l.NoteEvery, defaultNoteEvery)
+	for _, d := range []*time.Duration{&l.CallTime, &l.MaxTime, &l.LingerTime, &l.NoteEvery} {
+		*d = min(*d, longest)
+	}
 }
 
 // largest is the segment that a payload of any size fits into.

@@ -218,7 +218,7 @@ func take(level *atomic.Int64, n, limit int64) bool {
 func (p *Peer) makeRoom(n int64) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for _, c := range p.conns {
+	for _, c := range p.order {
 		if p.bulk.Load()+n <= p.limits.BulkBytes {
 			break
 		}

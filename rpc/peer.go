@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type Peer struct {
 
 	mu     sync.RWMutex
 	conns  map[*fabric.Endpoint]*conn
+	order  []*conn                      // the same, oldest first
 	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
 	closed atomic.Bool                  // set under mu
 
@@ -40,6 +42,9 @@ type Peer struct {
 	bufs        sync.Pool      // of *[]byte: requests being encoded
 	stats       counters
 }
+
+// drainEvery is how often Drain looks.
+const drainEvery = 5 * time.Millisecond
 
 // sweepEvery is how often expired payloads and deadlines that nobody waits for are looked at.
 const sweepEvery = 250 * time.Millisecond
@@ -84,6 +89,7 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 	}
 	c := newConn(p, ep)
 	p.conns[ep] = c
+	p.order = append(p.order, c)
 	if p.owners[ep.Incarnation()] == nil {
 		p.owners[ep.Incarnation()] = c
 	}
@@ -94,9 +100,10 @@ func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	p.mu.Lock()
 	c := p.conns[ep]
 	delete(p.conns, ep)
+	p.order = slices.DeleteFunc(p.order, func(other *conn) bool { return other == c })
 	if inc := ep.Incarnation(); c != nil && p.owners[inc] == c {
 		delete(p.owners, inc)
-		for _, other := range p.conns {
+		for _, other := range p.order {
 			if other.ep.Incarnation() == inc && other.ep.Principal() == ep.Principal() {
 				p.owners[inc] = other
 				break
@@ -142,7 +149,7 @@ func (p *Peer) sweep(now int64) int64 {
 	next := now + int64(sweepEvery)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for _, c := range p.conns {
+	for _, c := range p.order {
 		if at := c.sweep(now); at != 0 {
 			next = min(next, at)
 		}
@@ -156,8 +163,9 @@ func (p *Peer) sweep(now int64) int64 {
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	p.closed.Store(true)
-	conns := p.conns
-	p.conns = map[*fabric.Endpoint]*conn{}
+	conns := p.order
+	p.order = nil
+	clear(p.conns)
 	clear(p.owners)
 	p.last.Store(nil)
 	p.mu.Unlock()
@@ -170,14 +178,13 @@ func (p *Peer) Close() error {
 
 // Drain waits until no handler runs, or the context ends.
 func (p *Peer) Drain(ctx context.Context) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for p.active.Load() > 0 {
-		select {
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return fmt.Errorf("rpc: %d calls still run: %w", p.active.Load(), context.Cause(ctx))
-		case <-tick.C:
 		}
+		pause, cancel := p.el.Timeout(ctx, drainEvery, nil)
+		_ = p.el.Await(pause, nil)
+		cancel()
 	}
 	return nil
 }
@@ -190,10 +197,10 @@ func (p *Peer) goWork(fn func()) bool {
 		return false
 	}
 	p.work.Add(1)
-	go func() {
+	p.el.Go(func() {
 		defer p.work.Done()
 		fn()
-	}()
+	})
 	return true
 }
 

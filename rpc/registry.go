@@ -159,10 +159,8 @@ func (p *Peer) Deregister(ctx context.Context, name string) error {
 	if leads(ctx) { // what runs may need this goroutine to end
 		return fmt.Errorf("rpc: deregister %s: %d calls still run: %w", name, m.running.Load(), ErrInline)
 	}
-	select {
-	case <-m.idle:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("rpc: deregister %s: %d calls still run: %w", name, m.running.Load(), context.Cause(ctx))
+	if err := p.el.Await(ctx, m.idle); err != nil {
+		return fmt.Errorf("rpc: deregister %s: %d calls still run: %w", name, m.running.Load(), err)
 	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -527,5 +528,41 @@ func BenchmarkCall(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestFarDeadlines: a deadline beyond all times is none.
+func TestFarDeadlines(t *testing.T) {
+	for name, limits := range map[string]Limits{
+		"default": {},
+		"longest": {CallTime: math.MaxInt64, MaxTime: math.MaxInt64, LingerTime: math.MaxInt64, NoteEvery: math.MaxInt64},
+	} {
+		a, b := newSide(t, "a", limits), newSide(t, "b", limits)
+		ep := connect(t, a, b, "tcp://127.0.0.1:0")
+		b.serve(t, "echo", echo)
+		far, cancel := context.WithDeadline(t.Context(), time.Unix(1<<40, 0))
+		defer cancel()
+		for _, ctx := range []context.Context{far, t.Context()} {
+			for _, n := range []int{0, 100_000} {
+				req := make([]byte, n)
+				got, err := a.p.Call(ctx, ep, "echo", req)
+				if err != nil || len(got) != n {
+					t.Errorf("%s: a call: %d bytes, %v", name, len(got), err)
+				}
+				f, err := a.p.Start(ctx, ep, "echo", req)
+				if err != nil {
+					t.Errorf("%s: a call that is started: %v", name, err)
+				} else if got, err := f.Wait(ctx); err != nil || len(got) != n {
+					t.Errorf("%s: a call that was started: %d bytes, %v", name, len(got), err)
+				}
+				if err := a.p.Send(ctx, ep, "echo", req); err != nil {
+					t.Errorf("%s: one way: %v", name, err)
+				}
+			}
+		}
+		b.p.Drain(t.Context())
+		if s := b.p.Stats(); s.HandlerErrors != 0 || s.Refused != 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }

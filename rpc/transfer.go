@@ -35,6 +35,7 @@ func (k *Call) Push(ctx context.Context, to *Bulk, offset uint64, src Memory) (m
 
 // Transfer is a Pull or a Push that was started.
 type Transfer struct {
+	el     *fabric.Element
 	cancel context.CancelFunc
 	done   chan struct{}
 	moved  atomic.Uint64
@@ -52,7 +53,7 @@ func (p *Peer) StartPush(ctx context.Context, to *Bulk, offset uint64, src Memor
 }
 
 func (p *Peer) startTransfer(ctx context.Context, b *Bulk, offset uint64, local Memory, need fabric.Rights) *Transfer {
-	t := &Transfer{done: make(chan struct{})}
+	t := &Transfer{el: p.el, done: make(chan struct{})}
 	ctx, t.cancel = context.WithCancel(ctx)
 	if !p.goWork(func() {
 		defer close(t.done)
@@ -86,11 +87,9 @@ func (t *Transfer) Wait(ctx context.Context) (moved uint64, err error) {
 	if leads(ctx) {
 		return 0, ErrInline
 	}
-	select {
-	case <-t.done:
-	case <-ctx.Done():
+	if t.el.Await(ctx, t.done) != nil {
 		t.cancel()
-		<-t.done
+		_ = t.el.Await(context.Background(), t.done) // soon
 	}
 	return t.moved.Load(), t.err
 }

@@ -42,6 +42,9 @@ type Traits struct {
 	// Allocs is how often a small operation may allocate, at either end, because
 	// something that the transport is made of does.
 	Allocs int
+	// Local says that the transport reaches no other process. It must be a suite.Mortal then: what are processes over
+	// another one are goroutines here, and its Crash is what kills them. What a process uses of the machine is not looked at.
+	Local bool
 }
 
 // Run checks a transport.
@@ -63,7 +66,7 @@ func RunWith(t *testing.T, f Factory, traits Traits) {
 		{"order", orderChecks()},
 		{"progress", progressChecks()},
 		{"life", lifeChecks()},
-		{"process", processChecks()},
+		{"process", processChecks(traits.Local)},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.checks {
@@ -79,6 +82,16 @@ type rig struct {
 	make   Factory
 	traits Traits
 	nodes  int
+}
+
+// child has a role played, by a process if the transport reaches one.
+func (r *rig) child(role string, args ...string) suite.Child {
+	r.Helper()
+	if !r.traits.Local {
+		return r.Spawn(role, args...)
+	}
+	f, made := suite.Kept(r.make)
+	return r.Play(roles(f)[role], made, args...)
 }
 
 // node is an element and where it listens.

@@ -5,28 +5,28 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
-func processChecks() []check {
-	return []check{
+func processChecks(local bool) []check {
+	list := []check{
 		{"killed", processKilled},
 		{"stopped", processStopped},
 		{"eight senders", processSenders},
 		{"started again", processAgain},
-		{"more elements than cores", processRing},
-		{"no allocations", processAllocations},
 	}
+	if local { // what is left is counted per process
+		return list
+	}
+	return append(list, check{"more elements than cores", processRing}, check{"no allocations", processAllocations})
 }
 
 // peer is a child that serves echo and a segment.
 type peer struct {
-	*child.Process
+	suite.Child
 	addr  string
 	whole fabric.Key
 	part  fabric.Key
@@ -34,8 +34,8 @@ type peer struct {
 
 func (r *rig) peer() *peer {
 	r.Helper()
-	p := &peer{Process: r.Spawn("serve")}
-	l := suite.Heard[lent](r.Rig, p.Process)
+	p := &peer{Child: r.child("serve")}
+	l := suite.Heard[lent](r.Rig, p.Child)
 	p.addr = l.Addr
 	for i, k := range []*fabric.Key{&p.whole, &p.part} {
 		var err error
@@ -119,13 +119,13 @@ func processStopped(r *rig) {
 	r.Must(err)
 	t := r.processTraffic(ep, p)
 	time.Sleep(20 * time.Millisecond)
-	r.Must(p.Signal(syscall.SIGSTOP))
+	r.Must(p.Stop(true))
 	start := time.Now()
 	r.Within(10*time.Second, "calls to a stopped peer", func() error { t.wg.Wait(); return nil })
 	if d := time.Since(start); d < silent/4 || d > 5*time.Second {
 		r.Errorf("a stopped peer was lost after %v, PeerTime is %v", d, silent)
 	}
-	r.Must(p.Signal(syscall.SIGCONT))
+	r.Must(p.Stop(false))
 	again, err := a.Dial(r.Ctx, p.addr) // it was only slow
 	r.Must(err)
 	r.Must(again.Flush(r.Ctx))
@@ -136,9 +136,9 @@ func processSenders(r *rig) {
 	b := r.node(smallWindow)
 	var got [senders]counted
 	b.Handle(idData, func(m fabric.Message) { got[m.Body[8]].take(m.Body) })
-	var children []*child.Process
+	var children []suite.Child
 	for i := range senders {
-		children = append(children, r.Spawn("send", b.addr, strconv.Itoa(i), strconv.Itoa(each)))
+		children = append(children, r.child("send", b.addr, strconv.Itoa(i), strconv.Itoa(each)))
 	}
 	for i, c := range children {
 		if word := suite.Heard[string](r.Rig, c); word != "sent" {
@@ -227,5 +227,5 @@ func processAllocations(r *rig) {
 func (p *peer) mallocs(r *rig) uint64 {
 	r.Helper()
 	r.Must(p.Tell("mallocs"))
-	return suite.Heard[uint64](r.Rig, p.Process)
+	return suite.Heard[uint64](r.Rig, p.Child)
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
@@ -43,7 +42,7 @@ func processRing(r *rig) {
 // ring runs one, and returns the processor time that it took.
 func (r *rig) ring(p fabric.Policy) (cpu time.Duration) {
 	r.Helper()
-	var members []*child.Process
+	var members []suite.Child
 	var addrs []string
 	r.Must(onCores(ringCores, func() {
 		for i := range ringElements {

@@ -1,6 +1,6 @@
 // Package sim runs many elements in one process on one virtual clock, with
 // everything that happens coming from one seed: a failure that prints its seed can
-// be repeated exactly. There are two ways in.
+// be repeated exactly. There are three ways in; the third gives up some of that.
 //
 // # A network of real elements
 //
@@ -32,7 +32,9 @@
 // World.Run makes everything happen, on the goroutine that calls it. Host.Do runs something
 // that does not wait: operations that are started, Post, TrySend, Op.Poll. What waits
 // (Import, Send, Flush, Op.Wait, Op.Forget, Dial) belongs into Host.Go: a coroutine, which gives the turn
-// back to the world where another program's goroutine would sleep. A host's calls run one after the other. Contexts
+// back to the world where another program's goroutine would sleep. A host's calls run one after the other, those
+// of Host.Fork beside each other; so do goroutines that a layer above asks its element for (fabric.Scheduler): the
+// code of calls (rpc) runs here as it is. Contexts
 // with a deadline on the world's clock come from Host.Timeout. A handler may call
 // HandOff, but what would wait in it belongs into Host.Go as well.
 //
@@ -52,10 +54,19 @@
 // under way from it arrives up to some point and no further. The peers hear of
 // it after a detection delay. A link that broke between two living nodes is made again.
 //
+// # A network of elements that drive themselves
+//
+// A Live network is one with the same wires for elements as programs have them, with goroutines and
+// the machine's clock: a Port of it is a transport like any other. So what is written for any transport, the
+// conformance suites first of all, runs over it unchanged. The seed decides what becomes of packets, not which goroutine
+// comes first: a failure is likely to come again with its seed, and no more than that. Port.Crash is to it what kill -9 is to
+// a process, Port.Freeze what SIGSTOP is.
+//
 // # What is checked with it
 //
+// Ports pass the fabric's suite (fabric/fabrictest) and that of calls (rpc/rpctest).
 // The tests of this package run networks against a model: every operation ends once, numbered messages
 // arrive in order while their connection lives, memory holds what was put, credit comes back,
 // full queues drain, fences and flushes order, keys allow what their owner has on record and nothing once they are revoked,
-// and no buffer is touched after it was given back. -seed=n repeats one trial, -soak=10m tries new ones.
+// and no buffer is touched after it was given back. Those of rpc do the same for calls. -seed=n repeats one trial, -soak=10m tries new ones.
 package sim

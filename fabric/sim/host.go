@@ -19,6 +19,7 @@ type Host struct {
 	program Program
 	life    int
 	el      *fabric.Element // nil while it has no life
+	port    *Port           // of a Live network, in place of an element that the world drives
 	cfg     fabric.Config
 	tr      *Transport
 
@@ -28,8 +29,9 @@ type Host struct {
 
 	procs    []*proc // goroutines of this life
 	calls    []func(context.Context)
-	caller   *proc // the one that runs a call
-	leading  *proc // the one that waits inside the transport's Poll
+	caller   *proc   // the one that runs a call
+	leading  *proc   // the one that waits inside the transport's Poll
+	resting  []*proc // those that wait while another leads
 	timeouts []*timeout
 }
 
@@ -37,7 +39,7 @@ type Host struct {
 var ErrCrashed = errors.New("sim: the host crashed")
 
 // Alive reports whether the host has an element.
-func (h *Host) Alive() bool { return h.el != nil }
+func (h *Host) Alive() bool { return h.el != nil || h.port != nil }
 
 // Element is the element of the host's current life, nil if it has none.
 func (h *Host) Element() *fabric.Element { return h.el }
@@ -61,6 +63,7 @@ func (h *Host) Boot() error {
 	}
 	h.cfg.Transports = []fabric.Transport{h.tr}
 	h.cfg.Manual, h.cfg.Now = true, func() int64 { return h.net.W.now }
+	h.cfg.Scheduler = scheduler{h}
 	h.cfg.Policy = fabric.Efficient // others count polls, which take no time here, until they look at the clock
 	h.cfg.Incarnation = fabric.Incarnation(h.net.W.Rand.Uint64() | 1)
 	el, err := fabric.New(h.cfg)
@@ -113,6 +116,10 @@ func (h *Host) plan(at int64) {
 // turn is one round of the element's progress: by the call that waits, if there
 // is one, as that leads.
 func (h *Host) turn() {
+	if h.port != nil {
+		h.port.turn()
+		return
+	}
 	h.tr.active = false
 	if p := h.leading; p != nil {
 		p.resume()
@@ -120,6 +127,9 @@ func (h *Host) turn() {
 		h.inTurn = true
 		h.el.Progress()
 		h.inTurn = false
+	}
+	for _, p := range h.rested() {
+		p.resume()
 	}
 	switch {
 	case !h.Alive():
@@ -167,6 +177,7 @@ func (h *Host) Stop() {
 		el := h.el
 		h.over()
 		el.Close()
+		h.drain()
 	})
 }
 
@@ -179,6 +190,7 @@ func (h *Host) die() {
 	}
 	h.drain()
 	el.Close()
+	h.drain() // what that began
 }
 
 // over takes the host's life from it.
@@ -203,6 +215,7 @@ func (h *Host) drain() {
 		}
 		h.procs[i%len(h.procs)].resume()
 	}
+	h.resting = nil
 }
 
 // drainRounds is how often a call may look at its ended context before it is

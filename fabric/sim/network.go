@@ -161,7 +161,7 @@ func (n *Network) reachable(a, b *Host) error {
 	switch {
 	case a == b || !a.Alive() || !b.Alive():
 		return fmt.Errorf("%w: %s from %s", ErrUnreachable, b.Name, a.Name)
-	case n.cut[[2]int{a.Index, b.Index}] || n.cut[[2]int{b.Index, a.Index}]:
+	case n.apart(a, b):
 		return fmt.Errorf("%w: %s and %s are apart", ErrUnreachable, a.Name, b.Name)
 	}
 	return nil
@@ -171,6 +171,11 @@ func (n *Network) reachable(a, b *Host) error {
 // again. Nobody is told. What was lost is sent again and arrives late, if the
 // wire still has both its ends by then.
 func (n *Network) Partition(from, to *Host, apart bool) { n.cut[[2]int{from.Index, to.Index}] = apart }
+
+// apart reports whether packets between two hosts are lost, one way or both.
+func (n *Network) apart(a, b *Host) bool {
+	return n.cut[[2]int{a.Index, b.Index}] || n.cut[[2]int{b.Index, a.Index}]
+}
 
 // Cut breaks the wires between two hosts: both ends hear of it.
 func (n *Network) Cut(a, b *Host) {

@@ -42,8 +42,7 @@ func (n *Network) dial(ctx context.Context, h *Host, addr string) (fabric.Pendin
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		apart := n.cut[[2]int{h.Index, to.Index}] || n.cut[[2]int{to.Index, h.Index}]
-		if !apart && n.W.Rand.Float64() >= n.Faults.Loss {
+		if !n.apart(h, to) && n.W.Rand.Float64() >= n.Faults.Loss {
 			break
 		}
 		if lost == dialTries {
@@ -70,42 +69,61 @@ func (n *Network) dial(ctx context.Context, h *Host, addr string) (fabric.Pendin
 type pending struct {
 	e        *wireEnd
 	ctx      context.Context
-	deadline int64 // on the world's clock; 0: none
-	reader   *proc // waits for bytes
+	deadline int64         // on the world's clock; 0: none
+	reader   *proc         // waits for bytes
+	more     chan struct{} // of a Live network: there may be some; nil elsewhere
 	rest     []byte
 }
 
 // Read implements fabric.Pending.
 func (p *pending) Read(b []byte) (int, error) {
-	e := p.e
-	n := e.w.net
 	for {
-		switch {
-		case len(p.rest) > 0:
-			k := copy(b, p.rest)
-			p.rest = p.rest[k:]
-			return k, nil
-		case e.closed:
-			return 0, os.ErrClosed
-		case len(e.inbox) > 0 && e.inbox[0].kind == packetBytes:
-			p.rest = e.inbox[0].body
-			e.inbox = e.inbox[1:]
-			continue
-		case len(e.inbox) > 0 && e.inbox[0].kind == packetEnd:
-			return 0, io.EOF
-		case len(e.inbox) > 0:
-			return 0, fmt.Errorf("sim: %s sent a frame where HELLO was due", e.other().host.Name)
-		case e.lost != nil:
-			return 0, e.lost
-		case p.ctx.Err() != nil:
-			return 0, p.ctx.Err()
-		case p.deadline != 0 && n.W.now >= p.deadline:
-			return 0, os.ErrDeadlineExceeded
+		if n, err := p.take(b); n > 0 || err != nil {
+			return n, err
 		}
-		p.reader = n.cur
+		p.reader = p.e.w.net.cur
 		p.reader.wake(linger)
 		p.reader.park()
 		p.reader = nil
+	}
+}
+
+// take is Read that does not wait: 0 bytes and no error if there is nothing yet.
+func (p *pending) take(b []byte) (int, error) {
+	e := p.e
+	if len(p.rest) == 0 && !e.closed && len(e.inbox) > 0 && e.inbox[0].kind == packetBytes {
+		p.rest = e.inbox[0].body
+		e.inbox = e.inbox[1:]
+	}
+	switch {
+	case len(p.rest) > 0:
+		k := copy(b, p.rest)
+		p.rest = p.rest[k:]
+		return k, nil
+	case e.closed:
+		return 0, os.ErrClosed
+	case len(e.inbox) > 0 && e.inbox[0].kind == packetEnd:
+		return 0, io.EOF
+	case len(e.inbox) > 0:
+		return 0, fmt.Errorf("sim: %s sent a frame where HELLO was due", e.other().host.Name)
+	case e.lost != nil:
+		return 0, e.lost
+	case p.ctx.Err() != nil:
+		return 0, p.ctx.Err()
+	case p.deadline != 0 && e.w.net.W.now >= p.deadline:
+		return 0, os.ErrDeadlineExceeded
+	}
+	return 0, nil
+}
+
+// notice wakes whoever reads.
+func (p *pending) notice() {
+	if p.reader != nil {
+		p.reader.wake(0)
+	}
+	select {
+	case p.more <- struct{}{}:
+	default:
 	}
 }
 
@@ -150,3 +168,87 @@ func (p *pending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) 
 
 // Close implements fabric.Pending.
 func (p *pending) Close() error { return p.e.Close() }
+
+// portPending is a pending of a Live network: its reader is a goroutine, and deadlines are on the machine's clock.
+type portPending struct {
+	l        *Live
+	p        *pending
+	deadline time.Time // under l.mu
+}
+
+// Read implements fabric.Pending.
+func (x *portPending) Read(b []byte) (int, error) {
+	for {
+		x.l.enter()
+		n, err := 0, error(nil)
+		x.l.leap(func() bool {
+			n, err = x.p.take(b)
+			return n > 0 || err != nil
+		})
+		until := x.deadline
+		x.l.leave()
+		switch {
+		case n > 0 || err != nil:
+			return n, err
+		case until.IsZero():
+			<-x.p.more
+			continue
+		}
+		timer := time.NewTimer(time.Until(until))
+		select {
+		case <-x.p.more:
+		case <-timer.C:
+			return 0, os.ErrDeadlineExceeded
+		}
+		timer.Stop()
+	}
+}
+
+// Write implements fabric.Pending.
+func (x *portPending) Write(b []byte) (int, error) {
+	x.l.enter()
+	defer x.l.leave()
+	return x.p.Write(b)
+}
+
+// SetDeadline implements fabric.Pending.
+func (x *portPending) SetDeadline(t time.Time) error {
+	x.l.enter()
+	defer x.l.leave()
+	x.deadline = t
+	x.p.notice()
+	return nil
+}
+
+// PeerCred implements fabric.Pending: all ports are this process, which says nothing.
+func (x *portPending) PeerCred() (fabric.PeerCred, bool) { return x.p.PeerCred() }
+
+// RemoteAddr implements fabric.Pending.
+func (x *portPending) RemoteAddr() string {
+	x.l.enter()
+	defer x.l.leave()
+	return x.p.RemoteAddr()
+}
+
+// Start implements fabric.Pending.
+func (x *portPending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) {
+	x.l.enter()
+	defer x.l.leave()
+	e := x.p.e
+	if e.host.port == nil {
+		return nil, fabric.ErrLinkClosed
+	}
+	end := &portEnd{p: e.host.port, e: e, r: r}
+	link, err := x.p.Start(end, initiator)
+	if _, mapped := link.(fdEnd); mapped {
+		return portFDEnd{end}, err
+	}
+	return end, err
+}
+
+// Close implements fabric.Pending.
+func (x *portPending) Close() error {
+	x.l.enter()
+	defer x.l.leave()
+	return x.p.Close()
+}

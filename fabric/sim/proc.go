@@ -15,6 +15,7 @@ type proc struct {
 	stop  func()
 	yield func(struct{}) bool
 	runs  uint64 // how often it was resumed
+	rests bool   // until the host's round is over
 }
 
 // spawn makes a proc; it runs when it is first resumed.
@@ -102,38 +103,65 @@ func (h *Host) Sleep(d time.Duration) {
 	p.park()
 }
 
-// timeout is a context on the world's clock.
-type timeout struct {
-	context.Context
-	cancel context.CancelCauseFunc
+// rested are the procs that rested until now.
+func (h *Host) rested() []*proc {
+	list := h.resting
+	h.resting = nil
+	return slices.DeleteFunc(list, func(p *proc) bool { return !p.rests })
 }
 
-// Deadline says that there is one, so that the fabric sets none of its own on
-// the machine's clock. When it is on the world's clock, nobody can tell by this.
-func (t *timeout) Deadline() (time.Time, bool) { return time.Unix(1<<40, 0), true }
+// Fork runs a call of the host's current life beside those of Go, and beside others of
+// Fork: they wait together.
+func (h *Host) Fork(call func(ctx context.Context)) {
+	h.spawn(func() {
+		ctx, cancel := h.Timeout(0)
+		defer cancel()
+		call(ctx)
+	}).wake(0)
+}
 
-func (t *timeout) Err() error {
-	switch err := t.Context.Err(); {
-	case err == nil:
-		return nil
-	case context.Cause(t.Context) == context.DeadlineExceeded:
-		return context.DeadlineExceeded
-	default:
-		return err
+// scheduler is a host's fabric.Scheduler.
+type scheduler struct{ h *Host }
+
+// Go implements fabric.Scheduler.
+func (s scheduler) Go(fn func()) { s.h.spawn(fn).wake(s.h.net.W.Between(0, s.h.net.Faults.Lag)) }
+
+// Rest implements fabric.Scheduler: until the host's next round is over.
+func (s scheduler) Rest() {
+	p := s.h.net.cur
+	if p == nil {
+		panic("sim: a call of the fabric waits outside Host.Go: nothing could happen meanwhile")
 	}
+	p.rests = true
+	s.h.resting = append(s.h.resting, p)
+	p.park()
+	p.rests = false
 }
 
-// Timeout is a context that ends d from now on the world's clock (0: never), or when the
-// host's current life does.
-func (h *Host) Timeout(d time.Duration) (context.Context, context.CancelFunc) {
-	inner, cancel := context.WithCancelCause(context.Background())
-	t := &timeout{inner, cancel}
+// zero is when worlds begin: contexts with deadlines on their clocks are not mistaken for others.
+var zero = time.Unix(1<<40, 0)
+
+// Zero implements fabric.Scheduler.
+func (s scheduler) Zero() time.Time { return zero }
+
+// Timeout implements fabric.Scheduler.
+func (s scheduler) Timeout(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
+	h := s.h
+	inner, cancel := context.WithCancelCause(parent)
+	if cause == nil {
+		cause = context.DeadlineExceeded
+	}
+	t := &timeout{Context: inner, cancel: cancel, deadline: zero.Add(time.Duration(h.net.W.now) + d)}
+	if at, has := parent.Deadline(); has && at.Before(t.deadline) {
+		t.deadline = at
+	}
 	h.timeouts = append(h.timeouts, t)
 	life := h.life
-	if d > 0 {
+	if d < forever {
 		h.net.W.After(d, func() {
 			if h.life == life && inner.Err() == nil {
-				cancel(context.DeadlineExceeded)
+				t.late = true
+				cancel(cause)
 				h.kick()
 			}
 		})
@@ -144,4 +172,35 @@ func (h *Host) Timeout(d time.Duration) (context.Context, context.CancelFunc) {
 			h.timeouts = slices.Delete(h.timeouts, i, i+1)
 		}
 	}
+}
+
+// timeout is a context on the world's clock.
+type timeout struct {
+	context.Context
+	cancel   context.CancelCauseFunc
+	deadline time.Time
+	late     bool // that is why it ended
+}
+
+// Deadline implements context.Context.
+func (t *timeout) Deadline() (time.Time, bool) { return t.deadline, true }
+
+// Err implements context.Context.
+func (t *timeout) Err() error {
+	if t.late {
+		return context.DeadlineExceeded
+	}
+	return t.Context.Err()
+}
+
+// forever is longer than any world lives.
+const forever = 1 << 60
+
+// Timeout is a context that ends d from now on the world's clock (0: never), or when the
+// host's current life does.
+func (h *Host) Timeout(d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		d = forever
+	}
+	return scheduler{h}.Timeout(context.Background(), d, nil)
 }

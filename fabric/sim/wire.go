@@ -56,6 +56,7 @@ type wireEnd struct {
 	placing *placing
 	deaf    bool  // nothing arrives any more
 	lost    error // to be told
+	told    bool  // it will be
 	room    bool  // to be told: there is room again
 	closed  bool
 	pending *pending
@@ -226,8 +227,8 @@ func (e *wireEnd) arrive(p packet) {
 // notice has the end's host look at it.
 func (e *wireEnd) notice() {
 	e.host.kick()
-	if e.pending != nil && e.pending.reader != nil {
-		e.pending.reader.wake(0)
+	if e.pending != nil {
+		e.pending.notice()
 	}
 }
 
@@ -236,6 +237,7 @@ func (e *wireEnd) notice() {
 func (e *wireEnd) tell(why error, drop bool) {
 	w := e.w.net.W
 	life := e.life
+	e.told = true
 	w.After(w.Between(0, e.w.net.Faults.Detect), func() {
 		if e.closed || e.lost != nil || e.host.life != life {
 			return
@@ -278,8 +280,9 @@ func (e *wireEnd) Close() error {
 	if e.closed {
 		return nil
 	}
+	helloing := e.pending != nil // what HELLO has said last is why
 	e.shut()
-	if e.w.net.W.Rand.IntN(2) == 0 {
+	if helloing || e.w.net.W.Rand.IntN(2) == 0 {
 		e.launch(packet{kind: packetEnd})
 	} else {
 		o := e.other()
@@ -323,8 +326,8 @@ func (e *wireEnd) shut() {
 			n.live = slices.Delete(n.live, i, i+1)
 		}
 	}
-	if e.pending != nil && e.pending.reader != nil {
-		e.pending.reader.wake(0)
+	if e.pending != nil {
+		e.pending.notice()
 	}
 }
 

@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/wherry-fabric/wherry/internal/child"
 )
@@ -42,9 +46,26 @@ func BeChild(roles map[string]Role) bool {
 	return true
 }
 
+// Child is who plays a role: a process, or goroutines of this one (Play).
+type Child interface {
+	Tell(v any) error
+	Hear(v any) error
+	// Stop holds a child up, as SIGSTOP does a process, or lets it go on.
+	Stop(on bool) error
+	// Kill ends it as a crash would.
+	Kill()
+}
+
+// Mortal is implemented by transports that reach no other process, the simulator's for one: what
+// happens to a process happens to them alone.
+type Mortal interface {
+	Crash()
+	Freeze(on bool)
+}
+
 // Spawn runs a role in a process of its own, which is killed at the end: the test binary is run
 // again, for the same top-level test, which must call BeChild first of all.
-func (r *Rig) Spawn(role string, args ...string) *child.Process {
+func (r *Rig) Spawn(role string, args ...string) Child {
 	r.Helper()
 	top, _, _ := strings.Cut(r.Name(), "/")
 	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + top + "$", "-test.timeout=2m", "--", childMark, role}, args...)...)
@@ -52,12 +73,87 @@ func (r *Rig) Spawn(role string, args ...string) *child.Process {
 	p, err := child.Start(cmd)
 	r.Must(err)
 	r.AtEnd(p.Kill)
+	return process{p}
+}
+
+type process struct{ *child.Process }
+
+func (p process) Stop(on bool) error {
+	if on {
+		return p.Signal(syscall.SIGSTOP)
+	}
+	return p.Signal(syscall.SIGCONT)
+}
+
+// Play has a goroutine of this process play a role, for a transport that reaches no other. Before it is
+// killed its transports crash, so that no peer hears how it ends; it is over when the role has returned.
+func (r *Rig) Play(role Role, transports func() []Mortal, args ...string) Child {
+	r.Helper()
+	ears, in := io.Pipe()
+	out, mouth := io.Pipe()
+	p := &player{Encoder: json.NewEncoder(in), Decoder: json.NewDecoder(out), in: in, out: out, transports: transports, over: make(chan struct{})}
+	go func() {
+		defer close(p.over)
+		err := role(&Parent{json.NewEncoder(mouth), json.NewDecoder(ears)}, args)
+		mouth.CloseWithError(err)
+		ears.CloseWithError(err)
+	}()
+	r.AtEnd(p.Kill)
 	return p
 }
 
+// player is a child that is a goroutine.
+type player struct {
+	*json.Encoder
+	*json.Decoder
+	in         *io.PipeWriter
+	out        *io.PipeReader
+	transports func() []Mortal
+	over       chan struct{}
+}
+
+func (p *player) Tell(v any) error { return p.Encode(v) }
+func (p *player) Hear(v any) error { return p.Decode(v) }
+
+func (p *player) Stop(on bool) error {
+	for _, t := range p.transports() {
+		t.Freeze(on)
+	}
+	return nil
+}
+
+func (p *player) Kill() {
+	for _, t := range p.transports() {
+		t.Crash()
+	}
+	p.in.Close()
+	p.out.Close()
+	<-p.over
+}
+
 // Heard is the next thing a child says.
-func Heard[T any](r *Rig, p *child.Process) (v T) {
+func Heard[T any](r *Rig, p Child) (v T) {
 	r.Helper()
 	r.Must(p.Hear(&v))
 	return v
+}
+
+// Kept is a factory of transports that keeps what it makes, for a player.
+func Kept[T any](f func() (T, string, error)) (factory func() (T, string, error), list func() []Mortal) {
+	var mu sync.Mutex
+	var made []Mortal
+	factory = func() (T, string, error) {
+		t, listen, err := f()
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			made = append(made, any(t).(Mortal))
+		}
+		return t, listen, err
+	}
+	return factory, func() []Mortal {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(made)
+	}
 }

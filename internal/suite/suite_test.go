@@ -108,3 +108,46 @@ func TestPattern(t *testing.T) {
 		t.Error("patterns are not what they should be")
 	}
 }
+
+// mortal is a transport that only notes what is done to it.
+type mortal struct{ crashed, frozen, thawed bool }
+
+func (m *mortal) Crash() { m.crashed = true }
+func (m *mortal) Freeze(on bool) {
+	m.frozen = m.frozen || on
+	m.thawed = m.thawed || !on
+}
+
+// TestPlay: a goroutine converses as a process does, and what it made crashes before it is killed.
+func TestPlay(t *testing.T) {
+	Run(t, "converses", patience, func(r *Rig) {
+		m := &mortal{}
+		f, made := Kept(func() (*mortal, string, error) { return m, "", nil })
+		told := false
+		p := r.Play(func(p *Parent, args []string) error {
+			f()
+			err := add(p, args)
+			told = !m.crashed
+			return err
+		}, made, "40")
+		r.Must(p.Tell(2))
+		if n := Heard[int](r, p); n != 42 {
+			r.Errorf("40 and 2 are %d", n)
+		}
+		r.Must(p.Stop(true))
+		r.Must(p.Stop(false))
+		if p.Kill(); told || !m.crashed || !m.frozen || !m.thawed {
+			r.Errorf("it went on %v; its transport crashed %v, froze %v, thawed %v", told, m.crashed, m.frozen, m.thawed)
+		}
+		if err := p.Tell(2); err == nil {
+			r.Error("a dead player is told something")
+		}
+	})
+	Run(t, "fails", patience, func(r *Rig) {
+		_, none := Kept(func() (*mortal, string, error) { return nil, "", errors.New("none") })
+		var n int
+		if err := r.Play(add, none, "x").Hear(&n); err == nil || !strings.Contains(err.Error(), "integer") {
+			r.Errorf("it ended with %v", err)
+		}
+	})
+}

@@ -149,13 +149,11 @@ func startAndAwait(r *rig) {
 	r.serve(b, "echo", inline(), echo)
 	gate := make(chan struct{})
 	r.serve(b, "gate", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return []byte("open"), nil })
-	slow, err := a.Start(r.Ctx, ep, "gate", nil)
-	r.Must(err)
+	slow := r.start(a, ep, "gate", nil)
 	if slow.Poll() {
 		r.Error("it ended before it could")
 	}
-	fast, err := a.Start(r.Ctx, ep, "echo", []byte("x"))
-	r.Must(err)
+	fast := r.start(a, ep, "echo", []byte("x"))
 	<-fast.Done()
 	if got, err := fast.Wait(r.Ctx); err != nil || string(got) != "x" {
 		r.Errorf("%q, %v", got, err)
@@ -278,8 +276,7 @@ func detached(r *rig) {
 			calls <- c
 			return []byte("not this"), err
 		})
-		f, err := a.Start(r.Ctx, ep, name, []byte("kept"))
-		r.Must(err)
+		f := r.start(a, ep, name, []byte("kept"))
 		c := <-calls
 		if b.Stats().Active != 1 {
 			r.Errorf("%s: %d active", name, b.Stats().Active)
@@ -382,13 +379,11 @@ func deregister(r *rig) {
 		<-gate
 		return []byte("old"), nil
 	})
-	f, err := a.Start(r.Ctx, ep, "x", nil)
-	r.Must(err)
+	f := r.start(a, ep, "x", nil)
 	<-entered
 	r.serve(b, "drop", inline(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) { return nil, b.Deregister(ctx, "y") })
 	r.serve(b, "y", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { entered <- struct{}{}; <-gate; return nil, nil })
-	y, err := a.Start(r.Ctx, ep, "y", nil)
-	r.Must(err)
+	y := r.start(a, ep, "y", nil)
 	<-entered
 	if _, err := a.Call(r.Ctx, ep, "drop", nil); err == nil || !strings.Contains(err.Error(), "inline handler cannot wait") {
 		r.Errorf("an inline handler that waits for others: %v", err)
@@ -426,8 +421,7 @@ func corrupted(r *rig) {
 			}
 			a, b, ep := r.pair(rpc.Config{})
 			r.serve(b, "echo", inline(), echo)
-			f, err := a.Start(r.Ctx, ep, "echo", []byte("before"))
-			r.Must(err)
+			f := r.start(a, ep, "echo", []byte("before"))
 			r.Must(ep.Post(id, nil, body))
 			r.Eventually(fmt.Sprintf("frame %d of %d bytes ends the endpoint", id, len(body)), func() bool { return ep.Err() != nil })
 			if b.Stats().Malformed == 0 {

@@ -26,8 +26,7 @@ func cancelUnsent(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Outgoing: 1}})
 	gate := make(chan struct{})
 	r.serve(b, "hold", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
-	f, err := a.Start(r.Ctx, ep, "hold", nil)
-	r.Must(err)
+	f := r.start(a, ep, "hold", nil)
 	if _, err := a.Start(r.Ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start without room: %v", err)
 	}
@@ -57,8 +56,7 @@ func cancelBeforeProgress(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for i := range 50 {
-		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(i*1000, 1))
-		r.Must(err)
+		f := r.start(a, ep, "echo", suite.Pattern(i*1000, 1))
 		f.Cancel()
 		// It may have been answered by the background's progress, but that is one or the other.
 		if got, err := f.Wait(r.Ctx); err != nil && !errors.Is(err, rpc.ErrCanceled) || err == nil && len(got) != i*1000 {
@@ -66,16 +64,14 @@ func cancelBeforeProgress(r *rig) {
 		}
 	}
 	for range 50 {
-		f, err := a.Start(r.Ctx, ep, "echo", nil)
-		r.Must(err)
+		f := r.start(a, ep, "echo", nil)
 		f.Forget()
 	}
 	// One that nobody can have answered: what is told to its caller is that it was cancelled.
 	gate := make(chan struct{})
 	r.serve(b, "gate", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	for _, n := range []int{0, 100_000} {
-		f, err := a.Start(r.Ctx, ep, "gate", make([]byte, n))
-		r.Must(err)
+		f := r.start(a, ep, "gate", make([]byte, n))
 		f.Cancel()
 		if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("with %d bytes: %v", n, err)
@@ -95,8 +91,7 @@ func cancelInFlight(r *rig) {
 		return untilDone(ended)(ctx, c)
 	})
 	for _, n := range []int{0, 100_000} {
-		f, err := a.Start(r.Ctx, ep, "wait", make([]byte, n))
-		r.Must(err)
+		f := r.start(a, ep, "wait", make([]byte, n))
 		<-entered
 		done := make(chan error, 1)
 		go func() { _, err := f.Wait(r.Ctx); done <- err }()
@@ -130,8 +125,7 @@ func cancelAfter(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	r.serve(b, "echo", inline(), echo)
 	for _, n := range []int{10, 100_000} {
-		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(n, 2))
-		r.Must(err)
+		f := r.start(a, ep, "echo", suite.Pattern(n, 2))
 		<-f.Done()
 		f.Cancel()
 		if got, err := f.Wait(r.Ctx); err != nil || len(got) != n {
@@ -141,8 +135,7 @@ func cancelAfter(r *rig) {
 		r.echoes(a, ep, suite.Pattern(n, 3))
 	}
 	// An answer that has come and is not wanted any more.
-	f, err := a.Start(r.Ctx, ep, "echo", make([]byte, 100_000))
-	r.Must(err)
+	f := r.start(a, ep, "echo", make([]byte, 100_000))
 	<-f.Done()
 	f.Forget()
 	r.settled(a, b)
@@ -161,8 +154,7 @@ func cancelNested(r *rig) {
 		ended <- err
 		return nil, err
 	})
-	f, err := a.Start(r.Ctx, ep, "relay", nil)
-	r.Must(err)
+	f := r.start(a, ep, "relay", nil)
 	<-entered
 	f.Cancel()
 	for range 2 {
@@ -173,8 +165,7 @@ func cancelNested(r *rig) {
 	f.Forget()
 	r.settled(a, b)
 	// The endpoint's end cancels what its peer runs.
-	f, err = a.Start(r.Ctx, ep, "relay", nil)
-	r.Must(err)
+	f = r.start(a, ep, "relay", nil)
 	<-entered
 	ep.Close()
 	if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrClosed) {

@@ -149,8 +149,7 @@ func createAndDrop(r *rig) {
 		for range 5 {
 			r.echoes(c, other, suite.Pattern(i*3000, uint32(i)))
 		}
-		f, err := c.Start(r.Ctx, other, "echo", make([]byte, 50_000))
-		r.Must(err)
+		f := r.start(c, other, "echo", make([]byte, 50_000))
 		f.Forget()
 		c.Peer.Close()
 		r.Must(c.el.Close())
@@ -166,8 +165,7 @@ func perPeerLimit(r *rig) {
 	r.serve(b, "hold", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	var held []rpc.Future
 	hold := func(ep *fabric.Endpoint, n int64) {
-		f, err := a.Start(r.Ctx, ep, "hold", nil)
-		r.Must(err)
+		f := r.start(a, ep, "hold", nil)
 		held = append(held, f)
 		r.Eventually("it runs", func() bool { return b.Stats().Active == n })
 	}
@@ -198,8 +196,7 @@ func perCallLimit(r *rig) {
 	gate := make(chan struct{})
 	r.serve(b, "one", rpc.Options{Blocking: true, Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	r.serve(b, "echo", inline(), echo)
-	f, err := a.Start(r.Ctx, ep, "one", nil)
-	r.Must(err)
+	f := r.start(a, ep, "one", nil)
 	r.Eventually("it runs", func() bool { return b.Stats().Active == 1 })
 	if _, err := a.Call(r.Ctx, ep, "one", nil); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("the second: %v", err)

@@ -122,8 +122,7 @@ func interceptorEnds(r *rig) {
 	look("later", 1, false, "ok", "ok")
 	r.Must(a.Send(r.Ctx, ep, "inline", nil))
 	look("inline", 0, true, "ok", "ok")
-	f, err := a.Start(r.Ctx, ep, "hold", nil)
-	r.Must(err)
+	f := r.start(a, ep, "hold", nil)
 	<-entered
 	f.Forget()
 	<-ended

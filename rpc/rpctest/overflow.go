@@ -85,8 +85,7 @@ func overflowBoth(r *rig) {
 	// Many at once.
 	var futures []rpc.Future
 	for i := range 16 {
-		f, err := a.Start(r.Ctx, ep, "echo", suite.Pattern(100_000+i, uint32(i)))
-		r.Must(err)
+		f := r.start(a, ep, "echo", suite.Pattern(100_000+i, uint32(i)))
 		futures = append(futures, f)
 	}
 	for i, f := range futures {
@@ -124,8 +123,7 @@ func overflowReleased(r *rig) {
 		<-gate
 		return nil, nil
 	})
-	f, err := a.Start(r.Ctx, ep, "hold", make([]byte, 1<<20))
-	r.Must(err)
+	f := r.start(a, ep, "hold", make([]byte, 1<<20))
 	r.Eventually("the request's segment is free", func() bool {
 		s := a.Stats()
 		return s.PoolBytes == 1<<20 && s.BulkBytes == s.PoolBytes
@@ -442,8 +440,7 @@ func overflowGivenUp(r *rig) {
 		<-ctx.Done()
 		return make([]byte, 1<<20), nil // an answer that nobody wants
 	})
-	f, err := a.Start(r.Ctx, ep, "late", make([]byte, 1<<20))
-	r.Must(err)
+	f := r.start(a, ep, "late", make([]byte, 1<<20))
 	<-entered
 	f.Forget()
 	r.settled(a, b)

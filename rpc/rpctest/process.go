@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/internal/suite"
 	"github.com/wherry-fabric/wherry/rpc"
 )
@@ -48,10 +47,12 @@ func childServe(f Factory, p *suite.Parent, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	log, err := os.OpenFile(args[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
+	defer log.Close()
 	err = errors.Join(
 		s.Register("echo", echo, inline()),
 		s.Register("hold", func(ctx context.Context, _ *rpc.Call) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }, blocking()),
@@ -84,8 +85,7 @@ func childServe(f Factory, p *suite.Parent, args []string) error {
 	}
 	var word string
 	_ = p.Decode(&word) // nothing more is said: this waits for the end
-	s.Peer.Close()
-	return s.el.Close()
+	return s.close()
 }
 
 // childCall calls "hold" at an address, with a large request, until it is killed.
@@ -94,6 +94,7 @@ func childCall(f Factory, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ep, err := s.el.Dial(ctx, args[0])
@@ -104,10 +105,20 @@ func childCall(f Factory, args []string) error {
 	return err
 }
 
-// server runs a child that serves, at an address or wherever it can.
-func (r *rig) server(at, log string) (c *child.Process, addr string) {
+// child has a role played, by a process if the transport reaches one.
+func (r *rig) child(role string, args ...string) suite.Child {
 	r.Helper()
-	c = r.Spawn("serve", at, log)
+	if !r.local {
+		return r.Spawn(role, args...)
+	}
+	f, made := suite.Kept(r.make)
+	return r.Play(roles(f)[role], made, args...)
+}
+
+// server runs a child that serves, at an address or wherever it can.
+func (r *rig) server(at, log string) (c suite.Child, addr string) {
+	r.Helper()
+	c = r.child("serve", at, log)
 	return c, suite.Heard[string](r.Rig, c)
 }
 
@@ -143,16 +154,13 @@ func processKilled(r *rig) {
 		r.echoes(a, ep, suite.Pattern(100_000, 2))
 		var futures []rpc.Future
 		for i := range 20 {
-			f, err := a.Start(r.Ctx, ep, "hold", make([]byte, i*5000))
-			r.Must(err)
-			futures = append(futures, f)
+			futures = append(futures, r.start(a, ep, "hold", make([]byte, i*5000)))
 		}
 		seg := r.segment(a, 8<<20, fabric.Writable, 3)
 		b := r.expose(a, fabric.RightRead|fabric.RightWrite, rpc.BulkOptions{}, whole(seg))
 		wire, err := b.Append(nil)
 		r.Must(err)
-		moving, err := a.Start(r.Ctx, ep, "sum", wire)
-		r.Must(err)
+		moving := r.start(a, ep, "sum", wire)
 		server.Kill()
 		for i, f := range futures {
 			if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrOutcomeUnknown) || !errors.Is(err, fabric.ErrPeerLost) {
@@ -185,7 +193,7 @@ func processCallerKilled(r *rig) {
 		return make([]byte, 1<<20), nil // for nobody
 	})
 	for range 2 {
-		c := r.Spawn("call", b.addr)
+		c := r.child("call", b.addr)
 		<-entered
 		c.Kill()
 		if err := <-ended; !errors.Is(err, fabric.ErrPeerLost) {

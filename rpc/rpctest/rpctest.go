@@ -8,6 +8,8 @@
 //		})
 //	}
 //
+// One that reaches no other process, as that of a simulated network, passes if RunLocal does.
+//
 // Every check runs twice, against another element and against the caller itself;
 // those in the group "process" run against a process of its own, which they kill. For
 // that the suite runs the test binary again, so Run must be called from a top-level test.
@@ -45,6 +47,14 @@ func Run(t *testing.T, f Factory) {
 	if suite.BeChild(roles(f)) {
 		return
 	}
+	run(t, f, false)
+}
+
+// RunLocal is Run for a transport that reaches no other process, and is a suite.Mortal: what are processes
+// over another one are goroutines here, and its Crash is what kills them.
+func RunLocal(t *testing.T, f Factory) { run(t, f, true) }
+
+func run(t *testing.T, f Factory, local bool) {
 	for _, place := range []struct {
 		name string
 		self bool
@@ -63,7 +73,7 @@ func Run(t *testing.T, f Factory) {
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, c := range group.checks {
-						runCheck(t, f, c, place.self)
+						runCheck(t, c, rig{make: f, local: local, self: place.self})
 					}
 				})
 			}
@@ -71,19 +81,23 @@ func Run(t *testing.T, f Factory) {
 	}
 	t.Run("process", func(t *testing.T) {
 		for _, c := range processChecks() {
-			runCheck(t, f, c, false)
+			runCheck(t, c, rig{make: f, local: local})
 		}
 	})
 }
 
-func runCheck(t *testing.T, f Factory, c check, self bool) {
-	suite.Run(t, c.name, patience, func(r *suite.Rig) { c.run(&rig{Rig: r, make: f, self: self}) })
+func runCheck(t *testing.T, c check, r rig) {
+	suite.Run(t, c.name, patience, func(s *suite.Rig) {
+		r.Rig = s
+		c.run(&r)
+	})
 }
 
 // rig is what one check works with: elements that end with it.
 type rig struct {
 	*suite.Rig
 	make  Factory
+	local bool // the transport reaches no other process
 	self  bool // caller and callee are one element
 	sides int
 }
@@ -116,6 +130,11 @@ func newSide(f Factory, name string, cfg rpc.Config) (*side, error) {
 	return s, nil
 }
 
+func (s *side) close() error {
+	s.Peer.Close()
+	return s.el.Close()
+}
+
 // side makes a listening element.
 func (r *rig) side(cfg rpc.Config) *side {
 	r.Helper()
@@ -123,8 +142,7 @@ func (r *rig) side(cfg rpc.Config) *side {
 	r.Must(err)
 	r.sides++
 	r.AtEnd(func() {
-		s.Peer.Close()
-		if err := s.el.Close(); err != nil {
+		if err := s.close(); err != nil {
 			r.Errorf("Close: %v", err)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -11,7 +12,9 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/sim"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/internal/seeds"
 	"github.com/wherry-fabric/wherry/rpc/rpctest"
 )
 
@@ -74,5 +77,20 @@ func TestShm(t *testing.T) {
 		n++
 		tr, err := shm.New(shm.Config{})
 		return tr, "shm://" + filepath.Join(dir, string(rune('a'+n/26%26))+string(rune('a'+n%26))+".sock"), err
+	})
+}
+
+var trials = seeds.Flags("./rpc/rpctest")
+
+// TestSim is the same over wires that lose, double and reorder packets and have little room; with every
+// other seed they hand over descriptors.
+func TestSim(t *testing.T) {
+	trials.Each(t, 1, func(seed uint64, fail seeds.Fail) {
+		l := sim.NewLive(seed, sim.WireFaults{MinDelay: 2 * time.Microsecond, MaxDelay: 200 * time.Microsecond, Loss: 0.03, Duplicate: 0.1,
+			Detect: time.Millisecond, Lag: 20 * time.Microsecond, Room: 16, Burst: 4, Pieces: 0.3, Descriptors: seed%2 == 0})
+		rpctest.RunLocal(t, l.Port)
+		if t.Failed() {
+			fail("%v", l)
+		}
 	})
 }
