@@ -31,7 +31,7 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
-	if p == nil || c.visit.open || c.loose != nil || c.draining || len(c.tombs.heap) > 0 || c.queue.first != nil ||
+	if p == nil || c.visit.open || c.loose != nil || c.draining || c.queue.first != nil ||
 		c.running >= c.lim.Running || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
@@ -65,7 +65,8 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 		branch, payload = le.Uint64(payload), payload[8:]
 	}
 	b := p.ready(le.Uint16(body[4:]))
-	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(seq, origin.Incarnation) != nil {
+	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(seq, origin.Incarnation) != nil ||
+		len(c.tombs.heap) > 0 && c.tombs.has(InvocationID{origin.Incarnation, seq}) {
 		return nil
 	}
 	t := p.recvLow
