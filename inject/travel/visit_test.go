@@ -229,6 +229,35 @@ func TestVisitNot(t *testing.T) {
 	})
 }
 
+// TestVisitBesideTombs: what was canceled here stops nothing but branches of it.
+func TestVisitBesideTombs(t *testing.T) {
+	n := newRoad(t, travel.Limits{})
+	id, late := n.send(t)
+	if err := n.origin.core.Cancel(n.now, id); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range n.origin.take() {
+		if m.kind == travel.KindCancel {
+			n.middle.deliverFrom(t, n.now, 1, []sentMsg{m}) // it overtakes the branch
+		}
+	}
+	if got := n.middle.core.Sizes().Tombstones; got != 1 {
+		t.Fatalf("%d tombstones, want 1", got)
+	}
+	if n.middle.core.Arrive(n.now, 1, late) != nil {
+		t.Fatal("a canceled branch is a visit")
+	}
+	n.middle.deliverFrom(t, n.now, 1, []sentMsg{{kind: travel.KindInject, body: late}})
+	n.settle(t, nil)
+	v, p := n.visit(t)
+	if v == nil {
+		t.Fatal("another's branch takes a run")
+	}
+	n.middle.core.Become()
+	p.finish(n.town, travel.End{})
+	n.settle(t, nil)
+}
+
 // newBusyRoad is a road with room for so many invocations, whose middle has an errand by a binding.
 func newBusyRoad(t *testing.T, limit int) (*line, *travel.Binding) {
 	t.Helper()
