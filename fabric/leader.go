@@ -39,6 +39,7 @@ type leader struct {
 	foreground bool
 	waits      uint32 // waits led, also the leader's
 	led        uint64 // those that are over
+	ledSeen    uint64 // … as of the last time the background asked
 
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
@@ -450,18 +451,26 @@ func (l *leader) enough() bool {
 	return false
 }
 
+// mayBeBack reports whether a waiter has led since this was asked last, by whichever background goroutine: it may wait
+// again at once. It is the leader's; told says that somebody wants the background.
+func (l *leader) mayBeBack(told bool) bool {
+	if told || l.led == l.ledSeen || l.want.Load() > 0 {
+		return false
+	}
+	l.ledSeen = l.led
+	return true
+}
+
 // background leads while nobody else does.
 func (l *leader) background() {
 	defer l.backgrounds.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	seen, told := uint64(0), false
+	told := false
 	for !l.closed.Load() {
 		l.standby.Add(-1)
 		if term, ok := l.take(false, false); ok {
-			if l.led != seen && l.want.Load() == 0 && !told {
-				// A waiter led a moment ago and may be back: one round, then ask again.
-				seen = l.led
+			if l.mayBeBack(told) { // one round, then ask again
 				l.poll(term)
 				if l.state.Load() == term { // else a handler handed off, and another leads
 					l.runTickers(term)

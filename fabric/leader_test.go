@@ -357,3 +357,26 @@ func TestStepBack(t *testing.T) {
 	}
 	l.leave(term)
 }
+
+// TestMayBeBack: that a waiter led is a reason to leave the lead alone once, not for each background goroutine
+// that comes after it: each handler that handed off would cost a period then.
+func TestMayBeBack(t *testing.T) {
+	var l leader
+	ask := func(told, want bool) {
+		t.Helper()
+		if got := l.mayBeBack(told); got != want {
+			t.Errorf("led %d, told %v: %v", l.led, told, got)
+		}
+	}
+	ask(false, false)
+	l.led += 2
+	ask(true, false)
+	ask(false, true)
+	ask(false, false)
+	l.led++
+	l.want.Add(1)
+	ask(false, false)
+	l.want.Add(-1)
+	ask(false, true)
+	ask(false, false)
+}
