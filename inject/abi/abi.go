@@ -80,8 +80,8 @@ type Window struct {
 // that may block says so; the implementation first lets another goroutine
 // drive the fabric.
 type Host interface {
-	// Tick is called when a slice of about 100 µs of guest time ends, and
-	// before chunks of bulk memory work. A non-nil error stops the guest, and
+	// Tick is called when a slice of about 100 µs of guest time ends, except for a run's
+	// first of some 5 µs, and before chunks of bulk memory work. A non-nil error stops the guest, and
 	// Run returns it.
 	Tick() error
 

@@ -105,6 +105,23 @@ func TestRunTime(t *testing.T) {
 	})
 }
 
+// TestShortRuns: runs that are far shorter than a slice leave their host alone, however many came before them.
+func TestShortRuns(t *testing.T) {
+	both(t, func(t *testing.T, e *Engine) {
+		in := acquire(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"))
+		defer in.Release()
+		h := &fakeHost{}
+		for range 20_000 {
+			if st, err := in.Run(&Run{Payload: order{op: 4, a: 8}.payload(), Host: h}); st != 0 || err != nil {
+				t.Fatal(st, err)
+			}
+		}
+		if n := h.ticks.Load(); n != 0 {
+			t.Errorf("%d of 20,000 short runs ended a slice", n)
+		}
+	})
+}
+
 // The collector must not wait for a function: its pauses are bounded by a slice.
 func TestCollectorIsNotStalled(t *testing.T) {
 	e := newEngine(t, Config{})
