@@ -58,7 +58,7 @@ type Node struct {
 	work     workers
 }
 
-// New makes a node and listens. Run must follow, or Close.
+// New makes a node, which listens and connects to its peers. Run must follow, or Close.
 func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -118,6 +118,9 @@ func (n *Node) build() (err error) {
 	}
 	if n.web, err = newWeb(n); err != nil {
 		return err
+	}
+	for _, m := range n.cfg.Peers { // before anybody can ask who they are
+		n.links.Add(m)
 	}
 	if err := n.listen(); err != nil {
 		return err
@@ -237,7 +240,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.abandoned(ep)
 }
 
-// Run connects to the peers and serves until the context ends, the node is closed,
+// Run serves until the context ends, the node is closed,
 // or another node turns out to have had its name first (control.ErrNameTaken). Then it
 // stops: it takes no new loads and functions, waits up to Config.StopTime for calls
 // and functions that are under way, cancels what is left, and closes. An end in order is no error.
@@ -246,7 +249,6 @@ func (n *Node) Run(ctx context.Context) error {
 		if m.Name == n.cfg.Name {
 			n.work.Go(func() { n.dialNamesake(m) })
 		}
-		n.links.Add(m)
 	}
 	n.work.Go(n.reap)
 	if n.web.listener != nil {
