@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // segments is how many segments with data this process's sockets have sent.
@@ -40,25 +42,15 @@ func TestCrowdSendsTogether(t *testing.T) {
 	if err := b.p.Register("echo", echo, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	before := segments(t)
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			var req [8]byte
-			got := make([]byte, 0, len(req))
-			for n := range each {
-				binary.LittleEndian.PutUint64(req[:], uint64(i*each+n))
-				var err error
-				if got, err = a.p.CallAppend(t.Context(), ep, "echo", req[:], got[:0]); err != nil || string(got) != string(req[:]) {
-					t.Errorf("call %d of caller %d: %x, %v", n, i, got, err)
-					return
-				}
-			}
-		})
+	// Goroutines that happen to run one after the other are no crowd: the fewest of some tries count.
+	least := callers*each + 1
+	for try := 0; try < 20 && least > callers*each; try++ {
+		before := segments(t)
+		callAll(t, a.p, ep, callers, each)
+		least = min(least, segments(t)-before)
 	}
-	wg.Wait()
-	if n := segments(t) - before; n == 0 || n > callers*each {
-		t.Errorf("%d calls took %d segments, both ways", callers*each, n)
+	if least == 0 || least > callers*each {
+		t.Errorf("%d calls took %d segments or more, both ways, each time", callers*each, least)
 	}
 	if n := a.p.conn(ep).awaited.Load(); n != 0 {
 		t.Errorf("%d calls are waited for, and none is under way", n)
@@ -70,6 +62,27 @@ func TestCrowdSendsTogether(t *testing.T) {
 	}
 	ep.Release() // the only one that holds now
 	waitFor(t, "what was held arrives", func() bool { return b.p.Stats().Served == served+1 })
+}
+
+// callAll makes calls from many goroutines, each after each, and looks at the answers.
+func callAll(t *testing.T, p *Peer, ep *fabric.Endpoint, callers, each int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			var req [8]byte
+			got := make([]byte, 0, len(req))
+			for n := range each {
+				binary.LittleEndian.PutUint64(req[:], uint64(i*each+n))
+				var err error
+				if got, err = p.CallAppend(t.Context(), ep, "echo", req[:], got[:0]); err != nil || string(got) != string(req[:]) {
+					t.Errorf("call %d of caller %d: %x, %v", n, i, got, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // BenchmarkCrowd calls from many goroutines.
