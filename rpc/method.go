@@ -63,11 +63,13 @@ func (m Method[Req, Resp]) encode(c *Call, resp Resp) ([]byte, error) {
 	return b, nil
 }
 
-// Reply answers a call of this method that was detached.
+// Reply answers a call of this method that was detached. Of several the first counts.
 func (m Method[Req, Resp]) Reply(c *Call, resp Resp, err error) {
 	var b []byte
-	if err == nil {
-		b, err = m.encode(c, resp)
+	if err == nil { // not into the call's own memory, where the first answer may still be on its way
+		if b, err = m.resp.Append(nil, resp); err != nil {
+			err = fmt.Errorf("the answer cannot be written: %w", err)
+		}
 	}
 	c.Reply(b, err)
 }
