@@ -69,8 +69,8 @@ bench-peers: ## wherry beside gRPC, Connect, net/rpc, NATS and UCX; PEERS='flags
 
 soak: ## each fuzz target for FUZZ_SECONDS (60), then simulate with new seeds for SIM_SECONDS (600); 0 leaves either out
 	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=$(SIM_SECONDS) scripts/soak.sh
-	MODULE=bench/peers FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
-	MODULE=examples/ioforward FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
+	MODULE=bench/peers PACKAGES= FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
+	MODULE=examples/ioforward PACKAGES= FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
 
 generate: ## rebuild what is made by go generate, .wfn images among it
 	$(GO) generate ./...

@@ -186,6 +186,7 @@ func collect(client *child.Process, c *Config) (*Result, error) {
 
 // machine says where the figures were taken.
 func machine(r *Result) {
+	r.Set("cpu", "unknown") // some kernels do not say
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(b)) {
 			if name, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {

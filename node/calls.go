@@ -37,7 +37,12 @@ func (n *Node) serve() error {
 	)
 }
 
-func (n *Node) info(_ context.Context, c *rpc.Call, _ *control.InfoRequest) (*control.Info, error) {
+func (n *Node) info(ctx context.Context, c *rpc.Call, _ *control.InfoRequest) (*control.Info, error) {
+	select {
+	case <-n.peersKnown: // whoever asks as soon as the node listens wants to hear of all
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	who := control.PrincipalOf(c.From)
 	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		Addrs: n.Addrs(), Transports: slices.Clone(n.schemes), LentBytes: n.data.used(), LimitBytes: int64(n.cfg.Memory),

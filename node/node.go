@@ -49,13 +49,14 @@ type Node struct {
 	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
 	introducing  atomic.Int64  // peers being asked because of their names
 
-	stopping atomic.Bool
-	failed   chan error // what ends Run
-	life     context.Context
-	end      context.CancelFunc // of life, by Close
-	closing  sync.Once
-	closeErr error
-	work     workers
+	stopping   atomic.Bool
+	failed     chan error    // what ends Run
+	peersKnown chan struct{} // closed once links has all of Config.Peers
+	life       context.Context
+	end        context.CancelFunc // of life, by Close
+	closing    sync.Once
+	closeErr   error
+	work       workers
 }
 
 // New makes a node, which listens and connects to its peers. Run must follow, or Close.
@@ -63,7 +64,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(), failed: make(chan error, 1)}
+	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(), failed: make(chan error, 1), peersKnown: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -119,12 +120,13 @@ func (n *Node) build() (err error) {
 	if n.web, err = newWeb(n); err != nil {
 		return err
 	}
-	for _, m := range n.cfg.Peers { // before anybody can ask who they are
-		n.links.Add(m)
-	}
 	if err := n.listen(); err != nil {
 		return err
 	}
+	for _, m := range n.cfg.Peers { // they are dialled, and may dial back at once
+		n.links.Add(m)
+	}
+	close(n.peersKnown)
 	if n.tcp != nil {
 		n.work.Go(func() { n.tls.Guard(n.life, n.tcp.Recheck) })
 	}
