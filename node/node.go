@@ -59,7 +59,7 @@ type Node struct {
 	work       workers
 }
 
-// New makes a node, which listens and connects to its peers. Run must follow, or Close.
+// New makes a node and listens. Run must follow, or Close.
 func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -123,10 +123,6 @@ func (n *Node) build() (err error) {
 	if err := n.listen(); err != nil {
 		return err
 	}
-	for _, m := range n.cfg.Peers { // they are dialled, and may dial back at once
-		n.links.Add(m)
-	}
-	close(n.peersKnown)
 	if n.tcp != nil {
 		n.work.Go(func() { n.tls.Guard(n.life, n.tcp.Recheck) })
 	}
@@ -242,7 +238,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.abandoned(ep)
 }
 
-// Run serves until the context ends, the node is closed,
+// Run connects to the peers and serves until the context ends, the node is closed,
 // or another node turns out to have had its name first (control.ErrNameTaken). Then it
 // stops: it takes no new loads and functions, waits up to Config.StopTime for calls
 // and functions that are under way, cancels what is left, and closes. An end in order is no error.
@@ -251,7 +247,9 @@ func (n *Node) Run(ctx context.Context) error {
 		if m.Name == n.cfg.Name {
 			n.work.Go(func() { n.dialNamesake(m) })
 		}
+		n.links.Add(m)
 	}
+	close(n.peersKnown)
 	n.work.Go(n.reap)
 	if n.web.listener != nil {
 		n.work.Go(func() {
