@@ -8,13 +8,12 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
-// TestSeveredReport: a branch whose report could not even be kept is lost with the endpoint to its origin, who hears it
-// from the element that handed the branch on, and not by the deadline.
-func TestSeveredReport(t *testing.T) {
-	s := newStorm(t, window, travel.Limits{PeerHeldBytes: 4096})
+// another starts a second future, whose root goes on from the second desk to the third, where it is all that still
+// runs: the others' reports fill the window to the origin.
+func (s *storm) another(t *testing.T) (last placed) {
+	t.Helper()
 	s.start(t, travel.StartArgs{Deadline: s.now + 100*second}, 2)
 	s.carry(t)
-	// The second future's root is at the second desk; it goes on to the third.
 	root := s.runs[len(s.runs)-1]
 	s.runs = s.runs[:len(s.runs)-1]
 	if err := root.d.core.Forward(s.now, root.r, 3, nil); err != nil {
@@ -22,10 +21,18 @@ func TestSeveredReport(t *testing.T) {
 	}
 	root.finish(s.town, travel.End{})
 	s.deliver(t)
-	last := s.runs[len(s.runs)-1]
+	last = s.runs[len(s.runs)-1]
 	for _, p := range s.runs[:len(s.runs)-1] {
 		p.finish(s.town, travel.End{})
 	}
+	return last
+}
+
+// TestSeveredReport: a branch whose report could not even be kept is lost with the endpoint to its origin, who hears it
+// from the element that handed the branch on, and not by the deadline.
+func TestSeveredReport(t *testing.T) {
+	s := newStorm(t, window, travel.Limits{PeerHeldBytes: 4096})
+	last := s.another(t)
 	last.finish(s.town, travel.End{HasResult: true, Result: make([]byte, 5000)})
 	if got := s.desks[2].sever; len(got) != 1 || got[0] != 1 {
 		t.Fatalf("severed %v, want peer 1, once", got)
@@ -49,19 +56,7 @@ func TestSeveredReport(t *testing.T) {
 // that is certain to arrive.
 func TestLostWithoutRoom(t *testing.T) {
 	s := newStorm(t, window, travel.Limits{})
-	s.start(t, travel.StartArgs{Deadline: s.now + 100*second}, 2)
-	s.carry(t)
-	root := s.runs[len(s.runs)-1]
-	s.runs = s.runs[:len(s.runs)-1]
-	if err := root.d.core.Forward(s.now, root.r, 3, nil); err != nil {
-		t.Fatal(err)
-	}
-	root.finish(s.town, travel.End{})
-	s.deliver(t)
-	last := s.runs[len(s.runs)-1]
-	for _, p := range s.runs[:len(s.runs)-1] {
-		p.finish(s.town, travel.End{})
-	}
+	last := s.another(t)
 	s.deliver(t)
 	// The third desk fills its window to the origin and sends the branch back to the second, which takes it not.
 	if err := last.d.core.Forward(s.now, last.r, 2, nil); err != nil {
