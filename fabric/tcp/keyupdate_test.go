@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -115,18 +116,11 @@ func TestNewKeys(t *testing.T) {
 	for i := range rounds {
 		want = append(want, wire(100, fill(1+i*331%20_000, byte(i)))...)
 	}
-	got := make([]byte, 0, len(want))
+	got := make([]byte, len(want))
 	read := make(chan error, 1)
 	go func() {
-		buf := make([]byte, 1<<16)
-		for len(got) < len(want) {
-			n, err := p.peer.Read(buf)
-			if got = append(got, buf[:n]...); err != nil {
-				read <- err
-				return
-			}
-		}
-		read <- nil
+		_, err := io.ReadFull(p.peer, got)
+		read <- err
 	}()
 	// done polls until it hears.
 	done := func(ch chan error) {
