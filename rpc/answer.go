@@ -9,7 +9,7 @@ import (
 )
 
 // Answers on their way out. One for which there is no room stays here, with its call
-// counted as under way, until the caller asks for it: he does when he waits for it, or
+// counted as one of its peer's, until the caller asks for it: he does when he waits for it, or
 // has room to fetch it. What he asks for he fetches, so its segment is soon free again.
 
 // reply sends what a call came to. Before it is sent the call is struck from the
@@ -71,14 +71,14 @@ func (c *conn) post(head *[responseBytes]byte, id fabric.FrameID, r *response, b
 
 // hold keeps an answer until the caller asks for it, on a goroutine of its own; not longer than to the call's deadline.
 func (k *Call) hold(code Code, body []byte) error {
-	if err := k.keep(); err != nil {
+	if err := k.keep(len(body)); err != nil {
 		return err
 	}
 	k.mu.Lock()
 	detached := k.detached
 	k.detached = true // who runs the handler leaves the record alone
 	asked := make(chan struct{})
-	if k.held = asked; k.cause != nil {
+	if k.held = asked; k.cause != nil || k.evicted != nil {
 		k.wake()
 	}
 	k.mu.Unlock()
@@ -86,7 +86,6 @@ func (k *Call) hold(code Code, body []byte) error {
 		body = append([]byte(nil), body...)
 	}
 	c := k.c
-	c.held.Add(1)
 	wait := func() {
 		ctx, cancel := c.p.el.Timeout(context.Background(), k.Left(), ErrDeadline)
 		defer cancel()
@@ -94,44 +93,102 @@ func (k *Call) hold(code Code, body []byte) error {
 		c.ep.Post(IDHeld, putHeld(&b, k.id, uint64(len(body))), nil) // at the endpoint's end, stop ends the wait
 		var seg *lentSegment
 		err := c.p.el.Await(ctx, asked)
-		if err == nil {
-			seg, err = c.lendWaiting(ctx, c.lendAsked, body, k.ended)
-		} else {
+		if err != nil {
 			err = fmt.Errorf("its caller did not ask for it: %w", err)
+		} else if err = k.unwanted(); err == nil {
+			seg, err = c.lendWaiting(ctx, c.lendAsked, body, k.unwanted)
 		}
-		c.held.Add(-1)
 		k.replyLent(code, seg, err)
 	}
 	if !c.p.goWork(wait) {
-		c.held.Add(-1)
 		return ErrClosed
 	}
 	return nil
 }
 
-// keep puts a call into the books that has run and whose answer is held. It counts, but is not refused: that
-// its peer's next calls are instead.
-func (k *Call) keep() error {
-	if k.entered {
-		return nil
+// heldCost is what an answer that is held takes besides its bytes: a record, and a goroutine with its timer.
+const heldCost = 4 << 10
+
+// keep puts a call into the books that has run and whose answer, of n bytes, is held. It counts as one of its peer's, but
+// is not refused: that the peer's next calls are instead. Where the answers held for all peers take
+// up all they may, whoever has most loses its oldest for it.
+func (k *Call) keep(n int) error {
+	c, p := k.c, k.c.p
+	cost := int64(n+cap(k.buf)) + heldCost
+	for !take(&p.heldBytes, cost, p.limits.HeldBytes) {
+		if most := p.holdsMost(); most == nil || most.keptBytes.Load() <= c.keptBytes.Load() || !most.evict() {
+			return fmt.Errorf("answers that wait to be asked for may take %d bytes here (Limits.HeldBytes), and this peer's take the most of them", p.limits.HeldBytes)
+		}
 	}
-	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
+		p.heldBytes.Add(-cost)
 		return c.ended
 	}
+	c.keptBytes.Add(cost)
+	k.kept = cost
+	c.held.Add(1)
+	p.held.Add(1)
+	k.holds = true
+	if k.entered {
+		p.active.Add(-1) // it does not run any more
+	}
 	c.callee.Keep(k.id, k)
-	c.p.active.Add(1)
-	k.entered = true
 	return nil
 }
 
-// full reports whether no more calls of the peer can be under way.
+// unkeep is called when an answer is not held any more; c.mu is held.
+func (k *Call) unkeep() {
+	k.c.keptBytes.Add(-k.kept)
+	k.c.p.heldBytes.Add(-k.kept)
+	k.kept = 0
+}
+
+// holdsMost is the connection for which most bytes of answers are held; nil if there is none.
+func (p *Peer) holdsMost() (most *conn) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, c := range p.order {
+		if n := c.keptBytes.Load(); n > 0 && (most == nil || n > most.keptBytes.Load()) {
+			most = c
+		}
+	}
+	return most
+}
+
+// evict gives up the answer that has been held for longest; false if there is none.
+func (c *conn) evict() bool {
+	var oldest *Call
+	c.mu.Lock()
+	c.callee.Each(func(_ exchange.ID, k *Call) {
+		if k.kept > 0 && (oldest == nil || k.id.Number() < oldest.id.Number()) {
+			oldest = k
+		}
+	})
+	if oldest != nil {
+		oldest.unkeep()
+	}
+	c.mu.Unlock()
+	if oldest == nil {
+		return false
+	}
+	oldest.mu.Lock()
+	oldest.evicted = fmt.Errorf("it was not fetched, and others needed the room that answers can be held in (Limits.HeldBytes, %d)", c.p.limits.HeldBytes)
+	oldest.wake()
+	oldest.mu.Unlock()
+	if c.p.cramped.Load() > 0 { // it may be waiting for room to be lent in
+		c.p.el.Wake()
+	}
+	return true
+}
+
+// full reports whether the peer shall fetch answers before it calls again: as many calls of it are under way or answers held as
+// may be, or these take half of what all may.
 func (c *conn) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.callee.Full() || c.p.active.Load() >= int64(c.p.limits.Calls)
+	return c.callee.Full() || c.keptBytes.Load() >= c.p.limits.HeldBytes/2
 }
 
 // wake ends a held answer's wait; k.mu is held.
@@ -159,9 +216,12 @@ func (c *conn) onWant(b []byte) error {
 	return nil
 }
 
-// ended is why nobody wants a call's answer any more, or nil.
-func (k *Call) ended() error {
+// unwanted is why nobody wants a call's answer any more, or why it cannot be had; nil if it can.
+func (k *Call) unwanted() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.evicted != nil {
+		return k.evicted
+	}
 	return k.cause
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,4 +272,130 @@ func TestAnswersTakenBack(t *testing.T) {
 			t.Errorf("of a peer that closes: %v", err)
 		}
 	})
+}
+
+// holder is an element that calls and never asks for an answer that is held. It counts those that were given up.
+type holder struct {
+	el      *fabric.Element
+	ep      *fabric.Endpoint
+	calls   uint64
+	evicted atomic.Int64
+}
+
+func newHolder(t *testing.T, b *side) *holder {
+	h := &holder{el: mutePeer(t, false)}
+	if err := h.el.Handle(IDHeld, func(fabric.Message) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.el.Handle(IDResponse, func(m fabric.Message) {
+		var r response
+		if decodeResponse(m.Body, &r) == nil && r.code == CodeAnswer {
+			h.evicted.Add(1)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if h.ep, err = h.el.Dial(t.Context(), b.el.Addrs()[0]); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// call makes n calls.
+func (h *holder) call(t *testing.T, name string, n int) {
+	for range n {
+		r := request{method: HashName(name), id: exchange.NewID(h.calls+1, int(h.calls)), low: 1, left: time.Hour}
+		h.calls++
+		if err := h.ep.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHeldCountsForItsPeer: calls whose answers are held for peers that do not ask for them are not among those that run,
+// of which there may be few for all peers.
+func TestHeldCountsForItsPeer(t *testing.T) {
+	const size, holders = 100_000, 3
+	limits := Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20, Calls: 8, CallsPerPeer: 4}
+	b := newSide(t, "b", limits)
+	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"inline": {}, "blocking": {Blocking: true}} {
+		if err := b.p.Register(name, func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil }, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range holders {
+		h := newHolder(t, b)
+		h.call(t, "inline", 2)
+		h.call(t, "blocking", 2)
+		waitFor(t, "all answers are held", func() bool { return b.p.Stats().Held == int64(i+1)*4 })
+		h.call(t, "inline", 1)
+		h.call(t, "blocking", 1)
+		waitFor(t, "more are refused", func() bool { return b.p.Stats().Refused == uint64(i+1)*2 })
+	}
+	if s := b.p.Stats(); s.Active != 0 || s.Served != holders*4 || s.HeldBytes != holders*4*(size+heldCost) {
+		t.Errorf("with answers held and nothing running: %+v", s)
+	}
+	a := newSide(t, "a", Limits{})
+	ep, err := a.el.Dial(t.Context(), b.el.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if got, err := a.p.Call(t.Context(), ep, "blocking", nil); err != nil || len(got) != size {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+}
+
+// TestMostHeldGoesFirst: where there is no room to hold another answer, the peer for which most is held loses
+// the one that has been held for longest; and where that is the one who needs room, it does not get it.
+func TestMostHeldGoesFirst(t *testing.T) {
+	const size = 1 << 20
+	limits := Limits{MaxBytes: size, BulkBytes: size, HeldBytes: 4 * (size + heldCost)}
+	b := newSide(t, "b", limits)
+	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+	var entered atomic.Int64
+	gate := make(chan struct{})
+	if err := b.p.Register("gated", func(ctx context.Context, _ *Call) ([]byte, error) {
+		entered.Add(1)
+		<-gate
+		return make([]byte, size), nil
+	}, Options{Blocking: true}); err != nil {
+		t.Fatal(err)
+	}
+	most, other := newHolder(t, b), newHolder(t, b)
+	most.call(t, "gated", 5)
+	waitFor(t, "five run", func() bool { return entered.Load() == 5 })
+	close(gate)
+	waitFor(t, "four are held, and the fifth is not", func() bool { return b.p.Stats().Held == 4 && most.evicted.Load() == 1 })
+	for i := range int64(2) {
+		other.call(t, "large", 1)
+		waitFor(t, "another's is held instead of one", func() bool { return most.evicted.Load() == 2+i && b.p.Stats().Held == 4 })
+	}
+	other.call(t, "large", 1)
+	waitFor(t, "one that has half of the room is refused", func() bool { return b.p.Stats().Refused == 1 })
+	if n := other.evicted.Load(); n != 0 {
+		t.Errorf("who has least lost %d answers", n)
+	}
+	most.ep.Close()
+	waitFor(t, "the other's are left", func() bool { return b.p.Stats().HeldBytes == 2*(size+heldCost) })
+}
+
+// TestGivenUpWhileSent: a call that is given up where its answer was taken for sent, and is held after all, is not
+// held for long.
+func TestGivenUpWhileSent(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	c := b.p.conn(connect(t, b, a, "tcp://127.0.0.1:0"))
+	k := &Call{c: c, From: c.ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
+	if err := k.hold(codeOK, make([]byte, 100_000)); err != nil { // a has no such call any more
+		t.Fatal(err)
+	}
+	waitFor(t, "it is given up", func() bool { return b.p.Stats().Held == 0 && b.p.Stats().HeldBytes == 0 })
 }

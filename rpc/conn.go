@@ -38,6 +38,8 @@ type conn struct {
 	inline *Call        // the leader's: the record for handlers that end at once
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
+	keptBytes atomic.Int64 // what they count as
+
 	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
 	unasked, asked atomic.Int64
 	asking         sync.Mutex // held while asked may be raised in vain
@@ -248,7 +250,8 @@ func (c *conn) onHeld(b []byte) error {
 	c.mu.Lock()
 	taken, _ := c.lending.Taken(id, exchange.Ours)
 	ask := false
-	if c.caller.Waiting(id) {
+	waits := c.caller.Waiting(id)
+	if waits {
 		r := c.records[id.Slot()]
 		if ask = !r.awaited && r.ahead == 0 && c.claim(r, size); !ask && r.ahead == 0 {
 			r.become(recHeld)
@@ -256,6 +259,10 @@ func (c *conn) onHeld(b []byte) error {
 	}
 	c.mu.Unlock()
 	c.reuse(taken)
+	if !waits { // it was given up, and that passed its answer on the way, or the other side took it for sent
+		c.tell(IDCancel, id)
+		return nil
+	}
 	if ask {
 		c.tell(IDWant, id)
 		return nil

@@ -33,6 +33,7 @@ type Limits struct {
 	Outgoing     int           // own calls at once on one endpoint; default 1024
 	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
 	PoolBytes    int64         // of the segments, those kept to be used again, and as much for memory that peers' large requests were fetched into; default 16 MiB
+	HeldBytes    int64         // answers that wait to be asked for, as there is no room to send them; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
 	LingerTime   time.Duration // how long a payload waits to be fetched after its call's end; default 30 s
@@ -48,6 +49,7 @@ const (
 	defaultOutgoing   = 1024
 	defaultBulkBytes  = 64 << 20
 	defaultPoolBytes  = 16 << 20
+	defaultHeldBytes  = 256 << 20
 	defaultCallTime   = 30 * time.Second
 	defaultMaxTime    = 24 * time.Hour
 	defaultLingerTime = 30 * time.Second
@@ -84,6 +86,7 @@ func (l *Limits) defaults() {
 	fill(&l.Outgoing, defaultOutgoing)
 	fill(&l.BulkBytes, defaultBulkBytes)
 	fill(&l.PoolBytes, min(defaultPoolBytes, l.BulkBytes))
+	fill(&l.HeldBytes, max(defaultHeldBytes, l.leastHeld()))
 	fill(&l.CallTime, defaultCallTime)
 	fill(&l.MaxTime, defaultMaxTime)
 	fill(&l.LingerTime, defaultLingerTime)
@@ -96,6 +99,9 @@ func (l *Limits) defaults() {
 
 // largest is the segment that a payload of any size fits into.
 func (l *Limits) largest() int64 { return classBytes(classOf(l.MaxBytes)) }
+
+// leastHeld is room for one held answer: of any size, to a request of any size, which it may be a part of.
+func (l *Limits) leastHeld() int64 { return 2*l.largest() + heldCost }
 
 // mostEager is the largest payload that fits into a message with all that a head may have.
 const mostEager = fabric.MaxMessageBytes - requestBytes - extHead - traceBytes - MaxTraceStateBytes
@@ -114,6 +120,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("rpc: BulkBytes %d: at least MaxBytes (%d), rounded up to a power of two", l.BulkBytes, l.MaxBytes)
 	case l.PoolBytes < 0 || l.PoolBytes > l.BulkBytes:
 		return fmt.Errorf("rpc: PoolBytes %d: at most BulkBytes (%d)", l.PoolBytes, l.BulkBytes)
+	case l.HeldBytes < l.leastHeld():
+		return fmt.Errorf("rpc: HeldBytes %d: at least %d, for MaxBytes %d", l.HeldBytes, l.leastHeld(), l.MaxBytes)
 	case l.Calls < 1 || l.CallsPerPeer < 1 || l.Outgoing < 1 || l.Outgoing > exchange.MaxCalls:
 		return fmt.Errorf("rpc: Calls %d, CallsPerPeer %d, Outgoing %d: at least 1 each, and Outgoing at most %d", l.Calls, l.CallsPerPeer, l.Outgoing, exchange.MaxCalls)
 	case l.CallTime < 0 || l.MaxTime < 0 || l.LingerTime < 0 || l.NoteEvery < 0:

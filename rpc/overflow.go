@@ -188,6 +188,7 @@ func (c *conn) newSegment(class int) (*lentSegment, error) {
 	seg, err := p.el.NewSegment(uint64(n), fabric.Sealed)
 	if err != nil {
 		p.bulk.Add(-n)
+		p.hasRoom()
 		return nil, fmt.Errorf("rpc: payload: %w", err)
 	}
 	s := &lentSegment{c: c, seg: seg, class: class}

@@ -32,6 +32,8 @@ type Peer struct {
 
 	work        sync.WaitGroup // goroutines of ours
 	active      atomic.Int64   // calls that are served and did not end at once
+	held        atomic.Int64   // calls that were, and whose answers wait until they are asked for
+	heldBytes   atomic.Int64   // what those count as
 	bulk        atomic.Int64   // bytes of segments for payloads
 	idle        atomic.Int64   // of them, kept to be used again
 	idleBuffers atomic.Int64   // bytes of buffers for requests, kept to be used again
@@ -176,11 +178,11 @@ func (p *Peer) Close() error {
 	return nil
 }
 
-// Drain waits until no handler runs, or the context ends.
+// Drain waits until no handler runs and no answer waits to be asked for, or the context ends.
 func (p *Peer) Drain(ctx context.Context) error {
-	for p.active.Load() > 0 {
+	for p.active.Load()+p.held.Load() > 0 {
 		if ctx.Err() != nil {
-			return fmt.Errorf("rpc: %d calls still run: %w", p.active.Load(), context.Cause(ctx))
+			return fmt.Errorf("rpc: %d calls still run, and the answers to %d were not asked for: %w", p.active.Load(), p.held.Load(), context.Cause(ctx))
 		}
 		pause, cancel := p.el.Timeout(ctx, drainEvery, nil)
 		_ = p.el.Await(pause, nil)
@@ -260,6 +262,7 @@ type Stats struct {
 	Overflows             uint64 // payloads that were too large for a message, of either side
 	Reused                uint64 // of them, requests of peers that were fetched into memory of an earlier one
 	Active                int64  // calls being served that did not end at once
+	Held, HeldBytes       int64  // answers for which there was no room to send them, and that wait to be asked for; what they count as
 	BulkBytes             int64  // segments for payloads, in use and kept
 	PoolBytes             int64  // those kept
 	BufferBytes           int64  // memory of large requests, kept for further ones
@@ -271,5 +274,6 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load()}
+		Active: p.active.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
+		BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load()}
 }

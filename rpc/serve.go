@@ -30,7 +30,9 @@ type Call struct {
 	lent     bool
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
-	entered  bool        // it is in conn.callee
+	entered  bool        // it is in conn.callee, and runs
+	holds    bool        // it is, and has run: its answer is held
+	kept     int64       // what that counts as; under conn.mu
 	ends     []func(error)
 	head     [responseBytes]byte
 	scratch  []byte // typed answers are encoded here
@@ -45,6 +47,7 @@ type Call struct {
 	detached bool
 	over     bool
 	held     chan struct{} // its answer waits for this
+	evicted  error         // why it waits no longer
 }
 
 // Note sends the caller a note on the call's progress. Notes are for people:
@@ -189,12 +192,12 @@ const inlineFetchBytes = 256 << 10
 
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
+	if c.held.Load() > 0 && !k.OneWay && c.full() { // no room to hold another answer
+		k.m.leave()
+		c.refuse(r, CodeBusy, "answers to calls of this peer wait for it to ask for them, as many as may be under way")
+		return
+	}
 	if !k.m.opts.Blocking {
-		if c.held.Load() > 0 && !k.OneWay && c.full() { // no room to hold another answer
-			k.m.leave()
-			c.refuse(r, CodeBusy, "answers to calls of this peer wait for it to ask for them, as many as may be under way")
-			return
-		}
 		if k.lent && k.Bytes <= inlineFetchBytes {
 			if mem := c.remotes.find(k.at.key); mem != nil && mem.Mapped() {
 				k.mem = mem
@@ -287,14 +290,21 @@ func (k *Call) enter() error {
 
 // leave takes it out again.
 func (k *Call) leave() {
-	if !k.entered {
+	if !k.entered && !k.holds {
 		return
 	}
-	k.entered = false
-	k.c.mu.Lock()
-	k.c.callee.End(k.id)
-	k.c.mu.Unlock()
-	k.c.p.active.Add(-1)
+	c := k.c
+	c.mu.Lock()
+	c.callee.End(k.id)
+	k.unkeep()
+	c.mu.Unlock()
+	if k.holds {
+		c.held.Add(-1)
+		c.p.held.Add(-1)
+	} else {
+		c.p.active.Add(-1)
+	}
+	k.entered, k.holds = false, false
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.
