@@ -93,6 +93,8 @@ type QueueStatus struct {
 // CallsStatus is what calls do.
 type CallsStatus struct {
 	Active       int64  `json:"active"`
+	Held         int64  `json:"held"` // ran, and their answers wait to be asked for
+	HeldBytes    int64  `json:"held_bytes"`
 	Served       uint64 `json:"served"`
 	ServedErrors uint64 `json:"served_errors"`
 	Refused      uint64 `json:"refused"`

@@ -25,7 +25,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 	n.endpointStatus(s, c.From, who.Caps.Has(cluster.CapAdmin))
 	n.functionStatus(s)
 	calls := n.rpc.Stats()
-	s.Calls = control.CallsStatus{Active: calls.Active, Served: calls.Served, ServedErrors: calls.HandlerErrors,
+	s.Calls = control.CallsStatus{Active: calls.Active, Held: calls.Held, HeldBytes: calls.HeldBytes, Served: calls.Served, ServedErrors: calls.HandlerErrors,
 		Refused: calls.Refused, Made: calls.Calls, MadeErrors: calls.Failed}
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -280,6 +281,7 @@ type holder struct {
 	ep      *fabric.Endpoint
 	calls   uint64
 	evicted atomic.Int64
+	why     atomic.Value // the last one's
 }
 
 func newHolder(t *testing.T, b *side) *holder {
@@ -290,6 +292,7 @@ func newHolder(t *testing.T, b *side) *holder {
 	if err := h.el.Handle(IDResponse, func(m fabric.Message) {
 		var r response
 		if decodeResponse(m.Body, &r) == nil && r.code == CodeAnswer {
+			h.why.Store(string(r.body))
 			h.evicted.Add(1)
 		}
 	}); err != nil {
@@ -375,6 +378,9 @@ func TestMostHeldGoesFirst(t *testing.T) {
 	waitFor(t, "five run", func() bool { return entered.Load() == 5 })
 	close(gate)
 	waitFor(t, "four are held, and the fifth is not", func() bool { return b.p.Stats().Held == 4 && most.evicted.Load() == 1 })
+	if why, _ := most.why.Load().(string); !strings.Contains(why, "this peer's take the most") {
+		t.Errorf("it was told %q", why)
+	}
 	for i := range int64(2) {
 		other.call(t, "large", 1)
 		waitFor(t, "another's is held instead of one", func() bool { return most.evicted.Load() == 2+i && b.p.Stats().Held == 4 })

@@ -202,8 +202,8 @@ func writeStatus(w io.Writer, s *control.Status) {
 	fmt.Fprintf(w, "  functions: %d running, %d queued, %d held (%v), %d invocations, %d records, %d futures, %d tombstones\n",
 		q.Running, q.Queued, q.Held, node.Bytes(q.HeldBytes), q.Invocations, q.Records, q.Futures, q.Tombstones)
 	fmt.Fprintf(w, "             %d runs, %d forwards, %d forks, %d refused so far\n", q.Runs, q.Forwards, q.Forks, q.Refused)
-	fmt.Fprintf(w, "  calls: %d active, %d served (%d with an error), %d refused, %d made (%d with an error)\n",
-		s.Calls.Active, s.Calls.Served, s.Calls.ServedErrors, s.Calls.Refused, s.Calls.Made, s.Calls.MadeErrors)
+	fmt.Fprintf(w, "  calls: %d active, %d answers held (%v), %d served (%d with an error), %d refused, %d made (%d with an error)\n",
+		s.Calls.Active, s.Calls.Held, node.Bytes(s.Calls.HeldBytes), s.Calls.Served, s.Calls.ServedErrors, s.Calls.Refused, s.Calls.Made, s.Calls.MadeErrors)
 	writeFunctions(w, s)
 	writeCache(w, "memory", &s.CodeCache.Memory)
 	if s.CodeCache.Disk != nil {

@@ -216,7 +216,7 @@ func (r *rig) settled(sides ...*side) {
 	r.Helper()
 	r.Eventually("all payloads are given back", func() bool {
 		for _, s := range sides {
-			if st := s.Stats(); st.BulkBytes != st.PoolBytes || st.Active != 0 {
+			if st := s.Stats(); st.BulkBytes != st.PoolBytes || st.Active != 0 || st.HeldBytes != 0 {
 				return false
 			}
 		}
