@@ -343,13 +343,6 @@ func (e *Element) handle(id FrameID, fn Handler, retain bool) error {
 	return nil
 }
 
-// unmapEverywhere asks all peers that mapped a segment to let go of it.
-func (e *Element) unmapEverywhere(segment uint32) {
-	for _, ep := range e.Endpoints() {
-		ep.sendUnmap(segment)
-	}
-}
-
 // Close ends every endpoint, closes the transports and frees all segments.
 // Operations in flight fail with ErrClosed, and so does everything on an endpoint from then on,
 // unless its peer's loss was noticed before.

@@ -149,7 +149,7 @@ func goldenAnswers(t *testing.T) (b []byte) {
 	ask("import, no such key", frameImport, u32(12), u32(9), make([]byte, keyRefBytes-4))
 	ask("flush", frameFlush, u32(13))
 	ask("messages", 100, make([]byte, MaxMessageBytes))
-	ep.map_.sent[7] = true
+	ep.map_.sent[7] = &Segment{}
 	ep.sendUnmap(7)
 	return goldenFrames(b, "segment closed", link)
 }

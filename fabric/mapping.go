@@ -68,7 +68,7 @@ type mappings struct {
 	fds  map[uint64]int // arrived, not mapped yet
 	gens *mapping       // the peer's table of key generations
 	maps map[uint32]*mapping
-	sent map[uint32]bool // our segments that the peer was given
+	sent map[uint32]*Segment // ours that the peer was given; nil: the table of generations
 	// over holds the peer's segments that were closed last, and whether their
 	// descriptors have come: descriptors travel beside the frames, and an Import may be waiting.
 	over   map[uint32]bool
@@ -77,7 +77,7 @@ type mappings struct {
 
 func (ms *mappings) init(ep *Endpoint) {
 	ms.ep = ep
-	ms.fds, ms.maps, ms.sent, ms.over = map[uint64]int{}, map[uint32]*mapping{}, map[uint32]bool{}, map[uint32]bool{}
+	ms.fds, ms.maps, ms.sent, ms.over = map[uint64]int{}, map[uint32]*mapping{}, map[uint32]*Segment{}, map[uint32]bool{}
 }
 
 // FD takes a descriptor from the link.
@@ -113,6 +113,12 @@ func (ms *mappings) close() {
 		ms.gens.end()
 		ms.gens = nil
 	}
+	for id, seg := range ms.sent {
+		if seg != nil {
+			seg.forget(ms.ep)
+		}
+		delete(ms.sent, id)
+	}
 }
 
 // count says how many of the peer's segments are mapped here, and how many of
@@ -121,7 +127,7 @@ func (ms *mappings) count() (here, there int) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	there = len(ms.sent)
-	if ms.sent[gensTag] {
+	if _, ok := ms.sent[gensTag]; ok {
 		there-- // the table of generations, which is no segment
 	}
 	return len(ms.maps), there
@@ -164,23 +170,27 @@ func (ep *Endpoint) offerMapping(k keySlot) bool {
 	ms := &ep.map_
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	// Pinned under the lock: if the segment closes meanwhile, sendUnmap comes after us.
-	if len(ms.sent) >= maxMappings || !k.seg.pin() {
+	if ms.closed || len(ms.sent) >= maxMappings || !k.seg.pin() {
 		return false
 	}
 	defer k.seg.unpin()
-	if !ms.sent[gensTag] {
+	if _, ok := ms.sent[gensTag]; !ok {
 		if ep.fds.SendFD(gensTag, ep.el.keys.gens.FD()) != nil {
 			return false
 		}
-		ms.sent[gensTag] = true
+		ms.sent[gensTag] = nil
 	}
-	if !ms.sent[k.seg.id] {
-		if ep.fds.SendFD(uint64(k.seg.id), k.seg.FD()) != nil {
-			return false
-		}
-		ms.sent[k.seg.id] = true
+	if ms.sent[k.seg.id] != nil {
+		return true
 	}
+	if !k.seg.give(ep) {
+		return false
+	}
+	if ep.fds.SendFD(uint64(k.seg.id), k.seg.FD()) != nil {
+		k.seg.forget(ep)
+		return false
+	}
+	ms.sent[k.seg.id] = k.seg // if the segment closes meanwhile, sendUnmap waits for the lock
 	return true
 }
 
@@ -191,7 +201,7 @@ func (ep *Endpoint) sendUnmap(segment uint32) {
 	given := ms.sent[segment]
 	delete(ms.sent, segment)
 	ms.mu.Unlock()
-	if given {
+	if given != nil {
 		ep.sayShort(frameUnmap, binary.LittleEndian.AppendUint32(nil, segment))
 	}
 }

@@ -43,7 +43,8 @@ type Segment struct {
 
 	pins   atomic.Int64 // users of the mapping; < 0 once it is closed
 	mu     sync.Mutex
-	keys   []uint32 // slots in the key table
+	keys   []uint32               // slots in the key table
+	given  map[*Endpoint]struct{} // whose peers have the descriptor
 	closed bool
 }
 
@@ -150,11 +151,36 @@ func (s *Segment) Close() error {
 		return nil
 	}
 	s.closed = true
+	given := s.given
+	s.given = nil // now nobody can be given it any more
 	s.mu.Unlock()
 	s.el.keys.removeSegment(s)
 	if s.pins.Add(closedPins) == closedPins {
 		s.unmap()
 	}
-	s.el.unmapEverywhere(s.id) // now nobody can be given it any more
+	for ep := range given {
+		ep.sendUnmap(s.id)
+	}
 	return nil
+}
+
+// give notes that an endpoint's peer is given the segment's descriptor; false once it is closed.
+func (s *Segment) give(ep *Endpoint) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if s.given == nil {
+		s.given = map[*Endpoint]struct{}{}
+	}
+	s.given[ep] = struct{}{}
+	return true
+}
+
+// forget is called when the endpoint has ended, or was not given it after all.
+func (s *Segment) forget(ep *Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.given, ep)
 }

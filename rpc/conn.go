@@ -127,7 +127,7 @@ func (c *conn) end(r *record) {
 		c.awaited.Add(-1)
 	}
 	r.lent, r.ends, r.err, r.ahead, r.fetching = false, nil, nil, 0, false
-	if cap(r.body) > keptBytes {
+	if cap(r.body) > keptBytes || cap(r.body) > keptShort && id.Slot() >= keptSlots {
 		r.body = nil
 	}
 	r.state.Store(recFree)

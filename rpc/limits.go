@@ -65,8 +65,11 @@ const (
 	MaxNameBytes = 128
 	// maxTextBytes bounds an error's text on its way back.
 	maxTextBytes = 64 << 10
-	// keptBytes is the answer's buffer that an idle record keeps.
+	// keptBytes is the answer's buffer that an idle record keeps: one of the first keptSlots of an endpoint.
+	// The others, which only a burst of calls needs, keep keptShort.
 	keptBytes = 64 << 10
+	keptSlots = 64
+	keptShort = 512
 )
 
 func fill[T int | int64 | time.Duration](p *T, v T) {
