@@ -89,3 +89,34 @@ func TestLostWithoutRoom(t *testing.T) {
 		t.Fatalf("%d futures ended (%v), want the one whose branch was refused", len(ended), ended)
 	}
 }
+
+// TestSeveredRoot is the same where the origin itself handed the branch over, and what the branch forked is accepted
+// before the endpoint ends: the origin is not told that nothing is left to be lost.
+func TestSeveredRoot(t *testing.T) {
+	s := newStorm(t, window, travel.Limits{PeerHeldBytes: 4096})
+	s.start(t, travel.StartArgs{Deadline: s.now + 100*second}, 3)
+	s.carry(t)
+	root := s.runs[len(s.runs)-1]
+	for _, p := range s.runs[:len(s.runs)-1] {
+		p.finish(s.town, travel.End{})
+	}
+	if _, err := root.d.core.Fork(s.now, root.r, 2, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	root.finish(s.town, travel.End{HasResult: true, Result: make([]byte, 5000)})
+	if got := s.desks[2].sever; len(got) != 1 || got[0] != 1 {
+		t.Fatalf("severed %v, want peer 1, once", got)
+	}
+	s.deliver(t) // the second desk accepts what was forked
+	s.deliver(t)
+	s.desks[0].deliverFrom(t, s.now, 3, s.held)
+	s.deliver(t)
+	s.held = nil
+	s.desks[2].core.PeerLost(s.now, 1, errors.New("severed"))
+	s.desks[0].core.PeerLost(s.now, 3, errors.New("severed"))
+	s.deliver(t)
+	s.deliver(t)
+	if ended := s.desks[0].ended; len(ended) != 1 || !errors.Is(ended[0].Err, travel.ErrPeerLost) {
+		t.Errorf("%d futures ended (%v), want the one whose branch was lost", len(ended), ended)
+	}
+}

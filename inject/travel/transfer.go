@@ -61,12 +61,14 @@ func (c *Core) settle(now Instant, h *hold) {
 }
 
 // refuseHold tells the predecessor that what it sent ended here without its
-// origin hearing of it.
+// origin hearing of it. The origin itself is not told: it has custody until the endpoint to it ends.
 func (c *Core) refuseHold(now Instant, h *hold, inv *invocation) {
-	if h.refused || h.pred == nil || !h.pred.up || h.pred == inv.originPeer {
+	if h.refused || h.pred == nil || !h.pred.up {
 		return
 	}
-	h.refused = true
+	if h.refused = true; h.pred == inv.originPeer {
+		return
+	}
 	c.sendRefused(h.pred, h.transfer, CodeOriginLost, reasonOther, "the element lost its connection to the origin")
 }
 
