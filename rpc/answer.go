@@ -85,6 +85,10 @@ func (k *Call) hold(code Code, body []byte) error {
 	if detached || k.leads.Load() { // it is the caller's of Reply again, or part of a message that ends with the handler
 		body = append([]byte(nil), body...)
 	}
+	k.scratch = nil // only what counts is kept: the answer, and a large request's memory
+	if k.buf == nil {
+		k.Req = nil
+	}
 	c := k.c
 	wait := func() {
 		ctx, cancel := c.p.el.Timeout(context.Background(), k.Left(), ErrDeadline)
