@@ -118,7 +118,7 @@ const heldCost = 4 << 10
 
 // keep puts a call into the books that has run and whose answer, of n bytes, is held. It counts as one of its peer's, but
 // is not refused: that the peer's next calls are instead. Where the answers held for all peers take
-// up all they may, whoever has most loses its oldest for it.
+// up all they may, whoever has most loses as much for it.
 func (k *Call) keep(n int) error {
 	c, p := k.c, k.c.p
 	cost := int64(n+cap(k.buf)) + heldCost
@@ -168,7 +168,7 @@ func (p *Peer) holdsMost() (most *conn) {
 	return most
 }
 
-// evict gives up the answers that have been held for longest, until they had taken need bytes. It says how much they had.
+// evict gives up the answers to the earliest calls of those that are held, until they had taken need bytes. It says how much they had.
 func (c *conn) evict(need int64) (freed int64) {
 	why := fmt.Errorf("it was not fetched, and others needed the room that answers can be held in (Limits.HeldBytes, %d)", c.p.limits.HeldBytes)
 	for freed < need {

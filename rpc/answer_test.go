@@ -149,8 +149,9 @@ func TestHeldEnds(t *testing.T) {
 		k := &Call{c: c, From: ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
 		k.Req, k.scratch = make([]byte, 5000), make([]byte, 100_000)
 		edit(k)
+		large := k.buf != nil
 		err := k.hold(codeOK, k.scratch)
-		if err == nil && (k.Req != nil || k.scratch != nil) {
+		if err == nil && (k.Req != nil && !large || k.scratch != nil) {
 			t.Error("more is kept than the answer, which is all that counts")
 		}
 		return err
@@ -158,11 +159,12 @@ func TestHeldEnds(t *testing.T) {
 	ended := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.held.Load() == 0 && c.callee.Running() == 0 && a.p.active.Load() == 0
+		return c.held.Load() == 0 && c.callee.Running() == 0 && a.p.active.Load() == 0 && a.p.heldBytes.Load() == 0
 	}
 	for what, edit := range map[string]func(k *Call){
 		"given up before it is held": func(k *Call) { k.cause = errGaveUp },
 		"given up while it is held":  func(k *Call) { time.AfterFunc(10*time.Millisecond, func() { k.stop(errGaveUp, true) }) },
+		"it gives way before":        func(k *Call) { k.evicted = errors.New("others needed the room") },
 		"out of time":                func(k *Call) { k.deadline = a.el.Now() + int64(10*time.Millisecond) },
 	} {
 		if err := held(edit); err != nil {
@@ -170,8 +172,12 @@ func TestHeldEnds(t *testing.T) {
 		}
 		waitFor(t, what, ended)
 	}
-	if err := held(func(*Call) {}); err != nil {
+	const request = 64 << 10
+	if err := held(func(k *Call) { k.buf = make(buffer, request) }); err != nil {
 		t.Error(err)
+	}
+	if n := a.p.Stats().HeldBytes; n != 100_000+request+heldCost {
+		t.Errorf("an answer and its request's memory count as %d bytes", n)
 	}
 	ep.Close()
 	waitFor(t, "the caller is lost", ended)
@@ -286,7 +292,7 @@ type holder struct {
 	ep      *fabric.Endpoint
 	calls   uint64
 	evicted atomic.Int64
-	why     atomic.Value // the last one's
+	last    atomic.Value // of them: its response
 }
 
 func newHolder(t *testing.T, b *side) *holder {
@@ -297,7 +303,7 @@ func newHolder(t *testing.T, b *side) *holder {
 	if err := h.el.Handle(IDResponse, func(m fabric.Message) {
 		var r response
 		if decodeResponse(m.Body, &r) == nil && r.code == CodeAnswer {
-			h.why.Store(string(r.body))
+			h.last.Store(response{id: r.id, body: bytes.Clone(r.body)})
 			h.evicted.Add(1)
 		}
 	}); err != nil {
@@ -360,7 +366,7 @@ func TestHeldCountsForItsPeer(t *testing.T) {
 }
 
 // TestMostHeldGoesFirst: where there is no room to hold another answer, the peer for which most is held loses
-// the one that has been held for longest; and where that is the one who needs room, it does not get it.
+// the answer to its earliest call; and where that is the one who needs room, it does not get it.
 func TestMostHeldGoesFirst(t *testing.T) {
 	const size = 1 << 20
 	limits := Limits{MaxBytes: size, BulkBytes: size, HeldBytes: 4 * (size + heldCost)}
@@ -383,12 +389,21 @@ func TestMostHeldGoesFirst(t *testing.T) {
 	waitFor(t, "five run", func() bool { return entered.Load() == 5 })
 	close(gate)
 	waitFor(t, "four are held, and the fifth is not", func() bool { return b.p.Stats().Held == 4 && most.evicted.Load() == 1 })
-	if why, _ := most.why.Load().(string); !strings.Contains(why, "this peer's take the most") {
-		t.Errorf("it was told %q", why)
+	none := most.last.Load().(response)
+	if !strings.Contains(string(none.body), "this peer's take the most") {
+		t.Errorf("it was told %q", none.body)
 	}
+	first := uint64(1)
 	for i := range int64(2) {
 		other.call(t, "large", 1)
 		waitFor(t, "another's is held instead of one", func() bool { return most.evicted.Load() == 2+i && b.p.Stats().Held == 4 })
+		if first == none.id.Number() {
+			first++
+		}
+		if n := most.last.Load().(response).id.Number(); n != first {
+			t.Errorf("the answer to call %d gave way before that to call %d", n, first)
+		}
+		first++
 	}
 	other.call(t, "large", 1)
 	waitFor(t, "one that has half of the room is refused", func() bool { return b.p.Stats().Refused == 1 })
@@ -397,6 +412,32 @@ func TestMostHeldGoesFirst(t *testing.T) {
 	}
 	most.ep.Close()
 	waitFor(t, "the other's are left", func() bool { return b.p.Stats().HeldBytes == 2*(size+heldCost) })
+}
+
+// TestGivesWayWhileItWaits: an answer that was asked for, and waits for room to be lent in, gives way as well.
+func TestGivesWayWhileItWaits(t *testing.T) {
+	const size = 1 << 20
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: size, HeldBytes: 4 * (size + heldCost)})
+	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { <-gate; return make([]byte, size), nil })
+	b.p.bulk.Add(size) // there is no room
+	defer b.p.bulk.Add(-size)
+	most, other := newHolder(t, b), newHolder(t, b)
+	most.call(t, "large", 4)
+	waitFor(t, "all run", func() bool { return b.p.Stats().Active == 4 })
+	close(gate)
+	waitFor(t, "all are held", func() bool { return b.p.Stats().Held == 4 })
+	var id [numberBytes]byte
+	if err := most.ep.Post(IDWant, putNumber(&id, exchange.NewID(1, 0)), nil); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "one waits for room", func() bool { return b.p.cramped.Load() == 1 })
+	time.Sleep(10 * time.Millisecond) // and sleeps
+	other.call(t, "large", 1)
+	waitFor(t, "it gives way", func() bool { return most.evicted.Load() == 1 && b.p.Stats().Held == 4 })
 }
 
 // TestGivenUpWhileSent: a call that is given up where its answer was taken for sent, and is held after all, is not
