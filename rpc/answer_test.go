@@ -142,8 +142,13 @@ func TestAskedInVain(t *testing.T) {
 
 // TestHeldEnds: an answer is held no longer than anybody may want it, whenever its caller is lost.
 func TestHeldEnds(t *testing.T) {
-	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
-	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	a, mute := newSide(t, "a", Limits{}), mutePeer(t, false)
+	for _, id := range []fabric.FrameID{IDHeld, IDResponse} { // it does not say that it has no such call
+		if err := mute.Handle(id, func(fabric.Message) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ep := connect(t, a, &side{el: mute}, "tcp://127.0.0.1:0")
 	c := a.p.conn(ep)
 	held := func(edit func(k *Call)) error {
 		k := &Call{c: c, From: ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
@@ -425,6 +430,7 @@ func TestGivesWayWhileItWaits(t *testing.T) {
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { <-gate; return make([]byte, size), nil })
 	b.p.bulk.Add(size) // there is no room
 	defer b.p.bulk.Add(-size)
+	go b.el.WaitFor(t.Context(), func() bool { return false }) // drives the fabric, so that who waits besides is woken or sleeps on
 	most, other := newHolder(t, b), newHolder(t, b)
 	most.call(t, "large", 4)
 	waitFor(t, "all run", func() bool { return b.p.Stats().Active == 4 })
@@ -435,7 +441,6 @@ func TestGivesWayWhileItWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "one waits for room", func() bool { return b.p.cramped.Load() == 1 })
-	time.Sleep(10 * time.Millisecond) // and sleeps
 	other.call(t, "large", 1)
 	waitFor(t, "it gives way", func() bool { return most.evicted.Load() == 1 && b.p.Stats().Held == 4 })
 }
