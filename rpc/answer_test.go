@@ -430,7 +430,6 @@ func TestGivesWayWhileItWaits(t *testing.T) {
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { <-gate; return make([]byte, size), nil })
 	b.p.bulk.Add(size) // there is no room
 	defer b.p.bulk.Add(-size)
-	go b.el.WaitFor(t.Context(), func() bool { return false }) // drives the fabric, so that who waits besides is woken or sleeps on
 	most, other := newHolder(t, b), newHolder(t, b)
 	most.call(t, "large", 4)
 	waitFor(t, "all run", func() bool { return b.p.Stats().Active == 4 })
