@@ -170,6 +170,9 @@ func (ep *Endpoint) offerMapping(k keySlot) bool {
 	ms := &ep.map_
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
+	if ms.sent[k.seg.id] != nil {
+		return true
+	}
 	if ms.closed || len(ms.sent) >= maxMappings || !k.seg.pin() {
 		return false
 	}
@@ -179,9 +182,6 @@ func (ep *Endpoint) offerMapping(k keySlot) bool {
 			return false
 		}
 		ms.sent[gensTag] = nil
-	}
-	if ms.sent[k.seg.id] != nil {
-		return true
 	}
 	if !k.seg.give(ep) {
 		return false

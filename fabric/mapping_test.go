@@ -50,6 +50,12 @@ func TestGivenTo(t *testing.T) {
 	if len(seg.given) != 2 || !eps[0].offerMapping(slot) || len(eps[0].fds.(*fdSink).sent) != 2 {
 		t.Errorf("given to %d, and to the first as %v", len(seg.given), eps[0].fds.(*fdSink).sent)
 	}
+	for i := len(eps[0].map_.sent); i < maxMappings; i++ {
+		eps[0].map_.sent[1<<20+uint32(i)] = &Segment{}
+	}
+	if !eps[0].offerMapping(slot) {
+		t.Error("where there is no room for further segments, one that the peer has is not mapped again")
+	}
 	eps[1].fail(errors.New("lost"))
 	if len(seg.given) != 1 || eps[1].offerMapping(slot) {
 		t.Errorf("after the end of one of two, it is given to %d", len(seg.given))

@@ -127,7 +127,7 @@ func (k *Call) keep(n int) error {
 		if most == nil || most.keptBytes.Load() <= c.keptBytes.Load() || vain == evictTries {
 			return fmt.Errorf("answers that wait to be asked for may take %d bytes here (Limits.HeldBytes), and this peer's take the most of them", p.limits.HeldBytes)
 		}
-		if most.evict(cost) == 0 { // others took them meanwhile, or the room that they left
+		if most.evict(p.heldBytes.Load()+cost-p.limits.HeldBytes, c.keptBytes.Load()) == 0 { // others took them meanwhile, or the room that they left
 			vain++
 		}
 	}
@@ -168,34 +168,43 @@ func (p *Peer) holdsMost() (most *conn) {
 	return most
 }
 
-// evict gives up the answers to the earliest calls of those that are held, until they had taken need bytes. It says how much they had.
-func (c *conn) evict(need int64) (freed int64) {
+// evict gives up answers that are held, until they had taken need bytes or no more than least are left, and says how
+// much they had: first those that were not asked for, and of these the ones to the earliest calls.
+func (c *conn) evict(need, least int64) (freed int64) {
 	why := fmt.Errorf("it was not fetched, and others needed the room that answers can be held in (Limits.HeldBytes, %d)", c.p.limits.HeldBytes)
-	for freed < need {
-		var oldest *Call
+	for freed < need && c.keptBytes.Load() > least {
+		var first *Call
 		c.mu.Lock()
 		c.callee.Each(func(_ exchange.ID, k *Call) {
-			if k.kept > 0 && (oldest == nil || k.id.Number() < oldest.id.Number()) {
-				oldest = k
+			if k.kept > 0 && (first == nil || k.givesWay(first)) {
+				first = k
 			}
 		})
-		if oldest != nil {
-			freed += oldest.kept
-			oldest.unkeep()
+		if first != nil {
+			freed += first.kept
+			first.unkeep()
 		}
 		c.mu.Unlock()
-		if oldest == nil {
+		if first == nil {
 			break
 		}
-		oldest.mu.Lock()
-		oldest.evicted = why
-		oldest.wake()
-		oldest.mu.Unlock()
+		first.mu.Lock()
+		first.evicted = why
+		first.wake()
+		first.mu.Unlock()
 	}
 	if c.p.cramped.Load() > 0 { // they may be waiting for room to be lent in
 		c.p.el.Wake()
 	}
 	return freed
+}
+
+// givesWay reports whether a held answer is given up before another; c.mu is held.
+func (k *Call) givesWay(other *Call) bool {
+	if k.asked != other.asked {
+		return !k.asked
+	}
+	return k.id.Number() < other.id.Number()
 }
 
 // full reports whether the peer shall fetch answers before it calls again: as many calls of it are under way or answers held as
@@ -222,6 +231,9 @@ func (c *conn) onWant(b []byte) error {
 	}
 	c.mu.Lock()
 	k, running := c.callee.Find(id)
+	if running {
+		k.asked = true
+	}
 	c.mu.Unlock()
 	if running {
 		k.mu.Lock()

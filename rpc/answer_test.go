@@ -419,7 +419,8 @@ func TestMostHeldGoesFirst(t *testing.T) {
 	waitFor(t, "the other's are left", func() bool { return b.p.Stats().HeldBytes == 2*(size+heldCost) })
 }
 
-// TestGivesWayWhileItWaits: an answer that was asked for, and waits for room to be lent in, gives way as well.
+// TestGivesWayWhileItWaits: an answer that was asked for, and waits for room to be lent in, gives way as well, after those
+// that were not asked for.
 func TestGivesWayWhileItWaits(t *testing.T) {
 	const size = 1 << 20
 	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: size, HeldBytes: 4 * (size + heldCost)})
@@ -435,13 +436,27 @@ func TestGivesWayWhileItWaits(t *testing.T) {
 	waitFor(t, "all run", func() bool { return b.p.Stats().Active == 4 })
 	close(gate)
 	waitFor(t, "all are held", func() bool { return b.p.Stats().Held == 4 })
-	var id [numberBytes]byte
-	if err := most.ep.Post(IDWant, putNumber(&id, exchange.NewID(1, 0)), nil); err != nil {
-		t.Fatal(err)
+	ask := func(n uint64) {
+		var id [numberBytes]byte
+		if err := most.ep.Post(IDWant, putNumber(&id, exchange.NewID(n, int(n-1))), nil); err != nil {
+			t.Fatal(err)
+		}
 	}
+	gives := func(n int64, call uint64) {
+		t.Helper()
+		other.call(t, "large", 1)
+		waitFor(t, "one gives way", func() bool { return most.evicted.Load() == n && b.p.Stats().Held == 4 })
+		if got := most.last.Load().(response).id.Number(); got != call {
+			t.Errorf("the answer to call %d gave way, not that to %d", got, call)
+		}
+	}
+	ask(1)
 	waitFor(t, "one waits for room", func() bool { return b.p.cramped.Load() == 1 })
-	other.call(t, "large", 1)
-	waitFor(t, "it gives way", func() bool { return most.evicted.Load() == 1 && b.p.Stats().Held == 4 })
+	gives(1, 2) // it is not wanted
+	ask(3)
+	ask(4)
+	waitFor(t, "all wait for room", func() bool { return b.p.cramped.Load() == 3 })
+	gives(2, 1)
 }
 
 // TestGivenUpWhileSent: a call that is given up where its answer was taken for sent, and is held after all, is not

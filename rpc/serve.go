@@ -32,7 +32,8 @@ type Call struct {
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
-	kept     int64       // what that counts as; under conn.mu
+	kept     int64       // what that counts as; under conn.mu, and so is asked
+	asked    bool        // its caller has asked for it
 	ends     []func(error)
 	head     [responseBytes]byte
 	scratch  []byte // typed answers are encoded here
