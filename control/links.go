@@ -56,7 +56,8 @@ type link struct {
 	member cluster.Member
 	ep     *fabric.Endpoint // may be dead
 	err    error            // of the last attempt
-	tries  int
+	tries  int              // attempts that failed since the last success
+	ended  uint64           // attempts that ended, in all
 	wake   chan struct{}
 }
 
@@ -163,13 +164,14 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 }
 
 // Try is Wait that has a member that is not connected dialled now, and fails as
-// soon as that has failed.
+// soon as that has failed, or has made a connection that is lost already.
 func (l *Links) Try(ctx context.Context, name string) (*fabric.Endpoint, error) {
 	return l.wait(ctx, name, true)
 }
 
 func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpoint, error) {
-	tries := -1 // at the start
+	var ended uint64 // attempts, at the start
+	asked := false
 	for {
 		l.mu.Lock()
 		k, change, closed := l.links[name], l.change, l.closed
@@ -178,11 +180,11 @@ func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpo
 			return k.ep, nil
 		}
 		if k != nil && once && !closed {
-			if tries < 0 {
-				tries = k.tries
+			if !asked {
+				asked, ended = true, k.ended
 				k.again()
 			}
-			if k.tries > tries {
+			if k.ended > ended {
 				defer l.mu.Unlock()
 				return nil, k.notConnected(nil)
 			}
@@ -319,6 +321,7 @@ func (l *Links) pause(k *link, d time.Duration) {
 // settle takes the outcome of an attempt.
 func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	l.mu.Lock()
+	k.ended++
 	if err != nil {
 		if k.tries == 0 && !l.closed { // else the attempt was given up, and nobody tries again
 			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
