@@ -286,6 +286,36 @@ func TestTryWaitsForOneAttempt(t *testing.T) {
 	}
 }
 
+// Members beyond the limit are left out aloud, and those that are known may still get addresses.
+func TestLinksFull(t *testing.T) {
+	var log bytes.Buffer
+	e := newElement(t, "a", false)
+	links := NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	t.Cleanup(links.Close)
+	for i := range cluster.MaxMembers {
+		name := fmt.Sprintf("n%d", i)
+		links.links[name] = &link{member: cluster.Member{Name: name}}
+	}
+	links.Add(cluster.Member{Name: "n7", Addrs: []string{"tcp://127.0.0.1:7"}})
+	if got := links.links["n7"].member.Addrs; len(got) != 1 {
+		t.Errorf("a known member has the addresses %q", got)
+	}
+	if log.Len() > 0 {
+		t.Errorf("nobody is left out yet: %s", log.String())
+	}
+	links.Add(cluster.Member{Name: "late"})
+	links.Add(cluster.Member{Name: "later"})
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "node=late most=1024") {
+		t.Errorf("the log: %s", text)
+	}
+	if len(links.links) != cluster.MaxMembers {
+		t.Errorf("%d are kept", len(links.links))
+	}
+	if _, err := links.Wait(t.Context(), "late"); !errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), "left out") {
+		t.Errorf("%v", err)
+	}
+}
+
 // An endpoint that has ended and was not told of yet is not connected for no reason.
 func TestLinkStatesSayWhy(t *testing.T) {
 	a := newElement(t, "a", false)

@@ -48,6 +48,7 @@ type Links struct {
 	mu     sync.Mutex
 	links  map[string]*link
 	closed bool
+	full   bool          // a member was left out
 	change chan struct{} // closed and made anew at each change
 }
 
@@ -72,11 +73,11 @@ func NewLinks(cfg LinksConfig) *Links {
 }
 
 // Add starts keeping an endpoint to a member. A member that is known gets the
-// addresses it lacks.
+// addresses it lacks. Those beyond cluster.MaxMembers are left out, and the log says so once.
 func (l *Links) Add(m cluster.Member) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || m.Name == l.cfg.Element.Name() || len(l.links) >= cluster.MaxMembers {
+	if l.closed || m.Name == l.cfg.Element.Name() {
 		return
 	}
 	if k := l.links[m.Name]; k != nil {
@@ -85,6 +86,13 @@ func (l *Links) Add(m cluster.Member) {
 				k.member.Addrs = append(k.member.Addrs, a)
 			}
 		}
+		return
+	}
+	if len(l.links) >= cluster.MaxMembers {
+		if !l.full {
+			l.cfg.Log.Warn("more nodes than can be connected: this one and any further ones are left out", "node", m.Name, "most", cluster.MaxMembers)
+		}
+		l.full = true
 		return
 	}
 	m.Addrs = slices.Clone(m.Addrs)
@@ -174,7 +182,7 @@ func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpo
 	asked := false
 	for {
 		l.mu.Lock()
-		k, change, closed := l.links[name], l.change, l.closed
+		k, change, closed, full := l.links[name], l.change, l.closed, l.full
 		if k != nil && alive(k.ep) {
 			defer l.mu.Unlock()
 			return k.ep, nil
@@ -193,6 +201,8 @@ func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpo
 		switch {
 		case closed:
 			return nil, fmt.Errorf("%w: node %s: nothing is dialled any more", ErrNotConnected, name)
+		case k == nil && full:
+			return nil, fmt.Errorf("%w: %q; nodes beyond the first %d were left out, and it may be one of them", ErrNoNode, name, cluster.MaxMembers)
 		case k == nil:
 			return nil, fmt.Errorf("%w: %q; %s", ErrNoNode, name, schema.Suggest(name, l.names()))
 		}
