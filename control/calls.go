@@ -162,6 +162,9 @@ type FileReply struct {
 	Bad    int64         `json:"bad,omitempty"` // lines left out
 }
 
+// PhaseWait is the phase of a load that waits for others to end; else a Progress has a dataset.Phase.
+const PhaseWait = "wait"
+
 // Progress is a note on a load.
 type Progress struct {
 	Phase string `json:"phase"`
