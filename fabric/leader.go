@@ -103,7 +103,7 @@ type ticker struct {
 
 func (l *leader) init(e *Element) error {
 	l.el, l.epfd, l.bell, l.yieldPolls = e, -1, -1, firstPolls
-	l.yieldTime = leastYieldTime
+	l.yieldTime, l.pollTime = leastYieldTime, firstPollTime
 	l.wake = make(chan struct{}, 1)
 	l.tickers = []*ticker{{fn: e.tick}}
 	if e.cfg.Manual {

@@ -36,6 +36,9 @@ const (
 	mostYieldTime  = 16 * time.Microsecond
 	foreignTime    = 1500 * time.Nanosecond
 	firstPolls     = 16
+	// firstPollTime is what a poll is taken for at first, in nanoseconds. What is learnt no more than doubles at a time: a single
+	// interruption would have every poll followed by a yield, and where an answer comes meanwhile nothing would be learnt any more.
+	firstPollTime = 200
 	// crowdedSpin tells policies that poll for a while from the one that never sleeps.
 	crowdedSpin = time.Second
 	// Who is about to sleep at once lets others have the processor first: a peer that shares it may
@@ -105,7 +108,7 @@ func (p *pacer) yield() pace {
 	now := l.el.now()
 	each := l.pollTime
 	if p.last != 0 {
-		each = max((now-p.last)/int64(p.polls), 1)
+		each = min(max((now-p.last)/int64(p.polls), 1), 2*each)
 		l.pollTime = each
 	}
 	runtime.Gosched()

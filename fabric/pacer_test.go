@@ -42,3 +42,34 @@ func TestYieldBeforeSleep(t *testing.T) {
 	l.vain, step = 0, time.Microsecond
 	idle("nobody sleeps in manual mode", paceSleep)
 }
+
+// TestInterruptedPoll: one poll in which the processor was away does not have all further ones followed by a yield.
+func TestInterruptedPoll(t *testing.T) {
+	clock, step := int64(1), int64(100)
+	el := &Element{now: func() int64 { return clock }}
+	el.cfg.Policy = Latency
+	l := &el.leader
+	l.el, l.yieldTime, l.yieldPolls, l.pollTime = el, mostYieldTime, firstPolls, firstPollTime
+	p := pacer{l: l}
+	poll := func(n int) {
+		for range n {
+			clock += step
+			p.after(0)
+		}
+	}
+	poll(100_000)
+	usual := l.yieldPolls
+	step = int64(10 * time.Millisecond)
+	poll(1)
+	for ; p.polls != 0; poll(1) { // to the next yield, which learns of it
+		step = 100
+	}
+	if l.yieldPolls < usual/8 {
+		t.Errorf("after an interruption there are %d polls between two yields, before there were %d", l.yieldPolls, usual)
+	}
+	step = 10_000
+	poll(100_000)
+	if each := l.pollTime; each != step {
+		t.Errorf("polls that take %d ns each for a while are taken for %d", step, each)
+	}
+}

@@ -106,6 +106,9 @@ func (k *Call) hold(code Code, body []byte) error {
 	return nil
 }
 
+// evictTries is how often nothing may be found to give up, before an answer is not held.
+const evictTries = 8
+
 // heldCost is what an answer that is held takes besides its bytes: a record, and a goroutine with its timer.
 const heldCost = 4 << 10
 
@@ -115,9 +118,13 @@ const heldCost = 4 << 10
 func (k *Call) keep(n int) error {
 	c, p := k.c, k.c.p
 	cost := int64(n+cap(k.buf)) + heldCost
-	for !take(&p.heldBytes, cost, p.limits.HeldBytes) {
-		if most := p.holdsMost(); most == nil || most.keptBytes.Load() <= c.keptBytes.Load() || !most.evict() {
+	for vain := 0; !take(&p.heldBytes, cost, p.limits.HeldBytes); {
+		most := p.holdsMost()
+		if most == nil || most.keptBytes.Load() <= c.keptBytes.Load() || vain == evictTries {
 			return fmt.Errorf("answers that wait to be asked for may take %d bytes here (Limits.HeldBytes), and this peer's take the most of them", p.limits.HeldBytes)
+		}
+		if most.evict(cost) == 0 { // others took them meanwhile, or the room that they left
+			vain++
 		}
 	}
 	c.mu.Lock()
@@ -157,30 +164,34 @@ func (p *Peer) holdsMost() (most *conn) {
 	return most
 }
 
-// evict gives up the answer that has been held for longest; false if there is none.
-func (c *conn) evict() bool {
-	var oldest *Call
-	c.mu.Lock()
-	c.callee.Each(func(_ exchange.ID, k *Call) {
-		if k.kept > 0 && (oldest == nil || k.id.Number() < oldest.id.Number()) {
-			oldest = k
+// evict gives up the answers that have been held for longest, until they had taken need bytes. It says how much they had.
+func (c *conn) evict(need int64) (freed int64) {
+	why := fmt.Errorf("it was not fetched, and others needed the room that answers can be held in (Limits.HeldBytes, %d)", c.p.limits.HeldBytes)
+	for freed < need {
+		var oldest *Call
+		c.mu.Lock()
+		c.callee.Each(func(_ exchange.ID, k *Call) {
+			if k.kept > 0 && (oldest == nil || k.id.Number() < oldest.id.Number()) {
+				oldest = k
+			}
+		})
+		if oldest != nil {
+			freed += oldest.kept
+			oldest.unkeep()
 		}
-	})
-	if oldest != nil {
-		oldest.unkeep()
+		c.mu.Unlock()
+		if oldest == nil {
+			break
+		}
+		oldest.mu.Lock()
+		oldest.evicted = why
+		oldest.wake()
+		oldest.mu.Unlock()
 	}
-	c.mu.Unlock()
-	if oldest == nil {
-		return false
-	}
-	oldest.mu.Lock()
-	oldest.evicted = fmt.Errorf("it was not fetched, and others needed the room that answers can be held in (Limits.HeldBytes, %d)", c.p.limits.HeldBytes)
-	oldest.wake()
-	oldest.mu.Unlock()
-	if c.p.cramped.Load() > 0 { // it may be waiting for room to be lent in
+	if c.p.cramped.Load() > 0 { // they may be waiting for room to be lent in
 		c.p.el.Wake()
 	}
-	return true
+	return freed
 }
 
 // full reports whether the peer shall fetch answers before it calls again: as many calls of it are under way or answers held as
