@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,7 +35,8 @@ func TestMain(m *testing.M) {
 // TestRun runs each benchmark, short, and looks at its fields: that they are
 // there and possible. How large they are is no test's business.
 func TestRun(t *testing.T) {
-	for _, c := range []struct {
+	var runs []*Result
+	all := []struct {
 		Config
 		fields []string
 	}{
@@ -50,7 +53,8 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
 		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
 		{Config{Kind: "ring", Transport: "tcp", Rounds: 100, Elements: 2}, []string{"hops_per_s", "hops"}},
-	} {
+	}
+	for _, c := range all {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
 			if c.Pin = true; c.Kind != "chase" { // as the commands have it
 				c.Policy = fabric.Latency
@@ -78,7 +82,52 @@ func TestRun(t *testing.T) {
 					t.Errorf("a cached injection has %s bytes of header (%v)", h, err)
 				}
 			}
+			runs = append(runs, r)
 		})
+	}
+	if len(runs) == len(all) {
+		documented(t, runs)
+	}
+}
+
+// documented holds results against docs/cli.md: the fields that it says every benchmark has are those
+// that all have, and where it names fields to look at, they are there.
+func documented(t *testing.T, runs []*Result) {
+	text, err := os.ReadFile("../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, doc, _ := strings.Cut(string(text), "Every benchmark has these fields:")
+	doc, _, _ = strings.Cut(doc, "\n#")
+	code := regexp.MustCompile("`([a-z0-9_]+)`")
+	var says []string
+	rows := 0
+	for line := range strings.Lines(doc) {
+		cells := strings.Split(strings.ReplaceAll(line, "\\|", "/"), "|")
+		if len(cells) < 4 {
+			continue
+		}
+		if kind, ok := strings.CutPrefix(cells[1], " `bench "); ok {
+			rows++
+			kind, _, _ = strings.Cut(strings.TrimRight(kind, "` "), " ")
+			for _, f := range code.FindAllStringSubmatch(cells[3], -1) {
+				if !slices.ContainsFunc(runs, func(r *Result) bool { return r.Get("benchmark") == kind && r.Get(f[1]) != nil }) {
+					t.Errorf("bench %s has no field %s, which docs/cli.md names", kind, f[1])
+				}
+			}
+		} else if rows == 0 {
+			for _, f := range code.FindAllStringSubmatch(cells[1], -1) {
+				says = append(says, f[1])
+			}
+		}
+	}
+	common := slices.DeleteFunc(slices.Clone(runs[0].Names()), func(name string) bool {
+		return slices.ContainsFunc(runs, func(r *Result) bool { return r.Get(name) == nil })
+	})
+	slices.Sort(says)
+	slices.Sort(common)
+	if !slices.Equal(says, common) || rows != 7 {
+		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
 

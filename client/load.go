@@ -64,7 +64,7 @@ type LoadSpec struct {
 // LoadProgress is how far a load is.
 type LoadProgress struct {
 	Node  string // of At; "" is the client
-	Phase string // a dataset.Phase, or "commit"
+	Phase string // a dataset.Phase, control.PhaseWait, or PhaseCommit
 	Done  int64  // bytes of the input, as the phase counts them
 	Total int64  // -1: not known
 }

@@ -17,8 +17,10 @@ import (
 const (
 	// batchBytes is about what is fetched of all nodes at a time.
 	batchBytes = 4 << 20
-	// maxBatchText bounds the text of one batch; beyond it the batch is halved.
-	maxBatchText = 64 << 20
+	// MaxReadBytes bounds what Rows gets at once: so much of records, and so much of text. A dataset's
+	// table may claim any number of rows, and its records any text. A row of a dataset that was
+	// loaded has no more: dataset.MaxLineBytes.
+	MaxReadBytes = 64 << 20
 	// pieceBytes is one Get of a large range: a transfer that shares the link with others.
 	pieceBytes = 1 << 20
 )
@@ -99,12 +101,13 @@ type share struct {
 	first, count uint64 // local rows
 	records      []byte
 	text         []byte
-	textAt       uint64
+	textAt       uint64 // where in the heap text begins,
+	textBytes    uint64 // and its length
 	next         uint64
 }
 
 // Rows reads the rows from first to first+count-1, in the order of their
-// numbers. Datasets of kind Records only.
+// numbers: at most MaxReadBytes of them at once, and as much text. Datasets of kind Records only.
 func (r *Reader) Rows(ctx context.Context, first, count uint64) (schema.Rows, error) {
 	t := r.Table
 	if t.Kind != cluster.Records {
@@ -112,6 +115,9 @@ func (r *Reader) Rows(ctx context.Context, first, count uint64) (schema.Rows, er
 	}
 	if first > t.Rows || count > t.Rows-first {
 		return schema.Rows{}, fmt.Errorf("%w: dataset %s has %d rows, there are no %d from %d", control.ErrRequest, t.Name, t.Rows, count, first)
+	}
+	if most := MaxReadBytes / uint64(r.layout.Size); count > most {
+		return schema.Rows{}, fmt.Errorf("%w: dataset %s: %d rows of %d bytes are too many to read at once: read at most %d, or write them with Write", control.ErrRequest, t.Name, count, r.layout.Size, most)
 	}
 	shares := r.split(first, count)
 	if err := r.fetch(ctx, shares); err != nil {
@@ -161,17 +167,36 @@ func strRef(cell []byte) (offset, length uint64) {
 	return uint64(binary.LittleEndian.Uint32(cell)), uint64(binary.LittleEndian.Uint32(cell[4:]))
 }
 
-// errText says that a batch has more text than is fetched at once.
-var errText = errors.New("too much text")
+// errText says that rows have more text than is fetched at once.
+var errText = fmt.Errorf("%w: more than %d bytes of text to read at once", control.ErrRequest, MaxReadBytes)
 
 // fetch gets the records of all shares at once, then their text.
 func (r *Reader) fetch(ctx context.Context, shares map[uint32]*share) error {
+	if err := eachShare(shares, func(e uint32, s *share) error {
+		size := uint64(r.layout.Size)
+		s.records = make([]byte, s.count*size)
+		return r.ReadAt(ctx, int(e), cluster.RowsWindow, s.records, s.first*size)
+	}); err != nil || !r.layout.HasStr {
+		return err
+	}
+	if err := r.measure(shares); err != nil {
+		return err
+	}
+	return eachShare(shares, func(e uint32, s *share) error {
+		s.text = make([]byte, s.textBytes)
+		r.rebase(s)
+		return r.ReadAt(ctx, int(e), cluster.HeapWindow, s.text, s.textAt)
+	})
+}
+
+// eachShare does something for all shares at once.
+func eachShare(shares map[uint32]*share, fn func(e uint32, s *share) error) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	for e, s := range shares {
 		wg.Go(func() {
-			if err := r.fetchShare(ctx, int(e), s); err != nil {
+			if err := fn(e, s); err != nil {
 				mu.Lock()
 				errs = append(errs, err)
 				mu.Unlock()
@@ -182,38 +207,37 @@ func (r *Reader) fetch(ctx context.Context, shares map[uint32]*share) error {
 	return errors.Join(errs...)
 }
 
-func (r *Reader) fetchShare(ctx context.Context, e int, s *share) error {
-	size := uint64(r.layout.Size)
-	s.records = make([]byte, s.count*size)
-	if err := r.ReadAt(ctx, e, cluster.RowsWindow, s.records, s.first*size); err != nil || !r.layout.HasStr {
-		return err
-	}
-	heap := r.Table.Shards[e].Windows[cluster.HeapWindow].Size
-	from, to := heap, uint64(0)
-	for i := range s.count {
-		for f, field := range r.Table.Schema.Fields {
-			if field.Type != schema.Str {
-				continue
+// measure finds where each share's text is. Records may overlap in it, or lie far
+// apart: neither what is fetched nor what the rows have together may be more than MaxReadBytes.
+func (r *Reader) measure(shares map[uint32]*share) error {
+	var total uint64
+	for e, s := range shares {
+		heap := r.Table.Shards[e].Windows[cluster.HeapWindow].Size
+		from, to, have := heap, uint64(0), uint64(0)
+		for i := range s.count {
+			for f, field := range r.Table.Schema.Fields {
+				if field.Type != schema.Str {
+					continue
+				}
+				off, n := strRef(s.records[i*uint64(r.layout.Size)+uint64(r.layout.Offsets[f]):])
+				if n == 0 {
+					continue
+				}
+				if off+n > heap {
+					return fmt.Errorf("dataset %s at node %s: row %d (local): %s is text at %d to %d of %d", r.Table.Name, r.Table.Shards[e].Element, s.first+i, field.Name, off, off+n, heap)
+				}
+				from, to, have = min(from, off), max(to, off+n), have+n
 			}
-			off, n := strRef(s.records[i*size+uint64(r.layout.Offsets[f]):])
-			if n == 0 {
-				continue
-			}
-			if off+n > heap {
-				return fmt.Errorf("dataset %s at node %s: row %d (local): %s is text at %d to %d of %d", r.Table.Name, r.Table.Shards[e].Element, s.first+i, field.Name, off, off+n, heap)
-			}
-			from, to = min(from, off), max(to, off+n)
+		}
+		if from >= to {
+			from, to = 0, 0
+		}
+		s.textAt, s.textBytes = from, to-from
+		if total += max(s.textBytes, have); total > MaxReadBytes {
+			return fmt.Errorf("dataset %s: %w", r.Table.Name, errText)
 		}
 	}
-	if from >= to {
-		from, to = 0, 0
-	}
-	if to-from > maxBatchText && s.count > 1 {
-		return errText
-	}
-	s.text, s.textAt = make([]byte, to-from), from
-	r.rebase(s)
-	return r.ReadAt(ctx, e, cluster.HeapWindow, s.text, from)
+	return nil
 }
 
 // rebase points empty text, which may be anywhere, at the start of what was fetched.
@@ -279,7 +303,7 @@ func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	for done := uint64(0); done < total; {
 		n := min(step, total-done)
 		rows, err := r.Rows(ctx, o.First+done, n)
-		if errors.Is(err, errText) {
+		if errors.Is(err, errText) && n > 1 {
 			step = max(1, n/2)
 			continue
 		}

@@ -39,10 +39,11 @@ const MaxBodyBytes = 8 << 20
 
 // NamesakeRequest tells a node of another that has its name.
 type NamesakeRequest struct {
-	Name        string              `json:"name"`
-	Incarnation cluster.Incarnation `json:"incarnation"`
-	Addrs       []string            `json:"addrs"`
-	UptimeMs    int64               `json:"uptime_ms"`
+	Name          string              `json:"name"`
+	Incarnation   cluster.Incarnation `json:"incarnation"`
+	Addrs         []string            `json:"addrs"`
+	UptimeMs      int64               `json:"uptime_ms"`
+	StartedUnixMs int64               `json:"started_unix_ms"`
 }
 
 // Nothing is a body without members.
@@ -55,21 +56,22 @@ type InfoRequest struct {
 
 // Info is what a node says of itself.
 type Info struct {
-	Version     int                 `json:"version"` // of the protocol
-	Program     string              `json:"program"` // the program's version, for people
-	Name        string              `json:"name"`
-	Incarnation cluster.Incarnation `json:"incarnation"`
-	Addrs       []string            `json:"addrs"`
-	Transports  []string            `json:"transports"`
-	LentBytes   int64               `json:"lent_bytes"`
-	LimitBytes  int64               `json:"limit_bytes"`
-	Datasets    int                 `json:"datasets"`
-	UptimeMs    int64               `json:"uptime_ms"`
-	Stopping    bool                `json:"stopping,omitempty"`
-	Principal   string              `json:"principal"`       // who the asker is to the node
-	Caps        string              `json:"caps"`            // what the asker may do
-	Forms       []string            `json:"forms,omitempty"` // of code that the node runs
-	Peers       []Peer              `json:"peers"`
+	Version       int                 `json:"version"` // of the protocol
+	Program       string              `json:"program"` // the program's version, for people
+	Name          string              `json:"name"`
+	Incarnation   cluster.Incarnation `json:"incarnation"`
+	Addrs         []string            `json:"addrs"`
+	Transports    []string            `json:"transports"`
+	LentBytes     int64               `json:"lent_bytes"`
+	LimitBytes    int64               `json:"limit_bytes"`
+	Datasets      int                 `json:"datasets"`
+	UptimeMs      int64               `json:"uptime_ms"`
+	StartedUnixMs int64               `json:"started_unix_ms"` // by the node's own clock, and the same at each asking
+	Stopping      bool                `json:"stopping,omitempty"`
+	Principal     string              `json:"principal"`       // who the asker is to the node
+	Caps          string              `json:"caps"`            // what the asker may do
+	Forms         []string            `json:"forms,omitempty"` // of code that the node runs
+	Peers         []Peer              `json:"peers"`
 }
 
 // Peer is another member as a node sees it.
@@ -159,6 +161,9 @@ type FileReply struct {
 	Sizes  []uint64      `json:"sizes"`
 	Bad    int64         `json:"bad,omitempty"` // lines left out
 }
+
+// PhaseWait is the phase of a load that waits for others to end; else a Progress has a dataset.Phase.
+const PhaseWait = "wait"
 
 // Progress is a note on a load.
 type Progress struct {

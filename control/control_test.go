@@ -249,6 +249,73 @@ func TestLinksToAPeerThatHangsUp(t *testing.T) {
 	}
 }
 
+// Try waits for one attempt, whatever was before: one that succeeds starts the count of failures anew.
+func TestTryWaitsForOneAttempt(t *testing.T) {
+	a, b := newElement(t, "a", false), newElement(t, "b", false)
+	addr, err := b.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, err := a.el.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost.Close()
+	for name, outcome := range map[string]struct {
+		ep  *fabric.Endpoint
+		err error
+	}{"it comes and is lost at once": {ep: lost}, "it fails": {err: fabric.ErrRefused}} {
+		t.Run(name, func(t *testing.T) {
+			k := &link{member: cluster.Member{Name: "b"}, tries: 5, ended: 5, err: ErrInsecure, wake: make(chan struct{}, 1)}
+			a.links.mu.Lock()
+			a.links.links["b"] = k
+			a.links.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			result := make(chan error, 1)
+			go func() {
+				_, err := a.links.Try(ctx, "b")
+				result <- err
+			}()
+			<-k.wake // it has asked for an attempt
+			a.links.settle(k, outcome.ep, outcome.err)
+			if err := <-result; !errors.Is(err, ErrNotConnected) || ctx.Err() != nil {
+				t.Errorf("%v, %v", err, context.Cause(ctx))
+			}
+		})
+	}
+}
+
+// Members beyond the limit are left out aloud, and those that are known may still get addresses.
+func TestLinksFull(t *testing.T) {
+	var log bytes.Buffer
+	e := newElement(t, "a", false)
+	links := NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	t.Cleanup(links.Close)
+	for i := range cluster.MaxMembers {
+		name := fmt.Sprintf("n%d", i)
+		links.links[name] = &link{member: cluster.Member{Name: name}}
+	}
+	links.Add(cluster.Member{Name: "n7", Addrs: []string{"tcp://127.0.0.1:7"}})
+	if got := links.links["n7"].member.Addrs; len(got) != 1 {
+		t.Errorf("a known member has the addresses %q", got)
+	}
+	if log.Len() > 0 {
+		t.Errorf("nobody is left out yet: %s", log.String())
+	}
+	links.Add(cluster.Member{Name: "late"})
+	links.Add(cluster.Member{Name: "later"})
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "node=late most=1024") {
+		t.Errorf("the log: %s", text)
+	}
+	if len(links.links) != cluster.MaxMembers {
+		t.Errorf("%d are kept", len(links.links))
+	}
+	if _, err := links.Wait(t.Context(), "late"); !errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), "left out") {
+		t.Errorf("%v", err)
+	}
+}
+
 // An endpoint that has ended and was not told of yet is not connected for no reason.
 func TestLinkStatesSayWhy(t *testing.T) {
 	a := newElement(t, "a", false)

@@ -48,6 +48,7 @@ type Links struct {
 	mu     sync.Mutex
 	links  map[string]*link
 	closed bool
+	full   bool          // a member was left out
 	change chan struct{} // closed and made anew at each change
 }
 
@@ -56,7 +57,8 @@ type link struct {
 	member cluster.Member
 	ep     *fabric.Endpoint // may be dead
 	err    error            // of the last attempt
-	tries  int
+	tries  int              // attempts that failed since the last success
+	ended  uint64           // attempts that ended, in all
 	wake   chan struct{}
 }
 
@@ -71,11 +73,11 @@ func NewLinks(cfg LinksConfig) *Links {
 }
 
 // Add starts keeping an endpoint to a member. A member that is known gets the
-// addresses it lacks.
+// addresses it lacks. Those beyond cluster.MaxMembers are left out, and the log says so once.
 func (l *Links) Add(m cluster.Member) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || m.Name == l.cfg.Element.Name() || len(l.links) >= cluster.MaxMembers {
+	if l.closed || m.Name == l.cfg.Element.Name() {
 		return
 	}
 	if k := l.links[m.Name]; k != nil {
@@ -84,6 +86,13 @@ func (l *Links) Add(m cluster.Member) {
 				k.member.Addrs = append(k.member.Addrs, a)
 			}
 		}
+		return
+	}
+	if len(l.links) >= cluster.MaxMembers {
+		if !l.full {
+			l.cfg.Log.Warn("more nodes than can be connected: this one and any further ones are left out", "node", m.Name, "most", cluster.MaxMembers)
+		}
+		l.full = true
 		return
 	}
 	m.Addrs = slices.Clone(m.Addrs)
@@ -163,26 +172,27 @@ func (l *Links) Wait(ctx context.Context, name string) (*fabric.Endpoint, error)
 }
 
 // Try is Wait that has a member that is not connected dialled now, and fails as
-// soon as that has failed.
+// soon as that has failed, or has made a connection that is lost already.
 func (l *Links) Try(ctx context.Context, name string) (*fabric.Endpoint, error) {
 	return l.wait(ctx, name, true)
 }
 
 func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpoint, error) {
-	tries := -1 // at the start
+	var ended uint64 // attempts, at the start
+	asked := false
 	for {
 		l.mu.Lock()
-		k, change, closed := l.links[name], l.change, l.closed
+		k, change, closed, full := l.links[name], l.change, l.closed, l.full
 		if k != nil && alive(k.ep) {
 			defer l.mu.Unlock()
 			return k.ep, nil
 		}
 		if k != nil && once && !closed {
-			if tries < 0 {
-				tries = k.tries
+			if !asked {
+				asked, ended = true, k.ended
 				k.again()
 			}
-			if k.tries > tries {
+			if k.ended > ended {
 				defer l.mu.Unlock()
 				return nil, k.notConnected(nil)
 			}
@@ -191,6 +201,8 @@ func (l *Links) wait(ctx context.Context, name string, once bool) (*fabric.Endpo
 		switch {
 		case closed:
 			return nil, fmt.Errorf("%w: node %s: nothing is dialled any more", ErrNotConnected, name)
+		case k == nil && full:
+			return nil, fmt.Errorf("%w: %q; nodes beyond the first %d were left out, and it may be one of them", ErrNoNode, name, cluster.MaxMembers)
 		case k == nil:
 			return nil, fmt.Errorf("%w: %q; %s", ErrNoNode, name, schema.Suggest(name, l.names()))
 		}
@@ -319,6 +331,7 @@ func (l *Links) pause(k *link, d time.Duration) {
 // settle takes the outcome of an attempt.
 func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	l.mu.Lock()
+	k.ended++
 	if err != nil {
 		if k.tries == 0 && !l.closed { // else the attempt was given up, and nobody tries again
 			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)

@@ -19,6 +19,8 @@ func (s *fdSink) SendFD(tag uint64, _ int) error {
 	return nil
 }
 
+func (s *fdSink) Left() bool { return false }
+
 // TestGivenTo: a segment knows to whose peers it was given, asks those to let go of it when it is closed, and no
 // others; and forgets an endpoint that has ended.
 func TestGivenTo(t *testing.T) {

@@ -122,11 +122,14 @@ func (r *Remote) enter(verb string, offset, size uint64, need Rights) error {
 	return nil
 }
 
-// ended is the error of an operation on memory that is not the peer's any more:
-// the endpoint's end takes mappings and generations away too.
+// ended is the error of an operation on memory that is not the peer's any more: the
+// endpoint's end takes mappings and generations away too, and the peer's end may be heard of later than they go.
 func (r *Remote) ended(verb string) error {
 	if r.ep.dead.Load() != nil {
 		return r.ep.lost(verb)
+	}
+	if r.ep.fds.Left() {
+		return r.errAt(verb, ErrPeerLost)
 	}
 	return r.errAt(verb, ErrRevoked)
 }

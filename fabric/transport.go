@@ -199,6 +199,9 @@ type FDCarrier interface {
 	// SendFD hands the peer a duplicate of fd, marked with tag. It never
 	// blocks; ErrLinkFull if too many are under way.
 	SendFD(tag uint64, fd int) error
+	// Left reports whether the link is over, or the peer has closed it, also where no Poll has come to that
+	// yet: what the peer did to mapped memory after its Close shows at once. It never blocks.
+	Left() bool
 }
 
 // FDReceiver is implemented by Receivers of an FDCarrier link.

@@ -75,7 +75,7 @@ type Config struct {
 	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
-// ReadConfig reads a configuration file (YAML). A key that is not known is an error.
+// ReadConfig reads a configuration file (one YAML document). A key that is not known is an error.
 func ReadConfig(r io.Reader) (Config, error) {
 	var c Config
 	text, err := io.ReadAll(io.LimitReader(r, maxConfigBytes+1))
@@ -88,6 +88,13 @@ func ReadConfig(r io.Reader) (Config, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("node: configuration: %w", plainYAML(err))
+	}
+	var more yaml.Node
+	switch err := d.Decode(&more); {
+	case err == nil:
+		return c, fmt.Errorf("node: configuration: line %d: a second YAML document begins, and a node has one configuration: remove this ---, or keep the rest in a file of its own", more.Line)
+	case !errors.Is(err, io.EOF):
 		return c, fmt.Errorf("node: configuration: %w", plainYAML(err))
 	}
 	return c, nil

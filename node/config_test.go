@@ -64,6 +64,16 @@ func TestReadConfig(t *testing.T) {
 	if _, err := ReadConfig(strings.NewReader("name: a\nfrob: 1\n")); err == nil || err.Error() != `node: configuration: line 2: there is no key "frob" (docs/operations.md lists them)` {
 		t.Errorf("an unknown key: %v", err)
 	}
+	for text, line := range map[string]string{"name: a\n---\nmemory: 2G\n": "line 2", "---\n---\nname: a\n": "line 2", "name: a\n---\n": "line 2"} {
+		if _, err := ReadConfig(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), line+": a second YAML document") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"---\nname: a\n", "# mine\n---\nname: a\n...\n"} {
+		if c, err := ReadConfig(strings.NewReader(text)); err != nil || c.Name != "a" {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
 	if c, err := ReadConfig(strings.NewReader("")); err != nil || c.Name != "" {
 		t.Errorf("an empty file: %+v, %v", c, err)
 	}

@@ -151,6 +151,11 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 			c.Note(note)
 		}
 	}
+	leave, err := n.enterFile(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	plan, err := dataset.Scan(ctx, in, *o)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,12 +84,12 @@ func (n *Node) meet(ep *fabric.Endpoint) {
 		return
 	}
 	n.tell(ep, &control.NamesakeRequest{Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
-		UptimeMs: time.Since(n.started).Milliseconds()})
+		UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli()})
 	n.namesake(namesakeOf(other))
 }
 
 func namesakeOf(i *control.Info) *control.NamesakeRequest {
-	return &control.NamesakeRequest{Name: i.Name, Incarnation: i.Incarnation, Addrs: i.Addrs, UptimeMs: i.UptimeMs}
+	return &control.NamesakeRequest{Name: i.Name, Incarnation: i.Incarnation, Addrs: i.Addrs, UptimeMs: i.UptimeMs, StartedUnixMs: i.StartedUnixMs}
 }
 
 // tell tells a node of another of its name.
@@ -148,17 +149,28 @@ func (n *Node) heardOfNamesake(_ context.Context, c *rpc.Call, req *control.Name
 // namesake takes in that another node has this one's name: the later of the two
 // does not start.
 func (n *Node) namesake(other *control.NamesakeRequest) {
-	up := time.Since(n.started)
 	if n.stopping.Load() || n.namesakeSeen.Swap(uint64(other.Incarnation)) == uint64(other.Incarnation) {
 		return
 	}
 	this, that := whereText(n.Addrs(), cluster.Incarnation(n.el.Incarnation())), whereText(other.Addrs, other.Incarnation)
 	n.log.Error("another node has this node's name: give each a name of its own (--name), and stop one until then", "name", n.cfg.Name, "this", this, "other", that)
-	if up >= giveWayTime || other.UptimeMs < up.Milliseconds() {
+	if !givesWay(time.Since(n.started), n.started.UnixMilli(), cluster.Incarnation(n.el.Incarnation()), other) {
 		return
 	}
 	n.fail(fmt.Errorf("node %s: %w: the node at %s had it first; this one, at %s, does not start: give it a name of its own with --name, or stop the other first",
 		n.cfg.Name, control.ErrNameTaken, that, this))
+}
+
+// givesWay decides whether a node does not start because of another of its name. Both
+// compare the same constants, each one's start by its own clock and its incarnation, so of
+// two that start at once one stays, in whatever order and however often they hear of each other.
+// One that is long there stays even if its clock is ahead.
+func givesWay(up time.Duration, startedUnixMs int64, this cluster.Incarnation, other *control.NamesakeRequest) bool {
+	if up >= giveWayTime {
+		return false
+	}
+	return other.UptimeMs >= giveWayTime.Milliseconds() ||
+		cmp.Or(cmp.Compare(startedUnixMs, other.StartedUnixMs), cmp.Compare(this, other.Incarnation)) > 0
 }
 
 // dialNamesake looks once at those addresses of this node's own entry among the peers

@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc"
 )
 
 // patience is what a test waits for what should take a moment.
@@ -124,6 +125,106 @@ func TestNamesake(t *testing.T) {
 				return len(eps) == 1 && eps[0].Incarnation() == first.el.Incarnation()
 			})
 		})
+	}
+}
+
+// TestNamesakesStartTogether: of two nodes of one name that start in the same millisecond, one stays.
+func TestNamesakesStartTogether(t *testing.T) {
+	ts := tokens(t, cluster.CapMember, "node")
+	third := aged(t, namesakeConfig(ts, "n0", &logText{}), time.Hour)
+	started := time.Now()
+	var ends [2]chan error
+	var nodes [2]*Node
+	for i := range nodes {
+		n, err := New(namesakeConfig(ts, "n1", &logText{}, memberOf(third)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.started = started
+		nodes[i], ends[i] = n, make(chan error, 1)
+		t.Cleanup(func() { n.Close() })
+	}
+	last := 0 // by incarnation
+	if nodes[1].el.Incarnation() > nodes[0].el.Incarnation() {
+		last = 1
+	}
+	for i, n := range nodes {
+		go func() { ends[i] <- n.Run(t.Context()) }()
+	}
+	select {
+	case err := <-ends[last]:
+		if !errors.Is(err, control.ErrNameTaken) {
+			t.Errorf("the one that gives way: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("both stay")
+	}
+	waitFor(t, "the other is the only one", func() bool {
+		eps := third.el.Endpoints()
+		return len(eps) == 1 && eps[0].Incarnation() == nodes[1-last].el.Incarnation()
+	})
+	if n := nodes[1-last]; len(n.failed) > 0 || n.stopping.Load() {
+		t.Error("both give way")
+	}
+}
+
+// TestGivesWay: of each two that are both young, one gives way and one stays, and who has been up for long stays always.
+func TestGivesWay(t *testing.T) {
+	type life struct {
+		up      time.Duration
+		started int64
+		inc     cluster.Incarnation
+	}
+	told := func(l life) *control.NamesakeRequest {
+		return &control.NamesakeRequest{Incarnation: l.inc, UptimeMs: l.up.Milliseconds(), StartedUnixMs: l.started}
+	}
+	for name, tc := range map[string]struct {
+		a, b         life
+		aEnds, bEnds bool
+	}{
+		"one after the other":        {a: life{4 * time.Second, 1000, 2}, b: life{time.Second, 4000, 1}, bEnds: true},
+		"at once":                    {a: life{time.Second, 1000, 1}, b: life{time.Second, 1000, 2}, bEnds: true},
+		"a slow answer":              {a: life{time.Second, 1001, 1}, b: life{900 * time.Millisecond, 1000, 2}, aEnds: true},
+		"long there, clocks agree":   {a: life{time.Hour, 1000, 2}, b: life{time.Second, 3601000, 1}, bEnds: true},
+		"long there, its clock fast": {a: life{time.Hour, 9000000, 2}, b: life{time.Second, 3601000, 1}, bEnds: true},
+		"both long there":            {a: life{time.Hour, 1000, 2}, b: life{giveWayTime, 2000, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := givesWay(tc.a.up, tc.a.started, tc.a.inc, told(tc.b)), givesWay(tc.b.up, tc.b.started, tc.b.inc, told(tc.a))
+			if a != tc.aEnds || b != tc.bEnds {
+				t.Errorf("one gives way: %v, the other: %v", a, b)
+			}
+		})
+	}
+}
+
+// TestNamesakeIsTold: a node that meets one of its name tells it, for its own end may be what ends the connection.
+func TestNamesakeIsTold(t *testing.T) {
+	ts := tokens(t, cluster.CapMember, "node")
+	el, p := guest(t, ts, "node") // n2
+	told := make(chan *control.NamesakeRequest, 1)
+	if err := errors.Join(
+		control.Serve(p, control.CallInfo, func(context.Context, *rpc.Call, *control.InfoRequest) (*control.Info, error) {
+			return &control.Info{Version: control.Version, Name: el.Name(), Incarnation: cluster.Incarnation(el.Incarnation()), UptimeMs: time.Hour.Milliseconds()}, nil
+		}),
+		control.Serve(p, control.CallNamesake, func(_ context.Context, _ *rpc.Call, req *control.NamesakeRequest) (*control.Nothing, error) {
+			told <- req
+			return &control.Nothing{}, nil
+		})); err != nil {
+		t.Fatal(err)
+	}
+	n := aged(t, namesakeConfig(ts, el.Name(), &logText{}), time.Hour)
+	if _, err := el.Dial(t.Context(), n.Addrs()[0]); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-told:
+		if r.Name != n.Name() || r.Incarnation != cluster.Incarnation(n.el.Incarnation()) || len(r.Addrs) != 1 || r.Addrs[0] != n.Addrs()[0] ||
+			r.UptimeMs < time.Hour.Milliseconds() || r.StartedUnixMs != n.started.UnixMilli() {
+			t.Errorf("it is told of %+v", r)
+		}
+	case <-time.After(patience):
+		t.Fatal("it is not told")
 	}
 }
 

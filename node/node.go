@@ -40,6 +40,8 @@ type Node struct {
 	catalog *cluster.Catalog
 	data    *store
 	roots   *roots
+	files   *gate // for loads from files of this node,
+	graphs  *gate // and for those of them that are graphs
 	web     *web
 	traffic traffic
 	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
@@ -64,7 +66,8 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(), failed: make(chan error, 1), peersKnown: make(chan struct{})}
+	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(),
+		files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)

@@ -5,12 +5,26 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
+
+// kept writes help texts and keeps the first error: cobra does not end with it.
+type kept struct {
+	w   io.Writer
+	err error
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	if k.err == nil {
+		_, k.err = k.w.Write(p)
+	}
+	return len(p), nil
+}
 
 // run is main without the exit, for tests of the command line.
 func run(args []string) int {
@@ -21,9 +35,13 @@ func run(args []string) int {
 	root := a.rootCommand()
 	root.SetArgs(args)
 	root.SetIn(a.in)
-	root.SetOut(a.out)
+	shown := &kept{w: a.out}
+	root.SetOut(shown)
 	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = shown.err
+	}
 	if err == nil {
 		return 0
 	}

@@ -21,6 +21,7 @@ func lifeChecks() []check {
 		{"closed during hello", lifeHello},
 		{"closed while dialled", lifeDialled},
 		{"closed, and the peer answers", lifeAnswered},
+		{"closed, and nobody has heard", lifeUnheard},
 		{"after the end", lifeAfter},
 		{"silence is kept alive", lifeSilence},
 	}
@@ -174,8 +175,7 @@ func (r *rig) traffic(ep *fabric.Endpoint, seg *fabric.Segment) *traffic {
 					time.Sleep(20 * time.Microsecond)
 					continue
 				}
-				// An element that closes revokes its keys; who has its memory mapped may see that first.
-				if !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrClosed) && !errors.Is(err, fabric.ErrRevoked) {
+				if !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrClosed) {
 					r.Errorf("call %d ended with %v", i, err)
 				}
 				return
@@ -313,6 +313,34 @@ func lifeAnswered(r *rig) {
 			r.Errorf("OnLost of a closed element's endpoint heard %v", err)
 		}
 	}
+}
+
+// lifeUnheard has an element close while whoever leads at its peer does something else. Who has its
+// memory mapped learns that the peer is lost: that it takes its keys away too is no news.
+func lifeUnheard(r *rig) {
+	a, b, ab, _ := r.pair()
+	remotes := r.routes(ab, r.segment(b, 1<<20))
+	closed := false
+	r.Must(a.WaitFor(r.Ctx, func() bool {
+		if closed {
+			return true
+		}
+		closed = true
+		r.Within(5*time.Second, "Close", b.Close)
+		for _, rem := range remotes {
+			if !rem.Mapped() {
+				continue
+			}
+			var word [8]byte
+			_, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 0, 1, 0)
+			for i, err := range []error{err, rem.Get(r.Ctx, word[:], 0), rem.Put(r.Ctx, make([]byte, 3000), 0)} {
+				if !errors.Is(err, fabric.ErrPeerLost) {
+					r.Errorf("%s, call %d: %v", rem.name, i, err)
+				}
+			}
+		}
+		return true
+	}))
 }
 
 func lifeAfter(r *rig) {

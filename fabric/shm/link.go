@@ -126,6 +126,13 @@ func (l *link) SendFD(tag uint64, fd int) error {
 	return nil
 }
 
+// Left reports whether there is an end, which the leader may not have seen.
+func (l *link) Left() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.torn || l.state.Load() != stateOpen || l.rx.ctl.bye.Load() != byeNone
+}
+
 // Close says goodbye and leaves the rest to the leader.
 func (l *link) Close() error {
 	l.mu.Lock()

@@ -234,12 +234,6 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// ceased reports whether the owner's life is over, which a peer that mapped its memory
-// learns as a revocation if it has not heard of the end itself.
-func (s *side) ceased(err error) bool {
-	return s.peer().l.dead && errors.Is(err, fabric.ErrRevoked)
-}
-
 // quietBuffer belongs to its owner again: nobody else may write it.
 type quietBuffer struct {
 	b    []byte
@@ -510,7 +504,7 @@ func (s *side) expirePut(ctx context.Context) {
 }
 
 func (s *side) checkExpired(what string, err error) {
-	if err != nil && s.live() && !s.ceased(err) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrBackpressure) {
+	if err != nil && s.live() && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrBackpressure) {
 		s.t.fail("%v: %s: %v", s, what, err)
 	}
 }

@@ -264,6 +264,13 @@ type portEnd struct {
 // portFDEnd is an end between processes of one machine.
 type portFDEnd struct{ *portEnd }
 
+// Left implements fabric.FDCarrier.
+func (x portFDEnd) Left() bool {
+	x.p.l.enter()
+	defer x.p.l.leave()
+	return fdEnd{x.e}.Left()
+}
+
 // SendFD implements fabric.FDCarrier.
 func (x portFDEnd) SendFD(tag uint64, fd int) error {
 	x.p.l.enter()

@@ -144,6 +144,9 @@ func (e *wireEnd) Send(id fabric.FrameID, class fabric.Class, head, body []byte)
 	return nil
 }
 
+// Left implements fabric.FDCarrier.
+func (e fdEnd) Left() bool { return e.closed || e.lost != nil || e.other().closed }
+
 // SendFD implements fabric.FDCarrier: descriptors travel beside the frames.
 func (e fdEnd) SendFD(tag uint64, fd int) error {
 	o, w := e.other(), e.w.net.W

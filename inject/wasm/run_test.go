@@ -245,10 +245,14 @@ func TestScratchIsZero(t *testing.T) {
 		if first != second {
 			t.Fatal("the instance was not reused")
 		}
+		h := &fakeHost{} // a function may look there without asking for any
+		if st, err := second.Run(&Run{Payload: order{op: 33, a: uint32(b.layout.scratch) + 8}.payload(), Host: h}); st != 0 || err != nil || binary.LittleEndian.Uint64(h.reply) != 0 {
+			t.Errorf("scratch that was given back holds %x: %v, %v", h.reply, st, err)
+		}
 		if got := sum(second, 1); got != 0 {
 			t.Errorf("scratch holds %d in the next invocation", got)
 		}
-		h := &fakeHost{refuse: abi.ErrLimit}
+		h = &fakeHost{refuse: abi.ErrLimit}
 		second.Run(&Run{Payload: order{op: 46, x: 200 << 10}.payload(), Host: h})
 		if got := binary.LittleEndian.Uint64(h.reply); got != 0 || h.scratch != 200<<10 {
 			t.Errorf("scratch that the host refuses is at %#x", got)
