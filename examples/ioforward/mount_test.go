@@ -65,6 +65,9 @@ func TestTools(t *testing.T) {
 func runFio(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("fio"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("fio is not installed: %v", err)
+		}
 		t.Skipf("fio is not installed: %v", err)
 	}
 	out := mustTool(t, "fio", append([]string{"--name=v", "--directory=" + dir, "--size=16m", "--verify=crc32c", "--verify_fatal=1",
