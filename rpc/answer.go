@@ -52,10 +52,10 @@ func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
 		c.post(&k.head, IDResponse, &response{id: k.id, code: CodeAnswer}, []byte(text))
 		return
 	}
-	at := seg.ref.append(nil)                                                   // once it is lent it may be taken, and be another's
-	until := max(k.deadline, c.p.el.CoarseNow()) + int64(c.p.limits.LingerTime) // whoever gives up before says so
+	at, now := seg.ref.append(nil), c.p.el.CoarseNow()           // once it is lent it may be taken, and be another's
+	until := max(k.deadline, now) + int64(c.p.limits.LingerTime) // whoever gives up before says so
 	c.mu.Lock()
-	kept := c.lending.Lend(k.id, exchange.Theirs, seg, until)
+	kept := c.lending.Lend(k.id, exchange.Theirs, seg, now, until)
 	c.mu.Unlock()
 	if !kept {
 		seg.close()

@@ -243,11 +243,11 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, err
 	}
 	if s.seg != nil {
-		until := int64(0)
+		now, until := c.p.el.CoarseNow(), int64(0)
 		if oneWay { // no answer ends it
-			until = c.p.el.CoarseNow() + int64(s.req.left+c.p.limits.LingerTime)
+			until = now + int64(s.req.left+c.p.limits.LingerTime)
 		}
-		c.lending.Lend(s.req.id, exchange.Ours, s.seg, until)
+		c.lending.Lend(s.req.id, exchange.Ours, s.seg, now, until)
 	}
 	if oneWay {
 		return nil, nil
@@ -447,9 +447,11 @@ func (r *record) tell(onNote func([]byte)) {
 }
 
 // unfetched is why a large answer could not be fetched. Before its call's deadline only who closes takes one
-// back: then the peer is lost, also where that is not known here yet.
+// back without a word: then the peer is lost, also where that is not known here yet.
 func (r *record) unfetched(err error) error {
 	switch {
+	case err == errRecalled:
+		return err
 	case !errors.Is(err, fabric.ErrRevoked):
 		return fmt.Errorf("its answer: %w", timedOut(err))
 	case r.deadline != 0 && r.c.p.el.Now() > r.deadline:
@@ -465,7 +467,7 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 	}
 	start, c := len(dst), r.c
 	if r.lent {
-		body, err := c.fetch(ctx, r.body, c.p.limits.MaxBytes, dst)
+		body, err := r.fetch(ctx, r.body, c.p.limits.MaxBytes, dst)
 		r.lent = false
 		c.tell(IDAck, r.id) // at the endpoint's end the segment goes anyway
 		if err != nil {

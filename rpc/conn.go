@@ -68,6 +68,8 @@ type record struct {
 	news  atomic.Bool   // there is a note
 	gen   atomic.Uint32 // raised at each reuse
 
+	recalled atomic.Bool // its answer was lent, and is not any more
+
 	// Under conn.mu.
 	id       exchange.ID
 	name     string
@@ -96,6 +98,7 @@ func (c *conn) record(id exchange.ID, name string) *record {
 	r := c.records[id.Slot()]
 	r.id, r.name, r.err, r.done, r.note, r.ends = id, name, nil, nil, nil, nil
 	r.news.Store(false)
+	r.recalled.Store(false)
 	r.state.Store(recWaiting)
 	return r
 }
@@ -316,7 +319,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	if !p.goWork(func() {
 		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
 		defer cancel()
-		done(c.fetch(ctx, refBody, int(limit), nil))
+		done(r.fetch(ctx, refBody, int(limit), nil))
 	}) {
 		done(nil, ErrClosed)
 	}

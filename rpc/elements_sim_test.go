@@ -246,7 +246,7 @@ func (t *simTrial) check() {
 		if s := p.Stats(); s.Active != 0 || s.BulkBytes != s.PoolBytes || s.Malformed != 0 {
 			t.fail("%s is left with %+v", h.Name, s)
 		}
-		if p.ahead.Load() != 0 || p.unasked.Load() != 0 || p.cramped.Load() != 0 || p.held.Load() != 0 || p.heldBytes.Load() != 0 {
+		if p.ahead.Load() != 0 || p.unasked.Load() != 0 || p.cramped.Load() != 0 || p.starved.Load() != 0 || p.held.Load() != 0 || p.heldBytes.Load() != 0 {
 			t.fail("%s is left with %d bytes ahead, %d of answers not asked for, %d who wait, %d bytes of %d answers held", h.Name, p.ahead.Load(), p.unasked.Load(), p.cramped.Load(), p.heldBytes.Load(), p.held.Load())
 		}
 		if len(p.order) != len(p.conns) || len(p.order) != len(h.Element().Endpoints()) {

@@ -56,7 +56,7 @@ var (
 	ErrDenied = errors.New("rpc: not allowed")
 	// ErrRequest: the callee could not read the request, or the caller the answer: they disagree about its type.
 	ErrRequest = errors.New("rpc: request or answer cannot be read")
-	// ErrAnswer: the call ran, and there was no room for its answer. To call again runs it again.
+	// ErrAnswer: the call ran, and there was no room for its answer, or not until it was waited for. To call again runs it again.
 	ErrAnswer = errors.New("rpc: the call ran, but its answer found no room")
 	// ErrOutcomeUnknown: the peer was lost after the call had been sent. It ran once
 	// or not at all; it was not, and will not be, tried again.

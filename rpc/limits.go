@@ -36,7 +36,7 @@ type Limits struct {
 	HeldBytes    int64         // answers that wait to be asked for, as there is no room to send them; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
-	LingerTime   time.Duration // how long a payload waits to be fetched after its call's end; default 30 s
+	LingerTime   time.Duration // how long a payload waits to be fetched after its call's end, and an answer before it where others need the room; default 30 s
 	NoteBytes    int           // one progress note; default 4 KiB
 	NoteEvery    time.Duration // notes that follow more quickly replace each other; default 20 ms
 }

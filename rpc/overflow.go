@@ -85,6 +85,9 @@ func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment,
 	}
 	p.cramped.Add(1)
 	defer p.cramped.Add(-1)
+	short := shortage{p: p}
+	short.note(err)
+	defer short.note(nil)
 	werr := p.el.WaitFor(ctx, func() bool {
 		if why := unwanted(); why != nil {
 			err = why
@@ -96,6 +99,7 @@ func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment,
 		}
 		seen = now
 		s, err = lend(body)
+		short.note(err)
 		return !isNoRoom(err)
 	})
 	if werr != nil {

@@ -40,6 +40,7 @@ type Peer struct {
 	unasked     atomic.Int64   // of the segments, answers that were lent before their callers asked for them
 	roomy       atomic.Uint64  // raised whenever some of them may have become free
 	cramped     atomic.Int64   // who waits for that
+	starved     atomic.Int64   // who of them waits for what all peers have together
 	ahead       atomic.Int64   // bytes of answers that were fetched before anybody waited for them
 	bufs        sync.Pool      // of *[]byte: requests being encoded
 	stats       counters
@@ -68,7 +69,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	for id, fn := range map[fabric.FrameID]func(*conn, []byte) error{
 		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDAnswer: (*conn).onResponse, IDNote: (*conn).onNote,
 		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck, IDTaken: (*conn).onTaken,
-		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant,
+		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant, IDRecalled: (*conn).onRecalled,
 	} {
 		if err := el.Handle(id, func(m fabric.Message) { p.receive(m, fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %w", err)
@@ -155,6 +156,9 @@ func (p *Peer) sweep(now int64) int64 {
 		if at := c.sweep(now); at != 0 {
 			next = min(next, at)
 		}
+	}
+	if p.starved.Load() > 0 {
+		p.recall(now)
 	}
 	return next
 }

@@ -35,6 +35,11 @@ type side struct {
 // newSide makes an element with a Peer.
 func newSide(t testing.TB, name string, limits Limits) *side {
 	t.Helper()
+	return newSideOf(t, fabric.Config{Name: name}, limits)
+}
+
+func newSideOf(t testing.TB, cfg fabric.Config, limits Limits) *side {
+	t.Helper()
 	tr, err := tcp.New(tcp.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +49,8 @@ func newSide(t testing.TB, name string, limits Limits) *side {
 		t.Fatal(err)
 	}
 	s := &side{}
-	s.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr, sh}})
+	cfg.Transports = []fabric.Transport{tr, sh}
+	s.el, err = fabric.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ const (
 	IDTaken    fabric.FrameID = 2103 // the request's segment was read
 	IDHeld     fabric.FrameID = 2104 // the answer is there, and waits to be asked for
 	IDWant     fabric.FrameID = 2105 // which this does
+	IDRecalled fabric.FrameID = 2106 // the answer is not lent any more: others need the room
 
 	requestBytes  = 28
 	responseBytes = 16

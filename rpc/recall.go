@@ -1,0 +1,101 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
+)
+
+// Answers that are lent and that nobody fetches are taken back when somebody waits for room that is used up: not before they
+// have been there for Limits.LingerTime, from who has most, and no more than what a payload of any size needs.
+
+// shortage is whether one who waits for room waits for what all peers have together. It counts while it is one.
+type shortage struct {
+	p  *Peer
+	is bool
+}
+
+// note takes in how the last attempt ended.
+func (s *shortage) note(err error) {
+	var e *noRoom
+	is := errors.As(err, &e) && e.whose == roomOfAll
+	if is == s.is {
+		return
+	}
+	if s.is = is; is {
+		s.p.starved.Add(1)
+	} else {
+		s.p.starved.Add(-1)
+	}
+}
+
+// recall takes answers back, as there is no room for others.
+func (p *Peer) recall(now int64) {
+	conns := slices.Clone(p.order)
+	slices.SortStableFunc(conns, func(a, b *conn) int { return cmp.Compare(b.lentBytes(), a.lentBytes()) })
+	need := p.limits.largest()
+	for _, c := range conns {
+		if need <= 0 || c.lentBytes() == 0 {
+			return
+		}
+		need -= c.recall(now-int64(p.limits.LingerTime), need)
+	}
+}
+
+// lentBytes is how much memory holds answers to the peer.
+func (c *conn) lentBytes() int64 { return c.unasked.Load() + c.asked.Load() }
+
+// recall takes answers back that have been lent since before, from the first on, until they had taken need bytes. It
+// says how much they had.
+func (c *conn) recall(before, need int64) (freed int64) {
+	for freed < need {
+		c.mu.Lock()
+		id, s, ok := c.lending.Recall(exchange.Theirs, before)
+		c.mu.Unlock()
+		if !ok {
+			break
+		}
+		c.p.stats.unfetched.Add(1)
+		freed += s.bytes()
+		c.tell(IDRecalled, id) // before its key is revoked
+		s.close()
+	}
+	return freed
+}
+
+// onRecalled hears that an answer is not lent any more.
+func (c *conn) onRecalled(b []byte) error {
+	id, err := decodeBare(b)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slot := id.Slot(); slot < len(c.records) && c.records[slot].id == id {
+		c.records[slot].recalled.Store(true)
+	}
+	return nil
+}
+
+// errRecalled says that an answer was lent for too long.
+var errRecalled = fmt.Errorf("%w: it lay there unfetched for a while, and others needed the room", ErrAnswer)
+
+// fetch fetches an answer that is lent. Who may not wait does not hear why there is none any more, unless that is known.
+func (r *record) fetch(ctx context.Context, refBody []byte, limit int, dst []byte) ([]byte, error) {
+	if r.recalled.Load() {
+		return dst, errRecalled
+	}
+	dst, err := r.c.fetch(ctx, refBody, limit, dst)
+	if errors.Is(err, fabric.ErrRevoked) && !leads(ctx) {
+		_ = r.c.ep.Flush(ctx) // memory that is mapped shows it before the message is here that says so
+	}
+	if err != nil && r.recalled.Load() {
+		return dst, errRecalled
+	}
+	return dst, err
+}

@@ -1,0 +1,109 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/rpc/exchange"
+)
+
+// TestHoardersGiveWay: several peers that together have all the memory for answers, and fetch none for an hour, give
+// it up to who waits.
+func TestHoardersGiveWay(t *testing.T) {
+	const size, hoarders, calls = 1 << 20, 3, 6
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size, LingerTime: 300 * time.Millisecond})
+	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+	var recalled atomic.Int64
+	for range hoarders {
+		mute := mutePeer(t, false)
+		for id, fn := range map[fabric.FrameID]func(m fabric.Message){
+			IDHeld:     func(m fabric.Message) { m.From.Post(IDWant, nil, m.Body[:numberBytes]) },
+			IDRecalled: func(fabric.Message) { recalled.Add(1) },
+			IDResponse: func(fabric.Message) {},
+		} {
+			if err := mute.Handle(id, fn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		from, err := mute.Dial(t.Context(), b.el.Addrs()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range uint64(calls) {
+			r := request{method: HashName("large"), id: exchange.NewID(n+1, int(n)), low: 1, left: time.Hour}
+			if err := from.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	waitFor(t, "they have it all", func() bool { return b.p.Stats().BulkBytes == 4*size && b.p.starved.Load() > 0 })
+	if n := recalled.Load(); n != 0 {
+		t.Errorf("%d answers were taken back at once", n)
+	}
+	a := newSide(t, "a", Limits{})
+	ep, err := a.el.Dial(t.Context(), b.el.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range 3 {
+		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {
+			t.Fatalf("call %d: %d bytes, %v; %+v", i, len(got), err, b.p.Stats())
+		}
+	}
+	if recalled.Load() == 0 {
+		t.Error("nobody was told of an answer that was taken back")
+	}
+}
+
+// TestRecalled: who waits too late for an answer that was taken back is told so, and that the call ran.
+func TestRecalled(t *testing.T) {
+	const size = 1 << 20
+	schemes(t, func(t *testing.T, addr string) {
+		b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 3 * size, LingerTime: 50 * time.Millisecond})
+		bound, err := b.el.Listen(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+		caller := func(cfg fabric.Config) (*side, *fabric.Endpoint) {
+			s := newSideOf(t, cfg, Limits{MaxBytes: size, BulkBytes: size})
+			ep, err := s.el.Dial(t.Context(), bound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, ep
+		}
+		a, ep := caller(fabric.Config{Name: "a", Manual: true}) // hears of nothing until it waits
+		var lies Future
+		for range 2 { // the first is fetched ahead, and takes the room for that
+			if lies, err = a.p.Start(t.Context(), ep, "large", nil); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "its answer is there", func() bool { a.el.Progress(); return lies.Poll() })
+		}
+		b.p.makeRoom(3 * size)
+		free := 3*size - b.p.bulk.Load()
+		b.p.bulk.Add(free) // the rest is taken
+		defer b.p.bulk.Add(-free)
+		other, to := caller(fabric.Config{Name: "other"})
+		if got, err := other.p.Call(t.Context(), to, "large", nil); err != nil || len(got) != size {
+			t.Errorf("who waits: %d bytes, %v", len(got), err)
+		}
+		_, err = lies.Wait(t.Context())
+		if !errors.Is(err, ErrAnswer) || errors.Is(err, fabric.ErrPeerLost) || errors.Is(err, fabric.ErrRevoked) {
+			t.Errorf("who does not: %v", err)
+		}
+		if n := b.p.Stats().Unfetched; n != 1 {
+			t.Errorf("%d answers were taken back", n)
+		}
+	})
+}
