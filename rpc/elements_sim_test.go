@@ -43,7 +43,7 @@ type simKind struct {
 }
 
 // few bounds so much that every one of them is met.
-var fewRPC = Limits{EagerBytes: 300, MaxBytes: 300_000, Calls: 12, CallsPerPeer: 6, Outgoing: 24, BulkBytes: 1 << 20, PoolBytes: 200_000,
+var fewRPC = Limits{EagerBytes: 300, MaxBytes: 300_000, Calls: 12, CallsPerPeer: 6, Outgoing: 24, BulkBytes: 1 << 20, PoolBytes: 200_000, HeldBytes: 1_100_000,
 	CallTime: 5 * time.Second, LingerTime: time.Second, NoteEvery: ms}
 
 var simFabric = fabric.Limits{WindowBytes: 2 * fabric.MaxFrameBytes, OpsPerEndpoint: 80, OutboxBytes: 80_000, PeerTime: 120 * ms, OpTime: 10 * time.Second}
