@@ -34,8 +34,12 @@ func (s *shortage) note(err error) {
 	}
 }
 
-// recall takes answers back, as there is no room for others.
+// recall takes answers back, as there is no room for others. Where it has, it does not again for a while: who waits
+// has not looked yet, and duties may be due much more often.
 func (p *Peer) recall(now int64) {
+	if now < p.recallAt.Load() {
+		return
+	}
 	conns := slices.Clone(p.order)
 	slices.SortStableFunc(conns, func(a, b *conn) int { return cmp.Compare(b.lentBytes(), a.lentBytes()) })
 	need := p.limits.largest()
@@ -43,7 +47,10 @@ func (p *Peer) recall(now int64) {
 		if need <= 0 || c.lentBytes() == 0 {
 			return
 		}
-		need -= c.recall(now-int64(p.limits.LingerTime), need)
+		if freed := c.recall(now-int64(p.limits.LingerTime), need); freed > 0 {
+			need -= freed
+			p.recallAt.Store(now + int64(sweepEvery))
+		}
 	}
 }
 

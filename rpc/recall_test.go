@@ -14,13 +14,14 @@ import (
 // TestHoardersGiveWay: several peers that together have all the memory for answers, and fetch none for an hour, give
 // it up to who waits.
 func TestHoardersGiveWay(t *testing.T) {
-	const size, hoarders, calls = 1 << 20, 3, 6
-	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size, LingerTime: time.Second})
+	const size, hoarders, calls, linger = 1 << 20, 3, 6, time.Second
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size, LingerTime: linger})
 	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
 	var recalled atomic.Int64
+	start := time.Now()
 	for range hoarders {
 		mute := mutePeer(t, false)
 		for id, fn := range map[fabric.FrameID]func(m fabric.Message){
@@ -45,7 +46,7 @@ func TestHoardersGiveWay(t *testing.T) {
 	}
 	waitFor(t, "they have it all", func() bool { return b.p.Stats().BulkBytes == 4*size && b.p.starved.Load() > 0 })
 	time.Sleep(3 * sweepEvery)
-	if n := recalled.Load(); n != 0 {
+	if n := recalled.Load(); n != 0 && time.Since(start) < linger {
 		t.Errorf("%d answers were taken back before their time", n)
 	}
 	a := newSide(t, "a", Limits{})
@@ -107,4 +108,45 @@ func TestRecalled(t *testing.T) {
 			t.Errorf("%d answers were taken back", n)
 		}
 	})
+}
+
+// TestRecallsInTurn: however often it is looked whether answers are to be taken back, they are at intervals only, in
+// which who waits for their room can take it.
+func TestRecallsInTurn(t *testing.T) {
+	const size, calls = 1 << 20, 3
+	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 8 * size, LingerTime: time.Hour})
+	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
+	mute := mutePeer(t, false)
+	for _, id := range []fabric.FrameID{IDRecalled, IDResponse} {
+		if err := mute.Handle(id, func(fabric.Message) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, err := mute.Dial(t.Context(), b.el.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(calls) {
+		r := request{method: HashName("large"), id: exchange.NewID(n+1, int(n)), low: 1, left: time.Hour}
+		if err := from.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "its endpoint is there", func() bool { b.p.mu.RLock(); defer b.p.mu.RUnlock(); return len(b.p.order) == 1 })
+	c := b.p.order[0]
+	waitFor(t, "they are lent", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.lending.Len() == calls
+	})
+	at := b.el.Now() + int64(2*time.Hour)
+	for i, later := range []time.Duration{0, 0, sweepEvery - 1, sweepEvery, sweepEvery} {
+		b.p.recall(at + int64(later))
+		if n, want := b.p.Stats().Unfetched, uint64(1+i/3); n != want {
+			t.Fatalf("%d answers were taken back by %v, want %d", n, later, want)
+		}
+	}
 }
