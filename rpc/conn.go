@@ -43,6 +43,11 @@ type conn struct {
 	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
 	unasked, asked atomic.Int64
 	asking         sync.Mutex // held while asked may be raised in vain
+
+	// For conn.turn: who waits for room that all peers have together, when one of them last had some, and
+	// whether the last answer lay long before it was fetched.
+	short, granted atomic.Int64
+	slow           atomic.Bool
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
@@ -233,11 +238,11 @@ func (c *conn) onResponse(b []byte) error {
 	} else {
 		rec.finish()
 	}
-	gen, limit := rec.gen.Load(), rec.ahead
+	gen, limit, deadline := rec.gen.Load(), rec.ahead, rec.deadline
 	c.mu.Unlock()
 	c.reuse(taken)
 	if ahead {
-		c.fetchAhead(rec, r.id, gen, bytes.Clone(r.body), limit)
+		c.fetchAhead(rec, r.id, gen, bytes.Clone(r.body), limit, deadline)
 	}
 	c.p.el.Wake()
 	return nil
@@ -299,7 +304,7 @@ func (c *conn) claim(r *record, size uint64) bool {
 }
 
 // fetchAhead fetches an answer of at most limit bytes that was claimed, on a goroutine of its own.
-func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte, limit int64) {
+func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte, limit, deadline int64) {
 	p := c.p
 	done := func(body []byte, err error) {
 		c.tell(IDAck, id)
@@ -315,7 +320,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 		c.mu.Unlock()
 		p.el.Wake()
 	}
-	left := time.Duration(r.deadline - p.el.Now()) // that of a started call, which has one
+	left := time.Duration(deadline - p.el.Now()) // that of a started call, which has one
 	if !p.goWork(func() {
 		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
 		defer cancel()

@@ -21,6 +21,7 @@ type lentSegment struct {
 	class int
 	ref   ref
 	what  lentKind
+	since int64 // when an answer was lent in it, on the element's clock
 }
 
 // lentKind says where a segment that is lent counts, besides in Peer.bulk.
@@ -79,13 +80,18 @@ func (p *Peer) hasRoom() {
 func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment, error), body []byte, unwanted func() error) (*lentSegment, error) {
 	p := c.p
 	seen := p.roomy.Load()
-	s, err := lend(body)
+	var s *lentSegment
+	var err error = &noRoom{classBytes(classOf(len(body))), p.limits.BulkBytes, roomOfAll}
+	if c.turn() {
+		s, err = lend(body)
+	}
 	if !isNoRoom(err) {
+		c.granted.Store(p.el.Now())
 		return s, err
 	}
 	p.cramped.Add(1)
 	defer p.cramped.Add(-1)
-	short := shortage{p: p}
+	short := shortage{c: c}
 	short.note(err)
 	defer short.note(nil)
 	werr := p.el.WaitFor(ctx, func() bool {
@@ -97,11 +103,16 @@ func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment,
 		if now == seen {
 			return false
 		}
-		seen = now
+		if seen = now; !c.turn() {
+			return false
+		}
 		s, err = lend(body)
 		short.note(err)
 		return !isNoRoom(err)
 	})
+	if err == nil {
+		c.granted.Store(p.el.Now())
+	}
 	if werr != nil {
 		return nil, fmt.Errorf("%w: %w", err, timedOut(werr))
 	}
@@ -115,6 +126,9 @@ func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment,
 func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 	p, n := c.p, classBytes(classOf(len(body)))
 	limit := p.limits.BulkBytes - p.limits.largest()
+	if p.starved.Load() > 0 { // others wait for it
+		return nil, &noRoom{n, p.limits.BulkBytes, roomOfAll}
+	}
 	if !take(&c.unasked, n, limit/2) {
 		return nil, &noRoom{n, limit / 2, roomOfUnasked}
 	}
@@ -128,7 +142,7 @@ func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 		c.unasked.Add(-n)
 		return nil, err
 	}
-	s.what = lentUnasked
+	s.what, s.since = lentUnasked, p.el.CoarseNow()
 	return s, nil
 }
 
@@ -146,16 +160,19 @@ func (c *conn) lendAsked(body []byte) (*lentSegment, error) {
 		c.asked.Add(-n)
 		return nil, err
 	}
-	s.what = lentAsked
+	s.what, s.since = lentAsked, c.p.el.CoarseNow()
 	return s, nil
 }
 
 // uncount is called when the segment is not lent any more.
 func (s *lentSegment) uncount() {
-	n := s.bytes()
+	n, p := s.bytes(), s.c.p
+	if s.what != lentRequest {
+		s.c.slow.Store(p.el.CoarseNow()-s.since > int64(p.limits.LingerTime)/slowPart)
+	}
 	switch s.what {
 	case lentUnasked:
-		s.c.p.unasked.Add(-n)
+		p.unasked.Add(-n)
 		s.c.unasked.Add(-n)
 	case lentAsked:
 		s.c.asked.Add(-n)

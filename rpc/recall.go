@@ -16,7 +16,7 @@ import (
 
 // shortage is whether one who waits for room waits for what all peers have together. It counts while it is one.
 type shortage struct {
-	p  *Peer
+	c  *conn
 	is bool
 }
 
@@ -28,11 +28,36 @@ func (s *shortage) note(err error) {
 		return
 	}
 	if s.is = is; is {
-		s.p.starved.Add(1)
-	} else {
-		s.p.starved.Add(-1)
+		s.c.short.Add(1)
+		s.c.p.starved.Add(1)
+		return
 	}
+	s.c.short.Add(-1)
+	s.c.p.starved.Add(-1)
+	s.c.p.hasRoom() // it may be another's turn
 }
+
+// turn reports whether the endpoint may have room that all peers have together: where several wait for that, first those that
+// fetch their answers soon, and of these whoever has waited for longest since the last.
+func (c *conn) turn() bool {
+	if c.p.starved.Load() == 0 {
+		return true
+	}
+	c.p.mu.RLock()
+	defer c.p.mu.RUnlock()
+	return !slices.ContainsFunc(c.p.order, func(o *conn) bool {
+		if o == c || o.short.Load() == 0 {
+			return false
+		}
+		if slow := c.slow.Load(); slow != o.slow.Load() {
+			return slow
+		}
+		return o.granted.Load() < c.granted.Load()
+	})
+}
+
+// slowPart is what part of Limits.LingerTime an answer may lie unfetched before its endpoint is one of the slow.
+const slowPart = 4
 
 // recall takes answers back, as there is no room for others. Where it has, it does not again for a while: who waits
 // has not looked yet, and duties may be due much more often.
@@ -99,7 +124,10 @@ func (r *record) fetch(ctx context.Context, refBody []byte, limit int, dst []byt
 	}
 	dst, err := r.c.fetch(ctx, refBody, limit, dst)
 	if errors.Is(err, fabric.ErrRevoked) && !leads(ctx) {
-		_ = r.c.ep.Flush(ctx) // memory that is mapped shows it before the message is here that says so
+		// Memory that is mapped shows it before the message is here that says so.
+		if r.c.ep.Flush(ctx) != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 	}
 	if err != nil && r.recalled.Load() {
 		return dst, errRecalled

@@ -14,7 +14,7 @@ import (
 // TestHoardersGiveWay: several peers that together have all the memory for answers, and fetch none for an hour, give
 // it up to who waits.
 func TestHoardersGiveWay(t *testing.T) {
-	const size, hoarders, calls, linger = 1 << 20, 3, 6, time.Second
+	const size, hoarders, calls, linger = 128 << 10, 12, 60, time.Second
 	b := newSide(t, "b", Limits{MaxBytes: size, BulkBytes: 4 * size, LingerTime: linger})
 	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
 		t.Fatal(err)
