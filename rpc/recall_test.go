@@ -135,8 +135,8 @@ func TestRecallsInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "its endpoint is there", func() bool { b.p.mu.RLock(); defer b.p.mu.RUnlock(); return len(b.p.order) == 1 })
-	c := b.p.order[0]
+	waitFor(t, "its endpoint is there", func() bool { return len(b.conns()) == 1 })
+	c := b.conns()[0]
 	waitFor(t, "they are lent", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -77,6 +76,13 @@ func schemes(t *testing.T, fn func(t *testing.T, addr string)) {
 	})
 }
 
+// conns is what a side keeps for its endpoints.
+func (s *side) conns() []*conn {
+	s.p.mu.RLock()
+	defer s.p.mu.RUnlock()
+	return slices.Clone(s.p.order)
+}
+
 func connect(t testing.TB, from, to *side, addr string) *fabric.Endpoint {
 	t.Helper()
 	bound, err := to.el.Listen(addr)
@@ -122,7 +128,7 @@ func TestCallBothWaysAndSizes(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 		waitFor(t, "payload segments are freed", func() bool {
-			for _, c := range append(slices.Collect(maps.Values(a.p.conns)), slices.Collect(maps.Values(b.p.conns))...) {
+			for _, c := range append(a.conns(), b.conns()...) {
 				if c.unasked.Load() != 0 || c.asked.Load() != 0 {
 					return false
 				}
