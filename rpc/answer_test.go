@@ -293,16 +293,26 @@ func TestAnswersTakenBack(t *testing.T) {
 
 // holder is an element that calls and never asks for an answer that is held. It counts those that were given up.
 type holder struct {
-	el      *fabric.Element
-	ep      *fabric.Endpoint
-	calls   uint64
-	evicted atomic.Int64
-	last    atomic.Value // of them: its response
+	el       *fabric.Element
+	ep       *fabric.Endpoint
+	calls    uint64
+	evicted  atomic.Int64
+	recalled atomic.Int64
+	last     atomic.Value // of them: its response
 }
 
-func newHolder(t *testing.T, b *side) *holder {
+// newHolder connects one to b. If it wants answers, it asks for each that is held, and reads none.
+func newHolder(t *testing.T, b *side, wants bool) *holder {
+	t.Helper()
 	h := &holder{el: mutePeer(t, false)}
-	if err := h.el.Handle(IDHeld, func(fabric.Message) {}); err != nil {
+	if err := h.el.Handle(IDHeld, func(m fabric.Message) {
+		if wants {
+			m.From.Post(IDWant, nil, m.Body[:numberBytes])
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.el.Handle(IDRecalled, func(fabric.Message) { h.recalled.Add(1) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.el.Handle(IDResponse, func(m fabric.Message) {
@@ -347,7 +357,7 @@ func TestHeldCountsForItsPeer(t *testing.T) {
 		}
 	}
 	for i := range holders {
-		h := newHolder(t, b)
+		h := newHolder(t, b, false)
 		h.call(t, "inline", 2)
 		h.call(t, "blocking", 2)
 		waitFor(t, "all answers are held", func() bool { return b.p.Stats().Held == int64(i+1)*4 })
@@ -389,7 +399,7 @@ func TestMostHeldGoesFirst(t *testing.T) {
 	}, Options{Blocking: true}); err != nil {
 		t.Fatal(err)
 	}
-	most, other := newHolder(t, b), newHolder(t, b)
+	most, other := newHolder(t, b, false), newHolder(t, b, false)
 	most.call(t, "gated", 5)
 	waitFor(t, "five run", func() bool { return entered.Load() == 5 })
 	close(gate)
@@ -431,7 +441,7 @@ func TestGivesWayWhileItWaits(t *testing.T) {
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { <-gate; return make([]byte, size), nil })
 	b.p.bulk.Add(size) // there is no room
 	defer b.p.bulk.Add(-size)
-	most, other := newHolder(t, b), newHolder(t, b)
+	most, other := newHolder(t, b, false), newHolder(t, b, false)
 	most.call(t, "large", 4)
 	waitFor(t, "all run", func() bool { return b.p.Stats().Active == 4 })
 	close(gate)

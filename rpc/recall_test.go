@@ -3,12 +3,10 @@ package rpc
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
 // TestHoardersGiveWay: several peers that together have all the memory for answers, and fetch none for an hour, give
@@ -20,33 +18,22 @@ func TestHoardersGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
-	var recalled atomic.Int64
 	start := time.Now()
+	var all []*holder
 	for range hoarders {
-		mute := mutePeer(t, false)
-		for id, fn := range map[fabric.FrameID]func(m fabric.Message){
-			IDHeld:     func(m fabric.Message) { m.From.Post(IDWant, nil, m.Body[:numberBytes]) },
-			IDRecalled: func(fabric.Message) { recalled.Add(1) },
-			IDResponse: func(fabric.Message) {},
-		} {
-			if err := mute.Handle(id, fn); err != nil {
-				t.Fatal(err)
-			}
+		h := newHolder(t, b, true)
+		h.call(t, "large", calls)
+		all = append(all, h)
+	}
+	recalled := func() (n int64) {
+		for _, h := range all {
+			n += h.recalled.Load()
 		}
-		from, err := mute.Dial(t.Context(), b.el.Addrs()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := range uint64(calls) {
-			r := request{method: HashName("large"), id: exchange.NewID(n+1, int(n)), low: 1, left: time.Hour}
-			if err := from.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
+		return n
 	}
 	waitFor(t, "they have it all", func() bool { return b.p.Stats().BulkBytes == 4*size && b.p.starved.Load() > 0 })
 	time.Sleep(3 * sweepEvery)
-	if n := recalled.Load(); n != 0 && time.Since(start) < linger {
+	if n := recalled(); n != 0 && time.Since(start) < linger {
 		t.Errorf("%d answers were taken back before their time", n)
 	}
 	a := newSide(t, "a", Limits{})
@@ -61,7 +48,7 @@ func TestHoardersGiveWay(t *testing.T) {
 			t.Fatalf("call %d: %d bytes, %v; %+v", i, len(got), err, b.p.Stats())
 		}
 	}
-	if recalled.Load() == 0 {
+	if recalled() == 0 {
 		t.Error("nobody was told of an answer that was taken back")
 	}
 }
@@ -119,22 +106,7 @@ func TestRecallsInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil })
-	mute := mutePeer(t, false)
-	for _, id := range []fabric.FrameID{IDRecalled, IDResponse} {
-		if err := mute.Handle(id, func(fabric.Message) {}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	from, err := mute.Dial(t.Context(), b.el.Addrs()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range uint64(calls) {
-		r := request{method: HashName("large"), id: exchange.NewID(n+1, int(n)), low: 1, left: time.Hour}
-		if err := from.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	newHolder(t, b, false).call(t, "large", calls)
 	waitFor(t, "its endpoint is there", func() bool { return len(b.conns()) == 1 })
 	c := b.conns()[0]
 	waitFor(t, "they are lent", func() bool {
