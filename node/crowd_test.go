@@ -30,8 +30,8 @@ const (
 	// crowdLeft bounds what stays when a crowd has gone: tables that grew with it,
 	// and receive buffers kept for reuse, sixteen of 128 KiB.
 	crowdLeft = 4 << 20
-	// crowdLost bounds what a connection that has gone may cost for ever: noise.
-	crowdLost = 32
+	// crowdLost bounds what a crowd that has gone may add to that: noise.
+	crowdLost = 64 << 10
 	// crowdTries are the crowds one of which must leave no more than the one before it.
 	crowdTries = 4
 	// spareFDs are for all that is no connection of the crowd's.
@@ -168,9 +168,12 @@ func (p *patrons) leave() {
 
 // TestCrowd covers many to one: thousands of connections to one node take no
 // goroutines, and no receive buffers, of their own; each works; and when they
-// go nothing of them stays.
+// go nothing of them stays. The race detector, in -short, has a few hundred: it looks for something else.
 func TestCrowd(t *testing.T) {
-	const n = 2000
+	n := 2000
+	if testing.Short() {
+		n = 400
+	}
 	// The descriptors of a connection, both ends together: sockets, and over shm their doorbells.
 	for scheme, fds := range map[string]int{"tcp": 2, "shm": 4} {
 		t.Run(scheme, func(t *testing.T) { crowd(t, scheme, fewer(t, n, fds), fds) })
@@ -244,7 +247,7 @@ func crowd(t *testing.T, scheme string, n, fds int) {
 		before := left
 		left = gone(p)
 		t.Logf("gone again: %v", left)
-		if left.heap <= before.heap+n*crowdLost {
+		if left.heap <= before.heap+crowdLost {
 			break
 		}
 		if again == crowdTries {

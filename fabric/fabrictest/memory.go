@@ -424,13 +424,13 @@ func memoryCounters(r *rig) {
 }
 
 func memoryCancelledGet(r *rig) {
-	const size = 8 << 20
+	const size = 4 << 20
 	_, b, ab, _ := r.pair()
 	rem := r.served(ab, r.segment(b, size+64))
 	copy(rem.mem, suite.Pattern(size, 3))
-	for i := range 24 {
+	for i := range 16 {
 		buf := make([]byte, size)
-		ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(i*i)*10*time.Microsecond)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(i*i)*15*time.Microsecond)
 		err := rem.Get(ctx, buf, 0)
 		cancel()
 		if err == nil {
@@ -439,9 +439,7 @@ func memoryCancelledGet(r *rig) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			r.Fatal(err)
 		}
-		for j := range buf {
-			buf[j] = 0xa5
-		}
+		suite.Fill(buf, 0xa5)
 		r.Must(ab.Flush(r.Ctx)) // the owner goes on sending what nobody wants any more
 		r.Must(rem.Get(r.Ctx, make([]byte, 1<<20), 0))
 		if n := bytes.Count(buf, []byte{0xa5}); n != size {
@@ -451,21 +449,19 @@ func memoryCancelledGet(r *rig) {
 }
 
 func memoryCancelledPut(r *rig) {
-	const size = 8 << 20
+	const size = 4 << 20
 	_, b, ab, _ := r.pair()
 	rem := r.served(ab, r.segment(b, size+64))
-	for i := range 24 {
+	for i := range 16 {
 		clear(rem.mem)
 		buf := bytes.Repeat([]byte{1}, size)
-		ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(i*i)*10*time.Microsecond)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(i*i)*15*time.Microsecond)
 		err := rem.Put(ctx, buf, 0)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			r.Fatal(err)
 		}
-		for j := range buf {
-			buf[j] = 2 // the buffer is the caller's again: none of this may arrive
-		}
+		suite.Fill(buf, 2) // the buffer is the caller's again: none of this may arrive
 		r.Must(ab.Flush(r.Ctx))
 		if n := bytes.Count(rem.mem, []byte{2}); n > 0 {
 			r.Fatalf("%d bytes written after Put returned arrived (Put: %v)", n, err)
@@ -500,9 +496,7 @@ func memoryForget(r *rig) {
 			r.Must(ab.Flush(r.Ctx))
 		}
 		op.Forget()
-		for j := range buf {
-			buf[j] = 0x5a
-		}
+		suite.Fill(buf, 0x5a)
 		if i%10 == 9 {
 			r.Must(ab.Flush(r.Ctx))
 		}
