@@ -41,9 +41,10 @@ type Peer struct {
 	roomy       atomic.Uint64  // raised whenever some of them may have become free
 	cramped     atomic.Int64   // who waits for that
 	starved     atomic.Int64   // who of them waits for what all peers have together
-	recallAt    atomic.Int64   // when answers may be taken back for them again
-	ahead       atomic.Int64   // bytes of answers that were fetched before anybody waited for them
-	bufs        sync.Pool      // of *[]byte: requests being encoded
+	line        atomic.Pointer[inLine]
+	recallAt    atomic.Int64 // when answers may be taken back for them again
+	ahead       atomic.Int64 // bytes of answers that were fetched before anybody waited for them
+	bufs        sync.Pool    // of *[]byte: requests being encoded
 	stats       counters
 }
 

@@ -27,14 +27,17 @@ func (s *shortage) note(err error) {
 	if is == s.is {
 		return
 	}
+	p := s.c.p
 	if s.is = is; is {
 		s.c.short.Add(1)
-		s.c.p.starved.Add(1)
+		p.starved.Add(1)
+		p.line.Store(nil) // it may be first
 		return
 	}
 	s.c.short.Add(-1)
-	s.c.p.starved.Add(-1)
-	s.c.p.hasRoom() // it may be another's turn
+	p.starved.Add(-1)
+	p.line.Store(nil) // it may have gone
+	p.hasRoom()       // it may be another's turn
 }
 
 // turn reports whether the endpoint may have room that all peers have together: where several wait for that, first those that
@@ -43,17 +46,40 @@ func (c *conn) turn() bool {
 	if c.p.starved.Load() == 0 {
 		return true
 	}
-	c.p.mu.RLock()
-	defer c.p.mu.RUnlock()
-	return !slices.ContainsFunc(c.p.order, func(o *conn) bool {
-		if o == c || o.short.Load() == 0 {
-			return false
+	first := c.p.firstInLine()
+	return first == nil || first == c || !first.before(c)
+}
+
+// before reports whether the endpoint is to have room before another.
+func (c *conn) before(o *conn) bool {
+	if slow := c.slow.Load(); slow != o.slow.Load() {
+		return !slow
+	}
+	return c.granted.Load() < o.granted.Load()
+}
+
+// inLine is who is first in line since there was room last. Without it each of thousands who wait would look for itself.
+type inLine struct {
+	roomy uint64 // Peer.roomy when it was looked for
+	first *conn
+}
+
+// firstInLine is the endpoint that is to have room that all peers have together; nil if nobody waits for that.
+func (p *Peer) firstInLine() *conn {
+	roomy := p.roomy.Load()
+	if l := p.line.Load(); l != nil && l.roomy == roomy {
+		return l.first
+	}
+	l := &inLine{roomy: roomy}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, c := range p.order {
+		if c.short.Load() > 0 && (l.first == nil || c.before(l.first)) {
+			l.first = c
 		}
-		if slow := c.slow.Load(); slow != o.slow.Load() {
-			return slow
-		}
-		return o.granted.Load() < c.granted.Load()
-	})
+	}
+	p.line.Store(l)
+	return l.first
 }
 
 // slowPart is what part of Limits.LingerTime an answer may lie unfetched before its endpoint is one of the slow.

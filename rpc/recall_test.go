@@ -122,3 +122,60 @@ func TestRecallsInTurn(t *testing.T) {
 		}
 	}
 }
+
+// TestTurn: of those who wait for what all have together one at a time may have it, and who comes later stands behind.
+func TestTurn(t *testing.T) {
+	b := newSide(t, "b", Limits{})
+	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		newHolder(t, b, false)
+	}
+	waitFor(t, "they are there", func() bool { return len(b.conns()) == 4 })
+	cs := b.conns()
+	granted := func(i int, at int64) { cs[i].granted.Store(at); b.p.hasRoom() }
+	wait := func(i int) *shortage {
+		s := &shortage{c: cs[i]}
+		s.note(&noRoom{whose: roomOfAll})
+		return s
+	}
+	turns := func(when string, want ...bool) {
+		t.Helper()
+		for i, c := range cs {
+			if got := c.turn(); got != want[i] {
+				t.Errorf("%s: endpoint %d may have room: %v", when, i, got)
+			}
+		}
+	}
+	for i := range cs {
+		granted(i, int64(10*i))
+	}
+	turns("nobody waits", true, true, true, true)
+	wait(1).note(&noRoom{whose: roomOfPeer})
+	turns("one waits for its own", true, true, true, true)
+	last := wait(3)
+	turns("the last waits", true, true, true, true) // all others have waited for longer
+	second := wait(1)
+	turns("two wait", true, true, false, false)
+	wait(1).note(nil)
+	turns("one of its waits ends", true, true, false, false)
+	cs[1].slow.Store(true)
+	b.p.hasRoom()
+	turns("one is slow", true, false, true, true)
+	cs[0].slow.Store(true)
+	turns("one that does not wait is slow", false, false, true, true)
+	last.note(nil)
+	turns("a slow one waits alone", true, true, true, true)
+	granted(1, 40)
+	turns("it had its turn", true, true, true, true)
+	cs[0].slow.Store(false)
+	cs[1].slow.Store(false)
+	b.p.hasRoom()
+	granted(3, 50)
+	turns("one had a later turn", true, true, true, false)
+	second.note(nil)
+	if b.p.starved.Load() != 0 || b.p.line.Load() != nil {
+		t.Error("nobody waits, and somebody is first in line")
+	}
+}
