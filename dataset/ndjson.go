@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"regexp"
+	"strings"
 )
 
 // ndjsonRows reads an object per line.
@@ -30,6 +32,7 @@ func newNDJSONRows(lines *lineReader, o *Options) (*ndjsonRows, error) {
 
 var (
 	errNoObject = errors.New("it is not a JSON object")
+	errHalf     = errors.New(`it has an escape from \ud800 to \udfff that is half a character, or bytes that are no UTF-8`)
 	errMissing  = errors.New("it is missing")
 	errNested   = errors.New("it is an object or a list, want a single value")
 	errNotText  = errors.New("it is not a string")
@@ -109,6 +112,11 @@ func (r *ndjsonRows) field(name, quoted []byte, expect int) int {
 	return -1
 }
 
+// escapedReplacement is U+FFFD as an escape: encoding/json puts that character where there is none, too.
+var escapedReplacement = regexp.MustCompile(`(?i)\\ufffd`)
+
+func replaced(s string) int { return strings.Count(s, "\ufffd") }
+
 // member puts a member's value into field f.
 func (r *ndjsonRows) member(record, heap []byte, base, f int, value []byte) ([]byte, error) {
 	isText := r.layout.Codecs[f].IsStr()
@@ -123,6 +131,9 @@ func (r *ndjsonRows) member(record, heap []byte, base, f int, value []byte) ([]b
 			var s string
 			if err := json.Unmarshal(value, &s); err != nil {
 				return heap, err
+			}
+			if replaced(s) > replaced(string(text))+len(escapedReplacement.FindAll(text, -1)) {
+				return heap, errHalf
 			}
 			r.tmp = append(r.tmp[:0], s...)
 			text = r.tmp

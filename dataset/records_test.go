@@ -192,6 +192,8 @@ func TestLineErrors(t *testing.T) {
 		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":null}", `column status: it is missing`},
 		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":1.5}", `column status: "1.5" is not a u16`},
 		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":[1]}", `column status: it is an object or a list`},
+		{Options{Format: NDJSON}, `{"name":"\ud800","status":1}`, `column name: it has an escape from \ud800 to \udfff that is half a character`},
+		{Options{Format: NDJSON}, `{"name":"\ufffd\uDC00\uFFFD�","status":1}`, `column name: it has an escape`},
 		{Options{Format: NDJSON}, "{\"name\":7}", `column name: it is not a string`},
 		{Options{Format: NDJSON}, "{\"name\":\"x\",\"status\":1,\"status\":1}", `column status: it stands twice`},
 		{Options{Format: RawFile, Schema: mustSchema(t, "a:bool")}, "\x01\x00\x02", `in: record 2: column a: 2 is not a bool`},

@@ -123,6 +123,26 @@ func FuzzParseBytes(f *testing.F) {
 	})
 }
 
+// FuzzReadConfig: whatever stands in a configuration file, it is read or refused in words, and what is read can be checked.
+func FuzzReadConfig(f *testing.F) {
+	f.Add("name: n1\nlisten: [tcp://127.0.0.1:7000, shm:///run/a.sock]\nmemory: 2 GiB\ntoken_file: t\nstop_time: 3s\n")
+	f.Add("name: n1\npeers:\n  - addrs: [tcp://10.0.0.1:7000]\ntls_cert: a\ntls_key: b\ntls_ca: c\ndata_roots: [/srv]\n")
+	f.Add("a: &a [*a]\n")
+	f.Add("memory: 1e999\nname: {}\nlisten: 7\nunknown: 1\n---\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ReadConfig(strings.NewReader(text))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "node: configuration: ") {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if err := c.Validate(); err != nil && err.Error() == "" {
+			t.Fatal("refused without a word")
+		}
+	})
+}
+
 func FuzzRootPaths(f *testing.F) {
 	dir := f.TempDir()
 	inside := filepath.Join(dir, "in")

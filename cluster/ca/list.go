@@ -54,15 +54,18 @@ func (a *Authority) writeList(key crypto.Signer, entries []x509.RevocationListEn
 	return Replace(filepath.Join(a.dir, ListFile), encode(blockList, der), 0o644)
 }
 
+// restoreList is what to do about a list that cannot be read. Without one, what was revoked would count again.
+const restoreList = "put the newest good copy in its place: a node's tls_crl is one"
+
 // list reads the authority's own list.
 func (a *Authority) list() (*x509.RevocationList, error) {
 	path := filepath.Join(a.dir, ListFile)
 	lists, err := readLists(path, []*x509.Certificate{a.cert})
 	if err != nil {
-		return nil, ofFile(err)
+		return nil, fmt.Errorf("%w; %s", ofFile(err), restoreList)
 	}
 	if len(lists) != 1 {
-		return nil, fmt.Errorf("%w: %s holds %d lists, want one", ErrFile, path, len(lists))
+		return nil, fmt.Errorf("%w: %s holds %d lists, want one; %s", ErrFile, path, len(lists), restoreList)
 	}
 	return lists[0].RevocationList, nil
 }
