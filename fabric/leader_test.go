@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
 // stage is a transport without peers: it sees who polls, and who is about to sleep.
@@ -60,49 +63,62 @@ func onStage(t *testing.T, p Policy) (*Element, *stage) {
 	return e, s
 }
 
-// tooLate is less than what a lost wake-up costs, tickPeriod; few may come from a machine that stands still.
+// tooLate is less than what a lost wake-up costs, tickPeriod; few may come from a machine that stands still, which
+// suite.Steady is for.
 const tooLate = tickPeriod * 4 / 5
 
 // TestOneLeader: however many goroutines wait, and however often those that lead fall asleep, are relieved and are told, one
 // polls at a time, and whoever waits is told.
 func TestOneLeader(t *testing.T) {
 	for _, p := range []Policy{Efficient, Balanced} {
-		e, s := onStage(t, p)
-		ctx := soon(t)
-		var slow, waits atomic.Int32
-		for _, many := range []int{2, 3, 12} {
-			var all, others sync.WaitGroup
-			for who := range many {
-				all.Go(func() {
-					rnd := rand.New(rand.NewPCG(uint64(who), uint64(many)))
-					for range 150 {
-						var ready atomic.Bool
-						start, d := time.Now(), time.Duration(rnd.IntN(200))*time.Microsecond
-						others.Go(func() {
-							time.Sleep(d)
-							ready.Store(true)
-							e.Wake()
-						})
-						if err := e.WaitFor(ctx, ready.Load); err != nil {
-							t.Error(err)
-							return
-						}
-						if waits.Add(1); time.Since(start) > d+tooLate {
-							slow.Add(1)
-						}
-						if rnd.IntN(4) == 0 {
-							time.Sleep(time.Duration(rnd.IntN(300)) * time.Microsecond)
-						}
-					}
-				})
+		suite.Steady(t, func() string { // where the machine stands still once, all who wait are late at once
+			e, s := onStage(t, p)
+			slow, waits := manyWait(t, e)
+			if n := s.clashes.Load(); n > 0 {
+				t.Errorf("policy %v: two polled at once %d times", p, n)
 			}
-			all.Wait()
-			others.Wait()
-		}
-		if s.clashes.Load() > 0 || slow.Load() > 3 {
-			t.Errorf("policy %v: two polled at once %d times; %d of %d waits were late", p, s.clashes.Load(), slow.Load(), waits.Load())
-		}
+			if slow > 3 {
+				return fmt.Sprintf("policy %v: %d of %d waits were late", p, slow, waits)
+			}
+			return ""
+		})
 	}
+}
+
+// manyWait has more and more goroutines wait for what others complete, and counts the waits, and those that were late.
+func manyWait(t *testing.T, e *Element) (late, all int32) {
+	ctx := soon(t)
+	var slow, waits atomic.Int32
+	for _, many := range []int{2, 3, 12} {
+		var waiters, others sync.WaitGroup
+		for who := range many {
+			waiters.Go(func() {
+				rnd := rand.New(rand.NewPCG(uint64(who), uint64(many)))
+				for range 150 {
+					var ready atomic.Bool
+					start, d := time.Now(), time.Duration(rnd.IntN(200))*time.Microsecond
+					others.Go(func() {
+						time.Sleep(d)
+						ready.Store(true)
+						e.Wake()
+					})
+					if err := e.WaitFor(ctx, ready.Load); err != nil {
+						t.Error(err)
+						return
+					}
+					if waits.Add(1); time.Since(start) > d+tooLate {
+						slow.Add(1)
+					}
+					if rnd.IntN(4) == 0 {
+						time.Sleep(time.Duration(rnd.IntN(300)) * time.Microsecond)
+					}
+				}
+			})
+		}
+		waiters.Wait()
+		others.Wait()
+	}
+	return slow.Load(), waits.Load()
 }
 
 // TestTakesAreWhole: goroutines that take the lead, lie down in it, hand it on and leave it as fast as they can never have it
@@ -131,7 +147,8 @@ func TestTakesAreWhole(t *testing.T) {
 				}
 				return false
 			}
-			for time.Now().Before(end) && clashes.Load() == 0 {
+			most := end.Add(patience) // where one of them has the only processor for long, nobody is relieved
+			for clashes.Load() == 0 && (time.Now().Before(end) || relieved.Load() == 0 && time.Now().Before(most)) {
 				for range 1000 {
 					term, ok := l.take(true, true)
 					if !ok {
@@ -168,59 +185,68 @@ func TestTakesAreWhole(t *testing.T) {
 // TestToldBeforeSleep: what is completed, asked for or queued while a leader is on its way to sleep, when nobody rings for it yet, it
 // sees before it does; and when it sleeps, it is rung for.
 func TestToldBeforeSleep(t *testing.T) {
-	slow, rounds := map[string]int{}, 12
+	const rounds = 12
 	for _, p := range []Policy{Efficient, Balanced} {
-		e, s := onStage(t, p)
-		ctx := soon(t)
-		var ticks atomic.Int64
-		e.OnTick(func(now int64) int64 { ticks.Add(1); return now + int64(time.Hour) })
-		late := func(what string, start time.Time) {
-			if time.Since(start) > tooLate {
-				slow[what]++
+		suite.Steady(t, func() string {
+			for what, n := range toldLate(t, p, rounds) {
+				if n > 1 {
+					return fmt.Sprintf("policy %v: %s: late %d times of %d", p, what, n, rounds)
+				}
 			}
-		}
-		asleep := func() {
-			for e.leader.role() != roleAsleep && ctx.Err() == nil {
-				time.Sleep(50 * time.Microsecond)
-			}
-		}
-		ticked := func(n int64) {
-			for ticks.Load() == n && ctx.Err() == nil {
-				time.Sleep(50 * time.Microsecond)
-			}
-		}
-		for range rounds {
-			var ready atomic.Bool
-			complete := func() { ready.Store(true); e.Wake() }
-			s.arm.Store(&complete)
-			start := time.Now()
-			if err := e.WaitFor(ctx, ready.Load); err != nil {
-				t.Fatal(err)
-			}
-			late("completed on the way", start)
-			before, ask := ticks.Load(), e.TickSoon
-			s.arm.Store(&ask)
-			start = time.Now()
-			go e.WaitFor(ctx, func() bool { return ticks.Load() > before })
-			ticked(before)
-			late("a tick asked for on the way", start)
-			asleep()
-			start, n := time.Now(), ticks.Load()
-			e.TickSoon()
-			ticked(n)
-			late("a tick asked for in sleep", start)
-			asleep()
-			start, n = time.Now(), ticks.Load()
-			e.TickBy(e.Now() + int64(time.Millisecond))
-			ticked(n)
-			late("a tick by a time", start)
+			return ""
+		})
+	}
+}
+
+// toldLate counts what a leader on its way to sleep, or asleep, heard of too late.
+func toldLate(t *testing.T, p Policy, rounds int) (slow map[string]int) {
+	slow = map[string]int{}
+	e, s := onStage(t, p)
+	ctx := soon(t)
+	var ticks atomic.Int64
+	e.OnTick(func(now int64) int64 { ticks.Add(1); return now + int64(time.Hour) })
+	late := func(what string, start time.Time) {
+		if time.Since(start) > tooLate {
+			slow[what]++
 		}
 	}
-	for what, n := range slow {
-		if n > 2 {
-			t.Errorf("%s: late %d times of %d", what, n, 2*rounds)
+	asleep := func() {
+		for e.leader.role() != roleAsleep && ctx.Err() == nil {
+			time.Sleep(50 * time.Microsecond)
 		}
 	}
+	ticked := func(n int64) {
+		for ticks.Load() == n && ctx.Err() == nil {
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	for range rounds {
+		var ready atomic.Bool
+		complete := func() { ready.Store(true); e.Wake() }
+		s.arm.Store(&complete)
+		start := time.Now()
+		if err := e.WaitFor(ctx, ready.Load); err != nil {
+			t.Fatal(err)
+		}
+		late("completed on the way", start)
+		before, ask := ticks.Load(), e.TickSoon
+		s.arm.Store(&ask)
+		start = time.Now()
+		go e.WaitFor(ctx, func() bool { return ticks.Load() > before })
+		ticked(before)
+		late("a tick asked for on the way", start)
+		asleep()
+		start, n := time.Now(), ticks.Load()
+		e.TickSoon()
+		ticked(n)
+		late("a tick asked for in sleep", start)
+		asleep()
+		start, n = time.Now(), ticks.Load()
+		e.TickBy(e.Now() + int64(time.Millisecond))
+		ticked(n)
+		late("a tick by a time", start)
+	}
+	return slow
 }
 
 // TestRecentNow: it is the clock itself where nobody keeps the coarse one, and near it where somebody does; it is never ahead.
@@ -265,7 +291,7 @@ func TestRecentNow(t *testing.T) {
 			}
 			// On a busy machine whoever leads may get no processor for a while: that counts once, and must end.
 			late++
-			for end := time.Now().Add(10 * time.Second); e.RecentNow() < before; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(patience); e.RecentNow() < before; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("policy %v: RecentNow stands still", p)
 				}

@@ -96,8 +96,11 @@ func attach(t testing.TB, e *Element, peer Incarnation) (*Endpoint, *fakeLink) {
 	return ep, link
 }
 
+// patience bounds every wait that a bug could make endless.
+const patience = 30 * time.Second
+
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -26,11 +26,11 @@ func TestDoTogether(t *testing.T) {
 	for g := range 4 {
 		all.Go(func() {
 			for i := range 200 {
-				patience := 20 * time.Second
+				most := patience
 				if g == 0 {
-					patience = time.Duration(i%20) * 20 * time.Microsecond
+					most = time.Duration(i%20) * 20 * time.Microsecond
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				ctx, cancel := context.WithTimeout(context.Background(), most)
 				want := fmt.Sprintf("%d of %d", i, g)
 				got, err := f.Do(ctx, inject.Root{To: client.eps["n0"], Payload: []byte(want)}, nil)
 				cancel()
@@ -45,7 +45,7 @@ func TestDoTogether(t *testing.T) {
 	}
 	all.Wait()
 	for _, m := range append(nodes, client) {
-		for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 			s := m.rt.Stats().Sizes
 			if s.Futures+s.Invocations+s.Running+s.Records == 0 {
 				break
@@ -64,7 +64,7 @@ func TestDoClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var all sync.WaitGroup
 	begun := make(chan struct{}, 4)

@@ -63,7 +63,7 @@ func TestVisitEnded(t *testing.T) {
 		text string
 	}{
 		{"canceled", time.Hour, func(_ *street, fut *inject.Future) { fut.Cancel() }, travel.ErrCanceled, ""},
-		{"its time is up", 300 * time.Millisecond, func(*street, *inject.Future) {}, travel.ErrDeadline, ""},
+		{"its time is up", shortTime, func(*street, *inject.Future) {}, travel.ErrDeadline, ""},
 		{"its origin lost", time.Hour, func(s *street, _ *inject.Future) { s.client.eps["n0"].Close() }, travel.ErrPeerLost, "n0"},
 		{"its origin closed", time.Hour, func(s *street, _ *inject.Future) { s.client.rt.Close(); s.client.el.Close() }, travel.ErrPeerLost, ""},
 		{"all ended", time.Hour, func(s *street, _ *inject.Future) { s.nodes[0].rt.EndAll(within(s.t, patience), "the lights go out") }, travel.ErrStopping, "the lights go out"},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -91,7 +90,7 @@ func mesh(t testing.TB, n int, policy fabric.Policy) (client *member, nodes []*m
 func connect(t testing.TB, nodes []*member, policy fabric.Policy) (client *member) {
 	t.Helper()
 	client = newMember(t, "client", false, policy)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for i, m := range append(append([]*member(nil), nodes...), client) {
 		for j, to := range nodes {
@@ -147,7 +146,7 @@ func TestEcho(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for i := range 100 {
 		got, err := f.Do(ctx, inject.Root{To: client.eps["n0"], Payload: []byte(fmt.Sprint("hello ", i))}, nil)
@@ -166,7 +165,7 @@ func TestChase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for i := range 100 {
 		start := uint64(i * 97)
@@ -196,7 +195,7 @@ func TestNumberOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	chase := func() error {
 		got, err := f.Do(ctx, inject.Root{Element: 0, Payload: xrdma.ChaseArgs(7, 1)}, nil)

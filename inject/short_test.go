@@ -69,7 +69,7 @@ func TestRelay(t *testing.T) {
 	}{
 		{"nothing", time.Hour, pass, func(*street, *inject.Future) {}, nil, ""},
 		{"canceled", time.Hour, hang, func(_ *street, fut *inject.Future) { fut.Cancel() }, travel.ErrCanceled, ""},
-		{"its time is up", 500 * time.Millisecond, hang, func(*street, *inject.Future) {}, travel.ErrDeadline, ""},
+		{"its time is up", shortTime, hang, func(*street, *inject.Future) {}, travel.ErrDeadline, ""},
 		{"the next one lost", time.Hour, hang, func(s *street, _ *inject.Future) { s.nodes[1].eps["n0"].Close() }, travel.ErrPeerLost, "n1"},
 		{"the next one lost, after the origin let go", time.Hour, hang, func(s *street, _ *inject.Future) {
 			s.released()
@@ -163,7 +163,7 @@ func TestErrand(t *testing.T) {
 			}
 		}, nil, ""},
 		{"given up", time.Hour, [][]step{one(opHang, 0, 0)}, func(_ *street, cancel context.CancelFunc) { cancel() }, context.Canceled, ""},
-		{"its time is up", 300 * time.Millisecond, [][]step{one(opHang, 0, 0)}, nothing, travel.ErrDeadline, ""},
+		{"its time is up", shortTime, [][]step{one(opHang, 0, 0)}, nothing, travel.ErrDeadline, ""},
 		{"its element lost", time.Hour, [][]step{one(opHang, 0, 0)}, func(s *street, _ context.CancelFunc) { s.client.eps["n0"].Close() }, travel.ErrPeerLost, "n0"},
 		{"its element ends all", time.Hour, [][]step{one(opHang, 0, 0)}, func(s *street, _ context.CancelFunc) { s.nodes[0].rt.EndAll(within(s.t, patience), "good night") }, travel.ErrStopping, "good night"},
 		{"all ended", time.Hour, [][]step{one(opHang, 0, 0)}, func(s *street, _ context.CancelFunc) { s.client.rt.EndAll(within(s.t, patience), "good night") }, travel.ErrStopping, ""},

@@ -20,8 +20,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait that a bug could make endless.
-const patience = 20 * time.Second
+const (
+	// patience bounds every wait that a bug could make endless.
+	patience = 40 * time.Second
+	// shortTime is what an invocation has whose time is to run out, but not before it runs.
+	shortTime = 2 * time.Second
+)
 
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()

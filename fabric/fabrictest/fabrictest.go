@@ -29,7 +29,7 @@ import (
 type Factory func() (t fabric.Transport, listen string, err error)
 
 // patience bounds every wait of the suite: no test comes near it unless something hangs.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // A check is one subtest.
 type check struct {

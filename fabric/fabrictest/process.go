@@ -111,7 +111,7 @@ func processKilled(r *rig) {
 }
 
 func processStopped(r *rig) {
-	const silent = 500 * time.Millisecond
+	const silent = time.Second
 	a := r.node(func(c *fabric.Config) { c.Limits.PeerTime = silent })
 	a.Handle(idReply, func(fabric.Message) {})
 	p := r.peer()
@@ -119,10 +119,10 @@ func processStopped(r *rig) {
 	r.Must(err)
 	t := r.processTraffic(ep, p)
 	time.Sleep(20 * time.Millisecond)
+	start := time.Now() // before: this process may stand still between the two
 	r.Must(p.Stop(true))
-	start := time.Now()
-	r.Within(10*time.Second, "calls to a stopped peer", func() error { t.wg.Wait(); return nil })
-	if d := time.Since(start); d < silent/4 || d > 5*time.Second {
+	r.Within(otherTime, "calls to a stopped peer", func() error { t.wg.Wait(); return nil }) // the peer's own PeerTime is longer
+	if d := time.Since(start); d < silent/4 {
 		r.Errorf("a stopped peer was lost after %v, PeerTime is %v", d, silent)
 	}
 	r.Must(p.Stop(false))
@@ -212,14 +212,17 @@ func processAllocations(r *rig) {
 		for range 200 {
 			r.Must(call())
 		}
-		h, t := mallocs(), p.mallocs(r)
-		for range runs {
-			r.Must(call())
-		}
-		here, there := mallocs()-h, p.mallocs(r)-t
-		if here > allowed || there > allowed {
-			r.Errorf("%s: %.2f allocations here and %.2f at the peer", name, float64(here)/runs, float64(there)/runs)
-		}
+		suite.Steady(r, func() string { // the slower the machine, the more of what the background does falls into it
+			h, t := mallocs(), p.mallocs(r)
+			for range runs {
+				r.Must(call())
+			}
+			here, there := mallocs()-h, p.mallocs(r)-t
+			if here > allowed || there > allowed {
+				return fmt.Sprintf("%s: %.2f allocations here and %.2f at the peer", name, float64(here)/runs, float64(there)/runs)
+			}
+			return ""
+		})
 	}
 }
 

@@ -33,6 +33,7 @@ const (
 func processRing(r *rig) {
 	for _, p := range []fabric.Policy{fabric.Balanced, fabric.Efficient, fabric.Latency} {
 		cpu := r.ring(p)
+		r.Logf("%v: %d hops took %v of processor time", p, ringHops, cpu)
 		if p != fabric.Latency && cpu > ringHopCPU*ringHops { // to burn a core is what Latency is for
 			r.Errorf("%v: %d hops took %v of processor time, at most %v are right", p, ringHops, cpu, ringHopCPU*ringHops)
 		}

@@ -23,7 +23,7 @@ import (
 const helperEnv = "WHERRY_SHM_TEST_HELPER"
 
 // patience bounds every wait in the tests.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(helperEnv); name != "" {

@@ -110,7 +110,7 @@ func (c *corked) deliver(plain []byte) {
 	if n, err := unix.Write(c.raw, b); err != nil || n != len(b) {
 		c.t.Fatal(n, err)
 	}
-	for end := time.Now().Add(10 * time.Second); c.tr.Poll(64, fabric.Turn{}) == 0; {
+	for end := time.Now().Add(patience); c.tr.Poll(64, fabric.Turn{}) == 0; {
 		if time.Now().After(end) {
 			c.t.Fatal("nothing was delivered")
 		}
@@ -120,7 +120,7 @@ func (c *corked) deliver(plain []byte) {
 // wants polls until the other end has exactly these bytes.
 func (c *corked) wants(want []byte) {
 	c.t.Helper()
-	for end := time.Now().Add(10 * time.Second); c.n() < len(want) && time.Now().Before(end); {
+	for end := time.Now().Add(patience); c.n() < len(want) && time.Now().Before(end); {
 		c.tr.Poll(64, fabric.Turn{})
 	}
 	if got := c.has(); !bytes.Equal(got, want) {
@@ -157,7 +157,7 @@ func TestCorkHolds(t *testing.T) {
 			case 3, corkFrames:
 				c.stays(0)
 			case corkFrames + 1:
-				for end := time.Now().Add(5 * time.Second); c.n() < len(want) && time.Now().Before(end); {
+				for end := time.Now().Add(patience); c.n() < len(want) && time.Now().Before(end); {
 					time.Sleep(100 * time.Microsecond)
 				}
 				c.stays(len(want))
@@ -188,7 +188,7 @@ func TestCorkHolds(t *testing.T) {
 					t.Errorf("%d bytes are held back", held)
 				}
 			}
-			for end := time.Now().Add(5 * time.Second); c.n() < len(want)-corkBytes && time.Now().Before(end); {
+			for end := time.Now().Add(patience); c.n() < len(want)-corkBytes && time.Now().Before(end); {
 				time.Sleep(100 * time.Microsecond)
 			}
 			if got := c.n(); got < len(want)-corkBytes-4096 {
@@ -260,7 +260,7 @@ func TestCorkGoodbye(t *testing.T) {
 		}
 		c.deliver(wire(100, nil))
 		c.wants(want)
-		for end := time.Now().Add(10 * time.Second); !c.over(); {
+		for end := time.Now().Add(patience); !c.over(); {
 			if time.Now().After(end) {
 				t.Fatal("the other end does not see that the link was closed")
 			}
@@ -287,7 +287,7 @@ func TestCorkOthers(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Error("a send waits for the handler")
 			}
 			c.stays(0)
@@ -296,7 +296,7 @@ func TestCorkOthers(t *testing.T) {
 			want = append(want, wire(200, []byte{byte(i)})...)
 		}
 		c.deliver(wire(100, nil))
-		for end := time.Now().Add(10 * time.Second); c.n() < len(want) && time.Now().Before(end); {
+		for end := time.Now().Add(patience); c.n() < len(want) && time.Now().Before(end); {
 			time.Sleep(100 * time.Microsecond) // no Poll: they are out already
 		}
 		c.wants(want)
@@ -333,7 +333,7 @@ func TestCorkFull(t *testing.T) {
 				if c.deliver(wire(100, nil)); i%3 == 0 {
 					fillUp(5)
 				}
-				for end := time.Now().Add(10 * time.Second); r.n < r.full; c.tr.Poll(64, fabric.Turn{}) {
+				for end := time.Now().Add(patience); r.n < r.full; c.tr.Poll(64, fabric.Turn{}) {
 					if time.Now().After(end) {
 						t.Fatalf("round %d: ErrLinkFull, and then nobody says that there is room: %d bytes of %d have left", i, c.n(), len(want))
 					}
@@ -347,7 +347,7 @@ func TestCorkFull(t *testing.T) {
 // TestCorkHandOff: what a handler sent has left once it has handed off, however long it goes on; and what it sends then leaves at once.
 func TestCorkHandOff(t *testing.T) {
 	a, b, ep := pair(t, fabric.Balanced)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var heard [2]atomic.Int64
 	told := make(chan int64, 1000)
@@ -422,7 +422,7 @@ func TestCorkBound(t *testing.T) {
 		if _, err := unix.Write(raw, in); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); !done; tr.Poll(64, fabric.Turn{}) {
+		for end := time.Now().Add(patience); !done; tr.Poll(64, fabric.Turn{}) {
 			if time.Now().After(end) {
 				t.Fatal("nothing was delivered")
 			}

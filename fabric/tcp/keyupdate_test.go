@@ -168,7 +168,7 @@ func TestNewKeysFlood(t *testing.T) {
 	}
 	before := p.l.sec.wire.waiting()
 	bound := p.l.sec.wire.bound
-	for end := time.Now().Add(30 * time.Second); r.lost == nil; {
+	for end := time.Now().Add(patience); r.lost == nil; {
 		var flood []byte
 		for range 200 {
 			flood = append(append(flood, s.newKeys(t)...), s.record(23, wire(101, nil))...)

@@ -151,7 +151,7 @@ func whole(int) int { return 60_000 }
 // until polls until the link is lost.
 func (p *sealedPipe) untilLost(t testing.TB, r *recorder) error {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		p.tr.Poll(64, fabric.Turn{})
 		if r.lost != nil {
 			return r.lost

@@ -9,6 +9,9 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
+// patience bounds every wait that a bug could make endless.
+const patience = 30 * time.Second
+
 func pair(t testing.TB, policy fabric.Policy) (a, b *fabric.Element, ep *fabric.Endpoint) {
 	var els []*fabric.Element
 	for _, name := range []string{"a", "b"} {
@@ -40,7 +43,7 @@ func TestSmoke(t *testing.T) {
 		var got atomic.Int64
 		b.Handle(100, func(m fabric.Message) { m.From.Post(3000, nil, m.Body) })
 		a.Handle(3000, func(m fabric.Message) { got.Add(1) })
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		msg := []byte("12345678")
 		for i := range 1000 {

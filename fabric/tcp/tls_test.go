@@ -160,7 +160,7 @@ func TestForeignTLS(t *testing.T) {
 			if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
 				t.Errorf("the acceptor did not end it: %v", err)
 			}
-			for end := time.Now().Add(5 * time.Second); !strings.Contains(log.String(), c.logged); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(patience); !strings.Contains(log.String(), c.logged); time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("the acceptor's log has no %q:\n%s", c.logged, log.String())
 				}
@@ -186,7 +186,7 @@ func TestCertifiedPrincipal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	principal := func(e *fabric.Element) (string, uint32) {
 		for {
@@ -276,7 +276,7 @@ func TestRevokedWhileConnected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	connect := func(name string) (*holder, *fabric.Element, *fabric.Endpoint) {
 		h := a.holder(t, name)
@@ -310,6 +310,17 @@ func TestRevokedWhileConnected(t *testing.T) {
 	}
 	if err := stays.Flush(ctx); err != nil {
 		t.Errorf("the other peer: %v", err)
+	}
+	heard := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lost)
+	}
+	for heard() == 0 { // the endpoint is off the list a moment before
+		if ctx.Err() != nil {
+			t.Fatal("OnLost does not hear of the revoked peer")
+		}
+		time.Sleep(time.Millisecond)
 	}
 	mu.Lock()
 	if len(lost) != 1 || !strings.Contains(lost[0], "goes: ") || !strings.Contains(lost[0], errRevoked.Error()) {

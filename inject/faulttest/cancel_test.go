@@ -3,6 +3,7 @@ package faulttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func (g *grid) stopped(since time.Time) {
 		}
 		return ""
 	})
-	soon(g.t, since, 5*time.Second)
+	soon(g.t, since, atOnce)
 }
 
 // TestCancelOnTheWire covers: a cancel while the function is on its way between
@@ -92,7 +93,7 @@ func cancelSoon(t *testing.T, f *inject.Function, root inject.Root, o inject.Opt
 	if canceled = errors.Is(err, travel.ErrCanceled); err != nil && !canceled {
 		t.Error(err)
 	}
-	soon(t, start, time.Second)
+	soon(t, start, atOnce)
 	return canceled
 }
 
@@ -179,7 +180,7 @@ func TestCancelTooEarlyOrLate(t *testing.T) {
 	if _, err := f.Do(soonOver, g.at(0, order(4, 0, 0)), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a Do that was canceled in the middle: %v", err)
 	}
-	soon(t, start, 2*time.Second)
+	soon(t, start, atOnce)
 	g.stopped(time.Now())
 	if _, err := f.Do(within(t, patience), g.at(0, order(0, 0, 0)), nil); err != nil {
 		t.Error(err)
@@ -202,17 +203,28 @@ func TestCloseWhileRunning(t *testing.T) {
 		}
 		futures = append(futures, fut)
 	}
-	time.Sleep(pause)
+	g.runsAt(1, len(futures)) // what arrives while it closes is refused instead
 	start := time.Now()
 	g.nodes[1].dead = true
 	if err := g.nodes[1].own.close(); err != nil {
 		t.Error(err)
 	}
-	soon(t, start, 5*time.Second)
+	soon(t, start, atOnce)
 	for _, fut := range futures {
 		lost(t, start, ended(fut), "n1", "faults")
 	}
 	g.serves()
+}
+
+// runsAt waits until as many functions run on node i.
+func (g *grid) runsAt(i, want int) {
+	g.t.Helper()
+	eventually(g.t, "not all run", func() string {
+		if n := g.nodes[i].report(g.t).Stats.Sizes.Running; n != want {
+			return fmt.Sprintf("%d run on %s, want %d", n, g.nodes[i].name, want)
+		}
+		return ""
+	})
 }
 
 // TestWaiterIsNotHeldUp covers: an element that waits for a function of its own
@@ -231,22 +243,30 @@ func TestWaiterIsNotHeldUp(t *testing.T) {
 		}
 	}
 	to.Payload = order(15, 0, uint64(100*time.Millisecond))
-	ctx := within(t, 2500*time.Millisecond)
-	if _, err := own.Do(ctx, to, nil); err != nil {
+	if _, err := own.Do(within(t, patience), to, nil); err != nil {
 		t.Fatal(err)
 	}
+	var futures []*inject.Future
 	for range 5 {
+		looping := make(chan *inject.Future, 1)
 		time.AfterFunc(20*time.Millisecond, func() {
-			if _, err := loops.Start(ctx, []inject.Root{g.at(0, order(4, 0, 0))}, inject.Options{}); err != nil {
+			fut, err := loops.Start(within(t, time.Minute), []inject.Root{g.at(0, order(4, 0, 0))}, inject.Options{})
+			if err != nil {
 				t.Error(err)
 			}
+			looping <- fut
 		})
 		start := time.Now()
 		if _, err := own.Do(within(t, patience), to, nil); err != nil {
 			t.Fatal(err)
 		}
-		soon(t, start, time.Second)
+		soon(t, start, atOnce)
+		if fut := <-looping; fut != nil {
+			futures = append(futures, fut)
+		}
 	}
-	<-ctx.Done()
+	for _, fut := range futures {
+		fut.Cancel()
+	}
 	g.serves()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -145,9 +146,9 @@ func TestRevokedUnderWay(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 2, nil, nil)
 	table := g.table(words, fabric.RightsAll, number)
-	f := g.prepare(g.client, guestImage(t, "faults", nil), table)
+	f := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.RunTime = time.Minute })), table)
 	ctx := within(t, patience)
-	const wait = 600 * time.Millisecond
+	const wait = patience / 2
 	roots := []inject.Root{{Payload: order(23, 0, uint64(wait))}, {Element: 1, Payload: order(23, 0, uint64(wait))}}
 	for _, r := range roots { // what they need is there
 		if _, err := f.Do(ctx, inject.Root{Element: r.Element, Payload: order(23, 0, 0)}, nil); err != nil {
@@ -162,14 +163,9 @@ func TestRevokedUnderWay(t *testing.T) {
 		}
 		running = append(running, fut)
 	}
-	eventually(t, "the functions do not run", func() string {
-		for _, n := range g.nodes {
-			if n.report(t).Stats.Sizes.Running != 1 {
-				return n.name
-			}
-		}
-		return ""
-	})
+	for i := range g.nodes {
+		g.runsAt(i, 1)
+	}
 	if err := g.nodes[0].own.Revoke(table.Shards[0].Windows[0].Key); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +200,7 @@ func TestRestartedElement(t *testing.T) {
 	start := time.Now()
 	_, err = f.Do(within(t, patience), inject.Root{Element: 1, Payload: order(1, 5, 0)}, nil)
 	says(t, err, "n1", "journey", "restarted", "fetch the table again")
-	soon(t, start, time.Second)
+	soon(t, start, atOnce)
 	_, err = f.Do(within(t, patience), inject.Root{To: g.ep["n1"], Payload: order(1, 5, 0)}, nil)
 	says(t, err, "n1", "journey")
 

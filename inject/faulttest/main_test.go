@@ -92,8 +92,13 @@ func withLimits(set func(*abi.Limits)) func(*image.Manifest) {
 	return func(m *image.Manifest) { set(&m.Limits) }
 }
 
-// patience bounds every wait that a bug could make endless.
-const patience = 15 * time.Second
+const (
+	// patience bounds every wait that a bug could make endless.
+	patience = 40 * time.Second
+	// atOnce is how long what happens at once may take: these tests share a machine with others, and loop for ever
+	// beside each other. What would end it otherwise takes longer: 15 s until a silent peer is lost, a run's minute.
+	atOnce = 12 * time.Second
+)
 
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()

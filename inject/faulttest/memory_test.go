@@ -142,7 +142,7 @@ func TestScratchAfterDeadline(t *testing.T) {
 		t.Error(err)
 	}
 	says(t, err, "memory")
-	soon(t, start, 3*time.Second)
+	soon(t, start, atOnce)
 	g.serves()
 	greedy := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.ScratchBytes = 64 << 10 })), nil)
 	_, err = greedy.Do(within(t, patience), g.at(0, order(12, 0, 64<<10+1)), nil)
@@ -163,7 +163,7 @@ func TestScratchAfterRevocation(t *testing.T) {
 	g := newGrid(t, 1, nil, nil)
 	table := g.table(16, fabric.RightRead, number)
 	f := g.prepare(g.client, guestImage(t, "memory", nil), table)
-	fut, err := f.Start(within(t, patience), []inject.Root{{Payload: order(2, 50, uint64(10*time.Millisecond))}}, inject.Options{})
+	fut, err := f.Start(within(t, patience), []inject.Root{{Payload: order(2, 200, uint64(20*time.Millisecond))}}, inject.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,15 +29,16 @@ func TestNodeAsOrigin(t *testing.T) {
 		name    string
 		f       *inject.Function
 		payload []byte
+		time    time.Duration
 		is      error
 		at      string
 	}{
-		{"a trap here", faults, order(1, 0, 0), travel.ErrRemote, "n0"},
-		{"a loop here", faults, order(4, 0, 0), travel.ErrDeadline, "n0"},
-		{"a circle", journey, order(0, 0, 0), travel.ErrHopLimit, "n1"},
-		{"a loop elsewhere", journey, order(1, 1, uint64(time.Minute)), travel.ErrDeadline, "n"},
+		{"a trap here", faults, order(1, 0, 0), patience, travel.ErrRemote, "n0"},
+		{"a loop here", faults, order(4, 0, 0), 300 * time.Millisecond, travel.ErrDeadline, "n0"},
+		{"a circle", journey, order(0, 0, 0), patience, travel.ErrHopLimit, "n1"},
+		{"a loop elsewhere", journey, order(1, 1, uint64(time.Minute)), 300 * time.Millisecond, travel.ErrDeadline, "n"},
 	} {
-		fut, err := c.f.Start(within(t, 300*time.Millisecond), []inject.Root{{Payload: c.payload}}, inject.Options{Hops: 10})
+		fut, err := c.f.Start(within(t, c.time), []inject.Root{{Payload: c.payload}}, inject.Options{Hops: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +56,7 @@ func TestNodeAsOrigin(t *testing.T) {
 		}
 		futures = append(futures, fut)
 	}
+	futures = append(futures, g.lateTree(within(t, time.Minute), journey))
 	at := <-g.killAfter(2, 40*time.Millisecond)
 	failed := 0
 	for _, fut := range futures {

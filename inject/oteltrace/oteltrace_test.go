@@ -82,10 +82,13 @@ func (s *span) End(...trace.SpanEndOption) {
 	s.ended++
 }
 
+// patience bounds every wait that a bug could make endless.
+const patience = 30 * time.Second
+
 // ended waits until n spans have ended: the last one may end after its answer has arrived.
 func (c *collector) ended(t *testing.T, n int) []*span {
 	t.Helper()
-	for until := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
 		done := 0
 		for _, s := range c.spans {
@@ -145,7 +148,7 @@ func join(t *testing.T, name string, tracer trace.Tracer, before ...*member) *me
 	t.Cleanup(func() { m.rt.Close() })
 	m.at, err = m.el.Listen("tcp://127.0.0.1:0")
 	must(err)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, b := range before {
 		_, err := m.el.Dial(ctx, b.at)
@@ -189,7 +192,7 @@ func chase(t *testing.T, tracers [3]trace.Tracer, client trace.Tracer, args []by
 		t.Fatal(err)
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if client != nil {
 		var s trace.Span

@@ -67,6 +67,20 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
+// TestSteady: what goes wrong now and then is let pass, and once it has not, not measured again.
+func TestSteady(t *testing.T) {
+	n := 0
+	Steady(t, func() string {
+		if n++; n < steadyTries {
+			return "slow"
+		}
+		return ""
+	})
+	if n != steadyTries {
+		t.Errorf("measured %d times", n)
+	}
+}
+
 // TestFaults is run again with the name of a fault, and must fail and say why.
 func TestFaults(t *testing.T) {
 	faults := map[string]struct {
@@ -78,7 +92,13 @@ func TestFaults(t *testing.T) {
 		"error":      {"as asked", func(r *Rig) { r.Must(errors.New("as asked")) }},
 		"never":      {"never: the end", func(r *Rig) { r.Eventually("the end", func() bool { return false }) }},
 		"slow": {"a nap: not done in 1ms", func(r *Rig) {
-			r.Within(time.Millisecond, "a nap", func() error { time.Sleep(50 * time.Millisecond); return nil })
+			over := make(chan struct{})
+			r.AtEnd(func() { close(over) })
+			r.Within(time.Millisecond, "a nap", func() error { <-over; return nil })
+		}},
+		"unsteady": {"4 times in a row, at last: slow 4", func(r *Rig) {
+			n := 0
+			Steady(r, func() string { n++; return fmt.Sprint("slow ", n) })
 		}},
 		"failing": {"a call: as asked", func(r *Rig) { r.Within(patience, "a call", func() error { return errors.New("as asked") }) }},
 		"closing": {"closing took", func(r *Rig) { r.AtEnd(func() { time.Sleep(time.Second) }) }},
