@@ -199,19 +199,30 @@ func overflowCrowded(r *rig) {
 		waiting++ // "stuck" itself
 	}
 	var late []rpc.Future
-	var ran atomic.Int64
 	eachKind(func(name string, o rpc.Options) {
-		r.serve(b, name, o, func(context.Context, *rpc.Call) ([]byte, error) { ran.Add(1); return make([]byte, 1<<20), nil })
-		ctx, cancel := context.WithTimeout(r.Ctx, 100*time.Millisecond)
-		late = append(late, r.start(a, ep, name, nil)) // has all the time
-		_, err := a.Call(ctx, ep, name, nil)
-		cancel()
-		if !errors.Is(err, rpc.ErrDeadline) && !errors.Is(err, rpc.ErrAnswer) || errors.Is(err, rpc.ErrBusy) {
-			r.Errorf("%s: no room until its deadline: %v", name, err)
+		var ran atomic.Int64
+		runs := func(what string, before int64) {
+			r.Helper()
+			r.Eventually(what+" has run", func() bool { return ran.Load() > before })
 		}
+		r.serve(b, name, o, func(context.Context, *rpc.Call) ([]byte, error) { ran.Add(1); return make([]byte, 1<<20), nil })
+		late = append(late, r.start(a, ep, name, nil)) // has all the time
+		runs("the first", 0)
+		for limit := 100 * time.Millisecond; ran.Load() == 1; limit *= 4 { // until there was time for it to be sent
+			ctx, cancel := context.WithTimeout(r.Ctx, limit)
+			_, err := a.Call(ctx, ep, name, nil)
+			cancel()
+			if !errors.Is(err, rpc.ErrDeadline) && !errors.Is(err, rpc.ErrAnswer) || errors.Is(err, rpc.ErrBusy) || r.Ctx.Err() != nil {
+				r.Fatalf("%s: no room until its deadline: %v", name, err)
+			}
+		}
+		r.Eventually("only those wait that have time", func() bool {
+			s := b.Stats()
+			return s.Active+s.Held == waiting
+		})
+		before := ran.Load()
 		gone := r.start(a, ep, name, nil)
-		r.Eventually("all have run", func() bool { return ran.Load() == 3 })
-		ran.Store(0)
+		runs("the last", before)
 		gone.Cancel()
 		if _, err := gone.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("%s: cancelled: %v", name, err)
@@ -408,10 +419,13 @@ func overflowWaits(r *rig) {
 	if _, err := a.Start(r.Ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(r.Ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := a.Call(ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, rpc.ErrBusy) {
-		r.Errorf("Call: %v", err)
+	for limit, busy := 50*time.Millisecond, false; !busy; limit *= 4 { // until there was time to look for room
+		ctx, cancel := context.WithTimeout(r.Ctx, limit)
+		_, err := a.Call(ctx, ep, "length", make([]byte, 1<<20))
+		cancel()
+		if busy = errors.Is(err, rpc.ErrBusy); !errors.Is(err, rpc.ErrDeadline) || r.Ctx.Err() != nil {
+			r.Fatalf("Call: %v", err)
+		}
 	}
 	open()
 	if _, err := a.Call(r.Ctx, ep, "length", make([]byte, 1<<20)); err != nil {
