@@ -2,12 +2,9 @@ package fabric
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // maxOps bounds the one-sided operations of one endpoint that are under way.
@@ -22,7 +19,8 @@ const (
 	opFree opState = iota
 	opPending
 	opBusy      // the leader is writing its buffer, inside one callback
-	opPlacing   // the link is writing its buffer, over several polls
+	opPlacing   // the link may write its buffer (Endpoint.Place), and is not at it
+	opWriting   // the link is writing its buffer
 	opAbandoned // nobody waits; the buffer must not be touched
 	opDone
 )
@@ -43,7 +41,6 @@ type opRecord struct {
 	err    error
 	bulk   *bulkSend // a Put's data under way; under ep.mu
 	isDone func() bool
-	quiet  func() bool
 	told   chan struct{}
 
 	closeMu sync.Mutex
@@ -89,7 +86,6 @@ func (t *opTable) grow() bool {
 		r.ep, r.index = t.ep, uint16(len(t.records))
 		r.told = make(chan struct{}, 1)
 		r.isDone = func() bool { return opState(r.state.Load()) == opDone }
-		r.quiet = func() bool { return opState(r.state.Load()) != opPlacing }
 		t.records = append(t.records, r)
 		t.free = append(t.free, r)
 	}
@@ -153,7 +149,7 @@ func (r *opRecord) finish(err error) {
 	for {
 		s := opState(r.state.Load())
 		switch s {
-		case opBusy: // another goroutine is inside a callback; it is short
+		case opBusy, opWriting: // another goroutine is inside a callback, or copies; that is short
 			runtime.Gosched()
 			continue
 		case opFree, opDone:
@@ -189,6 +185,13 @@ func (r *opRecord) finishClaimed(err error) {
 		r.done = nil
 	}
 }
+
+// beginWrite has the link write a buffer that it was given; false if it was given up.
+func (r *opRecord) beginWrite() bool {
+	return r.state.CompareAndSwap(uint32(opPlacing), uint32(opWriting))
+}
+
+func (r *opRecord) endWrite() { r.state.Store(uint32(opPlacing)) }
 
 func (r *opRecord) unclaim() { r.state.Store(uint32(opPending)) }
 
@@ -270,10 +273,6 @@ func (o Op) Forget() {
 	}
 }
 
-// stallTime is how long a transfer into an abandoned buffer may take to finish
-// its fragment before the endpoint is given up.
-const stallTime = time.Second
-
 // abandon makes the buffer the caller's again; false if the operation has ended
 // after all.
 func (r *opRecord) abandon() bool {
@@ -284,19 +283,12 @@ func (r *opRecord) abandon() bool {
 	r.ep.mu.Unlock()
 	for {
 		switch s := opState(r.state.Load()); s {
-		case opPending:
+		case opPending, opPlacing: // what is still to come of a fragment is discarded
 			if r.state.CompareAndSwap(uint32(s), uint32(opAbandoned)) {
 				return true
 			}
-		case opBusy:
+		case opBusy, opWriting:
 			runtime.Gosched()
-		case opPlacing:
-			el := r.ep.el
-			limit := el.now() + int64(stallTime) // on the element's clock, which may be a simulator's
-			err := el.leader.wait(context.Background(), func() bool { return r.quiet() || el.now() > limit }, nil)
-			if err == nil && !r.quiet() || errors.Is(err, context.DeadlineExceeded) {
-				r.ep.fail(fmt.Errorf("%w: it stopped in the middle of a fragment whose receiver gave up", ErrPeerLost))
-			}
 		default:
 			return false
 		}

@@ -92,16 +92,63 @@ func TestRevokeWaits(t *testing.T) {
 	if r.ep.BeginWrite(framePutData) {
 		t.Error("written after Revoke")
 	}
-	if !r.ep.BeginWrite(frameGetData) {
-		t.Error("a Get's buffer was taken back")
-	}
-	r.ep.EndWrite(frameGetData)
 	r.placed(0, revokeBytes)
 	if r.place(bulkLast, 2*revokeBytes) != nil {
 		t.Error("a fragment that follows has a place")
 	}
 	r.placed(bulkLast, 2*revokeBytes)
 	wantRevoked(t, r.link, revokeOp)
+}
+
+// TestForgetWaits: a Get that is given up waits for what is being written to its buffer, and what comes after it is discarded.
+func TestForgetWaits(t *testing.T) {
+	r := newRevokeRig(t)
+	rec := r.ep.ops.start("get", make([]byte, 3*revokeBytes))
+	place := func(flags uint32, at uint64) []byte {
+		dst, err := r.ep.Place(frameGetData, bulkHead(nil, rec.id(), flags, at), revokeBytes)
+		r.must(err)
+		return dst
+	}
+	placed := func(flags uint32, at uint64) {
+		r.must(r.ep.Placed(frameGetData, bulkHead(nil, rec.id(), flags, at), revokeBytes))
+	}
+	if dst := place(0, 0); len(dst) != revokeBytes {
+		t.Fatal("a fragment has no place")
+	}
+	for range 2 { // in two parts
+		if !r.ep.BeginWrite(frameGetData) {
+			t.Fatal("a Get that is under way was taken for given up")
+		}
+		r.ep.EndWrite(frameGetData)
+	}
+	placed(0, 0)
+	place(0, revokeBytes)
+	if !r.ep.BeginWrite(frameGetData) {
+		t.Fatal("a Get that is under way was taken for given up")
+	}
+	forgotten := make(chan struct{})
+	go func() {
+		defer close(forgotten)
+		Op{rec: rec}.Forget()
+	}()
+	select {
+	case <-forgotten:
+		t.Fatal("Forget did not wait for a write")
+	case <-time.After(20 * time.Millisecond):
+	}
+	r.ep.EndWrite(frameGetData)
+	<-forgotten
+	if r.ep.BeginWrite(frameGetData) {
+		t.Error("written after Forget")
+	}
+	placed(0, revokeBytes)
+	if place(bulkLast, 2*revokeBytes) != nil {
+		t.Error("a fragment that follows has a place")
+	}
+	placed(bulkLast, 2*revokeBytes)
+	if n := r.ep.ops.pending; n != 0 {
+		t.Errorf("%d operations are under way", n)
+	}
 }
 
 // TestRevokedAtTheEnd: the last fragment is the one in which the key ends; and Puts that come whole, short and long.

@@ -24,8 +24,9 @@ type incoming struct {
 	limit int
 
 	// The leader's, of the fragment that is arriving.
-	key    keyRef
-	lapsed bool // its key ended before all of it was written
+	get    *opRecord // whose buffer it is for; of a Get
+	key    keyRef    // of a Put
+	lapsed bool      // its key ended before all of it was written
 }
 
 type incomingPut struct {
@@ -255,7 +256,7 @@ func (e *Element) write(key keyRef, dst, data []byte) bool {
 // BeginWrite is called before the transport writes to what Place named.
 func (ep *Endpoint) BeginWrite(id FrameID) bool {
 	if id != framePutData {
-		return true // a Get's buffer, which nobody takes back without the link's consent
+		return ep.in.get.beginWrite()
 	}
 	ep.el.writing.Lock()
 	if ep.el.keys.holds(ep.in.key) {
@@ -268,9 +269,11 @@ func (ep *Endpoint) BeginWrite(id FrameID) bool {
 
 // EndWrite ends what BeginWrite began.
 func (ep *Endpoint) EndWrite(id FrameID) {
-	if id == framePutData {
-		ep.el.writing.Unlock()
+	if id != framePutData {
+		ep.in.get.endWrite()
+		return
 	}
+	ep.el.writing.Unlock()
 }
 
 // fragmentFits reports whether n bytes at offset at are what comes next of a
@@ -371,6 +374,7 @@ func (ep *Endpoint) Place(id FrameID, head []byte, n int) ([]byte, error) {
 	if rec == nil || err != nil {
 		return nil, err
 	}
+	ep.in.get = rec
 	rec.state.Store(uint32(opPlacing))
 	return dst, nil
 }

@@ -3,6 +3,8 @@ package tcp
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -253,5 +255,85 @@ func TestHijacked(t *testing.T) {
 			t.Errorf("%d forged messages were delivered", delivered.Load())
 		}
 		cancel()
+	}
+}
+
+// TestGivenUpInAFragment: the network stops somewhere within a Get's data, the Get is given up then, and its buffer is the
+// caller's at once; when the network goes on, so does the endpoint, and the rest of that data goes nowhere.
+func TestGivenUpInAFragment(t *testing.T) {
+	a := newAuthority(t, "ca")
+	for _, secured := range []bool{false, true} {
+		for _, at := range []int{100_000, 230_000, 390_000, 700_000} {
+			t.Run(fmt.Sprintf("TLS %v, after %d bytes", secured, at), func(t *testing.T) {
+				var cred Credentials
+				if secured {
+					cred = a.holder(t, "n")
+				}
+				givenUp(t, cred, at)
+			})
+		}
+	}
+}
+
+func givenUp(t *testing.T, cred Credentials, at int) {
+	const size = 4 << 20
+	owner, _ := element(t, "owner", cred)
+	reader, _ := element(t, "reader", cred)
+	addr, err := owner.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, stopped, goOn := 0, make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	resume := func() { once.Do(func() { close(goOn) }) }
+	way := newBetween(t, addr, func(_, direction int, b []byte) {
+		if direction != 1 {
+			return
+		}
+		before := passed
+		if passed += len(b); before < at && passed >= at {
+			close(stopped)
+			<-goOn
+		}
+	})
+	defer resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	ep, err := reader.Dial(ctx, way.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seg, err := owner.NewSegment(size, fabric.Writable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(seg.Bytes(), fill(size, 7))
+	key, err := seg.Key(fabric.RightRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rem, err := ep.Import(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, stop := context.WithCancel(ctx)
+	go func() {
+		<-stopped
+		time.Sleep(20 * time.Millisecond) // what passed has been received
+		stop()
+	}()
+	buf := make([]byte, size)
+	if err := rem.Get(first, buf, 0); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a Get whose data stops: %v", err)
+	}
+	kept := bytes.Repeat([]byte{0xa5}, size)
+	copy(buf, kept)
+	resume()
+	again := make([]byte, size)
+	if err := rem.Get(ctx, again, 0); err != nil || !bytes.Equal(again, seg.Bytes()) {
+		t.Fatalf("a Get after it: %v", err)
+	}
+	if !bytes.Equal(buf, kept) {
+		t.Error("the buffer of the Get that was given up was written to")
 	}
 }

@@ -53,6 +53,7 @@ type Transport struct {
 	last    *link // that spoke last
 	woken   bool  // from WaitFD: epoll knows who it is
 	cold    int   // polls since hot spoke
+	alone   int   // polls of hot, or frames from it, since epoll was asked
 	more    []*link
 	free    [][]byte // receive buffers
 	other   []*link  // the list that heldBack is not
@@ -72,8 +73,8 @@ const (
 	freeBuffers = 16
 	// hotPolls is how long a silent link stays the one that is asked first.
 	hotPolls = 4096
-	// epollEvery is how many empty polls of the hot link go to one look at the others.
-	epollEvery = 4
+	// epollEvery is how many polls of the hot link, or frames from it, go to one look at the others.
+	epollEvery = 16
 	// placeBytes is the smallest fragment that is received in place: below it
 	// a copy is cheaper than a second system call.
 	placeBytes = 4 << 10
@@ -300,11 +301,11 @@ func (t *Transport) Poll(budget int, turn fabric.Turn) int {
 		} else if t.cold++; t.cold > hotPolls {
 			t.cool()
 		}
-		if t.cold%epollEvery != 0 {
+		if t.alone += max(k, 1); t.alone < epollEvery {
 			return n
 		}
 	}
-	t.woken = false
+	t.woken, t.alone = false, 0
 	return n + t.pollAll(budget-n, turn)
 }
 
