@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/internal/suite"
@@ -248,7 +249,10 @@ func overflowCrowded(r *rig) {
 // overflowOrder starts more calls with large answers than both sides have memory for, and waits for them in the
 // order in which they were started, though the first answers last, in the opposite one, and in another.
 func overflowOrder(r *rig) {
-	const n = 24
+	n := 24
+	if testing.Short() { // the race detector makes them long
+		n = 12
+	}
 	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 3 << 20, PoolBytes: 1 << 20}
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
 	var ran atomic.Int64
@@ -257,7 +261,7 @@ func overflowOrder(r *rig) {
 		return suite.Pattern(1<<20-int(c.Req[0]), uint32(c.Req[0])), nil
 	}
 	r.serve(b, "last", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
-		for ran.Load() < n-1 && ctx.Err() == nil {
+		for ran.Load() < int64(n-1) && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(20 * time.Millisecond) // the others' answers are wherever they can be
@@ -271,7 +275,6 @@ func overflowOrder(r *rig) {
 			"mixed":   func(i int) int { return i * 7 % n },
 		} {
 			ran.Store(0)
-			ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
 			var futures []rpc.Future
 			for i := range n {
 				to := name
@@ -282,14 +285,13 @@ func overflowOrder(r *rig) {
 			}
 			for i := range n {
 				at := order(i)
-				if got, err := futures[at].Wait(ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20-at, uint32(at))) {
+				if got, err := futures[at].Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20-at, uint32(at))) {
 					r.Errorf("%s, %s first, call %d: %d bytes, %v", name, by, at, len(got), err)
 				}
 				if s := b.Stats(); s.BulkBytes > limits.BulkBytes {
 					r.Errorf("%+v", s)
 				}
 			}
-			cancel()
 			r.settled(a, b)
 		}
 	})
@@ -317,14 +319,12 @@ func overflowBeside(r *rig) {
 			to = r.dial(c, b)
 		}
 		for i := range 5 {
-			ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
-			if got, err := from.Call(ctx, to, "large", []byte{byte(i)}); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+			if got, err := from.Call(r.Ctx, to, "large", []byte{byte(i)}); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
 				r.Errorf("%s: %d bytes, %v", who, len(got), err)
 			}
-			if got, err := from.Call(ctx, to, "echo", suite.Pattern(1<<20, uint32(i))); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+			if got, err := from.Call(r.Ctx, to, "echo", suite.Pattern(1<<20, uint32(i))); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
 				r.Errorf("%s: echo of %d bytes, %v", who, len(got), err)
 			}
-			cancel()
 		}
 	}
 	for i, f := range left {
