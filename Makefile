@@ -3,7 +3,7 @@
 GO         ?= go
 TAGS       ?= invariants
 # A package's tests take seconds; the limit is for a machine with other things to do.
-TIMEOUT    ?= 10m
+TIMEOUT    ?= 20m
 PARALLEL   ?= 2
 BENCH      ?= .
 # Packages with goroutines or shared memory; those that exist are run with the race detector.

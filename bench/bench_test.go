@@ -238,11 +238,15 @@ func TestTextPages(t *testing.T) {
 		huge = "small"
 	}
 	for want, small := range map[string]bool{huge: false, "small": true} {
-		r, err := Run(t.Context(), Config{Kind: "ring", Elements: 2, Transport: "shm", Rounds: MinRounds("ring"), SmallText: small, Command: []string{os.Args[0], "role"}})
-		if err != nil {
-			t.Fatal(err)
+		var got any
+		for try := 0; try < 3 && got != want; try++ { // a machine whose memory is in small pieces may have no huge pages left for once
+			r, err := Run(t.Context(), Config{Kind: "ring", Elements: 2, Transport: "shm", Rounds: MinRounds("ring"), SmallText: small, Command: []string{os.Args[0], "role"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = r.Get("text_pages")
 		}
-		if got := r.Get("text_pages"); got != want {
+		if got != want {
 			t.Errorf("SmallText %v: text_pages is %v, not %s", small, got, want)
 		}
 	}

@@ -77,8 +77,8 @@ func newBench(t testing.TB, scheme string, names ...string) *bench {
 
 func newPeers(t testing.TB, b *bench, names ...string) (out []cluster.Member) {
 	t.Helper()
-	for _, name := range names {
-		out = append(out, cluster.Member{Name: name, Addrs: []string{b.addr(name, freePort(t))}})
+	for i, port := range freePorts(t, len(names)) {
+		out = append(out, cluster.Member{Name: names[i], Addrs: []string{b.addr(names[i], port)}})
 	}
 	return out
 }
@@ -117,7 +117,7 @@ func (b *bench) start(t testing.TB, m cluster.Member, edit func(*node.Config)) (
 // connect makes a client with a token that knows the first node only.
 func (b *bench) connect(t testing.TB, token string) *Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), moment)
 	defer cancel()
 	c, err := Connect(ctx, Config{Name: "client-" + token, Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}}, Tokens: b.tokens, Token: token})
 	if err != nil {
@@ -133,9 +133,12 @@ func schemes(t *testing.T, fn func(t *testing.T, scheme string)) {
 	}
 }
 
+// moment is what a test waits for what should take a moment.
+const moment = time.Minute
+
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(moment); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("not in time: " + what)
 		}
@@ -177,16 +180,20 @@ func TestConnectFindsAllNodes(t *testing.T) {
 
 // freePort is a port that nobody listens at now. It lies below those that the
 // kernel hands out by itself, so that no other test gets it meanwhile.
-func freePort(t testing.TB) int {
+func freePort(t testing.TB) int { return freePorts(t, 1)[0] }
+
+// freePorts are several, no two the same.
+func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
-	for range 100 {
+	for try := 0; len(ports) < n; try++ {
 		port := 10000 + rand.IntN(20000)
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
-			l.Close()
-			return port
+			defer l.Close()
+			ports = append(ports, port)
+		} else if try > 100 {
+			t.Fatal(err)
 		}
 	}
-	t.Fatal("no free port")
-	return 0
+	return ports
 }

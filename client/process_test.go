@@ -110,10 +110,7 @@ func newFarm(t *testing.T, scheme string, names ...string) *farm {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	f := &farm{dir: dir, scheme: scheme, tokens: filepath.Join(dir, "tokens"), procs: map[string]*exec.Cmd{}}
 	writeTokens(t, f.tokens, newTokens(t))
-	b := &bench{dir: dir, scheme: scheme}
-	for _, name := range names {
-		f.peers = append(f.peers, cluster.Member{Name: name, Addrs: []string{b.addr(name, freePort(t))}})
-	}
+	f.peers = newPeers(t, &bench{dir: dir, scheme: scheme}, names...)
 	for _, m := range f.peers {
 		f.start(t, m)
 	}

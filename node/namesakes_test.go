@@ -16,7 +16,7 @@ import (
 )
 
 // patience is what a test waits for what should take a moment.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()

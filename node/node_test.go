@@ -68,7 +68,7 @@ func run(t testing.TB, cfg Config) (*Node, func() error) {
 
 func get(t testing.TB, url string) (int, string) {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: patience}
 	defer client.CloseIdleConnections()
 	r, err := client.Get(url)
 	if err != nil {
@@ -121,7 +121,7 @@ func TestHTTP(t *testing.T) {
 // TestCallMetrics: the control calls are counted by name, refused ones by reason.
 // A node that never ran, or did not start, leaves nothing behind that listens.
 func TestHTTPWithoutRun(t *testing.T) {
-	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.0.0.1:0"}
+	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.7.7.7:0"}
 	n, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestHTTPWithoutRun(t *testing.T) {
 	taken, free := n.Addrs()[0], n.HTTPAddr()
 	second := cfg
 	second.Name, second.Listen = "n2", []string{taken}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.7.7.7:0") // an address of loopback where nobody else gets the port, once it is free
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestNeverFetched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i := range 10 {
 		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {
@@ -276,10 +276,16 @@ func TestAnswersTakenBack(t *testing.T) {
 			return f
 		}
 		comes(t.Context(), sendStarts) // is fetched ahead, and takes the room for that
-		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
-		defer cancel()
-		late := comes(ctx, sendStarts)
-		waitFor(t, "its answer is taken back", func() bool { return b.p.Stats().Unfetched == 1 })
+		var late Future
+		for limit := 800 * time.Millisecond; ; limit *= 4 { // until its answer comes before its deadline
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			if late = comes(ctx, sendStarts); ctx.Err() == nil {
+				break
+			}
+			late.Forget()
+		}
+		waitFor(t, "its answer is taken back", func() bool { return b.p.Stats().Unfetched > 0 })
 		if _, err := late.Wait(t.Context()); !errors.Is(err, ErrDeadline) || errors.Is(err, fabric.ErrRevoked) {
 			t.Errorf("waited for too late: %v", err)
 		}

@@ -41,7 +41,7 @@ func TestHoardersGiveWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i := range 3 {
 		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {

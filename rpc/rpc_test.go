@@ -25,6 +25,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience is what a test waits for what should take a moment.
+const patience = time.Minute
+
 // side is an element with a Peer.
 type side struct {
 	el *fabric.Element
@@ -89,7 +92,7 @@ func connect(t testing.TB, from, to *side, addr string) *fabric.Endpoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ep, err := from.el.Dial(ctx, bound)
 	if err != nil {
@@ -140,7 +143,7 @@ func TestCallBothWaysAndSizes(t *testing.T) {
 
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("not in time: " + what)
 		}
@@ -221,13 +224,13 @@ func TestCancelEndsTheHandler(t *testing.T) {
 		a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 		ep := connect(t, a, b, addr)
 		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
 		b.serve(t, "wait", func(ctx context.Context, _ *Call) ([]byte, error) {
+			cancel() // now that it runs: what was cancelled before would have no handler
 			<-ctx.Done()
 			ended <- context.Cause(ctx)
 			return make([]byte, 1<<20), nil // an answer that nobody wants
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
 		if _, err := a.p.Call(ctx, ep, "wait", nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("the caller: %v", err)
 		}

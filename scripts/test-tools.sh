@@ -9,6 +9,17 @@ wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fi
 # libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
 headers=libc6-dev
 
+# What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
+# first command that needs something says so.
+for module in . bench/peers examples/ioforward; do
+	for pause in 5 20 0; do
+		if (cd "$(dirname "$0")/../$module" && GOWORK=off go list -deps -test ./... </dev/null >/dev/null 2>&1); then
+			break
+		fi
+		sleep "$pause"
+	done
+done
+
 missing=()
 for pair in "${wanted[@]}"; do
 	command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
@@ -62,10 +73,15 @@ fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-apt() { "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 "$@"; }
+apt() { "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"; }
 echo "test-tools: installing ${missing[*]}"
-if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
-	cat "$log" >&2
-	echo "test-tools: could not install ${missing[*]}; run as root: $install" >&2
-	exit 1
-fi
+# An archive that is being renewed, or somebody else's apt, is in the way for a moment.
+for pause in 10 30 0; do
+	if { apt update && apt install -y --no-install-recommends "${missing[@]}"; } </dev/null >>"$log" 2>&1; then
+		exit 0
+	fi
+	sleep "$pause"
+done
+cat "$log" >&2
+echo "test-tools: could not install ${missing[*]}; run as root: $install" >&2
+exit 1

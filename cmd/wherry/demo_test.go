@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,31 +80,64 @@ func TestDemoOnASmallGraph(t *testing.T) {
 	}
 }
 
-// The real graph. Getting edge by edge is bounded, so that slow machines do not spend minutes on it.
-func TestDemoOnDebian(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	out := must(t, self(ctx, "", "demo", "--json", "--repeats", "1", "--budget", "5s"))
-	r := &demoReport{}
-	if err := json.Unmarshal([]byte(out), r); err != nil {
-		t.Fatal(err)
+// leastChecked is how many of the 20 ways to answer the demo's questions come to an end at least, within a budget
+// that does not suffice for getting all edges one by one.
+const leastChecked = 15
+
+// boundedDemo runs the demo with the built-in graph. Getting edge by edge is bounded, so that slow machines do not spend
+// minutes on it; one that is so slow that the bound ends more than that tries again with more time.
+func boundedDemo(t *testing.T, args ...string) *demoReport {
+	t.Helper()
+	for _, budget := range []string{"2s", "10s", "50s"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		out := must(t, self(ctx, "", append([]string{"demo", "--json", "--repeats", "1", "--budget", budget}, args...)...))
+		cancel()
+		r := &demoReport{}
+		if err := json.Unmarshal([]byte(out), r); err != nil {
+			t.Fatal(err)
+		}
+		if budget == "50s" || !r.ranOut() && r.checked() >= leastChecked {
+			return r
+		}
 	}
+	return nil
+}
+
+// ranOut reports whether a function did not end within the budget.
+func (r *demoReport) ranOut() bool {
+	for _, m := range r.Measurements {
+		if m.Method == "injected" && strings.Contains(m.Failure, "stopped after") {
+			return true
+		}
+	}
+	return false
+}
+
+// checked is how many methods gave an answer, all of which are compared.
+func (r *demoReport) checked() (n int) {
+	for _, m := range r.Measurements {
+		if m.Checked {
+			n++
+		}
+	}
+	return n
+}
+
+func TestDemoOnDebian(t *testing.T) {
+	r := boundedDemo(t)
 	if r.Environment.Vertices != 63666 || r.Environment.LentBytes >= r.Environment.DataBytes || strings.Join(r.Environment.Transports, "") != "tcp" {
 		t.Errorf("%+v", r.Environment)
 	}
-	checked := 0
 	for _, m := range r.Measurements {
-		if m.Checked {
-			checked++
-		} else if m.Method == "injected" || m.Failure == "" || strings.Contains(m.Failure, "wrong") {
+		if !m.Checked && (m.Method == "injected" || m.Failure == "" || strings.Contains(m.Failure, "wrong")) {
 			t.Errorf("%+v", m)
 		}
 		if m.Method == "injected" && m.Between == 0 {
 			t.Errorf("%s: nothing went between the elements", m.Question)
 		}
 	}
-	if checked < 15 {
-		t.Errorf("only %d of %d methods gave an answer", checked, len(r.Measurements))
+	if n := r.checked(); n < leastChecked {
+		t.Errorf("only %d of %d methods gave an answer", n, len(r.Measurements))
 	}
 }
 
@@ -114,14 +146,13 @@ func runningNodes(t *testing.T, memory string) (access []string) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	must(t, self(t.Context(), "", "token", "new", "cluster", "--file", tokens))
+	ports, err := freePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var peers []string
-	for i := range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		peers = append(peers, fmt.Sprintf("n%d=tcp://%s", i, l.Addr()))
-		l.Close()
+	for i, port := range ports {
+		peers = append(peers, fmt.Sprintf("n%d=tcp://127.0.0.1:%d", i, port))
 	}
 	for _, p := range peers {
 		name, addr, _ := strings.Cut(p, "=")
@@ -152,13 +183,7 @@ func TestDemoOnRunningNodes(t *testing.T) {
 // The built-in graph on nodes that run already, with nothing but --peers to say what is wanted.
 func TestDemoWithPeersOnly(t *testing.T) {
 	access := runningNodes(t, "256MiB")
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	out := must(t, self(ctx, "", append([]string{"demo", "--json", "--repeats", "1", "--budget", "2s"}, access...)...))
-	r := &demoReport{}
-	if err := json.Unmarshal([]byte(out), r); err != nil {
-		t.Fatal(err)
-	}
+	r := boundedDemo(t, access...)
 	if r.Environment.Vertices != 63666 || r.Environment.Elements != 2 || r.Environment.LentBytes != 0 {
 		t.Errorf("%+v", r.Environment)
 	}
@@ -177,7 +202,7 @@ func TestDemoWithPeersOnly(t *testing.T) {
 	leftBehind(t, access)
 	// Too little memory is said before anything stays there.
 	small := runningNodes(t, "64KiB")
-	said, err := self(ctx, "", append([]string{"demo"}, small...)...).CombinedOutput()
+	said, err := self(t.Context(), "", append([]string{"demo"}, small...)...).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != exitFull || !strings.Contains(string(said), "not enough memory to lend") {
 		t.Errorf("on nodes that lend too little: %v\n%s", err, said)

@@ -89,7 +89,7 @@ func startStoppable(t *testing.T, stopTime string) *stoppable {
 func (s *stoppable) eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
@@ -118,12 +118,18 @@ func (s *stoppable) state(t *testing.T, ok func(*control.Status) bool) func() er
 	}
 }
 
-// signal tells the process to stop, and waits until it is about to.
-func (s *stoppable) signal(t *testing.T) {
+// terminate tells the process to stop.
+func (s *stoppable) terminate(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// signal tells the process to stop, and waits until it is about to: not for one that may be gone before it says so.
+func (s *stoppable) signal(t *testing.T) {
+	t.Helper()
+	s.terminate(t)
 	s.eventually(t, "the node does not begin to stop", s.state(t, func(st *control.Status) bool { return st.Stopping }))
 }
 
@@ -131,7 +137,7 @@ func (s *stoppable) signal(t *testing.T) {
 // functions, and lets those that run end.
 func TestStopWaitsForFunctions(t *testing.T) {
 	s := startStoppable(t, "1m")
-	fut := s.start(t, 2*time.Second)
+	fut := s.start(t, 5*time.Second) // far more than it takes to see that others are refused meanwhile
 	s.signal(t)
 	s.eventually(t, "it goes on taking functions", func() error {
 		_, err := s.f.Do(t.Context(), inject.Root{To: s.ep, Payload: make([]byte, 8)}, nil)
@@ -157,7 +163,7 @@ func TestStopWaitsForFunctions(t *testing.T) {
 func TestStopCancelsFunctions(t *testing.T) {
 	s := startStoppable(t, "300ms")
 	fut := s.start(t, 50*time.Second)
-	s.signal(t)
+	s.terminate(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := fut.Wait(ctx); !errors.Is(err, travel.ErrStopping) || !strings.Contains(err.Error(), "300ms") {

@@ -40,7 +40,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err := ts.Exec(args[1], args[2:]...); err == nil && want.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
@@ -53,7 +53,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor file")
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
 			return
 		}
@@ -67,20 +67,26 @@ func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: freeport VAR…")
 	}
-	for _, name := range args {
-		found := false
-		for try := 0; try < 100 && !found; try++ {
-			port := 10000 + rand.IntN(20000)
-			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-				l.Close()
-				ts.Setenv(name, strconv.Itoa(port))
-				found = true
-			}
-		}
-		if !found {
-			ts.Fatalf("no free port")
+	ports, err := freePorts(len(args))
+	ts.Check(err)
+	for i, port := range ports {
+		ts.Setenv(args[i], strconv.Itoa(port))
+	}
+}
+
+// freePorts are ports that nobody listens at now, below those that the kernel gives: no other test gets them meanwhile.
+func freePorts(n int) (ports []int, err error) {
+	for try := 0; len(ports) < n; try++ {
+		port := 10000 + rand.IntN(20000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			defer l.Close()
+			ports = append(ports, port)
+		} else if try > 100 {
+			return nil, err
 		}
 	}
+	return ports, nil
 }
 
 // waitPort waits until somebody listens: waitport 127.0.0.1:7000.
@@ -88,7 +94,7 @@ func waitPort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitport host:port")
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("tcp", args[0]); err == nil {
 			c.Close()
 			return

@@ -16,7 +16,7 @@ import (
 func TestTLSBetweenHosts(t *testing.T) {
 	hosts := namespaces(t, 3)
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	authority := filepath.Join(dir, "ca")
 	must(t, self(ctx, "", "ca", "init", "--dir", authority))

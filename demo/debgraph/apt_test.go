@@ -14,6 +14,9 @@ import (
 	"github.com/wherry-fabric/wherry/demo/debgraph/apt"
 )
 
+// askTime bounds a question to apt-cache; some are about all of the archive.
+const askTime = 4 * time.Minute
+
 // aptGraph is this machine's archive, whichever it is, read by our rules. What is
 // tested here is the reading: the built-in file has tests of its own.
 func aptGraph(t *testing.T) (g *debgraph.Graph, versions map[string]string) {
@@ -21,7 +24,7 @@ func aptGraph(t *testing.T) (g *debgraph.Graph, versions map[string]string) {
 	if _, err := exec.LookPath("apt-cache"); err != nil {
 		t.Skip("apt-cache is not here to compare with: ", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), askTime)
 	defer cancel()
 	index, err := apt.Index(ctx)
 	if err != nil {
@@ -59,7 +62,7 @@ type choice struct {
 // that it speaks of, its dependencies as groups of alternatives.
 func depends(t *testing.T, args ...string) map[string][][]choice {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), askTime)
 	defer cancel()
 	out, err := apt.Ask(ctx, append([]string{"depends", "--important", "-o", "APT::Cache::ShowVersion=true"}, args...)...)
 	if err != nil {
@@ -251,7 +254,7 @@ func missing(a, b []string) []string {
 // reverseDepends asks apt-cache rdepends who names each package.
 func reverseDepends(t *testing.T, packages []string) map[string][]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), askTime)
 	defer cancel()
 	out, err := apt.Ask(ctx, append([]string{"rdepends", "--important"}, packages...)...)
 	if err != nil {

@@ -40,8 +40,6 @@ func TestNodeKilled(t *testing.T) {
 	served := t.TempDir()
 	node, addr := serveDir(t, served, anyPort)
 	dir, p := mountAt(t, addr, "--timeout", timeout, "--cache", "10ms")
-	big := filepath.Join(t.TempDir(), "big")
-	randomFile(t, big, 64<<20)
 	if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 4<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +53,7 @@ func TestNodeKilled(t *testing.T) {
 	}
 	copied := make(chan result, 1)
 	go func() {
-		out, err := tool(t, "cp", big, filepath.Join(dir, "big"))
+		out, err := tool(t, "cp", "/dev/zero", filepath.Join(dir, "big")) // has no end of its own
 		copied <- result{out, err}
 	}()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -117,7 +115,7 @@ func TestNodeStopped(t *testing.T) {
 // TestNodeRestarted kills the node and starts another on the same directory and address.
 func TestNodeRestarted(t *testing.T) {
 	served := t.TempDir()
-	node, addr := serveDir(t, served, anyPort)
+	node, addr := serveDir(t, served, ownPort)
 	dir, p := mountAt(t, addr, "--timeout", timeout, "--cache", "10ms")
 	// The kernel has nothing of it in its cache: each read of it asks the node.
 	data := randomFile(t, filepath.Join(served, "f"), 4<<20)

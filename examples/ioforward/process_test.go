@@ -115,7 +115,12 @@ func serveDir(t *testing.T, dir, listen string, args ...string) (*process, strin
 	return p, addr
 }
 
-const anyPort = "tcp://127.0.0.1:0"
+const (
+	anyPort = "tcp://127.0.0.1:0"
+	// ownPort is for a node that comes back at its port: an address of loopback that nothing else uses, so that nobody
+	// gets the port meanwhile.
+	ownPort = "tcp://127.7.7.7:0"
+)
 
 // mountAt mounts a node that lets anybody in, and unmounts when the test ends.
 func mountAt(t *testing.T, addr string, args ...string) (dir string, p *process) {

@@ -294,6 +294,7 @@ func deadlineTravels(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	ended := make(chan error, 1)
 	r.serve(b, "wait", blocking(), untilDone(ended))
+	r.serve(b, "echo", inline(), echo)
 	left := make(chan time.Duration, 1)
 	r.serve(a, "left", inline(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
 		at, ok := ctx.Deadline()
@@ -312,27 +313,51 @@ func deadlineTravels(r *rig) {
 	if d := <-left; d <= 0 || d > 20*time.Second {
 		r.Errorf("after two hops %v are left of 20 s", d)
 	}
-	ctx, cancel = context.WithTimeout(r.Ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := a.Call(ctx, ep, "wait", nil); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
-		r.Errorf("the caller: %v", err)
-	}
-	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	err := r.outOfTime(a, b, ep, ended, func(ctx context.Context) {
+		if _, err := a.Call(ctx, ep, "wait", nil); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("the caller: %v", err)
+		}
+	})
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		r.Errorf("the handler: %v", err)
 	}
 	// The book ends a started call that nobody waits for.
-	ctx, cancel = context.WithTimeout(r.Ctx, 50*time.Millisecond)
+	r.outOfTime(a, b, ep, ended, func(ctx context.Context) {
+		f, err := a.Start(ctx, ep, "wait", nil)
+		if errors.Is(err, rpc.ErrDeadline) {
+			return
+		}
+		r.Must(err)
+		<-f.Done()
+		if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrDeadline) {
+			r.Errorf("a started call: %v", err)
+		}
+	})
+	ctx, cancel = context.WithTimeout(r.Ctx, 0)
 	defer cancel()
-	f, err := a.Start(ctx, ep, "wait", nil)
-	r.Must(err)
-	<-f.Done()
-	if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrDeadline) {
-		r.Errorf("a started call: %v", err)
-	}
-	<-ended
 	if _, err := a.Call(ctx, ep, "wait", nil); !errors.Is(err, rpc.ErrDeadline) {
 		r.Errorf("a call whose time was up before it began: %v", err)
 	}
+}
+
+// outOfTime makes a call with little time, and with ever more of it until the time is up in the handler, and not before the
+// call was sent. It says why the handler's context ended.
+func (r *rig) outOfTime(a, b *side, ep *fabric.Endpoint, ended <-chan error, call func(context.Context)) error {
+	r.Helper()
+	for limit := 50 * time.Millisecond; r.Ctx.Err() == nil; limit *= 4 {
+		ctx, cancel := context.WithTimeout(r.Ctx, limit)
+		call(ctx)
+		cancel()
+		r.echoes(a, ep, nil) // is behind the other call, if that was sent
+		r.settled(b)
+		select {
+		case err := <-ended:
+			return err
+		default:
+		}
+	}
+	r.Fatal("no handler ran")
+	return nil
 }
 
 func errorsInFull(r *rig) {

@@ -109,9 +109,11 @@ func cancelInFlight(r *rig) {
 func cancelByContext(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
 	ended := make(chan error, 1)
-	r.serve(b, "wait", blocking(), untilDone(ended))
 	ctx, cancel := context.WithCancel(r.Ctx)
-	time.AfterFunc(20*time.Millisecond, cancel)
+	r.serve(b, "wait", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		cancel() // now that it runs: what was cancelled before would have no handler
+		return untilDone(ended)(ctx, c)
+	})
 	if _, err := a.Call(ctx, ep, "wait", nil); !errors.Is(err, context.Canceled) {
 		r.Errorf("the caller: %v", err)
 	}

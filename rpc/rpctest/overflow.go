@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/internal/suite"
@@ -199,19 +200,30 @@ func overflowCrowded(r *rig) {
 		waiting++ // "stuck" itself
 	}
 	var late []rpc.Future
-	var ran atomic.Int64
 	eachKind(func(name string, o rpc.Options) {
-		r.serve(b, name, o, func(context.Context, *rpc.Call) ([]byte, error) { ran.Add(1); return make([]byte, 1<<20), nil })
-		ctx, cancel := context.WithTimeout(r.Ctx, 100*time.Millisecond)
-		late = append(late, r.start(a, ep, name, nil)) // has all the time
-		_, err := a.Call(ctx, ep, name, nil)
-		cancel()
-		if !errors.Is(err, rpc.ErrDeadline) && !errors.Is(err, rpc.ErrAnswer) || errors.Is(err, rpc.ErrBusy) {
-			r.Errorf("%s: no room until its deadline: %v", name, err)
+		var ran atomic.Int64
+		runs := func(what string, before int64) {
+			r.Helper()
+			r.Eventually(what+" has run", func() bool { return ran.Load() > before })
 		}
+		r.serve(b, name, o, func(context.Context, *rpc.Call) ([]byte, error) { ran.Add(1); return make([]byte, 1<<20), nil })
+		late = append(late, r.start(a, ep, name, nil)) // has all the time
+		runs("the first", 0)
+		for limit := 100 * time.Millisecond; ran.Load() == 1; limit *= 4 { // until there was time for it to be sent
+			ctx, cancel := context.WithTimeout(r.Ctx, limit)
+			_, err := a.Call(ctx, ep, name, nil)
+			cancel()
+			if !errors.Is(err, rpc.ErrDeadline) && !errors.Is(err, rpc.ErrAnswer) || errors.Is(err, rpc.ErrBusy) || r.Ctx.Err() != nil {
+				r.Fatalf("%s: no room until its deadline: %v", name, err)
+			}
+		}
+		r.Eventually("only those wait that have time", func() bool {
+			s := b.Stats()
+			return s.Active+s.Held == waiting
+		})
+		before := ran.Load()
 		gone := r.start(a, ep, name, nil)
-		r.Eventually("all have run", func() bool { return ran.Load() == 3 })
-		ran.Store(0)
+		runs("the last", before)
 		gone.Cancel()
 		if _, err := gone.Wait(r.Ctx); !errors.Is(err, rpc.ErrCanceled) {
 			r.Errorf("%s: cancelled: %v", name, err)
@@ -237,7 +249,10 @@ func overflowCrowded(r *rig) {
 // overflowOrder starts more calls with large answers than both sides have memory for, and waits for them in the
 // order in which they were started, though the first answers last, in the opposite one, and in another.
 func overflowOrder(r *rig) {
-	const n = 24
+	n := 24
+	if testing.Short() { // the race detector makes them long
+		n = 12
+	}
 	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 3 << 20, PoolBytes: 1 << 20}
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
 	var ran atomic.Int64
@@ -246,7 +261,7 @@ func overflowOrder(r *rig) {
 		return suite.Pattern(1<<20-int(c.Req[0]), uint32(c.Req[0])), nil
 	}
 	r.serve(b, "last", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
-		for ran.Load() < n-1 && ctx.Err() == nil {
+		for ran.Load() < int64(n-1) && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(20 * time.Millisecond) // the others' answers are wherever they can be
@@ -260,7 +275,6 @@ func overflowOrder(r *rig) {
 			"mixed":   func(i int) int { return i * 7 % n },
 		} {
 			ran.Store(0)
-			ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
 			var futures []rpc.Future
 			for i := range n {
 				to := name
@@ -271,14 +285,13 @@ func overflowOrder(r *rig) {
 			}
 			for i := range n {
 				at := order(i)
-				if got, err := futures[at].Wait(ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20-at, uint32(at))) {
+				if got, err := futures[at].Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20-at, uint32(at))) {
 					r.Errorf("%s, %s first, call %d: %d bytes, %v", name, by, at, len(got), err)
 				}
 				if s := b.Stats(); s.BulkBytes > limits.BulkBytes {
 					r.Errorf("%+v", s)
 				}
 			}
-			cancel()
 			r.settled(a, b)
 		}
 	})
@@ -306,14 +319,12 @@ func overflowBeside(r *rig) {
 			to = r.dial(c, b)
 		}
 		for i := range 5 {
-			ctx, cancel := context.WithTimeout(r.Ctx, 20*time.Second)
-			if got, err := from.Call(ctx, to, "large", []byte{byte(i)}); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+			if got, err := from.Call(r.Ctx, to, "large", []byte{byte(i)}); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
 				r.Errorf("%s: %d bytes, %v", who, len(got), err)
 			}
-			if got, err := from.Call(ctx, to, "echo", suite.Pattern(1<<20, uint32(i))); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
+			if got, err := from.Call(r.Ctx, to, "echo", suite.Pattern(1<<20, uint32(i))); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
 				r.Errorf("%s: echo of %d bytes, %v", who, len(got), err)
 			}
-			cancel()
 		}
 	}
 	for i, f := range left {
@@ -408,10 +419,13 @@ func overflowWaits(r *rig) {
 	if _, err := a.Start(r.Ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrBusy) {
 		r.Errorf("Start: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(r.Ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := a.Call(ctx, ep, "length", make([]byte, 1<<20)); !errors.Is(err, rpc.ErrDeadline) || !errors.Is(err, rpc.ErrBusy) {
-		r.Errorf("Call: %v", err)
+	for limit, busy := 50*time.Millisecond, false; !busy; limit *= 4 { // until there was time to look for room
+		ctx, cancel := context.WithTimeout(r.Ctx, limit)
+		_, err := a.Call(ctx, ep, "length", make([]byte, 1<<20))
+		cancel()
+		if busy = errors.Is(err, rpc.ErrBusy); !errors.Is(err, rpc.ErrDeadline) || r.Ctx.Err() != nil {
+			r.Fatalf("Call: %v", err)
+		}
 	}
 	open()
 	if _, err := a.Call(r.Ctx, ep, "length", make([]byte, 1<<20)); err != nil {

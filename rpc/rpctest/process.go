@@ -238,6 +238,7 @@ func processAtMostOnce(r *rig) {
 				}
 			})
 		}
+		r.Eventually("a call succeeds", func() bool { mu.Lock(); defer mu.Unlock(); return len(succeeded) > 0 })
 		time.Sleep(30 * time.Millisecond)
 		server.Kill()
 		wg.Wait()

@@ -20,10 +20,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// Elements listen at an address of loopback that nothing else uses: the suite kills some, and has them come back at
+// ports that nobody may get meanwhile.
+const (
+	host    = "127.7.7.7"
+	anyPort = "tcp://" + host + ":0"
+)
+
 func TestTCP(t *testing.T) {
 	rpctest.Run(t, func() (fabric.Transport, string, error) {
 		tr, err := tcp.New(tcp.Config{})
-		return tr, "tcp://127.0.0.1:0", err
+		return tr, anyPort, err
 	})
 }
 
@@ -35,7 +42,7 @@ func TestTLS(t *testing.T) {
 	}
 	rpctest.Run(t, func() (fabric.Transport, string, error) {
 		tr, err := tcp.New(tcp.Config{TLS: id})
-		return tr, "tcp://127.0.0.1:0", err
+		return tr, anyPort, err
 	})
 }
 
@@ -51,7 +58,7 @@ func credentials(t *testing.T) ca.Files {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, cert, key, err := authority.Issue(ca.Request{Principal: cluster.Principal{Name: "everybody", Caps: cluster.CapMember}, Node: true, Hosts: []string{"127.0.0.1"}})
+		_, cert, key, err := authority.Issue(ca.Request{Principal: cluster.Principal{Name: "everybody", Caps: cluster.CapMember}, Node: true, Hosts: []string{host}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -282,12 +283,17 @@ func (p *process) end() {
 	_ = p.wait() // the client's result is what counts
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freePort is a port that nobody listens at now. It lies below those that the kernel hands out by itself, so that nobody
+// is given it before the server listens.
+func freePort() (port int, err error) {
+	for range 100 {
+		port = 10000 + rand.IntN(20000)
+		var l net.Listener
+		if l, err = net.Listen("tcp4", ":"+strconv.Itoa(port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, err
 }
 
 // listening waits until the server listens. Connecting to see would be taken for the client, so
