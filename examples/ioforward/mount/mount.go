@@ -74,6 +74,8 @@ func New(cfg Config) (*Mount, error) {
 		EntryTimeout: &cfg.CacheTime,
 		AttrTimeout:  &cfg.CacheTime,
 		Logger:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+
+		NullPermissions: true, // a mode of 0 is the file's, not one to make up another for
 		MountOptions: fuse.MountOptions{
 			AllowOther: cfg.AllowOther, FsName: cfg.Source, Name: "ioforward",
 			MaxBackground: maxBackground, MaxInflightRequestBytes: maxInflight, MaxWrite: wire.MaxIOBytes,
