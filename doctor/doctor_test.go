@@ -1,6 +1,10 @@
 package doctor
 
-import "testing"
+import (
+	"strings"
+	"testing"
+	"time"
+)
 
 func TestRun(t *testing.T) {
 	checks := Run(t.Context())
@@ -25,5 +29,42 @@ func TestRun(t *testing.T) {
 	}
 	if Works([]Check{{Name: "segments", State: Missing}}) {
 		t.Error("without segments wherry does not work")
+	}
+}
+
+// TestClock: a busy machine is not taken for a slow clock, and nobody is told to
+// set the source that is set.
+func TestClock(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		source       string
+		reading      time.Duration
+		pause, every int // what others take of the processor: for so long in µs, after so many readings
+		state        State
+		do           string
+	}{
+		{"quick", "tsc", 25 * time.Nanosecond, 0, 1, Good, ""},
+		{"busy", "tsc", 100 * time.Nanosecond, 4000, 1000, Good, ""},
+		{"chip", "hpet", time.Microsecond, 0, 1, Limited, "set the kernel's clocksource"},
+		{"chip, busy", "acpi_pm", 700 * time.Nanosecond, 4000, 1000, Limited, "set the kernel's clocksource"},
+		{"traced", "tsc", time.Microsecond, 0, 1, Limited, "nothing to set"},
+		{"emulated", "arch_sys_counter", time.Microsecond, 0, 1, Limited, "nothing to set"},
+		{"unknown and quick", "unknown", 50 * time.Nanosecond, 0, 1, Good, ""},
+	} {
+		at, readings := time.Unix(0, 0), 0
+		each := readingTime(func() time.Time {
+			at = at.Add(c.reading)
+			if readings++; readings%c.every == 0 {
+				at = at.Add(time.Duration(c.pause) * time.Microsecond)
+			}
+			return at
+		})
+		if each != c.reading {
+			t.Errorf("%s: a reading of %v was found to take %v", c.name, c.reading, each)
+		}
+		got := judgeClock(c.source, each)
+		if got.State != c.state || !strings.Contains(got.Do, c.do) || (got.Do == "") != (c.do == "") || !strings.Contains(got.Detail, c.source) {
+			t.Errorf("%s: %+v; want it %s, to do: %q", c.name, got, c.state, c.do)
+		}
 	}
 }

@@ -104,7 +104,8 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 			return err
 		}
 	}
-	if err := checkOut(out); err != nil {
+	inputs := append([]string{source, manifestFile(stem, manifest)}, include...)
+	if err := errors.Join(checkOut(out), checkApart(out, inputs...)); err != nil {
 		return err
 	}
 	ctx, cancel := a.context(cmd)
@@ -125,12 +126,18 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 	})
 }
 
+// manifestFile is where the manifest is looked for.
+func manifestFile(stem, given string) string {
+	if given != "" {
+		return given
+	}
+	return stem + ".json"
+}
+
 // readManifest reads a manifest, or makes the simplest one.
 func readManifest(stem, file string) (image.Manifest, error) {
 	given := file != ""
-	if !given {
-		file = stem + ".json"
-	}
+	file = manifestFile(stem, file)
 	text, err := os.ReadFile(file)
 	if !given && errors.Is(err, os.ErrNotExist) {
 		return image.ParseManifest(fmt.Appendf(nil, `{"name":%q,"start":"first"}`, filepath.Base(stem)))
@@ -348,7 +355,7 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 	req.Image = img
 	format, err := a.runFormat(img, f)
 	if err == nil {
-		err = checkOut(f.out)
+		err = errors.Join(checkOut(f.out), checkApart(f.out, f.inputs(name)...))
 	}
 	if err != nil {
 		return err
@@ -360,6 +367,17 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 		}
 		return a.writeTo(f.out, func(w io.Writer) error { return answer.Write(w, format) })
 	})
+}
+
+// inputs are the files that a run reads.
+func (f *runFlags) inputs(function string) (files []string) {
+	if _, err := xrdma.Lookup(function); err != nil { // else it comes with the program
+		files = append(files, function)
+	}
+	if f.in != "" && f.in != "-" {
+		files = append(files, f.in)
+	}
+	return files
 }
 
 // runFormat is how the answer is written: as asked for, or as fits whoever reads it.

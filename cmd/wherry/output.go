@@ -39,6 +39,24 @@ func checkOut(name string) error {
 	return nil
 }
 
+// checkApart says that an output is one of the inputs, by whatever name: what
+// is written replaces it. Inputs that are not there are passed over.
+func checkApart(out string, inputs ...string) error {
+	if out == "-" || out == "" {
+		return nil
+	}
+	to, err := os.Stat(out)
+	if err != nil || !to.Mode().IsRegular() {
+		return nil // nothing to lose: a new file, or a terminal
+	}
+	for _, in := range inputs {
+		if from, err := os.Stat(in); err == nil && os.SameFile(from, to) {
+			return usagef("%s is both read and written, and would be lost: name another file to write", in)
+		}
+	}
+	return nil
+}
+
 // writeFile writes a file whole, or leaves what was there. What is no regular
 // file (a pipe, a device) is written as it comes.
 func writeFile(path string, write func(io.Writer) error) error {

@@ -131,7 +131,7 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 	f.IntVar(&cfg.Slots, "slots", 0, "transfers at once, of all files, 4 to 4096 (default 64)")
 	f.DurationVar(&cfg.OpTime, "timeout", 0, "a node that does not answer for so long is an I/O error, at most 1h (default 10s)")
 	f.DurationVar(&m.CacheTime, "cache", time.Second, "how long the kernel keeps names and attributes")
-	f.BoolVar(&m.AllowOther, "allow-other", false, "let other users look")
+	f.BoolVar(&m.AllowOther, "allow-other", false, "let other users of this machine in, as far as the files' modes, owners and groups let them; without it they are kept out")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

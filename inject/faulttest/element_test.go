@@ -28,8 +28,8 @@ type settings struct {
 	Name        string
 	Token       string // shown to whom it dials: "cluster", "alice", "bob" or "nobody"
 	Engine      bool
-	Shared      bool // listens on shared memory, not TCP
-	Instances   int  // wasm.Config.MaxInstances
+	Shared      string // the folder to listen in on shared memory, not TCP
+	Instances   int    // wasm.Config.MaxInstances
 	Running     int
 	CacheBytes  int64
 	OutboxBytes int
@@ -126,8 +126,8 @@ func newElement(s settings) (*element, error) {
 	}
 	if s.Engine {
 		addr := "tcp://127.0.0.1:0"
-		if s.Shared {
-			addr = fmt.Sprintf("shm://%s/wherry-fault-%v.sock", os.TempDir(), e.Incarnation())
+		if s.Shared != "" {
+			addr = fmt.Sprintf("shm://%s/%v.sock", s.Shared, e.Incarnation())
 		}
 		if _, err = e.Listen(addr); err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,7 +32,37 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "the functions under guest must be compiled first: %v\n", err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(tidy{m})
+}
+
+// tidy runs the tests with a folder of their own for temporary files, and fails if
+// they leave any: elements that are killed cannot remove theirs.
+type tidy struct{ tests *testing.M }
+
+func (r tidy) Run() int {
+	code, err := r.run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "temporary files:", err)
+		return 1
+	}
+	return code
+}
+
+func (r tidy) run() (code int, err error) {
+	dir, err := os.MkdirTemp("", "wherry-fault-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return 0, err
+	}
+	code = r.tests.Run()
+	left, err := os.ReadDir(dir)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("the tests leave %d behind, as %s", len(left), left[0].Name())
+	}
+	return code, err
 }
 
 func compileGuests() error {

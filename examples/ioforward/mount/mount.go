@@ -18,12 +18,15 @@ import (
 
 // Config describes a mount.
 type Config struct {
-	Client     *remote.Client
-	Dir        string        // where; an empty directory
-	Source     string        // what df shows
-	CacheTime  time.Duration // for how long the kernel keeps attributes and names; default 1 s
-	AllowOther bool          // users besides the one who mounts may look
-	Log        *slog.Logger  // nil: silent
+	Client    *remote.Client
+	Dir       string        // where; an empty directory
+	Source    string        // what df shows
+	CacheTime time.Duration // for how long the kernel keeps attributes and names; default 1 s
+	// AllowOther lets other users of this machine in, each as far as the modes and owners
+	// that the node shows let them: the kernel then judges by these, the one who mounts too
+	// unless that is root. Without it nobody else gets in, and the node alone judges.
+	AllowOther bool
+	Log        *slog.Logger // nil: silent
 }
 
 const (
@@ -65,6 +68,12 @@ func New(cfg Config) (*Mount, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	var options []string
+	if cfg.AllowOther {
+		// The node sees one client, and judges nobody behind it: the kernel is to. Not so for
+		// the one who mounts alone: whose number here may be somebody else's at the node.
+		options = append(options, "default_permissions")
+	}
 	root, err := cfg.Client.Stat(bounded(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("mount: the node's directory: %w", err)
@@ -74,8 +83,10 @@ func New(cfg Config) (*Mount, error) {
 		EntryTimeout: &cfg.CacheTime,
 		AttrTimeout:  &cfg.CacheTime,
 		Logger:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+
+		NullPermissions: true, // a mode of 0 is the file's, not one to make up another for
 		MountOptions: fuse.MountOptions{
-			AllowOther: cfg.AllowOther, FsName: cfg.Source, Name: "ioforward",
+			AllowOther: cfg.AllowOther, Options: options, FsName: cfg.Source, Name: "ioforward",
 			MaxBackground: maxBackground, MaxInflightRequestBytes: maxInflight, MaxWrite: wire.MaxIOBytes,
 			DisableXAttrs: true, DirectMount: os.Geteuid() == 0,
 			Logger: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
