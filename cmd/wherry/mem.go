@@ -98,7 +98,7 @@ loaded as compressed sparse rows in both directions).`,
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -249,20 +249,40 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 		}
 		return a.print(report, func(w io.Writer) {
 			t := report.Table
-			fmt.Fprintf(w, "%s: %d rows", t.Name, t.Rows)
+			fmt.Fprintf(w, "%s: %d %s", t.Name, t.Rows, plural(t.Rows, "row"))
 			if report.Edges > 0 {
-				fmt.Fprintf(w, ", %d edges", report.Edges)
+				fmt.Fprintf(w, ", %d %s", report.Edges, plural(report.Edges, "edge"))
 			}
-			nodes := "nodes"
-			if len(t.Shards) == 1 {
-				nodes = "node"
-			}
-			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), nodes, node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
-			if report.Bad > 0 {
-				fmt.Fprintf(a.err, "wherry: %d bad lines were left out\n", report.Bad)
-			}
+			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), plural(len(t.Shards), "node"), node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
+			writeBad(a.err, report)
 		})
 	})
+}
+
+// writeBad says which lines a load left out.
+func writeBad(w io.Writer, report *client.LoadReport) {
+	if report.Bad == 0 {
+		return
+	}
+	fmt.Fprintf(w, "wherry: left out %d bad %s:\n", report.Bad, plural(report.Bad, "line"))
+	for _, b := range report.BadLines {
+		if b.Node != "" {
+			fmt.Fprintf(w, "  %s: %s\n", b.Node, b.Error)
+		} else {
+			fmt.Fprintf(w, "  %s\n", b.Error)
+		}
+	}
+	if more := report.Bad - int64(len(report.BadLines)); more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+}
+
+// plural is the word for n of what.
+func plural[N int | int64 | uint64](n N, what string) string {
+	if n == 1 {
+		return what
+	}
+	return what + "s"
 }
 
 func (a *app) memListCommand() *cobra.Command {
@@ -274,7 +294,7 @@ func (a *app) memListCommand() *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, d := range list {
-					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), lostText(&d))
+					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d %-5s %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), plural(len(d.Table.Shards), "node"), node.Bytes(d.LentBytes), lostText(&d))
 				}
 			})
 		})
