@@ -294,11 +294,19 @@ func (a *app) memListCommand() *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, d := range list {
-					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d %-5s %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), plural(len(d.Table.Shards), "node"), node.Bytes(d.LentBytes), lostText(&d))
+					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d %-5s %10v  %s%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), plural(len(d.Table.Shards), "node"), node.Bytes(d.LentBytes), access(d.Writable), lostText(&d))
 				}
 			})
 		})
 	}}
+}
+
+// access says whether a dataset can be written.
+func access(writable bool) string {
+	if writable {
+		return "writable"
+	}
+	return "sealed"
 }
 
 // lostText says how many shards cannot be used: those that are lost, and those
@@ -350,7 +358,7 @@ not connected, or does not answer. With --json they are in "lost" and in
 
 func writeDataset(w io.Writer, d *client.Dataset) {
 	t := d.Table
-	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes))
+	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
 	}
