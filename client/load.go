@@ -164,6 +164,9 @@ func (l *loading) check() error {
 		}
 	}
 	for i, name := range names {
+		if name == "" {
+			return fmt.Errorf("%w: the name of node %d of %d is empty: name each node, or none for all", control.ErrRequest, i+1, len(names))
+		}
 		if slices.Contains(names[:i], name) {
 			return fmt.Errorf("%w: node %s stands twice: it can hold one shard of a dataset", control.ErrRequest, name)
 		}

@@ -63,6 +63,7 @@ type loadFlags struct {
 	extra    bool
 	empty    bool
 	skipBad  int64
+	line     string
 	replace  bool
 	writable bool
 }
@@ -99,6 +100,7 @@ loaded as compressed sparse rows in both directions).`,
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
 	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted, and the first ten of a file are shown")
+	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
 	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -171,6 +173,19 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	return spec, nil
 }
 
+// longest reads --line-bytes.
+func (f *loadFlags) longest(spec *client.LoadSpec) error {
+	n, err := node.ParseBytes(f.line)
+	if err != nil {
+		return usagef("--line-bytes: %w", err)
+	}
+	if n == 0 {
+		return usagef("--line-bytes 0: no line is as short; leave it out for %v", node.Bytes(dataset.DefaultLineBytes))
+	}
+	spec.Options.LineBytes, spec.Format.LineBytes = int(n), int(n)
+	return nil
+}
+
 // input looks at what is loaded from here, before any node is asked. Standard
 // input is read later, by spool.
 func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
@@ -212,6 +227,11 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	if err != nil {
 		return err
 	}
+	if cmd.Flags().Changed("line-bytes") { // not for raw, which refuses it
+		if err := f.longest(&spec); err != nil {
+			return err
+		}
+	}
 	if (file == "") == (len(spec.At) == 0) {
 		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
 	}
@@ -219,6 +239,9 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 		if len(spec.At) > 0 && cmd.Flags().Changed(flag) {
 			return usagef("--%s goes with a FILE that is read here; with --at each node keeps the rows of its own file, in the order in which the nodes are named", flag)
 		}
+	}
+	if cmd.Flags().Changed("nodes") && len(f.nodes) == 0 {
+		return usagef("--nodes names no node: name one or more, or leave it out for all")
 	}
 	if file != "" {
 		if err := f.input(file, &spec); err != nil {
