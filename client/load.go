@@ -77,7 +77,9 @@ type LoadReport struct {
 	Table *cluster.Table `json:"table"` // without keys
 	Edges uint64         `json:"edges,omitempty"`
 	Bad   int64          `json:"bad,omitempty"` // lines that were left out
-	Bytes uint64         `json:"bytes"`         // of all windows
+	// BadLines are the first of them, at most dataset.MaxBadShown of each file.
+	BadLines []control.BadLine `json:"bad_lines,omitempty"`
+	Bytes    uint64            `json:"bytes"` // of all windows
 }
 
 // Load loads a dataset. When it returns without an error the dataset is visible
@@ -162,6 +164,9 @@ func (l *loading) check() error {
 		}
 	}
 	for i, name := range names {
+		if name == "" {
+			return fmt.Errorf("%w: the name of node %d of %d is empty: name each node, or none for all", control.ErrRequest, i+1, len(names))
+		}
 		if slices.Contains(names[:i], name) {
 			return fmt.Errorf("%w: node %s stands twice: it can hold one shard of a dataset", control.ErrRequest, name)
 		}
@@ -354,6 +359,7 @@ func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
 		return nil, err
 	}
 	l.report.Edges, l.report.Bad = l.plan.Edges, l.plan.Bad.Count
+	l.report.BadLines = control.BadLinesOf(&l.plan.Bad)
 	return l.table(l.plan.Kind, l.plan.Schema, l.plan.Sharding), nil
 }
 
@@ -402,6 +408,10 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 		counts[i] = t.file.Rows
 		l.report.Edges += t.file.Edges
 		l.report.Bad += t.file.Bad
+		for _, b := range t.file.BadLines[:min(len(t.file.BadLines), dataset.MaxBadShown)] {
+			b.Node = t.name
+			l.report.BadLines = append(l.report.BadLines, b)
+		}
 	}
 	if a.file.Kind == cluster.CSR && len(l.nodes) > 1 {
 		return nil, fmt.Errorf("%w: a graph in several files cannot be loaded at the nodes, because its vertices must be numbered together: load it from one node, or from here", control.ErrRequest)

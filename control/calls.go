@@ -160,6 +160,17 @@ type FileReply struct {
 	Edges  uint64        `json:"edges,omitempty"`
 	Sizes  []uint64      `json:"sizes"`
 	Bad    int64         `json:"bad,omitempty"` // lines left out
+	// BadLines are the first of them, at most dataset.MaxBadShown. Their Node is "".
+	BadLines []BadLine `json:"bad_lines,omitempty"`
+}
+
+// BadLine is a line that a load left out, and why.
+type BadLine struct {
+	Node   string `json:"node,omitempty"` // that read the file; "": the client
+	File   string `json:"file"`
+	Line   int64  `json:"line"` // from 1; of raw records the record's number, from 0
+	Column string `json:"column,omitempty"`
+	Error  string `json:"error"` // the whole sentence, which names file, line and column too
 }
 
 // PhaseWait is the phase of a load that waits for others to end; else a Progress has a dataset.Phase.

@@ -29,3 +29,12 @@ func (o *FileOptions) Options(path string) (*dataset.Options, error) {
 	}
 	return out, nil
 }
+
+// BadLinesOf is a report of package dataset as it is sent and printed.
+func BadLinesOf(b *dataset.BadLines) []BadLine {
+	var out []BadLine
+	for _, e := range b.First {
+		out = append(out, BadLine{File: e.File, Line: e.Line, Column: e.Column, Error: e.Error()})
+	}
+	return out
+}

@@ -23,6 +23,7 @@ type Status struct {
 	UptimeMs    int64               `json:"uptime_ms"`
 	Stopping    bool                `json:"stopping,omitempty"`
 	Forms       []string            `json:"forms"` // of code that the node runs
+	Memory      MemoryStatus        `json:"memory"`
 	Transports  []TransportStatus   `json:"transports"`
 	Endpoints   []EndpointStatus    `json:"endpoints"`
 	// EndpointsLeft is how many endpoints are not listed: those of other
@@ -33,6 +34,14 @@ type Status struct {
 	Functions     []FunctionStatus `json:"functions"` // in the code cache, the last used first
 	FunctionsLeft int              `json:"functions_left,omitempty"`
 	CodeCache     CodeCacheStatus  `json:"code_cache"`
+}
+
+// MemoryStatus is the memory that a node lends.
+type MemoryStatus struct {
+	LentBytes  int64 `json:"lent_bytes"` // to datasets and loads
+	LimitBytes int64 `json:"limit_bytes"`
+	Datasets   int   `json:"datasets"` // that have a shard here
+	Loads      int   `json:"loads"`    // under way; their memory is among LentBytes
 }
 
 // TransportStatus is one transport, by the scheme of its addresses.

@@ -75,8 +75,10 @@ func (f *File) look() (*os.File, os.FileInfo, error) {
 		return nil, nil, bare(err)
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file; what can be read only once goes through a spool")
+	if err == nil && info.IsDir() {
+		err = errors.New("it is a folder: name a file in it")
+	} else if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is a pipe or a device, and a load reads its input twice: copy it to a file, or give it to standard input and name - as the file")
 	}
 	if err != nil {
 		file.Close()

@@ -71,7 +71,7 @@ func newLineReader(file string, r io.Reader, max int) *lineReader {
 	return l
 }
 
-var errLongLine = errors.New("the line is longer than allowed")
+var errLongLine = errors.New("the line is longer than allowed (--line-bytes)")
 
 // next returns the next line, valid until the following call, and io.EOF after the
 // last. A line that is too long is a LineError and is passed over.

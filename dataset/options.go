@@ -138,6 +138,9 @@ func (o *Options) prepare() error {
 	if _, err := ParseFormat(string(o.Format)); err != nil {
 		return err
 	}
+	if err := o.checkApplies(); err != nil {
+		return err
+	}
 	if o.LineBytes == 0 {
 		o.LineBytes = DefaultLineBytes
 	}
@@ -169,6 +172,36 @@ func (o *Options) prepare() error {
 		return o.checkGraph()
 	}
 	return o.checkRecords()
+}
+
+// checkApplies refuses what the format has no use for: who gave it expects something else.
+func (o *Options) checkApplies() error {
+	for _, given := range []struct {
+		is   bool
+		what string
+		of   []Format
+	}{
+		{o.Header, "a header line (--header)", []Format{CSV}},
+		{o.Comma != 0, "a separator (--separator)", []Format{CSV, Edges}},
+		{o.EmptyIsZero, "empty fields as zero (--empty-is-zero)", []Format{CSV, NDJSON}},
+		{o.LineBytes != 0, "a longest line (--line-bytes)", []Format{CSV, NDJSON, Edges}},
+		{o.Names, "names of vertices (--names)", []Format{Edges}},
+		{o.ExtraColumns, "columns that are ignored (--extra-columns)", []Format{Edges}},
+	} {
+		if given.is && !slices.Contains(given.of, o.Format) {
+			return fmt.Errorf("%w: %s: only for the format %s, this is %s", ErrOptions, given.what, orList(given.of), o.Format)
+		}
+	}
+	return nil
+}
+
+// orList is formats for a sentence.
+func orList(formats []Format) string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, " or ")
 }
 
 func (o *Options) checkComma() error {

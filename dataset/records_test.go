@@ -181,7 +181,7 @@ func TestLineErrors(t *testing.T) {
 		{Options{Format: CSV}, "x\"y,1\n", `in: line 1: a quote (") stands inside`},
 		{Options{Format: CSV}, "\"x\"y,1\n", `in: line 1: a field's closing quote`},
 		{Options{Format: CSV}, "x,1\n\"x,1\ny,1\n", `in: line 2: a quoted field is not closed`},
-		{Options{Format: CSV, LineBytes: 16}, "x,1\n" + strings.Repeat("y", 19) + ",1\n", `in: line 2: the line is longer than allowed: it has more than 16 bytes`},
+		{Options{Format: CSV, LineBytes: 16}, "x,1\n" + strings.Repeat("y", 19) + ",1\n", `in: line 2: the line is longer than allowed (--line-bytes): it has more than 16 bytes`},
 		{Options{Format: CSV, LineBytes: 16}, "x,1\n\"" + strings.Repeat("y\n", 9) + "\",1\n", `in: line 2: the line is longer than allowed`},
 		{Options{Format: CSV, Header: true}, "", "in is empty, not even a header"},
 		{Options{Format: CSV, Header: true}, "name,stat\n", `in: its header has no column "status"; did you mean "stat"?`},
@@ -270,6 +270,16 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: Edges, Schema: s}, "a graph has no schema"},
 		{Options{Format: Edges, Spread: Spread{Kind: cluster.Hash, Key: "name"}}, "not sharded by a key"},
 		{Options{Format: Edges, Comma: '#'}, "cannot separate"},
+		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), Header: true}, "(--header): only for the format csv, this is raw"},
+		{Options{Format: Edges, Header: true}, "(--header): only for the format csv, this is edges"},
+		{Options{Format: NDJSON, Schema: s, Header: true}, "(--header): only for the format csv, this is ndjson"},
+		{Options{Format: NDJSON, Schema: s, Comma: ';'}, "(--separator): only for the format csv or edges, this is ndjson"},
+		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), Comma: ','}, "(--separator): only for"},
+		{Options{Format: Edges, EmptyIsZero: true}, "(--empty-is-zero): only for the format csv or ndjson, this is edges"},
+		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), EmptyIsZero: true}, "(--empty-is-zero): only for"},
+		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), LineBytes: 64}, "(--line-bytes): only for the format csv or ndjson or edges, this is raw"},
+		{Options{Format: CSV, Schema: s, Names: true}, "(--names): only for the format edges, this is csv"},
+		{Options{Format: CSV, Schema: s, ExtraColumns: true}, "(--extra-columns): only for the format edges, this is csv"},
 	}
 	for _, tt := range tests {
 		if _, err := Scan(context.Background(), NewText("in", nil), tt.o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), tt.want) {
@@ -410,8 +420,8 @@ func TestFiles(t *testing.T) {
 	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
-	for _, bad := range []string{dir, path + "x"} {
-		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) || strings.Count(err.Error(), bad) != 1 {
+	for bad, want := range map[string]string{dir: "a folder: name a file in it", path + "x": "no such file", os.DevNull: "standard input and name - as the file"} {
+		if _, err := OpenFile(bad); !errors.Is(err, ErrInput) || strings.Count(err.Error(), bad) != 1 || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 	}

@@ -167,7 +167,7 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 	}
 	n.data.bytes.Add(plan.TotalBytes())
 	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Rows: plan.Rows, Edges: plan.Edges,
-		Sizes: plan.Sizes[0], Bad: plan.Bad.Count}, nil
+		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad)}, nil
 }
 
 // shardSink is a dataset.Sink whose only element is this node.

@@ -20,7 +20,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token that has it, or admin to see all endpoints"}
 	}
 	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
-		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(),
+		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Memory: n.data.status(),
 		Endpoints: []control.EndpointStatus{}, Functions: []control.FunctionStatus{}}
 	n.endpointStatus(s, c.From, who.Caps.Has(cluster.CapAdmin))
 	n.functionStatus(s)

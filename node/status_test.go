@@ -66,6 +66,9 @@ func checkStatus(t *testing.T, s *control.Status) {
 	if s.Name != "n1" || len(s.Forms) != 1 || len(s.Transports) != 1 || s.Transports[0].Endpoints == 0 || len(s.Transports[0].Listening) != 1 {
 		t.Errorf("%+v", s)
 	}
+	if m := s.Memory; m != (control.MemoryStatus{LimitBytes: 1 << 20}) {
+		t.Errorf("memory: %+v", m)
+	}
 	if q := s.Queues; q.Runs != 6 || q.Running != 0 || q.Futures != 0 {
 		t.Errorf("queues: %+v", q)
 	}

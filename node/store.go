@@ -96,6 +96,13 @@ func (s *store) used() int64 {
 	return s.lent
 }
 
+// status is the three figures at one time.
+func (s *store) status() control.MemoryStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return control.MemoryStatus{LentBytes: s.lent, LimitBytes: s.limit, Datasets: len(s.shards), Loads: len(s.loads)}
+}
+
 func (s *store) datasets() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

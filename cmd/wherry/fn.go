@@ -214,7 +214,11 @@ func (a *app) fnInspectCommand() *cobra.Command {
 					fmt.Fprintln(w, "  rows     in ranges: a dataset loaded with --shard block")
 				}
 				for i, win := range m.Windows {
-					fmt.Fprintf(w, "  window %d %s %s\n", i, win.Name, win.Help)
+					name := win.Name
+					if win.Writable {
+						name += ", writable:"
+					}
+					fmt.Fprintf(w, "  window %d %s %s\n", i, name, win.Help)
 				}
 				for _, e := range v.Entries {
 					fmt.Fprintf(w, "  code     %s %s %d bytes\n", e.Form, e.Triple, e.Bytes)

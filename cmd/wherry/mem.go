@@ -63,6 +63,7 @@ type loadFlags struct {
 	extra    bool
 	empty    bool
 	skipBad  int64
+	line     string
 	replace  bool
 	writable bool
 }
@@ -98,7 +99,8 @@ loaded as compressed sparse rows in both directions).`,
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted, and the first ten of a file are shown")
+	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
 	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -171,6 +173,19 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	return spec, nil
 }
 
+// longest reads --line-bytes.
+func (f *loadFlags) longest(spec *client.LoadSpec) error {
+	n, err := node.ParseBytes(f.line)
+	if err != nil {
+		return usagef("--line-bytes: %w", err)
+	}
+	if n == 0 {
+		return usagef("--line-bytes 0: no line is as short; leave it out for %v", node.Bytes(dataset.DefaultLineBytes))
+	}
+	spec.Options.LineBytes, spec.Format.LineBytes = int(n), int(n)
+	return nil
+}
+
 // input looks at what is loaded from here, before any node is asked. Standard
 // input is read later, by spool.
 func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
@@ -212,6 +227,11 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	if err != nil {
 		return err
 	}
+	if cmd.Flags().Changed("line-bytes") { // not for raw, which refuses it
+		if err := f.longest(&spec); err != nil {
+			return err
+		}
+	}
 	if (file == "") == (len(spec.At) == 0) {
 		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
 	}
@@ -219,6 +239,9 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 		if len(spec.At) > 0 && cmd.Flags().Changed(flag) {
 			return usagef("--%s goes with a FILE that is read here; with --at each node keeps the rows of its own file, in the order in which the nodes are named", flag)
 		}
+	}
+	if cmd.Flags().Changed("nodes") && len(f.nodes) == 0 {
+		return usagef("--nodes names no node: name one or more, or leave it out for all")
 	}
 	if file != "" {
 		if err := f.input(file, &spec); err != nil {
@@ -249,20 +272,40 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 		}
 		return a.print(report, func(w io.Writer) {
 			t := report.Table
-			fmt.Fprintf(w, "%s: %d rows", t.Name, t.Rows)
+			fmt.Fprintf(w, "%s: %d %s", t.Name, t.Rows, plural(t.Rows, "row"))
 			if report.Edges > 0 {
-				fmt.Fprintf(w, ", %d edges", report.Edges)
+				fmt.Fprintf(w, ", %d %s", report.Edges, plural(report.Edges, "edge"))
 			}
-			nodes := "nodes"
-			if len(t.Shards) == 1 {
-				nodes = "node"
-			}
-			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), nodes, node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
-			if report.Bad > 0 {
-				fmt.Fprintf(a.err, "wherry: %d bad lines were left out\n", report.Bad)
-			}
+			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), plural(len(t.Shards), "node"), node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
+			writeBad(a.err, report)
 		})
 	})
+}
+
+// writeBad says which lines a load left out.
+func writeBad(w io.Writer, report *client.LoadReport) {
+	if report.Bad == 0 {
+		return
+	}
+	fmt.Fprintf(w, "wherry: left out %d bad %s:\n", report.Bad, plural(report.Bad, "line"))
+	for _, b := range report.BadLines {
+		if b.Node != "" {
+			fmt.Fprintf(w, "  %s: %s\n", b.Node, b.Error)
+		} else {
+			fmt.Fprintf(w, "  %s\n", b.Error)
+		}
+	}
+	if more := report.Bad - int64(len(report.BadLines)); more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+}
+
+// plural is the word for n of what.
+func plural[N int | int64 | uint64](n N, what string) string {
+	if n == 1 {
+		return what
+	}
+	return what + "s"
 }
 
 func (a *app) memListCommand() *cobra.Command {
@@ -274,11 +317,19 @@ func (a *app) memListCommand() *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, d := range list {
-					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d nodes %10v%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), node.Bytes(d.LentBytes), lostText(&d))
+					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d %-5s %10v  %s%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), plural(len(d.Table.Shards), "node"), node.Bytes(d.LentBytes), access(d.Writable), lostText(&d))
 				}
 			})
 		})
 	}}
+}
+
+// access says whether a dataset can be written.
+func access(writable bool) string {
+	if writable {
+		return "writable"
+	}
+	return "sealed"
 }
 
 // lostText says how many shards cannot be used: those that are lost, and those
@@ -330,7 +381,7 @@ not connected, or does not answer. With --json they are in "lost" and in
 
 func writeDataset(w io.Writer, d *client.Dataset) {
 	t := d.Table
-	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes))
+	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
 	}

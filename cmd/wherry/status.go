@@ -35,9 +35,10 @@ func (a *app) nodeStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Show what goes on at running nodes",
-		Long: `Ask running nodes what goes on there: their connections (who is at the other
-end, what was sent, what waits, how much credit is left), transports, queues of
-travelling functions, the functions in their code cache, and how full that is.
+		Long: `Ask running nodes what goes on there: how much of their memory is lent, their
+connections (who is at the other end, what was sent, what waits, how much credit
+is left), transports, queues of travelling functions, the functions in their
+code cache, and how full that is.
 
 Without NODE all nodes are asked. It takes the capability read; what other clients'
 connections do, only an admin sees. A node that cannot be asked is named, and the
@@ -196,6 +197,10 @@ func writeStatus(w io.Writer, s *control.Status) {
 	fmt.Fprintf(w, "node %s (%v), up %v%s, runs %s\n", s.Name, s.Incarnation, age(s.UptimeMs), state, orNone(strings.Join(s.Forms, ", ")))
 	for _, t := range s.Transports {
 		fmt.Fprintf(w, "  %s: %d endpoints, listens at %s\n", t.Scheme, t.Endpoints, orNone(strings.Join(t.Listening, ", ")))
+	}
+	if m := s.Memory; m.LimitBytes > 0 { // an older node does not say
+		fmt.Fprintf(w, "  memory: %v lent of %v, %d %s, %d %s under way\n", node.Bytes(m.LentBytes), node.Bytes(m.LimitBytes),
+			m.Datasets, plural(m.Datasets, "dataset"), m.Loads, plural(m.Loads, "load"))
 	}
 	writeEndpoints(w, s)
 	q := s.Queues
