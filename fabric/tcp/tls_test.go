@@ -289,12 +289,16 @@ func TestRevokedWhileConnected(t *testing.T) {
 	}
 	_, _, stays := connect("stays")
 	gone, e, goes := connect("goes")
-	for len(acceptor.Endpoints()) < 2 { // Dial has returned before the other end has its endpoint
-		if ctx.Err() != nil {
-			t.Fatal("the acceptor does not see both peers")
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for ; !ok(); time.Sleep(time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatal(what)
+			}
 		}
-		time.Sleep(time.Millisecond)
 	}
+	// Dial has returned before the other end has its endpoint.
+	until("the acceptor does not see both peers", func() bool { return len(acceptor.Endpoints()) == 2 })
 	if n := tr.Recheck(); n != 0 {
 		t.Fatalf("%d links ended before anything was revoked", n)
 	}
@@ -302,12 +306,7 @@ func TestRevokedWhileConnected(t *testing.T) {
 	if n := tr.Recheck(); n != 1 {
 		t.Fatalf("%d links ended", n)
 	}
-	for goes.Err() == nil || len(acceptor.Endpoints()) != 1 {
-		if ctx.Err() != nil {
-			t.Fatal("the revoked peer is still connected")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	until("the revoked peer is still connected", func() bool { return goes.Err() != nil && len(acceptor.Endpoints()) == 1 })
 	if err := stays.Flush(ctx); err != nil {
 		t.Errorf("the other peer: %v", err)
 	}
@@ -316,12 +315,8 @@ func TestRevokedWhileConnected(t *testing.T) {
 		defer mu.Unlock()
 		return len(lost)
 	}
-	for heard() == 0 { // the endpoint is off the list a moment before
-		if ctx.Err() != nil {
-			t.Fatal("OnLost does not hear of the revoked peer")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	// The endpoint is off the list a moment before.
+	until("OnLost does not hear of the revoked peer", func() bool { return heard() > 0 })
 	mu.Lock()
 	if len(lost) != 1 || !strings.Contains(lost[0], "goes: ") || !strings.Contains(lost[0], errRevoked.Error()) {
 		t.Errorf("lost: %q", lost)
