@@ -90,7 +90,7 @@ func TestReason(t *testing.T) {
 		{"a line", "no such key\n\x00", status(abi.ErrUnsupported), nil, `-12: this element does not do that; it said "no such key"`},
 		{"its own status", "seven", 7, nil, `with status 7: the function's own; it said "seven"`},
 		{"nothing", " \n", 7, nil, "with status 7: the function's own"},
-		{"a limit of its own", "a key is too long", status(abi.ErrLimit), nil, `-7: a limit of the function is used up; it said "a key is too long"`},
+		{"a limit of its own", "a key is too long", status(abi.ErrLimit), travel.ErrLimit, `-7: a limit of the function is used up; it said "a key is too long"`},
 		{"a trap", "row 3 is odd", trap, nil, `; it said "row 3 is odd"`},
 		{"control characters", "\x1b[2J\"quoted\"\u202e\xff", 7, nil, `; it said "\x1b[2J\"quoted\"\u202e\xff"`},
 		{"256 bytes", strings.Repeat("x", 256), 7, nil, `; it said "` + strings.Repeat("x", 256) + `"`},
