@@ -216,8 +216,7 @@ WHERRY_CALL(atomic) int32_t wherry_atomic(int32_t element, uint32_t window, uint
                                           uint32_t op, uint32_t width, uint64_t operand,
                                           uint64_t compare, uint64_t *old);
 
-/* Writes a line to the element's log; what exceeds the limit is dropped.  If the
- * run fails, the last line's start goes to the caller with its error. */
+/* Writes a line to the element's log; what exceeds the limit is dropped. */
 WHERRY_CALL(log) void wherry_log(const char *text, uint32_t size);
 
 /* Unix time, and the time left until the invocation's deadline; nanoseconds. */
