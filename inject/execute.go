@@ -1,10 +1,13 @@
 package inject
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"unicode/utf8"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -435,21 +438,58 @@ var errStopped = errors.New("it was stopped: canceled, or its deadline is over")
 
 // end turns the engine's word into the branch's end.
 func (h *host) end(status abi.Status, err error) travel.End {
+	var end travel.End
 	switch {
 	case err != nil:
-		return failure(err)
+		end = failure(err)
 	case status == abi.OK:
 		return travel.End{Code: travel.CodeOK, Result: h.reply, HasResult: h.replied}
-	case status == abi.ErrPeerLost && h.lastStatus == status: // it passes on what it was told
-		return travel.End{Code: travel.CodePeerLost, Text: h.lastError}
-	case status == abi.ErrLimit && h.limited:
-		return travel.End{Code: travel.CodeLimit, Text: h.lastError}
-	case status == abi.ErrUnsupported && h.dealt:
-		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: dealtText(h.bound.table)}
-	case h.lastError != "":
-		return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: h.lastError}
+	default:
+		end = h.gaveUp(status)
 	}
-	return travel.End{Code: travel.CodeFunction, Status: int32(status), Text: status.String()}
+	if s := quoted(h.said); s != "" {
+		end.Text += "; it said " + s
+	}
+	return end
+}
+
+// gaveUp is the end of a branch whose function returned a status other than OK.
+func (h *host) gaveUp(status abi.Status) travel.End {
+	end := travel.End{Code: travel.CodeFunction, Status: int32(status), Text: status.String()}
+	passedOn := status == h.lastStatus // it was told so by a host call
+	if h.lastError != "" && (passedOn || status > 0) {
+		end.Text = h.lastError
+	}
+	switch {
+	case !passedOn:
+		return end
+	case status == abi.ErrPeerLost:
+		end.Code, end.Status = travel.CodePeerLost, 0
+	case status == abi.ErrLimit && h.limited:
+		end.Code, end.Status = travel.CodeLimit, 0
+	case status == abi.ErrUnsupported && h.dealt:
+		end.Text = dealtText(h.bound.table)
+		return end
+	}
+	if h.lastCall != "" {
+		end.Text = h.lastCall + ": " + end.Text
+	}
+	return end
+}
+
+// quoted is what a function logged, made safe to show on one line and cut to saidBytes; "" if it is nothing.
+func quoted(said []byte) string {
+	more := ""
+	if n := saidBytes; len(said) > n {
+		for n > saidBytes-utf8.UTFMax && !utf8.RuneStart(said[n]) {
+			n--
+		}
+		said, more = said[:n], "…"
+	}
+	if said = bytes.Trim(said, "\x00\t\r\n "); len(said) == 0 {
+		return ""
+	}
+	return strconv.Quote(string(said)) + more
 }
 
 // dealtText says why a function that needs ranges of rows cannot run on a table.

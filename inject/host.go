@@ -41,7 +41,9 @@ type host struct {
 	dealt      bool   // it asked for a range of rows where there is none
 	lastError  string // of a host call, and the status that stood for it
 	lastStatus abi.Status
-	limited    bool // lastError is of a limit that a manifest can raise
+	lastCall   string // which that was; "": lastError says it all
+	limited    bool   // lastError is of a limit that a manifest can raise
+	said       []byte // the start of what it logged last, a byte more than is told
 
 	endSpan func(error) // of a traced run
 
@@ -51,6 +53,9 @@ type host struct {
 
 // keptReplyBytes is the reply buffer an idle host keeps.
 const keptReplyBytes = 64 << 10
+
+// saidBytes is how much of what a function logged last is told if it fails: a sentence or two.
+const saidBytes = 256
 
 // host makes a run's host. mu is held.
 func (rt *Runtime) host(run *travel.Run) *host { return rt.equip(rt.idleHost(), run) }
@@ -95,7 +100,7 @@ func (rt *Runtime) freeHost(h *host) {
 	}
 	h.reply, h.replied, h.over, h.lastError, h.lastStatus, h.limited = reply, false, false, "", abi.OK, false
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
-	h.goes, h.onward, h.payload = false, nil, nil
+	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -162,14 +167,15 @@ func (h *host) Elements() uint32 {
 func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
 	t := h.bound.table
 	if t == nil {
-		return 0, 0, abi.ErrArgument
+		return 0, 0, h.told("shard_rows", abi.ErrArgument)
 	}
 	first, count, ranges, ok := t.Range(element)
 	switch {
 	case !ok:
-		return 0, 0, abi.ErrArgument
+		return 0, 0, h.told("shard_rows", abi.ErrArgument)
 	case !ranges:
 		h.dealt = true
+		h.told("shard_rows", abi.ErrUnsupported)
 		return 0, 0, abi.ErrUnsupported
 	}
 	return first, count, abi.OK
@@ -178,11 +184,11 @@ func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
 // Owner says where a row is.
 func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
 	if h.bound.table == nil {
-		return 0, 0, abi.ErrArgument
+		return 0, 0, h.told("owner", abi.ErrArgument)
 	}
 	element, local, ok := h.bound.table.Owner(row)
 	if !ok {
-		return 0, 0, abi.ErrArgument
+		return 0, 0, h.told("owner", abi.ErrArgument)
 	}
 	return element, local, abi.OK
 }
@@ -190,11 +196,11 @@ func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
 // Row says which row an element has at an index.
 func (h *host) Row(element uint32, local uint64) (row uint64, st abi.Status) {
 	if h.bound.table == nil {
-		return 0, abi.ErrArgument
+		return 0, h.told("row", abi.ErrArgument)
 	}
 	row, ok := h.bound.table.Row(element, local)
 	if !ok {
-		return 0, abi.ErrArgument
+		return 0, h.told("row", abi.ErrArgument)
 	}
 	return row, abi.OK
 }
@@ -230,7 +236,8 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 		return abi.ErrDone
 	}
 	if len(data) > travel.MaxDataBytes {
-		h.lastStatus, h.limited = abi.ErrLimit, true
+		h.told("reply_part", abi.ErrLimit)
+		h.limited = true
 		h.lastError = fmt.Sprintf("a part of %d bytes, at most %d: send more parts", len(data), travel.MaxDataBytes)
 		return abi.ErrLimit
 	}
@@ -243,11 +250,11 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 		h.over = h.run.Ended()
 		rt.mu.Unlock()
 		if !errors.Is(err, travel.ErrBackpressure) || h.over || origin == nil {
-			return h.status(err)
+			return h.status("reply_part", err)
 		}
 		h.release()
 		if err := waitRoom(h.waitContext(), try, origin); err != nil {
-			return h.status(err)
+			return h.status("reply_part", err)
 		}
 	}
 }
@@ -259,12 +266,19 @@ func (rt *Runtime) endpoint(n travel.Peer) *fabric.Endpoint {
 	return rt.peers[n]
 }
 
-// status is an error as the function sees it; the text goes with the branch's end.
-func (h *host) status(err error) abi.Status {
+// told remembers which call gave which status, and that there is no more to say of it.
+func (h *host) told(call string, st abi.Status) abi.Status {
+	h.lastCall, h.lastStatus, h.lastError, h.limited = call, st, "", false
+	return st
+}
+
+// status is a call's error as the function sees it; the text goes with the branch's end.
+func (h *host) status(call string, err error) abi.Status {
 	if err == nil {
 		return abi.OK
 	}
-	h.lastError, h.limited = err.Error(), false
+	h.told(call, abi.ErrArgument)
+	h.lastError = err.Error()
 	for _, c := range [...]struct {
 		err error
 		st  abi.Status
@@ -282,14 +296,14 @@ func (h *host) status(err error) abi.Status {
 			return c.st
 		}
 	}
-	h.lastStatus = abi.ErrArgument
 	return abi.ErrArgument
 }
 
 // OverLimit remembers which limit the engine refused a host call for; end tells it if
 // the function ends with that.
 func (h *host) OverLimit(field string, limit, ceiling uint64) {
-	h.lastStatus, h.limited = abi.ErrLimit, true
+	h.told("", abi.ErrLimit)
+	h.limited = true
 	h.lastError = fmt.Sprintf("%s: the limit is %d", field, limit)
 	if ceiling > 0 {
 		h.lastError += fmt.Sprintf("; raise limits.%s in the manifest, at most %d", field, ceiling)
@@ -303,6 +317,8 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 		if b.table == nil && element == 0 {
 			return travel.Self, abi.OK
 		}
+		h.told("", abi.ErrArgument)
+		h.lastError = fmt.Sprintf("there is no element %d, only %d of them", element, h.Elements())
 		return 0, abi.ErrArgument
 	}
 	if int(element) == b.self {
@@ -314,8 +330,8 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	}
 	n, ok := rt.numbers[inc]
 	if !ok {
+		h.told("", abi.ErrPeerLost)
 		h.lastError = "no endpoint to element " + b.table.Shards[element].Element
-		h.lastStatus = abi.ErrPeerLost
 		return 0, abi.ErrPeerLost
 	}
 	b.peers[element] = n
@@ -346,6 +362,7 @@ func (h *host) Onward(element uint32, payload []byte) abi.Status {
 func (h *host) forward(now travel.Instant, element uint32, payload []byte) abi.Status {
 	n, st := h.peer(element)
 	if st != abi.OK {
+		h.lastCall = "forward"
 		return st
 	}
 	if n == travel.Self {
@@ -354,7 +371,7 @@ func (h *host) forward(now travel.Instant, element uint32, payload []byte) abi.S
 	h.become()
 	err := h.rt.core.Forward(now, h.run, n, payload)
 	h.over = h.run.Ended()
-	return h.status(err)
+	return h.status("forward", err)
 }
 
 // Fork starts another branch.
@@ -364,6 +381,7 @@ func (h *host) Fork(element uint32, payload []byte) abi.Status {
 	defer rt.mu.Unlock()
 	n, st := h.peer(element)
 	if st != abi.OK {
+		h.lastCall = "fork"
 		return st
 	}
 	if n == travel.Self {
@@ -372,7 +390,7 @@ func (h *host) Fork(element uint32, payload []byte) abi.Status {
 	h.become()
 	_, err := rt.core.Fork(h.time(), h.run, n, nil, payload)
 	h.over = h.run.Ended()
-	return h.status(err)
+	return h.status("fork", err)
 }
 
 // Scratch keeps the instance, and with it its scratch, for this invocation's
@@ -387,7 +405,7 @@ func (h *host) Scratch(uint64) abi.Status {
 	state := &held{instance: h.instance, bound: h.bound}
 	h.become()
 	if err := rt.core.HoldState(h.run, state); err != nil {
-		return h.status(err)
+		return h.status("scratch", err)
 	}
 	h.held = state
 	h.bound.runs++
@@ -395,28 +413,28 @@ func (h *host) Scratch(uint64) abi.Status {
 }
 
 // window is n bytes of a window from offset on, as local memory, or the whole of its remote; both nil with a
-// status. A remote one's rights and range its owner checks.
-func (h *host) window(element, window uint32, offset uint64, n int, need fabric.Rights) (local []byte, remote *fabric.Remote, st abi.Status) {
+// status, which call is told. A remote one's rights and range its owner checks.
+func (h *host) window(call string, element, window uint32, offset uint64, n int, need fabric.Rights) (local []byte, remote *fabric.Remote, st abi.Status) {
 	b := h.bound
 	if b.table == nil || element >= uint32(len(b.table.Shards)) {
-		return nil, nil, abi.ErrArgument
+		return nil, nil, h.told(call, abi.ErrArgument)
 	}
 	shard := &b.table.Shards[element]
 	if window >= uint32(len(shard.Windows)) || shard.Windows[window].Size == 0 {
-		return nil, nil, abi.ErrNoWindow
+		return nil, nil, h.told(call, abi.ErrNoWindow)
 	}
 	if int(element) != b.self {
 		remote, err := h.remote(element, window, shard)
-		return nil, remote, h.status(err)
+		return nil, remote, h.status(call, err)
 	}
 	w := &b.windows[window]
 	switch {
 	case w.rights&need != need:
-		return nil, nil, abi.ErrRights
+		return nil, nil, h.told(call, abi.ErrRights)
 	case !h.rt.el.Holds(shard.Windows[window].Key):
-		return nil, nil, abi.ErrRevoked
+		return nil, nil, h.told(call, abi.ErrRevoked)
 	case offset > uint64(len(w.mem)) || uint64(n) > uint64(len(w.mem))-offset:
-		return nil, nil, abi.ErrArgument
+		return nil, nil, h.told(call, abi.ErrArgument)
 	}
 	return w.mem[offset:], nil, abi.OK
 }
@@ -473,12 +491,12 @@ func (h *host) reach(remote *fabric.Remote) context.Context {
 
 // Get copies from a window of any element.
 func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status {
-	local, remote, st := h.window(element, window, offset, len(dst), fabric.RightRead)
+	local, remote, st := h.window("get", element, window, offset, len(dst), fabric.RightRead)
 	switch {
 	case st != abi.OK:
 		return st
 	case remote != nil:
-		return h.status(remote.Get(h.reach(remote), dst, offset))
+		return h.status("get", remote.Get(h.reach(remote), dst, offset))
 	}
 	fabric.CopyOut(dst, local)
 	return abi.OK
@@ -486,12 +504,12 @@ func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status
 
 // Put copies to a window of any element.
 func (h *host) Put(element, window uint32, offset uint64, src []byte) abi.Status {
-	local, remote, st := h.window(element, window, offset, len(src), fabric.RightWrite)
+	local, remote, st := h.window("put", element, window, offset, len(src), fabric.RightWrite)
 	switch {
 	case st != abi.OK:
 		return st
 	case remote != nil:
-		return h.status(remote.Put(h.reach(remote), src, offset))
+		return h.status("put", remote.Put(h.reach(remote), src, offset))
 	}
 	fabric.CopyIn(local, src)
 	return abi.OK
@@ -500,9 +518,9 @@ func (h *host) Put(element, window uint32, offset uint64, src []byte) abi.Status
 // Atomic operates on a window of any element.
 func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, width uint32, operand, compare uint64) (old uint64, st abi.Status) {
 	if width != 4 && width != 8 || op < abi.AtomicAdd || op > abi.AtomicXor {
-		return 0, abi.ErrArgument
+		return 0, h.told("atomic", abi.ErrArgument)
 	}
-	local, remote, st := h.window(element, window, offset, int(width), fabric.RightAtomic)
+	local, remote, st := h.window("atomic", element, window, offset, int(width), fabric.RightAtomic)
 	if st != abi.OK {
 		return 0, st
 	}
@@ -512,11 +530,12 @@ func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, wi
 	} else {
 		old, err = fabric.LocalAtomic(local, fabric.AtomicOp(op), int(width), operand, compare)
 	}
-	return old, h.status(err)
+	return old, h.status("atomic", err)
 }
 
-// Log takes a line of the function's.
+// Log takes a line of the function's. The last one is kept, for with it functions say why they fail.
 func (h *host) Log(text []byte) {
+	h.said = append(h.said[:0], text[:min(len(text), saidBytes+1)]...)
 	name := h.bound.image.img.Name()
 	if out := h.rt.cfg.Output; out != nil {
 		out(h.rt.el.Name(), name, string(text))

@@ -65,7 +65,7 @@ func (rt *Runtime) leave(h *host) bool {
 		rt.keep(b, h.instance)
 		rt.closeStale(b)
 	}
-	if h.lastStatus != abi.OK || h.dealt || h.ctx != nil || cap(h.reply) > keptReplyBytes {
+	if h.lastStatus != abi.OK || len(h.said) > 0 || h.ctx != nil || cap(h.reply) > keptReplyBytes {
 		rt.freeHost(h)
 	} else { // nothing else was set
 		h.bound, h.instance, h.leads, h.now = nil, nil, false, 0

@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
@@ -76,6 +77,15 @@ func TestExitCodes(t *testing.T) {
 		{travel.ErrBackpressure, exitFull},
 		{&travel.RefusedError{Code: travel.CodeBackpressure}, exitFull},
 		{&travel.RemoteError{Code: travel.CodeHopLimit}, exitFull},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrArgument)}, exitFailed},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: 7}, exitFailed},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrRights)}, exitForbidden},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrRevoked)}, exitForbidden},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrPeerLost)}, exitLost},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrOutcomeUnknown)}, exitLost},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrDeadline)}, exitDeadline},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrBackpressure)}, exitFull},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrLimit)}, exitFull},
 		{(&runFlags{}).moreText(&travel.RemoteError{Code: travel.CodeHopLimit}), exitFull},
 		{travel.ErrForkLimit, exitFull},
 		{travel.ErrPartLimit, exitFull},

@@ -48,7 +48,7 @@ func TestBadFunctions(t *testing.T) {
 		{"payload above the limit, forwarded", order(13, 1, 100<<10), travel.ErrLimit, []string{"raise limits.payload_bytes"}},
 		{"payload above a message, forwarded", order(13, 1, 64<<10), travel.ErrLimit, []string{"too large for one message"}},
 		{"payload above a message, forked", order(14, 1, 64<<10), travel.ErrLimit, []string{"too large for one message"}},
-		{"forward to no element", order(13, 9, 8), nil, []string{"status -1"}},
+		{"forward to no element", order(13, 9, 8), nil, []string{"status -1", "forward: there is no element 9, only 2 of them"}},
 		{"payload shorter than it wants", nil, nil, []string{"status -1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -68,6 +68,55 @@ func TestBadFunctions(t *testing.T) {
 	g.serves()
 	if got, err := f.Do(within(t, patience), inject.Root{Payload: order(0, 1, 2)}, nil); err != nil || string(got) != string(order(0, 1, 2)) {
 		t.Errorf("the same function, doing nothing wrong: %q, %v", got, err)
+	}
+}
+
+// TestReason covers: what a function said last before it failed reaches who called, from the element that the call
+// began at and from the one it went on to; of what is long the start, and nothing that a terminal would obey. The
+// next call's error does not have it.
+func TestReason(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 2, nil, nil)
+	f := g.prepare(g.client, guestImage(t, "faults", nil), g.plain())
+	const trap = 1 << 20
+	status := func(st abi.Status) uint64 { return uint64(uint32(st)) }
+	for _, c := range []struct {
+		name, said string
+		status     uint64
+		is         error
+		text       string
+	}{
+		{"a refusal", "sum needs a column of numbers", status(abi.ErrArgument), nil, `with status -1: an argument is out of range; it said "sum needs a column of numbers"`},
+		{"a line", "no such key\n\x00", status(abi.ErrUnsupported), nil, `-12: this element does not do that; it said "no such key"`},
+		{"its own status", "seven", 7, nil, `with status 7: the function's own; it said "seven"`},
+		{"nothing", " \n", 7, nil, "with status 7: the function's own"},
+		{"a limit of its own", "a key is too long", status(abi.ErrLimit), travel.ErrLimit, `-7: a limit of the function is used up; it said "a key is too long"`},
+		{"a trap", "row 3 is odd", trap, nil, `; it said "row 3 is odd"`},
+		{"control characters", "\x1b[2J\"quoted\"\u202e\xff", 7, nil, `; it said "\x1b[2J\"quoted\"\u202e\xff"`},
+		{"256 bytes", strings.Repeat("x", 256), 7, nil, `; it said "` + strings.Repeat("x", 256) + `"`},
+		{"too long", strings.Repeat("x", 3000), 7, nil, `; it said "` + strings.Repeat("x", 256) + `"…`},
+		{"too long, cut within a character", strings.Repeat("x", 254) + "€€", 7, nil, `; it said "` + strings.Repeat("x", 254) + `"…`},
+	} {
+		for at := range uint32(2) {
+			t.Run(fmt.Sprint(c.name, " at n", at), func(t *testing.T) {
+				_, err := f.Do(within(t, patience), inject.Root{Payload: append(order(24, at, c.status), c.said...)}, nil)
+				says(t, err, fmt.Sprint("of faults failed on n", at))
+				if err == nil || !strings.HasSuffix(err.Error(), c.text) {
+					t.Errorf("%v does not end with %s", err, c.text)
+				}
+				if c.is != nil && !errors.Is(err, c.is) {
+					t.Errorf("%v is not %v", err, c.is)
+				}
+			})
+		}
+	}
+	for range 8 { // it says something and succeeds, then fails without a word
+		if _, err := f.Do(within(t, patience), inject.Root{Payload: append(order(24, 0, 0), "all is well"...)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Do(within(t, patience), inject.Root{Payload: order(99, 0, 0)}, nil); err == nil || strings.Contains(err.Error(), "it said") {
+			t.Errorf("a failure of a function that said nothing: %v", err)
+		}
 	}
 }
 

@@ -146,7 +146,10 @@ func TestScratchAfterDeadline(t *testing.T) {
 	g.serves()
 	greedy := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.ScratchBytes = 64 << 10 })), nil)
 	_, err = greedy.Do(within(t, patience), g.at(0, order(12, 0, 64<<10+1)), nil)
-	says(t, err, "n0", "faults", "status -7")
+	says(t, err, "n0", "faults", "scratch_bytes: the limit is 65536; raise limits.scratch_bytes in the manifest")
+	if !errors.Is(err, travel.ErrLimit) {
+		t.Errorf("%v is not ErrLimit", err)
+	}
 	if _, err := greedy.Do(within(t, patience), g.at(0, order(12, 0, 64<<10)), nil); err != nil {
 		t.Error(err)
 	}

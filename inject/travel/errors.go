@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
 )
 
 // Sentinels to branch on with errors.Is. The typed errors below match them.
@@ -25,6 +27,7 @@ var (
 	ErrNoPeer         = errors.New("travel: no such peer")
 	ErrNoFuture       = errors.New("travel: no such future")
 	ErrStopping       = errors.New("travel: the element is stopping")
+	ErrKey            = errors.New("travel: a key does not allow it, or was revoked")
 	// ErrProtocol is what Recv returns for a message that breaks the rules:
 	// the caller closes the endpoint.
 	ErrProtocol = errors.New("travel: protocol violation")
@@ -88,8 +91,30 @@ func (c Code) sentinel() error {
 	return nil
 }
 
+// statusSentinel is the error that a function's status stands for, nil for those with none but ErrRemote: it has the
+// host's statuses from the host calls, or says with one of them what is wrong.
+func statusSentinel(s abi.Status) error {
+	switch s {
+	case abi.ErrRights, abi.ErrRevoked:
+		return ErrKey
+	case abi.ErrPeerLost:
+		return ErrPeerLost
+	case abi.ErrBackpressure:
+		return ErrBackpressure
+	case abi.ErrLimit:
+		return ErrLimit
+	case abi.ErrDeadline:
+		return ErrDeadline
+	case abi.ErrCanceled:
+		return ErrCanceled
+	case abi.ErrOutcomeUnknown:
+		return ErrOutcomeUnknown
+	}
+	return nil
+}
+
 // RemoteError is a branch's failure as the element where it happened tells it.
-// It Is ErrRemote and whatever its code stands for.
+// It Is ErrRemote and whatever its code, or with CodeFunction its status, stands for.
 type RemoteError struct {
 	Branch   uint64
 	Code     Code
@@ -111,7 +136,11 @@ func (e *RemoteError) Error() string {
 }
 
 func (e *RemoteError) Is(target error) bool {
-	return target == ErrRemote || target == e.Code.sentinel() && target != nil
+	why := e.Code.sentinel()
+	if e.Code == CodeFunction {
+		why = statusSentinel(abi.Status(e.Status))
+	}
+	return target == ErrRemote || target == why && target != nil
 }
 
 // PeerLostError says that the element holding a branch is gone. It Is

@@ -5,8 +5,31 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
+
+// TestStatuses: which error a function's status is, if any; never one of another code's.
+func TestStatuses(t *testing.T) {
+	all := []error{travel.ErrKey, travel.ErrPeerLost, travel.ErrBackpressure, travel.ErrLimit, travel.ErrDeadline, travel.ErrCanceled, travel.ErrOutcomeUnknown, travel.ErrRefused}
+	for status, want := range map[abi.Status]error{
+		abi.ErrRights: travel.ErrKey, abi.ErrRevoked: travel.ErrKey, abi.ErrPeerLost: travel.ErrPeerLost, abi.ErrBackpressure: travel.ErrBackpressure,
+		abi.ErrLimit: travel.ErrLimit, abi.ErrDeadline: travel.ErrDeadline, abi.ErrCanceled: travel.ErrCanceled, abi.ErrOutcomeUnknown: travel.ErrOutcomeUnknown,
+		abi.ErrArgument: nil, abi.ErrMemory: nil, abi.ErrDone: nil, abi.ErrNoWindow: nil, abi.ErrUnsupported: nil, -14: nil, 7: nil,
+	} {
+		for _, code := range []travel.Code{travel.CodeFunction, travel.CodeTrap} {
+			err := &travel.RemoteError{Code: code, Status: int32(status)}
+			for _, is := range all {
+				if got := errors.Is(err, is); got != (is == want && code == travel.CodeFunction) {
+					t.Errorf("%v, status %d: is it %q? %v", code, status, is, got)
+				}
+			}
+			if !errors.Is(err, travel.ErrRemote) {
+				t.Errorf("%v is not ErrRemote", err)
+			}
+		}
+	}
+}
 
 // TestErrors: how each failure reads at the origin.
 func TestErrors(t *testing.T) {
@@ -19,7 +42,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"function", travel.StartArgs{}, func(t *testing.T, w *town, p placed) {
 			p.finish(w, travel.End{Code: travel.CodeFunction, Status: -7, Text: "row 5 is missing"})
-		}, []error{travel.ErrRemote}, []string{"status -7", "row 5 is missing", " on b"}},
+		}, []error{travel.ErrRemote, travel.ErrLimit}, []string{"status -7", "row 5 is missing", " on b"}},
 		{"hops", travel.StartArgs{Hops: 1}, func(t *testing.T, w *town, p placed) {
 			if err := p.d.core.Forward(w.now, p.r, 3, nil); err != nil {
 				t.Fatal(err)

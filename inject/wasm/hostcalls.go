@@ -127,7 +127,11 @@ func (in *Instance) callScratch(st []uint64) {
 	n := st[0]
 	lay := &in.binding.layout
 	st[0] = 0
-	if n == 0 || n > in.limits.ScratchBytes {
+	if n > in.limits.ScratchBytes {
+		in.over(limitScratch)
+		return
+	}
+	if n == 0 {
 		return
 	}
 	if n > in.scratch {
@@ -146,6 +150,7 @@ const (
 	limitPayload = "payload_bytes"
 	limitReply   = "reply_bytes"
 	limitForks   = "forks"
+	limitScratch = "scratch_bytes"
 )
 
 // over refuses a host call for a limit and tells the host which.
@@ -168,6 +173,8 @@ func valueOf(l *abi.Limits, field string) uint64 {
 		return l.PayloadBytes
 	case limitReply:
 		return l.ReplyBytes
+	case limitScratch:
+		return l.ScratchBytes
 	}
 	return uint64(l.Forks)
 }

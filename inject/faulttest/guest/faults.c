@@ -114,6 +114,12 @@ WHERRY_ENTRY(payload, size)
             WHERRY_TRY(wherry_get((int32_t)o->a, 0, 0, buffer, 8));
         while (wherry_now() < old);
         return wherry_reply(buffer, 8);
+    case 24: /* logs what follows the order, at element a, and ends with status b */
+        if (wherry_self() != (int32_t)o->a)
+            return wherry_forward((int32_t)o->a, payload, size);
+        wherry_log("not this", 8);
+        wherry_log((const char *)(o + 1), size - sizeof *o);
+        return o->b == 1 << 20 ? (__builtin_trap(), 0) : (int32_t)o->b ? (int32_t)o->b : wherry_reply(NULL, 0);
     case 20: /* forwards itself; whatever it tries after that must not work */
         WHERRY_TRY(wherry_forward((int32_t)o->a, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16));
         if (wherry_forward((int32_t)o->a, payload, size) != WHERRY_ERR_DONE)
