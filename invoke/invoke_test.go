@@ -98,6 +98,19 @@ func TestRowsOfAnotherKind(t *testing.T) {
 	}
 }
 
+// TestClosureRepliesInOneWay: what a closure or a reach replies with is what its
+// manifest says; no argument changes it.
+func TestClosureRepliesInOneWay(t *testing.T) {
+	for _, name := range []string{"closure", "reach"} {
+		for _, flags := range []string{"0", "1", "2", "4", "5", "255", "2147483649"} {
+			r := &Request{Image: ready(t, name), Args: map[string]string{"vertices": "1", "flags": flags}}
+			if _, err := r.payload(); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "flags") {
+				t.Errorf("%s with flags %s: %v", name, flags, err)
+			}
+		}
+	}
+}
+
 // TestPayloadFits: what cannot travel is refused with the way out, to the byte.
 func TestPayloadFits(t *testing.T) {
 	for size, good := range map[int]bool{0: true, travel.MaxDataBytes: true, travel.MaxDataBytes + 1: false} {
