@@ -45,9 +45,11 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "verbs", Transport: "tcp", TLS: true, Rounds: 1000}, []string{"send_rtt_ns_p50", "get_8b_ns_p50"}},
 		{Config{Kind: "chase", Transport: "tcp", Servers: 4, Rounds: 40}, []string{"inject_over_get", "inject_over_am", "header_bytes", "first_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
+		{Config{Kind: "chase", Transport: "shm", Servers: 4, Rounds: 40, Rows: 17}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "inflight", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 2000, Inflight: 64}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_unheld"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 5000, Inflight: MaxInflight}, []string{"calls_per_s"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000, SameCPU: true}, []string{"rtt_ns_p50"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
@@ -87,6 +89,21 @@ func TestRun(t *testing.T) {
 	}
 	if len(runs) == len(all) {
 		documented(t, runs)
+	}
+}
+
+// TestOwnerOf: the deployed chase sends each row to who has it, however they are divided.
+func TestOwnerOf(t *testing.T) {
+	for rows := 1; rows < 70; rows++ {
+		for count := 1; count < 9; count++ {
+			spec := &role{Rows: rows, Count: count}
+			owner, shards := ownerOf(spec), sharding(spec)
+			for row := range uint64(rows) {
+				if want, _, ok := shards.Owner(row); !ok || owner(row) != int(want) {
+					t.Fatalf("row %d of %d at %d servers: sent to %d, and is at %d", row, rows, count, owner(row), want)
+				}
+			}
+		}
 	}
 }
 
