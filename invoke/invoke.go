@@ -53,6 +53,9 @@ var ErrRequest = errors.New("invoke: bad call")
 // Payload encodes the call's parameters.
 func (r *Request) payload() ([]byte, error) {
 	m := r.Image.Manifest()
+	if err := r.checkKind(); err != nil {
+		return nil, err
+	}
 	switch {
 	case m.Params == nil && len(r.Args) > 0:
 		return nil, fmt.Errorf("%w: %s takes raw bytes, not arguments: give --in FILE", ErrRequest, m.Name)
@@ -60,9 +63,6 @@ func (r *Request) payload() ([]byte, error) {
 		return nil, fmt.Errorf("%w: both a payload and arguments", ErrRequest)
 	case m.Params == nil || r.Payload != nil:
 		return r.Payload, fits(len(r.Payload))
-	}
-	if err := r.checkKind(); err != nil {
-		return nil, err
 	}
 	if err := r.checkVertices(m.Params); err != nil {
 		return nil, err
@@ -93,14 +93,32 @@ const VerticesParam = "vertices"
 // graphWindow is the first window of a function for graphs.
 const graphWindow = "forward_offsets"
 
-// checkKind finds a function for graphs on a table of records, whose windows hold
-// something else.
+// checkKind finds a function on a dataset whose windows hold something else than
+// it reads: it would take any bytes for what it expects.
 func (r *Request) checkKind() error {
 	m := r.Image.Manifest()
-	if r.Table == nil || r.Table.Kind != cluster.Records || len(m.Windows) == 0 || m.Windows[0].Name != graphWindow {
+	if r.Table == nil || len(m.Windows) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)
+	graph, want := r.Table.Kind == cluster.CSR, m.Windows[0].Type
+	switch {
+	case m.Windows[0].Name == graphWindow && !graph:
+		return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)
+	case want == "":
+		return nil
+	case graph:
+		return fmt.Errorf("%w: %s needs rows of one %s each; %s is a graph (wherry mem load --schema row:%[3]s makes such rows)", ErrRequest, m.Name, want, r.Table.Name)
+	case len(r.Table.Schema.Fields) != 1 || !alike(want, r.Table.Schema.Fields[0].Type):
+		return fmt.Errorf("%w: %s needs rows of one %s each; the rows of %s are %.200s: load what it needs as a dataset of its own (wherry mem load --schema row:%[3]s)",
+			ErrRequest, m.Name, want, r.Table.Name, &r.Table.Schema)
+	}
+	return nil
+}
+
+// alike says whether a function that reads values of one type may read those of
+// another: integers of a size may, whatever their sign.
+func alike(a, b schema.Type) bool {
+	return a == b || a.IsInteger() && b.IsInteger() && a.Size() == b.Size()
 }
 
 // checkVertices finds vertices that a graph has not. A function would pass over

@@ -47,6 +47,70 @@ func TestVertices(t *testing.T) {
 	}
 }
 
+// TestRowsOfAnotherKind: a function that takes rows for what they are not would
+// answer with nonsense, so it is refused, however its payload comes.
+func TestRowsOfAnotherKind(t *testing.T) {
+	records := func(text string) *cluster.Table {
+		var s schema.Schema
+		for field := range strings.SplitSeq(text, ",") {
+			name, typ, _ := strings.Cut(field, ":")
+			s.Fields = append(s.Fields, schema.Field{Name: name, Type: schema.Type(typ)})
+		}
+		return &cluster.Table{Name: "log", Kind: cluster.Records, Rows: 3, Schema: s}
+	}
+	graph := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}
+	arguments := map[string]map[string]string{
+		"chase": {"start": "1", "depth": "1"}, "count": {"column": "a", "op": "any"}, "countby": {"by": "a"}, "sum": {"of": "a"}, "degrees": {}, "topdeg": {"k": "1"},
+	}
+	for _, c := range []struct {
+		name  string
+		table *cluster.Table
+		says  []string // none: it is taken
+	}{
+		{"chase", records("next:u64"), nil}, {"chase", records("next:i64"), nil}, {"chase", nil, nil},
+		{"chase", records("a:u64,n:u64"), []string{"chase needs rows of one u64", "the rows of log are a:u64,n:u64", "--schema row:u64"}},
+		{"chase", records("time:i64,level:str,status:u16"), []string{"time:i64,level:str"}},
+		{"chase", records("a:u8"), []string{"a:u8"}}, {"chase", records("a:f64"), []string{"a:f64"}},
+		{"chase", records("a:str"), []string{"a:str"}}, {"chase", records("a:bytes8"), []string{"a:bytes8"}},
+		{"chase", graph, []string{"chase needs rows of one u64", "web is a graph", "--schema row:u64"}},
+		{"degrees", graph, nil}, {"degrees", records("a:u64"), []string{"needs a graph"}}, {"topdeg", records("a:u64"), []string{"needs a graph"}},
+		{"count", records("a:u64,n:u64"), nil}, {"count", graph, []string{"column"}}, {"countby", graph, []string{"column"}}, {"sum", graph, []string{"column"}},
+		{"echo", graph, nil},
+	} {
+		for _, raw := range []bool{false, true} {
+			r := &Request{Image: ready(t, c.name), Table: c.table, Args: arguments[c.name]}
+			if raw {
+				if c.says != nil && c.says[0] == "column" {
+					continue // a payload's bytes do not say that there is a column in them
+				}
+				r.Args, r.Payload = nil, make([]byte, 16)
+			}
+			_, err := r.payload()
+			if (err == nil) != (c.says == nil) || err != nil && !errors.Is(err, ErrRequest) {
+				t.Errorf("%s on %v, raw %v: %v", c.name, c.table, raw, err)
+			}
+			for _, want := range c.says {
+				if err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, want %q in it", c.name, err, want)
+				}
+			}
+		}
+	}
+}
+
+// TestClosureRepliesInOneWay: what a closure or a reach replies with is what its
+// manifest says; no argument changes it.
+func TestClosureRepliesInOneWay(t *testing.T) {
+	for _, name := range []string{"closure", "reach"} {
+		for _, flags := range []string{"0", "1", "2", "4", "5", "255", "2147483649"} {
+			r := &Request{Image: ready(t, name), Args: map[string]string{"vertices": "1", "flags": flags}}
+			if _, err := r.payload(); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "flags") {
+				t.Errorf("%s with flags %s: %v", name, flags, err)
+			}
+		}
+	}
+}
+
 // TestPayloadFits: what cannot travel is refused with the way out, to the byte.
 func TestPayloadFits(t *testing.T) {
 	for size, good := range map[int]bool{0: true, travel.MaxDataBytes: true, travel.MaxDataBytes + 1: false} {

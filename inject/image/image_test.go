@@ -89,6 +89,20 @@ func fullManifest() Manifest {
 	}
 }
 
+// TestWindowType: what a function says of its rows is read back as it was written.
+func TestWindowType(t *testing.T) {
+	m := fullManifest()
+	m.Windows[0].Type = schema.BytesType(16)
+	img, err := Build(m, fullEntries()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse(img.Encode())
+	if err != nil || !slices.Equal(again.Manifest().Windows, m.Windows) {
+		t.Errorf("windows %v, want %v (%v)", again.Manifest().Windows, m.Windows, err)
+	}
+}
+
 func fullEntries() []Entry {
 	bitcode := append([]byte{'B', 'C', 0xC0, 0xDE}, make([]byte, 8)...)
 	return []Entry{
@@ -349,6 +363,9 @@ func TestManifestErrors(t *testing.T) {
 			m.Result.Fields[0] = schema.Field{Name: "s", Type: schema.Str}
 		}, "str field"},
 		"windows":        {func(m *Manifest) { m.Windows = make([]Window, 65) }, "65 windows"},
+		"window type":    {func(m *Manifest) { m.Windows[0].Type = "u65" }, "window 0: type"},
+		"column rows":    {func(m *Manifest) { m.Windows[0].Type = schema.Column }, "window 0: type"},
+		"typed text":     {func(m *Manifest) { m.Windows[1].Type = schema.U64 }, "only window 0 holds rows"},
 		"window name":    {func(m *Manifest) { m.Windows[1].Name = "a b" }, "window 1"},
 		"capability":     {func(m *Manifest) { m.Capabilities = []string{"Put"} }, "capability"},
 		"import":         {func(m *Manifest) { m.Imports = []string{"system"} }, `host call "system" does not exist`},

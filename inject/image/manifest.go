@@ -54,7 +54,9 @@ const (
 type Window struct {
 	Name     string `json:"name"`
 	Writable bool   `json:"writable,omitempty"`
-	Help     string `json:"help,omitempty"`
+	// Type, of window 0 only, says that a dataset's rows must be one value of this type each; empty: any rows.
+	Type schema.Type `json:"type,omitempty"`
+	Help string      `json:"help,omitempty"`
 }
 
 // Manifest is what an image says about its function. Everything in it is a
@@ -234,6 +236,9 @@ func (m *Manifest) checkLists(bad func(string, ...any) error) error {
 		if err := checkLabel(w.Name, MaxNameBytes); err != nil {
 			return bad("window %d: name: %v", i, err)
 		}
+		if err := w.checkType(i); err != nil {
+			return bad("window %d: %v", i, err)
+		}
 	}
 	if len(m.Capabilities) > MaxCapabilities {
 		return bad("%d capabilities, at most %d are allowed", len(m.Capabilities), MaxCapabilities)
@@ -261,6 +266,21 @@ func (m *Manifest) checkLists(bad func(string, ...any) error) error {
 		if b, err := hex.DecodeString(m.Source); err != nil || len(b) != 32 || strings.ToLower(m.Source) != m.Source {
 			return bad("source %q is not 64 lower-case hex digits", clip(m.Source))
 		}
+	}
+	return nil
+}
+
+// checkType: rows lie in window 0, and are what a dataset's schema can name.
+func (w Window) checkType(index int) error {
+	switch {
+	case w.Type == "":
+		return nil
+	case index != 0:
+		return fmt.Errorf("type %q is given, but only window 0 holds rows", clip(string(w.Type)))
+	}
+	row := schema.Schema{Fields: []schema.Field{{Name: "row", Type: w.Type}}}
+	if err := row.ValidateDataset(); err != nil {
+		return fmt.Errorf("type: %w", err)
 	}
 	return nil
 }

@@ -36,23 +36,17 @@ const (
 // MaxClosureDepth is the largest ClosureArgs.MaxDepth.
 const MaxClosureDepth = 254
 
-// What a closure's branches reply with.
 const (
-	wantVertices = 1 << 0
-	wantCounts   = 1 << 1
-	wantTrail    = 1 << 2
-	listBinary   = 1 << 31
-
-	closureRecordBytes = 20
+	closureRecordBytes = 20 // passed_t of closure.c
+	closureTrail       = 1 << 31
 )
 
-// ClosureArgs are the parameters of Closure.
+// ClosureArgs are the parameters of Closure, and of the function reach.
 type ClosureArgs struct {
-	Direction  Direction
-	MaxDepth   uint32 // edges away at most, up to MaxClosureDepth; 0: any distance
-	CountsOnly bool   // reply with rows {reached u64, edges u64}, as the function reach does
+	Direction Direction
+	MaxDepth  uint32 // edges away at most, up to MaxClosureDepth; 0: any distance
 	// Trail ends the list of each branch with how many messages between elements
-	// led to it, one after the other; see CutTrail.
+	// led to it, one after the other; see CutTrail. The function reach has no list.
 	Trail    bool
 	Vertices []uint32
 }
@@ -60,12 +54,9 @@ type ClosureArgs struct {
 // Encode is the payload that starts a closure. It goes to every element; each
 // takes the vertices that it holds.
 func (a ClosureArgs) Encode() []byte {
-	flags := uint32(wantVertices | listBinary)
-	if a.CountsOnly {
-		flags = wantCounts | listBinary
-	}
+	var trail uint32
 	if a.Trail {
-		flags |= wantTrail
+		trail = closureTrail
 	}
 	entry := 4
 	if a.MaxDepth != 0 {
@@ -73,7 +64,7 @@ func (a ClosureArgs) Encode() []byte {
 	}
 	b := make([]byte, 0, closureRecordBytes+entry*len(a.Vertices))
 	le := binary.LittleEndian
-	for _, v := range []uint32{uint32(a.Direction), flags, a.MaxDepth, closureRecordBytes, uint32(entry * len(a.Vertices))} {
+	for _, v := range []uint32{uint32(a.Direction), a.MaxDepth, closureRecordBytes, uint32(entry * len(a.Vertices)), trail} {
 		b = le.AppendUint32(b, v)
 	}
 	for _, v := range a.Vertices {

@@ -164,7 +164,11 @@ func TestReach(t *testing.T) {
 		from := drawVertices(t, g)
 		c := e.cluster(t, img, shards, g.windows(shards, n, 0), order(t))
 		defer c.close()
-		parts, err := c.invoke(args(t, img, nil, map[string]string{"vertices": listText(from)}), c.every()...)
+		payload := ClosureArgs{Vertices: from}.Encode()
+		if rapid.Bool().Draw(t, "text") {
+			payload = args(t, img, nil, map[string]string{"vertices": listText(from)})
+		}
+		parts, err := c.invoke(payload, c.every()...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,9 +236,11 @@ func TestClosureErrors(t *testing.T) {
 		"negative":               {g, text(map[string]string{"vertices": "-1"})},
 		"direction":              {g, text(map[string]string{"vertices": "1", "direction": "2"})},
 		"depth":                  {g, text(map[string]string{"vertices": "1", "max_depth": "255"})},
-		"short":                  {g, make([]byte, 19)},
-		"list outside":           {g, u32s(0, 1, 0, 20, 1)},
-		"binary of 5 bytes":      {g, append(u32s(0, 1|listBinary, 0, 20, 5), 0, 0, 0, 0, 0)},
+		"short":                  {g, make([]byte, 15)},
+		"list outside":           {g, u32s(0, 0, 16, 1)},
+		"passed list outside":    {g, u32s(0, 0, 20, 4, 0)},
+		"unknown trail":          {g, u32s(0, 0, 20, 4, 1<<16, 1)},
+		"binary of 5 bytes":      {g, append(u32s(0, 0, 20, 5, 0), 0, 0, 0, 0, 0)},
 		"edge to no vertex":      {broken, text(map[string]string{"vertices": "0"})},
 		"edge to no vertex deep": {broken, text(map[string]string{"vertices": "0", "max_depth": "3"})},
 	} {
@@ -243,6 +249,11 @@ func TestClosureErrors(t *testing.T) {
 			t.Errorf("%s: %v, want ErrArgument", name, err)
 		}
 		c.close()
+	}
+	counts := e.cluster(t, ready("reach"), shards, g.windows(shards, 2, 0), nil)
+	defer counts.close()
+	if _, err := counts.invoke(ClosureArgs{Vertices: []uint32{0}, Trail: true}.Encode(), 0, 1); !errors.Is(err, statusError(abi.ErrArgument)) {
+		t.Errorf("a trail of counts: %v, want ErrArgument", err)
 	}
 	windows := g.windows(shards, 2, 0)
 	copy(windows[0][0], u64s(5)) // offsets that fall

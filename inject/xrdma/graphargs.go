@@ -16,6 +16,8 @@ const (
 	// MaxTopDegrees is the most rows that the function topdeg ranks.
 	MaxTopDegrees = 4000
 
+	listBinary = 1 << 31 // of inside: the set is u32s and no text
+
 	rowsHeadBytes = 8
 	strRefBytes   = 8
 	degreeBytes   = 8 // of a Degree in a reply

@@ -14,7 +14,7 @@
  *     WHERRY_ENTRY(payload, size)
  *     {
  *         wherry_window_t w;
- *         WHERRY_TRY(wherry_window(0, &w));
+ *         WHERRY_TRY(wherry_window_or_empty(0, &w));
  *         const uint64_t *row = w.addr;
  *         uint64_t sum = 0;
  *         for (uint64_t i = 0; i < w.size / sizeof *row; i++)
@@ -287,6 +287,21 @@ WHERRY_MEMORY int memcmp(const void *a, const void *b, size_t n)
     return 0;
 }
 #endif
+
+/* ---- Windows. ---- */
+
+/* As wherry_window, but where an element holds no rows (or none of a graph's
+ * edges), and so has no such window, it is one of size 0. */
+WHERRY_HELPER int32_t wherry_window_or_empty(uint32_t index, wherry_window_t *window)
+{
+    int32_t st = wherry_window(index, window);
+    if (st != WHERRY_ERR_NO_WINDOW)
+        return st;
+    window->addr = NULL;
+    window->flags = 0;
+    window->size = 0;
+    return WHERRY_OK;
+}
 
 /* ---- Parameters. ---- */
 

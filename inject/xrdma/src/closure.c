@@ -11,24 +11,27 @@
  * a depth is kept per vertex, and one that is met again on a shorter way is
  * gone through again.  It takes a byte instead of a bit per vertex.
  *
- * Payload: the record below, then the list.  From a caller it is text, numbers
- * with anything but digits between them.  An element takes those that it
- * holds; so start it on every element.  With LIST_BINARY it is u32 vertices
- * (with max_depth: pairs of vertex and depth).
+ * Payload: the record params_t, then the list.  From a caller it is text,
+ * numbers with anything but digits between them.  An element takes those that
+ * it holds; so start it on every element.  Elements, and programs, send the
+ * record passed_t, and behind it u32 vertices (with max_depth: pairs of vertex
+ * and depth).  Which one it is shows in where the list begins.
  *
- * A branch replies with what it visited first: WANT_VERTICES, a list of u32;
- * WANT_COUNTS, one row {u64 reached, u64 edges}.  WANT_TRAIL ends a list with one
- * number more: how many messages between elements led here, one after the other.
+ * A branch replies with what it visited first: closure, a list of u32; reach
+ * (built with COUNTS), one row {u64 reached, u64 edges}.  TRAIL_WANTED ends a list
+ * with one number more: how many messages between elements led here, one after
+ * the other.
  */
 #include "graph.h"
 #include "shards.h"
 
-#define WANT_VERTICES 1u
-#define WANT_COUNTS 2u
-#define WANT_TRAIL 4u
-#define TRAIL_SHIFT 8u /* where flags count the messages; a hop budget has 12 bits */
-#define TRAIL_MASK 0xffffu
-#define LIST_BINARY (1u << 31)
+#define TRAIL_WANTED (1u << 31)
+#define TRAIL_MASK 0xffffu /* messages that led here; a hop budget has 12 bits */
+#ifdef COUNTS
+#define TRAIL_KNOWN TRAIL_MASK /* there is no list to end */
+#else
+#define TRAIL_KNOWN (TRAIL_WANTED | TRAIL_MASK)
+#endif
 
 #define FAR 255u /* depth of a vertex not met yet; also the limit on max_depth */
 
@@ -39,14 +42,20 @@
 #define BATCHES_BYTES (4u << 20)
 
 typedef struct {
-    uint32_t direction, flags, max_depth;
+    uint32_t direction, max_depth;
     wherry_str_t list;
 } params_t;
+
+typedef struct {
+    params_t params;
+    uint32_t trail;
+} passed_t;
 
 typedef struct {
     shards_t shards;
     graph_t graph;
     params_t params;
+    uint32_t trail;
     uint64_t *visited; /* a bit per row here */
     uint8_t *depth;    /* with max_depth: per row here */
     uint64_t *queued;  /* with max_depth: a bit per row here */
@@ -130,14 +139,14 @@ static int32_t send_batch(search_t *s, int32_t element)
 {
     uint8_t *batch = s->batches + (uint64_t)element * s->batch;
     uint32_t size = s->fill[element];
-    params_t *p = (params_t *)batch;
+    passed_t *p = (passed_t *)batch;
     s->fill[element] = 0;
     if (size <= sizeof *p)
         return WHERRY_OK;
-    *p = s->params;
-    p->flags = (p->flags | LIST_BINARY) + (1u << TRAIL_SHIFT);
-    p->list.offset = sizeof *p;
-    p->list.size = size - sizeof *p;
+    p->params = s->params;
+    p->params.list.offset = sizeof *p;
+    p->params.list.size = size - sizeof *p;
+    p->trail = s->trail + 1;
     return wherry_fork_wait(element, batch, size);
 }
 
@@ -168,7 +177,7 @@ static void tell(search_t *s, uint32_t vertex, uint32_t depth)
     }
     uint32_t entry = s->told ? 8 : 4, fill = s->fill[owner];
     if (fill == 0)
-        fill = sizeof(params_t);
+        fill = sizeof(passed_t);
     uint32_t *at = (uint32_t *)(s->batches + (uint64_t)owner * s->batch + fill);
     at[0] = vertex;
     if (s->told)
@@ -296,24 +305,23 @@ static int32_t seeds_binary(search_t *s, const uint32_t *list, uint32_t size)
     return WHERRY_OK;
 }
 
-static int32_t answer(search_t *s, uint32_t flags)
+static int32_t answer(search_t *s)
 {
     uint32_t news = s->params.max_depth ? s->news : s->tail;
-    if (flags & WANT_COUNTS) {
-        struct {
-            uint32_t rows, zero;
-            uint64_t reached, edges;
-        } part = {1, 0, news, s->edges};
-        return wherry_reply(&part, sizeof part);
-    }
-    if (!(flags & WANT_VERTICES))
-        news = 0;
-    if (flags & WANT_TRAIL)
-        s->found[news++] = flags >> TRAIL_SHIFT & TRAIL_MASK; /* it has room for one more than rows */
+#ifdef COUNTS
+    struct {
+        uint32_t rows, zero;
+        uint64_t reached, edges;
+    } part = {1, 0, news, s->edges};
+    return wherry_reply(&part, sizeof part);
+#else
+    if (s->trail & TRAIL_WANTED)
+        s->found[news++] = s->trail & TRAIL_MASK; /* it has room for one more than rows */
     const uint32_t most = WHERRY_PART_BYTES / 4, *from = s->found;
     for (; news > most; news -= most, from += most)
         WHERRY_TRY(wherry_reply_part(from, WHERRY_PART_BYTES));
     return wherry_reply(from, news * 4);
+#endif
 }
 
 WHERRY_ENTRY(payload, size)
@@ -323,16 +331,17 @@ WHERRY_ENTRY(payload, size)
     if (size < sizeof s.params)
         return WHERRY_ERR_ARGUMENT;
     s.params = *(const params_t *)payload;
-    uint32_t flags = s.params.flags;
+    int passed = size >= sizeof(passed_t) && s.params.list.offset == sizeof(passed_t);
+    if (passed)
+        s.trail = ((const passed_t *)payload)->trail;
     const char *list = wherry_text(payload, size, s.params.list);
-    if (!list || s.params.max_depth >= FAR)
+    if (!list || s.params.max_depth >= FAR || s.trail & ~TRAIL_KNOWN)
         return WHERRY_ERR_ARGUMENT;
-    s.params.flags &= ~LIST_BINARY;
     WHERRY_TRY(graph_open(&s.graph, s.params.direction));
     s.shards.self = wherry_self();
     s.shards.elements = wherry_elements();
     WHERRY_TRY(open_scratch(&s));
-    if (flags & LIST_BINARY)
+    if (passed)
         WHERRY_TRY(seeds_binary(&s, (const uint32_t *)(const void *)list, s.params.list.size));
     else
         WHERRY_TRY(seeds_text(&s, list, s.params.list.size));
@@ -343,5 +352,5 @@ WHERRY_ENTRY(payload, size)
     for (int32_t e = 0; e < s.shards.elements && s.status == WHERRY_OK; e++)
         s.status = send_batch(&s, e);
     WHERRY_TRY(s.status);
-    return answer(&s, flags);
+    return answer(&s);
 }

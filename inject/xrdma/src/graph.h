@@ -22,24 +22,13 @@ typedef struct {
     uint64_t edges; /* targets in this shard */
 } graph_t;
 
-/* A shard without edges has no window with targets: an empty one. */
-WHERRY_HELPER int32_t optional_window(uint32_t index, wherry_window_t *w)
-{
-    int32_t st = wherry_window(index, w);
-    if (st != WHERRY_ERR_NO_WINDOW)
-        return st;
-    w->addr = NULL;
-    w->size = 0;
-    return WHERRY_OK;
-}
-
 WHERRY_HELPER int32_t graph_open(graph_t *g, uint32_t direction)
 {
     wherry_window_t offsets, targets;
     if (direction > BACKWARD)
         return WHERRY_ERR_ARGUMENT;
-    WHERRY_TRY(optional_window(2 * direction, &offsets));
-    WHERRY_TRY(optional_window(2 * direction + 1, &targets));
+    WHERRY_TRY(wherry_window_or_empty(2 * direction, &offsets));
+    WHERRY_TRY(wherry_window_or_empty(2 * direction + 1, &targets));
     g->offsets = (const uint64_t *)offsets.addr;
     g->targets = (const uint32_t *)targets.addr;
     g->rows = offsets.size / sizeof *g->offsets;

@@ -30,12 +30,8 @@ WHERRY_HELPER int32_t table_open(table_t *t, uint32_t row_bytes)
 {
     wherry_window_t rows, heap;
     uint64_t held = 0;
-    int32_t st = wherry_window(0, &rows);
-    if (st == WHERRY_ERR_NO_WINDOW) /* a shard without rows */
-        rows = (wherry_window_t){NULL, 0, 0};
-    else
-        WHERRY_TRY(st);
-    st = shards_held(wherry_self(), &held);
+    WHERRY_TRY(wherry_window_or_empty(0, &rows));
+    int32_t st = shards_held(wherry_self(), &held);
     t->row = (const uint8_t *)rows.addr;
     t->bytes = row_bytes;
     if (st != WHERRY_OK) { /* run on an element without a dataset's table */

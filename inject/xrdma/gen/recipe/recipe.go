@@ -38,7 +38,7 @@ func Functions() []Function {
 		{Name: "inside", Source: "inside.c"},
 		{Name: "level", Source: "bfs.c", Defines: map[string]string{"LEVELS": "1"}},
 		{Name: "path", Source: "bfs.c"},
-		{Name: "reach", Source: "closure.c"},
+		{Name: "reach", Source: "closure.c", Defines: map[string]string{"COUNTS": "1"}},
 		{Name: "sum", Source: "sum.c"},
 		{Name: "sumif", Source: "sum.c"},
 		{Name: "topdeg", Source: "topdeg.c"},
