@@ -435,6 +435,9 @@ func TestCountbyMany(t *testing.T) {
 	if _, err := c.invoke(args(t, img, long.schema, map[string]string{"by": "x"}), 0); !errors.Is(err, statusError(abi.ErrLimit)) {
 		t.Errorf("a key of 16385 bytes: %v, want ErrLimit", err)
 	}
+	if len(c.logs) == 0 || !strings.Contains(c.logs[len(c.logs)-1], "16384 bytes") {
+		t.Errorf("a key of 16385 bytes: it logs %q, which names no limit", c.logs)
+	}
 }
 
 func TestSum(t *testing.T) {

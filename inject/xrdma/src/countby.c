@@ -119,8 +119,10 @@ static int32_t add_text(groups_t *g, const uint8_t *text, uint32_t size)
             return WHERRY_OK;
         }
     }
-    if (size > KEY_MOST)
+    if (size > KEY_MOST) {
+        refuse("a text has more than 16384 bytes, the most that countby takes for a key");
         return WHERRY_ERR_LIMIT;
+    }
     if (g->used >= g->slots - g->slots / 4) {
         WHERRY_TRY(send_groups(g));
         i = hash & mask;
