@@ -213,9 +213,30 @@ type Entry struct {
 	Writable  bool  `json:"writable,omitempty"`
 }
 
+// Validate reports an entry that describes no dataset.
+func (e *Entry) Validate() error {
+	switch {
+	case e.Table == nil:
+		return fmt.Errorf("dataset %.64q without a shard table", e.Name)
+	case e.Table.Name != e.Name || e.Table.Version != e.Version:
+		return fmt.Errorf("dataset %.64q, version %d, with the shard table of %.64q, version %d", e.Name, e.Version, e.Table.Name, e.Table.Version)
+	}
+	return e.Table.Validate()
+}
+
 // ListReply is a node's datasets that the asker may see.
 type ListReply struct {
 	Entries []Entry `json:"entries"`
+}
+
+// Validate reports an entry that describes no dataset.
+func (r *ListReply) Validate() error {
+	for i := range r.Entries {
+		if err := r.Entries[i].Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // NameRequest is about one dataset; a version other than 0 must be its version.
@@ -272,6 +293,11 @@ func DoNotes[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, c
 	reply := new(Reply)
 	if err := json.Unmarshal(answer, reply); err != nil {
 		return nil, fmt.Errorf("%s at %s: its answer cannot be read (is it another version?): %w", call, ep.Name(), err)
+	}
+	if v, ok := any(reply).(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return nil, fmt.Errorf("%s at %s: its answer makes no sense (is it another version?): %w", call, ep.Name(), err)
+		}
 	}
 	return reply, nil
 }
