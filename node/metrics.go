@@ -53,6 +53,7 @@ func nodeMetrics() []metric {
 		{"rpc_served_errors_total", "Calls served with an error.", counter, func(f *figures) float64 { return float64(f.calls.HandlerErrors) }},
 		{"rpc_refused_total", "Calls turned away: busy, or unknown.", counter, func(f *figures) float64 { return float64(f.calls.Refused) }},
 		{"rpc_active", "Calls being served.", gauge, func(f *figures) float64 { return float64(f.calls.Active) }},
+		{"rpc_parked", "One-way calls that wait until there is room for them to run.", gauge, func(f *figures) float64 { return float64(f.calls.Parked) }},
 		{"rpc_held", "Answers that wait to be asked for.", gauge, func(f *figures) float64 { return float64(f.calls.Held) }},
 		{"rpc_held_bytes", "What they count as.", gauge, func(f *figures) float64 { return float64(f.calls.HeldBytes) }},
 	}

@@ -55,7 +55,9 @@ func (p *Peer) Start(ctx context.Context, ep *fabric.Endpoint, name string, req 
 }
 
 // Send sends a one-way call: it returns when the request is on its way, and
-// nothing comes back, no error either. It runs at most once. It waits for room, except with the
+// nothing comes back, no error either. It runs at most once; once, if the peer lives, serves the call, lets this principal make
+// it, and has room for it to run before its deadline (Limits.CallTime without one in the context). Where
+// exchange.MaxOneWay of them have not ended, or the peer's credit is used up, it waits, except with the
 // context of an inline handler, where it fails with fabric.ErrBackpressure or ErrBusy instead.
 func (p *Peer) Send(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) error {
 	_, err := p.begin(ctx, ep, named(name), req, sendOneWay)
@@ -112,7 +114,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 		}
 		ep.Release() // or somebody's wait sends it, ours at the latest
 	}
-	if (err == errBusy || err == fabric.ErrBackpressure) && mode != sendStarts && !s.leads {
+	if isFull(err) && mode != sendStarts && !s.leads {
 		r, err = c.trySlow(ctx, s)
 	}
 	if err != nil {
@@ -218,7 +220,12 @@ func (c *conn) gone() error {
 // errBusy says that all slots are in use.
 var errBusy = fmt.Errorf("%w to this peer, the limit here (Limits.Outgoing)", ErrBusy)
 
-// try sends a request if there is room: errBusy and fabric.ErrBackpressure say that there is none.
+// isFull reports whether there was no room for a request, and may be later.
+func isFull(err error) bool {
+	return err == errBusy || err == errOneWays || err == fabric.ErrBackpressure
+}
+
+// try sends a request if there is room: isFull knows the errors that say that there is none.
 func (c *conn) try(s *sending) (r *record, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,11 +235,10 @@ func (c *conn) try(s *sending) (r *record, err error) {
 	oneWay := s.req.oneWay()
 	var ok bool
 	if oneWay {
-		s.req.id, ok = c.caller.OneWay()
-	} else {
-		s.req.id, ok = c.caller.Begin(s.deadline)
-	}
-	if !ok {
+		if s.req.id, ok = c.caller.OneWay(); !ok {
+			return nil, errOneWays
+		}
+	} else if s.req.id, ok = c.caller.Begin(s.deadline); !ok {
 		return nil, errBusy
 	}
 	s.req.low = c.caller.Low()
@@ -277,7 +283,7 @@ func (c *conn) trySlow(ctx context.Context, s sending) (r *record, err error) {
 			return true
 		}
 		r, err = c.try(&s)
-		return err != errBusy && err != fabric.ErrBackpressure
+		return !isFull(err)
 	})
 	c.mu.Lock()
 	c.waiting--

@@ -32,6 +32,7 @@ type simCall struct {
 	limit    time.Duration // the caller's own; 0: none
 	canceled bool          // or forgotten, by the caller
 	oneWay   bool
+	sent     bool // one way
 	must     bool // it must succeed
 	nested   bool // made by a handler
 	ended    bool
@@ -91,8 +92,14 @@ func (l *simLife) act(ep *fabric.Endpoint) {
 		l.h.Fork(c.send)
 	case n == 9:
 		c.ended = true
+		away := r.IntN(2) == 0
 		for range 10 + r.IntN(150) {
-			t.newCall(l, ep, []string{"inline", "work"}[r.IntN(2)], r.IntN(900)).start()
+			c := t.newCall(l, ep, []string{"inline", "work"}[r.IntN(2)], r.IntN(900))
+			if c.oneWay = away; away {
+				l.h.Fork(c.send)
+			} else {
+				c.start()
+			}
 		}
 	case n == 10:
 		c.name, c.answer = "move", 0
@@ -243,6 +250,7 @@ func (c *simCall) end(got []byte, err error) {
 	switch {
 	case err == nil && c.oneWay:
 		t.good++
+		c.sent = true
 	case err == nil:
 		t.good++
 		if ran != 1 || !bytes.Equal(got, answerTo(c.id, c.answer)) {

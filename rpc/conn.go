@@ -25,6 +25,7 @@ type conn struct {
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
 	waiting  int          // callers that wait for a slot
+	parked   []*Call      // one-way calls of the peer that wait until they may run
 	awaited  atomic.Int32 // calls whose callers wait for their answers
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
@@ -36,6 +37,7 @@ type conn struct {
 	remotes remoteCache
 
 	inline *Call        // the leader's: the record for handlers that end at once
+	warnAt atomic.Int64 // when a refused one-way call is written to the log again
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
 	keptBytes atomic.Int64 // what they count as
@@ -165,6 +167,8 @@ func (c *conn) drop(err error) {
 		r.finish()
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
+	c.p.parked.Add(-int64(len(c.parked)))
+	c.parked = nil
 	c.lending.Close((*lentSegment).close)
 	c.segments.close()
 	c.buffers.close()

@@ -243,7 +243,7 @@ func (t *simTrial) check() {
 	for _, h := range t.net.Hosts() {
 		l := t.current(h)
 		p := l.p
-		if s := p.Stats(); s.Active != 0 || s.BulkBytes != s.PoolBytes || s.Malformed != 0 {
+		if s := p.Stats(); s.Active != 0 || s.Parked != 0 || s.BulkBytes != s.PoolBytes || s.Malformed != 0 {
 			t.fail("%s is left with %+v", h.Name, s)
 		}
 		if p.ahead.Load() != 0 || p.unasked.Load() != 0 || p.cramped.Load() != 0 || p.starved.Load() != 0 || p.held.Load() != 0 || p.heldBytes.Load() != 0 {
@@ -257,6 +257,11 @@ func (t *simTrial) check() {
 				t.fail("%s is left with %d calls to %s, %d of it, %d payloads, %d who wait for a slot, %d held answers, %d bytes of answers",
 					h.Name, c.caller.Live(), c.ep.Name(), c.callee.Running(), c.lending.Len(), c.waiting, c.held.Load(), c.asked.Load()+c.unasked.Load())
 			}
+		}
+	}
+	for _, c := range t.calls {
+		if c.sent && c.limit == 0 && c.name != "odd" && c.ep.Err() == nil && t.ran(c.id) == 0 {
+			t.fail("%v was sent one way over a connection that lives, and never ran", c)
 		}
 	}
 	for _, l := range t.lives {

@@ -32,6 +32,8 @@ type Peer struct {
 
 	work        sync.WaitGroup // goroutines of ours
 	active      atomic.Int64   // calls that are served and did not end at once
+	unparks     atomic.Uint64  // how often those that are parked were looked at
+	parked      atomic.Int64   // one-way calls that wait until they may be
 	held        atomic.Int64   // calls that were, and whose answers wait until they are asked for
 	heldBytes   atomic.Int64   // what those count as
 	bulk        atomic.Int64   // bytes of segments for payloads
@@ -71,7 +73,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	for id, fn := range map[fabric.FrameID]func(*conn, []byte) error{
 		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDAnswer: (*conn).onResponse, IDNote: (*conn).onNote,
 		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck, IDTaken: (*conn).onTaken,
-		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant, IDRecalled: (*conn).onRecalled,
+		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant, IDRecalled: (*conn).onRecalled, IDEnded: (*conn).onEnded,
 	} {
 		if err := el.Handle(id, func(m fabric.Message) { p.receive(m, fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %w", err)
@@ -151,6 +153,14 @@ func (p *Peer) receive(m fabric.Message, fn func(*conn, []byte) error) {
 
 // sweep ends calls and payloads whose time is up.
 func (p *Peer) sweep(now int64) int64 {
+	next := p.sweepConns(now)
+	if p.parked.Load() > 0 {
+		p.unpark()
+	}
+	return next
+}
+
+func (p *Peer) sweepConns(now int64) int64 {
 	next := now + int64(sweepEvery)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -184,11 +194,12 @@ func (p *Peer) Close() error {
 	return nil
 }
 
-// Drain waits until no handler runs and no answer waits to be asked for, or the context ends.
+// Drain waits until no handler runs, no one-way call waits to run and no answer to be asked for, or the context ends.
 func (p *Peer) Drain(ctx context.Context) error {
-	for p.active.Load()+p.held.Load() > 0 {
+	for p.active.Load()+p.parked.Load()+p.held.Load() > 0 {
 		if ctx.Err() != nil {
-			return fmt.Errorf("rpc: %d calls still run, and the answers to %d were not asked for: %w", p.active.Load(), p.held.Load(), context.Cause(ctx))
+			return fmt.Errorf("rpc: %d calls still run, %d one-way calls wait to, and the answers to %d were not asked for: %w",
+				p.active.Load(), p.parked.Load(), p.held.Load(), context.Cause(ctx))
 		}
 		pause, cancel := p.el.Timeout(ctx, drainEvery, nil)
 		_ = p.el.Await(pause, nil)
@@ -268,6 +279,7 @@ type Stats struct {
 	Overflows             uint64 // payloads that were too large for a message, of either side
 	Reused                uint64 // of them, requests of peers that were fetched into memory of an earlier one
 	Active                int64  // calls being served that did not end at once
+	Parked                int64  // one-way calls that wait until there is room for them to run
 	Held, HeldBytes       int64  // answers for which there was no room to send them, and that wait to be asked for; what they count as
 	BulkBytes             int64  // segments for payloads, in use and kept
 	PoolBytes             int64  // those kept
@@ -280,6 +292,6 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
+		Active: p.active.Load(), Parked: p.parked.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
 		BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load()}
 }

@@ -15,7 +15,7 @@ type Options struct {
 	// and must not wait.
 	Blocking bool
 	// Concurrent bounds the calls under this name that are served at once; others are
-	// refused with ErrBusy. 0: only the Peer's own limits hold.
+	// refused with ErrBusy, or wait if they are one-way, which run on goroutines then. 0: only the Peer's own limits hold.
 	Concurrent int
 	// MaxBytes bounds the request; what is larger is refused with ErrTooLarge before it is
 	// fetched. 0: Limits.MaxBytes.

@@ -83,7 +83,11 @@ func (k *Call) sendNote(now int64) {
 // where as many calls are under way as there may be.
 func (k *Call) Detach() error {
 	if k.leads.Load() {
-		if err := k.enter(); err != nil {
+		enter := k.enter
+		if k.OneWay { // which the caller's window bounds: nobody would hear that it was refused
+			enter = k.force
+		}
+		if err := enter(); err != nil {
 			return err
 		}
 		if k.buf == nil { // it is part of a message
@@ -119,6 +123,9 @@ func (c *conn) onRequest(b []byte) error {
 		p.stats.duplicates.Add(1)
 		return nil
 	}
+	if r.oneWay() && !c.arriveOneWay() {
+		return fmt.Errorf("%w: more than %d one-way calls under way", ErrWire, exchange.MaxOneWay)
+	}
 	m := p.methods.Load().find(r.method)
 	if m == nil {
 		c.refuse(&r, CodeNoSuchCall, "")
@@ -126,6 +133,7 @@ func (c *conn) onRequest(b []byte) error {
 	}
 	ok, busy := m.enter()
 	switch {
+	case busy && r.oneWay(): // it waits
 	case busy:
 		c.refuse(&r, CodeBusy, fmt.Sprintf("%d calls of %s are under way, the limit for it", m.opts.Concurrent, m.name))
 		return nil
@@ -136,16 +144,24 @@ func (c *conn) onRequest(b []byte) error {
 	k := c.newCall(&r, m)
 	if len(r.ext) > 0 {
 		if err := decodeExt(r.ext, &k.Trace); err != nil {
-			m.leave()
+			if ok {
+				m.leave()
+			}
 			return err
 		}
 	}
-	if code, text := c.check(&r, k); code != codeOK {
-		m.leave()
+	switch code, text := c.check(&r, k); {
+	case code != codeOK:
+		if ok {
+			m.leave()
+		}
 		c.refuse(&r, code, text)
-		return nil
+	case ok:
+		c.serve(&r, k)
+	default:
+		c.keepRequest(k)
+		c.park(k)
 	}
-	c.serve(&r, k)
 	return nil
 }
 
@@ -209,15 +225,29 @@ func (c *conn) serve(r *request, k *Call) {
 			return
 		}
 	}
-	c.inline = nil // the record goes with the goroutine
+	c.keepRequest(k)
+	if err := k.enter(); err != nil {
+		k.m.leave()
+		if false {
+			c.park(k)
+		} else {
+			c.refuse(r, CodeBusy, err.Error())
+		}
+		return
+	}
+	c.fork(k)
+}
+
+// keepRequest has a call outlive the message that it came in.
+func (c *conn) keepRequest(k *Call) {
+	c.inline = nil // the record goes with the call
 	if !k.lent {
 		k.Req = append([]byte(nil), k.Req...)
 	}
-	if err := k.enter(); err != nil {
-		k.m.leave()
-		c.refuse(r, CodeBusy, err.Error())
-		return
-	}
+}
+
+// fork runs a call that has entered, on a goroutine.
+func (c *conn) fork(k *Call) {
 	// Whoever polls lets a guest have the processor: one that may wait until it
 	// runs, one that only has a large request until it ends.
 	el, waits := c.p.el, k.m.opts.Blocking
@@ -234,9 +264,9 @@ func (c *conn) serve(r *request, k *Call) {
 		}
 	}) {
 		el.Guests(-1)
-		k.leave()
 		k.m.leave()
-		c.refuse(r, CodeCanceled, "this element is stopping")
+		k.leave()
+		c.refuse(k.request(), CodeCanceled, "this element is stopping")
 	}
 }
 
@@ -267,24 +297,39 @@ func (k *Call) isDetached() bool {
 
 // enter puts a call that does not end at once into the books.
 func (k *Call) enter() error {
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	return k.begin()
+}
+
+// begin is enter with conn.mu held.
+func (k *Call) begin() error {
 	c, p := k.c, k.c.p
+	if c.ended != nil {
+		return &Error{CodeCanceled, "the caller is lost"}
+	}
 	if p.active.Add(1) > int64(p.limits.Calls) {
 		p.active.Add(-1)
-		return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers", p.limits.Calls)}
+		return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
 	}
-	c.mu.Lock()
-	ok, ended := c.callee.Begin(k.id, k), c.ended
-	if ended != nil {
-		c.callee.End(k.id)
-	}
-	c.mu.Unlock()
-	if !ok || ended != nil {
+	if !c.callee.Begin(k.id, k) {
 		p.active.Add(-1)
-		if ended != nil {
-			return &Error{CodeCanceled, "the caller is lost"}
-		}
-		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one", p.limits.CallsPerPeer)}
+		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one (Limits.CallsPerPeer)", p.limits.CallsPerPeer)}
 	}
+	k.entered = true
+	return nil
+}
+
+// force is enter for a call that runs already and cannot be refused.
+func (k *Call) force() error {
+	c := k.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return &Error{CodeCanceled, "the caller is lost"}
+	}
+	c.p.active.Add(1)
+	c.callee.Keep(k.id, k)
 	k.entered = true
 	return nil
 }
@@ -306,6 +351,9 @@ func (k *Call) leave() {
 		c.p.active.Add(-1)
 	}
 	k.entered, k.holds = false, false
+	if c.p.parked.Load() > 0 {
+		c.p.unpark()
+	}
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.
@@ -391,6 +439,9 @@ func (k *Call) finish(body []byte, err error) {
 	if !wanted || k.From.Err() != nil {
 		k.leave()
 		k.free()
+		if k.OneWay {
+			k.c.endOneWay()
+		}
 		return
 	}
 	code := codeOK
@@ -411,6 +462,8 @@ func (c *conn) refuse(r *request, code Code, text string) {
 	if r.lent() {
 		c.tell(IDTaken, r.id)
 	}
+	c.warn(code, text)
+	c.endOneWay()
 }
 
 func (c *conn) onAck(b []byte) error { return c.release(b, exchange.Theirs) }

@@ -25,6 +25,7 @@ const (
 	IDHeld     fabric.FrameID = 2104 // the answer is there, and waits to be asked for
 	IDWant     fabric.FrameID = 2105 // which this does
 	IDRecalled fabric.FrameID = 2106 // the answer is not lent any more: others need the room
+	IDEnded    fabric.FrameID = 2107 // so many one-way calls have ended
 
 	requestBytes  = 28
 	responseBytes = 16
@@ -164,6 +165,20 @@ func decodeBare(b []byte) (exchange.ID, error) {
 		err = fmt.Errorf("%w: %d bytes after an id", ErrWire, len(rest))
 	}
 	return id, err
+}
+
+// putEnded writes how many one-way calls have ended, of all that ever came.
+func putEnded(b *[numberBytes]byte, total uint64) []byte {
+	binary.LittleEndian.PutUint64(b[:], total)
+	return b[:]
+}
+
+// decodeEnded reads how many one-way calls have ended at the peer.
+func decodeEnded(b []byte) (total uint64, err error) {
+	if len(b) != numberBytes {
+		return 0, fmt.Errorf("%w: how many one-way calls have ended, in %d bytes, want %d", ErrWire, len(b), numberBytes)
+	}
+	return binary.LittleEndian.Uint64(b), nil
 }
 
 func putHeld(b *[heldBytes]byte, id exchange.ID, size uint64) []byte {

@@ -50,7 +50,7 @@ func goldens() map[string][]byte {
 	return map[string][]byte{
 		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil),
 		"response": answer.append(nil), "response_failed": failed.append(nil), "response_lent": large.append(nil),
-		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19),
+		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19), "ended": putEnded(new([numberBytes]byte), 48),
 		"note": append(bytes.Clone(putNumber(&n, id)), "half way"...),
 	}
 }
@@ -122,6 +122,9 @@ func TestBadMessages(t *testing.T) {
 		if id, n, err := decodeHeld(b); !errors.Is(err, ErrWire) {
 			t.Errorf("an answer that is held (%s) was read: %v, %d, %v", name, id, n, err)
 		}
+	}
+	if n, err := decodeEnded(make([]byte, numberBytes+1)); !errors.Is(err, ErrWire) {
+		t.Errorf("bytes after how many have ended were read: %d, %v", n, err)
 	}
 	if _, err := decodeBare(make([]byte, numberBytes+1)); err == nil {
 		t.Error("bytes after a bare id were read")
@@ -235,6 +238,7 @@ func FuzzDecodeNumber(f *testing.F) {
 	f.Add(goldens()["cancel"])
 	f.Add(goldens()["note"])
 	f.Add(goldens()["held"])
+	f.Add(goldens()["ended"])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, rest, err := decodeNumber(b)
 		if err != nil {
@@ -246,6 +250,9 @@ func FuzzDecodeNumber(f *testing.F) {
 		}
 		if again, size, err := decodeHeld(b); err == nil && (again != id || !bytes.Equal(putHeld(new([heldBytes]byte), id, size), b)) {
 			t.Fatalf("%x holds %d bytes of %v", b, size, again)
+		}
+		if total, err := decodeEnded(b); (err == nil) != (len(rest) == 0) || err == nil && !bytes.Equal(putEnded(new([numberBytes]byte), total), b) {
+			t.Fatalf("%x says that %d have ended: %v", b, total, err)
 		}
 		if _, err := decodeBare(b); (err == nil) != (len(rest) == 0) {
 			t.Fatalf("bare with %d bytes more: %v", len(rest), err)

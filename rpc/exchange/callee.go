@@ -6,6 +6,29 @@ type Callee[T any] struct {
 	seen    seen
 	limit   int
 	running map[ID]T
+
+	came, ended, told uint64 // one-way requests: that came; that have ended; of how many ends the caller was told
+}
+
+// tellEvery is how many one-way requests end before the caller is told: fewer messages, and room in the window for what is
+// sent meanwhile.
+const tellEvery = MaxOneWay / 4
+
+// ArriveOneWay takes note of a one-way request that is to be handled. It reports whether its caller has kept to MaxOneWay.
+func (c *Callee[T]) ArriveOneWay() bool {
+	c.came++
+	return c.came-c.ended <= MaxOneWay
+}
+
+// EndOneWay takes note that one has ended: it has run, or never will. If it is time to tell the caller,
+// total is what to tell.
+func (c *Callee[T]) EndOneWay() (total uint64, tell bool) {
+	c.ended++
+	if c.ended-c.told < tellEvery {
+		return 0, false
+	}
+	c.told = c.ended
+	return c.ended, true
 }
 
 // NewCallee makes a book for at most limit calls that run at once. Calls that end

@@ -54,7 +54,13 @@ type Caller struct {
 	slots   []slot
 	free    []uint16
 	soonest int64 // no deadline is before it; 0: there is none
+
+	sent, ended uint64 // one-way requests: given a number; of them, known to have ended at the callee
 }
+
+// MaxOneWay is how many one-way requests may be under way on one endpoint: those that were sent and of whose end the
+// callee has not told. Nobody would hear that one was refused, so the callee takes as many, whatever else it does.
+const MaxOneWay = 64
 
 // lowEvery is how many numbers go by before the lowest is looked for again: the
 // search is over all slots, so it must be rare.
@@ -89,12 +95,13 @@ func (c *Caller) Begin(deadline int64) (ID, bool) {
 	return id, true
 }
 
-// OneWay takes the next number for a request without an answer.
+// OneWay takes the next number for a request without an answer; false if MaxOneWay of them are under way.
 func (c *Caller) OneWay() (ID, bool) {
-	if c.next > MaxNumber {
+	if c.next > MaxNumber || c.sent-c.ended >= MaxOneWay {
 		return 0, false
 	}
 	c.next++
+	c.sent++
 	return NewID(c.next-1, NoSlot), true
 }
 
@@ -104,9 +111,21 @@ func (c *Caller) Undo(id ID) {
 		panic("exchange: a number that was not the last is taken back")
 	}
 	c.next--
-	if id.Slot() != NoSlot {
+	if id.Slot() == NoSlot {
+		c.sent--
+	} else {
 		c.release(id)
 	}
+}
+
+// OneWaysEnded takes the callee's word that as many one-way requests as total have ended, of all that were sent. It reports
+// whether that can be. An earlier word that comes late changes nothing.
+func (c *Caller) OneWaysEnded(total uint64) bool {
+	if total > c.sent {
+		return false
+	}
+	c.ended = max(c.ended, total)
+	return true
 }
 
 func (c *Caller) release(id ID) {

@@ -2,9 +2,11 @@ package rpctest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,7 @@ func callChecks() []check {
 		{"exact payload sizes", exactSizes},
 		{"32 times connect, call, drop", connectCallDrop},
 		{"one-way", oneWay},
+		{"more one-way calls than may run", oneWays},
 		{"start and await", startAndAwait},
 		{"typed", typed},
 		{"nested call", nested},
@@ -142,6 +145,83 @@ func oneWay(r *rig) {
 	if s := a.Stats(); s.Malformed != 0 || s.Failed != 0 {
 		r.Errorf("%+v", s)
 	}
+}
+
+// oneWays makes more one-way calls than may run, or be under way: whoever makes them waits, and each runs, of every sort of
+// handler, small and large, also beside calls that are answered and take all the room there is for them.
+func oneWays(r *rig) {
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 3, Calls: 4}})
+	const n = 300
+	var ran [5][n]atomic.Int32
+	var running atomic.Int64
+	var crowded atomic.Bool
+	at := func(c *rpc.Call) *atomic.Int32 {
+		return &ran[c.Req[0]][binary.LittleEndian.Uint16(c.Req[1:])]
+	}
+	block := func(_ context.Context, c *rpc.Call) ([]byte, error) {
+		if running.Add(1) > 3 {
+			crowded.Store(true)
+		}
+		time.Sleep(100 * time.Microsecond)
+		at(c).Add(1)
+		running.Add(-1)
+		return nil, nil
+	}
+	r.serve(b, "block", blocking(), block)
+	r.serve(b, "one by one", rpc.Options{Blocking: true, Concurrent: 1}, block)
+	r.serve(b, "inline", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) { at(c).Add(1); return nil, nil })
+	r.serve(b, "later", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
+		if err := c.Detach(); err != nil {
+			return nil, err
+		}
+		at(c).Add(1)
+		go c.Reply(nil, nil)
+		return nil, nil
+	})
+	gate := make(chan struct{})
+	r.serve(b, "gate", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
+	var stuck []rpc.Future
+	for range 3 { // as many as may run
+		stuck = append(stuck, r.start(a, ep, "gate", nil))
+	}
+	r.Eventually("there is no room", func() bool { return b.Stats().Active == 3 })
+	for i := range 20 { // none of them can run yet
+		r.Must(a.Send(r.Ctx, ep, "block", binary.LittleEndian.AppendUint16([]byte{4}, uint16(i))))
+	}
+	r.Eventually("they wait", func() bool { return b.Stats().Parked == 20 })
+	close(gate)
+	var wg sync.WaitGroup
+	for who, to := range []struct {
+		name  string
+		bytes int
+	}{{"block", 0}, {"one by one", 0}, {"inline", 100_000}, {"later", 0}} {
+		wg.Go(func() {
+			for i := range n {
+				req := binary.LittleEndian.AppendUint16([]byte{byte(who)}, uint16(i))
+				if err := a.Send(r.Ctx, ep, to.name, append(req, make([]byte, to.bytes)...)); err != nil {
+					r.Errorf("%s %d: %v", to.name, i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.Eventually("all have run", func() bool { return b.Stats().Served == 3+20+4*n })
+	for who := range ran {
+		for i := range ran[who] {
+			if got := ran[who][i].Load(); got != 1 && (who < 4 || i < 20) {
+				r.Errorf("%d of handler %d ran %d times", i, who, got)
+			}
+		}
+	}
+	for _, f := range stuck {
+		if _, err := f.Wait(r.Ctx); err != nil {
+			r.Error(err)
+		}
+	}
+	if s := b.Stats(); s.Refused != 0 || s.Parked != 0 || crowded.Load() {
+		r.Errorf("%+v, more at once than may be: %v", s, crowded.Load())
+	}
+	r.settled(a, b)
 }
 
 func startAndAwait(r *rig) {

@@ -1,0 +1,91 @@
+package exchange
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestOneWayWindow: a caller never has more one-way requests under way than the callee takes, whenever it hears of their ends and
+// in whatever order it hears; and whatever was sent and has ended, it can go on.
+func TestOneWayWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		caller, callee := NewCaller(4), NewCallee[int](1)
+		var wire, running, sent int
+		var words []uint64
+		for range rapid.IntRange(1, 600).Draw(t, "steps") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0, 1:
+				id, ok := caller.OneWay()
+				if !ok {
+					if wire+running+len(words)*tellEvery+tellEvery <= MaxOneWay-tellEvery {
+						t.Fatalf("no room with %d on the wire, %d that run and %d words to come", wire, running, len(words))
+					}
+					continue
+				}
+				if rapid.IntRange(0, 5).Draw(t, "no credit") == 0 {
+					caller.Undo(id)
+					continue
+				}
+				wire++
+				sent++
+			case 2:
+				if wire > 0 {
+					wire--
+					running++
+					if !callee.ArriveOneWay() {
+						t.Fatalf("with %d running there is one too many", running)
+					}
+				}
+			case 3:
+				if running > 0 {
+					running--
+					if total, tell := callee.EndOneWay(); tell {
+						words = append(words, total)
+					}
+				}
+			case 4:
+				if len(words) > 0 {
+					i := rapid.IntRange(0, len(words)-1).Draw(t, "which")
+					if !caller.OneWaysEnded(words[i]) {
+						t.Fatalf("%d of %d cannot have ended", words[i], sent)
+					}
+					words = append(words[:i], words[i+1:]...)
+				}
+			}
+		}
+		if caller.OneWaysEnded(uint64(sent) + 1) {
+			t.Fatal("more have ended than were sent")
+		}
+		for ; wire > 0; wire-- {
+			callee.ArriveOneWay()
+			running++
+		}
+		for ; running > 0; running-- {
+			if total, tell := callee.EndOneWay(); tell {
+				words = append(words, total)
+			}
+		}
+		for _, total := range words {
+			caller.OneWaysEnded(total)
+		}
+		for i := range MaxOneWay - tellEvery + 1 {
+			if _, ok := caller.OneWay(); !ok {
+				t.Fatalf("all have ended, and after %d there is no room", i)
+			}
+		}
+	})
+}
+
+// TestOneWayTooMany: a caller that does not keep to the window is found out.
+func TestOneWayTooMany(t *testing.T) {
+	callee := NewCallee[int](1)
+	for i := range MaxOneWay {
+		if !callee.ArriveOneWay() {
+			t.Fatalf("number %d is one too many", i+1)
+		}
+	}
+	if callee.EndOneWay(); !callee.ArriveOneWay() || callee.ArriveOneWay() {
+		t.Error("after one has ended there is room for one")
+	}
+}
