@@ -262,6 +262,9 @@ func writeFields(w io.Writer, title string, s *schema.Schema) {
 			def = fmt.Sprintf(" (default %q)", *f.Default)
 		}
 		fmt.Fprintf(w, "    %-12s %-8s %s%s\n", f.Name, f.Type, f.Help, def)
+		if len(f.OneOf) > 0 {
+			fmt.Fprintf(w, "    %-12s %-8s one of %s\n", "", "", strings.TrimSuffix(strings.Join(f.OneOf, ", "), ", "))
+		}
 	}
 }
 
