@@ -252,6 +252,18 @@ func TestTextPages(t *testing.T) {
 	}
 }
 
+// TestRingRounds: a ring of four is measured as it ever was, one of dozens in a tenth of the rounds, and as long as asked for.
+func TestRingRounds(t *testing.T) {
+	for _, c := range []struct{ elements, given, want int }{{4, 0, 200_000}, {40, 0, 20_000}, {2, 0, 400_000}, {MaxElements, 0, 12_500}, {40, 77, 77}} {
+		if got := ringRounds(&role{Count: c.elements - 1, Rounds: c.given}); got != c.want {
+			t.Errorf("%d elements, --rounds %d: %d rounds, want %d", c.elements, c.given, got, c.want)
+		}
+		if c.want < MinRounds("ring") || c.want > MaxRounds {
+			t.Errorf("%d elements: %d rounds", c.elements, c.want)
+		}
+	}
+}
+
 // TestServerKilled: a benchmark whose server dies says so, and does not wait for it.
 func TestServerKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -79,16 +79,26 @@ func (c *client) rounds(n int) error {
 	return nil
 }
 
+// ringHops is how many hops are measured by default: the same number in every ring, since one of
+// dozens, which share two processors, goes on much more slowly than one of a few.
+const ringHops = 800_000
+
+// ringRounds is how often the token goes round: as told, or about ringHops in all.
+func ringRounds(spec *role) int {
+	if spec.Rounds != 0 {
+		return spec.Rounds
+	}
+	return ringHops / (spec.Count + 1) // the client is an element too
+}
+
 // ring measures a token that is passed round processes, one hop after the other.
 func (c *client) ring() error {
-	rounds := c.spec.Rounds
-	if rounds == 0 {
-		rounds = 200_000
-	}
+	rounds := ringRounds(c.spec)
 	t := &c.token
 	t.next = c.eps[0]
 	t.over = func() bool { return t.left.Load() <= 0 || t.wrong.Load() }
 	elements := c.spec.Count + 1
+	c.say("warm-up", 0)
 	if err := c.rounds(max(rounds/10, 1)); err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/ports"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -178,22 +177,12 @@ func TestConnectFindsAllNodes(t *testing.T) {
 	})
 }
 
-// freePort is a port that nobody listens at now. It lies below those that the
-// kernel hands out by itself, so that no other test gets it meanwhile.
-func freePort(t testing.TB) int { return freePorts(t, 1)[0] }
-
-// freePorts are several, no two the same.
-func freePorts(t testing.TB, n int) (ports []int) {
+// freePorts are ports that nobody listens at now.
+func freePorts(t testing.TB, n int) []int {
 	t.Helper()
-	for try := 0; len(ports) < n; try++ {
-		port := 10000 + rand.IntN(20000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			defer l.Close()
-			ports = append(ports, port)
-		} else if try > 100 {
-			t.Fatal(err)
-		}
+	list, err := ports.Free(n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ports
+	return list
 }

@@ -13,9 +13,15 @@ import (
 
 // Load a CSV file over all nodes, and write its first rows.
 func Example() {
+	node, end, err := startNodes() // as "wherry node" does, and where the first listens
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
 	ctx := context.Background()
 	c, err := client.Connect(ctx, client.Config{
-		Nodes:     []cluster.Member{{Addrs: []string{"tcp://127.0.0.1:7001"}}}, // it names the others
+		Nodes:     []cluster.Member{{Addrs: []string{node}}}, // tcp://127.0.0.1:7001, say; it names the others
 		TokenFile: "token",
 	})
 	if err != nil {
@@ -39,8 +45,14 @@ func Example() {
 		fmt.Println(err) // nothing of it is left at any node
 		return
 	}
-	fmt.Println(report.Table.Rows, "rows")
+	fmt.Println(report.Table.Rows, "rows on", len(report.Table.Shards), "nodes")
 	if err := c.Read(ctx, "people", client.ReadOptions{Count: 10, Format: schema.FormatTable}, os.Stdout); err != nil {
 		fmt.Println(err)
 	}
+	// Output:
+	// 3 rows on 2 nodes
+	// name    age
+	// Ada      36
+	// Grace    85
+	// Edsger   72
 }

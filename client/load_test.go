@@ -534,7 +534,7 @@ func TestClientThatIsGoneLeavesNothing(t *testing.T) {
 
 func TestIdleLoadIsFreed(t *testing.T) {
 	b := newBench(t, "tcp")
-	m := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePort(t))}}
+	m := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePorts(t, 1)[0])}}
 	b.peers = []cluster.Member{m}
 	b.start(t, m, func(c *node.Config) { c.LoadTime = time.Millisecond })
 	c := b.connect(t, tokenOwner)

@@ -205,7 +205,7 @@ func TestOthersAnswer(t *testing.T) {
 // TestTwoNodesOfOneName: which of them holds what could not be said.
 func TestTwoNodesOfOneName(t *testing.T) {
 	b := newBench(t, "tcp", "n1")
-	twin := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePort(t))}}
+	twin := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePorts(t, 1)[0])}}
 	b.start(t, twin, func(c *node.Config) { c.Peers = nil }) // else it would not start
 	_, err := Connect(t.Context(), Config{Nodes: []cluster.Member{{Addrs: b.peers[0].Addrs}, {Addrs: twin.Addrs}}, Tokens: b.tokens, Token: tokenOwner})
 	if err == nil || !strings.Contains(err.Error(), "two nodes") || !strings.Contains(err.Error(), `"n1"`) {

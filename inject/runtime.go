@@ -290,9 +290,16 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 
 // turnAway refuses a branch that came over an endpoint which is no peer of ours
 // (see addPeer), so that its origin need not wait until its time is over. An
-// endpoint that has ended is no peer either: then nobody hears it.
+// endpoint that has ended is no peer either: then nobody hears it. Once the runtime
+// is closed nobody is a peer, while the element may yet live for a moment.
 func (rt *Runtime) turnAway(m fabric.Message) {
-	answer, err := travel.Refusal(m.Body, travel.CodeRefused, fmt.Sprintf("%s takes no functions over this connection; its log says why", rt.el.Name()))
+	code, text := travel.CodeRefused, fmt.Sprintf("%s takes no functions over this connection; its log says why", rt.el.Name())
+	rt.mu.Lock()
+	if rt.closed {
+		code, text = travel.CodeStopping, travel.StoppingText
+	}
+	rt.mu.Unlock()
+	answer, err := travel.Refusal(m.Body, code, text)
 	if err != nil {
 		rt.log.Warn("peer broke the travel protocol", "peer", m.From.String(), "err", err)
 		m.From.Close()

@@ -222,3 +222,24 @@ func TestErrandRefused(t *testing.T) {
 	}
 	s.quiet()
 }
+
+// TestClosedBeforeElement: a node stops its functions before its element, which still hears of new ones meanwhile:
+// those who send them are told that it stops, nothing of a log that has nothing to say.
+func TestClosedBeforeElement(t *testing.T) {
+	s := newStreet(t)
+	s.ready(0)
+	if err := s.nodes[0].rt.Close(); err != nil {
+		t.Fatal(err)
+	}
+	says := func(how string, err error) {
+		if !errors.Is(err, travel.ErrStopping) || !strings.Contains(err.Error(), travel.StoppingText) || strings.Contains(err.Error(), "log") {
+			t.Errorf("%s: ended with %v", how, err)
+		}
+	}
+	_, err := s.f.Do(within(t, patience), inject.Root{Payload: payload(1)}, nil)
+	says("a call", err)
+	_, err = wait(t, s.start(within(t, patience), 0, payload(1)))
+	says("a start", err)
+	_, err = wait(t, s.start(within(t, patience), 1, payload(1, on(0))))
+	says("a forward from another element", err)
+}

@@ -98,6 +98,35 @@ func TestRowsOfAnotherKind(t *testing.T) {
 	}
 }
 
+// TestArgumentsAllowed: what a function could not take is refused before anything is sent, with what it takes.
+func TestArgumentsAllowed(t *testing.T) {
+	records := &cluster.Table{Name: "log", Kind: cluster.Records, Rows: 3,
+		Schema: schema.Schema{Fields: []schema.Field{{Name: "level", Type: schema.Str}, {Name: "ms", Type: schema.F64}, {Name: "n", Type: schema.U16}}}}
+	graph := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}
+	for _, c := range []struct {
+		name  string
+		table *cluster.Table
+		args  map[string]string
+		says  string // "": it is taken
+	}{
+		{"count", records, map[string]string{"column": "level", "op": "prefix"}, ""},
+		{"count", records, map[string]string{"column": "level", "op": ">="}, ""},
+		{"count", records, map[string]string{"column": "level", "op": ""}, ""},
+		{"count", records, map[string]string{"column": "level", "op": "bogus"}, `op: "bogus" is none of any, eq, ne, lt, le, gt, ge, prefix, contains`},
+		{"countbyif", records, map[string]string{"by": "n", "column": "level", "op": "bogus"}, `"bogus" is none of`},
+		{"sumif", records, map[string]string{"of": "n", "column": "level", "op": "bogus"}, `"bogus" is none of`},
+		{"sum", records, map[string]string{"of": "ms"}, ""}, {"sum", records, map[string]string{"of": "level"}, "of: column level is of type str; it must be one of integer, float, bool"},
+		{"countby", records, map[string]string{"by": "level"}, ""}, {"countby", records, map[string]string{"by": "ms"}, "by: column ms is of type f64"},
+		{"degrees", graph, map[string]string{"direction": "1"}, ""}, {"degrees", graph, map[string]string{"direction": "2"}, `direction: "2" is none of 0, 1`},
+	} {
+		r := &Request{Image: ready(t, c.name), Table: c.table, Args: c.args}
+		_, err := r.payload()
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s of %v: %v", c.name, c.args, err)
+		}
+	}
+}
+
 // TestClosureRepliesInOneWay: what a closure or a reach replies with is what its
 // manifest says; no argument changes it.
 func TestClosureRepliesInOneWay(t *testing.T) {

@@ -15,8 +15,8 @@ const MaxArgsBytes = 16 << 20
 
 // EncodeArgs makes a function's payload from values by name: one record, then
 // the text of its Str fields, each referred to by its offset from the payload's
-// first byte. A parameter that is not given takes its default. A Column is
-// given by the name of a field of dataset, the schema of the rows the function
+// first byte. A parameter that is not given takes its default; one that OneOf does
+// not allow is refused. A Column is given by the name of a field of dataset, the schema of the rows the function
 // runs on (nil if it runs on none). A u32 parameter called RowBytesParam that
 // is not given is filled with the size of dataset's rows.
 func (s *Schema) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
@@ -85,6 +85,9 @@ func (e *argEncoder) put(i int, f *Field, text string) error {
 	dst := e.out[at : at+f.Type.Size()]
 	switch f.Type {
 	case Str:
+		if err := f.among(text, nil); err != nil {
+			return err
+		}
 		if len(e.out)+len(text) > MaxArgsBytes {
 			return fmt.Errorf("the arguments take more than %d bytes", MaxArgsBytes)
 		}
@@ -100,11 +103,18 @@ func (e *argEncoder) put(i int, f *Field, text string) error {
 		if c < 0 {
 			return fmt.Errorf("the dataset has no column %q; %s", clip(text), Suggest(text, e.dataset.Names()))
 		}
+		t := e.dataset.Fields[c].Type
+		if err := f.takes(text, t); err != nil {
+			return err
+		}
 		binary.LittleEndian.PutUint32(dst, e.columns.Offsets[c])
-		binary.LittleEndian.PutUint32(dst[4:], e.dataset.Fields[c].Type.Code())
+		binary.LittleEndian.PutUint32(dst[4:], t.Code())
 		return nil
 	default:
-		return f.Type.PutText(dst, []byte(text))
+		if err := f.Type.PutText(dst, []byte(text)); err != nil {
+			return err
+		}
+		return f.among(text, dst)
 	}
 }
 
@@ -128,10 +138,15 @@ func Suggest(name string, known []string) string {
 	if len(known) == 0 {
 		return "there are none"
 	}
+	return "there are " + listed(known)
+}
+
+// listed names what is known, or the first of it.
+func listed(known []string) string {
 	if len(known) > maxListed {
-		return "there are " + strings.Join(known[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(known)-maxListed)
+		return strings.Join(known[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(known)-maxListed)
 	}
-	return "there are " + strings.Join(known, ", ")
+	return strings.Join(known, ", ")
 }
 
 // distance is how many bytes are added, dropped, changed, or swapped with their

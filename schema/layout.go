@@ -108,6 +108,9 @@ func (f *Field) validate() error {
 	if f.Default != nil && len(*f.Default) > MaxDefaultBytes {
 		return fmt.Errorf("%s: default has %d bytes, at most %d are allowed", f.Name, len(*f.Default), MaxDefaultBytes)
 	}
+	if err := f.checkBounds(); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
 	switch f.Merge {
 	case MergeNone, MergeKey:
 	case MergeSum:
@@ -181,6 +184,8 @@ func (s *Schema) ValidateDataset() error {
 			return fmt.Errorf("%w: %s: only a parameter can be a column", ErrSchema, f.Name)
 		case f.Default != nil:
 			return fmt.Errorf("%w: %s: a dataset's field has no default", ErrSchema, f.Name)
+		case len(f.OneOf) > 0:
+			return fmt.Errorf("%w: %s: only a parameter has one_of", ErrSchema, f.Name)
 		case f.Merge != MergeNone:
 			return fmt.Errorf("%w: %s: a dataset's field is not merged", ErrSchema, f.Name)
 		}
@@ -189,30 +194,41 @@ func (s *Schema) ValidateDataset() error {
 }
 
 // ValidateParams checks a function's parameters: no merges, and every default
-// is a value of its type.
+// is a value of its type, and one of those that it takes.
 func (s *Schema) ValidateParams() error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	var cell [MaxBytesN]byte
 	for _, f := range s.Fields {
 		if f.Merge != MergeNone {
 			return fmt.Errorf("%w: %s: a parameter is not merged", ErrSchema, f.Name)
 		}
+		if err := f.checkOneOf(); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrSchema, f.Name, err)
+		}
 		if f.Default == nil {
 			continue
 		}
-		if f.Type == Column {
-			if err := ValidateName(*f.Default); err != nil {
-				return fmt.Errorf("%w: %s: default: %w", ErrSchema, f.Name, err)
-			}
-		} else if f.Type != Str {
-			if err := f.Type.PutText(cell[:f.Type.Size()], []byte(*f.Default)); err != nil {
-				return fmt.Errorf("%w: %s: default: %w", ErrSchema, f.Name, err)
-			}
+		if err := f.checkDefault(); err != nil {
+			return fmt.Errorf("%w: %s: default: %w", ErrSchema, f.Name, err)
 		}
 	}
 	return nil
+}
+
+func (f *Field) checkDefault() error {
+	var cell [MaxBytesN]byte
+	value := cell[:f.Type.Size()]
+	switch f.Type {
+	case Column:
+		return ValidateName(*f.Default)
+	case Str:
+	default:
+		if err := f.Type.PutText(value, []byte(*f.Default)); err != nil {
+			return err
+		}
+	}
+	return f.among(*f.Default, value)
 }
 
 // ValidateResult checks a function's result rows: at least one field, no
@@ -231,6 +247,8 @@ func (s *Schema) ValidateResult() error {
 			return fmt.Errorf("%w: %s: only a parameter can be a column", ErrSchema, f.Name)
 		case f.Default != nil:
 			return fmt.Errorf("%w: %s: a result has no default", ErrSchema, f.Name)
+		case len(f.OneOf) > 0:
+			return fmt.Errorf("%w: %s: only a parameter has one_of", ErrSchema, f.Name)
 		case merged && f.Merge == MergeNone:
 			return fmt.Errorf("%w: %s: other fields are merged, so this one needs a merge too (key, sum, min, max or count)", ErrSchema, f.Name)
 		}

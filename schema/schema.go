@@ -28,6 +28,9 @@ const (
 	MaxHelpBytes = 256
 	// MaxDefaultBytes bounds a parameter's default.
 	MaxDefaultBytes = 1024
+	// MaxOneOf and MaxOneOfBytes bound the values that a parameter may be kept to: words, for people to read.
+	MaxOneOf      = 32
+	MaxOneOfBytes = 64
 	// MaxBytesN bounds N of a "bytesN" field.
 	MaxBytesN = 4096
 	// MaxRecordBytes bounds a record: the smallest buffers that hold a few of
@@ -83,6 +86,9 @@ type Field struct {
 	// Default is a parameter's value if none is given; a parameter without one must be given.
 	Default *string `json:"default,omitempty"`
 	Help    string  `json:"help,omitempty"`
+	// OneOf are the only values that a parameter takes; those of a Column are the types and kinds
+	// (KindInteger, …) of the columns that it may name. nil: any of its type.
+	OneOf []string `json:"one_of,omitempty"`
 	// Merge says how the same field of rows from several elements is combined once
 	// all parts are in: "" keeps rows apart, "key" groups by it, "sum", "min", "max" and
 	// "count" combine within a group.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/demo/debgraph"
+	"github.com/wherry-fabric/wherry/internal/ports"
 )
 
 // demoReport is what the tests read of the demo's JSON.
@@ -146,12 +147,12 @@ func runningNodes(t *testing.T, memory string) (access []string) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	must(t, self(t.Context(), "", "token", "new", "cluster", "--file", tokens))
-	ports, err := freePorts(2)
+	list, err := ports.Free(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var peers []string
-	for i, port := range ports {
+	for i, port := range list {
 		peers = append(peers, fmt.Sprintf("n%d=tcp://127.0.0.1:%d", i, port))
 	}
 	for _, p := range peers {

@@ -214,11 +214,7 @@ func (a *app) fnInspectCommand() *cobra.Command {
 					fmt.Fprintln(w, "  rows     in ranges: a dataset loaded with --shard block")
 				}
 				for i, win := range m.Windows {
-					name := win.Name
-					if win.Writable {
-						name += ", writable:"
-					}
-					fmt.Fprintf(w, "  window %d %s %s\n", i, name, win.Help)
+					fmt.Fprintf(w, "  window %d %s %s\n", i, windowText(win), win.Help)
 				}
 				for _, e := range v.Entries {
 					fmt.Fprintf(w, "  code     %s %s %d bytes\n", e.Form, e.Triple, e.Bytes)
@@ -239,6 +235,21 @@ func startText(m image.Manifest) string {
 	return "the first"
 }
 
+// windowText is a window's name, and what is particular about it.
+func windowText(win image.Window) string {
+	text := win.Name
+	if win.Type != "" {
+		text += ", rows of one " + string(win.Type) + " each"
+	}
+	if win.Writable {
+		text += ", writable"
+	}
+	if text != win.Name {
+		text += ":"
+	}
+	return text
+}
+
 func writeFields(w io.Writer, title string, s *schema.Schema) {
 	if s == nil {
 		fmt.Fprintf(w, "  %s: raw bytes\n", title)
@@ -251,6 +262,9 @@ func writeFields(w io.Writer, title string, s *schema.Schema) {
 			def = fmt.Sprintf(" (default %q)", *f.Default)
 		}
 		fmt.Fprintf(w, "    %-12s %-8s %s%s\n", f.Name, f.Type, f.Help, def)
+		if len(f.OneOf) > 0 {
+			fmt.Fprintf(w, "    %-12s %-8s one of %s\n", "", "", strings.TrimSuffix(strings.Join(f.OneOf, ", "), ", "))
+		}
 	}
 }
 

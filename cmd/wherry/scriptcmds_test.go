@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/wherry-fabric/wherry/internal/ports"
 )
 
 // code runs a command that must end with the given exit code: code 2 wherry nonsense.
@@ -61,32 +61,16 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s does not appear", args[0])
 }
 
-// freePort sets each variable to a port that nobody listens at now, below those
-// that the kernel gives: freeport A B.
+// freePort sets each variable to a port that nobody listens at now: freeport A B.
 func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: freeport VAR…")
 	}
-	ports, err := freePorts(len(args))
+	list, err := ports.Free(len(args))
 	ts.Check(err)
-	for i, port := range ports {
+	for i, port := range list {
 		ts.Setenv(args[i], strconv.Itoa(port))
 	}
-}
-
-// freePorts are ports that nobody listens at now, below those that the kernel gives: no other test gets them meanwhile.
-func freePorts(n int) (ports []int, err error) {
-	for try := 0; len(ports) < n; try++ {
-		port := 10000 + rand.IntN(20000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			defer l.Close()
-			ports = append(ports, port)
-		} else if try > 100 {
-			return nil, err
-		}
-	}
-	return ports, nil
 }
 
 // waitPort waits until somebody listens: waitport 127.0.0.1:7000.

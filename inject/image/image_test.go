@@ -114,6 +114,44 @@ func fullEntries() []Entry {
 	}
 }
 
+// TestOneOf: what a parameter is kept to comes back, and an image without it is as it was.
+func TestOneOf(t *testing.T) {
+	build := func(oneOf []string) *Image {
+		m := fullManifest()
+		m.Params.Fields[0].OneOf = oneOf
+		img, err := Build(m, fullEntries()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(img.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	first := fullManifest().Params.Fields[0]
+	want := []string{string(first.Type)}
+	if first.Type != schema.Column {
+		want = []string{"1", "2"}
+	}
+	kept := build(want)
+	if got := kept.Manifest().Params.Fields[0].OneOf; !slices.Equal(got, want) {
+		t.Errorf("%q comes back as %q", want, got)
+	}
+	kept.Manifest().Params.Fields[0].OneOf[0] = "x"
+	if got := kept.Manifest().Params.Fields[0].OneOf; !slices.Equal(got, want) {
+		t.Error("who changes a manifest changes the image")
+	}
+	if plain, empty := build(nil), build([]string{}); plain.ID() != empty.ID() || plain.ID() != mustBuild(t).ID() || plain.ID() == kept.ID() {
+		t.Errorf("identities: %v, empty %v, kept %v", plain.ID(), empty.ID(), kept.ID())
+	}
+	m := fullManifest()
+	m.Params.Fields[0].OneOf = []string{"\xff"}
+	if _, err := Build(m, fullEntries()...); !errors.Is(err, ErrManifest) {
+		t.Errorf("text that is no UTF-8: %v", err)
+	}
+}
+
 func mustBuild(t testing.TB) *Image {
 	t.Helper()
 	img, err := Build(fullManifest(), fullEntries()...)

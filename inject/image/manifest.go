@@ -164,6 +164,7 @@ func cloneSchema(s *schema.Schema) *schema.Schema {
 	}
 	c := &schema.Schema{Fields: slices.Clone(s.Fields)}
 	for i, f := range c.Fields {
+		c.Fields[i].OneOf = append([]string(nil), f.OneOf...) // an empty list is not written, so it is read back as nil
 		if f.Default != nil {
 			v := *f.Default
 			c.Fields[i].Default = &v
@@ -319,7 +320,7 @@ func checkSchema(s *schema.Schema, validate func(*schema.Schema) error) error {
 	}
 	for i, f := range s.Fields {
 		// JSON would change other text, and with it the schema.
-		if !utf8.ValidString(f.Help) || (f.Default != nil && !utf8.ValidString(*f.Default)) {
+		if !utf8.ValidString(f.Help) || !utf8.ValidString(strings.Join(f.OneOf, " ")) || (f.Default != nil && !utf8.ValidString(*f.Default)) {
 			return fmt.Errorf("field %d has text that is not UTF-8", i)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// StoppingText is what an origin is told whose branch meets CodeStopping on arrival.
+const StoppingText = "it is about to stop and takes nothing new; start the function again elsewhere, or when it is back"
+
 // Drain makes the core take nothing new: invocations that have nothing here
 // yet are refused with CodeStopping, and none starts here. What is here goes on,
 // with the branches that come back to it.

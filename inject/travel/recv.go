@@ -52,7 +52,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	if inv == nil && c.draining {
-		c.sendRefused(p, t, CodeStopping, reasonOther, "it is about to stop and takes nothing new; start the function again elsewhere, or when it is back")
+		c.sendRefused(p, t, CodeStopping, reasonOther, StoppingText)
 		return nil, nil
 	}
 	return c.arrive(now, p, t, inv, origin, id, &m, &ext)

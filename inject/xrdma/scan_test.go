@@ -325,7 +325,7 @@ func TestScanErrors(t *testing.T) {
 		if tc.rowBytes != "" {
 			values["row_bytes"] = tc.rowBytes
 		}
-		_, err := c.invoke(args(t, img, d.schema, values), 0)
+		_, err := c.invoke(anyArgs(t, img, d.schema, values), 0)
 		if !errors.Is(err, statusError(abi.ErrArgument)) || len(c.logs) != 1 || !strings.Contains(c.logs[0], tc.log) {
 			t.Errorf("%v: %v, log %q", tc, err, c.logs)
 		}
@@ -333,6 +333,8 @@ func TestScanErrors(t *testing.T) {
 	}
 	// Text that lies outside its window, in every function that reads it.
 	d := one(schema.Str, "abc")
+	d.schema.Fields = append(d.schema.Fields, schema.Field{Name: "n", Type: schema.U8})
+	d.rows[0] = append(d.rows[0], "1")
 	for _, name := range []string{"count", "countby", "sumif"} {
 		windows := d.windows(t, blocks(1, 1))
 		copy(windows[0][0], u32s(2, 3)) // one byte too many
@@ -342,12 +344,41 @@ func TestScanErrors(t *testing.T) {
 		case "countby":
 			values = map[string]string{"by": "x"}
 		case "sumif":
-			values["of"] = "x"
+			values["of"] = "n"
 		}
-		if _, err := c.invoke(args(t, ready(name), d.schema, values), 0); !errors.Is(err, statusError(abi.ErrArgument)) {
-			t.Errorf("%s of text outside the window: %v", name, err)
+		_, err := c.invoke(args(t, ready(name), d.schema, values), 0)
+		if !errors.Is(err, statusError(abi.ErrArgument)) || len(c.logs) != 1 || !strings.Contains(c.logs[0], "outside the window with text") {
+			t.Errorf("%s of text outside the window: %v, log %q", name, err, c.logs)
 		}
 		c.close()
+	}
+}
+
+// TestManifestsAllow: what the manifests allow is what the functions take, column by column and word by word.
+func TestManifestsAllow(t *testing.T) {
+	e := newEngine(t)
+	check := func(name string, d *dataset, values map[string]string) {
+		t.Helper()
+		img := ready(name)
+		_, refused := img.Manifest().Params.EncodeArgs(values, d.schema)
+		c := e.cluster(t, img, blocks(1, 1), d.windows(t, blocks(1, 1)), nil)
+		defer c.close()
+		if _, err := c.invoke(anyArgs(t, img, d.schema, values), 0); (err == nil) != (refused == nil) {
+			t.Errorf("%s of %v: the function says %v, its manifest %v", name, values, err, refused)
+		}
+	}
+	all := &dataset{schema: allTypes(), rows: [][]string{{"true", "1", "1", "1", "1", "x", "1", "1", "1", "1", "1", "0011223344", "1"}}}
+	for _, f := range all.schema.Fields {
+		check("countby", all, map[string]string{"by": f.Name})
+		check("sum", all, map[string]string{"of": f.Name})
+		check("count", all, map[string]string{"column": f.Name})
+		check("countbyif", all, map[string]string{"by": f.Name, "column": "c_u8", "op": "any"})
+		check("sumif", all, map[string]string{"of": f.Name, "column": "c_u8", "op": "any"})
+	}
+	text := one(schema.Str, "abc")
+	for _, op := range []string{"any", "eq", "ne", "lt", "le", "gt", "ge", "prefix", "contains", "", "=", "==", "!=", "<", "<=", ">", ">=", "^", "~",
+		"bogus", "EQ", "e", "eqq", "!", "=!", "===", "<>", " eq"} {
+		check("count", text, map[string]string{"column": "x", "op": op, "value": "b"})
 	}
 }
 

@@ -1,0 +1,84 @@
+package schema
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kinds of types that Field.OneOf may name for a Column, beside types themselves.
+const (
+	KindInteger = "integer" // i8 to u64
+	KindFloat   = "float"   // f32, f64
+	KindBytes   = "bytes"   // of any fixed length
+)
+
+// kind is the type's kind, "" if it has none but itself.
+func (t Type) kind() string {
+	_, fixed := t.BytesLen()
+	switch {
+	case t.IsInteger():
+		return KindInteger
+	case t.IsFloat():
+		return KindFloat
+	case fixed:
+		return KindBytes
+	}
+	return ""
+}
+
+// checkBounds checks what holds of OneOf in every schema.
+func (f *Field) checkBounds() error {
+	if len(f.OneOf) > MaxOneOf {
+		return fmt.Errorf("one_of has %d values, at most %d are allowed", len(f.OneOf), MaxOneOf)
+	}
+	for i, v := range f.OneOf {
+		if len(v) > MaxOneOfBytes {
+			return fmt.Errorf("one_of: %q has %d bytes, at most %d are allowed", clip(v), len(v), MaxOneOfBytes)
+		}
+		if slices.Index(f.OneOf, v) < i {
+			return fmt.Errorf("one_of: %q stands twice", v)
+		}
+	}
+	return nil
+}
+
+// checkOneOf checks that a parameter's OneOf are values of its type, or kinds of columns.
+func (f *Field) checkOneOf() error {
+	var cell [MaxBytesN]byte
+	for _, v := range f.OneOf {
+		switch t := Type(v); {
+		case f.Type == Str:
+		case f.Type != Column:
+			if err := f.Type.PutText(cell[:f.Type.Size()], []byte(v)); err != nil {
+				return fmt.Errorf("one_of: %w", err)
+			}
+		case t == Column || !t.Valid() && v != KindInteger && v != KindFloat && v != KindBytes:
+			return fmt.Errorf("one_of: %q is neither a type of columns nor %s, %s or %s", v, KindInteger, KindFloat, KindBytes)
+		}
+	}
+	return nil
+}
+
+// among refuses a value, value being its bytes, that OneOf does not name, in this way or another: 0x1 is 1.
+func (f *Field) among(text string, value []byte) error {
+	if len(f.OneOf) == 0 || slices.Contains(f.OneOf, text) {
+		return nil
+	}
+	one := make([]byte, len(value))
+	for _, v := range f.OneOf {
+		if f.Type != Str && f.Type.PutText(one, []byte(v)) == nil && bytes.Equal(one, value) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %s", clip(text), listed(f.OneOf))
+}
+
+// takes refuses a column of a type that OneOf does not name.
+func (f *Field) takes(column string, t Type) error {
+	if len(f.OneOf) == 0 || slices.Contains(f.OneOf, string(t)) || slices.Contains(f.OneOf, t.kind()) {
+		return nil
+	}
+	return fmt.Errorf("column %s is of type %s; it must be one of %s", column, t, strings.Join(f.OneOf, ", "))
+}
