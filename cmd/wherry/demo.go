@@ -150,7 +150,7 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	if running && cmd.Flags().Changed("elements") {
 		return usagef("--elements is how many nodes to start, and --peers are nodes that run: give one of them")
 	}
-	if err := checkOut(f.html); err != nil {
+	if err := checkOut(f.html, append(a.client.reads(), f.graph)...); err != nil {
 		return err
 	}
 	ctx, cancel := a.context(cmd)

@@ -489,7 +489,7 @@ func (a *app) memGetCommand() *cobra.Command {
 		if o.Format, err = schema.ParseFormat(format); err != nil {
 			return usageError{err}
 		}
-		if err := checkOut(out); err != nil {
+		if err := checkOut(out, a.client.reads()...); err != nil {
 			return err
 		}
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
