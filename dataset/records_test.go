@@ -478,12 +478,14 @@ func TestFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(path, []byte("no gzip"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, _ = OpenFile(path)
-	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) {
-		t.Error(err)
+	for _, text := range []string{"", "no gzip", "this is no gzip either, and longer than its header"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, _ = OpenFile(path)
+		if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "it is not compressed with gzip") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 
