@@ -147,7 +147,7 @@ func (c *csvReader) nextLine() ([]byte, error) {
 	case err != nil && !errors.As(err, &late):
 		return nil, err
 	}
-	return nil, c.fail(fmt.Errorf("%w: a quoted field makes it more than %d bytes", errLongLine, c.lines.max), late)
+	return nil, c.fail(fmt.Errorf("%w: a quoted field makes it more than %d bytes, if its quote is meant to be open", errLongLine, c.lines.max), late)
 }
 
 // quotedField reads a field whose opening quote is taken off already. It

@@ -183,7 +183,7 @@ func TestLineErrors(t *testing.T) {
 		{Options{Format: CSV}, "\"x\"y,1\n", `in: line 1: a field's closing quote`},
 		{Options{Format: CSV}, "x,1\n\"x,1\ny,1\n", `in: line 2: a quoted field is not closed`},
 		{Options{Format: CSV, LineBytes: 16}, "x,1\n" + strings.Repeat("y", 19) + ",1\n", `in: line 2: the line is longer than allowed (--line-bytes): it has more than 16 bytes`},
-		{Options{Format: CSV, LineBytes: 16}, "x,1\n\"" + strings.Repeat("y\n", 9) + "\",1\n", `in: line 2: the line is longer than allowed`},
+		{Options{Format: CSV, LineBytes: 16}, "x,1\n\"" + strings.Repeat("y\n", 9) + "\",1\n", `in: line 2: the line is longer than allowed (--line-bytes): a quoted field makes it more than 16 bytes, if its quote is meant to be open`},
 		{Options{Format: CSV, Header: true}, "", "in is empty, not even a header"},
 		{Options{Format: CSV, Header: true}, "name,stat\n", `in: its header has no column "status"; did you mean "stat"?`},
 		{Options{Format: CSV, Header: true}, "name,status,name\n", `in: its header has the column "name" twice`},
