@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // Limits of a catalogue.
@@ -326,7 +325,7 @@ func ParseRights(text string) (fabric.Rights, error) {
 	for word := range splitWords(text) {
 		r, ok := words[word]
 		if !ok {
-			return 0, fmt.Errorf("cluster: there is no right %q; %s", clip(word), schema.Suggest(word, slices.Sorted(maps.Keys(words))))
+			return 0, fmt.Errorf("cluster: there is no right %q: give r, w, a or several of them, as in rw; or words with commas between: read, write, atomic, all or none", clip(word))
 		}
 		out |= r
 	}

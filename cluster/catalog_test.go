@@ -191,8 +191,8 @@ func TestParseRights(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "rx", "reed", "read,"} {
-		if r, err := ParseRights(text); err == nil {
-			t.Errorf("%q: %v", text, r)
+		if r, err := ParseRights(text); err == nil || !strings.Contains(err.Error(), "give r, w, a or several") || !strings.Contains(err.Error(), "read, write, atomic, all or none") {
+			t.Errorf("%q: %v, %v", text, r, err)
 		}
 	}
 }

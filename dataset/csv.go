@@ -46,13 +46,18 @@ var (
 	errOpenQuote = errors.New(`a quoted field is not closed before the end of the file`)
 )
 
-// csvReader splits lines into fields by the rules of encoding/csv.
+// csvReader splits lines into fields by the rules of encoding/csv, but for one: after
+// a bad quote it goes on at the line after the record's first. What an open quote took for
+// text is rows as a rule.
 type csvReader struct {
 	lines  *lineReader
 	comma  byte
 	fields [][]byte
+	first  int64  // number of the record's first line
 	buf    []byte // the fields of a record with quotes
 	ends   []int  // of the fields in buf
+	bytes  int    // of the record's lines so far
+	more   []byte // its lines after the first, each with an end
 }
 
 // record returns the next record's fields, valid until the next call. Empty
@@ -66,6 +71,7 @@ func (c *csvReader) record() ([][]byte, error) {
 		if len(line) == 0 {
 			continue
 		}
+		c.first = c.lines.line
 		if bytes.IndexByte(line, '"') >= 0 {
 			return c.quoted(line)
 		}
@@ -84,11 +90,7 @@ func (c *csvReader) record() ([][]byte, error) {
 
 // quoted splits a record that has quotes, and maybe goes on in further lines.
 func (c *csvReader) quoted(line []byte) ([][]byte, error) {
-	first := c.lines.line
-	fail := func(err error) ([][]byte, error) {
-		return nil, &LineError{File: c.lines.file, Line: first, Err: err}
-	}
-	c.buf, c.ends = c.buf[:0], c.ends[:0]
+	c.buf, c.ends, c.bytes, c.more = c.buf[:0], c.ends[:0], len(line), c.more[:0]
 	for more := true; more; {
 		if len(line) == 0 || line[0] != '"' {
 			i := bytes.IndexByte(line, c.comma)
@@ -97,7 +99,7 @@ func (c *csvReader) quoted(line []byte) ([][]byte, error) {
 				field, line = line[:i], line[i+1:]
 			}
 			if bytes.IndexByte(field, '"') >= 0 {
-				return fail(errBareQuote)
+				return nil, c.fail(errBareQuote, nil)
 			}
 			c.buf = append(c.buf, field...)
 			c.ends = append(c.ends, len(c.buf))
@@ -105,13 +107,6 @@ func (c *csvReader) quoted(line []byte) ([][]byte, error) {
 		}
 		var err error
 		if line, more, err = c.quotedField(line[1:]); err != nil {
-			if bad := (*LineError)(nil); err == io.EOF {
-				return fail(errOpenQuote)
-			} else if errors.As(err, &bad) {
-				return fail(bad.Err)
-			} else if errors.Is(err, errQuote) || errors.Is(err, errLongLine) {
-				return fail(err)
-			}
 			return nil, err
 		}
 	}
@@ -124,6 +119,37 @@ func (c *csvReader) quoted(line []byte) ([][]byte, error) {
 	return c.fields, nil
 }
 
+// fail is an error about the record as a whole, of whose lines those after the first
+// are read again, and after them late, if one was too long. That costs each line one more
+// reading at most: a line that opens a quote has an odd number of them, and the next such line
+// ends the record, rightly or not.
+func (c *csvReader) fail(err error, late *LineError) error {
+	if c.lines.line > c.first {
+		c.lines.back(c.first, c.more, late)
+		c.more = nil // lines has it
+	}
+	return &LineError{File: c.lines.file, Line: c.first, Err: err}
+}
+
+// nextLine reads one more line of the record.
+func (c *csvReader) nextLine() ([]byte, error) {
+	line, err := c.lines.next()
+	if err == nil {
+		c.more = append(append(c.more, line...), '\n')
+		if c.bytes += 1 + len(line); c.bytes <= c.lines.max {
+			return line, nil
+		}
+	}
+	late := (*LineError)(nil)
+	switch {
+	case err == io.EOF:
+		return nil, c.fail(errOpenQuote, nil)
+	case err != nil && !errors.As(err, &late):
+		return nil, err
+	}
+	return nil, c.fail(fmt.Errorf("%w: a quoted field makes it more than %d bytes, if its quote is meant to be open", errLongLine, c.lines.max), late)
+}
+
 // quotedField reads a field whose opening quote is taken off already. It
 // returns what follows its separator; more says that there was one.
 func (c *csvReader) quotedField(line []byte) (rest []byte, more bool, err error) {
@@ -131,10 +157,7 @@ func (c *csvReader) quotedField(line []byte) (rest []byte, more bool, err error)
 		i := bytes.IndexByte(line, '"')
 		if i < 0 {
 			c.buf = append(append(c.buf, line...), '\n')
-			if len(c.buf) > c.lines.max {
-				return nil, false, fmt.Errorf("%w: a quoted field makes it more than %d bytes", errLongLine, c.lines.max)
-			}
-			if line, err = c.lines.next(); err != nil {
+			if line, err = c.nextLine(); err != nil {
 				return nil, false, err
 			}
 			continue
@@ -152,7 +175,7 @@ func (c *csvReader) quotedField(line []byte) (rest []byte, more bool, err error)
 			c.ends = append(c.ends, len(c.buf))
 			return line[1:], true, nil
 		default:
-			return nil, false, errQuote
+			return nil, false, c.fail(errQuote, nil)
 		}
 	}
 }
@@ -244,7 +267,7 @@ func (r *csvRows) next(record, heap []byte) ([]byte, error) {
 		return heap, err
 	}
 	if len(fields) != len(r.columns) {
-		return heap, r.lines.errorf("", "it has %d columns, want %d", len(fields), len(r.columns))
+		return heap, r.bad("", fmt.Errorf("it has %d columns, want %d", len(fields), len(r.columns)))
 	}
 	clear(record)
 	base := len(heap)
@@ -254,11 +277,20 @@ func (r *csvRows) next(record, heap []byte) ([]byte, error) {
 			continue
 		}
 		if heap, err = r.set(record, heap, base, f, text); err != nil {
-			if name := r.schema.Fields[f].Name; r.lines.line == 1 && fieldName(text) == name { // with a header, no row is there
+			if name := r.schema.Fields[f].Name; r.first == 1 && fieldName(text) == name { // with a header, no row is there
 				err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
 			}
-			return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", err)
+			return heap[:base], r.bad(r.schema.Fields[f].Name, err)
 		}
 	}
 	return heap, nil
+}
+
+// bad is a LineError for the record read last, whose quotes are right: all of its lines
+// are left out, so it says how many they are.
+func (r *csvRows) bad(column string, err error) *LineError {
+	if last := r.lines.line; last > r.first {
+		err = fmt.Errorf("%w; quotes make it go on to line %d", err, last)
+	}
+	return &LineError{File: r.lines.file, Line: r.first, Column: column, Err: err}
 }

@@ -94,7 +94,7 @@ func (g *graphScan) ensure(n uint64) error {
 
 func (g *graphScan) checkMemory(vertices uint64, names *nameTable) error {
 	if need := int64(vertices)*perVertex + names.bytes; need > g.o.MemoryBytes {
-		return fmt.Errorf("%w: %s: %d vertices need %d bytes of memory here, %d are allowed (Options.MemoryBytes); if the vertices' numbers have gaps, load by names (--names)",
+		return fmt.Errorf("%w: %s: %d vertices need %d bytes of memory here, %d are allowed; if the vertices' numbers have gaps, load by names (--names)",
 			ErrTooLarge, g.in.Name(), vertices, need, g.o.MemoryBytes)
 	}
 	return nil

@@ -116,7 +116,11 @@ func (f *File) Open() (Stream, error) {
 	}
 	s := &stream{raw: file, close: file.Close}
 	if f.gz {
-		if s.unzip, err = gzip.NewReader(countedReader{s}); err != nil {
+		s.unzip, err = gzip.NewReader(countedReader{s})
+		if errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("it is not compressed with gzip, as the .gz in its name says: rename it, or compress it")
+		}
+		if err != nil {
 			file.Close()
 			return nil, fmt.Errorf("%w: %s: %w", ErrInput, f.name, err)
 		}

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -57,10 +58,12 @@ func (b *BadLines) note(err *LineError, allowed int64) error {
 
 // lineReader hands out the lines of an input, without their ends.
 type lineReader struct {
-	file string
-	r    *bufio.Reader
-	line int64 // number of the line handed out last
-	max  int
+	file  string
+	r     *bufio.Reader
+	line  int64 // number of the line handed out last
+	max   int
+	again []byte     // lines to hand out once more before r goes on, each with an end
+	late  *LineError // what comes after them: a line that was too long
 }
 
 func newLineReader(file string, r io.Reader, max int) *lineReader {
@@ -76,6 +79,16 @@ var errLongLine = errors.New("the line is longer than allowed (--line-bytes)")
 // next returns the next line, valid until the following call, and io.EOF after the
 // last. A line that is too long is a LineError and is passed over.
 func (l *lineReader) next() ([]byte, error) {
+	if len(l.again) > 0 {
+		line, rest, _ := bytes.Cut(l.again, []byte{'\n'})
+		l.again = rest
+		l.line++
+		return line, nil
+	}
+	if late := l.late; late != nil {
+		l.line, l.late = late.Line, nil
+		return nil, late
+	}
 	line, err := l.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) || len(line) > l.max+2 {
 		l.line++
@@ -101,6 +114,15 @@ func (l *lineReader) next() ([]byte, error) {
 		line = line[:n-1]
 	}
 	return line, nil
+}
+
+// back has what came after the given line handed out again: lines, each with an end, which it
+// keeps, then late if that is not nil.
+func (l *lineReader) back(line int64, lines []byte, late *LineError) {
+	l.line, l.again = line, append(lines, l.again...)
+	if late != nil {
+		l.late = late
+	}
 }
 
 // errorf is a LineError for the line handed out last.

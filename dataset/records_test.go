@@ -174,7 +174,8 @@ func TestLineErrors(t *testing.T) {
 		want string
 	}{
 		{Options{Format: CSV}, "x,1\ny,abc\n", `in: line 2: column status: "abc" is not a u16`},
-		{Options{Format: CSV}, "x,1\n\"a\nb\",70000\n", `in: line 3: column status: "70000" is not a u16: out of range`},
+		{Options{Format: CSV}, "x,1\n\"a\nb\",70000\n", `in: line 2: column status: "70000" is not a u16: out of range, the greatest is 65535; quotes make it go on to line 3`},
+		{Options{Format: CSV}, "x,1\n\n\"a\nb\"\n", `in: line 3: it has 1 columns, want 2; quotes make it go on to line 4`},
 		{Options{Format: CSV}, "x,1\n\ny\n", `in: line 3: it has 1 columns, want 2`},
 		{Options{Format: CSV}, "name,status\nx,1\n", `in: line 1: column status: "status" is not a u16; if this line has the columns' names, say so (--header)`},
 		{Options{Format: CSV}, "x,\n", `in: line 1: column status: "" is not a u16`},
@@ -182,7 +183,7 @@ func TestLineErrors(t *testing.T) {
 		{Options{Format: CSV}, "\"x\"y,1\n", `in: line 1: a field's closing quote`},
 		{Options{Format: CSV}, "x,1\n\"x,1\ny,1\n", `in: line 2: a quoted field is not closed`},
 		{Options{Format: CSV, LineBytes: 16}, "x,1\n" + strings.Repeat("y", 19) + ",1\n", `in: line 2: the line is longer than allowed (--line-bytes): it has more than 16 bytes`},
-		{Options{Format: CSV, LineBytes: 16}, "x,1\n\"" + strings.Repeat("y\n", 9) + "\",1\n", `in: line 2: the line is longer than allowed`},
+		{Options{Format: CSV, LineBytes: 16}, "x,1\n\"" + strings.Repeat("y\n", 9) + "\",1\n", `in: line 2: the line is longer than allowed (--line-bytes): a quoted field makes it more than 16 bytes, if its quote is meant to be open`},
 		{Options{Format: CSV, Header: true}, "", "in is empty, not even a header"},
 		{Options{Format: CSV, Header: true}, "name,stat\n", `in: its header has no column "status"; did you mean "stat"?`},
 		{Options{Format: CSV, Header: true}, "name,status,name\n", `in: its header has the column "name" twice`},
@@ -243,6 +244,58 @@ func TestSkipBad(t *testing.T) {
 	_, err := Scan(context.Background(), NewText("in", []byte(text.String())), o)
 	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "more than 20 bad lines; the first: in: line 4: ") {
 		t.Error(err)
+	}
+}
+
+// TestSkipOpenQuote: a quote that nobody closes costs the line it stands on, whatever
+// ends the search for its other end.
+func TestSkipOpenQuote(t *testing.T) {
+	rows := func(from, to int) string {
+		var b strings.Builder
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&b, "n%d,%d\r\n", i, i)
+		}
+		return b.String()
+	}
+	long := strings.Repeat("long", 1000) + ",1\n"
+	tests := []struct {
+		name, text string
+		lineBytes  int
+		bad        []int64 // numbers of the bad lines
+		count      uint64
+	}{
+		{"until the end", rows(0, 10) + "\"open,3\n" + rows(10, 1010), 0, []int64{11}, 1010},
+		{"until the limit", rows(0, 10) + "\"open,3\n" + rows(10, 1010), 64, []int64{11}, 1010},
+		{"until a quoted field", rows(0, 10) + "\"open,3\n" + rows(10, 20) + "\"a \"\"name\"\"\",5\n" + rows(20, 30), 0, []int64{11}, 31},
+		{"until a quoted field with a line end", rows(0, 10) + "\"open,3\n" + rows(10, 20) + "\"a\nname\",5\n" + rows(20, 30), 0, []int64{11}, 31},
+		{"until a bare quote", "\"open,3\n" + rows(0, 10) + "\",x\",5\n" + rows(10, 20), 0, []int64{1}, 21},
+		{"until the next one", "\"open,3\n" + rows(0, 10) + "\"open,4\n" + rows(10, 20) + "\"open,5\n" + rows(20, 30), 0, []int64{1, 12, 23}, 30},
+		{"until a long line", "\"open,3\n" + rows(0, 3) + long + rows(3, 10), 64, []int64{1, 5}, 10},
+		{"long line at once", "\"open,3\n" + long + rows(0, 10), 64, []int64{1, 2}, 10},
+		{"in a later field", "a,1\n2,\"open\n" + rows(0, 10), 0, []int64{2}, 11},
+		{"on the last line", rows(0, 10) + "\"open,3", 0, []int64{11}, 10},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Options{Format: CSV, Schema: mustSchema(t, "name:str,n:u16"), SkipBad: int64(len(tt.bad)), LineBytes: tt.lineBytes}
+			p, b := load(t, NewText("in", []byte(tt.text)), o, true)
+			var bad []int64
+			for _, e := range p.Bad.First {
+				bad = append(bad, e.Line)
+			}
+			if diff := cmp.Diff(tt.bad, bad); diff != "" || p.Bad.Count != int64(len(tt.bad)) || p.Rows != tt.count {
+				t.Errorf("%d bad, %d rows, want %d: %v, lines %s", p.Bad.Count, p.Rows, tt.count, p.Bad.First, diff)
+			}
+			next := 0 // every row of rows, in its order
+			for _, row := range allRows(p, b) {
+				if row[0] == fmt.Sprint("n", next) && row[1] == fmt.Sprint(next) {
+					next++
+				}
+			}
+			if want := strings.Count(tt.text, "\r"); next != want {
+				t.Errorf("%d rows follow each other, want %d", next, want)
+			}
+		})
 	}
 }
 
@@ -425,12 +478,14 @@ func TestFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(path, []byte("no gzip"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, _ = OpenFile(path)
-	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) {
-		t.Error(err)
+	for _, text := range []string{"", "no gzip", "this is no gzip either, and longer than its header"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, _ = OpenFile(path)
+		if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "it is not compressed with gzip") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 
@@ -629,7 +684,8 @@ func TestChangedInput(t *testing.T) {
 // fuzzLineBytes keeps buffers small, so that a fuzzer gets through more inputs.
 const fuzzLineBytes = 4096
 
-// FuzzCSV compares with encoding/csv, record by record.
+// FuzzCSV compares with encoding/csv, record by record. After an error both go on at the line after
+// the one that the record began on.
 func FuzzCSV(f *testing.F) {
 	f.Add("a,b\n\"x \"\"y\"\"\r\nz\",\r\n\n\r\n\"\",1", byte(','))
 	f.Add("a;\"b\"c\n\"open", byte(';'))
@@ -638,34 +694,49 @@ func FuzzCSV(f *testing.F) {
 			return
 		}
 		ours := csvReader{lines: newLineReader("in", strings.NewReader(text), fuzzLineBytes), comma: comma}
-		theirs := csv.NewReader(strings.NewReader(text))
-		theirs.Comma, theirs.FieldsPerRecord = rune(comma), -1
+		rest, passed := text, 0 // lines passed before rest
 		for {
-			want, wantErr := theirs.Read()
-			got, err := ours.record()
-			if (wantErr == io.EOF) != (err == io.EOF) || (wantErr == nil) != (err == nil) {
-				t.Fatalf("%q: %v, encoding/csv says %v", text, err, wantErr)
-			}
-			if err == io.EOF {
+			theirs := csv.NewReader(strings.NewReader(rest))
+			theirs.Comma, theirs.FieldsPerRecord = rune(comma), -1
+			bad := sameRecords(t, text, &ours, theirs, passed)
+			if bad == 0 {
 				return
 			}
-			if err != nil {
-				var line *LineError
-				var parse *csv.ParseError
-				if !errors.As(err, &line) || !errors.As(wantErr, &parse) || int64(parse.StartLine) != line.Line {
-					t.Fatalf("%q: %v, encoding/csv says %v", text, err, wantErr)
-				}
-				continue
+			for range bad {
+				_, rest, _ = strings.Cut(rest, "\n")
 			}
-			texts := []string{}
-			for _, f := range got {
-				texts = append(texts, string(f))
-			}
-			if diff := cmp.Diff(want, texts); diff != "" {
-				t.Fatalf("%q: %s", text, diff)
-			}
+			passed += bad
 		}
 	})
+}
+
+// sameRecords compares until the end, or an error, and returns the line that theirs gives to that, else 0.
+func sameRecords(t *testing.T, text string, ours *csvReader, theirs *csv.Reader, passed int) (bad int) {
+	for {
+		want, wantErr := theirs.Read()
+		got, err := ours.record()
+		if (wantErr == io.EOF) != (err == io.EOF) || (wantErr == nil) != (err == nil) {
+			t.Fatalf("%q: %v, encoding/csv says %v", text, err, wantErr)
+		}
+		if err == io.EOF {
+			return 0
+		}
+		if err != nil {
+			var line *LineError
+			var parse *csv.ParseError
+			if !errors.As(err, &line) || !errors.As(wantErr, &parse) || int64(passed+parse.StartLine) != line.Line {
+				t.Fatalf("%q: %v, encoding/csv says %v, %d lines further", text, err, wantErr, passed)
+			}
+			return parse.StartLine
+		}
+		texts := []string{}
+		for _, f := range got {
+			texts = append(texts, string(f))
+		}
+		if diff := cmp.Diff(want, texts); diff != "" {
+			t.Fatalf("%q: %s", text, diff)
+		}
+	}
 }
 
 // FuzzNDJSON compares with encoding/json, line by line.

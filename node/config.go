@@ -2,12 +2,14 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -100,6 +102,16 @@ func ReadConfig(r io.Reader) (Config, error) {
 	return c, nil
 }
 
+// misfit is what package yaml says of a value that does not fit its key: line, tag and beginning of the value, Go's type.
+var misfit = regexp.MustCompile("(?s)^(line \\d+): cannot unmarshal (.*?)(?: `(.*)`)? into (\\S+)$")
+
+// wanted and found are misfit's types and tags in words.
+var (
+	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "[]cluster.Member": "a list of entries with name and addrs", "cluster.Member": "an entry with name and addrs",
+		"string": "text", "bool": "true or false", "node.Bytes": "a size, as in 512MiB,", "time.Duration": "a time, as in 30s,", "node.Config": "a key with its value, as in name: n1,"}
+	found = map[string]string{"!!str": "text", "!!seq": "a list", "!!map": "keys with values", "!!int": "a number", "!!float": "a number", "!!bool": "true or false", "!!null": "nothing", "!!timestamp": "a date"}
+)
+
 // plainYAML says what is wrong with a file without naming types of this program.
 func plainYAML(err error) error {
 	var types *yaml.TypeError
@@ -111,6 +123,10 @@ func plainYAML(err error) error {
 		line, rest, _ := strings.Cut(text, ": field ")
 		if key, _, unknown := strings.Cut(rest, " not found in type "); unknown {
 			text = fmt.Sprintf("%s: there is no key %q (docs/operations.md lists them)", line, key)
+		}
+		if m := misfit.FindStringSubmatch(text); m != nil {
+			text = fmt.Sprintf("%s: %s is needed here, and this is %s: %s", m[1], cmp.Or(wanted[m[4]], "something else"), cmp.Or(found[m[2]], m[2]), m[3])
+			text = strings.TrimSuffix(text, ": ")
 		}
 		all = append(all, text)
 	}

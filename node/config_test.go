@@ -64,6 +64,22 @@ func TestReadConfig(t *testing.T) {
 	if _, err := ReadConfig(strings.NewReader("name: a\nfrob: 1\n")); err == nil || err.Error() != `node: configuration: line 2: there is no key "frob" (docs/operations.md lists them)` {
 		t.Errorf("an unknown key: %v", err)
 	}
+	for text, want := range map[string]string{
+		"name: a\nlisten: tcp://127.0.0.1:7000\n": `line 2: a list, as in ["a", "b"], is needed here, and this is text: tcp://1...`,
+		"listen: {a: b}":                `line 1: a list, as in ["a", "b"], is needed here, and this is keys with values`,
+		"name: [a]":                     "line 1: text is needed here, and this is a list",
+		"peers: b=tcp://127.0.0.1:7001": "line 1: a list of entries with name and addrs is needed here, and this is text: b=tcp:/...",
+		"peers: [b]":                    "line 1: an entry with name and addrs is needed here, and this is text: b",
+		"stop_time: soon":               "line 1: a time, as in 30s, is needed here, and this is text: soon",
+		"memory: [1]":                   "line 1: a size, as in 512MiB, is needed here, and this is a list",
+		"insecure: 7":                   "line 1: true or false is needed here, and this is a number: 7",
+		"just words":                    "line 1: a key with its value, as in name: n1, is needed here, and this is text: just words",
+		"name: {}\nnmae: x\nlisten: 5":  `line 1: text is needed here, and this is keys with values; line 2: there is no key "nmae" (docs/operations.md lists them); line 3: a list, as in ["a", "b"], is needed here, and this is a number: 5`,
+	} {
+		if _, err := ReadConfig(strings.NewReader(text)); err == nil || err.Error() != "node: configuration: "+want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
 	for text, line := range map[string]string{"name: a\n---\nmemory: 2G\n": "line 2", "---\n---\nname: a\n": "line 2", "name: a\n---\n": "line 2"} {
 		if _, err := ReadConfig(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), line+": a second YAML document") {
 			t.Errorf("%q: %v", text, err)
@@ -125,14 +141,10 @@ func FuzzParseBytes(f *testing.F) {
 
 // FuzzReadConfig: whatever stands in a configuration file, it is read or refused in words, and what is read can be checked.
 func FuzzReadConfig(f *testing.F) {
-	f.Add("name: n1\nlisten: [tcp://127.0.0.1:7000, shm:///run/a.sock]\nmemory: 2 GiB\ntoken_file: t\nstop_time: 3s\n")
-	f.Add("name: n1\npeers:\n  - addrs: [tcp://10.0.0.1:7000]\ntls_cert: a\ntls_key: b\ntls_ca: c\ndata_roots: [/srv]\n")
-	f.Add("a: &a [*a]\n")
-	f.Add("memory: 1e999\nname: {}\nlisten: 7\nunknown: 1\n---\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ReadConfig(strings.NewReader(text))
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "node: configuration: ") {
+			if says := err.Error(); !strings.HasPrefix(says, "node: configuration: ") || strings.Contains(says, "unmarshal") && !strings.Contains(text, "unmarshal") {
 				t.Fatalf("%q: %v", text, err)
 			}
 			return

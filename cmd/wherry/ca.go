@@ -199,6 +199,9 @@ stays good until it expires.`,
 		if err := os.MkdirAll(f.out, 0o755); err != nil {
 			return err
 		}
+		if err := f.checkRenewal(authority, args[0]); err != nil {
+			return err
+		}
 		cert, text, err := authority.Renew(args[0], time.Duration(days)*day)
 		if err != nil {
 			return err
@@ -213,6 +216,19 @@ stays good until it expires.`,
 		})
 	}
 	return cmd
+}
+
+// checkRenewal says that a certificate would replace the authority's own: one of the
+// name "ca", in the authority's folder.
+func (f *caFlags) checkRenewal(authority *ca.Authority, nameOrSerial string) error {
+	list, err := authority.List()
+	for _, c := range list {
+		if c.Principal.Name == nameOrSerial || c.Serial == nameOrSerial {
+			file, _ := f.pair(c.Principal.Name)
+			return checkOut(file, authority.File(ca.CertFile))
+		}
+	}
+	return err // and what is not there, Renew says
 }
 
 func (a *app) caRevoke(f *caFlags) *cobra.Command {

@@ -40,6 +40,11 @@ func (f *clientFlags) add(cmd *cobra.Command) {
 	p.BoolVar(&f.insecure, "insecure", false, "dial addresses beyond loopback without TLS")
 }
 
+// reads are the files that say who this is, and to whom: no answer may be written over them.
+func (f *clientFlags) reads() []string {
+	return []string{f.tokenFile, f.tls.Cert, f.tls.Key, f.tls.CA, f.tls.CRL}
+}
+
 // defaultTokenFile is $WHERRY_TOKEN_FILE, or the user's own.
 func defaultTokenFile() string {
 	if f := os.Getenv("WHERRY_TOKEN_FILE"); f != "" {

@@ -56,6 +56,8 @@ docs/demo.md says what is measured, and how.`,
 		Args: cobra.ArbitraryArgs, // names of packages
 	}
 	a.client.add(cmd)
+	peers := cmd.PersistentFlags().Lookup("peers")
+	peers.Usage, peers.DefValue = "ask on these nodes, which run already, and on those they know; $WHERRY_PEERS is not looked at (nodes that this command starts)", ""
 	p := cmd.Flags()
 	p.StringVar(&f.graph, "graph", "", "a graph of your own: a line 'from to' for each edge, or a file in the built-in one's format")
 	p.StringVar(&f.html, "html", "", "write the report as a web page to this file too")
@@ -150,7 +152,7 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	if running && cmd.Flags().Changed("elements") {
 		return usagef("--elements is how many nodes to start, and --peers are nodes that run: give one of them")
 	}
-	if err := checkOut(f.html); err != nil {
+	if err := checkOut(f.html, append(a.client.reads(), f.graph)...); err != nil {
 		return err
 	}
 	ctx, cancel := a.context(cmd)

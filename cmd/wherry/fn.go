@@ -105,7 +105,7 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 		}
 	}
 	inputs := append([]string{source, manifestFile(stem, manifest)}, include...)
-	if err := errors.Join(checkOut(out), checkApart(out, inputs...)); err != nil {
+	if err := checkOut(out, inputs...); err != nil {
 		return err
 	}
 	ctx, cancel := a.context(cmd)
@@ -373,7 +373,7 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 	req.Image = img
 	format, err := a.runFormat(img, f)
 	if err == nil {
-		err = errors.Join(checkOut(f.out), checkApart(f.out, f.inputs(name)...))
+		err = checkOut(f.out, append(a.client.reads(), f.inputs(name)...)...)
 	}
 	if err != nil {
 		return err

@@ -436,7 +436,7 @@ func (a *app) memGrantCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "grant NAME TOKEN RIGHTS",
 		Short:   "Let another token read or write a dataset",
-		Long:    "Set what a principal, the name of a token or certificate (* for everybody), may do with a dataset: r, w, a, rw, rwa, or none, which takes its keys away too.",
+		Long:    "Set what a principal, the name of a token or certificate (* for everybody), may do with a dataset: r, w, a or several of them, as in rwa (or in words, with commas between: read, write, atomic, all), or none, which takes its keys away too.",
 		Example: "  wherry mem grant logs reader r",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -489,7 +489,7 @@ func (a *app) memGetCommand() *cobra.Command {
 		if o.Format, err = schema.ParseFormat(format); err != nil {
 			return usageError{err}
 		}
-		if err := checkOut(out); err != nil {
+		if err := checkOut(out, a.client.reads()...); err != nil {
 			return err
 		}
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {

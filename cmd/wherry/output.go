@@ -18,15 +18,23 @@ func (a *app) writeTo(name string, write func(io.Writer) error) error {
 	return writeFile(name, write)
 }
 
-// checkOut says early what would keep writeFile from writing: before minutes
-// were spent on what is to be written.
-func checkOut(name string) error {
+// checkOut says early what would keep writeFile from writing, before minutes were
+// spent on what is to be written; and that it is one of the files that the command reads, by
+// whatever name, since what is written replaces it. Those that are not there are passed over.
+func checkOut(name string, reads ...string) error {
 	if name == "-" || name == "" {
 		return nil
 	}
 	switch info, err := os.Stat(name); {
 	case err == nil && info.IsDir():
 		return usagef("%s is a directory: name a file to write", name)
+	case err == nil && info.Mode().IsRegular(): // a terminal has nothing to lose
+		for _, in := range reads {
+			if from, err := os.Stat(in); err == nil && os.SameFile(from, info) {
+				return usagef("%s is both read and written, and would be lost: name another file to write", in)
+			}
+		}
+		return nil
 	case err == nil:
 		return nil
 	}
@@ -35,24 +43,6 @@ func checkOut(name string) error {
 		return usagef("%s cannot be written: %w", name, err)
 	case !info.IsDir():
 		return usagef("%s cannot be written: %s is not a directory", name, filepath.Dir(name))
-	}
-	return nil
-}
-
-// checkApart says that an output is one of the inputs, by whatever name: what
-// is written replaces it. Inputs that are not there are passed over.
-func checkApart(out string, inputs ...string) error {
-	if out == "-" || out == "" {
-		return nil
-	}
-	to, err := os.Stat(out)
-	if err != nil || !to.Mode().IsRegular() {
-		return nil // nothing to lose: a new file, or a terminal
-	}
-	for _, in := range inputs {
-		if from, err := os.Stat(in); err == nil && os.SameFile(from, to) {
-			return usagef("%s is both read and written, and would be lost: name another file to write", in)
-		}
 	}
 	return nil
 }

@@ -86,7 +86,10 @@ func (a *app) newToken(name, capsText, file string) error {
 }
 
 // appendLine puts a line at the end of a private file, whose last line may lack its end.
+// If that fails, as on a full disk, the file is as it was.
 func appendLine(file, line string) error {
+	_, err := os.Stat(file)
+	isNew := errors.Is(err, fs.ErrNotExist)
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -105,7 +108,10 @@ func appendLine(file, line string) error {
 		}
 	}
 	if _, err := f.WriteString(line + "\n"); err != nil {
-		return err
+		if isNew {
+			return errors.Join(err, os.Remove(file))
+		}
+		return errors.Join(err, f.Truncate(info.Size())) // part of a line would be in the way of the next
 	}
 	return f.Close()
 }
