@@ -17,6 +17,9 @@ const CallTraffic = "wherry.traffic"
 // Traffic is what a node has sent since its start, over connections that are still up.
 type Traffic struct {
 	Sent []Sent `json:"sent"`
+	// Owed is not 0 while messages of travelling functions are still to come of what
+	// happened here, whoever started them: see travel.Sizes.
+	Owed Count `json:"owed"`
 }
 
 // Sent is what went to one peer. Whoever measures with it can subtract the
@@ -45,8 +48,8 @@ func (n *Count) UnmarshalText(text []byte) error {
 
 // TrafficOf is the answer to a question that came from an endpoint. A client
 // hears nothing about other clients.
-func TrafficOf(from *fabric.Endpoint) *Traffic {
-	t := &Traffic{Sent: []Sent{}}
+func TrafficOf(from *fabric.Endpoint, owed int) *Traffic {
+	t := &Traffic{Sent: []Sent{}, Owed: Count(owed)}
 	for _, ep := range from.Element().Endpoints() {
 		if ep != from && !PrincipalOf(ep).Caps.Has(cluster.CapMember) {
 			continue
@@ -57,7 +60,9 @@ func TrafficOf(from *fabric.Endpoint) *Traffic {
 	return t
 }
 
-// ServeTraffic answers CallTraffic.
-func ServeTraffic(p *rpc.Peer) error {
-	return Serve(p, CallTraffic, func(_ context.Context, c *rpc.Call, _ *Nothing) (*Traffic, error) { return TrafficOf(c.From), nil })
+// ServeTraffic answers CallTraffic; owed gives Traffic.Owed.
+func ServeTraffic(p *rpc.Peer, owed func() int) error {
+	return Serve(p, CallTraffic, func(_ context.Context, c *rpc.Call, _ *Nothing) (*Traffic, error) {
+		return TrafficOf(c.From, owed()), nil
+	})
 }

@@ -9,12 +9,12 @@ import (
 func TestTrafficHasOneLength(t *testing.T) {
 	length := 0
 	for _, n := range []Count{0, 1, 1 << 40, ^Count(0)} {
-		b, err := json.Marshal(Traffic{Sent: []Sent{{To: 7, Frames: n, Bytes: n}}})
+		b, err := json.Marshal(Traffic{Sent: []Sent{{To: 7, Frames: n, Bytes: n}}, Owed: n})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var back Traffic
-		if err := json.Unmarshal(b, &back); err != nil || len(back.Sent) != 1 || back.Sent[0] != (Sent{7, n, n}) {
+		if err := json.Unmarshal(b, &back); err != nil || len(back.Sent) != 1 || back.Owed != n || back.Sent[0] != (Sent{7, n, n}) {
 			t.Errorf("%s became %+v (%v)", b, back, err)
 		}
 		if length == 0 {

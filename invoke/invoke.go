@@ -160,9 +160,9 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 	case image.StartFirst:
 		return []inject.Root{{Element: 0, Payload: payload}}, nil
 	case image.StartOwner:
-		row, err := strconv.ParseUint(r.Args[m.OwnerParam], 0, 64)
+		row, err := ownerRow(&m, payload)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s starts where the row given by %q lies: %q is no row", ErrRequest, m.Name, m.OwnerParam, r.Args[m.OwnerParam])
+			return nil, err
 		}
 		e, _, ok := r.Table.Owner(row)
 		if !ok {
@@ -175,6 +175,26 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 		roots = append(roots, inject.Root{Element: uint32(i), Payload: payload})
 	}
 	return roots, nil
+}
+
+// ownerRow reads where a function starts from its payload, which may have come as bytes.
+func ownerRow(m *image.Manifest, payload []byte) (uint64, error) {
+	l, err := m.Params.Layout()
+	if err != nil {
+		return 0, err
+	}
+	i := m.Params.Index(m.OwnerParam)
+	at, end := l.Offsets[i], l.Offsets[i]+uint32(l.Codecs[i].Size())
+	if len(payload) < int(end) {
+		return 0, fmt.Errorf("%w: %s starts where the row given by %q lies: that is bytes %d to %d of the payload, which has %d: %d are its parameters",
+			ErrRequest, m.Name, m.OwnerParam, at, end-1, len(payload), l.Size)
+	}
+	text := l.Codecs[i].AppendText(nil, payload[at:end])
+	row, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s starts where the row given by %q lies: %s is no row", ErrRequest, m.Name, m.OwnerParam, text)
+	}
+	return row, nil
 }
 
 // Run makes the call and waits for its answer; if the context ends first the

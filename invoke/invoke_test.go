@@ -172,3 +172,54 @@ func TestRawAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestStartsAtOwner: the row by which a function starts comes with its payload,
+// however that was made.
+func TestStartsAtOwner(t *testing.T) {
+	starting := func(typ schema.Type) *image.Image {
+		code := ready(t, "echo").Entries()
+		nine := "9"
+		params := &schema.Schema{Fields: []schema.Field{{Name: "flags", Type: schema.U8}, {Name: "at", Type: typ, Default: &nine}}}
+		img, err := image.Build(image.Manifest{Name: "go", ABI: 1, Start: image.StartOwner, OwnerParam: "at", Params: params, ResultForm: image.ResultRaw}, code...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	split := cluster.Sharding{Kind: cluster.Cyclic, Elements: 3, Rows: 10}
+	table := &cluster.Table{Name: "log", Kind: cluster.Records, Rows: 10, Sharding: split, Shards: make([]cluster.Shard, 3),
+		Schema: schema.Schema{Fields: []schema.Field{{Name: "a", Type: schema.U64}}}}
+	for _, c := range []struct {
+		typ     schema.Type
+		args    map[string]string
+		payload []byte
+		element uint32
+		says    string // "": it starts at element
+	}{
+		{schema.U64, map[string]string{"flags": "1", "at": "0x7"}, nil, 1, ""},
+		{schema.U16, map[string]string{"flags": "1"}, nil, 0, ""},
+		{schema.U16, nil, []byte{1, 0, 8, 0}, 2, ""},
+		{schema.U16, nil, []byte{1, 0, 7, 0, 'm', 'o', 'r', 'e'}, 1, ""},
+		{schema.U64, nil, []byte{1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}, 1, ""},
+		{schema.U64, nil, []byte{1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 1}, 0, "row 72057594037927940 of log: it has 10"},
+		{schema.I32, nil, []byte{1, 0, 0, 0, 255, 255, 255, 255}, 0, `"at" lies: -1 is no row`},
+		{schema.I32, nil, []byte{1, 0, 0, 0, 5, 0, 0}, 0, "bytes 4 to 7 of the payload, which has 7: 8 are its parameters"},
+		{schema.I32, nil, []byte{}, 0, "the payload, which has 0"},
+		{schema.U8, map[string]string{"flags": "1", "at": "10"}, nil, 0, "row 10 of log: it has 10"},
+	} {
+		r := &Request{Image: starting(c.typ), Table: table, Args: c.args, Payload: c.payload}
+		payload, err := r.payload()
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots, err := r.roots(payload)
+		switch {
+		case c.says != "":
+			if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, %v: %v, want %q", c.args, c.payload, err, c.says)
+			}
+		case err != nil || len(roots) != 1 || roots[0].Element != c.element:
+			t.Errorf("%v, %v: it starts at %v, want element %d (%v)", c.args, c.payload, roots, c.element, err)
+		}
+	}
+}

@@ -33,7 +33,7 @@ func (n *Node) serve() error {
 		control.Serve(p, control.CallTable, n.table),
 		control.Serve(p, control.CallRemove, n.remove),
 		control.Serve(p, control.CallGrant, n.grant),
-		control.ServeTraffic(p),
+		control.ServeTraffic(p, func() int { return n.rt.Stats().Sizes.Owed() }),
 	)
 }
 

@@ -75,6 +75,9 @@ func TestRun(t *testing.T) {
 			if !m.Checked && (q.Name != string(demo.KindChase) || m.Name != "get-batched") {
 				t.Errorf("%s: %+v", q.Name, m)
 			}
+			if m.Name != "injected" && m.BytesBetween != 0 {
+				t.Errorf("%s, %s: it counts %d bytes that elements sent each other, but it only reads from here", q.Name, m.Name, m.BytesBetween)
+			}
 		}
 	}
 	if text := strings.Join(said, "\n"); !strings.Contains(text, "starting nodes") || !strings.Contains(text, "loading") || !strings.Contains(text, "injected") {

@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// quietPause lies between two looks at the counters: reports that elements
-	// batch leave within a millisecond.
-	quietPause = 2 * time.Millisecond
+	// quietPause lies between two looks at the counters: what is on its way arrives
+	// within a millisecond.
+	quietPause = 5 * time.Millisecond
 	// quietLooks bounds how often is looked until nothing but the looking itself is
-	// counted. Where others use the nodes too, it never gets quiet.
+	// counted, and nothing owed: an acknowledgement waits 20 ms for others, and another
+	// may follow from it. Where others use the nodes too, it never gets quiet.
 	quietLooks = 50
 	// calibrations is how many looks in a row must cost the same.
 	calibrations = 3
@@ -39,8 +40,9 @@ func minus(a, b demo.Traffic) demo.Traffic {
 		FromClient: a.FromClient - b.FromClient, Between: a.Between - b.Between}
 }
 
-// look counts everything so far, looking included.
-func (b *Backend) look(ctx context.Context) (demo.Traffic, error) {
+// look counts everything so far, looking included. owed says that more will come of
+// that by itself.
+func (b *Backend) look(ctx context.Context) (sum demo.Traffic, owed bool, err error) {
 	replies := make([]*control.Traffic, len(b.eps))
 	errs := make([]error, len(b.eps))
 	var wg sync.WaitGroup
@@ -50,12 +52,13 @@ func (b *Backend) look(ctx context.Context) (demo.Traffic, error) {
 		})
 	}
 	wg.Wait()
-	var sum demo.Traffic
+	owed = b.client.Runtime().Stats().Sizes.Owed() > 0
 	self := b.client.Element().Incarnation()
 	for i, ep := range b.eps {
 		if errs[i] != nil {
-			return sum, fmt.Errorf("live: what %s has sent: %w", ep.Name(), errs[i])
+			return sum, false, fmt.Errorf("live: what %s has sent: %w", ep.Name(), errs[i])
 		}
+		owed = owed || replies[i].Owed > 0
 		own := ep.Stats()
 		sum.Messages += own.SentFrames
 		sum.FromClient += own.SentBytes
@@ -71,7 +74,7 @@ func (b *Backend) look(ctx context.Context) (demo.Traffic, error) {
 			sum.Messages += uint64(s.Frames)
 		}
 	}
-	return sum, nil
+	return sum, owed, nil
 }
 
 func isElement(t *cluster.Table, i cluster.Incarnation) bool {
@@ -87,11 +90,11 @@ func isElement(t *cluster.Table, i cluster.Incarnation) bool {
 func (m *meter) calibrate(ctx context.Context, b *Backend) error {
 	same := 0
 	for range quietLooks {
-		now, err := b.look(ctx)
+		now, owed, err := b.look(ctx)
 		if err != nil {
 			return err
 		}
-		if cost := minus(now, m.last); cost == m.cost {
+		if cost := minus(now, m.last); cost == m.cost && !owed {
 			same++
 		} else {
 			m.cost, same = cost, 0
@@ -112,13 +115,13 @@ func (m *meter) calibrate(ctx context.Context, b *Backend) error {
 func (b *Backend) Traffic(ctx context.Context) (demo.Traffic, error) {
 	m := &b.meter
 	for i := 0; ; i++ {
-		now, err := b.look(ctx)
+		now, owed, err := b.look(ctx)
 		if err != nil {
 			return demo.Traffic{}, err
 		}
 		news := minus(now, m.last)
 		m.last, m.spent = now, plus(m.spent, m.cost)
-		if i > 0 && news == m.cost || i == quietLooks {
+		if i > 0 && news == m.cost && !owed || i == quietLooks {
 			return plus(minus(now, m.spent), b.mapped), nil
 		}
 		if err := pause(ctx); err != nil {

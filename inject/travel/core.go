@@ -75,6 +75,11 @@ type Sizes struct {
 	OutboxBytes, PendingReports, LateReports, LateBytes        int
 }
 
+// Owed is how many messages are to come of what happened here: of each branch that was
+// sent and not yet released, and of each acknowledgement that waits for company. It is 0 at every
+// element once nothing is on its way any more.
+func (s Sizes) Owed() int { return s.Records + s.PendingReports }
+
 // New makes a core.
 func New(cfg Config) (*Core, error) {
 	if err := cfg.Validate(); err != nil {

@@ -72,23 +72,36 @@ func TestChase(t *testing.T) {
 	})
 }
 
+// A row that holds no row's number is named, with the number, whatever the sharding and wherever it lies.
 func TestChaseErrors(t *testing.T) {
 	e := newEngine(t)
-	table := []uint64{1, 2, 9, 1 << 40, 1 << 63, 5}
-	all := kinds(6, 2)
-	all["uneven"] = ranges(0, 4, 6)
+	const rows = 7
+	table := []uint64{1, 4, rows, 1 << 40, 6, ^uint64(0), 9}
+	wrong := []string{"row 6 holds 9", "row 6 holds 9", "row 2 holds 7", "row 3 holds 1099511627776", "row 6 holds 9", "row 5 holds -1", "row 6 holds 9"}
+	all := kinds(rows, 2)
+	all["uneven"], all["alone"] = ranges(0, 5, 5, rows), ranges(0, rows)
 	for kind, shards := range all {
-		c := e.cluster(t, Chase(), shards, tableWindows(table, shards, 2), nil)
-		for start := range uint64(5) {
-			on, _, _ := shards.Owner(start)
-			_, err := c.invoke(ChaseArgs(start, 5), int(on))
-			if !errors.Is(err, statusError(abi.ErrArgument)) {
-				t.Errorf("%s: a chase from %d through row numbers that do not exist: %v, want ErrArgument", kind, start, err)
+		n := len(shards.Shards)
+		c := e.cluster(t, Chase(), shards, tableWindows(table, shards, n), nil)
+		for start := range uint64(rows) {
+			for _, depth := range []uint64{5, 1<<32 + 2} { // more than what travels has room for
+				on, _, _ := shards.Owner(start)
+				c.logs = nil
+				_, err := c.invoke(ChaseArgs(start, depth), int(on))
+				want := wrong[start] + "; there are 7 rows"
+				if !errors.Is(err, statusError(abi.ErrArgument)) || !slices.Equal(c.logs, []string{want}) {
+					t.Errorf("%s: %d steps from %d: %v, it says %q, want ErrArgument and %q", kind, depth, start, err, c.logs, want)
+				}
 			}
 		}
 		for _, payload := range [][]byte{nil, make([]byte, 15), make([]byte, 17), make([]byte, 22)} {
 			if _, err := c.invoke(payload, 0); !errors.Is(err, statusError(abi.ErrArgument)) {
 				t.Errorf("%d bytes of payload: %v, want ErrArgument", len(payload), err)
+			}
+		}
+		if c.logs = nil; n > 1 {
+			if _, err := c.invoke(ChaseArgs(rows, 5), 0); !errors.Is(err, statusError(abi.ErrArgument)) || c.logs != nil {
+				t.Errorf("%s: a start that is no row: %v, it says %q", kind, err, c.logs)
 			}
 		}
 		c.close()

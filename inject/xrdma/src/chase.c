@@ -4,59 +4,92 @@
  * numbers of the whole array.  From row `start` the function takes `depth`
  * steps row = table[row] and replies with the row it stands on.  It walks for
  * as long as the row lies here and forwards itself to the row's owner when it
- * does not; nothing goes back to the caller in between.
+ * does not; nothing goes back to the caller in between.  Where a step led to
+ * what is no row, the chase ends with a word on which row holds that.
  *
- * What travels on: {u64 row, u64 left}, as the caller's {start, depth}; and
- * where all shards have the same number of rows, 6 more bytes with that number.
- * The next element then needs no host call to know its own range or the next
- * owner: one for the window, one to forward.  22 bytes and the message's header
- * still fit one 64-byte slot of a shared-memory ring.
+ * What travels on: {u64 row, u64 left}, as the caller's {start, depth}; or,
+ * where all shards have the same number of rows, 22 bytes with that number and
+ * the table's.  The next element then needs no host call to know its own range
+ * or the next owner: one for the window, one to forward.  22 bytes and the
+ * message's header still fit one 64-byte slot of a shared-memory ring.
  */
 #include "wherry.h"
 
-#define PLAIN_BYTES 16
-#define BLOCK_BYTES 22
-
 typedef struct {
     uint64_t row, left;
-    uint32_t block_low;
-    uint16_t block_high;
-} travel_t;
+} plain_t;
 
-/* The rows of every shard if they are the same (the last may have fewer), else 0. */
-static uint64_t equal_blocks(int32_t elements)
+typedef struct {
+    uint64_t row;
+    uint32_t left, block;
+    uint32_t rows_low;
+    uint16_t rows_high;
+} blocks_t;
+
+#define BLOCKS_BYTES 22
+#define MOST_ROWS ((uint64_t)1 << 48) /* no dataset has more */
+#define COLD static __attribute__((noinline, minsize))
+
+COLD char *number(char *to, uint64_t v)
 {
-    uint64_t block = 0;
-    for (int32_t e = 0; e < elements; e++) {
-        wherry_rows_range_t r;
-        if (wherry_shard_rows(e, &r) != WHERRY_OK)
-            return 0;
-        if (e == 0)
-            block = r.count;
-        int last = e == elements - 1;
-        if (r.first != (uint64_t)e * block || r.count > block || (r.count < block && !last))
-            return 0;
+    if (v > 9)
+        to = number(to, v / 10);
+    *to = (char)('0' + v % 10);
+    return to + 1;
+}
+
+/* Eight bytes at a time are constants in the code: no data, no second page of memory. */
+#define SAY(text8, bytes)                \
+    __builtin_memcpy(to, text8, 8);      \
+    to += bytes;
+
+/* Gives up: row holds value, which is no row. If they are the same, nobody here holds it. */
+COLD int32_t lost(uint64_t row, uint64_t value, uint64_t rows)
+{
+    if (row == value)
+        return WHERRY_ERR_ARGUMENT;
+    char text[96], *to = text;
+    SAY("row \0\0\0", 4)
+    to = number(to, row);
+    SAY(" holds ", 7)
+    if ((int64_t)value < 0) {
+        *to++ = '-';
+        value = -value;
     }
-    return block >> 48 ? 0 : block;
+    to = number(to, value);
+    SAY("; there ", 8)
+    SAY("are \0\0\0", 4)
+    to = number(to, rows);
+    SAY(" rows\0\0", 5)
+    wherry_log(text, (uint32_t)(to - text));
+    return WHERRY_ERR_ARGUMENT;
 }
 
 /* Rows dealt out (cyclic, hash), no ranges: the host says where each one is. */
-static int32_t chase_anywhere(const uint64_t *table, uint64_t rows, uint64_t row, uint64_t left, int32_t self)
+COLD int32_t chase_anywhere(const uint64_t *table, uint64_t count, plain_t *at, int32_t self)
 {
-    for (; left; left--) {
-        uint64_t local;
-        int32_t owner = wherry_owner(row, &local);
-        if (owner < 0)
-            return owner;
-        if (owner != self) {
-            uint64_t next[2] = {row, left};
-            return wherry_forward(owner, next, PLAIN_BYTES);
+    uint64_t last = at->row, local;
+    for (; at->left; at->left--) {
+        int32_t owner = wherry_owner(at->row, &local);
+        if (owner < 0) {
+            uint64_t low = 0, high = MOST_ROWS; /* rows below low have an owner, high has none */
+            while (low < high) {
+                uint64_t middle = (low + high) / 2;
+                if (wherry_owner(middle, &local) >= 0)
+                    low = middle + 1;
+                else
+                    high = middle;
+            }
+            return lost(last, at->row, low);
         }
-        if (local >= rows)
+        if (owner != self)
+            return wherry_forward(owner, at, sizeof *at);
+        if (local >= count)
             return WHERRY_ERR_ARGUMENT;
-        row = table[local];
+        last = at->row;
+        at->row = table[local];
     }
-    return wherry_reply(&row, sizeof row);
+    return wherry_reply(&at->row, sizeof at->row);
 }
 
 /* Follows the chain from *row while it lies in the rows from first on, and
@@ -86,58 +119,47 @@ away:
     return row;
 }
 
-/* What travels is where the payload came: nothing is built anew on the way. */
-WHERRY_HELPER int32_t answer(travel_t *at, uint64_t row)
+/* The step away from the element that the call came to, and from every one where shards differ in length (but
+ * for the last, which may be shorter). */
+COLD int32_t depart(uint64_t row, uint64_t left, uint64_t *rows)
 {
-    at->row = row;
-    return wherry_reply(&at->row, sizeof at->row);
-}
-
-WHERRY_HELPER int32_t go_on(travel_t *at, uint64_t row, uint64_t left, uint64_t block)
-{
-    uint64_t element = row / block;
-    if (WHERRY_UNLIKELY(element > INT32_MAX))
+    uint64_t block = 0, differ = 0;
+    int32_t elements = wherry_elements(), e = 0;
+    *rows = UINT64_MAX;
+    do {
+        wherry_rows_range_t r;
+        WHERRY_TRY(wherry_shard_rows(e, &r));
+        if (e == 0)
+            block = r.count;
+        differ |= r.first ^ (uint64_t)e * block;
+        *rows = r.first + r.count;
+    } while (++e < elements);
+    if (row >= *rows)
         return WHERRY_ERR_ARGUMENT;
-    at->row = row;
-    at->left = left;
-    return wherry_forward((int32_t)element, at, BLOCK_BYTES);
-}
-
-/* The first visit: {start, depth}, and the host is asked for the rows here. */
-static __attribute__((noinline)) int32_t begin(const uint64_t *table, uint64_t count, uint64_t row, uint64_t left)
-{
-    wherry_rows_range_t mine;
-    int32_t self = wherry_self(), st = wherry_shard_rows(self, &mine);
-    if (st == WHERRY_ERR_UNSUPPORTED)
-        return chase_anywhere(table, count, row, left, self);
-    WHERRY_TRY(st);
-    if (count > mine.count)
-        count = mine.count;
-    row = walk(table, mine.first, count, row, &left);
-    travel_t t;
-    if (!left)
-        return answer(&t, row);
-    uint64_t block = equal_blocks(wherry_elements());
-    if (!block) {
-        uint64_t local;
-        int32_t owner = wherry_owner(row, &local);
-        if (owner < 0)
-            return owner;
-        if (owner == self) /* its window ends before its shard does */
-            return WHERRY_ERR_ARGUMENT;
-        uint64_t next[2] = {row, left};
-        return wherry_forward(owner, next, PLAIN_BYTES);
+    if (differ | (left | block) >> 32 | (*rows > (uint64_t)elements * block)) {
+        plain_t next = {row, left};
+        return chase_anywhere(NULL, 0, &next, elements);
     }
-    if (row - mine.first < block) /* ours by number, but beyond what we have */
-        return WHERRY_ERR_ARGUMENT;
-    t.block_low = (uint32_t)block;
-    t.block_high = (uint16_t)(block >> 32);
-    return go_on(&t, row, left, block);
+    blocks_t next = {row, (uint32_t)left, (uint32_t)block, (uint32_t)*rows, (uint16_t)(*rows >> 32)};
+    return wherry_forward((int32_t)(row / block), &next, BLOCKS_BYTES);
 }
 
+/* What is no row shows only after the step to it: the way is gone again, to say who holds it. */
+COLD int32_t astray(const uint64_t *table, uint64_t first, uint64_t count, uint64_t row, uint64_t rows)
+{
+    uint64_t last = row;
+    while (row - first < count) {
+        last = row;
+        row = table[row - first];
+    }
+    return lost(last, row, rows);
+}
+
+/* What travels is where the payload came: nothing is built anew on the way. */
 WHERRY_ENTRY(payload, size)
 {
-    travel_t *at = (travel_t *)payload;
+    plain_t *plain = (plain_t *)payload;
+    blocks_t *at = (blocks_t *)payload;
     wherry_window_t w;
     int32_t st = wherry_window(0, &w);
     if (WHERRY_UNLIKELY(st != WHERRY_OK)) {
@@ -147,17 +169,47 @@ WHERRY_ENTRY(payload, size)
         w.size = 0;
     }
     const uint64_t *table = (const uint64_t *)w.addr;
-    uint64_t count = w.size / sizeof *table, row = at->row, left = at->left;
-    if (WHERRY_UNLIKELY(size != BLOCK_BYTES))
-        return size == PLAIN_BYTES ? begin(table, count, row, left) : WHERRY_ERR_ARGUMENT;
-    uint64_t block = at->block_low | (uint64_t)at->block_high << 32;
-    if (WHERRY_UNLIKELY(block == 0))
-        return WHERRY_ERR_ARGUMENT;
-    uint64_t first = row - row % block;
-    row = walk(table, first, count < block ? count : block, row, &left);
-    if (!left)
-        return answer(at, row);
-    if (WHERRY_UNLIKELY(row - first < block)) /* ours by number, but beyond what we have */
-        return WHERRY_ERR_ARGUMENT;
-    return go_on(at, row, left, block);
+    uint64_t count = w.size / sizeof *table, row = at->row, first, shard, left, rows;
+    if (WHERRY_LIKELY(size == BLOCKS_BYTES)) {
+        shard = at->block;
+        if (WHERRY_UNLIKELY(shard == 0))
+            return WHERRY_ERR_ARGUMENT;
+        first = row - row % shard;
+        left = at->left;
+    } else {
+        wherry_rows_range_t mine;
+        if (size != sizeof *plain)
+            return WHERRY_ERR_ARGUMENT;
+        int32_t self = wherry_self();
+        st = wherry_shard_rows(self, &mine);
+        if (st != WHERRY_OK)
+            return st == WHERRY_ERR_UNSUPPORTED ? chase_anywhere(table, count, plain, self) : st;
+        first = mine.first;
+        shard = mine.count;
+        left = plain->left;
+    }
+    if (count > shard)
+        count = shard;
+    row = walk(table, first, count, row, &left);
+    if (!left) {
+        at->row = row;
+        return wherry_reply(&at->row, sizeof row);
+    }
+    if (WHERRY_LIKELY(size == BLOCKS_BYTES)) {
+        rows = at->rows_low | (uint64_t)at->rows_high << 32;
+        if (WHERRY_LIKELY(row < rows)) {
+            if (WHERRY_UNLIKELY(row - first < shard)) /* its window ends before its shard does */
+                return WHERRY_ERR_ARGUMENT;
+            at->row = row;
+            at->left = (uint32_t)left;
+            return wherry_forward((int32_t)(row / shard), at, BLOCKS_BYTES);
+        }
+    } else {
+        if (row - first < shard)
+            return WHERRY_ERR_ARGUMENT;
+        st = depart(row, left, &rows);
+        if (row < rows)
+            return st;
+    }
+    return astray(table, first, count, plain->row, rows);
 }
