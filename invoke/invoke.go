@@ -188,6 +188,9 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.checkRights(); err != nil {
+		return nil, err
+	}
 	f, err := rt.Prepare(r.Image, r.Table)
 	if errors.Is(err, inject.ErrRanges) {
 		err = fmt.Errorf("%w: %w", ErrRequest, err)
