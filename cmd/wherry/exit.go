@@ -81,7 +81,7 @@ func exitClasses() []exitClass {
 		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
 		{exitUsage, []error{control.ErrNameTaken, cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
 			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, image.ErrManifest, cbuild.ErrSource,
-			os.ErrNotExist, os.ErrPermission, unix.EISDIR, unix.ENOTDIR, unix.ENAMETOOLONG, unix.EADDRNOTAVAIL}},
+			os.ErrNotExist, os.ErrPermission, unix.EISDIR, unix.ENOTDIR, unix.ENAMETOOLONG}},
 	}
 }
 
