@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,7 +82,26 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("client: there is no transport %q, only tcp and shm", t)
 		}
 	}
+	for _, m := range c.Nodes {
+		if !slices.ContainsFunc(m.Addrs, c.canDial) {
+			return fmt.Errorf("client: nodes: the transport of %s is not in use here, only %s", memberText(m), strings.Join(c.transports(), " and "))
+		}
+	}
 	return nil
+}
+
+// transports are those that are in use.
+func (c *Config) transports() []string {
+	if c.Transports == nil {
+		return []string{"tcp", "shm"}
+	}
+	return c.Transports
+}
+
+// canDial says whether a transport that is in use takes an address.
+func (c *Config) canDial(addr string) bool {
+	scheme, _, _ := strings.Cut(addr, "://")
+	return slices.Contains(c.transports(), scheme)
 }
 
 // Client is connected to nodes. Its methods may be called from any goroutine.

@@ -259,8 +259,8 @@ func (r *Reader) rebase(s *share) {
 // ReadOptions say which rows to read, and how to write them.
 type ReadOptions struct {
 	First  uint64
-	Count  uint64 // 0: all from First
-	Format schema.Format
+	Count  uint64        // 0: all from First
+	Format schema.Format // "": FormatCSV
 	// Progress hears of rows written; nil: nobody.
 	Progress func(done, total uint64)
 }
@@ -287,6 +287,9 @@ func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	total := t.Rows - o.First
 	if o.Count > 0 {
 		total = min(total, o.Count)
+	}
+	if o.Format == "" {
+		o.Format = schema.FormatCSV
 	}
 	var out *schema.Writer
 	if o.Format == schema.FormatRaw {

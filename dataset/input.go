@@ -197,15 +197,22 @@ func NewSpool(ctx context.Context, name string, r io.Reader, dir string, limit i
 	}
 	file, err := os.CreateTemp(dir, "wherry-spool-")
 	if err != nil {
-		return nil, fmt.Errorf("%w: spool: %w", ErrInput, err)
+		return nil, fmt.Errorf("dataset: spool: %w", err)
 	}
 	s := &Spool{name: name, file: file}
 	if err := os.Remove(file.Name()); err != nil {
 		file.Close()
-		return nil, fmt.Errorf("%w: spool: %w", ErrInput, err)
+		return nil, fmt.Errorf("dataset: spool: %w", err)
 	}
+	disk := &keeper{w: file}
 	tracked := &trackedReader{ctx: ctx, r: &stream{raw: io.LimitReader(r, limit+1)}, phase: PhaseSpool, total: -1, progress: progress}
-	if s.size, err = io.CopyBuffer(struct{ io.Writer }{file}, tracked, make([]byte, readBytes)); err != nil {
+	s.size, err = io.CopyBuffer(disk, tracked, make([]byte, readBytes))
+	if disk.err != nil { // the input is not to blame
+		file.Close()
+		return nil, fmt.Errorf("dataset: %s is kept in %s while it is read, and it cannot be written there: %w: make room, set TMPDIR to another folder, or load a file",
+			name, filepath.Dir(file.Name()), disk.err)
+	}
+	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("%w: %s: spool in %s: %w", ErrInput, name, filepath.Dir(file.Name()), err)
 	}
@@ -214,6 +221,20 @@ func NewSpool(ctx context.Context, name string, r io.Reader, dir string, limit i
 		return nil, fmt.Errorf("%w: %s has more than the %d bytes that may be spooled; load it from a file", ErrTooLarge, name, limit)
 	}
 	return s, nil
+}
+
+// keeper remembers why nothing more could be written.
+type keeper struct {
+	w   io.Writer
+	err error
+}
+
+func (k *keeper) Write(p []byte) (n int, err error) {
+	n, k.err = k.w.Write(p)
+	if path := (*fs.PathError)(nil); errors.As(k.err, &path) {
+		k.err = path.Err // the file has no name
+	}
+	return n, k.err
 }
 
 // Name is the name it was given.

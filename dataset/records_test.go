@@ -544,8 +544,32 @@ func TestSpool(t *testing.T) {
 			t.Errorf("limit %d: %d bytes", none, s.Size())
 		}
 	}
-	if _, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), "/nonexistent", 1, nil); !errors.Is(err, ErrInput) {
+	if _, err := NewSpool(context.Background(), "stdin", strings.NewReader(text), "/nonexistent", 1, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestSpoolOnAFullDisk: the input is not to blame, and there is something to do about it.
+func TestSpoolOnAFullDisk(t *testing.T) {
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 10, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, err := NewSpool(context.Background(), "stdin", strings.NewReader(strings.Repeat("x", 4<<10)), dir, 0, nil)
+	if back := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); back != nil {
+		t.Fatal(back)
+	}
+	if !errors.Is(err, syscall.EFBIG) || errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+	for _, want := range []string{"stdin is kept in " + dir + " while it is read", ": file too large: make room, set TMPDIR"} {
+		if err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
 	}
 }
 

@@ -113,7 +113,7 @@ func (e *Element) lend(n int64) bool {
 func SplitAddr(addr string) (scheme, rest string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	if !ok || scheme == "" || rest == "" {
-		return "", "", fmt.Errorf("fabric: address %q is not of the form scheme://place, as in tcp://127.0.0.1:7000 or shm:///run/wherry/a.sock", addr)
+		return "", "", fmt.Errorf("fabric: %w: %q is not of the form scheme://place, as in tcp://127.0.0.1:7000 or shm:///run/wherry/a.sock", ErrAddress, addr)
 	}
 	return scheme, rest, nil
 }

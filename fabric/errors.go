@@ -33,6 +33,8 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrProtocol: the peer sent what it must not.
 	ErrProtocol = errors.New("protocol violation")
+	// ErrAddress: nobody can listen at or dial such an address.
+	ErrAddress = errors.New("bad address")
 	// ErrNoTransport: no transport for an address's scheme.
 	ErrNoTransport = errors.New("no transport for this address")
 	// ErrTooMany: a table of this element or of the peer is full.

@@ -50,6 +50,9 @@ var ErrRanges = errors.New("inject: the function needs block sharding")
 // Prepare makes a function of an image and, if table is not nil, the data it
 // runs on. Close it when it is not needed any more.
 func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, error) {
+	if img == nil || img.Size() == 0 {
+		return nil, errors.New("inject: no image of a function: xrdma.Lookup finds one, image.Build and image.Parse make one")
+	}
 	f := &Function{rt: rt, img: img, table: table, stateful: img.Manifest().Limits.ScratchBytes > 0}
 	if img.Manifest().Ranges && table != nil && !table.Sharding.Contiguous() {
 		return nil, fmt.Errorf("%w: %s: %s", ErrRanges, img.Name(), dealtText(table))

@@ -59,6 +59,9 @@ func (c *Config) Validate() error {
 	}
 	seen := map[string]bool{}
 	for _, e := range c.Engines {
+		if e == nil {
+			return errors.New("inject: an engine in Engines is nil")
+		}
 		if seen[e.Form()] {
 			return fmt.Errorf("inject: two engines for %s", e.Form())
 		}
@@ -120,6 +123,9 @@ const (
 func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if el == nil {
+		return nil, errors.New("inject: no element to run functions at")
 	}
 	if cfg.Running == 0 {
 		cfg.Running = defaultRunning

@@ -37,7 +37,7 @@ func TestStepsAreBuiltFromSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := cbuild.Compile(t.Context(), cbuild.Source{Name: "steps.c", Code: source}, cbuild.Options{Tools: tools})
+	code, err := cbuild.Compile(t.Context(), cbuild.Source{Name: "steps.c", Code: source}, cbuild.Options{Tools: tools, Bare: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/wherry-fabric/wherry/schema"
 )
 
-// Request is one call.
+// Request is one call. Image, and Table or To, must be given; the zero value of any
+// other field is its usual value.
 type Request struct {
 	Image *image.Image
 	// Table is the dataset; nil runs the function on To with no data.
@@ -50,7 +51,18 @@ type Answer struct {
 // ErrRequest says that a call does not fit the function or the dataset.
 var ErrRequest = errors.New("invoke: bad call")
 
-// Payload encodes the call's parameters.
+// Validate reports what a request must have and has not. What does not fit together is found by Run.
+func (r *Request) Validate() error {
+	switch {
+	case r.Image == nil || r.Image.Size() == 0:
+		return fmt.Errorf("%w: no Image: xrdma.Lookup finds a ready function, image.Parse reads a file's", ErrRequest)
+	case r.Table == nil && r.To == nil:
+		return fmt.Errorf("%w: neither a dataset (--on NAME) nor a node (--node NAME) to run %s on", ErrRequest, r.Image.Name())
+	}
+	return nil
+}
+
+// payload encodes the call's parameters.
 func (r *Request) payload() ([]byte, error) {
 	m := r.Image.Manifest()
 	if err := r.checkKind(); err != nil {
@@ -149,8 +161,6 @@ func (r *Request) checkVertices(params *schema.Schema) error {
 func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 	m := r.Image.Manifest()
 	switch {
-	case r.Table == nil && r.To == nil:
-		return nil, fmt.Errorf("%w: neither a dataset (--on NAME) nor a node (--node NAME) to run %s on", ErrRequest, m.Name)
 	case r.Table == nil:
 		return []inject.Root{{To: r.To, Payload: payload}}, nil
 	case r.Element != nil:
@@ -200,12 +210,21 @@ func ownerRow(m *image.Manifest, payload []byte) (uint64, error) {
 // Run makes the call and waits for its answer; if the context ends first the
 // invocation is canceled everywhere.
 func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	if rt == nil {
+		return nil, fmt.Errorf("%w: no runtime to start %s: client.Runtime is one", ErrRequest, r.Image.Name())
+	}
 	payload, err := r.payload()
 	if err != nil {
 		return nil, err
 	}
 	roots, err := r.roots(payload)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.checkRights(); err != nil {
 		return nil, err
 	}
 	f, err := rt.Prepare(r.Image, r.Table)
@@ -264,6 +283,9 @@ func decode(img *image.Image, res *inject.Result) (*Answer, error) {
 // CheckFormat says whether what a function returns can be written in a format:
 // bytes without a schema are raw, or JSON's {"raw": base64}.
 func CheckFormat(img *image.Image, format schema.Format) error {
+	if img == nil {
+		return fmt.Errorf("%w: no Image", ErrRequest)
+	}
 	if m := img.Manifest(); m.Result == nil && format != schema.FormatRaw && format != schema.FormatJSON {
 		return fmt.Errorf("%w: %s returns raw bytes, which have no columns to write as %s: use raw, or json for base64", ErrRequest, m.Name, format)
 	}

@@ -235,9 +235,9 @@ func (c *Config) validateAddrs() error {
 		if scheme == "shm" && c.TokenFile == "" && c.Tokens == nil {
 			return fmt.Errorf("listen: %s: certificates are shown over tcp only, so shm needs token_file", a)
 		}
-		host, _, err := net.SplitHostPort(rest)
+		host, err := hostOf(rest)
 		if scheme == "tcp" && err != nil {
-			return fmt.Errorf("listen: %s is not tcp://host:port", a)
+			return fmt.Errorf("listen: %s is not tcp://host:port: %w", a, err)
 		}
 		if ip := net.ParseIP(host); scheme == "tcp" && (host == "" || ip != nil && ip.IsUnspecified()) && len(c.Advertise) == 0 {
 			return fmt.Errorf("listen: %s is every address of this machine: say with --advertise (advertise in the configuration file) what others shall dial", a)
@@ -249,12 +249,21 @@ func (c *Config) validateAddrs() error {
 		}
 	}
 	if c.HTTP != "" {
-		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
-			return fmt.Errorf("http: %q is not host:port", c.HTTP)
+		if _, err := hostOf(c.HTTP); err != nil {
+			return fmt.Errorf("http: %q is not host:port: %w", c.HTTP, err)
 		}
 		if !c.Insecure && !control.LoopbackHost(c.HTTP) {
 			return fmt.Errorf("http: %s: %s", c.HTTP, needHTTP)
 		}
 	}
 	return nil
+}
+
+// hostOf is the host of host:port, whose port must be one: 0 is any that is free.
+func hostOf(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return host, err
 }

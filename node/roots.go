@@ -25,7 +25,7 @@ func openRoots(dirs []string) (*roots, error) {
 		root, err := os.OpenRoot(filepath.Clean(dir))
 		if err != nil {
 			r.close()
-			return nil, fmt.Errorf("data root: %w", err)
+			return nil, fmt.Errorf("data root: %w: %w", control.ErrPath, err)
 		}
 		r.list = append(r.list, root)
 	}

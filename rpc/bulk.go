@@ -161,7 +161,7 @@ func (b *Bulk) enlist(x *exposed) error {
 // Close takes back what Expose gave. Transfers under way fail. Only the owner's
 // own Bulk needs it; on others it does nothing.
 func (b *Bulk) Close() error {
-	if b.mine == nil {
+	if b == nil || b.mine == nil {
 		return nil
 	}
 	x := b.mine
@@ -212,17 +212,32 @@ func (b *Bulk) Size() uint64 {
 	return b.size
 }
 
-// Rights are what it allows.
-func (b *Bulk) Rights() fabric.Rights { return b.rights }
+// Rights are what it allows; none for the null Bulk.
+func (b *Bulk) Rights() fabric.Rights {
+	if b == nil {
+		return 0
+	}
+	return b.rights
+}
 
 // Owner is the incarnation whose memory it is; 0 for the null Bulk.
-func (b *Bulk) Owner() fabric.Incarnation { return b.owner }
+func (b *Bulk) Owner() fabric.Incarnation {
+	if b == nil {
+		return 0
+	}
+	return b.owner
+}
 
 // Addrs are the addresses that it is bound to.
-func (b *Bulk) Addrs() []string { return slices.Clone(b.addrs) }
+func (b *Bulk) Addrs() []string {
+	if b == nil {
+		return nil
+	}
+	return slices.Clone(b.addrs)
+}
 
 // Carried reports whether its bytes travel with it.
-func (b *Bulk) Carried() bool { return b.kind == bulkEager }
+func (b *Bulk) Carried() bool { return b != nil && b.kind == bulkEager }
 
 // Memory is a list of byte ranges here, seen as one run of bytes: the local side of a transfer.
 type Memory [][]byte

@@ -139,6 +139,9 @@ func (p *Peer) failed(ep *fabric.Endpoint, to target, err error) (Future, error)
 }
 
 func callError(ep *fabric.Endpoint, name string, err error) error {
+	if ep == nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	return fmt.Errorf("%s at %s: %w", name, ep.Name(), err)
 }
 

@@ -62,6 +62,9 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	if err := cfg.Limits.Validate(); err != nil {
 		return nil, err
 	}
+	if el == nil {
+		return nil, errors.New("rpc: no element to call from")
+	}
 	cfg.Limits.defaults()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -225,6 +228,9 @@ func (p *Peer) goWork(fn func()) bool {
 
 // gone is why there is no conn for an endpoint.
 func (p *Peer) gone(ep *fabric.Endpoint) error {
+	if ep == nil {
+		return errors.New("rpc: no endpoint to call: Element.Dial gives one")
+	}
 	if err := ep.Err(); err != nil {
 		return err
 	}

@@ -107,6 +107,11 @@ func (a *app) bench(cmd *cobra.Command, c bench.Config, policy string) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}
+	if c.Profiles != "" {
+		if info, err := os.Stat(c.Profiles); err != nil || !info.IsDir() {
+			return usagef("--cpuprofile %s: it is no directory: make it first", c.Profiles)
+		}
+	}
 	b := a.bar(false)
 	c.Progress = func(text string, done float64) { b.at(text, int64(done*100), 100) }
 	ctx, cancel := a.context(cmd)

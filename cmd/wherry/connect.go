@@ -76,8 +76,12 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	c, err := client.Connect(ctx, client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
-		Insecure: f.insecure, Log: a.warnings()})
+	cfg := client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
+		Insecure: f.insecure, Log: a.warnings()}
+	if err := cfg.Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	c, err := client.Connect(ctx, cfg)
 	if errors.Is(err, cluster.ErrToken) && errors.Is(err, os.ErrNotExist) && !f.tls.On() && (f.tokenFile == defaultTokenFile() || far(nodes)) {
 		return nil, fmt.Errorf("%w, or name your certificate: --tls-cert, --tls-key, --tls-ca", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -13,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
@@ -66,7 +69,7 @@ type exitClass struct {
 func exitClasses() []exitClass {
 	return []exitClass{
 		{exitInterrupted, []error{errInterrupted}},
-		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile, control.ErrInsecure}},
+		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked, travel.ErrKey}},
 		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
@@ -77,8 +80,8 @@ func exitClasses() []exitClass {
 			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, rpc.ErrBusy, rpc.ErrAnswer, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
 		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
 		{exitUsage, []error{control.ErrNameTaken, cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
-			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, image.ErrManifest,
-			os.ErrNotExist, os.ErrPermission}},
+			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, image.ErrManifest, cbuild.ErrSource,
+			os.ErrNotExist, os.ErrPermission, unix.EISDIR, unix.ENOTDIR, unix.ENAMETOOLONG}},
 	}
 }
 

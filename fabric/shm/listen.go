@@ -110,10 +110,10 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 // checkAddr makes a path absolute.
 func checkAddr(addr string) (string, error) {
 	if addr == "" || addr == "@" {
-		return "", errors.New("shm: empty address; it is the path of a Unix socket, or @name")
+		return "", fmt.Errorf("shm: %w: an empty address; it is the path of a Unix socket, or @name", fabric.ErrAddress)
 	}
 	if strings.ContainsRune(addr, 0) {
-		return "", fmt.Errorf("shm: address %q has a zero byte", addr)
+		return "", fmt.Errorf("shm: %w: %q has a zero byte", fabric.ErrAddress, addr)
 	}
 	if !strings.HasPrefix(addr, "@") {
 		abs, err := filepath.Abs(addr)
@@ -123,7 +123,7 @@ func checkAddr(addr string) (string, error) {
 		addr = abs
 	}
 	if len(addr) > maxPathBytes {
-		return "", fmt.Errorf("shm: address %s has %d bytes, the kernel takes %d: use a shorter path", addr, len(addr), maxPathBytes)
+		return "", fmt.Errorf("shm: %w: %s has %d bytes, the kernel takes %d: use a shorter path", fabric.ErrAddress, addr, len(addr), maxPathBytes)
 	}
 	return addr, nil
 }
@@ -193,7 +193,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("shm: %w", err)
 	}
 	if st.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("shm: %s exists and is no socket; choose another path or remove it", path)
+		return fmt.Errorf("shm: %w: %s exists and is no socket; choose another path or remove it", fabric.ErrAddress, path)
 	}
 	conn, err := net.DialTimeout("unix", path, lockTimeout)
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/internal/invariants"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
 var (
@@ -28,7 +29,7 @@ func (busyError) Is(target error) bool { return target == abi.ErrEngineBusy }
 // TrapError says that a function failed by itself.
 type TrapError struct {
 	Reason string // as in "unreachable" or "integer divide by zero"
-	Text   string // the engine's message in full, with the functions on the stack
+	Text   string // what is known in full, with the functions on the stack
 }
 
 func (e *TrapError) Error() string { return "wasm: the function trapped: " + e.Text }
@@ -56,11 +57,12 @@ type ReadOnlyError struct {
 	Window int    // index in the window set
 	Addr   uint64 // in the function's memory
 	Offset uint64 // in the window
+	Stack  string // the functions on the stack, a line each
 }
 
 func (e *ReadOnlyError) Error() string {
-	return fmt.Sprintf("wasm: the function tried to write to window %d, which is read-only, at its byte %d (address %#x)",
-		e.Window, e.Offset, e.Addr)
+	return fmt.Sprintf("wasm: the function tried to write to window %d, which is read-only, at its byte %d (address %#x)%s",
+		e.Window, e.Offset, e.Addr, e.Stack)
 }
 
 // StoppedError says that Host.Tick ended a run; it wraps what Tick returned.
@@ -95,22 +97,47 @@ func runError(err error) error {
 	case errors.As(err, &limit):
 		return limit
 	case errors.As(err, &readOnly):
+		readOnly.Stack = stackOf(err)
 		return readOnly
 	}
-	text := err.Error()
-	reason, _, _ := strings.Cut(strings.TrimPrefix(text, "wasm error: "), "\n")
-	const recovered = " (recovered by wazero)"
+	reason, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "wasm error: "), "\n")
+	stack := stackOf(err)
 	if cut, ok := strings.CutSuffix(reason, recovered); ok {
 		reason = cut
-		if !errors.Is(err, errOutOfBounds) {
-			// A host call panicked, which is this program's fault and not the function's.
-			if invariants.Enabled {
-				panic(text)
-			}
-			reason = "host call failed: " + reason
+		if errors.Is(err, errOutOfBounds) {
+			return &TrapError{Reason: errOutOfBounds.Error(), Text: reason + stack}
 		}
+		// A host call panicked, which is this program's fault and not the function's.
+		if invariants.Enabled {
+			panic(err.Error())
+		}
+		reason = "host call failed: " + reason
 	}
-	return &TrapError{Reason: reason, Text: text}
+	return &TrapError{Reason: reason, Text: reason + stack}
+}
+
+// recovered is what wazero adds to the text of a host call's panic.
+const recovered = " (recovered by wazero)"
+
+// stackOf is what wazero says after the first line of an error, without the calls by which
+// a function asks the engine, unseen, for fuel and whether it may store.
+func stackOf(err error) string {
+	var b strings.Builder
+	_, rest, _ := strings.Cut(err.Error(), "\n")
+	for line := range strings.Lines(rest) {
+		frame := strings.TrimPrefix(line, "\t")
+		if strings.HasPrefix(frame, abi.Module+"."+wasmcode.ImportStoreTrap+"(") || strings.HasPrefix(frame, abi.Module+"."+wasmcode.ImportTick+"(") {
+			continue
+		}
+		if frame != line { // a module without a name leaves a dot before its function's
+			line = "\t" + strings.TrimPrefix(frame, ".")
+		}
+		b.WriteString(line)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\n" + strings.TrimSuffix(b.String(), "\n")
 }
 
 // status is a Status as it lies on wazero's stack.

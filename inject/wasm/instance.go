@@ -195,8 +195,9 @@ func adapt(fuel int64, took time.Duration) int64 {
 func (in *Instance) callStoreTrap(st []uint64) {
 	lay := &in.binding.layout
 	addr := st[0]
+	outside := fmt.Errorf("%w: a store at address %#x", errOutOfBounds, addr)
 	if addr >= lay.end {
-		panic(errOutOfBounds)
+		panic(outside)
 	}
 	addr = max(addr, lay.store) // a store may begin just below the first window
 	for i, w := range lay.windows {
@@ -204,7 +205,7 @@ func (in *Instance) callStoreTrap(st []uint64) {
 			panic(&ReadOnlyError{Window: i, Addr: addr, Offset: addr - w.addr})
 		}
 	}
-	panic(errOutOfBounds)
+	panic(outside)
 }
 
 // Window is where window i lies in the function's memory.

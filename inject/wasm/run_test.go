@@ -58,6 +58,9 @@ func TestTraps(t *testing.T) {
 				if c.reason != "stack overflow" && !strings.Contains(trap.Text, "wasm stack trace") {
 					t.Errorf("no stack trace in %q", trap.Text)
 				}
+				if !strings.HasPrefix(trap.Text, c.reason) || strings.Contains(trap.Text, "__") || strings.Contains(trap.Text, "wazero") {
+					t.Errorf("it says %q", trap.Text)
+				}
 			})
 		}
 		if s := e.Stats(); s.Failed != 11 || s.Live != 0 {

@@ -50,6 +50,8 @@ type Options struct {
 	Defines  map[string]string // -D name=value
 	Optimize string            // "2" (the default), "s", "3", …: what follows -O
 	Timeout  time.Duration     // of clang and wasm-ld together; 0: DefaultTimeout
+	// Bare leaves out the functions' names, a hundred bytes or two: traps then show numbers.
+	Bare bool
 }
 
 // CompileError is the compiler's or linker's refusal.
@@ -148,7 +150,7 @@ func Compile(ctx context.Context, src Source, opts Options) (wasm []byte, err er
 	if err := run(ctx, dir, "clang", tools.Clang, compileFlags(opts, src.Name, object)); err != nil {
 		return nil, err
 	}
-	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(object, module)); err != nil {
+	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, object, module)); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(filepath.Join(dir, module))
@@ -194,9 +196,13 @@ func compileFlags(opts Options, source, object string) []string {
 	return append(flags, "-c", source, "-o", object)
 }
 
-func linkFlags(object, module string) []string {
+func linkFlags(opts Options, object, module string) []string {
+	strip := "--strip-debug" // and keep the names, which a trap's stack shows
+	if opts.Bare {
+		strip = "--strip-all"
+	}
 	return []string{
-		"--no-entry", "--export=" + abi.Entry, "--strip-all", "--gc-sections",
+		"--no-entry", "--export=" + abi.Entry, strip, "--gc-sections",
 		// A stack that grows too far then leaves the memory, and traps, instead
 		// of running into the function's data.
 		"--stack-first", "-z", "stack-size=65536",

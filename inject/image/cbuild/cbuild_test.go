@@ -70,6 +70,24 @@ func TestBuild(t *testing.T) {
 }
 
 // The examples that people read first must compile: in the header, and in README.md.
+// TestNames: a trap's stack shows the functions by the names they have in the source.
+func TestNames(t *testing.T) {
+	needTools(t)
+	src := Source{Name: "f.c", Code: []byte(`#include "wherry.h"
+static __attribute__((noinline)) int stray(const char *at) { return *(volatile const char *)at; }
+WHERRY_ENTRY(payload, size) { return stray((const char *)payload + size); }
+`)}
+	for _, bare := range []bool{false, true} {
+		code, err := Compile(t.Context(), src, Options{Bare: bare})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(code, []byte("stray")) == bare || bytes.Contains(code, []byte("f.c")) {
+			t.Errorf("bare %v: %q", bare, code)
+		}
+	}
+}
+
 func TestExamplesCompile(t *testing.T) {
 	tools := needTools(t)
 	header := sdk.Header()

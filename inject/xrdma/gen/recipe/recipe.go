@@ -97,7 +97,7 @@ func Build(ctx context.Context, src string, tools cbuild.Tools) ([]*image.Image,
 		}
 		key := fmt.Sprint(f.Source, f.Defines)
 		if modules[key] == nil {
-			modules[key], err = cbuild.Compile(ctx, source, cbuild.Options{Tools: tools, Defines: f.Defines})
+			modules[key], err = cbuild.Compile(ctx, source, cbuild.Options{Tools: tools, Defines: f.Defines, Bare: true})
 			if err != nil {
 				return nil, fmt.Errorf("recipe: %s: %w", f.Name, err)
 			}
