@@ -139,6 +139,9 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 		return errors.New("mount needs an address and a directory")
 	}
 	cfg.Addr, m.Dir, m.Source = f.Arg(0), f.Arg(1), f.Arg(0)
+	if err := m.Validate(); err != nil {
+		return err
+	}
 	if err := o.check([]string{cfg.Addr}); err != nil {
 		return err
 	}

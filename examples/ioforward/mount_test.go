@@ -277,6 +277,20 @@ func TestDiskFull(t *testing.T) {
 	unmounts(t, dir, p)
 }
 
+// TestMountOverFile: a plain file is refused, and stays what it is.
+func TestMountOverFile(t *testing.T) {
+	_, addr := serveDir(t, t.TempDir(), anyPort)
+	file := filepath.Join(t.TempDir(), "file")
+	t.Cleanup(func() { syscall.Unmount(file, syscall.MNT_DETACH) })
+	if err := os.WriteFile(file, []byte("hi"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	start(t, "mount", "--anybody", addr, file).fails("not a directory; give an empty directory")
+	if got, err := os.ReadFile(file); err != nil || string(got) != "hi" {
+		t.Errorf("the file is %q, %v", got, err)
+	}
+}
+
 // TestUmount ends a mount by umount: the command ends with it.
 func TestUmount(t *testing.T) {
 	_, addr := serveDir(t, t.TempDir(), anyPort)

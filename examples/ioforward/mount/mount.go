@@ -1,16 +1,20 @@
 package mount
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/bits"
 	"os"
+	"os/exec"
 	"syscall"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
 	"github.com/wherry-fabric/wherry/examples/ioforward/wire"
@@ -34,7 +38,7 @@ const (
 	maxBackground = 64
 	// maxInflight bounds the memory of requests under way.
 	maxInflight = 64 << 20
-	// unmountTime is how long Close waits for those who have files open.
+	// unmountTime is how long Close waits for those who have files open, and for fusermount3.
 	unmountTime = 2 * time.Second
 )
 
@@ -57,9 +61,33 @@ func Probe() error {
 	return f.Close()
 }
 
+// Validate reports what is wrong with a mount, as far as that shows before there is a
+// connection. The kernel would mount over a plain file, and only then would FUSE fail.
+func (c Config) Validate() error {
+	_, err := c.below()
+	return err
+}
+
+// below is what is at Dir before it is mounted over.
+func (c Config) below() (st unix.Stat_t, err error) {
+	switch err := unix.Stat(c.Dir, &st); {
+	case errors.Is(err, syscall.ENOTCONN):
+		return st, fmt.Errorf("mount: %s: %w; a mount whose program ended is still there: umount it", c.Dir, err)
+	case err != nil:
+		return st, fmt.Errorf("mount: %s: %w", c.Dir, err)
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return st, fmt.Errorf("mount: %s: %w; give an empty directory", c.Dir, syscall.ENOTDIR)
+	}
+	return st, nil
+}
+
 // New mounts. Close unmounts.
 func New(cfg Config) (*Mount, error) {
 	if err := Probe(); err != nil {
+		return nil, err
+	}
+	below, err := cfg.below()
+	if err != nil {
 		return nil, err
 	}
 	if cfg.CacheTime == 0 {
@@ -93,9 +121,38 @@ func New(cfg Config) (*Mount, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("mount: %s: %w", cfg.Dir, err)
+		return nil, errors.Join(fmt.Errorf("mount: %s: %w", cfg.Dir, err), undo(cfg.Dir, below))
 	}
 	return m, nil
+}
+
+// undo takes away what an attempt that failed has left mounted at dir, over below: it is
+// dead, broken, or of another device.
+func undo(dir string, below unix.Stat_t) error {
+	var now unix.Stat_t
+	err := unix.Stat(dir, &now)
+	if !errors.Is(err, syscall.ENOTCONN) && !errors.Is(err, syscall.EIO) && (err != nil || now.Dev == below.Dev) {
+		return nil
+	}
+	if err := detach(dir); err != nil {
+		return fmt.Errorf("mount: %s stays mounted: %w", dir, err)
+	}
+	return nil
+}
+
+// detach takes a mount out of the tree, in use or not. Who is not root has to leave it to
+// the program that mounted.
+func detach(dir string) error {
+	err := unix.Unmount(dir, unix.MNT_DETACH)
+	if !errors.Is(err, syscall.EPERM) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unmountTime)
+	defer cancel()
+	if out, failed := exec.CommandContext(ctx, "fusermount3", "-u", "-z", dir).CombinedOutput(); failed != nil {
+		return fmt.Errorf("%w; fusermount3: %w: %s", err, failed, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // Wait returns when the directory was unmounted, by Close or by somebody else.
@@ -110,7 +167,7 @@ func (m *Mount) Close() error {
 			return nil
 		}
 	}
-	if e := syscall.Unmount(m.cfg.Dir, syscall.MNT_DETACH); e != nil {
+	if e := detach(m.cfg.Dir); e != nil {
 		return fmt.Errorf("mount: %s stays mounted: %w, and to detach it: %w", m.cfg.Dir, err, e)
 	}
 	return fmt.Errorf("mount: %s was detached while files were open: %w", m.cfg.Dir, err)
