@@ -187,7 +187,40 @@ func TestPosix(t *testing.T) {
 	if err := os.Symlink("f", filepath.Join(dir, "s")); err == nil {
 		t.Error("a link was made")
 	}
+	renamesDirectories(t, dir)
 	unmounts(t, dir, p)
+}
+
+// renamesDirectories compares what takes whose place with a file system of this machine.
+func renamesDirectories(t *testing.T, mounted string) {
+	t.Helper()
+	local := t.TempDir()
+	for _, dir := range []string{local, mounted} {
+		for _, name := range []string{"empty", "moved/in", "full/in"} {
+			if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		from, to string
+		want     error
+	}{
+		{"moved", "full", syscall.ENOTEMPTY}, {"moved", "plain", syscall.ENOTDIR}, {"plain", "empty", syscall.EISDIR},
+		{"moved", "moved/in/side", syscall.EINVAL}, {"moved", "moved", nil}, {"moved", "empty", nil}, {"full/in", "empty/in", nil},
+	} {
+		for _, dir := range []string{local, mounted} { // os.Rename has a check of its own
+			if err := syscall.Rename(filepath.Join(dir, c.from), filepath.Join(dir, c.to)); !errors.Is(err, c.want) {
+				t.Errorf("rename %s to %s in %s: %v, want %v", c.from, c.to, dir, err, c.want)
+			}
+		}
+	}
+	if got, err := os.ReadDir(filepath.Join(mounted, "empty")); err != nil || len(got) != 1 || got[0].Name() != "in" {
+		t.Errorf("the directory that was moved has %v, %v", got, err)
+	}
 }
 
 // TestLinksLeadNowhere checks that a link in the served directory gives no way to the

@@ -114,7 +114,51 @@ func (n *Node) rename(_ context.Context, _ *rpc.Call, req wire.RenameRequest) (n
 	if err := checkPath(req.From, req.To); err != nil {
 		return none, err
 	}
-	return none, pathError(n.root.Rename(req.From, req.To))
+	return none, pathError(n.renameAt(req.From, req.To))
+}
+
+// renameAt is os.Root's Rename without its own check, which refuses a directory that is
+// to take an empty one's place: the kernel judges.
+func (n *Node) renameAt(from, to string) error {
+	old, oldName, err := n.parent(from)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	dir, name, err := n.parent(to)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// A slash at the end says that it is a directory. No link is followed for it.
+	oldName, name = oldName+slash(from), name+slash(to)
+	return withFD(old, func(oldFD int) error {
+		return withFD(dir, func(fd int) error { return unix.Renameat(oldFD, oldName, fd, name) })
+	})
+}
+
+// slash is the slash at a path's end, if it has one.
+func slash(p string) string {
+	if strings.HasSuffix(p, "/") {
+		return "/"
+	}
+	return ""
+}
+
+// parent opens the directory in which a path's last name lies. That name has no slash,
+// and is not "..": it leads out of the directory only if it is a link that one follows.
+func (n *Node) parent(p string) (dir *os.File, name string, err error) {
+	p = strings.TrimRight(p, "/")
+	at := strings.LastIndexByte(p, '/')
+	name, p = p[at+1:], p[:max(at, 0)]
+	switch {
+	case name == "..":
+		return nil, "", syscall.EBUSY
+	case at < 0:
+		p = "."
+	}
+	dir, err = n.root.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	return dir, name, err
 }
 
 // list answers with the next entries of an open directory. An entry that is removed

@@ -168,6 +168,16 @@ func TestEscapes(t *testing.T) {
 			t.Errorf("truncate %s: %v", name, err)
 		}
 	}
+	for _, p := range [][2]string{{"mine/", "x"}, {"abs/", "x"}, {"mine", "x/"}} {
+		if err := c.Rename(ctx, p[0], p[1]); !errors.Is(err, syscall.ENOTDIR) {
+			t.Errorf("rename %s to %s: %v", p[0], p[1], err)
+		}
+	}
+	for _, p := range [][2]string{{"dir/..", "x"}, {".", "x"}, {"mine", "dir/.."}, {"mine", "."}} {
+		if err := c.Rename(ctx, p[0], p[1]); !errors.Is(err, syscall.EBUSY) {
+			t.Errorf("rename %s to %s: %v", p[0], p[1], err)
+		}
+	}
 	for what, err := range map[string]error{
 		"remove":      c.Remove(ctx, "dir/secret", 0),
 		"rename to":   c.Rename(ctx, "mine", "dir/mine"),
