@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func randomFile(t *testing.T, name string, size int) []byte {
@@ -188,7 +190,65 @@ func TestPosix(t *testing.T) {
 		t.Error("a link was made")
 	}
 	renamesDirectories(t, dir)
+	keepsTimes(t, served, dir)
 	unmounts(t, dir, p)
+}
+
+// keepsTimes sets times of other centuries, by name and by handle, on the mount and at the node. A disk that has no such
+// time has the nearest: the mount then has what the disk has.
+func keepsTimes(t *testing.T, served, mounted string) {
+	t.Helper()
+	local := t.TempDir()
+	for i, year := range []int{1901, 1969, 2106, 2263, 2400} {
+		when := time.Date(year, 7, 1, 2, 3, 4, 567, time.UTC)
+		sec := []unix.Timespec{{Sec: when.Unix() - 1, Nsec: 8}, {Sec: when.Unix(), Nsec: int64(when.Nanosecond())}}
+		set := func(dir, name string) unix.Stat_t {
+			name = filepath.Join(dir, fmt.Sprint(name, i))
+			f, err := os.Create(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if strings.Contains(name, "handle") {
+				err = unix.UtimesNanoAt(int(f.Fd()), "", sec, unix.AT_EMPTY_PATH)
+			} else {
+				err = unix.UtimesNanoAt(unix.AT_FDCWD, name, sec, 0)
+			}
+			if err != nil {
+				t.Errorf("the year %d to %s: %v", year, name, err)
+			}
+			return stat(t, name)
+		}
+		want := set(local, "times")
+		for _, name := range []string{"name", "handle"} {
+			set(mounted, name)
+		}
+		set(served, "node")
+		for _, name := range []string{"name", "handle", "node"} {
+			for _, dir := range []string{served, mounted} {
+				if got := stat(t, filepath.Join(dir, fmt.Sprint(name, i))); got.Mtim != want.Mtim || got.Atim != want.Atim {
+					t.Errorf("%d by %s in %s: %v and %v, want %v and %v", year, name, dir, got.Mtim, got.Atim, want.Mtim, want.Atim)
+				}
+			}
+		}
+	}
+	list, err := os.ReadDir(mounted) // attributes that come with a listing
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if info, err := e.Info(); err != nil || info.ModTime().Unix() != stat(t, filepath.Join(served, e.Name())).Mtim.Sec {
+			t.Errorf("listed: %v, %v", info, err)
+		}
+	}
+}
+
+func stat(t *testing.T, name string) (st unix.Stat_t) {
+	t.Helper()
+	if err := unix.Stat(name, &st); err != nil {
+		t.Error(err)
+	}
+	return st
 }
 
 // renamesDirectories compares what takes whose place with a file system of this machine.

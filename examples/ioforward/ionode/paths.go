@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,13 +43,15 @@ func pathError(err error) error {
 }
 
 func attrOf(info os.FileInfo) wire.Attr {
-	a := wire.Attr{Size: info.Size(), Mode: info.Mode(), Mtime: info.ModTime().UnixNano()}
+	a := wire.Attr{Size: info.Size(), Mode: info.Mode(), Mtime: wire.TimeOf(info.ModTime())}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		a.Dev, a.Ino, a.Blocks, a.Nlink = uint64(st.Dev), st.Ino, uint64(st.Blocks), uint32(st.Nlink)
-		a.UID, a.GID, a.Atime, a.Ctime = st.Uid, st.Gid, st.Atim.Nano(), st.Ctim.Nano()
+		a.UID, a.GID, a.Atime, a.Ctime = st.Uid, st.Gid, timeOf(st.Atim.Unix()), timeOf(st.Ctim.Unix())
 	}
 	return a
 }
+
+func timeOf(sec, nsec int64) wire.Time { return wire.Time{Sec: sec, Nsec: uint32(nsec)} }
 
 func (n *Node) lstat(p string) (wire.Attr, error) {
 	info, err := n.root.Lstat(p)
@@ -205,7 +206,7 @@ func statAt(dir *os.File, name string) (a wire.Attr, err error) {
 	}
 	return wire.Attr{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Blocks: uint64(st.Blocks), Mode: fileMode(st.Mode),
 		Nlink: uint32(st.Nlink), UID: st.Uid, GID: st.Gid,
-		Atime: st.Atim.Nano(), Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}, nil
+		Atime: timeOf(st.Atim.Unix()), Mtime: timeOf(st.Mtim.Unix()), Ctime: timeOf(st.Ctim.Unix())}, nil
 }
 
 // fileMode is a mode of the kernel's as package fs has it.
@@ -298,14 +299,56 @@ func (n *Node) setPath(req wire.SetRequest) error {
 	if req.What&(wire.SetAtime|wire.SetMtime) == 0 {
 		return nil
 	}
-	var atime, mtime time.Time // zero: stays as it is
-	if req.What&wire.SetAtime != 0 {
-		atime = time.Unix(0, req.Atime)
+	return n.setTimes(req.Path, timesOf(req))
+}
+
+// timesOf are a request's times as the kernel has them.
+func timesOf(req wire.SetRequest) []unix.Timespec {
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
+	for i, t := range [...]struct {
+		set wire.Set
+		to  wire.Time
+	}{{wire.SetAtime, req.Atime}, {wire.SetMtime, req.Mtime}} {
+		if req.What&t.set != 0 {
+			times[i] = unix.Timespec{Sec: t.to.Sec, Nsec: int64(t.to.Nsec)}
+		}
 	}
-	if req.What&wire.SetMtime != 0 {
-		mtime = time.Unix(0, req.Mtime)
+	return times
+}
+
+// maxLinks is how many links are followed at a path's end, as many as the kernel follows.
+const maxLinks = 40
+
+// setTimes is os.Root's Chtimes, which takes the years after 2262 for others.
+func (n *Node) setTimes(p string, times []unix.Timespec) error {
+	for range maxLinks {
+		link, err := n.setTimesOf(p, times)
+		if err != nil || link == "" {
+			return err
+		}
+		p = strings.TrimRight(p, "/")
+		p = p[:strings.LastIndexByte(p, '/')+1] + link
 	}
-	return n.root.Chtimes(req.Path, atime, mtime)
+	return syscall.ELOOP
+}
+
+// setTimesOf sets a file's times, or says where a link leads.
+func (n *Node) setTimesOf(p string, times []unix.Timespec) (link string, err error) {
+	file, err := n.root.OpenFile(p, unix.O_PATH, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil {
+		return "", err
+	} else if info.Mode()&fs.ModeSymlink != 0 {
+		return n.root.Readlink(p)
+	}
+	return "", setFileTimes(file, times)
+}
+
+func setFileTimes(file *os.File, times []unix.Timespec) error {
+	return withFD(file, func(fd int) error { return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH) })
 }
 
 func setOpen(file *os.File, req wire.SetRequest) (a wire.Attr, err error) {
@@ -316,14 +359,7 @@ func setOpen(file *os.File, req wire.SetRequest) (a wire.Attr, err error) {
 		err = file.Chmod(req.Mode)
 	}
 	if err == nil && req.What&(wire.SetAtime|wire.SetMtime) != 0 {
-		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
-		if req.What&wire.SetAtime != 0 {
-			times[0] = unix.NsecToTimespec(req.Atime)
-		}
-		if req.What&wire.SetMtime != 0 {
-			times[1] = unix.NsecToTimespec(req.Mtime)
-		}
-		err = withFD(file, func(fd int) error { return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH) })
+		err = setFileTimes(file, timesOf(req))
 	}
 	if err != nil {
 		return a, err

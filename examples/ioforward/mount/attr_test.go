@@ -5,7 +5,6 @@ import (
 	iofs "io/fs"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -35,7 +34,7 @@ func TestChange(t *testing.T) {
 		return &fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: valid, Size: 9, Mode: 0o4755, Mtime: 3, Mtimensec: 4, Owner: fuse.Owner{Uid: 5, Gid: 6}}}
 	}
 	req, errno := change(in(fuse.FATTR_SIZE|fuse.FATTR_MODE|fuse.FATTR_MTIME|fuse.FATTR_UID|fuse.FATTR_GID), now)
-	want := wire.SetRequest{What: wire.SetSize | wire.SetMode | wire.SetMtime, Size: 9, Mode: iofs.ModeSetuid | 0o755, Mtime: 3*int64(time.Second) + 4}
+	want := wire.SetRequest{What: wire.SetSize | wire.SetMode | wire.SetMtime, Size: 9, Mode: iofs.ModeSetuid | 0o755, Mtime: wire.Time{Sec: 3, Nsec: 4}}
 	if errno != 0 || req != want {
 		t.Errorf("change: %+v, %v; want %+v", req, errno, want)
 	}

@@ -34,7 +34,7 @@ func (i Info) Size() int64 { return i.attr.Size }
 func (i Info) Mode() fs.FileMode { return i.attr.Mode }
 
 // ModTime implements fs.FileInfo.
-func (i Info) ModTime() time.Time { return time.Unix(0, i.attr.Mtime) }
+func (i Info) ModTime() time.Time { return i.attr.Mtime.Go() }
 
 // IsDir implements fs.FileInfo.
 func (i Info) IsDir() bool { return i.attr.Mode.IsDir() }

@@ -14,8 +14,8 @@ var ErrMessage = errors.New("ioforward: malformed message")
 
 var le = binary.LittleEndian
 
-// attrBytes is an Attr: seven words of 64 bits and four of 32.
-const attrBytes = 7*8 + 4*4
+// attrBytes is an Attr: four words of 64 bits and four of 32, and three times.
+const attrBytes = 4*8 + 4*4 + 3*(8+4)
 
 // reader takes a message apart. After an error it yields zeros.
 type reader struct {
@@ -67,6 +67,18 @@ func (r *reader) end() error {
 	return r.err
 }
 
+func appendTime(b []byte, t Time) []byte {
+	return le.AppendUint32(le.AppendUint64(b, uint64(t.Sec)), t.Nsec)
+}
+
+func (r *reader) time() Time {
+	t := Time{int64(r.u64()), r.u32()}
+	if t.Nsec > maxNsec && r.err == nil {
+		r.err = fmt.Errorf("%w: a time with %d ns", ErrMessage, t.Nsec)
+	}
+	return t
+}
+
 func appendText(b []byte, s string) []byte {
 	return append(le.AppendUint16(b, uint16(len(s))), s...)
 }
@@ -105,19 +117,22 @@ func (c codec[T]) Decode(_ T, b []byte) (T, error) {
 }
 
 func (a *Attr) append(b []byte) []byte {
-	for _, v := range [...]uint64{a.Dev, a.Ino, uint64(a.Size), a.Blocks, uint64(a.Atime), uint64(a.Mtime), uint64(a.Ctime)} {
+	for _, v := range [...]uint64{a.Dev, a.Ino, uint64(a.Size), a.Blocks} {
 		b = le.AppendUint64(b, v)
 	}
 	for _, v := range [...]uint32{uint32(a.Mode), a.Nlink, a.UID, a.GID} {
 		b = le.AppendUint32(b, v)
+	}
+	for _, t := range [...]Time{a.Atime, a.Mtime, a.Ctime} {
+		b = appendTime(b, t)
 	}
 	return b
 }
 
 func (r *reader) attr() Attr {
 	a := Attr{Dev: r.u64(), Ino: r.u64(), Size: int64(r.u64()), Blocks: r.u64(),
-		Atime: int64(r.u64()), Mtime: int64(r.u64()), Ctime: int64(r.u64()),
-		Mode: r.mode(), Nlink: r.u32(), UID: r.u32(), GID: r.u32()}
+		Mode: r.mode(), Nlink: r.u32(), UID: r.u32(), GID: r.u32(),
+		Atime: r.time(), Mtime: r.time(), Ctime: r.time()}
 	if a.Size < 0 && r.err == nil {
 		r.err = fmt.Errorf("%w: a file of %d bytes", ErrMessage, a.Size)
 	}
