@@ -347,6 +347,28 @@ func TestTwoMounts(t *testing.T) {
 	unmounts(t, b, pb)
 }
 
+// TestNoCache: with --cache 0 what happens at the node shows at once.
+func TestNoCache(t *testing.T) {
+	served := t.TempDir()
+	_, addr := serveDir(t, served, anyPort)
+	dir, p := mountAt(t, addr, "--cache", "0")
+	for i := range 20 {
+		if err := os.WriteFile(filepath.Join(served, "f"), make([]byte, i), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := stat(t, filepath.Join(dir, "f")); got.Size != int64(i) {
+			t.Errorf("the node's file has %d bytes, and the mount's %d", i, got.Size)
+		}
+		if err := os.Remove(filepath.Join(served, "f")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "f")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the node's file was removed, and the mount's: %v", err)
+		}
+	}
+	unmounts(t, dir, p)
+}
+
 // TestDiskFull fills the node's disk by cp.
 func TestDiskFull(t *testing.T) {
 	served := t.TempDir()

@@ -207,6 +207,7 @@ func TestCommandLine(t *testing.T) {
 		"policy":         {[]string{"serve", "--anybody", "--policy", "lazy", dir}, "lazy"},
 		"no token file":  {[]string{"mount", "--tokens", filepath.Join(dir, "none"), "tcp://127.0.0.1:1", dir}, "no such file"},
 		"mount nowhere":  {[]string{"mount", "--anybody", "tcp://127.0.0.1:1"}, "an address and a directory"},
+		"cache":          {[]string{"mount", "--anybody", "--cache", "-1s", "tcp://127.0.0.1:1", dir}, "cannot be kept for -1s"},
 		"no such flag":   {[]string{"serve", "--fast"}, "-fast"},
 		"transfer bytes": {[]string{"mount", "--anybody", "--io-bytes", "5", "tcp://127.0.0.1:1", dir}, "power of two"},
 	}

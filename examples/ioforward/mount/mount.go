@@ -25,7 +25,7 @@ type Config struct {
 	Client    *remote.Client
 	Dir       string        // where; an empty directory
 	Source    string        // what df shows
-	CacheTime time.Duration // for how long the kernel keeps attributes and names; default 1 s
+	CacheTime time.Duration // for how long the kernel keeps attributes and names; 0: not at all
 	// AllowOther lets other users of this machine in, each as far as the modes and owners
 	// that the node shows let them: the kernel then judges by these, the one who mounts too
 	// unless that is root. Without it nobody else gets in, and the node alone judges.
@@ -64,13 +64,15 @@ func Probe() error {
 // Validate reports what is wrong with a mount, as far as that shows before there is a
 // connection. The kernel would mount over a plain file, and only then would FUSE fail.
 func (c Config) Validate() error {
-	_, err := c.below()
+	_, err := c.check()
 	return err
 }
 
-// below is what is at Dir before it is mounted over.
-func (c Config) below() (st unix.Stat_t, err error) {
+// check is Validate, and says what is at Dir before it is mounted over.
+func (c Config) check() (st unix.Stat_t, err error) {
 	switch err := unix.Stat(c.Dir, &st); {
+	case c.CacheTime < 0:
+		return st, fmt.Errorf("mount: attributes and names cannot be kept for %v: 0 or more", c.CacheTime)
 	case errors.Is(err, syscall.ENOTCONN):
 		return st, fmt.Errorf("mount: %s: %w; a mount whose program ended is still there: umount it", c.Dir, err)
 	case err != nil:
@@ -86,12 +88,9 @@ func New(cfg Config) (*Mount, error) {
 	if err := Probe(); err != nil {
 		return nil, err
 	}
-	below, err := cfg.below()
+	below, err := cfg.check()
 	if err != nil {
 		return nil, err
-	}
-	if cfg.CacheTime == 0 {
-		cfg.CacheTime = time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

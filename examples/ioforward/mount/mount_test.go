@@ -32,7 +32,7 @@ func TestUndo(t *testing.T) {
 		t.Skipf("only root mounts by itself, and here (%v)", err)
 	}
 	dir := t.TempDir()
-	below, err := Config{Dir: dir}.below()
+	below, err := Config{Dir: dir}.check()
 	if err != nil {
 		t.Fatal(err)
 	}
