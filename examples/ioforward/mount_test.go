@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
 )
 
 func randomFile(t *testing.T, name string, size int) []byte {
@@ -309,6 +312,50 @@ func TestLinksLeadNowhere(t *testing.T) {
 	if target, err := os.Readlink(filepath.Join(dir, "rel")); err != nil || target != "../secret" {
 		t.Errorf("readlink: %q, %v", target, err)
 	}
+	unmounts(t, dir, p)
+}
+
+// TestDeadMountInside lists a directory with an entry that nobody can look at: a mount whose program was killed.
+func TestDeadMountInside(t *testing.T) {
+	served := t.TempDir()
+	_, addr := serveDir(t, served, anyPort)
+	dead := filepath.Join(served, "dead")
+	if err := errors.Join(os.Mkdir(dead, 0o755), os.WriteFile(filepath.Join(served, "f"), []byte("data"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	dir, p := mountAt(t, addr)
+	killed := start(t, "mount", "--anybody", addr, dead)
+	t.Cleanup(func() { syscall.Unmount(dead, syscall.MNT_DETACH) })
+	killed.line()
+	killed.end(syscall.SIGKILL)
+
+	o := options{anybody: true, policy: "balanced"}
+	el, end, err := o.element("client", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	c, err := remote.New(t.Context(), el, remote.Config{Addr: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for what, list := range map[string]func() ([]os.DirEntry, error){
+		"mount": func() ([]os.DirEntry, error) { return os.ReadDir(dir) }, "client": func() ([]os.DirEntry, error) { return c.ReadDir(t.Context(), ".") },
+	} {
+		got, err := list()
+		if err != nil || len(got) != 2 || got[0].Name() != "dead" || got[1].Name() != "f" {
+			t.Errorf("the %s lists %v, %v", what, got, err)
+			continue
+		}
+		if info, err := got[0].Info(); !got[0].IsDir() || !errors.Is(err, syscall.ENOTCONN) {
+			t.Errorf("the %s's dead one: %v; %v, %v", what, got[0], info, err)
+		}
+		if info, err := got[1].Info(); err != nil || info.Size() != 4 {
+			t.Errorf("the %s's other: %v, %v", what, info, err)
+		}
+	}
+	mustTool(t, "ls", "-U", dir)
 	unmounts(t, dir, p)
 }
 

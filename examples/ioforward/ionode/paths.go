@@ -163,7 +163,8 @@ func (n *Node) parent(p string) (dir *os.File, name string, err error) {
 }
 
 // list answers with the next entries of an open directory. An entry that is removed
-// meanwhile is left out.
+// meanwhile is left out. One that cannot be looked at, as another's mount that
+// is dead, has its name, and its type if the kernel knows that: the others are listed all the same.
 func (n *Node) list(ctx context.Context, c *rpc.Call, req wire.ListRequest) (reply wire.ListReply, err error) {
 	h, err := n.find(c.From, req.Handle)
 	if err != nil {
@@ -191,7 +192,7 @@ func (n *Node) list(ctx context.Context, c *rpc.Call, req wire.ListRequest) (rep
 		if e == nil {
 			reply.Entries = append(reply.Entries, wire.Entry{Name: name, Attr: info})
 		} else if !errors.Is(e, fs.ErrNotExist) {
-			return reply, e
+			reply.Entries = append(reply.Entries, wire.Entry{Name: name, Errno: uint16(wire.Errno(e)), Attr: wire.Attr{Mode: typeAt(h.file, name)}})
 		}
 	}
 	return reply, err
@@ -207,6 +208,18 @@ func statAt(dir *os.File, name string) (a wire.Attr, err error) {
 	return wire.Attr{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Blocks: uint64(st.Blocks), Mode: fileMode(st.Mode),
 		Nlink: uint32(st.Nlink), UID: st.Uid, GID: st.Gid,
 		Atime: timeOf(st.Atim.Unix()), Mtime: timeOf(st.Mtim.Unix()), Ctime: timeOf(st.Ctim.Unix())}, nil
+}
+
+// typeAt is the type of a name that statAt failed on: the one that the kernel remembers.
+func typeAt(dir *os.File, name string) fs.FileMode {
+	var st unix.Statx_t
+	err := withFD(dir, func(fd int) error {
+		return unix.Statx(fd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
+	})
+	if err != nil || st.Mask&unix.STATX_TYPE == 0 {
+		return fs.ModeIrregular
+	}
+	return fileMode(uint32(st.Mode)).Type()
 }
 
 // fileMode is a mode of the kernel's as package fs has it.

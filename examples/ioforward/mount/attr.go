@@ -28,6 +28,7 @@ func systemMode(m iofs.FileMode) uint32 {
 		mode |= syscall.S_IFCHR
 	case m&iofs.ModeDevice != 0:
 		mode |= syscall.S_IFBLK
+	case m&iofs.ModeIrregular != 0: // of which the node does not know the type
 	default:
 		mode |= syscall.S_IFREG
 	}

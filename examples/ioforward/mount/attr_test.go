@@ -15,6 +15,7 @@ func TestModes(t *testing.T) {
 	kinds := map[iofs.FileMode]uint32{
 		0: syscall.S_IFREG, iofs.ModeDir: syscall.S_IFDIR, iofs.ModeSymlink: syscall.S_IFLNK, iofs.ModeNamedPipe: syscall.S_IFIFO,
 		iofs.ModeSocket: syscall.S_IFSOCK, iofs.ModeDevice: syscall.S_IFBLK, iofs.ModeDevice | iofs.ModeCharDevice: syscall.S_IFCHR,
+		iofs.ModeIrregular: 0,
 	}
 	for kind, want := range kinds {
 		if got := systemMode(kind | 0o751); got != want|0o751 {

@@ -257,13 +257,20 @@ func (d *dir) Readdirent(context.Context) (*fuse.DirEntry, syscall.Errno) {
 	d.at++
 	d.last = info
 	a := info.Attr()
-	return &fuse.DirEntry{Name: info.Name(), Mode: systemMode(a.Mode), Ino: d.n.m.stable(a).Ino, Off: d.at}, 0
+	e := &fuse.DirEntry{Name: info.Name(), Mode: systemMode(a.Mode), Off: d.at}
+	if _, err := info.Info(); err == nil {
+		e.Ino = d.n.m.stable(a).Ino
+	}
+	return e, 0
 }
 
 // Lookup answers from the entry, which has the attributes with it.
 func (d *dir) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	if d.last.Name() != name {
 		return d.n.Lookup(ctx, name, out)
+	}
+	if _, err := d.last.Info(); err != nil {
+		return nil, d.n.errno(err)
 	}
 	return d.n.add(ctx, d.last.Attr(), out), 0
 }

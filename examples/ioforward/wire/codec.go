@@ -17,6 +17,9 @@ var le = binary.LittleEndian
 // attrBytes is an Attr: four words of 64 bits and four of 32, and three times.
 const attrBytes = 4*8 + 4*4 + 3*(8+4)
 
+// entryBytes is an Entry without its name.
+const entryBytes = 2 + 2 + attrBytes
+
 // reader takes a message apart. After an error it yields zeros.
 type reader struct {
 	b   []byte
@@ -129,6 +132,14 @@ func (a *Attr) append(b []byte) []byte {
 	return b
 }
 
+func (r *reader) errno() uint16 {
+	v := r.u16()
+	if v > maxErrno && r.err == nil {
+		r.err = fmt.Errorf("%w: error number %d", ErrMessage, v)
+	}
+	return v
+}
+
 func (r *reader) attr() Attr {
 	a := Attr{Dev: r.u64(), Ino: r.u64(), Size: int64(r.u64()), Blocks: r.u64(),
 		Mode: r.mode(), Nlink: r.u32(), UID: r.u32(), GID: r.u32(),
@@ -162,7 +173,8 @@ func appendList(b []byte, v ListReply) ([]byte, error) {
 		if len(v.Entries[i].Name) > MaxNameBytes {
 			return nil, fmt.Errorf("%w: a name of %d bytes", ErrMessage, len(v.Entries[i].Name))
 		}
-		b = v.Entries[i].Attr.append(appendText(b, v.Entries[i].Name))
+		b = le.AppendUint16(appendText(b, v.Entries[i].Name), v.Entries[i].Errno)
+		b = v.Entries[i].Attr.append(b)
 	}
 	return b, nil
 }
@@ -170,7 +182,7 @@ func appendList(b []byte, v ListReply) ([]byte, error) {
 func (r *reader) list() (v ListReply) {
 	v.End = r.flag()
 	n := int(r.u16())
-	if r.err == nil && (n > MaxBatch || n*(2+attrBytes) > len(r.b)) {
+	if r.err == nil && (n > MaxBatch || n*entryBytes > len(r.b)) {
 		r.err = fmt.Errorf("%w: %d entries in %d bytes", ErrMessage, n, len(r.b))
 	}
 	if r.err != nil {
@@ -178,7 +190,7 @@ func (r *reader) list() (v ListReply) {
 	}
 	v.Entries = make([]Entry, 0, n)
 	for range n {
-		v.Entries = append(v.Entries, Entry{Name: r.text(MaxNameBytes), Attr: r.attr()})
+		v.Entries = append(v.Entries, Entry{Name: r.text(MaxNameBytes), Errno: r.errno(), Attr: r.attr()})
 	}
 	return v
 }

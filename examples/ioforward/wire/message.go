@@ -109,8 +109,9 @@ type ListRequest struct {
 
 // Entry is one name of a directory.
 type Entry struct {
-	Name string
-	Attr Attr
+	Name  string
+	Errno uint16 // if not 0: why of Attr there is the Mode's type only, ModeIrregular if that is unknown too
+	Attr  Attr
 }
 
 // ListReply has some entries; End says that there are no more.

@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 	roundTrip(t, "mkdir", mkdirCodec(), MkdirRequest{Path: "d", Perm: 0o700})
 	roundTrip(t, "rename", renameCodec(), RenameRequest{From: "a", To: "b/c"})
 	roundTrip(t, "list", listCodec(), ListRequest{Handle: 9, Restart: true})
-	roundTrip(t, "listed", listedCodec(), ListReply{Entries: []Entry{{"one", attr}, {"two", Attr{}}}, End: true})
+	roundTrip(t, "listed", listedCodec(), ListReply{Entries: []Entry{{"one", 0, attr}, {"two", maxErrno, Attr{Mode: fs.ModeDir}}}, End: true})
 	roundTrip(t, "set", setCodec(), SetRequest{Handle: 1, Path: "p", What: SetSize | SetMtime, Size: 2, Mode: 0o600, Atime: Time{-1, 5}, Mtime: Time{1 << 40, 6}})
 	roundTrip(t, "space", spaceCodec(), Space{1, 2, 3, 4, 5, 6})
 	t.Run("io", func(t *testing.T) {
@@ -88,6 +88,9 @@ func TestRefused(t *testing.T) {
 		"negative size": func() error { return decoded(attrCodec(), Attr{Size: -1}) },
 		"much of a second": func() error {
 			return decoded(setCodec(), SetRequest{Mtime: Time{Nsec: maxNsec + 1}})
+		},
+		"no error number": func() error {
+			return decoded(listedCodec(), ListReply{Entries: []Entry{{Errno: maxErrno + 1}}})
 		},
 		"no calls": func() error { return decoded(welcomeCodec(), Welcome{IOBytes: 4096, LeaseMs: 1000}) },
 		"no lease": func() error { return decoded(welcomeCodec(), Welcome{IOBytes: 4096, Calls: 1}) },
@@ -155,7 +158,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(uint8(i), []byte{})
 		f.Add(uint8(i), bytes.Repeat([]byte{1}, 200))
 	}
-	b, _ := listedCodec().Append(nil, ListReply{Entries: []Entry{{"a", attr}}})
+	b, _ := listedCodec().Append(nil, ListReply{Entries: []Entry{{"a", 1, attr}}})
 	f.Add(uint8(4), b)
 	b, _ = setCodec().Append(nil, SetRequest{Path: "p", What: SetMtime, Mtime: Time{1 << 40, maxNsec}})
 	f.Add(uint8(8), b)
