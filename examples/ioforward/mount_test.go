@@ -169,6 +169,13 @@ func TestPosix(t *testing.T) {
 	if err := f.Truncate(3); err != nil {
 		t.Error(err)
 	}
+	when := time.Unix(1e9, 5)
+	if err := errors.Join(f.Chmod(0o604), setTimes(f, when)); err != nil {
+		t.Errorf("of a file that was removed: %v", err)
+	}
+	if info, err := f.Stat(); err != nil || info.Mode() != 0o604 || !info.ModTime().Equal(when) {
+		t.Errorf("after that: %v, %v, %v", info.Mode(), info.ModTime(), err)
+	}
 	got := make([]byte, 10)
 	if n, _ := f.ReadAt(got, 0); string(got[:n]) != "hel" {
 		t.Errorf("after truncate: %q", got[:n])
@@ -176,7 +183,6 @@ func TestPosix(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	when := time.Unix(1e9, 5)
 	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
 		t.Error(err)
 	}
@@ -252,6 +258,12 @@ func stat(t *testing.T, name string) (st unix.Stat_t) {
 		t.Error(err)
 	}
 	return st
+}
+
+// setTimes is futimens.
+func setTimes(f *os.File, when time.Time) error {
+	to := unix.Timespec{Sec: when.Unix(), Nsec: int64(when.Nanosecond())}
+	return unix.UtimesNanoAt(int(f.Fd()), "", []unix.Timespec{to, to}, unix.AT_EMPTY_PATH)
 }
 
 // renamesDirectories compares what takes whose place with a file system of this machine.

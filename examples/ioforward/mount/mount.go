@@ -47,6 +47,7 @@ type Mount struct {
 	cfg    Config
 	server *fuse.Server
 	dev    uint64 // of the node's directory
+	opened openFiles
 }
 
 // ErrNoFUSE says that this machine cannot mount in user space.
