@@ -170,5 +170,10 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 		return nil
 	case <-ctx.Done():
 	}
-	return mounted.Close()
+	if err := mounted.Close(); !errors.Is(err, mount.ErrInUse) {
+		return err
+	}
+	fmt.Fprintf(errs, "ioforward: files are open on %s, which was detached; this ends when the last is closed, or at once if it is interrupted again\n", m.Dir)
+	<-ended
+	return nil
 }

@@ -465,6 +465,61 @@ func TestMountOverFile(t *testing.T) {
 	}
 }
 
+// TestInterruptedInUse: a mount that is interrupted while a file is open leaves the tree, and ends when the file
+// is closed; or at the second interruption.
+func TestInterruptedInUse(t *testing.T) {
+	served := t.TempDir()
+	_, addr := serveDir(t, served, anyPort)
+	for _, twice := range []bool{false, true} {
+		dir, p := mountAt(t, addr)
+		data := randomFile(t, filepath.Join(served, "f"), 4<<20)
+		f, err := os.OpenFile(filepath.Join(dir, "f"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		p.cmd.Process.Signal(os.Interrupt)
+		for end := time.Now().Add(patience); isMounted(t, dir); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("it stays in the tree")
+			}
+		}
+		if twice {
+			p.end(os.Interrupt)
+			if s := p.cmd.ProcessState; s != nil && s.Success() {
+				t.Error("the second interruption does not show")
+			}
+			continue
+		}
+		select {
+		case <-p.ended:
+			t.Fatalf("it ended with a file open: %s", p.errs)
+		case <-time.After(time.Second):
+		}
+		got := make([]byte, 1000)
+		if _, err := f.ReadAt(got, 3<<20); err != nil || !bytes.Equal(got, data[3<<20:][:1000]) {
+			t.Errorf("read after it was detached: %v", err)
+		}
+		if _, err := f.WriteAt([]byte("written"), 1<<20); err != nil {
+			t.Errorf("write after it was detached: %v", err)
+		}
+		if err := f.Close(); err != nil {
+			t.Errorf("close after it was detached: %v", err)
+		}
+		select {
+		case <-p.ended:
+		case <-time.After(patience):
+			t.Fatal("it does not end when the file is closed")
+		}
+		if s := p.cmd.ProcessState; !s.Success() || !strings.Contains(p.errs.String(), "files are open on "+dir) {
+			t.Errorf("it ended with %v: %s", s, p.errs)
+		}
+		if now, err := os.ReadFile(filepath.Join(served, "f")); err != nil || string(now[1<<20:][:7]) != "written" {
+			t.Errorf("the node's file has %q, %v", now[1<<20:][:7], err)
+		}
+	}
+}
+
 // TestUmount ends a mount by umount: the command ends with it.
 func TestUmount(t *testing.T) {
 	_, addr := serveDir(t, t.TempDir(), anyPort)

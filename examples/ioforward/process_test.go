@@ -176,13 +176,21 @@ func mustTool(t *testing.T, name string, args ...string) string {
 	return out
 }
 
+func isMounted(t *testing.T, dir string) bool {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(table), " "+dir+" ")
+}
+
 // unmounts ends a mount as its user does, and checks that it is gone.
 func unmounts(t *testing.T, dir string, p *process) {
 	t.Helper()
 	p.end(os.Interrupt)
-	table, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(table), " "+dir+" ") {
-		t.Errorf("%s is still mounted (%v)", dir, err)
+	if isMounted(t, dir) {
+		t.Errorf("%s is still mounted", dir)
 	}
 	if s := p.cmd.ProcessState; !s.Success() {
 		t.Errorf("mount ended with %v: %s", s, p.errs)

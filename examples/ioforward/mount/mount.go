@@ -158,8 +158,12 @@ func detach(dir string) error {
 // Wait returns when the directory was unmounted, by Close or by somebody else.
 func (m *Mount) Wait() { m.server.Wait() }
 
+// ErrInUse says that a mount was taken out of the tree while files were open. Who has them
+// may go on with them: it ends, and Wait returns, when the last of them is closed.
+var ErrInUse = errors.New("it was detached while files were open")
+
 // Close unmounts. Where files are still open after a while, it takes the mount out of the
-// tree, and it ends when the last of them is closed.
+// tree, and returns ErrInUse.
 func (m *Mount) Close() error {
 	var err error
 	for end := time.Now().Add(unmountTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -170,7 +174,7 @@ func (m *Mount) Close() error {
 	if e := detach(m.cfg.Dir); e != nil {
 		return fmt.Errorf("mount: %s stays mounted: %w, and to detach it: %w", m.cfg.Dir, err, e)
 	}
-	return fmt.Errorf("mount: %s was detached while files were open: %w", m.cfg.Dir, err)
+	return fmt.Errorf("mount: %s: %w: %w", m.cfg.Dir, ErrInUse, err)
 }
 
 // stable is an inode's identity. The node's directory may span disks, whose inode numbers
