@@ -194,7 +194,7 @@ func (n *node) Rmdir(_ context.Context, name string) syscall.Errno {
 }
 
 func (n *node) Rename(_ context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	if flags != 0 { // exchanging, or not replacing: os.Root can do neither
+	if flags != 0 { // exchanging, or not replacing: the node's call has neither
 		return syscall.EINVAL
 	}
 	target := path.Join(to.EmbeddedInode().Path(n.Root()), newName)
