@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // timeout is the mount's in these tests; a request may take a few of them.
@@ -93,6 +95,10 @@ func TestNodeStopped(t *testing.T) {
 	}
 	time.Sleep(20 * time.Millisecond)
 	node.cmd.Process.Signal(syscall.SIGSTOP)
+	stopped := within(t, patience, "stop", func() error { return unix.Waitid(unix.P_PID, node.cmd.Process.Pid, nil, unix.WSTOPPED, nil) })
+	if stopped != nil {
+		t.Fatal(stopped)
+	}
 	if err := isErrno(within(t, mustAnswer, "stat", func() error { _, err := os.Stat(name); return err }), syscall.EIO); err != nil {
 		t.Errorf("stat: %v", err)
 	}

@@ -130,7 +130,7 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 	f.IntVar(&cfg.Window, "window", 0, "transfers at once ahead of a reader or behind a writer, 1 to 256 (default 8)")
 	f.IntVar(&cfg.Slots, "slots", 0, "transfers at once, of all files, 4 to 4096 (default 64)")
 	f.DurationVar(&cfg.OpTime, "timeout", 0, "a node that does not answer for so long is an I/O error, at most 1h (default 10s)")
-	f.DurationVar(&m.CacheTime, "cache", time.Second, "how long the kernel keeps names and attributes")
+	f.DurationVar(&m.CacheTime, "cache", time.Second, "how long the kernel keeps names and attributes; 0: not at all")
 	f.BoolVar(&m.AllowOther, "allow-other", false, "let other users of this machine in, as far as the files' modes, owners and groups let them; without it they are kept out")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -139,6 +139,9 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 		return errors.New("mount needs an address and a directory")
 	}
 	cfg.Addr, m.Dir, m.Source = f.Arg(0), f.Arg(1), f.Arg(0)
+	if err := m.Validate(); err != nil {
+		return err
+	}
 	if err := o.check([]string{cfg.Addr}); err != nil {
 		return err
 	}
@@ -167,5 +170,10 @@ func mountNode(ctx context.Context, args []string, out, errs io.Writer) error {
 		return nil
 	case <-ctx.Done():
 	}
-	return mounted.Close()
+	if err := mounted.Close(); !errors.Is(err, mount.ErrInUse) {
+		return err
+	}
+	fmt.Fprintf(errs, "ioforward: files are open on %s, which was detached; this ends when the last is closed, or at once if it is interrupted again\n", m.Dir)
+	<-ended
+	return nil
 }

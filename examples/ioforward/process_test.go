@@ -176,13 +176,21 @@ func mustTool(t *testing.T, name string, args ...string) string {
 	return out
 }
 
+func isMounted(t *testing.T, dir string) bool {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(table), " "+dir+" ")
+}
+
 // unmounts ends a mount as its user does, and checks that it is gone.
 func unmounts(t *testing.T, dir string, p *process) {
 	t.Helper()
 	p.end(os.Interrupt)
-	table, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(table), " "+dir+" ") {
-		t.Errorf("%s is still mounted (%v)", dir, err)
+	if isMounted(t, dir) {
+		t.Errorf("%s is still mounted", dir)
 	}
 	if s := p.cmd.ProcessState; !s.Success() {
 		t.Errorf("mount ended with %v: %s", s, p.errs)
@@ -207,6 +215,7 @@ func TestCommandLine(t *testing.T) {
 		"policy":         {[]string{"serve", "--anybody", "--policy", "lazy", dir}, "lazy"},
 		"no token file":  {[]string{"mount", "--tokens", filepath.Join(dir, "none"), "tcp://127.0.0.1:1", dir}, "no such file"},
 		"mount nowhere":  {[]string{"mount", "--anybody", "tcp://127.0.0.1:1"}, "an address and a directory"},
+		"cache":          {[]string{"mount", "--anybody", "--cache", "-1s", "tcp://127.0.0.1:1", dir}, "cannot be kept for -1s"},
 		"no such flag":   {[]string{"serve", "--fast"}, "-fast"},
 		"transfer bytes": {[]string{"mount", "--anybody", "--io-bytes", "5", "tcp://127.0.0.1:1", dir}, "power of two"},
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,13 +43,15 @@ func pathError(err error) error {
 }
 
 func attrOf(info os.FileInfo) wire.Attr {
-	a := wire.Attr{Size: info.Size(), Mode: info.Mode(), Mtime: info.ModTime().UnixNano()}
+	a := wire.Attr{Size: info.Size(), Mode: info.Mode(), Mtime: wire.TimeOf(info.ModTime())}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		a.Dev, a.Ino, a.Blocks, a.Nlink = uint64(st.Dev), st.Ino, uint64(st.Blocks), uint32(st.Nlink)
-		a.UID, a.GID, a.Atime, a.Ctime = st.Uid, st.Gid, st.Atim.Nano(), st.Ctim.Nano()
+		a.UID, a.GID, a.Atime, a.Ctime = st.Uid, st.Gid, timeOf(st.Atim.Unix()), timeOf(st.Ctim.Unix())
 	}
 	return a
 }
+
+func timeOf(sec, nsec int64) wire.Time { return wire.Time{Sec: sec, Nsec: uint32(nsec)} }
 
 func (n *Node) lstat(p string) (wire.Attr, error) {
 	info, err := n.root.Lstat(p)
@@ -114,11 +115,56 @@ func (n *Node) rename(_ context.Context, _ *rpc.Call, req wire.RenameRequest) (n
 	if err := checkPath(req.From, req.To); err != nil {
 		return none, err
 	}
-	return none, pathError(n.root.Rename(req.From, req.To))
+	return none, pathError(n.renameAt(req.From, req.To))
+}
+
+// renameAt is os.Root's Rename without its own check, which refuses a directory that is
+// to take an empty one's place: the kernel judges.
+func (n *Node) renameAt(from, to string) error {
+	old, oldName, err := n.parent(from)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	dir, name, err := n.parent(to)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// A slash at the end says that it is a directory. No link is followed for it.
+	oldName, name = oldName+slash(from), name+slash(to)
+	return withFD(old, func(oldFD int) error {
+		return withFD(dir, func(fd int) error { return unix.Renameat(oldFD, oldName, fd, name) })
+	})
+}
+
+// slash is the slash at a path's end, if it has one.
+func slash(p string) string {
+	if strings.HasSuffix(p, "/") {
+		return "/"
+	}
+	return ""
+}
+
+// parent opens the directory in which a path's last name lies. That name has no slash,
+// and is not "..": it leads out of the directory only if it is a link that one follows.
+func (n *Node) parent(p string) (dir *os.File, name string, err error) {
+	p = strings.TrimRight(p, "/")
+	at := strings.LastIndexByte(p, '/')
+	name, p = p[at+1:], p[:max(at, 0)]
+	switch {
+	case name == "..":
+		return nil, "", syscall.EBUSY
+	case at < 0:
+		p = "."
+	}
+	dir, err = n.root.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	return dir, name, err
 }
 
 // list answers with the next entries of an open directory. An entry that is removed
-// meanwhile is left out.
+// meanwhile is left out. One that cannot be looked at, as another's mount that
+// is dead, has its name, and its type if the kernel knows that: the others are listed all the same.
 func (n *Node) list(ctx context.Context, c *rpc.Call, req wire.ListRequest) (reply wire.ListReply, err error) {
 	h, err := n.find(c.From, req.Handle)
 	if err != nil {
@@ -146,7 +192,7 @@ func (n *Node) list(ctx context.Context, c *rpc.Call, req wire.ListRequest) (rep
 		if e == nil {
 			reply.Entries = append(reply.Entries, wire.Entry{Name: name, Attr: info})
 		} else if !errors.Is(e, fs.ErrNotExist) {
-			return reply, e
+			reply.Entries = append(reply.Entries, wire.Entry{Name: name, Errno: uint16(wire.Errno(e)), Attr: wire.Attr{Mode: typeAt(h.file, name)}})
 		}
 	}
 	return reply, err
@@ -161,7 +207,19 @@ func statAt(dir *os.File, name string) (a wire.Attr, err error) {
 	}
 	return wire.Attr{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Blocks: uint64(st.Blocks), Mode: fileMode(st.Mode),
 		Nlink: uint32(st.Nlink), UID: st.Uid, GID: st.Gid,
-		Atime: st.Atim.Nano(), Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}, nil
+		Atime: timeOf(st.Atim.Unix()), Mtime: timeOf(st.Mtim.Unix()), Ctime: timeOf(st.Ctim.Unix())}, nil
+}
+
+// typeAt is the type of a name that statAt failed on: the one that the kernel remembers.
+func typeAt(dir *os.File, name string) fs.FileMode {
+	var st unix.Statx_t
+	err := withFD(dir, func(fd int) error {
+		return unix.Statx(fd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
+	})
+	if err != nil || st.Mask&unix.STATX_TYPE == 0 {
+		return fs.ModeIrregular
+	}
+	return fileMode(uint32(st.Mode)).Type()
 }
 
 // fileMode is a mode of the kernel's as package fs has it.
@@ -254,14 +312,56 @@ func (n *Node) setPath(req wire.SetRequest) error {
 	if req.What&(wire.SetAtime|wire.SetMtime) == 0 {
 		return nil
 	}
-	var atime, mtime time.Time // zero: stays as it is
-	if req.What&wire.SetAtime != 0 {
-		atime = time.Unix(0, req.Atime)
+	return n.setTimes(req.Path, timesOf(req))
+}
+
+// timesOf are a request's times as the kernel has them.
+func timesOf(req wire.SetRequest) []unix.Timespec {
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
+	for i, t := range [...]struct {
+		set wire.Set
+		to  wire.Time
+	}{{wire.SetAtime, req.Atime}, {wire.SetMtime, req.Mtime}} {
+		if req.What&t.set != 0 {
+			times[i] = unix.Timespec{Sec: t.to.Sec, Nsec: int64(t.to.Nsec)}
+		}
 	}
-	if req.What&wire.SetMtime != 0 {
-		mtime = time.Unix(0, req.Mtime)
+	return times
+}
+
+// maxLinks is how many links are followed at a path's end, as many as the kernel follows.
+const maxLinks = 40
+
+// setTimes is os.Root's Chtimes, which takes the years after 2262 for others.
+func (n *Node) setTimes(p string, times []unix.Timespec) error {
+	for range maxLinks {
+		link, err := n.setTimesOf(p, times)
+		if err != nil || link == "" {
+			return err
+		}
+		p = strings.TrimRight(p, "/")
+		p = p[:strings.LastIndexByte(p, '/')+1] + link
 	}
-	return n.root.Chtimes(req.Path, atime, mtime)
+	return syscall.ELOOP
+}
+
+// setTimesOf sets a file's times, or says where a link leads.
+func (n *Node) setTimesOf(p string, times []unix.Timespec) (link string, err error) {
+	file, err := n.root.OpenFile(p, unix.O_PATH, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil {
+		return "", err
+	} else if info.Mode()&fs.ModeSymlink != 0 {
+		return n.root.Readlink(p)
+	}
+	return "", setFileTimes(file, times)
+}
+
+func setFileTimes(file *os.File, times []unix.Timespec) error {
+	return withFD(file, func(fd int) error { return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH) })
 }
 
 func setOpen(file *os.File, req wire.SetRequest) (a wire.Attr, err error) {
@@ -272,14 +372,7 @@ func setOpen(file *os.File, req wire.SetRequest) (a wire.Attr, err error) {
 		err = file.Chmod(req.Mode)
 	}
 	if err == nil && req.What&(wire.SetAtime|wire.SetMtime) != 0 {
-		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
-		if req.What&wire.SetAtime != 0 {
-			times[0] = unix.NsecToTimespec(req.Atime)
-		}
-		if req.What&wire.SetMtime != 0 {
-			times[1] = unix.NsecToTimespec(req.Mtime)
-		}
-		err = withFD(file, func(fd int) error { return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH) })
+		err = setFileTimes(file, timesOf(req))
 	}
 	if err != nil {
 		return a, err

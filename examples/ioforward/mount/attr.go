@@ -3,7 +3,6 @@ package mount
 import (
 	iofs "io/fs"
 	"syscall"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -29,6 +28,7 @@ func systemMode(m iofs.FileMode) uint32 {
 		mode |= syscall.S_IFCHR
 	case m&iofs.ModeDevice != 0:
 		mode |= syscall.S_IFBLK
+	case m&iofs.ModeIrregular != 0: // of which the node does not know the type
 	default:
 		mode |= syscall.S_IFREG
 	}
@@ -60,7 +60,7 @@ func fill(out *fuse.Attr, a wire.Attr) {
 	out.Ino, out.Size, out.Blocks, out.Blksize = a.Ino, uint64(a.Size), a.Blocks, blockBytes
 	out.Mode, out.Nlink = systemMode(a.Mode), a.Nlink
 	out.Owner = fuse.Owner{Uid: a.UID, Gid: a.GID}
-	at, mt, ct := time.Unix(0, a.Atime), time.Unix(0, a.Mtime), time.Unix(0, a.Ctime)
+	at, mt, ct := a.Atime.Go(), a.Mtime.Go(), a.Ctime.Go()
 	out.SetTimes(&at, &mt, &ct)
 }
 
@@ -83,11 +83,11 @@ func change(in *fuse.SetAttrIn, now wire.Attr) (req wire.SetRequest, errno sysca
 	}
 	if t, ok := in.GetATime(); ok {
 		req.What |= wire.SetAtime
-		req.Atime = t.UnixNano()
+		req.Atime = wire.TimeOf(t)
 	}
 	if t, ok := in.GetMTime(); ok {
 		req.What |= wire.SetMtime
-		req.Mtime = t.UnixNano()
+		req.Mtime = wire.TimeOf(t)
 	}
 	return req, 0
 }

@@ -5,7 +5,6 @@ import (
 	iofs "io/fs"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -16,6 +15,7 @@ func TestModes(t *testing.T) {
 	kinds := map[iofs.FileMode]uint32{
 		0: syscall.S_IFREG, iofs.ModeDir: syscall.S_IFDIR, iofs.ModeSymlink: syscall.S_IFLNK, iofs.ModeNamedPipe: syscall.S_IFIFO,
 		iofs.ModeSocket: syscall.S_IFSOCK, iofs.ModeDevice: syscall.S_IFBLK, iofs.ModeDevice | iofs.ModeCharDevice: syscall.S_IFCHR,
+		iofs.ModeIrregular: 0,
 	}
 	for kind, want := range kinds {
 		if got := systemMode(kind | 0o751); got != want|0o751 {
@@ -35,7 +35,7 @@ func TestChange(t *testing.T) {
 		return &fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: valid, Size: 9, Mode: 0o4755, Mtime: 3, Mtimensec: 4, Owner: fuse.Owner{Uid: 5, Gid: 6}}}
 	}
 	req, errno := change(in(fuse.FATTR_SIZE|fuse.FATTR_MODE|fuse.FATTR_MTIME|fuse.FATTR_UID|fuse.FATTR_GID), now)
-	want := wire.SetRequest{What: wire.SetSize | wire.SetMode | wire.SetMtime, Size: 9, Mode: iofs.ModeSetuid | 0o755, Mtime: 3*int64(time.Second) + 4}
+	want := wire.SetRequest{What: wire.SetSize | wire.SetMode | wire.SetMtime, Size: 9, Mode: iofs.ModeSetuid | 0o755, Mtime: wire.Time{Sec: 3, Nsec: 4}}
 	if errno != 0 || req != want {
 		t.Errorf("change: %+v, %v; want %+v", req, errno, want)
 	}

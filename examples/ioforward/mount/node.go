@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -106,22 +108,16 @@ func (n *node) Getattr(_ context.Context, f fs.FileHandle, out *fuse.AttrOut) sy
 	return 0
 }
 
+// Setattr goes by any open handle where the kernel names none and the file has no name
+// any more: changing its mode or times by a descriptor comes so.
 func (n *node) Setattr(_ context.Context, f fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	a, err := n.attr(f)
-	if err != nil {
-		return n.errno(err)
-	}
-	req, errno := change(in, a)
-	if errno != 0 {
-		return errno
-	}
-	if req.What != 0 {
-		if h, ok := f.(*file); ok {
-			a, err = h.f.Set(bounded(), req)
-		} else {
-			var info remote.Info
-			info, err = n.client().Set(bounded(), n.path(), req)
-			a = info.Attr()
+	h, named := f.(*file)
+	a, err := n.set(h, in)
+	if !named && wire.Errno(err) == syscall.ENOENT {
+		for _, h := range n.m.opened.of(n.StableAttr().Ino) {
+			if a, err = n.set(h, in); err == nil { // it may be closed meanwhile
+				break
+			}
 		}
 	}
 	if err != nil {
@@ -129,6 +125,29 @@ func (n *node) Setattr(_ context.Context, f fs.FileHandle, in *fuse.SetAttrIn, o
 	}
 	fill(&out.Attr, a)
 	return 0
+}
+
+// set changes attributes by a handle, or by path if h is nil.
+func (n *node) set(h *file, in *fuse.SetAttrIn) (wire.Attr, error) {
+	var f fs.FileHandle
+	if h != nil {
+		f = h
+	}
+	a, err := n.attr(f)
+	if err != nil {
+		return a, err
+	}
+	req, errno := change(in, a)
+	switch {
+	case errno != 0:
+		return a, errno
+	case req.What == 0:
+		return a, nil
+	case h != nil:
+		return h.f.Set(bounded(), req)
+	}
+	info, err := n.client().Set(bounded(), n.path(), req)
+	return info.Attr(), err
 }
 
 // openFlags are those that the node is to know of. Appending is the kernel's affair,
@@ -140,7 +159,14 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	if err != nil {
 		return nil, 0, n.errno(err)
 	}
-	return &file{n, f}, 0, 0
+	return n.open(f), 0, 0
+}
+
+// open makes the kernel's handle of a file.
+func (n *node) open(f *remote.File) *file {
+	h := &file{n, f, n.m.stable(f.Opened()).Ino}
+	n.m.opened.add(h)
+	return h
 }
 
 func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
@@ -148,7 +174,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 	if err != nil {
 		return nil, nil, 0, n.errno(err)
 	}
-	return n.add(ctx, f.Opened(), out), &file{n, f}, 0, 0
+	return n.add(ctx, f.Opened(), out), n.open(f), 0, 0
 }
 
 func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
@@ -168,7 +194,7 @@ func (n *node) Rmdir(_ context.Context, name string) syscall.Errno {
 }
 
 func (n *node) Rename(_ context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	if flags != 0 { // exchanging, or not replacing: os.Root can do neither
+	if flags != 0 { // exchanging, or not replacing: the node's call has neither
 		return syscall.EINVAL
 	}
 	target := path.Join(to.EmbeddedInode().Path(n.Root()), newName)
@@ -190,8 +216,39 @@ func (n *node) OpendirHandle(context.Context, uint32) (fs.FileHandle, uint32, sy
 
 // file is an open file.
 type file struct {
-	n *node
-	f *remote.File
+	n   *node
+	f   *remote.File
+	ino uint64
+}
+
+// openFiles are a mount's open files, by inode.
+type openFiles struct {
+	mu    sync.Mutex
+	files map[uint64][]*file
+}
+
+func (o *openFiles) add(h *file) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.files == nil {
+		o.files = map[uint64][]*file{}
+	}
+	o.files[h.ino] = append(o.files[h.ino], h)
+}
+
+func (o *openFiles) remove(h *file) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	left := slices.DeleteFunc(o.files[h.ino], func(other *file) bool { return other == h })
+	if o.files[h.ino] = left; len(left) == 0 {
+		delete(o.files, h.ino)
+	}
+}
+
+func (o *openFiles) of(ino uint64) []*file {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.files[ino])
 }
 
 var (
@@ -226,6 +283,7 @@ func (h *file) Fsync(context.Context, uint32) syscall.Errno {
 
 // Release ends the file. Nobody hears its error: who cares has closed with Flush.
 func (h *file) Release(context.Context) syscall.Errno {
+	h.n.m.opened.remove(h)
 	h.f.Close()
 	return 0
 }
@@ -257,13 +315,20 @@ func (d *dir) Readdirent(context.Context) (*fuse.DirEntry, syscall.Errno) {
 	d.at++
 	d.last = info
 	a := info.Attr()
-	return &fuse.DirEntry{Name: info.Name(), Mode: systemMode(a.Mode), Ino: d.n.m.stable(a).Ino, Off: d.at}, 0
+	e := &fuse.DirEntry{Name: info.Name(), Mode: systemMode(a.Mode), Off: d.at}
+	if _, err := info.Info(); err == nil {
+		e.Ino = d.n.m.stable(a).Ino
+	}
+	return e, 0
 }
 
 // Lookup answers from the entry, which has the attributes with it.
 func (d *dir) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	if d.last.Name() != name {
 		return d.n.Lookup(ctx, name, out)
+	}
+	if _, err := d.last.Info(); err != nil {
+		return nil, d.n.errno(err)
 	}
 	return d.n.add(ctx, d.last.Attr(), out), 0
 }

@@ -10,9 +10,11 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/wherry-fabric/wherry/examples/ioforward/ionode"
 	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
+	"github.com/wherry-fabric/wherry/examples/ioforward/wire"
 )
 
 func randomBytes(seed uint64, n int) []byte {
@@ -168,6 +170,16 @@ func TestEscapes(t *testing.T) {
 			t.Errorf("truncate %s: %v", name, err)
 		}
 	}
+	for _, p := range [][2]string{{"mine/", "x"}, {"abs/", "x"}, {"mine", "x/"}} {
+		if err := c.Rename(ctx, p[0], p[1]); !errors.Is(err, syscall.ENOTDIR) {
+			t.Errorf("rename %s to %s: %v", p[0], p[1], err)
+		}
+	}
+	for _, p := range [][2]string{{"dir/..", "x"}, {".", "x"}, {"mine", "dir/.."}, {"mine", "."}} {
+		if err := c.Rename(ctx, p[0], p[1]); !errors.Is(err, syscall.EBUSY) {
+			t.Errorf("rename %s to %s: %v", p[0], p[1], err)
+		}
+	}
 	for what, err := range map[string]error{
 		"remove":      c.Remove(ctx, "dir/secret", 0),
 		"rename to":   c.Rename(ctx, "mine", "dir/mine"),
@@ -193,5 +205,56 @@ func TestEscapes(t *testing.T) {
 	}
 	if info, err := c.Lstat(ctx, "abs"); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		t.Errorf("lstat: %v, %v", info, err)
+	}
+}
+
+// TestTimesByLinks has the node set times of what links lead to, and of nothing outside.
+func TestTimesByLinks(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "served")
+	if err := os.MkdirAll(filepath.Join(dir, "d/e"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Date(2000, 1, 2, 3, 4, 5, 6, time.UTC)
+	for _, name := range []string{filepath.Join(parent, "out"), filepath.Join(dir, "f")} {
+		if err := os.WriteFile(name, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(name, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"link": "f", "d/link": "../f", "chain": "d/link", "d/up": "..", "side": "d/e",
+		"loop": "loop", "out": "../out", "d/out": "../../out", "abs": filepath.Join(parent, "out"), "none": "nonesuch"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newStation(t, overTCP, ionode.Config{Dir: dir}, nil)
+	p, ep := rawPeer(t, s.addr)
+	calls := wire.NewCalls()
+	at := time.Date(2100, 1, 2, 3, 4, 5, 6, time.UTC)
+	for name, want := range map[string]struct {
+		changed string
+		err     error
+	}{
+		"f": {"f", nil}, "link": {"f", nil}, "d/link": {"f", nil}, "chain": {"f", nil}, "d/up": {".", nil}, "d/up/f": {"f", nil}, ".": {".", nil},
+		"d/..": {".", nil}, "side/": {"d/e", nil}, "side/../link": {"f", nil}, "f/": {"", syscall.ENOTDIR}, "link/": {"", syscall.ENOTDIR}, "loop": {"", syscall.ELOOP},
+		"none": {"", syscall.ENOENT}, "out": {"", syscall.EACCES}, "d/out": {"", syscall.EACCES}, "abs": {"", syscall.EACCES}, "out/": {"", syscall.EACCES},
+	} {
+		at = at.Add(time.Hour)
+		_, err := calls.Set.Call(t.Context(), p, ep, wire.SetRequest{Path: name, What: wire.SetMtime, Mtime: wire.TimeOf(at)})
+		if got := wire.Local(err); got != want.err {
+			t.Errorf("the time of %s: %v, want %v", name, got, want.err)
+		}
+		if want.err != nil {
+			continue
+		}
+		if info, err := os.Lstat(filepath.Join(dir, want.changed)); err != nil || !info.ModTime().Equal(at) {
+			t.Errorf("after that of %s was set, %s is of %v, %v; want %v", name, want.changed, info.ModTime(), err, at)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(parent, "out")); err != nil || !info.ModTime().Equal(long) {
+		t.Errorf("the file outside is of %v, %v", info.ModTime(), err)
 	}
 }

@@ -292,17 +292,17 @@ func TestAttributes(t *testing.T) {
 			t.Errorf("%s: %v at %v, %v", what, info.Mode(), info.ModTime(), err)
 		}
 	}
-	if _, err := f.Set(bg, wire.SetRequest{What: wire.SetMode | wire.SetMtime, Mode: 0o600, Mtime: when.UnixNano()}); err != nil {
+	if _, err := f.Set(bg, wire.SetRequest{What: wire.SetMode | wire.SetMtime, Mode: 0o600, Mtime: wire.TimeOf(when)}); err != nil {
 		t.Error(err)
 	}
 	check("by handle", 0o600)
 	when = when.Add(time.Hour)
-	if _, err := c.Set(bg, "f", wire.SetRequest{What: wire.SetMode | wire.SetMtime | wire.SetAtime, Mode: 0o640, Mtime: when.UnixNano(), Atime: 1e9}); err != nil {
+	if _, err := c.Set(bg, "f", wire.SetRequest{What: wire.SetMode | wire.SetMtime | wire.SetAtime, Mode: 0o640, Mtime: wire.TimeOf(when), Atime: wire.Time{Sec: 1}}); err != nil {
 		t.Error(err)
 	}
 	check("by path", 0o640)
-	if info, _ := c.Stat(bg, "f"); info.Attr().Atime != 1e9 {
-		t.Errorf("read at %d", info.Attr().Atime)
+	if info, _ := c.Stat(bg, "f"); info.Attr().Atime != (wire.Time{Sec: 1}) {
+		t.Errorf("read at %v", info.Attr().Atime)
 	}
 	if err := c.Rename(bg, "f", "g"); err != nil {
 		t.Error(err)

@@ -18,11 +18,12 @@ import (
 
 // Info is an fs.FileInfo and fs.DirEntry; Sys is its wire.Attr.
 type Info struct {
-	name string
-	attr wire.Attr
+	name  string
+	attr  wire.Attr
+	errno syscall.Errno // why the node knows its type only
 }
 
-func infoOf(name string, a wire.Attr) Info { return Info{path.Base(name), a} }
+func infoOf(name string, a wire.Attr) Info { return Info{name: path.Base(name), attr: a} }
 
 // Name implements fs.FileInfo.
 func (i Info) Name() string { return i.name }
@@ -34,7 +35,7 @@ func (i Info) Size() int64 { return i.attr.Size }
 func (i Info) Mode() fs.FileMode { return i.attr.Mode }
 
 // ModTime implements fs.FileInfo.
-func (i Info) ModTime() time.Time { return time.Unix(0, i.attr.Mtime) }
+func (i Info) ModTime() time.Time { return i.attr.Mtime.Go() }
 
 // IsDir implements fs.FileInfo.
 func (i Info) IsDir() bool { return i.attr.Mode.IsDir() }
@@ -48,8 +49,13 @@ func (i Info) Sys() any { return i.attr }
 // Type implements fs.DirEntry.
 func (i Info) Type() fs.FileMode { return i.attr.Mode.Type() }
 
-// Info implements fs.DirEntry.
-func (i Info) Info() (fs.FileInfo, error) { return i, nil }
+// Info implements fs.DirEntry. It is an error if the node could not look at what it listed.
+func (i Info) Info() (fs.FileInfo, error) {
+	if i.errno != 0 {
+		return nil, pathError("lstat", i.name, i.errno)
+	}
+	return i, nil
+}
 
 // String is what fs.FormatDirEntry says.
 func (i Info) String() string { return fs.FormatDirEntry(i) }
@@ -197,7 +203,7 @@ func (f *File) nextEntry(ctx context.Context) (Info, error) {
 			return now, nil
 		}
 	}
-	return Info{e.Name, e.Attr}, nil
+	return Info{e.Name, e.Attr, syscall.Errno(e.Errno)}, nil
 }
 
 // Rewind begins a directory's entries anew.

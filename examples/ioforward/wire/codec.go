@@ -14,8 +14,11 @@ var ErrMessage = errors.New("ioforward: malformed message")
 
 var le = binary.LittleEndian
 
-// attrBytes is an Attr: seven words of 64 bits and four of 32.
-const attrBytes = 7*8 + 4*4
+// attrBytes is an Attr: four words of 64 bits and four of 32, and three times.
+const attrBytes = 4*8 + 4*4 + 3*(8+4)
+
+// entryBytes is an Entry without its name.
+const entryBytes = 2 + 2 + attrBytes
 
 // reader takes a message apart. After an error it yields zeros.
 type reader struct {
@@ -67,6 +70,18 @@ func (r *reader) end() error {
 	return r.err
 }
 
+func appendTime(b []byte, t Time) []byte {
+	return le.AppendUint32(le.AppendUint64(b, uint64(t.Sec)), t.Nsec)
+}
+
+func (r *reader) time() Time {
+	t := Time{int64(r.u64()), r.u32()}
+	if t.Nsec > maxNsec && r.err == nil {
+		r.err = fmt.Errorf("%w: a time with %d ns", ErrMessage, t.Nsec)
+	}
+	return t
+}
+
 func appendText(b []byte, s string) []byte {
 	return append(le.AppendUint16(b, uint16(len(s))), s...)
 }
@@ -105,19 +120,30 @@ func (c codec[T]) Decode(_ T, b []byte) (T, error) {
 }
 
 func (a *Attr) append(b []byte) []byte {
-	for _, v := range [...]uint64{a.Dev, a.Ino, uint64(a.Size), a.Blocks, uint64(a.Atime), uint64(a.Mtime), uint64(a.Ctime)} {
+	for _, v := range [...]uint64{a.Dev, a.Ino, uint64(a.Size), a.Blocks} {
 		b = le.AppendUint64(b, v)
 	}
 	for _, v := range [...]uint32{uint32(a.Mode), a.Nlink, a.UID, a.GID} {
 		b = le.AppendUint32(b, v)
 	}
+	for _, t := range [...]Time{a.Atime, a.Mtime, a.Ctime} {
+		b = appendTime(b, t)
+	}
 	return b
+}
+
+func (r *reader) errno() uint16 {
+	v := r.u16()
+	if v > maxErrno && r.err == nil {
+		r.err = fmt.Errorf("%w: error number %d", ErrMessage, v)
+	}
+	return v
 }
 
 func (r *reader) attr() Attr {
 	a := Attr{Dev: r.u64(), Ino: r.u64(), Size: int64(r.u64()), Blocks: r.u64(),
-		Atime: int64(r.u64()), Mtime: int64(r.u64()), Ctime: int64(r.u64()),
-		Mode: r.mode(), Nlink: r.u32(), UID: r.u32(), GID: r.u32()}
+		Mode: r.mode(), Nlink: r.u32(), UID: r.u32(), GID: r.u32(),
+		Atime: r.time(), Mtime: r.time(), Ctime: r.time()}
 	if a.Size < 0 && r.err == nil {
 		r.err = fmt.Errorf("%w: a file of %d bytes", ErrMessage, a.Size)
 	}
@@ -147,7 +173,8 @@ func appendList(b []byte, v ListReply) ([]byte, error) {
 		if len(v.Entries[i].Name) > MaxNameBytes {
 			return nil, fmt.Errorf("%w: a name of %d bytes", ErrMessage, len(v.Entries[i].Name))
 		}
-		b = v.Entries[i].Attr.append(appendText(b, v.Entries[i].Name))
+		b = le.AppendUint16(appendText(b, v.Entries[i].Name), v.Entries[i].Errno)
+		b = v.Entries[i].Attr.append(b)
 	}
 	return b, nil
 }
@@ -155,7 +182,7 @@ func appendList(b []byte, v ListReply) ([]byte, error) {
 func (r *reader) list() (v ListReply) {
 	v.End = r.flag()
 	n := int(r.u16())
-	if r.err == nil && (n > MaxBatch || n*(2+attrBytes) > len(r.b)) {
+	if r.err == nil && (n > MaxBatch || n*entryBytes > len(r.b)) {
 		r.err = fmt.Errorf("%w: %d entries in %d bytes", ErrMessage, n, len(r.b))
 	}
 	if r.err != nil {
@@ -163,7 +190,7 @@ func (r *reader) list() (v ListReply) {
 	}
 	v.Entries = make([]Entry, 0, n)
 	for range n {
-		v.Entries = append(v.Entries, Entry{Name: r.text(MaxNameBytes), Attr: r.attr()})
+		v.Entries = append(v.Entries, Entry{Name: r.text(MaxNameBytes), Errno: r.errno(), Attr: r.attr()})
 	}
 	return v
 }

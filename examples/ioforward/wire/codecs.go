@@ -127,12 +127,12 @@ func setCodec() codec[SetRequest] {
 		func(b []byte, v SetRequest) ([]byte, error) {
 			b = append(le.AppendUint64(b, v.Handle), byte(v.What))
 			b = le.AppendUint32(le.AppendUint64(b, v.Size), uint32(v.Mode))
-			b = le.AppendUint64(le.AppendUint64(b, uint64(v.Atime)), uint64(v.Mtime))
+			b = appendTime(appendTime(b, v.Atime), v.Mtime)
 			return appendText(b, v.Path), checkPath(v.Path)
 		},
 		func(r *reader) SetRequest {
 			v := SetRequest{Handle: r.u64(), What: Set(r.u8()), Size: r.u64(), Mode: r.mode(),
-				Atime: int64(r.u64()), Mtime: int64(r.u64()), Path: r.text(MaxPathBytes)}
+				Atime: r.time(), Mtime: r.time(), Path: r.text(MaxPathBytes)}
 			if r.err == nil && v.What&^allSet != 0 {
 				r.err = fmt.Errorf("%w: set %#x", ErrMessage, uint8(v.What))
 			}

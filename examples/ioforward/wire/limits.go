@@ -14,6 +14,8 @@ const (
 	MaxBatch = 1024
 	// MaxOffset is the last offset that a file can have.
 	MaxOffset = 1<<63 - 1
+	// maxNsec is the most nanoseconds besides a time's seconds.
+	maxNsec = 999_999_999
 	// MinLease is the shortest lease: a client renews three times in each.
 	MinLease = time.Second
 	// MaxLease is the longest.

@@ -18,14 +18,27 @@ type Welcome struct {
 // Lease is LeaseMs.
 func (w Welcome) Lease() time.Duration { return time.Duration(w.LeaseMs) * time.Millisecond }
 
-// Attr is what a node knows of a file. Times are in nanoseconds since 1970.
+// Time is a file's time: seconds since 1970, and nanoseconds from 0 to 999999999 after
+// these. In nanoseconds alone the years end at 2262.
+type Time struct {
+	Sec  int64
+	Nsec uint32
+}
+
+// TimeOf is Go's time as it travels.
+func TimeOf(t time.Time) Time { return Time{t.Unix(), uint32(t.Nanosecond())} }
+
+// Go is it as Go has it.
+func (t Time) Go() time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
+
+// Attr is what a node knows of a file.
 type Attr struct {
 	Dev, Ino            uint64
 	Size                int64
 	Blocks              uint64 // of 512 bytes
 	Mode                fs.FileMode
 	Nlink, UID, GID     uint32
-	Atime, Mtime, Ctime int64
+	Atime, Mtime, Ctime Time
 }
 
 // Flags say how a file is opened.
@@ -96,8 +109,9 @@ type ListRequest struct {
 
 // Entry is one name of a directory.
 type Entry struct {
-	Name string
-	Attr Attr
+	Name  string
+	Errno uint16 // if not 0: why of Attr there is the Mode's type only, ModeIrregular if that is unknown too
+	Attr  Attr
 }
 
 // ListReply has some entries; End says that there are no more.
@@ -125,7 +139,7 @@ type SetRequest struct {
 	What         Set
 	Size         uint64
 	Mode         fs.FileMode // permission bits
-	Atime, Mtime int64
+	Atime, Mtime Time
 }
 
 // Space is what a file system has.

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-var attr = Attr{Dev: 1, Ino: 2, Size: 3, Blocks: 4, Mode: fs.ModeDir | 0o755, Nlink: 5, UID: 6, GID: 7, Atime: 8, Mtime: -9, Ctime: 10}
+var attr = Attr{Dev: 1, Ino: 2, Size: 3, Blocks: 4, Mode: fs.ModeDir | 0o755, Nlink: 5, UID: 6, GID: 7, Atime: Time{8, 0}, Mtime: Time{-9, maxNsec}, Ctime: Time{1 << 40, 10}}
 
 // roundTrip sends v through a codec, and checks that bytes more or less are refused.
 func roundTrip[T any](t *testing.T, name string, c codec[T], v T) {
@@ -49,8 +49,8 @@ func TestRoundTrip(t *testing.T) {
 	roundTrip(t, "mkdir", mkdirCodec(), MkdirRequest{Path: "d", Perm: 0o700})
 	roundTrip(t, "rename", renameCodec(), RenameRequest{From: "a", To: "b/c"})
 	roundTrip(t, "list", listCodec(), ListRequest{Handle: 9, Restart: true})
-	roundTrip(t, "listed", listedCodec(), ListReply{Entries: []Entry{{"one", attr}, {"two", Attr{}}}, End: true})
-	roundTrip(t, "set", setCodec(), SetRequest{Handle: 1, Path: "p", What: SetSize | SetMtime, Size: 2, Mode: 0o600, Atime: -1, Mtime: 4})
+	roundTrip(t, "listed", listedCodec(), ListReply{Entries: []Entry{{"one", 0, attr}, {"two", maxErrno, Attr{Mode: fs.ModeDir}}}, End: true})
+	roundTrip(t, "set", setCodec(), SetRequest{Handle: 1, Path: "p", What: SetSize | SetMtime, Size: 2, Mode: 0o600, Atime: Time{-1, 5}, Mtime: Time{1 << 40, 6}})
 	roundTrip(t, "space", spaceCodec(), Space{1, 2, 3, 4, 5, 6})
 	t.Run("io", func(t *testing.T) {
 		v := IORequest{Handle: 1, Offset: 2, Size: 3, Bulk: &rpc.Bulk{}}
@@ -86,8 +86,14 @@ func TestRefused(t *testing.T) {
 		"unknown kind":  func() error { return decoded(pathCodec(), PathRequest{Kind: Dir + 1}) },
 		"unknown set":   func() error { return decoded(setCodec(), SetRequest{What: allSet + 1}) },
 		"negative size": func() error { return decoded(attrCodec(), Attr{Size: -1}) },
-		"no calls":      func() error { return decoded(welcomeCodec(), Welcome{IOBytes: 4096, LeaseMs: 1000}) },
-		"no lease":      func() error { return decoded(welcomeCodec(), Welcome{IOBytes: 4096, Calls: 1}) },
+		"much of a second": func() error {
+			return decoded(setCodec(), SetRequest{Mtime: Time{Nsec: maxNsec + 1}})
+		},
+		"no error number": func() error {
+			return decoded(listedCodec(), ListReply{Entries: []Entry{{Errno: maxErrno + 1}}})
+		},
+		"no calls": func() error { return decoded(welcomeCodec(), Welcome{IOBytes: 4096, LeaseMs: 1000}) },
+		"no lease": func() error { return decoded(welcomeCodec(), Welcome{IOBytes: 4096, Calls: 1}) },
 		"much at once": func() error {
 			return decoded(welcomeCodec(), Welcome{IOBytes: MaxIOBytes + 1, Calls: 1, LeaseMs: 1000})
 		},
@@ -152,8 +158,12 @@ func FuzzDecode(f *testing.F) {
 		f.Add(uint8(i), []byte{})
 		f.Add(uint8(i), bytes.Repeat([]byte{1}, 200))
 	}
-	b, _ := listedCodec().Append(nil, ListReply{Entries: []Entry{{"a", attr}}})
+	b, _ := listedCodec().Append(nil, ListReply{Entries: []Entry{{"a", 1, attr}}})
 	f.Add(uint8(4), b)
+	b, _ = setCodec().Append(nil, SetRequest{Path: "p", What: SetMtime, Mtime: Time{1 << 40, maxNsec}})
+	f.Add(uint8(8), b)
+	b, _ = attrCodec().Append(nil, attr)
+	f.Add(uint8(10), b)
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		name := decoders[int(which)%len(decoders)]
 		again, err := name.back(b)
