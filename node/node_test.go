@@ -440,6 +440,17 @@ func TestStopWaitsForCalls(t *testing.T) {
 	}
 }
 
+// TestSealedKeys: whoever may only write a sealed dataset hears what would help.
+func TestSealedKeys(t *testing.T) {
+	s := &store{shards: map[string]*shard{"d": {version: 1}}}
+	for caps, want := range map[cluster.Caps]string{cluster.CapWrite: "its capabilities (write) do not include that", cluster.CapRead | cluster.CapWrite: "its owner or an admin can grant that"} {
+		_, _, err := s.keys("d", 1, cluster.Principal{Name: "ann", Caps: caps}, func() fabric.Rights { return fabric.RightWrite })
+		if !errors.Is(err, cluster.ErrForbidden) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want …%s…", caps, err, want)
+		}
+	}
+}
+
 func TestFillRanges(t *testing.T) {
 	el, _ := guest(t, tokens(t, cluster.CapMember, "node"), "node")
 	seg, err := el.NewSegment(1<<20, fabric.Sealed)

@@ -17,7 +17,7 @@ import (
 func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) (*control.Status, error) {
 	who := control.PrincipalOf(c.From)
 	if !who.Caps.Has(cluster.CapRead) {
-		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token that has it, or admin to see all endpoints"}
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token or certificate that has it, or admin to see all endpoints"}
 	}
 	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Memory: n.data.status(),
