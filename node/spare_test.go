@@ -161,6 +161,9 @@ func TestSpareRequests(t *testing.T) {
 		if calls {
 			go p.Call(t.Context(), eps[1], "wait", nil)
 			<-called
+			if !p.Spare(eps[1]) || p.Spare(eps[0]) {
+				t.Error("who calls is busy on the other one")
+			}
 			defer close(done)
 		}
 		reply, err := control.Do[control.SpareReply](t.Context(), p, eps[0], control.CallSpare, control.Nothing{})

@@ -32,12 +32,25 @@ func TestSpare(t *testing.T) {
 	if !at(1, 1) || at(1, 9) {
 		t.Errorf("busy: %v and %v", at(1, 1), at(1, 9))
 	}
+	// On to a third: nobody but it has the branch, and it and the one before it need what is between them.
+	if err := p.d.core.Forward(w.now, p.r, 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.finish(w, travel.End{})
+	p = w.one(t, w.settle(t, nil))
+	w.pass(t, second/10) // acknowledgements wait for company
+	for name, busy := range map[string]bool{"who handed it on": at(1, 3), "who got it": at(2, 2), "who answers": at(2, 1)} {
+		if !busy {
+			t.Errorf("%s needs the endpoint, and says that it does not", name)
+		}
+	}
 	p.finish(w, travel.End{})
 	w.settle(t, nil)
 	if err := w.outcome(t); err != nil {
 		t.Fatal(err)
 	}
-	if at(0, 2) || at(1, 1) || at(1, 9) {
+	w.pass(t, second/10)
+	if at(0, 2) || at(1, 1) || at(1, 9) || at(2, 1) || at(2, 2) {
 		t.Error("busy after the end")
 	}
 }
