@@ -271,7 +271,12 @@ func TestNodesThatDoNotStart(t *testing.T) {
 // guest is an element with a token, for what no well-behaved client does.
 func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
 	t.Helper()
-	tr, err := NewTransport("tcp")
+	return guestOver(t, "tcp", ts, name)
+}
+
+func guestOver(t testing.TB, scheme string, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
+	t.Helper()
+	tr, err := NewTransport(scheme)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Memory: n.data.status(),
 		Endpoints: []control.EndpointStatus{}, Functions: []control.FunctionStatus{}}
+	if n.tls != nil {
+		s.CertUntil = n.tls.Until()
+	}
 	n.endpointStatus(s, c.From, who.Caps.Has(cluster.CapAdmin))
 	n.functionStatus(s)
 	calls := n.rpc.Stats()
