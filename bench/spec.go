@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -163,7 +164,11 @@ func rounded(f float64) json.Number {
 	case f >= 10:
 		return json.Number(fmt.Sprintf("%.1f", f))
 	}
-	return json.Number(fmt.Sprintf("%.3f", f))
+	decimals := 3
+	if f != 0 { // of small ones three digits that say something
+		decimals = max(decimals, 2-int(math.Floor(math.Log10(math.Abs(f)))))
+	}
+	return json.Number(strconv.FormatFloat(f, 'f', decimals, 64))
 }
 
 // Names lists the fields in order.

@@ -76,7 +76,7 @@ func (c *Catalog) Put(p Principal, t *Table, replace bool) error {
 		return err
 	}
 	if !p.Caps.Has(CapWrite) && !p.Caps.Has(CapMember) {
-		return &ForbiddenError{p.Name, "capability write", t.Name, "use a token that has it"}
+		return &ForbiddenError{p.Name, "capability write", t.Name, "use a token or certificate that has it"}
 	}
 	s := &slot{bytes: int64(len(encoded))}
 	s.Entry = Entry{Name: t.Name, Version: t.Version, Owner: p.Name, Table: t.WithoutKeys(), Grants: map[string]fabric.Rights{}}
@@ -253,24 +253,35 @@ func (s *slot) copy() Entry {
 // every anonymous principal's.
 func owns(p Principal, s *slot) bool { return p.Caps.Has(CapAdmin) || p.Name == s.Owner }
 
-func rights(p Principal, s *slot) fabric.Rights {
+func rights(p Principal, s *slot) fabric.Rights { return p.Caps.rightsOf(granted(p, s)) }
+
+// granted are the rights that p's capabilities may narrow.
+func granted(p Principal, s *slot) fabric.Rights {
 	if owns(p, s) {
-		return p.Caps.rightsOf(fabric.RightsAll)
+		return fabric.RightsAll
 	}
-	return p.Caps.rightsOf(s.Grants[p.Name] | s.Grants[Everyone])
+	return s.Grants[p.Name] | s.Grants[Everyone]
 }
 
+// allow says what p lacks of the rights that are needed; 0: of any.
 func allow(p Principal, s *slot, need fabric.Rights) error {
 	have := rights(p, s)
 	if have != 0 && have&need == need {
 		return nil
 	}
-	if missing := need &^ p.Caps.rightsOf(fabric.RightsAll); missing != 0 {
-		return &ForbiddenError{p.Name, NeedRights(missing), s.Name,
-			fmt.Sprintf("its capabilities (%v) do not include it; use a token that has more", p.Caps)}
+	able := p.Caps.rightsOf(fabric.RightsAll)
+	missing := need &^ able
+	switch {
+	case need == 0 && granted(p, s) != 0: // none of which it is able to use
+		missing = granted(p, s)
+	case need == 0 && able == 0:
+		missing = fabric.RightRead
 	}
-	missing := need &^ have
-	if missing == 0 {
+	if missing != 0 {
+		return &ForbiddenError{p.Name, NeedRights(missing), s.Name,
+			fmt.Sprintf("its capabilities (%v) do not include it; use a token or certificate that has more", p.Caps)}
+	}
+	if missing = need &^ have; missing == 0 {
 		missing = fabric.RightRead
 	}
 	return &ForbiddenError{p.Name, NeedRights(missing), s.Name,

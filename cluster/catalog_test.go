@@ -38,9 +38,25 @@ func check(t *testing.T, err, want error, texts ...string) {
 	}
 }
 
+// TestGrantWithoutCapability: who lacks the capability has nothing of a grant, and is not sent for one.
+func TestGrantWithoutCapability(t *testing.T) {
+	c := NewCatalog(CatalogLimits{})
+	check(t, c.Put(ann, named(t, "logs", 1), false), nil)
+	eve, amy := Principal{"eve", CapInject}, Principal{"amy", CapWrite}
+	for _, granted := range []fabric.Rights{0, fabric.RightRead} {
+		check(t, c.Grant(ann, "logs", "eve", granted), nil)
+		for _, need := range []fabric.Rights{0, fabric.RightRead} {
+			check(t, c.Allow(eve, "logs", need), ErrForbidden, "eve lacks right read", "its capabilities (inject) do not include it; use a token or certificate that has more")
+		}
+	}
+	check(t, c.Allow(amy, "logs", 0), ErrForbidden, `its owner "ann" or an admin can grant it`)
+	check(t, c.Grant(ann, "logs", "amy", fabric.RightRead), nil)
+	check(t, c.Allow(amy, "logs", 0), ErrForbidden, "amy lacks right read", "its capabilities (write) do not include it")
+}
+
 func TestCatalog(t *testing.T) {
 	c := NewCatalog(CatalogLimits{})
-	check(t, c.Put(bob, named(t, "logs", 1), false), ErrForbidden, "bob lacks capability write", `"logs"`)
+	check(t, c.Put(bob, named(t, "logs", 1), false), ErrForbidden, "bob lacks capability write", `"logs"`, "use a token or certificate that has it")
 	check(t, c.Put(ann, named(t, "logs", 3), false), nil)
 	check(t, c.Put(ann, named(t, "logs", 4), false), ErrExists, `"logs", version 3, of "ann"`)
 	check(t, c.Put(ann, named(t, "logs", 3), true), ErrVersion, "must be higher")

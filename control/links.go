@@ -22,9 +22,6 @@ const (
 	// attempts; each pause is twice the one before, less some chance.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 3 * time.Second
-	// yieldTime is how long the later of two nodes (by name) waits for the
-	// earlier one to dial, so that two that start together make one connection.
-	yieldTime = 200 * time.Millisecond
 )
 
 // LinksConfig says how Links connects.
@@ -34,6 +31,10 @@ type LinksConfig struct {
 	Insecure bool     // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
+	// Spare says that of two connections of this node and another one is not needed, because there is the other: it has nothing
+	// more begun on it at either end, and reports whether something still is under way. nil: nothing is. It may take until the
+	// context ends.
+	Spare func(ctx context.Context, spare, other *fabric.Endpoint) (busy bool)
 	Log   *slog.Logger // nil: silent
 }
 
@@ -100,7 +101,7 @@ func (l *Links) Add(m cluster.Member) {
 	l.links[m.Name] = k
 	for _, ep := range l.cfg.Element.Endpoints() {
 		if ep.Name() == m.Name && l.trusted(ep) {
-			k.ep = ep
+			l.take(k, ep)
 		}
 	}
 	l.work.Go(func() { l.keep(k) })
@@ -116,11 +117,16 @@ func (l *Links) PeerUp(ep *fabric.Endpoint) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.links[ep.Name()]
-	if k == nil || !l.trusted(ep) {
-		return
+	if k != nil && l.trusted(ep) {
+		l.take(k, ep)
 	}
+}
+
+// take has a member's endpoint used, or not; mu is held.
+func (l *Links) take(k *link, ep *fabric.Endpoint) {
 	if alive(k.ep) && k.ep.Incarnation() == ep.Incarnation() {
-		return // one is enough
+		l.second(k, ep)
+		return
 	}
 	if alive(k.ep) && !l.cfg.Nodes { // a node asks both before it says so
 		l.cfg.Log.Warn("two elements have one name; if this is no restart, give each node a name of its own", "name", ep.Name(),
@@ -140,7 +146,11 @@ func (l *Links) PeerLost(ep *fabric.Endpoint, err error) {
 	}
 	k.ep, k.err = nil, err
 	for _, other := range l.cfg.Element.Endpoints() { // one that stood by
-		if other != ep && other.Name() == ep.Name() && l.trusted(other) && alive(other) {
+		switch {
+		case other == ep || other.Name() != ep.Name() || !l.trusted(other) || !alive(other):
+		case k.ep != nil && k.ep.Incarnation() == other.Incarnation():
+			l.second(k, other)
+		default:
 			k.ep, k.err = other, nil
 		}
 	}
@@ -286,9 +296,7 @@ func (l *Links) Close() {
 
 // keep dials a member whenever there is no endpoint to it.
 func (l *Links) keep(k *link) {
-	if l.cfg.Nodes && l.cfg.Element.Name() > k.member.Name {
-		l.pause(k, yieldTime)
-	}
+	l.yield(k)
 	pause := firstRetry
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
@@ -301,6 +309,7 @@ func (l *Links) keep(k *link) {
 			case <-k.wake:
 			case <-l.ctx.Done():
 			}
+			l.yield(k)
 			continue
 		}
 		ep, err := l.Dial(l.ctx, m)
@@ -345,17 +354,10 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 		return
 	}
 	k.tries = 0
-	// Where both have dialled at once, the later one by name gives its own
-	// connection up: one of the two stays.
-	extra := alive(k.ep) && k.ep != ep && l.cfg.Nodes && l.cfg.Element.Name() > k.member.Name
 	if !alive(k.ep) {
 		k.ep, k.err = ep, nil
 		l.changed()
 	}
 	l.mu.Unlock()
-	if extra {
-		ep.Close()
-		return
-	}
 	l.cfg.Log.Info("connected", "peer", ep.String())
 }

@@ -1,6 +1,10 @@
 package control
 
-import "github.com/wherry-fabric/wherry/cluster"
+import (
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+)
 
 // StatusRequest asks a node what goes on there.
 type StatusRequest struct {
@@ -22,7 +26,8 @@ type Status struct {
 	Incarnation cluster.Incarnation `json:"incarnation"`
 	UptimeMs    int64               `json:"uptime_ms"`
 	Stopping    bool                `json:"stopping,omitempty"`
-	Forms       []string            `json:"forms"` // of code that the node runs
+	CertUntil   time.Time           `json:"cert_until,omitzero"` // when the node's certificate ends; absent if it has none
+	Forms       []string            `json:"forms"`               // of code that the node runs
 	Memory      MemoryStatus        `json:"memory"`
 	Transports  []TransportStatus   `json:"transports"`
 	Endpoints   []EndpointStatus    `json:"endpoints"`

@@ -214,6 +214,7 @@ func (e *Element) endpointCount() int {
 // open makes the endpoint of a connection whose HELLO is done.
 func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, error) {
 	ep := newEndpoint(e, info, p.RemoteAddr())
+	ep.dialled = initiator
 	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
 	// Frames may arrive, at the leader, as soon as the link is started; they
 	// wait on ep.mu until the endpoint is whole.

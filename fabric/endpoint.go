@@ -17,16 +17,17 @@ import (
 // Puts and Sends on one endpoint are unordered unless a Fence stands between
 // them; docs/ordering.md says what holds per verb.
 type Endpoint struct {
-	el     *Element
-	serial uint64 // among the element's endpoints
-	link   Link
-	fds    FDCarrier // nil where descriptors cannot be handed over
-	holder Holder    // nil where frames are cheap
-	holds  atomic.Int32
-	peer   *peerInfo
-	addr   string
-	tag    atomic.Uint32
-	owner  atomic.Value // what a layer above keeps with the endpoint (SetData)
+	el      *Element
+	serial  uint64 // among the element's endpoints
+	link    Link
+	fds     FDCarrier // nil where descriptors cannot be handed over
+	holder  Holder    // nil where frames are cheap
+	holds   atomic.Int32
+	peer    *peerInfo
+	addr    string
+	dialled bool // from here
+	tag     atomic.Uint32
+	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 
 	opening sync.Mutex
 	open    atomic.Bool
@@ -97,6 +98,20 @@ func (ep *Endpoint) Addrs() []string { return ep.peer.hello.addrs }
 
 // RemoteAddr is the address of the connection, for people.
 func (ep *Endpoint) RemoteAddr() string { return ep.addr }
+
+// Dialled reports whether this element has made the connection, and not the peer.
+func (ep *Endpoint) Dialled() bool { return ep.dialled }
+
+// Busy reports whether operations of this element, or parts of those of the peer's that take several frames, are
+// under way, or anything waits to be sent.
+func (ep *Endpoint) Busy() bool {
+	if ep.ops.inUse() > 0 {
+		return true
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return ep.outbox.n+ep.reserved.n+len(ep.bulk)+len(ep.in.puts)+ep.in.gets > 0
+}
 
 // String names the peer.
 func (ep *Endpoint) String() string {

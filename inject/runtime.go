@@ -237,7 +237,7 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 		delete(rt.numbers, inc)
 		for i, other := range rt.peers {
 			if other != nil && other.Incarnation() == inc {
-				rt.numbers[inc] = travel.Peer(i)
+				rt.numbers[inc], rt.about[i].incarnation = travel.Peer(i), inc // it may have been a spare
 				break
 			}
 		}

@@ -35,7 +35,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	}
 	who := control.PrincipalOf(c.From)
 	if !who.Caps.Has(cluster.CapWrite) {
-		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability write", Name: req.Name, Do: "use a token that has it"}
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability write", Name: req.Name, Do: "use a token or certificate that has it"}
 	}
 	if err := cluster.ValidateName(req.Name); err != nil {
 		return nil, fmt.Errorf("%w: %w", cluster.ErrName, err)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -22,7 +24,7 @@ type figures struct {
 type metric struct {
 	name, help string
 	kind       prometheus.ValueType
-	read       func(*figures) float64
+	read       func(*figures) float64 // NaN: the node has none
 }
 
 const (
@@ -34,6 +36,7 @@ func nodeMetrics() []metric {
 	return []metric{
 		{"endpoints", "Connections to peers and clients.", gauge, func(f *figures) float64 { return float64(len(f.n.el.Endpoints())) }},
 		{"peers_connected", "Static peers that are connected.", gauge, connectedPeers},
+		{"cert_until_timestamp_seconds", "When the node's certificate ends, in seconds since 1970.", gauge, certUntil},
 		{"messages_sent_total", "Messages of normal class sent.", counter, func(f *figures) float64 { return float64(f.sent.NormalFrames) }},
 		{"message_bytes_sent_total", "Bytes of those messages.", counter, func(f *figures) float64 { return float64(f.sent.NormalBytes) }},
 		{"frames_sent_total", "Frames of any kind sent: messages, operations, credit.", counter, func(f *figures) float64 { return float64(f.sent.SentFrames) }},
@@ -80,6 +83,13 @@ func functionMetrics() []metric {
 	}
 }
 
+func certUntil(f *figures) float64 {
+	if f.n.tls == nil {
+		return math.NaN()
+	}
+	return float64(f.n.tls.Until().Unix())
+}
+
 func connectedPeers(f *figures) float64 {
 	up := 0.0
 	for _, s := range f.n.links.States() {
@@ -117,6 +127,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	f := figures{c.n, c.n.traffic.total(), c.n.rpc.Stats(), c.n.rt.Stats(), c.n.engine.Stats()}
 	for i, m := range c.metrics {
-		ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, m.read(&f))
+		if v := m.read(&f); !math.IsNaN(v) {
+			ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, v)
+		}
 	}
 }

@@ -271,7 +271,12 @@ func TestNodesThatDoNotStart(t *testing.T) {
 // guest is an element with a token, for what no well-behaved client does.
 func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
 	t.Helper()
-	tr, err := NewTransport("tcp")
+	return guestOver(t, "tcp", ts, name)
+}
+
+func guestOver(t testing.TB, scheme string, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
+	t.Helper()
+	tr, err := NewTransport(scheme)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,6 +442,17 @@ func TestStopWaitsForCalls(t *testing.T) {
 	}
 	if got := <-answer; got != "done;" {
 		t.Errorf("a call under way at the stop: %q", got)
+	}
+}
+
+// TestSealedKeys: whoever may only write a sealed dataset hears what would help.
+func TestSealedKeys(t *testing.T) {
+	s := &store{shards: map[string]*shard{"d": {version: 1}}}
+	for caps, want := range map[cluster.Caps]string{cluster.CapWrite: "its capabilities (write) do not include that", cluster.CapRead | cluster.CapWrite: "its owner or an admin can grant that"} {
+		_, _, err := s.keys("d", 1, cluster.Principal{Name: "ann", Caps: caps}, func() fabric.Rights { return fabric.RightWrite })
+		if !errors.Is(err, cluster.ErrForbidden) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want …%s…", caps, err, want)
+		}
 	}
 }
 

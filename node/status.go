@@ -17,11 +17,14 @@ import (
 func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) (*control.Status, error) {
 	who := control.PrincipalOf(c.From)
 	if !who.Caps.Has(cluster.CapRead) {
-		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token that has it, or admin to see all endpoints"}
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token or certificate that has it, or admin to see all endpoints"}
 	}
 	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Memory: n.data.status(),
 		Endpoints: []control.EndpointStatus{}, Functions: []control.FunctionStatus{}}
+	if n.tls != nil {
+		s.CertUntil = n.tls.Until()
+	}
 	n.endpointStatus(s, c.From, who.Caps.Has(cluster.CapAdmin))
 	n.functionStatus(s)
 	calls := n.rpc.Stats()

@@ -354,8 +354,12 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 		rights &= fabric.RightRead
 	}
 	if rights == 0 {
+		help := "its owner or an admin can grant that"
+		if !who.Caps.Has(cluster.CapRead) {
+			help = fmt.Sprintf("its capabilities (%v) do not include that; use a token or certificate that has more", who.Caps)
+		}
 		return nil, 0, &cluster.ForbiddenError{Principal: who.Name, Need: cluster.NeedRights(fabric.RightRead), Name: name,
-			Do: "the dataset is sealed, so it can be read only; its owner or an admin can grant that"}
+			Do: "the dataset is sealed, so it can be read only; " + help}
 	}
 	g := sh.given[who.Name]
 	if g == nil {

@@ -113,12 +113,7 @@ func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	p.order = slices.DeleteFunc(p.order, func(other *conn) bool { return other == c })
 	if inc := ep.Incarnation(); c != nil && p.owners[inc] == c {
 		delete(p.owners, inc)
-		for _, other := range p.order {
-			if other.ep.Incarnation() == inc && other.ep.Principal() == ep.Principal() {
-				p.owners[inc] = other
-				break
-			}
-		}
+		p.succeed(c)
 	}
 	p.last.CompareAndSwap(c, nil)
 	p.mu.Unlock()

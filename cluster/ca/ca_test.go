@@ -256,10 +256,11 @@ func TestWriteNewLeavesNothing(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
 	path := filepath.Join(t.TempDir(), "key")
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 10, Max: old.Max}); err != nil {
+	const limit = 1 << 20 // beyond what the test's own log of files may take meanwhile
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
-	err := WriteNew(path, make([]byte, 100), 0o600)
+	err := WriteNew(path, make([]byte, 2*limit), 0o600)
 	if e := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); e != nil {
 		t.Fatal(e)
 	}

@@ -296,6 +296,13 @@ func (id *Identity) Principal() (p cluster.Principal, named bool) {
 	return p, named
 }
 
+// Until is when the element's own certificate ends.
+func (id *Identity) Until() time.Time {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.own.Leaf.NotAfter
+}
+
 // Accepts reports whether others accept the certificate when they dial the element, as they do a node's.
 func (id *Identity) Accepts() bool {
 	id.mu.Lock()
@@ -315,7 +322,7 @@ func (id *Identity) VerifyHost(host string) error {
 const revokedEvery = time.Second
 
 // Guard ends a transport's connections as soon as their certificates are revoked, until the
-// context ends. recheck judges all connections again, and says how many it has ended.
+// context ends, and warns before the element's own certificate does, and when it has. recheck judges all connections again, and says how many it has ended.
 func (id *Identity) Guard(ctx context.Context, recheck func() int) {
 	id.watch(ctx, revokedEvery, func() {
 		if ended := recheck(); ended > 0 {
@@ -326,9 +333,11 @@ func (id *Identity) Guard(ctx context.Context, recheck func() int) {
 
 // watch looks at the files again and again until the context ends, and calls
 // revoked, on this goroutine, when the list of revoked certificates has changed since Load.
+// When the element's own certificate is about to end, or has, it says so.
 func (id *Identity) watch(ctx context.Context, every time.Duration, revoked func()) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	var reminder reminder
 	for seen := id.first; ; {
 		select {
 		case <-ctx.Done():
@@ -337,6 +346,7 @@ func (id *Identity) watch(ctx context.Context, every time.Duration, revoked func
 		}
 		id.mu.Lock()
 		id.refresh()
+		reminder.remind(id.log, id.files.Cert, id.own.Leaf.NotAfter, time.Now())
 		id.mu.Unlock()
 		if now := id.version(); now != seen { // also where a new connection has read it first
 			seen = now

@@ -17,7 +17,7 @@ import (
 const day = 24 * time.Hour
 
 // soon is how long before its end a certificate is marked in the list.
-const soon = 30 * day
+const soon = ca.RenewTime
 
 // caFlags are the settings of the ca commands.
 type caFlags struct {

@@ -202,6 +202,9 @@ func writeStatus(w io.Writer, s *control.Status) {
 		fmt.Fprintf(w, "  memory: %v lent of %v, %d %s, %d %s under way\n", node.Bytes(m.LentBytes), node.Bytes(m.LimitBytes),
 			m.Datasets, plural(m.Datasets, "dataset"), m.Loads, plural(m.Loads, "load"))
 	}
+	if !s.CertUntil.IsZero() {
+		fmt.Fprintf(w, "  certificate: %s\n", certText(s.CertUntil, time.Now()))
+	}
 	writeEndpoints(w, s)
 	q := s.Queues
 	fmt.Fprintf(w, "  functions: %d running, %d queued, %d held (%v), %d invocations, %d records, %d futures, %d tombstones\n",
@@ -215,6 +218,18 @@ func writeStatus(w io.Writer, s *control.Status) {
 		writeCache(w, "disk", s.CodeCache.Disk)
 	}
 	fmt.Fprintf(w, "  code: %d compiled, %d instances\n", s.CodeCache.Compiled, s.CodeCache.Instances)
+}
+
+// certText says when a certificate ends, and what to do about it.
+func certText(until, now time.Time) string {
+	text := "until " + until.UTC().Format("2006-01-02 15:04 MST")
+	switch left := until.Sub(now); {
+	case left < 0:
+		text += ": EXPIRED, renew it"
+	case left <= soon:
+		text += ": renew it"
+	}
+	return text
 }
 
 func writeEndpoints(w io.Writer, s *control.Status) {

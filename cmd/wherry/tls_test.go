@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wherry-fabric/wherry/control"
 )
 
 // TestTLSBetweenHosts: two nodes and a client on hosts of their own, beyond
@@ -55,5 +57,24 @@ func TestTLSBetweenHosts(t *testing.T) {
 	out, err := self(ctx, hosts[2], append([]string{"mem", "ls", "--peers", "tcp://10.77.0.2:7001", "--timeout", "20s"}, ann...)...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "10.77.0.2") || !strings.Contains(string(out), "not good here") {
 		t.Errorf("a node that shows another host's certificate: %v, %s", err, out)
+	}
+}
+
+// TestCertText: status says when a node's certificate ends, and that it is time to renew it.
+func TestCertText(t *testing.T) {
+	until := time.Date(2027, 3, 1, 12, 30, 0, 0, time.UTC)
+	for left, want := range map[time.Duration]string{
+		31 * day:     "until 2027-03-01 12:30 UTC",
+		30 * day:     "until 2027-03-01 12:30 UTC: renew it",
+		-time.Second: "until 2027-03-01 12:30 UTC: EXPIRED, renew it",
+	} {
+		if got := certText(until, until.Add(-left)); got != want {
+			t.Errorf("%v before: %q, want %q", left, got, want)
+		}
+	}
+	var out strings.Builder
+	writeStatus(&out, &control.Status{CertUntil: until})
+	if !strings.Contains(out.String(), "certificate: until 2027-03-01") {
+		t.Error(out.String())
 	}
 }

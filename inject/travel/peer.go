@@ -122,8 +122,8 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	c.fetchSourceLost(now, p)
 }
 
-// succeed lets another endpoint to a lost one's incarnation, if there is one,
-// be the one by which that is found.
+// succeed lets another endpoint to the same incarnation, if there is one, be the one by which that is found; if
+// there is none, this one stays it while it is up.
 func (c *Core) succeed(p *peer) {
 	c.speaker = nil
 	if c.byInc.get(p.Incarnation, 0) != p {
@@ -131,10 +131,13 @@ func (c *Core) succeed(p *peer) {
 	}
 	c.byInc.del(p.Incarnation, 0)
 	for _, other := range c.peers {
-		if other != nil && other.Incarnation == p.Incarnation {
+		if other != nil && other != p && other.Incarnation == p.Incarnation {
 			c.byInc.put(p.Incarnation, 0, other)
 			return
 		}
+	}
+	if p.up {
+		c.byInc.put(p.Incarnation, 0, p)
 	}
 }
 

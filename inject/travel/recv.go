@@ -34,7 +34,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	if origin != nil && !origin.Injector {
-		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here: its token %q lacks the capability inject", origin.Name, origin.Principal))
+		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here: its principal %q lacks the capability inject; use a token or certificate that has it", origin.Name, origin.Principal))
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
