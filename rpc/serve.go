@@ -228,7 +228,7 @@ func (c *conn) serve(r *request, k *Call) {
 	c.keepRequest(k)
 	if err := k.enter(); err != nil {
 		k.m.leave()
-		if false {
+		if k.OneWay {
 			c.park(k)
 		} else {
 			c.refuse(r, CodeBusy, err.Error())

@@ -88,7 +88,7 @@ var forbidden = []rule{
 		"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...", "pgregory.net/rapid/..."},
 		except: []string{"./fabric/fabrictest/...", "./internal/..."},
 		why:    "test modules stay out of what people build; only suites meant for tests may import them"},
-	{from: []string{"./..."}, to: []string{"./internal/golden", "./internal/seeds", "./internal/suite"},
+	{from: []string{"./..."}, to: []string{"./internal/golden", "./internal/ports", "./internal/seeds", "./internal/suite"},
 		except: []string{"./fabric/fabrictest/...", "./rpc/rpctest/..."},
 		why:    "they are for tests: golden and seeds add flags to whatever imports them"},
 }
