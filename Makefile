@@ -11,7 +11,7 @@ BENCH      ?= .
 export CGO_ENABLED = 0
 WATCHED     = CGO_ENABLED=1 GORACE="atexit_sleep_ms=50 $$GORACE"
 # The packages that take longest, first, so that no core waits for one of them at the end.
-LONGEST    ?= ./rpc/rpctest ./fabric/tcp ./internal/house
+LONGEST    ?= ./rpc/rpctest ./fabric/tcp ./cmd/wherry
 # Packages with goroutines or shared memory; those that exist are run with the race detector.
 RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard fabric bench client inject rpc cluster node control dataset invoke demo/live)))
 FUZZ_SECONDS ?= 60
@@ -39,7 +39,9 @@ vet: ## fail if a file is not gofmt's; go vet with the invariants tag, and witho
 	$(GO) vet -pgo=off -tags $(TAGS) ./...
 	$(GO) vet -pgo=off ./internal/invariants
 
+# The house's tests come first and alone, for they build on all cores: beside them, processes that poll go slowly.
 unit: ## all tests, with invariants checked
+	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
 	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(LONGEST) ./...
 
 race: ## the concurrent packages' tests under the race detector
@@ -74,6 +76,7 @@ bench-peers: ## wherry beside gRPC, Connect, net/rpc, NATS and UCX; PEERS='flags
 	@bin/bench-peers $(PEERS)
 
 soak: ## each fuzz target for FUZZ_SECONDS (60), then simulate with new seeds for SIM_SECONDS (600); 0 leaves either out
+	GOARCH=riscv64 $(GO) vet -pgo=off -tags $(TAGS) ./...
 	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=$(SIM_SECONDS) scripts/soak.sh
 	MODULE=bench/peers PACKAGES= FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
 	MODULE=examples/ioforward PACKAGES= FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh

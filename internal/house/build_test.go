@@ -8,24 +8,16 @@ import (
 	"testing"
 )
 
-// TestBuilds checks that the tree needs no C compiler and no particular processor:
-// it builds for what we release, and vet accepts it (tests included) where we only promise that it could.
+// TestBuilds checks that the tree needs no C compiler and no particular processor: it builds for what we release.
+// (make soak vets it for one more.)
 func TestBuilds(t *testing.T) {
-	cases := []struct {
-		arch string
-		args []string
-	}{
-		{"amd64", []string{"build", "-buildvcs=false", "-pgo=off", "./..."}},
-		{"arm64", []string{"build", "-buildvcs=false", "-pgo=off", "./..."}},
-		{"riscv64", []string{"vet", "-pgo=off", "./..."}},
-	}
-	for _, c := range cases {
-		t.Run(c.arch, func(t *testing.T) {
-			cmd := exec.Command("go", c.args...)
+	for _, arch := range []string{"amd64", "arm64"} {
+		t.Run(arch, func(t *testing.T) {
+			cmd := exec.Command("go", "build", "-buildvcs=false", "-pgo=off", "./...")
 			cmd.Dir = root
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+c.arch, "GOWORK=off")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("CGO_ENABLED=0 GOARCH=%s go %v: %v\n%s", c.arch, c.args, err, out)
+				t.Errorf("CGO_ENABLED=0 GOARCH=%s %v: %v\n%s", arch, cmd.Args, err, out)
 			}
 		})
 	}
