@@ -140,7 +140,7 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 	c.r.Set("put_over_memcpy", ways[3].times.p(0.5)/ways[1].times.p(0.5))
 	c.r.Set("get_ns_p99", ways[0].times.p(0.99))
 	c.r.Set("put_ns_p99", ways[1].times.p(0.99))
-	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
+	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), ops))
 	c.r.Set("bytes", c.spec.Bytes)
 	c.r.Set("transfers_each", len(ways[0].times)*batch)
 	return nil

@@ -202,7 +202,7 @@ func (c *client) verbs() error {
 		c.r.Set(v.name+"_ns_p99", v.times.p(0.99))
 	}
 	// The samples themselves and the notes are a few dozen allocations in all.
-	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ops))
+	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), ops))
 	c.r.Set("mapped", mem.Mapped())
 	c.r.Set("message_bytes", 8)
 	c.r.Set("segment_bytes", verbSpan)

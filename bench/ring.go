@@ -123,7 +123,7 @@ func (c *client) ring() error {
 	c.r.Set("hops_per_s", rates.p(0.5))
 	c.r.Set("hops_per_s_min", rates.p(0))
 	c.r.Set("ns_per_hop", 1e9/rates.p(0.5))
-	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(ringTurns*n))
+	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), ringTurns*n))
 	c.r.Set("payload_bytes", len(t.body))
 	c.r.Set("hops", ringTurns*n*elements)
 	return nil

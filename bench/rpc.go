@@ -73,7 +73,7 @@ func (c *client) rpc() error {
 	if len(unheld) > 0 {
 		c.r.Set("calls_per_s_unheld", unheld.p(0.5))
 	}
-	c.r.Set("allocs_per_op", float64(max(after-before, theirsAfter-theirs))/float64(calls))
+	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), calls))
 	c.r.Set("payload_bytes", len(rpcPayload))
 	c.r.Set("calls", calls)
 	return nil

@@ -171,6 +171,11 @@ func rounded(f float64) json.Number {
 	return json.Number(strconv.FormatFloat(f, 'f', decimals, 64))
 }
 
+// allocsPerOp is what a process allocated for each operation, to the thousandth: now and then the runtime allocates for itself.
+func allocsPerOp[N int | uint64](allocs uint64, ops N) float64 {
+	return math.Round(1000*float64(allocs)/float64(ops)) / 1000
+}
+
 // Names lists the fields in order.
 func (r *Result) Names() []string { return r.names }
 

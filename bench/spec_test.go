@@ -11,3 +11,12 @@ func TestRounded(t *testing.T) {
 		}
 	}
 }
+
+// What the runtime allocates for itself is not an operation's.
+func TestAllocsPerOp(t *testing.T) {
+	for ops, want := range map[int]string{1: "40.0", 40: "1.000", 30_000: "0.00100", 100_000: "0.000"} {
+		if got := rounded(allocsPerOp(40, ops)).String(); got != want {
+			t.Errorf("40 of %d operations are %s each, want %s", ops, got, want)
+		}
+	}
+}
