@@ -58,7 +58,8 @@ func (p *Peer) Start(ctx context.Context, ep *fabric.Endpoint, name string, req 
 // nothing comes back, no error either. It runs at most once; once, if the peer lives, serves the call, lets this principal make
 // it, and has room for it to run before its deadline (Limits.CallTime without one in the context). Where
 // exchange.MaxOneWay of them have not ended, or the peer's credit is used up, it waits, except with the
-// context of an inline handler, where it fails with fabric.ErrBackpressure or ErrBusy instead.
+// context of an inline handler, where it fails with fabric.ErrBackpressure or ErrBusy instead. Handlers on both sides that
+// make one-way calls to each other can all wait so, until their deadlines.
 func (p *Peer) Send(ctx context.Context, ep *fabric.Endpoint, name string, req []byte) error {
 	_, err := p.begin(ctx, ep, named(name), req, sendOneWay)
 	return err

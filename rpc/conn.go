@@ -190,6 +190,7 @@ func (c *conn) sweep(now int64) (next int64) {
 		r.finish()
 		late = append(late, id)
 	})
+	ended, tell := c.callee.TellRest()
 	next = c.caller.Soonest()
 	c.lending.Expire(now, func(s *lentSegment) {
 		c.p.stats.unfetched.Add(1)
@@ -199,6 +200,9 @@ func (c *conn) sweep(now int64) (next int64) {
 	c.buffers.trim(now)
 	c.mu.Unlock()
 	c.remotes.trim(now)
+	if tell {
+		c.tellEnded(ended)
+	}
 	for _, id := range late {
 		c.tell(IDCancel, id)
 	}

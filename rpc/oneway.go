@@ -27,9 +27,13 @@ func (c *conn) endOneWay() {
 	total, tell := c.callee.EndOneWay()
 	c.mu.Unlock()
 	if tell {
-		var b [numberBytes]byte
-		c.ep.Post(IDEnded, putEnded(&b, total), nil) // which has room until the endpoint's end
+		c.tellEnded(total)
 	}
+}
+
+func (c *conn) tellEnded(total uint64) {
+	var b [numberBytes]byte
+	c.ep.Post(IDEnded, putEnded(&b, total), nil) // which has room until the endpoint's end
 }
 
 // onEnded hears how many of our one-way calls have ended.

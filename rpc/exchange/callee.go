@@ -20,6 +20,14 @@ func (c *Callee[T]) ArriveOneWay() bool {
 	return c.came-c.ended <= MaxOneWay
 }
 
+// TellRest is what to tell the caller after some time in which too few have ended to tell it of each tellEvery; tell is
+// false if it knows of all.
+func (c *Callee[T]) TellRest() (total uint64, tell bool) {
+	tell = c.told != c.ended
+	c.told = c.ended
+	return c.ended, tell
+}
+
 // EndOneWay takes note that one has ended: it has run, or never will. If it is time to tell the caller,
 // total is what to tell.
 func (c *Callee[T]) EndOneWay() (total uint64, tell bool) {

@@ -85,7 +85,14 @@ func TestOneWayTooMany(t *testing.T) {
 			t.Fatalf("number %d is one too many", i+1)
 		}
 	}
-	if callee.EndOneWay(); !callee.ArriveOneWay() || callee.ArriveOneWay() {
+	if total, tell := callee.TellRest(); tell {
+		t.Errorf("nothing has ended, and the caller is told of %d", total)
+	}
+	callee.EndOneWay()
+	if total, tell := callee.TellRest(); !tell || total != 1 {
+		t.Errorf("one has ended, and the caller is told of %d: %v", total, tell)
+	}
+	if !callee.ArriveOneWay() || callee.ArriveOneWay() {
 		t.Error("after one has ended there is room for one")
 	}
 }
