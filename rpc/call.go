@@ -84,10 +84,16 @@ type sending struct {
 	waits    bool // whoever sends it waits for the answer
 }
 
+// within is the call whose handler's context this is; nil if it is none's.
+func within(ctx context.Context) *Call {
+	k, _ := ctx.Value(callKey{}).(*Call)
+	return k
+}
+
 // leads reports whether a context is that of a handler that runs on the goroutine
 // which drives the fabric.
 func leads(ctx context.Context) bool {
-	k, _ := ctx.Value(callKey{}).(*Call)
+	k := within(ctx)
 	return k != nil && k.leads.Load()
 }
 
@@ -159,8 +165,11 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 	if ctx.Err() != nil {
 		return timedOut(context.Cause(ctx))
 	}
-	if s.leads = leads(ctx); s.leads && mode == sendWaits {
-		return ErrInline
+	if k := within(ctx); k != nil {
+		s.req.flags |= flagNested
+		if s.leads = k.leads.Load(); s.leads && mode == sendWaits {
+			return ErrInline
+		}
 	}
 	if mode == sendOneWay {
 		s.req.flags |= flagOneWay

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -25,7 +26,6 @@ type conn struct {
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
 	waiting  int          // callers that wait for a slot
-	parked   []*Call      // one-way calls of the peer that wait until they may run
 	awaited  atomic.Int32 // calls whose callers wait for their answers
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
@@ -35,6 +35,12 @@ type conn struct {
 	kill context.CancelCauseFunc
 
 	remotes remoteCache
+
+	// Its calls that wait until they may run: how many, and under queue.mu those that lack one of its places, and what all count as.
+	queued      atomic.Int64
+	line        list.List
+	queuedBytes int64
+	stalled     bool // they waited for the peer itself when the sweep was here last
 
 	inline *Call        // the leader's: the record for handlers that end at once
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
@@ -167,12 +173,11 @@ func (c *conn) drop(err error) {
 		r.finish()
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
-	c.p.parked.Add(-int64(len(c.parked)))
-	c.parked = nil
 	c.lending.Close((*lentSegment).close)
 	c.segments.close()
 	c.buffers.close()
 	c.mu.Unlock()
+	c.forsake()
 	c.kill(err)
 	for _, k := range running {
 		k.stop(err, true)
