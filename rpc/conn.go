@@ -71,6 +71,7 @@ const (
 	recWaiting
 	recHeld // the call has run, and its answer waits at the callee to be asked for
 	recDone
+	recTaken // whoever waited for it is at its answer
 )
 
 // record is a call of ours, from its beginning until its end was told to whoever made it.
@@ -127,10 +128,15 @@ func (r *record) become(state uint32) {
 	}
 }
 
-// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out.
-func (c *conn) end(r *record) {
+// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out. It is false if that has happened before;
+// ends are the interceptors' that hear of it.
+func (c *conn) end(r *record, gen uint32) (ends []func(error), ended bool) {
 	c.mu.Lock()
-	id, unread := r.id, r.lent
+	if r.gen.Load() != gen {
+		c.mu.Unlock()
+		return nil, false
+	}
+	id, unread, ends := r.id, r.lent, r.ends
 	waited := c.caller.End(id)
 	if c.lending.Len() > 0 {
 		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
@@ -146,7 +152,7 @@ func (c *conn) end(r *record) {
 	if cap(r.body) > keptBytes || cap(r.body) > keptShort && id.Slot() >= keptSlots {
 		r.body = nil
 	}
-	r.state.Store(recFree)
+	r.become(recFree)
 	wake := c.waiting > 0
 	c.mu.Unlock()
 	if waited {
@@ -157,6 +163,7 @@ func (c *conn) end(r *record) {
 	if wake {
 		c.p.el.Wake()
 	}
+	return ends, true
 }
 
 // drop ends what is under way on an endpoint that has ended.

@@ -19,6 +19,7 @@ type Config struct {
 	Servers []ServerInterceptor
 	// Dial makes an endpoint to a Bulk's owner that there is none to yet, from the address that the
 	// Bulk is bound to. Addresses come from peers: dial only where a peer may send you.
+	// It is asked once at a time for each owner; the endpoint is used from then on, and is the program's to close.
 	// Nil: only endpoints that there are already are used.
 	Dial func(ctx context.Context, addr string) (*fabric.Endpoint, error)
 	Log  *slog.Logger // nil: silent

@@ -28,6 +28,7 @@ type Peer struct {
 	conns  map[*fabric.Endpoint]*conn
 	order  []*conn                      // the same, oldest first
 	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
+	dials  map[fabric.Incarnation]*dial // to owners of bulks
 	closed atomic.Bool                  // set before Close takes mu
 
 	work        sync.WaitGroup // goroutines of ours
@@ -69,16 +70,19 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log,
-		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}}
+		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
 	p.methods.Store(&registry{})
 	p.bufs.New = func() any { return new([]byte) }
-	for id, fn := range map[fabric.FrameID]func(*conn, []byte) error{
-		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDAnswer: (*conn).onResponse, IDNote: (*conn).onNote,
-		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck, IDTaken: (*conn).onTaken,
-		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant, IDRecalled: (*conn).onRecalled, IDEnded: (*conn).onEnded,
+	for _, h := range []struct {
+		id fabric.FrameID
+		fn func(*conn, []byte) error
+	}{
+		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote},
+		{IDCancel, (*conn).onCancel}, {IDAck, (*conn).onAck}, {IDTaken, (*conn).onTaken},
+		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDRecalled, (*conn).onRecalled}, {IDEnded, (*conn).onEnded},
 	} {
-		if err := el.Handle(id, func(m fabric.Message) { p.receive(m, fn) }); err != nil {
-			return nil, fmt.Errorf("rpc: %w", err)
+		if err := el.Handle(h.id, func(m fabric.Message) { p.receive(m, h.fn) }); err != nil {
+			return nil, fmt.Errorf("rpc: %s has a Peer already, and needs but one: %w", el.Name(), err)
 		}
 	}
 	el.Watch(p.up, p.lost)
