@@ -23,7 +23,7 @@ const (
 type mover struct {
 	p     *Peer
 	b     *Bulk
-	c     *conn // to the owner; nil if that is this element
+	c     *conn // to the owner, which counts it; nil if that is this element
 	local Memory
 	need  fabric.Rights
 	parts []bulkPart
@@ -58,6 +58,7 @@ func (t *mover) open(ctx context.Context, via *conn) (err error) {
 	case b.owner == t.p.el.Incarnation():
 	case via != nil && via.ep.Incarnation() == b.owner:
 		t.c = via
+		via.movers.Add(1)
 	default:
 		if t.c, err = t.p.ownerOf(ctx, b); err != nil {
 			return err
@@ -94,10 +95,13 @@ func (t *mover) fetchList(ctx context.Context) ([]byte, error) {
 	return list, t.p.ownCopy(at.key, 0, list, fabric.RightRead)
 }
 
-// ownerOf finds or makes an endpoint to a Bulk's owner.
+// ownerOf finds or makes an endpoint to a Bulk's owner, and counts a transfer there.
 func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 	p.mu.RLock()
 	c := p.owners[b.owner]
+	if c != nil {
+		c.movers.Add(1) // under mu: Spare sees it, or has taken it off
+	}
 	p.mu.RUnlock()
 	if c != nil {
 		return c, nil
@@ -115,6 +119,7 @@ func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 			errs = append(errs, fmt.Errorf("%s is %v now: %w", addr, ep.Incarnation(), fabric.ErrIncarnation))
 		default:
 			if c := p.conn(ep); c != nil {
+				c.movers.Add(1)
 				return c, nil
 			}
 			errs = append(errs, p.gone(ep))
