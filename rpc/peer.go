@@ -115,7 +115,6 @@ func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 		delete(p.owners, inc)
 		p.succeed(c)
 	}
-	p.unspare(c)
 	p.last.CompareAndSwap(c, nil)
 	p.mu.Unlock()
 	if c != nil {

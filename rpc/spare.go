@@ -39,10 +39,12 @@ var errSpared = errors.New("the endpoint is not needed any more: the call goes o
 
 // successor is the conn that calls go over instead of this one; nil if there is none that lives.
 func (c *conn) successor() *conn {
-	if other := c.instead.Load(); other != nil && other.ep.Err() == nil {
-		return other
+	other := c.instead.Load()
+	if other != nil && other.ep.Err() != nil {
+		c.instead.CompareAndSwap(other, nil)
+		return nil
 	}
-	return nil
+	return other
 }
 
 // unsent fails a call that was not sent, or makes it over the conn that is used instead.
@@ -55,13 +57,6 @@ func (c *conn) unsent(ctx context.Context, to target, req []byte, mode sendMode,
 		c = other
 	}
 	return c.p.begin(ctx, c.ep, to, req, mode)
-}
-
-// unspare has a conn that is gone be nobody's successor; mu is held.
-func (p *Peer) unspare(gone *conn) {
-	for _, c := range p.order {
-		c.instead.CompareAndSwap(gone, nil)
-	}
 }
 
 // succeed has bulks of a conn's peer be moved over another conn to it, if there is one; mu is held.
