@@ -190,8 +190,8 @@ func TestSpareAnswers(t *testing.T) {
 	if _, err := n.spare(t.Context(), ours[0], ours[1]); !errors.Is(err, rpc.ErrNoSuchCall) {
 		t.Errorf("a peer that does not know the question: %v", err)
 	}
-	var answer func() (*control.SpareReply, error)
-	if err := control.Serve(p, control.CallSpare, func(context.Context, *rpc.Call, *control.Nothing) (*control.SpareReply, error) { return answer() }); err != nil {
+	answers := make(chan func() (*control.SpareReply, error), 1)
+	if err := control.Serve(p, control.CallSpare, func(context.Context, *rpc.Call, *control.Nothing) (*control.SpareReply, error) { return (<-answers)() }); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -210,7 +210,7 @@ func TestSpareAnswers(t *testing.T) {
 			return &control.SpareReply{}, nil
 		}, true, nil},
 	} {
-		answer = c.answer
+		answers <- c.answer
 		busy, err := n.spare(t.Context(), ours[0], ours[1])
 		if busy != c.busy || c.refused == nil && err != nil || !errors.Is(err, c.refused) {
 			t.Errorf("%s: busy %v, %v", c.what, busy, err)
