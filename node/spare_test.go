@@ -81,11 +81,9 @@ func TestRenewAndRevoke(t *testing.T) {
 	}
 }
 
-// TestSpareCalls: a call that is under way on the connection that is not needed comes to its end, whoever has made it. Further ones
-// that are made over it go over the other one.
-func TestSpareCalls(t *testing.T) {
-	n1, n2, _, _ := strangers(t)
-	begun, end := make(chan bool, 2), make(chan bool)
+// serveSpares has two nodes serve calls that wait, and calls that say which of the two dialled the connection that they came over.
+func serveSpares(t *testing.T, n1, n2 *Node, begun chan<- bool, end <-chan bool) {
+	t.Helper()
 	for _, n := range []*Node{n1, n2} {
 		err := errors.Join(n.RPC().Register("wait", func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
 			begun <- true
@@ -104,6 +102,14 @@ func TestSpareCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestSpareCalls: a call that is under way on the connection that is not needed comes to its end, whoever has made it. Further ones
+// that are made over it go over the other one.
+func TestSpareCalls(t *testing.T) {
+	n1, n2, _, _ := strangers(t)
+	begun, end := make(chan bool, 2), make(chan bool)
+	serveSpares(t, n1, n2, begun, end)
 	byN2, err := n2.el.Dial(t.Context(), n1.Addrs()[0])
 	if err != nil {
 		t.Fatal(err)
