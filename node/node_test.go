@@ -276,11 +276,16 @@ func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc
 
 func guestOver(t testing.TB, scheme string, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
 	t.Helper()
-	tr, err := NewTransport(scheme)
+	auth, err := control.NewAuth(ts, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	auth, err := control.NewAuth(ts, name)
+	return guestOf(t, scheme, auth)
+}
+
+func guestOf(t testing.TB, scheme string, auth fabric.Auth) (*fabric.Element, *rpc.Peer) {
+	t.Helper()
+	tr, err := NewTransport(scheme)
 	if err != nil {
 		t.Fatal(err)
 	}
