@@ -100,7 +100,10 @@ func (c *Client) Load(ctx context.Context, spec LoadSpec, progress func(LoadProg
 			progress(p)
 		}
 	}
-	err := l.check()
+	err := c.check()
+	if err == nil {
+		err = l.check()
+	}
 	if err == nil {
 		err = l.run(ctx)
 	}
