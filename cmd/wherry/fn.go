@@ -262,7 +262,10 @@ func writeFields(w io.Writer, title string, s *schema.Schema) {
 			def = fmt.Sprintf(" (default %q)", *f.Default)
 		}
 		fmt.Fprintf(w, "    %-12s %-8s %s%s\n", f.Name, f.Type, f.Help, def)
-		if len(f.OneOf) > 0 {
+		switch {
+		case f.IsRow():
+			fmt.Fprintf(w, "    %-12s %-8s the number of a row of the dataset, or of a vertex of the graph\n", "", "")
+		case len(f.OneOf) > 0:
 			fmt.Fprintf(w, "    %-12s %-8s one of %s\n", "", "", strings.TrimSuffix(strings.Join(f.OneOf, ", "), ", "))
 		}
 	}
