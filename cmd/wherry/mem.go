@@ -99,7 +99,7 @@ loaded as compressed sparse rows in both directions).`,
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted, and the first ten of a file are shown")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "bad lines that are left out at most, in all files together, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
 	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
