@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
@@ -455,5 +456,17 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 	})
 	defer b.end()
 	answer, err = invoke.Run(ctx, c.Runtime(), req)
-	return answer, f.moreText(err)
+	return answer, f.moreText(whyForbidden(ctx, c, err))
+}
+
+// whyForbidden has a node say why a right is missing: whether it was not granted, or the token has not the capability.
+func whyForbidden(ctx context.Context, c *client.Client, err error) error {
+	var lacks *invoke.RightsError
+	if !errors.As(err, &lacks) {
+		return err
+	}
+	if _, why := c.Table(ctx, lacks.Dataset, lacks.Missing.String()); errors.Is(why, cluster.ErrForbidden) {
+		return fmt.Errorf("%s: %w", lacks.Does, why)
+	}
+	return err // it was granted meanwhile, or no node answers
 }
