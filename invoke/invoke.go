@@ -154,13 +154,23 @@ const VerticesParam = "vertices"
 const graphWindow = "forward_offsets"
 
 // checkKind finds a function on a dataset whose windows hold something else than
-// it reads: it would take any bytes for what it expects.
+// it reads: it would take any bytes for what it expects. So it would on none.
 func (r *Request) checkKind() error {
 	m := r.Image.Manifest()
-	if r.Table == nil || len(m.Windows) == 0 {
+	if len(m.Windows) == 0 {
 		return nil
 	}
-	graph, want := r.Table.Kind == cluster.CSR, m.Windows[0].Type
+	want := m.Windows[0].Type
+	if r.Table == nil {
+		needs := "a graph"
+		if want != "" {
+			needs = fmt.Sprintf("rows of one %s each", want)
+		} else if m.Windows[0].Name != graphWindow {
+			return nil
+		}
+		return fmt.Errorf("%w: %s needs %s, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, m.Name, needs)
+	}
+	graph := r.Table.Kind == cluster.CSR
 	switch {
 	case m.Windows[0].Name == graphWindow && !graph:
 		return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)

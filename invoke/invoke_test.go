@@ -33,7 +33,7 @@ func TestVertices(t *testing.T) {
 		text  string
 		says  string // "": it is taken
 	}{
-		{graph, "0", ""}, {graph, "0,2", ""}, {graph, " 0 ,\t1\n2,", ""}, {records, "17", "needs a graph; log holds records"}, {nil, "a", ""},
+		{graph, "0", ""}, {graph, "0,2", ""}, {graph, " 0 ,\t1\n2,", ""}, {records, "17", "needs a graph; log holds records"}, {nil, "a", "needs a graph, and a node alone has no data: run it on a dataset (--on NAME)"},
 		{graph, "a", `"a" is not a vertex number (0 to 2)`}, {graph, "0,b", `"b"`}, {graph, "1;2", `"1;2"`}, {graph, "-1", `"-1"`},
 		{graph, "3", "vertices: there is no vertex 3: those of web go from 0 to 2"}, {graph, "99999999999999999999", "not a vertex number"},
 		{graph, "", "names no vertex"}, {graph, " ,", "names no vertex"},
@@ -68,7 +68,7 @@ func TestRowsOfAnotherKind(t *testing.T) {
 		table *cluster.Table
 		says  []string // none: it is taken
 	}{
-		{"chase", records("next:u64"), nil}, {"chase", records("next:i64"), nil}, {"chase", nil, nil},
+		{"chase", records("next:u64"), nil}, {"chase", records("next:i64"), nil}, {"chase", nil, []string{"chase needs rows of one u64 each, and a node alone has no data"}}, {"echo", nil, nil}, {"degrees", nil, []string{"needs a graph"}},
 		{"chase", records("a:u64,n:u64"), []string{"chase needs rows of one u64", "the rows of log are a:u64,n:u64", "--schema row:u64"}},
 		{"chase", records("time:i64,level:str,status:u16"), []string{"time:i64,level:str"}},
 		{"chase", records("a:u8"), []string{"a:u8"}}, {"chase", records("a:f64"), []string{"a:f64"}},
@@ -147,17 +147,17 @@ func TestRowsThatAreNone(t *testing.T) {
 		{"level", graph, nil, make([]byte, 11), "the payload has 11 bytes"}, {"level", graph, nil, make([]byte, 12), ""},
 		{"level", graph, nil, append([]byte{9}, make([]byte, 11)...), "from: there is no vertex 9"},
 		{"level", empty, map[string]string{"from": "0"}, nil, "from: there is no vertex 0: void has none at all"},
-		{"level", nil, map[string]string{"from": "0"}, nil, "there is no dataset that has rows: run it on one (--on NAME)"},
+		{"level", nil, map[string]string{"from": "0"}, nil, "level needs a graph, and a node alone"},
 		{"path", graph, map[string]string{"from": "0", "to": "2"}, nil, ""},
 		{"path", graph, map[string]string{"from": "0", "to": "4294967295"}, nil, "path: to: there is no vertex 4294967295"},
 		{"path", graph, map[string]string{"from": "7", "to": "0"}, nil, "path: from: there is no vertex 7"},
 		{"closure", empty, map[string]string{"vertices": "x"}, nil, "vertices: there is no vertex x: void has none at all"},
 		{"closure", graph, map[string]string{"vertices": "0", "max_depth": "254"}, nil, ""},
-		{"closure", graph, map[string]string{"vertices": "0", "max_depth": "255"}, nil, `max_depth: "255" is none of 0..254`},
-		{"reach", graph, map[string]string{"vertices": "0", "max_depth": "255"}, nil, `max_depth: "255" is none of 0..254`},
-		{"topdeg", graph, map[string]string{"k": "0"}, nil, `k: "0" is none of 1..4000`}, {"topdeg", graph, map[string]string{"k": "4001"}, nil, "1..4000"},
+		{"closure", graph, map[string]string{"vertices": "0", "max_depth": "255"}, nil, `max_depth: "255" is out of range, it goes from 0 to 254`},
+		{"reach", graph, map[string]string{"vertices": "0", "max_depth": "255"}, nil, `max_depth: "255" is out of range, it goes from 0 to 254`},
+		{"topdeg", graph, map[string]string{"k": "0"}, nil, `k: "0" is out of range, it goes from 1 to 4000`}, {"topdeg", graph, map[string]string{"k": "4001"}, nil, "1 to 4000"},
 		{"topdeg", graph, map[string]string{"k": "4000"}, nil, ""},
-		{"inside", graph, map[string]string{"vertices": "0", "lists": "2"}, nil, `lists: "2" is none of 1`},
+		{"inside", graph, map[string]string{"vertices": "0", "lists": "2"}, nil, `lists: "2" is not possible, only 1 is`},
 		{"chase", chain, map[string]string{"start": "2", "depth": "0"}, nil, ""},
 		{"chase", chain, map[string]string{"start": "3", "depth": "0"}, nil, "chase: start: there is no row 3: those of next go from 0 to 2"},
 		{"count", chain, nil, make([]byte, 27), "count: the payload has 27 bytes"},
@@ -175,7 +175,7 @@ func TestRowsThatAreNone(t *testing.T) {
 func TestClosureRepliesInOneWay(t *testing.T) {
 	for _, name := range []string{"closure", "reach"} {
 		for _, flags := range []string{"0", "1", "2", "4", "5", "255", "2147483649"} {
-			r := &Request{Image: ready(t, name), Args: map[string]string{"vertices": "1", "flags": flags}}
+			r := &Request{Image: ready(t, name), Table: &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, Args: map[string]string{"vertices": "1", "flags": flags}}
 			if _, err := r.payload(); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "flags") {
 				t.Errorf("%s with flags %s: %v", name, flags, err)
 			}
@@ -191,7 +191,7 @@ func TestPayloadFits(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	r := &Request{Image: ready(t, "closure"), Args: map[string]string{"vertices": strings.Repeat("1,", travel.MaxDataBytes)}}
+	r := &Request{Image: ready(t, "closure"), Table: &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, Args: map[string]string{"vertices": strings.Repeat("1,", travel.MaxDataBytes)}}
 	if _, err := r.payload(); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "mem load") {
 		t.Errorf("arguments: %v", err)
 	}

@@ -209,7 +209,7 @@ func (n *Node) listen() error {
 // inUse adds to an error that says where somebody else listens already what to do about it.
 func inUse(err error, setting string) error {
 	if errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("%w: end what listens there (is this node running already?), or give another address (%s)", err, setting)
+		return fmt.Errorf("%w: end what listens there (is this node running already?), or give another address (--%s, or %[2]s in the configuration file)", err, setting)
 	}
 	return err
 }

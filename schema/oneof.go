@@ -124,7 +124,14 @@ func (f *Field) among(text string, value []byte) error {
 			}
 		}
 	}
-	return fmt.Errorf("%q is none of %s", clip(text), listed(f.OneOf))
+	only := f.OneOf[0]
+	switch from, to, ranged := strings.Cut(only, rangeSign); {
+	case len(f.OneOf) > 1:
+		return fmt.Errorf("%q is none of %s", clip(text), listed(f.OneOf))
+	case ranged && f.Type.IsInteger():
+		return fmt.Errorf("%q is out of range, it goes from %s to %s", clip(text), from, to)
+	}
+	return fmt.Errorf("%q is not possible, only %s is", clip(text), only)
 }
 
 // takes refuses a column of a type that OneOf does not name.

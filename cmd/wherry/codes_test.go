@@ -59,7 +59,7 @@ func TestCodesOfCommands(t *testing.T) {
 		{node + "--listen tcp://127.0.0.1 --insecure", exitUsage, "not tcp://host:port"},
 		{node + "--listen tcp://192.0.2.1:0 --insecure", exitFailed, "192.0.2.1"}, // its interface may come up yet
 		{node + "--listen tcp://" + taken.Addr().String(), exitFailed, taken.Addr().String() + ": bind: address already in use: end what listens there"},
-		{node + "--listen tcp://127.0.0.1:0 --http " + taken.Addr().String(), exitFailed, "or give another address (http)"},
+		{node + "--listen tcp://127.0.0.1:0 --http " + taken.Addr().String(), exitFailed, "or give another address (--http, "},
 		{node + "--listen shm://@" + name, exitFailed, "another process listens at @" + name},
 		{node + "--listen nonsense", exitUsage, "scheme://place"},
 		{node + "--listen shm://DIR/file", exitUsage, "no socket"},

@@ -322,8 +322,11 @@ func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) 
 		}
 		r.Args[k] = v
 	}
-	if (f.on == "") == (f.node == "") {
+	switch {
+	case f.on == "" && f.node == "":
 		return r, usagef("say where to run: --on DATASET, or --node NODE")
+	case f.on != "" && f.node != "":
+		return r, usagef("--on %s and --node %s: give one or the other; on a dataset a function runs where the data is", f.on, f.node)
 	}
 	if f.hops < 1 || f.hops > travel.MaxHops {
 		return r, usagef("--hops %d: 1 to %d are possible", f.hops, travel.MaxHops)

@@ -121,7 +121,7 @@ func readSchema(text string) (*schema.Schema, error) {
 	if !strings.Contains(text, ":") || strings.HasSuffix(text, ".json") {
 		b, err := os.ReadFile(text)
 		if err != nil {
-			return nil, err
+			return nil, usagef("--schema: %w: give name:type,name:type,… or a file that holds that", err)
 		}
 		text = string(b)
 	}
