@@ -423,7 +423,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("another principal's key: %q, %v", buf, err)
 		}
 		err = other.Remove(ctx, "w")
-		if forbidden("a removal by somebody else", err); err == nil || !strings.Contains(err.Error(), "only its owner or an admin can have it removed") {
+		if forbidden("a removal by somebody else", err); err == nil || !strings.Contains(err.Error(), `only its owner "ann" or an admin can remove it`) {
 			t.Errorf("a removal by somebody else: %v", err)
 		}
 		if err := b.connect(t, tokenAdmin).Remove(ctx, "w"); err != nil {

@@ -145,7 +145,7 @@ func (o *Options) prepare() error {
 		o.LineBytes = DefaultLineBytes
 	}
 	if o.LineBytes < 16 || o.LineBytes > MaxLineBytes {
-		return fmt.Errorf("%w: lines of %d bytes, want 16 to %d", ErrOptions, o.LineBytes, MaxLineBytes)
+		return fmt.Errorf("%w: lines of %d bytes (--line-bytes), want 16 to %d", ErrOptions, o.LineBytes, MaxLineBytes)
 	}
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemoryBytes

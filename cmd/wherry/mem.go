@@ -154,7 +154,7 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 		return spec, usageError{err}
 	}
 	if len(f.comma) > 1 {
-		return spec, usagef("--separator %q is not one character", f.comma)
+		return spec, usagef("--separator %q is not one byte: a tab, a semicolon or another ASCII character", f.comma)
 	}
 	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: f.typeList(), Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
 		Names: f.names, ExtraColumns: f.extra, Spread: dataset.Spread{Kind: kind, Key: f.key}}
@@ -425,6 +425,9 @@ func (a *app) memRemoveCommand() *cobra.Command {
 					continue
 				}
 				removed = append(removed, name)
+			}
+			if len(errs) > 0 && len(removed) > 0 && !a.json {
+				errs = append(errs, fmt.Errorf("removed: %s", strings.Join(removed, ", "))) // the others are not
 			}
 			errs = append(errs, a.print(map[string]any{"removed": removed}, func(io.Writer) {}))
 			return errors.Join(errs...)

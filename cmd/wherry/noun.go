@@ -56,7 +56,7 @@ func argsError(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		got = fmt.Sprintf("given: %q", args)
 	}
-	return fmt.Errorf("%s takes %s; %s", c.CommandPath(), takes, got)
+	return fmt.Errorf("%s takes %s; %s", strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" "), takes, got)
 }
 
 // flagError has a flag's error say what it wants, and not which function read it.
