@@ -180,7 +180,7 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: CSV, Schema: s, Types: []schema.Type{"u8"}}, "instead of a schema"},
 		{Options{Format: CSV, Schema: s, Comma: '"'}, "cannot separate"},
 		{Options{Format: CSV, Schema: s, LineBytes: 3}, "lines of 3 bytes"},
-		{Options{Format: CSV, Schema: s, SkipBad: -2}, "SkipBad -2"},
+		{Options{Format: CSV, Schema: s, SkipBad: -2}, "-2 bad lines to leave out (--skip-bad)"},
 		{Options{Format: CSV, Schema: s, MemoryBytes: 1}, "at least 1 MiB"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Elements: 5000}}, "5000 elements"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: 9}}, "kind 9"},

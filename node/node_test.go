@@ -214,6 +214,7 @@ func TestNodesThatDoNotStart(t *testing.T) {
 	good := tokens(t, cluster.CapMember, "node")
 	ok := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: good}
 	taken, _ := run(t, Config{Name: "n0", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: good, HTTP: "127.0.0.1:0"})
+	socket, _ := run(t, Config{Name: "n0s", Listen: []string{"shm://" + filepath.Join(dir, "node.sock")}, Tokens: good})
 	open := filepath.Join(dir, "open")
 	tok, _ := good.Lookup("node")
 	os.WriteFile(open, []byte(tok.Line()), 0o644)
@@ -227,12 +228,14 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		"a bad name":             {func(c *Config) { c.Name = "a b" }, "letters, digits"},
 		"nowhere to listen":      {func(c *Config) { c.Listen = nil }, "listen names no address"},
 		"no scheme":              {func(c *Config) { c.Listen = []string{"127.0.0.1:1"} }, "scheme"},
+		"two in one":             {func(c *Config) { c.Listen = []string{"tcp://127.0.0.1:0,tcp://127.0.0.1:0"} }, "give each by itself (--listen again)"},
 		"unknown transport":      {func(c *Config) { c.Listen = []string{"udp://127.0.0.1:1"} }, "only tcp and shm"},
 		"beyond loopback":        {func(c *Config) { c.Listen = []string{"tcp://192.0.2.1:7000"} }, "beyond loopback TLS is needed"},
 		"every address":          {func(c *Config) { c.Listen, c.Insecure = []string{"tcp://0.0.0.0:0"}, true }, "--advertise"},
 		"a far http":             {func(c *Config) { c.HTTP = ":9000" }, "keep to loopback"},
-		"http in use":            {func(c *Config) { c.HTTP = taken.HTTPAddr() }, "address already in use"},
-		"an address in use":      {func(c *Config) { c.Listen = taken.Addrs() }, "address already in use"},
+		"http in use":            {func(c *Config) { c.HTTP = taken.HTTPAddr() }, taken.HTTPAddr() + ": bind: address already in use: end what listens there (is this node running already?), or give another address (--http, or http in the configuration file)"},
+		"an address in use":      {func(c *Config) { c.Listen = taken.Addrs() }, "address already in use: end what listens there (is this node running already?), or give another address (--listen, or listen in the configuration file)"},
+		"a socket in use":        {func(c *Config) { c.Listen = socket.Addrs() }, "node.sock: address already in use: end what listens there"},
 		"no tokens":              {func(c *Config) { c.Tokens = nil }, "token_file"},
 		"an absent token file":   {func(c *Config) { c.Tokens, c.TokenFile = nil, filepath.Join(dir, "x") }, "no such file"},
 		"an open token file":     {func(c *Config) { c.Tokens, c.TokenFile = nil, open }, "chmod 600"},
