@@ -22,6 +22,7 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -36,6 +37,10 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(0)
 		}
+	}
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
