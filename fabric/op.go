@@ -139,7 +139,10 @@ func (t *opTable) release(r *opRecord) {
 	r.gen++
 	r.dst, r.blob = nil, nil
 	r.closeMu.Lock()
-	r.done = nil
+	if r.done != nil { // it was forgotten
+		close(r.done)
+		r.done = nil
+	}
 	r.closeMu.Unlock()
 	select {
 	case <-r.told:

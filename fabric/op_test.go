@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestEndedOpsWake: who waits for an operation to end, so that there is room for one more, is told of it,
+// TestEndedOpsWake: who watches an operation, or waits for it to end so that there is room for one more, is told of it,
 // whoever ended it and however.
 func TestEndedOpsWake(t *testing.T) {
 	for name, end := range map[string]func(op Op, r *opRecord){
@@ -27,7 +27,13 @@ func TestEndedOpsWake(t *testing.T) {
 		l.mu.Lock()
 		l.waiting = append(l.waiting, told)
 		l.mu.Unlock()
+		done := Op{rec: rec}.Done()
 		end(Op{rec: rec}, rec)
+		select {
+		case <-done:
+		default:
+			t.Errorf("%s: whoever watches it is not told", name)
+		}
 		if len(told) == 0 {
 			t.Errorf("%s: whoever waits for room is not told", name)
 		}

@@ -81,6 +81,9 @@ func (s *Segment) Bytes() []byte { return s.file.Bytes()[:s.size:s.size] }
 // Size is the number of bytes asked for.
 func (s *Segment) Size() uint64 { return s.size }
 
+// Element is whose memory it is.
+func (s *Segment) Element() *Element { return s.el }
+
 // Kind says who can write the segment.
 func (s *Segment) Kind() SegmentKind { return s.kind }
 

@@ -74,6 +74,7 @@ func (k *Call) hold(code Code, body []byte) error {
 	if err := k.keep(len(body)); err != nil {
 		return err
 	}
+	k.c.p.unpark(&k.c.p.queue.line)
 	k.mu.Lock()
 	detached := k.detached
 	k.detached = true // who runs the handler leaves the record alone

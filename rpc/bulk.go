@@ -104,6 +104,9 @@ func (p *Peer) Expose(rights fabric.Rights, o BulkOptions, spans ...Span) (*Bulk
 		if s.Segment == nil || s.Offset > s.Segment.Size() || s.Size > s.Segment.Size()-s.Offset {
 			return nil, fmt.Errorf("%w: a span [%d, +%d)", ErrRange, s.Offset, s.Size)
 		}
+		if el := s.Segment.Element(); el != p.el {
+			return nil, fmt.Errorf("rpc: bulk: a segment of %s, which is another element than %s: only its own Peer can expose it", el.Name(), p.el.Name())
+		}
 		if s.Size > 0 {
 			x.spans = append(x.spans, s)
 			b.size += s.Size

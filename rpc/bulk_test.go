@@ -52,6 +52,29 @@ func TestBulkGoldens(t *testing.T) {
 	}
 }
 
+// TestBulkTotal: parts that come to less or more than the Bulk's size make no Bulk.
+func TestBulkTotal(t *testing.T) {
+	whole := bulkGoldens()["bulk_inline"]
+	for _, size := range []uint64{0, 1, 99, 100, 299, 301, 1 << 40} {
+		bad := *whole
+		bad.size = size
+		wire, err := bad.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := DecodeBulk(wire); !errors.Is(err, ErrWire) {
+			t.Errorf("a Bulk of %d bytes with parts of 300: %v", size, err)
+		}
+		var parts []byte
+		for _, p := range whole.parts {
+			parts = p.append(parts)
+		}
+		if _, err := bad.readParts(parts); !errors.Is(err, ErrWire) {
+			t.Errorf("a list of 300 bytes for %d: %v", size, err)
+		}
+	}
+}
+
 func FuzzDecodeBulk(f *testing.F) {
 	for _, b := range bulkGoldens() {
 		wire, err := b.Append(nil)
@@ -97,6 +120,13 @@ func FuzzBulkParts(f *testing.F) {
 		var again []byte
 		for _, p := range parts {
 			again = p.append(again)
+		}
+		total := uint64(0)
+		for _, p := range parts {
+			total += p.key.Size
+		}
+		if total != b.size {
+			t.Fatalf("parts of %d bytes, %d in all", total, b.size)
 		}
 		if !bytes.Equal(again, wire[:len(again)]) || len(again) != len(wire)/partBytes*partBytes {
 			t.Fatalf("%x became %x", wire, again)

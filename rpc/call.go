@@ -84,10 +84,16 @@ type sending struct {
 	waits    bool // whoever sends it waits for the answer
 }
 
+// within is the call whose handler's context this is; nil if it is none's.
+func within(ctx context.Context) *Call {
+	k, _ := ctx.Value(callKey{}).(*Call)
+	return k
+}
+
 // leads reports whether a context is that of a handler that runs on the goroutine
 // which drives the fabric.
 func leads(ctx context.Context) bool {
-	k, _ := ctx.Value(callKey{}).(*Call)
+	k := within(ctx)
 	return k != nil && k.leads.Load()
 }
 
@@ -140,6 +146,7 @@ func (p *Peer) failed(ep *fabric.Endpoint, to target, err error) (Future, error)
 }
 
 func callError(ep *fabric.Endpoint, name string, err error) error {
+	name = clipText(name, MaxNameBytes)
 	if ep == nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -159,8 +166,11 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 	if ctx.Err() != nil {
 		return timedOut(context.Cause(ctx))
 	}
-	if s.leads = leads(ctx); s.leads && mode == sendWaits {
-		return ErrInline
+	if k := within(ctx); k != nil {
+		s.req.flags |= flagNested
+		if s.leads = k.leads.Load(); s.leads && mode == sendWaits {
+			return ErrInline
+		}
 	}
 	if mode == sendOneWay {
 		s.req.flags |= flagOneWay
@@ -363,17 +373,21 @@ func (f Future) Forget() {
 	if f.r == nil || f.r.gen.Load() != f.gen {
 		return
 	}
-	f.r.over(ErrCanceled)
+	f.over(ErrCanceled)
 }
 
-// over ends a call of which nobody wants to know more.
-func (r *record) over(err error) {
-	ends := r.ends
+// over ends a call of which nobody wants to know more. It is false if somebody else has ended it.
+func (f Future) over(err error) bool {
+	r := f.r
+	ends, ended := r.c.end(r, f.gen)
+	if !ended {
+		return false
+	}
 	if err != nil {
 		r.c.p.stats.failed.Add(1)
 	}
-	r.c.end(r)
 	endAll(ends, err)
+	return true
 }
 
 // wait waits for a call's end and appends the answer to dst.
@@ -385,14 +399,20 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	if leads(ctx) && !f.atHand() {
 		return dst, ErrInline // the call goes on
 	}
-	err := r.await(ctx, onNote)
+	err := f.await(ctx, onNote)
+	if err == ErrEnded {
+		return dst, err
+	}
+	name := r.name
 	if err == nil {
 		dst, err = r.take(ctx, dst)
 	}
 	if _, remote := err.(*RemoteError); err != nil && !remote {
-		err = callError(r.c.ep, r.name, err)
+		err = callError(r.c.ep, name, err)
 	}
-	r.over(err)
+	if !f.over(err) {
+		return dst, ErrEnded
+	}
 	return dst, err
 }
 
@@ -414,15 +434,19 @@ func (f Future) atHand() bool {
 	return mem != nil && mem.Mapped()
 }
 
-// await waits until the record is done.
-func (r *record) await(ctx context.Context, onNote func([]byte)) error {
+// await waits until the record is done, and claims its answer. It fails with ErrEnded if the call is not this one any more, or another has claimed it.
+func (f Future) await(ctx context.Context, onNote func([]byte)) error {
+	r := f.r
 	for {
 		err := r.c.p.el.WaitFor(ctx, r.ready)
+		if r.gen.Load() != f.gen || r.state.Load() == recTaken {
+			return ErrEnded
+		}
 		if r.news.Load() {
 			r.tell(onNote)
 		}
 		switch {
-		case r.state.Load() == recDone:
+		case r.state.CompareAndSwap(recDone, recTaken):
 			return nil
 		case r.ask(): // and it comes now
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:

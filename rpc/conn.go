@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -25,7 +26,6 @@ type conn struct {
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
 	waiting  int          // callers that wait for a slot
-	parked   []*Call      // one-way calls of the peer that wait until they may run
 	awaited  atomic.Int32 // calls whose callers wait for their answers
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
@@ -35,6 +35,12 @@ type conn struct {
 	kill context.CancelCauseFunc
 
 	remotes remoteCache
+
+	// Its calls that wait until they may run: how many, and under queue.mu those that lack one of its places, and what all count as.
+	queued      atomic.Int64
+	line        list.List
+	queuedBytes int64
+	stalled     bool // they waited for the peer itself when the sweep was here last
 
 	inline *Call        // the leader's: the record for handlers that end at once
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
@@ -65,6 +71,7 @@ const (
 	recWaiting
 	recHeld // the call has run, and its answer waits at the callee to be asked for
 	recDone
+	recTaken // whoever waited for it is at its answer
 )
 
 // record is a call of ours, from its beginning until its end was told to whoever made it.
@@ -121,10 +128,15 @@ func (r *record) become(state uint32) {
 	}
 }
 
-// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out.
-func (c *conn) end(r *record) {
+// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out. It is false if that has happened before;
+// ends are the interceptors' that hear of it.
+func (c *conn) end(r *record, gen uint32) (ends []func(error), ended bool) {
 	c.mu.Lock()
-	id, unread := r.id, r.lent
+	if r.gen.Load() != gen {
+		c.mu.Unlock()
+		return nil, false
+	}
+	id, unread, ends := r.id, r.lent, r.ends
 	waited := c.caller.End(id)
 	if c.lending.Len() > 0 {
 		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
@@ -140,7 +152,7 @@ func (c *conn) end(r *record) {
 	if cap(r.body) > keptBytes || cap(r.body) > keptShort && id.Slot() >= keptSlots {
 		r.body = nil
 	}
-	r.state.Store(recFree)
+	r.become(recFree)
 	wake := c.waiting > 0
 	c.mu.Unlock()
 	if waited {
@@ -151,6 +163,7 @@ func (c *conn) end(r *record) {
 	if wake {
 		c.p.el.Wake()
 	}
+	return ends, true
 }
 
 // drop ends what is under way on an endpoint that has ended.
@@ -167,12 +180,11 @@ func (c *conn) drop(err error) {
 		r.finish()
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
-	c.p.parked.Add(-int64(len(c.parked)))
-	c.parked = nil
 	c.lending.Close((*lentSegment).close)
 	c.segments.close()
 	c.buffers.close()
 	c.mu.Unlock()
+	c.forsake()
 	c.kill(err)
 	for _, k := range running {
 		k.stop(err, true)

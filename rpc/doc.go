@@ -13,7 +13,8 @@ Call waits for the answer and drives the fabric meanwhile; Start returns a Futur
 for, select on, cancel or forget; Send is one-way. A call has a deadline,
 which travels as time remaining, and can be cancelled: the handler's context ends then. Where there
 is no room (the peer's credit, Limits.Outgoing, Limits.BulkBytes), Call and Send wait, and Start fails. Where the peer
-runs as many calls as it may, it refuses further ones (ErrBusy), but keeps those that are one-way until they can run.
+runs as many calls as it may, further ones wait there for their turn, within bounds beyond which they are refused (ErrBusy), as are
+those that handlers make.
 
 A payload above Limits.EagerBytes is put into a sealed segment, and the other
 side fetches it with Get: what is large goes one-sided, and nobody who calls or serves notices. The

@@ -18,7 +18,7 @@ const (
 	CodeFailed
 	// CodeNoSuchCall: nothing is registered under the name.
 	CodeNoSuchCall
-	// CodeBusy: the callee runs as many calls as it may.
+	// CodeBusy: the callee runs as many calls as it may, and this one could not wait for its turn.
 	CodeBusy
 	// CodeDeadline: the call's time ran out at the callee.
 	CodeDeadline
@@ -43,7 +43,7 @@ const (
 var (
 	// ErrNoSuchCall: the peer does not serve this call; it may be older.
 	ErrNoSuchCall = errors.New("rpc: the peer does not serve this call")
-	// ErrBusy: the peer (or this side, before sending) has as many calls under way as it may, or no room
+	// ErrBusy: the peer (or this side, before sending) has as many calls under way, and waiting for their turn, as it may, or no room
 	// for the request. The call did not run.
 	ErrBusy = errors.New("rpc: too many calls under way")
 	// ErrDeadline: the call's time ran out, here or there.

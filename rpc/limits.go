@@ -19,6 +19,7 @@ type Config struct {
 	Servers []ServerInterceptor
 	// Dial makes an endpoint to a Bulk's owner that there is none to yet, from the address that the
 	// Bulk is bound to. Addresses come from peers: dial only where a peer may send you.
+	// It is asked once at a time for each owner; the endpoint is used from then on, and is the program's to close.
 	// Nil: only endpoints that there are already are used.
 	Dial func(ctx context.Context, addr string) (*fabric.Endpoint, error)
 	Log  *slog.Logger // nil: silent
@@ -30,6 +31,8 @@ type Limits struct {
 	MaxBytes     int           // one payload; default 16 MiB
 	Calls        int           // calls being served that do not end at once (blocking, detached, large requests); default 256
 	CallsPerPeer int           // of them, for one endpoint; default 64
+	Queued       int           // calls of one endpoint that wait until they may run; further ones are refused with ErrBusy, as are those that handlers make; default 1024, -1: none
+	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, and eight times what those of one may; default 64 MiB
 	Outgoing     int           // own calls at once on one endpoint; default 1024
 	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
 	PoolBytes    int64         // of the segments, those kept to be used again, and as much for memory that peers' large requests were fetched into; default 16 MiB
@@ -47,6 +50,8 @@ const (
 	defaultCalls      = 256
 	defaultPerPeer    = 64
 	defaultOutgoing   = 1024
+	defaultQueued     = 1024
+	defaultQueueBytes = 64 << 20
 	defaultBulkBytes  = 64 << 20
 	defaultPoolBytes  = 16 << 20
 	defaultHeldBytes  = 256 << 20
@@ -86,6 +91,8 @@ func (l *Limits) defaults() {
 	fill(&l.MaxBytes, defaultMaxBytes)
 	fill(&l.Calls, defaultCalls)
 	fill(&l.CallsPerPeer, defaultPerPeer)
+	fill(&l.Queued, defaultQueued)
+	fill(&l.QueuedBytes, defaultQueueBytes)
 	fill(&l.Outgoing, defaultOutgoing)
 	fill(&l.BulkBytes, defaultBulkBytes)
 	fill(&l.PoolBytes, min(defaultPoolBytes, l.BulkBytes))
@@ -127,6 +134,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("rpc: HeldBytes %d: at least %d, for MaxBytes %d", l.HeldBytes, l.leastHeld(), l.MaxBytes)
 	case l.Calls < 1 || l.CallsPerPeer < 1 || l.Outgoing < 1 || l.Outgoing > exchange.MaxCalls:
 		return fmt.Errorf("rpc: Calls %d, CallsPerPeer %d, Outgoing %d: at least 1 each, and Outgoing at most %d", l.Calls, l.CallsPerPeer, l.Outgoing, exchange.MaxCalls)
+	case l.Queued < -1 || l.QueuedBytes < 0:
+		return fmt.Errorf("rpc: Queued %d, QueuedBytes %d: neither can be negative, except for Queued -1 for none", l.Queued, l.QueuedBytes)
 	case l.CallTime < 0 || l.MaxTime < 0 || l.LingerTime < 0 || l.NoteEvery < 0:
 		return fmt.Errorf("rpc: CallTime %v, MaxTime %v, LingerTime %v, NoteEvery %v: none can be negative", l.CallTime, l.MaxTime, l.LingerTime, l.NoteEvery)
 	}

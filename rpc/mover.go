@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -94,17 +95,55 @@ func (t *mover) fetchList(ctx context.Context) ([]byte, error) {
 	return list, t.p.ownCopy(at.key, 0, list, fabric.RightRead)
 }
 
-// ownerOf finds or makes an endpoint to a Bulk's owner.
+// dial is one that is under way to a Bulk's owner.
+type dial struct {
+	addrs []string
+	done  chan struct{}
+
+	// Set before done is closed.
+	c      *conn
+	err    error
+	gaveUp bool // who dialled had no more time
+}
+
+// ownerOf finds or makes an endpoint to a Bulk's owner. Those who need the same one wait for whoever began to make it.
 func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
-	p.mu.RLock()
-	c := p.owners[b.owner]
-	p.mu.RUnlock()
-	if c != nil {
-		return c, nil
+	for {
+		p.mu.Lock()
+		c, d := p.owners[b.owner], p.dials[b.owner]
+		if c != nil {
+			p.mu.Unlock()
+			return c, nil
+		}
+		if p.cfg.Dial == nil || len(b.addrs) == 0 {
+			p.mu.Unlock()
+			return nil, fmt.Errorf("%w (%v): dial it first, or have it bound (Bulk.Bind) and allow dialling (Config.Dial)", ErrNotConnected, b.owner)
+		}
+		first := d == nil
+		if first {
+			d = &dial{addrs: b.addrs, done: make(chan struct{})}
+			p.dials[b.owner] = d
+		}
+		p.mu.Unlock()
+		if first {
+			d.c, d.err = p.dialOwner(ctx, b)
+			d.gaveUp = ctx.Err() != nil
+			p.mu.Lock()
+			delete(p.dials, b.owner)
+			p.mu.Unlock()
+			close(d.done)
+			return d.c, d.err
+		}
+		if err := p.el.Await(ctx, d.done); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotConnected, timedOut(err))
+		}
+		if d.c != nil || !d.gaveUp && slices.Equal(d.addrs, b.addrs) {
+			return d.c, d.err
+		}
 	}
-	if p.cfg.Dial == nil || len(b.addrs) == 0 {
-		return nil, fmt.Errorf("%w (%v): dial it first, or have it bound (Bulk.Bind) and allow dialling (Config.Dial)", ErrNotConnected, b.owner)
-	}
+}
+
+func (p *Peer) dialOwner(ctx context.Context, b *Bulk) (*conn, error) {
 	var errs []error
 	for _, addr := range b.addrs {
 		ep, err := p.cfg.Dial(ctx, addr)

@@ -2,14 +2,13 @@ package rpc
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
 // One-way calls. Whoever makes one hears nothing of it, not even that there was no room for it to run. So it is not refused for that:
-// the caller has at most exchange.MaxOneWay of them under way, and the callee keeps those that cannot run yet.
+// the caller has at most exchange.MaxOneWay of them under way, and the callee queues those that cannot run yet, whatever else it has.
 
 // warnEvery is how often a refused one-way call of one peer is written to the log.
 const warnEvery = time.Second
@@ -68,92 +67,6 @@ func (c *conn) warn(code Code, text string) {
 		text = ErrNoSuchCall.Error()
 	}
 	c.p.log.Warn("one-way call refused", "from", c.ep.Name(), "code", int(code), "err", text, "refused", c.p.stats.refused.Load())
-}
-
-// park keeps a one-way call until it may run.
-func (c *conn) park(k *Call) {
-	c.mu.Lock()
-	if c.ended != nil { // and the call with it
-		c.mu.Unlock()
-		return
-	}
-	c.parked = append(c.parked, k)
-	c.p.parked.Add(1)
-	c.mu.Unlock()
-	c.unpark() // whoever made room meanwhile has not seen it
-}
-
-// unpark starts what may run by now, of all peers. They take turns at being the first.
-func (p *Peer) unpark() {
-	p.mu.RLock()
-	waiting := slices.DeleteFunc(slices.Clone(p.order), func(c *conn) bool { return !c.parks() })
-	p.mu.RUnlock()
-	if n := uint64(len(waiting)); n > 0 {
-		first := p.unparks.Add(1)
-		for i := range n {
-			waiting[(first+i)%n].unpark()
-		}
-	}
-}
-
-func (c *conn) parks() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.parked) > 0
-}
-
-// unpark starts what may run by now, and ends what has no time left.
-func (c *conn) unpark() {
-	for {
-		k, code := c.nextParked()
-		switch {
-		case k == nil:
-			return
-		case code != codeOK:
-			c.refuse(k.request(), code, "")
-		default:
-			c.fork(k)
-		}
-	}
-}
-
-// nextParked takes out the first one-way call that can go on: it has entered if the code is OK, and is to be refused otherwise.
-// It is nil if all have to wait.
-func (c *conn) nextParked() (*Call, Code) {
-	p, now := c.p, c.p.el.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, k := range c.parked {
-		code := codeOK
-		if now >= k.deadline {
-			code = CodeDeadline
-		} else if c.callee.Full() || p.active.Load() >= int64(p.limits.Calls) {
-			continue // of those behind it, one may have no time left
-		} else if ok, busy := k.m.enter(); busy {
-			continue // another call's may run
-		} else if !ok {
-			code = CodeNoSuchCall
-		} else if k.begin() != nil { // another peer's call took the room
-			k.m.leave()
-			continue
-		}
-		c.parked = slices.Delete(c.parked, i, i+1)
-		c.p.parked.Add(-1)
-		return k, code
-	}
-	return nil, codeOK
-}
-
-// request is the head that a call came with, as far as a refusal needs it.
-func (k *Call) request() *request {
-	r := &request{id: k.id}
-	if k.OneWay {
-		r.flags |= flagOneWay
-	}
-	if k.lent {
-		r.flags |= flagLent
-	}
-	return r
 }
 
 // errOneWays says that as many one-way calls are under way as may be.

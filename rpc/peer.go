@@ -28,12 +28,12 @@ type Peer struct {
 	conns  map[*fabric.Endpoint]*conn
 	order  []*conn                      // the same, oldest first
 	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
-	closed atomic.Bool                  // set under mu
+	dials  map[fabric.Incarnation]*dial // to owners of bulks
+	closed atomic.Bool                  // set before Close takes mu
 
 	work        sync.WaitGroup // goroutines of ours
 	active      atomic.Int64   // calls that are served and did not end at once
-	unparks     atomic.Uint64  // how often those that are parked were looked at
-	parked      atomic.Int64   // one-way calls that wait until they may be
+	queue       queue          // calls that wait until they may be
 	held        atomic.Int64   // calls that were, and whose answers wait until they are asked for
 	heldBytes   atomic.Int64   // what those count as
 	bulk        atomic.Int64   // bytes of segments for payloads
@@ -70,16 +70,19 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log,
-		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}}
+		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
 	p.methods.Store(&registry{})
 	p.bufs.New = func() any { return new([]byte) }
-	for id, fn := range map[fabric.FrameID]func(*conn, []byte) error{
-		IDRequest: (*conn).onRequest, IDResponse: (*conn).onResponse, IDAnswer: (*conn).onResponse, IDNote: (*conn).onNote,
-		IDCancel: (*conn).onCancel, IDAck: (*conn).onAck, IDTaken: (*conn).onTaken,
-		IDHeld: (*conn).onHeld, IDWant: (*conn).onWant, IDRecalled: (*conn).onRecalled, IDEnded: (*conn).onEnded,
+	for _, h := range []struct {
+		id fabric.FrameID
+		fn func(*conn, []byte) error
+	}{
+		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote},
+		{IDCancel, (*conn).onCancel}, {IDAck, (*conn).onAck}, {IDTaken, (*conn).onTaken},
+		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDRecalled, (*conn).onRecalled}, {IDEnded, (*conn).onEnded},
 	} {
-		if err := el.Handle(id, func(m fabric.Message) { p.receive(m, fn) }); err != nil {
-			return nil, fmt.Errorf("rpc: %w", err)
+		if err := el.Handle(h.id, func(m fabric.Message) { p.receive(m, h.fn) }); err != nil {
+			return nil, fmt.Errorf("rpc: %s has a Peer already, and needs but one: %w", el.Name(), err)
 		}
 	}
 	el.Watch(p.up, p.lost)
@@ -152,9 +155,7 @@ func (p *Peer) receive(m fabric.Message, fn func(*conn, []byte) error) {
 // sweep ends calls and payloads whose time is up.
 func (p *Peer) sweep(now int64) int64 {
 	next := p.sweepConns(now)
-	if p.parked.Load() > 0 {
-		p.unpark()
-	}
+	p.sweepQueue(now)
 	return next
 }
 
@@ -177,8 +178,9 @@ func (p *Peer) sweepConns(now int64) int64 {
 // which drives the fabric may be in its last moments still. The element is to be closed after it, and not before:
 // that waits for those too.
 func (p *Peer) Close() error {
-	p.mu.Lock()
 	p.closed.Store(true)
+	p.sweepQueue(p.el.Now()) // their callers hear that they have not run
+	p.mu.Lock()
 	conns := p.order
 	p.order = nil
 	clear(p.conns)
@@ -192,12 +194,12 @@ func (p *Peer) Close() error {
 	return nil
 }
 
-// Drain waits until no handler runs, no one-way call waits to run and no answer to be asked for, or the context ends.
+// Drain waits until no handler runs, no call waits to run and no answer to be asked for, or the context ends.
 func (p *Peer) Drain(ctx context.Context) error {
-	for p.active.Load()+p.parked.Load()+p.held.Load() > 0 {
+	for p.active.Load()+p.queue.n.Load()+p.held.Load() > 0 {
 		if ctx.Err() != nil {
-			return fmt.Errorf("rpc: %d calls still run, %d one-way calls wait to, and the answers to %d were not asked for: %w",
-				p.active.Load(), p.parked.Load(), p.held.Load(), context.Cause(ctx))
+			return fmt.Errorf("rpc: %d calls still run, %d wait to, and the answers to %d were not asked for: %w",
+				p.active.Load(), p.queue.n.Load(), p.held.Load(), context.Cause(ctx))
 		}
 		pause, cancel := p.el.Timeout(ctx, drainEvery, nil)
 		_ = p.el.Await(pause, nil)
@@ -280,7 +282,7 @@ type Stats struct {
 	Overflows             uint64 // payloads that were too large for a message, of either side
 	Reused                uint64 // of them, requests of peers that were fetched into memory of an earlier one
 	Active                int64  // calls being served that did not end at once
-	Parked                int64  // one-way calls that wait until there is room for them to run
+	Parked                int64  // calls that wait until there is room for them to run
 	Held, HeldBytes       int64  // answers for which there was no room to send them, and that wait to be asked for; what they count as
 	BulkBytes             int64  // segments for payloads, in use and kept
 	PoolBytes             int64  // those kept
@@ -293,6 +295,6 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), Parked: p.parked.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
+		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
 		BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load()}
 }

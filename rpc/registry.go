@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -14,8 +15,8 @@ type Options struct {
 	// on the goroutine that drives the fabric: nothing else moves meanwhile, so it must be short
 	// and must not wait.
 	Blocking bool
-	// Concurrent bounds the calls under this name that are served at once; others are
-	// refused with ErrBusy, or wait if they are one-way, which run on goroutines then. 0: only the Peer's own limits hold.
+	// Concurrent bounds the calls under this name that are served at once; others wait, within
+	// Limits.Queued, and run on goroutines then. 0: only the Peer's own limits hold.
 	Concurrent int
 	// MaxBytes bounds the request; what is larger is refused with ErrTooLarge before it is
 	// fetched. 0: Limits.MaxBytes.
@@ -35,6 +36,7 @@ type method struct {
 	fn   Handler
 	opts Options
 
+	line    list.List // under queue.mu: of *Call, that wait for a place
 	running atomic.Int64
 	gone    atomic.Bool
 	once    sync.Once
@@ -44,14 +46,14 @@ type method struct {
 // enter counts one more call that is served; false if the method has gone, or
 // has as many as it may.
 func (m *method) enter() (ok bool, busy bool) {
-	n := m.running.Add(1)
+	if m.opts.Concurrent == 0 {
+		m.running.Add(1)
+	} else if !take(&m.running, 1, int64(m.opts.Concurrent)) {
+		return false, !m.gone.Load()
+	}
 	if m.gone.Load() { // looked at after the count: Deregister does it the other way round
 		m.leave()
 		return false, false
-	}
-	if m.opts.Concurrent > 0 && n > int64(m.opts.Concurrent) {
-		m.leave()
-		return false, true
 	}
 	return true, false
 }
@@ -153,6 +155,7 @@ func (p *Peer) Deregister(ctx context.Context, name string) error {
 	p.methods.Store(r.changed(nil, m))
 	p.mu.Unlock()
 	m.gone.Store(true)
+	p.unpark(&m.line) // which are refused now, or go to whatever is registered next
 	if m.running.Load() == 0 {
 		return nil
 	}

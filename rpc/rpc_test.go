@@ -199,7 +199,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestBusy(t *testing.T) {
-	a, b := newSide(t, "a", Limits{Outgoing: 3}), newSide(t, "b", Limits{CallsPerPeer: 2})
+	a, b := newSide(t, "a", Limits{Outgoing: 3}), newSide(t, "b", Limits{CallsPerPeer: 2, Queued: -1})
 	ep := connect(t, a, b, "tcp://127.0.0.1:0")
 	gate := make(chan struct{})
 	b.serve(t, "gate", func(ctx context.Context, _ *Call) ([]byte, error) { <-gate; return nil, nil })

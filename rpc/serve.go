@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type Call struct {
 	lent     bool
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
+	nested   bool        // its caller is a handler
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
 	kept     int64       // what that counts as; under conn.mu, and so is asked
@@ -37,6 +39,11 @@ type Call struct {
 	ends     []func(error)
 	head     [responseBytes]byte
 	scratch  []byte // typed answers are encoded here
+
+	// While it is queued, under queue.mu.
+	line   *list.List
+	place  *list.Element
+	queued int64 // what it counts as
 
 	mu       sync.Mutex
 	note     []byte // waits for NoteEvery
@@ -133,10 +140,7 @@ func (c *conn) onRequest(b []byte) error {
 	}
 	ok, busy := m.enter()
 	switch {
-	case busy && r.oneWay(): // it waits
-	case busy:
-		c.refuse(&r, CodeBusy, fmt.Sprintf("%d calls of %s are under way, the limit for it", m.opts.Concurrent, m.name))
-		return nil
+	case busy: // it waits
 	case !ok:
 		c.refuse(&r, CodeNoSuchCall, "")
 		return nil
@@ -145,7 +149,7 @@ func (c *conn) onRequest(b []byte) error {
 	if len(r.ext) > 0 {
 		if err := decodeExt(r.ext, &k.Trace); err != nil {
 			if ok {
-				m.leave()
+				p.depart(m)
 			}
 			return err
 		}
@@ -153,14 +157,14 @@ func (c *conn) onRequest(b []byte) error {
 	switch code, text := c.check(&r, k); {
 	case code != codeOK:
 		if ok {
-			m.leave()
+			p.depart(m)
 		}
 		c.refuse(&r, code, text)
 	case ok:
 		c.serve(&r, k)
 	default:
 		c.keepRequest(k)
-		c.park(k)
+		c.park(k, fmt.Sprintf("%d calls of %s are under way, the limit for it", m.opts.Concurrent, m.name))
 	}
 	return nil
 }
@@ -173,6 +177,7 @@ func (c *conn) newCall(r *request, m *method) *Call {
 		c.inline = k
 	}
 	k.Name, k.m, k.id, k.Req, k.Bytes, k.OneWay = m.name, m, r.id, r.body, len(r.body), r.oneWay()
+	k.nested = r.nested()
 	k.lent, k.mem, k.Trace = r.lent(), nil, TraceContext{}
 	k.deadline = c.p.after(min(r.left, c.p.limits.MaxTime))
 	return k
@@ -181,7 +186,7 @@ func (c *conn) newCall(r *request, m *method) *Call {
 // check says why a call cannot be served, if so.
 func (c *conn) check(r *request, k *Call) (Code, string) {
 	if c.p.closed.Load() {
-		return CodeCanceled, "this element is stopping"
+		return CodeCanceled, stopping
 	}
 	if r.left <= 0 {
 		return CodeDeadline, ErrDeadline.Error()
@@ -198,10 +203,21 @@ func (c *conn) check(r *request, k *Call) (Code, string) {
 		k.Req, k.Bytes = nil, int(k.at.size)
 	}
 	if k.Bytes > k.m.opts.MaxBytes {
-		return CodeTooLarge, fmt.Sprintf("the request has %d bytes, at most %d are taken", k.Bytes, k.m.opts.MaxBytes)
+		return CodeTooLarge, k.tooLarge()
 	}
 	return codeOK, ""
 }
+
+func (k *Call) tooLarge() string {
+	return fmt.Sprintf("the request has %d bytes, at most %d are taken", k.Bytes, k.m.opts.MaxBytes)
+}
+
+// Why calls are refused.
+const (
+	lostCaller       = "the caller is lost"
+	stopping         = "this element is stopping"
+	unfetchedAnswers = "answers to calls of this peer wait for it to ask for them, as many as may be under way"
+)
 
 // inlineFetchBytes is the most that is copied from mapped memory on the
 // goroutine that drives the fabric: some ten microseconds.
@@ -210,8 +226,8 @@ const inlineFetchBytes = 256 << 10
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
 	if c.held.Load() > 0 && !k.OneWay && c.full() { // no room to hold another answer
-		k.m.leave()
-		c.refuse(r, CodeBusy, "answers to calls of this peer wait for it to ask for them, as many as may be under way")
+		c.p.depart(k.m)
+		c.refuse(r, CodeBusy, unfetchedAnswers)
 		return
 	}
 	if !k.m.opts.Blocking {
@@ -227,12 +243,8 @@ func (c *conn) serve(r *request, k *Call) {
 	}
 	c.keepRequest(k)
 	if err := k.enter(); err != nil {
-		k.m.leave()
-		if k.OneWay {
-			c.park(k)
-		} else {
-			c.refuse(r, CodeBusy, err.Error())
-		}
+		c.p.depart(k.m)
+		c.park(k, err.Text)
 		return
 	}
 	c.fork(k)
@@ -264,9 +276,9 @@ func (c *conn) fork(k *Call) {
 		}
 	}) {
 		el.Guests(-1)
-		k.m.leave()
+		c.p.depart(k.m)
 		k.leave()
-		c.refuse(k.request(), CodeCanceled, "this element is stopping")
+		c.refuse(k.request(), CodeCanceled, stopping)
 	}
 }
 
@@ -296,37 +308,43 @@ func (k *Call) isDetached() bool {
 }
 
 // enter puts a call that does not end at once into the books.
-func (k *Call) enter() error {
-	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	return k.begin()
-}
-
-// begin is enter with conn.mu held.
-func (k *Call) begin() error {
+func (k *Call) enter() *Error {
 	c, p := k.c, k.c.p
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.ended != nil {
-		return &Error{CodeCanceled, "the caller is lost"}
+		return &Error{CodeCanceled, lostCaller}
 	}
-	if p.active.Add(1) > int64(p.limits.Calls) {
-		p.active.Add(-1)
-		return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
-	}
-	if !c.callee.Begin(k.id, k) {
-		p.active.Add(-1)
+	switch k.begin() {
+	case nil:
+		return nil
+	case &c.line:
 		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one (Limits.CallsPerPeer)", p.limits.CallsPerPeer)}
 	}
+	return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
+}
+
+// begin is enter where that is possible; otherwise it is nil for who lacks a place, and says of what. conn.mu is held.
+func (k *Call) begin() (lacks *list.List) {
+	c, p := k.c, k.c.p
+	if c.callee.Full() {
+		return &c.line
+	}
+	if !take(&p.active, 1, int64(p.limits.Calls)) {
+		return &p.queue.line
+	}
+	c.callee.Begin(k.id, k)
 	k.entered = true
 	return nil
 }
 
 // force is enter for a call that runs already and cannot be refused.
-func (k *Call) force() error {
+func (k *Call) force() *Error {
 	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
-		return &Error{CodeCanceled, "the caller is lost"}
+		return &Error{CodeCanceled, lostCaller}
 	}
 	c.p.active.Add(1)
 	c.callee.Keep(k.id, k)
@@ -351,9 +369,7 @@ func (k *Call) leave() {
 		c.p.active.Add(-1)
 	}
 	k.entered, k.holds = false, false
-	if c.p.parked.Load() > 0 {
-		c.p.unpark()
-	}
+	c.p.unpark(&c.line, &c.p.queue.line)
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.
@@ -435,7 +451,7 @@ func (k *Call) finish(body []byte, err error) {
 			p.log.Debug("one-way call failed", "call", k.Name, "from", k.From.Name(), "err", err)
 		}
 	}
-	k.m.leave()
+	p.depart(k.m)
 	if !wanted || k.From.Err() != nil {
 		k.leave()
 		k.free()
@@ -491,6 +507,11 @@ func (c *conn) onCancel(b []byte) error {
 	c.mu.Lock()
 	k, running := c.callee.Cancel(id)
 	c.mu.Unlock()
+	if !running && c.queued.Load() > 0 && !c.withdraw(id) { // it may have left the queue just now
+		c.mu.Lock()
+		k, running = c.callee.Find(id)
+		c.mu.Unlock()
+	}
 	if running {
 		k.stop(errGaveUp, true)
 		if c.p.cramped.Load() > 0 { // its answer may be waiting for room

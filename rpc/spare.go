@@ -17,7 +17,7 @@ func (p *Peer) Spare(ep *fabric.Endpoint) (busy bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.caller.Live()+c.callee.Running()+c.lending.Len()+c.waiting+len(c.parked) > 0 || c.held.Load() > 0
+	return c.caller.Live()+c.callee.Running()+c.lending.Len()+c.waiting+int(c.queued.Load()) > 0 || c.held.Load() > 0
 }
 
 // succeed has bulks of a conn's peer be moved over another conn to it, if there is one; mu is held.

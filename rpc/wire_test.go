@@ -90,7 +90,7 @@ func TestBadMessages(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"short":                   good["request"][:requestBytes-1],
-		"unknown flag":            change("request", 24, 4),
+		"unknown flag":            change("request", 24, 8),
 		"set byte that is zero":   change("request", 25, 1),
 		"extensions past the end": change("request", 27, 1),
 		"one-way with a slot":     change("request", 24, flagOneWay),

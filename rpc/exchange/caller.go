@@ -135,10 +135,10 @@ func (c *Caller) release(id ID) {
 }
 
 // Low is a number below which no request is waiting for its answer, for the callee to forget
-// what is below. It may lag behind.
+// what is below: at most the number that was given last. It may lag behind.
 func (c *Caller) Low() uint64 {
 	if c.next-c.lowAt >= lowEvery {
-		c.lowAt, c.low = c.next, c.next
+		c.lowAt, c.low = c.next, c.next-1 // the number that was given last may be that of a one-way request, which has no slot
 		for _, s := range c.slots {
 			if s.state == slotWaiting {
 				c.low = min(c.low, s.id.Number())

@@ -96,3 +96,22 @@ func TestOneWayTooMany(t *testing.T) {
 		t.Error("after one has ended there is room for one")
 	}
 }
+
+// TestLowOfOneWay: the number of a one-way request is not below what is to be forgotten when it comes.
+func TestLowOfOneWay(t *testing.T) {
+	caller, callee := NewCaller(4), NewCallee[int](1)
+	for range 3 * lowEvery {
+		id, _ := caller.OneWay()
+		low := caller.Low()
+		if low > id.Number() {
+			t.Fatalf("%v: low is %d", id, low)
+		}
+		if !callee.Arrive(id, low) {
+			t.Fatalf("%v is not handled", id)
+		}
+		caller.OneWaysEnded(id.Number())
+	}
+	if caller.Low() < 2*lowEvery {
+		t.Errorf("low stays at %d", caller.Low())
+	}
+}

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/suite"
@@ -299,10 +302,11 @@ func bulkEager(r *rig) {
 // bulkBound hands a Bulk to a third element, which dials the owner.
 func bulkBound(r *rig) {
 	m := r.movers()
-	dialled := 0
+	var dialled atomic.Int64
 	var el *side
 	el = r.side(rpc.Config{Dial: func(ctx context.Context, addr string) (*fabric.Endpoint, error) {
-		dialled++
+		dialled.Add(1)
+		time.Sleep(5 * time.Millisecond) // the others come meanwhile
 		return el.el.Dial(ctx, addr)
 	}})
 	seg := r.segment(m.a, 200_000, fabric.Writable, 6)
@@ -314,18 +318,24 @@ func bulkBound(r *rig) {
 	if err != nil || string(rest) != "rest" || far.Owner() != m.a.el.Incarnation() || len(far.Addrs()) != 1 {
 		r.Fatalf("%+v, %q, %v", far, rest, err)
 	}
-	for range 2 {
+	pull := func() {
 		got := make([]byte, 100_000)
 		n, err := el.Pull(r.Ctx, far, 99, rpc.Memory{got})
 		if err != nil || n != 100_000 || !bytes.Equal(got, suite.Pattern(200_000, 6)[99:100_099]) {
-			r.Fatalf("%d bytes, %v", n, err)
+			r.Errorf("%d bytes, %v", n, err)
 		}
 	}
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(pull)
+	}
+	wg.Wait()
+	pull()
 	if n, err := el.Push(r.Ctx, far, 1, rpc.Memory{[]byte("from the third")}); err != nil || n != 14 || string(seg.Bytes()[1:15]) != "from the third" {
 		r.Errorf("%d bytes, %v", n, err)
 	}
-	if dialled != 1 {
-		r.Errorf("dialled %d times", dialled)
+	if dialled.Load() != 1 {
+		r.Errorf("dialled %d times", dialled.Load())
 	}
 }
 
@@ -465,6 +475,9 @@ func bulkCancel(r *rig) {
 		}
 		clear(data) // it is ours again: the race detector looks
 	}
+	if !r.self { // where it is copied at once
+		bulkCancelInFlight(r, m, far, data)
+	}
 	ctx, cancel := context.WithCancel(r.Ctx)
 	cancel()
 	if n, err := who.Pull(ctx, far, 0, rpc.Memory{data}); n != 0 || !errors.Is(err, context.Canceled) {
@@ -476,6 +489,38 @@ func bulkCancel(r *rig) {
 	if n, err := t.Wait(r.Ctx); n != 1000 || err != nil {
 		r.Errorf("cancelled after it had ended: %d bytes, %v", n, err)
 	}
+}
+
+// bulkCancelInFlight cancels a Pull while its bytes come: from Wait's return on the memory is left alone.
+func bulkCancelInFlight(r *rig, m *mover, far *rpc.Bulk, data []byte) {
+	const tries = 50
+	sent := func() (n uint64) {
+		for _, ep := range m.a.el.Endpoints() {
+			n += ep.Stats().SentBytes
+		}
+		return n
+	}
+	for range tries {
+		clear(data)
+		before := sent()
+		t := m.b.StartPull(r.Ctx, far, 0, rpc.Memory{data})
+		for sent() < before+1<<20 && r.Ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		t.Cancel()
+		if _, err := t.Wait(r.Ctx); err == nil {
+			continue // it was faster
+		}
+		clear(data)
+		time.Sleep(20 * time.Millisecond) // what was under way is here by now, or soon
+		for i, b := range data {
+			if b != 0 {
+				r.Fatalf("byte %d was written after the Pull had ended", i)
+			}
+		}
+		return
+	}
+	r.Errorf("none of %d Pulls could be cancelled in flight", tries)
 }
 
 func bulkInline(r *rig) {
@@ -583,5 +628,17 @@ func bulkBad(r *rig) {
 	}
 	if n := m.b.Stats().Malformed; n != 0 {
 		r.Errorf("%d malformed messages", n)
+	}
+	bulkForeign(r, m)
+}
+
+// bulkForeign exposes memory that is not this element's.
+func bulkForeign(r *rig, m *mover) {
+	other := r.side(rpc.Config{})
+	for _, o := range []rpc.BulkOptions{{}, {Live: true}} {
+		if b, err := other.Expose(fabric.RightRead, o, rpc.Span{Segment: r.segment(m.a, 100, fabric.Writable, 1), Size: 10}); err == nil {
+			b.Close()
+			r.Error("another element's segment was exposed")
+		}
 	}
 }

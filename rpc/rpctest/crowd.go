@@ -160,7 +160,7 @@ func createAndDrop(r *rig) {
 }
 
 func perPeerLimit(r *rig) {
-	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 2, Calls: 3}})
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 2, Calls: 3, Queued: -1}})
 	gate := make(chan struct{})
 	r.serve(b, "hold", blocking(), func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	var held []rpc.Future
@@ -192,7 +192,7 @@ func perPeerLimit(r *rig) {
 }
 
 func perCallLimit(r *rig) {
-	a, b, ep := r.pair(rpc.Config{})
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Queued: -1}})
 	gate := make(chan struct{})
 	r.serve(b, "one", rpc.Options{Blocking: true, Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	r.serve(b, "echo", inline(), echo)

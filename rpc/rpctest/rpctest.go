@@ -68,6 +68,7 @@ func run(t *testing.T, f Factory, local bool) {
 				{"overflow", overflowChecks()},
 				{"cancel", cancelChecks()},
 				{"crowd", crowdChecks()},
+				{"turns", turnChecks()},
 				{"bulk", bulkChecks()},
 				{"middleware", middlewareChecks()},
 			} {
@@ -216,7 +217,7 @@ func (r *rig) settled(sides ...*side) {
 	r.Helper()
 	r.Eventually("all payloads are given back", func() bool {
 		for _, s := range sides {
-			if st := s.Stats(); st.BulkBytes != st.PoolBytes || st.Active != 0 || st.HeldBytes != 0 {
+			if st := s.Stats(); st.BulkBytes != st.PoolBytes || st.Active != 0 || st.Parked != 0 || st.HeldBytes != 0 {
 				return false
 			}
 		}
