@@ -548,8 +548,11 @@ func TestIdleLoadIsFreed(t *testing.T) {
 	if _, err := ask[control.BeginReply](t.Context(), c, ep, control.CallBegin, control.BeginRequest{Load: id, Name: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the load is over", func() bool {
-		_, err := ask[control.Nothing](t.Context(), c, ep, control.CallAlloc, control.AllocRequest{Load: id, Sizes: []uint64{1}})
-		return errors.Is(err, control.ErrLoad)
+	waitFor(t, "the load is over, and another may have its name", func() bool {
+		_, err := ask[control.BeginReply](t.Context(), c, ep, control.CallBegin, control.BeginRequest{Load: control.LoadID(strings.Repeat("d", 32)), Name: "x"})
+		return err == nil
 	})
+	if _, err := ask[control.Nothing](t.Context(), c, ep, control.CallAlloc, control.AllocRequest{Load: id, Sizes: []uint64{1}}); !errors.Is(err, control.ErrLoad) {
+		t.Errorf("a load that is over gets memory: %v", err)
+	}
 }

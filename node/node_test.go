@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -20,10 +21,17 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func tokens(t testing.TB, caps cluster.Caps, names ...string) *cluster.Tokens {
 	t.Helper()
@@ -119,9 +127,12 @@ func TestHTTP(t *testing.T) {
 }
 
 // TestCallMetrics: the control calls are counted by name, refused ones by reason.
+// ownHTTP is an address of loopback that no other test uses: nobody else gets the port there, once it is free.
+const ownHTTP = "127.7.7.8:0"
+
 // A node that never ran, or did not start, leaves nothing behind that listens.
 func TestHTTPWithoutRun(t *testing.T) {
-	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.7.7.7:0"}
+	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: ownHTTP}
 	n, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +140,7 @@ func TestHTTPWithoutRun(t *testing.T) {
 	taken, free := n.Addrs()[0], n.HTTPAddr()
 	second := cfg
 	second.Name, second.Listen = "n2", []string{taken}
-	ln, err := net.Listen("tcp", "127.7.7.7:0") // an address of loopback where nobody else gets the port, once it is free
+	ln, err := net.Listen("tcp", ownHTTP)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +228,9 @@ func TestNodesThatDoNotStart(t *testing.T) {
 	socket, _ := run(t, Config{Name: "n0s", Listen: []string{"shm://" + filepath.Join(dir, "node.sock")}, Tokens: good})
 	open := filepath.Join(dir, "open")
 	tok, _ := good.Lookup("node")
-	os.WriteFile(open, []byte(tok.Line()), 0o644)
+	if err := errors.Join(os.WriteFile(open, []byte(tok.Line()), 0o600), os.Chmod(open, 0o644)); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
 	empty := filepath.Join(dir, "empty")
 	os.WriteFile(empty, nil, 0o600)
 	for name, tc := range map[string]struct {
@@ -426,7 +439,9 @@ func TestVersionsDoNotRunOut(t *testing.T) {
 func TestStopWaitsForCalls(t *testing.T) {
 	ts := tokens(t, cluster.CapMember|cluster.CapWrite, "node")
 	n, stop := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, StopTime: 5 * time.Second})
+	began := make(chan struct{})
 	if err := n.RPC().Register("slow", func(context.Context, *rpc.Call) ([]byte, error) {
+		close(began)
 		time.Sleep(50 * time.Millisecond)
 		return []byte("done"), nil
 	}, rpc.Options{Blocking: true}); err != nil {
@@ -442,8 +457,10 @@ func TestStopWaitsForCalls(t *testing.T) {
 		b, err := p.Call(t.Context(), ep, "slow", nil)
 		answer <- string(b) + ";" + errText(err)
 	}()
-	for n.RPC().Stats().Active == 0 {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-began:
+	case <-time.After(patience):
+		t.Fatal("the call does not begin")
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
