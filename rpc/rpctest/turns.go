@@ -274,6 +274,7 @@ func calleeCloses(r *rig) {
 		return // whose calls end with it
 	}
 	r.serve(b, "hold", blocking(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+	r.serve(b, "echo", inline(), echo)
 	runs := r.start(a, ep, "hold", nil)
 	r.Eventually("one runs", func() bool { return b.Stats().Active == 1 })
 	waits := r.start(a, ep, "hold", nil)
@@ -288,6 +289,7 @@ func calleeCloses(r *rig) {
 	canceled("the one that waited", waits)
 	canceled("the one that ran", runs)
 	canceled("a new one", r.start(a, ep, "hold", nil))
+	canceled("one that would be served at once", r.start(a, ep, "echo", nil))
 	canceled("a large one", r.start(a, ep, "hold", make([]byte, 100_000)))
 	canceled("one over a new connection", r.start(a, r.dial(a, b), "hold", nil))
 	r.Must(a.Send(r.Ctx, ep, "hold", nil))
