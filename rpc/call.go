@@ -263,6 +263,8 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		}
 	} else if s.req.id, ok = c.caller.Begin(s.deadline); !ok {
 		return nil, errBusy
+	} else if s.deadline != 0 && c.due.Load() != c.caller.Soonest() {
+		c.due.Store(c.caller.Soonest())
 	}
 	s.req.low = c.caller.Low()
 	s.req.put((*[requestBytes]byte)(c.head[:]))

@@ -45,7 +45,8 @@ type conn struct {
 	queuedBytes int64
 	stalled     bool // they waited for the peer itself when the sweep was here last
 
-	trimAt int64 // when the sweep looks at records that are free, under mu
+	due    atomic.Int64 // no deadline of its calls is before it; 0: there is none. Written under mu
+	trimAt int64        // when the sweep looks at records that are free, under mu
 
 	inline *Call        // the leader's: the record for handlers that end at once
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
@@ -250,6 +251,7 @@ func (c *conn) sweep(now int64) (next int64) {
 	})
 	ended, tell := c.callee.TellRest()
 	next = c.caller.Soonest()
+	c.due.Store(next)
 	c.lending.Expire(now, func(s *lentSegment) {
 		c.p.stats.unfetched.Add(1)
 		s.close()

@@ -43,6 +43,7 @@ type Peer struct {
 	unasked     atomic.Int64   // of the segments, answers that were lent before their callers asked for them
 	roomy       atomic.Uint64  // raised whenever some of them may have become free
 	cramped     atomic.Int64   // who waits for that
+	sweepAt     atomic.Int64   // when the sweep looks at all endpoints
 	starved     atomic.Int64   // who of them waits for what all peers have together
 	line        atomic.Pointer[inLine]
 	recallAt    atomic.Int64 // when answers may be taken back for them again
@@ -162,11 +163,19 @@ func (p *Peer) sweep(now int64) int64 {
 }
 
 func (p *Peer) sweepConns(now int64) int64 {
-	next := now + int64(sweepEvery)
+	whole := now >= p.sweepAt.Load()
+	if whole {
+		p.sweepAt.Store(now + int64(sweepEvery))
+	}
+	next := min(now+int64(sweepEvery), p.sweepAt.Load())
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, c := range p.order {
-		if at := c.sweep(now); at != 0 {
+		at := c.due.Load()
+		if whole || at != 0 && at <= now { // in between only those with a deadline that has come
+			at = c.sweep(now)
+		}
+		if at != 0 {
 			next = min(next, at)
 		}
 	}
