@@ -12,31 +12,31 @@ const refusalEvery = time.Second
 type refusals struct {
 	mu   sync.Mutex
 	next int64 // when there may be another line; 0: at once
-	left int   // refused since the last line, and not spoken of
+	left int   // refused since the last line
+	peer string
+	err  error // the last of these
 }
 
-// due counts a refusal, or none for the rest, and reports whether there is a line to write now, and how many are left out before it.
-func (r *refusals) due(now int64, n int) (left int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now < r.next && r.next != 0 || r.left+n == 0 {
-		r.left += n
-		return 0, false
-	}
-	left, r.left, r.next = r.left, 0, now+int64(refusalEvery)
-	return left, true
-}
-
-// refuse says that a peer was not accepted, or counts it for the next line.
+// refuse says that a peer was not accepted, at once or with those that come after it.
 func (e *Element) refuse(peer string, err error) {
-	if left, ok := e.refusals.due(e.now(), 1); ok {
-		e.log.Warn("peer not accepted", "peer", peer, "err", err, "left_out", left)
-	}
+	r := &e.refusals
+	r.mu.Lock()
+	r.left++
+	r.peer, r.err = peer, err
+	r.mu.Unlock()
+	e.sayRefusals(e.now())
 }
 
-// sayRefusals speaks of those that no line came after.
+// sayRefusals writes a line of the last that was refused, if it is time and there is any.
 func (e *Element) sayRefusals(now int64) {
-	if left, ok := e.refusals.due(now, 0); ok {
-		e.log.Warn("peers not accepted", "left_out", left)
+	r := &e.refusals
+	r.mu.Lock()
+	if r.left == 0 || r.next != 0 && now < r.next {
+		r.mu.Unlock()
+		return
 	}
+	peer, err, others := r.peer, r.err, r.left-1
+	r.left, r.peer, r.err, r.next = 0, "", nil, now+int64(refusalEvery)
+	r.mu.Unlock()
+	e.log.Warn("peer not accepted", "peer", peer, "err", err, "left_out", others)
 }
