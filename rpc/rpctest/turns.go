@@ -151,11 +151,12 @@ func turnsShared(r *rig) {
 		r.Eventually("one runs", func() bool { return b.Stats().Active == 1+int64(round) })
 		waits := r.start(c, other, "hold", make([]byte, 3900))
 		r.Eventually("one waits", func() bool { return b.Stats().Parked == 1 })
+		r.Must(other.Close()) // without a word on either
+		r.Eventually("none waits", func() bool { return b.Stats().Parked == 0 })
 		runs.Forget()
 		waits.Forget()
 		c.Peer.Close()
 		r.Must(c.el.Close())
-		r.Eventually("none waits", func() bool { return b.Stats().Parked == 0 })
 	}
 	f := r.start(a, ep, "hold", nil)
 	open()
