@@ -146,7 +146,7 @@ func TestDemoOnDebian(t *testing.T) {
 func runningNodes(t *testing.T, memory string) (access []string) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	must(t, self(t.Context(), "", "token", "new", "cluster", "--file", tokens))
+	must(t, self(t.Context(), "", "token", "new", "cluster", "--node", "--file", tokens))
 	list, err := ports.Free(2)
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func startStoppable(t *testing.T, stopTime string) *stoppable {
 	t.Helper()
 	dir := t.TempDir()
 	tokens := filepath.Join(dir, "tokens")
-	must(t, self(t.Context(), "", "token", "new", "cluster", "--file", tokens))
+	must(t, self(t.Context(), "", "token", "new", "cluster", "--node", "--file", tokens))
 	config := filepath.Join(dir, "node.yaml")
 	addr := "shm://" + filepath.Join(dir, "a.sock")
 	if err := os.WriteFile(config, []byte("name: a\nlisten: ["+addr+"]\ntoken_file: "+tokens+"\nstop_time: "+stopTime+"\n"), 0o600); err != nil {

@@ -184,7 +184,7 @@ func TestFirstJob(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tokens := filepath.Join(dir, "tokens")
-	must(t, self(ctx, "", "token", "new", "cluster", "--file", tokens))
+	must(t, self(ctx, "", "token", "new", "cluster", "--node", "--file", tokens))
 	disk := filepath.Join(dir, "disk") // the same path on every host; here there is nothing
 	if err := os.Mkdir(disk, 0o755); err != nil {
 		t.Fatal(err)
