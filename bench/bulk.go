@@ -112,7 +112,7 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
-	before, theirs, err := c.allocs()
+	before, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 			ops += len(s) * batch
 		}
 	}
-	after, theirsAfter, err := c.allocs()
+	after, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 	c.r.Set("put_over_memcpy", ways[3].times.p(0.5)/ways[1].times.p(0.5))
 	c.r.Set("get_ns_p99", ways[0].times.p(0.99))
 	c.r.Set("put_ns_p99", ways[1].times.p(0.99))
-	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), ops))
+	c.r.Set("allocs_per_op", allocsPerOp(before, after, ops))
 	c.r.Set("bytes", c.spec.Bytes)
 	c.r.Set("transfers_each", len(ways[0].times)*batch)
 	return nil

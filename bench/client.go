@@ -51,17 +51,7 @@ func (c *client) run() (err error) {
 	defer cancel(nil)
 	c.ctx = ctx // ends with the first server that is lost: nobody waits for what it does not answer
 	c.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, err error) { cancel(fmt.Errorf("lost %s: %w", ep.Name(), err)) })
-	c.gotAll = func() bool { return c.pongs.Load() >= c.want }
-	answer := func(m fabric.Message) {
-		if len(m.Body) >= 8 {
-			c.last.Store(binary.LittleEndian.Uint64(m.Body))
-		}
-		c.pongs.Add(1)
-	}
-	for _, id := range []fabric.FrameID{idPong, idChased, idAlloc} {
-		c.el.Handle(id, answer)
-	}
-	c.el.Handle(idRing, c.onRing)
+	c.hear()
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
 		return err
 	}
@@ -82,6 +72,21 @@ func (c *client) run() (err error) {
 		return c.ring()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
+}
+
+// hear registers what servers answer with.
+func (c *client) hear() {
+	c.gotAll = func() bool { return c.pongs.Load() >= c.want }
+	answer := func(m fabric.Message) {
+		if len(m.Body) >= 8 {
+			c.last.Store(binary.LittleEndian.Uint64(m.Body))
+		}
+		c.pongs.Add(1)
+	}
+	for _, id := range []fabric.FrameID{idPong, idChased, idAlloc} {
+		c.el.Handle(id, answer)
+	}
+	c.el.Handle(idRing, c.onRing)
 }
 
 // textPages says where the code of all processes lies.
@@ -186,7 +191,7 @@ func (c *client) verbs() error {
 	if err != nil {
 		return err
 	}
-	before, theirs, err := c.allocs()
+	before, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -206,7 +211,7 @@ func (c *client) verbs() error {
 	}); err != nil {
 		return err
 	}
-	after, theirsAfter, err := c.allocs()
+	after, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -215,7 +220,7 @@ func (c *client) verbs() error {
 		c.r.Set(v.name+"_ns_p99", v.times.p(0.99))
 	}
 	// The samples themselves are some hundred allocations in all.
-	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), ops))
+	c.r.Set("allocs_per_op", allocsPerOp(before, after, ops))
 	c.r.Set("mapped", mem.Mapped())
 	c.r.Set("message_bytes", 8)
 	c.r.Set("segment_bytes", verbSpan)
@@ -268,15 +273,21 @@ func (v *verb) measure(n int) (ops int, err error) {
 	return ops, err
 }
 
-// allocs counts allocations so far, here and at server 0.
-func (c *client) allocs() (ours, theirs uint64, err error) {
-	c.want = c.pongs.Load() + 2 // before the first may come
-	if err := c.eps[0].Send(c.ctx, idPing, nil, make([]byte, 8)); err != nil {
-		return 0, 0, err
+// allocs counts allocations so far: of each server, and last of this process.
+func (c *client) allocs() ([]uint64, error) {
+	var all []uint64
+	for _, ep := range c.eps {
+		c.want = c.pongs.Load() + 2 // before the first may come
+		if err := ep.Send(c.ctx, idPing, nil, make([]byte, 8)); err != nil {
+			return nil, err
+		}
+		if err := ep.Post(idAllocs, nil, nil); err != nil {
+			return nil, err
+		}
+		if err := c.el.WaitFor(c.ctx, c.gotAll); err != nil {
+			return nil, err
+		}
+		all = append(all, c.last.Load())
 	}
-	if err := c.eps[0].Post(idAllocs, nil, nil); err != nil {
-		return 0, 0, err
-	}
-	err = c.el.WaitFor(c.ctx, c.gotAll)
-	return mallocs(), c.last.Load(), err
+	return append(all, mallocs()-c.aside), nil
 }

@@ -37,7 +37,7 @@ func (c *client) inject() error {
 			return err
 		}
 	}
-	before, theirs, err := c.allocs()
+	before, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (c *client) inject() error {
 		}
 		calls = append(calls, s...)
 	}
-	after, theirsAfter, err := c.allocs()
+	after, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *client) inject() error {
 	c.r.Set("inject_over_send_ns", calls.p(0.5)-sends.p(0.5))
 	c.r.Set("send_rtt_ns_p99", sends.p(0.99))
 	c.r.Set("cached_rtt_ns_p99", calls.p(0.99))
-	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), len(sends)+len(calls)))
+	c.r.Set("allocs_per_op", allocsPerOp(before, after, len(sends)+len(calls)))
 	c.r.Set("payload_bytes", len(word))
 	c.r.Set("calls", len(calls))
 	return nil

@@ -40,7 +40,7 @@ func (c *client) rpc() error {
 	if err != nil {
 		return err
 	}
-	before, theirs, err := c.allocs()
+	before, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *client) rpc() error {
 	if err != nil {
 		return err
 	}
-	after, theirsAfter, err := c.allocs()
+	after, err := c.allocs()
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *client) rpc() error {
 	if len(unheld) > 0 {
 		c.r.Set("calls_per_s_unheld", unheld.p(0.5))
 	}
-	c.r.Set("allocs_per_op", allocsPerOp(max(after-before, theirsAfter-theirs), calls))
+	c.r.Set("allocs_per_op", allocsPerOp(before, after, calls))
 	c.r.Set("payload_bytes", len(rpcPayload))
 	c.r.Set("calls", calls)
 	return nil

@@ -193,7 +193,7 @@ func ReadTokens(r io.Reader) (*Tokens, error) {
 func LoadTokens(path string) (*Tokens, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block here
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w: make a token with 'wherry token new NAME --file %s', or name your token file with --token-file", ErrToken, err, path)
+		return nil, fmt.Errorf("%w: %w: make a token with 'wherry token new NAME --file %s' (for a node with --node), or name your token file with --token-file", ErrToken, err, path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)

@@ -43,7 +43,7 @@ func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 		}
 		switch len(found) {
 		case 0:
-			return nil, fmt.Errorf("%w: no token in the file has the capability member, which a node speaks to its peers with; add one", cluster.ErrToken)
+			return nil, fmt.Errorf("%w: no token in the file has the capability member, which a node speaks to its peers with: add one with 'wherry token new NAME --node --file FILE'", cluster.ErrToken)
 		case 1:
 			self = found[0]
 		default:

@@ -41,6 +41,7 @@ type Element struct {
 	watchers  []watcher
 	closed    bool
 	helloing  sync.WaitGroup // accepted connections in HELLO
+	refusals  refusals
 
 	// busy holds endpoints with bulk fragments or queued frames to send.
 	busyMu sync.Mutex
@@ -167,7 +168,7 @@ func (e *Element) accept(p Pending) {
 		_, err = e.open(p, info, false)
 	}
 	if err != nil {
-		e.log.Warn("peer not accepted", "peer", p.RemoteAddr(), "err", err)
+		e.refuse(p.RemoteAddr(), err)
 		p.Close()
 	}
 }

@@ -280,6 +280,7 @@ func (e *Element) tick(now int64) int64 {
 		late = 0
 	}
 	e.keepAlive = now + period
+	e.sayRefusals(now)
 	for _, ep := range e.Endpoints() {
 		if ep.silentAt != 0 {
 			ep.silentAt += late

@@ -174,7 +174,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("node: %w", err)
 	}
 	if c.TokenFile == "" && c.Tokens == nil && !c.TLS.On() {
-		return errors.New("node: no token_file and no certificate: a node serves nobody without one of them; make one with: wherry token new NAME --file FILE")
+		return errors.New("node: no token_file and no certificate: a node serves nobody without one of them; make one with: wherry token new NAME --node --file FILE")
 	}
 	if err := c.validateAddrs(); err != nil {
 		return fmt.Errorf("node: %w", err)

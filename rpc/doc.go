@@ -33,7 +33,7 @@ and its answer, and nothing else moves on the element meanwhile. So it must be s
 wait; a call that waits, made with its context, fails with ErrInline. One that needs another's answer
 starts the call, calls Detach and replies later; one that may block is registered with
 Options.Blocking and gets a goroutine. Do not count on inline handlers to exclude each other: a large request is
-fetched on a goroutine, and its handler runs there.
+fetched on a goroutine, and its handler runs there. A handler that panics ends the process, as any goroutine does.
 
 # At most once
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,7 +135,28 @@ func (f *caFlags) pair(name string) (cert, key string) {
 	return at + ".crt", at + ".key"
 }
 
-func (a *app) issue(f *caFlags, name string) error {
+// makeOut makes the folder for what is issued; unmake removes what it made, as far as nothing is in there.
+func (f *caFlags) makeOut() (unmake func(), err error) {
+	var made []string
+	for dir := filepath.Clean(f.out); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, dir)
+	}
+	unmake = func() {
+		for _, dir := range made {
+			os.Remove(dir)
+		}
+	}
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		unmake()
+		return nil, err
+	}
+	return unmake, nil
+}
+
+func (a *app) issue(f *caFlags, name string) (err error) {
 	caps, err := cluster.ParseCaps(f.caps)
 	if err != nil {
 		return usageError{err}
@@ -154,9 +177,15 @@ func (a *app) issue(f *caFlags, name string) error {
 			return usagef("%s is there already: move it away, or choose another folder with --out", file)
 		}
 	}
-	if err := os.MkdirAll(f.out, 0o755); err != nil {
+	unmake, err := f.makeOut()
+	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			unmake()
+		}
+	}()
 	cert, certText, keyText, err := authority.Issue(ca.Request{Principal: cluster.Principal{Name: name, Caps: caps}, Node: f.node, Hosts: f.hosts, Term: time.Duration(f.days) * day})
 	if err != nil {
 		return err
@@ -188,7 +217,7 @@ stays good until it expires.`,
 	}
 	cmd.Flags().IntVar(&days, "days", days, "how long it is good for, in days, "+dayRange()+", and no longer than the authority")
 	f.outDir(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(_ *cobra.Command, args []string) (err error) {
 		if err := checkDays(days); err != nil {
 			return err
 		}
@@ -196,9 +225,15 @@ stays good until it expires.`,
 		if err != nil {
 			return err
 		}
-		if err := os.MkdirAll(f.out, 0o755); err != nil {
+		unmake, err := f.makeOut()
+		if err != nil {
 			return err
 		}
+		defer func() {
+			if err != nil {
+				unmake()
+			}
+		}()
 		if err := f.checkRenewal(authority, args[0]); err != nil {
 			return err
 		}

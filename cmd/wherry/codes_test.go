@@ -34,7 +34,7 @@ func TestCodesOfCommands(t *testing.T) {
 		defer cancel()
 		return root.ExecuteContext(ctx)
 	}
-	if err := command("token new cluster"); err != nil {
+	if err := command("token new cluster --node"); err != nil {
 		t.Fatal(err)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -39,7 +39,7 @@ YAML file and from flags; a flag wins. Everybody who connects must show a
 certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
 with --insecure. wherry node status shows what goes on at nodes that run.`,
-		Example: `  wherry token new cluster --file tokens
+		Example: `  wherry token new a --node --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry ca issue a --node --host 10.0.0.5
   wherry node --name a --listen tcp://10.0.0.5:7000 --tls-cert a.crt --tls-key a.key --tls-ca ca.crt --tls-crl ca.crl

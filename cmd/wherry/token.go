@@ -22,22 +22,24 @@ func (a *app) tokenCommand() *cobra.Command {
 inject functions, read, write, administer, or be a node themselves (member). A
 token file has a token per line, name:capabilities:secret, and mode 0600. Nodes
 get a file with everybody's tokens, people one with their own.`,
-		Example: "  wherry token new cluster --file tokens\n  wherry token ls --file tokens",
+		Example: "  wherry token new n1 --node --file tokens\n  wherry token new ann --file tokens\n  wherry token ls --file tokens",
 	})
 	var file, caps string
+	var isNode bool
 	make := &cobra.Command{
 		Use:   "new NAME",
 		Short: "Make a token and append it to a file",
 		Long: `Make a token and append it to a token file, which is made with mode 0600 if it
 is not there. Its folder must be there; only that of the file you did not name,
 ~/.config/wherry, is made too, and said to be.`,
-		Example: `  wherry token new cluster --caps inject,read,write,admin,member --file /etc/wherry/tokens
+		Example: `  wherry token new n1 --node --caps inject,read --file /etc/wherry/tokens
   wherry token new reader --caps inject,read --file reader.token`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.newToken(args[0], caps, file) },
+		RunE: func(_ *cobra.Command, args []string) error { return a.newToken(args[0], caps, isNode, file) },
 	}
 	make.Flags().StringVar(&file, "file", defaultTokenFile(), "the token file; made with mode 0600 if it is not there")
-	make.Flags().StringVar(&caps, "caps", "inject,read,write,admin,member", "capabilities, with commas between: inject, read, write, admin, member, or none")
+	make.Flags().StringVar(&caps, "caps", "inject,read,write", "capabilities, with commas between: inject, read, write, admin, member, or none; a node has member besides")
+	make.Flags().BoolVar(&isNode, "node", false, "for a node")
 	list := &cobra.Command{
 		Use:     "ls",
 		Short:   "List a file's tokens, without their secrets",
@@ -50,10 +52,13 @@ is not there. Its folder must be there; only that of the file you did not name,
 	return parent
 }
 
-func (a *app) newToken(name, capsText, file string) error {
+func (a *app) newToken(name, capsText string, isNode bool, file string) error {
 	caps, err := cluster.ParseCaps(capsText)
 	if err != nil {
 		return usageError{err}
+	}
+	if isNode {
+		caps |= cluster.CapMember
 	}
 	t, err := cluster.NewToken(name, caps)
 	if err != nil {

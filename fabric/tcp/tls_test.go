@@ -127,12 +127,6 @@ func TestWhoMayConnect(t *testing.T) {
 // TestForeignTLS: TLS clients that are no wherry of today.
 func TestForeignTLS(t *testing.T) {
 	a := newAuthority(t, "ca")
-	log := &logged{}
-	acceptor, _ := element(t, "acceptor", a.holder(t, "n"), logTo(log))
-	addr, err := acceptor.Listen("tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	own := a.issue(t, "c")
 	good := func() *tls.Config {
 		return &tls.Config{RootCAs: a.holder(t, "").roots, ServerName: "localhost", Certificates: []tls.Certificate{own}, NextProtos: []string{protocol}}
@@ -147,6 +141,12 @@ func TestForeignTLS(t *testing.T) {
 		"http":           {func(c *tls.Config) { c.NextProtos = []string{"h2", "http/1.1"} }, "unsupported application protocols"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			log := &logged{}
+			acceptor, _ := element(t, "acceptor", a.holder(t, "n"), logTo(log))
+			addr, err := acceptor.Listen("tcp://127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
 			cfg := good()
 			c.change(cfg)
 			conn, err := tls.Dial("tcp", strings.TrimPrefix(addr, "tcp://"), cfg)
@@ -165,10 +165,10 @@ func TestForeignTLS(t *testing.T) {
 					t.Fatalf("the acceptor's log has no %q:\n%s", c.logged, log.String())
 				}
 			}
+			if n := len(acceptor.Endpoints()); n != 0 {
+				t.Errorf("%d endpoints", n)
+			}
 		})
-	}
-	if n := len(acceptor.Endpoints()); n != 0 {
-		t.Errorf("%d endpoints", n)
 	}
 }
 

@@ -14,14 +14,16 @@ import (
 // client is what the node keeps of one connection.
 type client struct {
 	handles map[uint64]*handle
-	last    time.Time // its last call began
+	last    time.Time     // its last call began
+	share   chan struct{} // a place for each buffer that it may have
 }
 
 // handle is an open file or directory.
 type handle struct {
-	file *os.File
-	dir  bool
-	mu   sync.Mutex // over a directory's position
+	file  *os.File
+	dir   bool
+	share chan struct{} // its client's
+	mu    sync.Mutex    // over a directory's position
 }
 
 // arrived and lost follow the element's endpoints; they must not block, so files are
@@ -29,7 +31,7 @@ type handle struct {
 func (n *Node) arrived(ep *fabric.Endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.clients[ep] = &client{handles: map[uint64]*handle{}, last: time.Now()}
+	n.clients[ep] = &client{handles: map[uint64]*handle{}, last: time.Now(), share: make(chan struct{}, n.cfg.Limits.BuffersPerClient)}
 }
 
 func (n *Node) lost(ep *fabric.Endpoint, _ error) {
@@ -86,7 +88,7 @@ func (n *Node) keep(ep *fabric.Endpoint, file *os.File, dir bool) (uint64, error
 		rand.Read(b[:]) // it never fails
 		number := binary.LittleEndian.Uint64(b[:])
 		if number != 0 && c.handles[number] == nil {
-			c.handles[number] = &handle{file: file, dir: dir}
+			c.handles[number] = &handle{file: file, dir: dir, share: c.share}
 			n.open++
 			return number, nil
 		}

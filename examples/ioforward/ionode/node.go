@@ -19,8 +19,9 @@ import (
 type Limits struct {
 	IOBytes          int           // one read or write; default and most wire.MaxIOBytes
 	Buffers          int           // of IOBytes each, for reads and writes under way; default 32
-	Calls            int           // under way, of all clients; default 256
-	CallsPerClient   int           // default 64
+	BuffersPerClient int           // of them, for one connection; default half of them, so that a client that stands still does not stop others
+	Calls            int           // under way, of all clients; further ones wait their turn, as many of a client as rpc.Limits.Queued has by default; default 256
+	CallsPerClient   int           // of them, for one connection; default 64
 	Handles          int           // open at once; default 4096
 	HandlesPerClient int           // default 1024
 	Lease            time.Duration // of a client that makes no call; default 30 s
@@ -36,6 +37,7 @@ func fill[T int | time.Duration](p *T, v T) {
 func (l *Limits) defaults() {
 	fill(&l.IOBytes, wire.MaxIOBytes)
 	fill(&l.Buffers, 32)
+	fill(&l.BuffersPerClient, max(l.Buffers/2, 1))
 	fill(&l.Calls, 256)
 	fill(&l.CallsPerClient, 64)
 	fill(&l.Handles, 4096)
@@ -53,6 +55,8 @@ func (l Limits) Validate() error {
 	case l.Buffers < 1 || l.Calls < 1 || l.CallsPerClient < 2 || l.Handles < 1 || l.HandlesPerClient < 1:
 		return fmt.Errorf("ionode: Buffers %d, Calls %d, CallsPerClient %d, Handles %d, HandlesPerClient %d: at least 1 each, and CallsPerClient 2",
 			l.Buffers, l.Calls, l.CallsPerClient, l.Handles, l.HandlesPerClient)
+	case l.BuffersPerClient < 1 || l.BuffersPerClient > l.Buffers:
+		return fmt.Errorf("ionode: BuffersPerClient %d: between 1 and Buffers (%d)", l.BuffersPerClient, l.Buffers)
 	case l.Lease < wire.MinLease || l.Lease > wire.MaxLease:
 		return fmt.Errorf("ionode: Lease %v: between %v and %v", l.Lease, wire.MinLease, wire.MaxLease)
 	case l.CallTime < 0:
@@ -189,25 +193,39 @@ func (n *Node) Close() error {
 	return err
 }
 
-// take waits for a buffer to move a read's or write's data; give puts it back.
-func (n *Node) take(ctx context.Context) ([]byte, error) {
+// buffer is room for a read's or write's data: one of the node's, which counts in its client's share.
+type buffer struct {
+	bytes []byte
+	share chan struct{}
+}
+
+// take waits for a buffer; give puts it back. It waits for a place in the client's share first: of
+// a client that does not move its data, only so many stand in the way of others.
+func (n *Node) take(ctx context.Context, share chan struct{}) (b buffer, err error) {
 	select {
-	case b := <-n.bufs:
-		if b == nil {
-			b = make([]byte, n.cfg.Limits.IOBytes)
+	case share <- struct{}{}:
+	case <-ctx.Done():
+		return b, context.Cause(ctx)
+	}
+	select {
+	case bytes := <-n.bufs:
+		if bytes == nil {
+			bytes = make([]byte, n.cfg.Limits.IOBytes)
 		}
 		for now := n.moving.Add(1); ; {
 			most := n.most.Load()
 			if now <= most || n.most.CompareAndSwap(most, now) {
-				return b, nil
+				return buffer{bytes, share}, nil
 			}
 		}
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		<-share
+		return b, context.Cause(ctx)
 	}
 }
 
-func (n *Node) give(b []byte) {
+func (n *Node) give(b buffer) {
 	n.moving.Add(-1)
-	n.bufs <- b
+	n.bufs <- b.bytes
+	<-b.share
 }

@@ -191,33 +191,32 @@ func (n *Node) statOpen(_ context.Context, c *rpc.Call, number uint64) (a wire.A
 // begin checks what reads and writes have in common, and gets them a buffer; the
 // caller gives it back. The memory must be the caller's own: the node is not to be
 // sent to somebody else's.
-func (n *Node) begin(ctx context.Context, c *rpc.Call, req wire.IORequest, need fabric.Rights) (*handle, []byte, error) {
+func (n *Node) begin(ctx context.Context, c *rpc.Call, req wire.IORequest, need fabric.Rights) (h *handle, b buffer, err error) {
 	if int64(req.Size) > int64(n.cfg.Limits.IOBytes) || req.Offset > wire.MaxOffset-uint64(req.Size) || req.Bulk.IsNull() ||
 		req.Bulk.Size() < uint64(req.Size) || req.Bulk.Rights()&need != need || req.Bulk.Owner() != c.From.Incarnation() {
-		return nil, nil, syscall.EINVAL
+		return nil, b, syscall.EINVAL
 	}
-	h, err := n.find(c.From, req.Handle)
-	if err != nil {
-		return nil, nil, err
+	if h, err = n.find(c.From, req.Handle); err != nil {
+		return nil, b, err
 	}
 	if h.dir {
-		return nil, nil, syscall.EISDIR
+		return nil, b, syscall.EISDIR
 	}
-	buf, err := n.take(ctx)
-	return h, buf, err
+	b, err = n.take(ctx, h.share)
+	return h, b, err
 }
 
 func (n *Node) readFile(ctx context.Context, c *rpc.Call, req wire.IORequest) (uint32, error) {
-	h, buf, err := n.begin(ctx, c, req, fabric.RightWrite)
+	h, b, err := n.begin(ctx, c, req, fabric.RightWrite)
 	if err != nil {
 		return 0, err
 	}
-	defer n.give(buf)
-	got, err := h.file.ReadAt(buf[:req.Size], int64(req.Offset))
+	defer n.give(b)
+	got, err := h.file.ReadAt(b.bytes[:req.Size], int64(req.Offset))
 	if err != nil && err != io.EOF {
 		return 0, err
 	}
-	if _, err := c.Push(ctx, req.Bulk, 0, rpc.Memory{buf[:got]}); err != nil {
+	if _, err := c.Push(ctx, req.Bulk, 0, rpc.Memory{b.bytes[:got]}); err != nil {
 		return 0, err
 	}
 	n.read.Add(uint64(got))
@@ -225,15 +224,15 @@ func (n *Node) readFile(ctx context.Context, c *rpc.Call, req wire.IORequest) (u
 }
 
 func (n *Node) writeFile(ctx context.Context, c *rpc.Call, req wire.IORequest) (uint32, error) {
-	h, buf, err := n.begin(ctx, c, req, fabric.RightRead)
+	h, b, err := n.begin(ctx, c, req, fabric.RightRead)
 	if err != nil {
 		return 0, err
 	}
-	defer n.give(buf)
-	if _, err := c.Pull(ctx, req.Bulk, 0, rpc.Memory{buf[:req.Size]}); err != nil {
+	defer n.give(b)
+	if _, err := c.Pull(ctx, req.Bulk, 0, rpc.Memory{b.bytes[:req.Size]}); err != nil {
 		return 0, err
 	}
-	put, err := h.file.WriteAt(buf[:req.Size], int64(req.Offset))
+	put, err := h.file.WriteAt(b.bytes[:req.Size], int64(req.Offset))
 	n.wrote.Add(uint64(put))
 	return uint32(put), err
 }

@@ -195,8 +195,8 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 }
 
 // call makes a call on a connection: the one that there is, if s is nil. A handle's
-// calls are for the connection that it was opened on. Refusals for want of
-// room are tried again, as nothing has happened yet.
+// calls are for the connection that it was opened on. What the node cannot run yet waits there for its turn; refusals for want of
+// room, here or there, are tried again, as nothing has happened yet.
 func call[Req, Resp any](ctx context.Context, c *Client, s *session, m rpc.Method[Req, Resp], req Req) (resp Resp, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.OpTime)
 	defer cancel()

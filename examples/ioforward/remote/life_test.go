@@ -195,6 +195,7 @@ func TestHostileRequests(t *testing.T) {
 	own, readable, theirs := bulk(p, fabric.RightsAll, 4096), bulk(p, fabric.RightRead, 4096), bulk(other, fabric.RightsAll, 4096)
 	closed := bulk(p, fabric.RightsAll, 4096)
 	closed.Close()
+	large := bulk(p, fabric.RightsAll, wire.MaxIOBytes+1)
 	cases := map[string]struct {
 		req  wire.IORequest
 		want syscall.Errno
@@ -208,6 +209,7 @@ func TestHostileRequests(t *testing.T) {
 		"memory taken back":    {wire.IORequest{Handle: opened.Handle, Size: 4, Bulk: closed}, syscall.EIO},
 		"read-only memory":     {wire.IORequest{Handle: opened.Handle, Size: 4, Bulk: readable}, syscall.EINVAL},
 		"more than the memory": {wire.IORequest{Handle: opened.Handle, Size: 4097, Bulk: own}, syscall.EINVAL},
+		"more than the node's": {wire.IORequest{Handle: opened.Handle, Size: wire.MaxIOBytes + 1, Bulk: large}, syscall.EINVAL},
 		"far too much":         {wire.IORequest{Handle: opened.Handle, Size: 1 << 31, Bulk: own}, syscall.EINVAL},
 		"beyond any file":      {wire.IORequest{Handle: opened.Handle, Size: 4, Offset: 1<<64 - 2, Bulk: own}, syscall.EINVAL},
 	}
@@ -215,6 +217,9 @@ func TestHostileRequests(t *testing.T) {
 		if _, err := calls.Read.Call(t.Context(), p, ep, c.req); wire.Errno(wire.Local(err)) != c.want {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+	if _, err := calls.Write.Call(t.Context(), p, ep, cases["more than the node's"].req); wire.Local(err) != syscall.EINVAL {
+		t.Errorf("a write of more than the node takes at once: %v", err)
 	}
 	if _, err := calls.Read.Call(t.Context(), other, otherEP, wire.IORequest{Handle: opened.Handle, Size: 4, Bulk: theirs}); wire.Local(err) != syscall.ESTALE {
 		t.Errorf("somebody else's handle: %v", err)

@@ -330,7 +330,7 @@ func TestConfigs(t *testing.T) {
 			t.Errorf("%+v is accepted", cfg)
 		}
 	}
-	for _, l := range []ionode.Limits{{IOBytes: 1}, {Buffers: -1}, {Lease: 1}, {CallTime: -1}} {
+	for _, l := range []ionode.Limits{{IOBytes: 1}, {Buffers: -1}, {BuffersPerClient: -1}, {Buffers: 4, BuffersPerClient: 5}, {Lease: 1}, {CallTime: -1}} {
 		if err := l.Validate(); err == nil {
 			t.Errorf("%+v is accepted", l)
 		}

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/examples/ioforward/ionode"
 	"github.com/wherry-fabric/wherry/examples/ioforward/remote"
@@ -14,8 +12,6 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	overTCP = "tcp://127.0.0.1:0"
