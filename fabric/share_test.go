@@ -146,7 +146,14 @@ func TestEndpointsPerPrincipal(t *testing.T) {
 	e := loneElement(t, 1, Limits{Endpoints: 5, EndpointsPerPrincipal: 2})
 	try := func(who string) (*Endpoint, *fakeLink, error) {
 		link := &fakeLink{room: -1}
-		ep, err := e.Attach(PeerHello{Name: who, Incarnation: 9, Principal: Principal{Name: who}}, func(Receiver) (Link, error) { return link, nil })
+		var peer Receiver
+		ep, err := e.Attach(PeerHello{Name: who, Incarnation: 9, Principal: Principal{Name: who}}, func(r Receiver) (Link, error) {
+			peer = r
+			return link, nil
+		})
+		if err != nil {
+			peer.Lost(ErrPeerLost) // it was none, and frees no place
+		}
 		return ep, link, err
 	}
 	for _, who := range []string{"a", "b", "a", "b"} {
