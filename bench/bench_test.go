@@ -92,6 +92,18 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestDeepFolder: a folder for temporary files that is too deep for a socket's path does not end a benchmark.
+func TestDeepFolder(t *testing.T) {
+	deep := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", deep)
+	if _, err := Run(t.Context(), Config{Kind: "ring", Elements: 2, Transport: "shm", Rounds: MinRounds("ring"), Command: []string{os.Args[0], "role"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOwnerOf: the deployed chase sends each row to who has it, however they are divided.
 func TestOwnerOf(t *testing.T) {
 	for rows := 1; rows < 70; rows++ {

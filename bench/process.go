@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/internal/child"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 // start starts this program in a role on a CPU; -1: any. The child inherits the
@@ -99,7 +100,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 }
 
 func run(ctx context.Context, c *Config) (*Result, error) {
-	dir, err := os.MkdirTemp("", "wherry-bench-")
+	dir, err := sockdir.Make("wherry-bench-")
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,9 @@ type answer[T any] struct {
 // askAll asks all connected nodes at once. Once one of them has answered, the
 // others get patience and no more, but for those whose own answers it shows to be needed; nil: none.
 func askAll[T any](ctx context.Context, c *Client, call string, req any, needed func(*T) []string) ([]answer[T], error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	eps := c.connected()
 	if len(eps) == 0 {
 		return nil, c.nobody()

@@ -104,7 +104,8 @@ func (c *Config) canDial(addr string) bool {
 	return slices.Contains(c.transports(), scheme)
 }
 
-// Client is connected to nodes. Its methods may be called from any goroutine.
+// Client is connected to nodes; Connect makes one. Its methods may be called from any goroutine. The zero value, and nil,
+// is connected to nobody: methods that fail do so with an error that says it, and there is no Element, Runtime or RPC.
 type Client struct {
 	cfg     Config
 	log     *slog.Logger
@@ -120,6 +121,17 @@ type Client struct {
 	rt      *inject.Runtime
 	closing sync.Once
 	err     error
+}
+
+// errUnmade: a Client that Connect did not return.
+var errUnmade = errors.New("client: this Client is connected to nobody, because Connect did not make it: use what client.Connect returns")
+
+// check reports a client that Connect did not make.
+func (c *Client) check() error {
+	if c == nil || c.links == nil {
+		return errUnmade
+	}
+	return nil
 }
 
 // Connect makes a client and connects it. It fails if no node can be reached, or
@@ -214,23 +226,51 @@ func (c *Client) info(ctx context.Context, ep *fabric.Endpoint) (*control.Info, 
 }
 
 // Element is the client's element, for what is built on it.
-func (c *Client) Element() *fabric.Element { return c.el }
+func (c *Client) Element() *fabric.Element {
+	if c.check() != nil {
+		return nil
+	}
+	return c.el
+}
 
 // Runtime starts functions; it runs none.
-func (c *Client) Runtime() *inject.Runtime { return c.rt }
+func (c *Client) Runtime() *inject.Runtime {
+	if c.check() != nil {
+		return nil
+	}
+	return c.rt
+}
 
 // RPC is the client's part in calls.
-func (c *Client) RPC() *rpc.Peer { return c.rpc }
+func (c *Client) RPC() *rpc.Peer {
+	if c.check() != nil {
+		return nil
+	}
+	return c.rpc
+}
 
 // Principal is who the client is: to all nodes by its certificate, or to those
 // that have its token with the same capabilities.
-func (c *Client) Principal() cluster.Principal { return c.auth.Principal() }
+func (c *Client) Principal() cluster.Principal {
+	if c.check() != nil {
+		return cluster.Principal{}
+	}
+	return c.auth.Principal()
+}
 
 // Nodes are the nodes that the client knows, and how things stand with each.
-func (c *Client) Nodes() []control.LinkState { return c.links.States() }
+func (c *Client) Nodes() []control.LinkState {
+	if c.check() != nil {
+		return nil
+	}
+	return c.links.States()
+}
 
 // Endpoint waits for the connection to a node, and for one that is down to come back.
 func (c *Client) Endpoint(ctx context.Context, node string) (*fabric.Endpoint, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, askTime)
@@ -241,6 +281,9 @@ func (c *Client) Endpoint(ctx context.Context, node string) (*fabric.Endpoint, e
 
 // Reach is Endpoint that fails as soon as it is known that the node cannot be connected to.
 func (c *Client) Reach(ctx context.Context, node string) (*fabric.Endpoint, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	return c.links.Try(ctx, node)
@@ -278,6 +321,9 @@ func (c *Client) connected() []*fabric.Endpoint {
 
 // Close ends all connections.
 func (c *Client) Close() error {
+	if c == nil || c.end == nil {
+		return nil
+	}
 	c.closing.Do(func() {
 		c.end()
 		var errs []error

@@ -219,6 +219,30 @@ func (c *Client) Grant(ctx context.Context, name, to, rights string) error {
 	})
 }
 
+// unseen does something at all nodes that have a dataset and do not let the client look at it. Why they do not is seldom why
+// they refuse this: a grant to look at it would not help.
+func unseen(answers []answer[control.Entry], fn func(ep *fabric.Endpoint) error) error {
+	worked := false
+	for _, a := range answers {
+		if !errors.Is(a.err, cluster.ErrForbidden) {
+			continue
+		}
+		if err := fn(a.ep); err != nil {
+			return err
+		}
+		worked = true
+	}
+	for _, a := range answers {
+		if worked && !errors.Is(a.err, cluster.ErrForbidden) && !errors.Is(a.err, cluster.ErrNotFound) {
+			return fmt.Errorf("%w: it may hold a shard still; try again when it answers", a.err)
+		}
+	}
+	if worked {
+		return nil
+	}
+	return worst(answers)
+}
+
 // everywhere does something at all nodes that know a dataset.
 func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *fabric.Endpoint) error) error {
 	patient := askTime
@@ -252,11 +276,7 @@ func (c *Client) everywhere(ctx context.Context, name, done string, fn func(ep *
 		}
 	}
 	if len(holders) == 0 {
-		err := worst(answers)
-		if errors.Is(err, cluster.ErrForbidden) {
-			err = fmt.Errorf("%w; besides, only its owner or an admin can have it %s", err, done)
-		}
-		return err
+		return unseen(answers, fn)
 	}
 	for _, node := range slices.Sorted(maps.Keys(holders)) {
 		// What a restarted node held is gone with its former life.

@@ -367,6 +367,7 @@ func checkEcho(e *every) {
 func TestEveryFunctionOnEverySharding(t *testing.T) {
 	f := newFarm(t, "shm", "n1", "n2", "n3", "n4")
 	c := f.connect(t)
+	f.meshed(t, c)
 	for name, spread := range map[string]dataset.Spread{"block": {}, "cyclic": {Kind: cluster.Cyclic}, "hash": {Kind: cluster.Hash}, "keyed": {Kind: cluster.Hash, Key: "it"}} {
 		t.Run(name, func(t *testing.T) {
 			e := &every{t: t, c: c, spread: name}

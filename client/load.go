@@ -100,7 +100,10 @@ func (c *Client) Load(ctx context.Context, spec LoadSpec, progress func(LoadProg
 			progress(p)
 		}
 	}
-	err := l.check()
+	err := c.check()
+	if err == nil {
+		err = l.check()
+	}
 	if err == nil {
 		err = l.run(ctx)
 	}
@@ -131,6 +134,7 @@ type target struct {
 	begun   *control.BeginReply
 	sizes   []uint64
 	file    *control.FileReply
+	bad     []control.BadLine // of its file, the first
 	staging fabric.Key
 	base    uint64 // of this node's part of the staging memory
 	slots   chan int
@@ -380,19 +384,34 @@ func (l *loading) blank(ctx context.Context) (*cluster.Table, error) {
 func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	var mu sync.Mutex
 	var first error
-	var once sync.Once
+	fail := func(err error) error { // the others need not go on
+		if first == nil {
+			first = err
+			cancel(err)
+		}
+		return err
+	}
 	err := l.each(func(t *target) error {
 		req := control.FileRequest{Load: l.id, Path: t.path, Format: l.spec.Format, Writable: l.spec.Writable}
 		reply, err := control.DoNotes[control.FileReply](ctx, l.c.rpc, t.ep, control.CallFile, req, func(p control.Progress) {
 			l.progress(LoadProgress{Node: t.name, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		})
+		mu.Lock()
+		defer mu.Unlock()
 		if err != nil {
-			once.Do(func() { first = err })
-			cancel(err) // the others need not go on
-			return err
+			return fail(err)
 		}
 		t.file, t.sizes = reply, reply.Sizes
+		l.report.Bad += reply.Bad
+		for _, b := range reply.BadLines[:min(len(reply.BadLines), dataset.MaxBadShown)] {
+			b.Node = t.name
+			t.bad = append(t.bad, b)
+		}
+		if err := l.tooManyBad(); err != nil {
+			return fail(err)
+		}
 		return nil
 	})
 	if err != nil {
@@ -407,16 +426,28 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 		}
 		counts[i] = t.file.Rows
 		l.report.Edges += t.file.Edges
-		l.report.Bad += t.file.Bad
-		for _, b := range t.file.BadLines[:min(len(t.file.BadLines), dataset.MaxBadShown)] {
-			b.Node = t.name
-			l.report.BadLines = append(l.report.BadLines, b)
-		}
+		l.report.BadLines = append(l.report.BadLines, t.bad...)
 	}
 	if a.file.Kind == cluster.CSR && len(l.nodes) > 1 {
 		return nil, fmt.Errorf("%w: a graph in several files cannot be loaded at the nodes, because its vertices must be numbered together: load it from one node, or from here", control.ErrRequest)
 	}
 	return l.table(a.file.Kind, a.file.Schema, cluster.BlockOf(counts)), nil
+}
+
+// tooManyBad reports that the files together have more bad lines than are allowed. Each node keeps to that for its own file.
+func (l *loading) tooManyBad() error {
+	most := l.spec.Format.SkipBad
+	if most < 0 || l.report.Bad <= most {
+		return nil
+	}
+	first := errors.New("the nodes do not say which")
+	for _, t := range l.nodes {
+		if len(t.bad) > 0 {
+			first = fmt.Errorf("node %s: %s", t.name, t.bad[0].Error)
+			break
+		}
+	}
+	return dataset.TooManyBad(most, first)
 }
 
 // table is the shard table without keys.

@@ -22,6 +22,7 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -36,6 +37,10 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(0)
 		}
+	}
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -177,6 +182,38 @@ func (f *farm) connect(t *testing.T) *Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// meshed waits until each node is connected to all others, as functions need that move between them: a client
+// is connected before that.
+func (f *farm) meshed(t *testing.T, c *Client) {
+	t.Helper()
+	eps := map[string]*fabric.Endpoint{}
+	for _, m := range f.peers {
+		ep, err := c.Endpoint(t.Context(), m.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eps[m.Name] = ep
+	}
+	waitFor(t, "the nodes are connected to each other", func() bool {
+		for name, ep := range eps {
+			traffic, err := ask[control.Traffic](t.Context(), c, ep, control.CallTraffic, control.Nothing{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			has := map[fabric.Incarnation]bool{ep.Incarnation(): true}
+			for _, s := range traffic.Sent {
+				has[fabric.Incarnation(s.To)] = true
+			}
+			for _, other := range eps {
+				if !has[other.Incarnation()] {
+					return false
+				}
+			}
+		}
+		return true
+	})
 }
 
 func (f *farm) lent(t *testing.T, c *Client, node string) int64 {

@@ -279,7 +279,7 @@ func (c *Client) Read(ctx context.Context, name string, o ReadOptions, w io.Writ
 func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	t := r.Table
 	if t.Kind != cluster.Records {
-		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records have rows to write, read the windows of others", t.Name, ErrKind, t.Kind)
+		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records have rows to write, read the windows of others one by one (--element and --window)", t.Name, ErrKind, t.Kind)
 	}
 	if o.First > t.Rows {
 		return fmt.Errorf("%w: dataset %s has %d rows, there is none with number %d", control.ErrRequest, t.Name, t.Rows, o.First)

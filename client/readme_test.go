@@ -56,6 +56,7 @@ func TestReadmeFunction(t *testing.T) {
 	img := readmeFunction(t)
 	f := newFarm(t, "shm", "n1", "n2", "n3")
 	c := f.connect(t)
+	f.meshed(t, c)
 	for _, rows := range []int{0, 1, 2, 3, 10} {
 		for name, spread := range map[string]dataset.Spread{"block": {}, "cyclic": {Kind: cluster.Cyclic}, "keyed": {Kind: cluster.Hash, Key: "n"}} {
 			name = fmt.Sprintf("%s-%d", name, rows)

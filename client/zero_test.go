@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -91,6 +92,8 @@ func TestZeroValues(t *testing.T) {
 			_, err := f.Wait(ctx)
 			return err
 		},
+		"a zero inject.Future says Start":   func(ctx context.Context) error { return endFuture(ctx, &inject.Future{}) },
+		"a nil inject.Future says Start":    func(ctx context.Context) error { return endFuture(ctx, nil) },
 		"a zero Method says Define":         func(ctx context.Context) error { _, err := method.Call(ctx, c.RPC(), ep, ""); return err },
 		"a zero Method's Serve says Define": func(context.Context) error { return method.Serve(c.RPC(), nil, rpc.Options{}) },
 		"Register says name":                func(context.Context) error { return c.RPC().Register("", nil, rpc.Options{}) },
@@ -170,5 +173,62 @@ func TestZeroValues(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}()
+	}
+}
+
+// endFuture calls all methods of a Future that was never started.
+func endFuture(ctx context.Context, f *inject.Future) error {
+	f.Cancel()
+	<-f.Done()
+	if parts, bytes := f.Progress(); parts != 0 || bytes != 0 {
+		return fmt.Errorf("progress: %d parts, %d bytes", parts, bytes)
+	}
+	_, err := f.Wait(ctx)
+	return err
+}
+
+// TestUnmadeClient: a Client that Connect did not make says so, whatever is called.
+func TestUnmadeClient(t *testing.T) {
+	for name, c := range map[string]*Client{"zero": {}, "nil": nil} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			for name, call := range map[string]func() error{
+				"Endpoint":   func() error { _, err := c.Endpoint(ctx, "n"); return err },
+				"Reach":      func() error { _, err := c.Reach(ctx, "n"); return err },
+				"Info":       func() error { _, err := c.Info(ctx, "n"); return err },
+				"Status":     func() error { _, err := c.Status(ctx, "n"); return err },
+				"List":       func() error { _, err := c.List(ctx); return err },
+				"Stat":       func() error { _, err := c.Stat(ctx, "x"); return err },
+				"Table":      func() error { _, err := c.Table(ctx, "x", ""); return err },
+				"Remove":     func() error { return c.Remove(ctx, "x") },
+				"Grant":      func() error { return c.Grant(ctx, "x", "*", "r") },
+				"Reader":     func() error { _, err := c.Reader(ctx, "x"); return err },
+				"Read":       func() error { return c.Read(ctx, "x", ReadOptions{}, io.Discard) },
+				"ReadWindow": func() error { return c.ReadWindow(ctx, "x", 0, 0, io.Discard) },
+				"Load": func() error {
+					_, err := c.Load(ctx, LoadSpec{Name: "x", Blank: &Blank{Rows: 1, Sizes: []uint64{8}}}, nil)
+					return err
+				},
+				"invoke.Run": func() error {
+					_, err := invoke.Run(ctx, c.Runtime(), invoke.Request{Image: xrdma.Echo(), Table: &cluster.Table{}})
+					if err != nil && strings.Contains(err.Error(), "no runtime") {
+						return errUnmade
+					}
+					return err
+				},
+			} {
+				if err := call(); !errors.Is(err, errUnmade) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if c.Element() != nil || c.RPC() != nil || c.Nodes() != nil || c.Principal() != (cluster.Principal{}) {
+				t.Error("it has parts")
+			}
+			for range 2 {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }

@@ -278,14 +278,17 @@ func allow(p Principal, s *slot, need fabric.Rights) error {
 		missing = fabric.RightRead
 	}
 	if missing != 0 {
-		return &ForbiddenError{p.Name, NeedRights(missing), s.Name,
-			fmt.Sprintf("its capabilities (%v) do not include it; use a token or certificate that has more", p.Caps)}
+		do := fmt.Sprintf("its capabilities (%v) do not include it; use a token or certificate that has more", p.Caps)
+		if missing&^granted(p, s) != 0 {
+			do += fmt.Sprintf("; besides, the owner of the dataset, %q, has not granted it", s.Owner)
+		}
+		return &ForbiddenError{p.Name, NeedRights(missing), s.Name, do}
 	}
 	if missing = need &^ have; missing == 0 {
 		missing = fabric.RightRead
 	}
 	return &ForbiddenError{p.Name, NeedRights(missing), s.Name,
-		fmt.Sprintf("its owner %q or an admin can grant it", s.Owner)}
+		fmt.Sprintf("its owner %q or an admin can grant it (wherry mem grant)", s.Owner)}
 }
 
 // NeedRights is a ForbiddenError's Need of rights, as in "right read" or "rights read, write".

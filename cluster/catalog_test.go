@@ -38,7 +38,7 @@ func check(t *testing.T, err, want error, texts ...string) {
 	}
 }
 
-// TestGrantWithoutCapability: who lacks the capability has nothing of a grant, and is not sent for one.
+// TestGrantWithoutCapability: who lacks the capability has nothing of a grant, and is told of a missing grant besides, not instead.
 func TestGrantWithoutCapability(t *testing.T) {
 	c := NewCatalog(CatalogLimits{})
 	check(t, c.Put(ann, named(t, "logs", 1), false), nil)
@@ -46,7 +46,11 @@ func TestGrantWithoutCapability(t *testing.T) {
 	for _, granted := range []fabric.Rights{0, fabric.RightRead} {
 		check(t, c.Grant(ann, "logs", "eve", granted), nil)
 		for _, need := range []fabric.Rights{0, fabric.RightRead} {
-			check(t, c.Allow(eve, "logs", need), ErrForbidden, "eve lacks right read", "its capabilities (inject) do not include it; use a token or certificate that has more")
+			err := c.Allow(eve, "logs", need)
+			if besides := strings.Contains(err.Error(), `besides, the owner of the dataset, "ann", has not granted it`); besides != (granted == 0) {
+				t.Errorf("granted %v: %v", granted, err)
+			}
+			check(t, err, ErrForbidden, "eve lacks right read", "its capabilities (inject) do not include it; use a token or certificate that has more")
 		}
 	}
 	check(t, c.Allow(amy, "logs", 0), ErrForbidden, `its owner "ann" or an admin can grant it`)

@@ -33,8 +33,8 @@ type LinksConfig struct {
 	Nodes bool
 	// Spare says that of two connections of this node and another one is not needed, because there is the other: it has nothing
 	// more begun on it at either end, and reports whether something still is under way. nil: nothing is. It may take until the
-	// context ends.
-	Spare func(ctx context.Context, spare, other *fabric.Endpoint) (busy bool)
+	// context ends. With an error, the peer refuses to say so, and the connection is left as it is; it may be in use.
+	Spare func(ctx context.Context, spare, other *fabric.Endpoint) (busy bool, err error)
 	Log   *slog.Logger // nil: silent
 }
 
@@ -46,11 +46,12 @@ type Links struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu     sync.Mutex
-	links  map[string]*link
-	closed bool
-	full   bool          // a member was left out
-	change chan struct{} // closed and made anew at each change
+	mu      sync.Mutex
+	links   map[string]*link
+	resting map[*fabric.Endpoint]bool // those with a rest of their own
+	closed  bool
+	full    bool          // a member was left out
+	change  chan struct{} // closed and made anew at each change
 }
 
 // link is the state of one member.
@@ -68,7 +69,7 @@ func NewLinks(cfg LinksConfig) *Links {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Links{cfg: cfg, links: map[string]*link{}, change: make(chan struct{})}
+	l := &Links{cfg: cfg, links: map[string]*link{}, resting: map[*fabric.Endpoint]bool{}, change: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }

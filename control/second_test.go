@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,10 @@ type pair struct {
 	addrA, addrB string
 }
 
-func newPair(t *testing.T, spare func(context.Context, *fabric.Endpoint, *fabric.Endpoint) bool) *pair {
+// look is LinksConfig.Spare.
+type look func(ctx context.Context, spare, other *fabric.Endpoint) (busy bool, err error)
+
+func newPair(t *testing.T, spare look) *pair {
 	t.Helper()
 	p := &pair{a: newElement(t, "a", true), b: newElement(t, "b", true)}
 	p.b.links.cfg.Spare = spare
@@ -65,8 +69,8 @@ func (p *pair) dial(t *testing.T, first byte) (byA, byB *fabric.Endpoint) {
 
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	for tries, end := 0, time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		if tries++; tries > 3000 && time.Now().After(end) { // a machine that stood still has not looked
 			t.Fatalf("never: %s", what)
 		}
 	}
@@ -100,11 +104,11 @@ func TestSpareInUse(t *testing.T) {
 	var busy atomic.Bool
 	var asked atomic.Int64
 	busy.Store(true)
-	p := newPair(t, func(_ context.Context, spare, other *fabric.Endpoint) bool {
+	p := newPair(t, func(_ context.Context, spare, other *fabric.Endpoint) (bool, error) {
 		if !spare.Dialled() || other.Dialled() {
 			t.Error("it is asked of the wrong one")
 		}
-		return asked.Add(1)%2 == 0 && busy.Load() // never quiet twice on end
+		return asked.Add(1)%2 == 0 && busy.Load(), nil // never quiet twice on end
 	})
 	byA, byB := p.dial(t, 'b')
 	until(t, "asked four times", func() bool { return asked.Load() >= 4 })
@@ -121,6 +125,79 @@ func TestSpareInUse(t *testing.T) {
 	if byB.Err() != nil {
 		t.Fatalf("the only one was closed: %v", byB.Err())
 	}
+	byA, err := p.a.el.Dial(t.Context(), p.addrB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "one connection", func() bool { return p.one(byA) })
+}
+
+// A look that takes long is followed by as long a pause as any other before the one that decides.
+func TestSpareIsQuietForLong(t *testing.T) {
+	var ended time.Time // of the look before
+	p := newPair(t, func(context.Context, *fabric.Endpoint, *fabric.Endpoint) (bool, error) {
+		if pause := time.Since(ended); !ended.IsZero() && pause < restEvery {
+			t.Errorf("%v between two looks", pause)
+		}
+		time.Sleep(2*restEvery + restEvery/4)
+		ended = time.Now()
+		return false, nil
+	})
+	byA, _ := p.dial(t, 'b')
+	until(t, "one connection", func() bool { return p.one(byA) })
+}
+
+// However often the connection in use changes, only one look at a time is had at the one that is not needed.
+func TestOneRestEach(t *testing.T) {
+	var looks, asked atomic.Int64
+	var quiet atomic.Bool
+	p := newPair(t, func(context.Context, *fabric.Endpoint, *fabric.Endpoint) (bool, error) {
+		if looks.Add(1) > 1 {
+			t.Error("two looks at once")
+		}
+		defer looks.Add(-1)
+		if asked.Add(1); !quiet.Load() {
+			time.Sleep(2 * restEvery)
+		}
+		return !quiet.Load(), nil
+	})
+	byA, byB := p.dial(t, 'b')
+	for range 3 {
+		byA.Close()
+		until(t, "the one that stood by is used", func() bool {
+			ep := p.a.links.Endpoint("b")
+			return ep != nil && !ep.Dialled() && p.b.links.Endpoint("a") == byB
+		})
+		var err error
+		if byA, err = p.a.el.Dial(t.Context(), p.addrB); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the new one is used", func() bool { return p.b.links.Endpoint("a") != byB })
+	}
+	time.Sleep(3 * restEvery)
+	quiet.Store(true)
+	until(t, "one connection", func() bool { return p.one(byA) })
+}
+
+// A peer that refuses to say what it has under way is not asked again, and the connection stays until another one is in use.
+func TestSpareIsRefused(t *testing.T) {
+	var asked atomic.Int64
+	var knows atomic.Bool
+	p := newPair(t, func(context.Context, *fabric.Endpoint, *fabric.Endpoint) (bool, error) {
+		if asked.Add(1); !knows.Load() {
+			return false, errors.New("no such call")
+		}
+		return false, nil
+	})
+	byA, byB := p.dial(t, 'b')
+	until(t, "asked", func() bool { return asked.Load() > 0 })
+	time.Sleep(4 * restEvery)
+	if n := asked.Load(); n != 1 || byA.Err() != nil || byB.Err() != nil {
+		t.Fatalf("asked %d times; %v, %v", n, byA.Err(), byB.Err())
+	}
+	byA.Close()
+	until(t, "the one that stood by is used", func() bool { return p.b.links.Endpoint("a") == byB })
+	knows.Store(true)
 	byA, err := p.a.el.Dial(t.Context(), p.addrB)
 	if err != nil {
 		t.Fatal(err)

@@ -225,7 +225,7 @@ func fieldName(title []byte) string { return schema.Identifier(string(bytes.Trim
 // schemaOfHeader joins a header's names and the types given for them.
 func schemaOfHeader(file string, names [][]byte, types []schema.Type) (*schema.Schema, error) {
 	if len(names) != len(types) {
-		return nil, fmt.Errorf("%w: %s: its header has %d columns, %d types are given", ErrInput, file, len(names), len(types))
+		return nil, fmt.Errorf("%w: %s: its header has %d columns, and types are given for %d", ErrInput, file, len(names), len(types))
 	}
 	s := &schema.Schema{}
 	for i, name := range names {

@@ -51,9 +51,18 @@ func (b *BadLines) note(err *LineError, allowed int64) error {
 		b.First = append(b.First, err)
 	}
 	if allowed > 0 && b.Count > allowed {
-		return fmt.Errorf("%w: more than %d bad lines; the first: %w", ErrInput, allowed, b.First[0])
+		return TooManyBad(allowed, b.First[0])
 	}
 	return nil
+}
+
+// TooManyBad is the error of a load that would leave out more bad lines than are allowed.
+func TooManyBad(allowed int64, first error) error {
+	lines := "lines"
+	if allowed == 1 {
+		lines = "line"
+	}
+	return fmt.Errorf("%w: more than %d bad %s (--skip-bad); the first: %w", ErrInput, allowed, lines, first)
 }
 
 // lineReader hands out the lines of an input, without their ends.

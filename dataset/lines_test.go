@@ -86,7 +86,11 @@ func TestSkipBad(t *testing.T) {
 	load(t, NewText("in", []byte(text.String())), o, true)
 	o.SkipBad = 20
 	_, err := Scan(context.Background(), NewText("in", []byte(text.String())), o)
-	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "more than 20 bad lines; the first: in: line 4: ") {
+	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "more than 20 bad lines (--skip-bad); the first: in: line 4: ") {
+		t.Error(err)
+	}
+	o.SkipBad = 1
+	if _, err := Scan(context.Background(), NewText("in", []byte(text.String())), o); err == nil || !strings.Contains(err.Error(), "more than 1 bad line (") {
 		t.Error(err)
 	}
 }

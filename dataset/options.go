@@ -145,7 +145,7 @@ func (o *Options) prepare() error {
 		o.LineBytes = DefaultLineBytes
 	}
 	if o.LineBytes < 16 || o.LineBytes > MaxLineBytes {
-		return fmt.Errorf("%w: lines of %d bytes, want 16 to %d", ErrOptions, o.LineBytes, MaxLineBytes)
+		return fmt.Errorf("%w: lines of %d bytes (--line-bytes), want 16 to %d", ErrOptions, o.LineBytes, MaxLineBytes)
 	}
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemoryBytes
@@ -154,7 +154,7 @@ func (o *Options) prepare() error {
 		return fmt.Errorf("%w: %d bytes of memory, want at least 1 MiB", ErrOptions, o.MemoryBytes)
 	}
 	if o.SkipBad < -1 {
-		return fmt.Errorf("%w: SkipBad %d, want -1 or more", ErrOptions, o.SkipBad)
+		return fmt.Errorf("%w: %d bad lines to leave out (--skip-bad): want 0 or more, or -1 for any number", ErrOptions, o.SkipBad)
 	}
 	if o.Spread.Kind == 0 {
 		o.Spread.Kind = cluster.Block

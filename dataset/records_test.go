@@ -180,7 +180,7 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: CSV, Schema: s, Types: []schema.Type{"u8"}}, "instead of a schema"},
 		{Options{Format: CSV, Schema: s, Comma: '"'}, "cannot separate"},
 		{Options{Format: CSV, Schema: s, LineBytes: 3}, "lines of 3 bytes"},
-		{Options{Format: CSV, Schema: s, SkipBad: -2}, "SkipBad -2"},
+		{Options{Format: CSV, Schema: s, SkipBad: -2}, "-2 bad lines to leave out (--skip-bad)"},
 		{Options{Format: CSV, Schema: s, MemoryBytes: 1}, "at least 1 MiB"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Elements: 5000}}, "5000 elements"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: 9}}, "kind 9"},
@@ -422,11 +422,12 @@ func TestSpoolOnAFullDisk(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 10, Max: old.Max}); err != nil {
+	const limit = 1 << 20 // beyond what the test's own log of files may take meanwhile
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	_, err := NewSpool(context.Background(), "stdin", strings.NewReader(strings.Repeat("x", 4<<10)), dir, 0, nil)
+	_, err := NewSpool(context.Background(), "stdin", strings.NewReader(strings.Repeat("x", 2*limit)), dir, 0, nil)
 	if back := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); back != nil {
 		t.Fatal(back)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/internal/hugetext"
 	"github.com/wherry-fabric/wherry/internal/memfd"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 // State is how a check came out.
@@ -170,13 +171,13 @@ func segments(context.Context) Check {
 
 func sharedMemory(ctx context.Context) Check {
 	c := Check{Name: "shared memory", State: Good, For: "transport shm, between processes of one machine"}
-	dir, err := os.MkdirTemp("", "wherry-doctor-")
+	dir, err := sockdir.Make("wherry-doctor-")
 	if err == nil {
 		defer os.RemoveAll(dir)
 		err = dialSelf(ctx, "shm://"+filepath.Join(dir, "s"))
 	}
 	if err != nil {
-		c.State, c.Detail, c.Do = Missing, err.Error(), "use transport tcp; check that Unix sockets can be made in "+os.TempDir()
+		c.State, c.Detail, c.Do = Missing, err.Error(), "use transport tcp; check that Unix sockets can be made in "+sockdir.Root()
 		return c
 	}
 	c.Detail = "a link to this process itself works"

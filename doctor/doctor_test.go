@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +31,19 @@ func TestRun(t *testing.T) {
 	}
 	if Works([]Check{{Name: "segments", State: Missing}}) {
 		t.Error("without segments wherry does not work")
+	}
+}
+
+// TestDeepFolder: a folder for temporary files that is too deep for a socket's path is not taken for a machine
+// without shared memory.
+func TestDeepFolder(t *testing.T) {
+	deep := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", deep)
+	if c := sharedMemory(t.Context()); c.State != Good {
+		t.Errorf("%+v", c)
 	}
 }
 

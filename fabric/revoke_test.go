@@ -188,12 +188,14 @@ func TestShortWriteHoldsKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, end := range map[string]func(Key) error{
-		"Revoke": e.Revoke, "Close": func(Key) error { return seg.Close() },
-	} {
+	for _, c := range []struct {
+		name string
+		end  func(Key) error
+	}{{"Revoke", e.Revoke}, {"Close", func(Key) error { return seg.Close() }}} { // which ends the segment, the last
+		name, end := c.name, c.end
 		key, err := seg.Key(RightsAll)
 		if err != nil {
-			continue // closed in the round before
+			t.Fatal(err)
 		}
 		mem, st := e.keys.enter(key.ref(), 8, 8, RightWrite)
 		if st != statusOK {

@@ -20,7 +20,8 @@ const (
 	keptDataBytes = 64 << 10
 )
 
-// Future is an invocation under way. It ends exactly once.
+// Future is an invocation under way: Function.Start makes one. It ends exactly once. The zero value, and nil, is no
+// invocation's: it counts as ended, and Wait fails.
 type Future struct {
 	rt   *Runtime
 	id   travel.FutureID
@@ -46,6 +47,12 @@ type Future struct {
 	closed  bool
 	result  *Result // once somebody waited
 }
+
+// errNoInvocation: a Future that Start did not return.
+var errNoInvocation = errors.New("inject: this Future is of no invocation, because Start did not make it: use what Function.Start returns")
+
+// started reports whether f is an invocation's.
+func (f *Future) started() bool { return f != nil && f.rt != nil }
 
 // Piece is a part of a branch's result.
 type Piece struct {
@@ -98,6 +105,11 @@ func (f *Future) complete(o *travel.Outcome) {
 
 // Done is closed when the future has ended.
 func (f *Future) Done() <-chan struct{} {
+	if !f.started() {
+		ch := make(chan struct{})
+		close(ch)
+		return ch
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.notify == nil {
@@ -123,6 +135,9 @@ func (f *Future) close() {
 // say, a *travel.PeerLostError that names the branch, …; never a part of a result.
 // If the context ends first, Wait returns its error and the invocation goes on. Everybody who waits gets the same.
 func (f *Future) Wait(ctx context.Context) (*Result, error) {
+	if !f.started() {
+		return nil, errNoInvocation
+	}
 	if err := f.wait(ctx); err != nil {
 		return nil, fmt.Errorf("inject: wait for %s: %w", f.function, err)
 	}
@@ -176,6 +191,9 @@ func (f *Future) wait(ctx context.Context) error {
 // Progress is what has arrived of an invocation that is under way: parts of
 // results, and their bytes. It is nothing any more once the invocation has ended.
 func (f *Future) Progress() (parts, bytes int) {
+	if !f.started() {
+		return 0, 0
+	}
 	f.rt.mu.Lock()
 	defer f.rt.mu.Unlock()
 	if f.ended() { // what has come is Wait's now
@@ -187,6 +205,9 @@ func (f *Future) Progress() (parts, bytes int) {
 // Cancel ends the invocation with travel.ErrCanceled, unless it has ended.
 // Elements are told; branches stop there, or as they arrive.
 func (f *Future) Cancel() {
+	if !f.started() {
+		return
+	}
 	f.rt.mu.Lock()
 	defer f.rt.mu.Unlock()
 	if !f.ended() {

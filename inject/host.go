@@ -447,7 +447,7 @@ func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Rem
 	n, ok := rt.numbers[shard.Incarnation]
 	ep := rt.endpoint(n)
 	rt.mu.Unlock()
-	if r != nil && r.Endpoint().Err() == nil {
+	if r != nil && r.Endpoint() == ep && ep.Err() == nil { // one of another endpoint is a spare's, or a dead one's
 		return r, nil
 	}
 	if !ok || ep == nil {

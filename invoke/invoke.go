@@ -73,7 +73,12 @@ func (r *Request) payload() ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s takes raw bytes, not arguments: give --in FILE", ErrRequest, m.Name)
 	case r.Payload != nil && len(r.Args) > 0:
 		return nil, fmt.Errorf("%w: both a payload and arguments", ErrRequest)
-	case m.Params == nil || r.Payload != nil:
+	case m.Params == nil:
+		return r.Payload, fits(len(r.Payload))
+	case r.Payload != nil:
+		if err := r.checkRecord(r.Payload); err != nil {
+			return nil, err
+		}
 		return r.Payload, fits(len(r.Payload))
 	}
 	if err := r.checkVertices(m.Params); err != nil {
@@ -87,7 +92,50 @@ func (r *Request) payload() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrRequest, m.Name, err)
 	}
+	if err := r.checkRecord(b); err != nil {
+		return nil, err
+	}
 	return b, fits(len(b))
+}
+
+// checkRecord finds a payload that is shorter than the function's parameters, and parameters that are rows which the dataset
+// has not. The function would end with no more than a number, and on some of the elements only.
+func (r *Request) checkRecord(payload []byte) error {
+	m := r.Image.Manifest()
+	l, err := m.Params.Layout()
+	if err != nil {
+		return err
+	}
+	if len(payload) < int(l.Size) {
+		return fmt.Errorf("%w: %s: the payload has %d bytes, its parameters (%.200s) take %d", ErrRequest, m.Name, len(payload), m.Params, l.Size)
+	}
+	for i := range m.Params.Fields {
+		f := &m.Params.Fields[i]
+		starts := m.Start == image.StartOwner && f.Name == m.OwnerParam
+		if !f.IsRow() && (!starts || r.Table == nil) {
+			continue
+		}
+		if r.Table == nil {
+			return fmt.Errorf("%w: %s: %s is the number of a row, and there is no dataset that has rows: run it on one (--on NAME)", ErrRequest, m.Name, f.Name)
+		}
+		text := string(l.Codecs[i].AppendText(nil, payload[l.Offsets[i]:][:l.Codecs[i].Size()]))
+		if row, err := strconv.ParseUint(text, 10, 64); err != nil || row >= r.Table.Rows { // -1 is no row either
+			return fmt.Errorf("%w: %s: %w", ErrRequest, m.Name, r.noRow(f.Name, text))
+		}
+	}
+	return nil
+}
+
+// noRow says that a parameter names a row which the dataset has not.
+func (r *Request) noRow(param, text string) error {
+	what := "row"
+	if r.Table.Kind == cluster.CSR {
+		what = "vertex"
+	}
+	if r.Table.Rows == 0 {
+		return fmt.Errorf("%s: there is no %s %s: %s has none at all", param, what, text, r.Table.Name)
+	}
+	return fmt.Errorf("%s: there is no %s %s: those of %s go from 0 to %d", param, what, text, r.Table.Name, r.Table.Rows-1)
 }
 
 // fits says whether a payload of so many bytes can travel.
@@ -106,13 +154,23 @@ const VerticesParam = "vertices"
 const graphWindow = "forward_offsets"
 
 // checkKind finds a function on a dataset whose windows hold something else than
-// it reads: it would take any bytes for what it expects.
+// it reads: it would take any bytes for what it expects. So it would on none.
 func (r *Request) checkKind() error {
 	m := r.Image.Manifest()
-	if r.Table == nil || len(m.Windows) == 0 {
+	if len(m.Windows) == 0 {
 		return nil
 	}
-	graph, want := r.Table.Kind == cluster.CSR, m.Windows[0].Type
+	want := m.Windows[0].Type
+	if r.Table == nil {
+		needs := "a graph"
+		if want != "" {
+			needs = fmt.Sprintf("rows of one %s each", want)
+		} else if m.Windows[0].Name != graphWindow {
+			return nil
+		}
+		return fmt.Errorf("%w: %s needs %s, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, m.Name, needs)
+	}
+	graph := r.Table.Kind == cluster.CSR
 	switch {
 	case m.Windows[0].Name == graphWindow && !graph:
 		return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)
@@ -147,11 +205,11 @@ func (r *Request) checkVertices(params *schema.Schema) error {
 	}
 	for _, w := range words {
 		v, err := strconv.ParseUint(w, 10, 64)
-		if err != nil {
+		switch {
+		case err != nil && r.Table.Rows > 0:
 			return fmt.Errorf("%w: %s: %.40q is not a vertex number (0 to %d); names are not looked up", ErrRequest, VerticesParam, w, r.Table.Rows-1)
-		}
-		if v >= r.Table.Rows {
-			return fmt.Errorf("%w: %s: there is no vertex %d: %s has %d of them, from 0", ErrRequest, VerticesParam, v, r.Table.Name, r.Table.Rows)
+		case err != nil || v >= r.Table.Rows:
+			return fmt.Errorf("%w: %s: %w", ErrRequest, r.Image.Name(), r.noRow(VerticesParam, w))
 		}
 	}
 	return nil
@@ -176,7 +234,7 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 		}
 		e, _, ok := r.Table.Owner(row)
 		if !ok {
-			return nil, fmt.Errorf("%w: row %d of %s: it has %d", ErrRequest, row, r.Table.Name, r.Table.Rows)
+			return nil, fmt.Errorf("%w: %s: %w", ErrRequest, m.Name, r.noRow(m.OwnerParam, strconv.FormatUint(row, 10)))
 		}
 		return []inject.Root{{Element: e, Payload: payload}}, nil
 	}
@@ -187,24 +245,15 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 	return roots, nil
 }
 
-// ownerRow reads where a function starts from its payload, which may have come as bytes.
+// ownerRow reads where a function starts from its payload, which checkRecord has seen.
 func ownerRow(m *image.Manifest, payload []byte) (uint64, error) {
 	l, err := m.Params.Layout()
 	if err != nil {
 		return 0, err
 	}
 	i := m.Params.Index(m.OwnerParam)
-	at, end := l.Offsets[i], l.Offsets[i]+uint32(l.Codecs[i].Size())
-	if len(payload) < int(end) {
-		return 0, fmt.Errorf("%w: %s starts where the row given by %q lies: that is bytes %d to %d of the payload, which has %d: %d are its parameters",
-			ErrRequest, m.Name, m.OwnerParam, at, end-1, len(payload), l.Size)
-	}
-	text := l.Codecs[i].AppendText(nil, payload[at:end])
-	row, err := strconv.ParseUint(string(text), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %s starts where the row given by %q lies: %s is no row", ErrRequest, m.Name, m.OwnerParam, text)
-	}
-	return row, nil
+	text := l.Codecs[i].AppendText(nil, payload[l.Offsets[i]:][:l.Codecs[i].Size()])
+	return strconv.ParseUint(string(text), 10, 64)
 }
 
 // Run makes the call and waits for its answer; if the context ends first the

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
@@ -32,9 +33,9 @@ func TestVertices(t *testing.T) {
 		text  string
 		says  string // "": it is taken
 	}{
-		{graph, "0", ""}, {graph, "0,2", ""}, {graph, " 0 ,\t1\n2,", ""}, {records, "17", "needs a graph; log holds records"}, {nil, "a", ""},
+		{graph, "0", ""}, {graph, "0,2", ""}, {graph, " 0 ,\t1\n2,", ""}, {records, "17", "needs a graph; log holds records"}, {nil, "a", "needs a graph, and a node alone has no data: run it on a dataset (--on NAME)"},
 		{graph, "a", `"a" is not a vertex number (0 to 2)`}, {graph, "0,b", `"b"`}, {graph, "1;2", `"1;2"`}, {graph, "-1", `"-1"`},
-		{graph, "3", "there is no vertex 3: web has 3"}, {graph, "99999999999999999999", "not a vertex number"},
+		{graph, "3", "vertices: there is no vertex 3: those of web go from 0 to 2"}, {graph, "99999999999999999999", "not a vertex number"},
 		{graph, "", "names no vertex"}, {graph, " ,", "names no vertex"},
 	} {
 		for _, name := range []string{"closure", "reach", "dependents", "inside"} {
@@ -67,7 +68,7 @@ func TestRowsOfAnotherKind(t *testing.T) {
 		table *cluster.Table
 		says  []string // none: it is taken
 	}{
-		{"chase", records("next:u64"), nil}, {"chase", records("next:i64"), nil}, {"chase", nil, nil},
+		{"chase", records("next:u64"), nil}, {"chase", records("next:i64"), nil}, {"chase", nil, []string{"chase needs rows of one u64 each, and a node alone has no data"}}, {"echo", nil, nil}, {"degrees", nil, []string{"needs a graph"}},
 		{"chase", records("a:u64,n:u64"), []string{"chase needs rows of one u64", "the rows of log are a:u64,n:u64", "--schema row:u64"}},
 		{"chase", records("time:i64,level:str,status:u16"), []string{"time:i64,level:str"}},
 		{"chase", records("a:u8"), []string{"a:u8"}}, {"chase", records("a:f64"), []string{"a:f64"}},
@@ -83,7 +84,7 @@ func TestRowsOfAnotherKind(t *testing.T) {
 				if c.says != nil && c.says[0] == "column" {
 					continue // a payload's bytes do not say that there is a column in them
 				}
-				r.Args, r.Payload = nil, make([]byte, 16)
+				r.Args, r.Payload = nil, make([]byte, 32)
 			}
 			_, err := r.payload()
 			if (err == nil) != (c.says == nil) || err != nil && !errors.Is(err, ErrRequest) {
@@ -127,12 +128,54 @@ func TestArgumentsAllowed(t *testing.T) {
 	}
 }
 
+// TestRowsThatAreNone: a vertex or a row that the dataset has not is named, with those that it has, before anything is sent; so is
+// a payload that is too short to hold the parameters.
+func TestRowsThatAreNone(t *testing.T) {
+	graph := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3, Shards: make([]cluster.Shard, 1), Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1, Rows: 3}}
+	empty := &cluster.Table{Name: "void", Kind: cluster.CSR}
+	chain := &cluster.Table{Name: "next", Kind: cluster.Records, Rows: 3, Schema: schema.Schema{Fields: []schema.Field{{Name: "row", Type: schema.U64}}}}
+	for _, c := range []struct {
+		name    string
+		table   *cluster.Table
+		args    map[string]string
+		payload []byte
+		says    string // "": it is taken
+	}{
+		{"level", graph, map[string]string{"from": "2"}, nil, ""},
+		{"level", graph, map[string]string{"from": "3"}, nil, "level: from: there is no vertex 3: those of web go from 0 to 2"},
+		{"level", graph, nil, []byte{}, "level: the payload has 0 bytes, its parameters (from:u32,direction:u32=0,max_depth:u32=0) take 12"},
+		{"level", graph, nil, make([]byte, 11), "the payload has 11 bytes"}, {"level", graph, nil, make([]byte, 12), ""},
+		{"level", graph, nil, append([]byte{9}, make([]byte, 11)...), "from: there is no vertex 9"},
+		{"level", empty, map[string]string{"from": "0"}, nil, "from: there is no vertex 0: void has none at all"},
+		{"level", nil, map[string]string{"from": "0"}, nil, "level needs a graph, and a node alone"},
+		{"path", graph, map[string]string{"from": "0", "to": "2"}, nil, ""},
+		{"path", graph, map[string]string{"from": "0", "to": "4294967295"}, nil, "path: to: there is no vertex 4294967295"},
+		{"path", graph, map[string]string{"from": "7", "to": "0"}, nil, "path: from: there is no vertex 7"},
+		{"closure", empty, map[string]string{"vertices": "x"}, nil, "vertices: there is no vertex x: void has none at all"},
+		{"closure", graph, map[string]string{"vertices": "0", "max_depth": "254"}, nil, ""},
+		{"closure", graph, map[string]string{"vertices": "0", "max_depth": "255"}, nil, `max_depth: "255" is out of range, it goes from 0 to 254`},
+		{"reach", graph, map[string]string{"vertices": "0", "max_depth": "255"}, nil, `max_depth: "255" is out of range, it goes from 0 to 254`},
+		{"topdeg", graph, map[string]string{"k": "0"}, nil, `k: "0" is out of range, it goes from 1 to 4000`}, {"topdeg", graph, map[string]string{"k": "4001"}, nil, "1 to 4000"},
+		{"topdeg", graph, map[string]string{"k": "4000"}, nil, ""},
+		{"inside", graph, map[string]string{"vertices": "0", "lists": "2"}, nil, `lists: "2" is not possible, only 1 is`},
+		{"chase", chain, map[string]string{"start": "2", "depth": "0"}, nil, ""},
+		{"chase", chain, map[string]string{"start": "3", "depth": "0"}, nil, "chase: start: there is no row 3: those of next go from 0 to 2"},
+		{"count", chain, nil, make([]byte, 27), "count: the payload has 27 bytes"},
+	} {
+		r := &Request{Image: ready(t, c.name), Table: c.table, Args: c.args, Payload: c.payload}
+		_, err := r.payload()
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s of %v, %d bytes: %v", c.name, c.args, len(c.payload), err)
+		}
+	}
+}
+
 // TestClosureRepliesInOneWay: what a closure or a reach replies with is what its
 // manifest says; no argument changes it.
 func TestClosureRepliesInOneWay(t *testing.T) {
 	for _, name := range []string{"closure", "reach"} {
 		for _, flags := range []string{"0", "1", "2", "4", "5", "255", "2147483649"} {
-			r := &Request{Image: ready(t, name), Args: map[string]string{"vertices": "1", "flags": flags}}
+			r := &Request{Image: ready(t, name), Table: &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, Args: map[string]string{"vertices": "1", "flags": flags}}
 			if _, err := r.payload(); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "flags") {
 				t.Errorf("%s with flags %s: %v", name, flags, err)
 			}
@@ -148,7 +191,7 @@ func TestPayloadFits(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	r := &Request{Image: ready(t, "closure"), Args: map[string]string{"vertices": strings.Repeat("1,", travel.MaxDataBytes)}}
+	r := &Request{Image: ready(t, "closure"), Table: &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, Args: map[string]string{"vertices": strings.Repeat("1,", travel.MaxDataBytes)}}
 	if _, err := r.payload(); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "mem load") {
 		t.Errorf("arguments: %v", err)
 	}
@@ -201,18 +244,18 @@ func TestStartsAtOwner(t *testing.T) {
 		{schema.U16, nil, []byte{1, 0, 8, 0}, 2, ""},
 		{schema.U16, nil, []byte{1, 0, 7, 0, 'm', 'o', 'r', 'e'}, 1, ""},
 		{schema.U64, nil, []byte{1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}, 1, ""},
-		{schema.U64, nil, []byte{1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 1}, 0, "row 72057594037927940 of log: it has 10"},
-		{schema.I32, nil, []byte{1, 0, 0, 0, 255, 255, 255, 255}, 0, `"at" lies: -1 is no row`},
-		{schema.I32, nil, []byte{1, 0, 0, 0, 5, 0, 0}, 0, "bytes 4 to 7 of the payload, which has 7: 8 are its parameters"},
-		{schema.I32, nil, []byte{}, 0, "the payload, which has 0"},
-		{schema.U8, map[string]string{"flags": "1", "at": "10"}, nil, 0, "row 10 of log: it has 10"},
+		{schema.U64, nil, []byte{1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 1}, 0, "at: there is no row 72057594037927940: those of log go from 0 to 9"},
+		{schema.I32, nil, []byte{1, 0, 0, 0, 255, 255, 255, 255}, 0, "at: there is no row -1"},
+		{schema.I32, nil, []byte{1, 0, 0, 0, 5, 0, 0}, 0, "go: the payload has 7 bytes, its parameters (flags:u8,at:i32=9) take 8"},
+		{schema.I32, nil, []byte{}, 0, "the payload has 0 bytes"},
+		{schema.U8, map[string]string{"flags": "1", "at": "10"}, nil, 0, "at: there is no row 10: those of log go from 0 to 9"},
 	} {
 		r := &Request{Image: starting(c.typ), Table: table, Args: c.args, Payload: c.payload}
 		payload, err := r.payload()
-		if err != nil {
-			t.Fatal(err)
+		var roots []inject.Root
+		if err == nil {
+			roots, err = r.roots(payload)
 		}
-		roots, err := r.roots(payload)
 		switch {
 		case c.says != "":
 			if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says) {

@@ -8,6 +8,24 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image"
 )
 
+// RightsError says that the caller's keys to a dataset lack a right that the function needs. It is cluster.ErrForbidden. Why they
+// lack it, a grant or a capability, only a node knows: asked for a table with that right (client.Table), it says so.
+type RightsError struct {
+	Does    string // what the function would do, as in "tally writes window 0 (cells)"
+	Dataset string
+	Element string // whose keys they are
+	Has     fabric.Rights
+	Missing fabric.Rights
+}
+
+func (e *RightsError) Error() string {
+	return fmt.Sprintf("%v: %s, and your rights on %s at %s (%v) do not include it: you lack %s",
+		cluster.ErrForbidden, e.Does, e.Dataset, e.Element, e.Has, cluster.NeedRights(e.Missing))
+}
+
+// Unwrap makes errors.Is find cluster.ErrForbidden.
+func (e *RightsError) Unwrap() error { return cluster.ErrForbidden }
+
 // checkRights finds windows that the function may not use as it says it does. The
 // elements would refuse it too, but a key does not say why it lacks a right.
 func (r *Request) checkRights() error {
@@ -46,6 +64,5 @@ func checkWindow(m *image.Manifest, t *cluster.Table, shard, i int) error {
 		return fmt.Errorf("%w: %s writes window %d%s, and %s is sealed: load it anew to be written (wherry mem load --writable --replace)",
 			ErrRequest, m.Name, i, name, t.Name)
 	}
-	return fmt.Errorf("%w: %s %s window %d%s, and your rights on %s at %s (%v) do not include it: you lack %s; its owner or an admin can grant it (wherry mem grant), and your token or certificate must have the capability too",
-		cluster.ErrForbidden, m.Name, does, i, name, t.Name, s.Element, w.Key.Rights, cluster.NeedRights(missing))
+	return &RightsError{fmt.Sprintf("%s %s window %d%s", m.Name, does, i, name), t.Name, s.Element, w.Key.Rights, missing}
 }

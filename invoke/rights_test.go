@@ -35,7 +35,7 @@ func TestRights(t *testing.T) {
 		{"writable, so the table says nothing else", [3]fabric.Rights{r, rw, r}, false, nil, nil, nil},
 		{"sealed", [3]fabric.Rights{r, r, r}, false, nil, ErrRequest, []string{"echo writes window 1 (cells), and log is sealed", "mem load --writable"}},
 		{"not granted", [3]fabric.Rights{all, r, all}, true, nil, cluster.ErrForbidden,
-			[]string{"echo writes window 1 (cells)", "your rights on log at n2 (r--)", "you lack right write", "mem grant", "capability"}},
+			[]string{"echo writes window 1 (cells)", "your rights on log at n2 (r--)", "you lack right write"}},
 		{"atomic alone", [3]fabric.Rights{all, r | fabric.RightAtomic, all}, true, nil, cluster.ErrForbidden, []string{"(r-a)", "right write"}},
 		{"not even to be read", [3]fabric.Rights{fabric.RightWrite, rw, rw}, true, nil, cluster.ErrForbidden, []string{"echo reads window 0 (index)", "(-w-)", "right read"}},
 		{"nothing", [3]fabric.Rights{all, 0, all}, true, nil, cluster.ErrForbidden, []string{"(---)", "rights read, write"}},

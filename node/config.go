@@ -229,6 +229,9 @@ func (c *Config) validateAddrs() error {
 		if scheme != "tcp" && scheme != "shm" {
 			return fmt.Errorf("listen: %s: there is no transport %q, only tcp and shm", a, scheme)
 		}
+		if strings.Contains(rest, ",") && scheme == "tcp" {
+			return fmt.Errorf("listen: %s: this is one address, and no host has a comma: give each by itself (--listen again)", a)
+		}
 		if !c.Insecure && !c.TLS.On() && !control.Loopback(a) {
 			return fmt.Errorf("listen: %s: %s", a, needTLS)
 		}

@@ -265,8 +265,8 @@ func crowd(t *testing.T, scheme string, n, fds int) {
 // settle waits until something holds that other goroutines bring about.
 func settle(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for tries, deadline := 0, time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if tries++; tries > 500 && time.Now().After(deadline) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("%s\n%s", what, buf[:runtime.Stack(buf, true)])
 		}

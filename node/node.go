@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
@@ -188,7 +190,7 @@ func (n *Node) listen() error {
 	for _, addr := range n.cfg.Listen {
 		bound, err := n.el.Listen(addr)
 		if err != nil {
-			return err
+			return inUse(err, "listen")
 		}
 		addrs = append(addrs, bound)
 		n.log.Info("listening", "addr", bound)
@@ -202,6 +204,14 @@ func (n *Node) listen() error {
 	n.addrs.Store(&addrs)
 	n.checkHosts()
 	return nil
+}
+
+// inUse adds to an error that says where somebody else listens already what to do about it.
+func inUse(err error, setting string) error {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("%w: end what listens there (is this node running already?), or give another address (--%s, or %[2]s in the configuration file)", err, setting)
+	}
+	return err
 }
 
 // Element is the node's element, for what is built on it.

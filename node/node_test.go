@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -20,10 +21,17 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func tokens(t testing.TB, caps cluster.Caps, names ...string) *cluster.Tokens {
 	t.Helper()
@@ -119,9 +127,12 @@ func TestHTTP(t *testing.T) {
 }
 
 // TestCallMetrics: the control calls are counted by name, refused ones by reason.
+// ownHTTP is an address of loopback that no other test uses: nobody else gets the port there, once it is free.
+const ownHTTP = "127.7.7.8:0"
+
 // A node that never ran, or did not start, leaves nothing behind that listens.
 func TestHTTPWithoutRun(t *testing.T) {
-	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: "127.7.7.7:0"}
+	cfg := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), HTTP: ownHTTP}
 	n, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +140,7 @@ func TestHTTPWithoutRun(t *testing.T) {
 	taken, free := n.Addrs()[0], n.HTTPAddr()
 	second := cfg
 	second.Name, second.Listen = "n2", []string{taken}
-	ln, err := net.Listen("tcp", "127.7.7.7:0") // an address of loopback where nobody else gets the port, once it is free
+	ln, err := net.Listen("tcp", ownHTTP)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,9 +225,12 @@ func TestNodesThatDoNotStart(t *testing.T) {
 	good := tokens(t, cluster.CapMember, "node")
 	ok := Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: good}
 	taken, _ := run(t, Config{Name: "n0", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: good, HTTP: "127.0.0.1:0"})
+	socket, _ := run(t, Config{Name: "n0s", Listen: []string{"shm://" + filepath.Join(dir, "node.sock")}, Tokens: good})
 	open := filepath.Join(dir, "open")
 	tok, _ := good.Lookup("node")
-	os.WriteFile(open, []byte(tok.Line()), 0o644)
+	if err := errors.Join(os.WriteFile(open, []byte(tok.Line()), 0o600), os.Chmod(open, 0o644)); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
 	empty := filepath.Join(dir, "empty")
 	os.WriteFile(empty, nil, 0o600)
 	for name, tc := range map[string]struct {
@@ -227,12 +241,14 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		"a bad name":             {func(c *Config) { c.Name = "a b" }, "letters, digits"},
 		"nowhere to listen":      {func(c *Config) { c.Listen = nil }, "listen names no address"},
 		"no scheme":              {func(c *Config) { c.Listen = []string{"127.0.0.1:1"} }, "scheme"},
+		"two in one":             {func(c *Config) { c.Listen = []string{"tcp://127.0.0.1:0,tcp://127.0.0.1:0"} }, "give each by itself (--listen again)"},
 		"unknown transport":      {func(c *Config) { c.Listen = []string{"udp://127.0.0.1:1"} }, "only tcp and shm"},
 		"beyond loopback":        {func(c *Config) { c.Listen = []string{"tcp://192.0.2.1:7000"} }, "beyond loopback TLS is needed"},
 		"every address":          {func(c *Config) { c.Listen, c.Insecure = []string{"tcp://0.0.0.0:0"}, true }, "--advertise"},
 		"a far http":             {func(c *Config) { c.HTTP = ":9000" }, "keep to loopback"},
-		"http in use":            {func(c *Config) { c.HTTP = taken.HTTPAddr() }, "address already in use"},
-		"an address in use":      {func(c *Config) { c.Listen = taken.Addrs() }, "address already in use"},
+		"http in use":            {func(c *Config) { c.HTTP = taken.HTTPAddr() }, taken.HTTPAddr() + ": bind: address already in use: end what listens there (is this node running already?), or give another address (--http, or http in the configuration file)"},
+		"an address in use":      {func(c *Config) { c.Listen = taken.Addrs() }, "address already in use: end what listens there (is this node running already?), or give another address (--listen, or listen in the configuration file)"},
+		"a socket in use":        {func(c *Config) { c.Listen = socket.Addrs() }, "node.sock: address already in use: end what listens there"},
 		"no tokens":              {func(c *Config) { c.Tokens = nil }, "token_file"},
 		"an absent token file":   {func(c *Config) { c.Tokens, c.TokenFile = nil, filepath.Join(dir, "x") }, "no such file"},
 		"an open token file":     {func(c *Config) { c.Tokens, c.TokenFile = nil, open }, "chmod 600"},
@@ -276,11 +292,16 @@ func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc
 
 func guestOver(t testing.TB, scheme string, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
 	t.Helper()
-	tr, err := NewTransport(scheme)
+	auth, err := control.NewAuth(ts, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	auth, err := control.NewAuth(ts, name)
+	return guestOf(t, scheme, auth)
+}
+
+func guestOf(t testing.TB, scheme string, auth fabric.Auth) (*fabric.Element, *rpc.Peer) {
+	t.Helper()
+	tr, err := NewTransport(scheme)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +439,9 @@ func TestVersionsDoNotRunOut(t *testing.T) {
 func TestStopWaitsForCalls(t *testing.T) {
 	ts := tokens(t, cluster.CapMember|cluster.CapWrite, "node")
 	n, stop := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, StopTime: 5 * time.Second})
+	began := make(chan struct{})
 	if err := n.RPC().Register("slow", func(context.Context, *rpc.Call) ([]byte, error) {
+		close(began)
 		time.Sleep(50 * time.Millisecond)
 		return []byte("done"), nil
 	}, rpc.Options{Blocking: true}); err != nil {
@@ -434,8 +457,10 @@ func TestStopWaitsForCalls(t *testing.T) {
 		b, err := p.Call(t.Context(), ep, "slow", nil)
 		answer <- string(b) + ";" + errText(err)
 	}()
-	for n.RPC().Stats().Active == 0 {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-began:
+	case <-time.After(patience):
+		t.Fatal("the call does not begin")
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-// couple starts two nodes with certificates, n1 and n2, that know each other's addresses, and waits until they have one connection.
-func couple(t *testing.T) (n1, n2 *Node, a *ca.Authority, certs [2]ca.Settings) {
+// strangers starts two nodes with certificates, n1 and n2, that do not know of each other.
+func strangers(t *testing.T) (n1, n2 *Node, a *ca.Authority, certs [2]ca.Settings) {
 	t.Helper()
 	a, err := ca.Init(filepath.Join(t.TempDir(), "ca"), "test", ca.DefaultLife)
 	if err != nil {
@@ -27,7 +28,13 @@ func couple(t *testing.T) (n1, n2 *Node, a *ca.Authority, certs [2]ca.Settings) 
 		certs[i] = certificate(t, a, ca.Request{Principal: cluster.Principal{Name: name, Caps: cluster.CapMember}, Node: true, Hosts: []string{"127.0.0.1"}})
 		nodes[i], _ = run(t, Config{Name: name, Listen: []string{"tcp://127.0.0.1:0"}, TLS: certs[i]})
 	}
-	n1, n2 = nodes[0], nodes[1]
+	return nodes[0], nodes[1], a, certs
+}
+
+// couple is strangers that are acquainted, and have one connection.
+func couple(t *testing.T) (n1, n2 *Node, a *ca.Authority, certs [2]ca.Settings) {
+	t.Helper()
+	n1, n2, a, certs = strangers(t)
 	n1.links.Add(memberOf(n2))
 	n2.links.Add(memberOf(n1))
 	waitFor(t, "one connection", func() bool { return connected(n1, n2) })
@@ -74,66 +81,185 @@ func TestRenewAndRevoke(t *testing.T) {
 	}
 }
 
-// TestSpareCalls: a call that is under way on the connection that is not needed comes to its end, whoever has made it.
-func TestSpareCalls(t *testing.T) {
-	n1, n2, _, _ := couple(t)
-	go1 := make(chan struct{})
+// serveSpares has two nodes serve calls that wait, and calls that say which of the two dialled the connection that they came over.
+func serveSpares(t *testing.T, n1, n2 *Node, begun chan<- bool, end <-chan bool) {
+	t.Helper()
 	for _, n := range []*Node{n1, n2} {
-		if err := n.RPC().Register("wait", func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
+		err := errors.Join(n.RPC().Register("wait", func(ctx context.Context, _ *rpc.Call) ([]byte, error) {
+			begun <- true
 			select {
-			case <-go1:
+			case <-end:
 			case <-ctx.Done():
 			}
-			return []byte("done"), context.Cause(ctx)
-		}, rpc.Options{Blocking: true}); err != nil {
+			return nil, context.Cause(ctx)
+		}, rpc.Options{Blocking: true}), n.RPC().Register("by", func(_ context.Context, c *rpc.Call) ([]byte, error) {
+			if c.From.Dialled() == (n == n1) {
+				return []byte("n1"), nil
+			}
+			return []byte("n2"), nil
+		}, rpc.Options{}))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	used := n1.Peer("n2")
-	if !used.Dialled() {
-		n1.el.Dial(t.Context(), n2.Addrs()[0])
-		waitFor(t, "the other direction", func() bool { return connected(n1, n2) && n1.Peer("n2").Dialled() })
-	}
+}
+
+// TestSpareCalls: a call that is under way on the connection that is not needed comes to its end, whoever has made it. Further ones
+// that are made over it go over the other one.
+func TestSpareCalls(t *testing.T) {
+	n1, n2, _, _ := strangers(t)
+	begun, end := make(chan bool, 2), make(chan bool)
+	serveSpares(t, n1, n2, begun, end)
 	byN2, err := n2.el.Dial(t.Context(), n1.Addrs()[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	var byN1 *fabric.Endpoint // the same connection, at n1
-	waitFor(t, "two connections", func() bool {
-		for _, ep := range n1.el.Endpoints() {
-			if !ep.Dialled() {
-				byN1 = ep
-			}
-		}
-		return byN1 != nil
-	})
-	for name, from := range map[string]struct {
-		n  *Node
-		ep *fabric.Endpoint
-	}{"from n1": {n1, byN1}, "from n2": {n2, byN2}} {
+	waitFor(t, "the connection", func() bool { return len(n1.el.Endpoints()) == 1 })
+	ends := map[*Node]*fabric.Endpoint{n1: n1.el.Endpoints()[0], n2: byN2}
+	if _, err := n1.el.Dial(t.Context(), n2.Addrs()[0]); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	made := map[*Node]chan error{}
+	for n, ep := range ends {
 		answer := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		made[n] = answer
 		go func() {
-			b, err := from.n.RPC().Call(ctx, from.ep, "wait", nil)
-			if err == nil && string(b) != "done" {
-				err = errors.New(string(b))
-			}
+			_, err := n.RPC().Call(ctx, ep, "wait", nil)
 			answer <- err
 		}()
-		select {
-		case err := <-answer:
-			t.Fatalf("%s: a call on a connection that is not needed: %v", name, err)
-		case <-time.After(2 * time.Second):
+		<-begun
+	}
+	n1.links.Add(memberOf(n2)) // now they see that they have two connections
+	n2.links.Add(memberOf(n1))
+	for n, ep := range ends {
+		waitFor(t, "further calls go over the other one", func() bool {
+			by, err := n.RPC().Call(ctx, ep, "by", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(by) == "n1"
+		})
+	}
+	for n := range ends {
+		time.Sleep(time.Second)
+		if byN2.Err() != nil {
+			t.Fatalf("with a call under way: %v", byN2.Err())
 		}
-		go1 <- struct{}{}
-		if err := <-answer; err != nil {
-			t.Errorf("%s: %v", name, err)
+		select {
+		case err := <-made[n]:
+			t.Fatalf("a call ended early: %v", err)
+		default:
+		}
+	}
+	close(end)
+	for n := range ends {
+		if err := <-made[n]; err != nil {
+			t.Errorf("a call that %s has made: %v", n.Name(), err)
 		}
 	}
 	waitFor(t, "one connection", func() bool { return connected(n1, n2) })
 	if byN2.Err() == nil || !n1.Peer("n2").Dialled() {
 		t.Error("the wrong one was closed")
+	}
+}
+
+// TestSpareAnswers: a node looks at home again when the peer has answered, and tells a peer that refuses from one that has not answered.
+func TestSpareAnswers(t *testing.T) {
+	ts := tokensOf(t, map[string]cluster.Caps{"node": cluster.CapMember})
+	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts})
+	el, p := guest(t, ts, "node")
+	begun, end := make(chan bool), make(chan bool)
+	if err := n.RPC().Register("wait", func(context.Context, *rpc.Call) ([]byte, error) {
+		begun <- true
+		<-end
+		return nil, nil
+	}, rpc.Options{Blocking: true}); err != nil {
+		t.Fatal(err)
+	}
+	var theirs, ours [2]*fabric.Endpoint
+	for i := range theirs {
+		var err error
+		if theirs[i], err = el.Dial(t.Context(), n.Addrs()[0]); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the connection", func() bool {
+			for _, ep := range n.el.Endpoints() {
+				if i == 0 || ep != ours[0] {
+					ours[i] = ep
+				}
+			}
+			return ours[i] != nil
+		})
+	}
+	if _, err := n.spare(t.Context(), ours[0], ours[1]); !errors.Is(err, rpc.ErrNoSuchCall) {
+		t.Errorf("a peer that does not know the question: %v", err)
+	}
+	answers := make(chan func() (*control.SpareReply, error), 1)
+	if err := control.Serve(p, control.CallSpare, func(context.Context, *rpc.Call, *control.Nothing) (*control.SpareReply, error) { return (<-answers)() }); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what    string
+		answer  func() (*control.SpareReply, error)
+		busy    bool
+		refused error
+	}{
+		{"nothing is under way", func() (*control.SpareReply, error) { return &control.SpareReply{}, nil }, false, nil},
+		{"something is", func() (*control.SpareReply, error) { return &control.SpareReply{Busy: true}, nil }, true, nil},
+		{"it may not be asked", func() (*control.SpareReply, error) { return nil, &cluster.ForbiddenError{} }, false, cluster.ErrForbidden},
+		{"it cannot answer now", func() (*control.SpareReply, error) { return nil, errors.New("no") }, true, nil},
+		{"it begins something first", func() (*control.SpareReply, error) {
+			go p.Call(t.Context(), theirs[0], "wait", nil)
+			<-begun
+			return &control.SpareReply{}, nil
+		}, true, nil},
+	} {
+		answers <- c.answer
+		busy, err := n.spare(t.Context(), ours[0], ours[1])
+		if busy != c.busy || c.refused == nil && err != nil || !errors.Is(err, c.refused) {
+			t.Errorf("%s: busy %v, %v", c.what, busy, err)
+		}
+	}
+	close(end)
+}
+
+// twoNamed is a guest with two tokens, which shows one of them, and then the other.
+type twoNamed struct {
+	fabric.Auth
+	other fabric.Auth
+	shown atomic.Int64
+}
+
+func (a *twoNamed) Self() (name string, secret []byte) {
+	if a.shown.Add(1) > 1 {
+		return a.other.Self()
+	}
+	return a.Auth.Self()
+}
+
+// TestSpareOfAnother: nothing is said of a connection of the same incarnation that is another principal's.
+func TestSpareOfAnother(t *testing.T) {
+	ts := tokensOf(t, map[string]cluster.Caps{"node": cluster.CapMember, "other": cluster.CapMember})
+	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Token: "node"})
+	own, err := control.NewAuth(ts, "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := control.NewAuth(ts, "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, p := guestOf(t, "tcp", &twoNamed{Auth: own, other: other})
+	var eps [2]*fabric.Endpoint
+	for i := range eps {
+		if eps[i], err = el.Dial(t.Context(), n.Addrs()[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reply, err := control.Do[control.SpareReply](t.Context(), p, eps[1], control.CallSpare, control.Nothing{}); !errors.Is(err, cluster.ErrForbidden) {
+		t.Errorf("%+v, %v", reply, err)
 	}
 }
 
@@ -161,8 +287,8 @@ func TestSpareRequests(t *testing.T) {
 		if calls {
 			go p.Call(t.Context(), eps[1], "wait", nil)
 			<-called
-			if !p.Spare(eps[1]) || p.Spare(eps[0]) {
-				t.Error("who calls is busy on the other one")
+			if !p.Spare(eps[1], eps[0]) {
+				t.Error("who calls has nothing under way")
 			}
 			defer close(done)
 		}

@@ -50,7 +50,7 @@ func newWeb(n *Node) (*web, error) {
 	}
 	var err error
 	if w.listener, err = net.Listen("tcp", n.cfg.HTTP); err != nil {
-		return nil, fmt.Errorf("http: %w", err)
+		return nil, inUse(fmt.Errorf("http: %w", err), "http")
 	}
 	return w, nil
 }

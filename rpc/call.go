@@ -109,9 +109,12 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if c == nil {
 		return p.failed(ep, to, p.gone(ep))
 	}
+	for other := c.successor(); other != nil; other = c.successor() {
+		c, ep = other, other.ep
+	}
 	s := sending{to: to, req: request{method: to.id, body: req}, waits: mode == sendWaits}
 	if err := c.prepare(ctx, &s, mode); err != nil {
-		return p.failed(ep, to, err)
+		return c.unsent(ctx, to, req, mode, err)
 	}
 	held := s.waits && !s.leads && c.awaited.Load() >= crowd && ep.Hold()
 	r, err := c.try(&s)
@@ -127,7 +130,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if err != nil {
 		c.reuse(s.seg)
 		endAll(s.ends, err)
-		return p.failed(ep, to, err)
+		return c.unsent(ctx, to, req, mode, err)
 	}
 	if r == nil { // one-way
 		endAll(s.ends, nil)
@@ -224,8 +227,11 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) (*len
 	return seg, err
 }
 
-// gone is why the endpoint has ended, or nil.
+// gone is why nothing can be sent any more, or nil.
 func (c *conn) gone() error {
+	if c.successor() != nil {
+		return errSpared
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -243,6 +249,9 @@ func isFull(err error) bool {
 func (c *conn) try(s *sending) (r *record, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.successor() != nil {
+		return nil, errSpared
+	}
 	if c.ended != nil {
 		return nil, c.ended
 	}
@@ -254,6 +263,8 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		}
 	} else if s.req.id, ok = c.caller.Begin(s.deadline); !ok {
 		return nil, errBusy
+	} else if s.deadline != 0 && c.due.Load() != c.caller.Soonest() {
+		c.due.Store(c.caller.Soonest())
 	}
 	s.req.low = c.caller.Low()
 	s.req.put((*[requestBytes]byte)(c.head[:]))

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,10 @@ type conn struct {
 	lending  exchange.Lending[*lentSegment]
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting  int          // callers that wait for a slot
-	awaited  atomic.Int32 // calls whose callers wait for their answers
+	waiting  int                  // callers that wait for a slot
+	instead  atomic.Pointer[conn] // that calls go over, as this one is not needed (Peer.Spare); set under mu
+	movers   atomic.Int32         // transfers of bulks
+	awaited  atomic.Int32         // calls whose callers wait for their answers
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
@@ -41,6 +44,9 @@ type conn struct {
 	line        list.List
 	queuedBytes int64
 	stalled     bool // they waited for the peer itself when the sweep was here last
+
+	due    atomic.Int64 // no deadline of its calls is before it; 0: there is none. Written under mu
+	trimAt int64        // when the sweep looks at records that are free, under mu
 
 	inline *Call        // the leader's: the record for handlers that end at once
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
@@ -92,6 +98,8 @@ type record struct {
 	ends     []func(error)
 	awaited  bool  // its caller waits for it, and will fetch a large answer himself
 	deadline int64 // of the call; 0: its waiter's affair
+	kept     int64 // bytes of body that it keeps beyond keptShort while it is free, for further answers
+	since    int64 // when it became free, if so
 	ahead    int64 // bytes of its answer that are fetched ahead, and count until its end
 	fetching bool  // a goroutine is at it, and they count until its end too
 
@@ -110,6 +118,10 @@ func (c *conn) record(id exchange.ID, name string) *record {
 		c.records = append(c.records, r)
 	}
 	r := c.records[id.Slot()]
+	if r.kept != 0 {
+		c.p.idleBodies.Add(-r.kept)
+		r.kept = 0
+	}
 	r.id, r.name, r.err, r.done, r.note, r.ends = id, name, nil, nil, nil, nil
 	r.news.Store(false)
 	r.recalled.Store(false)
@@ -149,8 +161,8 @@ func (c *conn) end(r *record, gen uint32) (ends []func(error), ended bool) {
 		c.awaited.Add(-1)
 	}
 	r.lent, r.ends, r.err, r.ahead, r.fetching = false, nil, nil, 0, false
-	if cap(r.body) > keptBytes || cap(r.body) > keptShort && id.Slot() >= keptSlots {
-		r.body = nil
+	if n := int64(cap(r.body)); n > keptShort {
+		c.keepBody(r, n)
 	}
 	r.become(recFree)
 	wake := c.waiting > 0
@@ -166,11 +178,39 @@ func (c *conn) end(r *record, gen uint32) (ends []func(error), ended bool) {
 	return ends, true
 }
 
+// keepBody keeps a free record's memory of n bytes for further answers, if there is room. c.mu is held.
+func (c *conn) keepBody(r *record, n int64) {
+	if c.ended != nil || n > keptBytes || !take(&c.p.idleBodies, n, c.p.limits.PoolBytes) {
+		r.body = nil
+		return
+	}
+	r.kept, r.since = n, c.p.el.CoarseNow()
+}
+
+// trimBodies lets go of what free records keep and have not used since before; c.mu is held.
+func (c *conn) trimBodies(before int64) {
+	for _, r := range c.records {
+		if r.kept != 0 && r.since < before {
+			c.p.idleBodies.Add(-r.kept)
+			r.kept, r.body = 0, nil
+		}
+	}
+}
+
 // drop ends what is under way on an endpoint that has ended.
 func (c *conn) drop(err error) {
 	if err == nil {
 		err = fabric.ErrPeerLost
 	}
+	c.cease(err, false)
+}
+
+// shut ends what is under way on an endpoint that goes on, where the Peer does not: those who were called hear that nobody waits any
+// more, and those who called get what their handlers come to.
+func (c *conn) shut() { c.cease(ErrClosed, true) }
+
+func (c *conn) cease(err error, lives bool) {
+	var waited []exchange.ID
 	var running []*Call
 	c.mu.Lock()
 	c.ended = err
@@ -178,16 +218,23 @@ func (c *conn) drop(err error) {
 		r := c.records[id.Slot()]
 		r.err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		r.finish()
+		waited = append(waited, id)
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
 	c.lending.Close((*lentSegment).close)
 	c.segments.close()
 	c.buffers.close()
+	c.trimBodies(math.MaxInt64)
 	c.mu.Unlock()
 	c.forsake()
+	if lives {
+		for _, id := range waited {
+			c.tell(IDCancel, id)
+		}
+	}
 	c.kill(err)
 	for _, k := range running {
-		k.stop(err, true)
+		k.stop(err, !lives)
 	}
 	c.p.el.Wake()
 }
@@ -204,12 +251,17 @@ func (c *conn) sweep(now int64) (next int64) {
 	})
 	ended, tell := c.callee.TellRest()
 	next = c.caller.Soonest()
+	c.due.Store(next)
 	c.lending.Expire(now, func(s *lentSegment) {
 		c.p.stats.unfetched.Add(1)
 		s.close()
 	})
 	c.segments.trim(now)
 	c.buffers.trim(now)
+	if now >= c.trimAt {
+		c.trimBodies(now - int64(poolTime))
+		c.trimAt = now + int64(poolTime)
+	}
 	c.mu.Unlock()
 	c.remotes.trim(now)
 	if tell {

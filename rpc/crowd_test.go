@@ -108,3 +108,18 @@ func BenchmarkCrowd(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDeadlines is what a deadline costs that nobody waits for, of one of many endpoints.
+func BenchmarkDeadlines(b *testing.B) {
+	of := newSide(b, "a", Limits{})
+	p := &Peer{el: of.el, limits: of.p.limits}
+	for range 4000 {
+		p.order = append(p.order, newConn(p, nil))
+	}
+	c := p.order[1234]
+	p.sweep(0)
+	for now := int64(1); b.Loop(); now++ {
+		c.due.Store(now)
+		p.sweep(now)
+	}
+}

@@ -127,7 +127,7 @@ func remoteCode(err error) Code {
 		return CodeFailed // what a call of the handler's came back with is not this call's code
 	case errors.Is(err, context.DeadlineExceeded):
 		return CodeDeadline
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed):
 		return CodeCanceled
 	case errors.Is(err, ErrTooLarge):
 		return CodeTooLarge

@@ -15,15 +15,18 @@ func TestFutureUsedTwice(t *testing.T) {
 	schemes(t, func(t *testing.T, addr string) {
 		a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 		ep := connect(t, a, b, addr)
-		gate := make(chan bool)
+		var gates [30]chan bool
+		for i := range gates {
+			gates[i] = make(chan bool)
+		}
 		b.serve(t, "gate", func(ctx context.Context, c *Call) ([]byte, error) {
 			select {
-			case <-gate:
+			case <-gates[c.Req[0]]:
 			case <-ctx.Done():
 			}
 			return c.Req, nil
 		})
-		for round := range 30 {
+		for round := range gates {
 			f, err := a.p.Start(t.Context(), ep, "gate", []byte{byte(round)})
 			if err != nil {
 				t.Fatal(err)
@@ -46,7 +49,7 @@ func TestFutureUsedTwice(t *testing.T) {
 				})
 			}
 			if round%2 == 0 {
-				gate <- true
+				close(gates[round])
 			} else {
 				cancel()
 			}

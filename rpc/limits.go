@@ -35,7 +35,7 @@ type Limits struct {
 	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, and eight times what those of one may; default 64 MiB
 	Outgoing     int           // own calls at once on one endpoint; default 1024
 	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
-	PoolBytes    int64         // of the segments, those kept to be used again, and as much for memory that peers' large requests were fetched into; default 16 MiB
+	PoolBytes    int64         // of the segments, those kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB
 	HeldBytes    int64         // answers that wait to be asked for, as there is no room to send them; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
@@ -70,11 +70,11 @@ const (
 	MaxNameBytes = 128
 	// maxTextBytes bounds an error's text on its way back.
 	maxTextBytes = 64 << 10
-	// keptBytes is the answer's buffer that an idle record keeps: one of the first keptSlots of an endpoint.
-	// The others, which only a burst of calls needs, keep keptShort.
+	// keptBytes is the most that an idle record keeps of an answer's memory, out of what Limits.PoolBytes leaves room for. keptShort it always keeps.
 	keptBytes = 64 << 10
-	keptSlots = 64
 	keptShort = 512
+	// keptScratch is the most that an endpoint keeps of the memory in which an answer was written.
+	keptScratch = 16 << 10
 )
 
 func fill[T int | int64 | time.Duration](p *T, v T) {

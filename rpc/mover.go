@@ -24,7 +24,7 @@ const (
 type mover struct {
 	p     *Peer
 	b     *Bulk
-	c     *conn // to the owner; nil if that is this element
+	c     *conn // to the owner, which counts it; nil if that is this element
 	local Memory
 	need  fabric.Rights
 	parts []bulkPart
@@ -59,6 +59,7 @@ func (t *mover) open(ctx context.Context, via *conn) (err error) {
 	case b.owner == t.p.el.Incarnation():
 	case via != nil && via.ep.Incarnation() == b.owner:
 		t.c = via
+		via.movers.Add(1)
 	default:
 		if t.c, err = t.p.ownerOf(ctx, b); err != nil {
 			return err
@@ -101,17 +102,17 @@ type dial struct {
 	done  chan struct{}
 
 	// Set before done is closed.
-	c      *conn
 	err    error
 	gaveUp bool // who dialled had no more time
 }
 
-// ownerOf finds or makes an endpoint to a Bulk's owner. Those who need the same one wait for whoever began to make it.
+// ownerOf finds or makes an endpoint to a Bulk's owner, and counts a transfer there. Those who need the same one wait for whoever began to make it.
 func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 	for {
 		p.mu.Lock()
 		c, d := p.owners[b.owner], p.dials[b.owner]
 		if c != nil {
+			c.movers.Add(1) // under mu: Spare sees it, or has taken it off
 			p.mu.Unlock()
 			return c, nil
 		}
@@ -126,19 +127,19 @@ func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 		}
 		p.mu.Unlock()
 		if first {
-			d.c, d.err = p.dialOwner(ctx, b)
+			c, d.err = p.dialOwner(ctx, b)
 			d.gaveUp = ctx.Err() != nil
 			p.mu.Lock()
 			delete(p.dials, b.owner)
 			p.mu.Unlock()
 			close(d.done)
-			return d.c, d.err
+			return c, d.err
 		}
 		if err := p.el.Await(ctx, d.done); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNotConnected, timedOut(err))
 		}
-		if d.c != nil || !d.gaveUp && slices.Equal(d.addrs, b.addrs) {
-			return d.c, d.err
+		if d.err != nil && !d.gaveUp && slices.Equal(d.addrs, b.addrs) {
+			return nil, d.err
 		}
 	}
 }
@@ -154,6 +155,7 @@ func (p *Peer) dialOwner(ctx context.Context, b *Bulk) (*conn, error) {
 			errs = append(errs, fmt.Errorf("%s is %v now: %w", addr, ep.Incarnation(), fabric.ErrIncarnation))
 		default:
 			if c := p.conn(ep); c != nil {
+				c.movers.Add(1)
 				return c, nil
 			}
 			errs = append(errs, p.gone(ep))

@@ -45,7 +45,7 @@ func TestParkedIsUnderWay(t *testing.T) {
 		}
 		busy := 0
 		for _, ep := range b.el.Endpoints() {
-			if b.p.Spare(ep) {
+			if b.p.Spare(ep, nil) {
 				busy++
 			}
 		}

@@ -39,9 +39,11 @@ type Peer struct {
 	bulk        atomic.Int64   // bytes of segments for payloads
 	idle        atomic.Int64   // of them, kept to be used again
 	idleBuffers atomic.Int64   // bytes of buffers for requests, kept to be used again
+	idleBodies  atomic.Int64   // and of memory for answers
 	unasked     atomic.Int64   // of the segments, answers that were lent before their callers asked for them
 	roomy       atomic.Uint64  // raised whenever some of them may have become free
 	cramped     atomic.Int64   // who waits for that
+	sweepAt     atomic.Int64   // when the sweep looks at all endpoints
 	starved     atomic.Int64   // who of them waits for what all peers have together
 	line        atomic.Pointer[inLine]
 	recallAt    atomic.Int64 // when answers may be taken back for them again
@@ -97,11 +99,12 @@ func (p *Peer) Element() *fabric.Element { return p.el }
 func (p *Peer) up(ep *fabric.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() {
-		return
-	}
 	c := newConn(p, ep)
 	p.conns[ep] = c
+	if p.closed.Load() { // which it is there to say
+		c.ended = ErrClosed
+		return
+	}
 	p.order = append(p.order, c)
 	if p.owners[ep.Incarnation()] == nil {
 		p.owners[ep.Incarnation()] = c
@@ -160,11 +163,19 @@ func (p *Peer) sweep(now int64) int64 {
 }
 
 func (p *Peer) sweepConns(now int64) int64 {
-	next := now + int64(sweepEvery)
+	whole := now >= p.sweepAt.Load()
+	if whole {
+		p.sweepAt.Store(now + int64(sweepEvery))
+	}
+	next := min(now+int64(sweepEvery), p.sweepAt.Load())
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, c := range p.order {
-		if at := c.sweep(now); at != 0 {
+		at := c.due.Load()
+		if whole || at != 0 && at <= now { // in between only those with a deadline that has come
+			at = c.sweep(now)
+		}
+		if at != 0 {
 			next = min(next, at)
 		}
 	}
@@ -174,21 +185,19 @@ func (p *Peer) sweepConns(now int64) int64 {
 	return next
 }
 
-// Close ends all calls, both ways, and waits for the handlers; but one that runs on the goroutine
-// which drives the fabric may be in its last moments still. The element is to be closed after it, and not before:
-// that waits for those too.
+// Close ends all calls, both ways, and waits for the handlers, whose contexts end; but one that runs on the goroutine
+// which drives the fabric may be in its last moments still. Until the element is closed, which is to be done after it, and not before
+// (that waits for those too), peers hear of their calls that this element is stopping.
 func (p *Peer) Close() error {
 	p.closed.Store(true)
 	p.sweepQueue(p.el.Now()) // their callers hear that they have not run
 	p.mu.Lock()
 	conns := p.order
 	p.order = nil
-	clear(p.conns)
 	clear(p.owners)
-	p.last.Store(nil)
 	p.mu.Unlock()
 	for _, c := range conns {
-		c.drop(ErrClosed)
+		c.shut()
 	}
 	p.work.Wait()
 	return nil
@@ -286,7 +295,7 @@ type Stats struct {
 	Held, HeldBytes       int64  // answers for which there was no room to send them, and that wait to be asked for; what they count as
 	BulkBytes             int64  // segments for payloads, in use and kept
 	PoolBytes             int64  // those kept
-	BufferBytes           int64  // memory of large requests, kept for further ones
+	BufferBytes           int64  // memory of requests and answers, kept for further ones
 }
 
 // Stats returns what has happened so far.
@@ -296,5 +305,5 @@ func (p *Peer) Stats() Stats {
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
 		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
-		BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load()}
+		BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -252,5 +253,82 @@ func BenchmarkLargeRequest(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// TestIdleAnswers: the memory of answers that a burst of calls needed is kept within Limits.PoolBytes over all endpoints, for a while.
+func TestIdleAnswers(t *testing.T) {
+	const each = 40_000
+	a, b := newSide(t, "a", Limits{EagerBytes: 60_000, PoolBytes: 20 * each}), newSide(t, "b", Limits{EagerBytes: 60_000})
+	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, each), nil })
+	addr, err := b.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		ep, err := a.el.Dial(t.Context(), addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var futures []Future
+		for range 16 {
+			f, err := a.p.Start(t.Context(), ep, "large", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			futures = append(futures, f)
+		}
+		for _, f := range futures {
+			if got, err := f.Wait(t.Context()); len(got) != each {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+		}
+	}
+	held := func() (n int64) {
+		for _, c := range a.p.order {
+			c.mu.Lock()
+			for _, r := range c.records {
+				n += int64(cap(r.body))
+			}
+			c.mu.Unlock()
+		}
+		return n
+	}
+	if n, says := held(), a.p.Stats().BufferBytes; n > 20*each+64*keptShort || n < 10*each || says > n || says < n-64*keptShort {
+		t.Errorf("%d bytes are kept, and said to be %d, of at most %d", n, says, 20*each)
+	}
+	a.p.sweep(a.el.Now() + 2*int64(poolTime) + 2)
+	if n := held(); n > 64*keptShort || a.p.Stats().BufferBytes != 0 {
+		t.Errorf("%d bytes are kept later", n)
+	}
+}
+
+// TestIdleSegments: the sweep lets go of segments that nobody has used for a while.
+func TestIdleSegments(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	b.serve(t, "take", func(context.Context, *Call) ([]byte, error) { return nil, nil })
+	if _, err := a.p.Call(t.Context(), ep, "take", make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "its segment is kept", func() bool { return a.p.Stats().PoolBytes > 0 })
+	a.p.sweep(a.el.Now() + int64(poolTime) + 1)
+	if s := a.p.Stats(); s.PoolBytes != 0 || s.BulkBytes != 0 {
+		t.Errorf("%d bytes are kept, %d in all", s.PoolBytes, s.BulkBytes)
+	}
+}
+
+// TestMaxTime: a call has no more time than its callee gives, whatever its caller says.
+func TestMaxTime(t *testing.T) {
+	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{MaxTime: time.Second})
+	ep := connect(t, a, b, "tcp://127.0.0.1:0")
+	var left time.Duration
+	b.serve(t, "left", func(ctx context.Context, c *Call) ([]byte, error) { left = c.Left(); return nil, nil })
+	for _, limit := range []time.Duration{time.Hour, 1000 * time.Hour} {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		if _, err := a.p.Call(ctx, ep, "left", nil); err != nil || left > time.Second {
+			t.Errorf("with %v: %v left, %v", limit, left, err)
+		}
+		cancel()
 	}
 }

@@ -20,10 +20,17 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is what a test waits for what should take a moment.
 const patience = time.Minute
@@ -143,8 +150,8 @@ func TestCallBothWaysAndSizes(t *testing.T) {
 
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	for tries, end := 0, time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		if tries++; tries > 3000 && time.Now().After(end) { // a machine that stood still has not looked
 			t.Fatal("not in time: " + what)
 		}
 	}

@@ -133,6 +133,10 @@ func (c *conn) onRequest(b []byte) error {
 	if r.oneWay() && !c.arriveOneWay() {
 		return fmt.Errorf("%w: more than %d one-way calls under way", ErrWire, exchange.MaxOneWay)
 	}
+	if p.closed.Load() {
+		c.refuse(&r, CodeCanceled, stopping)
+		return nil
+	}
 	m := p.methods.Load().find(r.method)
 	if m == nil {
 		c.refuse(&r, CodeNoSuchCall, "")
@@ -185,9 +189,6 @@ func (c *conn) newCall(r *request, m *method) *Call {
 
 // check says why a call cannot be served, if so.
 func (c *conn) check(r *request, k *Call) (Code, string) {
-	if c.p.closed.Load() {
-		return CodeCanceled, stopping
-	}
 	if r.left <= 0 {
 		return CodeDeadline, ErrDeadline.Error()
 	}
@@ -294,7 +295,7 @@ func (c *conn) lead(k *Call) {
 	if k.inner != nil || k.isDetached() { // somebody may have kept the context, or the answer waits for room
 		return
 	}
-	if cap(k.scratch) > keptBytes {
+	if cap(k.scratch) > keptScratch {
 		k.scratch = nil
 	}
 	*k = Call{c: c, From: c.ep, scratch: k.scratch[:0], ends: k.ends[:0], note: k.note[:0]}

@@ -59,7 +59,7 @@ func TestLoadFaults(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	_, good := issue(t, a, client("ann", 0))
 	_, bob := issue(t, a, client("bob", 0))
-	_, old := issue(t, a, Request{Principal: cluster.Principal{Name: "old"}, Term: time.Second})
+	ends, old := issue(t, a, Request{Principal: cluster.Principal{Name: "old"}, Term: time.Second})
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,9 @@ func TestLoadFaults(t *testing.T) {
 	if err := os.WriteFile(big, make([]byte, maxRootBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1100 * time.Millisecond) // until old has expired
+	for !time.Now().After(ends.Until) {
+		time.Sleep(10 * time.Millisecond)
+	}
 	for name, c := range map[string]struct {
 		change func(*Files)
 		want   string
@@ -222,7 +224,7 @@ func TestWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for end := time.Now().Add(10 * time.Second); calls.Load() < i; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); calls.Load() < i; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("change %d went unnoticed", i)
 			}

@@ -50,7 +50,7 @@ The answer is on standard output, everything else on standard error.`,
 		},
 	})
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w\nSee '%s --help'", err, c.CommandPath())
+		return usagef("%w\nSee '%s --help'", flagError(err), c.CommandPath())
 	})
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")

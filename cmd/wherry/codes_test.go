@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +37,17 @@ func TestCodesOfCommands(t *testing.T) {
 	if err := command("token new cluster"); err != nil {
 		t.Fatal(err)
 	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	name := fmt.Sprintf("wherry-codes-%d", os.Getpid())
+	socket, err := net.Listen("unix", "@"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
 	const node, nowhere = "node --name a --text-pages small --memory 1MiB ", " --peers tcp://127.0.0.1:1"
 	for _, c := range []struct {
 		command string
@@ -45,6 +58,9 @@ func TestCodesOfCommands(t *testing.T) {
 		{node + "--listen tcp://127.0.0.1:nonesuch", exitUsage, "unknown port"},
 		{node + "--listen tcp://127.0.0.1 --insecure", exitUsage, "not tcp://host:port"},
 		{node + "--listen tcp://192.0.2.1:0 --insecure", exitFailed, "192.0.2.1"}, // its interface may come up yet
+		{node + "--listen tcp://" + taken.Addr().String(), exitFailed, taken.Addr().String() + ": bind: address already in use: end what listens there"},
+		{node + "--listen tcp://127.0.0.1:0 --http " + taken.Addr().String(), exitFailed, "or give another address (--http, "},
+		{node + "--listen shm://@" + name, exitFailed, "another process listens at @" + name},
 		{node + "--listen nonsense", exitUsage, "scheme://place"},
 		{node + "--listen shm://DIR/file", exitUsage, "no socket"},
 		{node + "--listen shm://DIR", exitUsage, "no socket"},

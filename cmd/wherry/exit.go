@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -94,6 +95,10 @@ func exitCode(err error) int {
 	var line *dataset.LineError
 	if errors.As(err, &line) {
 		return exitUsage
+	}
+	var remote *travel.RemoteError
+	if errors.As(err, &remote) && remote.Code == travel.CodeFunction && abi.Status(remote.Status) == abi.ErrArgument {
+		return exitUsage // the function says what it was given and does not take
 	}
 	for _, c := range exitClasses() {
 		for _, is := range c.is {

@@ -77,7 +77,7 @@ func TestExitCodes(t *testing.T) {
 		{travel.ErrBackpressure, exitFull},
 		{&travel.RefusedError{Code: travel.CodeBackpressure}, exitFull},
 		{&travel.RemoteError{Code: travel.CodeHopLimit}, exitFull},
-		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrArgument)}, exitFailed},
+		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrArgument)}, exitUsage},
 		{&travel.RemoteError{Code: travel.CodeFunction, Status: 7}, exitFailed},
 		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrRights)}, exitForbidden},
 		{&travel.RemoteError{Code: travel.CodeFunction, Status: int32(abi.ErrRevoked)}, exitForbidden},

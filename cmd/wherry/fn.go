@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
@@ -262,7 +263,10 @@ func writeFields(w io.Writer, title string, s *schema.Schema) {
 			def = fmt.Sprintf(" (default %q)", *f.Default)
 		}
 		fmt.Fprintf(w, "    %-12s %-8s %s%s\n", f.Name, f.Type, f.Help, def)
-		if len(f.OneOf) > 0 {
+		switch {
+		case f.IsRow():
+			fmt.Fprintf(w, "    %-12s %-8s the number of a row of the dataset, or of a vertex of the graph\n", "", "")
+		case len(f.OneOf) > 0:
 			fmt.Fprintf(w, "    %-12s %-8s one of %s\n", "", "", strings.TrimSuffix(strings.Join(f.OneOf, ", "), ", "))
 		}
 	}
@@ -318,8 +322,11 @@ func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) 
 		}
 		r.Args[k] = v
 	}
-	if (f.on == "") == (f.node == "") {
+	switch {
+	case f.on == "" && f.node == "":
 		return r, usagef("say where to run: --on DATASET, or --node NODE")
+	case f.on != "" && f.node != "":
+		return r, usagef("--on %s and --node %s: give one or the other; on a dataset a function runs where the data is", f.on, f.node)
 	}
 	if f.hops < 1 || f.hops > travel.MaxHops {
 		return r, usagef("--hops %d: 1 to %d are possible", f.hops, travel.MaxHops)
@@ -452,5 +459,17 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 	})
 	defer b.end()
 	answer, err = invoke.Run(ctx, c.Runtime(), req)
-	return answer, f.moreText(err)
+	return answer, f.moreText(whyForbidden(ctx, c, err))
+}
+
+// whyForbidden has a node say why a right is missing: whether it was not granted, or the token has not the capability.
+func whyForbidden(ctx context.Context, c *client.Client, err error) error {
+	var lacks *invoke.RightsError
+	if !errors.As(err, &lacks) {
+		return err
+	}
+	if _, why := c.Table(ctx, lacks.Dataset, lacks.Missing.String()); errors.Is(why, cluster.ErrForbidden) {
+		return fmt.Errorf("%s: %w", lacks.Does, why)
+	}
+	return err // it was granted meanwhile, or no node answers
 }

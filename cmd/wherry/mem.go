@@ -99,7 +99,7 @@ loaded as compressed sparse rows in both directions).`,
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "lines that are bad and left out at most, -1 for any number; they are counted, and the first ten of a file are shown")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "bad lines that are left out at most, in all files together, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
 	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
@@ -121,7 +121,7 @@ func readSchema(text string) (*schema.Schema, error) {
 	if !strings.Contains(text, ":") || strings.HasSuffix(text, ".json") {
 		b, err := os.ReadFile(text)
 		if err != nil {
-			return nil, err
+			return nil, usagef("--schema: %w: give name:type,name:type,… or a file that holds that", err)
 		}
 		text = string(b)
 	}
@@ -154,7 +154,7 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 		return spec, usageError{err}
 	}
 	if len(f.comma) > 1 {
-		return spec, usagef("--separator %q is not one character", f.comma)
+		return spec, usagef("--separator %q is not one byte: a tab, a semicolon or another ASCII character", f.comma)
 	}
 	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: f.typeList(), Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
 		Names: f.names, ExtraColumns: f.extra, Spread: dataset.Spread{Kind: kind, Key: f.key}}
@@ -425,6 +425,9 @@ func (a *app) memRemoveCommand() *cobra.Command {
 					continue
 				}
 				removed = append(removed, name)
+			}
+			if len(errs) > 0 && len(removed) > 0 && !a.json {
+				errs = append(errs, fmt.Errorf("removed: %s", strings.Join(removed, ", "))) // the others are not
 			}
 			errs = append(errs, a.print(map[string]any{"removed": removed}, func(io.Writer) {}))
 			return errors.Join(errs...)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,13 +31,50 @@ func noun(cmd *cobra.Command) *cobra.Command {
 func checkedArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return usagef("%w\nSee '%s --help'", err, c.CommandPath())
+			err := check(c, args)
+			if err == nil {
+				return nil
 			}
-			return nil
+			if !c.HasSubCommands() { // else a word too many is a command that is none
+				err = argsError(c, args)
+			}
+			return usagef("%w\nSee '%s --help'", err, c.CommandPath())
 		}
 	}
 	for _, c := range cmd.Commands() {
 		checkedArgs(c)
 	}
+}
+
+// argsError says which arguments a command takes: those of its usage line.
+func argsError(c *cobra.Command, args []string) error {
+	_, takes, _ := strings.Cut(c.Use, " ")
+	if takes == "" {
+		takes = "no arguments"
+	}
+	got := "none is given"
+	if len(args) > 0 {
+		got = fmt.Sprintf("given: %q", args)
+	}
+	return fmt.Errorf("%s takes %s; %s", strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" "), takes, got)
+}
+
+// flagError has a flag's error say what it wants, and not which function read it.
+func flagError(err error) error {
+	var num *strconv.NumError
+	if !errors.As(err, &num) {
+		return err
+	}
+	want := "it is a number"
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		want = "it is out of range"
+	case num.Func == "ParseInt":
+		want = "it is a whole number"
+	case num.Func == "ParseUint":
+		want = "it is a whole number, 0 or more"
+	case num.Func == "ParseBool":
+		want = "it is true or false"
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), num.Error(), want))
 }

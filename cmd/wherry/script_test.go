@@ -1,10 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 // TestMain makes this test's binary the program itself where it is told to be.
@@ -12,7 +17,25 @@ func TestMain(m *testing.M) {
 	if os.Getenv("WHERRY_TEST_RUN") != "" {
 		os.Exit(run(os.Args[1:]))
 	}
+	if filepath.Base(os.Args[0]) != "wherry" { // which is what scripts run
+		if err := plain(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	testscript.Main(m, map[string]func(){"wherry": func() { os.Exit(run(os.Args[1:])) }})
+}
+
+// plain leaves the tests nothing of whose environment they run in: of clusters that there are, say.
+func plain() error {
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "WHERRY_") {
+			if err := os.Unsetenv(name); err != nil {
+				return err
+			}
+		}
+	}
+	return sockdir.Shorten()
 }
 
 // TestScripts runs the command line as people do: testdata/script.

@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/demo"
 	"github.com/wherry-fabric/wherry/demo/demotest"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/node"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -33,6 +34,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }

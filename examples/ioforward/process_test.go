@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	syscall.Umask(0o022) // the modes that these tests give are those they mean
 	os.Exit(m.Run())
 }
 
@@ -119,7 +120,7 @@ const (
 	anyPort = "tcp://127.0.0.1:0"
 	// ownPort is for a node that comes back at its port: an address of loopback that nothing else uses, so that nobody
 	// gets the port meanwhile.
-	ownPort = "tcp://127.7.7.7:0"
+	ownPort = "tcp://127.7.7.10:0"
 )
 
 // mountAt mounts a node that lets anybody in, and unmounts when the test ends.

@@ -20,6 +20,7 @@ func shellAs(t *testing.T, user uint32, dir, line string) (out string, err error
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // for what it says
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 	b, err := cmd.CombinedOutput()
 	return string(b), err

@@ -456,7 +456,7 @@ func TestSendFDBound(t *testing.T) {
 	got := 0
 	b.r.fd = func(_ uint64, fd int) { unix.Close(fd); got++ }
 	until(t, "the last descriptor", func() bool { return got > 0 }, a.t, b.t)
-	if after := openFDs(t); after != before {
+	if after := openFDs(t); after > before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}
 	t.Logf("%d descriptors under way at most", sent)
@@ -496,10 +496,10 @@ func TestNothingLeaks(t *testing.T) {
 			t.Error("a closed transport calls back")
 		}
 	}
-	if n := openFDs(t); n != fds {
+	if n := openFDs(t); n > fds { // fewer if an earlier test's were open still
 		t.Errorf("%d descriptors open, %d before", n, fds)
 	}
-	if n := maps(); n != mapped {
+	if n := maps(); n > mapped {
 		t.Errorf("%d mappings, %d before", n, mapped)
 	}
 }

@@ -49,7 +49,7 @@ func (t *Transport) Listen(addr string, accept func(fabric.Pending)) (bound stri
 	if strings.HasPrefix(addr, "@") {
 		ln.ln, err = net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
 		if errors.Is(err, unix.EADDRINUSE) {
-			err = fmt.Errorf("shm: another process listens at %s", addr)
+			err = fmt.Errorf("shm: another process listens at %s: %w", addr, unix.EADDRINUSE)
 		}
 	} else {
 		ln.path = addr
@@ -198,7 +198,7 @@ func removeStale(path string) error {
 	conn, err := net.DialTimeout("unix", path, lockTimeout)
 	if err == nil {
 		conn.Close()
-		return fmt.Errorf("shm: another process listens at %s", path)
+		return fmt.Errorf("shm: another process listens at %s: %w", path, unix.EADDRINUSE)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("shm: %s exists, and it cannot be told whether anyone listens there: %w", path, err)

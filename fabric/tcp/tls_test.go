@@ -61,7 +61,7 @@ func TestWhoMayConnect(t *testing.T) {
 	at := func(from, to time.Duration) func(*x509.Certificate) {
 		return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }
 	}
-	expired, early := at(-time.Hour, -time.Minute), at(time.Minute, time.Hour)
+	expired, early := at(-time.Hour, -time.Minute), at(30*time.Minute, time.Hour)
 	elsewhere := func(c *x509.Certificate) {
 		c.IPAddresses, c.DNSNames = []net.IP{net.IPv4(192, 0, 2, 1)}, []string{"other.example"}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 // guests are the compiled functions of guest, by name; value is there for
@@ -27,6 +28,10 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if args := flag.Args(); len(args) == 2 && args[0] == childMark {
 		os.Exit(childMain(args[1]))
+	}
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	if err := compileGuests(); err != nil {
 		fmt.Fprintf(os.Stderr, "the functions under guest must be compiled first: %v\n", err)

@@ -49,7 +49,7 @@ func (s *Seeds) Each(t testing.TB, n int, trial func(seed uint64, fail Fail)) {
 		s.try(t, s.one, trial)
 	case s.soak > 0:
 		first, n := uint64(time.Now().UnixNano()), uint64(0)
-		for end := time.Now().Add(s.soak); time.Now().Before(end); n++ {
+		for end := time.Now().Add(s.soak); n == 0 || time.Now().Before(end); n++ { // one at least, on whatever machine
 			s.try(t, first+n, trial)
 		}
 		t.Logf("%d seeds from %d", n, first)

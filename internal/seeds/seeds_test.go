@@ -61,6 +61,9 @@ func TestNewSeeds(t *testing.T) {
 	l := &listener{TB: t}
 	first := l.tried(s, 0)
 	then := l.tried(s, 0)
+	if one := l.tried(&Seeds{base: 1, soak: 1}, 0); len(one) == 0 {
+		t.Error("where there is no time, no seed is run")
+	}
 	if len(first) == 0 || len(then) == 0 || first[0] == 1 || then[0] == first[0] || !strings.Contains(l.log, fmt.Sprintf("%d seeds from %d", len(first), first[0])) {
 		t.Errorf("%d seeds from %d, then %d from %d; said %q", len(first), first[0], len(then), then[0], l.log)
 	}

@@ -186,6 +186,9 @@ func (c *Caller) End(id ID) (waited bool) {
 // Live is the number of slots in use.
 func (c *Caller) Live() int { return len(c.slots) - len(c.free) }
 
+// OneWays is the number of one-way requests of whose end the callee has not told.
+func (c *Caller) OneWays() uint64 { return c.sent - c.ended }
+
 // Soonest is no later than the first deadline; 0 if there is none.
 func (c *Caller) Soonest() int64 { return c.soonest }
 

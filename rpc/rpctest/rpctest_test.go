@@ -1,6 +1,7 @@
 package rpctest_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,15 +16,22 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/sim"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/internal/seeds"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/rpc/rpctest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // Elements listen at an address of loopback that nothing else uses: the suite kills some, and has them come back at
 // ports that nobody may get meanwhile.
 const (
-	host    = "127.7.7.7"
+	host    = "127.7.7.9"
 	anyPort = "tcp://" + host + ":0"
 )
 

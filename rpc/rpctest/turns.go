@@ -24,7 +24,8 @@ func turnChecks() []check {
 		{"served anew", turnsServedAnew},
 		{"in a circle", turnsInACircle},
 		{"answers in the way", turnsStalled},
-		{"the callee closes", turnsAtTheEnd},
+		{"the callee closes", calleeCloses},
+		{"the caller closes", callerCloses},
 	}
 }
 
@@ -266,21 +267,55 @@ func turnsStalled(r *rig) {
 	r.settled(a, b)
 }
 
-// turnsAtTheEnd closes the callee: whoever waits hears that it has not run.
-func turnsAtTheEnd(r *rig) {
+// calleeCloses closes the callee while its element lives: whoever has called it, or will, hears so.
+func calleeCloses(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 1}})
 	if a == b {
 		return // whose calls end with it
 	}
 	r.serve(b, "hold", blocking(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
-	f := r.start(a, ep, "hold", nil)
+	r.serve(b, "echo", inline(), echo)
+	runs := r.start(a, ep, "hold", nil)
 	r.Eventually("one runs", func() bool { return b.Stats().Active == 1 })
 	waits := r.start(a, ep, "hold", nil)
 	r.Eventually("one waits", func() bool { return b.Stats().Parked == 1 })
-	b.Peer.Close()
-	var remote *rpc.RemoteError
-	if _, err := waits.Wait(r.Ctx); !errors.As(err, &remote) || remote.Code != rpc.CodeCanceled {
-		r.Errorf("the one that waited: %v", err)
+	r.Must(b.Peer.Close())
+	canceled := func(what string, f rpc.Future) {
+		var remote *rpc.RemoteError
+		if _, err := f.Wait(r.Ctx); !errors.As(err, &remote) || remote.Code != rpc.CodeCanceled {
+			r.Errorf("%s: %v", what, err)
+		}
 	}
-	f.Forget()
+	canceled("the one that waited", waits)
+	canceled("the one that ran", runs)
+	canceled("a new one", r.start(a, ep, "hold", nil))
+	canceled("one that would be served at once", r.start(a, ep, "echo", nil))
+	canceled("a large one", r.start(a, ep, "hold", make([]byte, 100_000)))
+	canceled("one over a new connection", r.start(a, r.dial(a, b), "hold", nil))
+	r.Must(a.Send(r.Ctx, ep, "hold", nil))
+	r.settled(a, b)
+}
+
+// callerCloses closes the caller while its element lives: handlers hear that nobody waits.
+func callerCloses(r *rig) {
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 1}})
+	if a == b {
+		return // who serves too, and waits for the handler
+	}
+	r.serve(b, "hold", blocking(), func(ctx context.Context, _ *rpc.Call) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+	runs, waits := r.start(a, ep, "hold", nil), r.start(a, ep, "hold", nil)
+	r.Eventually("one runs, one waits", func() bool { s := b.Stats(); return s.Active == 1 && s.Parked == 1 })
+	r.Must(a.Peer.Close())
+	for _, f := range []rpc.Future{runs, waits} {
+		if _, err := f.Wait(r.Ctx); !errors.Is(err, rpc.ErrClosed) || !errors.Is(err, rpc.ErrOutcomeUnknown) {
+			r.Errorf("of who has closed: %v", err)
+		}
+	}
+	if _, err := a.Call(r.Ctx, ep, "hold", nil); !errors.Is(err, rpc.ErrClosed) {
+		r.Errorf("a new one: %v", err)
+	}
+	r.settled(a, b)
+	if err := ep.Err(); err != nil {
+		r.Errorf("the endpoint: %v", err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -13,9 +14,14 @@ import (
 
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 func TestMain(m *testing.M) {
+	if err := sockdir.Shorten(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m,
 		// A package of the broker's keeps a clock from its import on.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1"))

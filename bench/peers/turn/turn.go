@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/child"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 // graceTime is what a turn may take besides warming up and measuring.
@@ -61,7 +62,7 @@ func (r *Runner) Take(ctx context.Context, peer echo.Peer, transport string, wor
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, 2*r.Time+graceTime)
 	defer cancel()
-	dir, err := os.MkdirTemp("", "peers-")
+	dir, err := sockdir.Make("peers-")
 	if err != nil {
 		return s, err
 	}

@@ -21,7 +21,7 @@ const (
 	overTCP = "tcp://127.0.0.1:0"
 	// apart is for a node that comes back at its port: an address of loopback that nothing else uses, so that nobody
 	// gets the port meanwhile.
-	apart = "tcp://127.7.7.7:0"
+	apart = "tcp://127.7.7.11:0"
 )
 
 func overShm(t *testing.T) string {

@@ -65,7 +65,11 @@ func (e *CompileError) Error() string {
 	if e.Message == "" {
 		return fmt.Sprintf("cbuild: %s: %v", e.Tool, e.Err)
 	}
-	return fmt.Sprintf("cbuild: %s: %v\n%s", e.Tool, e.Err, strings.TrimRight(e.Message, "\n"))
+	text := fmt.Sprintf("cbuild: %s: %v\n%s", e.Tool, e.Err, strings.TrimRight(e.Message, "\n"))
+	if strings.Contains(e.Message, "--export not found: wherry_main") {
+		text += "\nthe source has no WHERRY_ENTRY(payload, size) { … }: that is where a function begins"
+	}
+	return text
 }
 
 func (e *CompileError) Unwrap() error { return e.Err }

@@ -160,7 +160,7 @@ func TestCompileErrors(t *testing.T) {
 		code, tool, says string
 	}{
 		"syntax":      {"int x = ;", "clang", "function.c:1:9: error"},
-		"no entry":    {"int x;", "wasm-ld", "wherry_main"},
+		"no entry":    {"int x;", "wasm-ld", "the source has no WHERRY_ENTRY("},
 		"no header":   {"#include <stdio.h>\nint x;", "clang", "stdio.h"},
 		"absolute":    {"#include \"/etc/passwd\"\n", "clang", "error"},
 		"outside":     {"#include \"../secret.h\"\n", "clang", "secret.h"},

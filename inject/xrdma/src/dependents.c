@@ -266,8 +266,11 @@ static int32_t name(spread_t *s, uint32_t vertex)
     for (uint32_t i = 0; i < st->vertices; i++)
         if (st->vertex[i] == vertex)
             return WHERRY_OK;
-    if (st->vertices == MOST)
+    if (st->vertices == MOST) {
+        static const char why[] = "vertices has more than 64 of them";
+        wherry_log(why, sizeof why - 1);
         return WHERRY_ERR_LIMIT;
+    }
     uint64_t local;
     if (shards_here(&s->shards, vertex, &local))
         grow(s, vertex, 1ull << st->vertices);
