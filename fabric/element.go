@@ -33,6 +33,8 @@ type Element struct {
 	nextSegment atomic.Uint32
 	leader      leader
 	keepAlive   int64 // the leader's: when peers are next looked after
+	gaveUp      int   // the leader's: endpoints ended for unread answers since that was logged last
+	gaveUpSaid  int64 // … before which it is not logged again
 	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
 	writing sync.Mutex
 

@@ -59,8 +59,14 @@ func (e *Element) giveUpMost() {
 		if ep == nil {
 			return // they are ending already
 		}
-		ep.fail(fmt.Errorf("%w: it left %d bytes of answers unread, and %d wait for all peers together, the most of them for its principal, where %d may (Limits.ReservedBytesInAll)",
-			ErrPeerLost, n, e.answers.Load(), e.cfg.Limits.ReservedBytesInAll))
+		err := fmt.Errorf("%w: it left %d bytes of answers unread, and %d wait for all peers together, the most of them for its principal, where %d may (Limits.ReservedBytesInAll)",
+			ErrPeerLost, n, e.answers.Load(), e.cfg.Limits.ReservedBytesInAll)
+		e.gaveUp++
+		if now := e.now(); now >= e.gaveUpSaid { // a crowd must not be able to fill the log
+			e.log.Warn("answers that nobody reads: connection ended", "peer", ep.String(), "principal", ep.peer.principal.Name, "ended", e.gaveUp, "err", err)
+			e.gaveUp, e.gaveUpSaid = 0, now+warnEvery
+		}
+		ep.fail(err)
 	}
 }
 

@@ -1,8 +1,10 @@
 package fabric
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -35,7 +37,13 @@ func waits(t *testing.T, e *Element) {
 // connection with most, and nobody else anything.
 func TestUnreadInAll(t *testing.T) {
 	const bound = 64 << 10
-	e := loneElement(t, 1, Limits{ReservedBytes: bound, ReservedBytesInAll: bound})
+	var log bytes.Buffer
+	e, err := New(Config{Manual: true, Now: func() int64 { return 1 }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Limits: Limits{ReservedBytes: bound, ReservedBytesInAll: bound}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
 	one, honest := attachAs(t, e, "honest")
 	var crowd []*Endpoint
 	for range 10 {
@@ -89,6 +97,9 @@ func TestUnreadInAll(t *testing.T) {
 	e.Progress()
 	if got := len(honest.take()); one.Err() != nil || got != 12 {
 		t.Errorf("the honest peer has %d of 12 answers, and %v", got, one.Err())
+	}
+	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "principal=crowd ended=1") || lost < 2 {
+		t.Errorf("of %d ended connections the log says\n%s", lost, s)
 	}
 	waits(t, e)
 	for _, ep := range crowd {
