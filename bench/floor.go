@@ -210,9 +210,11 @@ func (c *client) floored(f *floor, name string, turns, rounds int, take func(tur
 		}
 		all = append(all, s...)
 		if f != nil {
+			before := mallocs()
 			if s, err = f.measure(c, max(rounds/turns/floorShare, 1)); err != nil {
 				return nil, err
 			}
+			c.aside += mallocs() - before
 			bare = append(bare, s...)
 		}
 	}

@@ -52,18 +52,31 @@ func (p Policy) spin() time.Duration {
 // Limits bound everything in an element that can grow. A zero field means its
 // default.
 type Limits struct {
-	Endpoints      int           // connections at once; default 4096
-	WindowBytes    int           // unreleased normal messages taken from one peer; default 1 MiB
-	OpsPerEndpoint int           // one-sided operations at once per endpoint and direction; default 1024
-	OutboxBytes    int           // messages posted to one peer and waiting for credit; default 1 MiB
-	KeysPerPeer    int           // keys that one peer has narrowed, until they are revoked or it is lost; default 4096
-	ReservedBytes  int           // replies waiting for a peer that does not read; default 8 MiB
-	SegmentBytes   uint64        // one segment; default 1 TiB
-	LentBytes      int64         // all segments together; default 1 TiB
-	HelloTime      time.Duration // HELLO's deadline; default 5 s
-	OpTime         time.Duration // deadline of an operation whose context has none; default 30 s
-	PeerTime       time.Duration // a peer silent for so long is lost; default 15 s
+	Endpoints int // connections at once; default 4096
+	// EndpointsPerPrincipal is how many of them peers of one principal may have opened. Default: where Auth tells
+	// principals apart, all but an eighth of Endpoints, so that nobody can take every place; else all.
+	EndpointsPerPrincipal int
+	WindowBytes           int // unreleased normal messages taken from one peer; default 1 MiB
+	OpsPerEndpoint        int // one-sided operations at once per endpoint and direction; default 1024
+	OutboxBytes           int // messages posted to one peer and waiting for credit; default 1 MiB
+	// OutboxBytesInAll bounds what waits so for all peers together. Beyond it a message is queued for a peer only if
+	// none waits for that one yet. Default 256 MiB, or OutboxBytes if that is more.
+	OutboxBytesInAll int
+	KeysPerPeer      int // keys that one peer has narrowed, until they are revoked or it is lost; default 4096
+	ReservedBytes    int // replies waiting for a peer that does not read; default 8 MiB
+	// ReservedBytesInAll bounds what waits so for all peers together. Beyond it, of the principal for whom most
+	// waits, the endpoint with most is ended. Default 256 MiB, or ReservedBytes if that is more.
+	ReservedBytesInAll int
+
+	SegmentBytes uint64        // one segment; default 1 TiB
+	LentBytes    int64         // all segments together; default 1 TiB
+	HelloTime    time.Duration // HELLO's deadline; default 5 s
+	OpTime       time.Duration // deadline of an operation whose context has none; default 30 s
+	PeerTime     time.Duration // a peer silent for so long is lost; default 15 s
 }
+
+// inAllBytes is what may wait for all peers together: what rpc lets answers wait in, too.
+const inAllBytes = 256 << 20
 
 func (l *Limits) defaults() {
 	def := func(p *int, v int) {
@@ -77,6 +90,8 @@ func (l *Limits) defaults() {
 	def(&l.OutboxBytes, 1<<20)
 	def(&l.KeysPerPeer, 4096)
 	def(&l.ReservedBytes, 8<<20)
+	def(&l.OutboxBytesInAll, max(inAllBytes, l.OutboxBytes))
+	def(&l.ReservedBytesInAll, max(inAllBytes, l.ReservedBytes))
 	if l.SegmentBytes == 0 {
 		l.SegmentBytes = 1 << 40
 	}
@@ -88,6 +103,38 @@ func (l *Limits) defaults() {
 			*p = v
 		}
 	}
+}
+
+// defaultPrincipal fills in what depends on whether principals are told apart.
+func (l *Limits) defaultPrincipal(apart bool) {
+	if l.EndpointsPerPrincipal == 0 {
+		l.EndpointsPerPrincipal = l.Endpoints
+		if apart {
+			l.EndpointsPerPrincipal -= l.Endpoints / 8
+		}
+	}
+}
+
+// validateShares looks at what one may have of what is there for all.
+func (l *Limits) validateShares() error {
+	if l.Endpoints < 1 {
+		return fmt.Errorf("fabric: Endpoints %d: at least 1", l.Endpoints)
+	}
+	if n := l.EndpointsPerPrincipal; n < 0 || n > l.Endpoints {
+		return fmt.Errorf("fabric: EndpointsPerPrincipal %d: between 1 and Endpoints, which is %d, or 0 for the default", n, l.Endpoints)
+	}
+	for _, s := range []struct {
+		name     string
+		one, all int
+	}{{"OutboxBytes", l.OutboxBytes, l.OutboxBytesInAll}, {"ReservedBytes", l.ReservedBytes, l.ReservedBytesInAll}} {
+		if s.one < 0 {
+			return fmt.Errorf("fabric: %s %d: it cannot be negative", s.name, s.one)
+		}
+		if s.all < s.one {
+			return fmt.Errorf("fabric: %sInAll %d: at least %s, which is %d", s.name, s.all, s.name, s.one)
+		}
+	}
+	return nil
 }
 
 // Config describes an element. The zero value of each field but Transports is usable.
@@ -128,6 +175,9 @@ func (c *Config) Validate() error {
 	}
 	if l.KeysPerPeer < 1 || l.KeysPerPeer > maxKeys {
 		return fmt.Errorf("fabric: KeysPerPeer %d: between 1 and %d", l.KeysPerPeer, maxKeys)
+	}
+	if err := l.validateShares(); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for _, t := range c.Transports {

@@ -18,6 +18,15 @@ func TestConfigValidate(t *testing.T) {
 		{"huge window", Config{Limits: Limits{WindowBytes: 1<<30 + 1}}, "WindowBytes"},
 		{"no operations", Config{Limits: Limits{OpsPerEndpoint: -1}}, "OpsPerEndpoint"},
 		{"many operations", Config{Limits: Limits{OpsPerEndpoint: maxOps + 1}}, "OpsPerEndpoint"},
+		{"no endpoints", Config{Limits: Limits{Endpoints: -1}}, "Endpoints -1"},
+		{"more of one principal than of all", Config{Limits: Limits{Endpoints: 3, EndpointsPerPrincipal: 4}}, "EndpointsPerPrincipal 4"},
+		{"none of one principal", Config{Limits: Limits{EndpointsPerPrincipal: -1}}, "EndpointsPerPrincipal -1"},
+		{"all of one principal", Config{Limits: Limits{Endpoints: 3, EndpointsPerPrincipal: 3}}, ""},
+		{"fewer answers in all than for one", Config{Limits: Limits{ReservedBytesInAll: 8<<20 - 1}}, "ReservedBytesInAll"},
+		{"fewer messages in all than for one", Config{Limits: Limits{OutboxBytes: 9, OutboxBytesInAll: 8}}, "OutboxBytesInAll"},
+		{"as many in all as for one", Config{Limits: Limits{OutboxBytes: 9, OutboxBytesInAll: 9, ReservedBytesInAll: 8 << 20}}, ""},
+		{"negative answers", Config{Limits: Limits{ReservedBytes: -1}}, "ReservedBytes -1"},
+		{"negative messages in all", Config{Limits: Limits{OutboxBytesInAll: -1}}, "OutboxBytesInAll -1"},
 	} {
 		c.cfg.Manual = true
 		e, err := New(c.cfg)

@@ -61,6 +61,10 @@ keeps a bounded outbox. Messages of reserved ids, for answers, pass when normal 
 two full queues facing each other drain. They have no credit: send no more of
 them than you were asked, for a peer that leaves Limits.ReservedBytes unread is given up.
 
+Both queues have a bound for all endpoints together as well. Beyond OutboxBytesInAll a message is queued
+only for a peer for whom none waits; beyond ReservedBytesInAll, of the principal for whom most waits, the endpoint with
+most is given up. Where an endpoint is idle, what it kept for the next use goes too.
+
 # Errors
 
 Each call ends exactly once, with a result or an error that wraps one of the

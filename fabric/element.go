@@ -28,16 +28,21 @@ type Element struct {
 	handlers [MaxFrameID + 1]atomic.Pointer[handlerEntry]
 
 	lent        atomic.Int64
+	outboxes    atomic.Int64 // bytes in all endpoints' outboxes
+	answers     atomic.Int64 // … in their reserved queues
 	nextSegment atomic.Uint32
 	leader      leader
 	keepAlive   int64 // the leader's: when peers are next looked after
+	gaveUp      int   // the leader's: endpoints ended for unread answers since that was logged last
+	gaveUpSaid  int64 // … before which it is not logged again
 	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
 	writing sync.Mutex
 
 	mu        sync.Mutex
 	addrs     []string // where peers can dial us
 	endpoints map[*Endpoint]struct{}
-	adopted   uint64 // endpoints so far
+	opened    map[string]int // by peers, among endpoints, by principal
+	adopted   uint64         // endpoints so far
 	watchers  []watcher
 	closed    bool
 	helloing  sync.WaitGroup // accepted connections in HELLO
@@ -63,7 +68,8 @@ func New(cfg Config) (*Element, error) {
 		return nil, err
 	}
 	cfg.Limits.defaults()
-	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}}
+	cfg.Limits.defaultPrincipal(cfg.Auth != nil)
+	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -243,9 +249,11 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	case len(e.endpoints) >= e.cfg.Limits.Endpoints:
 		err = fmt.Errorf("fabric: %w endpoints: this element has %d, its limit", ErrTooMany, len(e.endpoints))
 	default:
-		e.endpoints[ep] = struct{}{}
-		e.adopted++
-		ep.serial = e.adopted
+		if err = e.roomFor(ep); err == nil {
+			e.endpoints[ep] = struct{}{}
+			e.adopted++
+			ep.serial = e.adopted
+		}
 	}
 	e.mu.Unlock()
 	if err != nil {

@@ -72,10 +72,11 @@ type Endpoint struct {
 
 func newEndpoint(e *Element, info *peerInfo, addr string) *Endpoint {
 	ep := &Endpoint{el: e, peer: info, addr: addr}
-	ep.outbox.max = e.cfg.Limits.OutboxBytes
-	ep.reserved.max = e.cfg.Limits.ReservedBytes
+	l := &e.cfg.Limits
+	ep.outbox = frameQueue{max: l.OutboxBytes, all: &e.outboxes, allMax: int64(l.OutboxBytesInAll)}
+	ep.reserved = frameQueue{max: l.ReservedBytes, all: &e.answers} // the leader sees to the bound in all
 	ep.allowed.Store(uint64(info.hello.window))
-	ep.ops.init(ep, min(e.cfg.Limits.OpsPerEndpoint, int(info.hello.ops)))
+	ep.ops.init(ep, min(l.OpsPerEndpoint, int(info.hello.ops)))
 	ep.in.init(ep)
 	ep.map_.init(ep)
 	return ep
@@ -355,8 +356,8 @@ func (ep *Endpoint) linkBroke(err error, op string) error {
 }
 
 // Post sends an active message without ever waiting: what has no credit yet is
-// kept in a bounded outbox and leaves in order when credit comes; a full outbox
-// is ErrBackpressure. Messages with ids from FirstReservedID travel on reserved
+// kept in a bounded outbox and leaves in order when credit comes; a full outbox, or
+// too much in all outboxes together, is ErrBackpressure. Messages with ids from FirstReservedID travel on reserved
 // credits. It may be called from handlers.
 func (ep *Endpoint) Post(id FrameID, head, body []byte) error {
 	n := len(head) + len(body)
@@ -390,7 +391,7 @@ func (ep *Endpoint) say(id FrameID, head []byte) error {
 }
 
 // sayLocked sends a reserved frame; what finds no room waits in the reserved queue. A
-// peer that lets it overflow does not read, and is given up.
+// peer that lets it overflow does not read, and is given up; so is who has most when all have too much (giveUpMost).
 func (ep *Endpoint) sayLocked(id FrameID, head, body []byte) error {
 	if ep.link == nil || ep.dead.Load() != nil {
 		return ErrClosed
@@ -584,8 +585,8 @@ func (ep *Endpoint) fail(err error) {
 		first = true
 		err := ep.dead.Load().Err
 		ep.mu.Lock()
-		ep.outbox = frameQueue{}
-		ep.reserved = frameQueue{}
+		ep.outbox.drop()
+		ep.reserved.drop()
 		bulk := ep.bulk
 		ep.bulk = nil
 		ep.mu.Unlock()
@@ -633,10 +634,4 @@ func (ep *Endpoint) tellLost() {
 	if ep.el.cfg.OnLost != nil {
 		ep.el.cfg.OnLost(ep, ep.dead.Load())
 	}
-}
-
-func (e *Element) forget(ep *Endpoint) {
-	e.mu.Lock()
-	delete(e.endpoints, ep)
-	e.mu.Unlock()
 }

@@ -363,6 +363,10 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
 		return nil, err
 	}
+	if err := e.roomForPrincipal(info.principal.Name); err != nil {
+		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
+		return nil, err
+	}
 	return info, writeHello(p, []byte{byte(helloWelcome)})
 }
 

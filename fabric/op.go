@@ -52,10 +52,11 @@ type opTable struct {
 	ep    *Endpoint
 	limit int
 
-	mu      sync.Mutex
-	records []*opRecord
-	free    []*opRecord
-	pending int
+	mu       sync.Mutex
+	records  []*opRecord
+	free     []*opRecord
+	pending  int
+	firstGen uint16 // of new records: no earlier one with their index had it for long
 }
 
 func (t *opTable) init(ep *Endpoint, limit int) { t.ep, t.limit = ep, max(1, min(limit, maxOps)) }
@@ -90,13 +91,26 @@ func (t *opTable) grow() bool {
 	chunk := make([]opRecord, n)
 	for i := range chunk {
 		r := &chunk[i]
-		r.ep, r.index = t.ep, uint16(len(t.records))
+		r.ep, r.index, r.gen = t.ep, uint16(len(t.records)), t.firstGen
 		r.told = make(chan struct{}, 1)
 		r.isDone = func() bool { return opState(r.state.Load()) == opDone }
 		t.records = append(t.records, r)
 		t.free = append(t.free, r)
 	}
 	return true
+}
+
+// trim lets the records go if none is in use. Generations go on from theirs.
+func (t *opTable) trim() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pending > 0 {
+		return
+	}
+	for _, r := range t.records {
+		t.firstGen = max(t.firstGen, r.gen)
+	}
+	t.records, t.free = nil, nil
 }
 
 // id is what travels.

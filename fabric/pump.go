@@ -76,6 +76,9 @@ func (e *Element) pumpBusy() (sent int) {
 	e.busy, e.spare = e.spare, nil
 	e.busyN.Store(0)
 	e.busyMu.Unlock()
+	if e.answers.Load() > int64(e.cfg.Limits.ReservedBytesInAll) {
+		e.giveUpMost()
+	}
 	more := list[:0]
 	for _, ep := range list {
 		if err := ep.doomed.Load(); err != nil {
@@ -289,6 +292,7 @@ func (e *Element) tick(now int64) int64 {
 			ep.heardThen, ep.silentAt = ep.heard, now
 			continue
 		}
+		ep.trim()
 		silent := time.Duration(now - ep.silentAt)
 		switch {
 		case silent > e.cfg.Limits.PeerTime:

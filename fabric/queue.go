@@ -1,6 +1,9 @@
 package fabric
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
 
 // frameQueue is a bounded FIFO of frames, copied into one buffer. The zero
 // value with max set is empty.
@@ -9,6 +12,9 @@ type frameQueue struct {
 	head int
 	n    int
 	max  int // bytes
+
+	all    *atomic.Int64 // bytes in all queues of this one's kind; nil: not counted
+	allMax int64         // of them, beyond which only an empty queue takes a frame; 0: none
 }
 
 const (
@@ -21,7 +27,7 @@ const (
 
 func (q *frameQueue) bytes() int { return len(q.buf) - q.head }
 
-// push appends a frame; false if the bound would be passed.
+// push appends a frame; false if a bound would be passed.
 func (q *frameQueue) push(id FrameID, head, body []byte) bool {
 	n := len(head) + len(body)
 	limit := q.max
@@ -30,6 +36,12 @@ func (q *frameQueue) push(id FrameID, head, body []byte) bool {
 	}
 	if q.bytes()+queueHeadBytes+n > limit {
 		return false
+	}
+	if q.all != nil {
+		if q.allMax > 0 && q.n > 0 && id != frameFence && q.all.Load()+int64(queueHeadBytes+n) > q.allMax {
+			return false
+		}
+		q.all.Add(int64(queueHeadBytes + n))
 	}
 	if q.head > len(q.buf)/2 {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
@@ -52,10 +64,28 @@ func (q *frameQueue) peek() (FrameID, []byte) {
 func (q *frameQueue) pop() {
 	_, b := q.peek()
 	q.head += queueHeadBytes + len(b)
+	if q.all != nil {
+		q.all.Add(-int64(queueHeadBytes + len(b)))
+	}
 	if q.n--; q.n == 0 {
 		q.buf, q.head = q.buf[:0], 0
 		if cap(q.buf) > queueKeepBytes {
 			q.buf = nil
 		}
+	}
+}
+
+// drop throws everything away; nothing can be pushed any more.
+func (q *frameQueue) drop() {
+	if q.all != nil {
+		q.all.Add(-int64(q.bytes()))
+	}
+	*q = frameQueue{}
+}
+
+// trim lets an empty queue's buffer go.
+func (q *frameQueue) trim() {
+	if q.n == 0 {
+		q.buf = nil
 	}
 }

@@ -39,7 +39,6 @@ type incomingPut struct {
 
 func (in *incoming) init(ep *Endpoint) {
 	in.ep, in.limit = ep, ep.el.cfg.Limits.OpsPerEndpoint
-	in.puts = map[uint32]*incomingPut{}
 }
 
 // close lets go of what unfinished Puts held; the link is closed already.
@@ -61,6 +60,14 @@ func (in *incoming) record() *incomingPut {
 	p := in.free[n-1]
 	in.free = in.free[:n-1]
 	return p
+}
+
+// trim lets go of what is there for the next Puts; ep.mu is held.
+func (in *incoming) trim() {
+	in.free = nil
+	if len(in.puts) == 0 {
+		in.puts = nil
+	}
 }
 
 func (p *incomingPut) drop() {
@@ -214,6 +221,9 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 		return fmt.Errorf("%w: more than %d Puts at once, or one twice", ErrProtocol, ep.in.limit)
 	}
 	p := ep.in.record()
+	if ep.in.puts == nil {
+		ep.in.puts = map[uint32]*incomingPut{}
+	}
 	p.key = key
 	p.seg, p.mem, p.fail = ep.el.keys.access(key, offset, size, RightWrite)
 	ep.in.puts[op] = p
@@ -386,6 +396,7 @@ func (ep *Endpoint) Placed(id FrameID, head []byte, n int) error {
 	if id == framePutData {
 		return ep.endFragment(head, n)
 	}
+	ep.in.get = nil
 	rec := ep.ops.find(op)
 	if rec == nil {
 		return nil

@@ -322,12 +322,12 @@ func TestIdleSegments(t *testing.T) {
 func TestMaxTime(t *testing.T) {
 	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{MaxTime: time.Second})
 	ep := connect(t, a, b, "tcp://127.0.0.1:0")
-	var left time.Duration
-	b.serve(t, "left", func(ctx context.Context, c *Call) ([]byte, error) { left = c.Left(); return nil, nil })
+	var left atomic.Int64
+	b.serve(t, "left", func(ctx context.Context, c *Call) ([]byte, error) { left.Store(int64(c.Left())); return nil, nil })
 	for _, limit := range []time.Duration{time.Hour, 1000 * time.Hour} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		if _, err := a.p.Call(ctx, ep, "left", nil); err != nil || left > time.Second {
-			t.Errorf("with %v: %v left, %v", limit, left, err)
+		if _, err := a.p.Call(ctx, ep, "left", nil); err != nil || left.Load() > int64(time.Second) {
+			t.Errorf("with %v: %v left, %v", limit, time.Duration(left.Load()), err)
 		}
 		cancel()
 	}

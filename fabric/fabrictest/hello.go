@@ -118,6 +118,7 @@ func helloChecks() []check {
 		{"silent acceptor", helloSilentAcceptor},
 		{"tokens", helloTokens},
 		{"limit of endpoints", helloLimit},
+		{"limit of a principal's endpoints", helloLimitPrincipal},
 		{"no such address", helloNoAddress},
 		{"incarnations differ", helloIncarnations},
 		{"endpoint to oneself", helloOneself},

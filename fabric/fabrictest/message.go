@@ -39,6 +39,7 @@ func messageChecks() []check {
 		{"several release", messageSeveralRelease},
 		{"full queues facing each other", messageFacing},
 		{"a reader that stops", messageStoppedReader},
+		{"a crowd that does not read", messageUnreadCrowd},
 		{"unknown ids", messageUnknown},
 		{"handlers", messageHandlers},
 	}

@@ -53,17 +53,18 @@ type link struct {
 	gone atomic.Bool
 
 	// Sending.
-	txMu   sync.Mutex
-	small  [headerBytes + smallBytes]byte
-	iov    [3]unix.Iovec
-	msg    unix.Msghdr
-	out    []byte // bytes the socket would not take, or that are held back
-	outAt  int
-	held   bool // out waits for Uncork or Hold(false), not for the socket
-	hold   bool // small frames wait for Hold(false)
-	full   bool // somebody was told ErrLinkFull
-	broken error
-	txDone bool // closed
+	txMu    sync.Mutex
+	small   [headerBytes + smallBytes]byte
+	iov     [3]unix.Iovec
+	msg     unix.Msghdr
+	out     []byte // bytes the socket would not take, or that are held back
+	outAt   int
+	held    bool // out waits for Uncork or Hold(false), not for the socket
+	hold    bool // small frames wait for Hold(false)
+	full    bool // somebody was told ErrLinkFull
+	counted int  // bytes of out among t.waiting: all, or none where they are only held back
+	broken  error
+	txDone  bool // closed
 }
 
 // receive reads once and parses; it returns the frames delivered.
@@ -353,6 +354,7 @@ func (l *link) shut() bool {
 	l.gone.Store(true)
 	l.txDone = true
 	l.out = nil
+	l.count(0)
 	return true
 }
 
@@ -383,18 +385,37 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 		return nil
 	}
 	if pendingBytes > 0 {
-		limit := l.t.cfg.OutBytes
-		if class == fabric.Reserved {
-			limit *= 2
-		}
-		if pendingBytes+headerBytes+n > limit {
+		if pendingBytes+headerBytes+n > l.t.outLimit(class) {
 			l.full = true
 			return fabric.ErrLinkFull
 		}
 		l.queue(id, head, body)
+		if !l.held {
+			l.count(len(l.out) - l.outAt)
+		}
 		return nil
 	}
 	return l.write(id, head, body)
+}
+
+// outLimit is what a link that keeps frames may keep, with frames of class.
+func (t *Transport) outLimit(class fabric.Class) int {
+	limit := t.cfg.OutBytes
+	if t.waiting.Load() > int64(t.cfg.OutBytesInAll) {
+		limit = fabric.MaxFrameBytes
+	}
+	if class == fabric.Reserved {
+		limit *= 2
+	}
+	return limit
+}
+
+// count says that n bytes wait for the socket; txMu is held.
+func (l *link) count(n int) {
+	if n != l.counted {
+		l.t.waiting.Add(int64(n - l.counted))
+		l.counted = n
+	}
 }
 
 // Hold keeps small frames back until Hold(false), or until there are many.
@@ -463,6 +484,7 @@ func (l *link) write(id fabric.FrameID, head, body []byte) error {
 	}
 	l.queue(id, head, body)
 	l.outAt = len(l.out) - total + int(n)
+	l.count(len(l.out) - l.outAt)
 	l.wantWrite(true)
 	return nil
 }
@@ -482,6 +504,7 @@ func (l *link) give() {
 		n = 0
 	}
 	if l.outAt += int(n); l.outAt < len(l.out) {
+		l.count(len(l.out) - l.outAt)
 		l.wantWrite(true)
 		return
 	}
@@ -531,6 +554,7 @@ func (l *link) flush() int {
 		return 0
 	}
 	l.outAt += int(n)
+	l.count(len(l.out) - l.outAt)
 	if l.outAt == len(l.out) {
 		l.out, l.outAt = l.out[:0], 0
 		if cap(l.out) > 2*fabric.MaxFrameBytes {

@@ -162,11 +162,7 @@ func (l *link) recycleSealed() {
 func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []byte) error {
 	total := headerBytes + len(head) + len(body)
 	if waiting := l.sec.wire.waiting(); waiting > 0 {
-		limit := l.t.cfg.OutBytes
-		if class == fabric.Reserved {
-			limit *= 2
-		}
-		if waiting+sealedBytes(total) > limit && !l.makeRoom() {
+		if waiting+sealedBytes(total) > l.t.outLimit(class) && !l.makeRoom() {
 			l.full = true
 			return fabric.ErrLinkFull
 		}
@@ -180,6 +176,7 @@ func (l *link) sendSealed(id fabric.FrameID, class fabric.Class, head, body []by
 	}
 	switch {
 	case l.sec.waits:
+		l.count(l.sec.wire.waiting())
 	case l.sec.wire.waiting() <= corkBytes && (l.hold || l.t.hold(l)):
 		l.held = true
 	default:
@@ -283,6 +280,9 @@ func (l *link) push() {
 	if waits := w.outAt < len(w.out); waits != s.waits {
 		s.waits = waits
 		l.wantWrite(waits)
+	}
+	if s.waits || l.counted > 0 {
+		l.count(len(w.out) - w.outAt)
 	}
 }
 

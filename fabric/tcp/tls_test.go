@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -324,6 +326,63 @@ func TestRevokedWhileConnected(t *testing.T) {
 	mu.Unlock()
 	if _, err := e.Dial(ctx, addr); !errors.Is(err, fabric.ErrRefused) {
 		t.Errorf("dialled again: %v", err)
+	}
+}
+
+// revokesBetween refuses one certificate from the second time on that it is asked about it: as if it had been revoked
+// after the handshake, and before its link could be found by Recheck.
+type revokesBetween struct {
+	*holder
+	serial int64
+	asked  atomic.Int64
+}
+
+func (r *revokesBetween) Judge(leaf *x509.Certificate) (fabric.Principal, bool, error) {
+	if leaf.SerialNumber.Int64() == r.serial && r.asked.Add(1) > 1 {
+		return fabric.Principal{}, false, errRevoked
+	}
+	return r.holder.Judge(leaf)
+}
+
+// TestRevokedBeforeStart: who was revoked between the handshake and the link's beginning is disconnected, though
+// nobody calls Recheck afterwards; whichever side dialled.
+func TestRevokedBeforeStart(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, dials := range []bool{false, true} {
+		t.Run(fmt.Sprintf("judge dials %v", dials), func(t *testing.T) {
+			a := newAuthority(t, "ca")
+			gone := a.holder(t, "gone")
+			judge := &revokesBetween{holder: a.holder(t, "judge"), serial: gone.own.Leaf.SerialNumber.Int64()}
+			lost := make(chan error, 1)
+			e, _ := element(t, "judge", judge, func(c *fabric.Config) { c.OnLost = func(_ *fabric.Endpoint, err error) { lost <- err } })
+			peer, _ := element(t, "gone", gone)
+			from, to := peer, e
+			if dials {
+				from, to = e, peer
+			}
+			addr, err := to.Listen("tcp://127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ep, err := from.Dial(ctx, addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-lost:
+				if !errors.Is(err, fabric.ErrPeerLost) || !strings.Contains(err.Error(), errRevoked.Error()) {
+					t.Errorf("lost because %v", err)
+				}
+			case <-ctx.Done():
+				t.Fatalf("still connected, after %d questions about its certificate", judge.asked.Load())
+			}
+			for ; ep.Err() == nil || len(from.Endpoints())+len(to.Endpoints()) > 0; time.Sleep(time.Millisecond) {
+				if ctx.Err() != nil {
+					t.Fatal("an endpoint is left")
+				}
+			}
+		})
 	}
 }
 

@@ -27,6 +27,9 @@ type Config struct {
 	// OutBytes bounds what a link keeps of frames that the socket would not
 	// take; reserved frames may use as much again. Default 256 KiB.
 	OutBytes int
+	// OutBytesInAll bounds that for all links together: beyond it each keeps no more than
+	// one frame of the largest size, and as much again reserved. Default 256 MiB, or OutBytes if that is more.
+	OutBytesInAll int
 	// AcceptTime bounds how long an accepted connection may take until its
 	// HELLO is done, besides the element's own limit. Default 10 s.
 	AcceptTime time.Duration
@@ -59,6 +62,7 @@ type Transport struct {
 	other   []*link  // the list that heldBack is not
 	freeMu  sync.Mutex
 	moreN   atomic.Int32
+	waiting atomic.Int64 // bytes that links keep because sockets would not take them
 
 	// While corked, small frames stay with their links until Uncork.
 	corked   atomic.Bool
@@ -96,6 +100,12 @@ func New(cfg Config) (*Transport, error) {
 	}
 	if cfg.OutBytes < fabric.MaxFrameBytes {
 		return nil, fmt.Errorf("tcp: OutBytes %d: at least %d, one frame", cfg.OutBytes, fabric.MaxFrameBytes)
+	}
+	if cfg.OutBytesInAll == 0 {
+		cfg.OutBytesInAll = max(256<<20, cfg.OutBytes)
+	}
+	if cfg.OutBytesInAll < cfg.OutBytes {
+		return nil, fmt.Errorf("tcp: OutBytesInAll %d: at least OutBytes, which is %d", cfg.OutBytesInAll, cfg.OutBytes)
 	}
 	if cfg.AcceptTime == 0 {
 		cfg.AcceptTime = 10 * time.Second
