@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +74,10 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%s", text)
+			wants := runtime.NumCPU() > 1 && !c.SameCPU && c.Inflight <= 1 && (c.Kind == "verbs" || c.Kind == "rpc")
+			if has := r.Get("floor_rtt_ns_p50") != nil; has != wants {
+				t.Errorf("it has a floor: %t, want %t", has, wants)
+			}
 			for _, f := range c.fields {
 				v, ok := r.Get(f).(json.Number)
 				if n, err := v.Float64(); !ok || err != nil || n < 0 {

@@ -177,21 +177,29 @@ func (c *client) verbs() error {
 			return err
 		}
 	}
+	f, err := c.openFloor()
+	if err != nil {
+		return err
+	}
 	before, theirs, err := c.allocs()
 	if err != nil {
 		return err
 	}
 	ops := 0
 	const turns = verbTurns // of each, interleaved
-	for turn := range turns {
+	if _, err := c.floored(f, "send", turns, rounds, func(turn int) (samples, error) {
 		c.say("send, get, put, fetch-add", float64(turn)/turns)
 		for _, v := range all {
 			n, err := v.measure(rounds / turns)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			ops += n
 		}
+		sends := all[0].times
+		return sends[len(sends)-rounds/turns:], nil
+	}); err != nil {
+		return err
 	}
 	after, theirsAfter, err := c.allocs()
 	if err != nil {

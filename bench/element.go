@@ -26,6 +26,9 @@ const (
 	idChased fabric.FrameID = 3001 // the chase's end, to whoever began it
 	idAllocs fabric.FrameID = 3002 // asks for the number of allocations so far
 	idAlloc  fabric.FrameID = 3003 // the answer
+
+	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
+	idFloorTrips fabric.FrameID = 204 // so many round trips are made there next
 )
 
 // station is a benchmark's element with its runtime.
@@ -139,6 +142,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	}
 	s.handle(spec, seg, first, count)
 	s.handleRing(spec)
+	s.handleFloor()
 	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{}); err != nil {
 		return info, nil, err
 	}

@@ -111,7 +111,7 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		c.Servers = c.Elements - 1 // the client is an element of it too
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
-		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText, Seed: rand.Uint64()}
+		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText, Apart: !c.SameCPU && runtime.NumCPU() > 1, Seed: rand.Uint64()}
 	if c.TLS {
 		if spec.TLS, err = credentials(dir); err != nil {
 			return nil, err

@@ -36,31 +36,39 @@ func (c *client) rpc() error {
 	if _, err := run(max(rounds/10, c.spec.Inflight)); err != nil {
 		return err
 	}
+	f, err := c.openFloor()
+	if err != nil {
+		return err
+	}
 	before, theirs, err := c.allocs()
 	if err != nil {
 		return err
 	}
-	var rtt, rates, unheld samples
+	var rates, unheld samples
 	calls := 0
-	for turn := range rpcTurns {
+	turn := func(turn int) (samples, error) {
 		c.say("calls", float64(turn)/rpcTurns)
 		n := max(rounds/rpcTurns, c.spec.Inflight)
 		start := time.Now()
 		s, err := run(n)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		rates = append(rates, float64(n)/time.Since(start).Seconds())
-		rtt = append(rtt, s...)
 		calls += n
 		if c.spec.Inflight > 1 {
 			start = time.Now()
 			if _, err := c.windowed(n, false); err != nil {
-				return err
+				return nil, err
 			}
 			unheld = append(unheld, float64(n)/time.Since(start).Seconds())
 			calls += n
 		}
+		return s, nil
+	}
+	rtt, err := c.floored(f, "rtt", rpcTurns, rounds, turn)
+	if err != nil {
+		return err
 	}
 	after, theirsAfter, err := c.allocs()
 	if err != nil {

@@ -267,6 +267,7 @@ type role struct {
 	Inflight  int
 	Bytes     int
 	WithSends bool
+	Apart     bool // the processes have a CPU each
 	Seed      uint64
 	CacheDir  string
 	SmallText bool

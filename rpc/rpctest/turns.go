@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ func turnChecks() []check {
 		{"served anew", turnsServedAnew},
 		{"in a circle", turnsInACircle},
 		{"answers in the way", turnsStalled},
+		{"where answers wait", turnsBesideHeld},
 		{"the callee closes", calleeCloses},
 		{"the caller closes", callerCloses},
 	}
@@ -99,35 +101,67 @@ func (r *rig) held(b *side, name string, o rpc.Options) (ran *atomic.Int64, open
 
 func turnsRefused(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 1, Queued: 3, QueuedBytes: 8 * 18_000}})
-	ran, open := r.held(b, "hold", blocking())
-	defer open()
-	var futures []rpc.Future
-	begin := func(n int) rpc.Future {
-		f := r.start(a, ep, "hold", make([]byte, n))
-		futures = append(futures, f)
-		return f
-	}
-	begin(0)
-	r.Eventually("one runs", func() bool { return b.Stats().Active == 1 })
-	begin(8000)
-	begin(0)
-	r.Eventually("two wait", func() bool { return b.Stats().Parked == 2 })
-	if _, err := begin(8192).Wait(r.Ctx); !errors.Is(err, rpc.ErrBusy) {
-		r.Errorf("one that is too large to wait: %v", err)
-	}
-	begin(100_000) // what it lends stays with its caller
-	r.Eventually("three wait", func() bool { return b.Stats().Parked == 3 })
-	if _, err := begin(0).Wait(r.Ctx); !errors.Is(err, rpc.ErrBusy) {
-		r.Errorf("one too many: %v", err)
-	}
-	open()
-	for i, f := range []rpc.Future{futures[0], futures[1], futures[2], futures[4]} {
-		if _, err := f.Wait(r.Ctx); err != nil {
-			r.Errorf("%d: %v", i, err)
+	for round := range 5 { // what has waited counts no more
+		name := fmt.Sprintf("hold %d", round)
+		ran, open := r.held(b, name, blocking())
+		defer open()
+		var futures []rpc.Future
+		begin := func(n int) rpc.Future {
+			f := r.start(a, ep, name, make([]byte, n))
+			futures = append(futures, f)
+			return f
 		}
+		begin(0)
+		r.Eventually("one runs", func() bool { return b.Stats().Active == 1 })
+		begin(8000)
+		begin(0)
+		r.Eventually("two wait", func() bool { return b.Stats().Parked == 2 })
+		if _, err := begin(8192).Wait(r.Ctx); !errors.Is(err, rpc.ErrBusy) {
+			r.Errorf("one that is too large to wait: %v", err)
+		}
+		begin(100_000) // what it lends stays with its caller
+		r.Eventually("three wait", func() bool { return b.Stats().Parked == 3 })
+		if _, err := begin(0).Wait(r.Ctx); !errors.Is(err, rpc.ErrBusy) {
+			r.Errorf("one too many: %v", err)
+		}
+		open()
+		for i, f := range []rpc.Future{futures[0], futures[1], futures[2], futures[4]} {
+			if _, err := f.Wait(r.Ctx); err != nil {
+				r.Errorf("%d: %v", i, err)
+			}
+		}
+		if ran.Load() != 4 {
+			r.Errorf("%d have run", ran.Load())
+		}
+		r.settled(a, b)
 	}
-	if ran.Load() != 4 {
-		r.Errorf("%d have run", ran.Load())
+	turnsShared(r)
+}
+
+// turnsShared has one peer's calls wait until it is lost, and their room be there for others then.
+func turnsShared(r *rig) {
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 1, QueuedBytes: 8 * 5000}})
+	_, open := r.held(b, "hold", blocking())
+	defer open()
+	for round := range 12 { // eight of whom would have it all
+		c, err := newSide(r.make, fmt.Sprintf("guest %d", round), rpc.Config{})
+		r.Must(err)
+		other := r.dial(c, b)
+		runs := r.start(c, other, "hold", nil)
+		r.Eventually("one runs", func() bool { return b.Stats().Active == 1+int64(round) })
+		waits := r.start(c, other, "hold", make([]byte, 3900))
+		r.Eventually("one waits", func() bool { return b.Stats().Parked == 1 })
+		r.Must(other.Close()) // without a word on either
+		r.Eventually("none waits", func() bool { return b.Stats().Parked == 0 })
+		runs.Forget()
+		waits.Forget()
+		c.Peer.Close()
+		r.Must(c.el.Close())
+	}
+	f := r.start(a, ep, "hold", nil)
+	open()
+	if _, err := f.Wait(r.Ctx); err != nil {
+		r.Error(err)
 	}
 	r.settled(a, b)
 }
@@ -263,6 +297,35 @@ func turnsStalled(r *rig) {
 	}
 	if answered < most {
 		r.Errorf("%d were answered", answered)
+	}
+	r.settled(a, b)
+}
+
+// turnsBesideHeld has a call take the place, of all, that another has left whose answer waits to be asked for.
+func turnsBesideHeld(r *rig) {
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20, Calls: 1}})
+	other := r.dial(a, b)
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	r.serve(b, "large", blocking(), func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+		if string(c.Req) == "waits" {
+			<-gate
+		}
+		return make([]byte, 1<<20), nil
+	})
+	first := r.start(a, ep, "large", nil) // whose answer takes all the room for answers that nobody waits for
+	<-first.Done()
+	held := r.start(a, ep, "large", []byte("waits"))
+	r.Eventually("it runs", func() bool { return b.Stats().Active == 1 })
+	waits := r.start(a, other, "large", nil)
+	r.Eventually("another waits", func() bool { return b.Stats().Parked == 1 })
+	open()
+	r.Eventually("both have run", func() bool { return b.Stats().Served == 3 })
+	for _, f := range []rpc.Future{waits, held, first} {
+		if got, err := f.Wait(r.Ctx); len(got) != 1<<20 {
+			r.Errorf("%d bytes, %v", len(got), err)
+		}
 	}
 	r.settled(a, b)
 }
