@@ -65,7 +65,8 @@ type Limits struct {
 	KeysPerPeer      int // keys that one peer has narrowed, until they are revoked or it is lost; default 4096
 	ReservedBytes    int // replies waiting for a peer that does not read; default 8 MiB
 	// ReservedBytesInAll bounds what waits so for all peers together. Beyond it, of the principal for whom most
-	// waits, the endpoint with most is ended. Default 256 MiB, or ReservedBytes if that is more.
+	// waits, the endpoint with most is ended. Default 256 MiB, or ReservedBytes if that is more. The process may
+	// take up to three times as much for it, until the collector has been there.
 	ReservedBytesInAll int
 
 	SegmentBytes uint64        // one segment; default 1 TiB

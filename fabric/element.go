@@ -28,13 +28,9 @@ type Element struct {
 	handlers [MaxFrameID + 1]atomic.Pointer[handlerEntry]
 
 	lent        atomic.Int64
-	outboxes    atomic.Int64 // bytes in all endpoints' outboxes
-	answers     atomic.Int64 // … in their reserved queues
 	nextSegment atomic.Uint32
 	leader      leader
 	keepAlive   int64 // the leader's: when peers are next looked after
-	gaveUp      int   // the leader's: endpoints ended for unread answers since that was logged last
-	gaveUpSaid  int64 // … before which it is not logged again
 	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
 	writing sync.Mutex
 
@@ -55,6 +51,12 @@ type Element struct {
 	busyN  atomic.Int32
 	held   []*Endpoint // that may keep messages back (Hold); under busyMu
 	heldN  atomic.Int32
+
+	// What waits for all peers together; see giveUpMost.
+	outboxes   atomic.Int64 // bytes in all endpoints' outboxes
+	answers    atomic.Int64 // … in their reserved queues
+	gaveUp     int          // the leader's: endpoints ended for unread answers since that was logged last
+	gaveUpSaid int64        // … before which it is not logged again
 }
 
 type handlerEntry struct {

@@ -20,6 +20,15 @@ func attachAs(t *testing.T, e *Element, who string) (*Endpoint, *fakeLink) {
 	return ep, link
 }
 
+// reads has such a peer read all that waits for it.
+func reads(ep *Endpoint, link *fakeLink) {
+	link.mu.Lock()
+	link.room = -1
+	link.mu.Unlock()
+	ep.Writable()
+	ep.el.Progress()
+}
+
 // waits checks what is counted of all queues against what is in them.
 func waits(t *testing.T, e *Element) {
 	t.Helper()
@@ -51,23 +60,21 @@ func TestUnreadInAll(t *testing.T) {
 		crowd = append(crowd, ep)
 	}
 	answer := make([]byte, 1<<10)
-	for range 12 { // more than each of the crowd has
-		if err := one.Post(FirstReservedID, nil, answer); err != nil {
-			t.Fatal(err)
+	post := func(ep *Endpoint, times int) {
+		t.Helper()
+		for range times {
+			if err := ep.Post(FirstReservedID, nil, answer); err != nil && ep.Err() == nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	post(one, 12)    // more than each of the crowd has
 	const greedy = 7 // of the crowd: it has most, and less than the honest peer
-	for range 5 {
-		if err := crowd[greedy].Post(FirstReservedID, nil, answer); err != nil {
-			t.Fatal(err)
-		}
-	}
+	post(crowd[greedy], 5)
 	lost := 0
 	for round := range 10 {
 		for _, ep := range crowd {
-			if err := ep.Post(FirstReservedID, nil, answer); ep.Err() == nil && err != nil {
-				t.Fatal(err)
-			}
+			post(ep, 1)
 			waits(t, e)
 			e.Progress()
 			waits(t, e)
@@ -90,11 +97,7 @@ func TestUnreadInAll(t *testing.T) {
 	if lost == 0 || lost == len(crowd) {
 		t.Errorf("%d of %d connections of the crowd have ended", lost, len(crowd))
 	}
-	honest.mu.Lock()
-	honest.room = -1
-	honest.mu.Unlock()
-	one.Writable()
-	e.Progress()
+	reads(one, honest)
 	if got := len(honest.take()); one.Err() != nil || got != 12 {
 		t.Errorf("the honest peer has %d of 12 answers, and %v", got, one.Err())
 	}
@@ -139,11 +142,7 @@ func TestOutboxesInAll(t *testing.T) {
 		ep.Close()
 	}
 	waits(t, e)
-	link.mu.Lock()
-	link.room = -1
-	link.mu.Unlock()
-	greedy.Writable()
-	e.Progress()
+	reads(greedy, link)
 	if n := e.outboxes.Load(); n != 0 {
 		t.Errorf("%d bytes are counted when all has gone", n)
 	}
@@ -281,7 +280,12 @@ func TestIdleEndpointsLetGo(t *testing.T) {
 	if ep.ops.records != nil || ep.ops.free != nil || ep.bulkFree != nil || ep.in.free != nil || ep.in.puts != nil || ep.outbox.buf != nil {
 		t.Error("an idle endpoint keeps what it had for more than that")
 	}
-	buf := make([]byte, 8)
+	lateAnswers(t, remote, late, idle)
+}
+
+// lateAnswers has operations run, with pauses, for each of which the answer to an earlier one of its index comes first.
+func lateAnswers(t *testing.T, remote *Remote, late uint32, idle func()) {
+	ep, buf := remote.ep, make([]byte, 8)
 	for range 3 {
 		op := remote.StartGet(buf, 0)
 		if n := len(ep.ops.records); n != opChunk {

@@ -29,19 +29,7 @@ func outBytesInAll(t *testing.T, cred func(name string) Credentials) {
 	)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	tr, err := New(Config{TLS: cred("server"), OutBytes: one, OutBytesInAll: all})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := fabric.New(fabric.Config{Name: "server", Transports: []fabric.Transport{tr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	addr, err := server.Listen("tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server, tr, addr := serverOf(t, Config{TLS: cred("server"), OutBytes: one, OutBytesInAll: all})
 	var clients []*fabric.Element
 	got := 0
 	for i := range peers {
@@ -96,6 +84,25 @@ func outBytesInAll(t *testing.T, cred func(name string) Credentials) {
 	if n := len(server.Endpoints()); n != peers/2 {
 		t.Errorf("it was counted until the links ended: %d are left", n)
 	}
+}
+
+// serverOf is an element that listens over a transport of its own.
+func serverOf(t *testing.T, cfg Config) (*fabric.Element, *Transport, string) {
+	t.Helper()
+	tr, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := fabric.New(fabric.Config{Name: "server", Transports: []fabric.Transport{tr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	addr, err := server.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, tr, addr
 }
 
 // kept is what a transport's links keep.
