@@ -23,6 +23,7 @@ const (
 // mayBeUnsafe lists who may import unsafe or hold assembly, and what for.
 var mayBeUnsafe = []struct{ pkg, why string }{
 	{"./internal/...", "wrapping what the kernel and the processor offer is what it is for"},
+	{"./bench", "the bare socket and the shared words that a round trip is held against"},
 	{"./fabric", "atomics and copies on registered memory, which lies outside the Go heap"},
 	{"./fabric/shm", "rings and segments in memory shared with other processes"},
 	{"./fabric/tcp", "vectored writes and epoll by raw system call, without an allocation per operation"},
