@@ -108,8 +108,11 @@ func (t *opTable) trim() {
 		return
 	}
 	for _, r := range t.records {
-		t.firstGen = max(t.firstGen, r.gen)
+		if int16(r.gen-t.firstGen) > 0 { // they wrap
+			t.firstGen = r.gen
+		}
 	}
+	t.firstGen++ // also where one has gone round since
 	t.records, t.free = nil, nil
 }
 

@@ -126,7 +126,6 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestCallMetrics: the control calls are counted by name, refused ones by reason.
 // ownHTTP is an address of loopback that no other test uses: nobody else gets the port there, once it is free.
 const ownHTTP = "127.7.7.8:0"
 
@@ -160,6 +159,7 @@ func TestHTTPWithoutRun(t *testing.T) {
 	}
 }
 
+// TestCallMetrics: the control calls are counted by name, refused ones by reason.
 func TestCallMetrics(t *testing.T) {
 	member, _ := cluster.NewToken("node", cluster.CapMember)
 	ann, _ := cluster.NewToken("ann", cluster.CapInject)

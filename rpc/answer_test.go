@@ -77,8 +77,8 @@ func TestHeldSizes(t *testing.T) {
 		if err := a.p.conn(ep).onHeld(putHeld(&b, f.r.id, n)); err != nil {
 			t.Fatal(err)
 		}
-		if got := a.p.ahead.Load(); got != 0 || f.r.state.Load() != recHeld {
-			t.Errorf("%d bytes that are held count as %d, in state %d", n, got, f.r.state.Load())
+		if got := a.p.ahead.Load(); got != 0 || f.r.stage() != recHeld {
+			t.Errorf("%d bytes that are held count as %d, in state %d", n, got, f.r.stage())
 		}
 		f.Forget()
 	}
@@ -272,7 +272,7 @@ func TestAnswersTakenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "its answer is there", func() bool { return f.r.state.Load() == recDone })
+			waitFor(t, "its answer is there", func() bool { return f.r.stage() == recDone })
 			return f
 		}
 		comes(t.Context(), sendStarts) // is fetched ahead, and takes the room for that

@@ -328,7 +328,7 @@ type Future struct {
 // Poll reports whether the call has ended, so that Wait returns without waiting for its handler. A
 // large answer may have to be fetched then.
 func (f Future) Poll() bool {
-	return f.r == nil || f.r.state.Load() != recWaiting || f.r.gen.Load() != f.gen
+	return f.r == nil || f.r.stage() != recWaiting || f.r.gen.Load() != f.gen
 }
 
 // Done is closed when the call has ended. It is for select; the background
@@ -384,21 +384,25 @@ func (f Future) Forget() {
 	if f.r == nil || f.r.gen.Load() != f.gen {
 		return
 	}
-	f.over(ErrCanceled)
+	f.over(ErrCanceled, false)
 }
 
-// over ends a call of which nobody wants to know more. It is false if somebody else has ended it.
-func (f Future) over(err error) bool {
-	r := f.r
-	ends, ended := r.c.end(r, f.gen)
+// over ends a call of which nobody wants to know more, and returns its error with its name. It is ErrEnded if somebody else has
+// ended it, or is about to.
+func (f Future) over(err error, claimed bool) error {
+	c := f.r.c
+	name, ends, ended := c.end(f.r, f.gen, claimed)
 	if !ended {
-		return false
+		return ErrEnded
 	}
 	if err != nil {
-		r.c.p.stats.failed.Add(1)
+		c.p.stats.failed.Add(1)
+		if _, remote := err.(*RemoteError); !remote {
+			err = callError(c.ep, name, err)
+		}
 	}
 	endAll(ends, err)
-	return true
+	return err
 }
 
 // wait waits for a call's end and appends the answer to dst.
@@ -414,24 +418,18 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	if err == ErrEnded {
 		return dst, err
 	}
-	name := r.name
-	if err == nil {
+	claimed := err == nil
+	if claimed {
 		dst, err = r.take(ctx, dst)
 	}
-	if _, remote := err.(*RemoteError); err != nil && !remote {
-		err = callError(r.c.ep, name, err)
-	}
-	if !f.over(err) {
-		return dst, ErrEnded
-	}
-	return dst, err
+	return dst, f.over(err, claimed)
 }
 
 // atHand reports whether the call has ended and its answer is here, or in memory
 // that is mapped here: where it lies at the peer, to fetch it is to wait.
 func (f Future) atHand() bool {
 	r := f.r
-	if r.state.Load() != recDone {
+	if r.stage() != recDone {
 		return false
 	}
 	if r.err != nil || !r.lent {
@@ -450,14 +448,14 @@ func (f Future) await(ctx context.Context, onNote func([]byte)) error {
 	r := f.r
 	for {
 		err := r.c.p.el.WaitFor(ctx, r.ready)
-		if r.gen.Load() != f.gen || r.state.Load() == recTaken {
+		if r.gen.Load() != f.gen || r.stage() == recTaken {
 			return ErrEnded
 		}
 		if r.news.Load() {
 			r.tell(onNote)
 		}
 		switch {
-		case r.state.CompareAndSwap(recDone, recTaken):
+		case r.state.CompareAndSwap(stateOf(recDone, f.gen), stateOf(recTaken, f.gen)):
 			return nil
 		case r.ask(): // and it comes now
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
@@ -472,7 +470,8 @@ func (f Future) await(ctx context.Context, onNote func([]byte)) error {
 
 // ask asks the callee for an answer that it holds; false if it holds none.
 func (r *record) ask() bool {
-	if !r.state.CompareAndSwap(recHeld, recWaiting) {
+	gen := r.gen.Load()
+	if !r.state.CompareAndSwap(stateOf(recHeld, gen), stateOf(recWaiting, gen)) {
 		return false
 	}
 	r.c.tell(IDWant, r.id)

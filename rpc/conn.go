@@ -43,7 +43,8 @@ type conn struct {
 	queued      atomic.Int64
 	line        list.List
 	queuedBytes int64
-	stalled     bool // they waited for the peer itself when the sweep was here last
+	// Of them, those that are one-way; and since when they have waited for the peer itself, 0 if they do not.
+	queuedOneWay, stalledAt int64
 
 	due    atomic.Int64 // no deadline of its calls is before it; 0: there is none. Written under mu
 	trimAt int64        // when the sweep looks at records that are free, under mu
@@ -84,7 +85,7 @@ const (
 type record struct {
 	c     *conn
 	ready func() bool
-	state atomic.Uint32 // publishes what the answer set
+	state atomic.Uint32 // stage and gen (stateOf); publishes what the answer set
 	news  atomic.Bool   // there is a note
 	gen   atomic.Uint32 // raised at each reuse
 
@@ -110,11 +111,18 @@ type record struct {
 	err  error // ended without an answer
 }
 
+// stageBits are those of a state that say how far a record is. The others are of its gen, so that nobody takes another call's stage for his own's.
+const stageBits = 3
+
+func stateOf(stage, gen uint32) uint32 { return gen<<stageBits | stage }
+
+func (r *record) stage() uint32 { return r.state.Load() & (1<<stageBits - 1) }
+
 // record takes a slot's record for a new call. c.mu is held.
 func (c *conn) record(id exchange.ID, name string) *record {
 	for len(c.records) <= id.Slot() {
 		r := &record{c: c}
-		r.ready = func() bool { return r.state.Load() != recWaiting || r.news.Load() }
+		r.ready = func() bool { return r.stage() != recWaiting || r.news.Load() }
 		c.records = append(c.records, r)
 	}
 	r := c.records[id.Slot()]
@@ -125,30 +133,31 @@ func (c *conn) record(id exchange.ID, name string) *record {
 	r.id, r.name, r.err, r.done, r.note, r.ends = id, name, nil, nil, nil, nil
 	r.news.Store(false)
 	r.recalled.Store(false)
-	r.state.Store(recWaiting)
+	r.state.Store(stateOf(recWaiting, r.gen.Load()))
 	return r
 }
 
 // finish publishes a call's end. c.mu is held.
 func (r *record) finish() { r.become(recDone) }
 
-func (r *record) become(state uint32) {
-	r.state.Store(state)
+func (r *record) become(stage uint32) {
+	r.state.Store(stateOf(stage, r.gen.Load()))
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
 	}
 }
 
-// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out. It is false if that has happened before;
-// ends are the interceptors' that hear of it.
-func (c *conn) end(r *record, gen uint32) (ends []func(error), ended bool) {
+// end frees a record and its slot: nobody asks any more. What was wanted of it was taken out. It is false if that has happened before, or somebody else
+// has claimed it; ends are the interceptors' that hear of it.
+func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []func(error), ended bool) {
 	c.mu.Lock()
-	if r.gen.Load() != gen {
+	if r.gen.Load() != gen || r.stage() == recTaken && !claimed {
 		c.mu.Unlock()
-		return nil, false
+		return "", nil, false
 	}
-	id, unread, ends := r.id, r.lent, r.ends
+	name, ends = r.name, r.ends
+	id, unread := r.id, r.lent
 	waited := c.caller.End(id)
 	if c.lending.Len() > 0 {
 		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
@@ -175,7 +184,7 @@ func (c *conn) end(r *record, gen uint32) (ends []func(error), ended bool) {
 	if wake {
 		c.p.el.Wake()
 	}
-	return ends, true
+	return name, ends, true
 }
 
 // keepBody keeps a free record's memory of n bytes for further answers, if there is room. c.mu is held.
@@ -228,6 +237,7 @@ func (c *conn) cease(err error, lives bool) {
 	c.mu.Unlock()
 	c.forsake()
 	if lives {
+		c.tellRest() // and of each end from now on, as no sweep comes any more
 		for _, id := range waited {
 			c.tell(IDCancel, id)
 		}

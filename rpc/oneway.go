@@ -27,6 +27,18 @@ func (c *conn) endOneWay() {
 	c.mu.Unlock()
 	if tell {
 		c.tellEnded(total)
+	} else if c.p.closed.Load() {
+		c.tellRest()
+	}
+}
+
+// tellRest tells the caller of ends that it has not heard of.
+func (c *conn) tellRest() {
+	c.mu.Lock()
+	total, tell := c.callee.TellRest()
+	c.mu.Unlock()
+	if tell {
+		c.tellEnded(total)
 	}
 }
 

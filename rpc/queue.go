@@ -43,6 +43,9 @@ func (c *conn) park(k *Call, lacks string) {
 	q := &p.queue
 	q.mu.Lock()
 	cost := int64(len(k.Req)) + queuedCost
+	if k.OneWay { // which the caller's window bounds
+		cost = 0
+	}
 	if why := c.turnedAway(k, cost); why != "" {
 		q.mu.Unlock()
 		c.refuse(k.request(), CodeBusy, lacks+"; "+why)
@@ -59,6 +62,9 @@ func (c *conn) park(k *Call, lacks string) {
 	}
 	q.calls[c][k.id] = k
 	c.queued.Add(1)
+	if k.OneWay {
+		c.queuedOneWay++
+	}
 	k.queued = cost
 	k.join(&c.line)
 	turns := p.advance(&c.line, nil)
@@ -66,7 +72,7 @@ func (c *conn) park(k *Call, lacks string) {
 	p.dispatch(turns)
 }
 
-// turnedAway says why a call may not wait, if so. One-way calls may: their caller's window bounds them. queue.mu is held.
+// turnedAway says why a call may not wait, if so. One-way calls may. queue.mu is held.
 func (c *conn) turnedAway(k *Call, cost int64) string {
 	l, q := &c.p.limits, &c.p.queue
 	switch {
@@ -76,7 +82,7 @@ func (c *conn) turnedAway(k *Call, cost int64) string {
 		return "one from within a handler does not wait, as that could be what it waits for"
 	case l.Queued <= 0:
 		return "none wait here (Limits.Queued)"
-	case c.queued.Load() >= int64(l.Queued):
+	case c.queued.Load()-c.queuedOneWay >= int64(l.Queued):
 		return fmt.Sprintf("%d wait already, the limit for one peer (Limits.Queued)", l.Queued)
 	case c.queuedBytes+cost > l.QueuedBytes/endpointShare || q.bytes+cost > l.QueuedBytes:
 		return fmt.Sprintf("those that wait take %d bytes, %d of this peer, the limit (Limits.QueuedBytes, %d for one)", q.bytes, c.queuedBytes, l.QueuedBytes/endpointShare)
@@ -103,6 +109,9 @@ func (q *queue) strike(k *Call) {
 	q.bytes -= k.queued
 	c.queuedBytes -= k.queued
 	c.queued.Add(-1)
+	if k.OneWay {
+		c.queuedOneWay--
+	}
 	q.n.Add(-1)
 }
 
@@ -133,6 +142,9 @@ func (k *Call) admit() (lacks *list.List, t turn) {
 	if p.el.Now() >= k.deadline {
 		return nil, turn{k, CodeDeadline, ErrDeadline.Error()}
 	}
+	if c.gone() != nil { // forsake has been here, or waits for queue.mu
+		return nil, turn{k, CodeCanceled, lostCaller}
+	}
 	m := p.methods.Load().find(k.m.id) // it may be another by now
 	if m == nil {
 		return nil, turn{k, CodeNoSuchCall, ""}
@@ -148,7 +160,7 @@ func (k *Call) admit() (lacks *list.List, t turn) {
 	}
 	c.mu.Lock()
 	switch {
-	case c.ended != nil: // forsake has been here, or waits
+	case c.ended != nil:
 		t = turn{k, CodeCanceled, lostCaller}
 	case !k.OneWay && c.held.Load() > 0 && c.keptBytes.Load() >= p.limits.HeldBytes/2:
 		lacks = &c.line
@@ -198,9 +210,6 @@ func (p *Peer) depart(m *method) {
 // withdraw takes a call out of the queue whose caller has given it up; false if it is not there.
 func (c *conn) withdraw(id exchange.ID) bool {
 	q := &c.p.queue
-	if q.n.Load() == 0 {
-		return false
-	}
 	q.mu.Lock()
 	k := q.calls[c][id]
 	if k != nil {
@@ -241,10 +250,15 @@ func (p *Peer) sweepQueue(now int64) {
 	p.queue.mu.Lock()
 	for _, c := range conns {
 		if c.queued.Load() == 0 {
-			c.stalled = false
+			c.stalledAt = 0
 			continue
 		}
-		stalled := c.stalls()
+		if !c.full() || !c.stalls() {
+			c.stalledAt = 0
+		} else if c.stalledAt == 0 {
+			c.stalledAt = max(now, 1)
+		}
+		stalled := c.stalledAt != 0 && now-c.stalledAt >= int64(sweepEvery)
 		for _, k := range p.queue.queuedOf(c) {
 			t := turn{k: k}
 			switch {
@@ -252,7 +266,7 @@ func (p *Peer) sweepQueue(now int64) {
 				t.code, t.text = CodeCanceled, stopping
 			case now >= k.deadline:
 				t.code, t.text = CodeDeadline, ErrDeadline.Error()
-			case stalled && c.stalled && !k.OneWay:
+			case stalled && k.line == &c.line && !k.OneWay:
 				t.code, t.text = CodeBusy, unfetchedAnswers
 			default:
 				continue
@@ -260,7 +274,6 @@ func (p *Peer) sweepQueue(now int64) {
 			p.queue.strike(k)
 			turns = append(turns, t)
 		}
-		c.stalled = stalled
 	}
 	p.queue.mu.Unlock()
 	p.dispatch(turns)

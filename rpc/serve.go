@@ -226,7 +226,7 @@ const inlineFetchBytes = 256 << 10
 
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
-	if c.held.Load() > 0 && !k.OneWay && c.full() { // no room to hold another answer
+	if c.held.Load() > 0 && !k.OneWay && c.full() && (!k.m.opts.Blocking || c.stalls()) { // no room to hold another answer, nor any to come
 		c.p.depart(k.m)
 		c.refuse(r, CodeBusy, unfetchedAnswers)
 		return
@@ -505,10 +505,11 @@ func (c *conn) onCancel(b []byte) error {
 	if err != nil {
 		return err
 	}
+	queued := c.queued.Load() > 0 // before it is looked for among those that run, where it may be by then
 	c.mu.Lock()
 	k, running := c.callee.Cancel(id)
 	c.mu.Unlock()
-	if !running && c.queued.Load() > 0 && !c.withdraw(id) { // it may have left the queue just now
+	if !running && queued && !c.withdraw(id) { // it may have left the queue just now
 		c.mu.Lock()
 		k, running = c.callee.Find(id)
 		c.mu.Unlock()

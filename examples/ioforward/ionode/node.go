@@ -19,7 +19,7 @@ import (
 type Limits struct {
 	IOBytes          int           // one read or write; default and most wire.MaxIOBytes
 	Buffers          int           // of IOBytes each, for reads and writes under way; default 32
-	BuffersPerClient int           // of them, for one connection; default half of them, so that a client that stands still does not stop others
+	BuffersPerClient int           // of them, for one connection; default a quarter of them, so that a client that stands still does not stop others
 	Calls            int           // under way, of all clients; further ones wait their turn, as many of a client as rpc.Limits.Queued has by default; default 256
 	CallsPerClient   int           // of them, for one connection; default 64
 	Handles          int           // open at once; default 4096
@@ -37,7 +37,7 @@ func fill[T int | time.Duration](p *T, v T) {
 func (l *Limits) defaults() {
 	fill(&l.IOBytes, wire.MaxIOBytes)
 	fill(&l.Buffers, 32)
-	fill(&l.BuffersPerClient, max(l.Buffers/2, 1))
+	fill(&l.BuffersPerClient, max(l.Buffers/4, 1))
 	fill(&l.Calls, 256)
 	fill(&l.CallsPerClient, 64)
 	fill(&l.Handles, 4096)

@@ -90,7 +90,7 @@ func standStill(addr string) error {
 // TestStoppedClient has a process stop while the node wants to take 64 writes from it. Others read and write meanwhile.
 func TestStoppedClient(t *testing.T) {
 	s := newStation(t, overTCP, ionode.Config{Dir: t.TempDir()}, nil)
-	share := 16 // half of the node's 32
+	share := 8 // a quarter of the node's 32
 	for i := range 2 {
 		if i == 1 { // by its own figures
 			s.stop()
