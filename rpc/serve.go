@@ -261,22 +261,14 @@ func (c *conn) keepRequest(k *Call) {
 
 // fork runs a call that has entered, on a goroutine.
 func (c *conn) fork(k *Call) {
-	// Whoever polls lets a guest have the processor: one that may wait until it
-	// runs, one that only has a large request until it ends.
-	el, waits := c.p.el, k.m.opts.Blocking
-	el.Guests(1)
+	el := c.p.el
+	el.Ready()
 	if !c.p.goWork(func() {
-		if waits {
-			el.Guests(-1)
-			defer el.StepBack()
-		} else {
-			defer el.Guests(-1)
-		}
+		defer el.StepBack()
 		if body, err := k.run(); !k.isDetached() {
 			k.finish(body, err)
 		}
 	}) {
-		el.Guests(-1)
 		c.p.depart(k.m)
 		k.leave()
 		c.refuse(k.request(), CodeCanceled, stopping)
