@@ -474,6 +474,8 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		m.Release()
 		return nil
 	}
+	l := &ep.el.leader
+	l.ran, l.handled, l.handling = l.ran+1, id, ""
 	h.fn(m)
 	if ep.el.leader.state.Load() != m.term {
 		ep.el.leader.guests.Add(-1) // it handed off, which counted it

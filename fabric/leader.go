@@ -38,6 +38,11 @@ type leader struct {
 	yieldTime  time.Duration
 	pollTime   int64
 	vain       int    // yields before a sleep that brought nothing, in a row
+	ran        int    // handlers since the clock was read last in this term
+	clocked    bool   // it was
+	handling   string // what the last of them handles; "": ran says which message
+	handled    FrameID
+	heldSaid   int64  // when a handler was named in the log last
 	waits      uint32 // waits led, also the leader's
 	led        uint64 // those that are over
 	ledSeen    uint64 // … as of the last time the background asked
@@ -161,6 +166,7 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 		l.state.Store(nextTerm(term, roleFree))
 		return 0, false
 	}
+	l.ran, l.clocked = 0, false
 	if l.foreground.Load() != foreground {
 		l.foreground.Store(foreground)
 	}
@@ -265,10 +271,31 @@ func (l *leader) uncork() {
 	}
 }
 
+// heldTime is how long handlers may hold the leader before the log names one: peers take an element for lost that is silent for long.
+const heldTime = 10 * time.Millisecond
+
+// clock keeps the time for CoarseNow, and sees how long the handlers took that ran since it did so last.
+func (l *leader) clock(now int64) {
+	if held := time.Duration(now - l.coarse.Load()); l.clocked && l.ran > 0 && held > heldTime && now >= l.heldSaid {
+		l.heldSaid = now + int64(time.Second)
+		name := l.handling
+		if name == "" {
+			name = fmt.Sprintf("message %d", l.handled)
+		}
+		l.el.log.Warn("handlers held up the fabric: nothing else moved meanwhile; let the handler run on a goroutine (rpc: without Options.Inline), unless the machine is overloaded",
+			"held", held.Round(time.Millisecond), "handlers", l.ran, "last", name)
+	}
+	l.coarse.Store(now)
+	l.ran, l.clocked = 0, true
+}
+
+// Handling says what the message that is handled now is about, for the log where that takes long. Handlers call it.
+func (e *Element) Handling(name string) { e.leader.handling = name }
+
 // runTickers runs the duties that are due; called by the leader every few polls.
 func (l *leader) runTickers(term uint64) {
 	now := l.el.now()
-	l.coarse.Store(now)
+	l.clock(now)
 	if now < l.nextTick.Load() {
 		return
 	}

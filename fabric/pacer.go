@@ -106,6 +106,7 @@ func (p *pacer) after(handled int) pace {
 func (p *pacer) yield() pace {
 	l := p.l
 	now := l.el.now()
+	l.clock(now)
 	each := l.pollTime
 	if p.last != 0 {
 		each = min(max((now-p.last)/int64(p.polls), 1), 2*each)
