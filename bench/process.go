@@ -16,11 +16,11 @@ import (
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
-// start starts this program in a role on a CPU; -1: any. The child inherits the
-// CPU from the thread that starts it, so its Go runtime sees only that one.
-func start(ctx context.Context, c *Config, spec role, cpu int) (*child.Process, error) {
+// start starts this program in a role on these CPUs; none: any. The child inherits them
+// from the thread that starts it, so its Go runtime sees only those.
+func start(ctx context.Context, c *Config, spec role, cpus []int) (*child.Process, error) {
 	var p *child.Process
-	if err := onCPU(cpu, func() (err error) {
+	if err := onCPUs(cpus, func() (err error) {
 		p, err = child.Start(exec.CommandContext(ctx, c.Command[0], c.Command[1:]...))
 		return err
 	}); err != nil {
@@ -38,17 +38,21 @@ func hear(p *child.Process, v any) error {
 	return nil
 }
 
-// cpu is where the process of an index runs, 0 being the client; -1: anywhere.
-func (c *Config) cpu(process int) int {
+// cpus is where the process of an index runs, 0 being the client; none: anywhere.
+func (c *Config) cpus(process int) []int {
 	switch {
 	case !c.Pin:
-		return -1
+		return nil
 	case c.SameCPU:
-		return sharedCPU
+		return []int{sharedCPU}
 	case c.Kind == "ring":
-		return process % 2
+		return []int{process % 2}
+	case process == 0:
+		return []int{0}
+	case c.ServerCPUs == 2:
+		return []int{0, 1}
 	}
-	return min(process, 1)
+	return []int{1}
 }
 
 // sharedCPU is where all processes run that are to share one: not the first,
@@ -64,22 +68,26 @@ func (c *Config) pinning() string {
 		return fmt.Sprintf("all on cpu %d", sharedCPU%runtime.NumCPU())
 	case c.Kind == "ring":
 		return "cpu 0 and cpu 1 in turn"
+	case c.ServerCPUs == 2:
+		return "client cpu 0, servers cpu 0 and 1"
 	}
 	return "client cpu 0, servers cpu 1"
 }
 
-// onCPU runs f on a thread bound to one CPU.
-func onCPU(cpu int, f func() error) error {
-	if cpu < 0 {
+// onCPUs runs f on a thread bound to these CPUs, if there are any.
+func onCPUs(cpus []int, f func() error) error {
+	if len(cpus) == 0 {
 		return f()
 	}
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		var set unix.CPUSet
-		set.Set(cpu % runtime.NumCPU())
+		for _, cpu := range cpus {
+			set.Set(cpu % runtime.NumCPU())
+		}
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			result <- fmt.Errorf("bench: pin to CPU %d: %w (run without --pin)", cpu, err)
+			result <- fmt.Errorf("bench: pin to CPUs %v: %w (run with --pin=false)", cpus, err)
 			return
 		}
 		result <- f()
@@ -111,7 +119,8 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		c.Servers = c.Elements - 1 // the client is an element of it too
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
-		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText, Apart: !c.SameCPU && runtime.NumCPU() > 1, Seed: rand.Uint64()}
+		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText,
+		Apart: !c.SameCPU && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Seed: rand.Uint64()}
 	if c.TLS {
 		if spec.TLS, err = credentials(dir); err != nil {
 			return nil, err
@@ -132,7 +141,7 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		}
 		s.CacheDir = filepath.Join(dir, s.Name)
 		s.Profile = profileFile(c, s.Name)
-		p, err := start(ctx, c, s, c.cpu(i+1))
+		p, err := start(ctx, c, s, c.cpus(i+1))
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +156,7 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		spec.Servers = append(spec.Servers, info)
 	}
 	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(c, "client")
-	client, err := start(ctx, c, spec, c.cpu(0))
+	client, err := start(ctx, c, spec, c.cpus(0))
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,15 @@ const (
 	rpcSampled = 16
 )
 
-// rpc measures small calls, a fixed number of them under way at any time.
+// rpc measures small calls: of goroutines that each call and wait, or of one that keeps a fixed number under way.
 func (c *client) rpc() error {
+	if c.spec.Inflight == 0 {
+		return c.callers()
+	}
+	return c.inflight()
+}
+
+func (c *client) inflight() error {
 	rounds := c.spec.Rounds
 	if rounds == 0 {
 		rounds = 200_000
@@ -75,6 +82,7 @@ func (c *client) rpc() error {
 		return err
 	}
 	c.r.Set("inflight", c.spec.Inflight)
+	c.r.Set("handler", c.spec.handler())
 	c.r.Set("rtt_ns_p50", rtt.p(0.5))
 	c.r.Set("rtt_ns_p99", rtt.p(0.99))
 	c.r.Set("calls_per_s", rates.p(0.5))
@@ -88,6 +96,14 @@ func (c *client) rpc() error {
 }
 
 const rpcPayload = "12345678"
+
+// handler is how the server's handler runs, as flag and field say it.
+func (r *role) handler() string {
+	if r.Inline {
+		return "inline"
+	}
+	return "blocking"
+}
 
 // oneByOne makes n calls, each after the answer to the one before.
 func (c *client) oneByOne(n int) (samples, error) {

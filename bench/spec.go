@@ -27,12 +27,16 @@ type Config struct {
 	Depth     int           // hops of one chase; default 64
 	Rows      int           // of the chase's table; default 1 Mi (8 MiB) over all servers
 	Rounds    int           // of each measurement; 0: the benchmark's default
-	Inflight  int           // of rpc: calls under way at once; default 1
+	Callers   int           // of rpc: goroutines that each call and wait; default 1, where Inflight is 0
+	Inflight  int           // of rpc: calls that one goroutine keeps under way; 0: Callers call
+	Inline    bool          // of rpc: the handler runs on the goroutine that drives the server's fabric, not on one of its own
 	Bytes     int           // of bulk: one transfer; default 1 MiB
 	WithSends bool          // of bulk: time active messages beside running Puts too
 	Elements  int           // of ring: the processes in it; default 4
 	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
+	// ServerCPUs is how many CPUs a server may use, with Pin: 1, the default, is CPU 1, and 2 are CPU 0 and 1.
+	ServerCPUs int
 	// SmallText leaves the processes' code on small pages.
 	SmallText bool
 	// TLS has the processes talk TLS 1.3 with certificates made for the occasion; tcp only.
@@ -48,7 +52,7 @@ type Config struct {
 
 // Limits of a Config.
 const (
-	// MaxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing).
+	// MaxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing), and so the most callers too.
 	MaxInflight = 1024
 	// MaxBytes bounds one transfer: with Puts beside sends the client keeps a few such buffers.
 	MaxBytes = 256 << 20
@@ -96,12 +100,12 @@ func (c *Config) Validate() error {
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
-	def(&c.Inflight, 1)
 	def(&c.Bytes, 1<<20)
 	def(&c.Elements, 4)
+	if err := c.validateCalls(); err != nil {
+		return err
+	}
 	switch {
-	case c.Inflight < 1 || c.Inflight > MaxInflight:
-		return fmt.Errorf("bench: %d calls in flight: between 1 and %d", c.Inflight, MaxInflight)
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
 		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
 	case c.Elements < 2 || c.Elements > MaxElements:
@@ -269,7 +273,9 @@ type role struct {
 	Count     int
 	Depth     int
 	Rounds    int
+	Callers   int
 	Inflight  int
+	Inline    bool
 	Bytes     int
 	WithSends bool
 	Apart     bool // the processes have a CPU each
