@@ -146,6 +146,9 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Blocking: !spec.Inline}); err != nil {
 		return info, nil, err
 	}
+	if err := s.serveBulk(spec); err != nil {
+		return info, nil, err
+	}
 	key, err := seg.Key(fabric.RightsAll)
 	if err != nil {
 		return info, nil, err

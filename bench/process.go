@@ -61,6 +61,10 @@ const sharedCPU = 1
 
 // pinning says where the processes run.
 func (c *Config) pinning() string {
+	clients := "client"
+	if c.Processes > 1 {
+		clients = "clients"
+	}
 	switch {
 	case !c.Pin:
 		return "none"
@@ -69,9 +73,9 @@ func (c *Config) pinning() string {
 	case c.Kind == "ring":
 		return "cpu 0 and cpu 1 in turn"
 	case c.ServerCPUs == 2:
-		return "client cpu 0, servers cpu 0 and 1"
+		return clients + " cpu 0, servers cpu 0 and 1"
 	}
-	return "client cpu 0, servers cpu 1"
+	return clients + " cpu 0, servers cpu 1"
 }
 
 // onCPUs runs f on a thread bound to these CPUs, if there are any.
@@ -100,11 +104,34 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := run(ctx, &c)
+	r, err := besideLoad(ctx, &c)
 	if err != nil && ctx.Err() != nil { // the processes were killed for that
 		return nil, fmt.Errorf("bench: %s: %w", c.Kind, context.Cause(ctx))
 	}
 	return r, err
+}
+
+// besideLoad is run with busy loops beside, if the benchmark wants them.
+func besideLoad(ctx context.Context, c *Config) (*Result, error) {
+	if !c.BesideLoad {
+		return run(ctx, c)
+	}
+	l, err := startLoops(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer l.end()
+	r, err := run(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	share, err := l.share()
+	if err != nil {
+		return nil, err
+	}
+	r.Set("busy_loops", len(l))
+	r.Set("busy_loops_share", share)
+	return r, nil
 }
 
 func run(ctx context.Context, c *Config) (*Result, error) {
@@ -119,17 +146,45 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		c.Servers = c.Elements - 1 // the client is an element of it too
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
-		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText,
-		Apart: !c.SameCPU && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Seed: rand.Uint64()}
+		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, Call: c.Call, WithSends: c.WithSends, SmallText: c.SmallText,
+		Apart: !c.SameCPU && !c.BesideLoad && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Loaded: c.BesideLoad, Turn: c.Turn, Seed: rand.Uint64()}
 	if c.TLS {
 		if spec.TLS, err = credentials(dir); err != nil {
 			return nil, err
 		}
 	}
-	var servers []*child.Process
+	if c.Processes > 1 {
+		return c.processes(ctx, spec, dir)
+	}
+	crew, err := c.muster(ctx, spec, dir, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer crew.end()
+	return collect(crew.clients[0], c)
+}
+
+// crew is a benchmark's processes.
+type crew struct{ servers, clients []*child.Process }
+
+// end ends the clients, then the servers.
+func (w *crew) end() {
+	for _, all := range [][]*child.Process{w.clients, w.servers} {
+		for _, p := range all {
+			p.EndInput()
+		}
+		for _, p := range all {
+			p.End()
+		}
+	}
+}
+
+// muster starts the servers, and so many clients of theirs, whose sockets and files are in dir.
+func (c *Config) muster(ctx context.Context, spec role, dir string, clients int) (_ *crew, err error) {
+	w := &crew{}
 	defer func() {
-		for _, s := range servers {
-			s.End()
+		if err != nil {
+			w.end()
 		}
 	}()
 	for i := range c.Servers {
@@ -145,7 +200,7 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		servers = append(servers, p)
+		w.servers = append(w.servers, p)
 		var info serverInfo
 		if err := hear(p, &info); err != nil {
 			return nil, err
@@ -155,19 +210,26 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		}
 		spec.Servers = append(spec.Servers, info)
 	}
-	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(c, "client")
-	client, err := start(ctx, c, spec, c.cpus(0))
-	if err != nil {
-		return nil, err
+	spec.Role = "client"
+	for i := range clients {
+		if spec.Name = "client"; clients > 1 {
+			spec.Name = fmt.Sprintf("client%d", i)
+		}
+		spec.Profile = profileFile(c, spec.Name)
+		p, err := start(ctx, c, spec, c.cpus(0))
+		if err != nil {
+			return nil, err
+		}
+		w.clients = append(w.clients, p)
 	}
-	defer client.End()
-	return collect(client, c)
+	return w, nil
 }
 
 // note is what a client says while it measures, and at the end.
 type note struct {
 	Text   string
 	Done   float64
+	Ready  bool // it waits for its turn
 	Result *Result
 	Error  string
 }

@@ -51,7 +51,7 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "elements": c.Elements} {
+			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "elements": c.Elements} {
 				if cmd.Flags().Changed(name) && v < 1 {
 					return usagef("--%s %d: it must be at least 1", name, v)
 				}
@@ -66,10 +66,8 @@ shared machine the ratios say more than the figures.`,
 				}
 				*e.to = e.value == e.yes
 			}
-			if b.name == "rpc" {
-				if err := rpcFlags(cmd, &c, &policy); err != nil {
-					return err
-				}
+			if err := callFlags(cmd, &c, &policy); err != nil {
+				return err
 			}
 			return a.bench(cmd, c, policy)
 		}
@@ -79,6 +77,8 @@ shared machine the ratios say more than the figures.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out) }})
 	return parent
 }
+
+const handlerHelp = "blocking: the server gives each call a goroutine; inline: its handler runs on the goroutine that drives its fabric"
 
 // benchFlags are those that one benchmark alone has.
 func benchFlags(cmd *cobra.Command, c *bench.Config) {
@@ -91,36 +91,50 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	case "rpc":
 		f.IntVar(&c.Callers, "callers", 1, fmt.Sprintf("goroutines that each call and wait, 1 to %d", bench.MaxInflight))
 		f.IntVar(&c.Inflight, "inflight", 0, fmt.Sprintf("in place of callers: one goroutine that starts calls and keeps so many under way, 1 to %d; handlers are inline and the policy is latency then, if the flags do not say otherwise", bench.MaxInflight))
-		f.String("handler", "blocking", "blocking: the server gives each call a goroutine; inline: its handler runs on the goroutine that drives its fabric")
+		f.String("handler", "blocking", handlerHelp)
+		f.IntVar(&c.Bytes, "bytes", 8, fmt.Sprintf("bytes of a request, which is its answer too, 1 to %d", bench.MaxCallBytes))
+		f.IntVar(&c.Processes, "processes", 1, fmt.Sprintf("client processes with one caller each, all on CPU 0, 1 to %d: several take turns with one", bench.MaxProcesses))
+		f.BoolVar(&c.BesideLoad, "beside-load", false, "keep each CPU busy meanwhile, with a process that runs an empty loop")
+		f.DurationVar(&c.Turn, "turn", 0, fmt.Sprintf("how long callers or client processes call at a time, 1ms to %v; 0 is the benchmark's own time", bench.MaxTurn))
 		f.IntVar(&c.ServerCPUs, "server-cpus", 1, "CPUs that the server may use: 1 is CPU 1, 2 are CPU 0, where the client is, and 1")
 	case "bulk":
 		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
+		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers of so many bytes, 1 to %d", bench.MaxCallBytes))
+		f.String("handler", "blocking", "with --call: "+handlerHelp)
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
 	}
 }
 
-// rpcFlags reads what the flags of rpc say together.
-func rpcFlags(cmd *cobra.Command, c *bench.Config, policy *string) error {
+// callFlags reads what flags say together of how calls are made.
+func callFlags(cmd *cobra.Command, c *bench.Config, policy *string) error {
 	f := cmd.Flags()
-	flight := f.Changed("inflight")
-	if flight && f.Changed("callers") {
+	flight, call, handler := f.Changed("inflight"), f.Changed("call"), f.Lookup("handler")
+	switch {
+	case handler == nil:
+		return nil
+	case flight && f.Changed("callers"):
 		return usagef("--callers and --inflight together: --callers N are N goroutines that each wait for their call, --inflight N is one that keeps N calls under way; give one of them")
-	}
-	if flight {
+	case call && (f.Changed("bytes") || f.Changed("with-sends")):
+		return usagef("--call with --bytes or --with-sends: --call N measures calls whose answers have N bytes, in place of transfers")
+	case c.Kind == "bulk" && !call && handler.Changed:
+		return usagef("--handler without --call: transfers have no handler")
+	case flight:
 		c.Callers = 0
+		if !f.Changed("policy") {
+			*policy = fabric.Latency.String()
+		}
+	case call:
+		c.Bytes = 0
 	}
-	switch handler := f.Lookup("handler"); handler.Value.String() {
+	switch handler.Value.String() {
 	case "blocking":
 		c.Inline = flight && !handler.Changed
 	case "inline":
 		c.Inline = true
 	default:
 		return usagef("--handler %q: it is blocking or inline", handler.Value.String())
-	}
-	if flight && !f.Changed("policy") {
-		*policy = fabric.Latency.String()
 	}
 	return nil
 }
