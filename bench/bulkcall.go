@@ -27,7 +27,7 @@ func (s *station) serveBulk(spec *role) error {
 		return nil
 	}
 	answer := bulkAnswer(spec.Call)
-	return fetch.Serve(s.rpc, func(context.Context, *rpc.Call, []byte) ([]byte, error) { return answer, nil }, rpc.Options{Blocking: !spec.Inline})
+	return fetch.Serve(s.rpc, func(context.Context, *rpc.Call, []byte) ([]byte, error) { return answer, nil }, rpc.Options{Inline: spec.Inline})
 }
 
 // bulkCall measures calls with large answers, one at a time, in turns with a copy of as much: from the server's

@@ -106,30 +106,41 @@ func (p *pacer) after(handled int) pace {
 func (p *pacer) yield() pace {
 	l := p.l
 	now := l.el.now()
+	l.clock(now)
 	each := l.pollTime
 	if p.last != 0 {
 		each = min(max((now-p.last)/int64(p.polls), 1), 2*each)
 		l.pollTime = each
 	}
 	runtime.Gosched()
-	if l.guests.Load() == 0 {
-		schedYield() // else this process has work of its own for the processor
+	p.polls = 0
+	if l.guests.Load() > 0 { // this process has work of its own for the processor
+		p.last = l.el.now()
+		l.coarse.Store(p.last)
+		return p.rest(p.last, false)
 	}
-	p.last, p.polls = l.el.now(), 0
+	start := l.el.now()
+	schedYield()
+	p.last = l.el.now()
 	l.coarse.Store(p.last)
-	foreign := time.Duration(p.last-now) > foreignTime
+	foreign := time.Duration(p.last-start) > foreignTime
 	if foreign {
 		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
 	} else {
 		l.yieldTime = min(l.yieldTime*2, mostYieldTime)
 	}
 	l.yieldPolls = max(int(int64(l.yieldTime)/max(each, 1)), 1)
+	return p.rest(now, foreign)
+}
+
+// rest ends a yield: after the policy's time without anything, or where others want this processor, the leader sleeps.
+func (p *pacer) rest(now int64, foreign bool) pace {
 	if p.since == 0 {
 		p.since = now
 	}
-	spin := l.el.cfg.Policy.spin()
-	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin && l.guests.Load() == 0 {
-		return paceSleep // others want this processor: asleep we leave it to them
+	spin := p.l.el.cfg.Policy.spin()
+	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin {
+		return paceSleep // asleep we leave it to them
 	}
 	return paceTick
 }
@@ -157,6 +168,9 @@ func (e *Element) Guests(n int) {
 		e.StepBack()
 	}
 }
+
+// Ready says that a goroutine was started which is to run before the leader polls on: a handler's, say.
+func (e *Element) Ready() { e.leader.woken.Store(true) }
 
 // StepBack says that the calling goroutine, which may have waited and driven progress
 // meanwhile, will not come back to that. Else the background goroutine would leave it some time before it looks
