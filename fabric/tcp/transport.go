@@ -252,7 +252,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 	return &pending{t: t, c: c.(*net.TCPConn)}, nil
 }
 
-// start makes a link of a socket.
+// start makes a link of a socket, which it closes if that fails.
 func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error) {
 	l := &link{t: t, fd: fd, r: r, sec: sec}
 	l.guard, _ = r.(fabric.PlaceGuard)
@@ -263,18 +263,22 @@ func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error)
 	return l, nil
 }
 
+// add has the transport look after a link; what cannot be added leaves no trace.
 func (t *Transport) add(l *link) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return fabric.ErrClosed
 	}
-	t.links[int32(l.fd)] = l
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.fd)}
 	if l.sec != nil {
 		ev.Events |= unix.EPOLLOUT // comes at once: see sealed.fresh
 	}
-	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev)
+	if err := unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev); err != nil {
+		return fmt.Errorf("tcp: watch a socket: %w", err)
+	}
+	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number is somebody else's then
+	return nil
 }
 
 func (t *Transport) find(fd int32) *link {
