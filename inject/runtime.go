@@ -57,6 +57,9 @@ func (c *Config) Validate() error {
 	if c.CacheBytes < 0 {
 		return fmt.Errorf("inject: CacheBytes is negative")
 	}
+	if c.Limits.RunTime < 0 {
+		return fmt.Errorf("inject: Limits.RunTime is %v: it cannot be negative", c.Limits.RunTime)
+	}
 	seen := map[string]bool{}
 	for _, e := range c.Engines {
 		if e == nil {

@@ -161,6 +161,15 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{{OutBytes: -1}, {OutBytes: fabric.MaxFrameBytes - 1}, {OutBytesInAll: -1}, {OutBytesInAll: 1}, {AcceptTime: -1}} {
+		if tr, err := New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+			tr.Close()
+		}
+	}
+}
+
 // TestFailedStart: a link that cannot be watched leaves nothing behind, and what has its descriptor's number next keeps it.
 func TestFailedStart(t *testing.T) {
 	tr, err := New(Config{})

@@ -107,6 +107,9 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.OutBytesInAll < cfg.OutBytes {
 		return nil, fmt.Errorf("tcp: OutBytesInAll %d: at least OutBytes, which is %d", cfg.OutBytesInAll, cfg.OutBytes)
 	}
+	if cfg.AcceptTime < 0 {
+		return nil, fmt.Errorf("tcp: AcceptTime %v: it cannot be negative", cfg.AcceptTime)
+	}
 	if cfg.AcceptTime == 0 {
 		cfg.AcceptTime = 10 * time.Second
 	}
