@@ -47,6 +47,10 @@ type Element struct {
 	helloing  sync.WaitGroup // accepted connections in HELLO
 	refusals  refusals
 
+	claims     map[Incarnation]*claim
+	idleClaims int    // of them, those without an endpoint
+	claimsLeft uint64 // that have become such so far
+
 	// busy holds endpoints with bulk fragments or queued frames to send.
 	busyMu sync.Mutex
 	busy   []*Endpoint
@@ -74,7 +78,7 @@ func New(cfg Config) (*Element, error) {
 	}
 	cfg.Limits.defaults()
 	cfg.Limits.defaultPrincipal(cfg.Auth != nil)
-	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}}
+	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}, claims: map[Incarnation]*claim{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -247,6 +251,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	ep.fds, _ = link.(FDCarrier)
 	ep.holder, _ = link.(Holder)
 	var err error
+	var usurpers []*Endpoint
 	e.mu.Lock()
 	switch {
 	case e.closed:
@@ -254,7 +259,14 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	case len(e.endpoints) >= e.cfg.Limits.Endpoints:
 		err = fmt.Errorf("fabric: %w endpoints: this element has %d, its limit", ErrTooMany, len(e.endpoints))
 	default:
-		if err = e.roomFor(ep); err == nil {
+		if !ep.dialled {
+			err = e.mayClaim(ep.Incarnation(), ep.peer.principal)
+		}
+		if err == nil {
+			err = e.roomFor(ep)
+		}
+		if err == nil {
+			usurpers = e.claim(ep)
 			e.endpoints[ep] = struct{}{}
 			e.adopted++
 			ep.serial = e.adopted
@@ -266,6 +278,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 		link.Close()
 		return err
 	}
+	e.endUsurpers(usurpers, ep) // layers hear of their end first
 	ep.tellUp()
 	e.leader.kick()
 	return nil

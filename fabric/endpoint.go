@@ -25,7 +25,8 @@ type Endpoint struct {
 	holds   atomic.Int32
 	peer    *peerInfo
 	addr    string
-	dialled bool // from here
+	dialled bool   // from here
+	claim   *claim // to the peer's incarnation, under Element.mu; nil: it has none
 	tag     atomic.Uint32
 	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 

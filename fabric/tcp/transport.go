@@ -299,8 +299,8 @@ func (t *Transport) add(l *link) error {
 	if err := unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev); err != nil {
 		return fmt.Errorf("tcp: watch a socket: %w", err)
 	}
-	t.linkN.Add(1)
 	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number is somebody else's then
+	t.linkN.Store(int32(len(t.links)))
 	return nil
 }
 
