@@ -34,18 +34,20 @@ type leader struct {
 
 	// The leader's: empty polls between two yields, the time they shall take,
 	// and how long one takes.
-	yieldPolls int
-	yieldTime  time.Duration
-	pollTime   int64
-	vain       int    // yields before a sleep that brought nothing, in a row
-	ran        int    // handlers since the clock was read last in this term
-	clocked    bool   // it was
-	handling   string // what the last of them handles; "": ran says which message
-	handled    FrameID
-	heldSaid   int64  // when a handler was named in the log last
-	waits      uint32 // waits led, also the leader's
-	led        uint64 // those that are over
-	ledSeen    uint64 // … as of the last time the background asked
+	yieldPolls  int
+	yieldTime   time.Duration
+	pollTime    int64
+	vain        int           // yields before a sleep that brought nothing, in a row
+	hogged      time.Duration // how long nothing is yielded, as somebody computes here: until hoggedUntil
+	hoggedUntil int64
+	ran         int    // handlers since the clock was read last in this term
+	clocked     bool   // it was
+	handling    string // what the last of them handles; "": ran says which message
+	handled     FrameID
+	heldSaid    int64  // when a handler was named in the log last
+	waits       uint32 // waits led, also the leader's
+	led         uint64 // those that are over
+	ledSeen     uint64 // … as of the last time the background asked
 
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet

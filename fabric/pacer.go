@@ -47,6 +47,12 @@ const (
 	vainYields = 16
 	rareYield  = 64
 	longYield  = 200 * time.Microsecond
+	// A yield that took hogTime gave the processor to somebody who computes: that one keeps it for a whole slice, some
+	// milliseconds, each time. So nothing is yielded for leastHogged then, and twice as long each time that it is
+	// tried and so again: whoever polls shares the processor as anybody does who computes, and whoever sleeps is woken in its turn.
+	hogTime     = time.Millisecond
+	leastHogged = 50 * time.Millisecond
+	mostHogged  = time.Second
 )
 
 func (p *pacer) reset() { *p = pacer{l: p.l} }
@@ -68,13 +74,17 @@ func (p *pacer) beforeSleep() pace {
 	if l.vain++; l.vain > vainYields && l.vain%rareYield != 0 {
 		return paceSleep
 	}
-	start := l.el.now()
 	runtime.Gosched()
+	start := l.el.now()
 	if l.guests.Load() == 0 {
+		if start < l.hoggedUntil {
+			return paceSleep
+		}
 		schedYield()
 	}
 	now := l.el.now()
 	l.coarse.Store(now)
+	l.yielded(time.Duration(now - start))
 	p.yielded = time.Duration(now-start) < longYield
 	if !p.yielded { // somebody else works here: asleep we are woken before their time is over
 		return paceSleep
@@ -120,9 +130,14 @@ func (p *pacer) yield() pace {
 		return p.rest(p.last, false)
 	}
 	start := l.el.now()
+	if start < l.hoggedUntil {
+		p.last = start
+		return p.rest(now, false)
+	}
 	schedYield()
 	p.last = l.el.now()
 	l.coarse.Store(p.last)
+	l.yielded(time.Duration(p.last - start))
 	foreign := time.Duration(p.last-start) > foreignTime
 	if foreign {
 		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
@@ -131,6 +146,16 @@ func (p *pacer) yield() pace {
 	}
 	l.yieldPolls = max(int(int64(l.yieldTime)/max(each, 1)), 1)
 	return p.rest(now, foreign)
+}
+
+// yielded learns from how long a yield took.
+func (l *leader) yielded(took time.Duration) {
+	if took < hogTime {
+		l.hogged = 0
+		return
+	}
+	l.hogged = min(max(2*l.hogged, leastHogged), mostHogged)
+	l.hoggedUntil = l.coarse.Load() + int64(l.hogged)
 }
 
 // rest ends a yield: after the policy's time without anything, or where others want this processor, the leader sleeps.
