@@ -25,7 +25,7 @@ type Config struct {
 	// Members has a Bulk that did not come from its owner be moved only over an endpoint of a member of the cluster, or one
 	// that Dial made: an incarnation alone does not say whose memory it is, and with the move goes the key. Nodes set it.
 	Members bool
-	Log  *slog.Logger // nil: silent
+	Log     *slog.Logger // nil: silent
 }
 
 // Limits bound everything that a Peer keeps. A zero field means its default.
