@@ -30,7 +30,7 @@ type Config struct {
 
 // Limits bound everything that a Peer keeps. A zero field means its default.
 type Limits struct {
-	EagerBytes   int           // payloads up to it travel in the message; default 8 KiB
+	EagerBytes   int           // payloads up to it travel in the message; default 8 KiB to peers that map memory (shm), and what a message holds (63 KiB) to others, as long as the window has room for that
 	MaxBytes     int           // one payload; default 16 MiB
 	Calls        int           // calls being served that do not end at once (blocking, detached, large requests); default 256
 	CallsPerPeer int           // of them, for one endpoint; default 64
