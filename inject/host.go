@@ -328,7 +328,7 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	if n := b.peers[element]; n != travel.Self && rt.about[n].incarnation == inc {
 		return n, abi.OK
 	}
-	n, ok := rt.numbers[inc]
+	n, ok := rt.element(inc)
 	if !ok {
 		h.told("", abi.ErrPeerLost)
 		h.lastError = "no endpoint to element " + b.table.Shards[element].Element
@@ -444,7 +444,7 @@ func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Rem
 	at := remoteWindow{element, window}
 	rt.mu.Lock()
 	r := b.remotes[at]
-	n, ok := rt.numbers[shard.Incarnation]
+	n, ok := rt.element(shard.Incarnation)
 	ep := rt.endpoint(n)
 	rt.mu.Unlock()
 	if r != nil && r.Endpoint() == ep && ep.Err() == nil { // one of another endpoint is a spare's, or a dead one's

@@ -112,10 +112,13 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 		return
 	}
 	p.order = append(p.order, c)
-	if p.owners[ep.Incarnation()] == nil {
+	if o := p.owners[ep.Incarnation()]; p.mayOwn(ep) && (o == nil || o.ep.Err() != nil) {
 		p.owners[ep.Incarnation()] = c
 	}
 }
+
+// mayOwn reports whether Bulks of an endpoint's incarnation are moved over it, whoever they came from.
+func (p *Peer) mayOwn(ep *fabric.Endpoint) bool { return !p.cfg.Members || ep.Principal().Member() }
 
 // lost hears that an endpoint is gone.
 func (p *Peer) lost(ep *fabric.Endpoint, err error) {

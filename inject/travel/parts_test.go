@@ -153,7 +153,7 @@ func (m *tombModel) cancel(t *rapid.T, id InvocationID, until Instant, l *Limits
 	}
 	delete(m.lapsed, id)
 	m.canceled[id] = max(m.canceled[id], until)
-	m.tb.cancel(id, until, l.Tombstones)
+	m.tb.cancel(id, until, "ann", l.Tombstones)
 }
 
 func (m *tombModel) lapse(t *rapid.T, id InvocationID, until Instant, principal string, l *Limits) {

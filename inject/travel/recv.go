@@ -43,7 +43,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.unfold(now)
 		inv = c.invs.get(id.Seq, id.Origin)
 	}
-	if over, why := c.isOver(id, inv); over && why != CodeOK {
+	if over, why := c.isOver(id, inv, origin); over && why != CodeOK {
 		c.sendRefused(p, t, why, reasonOther, lapseText(why))
 		return nil, nil
 	} else if over || inv == nil && origin == nil {
@@ -61,10 +61,12 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 }
 
 // isOver reports whether an invocation, of which inv is here if it is not nil, has ended here. With a code its origin may not know, and
-// the branch must not be dropped.
-func (c *Core) isOver(id InvocationID, inv *invocation) (bool, Code) {
-	if t := c.tombs.get(id); t != nil {
+// the branch must not be dropped. What another principal left under the origin's incarnation is not the origin's.
+func (c *Core) isOver(id InvocationID, inv *invocation, origin *peer) (bool, Code) {
+	if t := c.tombs.get(id); t != nil && (origin == nil || t.principal == "" || t.principal == origin.Principal) {
 		return true, t.why
+	} else if t != nil {
+		c.tombs.remove(t)
 	}
 	if inv != nil && inv.dead {
 		return true, inv.lapsed

@@ -300,6 +300,9 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if p == nil {
 		return c.abort(now, r, CodePeerLost, fmt.Sprintf("peer number %d has no endpoint on %s", to, c.cfg.Name))
 	}
+	if !p.Member {
+		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
+	}
 	inv := r.inv
 	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, deadline: inv.deadline,
 		binding: b, branch: branch, hops: r.hops - 1}

@@ -115,7 +115,7 @@ func (c *Core) Become() {
 // false, having done nothing, if that takes a run or cannot be.
 func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	v, p := &c.visit, c.peer(to)
-	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
+	if p == nil || !p.Member || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
 		!c.roomy(p, WindowTransfers-reportTransfers, c.lim.Records*3/4) && !c.room(p, false) {
 		return false
 	}
