@@ -33,8 +33,18 @@ func (p runnerProgram) Bind(principal string, windows []abi.Window) (abi.Bound, 
 
 type runnerBound struct{ *Binding }
 
-func (b runnerBound) Acquire(ctx context.Context) (abi.Instance, error) {
-	in, err := b.Binding.Acquire(ctx)
+func (b runnerBound) Reserve() (abi.Place, error) {
+	p, err := b.Binding.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return runnerPlace{p}, nil
+}
+
+type runnerPlace struct{ Place }
+
+func (p runnerPlace) Acquire(ctx context.Context) (abi.Instance, error) {
+	in, err := p.Place.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
