@@ -143,7 +143,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	s.handle(spec, seg, first, count)
 	s.handleRing(spec)
 	s.handleFloor()
-	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{}); err != nil {
+	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Inline: true}); err != nil {
 		return info, nil, err
 	}
 	key, err := seg.Key(fabric.RightsAll)

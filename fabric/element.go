@@ -30,6 +30,7 @@ type Element struct {
 	lent        atomic.Int64
 	nextSegment atomic.Uint32
 	leader      leader
+	workers     workers
 	keepAlive   int64 // the leader's: when peers are next looked after
 	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
 	writing sync.Mutex
@@ -381,6 +382,7 @@ func (e *Element) Close() error {
 		ep.fail(ErrClosed)
 	}
 	e.keys.close()
+	e.workers.close()
 	e.leader.closeFDs()
 	return first
 }

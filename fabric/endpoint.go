@@ -140,11 +140,11 @@ func (ep *Endpoint) Tag() uint32 { return ep.tag.Load() }
 // WaitRoom drives progress until the endpoint would take a small message
 // without queueing it, or the context ends.
 func (ep *Endpoint) WaitRoom(ctx context.Context) error {
-	err := ep.el.leader.wait(ctx, func() bool {
+	err := ep.el.leader.waitRoom(ctx, func() bool {
 		ep.mu.Lock()
 		defer ep.mu.Unlock()
 		return ep.dead.Load() != nil || ep.outbox.n == 0 && ep.sent+cost(MaxMessageBytes) <= ep.allowed.Load()
-	}, nil)
+	})
 	if err != nil {
 		return &PeerError{Peer: ep.String(), Op: "wait for room", Err: err}
 	}
@@ -213,10 +213,10 @@ func (ep *Endpoint) Send(ctx context.Context, id FrameID, head, body []byte) err
 
 // sendSlow waits for credit; apart from Send, so that Send allocates nothing.
 func (ep *Endpoint) sendSlow(ctx context.Context, id FrameID, head, body []byte) (err error) {
-	werr := ep.el.leader.wait(ctx, func() bool {
+	werr := ep.el.leader.waitRoom(ctx, func() bool {
 		err = ep.trySend(id, head, body)
 		return err != ErrBackpressure
-	}, nil)
+	})
 	if werr != nil {
 		return &PeerError{Peer: ep.String(), Op: "send", Err: fmt.Errorf("%w: %w", ErrBackpressure, werr)}
 	}
@@ -458,7 +458,7 @@ func (m Message) HandOff() { m.From.el.leader.handOff(m.term) }
 // Waits reports whether the handler runs on a goroutine that waits for something of
 // its own and drives progress meanwhile. It cannot go on before the handler
 // returns, handed off or not: what may run long belongs on another.
-func (m Message) Waits() bool { return m.From.el.leader.foreground }
+func (m Message) Waits() bool { return m.From.el.leader.foreground.Load() }
 
 func (ep *Endpoint) message(id FrameID, body []byte) error {
 	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.state.Load()}
@@ -474,6 +474,8 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 		m.Release()
 		return nil
 	}
+	l := &ep.el.leader
+	l.ran, l.handled, l.handling = l.ran+1, id, ""
 	h.fn(m)
 	if ep.el.leader.state.Load() != m.term {
 		ep.el.leader.guests.Add(-1) // it handed off, which counted it
@@ -535,7 +537,7 @@ func (ep *Endpoint) credit(body []byte) error {
 		ep.markBusy()
 	}
 	ep.mu.Unlock()
-	ep.el.leader.wakeWaiters()
+	ep.el.leader.changed()
 	return nil
 }
 
@@ -544,7 +546,7 @@ func (ep *Endpoint) Writable() {
 	ep.mu.Lock()
 	ep.markBusy()
 	ep.mu.Unlock()
-	ep.el.leader.wakeWaiters()
+	ep.el.leader.changed()
 }
 
 // Lost hears that the link is gone.
@@ -601,7 +603,7 @@ func (ep *Endpoint) fail(err error) {
 		ep.map_.close()
 		ep.el.keys.dropPeer(ep)
 		ep.el.forget(ep)
-		ep.el.leader.wakeWaiters()
+		ep.el.leader.changed()
 	})
 	if first && ep.rumour.Or(wentBit)&cameBit != 0 {
 		ep.tellLost() // outside gone: it may call Close

@@ -41,7 +41,7 @@ type opRecord struct {
 	err    error
 	bulk   *bulkSend // a Put's data under way; under ep.mu
 	isDone func() bool
-	told   chan struct{}
+	waiter Waiter
 
 	closeMu sync.Mutex
 	done    chan struct{} // made by Done
@@ -92,7 +92,7 @@ func (t *opTable) grow() bool {
 	for i := range chunk {
 		r := &chunk[i]
 		r.ep, r.index, r.gen = t.ep, uint16(len(t.records)), t.firstGen
-		r.told = make(chan struct{}, 1)
+		r.waiter.l = &t.ep.el.leader
 		r.isDone = func() bool { return opState(r.state.Load()) == opDone }
 		t.records = append(t.records, r)
 		t.free = append(t.free, r)
@@ -150,7 +150,7 @@ func (t *opTable) claim(id uint32) (r *opRecord, claimed bool) {
 func (t *opTable) release(r *opRecord) {
 	t.mu.Lock()
 	if t.pending >= t.limit {
-		defer t.ep.el.leader.wakeWaiters() // somebody may wait for a record
+		defer t.ep.el.leader.changed() // somebody may wait for a record
 	}
 	defer t.mu.Unlock()
 	r.gen++
@@ -161,10 +161,6 @@ func (t *opTable) release(r *opRecord) {
 		r.done = nil
 	}
 	r.closeMu.Unlock()
-	select {
-	case <-r.told:
-	default:
-	}
 	r.state.Store(uint32(opFree))
 	t.free = append(t.free, r)
 	t.pending--
@@ -201,12 +197,7 @@ func (r *opRecord) finishClaimed(err error) {
 	defer r.closeMu.Unlock()
 	r.err = err
 	r.state.Store(uint32(opDone)) // publishes err, got, value, blob
-	if r.ep.el.leader.sleepers.Load() > 0 {
-		select {
-		case r.told <- struct{}{}:
-		default:
-		}
-	}
+	r.waiter.Wake()
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
@@ -277,7 +268,7 @@ func (o Op) Value(ctx context.Context) (uint64, error) {
 	}
 	r := o.rec
 	if !r.isDone() {
-		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+		if err := r.ep.el.leader.wait(ctx, r.isDone, &r.waiter); err != nil && !r.isDone() {
 			err = &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err}
 			if r.abandon() {
 				return 0, err

@@ -22,11 +22,9 @@ func TestEndedOpsWake(t *testing.T) {
 		if _, err := ep.startOp(nil, "get", nil); !errors.Is(err, ErrBackpressure) {
 			t.Errorf("%s: one more than there can be: %v", name, err)
 		}
-		l, told := &e.leader, make(chan struct{}, 1)
-		l.sleepers.Add(1) // as doze does
-		l.mu.Lock()
-		l.waiting = append(l.waiting, told)
-		l.mu.Unlock()
+		l, w := &e.leader, &Waiter{l: &e.leader, room: true}
+		told := w.lieDown() // as park does
+		l.enlist(w)
 		done := Op{rec: rec}.Done()
 		end(Op{rec: rec}, rec)
 		select {
@@ -37,8 +35,7 @@ func TestEndedOpsWake(t *testing.T) {
 		if len(told) == 0 {
 			t.Errorf("%s: whoever waits for room is not told", name)
 		}
-		l.forget(told)
-		l.sleepers.Add(-1)
+		l.delist(w)
 		if _, err := ep.startOp(nil, "get", nil); err != nil {
 			t.Errorf("%s: then: %v", name, err)
 		}

@@ -128,7 +128,7 @@ func (ep *Endpoint) pump() (sent int, again bool) {
 		ep.pumpEpoch++
 	}
 	if sent > 0 {
-		ep.el.leader.wakeWaiters()
+		ep.el.leader.changed()
 	}
 	ep.inBusy = ep.sendable()
 	return sent, ep.inBusy
@@ -284,6 +284,7 @@ func (e *Element) tick(now int64) int64 {
 	}
 	e.keepAlive = now + period
 	e.sayRefusals(now)
+	e.workers.trim()
 	for _, ep := range e.Endpoints() {
 		if ep.silentAt != 0 {
 			ep.silentAt += late
@@ -310,11 +311,7 @@ func (l *leader) handOff(term uint64) {
 	if !l.state.CompareAndSwap(term, still) {
 		return
 	}
-	for _, t := range l.el.cfg.Transports {
-		if c, ok := t.(Corker); ok {
-			c.Uncork()
-		}
-	}
+	l.uncork()
 	l.guests.Add(1)
 	l.state.Store(nextTerm(still, roleFree))
 	if l.epfd >= 0 {

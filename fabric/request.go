@@ -35,10 +35,10 @@ func (ep *Endpoint) startOp(ctx context.Context, verb string, dst []byte) (*opRe
 }
 
 func (ep *Endpoint) startOpSlow(ctx context.Context, verb string, dst []byte) (rec *opRecord, err error) {
-	werr := ep.el.leader.wait(ctx, func() bool {
+	werr := ep.el.leader.waitRoom(ctx, func() bool {
 		rec = ep.ops.start(verb, dst)
 		return rec != nil || ep.dead.Load() != nil
-	}, nil)
+	})
 	switch {
 	case rec != nil:
 		return rec, nil
@@ -62,7 +62,7 @@ func (ep *Endpoint) request(ctx context.Context, id FrameID, rec *opRecord, head
 // that a Fence holds back. Any other failure is the operation's.
 func (ep *Endpoint) requestSlow(ctx context.Context, id FrameID, rec *opRecord, head, src []byte, err error) {
 	if ctx != nil && err == ErrBackpressure {
-		werr := ep.el.leader.wait(ctx, func() bool {
+		werr := ep.el.leader.waitRoom(ctx, func() bool {
 			ep.mu.Lock()
 			defer ep.mu.Unlock()
 			if id == framePut {
@@ -71,7 +71,7 @@ func (ep *Endpoint) requestSlow(ctx context.Context, id FrameID, rec *opRecord, 
 				err = ep.requestLocked(id, head)
 			}
 			return err != ErrBackpressure
-		}, nil)
+		})
 		if werr != nil {
 			err = fmt.Errorf("%w: %w", ErrBackpressure, werr)
 		}
@@ -262,7 +262,7 @@ func (ep *Endpoint) hasPuts(epoch uint64) bool {
 func (o Op) waitKeep(ctx context.Context) error {
 	r := o.rec
 	if !r.isDone() {
-		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+		if err := r.ep.el.leader.wait(ctx, r.isDone, &r.waiter); err != nil && !r.isDone() {
 			lost := &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err} // an abandoned record may be another operation's at once
 			if r.abandon() {
 				return lost
