@@ -122,6 +122,9 @@ func (h *host) stop() {
 // from here on, and run the branches that wait for a worker.
 func (h *host) release() {
 	h.now = 0
+	if h.instance != nil {
+		h.instance.Waits()
+	}
 	if h.away {
 		return
 	}

@@ -61,6 +61,9 @@ type Instance interface {
 	// limit, or what Host.Tick returned, which it then wraps.
 	// limits are the element's, which never change; nil: those of the program.
 	Run(payload []byte, limits *Limits, h Host) (Status, error)
+	// Waits says that a host call of the run is about to wait, so that the wait is not charged as the function's
+	// processor time. The Host calls it, on the run's goroutine, before each wait.
+	Waits()
 	// Release gives the instance back, its scratch zeroed.
 	Release()
 }

@@ -58,4 +58,7 @@ func (in *runnerInstance) Run(payload []byte, limits *abi.Limits, h abi.Host) (a
 	return (*Instance)(in).run(payload, limits, h)
 }
 
+// Waits says that the current host call is about to wait.
+func (in *runnerInstance) Waits() { (*Instance)(in).Waits() }
+
 func (in *runnerInstance) Release() { (*Instance)(in).Release() }
