@@ -25,7 +25,8 @@ type Endpoint struct {
 	holds   atomic.Int32
 	peer    *peerInfo
 	addr    string
-	dialled bool // from here
+	dialled bool   // from here
+	claim   *claim // to the peer's incarnation, under Element.mu; nil: it has none
 	tag     atomic.Uint32
 	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 
@@ -470,18 +471,49 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 	}
 	h := ep.el.handlers[id].Load()
 	if h == nil {
-		ep.warnUnhandled(id)
-		m.Release()
+		ep.notHandled(m)
 		return nil
 	}
-	l := &ep.el.leader
-	l.ran, l.handled, l.handling = l.ran+1, id, ""
-	h.fn(m)
-	if ep.el.leader.state.Load() != m.term {
-		ep.el.leader.guests.Add(-1) // it handed off, which counted it
-	}
+	m.handle(h.fn)
 	if !h.retain {
 		m.Release()
+	}
+	return nil
+}
+
+func (m Message) handle(fn Handler) {
+	l := &m.From.el.leader
+	l.ran, l.handled, l.handling = l.ran+1, m.ID, ""
+	fn(m)
+	if l.state.Load() != m.term {
+		l.guests.Add(-1) // it handed off, which counted it
+	}
+}
+
+// notHandled sends the beginning of a message of normal class back: whoever waits for an answer to it would do so until
+// its deadline. Those of reserved class are answers themselves.
+func (ep *Endpoint) notHandled(m Message) {
+	ep.warnUnhandled(m.ID)
+	if m.ID < FirstReservedID {
+		ep.mu.Lock()
+		b := binary.LittleEndian.AppendUint16(ep.scratch[:0], uint16(m.ID))
+		ep.sayLocked(frameUnhandled, append(b, m.Body[:min(len(m.Body), unhandledBytes)]...), nil)
+		ep.mu.Unlock()
+	}
+	m.Release()
+}
+
+// returned hears that the peer has no handler for a message.
+func (ep *Endpoint) returned(b []byte) error {
+	if len(b) < 2 || len(b) > 2+unhandledBytes {
+		return short(frameUnhandled, len(b))
+	}
+	id := FrameID(binary.LittleEndian.Uint16(b))
+	if id < FirstMessageID || id >= FirstReservedID {
+		return fmt.Errorf("%w: message %d comes back, which is not of normal class", ErrProtocol, id)
+	}
+	if h := ep.el.returned[id-FirstMessageID].Load(); h != nil {
+		Message{From: ep, ID: id, Body: b[2:], term: ep.el.leader.state.Load()}.handle(*h)
 	}
 	return nil
 }

@@ -181,7 +181,9 @@ func (ep *Endpoint) pumpQueue(q *frameQueue, class Class) (sent int, ok bool) {
 		}
 		switch err := ep.transmit(id, class, body, nil); err {
 		case nil:
-			ep.sent += c
+			if c > 0 {
+				ep.charge(c, len(body))
+			}
 			if id == framePut {
 				ep.putAnnounced(body)
 			}

@@ -150,7 +150,7 @@ func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
 	if err != nil {
 		ep.requestSlow(ctx, frameGet, rec, head, nil, err)
 	}
-	return Op{rec: rec}
+	return rec.op()
 }
 
 func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
@@ -171,7 +171,7 @@ func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
 	if err != nil {
 		ep.requestSlow(ctx, framePut, rec, head, src, err)
 	}
-	return Op{rec: rec}
+	return rec.op()
 }
 
 func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) Op {
@@ -192,7 +192,7 @@ func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset
 	if err != nil {
 		ep.requestSlow(ctx, frameAtomic, rec, b, nil, err)
 	}
-	return Op{rec: rec}
+	return rec.op()
 }
 
 // Narrow asks the owner of k for a key to part of it. The key ends with this
@@ -208,7 +208,7 @@ func (ep *Endpoint) Narrow(ctx context.Context, k Key, offset, size uint64, righ
 	}
 	b := appendAccess(nil, rec.id(), k.ref(), offset, size)
 	ep.request(ctx, frameNarrow, rec, append(b, byte(rights)))
-	if err := (Op{rec: rec}).waitKeep(ctx); err != nil {
+	if err := rec.op().waitKeep(ctx); err != nil {
 		return Key{}, err
 	}
 	defer ep.ops.release(rec)
@@ -226,7 +226,7 @@ func (ep *Endpoint) Flush(ctx context.Context) error {
 	ep.Fence()
 	b := binary.LittleEndian.AppendUint32(nil, rec.id())
 	ep.request(ctx, frameFlush, rec, b)
-	return Op{rec: rec}.Wait(ctx)
+	return rec.op().Wait(ctx)
 }
 
 // Fence orders: what is sent after it on this endpoint takes effect after what
@@ -261,6 +261,9 @@ func (ep *Endpoint) hasPuts(epoch uint64) bool {
 // waitKeep is Wait that leaves a successful operation's record to the caller.
 func (o Op) waitKeep(ctx context.Context) error {
 	r := o.rec
+	if !o.end() {
+		return ErrEnded
+	}
 	if !r.isDone() {
 		if err := r.ep.el.leader.wait(ctx, r.isDone, &r.waiter); err != nil && !r.isDone() {
 			lost := &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err} // an abandoned record may be another operation's at once

@@ -514,7 +514,7 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 		return dst, nil
 	}
 	e := &RemoteError{Code: r.code, Text: printable(dst[start:]), Peer: c.ep.Name(), Call: r.name}
-	if r.code == CodeNoSuchCall { // the peer knows the hash only
+	if r.code == CodeNoSuchCall && e.Text == "" { // the peer knows the hash only
 		e.Text = "it does not serve this call"
 	}
 	return dst[:start], e

@@ -325,6 +325,34 @@ func (c *conn) onResponse(b []byte) error {
 	return nil
 }
 
+// nobody is what a call fails with at a peer that serves none at all.
+const nobody = "it serves no calls: its program has made no rpc.Peer"
+
+// onReturned hears that the peer has nothing that takes requests: the call has not run.
+func (c *conn) onReturned(b []byte) error {
+	id, err := decodeReturned(b)
+	if err != nil {
+		return err
+	}
+	if id.Slot() != exchange.NoSlot {
+		var head [responseBytes]byte
+		(&response{id: id, code: CodeNoSuchCall}).put(&head)
+		return c.onResponse(append(head[:], nobody...))
+	}
+	c.mu.Lock()
+	taken, _ := c.lending.Taken(id, exchange.Ours)
+	possible, wake := c.caller.OneWayReturned(), c.waiting > 0
+	c.mu.Unlock()
+	c.reuse(taken)
+	if !possible {
+		return errTooManyEnded
+	}
+	if wake {
+		c.p.el.Wake()
+	}
+	return nil
+}
+
 // onHeld hears that a call has run, and that its answer waits to be asked for. That is done
 // at once if there is room to fetch it, and otherwise by whoever waits for the call.
 func (c *conn) onHeld(b []byte) error {

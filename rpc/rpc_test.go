@@ -445,7 +445,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for _, l := range []Limits{{EagerBytes: 8}, {EagerBytes: 1 << 20}, {MaxBytes: 100}, {MaxBytes: 1 << 40}, {BulkBytes: 1 << 20},
-		{Calls: -1}, {Outgoing: 1 << 20}, {NoteBytes: -1}, {CallTime: -1}} {
+		{Calls: -1}, {Outgoing: 1 << 20}, {NoteBytes: -1}, {CallTime: -1}, {MaxTime: -1}, {LingerTime: -1}, {NoteEvery: -1}} {
 		if l.Validate() == nil {
 			t.Errorf("%+v is valid", l)
 		}

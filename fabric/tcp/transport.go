@@ -113,6 +113,9 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.OutBytesInAll < cfg.OutBytes {
 		return nil, fmt.Errorf("tcp: OutBytesInAll %d: at least OutBytes, which is %d", cfg.OutBytesInAll, cfg.OutBytes)
 	}
+	if cfg.AcceptTime < 0 {
+		return nil, fmt.Errorf("tcp: AcceptTime %v: it cannot be negative", cfg.AcceptTime)
+	}
 	if cfg.AcceptTime == 0 {
 		cfg.AcceptTime = 10 * time.Second
 	}
@@ -271,7 +274,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 	return &pending{t: t, c: c.(*net.TCPConn)}, nil
 }
 
-// start makes a link of a socket.
+// start makes a link of a socket, which it closes if that fails.
 func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error) {
 	l := &link{t: t, fd: fd, r: r, sec: sec}
 	l.guard, _ = r.(fabric.PlaceGuard)
@@ -282,19 +285,23 @@ func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error)
 	return l, nil
 }
 
+// add has the transport look after a link; what cannot be added leaves no trace.
 func (t *Transport) add(l *link) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return fabric.ErrClosed
 	}
-	t.links[int32(l.fd)] = l
-	t.linkN.Store(int32(len(t.links)))
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.fd)}
 	if l.sec != nil {
 		ev.Events |= unix.EPOLLOUT // comes at once: see sealed.fresh
 	}
-	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev)
+	if err := unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev); err != nil {
+		return fmt.Errorf("tcp: watch a socket: %w", err)
+	}
+	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number is somebody else's then
+	t.linkN.Store(int32(len(t.links)))
+	return nil
 }
 
 func (t *Transport) find(fd int32) *link {

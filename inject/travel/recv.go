@@ -43,11 +43,13 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.unfold(now)
 		inv = c.invs.get(id.Seq, id.Origin)
 	}
-	stopped := inv != nil && inv.dead || c.tombs.has(id)
-	if stopped {
-		c.stats.Stopped++
-	}
-	if stopped || inv == nil && origin == nil {
+	if over, why := c.isOver(id, inv); over && why != CodeOK {
+		c.sendRefused(p, t, why, reasonOther, lapseText(why))
+		return nil, nil
+	} else if over || inv == nil && origin == nil {
+		if over {
+			c.stats.Stopped++
+		}
 		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil
 	}
@@ -56,6 +58,21 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	return c.arrive(now, p, t, inv, origin, id, &m, &ext)
+}
+
+// isOver reports whether an invocation, of which inv is here if it is not nil, has ended here. With a code its origin may not know, and
+// the branch must not be dropped.
+func (c *Core) isOver(id InvocationID, inv *invocation) (bool, Code) {
+	if t := c.tombs.get(id); t != nil {
+		return true, t.why
+	}
+	if inv != nil && inv.dead {
+		return true, inv.lapsed
+	}
+	if inv != nil && inv.yielded {
+		return true, CodeBackpressure
+	}
+	return false, CodeOK
 }
 
 // originOf names a message's origin; nil is this element, or one that has no
@@ -91,7 +108,12 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		c.extend(now, inv, deadline)
 	}
 	if m.flags&flagState != 0 && !inv.stateful {
-		inv.stateful, inv.born = true, m.born
+		if over := c.makeStateful(now, inv); over != "" {
+			c.tidy(inv)
+			c.sendRefused(p, t, CodeBackpressure, reasonOther, over)
+			return nil, nil
+		}
+		inv.born = m.born
 	}
 	r := c.newRun(inv, m.branch, m.hops, c.newHold(p, t))
 	r.from = p
@@ -113,10 +135,6 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 	}
 	b.refs++
 	r.binding = b
-	if inv.yielded {
-		c.failRun(now, r, CodeBackpressure, yielded)
-		return nil, nil
-	}
 	if m.left == 0 {
 		c.failRun(now, r, CodeDeadline, "the branch arrived with no time left")
 		return nil, nil
@@ -127,6 +145,18 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		return nil, nil
 	}
 	return c.admit(now, r, true), nil
+}
+
+// makeStateful lets an invocation keep scratch here, if there is room for its tombstone; else over says what is full.
+func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
+	if inv.originPeer != nil {
+		if over = c.tombs.take(inv.originPeer.Principal, &c.lim); over != "" {
+			return over
+		}
+		inv.placed, inv.came = true, now
+	}
+	inv.stateful = true
+	return ""
 }
 
 // admit lets a run that has its code execute: at once if it may and direct is

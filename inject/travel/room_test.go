@@ -269,7 +269,7 @@ func TestYield(t *testing.T) {
 		h := newHall(t, 2, 1, travel.Limits{})
 		first := h.now
 		h.now++
-		h.ask(2, 1, travel.StartArgs{Stateful: true}) // it keeps its room
+		h.ask(2, 1, travel.StartArgs{Stateful: true, Deadline: h.now + 2*second}) // it keeps its room
 		young := h.runs[0]
 		if err := young.d.core.HoldState(young.r, "scratch"); err != nil {
 			t.Fatal(err)
