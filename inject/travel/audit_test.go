@@ -123,6 +123,21 @@ func (a *auditor) live(what string, v any) {
 	}
 }
 
+// counts adds a run to its principal's.
+func (a *auditor) counts(r *Run) {
+	n := a.tenants[r.tenant(a.c)]
+	switch r.state {
+	case runRunning:
+		a.running++
+		n[0]++
+	case runQueued:
+		n[1]++
+	case runAwaiting:
+		n[2]++
+	}
+	a.tenants[r.tenant(a.c)] = n
+}
+
 func (a *auditor) invocation(inv *invocation) {
 	t := a.t
 	a.invs++
@@ -141,17 +156,7 @@ func (a *auditor) invocation(inv *invocation) {
 			t.Errorf("a run of %v is another's, or free", inv.id)
 		}
 		a.runs++
-		n := a.tenants[r.tenant(a.c)]
-		switch r.state {
-		case runRunning:
-			a.running++
-			n[0]++
-		case runQueued:
-			n[1]++
-		case runAwaiting:
-			n[2]++
-		}
-		a.tenants[r.tenant(a.c)] = n
+		a.counts(r)
 		if r.binding != nil {
 			a.refs[r.binding]++
 		}
