@@ -29,6 +29,12 @@ func (rt *Runtime) unlist(b *bound, idle []releaser) []releaser {
 	return idle
 }
 
+// noPlace is what a run gets that waited at an engine which has closed.
+type noPlace struct{ err error }
+
+func (p noPlace) Acquire(context.Context) (abi.Instance, error) { return nil, p.err }
+func (noPlace) Release()                                        {}
+
 // acquire takes an instance from the engine: in the place that the run has waited for, or, if nobody waits for
 // one, in a new one.
 func (rt *Runtime) acquire(h *host) (abi.Instance, error) {
@@ -123,7 +129,8 @@ func (fx *effects) Reserve(r *travel.Run) travel.Room {
 	case errors.Is(err, abi.ErrEngineBusy):
 		return travel.RoomShort
 	}
-	return travel.RoomTaken // it is closed, as the run will see
+	h.place = noPlace{err} // the run ends with that
+	return travel.RoomTaken
 }
 
 // Unreserve frees the host of a run that waited in vain.
