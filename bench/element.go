@@ -153,6 +153,12 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err != nil {
 		return info, nil, err
 	}
+	var keys [][]byte
+	if spec.Kind == "crowd" {
+		if keys, err = s.lendGraph(); err != nil {
+			return info, nil, err
+		}
+	}
 	addr, err := s.el.Listen(spec.Listen)
 	if err != nil {
 		return info, nil, err
@@ -164,7 +170,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.dialAll(ctx, others); err != nil {
 		return info, nil, err
 	}
-	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, HugeText: s.hugeText}, s, nil
+	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, Keys: keys, HugeText: s.hugeText}, s, nil
 }
 
 // handle registers the deployed handlers: an echo, and the chase that

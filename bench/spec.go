@@ -33,6 +33,7 @@ type Config struct {
 	Bytes     int           // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
 	Call      int           // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool          // of bulk: time active messages beside running Puts too
+	Calls     int           // of crowd: functions at once; default 64
 	Elements  int           // of ring: the processes in it; default 4
 	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
@@ -100,6 +101,8 @@ func MinRounds(kind string) int {
 		return verbTurns * verbShare
 	case "inject":
 		return injectTurns
+	case "crowd":
+		return 1 // they are its turns
 	}
 	return chaseTurns
 }
@@ -115,6 +118,7 @@ func (c *Config) Validate() error {
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
 	def(&c.Elements, 4)
+	def(&c.Calls, 64)
 	if err := c.validateCalls(); err != nil {
 		return err
 	}
@@ -122,6 +126,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
 		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
+	case c.Calls < 1 || c.Calls > MaxCalls:
+		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
 	case c.SameCPU && !c.Pin:
@@ -283,6 +289,7 @@ type role struct {
 	Policy    fabric.Policy
 	Servers   []serverInfo // servers that are up already: to be dialled
 	Rows      int
+	Calls     int
 	Index     int
 	Count     int
 	Depth     int
@@ -321,7 +328,8 @@ type serverInfo struct {
 	Incarnation fabric.Incarnation
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
-	HugeText    bool // its code is on huge pages
+	Keys        [][]byte // of the graph's windows, for crowds
+	HugeText    bool     // its code is on huge pages
 	Error       string
 }
 

@@ -91,7 +91,7 @@ type Runtime struct {
 	hosts   []*host                // free
 	sweep   []*bound               // to be closed
 	spares  []*bound               // that may have an instance at hand
-	release []abi.Instance         // to go back to their engine
+	release []releaser             // to go back to their engine
 	sets    map[*boundSet]struct{} // all that have bounds
 	closed  bool
 	args    travel.StartArgs // scratch
@@ -152,6 +152,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	}
 	var err error
 	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),
+		Epoch:  time.Now().UnixNano() - int64(el.Now()),
 		Limits: cfg.Travel, Store: rt.store, Effects: (*effects)(rt)})
 	if err != nil {
 		return nil, err
@@ -400,6 +401,7 @@ func (rt *Runtime) worker() {
 			rt.release = append(rt.release[:0], rt.release[1:]...)
 			rt.mu.Unlock()
 			in.Release()
+			rt.roomFreed()
 		case len(rt.sweep) > 0:
 			b := rt.sweep[0]
 			rt.sweep = append(rt.sweep[:0], rt.sweep[1:]...)

@@ -22,6 +22,9 @@ type desk struct {
 	store map[travel.ID][]byte
 	pins  map[travel.ID]int
 	full  bool // Send finds no room
+
+	reserve   func(*travel.Run) travel.Room
+	unreserve func(*travel.Run)
 }
 
 type sentMsg struct {
@@ -89,6 +92,8 @@ func (d *desk) Complete(f travel.FutureID, o *travel.Outcome) {
 func (d *desk) Stop(r *travel.Run)                 { d.stops = append(d.stops, r) }
 func (d *desk) FreeState(travel.InvocationID, any) { d.freed++ }
 func (d *desk) Retire(any)                         {}
+func (d *desk) Reserve(r *travel.Run) travel.Room  { return d.reserve(r) }
+func (d *desk) Unreserve(r *travel.Run)            { d.unreserve(r) }
 func (d *desk) Object(id travel.ID, b []byte) {
 	d.asked = append(d.asked, id)
 	if travel.ID(sha256.Sum256(b)) == id {

@@ -164,13 +164,16 @@ func (h *hostile) FreeState(id InvocationID, _ any) {
 	h.logf("free %v", id)
 }
 func (h *hostile) Retire(any) {}
+
+func (h *hostile) Reserve(*Run) Room { return RoomTaken }
+func (h *hostile) Unreserve(*Run)    {}
 func (h *hostile) Object(id ID, _ []byte) {
 	h.asked = append(h.asked, id)
 	h.logf("object %v", id)
 }
 func (h *hostile) Sever(p Peer, err error) { h.logf("sever %d %v", p, err) }
 
-var hostileLimits = Limits{Futures: 8, Invocations: 16, Running: 4, HeldRuns: 8, HeldBytes: 16 << 10, PeerHeldRuns: 6, PeerHeldBytes: 12 << 10,
+var hostileLimits = Limits{Futures: 8, Invocations: 16, Running: 4, HeldRuns: 8, HeldBytes: 16 << 10, PrincipalHeldRuns: 6, PrincipalHeldBytes: 12 << 10,
 	Records: 32, Tombstones: 4, Bindings: 3, Fetches: 2, ObjectBytes: 200 << 10, FetchBytes: 300 << 10, OutboxBytes: 4 << 10, Branches: 16, Parts: 8, MaxTime: time.Hour}
 
 func (h *hostile) up(p Peer) {

@@ -344,6 +344,8 @@ func (nopEffects) Complete(FutureID, *Outcome)                 {}
 func (nopEffects) Stop(*Run)                                   {}
 func (nopEffects) FreeState(InvocationID, any)                 {}
 func (nopEffects) Retire(any)                                  {}
+func (nopEffects) Reserve(*Run) Room                           { return RoomTaken }
+func (nopEffects) Unreserve(*Run)                              {}
 func (nopEffects) Object(ID, []byte)                           {}
 func (nopEffects) Sever(Peer, error)                           {}
 

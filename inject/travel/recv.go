@@ -71,6 +71,9 @@ func (c *Core) isOver(id InvocationID, inv *invocation, origin *peer) (bool, Cod
 	if inv != nil && inv.dead {
 		return true, inv.lapsed
 	}
+	if inv != nil && inv.yielded {
+		return true, CodeBackpressure
+	}
 	return false, CodeOK
 }
 
@@ -112,6 +115,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 			c.sendRefused(p, t, CodeBackpressure, reasonOther, over)
 			return nil, nil
 		}
+		inv.born = m.born
 	}
 	r := c.newRun(inv, m.branch, m.hops, c.newHold(p, t))
 	r.from = p
@@ -162,7 +166,7 @@ func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
 	wait := inv.stateful && inv.active != nil
-	if direct && !wait && c.queue.first == nil && c.running < c.lim.Running {
+	if direct && !wait && c.mayBegin(r.tenant(c)) {
 		c.begin(r)
 		return r
 	}
@@ -178,52 +182,29 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	if inv.stateful {
 		inv.active = r
 	}
-	r.state = runQueued
-	c.queue.push(&r.inQueue)
+	c.enqueue(r)
 	return nil
 }
 
-// begin marks a run as the runtime's.
-func (c *Core) begin(r *Run) {
-	if r.inv.stateful {
-		r.inv.active = r
-	}
-	r.state = runRunning
-	c.running++
-	c.stats.Runs++
-}
-
-// Ready reports whether NextRun would give a run.
-func (c *Core) Ready() bool { return c.queue.first != nil && c.running < c.lim.Running }
-
-// NextRun gives a run that waited in the queue, nil if there is none or the
-// runtime has enough. The caller asks whenever a call of the core may have
-// made one runnable, and after Finish.
-func (c *Core) NextRun() *Run {
-	if c.queue.first == nil || c.running >= c.lim.Running {
-		return nil
-	}
-	r := c.queue.first.v
-	r.inQueue.leave()
-	c.uncharge(r)
-	c.begin(r)
-	return r
+// mayBegin reports whether a tenant's run may begin at once: nobody has waited for that.
+func (c *Core) mayBegin(t *tenant) bool {
+	return c.running < c.lim.Running && t.running < c.runShare && t.ready.n == 0 && !c.Ready()
 }
 
 // charge makes a run keep its payload and counts it as held. If there is no
 // room the branch ends, and charge returns false.
 func (c *Core) charge(now Instant, r *Run) bool {
-	n, p := len(r.Payload)+runOverheadBytes, r.from
+	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
 	over := ""
 	switch {
 	case c.heldRuns >= c.lim.HeldRuns:
 		over = fmt.Sprintf("%d branches wait here", c.heldRuns)
 	case c.heldBytes+n > c.lim.HeldBytes:
 		over = fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
-	case p != nil && p.heldRuns >= c.lim.PeerHeldRuns:
-		over = fmt.Sprintf("%d branches that %s sent wait here", p.heldRuns, p.Name)
-	case p != nil && p.heldBytes+n > c.lim.PeerHeldBytes:
-		over = fmt.Sprintf("branches waiting here that %s sent take %d bytes", p.Name, p.heldBytes)
+	case t.heldRuns >= c.lim.PrincipalHeldRuns:
+		over = fmt.Sprintf("%d branches of principal %q wait here", t.heldRuns, t.name)
+	case t.heldBytes+n > c.lim.PrincipalHeldBytes:
+		over = fmt.Sprintf("branches of principal %q that wait here take %d bytes", t.name, t.heldBytes)
 	}
 	if over != "" {
 		c.failRun(now, r, CodeBackpressure, over)
@@ -233,10 +214,8 @@ func (c *Core) charge(now Instant, r *Run) bool {
 	r.charged = true
 	c.heldRuns++
 	c.heldBytes += n
-	if p != nil {
-		p.heldRuns++
-		p.heldBytes += n
-	}
+	t.heldRuns++
+	t.heldBytes += n
 	return true
 }
 
@@ -248,8 +227,9 @@ func (c *Core) uncharge(r *Run) {
 	r.charged = false
 	c.heldRuns--
 	c.heldBytes -= n
-	if p := r.from; p != nil {
-		p.heldRuns--
-		p.heldBytes -= n
+	t := r.tenant(c)
+	t.heldBytes -= n
+	if t.heldRuns--; t.peers == 0 {
+		c.vacate(t)
 	}
 }

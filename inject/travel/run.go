@@ -11,7 +11,7 @@ type Run struct {
 	// Payload is what the function gets. Of a run that Recv returned it is
 	// part of the message until Own.
 	Payload []byte
-	// User is the runtime's own; it is nil when the runtime gets the run.
+	// User is the runtime's own; it is nil when the runtime gets the run, unless that has waited for room (Await).
 	User any
 
 	inv     *invocation
@@ -33,6 +33,12 @@ type Run struct {
 	forks        []uint64 // made so far, in no list yet
 	onward       *peer    // where the branch went, while what is kept of that is put off (relay)
 	transfer     uint64   // there
+	need         uint64   // bytes of room that it waits for
+	turn         uint64   // among those that wait
+	since        Instant  // when it began to wait
+	passed       int      // by so many that came later
+	awaited      bool     // it has waited for room
+	reserved     bool     // and has it, but has not begun
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting or its origin's late
@@ -46,7 +52,8 @@ const (
 	runQueued
 	runWaiting
 	runRunning
-	runLate // finished; only its report waits
+	runAwaiting // for room
+	runLate     // finished; only its report waits
 )
 
 // Invocation names the invocation.
@@ -97,6 +104,7 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
 	r.from, r.binding, r.onward = nil, nil, nil
 	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
+	r.awaited, r.reserved = false, false
 	r.parts, r.lists = 0, 0
 	inv.runs.push(&r.inInv)
 	return r
@@ -132,7 +140,9 @@ func (c *Core) HoldState(r *Run, state any) error {
 	case inv.dead:
 		return fmt.Errorf("%w: invocation %v", ErrCanceled, inv.id)
 	}
-	inv.holds, inv.state = true, state
+	if inv.holds, inv.state = true, state; inv.inHolders.in == nil {
+		c.rooms.holders.push(&inv.inHolders)
+	}
 	return nil
 }
 
@@ -145,8 +155,11 @@ func (c *Core) dropRun(now Instant, r *Run) {
 		c.unref(b)
 	}
 	if r.state == runRunning {
-		c.running--
+		c.pause(r)
+	} else if r.awaited && r.state != runLate {
+		c.fx.Unreserve(r)
 	}
+	inv.rested = now
 	r.state, r.Payload, r.User, r.forks = runFree, nil, nil, r.forks[:0]
 	r.inv, r.hold, r.binding, r.from = nil, nil, nil, nil
 	c.runPool.put(r)
@@ -161,7 +174,14 @@ func (c *Core) dropRun(now Instant, r *Run) {
 func (c *Core) unqueue(r *Run) {
 	c.uncharge(r)
 	if r.inQueue.in != nil {
-		r.inQueue.leave()
+		switch r.state {
+		case runQueued:
+			c.dequeue(r)
+		case runAwaiting:
+			c.leaveRoom(r)
+		default:
+			r.inQueue.leave()
+		}
 		if r.state == runParked && r.binding.parked.n == 0 {
 			c.unwait(r.binding)
 		}
@@ -193,7 +213,9 @@ func (c *Core) failRun(now Instant, r *Run, code Code, text string) {
 func (c *Core) retire(now Instant, r *Run) {
 	if r.late != nil {
 		if r.state == runRunning {
-			c.running--
+			c.pause(r)
+		} else if r.awaited {
+			c.fx.Unreserve(r)
 		}
 		r.state, r.Payload, r.User = runLate, nil, nil
 		c.fasten()
@@ -304,7 +326,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
 	inv := r.inv
-	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, deadline: inv.deadline,
+	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
 		binding: b, branch: branch, hops: r.hops - 1}
 	if r.hasTrace {
 		s.trace = &r.trace

@@ -185,6 +185,8 @@ func lapseText(why Code) string {
 	switch why {
 	case CodeDeadline:
 		return gone + "its time was over"
+	case CodeBackpressure:
+		return yielded
 	case CodeStopping:
 		return gone + "the element is stopping"
 	}

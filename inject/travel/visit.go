@@ -31,8 +31,8 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
-	if p == nil || c.visit.open || c.loose != nil || c.draining || c.queue.first != nil ||
-		c.running >= c.lim.Running || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
+	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil ||
+		c.running >= c.runShare || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
 	if len(body) < injectHeadBytes || body[1]>>4&(flagExt|flagState) != 0 || getU24(body[6:]) != p.recvLow&(1<<24-1) {
@@ -107,6 +107,7 @@ func (c *Core) Become() {
 	c.loose = inv
 	r := c.newRun(inv, v.branch, v.hops, c.newHold(v.from, v.transfer))
 	r.from, r.binding, r.Payload, r.User, r.state = v.from, v.Binding, v.Payload, v.User, runRunning
+	r.tenant(c).running++ // all counted it already
 	*v.Run = r
 	*v = Visit{}
 }
@@ -128,7 +129,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	if v.branch != 0 {
 		flags |= flagBranch
 	}
-	n := putInject((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]), flags, v.hops-1, left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
+	n := putInject((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]), flags, v.hops-1, left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return false
 	}
