@@ -22,6 +22,7 @@ type desk struct {
 	store map[travel.ID][]byte
 	pins  map[travel.ID]int
 	full  bool // Send finds no room
+	kept  int  // messages whose credit is withheld
 }
 
 type sentMsg struct {
@@ -89,6 +90,8 @@ func (d *desk) Complete(f travel.FutureID, o *travel.Outcome) {
 func (d *desk) Stop(r *travel.Run)                 { d.stops = append(d.stops, r) }
 func (d *desk) FreeState(travel.InvocationID, any) { d.freed++ }
 func (d *desk) Retire(any)                         {}
+func (d *desk) Keep() any                          { d.kept++; return d.kept }
+func (d *desk) Release(any)                        { d.kept-- }
 func (d *desk) Object(id travel.ID, b []byte) {
 	d.asked = append(d.asked, id)
 	if travel.ID(sha256.Sum256(b)) == id {

@@ -61,15 +61,6 @@ func TestErrors(t *testing.T) {
 			}
 			p.finish(w, travel.End{})
 		}, []error{travel.ErrPeerLost}, []string{"peer number 77"}},
-		{"backpressure", travel.StartArgs{}, func(t *testing.T, w *town, p placed) {
-			p.d.full = true
-			if _, err := p.d.core.Fork(w.now, p.r, 3, nil, nil); !errors.Is(err, travel.ErrBackpressure) {
-				t.Fatal(err)
-			}
-			p.d.full = false
-			p.d.core.Writable(1)
-			p.finish(w, travel.End{})
-		}, []error{travel.ErrBackpressure}, nil},
 		{"too large", travel.StartArgs{}, func(t *testing.T, w *town, p placed) {
 			p.finish(w, travel.End{HasResult: true, Result: make([]byte, travel.MaxMessageBytes)})
 		}, []error{travel.ErrLimit}, []string{"send it in parts"}},

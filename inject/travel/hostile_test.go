@@ -163,7 +163,9 @@ func (h *hostile) FreeState(id InvocationID, _ any) {
 	delete(h.held, id)
 	h.logf("free %v", id)
 }
-func (h *hostile) Retire(any) {}
+func (h *hostile) Retire(any)  {}
+func (h *hostile) Keep() any   { return h }
+func (h *hostile) Release(any) {}
 func (h *hostile) Object(id ID, _ []byte) {
 	h.asked = append(h.asked, id)
 	h.logf("object %v", id)

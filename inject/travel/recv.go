@@ -130,14 +130,12 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
 	wait := inv.stateful && inv.active != nil
-	if direct && !wait && c.queue.first == nil && c.running < c.lim.Running {
+	if direct && !wait && c.queue.first == nil && c.running < c.lim.Running && !c.crowdedHere(0) {
 		c.begin(r)
 		return r
 	}
 	c.fasten()
-	if !r.charged && !c.charge(now, r) {
-		return nil
-	}
+	c.charge(r, direct)
 	if wait {
 		r.state = runWaiting
 		inv.waiting.push(&r.inQueue)
@@ -178,24 +176,30 @@ func (c *Core) NextRun() *Run {
 	return r
 }
 
-// charge makes a run keep its payload and counts it as held. If there is no
-// room the branch ends, and charge returns false.
-func (c *Core) charge(now Instant, r *Run) bool {
-	n, p := len(r.Payload)+runOverheadBytes, r.from
-	over := ""
-	switch {
-	case c.heldRuns >= c.lim.HeldRuns:
-		over = fmt.Sprintf("%d branches wait here", c.heldRuns)
-	case c.heldBytes+n > c.lim.HeldBytes:
-		over = fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
-	case p != nil && p.heldRuns >= c.lim.PeerHeldRuns:
-		over = fmt.Sprintf("%d branches that %s sent wait here", p.heldRuns, p.Name)
-	case p != nil && p.heldBytes+n > c.lim.PeerHeldBytes:
-		over = fmt.Sprintf("branches waiting here that %s sent take %d bytes", p.Name, p.heldBytes)
+// crowdedBy reports whether n is beyond all but one of so many parts of a limit. New branches may take the first half of
+// what may be held here, those that arrive three quarters, and all of it those that were here and go on: so two
+// elements cannot both be so full of branches for each other that neither takes any.
+func crowdedBy(n, limit, parts int) bool { return n > limit-limit/parts }
+
+// crowdedHere reports whether what arrives, of so many bytes, is beyond what may be held.
+func (c *Core) crowdedHere(bytes int) bool {
+	return crowdedBy(c.heldRuns+1, c.lim.HeldRuns, 4) || crowdedBy(c.heldBytes+bytes, c.lim.HeldBytes, 4)
+}
+
+// charge makes a run keep its payload and counts it as held. Beyond the bounds of what waits here it is its
+// sender's that it takes: that gets its credit back when the run begins, so what a peer can
+// have waiting here ends with its window. What this element sent itself was measured before.
+func (c *Core) charge(r *Run, arrives bool) {
+	if r.charged || r.credit != nil {
+		return
 	}
-	if over != "" {
-		c.failRun(now, r, CodeBackpressure, over)
-		return false
+	n, p := len(r.Payload)+runOverheadBytes, r.from
+	if arrives && p != nil && (c.crowdedHere(n) ||
+		p.heldRuns >= c.lim.PeerHeldRuns || p.heldBytes+n > c.lim.PeerHeldBytes) {
+		c.Own(r)
+		r.credit = c.fx.Keep()
+		c.kept++
+		return
 	}
 	c.Own(r)
 	r.charged = true
@@ -205,10 +209,14 @@ func (c *Core) charge(now Instant, r *Run) bool {
 		p.heldRuns++
 		p.heldBytes += n
 	}
-	return true
 }
 
 func (c *Core) uncharge(r *Run) {
+	if credit := r.credit; credit != nil {
+		r.credit = nil
+		c.kept--
+		c.fx.Release(credit)
+	}
 	if !r.charged {
 		return
 	}

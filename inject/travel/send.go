@@ -199,7 +199,7 @@ func (c *Core) sendList(now Instant, r *Run) error {
 		return c.abort(now, r, CodeForkLimit, fmt.Sprintf("one branch made more than %d forks", maxLists*listForks))
 	}
 	if p != nil && !c.room(p, true) {
-		return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%s has %d reports it does not acknowledge", p.Name, p.next-p.low))
+		return fmt.Errorf("%w: %s has %d reports it does not acknowledge", ErrBackpressure, p.Name, p.next-p.low)
 	}
 	c.out = c.out[:0]
 	for _, f := range r.forks {

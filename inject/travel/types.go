@@ -124,6 +124,11 @@ type Effects interface {
 	FreeState(id InvocationID, state any)
 	// Retire hands back a binding's Data: no run uses it any more.
 	Retire(data any)
+	// Keep says that the branch in the message that Recv is given is held beyond the bounds of what waits here: the
+	// sender's credit for the message is to be withheld until Release gets what Keep returned. It is called during Recv only.
+	Keep() (credit any)
+	// Release gives a sender its credit back.
+	Release(credit any)
 	// Object hands over an object that arrived, unverified. The caller copies
 	// it, checks that it hashes to id, puts it in the Store and calls
 	// ObjectArrived, or else ObjectFailed.

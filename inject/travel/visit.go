@@ -31,7 +31,7 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
-	if p == nil || c.visit.open || c.loose != nil || c.draining || c.queue.first != nil ||
+	if p == nil || c.visit.open || c.loose != nil || c.draining || c.queue.first != nil || c.heldRuns > 0 && c.crowdedHere(0) ||
 		c.running >= c.lim.Running || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
