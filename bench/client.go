@@ -30,9 +30,9 @@ type client struct {
 	aside  uint64 // allocations made for the floor, and to say how far this is
 }
 
-func runClient(ctx context.Context, spec *role, w io.Writer) error {
+func runClient(ctx context.Context, spec *role, w io.Writer, graph Load) error {
 	c := &client{spec: spec, ctx: ctx, w: json.NewEncoder(w), rand: rand.New(rand.NewPCG(spec.Seed, 7))}
-	err := c.run()
+	err := c.run(graph)
 	if err == nil {
 		err = c.r.Err()
 	}
@@ -42,7 +42,7 @@ func runClient(ctx context.Context, spec *role, w io.Writer) error {
 	return c.w.Encode(note{Result: &c.r})
 }
 
-func (c *client) run() (err error) {
+func (c *client) run(graph Load) (err error) {
 	if c.station, err = newStation(c.spec, false); err != nil {
 		return err
 	}
@@ -70,6 +70,8 @@ func (c *client) run() (err error) {
 		return c.bulk()
 	case "ring":
 		return c.ring()
+	case "rounds":
+		return c.rounds(graph)
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }

@@ -45,7 +45,7 @@ func (c *Config) cpu(process int) int {
 		return -1
 	case c.SameCPU:
 		return sharedCPU
-	case c.Kind == "ring":
+	case c.Kind == "ring" || c.Kind == "rounds":
 		return process % 2
 	}
 	return min(process, 1)
@@ -62,7 +62,7 @@ func (c *Config) pinning() string {
 		return "none"
 	case c.SameCPU:
 		return fmt.Sprintf("all on cpu %d", sharedCPU%runtime.NumCPU())
-	case c.Kind == "ring":
+	case c.Kind == "ring" || c.Kind == "rounds":
 		return "cpu 0 and cpu 1 in turn"
 	}
 	return "client cpu 0, servers cpu 1"
@@ -107,8 +107,11 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if c.Kind == "ring" {
+	switch c.Kind {
+	case "ring":
 		c.Servers = c.Elements - 1 // the client is an element of it too
+	case "rounds":
+		c.Servers = c.Elements
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
 		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText, Apart: !c.SameCPU && runtime.NumCPU() > 1, Seed: rand.Uint64()}

@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string        // "verbs", "chase", "inject", "rpc", "bulk" or "ring"
+	Kind      string        // "verbs", "chase", "inject", "rpc", "bulk", "ring" or "rounds"
 	Transport string        // "shm" or "tcp"
 	Policy    fabric.Policy // of every element
 	Servers   int           // default 1
@@ -30,8 +30,8 @@ type Config struct {
 	Inflight  int           // of rpc: calls under way at once; default 1
 	Bytes     int           // of bulk: one transfer; default 1 MiB
 	WithSends bool          // of bulk: time active messages beside running Puts too
-	Elements  int           // of ring: the processes in it; default 4
-	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
+	Elements  int           // of ring: the processes in it, default 4; of rounds: the servers, default 64
+	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
 	// SmallText leaves the processes' code on small pages.
 	SmallText bool
@@ -71,6 +71,7 @@ const (
 	rpcTurns    = 20
 	bulkTurns   = 20
 	ringTurns   = 20
+	roundTurns  = 20
 	// verbShare is which part of the rounds what is timed in batches takes.
 	verbShare = 4
 )
@@ -82,6 +83,8 @@ func MinRounds(kind string) int {
 		return verbTurns * verbShare
 	case "inject":
 		return injectTurns
+	case "rounds":
+		return 1
 	}
 	return chaseTurns
 }
@@ -98,8 +101,13 @@ func (c *Config) Validate() error {
 	def(&c.Rows, 1<<20)
 	def(&c.Inflight, 1)
 	def(&c.Bytes, 1<<20)
+	if c.Kind == "rounds" {
+		def(&c.Elements, MaxElements)
+	}
 	def(&c.Elements, 4)
 	switch {
+	case c.Kind == "rounds" && c.Elements < fewElements:
+		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
 	case c.Inflight < 1 || c.Inflight > MaxInflight:
 		return fmt.Errorf("bench: %d calls in flight: between 1 and %d", c.Inflight, MaxInflight)
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
@@ -297,7 +305,8 @@ type serverInfo struct {
 	Incarnation fabric.Incarnation
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
-	HugeText    bool // its code is on huge pages
+	HugeText    bool     // its code is on huge pages
+	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string
 }
 
@@ -314,8 +323,9 @@ func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 }
 
 // Role runs this process as a benchmark's client or server: what the
-// specification on r says. It returns when r ends, or the client is done.
-func Role(ctx context.Context, r io.Reader, w io.Writer) error {
+// specification on r says. It returns when r ends, or the client is done. graph is what
+// rounds are measured on; nil: they cannot be.
+func Role(ctx context.Context, r io.Reader, w io.Writer, graph Load) error {
 	dec := json.NewDecoder(r)
 	var spec role
 	if err := dec.Decode(&spec); err != nil {
@@ -329,9 +339,9 @@ func Role(ctx context.Context, r io.Reader, w io.Writer) error {
 	}
 	defer stop()
 	if spec.Role == "server" {
-		return runServer(ctx, &spec, dec, w)
+		return runServer(ctx, &spec, dec, w, graph)
 	}
-	return runClient(ctx, &spec, w)
+	return runClient(ctx, &spec, w, graph)
 }
 
 func hostInfo(r *Result, c *Config) {
@@ -339,7 +349,7 @@ func hostInfo(r *Result, c *Config) {
 	r.Set("transport", c.Transport)
 	r.Set("tls", map[bool]string{false: "off", true: "on"}[c.TLS])
 	r.Set("policy", c.Policy.String())
-	if c.Kind == "ring" {
+	if c.Kind == "ring" || c.Kind == "rounds" {
 		r.Set("elements", c.Elements)
 	} else {
 		r.Set("servers", c.Servers)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/bench"
+	"github.com/wherry-fabric/wherry/demo/debgraph"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -33,15 +34,23 @@ shared machine the ratios say more than the figures.`,
 		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json", "shm", 1, fabric.Latency},
 		{"rpc", "Time small calls, one or many in flight", "wherry bench rpc --transport tcp --inflight 64 --json", "shm", 1, fabric.Latency},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
+		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
 		transport, servers, policy := b.transport, b.servers, b.policy.String()
+		elements := 0 // ring's and rounds' defaults differ
+		switch b.name {
+		case "ring":
+			f.IntVar(&elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
+		case "rounds":
+			f.IntVar(&elements, "elements", bench.MaxElements, fmt.Sprintf("processes that hold the graph, 4 to %d", bench.MaxElements))
+		}
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
-		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
+		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; the elements of ring and rounds on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
 		text := "huge"
@@ -56,12 +65,12 @@ shared machine the ratios say more than the figures.`,
 		}
 		benchFlags(cmd, b.name, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows, "inflight": c.Inflight, "bytes": c.Bytes, "elements": c.Elements} {
+			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows, "inflight": c.Inflight, "bytes": c.Bytes, "elements": elements} {
 				if cmd.Flags().Changed(name) && v < 1 {
 					return usagef("--%s %d: it must be at least 1", name, v)
 				}
 			}
-			c.Kind, c.Transport, c.Servers = b.name, transport, servers
+			c.Kind, c.Transport, c.Servers, c.Elements = b.name, transport, servers, elements
 			for _, e := range []struct {
 				flag, value, yes, no string
 				to                   *bool
@@ -76,8 +85,17 @@ shared machine the ratios say more than the figures.`,
 		parent.AddCommand(cmd)
 	}
 	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
-		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out) }})
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out, demoGraph) }})
 	return parent
+}
+
+// demoGraph is the demo's graph, which rounds are measured on.
+func demoGraph() (*bench.Graph, error) {
+	g, err := debgraph.Load()
+	if err != nil {
+		return nil, err
+	}
+	return &bench.Graph{Offsets: [2][]uint64{g.Fwd.Off, g.Rev.Off}, Targets: [2][]uint32{g.Fwd.Dst, g.Rev.Dst}}, nil
 }
 
 // benchFlags are those that one benchmark alone has.
@@ -89,8 +107,6 @@ func benchFlags(cmd *cobra.Command, name string, c *bench.Config) {
 	case "bulk":
 		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
-	case "ring":
-		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
 	}
 }
 
