@@ -38,8 +38,10 @@ type Root struct {
 
 // Options go with a start. The zero value is usable.
 type Options struct {
-	Hops     uint16        // travel.DefaultHops if 0
-	Branches uint32        // at most so many branches in all; the runtime's limit if 0
+	// Hops is how often a branch may go on or fork, one after the other. If it is 0: travel.DefaultHops, and without bound if the function
+	// keeps scratch, since it can tell that it gets on. travel.MaxHops is no bound.
+	Hops     uint16
+	Branches uint32        // at most so many branches in all; the runtime's limit at once if 0
 	Trace    *travel.Trace // W3C trace context to take along
 }
 
@@ -223,6 +225,9 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	a := &rt.args
 	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
 		Deadline: now + travel.Instant(defaultTime), Partly: len(roots) > 1, Sent: fut.sent}
+	if a.Hops == 0 && f.stateful {
+		a.Hops = travel.MaxHops
+	}
 	if at, ok := ctx.Deadline(); ok {
 		a.Deadline = travel.Instant(rt.el.At(at))
 	}

@@ -153,3 +153,25 @@ func largeLists(t *testing.T, change func(*settings)) {
 	g.t = t
 	g.serves()
 }
+
+// TestLongChain covers: a function that gets on is ended by no limit of runaways. A search along a chain changes elements at each
+// step, so it takes as many hops and branches, one after the other, as there are vertices.
+func TestLongChain(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 3, nil, func(s *settings) { s.Travel.Branches = 1000 })
+	chain := func(vertices int) network {
+		net := make(network, vertices)
+		for v := range vertices - 1 {
+			net[v] = []uint32{uint32(v + 1)}
+		}
+		return net
+	}
+	net := chain(12_000) // hop budgets have 12 bits
+	args := xrdma.ClosureArgs{Vertices: []uint32{0}}
+	if got := reached(t, g.ask("closure", g.graph(net, cluster.Cyclic), args.Encode())); len(got) != len(net) {
+		t.Errorf("the closure has %d vertices, want %d", len(got), len(net))
+	}
+	net = chain(1500)
+	g.checkGraph(net, g.graph(net, cluster.Cyclic), 0)
+	g.serves()
+}

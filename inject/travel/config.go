@@ -11,7 +11,8 @@ const (
 	DefaultHops = 1024
 	// DefaultBranches is Limits.Branches where it is not set.
 	DefaultBranches = 65536
-	// MaxHops is what 12 bits hold.
+	// MaxHops is what 12 bits hold. As a budget it means none: hops are not counted, and the deadline alone ends what goes
+	// round for ever.
 	MaxHops = 1<<12 - 1
 	// MaxPeers is the most that Limits.Peers can be.
 	MaxPeers = 1 << 16
@@ -94,7 +95,7 @@ type Limits struct {
 	ObjectBytes   int // one object (16 MiB)
 	FetchBytes    int // all objects being put together (64 MiB)
 	OutboxBytes   int // reports waiting for room, per peer (1 MiB)
-	Branches      uint32
+	Branches      uint32        // of one invocation, under way at once (65536)
 	Parts         uint32        // per branch (4096)
 	MaxTime       time.Duration // a deadline's distance (24 h, at most 50 days)
 	TombstoneTime time.Duration // least life of a tombstone (1 s)

@@ -54,7 +54,7 @@ func TestErrors(t *testing.T) {
 				t.Fatalf("a forward with no hops left gives %v", err)
 			}
 			p.finish(w, travel.End{Code: travel.CodeTrap, Text: "not this"})
-		}, []error{travel.ErrRemote, travel.ErrHopLimit}, []string{"walk used up its hop budget on c (a budget of 1; at most 4095 can be given)"}},
+		}, []error{travel.ErrRemote, travel.ErrHopLimit}, []string{"walk used up its hop budget on c (a budget of 1; 4095 is none)"}},
 		{"no such peer", travel.StartArgs{}, func(t *testing.T, w *town, p placed) {
 			if err := p.d.core.Forward(w.now, p.r, 77, nil); !errors.Is(err, travel.ErrPeerLost) {
 				t.Fatal(err)

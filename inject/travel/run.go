@@ -329,6 +329,14 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+// oneLess is what is left of a hop budget after a hop.
+func oneLess(hops uint16) uint16 {
+	if hops == MaxHops { // it is not counted
+		return hops
+	}
+	return hops - 1
+}
+
 // pass sends a branch on.
 func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, payload []byte) error {
 	if r.hops == 0 {
@@ -371,7 +379,7 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 		return c.abort(now, r, CodeNoCode, fmt.Sprintf("%v is not on %s any more", b.Image, c.cfg.Name))
 	}
 	r.hold.count++ // what sent the parent here keeps custody of the child
-	next := c.newRun(r.inv, branch, r.hops-1, r.hold)
+	next := c.newRun(r.inv, branch, oneLess(r.hops), r.hold)
 	next.hasTrace, next.trace = r.hasTrace, r.trace
 	if branch == r.branch {
 		next.parts, next.lists = r.parts, r.lists

@@ -29,7 +29,7 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	if d := s.deadline - now; s.fromHere {
 		left = encodeTime(d - min(d/16, reportTime))
 	} else {
-		left = encodeTimeOnward(d, (s.id.Seq^uint64(s.hops)<<40)*hashA)
+		left = encodeTimeOnward(d, (s.id.Seq^p.next<<40)*hashA)
 	}
 	m := injectMsg{hops: s.hops, left: left, handle: s.binding.handle(),
 		transfer: p.next, seq: s.id.Seq, branch: s.branch}

@@ -85,7 +85,7 @@ func (c *Core) unsent(now Instant, r *Run, err error) error {
 func (r *Run) sending(b *Binding, branch uint64) sending {
 	inv := r.inv
 	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, deadline: inv.deadline,
-		binding: b, branch: branch, hops: r.hops - 1}
+		binding: b, branch: branch, hops: oneLess(r.hops)}
 	if r.hasTrace {
 		s.trace = &r.trace
 	}

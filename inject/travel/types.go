@@ -158,9 +158,10 @@ type StartArgs struct {
 	Binding  *Binding
 	Roots    []Root  // at least one; branch ids are 0, 1, …
 	Deadline Instant // must be after now; at most Limits.MaxTime away
-	// Hops bounds the forwards and forks on any path of the tree; 0 means DefaultHops.
+	// Hops bounds the forwards and forks on any path of the tree; 0 means DefaultHops, and MaxHops no bound.
 	Hops uint16
-	// Branches bounds the tree; 0 means Limits.Branches, which is also the most.
+	// Branches bounds the tree: so many in all. 0 means no bound but that at most Limits.Branches, which is also the most that can be given, are
+	// under way at once; the element forgets those that have ended.
 	Branches uint32
 	// Stateful: the function keeps scratch at the elements it visits, so its
 	// branches run one at a time at each.

@@ -120,7 +120,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	s := p.relaySlot(p.next)
-	left := encodeTimeOnward(v.deadline-now, (v.seq^uint64(v.hops-1)<<40)*hashA)
+	left := encodeTimeOnward(v.deadline-now, (v.seq^p.next<<40)*hashA)
 	if s == nil || left == 0 {
 		return false
 	}
@@ -128,7 +128,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	if v.branch != 0 {
 		flags |= flagBranch
 	}
-	n := putInject((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]), flags, v.hops-1, left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
+	n := putInject((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]), flags, oneLess(v.hops), left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return false
 	}
