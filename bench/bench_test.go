@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,10 +50,21 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 4, Rounds: 40, Rows: 17}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
-		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "inflight", "allocs_per_op"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
+		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
+		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 16, Inline: true, ServerCPUs: 2}, []string{"rtt_ns_p50", "calls_per_s"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000, Inflight: 1, Inline: true}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "inflight", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 2000, Inflight: 64}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_unheld"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 5000, Inflight: MaxInflight}, []string{"calls_per_s"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000, SameCPU: true}, []string{"rtt_ns_p50"}},
+		{Config{Kind: "rpc", Transport: "tcp", Rounds: 100, Callers: 2, Bytes: 8193}, []string{"rtt_ns_p50", "calls_per_s", "payload_bytes"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 640, Inflight: 64, Bytes: 65536, Inline: true}, []string{"rtt_ns_p50", "calls_per_s", "payload_bytes"}},
+		{Config{Kind: "rpc", Transport: "shm", Rounds: 40, Bytes: 1}, []string{"rtt_ns_p50", "payload_bytes"}},
+		{Config{Kind: "rpc", Transport: "tcp", Rounds: 40, Callers: 2, BesideLoad: true}, []string{"calls_per_s", "busy_loops", "busy_loops_share"}},
+		{Config{Kind: "rpc", Transport: "tcp", Turn: 5 * time.Millisecond, BesideLoad: true}, []string{"calls_per_s", "busy_loops"}},
+		{Config{Kind: "rpc", Transport: "shm", Turn: 20 * time.Millisecond, Processes: 3}, []string{"processes", "calls_per_s", "one_process_calls_per_s", "over_one", "least_over_most", "rtt_ns_p50"}},
+		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50"}},
+		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
 		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
@@ -61,7 +73,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, c := range all {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
-			if c.Pin = true; c.Kind != "chase" { // as the commands have it
+			if c.Pin = true; c.Kind != "chase" && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
 				c.Policy = fabric.Latency
 			}
 			c.Command = []string{os.Args[0], "role"}
@@ -76,15 +88,24 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%s", text)
-			wants := runtime.NumCPU() > 1 && !c.SameCPU && c.Inflight <= 1 && (c.Kind == "verbs" || c.Kind == "rpc")
+			wants := runtime.NumCPU() > 1 && !c.SameCPU && (c.Kind == "verbs" || c.Inflight == 1)
 			if has := r.Get("floor_rtt_ns_p50") != nil; has != wants {
 				t.Errorf("it has a floor: %t, want %t", has, wants)
 			}
 			for _, f := range c.fields {
-				v, ok := r.Get(f).(json.Number)
-				if n, err := v.Float64(); !ok || err != nil || n < 0 {
+				if n, err := strconv.ParseFloat(fmt.Sprint(r.Get(f)), 64); err != nil || n < 0 || n == 0 && strings.HasSuffix(f, "_per_s") {
 					t.Errorf("%s is %v (%v)", f, r.Get(f), err)
 				}
+			}
+			handler := map[bool]string{false: "blocking", true: "inline"}[c.Inline]
+			if got := r.Get("handler"); c.Kind == "rpc" && (got != handler || (r.Get("callers") != nil) != (c.Inflight == 0 && c.Processes == 0)) {
+				t.Errorf("handler %v, want %s; callers %v and inflight %v", got, handler, r.Get("callers"), r.Get("inflight"))
+			}
+			if share := r.float("busy_loops_share"); c.BesideLoad && (share <= 0 || share > 1.01) { // they are not one clock
+				t.Errorf("busy loops had %v of their CPUs", share)
+			}
+			if r.float("least_over_most") > 1 || r.float("least_over_most_min") > r.float("least_over_most") {
+				t.Errorf("the process with fewest calls has %v of the one with most, in the worst turn %v", r.Get("least_over_most"), r.Get("least_over_most_min"))
 			}
 			if h, ok := r.Get("header_bytes").(json.Number); ok {
 				if n, err := h.Int64(); err != nil || n < 1 || n > 26 {
@@ -182,7 +203,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 7 {
+	if !slices.Equal(says, common) || rows != 12 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -228,7 +249,28 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Rounds = MaxRounds + 1 }, "rounds"},
 		{func(c *Config) { c.Command = nil }, "Command"},
 		{func(c *Config) { c.Inflight = MaxInflight + 1 }, "in flight"},
+		{func(c *Config) { c.Callers = -1 }, "callers"},
+		{func(c *Config) { c.Callers = MaxInflight + 1 }, "callers"},
+		{func(c *Config) { c.Callers, c.Inflight = 2, 2 }, "one or the other"},
+		{func(c *Config) { c.ServerCPUs = 3 }, "1 or 2"},
+		{func(c *Config) { c.ServerCPUs = 2 }, "no pinning"},
+		{func(c *Config) { c.Pin, c.SameCPU, c.ServerCPUs = true, true, 2 }, "all processes on one"},
 		{func(c *Config) { c.Bytes = -1 }, "bytes"},
+		{func(c *Config) { c.Kind, c.Bytes = "rpc", MaxCallBytes+1 }, "requests of 16777217 bytes"},
+		{func(c *Config) { c.Kind, c.Bytes, c.Callers = "rpc", MaxCallBytes, 65 }, "bytes together"},
+		{func(c *Config) { c.Processes = -1 }, "client processes"},
+		{func(c *Config) { c.Processes = MaxProcesses + 1 }, "client processes"},
+		{func(c *Config) { c.Processes, c.Callers = 2, 2 }, "each process has one caller"},
+		{func(c *Config) { c.Processes, c.Inflight = 2, 1 }, "each process has one caller"},
+		{func(c *Config) { c.Processes, c.Rounds = 2, 1000 }, "--turn"},
+		{func(c *Config) { c.Turn = -1 }, "a turn of"},
+		{func(c *Config) { c.Turn = time.Microsecond }, "a turn of"},
+		{func(c *Config) { c.Turn = MaxTurn + 1 }, "a turn of"},
+		{func(c *Config) { c.Turn, c.Rounds = time.Second, 1000 }, "one or the other"},
+		{func(c *Config) { c.Call = -1 }, "answers of"},
+		{func(c *Config) { c.Call = MaxCallBytes + 1 }, "answers of"},
+		{func(c *Config) { c.Call, c.Bytes = 1000, 2000 }, "one or the other"},
+		{func(c *Config) { c.Call, c.WithSends = 1000, true }, "one or the other"},
 		{func(c *Config) { c.Elements = 1 }, "ring"},
 		{func(c *Config) { c.Kind, c.Elements = "rounds", 3 }, "rounds of 3"},
 		{func(c *Config) { c.SameCPU = true }, "pinning"},
@@ -238,6 +280,7 @@ func TestValidate(t *testing.T) {
 		if err := ok.Validate(); err != nil {
 			t.Fatal(err)
 		}
+		ok = Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}} // without the defaults that are filled in
 		c.edit(&ok)
 		if err := ok.Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", ok, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -44,10 +45,7 @@ func (c *client) bulk() error {
 		ways[2].f = func() error { copy(buf, local[1]); return nil }
 		ways[3].f = func() error { copy(local[1], buf); return nil }
 	}
-	rounds := c.spec.Rounds
-	if rounds == 0 {
-		rounds = min(max(bulkVolume/size, 200), 20_000)
-	}
+	rounds := c.bulkRounds()
 	if err := c.bulkWays(ways, rounds); err != nil {
 		return err
 	}
@@ -55,6 +53,14 @@ func (c *client) bulk() error {
 		return c.sendsBeside(mem, local, rounds)
 	}
 	return nil
+}
+
+// bulkRounds is how many transfers of each kind are made: as told, or about bulkVolume in all.
+func (c *client) bulkRounds() int {
+	if c.spec.Rounds != 0 {
+		return c.spec.Rounds
+	}
+	return min(max(bulkVolume/c.spec.Bytes, 200), 20_000)
 }
 
 // copying copies from or to a peer's mapped memory, as plain as it gets.
@@ -105,30 +111,44 @@ func (c *client) checkBulk(mem *fabric.Remote, a, b []byte) error {
 // leastBulk is what is moved at least between two looks at the clock.
 const leastBulk = 16 << 10
 
-// bulkWays measures the ways in turns.
-func (c *client) bulkWays(ways []*verb, rounds int) error {
+// leastBatch is how many of the operations measured are timed together.
+func (c *client) leastBatch() int { return max(leastBulk/c.spec.Bytes, 1) }
+
+// takeTurns measures the ways in turns, and returns the operations made and the allocations of each.
+func (c *client) takeTurns(ways []*verb, rounds int) (ops int, allocs float64, err error) {
+	var names []string
 	for _, w := range ways {
+		names = append(names, w.name)
 		if _, err := each(max(rounds/10, 1), w.f); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+			return 0, 0, fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
 	before, err := c.allocs()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	ops, batch := 0, max(leastBulk/c.spec.Bytes, 1)
+	batch := c.leastBatch()
 	for turn := range bulkTurns {
-		c.say("get, put, memcpy", float64(turn)/bulkTurns)
+		c.say(strings.Join(names, ", "), float64(turn)/bulkTurns)
 		for _, w := range ways {
 			s, err := batched(max(rounds/bulkTurns, 1), batch, w.f)
 			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
+				return 0, 0, fmt.Errorf("%s: %w", w.name, err)
 			}
 			w.times = append(w.times, s...)
 			ops += len(s) * batch
 		}
 	}
 	after, err := c.allocs()
+	if err != nil {
+		return 0, 0, err
+	}
+	return ops, allocsPerOp(before, after, ops), nil
+}
+
+// bulkWays measures Gets, Puts and copies, and says what they come to.
+func (c *client) bulkWays(ways []*verb, rounds int) error {
+	_, allocs, err := c.takeTurns(ways, rounds)
 	if err != nil {
 		return err
 	}
@@ -140,9 +160,9 @@ func (c *client) bulkWays(ways []*verb, rounds int) error {
 	c.r.Set("put_over_memcpy", ways[3].times.p(0.5)/ways[1].times.p(0.5))
 	c.r.Set("get_ns_p99", ways[0].times.p(0.99))
 	c.r.Set("put_ns_p99", ways[1].times.p(0.99))
-	c.r.Set("allocs_per_op", allocsPerOp(before, after, ops))
+	c.r.Set("allocs_per_op", allocs)
 	c.r.Set("bytes", c.spec.Bytes)
-	c.r.Set("transfers_each", len(ways[0].times)*batch)
+	c.r.Set("transfers_each", len(ways[0].times)*c.leastBatch())
 	return nil
 }
 

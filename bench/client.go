@@ -19,6 +19,7 @@ type client struct {
 	*station
 	spec   *role
 	ctx    context.Context
+	in     *json.Decoder // what else it is told
 	w      *json.Encoder
 	r      Result
 	pongs  atomic.Uint64
@@ -30,8 +31,8 @@ type client struct {
 	aside  uint64 // allocations made for the floor, and to say how far this is
 }
 
-func runClient(ctx context.Context, spec *role, w io.Writer, graph Load) error {
-	c := &client{spec: spec, ctx: ctx, w: json.NewEncoder(w), rand: rand.New(rand.NewPCG(spec.Seed, 7))}
+func runClient(ctx context.Context, spec *role, in *json.Decoder, w io.Writer, graph Load) error {
+	c := &client{spec: spec, ctx: ctx, in: in, w: json.NewEncoder(w), rand: rand.New(rand.NewPCG(spec.Seed, 7))}
 	err := c.run(graph)
 	if err == nil {
 		err = c.r.Err()
@@ -67,6 +68,9 @@ func (c *client) run(graph Load) (err error) {
 	case "rpc":
 		return c.rpc()
 	case "bulk":
+		if c.spec.Call > 0 {
+			return c.bulkCall()
+		}
 		return c.bulk()
 	case "ring":
 		return c.ring()

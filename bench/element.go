@@ -149,7 +149,10 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	s.handle(spec, seg, first, count)
 	s.handleRing(spec)
 	s.handleFloor()
-	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{}); err != nil {
+	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Inline: spec.Inline}); err != nil {
+		return info, nil, err
+	}
+	if err := s.serveBulk(spec); err != nil {
 		return info, nil, err
 	}
 	key, err := seg.Key(fabric.RightsAll)

@@ -42,7 +42,9 @@ type floor struct {
 }
 
 // hasFloor reports whether the processes spin on processors of their own, as a floor has them do, for one thing at a time.
-func (r *role) hasFloor() bool { return r.Policy == fabric.Latency && r.Apart && r.Inflight == 1 }
+func (r *role) hasFloor() bool {
+	return r.Policy == fabric.Latency && r.Apart && (r.Kind == "verbs" || r.Inflight == 1)
+}
 
 // openFloor makes the client's side, and has the first server make its own; nil if there is to be none.
 func (c *client) openFloor() (f *floor, err error) {

@@ -16,11 +16,11 @@ import (
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
-// start starts this program in a role on a CPU; -1: any. The child inherits the
-// CPU from the thread that starts it, so its Go runtime sees only that one.
-func start(ctx context.Context, c *Config, spec role, cpu int) (*child.Process, error) {
+// start starts this program in a role on these CPUs; none: any. The child inherits them
+// from the thread that starts it, so its Go runtime sees only those.
+func start(ctx context.Context, c *Config, spec role, cpus []int) (*child.Process, error) {
 	var p *child.Process
-	if err := onCPU(cpu, func() (err error) {
+	if err := onCPUs(cpus, func() (err error) {
 		p, err = child.Start(exec.CommandContext(ctx, c.Command[0], c.Command[1:]...))
 		return err
 	}); err != nil {
@@ -38,17 +38,21 @@ func hear(p *child.Process, v any) error {
 	return nil
 }
 
-// cpu is where the process of an index runs, 0 being the client; -1: anywhere.
-func (c *Config) cpu(process int) int {
+// cpus is where the process of an index runs, 0 being the client; none: anywhere.
+func (c *Config) cpus(process int) []int {
 	switch {
 	case !c.Pin:
-		return -1
+		return nil
 	case c.SameCPU:
-		return sharedCPU
+		return []int{sharedCPU}
 	case c.Kind == "ring" || c.Kind == "rounds":
-		return process % 2
+		return []int{process % 2}
+	case process == 0:
+		return []int{0}
+	case c.ServerCPUs == 2:
+		return []int{0, 1}
 	}
-	return min(process, 1)
+	return []int{1}
 }
 
 // sharedCPU is where all processes run that are to share one: not the first,
@@ -57,6 +61,10 @@ const sharedCPU = 1
 
 // pinning says where the processes run.
 func (c *Config) pinning() string {
+	clients := "client"
+	if c.Processes > 1 {
+		clients = "clients"
+	}
 	switch {
 	case !c.Pin:
 		return "none"
@@ -64,22 +72,26 @@ func (c *Config) pinning() string {
 		return fmt.Sprintf("all on cpu %d", sharedCPU%runtime.NumCPU())
 	case c.Kind == "ring" || c.Kind == "rounds":
 		return "cpu 0 and cpu 1 in turn"
+	case c.ServerCPUs == 2:
+		return clients + " cpu 0, servers cpu 0 and 1"
 	}
-	return "client cpu 0, servers cpu 1"
+	return clients + " cpu 0, servers cpu 1"
 }
 
-// onCPU runs f on a thread bound to one CPU.
-func onCPU(cpu int, f func() error) error {
-	if cpu < 0 {
+// onCPUs runs f on a thread bound to these CPUs, if there are any.
+func onCPUs(cpus []int, f func() error) error {
+	if len(cpus) == 0 {
 		return f()
 	}
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		var set unix.CPUSet
-		set.Set(cpu % runtime.NumCPU())
+		for _, cpu := range cpus {
+			set.Set(cpu % runtime.NumCPU())
+		}
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			result <- fmt.Errorf("bench: pin to CPU %d: %w (run without --pin)", cpu, err)
+			result <- fmt.Errorf("bench: pin to CPUs %v: %w (run with --pin=false)", cpus, err)
 			return
 		}
 		result <- f()
@@ -92,11 +104,34 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := run(ctx, &c)
+	r, err := besideLoad(ctx, &c)
 	if err != nil && ctx.Err() != nil { // the processes were killed for that
 		return nil, fmt.Errorf("bench: %s: %w", c.Kind, context.Cause(ctx))
 	}
 	return r, err
+}
+
+// besideLoad is run with busy loops beside, if the benchmark wants them.
+func besideLoad(ctx context.Context, c *Config) (*Result, error) {
+	if !c.BesideLoad {
+		return run(ctx, c)
+	}
+	l, err := startLoops(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer l.end()
+	r, err := run(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	share, err := l.share()
+	if err != nil {
+		return nil, err
+	}
+	r.Set("busy_loops", len(l))
+	r.Set("busy_loops_share", share)
+	return r, nil
 }
 
 func run(ctx context.Context, c *Config) (*Result, error) {
@@ -114,16 +149,45 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		c.Servers = c.Elements
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
-		Inflight: c.Inflight, Bytes: c.Bytes, WithSends: c.WithSends, SmallText: c.SmallText, Apart: !c.SameCPU && runtime.NumCPU() > 1, Seed: rand.Uint64()}
+		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, Call: c.Call, WithSends: c.WithSends, SmallText: c.SmallText,
+		Apart: !c.SameCPU && !c.BesideLoad && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Loaded: c.BesideLoad, Turn: c.Turn, Seed: rand.Uint64()}
 	if c.TLS {
 		if spec.TLS, err = credentials(dir); err != nil {
 			return nil, err
 		}
 	}
-	var servers []*child.Process
+	if c.Processes > 1 {
+		return c.processes(ctx, spec, dir)
+	}
+	crew, err := c.muster(ctx, spec, dir, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer crew.end()
+	return collect(crew.clients[0], c)
+}
+
+// crew is a benchmark's processes.
+type crew struct{ servers, clients []*child.Process }
+
+// end ends the clients, then the servers.
+func (w *crew) end() {
+	for _, all := range [][]*child.Process{w.clients, w.servers} {
+		for _, p := range all {
+			p.EndInput()
+		}
+		for _, p := range all {
+			p.End()
+		}
+	}
+}
+
+// muster starts the servers, and so many clients of theirs, whose sockets and files are in dir.
+func (c *Config) muster(ctx context.Context, spec role, dir string, clients int) (_ *crew, err error) {
+	w := &crew{}
 	defer func() {
-		for _, s := range servers {
-			s.End()
+		if err != nil {
+			w.end()
 		}
 	}()
 	for i := range c.Servers {
@@ -135,11 +199,11 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		}
 		s.CacheDir = filepath.Join(dir, s.Name)
 		s.Profile = profileFile(c, s.Name)
-		p, err := start(ctx, c, s, c.cpu(i+1))
+		p, err := start(ctx, c, s, c.cpus(i+1))
 		if err != nil {
 			return nil, err
 		}
-		servers = append(servers, p)
+		w.servers = append(w.servers, p)
 		var info serverInfo
 		if err := hear(p, &info); err != nil {
 			return nil, err
@@ -149,19 +213,26 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		}
 		spec.Servers = append(spec.Servers, info)
 	}
-	spec.Role, spec.Name, spec.Profile = "client", "client", profileFile(c, "client")
-	client, err := start(ctx, c, spec, c.cpu(0))
-	if err != nil {
-		return nil, err
+	spec.Role = "client"
+	for i := range clients {
+		if spec.Name = "client"; clients > 1 {
+			spec.Name = fmt.Sprintf("client%d", i)
+		}
+		spec.Profile = profileFile(c, spec.Name)
+		p, err := start(ctx, c, spec, c.cpus(0))
+		if err != nil {
+			return nil, err
+		}
+		w.clients = append(w.clients, p)
 	}
-	defer client.End()
-	return collect(client, c)
+	return w, nil
 }
 
 // note is what a client says while it measures, and at the end.
 type note struct {
 	Text   string
 	Done   float64
+	Ready  bool // it waits for its turn
 	Result *Result
 	Error  string
 }

@@ -20,14 +20,21 @@ const (
 	rpcSampled = 16
 )
 
-// rpc measures small calls, a fixed number of them under way at any time.
+// rpc measures small calls: of goroutines that each call and wait, or of one that keeps a fixed number under way.
 func (c *client) rpc() error {
+	switch {
+	case c.spec.InStep:
+		return c.inStep()
+	case c.spec.Inflight == 0:
+		return c.callers()
+	}
+	return c.inflight()
+}
+
+func (c *client) inflight() error {
 	rounds := c.spec.Rounds
 	if rounds == 0 {
-		rounds = 200_000
-		if c.spec.Transport == "shm" && c.spec.Inflight > 1 {
-			rounds = 1_000_000
-		}
+		rounds = c.inflightRounds()
 	}
 	run := c.oneByOne
 	if c.spec.Inflight > 1 {
@@ -75,6 +82,7 @@ func (c *client) rpc() error {
 		return err
 	}
 	c.r.Set("inflight", c.spec.Inflight)
+	c.r.Set("handler", c.spec.handler())
 	c.r.Set("rtt_ns_p50", rtt.p(0.5))
 	c.r.Set("rtt_ns_p99", rtt.p(0.99))
 	c.r.Set("calls_per_s", rates.p(0.5))
@@ -82,23 +90,76 @@ func (c *client) rpc() error {
 		c.r.Set("calls_per_s_unheld", unheld.p(0.5))
 	}
 	c.r.Set("allocs_per_op", allocsPerOp(before, after, calls))
-	c.r.Set("payload_bytes", len(rpcPayload))
+	c.r.Set("payload_bytes", c.spec.Bytes)
 	c.r.Set("calls", calls)
 	return nil
 }
 
-const rpcPayload = "12345678"
+// inflightRounds is how many calls are made if nobody says: fewer of large ones, and beside a load, where each takes milliseconds.
+func (c *client) inflightRounds() int {
+	rounds := 200_000
+	if c.spec.Transport == "shm" && c.spec.Inflight > 1 {
+		rounds = 1_000_000
+	}
+	if c.spec.Loaded {
+		rounds = loadedRounds
+	}
+	return max(min(rounds, rpcVolume/c.spec.Bytes), rpcTurns)
+}
+
+const (
+	rpcPayload = "12345678"
+	// rpcVolume is how many bytes of requests are sent by default, at most.
+	rpcVolume = 128 << 20
+	// loadedRounds is how many calls of one goroutine are made beside a load.
+	loadedRounds = 4000
+)
+
+// payload is a request of the benchmark's.
+func (c *client) payload() []byte {
+	b := make([]byte, c.spec.Bytes)
+	for i := range b {
+		b[i] = rpcPayload[i%len(rpcPayload)]
+	}
+	return b
+}
+
+// echoChecked is how much is compared at the beginning, in the middle and at the end of an answer. To compare all of a long one would be a
+// part of what is measured.
+const echoChecked = 64
+
+// checkEcho compares an answer with its request.
+func checkEcho(req, resp []byte) error {
+	if len(resp) != len(req) {
+		return fmt.Errorf("the answer to a request of %d bytes has %d", len(req), len(resp))
+	}
+	n := min(echoChecked, len(req))
+	for _, at := range []int{0, (len(req) - n) / 2, len(req) - n} {
+		if want, got := req[at:at+n], resp[at:at+n]; !bytes.Equal(got, want) {
+			return fmt.Errorf("the answer has %x at byte %d, the request %x", got, at, want)
+		}
+	}
+	return nil
+}
+
+// handler is how the server's handler runs, as flag and field say it.
+func (r *role) handler() string {
+	if r.Inline {
+		return "inline"
+	}
+	return "blocking"
+}
 
 // oneByOne makes n calls, each after the answer to the one before.
 func (c *client) oneByOne(n int) (samples, error) {
 	ctx := context.Background() // the calls have the default deadline
-	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
+	req, resp := c.payload(), make([]byte, 0, c.spec.Bytes)
 	return each(n, func() (err error) {
 		resp, err = echo.CallInto(ctx, c.station.rpc, c.eps[0], req, resp)
-		if err == nil && !bytes.Equal(resp, req) {
-			err = fmt.Errorf("the answer is %q", resp)
+		if err != nil {
+			return err
 		}
-		return err
+		return checkEcho(req, resp)
 	})
 }
 
@@ -115,7 +176,7 @@ func (c *client) windowed(n int, hold bool) (samples, error) {
 	var s samples
 	p, ep := c.station.rpc, c.eps[0]
 	ctx := context.Background() // the calls have the default deadline
-	req, resp := []byte(rpcPayload), make([]byte, 0, len(rpcPayload))
+	req, resp := c.payload(), make([]byte, 0, c.spec.Bytes)
 	ring := make([]flight, c.spec.Inflight)
 	started, ended := 0, 0
 	for ended < n {
@@ -146,8 +207,8 @@ func (c *client) windowed(n int, hold bool) (samples, error) {
 			if resp, err = f.call.WaitInto(ctx, resp); err != nil {
 				return nil, err
 			}
-			if string(resp) != rpcPayload {
-				return nil, fmt.Errorf("the answer is %q", resp)
+			if err := checkEcho(req, resp); err != nil {
+				return nil, err
 			}
 			if !f.began.IsZero() {
 				s = append(s, float64(time.Since(f.began)))

@@ -27,12 +27,23 @@ type Config struct {
 	Depth     int           // hops of one chase; default 64
 	Rows      int           // of the chase's table; default 1 Mi (8 MiB) over all servers
 	Rounds    int           // of each measurement; 0: the benchmark's default
-	Inflight  int           // of rpc: calls under way at once; default 1
-	Bytes     int           // of bulk: one transfer; default 1 MiB
+	Callers   int           // of rpc: goroutines that each call and wait; default 1, where Inflight is 0
+	Inflight  int           // of rpc: calls that one goroutine keeps under way; 0: Callers call
+	Inline    bool          // of rpc: the handler runs on the goroutine that drives the server's fabric, not on one of its own
+	Bytes     int           // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
+	Call      int           // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool          // of bulk: time active messages beside running Puts too
 	Elements  int           // of ring: the processes in it, default 4; of rounds: the servers, default 64
 	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
+	// ServerCPUs is how many CPUs a server may use, with Pin: 1, the default, is CPU 1, and 2 are CPU 0 and 1.
+	ServerCPUs int
+	// Processes is how many client processes of rpc call at once, one caller each; default 1.
+	Processes int
+	// BesideLoad has a busy loop beside rpc on each CPU that its processes use.
+	BesideLoad bool
+	// Turn is how long a turn of rpc's callers or client processes measures; 0: the benchmark's own time.
+	Turn time.Duration
 	// SmallText leaves the processes' code on small pages.
 	SmallText bool
 	// TLS has the processes talk TLS 1.3 with certificates made for the occasion; tcp only.
@@ -48,18 +59,25 @@ type Config struct {
 
 // Limits of a Config.
 const (
-	// MaxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing).
+	// MaxInflight is what an rpc.Peer has under way by default (rpc.Limits.Outgoing), and so the most callers too.
 	MaxInflight = 1024
+	// MaxCallBytes is the largest request and answer that an rpc.Peer takes by default (rpc.Limits.MaxBytes), and
+	// MaxCallersBytes bounds the requests of all callers together.
+	MaxCallBytes    = 16 << 20
+	MaxCallersBytes = 1 << 30
 	// MaxBytes bounds one transfer: with Puts beside sends the client keeps a few such buffers.
 	MaxBytes = 256 << 20
-	// MaxServers and MaxElements bound the processes: far more than a machine has processors.
-	MaxServers  = 64
-	MaxElements = 64
+	// MaxServers, MaxElements and MaxProcesses bound the processes: far more than a machine has processors.
+	MaxServers   = 64
+	MaxElements  = 64
+	MaxProcesses = 64
 	// MaxDepth bounds one chase, and MaxRows the table: 2 GiB.
 	MaxDepth = 1 << 20
 	MaxRows  = 1 << 28
 	// MaxRounds bounds the samples that are kept: 80 MB of each kind.
 	MaxRounds = 10_000_000
+	// MaxTurn bounds one turn of rpc's callers.
+	MaxTurn = 10 * time.Second
 )
 
 const (
@@ -99,17 +117,17 @@ func (c *Config) Validate() error {
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
-	def(&c.Inflight, 1)
-	def(&c.Bytes, 1<<20)
 	if c.Kind == "rounds" {
 		def(&c.Elements, MaxElements)
 	}
 	def(&c.Elements, 4)
+	if err := c.validateCalls(); err != nil {
+		return err
+	}
+	def(&c.Bytes, 1<<20)
 	switch {
 	case c.Kind == "rounds" && c.Elements < fewElements:
 		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
-	case c.Inflight < 1 || c.Inflight > MaxInflight:
-		return fmt.Errorf("bench: %d calls in flight: between 1 and %d", c.Inflight, MaxInflight)
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
 		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
 	case c.Elements < 2 || c.Elements > MaxElements:
@@ -265,7 +283,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 
 // role is what a child process is told to be.
 type role struct {
-	Role      string // "server" or "client"
+	Role      string // "server", "client" or "loop"
 	Kind      string
 	Name      string
 	Transport string
@@ -277,8 +295,14 @@ type role struct {
 	Count     int
 	Depth     int
 	Rounds    int
+	Callers   int
 	Inflight  int
+	Inline    bool
 	Bytes     int
+	Call      int
+	InStep    bool          // of rpc: one of several client processes
+	Loaded    bool          // there are busy loops beside
+	Turn      time.Duration // as Config's
 	WithSends bool
 	Apart     bool // the processes have a CPU each
 	Seed      uint64
@@ -338,10 +362,13 @@ func Role(ctx context.Context, r io.Reader, w io.Writer, graph Load) error {
 		return err
 	}
 	defer stop()
-	if spec.Role == "server" {
+	switch spec.Role {
+	case "server":
 		return runServer(ctx, &spec, dec, w, graph)
+	case "loop":
+		return runLoop(dec, w)
 	}
-	return runClient(ctx, &spec, w, graph)
+	return runClient(ctx, &spec, dec, w, graph)
 }
 
 func hostInfo(r *Result, c *Config) {

@@ -77,6 +77,9 @@ func (c *Config) Validate() error {
 	if c.TokenFile == "" && c.Tokens == nil && !c.TLS.On() {
 		return errors.New("client: no token file and no certificate: nodes serve nobody without one of them; ask who runs them")
 	}
+	if err := c.Limits.Validate(); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
 	for _, t := range c.Transports {
 		if t != "tcp" && t != "shm" {
 			return fmt.Errorf("client: there is no transport %q, only tcp and shm", t)

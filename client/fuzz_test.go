@@ -42,7 +42,7 @@ func liar(f *testing.F, ts *cluster.Tokens, says *atomic.Pointer[string]) string
 			answer := []byte(*says.Load())
 			c.Note(answer)
 			return answer, nil
-		}, rpc.Options{Blocking: true}); err != nil {
+		}, rpc.Options{}); err != nil {
 			f.Fatal(err)
 		}
 	}

@@ -95,8 +95,8 @@ func TestZeroValues(t *testing.T) {
 		"a zero inject.Future says Start":   func(ctx context.Context) error { return endFuture(ctx, &inject.Future{}) },
 		"a nil inject.Future says Start":    func(ctx context.Context) error { return endFuture(ctx, nil) },
 		"a zero Method says Define":         func(ctx context.Context) error { _, err := method.Call(ctx, c.RPC(), ep, ""); return err },
-		"a zero Method's Serve says Define": func(context.Context) error { return method.Serve(c.RPC(), nil, rpc.Options{}) },
-		"Register says name":                func(context.Context) error { return c.RPC().Register("", nil, rpc.Options{}) },
+		"a zero Method's Serve says Define": func(context.Context) error { return method.Serve(c.RPC(), nil, rpc.Options{Inline: true}) },
+		"Register says name":                func(context.Context) error { return c.RPC().Register("", nil, rpc.Options{Inline: true}) },
 		"Expose says right":                 func(context.Context) error { _, err := c.RPC().Expose(0, rpc.BulkOptions{}); return err },
 		"Expose of a zero span says span": func(context.Context) error {
 			_, err := c.RPC().Expose(fabric.RightRead, rpc.BulkOptions{}, rpc.Span{})

@@ -23,6 +23,9 @@ const (
 	CapsAll = CapInject | CapRead | CapWrite | CapAdmin | CapMember
 )
 
+// The fabric knows members too: an incarnation that a member has shown is nobody else's.
+var _ = [1]struct{}{}[uint32(CapMember)-fabric.CapMember]
+
 var capNames = []string{"inject", "read", "write", "admin", "member"}
 
 // String lists the capabilities' names with commas between, "none" if there is none.

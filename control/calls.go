@@ -328,5 +328,5 @@ func Serve[Request, Reply any](p *rpc.Peer, call string, fn func(ctx context.Con
 			return nil, fmt.Errorf("control: %s: %w", call, err)
 		}
 		return body, nil
-	}, rpc.Options{Blocking: true})
+	}, rpc.Options{})
 }

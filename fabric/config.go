@@ -103,8 +103,12 @@ func (l *Limits) defaults() {
 		if *p == 0 {
 			*p = v
 		}
+		*p = min(*p, longest)
 	}
 }
+
+// longest bounds every time: what is longer is for ever, and sums of two stay in range.
+const longest = time.Duration(1 << 61)
 
 // defaultPrincipal fills in what depends on whether principals are told apart.
 func (l *Limits) defaultPrincipal(apart bool) {
@@ -136,6 +140,21 @@ func (l *Limits) validateShares() error {
 		}
 	}
 	return nil
+}
+
+func (l *Limits) validateTimes() error {
+	if l.HelloTime < 0 || l.OpTime < 0 || l.PeerTime < 0 {
+		return fmt.Errorf("fabric: HelloTime %v, OpTime %v, PeerTime %v: none can be negative", l.HelloTime, l.OpTime, l.PeerTime)
+	}
+	if l.LentBytes < 0 {
+		return fmt.Errorf("fabric: LentBytes %d: it cannot be negative", l.LentBytes)
+	}
+	return nil
+}
+
+// Validate reports what is wrong with limits.
+func (l Limits) Validate() error {
+	return (&Config{Limits: l}).Validate()
 }
 
 // Config describes an element. The zero value of each field but Transports is usable.
@@ -178,6 +197,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("fabric: KeysPerPeer %d: between 1 and %d", l.KeysPerPeer, maxKeys)
 	}
 	if err := l.validateShares(); err != nil {
+		return err
+	}
+	if err := l.validateTimes(); err != nil {
 		return err
 	}
 	seen := map[string]bool{}

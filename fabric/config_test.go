@@ -3,6 +3,7 @@ package fabric
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -26,6 +27,11 @@ func TestConfigValidate(t *testing.T) {
 		{"fewer messages in all than for one", Config{Limits: Limits{OutboxBytes: 9, OutboxBytesInAll: 8}}, "OutboxBytesInAll"},
 		{"as many in all as for one", Config{Limits: Limits{OutboxBytes: 9, OutboxBytesInAll: 9, ReservedBytesInAll: 8 << 20}}, ""},
 		{"negative answers", Config{Limits: Limits{ReservedBytes: -1}}, "ReservedBytes -1"},
+		{"negative HELLO", Config{Limits: Limits{HelloTime: -1}}, "HelloTime -1ns"},
+		{"negative operations' time", Config{Limits: Limits{OpTime: -time.Second}}, "OpTime -1s"},
+		{"negative silence", Config{Limits: Limits{PeerTime: -time.Second}}, "PeerTime -1s"},
+		{"operations without end", Config{Limits: Limits{OpTime: 1<<63 - 1}}, ""},
+		{"negative memory", Config{Limits: Limits{LentBytes: -1}}, "LentBytes -1"},
 		{"negative messages in all", Config{Limits: Limits{OutboxBytesInAll: -1}}, "OutboxBytesInAll -1"},
 	} {
 		c.cfg.Manual = true

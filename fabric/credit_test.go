@@ -147,6 +147,9 @@ func drainCredit(t *rapid.T, sides [2]*creditSide) {
 		if other := sides[1-i]; s.sent != other.got {
 			t.Fatalf("%d messages of %d arrived", other.got, s.sent)
 		}
+		if n := s.ep.Stats().NormalFrames; n != s.sent {
+			t.Fatalf("%d messages are counted of %d", n, s.sent)
+		}
 		if err := s.ep.TrySend(70, binary.LittleEndian.AppendUint64(nil, s.sent), make([]byte, MaxMessageBytes-8)); err != nil {
 			t.Fatalf("with all credit back: %v", err)
 		}
@@ -177,4 +180,35 @@ func TestCreditForged(t *testing.T) {
 			t.Errorf("credit of %d for nothing: %v", total, err)
 		}
 	}
+}
+
+// TestCountsOutbox: a message counts when it has left, whether it left at once or waited in the outbox for credit or room.
+func TestCountsOutbox(t *testing.T) {
+	e := loneElement(t, 1, Limits{WindowBytes: 2 * MaxFrameBytes})
+	ep, link := attach(t, e, 2)
+	link.room = 0
+	const messages, size = 10, 50_000
+	for i := range messages {
+		if err := ep.Post(70, make([]byte, 8), make([]byte, size-8)); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	check := func(n int) {
+		t.Helper()
+		e.Progress()
+		if s := ep.Stats(); s.NormalFrames != uint64(n) || s.NormalBytes != uint64(n*size) || len(link.frames) != n || s.SentFrames != uint64(n) {
+			t.Errorf("counted %d messages of %d bytes, and %d frames; %d have left", s.NormalFrames, s.NormalBytes, s.SentFrames, len(link.frames))
+		}
+	}
+	check(0)
+	link.room = 2
+	ep.Writable()
+	check(2)
+	link.room = -1
+	ep.Writable()
+	check(int(2 * MaxFrameBytes / cost(size)))
+	if err := ep.Frame(frameCredit, u64(ep.sent)); err != nil {
+		t.Fatal(err)
+	}
+	check(2 * int(2*MaxFrameBytes/cost(size)))
 }

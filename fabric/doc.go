@@ -24,7 +24,7 @@ written down in docs/wire.md.
 
 A slice given to Send, Post, Put or Get is the caller's again when the call
 returns, for whatever reason it does. A started operation (StartPut, StartGet) owns its slice until Op.Wait
-or Op.Forget returns; exactly one of them ends it. When a context ends first,
+or Op.Forget returns; the first of them ends it, and later ones do nothing (ErrEnded). When a context ends first,
 Wait returns only once the buffer is quiet: late data is thrown away, never written.
 
 A message's Body is the fabric's: it is valid until the handler returns or calls

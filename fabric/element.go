@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,10 +27,12 @@ type Element struct {
 	start       time.Time // what now counts from, unless Config.Now is set
 
 	handlers [MaxFrameID + 1]atomic.Pointer[handlerEntry]
+	returned [FirstReservedID - FirstMessageID]atomic.Pointer[Handler] // by id, from FirstMessageID
 
 	lent        atomic.Int64
 	nextSegment atomic.Uint32
 	leader      leader
+	workers     workers
 	keepAlive   int64 // the leader's: when peers are next looked after
 	// writing is held while more than a few bytes are written into lent memory for a peer. Revoke waits for it.
 	writing sync.Mutex
@@ -43,6 +46,10 @@ type Element struct {
 	closed    bool
 	helloing  sync.WaitGroup // accepted connections in HELLO
 	refusals  refusals
+
+	claims     map[Incarnation]*claim
+	idleClaims int    // of them, those without an endpoint
+	claimsLeft uint64 // that have become such so far
 
 	// busy holds endpoints with bulk fragments or queued frames to send.
 	busyMu sync.Mutex
@@ -71,7 +78,7 @@ func New(cfg Config) (*Element, error) {
 	}
 	cfg.Limits.defaults()
 	cfg.Limits.defaultPrincipal(cfg.Auth != nil)
-	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}}
+	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}, claims: map[Incarnation]*claim{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -244,6 +251,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	ep.fds, _ = link.(FDCarrier)
 	ep.holder, _ = link.(Holder)
 	var err error
+	var usurpers []*Endpoint
 	e.mu.Lock()
 	switch {
 	case e.closed:
@@ -251,7 +259,14 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	case len(e.endpoints) >= e.cfg.Limits.Endpoints:
 		err = fmt.Errorf("fabric: %w endpoints: this element has %d, its limit", ErrTooMany, len(e.endpoints))
 	default:
-		if err = e.roomFor(ep); err == nil {
+		if !ep.dialled {
+			err = e.mayClaim(ep.Incarnation(), ep.peer.principal)
+		}
+		if err == nil {
+			err = e.roomFor(ep)
+		}
+		if err == nil {
+			usurpers = e.claim(ep)
 			e.endpoints[ep] = struct{}{}
 			e.adopted++
 			ep.serial = e.adopted
@@ -263,6 +278,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 		link.Close()
 		return err
 	}
+	e.endUsurpers(usurpers, ep) // layers hear of their end first
 	ep.tellUp()
 	e.leader.kick()
 	return nil
@@ -335,7 +351,7 @@ func (e *Element) Addrs() []string {
 	return append([]string(nil), e.addrs...)
 }
 
-// Handle registers the handler of an active message. Handlers run on the
+// Handle registers the handler of an active message. A message of normal class that has none goes back to its sender (HandleReturned). Handlers run on the
 // goroutine that drives progress: they must not block; one that may run long
 // calls Message.HandOff first. The message's credit goes back to the sender
 // when the handler returns.
@@ -345,7 +361,27 @@ func (e *Element) Handle(id FrameID, fn Handler) error { return e.handle(id, fn,
 // when Message.Release is called, which must happen exactly once.
 func (e *Element) HandleRetaining(id FrameID, fn Handler) error { return e.handle(id, fn, true) }
 
+// HandleReturned registers what hears of messages of normal class that a peer has no handler for, so that
+// whoever waits for an answer need not do so until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
+func (e *Element) HandleReturned(id FrameID, fn Handler) error {
+	if id < FirstMessageID || id >= FirstReservedID {
+		return fmt.Errorf("fabric: message id %d: between %d and %d come back", id, FirstMessageID, FirstReservedID-1)
+	}
+	if fn == nil {
+		return errNoHandler
+	}
+	if !e.returned[id-FirstMessageID].CompareAndSwap(nil, &fn) {
+		return fmt.Errorf("fabric: message id %d has a handler for those that come back already", id)
+	}
+	return nil
+}
+
+var errNoHandler = errors.New("fabric: the handler is nil")
+
 func (e *Element) handle(id FrameID, fn Handler, retain bool) error {
+	if fn == nil {
+		return errNoHandler
+	}
 	if id < FirstMessageID || id > MaxFrameID {
 		return fmt.Errorf("fabric: message id %d: between %d and %d", id, FirstMessageID, MaxFrameID)
 	}
@@ -381,6 +417,7 @@ func (e *Element) Close() error {
 		ep.fail(ErrClosed)
 	}
 	e.keys.close()
+	e.workers.close()
 	e.leader.closeFDs()
 	return first
 }

@@ -25,7 +25,8 @@ type Endpoint struct {
 	holds   atomic.Int32
 	peer    *peerInfo
 	addr    string
-	dialled bool // from here
+	dialled bool   // from here
+	claim   *claim // to the peer's incarnation, under Element.mu; nil: it has none
 	tag     atomic.Uint32
 	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 
@@ -140,11 +141,11 @@ func (ep *Endpoint) Tag() uint32 { return ep.tag.Load() }
 // WaitRoom drives progress until the endpoint would take a small message
 // without queueing it, or the context ends.
 func (ep *Endpoint) WaitRoom(ctx context.Context) error {
-	err := ep.el.leader.wait(ctx, func() bool {
+	err := ep.el.leader.waitRoom(ctx, func() bool {
 		ep.mu.Lock()
 		defer ep.mu.Unlock()
 		return ep.dead.Load() != nil || ep.outbox.n == 0 && ep.sent+cost(MaxMessageBytes) <= ep.allowed.Load()
-	}, nil)
+	})
 	if err != nil {
 		return &PeerError{Peer: ep.String(), Op: "wait for room", Err: err}
 	}
@@ -213,10 +214,10 @@ func (ep *Endpoint) Send(ctx context.Context, id FrameID, head, body []byte) err
 
 // sendSlow waits for credit; apart from Send, so that Send allocates nothing.
 func (ep *Endpoint) sendSlow(ctx context.Context, id FrameID, head, body []byte) (err error) {
-	werr := ep.el.leader.wait(ctx, func() bool {
+	werr := ep.el.leader.waitRoom(ctx, func() bool {
 		err = ep.trySend(id, head, body)
 		return err != ErrBackpressure
-	}, nil)
+	})
 	if werr != nil {
 		return &PeerError{Peer: ep.String(), Op: "send", Err: fmt.Errorf("%w: %w", ErrBackpressure, werr)}
 	}
@@ -458,7 +459,7 @@ func (m Message) HandOff() { m.From.el.leader.handOff(m.term) }
 // Waits reports whether the handler runs on a goroutine that waits for something of
 // its own and drives progress meanwhile. It cannot go on before the handler
 // returns, handed off or not: what may run long belongs on another.
-func (m Message) Waits() bool { return m.From.el.leader.foreground }
+func (m Message) Waits() bool { return m.From.el.leader.foreground.Load() }
 
 func (ep *Endpoint) message(id FrameID, body []byte) error {
 	m := Message{From: ep, ID: id, Body: body, term: ep.el.leader.state.Load()}
@@ -470,16 +471,49 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 	}
 	h := ep.el.handlers[id].Load()
 	if h == nil {
-		ep.warnUnhandled(id)
-		m.Release()
+		ep.notHandled(m)
 		return nil
 	}
-	h.fn(m)
-	if ep.el.leader.state.Load() != m.term {
-		ep.el.leader.guests.Add(-1) // it handed off, which counted it
-	}
+	m.handle(h.fn)
 	if !h.retain {
 		m.Release()
+	}
+	return nil
+}
+
+func (m Message) handle(fn Handler) {
+	l := &m.From.el.leader
+	l.ran, l.handled, l.handling = l.ran+1, m.ID, ""
+	fn(m)
+	if l.state.Load() != m.term {
+		l.guests.Add(-1) // it handed off, which counted it
+	}
+}
+
+// notHandled sends the beginning of a message of normal class back: whoever waits for an answer to it would do so until
+// its deadline. Those of reserved class are answers themselves.
+func (ep *Endpoint) notHandled(m Message) {
+	ep.warnUnhandled(m.ID)
+	if m.ID < FirstReservedID {
+		ep.mu.Lock()
+		b := binary.LittleEndian.AppendUint16(ep.scratch[:0], uint16(m.ID))
+		ep.sayLocked(frameUnhandled, append(b, m.Body[:min(len(m.Body), unhandledBytes)]...), nil)
+		ep.mu.Unlock()
+	}
+	m.Release()
+}
+
+// returned hears that the peer has no handler for a message.
+func (ep *Endpoint) returned(b []byte) error {
+	if len(b) < 2 || len(b) > 2+unhandledBytes {
+		return short(frameUnhandled, len(b))
+	}
+	id := FrameID(binary.LittleEndian.Uint16(b))
+	if id < FirstMessageID || id >= FirstReservedID {
+		return fmt.Errorf("%w: message %d comes back, which is not of normal class", ErrProtocol, id)
+	}
+	if h := ep.el.returned[id-FirstMessageID].Load(); h != nil {
+		Message{From: ep, ID: id, Body: b[2:], term: ep.el.leader.state.Load()}.handle(*h)
 	}
 	return nil
 }
@@ -535,7 +569,7 @@ func (ep *Endpoint) credit(body []byte) error {
 		ep.markBusy()
 	}
 	ep.mu.Unlock()
-	ep.el.leader.wakeWaiters()
+	ep.el.leader.changed()
 	return nil
 }
 
@@ -544,7 +578,7 @@ func (ep *Endpoint) Writable() {
 	ep.mu.Lock()
 	ep.markBusy()
 	ep.mu.Unlock()
-	ep.el.leader.wakeWaiters()
+	ep.el.leader.changed()
 }
 
 // Lost hears that the link is gone.
@@ -601,7 +635,7 @@ func (ep *Endpoint) fail(err error) {
 		ep.map_.close()
 		ep.el.keys.dropPeer(ep)
 		ep.el.forget(ep)
-		ep.el.leader.wakeWaiters()
+		ep.el.leader.changed()
 	})
 	if first && ep.rumour.Or(wentBit)&cameBit != 0 {
 		ep.tellLost() // outside gone: it may call Close

@@ -37,6 +37,8 @@ var (
 	ErrAddress = errors.New("bad address")
 	// ErrNoTransport: no transport for an address's scheme.
 	ErrNoTransport = errors.New("no transport for this address")
+	// ErrEnded: an Op or Importing was waited for already, or forgotten.
+	ErrEnded = errors.New("fabric: this operation was waited for or forgotten before")
 	// ErrTooMany: a table of this element or of the peer is full.
 	ErrTooMany = errors.New("too many")
 )

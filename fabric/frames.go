@@ -24,7 +24,12 @@ const (
 	frameFlushed
 	frameNarrow
 	frameNarrowed
+	frameUnhandled
 )
+
+// unhandledBytes is how much of a message that nobody handles goes back to its sender: what a layer needs to
+// find out whose it was.
+const unhandledBytes = 32
 
 // FirstReservedID is the lowest id of active messages that travel on reserved
 // credits: answers, cancellations, requests for code. Below it a message is

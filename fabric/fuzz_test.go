@@ -106,6 +106,9 @@ func addFrameScripts(f *testing.F) {
 		frame(frameAtomicDone, false, u32(3), u32(0), u64(7)).frame(frameFlushed, false, u32(4))))
 	f.Add([]byte(s.frame(frameGetData, true, bulkHead(nil, 0, bulkAbort, 0), make([]byte, 5000)).frame(frameGetDone, false, u32(0), u32(99))))
 	f.Add([]byte(s.frame(frameImported, false, u32(0), u32(0), make([]byte, 24)).frame(frameNarrowed, false, u32(1), u32(0), make([]byte, 48)).frame(frameUnmap, false, u32(1))))
+	f.Add([]byte(s.frame(frameUnhandled, false, []byte{71, 0, 1, 2, 3}).frame(frameUnhandled, false, []byte{72, 0}).frame(71, false, make([]byte, 40)).
+		frame(frameUnhandled, false, []byte{0, 8})))
+	f.Add([]byte(s.frame(frameUnhandled, false, make([]byte, 2+unhandledBytes+1)).frame(frameUnhandled, false, []byte{71})))
 	f.Add([]byte(s.frame(70, false, make([]byte, 900)).frame(3000, false).frame(60, false)))
 }
 
@@ -124,6 +127,12 @@ func FuzzFrames(f *testing.F) {
 		}
 		e.keys.slots[0].secret = [16]byte{}
 		e.HandleRetaining(70, func(m Message) {})
+		e.HandleReturned(71, func(m Message) {
+			if m.ID != 71 || len(m.Body) > unhandledBytes {
+				t.Fatalf("message %d comes back with %d bytes", m.ID, len(m.Body))
+			}
+			m.Release()
+		})
 		ep, link := attach(t, e, 2)
 		link.room = 20 // then it is full
 		r := &Remote{ep: ep, key: Key{Owner: 2, Size: 1 << 20, Rights: RightsAll}}

@@ -149,6 +149,8 @@ func goldenAnswers(t *testing.T) (b []byte) {
 	ask("import, no such key", frameImport, u32(12), u32(9), make([]byte, keyRefBytes-4))
 	ask("flush", frameFlush, u32(13))
 	ask("messages", 100, make([]byte, MaxMessageBytes))
+	ask("message without handler", 101, []byte("the first 32 bytes of this one return"))
+	ask("none, reserved", 3000, []byte("nothing of this one does"))
 	ep.map_.sent[7] = &Segment{}
 	ep.sendUnmap(7)
 	return goldenFrames(b, "segment closed", link)

@@ -48,7 +48,7 @@ const (
 type Principal struct {
 	Name string // "anonymous", or the name in the token or certificate
 	// Caps are the capabilities that go with it; their bits are the
-	// cluster's (cluster.Caps), the fabric only carries them.
+	// cluster's (cluster.Caps), and the fabric looks at CapMember only.
 	Caps uint32
 }
 
@@ -363,7 +363,11 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
 		return nil, err
 	}
-	if err := e.roomForPrincipal(info.principal.Name); err != nil {
+	err = e.roomForPrincipal(info.principal.Name)
+	if err == nil {
+		err = e.mayClaimInHello(info)
+	}
+	if err != nil {
 		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
 		return nil, err
 	}

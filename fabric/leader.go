@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"runtime"
@@ -24,28 +23,38 @@ type leader struct {
 	// an older one is stale. One word, because a waiter that leads for its own answer takes and leaves it on the way.
 	state atomic.Uint64
 
-	want     atomic.Int32 // foreground waiters that would lead, or sleep as leaders
-	sleepers atomic.Int32 // waiters asleep because another leads
-	closed   atomic.Bool
-	guests   atomic.Int32 // goroutines that compute for the fabric
+	want   atomic.Int32 // waiters that would lead instead of the background, or sleep as leaders
+	parked atomic.Int32 // waiters that sleep because another leads
+	rooms  atomic.Int32 // of them, those in waiting
+	// foreground says that a waiter leads, or was the last who did, and not the background goroutine. The leader writes it.
+	foreground atomic.Bool
+	woken      atomic.Bool // goroutines were made ready and have not had the processor yet
+	closed     atomic.Bool
+	guests     atomic.Int32 // goroutines that compute for the fabric
 
 	// The leader's: empty polls between two yields, the time they shall take,
 	// and how long one takes.
-	yieldPolls int
-	yieldTime  time.Duration
-	pollTime   int64
-	vain       int // yields before a sleep that brought nothing, in a row
-	// foreground says that a waiter leads, not the background goroutine. It is the leader's.
-	foreground bool
-	waits      uint32 // waits led, also the leader's
-	led        uint64 // those that are over
-	ledSeen    uint64 // … as of the last time the background asked
+	yieldPolls  int
+	yieldTime   time.Duration
+	pollTime    int64
+	vain        int           // yields before a sleep that brought nothing, in a row
+	hogged      time.Duration // how long nothing is yielded, as somebody computes here: until hoggedUntil
+	hoggedUntil int64
+	ran         int    // handlers since the clock was read last in this term
+	clocked     bool   // it was
+	handling    string // what the last of them handles; "": ran says which message
+	handled     FrameID
+	heldSaid    int64  // when a handler was named in the log last
+	waits       uint32 // waits led, also the leader's
+	led         uint64 // those that are over
+	ledSeen     uint64 // … as of the last time the background asked
 
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
 	bellRung atomic.Bool
 	beds     spares[bed]
-	timers   spares[time.Timer] // for dozes, stopped
+	timers   spares[time.Timer] // of waiters, stopped
+	waiters  spares[Waiter]     // of WaitFor
 	bellMu   sync.Mutex         // guards bell against being closed under a ring
 	bell     int
 	wake     chan struct{}
@@ -56,7 +65,7 @@ type leader struct {
 	standby     atomic.Int32 // background goroutines waiting to lead
 
 	mu       sync.Mutex
-	waiting  []chan struct{} // sleepers on conditions, woken at each change of room
+	waiting  []*Waiter // that sleep until a condition holds: woken whenever something has changed
 	tickers  []*ticker
 	nextTick atomic.Int64
 	early    atomic.Bool  // duties run before they said
@@ -89,7 +98,9 @@ const (
 	// tickWaits is how many waits, each too short to look at the clock, may go by
 	// before one does: a caller that leads again and again must not hold up timers.
 	tickWaits = 64
-	// relieveTries is how often a waiter lets others run before it sleeps because another leads.
+	// yieldWaits is how many waits, each too short to let other goroutines run, may go by before one does.
+	yieldWaits = 16
+	// relieveTries is how often a waiter that is alone lets the background run, so that it leaves the lead, before it sleeps.
 	relieveTries = 4
 	// closePoll is how often close looks whether everybody has stopped.
 	closePoll = 50 * time.Microsecond
@@ -157,7 +168,10 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 		l.state.Store(nextTerm(term, roleFree))
 		return 0, false
 	}
-	l.foreground = foreground
+	l.ran, l.clocked = 0, false
+	if l.foreground.Load() != foreground {
+		l.foreground.Store(foreground)
+	}
 	if role == roleAsleep {
 		l.coarse.Store(l.el.now())
 		l.disarm()
@@ -169,8 +183,8 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 // leave ends a term, if it has not ended already (HandOff).
 func (l *leader) leave(term uint64) {
 	if l.state.CompareAndSwap(term, nextTerm(term, roleFree)) {
-		if l.sleepers.Load() > 0 || l.el.hasBusy() {
-			l.nudge()
+		if l.parked.Load() > 0 || l.el.hasBusy() {
+			l.nudge() // whoever parks after this look finds the lead free
 		}
 	}
 }
@@ -222,6 +236,9 @@ func (l *leader) disarm() {
 // poll is one round of the leader's work. It returns at once, having touched
 // nothing more, when its term ended inside.
 func (l *leader) poll(term uint64) (handled int) {
+	if l.woken.Load() {
+		l.giveWay()
+	}
 	turn := Turn{&l.state, term}
 	for _, t := range l.el.cfg.Transports {
 		handled += t.Poll(pollBudget, turn)
@@ -230,13 +247,57 @@ func (l *leader) poll(term uint64) (handled int) {
 		}
 	}
 	handled += l.el.pumpBusy()
+	if handled > 0 && l.rooms.Load() > 0 {
+		l.wakeRooms() // a handler may have made any condition true
+	}
 	return handled
 }
+
+// giveWay lets those run who were woken or started: they may send, and all of it leaves together.
+func (l *leader) giveWay() {
+	l.woken.Store(false)
+	for _, t := range l.el.cfg.Transports {
+		if c, ok := t.(Corker); ok {
+			c.Cork()
+		}
+	}
+	runtime.Gosched()
+	l.uncork()
+}
+
+func (l *leader) uncork() {
+	for _, t := range l.el.cfg.Transports {
+		if c, ok := t.(Corker); ok {
+			c.Uncork()
+		}
+	}
+}
+
+// heldTime is how long handlers may hold the leader before the log names one: peers take an element for lost that is silent for long.
+const heldTime = 10 * time.Millisecond
+
+// clock keeps the time for CoarseNow, and sees how long the handlers took that ran since it did so last.
+func (l *leader) clock(now int64) {
+	if held := time.Duration(now - l.coarse.Load()); l.clocked && l.ran > 0 && held > heldTime && now >= l.heldSaid {
+		l.heldSaid = now + int64(time.Second)
+		name := l.handling
+		if name == "" {
+			name = fmt.Sprintf("message %d", l.handled)
+		}
+		l.el.log.Warn("handlers held up the fabric: nothing else moved meanwhile; let the handler run on a goroutine (rpc: without Options.Inline), unless the machine is overloaded",
+			"held", held.Round(time.Millisecond), "handlers", l.ran, "last", name)
+	}
+	l.coarse.Store(now)
+	l.ran, l.clocked = 0, true
+}
+
+// Handling says what the message that is handled now is about, for the log where that takes long. Handlers call it.
+func (e *Element) Handling(name string) { e.leader.handling = name }
 
 // runTickers runs the duties that are due; called by the leader every few polls.
 func (l *leader) runTickers(term uint64) {
 	now := l.el.now()
-	l.coarse.Store(now)
+	l.clock(now)
 	if now < l.nextTick.Load() {
 		return
 	}
@@ -297,7 +358,7 @@ func (e *Element) TickBy(at int64) {
 
 // Wake makes waiters look at their conditions: for layers that complete
 // something a goroutine may be in WaitFor for.
-func (e *Element) Wake() { e.leader.wakeWaiters() }
+func (e *Element) Wake() { e.leader.changed() }
 
 // TickSoon makes the leader run its duties at the next opportunity.
 func (e *Element) TickSoon() {
@@ -314,7 +375,7 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 	for _, t := range l.el.cfg.Transports {
 		ready = t.Arm() || ready
 	}
-	if ready || l.closed.Load() || l.el.hasBusy() {
+	if ready || l.closed.Load() || l.woken.Load() || l.el.hasBusy() {
 		l.disarm()
 		return term, true, false
 	}
@@ -322,7 +383,7 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 	if !l.state.CompareAndSwap(term, still) { // ends the term: what is stacked on it is stale
 		return term, false, false
 	}
-	foreground := l.foreground
+	foreground := l.foreground.Load()
 	l.sleeping.Add(1)
 	asleep := nextTerm(still, roleAsleep)
 	l.state.Store(asleep)
@@ -343,7 +404,7 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 	if !leads {
 		return 0, false, held
 	}
-	l.foreground = foreground
+	l.foreground.Store(foreground)
 	l.coarse.Store(l.el.now())
 	l.disarm()
 	return term, true, held
@@ -502,8 +563,8 @@ func (l *leader) lead(term uint64) {
 		if l.state.Load() != term {
 			return
 		}
-		if l.want.Load() > 0 {
-			break
+		if l.want.Load() > 0 && l.parked.Load() == 0 {
+			break // to a waiter that is alone: it needs nobody to wake it, if it leads
 		}
 		switch p.after(n) {
 		case paceTick:
@@ -524,225 +585,6 @@ func (l *leader) lead(term uint64) {
 		}
 	}
 	l.leave(term)
-}
-
-// WaitFor drives progress until cond holds or the context ends. cond is called
-// often and must be cheap. It is called on this goroutine, while handlers may
-// run on another: what they share must be atomic.
-func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
-	return e.leader.wait(ctx, cond, nil)
-}
-
-// wait drives progress until cond holds. While another goroutine leads, it
-// sleeps on ch (or, if ch is nil, on any change of room) instead. Once cond has
-// held it is not called again: it may have done something, as a send does.
-func (l *leader) wait(ctx context.Context, cond func() bool, ch chan struct{}) error {
-	limit := int64(0) // set when the clock is first looked at
-	for first := true; ; first = false {
-		if cond() {
-			return nil
-		}
-		if !first || l.closed.Load() || ctx.Err() != nil {
-			if err := l.waitOver(ctx, &limit); err != nil {
-				return err
-			}
-		}
-		if l.el.heldN.Load() > 0 {
-			l.el.letGo()
-		}
-		// A leader that sleeps is relieved once: waiters that went on doing that
-		// to each other would keep all of them awake.
-		term, ok := l.take(first, true)
-		if !ok {
-			var held bool
-			l.want.Add(1)
-			if term, ok = l.relieve(); !ok {
-				held = l.doze(ctx, cond, ch)
-			}
-			l.want.Add(-1)
-			if held {
-				return nil
-			}
-		}
-		if ok {
-			if err := l.leadFor(ctx, term, &limit, cond); err != errTermOver {
-				return err
-			}
-		}
-	}
-}
-
-// relieve takes over from a background goroutine, which leaves as soon as it
-// sees that somebody wants to lead; to be woken by it instead takes far longer.
-func (l *leader) relieve() (term uint64, ok bool) {
-	for range relieveTries {
-		runtime.Gosched()
-		if term, ok = l.take(false, true); ok {
-			return term, true
-		}
-	}
-	return 0, false
-}
-
-// errTermOver says that the leadership went to somebody else; no error.
-var errTermOver = fmt.Errorf("term over")
-
-func (l *leader) waitOver(ctx context.Context, limit *int64) error {
-	if l.closed.Load() {
-		return ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
-	if _, has := ctx.Deadline(); has {
-		return nil
-	}
-	now := l.el.now()
-	if *limit == 0 {
-		*limit = now + int64(l.el.cfg.Limits.OpTime)
-	}
-	if now > *limit {
-		return fmt.Errorf("fabric: no answer in %v (Limits.OpTime; give the context a deadline of its own): %w", l.el.cfg.Limits.OpTime, context.DeadlineExceeded)
-	}
-	return nil
-}
-
-// leadFor leads until cond holds, the context ends, or the term does.
-func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond func() bool) error {
-	p := pacer{l: l}
-	l.waits++
-	tick := l.waits%tickWaits == 0
-	for {
-		n := l.poll(term)
-		over := l.state.Load() != term
-		if cond() {
-			p.paid(n)
-			l.finish(term)
-			return nil
-		}
-		if over {
-			return errTermOver
-		}
-		pace := p.after(n)
-		if pace == paceOn && !tick {
-			continue
-		}
-		tick = false
-		l.runTickers(term)
-		if l.state.Load() != term {
-			return errTermOver
-		}
-		if err := l.waitOver(ctx, limit); err != nil {
-			l.finish(term)
-			return err
-		}
-		if pace == paceSleep {
-			var leads, held bool
-			term, leads, held = l.sleepCtx(ctx, term, cond)
-			if leads && held {
-				l.finish(term)
-			}
-			if held {
-				return nil
-			}
-			if !leads {
-				return errTermOver
-			}
-			p.reset()
-		}
-	}
-}
-
-// finish is leave for a waiter that led.
-func (l *leader) finish(term uint64) {
-	if l.state.Load() == term {
-		l.led++
-		l.leave(term)
-	}
-}
-
-// sleepCtx is sleep for a waiter: its context wakes it too.
-func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (now uint64, leads, held bool) {
-	if l.epfd < 0 {
-		runtime.Gosched()
-		return term, true, false
-	}
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, l.ring)
-		defer stop()
-	}
-	l.want.Add(1) // who makes cond true is to ring
-	defer l.want.Add(-1)
-	return l.sleep(term, tickPeriod, cond)
-}
-
-// doze waits while another goroutine leads: until it is told, or for a moment.
-// It reports whether cond held.
-func (l *leader) doze(ctx context.Context, cond func() bool, ch chan struct{}) bool {
-	if s := l.el.cfg.Scheduler; s != nil {
-		if cond() {
-			return true
-		}
-		s.Rest()
-		return false
-	}
-	l.sleepers.Add(1)
-	defer l.sleepers.Add(-1)
-	if ch == nil {
-		ch = make(chan struct{}, 1)
-		l.mu.Lock()
-		l.waiting = append(l.waiting, ch)
-		l.mu.Unlock()
-		defer l.forget(ch)
-	}
-	if cond() {
-		return true
-	}
-	timer := l.timers.get()
-	if timer == nil {
-		timer = time.NewTimer(backgroundPeriod)
-	} else {
-		timer.Reset(backgroundPeriod)
-	}
-	defer func() {
-		timer.Stop() // nothing of it is left in its channel
-		l.timers.put(timer)
-	}()
-	select {
-	case <-ch:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
-}
-
-func (l *leader) forget(ch chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, c := range l.waiting {
-		if c == ch {
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-			return
-		}
-	}
-}
-
-// wakeWaiters wakes whoever waits for a condition, dozing or asleep as leader.
-func (l *leader) wakeWaiters() {
-	if l.role() == roleAsleep && l.want.Load() > 0 {
-		l.ring()
-	}
-	if l.sleepers.Load() == 0 {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ch := range l.waiting {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // Progress makes one round of progress, unless another goroutine is leading,
@@ -770,5 +612,5 @@ func (l *leader) close() {
 		time.Sleep(closePoll)
 	}
 	l.backgrounds.Wait()
-	l.wakeWaiters()
+	l.wakeRooms()
 }

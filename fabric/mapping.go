@@ -254,7 +254,7 @@ func (r *Remote) map_(ctx context.Context, blob []byte) error {
 	if size < r.key.Size {
 		return fmt.Errorf("%w: a segment of %d bytes for a key to %d", ErrProtocol, size, r.key.Size)
 	}
-	err := r.ep.el.leader.wait(ctx, func() bool { return r.ep.dead.Load() != nil || ms.arrived(id) }, nil)
+	err := r.ep.el.leader.waitRoom(ctx, func() bool { return r.ep.dead.Load() != nil || ms.arrived(id) })
 	if err != nil {
 		return err
 	}

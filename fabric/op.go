@@ -41,7 +41,8 @@ type opRecord struct {
 	err    error
 	bulk   *bulkSend // a Put's data under way; under ep.mu
 	isDone func() bool
-	told   chan struct{}
+	waiter Waiter
+	use    atomic.Uint32 // of the record by an Op; raised by whoever ends that Op, so that nobody else does
 
 	closeMu sync.Mutex
 	done    chan struct{} // made by Done
@@ -92,7 +93,7 @@ func (t *opTable) grow() bool {
 	for i := range chunk {
 		r := &chunk[i]
 		r.ep, r.index, r.gen = t.ep, uint16(len(t.records)), t.firstGen
-		r.told = make(chan struct{}, 1)
+		r.waiter.l = &t.ep.el.leader
 		r.isDone = func() bool { return opState(r.state.Load()) == opDone }
 		t.records = append(t.records, r)
 		t.free = append(t.free, r)
@@ -150,7 +151,7 @@ func (t *opTable) claim(id uint32) (r *opRecord, claimed bool) {
 func (t *opTable) release(r *opRecord) {
 	t.mu.Lock()
 	if t.pending >= t.limit {
-		defer t.ep.el.leader.wakeWaiters() // somebody may wait for a record
+		defer t.ep.el.leader.changed() // somebody may wait for a record
 	}
 	defer t.mu.Unlock()
 	r.gen++
@@ -161,10 +162,6 @@ func (t *opTable) release(r *opRecord) {
 		r.done = nil
 	}
 	r.closeMu.Unlock()
-	select {
-	case <-r.told:
-	default:
-	}
 	r.state.Store(uint32(opFree))
 	t.free = append(t.free, r)
 	t.pending--
@@ -201,12 +198,7 @@ func (r *opRecord) finishClaimed(err error) {
 	defer r.closeMu.Unlock()
 	r.err = err
 	r.state.Store(uint32(opDone)) // publishes err, got, value, blob
-	if r.ep.el.leader.sleepers.Load() > 0 {
-		select {
-		case r.told <- struct{}{}:
-		default:
-		}
-	}
+	r.waiter.Wake()
 	if r.done != nil {
 		close(r.done)
 		r.done = nil
@@ -233,16 +225,26 @@ func (t *opTable) failAll(err error) {
 	}
 }
 
-// Op is an operation that was started. Exactly one of Wait and Forget ends it;
-// until then it owns its buffer. The zero Op is one that succeeded.
+// Op is an operation that was started. Whichever of Wait, Value and Forget is called first ends it;
+// until then it owns its buffer. To end it again does no harm: Wait and Value fail with ErrEnded, and
+// Forget does nothing. The zero Op is one that succeeded.
 type Op struct {
 	rec   *opRecord
+	use   uint32 // which of the record's operations it is
 	value uint64
 	err   error
 }
 
+// op is the Op of a record that was just started.
+func (r *opRecord) op() Op { return Op{rec: r, use: r.use.Load()} }
+
+// end claims the Op's end: false if it has ended, and the record may be another operation's.
+func (o Op) end() bool { return o.rec.use.CompareAndSwap(o.use, o.use+1) }
+
+func (o Op) ended() bool { return o.rec.use.Load() != o.use }
+
 // Poll reports whether Wait would return at once.
-func (o Op) Poll() bool { return o.rec == nil || o.rec.isDone() }
+func (o Op) Poll() bool { return o.rec == nil || o.ended() || o.rec.isDone() }
 
 // Done is closed when the operation has ended and Wait returns at once. It is for
 // select; the background goroutine then drives progress.
@@ -250,7 +252,7 @@ func (o Op) Done() <-chan struct{} {
 	if o.rec != nil {
 		o.rec.closeMu.Lock()
 		defer o.rec.closeMu.Unlock()
-		if !o.rec.isDone() {
+		if !o.ended() && !o.rec.isDone() {
 			if o.rec.done == nil {
 				o.rec.done = make(chan struct{})
 			}
@@ -276,8 +278,11 @@ func (o Op) Value(ctx context.Context) (uint64, error) {
 		return o.value, o.err
 	}
 	r := o.rec
+	if !o.end() {
+		return 0, ErrEnded
+	}
 	if !r.isDone() {
-		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+		if err := r.ep.el.leader.wait(ctx, r.isDone, &r.waiter); err != nil && !r.isDone() {
 			err = &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err}
 			if r.abandon() {
 				return 0, err
@@ -290,9 +295,9 @@ func (o Op) Value(ctx context.Context) (uint64, error) {
 }
 
 // Forget gives the operation up without waiting for its end. Its buffer is not
-// touched any more when Forget returns.
+// touched any more when Forget returns. After Wait it does nothing, so it can be deferred.
 func (o Op) Forget() {
-	if o.rec == nil {
+	if o.rec == nil || !o.end() {
 		return
 	}
 	if o.rec.isDone() || !o.rec.abandon() {

@@ -47,6 +47,12 @@ const (
 	vainYields = 16
 	rareYield  = 64
 	longYield  = 200 * time.Microsecond
+	// A yield that took hogTime gave the processor to somebody who computes: that one keeps it for a whole slice, some
+	// milliseconds, each time. So nothing is yielded for leastHogged then, and twice as long each time that it is
+	// tried and so again: whoever polls shares the processor as anybody does who computes, and whoever sleeps is woken in its turn.
+	hogTime     = time.Millisecond
+	leastHogged = 50 * time.Millisecond
+	mostHogged  = time.Second
 )
 
 func (p *pacer) reset() { *p = pacer{l: p.l} }
@@ -68,13 +74,17 @@ func (p *pacer) beforeSleep() pace {
 	if l.vain++; l.vain > vainYields && l.vain%rareYield != 0 {
 		return paceSleep
 	}
-	start := l.el.now()
 	runtime.Gosched()
+	start := l.el.now()
 	if l.guests.Load() == 0 {
+		if start < l.hoggedUntil {
+			return paceSleep
+		}
 		schedYield()
 	}
 	now := l.el.now()
 	l.coarse.Store(now)
+	l.yielded(time.Duration(now - start))
 	p.yielded = time.Duration(now-start) < longYield
 	if !p.yielded { // somebody else works here: asleep we are woken before their time is over
 		return paceSleep
@@ -106,30 +116,56 @@ func (p *pacer) after(handled int) pace {
 func (p *pacer) yield() pace {
 	l := p.l
 	now := l.el.now()
+	l.clock(now)
 	each := l.pollTime
 	if p.last != 0 {
 		each = min(max((now-p.last)/int64(p.polls), 1), 2*each)
 		l.pollTime = each
 	}
 	runtime.Gosched()
-	if l.guests.Load() == 0 {
-		schedYield() // else this process has work of its own for the processor
+	p.polls = 0
+	if l.guests.Load() > 0 { // this process has work of its own for the processor
+		p.last = l.el.now()
+		l.coarse.Store(p.last)
+		return p.rest(p.last, false)
 	}
-	p.last, p.polls = l.el.now(), 0
+	start := l.el.now()
+	if start < l.hoggedUntil {
+		p.last = start
+		return p.rest(now, false)
+	}
+	schedYield()
+	p.last = l.el.now()
 	l.coarse.Store(p.last)
-	foreign := time.Duration(p.last-now) > foreignTime
+	l.yielded(time.Duration(p.last - start))
+	foreign := time.Duration(p.last-start) > foreignTime
 	if foreign {
 		l.yieldTime = max(l.yieldTime/4, leastYieldTime)
 	} else {
 		l.yieldTime = min(l.yieldTime*2, mostYieldTime)
 	}
 	l.yieldPolls = max(int(int64(l.yieldTime)/max(each, 1)), 1)
+	return p.rest(now, foreign)
+}
+
+// yielded learns from how long a yield took.
+func (l *leader) yielded(took time.Duration) {
+	if took < hogTime {
+		l.hogged = 0
+		return
+	}
+	l.hogged = min(max(2*l.hogged, leastHogged), mostHogged)
+	l.hoggedUntil = l.coarse.Load() + int64(l.hogged)
+}
+
+// rest ends a yield: after the policy's time without anything, or where others want this processor, the leader sleeps.
+func (p *pacer) rest(now int64, foreign bool) pace {
 	if p.since == 0 {
 		p.since = now
 	}
-	spin := l.el.cfg.Policy.spin()
-	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin && l.guests.Load() == 0 {
-		return paceSleep // others want this processor: asleep we leave it to them
+	spin := p.l.el.cfg.Policy.spin()
+	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin {
+		return paceSleep // asleep we leave it to them
 	}
 	return paceTick
 }
@@ -157,6 +193,9 @@ func (e *Element) Guests(n int) {
 		e.StepBack()
 	}
 }
+
+// Ready says that a goroutine was started which is to run before the leader polls on: a handler's, say.
+func (e *Element) Ready() { e.leader.woken.Store(true) }
 
 // StepBack says that the calling goroutine, which may have waited and driven progress
 // meanwhile, will not come back to that. Else the background goroutine would leave it some time before it looks

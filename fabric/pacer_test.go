@@ -73,3 +73,45 @@ func TestInterruptedPoll(t *testing.T) {
 		t.Errorf("polls that take %d ns each for a while are taken for %d", step, each)
 	}
 }
+
+// TestHogged: where a yield gives the processor to somebody who keeps it, nothing is yielded for a while, longer each time that it is tried;
+// one yield that does not ends that.
+func TestHogged(t *testing.T) {
+	clock := int64(1)
+	el := &Element{now: func() int64 { clock += int64(time.Microsecond); return clock }}
+	el.cfg.Policy = Latency
+	l := &el.leader
+	l.el, l.yieldTime, l.yieldPolls, l.pollTime = el, mostYieldTime, 1, firstPollTime
+	for _, want := range []time.Duration{leastHogged, 2 * leastHogged, 4 * leastHogged} {
+		clock = l.hoggedUntil + 1
+		l.coarse.Store(clock)
+		l.yielded(hogTime)
+		if l.hogged != want || l.hoggedUntil != clock+int64(want) {
+			t.Fatalf("nothing is yielded for %v, want %v", l.hogged, want)
+		}
+	}
+	p := pacer{l: l}
+	coarse := l.coarse.Load()
+	for range 100 {
+		if got := p.after(0); got != paceTick {
+			t.Fatalf("pace %d", got)
+		}
+	}
+	if l.coarse.Load() == coarse || l.hogged != 4*leastHogged {
+		t.Fatal("the clock stands still, or a yield was made")
+	}
+	for range 10 {
+		l.yielded(hogTime)
+	}
+	if l.hogged != mostHogged {
+		t.Fatalf("nothing is yielded for %v, at most %v", l.hogged, mostHogged)
+	}
+	if l.yielded(hogTime - 1); l.hogged != 0 {
+		t.Fatal("a short yield did not end that")
+	}
+	el.cfg.Policy = Efficient
+	l.vain = 0
+	if got := p.after(0); got != paceSleep {
+		t.Fatalf("policy efficient, before a sleep: pace %d", got)
+	}
+}

@@ -128,7 +128,7 @@ func (ep *Endpoint) pump() (sent int, again bool) {
 		ep.pumpEpoch++
 	}
 	if sent > 0 {
-		ep.el.leader.wakeWaiters()
+		ep.el.leader.changed()
 	}
 	ep.inBusy = ep.sendable()
 	return sent, ep.inBusy
@@ -181,7 +181,9 @@ func (ep *Endpoint) pumpQueue(q *frameQueue, class Class) (sent int, ok bool) {
 		}
 		switch err := ep.transmit(id, class, body, nil); err {
 		case nil:
-			ep.sent += c
+			if c > 0 {
+				ep.charge(c, len(body))
+			}
 			if id == framePut {
 				ep.putAnnounced(body)
 			}
@@ -284,6 +286,7 @@ func (e *Element) tick(now int64) int64 {
 	}
 	e.keepAlive = now + period
 	e.sayRefusals(now)
+	e.workers.trim()
 	for _, ep := range e.Endpoints() {
 		if ep.silentAt != 0 {
 			ep.silentAt += late
@@ -310,11 +313,7 @@ func (l *leader) handOff(term uint64) {
 	if !l.state.CompareAndSwap(term, still) {
 		return
 	}
-	for _, t := range l.el.cfg.Transports {
-		if c, ok := t.(Corker); ok {
-			c.Uncork()
-		}
-	}
+	l.uncork()
 	l.guests.Add(1)
 	l.state.Store(nextTerm(still, roleFree))
 	if l.epfd >= 0 {

@@ -62,7 +62,7 @@ func (ep *Endpoint) startImport(ctx context.Context, k Key) Importing {
 	}
 	var b [4 + keyRefBytes]byte
 	ep.request(ctx, frameImport, rec, k.ref().append(binary.LittleEndian.AppendUint32(b[:0], rec.id())))
-	return Importing{Op{rec: rec}, &Remote{ep: ep, key: k}}
+	return Importing{rec.op(), &Remote{ep: ep, key: k}}
 }
 
 // Poll reports whether the peer has answered, or the Import has failed.

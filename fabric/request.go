@@ -35,10 +35,10 @@ func (ep *Endpoint) startOp(ctx context.Context, verb string, dst []byte) (*opRe
 }
 
 func (ep *Endpoint) startOpSlow(ctx context.Context, verb string, dst []byte) (rec *opRecord, err error) {
-	werr := ep.el.leader.wait(ctx, func() bool {
+	werr := ep.el.leader.waitRoom(ctx, func() bool {
 		rec = ep.ops.start(verb, dst)
 		return rec != nil || ep.dead.Load() != nil
-	}, nil)
+	})
 	switch {
 	case rec != nil:
 		return rec, nil
@@ -62,7 +62,7 @@ func (ep *Endpoint) request(ctx context.Context, id FrameID, rec *opRecord, head
 // that a Fence holds back. Any other failure is the operation's.
 func (ep *Endpoint) requestSlow(ctx context.Context, id FrameID, rec *opRecord, head, src []byte, err error) {
 	if ctx != nil && err == ErrBackpressure {
-		werr := ep.el.leader.wait(ctx, func() bool {
+		werr := ep.el.leader.waitRoom(ctx, func() bool {
 			ep.mu.Lock()
 			defer ep.mu.Unlock()
 			if id == framePut {
@@ -71,7 +71,7 @@ func (ep *Endpoint) requestSlow(ctx context.Context, id FrameID, rec *opRecord, 
 				err = ep.requestLocked(id, head)
 			}
 			return err != ErrBackpressure
-		}, nil)
+		})
 		if werr != nil {
 			err = fmt.Errorf("%w: %w", ErrBackpressure, werr)
 		}
@@ -150,7 +150,7 @@ func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
 	if err != nil {
 		ep.requestSlow(ctx, frameGet, rec, head, nil, err)
 	}
-	return Op{rec: rec}
+	return rec.op()
 }
 
 func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
@@ -171,7 +171,7 @@ func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
 	if err != nil {
 		ep.requestSlow(ctx, framePut, rec, head, src, err)
 	}
-	return Op{rec: rec}
+	return rec.op()
 }
 
 func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) Op {
@@ -192,7 +192,7 @@ func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset
 	if err != nil {
 		ep.requestSlow(ctx, frameAtomic, rec, b, nil, err)
 	}
-	return Op{rec: rec}
+	return rec.op()
 }
 
 // Narrow asks the owner of k for a key to part of it. The key ends with this
@@ -208,7 +208,7 @@ func (ep *Endpoint) Narrow(ctx context.Context, k Key, offset, size uint64, righ
 	}
 	b := appendAccess(nil, rec.id(), k.ref(), offset, size)
 	ep.request(ctx, frameNarrow, rec, append(b, byte(rights)))
-	if err := (Op{rec: rec}).waitKeep(ctx); err != nil {
+	if err := rec.op().waitKeep(ctx); err != nil {
 		return Key{}, err
 	}
 	defer ep.ops.release(rec)
@@ -226,7 +226,7 @@ func (ep *Endpoint) Flush(ctx context.Context) error {
 	ep.Fence()
 	b := binary.LittleEndian.AppendUint32(nil, rec.id())
 	ep.request(ctx, frameFlush, rec, b)
-	return Op{rec: rec}.Wait(ctx)
+	return rec.op().Wait(ctx)
 }
 
 // Fence orders: what is sent after it on this endpoint takes effect after what
@@ -261,8 +261,11 @@ func (ep *Endpoint) hasPuts(epoch uint64) bool {
 // waitKeep is Wait that leaves a successful operation's record to the caller.
 func (o Op) waitKeep(ctx context.Context) error {
 	r := o.rec
+	if !o.end() {
+		return ErrEnded
+	}
 	if !r.isDone() {
-		if err := r.ep.el.leader.wait(ctx, r.isDone, r.told); err != nil && !r.isDone() {
+		if err := r.ep.el.leader.wait(ctx, r.isDone, &r.waiter); err != nil && !r.isDone() {
 			lost := &PeerError{Peer: r.ep.String(), Op: r.verb, Err: err} // an abandoned record may be another operation's at once
 			if r.abandon() {
 				return lost

@@ -22,13 +22,13 @@ type Scheduler interface {
 // What layers above need of the runtime they ask of their element, so that a
 // simulator can run them too.
 
-// Go runs fn on a goroutine of its own.
+// Go runs fn on a goroutine of its own: one that has run something before, if there is one.
 func (e *Element) Go(fn func()) {
 	if s := e.cfg.Scheduler; s != nil {
 		s.Go(fn)
 		return
 	}
-	go fn()
+	e.workers.run(fn)
 }
 
 // Await waits until done is closed, or the context ends, and does not drive progress.

@@ -108,6 +108,8 @@ func (ep *Endpoint) control(id FrameID, b []byte) error {
 		return ep.answer(id, b)
 	case frameUnmap:
 		return ep.map_.unmap(b)
+	case frameUnhandled:
+		return ep.returned(b)
 	}
 	return fmt.Errorf("%w: frame %d is unknown", ErrProtocol, id)
 }

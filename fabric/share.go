@@ -42,6 +42,7 @@ func (e *Element) forget(ep *Endpoint) {
 		return // it was never adopted
 	}
 	delete(e.endpoints, ep)
+	e.leaveClaim(ep)
 	if ep.dialled {
 		return
 	}

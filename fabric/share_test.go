@@ -9,11 +9,20 @@ import (
 	"testing"
 )
 
+// incarnationOf is one for each principal.
+func incarnationOf(who string) (inc Incarnation) {
+	inc = 9
+	for _, b := range []byte(who) {
+		inc = inc<<8 | Incarnation(b)
+	}
+	return inc
+}
+
 // attachAs is attach for a peer of some principal, who reads nothing from the start.
 func attachAs(t *testing.T, e *Element, who string) (*Endpoint, *fakeLink) {
 	t.Helper()
 	link := &fakeLink{room: -1 << 30}
-	ep, err := e.Attach(PeerHello{Name: who, Incarnation: 9, Principal: Principal{Name: who}}, func(Receiver) (Link, error) { return link, nil })
+	ep, err := e.Attach(PeerHello{Name: who, Incarnation: incarnationOf(who), Principal: Principal{Name: who}}, func(Receiver) (Link, error) { return link, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +166,7 @@ func TestEndpointsPerPrincipal(t *testing.T) {
 	try := func(who string) (*Endpoint, *fakeLink, error) {
 		link := &fakeLink{room: -1}
 		var peer Receiver
-		ep, err := e.Attach(PeerHello{Name: who, Incarnation: 9, Principal: Principal{Name: who}}, func(r Receiver) (Link, error) {
+		ep, err := e.Attach(PeerHello{Name: who, Incarnation: incarnationOf(who), Principal: Principal{Name: who}}, func(r Receiver) (Link, error) {
 			peer = r
 			return link, nil
 		})

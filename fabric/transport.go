@@ -165,9 +165,12 @@ type Receiver interface {
 	Lost(err error)
 }
 
-// Corker is implemented by transports that hold frames back while Poll delivers
-// others. Uncork sends them; it is called before a handler goes on for longer while another goroutine polls.
+// Corker is implemented by transports for which each frame costs a system call. They hold frames back while Poll delivers
+// others, and between Cork and Uncork, while goroutines run that were woken or started by what was delivered: what they send leaves
+// together. Uncork sends what was held back; it is also called before a handler goes on for longer while another goroutine polls.
+// Nothing is held back for long where one of those goroutines computes: a transport bounds the time.
 type Corker interface {
+	Cork()
 	Uncork()
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -23,10 +24,11 @@ const (
 // Future is an invocation under way: Function.Start makes one. It ends exactly once. The zero value, and nil, is no
 // invocation's: it counts as ended, and Wait fails.
 type Future struct {
-	rt   *Runtime
-	id   travel.FutureID
-	cond func() bool
-	done atomic.Uint64 // the id, once it has ended
+	rt     *Runtime
+	id     travel.FutureID
+	cond   func() bool
+	waiter fabric.Waiter
+	done   atomic.Uint64 // the id, once it has ended
 
 	sent     int    // roots, so far; Start's
 	function string // its name, for errors
@@ -72,6 +74,7 @@ type Result struct {
 func newFuture(rt *Runtime) *Future {
 	f := &Future{rt: rt}
 	f.cond = f.ended
+	f.waiter.Init(rt.el)
 	return f
 }
 
@@ -100,7 +103,7 @@ func (f *Future) complete(o *travel.Outcome) {
 		f.close()
 		f.mu.Unlock()
 	}
-	f.rt.el.Wake()
+	f.waiter.Wake()
 }
 
 // Done is closed when the future has ended.
@@ -172,13 +175,13 @@ const deadlineGrace = 10 * time.Millisecond
 
 // wait drives progress until the future has ended or the context has.
 func (f *Future) wait(ctx context.Context) error {
-	err := f.rt.el.WaitFor(ctx, f.cond)
+	err := f.waiter.Wait(ctx, f.cond)
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) || f.rt.now()+travel.Instant(deadlineGrace) < f.deadline {
 		return err
 	}
 	grace, cancel := context.WithTimeout(context.Background(), deadlineGrace)
 	defer cancel()
-	if f.rt.el.WaitFor(grace, f.cond) == nil {
+	if f.waiter.Wait(grace, f.cond) == nil {
 		return nil
 	}
 	f.rt.tick(int64(f.rt.now())) // whoever should is late

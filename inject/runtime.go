@@ -57,6 +57,9 @@ func (c *Config) Validate() error {
 	if c.CacheBytes < 0 {
 		return fmt.Errorf("inject: CacheBytes is negative")
 	}
+	if c.Limits.RunTime < 0 {
+		return fmt.Errorf("inject: Limits.RunTime is %v: it cannot be negative", c.Limits.RunTime)
+	}
 	seen := map[string]bool{}
 	for _, e := range c.Engines {
 		if e == nil {
@@ -169,6 +172,9 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		if err := handle(frameID(k), fn); err != nil {
 			return nil, err
 		}
+	}
+	if err := el.HandleReturned(frameID(travel.KindInject), rt.comesBack); err != nil {
+		return nil, err
 	}
 	el.Watch(rt.peerUp, rt.peerLost)
 	el.OnTick(rt.tick)
@@ -330,6 +336,18 @@ func (rt *Runtime) turnAway(m fabric.Message) {
 	if err := m.From.Post(frameID(travel.KindRefused), answer, nil); err != nil {
 		rt.log.Debug("a refusal is not heard", "peer", m.From.String(), "err", err)
 	}
+}
+
+// comesBack hears that a branch was sent to an element that has no runtime. There nobody refuses it, so that is done here.
+func (rt *Runtime) comesBack(m fabric.Message) {
+	refusal, err := travel.Returned(m.Body, fmt.Sprintf("%s takes no functions: its program has made no inject.Runtime", m.From.Name()))
+	if err != nil {
+		rt.log.Warn("peer broke the travel protocol", "peer", m.From.String(), "err", err)
+		m.From.Close()
+		return
+	}
+	m.Body = refusal
+	rt.receive(m, travel.KindRefused)
 }
 
 // apart runs a branch that came to a goroutine which waits for something else.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -157,6 +158,11 @@ const graphWindow = "forward_offsets"
 // it reads: it would take any bytes for what it expects. So it would on none.
 func (r *Request) checkKind() error {
 	m := r.Image.Manifest()
+	if m.Rows != nil {
+		if err := r.checkRows(m.Rows); err != nil {
+			return err
+		}
+	}
 	if len(m.Windows) == 0 {
 		return nil
 	}
@@ -181,6 +187,25 @@ func (r *Request) checkKind() error {
 	case len(r.Table.Schema.Fields) != 1 || !alike(want, r.Table.Schema.Fields[0].Type):
 		return fmt.Errorf("%w: %s needs rows of one %s each; the rows of %s are %.200s: load what it needs as a dataset of its own (wherry mem load --schema row:%[3]s)",
 			ErrRequest, m.Name, want, r.Table.Name, &r.Table.Schema)
+	}
+	return nil
+}
+
+// checkRows finds a dataset whose rows are not those that the function reads.
+func (r *Request) checkRows(want *schema.Schema) error {
+	name := r.Image.Name()
+	switch {
+	case r.Table == nil:
+		return fmt.Errorf("%w: %s needs rows of %s, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, name, want)
+	case r.Table.Kind == cluster.CSR:
+		return fmt.Errorf("%w: %s needs rows of %s; %s is a graph", ErrRequest, name, want, r.Table.Name)
+	case !slices.EqualFunc(want.Fields, r.Table.Schema.Fields, func(a, b schema.Field) bool { return a.Name == b.Name && a.Type == b.Type }):
+		has := "are " + r.Table.Schema.String()
+		if len(r.Table.Schema.Fields) == 0 {
+			has = "have no fields"
+		}
+		return fmt.Errorf("%w: %s needs rows of %s; those of %s %s: load what it needs as a dataset of its own (wherry mem load --schema %[3]s)",
+			ErrRequest, name, want, r.Table.Name, has)
 	}
 	return nil
 }

@@ -266,3 +266,43 @@ func TestStartsAtOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsOfAnother: a function whose manifest names the rows that it reads is refused on others, with both named.
+func TestRowsOfAnother(t *testing.T) {
+	fields := func(text string) schema.Schema {
+		s, err := schema.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *s
+	}
+	want := fields("at:i64,level:str")
+	echo := xrdma.Echo()
+	entry, _ := echo.Entry(image.Wasm, "")
+	img, err := image.Build(image.Manifest{Name: "tail", ABI: 1, Start: image.StartFirst, ResultForm: image.ResultRaw, Rows: &want, Imports: echo.Manifest().Imports}, entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := func(text string) *cluster.Table {
+		return &cluster.Table{Name: "log", Kind: cluster.Records, Rows: 3, Schema: fields(text)}
+	}
+	for _, c := range []struct {
+		table *cluster.Table
+		says  string // "": it is taken
+	}{
+		{records("at:i64,level:str"), ""},
+		{records("at:u64,level:str"), "tail needs rows of at:i64,level:str; those of log are at:u64,level:str: load what it needs as a dataset of its own (wherry mem load --schema at:i64,level:str)"},
+		{records("level:str,at:i64"), "are level:str,at:i64"},
+		{records("at:i64"), "are at:i64"},
+		{records("at:i64,level:str,more:u8"), "are at:i64,level:str,more:u8"},
+		{records("when:i64,level:str"), "are when:i64,level:str"},
+		{&cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, "tail needs rows of at:i64,level:str; web is a graph"},
+		{&cluster.Table{Name: "blob", Kind: cluster.Raw, Rows: 3}, "those of blob have no fields"},
+		{nil, "tail needs rows of at:i64,level:str, and a node alone has no data"},
+	} {
+		_, err := (&Request{Image: img, Table: c.table}).payload()
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%+v: %v", c.table, err)
+		}
+	}
+}

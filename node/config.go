@@ -162,6 +162,9 @@ func (c *Config) Validate() error {
 	if c.CodeCacheBytes != 0 && c.CodeCacheBytes < MinCodeCache {
 		return fmt.Errorf("node: code_cache_bytes %v: at least %v", c.CodeCacheBytes, MinCodeCache)
 	}
+	if err := c.Limits.Validate(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
 	if c.Policy != "" {
 		if _, err := fabric.ParsePolicy(c.Policy); err != nil {
 			return fmt.Errorf("node: policy: %w", err)

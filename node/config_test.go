@@ -114,6 +114,19 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	}
 }
 
+func TestNegativeTimes(t *testing.T) {
+	for says, set := range map[string]func(c *Config){
+		"stop_time": func(c *Config) { c.StopTime = -1 },
+		"load_time": func(c *Config) { c.LoadTime = -1 },
+		"OpTime":    func(c *Config) { c.Limits.OpTime = -1 },
+	} {
+		c := Config{Name: "n", TokenFile: "tokens"}
+		if set(&c); c.Validate() == nil || !strings.Contains(c.Validate().Error(), says) {
+			t.Errorf("a negative %s: %v", says, c.Validate())
+		}
+	}
+}
+
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]Bytes{"0": 0, "65536": 65536, "64k": 64 << 10, "64KiB": 64 << 10, "64KB": 64000, "1.5 GiB": 3 << 29, "2T": 2 << 40, " 7 b ": 7} {
 		if got, err := ParseBytes(text); err != nil || got != want {

@@ -202,7 +202,7 @@ func TestCallMetrics(t *testing.T) {
 		t.Error("calls made are shown, and none was")
 	}
 	// Of the calls that this node makes.
-	if err := n.RPC().Register("echo", func(_ context.Context, c *rpc.Call) ([]byte, error) { return c.Req, nil }, rpc.Options{}); err != nil {
+	if err := n.RPC().Register("echo", func(_ context.Context, c *rpc.Call) ([]byte, error) { return c.Req, nil }, rpc.Options{Inline: true}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := n.Element().Dial(t.Context(), n.Addrs()[0])
@@ -444,7 +444,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 		close(began)
 		time.Sleep(50 * time.Millisecond)
 		return []byte("done"), nil
-	}, rpc.Options{Blocking: true}); err != nil {
+	}, rpc.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	el, p := guest(t, ts, "node")

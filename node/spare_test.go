@@ -92,12 +92,12 @@ func serveSpares(t *testing.T, n1, n2 *Node, begun chan<- bool, end <-chan bool)
 			case <-ctx.Done():
 			}
 			return nil, context.Cause(ctx)
-		}, rpc.Options{Blocking: true}), n.RPC().Register("by", func(_ context.Context, c *rpc.Call) ([]byte, error) {
+		}, rpc.Options{}), n.RPC().Register("by", func(_ context.Context, c *rpc.Call) ([]byte, error) {
 			if c.From.Dialled() == (n == n1) {
 				return []byte("n1"), nil
 			}
 			return []byte("n2"), nil
-		}, rpc.Options{}))
+		}, rpc.Options{Inline: true}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestSpareAnswers(t *testing.T) {
 		begun <- true
 		<-end
 		return nil, nil
-	}, rpc.Options{Blocking: true}); err != nil {
+	}, rpc.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	var theirs, ours [2]*fabric.Endpoint
@@ -272,7 +272,7 @@ func TestSpareRequests(t *testing.T) {
 		called <- struct{}{}
 		<-done
 		return nil, nil
-	}, rpc.Options{Blocking: true}); err != nil {
+	}, rpc.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(name string, calls bool) (bool, error) {

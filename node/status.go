@@ -79,7 +79,7 @@ func (n *Node) functionStatus(s *control.Status) {
 	rt := n.rt.Stats()
 	q := rt.Sizes
 	s.Queues = control.QueueStatus{Running: q.Running, Queued: q.Queued, Held: q.HeldRuns, HeldBytes: q.HeldBytes,
-		Invocations: q.Invocations, Records: q.Records, Futures: q.Futures, Tombstones: q.Tombstones,
+		Invocations: q.Invocations, Records: q.Records, Futures: q.Futures, Tombstones: q.Tombstones + q.Lapsed,
 		Fetches: q.Fetches, FetchBytes: q.FetchBytes, Reports: q.PendingReports, OutboxBytes: q.OutboxBytes,
 		Runs: rt.Runs, Forwards: rt.Forwards, Forks: rt.Forks, Refused: rt.Refused, Duplicates: rt.Duplicates}
 	engine, disk := n.engine.Stats(), n.engine.Disk()

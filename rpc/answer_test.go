@@ -210,7 +210,7 @@ func TestHeldIsCopied(t *testing.T) {
 		clear(buf)
 		return nil, nil
 	}} {
-		if err := b.p.Register(name, fn, Options{}); err != nil {
+		if err := b.p.Register(name, fn, Options{Inline: true}); err != nil {
 			t.Fatal(err)
 		}
 		var all []Future
@@ -357,7 +357,7 @@ func TestHeldCountsForItsPeer(t *testing.T) {
 	if _, err := b.el.Listen("tcp://127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	for name, o := range map[string]Options{"inline": {}, "blocking": {Blocking: true}} {
+	for name, o := range map[string]Options{"inline": {Inline: true}, "blocking": {}} {
 		if err := b.p.Register(name, func(context.Context, *Call) ([]byte, error) { return make([]byte, size), nil }, o); err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +402,7 @@ func TestMostHeldGoesFirst(t *testing.T) {
 		entered.Add(1)
 		<-gate
 		return make([]byte, size), nil
-	}, Options{Blocking: true}); err != nil {
+	}, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	most, other := newHolder(t, b, false), newHolder(t, b, false)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -97,11 +96,6 @@ func leads(ctx context.Context) bool {
 	return k != nil && k.leads.Load()
 }
 
-// crowd is how many calls of an endpoint are waited for where further callers let each other run before they wait
-// too: so many goroutines that call are hardly all on processors of their own, and over a socket each request by
-// itself would be a system call, to send it and to read it.
-const crowd = 3
-
 // begin sends a request.
 func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []byte, mode sendMode) (Future, error) {
 	p.stats.calls.Add(1)
@@ -116,14 +110,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if err := c.prepare(ctx, &s, mode); err != nil {
 		return c.unsent(ctx, to, req, mode, err)
 	}
-	held := s.waits && !s.leads && c.awaited.Load() >= crowd && ep.Hold()
 	r, err := c.try(&s)
-	if held {
-		if err == nil {
-			runtime.Gosched() // what they send leaves with it
-		}
-		ep.Release() // or somebody's wait sends it, ours at the latest
-	}
 	if isFull(err) && mode != sendStarts && !s.leads {
 		r, err = c.trySlow(ctx, s)
 	}
@@ -284,9 +271,7 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, nil
 	}
 	r = c.record(s.req.id, s.to.name)
-	if r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits; r.awaited {
-		c.awaited.Add(1)
-	}
+	r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits
 	return r, nil
 }
 
@@ -376,7 +361,6 @@ func (f Future) Cancel() {
 	f.r.finish()
 	c.mu.Unlock()
 	c.tell(IDCancel, id)
-	c.p.el.Wake()
 }
 
 // Forget gives the call up without waiting for its end.
@@ -447,7 +431,7 @@ func (f Future) atHand() bool {
 func (f Future) await(ctx context.Context, onNote func([]byte)) error {
 	r := f.r
 	for {
-		err := r.c.p.el.WaitFor(ctx, r.ready)
+		err := r.waiter.Wait(ctx, r.ready)
 		if r.gen.Load() != f.gen || r.stage() == recTaken {
 			return ErrEnded
 		}
@@ -458,8 +442,7 @@ func (f Future) await(ctx context.Context, onNote func([]byte)) error {
 		case r.state.CompareAndSwap(stateOf(recDone, f.gen), stateOf(recTaken, f.gen)):
 			return nil
 		case r.ask(): // and it comes now
-		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			// A note, or the fabric's own bound on waits: the call's deadline is later.
+		case err == nil: // a note
 		case ctx.Err() != nil:
 			return timedOut(context.Cause(ctx))
 		default:
@@ -531,7 +514,7 @@ func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
 		return dst, nil
 	}
 	e := &RemoteError{Code: r.code, Text: printable(dst[start:]), Peer: c.ep.Name(), Call: r.name}
-	if r.code == CodeNoSuchCall { // the peer knows the hash only
+	if r.code == CodeNoSuchCall && e.Text == "" { // the peer knows the hash only
 		e.Text = "it does not serve this call"
 	}
 	return dst[:start], e

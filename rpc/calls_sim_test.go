@@ -218,7 +218,7 @@ func (l *simLife) change(ctx context.Context) {
 	case l.changes:
 	case l.oddGone:
 		l.oddGone = false
-		if err := l.p.Register("odd", l.runOdd, Options{Blocking: true}); err != nil {
+		if err := l.p.Register("odd", l.runOdd, Options{}); err != nil {
 			l.t.fail("register: %v", err)
 		}
 	default:
@@ -304,11 +304,11 @@ func (c *simCall) judge(err *RemoteError, ran int) {
 
 // serve registers what a life serves.
 func (l *simLife) serve() error {
-	blocking := Options{Blocking: true}
+	blocking := Options{}
 	return errors.Join(
-		l.p.Register("inline", l.runInline, Options{}),
+		l.p.Register("inline", l.runInline, Options{Inline: true}),
 		l.p.Register("work", l.runWork, blocking),
-		l.p.Register("later", l.runLater, Options{}),
+		l.p.Register("later", l.runLater, Options{Inline: true}),
 		l.p.Register("nest", l.runNest, blocking),
 		l.p.Register("odd", l.runOdd, blocking),
 		l.p.Register("hold", l.runHold, blocking),

@@ -29,7 +29,6 @@ type conn struct {
 	waiting  int                  // callers that wait for a slot
 	instead  atomic.Pointer[conn] // that calls go over, as this one is not needed (Peer.Spare); set under mu
 	movers   atomic.Int32         // transfers of bulks
-	awaited  atomic.Int32         // calls whose callers wait for their answers
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
@@ -83,11 +82,12 @@ const (
 
 // record is a call of ours, from its beginning until its end was told to whoever made it.
 type record struct {
-	c     *conn
-	ready func() bool
-	state atomic.Uint32 // stage and gen (stateOf); publishes what the answer set
-	news  atomic.Bool   // there is a note
-	gen   atomic.Uint32 // raised at each reuse
+	c      *conn
+	ready  func() bool
+	waiter fabric.Waiter
+	state  atomic.Uint32 // stage and gen (stateOf); publishes what the answer set
+	news   atomic.Bool   // there is a note
+	gen    atomic.Uint32 // raised at each reuse
 
 	recalled atomic.Bool // its answer was lent, and is not any more
 
@@ -122,6 +122,7 @@ func (r *record) stage() uint32 { return r.state.Load() & (1<<stageBits - 1) }
 func (c *conn) record(id exchange.ID, name string) *record {
 	for len(c.records) <= id.Slot() {
 		r := &record{c: c}
+		r.waiter.Init(c.p.el)
 		r.ready = func() bool { return r.stage() != recWaiting || r.news.Load() }
 		c.records = append(c.records, r)
 	}
@@ -146,6 +147,7 @@ func (r *record) become(stage uint32) {
 		close(r.done)
 		r.done = nil
 	}
+	r.waiter.Wake()
 }
 
 // end frees a record and its slot: nobody asks any more. What was wanted of it was taken out. It is false if that has happened before, or somebody else
@@ -165,9 +167,6 @@ func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []fun
 	r.gen.Add(1)
 	if r.ahead != 0 && !r.fetching {
 		c.p.ahead.Add(-r.ahead)
-	}
-	if r.awaited {
-		c.awaited.Add(-1)
 	}
 	r.lent, r.ends, r.err, r.ahead, r.fetching = false, nil, nil, 0, false
 	if n := int64(cap(r.body)); n > keptShort {
@@ -280,9 +279,6 @@ func (c *conn) sweep(now int64) (next int64) {
 	for _, id := range late {
 		c.tell(IDCancel, id)
 	}
-	if len(late) > 0 {
-		c.p.el.Wake()
-	}
 	return next
 }
 
@@ -326,7 +322,34 @@ func (c *conn) onResponse(b []byte) error {
 	if ahead {
 		c.fetchAhead(rec, r.id, gen, bytes.Clone(r.body), limit, deadline)
 	}
-	c.p.el.Wake()
+	return nil
+}
+
+// nobody is what a call fails with at a peer that serves none at all.
+const nobody = "it serves no calls: its program has made no rpc.Peer"
+
+// onReturned hears that the peer has nothing that takes requests: the call has not run.
+func (c *conn) onReturned(b []byte) error {
+	id, err := decodeReturned(b)
+	if err != nil {
+		return err
+	}
+	if id.Slot() != exchange.NoSlot {
+		var head [responseBytes]byte
+		(&response{id: id, code: CodeNoSuchCall}).put(&head)
+		return c.onResponse(append(head[:], nobody...))
+	}
+	c.mu.Lock()
+	taken, _ := c.lending.Taken(id, exchange.Ours)
+	possible, wake := c.caller.OneWayReturned(), c.waiting > 0
+	c.mu.Unlock()
+	c.reuse(taken)
+	if !possible {
+		return errTooManyEnded
+	}
+	if wake {
+		c.p.el.Wake()
+	}
 	return nil
 }
 
@@ -355,9 +378,7 @@ func (c *conn) onHeld(b []byte) error {
 	}
 	if ask {
 		c.tell(IDWant, id)
-		return nil
 	}
-	c.p.el.Wake()
 	return nil
 }
 
@@ -400,7 +421,6 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 			r.finish()
 		}
 		c.mu.Unlock()
-		p.el.Wake()
 	}
 	left := time.Duration(deadline - p.el.Now()) // that of a started call, which has one
 	if !p.goWork(func() {
@@ -423,10 +443,8 @@ func (c *conn) onNote(b []byte) error {
 		r := c.records[id.Slot()]
 		r.note = append([]byte(nil), note...)
 		r.news.Store(true)
+		r.waiter.Wake()
 	}
 	c.mu.Unlock()
-	if waits {
-		c.p.el.Wake()
-	}
 	return nil
 }

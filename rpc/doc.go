@@ -28,12 +28,11 @@ any part of it.
 
 # Handlers
 
-A handler runs on the goroutine that drives the fabric, at once: no wake-up stands between a message
-and its answer, and nothing else moves on the element meanwhile. So it must be short and must not
-wait; a call that waits, made with its context, fails with ErrInline. One that needs another's answer
-starts the call, calls Detach and replies later; one that may block is registered with
-Options.Blocking and gets a goroutine. Do not count on inline handlers to exclude each other: a large request is
-fetched on a goroutine, and its handler runs there. A handler that panics ends the process, as any goroutine does.
+A handler runs on a goroutine of its own, where it may wait, call others and take its time. With Options.Inline it
+runs on the goroutine that drives the fabric, at once: that saves about a microsecond, and nothing else moves on the element
+meanwhile. So an inline handler must be short and must not wait; a call that waits, made with its context, fails with ErrInline. One
+that needs another's answer starts the call, calls Detach and replies later. Do not count on inline handlers to exclude each other: a
+large request is fetched on a goroutine, and its handler runs there. A handler that panics ends the process, as any goroutine does.
 
 # At most once
 

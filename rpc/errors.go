@@ -68,7 +68,7 @@ var (
 	// ErrClosed: the Peer was closed here.
 	ErrClosed = errors.New("rpc: closed")
 	// ErrInline: a handler that runs on the goroutine which drives the fabric tried to wait.
-	ErrInline = errors.New("rpc: an inline handler cannot wait; register it with Blocking, or use Start and Detach")
+	ErrInline = errors.New("rpc: an inline handler cannot wait; register it without Options.Inline, or use Start and Detach")
 	// ErrEnded: a Future was waited for already, or forgotten.
 	ErrEnded = errors.New("rpc: this future has been used")
 )

@@ -99,7 +99,7 @@ func ExampleBulk() {
 		}
 		_, err := c.Push(ctx, b, 0, rpc.Memory{[]byte(strings.ToUpper(string(data)))})
 		return struct{}{}, err
-	}, rpc.Options{Blocking: true})
+	}, rpc.Options{})
 
 	seg, err := client.Element().NewSegment(1<<20, fabric.Writable)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestParkedIsUnderWay(t *testing.T) {
 			begun <- true
 			<-gate
 			return nil, nil
-		}, Options{Blocking: true, Concurrent: 1}); err != nil {
+		}, Options{Concurrent: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.p.Send(ctx, eps[0], "one", nil); err != nil {

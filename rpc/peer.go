@@ -87,6 +87,9 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 			return nil, fmt.Errorf("rpc: %s has a Peer already, and needs but one: %w", el.Name(), err)
 		}
 	}
+	if err := el.HandleReturned(IDRequest, func(m fabric.Message) { p.receive(m, (*conn).onReturned) }); err != nil {
+		return nil, err
+	}
 	el.Watch(p.up, p.lost)
 	el.OnTick(p.sweep)
 	return p, nil

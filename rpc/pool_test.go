@@ -55,7 +55,7 @@ func whole(_ context.Context, c *Call) ([]byte, error) {
 
 func TestRequestMemoryIsReused(t *testing.T) {
 	schemes(t, func(t *testing.T, addr string) {
-		for _, o := range []Options{{}, {Blocking: true}} {
+		for _, o := range []Options{{Inline: true}, {}} {
 			a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 			ep := connect(t, a, b, addr)
 			if err := b.p.Register("take", whole, o); err != nil {
@@ -154,7 +154,7 @@ func TestRequestStays(t *testing.T) {
 			ep := connect(t, a, b, addr)
 			later := make(chan *Call, 1)
 			b.serve(t, "take", whole)
-			err := b.p.Register("later", func(_ context.Context, c *Call) ([]byte, error) { err := c.Detach(); later <- c; return nil, err }, Options{})
+			err := b.p.Register("later", func(_ context.Context, c *Call) ([]byte, error) { err := c.Detach(); later <- c; return nil, err }, Options{Inline: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +212,7 @@ func TestAnswerGrowsFromRequest(t *testing.T) {
 		a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 		ep := connect(t, a, b, addr)
 		more := bytes.Repeat([]byte("!"), 40)
-		if err := b.p.Register("grow", func(_ context.Context, c *Call) ([]byte, error) { return append(c.Req, more...), nil }, Options{}); err != nil {
+		if err := b.p.Register("grow", func(_ context.Context, c *Call) ([]byte, error) { return append(c.Req, more...), nil }, Options{Inline: true}); err != nil {
 			t.Fatal(err)
 		}
 		futures := make([]Future, 64)

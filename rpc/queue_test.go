@@ -62,7 +62,7 @@ func TestStalledIsOnesOwn(t *testing.T) {
 	a, b, hold := largeSides(t, 0)
 	x := newSide(t, "x", Limits{})
 	gate := make(chan bool)
-	if err := b.p.Register("other", func(context.Context, *Call) ([]byte, error) { <-gate; return nil, nil }, Options{Blocking: true, Concurrent: 1}); err != nil {
+	if err := b.p.Register("other", func(context.Context, *Call) ([]byte, error) { <-gate; return nil, nil }, Options{Concurrent: 1}); err != nil {
 		t.Fatal(err)
 	}
 	hold()
@@ -93,7 +93,7 @@ func TestQueuedAfterLoss(t *testing.T) {
 	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 	ep, other := connect(t, a, b, "tcp://127.0.0.1:0"), connect(t, a, b, "tcp://127.0.0.1:0")
 	gate := make(chan bool)
-	if err := b.p.Register("one", func(context.Context, *Call) ([]byte, error) { <-gate; return nil, nil }, Options{Blocking: true, Concurrent: 1}); err != nil {
+	if err := b.p.Register("one", func(context.Context, *Call) ([]byte, error) { <-gate; return nil, nil }, Options{Concurrent: 1}); err != nil {
 		t.Fatal(err)
 	}
 	defer close(gate)

@@ -33,7 +33,7 @@ func TestTypedReplyTwice(t *testing.T) {
 			close(on)
 		}()
 		return "", err
-	}, Options{}); err != nil {
+	}, Options{Inline: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Call(t.Context(), a.p, ep, "plain"); err != nil {

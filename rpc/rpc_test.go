@@ -110,7 +110,7 @@ func connect(t testing.TB, from, to *side, addr string) *fabric.Endpoint {
 
 func (s *side) serve(t testing.TB, name string, fn Handler) {
 	t.Helper()
-	if err := s.p.Register(name, fn, Options{Blocking: true}); err != nil {
+	if err := s.p.Register(name, fn, Options{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -388,17 +388,17 @@ func TestAtMostOnce(t *testing.T) {
 func TestRegister(t *testing.T) {
 	a := newSide(t, "a", Limits{})
 	for _, bad := range []string{"", strings.Repeat("x", MaxNameBytes+1)} {
-		if err := a.p.Register(bad, echo, Options{}); !errors.Is(err, ErrName) {
+		if err := a.p.Register(bad, echo, Options{Inline: true}); !errors.Is(err, ErrName) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}
 	}
 	a.serve(t, "x", echo)
-	if err := a.p.Register("x", echo, Options{}); !errors.Is(err, ErrName) {
+	if err := a.p.Register("x", echo, Options{Inline: true}); !errors.Is(err, ErrName) {
 		t.Error("a name could be registered twice")
 	}
 	// 64-bit FNV-1a has known collisions; make one by hand.
 	a.p.methods.Store(a.p.methods.Load().changed(&method{name: "z", id: HashName("y"), fn: echo}, nil))
-	if err := a.p.Register("y", echo, Options{}); err == nil || !strings.Contains(err.Error(), "same hash") {
+	if err := a.p.Register("y", echo, Options{Inline: true}); err == nil || !strings.Contains(err.Error(), "same hash") {
 		t.Errorf("a collision: %v", err)
 	}
 }
@@ -445,7 +445,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for _, l := range []Limits{{EagerBytes: 8}, {EagerBytes: 1 << 20}, {MaxBytes: 100}, {MaxBytes: 1 << 40}, {BulkBytes: 1 << 20},
-		{Calls: -1}, {Outgoing: 1 << 20}, {NoteBytes: -1}, {CallTime: -1}} {
+		{Calls: -1}, {Outgoing: 1 << 20}, {NoteBytes: -1}, {CallTime: -1}, {MaxTime: -1}, {LingerTime: -1}, {NoteEvery: -1}} {
 		if l.Validate() == nil {
 			t.Errorf("%+v is valid", l)
 		}
@@ -463,8 +463,8 @@ func allocPaths(x, y *side, ep *fabric.Endpoint) map[string]struct {
 } {
 	ctx, req, dst := context.Background(), make([]byte, 16), make([]byte, 0, 64)
 	typed := Define("typed", Bytes{}, Bytes{})
-	y.p.Register("echo", echo, Options{})
-	typed.Serve(y.p, func(_ context.Context, _ *Call, b []byte) ([]byte, error) { return b, nil }, Options{})
+	y.p.Register("echo", echo, Options{Inline: true})
+	typed.Serve(y.p, func(_ context.Context, _ *Call, b []byte) ([]byte, error) { return b, nil }, Options{Inline: true})
 	batch := make([]Future, 64)
 	return map[string]struct {
 		most float64

@@ -226,12 +226,12 @@ const inlineFetchBytes = 256 << 10
 
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
-	if c.held.Load() > 0 && !k.OneWay && c.full() && (!k.m.opts.Blocking || c.stalls()) { // no room to hold another answer, nor any to come
+	if c.held.Load() > 0 && !k.OneWay && c.full() && (k.m.opts.Inline || c.stalls()) { // no room to hold another answer, nor any to come
 		c.p.depart(k.m)
 		c.refuse(r, CodeBusy, unfetchedAnswers)
 		return
 	}
-	if !k.m.opts.Blocking {
+	if k.m.opts.Inline {
 		if k.lent && k.Bytes <= inlineFetchBytes {
 			if mem := c.remotes.find(k.at.key); mem != nil && mem.Mapped() {
 				k.mem = mem
@@ -261,22 +261,14 @@ func (c *conn) keepRequest(k *Call) {
 
 // fork runs a call that has entered, on a goroutine.
 func (c *conn) fork(k *Call) {
-	// Whoever polls lets a guest have the processor: one that may wait until it
-	// runs, one that only has a large request until it ends.
-	el, waits := c.p.el, k.m.opts.Blocking
-	el.Guests(1)
+	el := c.p.el
+	el.Ready()
 	if !c.p.goWork(func() {
-		if waits {
-			el.Guests(-1)
-			defer el.StepBack()
-		} else {
-			defer el.Guests(-1)
-		}
+		defer el.StepBack()
 		if body, err := k.run(); !k.isDetached() {
 			k.finish(body, err)
 		}
 	}) {
-		el.Guests(-1)
 		c.p.depart(k.m)
 		k.leave()
 		c.refuse(k.request(), CodeCanceled, stopping)
@@ -286,6 +278,7 @@ func (c *conn) fork(k *Call) {
 // lead runs a handler on the goroutine that drives the fabric.
 func (c *conn) lead(k *Call) {
 	k.leads.Store(true)
+	c.p.el.Handling(k.Name)
 	c.inline = nil // whatever the handler does, it meets another record
 	body, err := k.run()
 	if k.isDetached() {

@@ -28,6 +28,7 @@ const (
 	IDEnded    fabric.FrameID = 2107 // so many one-way calls have ended
 
 	requestBytes  = 28
+	requestIDEnd  = 16 // of a request that comes back, what is read
 	responseBytes = 16
 	numberBytes   = 8
 	heldBytes     = numberBytes + 8
@@ -113,6 +114,18 @@ func decodeRequest(b []byte, r *request) error {
 		return fmt.Errorf("%w: a reference of %d bytes, want %d", ErrWire, len(r.body), refBytes)
 	}
 	return nil
+}
+
+// decodeReturned reads which request came back.
+func decodeReturned(b []byte) (exchange.ID, error) {
+	if len(b) < requestIDEnd {
+		return 0, fmt.Errorf("%w: %d bytes of a request that comes back, at least %d are needed", ErrWire, len(b), requestIDEnd)
+	}
+	id := exchange.ID(binary.LittleEndian.Uint64(b[8:]))
+	if id.Number() == 0 {
+		return 0, fmt.Errorf("%w: a request without a number comes back", ErrWire)
+	}
+	return id, nil
 }
 
 // response is a response as it travels; body is a view.

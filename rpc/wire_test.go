@@ -234,6 +234,21 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
+// FuzzDecodeReturned: what is read of a request that comes back is what it was sent with.
+func FuzzDecodeReturned(f *testing.F) {
+	f.Add(goldens()["request"])
+	f.Add(make([]byte, requestIDEnd))
+	f.Add(make([]byte, requestIDEnd-1))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r request
+		whole := decodeRequest(b, &r)
+		id, err := decodeReturned(b)
+		if err != nil && !errors.Is(err, ErrWire) || err != nil && whole == nil || whole == nil && id != r.id {
+			t.Fatalf("%x is request %v (%v), and comes back as %v (%v)", b, r.id, whole, id, err)
+		}
+	})
+}
+
 func FuzzDecodeNumber(f *testing.F) {
 	f.Add(goldens()["cancel"])
 	f.Add(goldens()["note"])

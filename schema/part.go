@@ -126,7 +126,7 @@ func (r *Rows) Text(i, f int) []byte {
 	return r.part[at : at+n]
 }
 
-// Uint is integer or bool field f in row i, sign-extended if it is signed.
+// Uint is integer or bool field f in row i, sign-extended if it is signed. Of other fields Float gives the number, and Cell the bytes.
 func (r *Rows) Uint(i, f int) uint64 {
 	if r.layout.Codecs[f].signed() {
 		return uint64(getInt(r.Cell(i, f)))
@@ -134,8 +134,20 @@ func (r *Rows) Uint(i, f int) uint64 {
 	return getUint(r.Cell(i, f))
 }
 
-// Float is float field f in row i.
-func (r *Rows) Float(i, f int) float64 { return getFloat(r.Cell(i, f)) }
+// Float is the number in field f of row i: a float as it is, an integer as the nearest float (exact up to 2^53), a bool as 0 or 1.
+// A field that is no number gives NaN.
+func (r *Rows) Float(i, f int) float64 {
+	c, cell := r.layout.Codecs[f], r.Cell(i, f)
+	switch {
+	case c.float():
+		return getFloat(cell)
+	case c.signed():
+		return float64(getInt(cell))
+	case c.integer(), c.code == codeBool:
+		return float64(getUint(cell))
+	}
+	return math.NaN()
+}
 
 // AppendCell appends field f of row i as text, as Type.AppendText does.
 func (r *Rows) AppendCell(dst []byte, i, f int) []byte {

@@ -440,3 +440,29 @@ func BenchmarkWriteCSV(b *testing.B) {
 		write(b, FormatCSV, s, r)
 	}
 }
+
+// TestFloatOfAny: every number can be had as a float, whatever its type.
+func TestFloatOfAny(t *testing.T) {
+	for _, c := range []struct {
+		typ  Type
+		text string
+		want float64
+	}{
+		{I8, "-5", -5}, {I16, "-300", -300}, {I32, "-70000", -70000}, {I64, "-9007199254740992", -1 << 53},
+		{U8, "200", 200}, {U16, "60000", 60000}, {U32, "4000000000", 4e9}, {U64, "42", 42}, {U64, "18446744073709551615", 1 << 64},
+		{F32, "1.5", 1.5}, {F64, "-2.25", -2.25}, {Bool, "true", 1}, {Bool, "false", 0},
+		{Str, "7", math.NaN()}, {BytesType(3), "010203", math.NaN()},
+	} {
+		b, err := NewPartBuilder(&Schema{Fields: []Field{{Name: "x", Type: c.typ}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.AppendStrings(c.text); err != nil {
+			t.Fatal(err)
+		}
+		rows := b.Rows()
+		if got := rows.Float(0, 0); got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+			t.Errorf("%s %s is %v, want %v", c.typ, c.text, got, c.want)
+		}
+	}
+}

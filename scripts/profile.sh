@@ -26,6 +26,7 @@ for _ in 1 2 3; do
     for transport in shm tcp; do
         measure rpc --transport "$transport" --inflight 1
         measure rpc --transport "$transport" --inflight 64
+        measure rpc --transport "$transport" --callers 16
     done
 done
 

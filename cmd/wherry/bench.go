@@ -22,7 +22,6 @@ sides of a comparison take turns in one run, and medians are reported. On a
 shared machine the ratios say more than the figures.`,
 		Example: "  wherry bench chase --transport tcp --servers 4",
 	})
-	var c bench.Config
 	for _, b := range []struct {
 		name, short, example, transport string
 		servers                         int
@@ -32,21 +31,15 @@ shared machine the ratios say more than the figures.`,
 		// Five processes on two processors: the product's own policy, since polling all the time would be polling against each other.
 		{"chase", "Compare a pointer chase: injected, deployed, fetched", "wherry bench chase --transport tcp --servers 4 --depth 64 --json", "tcp", 4, fabric.Balanced},
 		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json", "shm", 1, fabric.Latency},
-		{"rpc", "Time small calls, one or many in flight", "wherry bench rpc --transport tcp --inflight 64 --json", "shm", 1, fabric.Latency},
+		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
-		transport, servers, policy := b.transport, b.servers, b.policy.String()
-		elements := 0 // ring's and rounds' defaults differ
-		switch b.name {
-		case "ring":
-			f.IntVar(&elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
-		case "rounds":
-			f.IntVar(&elements, "elements", bench.MaxElements, fmt.Sprintf("processes that hold the graph, 4 to %d", bench.MaxElements))
-		}
+		c := bench.Config{Kind: b.name, Servers: b.servers}
+		transport, policy := b.transport, b.policy.String()
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
@@ -58,19 +51,14 @@ shared machine the ratios say more than the figures.`,
 		tls := "off"
 		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
-		if b.name == "chase" {
-			f.IntVar(&servers, "servers", servers, fmt.Sprintf("processes that hold the table, 1 to %d", bench.MaxServers))
-			f.IntVar(&c.Depth, "depth", 64, fmt.Sprintf("hops of one chase, 1 to %d", bench.MaxDepth))
-			f.IntVar(&c.Rows, "rows", 1<<20, fmt.Sprintf("rows of the table, 8 bytes each: at least 2 for each server, at most %d", bench.MaxRows))
-		}
-		benchFlags(cmd, b.name, &c)
+		benchFlags(cmd, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": servers, "depth": c.Depth, "rows": c.Rows, "inflight": c.Inflight, "bytes": c.Bytes, "elements": elements} {
+			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "elements": c.Elements} {
 				if cmd.Flags().Changed(name) && v < 1 {
 					return usagef("--%s %d: it must be at least 1", name, v)
 				}
 			}
-			c.Kind, c.Transport, c.Servers, c.Elements = b.name, transport, servers, elements
+			c.Transport = transport
 			for _, e := range []struct {
 				flag, value, yes, no string
 				to                   *bool
@@ -79,6 +67,9 @@ shared machine the ratios say more than the figures.`,
 					return usagef("--%s %q: it is %s or %s", e.flag, e.value, e.no, e.yes)
 				}
 				*e.to = e.value == e.yes
+			}
+			if err := callFlags(cmd, &c, &policy); err != nil {
+				return err
 			}
 			return a.bench(cmd, c, policy)
 		}
@@ -98,16 +89,67 @@ func demoGraph() (*bench.Graph, error) {
 	return &bench.Graph{Offsets: [2][]uint64{g.Fwd.Off, g.Rev.Off}, Targets: [2][]uint32{g.Fwd.Dst, g.Rev.Dst}}, nil
 }
 
+const handlerHelp = "blocking: the server gives each call a goroutine; inline: its handler runs on the goroutine that drives its fabric"
+
 // benchFlags are those that one benchmark alone has.
-func benchFlags(cmd *cobra.Command, name string, c *bench.Config) {
+func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	f := cmd.Flags()
-	switch name {
+	switch c.Kind {
+	case "chase":
+		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the table, 1 to %d", bench.MaxServers))
+		f.IntVar(&c.Depth, "depth", 64, fmt.Sprintf("hops of one chase, 1 to %d", bench.MaxDepth))
+		f.IntVar(&c.Rows, "rows", 1<<20, fmt.Sprintf("rows of the table, 8 bytes each: at least 2 for each server, at most %d", bench.MaxRows))
 	case "rpc":
-		f.IntVar(&c.Inflight, "inflight", 1, fmt.Sprintf("calls under way at once, 1 to %d", bench.MaxInflight))
+		f.IntVar(&c.Callers, "callers", 1, fmt.Sprintf("goroutines that each call and wait, 1 to %d", bench.MaxInflight))
+		f.IntVar(&c.Inflight, "inflight", 0, fmt.Sprintf("in place of callers: one goroutine that starts calls and keeps so many under way, 1 to %d; handlers are inline and the policy is latency then, if the flags do not say otherwise", bench.MaxInflight))
+		f.String("handler", "blocking", handlerHelp)
+		f.IntVar(&c.Bytes, "bytes", 8, fmt.Sprintf("bytes of a request, which is its answer too, 1 to %d", bench.MaxCallBytes))
+		f.IntVar(&c.Processes, "processes", 1, fmt.Sprintf("client processes with one caller each, all on CPU 0, 1 to %d: several take turns with one", bench.MaxProcesses))
+		f.BoolVar(&c.BesideLoad, "beside-load", false, "keep each CPU busy meanwhile, with a process that runs an empty loop")
+		f.DurationVar(&c.Turn, "turn", 0, fmt.Sprintf("how long callers or client processes call at a time, 1ms to %v; 0 is the benchmark's own time", bench.MaxTurn))
+		f.IntVar(&c.ServerCPUs, "server-cpus", 1, "CPUs that the server may use: 1 is CPU 1, 2 are CPU 0, where the client is, and 1")
 	case "bulk":
 		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
+		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers of so many bytes, 1 to %d", bench.MaxCallBytes))
+		f.String("handler", "blocking", "with --call: "+handlerHelp)
+	case "ring":
+		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
+	case "rounds":
+		f.IntVar(&c.Elements, "elements", bench.MaxElements, fmt.Sprintf("processes that hold the graph, 4 to %d", bench.MaxElements))
 	}
+}
+
+// callFlags reads what flags say together of how calls are made.
+func callFlags(cmd *cobra.Command, c *bench.Config, policy *string) error {
+	f := cmd.Flags()
+	flight, call, handler := f.Changed("inflight"), f.Changed("call"), f.Lookup("handler")
+	switch {
+	case handler == nil:
+		return nil
+	case flight && f.Changed("callers"):
+		return usagef("--callers and --inflight together: --callers N are N goroutines that each wait for their call, --inflight N is one that keeps N calls under way; give one of them")
+	case call && (f.Changed("bytes") || f.Changed("with-sends")):
+		return usagef("--call with --bytes or --with-sends: --call N measures calls whose answers have N bytes, in place of transfers")
+	case c.Kind == "bulk" && !call && handler.Changed:
+		return usagef("--handler without --call: transfers have no handler")
+	case flight:
+		c.Callers = 0
+		if !f.Changed("policy") {
+			*policy = fabric.Latency.String()
+		}
+	case call:
+		c.Bytes = 0
+	}
+	switch handler.Value.String() {
+	case "blocking":
+		c.Inline = flight && !handler.Changed
+	case "inline":
+		c.Inline = true
+	default:
+		return usagef("--handler %q: it is blocking or inline", handler.Value.String())
+	}
+	return nil
 }
 
 func (a *app) bench(cmd *cobra.Command, c bench.Config, policy string) error {

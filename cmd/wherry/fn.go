@@ -72,7 +72,8 @@ func (a *app) fnBuildCommand() *cobra.Command {
 		Long: `Compile a function in C, with clang and wasm-ld, and put it into an image. The
 SDK's header wherry.h is found without an installation. The manifest is JSON: the
 function's name, parameters, result, limits (docs/image.md); without --manifest
-it is SOURCE.json, and if there is none the function takes and returns raw bytes.`,
+it is SOURCE.json, and if there is none the function takes and returns raw bytes.
+What the compiler warns of goes to standard error.`,
 		Example: "  wherry fn build tally.c -o tally.wfn --manifest tally.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -111,7 +112,7 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
-	img, err := cbuild.Build(ctx, src, m, cbuild.Options{})
+	img, err := cbuild.Build(ctx, src, m, cbuild.Options{Warnings: a.err})
 	if err != nil {
 		return err
 	}
@@ -211,6 +212,9 @@ func (a *app) fnInspectCommand() *cobra.Command {
 				}
 				writeFields(w, "parameters", m.Params)
 				writeFields(w, "result ("+string(m.ResultForm)+")", m.Result)
+				if m.Rows != nil {
+					fmt.Fprintf(w, "  rows     of %s\n", m.Rows)
+				}
 				if m.Ranges {
 					fmt.Fprintln(w, "  rows     in ranges: a dataset loaded with --shard block")
 				}
@@ -297,8 +301,8 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 		Args: cobra.ExactArgs(1),
 	}
 	p := cmd.Flags()
-	p.StringVar(&f.on, "on", "", "the dataset")
-	p.StringVar(&f.node, "node", "", "run it on this node, on no dataset")
+	p.Var((*onceValue)(&f.on), "on", "the dataset")
+	p.Var((*onceValue)(&f.node), "node", "run it on this node, on no dataset")
 	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
 	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
@@ -315,6 +319,21 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 		return a.fnRun(cmd, args[0], &f)
 	}
 	return cmd
+}
+
+// onceValue is a flag's text that may be given once: of two datasets the last one would be taken, and the answer be that of
+// half the question.
+type onceValue string
+
+func (v *onceValue) String() string { return string(*v) }
+func (v *onceValue) Type() string   { return "string" }
+
+func (v *onceValue) Set(text string) error {
+	if *v != "" {
+		return fmt.Errorf("it is %q already, and only one can be given: run the command once for each", *v)
+	}
+	*v = onceValue(text)
+	return nil
 }
 
 func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) {

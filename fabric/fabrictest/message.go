@@ -113,6 +113,13 @@ func messageBadIDs(r *rig) {
 	if a.HandleRetaining(idData, func(fabric.Message) {}) == nil {
 		r.Error("two handlers for one id")
 	}
+	if a.Handle(idKeep, nil) == nil || a.HandleRetaining(idKeep, nil) == nil || a.HandleReturned(idKeep, nil) == nil {
+		r.Error("no handler passed for one")
+	}
+	r.Must(a.HandleReturned(idKeep, func(fabric.Message) {}))
+	if a.HandleReturned(idKeep, func(fabric.Message) {}) == nil || a.HandleReturned(idReply, func(fabric.Message) {}) == nil {
+		r.Error("two handlers for what comes back with one id, or one for what never does")
+	}
 }
 
 // counted checks numbered messages: in order, each once.
@@ -460,15 +467,22 @@ func messageStoppedReader(r *rig) {
 }
 
 func messageUnknown(r *rig) {
-	_, b, ab, _ := r.pair(smallWindow)
-	var got counted
+	a, b, ab, _ := r.pair(smallWindow)
+	var got, back counted
 	b.Handle(idData, func(m fabric.Message) { got.take(m.Body) })
+	r.Must(a.HandleReturned(idNobody, func(m fabric.Message) {
+		if m.From != ab || m.ID != idNobody || len(m.Body) > 32 {
+			r.Errorf("message %d from %v comes back with %d bytes", m.ID, m.From, len(m.Body))
+		}
+		back.take(m.Body)
+	}))
 	for i := range 600 { // more than the window: their credit comes back
-		r.Must(ab.Send(r.Ctx, idNobody, nil, make([]byte, 1000)))
+		r.Must(ab.Send(r.Ctx, idNobody, nil, numbered(i, 8+i)))
 		r.Must(ab.Post(fabric.MaxFrameID, nil, make([]byte, 100)))
 		r.Must(ab.Send(r.Ctx, idData, nil, numbered(i, 8)))
 	}
 	r.wantCount("among unknown ones", &got, 600)
+	r.wantCount("of those that nobody handles", &back, 600) // each comes back
 }
 
 func messageHandlers(r *rig) {

@@ -348,6 +348,7 @@ func (l *link) shut() bool {
 	}
 	l.t.mu.Lock()
 	delete(l.t.links, int32(l.fd))
+	l.t.linkN.Store(int32(len(l.t.links)))
 	l.t.mu.Unlock()
 	unix.Close(l.fd) // takes it out of the epoll set too
 	l.fd = -1

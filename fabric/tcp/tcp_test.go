@@ -2,9 +2,12 @@ package tcp
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -154,6 +157,53 @@ func BenchmarkGet(b *testing.B) {
 	for b.Loop() {
 		if err := r.Get(ctx, buf, 64); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{{OutBytes: -1}, {OutBytes: fabric.MaxFrameBytes - 1}, {OutBytesInAll: -1}, {OutBytesInAll: 1}, {AcceptTime: -1}} {
+		if tr, err := New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+			tr.Close()
+		}
+	}
+}
+
+// TestFailedStart: a link that cannot be watched leaves nothing behind, and what has its descriptor's number next keeps it.
+func TestFailedStart(t *testing.T) {
+	tr, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() int { // epoll does not watch files
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	fd := open()
+	if l, err := tr.start(fd, &recorder{}, nil); !errors.Is(err, unix.EPERM) {
+		t.Fatalf("start on a file: %v, %v", l, err)
+	}
+	var again []int // the lowest free numbers: fd is among them, if it was closed
+	for {
+		n := open()
+		defer unix.Close(n)
+		if again = append(again, n); n >= fd {
+			break
+		}
+	}
+	if len(tr.links) != 0 || again[len(again)-1] != fd {
+		t.Errorf("%d links; descriptor %d is still open: %v", len(tr.links), fd, again)
+	}
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, n := range again {
+		if _, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil {
+			t.Errorf("descriptor %d of somebody else: %v", n, err)
 		}
 	}
 }

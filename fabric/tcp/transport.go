@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -39,11 +40,13 @@ type Config struct {
 
 // Transport is the "tcp" transport.
 type Transport struct {
-	cfg  Config
-	epfd int
+	cfg     Config
+	epfd    int
+	started time.Time
 
 	mu        sync.Mutex
 	links     map[int32]*link
+	linkN     atomic.Int32          // how many
 	hellos    map[net.Conn]struct{} // accepted, in HELLO
 	listeners []net.Listener
 	closed    bool
@@ -65,9 +68,10 @@ type Transport struct {
 	waiting atomic.Int64 // bytes that links keep because sockets would not take them
 
 	// While corked, small frames stay with their links until Uncork.
-	corked   atomic.Bool
-	corkMu   sync.Mutex
-	heldBack []*link
+	corked    atomic.Bool
+	corkUntil atomic.Int64 // after started, in nanoseconds
+	corkMu    sync.Mutex
+	heldBack  []*link
 }
 
 const (
@@ -91,6 +95,8 @@ const (
 	// are delivered in a row, and how many bytes on one link.
 	corkFrames = 16
 	corkBytes  = 16 << 10
+	// corkTime is more than goroutines take that take an answer and send again, many of them, and little beside a wake-up.
+	corkTime = 50 * time.Microsecond
 )
 
 // New makes a transport.
@@ -107,6 +113,9 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.OutBytesInAll < cfg.OutBytes {
 		return nil, fmt.Errorf("tcp: OutBytesInAll %d: at least OutBytes, which is %d", cfg.OutBytesInAll, cfg.OutBytes)
 	}
+	if cfg.AcceptTime < 0 {
+		return nil, fmt.Errorf("tcp: AcceptTime %v: it cannot be negative", cfg.AcceptTime)
+	}
 	if cfg.AcceptTime == 0 {
 		cfg.AcceptTime = 10 * time.Second
 	}
@@ -114,13 +123,23 @@ func New(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tcp: epoll: %w", err)
 	}
-	return &Transport{cfg: cfg, epfd: epfd, links: map[int32]*link{}, hellos: map[net.Conn]struct{}{}}, nil
+	return &Transport{cfg: cfg, epfd: epfd, started: time.Now(), links: map[int32]*link{}, hellos: map[net.Conn]struct{}{}}, nil
 }
 
 // cork holds back what handlers send until Uncork: answers to frames that came
 // together leave together, and a handler's last steps do not come after a system call, which
 // leaves little of what they need in the processor's nearest cache.
-func (t *Transport) cork() { t.corked.Store(true) }
+func (t *Transport) cork() {
+	t.corkUntil.Store(math.MaxInt64)
+	t.corked.Store(true)
+}
+
+// Cork is cork for goroutines that run while the leader does not. Each of them may compute for a while: who sends
+// later than corkTime sends at once.
+func (t *Transport) Cork() {
+	t.corkUntil.Store(int64(time.Since(t.started) + corkTime))
+	t.corked.Store(true)
+}
 
 // Uncork sends what was held back. The leader calls it, and who is about to
 // give the lead away from inside a callback.
@@ -144,6 +163,9 @@ func (t *Transport) Uncork() {
 // l.txMu is held.
 func (t *Transport) hold(l *link) bool {
 	if !t.corked.Load() {
+		return false
+	}
+	if until := t.corkUntil.Load(); until != math.MaxInt64 && int64(time.Since(t.started)) > until {
 		return false
 	}
 	t.corkMu.Lock()
@@ -252,7 +274,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 	return &pending{t: t, c: c.(*net.TCPConn)}, nil
 }
 
-// start makes a link of a socket.
+// start makes a link of a socket, which it closes if that fails.
 func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error) {
 	l := &link{t: t, fd: fd, r: r, sec: sec}
 	l.guard, _ = r.(fabric.PlaceGuard)
@@ -263,18 +285,23 @@ func (t *Transport) start(fd int, r fabric.Receiver, sec *sealed) (*link, error)
 	return l, nil
 }
 
+// add has the transport look after a link; what cannot be added leaves no trace.
 func (t *Transport) add(l *link) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return fabric.ErrClosed
 	}
-	t.links[int32(l.fd)] = l
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.fd)}
 	if l.sec != nil {
 		ev.Events |= unix.EPOLLOUT // comes at once: see sealed.fresh
 	}
-	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev)
+	if err := unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev); err != nil {
+		return fmt.Errorf("tcp: watch a socket: %w", err)
+	}
+	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number is somebody else's then
+	t.linkN.Store(int32(len(t.links)))
+	return nil
 }
 
 func (t *Transport) find(fd int32) *link {
@@ -342,6 +369,9 @@ func (t *Transport) cool() {
 }
 
 func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
+	if t.linkN.Load() == 0 {
+		return 0
+	}
 	// Non-blocking, so RawSyscall does not hold up the garbage collector.
 	got, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(t.epfd), uintptr(unsafe.Pointer(&t.events[0])), uintptr(len(t.events)), 0, 0, 0)
 	if errno != 0 {

@@ -337,6 +337,29 @@ func TestManifestRanges(t *testing.T) {
 	}
 }
 
+func TestManifestRows(t *testing.T) {
+	m, err := ParseManifest([]byte(`{"name": "x", "rows": {"fields": [{"name": "at", "type": "i64"}, {"name": "level", "type": "str"}]}}`))
+	if err != nil || m.Rows.String() != "at:i64,level:str" {
+		t.Fatal(m, err)
+	}
+	build := func(m Manifest) (*Image, error) { return Build(m, Entry{Form: Wasm, Code: module("x", "row")}) }
+	img, err := build(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Rows.Fields[0].Name = "when"
+	again, err := Parse(img.Encode())
+	if err != nil || again.Manifest().Rows.String() != "at:i64,level:str" {
+		t.Errorf("%+v, %v", again, err)
+	}
+	for _, rows := range []*schema.Schema{{}, {Fields: []schema.Field{{Name: "c", Type: schema.Column}}}, {Fields: []schema.Field{{Name: "c", Type: schema.U8, Merge: schema.MergeSum}}}} {
+		m.Rows = rows
+		if _, err := build(m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "rows: ") {
+			t.Errorf("rows of %q: %v", rows, err)
+		}
+	}
+}
+
 func TestManifestMustBeCanonical(t *testing.T) {
 	img := mustBuild(t)
 	canonical, err := img.manifest.canonical()

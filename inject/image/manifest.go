@@ -54,7 +54,7 @@ const (
 type Window struct {
 	Name     string `json:"name"`
 	Writable bool   `json:"writable,omitempty"`
-	// Type, of window 0 only, says that a dataset's rows must be one value of this type each; empty: any rows.
+	// Type, of window 0 only, says that a dataset's rows must be one value of this type each, whatever its name; empty: any rows.
 	Type schema.Type `json:"type,omitempty"`
 	Help string      `json:"help,omitempty"`
 }
@@ -72,8 +72,10 @@ type Manifest struct {
 	Result     *schema.Schema `json:"result,omitempty"` // nil for ResultRaw
 	ResultForm ResultForm     `json:"result_form"`
 	// Ranges says that it needs every element to hold a range of rows (see cluster.Sharding.Contiguous).
-	Ranges  bool     `json:"ranges,omitempty"`
-	Windows []Window `json:"windows,omitempty"`
+	Ranges bool `json:"ranges,omitempty"`
+	// Rows are the rows that a dataset must have: these fields in this order. nil: any rows.
+	Rows    *schema.Schema `json:"rows,omitempty"`
+	Windows []Window       `json:"windows,omitempty"`
 	// Capabilities are wanted beyond running at all; sorted, each once.
 	Capabilities []string   `json:"capabilities,omitempty"`
 	Limits       abi.Limits `json:"limits,omitzero"`
@@ -152,6 +154,7 @@ func (m Manifest) withDefaults() Manifest {
 func (m Manifest) clone() Manifest {
 	m.Params = cloneSchema(m.Params)
 	m.Result = cloneSchema(m.Result)
+	m.Rows = cloneSchema(m.Rows)
 	m.Windows = slices.Clone(m.Windows)
 	m.Capabilities = slices.Clone(m.Capabilities)
 	m.Imports = slices.Clone(m.Imports)
@@ -207,6 +210,9 @@ func (m *Manifest) validate() error {
 	}
 	if err := checkSchema(m.Result, (*schema.Schema).ValidateResult); err != nil {
 		return bad("result: %v", err)
+	}
+	if err := checkSchema(m.Rows, (*schema.Schema).ValidateDataset); err != nil {
+		return bad("rows: %v", err)
 	}
 	if err := m.checkStart(); err != nil {
 		return bad("%v", err)

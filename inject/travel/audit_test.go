@@ -101,6 +101,7 @@ type auditor struct {
 	errands int
 	futures int
 	invs    int
+	placed  int
 }
 
 func pooled[T any](a *auditor, what string, free []*T) {
@@ -125,6 +126,12 @@ func (a *auditor) invocation(inv *invocation) {
 	t := a.t
 	a.invs++
 	a.live("invocation", inv)
+	if inv.placed {
+		a.placed++
+	}
+	if !inv.dead && inv.placed != (inv.stateful && inv.originPeer != nil) {
+		t.Errorf("invocation %v: placed %v, stateful %v", inv.id, inv.placed, inv.stateful)
+	}
 	for n := inv.runs.first; n != nil; n = n.next {
 		r := n.v
 		a.live("run", r)
@@ -236,6 +243,9 @@ func (a *auditor) sums() {
 	}
 	if a.invs != c.invs.n+loose || a.futures != c.futures || a.running != c.running {
 		a.t.Errorf("%d invocations, %d futures, %d running; counted %d+%d, %d, %d", a.invs, a.futures, a.running, c.invs.n, loose, c.futures, c.running)
+	}
+	if got := a.placed + len(c.tombs.lapsed); got != c.tombs.places {
+		a.t.Errorf("%d places are taken, %d are counted", got, c.tombs.places)
 	}
 	for h, n := range a.holds {
 		if h != nil && h.count != n {

@@ -33,7 +33,7 @@ func (c *Core) recvCancel(now Instant, p *peer, body []byte) error {
 		id.Origin = m.origin
 	}
 	left := max(decodeTime(m.left), Instant(c.lim.TombstoneTime))
-	c.tombs.add(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), c.lim.Tombstones)
+	c.tombs.cancel(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), c.lim.Tombstones)
 	c.unfold(now)
 	inv := c.invs.get(id.Seq, id.Origin)
 	if inv == nil || inv.dead {
@@ -68,6 +68,7 @@ func (c *Core) recvFree(now Instant, p *peer, body []byte) error {
 	if err != nil {
 		return err
 	}
+	c.tombs.free(InvocationID{p.Incarnation, seq})
 	if inv := c.invs.get(seq, p.Incarnation); inv != nil {
 		c.kill(now, inv, CodeOK, "")
 	}

@@ -84,23 +84,26 @@ type Limits struct {
 	Invocations int // invocations at once that have something here (131072)
 	Running     int // runs at once handed to the runtime (4096)
 	// Held runs are those parked for code, queued, or waiting for their turn.
-	HeldRuns      int           // (65536)
-	HeldBytes     int           // (64 MiB)
-	PeerHeldRuns  int           // of one sender (16384)
-	PeerHeldBytes int           // (16 MiB; so much again for reports to one origin that wait for its acknowledgements)
-	Records       int           // transfers not yet released (131072)
-	Tombstones    int           // (16384)
-	Bindings      int           // (MaxSlots, which is also the most)
-	Fetches       int           // objects being asked for (256)
-	ObjectBytes   int           // one object (16 MiB)
-	FetchBytes    int           // all objects being put together (64 MiB)
-	OutboxBytes   int           // reports waiting for room, per peer (1 MiB)
-	Branches      uint32        // of one invocation, under way at once (65536)
-	Parts         uint32        // per branch (4096)
-	MaxTime       time.Duration // a deadline's distance (24 h, at most 50 days)
-	TombstoneTime time.Duration // least life of a tombstone (1 s)
-	FetchRetry    time.Duration // between two requests for the same chunks (50 ms)
-	IdleUnpin     time.Duration // an unused binding lets go of its objects (1 s)
+	HeldRuns      int // (65536)
+	HeldBytes     int // (64 MiB)
+	PeerHeldRuns  int // of one sender (16384)
+	PeerHeldBytes int // (16 MiB; so much again for reports to one origin that wait for its acknowledgements)
+	Records       int // transfers not yet released (131072)
+	Tombstones    int // of canceled invocations (16384)
+	Stateful      int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
+	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
+	PrincipalStateful int
+	Bindings          int           // (MaxSlots, which is also the most)
+	Fetches           int           // objects being asked for (256)
+	ObjectBytes       int           // one object (16 MiB)
+	FetchBytes        int           // all objects being put together (64 MiB)
+	OutboxBytes       int           // reports waiting for room, per peer (1 MiB)
+	Branches          uint32        // of one invocation, under way at once (65536)
+	Parts             uint32        // per branch (4096)
+	MaxTime           time.Duration // a deadline's distance (24 h, at most 50 days)
+	TombstoneTime     time.Duration // least life of a tombstone (1 s)
+	FetchRetry        time.Duration // between two requests for the same chunks (50 ms)
+	IdleUnpin         time.Duration // an unused binding lets go of its objects (1 s)
 }
 
 // Config is what New needs.
@@ -133,6 +136,8 @@ func (l *Limits) setDefaults() {
 	def(&l.PeerHeldBytes, 16<<20)
 	def(&l.Records, 131072)
 	def(&l.Tombstones, 16384)
+	def(&l.Stateful, 16384)
+	def(&l.PrincipalStateful, max(l.Stateful-l.Stateful/8, 1))
 	def(&l.Bindings, MaxSlots)
 	def(&l.Fetches, 256)
 	def(&l.ObjectBytes, 16<<20)
@@ -166,7 +171,7 @@ func (c *Config) Validate() error {
 		{"Peers", l.Peers, MaxPeers}, {"Futures", l.Futures, 1 << 24}, {"Invocations", l.Invocations, 1 << 24},
 		{"Running", l.Running, 1 << 20}, {"HeldRuns", l.HeldRuns, 1 << 24}, {"HeldBytes", l.HeldBytes, 1 << 40},
 		{"PeerHeldRuns", l.PeerHeldRuns, 1 << 24}, {"PeerHeldBytes", l.PeerHeldBytes, 1 << 40},
-		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Bindings", l.Bindings, MaxSlots},
+		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Stateful", l.Stateful, 1 << 24}, {"PrincipalStateful", l.PrincipalStateful, l.Stateful}, {"Bindings", l.Bindings, MaxSlots},
 		{"Fetches", l.Fetches, 1 << 16}, {"ObjectBytes", l.ObjectBytes, ChunkBytes * (1<<16 - 1)},
 		{"FetchBytes", l.FetchBytes, 1 << 40}, {"OutboxBytes", l.OutboxBytes, 1 << 40},
 		{"Branches", int(l.Branches), 1 << 24}, {"Parts", int(l.Parts), 1 << 20},

@@ -73,6 +73,7 @@ type Counters struct {
 type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued int
 	Records, Tombstones, Fetches, FetchBytes, Timers           int
+	Stateful, Lapsed                                           int // invocations with a place among tombstones; those that have one
 	Relays                                                     int // among Records: of invocations that have nothing else here
 	OutboxBytes, PendingReports, LateReports, LateBytes        int
 	Stowed                                                     int // branches that wait for room to leave; they are held too
@@ -118,7 +119,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queue.n, Records: c.records, Relays: c.relays, Tombstones: c.tombs.len(),
+		HeldBytes: c.heldBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queue.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -146,8 +147,11 @@ type invocation struct {
 	waiting    list[Run] // for their turn
 	holds      bool
 	state      any
-	told       bool // the origin knows that state is held here
-	dead       bool // canceled, expired or complete: only runs being stopped are left
+	told       bool    // the origin knows that state is held here
+	dead       bool    // canceled, expired or complete: only runs being stopped are left
+	lapsed     Code    // it is dead, and its origin may not know: branches are refused with this
+	placed     bool    // it has a place among tombs
+	came       Instant // then
 }
 
 func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *invocation {
@@ -157,7 +161,7 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 		inv.timer.inv = inv
 	}
 	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
-	inv.stateful, inv.holds, inv.told, inv.dead = false, false, false, false
+	inv.stateful, inv.holds, inv.told, inv.dead, inv.lapsed, inv.placed = false, false, false, false, CodeOK, false
 	return inv
 }
 
@@ -213,6 +217,10 @@ func (c *Core) tidy(inv *invocation) {
 		return
 	}
 	c.freeState(inv)
+	if inv.placed {
+		inv.placed = false
+		c.tombs.leave(inv.originPeer.Principal)
+	}
 	if inv == c.loose {
 		c.loose = nil
 	} else {
@@ -233,13 +241,21 @@ func (c *Core) freeState(inv *invocation) {
 
 // kill ends everything of an invocation here. Runs with the runtime are asked
 // to stop and keep the record until they have; all else goes at once. why is
-// reported for each branch that was here if it is not CodeOK.
+// reported for each branch that was here if it is not CodeOK; then, and if its origin was lost, a
+// tombstone stays for what it kept here.
 func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 	if inv.dead {
 		return
 	}
 	inv.dead = true
 	c.wheel.disarm(&inv.timer)
+	if why != CodeOK {
+		inv.lapsed = why
+	}
+	if inv.lapsed != CodeOK && inv.holds && inv.placed {
+		inv.placed = false
+		c.tombs.lapse(inv.id, c.wellOver(now, inv), inv.lapsed, inv.originPeer.Principal)
+	}
 	for n := inv.runs.first; n != nil; {
 		r := n.v
 		n = n.next
@@ -264,6 +280,12 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 		c.dropRecord(now, inv.records.first.v)
 	}
 	c.tidy(inv)
+}
+
+// wellOver is when an invocation is over at its origin too, whatever of its time this element did not get: the
+// origin keeps some back, and what travels is rounded at every hop.
+func (c *Core) wellOver(now Instant, inv *invocation) Instant {
+	return max(now, inv.deadline) + (inv.deadline-inv.came)/8 + Instant(c.lim.TombstoneTime)
 }
 
 // Recv takes one message from a peer. It may return a run that the caller may

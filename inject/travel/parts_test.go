@@ -1,6 +1,7 @@
 package travel
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -102,46 +103,108 @@ func TestWheel(t *testing.T) {
 	})
 }
 
-// TestTombs: the table keeps the latest deadlines, and gives each up in time.
+// TestTombs: of the canceled the latest deadlines are kept, of the lapsed all that had a place; each is given up in time.
 func TestTombs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var tb tombs
-		model := map[InvocationID]Instant{}
-		limit := rapid.IntRange(1, 6).Draw(t, "limit")
+		m := tombModel{canceled: map[InvocationID]Instant{}, lapsed: map[InvocationID]Instant{}, of: map[InvocationID]string{}}
+		l := Limits{Tombstones: rapid.IntRange(1, 6).Draw(t, "limit"), Stateful: rapid.IntRange(1, 6).Draw(t, "places")}
+		l.PrincipalStateful = rapid.IntRange(1, l.Stateful).Draw(t, "of one")
 		for range rapid.IntRange(0, 100).Draw(t, "n") {
 			id := InvocationID{1, rapid.Uint64Range(0, 9).Draw(t, "seq")}
-			if rapid.IntRange(0, 4).Draw(t, "op") == 0 {
-				now := Instant(rapid.Int64Range(0, 50).Draw(t, "now"))
-				tb.expire(now)
-				for id, until := range model {
-					if until <= now {
-						delete(model, id)
-					}
-				}
-			} else {
-				until := Instant(rapid.Int64Range(0, 1<<40).Draw(t, "until"))
-				if _, ok := model[id]; !ok && len(model) == limit {
-					first := tb.heap[0]
-					for _, u := range model {
-						if u < first.until {
-							t.Fatal("the heap's top is not the earliest")
-						}
-					}
-					delete(model, first.id)
-				}
-				model[id] = max(model[id], until)
-				tb.add(id, until, limit)
+			until := Instant(rapid.Int64Range(0, 1<<40).Draw(t, "until"))
+			switch rapid.IntRange(0, 5).Draw(t, "op") {
+			case 0:
+				m.expire(Instant(rapid.Int64Range(0, 50).Draw(t, "now")))
+			case 1, 2:
+				m.cancel(t, id, until, &l)
+			case 3:
+				m.tb.free(id)
+				delete(m.lapsed, id)
+			default:
+				m.lapse(t, id, until, rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "principal"), &l)
 			}
-			if tb.len() != len(model) {
-				t.Fatalf("%d tombstones, want %d", tb.len(), len(model))
-			}
-			for id := range model {
-				if !tb.has(id) {
-					t.Fatalf("%v is forgotten", id)
-				}
-			}
+			m.check(t, &l)
 		}
 	})
+}
+
+type tombModel struct {
+	tb               tombs
+	canceled, lapsed map[InvocationID]Instant
+	of               map[InvocationID]string
+}
+
+func (m *tombModel) expire(now Instant) {
+	m.tb.expire(now)
+	past := func(_ InvocationID, until Instant) bool { return until <= now }
+	maps.DeleteFunc(m.canceled, past)
+	maps.DeleteFunc(m.lapsed, past)
+}
+
+func (m *tombModel) cancel(t *rapid.T, id InvocationID, until Instant, l *Limits) {
+	if _, ok := m.canceled[id]; !ok && len(m.canceled) == l.Tombstones {
+		first := m.tb.canceled[0]
+		for _, u := range m.canceled {
+			if u < first.until {
+				t.Fatal("the heap's top is not the earliest")
+			}
+		}
+		delete(m.canceled, first.id)
+	}
+	delete(m.lapsed, id)
+	m.canceled[id] = max(m.canceled[id], until)
+	m.tb.cancel(id, until, l.Tombstones)
+}
+
+func (m *tombModel) lapse(t *rapid.T, id InvocationID, until Instant, principal string, l *Limits) {
+	if _, ok := m.lapsed[id]; ok {
+		return // while there is a tombstone no branch is taken
+	}
+	over := m.tb.take(principal, l)
+	if full := len(m.lapsed) >= l.Stateful || m.count(principal) >= l.PrincipalStateful; (over != "") != full {
+		t.Fatalf("%d lapsed of %+v: %q", len(m.lapsed), l, over)
+	}
+	if over != "" {
+		return
+	}
+	m.tb.lapse(id, until, CodeDeadline, principal)
+	if _, ok := m.canceled[id]; !ok {
+		m.lapsed[id], m.of[id] = until, principal
+	}
+}
+
+func (m *tombModel) count(principal string) (n int) {
+	for id := range m.lapsed {
+		if m.of[id] == principal {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *tombModel) check(t *rapid.T, l *Limits) {
+	if len(m.tb.canceled) != len(m.canceled) || len(m.tb.lapsed) != len(m.lapsed) || m.tb.places != len(m.lapsed) || m.tb.byID.n != len(m.canceled)+len(m.lapsed) {
+		t.Fatalf("%d canceled, %d lapsed, %d places; want %d and %d", len(m.tb.canceled), len(m.tb.lapsed), m.tb.places, len(m.canceled), len(m.lapsed))
+	}
+	for _, principal := range []string{"ann", "bob"} {
+		if got, want := m.tb.placesOf[principal], m.count(principal); got != want {
+			t.Fatalf("%s has %d places, want %d", principal, got, want)
+		}
+	}
+	first, some := Instant(0), false
+	for why, model := range map[Code]map[InvocationID]Instant{CodeOK: m.canceled, CodeDeadline: m.lapsed} {
+		for id, until := range model {
+			if n := m.tb.get(id); n == nil || n.why != why || n.until != until {
+				t.Fatalf("%v is forgotten, or taken for another: %+v", id, n)
+			}
+			if !some || until < first {
+				first, some = until, true
+			}
+		}
+	}
+	if at, ok := m.tb.earliest(); at != first || ok != some {
+		t.Fatalf("the earliest is at %d, %v, want %d, %v", at, ok, first, some)
+	}
 }
 
 // TestReceiveWindow: no number is taken twice, whatever the order; while the

@@ -173,6 +173,7 @@ func (c *Core) originLost(now Instant, inv *invocation) {
 		}
 	}
 	if !inv.dead {
+		inv.lapsed = CodePeerLost
 		c.kill(now, inv, CodeOK, "")
 	}
 }

@@ -43,11 +43,13 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.unfold(now)
 		inv = c.invs.get(id.Seq, id.Origin)
 	}
-	stopped := inv != nil && inv.dead || c.tombs.has(id)
-	if stopped {
-		c.stats.Stopped++
-	}
-	if stopped || inv == nil && origin == nil {
+	if over, why := c.isOver(id, inv); over && why != CodeOK {
+		c.sendRefused(p, t, why, reasonOther, lapseText(why))
+		return nil, nil
+	} else if over || inv == nil && origin == nil {
+		if over {
+			c.stats.Stopped++
+		}
 		c.noteReleased(now, p, t) // it was canceled or has ended
 		return nil, nil
 	}
@@ -56,6 +58,18 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	return c.arrive(now, p, t, inv, origin, id, &m, &ext)
+}
+
+// isOver reports whether an invocation, of which inv is here if it is not nil, has ended here. With a code its origin may not know, and
+// the branch must not be dropped.
+func (c *Core) isOver(id InvocationID, inv *invocation) (bool, Code) {
+	if t := c.tombs.get(id); t != nil {
+		return true, t.why
+	}
+	if inv != nil && inv.dead {
+		return true, inv.lapsed
+	}
+	return false, CodeOK
 }
 
 // originOf names a message's origin; nil is this element, or one that has no
@@ -90,8 +104,12 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 	} else {
 		c.extend(now, inv, deadline)
 	}
-	if m.flags&flagState != 0 {
-		inv.stateful = true
+	if m.flags&flagState != 0 && !inv.stateful {
+		if over := c.makeStateful(now, inv); over != "" {
+			c.tidy(inv)
+			c.sendRefused(p, t, CodeBackpressure, reasonOther, over)
+			return nil, nil
+		}
 	}
 	r := c.newRun(inv, m.branch, m.hops, c.newHold(p, t))
 	r.from = p
@@ -123,6 +141,18 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		return nil, nil
 	}
 	return c.admit(now, r, true), nil
+}
+
+// makeStateful lets an invocation keep scratch here, if there is room for its tombstone; else over says what is full.
+func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
+	if inv.originPeer != nil {
+		if over = c.tombs.take(inv.originPeer.Principal, &c.lim); over != "" {
+			return over
+		}
+		inv.placed, inv.came = true, now
+	}
+	inv.stateful = true
+	return ""
 }
 
 // admit lets a run that has its code execute: at once if it may and direct is

@@ -333,8 +333,12 @@ func (e *element) execute(r *travel.Run) {
 			e.t.fail("plan %d: two branches run on %s at once", id, e.n.Name)
 		}
 	}
+	if p.kept[e.n.Index] == e.n.Incarnation && r.State() == nil {
+		p.forgot = fmt.Sprintf("step %d ran on %s without the scratch that an earlier step had kept there", i, e.n.Name)
+	}
 	if s.hold && e.core.HoldState(r, inv) == nil {
 		e.state[inv] = 1
+		p.kept[e.n.Index] = e.n.Incarnation
 	}
 	if s.run == 0 {
 		e.act(r, p, i, 0)

@@ -32,6 +32,8 @@ type plan struct {
 	endedAt    int64
 	results    map[[2]int]int // step and part, how often delivered
 	startError error
+	kept       map[int]uint64 // node: its life in which a step has kept scratch there
+	forgot     string         // a step found none where an earlier one had kept it
 }
 
 type step struct {
@@ -95,7 +97,7 @@ type shape struct {
 
 // randomPlan draws a tree. where gives the node of a step.
 func randomPlan(r *rand.Rand, sh shape, where func() int) *plan {
-	p := &plan{results: make(map[[2]int]int), stateful: r.Float64() < sh.stateful, cancelAt: -1}
+	p := &plan{results: make(map[[2]int]int), kept: make(map[int]uint64), stateful: r.Float64() < sh.stateful, cancelAt: -1}
 	left := 1 + r.IntN(sh.steps)
 	p.fails = r.Float64() < sh.fail
 	var grow func(depth int) int

@@ -84,6 +84,16 @@ func Refusal(body []byte, code Code, text string) ([]byte, error) {
 	return r.append(nil), nil
 }
 
+// Returned is what to have the core Recv (as KindRefused) when an INJECT comes back, because its receiver takes none. head is the message's
+// beginning; an error Is ErrProtocol.
+func Returned(head []byte, text string) ([]byte, error) {
+	if len(head) < injectHeadBytes {
+		return nil, malformed(KindInject, "%d bytes of it come back, at least %d are needed", len(head), injectHeadBytes)
+	}
+	r := refusedMsg{transfer: getU24(head[6:]), code: CodeRefused, reason: reasonOther, text: []byte(clip(text, maxText))}
+	return r.append(nil), nil
+}
+
 func (c *Core) sendRefused(p *peer, transfer uint64, code Code, reason uint8, text string) {
 	m := refusedMsg{transfer: transfer, code: code, reason: reason, text: []byte(clip(text, maxText))}
 	c.out = m.append(c.out[:0])

@@ -66,7 +66,7 @@ func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	}
 	b := p.ready(le.Uint16(body[4:]))
 	if b == nil || !origin.Injector || c.invs.n > 0 && c.invs.get(seq, origin.Incarnation) != nil ||
-		len(c.tombs.heap) > 0 && c.tombs.has(InvocationID{origin.Incarnation, seq}) {
+		c.tombs.byID.n > 0 && c.tombs.has(InvocationID{origin.Incarnation, seq}) {
 		return nil
 	}
 	t := p.recvLow

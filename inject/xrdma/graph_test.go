@@ -154,7 +154,7 @@ func listText(list []uint32) string {
 	return text
 }
 
-// reach counts; each edge of what it reaches is followed once.
+// reach counts; each edge of what it reaches is followed once, but for those of vertices that are max_depth away.
 func TestReach(t *testing.T) {
 	e := newEngine(t)
 	img := ready("reach")
@@ -162,27 +162,68 @@ func TestReach(t *testing.T) {
 		g := drawGraph(t)
 		shards, n := drawShards(t, uint64(g.size()))
 		from := drawVertices(t, g)
+		depth := rapid.SampledFrom([]uint32{0, 1, 2, 3, 5, MaxClosureDepth}).Draw(t, "depth")
 		c := e.cluster(t, img, shards, g.windows(shards, n, 0), order(t))
 		defer c.close()
-		payload := ClosureArgs{Vertices: from}.Encode()
+		payload := ClosureArgs{Vertices: from, MaxDepth: depth}.Encode()
 		if rapid.Bool().Draw(t, "text") {
-			payload = args(t, img, nil, map[string]string{"vertices": listText(from)})
+			payload = args(t, img, nil, map[string]string{"vertices": listText(from), "max_depth": fmt.Sprint(depth)})
 		}
 		parts, err := c.invoke(payload, c.every()...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		reached := g.distances(0, from...)
-		edges := 0
-		for v := range reached {
-			edges += len(g.edges[0][v])
-		}
+		reached, edges := g.reach(depth, from...)
 		got := mergedRows(t, img, parts)
-		want := [][]string{{fmt.Sprint(len(reached)), fmt.Sprint(edges)}}
+		want := [][]string{{fmt.Sprint(reached), fmt.Sprint(edges)}}
 		if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 			t.Fatalf("reach of %v is %v, want %v", from, got, want)
 		}
 	})
+}
+
+// reach is what a plain breadth-first search finds: vertices within depth (0: any), and the edges of those that are nearer.
+func (g *digraph) reach(depth uint32, from ...uint32) (vertices, edges int) {
+	for v, d := range g.distances(0, from...) {
+		if depth == 0 || d <= depth {
+			vertices++
+		}
+		if depth == 0 || d < depth {
+			edges += len(g.edges[0][v])
+		}
+	}
+	return vertices, edges
+}
+
+// TestReachDepth: in whatever order the lists of several elements arrive, an edge counts once. In this graph each vertex is met on
+// longer ways first: a chain goes round the elements, and from each vertex of it an edge to every one behind it.
+func TestReachDepth(t *testing.T) {
+	e := newEngine(t)
+	const vertices = 60
+	var pairs [][2]uint32
+	for v := uint32(0); v < vertices; v++ {
+		for to := v + 1; to < vertices; to += 1 + v%3 {
+			pairs = append(pairs, [2]uint32{v, to})
+		}
+	}
+	g := newDigraph(vertices, pairs)
+	for kind, shards := range kinds(vertices, 4) {
+		for _, depth := range []uint32{1, 2, 3, 10, MaxClosureDepth} {
+			reached, edges := g.reach(depth, 0)
+			want := [][]string{{fmt.Sprint(reached), fmt.Sprint(edges)}}
+			for seed := range uint64(5) {
+				c := e.cluster(t, ready("reach"), shards, g.windows(shards, 4, 0), seeded(seed).IntN)
+				parts, err := c.invoke(ClosureArgs{Vertices: []uint32{0}, MaxDepth: depth}.Encode(), c.every()...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := mergedRows(t, ready("reach"), parts); !slices.EqualFunc(got, want, slices.Equal[[]string]) {
+					t.Errorf("%s, depth %d, order %d: %v, want %v", kind, depth, seed, got, want)
+				}
+				c.close()
+			}
+		}
+	}
 }
 
 // A graph big enough for lists that fill several messages and parts.

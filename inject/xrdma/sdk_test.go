@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -122,5 +123,76 @@ func TestHeaderHelpers(t *testing.T) {
 	}
 	if _, err := c.invoke(u64s(1<<64-1), 0); !errors.Is(err, statusError(abi.ErrLimit)) {
 		t.Errorf("the value that cannot be kept: %v, want ErrLimit", err)
+	}
+}
+
+// Rows of any size: a count and its double as text, or as a number.
+const rowSource = `#include "wherry.h"
+typedef struct { FIELDS } row_t;
+static uint8_t buffer[100];
+WHERRY_ENTRY(payload, size)
+{
+    wherry_rows_t out;
+    wherry_rows_init(&out, buffer, sizeof buffer, sizeof(row_t));
+#ifdef TEXT
+    wherry_rows_string(&out, offsetof(row_t, text));
+#endif
+    for (uint32_t i = 0; i < *(const uint64_t *)payload; i++) {
+        row_t *r = wherry_rows_add(&out, 1);
+        if (!r)
+            return out.status;
+        r->n = i;
+#ifdef TEXT
+        char c = 'a' + i % 26;
+        wherry_rows_put(&out, &r->text, &c, 1);
+#endif
+    }
+    return wherry_rows_reply(&out);
+}
+`
+
+// TestHeaderRowSizes: what the builder sends can be decoded, whether a record's size is a multiple of 8 or not.
+func TestHeaderRowSizes(t *testing.T) {
+	n := func(typ schema.Type) schema.Field { return schema.Field{Name: "n", Type: typ} }
+	text := schema.Field{Name: "text", Type: schema.Str}
+	for name, c := range map[string]struct {
+		fields  string // in C
+		defines map[string]string
+		schema  []schema.Field
+	}{
+		"1":  {"uint8_t n;", nil, []schema.Field{n(schema.U8)}},
+		"4":  {"uint32_t n;", nil, []schema.Field{n(schema.U32)}},
+		"8":  {"uint64_t n;", nil, []schema.Field{n(schema.U64)}},
+		"9":  {"uint8_t n, more[8];", nil, []schema.Field{n(schema.U8), {Name: "more", Type: schema.BytesType(8)}}},
+		"12": {"uint32_t n; wherry_str_t text;", map[string]string{"TEXT": "1"}, []schema.Field{n(schema.U32), text}},
+		"16": {"uint64_t n; wherry_str_t text;", map[string]string{"TEXT": "1"}, []schema.Field{n(schema.U64), text}},
+	} {
+		m := image.Manifest{Name: "rows", Result: &schema.Schema{Fields: c.schema}}
+		code := strings.Replace(rowSource, "FIELDS", c.fields, 1)
+		img, err := cbuild.Build(t.Context(), cbuild.Source{Name: "rows.c", Code: []byte(code)}, m, cbuild.Options{Defines: c.defines})
+		if errors.Is(err, cbuild.ErrNoCompiler) && os.Getenv("CI") != "true" {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		e := newEngine(t)
+		for _, rows := range []uint64{0, 1, 2, 3, 40} {
+			cl := e.cluster(t, img, blocks(1, 1), [][][]byte{nil}, nil)
+			parts, err := cl.invoke(u64s(rows), 0)
+			if err != nil {
+				t.Fatalf("%s: %d rows: %v", name, rows, err)
+			}
+			got := rowsOf(t, img, parts)
+			for i, row := range got {
+				if row[0] != fmt.Sprint(i) || c.defines != nil && row[1] != string(rune('a'+i%26)) {
+					t.Errorf("%s bytes: row %d of %d is %q", name, i, rows, row)
+				}
+			}
+			if len(got) != int(rows) {
+				t.Errorf("%s bytes: %d rows, want %d", name, len(got), rows)
+			}
+			cl.close()
+		}
 	}
 }

@@ -128,6 +128,16 @@ func (c *Caller) OneWaysEnded(total uint64) bool {
 	return true
 }
 
+// OneWayReturned takes the word that a one-way request came back, because nobody takes requests there: it counts as if it had not been
+// sent, for the callee will not count it either. It reports whether that can be.
+func (c *Caller) OneWayReturned() bool {
+	if c.sent == c.ended {
+		return false
+	}
+	c.sent--
+	return true
+}
+
 func (c *Caller) release(id ID) {
 	s := id.Slot()
 	c.slots[s] = slot{}

@@ -14,7 +14,7 @@ func TestOneWayWindow(t *testing.T) {
 		var wire, running, sent int
 		var words []uint64
 		for range rapid.IntRange(1, 600).Draw(t, "steps") {
-			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0, 1:
 				id, ok := caller.OneWay()
 				if !ok {
@@ -42,6 +42,14 @@ func TestOneWayWindow(t *testing.T) {
 					running--
 					if total, tell := callee.EndOneWay(); tell {
 						words = append(words, total)
+					}
+				}
+			case 5: // nobody takes it there
+				if wire > 0 {
+					wire--
+					sent--
+					if !caller.OneWayReturned() {
+						t.Fatalf("none of %d can come back", sent)
 					}
 				}
 			case 4:
@@ -75,6 +83,18 @@ func TestOneWayWindow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOneWayReturned: no more can come back than are under way.
+func TestOneWayReturned(t *testing.T) {
+	caller := NewCaller(4)
+	for range 3 {
+		caller.OneWay()
+	}
+	caller.OneWaysEnded(1)
+	if !caller.OneWayReturned() || !caller.OneWayReturned() || caller.OneWayReturned() {
+		t.Error("of three that were sent and one that ended, two can come back")
+	}
 }
 
 // TestOneWayTooMany: a caller that does not keep to the window is found out.

@@ -48,7 +48,7 @@ func TestMeter(t *testing.T) {
 	}
 	echo := func(_ context.Context, c *rpc.Call) ([]byte, error) { return c.Req, nil }
 	for _, name := range []string{"echo", "secret"} {
-		if err := p.Register(name, echo, rpc.Options{}); err != nil {
+		if err := p.Register(name, echo, rpc.Options{Inline: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

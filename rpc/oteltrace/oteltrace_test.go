@@ -106,8 +106,8 @@ func TestOneTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Register("fail", func(context.Context, *rpc.Call) ([]byte, error) { return nil, errors.New("no") }, rpc.Options{})
-	b.Register("relay", func(ctx context.Context, _ *rpc.Call) ([]byte, error) { return b.Call(ctx, bc, "fail", nil) }, rpc.Options{Blocking: true})
+	c.Register("fail", func(context.Context, *rpc.Call) ([]byte, error) { return nil, errors.New("no") }, rpc.Options{Inline: true})
+	b.Register("relay", func(ctx context.Context, _ *rpc.Call) ([]byte, error) { return b.Call(ctx, bc, "fail", nil) }, rpc.Options{})
 	ctx, root := tr.Start(t.Context(), "root")
 	if _, err := a.Call(ctx, ab, "relay", nil); err == nil {
 		t.Fatal("it succeeded")

@@ -64,7 +64,7 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := words()
-	if err := m.Serve(p, split, rpc.Options{}); err != nil {
+	if err := m.Serve(p, split, rpc.Options{Inline: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []int{0, 1, 50_000} {
@@ -113,7 +113,7 @@ func Example() {
 	}
 	defer end()
 	m := words()
-	m.Serve(p, split, rpc.Options{})
+	m.Serve(p, split, rpc.Options{Inline: true})
 	got, err := m.Call(context.Background(), p, ep, wrapperspb.String("ten men"))
 	fmt.Println(len(got.Values), got.Values[1].GetStringValue(), err)
 	// Output: 2 men <nil>

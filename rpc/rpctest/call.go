@@ -168,7 +168,7 @@ func oneWays(r *rig) {
 		return nil, nil
 	}
 	r.serve(b, "block", blocking(), block)
-	r.serve(b, "one by one", rpc.Options{Blocking: true, Concurrent: 1}, block)
+	r.serve(b, "one by one", rpc.Options{Concurrent: 1}, block)
 	r.serve(b, "inline", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) { at(c).Add(1); return nil, nil })
 	r.serve(b, "later", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
 		if err := c.Detach(); err != nil {

@@ -194,7 +194,7 @@ func perPeerLimit(r *rig) {
 func perCallLimit(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Queued: -1}})
 	gate := make(chan struct{})
-	r.serve(b, "one", rpc.Options{Blocking: true, Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
+	r.serve(b, "one", rpc.Options{Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { <-gate; return nil, nil })
 	r.serve(b, "echo", inline(), echo)
 	f := r.start(a, ep, "one", nil)
 	r.Eventually("it runs", func() bool { return b.Stats().Active == 1 })

@@ -439,7 +439,7 @@ func overflowWaits(r *rig) {
 
 func overflowRefused(r *rig) {
 	a, b, ep := r.pair(rpc.Config{})
-	r.serve(b, "small", rpc.Options{MaxBytes: 10_000}, echo)
+	r.serve(b, "small", rpc.Options{Inline: true, MaxBytes: 10_000}, echo)
 	if _, err := a.Call(r.Ctx, ep, "small", make([]byte, 10_001)); !errors.Is(err, rpc.ErrTooLarge) {
 		r.Errorf("a request above the method's limit: %v", err)
 	}

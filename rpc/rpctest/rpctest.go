@@ -175,8 +175,8 @@ func (r *rig) serve(s *side, name string, o rpc.Options, fn rpc.Handler) {
 	r.Must(s.Register(name, fn, o))
 }
 
-func inline() rpc.Options   { return rpc.Options{} }
-func blocking() rpc.Options { return rpc.Options{Blocking: true} }
+func inline() rpc.Options   { return rpc.Options{Inline: true} }
+func blocking() rpc.Options { return rpc.Options{} }
 
 func echo(_ context.Context, c *rpc.Call) ([]byte, error) { return c.Req, nil }
 

@@ -57,7 +57,7 @@ func turnsTaken(r *rig) {
 		return append([]byte(nil), c.Req...), nil
 	}
 	r.serve(b, "block", blocking(), run)
-	r.serve(b, "one by one", rpc.Options{Blocking: true, Concurrent: 1}, func(ctx context.Context, c *rpc.Call) ([]byte, error) {
+	r.serve(b, "one by one", rpc.Options{Concurrent: 1}, func(ctx context.Context, c *rpc.Call) ([]byte, error) {
 		if now := single.Add(1); now != 1 {
 			r.Errorf("%d run at once", now)
 		}
@@ -207,7 +207,7 @@ func turnsGivenUp(r *rig) {
 // turnsServedAnew takes a name away for which calls wait, and serves it again for others that wait for a place of their peer.
 func turnsServedAnew(r *rig) {
 	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{CallsPerPeer: 2}})
-	_, open := r.held(b, "name", rpc.Options{Blocking: true, Concurrent: 1})
+	_, open := r.held(b, "name", rpc.Options{Concurrent: 1})
 	defer open()
 	_, openOther := r.held(b, "other", blocking())
 	defer openOther()
@@ -227,7 +227,7 @@ func turnsServedAnew(r *rig) {
 		r.Errorf("one that waited for what is not served any more: %v", err)
 	}
 	serves := func(answer string) {
-		r.serve(b, "name", rpc.Options{Blocking: true, Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { return []byte(answer), nil })
+		r.serve(b, "name", rpc.Options{Concurrent: 1}, func(context.Context, *rpc.Call) ([]byte, error) { return []byte(answer), nil })
 	}
 	serves("second")
 	other := r.start(a, ep, "other", nil)

@@ -315,8 +315,8 @@ WHERRY_INLINE const char *wherry_text(const void *payload, uint32_t size, wherry
 
 /* ---- Results made of rows. ----
  *
- * A part is: u32 rows, u32 zero, the rows (records of the result schema), then
- * their strings.  The builder fills a buffer, rows from its front and strings
+ * A part is: u32 rows, u32 zero, the rows (records of the result schema, each
+ * at a multiple of 8 bytes), then their strings.  The builder fills a buffer, rows from its front and strings
  * from its back, and sends it as a part whenever the next row does not fit:
  *
  *     static uint8_t buffer[WHERRY_PART_BYTES];
@@ -337,7 +337,7 @@ WHERRY_INLINE const char *wherry_text(const void *payload, uint32_t size, wherry
 typedef struct {
     uint8_t *buffer;
     uint32_t capacity; /* bytes of buffer */
-    uint32_t record;   /* bytes of a row */
+    uint32_t record;   /* bytes from one row to the next: a multiple of 8 */
     uint32_t rows;     /* in buffer */
     uint32_t heap;     /* bytes of strings at the buffer's end */
     uint32_t strings;  /* str fields of a row, and where they are */
@@ -349,7 +349,7 @@ WHERRY_HELPER void wherry_rows_init(wherry_rows_t *r, void *buffer, uint32_t cap
 {
     r->buffer = (uint8_t *)buffer;
     r->capacity = capacity;
-    r->record = record;
+    r->record = (record + 7) & ~7u;
     r->rows = r->heap = r->strings = 0;
     r->status = WHERRY_OK;
 }

@@ -29,7 +29,7 @@ func serveCalls(_ context.Context, o Options) (Server, error) {
 	s := &elementServer{el: el, stop: p.Close}
 	e := newService()
 	for _, name := range []string{callEcho, callGet, callPut} {
-		if err := p.Register(name, func(_ context.Context, c *rpc.Call) ([]byte, error) { return e.answer(name, c.Req) }, rpc.Options{}); err != nil {
+		if err := p.Register(name, func(_ context.Context, c *rpc.Call) ([]byte, error) { return e.answer(name, c.Req) }, rpc.Options{Inline: true}); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}

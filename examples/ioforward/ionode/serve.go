@@ -25,7 +25,7 @@ func serve[Req, Resp any](n *Node, m rpc.Method[Req, Resp], fn func(context.Cont
 		}
 		resp, err := fn(ctx, c, req)
 		return resp, n.answer(c, err)
-	}, rpc.Options{Blocking: true})
+	}, rpc.Options{})
 }
 
 // answer is an error as it travels.

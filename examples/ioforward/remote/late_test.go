@@ -28,7 +28,7 @@ func scriptedNode(t *testing.T, size int64, read, write moves) (p *rpc.Peer, add
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	calls, o := wire.NewCalls(), rpc.Options{Blocking: true}
+	calls, o := wire.NewCalls(), rpc.Options{}
 	attr := wire.Attr{Ino: 1, Size: size, Mode: 0o644, Nlink: 1}
 	nothing := func(context.Context, *rpc.Call, uint64) (none struct{}, err error) { return }
 	err = errors.Join(

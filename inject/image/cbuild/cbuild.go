@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -50,6 +51,7 @@ type Options struct {
 	Defines  map[string]string // -D name=value
 	Optimize string            // "2" (the default), "s", "3", …: what follows -O
 	Timeout  time.Duration     // of clang and wasm-ld together; 0: DefaultTimeout
+	Warnings io.Writer         // gets what clang and wasm-ld say though they succeed; nil: nobody does
 	// Bare leaves out the functions' names, a hundred bytes or two: traps then show numbers.
 	Bare bool
 }
@@ -151,10 +153,10 @@ func Compile(ctx context.Context, src Source, opts Options) (wasm []byte, err er
 		}
 	}
 	const object, module = "function.o", "function.wasm"
-	if err := run(ctx, dir, "clang", tools.Clang, compileFlags(opts, src.Name, object)); err != nil {
+	if err := run(ctx, dir, "clang", tools.Clang, compileFlags(opts, src.Name, object), opts.Warnings); err != nil {
 		return nil, err
 	}
-	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, object, module)); err != nil {
+	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, object, module), opts.Warnings); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(filepath.Join(dir, module))
@@ -215,8 +217,9 @@ func linkFlags(opts Options, object, module string) []string {
 }
 
 // run runs one tool in dir. Both tools do all their work themselves, so they
-// need no PATH, and nothing in the environment can change what they write.
-func run(ctx context.Context, dir, tool, path string, args []string) error {
+// need no PATH, and nothing in the environment can change what they write. What a tool that succeeds
+// says goes to warnings; of one that fails it is in the error.
+func run(ctx context.Context, dir, tool, path string, args []string, warnings io.Writer) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
 	cmd.Env = []string{"LC_ALL=C", "TMPDIR=" + dir, "CLANG_NO_DEFAULT_CONFIG=1"}
@@ -225,7 +228,10 @@ func run(ctx context.Context, dir, tool, path string, args []string) error {
 	cmd.Stdout, cmd.Stderr = messages, messages
 	err := cmd.Run()
 	if err == nil {
-		return nil
+		if warnings != nil {
+			_, err = warnings.Write(messages.b.Bytes())
+		}
+		return err
 	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("stopped: %w", context.Cause(ctx))

@@ -59,6 +59,7 @@ typedef struct {
     uint64_t *visited; /* a bit per row here */
     uint8_t *depth;    /* with max_depth: per row here */
     uint64_t *queued;  /* with max_depth: a bit per row here */
+    uint64_t *counted; /* with max_depth: a bit per row here whose edges are counted */
     uint64_t *sent;    /* a bit per vertex of the graph */
     uint8_t *told;     /* with max_depth: depth sent, per vertex of the graph */
     uint32_t *queue;   /* vertices (numbers of the whole graph) to go on from */
@@ -67,7 +68,7 @@ typedef struct {
     uint32_t *fill; /* bytes in each batch */
     uint8_t *batches;
     uint32_t batch; /* bytes of one */
-    uint64_t edges; /* looked at */
+    uint64_t edges; /* followed: a vertex that is gone through again counts once */
     int32_t status;
 } search_t;
 
@@ -89,7 +90,7 @@ static int32_t open_scratch(search_t *s)
     uint64_t size = head + bits + wherry_align8(sent) + wherry_align8(queue) + wherry_align8(elements * 4)
                   + elements * s->batch;
     if (deep)
-        size += wherry_align8(rows) + bits + wherry_align8(queue);
+        size += wherry_align8(rows) + 2 * bits + wherry_align8(queue);
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
@@ -106,6 +107,7 @@ static int32_t open_scratch(search_t *s)
     if (deep) {
         s->depth = (uint8_t *)wherry_bump(&b, rows);
         s->queued = (uint64_t *)wherry_bump(&b, bits);
+        s->counted = (uint64_t *)wherry_bump(&b, bits);
         s->found = (uint32_t *)wherry_bump(&b, queue);
     }
     return s->batches ? WHERRY_OK : WHERRY_ERR_LIMIT;
@@ -197,7 +199,7 @@ WHERRY_INLINE int edges_of(search_t *s, uint32_t vertex, uint64_t *local, const 
         s->status = WHERRY_ERR_ARGUMENT;
     else if (WHERRY_UNLIKELY(!graph_edges(&s->graph, *local, t, end)))
         s->status = WHERRY_ERR_ARGUMENT;
-    else
+    else if (!s->counted || wherry_bits_set(s->counted, *local))
         s->edges += (uint64_t)(*end - *t);
     return s->status == WHERRY_OK;
 }

@@ -2,7 +2,8 @@
  * rows that match a condition.
  *
  * Parameters {of, row_bytes} or {of, row_bytes, column, op, value}.  One row
- * {u64 n, f64 sum, f64 min, f64 max}, to be merged; none if no row matches.
+ * {u64 n, f64 sum, f64 min, f64 max}, to be merged; where no row matches, 0, 0,
+ * and what is least and greatest of nothing, +inf and -inf.
  * Values are added as doubles, with the rounding errors of each addition kept
  * and added at the end (Neumaier, 1974).  NaN makes the sum NaN; it is neither
  * least nor greatest. */
@@ -48,7 +49,7 @@ WHERRY_ENTRY(payload, size)
     struct {
         uint32_t rows, zero;
         row_t row;
-    } part = {0, 0, {0, 0, __builtin_inf(), -__builtin_inf()}};
+    } part = {1, 0, {0, 0, __builtin_inf(), -__builtin_inf()}};
     double sum = 0, lost = 0;
     const uint8_t *row = t.row;
     for (uint64_t i = t.count; i; i--, row += t.bytes) {
@@ -67,6 +68,5 @@ WHERRY_ENTRY(payload, size)
         return refuse("a row's text lies outside the window with text");
     /* Where the sum is infinite, what was lost is NaN. */
     part.row.sum = lost == lost ? sum + lost : sum;
-    part.rows = part.row.n != 0;
-    return wherry_reply(&part, part.rows ? sizeof part : WHERRY_ROWS_HEAD);
+    return wherry_reply(&part, sizeof part);
 }
