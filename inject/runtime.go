@@ -83,6 +83,8 @@ type Runtime struct {
 	mu      sync.Mutex
 	core    *travel.Core
 	store   *store
+	tables  [keptTables]*object                // that calls were prepared for last, whether the store has them still or not
+	tabled  int                                // where the next goes
 	peers   []*fabric.Endpoint                 // by travel.Peer; nil: free
 	about   []about                            // the same
 	numbers map[fabric.Incarnation]travel.Peer // of the endpoint that is used where any will do
@@ -120,6 +122,8 @@ type arrival struct {
 
 const (
 	defaultRunning = 128
+	// keptTables is how many shard tables are kept as they were parsed: a client's calls are on a few datasets.
+	keptTables = 16
 	// sparePeers: an endpoint that ends makes room for another before its number is free.
 	sparePeers        = 256
 	defaultCacheBytes = 64 << 20

@@ -158,7 +158,7 @@ func largeLists(t *testing.T, change func(*settings)) {
 // step, so it takes as many hops and branches, one after the other, as there are vertices.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
-	g := newGrid(t, 3, nil, func(s *settings) { s.Travel.Branches = 1000 })
+	g := newGrid(t, 3, nil, func(s *settings) { s.Travel.Branches = 8000 })
 	chain := func(vertices int) network {
 		net := make(network, vertices)
 		for v := range vertices - 1 {
