@@ -15,7 +15,7 @@ func TestPreparedByContent(t *testing.T) {
 	for round := range 3 {
 		for i := range 40 { // more than are kept
 			table.Version = uint64(1 + i%25)
-			table.Shards[0].Element = fmt.Sprint("renamed", i%25, i%2)
+			table.Shards[0].Element = fmt.Sprintf("renamed%d.%d", i%25, i%2)
 			f, err := nodes[0].rt.Prepare(xrdma.Chase(), table)
 			if err != nil {
 				t.Fatal(err)
