@@ -70,9 +70,10 @@ profile: ## renew cmd/wherry/default.pgo, which the compiler is guided by, from 
 bench: ## benchmarks; BENCH=regexp picks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...
 
+# With the release's profile, as wherry is built for its users; the other libraries' code is compiled with it too.
 bench-peers: ## wherry beside gRPC, Connect, net/rpc, NATS and UCX; PEERS='flags', as --json --svg FILE
 	@bench/peers/install-ucx.sh
-	@cd bench/peers && GOWORK=off $(GO) build -trimpath -o ../../bin/bench-peers .
+	@cd bench/peers && GOWORK=off $(GO) build -pgo=../../cmd/wherry/default.pgo -trimpath -o ../../bin/bench-peers .
 	@bin/bench-peers $(PEERS)
 
 soak: ## each fuzz target for FUZZ_SECONDS (60), then simulate with new seeds for SIM_SECONDS (600); 0 leaves either out

@@ -52,6 +52,8 @@ func askAll[T any](ctx context.Context, c *Client, call string, req any, needed 
 		}()
 	}
 	var late <-chan time.Time
+	off := func() bool { return true }
+	defer func() { off() }()
 	waitFor := map[string]bool{}
 	for len(giveUp) > 0 {
 		select {
@@ -61,9 +63,10 @@ func askAll[T any](ctx context.Context, c *Client, call string, req any, needed 
 				continue
 			}
 			if late == nil {
-				timer := time.NewTimer(patience(ctx))
+				most := c.patience(ctx)
+				timer := time.NewTimer(most)
 				defer timer.Stop()
-				late = timer.C
+				late, off = timer.C, c.waits(most)
 			}
 			if needed != nil {
 				for _, name := range needed(out[i].reply) {

@@ -13,17 +13,28 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// maxPatience is how long Connect waits for nodes that do not answer once others
-// have: what they hold is then reported as out of reach, and they are dialled on.
-const maxPatience = 2 * time.Second
+const (
+	// defaultPatience is how long nodes that do not answer are waited for where the context has no deadline.
+	defaultPatience = 2 * time.Second
+	// sayAfter is when it is said that they are waited for.
+	sayAfter = 2 * time.Second
+)
 
-// patience is maxPatience, or a part of what time there is: the rest is for the
-// work that the client was made for.
-func patience(ctx context.Context) time.Duration {
+// patience is how long nodes that do not answer are waited for once others have answered: what they hold is then reported as
+// out of reach, and they are dialled on. It is a quarter of what time there is, for the rest is for the work that the
+// client was made for; but no more than the time after which a silent peer is lost.
+func (c *Client) patience(ctx context.Context) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
-		return min(maxPatience, time.Until(at)/4)
+		return min(c.el.Limits().PeerTime, time.Until(at)/4)
 	}
-	return maxPatience
+	return defaultPatience
+}
+
+// waits says, unless it is called off before, that nodes are waited for: whoever waits for the answer should know what for.
+func (c *Client) waits(most time.Duration) (off func() bool) {
+	return time.AfterFunc(sayAfter, func() {
+		c.log.Warn("waiting for nodes that do not answer", "at most", most.Round(100*time.Millisecond))
+	}).Stop
 }
 
 // ErrNoAnswer is why a node was waited for no longer. It may be there, and slow.
@@ -62,14 +73,17 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 	}
 	all := make([]reached, len(c.cfg.Nodes))
 	var late <-chan time.Time
+	off := func() bool { return true }
+	defer func() { off() }()
 	for left := len(all); left > 0; {
 		select {
 		case r := <-results:
 			left--
 			if all[r.i] = r; r.err == nil && late == nil {
-				timer := time.NewTimer(patience(ctx))
+				most := c.patience(ctx)
+				timer := time.NewTimer(most)
 				defer timer.Stop()
-				late = timer.C
+				late, off = timer.C, c.waits(most)
 			}
 		case <-late:
 			giveUp(ErrNoAnswer)
@@ -161,10 +175,11 @@ func (c *Client) discover(ctx context.Context) error {
 
 // learn asks some nodes at once for their peers.
 func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
-	if answered := patience(ctx); len(nodes) > 1 { // one alone may take all the time there is
+	if most := c.patience(ctx); len(nodes) > 1 { // one alone may take all the time there is
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, answered)
+		ctx, cancel = context.WithTimeout(ctx, most)
 		defer cancel()
+		defer c.waits(most)()
 	}
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
@@ -186,8 +201,10 @@ func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
 // settle waits until every member was tried once, but not for long: one that
 // does not answer must not take the time of those that do.
 func (c *Client) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	most := c.patience(ctx)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	defer c.waits(most)()
 	for {
 		var waiting []string
 		for _, s := range c.links.States() {

@@ -152,7 +152,12 @@ func (f *farm) start(t *testing.T, m cluster.Member) {
 // spawn runs this binary in a role and waits until it says "ready".
 func spawn(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
+	return await(t, exec.Command(os.Args[0], args...))
+}
+
+// await starts a process and waits until it says "ready".
+func await(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -164,7 +169,7 @@ func spawn(t *testing.T, args ...string) *exec.Cmd {
 	t.Cleanup(func() { kill(cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "ready\n" {
-		t.Fatalf("%v: %q, %v", args, line, err)
+		t.Fatalf("%v: %q, %v", cmd.Args, line, err)
 	}
 	return cmd
 }

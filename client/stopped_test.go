@@ -87,6 +87,48 @@ func TestStoppedNode(t *testing.T) {
 	swiftly(t, time.Second, func(ctx context.Context) error { return onlyN3(first.List(ctx)) })
 }
 
+// TestSlowNode: a node that is silent for a while is waited for as long as the deadline allows, by a client that connects and by
+// one that asks.
+func TestSlowNode(t *testing.T) {
+	f := newFarm(t, "tcp", "n1", "n2", "n3")
+	first := f.connect(t)
+	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
+	if _, err := first.Load(t.Context(), spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	whole := func(list []Dataset, err error) error {
+		if err == nil && (len(list) != 1 || len(list[0].Unreachable) != 0) {
+			err = fmt.Errorf("%+v", list)
+		}
+		return err
+	}
+	for what, do := range map[string]func(log *logText) error{
+		"asked": func(*logText) error { return whole(first.List(ctx)) },
+		"one that connects": func(log *logText) error {
+			c, err := Connect(ctx, Config{Nodes: f.peers, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			err = whole(c.List(ctx))
+			if said := log.String(); err == nil && !strings.Contains(said, "waiting for nodes that do not answer") {
+				err = fmt.Errorf("it says only %q", said)
+			}
+			return err
+		},
+	} {
+		f.freeze(t, "n3")
+		thaws := time.AfterFunc(defaultPatience+time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
+		if err := do(&logText{}); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		thaws.Stop()
+		f.procs["n3"].Process.Signal(syscall.SIGCONT)
+	}
+}
+
 // onlyN3 wants one dataset, of which n3 alone does not answer.
 func onlyN3(list []Dataset, err error) error {
 	if err == nil && (len(list) != 1 || len(list[0].Unreachable) != 1 || len(list[0].Lost) != 0 || !strings.Contains(list[0].Unreachable["n3"], "n3") || strings.Contains(list[0].Unreachable["n3"], "remove the dataset")) {
@@ -166,7 +208,7 @@ func TestOthersAnswer(t *testing.T) {
 		}
 	}
 	f.freeze(t, "n3")
-	thaws := time.AfterFunc(maxPatience+time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
+	thaws := time.AfterFunc(defaultPatience+time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
 	defer thaws.Stop()
 	if err := within(t, "a table of which it has a part", func() error { _, err := c.Table(t.Context(), "all", ""); return err }); err != nil {
 		t.Errorf("an answer that is needed was not waited for: %v", err)

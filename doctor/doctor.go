@@ -249,7 +249,7 @@ func hugePages(context.Context) Check {
 }
 
 func descriptors(context.Context) Check {
-	c := Check{Name: "descriptors", State: Good, For: "endpoints and segments: one or two each"}
+	c := Check{Name: "descriptors", State: Good, For: "endpoints: one or two each; and, of at most half of them, windows of datasets: one each"}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		c.State, c.Detail = Limited, err.Error()
@@ -257,7 +257,7 @@ func descriptors(context.Context) Check {
 	}
 	c.Detail = fmt.Sprintf("%d, at most %d", lim.Cur, lim.Max)
 	if lim.Max < 8192 {
-		c.State, c.Do = Limited, "raise the hard limit of open files (ulimit -Hn) for many endpoints"
+		c.State, c.Do = Limited, "raise the hard limit of open files (ulimit -Hn) for many endpoints and datasets"
 	}
 	return c
 }

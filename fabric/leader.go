@@ -40,6 +40,8 @@ type leader struct {
 	vain        int           // yields before a sleep that brought nothing, in a row
 	hogged      time.Duration // how long nothing is yielded, as somebody computes here: until hoggedUntil
 	hoggedUntil int64
+	watched     <-chan struct{} // of the context whose end rings
+	unwatch     func() bool
 	ran         int    // handlers since the clock was read last in this term
 	clocked     bool   // it was
 	handling    string // what the last of them handles; "": ran says which message
@@ -612,5 +614,8 @@ func (l *leader) close() {
 		time.Sleep(closePoll)
 	}
 	l.backgrounds.Wait()
+	if l.unwatch != nil { // nobody leads any more
+		l.unwatch()
+	}
 	l.wakeRooms()
 }

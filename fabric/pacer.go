@@ -164,6 +164,9 @@ func (p *pacer) rest(now int64, foreign bool) pace {
 		p.since = now
 	}
 	spin := p.l.el.cfg.Policy.spin()
+	if now < p.l.hoggedUntil { // also where the policy is never to sleep: whoever answers may wait for this processor
+		spin = min(spin, Balanced.spin())
+	}
 	if time.Duration(now-p.since) > spin || foreign && spin < crowdedSpin {
 		return paceSleep // asleep we leave it to them
 	}

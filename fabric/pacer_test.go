@@ -92,10 +92,15 @@ func TestHogged(t *testing.T) {
 	}
 	p := pacer{l: l}
 	coarse := l.coarse.Load()
+	slept := 0
 	for range 100 {
-		if got := p.after(0); got != paceTick {
-			t.Fatalf("pace %d", got)
+		if p.after(0) == paceSleep { // also by this policy: whoever answers may wait for the processor
+			slept++
+			p.reset()
 		}
+	}
+	if slept == 0 {
+		t.Fatal("it never slept")
 	}
 	if l.coarse.Load() == coarse || l.hogged != 4*leastHogged {
 		t.Fatal("the clock stands still, or a yield was made")

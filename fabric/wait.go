@@ -215,13 +215,23 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 		runtime.Gosched()
 		return term, true, false
 	}
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, l.ring)
-		defer stop()
-	}
+	l.watch(ctx)
 	l.want.Add(1) // who makes cond true is to ring
 	defer l.want.Add(-1)
 	return l.sleep(term, tickPeriod, cond)
+}
+
+// watch has the end of a context ring for the leader, which is about to sleep. The last context stays watched, as callers often have one for
+// many waits, and to watch it takes allocations.
+func (l *leader) watch(ctx context.Context) {
+	done := ctx.Done()
+	if done == nil || done == l.watched {
+		return
+	}
+	if l.unwatch != nil {
+		l.unwatch()
+	}
+	l.watched, l.unwatch = done, context.AfterFunc(ctx, l.ring)
 }
 
 // park sleeps until the waiter is woken, while another goroutine leads. It reports whether cond held, and whether nobody led.

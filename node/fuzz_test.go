@@ -70,7 +70,7 @@ func FuzzRequests(f *testing.F) {
 		if _, err := p.Call(ctx, ep, control.CallInfo, []byte(`{"version":1}`)); err != nil {
 			t.Fatalf("it serves no more: %v", err)
 		}
-		if used := n.data.used(); used < 0 || used > memory {
+		if used := n.data.used(); used.bytes < 0 || used.bytes > memory || used.files < 0 {
 			t.Fatalf("%d bytes of %d are lent", used, memory)
 		}
 		n.data.mu.Lock()
@@ -87,8 +87,8 @@ func FuzzRequests(f *testing.F) {
 				t.Fatalf("remove %q: %v", name, err)
 			}
 		}
-		if used := n.data.used(); used != 0 {
-			t.Fatalf("%d bytes are left", used)
+		if used := n.data.used(); used != (lent{}) {
+			t.Fatalf("%+v is left", used)
 		}
 	})
 }

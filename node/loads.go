@@ -67,7 +67,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		n.data.abort(l)
 		return nil, c.From.Err()
 	}
-	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.cfg.Memory)-n.data.used()
+	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.cfg.Memory)-n.data.used().bytes
 	return reply, nil
 }
 

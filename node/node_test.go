@@ -379,8 +379,8 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v", tc.call, tc.body, err, tc.want)
 		}
 	}
-	if n.data.used() != 0 || n.data.loading() != 0 {
-		t.Errorf("%d bytes and %d loads are left", n.data.used(), n.data.loading())
+	if n.data.used() != (lent{}) || n.data.loading() != 0 {
+		t.Errorf("%+v and %d loads are left", n.data.used(), n.data.loading())
 	}
 	// Another client cannot touch a load.
 	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"c`+id[1:]+`","name":"x"}`)); err != nil {

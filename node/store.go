@@ -2,9 +2,12 @@ package node
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -27,7 +30,7 @@ type store struct {
 	limit int64
 
 	mu       sync.Mutex
-	lent     int64
+	lent     lent
 	loads    map[control.LoadID]*load
 	names    map[string]control.LoadID // reserved by loads
 	shards   map[string]*shard
@@ -54,13 +57,22 @@ type load struct {
 	state   loadState
 	table   *cluster.Table
 	windows []window
-	lent    int64
+	lent    lent
 	busy    int // calls that work on it
 	touched time.Time
 
 	staging fabric.Key
 	remote  *fabric.Remote // of staging
 }
+
+// lent is what a load or a dataset takes of the node: memory, and a descriptor for each window.
+type lent struct {
+	bytes int64
+	files int
+}
+
+func (l *lent) add(m lent) { l.bytes, l.files = l.bytes+m.bytes, l.files+m.files }
+func (l *lent) sub(m lent) { l.bytes, l.files = l.bytes-m.bytes, l.files-m.files }
 
 // window is one segment and how much of it the dataset uses.
 type window struct {
@@ -74,7 +86,7 @@ type shard struct {
 	version  uint64
 	writable bool
 	windows  []window
-	lent     int64
+	lent     lent
 	root     []fabric.Key
 	given    map[string]*given // by principal
 }
@@ -90,7 +102,7 @@ func newStore(el *fabric.Element, limit int64) *store {
 		shards: map[string]*shard{}, outcomes: map[control.LoadID]bool{}}
 }
 
-func (s *store) used() int64 {
+func (s *store) used() lent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lent
@@ -100,7 +112,7 @@ func (s *store) used() int64 {
 func (s *store) status() control.MemoryStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.MemoryStatus{LentBytes: s.lent, LimitBytes: s.limit, Datasets: len(s.shards), Loads: len(s.loads)}
+	return control.MemoryStatus{LentBytes: s.lent.bytes, LimitBytes: s.limit, Datasets: len(s.shards), Loads: len(s.loads)}
 }
 
 func (s *store) datasets() int {
@@ -168,12 +180,12 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	if len(sizes) == 0 || len(sizes) > cluster.MaxWindows {
 		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, len(sizes), cluster.MaxWindows)
 	}
-	need := int64(0)
+	need := lent{files: len(sizes)}
 	for _, n := range sizes {
 		if n > cluster.MaxWindowBytes {
 			return fmt.Errorf("%w: a window of %d bytes, at most %d are allowed", control.ErrRequest, n, uint64(cluster.MaxWindowBytes))
 		}
-		need += wholeBytes(n)
+		need.bytes += wholeBytes(n)
 	}
 	if err := s.reserve(l, need); err != nil {
 		return err
@@ -205,31 +217,55 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	return nil
 }
 
-// reserve counts memory before it is taken.
-func (s *store) reserve(l *load, need int64) error {
+// filesShare is the part of the process's descriptors that datasets may take: the other half is for connections, so that somebody
+// can still connect, at least to remove a dataset.
+const filesShare = 2
+
+// filesLimit is how many descriptors datasets may have. Go raises the soft limit to the hard one as a process starts; whoever
+// runs the node may change both while it runs (prlimit).
+func filesLimit() (limit, all int, err error) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 0, 0, fmt.Errorf("node: limit of open files: %w", err)
+	}
+	all = int(min(r.Cur, math.MaxInt32))
+	return all / filesShare, all, nil
+}
+
+// reserve counts memory and descriptors before they are taken.
+func (s *store) reserve(l *load, need lent) error {
+	files, all, err := filesLimit()
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.lent > 0 {
+	if l.lent.files > 0 {
 		return fmt.Errorf("%w: load %s has its windows already", control.ErrLoad, l.id)
 	}
 	if s.loads[l.id] != l {
 		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
 	}
-	if need > s.limit-s.lent {
+	if need.bytes > s.limit-s.lent.bytes {
 		return fmt.Errorf("%w: the shard of %q takes %s, and %s of %s are free: remove datasets, raise the node's memory, or spread over more nodes",
-			control.ErrMemory, l.name, sizeText(need), sizeText(s.limit-s.lent), sizeText(s.limit))
+			control.ErrMemory, l.name, sizeText(need.bytes), sizeText(s.limit-s.lent.bytes), sizeText(s.limit))
 	}
-	s.lent += need
+	if need.files > files-s.lent.files {
+		return fmt.Errorf("%w: the shard of %q takes %d descriptors, a window one, and %d are left of the %d for datasets, half of the process's open files (%d): "+
+			"remove datasets, or have whoever runs the node raise its limit (ulimit -n, LimitNOFILE= in systemd)",
+			control.ErrMemory, l.name, need.files, max(files-s.lent.files, 0), files, all)
+	}
+	s.lent.add(need)
 	l.lent = need
 	return nil
 }
 
-func (s *store) unreserve(l *load, need int64) {
+func (s *store) unreserve(l *load, need lent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loads[l.id] == l { // else abort has given it back
-		s.lent -= need
-		l.lent = 0
+		s.lent.sub(need)
+		l.lent = lent{}
 	}
 }
 
@@ -283,8 +319,8 @@ func (s *store) abort(l *load) bool {
 	s.end(l, false)
 	windows := l.windows
 	l.windows = nil
-	s.lent -= l.lent
-	l.lent = 0
+	s.lent.sub(l.lent)
+	l.lent = lent{}
 	s.mu.Unlock()
 	s.aborted.Add(1)
 	closeAll(windows)
@@ -311,10 +347,10 @@ func (s *store) commit(l *load, publish func() error) error {
 	}
 	old := s.shards[l.name]
 	s.shards[l.name] = sh
-	l.windows, l.lent = nil, 0
+	l.windows, l.lent = nil, lent{}
 	s.end(l, true)
 	if old != nil {
-		s.lent -= old.lent
+		s.lent.sub(old.lent)
 	}
 	s.mu.Unlock()
 	s.committed.Add(1)
@@ -420,17 +456,17 @@ func (s *store) remove(name string, version uint64) {
 		return
 	}
 	delete(s.shards, name)
-	s.lent -= sh.lent
+	s.lent.sub(sh.lent)
 	s.mu.Unlock()
 	closeAll(sh.windows)
 }
 
 // held is what a shard takes here, and whether peers may write it.
-func (s *store) held(name string) (lent int64, writable bool) {
+func (s *store) held(name string) (bytes int64, writable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh := s.shards[name]; sh != nil {
-		return sh.lent, sh.writable
+		return sh.lent.bytes, sh.writable
 	}
 	return 0, false
 }

@@ -13,9 +13,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/wherry-fabric/wherry/bench/peers/figures"
 	"github.com/wherry-fabric/wherry/bench/peers/turn"
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -33,7 +37,9 @@ const (
 type options struct {
 	rounds     int
 	time       time.Duration
-	policyName string
+	policyName string // one, or several
+	besideLoad bool
+	ucx        string // where PyPI's UCX lies
 	pin        bool
 	peers      string
 	works      string
@@ -41,7 +47,22 @@ type options struct {
 	json       bool
 	svg        string
 
-	policy fabric.Policy
+	policies []fabric.Policy // empty: what each work is about
+}
+
+// usualWorks are those of a run that asks for none: the others take as long again.
+const usualWorks = `^(echo|echo64|get1m|put1m|callers[0-9]+)$`
+
+// policiesOf are how peers wait that have a choice: as told, or polling for the works of one thing at a time, and as programs do by
+// default for those of an ordinary program.
+func (o options) policiesOf(w figures.Work) []fabric.Policy {
+	switch {
+	case len(o.policies) > 0:
+		return o.policies
+	case w.Ordinary():
+		return []fabric.Policy{fabric.Balanced}
+	}
+	return []fabric.Policy{fabric.Latency}
 }
 
 // Bounds of the command line.
@@ -56,10 +77,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.SetOutput(stderr)
 	f.IntVar(&o.rounds, "rounds", 5, "how often each takes its turn; the medians are shown")
 	f.DurationVar(&o.time, "time", 300*time.Millisecond, "how long a turn measures; it warms up for a quarter of that before")
-	f.StringVar(&o.policyName, "policy", fabric.Latency.String(), "how peers wait that have a choice: latency (poll), balanced or efficient (sleep)")
+	f.StringVar(&o.policyName, "policy", "", "how peers wait that have a choice: latency (poll), balanced or efficient (sleep), or several with commas, each a row; empty: balanced for callers, size and processes, latency for the others")
+	f.BoolVar(&o.besideLoad, "beside-load", false, "keep both CPUs busy meanwhile, with a process each that runs an empty loop")
+	f.StringVar(&o.ucx, "ucx", besideSelf("ucx-pypi/libucx"), "folder with bin and lib of a newer UCX, measured beside the one in the PATH; install-ucx.sh makes it")
 	f.BoolVar(&o.pin, "pin", true, "client on the first CPU, servers on the second")
 	f.StringVar(&o.peers, "peers", "", "regular expression; only peers whose name it matches")
-	f.StringVar(&o.works, "works", "", "regular expression; only these of echo, echo64, get1m, put1m")
+	f.StringVar(&o.works, "works", usualWorks, "regular expression; only these of "+workNames())
 	f.StringVar(&o.transports, "transports", "", "regular expression; only these of shm, posix, sysv, unix, tcp")
 	f.BoolVar(&o.json, "json", false, "one flat JSON object per peer and work, a line each")
 	f.StringVar(&o.svg, "svg", "", "also write a picture to this file")
@@ -67,7 +90,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, err
 	}
 	var err error
-	if o.policy, err = fabric.ParsePolicy(o.policyName); err != nil {
+	if o.policies, err = parsePolicies(o.policyName); err != nil {
 		return o, err
 	}
 	switch {
@@ -79,6 +102,41 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("--time %v: between 1 ms and %v", o.time, maxTime)
 	}
 	return o, nil
+}
+
+// parsePolicies reads policies with commas between them; none in an empty text.
+func parsePolicies(text string) (all []fabric.Policy, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		p, err := fabric.ParsePolicy(name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(all, p) {
+			return nil, fmt.Errorf("--policy %s: %s is there twice", text, name)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func workNames() string {
+	var names []string
+	for _, w := range figures.Works() {
+		names = append(names, string(w))
+	}
+	return strings.Join(names, ", ")
+}
+
+// besideSelf is a path beside this program.
+func besideSelf(path string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return path
+	}
+	return filepath.Join(filepath.Dir(self), path)
 }
 
 func main() {

@@ -7,13 +7,13 @@ import (
 	"encoding/xml"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
+	"github.com/wherry-fabric/wherry/bench/peers/ucx"
 )
 
 // TestMain doubles as the command.
@@ -43,7 +43,10 @@ type row struct {
 	Calls      float64 `json:"calls_per_s"`
 	GBytes     float64 `json:"gbytes_per_s"`
 	WallS      float64 `json:"wall_s"`
-	Times      float64 `json:"times_wherry_verbs"`
+	Times      float64 `json:"times_wherry_rpc"`
+	Over       float64 `json:"over_net_rpc"`
+	Least      float64 `json:"least_over_most"`
+	Loops      int     `json:"busy_loops"`
 }
 
 func rows(t *testing.T, out string) []row {
@@ -68,15 +71,19 @@ func TestSmoke(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	_, missing := exec.LookPath("ucx_perftest")
+	_, missing := ucx.Find(t.Context(), ucx.Debian())
 	seen := map[string]bool{}
 	for _, r := range rows(t, out) {
 		seen[r.Peer] = true
 		name := r.Peer + " " + r.Transport + " " + r.Work
-		isUCX := strings.HasPrefix(r.Peer, "ucx")
+		isUCX, isPyPI := strings.HasPrefix(r.Peer, "ucx"), strings.HasPrefix(r.Peer, "ucx pypi")
 		switch {
 		case isUCX && r.Work == string(figures.Echo64):
 			if r.Status != "not offered" || r.Reason == "" {
+				t.Errorf("%s: %+v", name, r)
+			}
+		case isPyPI: // beside a test's program there is none
+			if r.Status != "not installed" || !strings.Contains(r.Install, "install-ucx.sh") {
 				t.Errorf("%s: %+v", name, r)
 			}
 		case isUCX && missing != nil:
@@ -87,11 +94,13 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("%s is %s: %s", name, r.Status, r.Reason)
 		case r.Operations < 1 || r.Calls <= 0 || r.WallS <= 0 || r.Times <= 0 || r.Policy == "" || r.Pinning == "":
 			t.Errorf("%s: %+v", name, r)
+		case r.Over <= 0 || r.Peer == figures.NetRPCPeer && r.Over != 1:
+			t.Errorf("%s is %v times as fast as net/rpc", name, r.Over)
 		case r.Work == string(figures.Echo) && r.P50 <= 0, strings.HasSuffix(r.Work, "1m") && r.GBytes <= 0:
 			t.Errorf("%s has no figure: %+v", name, r)
 		}
 	}
-	for _, peer := range []string{"wherry verbs", "wherry rpc", "grpc", "connect", "connect http/1", "net/rpc", "nats", "ucx", "ucx am"} {
+	for _, peer := range []string{"wherry verbs", "wherry rpc", "wherry rpc inline", "grpc", "connect", "connect http/1", "net/rpc", "nats", "ucx", "ucx am", "ucx pypi", "ucx pypi am"} {
 		if !seen[peer] {
 			t.Errorf("no row for %s", peer)
 		}
@@ -102,6 +111,30 @@ func TestSmoke(t *testing.T) {
 	}
 	if err := xml.Unmarshal(picture, new(struct{})); err != nil {
 		t.Errorf("the picture: %v", err)
+	}
+}
+
+// TestOrdinary lets calls and net/rpc take turns at large payloads, from many processes, with each policy, beside a load.
+func TestOrdinary(t *testing.T) {
+	code, out, errs := call(t, "--rounds", "1", "--time", "2ms", "--json", "--beside-load", "--policy", "latency,balanced,efficient",
+		"--peers", "^(wherry rpc|net/rpc|wherry verbs)$", "--transports", "tcp", "--works", "^(size8193|size65536x64|processes16)$")
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	seen := map[string]int{}
+	for _, r := range rows(t, out) {
+		seen[r.Peer+" "+r.Work]++
+		if r.Status != "measured" || r.Calls <= 0 || r.Over <= 0 || r.Times <= 0 || r.Loops != 2 || (r.Work == "processes16") != (r.Least > 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+	for _, work := range []string{"size8193", "size65536x64", "processes16"} {
+		if seen["wherry rpc "+work] != 3 || seen["net/rpc "+work] != 1 {
+			t.Errorf("rows: %v; want calls with three policies, net/rpc, and no messages without calls", seen)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("rows: %v", seen)
 	}
 }
 
@@ -126,6 +159,7 @@ func TestUsage(t *testing.T) {
 		{"--rounds 0", exitUsage, "between 1 and"},
 		{"--time 2h", exitUsage, "between 1 ms and"},
 		{"--policy fast", exitUsage, "latency"},
+		{"--policy latency,latency", exitUsage, "twice"},
 		{"--peers (", exitFailed, "--peers"},
 		{"--peers nobody", exitFailed, "leave nobody"},
 	} {
@@ -143,7 +177,7 @@ func TestFailingPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	code, out, errs := call(t, "--rounds", "3", "--time", "1ms", "--works", "^echo$", "--peers", "ucx|net", "--transports", "posix|unix", "--json")
+	code, out, errs := call(t, "--rounds", "3", "--time", "1ms", "--works", "^echo$", "--peers", "^ucx$|net", "--transports", "posix|unix", "--json")
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}

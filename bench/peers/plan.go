@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 
 	"github.com/wherry-fabric/wherry/bench/peers/echo"
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
@@ -29,6 +30,7 @@ type entry struct {
 // plan is who takes turns, in order: all peers at one work, then all at the next.
 type plan struct {
 	o       options
+	runner  turn.Runner
 	entries []entry
 	table   *figures.Table
 }
@@ -62,16 +64,22 @@ func newPlan(ctx context.Context, o options, command []string) (*plan, error) {
 		return nil, err
 	}
 	p := &plan{o: o, table: &figures.Table{Machine: figures.ThisMachine(), TurnMs: float64(o.time.Microseconds()) / 1e3}}
-	runner := &turn.Runner{Command: command, CPUs: cpus, Policy: o.policy, Time: o.time}
-	tool, missing := ucx.Find(ctx)
-	if missing == nil {
-		tool.CPUs, tool.Time, tool.Sleep = cpus, o.time, o.policy == fabric.Efficient
+	p.runner = turn.Runner{Command: command, CPUs: cpus, Time: o.time}
+	installs := []ucx.Install{ucx.Debian(), ucx.PyPI(o.ucx)}
+	tools := make([]*ucx.Tool, len(installs))
+	missing := make([]error, len(installs))
+	for i, in := range installs {
+		if tools[i], missing[i] = ucx.Find(ctx, in); missing[i] == nil {
+			tools[i].CPUs, tools[i].Time = cpus, o.time
+		}
 	}
 	for _, work := range figures.Works() {
 		for _, peer := range echo.All() {
-			p.library(runner, f, peer, work)
+			p.library(f, peer, work)
 		}
-		p.ucx(tool, missing, cpus, f, work)
+		for i, in := range installs {
+			p.ucx(in, tools[i], missing[i], f, work)
+		}
 	}
 	if len(p.entries) == 0 {
 		return nil, errors.New("--peers, --works and --transports leave nobody")
@@ -79,49 +87,76 @@ func newPlan(ctx context.Context, o options, command []string) (*plan, error) {
 	return p, nil
 }
 
-// library adds the rows of a peer that is a library.
-func (p *plan) library(r *turn.Runner, f filter, peer echo.Peer, work figures.Work) {
-	policy := goPolicy
-	if peer.Polls {
-		policy = p.o.policy.String()
+// library adds the rows of a peer that is a library: for each policy, if it has a choice.
+func (p *plan) library(f filter, peer echo.Peer, work figures.Work) {
+	if !peer.Offers(work) {
+		return
+	}
+	policies := p.o.policiesOf(work)
+	if !peer.Polls {
+		policies = policies[:1]
 	}
 	for _, transport := range peer.Transports {
 		if !f.lets(peer.Name, transport, work) {
 			continue
 		}
-		p.add(&figures.Row{Peer: peer.Name, Version: peer.Version(), Work: work, Transport: transport, Class: echo.Class(transport),
-			Policy: policy, Pinning: r.CPUs.String()},
-			func(ctx context.Context) (figures.Sample, error) { return r.Take(ctx, peer, transport, work) })
+		for _, policy := range policies {
+			r, shown := p.runner, goPolicy
+			if r.Policy = policy; peer.Polls {
+				shown = policy.String()
+			}
+			p.add(&figures.Row{Peer: peer.Name, Version: peer.Version(), Work: work, Transport: transport, Class: echo.Class(transport),
+				Policy: shown, Pinning: r.CPUs.String()},
+				func(ctx context.Context) (figures.Sample, error) { return r.Take(ctx, peer, transport, work) })
+		}
 	}
 }
 
-// ucx adds the rows of ucx_perftest, also where it is missing.
-func (p *plan) ucx(tool *ucx.Tool, missing error, cpus turn.CPUs, f filter, work figures.Work) {
-	names := []string{ucx.Peer}
+// ucx adds the rows of an installation's ucx_perftest, also where it is missing.
+func (p *plan) ucx(in ucx.Install, tool *ucx.Tool, missing error, f filter, work figures.Work) {
+	kinds := []string{ucx.Peer}
 	if work == figures.Put {
-		names = append(names, ucx.PeerAM)
+		kinds = append(kinds, ucx.PeerAM)
 	}
-	for _, name := range names {
+	for _, kind := range kinds {
+		noTest := ucx.Offers(kind, work)
+		if noTest != nil && work.Ordinary() { // it has no calls
+			continue
+		}
 		for _, transport := range ucx.Transports() {
+			name := in.Name(kind)
 			if !f.lets(name, transport, work) {
 				continue
 			}
-			row := &figures.Row{Peer: name, Work: work, Transport: transport, Class: echo.Class(transport), Pinning: cpus.String()}
-			switch noTest := ucx.Offers(name, work); {
+			row := figures.Row{Peer: name, Work: work, Transport: transport, Class: echo.Class(transport), Pinning: p.runner.CPUs.String()}
+			switch {
 			case noTest != nil:
 				row.Status, row.Reason = figures.NotOffered, noTest.Error()
-				p.add(row, nil)
+				p.add(&row, nil)
 			case missing != nil:
-				row.Status, row.Reason, row.Install = figures.NotInstalled, missing.Error(), ucx.Install
-				p.add(row, nil)
+				row.Status, row.Reason, row.Install = figures.NotInstalled, missing.Error(), in.How
+				p.add(&row, nil)
 			default:
-				row.Version, row.Policy = tool.Version, tool.Policy(name, transport, work)
-				if p.o.policy == fabric.Balanced {
-					row.Policy = "poll (ucx has no balanced)"
-				}
-				p.add(row, func(ctx context.Context) (figures.Sample, error) { return tool.Take(ctx, name, transport, work) })
+				p.ucxTurns(row, tool, kind)
 			}
 		}
+	}
+}
+
+// ucxTurns adds a row that takes turns: one that polls, and one that sleeps, as the policies want it.
+func (p *plan) ucxTurns(row figures.Row, tool *ucx.Tool, kind string) {
+	policies := p.o.policiesOf(row.Work)
+	polls := slices.ContainsFunc(policies, func(p fabric.Policy) bool { return p != fabric.Efficient })
+	for _, sleep := range []bool{false, true} {
+		if sleep && !slices.Contains(policies, fabric.Efficient) || !sleep && !polls {
+			continue
+		}
+		row, t := row, tool.Sleeping(sleep)
+		row.Version, row.Policy = t.Version, t.Policy(kind, row.Transport, row.Work)
+		if !sleep && !slices.Contains(policies, fabric.Latency) {
+			row.Policy = "poll (ucx has no balanced)"
+		}
+		p.add(&row, func(ctx context.Context) (figures.Sample, error) { return t.Take(ctx, kind, row.Transport, row.Work) })
 	}
 }
 
@@ -133,6 +168,14 @@ func (p *plan) add(row *figures.Row, take func(context.Context) (figures.Sample,
 // run takes all turns of all rounds. Every other round goes backwards, so
 // that nobody always follows the same neighbour. A row that fails says why; the others go on.
 func (p *plan) run(ctx context.Context, progress io.Writer) (*figures.Table, error) {
+	if p.o.besideLoad {
+		loops, err := p.runner.StartLoops(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer loops.End()
+		p.table.BusyLoops = len(loops)
+	}
 	say := newSayer(progress)
 	defer say.end()
 	for round := range p.o.rounds {

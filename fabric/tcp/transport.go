@@ -55,9 +55,10 @@ type Transport struct {
 	// The leader's.
 	events  [64]unix.EpollEvent
 	reading *link // was received from last
-	hot     *link // the link that spoke twice in a row: asked first, without epoll
+	hot     *link // the link that spoke hotAfter times in a row: asked first, without epoll
 	last    *link // that spoke last
 	woken   bool  // from WaitFD: epoll knows who it is
+	row     int   // how often last spoke without another in between
 	cold    int   // polls since hot spoke
 	alone   int   // polls of hot, or frames from it, since epoll was asked
 	more    []*link
@@ -81,6 +82,8 @@ const (
 	freeBuffers = 16
 	// hotPolls is how long a silent link stays the one that is asked first.
 	hotPolls = 4096
+	// hotAfter is how often a link must speak in a row to be asked first.
+	hotAfter = 8
 	// epollEvery is how many polls of the hot link, or frames from it, go to one look at the others.
 	epollEvery = 16
 	// placeBytes is the smallest fragment that is received in place: below it
@@ -405,18 +408,18 @@ func (t *Transport) pollAll(budget int, turn fabric.Turn) (n int) {
 	return n
 }
 
-// spoke notes who sent something. Whoever does twice in a row is asked first
+// spoke notes who sent something. Whoever does often in a row is asked first
 // from then on; with several peers that take turns, epoll finds them sooner.
 func (t *Transport) spoke(l *link) {
-	if t.last == l {
+	if t.last != l {
+		t.cool()
+		t.last, t.row = l, 0
+	} else if t.row++; t.row >= hotAfter {
 		if t.hot != l {
 			t.cool()
 		}
 		t.hot, t.cold = l, 0
-	} else {
-		t.cool()
 	}
-	t.last = l
 }
 
 // Arm has nothing to do: the sockets themselves make WaitFD readable.

@@ -65,24 +65,28 @@ func TestOneWayWindow(t *testing.T) {
 		if caller.OneWaysEnded(uint64(sent) + 1) {
 			t.Fatal("more have ended than were sent")
 		}
-		for ; wire > 0; wire-- {
-			callee.ArriveOneWay()
-			running++
-		}
-		for ; running > 0; running-- {
-			if total, tell := callee.EndOneWay(); tell {
-				words = append(words, total)
-			}
-		}
-		for _, total := range words {
-			caller.OneWaysEnded(total)
-		}
-		for i := range MaxOneWay - tellEvery + 1 {
-			if _, ok := caller.OneWay(); !ok {
-				t.Fatalf("all have ended, and after %d there is no room", i)
-			}
-		}
+		endOneWays(t, &caller, &callee, wire, running, words)
 	})
+}
+
+// endOneWays lets all that is under way end: then there is room again.
+func endOneWays(t *rapid.T, caller *Caller, callee *Callee[int], wire, running int, words []uint64) {
+	for range wire {
+		callee.ArriveOneWay()
+	}
+	for range wire + running {
+		if total, tell := callee.EndOneWay(); tell {
+			words = append(words, total)
+		}
+	}
+	for _, total := range words {
+		caller.OneWaysEnded(total)
+	}
+	for i := range MaxOneWay - tellEvery + 1 {
+		if _, ok := caller.OneWay(); !ok {
+			t.Fatalf("all have ended, and after %d there is no room", i)
+		}
+	}
 }
 
 // TestOneWayReturned: no more can come back than are under way.

@@ -4,7 +4,7 @@
 // # Model
 //
 // A Peer makes a Server in one process and a Client in another. The service has
-// three calls: echo answers with its request, get with figures.BulkBytes bytes, put takes as many and
+// three calls: echo answers with its request, of any size, get with figures.BulkBytes bytes, put takes as many and
 // answers with the last eight of them. Clients check every answer.
 //
 // No protobuf compiler is needed: gRPC and Connect are given a codec that passes

@@ -52,6 +52,7 @@ type Peer struct {
 	Transports []string
 	Module     string // whose version is shown; "": the standard library, or this tree
 	Polls      bool   // whether it obeys Options.Policy; the others sleep in Go's netpoller
+	Single     bool   // it has no calls, and its Echo is for one goroutine
 	Serve      func(ctx context.Context, o Options) (Server, error)
 	Dial       func(ctx context.Context, o Options, addr string) (Client, error)
 }
@@ -59,15 +60,19 @@ type Peer struct {
 // All are the peers of this package; wherry comes first.
 func All() []Peer {
 	return []Peer{
-		{Name: figures.VerbsPeer, Transports: []string{"shm", "tcp"}, Polls: true, Serve: serveVerbs, Dial: dialVerbs},
+		{Name: figures.VerbsPeer, Transports: []string{"shm", "tcp"}, Polls: true, Single: true, Serve: serveVerbs, Dial: dialVerbs},
 		{Name: figures.RPCPeer, Transports: []string{"shm", "tcp"}, Polls: true, Serve: serveCalls, Dial: dialCalls},
+		{Name: figures.InlinePeer, Transports: []string{"shm", "tcp"}, Polls: true, Serve: serveInline, Dial: dialCalls},
 		{Name: "grpc", Transports: []string{"unix", "tcp"}, Module: "google.golang.org/grpc", Serve: serveGRPC, Dial: dialGRPC},
 		{Name: "connect", Transports: []string{"unix", "tcp"}, Module: "connectrpc.com/connect", Serve: serveConnect, Dial: dialConnect},
 		{Name: "connect http/1", Transports: []string{"unix", "tcp"}, Module: "connectrpc.com/connect", Serve: serveConnect, Dial: dialConnect1},
-		{Name: "net/rpc", Transports: []string{"unix", "tcp"}, Serve: serveNetRPC, Dial: dialNetRPC},
+		{Name: figures.NetRPCPeer, Transports: []string{"unix", "tcp"}, Serve: serveNetRPC, Dial: dialNetRPC},
 		{Name: "nats", Transports: []string{"tcp"}, Module: "github.com/nats-io/nats-server/v2", Serve: serveNATS, Dial: dialNATS},
 	}
 }
+
+// Offers reports whether the peer can do a work.
+func (p Peer) Offers(w figures.Work) bool { return !p.Single || !w.Ordinary() }
 
 // Find is the peer of that name.
 func Find(name string) (Peer, error) {

@@ -16,8 +16,15 @@ func callConfig() rpc.Config {
 	return rpc.Config{Limits: rpc.Limits{Calls: 4 * figures.Depth, CallsPerPeer: 2 * figures.Depth}}
 }
 
-// serveCalls serves with handlers that run at once, on the goroutine that drives the fabric.
-func serveCalls(_ context.Context, o Options) (Server, error) {
+// serveCalls serves with handlers that may block, each on a goroutine.
+func serveCalls(_ context.Context, o Options) (Server, error) { return serveRPC(o, rpc.Options{}) }
+
+// serveInline serves with handlers that run at once, on the goroutine that drives the fabric.
+func serveInline(_ context.Context, o Options) (Server, error) {
+	return serveRPC(o, rpc.Options{Inline: true})
+}
+
+func serveRPC(o Options, handlers rpc.Options) (Server, error) {
 	el, err := newElement(o, "server")
 	if err != nil {
 		return nil, err
@@ -29,7 +36,7 @@ func serveCalls(_ context.Context, o Options) (Server, error) {
 	s := &elementServer{el: el, stop: p.Close}
 	e := newService()
 	for _, name := range []string{callEcho, callGet, callPut} {
-		if err := p.Register(name, func(_ context.Context, c *rpc.Call) ([]byte, error) { return e.answer(name, c.Req) }, rpc.Options{Inline: true}); err != nil {
+		if err := p.Register(name, func(_ context.Context, c *rpc.Call) ([]byte, error) { return e.answer(name, c.Req) }, handlers); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}

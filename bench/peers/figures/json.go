@@ -35,6 +35,9 @@ type object struct {
 	Operations int      `json:"operations"`
 	TimesVerbs *float64 `json:"times_wherry_verbs,omitempty"`
 	TimesRPC   *float64 `json:"times_wherry_rpc,omitempty"`
+	OverNetRPC *float64 `json:"over_net_rpc,omitempty"`
+	LeastMost  *float64 `json:"least_over_most,omitempty"`
+	BusyLoops  int      `json:"busy_loops,omitempty"`
 	WallS      float64  `json:"wall_s"`
 	CPU        string   `json:"cpu,omitempty"`
 	Cores      int      `json:"cores"`
@@ -76,6 +79,8 @@ func (t *Table) object(r *Row) *object {
 	o.Calls = known(r.median(func(s Sample) float64 { return s.CallsPerS }))
 	o.GBytes = known(r.median(func(s Sample) float64 { return s.GBytesPerS }))
 	o.TimesVerbs, o.TimesRPC = known(r.Times(t.base(r, VerbsPeer))), known(r.Times(t.base(r, RPCPeer)))
+	o.OverNetRPC, o.BusyLoops = known(t.overNetRPC(r)), t.BusyLoops
+	o.LeastMost = known(r.median(func(s Sample) float64 { return s.LeastOverMost }))
 	var allocs []float64
 	for _, s := range r.byRound {
 		o.Operations += s.Calls

@@ -3,51 +3,8 @@ package figures
 import (
 	"fmt"
 	"math"
+	"slices"
 )
-
-// Work is what a peer is asked to do.
-type Work string
-
-const (
-	// Echo is 8 bytes there and back, one at a time.
-	Echo Work = "echo"
-	// Echo64 is the same with 64 under way at any time.
-	Echo64 Work = "echo64"
-	// Get brings 1 MiB from the server into the client's buffer, one at a time.
-	Get Work = "get1m"
-	// Put brings 1 MiB from the client's buffer to the server, one at a time.
-	Put Work = "put1m"
-)
-
-// Works are all of them, in the order they are shown.
-func Works() []Work { return []Work{Echo, Echo64, Get, Put} }
-
-const (
-	// EchoBytes is the payload of an echo.
-	EchoBytes = 8
-	// Depth is how many calls Echo64 keeps under way.
-	Depth = 64
-	// BulkBytes is the payload of Get and Put.
-	BulkBytes = 1 << 20
-)
-
-// Title describes a work to people, with the unit of its figure.
-func (w Work) Title() string {
-	switch w {
-	case Echo:
-		return "8-byte echo, one in flight: round trip, µs (less is better)"
-	case Echo64:
-		return "8-byte echo, 64 in flight: thousand calls/s (more is better)"
-	case Get:
-		return "1 MiB from the server, one in flight: GB/s (more is better)"
-	case Put:
-		return "1 MiB to the server, one in flight: GB/s (more is better)"
-	}
-	return string(w)
-}
-
-// lessIsBetter reports whether the work's figure is a time.
-func (w Work) lessIsBetter() bool { return w == Echo }
 
 // Sample is what one turn of one row gave. Times are those of one operation.
 type Sample struct {
@@ -59,6 +16,26 @@ type Sample struct {
 	ClientProcs          int     // GOMAXPROCS; 0: not a Go program
 	ServerProcs          int
 	WallS                float64 // of the whole turn, starting processes included
+	LeastOverMost        float64 // calls of the client process with fewest over those of the one with most; 0: there is one
+}
+
+// Together is what clients gave that worked at the same time: their rates' sum, and medians of their times.
+func Together(all []Sample) Sample {
+	if len(all) == 1 {
+		return all[0]
+	}
+	var s Sample
+	var p50, p99, mean, calls []float64
+	for _, one := range all {
+		p50, p99, mean, calls = append(p50, one.P50Ns), append(p99, one.P99Ns), append(mean, one.MeanNs), append(calls, float64(one.Calls))
+		s.CallsPerS += one.CallsPerS
+		s.GBytesPerS += one.GBytesPerS
+		s.Calls += one.Calls
+		s.AllocsPerOp = max(s.AllocsPerOp, one.AllocsPerOp)
+	}
+	s.P50Ns, s.P99Ns, s.MeanNs = Median(p50), Median(p99), Median(mean)
+	s.LeastOverMost = slices.Min(calls) / max(slices.Max(calls), 1)
+	return s
 }
 
 // Status says what became of a row.
@@ -128,13 +105,13 @@ func (r *Row) median(of func(Sample) float64) float64 { return Median(r.each(of)
 
 // figure is the quantity that the row's work is judged by.
 func (r *Row) figure(s Sample) float64 {
-	switch r.Work {
-	case Echo:
+	switch {
+	case r.Work.lessIsBetter():
 		return s.P50Ns / 1e3
-	case Echo64:
-		return s.CallsPerS / 1e3
+	case r.Work == Get || r.Work == Put:
+		return s.GBytesPerS
 	}
-	return s.GBytesPerS
+	return s.CallsPerS / 1e3
 }
 
 // Figure is the row's median figure in the unit of its work's title, with the
@@ -168,26 +145,42 @@ func (r *Row) Times(base *Row) float64 {
 
 // Names of wherry's own rows, which the others are compared with.
 const (
-	VerbsPeer = "wherry verbs"
-	RPCPeer   = "wherry rpc"
+	VerbsPeer  = "wherry verbs"
+	RPCPeer    = "wherry rpc"        // blocking handlers, as a program has them
+	InlinePeer = "wherry rpc inline" // handlers on the goroutine that drives the server's fabric
 )
+
+// NetRPCPeer is what every row's ratio to Go's own calls refers to.
+const NetRPCPeer = "net/rpc"
 
 // Table is a whole run.
 type Table struct {
 	Rows    []*Row
 	Machine Machine
 	TurnMs  float64
+	// BusyLoops are the processes that kept the CPUs busy beside.
+	BusyLoops int
 }
 
-// base is the row of wherry's that r is compared with; nil if there is none.
-func (t *Table) base(r *Row, peer string) *Row {
+// base is the row of that peer's that r is compared with: the same work, on the same kind of transport. Where the peer has several, with
+// a policy each, it is that with r's, or the first. Nil if there is none.
+func (t *Table) base(r *Row, peer string) (base *Row) {
 	for _, b := range t.Rows {
-		if b.Peer == peer && b.Work == r.Work && b.Transport == r.Class {
+		if b.Peer != peer || b.Work != r.Work || b.Class != r.Class {
+			continue
+		}
+		if b.Policy == r.Policy {
 			return b
 		}
+		if base == nil {
+			base = b
+		}
 	}
-	return nil
+	return base
 }
+
+// overNetRPC is how many times as fast as net/rpc the row is: above 1 the row is faster. NaN if one of them was not measured.
+func (t *Table) overNetRPC(r *Row) float64 { return 1 / r.Times(t.base(r, NetRPCPeer)) }
 
 // of are the rows of one work, in order.
 func (t *Table) of(w Work) []*Row {

@@ -91,7 +91,7 @@ func (t *Table) panel(b *strings.Builder, work Work, rows []*Row, y float64) flo
 
 // caption is a bar's figure, and how it compares with wherry.
 func (t *Table) caption(r *Row, v float64) string {
-	if r.Peer == VerbsPeer || r.Peer == RPCPeer {
+	if strings.HasPrefix(r.Peer, "wherry") {
 		return short(v)
 	}
 	base := RPCPeer
@@ -110,7 +110,7 @@ func family(peer string) string {
 	switch {
 	case peer == VerbsPeer:
 		return "verbs"
-	case peer == RPCPeer:
+	case peer == RPCPeer || peer == InlinePeer:
 		return "rpc"
 	case strings.HasPrefix(peer, "ucx"):
 		return "ucx"

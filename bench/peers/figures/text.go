@@ -12,6 +12,9 @@ import (
 func (t *Table) WriteTable(w io.Writer) error {
 	out := &strings.Builder{}
 	fmt.Fprintln(out, t.Machine)
+	if t.BusyLoops > 0 {
+		fmt.Fprintf(out, "Beside a busy loop on each CPU: %d processes.\n", t.BusyLoops)
+	}
 	for _, work := range Works() {
 		rows := t.of(work)
 		if len(rows) == 0 {
@@ -19,7 +22,7 @@ func (t *Table) WriteTable(w io.Writer) error {
 		}
 		fmt.Fprintf(out, "\n%s\n", work.Title())
 		tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "peer\ttransport\tmedian\tleast – most\tp99 µs\tallocs\t× verbs\t× rpc\trounds\twall s\tpolicy\tpinning")
+		fmt.Fprintln(tw, "peer\ttransport\tmedian\tleast – most\tp99 µs\tallocs\t× verbs\t× rpc\tover net/rpc\tleast/most\trounds\twall s\tpolicy\tpinning")
 		for _, r := range rows {
 			t.line(tw, r)
 		}
@@ -28,7 +31,8 @@ func (t *Table) WriteTable(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "\n× verbs, × rpc: how many times as long as wherry's verbs (Send, Get, Put) or calls take on the same kind of transport,\n"+
-		"median of the ratios within each round; above 1 wherry is faster. allocs: per operation, of the worse process.\n"+
+		"median of the ratios within each round; above 1 wherry is faster. over net/rpc: how many times as fast as net/rpc, by the same rule.\n"+
+		"least/most: calls of the client process with fewest over those of the one with most. allocs: per operation, of the worse process.\n"+
 		"%sTurns of %s ms, each with fresh processes.\n", t.procs(), short(t.TurnMs))
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -61,8 +65,8 @@ func (t *Table) line(w io.Writer, r *Row) {
 	if r.Errors > 0 {
 		rounds += fmt.Sprintf(" (%d failed)", r.Errors)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s – %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Peer, r.Transport, short(median), short(least), short(most),
-		scaled(o.P99, 1e-3), scaled(o.Allocs, 1), scaled(o.TimesVerbs, 1), scaled(o.TimesRPC, 1), rounds, short(o.WallS), r.Policy, r.Pinning)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s – %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Peer, r.Transport, short(median), short(least), short(most),
+		scaled(o.P99, 1e-3), scaled(o.Allocs, 1), scaled(o.TimesVerbs, 1), scaled(o.TimesRPC, 1), scaled(o.OverNetRPC, 1), scaled(o.LeastMost, 1), rounds, short(o.WallS), r.Policy, r.Pinning)
 }
 
 // scaled writes a figure that may not be known.
@@ -95,10 +99,10 @@ func (t *Table) WriteBars(w io.Writer) error {
 		for _, r := range rows {
 			v, _, _ := r.Figure()
 			if math.IsNaN(v) {
-				fmt.Fprintf(out, "%-20s │ %s\n", r.Label(), r.Status)
+				fmt.Fprintf(out, "%-22s │ %s\n", r.Label(), r.Status)
 				continue
 			}
-			fmt.Fprintf(out, "%-20s │%s %s\n", r.Label(), bar(scale.at(v)*barCells), short(v))
+			fmt.Fprintf(out, "%-22s │%s %s\n", r.Label(), bar(scale.at(v)*barCells), short(v))
 		}
 	}
 	_, err := io.WriteString(w, out.String())

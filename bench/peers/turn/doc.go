@@ -5,8 +5,8 @@
 // # Model
 //
 // A turn starts its server, then its client; the client connects and warms up,
-// says so, measures for a fixed time when it is told to, and answers with a sample. Then
-// both end. Nothing of a peer runs during another's turn: a server that
+// says so, measures in the time that it is told, and answers with a sample. Then
+// both end. Where a work has several clients, all measure in the same time. Nothing of a peer runs during another's turn: a server that
 // polls all the time would take the CPU from the next one.
 //
 // The processes are this program again, in a role: their specification comes on

@@ -41,18 +41,23 @@ type lane struct {
 	calls    int
 }
 
+// echoBytes is the payload of an echo; of works without any, that of the ordinary one.
+func (m *meter) echoBytes() int {
+	if m.work == figures.Get || m.work == figures.Put {
+		return figures.EchoBytes
+	}
+	return m.work.Bytes()
+}
+
 func newMeter(c echo.Client, work figures.Work) *meter {
 	m := &meter{c: c, work: work, bulk: echo.Bulk(), dst: bytes.Repeat([]byte{1}, figures.BulkBytes)}
-	n := 1
-	if work == figures.Echo64 {
-		n = figures.Depth
-	}
+	n := work.Callers()
 	for i := range n {
 		times := make([]uint32, maxTimes/n)
 		for j := 0; j < len(times); j += 1 << 10 {
 			times[j] = 1 // fault the page in
 		}
-		m.lanes = append(m.lanes, &lane{req: make([]byte, figures.EchoBytes), buf: make([]byte, figures.EchoBytes), seq: uint64(i) << 32, times: times[:0]})
+		m.lanes = append(m.lanes, &lane{req: make([]byte, m.echoBytes()), buf: make([]byte, m.echoBytes()), seq: uint64(i) << 32, times: times[:0]})
 	}
 	return m
 }
@@ -67,9 +72,9 @@ func (m *meter) run(length time.Duration) (figures.Sample, error) {
 	calls, singly := 0, true
 	p, pipelines := m.c.(echo.Pipeliner)
 	switch {
-	case m.work != figures.Echo64:
+	case len(m.lanes) == 1:
 		err = m.lanes[0].run(m.operation(m.lanes[0]), began, length)
-	case pipelines:
+	case pipelines && m.work == figures.Echo64:
 		calls, err = p.Pipeline(figures.Depth, within(began, length))
 		singly = false
 	default:
@@ -140,13 +145,18 @@ func (m *meter) operation(l *lane) func() error {
 
 func (l *lane) echo(c echo.Client) error {
 	l.seq++
+	last := len(l.req) - figures.EchoBytes // the same word at both ends
+	binary.LittleEndian.PutUint64(l.req[last:], l.seq)
 	binary.LittleEndian.PutUint64(l.req, l.seq)
 	got, err := c.Echo(l.req, l.buf)
 	if err != nil {
 		return err
 	}
-	if len(got) != figures.EchoBytes || binary.LittleEndian.Uint64(got) != l.seq {
-		return fmt.Errorf("%w: echo of %x is %x", echo.ErrWrongAnswer, l.req, got)
+	if len(got) != len(l.req) {
+		return fmt.Errorf("%w: an echo of %d bytes has %d", echo.ErrWrongAnswer, len(l.req), len(got))
+	}
+	if a, b := binary.LittleEndian.Uint64(got), binary.LittleEndian.Uint64(got[last:]); a != l.seq || b != l.seq {
+		return fmt.Errorf("%w: echo %x begins with %x and ends with %x", echo.ErrWrongAnswer, l.seq, a, b)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"time"
 
 	"github.com/wherry-fabric/wherry/bench/peers/echo"
 )
@@ -17,6 +18,9 @@ func Role(ctx context.Context, r io.Reader, w io.Writer) error {
 	var s spec
 	if err := in.Decode(&s); err != nil {
 		return fmt.Errorf("no role on standard input (this command is started by the benchmark itself): %w", err)
+	}
+	if s.Loop {
+		return loop(in, out)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.Time+graceTime)
 	defer cancel()
@@ -64,11 +68,13 @@ func measure(ctx context.Context, peer echo.Peer, o echo.Options, s *spec, in *j
 	if err := out.Encode(answer{Procs: runtime.GOMAXPROCS(0)}); err != nil {
 		return err
 	}
-	if !hear(in, wordGo) {
+	var when window // all clients of the turn have the same
+	if in.Decode(&when) != nil {
 		return c.Close()
 	}
+	time.Sleep(time.Until(when.Begin))
 	before := mallocs()
-	sample, err := m.run(s.Time)
+	sample, err := m.run(time.Until(when.End))
 	if err != nil {
 		return err
 	}

@@ -40,13 +40,17 @@ type spec struct {
 	Work      figures.Work
 	Warm      time.Duration
 	Time      time.Duration
+	Loop      bool // no side of a peer's, but a busy loop on the CPU of one
 }
 
-// What a process is asked for.
-const (
-	wordGo      = "go"      // the client measures
-	wordMallocs = "mallocs" // the server says how often it allocated so far
-)
+// wordMallocs asks the server how often it allocated so far.
+const wordMallocs = "mallocs"
+
+// window is when a turn's clients measure: all in the same time. One that gets no processor has few operations, not a later time.
+type window struct{ Begin, End time.Time }
+
+// clientLead is the time from the word to begin to the beginning, for each client: all have heard it by then.
+const clientLead = 5 * time.Millisecond
 
 // answer is what a process says.
 type answer struct {
@@ -79,43 +83,62 @@ func (r *Runner) Take(ctx context.Context, peer echo.Peer, transport string, wor
 		return s, fmt.Errorf("server: %w", err)
 	}
 	sp.Server, sp.Addr = false, up.Addr
-	client, err := r.start(ctx, sp)
-	if err != nil {
+	var clients []*child.Process
+	defer func() {
+		for _, client := range clients {
+			client.End()
+		}
+	}()
+	var warm answer
+	for range work.Clients() {
+		client, err := r.start(ctx, sp)
+		if err != nil {
+			return s, err
+		}
+		clients = append(clients, client)
+		if warm, err = ask(client, ""); err != nil {
+			return s, fmt.Errorf("client: %w", err)
+		}
+	}
+	if s, err = r.measured(clients, server); err != nil {
 		return s, err
 	}
-	defer client.End()
-	warm, err := ask(client, "")
-	if err != nil {
-		return s, fmt.Errorf("client: %w", err)
+	for _, client := range clients {
+		client.End()
 	}
-	if s, err = measured(client, server); err != nil {
-		return s, err
-	}
-	client.End()
 	server.End()
 	s.ClientProcs, s.ServerProcs = warm.Procs, up.Procs
 	s.WallS = time.Since(began).Seconds()
 	return s, nil
 }
 
-// measured lets the client measure between two looks at the server's allocations.
-func measured(client, server *child.Process) (s figures.Sample, err error) {
+// measured lets the clients measure, all at once, between two looks at the server's allocations.
+func (r *Runner) measured(clients []*child.Process, server *child.Process) (s figures.Sample, err error) {
 	before, err := ask(server, wordMallocs)
 	if err != nil {
 		return s, fmt.Errorf("server: %w", err)
 	}
-	a, err := ask(client, wordGo)
-	if err != nil {
-		return s, fmt.Errorf("client: %w", err)
+	when := window{Begin: time.Now().Add(time.Duration(len(clients)) * clientLead)}
+	when.End = when.Begin.Add(r.Time)
+	for _, client := range clients {
+		_ = client.Tell(when) // if it fails the process has ended, and ask says why
 	}
-	if a.Sample == nil {
-		return s, fmt.Errorf("client: it answered without a sample")
+	var all []figures.Sample
+	for _, client := range clients {
+		a, err := ask(client, "")
+		if err != nil {
+			return s, fmt.Errorf("client: %w", err)
+		}
+		if a.Sample == nil {
+			return s, fmt.Errorf("client: it answered without a sample")
+		}
+		all = append(all, *a.Sample)
 	}
 	after, err := ask(server, wordMallocs)
 	if err != nil {
 		return s, fmt.Errorf("server: %w", err)
 	}
-	s = *a.Sample
+	s = figures.Together(all)
 	s.AllocsPerOp = max(s.AllocsPerOp, float64(after.Mallocs-before.Mallocs)/float64(max(s.Calls, 1)))
 	return s, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,10 +40,13 @@ func runner(t *testing.T) *Runner {
 
 func TestTake(t *testing.T) {
 	for _, work := range figures.Works() {
-		for _, name := range []string{figures.VerbsPeer, "net/rpc"} {
+		for _, name := range []string{figures.VerbsPeer, figures.RPCPeer, "net/rpc"} {
 			peer, err := echo.Find(name)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if !peer.Offers(work) {
+				continue
 			}
 			s, err := runner(t).Take(t.Context(), peer, "tcp", work)
 			if err != nil {
@@ -52,8 +56,47 @@ func TestTake(t *testing.T) {
 			if s.Calls < leastCalls || s.CallsPerS <= 0 || s.MeanNs <= 0 || s.ClientProcs != 1 || s.ServerProcs != 1 || s.WallS <= 0 || bulk != (s.GBytesPerS > 0) {
 				t.Errorf("%s %s: %+v", name, work, s)
 			}
-			if work == figures.Echo && (s.P50Ns <= 0 || s.P99Ns < s.P50Ns) {
+			if several := work.Clients() > 1; several != (s.LeastOverMost > 0) || s.LeastOverMost > 1 {
+				t.Errorf("%s %s: the client with fewest calls has %v of the one with most", name, work, s.LeastOverMost)
+			}
+			if (work == figures.Echo || work.Ordinary()) && (s.P50Ns <= 0 || s.P99Ns < s.P50Ns) {
 				t.Errorf("%s %s: percentiles of %+v", name, work, s)
+			}
+		}
+	}
+}
+
+// TestLoops: they run until they are ended, and turns are taken beside them.
+func TestLoops(t *testing.T) {
+	r := runner(t)
+	l, err := r.StartLoops(t.Context())
+	if err != nil || len(l) != 2 {
+		t.Fatalf("%d loops, %v", len(l), err)
+	}
+	defer l.End()
+	peer, err := echo.Find("net/rpc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := r.Take(t.Context(), peer, "tcp", figures.Echo); err != nil || s.Calls < leastCalls {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, p := range l {
+		busy := func() (ticks int) {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(text), ") ")
+			ticks, err = strconv.Atoi(strings.Fields(rest)[11]) // utime
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ticks
+		}
+		for before, end := busy(), time.Now().Add(20*time.Second); busy() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("process %d uses no processor", p.Pid())
 			}
 		}
 	}

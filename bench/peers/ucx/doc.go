@@ -1,4 +1,5 @@
-// Package ucx runs Debian's ucx_perftest as a peer and reads what it prints.
+// Package ucx runs ucx_perftest as a peer and reads what it prints: Debian's, or whatever else is in the PATH, and
+// the newer one of PyPI's wheel, where install-ucx.sh has put it.
 //
 // # What its tests are, in the terms of the other peers
 //

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -19,11 +20,45 @@ import (
 
 const program = "ucx_perftest"
 
-// Install says how to get the program.
-const Install = "install it: apt-get install -y --no-install-recommends ucx-utils"
+// Install is a place where a UCX may be installed.
+type Install struct {
+	How  string // to get it
+	name string // of its rows, after "ucx"
+	dir  string // with bin and lib; "": the PATH
+}
+
+// Debian is the system's own, or whatever is in the PATH.
+func Debian() Install {
+	return Install{How: "install it: apt-get install -y --no-install-recommends ucx-utils"}
+}
+
+// PyPI is the newer one of the wheel libucx-cu12, unpacked: the folder with bin and lib.
+func PyPI(dir string) Install {
+	return Install{How: "fetch it: bench/peers/install-ucx.sh, which needs python3 with pip", name: " pypi", dir: dir}
+}
+
+// Name is what rows of a kind (Peer, PeerAM) are called for this installation.
+func (in Install) Name(kind string) string { return Peer + in.name + strings.TrimPrefix(kind, Peer) }
+
+// path is where a program of the installation's lies.
+func (in Install) path(program string) (string, error) {
+	if in.dir == "" {
+		return exec.LookPath(program)
+	}
+	return exec.LookPath(filepath.Join(in.dir, "bin", program))
+}
+
+// env is what its programs run with.
+func (in Install) env(more ...string) []string {
+	env := append(os.Environ(), more...)
+	if in.dir != "" {
+		env = append(env, "LD_LIBRARY_PATH="+filepath.Join(in.dir, "lib"))
+	}
+	return env
+}
 
 // ErrNotInstalled says that the program is not there.
-var ErrNotInstalled = errors.New(program + " is not in the PATH")
+var ErrNotInstalled = errors.New(program + " is not installed")
 
 // ErrNoTest says that ucx_perftest has no test of the work.
 var ErrNoTest = errors.New(program + " has no request-reply test with several under way (ucp_am_bw has no replies)")
@@ -49,6 +84,7 @@ func Transports() []string { return []string{"posix", "sysv", "tcp"} }
 
 // Tool is an installed ucx_perftest.
 type Tool struct {
+	in      Install
 	path    string
 	Version string
 	CPUs    turn.CPUs
@@ -58,19 +94,32 @@ type Tool struct {
 	fit map[string]int
 }
 
-// Find looks for the program and asks ucx_info for its version.
-func Find(ctx context.Context) (*Tool, error) {
-	path, err := exec.LookPath(program)
+// Find looks for an installation's program and asks its ucx_info for the version.
+func Find(ctx context.Context, in Install) (*Tool, error) {
+	path, err := in.path(program)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotInstalled, err)
 	}
-	t := &Tool{path: path, fit: map[string]int{}}
+	t := &Tool{in: in, path: path, fit: map[string]int{}}
+	info, err := in.path("ucx_info")
+	if err != nil {
+		return t, nil // it runs without a version
+	}
 	ctx, cancel := context.WithTimeout(ctx, versionTime)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "ucx_info", "-v").Output(); err == nil {
+	cmd := exec.CommandContext(ctx, info, "-v")
+	cmd.Env = in.env()
+	if out, err := cmd.Output(); err == nil {
 		t.Version = parseVersion(string(out))
 	}
 	return t, nil
+}
+
+// Sleeping is the same tool that waits asleep, or not.
+func (t *Tool) Sleeping(sleep bool) *Tool {
+	other := *t
+	other.Sleep, other.fit = sleep, map[string]int{}
+	return &other
 }
 
 // parseVersion reads what ucx_info -v prints: "# Version 1.13.1", or "# Library version: 1.17.0" in later ones.
@@ -99,6 +148,8 @@ func testOf(peer string, work figures.Work) (test, error) {
 	switch {
 	case work == figures.Echo && peer == Peer:
 		return test{name: "ucp_am_lat", size: figures.EchoBytes, halves: true}, nil
+	case work.Ordinary() && peer == Peer && work.Clients() == 1 && work.Callers() == 1 && work.Bytes() > figures.EchoBytes:
+		return test{name: "ucp_am_lat", size: work.Bytes(), halves: true}, nil
 	case work == figures.Get && peer == Peer:
 		return test{name: "ucp_get", size: figures.BulkBytes, single: true}, nil
 	case work == figures.Put && peer == Peer:
@@ -244,7 +295,7 @@ func (t *Tool) start(ctx context.Context, transport string, server bool, args []
 	p := &process{cmd: exec.CommandContext(ctx, t.path, args...), done: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.stderr
 	p.cmd.WaitDelay = time.Second
-	p.cmd.Env = append(os.Environ(), "UCX_TLS="+transport+",self", "UCX_NET_DEVICES=lo", "UCX_WARN_UNUSED_ENV_VARS=n")
+	p.cmd.Env = t.in.env("UCX_TLS="+transport+",self", "UCX_NET_DEVICES=lo", "UCX_WARN_UNUSED_ENV_VARS=n")
 	if err := t.CPUs.On(server, p.cmd.Start); err != nil {
 		return nil, err
 	}

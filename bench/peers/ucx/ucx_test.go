@@ -6,8 +6,8 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +119,7 @@ func TestSample(t *testing.T) {
 	for _, c := range []struct {
 		peer string
 		work figures.Work
-	}{{Peer, figures.Echo64}, {PeerAM, figures.Echo}, {PeerAM, figures.Get}} {
+	}{{Peer, figures.Echo64}, {Peer, "callers16"}, {Peer, "size8193x64"}, {Peer, "processes16"}, {PeerAM, figures.Echo}, {PeerAM, figures.Get}} {
 		if err := Offers(c.peer, c.work); !errors.Is(err, ErrNoTest) {
 			t.Errorf("%s offers %s: %v", c.peer, c.work, err)
 		}
@@ -169,7 +169,7 @@ func TestListens(t *testing.T) {
 
 func TestNotInstalled(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Find(t.Context()); !errors.Is(err, ErrNotInstalled) {
+	if _, err := Find(t.Context(), Debian()); !errors.Is(err, ErrNotInstalled) {
 		t.Errorf("in an empty PATH: %v", err)
 	}
 }
@@ -182,7 +182,7 @@ func fake(t *testing.T, script string) *Tool {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	tool, err := Find(t.Context())
+	tool, err := Find(t.Context(), Debian())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,35 +210,69 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
-// TestReal runs the program where it is installed.
+// TestReal runs the programs that are installed.
 func TestReal(t *testing.T) {
-	if _, err := exec.LookPath(program); err != nil {
-		t.Skipf("%v; %s", ErrNotInstalled, Install)
-	}
-	tool, err := Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tool.Time = 2 * time.Millisecond
-	if tool.CPUs, err = turn.Pinned(true); err != nil {
-		t.Fatal(err)
-	}
-	for _, sleep := range []bool{false, true} {
-		tool.Sleep = sleep
-		for _, c := range []struct {
-			peer, transport string
-			work            figures.Work
-		}{{Peer, "posix", figures.Echo}, {Peer, "tcp", figures.Echo}, {Peer, "sysv", figures.Get}, {PeerAM, "tcp", figures.Put}} {
-			s, err := tool.Take(t.Context(), c.peer, c.transport, c.work)
-			if want := sleep && c.work != figures.Get; want != strings.HasPrefix(tool.Policy(c.peer, c.transport, c.work), "sleep") {
-				t.Errorf("%s %s %s: %s", c.peer, c.transport, c.work, tool.Policy(c.peer, c.transport, c.work))
+	for name, in := range map[string]Install{"path": Debian(), "pypi": PyPI("../../../bin/ucx-pypi/libucx")} {
+		t.Run(name, func(t *testing.T) {
+			tool, err := Find(t.Context(), in)
+			if err != nil {
+				t.Skipf("%v; %s", err, in.How)
 			}
-			if err != nil || s.Calls < leastCalls || s.MeanNs <= 0 || s.WallS <= 0 {
-				t.Errorf("%s %s %s (%s): %+v, %v", c.peer, c.transport, c.work, tool.Policy(c.peer, c.transport, c.work), s, err)
+			tool.Time = 2 * time.Millisecond
+			if tool.CPUs, err = turn.Pinned(true); err != nil {
+				t.Fatal(err)
 			}
+			for _, sleep := range []bool{false, true} {
+				real(t, tool.Sleeping(sleep))
+			}
+			if _, err := tool.Take(t.Context(), Peer, "no-such-transport", figures.Echo); err == nil || !strings.Contains(err.Error(), "no-such-transport") && !strings.Contains(err.Error(), "unreachable") && !strings.Contains(err.Error(), "no usable") {
+				t.Errorf("a transport that does not exist: %v", err)
+			}
+		})
+	}
+}
+
+// real takes a turn of every sort.
+func real(t *testing.T, tool *Tool) {
+	for _, c := range []struct {
+		peer, transport string
+		work            figures.Work
+	}{{Peer, "posix", figures.Echo}, {Peer, "tcp", figures.Echo}, {Peer, "tcp", "size8193"}, {Peer, "sysv", figures.Get}, {PeerAM, "tcp", figures.Put}} {
+		s, err := tool.Take(t.Context(), c.peer, c.transport, c.work)
+		if want := tool.Sleep && c.work != figures.Get; want != strings.HasPrefix(tool.Policy(c.peer, c.transport, c.work), "sleep") {
+			t.Errorf("%s %s %s: %s", c.peer, c.transport, c.work, tool.Policy(c.peer, c.transport, c.work))
+		}
+		if err != nil || s.Calls < leastCalls || s.MeanNs <= 0 || s.WallS <= 0 {
+			t.Errorf("%s %s %s (%s): %+v, %v", c.peer, c.transport, c.work, tool.Policy(c.peer, c.transport, c.work), s, err)
 		}
 	}
-	if _, err := tool.Take(t.Context(), Peer, "no-such-transport", figures.Echo); err == nil || !strings.Contains(err.Error(), "no-such-transport") && !strings.Contains(err.Error(), "unreachable") && !strings.Contains(err.Error(), "no usable") {
-		t.Errorf("a transport that does not exist: %v", err)
+}
+
+// TestInstalls: an installation in a folder is found there, with its own libraries, and its rows have a name of their own.
+func TestInstalls(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range map[string]string{program: "exit 1\n", "ucx_info": "echo \"# Library version: 1.99.9 $LD_LIBRARY_PATH\"\n"} {
+		if err := os.WriteFile(filepath.Join(dir, "bin", name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := PyPI(dir)
+	tool, err := Find(t.Context(), in)
+	if err != nil || tool.Version != "1.99.9" || !strings.HasPrefix(tool.path, dir) {
+		t.Errorf("%+v, %v", tool, err)
+	}
+	if env := in.env(); !slices.Contains(env, "LD_LIBRARY_PATH="+filepath.Join(dir, "lib")) {
+		t.Errorf("it runs with %q", env)
+	}
+	for got, want := range map[string]string{in.Name(Peer): "ucx pypi", in.Name(PeerAM): "ucx pypi am", Debian().Name(PeerAM): "ucx am"} {
+		if got != want {
+			t.Errorf("a row is called %q, want %q", got, want)
+		}
+	}
+	if _, err := Find(t.Context(), PyPI(t.TempDir())); !errors.Is(err, ErrNotInstalled) {
+		t.Errorf("in an empty folder: %v", err)
 	}
 }
