@@ -50,6 +50,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 4, Rounds: 40, Rows: 17}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
+		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 16, Inline: true, ServerCPUs: 2}, []string{"rtt_ns_p50", "calls_per_s"}},
@@ -73,7 +74,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, c := range all {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
-			if c.Pin = true; c.Kind != "chase" && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
+			if c.Pin = true; c.Kind != "chase" && c.Kind != "crowd" && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
 				c.Policy = fabric.Latency
 			}
 			c.Command = []string{os.Args[0], "role"}

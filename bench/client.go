@@ -72,6 +72,8 @@ func (c *client) run(graph Load) (err error) {
 			return c.bulkCall()
 		}
 		return c.bulk()
+	case "crowd":
+		return c.crowd()
 	case "ring":
 		return c.ring()
 	case "rounds":

@@ -116,7 +116,7 @@ func runServer(ctx context.Context, spec *role, in *json.Decoder, w io.Writer, g
 	if err == nil && spec.Kind == "rounds" && graph != nil {
 		var g *Graph
 		if g, err = graph(); err == nil {
-			info.Graphs, err = s.lendGraph(spec, g)
+			info.Graphs, err = s.lendShards(spec, g)
 		}
 	}
 	if err != nil {
@@ -159,6 +159,12 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err != nil {
 		return info, nil, err
 	}
+	var keys [][]byte
+	if spec.Kind == "crowd" {
+		if keys, err = s.lendGraph(); err != nil {
+			return info, nil, err
+		}
+	}
 	addr, err := s.el.Listen(spec.Listen)
 	if err != nil {
 		return info, nil, err
@@ -170,7 +176,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.dialAll(ctx, others); err != nil {
 		return info, nil, err
 	}
-	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, HugeText: s.hugeText}, s, nil
+	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, Keys: keys, HugeText: s.hugeText}, s, nil
 }
 
 // handle registers the deployed handlers: an echo, and the chase that

@@ -35,8 +35,8 @@ func graphSharding(g *Graph, elements int) cluster.Sharding {
 	return cluster.Sharding{Kind: cluster.Block, Elements: uint32(elements), Rows: uint64(len(g.Offsets[0]) - 1)}
 }
 
-// lendGraph lends this server's shard of the graph, spread over a few elements and over all.
-func (s *station) lendGraph(spec *role, g *Graph) (all [][]lent, err error) {
+// lendShards lends this server's shard of the graph, spread over a few elements and over all.
+func (s *station) lendShards(spec *role, g *Graph) (all [][]lent, err error) {
 	for _, elements := range []int{fewElements, spec.Count} {
 		var windows []lent
 		if spec.Index < elements {

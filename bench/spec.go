@@ -33,6 +33,7 @@ type Config struct {
 	Bytes     int           // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
 	Call      int           // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool          // of bulk: time active messages beside running Puts too
+	Calls     int           // of crowd: functions at once; default 64
 	Elements  int           // of ring: the processes in it, default 4; of rounds: the servers, default 64
 	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
@@ -101,6 +102,8 @@ func MinRounds(kind string) int {
 		return verbTurns * verbShare
 	case "inject":
 		return injectTurns
+	case "crowd":
+		return 1 // they are its turns
 	case "rounds":
 		return 1
 	}
@@ -121,6 +124,7 @@ func (c *Config) Validate() error {
 		def(&c.Elements, MaxElements)
 	}
 	def(&c.Elements, 4)
+	def(&c.Calls, 64)
 	if err := c.validateCalls(); err != nil {
 		return err
 	}
@@ -130,6 +134,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
 		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
+	case c.Calls < 1 || c.Calls > MaxCalls:
+		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
 	case c.SameCPU && !c.Pin:
@@ -291,6 +297,7 @@ type role struct {
 	Policy    fabric.Policy
 	Servers   []serverInfo // servers that are up already: to be dialled
 	Rows      int
+	Calls     int
 	Index     int
 	Count     int
 	Depth     int
@@ -329,6 +336,7 @@ type serverInfo struct {
 	Incarnation fabric.Incarnation
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
+	Keys        [][]byte // of the graph's windows, for crowds
 	HugeText    bool     // its code is on huge pages
 	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string

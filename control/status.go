@@ -86,7 +86,7 @@ type EndpointStatus struct {
 type QueueStatus struct {
 	Running     int `json:"running"`
 	Queued      int `json:"queued"` // ready to run
-	Held        int `json:"held"`   // queued, parked for code, or waiting for their turn
+	Held        int `json:"held"`   // queued, parked for code or room, or waiting for their turn
 	HeldBytes   int `json:"held_bytes"`
 	Invocations int `json:"invocations"` // that have something here
 	Records     int `json:"records"`     // transfers sent and not released

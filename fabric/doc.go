@@ -37,9 +37,10 @@ not be used after Close. Pin keeps them beyond it.
 # Progress
 
 Nothing moves by itself: at any time one goroutine, the leader, polls the
-transports, runs handlers and serves peers. Whoever waits (Wait, Flush, a Send
-without credit, WaitFor) leads while it does, so that a lone caller finds its answer without any
-wake-up; when nobody waits, the element's one background goroutine leads, and sleeps
+transports, runs handlers and serves peers. A goroutine that waits alone (Wait, Flush, a Send
+without credit, WaitFor) leads while it does, so that it finds its answer without any wake-up. Where several
+wait, or nobody does, the element's one background goroutine leads: each waiter sleeps, and whoever completes what it
+waits for wakes it, once (Waiter). The leader lets those run whom it has woken before it polls on, and sleeps
 when there is nothing to do. Policy says how long it polls before that.
 
 So handlers run on anybody's goroutine that waits, and while one runs nothing else

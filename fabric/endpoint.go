@@ -101,6 +101,9 @@ func (ep *Endpoint) Addrs() []string { return ep.peer.hello.addrs }
 // RemoteAddr is the address of the connection, for people.
 func (ep *Endpoint) RemoteAddr() string { return ep.addr }
 
+// Shared reports whether memory can be mapped, both ways: the peer is on this machine.
+func (ep *Endpoint) Shared() bool { return ep.fds != nil }
+
 // Dialled reports whether this element has made the connection, and not the peer.
 func (ep *Endpoint) Dialled() bool { return ep.dialled }
 

@@ -346,7 +346,7 @@ func (f *Function) resolve(r *Root) (travel.Peer, error) {
 	if *at != travel.Self && rt.about[*at].incarnation == s.Incarnation {
 		return *at, nil
 	}
-	n, ok := rt.numbers[s.Incarnation]
+	n, ok := rt.element(s.Incarnation)
 	if !ok {
 		return 0, fmt.Errorf("inject: %w: not connected to %s (%v), which holds part %d of %s; it may have restarted: fetch the table again", travel.ErrNoPeer, s.Element, s.Incarnation, r.Element, f.table.Name)
 	}

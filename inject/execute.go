@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -149,6 +148,9 @@ func (rt *Runtime) principal(run *travel.Run) string {
 // whether there is more to do (see after).
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
+	if err == errNoRoom {
+		return rt.await(h)
+	}
 	return rt.conclude(h, status, err)
 }
 
@@ -181,6 +183,7 @@ func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 		rt.closeStale(b)
 	}
 	rt.freeHost(h)
+	rt.core.RoomFreed() // the instance may be gone
 	rt.soon(now)
 	if more = rt.pending(); rt.closed {
 		rt.drop()
@@ -213,7 +216,7 @@ const maxSpares = 32
 // keep puts an instance at hand for the bound's next run, so that the engine's
 // pool is not asked for each. mu is held.
 func (rt *Runtime) keep(b *bound, in abi.Instance) {
-	if b.spare != nil || b.stale {
+	if b.spare != nil || b.stale || rt.core.AwaitsRoom() {
 		rt.release = append(rt.release, in)
 		return
 	}
@@ -234,39 +237,6 @@ func (rt *Runtime) takeSpare(b *bound) abi.Instance {
 	return in
 }
 
-// unlist takes a bound off the list of those that may keep an instance, and
-// appends the one it keeps to idle. mu is held.
-func (rt *Runtime) unlist(b *bound, idle []abi.Instance) []abi.Instance {
-	if i := slices.Index(rt.spares, b); i >= 0 {
-		rt.spares = slices.Delete(rt.spares, i, i+1)
-	}
-	b.listed = false
-	if in := rt.takeSpare(b); in != nil {
-		idle = append(idle, in)
-	}
-	return idle
-}
-
-// acquire takes an instance from the engine. If that has no room, those kept at
-// hand go back to it first.
-func (rt *Runtime) acquire(b *bound) (abi.Instance, error) {
-	in, err := b.run.Acquire(context.Background())
-	if err == nil || !errors.Is(err, abi.ErrEngineBusy) {
-		return in, err
-	}
-	rt.mu.Lock()
-	idle := rt.release
-	rt.release = nil
-	for len(rt.spares) > 0 {
-		idle = rt.unlist(rt.spares[0], idle)
-	}
-	rt.mu.Unlock()
-	for _, in := range idle {
-		in.Release()
-	}
-	return b.run.Acquire(context.Background())
-}
-
 func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if h.bound == nil {
 		if err := rt.prepare(h); err != nil {
@@ -279,7 +249,7 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 		}
 		h.instance = h.held.instance
 	} else if h.instance == nil {
-		in, err := rt.acquire(h.bound)
+		in, err := rt.acquire(h)
 		if err != nil {
 			return 0, err
 		}
@@ -516,27 +486,4 @@ func failure(err error) travel.End {
 		code = travel.CodeBackpressure
 	}
 	return travel.End{Code: code, Text: err.Error()}
-}
-
-// held is an instance that an invocation keeps at this element, because its
-// scratch is in it.
-type held struct {
-	instance abi.Instance
-	bound    *bound
-}
-
-func (in *held) release(rt *Runtime) {
-	b, inst := in.bound, in.instance
-	if b.runs--; b.runs == 0 && b.stale {
-		rt.sweep = append(rt.sweep, b)
-	}
-	if rt.closed {
-		inst.Release()
-		return
-	}
-	rt.work.Add(1)
-	go func() { // zeroing scratch takes a while, and mu is held
-		defer rt.work.Done()
-		inst.Release()
-	}()
 }

@@ -24,6 +24,7 @@ type host struct {
 	principal string
 	instance  abi.Instance
 	held      *held
+	place     abi.Place // waited for, and not used yet
 
 	message fabric.Message // being handled, while leads
 	leads   bool           // this goroutine drives the fabric
@@ -58,7 +59,12 @@ const keptReplyBytes = 64 << 10
 const saidBytes = 256
 
 // host makes a run's host. mu is held.
-func (rt *Runtime) host(run *travel.Run) *host { return rt.equip(rt.idleHost(), run) }
+func (rt *Runtime) host(run *travel.Run) *host {
+	if h, ok := run.User.(*host); ok {
+		return rt.resume(h)
+	}
+	return rt.equip(rt.idleHost(), run)
+}
 
 func (rt *Runtime) idleHost() *host {
 	if n := len(rt.hosts); n > 0 {
@@ -116,6 +122,9 @@ func (h *host) stop() {
 // from here on, and run the branches that wait for a worker.
 func (h *host) release() {
 	h.now = 0
+	if h.instance != nil {
+		h.instance.Waits()
+	}
 	if h.away {
 		return
 	}
@@ -363,7 +372,7 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	if n := b.peers[element]; n != travel.Self && rt.about[n].incarnation == inc {
 		return n, abi.OK
 	}
-	n, ok := rt.numbers[inc]
+	n, ok := rt.element(inc)
 	if !ok {
 		h.told("", abi.ErrPeerLost)
 		h.lastError = "no endpoint to element " + b.table.Shards[element].Element
@@ -498,7 +507,7 @@ func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Rem
 	at := remoteWindow{element, window}
 	rt.mu.Lock()
 	r := b.remotes[at]
-	n, ok := rt.numbers[shard.Incarnation]
+	n, ok := rt.element(shard.Incarnation)
 	ep := rt.endpoint(n)
 	rt.mu.Unlock()
 	if r != nil && r.Endpoint() == ep && ep.Err() == nil { // one of another endpoint is a spare's, or a dead one's

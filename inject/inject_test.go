@@ -39,6 +39,12 @@ func (a auth) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 // newMember makes one; changes are made to its configuration.
 func newMember(t testing.TB, name string, engine bool, policy fabric.Policy, changes ...func(*inject.Config)) *member {
 	t.Helper()
+	return newMemberAs(t, fabric.Config{Name: name, Policy: policy, Auth: auth{cluster.CapsAll}}, engine, changes...)
+}
+
+// newMemberAs makes one of a configuration, which lacks transports.
+func newMemberAs(t testing.TB, as fabric.Config, engine bool, changes ...func(*inject.Config)) *member {
+	t.Helper()
 	tr, err := tcp.New(tcp.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +54,8 @@ func newMember(t testing.TB, name string, engine bool, policy fabric.Policy, cha
 		t.Fatal(err)
 	}
 	m := &member{eps: map[string]*fabric.Endpoint{}}
-	m.el, err = fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr, shared}, Policy: policy, Auth: auth{cluster.CapsAll}})
-	if err != nil {
+	as.Transports = []fabric.Transport{tr, shared}
+	if m.el, err = fabric.New(as); err != nil {
 		t.Fatal(err)
 	}
 	cfg := inject.Config{}

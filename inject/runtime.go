@@ -93,7 +93,7 @@ type Runtime struct {
 	hosts   []*host                // free
 	sweep   []*bound               // to be closed
 	spares  []*bound               // that may have an instance at hand
-	release []abi.Instance         // to go back to their engine
+	release []releaser             // to go back to their engine
 	sets    map[*boundSet]struct{} // all that have bounds
 	closed  bool
 	args    travel.StartArgs // scratch
@@ -110,8 +110,9 @@ type Runtime struct {
 // about is what the data plane asks of an endpoint, in one place. The zero
 // about is nobody's.
 type about struct {
-	incarnation fabric.Incarnation
+	incarnation fabric.Incarnation // 0: it is a spare, or no member's: not what a table's element is found by
 	principal   string
+	member      bool // functions may go there, and keys
 }
 
 // arrival is an object that came in, to be checked outside of the core's call.
@@ -159,6 +160,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	}
 	var err error
 	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),
+		Epoch:  time.Now().UnixNano() - int64(el.Now()),
 		Limits: cfg.Travel, Store: rt.store, Effects: (*effects)(rt)})
 	if err != nil {
 		return nil, err
@@ -229,8 +231,9 @@ func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
 	// A runtime that runs nothing is a client: every peer is a node to it, that
 	// must hear of cancellations, whatever token they share.
 	caps := cluster.Caps(ep.Principal().Caps)
-	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(), Principal: ep.Principal().Name,
-		Member: caps.Has(cluster.CapMember) || len(rt.cfg.Engines) == 0, Injector: caps.Has(cluster.CapInject)})
+	is := about{ep.Incarnation(), ep.Principal().Name, caps.Has(cluster.CapMember) || len(rt.cfg.Engines) == 0}
+	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(), Principal: is.principal,
+		Member: is.member, Injector: caps.Has(cluster.CapInject)})
 	if err != nil {
 		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
 		return
@@ -238,11 +241,21 @@ func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
 	if int(n) == len(rt.peers) {
 		rt.peers, rt.about = append(rt.peers, nil), append(rt.about, about{})
 	}
-	rt.peers[n], rt.about[n] = ep, about{ep.Incarnation(), ep.Principal().Name}
+	if !is.member {
+		is.incarnation = 0
+	}
+	rt.peers[n], rt.about[n] = ep, is
 	if _, ok := rt.numbers[ep.Incarnation()]; !ok {
 		rt.numbers[ep.Incarnation()] = n
 	}
 	ep.SetTag(uint32(n))
+}
+
+// element is the endpoint to an element that a table names, if it is a member's: functions, and the keys with them, go to
+// no others, whatever incarnation those show. mu is held.
+func (rt *Runtime) element(inc fabric.Incarnation) (travel.Peer, bool) {
+	n, ok := rt.numbers[inc]
+	return n, ok && rt.about[n].member
 }
 
 // peerLost hears that an endpoint is gone.
@@ -259,7 +272,10 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 		delete(rt.numbers, inc)
 		for i, other := range rt.peers {
 			if other != nil && other.Incarnation() == inc {
-				rt.numbers[inc], rt.about[i].incarnation = travel.Peer(i), inc // it may have been a spare
+				rt.numbers[inc] = travel.Peer(i)
+				if rt.about[i].member {
+					rt.about[i].incarnation = inc // it may have been a spare
+				}
 				break
 			}
 		}
@@ -405,6 +421,7 @@ func (rt *Runtime) worker() {
 			rt.release = append(rt.release[:0], rt.release[1:]...)
 			rt.mu.Unlock()
 			in.Release()
+			rt.roomFreed()
 		case len(rt.sweep) > 0:
 			b := rt.sweep[0]
 			rt.sweep = append(rt.sweep[:0], rt.sweep[1:]...)

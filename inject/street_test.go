@@ -126,8 +126,21 @@ type spyBound struct {
 	spy *spy
 }
 
-func (b spyBound) Acquire(ctx context.Context) (abi.Instance, error) {
-	in, err := b.Bound.Acquire(ctx)
+func (b spyBound) Reserve() (abi.Place, error) {
+	p, err := b.Bound.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return spyPlace{p, b.spy}, nil
+}
+
+type spyPlace struct {
+	abi.Place
+	spy *spy
+}
+
+func (b spyPlace) Acquire(ctx context.Context) (abi.Instance, error) {
+	in, err := b.Place.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

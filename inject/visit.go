@@ -33,6 +33,9 @@ func (h *host) become() {
 // do is here, in as few steps as possible. It reports whether there is more to do (see after).
 func (rt *Runtime) visit(h *host) (more bool) {
 	status, err := rt.runBranch(h)
+	if err == errNoRoom {
+		return rt.await(h)
+	}
 	if err == nil && status == abi.OK && h.now != 0 {
 		rt.mu.Lock()
 		if h.run == nil && rt.leave(h) {

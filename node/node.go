@@ -110,7 +110,7 @@ func (n *Node) build() (err error) {
 		closeTransports(transports)
 		return err
 	}
-	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log,
+	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log, Members: true,
 		Callers: []rpc.CallerInterceptor{n.meter.Caller}, Servers: []rpc.ServerInterceptor{n.meter.Server}}); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // books, so that whoever has the answer can call again.
 func (k *Call) reply(code Code, body []byte) {
 	c := k.c
-	if len(body) <= c.p.limits.EagerBytes {
+	if len(body) <= c.eager {
 		k.leave()
 		if c.answer(&k.head, k.id, code, body) {
 			k.free()

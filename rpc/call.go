@@ -111,6 +111,12 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 		return c.unsent(ctx, to, req, mode, err)
 	}
 	r, err := c.try(&s)
+	if err == fabric.ErrBackpressure && s.seg == nil && len(req) > p.limits.EagerBytes {
+		// The window is used up; a segment takes hardly any of it.
+		if err = c.lendRequest(ctx, &s, mode); err == nil {
+			r, err = c.try(&s)
+		}
+	}
 	if isFull(err) && mode != sendStarts && !s.leads {
 		r, err = c.trySlow(ctx, s)
 	}
@@ -185,20 +191,28 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 			return err
 		}
 	}
-	if n > p.limits.EagerBytes {
-		seg, err := c.lendRequest(ctx, s, mode)
-		if err != nil {
+	if n > c.eager {
+		if err := c.lendRequest(ctx, s, mode); err != nil {
 			endAll(s.ends, err)
 			return err
 		}
-		s.seg, s.req.body = seg, seg.ref.append(nil)
-		s.req.flags |= flagLent
 	}
 	return nil
 }
 
-// lendRequest puts a large request into a segment. Where the call may wait, it waits for room.
-func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
+// lendRequest puts a large request into a segment, and what names that into its place.
+func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error {
+	seg, err := c.lendFor(ctx, s, mode)
+	if err != nil {
+		return err
+	}
+	s.seg, s.req.body = seg, seg.ref.append(nil)
+	s.req.flags |= flagLent
+	return nil
+}
+
+// lendFor is lend for a request. Where the call may wait, it waits for room.
+func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
 	seg, err := c.lend(s.req.body)
 	if !isNoRoom(err) || mode == sendStarts || s.leads {
 		return seg, err

@@ -17,8 +17,9 @@ import (
 // conn is what is kept for one endpoint. Its locks are held over Endpoint.TrySend and Post,
 // which never block nor call back.
 type conn struct {
-	p  *Peer
-	ep *fabric.Endpoint
+	p     *Peer
+	ep    *fabric.Endpoint
+	eager int // payloads up to it travel in the message
 
 	mu       sync.Mutex
 	caller   exchange.Caller
@@ -66,6 +67,9 @@ type conn struct {
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 	c := &conn{p: p, ep: ep, caller: exchange.NewCaller(p.limits.Outgoing), callee: exchange.NewCallee[*Call](p.limits.CallsPerPeer)}
+	if c.eager = p.limits.EagerBytes; p.eagerSockets && ep != nil && !ep.Shared() {
+		c.eager = min(mostEager, p.limits.MaxBytes)
+	}
 	c.segments.idle, c.buffers.idle = &p.idle, &p.idleBuffers
 	c.life, c.kill = context.WithCancelCause(context.Background())
 	return c

@@ -22,12 +22,15 @@ type Config struct {
 	// It is asked once at a time for each owner; the endpoint is used from then on, and is the program's to close.
 	// Nil: only endpoints that there are already are used.
 	Dial func(ctx context.Context, addr string) (*fabric.Endpoint, error)
-	Log  *slog.Logger // nil: silent
+	// Members has a Bulk that did not come from its owner be moved only over an endpoint of a member of the cluster, or one
+	// that Dial made: an incarnation alone does not say whose memory it is, and with the move goes the key. Nodes set it.
+	Members bool
+	Log     *slog.Logger // nil: silent
 }
 
 // Limits bound everything that a Peer keeps. A zero field means its default.
 type Limits struct {
-	EagerBytes   int           // payloads up to it travel in the message; default 8 KiB
+	EagerBytes   int           // payloads up to it travel in the message; default 8 KiB to peers that map memory (shm), and what a message holds (63 KiB) to others, as long as the window has room for that
 	MaxBytes     int           // one payload; default 16 MiB
 	Calls        int           // calls being served that do not end at once (blocking, detached, large requests); default 256
 	CallsPerPeer int           // of them, for one endpoint; default 64

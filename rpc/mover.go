@@ -118,7 +118,7 @@ func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 		}
 		if p.cfg.Dial == nil || len(b.addrs) == 0 {
 			p.mu.Unlock()
-			return nil, fmt.Errorf("%w (%v): dial it first, or have it bound (Bulk.Bind) and allow dialling (Config.Dial)", ErrNotConnected, b.owner)
+			return nil, fmt.Errorf("%w (%v): %s", ErrNotConnected, b.owner, p.howToOwn())
 		}
 		first := d == nil
 		if first {
@@ -142,6 +142,15 @@ func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 			return nil, d.err
 		}
 	}
+}
+
+// howToOwn says what would make a way to a Bulk's owner.
+func (p *Peer) howToOwn() string {
+	const dial = "dial it first, or have it bound (Bulk.Bind) and allow dialling (Config.Dial)"
+	if p.cfg.Members {
+		return dial + "; if it is no member of the cluster, it has to hand its bulk over itself"
+	}
+	return dial
 }
 
 func (p *Peer) dialOwner(ctx context.Context, b *Bulk) (*conn, error) {

@@ -20,6 +20,8 @@ type Peer struct {
 	limits Limits
 	cfg    Config
 	log    *slog.Logger
+	// eagerSockets has payloads travel in messages, up to the largest, where the peer cannot map memory.
+	eagerSockets bool
 
 	methods atomic.Pointer[registry]
 	last    atomic.Pointer[conn] // that was used last: most have one peer at a time
@@ -67,11 +69,12 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	if el == nil {
 		return nil, errors.New("rpc: no element to call from")
 	}
+	eagerSockets := cfg.Limits.EagerBytes == 0
 	cfg.Limits.defaults()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log,
+	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
 		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
 	p.methods.Store(&registry{})
 	p.bufs.New = func() any { return new([]byte) }
@@ -109,10 +112,13 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 		return
 	}
 	p.order = append(p.order, c)
-	if p.owners[ep.Incarnation()] == nil {
+	if o := p.owners[ep.Incarnation()]; p.mayOwn(ep) && (o == nil || o.ep.Err() != nil) {
 		p.owners[ep.Incarnation()] = c
 	}
 }
+
+// mayOwn reports whether Bulks of an endpoint's incarnation are moved over it, whoever they came from.
+func (p *Peer) mayOwn(ep *fabric.Endpoint) bool { return !p.cfg.Members || ep.Principal().Member() }
 
 // lost hears that an endpoint is gone.
 func (p *Peer) lost(ep *fabric.Endpoint, err error) {

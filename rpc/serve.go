@@ -254,8 +254,13 @@ func (c *conn) serve(r *request, k *Call) {
 // keepRequest has a call outlive the message that it came in.
 func (c *conn) keepRequest(k *Call) {
 	c.inline = nil // the record goes with the call
-	if !k.lent {
+	switch n := len(k.Req); {
+	case k.lent:
+	case n <= keptShort:
 		k.Req = append([]byte(nil), k.Req...)
+	default: // into memory of an earlier one
+		k.buf = c.buffer(n)
+		k.Req = append(k.buf[:0:n], k.Req...)
 	}
 }
 

@@ -31,6 +31,7 @@ shared machine the ratios say more than the figures.`,
 		// Five processes on two processors: the product's own policy, since polling all the time would be polling against each other.
 		{"chase", "Compare a pointer chase: injected, deployed, fetched", "wherry bench chase --transport tcp --servers 4 --depth 64 --json", "tcp", 4, fabric.Balanced},
 		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json", "shm", 1, fabric.Latency},
+		{"crowd", "Run many functions at once on one element", "wherry bench crowd --calls 256 --json", "shm", 1, fabric.Balanced},
 		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
@@ -53,7 +54,7 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "elements": c.Elements} {
+			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
 				if cmd.Flags().Changed(name) && v < 1 {
 					return usagef("--%s %d: it must be at least 1", name, v)
 				}
@@ -99,6 +100,8 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the table, 1 to %d", bench.MaxServers))
 		f.IntVar(&c.Depth, "depth", 64, fmt.Sprintf("hops of one chase, 1 to %d", bench.MaxDepth))
 		f.IntVar(&c.Rows, "rows", 1<<20, fmt.Sprintf("rows of the table, 8 bytes each: at least 2 for each server, at most %d", bench.MaxRows))
+	case "crowd":
+		f.IntVar(&c.Calls, "calls", 64, fmt.Sprintf("closures at once, a goroutine each, 1 to %d", bench.MaxCalls))
 	case "rpc":
 		f.IntVar(&c.Callers, "callers", 1, fmt.Sprintf("goroutines that each call and wait, 1 to %d", bench.MaxInflight))
 		f.IntVar(&c.Inflight, "inflight", 0, fmt.Sprintf("in place of callers: one goroutine that starts calls and keeps so many under way, 1 to %d; handlers are inline and the policy is latency then, if the flags do not say otherwise", bench.MaxInflight))

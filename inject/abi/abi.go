@@ -61,7 +61,7 @@ type Limits struct {
 	ScratchBytes uint64        `json:"scratch_bytes,omitempty"` // per invocation and element
 	PayloadBytes uint64        `json:"payload_bytes,omitempty"`
 	ReplyBytes   uint64        `json:"reply_bytes,omitempty"` // of all parts of one branch together
-	RunTime      time.Duration `json:"run_time_ns,omitempty"` // one run of one branch
+	RunTime      time.Duration `json:"run_time_ns,omitempty"` // processor time of one run of one branch
 	Forks        uint32        `json:"forks,omitempty"`       // one run
 	LogBytes     uint32        `json:"log_bytes,omitempty"`   // one run
 }

@@ -10,7 +10,14 @@ import (
 var (
 	ErrOverLimit  = errors.New("a limit is used up")
 	ErrEngineBusy = errors.New("the engine has no room just now")
+	// ErrShareBusy says that the principal has its share of the engine's room already. It is an ErrEngineBusy too.
+	ErrShareBusy error = shareBusy{}
 )
+
+type shareBusy struct{}
+
+func (shareBusy) Error() string        { return "the principal has its share of the engine's room already" }
+func (shareBusy) Is(target error) bool { return target == ErrEngineBusy }
 
 // Engine runs one form of code. Its methods, and those of what it returns, may be called
 // from any goroutine, but for an Instance's.
@@ -33,8 +40,19 @@ type Program interface {
 // Bound is a program with windows: a pool of instances that one principal's
 // branches share, one after the other.
 type Bound interface {
-	Acquire(ctx context.Context) (Instance, error)
+	// Need is how many bytes of the engine's room an instance takes.
+	Need() uint64
+	// Reserve takes room for an instance, without waiting: ErrEngineBusy if there is not enough just now.
+	Reserve() (Place, error)
 	Close()
+}
+
+// Place is room for one instance.
+type Place interface {
+	// Acquire puts an instance there; an error gives the room back. It may take a while.
+	Acquire(ctx context.Context) (Instance, error)
+	// Release gives the room back unused.
+	Release()
 }
 
 // Instance runs branches, one at a time.
@@ -43,6 +61,9 @@ type Instance interface {
 	// limit, or what Host.Tick returned, which it then wraps.
 	// limits are the element's, which never change; nil: those of the program.
 	Run(payload []byte, limits *Limits, h Host) (Status, error)
+	// Waits says that a host call of the run is about to wait, so that the wait is not charged as the function's
+	// processor time. The Host calls it, on the run's goroutine, before each wait.
+	Waits()
 	// Release gives the instance back, its scratch zeroed.
 	Release()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
 )
 
 // TestBadFunctions covers: traps, endless growth and recursion, stores outside
@@ -260,36 +261,65 @@ func TestAfterForward(t *testing.T) {
 }
 
 // TestTooManyInstances covers: more functions at once than the engine has room
-// for are refused as a full queue, and those that fit complete.
+// for wait for it, and all complete.
 func TestTooManyInstances(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 1, nil, func(s *settings) { s.Instances = 4 })
 	f := g.prepare(g.client, guestImage(t, "faults", nil), nil)
 	ctx := within(t, patience)
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var ok, full int
 	for range 16 {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			_, err := f.Do(ctx, g.at(0, order(15, 0, uint64(200*time.Millisecond))), nil)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				ok++
-			case errors.Is(err, travel.ErrBackpressure):
-				full++
-				says(t, err, "n0", "faults", "instances")
-			default:
+			if _, err := f.Do(ctx, g.at(0, order(15, 0, uint64(50*time.Millisecond))), nil); err != nil {
 				t.Error(err)
 			}
 		}()
 	}
 	wg.Wait()
-	if ok < 4 || ok+full != 16 || full == 0 {
-		t.Errorf("%d completed, %d found no room", ok, full)
+	if n := g.nodes[0].report(t).Stats.Awaited; n == 0 {
+		t.Error("nobody waited for room")
+	}
+	g.serves()
+}
+
+// TestCrowdOfAnother covers: while one principal's functions use all the room it can have, and more of them wait, another
+// principal's are served; those that wait end as soon as they are canceled.
+func TestCrowdOfAnother(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 1, nil, func(s *settings) { s.Instances = 4 })
+	loops := g.prepare(g.client, guestImage(t, "faults", withLimits(func(l *abi.Limits) { l.RunTime = time.Minute })), nil)
+	bob := g.newClient(settings{Name: "bob's", Token: "bob"})
+	to := g.connect(bob, g.nodes[0])
+	echo := g.prepare(bob, xrdma.Echo(), nil)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	defer cancel()
+	var futures []*inject.Future
+	for range 12 {
+		fut, err := loops.Start(ctx, []inject.Root{g.at(0, order(4, 0, 0))}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		futures = append(futures, fut)
+	}
+	eventually(t, "nobody waits for room", func() string {
+		if s := g.nodes[0].report(t).Stats.Sizes; s.Running != 3 || s.Awaiting != 9 {
+			return fmt.Sprintf("%d run and %d wait", s.Running, s.Awaiting)
+		}
+		return ""
+	})
+	for range 20 {
+		if got, err := echo.Do(within(t, patience), inject.Root{To: to, Payload: []byte("here")}, nil); err != nil || string(got) != "here" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	cancel()
+	for _, fut := range futures {
+		if _, err := fut.Wait(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, travel.ErrCanceled) {
+			t.Error(err)
+		}
+		fut.Cancel()
 	}
 	g.serves()
 }

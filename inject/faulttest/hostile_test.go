@@ -49,16 +49,8 @@ type received struct {
 // newHostile connects a hostile element to node 0, with any incarnation if 0.
 func newHostile(t testing.TB, g *grid, token string, incarnation uint64) *hostile {
 	t.Helper()
-	tr, err := tcp.New(tcp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &hostile{t: t}
-	h.el, err = fabric.New(fabric.Config{Name: "hostile", Transports: []fabric.Transport{tr}, Auth: auth{token}, Incarnation: fabric.Incarnation(incarnation)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.el.Close() })
+	h := &hostile{t: t, el: strange(t, token, incarnation)}
+	var err error
 	for k := travel.Kind(0); k < travel.Kinds; k++ {
 		if err := h.el.Handle(frame(k), func(m fabric.Message) { h.receive(k, m.Body) }); err != nil {
 			t.Fatal(err)
@@ -68,6 +60,21 @@ func newHostile(t testing.TB, g *grid, token string, incarnation uint64) *hostil
 		t.Fatal(err)
 	}
 	return h
+}
+
+// strange is an element without a runtime.
+func strange(t testing.TB, token string, incarnation uint64) *fabric.Element {
+	t.Helper()
+	tr, err := tcp.New(tcp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, err := fabric.New(fabric.Config{Name: "hostile", Transports: []fabric.Transport{tr}, Auth: auth{token}, Incarnation: fabric.Incarnation(incarnation)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { el.Close() })
+	return el
 }
 
 func (h *hostile) receive(k travel.Kind, body []byte) {

@@ -141,7 +141,7 @@ func largeLists(t *testing.T, change func(*settings)) {
 	g := newGrid(t, 3, nil, func(s *settings) {
 		change(s)
 		s.OutboxBytes, s.WindowBytes = 64<<10, 160<<10
-		s.Travel = travel.Limits{PeerHeldBytes: 128 << 10, PeerHeldRuns: 100}
+		s.Travel = travel.Limits{PrincipalHeldBytes: 128 << 10, PrincipalHeldRuns: 100}
 	})
 	net := scatter(150_000, 450_000)
 	for _, kind := range []cluster.ShardKind{cluster.Block, cluster.Cyclic} {

@@ -22,7 +22,7 @@ func fullQueues(t *testing.T, change func(*settings)) {
 	g := newGrid(t, 2, nil, func(s *settings) {
 		change(s)
 		s.OutboxBytes, s.WindowBytes = 64<<10, 256<<10
-		s.Running, s.Travel = 4, travel.Limits{PeerHeldRuns: 1000, HeldRuns: 6000}
+		s.Running, s.Travel = 4, travel.Limits{PrincipalHeldRuns: 1000, HeldRuns: 6000}
 	})
 	f := g.prepare(g.client, guestImage(t, "journey", withLimits(func(l *abi.Limits) { l.Forks, l.RunTime = 1<<16, time.Minute })), g.plain())
 	ctx := within(t, time.Minute)

@@ -11,7 +11,7 @@ import (
 // bound are what Bind gave and Unbind did not get back.
 func audit(t *testing.T, c *Core, bound ...*Binding) {
 	t.Helper()
-	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, holds: map[*hold]int{}}
+	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, holds: map[*hold]int{}, tenants: map[*tenant][3]int{}}
 	for _, b := range bound {
 		a.refs[b]++
 	}
@@ -94,6 +94,7 @@ type auditor struct {
 	free    map[any]string
 	refs    map[*Binding]int
 	holds   map[*hold]int
+	tenants map[*tenant][3]int // runs, ready ones and those that await room
 	runs    int
 	running int
 	records int
@@ -122,6 +123,21 @@ func (a *auditor) live(what string, v any) {
 	}
 }
 
+// counts adds a run to its principal's.
+func (a *auditor) counts(r *Run) {
+	n := a.tenants[r.tenant(a.c)]
+	switch r.state {
+	case runRunning:
+		a.running++
+		n[0]++
+	case runQueued:
+		n[1]++
+	case runAwaiting:
+		n[2]++
+	}
+	a.tenants[r.tenant(a.c)] = n
+}
+
 func (a *auditor) invocation(inv *invocation) {
 	t := a.t
 	a.invs++
@@ -140,9 +156,7 @@ func (a *auditor) invocation(inv *invocation) {
 			t.Errorf("a run of %v is another's, or free", inv.id)
 		}
 		a.runs++
-		if r.state == runRunning {
-			a.running++
-		}
+		a.counts(r)
 		if r.binding != nil {
 			a.refs[r.binding]++
 		}
@@ -238,6 +252,20 @@ func (a *auditor) relaysOf(p *peer) {
 
 func (a *auditor) sums() {
 	c, loose := a.c, 0
+	queued, awaiting := 0, 0
+	for t, n := range a.tenants {
+		waits := 0
+		for i := range t.rooms {
+			waits += t.rooms[i].n
+		}
+		if t.running != n[0] || t.ready.n != n[1] || waits != n[2] || (t.inReady.in != nil) != (n[1] > 0) || (t.inRooms.in != nil) != (n[2] > 0) {
+			a.t.Errorf("principal %q: %v run, are ready and wait for room; counted %d, %d and %d", t.name, n, t.running, t.ready.n, waits)
+		}
+		queued, awaiting = queued+n[1], awaiting+n[2]
+	}
+	if queued != c.queued || awaiting != c.rooms.n || (c.rooms.look != 0) != (awaiting > 0) {
+		a.t.Errorf("%d are ready, %d wait for room; counted %d and %d", queued, awaiting, c.queued, c.rooms.n)
+	}
 	if c.loose != nil {
 		loose = 1
 	}

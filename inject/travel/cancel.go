@@ -25,15 +25,15 @@ func (c *Core) recvCancel(now Instant, p *peer, body []byte) error {
 	if err := m.decode(body); err != nil {
 		return err
 	}
-	id := InvocationID{p.Incarnation, m.seq}
+	id, who := InvocationID{p.Incarnation, m.seq}, p.Principal
 	if m.origin != 0 {
 		if !p.Member || m.origin == c.cfg.Self || m.origin == p.Incarnation {
 			return nil // only members speak for others, and nobody for us
 		}
-		id.Origin = m.origin
+		id.Origin, who = m.origin, ""
 	}
 	left := max(decodeTime(m.left), Instant(c.lim.TombstoneTime))
-	c.tombs.cancel(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), c.lim.Tombstones)
+	c.tombs.cancel(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), who, c.lim.Tombstones)
 	c.unfold(now)
 	inv := c.invs.get(id.Seq, id.Origin)
 	if inv == nil || inv.dead {

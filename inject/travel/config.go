@@ -83,14 +83,14 @@ type Limits struct {
 	Futures     int // futures at once started here (65536)
 	Invocations int // invocations at once that have something here (131072)
 	Running     int // runs at once handed to the runtime (4096)
-	// Held runs are those parked for code, queued, or waiting for their turn.
-	HeldRuns      int // (65536)
-	HeldBytes     int // (64 MiB)
-	PeerHeldRuns  int // of one sender (16384)
-	PeerHeldBytes int // (16 MiB; so much again for reports to one origin that wait for its acknowledgements)
-	Records       int // transfers not yet released (131072)
-	Tombstones    int // of canceled invocations (16384)
-	Stateful      int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
+	// Held runs are those parked for code or for room, queued, or waiting for their turn.
+	HeldRuns           int // (65536)
+	HeldBytes          int // (64 MiB)
+	PrincipalHeldRuns  int // of one principal (16384)
+	PrincipalHeldBytes int // (16 MiB; so much again for reports to one origin that wait for its acknowledgements)
+	Records            int // transfers not yet released (131072)
+	Tombstones         int // of canceled invocations (16384)
+	Stateful           int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
 	PrincipalStateful int
 	Bindings          int           // (MaxSlots, which is also the most)
@@ -103,6 +103,7 @@ type Limits struct {
 	MaxTime           time.Duration // a deadline's distance (24 h, at most 50 days)
 	TombstoneTime     time.Duration // least life of a tombstone (1 s)
 	FetchRetry        time.Duration // between two requests for the same chunks (50 ms)
+	RoomPatience      time.Duration // from when on a branch that waits for room takes it from idle, younger ones (50 ms)
 	IdleUnpin         time.Duration // an unused binding lets go of its objects (1 s)
 }
 
@@ -112,6 +113,8 @@ type Config struct {
 	Self uint64
 	// Name is this element's name in errors.
 	Name string
+	// Epoch is the wall clock at Instant 0, in Unix nanoseconds: invocations tell their age by it.
+	Epoch int64
 	// HashSeed makes the hash tables' order unguessable; any value works.
 	HashSeed uint64
 	Limits   Limits
@@ -132,8 +135,8 @@ func (l *Limits) setDefaults() {
 	def(&l.Running, 4096)
 	def(&l.HeldRuns, 65536)
 	def(&l.HeldBytes, 64<<20)
-	def(&l.PeerHeldRuns, 16384)
-	def(&l.PeerHeldBytes, 16<<20)
+	def(&l.PrincipalHeldRuns, 16384)
+	def(&l.PrincipalHeldBytes, 16<<20)
 	def(&l.Records, 131072)
 	def(&l.Tombstones, 16384)
 	def(&l.Stateful, 16384)
@@ -148,6 +151,7 @@ func (l *Limits) setDefaults() {
 	def(&l.MaxTime, 24*time.Hour)
 	def(&l.TombstoneTime, time.Second)
 	def(&l.FetchRetry, 50*time.Millisecond)
+	def(&l.RoomPatience, 50*time.Millisecond)
 	def(&l.IdleUnpin, time.Second)
 }
 
@@ -170,13 +174,13 @@ func (c *Config) Validate() error {
 	}{
 		{"Peers", l.Peers, MaxPeers}, {"Futures", l.Futures, 1 << 24}, {"Invocations", l.Invocations, 1 << 24},
 		{"Running", l.Running, 1 << 20}, {"HeldRuns", l.HeldRuns, 1 << 24}, {"HeldBytes", l.HeldBytes, 1 << 40},
-		{"PeerHeldRuns", l.PeerHeldRuns, 1 << 24}, {"PeerHeldBytes", l.PeerHeldBytes, 1 << 40},
+		{"PrincipalHeldRuns", l.PrincipalHeldRuns, 1 << 24}, {"PrincipalHeldBytes", l.PrincipalHeldBytes, 1 << 40},
 		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Stateful", l.Stateful, 1 << 24}, {"PrincipalStateful", l.PrincipalStateful, l.Stateful}, {"Bindings", l.Bindings, MaxSlots},
 		{"Fetches", l.Fetches, 1 << 16}, {"ObjectBytes", l.ObjectBytes, ChunkBytes * (1<<16 - 1)},
 		{"FetchBytes", l.FetchBytes, 1 << 40}, {"OutboxBytes", l.OutboxBytes, 1 << 40},
 		{"Branches", int(l.Branches), 1 << 24}, {"Parts", int(l.Parts), 1 << 20},
 		{"MaxTime", int(l.MaxTime), int(maxTime)}, {"TombstoneTime", int(l.TombstoneTime), int(maxTime)},
-		{"FetchRetry", int(l.FetchRetry), int(time.Hour)}, {"IdleUnpin", int(l.IdleUnpin), int(maxTime)},
+		{"FetchRetry", int(l.FetchRetry), int(time.Hour)}, {"RoomPatience", int(l.RoomPatience), int(maxTime)}, {"IdleUnpin", int(l.IdleUnpin), int(maxTime)},
 	} {
 		if f.got < 1 || f.got > f.max {
 			return fmt.Errorf("travel: Limits.%s is %d; it must be in 1…%d, or 0 for the default", f.name, f.got, f.max)

@@ -14,9 +14,10 @@ type Core struct {
 	relays   int         // at all peers
 	running  int
 	records  int
-	queue    list[Run] // runnable
-	spent    []spent   // completed futures that are not put away yet
-	draining bool      // nothing new is taken
+	runShare int          // of one principal's at once
+	ready    list[tenant] // with runnable ones; whose turn it is first
+	spent    []spent      // completed futures that are not put away yet
+	draining bool         // nothing new is taken
 	tombs    tombs
 	stats    Counters
 	out      []byte // scratch for a message's head
@@ -41,6 +42,10 @@ type Core struct {
 	sweepAt   Instant // when idle bindings are looked for; 0: nothing is pinned
 	full      []*peer // peers with something in their outbox
 	futures   int
+	queued    int // runnable
+	rooms     rooms
+	own       tenant             // what is started here
+	tenants   map[string]*tenant // by principal; looked up only
 	heldRuns  int
 	heldBytes int
 	stowed    int     // branches that wait to leave
@@ -60,6 +65,7 @@ type Core struct {
 type Counters struct {
 	Started, Succeeded, Failed uint64 // futures
 	Runs                       uint64 // runs begun here
+	Awaited, Yielded           uint64 // branches that waited for room; invocations that lost their scratch to an older one
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
 	Late                       uint64 // reports on futures that had ended
@@ -71,13 +77,13 @@ type Counters struct {
 
 // Sizes say how full the tables are.
 type Sizes struct {
-	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued int
-	Records, Tombstones, Fetches, FetchBytes, Timers           int
-	Stateful, Lapsed                                           int // invocations with a place among tombstones; those that have one
-	Relays                                                     int // among Records: of invocations that have nothing else here
-	OutboxBytes, PendingReports, LateReports, LateBytes        int
-	Stowed                                                     int // branches that wait for room to leave; they are held too
-	Kept                                                       int // held beyond the bounds, on their senders' credit
+	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued, Awaiting int
+	Records, Tombstones, Fetches, FetchBytes, Timers                     int
+	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
+	Relays                                                               int // among Records: of invocations that have nothing else here
+	OutboxBytes, PendingReports, LateReports, LateBytes                  int
+	Stowed                                                               int // branches that wait for room to leave; they are held too
+	Kept                                                                 int // held beyond the bounds, on their senders' credit
 }
 
 // Owed is how many messages are to come of what happened here: of each branch that was
@@ -98,6 +104,8 @@ func New(cfg Config) (*Core, error) {
 	c.invs.front = make([]entry[invocation], nearInvocations)
 	c.byIDs = make(map[[2]ID]*Binding)
 	c.fetches = make(map[ID]*fetch)
+	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
+	c.own.init("").peers = 1
 	first := new(struct {
 		inv  invocation
 		run  Run
@@ -105,6 +113,7 @@ func New(cfg Config) (*Core, error) {
 	}) // pools are stacks: these serve the runs that end in one go, one after the other
 	first.inv.timer.inv = &first.inv
 	first.run.inInv.v, first.run.inQueue.v = &first.run, &first.run
+	first.inv.inHolders.v = &first.inv
 	c.invPool.put(&first.inv)
 	c.runPool.put(&first.run)
 	c.holdPool.put(&first.hold)
@@ -119,7 +128,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queue.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -145,6 +154,10 @@ type invocation struct {
 	stateful   bool
 	active     *Run      // of a stateful invocation: the run whose turn it is
 	waiting    list[Run] // for their turn
+	born       int64     // when it was started, by its origin's clock; only of a stateful one
+	rested     Instant   // when the last run here ended, while state is held
+	inHolders  node[invocation]
+	yielded    bool // the state was given up to make room
 	holds      bool
 	state      any
 	told       bool    // the origin knows that state is held here
@@ -158,10 +171,11 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 	inv := c.invPool.get()
 	if inv == nil {
 		inv = new(invocation)
-		inv.timer.inv = inv
+		inv.timer.inv, inv.inHolders.v = inv, inv
 	}
 	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
 	inv.stateful, inv.holds, inv.told, inv.dead, inv.lapsed, inv.placed = false, false, false, false, CodeOK, false
+	inv.yielded, inv.born = false, 0
 	return inv
 }
 
@@ -213,7 +227,7 @@ func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
 
 // tidy frees an invocation's record once nothing of it is left here.
 func (c *Core) tidy(inv *invocation) {
-	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && (inv.records.n > 0 || inv.holds) {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && (inv.records.n > 0 || inv.holds || inv.yielded) {
 		return
 	}
 	c.freeState(inv)
@@ -235,6 +249,7 @@ func (c *Core) freeState(inv *invocation) {
 	if inv.holds {
 		state := inv.state
 		inv.holds, inv.state = false, nil
+		inv.inHolders.leave()
 		c.fx.FreeState(inv.id, state)
 	}
 }
@@ -252,7 +267,7 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 	if why != CodeOK {
 		inv.lapsed = why
 	}
-	if inv.lapsed != CodeOK && inv.holds && inv.placed {
+	if inv.lapsed != CodeOK && (inv.holds || inv.yielded) && inv.placed {
 		inv.placed = false
 		c.tombs.lapse(inv.id, c.wellOver(now, inv), inv.lapsed, inv.originPeer.Principal)
 	}
@@ -264,7 +279,7 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 			r.ended = false
 		}
 		if why != CodeOK && !r.ended {
-			c.reportEnd(now, r, End{Code: why, Text: text})
+			c.reportEnd(now, r, End{Code: why, Text: text + c.awaits(r)})
 		}
 		if r.state != runRunning {
 			c.dropRun(now, r)
@@ -357,6 +372,9 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	if c.sweepAt != 0 && now >= c.sweepAt {
 		c.sweep(now)
 	}
+	if c.rooms.look != 0 && now >= c.rooms.look {
+		c.giveWay(now)
+	}
 	return c.Next(now)
 }
 
@@ -388,6 +406,9 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	}
 	if c.sweepAt != 0 {
 		sooner(c.sweepAt)
+	}
+	if c.rooms.look != 0 {
+		sooner(c.rooms.look)
 	}
 	if c.relays > 0 {
 		sooner(c.relayEnd)

@@ -23,6 +23,9 @@ type desk struct {
 	pins  map[travel.ID]int
 	full  bool // Send finds no room
 	kept  int  // messages whose credit is withheld
+
+	reserve   func(*travel.Run) travel.Room
+	unreserve func(*travel.Run)
 }
 
 type sentMsg struct {
@@ -92,6 +95,8 @@ func (d *desk) FreeState(travel.InvocationID, any) { d.freed++ }
 func (d *desk) Retire(any)                         {}
 func (d *desk) Keep() any                          { d.kept++; return d.kept }
 func (d *desk) Release(any)                        { d.kept-- }
+func (d *desk) Reserve(r *travel.Run) travel.Room  { return d.reserve(r) }
+func (d *desk) Unreserve(r *travel.Run)            { d.unreserve(r) }
 func (d *desk) Object(id travel.ID, b []byte) {
 	d.asked = append(d.asked, id)
 	if travel.ID(sha256.Sum256(b)) == id {

@@ -26,7 +26,7 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	if m.left == 0 {
 		return 0
 	}
-	n := m.putHead((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]))
+	n := m.putHead((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]))
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return 0
 	}

@@ -163,20 +163,22 @@ func (h *hostile) FreeState(id InvocationID, _ any) {
 	delete(h.held, id)
 	h.logf("free %v", id)
 }
-func (h *hostile) Retire(any)  {}
-func (h *hostile) Keep() any   { return h }
-func (h *hostile) Release(any) {}
+func (h *hostile) Retire(any)        {}
+func (h *hostile) Keep() any         { return h }
+func (h *hostile) Release(any)       {}
+func (h *hostile) Reserve(*Run) Room { return RoomTaken }
+func (h *hostile) Unreserve(*Run)    {}
 func (h *hostile) Object(id ID, _ []byte) {
 	h.asked = append(h.asked, id)
 	h.logf("object %v", id)
 }
 func (h *hostile) Sever(p Peer, err error) { h.logf("sever %d %v", p, err) }
 
-var hostileLimits = Limits{Futures: 8, Invocations: 16, Running: 4, HeldRuns: 8, HeldBytes: 16 << 10, PeerHeldRuns: 6, PeerHeldBytes: 12 << 10,
+var hostileLimits = Limits{Futures: 8, Invocations: 16, Running: 4, HeldRuns: 8, HeldBytes: 16 << 10, PrincipalHeldRuns: 6, PrincipalHeldBytes: 12 << 10,
 	Records: 32, Tombstones: 4, Bindings: 3, Fetches: 2, ObjectBytes: 200 << 10, FetchBytes: 300 << 10, OutboxBytes: 4 << 10, Branches: 16, Parts: 8, MaxTime: time.Hour}
 
 func (h *hostile) up(p Peer) {
-	info := PeerInfo{Incarnation: uint64(p) + 10, Name: "peer", Member: p == 1, Injector: true}
+	info := PeerInfo{Incarnation: uint64(p) + 10, Name: "peer", Member: p <= 2, Injector: true}
 	if err := h.c.PeerUp(p, info); err != nil && !errors.Is(err, ErrLimit) {
 		h.t.Fatal(err)
 	}
@@ -516,7 +518,7 @@ func TestPutOff(t *testing.T) {
 	}
 	often := []byte{14, 15, 16, 17, 17, 18, 20, 21, 21, 22, 22, 23, 23, 23, 23} // see act
 	spent, loose, relays, met := 0, 0, 0, counts{}
-	for seed := range uint64(300) {
+	for seed := range uint64(420) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		l := hostileLimits
 		narrow[seed%uint64(len(narrow))](&l)

@@ -220,7 +220,7 @@ func TestLateAfterOthers(t *testing.T) {
 
 // TestLateBound: an origin that acknowledges nothing is given up when its reports take more than a sender may hold.
 func TestLateBound(t *testing.T) {
-	s := newStorm(t, window+beyond, travel.Limits{PeerHeldBytes: 4096})
+	s := newStorm(t, window+beyond, travel.Limits{PrincipalHeldBytes: 4096})
 	for _, p := range s.runs {
 		p.finish(s.town, travel.End{})
 	}

@@ -51,7 +51,7 @@ func TestOutbox(t *testing.T) {
 func TestTooManyWait(t *testing.T) {
 	const each = 2 + 512 // a payload of two bytes, and what a run is charged besides
 	for name, l := range map[string]travel.Limits{
-		"runs": {HeldRuns: 4}, "bytes": {HeldBytes: 4*each + 1}, "a peer's runs": {PeerHeldRuns: 3}, "a peer's bytes": {PeerHeldBytes: 3*each + 1},
+		"runs": {HeldRuns: 4}, "bytes": {HeldBytes: 4*each + 1}, "a peer's runs": {PrincipalHeldRuns: 3}, "a peer's bytes": {PrincipalHeldBytes: 3*each + 1},
 	} {
 		t.Run(name, func(t *testing.T) { tooManyWait(t, l) })
 	}

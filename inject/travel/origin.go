@@ -53,7 +53,7 @@ func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 	}
 	c.nextID++
 	c.stats.Started++
-	a.Sent = 0
+	a.Sent, a.born = 0, c.cfg.Epoch+int64(now)
 	return c.sendRoots(now, InvocationID{c.cfg.Self, c.nextID}, nil, a)
 }
 
@@ -159,7 +159,9 @@ func (c *Core) branchLimit(a *StartArgs) uint32 {
 func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	inv := c.newInvocation(id, nil, a.Deadline)
 	c.enter(inv)
-	inv.stateful = a.Stateful
+	if a.Stateful {
+		inv.stateful, inv.born = true, a.born
+	}
 	f := c.futPool.get()
 	if f == nil {
 		f = new(future)
@@ -189,7 +191,7 @@ func (c *Core) sendRoot(now Instant, id InvocationID, a *StartArgs, i int, hops 
 	if p == nil {
 		return nil, false, fmt.Errorf("%w: number %d", ErrNoPeer, root.To)
 	}
-	s := sending{id: id, fromHere: true, stateful: a.Stateful, deadline: a.Deadline,
+	s := sending{id: id, fromHere: true, stateful: a.Stateful, born: a.born, deadline: a.Deadline,
 		binding: a.Binding, branch: uint64(i), hops: hops, trace: a.Trace}
 	declares, err := c.sendInject(now, p, &s, root.Payload)
 	return p, declares, err

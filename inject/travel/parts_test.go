@@ -153,7 +153,7 @@ func (m *tombModel) cancel(t *rapid.T, id InvocationID, until Instant, l *Limits
 	}
 	delete(m.lapsed, id)
 	m.canceled[id] = max(m.canceled[id], until)
-	m.tb.cancel(id, until, l.Tombstones)
+	m.tb.cancel(id, until, "ann", l.Tombstones)
 }
 
 func (m *tombModel) lapse(t *rapid.T, id InvocationID, until Instant, principal string, l *Limits) {
@@ -346,6 +346,8 @@ func (nopEffects) FreeState(InvocationID, any)                 {}
 func (nopEffects) Keep() any                                   { return 1 }
 func (nopEffects) Release(any)                                 {}
 func (nopEffects) Retire(any)                                  {}
+func (nopEffects) Reserve(*Run) Room                           { return RoomTaken }
+func (nopEffects) Unreserve(*Run)                              {}
 func (nopEffects) Object(ID, []byte)                           {}
 func (nopEffects) Sever(Peer, error)                           {}
 

@@ -31,8 +31,8 @@ type peer struct {
 	inFull    bool      // in Core.full
 	severed   bool
 
-	heldRuns, heldBytes int
-	mark                uint64 // the last cancellation sent there
+	tenant *tenant
+	mark   uint64 // the last cancellation sent there
 
 	acked    [WindowTransfers / 64]uint64 // transfers above low that are accepted, by number modulo the window
 	recvBits [WindowTransfers / 64]uint64 // those above recvLow that have arrived
@@ -83,7 +83,7 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 	for len(c.peers) <= int(n) {
 		c.peers = append(c.peers, nil)
 	}
-	p := &peer{num: n, PeerInfo: info, up: true}
+	p := &peer{num: n, PeerInfo: info, up: true, tenant: c.tenantFor(info.Principal)}
 	p.records.front = make([]entry[record], nearRecords)
 	p.records.far.seed = c.cfg.HashSeed
 	c.peers[n] = p
@@ -122,6 +122,8 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	}
 	p.outbox, p.outBytes = nil, 0
 	c.fetchSourceLost(now, p)
+	p.tenant.peers--
+	c.vacate(p.tenant)
 }
 
 // succeed lets another endpoint to the same incarnation, if there is one, be the one by which that is found; if

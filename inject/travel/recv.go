@@ -43,7 +43,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.unfold(now)
 		inv = c.invs.get(id.Seq, id.Origin)
 	}
-	if over, why := c.isOver(id, inv); over && why != CodeOK {
+	if over, why := c.isOver(id, inv, origin); over && why != CodeOK {
 		c.sendRefused(p, t, why, reasonOther, lapseText(why))
 		return nil, nil
 	} else if over || inv == nil && origin == nil {
@@ -61,13 +61,18 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 }
 
 // isOver reports whether an invocation, of which inv is here if it is not nil, has ended here. With a code its origin may not know, and
-// the branch must not be dropped.
-func (c *Core) isOver(id InvocationID, inv *invocation) (bool, Code) {
-	if t := c.tombs.get(id); t != nil {
+// the branch must not be dropped. What another principal left under the origin's incarnation is not the origin's.
+func (c *Core) isOver(id InvocationID, inv *invocation, origin *peer) (bool, Code) {
+	if t := c.tombs.get(id); t != nil && (origin == nil || t.principal == "" || t.principal == origin.Principal) {
 		return true, t.why
+	} else if t != nil {
+		c.tombs.remove(t)
 	}
 	if inv != nil && inv.dead {
 		return true, inv.lapsed
+	}
+	if inv != nil && inv.yielded {
+		return true, CodeBackpressure
 	}
 	return false, CodeOK
 }
@@ -110,6 +115,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 			c.sendRefused(p, t, CodeBackpressure, reasonOther, over)
 			return nil, nil
 		}
+		inv.born = m.born
 	}
 	r := c.newRun(inv, m.branch, m.hops, c.newHold(p, t))
 	r.from = p
@@ -160,7 +166,7 @@ func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
 	wait := inv.stateful && inv.active != nil
-	if direct && !wait && c.queue.first == nil && c.running < c.lim.Running && !c.crowdedHere(0) {
+	if direct && !wait && !c.crowdedHere(0) && c.mayBegin(r.tenant(c)) {
 		c.begin(r)
 		return r
 	}
@@ -174,36 +180,13 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	if inv.stateful {
 		inv.active = r
 	}
-	r.state = runQueued
-	c.queue.push(&r.inQueue)
+	c.enqueue(r)
 	return nil
 }
 
-// begin marks a run as the runtime's.
-func (c *Core) begin(r *Run) {
-	if r.inv.stateful {
-		r.inv.active = r
-	}
-	r.state = runRunning
-	c.running++
-	c.stats.Runs++
-}
-
-// Ready reports whether NextRun would give a run.
-func (c *Core) Ready() bool { return c.queue.first != nil && c.running < c.lim.Running }
-
-// NextRun gives a run that waited in the queue, nil if there is none or the
-// runtime has enough. The caller asks whenever a call of the core may have
-// made one runnable, and after Finish.
-func (c *Core) NextRun() *Run {
-	if c.queue.first == nil || c.running >= c.lim.Running {
-		return nil
-	}
-	r := c.queue.first.v
-	r.inQueue.leave()
-	c.uncharge(r)
-	c.begin(r)
-	return r
+// mayBegin reports whether a tenant's run may begin at once: nobody has waited for that.
+func (c *Core) mayBegin(t *tenant) bool {
+	return c.running < c.lim.Running && t.running < c.runShare && t.ready.n == 0 && !c.Ready()
 }
 
 // crowdedBy reports whether n is beyond all but one of so many parts of a limit. New branches may take the first half of
@@ -223,9 +206,8 @@ func (c *Core) charge(r *Run, arrives bool) {
 	if r.charged || r.credit != nil {
 		return
 	}
-	n, p := len(r.Payload)+runOverheadBytes, r.from
-	if arrives && p != nil && (c.crowdedHere(n) ||
-		p.heldRuns >= c.lim.PeerHeldRuns || p.heldBytes+n > c.lim.PeerHeldBytes) {
+	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
+	if arrives && r.from != nil && (c.crowdedHere(n) || t.heldRuns >= c.lim.PrincipalHeldRuns || t.heldBytes+n > c.lim.PrincipalHeldBytes) {
 		c.Own(r)
 		r.credit = c.fx.Keep()
 		c.kept++
@@ -235,10 +217,24 @@ func (c *Core) charge(r *Run, arrives bool) {
 	r.charged = true
 	c.heldRuns++
 	c.heldBytes += n
-	if p != nil {
-		p.heldRuns++
-		p.heldBytes += n
+	t.heldRuns++
+	t.heldBytes += n
+}
+
+// overfull says which bound of what waits here a run would pass, "" if none.
+func (c *Core) overfull(r *Run) string {
+	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
+	switch {
+	case c.heldRuns >= c.lim.HeldRuns:
+		return fmt.Sprintf("%d branches wait here", c.heldRuns)
+	case c.heldBytes+n > c.lim.HeldBytes:
+		return fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
+	case t.heldRuns >= c.lim.PrincipalHeldRuns:
+		return fmt.Sprintf("%d branches of principal %q wait here", t.heldRuns, t.name)
+	case t.heldBytes+n > c.lim.PrincipalHeldBytes:
+		return fmt.Sprintf("branches of principal %q that wait here take %d bytes", t.name, t.heldBytes)
 	}
+	return ""
 }
 
 func (c *Core) uncharge(r *Run) {
@@ -254,8 +250,9 @@ func (c *Core) uncharge(r *Run) {
 	r.charged = false
 	c.heldRuns--
 	c.heldBytes -= n
-	if p := r.from; p != nil {
-		p.heldRuns--
-		p.heldBytes -= n
+	t := r.tenant(c)
+	t.heldBytes -= n
+	if t.heldRuns--; t.peers == 0 {
+		c.vacate(t)
 	}
 }

@@ -59,7 +59,7 @@ func (c *Core) relay(r *Run) bool {
 	*s = relay{t + 1, inv.id.Seq, r.branch, inv.deadline, inv.originPeer, r.binding, h.pred, h.transfer}
 	c.addRelay(p, s)
 	c.loose = nil
-	c.running--
+	c.pause(r)
 	r.inInv.leave()
 	r.state, r.Payload, r.User, r.forks = runFree, nil, nil, r.forks[:0]
 	r.inv, r.hold, r.binding, r.from, r.onward = nil, nil, nil, nil, nil

@@ -8,7 +8,7 @@ type Run struct {
 	// Payload is what the function gets. Of a run that Recv returned it is
 	// part of the message until Own.
 	Payload []byte
-	// User is the runtime's own; it is nil when the runtime gets the run.
+	// User is the runtime's own; it is nil when the runtime gets the run, unless that has waited for room (Await).
 	User any
 
 	inv     *invocation
@@ -34,6 +34,12 @@ type Run struct {
 	to           *peer    // where it is to leave for, if it is stowed
 	onward       *peer    // where the branch went, while what is kept of that is put off (relay)
 	transfer     uint64   // there
+	need         uint64   // bytes of room that it waits for
+	turn         uint64   // among those that wait
+	since        Instant  // when it began to wait
+	passed       int      // by so many that came later
+	awaited      bool     // it has waited for room
+	reserved     bool     // and has it, but has not begun
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
@@ -47,8 +53,9 @@ const (
 	runQueued
 	runWaiting
 	runRunning
-	runLate   // finished; only its report waits
-	runStowed // finished; only its branch waits to leave
+	runAwaiting // for room
+	runLate     // finished; only its report waits
+	runStowed   // finished; only its branch waits to leave
 )
 
 // Invocation names the invocation.
@@ -98,7 +105,8 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	}
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
 	r.from, r.binding, r.onward = nil, nil, nil
-	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace, r.waits, r.stowed = false, false, false, false, false, false, false, false
+	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
+	r.awaited, r.reserved, r.waits, r.stowed = false, false, false, false
 	r.parts, r.lists = 0, 0
 	inv.runs.push(&r.inInv)
 	return r
@@ -134,7 +142,9 @@ func (c *Core) HoldState(r *Run, state any) error {
 	case inv.dead:
 		return fmt.Errorf("%w: invocation %v", ErrCanceled, inv.id)
 	}
-	inv.holds, inv.state = true, state
+	if inv.holds, inv.state = true, state; inv.inHolders.in == nil {
+		c.rooms.holders.push(&inv.inHolders)
+	}
 	return nil
 }
 
@@ -148,8 +158,11 @@ func (c *Core) dropRun(now Instant, r *Run) {
 	}
 	if r.state == runRunning {
 		c.Awake(r)
-		c.running--
+		c.pause(r)
+	} else if r.awaited && r.state != runLate && r.state != runStowed {
+		c.fx.Unreserve(r)
 	}
+	inv.rested = now
 	r.state, r.Payload, r.User, r.forks = runFree, nil, nil, r.forks[:0]
 	r.inv, r.hold, r.binding, r.from = nil, nil, nil, nil
 	c.runPool.put(r)
@@ -167,7 +180,14 @@ func (c *Core) unqueue(r *Run) {
 	}
 	c.uncharge(r)
 	if r.inQueue.in != nil {
-		r.inQueue.leave()
+		switch r.state {
+		case runQueued:
+			c.dequeue(r)
+		case runAwaiting:
+			c.leaveRoom(r)
+		default:
+			r.inQueue.leave()
+		}
 		if r.state == runParked && r.binding.parked.n == 0 {
 			c.unwait(r.binding)
 		}
@@ -201,7 +221,9 @@ func (c *Core) retire(now Instant, r *Run) {
 	if r.late != nil || r.stowed {
 		if r.state == runRunning {
 			c.Awake(r)
-			c.running--
+			c.pause(r)
+		} else if r.awaited {
+			c.fx.Unreserve(r)
 		}
 		r.User = nil
 		if c.fasten(); r.late != nil {
@@ -256,6 +278,7 @@ func (c *Core) Wait(r *Run) {
 	if !r.waits && r.state == runRunning {
 		r.waits = true
 		c.running--
+		r.tenant(c).running--
 	}
 }
 
@@ -264,6 +287,7 @@ func (c *Core) Awake(r *Run) {
 	if r.waits {
 		r.waits = false
 		c.running++
+		r.tenant(c).running++
 	}
 }
 
@@ -348,6 +372,9 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	p := c.peer(to)
 	if p == nil {
 		return c.abort(now, r, CodePeerLost, fmt.Sprintf("peer number %d has no endpoint on %s", to, c.cfg.Name))
+	}
+	if !p.Member {
+		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
 	s := r.sending(b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)

@@ -7,6 +7,7 @@ type sending struct {
 	id           InvocationID
 	fromHere     bool // this element is the origin
 	stateful     bool
+	born         int64 // of a stateful one
 	deadline     Instant
 	binding      *Binding
 	branch       uint64
@@ -45,6 +46,7 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	}
 	if s.stateful {
 		m.flags |= flagState
+		m.born = s.born
 	}
 	if !c.ensure(now, s.binding) {
 		return false, fmt.Errorf("%w: %v or its table %v is not in the store of %s", ErrNoCode, s.binding.Image, s.binding.Table, c.cfg.Name)
@@ -53,7 +55,7 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	if declares || s.trace != nil || s.parts|s.lists != 0 || len(s.forks) > 0 {
 		m.flags |= flagExt
 	}
-	c.out = c.out[:m.putHead((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]))]
+	c.out = c.out[:m.putHead((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]))]
 	if m.flags&flagExt != 0 {
 		c.out = c.appendExts(p, s, c.out, len(payload))
 	}
@@ -139,7 +141,7 @@ func (c *Core) reportEnd(now Instant, r *Run, end End) {
 func (c *Core) putOff(now Instant, r *Run, end End) {
 	p := r.inv.originPeer
 	n := len(end.Result) + runOverheadBytes
-	if p.lateBytes+n > c.lim.PeerHeldBytes {
+	if p.lateBytes+n > c.lim.PrincipalHeldBytes {
 		c.sever(p, fmt.Errorf("%w: %s has %d reports that it does not acknowledge, and %d more wait", ErrBackpressure, p.Name, p.next-p.low, p.late.n))
 		c.refuseHold(now, r.hold, r.inv) // who sent the branch here reports it as lost
 		return

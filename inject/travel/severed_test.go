@@ -31,7 +31,7 @@ func (s *storm) another(t *testing.T) (last placed) {
 // TestSeveredReport: a branch whose report could not even be kept is lost with the endpoint to its origin, who hears it
 // from the element that handed the branch on, and not by the deadline.
 func TestSeveredReport(t *testing.T) {
-	s := newStorm(t, window, travel.Limits{PeerHeldBytes: 4096})
+	s := newStorm(t, window, travel.Limits{PrincipalHeldBytes: 4096})
 	last := s.another(t)
 	last.finish(s.town, travel.End{HasResult: true, Result: make([]byte, 5000)})
 	if got := s.desks[2].sever; len(got) != 1 || got[0] != 1 {
@@ -93,7 +93,7 @@ func TestLostWithoutRoom(t *testing.T) {
 // TestSeveredRoot is the same where the origin itself handed the branch over, and what the branch forked is accepted
 // before the endpoint ends: the origin is not told that nothing is left to be lost.
 func TestSeveredRoot(t *testing.T) {
-	s := newStorm(t, window, travel.Limits{PeerHeldBytes: 4096})
+	s := newStorm(t, window, travel.Limits{PrincipalHeldBytes: 4096})
 	s.start(t, travel.StartArgs{Deadline: s.now + 100*second}, 3)
 	s.carry(t)
 	root := s.runs[len(s.runs)-1]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric/sim"
@@ -24,6 +25,7 @@ type trial struct {
 	members int  // nodes below this one are members
 	lazy    bool // Next is not asked, so that nothing makes a core catch up
 	severed int
+	room    int // places for runs at each node; 0: as many as come
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -45,6 +47,8 @@ type element struct {
 	kept     int                          // messages whose credit is withheld
 	canceled map[travel.InvocationID]bool // CANCEL has come from its origin
 	keep     bool                         // evict nothing just now
+	used     int                          // places
+	taken    map[*travel.Run]bool         // places of runs that have waited for them
 	later    []func()                     // what effects must not do themselves
 	bind     map[[2]travel.ID]*travel.Binding
 }
@@ -53,7 +57,7 @@ func (t *trial) boot(n *sim.Node) sim.Handler {
 	e := &element{t: t, n: n, peers: map[int][]travel.Peer{}, back: map[travel.Peer]*sim.Node{}, has: map[travel.ID]int{},
 		canceled: map[travel.InvocationID]bool{}, links: map[travel.Peer]int{}, byLink: map[int]travel.Peer{},
 		stop: map[*travel.Run]bool{}, busy: map[travel.InvocationID]int{}, state: map[travel.InvocationID]int{},
-		bind: map[[2]travel.ID]*travel.Binding{}}
+		bind: map[[2]travel.ID]*travel.Binding{}, taken: map[*travel.Run]bool{}}
 	core, err := travel.New(travel.Config{Self: n.Incarnation, Name: n.Name, HashSeed: n.Incarnation, Limits: t.limits, Store: e, Effects: e})
 	if err != nil {
 		panic(err)
@@ -70,7 +74,7 @@ func (e *element) Up(now int64, peer int, other *sim.Node) {
 	p := e.freePeer()
 	e.peers[other.Index], e.back[p] = append(e.peers[other.Index], p), other
 	err := e.core.PeerUp(p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
-		Member: other.Index < e.t.members, Injector: true})
+		Member: other.Index < e.t.members, Injector: true, Principal: "p" + strconv.Itoa(other.Index%2)})
 	if err != nil {
 		e.t.fail("%s: PeerUp: %v", e.n.Name, err)
 	}
@@ -268,6 +272,45 @@ func (e *element) Release(credit any) {
 	}
 }
 
+func (e *element) Reserve(r *travel.Run) travel.Room {
+	if e.used == e.t.room {
+		return travel.RoomShort
+	}
+	e.used++
+	e.taken[r] = true
+	return travel.RoomTaken
+}
+
+func (e *element) Unreserve(r *travel.Run) {
+	if e.taken[r] {
+		delete(e.taken, r)
+		e.leave()
+	}
+}
+
+// leave gives a place back from within an effect.
+func (e *element) leave() {
+	if e.used--; e.used < 0 {
+		e.t.fail("%s: more places given back than taken", e.n.Name)
+	}
+	e.later = append(e.later, func() { e.core.RoomFreed() })
+}
+
+// place is a place for a run to begin in; false: it waits for one.
+func (e *element) place(r *travel.Run) bool {
+	switch {
+	case e.t.room == 0 || e.state[r.Invocation()] > 0:
+	case e.taken[r]:
+		delete(e.taken, r)
+	case e.core.AwaitsRoom() || e.used == e.t.room:
+		e.core.Await(e.now(), r, 1)
+		return false
+	default:
+		e.used++
+	}
+	return true
+}
+
 func (e *element) FreeState(id travel.InvocationID, state any) {
 	if e.state[id] == 0 || state != any(id) {
 		e.t.fail("%s: state of %v freed, which is not held", e.n.Name, id)
@@ -276,6 +319,9 @@ func (e *element) FreeState(id travel.InvocationID, state any) {
 		e.t.fail("%s: state of %v freed while a run uses it", e.n.Name, id)
 	}
 	delete(e.state, id)
+	if e.t.room > 0 {
+		e.leave()
+	}
 }
 
 func (e *element) Object(id travel.ID, data []byte) {
@@ -306,6 +352,9 @@ func (e *element) Sever(p travel.Peer, err error) {
 
 func (e *element) execute(r *travel.Run) {
 	delete(e.stop, r)
+	if !e.place(r) {
+		return
+	}
 	id, i := decodeStep(r.Payload)
 	p := e.t.plans[id]
 	s := &p.steps[i]
@@ -412,7 +461,11 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	if p.stateful {
 		e.busy[r.Invocation()]--
 	}
+	leaves := e.t.room > 0 && e.state[r.Invocation()] == 0
 	e.core.Finish(e.now(), r, end)
+	if leaves {
+		e.leave()
+	}
 }
 
 // wait goes on with a step a little later, when there may be room.

@@ -37,11 +37,12 @@ type trialKind struct {
 	cuts     int
 	objects  []int // sizes of images
 	tables   bool
+	room     int
 }
 
 func (k *trialKind) world(seed uint64, fail seeds.Fail) *trial {
 	w := sim.New(seed, k.faults)
-	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1}
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s", w, fmt.Sprintf(format, args...))
 	}
@@ -199,6 +200,9 @@ func (t *trial) checkEmpty() {
 		if s := e.core.Sizes(); s != (travel.Sizes{}) {
 			t.fail("%s still holds %+v", n.Name, s)
 		}
+		if e.used > 0 || len(e.taken) > 0 {
+			t.fail("%s still has %d places taken", n.Name, e.used)
+		}
 		if len(e.state) > 0 {
 			t.fail("%s still holds state of %d invocations", n.Name, len(e.state))
 		}
@@ -350,8 +354,8 @@ func TestSimScratch(t *testing.T) {
 var chaos = trialKind{
 	faults: sim.Faults{Loss: 0.01, Duplicate: 0.1, Reorder: true, MinDelay: 5 * time.Microsecond, MaxDelay: 3 * time.Millisecond,
 		Detect: 10 * time.Millisecond, WakeJitter: 500 * time.Microsecond, Room: 200, RoomReserved: 400},
-	limits: travel.Limits{Futures: 64, Invocations: 200, Running: 16, HeldRuns: 64, HeldBytes: 128 << 10, PeerHeldRuns: 32,
-		PeerHeldBytes: 64 << 10, Records: 400, Tombstones: 24, Stateful: 20, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
+	limits: travel.Limits{Futures: 64, Invocations: 200, Running: 16, HeldRuns: 64, HeldBytes: 128 << 10, PrincipalHeldRuns: 32,
+		PrincipalHeldBytes: 64 << 10, Records: 400, Tombstones: 24, Stateful: 20, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
 	shape: shape{steps: 25, roots: 3, forks: 3, parts: 4, forward: 0.6, run: 2 * time.Millisecond, bytes: 4000, stateful: 0.4, fail: 0.05},
 	nodes: 5, clients: 1, plans: 60, spread: 40 * time.Millisecond, deadline: [2]time.Duration{time.Millisecond, 2 * time.Second},
 	evict: 0.2, corrupt: 0.1, cancel: 0.2, crashes: 2, cuts: 4, objects: append([]int{60, 70, 80, 90}, smallObjects...), tables: true,
@@ -397,7 +401,7 @@ func TestSimEndpoints(t *testing.T) {
 func TestSimFull(t *testing.T) {
 	k := trialKind{
 		faults: sim.Faults{MinDelay: 50 * time.Microsecond, MaxDelay: 400 * time.Microsecond, Detect: 5 * time.Millisecond, Room: 4, RoomReserved: 6},
-		limits: travel.Limits{Running: 4, HeldRuns: 40, PeerHeldRuns: 12, Records: 120},
+		limits: travel.Limits{Running: 4, HeldRuns: 40, PrincipalHeldRuns: 12, Records: 120},
 		shape:  shape{steps: 25, roots: 3, forks: 3, parts: 6, forward: 0.6, run: time.Millisecond, bytes: 2000, stateful: 0.3},
 		nodes:  4, plans: 80, spread: 10 * time.Millisecond, deadline: [2]time.Duration{5 * time.Second, 6 * time.Second},
 		cancel: 0.05, objects: smallObjects, tables: true,

@@ -17,6 +17,9 @@ func (c *Core) stow(r *Run, p *peer, payload []byte) bool {
 	r.charged, r.from = true, nil // it is this element's now
 	c.heldRuns++
 	c.heldBytes += n
+	t := r.tenant(c)
+	t.heldRuns++
+	t.heldBytes += n
 	p.stowed.push(&r.inQueue)
 	c.stowed++
 	c.behind(p)
@@ -84,7 +87,7 @@ func (c *Core) unsent(now Instant, r *Run, err error) error {
 // sending is what an INJECT says of a branch that goes on, or that a run forks.
 func (r *Run) sending(b *Binding, branch uint64) sending {
 	inv := r.inv
-	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, deadline: inv.deadline,
+	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
 		binding: b, branch: branch, hops: oneLess(r.hops)}
 	if r.hasTrace {
 		s.trace = &r.trace

@@ -20,7 +20,7 @@ type tomb struct {
 	id        InvocationID
 	until     Instant
 	why       Code   // CodeOK: canceled; else what a branch is refused with
-	principal string // of a lapsed one: whose place it has
+	principal string // the origin's: of a lapsed one it has the place; "": nobody said
 	at        int    // in its heap
 }
 
@@ -73,10 +73,11 @@ func (t *tombs) leave(principal string) {
 }
 
 // cancel remembers until then that its origin ended an invocation; limit bounds those.
-func (t *tombs) cancel(id InvocationID, until Instant, limit int) {
+func (t *tombs) cancel(id InvocationID, until Instant, principal string, limit int) {
 	if old := t.get(id); old != nil && old.why != CodeOK {
 		t.remove(old)
 	} else if old != nil {
+		old.principal = principal
 		if until > old.until {
 			old.until = until
 			t.canceled.down(old.at)
@@ -86,7 +87,7 @@ func (t *tombs) cancel(id InvocationID, until Instant, limit int) {
 	if len(t.canceled) >= limit {
 		t.remove(t.canceled[0])
 	}
-	t.add(id, until, CodeOK, "")
+	t.add(id, until, CodeOK, principal)
 }
 
 // lapse remembers until then that an invocation lost its scratch here; it has a place of the principal's.
@@ -184,6 +185,8 @@ func lapseText(why Code) string {
 	switch why {
 	case CodeDeadline:
 		return gone + "its time was over"
+	case CodeBackpressure:
+		return yielded
 	case CodeStopping:
 		return gone + "the element is stopping"
 	}

@@ -122,6 +122,11 @@ type Effects interface {
 	// FreeState hands back what HoldState gave: no run of this invocation
 	// uses it any more.
 	FreeState(id InvocationID, state any)
+	// Reserve takes the room that a run waits for (Core.Await), if there is enough. Then the run begins soon, or
+	// Unreserve gives it back.
+	Reserve(r *Run) Room
+	// Unreserve says that a run which waited for room will not begin: whatever User keeps for it, and what Reserve took, can go.
+	Unreserve(r *Run)
 	// Retire hands back a binding's Data: no run uses it any more.
 	Retire(data any)
 	// Keep says that the branch in the message that Recv is given is held beyond the bounds of what waits here: the
@@ -170,6 +175,7 @@ type StartArgs struct {
 	// Partly lets a start that finds no room for all roots go on later.
 	Partly bool
 	Sent   int // set by Start and Resume: so many of the roots are on their way
+	born   int64
 }
 
 // End is how a run of a branch ended (Core.Finish).

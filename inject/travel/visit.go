@@ -31,8 +31,8 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
-	if p == nil || c.visit.open || c.loose != nil || c.draining || c.queue.first != nil || c.heldRuns > 0 && c.crowdedHere(0) ||
-		c.running >= c.lim.Running || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
+	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil || c.heldRuns > 0 && c.crowdedHere(0) ||
+		c.running >= c.runShare || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
 	if len(body) < injectHeadBytes || body[1]>>4&(flagExt|flagState) != 0 || getU24(body[6:]) != p.recvLow&(1<<24-1) {
@@ -107,6 +107,7 @@ func (c *Core) Become() {
 	c.loose = inv
 	r := c.newRun(inv, v.branch, v.hops, c.newHold(v.from, v.transfer))
 	r.from, r.binding, r.Payload, r.User, r.state = v.from, v.Binding, v.Payload, v.User, runRunning
+	r.tenant(c).running++ // all counted it already
 	*v.Run = r
 	*v = Visit{}
 }
@@ -115,7 +116,7 @@ func (c *Core) Become() {
 // false, having done nothing, if that takes a run or cannot be.
 func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	v, p := &c.visit, c.peer(to)
-	if p == nil || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
+	if p == nil || !p.Member || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
 		!c.roomy(p, WindowTransfers-reportTransfers, c.lim.Records*3/4) && !c.room(p, false) {
 		return false
 	}
@@ -128,7 +129,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	if v.branch != 0 {
 		flags |= flagBranch
 	}
-	n := putInject((*[injectHeadBytes + 16]byte)(c.out[:injectHeadBytes+16]), flags, oneLess(v.hops), left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
+	n := putInject((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]), flags, oneLess(v.hops), left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return false
 	}

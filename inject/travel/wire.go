@@ -17,7 +17,7 @@ const (
 	flagOrigin = 1 << 0 // the origin is not the sender: u64 follows
 	flagBranch = 1 << 1 // not branch 0: u64 follows
 	flagExt    = 1 << 2 // extensions follow
-	flagState  = 1 << 3 // the function keeps scratch
+	flagState  = 1 << 3 // the function keeps scratch: i64 follows, when its origin started it
 
 	// Extensions of INJECT: type byte, u16 length, bytes; in ascending order.
 	extDeclare = 1 // image id, then table id if there is one
@@ -92,6 +92,7 @@ type injectMsg struct {
 	seq      uint64
 	origin   uint64
 	branch   uint64
+	born     int64
 	payload  []byte
 }
 
@@ -108,12 +109,17 @@ type injectExt struct {
 }
 
 // putHead writes everything before the extensions to b and returns its length.
-func (m *injectMsg) putHead(b *[injectHeadBytes + 16]byte) int {
-	return putInject(b, uint16(m.flags), m.hops, m.left, m.handle, m.transfer, m.seq, m.origin, m.branch)
+func (m *injectMsg) putHead(b *[injectHeadBytes + 24]byte) int {
+	n := putInject(b, uint16(m.flags), m.hops, m.left, m.handle, m.transfer, m.seq, m.origin, m.branch)
+	if m.flags&flagState != 0 {
+		le.PutUint64(b[n:], uint64(m.born))
+		n += 8
+	}
+	return n
 }
 
-// putInject is putHead of a message that was never put together.
-func putInject(b *[injectHeadBytes + 16]byte, flags, hops, left, handle uint16, transfer, seq, origin, branch uint64) int {
+// putInject is putHead of a message that was never put together and keeps no scratch.
+func putInject(b *[injectHeadBytes + 24]byte, flags, hops, left, handle uint16, transfer, seq, origin, branch uint64) int {
 	le.PutUint16(b[0:], flags<<12|hops)
 	le.PutUint16(b[2:], left)
 	le.PutUint16(b[4:], handle)
@@ -140,7 +146,7 @@ func (m *injectMsg) decode(b []byte, ext *injectExt) error {
 	m.flags, m.hops = uint8(w>>12), w&MaxHops
 	m.left, m.handle = le.Uint16(b[2:]), le.Uint16(b[4:])
 	m.transfer, m.seq = getU24(b[6:]), getU40(b[9:])
-	m.origin, m.branch = 0, 0
+	m.origin, m.branch, m.born = 0, 0, 0
 	b = b[injectHeadBytes:]
 	if m.flags&flagOrigin != 0 {
 		if len(b) < 8 || le.Uint64(b) == 0 {
@@ -153,6 +159,12 @@ func (m *injectMsg) decode(b []byte, ext *injectExt) error {
 			return badHead(b)
 		}
 		m.branch, b = le.Uint64(b), b[8:]
+	}
+	if m.flags&flagState != 0 {
+		if len(b) < 8 {
+			return badHead(b)
+		}
+		m.born, b = int64(le.Uint64(b)), b[8:]
 	}
 	if m.flags&flagExt != 0 {
 		var err error

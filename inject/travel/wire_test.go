@@ -22,7 +22,7 @@ func testID(b byte) (id ID) {
 }
 
 func injectBytes(m injectMsg, e *injectExt, forks []uint64, payload string) []byte {
-	var head [injectHeadBytes + 16]byte
+	var head [injectHeadBytes + 24]byte
 	b := append([]byte(nil), head[:m.putHead(&head)]...)
 	if m.flags&flagExt != 0 {
 		b = e.append(b, forks)

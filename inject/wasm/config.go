@@ -16,10 +16,11 @@ type Config struct {
 	CacheDir string
 	// CacheBytes bounds what lies in CacheDir; the longest unused goes first. 0: DefaultCacheBytes.
 	CacheBytes int64
-	// MaxInstances bounds the instances in memory, running and idle together. 0: DefaultMaxInstances.
+	// MaxInstances bounds the instances in memory, running and idle together; one principal has at most three quarters
+	// of them, and of MemoryBytes. 0: DefaultMaxInstances.
 	MaxInstances int
-	// MemoryBytes bounds the heap, payload and scratch of those instances together, as if all of it were
-	// touched. 0: DefaultMemoryBytes.
+	// MemoryBytes bounds the heap, payload, scratch and, of functions that recur, stack of those instances together, as
+	// if all of it were touched. 0: DefaultMemoryBytes.
 	MemoryBytes uint64
 	// Defaults are the limits of a function that names none; zero fields: DefaultLimits.
 	Defaults abi.Limits
@@ -37,7 +38,7 @@ const (
 	// DefaultMaxInstances: an instance costs about 60 KiB besides the memory its function touches.
 	DefaultMaxInstances = 256
 	maxMaxInstances     = 1 << 16
-	// DefaultMemoryBytes holds about 190 instances with the default limits.
+	// DefaultMemoryBytes holds about 190 instances with the default limits of functions that do not recur.
 	DefaultMemoryBytes = 4 << 30
 	minCacheBytes      = 1 << 20
 )

@@ -30,8 +30,9 @@ type Engine struct {
 	epoch  time.Time
 
 	mu     sync.Mutex
-	live   int      // instances, running and idle
-	bytes  uint64   // of their memory, windows not counted
+	all    usage
+	unused usage // idle ones' part of it
+	users  map[string]*user
 	idle   listItem // sentinel: the longest idle instance is first
 	closed bool
 	stats  Stats
@@ -56,7 +57,7 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, rules: rules(), epoch: time.Now()}
+	e := &Engine{config: config, rules: rules(), epoch: time.Now(), users: map[string]*user{}}
 	e.idle.init()
 	e.kind, e.why = kind(config.Interpret)
 	if config.CacheDir != "" && e.kind == kindCompiler {
@@ -113,7 +114,7 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Live = e.live
+	s.Live = e.all.live
 	if e.cache != nil {
 		s.CacheEvicted = e.cache.evicted.Load()
 	}
@@ -162,7 +163,7 @@ func (e *Engine) Close() error {
 		e.forget(in)
 		idle = append(idle, in)
 	}
-	running := e.live
+	running := e.all.live
 	e.mu.Unlock()
 	for _, in := range idle {
 		in.close()

@@ -241,7 +241,7 @@ func (in *Instance) callReplyPart(st []uint64) {
 	if code == abi.OK {
 		in.replyBytes += st[1] & math.MaxUint32
 	}
-	in.slice.blocked = true
+	in.waited()
 	st[0] = status(code)
 }
 
@@ -277,7 +277,7 @@ func (in *Instance) callFork(st []uint64) {
 	if code == abi.OK {
 		in.forks++
 	}
-	in.slice.blocked = true
+	in.waited()
 	st[0] = status(code)
 }
 
@@ -286,7 +286,7 @@ func (in *Instance) callGet(st []uint64) {
 	dst, code := in.writable(st[3], st[4])
 	if code == abi.OK {
 		code = in.host.Get(uint32(st[0]), uint32(st[1]), st[2], dst)
-		in.slice.blocked = true
+		in.waited()
 	}
 	st[0] = status(code)
 }
@@ -297,7 +297,7 @@ func (in *Instance) callPut(st []uint64) {
 	code := abi.ErrMemory
 	if ok {
 		code = in.host.Put(uint32(st[0]), uint32(st[1]), st[2], src)
-		in.slice.blocked = true
+		in.waited()
 	}
 	st[0] = status(code)
 }
@@ -312,7 +312,7 @@ func (in *Instance) callAtomic(st []uint64) {
 	if code == abi.OK {
 		var old uint64
 		old, code = in.host.Atomic(uint32(st[0]), uint32(st[1]), st[2], op, width, st[5], st[6])
-		in.slice.blocked = true
+		in.waited()
 		if code == abi.OK {
 			binary.LittleEndian.PutUint64(out, old)
 		}

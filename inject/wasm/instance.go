@@ -3,12 +3,14 @@ package wasm
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
+	"github.com/wherry-fabric/wherry/internal/cputime"
 	"github.com/wherry-fabric/wherry/internal/invariants"
 )
 
@@ -73,13 +75,57 @@ const (
 )
 
 // slice is where a run stands in its use of time.
+//
+// What counts against RunTime is processor time. Reading that clock takes a system call, so as long as slices take about as
+// long as they should, the time that passes stands for it. From the first one on that does not, which is either slow code or a
+// thread that had to wait for a processor, the run is metered: its goroutine keeps its thread while the
+// function computes, and the thread's own clock counts.
 type slice struct {
 	ticks   int
 	fuel    int64
 	used    int64
-	started time.Duration // since the engine's epoch
-	last    time.Duration
+	spent   time.Duration // of RunTime
+	last    time.Duration // when it began, since the engine's epoch
+	cpu     time.Duration // of the thread when it was locked
+	metered bool
+	locked  bool // the goroutine keeps its thread
 	blocked bool // a host call waited, so the time says nothing about the code
+}
+
+// unmetered is the longest that a slice may take before the run is metered, and the most it is charged.
+const unmetered = 2 * sliceTime
+
+// lock begins to count the thread's time.
+func (s *slice) lock() {
+	runtime.LockOSThread()
+	s.cpu, s.locked = cputime.Thread(), true
+}
+
+// unlock adds what the thread has used since, and gives it up.
+func (s *slice) unlock() (took time.Duration) {
+	if s.locked {
+		took = cputime.Thread() - s.cpu
+		s.spent += took
+		s.locked = false
+		runtime.UnlockOSThread()
+	}
+	return took
+}
+
+// end charges a slice, and says how long it took if that tells something about the code; else 0.
+func (s *slice) end(now time.Duration) (took time.Duration) {
+	if s.metered {
+		took = s.unlock()
+	} else {
+		took = now - s.last
+		s.metered = took > unmetered
+		s.spent += min(took, unmetered)
+	}
+	if s.blocked {
+		s.blocked = false
+		return 0
+	}
+	return took
 }
 
 // Run runs the function's entry point. A run that fails, by a trap, a limit, a
@@ -141,10 +187,12 @@ func (in *Instance) call(f api.Function) error {
 		in.deliver(err == nil)
 	}
 	if err != nil {
+		in.slice.unlock()
 		in.broken = true
 		return runError(err)
 	}
 	if in.slice.ticks != 0 {
+		in.slice.unlock()
 		if in.slice.used > deepUsage && in.binding.program.recursive && f == in.entry {
 			// wazero keeps a call's stack however deep it was, up to 100 MB; a new one starts small.
 			in.entry = in.module.ExportedFunction(abi.Entry)
@@ -164,23 +212,39 @@ func (in *Instance) callTick(st []uint64) {
 	s.used += max(s.fuel, firstFuel)
 	switch {
 	case s.ticks == 1:
-		s.started = now
 		s.fuel = firstFuel
-	case s.blocked:
-		s.blocked = false
 	default:
-		s.fuel = adapt(s.fuel, now-s.last)
+		if took := s.end(now); took > 0 {
+			s.fuel = adapt(s.fuel, took)
+		}
 	}
-	if limit := in.limits.RunTime; now-s.started > limit {
-		panic(&LimitError{Limit: "run_time_ns", Wanted: uint64(now - s.started), Max: uint64(limit)})
+	if limit := in.limits.RunTime; s.spent > limit {
+		panic(&LimitError{Limit: "run_time_ns", Wanted: uint64(s.spent), Max: uint64(limit)})
 	}
 	if s.ticks > 1 { // the first slice may have begun with other runs, many a short one ago
 		if err := in.host.Tick(); err != nil {
 			panic(&StoppedError{err})
 		}
 	}
-	s.last = time.Since(e.epoch)
+	s.last, s.blocked = time.Since(e.epoch), false
+	if s.metered {
+		s.lock()
+	}
 	st[0] = uint64(s.fuel)
+}
+
+// Waits says that the host call which the function is in is about to wait: what others do meanwhile on its thread is not
+// counted. The host calls it, on the run's goroutine.
+func (in *Instance) Waits() {
+	in.slice.blocked = true
+	in.slice.unlock()
+}
+
+// waited counts on after a host call that may have waited.
+func (in *Instance) waited() {
+	if s := &in.slice; s.metered && !s.locked {
+		s.lock()
+	}
 }
 
 // adapt is the fuel for the next slice, after one with fuel took so long.

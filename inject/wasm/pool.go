@@ -11,7 +11,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
-	"github.com/wherry-fabric/wherry/internal/invariants"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
@@ -28,8 +27,8 @@ type Binding struct {
 	windows   []abi.Window
 	ids       []identity
 	layout    layout
-	own       uint64 // bytes of an instance's memory that are no windows
-	check     bool   // some window is read-only
+	user      *user
+	check     bool // some window is read-only
 
 	idle   []*Instance // under Engine.mu; the last one was used last
 	closed bool        // under Engine.mu
@@ -42,7 +41,7 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Binding{program: p, principal: principal, layout: lay, own: ownBytes(p.limits)}
+	b := &Binding{program: p, principal: principal, layout: lay}
 	b.windows = append(b.windows, windows...)
 	for i, w := range windows {
 		id, err := inspect(w)
@@ -55,126 +54,12 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 	if err := p.hold(); err != nil {
 		return nil, err
 	}
+	b.user = p.engine.userOf(principal)
 	return b, nil
 }
 
 // Principal is whom the binding was made for.
 func (b *Binding) Principal() string { return b.principal }
-
-// Acquire takes an idle instance, the one used last, or makes one. Making the
-// first one compiles the program, which ctx does not interrupt; every one runs its start function and _initialize, bounded by ctx and the
-// program's RunTime. At Config.MaxInstances or MemoryBytes the longest idle instances of
-// any binding make room; if all are running, the error is ErrBusy.
-func (b *Binding) Acquire(ctx context.Context) (*Instance, error) {
-	e := b.program.engine
-	e.mu.Lock()
-	if n := len(b.idle); n > 0 {
-		in := b.idle[n-1]
-		e.take(in)
-		e.mu.Unlock()
-		if invariants.Enabled && in.binding != b {
-			panic("wasm: an idle instance of another binding")
-		}
-		return in, nil
-	}
-	if b.closed || e.closed {
-		e.mu.Unlock()
-		return nil, ErrClosed
-	}
-	victims, err := e.reserve(b.own)
-	e.mu.Unlock()
-	for _, v := range victims {
-		v.discard()
-	}
-	if err != nil {
-		return nil, err
-	}
-	in, err := b.create(ctx)
-	if err != nil {
-		e.leave(b.own)
-		return nil, err
-	}
-	e.count(&e.stats.Created)
-	return in, nil
-}
-
-// reserve makes room for one more instance of so many bytes: under mu. The
-// victims are to be closed without mu; they are off the count already.
-func (e *Engine) reserve(own uint64) (victims []*Instance, err error) {
-	for e.live >= e.config.MaxInstances || e.bytes+own > e.config.MemoryBytes {
-		victim := e.idle.oldest()
-		if victim == nil {
-			return victims, fmt.Errorf("%w (%d instances of %d, %d MiB of %d)", ErrBusy,
-				e.live, e.config.MaxInstances, e.bytes>>20, e.config.MemoryBytes>>20)
-		}
-		e.forget(victim)
-		e.stats.Evicted++
-		victims = append(victims, victim)
-	}
-	e.live++
-	e.bytes += own
-	return victims, nil
-}
-
-// forget takes an idle instance, which the caller will close, off the count: under mu.
-func (e *Engine) forget(in *Instance) {
-	e.take(in)
-	e.live--
-	e.bytes -= in.binding.own
-}
-
-// leave takes an instance, gone by now, off the count. The last one to leave a
-// closed engine closes its lanes.
-func (e *Engine) leave(own uint64) {
-	e.mu.Lock()
-	e.live--
-	e.bytes -= own
-	last := e.closed && e.live == 0
-	e.mu.Unlock()
-	if last {
-		if err := e.closeLanes(); err != nil {
-			e.config.Log.Warn("wasm: closing the runtime", "err", err)
-		}
-	}
-}
-
-// take removes an idle instance from its pool: under mu.
-func (e *Engine) take(in *Instance) {
-	in.lru.remove()
-	idle := in.binding.idle
-	for i := len(idle) - 1; i >= 0; i-- {
-		if idle[i] == in {
-			copy(idle[i:], idle[i+1:])
-			idle[len(idle)-1] = nil
-			in.binding.idle = idle[:len(idle)-1]
-			return
-		}
-	}
-}
-
-// release puts an instance back, or discards it if it failed or the pool is gone.
-func (b *Binding) release(in *Instance) {
-	e := b.program.engine
-	e.mu.Lock()
-	if !in.broken && !b.closed && !e.closed {
-		b.idle = append(b.idle, in)
-		e.idle.append(in)
-		e.mu.Unlock()
-		return
-	}
-	if in.broken {
-		e.stats.Failed++
-	}
-	e.mu.Unlock()
-	in.discard()
-	e.leave(b.own)
-}
-
-// discard closes an instance that is in no pool.
-func (in *Instance) discard() {
-	in.close()
-	in.binding.program.drop()
-}
 
 // closeIdle closes the idle instances that match.
 func (e *Engine) closeIdle(match func(*Instance) bool) {
@@ -203,6 +88,8 @@ func (b *Binding) Close() {
 		return
 	}
 	b.closed = true
+	b.user.bindings--
+	e.vacate(b.user)
 	e.mu.Unlock()
 	e.closeIdle(func(in *Instance) bool { return in.binding == b })
 	b.program.drop()

@@ -199,7 +199,7 @@ func TestStartIsBounded(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	limits := abi.Limits{HeapBytes: 1 << 20, PayloadBytes: 1 << 16, ScratchBytes: 1 << 16}
-	c := Config{Ceilings: limits, MemoryBytes: 3 * ownBytes(limits)}
+	c := Config{Ceilings: limits, MemoryBytes: 3 * (ownBytes(limits) + stackBytes)}
 	e := newEngine(t, c)
 	p := compile(t, e, "lab", limits)
 	a, b := bind(t, p, "alice"), bind(t, p, "bob")
@@ -215,11 +215,56 @@ func TestMemoryIsBounded(t *testing.T) {
 	for _, in := range []*Instance{second, third, fourth} {
 		in.Release()
 	}
-	c.MemoryBytes--
+	c.MemoryBytes = ownBytes(limits)
 	c.Ceilings.HeapBytes *= 4
 	if err := c.Validate(); err == nil {
 		t.Error("memory for less than one instance is accepted")
 	}
+}
+
+// TestShare: a principal gets three quarters of the room, so another one always finds some; alone in an engine it gets one instance, however large.
+func TestShare(t *testing.T) {
+	limits := abi.Limits{HeapBytes: 1 << 20, PayloadBytes: 1 << 16, ScratchBytes: 1 << 16}
+	one := ownBytes(limits) + stackBytes
+	for name, c := range map[string]Config{
+		"instances": {MaxInstances: 8},
+		"memory":    {Ceilings: limits, MemoryBytes: 8 * one},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, c)
+			p := compile(t, e, "lab", limits)
+			a, other, b := bind(t, p, "alice"), bind(t, p, "alice"), bind(t, p, "bob")
+			var all []*Instance
+			for range 6 {
+				all = append(all, acquire(t, a))
+			}
+			if _, err := a.Reserve(); err != abi.ErrShareBusy {
+				t.Errorf("a seventh of eight: %v", err)
+			}
+			if _, err := a.Acquire(t.Context()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "alice") {
+				t.Errorf("a seventh of eight: %v", err)
+			}
+			all = append(all, acquire(t, b), acquire(t, b))
+			if _, err := b.Reserve(); err != abi.ErrEngineBusy {
+				t.Errorf("a ninth of eight: %v", err)
+			}
+			all[0].Release() // the room of idle ones counts as free, of the same principal too
+			place, err := other.Reserve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			place.Release()
+			if s := e.Stats(); s.Evicted != 1 || s.Live != 7 {
+				t.Errorf("stats %+v", s)
+			}
+			for _, in := range all[1:] {
+				in.Release()
+			}
+		})
+	}
+	e := newEngine(t, Config{Ceilings: limits, MemoryBytes: ownBytes(limits)})
+	in := acquire(t, bind(t, compile(t, e, "lab", limits), "alice"))
+	in.Release()
 }
 
 // panics calls f and reports whether it panicked.

@@ -33,8 +33,18 @@ func (p runnerProgram) Bind(principal string, windows []abi.Window) (abi.Bound, 
 
 type runnerBound struct{ *Binding }
 
-func (b runnerBound) Acquire(ctx context.Context) (abi.Instance, error) {
-	in, err := b.Binding.Acquire(ctx)
+func (b runnerBound) Reserve() (abi.Place, error) {
+	p, err := b.Binding.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return runnerPlace{p}, nil
+}
+
+type runnerPlace struct{ Place }
+
+func (p runnerPlace) Acquire(ctx context.Context) (abi.Instance, error) {
+	in, err := p.Place.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -47,5 +57,8 @@ type runnerInstance Instance
 func (in *runnerInstance) Run(payload []byte, limits *abi.Limits, h abi.Host) (abi.Status, error) {
 	return (*Instance)(in).run(payload, limits, h)
 }
+
+// Waits says that the current host call is about to wait.
+func (in *runnerInstance) Waits() { (*Instance)(in).Waits() }
 
 func (in *runnerInstance) Release() { (*Instance)(in).Release() }

@@ -1,0 +1,280 @@
+package travel
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Room is what Effects.Reserve found.
+type Room uint8
+
+const (
+	RoomTaken Room = iota // it is the run's
+	RoomShort             // the element has not enough
+	RoomShare             // the run's principal has its share already
+)
+
+const (
+	// roomClasses: each has needs of up to twice those of the one before, up to 2 TiB.
+	roomClasses = 42
+	// maxPassed is how many branches that came later may be given room before one that waits.
+	maxPassed = 64
+	// small: who is due holds nobody up that needs less than this part of what it needs itself.
+	small = 8
+)
+
+// rooms are the branches that wait for room in the runtime's engines.
+type rooms struct {
+	n       int          // waiting
+	tenants list[tenant] // of whom some wait; the next in turn first
+	turns   uint64       // counts those that came
+	look    Instant      // when giveWay looks at who waits too long; 0: nobody waits
+	refused []*Run       // scratch
+	holders list[invocation]
+}
+
+// AwaitsRoom reports whether a branch waits for room: whatever needs new room then waits with it, in turn.
+func (c *Core) AwaitsRoom() bool { return c.rooms.n > 0 }
+
+// Await takes a run back that the runtime has no room for, before it has done anything: it waits as one does for
+// code, while its deadline runs, until Effects.Reserve has taken the need bytes for it. NextRun gives it once more
+// then, with its User. Await returns false if the branch has ended instead; the run is gone then.
+func (c *Core) Await(now Instant, r *Run, need uint64) bool {
+	c.catchUp()
+	if r.ended { // it was stopped meanwhile
+		c.Finish(now, r, End{Code: CodeCanceled})
+		return false
+	}
+	if over := c.overfull(r); over != "" {
+		c.failRun(now, r, CodeBackpressure, over)
+		return false
+	}
+	c.charge(r, false)
+	c.pause(r)
+	r.state, r.need, r.since, r.awaited = runAwaiting, need, now, true
+	c.rooms.turns++
+	r.turn, r.passed = c.rooms.turns, 0
+	t := r.tenant(c)
+	t.class(need).push(&r.inQueue)
+	c.stats.Awaited++
+	if t.inRooms.in == nil {
+		c.rooms.tenants.push(&t.inRooms)
+	}
+	if c.rooms.n++; c.rooms.look == 0 {
+		c.rooms.look = now + Instant(c.lim.RoomPatience)
+	}
+	c.grant()
+	return true
+}
+
+// RoomFreed says that the runtime has some room again: those for whom it suffices go on, in their order.
+func (c *Core) RoomFreed() {
+	if c.rooms.n > 0 {
+		c.catchUp()
+		c.grant()
+	}
+}
+
+func (t *tenant) class(need uint64) *list[Run] {
+	return &t.rooms[min(bits.Len64(need), roomClasses-1)]
+}
+
+// leaveRoom takes a run from those that wait for room.
+func (c *Core) leaveRoom(r *Run) {
+	t := r.tenant(c)
+	r.inQueue.leave()
+	if c.rooms.n--; c.rooms.n == 0 {
+		c.rooms.look = 0
+	}
+	for i := range t.rooms {
+		if t.rooms[i].n > 0 {
+			return
+		}
+	}
+	t.inRooms.leave()
+}
+
+// grant gives room to who waits, as far as it goes.
+func (c *Core) grant() {
+	for c.grantOne() {
+	}
+}
+
+// grantOne gives room to the first for whom there is enough: the principals take turns, and of one principal's the
+// first that came is asked first. Who is refused is overtaken by those that need less, but not for ever (maxPassed).
+func (c *Core) grantOne() bool {
+	short := uint64(math.MaxUint64) // so much there is not, for anybody
+	c.rooms.refused = c.rooms.refused[:0]
+	for n := c.rooms.tenants.first; n != nil; n = n.next {
+		t := n.v
+		r := c.suits(t, &short)
+		if r == nil {
+			continue
+		}
+		for _, over := range c.rooms.refused {
+			if over.passed++; over.passed == maxPassed {
+				c.setDue(over)
+			}
+		}
+		c.granted(r)
+		if t.inRooms.in != nil {
+			t.inRooms.leave()
+			c.rooms.tenants.push(&t.inRooms)
+		}
+		return true
+	}
+	return false
+}
+
+// granted moves a run that has its room to those that are ready.
+func (c *Core) granted(r *Run) {
+	c.leaveRoom(r)
+	r.reserved = true
+	c.enqueue(r)
+}
+
+// suits is the tenant's first run for which there is room, which is taken for it; nil if there is none. Who needs
+// short or more need not ask. What is refused because the element has not enough lowers that.
+func (c *Core) suits(t *tenant, short *uint64) *Run {
+	most := *short // what this tenant may ask for is below
+	for asked := uint64(0); ; {
+		r := t.after(asked, most)
+		if r == nil {
+			return nil
+		}
+		asked = r.turn
+		room := c.fx.Reserve(r)
+		if room == RoomTaken {
+			return r
+		}
+		c.rooms.refused = append(c.rooms.refused, r)
+		bar := r.need
+		if r.passed >= maxPassed {
+			bar /= small
+		}
+		most = min(most, bar)
+		if room == RoomShort {
+			*short = min(*short, bar)
+		}
+	}
+}
+
+// after is the tenant's first waiting run that needs less than most and came after the one whose turn was last, as far as
+// it is the first of its class.
+func (t *tenant) after(last, most uint64) (first *Run) {
+	for i := range t.rooms {
+		n := t.rooms[i].first
+		if n == nil || n.v.turn <= last || n.v.need >= most || first != nil && first.turn < n.v.turn {
+			continue
+		}
+		first = n.v
+	}
+	return first
+}
+
+// setDue puts a run before all others: it is given room first, and who needs about as much waits until it has it.
+func (c *Core) setDue(r *Run) {
+	t := r.tenant(c)
+	r.passed, r.turn = maxPassed, 1
+	r.inQueue.leave()
+	t.class(r.need).pushFront(&r.inQueue)
+	t.inRooms.leave()
+	c.rooms.tenants.pushFront(&t.inRooms)
+}
+
+// older reports whether an invocation started before another, as all elements see it.
+func (a *invocation) older(b *invocation) bool {
+	switch {
+	case a.born != b.born:
+		return a.born < b.born
+	case a.id.Origin != b.id.Origin:
+		return a.id.Origin < b.id.Origin
+	}
+	return a.id.Seq < b.id.Seq
+}
+
+// giveWay resolves what no room freed here would: an invocation that keeps scratch at one element and waits for room at
+// another, where one keeps scratch that waits for the first. Age decides. Of each principal the oldest that
+// waits for a while takes the scratch of the youngest that keeps some here without running, if that is younger. The oldest of
+// a ring that waits for itself finds only younger ones where it waits, so it gets on.
+func (c *Core) giveWay(now Instant) {
+	patience := Instant(c.lim.RoomPatience)
+	c.rooms.look = now + patience
+	c.grant()
+	for n := c.rooms.tenants.first; n != nil; {
+		t := n.v
+		n = n.next
+		old := t.oldest(now - patience)
+		if old == nil {
+			continue
+		}
+		room := c.fx.Reserve(old)
+		if room == RoomTaken {
+			c.granted(old)
+			continue
+		}
+		if young := c.youngest(old.inv, now-patience, room == RoomShare); young != nil {
+			c.setDue(old)
+			c.yield(now, young, old.inv)
+		}
+	}
+	if c.rooms.n == 0 {
+		c.rooms.look = 0
+	}
+}
+
+// oldest is the oldest of a tenant's invocations that may keep scratch elsewhere and has waited since before.
+func (t *tenant) oldest(before Instant) (old *Run) {
+	for i := range t.rooms {
+		for n := t.rooms[i].first; n != nil; n = n.next {
+			if r := n.v; r.inv.stateful && r.since <= before && (old == nil || r.inv.older(old.inv)) {
+				old = r
+			}
+		}
+	}
+	return old
+}
+
+// youngest is the youngest invocation that keeps scratch here, has not run here since before and is younger than old;
+// if own is set, of the same principal.
+func (c *Core) youngest(old *invocation, before Instant, own bool) (young *invocation) {
+	for n := c.rooms.holders.first; n != nil; n = n.next {
+		inv := n.v
+		if inv.runs.n == 0 && inv.rested <= before && old.older(inv) && (young == nil || young.older(inv)) &&
+			(!own || c.tenantOf(inv) == c.tenantOf(old)) {
+			young = inv
+		}
+	}
+	return young
+}
+
+func (c *Core) tenantOf(inv *invocation) *tenant {
+	if inv.originPeer == nil {
+		return &c.own
+	}
+	return inv.originPeer.tenant
+}
+
+// yield takes the scratch that an invocation keeps here. Its record stays, so that a branch which comes for the scratch
+// ends with an error instead of finding none.
+func (c *Core) yield(now Instant, inv, to *invocation) {
+	c.stats.Yielded++
+	if inv.fut != nil {
+		c.fail(now, inv.fut, &RemoteError{Code: CodeBackpressure, Element: c.cfg.Name, Function: inv.fut.binding.Name, Text: yielded})
+		return
+	}
+	inv.yielded = true
+	c.freeState(inv)
+}
+
+// yielded is what a branch is told that comes back for scratch which is gone.
+const yielded = "the scratch that it kept here was given to a function that started earlier and had waited for room: start it again, or let this element have more room"
+
+// awaits says what a branch waits for whose time is up here.
+func (c *Core) awaits(r *Run) string {
+	if r.state != runAwaiting {
+		return ""
+	}
+	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it", r.need>>10, c.rooms.n-1)
+}

@@ -1,0 +1,311 @@
+package travel_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// hall is one element whose room is counted in bytes; each client is another principal's and desk 0 of nobody.
+type hall struct {
+	*town
+	t          *testing.T
+	free       uint64
+	share      uint64 // of each principal; 0: all
+	taken      map[string]uint64
+	has        map[*travel.Run]want
+	order      []string // whose runs, in their order
+	runs       []placed
+	unreserved int
+}
+
+// want is what a run wants of the room, and for whom.
+type want struct {
+	name string
+	need uint64
+}
+
+// newHall makes a hall with so much room and n clients: desks 1 to n, each of a principal of its own.
+func newHall(t *testing.T, n int, room uint64, l travel.Limits) *hall {
+	h := &hall{town: &town{}, t: t, free: room, taken: map[string]uint64{}, has: map[*travel.Run]want{}}
+	for i := range n + 1 {
+		h.desks = append(h.desks, newDesk(t, uint64(i+1), l))
+	}
+	for i := 1; i <= n; i++ {
+		for _, pair := range [][2]int{{0, i}, {i, 0}} {
+			err := h.desks[pair[0]].core.PeerUp(travel.Peer(pair[1]+1), travel.PeerInfo{Incarnation: uint64(pair[1] + 1), Name: string(rune('a' + pair[1])),
+				Principal: fmt.Sprint("p", pair[1]), Member: true, Injector: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, d := range h.desks {
+		h.image = d.put([]byte("image"))
+		d.reserve, d.unreserve = h.reserve, func(*travel.Run) { h.unreserved++ }
+	}
+	return h
+}
+
+func (h *hall) reserve(r *travel.Run) travel.Room {
+	w := r.User.(want)
+	switch {
+	case h.share > 0 && h.taken[w.name]+w.need > h.share:
+		return travel.RoomShare
+	case w.need > h.free:
+		return travel.RoomShort
+	}
+	h.free -= w.need
+	h.taken[w.name] += w.need
+	h.has[r] = w
+	return travel.RoomTaken
+}
+
+// ask has client i start a function that needs so much, and lets it begin or wait.
+func (h *hall) ask(i int, need uint64, a travel.StartArgs) travel.FutureID {
+	h.t.Helper()
+	c := h.desks[i].core
+	b, err := c.Bind(h.now, h.image, travel.ID{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer c.Unbind(b)
+	a.Binding = b
+	if a.Deadline == 0 {
+		a.Deadline = h.now + 100*second
+	}
+	a.Roots = []travel.Root{{To: 1, Payload: fmt.Appendf(nil, "%d %d", i, need)}}
+	id, err := c.Start(h.now, &a)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.begin(h.settle(h.t, nil))
+	return id
+}
+
+// begin does what a runtime does with runs that may begin.
+func (h *hall) begin(runs []placed) {
+	for ; len(runs) > 0; runs = h.settle(h.t, nil) {
+		for _, p := range runs {
+			if _, ok := h.has[p.r]; !ok {
+				var w want
+				var i int
+				fmt.Sscanf(string(p.r.Payload), "%d %d", &i, &w.need)
+				w.name = fmt.Sprint("p", i)
+				p.r.User = w
+				if p.d.core.AwaitsRoom() || h.reserve(p.r) != travel.RoomTaken {
+					p.d.core.Await(h.now, p.r, w.need)
+					continue
+				}
+			}
+			h.order = append(h.order, fmt.Sprint(h.has[p.r].name, ":", h.has[p.r].need))
+			h.runs = append(h.runs, p)
+		}
+	}
+}
+
+// end ends the run that began first.
+func (h *hall) end() {
+	p := h.runs[0]
+	h.runs = h.runs[1:]
+	w := h.has[p.r]
+	delete(h.has, p.r)
+	p.finish(h.town, travel.End{})
+	h.free += w.need
+	h.taken[w.name] -= w.need
+	p.d.core.RoomFreed()
+	h.begin(h.settle(h.t, nil))
+}
+
+func (h *hall) expect(want ...string) {
+	h.t.Helper()
+	if got := fmt.Sprint(h.order); got != fmt.Sprint(want) {
+		h.t.Errorf("began %v, want %v", got, want)
+	}
+	h.order = nil
+}
+
+func (h *hall) finish() {
+	h.t.Helper()
+	for len(h.runs) > 0 {
+		h.end()
+	}
+	h.empty(h.t)
+}
+
+// TestRoomTurns: principals take turns, whatever crowd one of them has.
+func TestRoomTurns(t *testing.T) {
+	h := newHall(t, 2, 2, travel.Limits{})
+	for range 50 {
+		h.ask(1, 1, travel.StartArgs{})
+	}
+	h.ask(2, 1, travel.StartArgs{})
+	h.ask(2, 1, travel.StartArgs{})
+	if n := h.desks[0].core.Sizes().Awaiting; n != 50 {
+		t.Errorf("%d wait, want 50", n)
+	}
+	for range 5 {
+		h.end()
+	}
+	h.expect("p1:1", "p1:1", "p1:1", "p2:1", "p1:1", "p2:1", "p1:1")
+	h.finish()
+}
+
+// TestRoomShare: who has a share waits for it; others of the element's room do not wait with it.
+func TestRoomShare(t *testing.T) {
+	h := newHall(t, 2, 8, travel.Limits{})
+	h.share = 6
+	for range 3 {
+		h.ask(1, 3, travel.StartArgs{})
+	}
+	h.ask(2, 2, travel.StartArgs{})
+	h.ask(1, 3, travel.StartArgs{})
+	h.expect("p1:3", "p1:3", "p2:2")
+	h.finish()
+}
+
+// TestRoomSmall: who needs little does not wait behind who needs much, and goes before it for so long only as
+// it does not starve.
+func TestRoomSmall(t *testing.T) {
+	h := newHall(t, 2, 32, travel.Limits{})
+	for range 4 {
+		h.ask(1, 8, travel.StartArgs{})
+	}
+	h.ask(1, 20, travel.StartArgs{})
+	const crowd = 200
+	for range crowd {
+		h.ask(2, 8, travel.StartArgs{})
+	}
+	h.end()
+	h.order = nil
+	before := 0
+	for ; len(h.runs) > 0; h.end() {
+		for _, b := range h.order {
+			if b == "p1:20" {
+				if before < 10 || before >= crowd/2 {
+					t.Errorf("%d of %d went before", before, crowd)
+				}
+				h.finish()
+				return
+			}
+			before++
+		}
+		h.order = nil
+	}
+	t.Error("it never began")
+}
+
+// TestRoomWaitEnds: what waits can be canceled, ends by its deadline with what it waited for, and with its origin; what its
+// runtime keeps for it is given up.
+func TestRoomWaitEnds(t *testing.T) {
+	h := newHall(t, 3, 1, travel.Limits{})
+	h.ask(1, 1, travel.StartArgs{})
+	canceled := h.ask(1, 1, travel.StartArgs{Deadline: h.now + 2*second})
+	h.ask(2, 1, travel.StartArgs{Deadline: h.now + second})
+	h.ask(3, 1, travel.StartArgs{})
+	if err := h.desks[1].core.Cancel(h.now, canceled); err != nil {
+		t.Fatal(err)
+	}
+	h.begin(h.settle(t, nil))
+	if h.unreserved != 1 {
+		t.Errorf("after a cancel %d are given up", h.unreserved)
+	}
+	h.now += second - travel.Instant(3*time.Millisecond) // the origin waits a little longer
+	h.begin(h.pass(t, 0))
+	if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrDeadline) || !strings.Contains(o[0].Err.Error(), "waited for room") {
+		t.Errorf("a deadline passed: %+v", o)
+	}
+	h.desks[0].core.PeerLost(h.now, 4, errors.New("reset"))
+	h.desks[3].core.PeerLost(h.now, 1, errors.New("reset"))
+	if h.unreserved != 3 || h.desks[0].core.AwaitsRoom() {
+		t.Errorf("%d are given up, want 3", h.unreserved)
+	}
+	h.finish()
+}
+
+// TestRoomIsBounded: so many wait, of one principal and in all; the next one hears that there is no room.
+func TestRoomIsBounded(t *testing.T) {
+	h := newHall(t, 3, 1, travel.Limits{PrincipalHeldRuns: 4, HeldRuns: 6})
+	for i, asked := range []int{0, 7, 7, 7} {
+		for range asked {
+			h.ask(i, 1, travel.StartArgs{})
+		}
+	}
+	for i, want := range []int{0, 2, 5, 7} {
+		if n := len(h.desks[i].ended); n != want {
+			t.Errorf("%d of client %d found no room, want %d", n, i, want)
+		}
+		for _, o := range h.desks[i].ended {
+			if !errors.Is(o.Err, travel.ErrBackpressure) {
+				t.Error(o.Err)
+			}
+		}
+	}
+	h.finish()
+}
+
+// TestQueueTurns: principals take turns to run, too, and no one has all places.
+func TestQueueTurns(t *testing.T) {
+	h := newHall(t, 2, 1000, travel.Limits{Running: 4})
+	for range 20 {
+		h.ask(1, 1, travel.StartArgs{})
+	}
+	h.ask(2, 1, travel.StartArgs{})
+	h.ask(2, 1, travel.StartArgs{})
+	for range 3 {
+		h.end()
+	}
+	h.expect("p1:1", "p1:1", "p1:1", "p2:1", "p1:1", "p2:1", "p1:1")
+	h.finish()
+}
+
+// TestYield: the older of two that wait for each other gets on, and the younger hears why when it comes back for its scratch.
+func TestYield(t *testing.T) {
+	for _, comesBack := range []bool{false, true} {
+		h := newHall(t, 2, 1, travel.Limits{})
+		first := h.now
+		h.now++
+		h.ask(2, 1, travel.StartArgs{Stateful: true, Deadline: h.now + 2*second}) // it keeps its room
+		young := h.runs[0]
+		if err := young.d.core.HoldState(young.r, "scratch"); err != nil {
+			t.Fatal(err)
+		}
+		if err := young.d.core.Forward(h.now, young.r, 3, []byte("on")); err != nil {
+			t.Fatal(err)
+		}
+		young.finish(h.town, travel.End{})
+		delete(h.has, young.r)
+		away := h.one(t, h.settle(t, nil))
+		h.runs, h.order = nil, nil
+		h.now = first // the older one started then, and comes later
+		h.ask(1, 1, travel.StartArgs{Stateful: true})
+		h.now++
+		for range 4 {
+			h.begin(h.pass(t, 30*travel.Instant(time.Millisecond)))
+			if h.desks[0].freed == 1 && h.free == 0 {
+				h.free, h.taken = 1, map[string]uint64{}
+				h.desks[0].core.RoomFreed()
+			}
+		}
+		h.expect("p1:1")
+		if comesBack {
+			if err := away.d.core.Forward(h.now, away.r, 1, []byte("back")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		away.finish(h.town, travel.End{})
+		h.settle(t, nil)
+		if comesBack {
+			if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrBackpressure) || !strings.Contains(o[0].Err.Error(), "started earlier") {
+				t.Errorf("it comes back for what is gone: %+v", o)
+			}
+		} else if o := h.desks[2].ended; len(o) != 1 || o[0].Err != nil {
+			t.Errorf("who needs its scratch no more: %+v", o)
+		}
+		h.finish()
+	}
+}

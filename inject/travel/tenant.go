@@ -1,0 +1,129 @@
+package travel
+
+// tenant is one principal's part of what is here: which of its branches run, which are ready to run and which
+// wait for room. Each tenant takes its turn, so that no principal's crowd delays another's branch by more than one of it.
+type tenant struct {
+	name  string
+	peers int // endpoints of the principal's
+
+	running             int
+	heldRuns, heldBytes int
+
+	ready   list[Run]              // may begin, in their order
+	rooms   [roomClasses]list[Run] // wait for room, by the size of what they need
+	inReady node[tenant]           // Core.ready, while some are ready
+	inRooms node[tenant]           // Core.rooms.tenants, while some wait for room
+}
+
+func (t *tenant) init(name string) *tenant {
+	t.name, t.inReady.v, t.inRooms.v = name, t, t
+	return t
+}
+
+// tenantFor finds or makes a principal's tenant for one more endpoint.
+func (c *Core) tenantFor(principal string) *tenant {
+	t := c.tenants[principal]
+	if t == nil {
+		t = new(tenant).init(principal)
+		c.tenants[principal] = t
+	}
+	t.peers++
+	return t
+}
+
+// vacate forgets a tenant of which nothing is left here.
+func (c *Core) vacate(t *tenant) {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && c.tenants[t.name] == t {
+		delete(c.tenants, t.name)
+	}
+}
+
+// tenant is whom a run is for: the principal of its origin.
+func (r *Run) tenant(c *Core) *tenant {
+	if p := r.inv.originPeer; p != nil {
+		return p.tenant
+	}
+	return &c.own
+}
+
+// share is the most of limit that one principal has at once: three quarters, so that there is always some
+// left for another's.
+func share(limit int) int { return limit - limit/4 }
+
+// enqueue makes a run wait for its turn to begin.
+func (c *Core) enqueue(r *Run) {
+	t := r.tenant(c)
+	r.state = runQueued
+	t.ready.push(&r.inQueue)
+	c.queued++
+	if t.ready.n == 1 {
+		c.ready.push(&t.inReady)
+	}
+}
+
+// dequeue takes a run out of the queue.
+func (c *Core) dequeue(r *Run) {
+	t := r.tenant(c)
+	r.inQueue.leave()
+	c.queued--
+	if t.ready.n == 0 {
+		t.inReady.leave()
+	}
+}
+
+// next is the tenant whose turn it is to begin a run, nil if none may.
+func (c *Core) next() *tenant {
+	if c.running >= c.lim.Running {
+		return nil
+	}
+	for n := c.ready.first; n != nil; n = n.next {
+		if n.v.running < c.runShare {
+			return n.v
+		}
+	}
+	return nil
+}
+
+// Ready reports whether NextRun would give a run.
+func (c *Core) Ready() bool { return c.ready.first != nil && c.next() != nil }
+
+// NextRun gives a run that waited in the queue, nil if there is none or the
+// runtime has enough. The caller asks whenever a call of the core may have
+// made one runnable, and after Finish.
+func (c *Core) NextRun() *Run {
+	t := c.next()
+	if t == nil {
+		return nil
+	}
+	r := t.ready.first.v
+	c.dequeue(r)
+	if t.ready.n > 0 { // the others' turn
+		t.inReady.leave()
+		c.ready.push(&t.inReady)
+	}
+	c.uncharge(r)
+	c.begin(r)
+	return r
+}
+
+// begin marks a run as the runtime's.
+func (c *Core) begin(r *Run) {
+	if r.inv.stateful {
+		r.inv.active = r
+	}
+	r.state, r.reserved = runRunning, false
+	c.running++
+	r.tenant(c).running++
+	if !r.awaited {
+		c.stats.Runs++
+	}
+}
+
+// pause takes a run off those that are the runtime's.
+func (c *Core) pause(r *Run) {
+	c.running--
+	t := r.tenant(c)
+	if t.running--; t.peers == 0 {
+		c.vacate(t)
+	}
+}
