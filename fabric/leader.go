@@ -306,6 +306,9 @@ func (l *leader) runTickers(term uint64) {
 	l.mu.Lock()
 	list := l.tickers
 	l.mu.Unlock()
+	if l.rooms.Load() > 0 {
+		l.wakeRooms() // a condition may be one of time
+	}
 	// TickBy raises early and then lowers nextTick; in the opposite order nothing it says is lost.
 	l.nextTick.Store(now + int64(tickPeriod))
 	early := l.early.Swap(false)

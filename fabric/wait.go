@@ -53,7 +53,7 @@ func (w *Waiter) wake() {
 func (w *Waiter) Wait(ctx context.Context, cond func() bool) error { return w.l.wait(ctx, cond, w) }
 
 // WaitFor is Waiter.Wait for what nobody in particular completes, as room for a message: cond is looked at after each round of progress that brought
-// anything, and after each Wake. Without a deadline in the context, Limits.OpTime is one.
+// anything, after each Wake, and four times a second. Without a deadline in the context, Limits.OpTime is one.
 func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 	return e.leader.waitRoom(ctx, cond)
 }

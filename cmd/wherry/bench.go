@@ -109,8 +109,8 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.IntVar(&c.Bytes, "bytes", 8, fmt.Sprintf("bytes of a request, which is its answer too, 1 to %d", bench.MaxCallBytes))
 		f.IntVar(&c.Processes, "processes", 1, fmt.Sprintf("client processes with one caller each, all on CPU 0, 1 to %d: several take turns with one", bench.MaxProcesses))
 		f.BoolVar(&c.BesideLoad, "beside-load", false, "keep each CPU busy meanwhile, with a process that runs an empty loop")
-		f.DurationVar(&c.Turn, "turn", 0, fmt.Sprintf("how long callers or client processes call at a time, 1ms to %v; 0 is the benchmark's own time", bench.MaxTurn))
-		f.IntVar(&c.ServerCPUs, "server-cpus", 1, "CPUs that the server may use: 1 is CPU 1, 2 are CPU 0, where the client is, and 1")
+		f.DurationVar(&c.Turn, "turn", 0, fmt.Sprintf("how long callers or client processes call at a time, at least 1ms and at most %v; 0 is the benchmark's own time", bench.MaxTurn))
+		f.IntVar(&c.ServerCPUs, "server-cpus", 1, "CPUs that the server may use, 1 to 2: CPU 1, or CPU 0, where the client is, as well")
 	case "bulk":
 		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")

@@ -118,9 +118,7 @@ func TestLiveFreeze(t *testing.T) {
 	port.Freeze(true)
 	flushed := make(chan error, 1)
 	go func() { flushed <- ep.Flush(t.Context()) }()
-	if err := a.WaitFor(t.Context(), after(30*ms)); err != nil {
-		t.Fatal(err)
-	}
+	time.Sleep(30 * ms)
 	select {
 	case err := <-flushed:
 		t.Errorf("a frozen peer answered: %v", err)
@@ -135,8 +133,4 @@ func TestLiveFreeze(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func after(d time.Duration) func() bool {
-	end := time.Now().Add(d)
-	return func() bool { return time.Now().After(end) }
 }
