@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,7 +26,7 @@ import (
 // TestMain doubles as the benchmark's processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "role" {
-		if err := Role(context.Background(), os.Stdin, os.Stdout); err != nil {
+		if err := Role(context.Background(), os.Stdin, os.Stdout, smallGraph); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -68,6 +69,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
 		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
+		{Config{Kind: "rounds", Transport: "shm", Rounds: 3, Elements: 10}, []string{"path_ms_p50", "dependents_ms_p50", "path_over_few", "dependents_over_few", "vertices"}},
 		{Config{Kind: "ring", Transport: "tcp", Rounds: 100, Elements: 2}, []string{"hops_per_s", "hops"}},
 	}
 	for _, c := range all {
@@ -117,6 +119,26 @@ func TestRun(t *testing.T) {
 	if len(runs) == len(all) {
 		documented(t, runs)
 	}
+}
+
+// smallGraph is a random one.
+func smallGraph() (*Graph, error) {
+	const n = 500
+	r := rand.New(rand.NewPCG(1, 2))
+	var rows [2][n][]uint32
+	for range 2 * n {
+		from, to := r.Uint32N(n), r.Uint32N(n)
+		rows[0][from], rows[1][to] = append(rows[0][from], to), append(rows[1][to], from)
+	}
+	g := &Graph{}
+	for d := range rows {
+		g.Offsets[d] = []uint64{0}
+		for _, row := range rows[d] {
+			g.Targets[d] = append(g.Targets[d], row...)
+			g.Offsets[d] = append(g.Offsets[d], uint64(len(g.Targets[d])))
+		}
+	}
+	return g, nil
 }
 
 // TestDeepFolder: a folder for temporary files that is too deep for a socket's path does not end a benchmark.
@@ -182,7 +204,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 13 {
+	if !slices.Equal(says, common) || rows != 14 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -251,6 +273,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Call, c.Bytes = 1000, 2000 }, "one or the other"},
 		{func(c *Config) { c.Call, c.WithSends = 1000, true }, "one or the other"},
 		{func(c *Config) { c.Elements = 1 }, "ring"},
+		{func(c *Config) { c.Kind, c.Elements = "rounds", 3 }, "rounds of 3"},
 		{func(c *Config) { c.SameCPU = true }, "pinning"},
 		{func(c *Config) { c.TLS = true }, "TLS over shm"},
 	} {

@@ -31,9 +31,9 @@ type client struct {
 	aside  uint64 // allocations made for the floor, and to say how far this is
 }
 
-func runClient(ctx context.Context, spec *role, in *json.Decoder, w io.Writer) error {
+func runClient(ctx context.Context, spec *role, in *json.Decoder, w io.Writer, graph Load) error {
 	c := &client{spec: spec, ctx: ctx, in: in, w: json.NewEncoder(w), rand: rand.New(rand.NewPCG(spec.Seed, 7))}
-	err := c.run()
+	err := c.run(graph)
 	if err == nil {
 		err = c.r.Err()
 	}
@@ -43,7 +43,7 @@ func runClient(ctx context.Context, spec *role, in *json.Decoder, w io.Writer) e
 	return c.w.Encode(note{Result: &c.r})
 }
 
-func (c *client) run() (err error) {
+func (c *client) run(graph Load) (err error) {
 	if c.station, err = newStation(c.spec, false); err != nil {
 		return err
 	}
@@ -76,6 +76,8 @@ func (c *client) run() (err error) {
 		return c.crowd()
 	case "ring":
 		return c.ring()
+	case "rounds":
+		return c.rounds(graph)
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }

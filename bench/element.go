@@ -111,8 +111,14 @@ func sharding(spec *role) cluster.Sharding {
 }
 
 // runServer serves until standard input ends.
-func runServer(ctx context.Context, spec *role, in *json.Decoder, w io.Writer) error {
+func runServer(ctx context.Context, spec *role, in *json.Decoder, w io.Writer, graph Load) error {
 	info, s, err := startServer(ctx, spec)
+	if err == nil && spec.Kind == "rounds" && graph != nil {
+		var g *Graph
+		if g, err = graph(); err == nil {
+			info.Graphs, err = s.lendShards(spec, g)
+		}
+	}
 	if err != nil {
 		info.Error = err.Error()
 	}

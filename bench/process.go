@@ -45,7 +45,7 @@ func (c *Config) cpus(process int) []int {
 		return nil
 	case c.SameCPU:
 		return []int{sharedCPU}
-	case c.Kind == "ring":
+	case c.Kind == "ring" || c.Kind == "rounds":
 		return []int{process % 2}
 	case process == 0:
 		return []int{0}
@@ -70,7 +70,7 @@ func (c *Config) pinning() string {
 		return "none"
 	case c.SameCPU:
 		return fmt.Sprintf("all on cpu %d", sharedCPU%runtime.NumCPU())
-	case c.Kind == "ring":
+	case c.Kind == "ring" || c.Kind == "rounds":
 		return "cpu 0 and cpu 1 in turn"
 	case c.ServerCPUs == 2:
 		return clients + " cpu 0, servers cpu 0 and 1"
@@ -142,8 +142,11 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if c.Kind == "ring" {
+	switch c.Kind {
+	case "ring":
 		c.Servers = c.Elements - 1 // the client is an element of it too
+	case "rounds":
+		c.Servers = c.Elements
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Calls: c.Calls, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
 		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, Call: c.Call, WithSends: c.WithSends, SmallText: c.SmallText,

@@ -63,8 +63,8 @@ func (c *client) onRing(m fabric.Message) {
 	}
 }
 
-// rounds sends the token round n times.
-func (c *client) rounds(n int) error {
+// turn sends the token round n times.
+func (c *client) turn(n int) error {
 	t := &c.token
 	t.left.Store(int64(n))
 	if err := t.next.Send(c.ctx, idRing, nil, t.body[:]); err != nil {
@@ -99,7 +99,7 @@ func (c *client) ring() error {
 	t.over = func() bool { return t.left.Load() <= 0 || t.wrong.Load() }
 	elements := c.spec.Count + 1
 	c.say("warm-up", 0)
-	if err := c.rounds(max(rounds/10, 1)); err != nil {
+	if err := c.turn(max(rounds/10, 1)); err != nil {
 		return err
 	}
 	before, err := c.allocs()
@@ -111,7 +111,7 @@ func (c *client) ring() error {
 	for turn := range ringTurns {
 		c.say("hops", float64(turn)/ringTurns)
 		start := time.Now()
-		if err := c.rounds(n); err != nil {
+		if err := c.turn(n); err != nil {
 			return err
 		}
 		rates = append(rates, float64(n*elements)/time.Since(start).Seconds())

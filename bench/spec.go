@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string        // "verbs", "chase", "inject", "rpc", "bulk" or "ring"
+	Kind      string        // "verbs", "chase", "inject", "rpc", "bulk", "ring" or "rounds"
 	Transport string        // "shm" or "tcp"
 	Policy    fabric.Policy // of every element
 	Servers   int           // default 1
@@ -34,8 +34,8 @@ type Config struct {
 	Call      int           // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool          // of bulk: time active messages beside running Puts too
 	Calls     int           // of crowd: functions at once; default 64
-	Elements  int           // of ring: the processes in it; default 4
-	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements on each in turn
+	Elements  int           // of ring: the processes in it, default 4; of rounds: the servers, default 64
+	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
 	SameCPU   bool          // with Pin: all processes on one CPU
 	// ServerCPUs is how many CPUs a server may use, with Pin: 1, the default, is CPU 1, and 2 are CPU 0 and 1.
 	ServerCPUs int
@@ -90,6 +90,7 @@ const (
 	rpcTurns    = 20
 	bulkTurns   = 20
 	ringTurns   = 20
+	roundTurns  = 20
 	// verbShare is which part of the rounds what is timed in batches takes.
 	verbShare = 4
 )
@@ -103,6 +104,8 @@ func MinRounds(kind string) int {
 		return injectTurns
 	case "crowd":
 		return 1 // they are its turns
+	case "rounds":
+		return 1
 	}
 	return chaseTurns
 }
@@ -117,6 +120,9 @@ func (c *Config) Validate() error {
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
+	if c.Kind == "rounds" {
+		def(&c.Elements, MaxElements)
+	}
 	def(&c.Elements, 4)
 	def(&c.Calls, 64)
 	if err := c.validateCalls(); err != nil {
@@ -124,6 +130,8 @@ func (c *Config) Validate() error {
 	}
 	def(&c.Bytes, 1<<20)
 	switch {
+	case c.Kind == "rounds" && c.Elements < fewElements:
+		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
 		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
 	case c.Calls < 1 || c.Calls > MaxCalls:
@@ -330,6 +338,7 @@ type serverInfo struct {
 	Size        uint64
 	Keys        [][]byte // of the graph's windows, for crowds
 	HugeText    bool     // its code is on huge pages
+	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string
 }
 
@@ -346,8 +355,9 @@ func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 }
 
 // Role runs this process as a benchmark's client or server: what the
-// specification on r says. It returns when r ends, or the client is done.
-func Role(ctx context.Context, r io.Reader, w io.Writer) error {
+// specification on r says. It returns when r ends, or the client is done. graph is what
+// rounds are measured on; nil: they cannot be.
+func Role(ctx context.Context, r io.Reader, w io.Writer, graph Load) error {
 	dec := json.NewDecoder(r)
 	var spec role
 	if err := dec.Decode(&spec); err != nil {
@@ -362,11 +372,11 @@ func Role(ctx context.Context, r io.Reader, w io.Writer) error {
 	defer stop()
 	switch spec.Role {
 	case "server":
-		return runServer(ctx, &spec, dec, w)
+		return runServer(ctx, &spec, dec, w, graph)
 	case "loop":
 		return runLoop(dec, w)
 	}
-	return runClient(ctx, &spec, dec, w)
+	return runClient(ctx, &spec, dec, w, graph)
 }
 
 func hostInfo(r *Result, c *Config) {
@@ -374,7 +384,7 @@ func hostInfo(r *Result, c *Config) {
 	r.Set("transport", c.Transport)
 	r.Set("tls", map[bool]string{false: "off", true: "on"}[c.TLS])
 	r.Set("policy", c.Policy.String())
-	if c.Kind == "ring" {
+	if c.Kind == "ring" || c.Kind == "rounds" {
 		r.Set("elements", c.Elements)
 	} else {
 		r.Set("servers", c.Servers)

@@ -52,3 +52,21 @@ func BenchmarkSelf(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPrepare is what a call prepares of a function and a table that earlier calls had.
+func BenchmarkPrepare(b *testing.B) {
+	_, nodes := mesh(b, 4, fabric.Balanced)
+	table, _ := permutation(b, nodes, 1024)
+	img, err := xrdma.Lookup("closure")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		f, err := nodes[0].rt.Prepare(img, table)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f.Close()
+	}
+}

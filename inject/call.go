@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,10 @@ type Root struct {
 
 // Options go with a start. The zero value is usable.
 type Options struct {
-	Hops     uint16        // travel.DefaultHops if 0
-	Branches uint32        // at most so many branches in all; the runtime's limit if 0
+	// Hops is how often a branch may go on or fork, one after the other. If it is 0: travel.DefaultHops, and without bound if the function
+	// keeps scratch, since it can tell that it gets on. travel.MaxHops is no bound.
+	Hops     uint16
+	Branches uint32        // at most so many branches in all; the runtime's limit at once if 0
 	Trace    *travel.Trace // W3C trace context to take along
 }
 
@@ -53,18 +56,19 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 	if img == nil || img.Size() == 0 {
 		return nil, errors.New("inject: no image of a function: xrdma.Lookup finds one, image.Build and image.Parse make one")
 	}
-	f := &Function{rt: rt, img: img, table: table, stateful: img.Manifest().Limits.ScratchBytes > 0}
-	if img.Manifest().Ranges && table != nil && !table.Sharding.Contiguous() {
+	m := img.Manifest()
+	f := &Function{rt: rt, img: img, table: table, stateful: m.Limits.ScratchBytes > 0}
+	if m.Ranges && table != nil && !table.Sharding.Contiguous() {
 		return nil, fmt.Errorf("%w: %s: %s", ErrRanges, img.Name(), dealtText(table))
 	}
-	objects := []*object{{id: travel.ID(img.ID()), bytes: img.Encode(), img: img}}
+	objects := []*object{rt.imageObject(img)}
 	f.ids[0] = travel.ID(img.ID())
 	if table != nil {
 		b, err := table.Encode()
 		if err != nil {
 			return nil, err
 		}
-		o, err := parseObject(b)
+		o, err := rt.tableObject(b)
 		if err != nil {
 			return nil, err
 		}
@@ -88,6 +92,39 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 	}
 	f.binding.Name = img.Name()
 	return f, nil
+}
+
+// imageObject is the object of an image: the store's, or a new one.
+func (rt *Runtime) imageObject(img *image.Image) *object {
+	id := travel.ID(img.ID())
+	rt.mu.Lock()
+	o := rt.store.byID[id]
+	rt.mu.Unlock()
+	if o != nil {
+		return &object{id: id, bytes: o.bytes, img: o.img}
+	}
+	return &object{id: id, bytes: img.Encode(), img: img}
+}
+
+// tableObject is the object of an encoded table: the one of an earlier call with the very same bytes, or it is parsed.
+func (rt *Runtime) tableObject(b []byte) (*object, error) {
+	rt.mu.Lock()
+	for _, o := range rt.tables {
+		if o != nil && bytes.Equal(o.bytes, b) {
+			rt.mu.Unlock()
+			return &object{id: o.id, bytes: o.bytes, table: o.table}, nil // the store has it still, or takes it again
+		}
+	}
+	rt.mu.Unlock()
+	o, err := parseObject(b)
+	if err != nil {
+		return nil, err
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.tables[rt.tabled%keptTables] = &object{id: o.id, bytes: o.bytes, table: o.table}
+	rt.tabled++
+	return o, nil
 }
 
 func (rt *Runtime) unpin(ids []travel.ID) {
@@ -223,6 +260,9 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	a := &rt.args
 	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
 		Deadline: now + travel.Instant(defaultTime), Partly: len(roots) > 1, Sent: fut.sent}
+	if a.Hops == 0 && f.stateful {
+		a.Hops = travel.MaxHops
+	}
 	if at, ok := ctx.Deadline(); ok {
 		a.Deadline = travel.Instant(rt.el.At(at))
 	}

@@ -157,6 +157,11 @@ func (rt *Runtime) execute(h *host) (more bool) {
 // conclude ends a run whose function has returned. It reports whether there is more to do.
 func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 	end := h.end(status, err)
+	if h.goes && end.Code == travel.CodeOK {
+		if st := h.Forward(h.to, h.onward); st != abi.OK {
+			end = h.end(st, nil)
+		}
+	}
 	if h.endSpan != nil {
 		h.endSpan(spanError(&end))
 	}
@@ -190,11 +195,6 @@ func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 // finish ends a run. mu is held.
 func (rt *Runtime) finish(h *host, now travel.Instant, end travel.End) {
 	h.become()
-	if h.goes && end.Code == travel.CodeOK {
-		if st := h.forward(now, h.to, h.onward); st != abi.OK {
-			end = h.end(st, nil)
-		}
-	}
 	rt.note(h, now, end.Code)
 	rt.core.Finish(now, h.run, end)
 }

@@ -255,17 +255,52 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 		rt.mu.Lock()
 		h.become()
 		err := rt.core.Part(rt.now(), h.run, data)
-		origin := rt.endpoint(h.run.Origin())
 		h.over = h.run.Ended()
+		origin := h.run.Origin()
 		rt.mu.Unlock()
-		if !errors.Is(err, travel.ErrBackpressure) || h.over || origin == nil {
+		if !h.full(err) {
 			return h.status("reply_part", err)
 		}
-		h.release()
-		if err := waitRoom(h.waitContext(), try, origin); err != nil {
+		if err := h.await(origin, try, false, err); err != nil {
 			return h.status("reply_part", err)
 		}
 	}
+}
+
+// full reports whether what gave err found no room, and can be tried again.
+func (h *host) full(err error) bool {
+	return err != nil && !h.over && errors.Is(err, travel.ErrBackpressure)
+}
+
+// await waits before what found no room (err) towards a peer is tried again, for the try-th time, within the
+// invocation's time. Others drive the fabric and run branches meanwhile, one more of them if aside is set: what makes
+// new branches steps aside for those that there are, but not what is one of them, or ever more would wait.
+func (h *host) await(to travel.Peer, try int, aside bool, err error) error {
+	rt := h.rt
+	h.now = 0
+	rt.mu.Lock()
+	ep := rt.endpoint(to)
+	if aside {
+		rt.core.Wait(h.run)
+		rt.waits++
+	}
+	rt.mu.Unlock()
+	if h.away {
+		rt.after()
+	}
+	h.release()
+	ctx := h.waitContext()
+	werr := waitRoom(ctx, try, ep)
+	if aside {
+		rt.mu.Lock()
+		rt.core.Awake(h.run)
+		rt.waits--
+		rt.mu.Unlock()
+	}
+	if werr != nil && ctx.Err() != nil { // an endpoint that is gone is found by who tries again
+		return fmt.Errorf("%w; it waited for room: %v", ctx.Err(), err)
+	}
+	return nil
 }
 
 func (rt *Runtime) endpoint(n travel.Peer) *fabric.Endpoint {
@@ -352,10 +387,17 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	if h.replied {
 		return abi.ErrDone
 	}
-	rt := h.rt
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	return h.forward(h.time(), element, payload)
+	for try := 0; ; try++ {
+		h.rt.mu.Lock()
+		n, st, err := h.forward(h.time(), element, payload)
+		h.rt.mu.Unlock()
+		if !h.full(err) {
+			return st
+		}
+		if err := h.await(n, try, false, err); err != nil {
+			return h.status("forward", err)
+		}
+	}
 }
 
 // Onward moves the branch on when the run ends (see execute). Of a traced run it is part of the span.
@@ -367,39 +409,51 @@ func (h *host) Onward(element uint32, payload []byte) abi.Status {
 	return abi.OK
 }
 
-// forward moves the branch on. mu is held.
-func (h *host) forward(now travel.Instant, element uint32, payload []byte) abi.Status {
+// forward moves the branch on, to a peer; err is travel's. mu is held.
+func (h *host) forward(now travel.Instant, element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
 	n, st := h.peer(element)
 	if st != abi.OK {
 		h.lastCall = "forward"
-		return st
+		return n, st, nil
 	}
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
 	h.become()
-	err := h.rt.core.Forward(now, h.run, n, payload)
+	err = h.rt.core.Forward(now, h.run, n, payload)
 	h.over = h.run.Ended()
-	return h.status("forward", err)
+	return n, h.status("forward", err), err
 }
 
-// Fork starts another branch.
+// Fork starts another branch. It waits for room, within the invocation's time.
 func (h *host) Fork(element uint32, payload []byte) abi.Status {
+	for try := 0; ; try++ {
+		n, st, err := h.fork(element, payload)
+		if !h.full(err) {
+			return st
+		}
+		if err := h.await(n, try, true, err); err != nil {
+			return h.status("fork", err)
+		}
+	}
+}
+
+func (h *host) fork(element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
 	rt := h.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	n, st := h.peer(element)
 	if st != abi.OK {
 		h.lastCall = "fork"
-		return st
+		return n, st, nil
 	}
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
 	h.become()
-	_, err := rt.core.Fork(h.time(), h.run, n, nil, payload)
+	_, err = rt.core.Fork(h.time(), h.run, n, nil, payload)
 	h.over = h.run.Ended()
-	return h.status("fork", err)
+	return n, h.status("fork", err), err
 }
 
 // Scratch keeps the instance, and with it its scratch, for this invocation's

@@ -83,6 +83,8 @@ type Runtime struct {
 	mu      sync.Mutex
 	core    *travel.Core
 	store   *store
+	tables  [keptTables]*object                // that calls were prepared for last, whether the store has them still or not
+	tabled  int                                // where the next goes
 	peers   []*fabric.Endpoint                 // by travel.Peer; nil: free
 	about   []about                            // the same
 	numbers map[fabric.Incarnation]travel.Peer // of the endpoint that is used where any will do
@@ -98,7 +100,11 @@ type Runtime struct {
 
 	work    sync.WaitGroup // goroutines of ours
 	workers int            // under mu
+	waits   int            // runs that wait for room; under mu
 	limits  *abi.Limits    // of every run; nil: the program's
+
+	incoming fabric.Message // that the core is given; under mu
+	kept     bool           // its credit is withheld
 }
 
 // about is what the data plane asks of an endpoint, in one place. The zero
@@ -117,6 +123,8 @@ type arrival struct {
 
 const (
 	defaultRunning = 128
+	// keptTables is how many shard tables are kept as they were parsed: a client's calls are on a few datasets.
+	keptTables = 16
 	// sparePeers: an endpoint that ends makes room for another before its number is free.
 	sparePeers        = 256
 	defaultCacheBytes = 64 << 20
@@ -159,7 +167,15 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	}
 	rt.peers, rt.about = make([]*fabric.Endpoint, 1, 16), make([]about, 1, 16)
 	for k := travel.Kind(0); k < travel.Kinds; k++ {
-		if err := el.Handle(frameID(k), func(m fabric.Message) { rt.receive(m, k) }); err != nil {
+		handle, fn := el.Handle, func(m fabric.Message) { rt.receive(m, k) }
+		if k == travel.KindInject { // what waits here beyond its bounds takes its sender's credit
+			handle, fn = el.HandleRetaining, func(m fabric.Message) {
+				if !rt.receive(m, k) {
+					m.Release()
+				}
+			}
+		}
+		if err := handle(frameID(k), fn); err != nil {
 			return nil, err
 		}
 	}
@@ -267,14 +283,15 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 	rt.core.PeerLost(rt.now(), n, err)
 }
 
-// receive handles one message of the protocol, on the leader's goroutine.
-func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
+// receive handles one message of the protocol, on the leader's goroutine. It reports whether the message's credit is
+// kept.
+func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 	now := travel.Instant(rt.el.CoarseNow())
 	rt.mu.Lock()
 	from := rt.number(m.From)
 	if kind == travel.KindDone && rt.core.Done(now, from, m.Body) {
 		rt.mu.Unlock()
-		return
+		return false
 	}
 	if kind == travel.KindInject && rt.cfg.Tracer == nil && !m.Waits() {
 		if v := rt.core.Arrive(now, from, m.Body); v != nil {
@@ -284,10 +301,12 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 			if rt.visit(h) {
 				rt.after()
 			}
-			return
+			return false
 		}
 	}
+	rt.incoming, rt.kept = m, false
 	run, err := rt.core.Recv(now, from, kind, m.Body)
+	kept, rt.incoming = rt.kept, fabric.Message{}
 	more := false
 	if run != nil && m.Waits() {
 		rt.core.Own(run)
@@ -314,6 +333,7 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) {
 	if more {
 		rt.after()
 	}
+	return kept
 }
 
 // turnAway refuses a branch that came over an endpoint which is no peer of ours
@@ -373,7 +393,7 @@ func (rt *Runtime) after() {
 		rt.mu.Unlock()
 		return
 	}
-	if rt.closed || rt.workers >= rt.cfg.Running {
+	if rt.closed || rt.workers >= rt.cfg.Running+rt.waits {
 		rt.mu.Unlock() // the workers that there are go on until nothing is left
 		return
 	}
@@ -559,6 +579,19 @@ func (fx *effects) FreeState(_ travel.InvocationID, state any) {
 func (fx *effects) Retire(data any) {
 	if set, ok := data.(*boundSet); ok {
 		set.retire((*Runtime)(fx))
+	}
+}
+
+func (fx *effects) Keep() any {
+	m := fx.incoming
+	m.Body = nil
+	fx.kept = true
+	return m
+}
+
+func (fx *effects) Release(credit any) {
+	if m, ok := credit.(fabric.Message); ok {
+		m.Release()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/bench"
+	"github.com/wherry-fabric/wherry/demo/debgraph"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -33,6 +34,7 @@ shared machine the ratios say more than the figures.`,
 		{"crowd", "Run many functions at once on one element", "wherry bench crowd --calls 256 --json", "shm", 1, fabric.Balanced},
 		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
+		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
@@ -42,7 +44,7 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&transport, "transport", transport, "shm or tcp")
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
-		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; a ring's elements on them in turn")
+		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; the elements of ring and rounds on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
 		text := "huge"
@@ -75,8 +77,17 @@ shared machine the ratios say more than the figures.`,
 		parent.AddCommand(cmd)
 	}
 	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
-		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out) }})
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out, demoGraph) }})
 	return parent
+}
+
+// demoGraph is the demo's graph, which rounds are measured on.
+func demoGraph() (*bench.Graph, error) {
+	g, err := debgraph.Load()
+	if err != nil {
+		return nil, err
+	}
+	return &bench.Graph{Offsets: [2][]uint64{g.Fwd.Off, g.Rev.Off}, Targets: [2][]uint32{g.Fwd.Dst, g.Rev.Dst}}, nil
 }
 
 const handlerHelp = "blocking: the server gives each call a goroutine; inline: its handler runs on the goroutine that drives its fabric"
@@ -107,6 +118,8 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.String("handler", "blocking", "with --call: "+handlerHelp)
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
+	case "rounds":
+		f.IntVar(&c.Elements, "elements", bench.MaxElements, fmt.Sprintf("processes that hold the graph, 4 to %d", bench.MaxElements))
 	}
 }
 

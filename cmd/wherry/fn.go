@@ -307,10 +307,17 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
 	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else, and raw where the function returns plain bytes")
-	p.Uint16Var(&f.hops, "hops", travel.DefaultHops, fmt.Sprintf("how often one branch may change elements, 1 to %d", travel.MaxHops))
-	p.Uint32Var(&f.branches, "branches", travel.DefaultBranches, fmt.Sprintf("branches of the whole call, 1 to %d", travel.DefaultBranches))
+	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may change elements, 1 to %d; %d is without bound (otherwise %d, and without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
+	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (otherwise so many at once)", travel.DefaultBranches))
 	a.client.add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.fnRun(cmd, args[0], &f) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for name, zero := range map[string]bool{"hops": f.hops == 0, "branches": f.branches == 0} {
+			if zero && p.Changed(name) {
+				return usagef("--%s 0: it must be at least 1", name)
+			}
+		}
+		return a.fnRun(cmd, args[0], &f)
+	}
 	return cmd
 }
 
@@ -347,10 +354,10 @@ func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) 
 	case f.on != "" && f.node != "":
 		return r, usagef("--on %s and --node %s: give one or the other; on a dataset a function runs where the data is", f.on, f.node)
 	}
-	if f.hops < 1 || f.hops > travel.MaxHops {
+	if f.hops > travel.MaxHops {
 		return r, usagef("--hops %d: 1 to %d are possible", f.hops, travel.MaxHops)
 	}
-	if f.branches < 1 || f.branches > travel.DefaultBranches {
+	if f.branches > travel.DefaultBranches {
 		return r, usagef("--branches %d: 1 to %d are possible", f.branches, travel.DefaultBranches)
 	}
 	r.Options = inject.Options{Hops: f.hops, Branches: f.branches}
@@ -448,7 +455,7 @@ func (f *runFlags) moreText(err error) error {
 	switch hops, forks := errors.Is(err, travel.ErrHopLimit), errors.Is(err, travel.ErrForkLimit); {
 	case hops && f.hops < travel.MaxHops:
 		return fmt.Errorf("%w: ask for more with --hops, at most %d", err, travel.MaxHops)
-	case forks && f.branches < travel.DefaultBranches:
+	case forks && f.branches > 0 && f.branches < travel.DefaultBranches:
 		return fmt.Errorf("%w: ask for more with --branches, at most %d", err, travel.DefaultBranches)
 	case hops || forks:
 		return fmt.Errorf("%w: that is the most for one call: make several of it, each with a part of the work", err)

@@ -158,12 +158,12 @@ func (b *Backend) path(ctx context.Context, c *demo.Call) (*demo.Reply, error) {
 	}
 	reply.Chain = callAndReply
 	if n := len(b.eps); n > 1 {
-		// Every element sends every other one list a level; if lists are long, several, and this is too high.
-		levels := (int(result.Branches) - n) / (n * (n - 1))
+		messages, steps := xrdma.Round(n)
+		levels := (int(result.Branches) - n) / messages // if lists are long, there are more of them, and this is too high
 		if len(reply.IDs) > 0 {
 			levels = len(reply.IDs) - 1
 		}
-		reply.Chain += levels
+		reply.Chain += levels * steps
 	}
 	for i := 1; i < len(reply.IDs); i++ {
 		from, _ := b.layout.Owner(uint64(reply.IDs[i-1]))
@@ -189,8 +189,9 @@ func (b *Backend) dependents(ctx context.Context, c *demo.Call) (*demo.Reply, er
 		rounds = max(rounds, n)
 	}
 	reply := &demo.Reply{Chain: callAndReply}
-	if len(b.eps) > 1 {
-		reply.Chain += int(rounds)
+	if n := len(b.eps); n > 1 {
+		_, steps := xrdma.Round(n)
+		reply.Chain += int(rounds) * steps
 	}
 	for _, v := range c.Starts {
 		if counts[v] == 0 {

@@ -11,7 +11,8 @@ const (
 	DefaultHops = 1024
 	// DefaultBranches is Limits.Branches where it is not set.
 	DefaultBranches = 65536
-	// MaxHops is what 12 bits hold.
+	// MaxHops is what 12 bits hold. As a budget it means none: hops are not counted, and the deadline alone ends what goes
+	// round for ever.
 	MaxHops = 1<<12 - 1
 	// MaxPeers is the most that Limits.Peers can be.
 	MaxPeers = 1 << 16
@@ -44,6 +45,8 @@ const (
 	// ackDelay bounds how long a report waits for company: an ACK costs as much as a
 	// forward, and until it comes the predecessor only keeps a record longer than it must.
 	ackDelay = Instant(20 * time.Millisecond)
+	// stowDelay is how often room is looked for while branches wait to leave: of the peer's credit nobody tells.
+	stowDelay = Instant(time.Millisecond)
 	// reportTime is how much earlier a branch's time ends elsewhere than at its
 	// origin, so that the element where that happens can say so.
 	reportTime = Instant(5 * time.Millisecond)
@@ -90,12 +93,12 @@ type Limits struct {
 	Stateful           int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
 	PrincipalStateful int
-	Bindings          int // (MaxSlots, which is also the most)
-	Fetches           int // objects being asked for (256)
-	ObjectBytes       int // one object (16 MiB)
-	FetchBytes        int // all objects being put together (64 MiB)
-	OutboxBytes       int // reports waiting for room, per peer (1 MiB)
-	Branches          uint32
+	Bindings          int           // (MaxSlots, which is also the most)
+	Fetches           int           // objects being asked for (256)
+	ObjectBytes       int           // one object (16 MiB)
+	FetchBytes        int           // all objects being put together (64 MiB)
+	OutboxBytes       int           // reports waiting for room, per peer (1 MiB)
+	Branches          uint32        // of one invocation, under way at once (65536)
 	Parts             uint32        // per branch (4096)
 	MaxTime           time.Duration // a deadline's distance (24 h, at most 50 days)
 	TombstoneTime     time.Duration // least life of a tombstone (1 s)

@@ -48,6 +48,8 @@ type Core struct {
 	tenants   map[string]*tenant // by principal; looked up only
 	heldRuns  int
 	heldBytes int
+	stowed    int     // branches that wait to leave
+	kept      int     // runs whose messages' credit is withheld
 	outcome   Outcome // scratch for Complete
 	oneRoot   [1]Root
 
@@ -80,6 +82,8 @@ type Sizes struct {
 	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
 	Relays                                                               int // among Records: of invocations that have nothing else here
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
+	Stowed                                                               int // branches that wait for room to leave; they are held too
+	Kept                                                                 int // held beyond the bounds, on their senders' credit
 }
 
 // Owed is how many messages are to come of what happened here: of each branch that was
@@ -124,7 +128,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Queued: c.queued, Awaiting: c.rooms.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -270,6 +274,10 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 	for n := inv.runs.first; n != nil; {
 		r := n.v
 		n = n.next
+		if r.stowed {
+			c.unstow(r)
+			r.ended = false
+		}
 		if why != CodeOK && !r.ended {
 			c.reportEnd(now, r, End{Code: why, Text: text + c.awaits(r)})
 		}
@@ -392,6 +400,9 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	}
 	if len(c.full) > 0 {
 		sooner(now + ackDelay)
+	}
+	if c.stowed > 0 {
+		sooner(now + stowDelay)
 	}
 	if c.sweepAt != 0 {
 		sooner(c.sweepAt)

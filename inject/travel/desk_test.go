@@ -22,6 +22,7 @@ type desk struct {
 	store map[travel.ID][]byte
 	pins  map[travel.ID]int
 	full  bool // Send finds no room
+	kept  int  // messages whose credit is withheld
 
 	reserve   func(*travel.Run) travel.Room
 	unreserve func(*travel.Run)
@@ -92,6 +93,8 @@ func (d *desk) Complete(f travel.FutureID, o *travel.Outcome) {
 func (d *desk) Stop(r *travel.Run)                 { d.stops = append(d.stops, r) }
 func (d *desk) FreeState(travel.InvocationID, any) { d.freed++ }
 func (d *desk) Retire(any)                         {}
+func (d *desk) Keep() any                          { d.kept++; return d.kept }
+func (d *desk) Release(any)                        { d.kept-- }
 func (d *desk) Reserve(r *travel.Run) travel.Room  { return d.reserve(r) }
 func (d *desk) Unreserve(r *travel.Run)            { d.unreserve(r) }
 func (d *desk) Object(id travel.ID, b []byte) {

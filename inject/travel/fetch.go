@@ -25,9 +25,7 @@ type fetch struct {
 
 // park keeps a run until its binding's objects are here.
 func (c *Core) park(now Instant, r *Run, e *injectExt) {
-	if !c.charge(now, r) {
-		return
-	}
+	c.charge(r, true)
 	b := r.binding
 	r.state = runParked
 	b.parked.push(&r.inQueue)

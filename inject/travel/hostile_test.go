@@ -163,8 +163,9 @@ func (h *hostile) FreeState(id InvocationID, _ any) {
 	delete(h.held, id)
 	h.logf("free %v", id)
 }
-func (h *hostile) Retire(any) {}
-
+func (h *hostile) Retire(any)        {}
+func (h *hostile) Keep() any         { return h }
+func (h *hostile) Release(any)       {}
 func (h *hostile) Reserve(*Run) Room { return RoomTaken }
 func (h *hostile) Unreserve(*Run)    {}
 func (h *hostile) Object(id ID, _ []byte) {

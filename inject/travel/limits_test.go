@@ -47,11 +47,11 @@ func TestOutbox(t *testing.T) {
 	w.empty(t)
 }
 
-// TestTooManyWait: what there is no room to hold fails its branch, and only that.
+// TestTooManyWait: what arrives beyond the bounds of what may wait here costs its sender's credit until it runs.
 func TestTooManyWait(t *testing.T) {
 	const each = 2 + 512 // a payload of two bytes, and what a run is charged besides
 	for name, l := range map[string]travel.Limits{
-		"runs": {HeldRuns: 3}, "bytes": {HeldBytes: 3*each + 1}, "a peer's runs": {PrincipalHeldRuns: 3}, "a peer's bytes": {PrincipalHeldBytes: 3*each + 1},
+		"runs": {HeldRuns: 4}, "bytes": {HeldBytes: 4*each + 1}, "a peer's runs": {PrincipalHeldRuns: 3}, "a peer's bytes": {PrincipalHeldBytes: 3*each + 1},
 	} {
 		t.Run(name, func(t *testing.T) { tooManyWait(t, l) })
 	}
@@ -60,6 +60,7 @@ func TestTooManyWait(t *testing.T) {
 func tooManyWait(t *testing.T, l travel.Limits) {
 	l.Running = 2
 	w := newTown(t, 2, l)
+	most := 0
 	for range 7 {
 		w.start(t, travel.StartArgs{}, 2)
 	}
@@ -68,21 +69,61 @@ func tooManyWait(t *testing.T, l travel.Limits) {
 		if n := w.desks[1].core.Sizes().Running; n > 2 {
 			t.Fatalf("%d run at once", n)
 		}
+		most = max(most, w.desks[1].kept)
+		if n := w.desks[1].core.Sizes(); n.HeldRuns > 3 || n.Kept != w.desks[1].kept {
+			t.Fatalf("%+v, and the credit of %d is withheld", n, w.desks[1].kept)
+		}
 		for _, p := range held {
 			p.finish(w, travel.End{})
 		}
 		rest = w.settle(t, nil)
 	}
-	good, full := 0, 0
 	for _, o := range w.desks[0].ended {
-		if o.Err == nil {
-			good++
-		} else if errors.Is(o.Err, travel.ErrBackpressure) {
-			full++
+		if o.Err != nil {
+			t.Error(o.Err)
 		}
 	}
-	if good != 5 || full != 2 {
-		t.Errorf("%d ended well, %d for want of room; want 5 and 2", good, full)
+	if n := len(w.desks[0].ended); n != 7 || most != 2 || w.desks[1].kept != 0 {
+		t.Errorf("%d of 7 ended; the credit of %d was withheld, want 2; that of %d still is", n, most, w.desks[1].kept)
+	}
+	w.empty(t)
+}
+
+// TestFullQueueEndsNothing: what finds no room to be sent can be sent later, by the run that wanted to.
+func TestFullQueueEndsNothing(t *testing.T) {
+	w := newTown(t, 3, travel.Limits{HeldRuns: 2})
+	w.start(t, travel.StartArgs{}, 2)
+	p := w.one(t, w.settle(t, nil))
+	p.d.full = true
+	for range 3 {
+		if _, err := p.d.core.Fork(w.now, p.r, 3, nil, []byte("fork")); !errors.Is(err, travel.ErrBackpressure) || p.r.Ended() {
+			t.Fatalf("a fork into a full queue: %v", err)
+		}
+	}
+	p.d.full = false
+	if _, err := p.d.core.Fork(w.now, p.r, 3, nil, []byte("fork")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 { // the first waits here, where one may
+		if _, err := p.d.core.Fork(w.now, p.r, travel.Self, nil, []byte("here")); errors.Is(err, travel.ErrBackpressure) != (i > 0) || p.r.Ended() {
+			t.Fatalf("fork %d to itself: %v", i, err)
+		}
+	}
+	p.d.core.Wait(p.r)
+	if n := p.d.core.Sizes().Running; n != 0 {
+		t.Errorf("%d run, want none: the only one waits", n)
+	}
+	p.d.core.Awake(p.r)
+	if err := p.d.core.Forward(w.now, p.r, 3, []byte("onward")); err != nil {
+		t.Fatal(err)
+	}
+	p.finish(w, travel.End{})
+	for _, p := range w.settle(t, nil) {
+		p.finish(w, travel.End{})
+	}
+	w.settle(t, nil)
+	if err := w.outcome(t); err != nil {
+		t.Error(err)
 	}
 	w.empty(t)
 }

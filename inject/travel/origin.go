@@ -15,6 +15,8 @@ type future struct {
 	others   table[branch] // all others
 	branches uint32        // known ones, announced or not
 	limit    uint32
+	inAll    bool   // the limit counts those that have ended too
+	settled  uint32 // of others: have ended, and could be forgotten
 	hops     uint16 // the budget
 	pending  int    // announced and not finished
 	early    int    // known but not announced yet
@@ -168,7 +170,7 @@ func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	f.inv, f.binding = inv, a.Binding
 	f.root = branch{partBits: f.root.partBits[:0]}
 	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
-	f.limit, f.hops = c.branchLimit(a), a.hopBudget()
+	f.limit, f.hops, f.inAll, f.settled = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0
 	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
 	inv.fut = f
 	a.Binding.refs++
@@ -229,7 +231,7 @@ func (f *future) know(c *Core, id uint64) *branch {
 	if b := f.find(id); b != nil && (id != 0 || b.announced) {
 		return b
 	}
-	if f.branches >= f.limit {
+	if f.branches >= f.limit && !f.forget(c) {
 		return nil
 	}
 	f.branches++
@@ -246,6 +248,45 @@ func (f *future) know(c *Core, id uint64) *branch {
 	return b
 }
 
+// forget drops the records of branches that have ended, and nothing more is to come of; false: they are too few to be
+// worth the search, so that as many as the limit are under way, or the limit counts them too. What is
+// forgotten can still be reported as lost: the future then fails, although it need not.
+func (f *future) forget(c *Core) bool {
+	if f.inAll || f.settled == 0 || f.settled < f.limit/4 {
+		return false
+	}
+	var gone []*branch
+	for i := range f.others.slots {
+		b := f.others.slots[i].v
+		if b == nil {
+			continue
+		}
+		for b.parent != nil && b.parent.counted && b.parent != &f.root {
+			b.parent = b.parent.parent
+		}
+		if b.counted {
+			gone = append(gone, b)
+		}
+	}
+	for _, b := range gone {
+		f.others.del(b.id, 0)
+		b.parent = nil
+		c.branchPool.put(b)
+	}
+	f.branches -= uint32(len(gone))
+	f.settled = 0
+	return true
+}
+
+// count notes that a branch has ended and that all of it is in.
+func (f *future) count(b *branch) {
+	b.counted = true
+	f.finished++
+	if b != &f.root {
+		f.settled++
+	}
+}
+
 // announce notes that a branch exists; false if there are too many.
 func (f *future) announce(c *Core, id uint64, parent *branch) bool {
 	b := f.know(c, id)
@@ -258,8 +299,7 @@ func (f *future) announce(c *Core, id uint64, parent *branch) bool {
 		if !b.complete() {
 			f.pending++
 		} else {
-			b.counted = true
-			f.finished++
+			f.count(b)
 		}
 	}
 	return true
@@ -269,8 +309,7 @@ func (f *future) announce(c *Core, id uint64, parent *branch) bool {
 // future with the last one.
 func (c *Core) progress(now Instant, f *future, b *branch) {
 	if b.announced && !b.counted && b.complete() {
-		b.counted = true
-		f.finished++
+		f.count(b)
 		f.pending--
 	}
 	if f.pending == 0 && f.early == 0 {
@@ -308,7 +347,7 @@ func (c *Core) ended(now Instant, f *future, p *peer, m *doneMsg, forks []uint64
 		e := &RemoteError{Branch: m.branch, Code: m.code, Status: m.status,
 			Element: string(m.element), Function: string(m.function), Text: string(m.text)}
 		if m.code == CodeHopLimit { // only the origin knows how much there was
-			e.Text += fmt.Sprintf(" (a budget of %d; at most %d can be given)", f.hops, MaxHops)
+			e.Text += fmt.Sprintf(" (a budget of %d; %d is none)", f.hops, MaxHops)
 		}
 		c.fail(now, f, e)
 		return
@@ -333,7 +372,11 @@ func (c *Core) ended(now Instant, f *future, p *peer, m *doneMsg, forks []uint64
 }
 
 func (c *Core) tooMany(now Instant, f *future) {
-	c.fail(now, f, fmt.Errorf("%w: more than %d in one invocation", ErrForkLimit, f.limit))
+	what := "at once in one invocation"
+	if f.inAll {
+		what = "in one invocation"
+	}
+	c.fail(now, f, fmt.Errorf("%w: more than %d %s", ErrForkLimit, f.limit, what))
 }
 
 func (f *future) holder(p *peer) {

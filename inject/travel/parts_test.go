@@ -343,6 +343,8 @@ func (nopEffects) Part(FutureID, uint64, uint32, bool, []byte) {}
 func (nopEffects) Complete(FutureID, *Outcome)                 {}
 func (nopEffects) Stop(*Run)                                   {}
 func (nopEffects) FreeState(InvocationID, any)                 {}
+func (nopEffects) Keep() any                                   { return 1 }
+func (nopEffects) Release(any)                                 {}
 func (nopEffects) Retire(any)                                  {}
 func (nopEffects) Reserve(*Run) Room                           { return RoomTaken }
 func (nopEffects) Unreserve(*Run)                              {}

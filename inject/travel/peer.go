@@ -27,7 +27,8 @@ type peer struct {
 	outBytes  int
 	late      list[Run] // whose reports find no number
 	lateBytes int
-	inFull    bool // in Core.full
+	stowed    list[Run] // whose branches wait to leave for here
+	inFull    bool      // in Core.full
 	severed   bool
 
 	tenant *tenant
@@ -113,6 +114,7 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	for _, inv := range c.startedBy(p) {
 		c.originLost(now, inv)
 	}
+	c.stowedLost(now, p)
 	for _, t := range p.unreleased() {
 		if r := p.records.get(t, 0); r != nil { // else its future has ended meanwhile
 			c.recordLost(now, r, text)
@@ -260,17 +262,16 @@ func (c *Core) drain(p *peer) (empty bool) {
 
 // drainAll sends what has waited for peers.
 func (c *Core) drainAll(now Instant) {
-	keep := c.full[:0]
-	for _, p := range c.full {
+	list := c.full
+	c.full = nil // what is sent may list others
+	for _, p := range list {
+		p.inFull = false
 		c.sendLate(now, p)
-		if len(p.outbox) > 0 && !c.drain(p) || p.late.n > 0 {
-			keep = append(keep, p)
-		} else {
-			p.inFull = false
+		c.sendStowed(now, p)
+		if len(p.outbox) > 0 && !c.drain(p) || p.late.n+p.stowed.n > 0 {
+			c.behind(p)
 		}
 	}
-	clear(c.full[len(keep):])
-	c.full = keep
 }
 
 func clip(s string, n int) string {

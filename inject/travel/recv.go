@@ -166,14 +166,12 @@ func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
 	wait := inv.stateful && inv.active != nil
-	if direct && !wait && c.mayBegin(r.tenant(c)) {
+	if direct && !wait && !c.crowdedHere(0) && c.mayBegin(r.tenant(c)) {
 		c.begin(r)
 		return r
 	}
 	c.fasten()
-	if !r.charged && !c.charge(now, r) {
-		return nil
-	}
+	c.charge(r, direct)
 	if wait {
 		r.state = runWaiting
 		inv.waiting.push(&r.inQueue)
@@ -191,24 +189,29 @@ func (c *Core) mayBegin(t *tenant) bool {
 	return c.running < c.lim.Running && t.running < c.runShare && t.ready.n == 0 && !c.Ready()
 }
 
-// charge makes a run keep its payload and counts it as held. If there is no
-// room the branch ends, and charge returns false.
-func (c *Core) charge(now Instant, r *Run) bool {
-	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
-	over := ""
-	switch {
-	case c.heldRuns >= c.lim.HeldRuns:
-		over = fmt.Sprintf("%d branches wait here", c.heldRuns)
-	case c.heldBytes+n > c.lim.HeldBytes:
-		over = fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
-	case t.heldRuns >= c.lim.PrincipalHeldRuns:
-		over = fmt.Sprintf("%d branches of principal %q wait here", t.heldRuns, t.name)
-	case t.heldBytes+n > c.lim.PrincipalHeldBytes:
-		over = fmt.Sprintf("branches of principal %q that wait here take %d bytes", t.name, t.heldBytes)
+// crowdedBy reports whether n is beyond all but one of so many parts of a limit. New branches may take the first half of
+// what may be held here, those that arrive three quarters, and all of it those that were here and go on: so two
+// elements cannot both be so full of branches for each other that neither takes any.
+func crowdedBy(n, limit, parts int) bool { return n > limit-limit/parts }
+
+// crowdedHere reports whether what arrives, of so many bytes, is beyond what may be held.
+func (c *Core) crowdedHere(bytes int) bool {
+	return crowdedBy(c.heldRuns+1, c.lim.HeldRuns, 4) || crowdedBy(c.heldBytes+bytes, c.lim.HeldBytes, 4)
+}
+
+// charge makes a run keep its payload and counts it as held. Beyond the bounds of what waits here it is its
+// sender's that it takes: that gets its credit back when the run begins, so what a peer can
+// have waiting here ends with its window. What this element sent itself was measured before.
+func (c *Core) charge(r *Run, arrives bool) {
+	if r.charged || r.credit != nil {
+		return
 	}
-	if over != "" {
-		c.failRun(now, r, CodeBackpressure, over)
-		return false
+	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
+	if arrives && r.from != nil && (c.crowdedHere(n) || t.heldRuns >= c.lim.PrincipalHeldRuns || t.heldBytes+n > c.lim.PrincipalHeldBytes) {
+		c.Own(r)
+		r.credit = c.fx.Keep()
+		c.kept++
+		return
 	}
 	c.Own(r)
 	r.charged = true
@@ -216,10 +219,30 @@ func (c *Core) charge(now Instant, r *Run) bool {
 	c.heldBytes += n
 	t.heldRuns++
 	t.heldBytes += n
-	return true
+}
+
+// overfull says which bound of what waits here a run would pass, "" if none.
+func (c *Core) overfull(r *Run) string {
+	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
+	switch {
+	case c.heldRuns >= c.lim.HeldRuns:
+		return fmt.Sprintf("%d branches wait here", c.heldRuns)
+	case c.heldBytes+n > c.lim.HeldBytes:
+		return fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
+	case t.heldRuns >= c.lim.PrincipalHeldRuns:
+		return fmt.Sprintf("%d branches of principal %q wait here", t.heldRuns, t.name)
+	case t.heldBytes+n > c.lim.PrincipalHeldBytes:
+		return fmt.Sprintf("branches of principal %q that wait here take %d bytes", t.name, t.heldBytes)
+	}
+	return ""
 }
 
 func (c *Core) uncharge(r *Run) {
+	if credit := r.credit; credit != nil {
+		r.credit = nil
+		c.kept--
+		c.fx.Release(credit)
+	}
 	if !r.charged {
 		return
 	}

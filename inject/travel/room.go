@@ -46,9 +46,11 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 		c.Finish(now, r, End{Code: CodeCanceled})
 		return false
 	}
-	if !c.charge(now, r) {
+	if over := c.overfull(r); over != "" {
+		c.failRun(now, r, CodeBackpressure, over)
 		return false
 	}
+	c.charge(r, false)
 	c.pause(r)
 	r.state, r.need, r.since, r.awaited = runAwaiting, need, now, true
 	c.rooms.turns++

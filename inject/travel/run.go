@@ -1,9 +1,6 @@
 package travel
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // Run is one visit of one branch to this element. The runtime has it from
 // Recv or NextRun until it calls Finish; after that the record is used again.
@@ -23,6 +20,9 @@ type Run struct {
 	state   runState
 	owned   bool // Payload is a copy
 	charged bool // counted as held
+	stowed  bool // its branch waits to leave (inQueue)
+	waits   bool // for room, and does not count as running
+	credit  any  // of the message that brought it, withheld from its sender; nil: none
 	ended   bool // the branch has ended here or moved on
 	moved   bool // … moved on
 	stopped bool // the runtime was asked to stop it
@@ -31,6 +31,7 @@ type Run struct {
 	trace        Trace
 	parts, lists uint32   // sent so far, by earlier runs of the branch too
 	forks        []uint64 // made so far, in no list yet
+	to           *peer    // where it is to leave for, if it is stowed
 	onward       *peer    // where the branch went, while what is kept of that is put off (relay)
 	transfer     uint64   // there
 	need         uint64   // bytes of room that it waits for
@@ -41,7 +42,7 @@ type Run struct {
 	reserved     bool     // and has it, but has not begun
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
-	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting or its origin's late
+	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
 }
 
 type runState uint8
@@ -54,6 +55,7 @@ const (
 	runRunning
 	runAwaiting // for room
 	runLate     // finished; only its report waits
+	runStowed   // finished; only its branch waits to leave
 )
 
 // Invocation names the invocation.
@@ -104,7 +106,7 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
 	r.from, r.binding, r.onward = nil, nil, nil
 	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
-	r.awaited, r.reserved = false, false
+	r.awaited, r.reserved, r.waits, r.stowed = false, false, false, false
 	r.parts, r.lists = 0, 0
 	inv.runs.push(&r.inInv)
 	return r
@@ -155,8 +157,9 @@ func (c *Core) dropRun(now Instant, r *Run) {
 		c.unref(b)
 	}
 	if r.state == runRunning {
+		c.Awake(r)
 		c.pause(r)
-	} else if r.awaited && r.state != runLate {
+	} else if r.awaited && r.state != runLate && r.state != runStowed {
 		c.fx.Unreserve(r)
 	}
 	inv.rested = now
@@ -172,6 +175,9 @@ func (c *Core) dropRun(now Instant, r *Run) {
 
 // unqueue takes a run out of where it waits, if it does.
 func (c *Core) unqueue(r *Run) {
+	if r.stowed {
+		c.unstow(r)
+	}
 	c.uncharge(r)
 	if r.inQueue.in != nil {
 		switch r.state {
@@ -209,19 +215,27 @@ func (c *Core) failRun(now Instant, r *Run, code Code, text string) {
 	}
 }
 
-// retire drops a run, or keeps it until its report finds room.
+// retire drops a run, or keeps it until its report, or its branch, finds room.
 func (c *Core) retire(now Instant, r *Run) {
-	if r.late != nil {
+	inv := r.inv
+	if r.late != nil || r.stowed {
 		if r.state == runRunning {
+			c.Awake(r)
 			c.pause(r)
 		} else if r.awaited {
 			c.fx.Unreserve(r)
 		}
-		r.state, r.Payload, r.User = runLate, nil, nil
-		c.fasten()
+		r.User = nil
+		if c.fasten(); r.late != nil {
+			r.state, r.Payload = runLate, nil
+			return
+		}
+		if r.state = runStowed; inv.active == r {
+			inv.active = nil
+			c.turn(now, inv)
+		}
 		return
 	}
-	inv := r.inv
 	c.dropRun(now, r)
 	c.tidy(inv)
 }
@@ -258,8 +272,31 @@ func (r *Run) function() string {
 	return r.binding.Image.String()
 }
 
+// Wait says that a run waits for room, and Awake that it does not any more: meanwhile it
+// is not one of Limits.Running, so that those which may make room can run.
+func (c *Core) Wait(r *Run) {
+	if !r.waits && r.state == runRunning {
+		r.waits = true
+		c.running--
+		r.tenant(c).running--
+	}
+}
+
+// Awake ends a Wait.
+func (c *Core) Awake(r *Run) {
+	if r.waits {
+		r.waits = false
+		c.running++
+		r.tenant(c).running++
+	}
+}
+
+// Awaited reports whether other branches of a stateful invocation wait here for the run's end.
+func (r *Run) Awaited() bool { return r.inv.waiting.n > 0 }
+
 // Forward moves the branch to another element with a new payload; here only
-// Finish may follow. A forward that cannot be sent fails the branch: its
+// Finish may follow. ErrBackpressure without an end of the branch (Run.Ended) means that nothing was sent and that
+// the caller may try again later. Any other forward that cannot be sent fails the branch: its
 // origin hears why, and so does the caller.
 func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
 	if err := c.check(now, r); err != nil {
@@ -268,19 +305,25 @@ func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
 	if err := c.pass(now, r, to, r.binding, r.branch, payload); err != nil {
 		return err
 	}
-	r.ended, r.moved = true, true
-	r.forks = r.forks[:0]
 	c.stats.Forwards++
+	if r.ended = true; r.stowed {
+		return nil
+	}
+	r.moved = true
+	r.forks = r.forks[:0]
 	c.tellHold(r)
 	return nil
 }
 
 // Fork starts another branch of the invocation at to, running b (nil: the
-// same as r). As with Forward, a fork that cannot be sent fails the branch
-// that makes it: a result without it would be a partial one.
+// same as r). As with Forward, one that finds no room can be tried again, and any other that
+// cannot be sent fails the branch that makes it: a result without it would be a partial one.
 func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (branch uint64, err error) {
 	if err := c.check(now, r); err != nil {
 		return 0, err
+	}
+	if crowdedBy(c.heldRuns+1, c.lim.HeldRuns, 2) || crowdedBy(c.heldBytes+len(payload), c.lim.HeldBytes, 2) {
+		return 0, fmt.Errorf("%w: %d branches wait on %s", ErrBackpressure, c.heldRuns, c.cfg.Name)
 	}
 	if len(r.forks) == listForks {
 		if err := c.sendList(now, r); err != nil {
@@ -310,6 +353,14 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+// oneLess is what is left of a hop budget after a hop.
+func oneLess(hops uint16) uint16 {
+	if hops == MaxHops { // it is not counted
+		return hops
+	}
+	return hops - 1
+}
+
 // pass sends a branch on.
 func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, payload []byte) error {
 	if r.hops == 0 {
@@ -325,31 +376,21 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if !p.Member {
 		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
-	inv := r.inv
-	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
-		binding: b, branch: branch, hops: r.hops - 1}
-	if r.hasTrace {
-		s.trace = &r.trace
-	}
-	if branch == r.branch {
-		s.parts, s.lists, s.forks = r.parts, r.lists, r.forks
-	}
+	s := r.sending(b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
 	case err == nil && branch == r.branch && !declares && c.leaves(r):
 		r.leave(c, p)
 		return nil
 	case err == nil:
-		c.custody(p, inv, b, branch, r.hold, declares)
+		c.custody(p, r.inv, b, branch, r.hold, declares)
+		return nil
+	case isBackpressure(err) && branch == r.branch && c.stow(r, p, payload):
 		return nil
 	case isBackpressure(err):
-		return c.abort(now, r, CodeBackpressure, err.Error())
-	case errors.Is(err, ErrTooLarge), errors.Is(err, ErrNoCode):
-		return c.abort(now, r, CodeLimit, err.Error())
-	case errors.Is(err, ErrDeadline):
-		return c.abort(now, r, CodeDeadline, err.Error())
+		return err
 	}
-	return c.abort(now, r, CodePeerLost, err.Error())
+	return c.unsent(now, r, err)
 }
 
 // passHere continues or forks on this element itself.
@@ -359,13 +400,13 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 		return c.abort(now, r, CodeLimit, tooLong("payload", len(payload)).Error())
 	}
 	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+n > c.lim.HeldBytes {
-		return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%d branches wait on %s", c.heldRuns, c.cfg.Name))
+		return fmt.Errorf("%w: %d branches wait on %s", ErrBackpressure, c.heldRuns, c.cfg.Name)
 	}
 	if !c.ensure(now, b) {
 		return c.abort(now, r, CodeNoCode, fmt.Sprintf("%v is not on %s any more", b.Image, c.cfg.Name))
 	}
 	r.hold.count++ // what sent the parent here keeps custody of the child
-	next := c.newRun(r.inv, branch, r.hops-1, r.hold)
+	next := c.newRun(r.inv, branch, oneLess(r.hops), r.hold)
 	next.hasTrace, next.trace = r.hasTrace, r.trace
 	if branch == r.branch {
 		next.parts, next.lists = r.parts, r.lists
@@ -387,6 +428,10 @@ func (c *Core) Finish(now Instant, r *Run, end End) {
 	}
 	if c.loose != inv || r.onward != nil {
 		c.fasten()
+	}
+	if r.stowed && end.Code != CodeOK {
+		c.unstow(r)
+		r.ended = false
 	}
 	if !r.ended || r.moved && end.Code != CodeOK && !r.stopped && !inv.dead {
 		r.stopped = true // no Stop for it any more, even if this ends its future

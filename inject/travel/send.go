@@ -30,7 +30,7 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	if d := s.deadline - now; s.fromHere {
 		left = encodeTime(d - min(d/16, reportTime))
 	} else {
-		left = encodeTimeOnward(d, (s.id.Seq^uint64(s.hops)<<40)*hashA)
+		left = encodeTimeOnward(d, (s.id.Seq^p.next<<40)*hashA)
 	}
 	m := injectMsg{hops: s.hops, left: left, handle: s.binding.handle(),
 		transfer: p.next, seq: s.id.Seq, branch: s.branch}
@@ -201,7 +201,7 @@ func (c *Core) sendList(now Instant, r *Run) error {
 		return c.abort(now, r, CodeForkLimit, fmt.Sprintf("one branch made more than %d forks", maxLists*listForks))
 	}
 	if p != nil && !c.room(p, true) {
-		return c.abort(now, r, CodeBackpressure, fmt.Sprintf("%s has %d reports it does not acknowledge", p.Name, p.next-p.low))
+		return fmt.Errorf("%w: %s has %d reports it does not acknowledge", ErrBackpressure, p.Name, p.next-p.low)
 	}
 	c.out = c.out[:0]
 	for _, f := range r.forks {

@@ -43,6 +43,8 @@ type element struct {
 	stop     map[*travel.Run]bool
 	busy     map[travel.InvocationID]int  // stateful: running now
 	state    map[travel.InvocationID]int  // held now
+	taking   bool                         // an INJECT is being received
+	kept     int                          // messages whose credit is withheld
 	canceled map[travel.InvocationID]bool // CANCEL has come from its origin
 	keep     bool                         // evict nothing just now
 	used     int                          // places
@@ -101,7 +103,9 @@ func (e *element) Lost(now int64, link int, why error) {
 }
 
 func (e *element) Recv(now int64, link int, kind uint16, body []byte) {
+	e.taking = travel.Kind(kind) == travel.KindInject
 	r, err := e.core.Recv(travel.Instant(now), e.byLink[link], travel.Kind(kind), body)
+	e.taking = false
 	if travel.Kind(kind) == travel.KindCancel && body[0] == 0 {
 		e.canceled[travel.InvocationID{Origin: e.back[e.byLink[link]].Incarnation, Seq: uint64(body[3]) | uint64(body[4])<<8}] = true
 	}
@@ -254,6 +258,20 @@ func (e *element) Stop(r *travel.Run) {
 
 func (e *element) Retire(any) {}
 
+func (e *element) Keep() any {
+	if !e.taking {
+		e.t.fail("%s: Keep outside of Recv", e.n.Name)
+	}
+	e.kept++
+	return e.n.Incarnation
+}
+
+func (e *element) Release(credit any) {
+	if e.kept--; e.kept < 0 || credit != any(e.n.Incarnation) {
+		e.t.fail("%s: credit released that was not kept", e.n.Name)
+	}
+}
+
 func (e *element) Reserve(r *travel.Run) travel.Room {
 	if e.used == e.t.room {
 		return travel.RoomShort
@@ -396,30 +414,33 @@ func (e *element) to(node int) travel.Peer {
 	}
 }
 
-func (e *element) spawn(r *travel.Run, p *plan, i int) {
-	for _, f := range p.steps[i].forks {
+// spawn forks what a step has not forked yet; false: there is no room for the next one.
+func (e *element) spawn(r *travel.Run, p *plan, i int) bool {
+	s := &p.steps[i]
+	for ; s.forked < len(s.forks) && !r.Ended(); s.forked++ {
+		f := s.forks[s.forked]
 		if _, err := e.core.Fork(e.now(), r, e.to(p.steps[f].at), nil, p.payload(f)); err != nil {
-			if !r.Ended() {
+			if !r.Ended() && !errors.Is(err, travel.ErrBackpressure) {
 				e.t.fail("plan %d: a fork failed with %v but its branch goes on", p.id, err)
 			}
-			return
+			return r.Ended()
 		}
 	}
+	return true
 }
 
 // act does a step's work from its part on, and finishes the run.
 func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	s := &p.steps[i]
-	if part == 0 && !(s.split && s.run > 0) {
-		e.spawn(r, p, i)
+	e.core.Awake(r)
+	if !e.spawn(r, p, i) {
+		e.wait(r, p, i, part)
+		return
 	}
 	for ; part < s.parts && !r.Ended(); part++ {
 		err := e.core.Part(e.now(), r, p.result(i, part))
 		if errors.Is(err, travel.ErrBackpressure) && !r.Ended() {
-			if r.Payload != nil {
-				e.core.Own(r)
-			}
-			e.n.Do(100*time.Microsecond, func() { e.retry(r, p, i, part) })
+			e.wait(r, p, i, part)
 			return
 		}
 	}
@@ -429,7 +450,11 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	case s.fail:
 		end = travel.End{Code: travel.CodeFunction, Status: 7, Text: "on purpose"}
 	case s.next >= 0:
-		e.core.Forward(e.now(), r, e.to(p.steps[s.next].at), p.payload(s.next))
+		err := e.core.Forward(e.now(), r, e.to(p.steps[s.next].at), p.payload(s.next))
+		if errors.Is(err, travel.ErrBackpressure) && !r.Ended() {
+			e.wait(r, p, i, part)
+			return
+		}
 	case s.reply:
 		end.HasResult, end.Result = true, p.result(i, -1)
 	}
@@ -443,14 +468,13 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	}
 }
 
-func (e *element) retry(r *travel.Run, p *plan, i, part int) {
-	if part == 0 { // its forks are out already
-		s := p.steps[i].forks
-		p.steps[i].forks = nil
-		defer func() { p.steps[i].forks = s }()
+// wait goes on with a step a little later, when there may be room.
+func (e *element) wait(r *travel.Run, p *plan, i, part int) {
+	if r.Payload != nil {
+		e.core.Own(r)
 	}
-	e.act(r, p, i, part)
-	e.after()
+	e.core.Wait(r)
+	e.n.Do(100*time.Microsecond, func() { e.act(r, p, i, part); e.after() })
 }
 
 func (e *element) start(p *plan, deadline time.Duration, object bool) {

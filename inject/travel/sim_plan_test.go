@@ -42,6 +42,7 @@ type step struct {
 	split  bool // forks and parts go out before the run's time, not after
 	parts  int
 	forks  []int
+	forked int // of them, so far
 	next   int // forward; -1: the branch ends here
 	reply  bool
 	fail   bool

@@ -391,5 +391,6 @@ func (c *Core) recvAck(now Instant, p *peer, body []byte) error {
 		}
 	}
 	c.sendLate(now, p)
+	c.sendStowed(now, p)
 	return nil
 }

@@ -129,6 +129,11 @@ type Effects interface {
 	Unreserve(r *Run)
 	// Retire hands back a binding's Data: no run uses it any more.
 	Retire(data any)
+	// Keep says that the branch in the message that Recv is given is held beyond the bounds of what waits here: the
+	// sender's credit for the message is to be withheld until Release gets what Keep returned. It is called during Recv only.
+	Keep() (credit any)
+	// Release gives a sender its credit back.
+	Release(credit any)
 	// Object hands over an object that arrived, unverified. The caller copies
 	// it, checks that it hashes to id, puts it in the Store and calls
 	// ObjectArrived, or else ObjectFailed.
@@ -158,9 +163,10 @@ type StartArgs struct {
 	Binding  *Binding
 	Roots    []Root  // at least one; branch ids are 0, 1, …
 	Deadline Instant // must be after now; at most Limits.MaxTime away
-	// Hops bounds the forwards and forks on any path of the tree; 0 means DefaultHops.
+	// Hops bounds the forwards and forks on any path of the tree; 0 means DefaultHops, and MaxHops no bound.
 	Hops uint16
-	// Branches bounds the tree; 0 means Limits.Branches, which is also the most.
+	// Branches bounds the tree: so many in all. 0 means no bound but that at most Limits.Branches, which is also the most that can be given, are
+	// under way at once; the element forgets those that have ended.
 	Branches uint32
 	// Stateful: the function keeps scratch at the elements it visits, so its
 	// branches run one at a time at each.

@@ -31,7 +31,7 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
-	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil ||
+	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil || c.heldRuns > 0 && c.crowdedHere(0) ||
 		c.running >= c.runShare || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	s := p.relaySlot(p.next)
-	left := encodeTimeOnward(v.deadline-now, (v.seq^uint64(v.hops-1)<<40)*hashA)
+	left := encodeTimeOnward(v.deadline-now, (v.seq^p.next<<40)*hashA)
 	if s == nil || left == 0 {
 		return false
 	}
@@ -129,7 +129,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	if v.branch != 0 {
 		flags |= flagBranch
 	}
-	n := putInject((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]), flags, v.hops-1, left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
+	n := putInject((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]), flags, oneLess(v.hops), left, v.Binding.handle(), p.next, v.seq, v.origin.Incarnation, v.branch)
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return false
 	}

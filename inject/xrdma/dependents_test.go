@@ -348,3 +348,53 @@ func TestReplyDecoders(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundsMessages: a round of many elements takes some messages of each, not one to every other.
+func TestRoundsMessages(t *testing.T) {
+	e := newEngine(t)
+	const vertices, n = 640, 64
+	messages, _ := Round(n)
+	if messages != n*14 { // seven others in a row, seven other rows
+		t.Fatalf("%d messages a round", messages)
+	}
+	var pairs [][2]uint32
+	r := seeded(3)
+	for range 4 * vertices {
+		pairs = append(pairs, [2]uint32{r.Uint32N(vertices), r.Uint32N(vertices)})
+	}
+	g := newDigraph(vertices, pairs)
+	shards := blocks(vertices, n)
+	want := g.distances(0, 1)
+	far := uint32(1)
+	for v, d := range want {
+		if d > want[far] {
+			far = v
+		}
+	}
+	for _, name := range []string{"path", "dependents"} {
+		c := e.cluster(t, ready(name), shards, g.windows(shards, n, 0), r.IntN)
+		payload := PathArgs(1, far, Forward, 0)
+		if name == "dependents" {
+			payload = DependentsArgs(Forward, []uint32{1})
+		}
+		parts, err := c.invoke(payload, c.every()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rounds, got := want[far], map[uint32]uint64{}
+		for _, p := range parts {
+			if name == "dependents" {
+				if rounds, err = AddDependents(got, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if name == "dependents" && got[1] != uint64(len(want)) {
+			t.Errorf("%d vertices are counted, want %d", got[1], len(want))
+		}
+		if most := n + int(rounds)*messages + int(want[far]); c.branches > most || rounds < 3 {
+			t.Errorf("%s: %d branches in %d rounds, at most %d were expected", name, c.branches, rounds, most)
+		}
+		c.close()
+	}
+}

@@ -37,6 +37,24 @@ func PathArgs(from, to uint32, d Direction, maxDepth uint32) []byte {
 	return words(from, to, uint32(d), maxDepth)
 }
 
+// directElements is the most elements that send each other directly in a round (src/rounds.h).
+const directElements = 8
+
+// Round says what one round of path, level and dependents takes: messages of all elements, if no list is long, and how
+// many of them follow one another.
+func Round(elements int) (messages, steps int) {
+	if elements <= directElements {
+		return elements * (elements - 1), 1
+	}
+	width := 1
+	for width*width < elements {
+		width++
+	}
+	rows := (elements + width - 1) / width
+	last := elements - (rows-1)*width
+	return (rows-1)*width*(width-1) + last*(last-1) + elements*(rows-1), 2
+}
+
 // AppendPath puts one part of a path's result into place: path[i] is the vertex i edges from the start.
 func AppendPath(path []uint32, part []byte) ([]uint32, error) {
 	rows, err := rowsOfPart(part, 8)

@@ -16,10 +16,9 @@
 //
 // Each one's manifest (src/NAME.json) has its parameters and result, and its C
 // source begins with how it works and what it costs. closure and reach search
-// all shards at once and send each vertex to its owner once at most; level and
-// path go level by level, with elements x (elements - 1) messages a level, so a
-// distance is limited by the invocation's hop budget. A chase, too, uses a hop
-// for each time it changes elements.
+// all shards at once and send each vertex to its owner once at most; level,
+// path and dependents go in rounds of all elements (src/rounds.h, Round). A chase
+// uses a hop for each time it changes elements.
 //
 // All of them are right on every sharding. Where rows are dealt out (cyclic,
 // and hash without a key) they ask their host where a row is, once per vertex

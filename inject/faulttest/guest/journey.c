@@ -56,7 +56,7 @@ WHERRY_ENTRY(payload, size)
             spin(o.ns);
         }
         return wherry_reply(&o.n, sizeof o.n);
-    case 6: /* n branches that come back here; those that find no room end it */
+    case 6: /* n branches that come back here */
         o.op = 7;
         for (uint32_t i = 0; i < in->n; i++)
             WHERRY_TRY(wherry_fork(next(1), &o, sizeof o));

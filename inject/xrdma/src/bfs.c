@@ -4,18 +4,17 @@
  *     level   every vertex that can be reached, with its distance  (-DLEVELS)
  *
  * Started on every element.  In level n each element goes through its own
- * vertices at distance n, and then sends every other element one list of the
- * vertices it met there (in several messages if it is long), even if it met
- * none.  An element that has the lists of all others knows that the level is
- * complete, and whether anybody met anything: so all agree on when to stop,
- * without a coordinator and without the caller.  That is
- * elements x (elements - 1) messages a level, so the cost is in levels:
+ * vertices at distance n, and then sends the vertices that it met elsewhere, as
+ * rounds.h says.  An element that has the lists of a level's last step knows that
+ * the level is complete, and whether anybody met anything: so all agree on when
+ * to stop, without a coordinator and without the caller.  The cost is in levels:
  * closure is cheaper where only reachability counts.
  *
  * No element is ahead of another by more than one level, so counters for two
  * levels suffice.  A list of the level after this one may come before this
  * level is complete; a vertex in it may still turn out to be nearer, and then
- * it is moved.
+ * it is moved.  One that only passes through here is told early, apart from
+ * those of this level, which are told in any case.
  *
  * A path ends at the level in which its target was met.  The target's owner
  * then starts a branch that goes back from parent to parent, which each element
@@ -24,6 +23,7 @@
  * are sent ahead, from the path's end.  No path: no rows.
  */
 #include "graph.h"
+#include "rounds.h"
 #include "shards.h"
 
 #define NONE UINT32_MAX
@@ -44,15 +44,17 @@ typedef struct {
     params_t params;
     uint32_t kind;
     uint32_t level;    /* LISTED: whose edges were followed; TRACED: distance of vertex */
-    uint32_t messages; /* LISTED: in the last one of a level, how many they were; else 0 */
-    uint32_t met;      /* LISTED, last: the sender met something in this level */
-    uint32_t reached;  /* LISTED, last: it met the target */
+    uint32_t messages; /* LISTED: in the last one of a level's step, how many they were; else 0 */
+    uint32_t flags;    /* LISTED, last: MET, REACHED, by somebody of whom the sender has heard */
+    uint32_t step;     /* LISTED: of the level */
     uint32_t vertex;   /* TRACED: the next to add to the path */
     uint32_t count;    /* entries that follow */
     uint32_t zero;
 } message_t;
 #define LISTED 1u
 #define TRACED 2u
+#define MET 1u     /* something in this level */
+#define REACHED 2u /* the target */
 
 #ifdef LEVELS
 #define ENTRY_WORDS 1u /* vertex */
@@ -65,32 +67,31 @@ typedef struct {
 #define BATCHES_BYTES (4u << 20)
 #define TRACE_MOST 4000u /* vertices that a trace carries; below WHERRY_PART_BYTES with 8 bytes each */
 
-/* What an element counts about one level of all others. */
-typedef struct {
-    uint32_t messages, expected, done, met, reached;
-} tally_t;
-
 /* Kept in scratch between runs. */
 typedef struct {
     uint32_t started, finished;
     uint32_t level; /* the level whose lists are awaited */
     uint32_t frontier[2];
-    tally_t tally[2]; /* by parity of the level */
+    uint32_t step, earlies; /* of the level; whether anything was told early */
+    rounds_tally_t tally[2][2]; /* by step, and parity of the level */
 } state_t;
 
 typedef struct {
     params_t params;
     shards_t shards;
+    rounds_t rounds;
     graph_t graph;
     state_t *state;
     uint32_t *near;        /* distance + 1 per row here; 0: not met */
     uint32_t *parent;      /* vertex it was met from, per row here */
     uint32_t *frontier[2]; /* vertices at even and odd distance, still to go through */
     uint64_t *sent;        /* a bit per vertex of the graph */
-    uint32_t *messages;    /* sent in this level, per element */
-    uint8_t *batches;
+    uint64_t *early;       /* the same: sent as of the level after this one */
+    uint64_t words;        /* of each */
+    uint32_t *messages;    /* sent in a level, by its parity and per element */
+    uint8_t *batches;      /* the same */
     uint32_t batch;
-    uint32_t met, reached; /* in this level */
+    uint32_t flags; /* of this level, here */
     int32_t status;
     wherry_rows_t out;
 } search_t;
@@ -102,19 +103,20 @@ static int32_t open_search(search_t *s)
     WHERRY_TRY(graph_open(&s->graph, s->params.direction));
     s->shards.self = wherry_self();
     s->shards.elements = wherry_elements();
+    rounds_open(&s->rounds, (uint32_t)s->shards.self, (uint32_t)s->shards.elements);
     uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
     uint64_t total;
     WHERRY_TRY(shards_total(s->shards.elements, &total));
     if (total >= NONE || s->params.from >= total || (TARGET(s) != NONE && TARGET(s) >= total))
         return WHERRY_ERR_ARGUMENT;
-    uint64_t batch = BATCHES_BYTES / elements;
+    uint64_t batch = BATCHES_BYTES / (2 * elements);
     s->batch = batch > BATCH_MOST ? BATCH_MOST : batch < BATCH_LEAST ? BATCH_LEAST : (uint32_t)batch & ~7u;
     uint64_t longest = wherry_align8(total * 8 + sizeof(message_t) + 8);
     if (s->batch > longest)
         s->batch = (uint32_t)longest;
     uint64_t row4 = wherry_align8(rows * 4);
     uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + 4 * row4
-                  + wherry_bits_bytes(total) + wherry_align8(elements * 4) + elements * s->batch;
+                  + 2 * wherry_bits_bytes(total) + wherry_align8(2 * elements * 4) + 2 * elements * s->batch;
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
@@ -126,15 +128,12 @@ static int32_t open_search(search_t *s)
     s->parent = (uint32_t *)wherry_bump(&b, rows * 4);
     s->frontier[0] = (uint32_t *)wherry_bump(&b, rows * 4);
     s->frontier[1] = (uint32_t *)wherry_bump(&b, rows * 4);
-    s->sent = (uint64_t *)wherry_bump(&b, wherry_bits_bytes(total));
-    s->messages = (uint32_t *)wherry_bump(&b, elements * 4);
-    s->batches = (uint8_t *)wherry_bump(&b, elements * s->batch);
+    s->words = wherry_bits_bytes(total) / 8;
+    s->sent = (uint64_t *)wherry_bump(&b, s->words * 8);
+    s->early = (uint64_t *)wherry_bump(&b, s->words * 8);
+    s->messages = (uint32_t *)wherry_bump(&b, 2 * elements * 4);
+    s->batches = (uint8_t *)wherry_bump(&b, 2 * elements * s->batch);
     return s->batches ? WHERRY_OK : WHERRY_ERR_LIMIT;
-}
-
-static message_t *batch_of(search_t *s, int32_t element)
-{
-    return (message_t *)(s->batches + (uint64_t)element * s->batch);
 }
 
 /* Takes a vertex of this shard that was met at a distance. */
@@ -146,57 +145,91 @@ WHERRY_INLINE void meet(search_t *s, uint32_t vertex, uint64_t local, uint32_t d
     s->near[local] = distance + 1;
     s->parent[local] = parent;
     s->frontier[distance & 1][s->state->frontier[distance & 1]++] = vertex;
-    s->met = 1;
+    s->flags |= MET;
 }
 
-static int32_t send_batch(search_t *s, int32_t element, int last)
+/* Where what goes to an element about a level lies. */
+static uint64_t place_of(const search_t *s, uint32_t element, uint32_t level)
 {
-    message_t *m = batch_of(s, element);
-    uint32_t count = m->count;
-    s->messages[element]++;
+    return (level & 1) * s->rounds.elements + element;
+}
+
+static message_t *batch_of(search_t *s, uint32_t element, uint32_t level)
+{
+    return (message_t *)(s->batches + place_of(s, element, level) * s->batch);
+}
+
+/* Sends an element what there is for it; last says that it is all of that level's step, with these flags. */
+static int32_t send_batch(search_t *s, uint32_t element, uint32_t level, uint32_t step, int last, uint32_t flags)
+{
+    message_t *m = batch_of(s, element, level);
+    uint32_t count = m->count, *messages = &s->messages[place_of(s, element, level)];
+    ++*messages;
     m->params = s->params;
     m->kind = LISTED;
-    m->level = s->state->level;
-    m->messages = last ? s->messages[element] : 0;
-    m->met = s->met;
-    m->reached = s->reached;
+    m->level = level;
+    m->messages = last ? *messages : 0;
+    m->flags = flags;
+    m->step = step;
     m->vertex = m->zero = 0;
-    int32_t st = wherry_fork_wait(element, m, sizeof *m + count * ENTRY_WORDS * 4);
+    int32_t st = wherry_fork_wait((int32_t)element, m, sizeof *m + count * ENTRY_WORDS * 4);
     m->count = 0;
+    if (last)
+        *messages = 0;
     return st;
 }
 
-/* Notes a vertex of another shard, once: later levels are no nearer.  Where
- * shards are no ranges it may turn out to be of this one. */
-static void tell(search_t *s, uint32_t vertex, uint32_t parent)
+/* Notes a vertex of another shard that was met in a level, once: later levels
+ * are no nearer.  Where shards are no ranges it may turn out to be of this one. */
+static void tell(search_t *s, uint32_t vertex, uint32_t parent, uint32_t level)
 {
     uint64_t local;
+    uint32_t step;
     if (vertex >= s->shards.total) {
         s->status = WHERRY_ERR_ARGUMENT;
         return;
     }
-    if (!wherry_bits_set(s->sent, vertex))
-        return;
+    if (level == s->state->level) {
+        if (!wherry_bits_set(s->sent, vertex))
+            return;
+    } else {
+        if (s->sent[vertex >> 6] >> (vertex & 63) & 1 || !wherry_bits_set(s->early, vertex))
+            return;
+        s->state->earlies = 1;
+    }
     int32_t owner = shards_find(&s->shards, vertex, &local);
     if (owner < 0) {
         s->status = owner;
         return;
     }
     if (owner == s->shards.self) {
-        meet(s, vertex, local, s->state->level + 1, parent);
+        meet(s, vertex, local, level + 1, parent);
         return;
     }
-    message_t *m = batch_of(s, owner);
+    uint32_t to = rounds_next(&s->rounds, (uint32_t)owner, &step);
+    message_t *m = batch_of(s, to, level);
     uint32_t *at = (uint32_t *)(m + 1) + m->count++ * ENTRY_WORDS;
     at[0] = vertex;
     if (ENTRY_WORDS > 1)
         at[1] = parent;
-    s->met = 1;
+    s->flags |= MET;
     if (sizeof *m + (m->count + 1) * ENTRY_WORDS * 4 > s->batch) {
-        int32_t st = send_batch(s, owner, 0);
+        int32_t st = send_batch(s, to, level, step, 0, 0);
         if (st != WHERRY_OK)
             s->status = st;
     }
+}
+
+/* Sends what is left of a step of this level; flags are of all that was heard of. */
+static int32_t send_step(search_t *s, uint32_t step, uint32_t flags)
+{
+    uint32_t level = s->state->level;
+    for (uint32_t e = 0; e < s->rounds.elements; e++)
+        if (rounds_sends(&s->rounds, step, e))
+            WHERRY_TRY(send_batch(s, e, level, step, 1, flags));
+    s->state->tally[step][level & 1].flags |= flags;
+    s->state->step = step;
+    return WHERRY_OK;
 }
 
 #ifdef LEVELS
@@ -220,7 +253,7 @@ static int32_t expand(search_t *s)
 {
     uint32_t level = s->state->level, *list = s->frontier[level & 1], n = s->state->frontier[level & 1];
     int follow = s->params.max_depth == 0 || level < s->params.max_depth;
-    s->met = s->reached = 0;
+    s->flags = 0;
     s->state->frontier[level & 1] = 0;
     for (uint32_t i = 0; i < n && s->status == WHERRY_OK; i++) {
         uint32_t vertex = list[i];
@@ -240,23 +273,15 @@ static int32_t expand(search_t *s)
         for (; t < end; t++) {
             uint64_t to = *t - s->shards.first;
             if (*t == TARGET(s))
-                s->reached = 1;
+                s->flags |= REACHED;
             if (to < s->shards.count)
                 meet(s, *t, to, level + 1, vertex);
             else
-                tell(s, *t, vertex);
+                tell(s, *t, vertex, level);
         }
     }
     WHERRY_TRY(s->status);
-    for (int32_t e = 0; e < s->shards.elements; e++) {
-        if (e != s->shards.self)
-            WHERRY_TRY(send_batch(s, e, 1));
-        s->messages[e] = 0;
-    }
-    tally_t *own = &s->state->tally[level & 1];
-    own->met |= s->met;
-    own->reached |= s->reached;
-    return WHERRY_OK;
+    return send_step(s, 0, s->flags);
 }
 
 static int32_t finish(search_t *s) { return wherry_rows_reply(&s->out); }
@@ -295,7 +320,7 @@ static int32_t trace(search_t *s, uint32_t vertex, uint32_t distance, const uint
             int32_t owner = shards_find(&s->shards, vertex, &local);
             if (owner < 0)
                 return owner;
-            *m = (message_t){s->params, TRACED, distance, 0, 0, 0, vertex, count, 0};
+            *m = (message_t){.params = s->params, .kind = TRACED, .level = distance, .vertex = vertex, .count = count};
             return wherry_forward(owner, m, sizeof *m + count * 4);
         }
         if (s->near[local] != distance + 1)
@@ -316,30 +341,45 @@ static int32_t trace(search_t *s, uint32_t vertex, uint32_t distance, const uint
 }
 #endif
 
-/* Goes on level by level for as long as all lists are there. */
+/* The next level begins: what was told early is told. */
+static void next_level(search_t *s)
+{
+    s->state->level++;
+    s->state->step = 0;
+    if (!s->state->earlies)
+        return;
+    s->state->earlies = 0;
+    for (uint64_t i = 0; i < s->words; i++) {
+        s->sent[i] |= s->early[i];
+        s->early[i] = 0;
+    }
+}
+
+/* Goes on step by step for as long as all lists are there. */
 static int32_t advance(search_t *s)
 {
     state_t *st = s->state;
-    uint32_t others = (uint32_t)s->shards.elements - 1;
     for (;;) {
-        tally_t *t = &st->tally[st->level & 1];
-        if (st->finished || t->done != others || t->messages != t->expected)
+        rounds_tally_t *t = &st->tally[st->step][st->level & 1];
+        if (st->finished || !rounds_complete(&s->rounds, t, st->step))
             return finish(s);
-        uint32_t met = t->met, reached = t->reached;
+        uint32_t flags = t->flags;
         memset(t, 0, sizeof *t);
-        st->level++;
+        if (st->step + 1 < s->rounds.steps) {
+            WHERRY_TRY(send_step(s, st->step + 1, flags));
+            continue;
+        }
+        next_level(s);
 #ifndef LEVELS
-        if (reached) {
+        if (flags & REACHED) {
             st->finished = 1;
             uint64_t local;
             if (shards_here(&s->shards, s->params.to, &local))
                 return trace(s, s->params.to, st->level, NULL, 0);
             return finish(s);
         }
-#else
-        (void)reached;
 #endif
-        if (!met) {
+        if (!(flags & MET)) {
             st->finished = 1;
             return finish(s);
         }
@@ -362,21 +402,19 @@ static int32_t take_list(search_t *s, const message_t *m, const uint32_t *entry)
     /* A sender is in our level, or one ahead. */
     if (m->level - s->state->level > 1)
         return WHERRY_ERR_ARGUMENT;
-    tally_t *t = &s->state->tally[m->level & 1];
-    for (uint32_t i = 0; i < m->count; i++, entry += ENTRY_WORDS) {
+    if (m->step >= s->rounds.steps)
+        return WHERRY_ERR_ARGUMENT;
+    for (uint32_t i = 0; i < m->count && s->status == WHERRY_OK; i++, entry += ENTRY_WORDS) {
         uint64_t local;
-        if (!shards_here(&s->shards, entry[0], &local))
+        if (shards_here(&s->shards, entry[0], &local))
+            meet(s, entry[0], local, m->level + 1, entry[ENTRY_WORDS - 1]);
+        else if (m->step + 1 < s->rounds.steps)
+            tell(s, entry[0], entry[ENTRY_WORDS - 1], m->level);
+        else
             return WHERRY_ERR_ARGUMENT;
-        meet(s, entry[0], local, m->level + 1, entry[ENTRY_WORDS - 1]);
     }
-    t->messages++;
-    if (m->messages) {
-        t->expected += m->messages;
-        t->done++;
-        t->met |= m->met;
-        t->reached |= m->reached;
-    }
-    return WHERRY_OK;
+    rounds_count(&s->state->tally[m->step][m->level & 1], m->messages, m->flags);
+    return s->status;
 }
 
 WHERRY_ENTRY(payload, size)

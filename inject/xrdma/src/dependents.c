@@ -4,16 +4,16 @@
  * A word per vertex has one bit for each of the 64, and words travel along the
  * edges: so all are followed at once, and an edge that many of them share is
  * looked at about once.  In a round each element goes on until nothing changes
- * here any more, then sends every other element one list of the vertices there
- * whose words have grown (in several messages if it is long), even if there is
- * none.  An element that has the lists of all others goes on to the next round,
- * and if all lists of a round were empty, everybody knows that this was the end.
- * That is elements x (elements - 1) messages a round.
+ * here any more, then sends lists of the vertices elsewhere whose words have
+ * grown, as rounds.h says.  What passes through an element on its way is told by
+ * it like its own: bits that it has sent already go no further.  A round in
+ * which nobody had anything to list is the last.
  *
  * Started on every element, with the same payload.  A list may come before that:
  * it is taken, and waits.  The last run at each element replies with rows
  * {vertex, rounds, reached}, where reached counts vertices of this element. */
 #include "graph.h"
+#include "rounds.h"
 #include "shards.h"
 #include "vertices.h"
 
@@ -33,31 +33,30 @@ typedef struct {
 typedef struct {
     uint32_t direction; /* LISTED and the direction */
     uint32_t round;
-    uint32_t messages; /* in the last one of a round, how many they were; else 0 */
-    uint32_t grown;    /* last: the sender listed something for somebody */
+    uint32_t messages; /* in the last one of a step, how many they were; else 0 */
+    uint32_t flags;    /* STEP_ONE; last: GROWN, somebody whom the sender has heard of listed something */
     uint32_t count;    /* entries that follow */
 } list_t;
 
 #define LIST_ENTRIES ((LIST_BYTES - sizeof(list_t)) / sizeof(entry_t))
 
-/* What an element counts about one round of all others. */
-typedef struct {
-    uint32_t messages, expected, done, grown;
-} tally_t;
+#define GROWN 1u
+#define STEP_ONE 2u
 
 /* Kept in scratch between runs. */
 typedef struct {
     uint32_t started, finished;
-    uint32_t round; /* whose lists are awaited */
+    uint32_t round, step; /* whose lists are awaited */
     uint32_t tail;  /* vertices in the queue: it is empty between rounds but for what lists brought */
-    uint32_t vertices, zero;
+    uint32_t vertices;
     uint32_t vertex[MOST];
-    tally_t tally[2]; /* by parity of the round */
+    rounds_tally_t tally[2][2]; /* by step, and parity of the round */
 } state_t;
 
 typedef struct {
     uint32_t direction;
     shards_t shards;
+    rounds_t rounds;
     graph_t graph;
     state_t *state;
     uint64_t *word;    /* per vertex of the graph: here what reached it, elsewhere what was sent */
@@ -73,6 +72,7 @@ static int32_t open_spread(spread_t *s)
     WHERRY_TRY(graph_open(&s->graph, s->direction));
     s->shards.self = wherry_self();
     s->shards.elements = wherry_elements();
+    rounds_open(&s->rounds, (uint32_t)s->shards.self, (uint32_t)s->shards.elements);
     uint64_t rows = s->graph.rows, elements = (uint64_t)s->shards.elements;
     uint64_t total;
     WHERRY_TRY(shards_total(s->shards.elements, &total));
@@ -158,42 +158,54 @@ static int32_t settle(spread_t *s)
     return WHERRY_OK;
 }
 
-/* Sends an element its list; grown says that some list of this round has entries. */
-static int32_t send_list(spread_t *s, int32_t element, uint32_t grown)
+/* Sends an element what is listed for those that it stands for in a step. */
+static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
 {
     static uint32_t buffer[LIST_BYTES / 4];
     list_t *m = (list_t *)buffer;
     entry_t *entry = (entry_t *)(m + 1);
-    const uint32_t *list = s->list + s->shards.start[element];
-    uint32_t left = s->listed[element], messages = 0;
-    s->listed[element] = 0;
-    do {
-        uint32_t n = left < LIST_ENTRIES ? left : LIST_ENTRIES;
-        left -= n;
-        messages++;
-        *m = (list_t){s->direction | LISTED, s->state->round, left ? 0 : messages, grown, n};
-        for (uint32_t i = 0; i < n; i++, list++) {
+    uint32_t step, n = 0, messages = 0;
+    for (uint32_t e = 0; e < s->rounds.elements; e++) {
+        if (s->listed[e] == 0 || rounds_next(&s->rounds, e, &step) != to)
+            continue;
+        const uint32_t *list = s->list + s->shards.start[e];
+        uint32_t left = s->listed[e];
+        for (s->listed[e] = 0; left; left--, list++) {
+            if (n == LIST_ENTRIES) {
+                *m = (list_t){s->direction | LISTED, s->state->round, 0, flags, n};
+                WHERRY_TRY(wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry));
+                messages++;
+                n = 0;
+            }
             uint64_t word = s->word[*list];
             s->waiting[*list >> 6] &= ~(1ull << (*list & 63));
-            entry[i] = (entry_t){*list, (uint32_t)word, (uint32_t)(word >> 32)};
+            entry[n++] = (entry_t){*list, (uint32_t)word, (uint32_t)(word >> 32)};
         }
-        WHERRY_TRY(wherry_fork_wait(element, m, sizeof *m + n * sizeof *entry));
-    } while (left);
+    }
+    *m = (list_t){s->direction | LISTED, s->state->round, messages + 1, flags, n};
+    return wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry);
+}
+
+/* Sends the lists of a step; grown says that somebody listed something. */
+static int32_t send_lists(spread_t *s, uint32_t step, uint32_t grown)
+{
+    uint32_t flags = (grown ? GROWN : 0) | (step ? STEP_ONE : 0);
+    for (uint32_t e = 0; e < s->rounds.elements; e++)
+        if (rounds_sends(&s->rounds, step, e))
+            WHERRY_TRY(send_list(s, e, flags));
+    s->state->tally[step][s->state->round & 1].flags |= flags & GROWN;
+    s->state->step = step;
     return WHERRY_OK;
 }
 
-/* One round of this element. */
+/* Begins a round of this element. */
 static int32_t play(spread_t *s)
 {
     uint32_t grown = 0;
     WHERRY_TRY(settle(s));
-    for (int32_t e = 0; e < s->shards.elements; e++)
+    for (uint32_t e = 0; e < s->rounds.elements; e++)
         grown |= s->listed[e] != 0;
-    for (int32_t e = 0; e < s->shards.elements; e++)
-        if (e != s->shards.self)
-            WHERRY_TRY(send_list(s, e, grown));
-    s->state->tally[s->state->round & 1].grown |= grown;
-    return WHERRY_OK;
+    return send_lists(s, 0, grown);
 }
 
 /* Counts the bits of all words here: plane[i] holds bit i of 64 counters. */
@@ -237,17 +249,20 @@ static int32_t reply_none(void)
     return wherry_reply(none, sizeof none);
 }
 
-/* Goes on round by round for as long as all lists are there. */
+/* Goes on step by step for as long as all lists are there. */
 static int32_t advance(spread_t *s)
 {
     state_t *st = s->state;
-    uint32_t others = (uint32_t)s->shards.elements - 1;
     for (;;) {
-        tally_t *t = &st->tally[st->round & 1];
-        if (!st->started || st->finished || t->done != others || t->messages != t->expected)
+        rounds_tally_t *t = &st->tally[st->step][st->round & 1];
+        if (!st->started || st->finished || !rounds_complete(&s->rounds, t, st->step))
             return reply_none();
-        uint32_t grown = t->grown;
+        uint32_t grown = t->flags & GROWN;
         memset(t, 0, sizeof *t);
+        if (st->step + 1 < s->rounds.steps) {
+            WHERRY_TRY(send_lists(s, st->step + 1, grown));
+            continue;
+        }
         st->round++;
         if (!grown) {
             st->finished = 1;
@@ -295,21 +310,19 @@ static int32_t begin(spread_t *s, const char *text, uint32_t size)
 static int32_t take_list(spread_t *s, const list_t *m)
 {
     const entry_t *entry = (const entry_t *)(m + 1);
-    if (m->round - s->state->round > 1) /* a sender is in our round, or one ahead */
+    uint32_t step = m->flags & STEP_ONE ? 1 : 0;
+    if (m->round - s->state->round > 1 || step >= s->rounds.steps) /* a sender is in our round, or one ahead */
         return WHERRY_ERR_ARGUMENT;
     for (uint32_t i = 0; i < m->count; i++, entry++) {
-        uint64_t local;
-        if (!shards_here(&s->shards, entry->vertex, &local))
+        uint64_t local, bits = entry->low | (uint64_t)entry->high << 32;
+        if (shards_here(&s->shards, entry->vertex, &local))
+            grow(s, entry->vertex, bits);
+        else if (step + 1 < s->rounds.steps)
+            WHERRY_TRY(tell(s, entry->vertex, bits));
+        else
             return WHERRY_ERR_ARGUMENT;
-        grow(s, entry->vertex, entry->low | (uint64_t)entry->high << 32);
     }
-    tally_t *t = &s->state->tally[m->round & 1];
-    t->messages++;
-    if (m->messages) {
-        t->expected += m->messages;
-        t->done++;
-        t->grown |= m->grown;
-    }
+    rounds_count(&s->state->tally[step][m->round & 1], m->messages, m->flags);
     return advance(s);
 }
 

@@ -1,0 +1,99 @@
+package travel
+
+import "errors"
+
+// A branch that goes on to an element for which there is no room just now is stowed: its run can end, and with it goes
+// all that a run takes; what is left is the payload, counted as held. It leaves when there is room.
+
+// stow keeps a forward that found no room; false: there is none for it here either, or it is no branch that can wait.
+func (c *Core) stow(r *Run, p *peer, payload []byte) bool {
+	n := len(payload) + runOverheadBytes
+	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+n > c.lim.HeldBytes {
+		return false
+	}
+	c.fasten()
+	r.stowed, r.to, r.ended = true, p, true
+	r.Payload, r.owned = append([]byte(nil), payload...), true
+	r.charged, r.from = true, nil // it is this element's now
+	c.heldRuns++
+	c.heldBytes += n
+	t := r.tenant(c)
+	t.heldRuns++
+	t.heldBytes += n
+	p.stowed.push(&r.inQueue)
+	c.stowed++
+	c.behind(p)
+	return true
+}
+
+// unstow takes a branch out of where it waits to leave.
+func (c *Core) unstow(r *Run) {
+	c.uncharge(r)
+	r.inQueue.leave()
+	r.stowed, r.to = false, nil
+	c.stowed--
+}
+
+// sendStowed sends what waits to leave for p, as far as there is room.
+func (c *Core) sendStowed(now Instant, p *peer) {
+	for n := p.stowed.first; n != nil && p.up; n = p.stowed.first {
+		r := n.v
+		s := r.sending(r.binding, r.branch)
+		declares, err := c.sendInject(now, p, &s, r.Payload)
+		if isBackpressure(err) {
+			return
+		}
+		c.unstow(r)
+		if err == nil {
+			c.custody(p, r.inv, r.binding, r.branch, r.hold, declares)
+			r.moved = true
+			r.forks = r.forks[:0]
+			c.tellHold(r)
+		} else {
+			r.ended = false
+			_ = c.unsent(now, r, err) // its origin hears why
+		}
+		if r.inv != nil && r.state == runStowed { // else its future ended with it, or its function has not returned
+			c.retire(now, r)
+		}
+	}
+}
+
+// stowedLost ends the branches that wait to leave for a peer that is gone.
+func (c *Core) stowedLost(now Instant, p *peer) {
+	for n := p.stowed.first; n != nil; n = p.stowed.first {
+		r := n.v
+		c.unstow(r)
+		r.ended = false
+		_ = c.unsent(now, r, ErrPeerLost)
+		if r.inv != nil && r.state == runStowed {
+			c.retire(now, r)
+		}
+	}
+}
+
+// unsent ends a branch that cannot be sent on, and says why.
+func (c *Core) unsent(now Instant, r *Run, err error) error {
+	code := CodePeerLost
+	switch {
+	case errors.Is(err, ErrTooLarge), errors.Is(err, ErrNoCode):
+		code = CodeLimit
+	case errors.Is(err, ErrDeadline):
+		code = CodeDeadline
+	}
+	return c.abort(now, r, code, err.Error())
+}
+
+// sending is what an INJECT says of a branch that goes on, or that a run forks.
+func (r *Run) sending(b *Binding, branch uint64) sending {
+	inv := r.inv
+	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
+		binding: b, branch: branch, hops: oneLess(r.hops)}
+	if r.hasTrace {
+		s.trace = &r.trace
+	}
+	if branch == r.branch {
+		s.parts, s.lists, s.forks = r.parts, r.lists, r.forks
+	}
+	return s
+}

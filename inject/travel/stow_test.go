@@ -1,0 +1,81 @@
+package travel_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+// stowed is a town in which a branch at b has gone on to c, for which there is no room.
+func stowed(t *testing.T, finish bool) (w *town, p placed) {
+	t.Helper()
+	w = newTown(t, 3, travel.Limits{})
+	w.start(t, travel.StartArgs{}, 2)
+	p = w.one(t, w.settle(t, nil))
+	p.d.full = true
+	if err := p.d.core.Forward(w.now, p.r, 3, []byte("onward")); err != nil || !p.r.Ended() {
+		t.Fatalf("a forward into a full queue: %v", err)
+	}
+	if finish {
+		p.finish(w, travel.End{})
+	}
+	if n := p.d.core.Sizes(); n.Stowed != 1 || n.HeldRuns != 1 || n.Running > 0 == finish {
+		t.Fatalf("%+v", n)
+	}
+	return w, p
+}
+
+// TestStowed: a branch that finds no room to go on waits without its run, and goes on when there is some.
+func TestStowed(t *testing.T) {
+	for _, first := range []bool{true, false} { // whether its run ends before it leaves
+		w, p := stowed(t, first)
+		p.d.full = false
+		next := w.one(t, w.pass(t, 2e6))
+		if got := string(next.r.Payload); got != "onward" {
+			t.Errorf("the branch went on with %q", got)
+		}
+		if !first {
+			p.finish(w, travel.End{})
+		}
+		next.finish(w, travel.End{})
+		w.settle(t, nil)
+		if err := w.outcome(t); err != nil {
+			t.Error(err)
+		}
+		w.empty(t)
+	}
+}
+
+// TestStowedEnds: a branch that waits to leave ends with an error, like any other.
+func TestStowedEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(w *town, p placed)
+		want error
+	}{
+		"deadline":  {func(w *town, p placed) { w.pass(t, 2*second) }, travel.ErrDeadline},
+		"peer lost": {func(w *town, p placed) { p.d.core.PeerLost(w.now, 3, nil) }, travel.ErrPeerLost},
+		"canceled":  {func(w *town, p placed) { _ = w.desks[0].core.Cancel(w.now, 1) }, travel.ErrCanceled},
+		"failed":    {func(w *town, p placed) { p.finish(w, travel.End{Code: travel.CodeTrap, Text: "a trap"}) }, travel.ErrRemote},
+	} {
+		for _, finish := range []bool{true, false} {
+			if finish && name == "failed" {
+				continue
+			}
+			w, p := stowed(t, finish)
+			c.end(w, p)
+			if p.d.full = false; !finish && name != "failed" {
+				p.finish(w, travel.End{})
+			}
+			if more := append(w.settle(t, nil), w.pass(t, second/10)...); len(more) > 0 {
+				t.Errorf("%s: the branch ran on", name)
+			}
+			if err := w.outcome(t); !errors.Is(err, c.want) {
+				t.Errorf("%s: it ended with %v", name, err)
+			}
+			if n := p.d.core.Sizes(); n.Stowed+n.HeldRuns+n.HeldBytes+n.Running > 0 {
+				t.Errorf("%s: %+v", name, n)
+			}
+		}
+	}
+}
