@@ -91,7 +91,7 @@ func (l *leader) wait(ctx context.Context, cond func() bool, w *Waiter) error {
 		}
 		term, ok := l.takeAlone(first)
 		if !ok {
-			held, free := l.park(ctx, cond, w, limit)
+			held, free := l.park(ctx, cond, w, &limit)
 			if held {
 				w.next()
 				return nil
@@ -164,7 +164,9 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 		n := l.poll(term)
 		over := l.state.Load() != term
 		if cond() {
-			p.paid(n)
+			if !over {
+				p.paid(n)
+			}
 			l.finish(term)
 			return nil
 		}
@@ -218,7 +220,7 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 	l.watch(ctx)
 	l.want.Add(1) // who makes cond true is to ring
 	defer l.want.Add(-1)
-	return l.sleep(term, tickPeriod, cond)
+	return l.sleep(ctx, term, tickPeriod, cond)
 }
 
 // watch has the end of a context ring for the leader, which is about to sleep. The last context stays watched, as callers often have one for
@@ -235,7 +237,7 @@ func (l *leader) watch(ctx context.Context) {
 }
 
 // park sleeps until the waiter is woken, while another goroutine leads. It reports whether cond held, and whether nobody led.
-func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit int64) (held, free bool) {
+func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit *int64) (held, free bool) {
 	if s := l.el.cfg.Scheduler; s != nil {
 		if cond() {
 			return true, false
@@ -265,6 +267,7 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit in
 		select {
 		case <-ch:
 		case <-ctx.Done():
+		case <-l.over:
 		}
 		return false, false
 	}
@@ -278,6 +281,7 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit in
 	case <-ch:
 	case <-timer.C:
 	case <-ctx.Done():
+	case <-l.over:
 	}
 	timer.Stop() // nothing of it is left in its channel
 	l.timers.put(timer)
@@ -285,17 +289,18 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit in
 }
 
 // bedtime is how long a waiter sleeps that nobody wakes; 0: as long as its context lasts.
-func (l *leader) bedtime(ctx context.Context, w *Waiter, limit int64) time.Duration {
+func (l *leader) bedtime(ctx context.Context, w *Waiter, limit *int64) time.Duration {
 	if l.epfd < 0 { // nobody leads in the background
 		return backgroundPeriod
 	}
 	if _, has := ctx.Deadline(); has || w.ends {
 		return 0
 	}
-	if limit == 0 {
-		return l.el.cfg.Limits.OpTime
+	now := l.el.now()
+	if *limit == 0 {
+		*limit = now + int64(l.el.cfg.Limits.OpTime)
 	}
-	return max(time.Duration(limit-l.el.now()), 0) + time.Millisecond
+	return max(time.Duration(*limit-now), 0) + time.Millisecond
 }
 
 // lieDown says that somebody is about to sleep on the channel; after it, the condition is to be looked at.
