@@ -265,14 +265,23 @@ func (l *leader) giveWay() {
 		runtime.Gosched()
 		return
 	}
+	defer l.uncork()
 	for _, t := range l.el.cfg.Transports {
 		if c, ok := t.(Corker); ok {
 			c.Cork()
 		}
 	}
-	runtime.Gosched()
-	l.uncork()
+	for range giveWays { // the runtime comes back to us now and then before all had their turn
+		before := ws.busy.Load()
+		runtime.Gosched()
+		if n := ws.busy.Load(); n == 0 || n >= before {
+			break
+		}
+	}
 }
+
+// giveWays is how often the leader steps aside in a row for handlers of one round.
+const giveWays = 4
 
 func (l *leader) uncork() {
 	for _, t := range l.el.cfg.Transports {
