@@ -66,6 +66,7 @@ func (c *Core) Resume(now Instant, id FutureID, a *StartArgs) error {
 	if inv == nil || inv.fut == nil {
 		return fmt.Errorf("%w: %d ended before all its branches were started", ErrNoFuture, id)
 	}
+	a.born = inv.born
 	_, err := c.sendRoots(now, inv.id, inv.fut, a)
 	return err
 }
