@@ -20,7 +20,8 @@ const (
 	roomClasses = 42
 	// maxPassed is how many branches that came later may be given room before one that waits.
 	maxPassed = 64
-	// small: who is due holds nobody up that needs less than this part of what it needs itself.
+	// small: a branch that is due does not hold up those that need less than this part of what it needs, until so many times
+	// maxPassed have gone before it. Then nothing goes before it: a crowd of small ones would take all that is freed.
 	small = 8
 )
 
@@ -171,7 +172,10 @@ func (c *Core) suits(r *Run, short *uint64) bool {
 	}
 	c.rooms.refused = append(c.rooms.refused, r)
 	bar := r.need
-	if r.passed >= maxPassed {
+	switch {
+	case r.passed >= small*maxPassed:
+		bar = 0
+	case r.passed >= maxPassed:
 		bar /= small
 	}
 	t := r.tenant(c)

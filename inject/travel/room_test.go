@@ -251,6 +251,20 @@ func TestRoomDueKeepsTurn(t *testing.T) {
 	h.finish()
 }
 
+// TestRoomTinyCrowd: a branch that is due gets its room though a crowd that needs less than an eighth of it never ends.
+func TestRoomTinyCrowd(t *testing.T) {
+	h := newHall(t, 2, 32, travel.Limits{})
+	for range 16 {
+		h.ask(2, 2, travel.StartArgs{})
+	}
+	h.ask(1, 30, travel.StartArgs{})
+	n := h.fills(5000, "p1:30", func() { h.ask(2, 2, travel.StartArgs{}) })
+	if n < 64 || n > 1000 {
+		t.Errorf("%d went before", n)
+	}
+	h.finish()
+}
+
 // TestRoomDueSmall: of a principal's branches that are due the small one is not held up by the large one, which came first.
 func TestRoomDueSmall(t *testing.T) {
 	h := newHall(t, 2, 210, travel.Limits{})
