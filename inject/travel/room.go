@@ -300,5 +300,5 @@ func (c *Core) awaits(r *Run) string {
 	if r.state != runAwaiting {
 		return ""
 	}
-	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it", r.need>>10, c.rooms.n-1)
+	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it: raise the engine's MaxInstances or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)
 }

@@ -330,7 +330,7 @@ func TestRoomWaitEnds(t *testing.T) {
 	}
 	h.now += second - travel.Instant(3*time.Millisecond) // the origin waits a little longer
 	h.begin(h.pass(t, 0))
-	if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrDeadline) || !strings.Contains(o[0].Err.Error(), "waited for room") {
+	if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrDeadline) || !strings.Contains(o[0].Err.Error(), "MaxInstances") {
 		t.Errorf("a deadline passed: %+v", o)
 	}
 	h.desks[0].core.PeerLost(h.now, 4, errors.New("reset"))
@@ -354,7 +354,7 @@ func TestRoomIsBounded(t *testing.T) {
 			t.Errorf("%d of client %d found no room, want %d", n, i, want)
 		}
 		for _, o := range h.desks[i].ended {
-			if !errors.Is(o.Err, travel.ErrBackpressure) {
+			if !errors.Is(o.Err, travel.ErrBackpressure) || !strings.Contains(o.Err.Error(), "HeldRuns") {
 				t.Error(o.Err)
 			}
 		}
