@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"runtime"
@@ -30,7 +31,8 @@ type leader struct {
 	foreground atomic.Bool
 	woken      atomic.Bool // goroutines were made ready and have not had the processor yet
 	closed     atomic.Bool
-	guests     atomic.Int32 // goroutines that compute for the fabric
+	over       chan struct{} // closed once nobody leads any more
+	guests     atomic.Int32  // goroutines that compute for the fabric
 
 	// The leader's: empty polls between two yields, the time they shall take,
 	// and how long one takes.
@@ -117,7 +119,7 @@ type ticker struct {
 func (l *leader) init(e *Element) error {
 	l.el, l.epfd, l.bell, l.yieldPolls = e, -1, -1, firstPolls
 	l.yieldTime, l.pollTime = leastYieldTime, firstPollTime
-	l.wake = make(chan struct{}, 1)
+	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
 	l.tickers = []*ticker{{fn: e.tick}}
 	if e.cfg.Manual {
 		return nil
@@ -258,14 +260,28 @@ func (l *leader) poll(term uint64) (handled int) {
 // giveWay lets those run who were woken or started: they may send, and all of it leaves together.
 func (l *leader) giveWay() {
 	l.woken.Store(false)
+	ws := &l.el.workers
+	if ws.busy.Load() > ws.started.Swap(0) { // one of an earlier round goes on: if it computes, nothing may wait for it
+		runtime.Gosched()
+		return
+	}
+	defer l.uncork()
 	for _, t := range l.el.cfg.Transports {
 		if c, ok := t.(Corker); ok {
 			c.Cork()
 		}
 	}
-	runtime.Gosched()
-	l.uncork()
+	for range giveWays { // the runtime comes back to us now and then before all had their turn
+		before := ws.busy.Load()
+		runtime.Gosched()
+		if n := ws.busy.Load(); n == 0 || n >= before {
+			break
+		}
+	}
 }
+
+// giveWays is how often the leader steps aside in a row for handlers of one round.
+const giveWays = 4
 
 func (l *leader) uncork() {
 	for _, t := range l.el.cfg.Transports {
@@ -375,7 +391,7 @@ func (e *Element) TickSoon() {
 // sleep lets the leader wait in epoll_wait until a transport has something, or
 // for at most d. It reports whether the caller still leads, and in which term,
 // and whether cond (which may be nil) held when it was about to sleep.
-func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint64, leads, held bool) {
+func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond func() bool) (now uint64, leads, held bool) {
 	ready := false
 	for _, t := range l.el.cfg.Transports {
 		ready = t.Arm() || ready
@@ -398,7 +414,7 @@ func (l *leader) sleep(term uint64, d time.Duration, cond func() bool) (now uint
 	if until := time.Duration(l.nextTick.Load() - l.el.now()); until < d {
 		d = until
 	}
-	if d > 0 && !held && !l.closed.Load() && !l.el.hasBusy() {
+	if d > 0 && !held && ctx.Err() == nil && !l.closed.Load() && !l.el.hasBusy() {
 		l.epollWait(d)
 	}
 	term = nextTerm(asleep, rolePolling)
@@ -583,7 +599,7 @@ func (l *leader) lead(term uint64) {
 				return
 			}
 			var leads bool
-			if term, leads, _ = l.sleep(term, tickPeriod, nil); !leads {
+			if term, leads, _ = l.sleep(context.Background(), term, tickPeriod, nil); !leads {
 				return
 			}
 			p.reset()
@@ -620,5 +636,5 @@ func (l *leader) close() {
 	if l.unwatch != nil { // nobody leads any more
 		l.unwatch()
 	}
-	l.wakeRooms()
+	close(l.over)
 }

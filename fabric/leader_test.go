@@ -162,7 +162,7 @@ func TestTakesAreWhole(t *testing.T) {
 					case 1:
 						l.leave(term)
 					default:
-						if term, ok, _ = l.sleep(term, 0, rest); !ok {
+						if term, ok, _ = l.sleep(t.Context(), term, 0, rest); !ok {
 							relieved.Add(1)
 							continue
 						}

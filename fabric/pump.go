@@ -319,4 +319,5 @@ func (l *leader) handOff(term uint64) {
 	if l.epfd >= 0 {
 		l.standIn()
 	}
+	l.changed() // for what was handled before, in the same round: its end is nobody's now
 }

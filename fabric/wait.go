@@ -58,25 +58,14 @@ func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 	return e.leader.waitRoom(ctx, cond)
 }
 
-func (l *leader) waitRoom(ctx context.Context, cond func() bool) error {
-	if cond() {
-		return nil
-	}
-	w := l.waiters.get()
-	if w == nil {
-		w = &Waiter{l: l, room: true}
-	}
-	err := l.wait(ctx, cond, w)
-	l.waiters.put(w)
-	return err
-}
+func (l *leader) waitRoom(ctx context.Context, cond func() bool) error { return l.wait(ctx, cond, nil) }
 
-// wait is Waiter.Wait. Its condition may do something when it holds, as a send does.
+// wait is Waiter.Wait, and WaitFor if w is nil. Its condition may do something when it holds, as a send does.
 func (l *leader) wait(ctx context.Context, cond func() bool, w *Waiter) error {
 	limit := int64(0) // set when the clock is first looked at
 	for first := true; ; first = false {
 		if cond() {
-			if !first {
+			if !first && w != nil {
 				w.next()
 			}
 			return nil
@@ -91,9 +80,8 @@ func (l *leader) wait(ctx context.Context, cond func() bool, w *Waiter) error {
 		}
 		term, ok := l.takeAlone(first)
 		if !ok {
-			held, free := l.park(ctx, cond, w, limit)
+			held, free := l.sleepFor(ctx, cond, w, &limit)
 			if held {
-				w.next()
 				return nil
 			}
 			if !free {
@@ -139,7 +127,7 @@ func (l *leader) waitOver(ctx context.Context, limit *int64, w *Waiter) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if _, has := ctx.Deadline(); has || w.ends {
+	if _, has := ctx.Deadline(); has || w != nil && w.ends {
 		return nil
 	}
 	now := l.el.now()
@@ -164,7 +152,9 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 		n := l.poll(term)
 		over := l.state.Load() != term
 		if cond() {
-			p.paid(n)
+			if !over {
+				p.paid(n)
+			}
 			l.finish(term)
 			return nil
 		}
@@ -218,7 +208,7 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 	l.watch(ctx)
 	l.want.Add(1) // who makes cond true is to ring
 	defer l.want.Add(-1)
-	return l.sleep(term, tickPeriod, cond)
+	return l.sleep(ctx, term, tickPeriod, cond)
 }
 
 // watch has the end of a context ring for the leader, which is about to sleep. The last context stays watched, as callers often have one for
@@ -234,8 +224,23 @@ func (l *leader) watch(ctx context.Context) {
 	l.watched, l.unwatch = done, context.AfterFunc(ctx, l.ring)
 }
 
+// sleepFor parks on w, or on a Waiter of its own.
+func (l *leader) sleepFor(ctx context.Context, cond func() bool, w *Waiter, limit *int64) (held, free bool) {
+	if w != nil {
+		if held, free = l.park(ctx, cond, w, limit); held {
+			w.next()
+		}
+		return held, free
+	}
+	if w = l.waiters.get(); w == nil {
+		w = &Waiter{l: l, room: true}
+	}
+	defer l.waiters.put(w)
+	return l.park(ctx, cond, w, limit)
+}
+
 // park sleeps until the waiter is woken, while another goroutine leads. It reports whether cond held, and whether nobody led.
-func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit int64) (held, free bool) {
+func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit *int64) (held, free bool) {
 	if s := l.el.cfg.Scheduler; s != nil {
 		if cond() {
 			return true, false
@@ -265,6 +270,7 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit in
 		select {
 		case <-ch:
 		case <-ctx.Done():
+		case <-l.over:
 		}
 		return false, false
 	}
@@ -278,6 +284,7 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit in
 	case <-ch:
 	case <-timer.C:
 	case <-ctx.Done():
+	case <-l.over:
 	}
 	timer.Stop() // nothing of it is left in its channel
 	l.timers.put(timer)
@@ -285,17 +292,18 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit in
 }
 
 // bedtime is how long a waiter sleeps that nobody wakes; 0: as long as its context lasts.
-func (l *leader) bedtime(ctx context.Context, w *Waiter, limit int64) time.Duration {
+func (l *leader) bedtime(ctx context.Context, w *Waiter, limit *int64) time.Duration {
 	if l.epfd < 0 { // nobody leads in the background
 		return backgroundPeriod
 	}
 	if _, has := ctx.Deadline(); has || w.ends {
 		return 0
 	}
-	if limit == 0 {
-		return l.el.cfg.Limits.OpTime
+	now := l.el.now()
+	if *limit == 0 {
+		*limit = now + int64(l.el.cfg.Limits.OpTime)
 	}
-	return max(time.Duration(limit-l.el.now()), 0) + time.Millisecond
+	return max(time.Duration(*limit-now), 0) + time.Millisecond
 }
 
 // lieDown says that somebody is about to sleep on the channel; after it, the condition is to be looked at.

@@ -133,3 +133,121 @@ func TestWorkers(t *testing.T) {
 	e.Go(func() { close(done) }) // what comes late runs all the same
 	<-done
 }
+
+// parked has a goroutine wait on a Waiter of its own; the returned function lets it go and waits for its end.
+func parked(t *testing.T, e *Element) (ended chan error, end func()) {
+	t.Helper()
+	w, ready, done := new(Waiter), new(atomic.Bool), make(chan error, 1)
+	w.Init(e)
+	looks := make(chan struct{}, 1)
+	go func() {
+		done <- w.Wait(context.Background(), func() bool {
+			select {
+			case looks <- struct{}{}:
+			default:
+			}
+			return ready.Load()
+		})
+	}()
+	<-looks
+	return done, func() { ready.Store(true); w.Wake(); <-done }
+}
+
+// TestClosedBesideWaiters: whoever waits when the element is closed hears of it, also where nothing else would end its wait.
+func TestClosedBesideWaiters(t *testing.T) {
+	e, _ := onStage(t, Efficient)
+	var ended []chan error
+	for range 4 {
+		done, _ := parked(t, e)
+		ended = append(ended, done)
+	}
+	time.Sleep(5 * time.Millisecond)
+	e.Close()
+	for i, done := range ended {
+		select {
+		case err := <-done:
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("waiter %d still sleeps", i)
+		}
+	}
+}
+
+// TestBedtime: a waiter that nobody wakes and that has no deadline sleeps until Limits.OpTime after it began, and no longer the
+// next time.
+func TestBedtime(t *testing.T) {
+	now := int64(1000)
+	e, err := New(Config{Manual: true, Now: func() int64 { return now }, Limits: Limits{OpTime: time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l := &e.leader
+	l.epfd = 0 // as if others led in the background
+	defer func() { l.epfd = -1 }()
+	limit := int64(0)
+	if d := l.bedtime(t.Context(), &Waiter{l: l}, &limit); limit != now+int64(time.Second) || d < time.Second || d > 2*time.Second {
+		t.Fatalf("it sleeps for %v, and its limit is %d", d, limit)
+	}
+	now += int64(time.Second)
+	if d := l.bedtime(t.Context(), &Waiter{l: l}, &limit); d > time.Millisecond {
+		t.Fatalf("when its time is over it sleeps for %v more", d)
+	}
+	if d := l.bedtime(t.Context(), &Waiter{l: l, ends: true}, &limit); d != 0 {
+		t.Fatalf("what ends by itself is waited for for %v", d)
+	}
+}
+
+// feeder is a stage on which something happens in a round of progress.
+type feeder struct {
+	stage
+	feed atomic.Pointer[func()]
+}
+
+func (f *feeder) Poll(budget int, turn Turn) int {
+	if fn := f.feed.Swap(nil); fn != nil {
+		(*fn)()
+		return 1
+	}
+	return f.stage.Poll(budget, turn)
+}
+
+// TestHandOffTells: a condition that a handler made true before it handed off is looked at then, and not when something else comes.
+func TestHandOffTells(t *testing.T) {
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Policy: Efficient, Transports: []Transport{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ep, _ := attach(t, e, 7)
+	var ready atomic.Bool
+	gate := make(chan struct{})
+	if err := e.Handle(100, func(m Message) { ready.Store(true); m.HandOff(); <-gate }); err != nil {
+		t.Fatal(err)
+	}
+	_, endA := parked(t, e)
+	_, endB := parked(t, e)
+	got := make(chan error, 1)
+	go func() { got <- e.WaitFor(soon(t), ready.Load) }()
+	for e.leader.rooms.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	e.leader.nextTick.Store(e.now() + int64(time.Hour)) // at which conditions are looked at too
+	fn := func() { ep.Frame(100, nil) }
+	f.feed.Store(&fn)
+	e.leader.kick()
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it sleeps on")
+	}
+	close(gate)
+	endA()
+	endB()
+}

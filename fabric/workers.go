@@ -1,10 +1,16 @@
 package fabric
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // workers are goroutines that have run something for the element and wait for more: a new one's stack would grow, call by call,
 // to what a handler needs, which takes longer than a short handler.
 type workers struct {
+	busy    atomic.Int64 // that run something
+	started atomic.Int64 // of them and those that have ended since, since the leader last gave way
+
 	mu     sync.Mutex
 	idle   []chan func() // the last to lie down is the first to get up
 	least  int           // how many were idle at all times since trim was here
@@ -16,6 +22,8 @@ const maxIdleWorkers = 64
 
 // run runs fn on an idle goroutine, or on a new one.
 func (ws *workers) run(fn func()) {
+	ws.started.Add(1)
+	ws.busy.Add(1)
 	ws.mu.Lock()
 	n := len(ws.idle)
 	if n == 0 {
@@ -34,6 +42,7 @@ func (ws *workers) work(fn func()) {
 	next := make(chan func(), 1)
 	for fn != nil {
 		fn()
+		ws.busy.Add(-1)
 		if !ws.rest(next) {
 			return
 		}

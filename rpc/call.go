@@ -111,7 +111,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 		return c.unsent(ctx, to, req, mode, err)
 	}
 	r, err := c.try(&s)
-	if err == fabric.ErrBackpressure && s.seg == nil && len(req) > p.limits.EagerBytes {
+	if err == fabric.ErrBackpressure && s.seg == nil && mode != sendOneWay && len(req) > p.limits.EagerBytes {
 		// The window is used up; a segment takes hardly any of it.
 		if err = c.lendRequest(ctx, &s, mode); err == nil {
 			r, err = c.try(&s)
@@ -191,7 +191,11 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 			return err
 		}
 	}
-	if n > c.eager {
+	eager := c.eager
+	if mode == sendOneWay { // many of them may wait to run, and those that are lent wait where they are
+		eager = p.limits.EagerBytes
+	}
+	if n > eager {
 		if err := c.lendRequest(ctx, s, mode); err != nil {
 			endAll(s.ends, err)
 			return err

@@ -42,7 +42,7 @@ func (c *conn) park(k *Call, lacks string) {
 	p := c.p
 	q := &p.queue
 	q.mu.Lock()
-	cost := int64(len(k.Req)) + queuedCost
+	cost := int64(max(len(k.Req), cap(k.buf))) + queuedCost
 	if k.OneWay { // which the caller's window bounds
 		cost = 0
 	}

@@ -256,9 +256,9 @@ func (c *conn) keepRequest(k *Call) {
 	c.inline = nil // the record goes with the call
 	switch n := len(k.Req); {
 	case k.lent:
-	case n <= keptShort:
+	case n <= int(classBytes(0)/2):
 		k.Req = append([]byte(nil), k.Req...)
-	default: // into memory of an earlier one
+	default: // into memory of an earlier one, which is not much larger
 		k.buf = c.buffer(n)
 		k.Req = append(k.buf[:0:n], k.Req...)
 	}

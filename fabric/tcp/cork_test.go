@@ -429,3 +429,26 @@ func TestCorkBound(t *testing.T) {
 		}
 	}
 }
+
+// TestCorkEnds: who sends later than corkTime after Cork sends at once, and so goes what was held back before it.
+func TestCorkEnds(t *testing.T) {
+	eachCork(t, Config{}, func(t *testing.T, c *corked, r *writable) {
+		c.tr.Cork()
+		want := 0
+		for i, text := range []string{"one", "two"} {
+			if err := c.l.Send(200, fabric.Normal, nil, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			want += len(wire(200, []byte(text)))
+			if i == 0 {
+				time.Sleep(2 * corkTime)
+			}
+		}
+		for end := time.Now().Add(10 * time.Second); c.n() < want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d of %d bytes have left", c.n(), want)
+			}
+		}
+		c.tr.Uncork()
+	})
+}

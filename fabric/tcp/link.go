@@ -373,7 +373,7 @@ func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) er
 	if l.sec != nil {
 		return l.sendSealed(id, class, head, body)
 	}
-	if l.held && (n > smallBytes || len(l.out)-l.outAt+n > corkBytes) {
+	if l.held && (n > smallBytes || len(l.out)-l.outAt+n > corkBytes || !l.hold && !l.t.hold(l)) {
 		l.held = false
 		if l.give(); l.broken != nil {
 			return l.closedError()

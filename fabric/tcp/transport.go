@@ -364,7 +364,7 @@ func (t *Transport) turnTo(l *link) {
 // cool ends a link's being hot.
 func (t *Transport) cool() {
 	if h := t.hot; h != nil {
-		t.hot = nil
+		t.hot, t.row = nil, 0
 		if h != t.reading {
 			h.idle()
 		}
