@@ -43,6 +43,7 @@ type Run struct {
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
+	inDue        node[Run] // Core.rooms.due
 }
 
 type runState uint8
@@ -101,7 +102,7 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	r := c.runPool.get()
 	if r == nil {
 		r = new(Run)
-		r.inInv.v, r.inQueue.v = r, r
+		r.inInv.v, r.inQueue.v, r.inDue.v = r, r, r
 	}
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
 	r.from, r.binding, r.onward = nil, nil, nil
