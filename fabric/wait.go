@@ -58,25 +58,14 @@ func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 	return e.leader.waitRoom(ctx, cond)
 }
 
-func (l *leader) waitRoom(ctx context.Context, cond func() bool) error {
-	if cond() {
-		return nil
-	}
-	w := l.waiters.get()
-	if w == nil {
-		w = &Waiter{l: l, room: true}
-	}
-	err := l.wait(ctx, cond, w)
-	l.waiters.put(w)
-	return err
-}
+func (l *leader) waitRoom(ctx context.Context, cond func() bool) error { return l.wait(ctx, cond, nil) }
 
-// wait is Waiter.Wait. Its condition may do something when it holds, as a send does.
+// wait is Waiter.Wait, and WaitFor if w is nil. Its condition may do something when it holds, as a send does.
 func (l *leader) wait(ctx context.Context, cond func() bool, w *Waiter) error {
 	limit := int64(0) // set when the clock is first looked at
 	for first := true; ; first = false {
 		if cond() {
-			if !first {
+			if !first && w != nil {
 				w.next()
 			}
 			return nil
@@ -91,9 +80,8 @@ func (l *leader) wait(ctx context.Context, cond func() bool, w *Waiter) error {
 		}
 		term, ok := l.takeAlone(first)
 		if !ok {
-			held, free := l.park(ctx, cond, w, &limit)
+			held, free := l.sleepFor(ctx, cond, w, &limit)
 			if held {
-				w.next()
 				return nil
 			}
 			if !free {
@@ -139,7 +127,7 @@ func (l *leader) waitOver(ctx context.Context, limit *int64, w *Waiter) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if _, has := ctx.Deadline(); has || w.ends {
+	if _, has := ctx.Deadline(); has || w != nil && w.ends {
 		return nil
 	}
 	now := l.el.now()
@@ -234,6 +222,21 @@ func (l *leader) watch(ctx context.Context) {
 		l.unwatch()
 	}
 	l.watched, l.unwatch = done, context.AfterFunc(ctx, l.ring)
+}
+
+// sleepFor parks on w, or on a Waiter of its own.
+func (l *leader) sleepFor(ctx context.Context, cond func() bool, w *Waiter, limit *int64) (held, free bool) {
+	if w != nil {
+		if held, free = l.park(ctx, cond, w, limit); held {
+			w.next()
+		}
+		return held, free
+	}
+	if w = l.waiters.get(); w == nil {
+		w = &Waiter{l: l, room: true}
+	}
+	defer l.waiters.put(w)
+	return l.park(ctx, cond, w, limit)
 }
 
 // park sleeps until the waiter is woken, while another goroutine leads. It reports whether cond held, and whether nobody led.

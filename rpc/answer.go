@@ -83,7 +83,7 @@ func (k *Call) hold(code Code, body []byte) error {
 		k.wake()
 	}
 	k.mu.Unlock()
-	if detached || k.leads.Load() { // it is the caller's of Reply again, or part of a message that ends with the handler
+	if detached || k.borrowed || k.leads.Load() { // it is the caller's of Reply again, or part of a message that ends with the handler
 		body = append([]byte(nil), body...)
 	}
 	k.scratch = nil // only what counts is kept: the answer, and a large request's memory

@@ -21,6 +21,15 @@ func (Bytes) Append(b, v []byte) ([]byte, error) { return append(b, v...), nil }
 // Decode implements Codec.
 func (Bytes) Decode(old, b []byte) ([]byte, error) { return append(old[:0], b...), nil }
 
+// plain is a codec whose values are their bytes: a large one is not copied to be written, nor from where it was read to.
+type plain[T any] interface {
+	bytesOf(v T) []byte
+	valueOf(b []byte) T
+}
+
+func (Bytes) bytesOf(v []byte) []byte { return v }
+func (Bytes) valueOf(b []byte) []byte { return b }
+
 // Text carries a string as it is.
 type Text struct{}
 

@@ -55,6 +55,10 @@ func (m Method[Req, Resp]) Serve(p *Peer, fn func(ctx context.Context, c *Call, 
 }
 
 func (m Method[Req, Resp]) encode(c *Call, resp Resp) ([]byte, error) {
+	if p, ok := m.resp.(plain[Resp]); ok {
+		c.borrowed = true
+		return p.bytesOf(resp), nil
+	}
 	b, err := m.resp.Append(c.scratch[:0], resp)
 	if err != nil {
 		return nil, fmt.Errorf("the answer cannot be written: %w", err)
@@ -105,6 +109,9 @@ func (m Method[Req, Resp]) begin(ctx context.Context, p *Peer, ep *fabric.Endpoi
 	if err := m.check(); err != nil {
 		return p.failed(ep, m.to, err)
 	}
+	if as, ok := m.req.(plain[Req]); ok {
+		return p.begin(ctx, ep, m.to, as.bytesOf(req), mode)
+	}
 	buf := p.bufs.Get().(*[]byte)
 	defer p.bufs.Put(buf)
 	b, err := m.req.Append((*buf)[:0], req)
@@ -120,6 +127,13 @@ func (m Method[Req, Resp]) begin(ctx context.Context, p *Peer, ep *fabric.Endpoi
 func (m Method[Req, Resp]) wait(ctx context.Context, f Future, old Resp) (Resp, error) {
 	if f.r == nil {
 		return old, ErrEnded
+	}
+	if as, ok := m.resp.(plain[Resp]); ok {
+		b, err := f.wait(ctx, as.bytesOf(old)[:0], nil)
+		if err != nil {
+			return old, err
+		}
+		return as.valueOf(b), nil
 	}
 	p, ep := f.r.c.p, f.r.c.ep
 	buf := p.bufs.Get().(*[]byte)

@@ -32,6 +32,7 @@ type Call struct {
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	nested   bool        // its caller is a handler
+	borrowed bool        // its answer is the handler's own memory, which it may use again
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
 	kept     int64       // what that counts as; under conn.mu, and so is asked

@@ -115,7 +115,7 @@ func New(cfg Config) (*Core, error) {
 		hold hold
 	}) // pools are stacks: these serve the runs that end in one go, one after the other
 	first.inv.timer.inv = &first.inv
-	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v = &first.run, &first.run, &first.run
+	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v, first.run.inDue.v = &first.run, &first.run, &first.run, &first.run
 	first.inv.inHolders.v = &first.inv
 	c.invPool.put(&first.inv)
 	c.runPool.put(&first.run)

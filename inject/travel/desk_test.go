@@ -22,6 +22,7 @@ type desk struct {
 	store map[travel.ID][]byte
 	pins  map[travel.ID]int
 	full  bool // Send finds no room
+	fits  int  // so many messages fit in sent until take; 0: any number
 	kept  int  // messages whose credit is withheld
 
 	reserve   func(*travel.Run) travel.Room
@@ -63,7 +64,7 @@ func (d *desk) Pin(id travel.ID) bool {
 func (d *desk) Unpin(id travel.ID) { d.pins[id]-- }
 
 func (d *desk) Send(to travel.Peer, kind travel.Kind, head, body []byte) error {
-	if d.full {
+	if d.full || d.fits > 0 && d.n >= d.fits {
 		return travel.ErrBackpressure
 	}
 	if d.n == len(d.sent) {

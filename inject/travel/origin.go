@@ -66,6 +66,7 @@ func (c *Core) Resume(now Instant, id FutureID, a *StartArgs) error {
 	if inv == nil || inv.fut == nil {
 		return fmt.Errorf("%w: %d ended before all its branches were started", ErrNoFuture, id)
 	}
+	a.born = inv.born
 	_, err := c.sendRoots(now, inv.id, inv.fut, a)
 	return err
 }
@@ -212,7 +213,8 @@ func (c *Core) beginRoot(now Instant, f *future, a *StartArgs, i int, hops uint1
 	}
 	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+len(r.Payload)+runOverheadBytes > c.lim.HeldBytes {
 		c.dropRun(now, r)
-		return fmt.Errorf("%w: %d branches wait here", ErrBackpressure, c.heldRuns)
+		return fmt.Errorf("%w: %d branches wait here with %d bytes, at most %d (Limits.HeldRuns) and %d (Limits.HeldBytes); try again later or raise them",
+			ErrBackpressure, c.heldRuns, c.heldBytes, c.lim.HeldRuns, c.lim.HeldBytes)
 	}
 	c.admit(now, r, false)
 	return nil

@@ -1,6 +1,7 @@
 package travel_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -107,5 +108,40 @@ func TestPartlyEnds(t *testing.T) {
 	}
 	if len(w.desks[0].ended) != 0 || w.desks[0].core.Sizes().Futures != 0 {
 		t.Error("the future did not end, or Complete was called")
+	}
+}
+
+// TestResumeKeepsAge: all roots of a start say the same time of it, also those that go with arguments made anew for Resume.
+func TestResumeKeepsAge(t *testing.T) {
+	w := newTown(t, 3, travel.Limits{})
+	w.now = 12345
+	d := w.desks[0]
+	args := func() travel.StartArgs {
+		return travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Stateful: true, Partly: true, Roots: []travel.Root{{To: 2}, {To: 3}}}
+	}
+	a := args()
+	d.fits = 1
+	id, err := d.core.Start(w.now, &a)
+	if id == 0 || !errors.Is(err, travel.ErrBackpressure) || a.Sent != 1 {
+		t.Fatalf("%d sent as %d: %v", a.Sent, id, err)
+	}
+	d.fits = 0
+	again := args()
+	again.Sent = a.Sent
+	if err := d.core.Resume(w.now+1000, id, &again); err != nil {
+		t.Fatal(err)
+	}
+	msgs := d.take()
+	if len(msgs) != 2 {
+		t.Fatalf("%d messages, want one for each root", len(msgs))
+	}
+	for _, m := range msgs {
+		at := 14 // the head that all have
+		if m.body[1]>>4&2 != 0 {
+			at += 8 // the branch
+		}
+		if born := binary.LittleEndian.Uint64(m.body[at:]); born != 12345 {
+			t.Errorf("to %d: started at %d, want 12345", m.to, born)
+		}
 	}
 }

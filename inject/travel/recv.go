@@ -101,7 +101,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 	deadline := now + decodeTime(m.left)
 	if inv == nil {
 		if c.invs.n >= c.lim.Invocations {
-			c.sendRefused(p, t, CodeBackpressure, reasonOther, fmt.Sprintf("%d invocations are here already", c.invs.n))
+			c.sendRefused(p, t, CodeBackpressure, reasonOther, fmt.Sprintf("%d invocations are here, as many as Limits.Invocations allows; try again later or raise it", c.invs.n))
 			return nil, nil
 		}
 		inv = c.newInvocation(id, origin, deadline)
@@ -132,7 +132,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 	}
 	r.Payload = m.payload
 	if b == nil {
-		c.failRun(now, r, CodeBackpressure, fmt.Sprintf("all %d bindings are in use", c.lim.Bindings))
+		c.failRun(now, r, CodeBackpressure, fmt.Sprintf("all %d bindings of Limits.Bindings are in use; run fewer different functions at once or raise it", c.lim.Bindings))
 		return nil, nil
 	}
 	b.refs++
@@ -226,13 +226,13 @@ func (c *Core) overfull(r *Run) string {
 	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
 	switch {
 	case c.heldRuns >= c.lim.HeldRuns:
-		return fmt.Sprintf("%d branches wait here", c.heldRuns)
+		return fmt.Sprintf("%d branches wait here, as many as Limits.HeldRuns allows; try again later or raise it", c.heldRuns)
 	case c.heldBytes+n > c.lim.HeldBytes:
-		return fmt.Sprintf("branches waiting here take %d bytes", c.heldBytes)
+		return fmt.Sprintf("branches waiting here take %d of the %d bytes of Limits.HeldBytes; try again later or raise it", c.heldBytes, c.lim.HeldBytes)
 	case t.heldRuns >= c.lim.PrincipalHeldRuns:
-		return fmt.Sprintf("%d branches of principal %q wait here", t.heldRuns, t.name)
+		return fmt.Sprintf("%d branches of principal %q wait here, as many as Limits.PrincipalHeldRuns allows; start fewer at once or raise it", t.heldRuns, t.name)
 	case t.heldBytes+n > c.lim.PrincipalHeldBytes:
-		return fmt.Sprintf("branches of principal %q that wait here take %d bytes", t.name, t.heldBytes)
+		return fmt.Sprintf("branches of principal %q that wait here take %d of the %d bytes of Limits.PrincipalHeldBytes; start fewer at once or raise it", t.name, t.heldBytes, c.lim.PrincipalHeldBytes)
 	}
 	return ""
 }

@@ -20,7 +20,8 @@ const (
 	roomClasses = 42
 	// maxPassed is how many branches that came later may be given room before one that waits.
 	maxPassed = 64
-	// small: who is due holds nobody up that needs less than this part of what it needs itself.
+	// small: a branch that is due does not hold up those that need less than this part of what it needs, until so many times
+	// maxPassed have gone before it. Then nothing goes before it: a crowd of small ones would take all that is freed.
 	small = 8
 )
 
@@ -28,6 +29,7 @@ const (
 type rooms struct {
 	n       int          // waiting
 	tenants list[tenant] // of whom some wait; the next in turn first
+	due     list[Run]    // of those that wait the ones that are asked first, in the order in which they came to be due
 	turns   uint64       // counts those that came
 	look    Instant      // when giveWay looks at who waits too long; 0: nobody waits
 	refused []*Run       // scratch
@@ -84,6 +86,7 @@ func (t *tenant) class(need uint64) *list[Run] {
 func (c *Core) leaveRoom(r *Run) {
 	t := r.tenant(c)
 	r.inQueue.leave()
+	r.inDue.leave()
 	if c.rooms.n--; c.rooms.n == 0 {
 		c.rooms.look = 0
 	}
@@ -101,23 +104,28 @@ func (c *Core) grant() {
 	}
 }
 
-// grantOne gives room to the first for whom there is enough: the principals take turns, and of one principal's the
-// first that came is asked first. Who is refused is overtaken by those that need less, but not for ever (maxPassed).
+// grantOne gives room to the first branch for which there is enough. Those that are due are asked first; then the principals
+// take turns, and of one principal's branches the first that came is asked first. A branch that is refused is overtaken by
+// those that need less, until it is due itself (maxPassed).
 func (c *Core) grantOne() bool {
-	short := uint64(math.MaxUint64) // so much there is not, for anybody
+	short := uint64(math.MaxUint64) // no branch gets that much
 	c.rooms.refused = c.rooms.refused[:0]
 	for n := c.rooms.tenants.first; n != nil; n = n.next {
+		n.v.most = math.MaxUint64
+	}
+	for n := c.rooms.due.first; n != nil; n = n.next {
+		if r := n.v; r.need < min(r.tenant(c).most, short) && c.suits(r, &short) {
+			c.overtake(r)
+			return true
+		}
+	}
+	for n := c.rooms.tenants.first; n != nil; n = n.next {
 		t := n.v
-		r := c.suits(t, &short)
+		r := c.suitsOf(t, &short)
 		if r == nil {
 			continue
 		}
-		for _, over := range c.rooms.refused {
-			if over.passed++; over.passed == maxPassed {
-				c.setDue(over)
-			}
-		}
-		c.granted(r)
+		c.overtake(r)
 		if t.inRooms.in != nil {
 			t.inRooms.leave()
 			c.rooms.tenants.push(&t.inRooms)
@@ -127,6 +135,16 @@ func (c *Core) grantOne() bool {
 	return false
 }
 
+// overtake lets a run that has its room go before those that were refused.
+func (c *Core) overtake(r *Run) {
+	for _, over := range c.rooms.refused {
+		if over.passed++; over.passed == maxPassed {
+			c.setDue(over)
+		}
+	}
+	c.granted(r)
+}
+
 // granted moves a run that has its room to those that are ready.
 func (c *Core) granted(r *Run) {
 	c.leaveRoom(r)
@@ -134,30 +152,38 @@ func (c *Core) granted(r *Run) {
 	c.enqueue(r)
 }
 
-// suits is the tenant's first run for which there is room, which is taken for it; nil if there is none. Who needs
-// short or more need not ask. What is refused because the element has not enough lowers that.
-func (c *Core) suits(t *tenant, short *uint64) *Run {
-	most := *short // what this tenant may ask for is below
+// suitsOf is the tenant's first run for which there is room, which is taken for it; nil if there is none.
+func (c *Core) suitsOf(t *tenant, short *uint64) *Run {
 	for asked := uint64(0); ; {
-		r := t.after(asked, most)
-		if r == nil {
-			return nil
-		}
-		asked = r.turn
-		room := c.fx.Reserve(r)
-		if room == RoomTaken {
+		r := t.after(asked, min(t.most, *short))
+		if r == nil || c.suits(r, short) {
 			return r
 		}
-		c.rooms.refused = append(c.rooms.refused, r)
-		bar := r.need
-		if r.passed >= maxPassed {
-			bar /= small
-		}
-		most = min(most, bar)
-		if room == RoomShort {
-			*short = min(*short, bar)
-		}
+		asked = r.turn
 	}
+}
+
+// suits takes room for a run if there is enough. If not, it lowers the bar that later runs must stay below in this pass: that
+// of its tenant, and short, which is everyone's, if the element itself has not enough.
+func (c *Core) suits(r *Run, short *uint64) bool {
+	room := c.fx.Reserve(r)
+	if room == RoomTaken {
+		return true
+	}
+	c.rooms.refused = append(c.rooms.refused, r)
+	bar := r.need
+	switch {
+	case r.passed >= small*maxPassed:
+		bar = 0
+	case r.passed >= maxPassed:
+		bar /= small
+	}
+	t := r.tenant(c)
+	t.most = min(t.most, bar)
+	if room == RoomShort {
+		*short = min(*short, bar)
+	}
+	return false
 }
 
 // after is the tenant's first waiting run that needs less than most and came after the one whose turn was last, as far as
@@ -173,14 +199,12 @@ func (t *tenant) after(last, most uint64) (first *Run) {
 	return first
 }
 
-// setDue puts a run before all others: it is given room first, and who needs about as much waits until it has it.
+// setDue has a run asked before all others but those that are due already; whatever needs about as much waits behind it.
 func (c *Core) setDue(r *Run) {
-	t := r.tenant(c)
-	r.passed, r.turn = maxPassed, 1
-	r.inQueue.leave()
-	t.class(r.need).pushFront(&r.inQueue)
-	t.inRooms.leave()
-	c.rooms.tenants.pushFront(&t.inRooms)
+	if r.inDue.in == nil {
+		r.passed = max(r.passed, maxPassed)
+		c.rooms.due.push(&r.inDue)
+	}
 }
 
 // older reports whether an invocation started before another, as all elements see it.
@@ -276,5 +300,5 @@ func (c *Core) awaits(r *Run) string {
 	if r.state != runAwaiting {
 		return ""
 	}
-	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it", r.need>>10, c.rooms.n-1)
+	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it: raise the engine's MaxInstances or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)
 }

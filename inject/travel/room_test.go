@@ -199,6 +199,120 @@ func TestRoomSmall(t *testing.T) {
 	t.Error("it never began")
 }
 
+// endWhere ends all runs of which the function says so.
+func (h *hall) endWhere(match func(want) bool) {
+	for i := 0; i < len(h.runs); i++ {
+		if match(h.has[h.runs[i].r]) {
+			h.runs[0], h.runs[i] = h.runs[i], h.runs[0]
+			h.end()
+			i = -1
+		}
+	}
+}
+
+// fills counts what begins before a branch of a name while crowds are kept coming; none stands for never.
+func (h *hall) fills(rounds int, name string, crowd func()) (before int) {
+	h.order = nil
+	for range rounds {
+		crowd()
+		h.end()
+		for _, b := range h.order {
+			if b == name {
+				return before
+			}
+			before++
+		}
+		h.order = nil
+	}
+	h.t.Fatalf("%s did not begin before %d others", name, before)
+	return 0
+}
+
+// TestRoomDueKeepsTurn: a branch that is due stays first while its principal's small ones are given room, so another principal's
+// crowd that needs as much does not get between.
+func TestRoomDueKeepsTurn(t *testing.T) {
+	h := newHall(t, 2, 32, travel.Limits{})
+	for range 4 {
+		h.ask(2, 8, travel.StartArgs{})
+	}
+	h.ask(1, 20, travel.StartArgs{})
+	n := h.fills(1000, "p1:20", func() {
+		h.endWhere(func(w want) bool { return w.need == 1 })
+		for range 3 {
+			h.ask(1, 1, travel.StartArgs{})
+		}
+		for h.desks[0].core.Sizes().Awaiting < 12 {
+			h.ask(2, 8, travel.StartArgs{})
+		}
+	})
+	if n > 300 { // of four that begin each round one overtakes it, 64 times
+		t.Errorf("%d went before", n)
+	}
+	h.finish()
+}
+
+// TestRoomTinyCrowd: a branch that is due gets its room though a crowd that needs less than an eighth of it never ends.
+func TestRoomTinyCrowd(t *testing.T) {
+	h := newHall(t, 2, 32, travel.Limits{})
+	for range 16 {
+		h.ask(2, 2, travel.StartArgs{})
+	}
+	h.ask(1, 30, travel.StartArgs{})
+	n := h.fills(5000, "p1:30", func() { h.ask(2, 2, travel.StartArgs{}) })
+	if n < 64 || n > 1000 {
+		t.Errorf("%d went before", n)
+	}
+	h.finish()
+}
+
+// TestRoomDueSmall: of a principal's branches that are due the small one is not held up by the large one, which came first.
+func TestRoomDueSmall(t *testing.T) {
+	h := newHall(t, 2, 210, travel.Limits{})
+	h.ask(1, 200, travel.StartArgs{}) // runs on
+	h.ask(1, 200, travel.StartArgs{}) // both wait, and come to be due
+	h.ask(1, 20, travel.StartArgs{})
+	for range 10 {
+		h.ask(2, 1, travel.StartArgs{})
+	}
+	small := func(w want) bool { return w.need == 1 }
+	for range 7 {
+		for range 10 {
+			h.ask(2, 1, travel.StartArgs{})
+		}
+		h.endWhere(small)
+	}
+	h.endWhere(small)
+	h.order = nil
+	h.free += 15
+	h.desks[0].core.RoomFreed()
+	h.begin(h.settle(t, nil))
+	h.expect("p1:20")
+	h.finish()
+}
+
+// TestRoomDueInOrder: branches that are due are given room in the order in which they came to be due, whoever's they are.
+func TestRoomDueInOrder(t *testing.T) {
+	h := newHall(t, 3, 1000, travel.Limits{})
+	h.ask(3, 995, travel.StartArgs{})
+	small := func(w want) bool { return w.need == 1 }
+	for i, need := range []uint64{900, 100} {
+		h.ask(i+1, need, travel.StartArgs{})
+		for range 20 {
+			for range 5 {
+				h.ask(3, 1, travel.StartArgs{})
+			}
+			h.endWhere(small)
+		}
+	}
+	h.order = nil
+	h.free -= 50 // for one of them only
+	h.end()
+	h.expect("p1:900")
+	h.free += 50
+	h.finish()
+	h.expect("p2:100")
+}
+
 // TestRoomWaitEnds: what waits can be canceled, ends by its deadline with what it waited for, and with its origin; what its
 // runtime keeps for it is given up.
 func TestRoomWaitEnds(t *testing.T) {
@@ -216,7 +330,7 @@ func TestRoomWaitEnds(t *testing.T) {
 	}
 	h.now += second - travel.Instant(3*time.Millisecond) // the origin waits a little longer
 	h.begin(h.pass(t, 0))
-	if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrDeadline) || !strings.Contains(o[0].Err.Error(), "waited for room") {
+	if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrDeadline) || !strings.Contains(o[0].Err.Error(), "MaxInstances") {
 		t.Errorf("a deadline passed: %+v", o)
 	}
 	h.desks[0].core.PeerLost(h.now, 4, errors.New("reset"))
@@ -240,7 +354,7 @@ func TestRoomIsBounded(t *testing.T) {
 			t.Errorf("%d of client %d found no room, want %d", n, i, want)
 		}
 		for _, o := range h.desks[i].ended {
-			if !errors.Is(o.Err, travel.ErrBackpressure) {
+			if !errors.Is(o.Err, travel.ErrBackpressure) || !strings.Contains(o.Err.Error(), "HeldRuns") {
 				t.Error(o.Err)
 			}
 		}

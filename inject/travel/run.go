@@ -46,6 +46,7 @@ type Run struct {
 	inInv        node[Run]
 	inFork       node[Run] // of those that wait in a fork
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
+	inDue        node[Run] // Core.rooms.due
 }
 
 type runState uint8
@@ -104,7 +105,7 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	r := c.runPool.get()
 	if r == nil {
 		r = new(Run)
-		r.inInv.v, r.inQueue.v, r.inFork.v = r, r, r
+		r.inInv.v, r.inQueue.v, r.inFork.v, r.inDue.v = r, r, r, r
 	}
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
 	r.from, r.binding, r.onward, r.toward = nil, nil, nil, nil

@@ -188,17 +188,6 @@ func (l *list[T]) push(n *node[T]) {
 	l.n++
 }
 
-func (l *list[T]) pushFront(n *node[T]) {
-	if l.first == nil {
-		l.push(n)
-		return
-	}
-	n.in, n.prev, n.next = l, nil, l.first
-	l.first.prev = n
-	l.first = n
-	l.n++
-}
-
 // leave takes n out of its list, if it is in one.
 func (n *node[T]) leave() {
 	l := n.in

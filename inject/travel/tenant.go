@@ -11,6 +11,7 @@ type tenant struct {
 
 	ready   list[Run]              // may begin, in their order
 	rooms   [roomClasses]list[Run] // wait for room, by the size of what they need
+	most    uint64                 // scratch of Core.grantOne: what it may still ask for needs less
 	inReady node[tenant]           // Core.ready, while some are ready
 	inRooms node[tenant]           // Core.rooms.tenants, while some wait for room
 }
