@@ -76,6 +76,7 @@ func functionMetrics() []metric {
 		{"inject_held", "Branches parked for code or room, or queued.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.HeldRuns) }},
 		{"inject_awaiting", "Of them, those that wait for room for an instance.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Awaiting) }},
 		{"inject_awaited_total", "Branches that waited for room for an instance.", counter, func(f *figures) float64 { return float64(f.runs.Awaited) }},
+		{"inject_stuck_total", "Branches ended because their forks seemed to wait for each other.", counter, func(f *figures) float64 { return float64(f.runs.Stuck) }},
 		{"inject_yielded_total", "Invocations that lost their scratch here to an older one that waited for room.", counter, func(f *figures) float64 { return float64(f.runs.Yielded) }},
 		{"inject_invocations", "Invocations with something here.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Invocations) }},
 		{"inject_relays", "Branches that went straight on and are not released yet.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Relays) }},

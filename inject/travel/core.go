@@ -48,9 +48,11 @@ type Core struct {
 	tenants   map[string]*tenant // by principal; looked up only
 	heldRuns  int
 	heldBytes int
-	stowed    int     // branches that wait to leave
-	kept      int     // runs whose messages' credit is withheld
-	outcome   Outcome // scratch for Complete
+	stowed    int       // branches that wait to leave
+	inForks   list[Run] // stateful runs that wait in a fork
+	stuckAt   Instant   // when endStuck looks at them; 0: there were none
+	kept      int       // runs whose messages' credit is withheld
+	outcome   Outcome   // scratch for Complete
 	oneRoot   [1]Root
 
 	runPool    pool[Run]
@@ -66,6 +68,7 @@ type Counters struct {
 	Started, Succeeded, Failed uint64 // futures
 	Runs                       uint64 // runs begun here
 	Awaited, Yielded           uint64 // branches that waited for room; invocations that lost their scratch to an older one
+	Stuck                      uint64 // branches ended because their forks waited for each other
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
 	Late                       uint64 // reports on futures that had ended
@@ -112,7 +115,7 @@ func New(cfg Config) (*Core, error) {
 		hold hold
 	}) // pools are stacks: these serve the runs that end in one go, one after the other
 	first.inv.timer.inv = &first.inv
-	first.run.inInv.v, first.run.inQueue.v, first.run.inDue.v = &first.run, &first.run, &first.run
+	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v, first.run.inDue.v = &first.run, &first.run, &first.run, &first.run
 	first.inv.inHolders.v = &first.inv
 	c.invPool.put(&first.inv)
 	c.runPool.put(&first.run)
@@ -375,6 +378,9 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	if c.rooms.look != 0 && now >= c.rooms.look {
 		c.giveWay(now)
 	}
+	if c.stuckAt != 0 && now >= c.stuckAt {
+		c.endStuck(now)
+	}
 	return c.Next(now)
 }
 
@@ -406,6 +412,9 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	}
 	if c.sweepAt != 0 {
 		sooner(c.sweepAt)
+	}
+	if c.stuckAt != 0 {
+		sooner(c.stuckAt)
 	}
 	if c.rooms.look != 0 {
 		sooner(c.rooms.look)

@@ -109,7 +109,7 @@ func TestFullQueueEndsNothing(t *testing.T) {
 			t.Fatalf("fork %d to itself: %v", i, err)
 		}
 	}
-	p.d.core.Wait(p.r)
+	p.d.core.Wait(w.now, p.r, 3)
 	if n := p.d.core.Sizes().Running; n != 0 {
 		t.Errorf("%d run, want none: the only one waits", n)
 	}

@@ -40,8 +40,11 @@ type Run struct {
 	passed       int      // by so many that came later
 	awaited      bool     // it has waited for room
 	reserved     bool     // and has it, but has not begun
+	toward       *peer    // where the fork is to go that it waits in, or waited in last
+	sent         uint64   // that peer's next, when since was set
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
+	inFork       node[Run] // of those that wait in a fork
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
 	inDue        node[Run] // Core.rooms.due
 }
@@ -102,10 +105,10 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	r := c.runPool.get()
 	if r == nil {
 		r = new(Run)
-		r.inInv.v, r.inQueue.v, r.inDue.v = r, r, r
+		r.inInv.v, r.inQueue.v, r.inFork.v, r.inDue.v = r, r, r, r
 	}
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
-	r.from, r.binding, r.onward = nil, nil, nil
+	r.from, r.binding, r.onward, r.toward = nil, nil, nil, nil
 	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
 	r.awaited, r.reserved, r.waits, r.stowed = false, false, false, false
 	r.parts, r.lists = 0, 0
@@ -271,25 +274,6 @@ func (r *Run) function() string {
 		return clip(r.binding.Name, maxName)
 	}
 	return r.binding.Image.String()
-}
-
-// Wait says that a run waits for room, and Awake that it does not any more: meanwhile it
-// is not one of Limits.Running, so that those which may make room can run.
-func (c *Core) Wait(r *Run) {
-	if !r.waits && r.state == runRunning {
-		r.waits = true
-		c.running--
-		r.tenant(c).running--
-	}
-}
-
-// Awake ends a Wait.
-func (c *Core) Awake(r *Run) {
-	if r.waits {
-		r.waits = false
-		c.running++
-		r.tenant(c).running++
-	}
 }
 
 // Awaited reports whether other branches of a stateful invocation wait here for the run's end.

@@ -473,7 +473,11 @@ func (e *element) wait(r *travel.Run, p *plan, i, part int) {
 	if r.Payload != nil {
 		e.core.Own(r)
 	}
-	e.core.Wait(r)
+	to := travel.Self
+	if s := &p.steps[i]; s.forked < len(s.forks) {
+		to = e.to(p.steps[s.forks[s.forked]].at)
+	}
+	e.core.Wait(e.now(), r, to)
 	e.n.Do(100*time.Microsecond, func() { e.act(r, p, i, part); e.after() })
 }
 
