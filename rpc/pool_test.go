@@ -285,7 +285,7 @@ func TestIdleAnswers(t *testing.T) {
 		}
 	}
 	held := func() (n int64) {
-		for _, c := range a.p.order {
+		for _, c := range a.conns() {
 			c.mu.Lock()
 			for _, r := range c.records {
 				n += int64(cap(r.body))
