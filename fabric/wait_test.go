@@ -90,10 +90,14 @@ func TestWorkers(t *testing.T) {
 	e := loneElement(t, 1, Limits{})
 	idle := func(want int) {
 		t.Helper()
-		e.workers.mu.Lock()
-		defer e.workers.mu.Unlock()
-		if n := len(e.workers.idle); n != want {
-			t.Fatalf("%d goroutines are idle, want %d", n, want)
+		n := -1
+		for end := time.Now().Add(patience); n != want && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			e.workers.mu.Lock()
+			n = len(e.workers.idle)
+			e.workers.mu.Unlock()
+		}
+		if n != want || e.workers.busy.Load() != 0 {
+			t.Fatalf("%d goroutines are idle and %d busy, want %d and none", n, e.workers.busy.Load(), want)
 		}
 	}
 	several := func(n int) {
@@ -106,14 +110,6 @@ func TestWorkers(t *testing.T) {
 		}
 		close(gate)
 		all.Wait()
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			e.workers.mu.Lock()
-			rests := len(e.workers.idle)
-			e.workers.mu.Unlock()
-			if rests >= min(n, maxIdleWorkers) {
-				break
-			}
-		}
 	}
 	several(4)
 	idle(4)
@@ -122,10 +118,10 @@ func TestWorkers(t *testing.T) {
 	e.workers.trim() // none was idle all the time since the start
 	idle(4)
 	several(1)
+	idle(4)
 	e.workers.trim()
 	idle(1)
 	several(maxIdleWorkers + 20)
-	time.Sleep(time.Millisecond)
 	idle(maxIdleWorkers)
 	e.Close()
 	idle(0)
