@@ -26,7 +26,7 @@ type Endpoint struct {
 	peer    *peerInfo
 	addr    string
 	dialled bool   // from here
-	claim   *claim // to the peer's incarnation, under Element.mu; nil: it has none
+	claim   *claim // to the peer's incarnation, that lists it; under Element.mu
 	tag     atomic.Uint32
 	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 
