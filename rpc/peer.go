@@ -29,7 +29,7 @@ type Peer struct {
 	mu     sync.RWMutex
 	conns  map[*fabric.Endpoint]*conn
 	order  []*conn                      // the same, oldest first
-	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
+	owners map[fabric.Incarnation]*conn // of the endpoints to each peer the one for bulks
 	dials  map[fabric.Incarnation]*dial // to owners of bulks
 	closed atomic.Bool                  // set before Close takes mu
 
@@ -112,8 +112,22 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 		return
 	}
 	p.order = append(p.order, c)
-	if o := p.owners[ep.Incarnation()]; p.mayOwn(ep) && (o == nil || o.ep.Err() != nil) {
-		p.owners[ep.Incarnation()] = c
+	p.settle(ep.Incarnation())
+}
+
+// settle chooses the endpoint over which bulks of an incarnation are moved, whoever they came from: one of which the fabric says that it
+// leads there. It stays the one that it was if it can. That can change when an endpoint to it comes or goes. mu is held.
+func (p *Peer) settle(inc fabric.Incarnation) {
+	was, next := p.owners[inc], (*conn)(nil)
+	for _, ep := range p.el.EndpointsTo(inc) {
+		if c := p.conns[ep]; c != nil && p.mayOwn(ep) && ep.Err() == nil && (next == nil || c == was) {
+			next = c
+		}
+	}
+	if next == nil {
+		delete(p.owners, inc)
+	} else {
+		p.owners[inc] = next
 	}
 }
 
@@ -126,9 +140,8 @@ func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	c := p.conns[ep]
 	delete(p.conns, ep)
 	p.order = slices.DeleteFunc(p.order, func(other *conn) bool { return other == c })
-	if inc := ep.Incarnation(); c != nil && p.owners[inc] == c {
-		delete(p.owners, inc)
-		p.succeed(c)
+	if !p.closed.Load() {
+		p.settle(ep.Incarnation())
 	}
 	p.last.CompareAndSwap(c, nil)
 	p.mu.Unlock()

@@ -56,6 +56,9 @@ type PeerInfo struct {
 	Member bool
 	// Injector peers may be the origin of functions that run here.
 	Injector bool
+	// Foreign peers show an incarnation that is another principal's: they are not
+	// found by it, and are neither Member nor Injector.
+	Foreign bool
 }
 
 // Kind is a message's kind. The caller gives each its own frame id, so that
