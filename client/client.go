@@ -148,6 +148,27 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		ctx, cancel = context.WithTimeout(ctx, DefaultConnectTime)
 		defer cancel()
 	}
+	for life := 1; ; life++ {
+		c, err := begin(ctx, cfg, life == lives)
+		switch {
+		case err == nil:
+			return c, nil
+		case life == lives || !errors.Is(err, fabric.ErrTaken):
+			return nil, fmt.Errorf("client: %w", err)
+		}
+		if cfg.Log != nil {
+			cfg.Log.Warn("somebody else has come to a node under this client's incarnation first; connecting with a new incarnation", "err", err)
+		}
+	}
+}
+
+// lives is how often Connect starts anew where somebody shows the client's incarnation before it does itself: once is a thief, or
+// a very rare coincidence; more than that is somebody who reads what the client sends.
+const lives = 3
+
+// begin makes a client that has an incarnation of its own, and connects it. Unless it is the last that is made, it fails if any node refuses
+// that incarnation.
+func begin(ctx context.Context, cfg Config, last bool) (*Client, error) {
 	c := &Client{cfg: cfg, log: cfg.Log}
 	c.life, c.end = context.WithCancel(context.Background())
 	if c.log == nil {
@@ -160,9 +181,12 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err == nil {
 		err = c.connect(ctx)
 	}
+	if err == nil && !last {
+		err = c.taken()
+	}
 	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, err
 	}
 	return c, nil
 }

@@ -68,7 +68,7 @@ func (e *Element) mayClaim(inc Incarnation, p Principal) error {
 	if !c.holder.member {
 		whose = "another principal's"
 	}
-	return fmt.Errorf("%w: incarnation %v is %s here, and principal %q shows it: an element draws its own at each start; restart this one", ErrRefused, inc, whose, p.Name)
+	return fmt.Errorf("%w: incarnation %v is %s here, and principal %q shows it: an element draws its own at each start; restart this one", ErrTaken, inc, whose, p.Name)
 }
 
 // mayClaimInHello is what a peer hears in HELLO, once it has proved who it is.
