@@ -108,6 +108,13 @@ func (ep *Endpoint) pump() (sent int, again bool) {
 	if ep.dead.Load() != nil || ep.link == nil {
 		return 0, false
 	}
+	if ep.outbox.n > 0 {
+		defer func() {
+			if ep.outbox.n == 0 {
+				ep.roomy.Wake() // they do not go before what was posted
+			}
+		}()
+	}
 	n, ok := ep.pumpQueue(&ep.reserved, Reserved)
 	if sent += n; !ok {
 		return sent, false
@@ -126,9 +133,6 @@ func (ep *Endpoint) pump() (sent int, again bool) {
 		}
 		ep.outbox.pop()
 		ep.pumpEpoch++
-	}
-	if sent > 0 {
-		ep.el.leader.changed()
 	}
 	ep.inBusy = ep.sendable()
 	return sent, ep.inBusy
