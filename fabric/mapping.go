@@ -299,8 +299,7 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) err
 		m = &mapping{mem: mem, writable: writable}
 		ms.maps[id] = m
 	}
-	r.m, r.mem, r.writable = m, m.mem, m.writable
-	r.gen = generationWord(ms.gens.mem, r.key.Slot)
+	r.route = &mapped{served: served{r}, of: m, mem: m.mem, gen: generationWord(ms.gens.mem, r.key.Slot), writable: m.writable}
 	return nil
 }
 
