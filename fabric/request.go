@@ -126,7 +126,7 @@ func (ep *Endpoint) putLocked(rec *opRecord, head, src []byte) error {
 	if err := ep.requestLocked(framePut, head); err != nil {
 		return err
 	}
-	b := ep.startBulk(framePutData, rec.id(), src, nil, keyRef{})
+	b := ep.startBulk(framePutData, rec.id(), span{mem: src, size: len(src)}, keyRef{})
 	b.rec, b.unannounced = rec, behindFence
 	rec.bulk = b
 	return nil
