@@ -32,6 +32,7 @@ type leader struct {
 	woken      atomic.Bool // goroutines were made ready and have not had the processor yet
 	closed     atomic.Bool
 	over       chan struct{} // closed once nobody leads any more
+	corkers    []Corker      // of the transports
 	guests     atomic.Int32  // goroutines that compute for the fabric
 
 	// The leader's: empty polls between two yields, the time they shall take,
@@ -121,6 +122,11 @@ func (l *leader) init(e *Element) error {
 	l.yieldTime, l.pollTime = leastYieldTime, firstPollTime
 	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
 	l.tickers = []*ticker{{fn: e.tick}}
+	for _, t := range e.cfg.Transports {
+		if c := t.Features().Cork; c != nil {
+			l.corkers = append(l.corkers, c)
+		}
+	}
 	if e.cfg.Manual {
 		return nil
 	}
@@ -266,10 +272,8 @@ func (l *leader) giveWay() {
 		return
 	}
 	defer l.uncork()
-	for _, t := range l.el.cfg.Transports {
-		if c, ok := t.(Corker); ok {
-			c.Cork()
-		}
+	for _, c := range l.corkers {
+		c.Cork()
 	}
 	for range giveWays { // the runtime comes back to us now and then before all had their turn
 		before := ws.busy.Load()
@@ -284,10 +288,8 @@ func (l *leader) giveWay() {
 const giveWays = 4
 
 func (l *leader) uncork() {
-	for _, t := range l.el.cfg.Transports {
-		if c, ok := t.(Corker); ok {
-			c.Uncork()
-		}
+	for _, c := range l.corkers {
+		c.Uncork()
 	}
 }
 

@@ -106,7 +106,7 @@ func Check(fd int, size int64, sealed bool) error {
 		return fmt.Errorf("fstat: %w", err)
 	}
 	if size <= 0 || st.Size < size {
-		return fmt.Errorf("it has %d bytes, not %d", st.Size, size)
+		return fmt.Errorf("it has %d bytes, not the %d that were promised", st.Size, size)
 	}
 	return nil
 }
