@@ -56,26 +56,16 @@ type Transport interface {
 	Listen(addr string, accept func(Pending)) (bound string, err error)
 	// Dial connects to addr. The context bounds connecting only.
 	Dial(ctx context.Context, addr string) (Pending, error)
-	// Poll moves what can be moved without blocking: it delivers up to budget
+	// A transport's Poll moves what can be moved without blocking: it delivers up to budget
 	// arrived frames to their Receivers, flushes what is queued, and reports
-	// lost links. It returns how many frames and events it handled.
+	// lost links. It returns how many frames and events it handled. Given Arm, a peer's frame makes WaitFD readable.
 	//
 	// A Receiver may, from inside a callback, let another goroutine become the
 	// leader; that goroutine then calls Poll while this call is still on the
 	// stack. So Poll takes a frame off its link before it delivers it, and
 	// after every callback asks turn.Over() whether to return at once, touching
 	// nothing.
-	Poll(budget int, turn Turn) int
-	// Arm is called before the leader sleeps on WaitFD: from then on a peer's
-	// frame must make WaitFD readable. It reports whether something arrived
-	// already, in which case the leader polls again instead of sleeping.
-	// Arm may be called again while armed.
-	Arm() (ready bool)
-	// Disarm is called when a leader polls again after Arm.
-	Disarm()
-	// WaitFD is a descriptor (an epoll or eventfd, level-triggered) that is readable while there is
-	// something for Poll, given Arm; -1 if the transport needs none.
-	WaitFD() int
+	Poller
 	// Features are the same at each call.
 	Features() TransportFeatures
 	// Close stops listening and closes every link. No callback runs after it.
