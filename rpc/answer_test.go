@@ -128,7 +128,7 @@ func TestAskedInVain(t *testing.T) {
 	c.asked.Add(a.p.limits.largest())
 	lent := make(chan error)
 	go func() {
-		s, err := c.lendAsked(make([]byte, 100_000))
+		s, err := c.lendAsked(100_000)
 		c.reuse(s)
 		lent <- err
 	}()

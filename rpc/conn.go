@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/stream"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -33,6 +34,7 @@ type conn struct {
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
+	copier   stream.Copier      // of answers that the peer reads as they are written
 
 	life context.Context // until the endpoint's end
 	kill context.CancelCauseFunc
@@ -90,7 +92,7 @@ type record struct {
 	ready  func() bool
 	waiter fabric.Waiter
 	state  atomic.Uint32 // stage and gen (stateOf); publishes what the answer set
-	news   atomic.Bool   // there is a note
+	news   atomic.Bool   // there is a note, or more of the answer
 	gen    atomic.Uint32 // raised at each reuse
 
 	recalled atomic.Bool // its answer was lent, and is not any more
@@ -98,7 +100,8 @@ type record struct {
 	// Under conn.mu.
 	id       exchange.ID
 	name     string
-	note     []byte // the newest that was not delivered
+	note     []byte  // the newest that was not delivered
+	written  written // the newest of the answer that was not read
 	done     chan struct{}
 	ends     []func(error)
 	awaited  bool  // its caller waits for it, and will fetch a large answer himself
@@ -135,7 +138,7 @@ func (c *conn) record(id exchange.ID, name string) *record {
 		c.p.idleBodies.Add(-r.kept)
 		r.kept = 0
 	}
-	r.id, r.name, r.err, r.done, r.note, r.ends = id, name, nil, nil, nil, nil
+	r.id, r.name, r.err, r.done, r.note, r.written, r.ends = id, name, nil, nil, nil, written{}, nil
 	r.news.Store(false)
 	r.recalled.Store(false)
 	r.state.Store(stateOf(recWaiting, r.gen.Load()))
@@ -430,7 +433,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	if !p.goWork(func() {
 		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
 		defer cancel()
-		done(r.fetch(ctx, refBody, int(limit), nil))
+		done(r.fetch(ctx, refBody, int(limit), nil, written{}))
 	}) {
 		done(nil, ErrClosed)
 	}

@@ -82,7 +82,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		id fabric.FrameID
 		fn func(*conn, []byte) error
 	}{
-		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote},
+		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote}, {IDWritten, (*conn).onWritten},
 		{IDCancel, (*conn).onCancel}, {IDAck, (*conn).onAck}, {IDTaken, (*conn).onTaken},
 		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDRecalled, (*conn).onRecalled}, {IDEnded, (*conn).onEnded},
 	} {
@@ -287,6 +287,7 @@ type counters struct {
 	duplicates, malformed          atomic.Uint64
 	unfetched, notes               atomic.Uint64
 	overflows, reused              atomic.Uint64
+	followed                       atomic.Uint64 // pieces of answers, read before the last was written
 }
 
 // Stats are a Peer's counters and levels, for metrics.

@@ -408,7 +408,7 @@ func (k *Call) fetch(ctx context.Context) error {
 		n := int(k.at.size)
 		b := k.c.buffer(n)
 		var body []byte
-		if body, err = k.c.read(ctx, mem, k.at, b[:0:n]); err == nil { // what else is in b cannot be reached from there
+		if body, err = k.c.read(ctx, mem, k.at, b[:0:n], 0); err == nil { // what else is in b cannot be reached from there
 			k.buf, k.Req = b, body
 			return nil
 		}

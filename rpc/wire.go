@@ -17,6 +17,7 @@ const (
 	IDRequest fabric.FrameID = 80
 	IDNote    fabric.FrameID = 81
 	IDAnswer  fabric.FrameID = 82 // a response that is too large for the reserved class
+	IDWritten fabric.FrameID = 83 // so much of an answer is in its segment
 	// IDResponse and those after it are of reserved class.
 	IDResponse fabric.FrameID = 2100
 	IDCancel   fabric.FrameID = 2101
@@ -32,6 +33,7 @@ const (
 	responseBytes = 16
 	numberBytes   = 8
 	heldBytes     = numberBytes + 8
+	writtenHead   = numberBytes + 8
 	refBytes      = fabric.KeyBytes + 8
 
 	flagLent   = 1 << 0 // the payload is a ref
@@ -212,6 +214,26 @@ func decodeHeld(b []byte) (id exchange.ID, size uint64, err error) {
 		return 0, 0, fmt.Errorf("%w: %d bytes are held as the answer to %v", ErrWire, size, id)
 	}
 	return id, size, nil
+}
+
+// appendWritten writes the head of a message that says that the first n bytes of an answer are where the reference after it says.
+func appendWritten(b []byte, id exchange.ID, n uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, uint64(id)), n)
+}
+
+// decodeWritten reads how much of an answer of at most limit bytes is there, and where.
+func decodeWritten(b []byte, limit int) (id exchange.ID, w written, err error) {
+	if len(b) < writtenHead {
+		return 0, written{}, fmt.Errorf("%w: a part of an answer, in %d bytes, its head alone has %d", ErrWire, len(b), writtenHead)
+	}
+	id, w.n = exchange.ID(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[numberBytes:])
+	if w.at, err = decodeRef(b[writtenHead:], limit); err != nil {
+		return 0, written{}, err
+	}
+	if w.n == 0 || w.n >= w.at.size || id.Slot() == exchange.NoSlot {
+		return 0, written{}, fmt.Errorf("%w: %d of %d bytes are there of the answer to %v", ErrWire, w.n, w.at.size, id)
+	}
+	return id, w, nil
 }
 
 // ref is where a payload lies that was too large for its message.

@@ -47,10 +47,11 @@ func goldens() map[string][]byte {
 	large := response{id: id, lent: true, body: ref{testKey(), 1 << 19}.append(nil)}
 	var n [numberBytes]byte
 	var held [heldBytes]byte
+	part := ref{testKey(), 1 << 19}.append(appendWritten(nil, id, 1<<18))
 	return map[string][]byte{
 		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil),
 		"response": answer.append(nil), "response_failed": failed.append(nil), "response_lent": large.append(nil),
-		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19), "ended": putEnded(new([numberBytes]byte), 48),
+		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19), "ended": putEnded(new([numberBytes]byte), 48), "written": part,
 		"note": append(bytes.Clone(putNumber(&n, id)), "half way"...),
 	}
 }
@@ -232,6 +233,25 @@ func TestTraceparent(t *testing.T) {
 			t.Errorf("%q was read", bad)
 		}
 	}
+}
+
+func FuzzDecodeWritten(f *testing.F) {
+	good := goldens()["written"]
+	f.Add(good)
+	f.Add(good[:writtenHead])
+	f.Add(good[:writtenHead-1])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, w, err := decodeWritten(b, 1<<19)
+		if err != nil {
+			return
+		}
+		if again := w.at.append(appendWritten(nil, id, w.n)); !bytes.Equal(again, b) {
+			t.Fatalf("%x became %x", b, again)
+		}
+		if w.n == 0 || w.n >= w.at.size || w.at.size > 1<<19 || w.at.size > w.at.key.Size || id.Slot() == exchange.NoSlot {
+			t.Fatalf("%d of %d bytes of the answer to %v", w.n, w.at.size, id)
+		}
+	})
 }
 
 // FuzzDecodeReturned: what is read of a request that comes back is what it was sent with.
