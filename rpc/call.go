@@ -450,9 +450,9 @@ func (f Future) atHand() bool {
 
 // await waits until the record is done, and claims its answer. It fails with ErrEnded if the call is not this one any more, or another has claimed it.
 func (f Future) await(ctx context.Context, onNote func([]byte), in *incoming) error {
-	r := f.r
+	r, waiting := f.r, stateOf(recWaiting, f.gen)
 	for {
-		err := r.waiter.Wait(ctx, r.ready)
+		err := r.waiter.Wait(ctx, func() bool { return r.state.Load() != waiting || r.news.Load() })
 		if r.gen.Load() != f.gen || r.stage() == recTaken {
 			return ErrEnded
 		}

@@ -89,7 +89,6 @@ const (
 // record is a call of ours, from its beginning until its end was told to whoever made it.
 type record struct {
 	c      *conn
-	ready  func() bool
 	waiter fabric.Waiter
 	state  atomic.Uint32 // stage and gen (stateOf); publishes what the answer set
 	news   atomic.Bool   // there is a note, or more of the answer
@@ -130,7 +129,6 @@ func (c *conn) record(id exchange.ID, name string) *record {
 	for len(c.records) <= id.Slot() {
 		r := &record{c: c}
 		r.waiter.Init(c.p.el)
-		r.ready = func() bool { return r.stage() != recWaiting || r.news.Load() }
 		c.records = append(c.records, r)
 	}
 	r := c.records[id.Slot()]
