@@ -16,7 +16,11 @@ import (
 // books, so that whoever has the answer can call again.
 func (k *Call) reply(code Code, body []byte) {
 	c := k.c
-	if len(body) <= c.eager {
+	eager := c.eager
+	if k.small {
+		eager = smallAnswerBytes
+	}
+	if len(body) <= eager {
 		k.leave()
 		if c.answer(&k.head, k.id, code, body) {
 			k.free()

@@ -274,10 +274,17 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		c.due.Store(c.caller.Soonest())
 	}
 	s.req.low = c.caller.Low()
+	room := int64(0)
+	if s.req.flags &^= flagSmall; !s.waits && !oneWay {
+		if room = c.expect(); room == 0 {
+			s.req.flags |= flagSmall
+		}
+	}
 	s.req.put((*[requestBytes]byte)(c.head[:]))
 	n := requestBytes + copy(c.head[requestBytes:], s.req.ext)
 	if err := c.ep.TrySend(IDRequest, c.head[:n], s.req.body); err != nil {
 		c.caller.Undo(s.req.id)
+		c.expectLess(room, c.spare())
 		return nil, err
 	}
 	if s.seg != nil {
@@ -291,7 +298,7 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, nil
 	}
 	r = c.record(s.req.id, s.to.name)
-	r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits
+	r.ends, r.deadline, r.awaited, r.room = s.ends, s.deadline, s.waits, room
 	return r, nil
 }
 

@@ -57,6 +57,9 @@ type conn struct {
 
 	keptBytes atomic.Int64 // what they count as
 
+	// What answers to started calls may take, or do, and what of it was taken out of Peer.allotted; under mu.
+	expected, allotted int64
+
 	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
 	unasked, asked atomic.Int64
 	asking         sync.Mutex // held while asked may be raised in vain
@@ -107,6 +110,7 @@ type record struct {
 	deadline int64 // of the call; 0: its waiter's affair
 	kept     int64 // bytes of body that it keeps beyond keptShort while it is free, for further answers
 	since    int64 // when it became free, if so
+	room     int64 // bytes of its answer that may come, or have, in a message before anybody waits for it
 	ahead    int64 // bytes of its answer that are fetched ahead, and count until its end
 	fetching bool  // a goroutine is at it, and they count until its end too
 
@@ -173,7 +177,8 @@ func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []fun
 	if r.ahead != 0 && !r.fetching {
 		c.p.ahead.Add(-r.ahead)
 	}
-	r.lent, r.ends, r.err, r.ahead, r.fetching = false, nil, nil, 0, false
+	c.expectLess(r.room, c.spare())
+	r.lent, r.ends, r.err, r.ahead, r.fetching, r.room = false, nil, nil, 0, false, 0
 	if n := int64(cap(r.body)); n > keptShort {
 		c.keepBody(r, n)
 	}
@@ -238,6 +243,7 @@ func (c *conn) cease(err error, lives bool) {
 	c.segments.close()
 	c.buffers.close()
 	c.trimBodies(math.MaxInt64)
+	c.expectLess(0, 0)
 	c.mu.Unlock()
 	c.forsake()
 	if lives {
@@ -272,6 +278,9 @@ func (c *conn) sweep(now int64) (next int64) {
 	})
 	c.segments.trim(now)
 	c.buffers.trim(now)
+	if c.expected == 0 {
+		c.expectLess(0, 0)
+	}
 	if now >= c.trimAt {
 		c.trimBodies(now - int64(poolTime))
 		c.trimAt = now + int64(poolTime)
@@ -315,6 +324,15 @@ func (c *conn) onResponse(b []byte) error {
 	rec := c.records[r.id.Slot()]
 	rec.code, rec.lent = r.code, r.lent
 	rec.body = append(rec.body[:0], r.body...)
+	if !rec.awaited {
+		if err := c.arrived(rec); err != nil {
+			rec.body, rec.err = nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+			rec.finish()
+			c.mu.Unlock()
+			c.reuse(taken)
+			return err
+		}
+	}
 	ahead := r.lent && c.fetchesAhead(rec)
 	if ahead {
 		rec.lent, rec.fetching = false, true

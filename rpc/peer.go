@@ -49,6 +49,7 @@ type Peer struct {
 	starved     atomic.Int64   // who of them waits for what all peers have together
 	line        atomic.Pointer[inLine]
 	recallAt    atomic.Int64 // when answers may be taken back for them again
+	allotted    atomic.Int64 // bytes in which answers to started calls may come by themselves
 	ahead       atomic.Int64 // bytes of answers that were fetched before anybody waited for them
 	bufs        sync.Pool    // of *[]byte: requests being encoded
 	stats       counters

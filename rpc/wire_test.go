@@ -40,6 +40,8 @@ func goldens() map[string][]byte {
 	oneWay.low = 0
 	traced := plain
 	traced.ext = appendTrace(nil, &TraceContext{TraceID: [16]byte{1, 2, 3}, SpanID: [8]byte{4, 5}, Flags: 1, State: "vendor=x"})
+	small := plain
+	small.flags = flagSmall
 	lent := plain
 	lent.flags, lent.body = flagLent, ref{testKey(), 1 << 19}.append(nil)
 	answer := response{id: id, body: []byte("answer")}
@@ -49,7 +51,7 @@ func goldens() map[string][]byte {
 	var held [heldBytes]byte
 	part := ref{testKey(), 1 << 19}.append(appendWritten(nil, id, 1<<18))
 	return map[string][]byte{
-		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil),
+		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil), "request_small": small.append(nil),
 		"response": answer.append(nil), "response_failed": failed.append(nil), "response_lent": large.append(nil),
 		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19), "ended": putEnded(new([numberBytes]byte), 48), "written": part,
 		"note": append(bytes.Clone(putNumber(&n, id)), "half way"...),
@@ -91,7 +93,7 @@ func TestBadMessages(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"short":                   good["request"][:requestBytes-1],
-		"unknown flag":            change("request", 24, 8),
+		"unknown flag":            change("request", 24, 16),
 		"set byte that is zero":   change("request", 25, 1),
 		"extensions past the end": change("request", 27, 1),
 		"one-way with a slot":     change("request", 24, flagOneWay),
@@ -150,7 +152,7 @@ func TestExtensions(t *testing.T) {
 }
 
 func FuzzDecodeRequest(f *testing.F) {
-	for _, name := range []string{"request", "request_oneway", "request_traced", "request_lent"} {
+	for _, name := range []string{"request", "request_oneway", "request_traced", "request_lent", "request_small"} {
 		f.Add(goldens()[name])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
