@@ -31,12 +31,12 @@ func (c *conn) expect() int64 {
 	return n
 }
 
-// expectLess gives room back, keeping at most spare bytes for the next calls; c.mu is held.
+// expectLess gives room back. Where twice spare bytes would be left for the next calls, all endpoints have what is above spare; c.mu is held.
 func (c *conn) expectLess(n, spare int64) {
 	c.expected -= n
-	if free := c.allotted - c.expected - spare; free > 0 {
-		c.allotted -= free
-		c.p.allotted.Add(-free)
+	if idle := c.allotted - c.expected; idle > 2*spare {
+		c.allotted -= idle - spare
+		c.p.allotted.Add(spare - idle)
 	}
 }
 
