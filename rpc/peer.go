@@ -49,6 +49,7 @@ type Peer struct {
 	starved     atomic.Int64   // who of them waits for what all peers have together
 	line        atomic.Pointer[inLine]
 	recallAt    atomic.Int64 // when answers may be taken back for them again
+	allotted    atomic.Int64 // bytes in which answers to started calls may come by themselves
 	ahead       atomic.Int64 // bytes of answers that were fetched before anybody waited for them
 	bufs        sync.Pool    // of *[]byte: requests being encoded
 	stats       counters
@@ -82,7 +83,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		id fabric.FrameID
 		fn func(*conn, []byte) error
 	}{
-		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote},
+		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote}, {IDWritten, (*conn).onWritten},
 		{IDCancel, (*conn).onCancel}, {IDAck, (*conn).onAck}, {IDTaken, (*conn).onTaken},
 		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDRecalled, (*conn).onRecalled}, {IDEnded, (*conn).onEnded},
 	} {
@@ -300,6 +301,7 @@ type counters struct {
 	duplicates, malformed          atomic.Uint64
 	unfetched, notes               atomic.Uint64
 	overflows, reused              atomic.Uint64
+	followed                       atomic.Uint64 // pieces of answers, read before the last was written
 }
 
 // Stats are a Peer's counters and levels, for metrics.

@@ -114,7 +114,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	case "bulk":
 		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
-		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers of so many bytes, 1 to %d", bench.MaxCallBytes))
+		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers, and with requests, of so many bytes, 1 to %d", bench.MaxCallBytes))
 		f.String("handler", "blocking", "with --call: "+handlerHelp)
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
