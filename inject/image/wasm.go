@@ -8,34 +8,15 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 )
 
-// hostCallType is the wasm type of a host call of ABI version 1: parameters,
-// a colon, results; i is i32 and I is i64. It is "" for a name that is none.
+// hostCallType is the wasm type of a host call: parameters, a colon, results; i is i32 and I is i64. It is "" for a
+// name that is none.
 func hostCallType(name string) string {
-	switch name {
-	case "self", "elements":
-		return ":i"
-	case "owner":
-		return "Ii:i"
-	case "row":
-		return "iI:I"
-	case "shard_rows", "window", "reply", "reply_part":
-		return "ii:i"
-	case "payload":
-		return "i:i"
-	case "scratch":
-		return "I:i"
-	case "forward", "fork":
-		return "iii:i"
-	case "get", "put":
-		return "iiIii:i"
-	case "atomic":
-		return "iiIiiIIi:i"
-	case "log":
-		return "ii:"
-	case "now", "remaining":
-		return ":I"
+	c, ok := abi.CallNamed(name)
+	if !ok {
+		return ""
 	}
-	return ""
+	params, results := c.Types()
+	return params + ":" + results
 }
 
 // entryType is the wasm type of the entry point.
