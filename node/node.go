@@ -66,7 +66,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(),
+	n := &Node{cfg: cfg, log: cfg.Log, started: time.Now(),
 		files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
@@ -84,6 +84,9 @@ func (n *Node) build() (err error) {
 		n.moveText()
 	}
 	if err := n.identify(); err != nil {
+		return err
+	}
+	if n.catalog, err = cluster.NewCatalog(n.life, cluster.CatalogLimits{}, cluster.NewMemory()); err != nil {
 		return err
 	}
 	if n.roots, err = openRoots(n.cfg.DataRoots); err != nil {
