@@ -8,6 +8,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/internal/invariants"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
@@ -36,9 +37,9 @@ func hostCalls() []hostCall {
 		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining,
 	}
 	var list []hostCall
-	for _, c := range abi.Calls() {
-		params, results := c.Types()
-		list = append(list, hostCall{c.Name, valTypes(params), valTypes(results), checked(c, runs[c.Name])})
+	calls := abi.Calls()
+	for i, c := range image.WasmRules().Imports {
+		list = append(list, hostCall{c.Name, c.Type.Params, c.Type.Results, checked(calls[i], runs[c.Name])})
 	}
 	return list
 }
@@ -60,34 +61,18 @@ func checked(c abi.Call, run func(*Instance, []uint64)) func(*Instance, []uint64
 	}
 }
 
-func valTypes(letters string) []wasmcode.ValType {
-	var types []wasmcode.ValType
-	for _, l := range letters {
-		types = append(types, map[rune]wasmcode.ValType{'i': wasmcode.I32, 'I': wasmcode.I64}[l])
-	}
-	return types
-}
-
 // addedCalls are those that instrumented code imports besides.
 func addedCalls() []hostCall {
 	return []hostCall{
-		{wasmcode.ImportTick, nil, valTypes("I"), (*Instance).callTick},
-		{wasmcode.ImportStoreTrap, valTypes("I"), nil, (*Instance).callStoreTrap},
+		{wasmcode.ImportTick, nil, []wasmcode.ValType{wasmcode.I64}, (*Instance).callTick},
+		{wasmcode.ImportStoreTrap, []wasmcode.ValType{wasmcode.I64}, nil, (*Instance).callStoreTrap},
 	}
 }
 
 // rules are what a module must keep to.
 func rules() *wasmcode.Rules {
-	r := &wasmcode.Rules{
-		Module: abi.Module,
-		Entry:  abi.Entry,
-		Type:   wasmcode.Type{Params: valTypes("ii"), Results: valTypes("i")},
-		Init:   initExport,
-		Mailed: callReply, MailedTo: callForward, Windows: "window",
-	}
-	for _, c := range hostCalls() {
-		r.Imports = append(r.Imports, wasmcode.Import{Name: c.name, Type: wasmcode.Type{Params: c.params, Results: c.results}})
-	}
+	r := image.WasmRules()
+	r.Init, r.Mailed, r.MailedTo, r.Windows = initExport, callReply, callForward, "window"
 	return r
 }
 
