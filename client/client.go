@@ -56,7 +56,7 @@ type Config struct {
 	Log        *slog.Logger // nil: silent
 }
 
-// Validate reports what is wrong with a configuration.
+// Validate fills in defaults and reports what is wrong.
 func (c *Config) Validate() error {
 	if len(c.Nodes) == 0 {
 		return errors.New("client: no node to connect to: give at least one address, as in tcp://127.0.0.1:7000")
@@ -81,7 +81,10 @@ func (c *Config) Validate() error {
 	if err := c.Limits.Validate(); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	used, err := c.schemes()
+	if c.Schemes == nil {
+		c.Schemes = schemes.All()
+	}
+	used, err := c.used()
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
@@ -90,7 +93,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("client: nodes: the transport of %s is not in use here, only %s", memberText(m), strings.Join(used.Names(), " and "))
 		}
 		for _, addr := range m.Addrs {
-			if err := used.Check(addr); err != nil {
+			if err := c.Schemes.Check(addr); err != nil {
 				return fmt.Errorf("client: nodes: %s: %w", memberText(m), err)
 			}
 		}
@@ -98,16 +101,12 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// schemes are those of the transports in use.
-func (c *Config) schemes() (fabric.Schemes, error) {
-	known := c.Schemes
-	if known == nil {
-		known = schemes.All()
-	}
+// used are the schemes of the transports in use.
+func (c *Config) used() (fabric.Schemes, error) {
 	if c.Transports == nil {
-		return known, nil
+		return c.Schemes, nil
 	}
-	return known.Pick(c.Transports...)
+	return c.Schemes.Pick(c.Transports...)
 }
 
 // Client is connected to nodes; Connect makes one. Its methods may be called from any goroutine. The zero value, and nil,
@@ -172,17 +171,13 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 
 func (c *Client) build() error {
 	var err error
-	if c.schemes, err = c.cfg.schemes(); err != nil {
+	if c.schemes, err = c.cfg.used(); err != nil {
 		return err
 	}
 	if err = c.identify(); err != nil {
 		return err
 	}
-	var credentials fabric.Credentials
-	if c.tls != nil {
-		credentials = c.tls
-	}
-	transports, err := c.schemes.Open(credentials)
+	transports, err := c.schemes.Open(c.tls.Credentials())
 	if err != nil {
 		return err
 	}

@@ -144,11 +144,11 @@ func (l Transports) Close() (err error) {
 	return err
 }
 
-// Recheck judges the certificates of all connections again, where a transport has any, and says how many it has ended.
+// Recheck judges the certificates of all connections again, where a transport shows any, and says how many it has ended.
 func (l Transports) Recheck() (ended int) {
 	for _, t := range l {
-		if r, ok := t.(interface{ Recheck() int }); ok {
-			ended += r.Recheck()
+		if recheck := t.Features().Recheck; recheck != nil {
+			ended += recheck()
 		}
 	}
 	return ended

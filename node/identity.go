@@ -53,11 +53,7 @@ func (n *Node) transports() (err error) {
 	if n.schemes, err = n.cfg.Schemes.Pick(used...); err != nil {
 		return err
 	}
-	var credentials fabric.Credentials
-	if n.tls != nil {
-		credentials = n.tls
-	}
-	n.made, err = n.schemes.Open(credentials)
+	n.made, err = n.schemes.Open(n.tls.Credentials())
 	return err
 }
 

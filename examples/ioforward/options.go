@@ -89,11 +89,7 @@ func (o *options) element(name string, log *slog.Logger) (el *fabric.Element, en
 			return nil, nil, err
 		}
 	}
-	var credentials fabric.Credentials
-	if id != nil {
-		credentials = id
-	}
-	over, err := schemes.All().Open(credentials)
+	over, err := schemes.All().Open(id.Credentials())
 	if err != nil {
 		return nil, nil, err
 	}
