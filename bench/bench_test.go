@@ -20,13 +20,14 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // TestMain doubles as the benchmark's processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "role" {
-		if err := Role(context.Background(), os.Stdin, os.Stdout, smallGraph); err != nil {
+		if err := Role(context.Background(), os.Stdin, os.Stdout, schemes.All(), smallGraph); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -239,7 +240,7 @@ func TestValidate(t *testing.T) {
 		edit func(*Config)
 		says string
 	}{
-		{func(c *Config) { c.Transport = "pigeon" }, "shm or tcp"},
+		{func(c *Config) { c.Transport = "pigeon" }, "only shm and tcp"},
 		{func(c *Config) { c.Servers = -1 }, "servers"},
 		{func(c *Config) { c.Depth = -1 }, "depth"},
 		{func(c *Config) { c.Rows = 1 }, "rows"},

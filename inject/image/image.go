@@ -101,7 +101,7 @@ func (m *Image) validate() error {
 	if w, ok := m.Entry(Wasm, ""); ok {
 		imports, err := inspectWasm(w.Code)
 		if err != nil {
-			return err
+			return fmt.Errorf("entry 0 (%v): %w", Wasm, err) // the first form in the order of entries
 		}
 		if !slices.Equal(imports, m.manifest.Imports) {
 			return fmt.Errorf("%w: imports are %v, the wasm module imports %v", ErrManifest, m.manifest.Imports, imports)

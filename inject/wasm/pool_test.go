@@ -309,14 +309,3 @@ func TestHostPanic(t *testing.T) {
 	}
 	in.Release()
 }
-
-func TestInspect(t *testing.T) {
-	info, err := Inspect(code(t, "chase"))
-	if err != nil || fmt.Sprint(info) != "{[reply window] 131072 false}" {
-		t.Errorf("%v, %v", info, err)
-	}
-	var refused *CodeError
-	if _, err := Inspect([]byte("text")); !errors.As(err, &refused) {
-		t.Error(err)
-	}
-}

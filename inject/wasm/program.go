@@ -69,22 +69,6 @@ func (e *Engine) Compile(ctx context.Context, id ID, code []byte, limits abi.Lim
 		replies: slices.Contains(m.Imports, callReply), forwards: slices.Contains(m.Imports, callForward), uses: 1}, nil
 }
 
-// Info is what a module says of itself.
-type Info struct {
-	Imports   []string // the host calls it imports, sorted
-	HeapBytes uint64   // of its memory at the start
-	Recursive bool     // the code does not bound the depth of its calls
-}
-
-// Inspect checks code as Compile does, without an engine. Errors are *CodeError.
-func Inspect(code []byte) (Info, error) {
-	m, err := wasmcode.Decode(code, rules())
-	if err != nil {
-		return Info{}, &CodeError{err}
-	}
-	return Info{Imports: m.ImportsUsed(), HeapBytes: uint64(m.MinPages) * pageBytes, Recursive: m.Recursive}, nil
-}
-
 // ID is the identity that the program was compiled under.
 func (p *Program) ID() ID { return p.id }
 
