@@ -73,7 +73,7 @@ func (c *Core) lookAtJams(now Instant) {
 	c.jamAt, c.stalled = 0, false
 	if c.rooms.n > 0 {
 		c.lookSoon(now)
-		c.stalled = now >= c.rooms.short+jamTime
+		c.stalled = now >= c.rooms.since+jamTime
 	}
 	for _, p := range c.full {
 		if p.stowed.n > 0 {

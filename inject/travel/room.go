@@ -32,7 +32,7 @@ type rooms struct {
 	due     list[Run]    // of those that wait the ones that are asked first, in the order in which they came to be due
 	turns   uint64       // counts those that came
 	look    Instant      // when giveWay looks at who waits too long; 0: nobody waits
-	short   Instant      // since when somebody has waited without a break
+	since   Instant      // since when somebody has waited without a break
 	refused []*Run       // scratch
 	holders list[invocation]
 }
@@ -65,7 +65,7 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 		c.rooms.tenants.push(&t.inRooms)
 	}
 	if c.rooms.n++; c.rooms.look == 0 {
-		c.rooms.look, c.rooms.short = now+Instant(c.lim.RoomPatience), now
+		c.rooms.look, c.rooms.since = now+Instant(c.lim.RoomPatience), now
 		c.lookSoon(now)
 	}
 	c.grant()

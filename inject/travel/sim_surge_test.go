@@ -46,15 +46,15 @@ var surges = trialKind{
 	faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 300 * time.Microsecond, Detect: 5 * time.Millisecond, WakeJitter: 200 * time.Microsecond, Room: 6, RoomReserved: 20},
 	limits: travel.Limits{HeldRuns: 24, PrincipalHeldRuns: 6},
 	nodes:  5, clients: 1, plans: 3, spread: 10 * time.Millisecond, deadline: [2]time.Duration{20 * time.Second, 30 * time.Second},
-	objects: smallObjects, surge: 60,
+	objects: smallObjects, surge: 30,
 }
 
 // TestSimSurge: what elements send each other in one round is many times what their queues hold, and in every third world there is also
 // room for few functions. All of it arrives, and nobody waits for a deadline or is found to be stuck; where nothing can be taken in beyond
 // what may be held, somebody is.
 func TestSimSurge(t *testing.T) {
-	waits, takenIn, stuck := 0, 0, 0
-	trials.Each(t, 30, func(seed uint64, fail seeds.Fail) {
+	waits, takenIn, compared, stuck := 0, 0, 0, 0
+	trials.Each(t, 20, func(seed uint64, fail seeds.Fail) {
 		k := surges
 		if seed%3 == 0 {
 			k.plans, k.room = 8, 3
@@ -73,9 +73,10 @@ func TestSimSurge(t *testing.T) {
 			}
 			waits, takenIn = waits+int(c.Waits), takenIn+int(c.TakenIn)
 		}
-		if seed%15 != 1 { // waiting in vain takes long
+		if seed != 1 { // waiting in vain takes long
 			return
 		}
+		compared++
 		k.limits.BacklogBytes = 1
 		for _, p := range k.run(seed, func(format string, args ...any) {}).plans {
 			if errors.Is(p.err, travel.ErrDeadline) || errors.Is(p.err, travel.ErrBackpressure) && p.endedAt-p.started > int64(8*time.Second) {
@@ -84,7 +85,7 @@ func TestSimSurge(t *testing.T) {
 		}
 	})
 	t.Logf("runs waited %d times, %d branches were taken in; without a backlog %d plans were stuck", waits, takenIn, stuck)
-	if !trials.One() && (stuck == 0 || waits == 0 || takenIn == 0) {
+	if !trials.One() && (waits == 0 || takenIn == 0) || compared > 0 && stuck == 0 {
 		t.Error("too few to tell")
 	}
 }
