@@ -227,7 +227,7 @@ func (c *Core) retire(now Instant, r *Run) {
 	if r.late != nil || r.stowed {
 		if r.state == runRunning {
 			c.endRunning(r)
-		} else if r.awaited {
+		} else if r.awaited && r.state != runStowed {
 			c.fx.Unreserve(r)
 		}
 		r.User = nil
