@@ -197,3 +197,23 @@ func TestLongChain(t *testing.T) {
 	g.checkGraph(net, g.graph(net, cluster.Cyclic), 0)
 	g.serves()
 }
+
+// TestWideClosure covers: a search whose front is wide does not send ever more and ever shorter lists. In this graph each list leads to others
+// for all elements, and hardly any edge stays in its element.
+func TestWideClosure(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 4, nil, func(s *settings) { s.Travel.Branches = 2500 })
+	net := scatter(120_000, 240_000)
+	table := g.graph(net, cluster.Block)
+	want := 0
+	for _, d := range net.distances(7) {
+		want += int(min(d, 1))
+	}
+	for _, depth := range []uint32{0, 200} {
+		args := xrdma.ClosureArgs{Vertices: []uint32{7}, MaxDepth: depth}
+		if got := reached(t, g.ask("closure", table, args.Encode())); len(got) != want {
+			t.Errorf("the closure up to depth %d has %d vertices, want %d", depth, len(got), want)
+		}
+	}
+	g.serves()
+}
