@@ -281,7 +281,7 @@ func (h *host) await(to travel.Peer, try int, aside bool, err error) error {
 	rt.mu.Lock()
 	ep := rt.endpoint(to)
 	if aside {
-		rt.core.Wait(rt.now(), h.run, to)
+		rt.core.Wait(rt.now(), h.run)
 		rt.waits++
 	}
 	rt.mu.Unlock()

@@ -24,6 +24,7 @@ type Node struct {
 	life  int
 	peers int // numbers given to links so far, in all lives
 	links []*link
+	keep  func() func()
 	wakes uint64 // the latest wake-up that was planned
 	wake  int64
 }
@@ -162,17 +163,38 @@ func (l *link) send(from int, kind uint16, reserved bool, head, body []byte) err
 
 func (l *link) deliver(from int, at int64, kind uint16, b []byte) {
 	e, to := &l.end[from], &l.end[1-from]
-	e.flight--
-	if e.full && e.up && !l.broken {
-		e.full = false
-		e.node.h.Writable(l.w.now, e.peer)
-		e.node.settle()
-	}
+	kept := false
 	if to.up && (!l.broken || at <= e.cut) {
+		to.node.keep = func() func() { kept = true; return func() { l.leave(from) } }
 		to.node.h.Recv(l.w.now, to.peer, kind, b)
+		to.node.keep = nil
 		to.node.settle()
 	}
+	if !kept {
+		l.leave(from)
+	}
 }
+
+// leave frees a message's place on the link.
+func (l *link) leave(from int) {
+	e := &l.end[from]
+	e.flight--
+	if !e.full || !e.up || l.broken {
+		return
+	}
+	e.full = false
+	life := e.node.life
+	l.w.After(0, func() {
+		if e.up && e.node.life == life {
+			e.node.h.Writable(l.w.now, e.peer)
+			e.node.settle()
+		}
+	})
+}
+
+// Keep has the message that the node's handler is receiving just now go on taking its place on the link, as
+// one does whose credit is withheld, until the function that it returns is called.
+func (n *Node) Keep() (release func()) { return n.keep() }
 
 // breakUp ends a link: each living side hears of it after a while, and gets
 // what was under way up to some random point. Then the link is made again.

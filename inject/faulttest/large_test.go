@@ -122,36 +122,57 @@ func (g *grid) checkGraph(net network, table *cluster.Table, from uint32) {
 	if !slices.Equal(levels, want) {
 		g.t.Error("level's distances are wrong")
 	}
+	g.checkCounts(net, table, from, from+1)
+}
+
+// checkCounts compares how many vertices dependents counts with plain searches.
+func (g *grid) checkCounts(net network, table *cluster.Table, from ...uint32) {
+	g.t.Helper()
 	counts := map[uint32]uint64{}
-	for _, p := range g.ask("dependents", table, xrdma.DependentsArgs(xrdma.Forward, []uint32{from})).Pieces {
+	for _, p := range g.ask("dependents", table, xrdma.DependentsArgs(xrdma.Forward, from)).Pieces {
 		if _, err := xrdma.AddDependents(counts, p.Data); err != nil {
 			g.t.Fatal(err)
 		}
 	}
-	if counts[from] != uint64(len(all)) {
-		g.t.Errorf("%d vertices are counted, want %d", counts[from], len(all))
+	for _, v := range from {
+		want := uint64(0)
+		for _, d := range net.distances(v) {
+			want += uint64(min(d, 1))
+		}
+		if counts[v] != want {
+			g.t.Errorf("%d vertices are counted from %d, want %d", counts[v], v, want)
+		}
 	}
 }
 
-// TestLargeLists covers: functions whose lists are many times what the queues between the elements and a window of credit hold. They
-// wait for room, and all of them send at once, to each other. What two send each other in one round may be held: more than
-// that is not promised (see the known limits in docs/travel.md).
+// TestLargeLists covers: functions whose elements all send each other, in one round, ten times what the queues between them hold. They wait
+// for room, take in what arrives meanwhile, and are right.
 func TestLargeLists(t *testing.T) { overBoth(t, largeLists) }
 
 func largeLists(t *testing.T, change func(*settings)) {
 	g := newGrid(t, 3, nil, func(s *settings) {
 		change(s)
 		s.OutboxBytes, s.WindowBytes = 64<<10, 160<<10
-		s.Travel = travel.Limits{PrincipalHeldBytes: 2 << 20, PrincipalHeldRuns: 200}
+		s.Travel = travel.Limits{PrincipalHeldBytes: 64 << 10}
 	})
-	net := scatter(150_000, 450_000)
-	for _, kind := range []cluster.ShardKind{cluster.Block, cluster.Cyclic} {
+	for kind, vertices := range map[cluster.ShardKind]int{cluster.Block: 450_000, cluster.Cyclic: 150_000} { // rows that are dealt out are asked for one by one
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			g.t = t
-			g.checkGraph(net, g.graph(net, kind), 7)
+			net := scatter(vertices, 3*vertices)
+			table := g.graph(net, kind)
+			g.checkGraph(net, table, 7)
+			g.checkCounts(net, table, 1, 2, 3, 5)
 		})
 	}
 	g.t = t
+	for _, n := range g.nodes {
+		switch s := n.report(t).Stats; {
+		case s.Waits == 0 || s.TakenIn == 0:
+			t.Errorf("on %s forks waited %d times, and %d branches were taken in beyond what may be held: the lists were not long", n.name, s.Waits, s.TakenIn)
+		case s.Stuck > 0 || s.Sizes.Kept+s.Sizes.Backlog+s.Sizes.BacklogBytes > 0:
+			t.Errorf("%s ended %d branches that it found to be stuck, and has left %+v", n.name, s.Stuck, s.Sizes)
+		}
+	}
 	g.serves()
 }
 
@@ -174,5 +195,25 @@ func TestLongChain(t *testing.T) {
 	}
 	net = chain(1500)
 	g.checkGraph(net, g.graph(net, cluster.Cyclic), 0)
+	g.serves()
+}
+
+// TestWideClosure covers: a search whose front is wide does not send ever more and ever shorter lists. In this graph each list leads to others
+// for all elements, and hardly any edge stays in its element.
+func TestWideClosure(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t, 4, nil, func(s *settings) { s.Travel.Branches = 2500 })
+	net := scatter(120_000, 240_000)
+	table := g.graph(net, cluster.Block)
+	want := 0
+	for _, d := range net.distances(7) {
+		want += int(min(d, 1))
+	}
+	for _, depth := range []uint32{0, 200} {
+		args := xrdma.ClosureArgs{Vertices: []uint32{7}, MaxDepth: depth}
+		if got := reached(t, g.ask("closure", table, args.Encode())); len(got) != want {
+			t.Errorf("the closure up to depth %d has %d vertices, want %d", depth, len(got), want)
+		}
+	}
 	g.serves()
 }

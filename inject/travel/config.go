@@ -88,9 +88,12 @@ type Limits struct {
 	HeldBytes          int // (64 MiB)
 	PrincipalHeldRuns  int // of one principal (16384)
 	PrincipalHeldBytes int // (16 MiB; so much again for reports to one origin that wait for its acknowledgements)
-	Records            int // transfers not yet released (131072)
-	Tombstones         int // of canceled invocations (16384)
-	Stateful           int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
+	// BacklogBytes bound what waits beyond held runs: what arrives while the element's own forks wait, and what can wait nowhere else.
+	BacklogBytes          int // (1 GiB)
+	PrincipalBacklogBytes int // of one principal (three quarters of BacklogBytes)
+	Records               int // transfers not yet released (131072)
+	Tombstones            int // of canceled invocations (16384)
+	Stateful              int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
 	PrincipalStateful int
 	Bindings          int           // (MaxSlots, which is also the most)
@@ -137,6 +140,8 @@ func (l *Limits) setDefaults() {
 	def(&l.HeldBytes, 64<<20)
 	def(&l.PrincipalHeldRuns, 16384)
 	def(&l.PrincipalHeldBytes, 16<<20)
+	def(&l.BacklogBytes, 1<<30)
+	def(&l.PrincipalBacklogBytes, share(l.BacklogBytes))
 	def(&l.Records, 131072)
 	def(&l.Tombstones, 16384)
 	def(&l.Stateful, 16384)
@@ -175,6 +180,7 @@ func (c *Config) Validate() error {
 		{"Peers", l.Peers, MaxPeers}, {"Futures", l.Futures, 1 << 24}, {"Invocations", l.Invocations, 1 << 24},
 		{"Running", l.Running, 1 << 20}, {"HeldRuns", l.HeldRuns, 1 << 24}, {"HeldBytes", l.HeldBytes, 1 << 40},
 		{"PrincipalHeldRuns", l.PrincipalHeldRuns, 1 << 24}, {"PrincipalHeldBytes", l.PrincipalHeldBytes, 1 << 40},
+		{"BacklogBytes", l.BacklogBytes, 1 << 40}, {"PrincipalBacklogBytes", l.PrincipalBacklogBytes, l.BacklogBytes},
 		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Stateful", l.Stateful, 1 << 24}, {"PrincipalStateful", l.PrincipalStateful, l.Stateful}, {"Bindings", l.Bindings, MaxSlots},
 		{"Fetches", l.Fetches, 1 << 16}, {"ObjectBytes", l.ObjectBytes, ChunkBytes * (1<<16 - 1)},
 		{"FetchBytes", l.FetchBytes, 1 << 40}, {"OutboxBytes", l.OutboxBytes, 1 << 40},

@@ -48,12 +48,18 @@ type Core struct {
 	tenants   map[string]*tenant // by principal; looked up only
 	heldRuns  int
 	heldBytes int
-	stowed    int       // branches that wait to leave
-	inForks   list[Run] // stateful runs that wait in a fork
-	stuckAt   Instant   // when endStuck looks at them; 0: there were none
-	kept      int       // runs whose messages' credit is withheld
-	outcome   Outcome   // scratch for Complete
-	oneRoot   [1]Root
+	backlog   int // branches that wait beyond what may be held
+	stowed    int // branches that wait to leave
+	kept      int // runs whose messages' credit is withheld
+	keepers   list[tenant]
+	inForks   list[Run] // that wait for room to send
+	jams      int       // of them so many have for long, or had before they went on
+	stalled   bool      // stowed branches have for long
+	jamAt     Instant   // when lookAtJams is due; 0: nobody waits
+
+	backlogBytes int
+	outcome      Outcome // scratch for Complete
+	oneRoot      [1]Root
 
 	runPool    pool[Run]
 	invPool    pool[invocation]
@@ -68,7 +74,8 @@ type Counters struct {
 	Started, Succeeded, Failed uint64 // futures
 	Runs                       uint64 // runs begun here
 	Awaited, Yielded           uint64 // branches that waited for room; invocations that lost their scratch to an older one
-	Stuck                      uint64 // branches ended because their forks waited for each other
+	Waits, TakenIn             uint64 // times that a run found no room to send and waited; branches that were taken in beyond what may be held
+	Stuck                      uint64 // branches ended because their forks waited where no more could be taken in
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
 	Late                       uint64 // reports on futures that had ended
@@ -86,7 +93,8 @@ type Sizes struct {
 	Relays                                                               int // among Records: of invocations that have nothing else here
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
 	Stowed                                                               int // branches that wait for room to leave; they are held too
-	Kept                                                                 int // held beyond the bounds, on their senders' credit
+	Kept                                                                 int // beyond the bounds, on their senders' credit
+	Backlog, BacklogBytes                                                int // beyond the bounds, because the element was jammed or they could wait nowhere else
 }
 
 // Owed is how many messages are to come of what happened here: of each branch that was
@@ -115,7 +123,7 @@ func New(cfg Config) (*Core, error) {
 		hold hold
 	}) // pools are stacks: these serve the runs that end in one go, one after the other
 	first.inv.timer.inv = &first.inv
-	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v, first.run.inDue.v = &first.run, &first.run, &first.run, &first.run
+	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v, first.run.inDue.v, first.run.inKept.v = &first.run, &first.run, &first.run, &first.run, &first.run
 	first.inv.inHolders.v = &first.inv
 	c.invPool.put(&first.inv)
 	c.runPool.put(&first.run)
@@ -131,7 +139,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -378,8 +386,8 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	if c.rooms.look != 0 && now >= c.rooms.look {
 		c.giveWay(now)
 	}
-	if c.stuckAt != 0 && now >= c.stuckAt {
-		c.endStuck(now)
+	if c.jamAt != 0 && now >= c.jamAt {
+		c.lookAtJams(now)
 	}
 	return c.Next(now)
 }
@@ -413,8 +421,8 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	if c.sweepAt != 0 {
 		sooner(c.sweepAt)
 	}
-	if c.stuckAt != 0 {
-		sooner(c.stuckAt)
+	if c.jamAt != 0 {
+		sooner(c.jamAt)
 	}
 	if c.rooms.look != 0 {
 		sooner(c.rooms.look)

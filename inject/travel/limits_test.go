@@ -51,7 +51,7 @@ func TestOutbox(t *testing.T) {
 func TestTooManyWait(t *testing.T) {
 	const each = 2 + 512 // a payload of two bytes, and what a run is charged besides
 	for name, l := range map[string]travel.Limits{
-		"runs": {HeldRuns: 4}, "bytes": {HeldBytes: 4*each + 1}, "a peer's runs": {PrincipalHeldRuns: 3}, "a peer's bytes": {PrincipalHeldBytes: 3*each + 1},
+		"runs": {HeldRuns: 3}, "bytes": {HeldBytes: 3*each + 1}, "a peer's runs": {PrincipalHeldRuns: 3}, "a peer's bytes": {PrincipalHeldBytes: 3*each + 1},
 	} {
 		t.Run(name, func(t *testing.T) { tooManyWait(t, l) })
 	}
@@ -91,7 +91,7 @@ func tooManyWait(t *testing.T, l travel.Limits) {
 
 // TestFullQueueEndsNothing: what finds no room to be sent can be sent later, by the run that wanted to.
 func TestFullQueueEndsNothing(t *testing.T) {
-	w := newTown(t, 3, travel.Limits{HeldRuns: 2})
+	w := newTown(t, 3, travel.Limits{HeldRuns: 1})
 	w.start(t, travel.StartArgs{}, 2)
 	p := w.one(t, w.settle(t, nil))
 	p.d.full = true
@@ -109,7 +109,7 @@ func TestFullQueueEndsNothing(t *testing.T) {
 			t.Fatalf("fork %d to itself: %v", i, err)
 		}
 	}
-	p.d.core.Wait(w.now, p.r, 3)
+	p.d.core.Wait(w.now, p.r)
 	if n := p.d.core.Sizes().Running; n != 0 {
 		t.Errorf("%d run, want none: the only one waits", n)
 	}

@@ -28,6 +28,7 @@ type peer struct {
 	late      list[Run] // whose reports find no number
 	lateBytes int
 	stowed    list[Run] // whose branches wait to leave for here
+	moved     Instant   // when the last of them left, or the first came
 	inFull    bool      // in Core.full
 	severed   bool
 

@@ -170,7 +170,7 @@ func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
 	wait := inv.stateful && inv.active != nil
-	if direct && !wait && !c.crowdedHere(0) && c.mayBegin(r.tenant(c)) {
+	if direct && !wait && c.mayBegin(r.tenant(c)) {
 		c.begin(r)
 		return r
 	}
@@ -191,72 +191,4 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 // mayBegin reports whether a tenant's run may begin at once: nobody has waited for that.
 func (c *Core) mayBegin(t *tenant) bool {
 	return c.running < c.lim.Running && t.running < c.runShare && t.ready.n == 0 && !c.Ready()
-}
-
-// crowdedBy reports whether n is beyond all but one of so many parts of a limit. New branches may take the first half of
-// what may be held here, those that arrive three quarters, and all of it those that were here and go on: so two
-// elements cannot both be so full of branches for each other that neither takes any.
-func crowdedBy(n, limit, parts int) bool { return n > limit-limit/parts }
-
-// crowdedHere reports whether what arrives, of so many bytes, is beyond what may be held.
-func (c *Core) crowdedHere(bytes int) bool {
-	return crowdedBy(c.heldRuns+1, c.lim.HeldRuns, 4) || crowdedBy(c.heldBytes+bytes, c.lim.HeldBytes, 4)
-}
-
-// charge makes a run keep its payload and counts it as held. Beyond the bounds of what waits here it is its
-// sender's that it takes: that gets its credit back when the run begins, so what a peer can
-// have waiting here ends with its window. What this element sent itself was measured before.
-func (c *Core) charge(r *Run, arrives bool) {
-	if r.charged || r.credit != nil {
-		return
-	}
-	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
-	if arrives && r.from != nil && (c.crowdedHere(n) || t.heldRuns >= c.lim.PrincipalHeldRuns || t.heldBytes+n > c.lim.PrincipalHeldBytes) {
-		c.Own(r)
-		r.credit = c.fx.Keep()
-		c.kept++
-		return
-	}
-	c.Own(r)
-	r.charged = true
-	c.heldRuns++
-	c.heldBytes += n
-	t.heldRuns++
-	t.heldBytes += n
-}
-
-// overfull says which bound of what waits here a run would pass, "" if none.
-func (c *Core) overfull(r *Run) string {
-	n, t := len(r.Payload)+runOverheadBytes, r.tenant(c)
-	switch {
-	case c.heldRuns >= c.lim.HeldRuns:
-		return fmt.Sprintf("%d branches wait here, as many as Limits.HeldRuns allows; try again later or raise it", c.heldRuns)
-	case c.heldBytes+n > c.lim.HeldBytes:
-		return fmt.Sprintf("branches waiting here take %d of the %d bytes of Limits.HeldBytes; try again later or raise it", c.heldBytes, c.lim.HeldBytes)
-	case t.heldRuns >= c.lim.PrincipalHeldRuns:
-		return fmt.Sprintf("%d branches of principal %q wait here, as many as Limits.PrincipalHeldRuns allows; start fewer at once or raise it", t.heldRuns, t.name)
-	case t.heldBytes+n > c.lim.PrincipalHeldBytes:
-		return fmt.Sprintf("branches of principal %q that wait here take %d of the %d bytes of Limits.PrincipalHeldBytes; start fewer at once or raise it", t.name, t.heldBytes, c.lim.PrincipalHeldBytes)
-	}
-	return ""
-}
-
-func (c *Core) uncharge(r *Run) {
-	if credit := r.credit; credit != nil {
-		r.credit = nil
-		c.kept--
-		c.fx.Release(credit)
-	}
-	if !r.charged {
-		return
-	}
-	n := len(r.Payload) + runOverheadBytes
-	r.charged = false
-	c.heldRuns--
-	c.heldBytes -= n
-	t := r.tenant(c)
-	t.heldBytes -= n
-	if t.heldRuns--; t.peers == 0 {
-		c.vacate(t)
-	}
 }

@@ -32,6 +32,7 @@ type rooms struct {
 	due     list[Run]    // of those that wait the ones that are asked first, in the order in which they came to be due
 	turns   uint64       // counts those that came
 	look    Instant      // when giveWay looks at who waits too long; 0: nobody waits
+	since   Instant      // since when somebody has waited without a break
 	refused []*Run       // scratch
 	holders list[invocation]
 }
@@ -48,8 +49,8 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 		c.Finish(now, r, End{Code: CodeCanceled})
 		return false
 	}
-	if over := c.overfull(r); over != "" {
-		c.failRun(now, r, CodeBackpressure, over)
+	if t, n := r.tenant(c), r.cost(); !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
+		c.failRun(now, r, CodeBackpressure, c.overfull(t))
 		return false
 	}
 	c.charge(r, false)
@@ -64,7 +65,8 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 		c.rooms.tenants.push(&t.inRooms)
 	}
 	if c.rooms.n++; c.rooms.look == 0 {
-		c.rooms.look = now + Instant(c.lim.RoomPatience)
+		c.rooms.look, c.rooms.since = now+Instant(c.lim.RoomPatience), now
+		c.lookSoon(now)
 	}
 	c.grant()
 	return true

@@ -341,15 +341,16 @@ func TestRoomWaitEnds(t *testing.T) {
 	h.finish()
 }
 
-// TestRoomIsBounded: so many wait, of one principal and in all; the next one hears that there is no room.
+// TestRoomIsBounded: so many wait, of one principal and in all, as held and beyond that as backlog; the next one hears that there is no room.
 func TestRoomIsBounded(t *testing.T) {
-	h := newHall(t, 3, 1, travel.Limits{PrincipalHeldRuns: 4, HeldRuns: 6})
-	for i, asked := range []int{0, 7, 7, 7} {
+	const each = 16 + 512
+	h := newHall(t, 3, 1, travel.Limits{PrincipalHeldRuns: 4, HeldRuns: 6, BacklogBytes: 4 * each, PrincipalBacklogBytes: 3 * each})
+	for i, asked := range []int{0, 10, 7, 7} {
 		for range asked {
 			h.ask(i, 1, travel.StartArgs{})
 		}
 	}
-	for i, want := range []int{0, 2, 5, 7} {
+	for i, want := range []int{0, 2, 4, 7} {
 		if n := len(h.desks[i].ended); n != want {
 			t.Errorf("%d of client %d found no room, want %d", n, i, want)
 		}

@@ -19,9 +19,11 @@ type Run struct {
 	from    *peer // nil: this element
 	state   runState
 	owned   bool // Payload is a copy
-	charged bool // counted as held
+	counted counted
 	stowed  bool // its branch waits to leave (inQueue)
 	waits   bool // for room, and does not count as running
+	blocked bool // what it sent last found no room, at since
+	jams    bool // it is one of Core.jams
 	credit  any  // of the message that brought it, withheld from its sender; nil: none
 	ended   bool // the branch has ended here or moved on
 	moved   bool // … moved on
@@ -36,15 +38,15 @@ type Run struct {
 	transfer     uint64   // there
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
-	since        Instant  // when it began to wait
+	since        Instant  // when it began to wait, for room to run or to send
 	passed       int      // by so many that came later
 	awaited      bool     // it has waited for room
 	reserved     bool     // and has it, but has not begun
-	toward       *peer    // where the fork is to go that it waits in, or waited in last
-	sent         uint64   // that peer's next, when since was set
+	toward       *peer    // where what found no room was to go; nil: here
 	late         *End     // how the branch ended; the report waits for room (inQueue)
 	inInv        node[Run]
-	inFork       node[Run] // of those that wait in a fork
+	inFork       node[Run] // Core.inForks
+	inKept       node[Run] // its tenant's kept
 	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
 	inDue        node[Run] // Core.rooms.due
 }
@@ -105,11 +107,12 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run
 	r := c.runPool.get()
 	if r == nil {
 		r = new(Run)
-		r.inInv.v, r.inQueue.v, r.inFork.v, r.inDue.v = r, r, r, r
+		r.inInv.v, r.inQueue.v, r.inFork.v, r.inDue.v, r.inKept.v = r, r, r, r, r
 	}
 	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
 	r.from, r.binding, r.onward, r.toward = nil, nil, nil, nil
-	r.owned, r.charged, r.ended, r.moved, r.stopped, r.hasTrace = false, false, false, false, false, false
+	r.owned, r.counted, r.ended, r.moved, r.stopped, r.hasTrace = false, countedNot, false, false, false, false
+	r.blocked, r.jams = false, false
 	r.awaited, r.reserved, r.waits, r.stowed = false, false, false, false
 	r.parts, r.lists = 0, 0
 	inv.runs.push(&r.inInv)
@@ -161,8 +164,7 @@ func (c *Core) dropRun(now Instant, r *Run) {
 		c.unref(b)
 	}
 	if r.state == runRunning {
-		c.Awake(r)
-		c.pause(r)
+		c.endRunning(r)
 	} else if r.awaited && r.state != runLate && r.state != runStowed {
 		c.fx.Unreserve(r)
 	}
@@ -224,8 +226,7 @@ func (c *Core) retire(now Instant, r *Run) {
 	inv := r.inv
 	if r.late != nil || r.stowed {
 		if r.state == runRunning {
-			c.Awake(r)
-			c.pause(r)
+			c.endRunning(r)
 		} else if r.awaited && r.state != runStowed {
 			c.fx.Unreserve(r)
 		}
@@ -307,9 +308,6 @@ func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (b
 	if err := c.check(now, r); err != nil {
 		return 0, err
 	}
-	if crowdedBy(c.heldRuns+1, c.lim.HeldRuns, 2) || crowdedBy(c.heldBytes+len(payload), c.lim.HeldBytes, 2) {
-		return 0, fmt.Errorf("%w: %d branches wait on %s", ErrBackpressure, c.heldRuns, c.cfg.Name)
-	}
 	if len(r.forks) == listForks {
 		if err := c.sendList(now, r); err != nil {
 			return 0, err
@@ -326,6 +324,7 @@ func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (b
 		return 0, err
 	}
 	r.forks = append(r.forks, branch)
+	r.blocked = false
 	c.stats.Forks++
 	return branch, nil
 }
@@ -361,6 +360,13 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if !p.Member {
 		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
+	r.toward = p
+	if c.outOfTurn(r, p) {
+		if branch == r.branch && c.stow(now, r, p, payload) {
+			return nil
+		}
+		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.stowed.n, p.Name)
+	}
 	s := r.sending(b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
@@ -370,7 +376,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	case err == nil:
 		c.custody(p, r.inv, b, branch, r.hold, declares)
 		return nil
-	case isBackpressure(err) && branch == r.branch && c.stow(r, p, payload):
+	case isBackpressure(err) && branch == r.branch && c.stow(now, r, p, payload):
 		return nil
 	case isBackpressure(err):
 		return err
@@ -384,8 +390,9 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 	if len(payload) > MaxDataBytes {
 		return c.abort(now, r, CodeLimit, tooLong("payload", len(payload)).Error())
 	}
-	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+n > c.lim.HeldBytes {
-		return fmt.Errorf("%w: %d branches wait on %s", ErrBackpressure, c.heldRuns, c.cfg.Name)
+	if t := r.tenant(c); !c.fitsHeld(t, n) && !((branch == r.branch || r.jams) && c.fitsBacklog(t, n)) {
+		r.toward = nil
+		return fmt.Errorf("%w: %s", ErrBackpressure, c.overfull(t))
 	}
 	if !c.ensure(now, b) {
 		return c.abort(now, r, CodeNoCode, fmt.Sprintf("%v is not on %s any more", b.Image, c.cfg.Name))

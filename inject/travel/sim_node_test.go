@@ -25,7 +25,8 @@ type trial struct {
 	members int  // nodes below this one are members
 	lazy    bool // Next is not asked, so that nothing makes a core catch up
 	severed int
-	room    int // places for runs at each node; 0: as many as come
+	patient bool // starts wait for room
+	room    int  // places for runs at each node; 0: as many as come
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -263,13 +264,21 @@ func (e *element) Keep() any {
 		e.t.fail("%s: Keep outside of Recv", e.n.Name)
 	}
 	e.kept++
-	return e.n.Incarnation
+	return keptCredit{e.n.Incarnation, e.n.Keep()}
+}
+
+// keptCredit is what Keep gave in one life of a node.
+type keptCredit struct {
+	life    uint64
+	release func()
 }
 
 func (e *element) Release(credit any) {
-	if e.kept--; e.kept < 0 || credit != any(e.n.Incarnation) {
+	k, ok := credit.(keptCredit)
+	if e.kept--; e.kept < 0 || !ok || k.life != e.n.Incarnation {
 		e.t.fail("%s: credit released that was not kept", e.n.Name)
 	}
+	k.release()
 }
 
 func (e *element) Reserve(r *travel.Run) travel.Room {
@@ -473,11 +482,7 @@ func (e *element) wait(r *travel.Run, p *plan, i, part int) {
 	if r.Payload != nil {
 		e.core.Own(r)
 	}
-	to := travel.Self
-	if s := &p.steps[i]; s.forked < len(s.forks) {
-		to = e.to(p.steps[s.forks[s.forked]].at)
-	}
-	e.core.Wait(e.now(), r, to)
+	e.core.Wait(e.now(), r)
 	e.n.Do(100*time.Microsecond, func() { e.act(r, p, i, part); e.after() })
 }
 
@@ -502,11 +507,29 @@ func (e *element) start(p *plan, deadline time.Duration, object bool) {
 	for _, r := range p.roots {
 		a.Roots = append(a.Roots, travel.Root{To: e.to(p.steps[r].at), Payload: p.payload(r)})
 	}
+	a.Partly = e.t.patient
 	p.fut, err = e.core.Start(e.now(), &a)
-	e.core.Unbind(b)
-	if err != nil {
+	e.startOn(p, &a, err)
+}
+
+// startOn goes on with a start that found no room for all roots, if the trial's starts wait for it.
+func (e *element) startOn(p *plan, a *travel.StartArgs, err error) {
+	switch {
+	case a.Partly && errors.Is(err, travel.ErrBackpressure):
+		e.n.Do(200*time.Microsecond, func() {
+			if p.fut == 0 {
+				p.fut, err = e.core.Start(e.now(), a)
+			} else {
+				err = e.core.Resume(e.now(), p.fut, a)
+			}
+			e.startOn(p, a, err)
+		})
+		e.after()
+		return
+	case err != nil && !errors.Is(err, travel.ErrNoFuture):
 		p.startError, p.ended = err, true
 		p.endedAt = e.t.w.Now()
 	}
+	e.core.Unbind(a.Binding)
 	e.after()
 }

@@ -38,11 +38,12 @@ type trialKind struct {
 	objects  []int // sizes of images
 	tables   bool
 	room     int
+	surge    int // of so many branches from and to each member, at most, is a round; 0: plans are random trees
 }
 
 func (k *trialKind) world(seed uint64, fail seeds.Fail) *trial {
 	w := sim.New(seed, k.faults)
-	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room}
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s", w, fmt.Sprintf(format, args...))
 	}
@@ -75,7 +76,12 @@ func (k *trialKind) populate(t *trial) {
 	}
 	members := k.nodes - k.clients
 	for i := range k.plans {
-		p := randomPlan(w.Rand, k.shape, func() int { return w.Rand.IntN(members) })
+		var p *plan
+		if k.surge > 0 {
+			p = surgePlan(w.Rand, members, k.surge)
+		} else {
+			p = randomPlan(w.Rand, k.shape, func() int { return w.Rand.IntN(members) })
+		}
 		p.id, p.origin = i, w.Rand.IntN(k.nodes)
 		p.image, p.table = images[w.Rand.IntN(len(images))], tables[w.Rand.IntN(len(tables))]
 		t.plans = append(t.plans, p)
@@ -180,6 +186,7 @@ func (t *trial) checkLimits() {
 		over("running", s.Running, l.Running)
 		over("held runs", s.HeldRuns, l.HeldRuns)
 		over("held bytes", s.HeldBytes, l.HeldBytes)
+		over("backlog bytes", s.BacklogBytes, l.BacklogBytes)
 		over("records", s.Records, l.Records)
 		over("tombstones", s.Tombstones, l.Tombstones)
 		over("stateful invocations and lapsed ones", s.Stateful, l.Stateful)
@@ -355,7 +362,7 @@ var chaos = trialKind{
 	faults: sim.Faults{Loss: 0.01, Duplicate: 0.1, Reorder: true, MinDelay: 5 * time.Microsecond, MaxDelay: 3 * time.Millisecond,
 		Detect: 10 * time.Millisecond, WakeJitter: 500 * time.Microsecond, Room: 200, RoomReserved: 400},
 	limits: travel.Limits{Futures: 64, Invocations: 200, Running: 16, HeldRuns: 64, HeldBytes: 128 << 10, PrincipalHeldRuns: 32,
-		PrincipalHeldBytes: 64 << 10, Records: 400, Tombstones: 24, Stateful: 20, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
+		PrincipalHeldBytes: 64 << 10, BacklogBytes: 32 << 10, Records: 400, Tombstones: 24, Stateful: 20, Bindings: 6, Fetches: 6, FetchBytes: 300 << 10, OutboxBytes: 32 << 10, Branches: 64, Parts: 8},
 	shape: shape{steps: 25, roots: 3, forks: 3, parts: 4, forward: 0.6, run: 2 * time.Millisecond, bytes: 4000, stateful: 0.4, fail: 0.05},
 	nodes: 5, clients: 1, plans: 60, spread: 40 * time.Millisecond, deadline: [2]time.Duration{time.Millisecond, 2 * time.Second},
 	evict: 0.2, corrupt: 0.1, cancel: 0.2, crashes: 2, cuts: 4, objects: append([]int{60, 70, 80, 90}, smallObjects...), tables: true,

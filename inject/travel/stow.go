@@ -6,24 +6,28 @@ import "errors"
 // all that a run takes; what is left is the payload, counted as held. It leaves when there is room.
 
 // stow keeps a forward that found no room; false: there is none for it here either, or it is no branch that can wait.
-func (c *Core) stow(r *Run, p *peer, payload []byte) bool {
-	n := len(payload) + runOverheadBytes
-	if c.heldRuns >= c.lim.HeldRuns || c.heldBytes+n > c.lim.HeldBytes {
+func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
+	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
 	c.fasten()
-	r.stowed, r.to, r.ended = true, p, true
+	r.stowed, r.to, r.ended, r.since = true, p, true, now
 	r.Payload, r.owned = append([]byte(nil), payload...), true
-	r.charged, r.from = true, nil // it is this element's now
-	c.heldRuns++
-	c.heldBytes += n
-	t := r.tenant(c)
-	t.heldRuns++
-	t.heldBytes += n
-	p.stowed.push(&r.inQueue)
+	r.from = nil // it is this element's now
+	c.charge(r, false)
+	if p.stowed.push(&r.inQueue); p.stowed.n == 1 {
+		p.moved = now
+	}
 	c.stowed++
 	c.behind(p)
+	c.lookSoon(now)
 	return true
+}
+
+// outOfTurn reports whether branches wait to leave for a peer since before a run did.
+func (c *Core) outOfTurn(r *Run, p *peer) bool {
+	n := p.stowed.first
+	return n != nil && !(r.blocked && r.since <= n.v.since)
 }
 
 // unstow takes a branch out of where it waits to leave.
@@ -44,6 +48,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 			return
 		}
 		c.unstow(r)
+		p.moved = now
 		if err == nil {
 			c.custody(p, r.inv, r.binding, r.branch, r.hold, declares)
 			r.moved = true

@@ -8,6 +8,9 @@ type tenant struct {
 
 	running             int
 	heldRuns, heldBytes int
+	backlogBytes        int
+	kept                list[Run]    // whose messages' credit is withheld
+	inKeepers           node[tenant] // Core.keepers, while there are some
 
 	ready   list[Run]              // may begin, in their order
 	rooms   [roomClasses]list[Run] // wait for room, by the size of what they need
@@ -17,7 +20,7 @@ type tenant struct {
 }
 
 func (t *tenant) init(name string) *tenant {
-	t.name, t.inReady.v, t.inRooms.v = name, t, t
+	t.name, t.inReady.v, t.inRooms.v, t.inKeepers.v = name, t, t, t
 	return t
 }
 
@@ -34,7 +37,7 @@ func (c *Core) tenantFor(principal string) *tenant {
 
 // vacate forgets a tenant of which nothing is left here.
 func (c *Core) vacate(t *tenant) {
-	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && c.tenants[t.name] == t {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.backlogBytes == 0 && c.tenants[t.name] == t {
 		delete(c.tenants, t.name)
 	}
 }
@@ -118,6 +121,13 @@ func (c *Core) begin(r *Run) {
 	if !r.awaited {
 		c.stats.Runs++
 	}
+}
+
+// endRunning takes a run off those that are the runtime's: it has ended.
+func (c *Core) endRunning(r *Run) {
+	c.Awake(r)
+	c.unjam(r)
+	c.pause(r)
 }
 
 // pause takes a run off those that are the runtime's.

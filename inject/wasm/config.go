@@ -60,7 +60,7 @@ func DefaultLimits() abi.Limits {
 func DefaultCeilings() abi.Limits {
 	return abi.Limits{
 		HeapBytes:    256 << 20,
-		ScratchBytes: 256 << 20,
+		ScratchBytes: 1 << 30,
 		PayloadBytes: 64 << 20,
 		ReplyBytes:   64 << 20,
 		RunTime:      time.Minute,

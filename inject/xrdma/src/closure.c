@@ -5,7 +5,10 @@
  * nothing new is left here, and forks to other elements with lists of the
  * vertices it met there.  It sends no vertex twice.  The search ends when no
  * branch is left; there are no rounds, and nothing passes through the caller.
- * So it tells what is reachable, not how far away: `level` does that.
+ * So it tells what is reachable, not how far away: `level` does that.  After
+ * MANY runs at an element, its lists that are not full wait for a branch of its
+ * own, which comes behind those that have arrived: else each list that comes
+ * would lead to a shorter one for every element, and soon nothing else travels.
  *
  * max_depth > 0 keeps to vertices at most that many edges away.  It is exact:
  * a depth is kept per vertex, and one that is met again on a shorter way is
@@ -40,6 +43,7 @@
 #define BATCH_MOST 32768u
 #define BATCH_LEAST 1024u
 #define BATCHES_BYTES (4u << 20)
+#define MANY 256u
 
 typedef struct {
     uint32_t direction, max_depth;
@@ -51,7 +55,16 @@ typedef struct {
     uint32_t trail;
 } passed_t;
 
+/* Kept in scratch between runs. */
 typedef struct {
+    uint32_t runs;  /* up to MANY */
+    uint32_t due;   /* a branch will send the lists that wait */
+    uint32_t trail; /* of those, the longest */
+    uint32_t zero;
+} state_t;
+
+typedef struct {
+    state_t *state;
     shards_t shards;
     graph_t graph;
     params_t params;
@@ -87,7 +100,7 @@ static int32_t open_scratch(search_t *s)
         s->batch = (uint32_t)total * 8 + 32;
     uint64_t sent = deep ? total : wherry_bits_bytes(total);
     uint64_t queue = (rows + 1) * 4; /* one more, or a full ring would look empty */
-    uint64_t size = head + bits + wherry_align8(sent) + wherry_align8(queue) + wherry_align8(elements * 4)
+    uint64_t size = head + sizeof(state_t) + bits + wherry_align8(sent) + wherry_align8(queue) + wherry_align8(elements * 4)
                   + elements * s->batch;
     if (deep)
         size += wherry_align8(rows) + 2 * bits + wherry_align8(queue);
@@ -97,6 +110,7 @@ static int32_t open_scratch(search_t *s)
     WHERRY_TRY(shards_open(&s->shards, (uint64_t *)wherry_bump(&b, head)));
     if (rows < s->shards.held)
         return WHERRY_ERR_ARGUMENT;
+    s->state = (state_t *)wherry_bump(&b, sizeof(state_t));
     s->visited = (uint64_t *)wherry_bump(&b, bits);
     s->sent = (uint64_t *)wherry_bump(&b, sent);
     s->told = deep ? (uint8_t *)s->sent : NULL;
@@ -148,7 +162,7 @@ static int32_t send_batch(search_t *s, int32_t element)
     p->params = s->params;
     p->params.list.offset = sizeof *p;
     p->params.list.size = size - sizeof *p;
-    p->trail = s->trail + 1;
+    p->trail = (s->trail > s->state->trail ? s->trail : s->state->trail) + 1;
     return wherry_fork_wait(element, batch, size);
 }
 
@@ -307,6 +321,35 @@ static int32_t seeds_binary(search_t *s, const uint32_t *list, uint32_t size)
     return WHERRY_OK;
 }
 
+/* Sends the lists that are not full, or sees to it that a later run does; due
+ * says that this is that run. */
+static int32_t send_rest(search_t *s, int due)
+{
+    state_t *st = s->state;
+    if (due)
+        st->due = 0;
+    else if (st->runs < MANY)
+        st->runs++;
+    if (due || st->runs < MANY) {
+        for (int32_t e = 0; e < s->shards.elements; e++)
+            WHERRY_TRY(send_batch(s, e));
+        st->trail = 0;
+        return WHERRY_OK;
+    }
+    if (s->trail > st->trail)
+        st->trail = s->trail;
+    if (st->due)
+        return WHERRY_OK;
+    for (int32_t e = 0; e < s->shards.elements; e++)
+        st->due |= s->fill[e] != 0;
+    if (!st->due)
+        return WHERRY_OK;
+    passed_t p = {s->params, s->trail};
+    p.params.list.offset = sizeof p;
+    p.params.list.size = 0;
+    return wherry_fork_wait(s->shards.self, &p, sizeof p);
+}
+
 static int32_t answer(search_t *s)
 {
     uint32_t news = s->params.max_depth ? s->news : s->tail;
@@ -351,8 +394,7 @@ WHERRY_ENTRY(payload, size)
         expand_deep(&s);
     else
         expand(&s);
-    for (int32_t e = 0; e < s.shards.elements && s.status == WHERRY_OK; e++)
-        s.status = send_batch(&s, e);
     WHERRY_TRY(s.status);
+    WHERRY_TRY(send_rest(&s, passed && s.params.list.size == 0));
     return answer(&s);
 }
