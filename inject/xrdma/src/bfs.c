@@ -73,7 +73,7 @@ typedef struct {
     uint32_t level; /* the level whose lists are awaited */
     uint32_t frontier[2];
     uint32_t step, earlies; /* of the level; whether anything was told early */
-    rounds_tally_t tally[2][2]; /* by step, and parity of the level */
+    rounds_tally_t tally[ROUNDS_STEPS][2]; /* by step, and parity of the level */
 } state_t;
 
 typedef struct {

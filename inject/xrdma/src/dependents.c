@@ -34,14 +34,14 @@ typedef struct {
     uint32_t direction; /* LISTED and the direction */
     uint32_t round;
     uint32_t messages; /* in the last one of a step, how many they were; else 0 */
-    uint32_t flags;    /* STEP_ONE; last: GROWN, somebody whom the sender has heard of listed something */
+    uint32_t step;     /* of the round */
+    uint32_t flags;    /* last: GROWN, somebody whom the sender has heard of listed something */
     uint32_t count;    /* entries that follow */
 } list_t;
 
 #define LIST_ENTRIES ((LIST_BYTES - sizeof(list_t)) / sizeof(entry_t))
 
 #define GROWN 1u
-#define STEP_ONE 2u
 
 /* Kept in scratch between runs. */
 typedef struct {
@@ -50,7 +50,7 @@ typedef struct {
     uint32_t tail;  /* vertices in the queue: it is empty between rounds but for what lists brought */
     uint32_t vertices;
     uint32_t vertex[MOST];
-    rounds_tally_t tally[2][2]; /* by step, and parity of the round */
+    rounds_tally_t tally[ROUNDS_STEPS][2]; /* by step, and parity of the round */
 } state_t;
 
 typedef struct {
@@ -159,7 +159,7 @@ static int32_t settle(spread_t *s)
 }
 
 /* Sends an element what is listed for those that it stands for in a step. */
-static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
+static int32_t send_list(spread_t *s, uint32_t to, uint32_t at, uint32_t flags)
 {
     static uint32_t buffer[LIST_BYTES / 4];
     list_t *m = (list_t *)buffer;
@@ -172,7 +172,7 @@ static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
         uint32_t left = s->listed[e];
         for (s->listed[e] = 0; left; left--, list++) {
             if (n == LIST_ENTRIES) {
-                *m = (list_t){s->direction | LISTED, s->state->round, 0, flags, n};
+                *m = (list_t){s->direction | LISTED, s->state->round, 0, at, flags, n};
                 WHERRY_TRY(wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry));
                 messages++;
                 n = 0;
@@ -182,18 +182,18 @@ static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
             entry[n++] = (entry_t){*list, (uint32_t)word, (uint32_t)(word >> 32)};
         }
     }
-    *m = (list_t){s->direction | LISTED, s->state->round, messages + 1, flags, n};
+    *m = (list_t){s->direction | LISTED, s->state->round, messages + 1, at, flags, n};
     return wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry);
 }
 
 /* Sends the lists of a step; grown says that somebody listed something. */
 static int32_t send_lists(spread_t *s, uint32_t step, uint32_t grown)
 {
-    uint32_t flags = (grown ? GROWN : 0) | (step ? STEP_ONE : 0);
+    uint32_t flags = grown ? GROWN : 0;
     for (uint32_t e = 0; e < s->rounds.elements; e++)
         if (rounds_sends(&s->rounds, step, e))
-            WHERRY_TRY(send_list(s, e, flags));
-    s->state->tally[step][s->state->round & 1].flags |= flags & GROWN;
+            WHERRY_TRY(send_list(s, e, step, flags));
+    s->state->tally[step][s->state->round & 1].flags |= flags;
     s->state->step = step;
     return WHERRY_OK;
 }
@@ -310,7 +310,7 @@ static int32_t begin(spread_t *s, const char *text, uint32_t size)
 static int32_t take_list(spread_t *s, const list_t *m)
 {
     const entry_t *entry = (const entry_t *)(m + 1);
-    uint32_t step = m->flags & STEP_ONE ? 1 : 0;
+    uint32_t step = m->step;
     if (m->round - s->state->round > 1 || step >= s->rounds.steps) /* a sender is in our round, or one ahead */
         return WHERRY_ERR_ARGUMENT;
     for (uint32_t i = 0; i < m->count; i++, entry++) {
