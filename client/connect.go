@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,10 @@ import (
 const (
 	// defaultPatience is how long nodes that do not answer are waited for where the context has no deadline.
 	defaultPatience = 2 * time.Second
+	// defaultDialTime is the least that a node which is dialled has for its answer.
+	defaultDialTime = 5 * time.Second
+	// defaultPeerTime is the fabric's Limits.PeerTime.
+	defaultPeerTime = 15 * time.Second
 	// sayAfter is when it is said that they are waited for.
 	sayAfter = 2 * time.Second
 )
@@ -24,8 +29,12 @@ const (
 // out of reach, and they are dialled on. It is a quarter of what time there is, for the rest is for the work that the
 // client was made for; but no more than the time after which a silent peer is lost.
 func (c *Client) patience(ctx context.Context) time.Duration {
+	return patience(ctx, c.el.Limits().PeerTime)
+}
+
+func patience(ctx context.Context, peerTime time.Duration) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
-		return min(c.el.Limits().PeerTime, time.Until(at)/4)
+		return min(peerTime, time.Until(at)/4)
 	}
 	return defaultPatience
 }
@@ -49,19 +58,19 @@ type reached struct {
 
 // connect dials the given nodes at once, then learns of their peers.
 func (c *Client) connect(ctx context.Context) error {
-	failed, err := c.dialGiven(ctx)
+	tried, failed, err := c.dialGiven(ctx)
 	if err != nil {
 		return err
 	}
 	if len(failed) == len(c.cfg.Nodes) {
 		return fmt.Errorf("%w to any node: %w", control.ErrNotConnected, errors.Join(failed...))
 	}
-	return c.discover(ctx)
+	return c.discover(ctx, tried)
 }
 
-// dialGiven dials the given nodes and says why some could not be reached. The
+// dialGiven dials the given nodes and says why some could not be reached, and by which addresses they were tried. The
 // error is what trying again would not change.
-func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
+func (c *Client) dialGiven(ctx context.Context) (tried []string, failed []error, err error) {
 	dial, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	results := make(chan reached)
@@ -98,21 +107,21 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 				r.err = cause
 			}
 			r.err = fmt.Errorf("%s: %w", memberText(m), r.err)
-			failed = append(failed, r.err)
+			tried, failed = append(tried, m.Addrs...), append(failed, r.err)
 			if errors.Is(r.err, fabric.ErrRefused) {
-				return failed, errors.Join(failed...)
+				return tried, failed, errors.Join(failed...)
 			}
 			c.log.Warn("node cannot be reached", "node", memberText(m), "err", r.err)
 			continue
 		}
 		other, twice := names[r.ep.Name()]
 		if twice && other.ep.Incarnation() != r.ep.Incarnation() {
-			return failed, fmt.Errorf("%w: %s and %s are two nodes, and both are called %q: give each a name of its own", cluster.ErrName,
+			return tried, failed, fmt.Errorf("%w: %s and %s are two nodes, and both are called %q: give each a name of its own", cluster.ErrName,
 				strings.Join(c.cfg.Nodes[other.i].Addrs, ", "), strings.Join(m.Addrs, ", "), r.ep.Name())
 		}
 		names[r.ep.Name()] = r
 	}
-	return failed, nil
+	return tried, failed, nil
 }
 
 func memberText(m cluster.Member) string {
@@ -135,8 +144,8 @@ func (c *Client) reach(ctx context.Context, m cluster.Member) (*fabric.Endpoint,
 }
 
 // discover asks all connected nodes for their peers and connects to those, as
-// long as that brings new ones. It fails if none of them answers.
-func (c *Client) discover(ctx context.Context) error {
+// long as that brings new ones. It fails if none of them answers. What was tried already is not waited for again.
+func (c *Client) discover(ctx context.Context, tried []string) error {
 	if c.cfg.Only {
 		return nil
 	}
@@ -164,7 +173,7 @@ func (c *Client) discover(ctx context.Context) error {
 			answers++
 		}
 		if len(c.links.States()) > before {
-			c.settle(ctx)
+			c.settle(ctx, tried)
 		}
 	}
 	if answers == 0 {
@@ -200,7 +209,7 @@ func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
 
 // settle waits until every member was tried once, but not for long: one that
 // does not answer must not take the time of those that do.
-func (c *Client) settle(ctx context.Context) {
+func (c *Client) settle(ctx context.Context, tried []string) {
 	most := c.patience(ctx)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -208,7 +217,8 @@ func (c *Client) settle(ctx context.Context) {
 	for {
 		var waiting []string
 		for _, s := range c.links.States() {
-			if s.Endpoint == nil && s.Tries == 0 {
+			was := slices.ContainsFunc(s.Member.Addrs, func(a string) bool { return slices.Contains(tried, a) })
+			if s.Endpoint == nil && s.Tries == 0 && !was {
 				waiting = append(waiting, memberText(s.Member))
 			}
 		}

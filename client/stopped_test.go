@@ -104,24 +104,32 @@ func TestSlowNode(t *testing.T) {
 		}
 		return err
 	}
-	for what, do := range map[string]func(log *logText) error{
-		"asked": func(*logText) error { return whole(first.List(ctx)) },
-		"one that connects": func(log *logText) error {
-			c, err := Connect(ctx, Config{Nodes: f.peers, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})
+	connects := func(nodes []cluster.Member) func() error {
+		return func() error {
+			log := &logText{}
+			c, err := Connect(ctx, Config{Nodes: nodes, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})
 			if err != nil {
 				return err
 			}
 			defer c.Close()
 			err = whole(c.List(ctx))
-			if said := log.String(); err == nil && !strings.Contains(said, "waiting for nodes that do not answer") {
-				err = fmt.Errorf("it says only %q", said)
+			if said := log.String(); err != nil || !strings.Contains(said, "waiting for nodes that do not answer") {
+				err = fmt.Errorf("%v; it says %q", err, said)
 			}
 			return err
-		},
+		}
+	}
+	for what, c := range map[string]struct {
+		silent time.Duration
+		do     func() error
+	}{
+		"asked":             {defaultPatience + time.Second, func() error { return whole(first.List(ctx)) }},
+		"dialled":           {defaultDialTime + time.Second, connects(f.peers)},
+		"dialled, heard of": {defaultDialTime + time.Second, connects(f.peers[:1])},
 	} {
 		f.freeze(t, "n3")
-		thaws := time.AfterFunc(defaultPatience+time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
-		if err := do(&logText{}); err != nil {
+		thaws := time.AfterFunc(c.silent, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
+		if err := c.do(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		thaws.Stop()
