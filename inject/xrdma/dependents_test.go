@@ -263,6 +263,15 @@ func TestClosureTrail(t *testing.T) {
 			t.Errorf("%d branches reached %d vertices", len(parts), len(reached))
 		}
 	}
+	// A chain through all elements leads on for as long as it is: two bytes do not hold how far.
+	for _, name := range []string{"closure", "reach"} {
+		c := e.cluster(t, ready(name), shards, g.windows(shards, n, 0), nil)
+		parts, err := c.invoke(words(0, 0, 20, 4, 1<<16-1, 5), 0)
+		if err != nil || len(parts) != n {
+			t.Errorf("%s, far from where it began: %d branches (%v)", name, len(parts), err)
+		}
+		c.close()
+	}
 	if _, _, err := CutTrail([]byte{1, 2}); !errors.Is(err, ErrReply) {
 		t.Errorf("a trail in two bytes: %v", err)
 	}
@@ -290,9 +299,9 @@ func TestDependentsRefuses(t *testing.T) {
 		"a negative vertex":  {"dependents", append(words(1, 12, 2), "-1"...), abi.ErrArgument},
 		"a huge vertex":      {"dependents", append(words(1, 12, 10), "4294967296"...), abi.ErrArgument},
 		"text elsewhere":     {"dependents", append(words(1, 13, 2), "12"...), abi.ErrArgument},
-		"a list cut short":   {"dependents", list(listed, 0, 1, 1, 1), abi.ErrArgument},
-		"a list too far":     {"dependents", list(listed, 2, 1, 0, 0), abi.ErrArgument},
-		"a foreign vertex":   {"dependents", list(listed, 0, 1, 1, 1, 9, 1, 0), abi.ErrArgument},
+		"a list cut short":   {"dependents", list(listed, 0, 1, 0, 0, 0, 1), abi.ErrArgument},
+		"a list too far":     {"dependents", list(listed, 2, 1, 0, 0, 0, 0), abi.ErrArgument},
+		"a foreign vertex":   {"dependents", list(listed, 0, 1, 0, 0, 0, 1, 9, 1, 0), abi.ErrArgument},
 		"inside: none":       {"inside", words(0, 0, 16, 0), abi.ErrArgument},
 		"inside: no vertex":  {"inside", InsideArgs(0, []uint32{10})[0], abi.ErrArgument},
 		"inside: half":       {"inside", append(words(0, 1|listBinary, 16, 3), 1, 2, 3), abi.ErrArgument},
