@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,7 +156,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if c.cfg.Name == "" {
 		c.cfg.Name = fmt.Sprintf("client-%d", os.Getpid())
 	}
-	err := c.build(ctx)
+	err := c.build()
 	if err == nil {
 		err = c.connect(ctx)
 	}
@@ -168,7 +167,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) build(ctx context.Context) error {
+func (c *Client) build() error {
 	err := c.identify()
 	if err != nil {
 		return err
@@ -186,9 +185,6 @@ func (c *Client) build(ctx context.Context) error {
 	if limits.LentBytes == 0 {
 		limits.LentBytes = lentBytes
 	}
-	if limits.HelloTime == 0 { // whoever is patient with a silent node is so with one that has not answered yet
-		limits.HelloTime = max(defaultDialTime, patience(ctx, cmp.Or(limits.PeerTime, defaultPeerTime)))
-	}
 	c.el, err = fabric.New(fabric.Config{Name: c.cfg.Name, Transports: transports, Policy: c.cfg.Policy, Auth: c.auth,
 		Limits: limits, Log: c.log, OnPeer: c.peerUp, OnLost: c.peerLost})
 	if err != nil {
@@ -201,8 +197,7 @@ func (c *Client) build(ctx context.Context) error {
 	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
 		return err
 	}
-	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure || c.tls != nil,
-		DialTime: limits.HelloTime, Log: c.log})
+	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log})
 	if c.tcp != nil {
 		c.work.Go(func() { c.tls.Guard(c.life, c.tcp.Recheck) })
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -17,10 +17,6 @@ import (
 const (
 	// defaultPatience is how long nodes that do not answer are waited for where the context has no deadline.
 	defaultPatience = 2 * time.Second
-	// defaultDialTime is the least that a node which is dialled has for its answer.
-	defaultDialTime = 5 * time.Second
-	// defaultPeerTime is the fabric's Limits.PeerTime.
-	defaultPeerTime = 15 * time.Second
 	// sayAfter is when it is said that they are waited for.
 	sayAfter = 2 * time.Second
 )
@@ -29,12 +25,8 @@ const (
 // out of reach, and they are dialled on. It is a quarter of what time there is, for the rest is for the work that the
 // client was made for; but no more than the time after which a silent peer is lost.
 func (c *Client) patience(ctx context.Context) time.Duration {
-	return patience(ctx, c.el.Limits().PeerTime)
-}
-
-func patience(ctx context.Context, peerTime time.Duration) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
-		return min(peerTime, time.Until(at)/4)
+		return min(c.el.Limits().PeerTime, time.Until(at)/4)
 	}
 	return defaultPatience
 }
@@ -58,19 +50,19 @@ type reached struct {
 
 // connect dials the given nodes at once, then learns of their peers.
 func (c *Client) connect(ctx context.Context) error {
-	tried, failed, err := c.dialGiven(ctx)
+	failed, err := c.dialGiven(ctx)
 	if err != nil {
 		return err
 	}
 	if len(failed) == len(c.cfg.Nodes) {
 		return fmt.Errorf("%w to any node: %w", control.ErrNotConnected, errors.Join(failed...))
 	}
-	return c.discover(ctx, tried)
+	return c.discover(ctx)
 }
 
-// dialGiven dials the given nodes and says why some could not be reached, and by which addresses they were tried. The
+// dialGiven dials the given nodes and says why some could not be reached. The
 // error is what trying again would not change.
-func (c *Client) dialGiven(ctx context.Context) (tried []string, failed []error, err error) {
+func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 	dial, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	results := make(chan reached)
@@ -107,21 +99,21 @@ func (c *Client) dialGiven(ctx context.Context) (tried []string, failed []error,
 				r.err = cause
 			}
 			r.err = fmt.Errorf("%s: %w", memberText(m), r.err)
-			tried, failed = append(tried, m.Addrs...), append(failed, r.err)
+			failed = append(failed, r.err)
 			if errors.Is(r.err, fabric.ErrRefused) {
-				return tried, failed, errors.Join(failed...)
+				return failed, errors.Join(failed...)
 			}
 			c.log.Warn("node cannot be reached", "node", memberText(m), "err", r.err)
 			continue
 		}
 		other, twice := names[r.ep.Name()]
 		if twice && other.ep.Incarnation() != r.ep.Incarnation() {
-			return tried, failed, fmt.Errorf("%w: %s and %s are two nodes, and both are called %q: give each a name of its own", cluster.ErrName,
+			return failed, fmt.Errorf("%w: %s and %s are two nodes, and both are called %q: give each a name of its own", cluster.ErrName,
 				strings.Join(c.cfg.Nodes[other.i].Addrs, ", "), strings.Join(m.Addrs, ", "), r.ep.Name())
 		}
 		names[r.ep.Name()] = r
 	}
-	return tried, failed, nil
+	return failed, nil
 }
 
 func memberText(m cluster.Member) string {
@@ -131,9 +123,14 @@ func memberText(m cluster.Member) string {
 	return fmt.Sprintf("node %s (%s)", m.Name, strings.Join(m.Addrs, ", "))
 }
 
-// reach connects to one node and keeps the connection from then on.
+// reach connects to one node and keeps the connection from then on. A node that is silent is dialled again as long as silent ones
+// are waited for: an attempt takes no more than a few seconds.
 func (c *Client) reach(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
+	until := time.Now().Add(c.patience(ctx))
 	ep, err := c.links.Dial(ctx, m)
+	for silent(err) && ctx.Err() == nil && time.Now().Before(until) {
+		ep, err = c.links.Dial(ctx, m)
+	}
 	if m.Name == "" && err == nil {
 		m.Name = ep.Name()
 	}
@@ -144,8 +141,8 @@ func (c *Client) reach(ctx context.Context, m cluster.Member) (*fabric.Endpoint,
 }
 
 // discover asks all connected nodes for their peers and connects to those, as
-// long as that brings new ones. It fails if none of them answers. What was tried already is not waited for again.
-func (c *Client) discover(ctx context.Context, tried []string) error {
+// long as that brings new ones. It fails if none of them answers.
+func (c *Client) discover(ctx context.Context) error {
 	if c.cfg.Only {
 		return nil
 	}
@@ -173,7 +170,7 @@ func (c *Client) discover(ctx context.Context, tried []string) error {
 			answers++
 		}
 		if len(c.links.States()) > before {
-			c.settle(ctx, tried)
+			c.settle(ctx)
 		}
 	}
 	if answers == 0 {
@@ -207,9 +204,14 @@ func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
 	return errs
 }
 
-// settle waits until every member was tried once, but not for long: one that
+// silent reports whether a node was dialled and did not answer in time: it may be there, and slow.
+func silent(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// settle waits until every member is connected, or was tried once and not just silent, but not for long: one that
 // does not answer must not take the time of those that do.
-func (c *Client) settle(ctx context.Context, tried []string) {
+func (c *Client) settle(ctx context.Context) {
 	most := c.patience(ctx)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -217,8 +219,7 @@ func (c *Client) settle(ctx context.Context, tried []string) {
 	for {
 		var waiting []string
 		for _, s := range c.links.States() {
-			was := slices.ContainsFunc(s.Member.Addrs, func(a string) bool { return slices.Contains(tried, a) })
-			if s.Endpoint == nil && s.Tries == 0 && !was {
+			if s.Endpoint == nil && (s.Tries == 0 || silent(s.Err)) {
 				waiting = append(waiting, memberText(s.Member))
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// defaultDialTime bounds one attempt at one address.
-const defaultDialTime = 5 * time.Second
+// dialTime bounds one attempt at one address.
+const dialTime = 5 * time.Second
 
 // Dial connects to a member at the first of its addresses that answers, and
 // checks that it is the one meant. A member without a name may be anybody.
@@ -26,7 +26,7 @@ func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, e
 			failed = append(failed, err)
 			continue
 		}
-		one, cancel := context.WithTimeout(ctx, l.cfg.DialTime)
+		one, cancel := context.WithTimeout(ctx, dialTime)
 		ep, err := l.cfg.Element.Dial(one, addr)
 		cancel()
 		if err != nil {

@@ -29,8 +29,6 @@ type LinksConfig struct {
 	Element  *fabric.Element
 	Schemes  []string // of the element's transports
 	Insecure bool     // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
-	// DialTime bounds one attempt at one address, as Limits.HelloTime does; default 5 s.
-	DialTime time.Duration
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
 	// Spare says that of two connections of this node and another one is not needed, because there is the other: it has nothing
@@ -70,9 +68,6 @@ type link struct {
 func NewLinks(cfg LinksConfig) *Links {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.DialTime == 0 {
-		cfg.DialTime = defaultDialTime
 	}
 	l := &Links{cfg: cfg, links: map[string]*link{}, resting: map[*fabric.Endpoint]bool{}, change: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
