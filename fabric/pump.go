@@ -323,8 +323,13 @@ func (l *leader) handOff(term uint64) {
 	}
 	l.uncork()
 	l.guests.Add(1)
+	waiter := l.foreground.Load() // and the background goroutine on duty waits to lead
 	l.state.Store(nextTerm(still, roleFree))
-	if l.epfd >= 0 {
+	switch {
+	case l.epfd < 0:
+	case waiter:
+		l.nudge()
+	default:
 		l.standIn()
 	}
 	l.changed() // for what was handled before, in the same round: its end is nobody's now

@@ -325,7 +325,7 @@ func (rt *Runtime) program(o *object) (abi.Program, error) {
 		if !ok {
 			continue
 		}
-		p, err := e.Load(context.Background(), o.id, entry.Code, o.img.Manifest().Limits)
+		p, err := e.Load(context.Background(), o.id, entry.Code, o.img.Call().Limits)
 		if err != nil {
 			return nil, err
 		}
@@ -344,7 +344,7 @@ func (rt *Runtime) program(o *object) (abi.Program, error) {
 // openWindows finds the segments behind the table's keys for this element.
 func (rt *Runtime) openWindows(b *bound, prog abi.Program) error {
 	var windows []abi.Window
-	wanted := b.image.img.Manifest().Windows
+	wanted := b.image.img.Call().Windows
 	if b.table != nil {
 		b.peers = make([]travel.Peer, len(b.table.Shards))
 		b.self = b.table.IndexOf(rt.el.Incarnation())

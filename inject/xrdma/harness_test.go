@@ -412,7 +412,7 @@ func (r *run) send(s []uint64) {
 // rowsOf decodes all parts and returns the cells as text.
 func rowsOf(t tb, img *image.Image, parts [][]byte) [][]string {
 	t.Helper()
-	m := img.Manifest()
+	m := img.Call()
 	var out [][]string
 	for _, p := range parts {
 		rows, err := m.DecodeResult(p)
@@ -429,7 +429,7 @@ func rowsOf(t tb, img *image.Image, parts [][]byte) [][]string {
 // mergedRows is rowsOf after merging, as a client would.
 func mergedRows(t tb, img *image.Image, parts [][]byte) [][]string {
 	t.Helper()
-	m := img.Manifest()
+	m := img.Call()
 	var decoded []schema.Rows
 	for _, p := range parts {
 		rows, err := m.DecodeResult(p)
@@ -438,7 +438,7 @@ func mergedRows(t tb, img *image.Image, parts [][]byte) [][]string {
 		}
 		decoded = append(decoded, rows)
 	}
-	rows, err := schema.Merge(m.Result, decoded...)
+	rows, err := m.Result.Merge(decoded...)
 	if err != nil {
 		t.Fatal(err)
 	}
