@@ -28,6 +28,7 @@ const (
 // rooms are the branches that wait for room in the runtime's engines.
 type rooms struct {
 	n       int          // waiting
+	short   bool         // for one of them the element has not enough: it is not its principal's share that it waits for
 	tenants list[tenant] // of whom some wait; the next in turn first
 	due     list[Run]    // of those that wait the ones that are asked first, in the order in which they came to be due
 	turns   uint64       // counts those that came
@@ -36,8 +37,15 @@ type rooms struct {
 	holders list[invocation]
 }
 
-// AwaitsRoom reports whether a branch waits for room: whatever needs new room then waits with it, in turn.
-func (c *Core) AwaitsRoom() bool { return c.rooms.n > 0 }
+// AwaitsRoom reports whether what needs new room for a principal has to wait for it in turn: somebody waits because the element
+// has not enough, or one of the principal's own branches waits.
+func (c *Core) AwaitsRoom(principal string) bool {
+	if c.rooms.n == 0 || c.rooms.short {
+		return c.rooms.n > 0
+	}
+	t := c.tenants[principal]
+	return t != nil && t.inRooms.in != nil || principal == c.own.name && c.own.inRooms.in != nil
+}
 
 // Await takes a run back that the runtime has no room for, before it has done anything: it waits as one does for
 // code, while its deadline runs, until Effects.Reserve has taken the need bytes for it. NextRun gives it once more
@@ -109,6 +117,7 @@ func (c *Core) grant() {
 // those that need less, until it is due itself (maxPassed).
 func (c *Core) grantOne() bool {
 	short := uint64(math.MaxUint64) // no branch gets that much
+	c.rooms.short = false
 	c.rooms.refused = c.rooms.refused[:0]
 	for n := c.rooms.tenants.first; n != nil; n = n.next {
 		n.v.most = math.MaxUint64
@@ -181,6 +190,7 @@ func (c *Core) suits(r *Run, short *uint64) bool {
 	t := r.tenant(c)
 	t.most = min(t.most, bar)
 	if room == RoomShort {
+		c.rooms.short = true
 		*short = min(*short, bar)
 	}
 	return false

@@ -97,7 +97,7 @@ func (h *hall) begin(runs []placed) {
 				fmt.Sscanf(string(p.r.Payload), "%d %d", &i, &w.need)
 				w.name = fmt.Sprint("p", i)
 				p.r.User = w
-				if p.d.core.AwaitsRoom() || h.reserve(p.r) != travel.RoomTaken {
+				if p.d.core.AwaitsRoom(w.name) || h.reserve(p.r) != travel.RoomTaken {
 					p.d.core.Await(h.now, p.r, w.need)
 					continue
 				}
@@ -164,8 +164,20 @@ func TestRoomShare(t *testing.T) {
 	}
 	h.ask(2, 2, travel.StartArgs{})
 	h.ask(1, 3, travel.StartArgs{})
+	awaits := func(want ...bool) {
+		t.Helper()
+		for i, w := range want {
+			if name := fmt.Sprint("p", i+1); h.desks[0].core.AwaitsRoom(name) != w {
+				t.Errorf("what needs room for %s waits: %t", name, !w)
+			}
+		}
+	}
+	awaits(true, false)
 	h.expect("p1:3", "p1:3", "p2:2")
+	h.ask(2, 1, travel.StartArgs{})
+	awaits(true, true)
 	h.finish()
+	awaits(false, false)
 }
 
 // TestRoomSmall: who needs little does not wait behind who needs much, and goes before it for so long only as
@@ -335,7 +347,7 @@ func TestRoomWaitEnds(t *testing.T) {
 	}
 	h.desks[0].core.PeerLost(h.now, 4, errors.New("reset"))
 	h.desks[3].core.PeerLost(h.now, 1, errors.New("reset"))
-	if h.unreserved != 3 || h.desks[0].core.AwaitsRoom() {
+	if h.unreserved != 3 || h.desks[0].core.AwaitsRoom("p1") {
 		t.Errorf("%d are given up, want 3", h.unreserved)
 	}
 	h.finish()

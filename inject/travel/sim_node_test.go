@@ -74,13 +74,16 @@ func (e *element) Up(now int64, peer int, other *sim.Node) {
 	p := e.freePeer()
 	e.peers[other.Index], e.back[p] = append(e.peers[other.Index], p), other
 	err := e.core.PeerUp(p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
-		Member: other.Index < e.t.members, Injector: true, Principal: "p" + strconv.Itoa(other.Index%2)})
+		Member: other.Index < e.t.members, Injector: true, Principal: principalOf(other)})
 	if err != nil {
 		e.t.fail("%s: PeerUp: %v", e.n.Name, err)
 	}
 	e.links[p], e.byLink[peer] = peer, p
 	e.after()
 }
+
+// principalOf is one of two.
+func principalOf(n *sim.Node) string { return "p" + strconv.Itoa(n.Index%2) }
 
 // freePeer reuses numbers, as a runtime would.
 func (e *element) freePeer() travel.Peer {
@@ -296,13 +299,21 @@ func (e *element) leave() {
 	e.later = append(e.later, func() { e.core.RoomFreed() })
 }
 
+// principal is whom a run is for; this element's own are nobody's.
+func (e *element) principal(r *travel.Run) string {
+	if n := e.back[r.Origin()]; n != nil {
+		return principalOf(n)
+	}
+	return ""
+}
+
 // place is a place for a run to begin in; false: it waits for one.
 func (e *element) place(r *travel.Run) bool {
 	switch {
 	case e.t.room == 0 || e.state[r.Invocation()] > 0:
 	case e.taken[r]:
 		delete(e.taken, r)
-	case e.core.AwaitsRoom() || e.used == e.t.room:
+	case e.core.AwaitsRoom(e.principal(r)) || e.used == e.t.room:
 		e.core.Await(e.now(), r, 1)
 		return false
 	default:

@@ -28,6 +28,9 @@ const (
 	callForward = "forward"
 )
 
+// callScratch is what a function asks for memory of its invocation.
+const callScratch = "scratch"
+
 func sig(params ...wasmcode.ValType) []wasmcode.ValType { return params }
 
 // hostCalls lists ABI version 1, in the order of docs/abi.md. Arguments and the result are
@@ -42,7 +45,7 @@ func hostCalls() []hostCall {
 		{"shard_rows", sig(i32, i32), one, (*Instance).callShardRows},
 		{"window", sig(i32, i32), one, (*Instance).callWindow},
 		{"payload", sig(i32), one, (*Instance).callPayload},
-		{"scratch", sig(i64), one, (*Instance).callScratch},
+		{callScratch, sig(i64), one, (*Instance).callScratch},
 		{callReply, sig(i32, i32), one, (*Instance).callReply},
 		{"reply_part", sig(i32, i32), one, (*Instance).callReplyPart},
 		{callForward, sig(i32, i32, i32), one, (*Instance).callForward},
