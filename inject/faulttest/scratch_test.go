@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -32,7 +33,7 @@ func takes(op uint32, bytes uint64, stays time.Duration) []byte {
 }
 
 // start starts a function at the first element.
-func start(t *testing.T, ctx context.Context, f *inject.Function, payload []byte) *inject.Future {
+func start(t testing.TB, ctx context.Context, f *inject.Function, payload []byte) *inject.Future {
 	t.Helper()
 	fut, err := f.Start(ctx, []inject.Root{{Payload: payload}}, inject.Options{})
 	if err != nil {
@@ -107,21 +108,55 @@ func TestScratchWaits(t *testing.T) {
 	g.serves()
 }
 
-// TestScratchCannotWait covers: a function that has sent something cannot start over, and hears which room is short.
-func TestScratchCannotWait(t *testing.T) {
+// TestScratchStartsOver covers: what starts over finds the payload that it came with, whatever else has come meanwhile.
+func TestScratchStartsOver(t *testing.T) {
 	t.Parallel()
 	g, f := hoard(t)
-	before := g.charged()
-	var others []*inject.Future
-	for range 2 {
-		others = append(others, start(t, within(t, patience), f, takes(0, 256<<20, time.Minute)))
+	others := g.fill(f)
+	want := takes(3, 250<<20, 300*time.Millisecond)
+	late := start(t, within(t, patience), f, want)
+	for range 300 { // while it computes
+		if _, err := g.echo.Do(within(t, patience), g.at(0, make([]byte, 1000)), nil); err != nil {
+			t.Fatal(err)
+		}
 	}
-	eventually(t, "the room is not taken", func() string {
+	eventually(t, "no branch waits for room", func() string {
+		if s := g.nodes[0].report(t).Stats.Sizes; s.Awaiting == 0 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	for _, fut := range others {
+		fut.Cancel()
+	}
+	r, err := late.Wait(within(t, patience))
+	if err != nil || len(r.Pieces) != 1 || !bytes.Equal(r.Pieces[0].Data, want) {
+		t.Errorf("%+v, %v; want %x", r, err, want)
+	}
+	g.serves()
+}
+
+// fill takes the room of the first element with two functions that stay.
+func (g *grid) fill(f *inject.Function) (futures []*inject.Future) {
+	g.t.Helper()
+	before := g.charged()
+	for range 2 {
+		futures = append(futures, start(g.t, within(g.t, patience), f, takes(0, 256<<20, time.Minute)))
+	}
+	eventually(g.t, "the room is not taken", func() string {
 		if n := g.charged() - before; n < 512<<20 {
 			return fmt.Sprintf("%d bytes are charged", n)
 		}
 		return ""
 	})
+	return futures
+}
+
+// TestScratchCannotWait covers: a function that has sent something cannot start over, and hears which room is short.
+func TestScratchCannotWait(t *testing.T) {
+	t.Parallel()
+	g, f := hoard(t)
+	others := g.fill(f)
 	_, err := f.Do(within(t, patience), inject.Root{Payload: takes(2, 256<<20, 0)}, nil)
 	if !errors.Is(err, travel.ErrBackpressure) {
 		t.Errorf("%v is not ErrBackpressure", err)
