@@ -185,7 +185,9 @@ WHERRY_CALL(window) int32_t wherry_window(uint32_t index, wherry_window_t *windo
 /* The payload that wherry_main was called with. */
 WHERRY_CALL(payload) int32_t wherry_payload(wherry_payload_t *payload);
 
-/* At least size bytes of the invocation's scratch on this element, or NULL. */
+/* At least size bytes of the invocation's scratch on this element, or NULL.
+ * Ask for all of it before anything is sent or written elsewhere: a run that has
+ * done nothing yet waits for room, and any other gets NULL if there is none. */
 WHERRY_CALL(scratch) void *wherry_scratch(uint64_t size);
 
 /* Ends the branch with data as its result, or as the last part of it. */
