@@ -97,7 +97,8 @@ func (c *client) windowSize(native, suffix string, size int) error {
 		return err
 	}
 	defer f.Close()
-	p, err := startNative(native, seg.FD(), size)
+	fd, _ := seg.FD()
+	p, err := startNative(native, fd, size)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -122,9 +123,14 @@ func memberText(m cluster.Member) string {
 	return fmt.Sprintf("node %s (%s)", m.Name, strings.Join(m.Addrs, ", "))
 }
 
-// reach connects to one node and keeps the connection from then on.
+// reach connects to one node and keeps the connection from then on. A node that is silent is dialled again as long as silent ones
+// are waited for: an attempt takes no more than a few seconds.
 func (c *Client) reach(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
+	until := time.Now().Add(c.patience(ctx))
 	ep, err := c.links.Dial(ctx, m)
+	for silent(err) && ctx.Err() == nil && time.Now().Before(until) {
+		ep, err = c.links.Dial(ctx, m)
+	}
 	if m.Name == "" && err == nil {
 		m.Name = ep.Name()
 	}
@@ -198,7 +204,12 @@ func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
 	return errs
 }
 
-// settle waits until every member was tried once, but not for long: one that
+// silent reports whether a node was dialled and did not answer in time: it may be there, and slow.
+func silent(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// settle waits until every member is connected, or was tried once and not just silent, but not for long: one that
 // does not answer must not take the time of those that do.
 func (c *Client) settle(ctx context.Context) {
 	most := c.patience(ctx)
@@ -208,7 +219,7 @@ func (c *Client) settle(ctx context.Context) {
 	for {
 		var waiting []string
 		for _, s := range c.links.States() {
-			if s.Endpoint == nil && s.Tries == 0 {
+			if s.Endpoint == nil && (s.Tries == 0 || silent(s.Err)) {
 				waiting = append(waiting, memberText(s.Member))
 			}
 		}

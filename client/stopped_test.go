@@ -87,8 +87,8 @@ func TestStoppedNode(t *testing.T) {
 	swiftly(t, time.Second, func(ctx context.Context) error { return onlyN3(first.List(ctx)) })
 }
 
-// TestSlowNode: a node that is silent for a while is waited for as long as the deadline allows, by a client that connects and by
-// one that asks.
+// TestSlowNode: a node that is silent for a while, longer than an attempt to dial it takes, is waited for as long as the deadline
+// allows: by a client that asks, by one that connects and by one that only hears of it.
 func TestSlowNode(t *testing.T) {
 	f := newFarm(t, "tcp", "n1", "n2", "n3")
 	first := f.connect(t)
@@ -104,29 +104,35 @@ func TestSlowNode(t *testing.T) {
 		}
 		return err
 	}
-	for what, do := range map[string]func(log *logText) error{
-		"asked": func(*logText) error { return whole(first.List(ctx)) },
-		"one that connects": func(log *logText) error {
-			c, err := Connect(ctx, Config{Nodes: f.peers, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			err = whole(c.List(ctx))
-			if said := log.String(); err == nil && !strings.Contains(said, "waiting for nodes that do not answer") {
-				err = fmt.Errorf("it says only %q", said)
-			}
+	connects := func(peers ...cluster.Member) error {
+		var log logText
+		c, err := Connect(ctx, Config{Nodes: peers, TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
 			return err
-		},
-	} {
-		f.freeze(t, "n3")
-		thaws := time.AfterFunc(defaultPatience+time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
-		if err := do(&logText{}); err != nil {
-			t.Errorf("%s: %v", what, err)
 		}
-		thaws.Stop()
-		f.procs["n3"].Process.Signal(syscall.SIGCONT)
+		defer c.Close()
+		err = whole(c.List(ctx))
+		if said := log.String(); err == nil && !strings.Contains(said, "waiting for nodes that do not answer") {
+			err = fmt.Errorf("it says only %q", said)
+		}
+		return err
 	}
+	f.freeze(t, "n3")
+	thaws := time.AfterFunc(7*time.Second, func() { f.procs["n3"].Process.Signal(syscall.SIGCONT) })
+	defer thaws.Stop()
+	var wg sync.WaitGroup
+	for what, do := range map[string]func() error{
+		"asks":        func() error { return whole(first.List(ctx)) },
+		"connects":    func() error { return connects(f.peers...) },
+		"hears of it": func() error { return connects(f.peers[0]) },
+	} {
+		wg.Go(func() {
+			if err := do(); err != nil {
+				t.Errorf("a client that %s: %v", what, err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // onlyN3 wants one dataset, of which n3 alone does not answer.

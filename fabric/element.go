@@ -248,8 +248,8 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 
 func (e *Element) adopt(ep *Endpoint, link Link) error {
 	ep.link = link
-	ep.fds, _ = link.(FDCarrier)
-	ep.holder, _ = link.(Holder)
+	can := link.Features()
+	ep.fds, ep.holder = can.FDs, can.Hold
 	var err error
 	var usurpers []*Endpoint
 	e.mu.Lock()

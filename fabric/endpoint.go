@@ -40,6 +40,7 @@ type Endpoint struct {
 	// Sending; mu is held over Link.Send, which never blocks.
 	mu         sync.Mutex
 	scratch    [64]byte
+	bounced    []byte // of bounce
 	sent       uint64 // cost of all normal messages sent
 	sentFrames uint64
 	sentBytes  uint64

@@ -39,6 +39,8 @@ var (
 	ErrNoTransport = errors.New("no transport for this address")
 	// ErrEnded: an Op or Importing was waited for already, or forgotten.
 	ErrEnded = errors.New("fabric: this operation was waited for or forgotten before")
+	// ErrBacking: what a segment lies in (a device, a file) failed to read or write; the owner's log has the cause.
+	ErrBacking = errors.New("the owner could not reach the segment's bytes")
 	// ErrTooMany: a table of this element or of the peer is full.
 	ErrTooMany = errors.New("too many")
 )
@@ -68,10 +70,11 @@ const (
 	statusTooMany
 	statusProtocol
 	statusPeerKeys
+	statusBacking
 )
 
 var statusErrors = [...]error{nil, ErrRevoked, ErrIncarnation, ErrKey, ErrRights, ErrRange, ErrAlign, ErrTooMany, ErrProtocol,
-	fmt.Errorf("%w keys narrowed by this peer: have the owner revoke some, or narrow at the owner (Element.Narrow)", ErrTooMany)}
+	fmt.Errorf("%w keys narrowed by this peer: have the owner revoke some, or narrow at the owner (Element.Narrow)", ErrTooMany), ErrBacking}
 
 func (s status) err() error {
 	if int(s) < len(statusErrors) {

@@ -135,7 +135,7 @@ func FuzzFrames(f *testing.F) {
 		})
 		ep, link := attach(t, e, 2)
 		link.room = 20 // then it is full
-		r := &Remote{ep: ep, key: Key{Owner: 2, Size: 1 << 20, Rights: RightsAll}}
+		r := newRemote(ep, Key{Owner: 2, Size: 1 << 20, Rights: RightsAll})
 		buf := make([]byte, 1000)
 		ops := []Op{r.StartGet(buf, 0), r.StartPut(buf[:10], 0), r.StartPut(make([]byte, 100_000), 0), r.StartAtomic(FetchAdd, 8, 0, 1, 0)}
 		for len(script) >= 4 {

@@ -67,7 +67,7 @@ func goldenRequests(t *testing.T) (b []byte) {
 	ep, link := attach(t, e, 2)
 	k := goldenKey()
 	b = fmt.Appendf(b, "key             %x\n", k.Append(nil))
-	r := &Remote{ep: ep, key: k}
+	r := newRemote(ep, k)
 	flying := []Op{}
 	record := func(name string, fn func()) {
 		fn()

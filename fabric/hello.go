@@ -227,7 +227,7 @@ func checkPeer(h *hello) error {
 func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 	own := e.ownHello(helloDial)
 	var secret []byte
-	if c, ok := p.(Certified); e.cfg.Auth != nil && !(ok && c.SelfCertified()) {
+	if c := p.Features().Certified; e.cfg.Auth != nil && (c == nil || !c.SelfCertified()) {
 		own.token, secret = e.cfg.Auth.Self()
 	}
 	if len(own.token) > maxNameBytes {
@@ -305,7 +305,7 @@ func (e *Element) principalOf(p Pending, token string) Principal {
 
 // certified is who the peer is by what the transport knows, if it does.
 func certified(p Pending) (Principal, bool) {
-	if c, ok := p.(Certified); ok {
+	if c := p.Features().Certified; c != nil {
 		return c.PeerPrincipal()
 	}
 	return Principal{}, false

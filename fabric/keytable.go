@@ -145,29 +145,32 @@ func (k *keySlot) allows(offset, size uint64, need Rights) status {
 	return statusOK
 }
 
-func (k *keySlot) bytes(offset, size uint64) []byte {
-	at := k.offset + offset
-	return k.seg.Bytes()[at : at+size]
+func (k *keySlot) span(offset, size uint64) span {
+	s := span{seg: k.seg, at: k.offset + offset, size: int(size)}
+	if k.seg.mem != nil {
+		s.mem = k.seg.mem[s.at : s.at+size]
+	}
+	return s
 }
 
 // access checks one operation and pins the segment: the caller unpins it.
-func (t *keyTable) access(r keyRef, offset, size uint64, need Rights) (*Segment, []byte, status) {
+func (t *keyTable) access(r keyRef, offset, size uint64, need Rights) (span, status) {
 	k, st := t.find(r.slot, r.gen, &r.secret)
 	if st == statusOK {
 		st = k.allows(offset, size, need)
 	}
 	switch {
 	case st != statusOK:
-		return nil, nil, st
+		return span{}, st
 	case !k.seg.pin():
-		return nil, nil, statusRevoked
+		return span{}, statusRevoked
 	}
-	return k.seg, k.bytes(offset, size), statusOK
+	return k.span(offset, size), statusOK
 }
 
 // enter is access for one short write: until leave, which is due if the status is OK, the key holds and
 // its segment is open. What takes longer would keep all who make keys waiting: see Element.write.
-func (t *keyTable) enter(r keyRef, offset, size uint64, need Rights) (mem []byte, st status) {
+func (t *keyTable) enter(r keyRef, offset, size uint64, need Rights) (s span, st status) {
 	t.mu.RLock()
 	k, st := t.findLocked(r.slot, r.gen, &r.secret)
 	if st == statusOK {
@@ -175,9 +178,9 @@ func (t *keyTable) enter(r keyRef, offset, size uint64, need Rights) (mem []byte
 	}
 	if st != statusOK {
 		t.mu.RUnlock()
-		return nil, st
+		return span{}, st
 	}
-	return k.bytes(offset, size), statusOK // a segment leaves the table before its memory goes
+	return k.span(offset, size), statusOK // a segment leaves the table before its memory goes
 }
 
 func (t *keyTable) leave() { t.mu.RUnlock() }

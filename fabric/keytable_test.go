@@ -111,7 +111,7 @@ func checkKeys(t *rapid.T, e *Element, keys []*keyModel) {
 		}
 		need := Rights(1 << rapid.IntRange(0, 2).Draw(t, "need"))
 		offset, size := rapid.Uint64Range(0, 6000).Draw(t, "at"), rapid.Uint64Range(0, 6000).Draw(t, "n")
-		seg, mem, st := e.keys.access(k.key.ref(), offset, size, need)
+		at, st := e.keys.access(k.key.ref(), offset, size, need)
 		want := statusOK
 		switch {
 		case !k.holds():
@@ -127,10 +127,10 @@ func checkKeys(t *rapid.T, e *Element, keys []*keyModel) {
 		if st != statusOK {
 			continue
 		}
-		if seg != k.seg || uint64(len(mem)) != size || size > 0 && &mem[0] != &k.seg.Bytes()[k.offset+offset] {
+		if at.seg != k.seg || uint64(at.size) != size || uint64(len(at.mem)) != size || size > 0 && &at.mem[0] != &k.seg.Bytes()[k.offset+offset] {
 			t.Fatalf("access by %v leads elsewhere", k.key)
 		}
-		seg.unpin()
+		at.seg.unpin()
 	}
 }
 

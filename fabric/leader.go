@@ -31,8 +31,10 @@ type leader struct {
 	foreground atomic.Bool
 	woken      atomic.Bool // goroutines were made ready and have not had the processor yet
 	closed     atomic.Bool
-	over       chan struct{} // closed once nobody leads any more
-	guests     atomic.Int32  // goroutines that compute for the fabric
+	over       chan struct{}            // closed once nobody leads any more
+	pollers    atomic.Pointer[[]Poller] // transports, and who was added
+	corkers    []Corker                 // of the transports
+	guests     atomic.Int32             // goroutines that compute for the fabric
 
 	// The leader's: empty polls between two yields, the time they shall take,
 	// and how long one takes.
@@ -71,6 +73,7 @@ type leader struct {
 	mu       sync.Mutex
 	waiting  []*Waiter // that sleep until a condition holds: woken whenever something has changed
 	tickers  []*ticker
+	duties   []func() // to be done once
 	nextTick atomic.Int64
 	early    atomic.Bool  // duties run before they said
 	coarse   atomic.Int64 // the clock, when the leader last looked
@@ -121,6 +124,14 @@ func (l *leader) init(e *Element) error {
 	l.yieldTime, l.pollTime = leastYieldTime, firstPollTime
 	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
 	l.tickers = []*ticker{{fn: e.tick}}
+	var pollers []Poller
+	for _, t := range e.cfg.Transports {
+		pollers = append(pollers, t)
+		if c := t.Features().Cork; c != nil {
+			l.corkers = append(l.corkers, c)
+		}
+	}
+	l.pollers.Store(&pollers)
 	if e.cfg.Manual {
 		return nil
 	}
@@ -132,17 +143,15 @@ func (l *leader) init(e *Element) error {
 		unix.Close(l.epfd)
 		return fmt.Errorf("fabric: eventfd: %w", err)
 	}
-	fds := []int{l.bell}
-	for _, t := range e.cfg.Transports {
-		if fd := t.WaitFD(); fd >= 0 {
-			fds = append(fds, fd)
+	err = l.watchFD(l.bell)
+	for _, p := range pollers {
+		if err == nil {
+			err = l.watchFD(p.WaitFD())
 		}
 	}
-	for _, fd := range fds {
-		if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
-			l.closeFDs()
-			return fmt.Errorf("fabric: epoll add: %w", err)
-		}
+	if err != nil {
+		l.closeFDs()
+		return err
 	}
 	l.standIn()
 	return nil
@@ -232,8 +241,8 @@ func (l *leader) kick() {
 }
 
 func (l *leader) disarm() {
-	for _, t := range l.el.cfg.Transports {
-		t.Disarm()
+	for _, p := range *l.pollers.Load() {
+		p.Disarm()
 	}
 }
 
@@ -244,8 +253,8 @@ func (l *leader) poll(term uint64) (handled int) {
 		l.giveWay()
 	}
 	turn := Turn{&l.state, term}
-	for _, t := range l.el.cfg.Transports {
-		handled += t.Poll(pollBudget, turn)
+	for _, p := range *l.pollers.Load() {
+		handled += p.Poll(pollBudget, turn)
 		if turn.Over() {
 			return handled
 		}
@@ -266,10 +275,8 @@ func (l *leader) giveWay() {
 		return
 	}
 	defer l.uncork()
-	for _, t := range l.el.cfg.Transports {
-		if c, ok := t.(Corker); ok {
-			c.Cork()
-		}
+	for _, c := range l.corkers {
+		c.Cork()
 	}
 	for range giveWays { // the runtime comes back to us now and then before all had their turn
 		before := ws.busy.Load()
@@ -284,10 +291,8 @@ func (l *leader) giveWay() {
 const giveWays = 4
 
 func (l *leader) uncork() {
-	for _, t := range l.el.cfg.Transports {
-		if c, ok := t.(Corker); ok {
-			c.Uncork()
-		}
+	for _, c := range l.corkers {
+		c.Uncork()
 	}
 }
 
@@ -320,8 +325,12 @@ func (l *leader) runTickers(term uint64) {
 		return
 	}
 	l.mu.Lock()
-	list := l.tickers
+	list, duties := l.tickers, l.duties
+	l.duties = nil
 	l.mu.Unlock()
+	for _, do := range duties {
+		do()
+	}
 	if l.rooms.Load() > 0 {
 		l.wakeRooms() // a condition may be one of time
 	}
@@ -393,8 +402,9 @@ func (e *Element) TickSoon() {
 // and whether cond (which may be nil) held when it was about to sleep.
 func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond func() bool) (now uint64, leads, held bool) {
 	ready := false
-	for _, t := range l.el.cfg.Transports {
-		ready = t.Arm() || ready
+	armed := l.pollers.Load()
+	for _, p := range *armed {
+		ready = p.Arm() || ready
 	}
 	if ready || l.closed.Load() || l.woken.Load() || l.el.hasBusy() {
 		l.disarm()
@@ -414,7 +424,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 	if until := time.Duration(l.nextTick.Load() - l.el.now()); until < d {
 		d = until
 	}
-	if d > 0 && !held && ctx.Err() == nil && !l.closed.Load() && !l.el.hasBusy() {
+	if d > 0 && !held && ctx.Err() == nil && !l.closed.Load() && !l.el.hasBusy() && l.pollers.Load() == armed {
 		l.epollWait(d)
 	}
 	term = nextTerm(asleep, rolePolling)

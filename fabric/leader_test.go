@@ -48,9 +48,10 @@ func (s *stage) Arm() bool {
 	}
 	return false
 }
-func (s *stage) Disarm()      {}
-func (s *stage) WaitFD() int  { return -1 }
-func (s *stage) Close() error { return nil }
+func (s *stage) Disarm()                     {}
+func (s *stage) WaitFD() int                 { return -1 }
+func (s *stage) Features() TransportFeatures { return TransportFeatures{} }
+func (s *stage) Close() error                { return nil }
 
 func onStage(t *testing.T, p Policy) (*Element, *stage) {
 	t.Helper()

@@ -29,6 +29,8 @@ type fakeLink struct {
 	bare   int         // Sends without it
 }
 
+func (l *fakeLink) Features() LinkFeatures { return LinkFeatures{} }
+
 func (l *fakeLink) Send(id FrameID, class Class, head, body []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

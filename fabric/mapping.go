@@ -167,6 +167,10 @@ func (ep *Endpoint) offerMapping(k keySlot) bool {
 	if ep.fds == nil || !whole || !enough {
 		return false
 	}
+	fd, offset := k.seg.FD()
+	if fd < 0 || offset != 0 { // what lies before the segment is none of the peer's
+		return false
+	}
 	ms := &ep.map_
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -186,7 +190,7 @@ func (ep *Endpoint) offerMapping(k keySlot) bool {
 	if !k.seg.give(ep) {
 		return false
 	}
-	if ep.fds.SendFD(uint64(k.seg.id), k.seg.FD()) != nil {
+	if ep.fds.SendFD(uint64(k.seg.id), fd) != nil {
 		k.seg.forget(ep)
 		return false
 	}
@@ -299,8 +303,7 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) err
 		m = &mapping{mem: mem, writable: writable}
 		ms.maps[id] = m
 	}
-	r.m, r.mem, r.writable = m, m.mem, m.writable
-	r.gen = generationWord(ms.gens.mem, r.key.Slot)
+	r.route = &mapped{served: served{r}, of: m, mem: m.mem, gen: generationWord(ms.gens.mem, r.key.Slot), writable: m.writable}
 	return nil
 }
 

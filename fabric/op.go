@@ -310,7 +310,7 @@ func (o Op) Forget() {
 func (r *opRecord) abandon() bool {
 	r.ep.mu.Lock()
 	if r.bulk != nil && r.bulk.rec == r {
-		r.bulk.gone, r.bulk.data, r.bulk.at = true, nil, 0
+		r.bulk.gone, r.bulk.data, r.bulk.at = true, span{}, 0
 	}
 	r.ep.mu.Unlock()
 	for {

@@ -23,14 +23,13 @@ const (
 // bulkSend is one large transfer on its way out: a Put's data, or the answer
 // to a Get.
 type bulkSend struct {
-	id    FrameID // framePutData or frameGetData
-	op    uint32  // the op it belongs to, in the numbering of whoever started it
-	data  []byte
+	id    FrameID   // framePutData or frameGetData
+	op    uint32    // the op it belongs to, in the numbering of whoever started it
+	data  span      // its segment is pinned while a Get is answered; a Put's has none
 	rec   *opRecord // of a Put
 	at    int
-	epoch uint64   // of the Put
-	seg   *Segment // pinned while a Get is answered; nil for a Put
-	gone  bool     // abandoned: tell the peer, send no more data
+	epoch uint64 // of the Put
+	gone  bool   // abandoned: tell the peer, send no more data
 	// unannounced holds while a Put's request is still in the outbox: its data must not overtake it.
 	unannounced bool
 	// check reports whether the data may still be sent (its key still holds).
@@ -39,11 +38,10 @@ type bulkSend struct {
 
 // drop lets go of what the transfer held.
 func (b *bulkSend) drop() {
-	if b.seg != nil {
-		b.seg.unpin()
-		b.seg = nil
+	if b.data.seg != nil {
+		b.data.seg.unpin()
 	}
-	b.data = nil
+	b.data = span{}
 }
 
 func (e *Element) hasBusy() bool {
@@ -231,9 +229,9 @@ func (ep *Endpoint) pumpBulk() (sent int, ok bool) {
 }
 
 func (ep *Endpoint) sendFragment(b *bulkSend) (done bool, err error) {
-	n := min(len(b.data)-b.at, fragmentBytes)
+	n := min(b.data.size-b.at, fragmentBytes)
 	flags := uint32(0)
-	if b.seg != nil {
+	if b.data.seg != nil {
 		if _, st := ep.el.keys.find(b.key.slot, b.key.gen, &b.key.secret); st != statusOK {
 			b.gone = true
 		}
@@ -241,10 +239,16 @@ func (ep *Endpoint) sendFragment(b *bulkSend) (done bool, err error) {
 	switch {
 	case b.gone:
 		n, flags = 0, bulkLast|bulkAbort
-	case b.at+n == len(b.data):
+	case b.at+n == b.data.size:
 		flags = bulkLast
 	}
-	if err := ep.transmit(b.id, Normal, bulkHead(ep.scratch[:0], b.op, flags, uint64(b.at)), b.data[b.at:b.at+n]); err != nil {
+	part := b.data.part(b.at, n)
+	data, st := part.read(ep.bounce(part))
+	if st != statusOK { // also after some of the data: the operation ends with it
+		ep.doneLocked(frameGetDone, b.op, st, 0)
+		return true, nil
+	}
+	if err := ep.transmit(b.id, Normal, bulkHead(ep.scratch[:0], b.op, flags, uint64(b.at)), data); err != nil {
 		return false, err
 	}
 	b.at += n
@@ -259,14 +263,14 @@ func bulkHead(b []byte, op, flags uint32, offset uint64) []byte {
 }
 
 // startBulk queues a transfer; ep.mu is held.
-func (ep *Endpoint) startBulk(id FrameID, op uint32, data []byte, seg *Segment, key keyRef) *bulkSend {
+func (ep *Endpoint) startBulk(id FrameID, op uint32, data span, key keyRef) *bulkSend {
 	var b *bulkSend
 	if n := len(ep.bulkFree); n > 0 {
 		b, ep.bulkFree = ep.bulkFree[n-1], ep.bulkFree[:n-1]
 	} else {
 		b = new(bulkSend)
 	}
-	*b = bulkSend{id: id, op: op, data: data, seg: seg, key: key, epoch: ep.epoch}
+	*b = bulkSend{id: id, op: op, data: data, key: key, epoch: ep.epoch}
 	ep.bulk = append(ep.bulk, b)
 	ep.markBusy()
 	return b

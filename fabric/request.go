@@ -126,23 +126,47 @@ func (ep *Endpoint) putLocked(rec *opRecord, head, src []byte) error {
 	if err := ep.requestLocked(framePut, head); err != nil {
 		return err
 	}
-	b := ep.startBulk(framePutData, rec.id(), src, nil, keyRef{})
+	b := ep.startBulk(framePutData, rec.id(), span{mem: src, size: len(src)}, keyRef{})
 	b.rec, b.unannounced = rec, behindFence
 	rec.bulk = b
 	return nil
 }
 
-func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
+// served is the route by messages: the owner does what is asked of it.
+type served struct{ r *Remote }
+
+func (s served) get(ctx context.Context, dst []byte, offset uint64) error {
+	return s.beginGet(ctx, dst, offset).Wait(ctx)
+}
+
+func (s served) startGet(dst []byte, offset uint64) Op { return s.beginGet(nil, dst, offset) }
+
+func (s served) put(ctx context.Context, src []byte, offset uint64) error {
+	return s.beginPut(ctx, src, offset).Wait(ctx)
+}
+
+func (s served) startPut(src []byte, offset uint64) Op { return s.beginPut(nil, src, offset) }
+
+func (s served) atomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
+	return s.beginAtomic(ctx, op, width, offset, operand, compare).Value(ctx)
+}
+
+func (s served) startAtomic(op AtomicOp, width int, offset, operand, compare uint64) Op {
+	return s.beginAtomic(nil, op, width, offset, operand, compare)
+}
+
+// beginGet starts a Get, waiting for room to do so if ctx is given; beginPut and beginAtomic likewise.
+func (s served) beginGet(ctx context.Context, dst []byte, offset uint64) Op {
 	if len(dst) == 0 {
 		return Op{}
 	}
-	rec, err := r.ep.startOp(ctx, "get", dst)
+	rec, err := s.r.ep.startOp(ctx, "get", dst)
 	if err != nil {
 		return Op{err: err}
 	}
-	ep := r.ep
+	ep := s.r.ep
 	ep.mu.Lock()
-	head := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(dst)))
+	head := appendAccess(ep.scratch[:0], rec.id(), s.r.key.ref(), offset, uint64(len(dst)))
 	if err = ep.requestLocked(frameGet, head); err != nil {
 		head = bytes.Clone(head)
 	}
@@ -153,17 +177,17 @@ func (r *Remote) startGet(ctx context.Context, dst []byte, offset uint64) Op {
 	return rec.op()
 }
 
-func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
+func (s served) beginPut(ctx context.Context, src []byte, offset uint64) Op {
 	if len(src) == 0 {
 		return Op{}
 	}
-	rec, err := r.ep.startOp(ctx, "put", nil)
+	rec, err := s.r.ep.startOp(ctx, "put", nil)
 	if err != nil {
 		return Op{err: err}
 	}
-	ep := r.ep
+	ep := s.r.ep
 	ep.mu.Lock()
-	head := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(len(src)))
+	head := appendAccess(ep.scratch[:0], rec.id(), s.r.key.ref(), offset, uint64(len(src)))
 	if err = ep.putLocked(rec, head, src); err != nil {
 		head = bytes.Clone(head)
 	}
@@ -174,14 +198,14 @@ func (r *Remote) startPut(ctx context.Context, src []byte, offset uint64) Op {
 	return rec.op()
 }
 
-func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) Op {
-	rec, err := r.ep.startOp(ctx, "atomic", nil)
+func (s served) beginAtomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) Op {
+	rec, err := s.r.ep.startOp(ctx, "atomic", nil)
 	if err != nil {
 		return Op{err: err}
 	}
-	ep := r.ep
+	ep := s.r.ep
 	ep.mu.Lock()
-	b := appendAccess(ep.scratch[:0], rec.id(), r.key.ref(), offset, uint64(width))
+	b := appendAccess(ep.scratch[:0], rec.id(), s.r.key.ref(), offset, uint64(width))
 	b = binary.LittleEndian.AppendUint64(b, operand)
 	b = binary.LittleEndian.AppendUint64(b, compare)
 	b = append(b, byte(op))
@@ -193,6 +217,10 @@ func (r *Remote) startAtomic(ctx context.Context, op AtomicOp, width int, offset
 		ep.requestSlow(ctx, frameAtomic, rec, b, nil, err)
 	}
 	return rec.op()
+}
+
+func (s served) access(need Rights, _ func(mem []byte)) error {
+	return s.r.errAt("access", fmt.Errorf("%w: it is not mapped here for %v", ErrRights, need))
 }
 
 // Narrow asks the owner of k for a key to part of it. The key ends with this

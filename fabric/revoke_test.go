@@ -168,7 +168,7 @@ func TestRevokedAtTheEnd(t *testing.T) {
 		r.must(r.ep.Frame(framePut, append(appendAccess(nil, revokeOp, key.ref(), 0, n), ones[:n]...)))
 		wantRevoked(t, r.link, revokeOp)
 	}
-	if r.e.write(key.ref(), r.seg.Bytes(), ones) || r.seg.Bytes()[0] != 0 {
+	if r.e.write(key.ref(), span{seg: r.seg, mem: r.seg.Bytes(), size: len(ones)}, ones) != statusRevoked || r.seg.Bytes()[0] != 0 {
 		t.Error("written after Revoke")
 	}
 }
@@ -197,7 +197,7 @@ func TestShortWriteHoldsKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mem, st := e.keys.enter(key.ref(), 8, 8, RightWrite)
+		at, st := e.keys.enter(key.ref(), 8, 8, RightWrite)
 		if st != statusOK {
 			t.Fatal(st.err())
 		}
@@ -208,7 +208,7 @@ func TestShortWriteHoldsKeys(t *testing.T) {
 			t.Fatalf("%s did not wait for a write", name)
 		case <-time.After(20 * time.Millisecond):
 		}
-		CopyIn(mem, make([]byte, 8))
+		CopyIn(at.mem, make([]byte, 8))
 		e.keys.leave()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -31,12 +31,13 @@ func (k SegmentKind) String() string {
 // segment can become a window.
 const SegmentAlign = 64 << 10
 
-// Segment is memory that peers can be given keys to. It is a memfd, outside
+// Segment is memory that peers can be given keys to. It lies outside
 // the Go heap: it does not move, and its bytes are the owner's and its peers'
 // together. Close revokes every key to it.
 type Segment struct {
 	el   *Element
-	file *memfd.File
+	on   Backing
+	mem  []byte // nil where loads and stores do not reach it
 	id   uint32 // never 0; unique in this incarnation
 	kind SegmentKind
 	size uint64
@@ -66,17 +67,42 @@ func (e *Element) NewSegment(size uint64, kind SegmentKind) (*Segment, error) {
 		e.lend(-int64(whole))
 		return nil, fmt.Errorf("fabric: %w", err)
 	}
-	s := &Segment{el: e, file: f, id: e.nextSegment.Add(1), kind: kind, size: size}
+	b := &ownMemory{f, e, int64(whole)}
+	s := &Segment{el: e, on: b, mem: f.Bytes()[:size:size], id: e.nextSegment.Add(1), kind: kind, size: size}
 	if err := e.keys.addSegment(s); err != nil {
-		f.Close()
-		e.lend(-int64(whole))
+		b.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Bytes is the owner's view, Size bytes long. It must not be used after Close.
-func (s *Segment) Bytes() []byte { return s.file.Bytes()[:s.size:s.size] }
+// Bytes is the owner's view, Size bytes long; nil where the segment's Backing has none. It must not be used after Close.
+func (s *Segment) Bytes() []byte { return s.mem }
+
+// ReadAt copies from the segment's bytes at off, by whatever way its Backing has; WriteAt copies to them. An aligned word is read or
+// written whole where there are Bytes. Neither may be used after Close, unless the segment is pinned.
+func (s *Segment) ReadAt(p []byte, off uint64) error {
+	if off > s.size || uint64(len(p)) > s.size-off {
+		return fmt.Errorf("fabric: read [%d, +%d) of a segment of %d bytes: %w", off, len(p), s.size, ErrRange)
+	}
+	if s.mem == nil {
+		return s.on.ReadAt(p, off)
+	}
+	CopyOut(p, s.mem[off:])
+	return nil
+}
+
+// WriteAt is described at ReadAt.
+func (s *Segment) WriteAt(p []byte, off uint64) error {
+	if off > s.size || uint64(len(p)) > s.size-off {
+		return fmt.Errorf("fabric: write [%d, +%d) of a segment of %d bytes: %w", off, len(p), s.size, ErrRange)
+	}
+	if s.mem == nil {
+		return s.on.WriteAt(p, off)
+	}
+	CopyIn(s.mem[off:], p)
+	return nil
+}
 
 // Size is the number of bytes asked for.
 func (s *Segment) Size() uint64 { return s.size }
@@ -87,9 +113,9 @@ func (s *Segment) Element() *Element { return s.el }
 // Kind says who can write the segment.
 func (s *Segment) Kind() SegmentKind { return s.kind }
 
-// FD is the segment's memfd, for mapping it as a window; it stays the segment's.
-// Its length is a multiple of SegmentAlign.
-func (s *Segment) FD() int { return s.file.FD() }
+// FD is the segment's memfd, for mapping it as a window, and where in it the segment begins; it stays the segment's.
+// -1: its Backing has none. The length of NewSegment's is a multiple of SegmentAlign.
+func (s *Segment) FD() (fd int, offset int64) { return s.on.FD() }
 
 // Key exports the whole segment with the given rights.
 func (s *Segment) Key(rights Rights) (Key, error) { return s.KeyRange(0, s.size, rights) }
@@ -101,6 +127,9 @@ func (s *Segment) KeyRange(offset, size uint64, rights Rights) (Key, error) {
 	}
 	if s.kind == Sealed && rights&^RightRead != 0 {
 		return Key{}, fmt.Errorf("fabric: key with %v to a sealed segment: %w (sealed segments can only be read)", rights, ErrRights)
+	}
+	if s.mem == nil && rights&RightAtomic != 0 {
+		return Key{}, fmt.Errorf("fabric: key with %v to a segment that loads and stores do not reach: %w (it has no atomics)", rights, ErrRights)
 	}
 	if rights == 0 || rights&^RightsAll != 0 {
 		return Key{}, fmt.Errorf("fabric: key with rights %#x: %w", uint8(rights), ErrRights)
@@ -134,8 +163,9 @@ func (s *Segment) unpin() {
 }
 
 func (s *Segment) unmap() {
-	s.file.Close()
-	s.el.lend(-int64((s.size + SegmentAlign - 1) &^ (SegmentAlign - 1)))
+	if err := s.on.Close(); err != nil {
+		s.el.log.Warn("a segment's backing did not close", "segment", s.id, "err", err)
+	}
 }
 
 // Pin keeps the segment's memory and descriptor in place, even over Close,

@@ -24,14 +24,16 @@ type incoming struct {
 	limit int
 
 	// The leader's, of the fragment that is arriving.
-	get    *opRecord // whose buffer it is for; of a Get
-	key    keyRef    // of a Put
-	lapsed bool      // its key ended before all of it was written
+	get  *opRecord // whose buffer it is for; of a Get
+	key  keyRef    // of a Put
+	fail status    // why not all of it was written
+	// What a link puts down for memory that has no bytes to name: where it shall go then, pinned.
+	to      span
+	landing []byte
 }
 
 type incomingPut struct {
-	seg  *Segment // pinned
-	mem  []byte
+	to   span // pinned, unless it failed
 	key  keyRef
 	got  int
 	fail status
@@ -49,6 +51,10 @@ func (in *incoming) close() {
 		p.drop()
 		delete(in.puts, id)
 	}
+	if in.to.seg != nil {
+		in.to.seg.unpin()
+		in.to = span{}
+	}
 }
 
 // record is an empty record; ep.mu is held. There are at most limit of them.
@@ -65,15 +71,19 @@ func (in *incoming) record() *incomingPut {
 // trim lets go of what is there for the next Puts; ep.mu is held.
 func (in *incoming) trim() {
 	in.free = nil
+	in.ep.bounced = nil
+	if in.to.seg == nil {
+		in.landing = nil
+	}
 	if len(in.puts) == 0 {
 		in.puts = nil
 	}
 }
 
 func (p *incomingPut) drop() {
-	if p.seg != nil {
-		p.seg.unpin()
-		p.seg, p.mem = nil, nil
+	if p.to.seg != nil {
+		p.to.seg.unpin()
+		p.to = span{}
 	}
 }
 
@@ -130,14 +140,26 @@ func (ep *Endpoint) sayShort(id FrameID, b []byte) error {
 // done answers an operation with its status.
 func (ep *Endpoint) done(id FrameID, op uint32, st status, value uint64) error {
 	ep.mu.Lock()
+	ep.doneLocked(id, op, st, value)
+	ep.mu.Unlock()
+	return nil
+}
+
+func (ep *Endpoint) doneLocked(id FrameID, op uint32, st status, value uint64) {
 	b := binary.LittleEndian.AppendUint32(ep.scratch[:0], op)
 	b = binary.LittleEndian.AppendUint32(b, uint32(st))
 	if id == frameAtomicDone {
 		b = binary.LittleEndian.AppendUint64(b, value)
 	}
 	ep.sayLocked(id, b, nil)
-	ep.mu.Unlock()
-	return nil
+}
+
+// bounce is where a span's bytes are read to that loads do not reach; ep.mu is held. They are good until the next.
+func (ep *Endpoint) bounce(s span) []byte {
+	if s.mem == nil && ep.bounced == nil {
+		ep.bounced = make([]byte, fragmentBytes)
+	}
+	return ep.bounced
 }
 
 // serve answers one operation on this element's memory.
@@ -165,25 +187,31 @@ func (ep *Endpoint) serve(id FrameID, b []byte) error {
 	if len(rest) != 17 {
 		return short(id, len(b))
 	}
-	mem, st := ep.el.keys.enter(key, offset, size, RightAtomic)
+	at, st := ep.el.keys.enter(key, offset, size, RightAtomic) // such keys are to memory that has bytes only
 	if st != statusOK {
 		return ep.done(frameAtomicDone, op, st, 0)
 	}
 	var old uint64
-	old, st = doAtomic(mem, AtomicOp(rest[16]), int(size), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:]))
+	old, st = doAtomic(at.mem, AtomicOp(rest[16]), int(size), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:]))
 	ep.el.keys.leave()
 	return ep.done(frameAtomicDone, op, st, old)
 }
 
 func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
-	seg, mem, st := ep.el.keys.access(key, offset, size, RightRead)
+	at, st := ep.el.keys.access(key, offset, size, RightRead)
 	if st != statusOK {
 		return ep.done(frameGetDone, op, st, 0)
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	// Answers that find no room wait in the reserved queue; where that fills, data waits where it lies.
-	if len(mem) <= inlineGetBytes && ep.reserved.bytes() < ep.reserved.max/2 {
+	if at.size <= inlineGetBytes && ep.reserved.bytes() < ep.reserved.max/2 {
+		defer at.seg.unpin()
+		mem, st := at.read(ep.bounce(at))
+		if st != statusOK {
+			ep.doneLocked(frameGetDone, op, st, 0)
+			return nil
+		}
 		var word [8]byte
 		if len(mem) == 8 || len(mem) == 4 {
 			CopyOut(word[:len(mem)], mem)
@@ -192,18 +220,17 @@ func (ep *Endpoint) serveGet(op uint32, key keyRef, offset, size uint64) error {
 		} else {
 			ep.sayLocked(frameGetData, bulkHead(ep.scratch[:0], op, bulkLast, 0), mem)
 		}
-		seg.unpin()
 		return nil
 	}
 	if ep.dead.Load() != nil {
-		seg.unpin()
+		at.seg.unpin()
 		return nil
 	}
 	if len(ep.bulk) >= 2*ep.in.limit {
-		seg.unpin()
+		at.seg.unpin()
 		return fmt.Errorf("%w: more than %d operations at once", ErrProtocol, ep.in.limit)
 	}
-	ep.startBulk(frameGetData, op, mem, seg, key)
+	ep.startBulk(frameGetData, op, at, key)
 	return nil
 }
 
@@ -227,7 +254,7 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 		ep.in.puts = map[uint32]*incomingPut{}
 	}
 	p.key = key
-	p.seg, p.mem, p.fail = ep.el.keys.access(key, offset, size, RightWrite)
+	p.to, p.fail = ep.el.keys.access(key, offset, size, RightWrite)
 	ep.in.puts[op] = p
 	return nil
 }
@@ -236,33 +263,29 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 func (e *Element) put(key keyRef, offset uint64, data []byte) status {
 	size := uint64(len(data))
 	if size <= shortWriteBytes {
-		mem, st := e.keys.enter(key, offset, size, RightWrite)
+		at, st := e.keys.enter(key, offset, size, RightWrite)
 		if st == statusOK {
-			CopyIn(mem, data)
+			st = at.write(data)
 			e.keys.leave()
 		}
 		return st
 	}
-	seg, mem, st := e.keys.access(key, offset, size, RightWrite)
+	at, st := e.keys.access(key, offset, size, RightWrite)
 	if st != statusOK {
 		return st
 	}
-	defer seg.unpin()
-	if !e.write(key, mem, data) {
-		return statusRevoked
-	}
-	return statusOK
+	defer at.seg.unpin()
+	return e.write(key, at, data)
 }
 
-// write copies into lent memory that is pinned; false if the key has ended.
-func (e *Element) write(key keyRef, dst, data []byte) bool {
+// write copies into lent memory that is pinned, unless the key has ended.
+func (e *Element) write(key keyRef, to span, data []byte) status {
 	e.writing.Lock()
 	defer e.writing.Unlock()
 	if !e.keys.holds(key) {
-		return false
+		return statusRevoked
 	}
-	copy(dst, data)
-	return true
+	return to.write(data)
 }
 
 // BeginWrite is called before the transport writes to what Place named.
@@ -275,7 +298,7 @@ func (ep *Endpoint) BeginWrite(id FrameID) bool {
 		return true
 	}
 	ep.el.writing.Unlock()
-	ep.in.lapsed = true
+	ep.in.fail = statusRevoked
 	return false
 }
 
@@ -297,9 +320,9 @@ func fragmentFits(flags uint32, at uint64, n, got, size int) bool {
 	return at == uint64(got) && n <= size-got && (flags&bulkLast == 0 || got+n == size)
 }
 
-// incomingFragment checks a fragment's head and says where its n bytes go; nil
-// to discard them. Unless dst is nil, and keep is true, its segment is pinned for the caller.
-func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (seg *Segment, dst []byte, err error) {
+// incomingFragment checks a fragment's head and says where its n bytes go; nowhere if they
+// are to be discarded. If they go somewhere and keep is true, or loads and stores do not reach it, its segment is pinned for the caller.
+func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (to span, err error) {
 	op := binary.LittleEndian.Uint32(head)
 	flags, at := binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[8:])
 	ep.mu.Lock() // the endpoint may end meanwhile, and its Puts with it
@@ -307,29 +330,26 @@ func (ep *Endpoint) incomingFragment(head []byte, n int, keep bool) (seg *Segmen
 	p := ep.in.puts[op]
 	if p == nil {
 		if ep.dead.Load() != nil {
-			return nil, nil, nil
+			return span{}, nil
 		}
-		return nil, nil, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
+		return span{}, fmt.Errorf("%w: data of a Put that was not announced", ErrProtocol)
 	}
 	if p.fail != statusOK {
-		return nil, nil, nil
+		return span{}, nil
 	}
-	if !fragmentFits(flags, at, n, p.got, len(p.mem)) {
-		return nil, nil, fmt.Errorf("%w: a Put's fragment at %d of %d bytes, at %d expected", ErrProtocol, at, n, p.got)
+	if !fragmentFits(flags, at, n, p.got, p.to.size) {
+		return span{}, fmt.Errorf("%w: a Put's fragment at %d of %d bytes, at %d expected", ErrProtocol, at, n, p.got)
 	}
 	if _, st := ep.el.keys.find(p.key.slot, p.key.gen, &p.key.secret); st != statusOK {
 		p.fail = st
-		return nil, nil, nil
+		return span{}, nil
 	}
-	if keep {
-		if !p.seg.pin() {
-			p.fail = statusRevoked
-			return nil, nil, nil
-		}
-		seg = p.seg
+	if (keep || p.to.mem == nil) && !p.to.seg.pin() {
+		p.fail = statusRevoked
+		return span{}, nil
 	}
 	ep.in.key = p.key
-	return seg, p.mem[p.got : p.got+n : p.got+n], nil
+	return p.to.part(p.got, n), nil
 }
 
 // endFragment counts a fragment, and ends the Put with the last.
@@ -342,8 +362,8 @@ func (ep *Endpoint) endFragment(head []byte, n int) error {
 		return nil
 	}
 	p.got += n
-	if ep.in.lapsed {
-		ep.in.lapsed, p.fail = false, statusRevoked
+	if ep.in.fail != statusOK {
+		ep.in.fail, p.fail = statusOK, ep.in.fail
 	}
 	last, st := flags&bulkLast != 0, p.fail
 	if last {
@@ -359,19 +379,42 @@ func (ep *Endpoint) endFragment(head []byte, n int) error {
 	return ep.done(framePutDone, op, st, 0)
 }
 
+// land is where the link puts a fragment down, until landed, that is for memory which cannot be named.
+func (in *incoming) land(to span, n int) []byte {
+	in.ep.mu.Lock() // the endpoint may end meanwhile
+	defer in.ep.mu.Unlock()
+	in.to = to
+	if in.landing == nil {
+		in.landing = make([]byte, MaxFrameBytes)
+	}
+	return in.landing[:n:n]
+}
+
+func (in *incoming) landed() (to span) {
+	in.ep.mu.Lock()
+	defer in.ep.mu.Unlock()
+	to, in.to = in.to, span{}
+	return to
+}
+
+// writeTo puts a fragment where incomingFragment said, pinned.
+func (in *incoming) writeTo(to span, data []byte) {
+	if to.seg != nil {
+		in.fail = in.ep.el.write(in.key, to, data)
+		to.seg.unpin()
+	}
+}
+
 func (ep *Endpoint) putData(b []byte) error {
 	if len(b) < PlaceHeadBytes {
 		return short(framePutData, len(b))
 	}
 	head, data := b[:PlaceHeadBytes], b[PlaceHeadBytes:]
-	seg, dst, err := ep.incomingFragment(head, len(data), true)
+	to, err := ep.incomingFragment(head, len(data), true)
 	if err != nil {
 		return err
 	}
-	if seg != nil {
-		ep.in.lapsed = !ep.el.write(ep.in.key, dst, data)
-		seg.unpin()
-	}
+	ep.in.writeTo(to, data)
 	return ep.endFragment(head, len(data))
 }
 
@@ -379,8 +422,11 @@ func (ep *Endpoint) putData(b []byte) error {
 func (ep *Endpoint) Place(id FrameID, head []byte, n int) ([]byte, error) {
 	if id == framePutData {
 		// Link.Close, which comes before the segment is let go, ends writing to dst; so does the key's end (BeginWrite).
-		_, dst, err := ep.incomingFragment(head, n, false)
-		return dst, err
+		to, err := ep.incomingFragment(head, n, false)
+		if to.seg == nil || to.mem != nil {
+			return to.mem, err
+		}
+		return ep.in.land(to, n), nil
 	}
 	rec, dst, err := ep.getFragment(head, n)
 	if rec == nil || err != nil {
@@ -396,6 +442,13 @@ func (ep *Endpoint) Placed(id FrameID, head []byte, n int) error {
 	ep.heard++
 	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
 	if id == framePutData {
+		if to := ep.in.landed(); to.seg != nil {
+			if ep.in.fail != statusOK {
+				to.seg.unpin()
+			} else {
+				ep.in.writeTo(to, ep.in.landing[:n])
+			}
+		}
 		return ep.endFragment(head, n)
 	}
 	ep.in.get = nil
@@ -473,7 +526,7 @@ func (ep *Endpoint) answer(id FrameID, b []byte) error {
 	if id == framePutDone {
 		ep.mu.Lock()
 		if rec.bulk != nil && rec.bulk.rec == rec {
-			rec.bulk.gone, rec.bulk.data, rec.bulk.at, rec.bulk.rec = true, nil, 0, nil
+			rec.bulk.gone, rec.bulk.data, rec.bulk.at, rec.bulk.rec = true, span{}, 0, nil
 		}
 		rec.bulk = nil
 		ep.mu.Unlock()

@@ -247,7 +247,7 @@ func TestIdleEndpointsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	ep, link := attach(t, e, 2)
-	remote := &Remote{ep: ep, key: Key{Owner: 2, Size: 1 << 20, Rights: RightsAll}}
+	remote := newRemote(ep, Key{Owner: 2, Size: 1 << 20, Rights: RightsAll})
 	link.room = 0
 	var ops []Op
 	var late uint32

@@ -56,26 +56,18 @@ type Transport interface {
 	Listen(addr string, accept func(Pending)) (bound string, err error)
 	// Dial connects to addr. The context bounds connecting only.
 	Dial(ctx context.Context, addr string) (Pending, error)
-	// Poll moves what can be moved without blocking: it delivers up to budget
+	// A transport's Poll moves what can be moved without blocking: it delivers up to budget
 	// arrived frames to their Receivers, flushes what is queued, and reports
-	// lost links. It returns how many frames and events it handled.
+	// lost links. It returns how many frames and events it handled. Given Arm, a peer's frame makes WaitFD readable.
 	//
 	// A Receiver may, from inside a callback, let another goroutine become the
 	// leader; that goroutine then calls Poll while this call is still on the
 	// stack. So Poll takes a frame off its link before it delivers it, and
 	// after every callback asks turn.Over() whether to return at once, touching
 	// nothing.
-	Poll(budget int, turn Turn) int
-	// Arm is called before the leader sleeps on WaitFD: from then on a peer's
-	// frame must make WaitFD readable. It reports whether something arrived
-	// already, in which case the leader polls again instead of sleeping.
-	// Arm may be called again while armed.
-	Arm() (ready bool)
-	// Disarm is called when a leader polls again after Arm.
-	Disarm()
-	// WaitFD is a descriptor (an epoll or eventfd, level-triggered) that is readable while there is
-	// something for Poll, given Arm; -1 if the transport needs none.
-	WaitFD() int
+	Poller
+	// Features are the same at each call.
+	Features() TransportFeatures
 	// Close stops listening and closes every link. No callback runs after it.
 	Close() error
 }
@@ -93,6 +85,23 @@ func NewTurn(term *atomic.Uint64, mine uint64) Turn { return Turn{term, mine} }
 // Over reports whether another goroutine has become, or may become, the leader.
 func (t Turn) Over() bool { return t.term != nil && t.term.Load() != t.mine }
 
+// TransportFeatures, PendingFeatures and LinkFeatures are what one can do besides what each must: nil is what it cannot. Whoever
+// wraps another passes on what it is able to.
+type TransportFeatures struct {
+	Cork Corker // frames leave together
+}
+
+// PendingFeatures are described at TransportFeatures.
+type PendingFeatures struct {
+	Certified Certified // the peer is known without a token
+}
+
+// LinkFeatures are described at TransportFeatures.
+type LinkFeatures struct {
+	FDs  FDCarrier // the peer is on the same machine
+	Hold Holder    // small frames can wait for each other
+}
+
 // Pending is a connection on which HELLO has not been exchanged yet. The fabric
 // runs HELLO over its byte stream, then starts a link or closes it. One
 // goroutine uses it.
@@ -106,6 +115,8 @@ type Pending interface {
 	PeerCred() (cred PeerCred, ok bool)
 	// RemoteAddr is for messages to people.
 	RemoteAddr() string
+	// Features are the same at each call.
+	Features() PendingFeatures
 	// Start makes the connection a link: frames arrive at r, from Poll, from
 	// now on. initiator is true on the side that dialled. Both sides must have
 	// finished HELLO: the byte stream holds nothing more of it. Start does not call r.
@@ -113,7 +124,7 @@ type Pending interface {
 	Close() error
 }
 
-// Certified is implemented by Pendings of a transport that learns by itself who
+// Certified is what Pendings have of a transport that learns by itself who
 // is at the other end, as from a certificate.
 type Certified interface {
 	// SelfCertified reports whether the peer learns that way who we are: then no
@@ -138,6 +149,8 @@ type Link interface {
 	// room for class is used up (Receiver.Writable says when to try again), and ErrLinkClosed
 	// after the link broke.
 	Send(id FrameID, class Class, head, body []byte) error
+	// Features are the same at each call.
+	Features() LinkFeatures
 	// Close closes the link; frames already queued may be lost. The Receiver
 	// hears no more, and once Close has returned nothing is written to memory that
 	// Place named. It may be called from any goroutine, also from inside a callback, and twice.
@@ -165,7 +178,7 @@ type Receiver interface {
 	Lost(err error)
 }
 
-// Corker is implemented by transports for which each frame costs a system call. They hold frames back while Poll delivers
+// Corker is what transports have for which each frame costs a system call. They hold frames back while Poll delivers
 // others, and between Cork and Uncork, while goroutines run that were woken or started by what was delivered: what they send leaves
 // together. Uncork sends what was held back; it is also called before a handler goes on for longer while another goroutine polls.
 // Nothing is held back for long where one of those goroutines computes: a transport bounds the time.
@@ -174,7 +187,7 @@ type Corker interface {
 	Uncork()
 }
 
-// Holder is implemented by links for which each frame costs a system call. After
+// Holder is what links have for which each frame costs a system call. After
 // Hold(true) small frames may wait, a bounded number of bytes of them, until Hold(false) sends them together;
 // nothing is sent later than what comes after it. It never blocks, and may be called from any goroutine.
 type Holder interface {
@@ -196,7 +209,7 @@ type PlaceGuard interface {
 	EndWrite(id FrameID)
 }
 
-// FDCarrier is implemented by links whose peer is on the same machine: they
+// FDCarrier is what links have whose peer is on the same machine: they
 // can hand over descriptors, so that a segment is mapped and not copied.
 type FDCarrier interface {
 	// SendFD hands the peer a duplicate of fd, marked with tag. It never

@@ -389,8 +389,12 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Wi
 		return abi.Window{}, fmt.Errorf("%w: a function sees whole pages of %d bytes, and the key ends inside one, at %d of its segment's %d bytes; narrow to whole pages",
 			fabric.ErrRange, fabric.SegmentAlign, r.Offset+r.Size, seg.Size())
 	}
+	fd, start := seg.FD()
+	if fd < 0 {
+		return abi.Window{}, errors.New("its memory has no descriptor to be mapped by")
+	}
 	b.windows = append(b.windows, windowAccess{mem: seg.Bytes()[r.Offset : r.Offset+w.Size], rights: r.Rights})
-	return abi.Window{FD: seg.FD(), Offset: int64(r.Offset), Size: w.Size, Writable: writable}, nil
+	return abi.Window{FD: fd, Offset: start + int64(r.Offset), Size: w.Size, Writable: writable}, nil
 }
 
 // refusal is an error with the code that the origin gets.

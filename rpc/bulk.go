@@ -104,6 +104,9 @@ func (p *Peer) Expose(rights fabric.Rights, o BulkOptions, spans ...Span) (*Bulk
 		if s.Segment == nil || s.Offset > s.Segment.Size() || s.Size > s.Segment.Size()-s.Offset {
 			return nil, fmt.Errorf("%w: a span [%d, +%d)", ErrRange, s.Offset, s.Size)
 		}
+		if s.Segment.Bytes() == nil {
+			return nil, fmt.Errorf("rpc: bulk: a segment that loads and stores do not reach: give out its key instead (Segment.Key): %w", errors.ErrUnsupported)
+		}
 		if el := s.Segment.Element(); el != p.el {
 			return nil, fmt.Errorf("rpc: bulk: a segment of %s, which is another element than %s: only its own Peer can expose it", el.Name(), p.el.Name())
 		}
@@ -272,10 +275,13 @@ func (m Memory) Slice(offset, size uint64) (Memory, error) {
 	return out, nil
 }
 
-// SpanMemory is the memory of ranges of segments, which must stay open while it is used.
+// SpanMemory is the memory of ranges of segments, which must stay open while it is used. Segments without Bytes have none.
 func SpanMemory(spans ...Span) Memory {
 	var m Memory
 	for _, s := range spans {
+		if s.Segment.Bytes() == nil {
+			continue
+		}
 		m = append(m, s.Segment.Bytes()[s.Offset:s.Offset+s.Size:s.Offset+s.Size])
 	}
 	return m

@@ -339,11 +339,8 @@ func (p *Peer) ownCopy(k fabric.Key, offset uint64, local []byte, need fabric.Ri
 	if offset > r.Size || uint64(len(local)) > r.Size-offset {
 		return fabric.ErrRange
 	}
-	mem := r.Segment.Bytes()[r.Offset+offset:][:len(local)]
 	if need == fabric.RightRead {
-		fabric.CopyOut(local, mem)
-	} else {
-		fabric.CopyIn(mem, local)
+		return r.Segment.ReadAt(local, r.Offset+offset)
 	}
-	return nil
+	return r.Segment.WriteAt(local, r.Offset+offset)
 }

@@ -64,6 +64,9 @@ var (
 	_ fabric.Transport = (*Transport)(nil)
 )
 
+// Features implements fabric.Link.
+func (l *link) Features() fabric.LinkFeatures { return fabric.LinkFeatures{FDs: l} }
+
 // Send publishes a frame in the ring and rings the peer if it does not poll.
 func (l *link) Send(id fabric.FrameID, class fabric.Class, head, body []byte) error {
 	if id > fabric.MaxFrameID || class > fabric.Reserved || len(head)+len(body) > fabric.MaxFrameBytes {

@@ -44,9 +44,10 @@ func newPending(t *Transport, conn *net.UnixConn, name string) *pending {
 	return p
 }
 
-func (p *pending) Read(b []byte) (int, error)  { return p.conn.Read(b) }
-func (p *pending) Write(b []byte) (int, error) { return p.conn.Write(b) }
-func (p *pending) RemoteAddr() string          { return p.name }
+func (p *pending) Read(b []byte) (int, error)       { return p.conn.Read(b) }
+func (p *pending) Write(b []byte) (int, error)      { return p.conn.Write(b) }
+func (p *pending) RemoteAddr() string               { return p.name }
+func (p *pending) Features() fabric.PendingFeatures { return fabric.PendingFeatures{} }
 
 func (p *pending) SetDeadline(t time.Time) error {
 	p.deadline = !t.IsZero()

@@ -82,6 +82,9 @@ func (t *Transport) Scheme() string { return "shm" }
 // WaitFD is the epoll set.
 func (t *Transport) WaitFD() int { return t.ep }
 
+// Features implements fabric.Transport.
+func (t *Transport) Features() fabric.TransportFeatures { return fabric.TransportFeatures{} }
+
 // Arm makes every ring ring from now on. Each store below is followed by a look
 // at what it is about: a producer publishes and then reads the word, so either it
 // reads what we stored or we see what it published.

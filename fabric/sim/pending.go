@@ -155,6 +155,9 @@ func (p *pending) PeerCred() (fabric.PeerCred, bool) { return fabric.PeerCred{},
 // RemoteAddr implements fabric.Pending.
 func (p *pending) RemoteAddr() string { return "sim://" + p.e.other().host.Name }
 
+// Features implements fabric.Pending.
+func (p *pending) Features() fabric.PendingFeatures { return fabric.PendingFeatures{} }
+
 // Start implements fabric.Pending.
 func (p *pending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) {
 	e := p.e
@@ -163,7 +166,7 @@ func (p *pending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) 
 	}
 	e.r, e.pending = r, nil
 	e.host.kick()
-	return e.link(), nil
+	return e, nil
 }
 
 // Close implements fabric.Pending.
@@ -230,6 +233,9 @@ func (x *portPending) RemoteAddr() string {
 	return x.p.RemoteAddr()
 }
 
+// Features implements fabric.Pending.
+func (x *portPending) Features() fabric.PendingFeatures { return x.p.Features() }
+
 // Start implements fabric.Pending.
 func (x *portPending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) {
 	x.l.enter()
@@ -239,10 +245,7 @@ func (x *portPending) Start(r fabric.Receiver, initiator bool) (fabric.Link, err
 		return nil, fabric.ErrLinkClosed
 	}
 	end := &portEnd{p: e.host.port, e: e, r: r}
-	link, err := x.p.Start(end, initiator)
-	if _, mapped := link.(fdEnd); mapped {
-		return portFDEnd{end}, err
-	}
+	_, err := x.p.Start(end, initiator)
 	return end, err
 }
 

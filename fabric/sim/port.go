@@ -61,7 +61,7 @@ var (
 	_ fabric.Link       = (*portEnd)(nil)
 	_ fabric.Receiver   = (*portEnd)(nil)
 	_ fabric.FDReceiver = (*portEnd)(nil)
-	_ fabric.FDCarrier  = portFDEnd{}
+	_ fabric.FDCarrier  = (*portEnd)(nil)
 )
 
 // hang makes the bell.
@@ -170,6 +170,9 @@ func (p *Port) Disarm() {
 // WaitFD implements fabric.Transport.
 func (p *Port) WaitFD() int { return p.bell }
 
+// Features implements fabric.Transport.
+func (p *Port) Features() fabric.TransportFeatures { return fabric.TransportFeatures{} }
+
 // Close implements fabric.Transport.
 func (p *Port) Close() error {
 	p.end(func(e *wireEnd) { e.Close() })
@@ -261,21 +264,27 @@ type portEnd struct {
 	writing sync.Mutex  // held while what Place named is written
 }
 
-// portFDEnd is an end between processes of one machine.
-type portFDEnd struct{ *portEnd }
+// Features implements fabric.Link.
+func (x *portEnd) Features() fabric.LinkFeatures {
+	f := x.e.Features()
+	if f.FDs != nil {
+		f.FDs = x
+	}
+	return f
+}
 
 // Left implements fabric.FDCarrier.
-func (x portFDEnd) Left() bool {
+func (x *portEnd) Left() bool {
 	x.p.l.enter()
 	defer x.p.l.leave()
-	return fdEnd{x.e}.Left()
+	return x.e.Left()
 }
 
 // SendFD implements fabric.FDCarrier.
-func (x portFDEnd) SendFD(tag uint64, fd int) error {
+func (x *portEnd) SendFD(tag uint64, fd int) error {
 	x.p.l.enter()
 	defer x.p.l.leave()
-	return fdEnd{x.e}.SendFD(tag, fd)
+	return x.e.SendFD(tag, fd)
 }
 
 // Send implements fabric.Link.

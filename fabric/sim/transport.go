@@ -21,7 +21,7 @@ type Transport struct {
 var (
 	_ fabric.Transport = (*Transport)(nil)
 	_ fabric.Link      = (*wireEnd)(nil)
-	_ fabric.FDCarrier = fdEnd{}
+	_ fabric.FDCarrier = (*wireEnd)(nil)
 )
 
 // Scheme implements fabric.Transport.
@@ -106,6 +106,9 @@ func (t *Transport) Disarm() {}
 
 // WaitFD implements fabric.Transport: there is nothing to sleep on.
 func (t *Transport) WaitFD() int { return -1 }
+
+// Features implements fabric.Transport.
+func (t *Transport) Features() fabric.TransportFeatures { return fabric.TransportFeatures{} }
 
 // Close implements fabric.Transport.
 func (t *Transport) Close() error {

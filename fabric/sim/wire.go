@@ -106,18 +106,16 @@ func (e *wireEnd) attach(peer *Host) (*fabric.Endpoint, error) {
 	return e.host.el.Attach(hello, func(r fabric.Receiver) (fabric.Link, error) {
 		e.r = r
 		e.host.kick()
-		return e.link(), nil
+		return e, nil
 	})
 }
 
-// fdEnd is an end between processes of one machine.
-type fdEnd struct{ *wireEnd }
-
-func (e *wireEnd) link() fabric.Link {
+// Features implements fabric.Link.
+func (e *wireEnd) Features() (f fabric.LinkFeatures) {
 	if e.w.net.Faults.Descriptors {
-		return fdEnd{e}
+		f.FDs = e
 	}
-	return e
+	return f
 }
 
 // Send implements fabric.Link.
@@ -145,10 +143,10 @@ func (e *wireEnd) Send(id fabric.FrameID, class fabric.Class, head, body []byte)
 }
 
 // Left implements fabric.FDCarrier.
-func (e fdEnd) Left() bool { return e.closed || e.lost != nil || e.other().closed }
+func (e *wireEnd) Left() bool { return e.closed || e.lost != nil || e.other().closed }
 
 // SendFD implements fabric.FDCarrier: descriptors travel beside the frames.
-func (e fdEnd) SendFD(tag uint64, fd int) error {
+func (e *wireEnd) SendFD(tag uint64, fd int) error {
 	o, w := e.other(), e.w.net.W
 	switch {
 	case e.closed || e.lost != nil:

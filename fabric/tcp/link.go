@@ -419,6 +419,9 @@ func (l *link) count(n int) {
 	}
 }
 
+// Features implements fabric.Link.
+func (l *link) Features() fabric.LinkFeatures { return fabric.LinkFeatures{Hold: l} }
+
 // Hold keeps small frames back until Hold(false), or until there are many.
 func (l *link) Hold(on bool) {
 	l.txMu.Lock()

@@ -40,6 +40,7 @@ func (p *pending) Write(b []byte) (int, error)       { return p.c.Write(b) }
 func (p *pending) SetDeadline(d time.Time) error     { return p.c.SetDeadline(d) }
 func (p *pending) PeerCred() (fabric.PeerCred, bool) { return fabric.PeerCred{}, false }
 func (p *pending) RemoteAddr() string                { return "tcp://" + p.c.RemoteAddr().String() }
+func (p *pending) Features() fabric.PendingFeatures  { return fabric.PendingFeatures{} }
 func (p *pending) Close() error                      { return p.c.Close() }
 
 // Start makes a link of the connection.

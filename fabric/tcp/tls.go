@@ -124,6 +124,11 @@ func (p *securePending) Close() error {
 // farewellTime bounds the goodbye to a peer that was not accepted.
 const farewellTime = time.Second
 
+// Features implements fabric.Pending.
+func (p *securePending) Features() fabric.PendingFeatures {
+	return fabric.PendingFeatures{Certified: p}
+}
+
 // SelfCertified reports whether our certificate tells the peer who we are.
 func (p *securePending) SelfCertified() bool { return p.self }
 

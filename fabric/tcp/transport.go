@@ -137,6 +137,9 @@ func (t *Transport) cork() {
 	t.corked.Store(true)
 }
 
+// Features implements fabric.Transport.
+func (t *Transport) Features() fabric.TransportFeatures { return fabric.TransportFeatures{Cork: t} }
+
 // Cork is cork for goroutines that run while the leader does not. Each of them may compute for a while: who sends
 // later than corkTime sends at once.
 func (t *Transport) Cork() {

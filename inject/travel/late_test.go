@@ -22,6 +22,13 @@ func newStorm(t *testing.T, n int, l travel.Limits) *storm {
 	s := &storm{town: newTown(t, 3, l)}
 	s.id = s.start(t, travel.StartArgs{Deadline: s.now + 3*second}, 2)
 	s.root = s.one(t, s.settle(t, nil))
+	s.fork(t, n)
+	return s
+}
+
+// fork has n branches run at the third desk.
+func (s *storm) fork(t *testing.T, n int) {
+	t.Helper()
 	for i := range n {
 		if _, err := s.root.d.core.Fork(s.now, s.root.r, 3, nil, []byte("go")); err != nil {
 			t.Fatal(err)
@@ -33,7 +40,6 @@ func newStorm(t *testing.T, n int, l travel.Limits) *storm {
 	if len(s.runs) != n {
 		t.Fatalf("%d of %d branches run", len(s.runs), n)
 	}
-	return s
 }
 
 // deliver lets everything arrive except what goes from the third desk to the origin.

@@ -18,6 +18,7 @@ type future struct {
 	inAll    bool   // the limit counts those that have ended too
 	settled  uint32 // of others: have ended, and could be forgotten
 	hops     uint16 // the budget
+	walks    uint64 // counts walks along parents
 	pending  int    // announced and not finished
 	early    int    // known but not announced yet
 	finished uint32
@@ -33,6 +34,7 @@ type branch struct {
 	announced bool
 	done      bool
 	counted   bool   // as finished
+	seen      uint64 // the last walk along parents that came by (future.walks)
 	parts     uint32 // of its DONE
 	lists     uint32
 	gotParts  uint32
@@ -172,8 +174,7 @@ func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	f.inv, f.binding = inv, a.Binding
 	f.root = branch{partBits: f.root.partBits[:0]}
 	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
-	f.limit, f.hops, f.inAll, f.settled = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0
-	f.waits = 0
+	f.limit, f.hops, f.inAll, f.settled, f.walks, f.waits = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0, 0, 0
 	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
 	inv.fut = f
 	a.Binding.refs++
@@ -265,9 +266,7 @@ func (f *future) forget(c *Core) bool {
 		if b == nil {
 			continue
 		}
-		for b.parent != nil && b.parent.counted && b.parent != &f.root {
-			b.parent = b.parent.parent
-		}
+		f.lift(b)
 		if b.counted {
 			gone = append(gone, b)
 		}
@@ -280,6 +279,20 @@ func (f *future) forget(c *Core) bool {
 	f.branches -= uint32(len(gone))
 	f.settled = 0
 	return true
+}
+
+// lift makes a branch's parent the first above it that is not to be forgotten. Peers say who made which branch, and
+// may name a circle: its branches have no parent then.
+func (f *future) lift(b *branch) {
+	f.walks++
+	for b.parent != nil && b.parent.counted && b.parent != &f.root {
+		if b.parent.seen == f.walks {
+			b.parent = nil
+			return
+		}
+		b.parent.seen = f.walks
+		b.parent = b.parent.parent
+	}
 }
 
 // count notes that a branch has ended and that all of it is in.
@@ -421,7 +434,7 @@ func (c *Core) listed(now Instant, f *future, id uint64, index uint32, forks []b
 		c.tooMany(now, f)
 		return
 	}
-	if b.listBits&(1<<index) != 0 {
+	if b.listBits&(1<<index) != 0 || b.done && b.gotLists == b.lists {
 		c.stats.Duplicates++
 		return
 	}
@@ -447,17 +460,19 @@ func (c *Core) lost(now Instant, f *future, id uint64, err error) bool {
 	return true
 }
 
-// pendingUnder reports whether an announced descendant of b has not finished.
+// pendingUnder reports whether an announced descendant of b has not finished. It goes by each branch once.
 func (f *future) pendingUnder(b *branch) bool {
+	f.walks++
 	for i := range f.others.slots {
 		d := f.others.slots[i].v
 		if d == nil || !d.announced || d.counted {
 			continue
 		}
-		for up := d.parent; up != nil; up = up.parent {
+		for up := d.parent; up != nil && up.seen != f.walks; up = up.parent {
 			if up == b {
 				return true
 			}
+			up.seen = f.walks
 		}
 	}
 	return false

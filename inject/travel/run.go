@@ -228,7 +228,7 @@ func (c *Core) retire(now Instant, r *Run) {
 		if r.state == runRunning {
 			c.Awake(r)
 			c.pause(r)
-		} else if r.awaited {
+		} else if r.awaited && r.state != runStowed {
 			c.fx.Unreserve(r)
 		}
 		r.User = nil

@@ -79,3 +79,54 @@ func TestStowedEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestStowedSpare: an endpoint that a branch waits to leave over is needed.
+func TestStowedSpare(t *testing.T) {
+	w, p := stowed(t, true)
+	if !p.d.core.Spare(w.now, 3) {
+		t.Error("an endpoint that a branch waits for can go")
+	}
+	p.d.full = false
+	w.one(t, w.pass(t, 2e6)).finish(w, travel.End{})
+	w.settle(t, nil)
+	w.empty(t)
+}
+
+// TestStowedThenLate: of a branch that has waited for room, and then in vain to leave, the report may have to wait too. Its place in
+// the engine was given back when its function returned.
+func TestStowedThenLate(t *testing.T) {
+	s := &storm{town: newTown(t, 4, travel.Limits{Running: 2 * window})}
+	d, room := s.desks[2], travel.RoomShort
+	d.reserve = func(*travel.Run) travel.Room { return room }
+	d.unreserve = func(r *travel.Run) { t.Errorf("Unreserve of a run that has ended, with %v", r.User) }
+	s.id = s.start(t, travel.StartArgs{Deadline: s.now + 3*second}, 2)
+	s.root = s.one(t, s.settle(t, nil))
+	s.fork(t, window+1)
+	last := s.runs[window].r
+	last.User = "its host"
+	if !d.core.Await(s.now, last, 1) {
+		t.Fatal("it does not wait for room")
+	}
+	room = travel.RoomTaken
+	if d.core.RoomFreed(); d.core.NextRun() != last {
+		t.Fatal("another run has the room")
+	}
+	for _, p := range s.runs[:window] { // their reports fill the window to the origin
+		p.finish(s.town, travel.End{})
+	}
+	s.carry(t)
+	d.full = true
+	if err := d.core.Forward(s.now, last, 4, []byte("on")); err != nil {
+		t.Fatal(err)
+	}
+	d.core.Finish(s.now, last, travel.End{})
+	d.full = false
+	d.core.PeerLost(s.now, 4, nil)
+	if n := d.core.Sizes(); n.LateReports != 1 || n.Stowed != 0 {
+		t.Fatalf("%+v", n)
+	}
+	s.release(t)
+	if err := s.outcome(t); !errors.Is(err, travel.ErrPeerLost) {
+		t.Errorf("it ended with %v", err)
+	}
+}

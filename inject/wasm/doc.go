@@ -39,6 +39,7 @@
 // Code is instrumented to call back about every 100 µs; then Host.Tick and
 // Limits.RunTime are asked whether it may go on. In between, the goroutine cannot be preempted: that bounds the garbage collector's
 // pauses. RunTime is processor time: waiting, for a processor too, has the deadline. A change of behaviour, from arithmetic to page faults, can stretch a single slice to tens of milliseconds.
+// What a host call copies takes fuel as what the function copies does; a copy of a megabyte or more has a slice of its own.
 //
 // # Errors
 //

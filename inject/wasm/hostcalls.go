@@ -302,6 +302,7 @@ func (in *Instance) callFork(st []uint64) {
 func (in *Instance) callGet(st []uint64) {
 	dst, code := in.writable(st[3], st[4])
 	if code == abi.OK {
+		in.copies(len(dst))
 		code = in.host.Get(uint32(st[0]), uint32(st[1]), st[2], dst)
 		in.waited()
 	}
@@ -313,6 +314,7 @@ func (in *Instance) callPut(st []uint64) {
 	src, ok := in.readable(st[3], st[4])
 	code := abi.ErrMemory
 	if ok {
+		in.copies(len(src))
 		code = in.host.Put(uint32(st[0]), uint32(st[1]), st[2], src)
 		in.waited()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
 	"github.com/wherry-fabric/wherry/internal/cputime"
 	"github.com/wherry-fabric/wherry/internal/invariants"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
 // Run is what one run of a function gets.
@@ -250,6 +251,36 @@ func (in *Instance) waited() {
 	if s := &in.slice; s.metered && !s.locked {
 		s.lock()
 	}
+}
+
+// longCopy is how many bytes a host call copies, at least, that gets a slice of its own.
+const longCopy = 1 << 20
+
+// shortCopy is how many bytes cost no more than the host call itself, which fuel is taken for.
+const shortCopy = 256
+
+// copies takes fuel for bytes that a host call is about to copy, as a bulk instruction does for its own: else the
+// function could have any number copied in one slice. A long copy does not lie in the slice that it was called in: before it others get the
+// fabric to drive, and the function is asked for as at the end of any slice.
+func (in *Instance) copies(n int) {
+	if n < shortCopy {
+		return
+	}
+	if n >= longCopy {
+		for in.tick(); in.slice.ticks == 1; { // the first one asks nobody
+			in.tick()
+		}
+		in.slice.blocked = true // what the copy takes says nothing about the code either
+	}
+	in.fuel.Set(uint64(int64(in.fuel.Get()) - int64(n/wasmcode.BytesPerUnit)))
+}
+
+// tick ends a slice before its fuel is used up.
+func (in *Instance) tick() {
+	var st [1]uint64
+	in.slice.blocked = true
+	in.callTick(st[:])
+	in.fuel.Set(st[0])
 }
 
 // adapt is the fuel for the next slice, after one with fuel took so long.

@@ -74,19 +74,8 @@ func (f *File) CloseFD() error { return unix.Close(f.fd) }
 // Map maps a descriptor received from a peer, after checking that it is a
 // memfd that can never shrink and is at least size bytes long.
 func Map(fd int, size int64, writable bool) ([]byte, error) {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return nil, fmt.Errorf("memfd: a peer's descriptor is no memfd: %w", err)
-	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
-		return nil, fmt.Errorf("memfd: a peer's memory is not sealed against shrinking (seals %#x)", seals)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("memfd: fstat: %w", err)
-	}
-	if size <= 0 || st.Size < size {
-		return nil, fmt.Errorf("memfd: a peer's memory has %d bytes, it promised %d", st.Size, size)
+	if err := Check(fd, size, false); err != nil {
+		return nil, fmt.Errorf("memfd: a peer's memory: %w", err)
 	}
 	prot := unix.PROT_READ
 	if writable {
@@ -97,6 +86,29 @@ func Map(fd int, size int64, writable bool) ([]byte, error) {
 		return nil, fmt.Errorf("memfd: mmap a peer's %d bytes: %w", size, err)
 	}
 	return mem, nil
+}
+
+// Check reports what is wrong with a descriptor as memory to map: it must be a memfd that can never shrink and is at least size bytes
+// long, and, if sealed, one that others cannot map for writing.
+func Check(fd int, size int64, sealed bool) error {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fmt.Errorf("it is no memfd: %w", err)
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return fmt.Errorf("it is not sealed against shrinking (seals %#x)", seals)
+	}
+	if sealed && seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) == 0 {
+		return fmt.Errorf("it is not sealed against writing (seals %#x)", seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("fstat: %w", err)
+	}
+	if size <= 0 || st.Size < size {
+		return fmt.Errorf("it has %d bytes, not the %d that were promised", st.Size, size)
+	}
+	return nil
 }
 
 // Retire takes a mapping's memory away but keeps its addresses: from then on

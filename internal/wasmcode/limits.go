@@ -45,9 +45,12 @@ const (
 	entryCost     = 1 << 14 // a function that costs more outside of loops charges for itself
 	maxRegionCost = 1 << 24 // sums stop here; with entryCost it takes a thousand calls in one region
 	chunkBytes    = 256 << 10
-	bytesPerUnit  = 4 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached
-	bytesPerShift = 2 // log2 of bytesPerUnit
+	bytesPerUnit  = 1 << bytesPerShift
+	bytesPerShift = 2 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached
 )
+
+// BytesPerUnit is how many bytes are copied for a unit of fuel.
+const BytesPerUnit = bytesPerUnit
 
 // MailBytes is the longest message that is left in the mailbox, and MailboxBytes the
 // memory a mailbox takes: its head (u64; 0 if it is empty) and the message. The head's low half is the

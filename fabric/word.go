@@ -1,0 +1,132 @@
+package fabric
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Words of memory that elements share: what a load, a store or an atomic does there.
+
+// AtomicOp is an operation on 4 or 8 aligned bytes.
+type AtomicOp uint8
+
+const (
+	FetchAdd AtomicOp = 1 + iota
+	Swap
+	CompareSwap
+	FetchAnd
+	FetchOr
+	FetchXor
+)
+
+// isWord reports whether n bytes at an offset of page-aligned memory are one
+// aligned word.
+func isWord(n int, offset uint64) bool { return n == 8 && offset&7 == 0 || n == 4 && offset&3 == 0 }
+
+// CopyOut copies from shared memory; aligned 4 and 8 bytes in one access.
+func CopyOut(dst, src []byte) {
+	if len(dst) == 0 {
+		return
+	}
+	p := unsafe.Pointer(&src[0])
+	switch {
+	case len(dst) == 8 && uintptr(p)&7 == 0:
+		binary.NativeEndian.PutUint64(dst, atomic.LoadUint64((*uint64)(p)))
+	case len(dst) == 4 && uintptr(p)&3 == 0:
+		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(p)))
+	default:
+		copy(dst, src)
+	}
+}
+
+// CopyIn copies into shared memory; aligned 4 and 8 bytes in one access.
+func CopyIn(dst, src []byte) {
+	if len(src) == 0 {
+		return
+	}
+	p := unsafe.Pointer(&dst[0])
+	switch {
+	case len(src) == 8 && uintptr(p)&7 == 0:
+		atomic.StoreUint64((*uint64)(p), binary.NativeEndian.Uint64(src))
+	case len(src) == 4 && uintptr(p)&3 == 0:
+		atomic.StoreUint32((*uint32)(p), binary.NativeEndian.Uint32(src))
+	default:
+		copy(dst, src)
+	}
+}
+
+// LocalAtomic performs an atomic on an element's own segment, at mem's start. It is atomic with
+// those of peers.
+func LocalAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (uint64, error) {
+	if len(mem) < width {
+		return 0, ErrRange
+	}
+	v, st := doAtomic(mem, op, width, operand, compare)
+	return v, st.err()
+}
+
+// doAtomic performs an atomic on local or mapped memory of at least width bytes.
+func doAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (old uint64, st status) {
+	if width != 4 && width != 8 || op < FetchAdd || op > FetchXor {
+		return 0, statusProtocol
+	}
+	p := unsafe.Pointer(&mem[0])
+	if uintptr(p)&uintptr(width-1) != 0 {
+		return 0, statusAlign
+	}
+	if width == 4 {
+		return uint64(atomic32((*uint32)(p), op, uint32(operand), uint32(compare))), statusOK
+	}
+	return atomic64((*uint64)(p), op, operand, compare), statusOK
+}
+
+func atomic64(p *uint64, op AtomicOp, operand, compare uint64) uint64 {
+	switch op {
+	case FetchAdd:
+		return atomic.AddUint64(p, operand) - operand
+	case Swap:
+		return atomic.SwapUint64(p, operand)
+	case FetchAnd:
+		return atomic.AndUint64(p, operand)
+	case FetchOr:
+		return atomic.OrUint64(p, operand)
+	}
+	for {
+		old := atomic.LoadUint64(p)
+		next := old ^ operand
+		if op == CompareSwap {
+			if next = operand; old != compare {
+				return old
+			}
+		}
+		if atomic.CompareAndSwapUint64(p, old, next) {
+			return old
+		}
+	}
+}
+
+func atomic32(p *uint32, op AtomicOp, operand, compare uint32) uint32 {
+	switch op {
+	case FetchAdd:
+		return atomic.AddUint32(p, operand) - operand
+	case Swap:
+		return atomic.SwapUint32(p, operand)
+	case FetchAnd:
+		return atomic.AndUint32(p, operand)
+	case FetchOr:
+		return atomic.OrUint32(p, operand)
+	}
+	for {
+		old := atomic.LoadUint32(p)
+		next := old ^ operand
+		if op == CompareSwap {
+			if next = operand; old != compare {
+				return old
+			}
+		}
+		if atomic.CompareAndSwapUint32(p, old, next) {
+			return old
+		}
+	}
+}
