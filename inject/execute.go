@@ -34,6 +34,7 @@ type bound struct {
 	spare     abi.Instance // kept at hand, under Runtime.mu
 	listed    bool         // in Runtime.spares, also under it
 	runs      int          // running now, under Runtime.mu
+	scratch   uint64       // that a run asked for last, also under it
 	stale     bool         // to be closed when the last run ends
 }
 
@@ -148,7 +149,7 @@ func (rt *Runtime) principal(run *travel.Run) string {
 // whether there is more to do (see after).
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
-	if err == errNoRoom {
+	if errors.Is(err, errNoRoom) {
 		return rt.await(h)
 	}
 	return rt.conclude(h, status, err)
@@ -216,7 +217,7 @@ const maxSpares = 32
 // keep puts an instance at hand for the bound's next run, so that the engine's
 // pool is not asked for each. mu is held.
 func (rt *Runtime) keep(b *bound, in abi.Instance) {
-	if b.spare != nil || b.stale || rt.core.AwaitsRoom() {
+	if b.spare != nil || b.stale || rt.core.AwaitsRoom(b.principal) {
 		rt.release = append(rt.release, in)
 		return
 	}
@@ -441,6 +442,8 @@ func (h *host) gaveUp(status abi.Status) travel.End {
 		end.Code, end.Status = travel.CodePeerLost, 0
 	case status == abi.ErrLimit && h.limited:
 		end.Code, end.Status = travel.CodeLimit, 0
+	case status == abi.ErrLimit && h.crowded:
+		end.Code, end.Status = travel.CodeBackpressure, 0
 	case status == abi.ErrUnsupported && h.dealt:
 		end.Text = dealtText(h.bound.table)
 		return end

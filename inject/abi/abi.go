@@ -128,9 +128,10 @@ type Host interface {
 	// Atomic: op is AtomicAdd …; width 4 or 8 bytes; result is the old value.
 	Atomic(element, window uint32, offset uint64, op AtomicOp, width uint32, operand, compare uint64) (old uint64, st Status)
 
-	// Scratch says that the run wants n bytes of the invocation's scratch. The engine owns that memory
-	// (see Instance affinity in inject/wasm); this only charges it. OK or ErrLimit.
-	Scratch(n uint64) Status
+	// Scratch says that the run wants n bytes of the invocation's scratch, more than it has. The engine owns that memory, and
+	// has charged it; short is nil, or an ErrEngineBusy that says why it could not. Then the run gets none,
+	// or, with an error, it is stopped as by Tick: to wait for room and start over.
+	Scratch(n uint64, short error) (Status, error)
 
 	Log(text []byte)
 	NowNs() uint64 // wall clock, Unix nanoseconds

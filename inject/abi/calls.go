@@ -84,7 +84,8 @@ var calls = [...]Call{
 	{"payload", 1, "int32_t", []Param{{"wherry_payload_t *", "payload"}}, nil,
 		"Writes where the payload lies, {u32 addr, u32 size}, the same as the entry point's arguments. Status."},
 	{"scratch", 1, "void *", []Param{{"uint64_t", "size"}}, nil,
-		"Address of the invocation's scratch on this element, at least size bytes, or 0 if refused."},
+		"Address of the invocation's scratch on this element, at least size bytes, or 0 if refused: for its limit, or for want of room. " +
+			"Ask for all of it before anything is sent or written elsewhere: a run that has done nothing yet waits for room, and any other gets 0 if there is none."},
 	{"reply", 1, "int32_t", []Param{{"const void *", "data"}, {"uint32_t", "size"}}, sends,
 		"Ends the branch with these bytes as its result, or as the last part of it. Status."},
 	{"reply_part", 1, "int32_t", []Param{{"const void *", "data"}, {"uint32_t", "size"}}, sends,

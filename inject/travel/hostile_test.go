@@ -235,6 +235,8 @@ func (h *hostile) message(k Kind, b [8]byte) []byte {
 		return (&lostMsg{numbered: b[3]&1 != 0, code: CodePeerLost, seq: seq, branch: branch, transfer: n, incarnation: 11}).append(nil)
 	case KindRefused:
 		return (&refusedMsg{transfer: n % 8, code: CodeRefused, reason: b[3] % reasonCount}).append(nil)
+	case KindRoom:
+		return (&roomMsg{what: roomWord(b[3] % byte(roomWords)), seq: seq}).append(nil)
 	}
 	return appendU40(nil, seq)
 }

@@ -75,9 +75,6 @@ func (c *Core) isOver(id InvocationID, inv *invocation, origin *peer) (bool, Cod
 	if inv != nil && inv.dead {
 		return true, inv.lapsed
 	}
-	if inv != nil && inv.yielded {
-		return true, CodeBackpressure
-	}
 	return false, CodeOK
 }
 

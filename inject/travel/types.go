@@ -78,10 +78,11 @@ const (
 	KindHold                // this element holds state of an invocation
 	KindLost                // a custodian reports a branch as lost
 	KindRefused             // a transfer was not taken, to its sender
+	KindRoom                // what an invocation has to do with room that is short, to its origin
 	Kinds                   // how many there are
 )
 
-var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED"}
+var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED", "ROOM"}
 
 func (k Kind) String() string {
 	if k < Kinds {

@@ -107,6 +107,8 @@ type Module struct {
 	// Recursive says that the depth of the call stack is not bounded by the
 	// code: a cycle of direct calls, or any indirect call.
 	Recursive bool
+	// Grows says that some code asks for a larger memory; if none does, it keeps its MinPages.
+	Grows bool
 
 	rules     *Rules
 	code      []byte

@@ -194,7 +194,9 @@ WHERRY_CALL(window) int32_t wherry_window(uint32_t index, wherry_window_t *windo
 WHERRY_CALL(payload) int32_t wherry_payload(wherry_payload_t *payload);
 
 /* Address of the invocation's scratch on this element, at least size bytes,
- * or 0 if refused. */
+ * or 0 if refused: for its limit, or for want of room. Ask for all of it
+ * before anything is sent or written elsewhere: a run that has done nothing
+ * yet waits for room, and any other gets 0 if there is none. */
 WHERRY_CALL(scratch) void *wherry_scratch(uint64_t size);
 
 /* Ends the branch with these bytes as its result, or as the last part of it.
