@@ -15,9 +15,7 @@ func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
 	c.charge(r, false)
-	if p.stowed.push(&r.inQueue); p.stowed.n == 1 {
-		p.moved = now
-	}
+	p.waitingFor(now, r.inv.id.Origin).push(&r.inQueue)
 	c.stowed++
 	c.behind(p)
 	c.lookSoon(now)
@@ -66,6 +64,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 
 // stowedLost ends the branches that wait to leave for a peer that is gone.
 func (c *Core) stowedLost(now Instant, p *peer) {
+	c.openDue(now, p)
 	for n := p.stowed.first; n != nil; n = p.stowed.first {
 		r := n.v
 		c.unstow(r)

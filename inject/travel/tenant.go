@@ -11,6 +11,8 @@ type tenant struct {
 	backlogBytes        int
 	kept                list[Run]    // whose messages' credit is withheld
 	inKeepers           node[tenant] // Core.keepers, while there are some
+	paced               []pacedLink  // the members that keep branches of its back
+	inPaced             node[tenant] // Core.paced, while there are some
 
 	ready   list[Run]              // may begin, in their order
 	rooms   [roomClasses]list[Run] // wait for room, by the size of what they need
@@ -20,7 +22,7 @@ type tenant struct {
 }
 
 func (t *tenant) init(name string) *tenant {
-	t.name, t.inReady.v, t.inRooms.v, t.inKeepers.v = name, t, t, t
+	t.name, t.inReady.v, t.inRooms.v, t.inKeepers.v, t.inPaced.v = name, t, t, t, t
 	return t
 }
 
@@ -37,7 +39,7 @@ func (c *Core) tenantFor(principal string) *tenant {
 
 // vacate forgets a tenant of which nothing is left here.
 func (c *Core) vacate(t *tenant) {
-	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.backlogBytes == 0 && c.tenants[t.name] == t {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && c.tenants[t.name] == t {
 		delete(c.tenants, t.name)
 	}
 }

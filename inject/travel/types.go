@@ -75,10 +75,11 @@ const (
 	KindHold                // this element holds state of an invocation
 	KindLost                // a custodian reports a branch as lost
 	KindRefused             // a transfer was not taken, to its sender
+	KindPace                // an origin's branches are to wait for a while, or may go on
 	Kinds                   // how many there are
 )
 
-var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED"}
+var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED", "PACE"}
 
 func (k Kind) String() string {
 	if k < Kinds {

@@ -64,6 +64,7 @@ func goldens() map[string][]byte {
 		"refused":         (&refusedMsg{transfer: 3, code: CodeRefused, text: []byte("no origin")}).append(nil),
 		"inject_traced":   injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{hasTrace: true}, nil, ""),
 		"done_empty":      (&doneMsg{flags: doneFinal, seq: 1, final: 2}).append(nil, nil),
+		"pace":            (&paceMsg{wait: true, origin: 0x0807060504030201}).append(nil),
 		"refused_unknown": (&refusedMsg{transfer: 3, code: CodeNoCode, reason: reasonUnknownHandle}).append(nil),
 	}
 }
@@ -128,6 +129,10 @@ func recode(kind string, b []byte) ([]byte, error) {
 		var m lostMsg
 		err := m.decode(b)
 		return m.append(nil), err
+	case "pace":
+		var m paceMsg
+		err := m.decode(b)
+		return m.append(nil), err
 	case "refused":
 		var m refusedMsg
 		err := m.decode(b)
@@ -153,7 +158,7 @@ func spans(b []byte) (l []span) {
 // FuzzDecode: a message that decodes has one encoding, and every other is
 // refused as a protocol violation. The first byte picks the kind.
 func FuzzDecode(f *testing.F) {
-	kinds := []string{"inject", "done", "part", "list", "ack", "need", "code", "cancel", "seq", "lost", "refused"}
+	kinds := []string{"inject", "done", "part", "list", "ack", "need", "code", "cancel", "seq", "lost", "refused", "pace"}
 	for name, b := range goldens() {
 		kind, _, _ := strings.Cut(name, "_")
 		for i, k := range kinds {
@@ -243,6 +248,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"cancel flags":            {"cancel", []byte{2, 0, 0, 0, 0, 0, 0, 0}},
 		"seq of 6":                {"seq", make([]byte, 6)},
 		"lost with code ok":       {"lost", (&lostMsg{seq: 1}).append(nil)},
+		"pace word":               {"pace", []byte{2, 1, 0, 0, 0, 0, 0, 0, 0}},
+		"pace of nobody":          {"pace", make([]byte, 9)},
 		"refused reason":          {"refused", (&refusedMsg{code: CodeRefused, reason: reasonCount}).append(nil)},
 	} {
 		if _, err := recode(c.kind, c.b); !errors.Is(err, ErrProtocol) {
