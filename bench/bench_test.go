@@ -20,13 +20,14 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // TestMain doubles as the benchmark's processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "role" {
-		if err := Role(context.Background(), os.Stdin, os.Stdout, smallGraph); err != nil {
+		if err := Role(context.Background(), os.Stdin, os.Stdout, schemes.All(), smallGraph); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -64,7 +65,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 40, Callers: 2, BesideLoad: true}, []string{"calls_per_s", "busy_loops", "busy_loops_share"}},
 		{Config{Kind: "rpc", Transport: "tcp", Turn: 5 * time.Millisecond, BesideLoad: true}, []string{"calls_per_s", "busy_loops"}},
 		{Config{Kind: "rpc", Transport: "shm", Turn: 20 * time.Millisecond, Processes: 3}, []string{"processes", "calls_per_s", "one_process_calls_per_s", "over_one", "least_over_most", "rtt_ns_p50"}},
-		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50"}},
+		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50", "request_gbytes_per_s", "request_over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
@@ -239,7 +240,7 @@ func TestValidate(t *testing.T) {
 		edit func(*Config)
 		says string
 	}{
-		{func(c *Config) { c.Transport = "pigeon" }, "shm or tcp"},
+		{func(c *Config) { c.Transport = "pigeon" }, "only shm and tcp"},
 		{func(c *Config) { c.Servers = -1 }, "servers"},
 		{func(c *Config) { c.Depth = -1 }, "depth"},
 		{func(c *Config) { c.Rows = 1 }, "rows"},

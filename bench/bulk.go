@@ -23,11 +23,7 @@ const (
 // buffers like them.
 func (c *client) bulk() error {
 	size := c.spec.Bytes
-	mem, err := c.remote()
-	if err != nil {
-		return err
-	}
-	local, err := c.localBuffers(size)
+	mem, local, err := c.bulkMemory(size)
 	if err != nil {
 		return err
 	}
@@ -66,6 +62,15 @@ func (c *client) bulkRounds() int {
 // copying copies from or to a peer's mapped memory, as plain as it gets.
 func copying(mem *fabric.Remote, need fabric.Rights, fn func(there []byte)) func() error {
 	return func() error { return mem.Access(need, fn) }
+}
+
+// bulkMemory is what a transfer or a copy of size bytes moves between: the server's segment, and buffers of the client's.
+func (c *client) bulkMemory(size int) (mem *fabric.Remote, local [][]byte, err error) {
+	if mem, err = c.remote(); err != nil {
+		return nil, nil, err
+	}
+	local, err = c.localBuffers(size)
+	return mem, local, err
 }
 
 // remote is the server's segment.

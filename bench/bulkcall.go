@@ -12,6 +12,9 @@ import (
 // fetch is the call with a large answer: its request is empty.
 var fetch = rpc.Define("bench.fetch", rpc.Bytes{}, rpc.Bytes{})
 
+// store is the call with a large request: its answer is empty. It has no codec, which would give the handler a copy to keep.
+const store = "bench.store"
+
 // bulkAnswer is what fetch answers with: no two words alike.
 func bulkAnswer(size int) []byte {
 	b := make([]byte, size)
@@ -21,24 +24,24 @@ func bulkAnswer(size int) []byte {
 	return b
 }
 
-// serveBulk has a server answer fetch, if that is measured.
+// serveBulk has a server answer fetch and store, if they are measured.
 func (s *station) serveBulk(spec *role) error {
 	if spec.Call == 0 {
 		return nil
 	}
 	answer := bulkAnswer(spec.Call)
-	return fetch.Serve(s.rpc, func(context.Context, *rpc.Call, []byte) ([]byte, error) { return answer, nil }, rpc.Options{Inline: spec.Inline})
+	opts := rpc.Options{Inline: spec.Inline}
+	if err := fetch.Serve(s.rpc, func(context.Context, *rpc.Call, []byte) ([]byte, error) { return answer, nil }, opts); err != nil {
+		return err
+	}
+	return s.rpc.Register(store, func(_ context.Context, k *rpc.Call) ([]byte, error) { return nil, checkEcho(answer, k.Req) }, opts)
 }
 
-// bulkCall measures calls with large answers, one at a time, in turns with a copy of as much: from the server's
+// bulkCall measures calls with large answers, and with large requests, one at a time, in turns with a copy of as much: from the server's
 // memory where it is mapped, elsewhere between two buffers of the client's.
 func (c *client) bulkCall() error {
 	size := c.spec.Call
-	mem, err := c.remote()
-	if err != nil {
-		return err
-	}
-	local, err := c.localBuffers(size)
+	mem, local, err := c.bulkMemory(size)
 	if err != nil {
 		return err
 	}
@@ -58,23 +61,29 @@ func (c *client) bulkCall() error {
 	}
 	ways := []*verb{
 		{name: "call", f: call},
+		{name: "request", f: func() error {
+			_, err := c.station.rpc.Call(context.Background(), c.eps[0], store, want)
+			return err
+		}},
 		{name: "memcpy", f: copying(mem, fabric.RightRead, func(there []byte) { copy(local[0], there[:size]) })},
 	}
 	if !mem.Mapped() {
-		ways[1].f = func() error { copy(local[0], local[1]); return nil }
+		ways[2].f = func() error { copy(local[0], local[1]); return nil }
 	}
 	ops, allocs, err := c.takeTurns(ways, c.bulkRounds())
 	if err != nil {
 		return err
 	}
-	took := ways[0].times
+	took, copied := ways[0].times, ways[2].times.p(0.5)
 	c.r.Set("handler", c.spec.handler())
 	c.r.Set("gbytes_per_s", float64(size)/took.p(0.5))
-	c.r.Set("memcpy_gbytes_per_s", float64(size)/ways[1].times.p(0.5))
-	c.r.Set("over_memcpy", ways[1].times.p(0.5)/took.p(0.5))
+	c.r.Set("memcpy_gbytes_per_s", float64(size)/copied)
+	c.r.Set("over_memcpy", copied/took.p(0.5))
+	c.r.Set("request_gbytes_per_s", float64(size)/ways[1].times.p(0.5))
+	c.r.Set("request_over_memcpy", copied/ways[1].times.p(0.5))
 	c.r.Set("rtt_ns_p50", took.p(0.5))
 	c.r.Set("rtt_ns_p99", took.p(0.99))
-	c.r.Set("allocs_per_op", allocs*float64(len(ways))) // of the calls: copies allocate nothing
+	c.r.Set("allocs_per_op", allocs*float64(len(ways))/2) // of the calls, either kind: copies allocate nothing
 	c.r.Set("bytes", size)
 	c.r.Set("operations", ops)
 	return nil

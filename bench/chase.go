@@ -19,7 +19,7 @@ func (c *client) chase() error {
 	if err != nil {
 		return err
 	}
-	if c.spec.Count == 1 && c.spec.Transport == "shm" {
+	if c.spec.Count == 1 && c.spec.scheme.Local() {
 		if err := c.window(table); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (c *client) chase() error {
 		{name: "am", run: c.deployed()},
 		{name: "get", run: c.gets(mem)},
 	}
-	if c.spec.Transport == "tcp" || c.spec.Count > 1 {
+	if !c.spec.scheme.Local() || c.spec.Count > 1 {
 		if err := c.firstUse(table); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (c *client) openFloor() (f *floor, err error) {
 	if !c.spec.hasFloor() {
 		return nil, nil
 	}
-	if c.spec.Transport == "shm" {
+	if c.spec.scheme.Local() {
 		return c.openWords()
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -193,10 +193,7 @@ func (c *Config) muster(ctx context.Context, spec role, dir string, clients int)
 	for i := range c.Servers {
 		s := spec
 		s.Role, s.Index, s.Name = "server", i, fmt.Sprintf("server%d", i)
-		s.Listen = "tcp://127.0.0.1:0"
-		if c.Transport == "shm" {
-			s.Listen = "shm://" + filepath.Join(dir, s.Name+".sock")
-		}
+		s.Listen = c.scheme.Here(dir, s.Name)
 		s.CacheDir = filepath.Join(dir, s.Name)
 		s.Profile = profileFile(c, s.Name)
 		p, err := start(ctx, c, s, c.cpus(i+1))

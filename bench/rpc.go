@@ -98,7 +98,7 @@ func (c *client) inflight() error {
 // inflightRounds is how many calls are made if nobody says: fewer of large ones, and beside a load, where each takes milliseconds.
 func (c *client) inflightRounds() int {
 	rounds := 200_000
-	if c.spec.Transport == "shm" && c.spec.Inflight > 1 {
+	if c.spec.scheme.Local() && c.spec.Inflight > 1 {
 		rounds = 1_000_000
 	}
 	if c.spec.Loaded {

@@ -15,28 +15,30 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // Config says what to measure.
 type Config struct {
-	Kind      string        // "verbs", "chase", "inject", "rpc", "bulk", "ring" or "rounds"
-	Transport string        // "shm" or "tcp"
-	Policy    fabric.Policy // of every element
-	Servers   int           // default 1
-	Depth     int           // hops of one chase; default 64
-	Rows      int           // of the chase's table; default 1 Mi (8 MiB) over all servers
-	Rounds    int           // of each measurement; 0: the benchmark's default
-	Callers   int           // of rpc: goroutines that each call and wait; default 1, where Inflight is 0
-	Inflight  int           // of rpc: calls that one goroutine keeps under way; 0: Callers call
-	Inline    bool          // of rpc: the handler runs on the goroutine that drives the server's fabric, not on one of its own
-	Bytes     int           // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
-	Call      int           // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
-	WithSends bool          // of bulk: time active messages beside running Puts too
-	Calls     int           // of crowd: functions at once; default 64
-	Elements  int           // of ring: the processes in it, default 4; of rounds: the servers, default 64
-	Pin       bool          // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
-	SameCPU   bool          // with Pin: all processes on one CPU
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "ring" or "rounds"
+	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
+	Transport string         // the name of one of them
+	Policy    fabric.Policy  // of every element
+	Servers   int            // default 1
+	Depth     int            // hops of one chase; default 64
+	Rows      int            // of the chase's table; default 1 Mi (8 MiB) over all servers
+	Rounds    int            // of each measurement; 0: the benchmark's default
+	Callers   int            // of rpc: goroutines that each call and wait; default 1, where Inflight is 0
+	Inflight  int            // of rpc: calls that one goroutine keeps under way; 0: Callers call
+	Inline    bool           // of rpc: the handler runs on the goroutine that drives the server's fabric, not on one of its own
+	Bytes     int            // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
+	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
+	WithSends bool           // of bulk: time active messages beside running Puts too
+	Calls     int            // of crowd: functions at once; default 64
+	Elements  int            // of ring: the processes in it, default 4; of rounds: the servers, default 64
+	Pin       bool           // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
+	SameCPU   bool           // with Pin: all processes on one CPU
 	// ServerCPUs is how many CPUs a server may use, with Pin: 1, the default, is CPU 1, and 2 are CPU 0 and 1.
 	ServerCPUs int
 	// Processes is how many client processes of rpc call at once, one caller each; default 1.
@@ -56,6 +58,8 @@ type Config struct {
 	Command []string
 	// Progress hears what is being measured; nil: nobody does.
 	Progress func(text string, done float64)
+
+	scheme fabric.Scheme // of Transport, by Validate
 }
 
 // Limits of a Config.
@@ -128,6 +132,14 @@ func (c *Config) Validate() error {
 	if err := c.validateCalls(); err != nil {
 		return err
 	}
+	if c.Schemes == nil {
+		c.Schemes = schemes.All()
+	}
+	picked, err := c.Schemes.Pick(c.Transport)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	c.scheme = picked[0]
 	def(&c.Bytes, 1<<20)
 	switch {
 	case c.Kind == "rounds" && c.Elements < fewElements:
@@ -140,8 +152,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
 	case c.SameCPU && !c.Pin:
 		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
-	case c.Transport != "shm" && c.Transport != "tcp":
-		return fmt.Errorf("bench: no transport %q: it is shm or tcp", c.Transport)
 	case c.Servers < 1 || c.Servers > MaxServers:
 		return fmt.Errorf("bench: %d servers: between 1 and %d", c.Servers, MaxServers)
 	case c.Depth < 1 || c.Depth > MaxDepth:
@@ -150,8 +160,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, MaxRows)
 	case c.Rounds != 0 && (c.Rounds < MinRounds(c.Kind) || c.Rounds > MaxRounds):
 		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, MinRounds(c.Kind), MaxRounds)
-	case c.TLS && c.Transport != "tcp":
-		return fmt.Errorf("bench: TLS over %s: it is for tcp", c.Transport)
+	case c.TLS && c.scheme.Local():
+		return fmt.Errorf("bench: TLS over %s, which does not leave the machine", c.Transport)
 	case len(c.Command) == 0:
 		return errors.New("bench: Config.Command says how to start this program in a role")
 	}
@@ -293,7 +303,8 @@ type role struct {
 	Kind      string
 	Name      string
 	Transport string
-	Listen    string // server
+	scheme    fabric.Scheme // of Transport
+	Listen    string        // server
 	Policy    fabric.Policy
 	Servers   []serverInfo // servers that are up already: to be dialled
 	Rows      int
@@ -355,9 +366,9 @@ func (everybody) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 }
 
 // Role runs this process as a benchmark's client or server: what the
-// specification on r says. It returns when r ends, or the client is done. graph is what
-// rounds are measured on; nil: they cannot be.
-func Role(ctx context.Context, r io.Reader, w io.Writer, graph Load) error {
+// specification on r says, over one of the transports that there are. It returns when r ends, or the client is
+// done. graph is what rounds are measured on; nil: they cannot be.
+func Role(ctx context.Context, r io.Reader, w io.Writer, known fabric.Schemes, graph Load) error {
 	dec := json.NewDecoder(r)
 	var spec role
 	if err := dec.Decode(&spec); err != nil {
@@ -370,11 +381,15 @@ func Role(ctx context.Context, r io.Reader, w io.Writer, graph Load) error {
 		return err
 	}
 	defer stop()
-	switch spec.Role {
-	case "server":
-		return runServer(ctx, &spec, dec, w, graph)
-	case "loop":
+	if spec.Role == "loop" {
 		return runLoop(dec, w)
+	}
+	picked, err := known.Pick(spec.Transport)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if spec.scheme = picked[0]; spec.Role == "server" {
+		return runServer(ctx, &spec, dec, w, graph)
 	}
 	return runClient(ctx, &spec, dec, w, graph)
 }

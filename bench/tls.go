@@ -8,8 +8,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
 
 // credentials makes an authority for one benchmark under dir, and one
@@ -35,15 +33,12 @@ func credentials(dir string) (*ca.Files, error) {
 
 // newTransport makes a process's transport: the one to be measured.
 func newTransport(spec *role) (fabric.Transport, error) {
-	switch {
-	case spec.Transport == "shm":
-		return shm.New(shm.Config{})
-	case spec.TLS == nil:
-		return tcp.New(tcp.Config{})
+	if spec.TLS == nil {
+		return spec.scheme.New(nil)
 	}
 	id, err := ca.Load(*spec.TLS, nil)
 	if err != nil {
 		return nil, err
 	}
-	return tcp.New(tcp.Config{TLS: id})
+	return spec.scheme.New(id)
 }

@@ -72,7 +72,7 @@ func compileNative(dir string) (path, version string, err error) {
 func (c *client) windowSize(native, suffix string, size int) error {
 	// The client's own element stands in for a server: what is measured is
 	// a function in a window, and both sides must be on one CPU.
-	st, err := newStation(&role{Name: "window", Transport: "tcp", Policy: c.spec.Policy, SmallText: c.spec.SmallText}, true)
+	st, err := newStation(&role{Name: "window", scheme: c.spec.scheme, Policy: c.spec.Policy, SmallText: c.spec.SmallText}, true)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *client) windowSize(native, suffix string, size int) error {
 		return err
 	}
 	t := &cluster.Table{Name: "window", Version: 1, Kind: cluster.Raw, Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1, Rows: uint64(rows)},
-		Shards: []cluster.Shard{{Element: "window", Incarnation: st.el.Incarnation(), Addrs: []string{"tcp://127.0.0.1:1"}, Windows: []cluster.Window{{Key: key, Size: uint64(size)}}}}}
+		Shards: []cluster.Shard{{Element: "window", Incarnation: st.el.Incarnation(), Addrs: []string{c.spec.scheme.Example}, Windows: []cluster.Window{{Key: key, Size: uint64(size)}}}}}
 	t.FillRows()
 	f, err := st.rt.Prepare(xrdma.Chase(), t)
 	if err != nil {

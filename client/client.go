@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/rpc"
 )
@@ -48,14 +48,15 @@ type Config struct {
 	// client is there. Then no token is needed, except over shm.
 	TLS ca.Settings
 
-	Transports []string // "tcp", "shm"; nil: both
+	Schemes    fabric.Schemes // transports that addresses can name; nil: schemes.All
+	Transports []string       // names of those to use, as "tcp", "shm"; nil: all
 	Policy     fabric.Policy
 	Insecure   bool // tcp addresses beyond loopback may be dialled without TLS
 	Limits     fabric.Limits
 	Log        *slog.Logger // nil: silent
 }
 
-// Validate reports what is wrong with a configuration.
+// Validate fills in defaults and reports what is wrong.
 func (c *Config) Validate() error {
 	if len(c.Nodes) == 0 {
 		return errors.New("client: no node to connect to: give at least one address, as in tcp://127.0.0.1:7000")
@@ -80,31 +81,32 @@ func (c *Config) Validate() error {
 	if err := c.Limits.Validate(); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	for _, t := range c.Transports {
-		if t != "tcp" && t != "shm" {
-			return fmt.Errorf("client: there is no transport %q, only tcp and shm", t)
-		}
+	if c.Schemes == nil {
+		c.Schemes = schemes.All()
+	}
+	used, err := c.used()
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
 	}
 	for _, m := range c.Nodes {
-		if !slices.ContainsFunc(m.Addrs, c.canDial) {
-			return fmt.Errorf("client: nodes: the transport of %s is not in use here, only %s", memberText(m), strings.Join(c.transports(), " and "))
+		if !slices.ContainsFunc(m.Addrs, func(addr string) bool { s, _ := used.Of(addr); return s != nil }) {
+			return fmt.Errorf("client: nodes: the transport of %s is not in use here, only %s", memberText(m), strings.Join(used.Names(), " and "))
+		}
+		for _, addr := range m.Addrs {
+			if err := c.Schemes.Check(addr); err != nil {
+				return fmt.Errorf("client: nodes: %s: %w", memberText(m), err)
+			}
 		}
 	}
 	return nil
 }
 
-// transports are those that are in use.
-func (c *Config) transports() []string {
+// used are the schemes of the transports in use.
+func (c *Config) used() (fabric.Schemes, error) {
 	if c.Transports == nil {
-		return []string{"tcp", "shm"}
+		return c.Schemes, nil
 	}
-	return c.Transports
-}
-
-// canDial says whether a transport that is in use takes an address.
-func (c *Config) canDial(addr string) bool {
-	scheme, _, _ := strings.Cut(addr, "://")
-	return slices.Contains(c.transports(), scheme)
+	return c.Schemes.Pick(c.Transports...)
 }
 
 // Client is connected to nodes; Connect makes one. Its methods may be called from any goroutine. The zero value, and nil,
@@ -114,7 +116,7 @@ type Client struct {
 	log     *slog.Logger
 	auth    *control.Auth
 	tls     *ca.Identity   // nil without TLS
-	tcp     *tcp.Transport // nil without TLS
+	schemes fabric.Schemes // in use
 	life    context.Context
 	end     context.CancelFunc // of life, by Close
 	work    sync.WaitGroup
@@ -148,6 +150,27 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		ctx, cancel = context.WithTimeout(ctx, DefaultConnectTime)
 		defer cancel()
 	}
+	for life := 1; ; life++ {
+		c, err := begin(ctx, cfg, life == lives)
+		switch {
+		case err == nil:
+			return c, nil
+		case life == lives || !errors.Is(err, fabric.ErrTaken):
+			return nil, fmt.Errorf("client: %w", err)
+		}
+		if cfg.Log != nil {
+			cfg.Log.Warn("somebody else has come to a node under this client's incarnation first; connecting with a new incarnation", "err", err)
+		}
+	}
+}
+
+// lives is how often Connect starts anew where somebody shows the client's incarnation before it does itself: once is a thief, or
+// a very rare coincidence; more than that is somebody who reads what the client sends.
+const lives = 3
+
+// begin makes a client that has an incarnation of its own, and connects it. Unless it is the last that is made, it fails if any node refuses
+// that incarnation.
+func begin(ctx context.Context, cfg Config, last bool) (*Client, error) {
 	c := &Client{cfg: cfg, log: cfg.Log}
 	c.life, c.end = context.WithCancel(context.Background())
 	if c.log == nil {
@@ -160,26 +183,27 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err == nil {
 		err = c.connect(ctx)
 	}
+	if err == nil && !last {
+		err = c.taken()
+	}
 	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, err
 	}
 	return c, nil
 }
 
 func (c *Client) build() error {
-	err := c.identify()
-	if err != nil {
+	var err error
+	if c.schemes, err = c.cfg.used(); err != nil {
 		return err
 	}
-	var transports []fabric.Transport
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(c.cfg.Transports))) {
-		t, err := c.transport(name)
-		if err != nil {
-			closeTransports(transports)
-			return err
-		}
-		transports = append(transports, t)
+	if err = c.identify(); err != nil {
+		return err
+	}
+	transports, err := c.schemes.Open(c.tls.Credentials())
+	if err != nil {
+		return err
 	}
 	limits := c.cfg.Limits
 	if limits.LentBytes == 0 {
@@ -188,8 +212,7 @@ func (c *Client) build() error {
 	c.el, err = fabric.New(fabric.Config{Name: c.cfg.Name, Transports: transports, Policy: c.cfg.Policy, Auth: c.auth,
 		Limits: limits, Log: c.log, OnPeer: c.peerUp, OnLost: c.peerLost})
 	if err != nil {
-		closeTransports(transports)
-		return err
+		return errors.Join(err, transports.Close())
 	}
 	if c.rpc, err = rpc.New(c.el, rpc.Config{Log: c.log}); err != nil {
 		return err
@@ -197,17 +220,11 @@ func (c *Client) build() error {
 	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
 		return err
 	}
-	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.cfg.Transports, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log})
-	if c.tcp != nil {
-		c.work.Go(func() { c.tls.Guard(c.life, c.tcp.Recheck) })
+	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.schemes, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log})
+	if c.tls != nil {
+		c.work.Go(func() { c.tls.Guard(c.life, transports.Recheck) })
 	}
 	return nil
-}
-
-func closeTransports(list []fabric.Transport) {
-	for _, t := range list {
-		t.Close()
-	}
 }
 
 // peerUp hears of each new endpoint.

@@ -126,7 +126,7 @@ func (b *bench) connect(t testing.TB, token string) *Client {
 	return c
 }
 
-func schemes(t *testing.T, fn func(t *testing.T, scheme string)) {
+func overEach(t *testing.T, fn func(t *testing.T, scheme string)) {
 	for _, s := range []string{"tcp", "shm"} {
 		t.Run(s, func(t *testing.T) { fn(t, s) })
 	}
@@ -145,7 +145,7 @@ func waitFor(t testing.TB, what string, cond func() bool) {
 }
 
 func TestConnectFindsAllNodes(t *testing.T) {
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		b := newBench(t, scheme, "n1", "n2", "n3")
 		c := b.connect(t, tokenOwner)
 		states := c.Nodes()

@@ -60,6 +60,16 @@ func (c *Client) connect(ctx context.Context) error {
 	return c.discover(ctx)
 }
 
+// taken is a node's refusal of the client's incarnation. As long as nothing is under way it is not too late to start anew.
+func (c *Client) taken() error {
+	for _, s := range c.links.States() {
+		if s.Endpoint == nil && errors.Is(s.Err, fabric.ErrTaken) {
+			return s.Err
+		}
+	}
+	return nil
+}
+
 // dialGiven dials the given nodes and says why some could not be reached. The
 // error is what trying again would not change.
 func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {

@@ -6,8 +6,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
 
 // identify reads who this client is: its certificate, its token, or both.
@@ -31,8 +29,8 @@ func (c *Client) identify() (err error) {
 			return fmt.Errorf("%s does not say who you are, so a token is needed too", c.cfg.TLS.Cert)
 		}
 		c.auth = control.CertAuth(who)
-		if c.cfg.Transports == nil {
-			c.cfg.Transports = []string{"tcp"} // over shared memory there would be nobody to be
+		if c.cfg.Transports == nil { // where no certificate is shown there would be nobody to be
+			c.schemes = c.schemes.Filter(func(s *fabric.Scheme) bool { return !s.Local() })
 		}
 		return nil
 	}
@@ -42,24 +40,5 @@ func (c *Client) identify() (err error) {
 	if own := c.auth.Principal().Name; named && own != who.Name {
 		return fmt.Errorf("the certificate is %s's and the token %s's: nodes would know you by two names; use one of them, or name the token to use", who.Name, own)
 	}
-	if c.cfg.Transports == nil {
-		c.cfg.Transports = []string{"tcp", "shm"}
-	}
 	return nil
-}
-
-// transport makes one of this client's.
-func (c *Client) transport(name string) (fabric.Transport, error) {
-	if name == "shm" {
-		return shm.New(shm.Config{})
-	}
-	if c.tls == nil {
-		return tcp.New(tcp.Config{})
-	}
-	t, err := tcp.New(tcp.Config{TLS: c.tls})
-	if err != nil {
-		return nil, err
-	}
-	c.tcp = t
-	return t, nil
 }

@@ -194,8 +194,10 @@ func (l *loading) check() error {
 // reach finds the endpoints of all nodes. One that is not connected is tried
 // once more, but not waited for as long as the load may take.
 func (l *loading) reach(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, l.c.patience(ctx))
+	most := l.c.patience(ctx)
+	short, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	defer l.c.waits(most)()
 	failed := make([]error, len(l.nodes))
 	var wg sync.WaitGroup
 	for i, t := range l.nodes {

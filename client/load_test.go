@@ -77,7 +77,7 @@ func sortedLines(s string) string {
 
 func TestLoadAndReadBack(t *testing.T) {
 	const rows = 5000
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		b := newBench(t, scheme, "n1", "n2", "n3")
 		c := b.connect(t, tokenOwner)
 		for name, spread := range map[string]dataset.Spread{"block": {}, "cyclic": {Kind: cluster.Cyclic}, "hash": {Kind: cluster.Hash}, "keyed": {Kind: cluster.Hash, Key: "id"}} {
@@ -136,7 +136,7 @@ func (b *bench) write(t testing.TB, name, text string) string {
 }
 
 func TestLoadAtNodes(t *testing.T) {
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		b := newBench(t, scheme, "n1", "n2", "n3")
 		c := b.connect(t, tokenOwner)
 		text := people(3000)
@@ -369,7 +369,7 @@ func remote(t *testing.T, c *Client, rights string, edit func(*fabric.Key)) *fab
 }
 
 func TestRights(t *testing.T) {
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		b := newBench(t, scheme, "n1", "n2")
 		owner, reader, other := b.connect(t, tokenOwner), b.connect(t, tokenReader), b.connect(t, tokenOther)
 		ctx := t.Context()

@@ -231,7 +231,7 @@ func (f *farm) lent(t *testing.T, c *Client, node string) int64 {
 }
 
 func TestNodeKilledInALoad(t *testing.T) {
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		f := newFarm(t, scheme, "n1", "n2")
 		c := f.connect(t)
 		spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(100000))), Options: csvOptions(t, dataset.Spread{Kind: cluster.Cyclic})}
@@ -259,7 +259,7 @@ func TestNodeKilledInALoad(t *testing.T) {
 }
 
 func TestNodeRestarted(t *testing.T) {
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		f := newFarm(t, scheme, "n1", "n2")
 		c := f.connect(t)
 		spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
@@ -319,7 +319,7 @@ func TestClientKilledInALoad(t *testing.T) {
 }
 
 func TestWrongTokens(t *testing.T) {
-	schemes(t, func(t *testing.T, scheme string) {
+	overEach(t, func(t *testing.T, scheme string) {
 		b := newBench(t, scheme, "n1")
 		wrong := newTokens(t) // the same names, other secrets
 		stranger, _ := cluster.NewToken("stranger", cluster.CapAdmin)

@@ -273,19 +273,24 @@ func TestLoadWithoutANode(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			c, err := Connect(ctx, Config{Nodes: f.peers[:1], TokenFile: f.tokens, Token: tokenOwner})
+			log := &logText{}
+			c, err := Connect(ctx, Config{Nodes: f.peers[:1], TokenFile: f.tokens, Token: tokenOwner, Log: slog.New(slog.NewTextHandler(log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 3 && len(c.Nodes()) == 4 })
-			start := time.Now()
+			start, before := time.Now(), len(log.String())
 			_, err = c.Load(ctx, spec, nil)
 			if !errors.Is(err, control.ErrNotConnected) || !strings.Contains(err.Error(), "n2 cannot be reached: start it, or name the others with --nodes n0,n1,n3") {
 				t.Errorf("%v", err)
 			}
-			if took := time.Since(start); took > time.Minute { // far from the five that there are
+			took := time.Since(start)
+			if took > time.Minute { // far from the five that there are
 				t.Errorf("it took %v", took)
+			}
+			if said := log.String()[before:]; took > 2*sayAfter && !strings.Contains(said, "waiting for nodes that do not answer") {
+				t.Errorf("in %v it said only %q", took, said)
 			}
 			bad := spec
 			bad.Options.Schema = nil

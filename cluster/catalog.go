@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,27 +37,34 @@ type Entry struct {
 	Grants  map[string]fabric.Rights `json:"grants"`
 }
 
-// Catalog is the names that one node knows. Its methods may be called from any
+// Catalog is the names that one node knows. They are in a Store; what is read comes from a copy of that, which is
+// renewed by the catalogue's own changes and when one of them meets somebody else's. Its methods may be called from any
 // goroutine; what goes in and comes out is copied.
 type Catalog struct {
 	limits CatalogLimits
+	store  Store
+	writes sync.Mutex // held before mu, during a change
 
 	mu      sync.RWMutex
 	entries map[string]*slot
 	bytes   int64
-	highest uint64 // version ever seen
+	highest uint64   // version ever seen
+	seen    Revision // at which it changed
 }
 
+// slot is an entry, which does not change.
 type slot struct {
 	Entry
-	bytes int64
+	bytes   int64 // of the table, encoded
+	changed Revision
 }
 
-// NewCatalog makes an empty catalogue.
-func NewCatalog(limits CatalogLimits) *Catalog {
+// NewCatalog makes a catalogue of what is in a store.
+func NewCatalog(ctx context.Context, limits CatalogLimits, store Store) (*Catalog, error) {
 	limits.Entries = cmp.Or(max(limits.Entries, 0), DefaultCatalogEntries)
 	limits.Bytes = cmp.Or(max(limits.Bytes, 0), DefaultCatalogBytes)
-	return &Catalog{limits: limits, entries: map[string]*slot{}}
+	c := &Catalog{limits: limits, store: store}
+	return c, c.renew(ctx)
 }
 
 // NextVersion is a version higher than any the catalogue has seen.
@@ -70,40 +78,36 @@ func (c *Catalog) NextVersion() uint64 {
 // the owner of a new name and needs CapWrite or CapMember. If replace is set, an entry of that
 // name with a lower version gives way, by its owner's or an admin's hand; it
 // keeps its owner and grants.
-func (c *Catalog) Put(p Principal, t *Table, replace bool) error {
-	encoded, err := t.WithoutKeys().Encode()
+func (c *Catalog) Put(ctx context.Context, p Principal, t *Table, replace bool) error {
+	t = t.WithoutKeys()
+	encoded, err := t.Encode()
 	if err != nil {
 		return err
 	}
 	if !p.Caps.Has(CapWrite) && !p.Caps.Has(CapMember) {
 		return &ForbiddenError{p.Name, "capability write", t.Name, "use a token or certificate that has it"}
 	}
-	s := &slot{bytes: int64(len(encoded))}
-	s.Entry = Entry{Name: t.Name, Version: t.Version, Owner: p.Name, Table: t.WithoutKeys(), Grants: map[string]fabric.Rights{}}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old, err := c.mayPut(p, t.Name, replace)
-	exists := old != nil
-	switch {
-	case err != nil:
-		return err
-	case exists && t.Version <= old.Version:
-		return fmt.Errorf("%w: %q has version %d, the new table %d: it must be higher", ErrVersion, t.Name, old.Version, t.Version)
-	case exists:
-		s.Owner, s.Grants = old.Owner, old.Grants
-	case len(c.entries) >= c.limits.Entries:
-		return fmt.Errorf("%w: it has %d entries; remove some first", ErrFull, len(c.entries))
-	}
-	total := c.bytes + s.bytes
-	if exists {
-		total -= old.bytes
-	}
-	if total > c.limits.Bytes {
-		return fmt.Errorf("%w: its tables would take %d bytes, at most %d are allowed; remove some first", ErrFull, total, c.limits.Bytes)
-	}
-	c.entries[t.Name], c.bytes = s, total
-	c.highest = max(c.highest, t.Version)
-	return nil
+	return c.change(ctx, func() (old, s *slot, err error) {
+		s = &slot{bytes: int64(len(encoded))}
+		s.Entry = Entry{Name: t.Name, Version: t.Version, Owner: p.Name, Table: t, Grants: map[string]fabric.Rights{}}
+		if old, err = c.mayPut(p, t.Name, replace); err != nil {
+			return nil, nil, err
+		}
+		total := c.bytes + s.bytes
+		switch {
+		case old != nil && t.Version <= old.Version:
+			return nil, nil, fmt.Errorf("%w: %q has version %d, the new table %d: it must be higher", ErrVersion, t.Name, old.Version, t.Version)
+		case old != nil:
+			s.Owner, s.Grants = old.Owner, old.Grants
+			total -= old.bytes
+		case len(c.entries) >= c.limits.Entries:
+			return nil, nil, fmt.Errorf("%w: it has %d entries; remove some first", ErrFull, len(c.entries))
+		}
+		if total > c.limits.Bytes {
+			return nil, nil, fmt.Errorf("%w: its tables would take %d bytes, at most %d are allowed; remove some first", ErrFull, total, c.limits.Bytes)
+		}
+		return old, s, nil
+	})
 }
 
 // MayPut is Put's check of the name alone. It returns the entry that would give way, if there is one.
@@ -183,27 +187,26 @@ func (c *Catalog) List(p Principal) []Entry {
 
 // Delete removes a name; only its owner or an admin may. A version other than 0
 // must be the entry's. It returns the version that was removed.
-func (c *Catalog) Delete(p Principal, name string, version uint64) (removed uint64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, err := c.find(name)
-	if err != nil {
-		return 0, err
-	}
-	if !owns(p, s) {
-		return 0, forbiddenOwner(p, "remove", s)
-	}
-	if version != 0 && version != s.Version {
-		return 0, fmt.Errorf("%w: %q has version %d, not %d: it was replaced meanwhile", ErrVersion, name, s.Version, version)
-	}
-	delete(c.entries, name)
-	c.bytes -= s.bytes
-	return s.Version, nil
+func (c *Catalog) Delete(ctx context.Context, p Principal, name string, version uint64) (removed uint64, err error) {
+	err = c.change(ctx, func() (old, s *slot, err error) {
+		old, err = c.find(name)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !owns(p, old):
+			return nil, nil, forbiddenOwner(p, "remove", old)
+		case version != 0 && version != old.Version:
+			return nil, nil, fmt.Errorf("%w: %q has version %d, not %d: it was replaced meanwhile", ErrVersion, name, old.Version, version)
+		}
+		removed = old.Version
+		return old, nil, nil
+	})
+	return removed, err
 }
 
 // Grant sets what principal to (or Everyone) may do with a dataset; 0 takes the
 // grant away. Only its owner or an admin may.
-func (c *Catalog) Grant(p Principal, name, to string, r fabric.Rights) error {
+func (c *Catalog) Grant(ctx context.Context, p Principal, name, to string, r fabric.Rights) error {
 	if to != Everyone {
 		if err := ValidateName(to); err != nil {
 			return fmt.Errorf("%w: principal: %w", ErrName, err)
@@ -212,24 +215,23 @@ func (c *Catalog) Grant(p Principal, name, to string, r fabric.Rights) error {
 	if r&^fabric.RightsAll != 0 {
 		return fmt.Errorf("cluster: %#x has bits that are no rights", uint8(r))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, err := c.find(name)
-	if err != nil {
-		return err
-	}
-	if !owns(p, s) {
-		return forbiddenOwner(p, "grant rights to", s)
-	}
-	if r == 0 {
-		delete(s.Grants, to)
-		return nil
-	}
-	if _, ok := s.Grants[to]; !ok && len(s.Grants) >= MaxGrants {
-		return fmt.Errorf("%w: %q has grants for %d principals; take some away, or grant to %q", ErrFull, name, len(s.Grants), Everyone)
-	}
-	s.Grants[to] = r
-	return nil
+	return c.change(ctx, func() (old, s *slot, err error) {
+		if old, err = c.find(name); err != nil {
+			return nil, nil, err
+		}
+		if !owns(p, old) {
+			return nil, nil, forbiddenOwner(p, "grant rights to", old)
+		}
+		s = &slot{Entry: old.Entry, bytes: old.bytes}
+		s.Grants = maps.Clone(old.Grants)
+		if s.Grants[to] = r; r == 0 {
+			delete(s.Grants, to)
+		}
+		if len(s.Grants) > MaxGrants {
+			return nil, nil, fmt.Errorf("%w: %q has grants for %d principals; take some away, or grant to %q", ErrFull, name, len(old.Grants), Everyone)
+		}
+		return old, s, nil
+	})
 }
 
 // find looks a name up; the caller holds mu.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -57,8 +55,7 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// ValidateAddr checks an address: tcp needs a host and a port from 1 to 65535,
-// shm an absolute path; of other transports only the form is checked.
+// ValidateAddr checks the form of an address. What a transport wants of its own is checked by fabric.Schemes.Check.
 func ValidateAddr(addr string) error {
 	if len(addr) > MaxAddrBytes {
 		return fmt.Errorf("the address %q has %d bytes, at most %d are allowed", clip(addr), len(addr), MaxAddrBytes)
@@ -75,20 +72,6 @@ func ValidateAddr(addr string) error {
 	for i := 0; i < len(rest); i++ {
 		if rest[i] <= ' ' || rest[i] == 0x7f || rest[i] == ',' {
 			return fmt.Errorf("the address %q has a space, comma or control character in it", addr)
-		}
-	}
-	switch scheme {
-	case "tcp":
-		host, port, err := net.SplitHostPort(rest)
-		if err != nil || host == "" {
-			return fmt.Errorf("the address %q is not tcp://host:port", addr)
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("the address %q has the port %q, want a number from 1 to 65535", addr, port)
-		}
-	case "shm":
-		if rest[0] != '/' {
-			return fmt.Errorf("the address %q is not shm:// and an absolute path", addr)
 		}
 	}
 	return nil

@@ -78,16 +78,6 @@ func TestFileOptions(t *testing.T) {
 	}
 }
 
-func TestLoopback(t *testing.T) {
-	for addr, want := range map[string]bool{"tcp://127.0.0.1:1": true, "tcp://127.9.9.9:1": true, "tcp://[::1]:1": true, "tcp://localhost:1": true,
-		"shm:///run/a": true, "shm://@a": true, "tcp://0.0.0.0:1": false, "tcp://:1": false, "tcp://192.0.2.1:1": false, "tcp://localhost.example.org:1": false,
-		"udp://127.0.0.1:1": false, "nonsense": false, "tcp://127.0.0.1": false} {
-		if got := Loopback(addr); got != want {
-			t.Errorf("%s: %v", addr, got)
-		}
-	}
-}
-
 // element is one with Links.
 type element struct {
 	el    *fabric.Element
@@ -111,7 +101,7 @@ func newElementOf(t *testing.T, name string, nodes bool, auth fabric.Auth) *elem
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.links = NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Nodes: nodes})
+	e.links = NewLinks(LinksConfig{Element: e.el, Schemes: fabric.Schemes{tcp.Scheme()}, Nodes: nodes})
 	t.Cleanup(e.close)
 	return e
 }
@@ -173,7 +163,7 @@ func TestLinksCloseQuietly(t *testing.T) {
 	defer silent.Close()
 	var log bytes.Buffer
 	e := newElement(t, "a", false)
-	links := NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	links := NewLinks(LinksConfig{Element: e.el, Schemes: fabric.Schemes{tcp.Scheme()}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	links.Add(cluster.Member{Name: "b", Addrs: []string{"tcp://" + silent.Addr().String()}})
 	c, err := silent.Accept() // and no word
 	if err != nil {
@@ -305,7 +295,7 @@ func TestTryWaitsForOneAttempt(t *testing.T) {
 func TestLinksFull(t *testing.T) {
 	var log bytes.Buffer
 	e := newElement(t, "a", false)
-	links := NewLinks(LinksConfig{Element: e.el, Schemes: []string{"tcp"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	links := NewLinks(LinksConfig{Element: e.el, Schemes: fabric.Schemes{tcp.Scheme()}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	t.Cleanup(links.Close)
 	for i := range cluster.MaxMembers {
 		name := fmt.Sprintf("n%d", i)

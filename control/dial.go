@@ -1,11 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +20,7 @@ const dialTime = 5 * time.Second
 // checks that it is the one meant. A member without a name may be anybody.
 func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
 	var failed []error
-	for _, addr := range sortAddrs(m.Addrs) {
+	for _, addr := range l.sorted(m.Addrs) {
 		if err := l.mayDial(addr); err != nil {
 			failed = append(failed, err)
 			continue
@@ -59,58 +58,24 @@ func (l *Links) meant(ep *fabric.Endpoint, m cluster.Member, addr string) error 
 
 // mayDial says why an address is not tried.
 func (l *Links) mayDial(addr string) error {
-	scheme, rest, err := fabric.SplitAddr(addr)
+	scheme, _, err := fabric.SplitAddr(addr)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(l.cfg.Schemes, scheme) {
+	if l.cfg.Schemes.Index(scheme) < 0 {
 		return fmt.Errorf("%s: transport %s is not in use here", addr, scheme)
 	}
-	if scheme == "shm" && !strings.HasPrefix(rest, "@") {
-		if _, err := os.Stat(rest); err != nil {
-			return fmt.Errorf("%s: %w", addr, err) // another machine's path, or the node is down
-		}
-	}
-	if !l.cfg.Insecure && !Loopback(addr) {
+	if !l.cfg.Insecure && !l.cfg.Schemes.Loopback(addr) {
 		return fmt.Errorf("%s is not a loopback address, and %w: give --tls-cert, --tls-key and --tls-ca, or insist with --insecure on a network that you trust", addr, ErrInsecure)
 	}
 	return nil
 }
 
-// sortAddrs puts shared memory first, else keeps the order.
-func sortAddrs(addrs []string) []string {
-	out := slices.Clone(addrs)
-	slices.SortStableFunc(out, func(a, b string) int {
-		sa, sb := strings.HasPrefix(a, "shm://"), strings.HasPrefix(b, "shm://")
-		switch {
-		case sa == sb:
-			return 0
-		case sa:
-			return -1
-		}
-		return 1
-	})
-	return out
-}
-
-// Loopback reports whether an address cannot be reached from other machines.
-func Loopback(addr string) bool {
-	scheme, rest, err := fabric.SplitAddr(addr)
-	if err != nil {
-		return false
+// sorted puts addresses of preferred transports first, else keeps the order.
+func (l *Links) sorted(addrs []string) []string {
+	rank := func(addr string) int {
+		scheme, _, _ := strings.Cut(addr, "://")
+		return l.cfg.Schemes.Index(scheme)
 	}
-	if scheme != "tcp" {
-		return scheme == "shm"
-	}
-	return LoopbackHost(rest)
-}
-
-// LoopbackHost is Loopback for host:port.
-func LoopbackHost(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return slices.SortedStableFunc(slices.Values(addrs), func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 }

@@ -27,8 +27,8 @@ const (
 // LinksConfig says how Links connects.
 type LinksConfig struct {
 	Element  *fabric.Element
-	Schemes  []string // of the element's transports
-	Insecure bool     // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
+	Schemes  fabric.Schemes // of the element's transports
+	Insecure bool           // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
 	// Spare says that of two connections of this node and another one is not needed, because there is the other: it has nothing

@@ -5,9 +5,9 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/internal/hugetext"
 	"github.com/wherry-fabric/wherry/internal/memfd"
@@ -44,15 +43,17 @@ type Check struct {
 	// Do says what would help, if anything is wrong.
 	Do string `json:"do,omitempty"`
 	// For says what needs it.
-	For string `json:"for"`
+	For   string `json:"for"`
+	vital bool   // wherry cannot do without
 }
 
-// Run looks at everything. The context bounds it; it takes well under a second.
-func Run(ctx context.Context) []Check {
-	var all []Check
-	for _, f := range []func(context.Context) Check{
-		cpus, clock, memory, segments, sharedMemory, loopback, mappings, hugePages, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox,
-	} {
+// Run looks at everything, these transports among it. The context bounds it; it takes well under a second.
+func Run(ctx context.Context, schemes fabric.Schemes) []Check {
+	all := []Check{cpus(ctx), clock(ctx), memory(ctx), segments(ctx)}
+	for i := range schemes {
+		all = append(all, transport(ctx, &schemes[i]))
+	}
+	for _, f := range []func(context.Context) Check{mappings, hugePages, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox} {
 		all = append(all, f(ctx))
 	}
 	return all
@@ -61,7 +62,7 @@ func Run(ctx context.Context) []Check {
 // Works reports whether nothing that wherry cannot do without is missing.
 func Works(checks []Check) bool {
 	for _, c := range checks {
-		if c.State == Missing && (c.Name == "segments" || c.Name == "loopback") {
+		if c.State == Missing && c.vital {
 			return false
 		}
 	}
@@ -159,7 +160,7 @@ func cgroupLimit() (uint64, bool) {
 }
 
 func segments(context.Context) Check {
-	c := Check{Name: "segments", State: Good, For: "memory that peers and functions reach", Detail: "memfd with seals, F_SEAL_FUTURE_WRITE included"}
+	c := Check{Name: "segments", State: Good, vital: true, For: "memory that peers and functions reach", Detail: "memfd with seals, F_SEAL_FUTURE_WRITE included"}
 	f, err := memfd.Create("wherry-doctor", 64<<10, true)
 	if err != nil {
 		c.State, c.Detail, c.Do = Missing, err.Error(), "wherry needs Linux 5.1 or later with memfd_create; in a container, allow that system call"
@@ -169,32 +170,33 @@ func segments(context.Context) Check {
 	return c
 }
 
-func sharedMemory(ctx context.Context) Check {
-	c := Check{Name: "shared memory", State: Good, For: "transport shm, between processes of one machine"}
+// transport looks whether an element of this process can be dialled over a transport.
+func transport(ctx context.Context, s *fabric.Scheme) Check {
+	c := Check{Name: s.Probe, State: Good, For: s.For, Detail: "a link to this process itself works", vital: s.Vital}
 	dir, err := sockdir.Make("wherry-doctor-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = dialSelf(ctx, "shm://"+filepath.Join(dir, "s"))
+	}
+	if err == nil || !s.Local() {
+		err = dialSelf(ctx, s, dir)
 	}
 	if err != nil {
-		c.State, c.Detail, c.Do = Missing, err.Error(), "use transport tcp; check that Unix sockets can be made in "+sockdir.Root()
-		return c
+		c.State, c.Detail, c.Do = Missing, err.Error(), s.Do
 	}
-	c.Detail = "a link to this process itself works"
 	return c
 }
 
-func dialSelf(ctx context.Context, addr string) error {
-	t, err := shm.New(shm.Config{})
+func dialSelf(ctx context.Context, s *fabric.Scheme, dir string) error {
+	t, err := s.New(nil)
 	if err != nil {
 		return err
 	}
 	e, err := fabric.New(fabric.Config{Name: "doctor", Transports: []fabric.Transport{t}})
 	if err != nil {
-		return err
+		return errors.Join(err, t.Close())
 	}
 	defer e.Close()
-	bound, err := e.Listen(addr)
+	bound, err := e.Listen(s.Here(dir, "s"))
 	if err != nil {
 		return err
 	}
@@ -205,17 +207,6 @@ func dialSelf(ctx context.Context, addr string) error {
 		return err
 	}
 	return ep.Flush(ctx)
-}
-
-func loopback(context.Context) Check {
-	c := Check{Name: "loopback", State: Good, For: "transport tcp on this machine", Detail: "127.0.0.1 takes connections"}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.State, c.Detail, c.Do = Missing, err.Error(), "bring the loopback interface up: ip link set lo up"
-		return c
-	}
-	ln.Close()
-	return c
 }
 
 func mappings(context.Context) Check {

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 )
 
 func TestRun(t *testing.T) {
-	checks := Run(t.Context())
+	checks := Run(t.Context(), schemes.All())
 	seen := map[string]bool{}
 	for _, c := range checks {
 		if c.Name == "" || c.For == "" || seen[c.Name] {
@@ -29,7 +31,7 @@ func TestRun(t *testing.T) {
 	if !Works(checks) {
 		t.Errorf("wherry cannot work on the machine of this test: %+v", checks)
 	}
-	if Works([]Check{{Name: "segments", State: Missing}}) {
+	if Works([]Check{{Name: "segments", State: Missing, vital: true}}) {
 		t.Error("without segments wherry does not work")
 	}
 }
@@ -42,8 +44,11 @@ func TestDeepFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", deep)
-	if c := sharedMemory(t.Context()); c.State != Good {
-		t.Errorf("%+v", c)
+	list := schemes.All()
+	for i := range list {
+		if c := transport(t.Context(), &list[i]); c.State != Good {
+			t.Errorf("%+v", c)
+		}
 	}
 }
 

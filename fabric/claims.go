@@ -1,6 +1,13 @@
 package fabric
 
-import "fmt"
+import (
+	"container/heap"
+	"container/list"
+	"fmt"
+	"slices"
+
+	"github.com/wherry-fabric/wherry/internal/invariants"
+)
 
 // CapMember is the capability of a cluster's own elements, its nodes (cluster.CapMember). It is the only one that the fabric looks at.
 const CapMember uint32 = 1 << 4
@@ -14,9 +21,11 @@ func (p Principal) Member() bool { return p.Caps&CapMember != 0 }
 // have a certificate and a token with different names, and it stands against any other: a node is not kept out by
 // somebody who came first.
 type claim struct {
-	holder claimHolder
-	live   int    // endpoints that have it
-	idle   uint64 // which of those without any it became; 0: it has some
+	incarnation Incarnation
+	holder      claimHolder
+	own         []*Endpoint   // the holder's, oldest first
+	others      []*Endpoint   // that this element dialled and that show another principal
+	idle        *list.Element // among the claims without endpoints
 }
 
 // claimHolder is a principal, or all members.
@@ -32,6 +41,22 @@ func holderOf(p Principal) claimHolder {
 	return claimHolder{name: p.Name}
 }
 
+// EndpointsTo lists the endpoints by which an incarnation is reached, oldest first: those of the principal that it belongs to. While there
+// is none, those that this element has dialled: it chose their addresses. No other endpoint is to be taken for that
+// element, whatever it shows. What this says changes only with an endpoint's coming or going (Watch).
+func (e *Element) EndpointsTo(inc Incarnation) []*Endpoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.claims[inc]
+	switch {
+	case c == nil:
+		return nil
+	case len(c.own) > 0:
+		return slices.Clone(c.own)
+	}
+	return slices.Clone(c.others)
+}
+
 // mayClaim says why a peer that has dialled may not have the incarnation that it shows; e.mu is held. Where this element dials it has
 // chosen whom to trust, so that is never refused.
 func (e *Element) mayClaim(inc Incarnation, p Principal) error {
@@ -43,7 +68,7 @@ func (e *Element) mayClaim(inc Incarnation, p Principal) error {
 	if !c.holder.member {
 		whose = "another principal's"
 	}
-	return fmt.Errorf("%w: incarnation %v is %s here, and principal %q shows it: an element draws its own at each start; restart this one", ErrRefused, inc, whose, p.Name)
+	return fmt.Errorf("%w: incarnation %v is %s here, and principal %q shows it: an element draws its own at each start; restart this one", ErrTaken, inc, whose, p.Name)
 }
 
 // mayClaimInHello is what a peer hears in HELLO, once it has proved who it is.
@@ -53,42 +78,34 @@ func (e *Element) mayClaimInHello(info *peerInfo) error {
 	return e.mayClaim(info.hello.incarnation, info.principal)
 }
 
-// claim gives an endpoint that begins its incarnation; e.mu is held. It returns the endpoints that had that without right: they are to
-// be ended.
+// claim lists an endpoint that begins under its incarnation; e.mu is held. It returns the endpoints that had that without right: they
+// are to be ended.
 func (e *Element) claim(ep *Endpoint) (usurpers []*Endpoint) {
 	inc, who := ep.Incarnation(), holderOf(ep.peer.principal)
 	c := e.claims[inc]
-	if c != nil && c.holder != who {
-		if !who.member {
-			return nil // this element dialled it: it has an endpoint, and no claim
-		}
-		for other := range e.endpoints {
-			if other.claim == c && !other.dialled {
-				usurpers = append(usurpers, other)
-			}
-		}
-		e.unclaim(inc, c)
-		c = nil
-	}
 	if c == nil {
-		c = &claim{holder: who}
+		c = &claim{incarnation: inc, holder: who}
 		e.claims[inc] = c
 	}
-	if c.idle != 0 {
-		c.idle = 0
-		e.idleClaims--
+	e.idleClaims.remove(c)
+	if c.holder != who && who.member {
+		for _, other := range c.own {
+			if other.dialled {
+				c.others = append(c.others, other)
+			} else {
+				usurpers = append(usurpers, other)
+				other.claim = nil
+			}
+		}
+		c.holder, c.own = who, nil
 	}
-	c.live++
 	ep.claim = c
-	return usurpers
-}
-
-// unclaim takes a claim off the table.
-func (e *Element) unclaim(inc Incarnation, c *claim) {
-	delete(e.claims, inc)
-	if c.idle != 0 {
-		e.idleClaims--
+	if c.holder == who {
+		c.own = append(c.own, ep)
+	} else {
+		c.others = append(c.others, ep) // this element dialled it
 	}
+	return usurpers
 }
 
 // leaveClaim notes that an endpoint has ended; e.mu is held. Of claims without endpoints as many are kept as there may be endpoints.
@@ -97,42 +114,101 @@ func (e *Element) leaveClaim(ep *Endpoint) {
 	if c == nil {
 		return
 	}
-	if c.live--; c.live > 0 || e.claims[ep.Incarnation()] != c {
+	is := func(other *Endpoint) bool { return other == ep }
+	c.own, c.others = slices.DeleteFunc(c.own, is), slices.DeleteFunc(c.others, is)
+	if len(c.own)+len(c.others) > 0 {
 		return
 	}
-	e.claimsLeft++
-	c.idle = e.claimsLeft
-	if e.idleClaims++; e.idleClaims > e.cfg.Limits.Endpoints {
-		e.unclaim(e.leastClaim())
+	e.idleClaims.add(c)
+	if e.idleClaims.n > e.cfg.Limits.Endpoints {
+		least := e.idleClaims.least()
+		e.idleClaims.remove(least)
+		delete(e.claims, least.incarnation)
 	}
 }
 
-// leastClaim is the claim that is given up first of those without endpoints: the oldest of the principal that has most of them, so
-// that nobody pushes out others', and a member's only if there are no others.
-func (e *Element) leastClaim() (least Incarnation, c *claim) {
-	of := map[claimHolder]int{}
-	for _, x := range e.claims {
-		if x.idle != 0 {
-			of[x.holder]++
+// idleClaims are the claims without endpoints. The one to be given up first is the oldest of the principal that has most of them, so
+// that nobody pushes out others'; a member's only if there are no others. It is found, and each change made, in
+// the logarithm of the number of principals: whoever connects and leaves does not have all claims looked at.
+type idleClaims struct {
+	n      int
+	of     map[claimHolder]*idleOf
+	order  []*idleOf // a heap
+	looked int       // comparisons, where invariants are checked
+}
+
+// idleOf are one holder's, oldest first.
+type idleOf struct {
+	holder claimHolder
+	list   list.List
+	at     int // in the heap
+}
+
+func (q *idleClaims) add(c *claim) {
+	of := q.of[c.holder]
+	if of == nil {
+		if q.of == nil {
+			q.of = map[claimHolder]*idleOf{}
 		}
+		of = &idleOf{holder: c.holder}
+		q.of[c.holder] = of
+		heap.Push(q, of)
 	}
-	before := func(x, y *claim) bool {
-		switch {
-		case x.holder.member != y.holder.member:
-			return y.holder.member
-		case of[x.holder] != of[y.holder]:
-			return of[x.holder] > of[y.holder]
-		case x.holder != y.holder:
-			return x.holder.name < y.holder.name
-		}
-		return x.idle < y.idle
+	c.idle = of.list.PushBack(c)
+	heap.Fix(q, of.at)
+	q.n++
+}
+
+// remove takes a claim off, if it is there.
+func (q *idleClaims) remove(c *claim) {
+	if c.idle == nil {
+		return
 	}
-	for inc, x := range e.claims {
-		if x.idle != 0 && (c == nil || before(x, c)) {
-			least, c = inc, x
-		}
+	of := q.of[c.holder]
+	of.list.Remove(c.idle)
+	c.idle = nil
+	q.n--
+	if of.list.Len() > 0 {
+		heap.Fix(q, of.at)
+		return
 	}
-	return least, c
+	heap.Remove(q, of.at)
+	delete(q.of, of.holder)
+}
+
+func (q *idleClaims) least() *claim { return q.order[0].list.Front().Value.(*claim) }
+
+// The heap's.
+
+func (q *idleClaims) Len() int { return len(q.order) }
+
+func (q *idleClaims) Less(i, j int) bool {
+	if invariants.Enabled {
+		q.looked++
+	}
+	x, y := q.order[i], q.order[j]
+	if x.holder.member != y.holder.member {
+		return y.holder.member
+	}
+	return x.list.Len() > y.list.Len()
+}
+
+func (q *idleClaims) Swap(i, j int) {
+	q.order[i], q.order[j] = q.order[j], q.order[i]
+	q.order[i].at, q.order[j].at = i, j
+}
+
+func (q *idleClaims) Push(of any) {
+	of.(*idleOf).at = len(q.order)
+	q.order = append(q.order, of.(*idleOf))
+}
+
+func (q *idleClaims) Pop() any {
+	last := len(q.order) - 1
+	of := q.order[last]
+	q.order[last] = nil
+	q.order = q.order[:last]
+	return of
 }
 
 // endUsurpers ends endpoints whose incarnation has turned out to be a member's.

@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,8 +120,53 @@ func TestClaimsOfDialled(t *testing.T) {
 		ep.Close()
 	}
 	c.mustNot(7, "bob", "a member's")
-	if len(c.e.claims) != 1 || c.e.idleClaims != 1 {
-		t.Errorf("%d claims, %d of them idle", len(c.e.claims), c.e.idleClaims)
+	if len(c.e.claims) != 1 || c.e.idleClaims.n != 1 {
+		t.Errorf("%d claims, %d of them idle", len(c.e.claims), c.e.idleClaims.n)
+	}
+}
+
+// TestEndpointsTo: an incarnation is reached by all endpoints of whom it belongs to, whatever names members have; by one that shows
+// somebody else only if this element has dialled it, and while there is no other.
+func TestEndpointsTo(t *testing.T) {
+	c := newComer(t, Limits{})
+	reach := func(want ...*Endpoint) {
+		t.Helper()
+		if got := c.e.EndpointsTo(7); !slices.Equal(got, want) {
+			t.Errorf("reached by %v, want %v", got, want)
+		}
+	}
+	reach()
+	own := c.must(7, "ann", true)
+	reach(own)
+	node := c.must(7, "node1", false)
+	reach(node)
+	second := c.must(7, "node2", true)
+	reach(node, second)
+	bob := c.must(7, "bob", true)
+	node.Close()
+	reach(second)
+	second.Close()
+	reach(own, bob)
+	node = c.must(7, "node2", false)
+	reach(node)
+	own.Close()
+	node.Close()
+	reach(bob)
+	bob.Close()
+	reach()
+
+	ann := c.must(7+1, "ann", false)
+	other := c.must(7+1, "bob", true)
+	if got := c.e.EndpointsTo(7 + 1); !slices.Equal(got, []*Endpoint{ann}) {
+		t.Errorf("beside ann's: %v", got)
+	}
+	ann.Close()
+	if got := c.e.EndpointsTo(7 + 1); !slices.Equal(got, []*Endpoint{other}) {
+		t.Errorf("after ann's: %v", got)
+	}
+	c.mustNot(7+1, "carol", "another principal's")
+	if again := c.must(7+1, "ann", false); !slices.Equal(c.e.EndpointsTo(7+1), []*Endpoint{again}) {
+		t.Errorf("ann is back, and is reached by %v", c.e.EndpointsTo(7+1))
 	}
 }
 
@@ -133,8 +179,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	live := c.must(9, "bob", false)
 	for i := range Incarnation(5 * most) {
 		c.must(100+i, "bob", false).Close()
-		if c.e.idleClaims > most {
-			t.Fatalf("%d claims of peers that are not there, at most %d", c.e.idleClaims, most)
+		if c.e.idleClaims.n > most {
+			t.Fatalf("%d claims of peers that are not there, at most %d", c.e.idleClaims.n, most)
 		}
 	}
 	c.mustNot(7, "bob", "a member's")
@@ -174,23 +220,99 @@ func TestClaimsModel(t *testing.T) {
 		}
 		idle, of := 0, map[*claim]int{}
 		for _, ep := range live {
-			if ep.claim != nil {
-				of[ep.claim]++
+			of[ep.claim]++
+			x := c.e.claims[ep.Incarnation()]
+			if x == nil || x != ep.claim || x.holder == holderOf(ep.Principal()) != slices.Contains(x.own, ep) || slices.Contains(x.own, ep) == slices.Contains(x.others, ep) {
+				r.Fatalf("%v was accepted, and its claim is %+v", ep, x)
 			}
-			if x := c.e.claims[ep.Incarnation()]; !ep.dialled && (x != ep.claim || x.holder != holderOf(ep.Principal())) {
-				r.Fatalf("%v was accepted and has no claim", ep)
+			if reached := slices.Contains(c.e.EndpointsTo(ep.Incarnation()), ep); reached != (len(x.own) == 0 || x.holder == holderOf(ep.Principal())) || !reached && !ep.dialled {
+				r.Fatalf("%v: %v, beside %v", ep, reached, x.own)
 			}
 		}
 		for inc, x := range c.e.claims {
-			if x.live != of[x] || (x.live == 0) != (x.idle != 0) {
+			if len(x.own)+len(x.others) != of[x] || (of[x] == 0) != (x.idle != nil) {
 				r.Fatalf("%v: %+v, %d endpoints", inc, x, of[x])
 			}
-			if x.live == 0 {
+			if of[x] == 0 {
 				idle++
 			}
 		}
-		if idle != c.e.idleClaims || idle > 6 {
-			r.Fatalf("%d idle claims, %d are counted", idle, c.e.idleClaims)
+		if idle != c.e.idleClaims.n || idle > 6 {
+			r.Fatalf("%d idle claims, %d are counted", idle, c.e.idleClaims.n)
+		}
+	})
+}
+
+// TestLeastClaim: which claim goes is found without looking at all of them (comparisons are counted under the tag invariants), in the order that is promised.
+func TestLeastClaim(t *testing.T) {
+	const many = 1 << 12
+	var q idleClaims
+	var next Incarnation
+	add := func(who claimHolder) {
+		next++
+		q.add(&claim{incarnation: next, holder: who})
+	}
+	for i := range many {
+		add(claimHolder{name: fmt.Sprint(i)})
+		add(claimHolder{member: true})
+	}
+	crowd := claimHolder{name: "17"}
+	for range 100 {
+		add(crowd)
+	}
+	for i := range 100 { // the one before the crowd is the oldest, and the last of it stays
+		if least := q.least(); least.holder != crowd || i > 0 && least.incarnation != 2*many+Incarnation(i) {
+			t.Fatalf("claim %d to go is %+v", i, least)
+		}
+		q.remove(q.least())
+	}
+	for n := many; n > 0; n-- {
+		q.looked = 0
+		add(claimHolder{name: fmt.Sprint("new", n)})
+		least := q.least()
+		q.remove(least)
+		if least.holder.member || q.looked > 8*12 { // up and down a heap of 2^12 twice, two comparisons a level
+			t.Fatalf("%+v goes after %d comparisons", least, q.looked)
+		}
+	}
+}
+
+// TestLeastClaimModel: the heap and the counts agree with a plain look at all.
+func TestLeastClaimModel(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		var q idleClaims
+		var all []*claim // oldest first
+		for i := range rapid.IntRange(1, 60).Draw(r, "n") {
+			if len(all) > 0 && rapid.Bool().Draw(r, "remove") {
+				at := rapid.IntRange(0, len(all)-1).Draw(r, "which")
+				q.remove(all[at])
+				q.remove(all[at])
+				all = slices.Delete(all, at, at+1)
+			} else {
+				c := &claim{incarnation: Incarnation(i), holder: claimHolder{name: rapid.SampledFrom([]string{"ann", "bob", "carol"}).Draw(r, "who")}}
+				if rapid.Bool().Draw(r, "member") {
+					c.holder = claimHolder{member: true}
+				}
+				q.add(c)
+				all = append(all, c)
+			}
+			of, most := map[claimHolder]int{}, 0
+			for _, c := range all {
+				if of[c.holder]++; !c.holder.member {
+					most = max(most, of[c.holder])
+				}
+			}
+			if q.n != len(all) || len(q.order) != len(of) || len(q.of) != len(of) {
+				r.Fatalf("%d claims of %d principals, counted %d and %d", len(all), len(of), q.n, len(q.order))
+			}
+			if len(all) == 0 {
+				continue
+			}
+			least := q.least()
+			first := all[slices.IndexFunc(all, func(c *claim) bool { return c.holder == least.holder })]
+			if least != first || least.holder.member && most > 0 || !least.holder.member && of[least.holder] != most {
+				r.Fatalf("%+v goes, of %v", least, of)
+			}
 		}
 	})
 }

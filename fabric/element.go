@@ -48,8 +48,7 @@ type Element struct {
 	refusals  refusals
 
 	claims     map[Incarnation]*claim
-	idleClaims int    // of them, those without an endpoint
-	claimsLeft uint64 // that have become such so far
+	idleClaims idleClaims // of them, those without an endpoint
 
 	// busy holds endpoints with bulk fragments or queued frames to send.
 	busyMu sync.Mutex

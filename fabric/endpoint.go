@@ -26,7 +26,7 @@ type Endpoint struct {
 	peer    *peerInfo
 	addr    string
 	dialled bool   // from here
-	claim   *claim // to the peer's incarnation, under Element.mu; nil: it has none
+	claim   *claim // to the peer's incarnation, that lists it; under Element.mu
 	tag     atomic.Uint32
 	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 
@@ -51,6 +51,7 @@ type Endpoint struct {
 	reserved   frameQueue    // answers, waiting for room
 	bulk       []*bulkSend
 	bulkFree   []*bulkSend
+	roomy      Waiter // of those whose message finds no credit or no room
 	epoch      uint64 // raised by Fence while something is queued
 	pumpEpoch  uint64 // of the Puts that may go out now
 	inBusy     bool
@@ -78,6 +79,7 @@ func newEndpoint(e *Element, info *peerInfo, addr string) *Endpoint {
 	ep.outbox = frameQueue{max: l.OutboxBytes, all: &e.outboxes, allMax: int64(l.OutboxBytesInAll)}
 	ep.reserved = frameQueue{max: l.ReservedBytes, all: &e.answers} // the leader sees to the bound in all
 	ep.allowed.Store(uint64(info.hello.window))
+	ep.roomy.l = &e.leader
 	ep.ops.init(ep, min(l.OpsPerEndpoint, int(info.hello.ops)))
 	ep.in.init(ep)
 	ep.map_.init(ep)
@@ -145,7 +147,7 @@ func (ep *Endpoint) Tag() uint32 { return ep.tag.Load() }
 // WaitRoom drives progress until the endpoint would take a small message
 // without queueing it, or the context ends.
 func (ep *Endpoint) WaitRoom(ctx context.Context) error {
-	err := ep.el.leader.waitRoom(ctx, func() bool {
+	err := ep.roomy.Wait(ctx, func() bool {
 		ep.mu.Lock()
 		defer ep.mu.Unlock()
 		return ep.dead.Load() != nil || ep.outbox.n == 0 && ep.sent+cost(MaxMessageBytes) <= ep.allowed.Load()
@@ -216,9 +218,10 @@ func (ep *Endpoint) Send(ctx context.Context, id FrameID, head, body []byte) err
 	return ep.sendSlow(ctx, id, head, body)
 }
 
-// sendSlow waits for credit; apart from Send, so that Send allocates nothing.
+// sendSlow waits for credit; apart from Send, so that Send allocates nothing. Senders are woken one after the other, each by
+// the one before that found room: woken all at once, all but few would find none.
 func (ep *Endpoint) sendSlow(ctx context.Context, id FrameID, head, body []byte) (err error) {
-	werr := ep.el.leader.waitRoom(ctx, func() bool {
+	werr := ep.roomy.Wait(ctx, func() bool {
 		err = ep.trySend(id, head, body)
 		return err != ErrBackpressure
 	})
@@ -573,7 +576,7 @@ func (ep *Endpoint) credit(body []byte) error {
 		ep.markBusy()
 	}
 	ep.mu.Unlock()
-	ep.el.leader.changed()
+	ep.roomy.Wake()
 	return nil
 }
 
@@ -582,7 +585,7 @@ func (ep *Endpoint) Writable() {
 	ep.mu.Lock()
 	ep.markBusy()
 	ep.mu.Unlock()
-	ep.el.leader.changed()
+	ep.roomy.Wake()
 }
 
 // Lost hears that the link is gone.
@@ -639,6 +642,8 @@ func (ep *Endpoint) fail(err error) {
 		ep.map_.close()
 		ep.el.keys.dropPeer(ep)
 		ep.el.forget(ep)
+		ep.roomy.Wake()
+		ep.ops.roomy.Wake()
 		ep.el.leader.changed()
 	})
 	if first && ep.rumour.Or(wentBit)&cameBit != 0 {

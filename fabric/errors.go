@@ -31,6 +31,9 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrRefused: the peer refused HELLO.
 	ErrRefused = errors.New("refused")
+	// ErrTaken: the peer refused HELLO because this element's incarnation is another principal's there. Another start has
+	// another incarnation.
+	ErrTaken = fmt.Errorf("%w: incarnation taken", ErrRefused)
 	// ErrProtocol: the peer sent what it must not.
 	ErrProtocol = errors.New("protocol violation")
 	// ErrAddress: nobody can listen at or dial such an address.

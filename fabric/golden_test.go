@@ -3,6 +3,7 @@ package fabric
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -53,8 +54,11 @@ func goldenHello() (b []byte) {
 	writeHello(&msg, []byte{byte(helloWelcome)})
 	b = fmt.Appendf(b, "hello welcome   %x\n", msg.Bytes())
 	msg.Reset()
-	writeHello(&msg, append([]byte{byte(helloRefuse)}, "no room"...))
-	return fmt.Appendf(b, "hello refuse    %x\n", msg.Bytes())
+	writeRefusal(&msg, errors.New("no room"))
+	b = fmt.Appendf(b, "hello refuse    %x\n", msg.Bytes())
+	msg.Reset()
+	writeRefusal(&msg, fmt.Errorf("%w: it is ann's", ErrTaken))
+	return fmt.Appendf(b, "hello taken     %x\n", msg.Bytes())
 }
 
 // goldenKey refers to something of the peer's.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -42,6 +43,7 @@ const (
 	helloProof
 	helloWelcome
 	helloRefuse
+	helloTaken // a refusal, of the incarnation
 )
 
 // A Principal is who a peer is, as far as this element knows.
@@ -312,10 +314,22 @@ func certified(p Pending) (Principal, bool) {
 }
 
 func refusal(b []byte) error {
-	if helloKind(b[0]) != helloRefuse { // an accept starts with the magic
-		return nil
+	switch helloKind(b[0]) { // an accept starts with the magic
+	case helloRefuse:
+		return fmt.Errorf("%w: %s", ErrRefused, printable(b[1:]))
+	case helloTaken:
+		return fmt.Errorf("%w: %s", ErrTaken, printable(b[1:]))
 	}
-	return fmt.Errorf("%w: %s", ErrRefused, printable(b[1:]))
+	return nil
+}
+
+// writeRefusal tells a peer why it may not connect.
+func writeRefusal(w io.Writer, why error) error {
+	kind, text := helloRefuse, why.Error()
+	if errors.Is(why, ErrTaken) {
+		kind, text = helloTaken, strings.TrimPrefix(text, ErrTaken.Error()+": ")
+	}
+	return writeHello(w, append([]byte{byte(kind)}, text...))
 }
 
 // printable makes a peer's words safe to show.
@@ -340,7 +354,7 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 	}
 	info, secret, err := e.judge(p, dial)
 	if err != nil {
-		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
+		writeRefusal(p, err)
 		return nil, err
 	}
 	body := e.ownHello(helloAccept).encode()
@@ -360,7 +374,7 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 	}
 	if secret != nil && !hmac.Equal(answer[1:], proof(secret, "dial", dial, body)) {
 		err := fmt.Errorf("the proof of token %q is wrong: its secret differs from this element's", info.hello.token)
-		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
+		writeRefusal(p, err)
 		return nil, err
 	}
 	err = e.roomForPrincipal(info.principal.Name)
@@ -368,7 +382,7 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 		err = e.mayClaimInHello(info)
 	}
 	if err != nil {
-		writeHello(p, append([]byte{byte(helloRefuse)}, err.Error()...))
+		writeRefusal(p, err)
 		return nil, err
 	}
 	return info, writeHello(p, []byte{byte(helloWelcome)})

@@ -65,12 +65,13 @@ type leader struct {
 	bell     int
 	wake     chan struct{}
 
-	// Background goroutines: one leads or waits to; while handlers that handed
-	// off still run on others, there are more.
+	// Background goroutines: exactly one is on duty, which leads or waits to. While handlers that handed off still
+	// run on others there are more, and one of those is kept for the next hand-off.
 	backgrounds sync.WaitGroup
-	standby     atomic.Int32 // background goroutines waiting to lead
+	relief      chan struct{} // puts the spare one on duty
 
 	mu       sync.Mutex
+	spare    bool      // a background goroutine waits for relief
 	waiting  []*Waiter // that sleep until a condition holds: woken whenever something has changed
 	tickers  []*ticker
 	duties   []func() // to be done once
@@ -122,7 +123,7 @@ type ticker struct {
 func (l *leader) init(e *Element) error {
 	l.el, l.epfd, l.bell, l.yieldPolls = e, -1, -1, firstPolls
 	l.yieldTime, l.pollTime = leastYieldTime, firstPollTime
-	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
+	l.wake, l.over, l.relief = make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
 	l.tickers = []*ticker{{fn: e.tick}}
 	var pollers []Poller
 	for _, t := range e.cfg.Transports {
@@ -515,32 +516,33 @@ func (l *leader) nap(b *bed, d time.Duration) int {
 	return -1
 }
 
-// standIn makes sure that a background goroutine is there to lead: the one that
-// led may be the one whose handler handed off.
+// standIn puts a background goroutine on duty: at the start, and in place of one whose handler handed off.
 func (l *leader) standIn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed.Load() {
-		return
-	}
-	if l.standby.Load() == 0 {
-		l.standby.Add(1)
+	switch {
+	case l.closed.Load():
+	case l.spare:
+		l.spare = false
+		l.relief <- struct{}{}
+	default:
 		l.backgrounds.Add(1)
 		go l.background()
-		return
 	}
-	l.nudge()
 }
 
-// enough reports whether a background goroutine may end, because another stands by.
-func (l *leader) enough() bool {
+// relieved waits until a background goroutine is wanted again, and reports whether it is to go on: there is one spare
+// at most. It sleeps without a timer, as somebody else is on duty.
+func (l *leader) relieved() bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.standby.Load() > 0 {
-		return true
+	if l.spare || l.closed.Load() {
+		l.mu.Unlock()
+		return false
 	}
-	l.standby.Add(1)
-	return false
+	l.spare = true
+	l.mu.Unlock()
+	<-l.relief
+	return !l.closed.Load()
 }
 
 // mayBeBack reports whether a waiter has led since this was asked last, by whichever background goroutine: it may wait
@@ -560,20 +562,25 @@ func (l *leader) background() {
 	defer timer.Stop()
 	told := false
 	for !l.closed.Load() {
-		l.standby.Add(-1)
 		if term, ok := l.take(false, false); ok {
+			handed := false        // a handler handed off, and another goroutine is on duty
 			if l.mayBeBack(told) { // one round, then ask again
 				l.poll(term)
-				if l.state.Load() == term { // else a handler handed off, and another leads
+				if l.state.Load() == term {
 					l.runTickers(term)
 				}
+				handed = l.state.Load() != term
 				l.leave(term)
 			} else {
-				l.lead(term)
+				handed = l.lead(term)
 			}
-		}
-		if l.enough() {
-			return
+			if handed {
+				if !l.relieved() {
+					return
+				}
+				told = true
+				continue
+			}
 		}
 		timer.Reset(backgroundPeriod)
 		select {
@@ -586,36 +593,35 @@ func (l *leader) background() {
 	}
 }
 
-// lead polls and sleeps until a foreground waiter wants to lead.
-func (l *leader) lead(term uint64) {
+// lead polls and sleeps until a foreground waiter wants to lead. It reports whether a handler handed off.
+func (l *leader) lead(term uint64) (handed bool) {
 	p := pacer{l: l}
 	for !l.closed.Load() {
 		n := l.poll(term)
 		if l.state.Load() != term {
-			return
+			return true
 		}
 		if l.want.Load() > 0 && l.parked.Load() == 0 {
 			break // to a waiter that is alone: it needs nobody to wake it, if it leads
 		}
-		switch p.after(n) {
-		case paceTick:
-			l.runTickers(term)
-			if l.state.Load() != term {
-				return
-			}
-		case paceSleep:
-			l.runTickers(term)
-			if l.state.Load() != term {
-				return
-			}
+		pace := p.after(n)
+		if pace == paceOn {
+			continue
+		}
+		l.runTickers(term)
+		if l.state.Load() != term {
+			return true
+		}
+		if pace == paceSleep {
 			var leads bool
 			if term, leads, _ = l.sleep(context.Background(), term, tickPeriod, nil); !leads {
-				return
+				return false
 			}
 			p.reset()
 		}
 	}
 	l.leave(term)
+	return false
 }
 
 // Progress makes one round of progress, unless another goroutine is leading,
@@ -634,8 +640,12 @@ func (e *Element) Progress() int {
 // close ends all leading: once it has returned nobody polls or sleeps.
 func (l *leader) close() {
 	l.closed.Store(true)
-	l.mu.Lock()
-	l.mu.Unlock() // no standIn after this
+	l.mu.Lock() // no standIn after this
+	if l.spare {
+		l.spare = false
+		l.relief <- struct{}{}
+	}
+	l.mu.Unlock()
 	l.nudge()
 	// Whoever leads sees closed at its next look, whoever sleeps once it is woken.
 	for l.sleeping.Load() > 0 || l.role() == rolePolling {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -406,4 +407,56 @@ func TestMayBeBack(t *testing.T) {
 	l.want.Add(-1)
 	ask(false, true)
 	ask(false, false)
+}
+
+// TestOneOnDuty: after handlers have handed off, one background goroutine leads or waits to. Others would look each
+// millisecond whether they are needed, for as long as the element lives.
+func TestOneOnDuty(t *testing.T) {
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Transports: []Transport{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ep, _ := attach(t, e, 7)
+	gate, left := make(chan struct{}), make(chan struct{})
+	if err := e.Handle(100, func(m Message) { m.HandOff(); <-gate; left <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	frame := func() { ep.Frame(100, nil) }
+	for round := range 3 {
+		for range 2 { // the second comes while the first goes on
+			fn := frame
+			f.feed.Store(&fn)
+			e.leader.kick()
+			for f.feed.Load() != nil {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		for range 2 {
+			gate <- struct{}{}
+			<-left
+		}
+		duty, stack := 0, ""
+		one := func() bool {
+			duty, stack = 0, stacks()
+			for _, g := range strings.Split(stack, "\n\n") {
+				if strings.Contains(g, fmt.Sprintf("(*leader).background(%p", &e.leader)) && !strings.Contains(g, "(*leader).relieved") {
+					duty++
+				}
+			}
+			return duty == 1
+		}
+		for end := time.Now().Add(patience); !one(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("round %d: %d background goroutines lead or look whether they may\n%s", round, duty, stack)
+			}
+		}
+	}
+}
+
+// stacks are those of all goroutines.
+func stacks() string {
+	b := make([]byte, 1<<20)
+	return string(b[:runtime.Stack(b, true)])
 }

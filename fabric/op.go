@@ -57,10 +57,13 @@ type opTable struct {
 	records  []*opRecord
 	free     []*opRecord
 	pending  int
+	roomy    Waiter // of those who wait for a record
 	firstGen uint16 // of new records: no earlier one with their index had it for long
 }
 
-func (t *opTable) init(ep *Endpoint, limit int) { t.ep, t.limit = ep, max(1, min(limit, maxOps)) }
+func (t *opTable) init(ep *Endpoint, limit int) {
+	t.ep, t.limit, t.roomy.l = ep, max(1, min(limit, maxOps)), &ep.el.leader
+}
 
 // inUse is how many records there are operations for.
 func (t *opTable) inUse() int {
@@ -151,7 +154,7 @@ func (t *opTable) claim(id uint32) (r *opRecord, claimed bool) {
 func (t *opTable) release(r *opRecord) {
 	t.mu.Lock()
 	if t.pending >= t.limit {
-		defer t.ep.el.leader.changed() // somebody may wait for a record
+		defer t.roomy.Wake() // whoever gets the record wakes the next: there may be more by then
 	}
 	defer t.mu.Unlock()
 	r.gen++

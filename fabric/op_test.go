@@ -24,9 +24,7 @@ func TestEndedOpsWake(t *testing.T) {
 		if _, err := ep.startOp(nil, "get", nil); !errors.Is(err, ErrBackpressure) {
 			t.Errorf("%s: one more than there can be: %v", name, err)
 		}
-		l, w := &e.leader, &Waiter{l: &e.leader, room: true}
-		told := w.lieDown() // as park does
-		l.enlist(w)
+		told := ep.ops.roomy.lieDown() // as park does
 		op := rec.op()
 		done := op.Done()
 		end(op, rec)
@@ -38,7 +36,7 @@ func TestEndedOpsWake(t *testing.T) {
 		if len(told) == 0 {
 			t.Errorf("%s: whoever waits for room is not told", name)
 		}
-		l.delist(w)
+		ep.ops.roomy.asleep.Add(-1)
 		if _, err := ep.startOp(nil, "get", nil); err != nil {
 			t.Errorf("%s: then: %v", name, err)
 		}

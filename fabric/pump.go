@@ -106,6 +106,13 @@ func (ep *Endpoint) pump() (sent int, again bool) {
 	if ep.dead.Load() != nil || ep.link == nil {
 		return 0, false
 	}
+	if ep.outbox.n > 0 {
+		defer func() {
+			if ep.outbox.n == 0 {
+				ep.roomy.Wake() // they do not go before what was posted
+			}
+		}()
+	}
 	n, ok := ep.pumpQueue(&ep.reserved, Reserved)
 	if sent += n; !ok {
 		return sent, false
@@ -124,9 +131,6 @@ func (ep *Endpoint) pump() (sent int, again bool) {
 		}
 		ep.outbox.pop()
 		ep.pumpEpoch++
-	}
-	if sent > 0 {
-		ep.el.leader.changed()
 	}
 	ep.inBusy = ep.sendable()
 	return sent, ep.inBusy
@@ -319,8 +323,13 @@ func (l *leader) handOff(term uint64) {
 	}
 	l.uncork()
 	l.guests.Add(1)
+	waiter := l.foreground.Load() // and the background goroutine on duty waits to lead
 	l.state.Store(nextTerm(still, roleFree))
-	if l.epfd >= 0 {
+	switch {
+	case l.epfd < 0:
+	case waiter:
+		l.nudge()
+	default:
 		l.standIn()
 	}
 	l.changed() // for what was handled before, in the same round: its end is nobody's now

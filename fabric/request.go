@@ -35,7 +35,7 @@ func (ep *Endpoint) startOp(ctx context.Context, verb string, dst []byte) (*opRe
 }
 
 func (ep *Endpoint) startOpSlow(ctx context.Context, verb string, dst []byte) (rec *opRecord, err error) {
-	werr := ep.el.leader.waitRoom(ctx, func() bool {
+	werr := ep.ops.roomy.Wait(ctx, func() bool {
 		rec = ep.ops.start(verb, dst)
 		return rec != nil || ep.dead.Load() != nil
 	})

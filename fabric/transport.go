@@ -88,7 +88,8 @@ func (t Turn) Over() bool { return t.term != nil && t.term.Load() != t.mine }
 // TransportFeatures, PendingFeatures and LinkFeatures are what one can do besides what each must: nil is what it cannot. Whoever
 // wraps another passes on what it is able to.
 type TransportFeatures struct {
-	Cork Corker // frames leave together
+	Cork    Corker     // frames leave together
+	Recheck func() int // judges the certificates of all connections again, and says how many it has ended
 }
 
 // PendingFeatures are described at TransportFeatures.

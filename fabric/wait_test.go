@@ -247,3 +247,134 @@ func TestHandOffTells(t *testing.T) {
 	endA()
 	endB()
 }
+
+// tryLink counts the messages that it is given, taken or not.
+type tryLink struct {
+	fakeLink
+	tries atomic.Int64
+}
+
+func (l *tryLink) Send(id FrameID, class Class, head, body []byte) error {
+	if class == Normal {
+		l.tries.Add(1)
+	}
+	return l.fakeLink.Send(id, class, head, body)
+}
+
+// letIn makes room for n more messages.
+func (l *tryLink) letIn(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room += n
+}
+
+func (l *tryLink) taken() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.frames)
+}
+
+// TestSendersWokenInTurn: of many senders for whose messages there is no room as many are woken as there is room for, and one more that finds
+// none; nobody because something else happens.
+func TestSendersWokenInTurn(t *testing.T) {
+	const senders, rounds = 256, 20
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Policy: Efficient, Transports: []Transport{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	other, _ := attach(t, e, 7)
+	link := &tryLink{}
+	ep, err := e.Attach(PeerHello{Name: "full", Incarnation: 8, Limits: e.cfg.Limits}, func(Receiver) (Link, error) { return link, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, endA := parked(t, e) // leads: a sender that leads looks at each round
+	_, endB := parked(t, e)
+	until := func(what string, cond func() bool) {
+		t.Helper()
+		for end := time.Now().Add(patience); !cond(); time.Sleep(100 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not in time: %s", what)
+			}
+		}
+	}
+	until("one sleeps", func() bool { return e.leader.parked.Load() > 0 })
+	var all sync.WaitGroup
+	for range senders {
+		all.Go(func() {
+			if err := ep.Send(soon(t), 100, nil, []byte("x")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until("all sleep", func() bool { return ep.roomy.asleep.Load() == senders })
+	before := link.tries.Load()
+	var heard atomic.Int64
+	ping := func() { other.Frame(framePing, nil); heard.Add(1) }
+	for i := range int64(rounds) {
+		f.feed.Store(&ping)
+		e.leader.kick()
+		until("a round", func() bool { return heard.Load() > i })
+	}
+	if n := link.tries.Load() - before; n >= senders { // the last to lie down have looked once more
+		t.Errorf("in %d rounds that brought them nothing senders tried %d times", rounds, n)
+	}
+	before = link.tries.Load()
+	for i := range senders {
+		link.letIn(1)
+		ep.Writable()
+		until("one is sent", func() bool { return link.taken() == i+1 })
+	}
+	all.Wait()
+	if n := link.tries.Load() - before; n > 3*senders { // one sends, the next tries, and once more when it has lain down
+		t.Errorf("%d messages took %d tries", senders, n)
+	}
+	endA()
+	endB()
+}
+
+// TestCreditGoesRound: senders without credit, of large and small messages, all come through, however little credit comes at a time.
+func TestCreditGoesRound(t *testing.T) {
+	const senders = 64
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Policy: Efficient, Transports: []Transport{f}, Limits: Limits{WindowBytes: 2 * MaxFrameBytes}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ep, link := attach(t, e, 7)
+	var total uint64 // released
+	for ep.TrySend(100, nil, make([]byte, 1000)) == nil {
+	}
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for i := range senders {
+		all.Go(func() {
+			body := make([]byte, 1)
+			if i%8 == 0 {
+				body = make([]byte, MaxMessageBytes)
+			}
+			if err := ep.Send(soon(t), 100, nil, body); err != nil {
+				t.Error(err)
+			}
+			done.Add(1)
+		})
+	}
+	for end := time.Now().Add(patience); done.Load() < senders; time.Sleep(50 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d messages were sent", done.Load(), senders)
+		}
+		for _, m := range link.take() {
+			total += cost(len(m.body))
+			released := total
+			told := make(chan struct{})
+			fn := func() { ep.Frame(frameCredit, u64(released)); close(told) }
+			f.feed.Store(&fn)
+			e.leader.kick()
+			<-told
+		}
+	}
+	all.Wait()
+}

@@ -56,7 +56,7 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 	if img == nil || img.Size() == 0 {
 		return nil, errors.New("inject: no image of a function: xrdma.Lookup finds one, image.Build and image.Parse make one")
 	}
-	m := img.Manifest()
+	m := img.Call()
 	f := &Function{rt: rt, img: img, table: table, stateful: m.Limits.ScratchBytes > 0}
 	if m.Ranges && table != nil && !table.Sharding.Contiguous() {
 		return nil, fmt.Errorf("%w: %s: %s", ErrRanges, img.Name(), dealtText(table))

@@ -34,6 +34,7 @@ type bound struct {
 	spare     abi.Instance // kept at hand, under Runtime.mu
 	listed    bool         // in Runtime.spares, also under it
 	runs      int          // running now, under Runtime.mu
+	scratch   uint64       // that a run asked for last, also under it
 	stale     bool         // to be closed when the last run ends
 }
 
@@ -148,7 +149,7 @@ func (rt *Runtime) principal(run *travel.Run) string {
 // whether there is more to do (see after).
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
-	if err == errNoRoom {
+	if errors.Is(err, errNoRoom) {
 		return rt.await(h)
 	}
 	return rt.conclude(h, status, err)
@@ -216,7 +217,7 @@ const maxSpares = 32
 // keep puts an instance at hand for the bound's next run, so that the engine's
 // pool is not asked for each. mu is held.
 func (rt *Runtime) keep(b *bound, in abi.Instance) {
-	if b.spare != nil || b.stale || rt.core.AwaitsRoom() {
+	if b.spare != nil || b.stale || rt.core.AwaitsRoom(b.principal) {
 		rt.release = append(rt.release, in)
 		return
 	}
@@ -325,7 +326,7 @@ func (rt *Runtime) program(o *object) (abi.Program, error) {
 		if !ok {
 			continue
 		}
-		p, err := e.Load(context.Background(), o.id, entry.Code, o.img.Manifest().Limits)
+		p, err := e.Load(context.Background(), o.id, entry.Code, o.img.Call().Limits)
 		if err != nil {
 			return nil, err
 		}
@@ -344,7 +345,7 @@ func (rt *Runtime) program(o *object) (abi.Program, error) {
 // openWindows finds the segments behind the table's keys for this element.
 func (rt *Runtime) openWindows(b *bound, prog abi.Program) error {
 	var windows []abi.Window
-	wanted := b.image.img.Manifest().Windows
+	wanted := b.image.img.Call().Windows
 	if b.table != nil {
 		b.peers = make([]travel.Peer, len(b.table.Shards))
 		b.self = b.table.IndexOf(rt.el.Incarnation())
@@ -441,6 +442,8 @@ func (h *host) gaveUp(status abi.Status) travel.End {
 		end.Code, end.Status = travel.CodePeerLost, 0
 	case status == abi.ErrLimit && h.limited:
 		end.Code, end.Status = travel.CodeLimit, 0
+	case status == abi.ErrLimit && h.crowded:
+		end.Code, end.Status = travel.CodeBackpressure, 0
 	case status == abi.ErrUnsupported && h.dealt:
 		end.Text = dealtText(h.bound.table)
 		return end

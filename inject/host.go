@@ -25,6 +25,9 @@ type host struct {
 	instance  abi.Instance
 	held      *held
 	place     abi.Place // waited for, and not used yet
+	scratch   uint64    // that it waits, or waited, to have room for
+	again     bool      // it has started over
+	acted     bool      // it has sent or written something before its end
 
 	message fabric.Message // being handled, while leads
 	leads   bool           // this goroutine drives the fabric
@@ -44,6 +47,7 @@ type host struct {
 	lastStatus abi.Status
 	lastCall   string // which that was; "": lastError says it all
 	limited    bool   // lastError is of a limit that a manifest can raise
+	crowded    bool   // lastError is of room that others take
 	said       []byte // the start of what it logged last, a byte more than is told
 
 	endSpan func(error) // of a traced run
@@ -107,6 +111,7 @@ func (rt *Runtime) freeHost(h *host) {
 	h.reply, h.replied, h.over, h.lastError, h.lastStatus, h.limited = reply, false, false, "", abi.OK, false
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
+	h.scratch, h.again, h.acted, h.crowded = 0, false, false, false
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -131,9 +136,19 @@ func (h *host) release() {
 	h.away = true
 	if h.leads {
 		h.leads = false
+		h.own()
 		h.message.HandOff()
 	}
 	h.rt.after()
+}
+
+// own keeps the payload of a run that may start over (Scratch): its message's body is about to go.
+func (h *host) own() {
+	h.rt.mu.Lock()
+	if h.run != nil && h.run.Stateful() {
+		h.rt.core.Own(h.run)
+	}
+	h.rt.mu.Unlock()
 }
 
 // time is now, or when the message came if the run is in its first slice.
@@ -251,6 +266,7 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 		return abi.ErrLimit
 	}
 	rt := h.rt
+	h.acted = true
 	for try := 0; ; try++ {
 		rt.mu.Lock()
 		h.become()
@@ -312,7 +328,7 @@ func (rt *Runtime) endpoint(n travel.Peer) *fabric.Endpoint {
 
 // told remembers which call gave which status, and that there is no more to say of it.
 func (h *host) told(call string, st abi.Status) abi.Status {
-	h.lastCall, h.lastStatus, h.lastError, h.limited = call, st, "", false
+	h.lastCall, h.lastStatus, h.lastError, h.limited, h.crowded = call, st, "", false, false
 	return st
 }
 
@@ -387,6 +403,7 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 	if h.replied {
 		return abi.ErrDone
 	}
+	h.acted = true
 	for try := 0; ; try++ {
 		h.rt.mu.Lock()
 		n, st, err := h.forward(h.time(), element, payload)
@@ -427,6 +444,7 @@ func (h *host) forward(now travel.Instant, element uint32, payload []byte) (to t
 
 // Fork starts another branch. It waits for room, within the invocation's time.
 func (h *host) Fork(element uint32, payload []byte) abi.Status {
+	h.acted = true
 	for try := 0; ; try++ {
 		n, st, err := h.fork(element, payload)
 		if !h.full(err) {
@@ -454,25 +472,6 @@ func (h *host) fork(element uint32, payload []byte) (to travel.Peer, st abi.Stat
 	_, err = rt.core.Fork(h.time(), h.run, n, nil, payload)
 	h.over = h.run.Ended()
 	return n, h.status("fork", err), err
-}
-
-// Scratch keeps the instance, and with it its scratch, for this invocation's
-// later branches here.
-func (h *host) Scratch(uint64) abi.Status {
-	if h.held != nil {
-		return abi.OK
-	}
-	rt := h.rt
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	state := &held{instance: h.instance, bound: h.bound}
-	h.become()
-	if err := rt.core.HoldState(h.run, state); err != nil {
-		return h.status("scratch", err)
-	}
-	h.held = state
-	h.bound.runs++
-	return abi.OK
 }
 
 // window is n bytes of a window from offset on, as local memory, or the whole of its remote; both nil with a
@@ -567,6 +566,7 @@ func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status
 
 // Put copies to a window of any element.
 func (h *host) Put(element, window uint32, offset uint64, src []byte) abi.Status {
+	h.acted = true
 	local, remote, st := h.window("put", element, window, offset, len(src), fabric.RightWrite)
 	switch {
 	case st != abi.OK:
@@ -583,6 +583,7 @@ func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, wi
 	if width != 4 && width != 8 || op < abi.AtomicAdd || op > abi.AtomicXor {
 		return 0, h.told("atomic", abi.ErrArgument)
 	}
+	h.acted = true
 	local, remote, st := h.window("atomic", element, window, offset, int(width), fabric.RightAtomic)
 	if st != abi.OK {
 		return 0, st

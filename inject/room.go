@@ -3,6 +3,7 @@ package inject
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -15,6 +16,45 @@ type releaser interface{ Release() }
 
 // errNoRoom says that a run has to wait for room (await). Only the runtime sees it.
 var errNoRoom = errors.New("inject: the engine has no room just now")
+
+// fresh reports whether a run can start over without anybody noticing: it has sent and written nothing, finds no scratch of
+// earlier runs, and its payload is still here. It does so once. mu is held.
+func (h *host) fresh() bool {
+	return !h.again && !h.acted && !h.replied && !h.goes && !h.over && h.held == nil
+}
+
+// Scratch keeps the instance, and with it its scratch, for this invocation's
+// later branches here. Of a run that finds no room for it, and has done nothing yet, the instance goes, and the run waits with the
+// others and starts over: so who waits holds nothing here that others wait for.
+func (h *host) Scratch(n uint64, short error) (abi.Status, error) {
+	if h.held != nil && short == nil {
+		return abi.OK, nil
+	}
+	rt := h.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	h.become()
+	if h.bound.scratch = n; short != nil && h.run.Stateful() {
+		if h.fresh() {
+			h.scratch, h.again = n, true
+			return abi.ErrBackpressure, errNoRoom
+		}
+		h.told("scratch", abi.ErrLimit)
+		h.crowded = true
+		h.lastError = fmt.Sprintf("no room for %d KiB of scratch, and it can only wait for that before it has done anything else: %v; or start fewer at once, or ask for all scratch at first", n>>10, short)
+		return abi.ErrLimit, nil
+	}
+	if h.held != nil {
+		return abi.OK, nil
+	}
+	state := &held{instance: h.instance, bound: h.bound}
+	if err := rt.core.HoldState(h.run, state); err != nil {
+		return h.status("scratch", err), nil
+	}
+	h.held = state
+	h.bound.runs++
+	return abi.OK, nil
+}
 
 // unlist takes a bound off the list of those that may keep an instance, and
 // appends the one it keeps to idle. mu is held.
@@ -29,6 +69,15 @@ func (rt *Runtime) unlist(b *bound, idle []releaser) []releaser {
 	return idle
 }
 
+// unlistAll has the instances go back that are kept at hand for such bounds. mu is held.
+func (rt *Runtime) unlistAll(which func(*bound) bool) {
+	for i := len(rt.spares) - 1; i >= 0; i-- {
+		if b := rt.spares[i]; which(b) {
+			rt.release = rt.unlist(b, rt.release)
+		}
+	}
+}
+
 // noPlace is what a run gets that waited at an engine which has closed.
 type noPlace struct{ err error }
 
@@ -41,13 +90,13 @@ func (rt *Runtime) acquire(h *host) (abi.Instance, error) {
 	place := h.place
 	if h.place = nil; place == nil {
 		rt.mu.Lock()
-		waits := rt.core.AwaitsRoom()
+		waits := rt.core.AwaitsRoom(h.principal)
 		rt.mu.Unlock()
 		if waits {
 			return nil, errNoRoom
 		}
 		var err error
-		place, err = h.bound.run.Reserve()
+		place, err = h.bound.run.Reserve(0)
 		if errors.Is(err, abi.ErrEngineBusy) {
 			return nil, errNoRoom
 		}
@@ -60,18 +109,30 @@ func (rt *Runtime) acquire(h *host) (abi.Instance, error) {
 
 // await gives a run back to the core until there is room for it; its host stays with it. It reports whether there is more to do.
 func (rt *Runtime) await(h *host) (more bool) {
+	if h.instance != nil { // it starts over
+		h.instance.Release()
+		h.instance = nil
+	}
+	if h.endSpan != nil {
+		h.endSpan(nil)
+		h.endSpan = nil
+	}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	h.become()
-	h.message, h.leads, h.away, h.now, h.payload = fabric.Message{}, false, false, 0, nil
+	h.told("", abi.OK)
+	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said = fabric.Message{}, false, false, 0, nil, false, h.said[:0]
 	if h.bound.stale { // made by several at once: one is kept
 		if b := rt.lookup(h.run, h.principal); b != nil {
 			rt.leaveBound(h)
 			h.bound = b
 		}
 	}
+	if h.scratch == 0 && h.run.Stateful() {
+		h.scratch = h.bound.scratch // as it will want about as much as others of its kind
+	}
 	now := rt.now()
-	if !rt.core.Await(now, h.run, h.bound.run.Need()) {
+	if !rt.core.Await(now, h.run, h.bound.run.Need(h.scratch)) {
 		rt.leaveBound(h)
 		rt.freeHost(h)
 	}
@@ -112,21 +173,21 @@ func (rt *Runtime) roomFreed() {
 	rt.mu.Unlock()
 }
 
-// Reserve takes the place that a run waits for. If there is none, what is kept at hand goes back to the engines.
+// Reserve takes the place that a run waits for. If there is none, what is kept at hand goes back to the engines: all of it if an
+// engine is full, that of the run's principal if the principal has its share.
 func (fx *effects) Reserve(r *travel.Run) travel.Room {
 	rt, h := (*Runtime)(fx), r.User.(*host)
-	place, err := h.bound.run.Reserve()
+	place, err := h.bound.run.Reserve(h.scratch)
 	if err == nil {
 		h.place = place
 		return travel.RoomTaken
 	}
-	for len(rt.spares) > 0 {
-		rt.release = rt.unlist(rt.spares[0], rt.release)
-	}
 	switch {
 	case errors.Is(err, abi.ErrShareBusy):
+		rt.unlistAll(func(b *bound) bool { return b.principal == h.principal })
 		return travel.RoomShare
 	case errors.Is(err, abi.ErrEngineBusy):
+		rt.unlistAll(func(*bound) bool { return true })
 		return travel.RoomShort
 	}
 	h.place = noPlace{err} // the run ends with that

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,6 +114,7 @@ type about struct {
 	incarnation fabric.Incarnation // 0: it is a spare, or no member's: not what a table's element is found by
 	principal   string
 	member      bool // functions may go there, and keys
+	foreign     bool // the incarnation that it shows is another principal's
 }
 
 // arrival is an object that came in, to be checked outside of the core's call.
@@ -202,53 +204,82 @@ func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer {
 	return travel.Self
 }
 
-// peerUp hears of an endpoint. There may be several to one incarnation, if they
-// are the same principal's: an incarnation is what a peer says of itself, and
-// must not lend it another's authority.
+// peerUp hears of an endpoint. There may be several to one incarnation.
 func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if n, ok := rt.numbers[ep.Incarnation()]; ok {
-		if ep.Principal() != rt.peers[n].Principal() {
-			rt.log.Warn("no injections from or to this peer: another principal has its incarnation", "peer", ep.String(), "principal", ep.Principal().Name)
-			return
-		}
-	}
-	rt.addPeer(ep)
-}
-
-func (rt *Runtime) addPeer(ep *fabric.Endpoint) {
-	if rt.closed {
-		return
-	}
-	if ep.Incarnation() == rt.el.Incarnation() {
+	if rt.closed || ep.Incarnation() == rt.el.Incarnation() {
 		return // branches for this element never leave it
 	}
 	n := travel.Peer(1)
 	for int(n) < len(rt.peers) && rt.peers[n] != nil {
 		n++
 	}
-	// A runtime that runs nothing is a client: every peer is a node to it, that
-	// must hear of cancellations, whatever token they share.
-	caps := cluster.Caps(ep.Principal().Caps)
-	is := about{ep.Incarnation(), ep.Principal().Name, caps.Has(cluster.CapMember) || len(rt.cfg.Engines) == 0}
-	err := rt.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(), Principal: is.principal,
-		Member: is.member, Injector: caps.Has(cluster.CapInject)})
-	if err != nil {
+	foreign := !slices.Contains(rt.el.EndpointsTo(ep.Incarnation()), ep)
+	if err := rt.core.PeerUp(n, rt.infoOf(ep, foreign)); err != nil {
 		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
 		return
 	}
 	if int(n) == len(rt.peers) {
 		rt.peers, rt.about = append(rt.peers, nil), append(rt.about, about{})
 	}
-	if !is.member {
-		is.incarnation = 0
-	}
-	rt.peers[n], rt.about[n] = ep, is
-	if _, ok := rt.numbers[ep.Incarnation()]; !ok {
-		rt.numbers[ep.Incarnation()] = n
-	}
+	rt.peers[n] = ep
+	rt.describe(n, foreign)
 	ep.SetTag(uint32(n))
+	rt.settle(ep.Incarnation())
+}
+
+// infoOf is what the core is told of an endpoint. Where it is foreign, it must not lend its peer another's authority.
+func (rt *Runtime) infoOf(ep *fabric.Endpoint, foreign bool) travel.PeerInfo {
+	caps := cluster.Caps(ep.Principal().Caps)
+	// A runtime that runs nothing is a client: every peer is a node to it, that
+	// must hear of cancellations, whatever token they share.
+	member := caps.Has(cluster.CapMember) || len(rt.cfg.Engines) == 0
+	return travel.PeerInfo{Incarnation: uint64(ep.Incarnation()), Name: ep.Name(), Principal: ep.Principal().Name,
+		Member: member && !foreign, Injector: caps.Has(cluster.CapInject) && !foreign, Foreign: foreign}
+}
+
+// describe notes what the data plane asks of an endpoint.
+func (rt *Runtime) describe(n travel.Peer, foreign bool) {
+	ep := rt.peers[n]
+	info := rt.infoOf(ep, foreign)
+	is := about{principal: info.Principal, member: info.Member, foreign: foreign}
+	if info.Member {
+		is.incarnation = ep.Incarnation()
+	}
+	rt.about[n] = is
+	if foreign {
+		rt.log.Warn("no injections from or to this peer for now: the incarnation that it shows is another principal's", "peer", ep.String(), "principal", info.Principal)
+	}
+}
+
+// settle sees to it that an incarnation is found by an endpoint of which the fabric says that it leads there, and by no
+// other: what a peer shows is its own word. That can change when an endpoint to it comes or goes. mu is held.
+func (rt *Runtime) settle(inc fabric.Incarnation) {
+	eps := rt.el.EndpointsTo(inc)
+	was, next := rt.numbers[inc], travel.Self
+	for i, ep := range rt.peers {
+		if ep == nil || ep.Incarnation() != inc {
+			continue
+		}
+		n, foreign := travel.Peer(i), !slices.Contains(eps, ep)
+		if foreign != rt.about[n].foreign {
+			rt.core.PeerIs(n, rt.infoOf(ep, foreign))
+			rt.describe(n, foreign)
+		}
+		if !foreign && (next == travel.Self || n == was) {
+			next = n
+		}
+	}
+	switch {
+	case next == travel.Self:
+		delete(rt.numbers, inc)
+	case next != was:
+		rt.numbers[inc] = next
+		if rt.about[next].member {
+			rt.about[next].incarnation = inc // it may have been a spare
+		}
+	}
 }
 
 // element is the endpoint to an element that a table names, if it is a member's: functions, and the keys with them, go to
@@ -268,19 +299,8 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 		return
 	}
 	rt.peers[n], rt.about[n] = nil, about{}
-	if inc := ep.Incarnation(); rt.numbers[inc] == n {
-		delete(rt.numbers, inc)
-		for i, other := range rt.peers {
-			if other != nil && other.Incarnation() == inc {
-				rt.numbers[inc] = travel.Peer(i)
-				if rt.about[i].member {
-					rt.about[i].incarnation = inc // it may have been a spare
-				}
-				break
-			}
-		}
-	}
 	rt.core.PeerLost(rt.now(), n, err)
+	rt.settle(ep.Incarnation())
 }
 
 // receive handles one message of the protocol, on the leader's goroutine. It reports whether the message's credit is
@@ -337,7 +357,7 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 }
 
 // turnAway refuses a branch that came over an endpoint which is no peer of ours
-// (see addPeer), so that its origin need not wait until its time is over. An
+// (see peerUp), so that its origin need not wait until its time is over. An
 // endpoint that has ended is no peer either: then nobody hears it. Once the runtime
 // is closed nobody is a peer, while the element may yet live for a moment.
 func (rt *Runtime) turnAway(m fabric.Message) {

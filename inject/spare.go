@@ -17,7 +17,7 @@ func (rt *Runtime) Spare(ep *fabric.Endpoint) (busy bool) {
 	}
 	inc := ep.Incarnation()
 	for i, other := range rt.peers {
-		if other != nil && other != ep && other.Incarnation() == inc {
+		if other != nil && other != ep && other.Incarnation() == inc && !rt.about[i].foreign {
 			if rt.numbers[inc] == n {
 				rt.numbers[inc] = travel.Peer(i)
 			}

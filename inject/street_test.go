@@ -126,8 +126,8 @@ type spyBound struct {
 	spy *spy
 }
 
-func (b spyBound) Reserve() (abi.Place, error) {
-	p, err := b.Bound.Reserve()
+func (b spyBound) Reserve(scratch uint64) (abi.Place, error) {
+	p, err := b.Bound.Reserve(scratch)
 	if err != nil {
 		return nil, err
 	}

@@ -14,21 +14,33 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
-// tokens are an Auth that shows one of three: cluster's is a member's, ann's and bob's are not.
+// tokens are an Auth that shows one of four: cluster's and node's are members', ann's and bob's are not.
 type tokens struct{ self string }
 
 func (t tokens) Self() (string, []byte) { return t.self, []byte("the secret of " + t.self) }
 
 func (tokens) Lookup(name string) ([]byte, fabric.Principal, bool) {
 	caps := cluster.CapInject | cluster.CapRead | cluster.CapWrite
-	if name == "cluster" {
+	if name == "cluster" || name == "node" {
 		caps |= cluster.CapMember
 	}
-	return []byte("the secret of " + name), fabric.Principal{Name: name, Caps: uint32(caps)}, name == "cluster" || name == "ann" || name == "bob"
+	return []byte("the secret of " + name), fabric.Principal{Name: name, Caps: uint32(caps)}, caps.Has(cluster.CapMember) || name == "ann" || name == "bob"
 }
 
 func (tokens) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 	return fabric.Principal{}, false
+}
+
+// inTurn is an Auth that shows another token at each connection, as a node does that has a certificate and a token.
+type inTurn struct {
+	tokens
+	next *atomic.Int32
+	all  []string
+}
+
+func (a inTurn) Self() (string, []byte) {
+	self := a.all[int(a.next.Add(1)-1)%len(a.all)]
+	return self, []byte("the secret of " + self)
 }
 
 // robbed is two nodes, of which the second is to be impersonated at the first, and ann, who is connected with both.
@@ -215,4 +227,115 @@ func TestStolenOrigin(t *testing.T) {
 	}
 	r.dial(r.nodes[1], r.nodes[0])
 	eventually(t, r.works)
+}
+
+// twice is two elements of which the second connects to the first twice, and shows two tokens.
+type twice struct {
+	t      *testing.T
+	to, by *member
+	eps    [2]*fabric.Endpoint // at by
+	does   *inject.Function
+}
+
+func newTwice(t *testing.T, names ...string) *twice {
+	w := &twice{t: t, to: newMemberAs(t, fabric.Config{Name: "to", Auth: tokens{"cluster"}}, true)}
+	w.by = newMemberAs(t, fabric.Config{Name: "by", Auth: inTurn{next: new(atomic.Int32), all: names}}, true)
+	var err error
+	if w.does, err = w.by.rt.Prepare(stepsImage(t, "errand", nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.does.Close)
+	for i := range w.eps {
+		if w.eps[i], err = w.by.el.Dial(within(t, patience), w.to.addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() string {
+		if n := len(w.to.el.Endpoints()); n != len(w.eps) {
+			return fmt.Sprintf("%d connections", n)
+		}
+		return ""
+	})
+	return w
+}
+
+// travels has a function go over one connection, to the other element.
+func (w *twice) travels(over *fabric.Endpoint) error {
+	before := over.Stats().NormalFrames
+	_, err := w.does.Do(within(w.t, patience), inject.Root{To: over, Payload: payload(0, one(opReply, 0, 0))}, nil)
+	if err == nil && over.Stats().NormalFrames == before {
+		return fmt.Errorf("nothing went over %v", over)
+	}
+	return err
+}
+
+// TestTwoNames: a node that shows two names, both of them members', sends functions over each connection, and over
+// the second when the first is lost.
+func TestTwoNames(t *testing.T) {
+	w := newTwice(t, "cluster", "node")
+	for i, ep := range w.eps {
+		if err := w.travels(ep); err != nil {
+			t.Errorf("over connection %d: %v", i, err)
+		}
+	}
+	w.eps[0].Close()
+	if err := w.travels(w.eps[1]); err != nil {
+		t.Errorf("over the second when the first is gone: %v", err)
+	}
+}
+
+// certified is the Auth of a client to which every second peer shows a node's certificate, and the others that they know its token.
+type certified struct {
+	tokens
+	dialled *atomic.Int32
+}
+
+func (a certified) Lookup(name string) ([]byte, fabric.Principal, bool) {
+	secret, who, ok := a.tokens.Lookup(name)
+	if a.dialled.Add(1)%2 == 0 {
+		who = fabric.Principal{Name: "to", Caps: fabric.CapMember}
+	}
+	return secret, who, ok
+}
+
+// TestTurnedAway: a connection that a client made, and by which a node has not shown that it is one, takes functions while no
+// other leads there, and only then.
+func TestTurnedAway(t *testing.T) {
+	to := newMemberAs(t, fabric.Config{Name: "to", Auth: tokens{"cluster"}}, true)
+	client := newMemberAs(t, fabric.Config{Name: "client", Auth: certified{tokens{"ann"}, new(atomic.Int32)}}, false)
+	does, err := client.rt.Prepare(stepsImage(t, "errand", nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(does.Close)
+	dial := func() *fabric.Endpoint {
+		t.Helper()
+		ep, err := client.el.Dial(within(t, patience), to.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ep
+	}
+	goes := func(to, over *fabric.Endpoint) {
+		t.Helper()
+		before := over.Stats().NormalFrames
+		if _, err := does.Do(within(t, patience), inject.Root{To: to, Payload: payload(0, one(opReply, 0, 0))}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if over.Stats().NormalFrames == before {
+			t.Errorf("nothing went over %v, of principal %q", over, over.Principal().Name)
+		}
+	}
+	plain := dial()
+	goes(plain, plain)
+	node := dial()
+	goes(node, node)
+	goes(plain, node)
+	again := dial()
+	goes(again, node)
+	node.Close()
+	goes(plain, plain)
+	goes(again, again)
+	plain.Close()
+	goes(again, again)
 }

@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"errors"
+
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -33,7 +35,7 @@ func (h *host) become() {
 // do is here, in as few steps as possible. It reports whether there is more to do (see after).
 func (rt *Runtime) visit(h *host) (more bool) {
 	status, err := rt.runBranch(h)
-	if err == errNoRoom {
+	if errors.Is(err, errNoRoom) {
 		return rt.await(h)
 	}
 	if err == nil && status == abi.OK && h.now != 0 {
@@ -72,7 +74,7 @@ func (rt *Runtime) leave(h *host) bool {
 		rt.freeHost(h)
 	} else { // nothing else was set
 		h.bound, h.instance, h.leads, h.now = nil, nil, false, 0
-		h.reply, h.replied, h.goes = h.reply[:0], false, false
+		h.reply, h.replied, h.goes, h.acted = h.reply[:0], false, false, false
 		rt.hosts = append(rt.hosts, h)
 	}
 	rt.soon(now)

@@ -65,7 +65,7 @@ func (r *Request) Validate() error {
 
 // payload encodes the call's parameters.
 func (r *Request) payload() ([]byte, error) {
-	m := r.Image.Manifest()
+	m := r.Image.Call()
 	if err := r.checkKind(); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (r *Request) payload() ([]byte, error) {
 		}
 		return r.Payload, fits(len(r.Payload))
 	}
-	if err := r.checkVertices(m.Params); err != nil {
+	if err := r.checkVertices(m.Params.Schema()); err != nil {
 		return nil, err
 	}
 	var data *schema.Schema
@@ -102,16 +102,13 @@ func (r *Request) payload() ([]byte, error) {
 // checkRecord finds a payload that is shorter than the function's parameters, and parameters that are rows which the dataset
 // has not. The function would end with no more than a number, and on some of the elements only.
 func (r *Request) checkRecord(payload []byte) error {
-	m := r.Image.Manifest()
-	l, err := m.Params.Layout()
-	if err != nil {
-		return err
-	}
+	m := r.Image.Call()
+	l, fields := m.Params.Layout(), m.Params.Schema().Fields
 	if len(payload) < int(l.Size) {
-		return fmt.Errorf("%w: %s: the payload has %d bytes, its parameters (%.200s) take %d", ErrRequest, m.Name, len(payload), m.Params, l.Size)
+		return fmt.Errorf("%w: %s: the payload has %d bytes, its parameters (%.200s) take %d", ErrRequest, m.Name, len(payload), m.Params.Schema(), l.Size)
 	}
-	for i := range m.Params.Fields {
-		f := &m.Params.Fields[i]
+	for i := range fields {
+		f := &fields[i]
 		starts := m.Start == image.StartOwner && f.Name == m.OwnerParam
 		if !f.IsRow() && (!starts || r.Table == nil) {
 			continue
@@ -157,7 +154,7 @@ const graphWindow = "forward_offsets"
 // checkKind finds a function on a dataset whose windows hold something else than
 // it reads: it would take any bytes for what it expects. So it would on none.
 func (r *Request) checkKind() error {
-	m := r.Image.Manifest()
+	m := r.Image.Call()
 	if m.Rows != nil {
 		if err := r.checkRows(m.Rows); err != nil {
 			return err
@@ -242,7 +239,7 @@ func (r *Request) checkVertices(params *schema.Schema) error {
 
 // roots says where the call starts.
 func (r *Request) roots(payload []byte) ([]inject.Root, error) {
-	m := r.Image.Manifest()
+	m := r.Image.Call()
 	switch {
 	case r.Table == nil:
 		return []inject.Root{{To: r.To, Payload: payload}}, nil
@@ -253,7 +250,7 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 	case image.StartFirst:
 		return []inject.Root{{Element: 0, Payload: payload}}, nil
 	case image.StartOwner:
-		row, err := ownerRow(&m, payload)
+		row, err := ownerRow(m, payload)
 		if err != nil {
 			return nil, err
 		}
@@ -263,20 +260,17 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 		}
 		return []inject.Root{{Element: e, Payload: payload}}, nil
 	}
-	var roots []inject.Root
-	for i := range r.Table.Shards {
-		roots = append(roots, inject.Root{Element: uint32(i), Payload: payload})
+	roots := make([]inject.Root, len(r.Table.Shards))
+	for i := range roots {
+		roots[i] = inject.Root{Element: uint32(i), Payload: payload}
 	}
 	return roots, nil
 }
 
 // ownerRow reads where a function starts from its payload, which checkRecord has seen.
-func ownerRow(m *image.Manifest, payload []byte) (uint64, error) {
-	l, err := m.Params.Layout()
-	if err != nil {
-		return 0, err
-	}
-	i := m.Params.Index(m.OwnerParam)
+func ownerRow(m *image.Call, payload []byte) (uint64, error) {
+	l := m.Params.Layout()
+	i := m.Params.Schema().Index(m.OwnerParam)
 	text := l.Codecs[i].AppendText(nil, payload[l.Offsets[i]:][:l.Codecs[i].Size()])
 	return strconv.ParseUint(string(text), 10, 64)
 }
@@ -326,8 +320,8 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 
 // decode reads a result by the image's word.
 func decode(img *image.Image, res *inject.Result) (*Answer, error) {
-	m := img.Manifest()
-	a := &Answer{Schema: m.Result, Branches: res.Branches}
+	m := img.Call()
+	a := &Answer{Schema: m.Manifest.Result, Branches: res.Branches}
 	for _, p := range res.Pieces {
 		a.PartBytes += len(p.Data)
 		if m.Result == nil {
@@ -343,10 +337,10 @@ func decode(img *image.Image, res *inject.Result) (*Answer, error) {
 		}
 		a.Parts = append(a.Parts, rows)
 	}
-	if m.Result == nil || !m.Result.Merges() {
+	if m.Result == nil || !a.Schema.Merges() {
 		return a, nil
 	}
-	merged, err := schema.Merge(m.Result, a.Parts...)
+	merged, err := m.Result.Merge(a.Parts...)
 	if err != nil {
 		return nil, fmt.Errorf("merge the results of %s: %w", m.Name, err)
 	}
@@ -360,7 +354,7 @@ func CheckFormat(img *image.Image, format schema.Format) error {
 	if img == nil {
 		return fmt.Errorf("%w: no Image", ErrRequest)
 	}
-	if m := img.Manifest(); m.Result == nil && format != schema.FormatRaw && format != schema.FormatJSON {
+	if m := img.Call(); m.Result == nil && format != schema.FormatRaw && format != schema.FormatJSON {
 		return fmt.Errorf("%w: %s returns raw bytes, which have no columns to write as %s: use raw, or json for base64", ErrRequest, m.Name, format)
 	}
 	return nil

@@ -32,13 +32,13 @@ func (r *Request) checkRights() error {
 	if r.Table == nil {
 		return nil
 	}
-	m := r.Image.Manifest()
+	m := r.Image.Call()
 	for i := range r.Table.Shards {
 		if r.Element != nil && *r.Element != uint32(i) {
 			continue
 		}
 		for w := range r.Table.Shards[i].Windows {
-			if err := checkWindow(&m, r.Table, i, w); err != nil {
+			if err := checkWindow(m, r.Table, i, w); err != nil {
 				return err
 			}
 		}
@@ -46,21 +46,21 @@ func (r *Request) checkRights() error {
 	return nil
 }
 
-func checkWindow(m *image.Manifest, t *cluster.Table, shard, i int) error {
+func checkWindow(m *image.Call, t *cluster.Table, shard, i int) error {
 	s := &t.Shards[shard]
 	w := &s.Windows[i]
 	need, does, name := fabric.RightRead, "reads", ""
-	if i < len(m.Windows) {
-		name = fmt.Sprintf(" (%s)", m.Windows[i].Name)
-		if m.Windows[i].Writable {
-			need, does = need|fabric.RightWrite, "writes"
-		}
+	if i < len(m.Windows) && m.Windows[i].Writable {
+		need, does = need|fabric.RightWrite, "writes"
 	}
 	missing := need &^ w.Key.Rights
-	switch {
-	case w.Size == 0 || missing == 0:
+	if w.Size == 0 || missing == 0 {
 		return nil
-	case missing == fabric.RightWrite && !w.Writable:
+	}
+	if i < len(m.Windows) {
+		name = fmt.Sprintf(" (%s)", m.Windows[i].Name)
+	}
+	if missing == fabric.RightWrite && !w.Writable {
 		return fmt.Errorf("%w: %s writes window %d%s, and %s is sealed: load it anew to be written (wherry mem load --writable --replace)",
 			ErrRequest, m.Name, i, name, t.Name)
 	}

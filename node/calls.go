@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -46,7 +45,7 @@ func (n *Node) info(ctx context.Context, c *rpc.Call, _ *control.InfoRequest) (*
 	}
 	who := control.PrincipalOf(c.From)
 	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()),
-		Addrs: n.Addrs(), Transports: slices.Clone(n.schemes), LentBytes: n.data.used().bytes, LimitBytes: int64(n.cfg.Memory),
+		Addrs: n.Addrs(), Transports: n.schemes.Names(), LentBytes: n.data.used().bytes, LimitBytes: int64(n.cfg.Memory),
 		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Peers: []control.Peer{}}
 	for _, s := range n.links.States() {
 		p := control.Peer{Name: s.Member.Name, Addrs: s.Member.Addrs}
@@ -123,9 +122,9 @@ func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) 
 	return &control.TableReply{Table: b, Rights: rights.String(), Owner: e.Owner}, nil
 }
 
-func (n *Node) remove(_ context.Context, c *rpc.Call, req *control.NameRequest) (*control.Nothing, error) {
+func (n *Node) remove(ctx context.Context, c *rpc.Call, req *control.NameRequest) (*control.Nothing, error) {
 	who := control.PrincipalOf(c.From)
-	version, err := n.catalog.Delete(who, req.Name, req.Version)
+	version, err := n.catalog.Delete(ctx, who, req.Name, req.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +133,12 @@ func (n *Node) remove(_ context.Context, c *rpc.Call, req *control.NameRequest) 
 	return &control.Nothing{}, nil
 }
 
-func (n *Node) grant(_ context.Context, c *rpc.Call, req *control.GrantRequest) (*control.Nothing, error) {
+func (n *Node) grant(ctx context.Context, c *rpc.Call, req *control.GrantRequest) (*control.Nothing, error) {
 	rights, err := cluster.ParseRights(req.Rights)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", control.ErrRequest, err)
 	}
-	if err := n.catalog.Grant(control.PrincipalOf(c.From), req.Name, req.To, rights); err != nil {
+	if err := n.catalog.Grant(ctx, control.PrincipalOf(c.From), req.Name, req.To, rights); err != nil {
 		return nil, err
 	}
 	n.data.regrant(req.Name, func(p cluster.Principal) fabric.Rights { return n.catalog.Rights(p, req.Name) })

@@ -18,8 +18,8 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
-	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/inject"
 )
 
@@ -71,6 +71,7 @@ type Config struct {
 	LoadTime time.Duration `yaml:"load_time"` // how long a load may be idle before it is freed; DefaultLoadTime
 
 	Tokens  *cluster.Tokens `yaml:"-"` // instead of TokenFile
+	Schemes fabric.Schemes  `yaml:"-"` // transports that addresses can name; nil: schemes.All
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
@@ -137,6 +138,9 @@ func plainYAML(err error) error {
 func (c *Config) Validate() error {
 	if c.Memory == 0 {
 		c.Memory = DefaultMemory
+	}
+	if c.Schemes == nil {
+		c.Schemes = schemes.All()
 	}
 	if c.StopTime == 0 {
 		c.StopTime = DefaultStopTime
@@ -211,7 +215,12 @@ func (c *Config) validatePeer(m *cluster.Member) error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
-	if !c.Insecure && !c.TLS.On() && m.Name != c.Name && !slices.ContainsFunc(m.Addrs, control.Loopback) {
+	for _, a := range m.Addrs {
+		if err := c.Schemes.Check(a); err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+	}
+	if !c.Insecure && !c.TLS.On() && m.Name != c.Name && !slices.ContainsFunc(m.Addrs, c.Schemes.Loopback) {
 		return fmt.Errorf("%s (%s): %s", m.Name, strings.Join(m.Addrs, ", "), needTLS)
 	}
 	return nil
@@ -225,51 +234,67 @@ func (c *Config) validateAddrs() error {
 		return fmt.Errorf("%d addresses to listen at and %d to advertise, at most %d are allowed", len(c.Listen), len(c.Advertise), cluster.MaxAddrs)
 	}
 	for _, a := range c.Listen {
-		scheme, rest, err := fabric.SplitAddr(a)
-		if err != nil {
+		if err := c.validateListen(a); err != nil {
 			return fmt.Errorf("listen: %w", err)
-		}
-		if scheme != "tcp" && scheme != "shm" {
-			return fmt.Errorf("listen: %s: there is no transport %q, only tcp and shm", a, scheme)
-		}
-		if strings.Contains(rest, ",") && scheme == "tcp" {
-			return fmt.Errorf("listen: %s: this is one address, and no host has a comma: give each by itself (--listen again)", a)
-		}
-		if !c.Insecure && !c.TLS.On() && !control.Loopback(a) {
-			return fmt.Errorf("listen: %s: %s", a, needTLS)
-		}
-		if scheme == "shm" && c.TokenFile == "" && c.Tokens == nil {
-			return fmt.Errorf("listen: %s: certificates are shown over tcp only, so shm needs token_file", a)
-		}
-		host, err := hostOf(rest)
-		if scheme == "tcp" && err != nil {
-			return fmt.Errorf("listen: %s is not tcp://host:port: %w", a, err)
-		}
-		if ip := net.ParseIP(host); scheme == "tcp" && (host == "" || ip != nil && ip.IsUnspecified()) && len(c.Advertise) == 0 {
-			return fmt.Errorf("listen: %s is every address of this machine: say with --advertise (advertise in the configuration file) what others shall dial", a)
 		}
 	}
 	for _, a := range c.Advertise {
-		if err := cluster.ValidateAddr(a); err != nil {
+		if err := cmp.Or(cluster.ValidateAddr(a), c.Schemes.Check(a)); err != nil {
 			return fmt.Errorf("advertise: %w", err)
 		}
 	}
 	if c.HTTP != "" {
-		if _, err := hostOf(c.HTTP); err != nil {
+		_, port, err := net.SplitHostPort(c.HTTP)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port)
+		}
+		if err != nil {
 			return fmt.Errorf("http: %q is not host:port: %w", c.HTTP, err)
 		}
-		if !c.Insecure && !control.LoopbackHost(c.HTTP) {
+		if !c.Insecure && !fabric.LoopbackHost(c.HTTP) {
 			return fmt.Errorf("http: %s: %s", c.HTTP, needHTTP)
 		}
 	}
 	return nil
 }
 
-// hostOf is the host of host:port, whose port must be one: 0 is any that is free.
-func hostOf(addr string) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
+// validateListen checks one address to listen at.
+func (c *Config) validateListen(a string) error {
+	name, place, err := fabric.SplitAddr(a)
+	if err != nil {
+		return err
 	}
-	return host, err
+	schemes, err := c.Schemes.Pick(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", a, err)
+	}
+	if schemes[0].Local() {
+		if c.TokenFile == "" && c.Tokens == nil {
+			return fmt.Errorf("%s: certificates are shown over networks only, so %s needs token_file", a, name)
+		}
+		return nil
+	}
+	if strings.Contains(place, ",") {
+		return fmt.Errorf("%s: this is one address, and no host has a comma: give each by itself (--listen again)", a)
+	}
+	if !c.Insecure && !c.TLS.On() && !c.Schemes.Loopback(a) {
+		return fmt.Errorf("%s: %s", a, needTLS)
+	}
+	host, err := schemes[0].Host(place)
+	if err != nil {
+		return fmt.Errorf("%s %w", a, err)
+	}
+	if ip := net.ParseIP(host); (host == "" || ip != nil && ip.IsUnspecified()) && len(c.Advertise) == 0 {
+		return fmt.Errorf("%s is every address of this machine: say with --advertise (advertise in the configuration file) what others shall dial", a)
+	}
+	return nil
+}
+
+// addrs are all that are listened at or dialled.
+func (c *Config) addrs() []string {
+	all := slices.Clone(c.Listen)
+	for _, p := range c.Peers {
+		all = append(all, p.Addrs...)
+	}
+	return all
 }

@@ -76,7 +76,7 @@ func newPatrons(t *testing.T, ts *cluster.Tokens, scheme string, n int) *patrons
 		t.Fatal(err)
 	}
 	for i := range n {
-		tr, err := NewTransport(scheme)
+		tr, err := transportOver(scheme)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,13 +2,11 @@ package node
 
 import (
 	"fmt"
-	"net"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
 
 // identify reads who this node is: its certificate, its tokens, or both.
@@ -44,26 +42,28 @@ func (n *Node) identify() (err error) {
 	return nil
 }
 
-// transport makes one of this node's.
-func (n *Node) transport(scheme string) (fabric.Transport, error) {
-	if scheme != "tcp" || n.tls == nil {
-		return NewTransport(scheme)
+// transports makes those that the configuration's addresses need.
+func (n *Node) transports() (err error) {
+	var used []string
+	for _, addr := range n.cfg.addrs() {
+		if s, _ := n.cfg.Schemes.Of(addr); s != nil {
+			used = append(used, s.Name)
+		}
 	}
-	t, err := tcp.New(tcp.Config{TLS: n.tls})
-	if err != nil {
-		return nil, err
+	if n.schemes, err = n.cfg.Schemes.Pick(used...); err != nil {
+		return err
 	}
-	n.tcp = t
-	return t, nil
+	n.made, err = n.schemes.Open(n.tls.Credentials())
+	return err
 }
 
 // dialled are the schemes of addresses that this node dials: without a token
-// there is nobody to be over shared memory.
-func (n *Node) dialled() []string {
+// there is nobody to be where no certificate is shown.
+func (n *Node) dialled() fabric.Schemes {
 	if name, _ := n.auth.Self(); name != "" {
 		return n.schemes
 	}
-	return []string{"tcp"}
+	return n.schemes.Filter(func(s *fabric.Scheme) bool { return !s.Local() })
 }
 
 // checkHosts warns of addresses that others would dial in vain.
@@ -72,11 +72,11 @@ func (n *Node) checkHosts() {
 		return
 	}
 	for _, addr := range n.Addrs() {
-		scheme, rest, err := fabric.SplitAddr(addr)
-		if err != nil || scheme != "tcp" {
+		s, place := n.schemes.Of(addr)
+		if s == nil || s.Local() {
 			continue
 		}
-		if host, _, err := net.SplitHostPort(rest); err == nil {
+		if host, err := s.Host(place); err == nil {
 			if err := n.tls.VerifyHost(host); err != nil {
 				n.log.Warn("others cannot dial this address: the certificate is not for its host", "addr", addr, "err", err)
 			}

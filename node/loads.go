@@ -248,7 +248,7 @@ func (s *store) prepare(l *load, t *cluster.Table, windows []cluster.Window) err
 	return nil
 }
 
-func (n *Node) commit(_ context.Context, c *rpc.Call, req *control.LoadRequest) (*control.Nothing, error) {
+func (n *Node) commit(ctx context.Context, c *rpc.Call, req *control.LoadRequest) (*control.Nothing, error) {
 	if done, known := n.data.outcome(req.Load); known {
 		if done {
 			return &control.Nothing{}, nil // asked again
@@ -260,12 +260,12 @@ func (n *Node) commit(_ context.Context, c *rpc.Call, req *control.LoadRequest) 
 		return nil, err
 	}
 	defer n.data.leave(l)
-	return &control.Nothing{}, n.publish(l)
+	return &control.Nothing{}, n.publish(ctx, l)
 }
 
 // publish commits a prepared load.
-func (n *Node) publish(l *load) error {
-	err := n.data.commit(l, func() error { return n.catalog.Put(l.by, l.table, l.replace) })
+func (n *Node) publish(ctx context.Context, l *load) error {
+	err := n.data.commit(l, func() error { return n.catalog.Put(ctx, l.by, l.table, l.replace) })
 	if err == nil {
 		n.log.Info("dataset loaded", "name", l.name, "version", l.table.Version, "rows", l.table.Rows, "by", l.by.Name)
 	}
@@ -333,7 +333,7 @@ func (n *Node) giveUp(l *load, why string) {
 	table := l.table
 	n.data.mu.Unlock()
 	if table != nil && n.committedElsewhere(l.id, table) {
-		if err := n.publish(l); err == nil {
+		if err := n.publish(n.life, l); err == nil {
 			return
 		}
 	}

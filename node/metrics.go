@@ -81,7 +81,8 @@ func functionMetrics() []metric {
 		{"inject_stuck_total", "Functions ended because they waited so and the backlog was full.", counter, func(f *figures) float64 { return float64(f.runs.Stuck) }},
 		{"inject_awaiting", "Of them, those that wait for room for an instance.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Awaiting) }},
 		{"inject_awaited_total", "Branches that waited for room for an instance.", counter, func(f *figures) float64 { return float64(f.runs.Awaited) }},
-		{"inject_yielded_total", "Invocations that lost their scratch here to an older one that waited for room.", counter, func(f *figures) float64 { return float64(f.runs.Yielded) }},
+		{"inject_pressed_total", "Times that a function which keeps scratch here was found in the way of an older one that waited for room.", counter, func(f *figures) float64 { return float64(f.runs.Pressed) }},
+		{"inject_yielded_total", "Functions started here that were ended to let older ones have room.", counter, func(f *figures) float64 { return float64(f.runs.Yielded) }},
 		{"inject_invocations", "Invocations with something here.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Invocations) }},
 		{"inject_relays", "Branches that went straight on and are not released yet.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Relays) }},
 		{"inject_put_off_total", "Ends of branches that waited for their origin's acknowledgements.", counter, func(f *figures) float64 { return float64(f.runs.PutOff) }},
@@ -90,6 +91,7 @@ func functionMetrics() []metric {
 		{"inject_compiled_total", "Functions compiled.", counter, func(f *figures) float64 { return float64(f.engine.Compiled) }},
 		{"inject_compile_cache_hits_total", "Functions taken from the disk cache.", counter, func(f *figures) float64 { return float64(f.engine.CacheHits) }},
 		{"inject_failed_instances_total", "Instances thrown away after a trap or a stop.", counter, func(f *figures) float64 { return float64(f.engine.Failed) }},
+		{"inject_memory_bytes", "What instances are charged for.", gauge, func(f *figures) float64 { return float64(f.engine.Bytes) }},
 	}
 }
 

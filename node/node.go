@@ -17,8 +17,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/internal/hugetext"
@@ -31,8 +29,7 @@ type Node struct {
 	cfg     Config
 	log     *slog.Logger
 	auth    *control.Auth
-	tls     *ca.Identity   // nil without TLS
-	tcp     *tcp.Transport // nil without TLS
+	tls     *ca.Identity // nil without TLS
 	el      *fabric.Element
 	rpc     *rpc.Peer
 	meter   meter.Meter // of the calls of rpc
@@ -47,7 +44,8 @@ type Node struct {
 	web     *web
 	traffic traffic
 	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
-	schemes []string
+	schemes fabric.Schemes           // in use
+	made    fabric.Transports
 	started time.Time
 
 	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
@@ -68,7 +66,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log, catalog: cluster.NewCatalog(cluster.CatalogLimits{}), started: time.Now(),
+	n := &Node{cfg: cfg, log: cfg.Log, started: time.Now(),
 		files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
@@ -88,6 +86,9 @@ func (n *Node) build() (err error) {
 	if err := n.identify(); err != nil {
 		return err
 	}
+	if n.catalog, err = cluster.NewCatalog(n.life, cluster.CatalogLimits{}, cluster.NewMemory()); err != nil {
+		return err
+	}
 	if n.roots, err = openRoots(n.cfg.DataRoots); err != nil {
 		return err
 	}
@@ -97,18 +98,15 @@ func (n *Node) build() (err error) {
 			return err
 		}
 	}
-	transports, err := n.transports()
-	if err != nil {
-		closeTransports(transports)
+	if err := n.transports(); err != nil {
 		return err
 	}
 	limits := n.cfg.Limits
 	limits.LentBytes = int64(n.cfg.Memory) + callMemory
-	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: transports, Policy: policy, Auth: n.auth,
+	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: n.made, Policy: policy, Auth: n.auth,
 		Limits: limits, Log: n.log, OnPeer: n.peerUp, OnLost: n.peerLost})
 	if err != nil {
-		closeTransports(transports)
-		return err
+		return errors.Join(err, n.made.Close())
 	}
 	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log, Members: true,
 		Callers: []rpc.CallerInterceptor{n.meter.Caller}, Servers: []rpc.ServerInterceptor{n.meter.Server}}); err != nil {
@@ -128,51 +126,10 @@ func (n *Node) build() (err error) {
 	if err := n.listen(); err != nil {
 		return err
 	}
-	if n.tcp != nil {
-		n.work.Go(func() { n.tls.Guard(n.life, n.tcp.Recheck) })
+	if n.tls != nil {
+		n.work.Go(func() { n.tls.Guard(n.life, n.made.Recheck) })
 	}
 	return nil
-}
-
-// transports makes those that the configuration's addresses need, and returns them with an error too.
-func (n *Node) transports() (out []fabric.Transport, err error) {
-	all := slices.Clone(n.cfg.Listen)
-	for _, p := range n.cfg.Peers {
-		all = append(all, p.Addrs...)
-	}
-	for _, addr := range all {
-		scheme, _, err := fabric.SplitAddr(addr)
-		if err != nil {
-			return out, err
-		}
-		if slices.Contains(n.schemes, scheme) || scheme != "tcp" && scheme != "shm" {
-			continue
-		}
-		t, err := n.transport(scheme)
-		if err != nil {
-			return out, err
-		}
-		n.schemes = append(n.schemes, scheme)
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-func closeTransports(list []fabric.Transport) {
-	for _, t := range list {
-		t.Close()
-	}
-}
-
-// NewTransport makes the transport of an address scheme: "tcp" or "shm".
-func NewTransport(scheme string) (fabric.Transport, error) {
-	switch scheme {
-	case "tcp":
-		return tcp.New(tcp.Config{})
-	case "shm":
-		return shm.New(shm.Config{})
-	}
-	return nil, fmt.Errorf("there is no transport %q, only tcp and shm", scheme)
 }
 
 // moveText puts the program's code on huge pages. Without them a node is a little slower, no more.
@@ -194,7 +151,7 @@ func (n *Node) listen() error {
 		}
 		addrs = append(addrs, bound)
 		n.log.Info("listening", "addr", bound)
-		if n.tls == nil && !control.Loopback(addr) {
+		if n.tls == nil && !n.schemes.Loopback(addr) {
 			n.log.Warn("listening beyond loopback without encryption: whoever sees this network's traffic sees all data and keys", "addr", bound)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/rpc"
 )
@@ -242,7 +243,7 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		"nowhere to listen":      {func(c *Config) { c.Listen = nil }, "listen names no address"},
 		"no scheme":              {func(c *Config) { c.Listen = []string{"127.0.0.1:1"} }, "scheme"},
 		"two in one":             {func(c *Config) { c.Listen = []string{"tcp://127.0.0.1:0,tcp://127.0.0.1:0"} }, "give each by itself (--listen again)"},
-		"unknown transport":      {func(c *Config) { c.Listen = []string{"udp://127.0.0.1:1"} }, "only tcp and shm"},
+		"unknown transport":      {func(c *Config) { c.Listen = []string{"udp://127.0.0.1:1"} }, "only shm and tcp"},
 		"beyond loopback":        {func(c *Config) { c.Listen = []string{"tcp://192.0.2.1:7000"} }, "beyond loopback TLS is needed"},
 		"every address":          {func(c *Config) { c.Listen, c.Insecure = []string{"tcp://0.0.0.0:0"}, true }, "--advertise"},
 		"a far http":             {func(c *Config) { c.HTTP = ":9000" }, "keep to loopback"},
@@ -284,6 +285,15 @@ func TestNodesThatDoNotStart(t *testing.T) {
 	n.Close()
 }
 
+// transportOver is a transport of a scheme.
+func transportOver(scheme string) (fabric.Transport, error) {
+	picked, err := schemes.All().Pick(scheme)
+	if err != nil {
+		return nil, err
+	}
+	return picked[0].New(nil)
+}
+
 // guest is an element with a token, for what no well-behaved client does.
 func guest(t testing.TB, ts *cluster.Tokens, name string) (*fabric.Element, *rpc.Peer) {
 	t.Helper()
@@ -301,7 +311,7 @@ func guestOver(t testing.TB, scheme string, ts *cluster.Tokens, name string) (*f
 
 func guestOf(t testing.TB, scheme string, auth fabric.Auth) (*fabric.Element, *rpc.Peer) {
 	t.Helper()
-	tr, err := NewTransport(scheme)
+	tr, err := transportOver(scheme)
 	if err != nil {
 		t.Fatal(err)
 	}

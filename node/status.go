@@ -36,7 +36,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 // endpointStatus lists transports and endpoints.
 func (n *Node) endpointStatus(s *control.Status, from *fabric.Endpoint, all bool) {
 	index := map[string]int{}
-	for _, scheme := range n.schemes {
+	for _, scheme := range n.schemes.Names() {
 		index[scheme] = len(s.Transports)
 		t := control.TransportStatus{Scheme: scheme, Listening: []string{}}
 		for _, a := range n.el.Addrs() {

@@ -16,20 +16,24 @@ import (
 // books, so that whoever has the answer can call again.
 func (k *Call) reply(code Code, body []byte) {
 	c := k.c
-	if len(body) <= c.eager {
+	eager := c.eager
+	if k.small {
+		eager = smallAnswerBytes
+	}
+	if len(body) <= eager {
 		k.leave()
 		if c.answer(&k.head, k.id, code, body) {
 			k.free()
 			return
 		}
 	}
-	seg, err := c.lendUnasked(body)
+	seg, err := c.lendUnasked(len(body))
 	if isNoRoom(err) {
 		if err = k.hold(code, body); err == nil {
 			return
 		}
 	}
-	k.replyLent(code, seg, err)
+	k.replyLent(code, body, seg, err)
 }
 
 // answer sends a response that fits into a message; false if there is no room for it. head is room for its head: on
@@ -42,17 +46,21 @@ func (c *conn) answer(head *[responseBytes]byte, id exchange.ID, code Code, body
 	return c.post(head, kind, &response{id: id, code: code}, body) == nil || kind == IDResponse // which has room until the endpoint's end
 }
 
-// replyLent sends an answer that is in a segment, or the reason why it is not.
-func (k *Call) replyLent(code Code, seg *lentSegment, err error) {
+// replyLent sends an answer that a segment was found for, or the reason why there is none.
+func (k *Call) replyLent(code Code, body []byte, seg *lentSegment, err error) {
+	c := k.c
+	var at []byte
+	if err == nil {
+		at = k.write(seg, body)
+	}
 	k.leave()
 	k.free() // the answer was copied
-	c := k.c
 	if err != nil {
 		text := clipText(fmt.Sprintf("%v: %v", ErrAnswer, err), smallAnswerBytes)
 		c.post(&k.head, IDResponse, &response{id: k.id, code: CodeAnswer}, []byte(text))
 		return
 	}
-	at, now := seg.ref.append(nil), c.p.el.CoarseNow()           // once it is lent it may be taken, and be another's
+	now := c.p.el.CoarseNow()
 	until := max(k.deadline, now) + int64(c.p.limits.LingerTime) // whoever gives up before says so
 	c.mu.Lock()
 	kept := c.lending.Lend(k.id, exchange.Theirs, seg, now, until)
@@ -101,9 +109,9 @@ func (k *Call) hold(code Code, body []byte) error {
 		if err != nil {
 			err = fmt.Errorf("its caller did not ask for it: %w", err)
 		} else if err = k.unwanted(); err == nil {
-			seg, err = c.lendWaiting(ctx, c.lendAsked, body, k.unwanted)
+			seg, err = c.lendWaiting(ctx, c.lendAsked, len(body), k.unwanted)
 		}
-		k.replyLent(code, seg, err)
+		k.replyLent(code, body, seg, err)
 	}
 	if !c.p.goWork(wait) {
 		return ErrClosed

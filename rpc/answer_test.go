@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,7 +129,7 @@ func TestAskedInVain(t *testing.T) {
 	c.asked.Add(a.p.limits.largest())
 	lent := make(chan error)
 	go func() {
-		s, err := c.lendAsked(make([]byte, 100_000))
+		s, err := c.lendAsked(100_000)
 		c.reuse(s)
 		lent <- err
 	}()
@@ -485,4 +486,93 @@ func TestGivenUpWhileSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "it is given up", func() bool { return b.p.Stats().Held == 0 && b.p.Stats().HeldBytes == 0 })
+}
+
+// TestStartedBytes: answers to calls that were started take no more memory here than they may, for one endpoint and for all,
+// whatever the calls are, until somebody waits for them.
+func TestStartedBytes(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		const calls, limit = 200, 1 << 20
+		a := newSide(t, "a", Limits{MaxBytes: 128 << 10, BulkBytes: limit})
+		held := func() (of []int64, all int64) {
+			for _, c := range a.conns() {
+				n := int64(0)
+				c.mu.Lock()
+				for _, r := range c.records {
+					n += int64(cap(r.body))
+				}
+				c.mu.Unlock()
+				of, all = append(of, n), all+n
+			}
+			return of, all
+		}
+		var futures []Future
+		var wanted []byte
+		for i := range byte(3) {
+			b := newSide(t, string('b'+rune(i)), Limits{})
+			var size atomic.Int64
+			b.serve(t, "large", func(_ context.Context, c *Call) ([]byte, error) { return bytes.Repeat(c.Req, int(size.Load())), nil })
+			place := addr
+			if strings.HasPrefix(addr, "shm") {
+				place += string('0' + rune(i))
+			}
+			ep := connect(t, a, b, place)
+			size.Store(int64(a.p.conn(ep).eager))
+			for j := range byte(calls) {
+				f, err := a.p.Start(t.Context(), ep, "large", []byte{j})
+				if err != nil {
+					t.Fatal(err)
+				}
+				futures, wanted = append(futures, f), append(wanted, j)
+			}
+			waitFor(t, "the calls have run", func() bool { return b.p.Stats().Served == calls })
+		}
+		waitFor(t, "their answers are here, or wait", func() bool {
+			ended := 0
+			for _, f := range futures {
+				if f.Poll() {
+					ended++
+				}
+			}
+			return ended == len(futures)
+		})
+		of, all := held()
+		if most := slices.Max(of); most > limit*2 || all > limit*5/2 { // what came by itself, and what was fetched ahead; and what small ones take
+			t.Errorf("answers that nobody waits for take %d bytes, and %d of one endpoint", all, most)
+		}
+		for i, f := range futures {
+			got, err := f.Wait(t.Context())
+			if err != nil || len(got) == 0 || !bytes.Equal(got, bytes.Repeat(wanted[i:i+1], len(got))) {
+				t.Fatalf("call %d: %d bytes, %v", i, len(got), err)
+			}
+		}
+		waitFor(t, "the room is given back", func() bool { return a.p.allotted.Load() == 0 })
+		for _, c := range a.conns() {
+			c.mu.Lock()
+			if c.expected != 0 {
+				t.Errorf("%d bytes are expected from %s still", c.expected, c.ep.Name())
+			}
+			c.mu.Unlock()
+		}
+	})
+}
+
+// TestStartedLeave: a callee that sends more than it has leave for loses the endpoint, and its call the answer.
+func TestStartedLeave(t *testing.T) {
+	a := newSide(t, "a", Limits{MaxBytes: 64 << 10, BulkBytes: 64 << 10}) // too little for one that comes by itself
+	ep := connect(t, a, &side{el: mutePeer(t, true)}, "tcp://127.0.0.1:0")
+	c := a.p.conn(ep)
+	for n, fits := range map[int]bool{smallAnswerBytes: true, smallAnswerBytes + 1: false} {
+		f, err := a.p.Start(t.Context(), ep, "x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.onResponse((&response{id: f.r.id, body: make([]byte, n)}).append(nil))
+		if fits != (err == nil) || err != nil && !errors.Is(err, ErrWire) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+		if got, err := f.Wait(t.Context()); fits && len(got) != n || !fits && !errors.Is(err, ErrOutcomeUnknown) {
+			t.Errorf("of %d bytes %d came, %v", n, len(got), err)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/stream"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -210,6 +211,7 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error
 	if err != nil {
 		return err
 	}
+	stream.Copy(seg.seg.Bytes(), s.req.body)
 	s.seg, s.req.body = seg, seg.ref.append(nil)
 	s.req.flags |= flagLent
 	return nil
@@ -217,14 +219,14 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error
 
 // lendFor is lend for a request. Where the call may wait, it waits for room.
 func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
-	seg, err := c.lend(s.req.body)
+	seg, err := c.lend(len(s.req.body))
 	if !isNoRoom(err) || mode == sendStarts || s.leads {
 		return seg, err
 	}
 	start := c.p.el.Now()
 	bounded, cancel := c.p.el.Timeout(ctx, s.req.left, ErrDeadline)
 	defer cancel()
-	seg, err = c.lendWaiting(bounded, c.lend, s.req.body, c.gone)
+	seg, err = c.lendWaiting(bounded, c.lend, len(s.req.body), c.gone)
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
 		c.reuse(seg)
 		return nil, ErrDeadline
@@ -272,10 +274,17 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		c.due.Store(c.caller.Soonest())
 	}
 	s.req.low = c.caller.Low()
+	room := int64(0)
+	if s.req.flags &^= flagSmall; !s.waits && !oneWay {
+		if room = c.expect(); room == 0 {
+			s.req.flags |= flagSmall
+		}
+	}
 	s.req.put((*[requestBytes]byte)(c.head[:]))
 	n := requestBytes + copy(c.head[requestBytes:], s.req.ext)
 	if err := c.ep.TrySend(IDRequest, c.head[:n], s.req.body); err != nil {
 		c.caller.Undo(s.req.id)
+		c.expectLess(room, c.spare())
 		return nil, err
 	}
 	if s.seg != nil {
@@ -289,7 +298,7 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, nil
 	}
 	r = c.record(s.req.id, s.to.name)
-	r.ends, r.deadline, r.awaited = s.ends, s.deadline, s.waits
+	r.ends, r.deadline, r.awaited, r.room = s.ends, s.deadline, s.waits, room
 	return r, nil
 }
 
@@ -416,13 +425,14 @@ func (f Future) wait(ctx context.Context, dst []byte, onNote func([]byte)) ([]by
 	if leads(ctx) && !f.atHand() {
 		return dst, ErrInline // the call goes on
 	}
-	err := f.await(ctx, onNote)
+	in := incoming{dst: dst}
+	err := f.await(ctx, onNote, &in)
 	if err == ErrEnded {
 		return dst, err
 	}
 	claimed := err == nil
 	if claimed {
-		dst, err = r.take(ctx, dst)
+		dst, err = r.take(ctx, in)
 	}
 	return dst, f.over(err, claimed)
 }
@@ -446,15 +456,15 @@ func (f Future) atHand() bool {
 }
 
 // await waits until the record is done, and claims its answer. It fails with ErrEnded if the call is not this one any more, or another has claimed it.
-func (f Future) await(ctx context.Context, onNote func([]byte)) error {
-	r := f.r
+func (f Future) await(ctx context.Context, onNote func([]byte), in *incoming) error {
+	r, waiting := f.r, stateOf(recWaiting, f.gen)
 	for {
-		err := r.waiter.Wait(ctx, r.ready)
+		err := r.waiter.Wait(ctx, func() bool { return r.state.Load() != waiting || r.news.Load() })
 		if r.gen.Load() != f.gen || r.stage() == recTaken {
 			return ErrEnded
 		}
 		if r.news.Load() {
-			r.tell(onNote)
+			f.tell(onNote, in)
 		}
 		switch {
 		case r.state.CompareAndSwap(stateOf(recDone, f.gen), stateOf(recTaken, f.gen)):
@@ -479,13 +489,21 @@ func (r *record) ask() bool {
 	return true
 }
 
-// tell hands over the note that came last.
-func (r *record) tell(onNote func([]byte)) {
+// tell hands over the note that came last, and reads what is there of the answer.
+func (f Future) tell(onNote func([]byte), in *incoming) {
+	r := f.r
 	r.c.mu.Lock()
-	note := r.note
-	r.note = nil
+	if r.gen.Load() != f.gen { // they are another call's
+		r.c.mu.Unlock()
+		return
+	}
+	note, w := r.note, r.written
+	r.note, r.written = nil, written{}
 	r.news.Store(false)
 	r.c.mu.Unlock()
+	if w.n > 0 {
+		in.follow(r.c, w)
+	}
 	if note != nil && onNote != nil {
 		onNote(note)
 	}
@@ -505,14 +523,15 @@ func (r *record) unfetched(err error) error {
 	return fmt.Errorf("%w: %w: it took its answer back, as it does when it closes", ErrOutcomeUnknown, fabric.ErrPeerLost)
 }
 
-// take appends a done record's answer to dst.
-func (r *record) take(ctx context.Context, dst []byte) ([]byte, error) {
+// take appends a done record's answer to what it came in for.
+func (r *record) take(ctx context.Context, in incoming) ([]byte, error) {
+	dst := in.dst
 	if r.err != nil {
 		return dst, r.err
 	}
 	start, c := len(dst), r.c
 	if r.lent {
-		body, err := r.fetch(ctx, r.body, c.p.limits.MaxBytes, dst)
+		body, err := r.fetch(ctx, r.body, c.p.limits.MaxBytes, dst, in.have)
 		r.lent = false
 		c.tell(IDAck, r.id) // at the endpoint's end the segment goes anyway
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/stream"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -33,6 +34,7 @@ type conn struct {
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
+	copier   stream.Copier      // of answers that the peer reads as they are written
 
 	life context.Context // until the endpoint's end
 	kill context.CancelCauseFunc
@@ -54,6 +56,9 @@ type conn struct {
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
 	keptBytes atomic.Int64 // what they count as
+
+	// What answers to started calls may take, or do, and what of it was taken out of Peer.allotted; under mu.
+	expected, allotted int64
 
 	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
 	unasked, asked atomic.Int64
@@ -87,10 +92,9 @@ const (
 // record is a call of ours, from its beginning until its end was told to whoever made it.
 type record struct {
 	c      *conn
-	ready  func() bool
 	waiter fabric.Waiter
 	state  atomic.Uint32 // stage and gen (stateOf); publishes what the answer set
-	news   atomic.Bool   // there is a note
+	news   atomic.Bool   // there is a note, or more of the answer
 	gen    atomic.Uint32 // raised at each reuse
 
 	recalled atomic.Bool // its answer was lent, and is not any more
@@ -98,13 +102,15 @@ type record struct {
 	// Under conn.mu.
 	id       exchange.ID
 	name     string
-	note     []byte // the newest that was not delivered
+	note     []byte  // the newest that was not delivered
+	written  written // the newest of the answer that was not read
 	done     chan struct{}
 	ends     []func(error)
 	awaited  bool  // its caller waits for it, and will fetch a large answer himself
 	deadline int64 // of the call; 0: its waiter's affair
 	kept     int64 // bytes of body that it keeps beyond keptShort while it is free, for further answers
 	since    int64 // when it became free, if so
+	room     int64 // bytes of its answer that may come, or have, in a message before anybody waits for it
 	ahead    int64 // bytes of its answer that are fetched ahead, and count until its end
 	fetching bool  // a goroutine is at it, and they count until its end too
 
@@ -127,7 +133,6 @@ func (c *conn) record(id exchange.ID, name string) *record {
 	for len(c.records) <= id.Slot() {
 		r := &record{c: c}
 		r.waiter.Init(c.p.el)
-		r.ready = func() bool { return r.stage() != recWaiting || r.news.Load() }
 		c.records = append(c.records, r)
 	}
 	r := c.records[id.Slot()]
@@ -135,7 +140,7 @@ func (c *conn) record(id exchange.ID, name string) *record {
 		c.p.idleBodies.Add(-r.kept)
 		r.kept = 0
 	}
-	r.id, r.name, r.err, r.done, r.note, r.ends = id, name, nil, nil, nil, nil
+	r.id, r.name, r.err, r.done, r.note, r.written, r.ends = id, name, nil, nil, nil, written{}, nil
 	r.news.Store(false)
 	r.recalled.Store(false)
 	r.state.Store(stateOf(recWaiting, r.gen.Load()))
@@ -172,7 +177,8 @@ func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []fun
 	if r.ahead != 0 && !r.fetching {
 		c.p.ahead.Add(-r.ahead)
 	}
-	r.lent, r.ends, r.err, r.ahead, r.fetching = false, nil, nil, 0, false
+	c.expectLess(r.room, c.spare())
+	r.lent, r.ends, r.err, r.ahead, r.fetching, r.room = false, nil, nil, 0, false, 0
 	if n := int64(cap(r.body)); n > keptShort {
 		c.keepBody(r, n)
 	}
@@ -237,6 +243,7 @@ func (c *conn) cease(err error, lives bool) {
 	c.segments.close()
 	c.buffers.close()
 	c.trimBodies(math.MaxInt64)
+	c.expectLess(0, 0)
 	c.mu.Unlock()
 	c.forsake()
 	if lives {
@@ -271,6 +278,9 @@ func (c *conn) sweep(now int64) (next int64) {
 	})
 	c.segments.trim(now)
 	c.buffers.trim(now)
+	if c.expected == 0 {
+		c.expectLess(0, 0)
+	}
 	if now >= c.trimAt {
 		c.trimBodies(now - int64(poolTime))
 		c.trimAt = now + int64(poolTime)
@@ -314,6 +324,15 @@ func (c *conn) onResponse(b []byte) error {
 	rec := c.records[r.id.Slot()]
 	rec.code, rec.lent = r.code, r.lent
 	rec.body = append(rec.body[:0], r.body...)
+	if !rec.awaited {
+		if err := c.arrived(rec); err != nil {
+			rec.body, rec.err = nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+			rec.finish()
+			c.mu.Unlock()
+			c.reuse(taken)
+			return err
+		}
+	}
 	ahead := r.lent && c.fetchesAhead(rec)
 	if ahead {
 		rec.lent, rec.fetching = false, true
@@ -430,7 +449,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	if !p.goWork(func() {
 		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
 		defer cancel()
-		done(r.fetch(ctx, refBody, int(limit), nil))
+		done(r.fetch(ctx, refBody, int(limit), nil, written{}))
 	}) {
 		done(nil, ErrClosed)
 	}

@@ -103,3 +103,44 @@ func TestLongName(t *testing.T) {
 		t.Errorf("a second Peer: %v", err)
 	}
 }
+
+// TestWaitOfEnded: whoever still waits for a call that somebody else has ended hears so, and does not sleep on the
+// next call in its place.
+func TestWaitOfEnded(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		a, b := newSide(t, "a", Limits{Outgoing: 1}), newSide(t, "b", Limits{}) // so that there is one place
+		ep := connect(t, a, b, addr)
+		b.serve(t, "wait", func(ctx context.Context, _ *Call) ([]byte, error) { <-ctx.Done(); return nil, nil })
+		start := func() Future {
+			f, err := a.p.Start(t.Context(), ep, "wait", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		f := start()
+		for round := range 200 {
+			ended, one := make(chan error, 2), f
+			for range cap(ended) {
+				go func() {
+					_, err := one.Wait(t.Context())
+					ended <- err
+				}()
+			}
+			time.Sleep(time.Duration(round%4) * 100 * time.Microsecond) // they wait, or are about to
+			one.Forget()
+			f = start()
+			for range cap(ended) {
+				select {
+				case err := <-ended:
+					if !errors.Is(err, ErrEnded) {
+						t.Fatalf("round %d: %v", round, err)
+					}
+				case <-time.After(patience / 4):
+					t.Fatalf("round %d: it waits for the next call", round)
+				}
+			}
+		}
+		f.Forget()
+	})
+}

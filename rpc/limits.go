@@ -36,8 +36,8 @@ type Limits struct {
 	CallsPerPeer int           // of them, for one endpoint; default 64
 	Queued       int           // calls of one endpoint that wait until they may run; further ones are refused with ErrBusy, as are those that handlers make; default 1024, -1: none
 	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, and eight times what those of one may; default 64 MiB
-	Outgoing     int           // own calls at once on one endpoint; default 1024. Answers to those that nobody waits for yet take up to 63 KiB each over a socket
-	BulkBytes    int64         // segments for own payloads, in use and kept, and as much for answers fetched before they are waited for; room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
+	Outgoing     int           // own calls at once on one endpoint; default 1024
+	BulkBytes    int64         // segments for own payloads, in use and kept, and as much each for answers fetched before they are waited for, and for those that come by themselves (half of it for one endpoint); room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
 	PoolBytes    int64         // of the segments, those kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB
 	HeldBytes    int64         // answers that wait to be asked for, as there is no room to send them; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s

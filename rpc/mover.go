@@ -90,7 +90,7 @@ func (t *mover) open(ctx context.Context, via *conn) (err error) {
 func (t *mover) fetchList(ctx context.Context) ([]byte, error) {
 	at := t.b.list
 	if t.c != nil {
-		return t.c.fetch(ctx, at.append(nil), MaxParts*partBytes, nil)
+		return t.c.fetch(ctx, at.append(nil), MaxParts*partBytes, nil, written{})
 	}
 	list := make([]byte, at.size)
 	return list, t.p.ownCopy(at.key, 0, list, fabric.RightRead)

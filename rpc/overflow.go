@@ -77,13 +77,13 @@ func (p *Peer) hasRoom() {
 
 // lendWaiting is a lend that waits for room until the context ends or unwanted says why
 // nobody wants it any more. It must not be called on the goroutine that drives the fabric.
-func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment, error), body []byte, unwanted func() error) (*lentSegment, error) {
+func (c *conn) lendWaiting(ctx context.Context, lend func(size int) (*lentSegment, error), size int, unwanted func() error) (*lentSegment, error) {
 	p := c.p
 	seen := p.roomy.Load()
 	var s *lentSegment
-	var err error = &noRoom{classBytes(classOf(len(body))), p.limits.BulkBytes, roomOfAll}
+	var err error = &noRoom{classBytes(classOf(size)), p.limits.BulkBytes, roomOfAll}
 	if c.turn() {
-		s, err = lend(body)
+		s, err = lend(size)
 	}
 	if !isNoRoom(err) {
 		c.granted.Store(p.el.Now())
@@ -106,7 +106,7 @@ func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment,
 		if seen = now; !c.turn() {
 			return false
 		}
-		s, err = lend(body)
+		s, err = lend(size)
 		short.note(err)
 		return !isNoRoom(err)
 	})
@@ -123,8 +123,8 @@ func (c *conn) lendWaiting(ctx context.Context, lend func([]byte) (*lentSegment,
 // leave room for one payload of any size: for requests, which are read when they arrive, and for answers that
 // were asked for. So whoever waits for an answer gets it, however many others he leaves alone. One
 // endpoint has half of what these may take.
-func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
-	p, n := c.p, classBytes(classOf(len(body)))
+func (c *conn) lendUnasked(size int) (*lentSegment, error) {
+	p, n := c.p, classBytes(classOf(size))
 	limit := p.limits.BulkBytes - p.limits.largest()
 	if p.starved.Load() > 0 { // others wait for it
 		return nil, &noRoom{n, p.limits.BulkBytes, roomOfAll}
@@ -136,7 +136,7 @@ func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 		c.unasked.Add(-n)
 		return nil, &noRoom{n, limit, roomOfUnasked}
 	}
-	s, err := c.lend(body)
+	s, err := c.lend(size)
 	if err != nil {
 		p.unasked.Add(-n)
 		c.unasked.Add(-n)
@@ -148,14 +148,14 @@ func (c *conn) lendUnasked(body []byte) (*lentSegment, error) {
 
 // lendAsked is lend for an answer that its caller has asked for. One endpoint has room for a payload of
 // any size: more it shall read before it gets more, so that one that asks and does not read leaves room for others.
-func (c *conn) lendAsked(body []byte) (*lentSegment, error) {
-	n, limit := classBytes(classOf(len(body))), c.p.limits.largest()
+func (c *conn) lendAsked(size int) (*lentSegment, error) {
+	n, limit := classBytes(classOf(size)), c.p.limits.largest()
 	c.asking.Lock() // a smaller one that comes by now would be told of room only when there is some more
 	defer c.asking.Unlock()
 	if !take(&c.asked, n, limit) {
 		return nil, &noRoom{n, limit, roomOfPeer}
 	}
-	s, err := c.lend(body)
+	s, err := c.lend(size)
 	if err != nil {
 		c.asked.Add(-n)
 		return nil, err
@@ -180,9 +180,9 @@ func (s *lentSegment) uncount() {
 	s.what = lentRequest
 }
 
-// lend puts a payload into a segment.
-func (c *conn) lend(body []byte) (*lentSegment, error) {
-	class := classOf(len(body))
+// lend finds a segment for a payload of size bytes, which is to be written there.
+func (c *conn) lend(size int) (*lentSegment, error) {
+	class := classOf(size)
 	c.mu.Lock()
 	s, ok := c.segments.take(class)
 	ended := c.ended
@@ -197,7 +197,7 @@ func (c *conn) lend(body []byte) (*lentSegment, error) {
 		}
 	}
 	c.p.stats.overflows.Add(1)
-	s.ref.size = uint64(copy(s.seg.Bytes(), body))
+	s.ref.size = uint64(size)
 	return s, nil
 }
 
@@ -268,8 +268,8 @@ func (c *conn) reuse(s *lentSegment) {
 	p.hasRoom()
 }
 
-// fetch appends the payload that a reference names to dst.
-func (c *conn) fetch(ctx context.Context, refBody []byte, limit int, dst []byte) ([]byte, error) {
+// fetch appends the payload that a reference names to dst, but for what is there already, beyond its end.
+func (c *conn) fetch(ctx context.Context, refBody []byte, limit int, dst []byte, have written) ([]byte, error) {
 	r, err := decodeRef(refBody, limit)
 	if err != nil {
 		return dst, err
@@ -278,18 +278,28 @@ func (c *conn) fetch(ctx context.Context, refBody []byte, limit int, dst []byte)
 	if err != nil {
 		return dst, err
 	}
-	return c.read(ctx, mem, r, dst)
+	if have.at != r {
+		have.n = 0
+	}
+	return c.read(ctx, mem, r, dst, have.n)
 }
 
-func (c *conn) read(ctx context.Context, mem *fabric.Remote, r ref, dst []byte) ([]byte, error) {
+// read is fetch from memory that was imported, for what follows the first have bytes.
+func (c *conn) read(ctx context.Context, mem *fabric.Remote, r ref, dst []byte, have uint64) ([]byte, error) {
 	c.p.stats.overflows.Add(1)
 	n := len(dst)
-	if cap(dst)-n < int(r.size) {
-		dst = append(make([]byte, 0, n+int(r.size)), dst...)
-	}
-	if err := mem.Get(ctx, dst[n:n+int(r.size)], 0); err != nil {
+	dst = withRoom(dst, int(r.size))
+	if err := mem.Get(ctx, dst[n : n+int(r.size)][have:], have); err != nil {
 		c.remotes.failed(r.key, err)
 		return dst[:n], err
 	}
 	return dst[:n+int(r.size)], nil
+}
+
+// withRoom is dst with room for n bytes beyond its end, in memory of its own if it has none.
+func withRoom(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst
+	}
+	return append(make([]byte, 0, len(dst)+n), dst...)
 }

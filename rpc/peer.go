@@ -29,7 +29,7 @@ type Peer struct {
 	mu     sync.RWMutex
 	conns  map[*fabric.Endpoint]*conn
 	order  []*conn                      // the same, oldest first
-	owners map[fabric.Incarnation]*conn // the first of each peer, for bulks
+	owners map[fabric.Incarnation]*conn // of the endpoints to each peer the one for bulks
 	dials  map[fabric.Incarnation]*dial // to owners of bulks
 	closed atomic.Bool                  // set before Close takes mu
 
@@ -49,6 +49,7 @@ type Peer struct {
 	starved     atomic.Int64   // who of them waits for what all peers have together
 	line        atomic.Pointer[inLine]
 	recallAt    atomic.Int64 // when answers may be taken back for them again
+	allotted    atomic.Int64 // bytes in which answers to started calls may come by themselves
 	ahead       atomic.Int64 // bytes of answers that were fetched before anybody waited for them
 	bufs        sync.Pool    // of *[]byte: requests being encoded
 	stats       counters
@@ -82,7 +83,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		id fabric.FrameID
 		fn func(*conn, []byte) error
 	}{
-		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote},
+		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote}, {IDWritten, (*conn).onWritten},
 		{IDCancel, (*conn).onCancel}, {IDAck, (*conn).onAck}, {IDTaken, (*conn).onTaken},
 		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDRecalled, (*conn).onRecalled}, {IDEnded, (*conn).onEnded},
 	} {
@@ -112,8 +113,22 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 		return
 	}
 	p.order = append(p.order, c)
-	if o := p.owners[ep.Incarnation()]; p.mayOwn(ep) && (o == nil || o.ep.Err() != nil) {
-		p.owners[ep.Incarnation()] = c
+	p.settle(ep.Incarnation())
+}
+
+// settle chooses the endpoint over which bulks of an incarnation are moved, whoever they came from: one of which the fabric says that it
+// leads there. It stays the one that it was if it can. That can change when an endpoint to it comes or goes. mu is held.
+func (p *Peer) settle(inc fabric.Incarnation) {
+	was, next := p.owners[inc], (*conn)(nil)
+	for _, ep := range p.el.EndpointsTo(inc) {
+		if c := p.conns[ep]; c != nil && p.mayOwn(ep) && ep.Err() == nil && (next == nil || c == was) {
+			next = c
+		}
+	}
+	if next == nil {
+		delete(p.owners, inc)
+	} else {
+		p.owners[inc] = next
 	}
 }
 
@@ -126,9 +141,8 @@ func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	c := p.conns[ep]
 	delete(p.conns, ep)
 	p.order = slices.DeleteFunc(p.order, func(other *conn) bool { return other == c })
-	if inc := ep.Incarnation(); c != nil && p.owners[inc] == c {
-		delete(p.owners, inc)
-		p.succeed(c)
+	if !p.closed.Load() {
+		p.settle(ep.Incarnation())
 	}
 	p.last.CompareAndSwap(c, nil)
 	p.mu.Unlock()
@@ -287,6 +301,7 @@ type counters struct {
 	duplicates, malformed          atomic.Uint64
 	unfetched, notes               atomic.Uint64
 	overflows, reused              atomic.Uint64
+	followed                       atomic.Uint64 // pieces of answers, read before the last was written
 }
 
 // Stats are a Peer's counters and levels, for metrics.

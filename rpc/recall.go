@@ -144,11 +144,11 @@ func (c *conn) onRecalled(b []byte) error {
 var errRecalled = fmt.Errorf("%w: it lay there unfetched for a while, and others needed the room", ErrAnswer)
 
 // fetch fetches an answer that is lent. Who may not wait does not hear why there is none any more, unless that is known.
-func (r *record) fetch(ctx context.Context, refBody []byte, limit int, dst []byte) ([]byte, error) {
+func (r *record) fetch(ctx context.Context, refBody []byte, limit int, dst []byte, have written) ([]byte, error) {
 	if r.recalled.Load() {
 		return dst, errRecalled
 	}
-	dst, err := r.c.fetch(ctx, refBody, limit, dst)
+	dst, err := r.c.fetch(ctx, refBody, limit, dst, have)
 	if errors.Is(err, fabric.ErrRevoked) && !leads(ctx) {
 		// Memory that is mapped shows it before the message is here that says so.
 		if r.c.ep.Flush(ctx) != nil && ctx.Err() != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
@@ -19,7 +20,11 @@ func bare(t testing.TB, name string) *side {
 	if err != nil {
 		t.Fatal(err)
 	}
-	el, err := fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}})
+	sh, err := shm.New(shm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, err := fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr, sh}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ type Call struct {
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	nested   bool        // its caller is a handler
+	small    bool        // its caller has no room for a large answer yet
 	borrowed bool        // its answer is the handler's own memory, which it may use again
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
@@ -182,7 +183,7 @@ func (c *conn) newCall(r *request, m *method) *Call {
 		c.inline = k
 	}
 	k.Name, k.m, k.id, k.Req, k.Bytes, k.OneWay = m.name, m, r.id, r.body, len(r.body), r.oneWay()
-	k.nested = r.nested()
+	k.nested, k.small = r.nested(), r.small()
 	k.lent, k.mem, k.Trace = r.lent(), nil, TraceContext{}
 	k.deadline = c.p.after(min(r.left, c.p.limits.MaxTime))
 	return k
@@ -408,7 +409,7 @@ func (k *Call) fetch(ctx context.Context) error {
 		n := int(k.at.size)
 		b := k.c.buffer(n)
 		var body []byte
-		if body, err = k.c.read(ctx, mem, k.at, b[:0:n]); err == nil { // what else is in b cannot be reached from there
+		if body, err = k.c.read(ctx, mem, k.at, b[:0:n], 0); err == nil { // what else is in b cannot be reached from there
 			k.buf, k.Req = b, body
 			return nil
 		}

@@ -58,13 +58,3 @@ func (c *conn) unsent(ctx context.Context, to target, req []byte, mode sendMode,
 	}
 	return c.p.begin(ctx, c.ep, to, req, mode)
 }
-
-// succeed has bulks of a conn's peer be moved over another conn to it, if there is one; mu is held.
-func (p *Peer) succeed(c *conn) {
-	for _, other := range p.order {
-		if other != c && other.ep.Incarnation() == c.ep.Incarnation() && other.ep.Principal() == c.ep.Principal() {
-			p.owners[c.ep.Incarnation()] = other
-			return
-		}
-	}
-}

@@ -3,19 +3,22 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// tokenOf is an Auth that shows a token; "node" is a member's.
+// tokenOf is an Auth that shows a token; those whose names begin with "node" are members'.
 type tokenOf string
 
 func (n tokenOf) Self() (string, []byte) { return string(n), []byte("the secret of " + n) }
 
 func (tokenOf) Lookup(name string) ([]byte, fabric.Principal, bool) {
 	p := fabric.Principal{Name: name}
-	if name == "node" {
+	if strings.HasPrefix(name, "node") {
 		p.Caps = fabric.CapMember
 	}
 	return []byte("the secret of " + name), p, true
@@ -23,6 +26,75 @@ func (tokenOf) Lookup(name string) ([]byte, fabric.Principal, bool) {
 
 func (tokenOf) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 	return fabric.Principal{}, false
+}
+
+// pullAll answers with the bytes of the Bulk that it is given.
+func pullAll(ctx context.Context, c *Call) ([]byte, error) {
+	b, _, err := DecodeBulk(c.Req)
+	if err != nil {
+		return nil, err
+	}
+	got := make([]byte, b.Size())
+	_, err = c.Pull(ctx, b, 0, Memory{got})
+	return got, err
+}
+
+// bulkOf is a Bulk of a side, as it travels.
+func bulkOf(t *testing.T, s *side, text string) []byte {
+	t.Helper()
+	seg, err := s.el.NewSegment(1<<12, fabric.Writable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(seg.Bytes(), text)
+	b, err := s.p.Expose(fabric.RightsAll, BulkOptions{}, Span{Segment: seg, Size: uint64(len(text))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire, err := b.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire
+}
+
+// inTurn is an Auth that shows another token at each connection.
+type inTurn struct {
+	tokenOf
+	next *atomic.Int32
+	all  []tokenOf
+}
+
+func (a inTurn) Self() (string, []byte) { return a.all[int(a.next.Add(1)-1)%len(a.all)].Self() }
+
+// TestBulkOfTwoNames: of a node that has two connections, and shows another member's name on each, a Bulk is moved over
+// either; when one is lost, over the other.
+func TestBulkOfTwoNames(t *testing.T) {
+	schemes(t, func(t *testing.T, addr string) {
+		node, ann := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{}), newSideOf(t, fabric.Config{Name: "ann", Auth: tokenOf("ann")}, Limits{})
+		owner := newSideOf(t, fabric.Config{Name: "n1", Auth: inTurn{next: new(atomic.Int32), all: []tokenOf{"node1", "node2"}}}, Limits{})
+		node.p.cfg.Members = true // nobody is connected yet
+		node.serve(t, "pull", pullAll)
+		ep := connect(t, ann, node, addr)
+		wire := bulkOf(t, owner, "the owner's")
+		var eps [2]*fabric.Endpoint
+		for i := range eps {
+			var err error
+			if eps[i], err = owner.el.Dial(t.Context(), node.el.Addrs()[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		there := func(n int) {
+			t.Helper()
+			waitFor(t, fmt.Sprintf("a pull over %d connections", n), func() bool {
+				got, err := ann.p.Call(t.Context(), ep, "pull", wire)
+				return len(node.el.Endpoints()) == n+1 && err == nil && string(got) == "the owner's"
+			})
+		}
+		there(2)
+		eps[0].Close()
+		there(1)
+	})
 }
 
 // TestBulkOfStolenIncarnation: a node moves a Bulk that came from a third party over its owner's endpoint, not over that of
@@ -34,31 +106,7 @@ func TestBulkOfStolenIncarnation(t *testing.T) {
 			newSideOf(t, fabric.Config{Name: "n1", Auth: tokenOf("node")}, Limits{}), newSideOf(t, fabric.Config{Name: "ann", Auth: tokenOf("ann")}, Limits{})
 		node.p.cfg.Members = true // nobody is connected yet
 		thief := newSideOf(t, fabric.Config{Name: "n1", Auth: tokenOf("bob"), Incarnation: owner.el.Incarnation()}, Limits{})
-		node.serve(t, "pull", func(ctx context.Context, c *Call) ([]byte, error) {
-			b, _, err := DecodeBulk(c.Req)
-			if err != nil {
-				return nil, err
-			}
-			got := make([]byte, b.Size())
-			_, err = c.Pull(ctx, b, 0, Memory{got})
-			return got, err
-		})
-		bulkOf := func(s *side, text string) []byte {
-			seg, err := s.el.NewSegment(1<<12, fabric.Writable)
-			if err != nil {
-				t.Fatal(err)
-			}
-			copy(seg.Bytes(), text)
-			b, err := s.p.Expose(fabric.RightsAll, BulkOptions{}, Span{Segment: seg, Size: uint64(len(text))})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wire, err := b.Append(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return wire
-		}
+		node.serve(t, "pull", pullAll)
 		ep := connect(t, ann, node, addr)
 		bob, err := thief.el.Dial(t.Context(), node.el.Addrs()[0])
 		if err != nil {
@@ -74,7 +122,7 @@ func TestBulkOfStolenIncarnation(t *testing.T) {
 			return false
 		})
 		before := at.Stats().SentFrames
-		wire := bulkOf(owner, "the owner's")
+		wire := bulkOf(t, owner, "the owner's")
 		if got, err := ann.p.Call(t.Context(), ep, "pull", wire); err == nil {
 			t.Errorf("with bob in the owner's place: %q", got)
 		}
@@ -88,7 +136,7 @@ func TestBulkOfStolenIncarnation(t *testing.T) {
 		if !errors.Is(bob.Err(), fabric.ErrPeerLost) {
 			t.Error(bob.Err())
 		}
-		for want, wire := range map[string][]byte{"the owner's": wire, "ann's own": bulkOf(ann, "ann's own")} {
+		for want, wire := range map[string][]byte{"the owner's": wire, "ann's own": bulkOf(t, ann, "ann's own")} {
 			if got, err := ann.p.Call(t.Context(), ep, "pull", wire); err != nil || string(got) != want {
 				t.Errorf("%q, %v, want %q", got, err, want)
 			}

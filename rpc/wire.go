@@ -17,6 +17,7 @@ const (
 	IDRequest fabric.FrameID = 80
 	IDNote    fabric.FrameID = 81
 	IDAnswer  fabric.FrameID = 82 // a response that is too large for the reserved class
+	IDWritten fabric.FrameID = 83 // so much of an answer is in its segment
 	// IDResponse and those after it are of reserved class.
 	IDResponse fabric.FrameID = 2100
 	IDCancel   fabric.FrameID = 2101
@@ -32,11 +33,13 @@ const (
 	responseBytes = 16
 	numberBytes   = 8
 	heldBytes     = numberBytes + 8
+	writtenHead   = numberBytes + 8
 	refBytes      = fabric.KeyBytes + 8
 
 	flagLent   = 1 << 0 // the payload is a ref
 	flagOneWay = 1 << 1
 	flagNested = 1 << 2 // made by a handler
+	flagSmall  = 1 << 3 // of the answer at most smallAnswerBytes travel in a message
 
 	lagUnknown = math.MaxUint32
 	leftMillis = 1 << 31 // the other bits are milliseconds, not microseconds
@@ -56,6 +59,7 @@ type request struct {
 func (r *request) lent() bool   { return r.flags&flagLent != 0 }
 func (r *request) oneWay() bool { return r.flags&flagOneWay != 0 }
 func (r *request) nested() bool { return r.flags&flagNested != 0 }
+func (r *request) small() bool  { return r.flags&flagSmall != 0 }
 
 // encodeLeft writes a time in 32 bits, rounded down but never to nothing: what is shorter
 // than half an hour in microseconds, more in milliseconds, up to 24 days.
@@ -100,7 +104,7 @@ func decodeRequest(b []byte, r *request) error {
 	r.method, r.id = le.Uint64(b), exchange.ID(le.Uint64(b[8:]))
 	lag, left, n := le.Uint32(b[16:]), le.Uint32(b[20:]), int(le.Uint16(b[26:]))
 	r.flags = b[24]
-	if b[25] != 0 || r.flags&^(flagLent|flagOneWay|flagNested) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
+	if b[25] != 0 || r.flags&^(flagLent|flagOneWay|flagNested|flagSmall) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
 		r.oneWay() != (r.id.Slot() == exchange.NoSlot) || lag != lagUnknown && uint64(lag) >= r.id.Number() {
 		return fmt.Errorf("%w: a request %v, %d after the lowest, with flags %#x %#x and %d bytes of extensions in %d", ErrWire, r.id, lag, b[24], b[25], n, len(b))
 	}
@@ -212,6 +216,26 @@ func decodeHeld(b []byte) (id exchange.ID, size uint64, err error) {
 		return 0, 0, fmt.Errorf("%w: %d bytes are held as the answer to %v", ErrWire, size, id)
 	}
 	return id, size, nil
+}
+
+// appendWritten writes the head of a message that says that the first n bytes of an answer are where the reference after it says.
+func appendWritten(b []byte, id exchange.ID, n uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, uint64(id)), n)
+}
+
+// decodeWritten reads how much of an answer of at most limit bytes is there, and where.
+func decodeWritten(b []byte, limit int) (id exchange.ID, w written, err error) {
+	if len(b) < writtenHead {
+		return 0, written{}, fmt.Errorf("%w: a part of an answer, in %d bytes, its head alone has %d", ErrWire, len(b), writtenHead)
+	}
+	id, w.n = exchange.ID(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[numberBytes:])
+	if w.at, err = decodeRef(b[writtenHead:], limit); err != nil {
+		return 0, written{}, err
+	}
+	if w.n == 0 || w.n >= w.at.size || id.Slot() == exchange.NoSlot {
+		return 0, written{}, fmt.Errorf("%w: %d of %d bytes are there of the answer to %v", ErrWire, w.n, w.at.size, id)
+	}
+	return id, w, nil
 }
 
 // ref is where a payload lies that was too large for its message.

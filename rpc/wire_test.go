@@ -40,6 +40,8 @@ func goldens() map[string][]byte {
 	oneWay.low = 0
 	traced := plain
 	traced.ext = appendTrace(nil, &TraceContext{TraceID: [16]byte{1, 2, 3}, SpanID: [8]byte{4, 5}, Flags: 1, State: "vendor=x"})
+	small := plain
+	small.flags = flagSmall
 	lent := plain
 	lent.flags, lent.body = flagLent, ref{testKey(), 1 << 19}.append(nil)
 	answer := response{id: id, body: []byte("answer")}
@@ -47,10 +49,11 @@ func goldens() map[string][]byte {
 	large := response{id: id, lent: true, body: ref{testKey(), 1 << 19}.append(nil)}
 	var n [numberBytes]byte
 	var held [heldBytes]byte
+	part := ref{testKey(), 1 << 19}.append(appendWritten(nil, id, 1<<18))
 	return map[string][]byte{
-		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil),
+		"request": plain.append(nil), "request_oneway": oneWay.append(nil), "request_traced": traced.append(nil), "request_lent": lent.append(nil), "request_small": small.append(nil),
 		"response": answer.append(nil), "response_failed": failed.append(nil), "response_lent": large.append(nil),
-		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19), "ended": putEnded(new([numberBytes]byte), 48),
+		"cancel": putNumber(&n, id), "held": putHeld(&held, id, 1<<19), "ended": putEnded(new([numberBytes]byte), 48), "written": part,
 		"note": append(bytes.Clone(putNumber(&n, id)), "half way"...),
 	}
 }
@@ -90,7 +93,7 @@ func TestBadMessages(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"short":                   good["request"][:requestBytes-1],
-		"unknown flag":            change("request", 24, 8),
+		"unknown flag":            change("request", 24, 16),
 		"set byte that is zero":   change("request", 25, 1),
 		"extensions past the end": change("request", 27, 1),
 		"one-way with a slot":     change("request", 24, flagOneWay),
@@ -149,7 +152,7 @@ func TestExtensions(t *testing.T) {
 }
 
 func FuzzDecodeRequest(f *testing.F) {
-	for _, name := range []string{"request", "request_oneway", "request_traced", "request_lent"} {
+	for _, name := range []string{"request", "request_oneway", "request_traced", "request_lent", "request_small"} {
 		f.Add(goldens()[name])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -232,6 +235,25 @@ func TestTraceparent(t *testing.T) {
 			t.Errorf("%q was read", bad)
 		}
 	}
+}
+
+func FuzzDecodeWritten(f *testing.F) {
+	good := goldens()["written"]
+	f.Add(good)
+	f.Add(good[:writtenHead])
+	f.Add(good[:writtenHead-1])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, w, err := decodeWritten(b, 1<<19)
+		if err != nil {
+			return
+		}
+		if again := w.at.append(appendWritten(nil, id, w.n)); !bytes.Equal(again, b) {
+			t.Fatalf("%x became %x", b, again)
+		}
+		if w.n == 0 || w.n >= w.at.size || w.at.size > 1<<19 || w.at.size > w.at.key.Size || id.Slot() == exchange.NoSlot {
+			t.Fatalf("%d of %d bytes of the answer to %v", w.n, w.at.size, id)
+		}
+	})
 }
 
 // FuzzDecodeReturned: what is read of a request that comes back is what it was sent with.

@@ -20,13 +20,20 @@ const MaxArgsBytes = 16 << 20
 // runs on (nil if it runs on none). A u32 parameter called RowBytesParam that
 // is not given is filled with the size of dataset's rows.
 func (s *Schema) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
-	if err := s.ValidateParams(); err != nil {
+	c, err := s.CheckedParams()
+	if err != nil {
 		return nil, err
 	}
+	return c.EncodeArgs(values, dataset)
+}
+
+// EncodeArgs is Schema.EncodeArgs, of parameters that were checked.
+func (c *Checked) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
+	s := c.schema
 	if err := s.checkNames(values); err != nil {
 		return nil, err
 	}
-	e := argEncoder{dataset: dataset, layout: s.place()}
+	e := argEncoder{dataset: dataset, layout: c.layout}
 	if dataset != nil {
 		l, err := dataset.Layout()
 		if err != nil {

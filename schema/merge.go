@@ -42,10 +42,15 @@ type group struct {
 
 // NewMerger starts with no rows.
 func NewMerger(s *Schema) (*Merger, error) {
-	b, err := NewPartBuilder(s)
+	c, err := s.CheckedResult()
 	if err != nil {
 		return nil, err
 	}
+	return c.merger(), nil
+}
+
+func (c *Checked) merger() *Merger {
+	s, b := c.schema, c.builder()
 	m := &Merger{schema: s, merged: s.Merges(), build: b, codecs: b.layout.Codecs, byKey: map[string]*group{}, limit: MaxGroups}
 	for i, f := range s.Fields {
 		if f.Merge == MergeKey {
@@ -54,7 +59,7 @@ func NewMerger(s *Schema) (*Merger, error) {
 			m.values = append(m.values, i)
 		}
 	}
-	return m, nil
+	return m
 }
 
 // Add takes rows in. They are copied. After an error the merger is of no more use.
@@ -268,10 +273,16 @@ func (m *Merger) finish(g *group) error {
 
 // Merge combines the rows of several parts.
 func Merge(s *Schema, parts ...Rows) (Rows, error) {
-	m, err := NewMerger(s)
+	c, err := s.CheckedResult()
 	if err != nil {
 		return Rows{}, err
 	}
+	return c.Merge(parts...)
+}
+
+// Merge is the package's Merge, of result rows that were checked.
+func (c *Checked) Merge(parts ...Rows) (Rows, error) {
+	m := c.merger()
 	for _, p := range parts {
 		if err := m.Add(p); err != nil {
 			return Rows{}, err

@@ -37,10 +37,16 @@ func (l Layout) stride() int { return int(roundUp(l.Size, PartAlign)) }
 // checks everything a reader of the rows relies on: sizes, that text lies in the
 // text's place, bools.
 func (s *Schema) DecodePart(part []byte) (Rows, error) {
-	if err := s.ValidateResult(); err != nil {
+	c, err := s.CheckedResult()
+	if err != nil {
 		return Rows{}, err
 	}
-	r := Rows{schema: s, layout: s.place(), part: part}
+	return c.DecodePart(part)
+}
+
+// DecodePart is Schema.DecodePart, of result rows that were checked.
+func (c *Checked) DecodePart(part []byte) (Rows, error) {
+	r := Rows{schema: c.schema, layout: c.layout, part: part}
 	r.stride = r.layout.stride()
 	if len(part) < PartHeadBytes {
 		return Rows{}, fmt.Errorf("%w: %d bytes, its header alone has %d", ErrPart, len(part), PartHeadBytes)
@@ -184,11 +190,15 @@ type PartBuilder struct {
 
 // NewPartBuilder starts an empty part.
 func NewPartBuilder(s *Schema) (*PartBuilder, error) {
-	if err := s.ValidateResult(); err != nil {
+	c, err := s.CheckedResult()
+	if err != nil {
 		return nil, err
 	}
-	l := s.place()
-	return &PartBuilder{schema: s, layout: l, stride: l.stride()}, nil
+	return c.builder(), nil
+}
+
+func (c *Checked) builder() *PartBuilder {
+	return &PartBuilder{schema: c.schema, layout: c.layout, stride: c.layout.stride()}
 }
 
 // Append adds a row: cells holds each field's bytes as in a record, a Str

@@ -256,6 +256,14 @@ func (id *Identity) complain(known *[2]stamp, at [2]stamp, what string, err erro
 	}
 }
 
+// Credentials are what transports take; nil for no identity.
+func (id *Identity) Credentials() fabric.Credentials {
+	if id == nil {
+		return nil
+	}
+	return id
+}
+
 // Certificate is the element's own.
 func (id *Identity) Certificate() (*tls.Certificate, error) {
 	id.mu.Lock()

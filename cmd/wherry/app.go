@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 )
 
 // app is what the commands share.
@@ -22,9 +25,11 @@ type app struct {
 	quiet    bool
 	timeout  time.Duration
 	client   clientFlags
+	schemes  fabric.Schemes // the transports of this program
 }
 
 func (a *app) rootCommand() *cobra.Command {
+	a.schemes = schemes.All()
 	root := noun(&cobra.Command{
 		Use:   "wherry",
 		Short: "Send functions to where the data is",

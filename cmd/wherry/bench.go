@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,9 +40,9 @@ shared machine the ratios say more than the figures.`,
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
-		c := bench.Config{Kind: b.name, Servers: b.servers}
+		c := bench.Config{Kind: b.name, Schemes: a.schemes, Servers: b.servers}
 		transport, policy := b.transport, b.policy.String()
-		f.StringVar(&transport, "transport", transport, "shm or tcp")
+		f.StringVar(&transport, "transport", transport, strings.Join(a.schemes.Names(), " or "))
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; the elements of ring and rounds on them in turn")
@@ -77,7 +78,9 @@ shared machine the ratios say more than the figures.`,
 		parent.AddCommand(cmd)
 	}
 	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
-		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Role(cmd.Context(), a.in, a.out, demoGraph) }})
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bench.Role(cmd.Context(), a.in, a.out, a.schemes, demoGraph)
+		}})
 	return parent
 }
 
@@ -114,7 +117,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	case "bulk":
 		f.IntVar(&c.Bytes, "bytes", 1<<20, fmt.Sprintf("bytes of one transfer, 1 to %d", bench.MaxBytes))
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
-		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers of so many bytes, 1 to %d", bench.MaxCallBytes))
+		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers, and with requests, of so many bytes, 1 to %d", bench.MaxCallBytes))
 		f.String("handler", "blocking", "with --call: "+handlerHelp)
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))

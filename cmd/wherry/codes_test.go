@@ -93,7 +93,7 @@ func TestCodesOfCommands(t *testing.T) {
 		{"mem load x ." + nowhere, exitUsage, "folder"},
 		{"mem load x file/data.csv" + nowhere, exitUsage, "not a directory"},
 		{"mem load x data.csv --schema ." + nowhere, exitUsage, "directory"},
-		{"mem ls --peers pigeon://home", exitUsage, "only tcp and shm"},
+		{"mem ls --peers pigeon://home", exitUsage, "only shm and tcp"},
 		{"mem ls --peers tcp://127.0.0.1:99999", exitUsage, "99999"},
 		{"mem ls --token-file ." + nowhere, exitUsage, "regular"},
 		{"mem ls" + nowhere, exitLost, "not connected"},

@@ -15,7 +15,6 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
-	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -77,21 +76,21 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		return nil, usageError{err}
 	}
 	cfg := client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
-		Insecure: f.insecure, Log: a.warnings()}
+		Insecure: f.insecure, Schemes: a.schemes, Log: a.warnings()}
 	if err := cfg.Validate(); err != nil {
 		return nil, usageError{err}
 	}
 	c, err := client.Connect(ctx, cfg)
-	if errors.Is(err, cluster.ErrToken) && errors.Is(err, os.ErrNotExist) && !f.tls.On() && (f.tokenFile == defaultTokenFile() || far(nodes)) {
+	if errors.Is(err, cluster.ErrToken) && errors.Is(err, os.ErrNotExist) && !f.tls.On() && (f.tokenFile == defaultTokenFile() || a.far(nodes)) {
 		return nil, fmt.Errorf("%w, or name your certificate: --tls-cert, --tls-key, --tls-ca", err)
 	}
 	return c, err
 }
 
 // far reports whether some node is dialled beyond loopback.
-func far(nodes []cluster.Member) bool {
+func (a *app) far(nodes []cluster.Member) bool {
 	return slices.ContainsFunc(nodes, func(m cluster.Member) bool {
-		return slices.ContainsFunc(m.Addrs, func(addr string) bool { return !control.Loopback(addr) })
+		return slices.ContainsFunc(m.Addrs, func(addr string) bool { return !a.schemes.Loopback(addr) })
 	})
 }
 

@@ -19,7 +19,7 @@ work here at all.`,
 		Example: "  wherry doctor\n  wherry doctor --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			checks := doctor.Run(cmd.Context())
+			checks := doctor.Run(cmd.Context(), a.schemes)
 			err := a.print(checks, func(w io.Writer) {
 				marks := map[doctor.State]string{doctor.Good: "ok", doctor.Limited: "!!", doctor.Missing: "--"}
 				for _, c := range checks {

@@ -175,6 +175,7 @@ func (a *app) runNode(cmd *cobra.Command, f *nodeFlags, flags node.Config) error
 	if err == nil {
 		c.Log, err = f.logger(a)
 	}
+	c.Schemes = a.schemes
 	if err == nil {
 		err = c.Validate()
 	}

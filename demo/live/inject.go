@@ -159,7 +159,7 @@ func (b *Backend) path(ctx context.Context, c *demo.Call) (*demo.Reply, error) {
 	reply.Chain = callAndReply
 	if n := len(b.eps); n > 1 {
 		messages, steps := xrdma.Round(n)
-		levels := (int(result.Branches) - n) / messages // if lists are long, there are more of them, and this is too high
+		levels := (int(result.Branches) - n) / messages // too high where lists are long, too low where elements slept
 		if len(reply.IDs) > 0 {
 			levels = len(reply.IDs) - 1
 		}

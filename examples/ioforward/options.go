@@ -13,8 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 )
 
 // tokenName is what serve calls the token that it makes.
@@ -50,7 +49,7 @@ func (o *options) check(addrs []string) error {
 		return errors.New("give either --tokens FILE or the --tls flags, or --anybody where whoever reaches the address may do everything")
 	}
 	for _, a := range addrs {
-		if !o.insecure && !o.tls.On() && !control.Loopback(a) {
+		if !o.insecure && !o.tls.On() && !schemes.All().Loopback(a) {
 			return fmt.Errorf("%s is beyond loopback, and the connection is not encrypted: give the --tls flags, use a tunnel, or --insecure on a network that you trust", a)
 		}
 	}
@@ -74,7 +73,7 @@ func (o *options) auth(id *ca.Identity) (fabric.Auth, error) {
 	return control.CertAuth(who), nil
 }
 
-// element makes this program's element, with both transports. Its user calls end.
+// element makes this program's element, with all transports. Its user calls end.
 func (o *options) element(name string, log *slog.Logger) (el *fabric.Element, end func(), err error) {
 	policy, err := fabric.ParsePolicy(o.policy)
 	if err != nil {
@@ -90,38 +89,27 @@ func (o *options) element(name string, log *slog.Logger) (el *fabric.Element, en
 			return nil, nil, err
 		}
 	}
-	secured := tcp.Config{}
-	if id != nil {
-		secured.TLS = id
-	}
-	overTCP, err := tcp.New(secured)
+	over, err := schemes.All().Open(id.Credentials())
 	if err != nil {
 		return nil, nil, err
 	}
-	overShm, err := shm.New(shm.Config{})
-	if err != nil {
-		overTCP.Close()
-		return nil, nil, err
-	}
-	cfg.Transports = []fabric.Transport{overTCP, overShm}
+	cfg.Transports = over
 	if el, err = fabric.New(cfg); err != nil {
-		overTCP.Close()
-		overShm.Close()
-		return nil, nil, err
+		return nil, nil, errors.Join(err, over.Close())
 	}
-	unwatch := watchRevoked(id, overTCP)
+	unwatch := watchRevoked(id, over)
 	return el, func() { unwatch(); el.Close() }, nil
 }
 
 // watchRevoked ends the connections of certificates as soon as they are revoked,
 // until stop is called.
-func watchRevoked(id *ca.Identity, secured *tcp.Transport) (stop func()) {
+func watchRevoked(id *ca.Identity, over fabric.Transports) (stop func()) {
 	if id == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() { id.Guard(ctx, secured.Recheck) })
+	work.Go(func() { id.Guard(ctx, over.Recheck) })
 	return func() { cancel(); work.Wait() }
 }
 

@@ -159,7 +159,7 @@ func helloAcceptorJudges(r *rig) {
 		{"too many addresses", func(h *rawHello) { h.addrs = make([]string, 9) }, "not a wherry HELLO"},
 		{"window too small", func(h *rawHello) { h.window = 100 }, "window"},
 	} {
-		n := r.node(helloTime(5 * time.Second))
+		n := r.node(helloTime(patience)) // a busy machine may take long over TLS
 		p := r.rawDial(n)
 		h := goodHello(kindDial)
 		c.change(&h)

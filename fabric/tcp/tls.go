@@ -13,19 +13,8 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// Credentials secure a transport's connections: TLS 1.3, nothing older, with a
-// certificate from both sides. Methods may be called from several goroutines.
-type Credentials interface {
-	// Certificate is this element's own, with its key. It is asked for at each
-	// connection, so that a renewed one is used.
-	Certificate() (*tls.Certificate, error)
-	// Roots are the authorities that a peer's certificate must come from.
-	Roots() *x509.CertPool
-	// Judge is asked about each certificate that is valid and from Roots: who is
-	// its holder? named is false if the certificate does not say, and a token must. An
-	// error refuses it, as one that was revoked.
-	Judge(leaf *x509.Certificate) (who fabric.Principal, named bool, err error)
-}
+// Credentials secure a transport's connections.
+type Credentials = fabric.Credentials
 
 // protocol is what both sides must have in mind (ALPN): a certificate that
 // serves other programs too cannot be used to mix them up.

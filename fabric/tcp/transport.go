@@ -138,7 +138,9 @@ func (t *Transport) cork() {
 }
 
 // Features implements fabric.Transport.
-func (t *Transport) Features() fabric.TransportFeatures { return fabric.TransportFeatures{Cork: t} }
+func (t *Transport) Features() fabric.TransportFeatures {
+	return fabric.TransportFeatures{Cork: t, Recheck: t.Recheck}
+}
 
 // Cork is cork for goroutines that run while the leader does not. Each of them may compute for a while: who sends
 // later than corkTime sends at once.

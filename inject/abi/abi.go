@@ -25,31 +25,44 @@ const (
 type Status int32
 
 const (
-	OK                Status = 0
-	ErrArgument       Status = -1  // an argument is out of range
-	ErrMemory         Status = -2  // a pointer or length leaves the function's memory
-	ErrRights         Status = -3  // the key does not allow it
-	ErrRevoked        Status = -4  // the key was revoked or is of another incarnation
-	ErrPeerLost       Status = -5  // the element is gone
-	ErrBackpressure   Status = -6  // a queue is full
-	ErrLimit          Status = -7  // a limit of this function is used up
-	ErrDone           Status = -8  // the branch has replied or forwarded already
-	ErrDeadline       Status = -9  // no time is left
-	ErrCanceled       Status = -10 // the caller gave up
-	ErrNoWindow       Status = -11 // no such window here
-	ErrUnsupported    Status = -12 // this element does not do that
-	ErrOutcomeUnknown Status = -13 // it may or may not have happened
+	OK Status = -iota
+	ErrArgument
+	ErrMemory
+	ErrRights
+	ErrRevoked
+	ErrPeerLost
+	ErrBackpressure
+	ErrLimit
+	ErrDone
+	ErrDeadline
+	ErrCanceled
+	ErrNoWindow
+	ErrUnsupported
+	ErrOutcomeUnknown
 )
 
-var statusTexts = [...]string{"ok", "an argument is out of range", "a pointer or length leaves the function's memory", "the key does not allow it",
-	"the key was revoked or is of another incarnation", "the element is gone", "a queue is full", "a limit of the function is used up",
-	"the branch has replied or forwarded already", "no time is left", "the caller gave up", "no such window here", "this element does not do that",
-	"it may or may not have happened"}
+// statuses is what each is called and means, at its number without the sign.
+var statuses = [...]struct{ name, text string }{
+	{"OK", "ok"},
+	{"ErrArgument", "an argument is out of range"},
+	{"ErrMemory", "a pointer or length leaves the function's memory"},
+	{"ErrRights", "the key does not allow it"},
+	{"ErrRevoked", "the key was revoked or is of another incarnation"},
+	{"ErrPeerLost", "the element is gone"},
+	{"ErrBackpressure", "a queue is full"},
+	{"ErrLimit", "a limit of the function is used up"},
+	{"ErrDone", "the branch has replied or forwarded already"},
+	{"ErrDeadline", "no time is left"},
+	{"ErrCanceled", "the caller gave up"},
+	{"ErrNoWindow", "no such window here"},
+	{"ErrUnsupported", "this element does not do that"},
+	{"ErrOutcomeUnknown", "it may or may not have happened"},
+}
 
 // String says what a status of the host's means; others are the function's own.
 func (s Status) String() string {
-	if s <= 0 && int(-s) < len(statusTexts) {
-		return statusTexts[-s]
+	if s <= 0 && int(-s) < len(statuses) {
+		return statuses[-s].text
 	}
 	return "the function's own"
 }
@@ -115,9 +128,10 @@ type Host interface {
 	// Atomic: op is AtomicAdd …; width 4 or 8 bytes; result is the old value.
 	Atomic(element, window uint32, offset uint64, op AtomicOp, width uint32, operand, compare uint64) (old uint64, st Status)
 
-	// Scratch says that the run wants n bytes of the invocation's scratch. The engine owns that memory
-	// (see Instance affinity in inject/wasm); this only charges it. OK or ErrLimit.
-	Scratch(n uint64) Status
+	// Scratch says that the run wants n bytes of the invocation's scratch, more than it has. The engine owns that memory, and
+	// has charged it; short is nil, or an ErrEngineBusy that says why it could not. Then the run gets none,
+	// or, with an error, it is stopped as by Tick: to wait for room and start over.
+	Scratch(n uint64, short error) (Status, error)
 
 	Log(text []byte)
 	NowNs() uint64 // wall clock, Unix nanoseconds

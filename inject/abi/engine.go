@@ -40,10 +40,11 @@ type Program interface {
 // Bound is a program with windows: a pool of instances that one principal's
 // branches share, one after the other.
 type Bound interface {
-	// Need is how many bytes of the engine's room an instance takes.
-	Need() uint64
-	// Reserve takes room for an instance, without waiting: ErrEngineBusy if there is not enough just now.
-	Reserve() (Place, error)
+	// Need is how many bytes of the engine's room an instance takes whose run asks for so much scratch.
+	Need(scratch uint64) uint64
+	// Reserve takes room for such an instance, without waiting: ErrEngineBusy if there is not enough just now. A run can
+	// ask for more scratch than that, and then finds room or not (Host.Scratch).
+	Reserve(scratch uint64) (Place, error)
 	Close()
 }
 
@@ -59,7 +60,8 @@ type Place interface {
 type Instance interface {
 	// Run runs the function. The error says that it was stopped: by a trap, a
 	// limit, or what Host.Tick returned, which it then wraps.
-	// limits are the element's, which never change; nil: those of the program.
+	// limits are the element's, which never change; nil: those of the program. What was reserved for scratch, and the
+	// run has not asked for, is given back when it ends.
 	Run(payload []byte, limits *Limits, h Host) (Status, error)
 	// Waits says that a host call of the run is about to wait, so that the wait is not charged as the function's
 	// processor time. The Host calls it, on the run's goroutine, before each wait.

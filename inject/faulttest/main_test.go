@@ -76,7 +76,7 @@ func compileGuests() error {
 		return err
 	}
 	type job struct{ name, file, value string }
-	jobs := []job{{"faults", "faults.c", ""}, {"journey", "journey.c", ""}, {"memory", "memory.c", ""}, {"copier", "copier.c", ""},
+	jobs := []job{{"faults", "faults.c", ""}, {"journey", "journey.c", ""}, {"memory", "memory.c", ""}, {"hoard", "hoard.c", ""}, {"copier", "copier.c", ""},
 		{"value1", "value.c", "1"}, {"value2", "value.c", "2"}}
 	var wait sync.WaitGroup
 	var mu sync.Mutex

@@ -39,6 +39,7 @@ type Image struct {
 	signatures []Signature
 	encoded    []byte // header and content, without signatures
 	id         ID
+	call       *Call
 }
 
 // Offsets in the header.
@@ -80,8 +81,13 @@ func Build(m Manifest, entries ...Entry) (*Image, error) {
 	return img, img.seal()
 }
 
+// validate checks the image, and works out what calls need of it.
 func (m *Image) validate() error {
-	if err := m.manifest.validate(); err != nil {
+	err := m.manifest.validate()
+	if err != nil {
+		return err
+	}
+	if m.call, err = newCall(&m.manifest); err != nil {
 		return err
 	}
 	if len(m.entries) == 0 {
@@ -101,7 +107,7 @@ func (m *Image) validate() error {
 	if w, ok := m.Entry(Wasm, ""); ok {
 		imports, err := inspectWasm(w.Code)
 		if err != nil {
-			return err
+			return fmt.Errorf("entry 0 (%v): %w", Wasm, err) // the first form in the order of entries
 		}
 		if !slices.Equal(imports, m.manifest.Imports) {
 			return fmt.Errorf("%w: imports are %v, the wasm module imports %v", ErrManifest, m.manifest.Imports, imports)
@@ -170,7 +176,7 @@ func (m *Image) ID() ID { return m.id }
 // Name is the manifest's name: a label, not an identity.
 func (m *Image) Name() string { return m.manifest.Name }
 
-// Manifest returns a copy of the manifest.
+// Manifest returns a copy of the manifest, to be changed as one likes. Call has what a call needs of it, without a copy.
 func (m *Image) Manifest() Manifest { return m.manifest.clone() }
 
 // Entries returns all entries, in the file's order. Their Code is shared.

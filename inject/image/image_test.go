@@ -30,7 +30,8 @@ func module(extra string, imports ...string) []byte {
 	types := append(leb(len(imports)+1), 0x60, 2, 0x7f, 0x7f, 1, 0x7f)
 	list := leb(len(imports))
 	for i, call := range imports {
-		params, results, _ := strings.Cut(hostCallType(call), ":")
+		c, _ := abi.CallNamed(call)
+		params, results := c.Types()
 		types = append(types, 0x60)
 		for _, side := range []string{params, results} {
 			types = append(types, byte(len(side)))

@@ -259,7 +259,7 @@ func (m *Manifest) checkLists(bad func(string, ...any) error) error {
 		return bad("capabilities are not sorted, each once")
 	}
 	for _, name := range m.Imports {
-		if hostCallType(name) == "" {
+		if _, ok := abi.CallNamed(name); !ok {
 			return bad("host call %q does not exist in ABI version %d", clip(name), abi.Version)
 		}
 	}

@@ -11,36 +11,59 @@ import (
 // ErrResult says that a part of a result is not what the manifest promises.
 var ErrResult = errors.New("image: bad result")
 
+// Call is what a call needs of an image, worked out once. It is the image's own: nothing in it may be changed.
+type Call struct {
+	Manifest
+	Params *schema.Checked // nil: raw bytes
+	Result *schema.Checked // nil: raw bytes
+}
+
+// Call is what calls need of the image; unlike Manifest it copies nothing.
+func (m *Image) Call() *Call { return m.call }
+
+// newCall works it out, of a manifest that is valid.
+func newCall(m *Manifest) (*Call, error) {
+	c := &Call{Manifest: *m}
+	var err error
+	if m.Params != nil {
+		if c.Params, err = m.Params.CheckedParams(); err != nil {
+			return nil, err
+		}
+	}
+	if m.Result != nil {
+		c.Result, err = m.Result.CheckedResult()
+	}
+	return c, err
+}
+
 // DecodeResult reads one part of a result as rows, whatever its form. An empty
 // part has no rows. Raw results have none to read; that is an error.
-func (m *Manifest) DecodeResult(part []byte) (schema.Rows, error) {
-	if m.Result == nil {
-		return schema.Rows{}, fmt.Errorf("%w: the result of %s is raw bytes, not rows", ErrResult, m.Name)
+func (c *Call) DecodeResult(part []byte) (schema.Rows, error) {
+	if c.Result == nil {
+		return schema.Rows{}, fmt.Errorf("%w: the result of %s is raw bytes, not rows", ErrResult, c.Name)
 	}
 	if len(part) == 0 {
 		part = make([]byte, schema.PartHeadBytes)
-		return m.Result.DecodePart(part)
+		return c.Result.DecodePart(part)
 	}
-	layout, err := m.Result.Layout()
-	if err != nil {
-		return schema.Rows{}, err
-	}
+	layout := c.Result.Layout()
 	size := int(layout.Size)
-	switch m.ResultForm {
+	switch c.ResultForm {
 	case ResultRows:
-		return m.Result.DecodePart(part)
+		return c.Result.DecodePart(part)
 	case ResultRecord:
-		if part, err = rowFromRecord(m.Result, layout, part); err != nil {
+		part, err := rowFromRecord(c.Result.Schema(), layout, part)
+		if err != nil {
 			return schema.Rows{}, err
 		}
-		return m.Result.DecodePart(part)
+		return c.Result.DecodePart(part)
 	case ResultList:
 		if len(part)%size != 0 {
 			return schema.Rows{}, fmt.Errorf("%w: a list of %d-byte records has %d bytes", ErrResult, size, len(part))
 		}
-		return m.Result.DecodePart(rowsFromList(part, size))
+		return c.Result.DecodePart(rowsFromList(part, size))
 	}
-	return schema.Rows{}, fmt.Errorf("%w: unknown form %q", ErrResult, clip(string(m.ResultForm)))
+	return schema.Rows{}, fmt.Errorf("%w: unknown form %q", ErrResult, clip(string(c.ResultForm)))
 }
 
 // stride is the distance of records of size bytes in a row-encoded part.
@@ -57,7 +80,7 @@ func rowsFromList(list []byte, size int) []byte {
 }
 
 // rowFromRecord makes a part of one row; its text moves, so the offsets do too.
-func rowFromRecord(s *schema.Schema, layout schema.Layout, record []byte) ([]byte, error) {
+func rowFromRecord(s *schema.Schema, layout *schema.Layout, record []byte) ([]byte, error) {
 	size := int(layout.Size)
 	if len(record) < size {
 		return nil, fmt.Errorf("%w: a record of %d bytes has only %d", ErrResult, size, len(record))

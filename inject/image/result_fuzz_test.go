@@ -42,7 +42,10 @@ func FuzzDecodeResult(f *testing.F) {
 			if form == ResultList && layout.HasStr {
 				continue // Build refuses that
 			}
-			m := Manifest{Name: "f", Result: s, ResultForm: form}
+			m, err := newCall(&Manifest{Name: "f", Result: s, ResultForm: form})
+			if err != nil {
+				t.Fatal(err)
+			}
 			rows, err := m.DecodeResult(b)
 			if !bytes.Equal(b, before) {
 				t.Fatal("it has changed the bytes")

@@ -36,7 +36,10 @@ func TestDecodeResult(t *testing.T) {
 			"\x00\x00\x00\x00\x04\x00\x00\x00\x05\x00\x00\x00\x16\x00\x00\x00\x01\x00\x00\x00hi!", nil},
 		"raw": {ResultRaw, nil, "x", nil},
 	} {
-		m := Manifest{Name: "f", Result: tc.schema, ResultForm: tc.form}
+		m, err := newCall(&Manifest{Name: "f", Result: tc.schema, ResultForm: tc.form})
+		if err != nil {
+			t.Fatal(err)
+		}
 		rows, err := m.DecodeResult([]byte(tc.part))
 		if tc.want == nil {
 			if !errors.Is(err, ErrResult) && !errors.Is(err, schema.ErrPart) {

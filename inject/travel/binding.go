@@ -37,7 +37,7 @@ func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
 	}
 	b := c.bind(now, image, table)
 	if b == nil {
-		return nil, fmt.Errorf("%w: all %d bindings are in use", ErrLimit, c.lim.Bindings)
+		return nil, fmt.Errorf("%w: all %d bindings of Limits.Bindings are in use; close prepared functions that are not needed, or raise it (at most %d)", ErrLimit, c.lim.Bindings, MaxSlots)
 	}
 	b.refs++
 	return b, nil

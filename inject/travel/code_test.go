@@ -116,7 +116,7 @@ func TestSlotsAreReused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.desks[0].core.Bind(w.now, travel.ID{2}, travel.ID{}); !errors.Is(err, travel.ErrLimit) {
+	if _, err := w.desks[0].core.Bind(w.now, travel.ID{2}, travel.ID{}); !errors.Is(err, travel.ErrLimit) || !strings.Contains(err.Error(), "Limits.Bindings") {
 		t.Errorf("a third binding in two slots gives %v", err)
 	}
 	w.desks[0].core.Unbind(held)

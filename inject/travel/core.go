@@ -75,7 +75,9 @@ type Core struct {
 type Counters struct {
 	Started, Succeeded, Failed uint64 // futures
 	Runs                       uint64 // runs begun here
-	Awaited, Yielded           uint64 // branches that waited for room; invocations that lost their scratch to an older one
+	Awaited                    uint64 // branches that waited for room
+	Pressed                    uint64 // times that an invocation with scratch here was found in the way of an older one
+	Yielded                    uint64 // futures ended to let older invocations have room
 	Waits, TakenIn             uint64 // times that a run found no room to send and waited; branches that were taken in beyond what may be held
 	Paced                      uint64 // times that a member was told to keep an origin's branches back
 	Stuck                      uint64 // branches ended because their forks waited where no more could be taken in
@@ -174,7 +176,6 @@ type invocation struct {
 	born       int64     // when it was started, by its origin's clock; only of a stateful one
 	rested     Instant   // when the last run here ended, while state is held
 	inHolders  node[invocation]
-	yielded    bool // the state was given up to make room
 	holds      bool
 	state      any
 	told       bool    // the origin knows that state is held here
@@ -192,7 +193,7 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 	}
 	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
 	inv.stateful, inv.holds, inv.told, inv.dead, inv.lapsed, inv.placed = false, false, false, false, CodeOK, false
-	inv.yielded, inv.born = false, 0
+	inv.born = 0
 	return inv
 }
 
@@ -244,7 +245,7 @@ func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
 
 // tidy frees an invocation's record once nothing of it is left here.
 func (c *Core) tidy(inv *invocation) {
-	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && (inv.records.n > 0 || inv.holds || inv.yielded) {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && (inv.records.n > 0 || inv.holds) {
 		return
 	}
 	c.freeState(inv)
@@ -284,7 +285,7 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 	if why != CodeOK {
 		inv.lapsed = why
 	}
-	if inv.lapsed != CodeOK && (inv.holds || inv.yielded) && inv.placed {
+	if inv.lapsed != CodeOK && inv.holds && inv.placed {
 		inv.placed = false
 		c.tombs.lapse(inv.id, c.wellOver(now, inv), inv.lapsed, inv.originPeer.Principal)
 	}
@@ -365,6 +366,8 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 		return c.recvLost(now, p, body)
 	case KindRefused:
 		return c.recvRefused(now, p, body)
+	case KindRoom:
+		return c.recvRoom(now, p, body)
 	case KindPace:
 		return c.recvPace(now, p, body)
 	}

@@ -237,6 +237,8 @@ func (h *hostile) message(k Kind, b [8]byte) []byte {
 		return (&paceMsg{wait: b[3]&1 != 0, origin: uint64(n%4) + 1}).append(nil)
 	case KindRefused:
 		return (&refusedMsg{transfer: n % 8, code: CodeRefused, reason: b[3] % reasonCount}).append(nil)
+	case KindRoom:
+		return (&roomMsg{what: roomWord(b[3] % byte(roomWords)), seq: seq}).append(nil)
 	}
 	return appendU40(nil, seq)
 }

@@ -23,6 +23,7 @@ type future struct {
 	early    int    // known but not announced yet
 	finished uint32
 	holders  []*peer // hold state
+	waits    int     // branches that wait for room for a while, as far as is known
 	sentTo   []*peer // roots, where the peer is no member
 }
 
@@ -173,7 +174,7 @@ func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	f.inv, f.binding = inv, a.Binding
 	f.root = branch{partBits: f.root.partBits[:0]}
 	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
-	f.limit, f.hops, f.inAll, f.settled, f.walks = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0, 0
+	f.limit, f.hops, f.inAll, f.settled, f.walks, f.waits = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0, 0, 0
 	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
 	inv.fut = f
 	a.Binding.refs++

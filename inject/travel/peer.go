@@ -79,6 +79,8 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 		return fmt.Errorf("%w: peer number %d is in use", ErrLimit, n)
 	case info.Incarnation == 0 || info.Incarnation == c.cfg.Self:
 		return fmt.Errorf("%w: incarnation %016x cannot be a peer's", ErrProtocol, info.Incarnation)
+	case info.Foreign && (info.Member || info.Injector):
+		return fmt.Errorf("%w: a foreign peer has no rights", ErrProtocol)
 	}
 	if len(info.Name) > maxName {
 		info.Name = info.Name[:maxName]
@@ -90,11 +92,30 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 	p.records.front = make([]entry[record], nearRecords)
 	p.records.far.seed = c.cfg.HashSeed
 	c.peers[n] = p
-	c.speaker = nil
-	if c.byInc.get(info.Incarnation, 0) == nil {
-		c.byInc.put(info.Incarnation, 0, p)
-	}
+	c.find(p)
 	return nil
+}
+
+// PeerIs says that what a peer may do has changed, or whether it is Foreign. What is under way with it goes on.
+func (c *Core) PeerIs(n Peer, info PeerInfo) {
+	p := c.peer(n)
+	if p == nil {
+		return
+	}
+	p.Member, p.Injector, p.Foreign = info.Member, info.Injector, info.Foreign
+	if p.Foreign {
+		c.succeed(p)
+	} else {
+		c.find(p)
+	}
+}
+
+// find has a peer be found by its incarnation, unless another one is.
+func (c *Core) find(p *peer) {
+	c.speaker = nil
+	if !p.Foreign && c.byInc.get(p.Incarnation, 0) == nil {
+		c.byInc.put(p.Incarnation, 0, p)
+	}
 }
 
 // PeerLost says that an endpoint is gone, and everything under way on it.
@@ -138,13 +159,13 @@ func (c *Core) succeed(p *peer) {
 	}
 	c.byInc.del(p.Incarnation, 0)
 	for _, other := range c.peers {
-		if other != nil && other != p && other.Incarnation == p.Incarnation {
+		if other != nil && other != p && other.Incarnation == p.Incarnation && !other.Foreign {
 			c.byInc.put(p.Incarnation, 0, other)
 			return
 		}
 	}
 	if p.up {
-		c.byInc.put(p.Incarnation, 0, p)
+		c.find(p)
 	}
 }
 

@@ -33,6 +33,10 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		c.sendRefused(p, t, CodeRefused, reasonOther, why)
 		return nil, nil
 	}
+	if origin != nil && origin.Foreign {
+		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions over this connection: the incarnation that it shows is another principal's than %q here", origin.Name, origin.Principal))
+		return nil, nil
+	}
 	if origin != nil && !origin.Injector {
 		c.sendRefused(p, t, CodeRefused, reasonOther, fmt.Sprintf("%s may not inject functions here: its principal %q lacks the capability inject; use a token or certificate that has it", origin.Name, origin.Principal))
 		return nil, nil
@@ -70,9 +74,6 @@ func (c *Core) isOver(id InvocationID, inv *invocation, origin *peer) (bool, Cod
 	}
 	if inv != nil && inv.dead {
 		return true, inv.lapsed
-	}
-	if inv != nil && inv.yielded {
-		return true, CodeBackpressure
 	}
 	return false, CodeOK
 }

@@ -60,6 +60,65 @@ func TestRefuses(t *testing.T) {
 	})
 }
 
+// TestForeign: a peer that shows another's incarnation is not found by it, may not inject nor speak for others, and all of that ends when it is
+// that one's after all. What went over it before counts.
+func TestForeign(t *testing.T) {
+	w := newTown(t, 3, travel.Limits{})
+	c := w.desks[2].core
+	good := travel.PeerInfo{Incarnation: 1, Name: "a", Member: true, Injector: true}
+	foreign := travel.PeerInfo{Incarnation: 1, Name: "a", Principal: "bob", Foreign: true}
+	if err := c.PeerUp(9, travel.PeerInfo{Incarnation: 1, Member: true, Foreign: true}); !errors.Is(err, travel.ErrProtocol) {
+		t.Errorf("a foreign member: %v", err)
+	}
+	if err := c.PeerUp(9, foreign); err != nil {
+		t.Fatal(err)
+	}
+	// origin is the peer that a branch from the first element, handed on by the second, belongs to at the third.
+	origin := func() travel.Peer {
+		t.Helper()
+		w.start(t, travel.StartArgs{}, 2)
+		p := w.one(t, w.settle(t, nil))
+		if err := p.d.core.Forward(w.now, p.r, 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.finish(w, travel.End{})
+		p = w.one(t, w.settle(t, nil))
+		defer p.finish(w, travel.End{})
+		return p.r.Origin()
+	}
+	if n := origin(); n != 1 {
+		t.Errorf("beside a foreign one the origin is peer %d", n)
+	}
+	direct := func(want error, says string) {
+		t.Helper()
+		w.start(t, travel.StartArgs{}, 3)
+		for _, p := range w.settle(t, nil) {
+			p.finish(w, travel.End{})
+		}
+		w.settle(t, nil)
+		if err := w.outcome(t); !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("ended with %v, want %v", err, want)
+		}
+		w.desks[0].ended = nil
+	}
+	w.settle(t, nil)
+	if err := w.outcome(t); err != nil {
+		t.Fatal(err)
+	}
+	w.desks[0].ended = nil
+	direct(nil, "")
+	c.PeerIs(1, foreign)
+	direct(travel.ErrRefused, "over this connection")
+	c.PeerIs(9, good)
+	if n := origin(); n != 9 {
+		t.Errorf("beside one that has become foreign the origin is peer %d", n)
+	}
+	w.desks[2].take()
+	c.PeerIs(9, foreign)
+	c.PeerIs(1, good)
+	direct(nil, "")
+}
+
 // TestStartRefuses: what Start says no to, having started nothing.
 func TestStartRefuses(t *testing.T) {
 	w := newTown(t, 2, travel.Limits{Branches: 10})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Room is what Effects.Reserve found.
@@ -23,11 +24,14 @@ const (
 	// small: a branch that is due does not hold up those that need less than this part of what it needs, until so many times
 	// maxPassed have gone before it. Then nothing goes before it: a crowd of small ones would take all that is freed.
 	small = 8
+	// maxPressed is how often the number of those doubles that are looked at because they stand in one's way.
+	maxPressed = 16
 )
 
 // rooms are the branches that wait for room in the runtime's engines.
 type rooms struct {
 	n       int          // waiting
+	short   bool         // for one of them the element has not enough: it is not its principal's share that it waits for
 	tenants list[tenant] // of whom some wait; the next in turn first
 	due     list[Run]    // of those that wait the ones that are asked first, in the order in which they came to be due
 	turns   uint64       // counts those that came
@@ -35,10 +39,20 @@ type rooms struct {
 	since   Instant      // since when somebody has waited without a break
 	refused []*Run       // scratch
 	holders list[invocation]
+
+	inTheWay []*invocation // scratch of press
+	ids      []InvocationID
 }
 
-// AwaitsRoom reports whether a branch waits for room: whatever needs new room then waits with it, in turn.
-func (c *Core) AwaitsRoom() bool { return c.rooms.n > 0 }
+// AwaitsRoom reports whether what needs new room for a principal has to wait for it in turn: somebody waits because the element
+// has not enough, or one of the principal's own branches waits.
+func (c *Core) AwaitsRoom(principal string) bool {
+	if c.rooms.n == 0 || c.rooms.short {
+		return c.rooms.n > 0
+	}
+	t := c.tenants[principal]
+	return t != nil && t.inRooms.in != nil || principal == c.own.name && c.own.inRooms.in != nil
+}
 
 // Await takes a run back that the runtime has no room for, before it has done anything: it waits as one does for
 // code, while its deadline runs, until Effects.Reserve has taken the need bytes for it. NextRun gives it once more
@@ -53,7 +67,7 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 	c.pause(r)
 	r.state, r.need, r.since, r.awaited = runAwaiting, need, now, true
 	c.rooms.turns++
-	r.turn, r.passed = c.rooms.turns, 0
+	r.turn, r.passed, r.told, r.pressed = c.rooms.turns, 0, false, 0
 	t := r.tenant(c)
 	t.class(need).push(&r.inQueue)
 	c.stats.Awaited++
@@ -83,6 +97,9 @@ func (t *tenant) class(need uint64) *list[Run] {
 // leaveRoom takes a run from those that wait for room.
 func (c *Core) leaveRoom(r *Run) {
 	t := r.tenant(c)
+	if r.told && !r.inv.dead {
+		c.tellRoom(0, r.inv, roomGoesOn)
+	}
 	r.inQueue.leave()
 	r.inDue.leave()
 	if c.rooms.n--; c.rooms.n == 0 {
@@ -107,6 +124,7 @@ func (c *Core) grant() {
 // those that need less, until it is due itself (maxPassed).
 func (c *Core) grantOne() bool {
 	short := uint64(math.MaxUint64) // no branch gets that much
+	c.rooms.short = false
 	c.rooms.refused = c.rooms.refused[:0]
 	for n := c.rooms.tenants.first; n != nil; n = n.next {
 		n.v.most = math.MaxUint64
@@ -179,6 +197,7 @@ func (c *Core) suits(r *Run, short *uint64) bool {
 	t := r.tenant(c)
 	t.most = min(t.most, bar)
 	if room == RoomShort {
+		c.rooms.short = true
 		*short = min(*short, bar)
 	}
 	return false
@@ -217,9 +236,14 @@ func (a *invocation) older(b *invocation) bool {
 }
 
 // giveWay resolves what no room freed here would: an invocation that keeps scratch at one element and waits for room at
-// another, where one keeps scratch that waits for the first. Age decides. Of each principal the oldest that
-// waits for a while takes the scratch of the youngest that keeps some here without running, if that is younger. The oldest of
-// a ring that waits for itself finds only younger ones where it waits, so it gets on.
+// another, where one keeps scratch that waits for the first. An invocation is ended for that only if it
+//
+//   - keeps scratch where an older one has waited for a while, and has not run there meanwhile, so that it stands in its way, and
+//   - has waited for room itself for a while, somewhere else: one that is at work comes back, and gives its scratch up in time.
+//
+// The first is seen here, the second where it waits. Its origin hears of both (ROOM), and ends it. Of each principal the oldest
+// that waits looks at the youngest that stands in its way, then at twice as many each time. The oldest of a ring that waits for
+// itself finds only younger ones where it waits, and they wait too, so it gets on.
 func (c *Core) giveWay(now Instant) {
 	patience := Instant(c.lim.RoomPatience)
 	c.rooms.look = now + patience
@@ -227,7 +251,7 @@ func (c *Core) giveWay(now Instant) {
 	for n := c.rooms.tenants.first; n != nil; {
 		t := n.v
 		n = n.next
-		old := t.oldest(now - patience)
+		old := c.oldest(now, t, now-patience)
 		if old == nil {
 			continue
 		}
@@ -236,21 +260,27 @@ func (c *Core) giveWay(now Instant) {
 			c.granted(old)
 			continue
 		}
-		if young := c.youngest(old.inv, now-patience, room == RoomShare); young != nil {
-			c.setDue(old)
-			c.yield(now, young, old.inv)
-		}
+		c.press(now, old, now-patience, room == RoomShare)
 	}
 	if c.rooms.n == 0 {
 		c.rooms.look = 0
 	}
 }
 
-// oldest is the oldest of a tenant's invocations that may keep scratch elsewhere and has waited since before.
-func (t *tenant) oldest(before Instant) (old *Run) {
+// oldest is the oldest of a tenant's invocations that may keep scratch elsewhere and has waited since before. The origins of all
+// that have hear that they wait.
+func (c *Core) oldest(now Instant, t *tenant, before Instant) (old *Run) {
 	for i := range t.rooms {
 		for n := t.rooms[i].first; n != nil; n = n.next {
-			if r := n.v; r.inv.stateful && r.since <= before && (old == nil || r.inv.older(old.inv)) {
+			r := n.v
+			if !r.inv.stateful || r.since > before {
+				continue
+			}
+			if !r.told {
+				r.told = true
+				c.tellRoom(now, r.inv, roomWaits)
+			}
+			if old == nil || r.inv.older(old.inv) {
 				old = r
 			}
 		}
@@ -258,17 +288,38 @@ func (t *tenant) oldest(before Instant) (old *Run) {
 	return old
 }
 
-// youngest is the youngest invocation that keeps scratch here, has not run here since before and is younger than old;
-// if own is set, of the same principal.
-func (c *Core) youngest(old *invocation, before Instant, own bool) (young *invocation) {
+// press tells the origins of the youngest invocations that stand in the way of a branch: those that keep
+// scratch here, have not run here since before and are younger; if own is set, only the same principal's.
+func (c *Core) press(now Instant, old *Run, before Instant, own bool) {
+	inTheWay := c.rooms.inTheWay[:0]
 	for n := c.rooms.holders.first; n != nil; n = n.next {
-		inv := n.v
-		if inv.runs.n == 0 && inv.rested <= before && old.older(inv) && (young == nil || young.older(inv)) &&
-			(!own || c.tenantOf(inv) == c.tenantOf(old)) {
-			young = inv
+		if inv := n.v; inv.runs.n == 0 && inv.rested <= before && old.inv.older(inv) && (!own || c.tenantOf(inv) == c.tenantOf(old.inv)) {
+			inTheWay = append(inTheWay, inv)
 		}
 	}
-	return young
+	if len(inTheWay) > 0 {
+		c.setDue(old)
+	}
+	slices.SortFunc(inTheWay, func(a, b *invocation) int {
+		if a.older(b) {
+			return 1
+		}
+		return -1
+	})
+	n := min(1<<min(old.pressed, maxPressed), len(inTheWay))
+	old.pressed++
+	ids := c.rooms.ids[:0] // of those that are looked at: the end of one may end others
+	for _, inv := range inTheWay[:n] {
+		ids = append(ids, inv.id)
+	}
+	clear(inTheWay)
+	c.rooms.inTheWay, c.rooms.ids = inTheWay[:0], ids[:0]
+	for _, id := range ids {
+		if inv := c.invs.get(id.Seq, id.Origin); inv != nil && !inv.dead {
+			c.stats.Pressed++
+			c.tellRoom(now, inv, roomInTheWay)
+		}
+	}
 }
 
 func (c *Core) tenantOf(inv *invocation) *tenant {
@@ -278,20 +329,44 @@ func (c *Core) tenantOf(inv *invocation) *tenant {
 	return inv.originPeer.tenant
 }
 
-// yield takes the scratch that an invocation keeps here. Its record stays, so that a branch which comes for the scratch
-// ends with an error instead of finding none.
-func (c *Core) yield(now Instant, inv, to *invocation) {
-	c.stats.Yielded++
-	if inv.fut != nil {
-		c.fail(now, inv.fut, &RemoteError{Code: CodeBackpressure, Element: c.cfg.Name, Function: inv.fut.binding.Name, Text: yielded})
-		return
+// tellRoom tells an invocation's origin what it has to do with the room here.
+func (c *Core) tellRoom(now Instant, inv *invocation, what roomWord) {
+	if inv.originPeer != nil {
+		var buf [roomBytes]byte
+		c.send(inv.originPeer, KindRoom, (&roomMsg{what, inv.id.Seq}).append(buf[:0]), nil)
+	} else if inv.fut != nil {
+		c.heedRoom(now, inv.fut, what, c.cfg.Name)
 	}
-	inv.yielded = true
-	c.freeState(inv)
 }
 
-// yielded is what a branch is told that comes back for scratch which is gone.
-const yielded = "the scratch that it kept here was given to a function that started earlier and had waited for room: start it again, or let this element have more room"
+// recvRoom hears what an invocation of this element's has to do with the room elsewhere.
+func (c *Core) recvRoom(now Instant, p *peer, body []byte) error {
+	var m roomMsg
+	if err := m.decode(body); err != nil {
+		return err
+	}
+	if f := c.futureOf(m.seq); f != nil && f.mayReport(p) {
+		c.heedRoom(now, f, m.what, p.Name)
+	}
+	return nil
+}
+
+// heedRoom ends a future that stands in an older one's way at an element, if it waits for room itself.
+func (c *Core) heedRoom(now Instant, f *future, what roomWord, element string) {
+	switch {
+	case what == roomWaits:
+		f.waits++
+	case what == roomGoesOn:
+		f.waits = max(f.waits-1, 0)
+	case f.waits > 0:
+		c.stats.Yielded++
+		c.fail(now, f, &RemoteError{Code: CodeBackpressure, Element: element, Function: f.binding.Name, Text: gaveWay})
+	}
+}
+
+// gaveWay says why a future was ended to make room.
+const gaveWay = "its scratch stood in the way of a function that started earlier and waited for room there, while it waited for room itself: " +
+	"start it again, or let its elements have more room (the engine's MaxInstances or MemoryBytes)"
 
 // awaits says what a branch waits for whose time is up here.
 func (c *Core) awaits(r *Run) string {

@@ -97,7 +97,7 @@ func (h *hall) begin(runs []placed) {
 				fmt.Sscanf(string(p.r.Payload), "%d %d", &i, &w.need)
 				w.name = fmt.Sprint("p", i)
 				p.r.User = w
-				if p.d.core.AwaitsRoom() || h.reserve(p.r) != travel.RoomTaken {
+				if p.d.core.AwaitsRoom(w.name) || h.reserve(p.r) != travel.RoomTaken {
 					p.d.core.Await(h.now, p.r, w.need)
 					continue
 				}
@@ -164,8 +164,20 @@ func TestRoomShare(t *testing.T) {
 	}
 	h.ask(2, 2, travel.StartArgs{})
 	h.ask(1, 3, travel.StartArgs{})
+	awaits := func(want ...bool) {
+		t.Helper()
+		for i, w := range want {
+			if name := fmt.Sprint("p", i+1); h.desks[0].core.AwaitsRoom(name) != w {
+				t.Errorf("what needs room for %s waits: %t", name, !w)
+			}
+		}
+	}
+	awaits(true, false)
 	h.expect("p1:3", "p1:3", "p2:2")
+	h.ask(2, 1, travel.StartArgs{})
+	awaits(true, true)
 	h.finish()
+	awaits(false, false)
 }
 
 // TestRoomSmall: who needs little does not wait behind who needs much, and goes before it for so long only as
@@ -335,7 +347,7 @@ func TestRoomWaitEnds(t *testing.T) {
 	}
 	h.desks[0].core.PeerLost(h.now, 4, errors.New("reset"))
 	h.desks[3].core.PeerLost(h.now, 1, errors.New("reset"))
-	if h.unreserved != 3 || h.desks[0].core.AwaitsRoom() {
+	if h.unreserved != 3 || h.desks[0].core.AwaitsRoom("p1") {
 		t.Errorf("%d are given up, want 3", h.unreserved)
 	}
 	h.finish()
@@ -392,49 +404,124 @@ func TestQueueTurns(t *testing.T) {
 	h.finish()
 }
 
-// TestYield: the older of two that wait for each other gets on, and the younger hears why when it comes back for its scratch.
+// TestYield: of two that wait for each other the older gets on, and the younger hears why. One that is at work elsewhere is left
+// alone, however long the older one waits.
 func TestYield(t *testing.T) {
-	for _, comesBack := range []bool{false, true} {
+	for _, waits := range []bool{false, true} {
 		h := newHall(t, 2, 1, travel.Limits{})
 		first := h.now
-		h.now++
-		h.ask(2, 1, travel.StartArgs{Stateful: true, Deadline: h.now + 2*second}) // it keeps its room
-		young := h.runs[0]
-		if err := young.d.core.HoldState(young.r, "scratch"); err != nil {
-			t.Fatal(err)
+		away := h.keeps(2)
+		if waits {
+			away.r.User = want{"p2", 1}
+			away.d.core.Await(h.now, away.r, 1)
 		}
-		if err := young.d.core.Forward(h.now, young.r, 3, []byte("on")); err != nil {
-			t.Fatal(err)
-		}
-		young.finish(h.town, travel.End{})
-		delete(h.has, young.r)
-		away := h.one(t, h.settle(t, nil))
-		h.runs, h.order = nil, nil
 		h.now = first // the older one started then, and comes later
 		h.ask(1, 1, travel.StartArgs{Stateful: true})
 		h.now++
-		for range 4 {
-			h.begin(h.pass(t, 30*travel.Instant(time.Millisecond)))
-			if h.desks[0].freed == 1 && h.free == 0 {
-				h.free, h.taken = 1, map[string]uint64{}
-				h.desks[0].core.RoomFreed()
+		passes := func() {
+			for range 20 {
+				h.begin(h.pass(t, 30*travel.Instant(time.Millisecond)))
+				if h.desks[0].freed == 1 && h.free == 0 && len(h.order) == 0 {
+					h.free, h.taken = 1, map[string]uint64{}
+					h.desks[0].core.RoomFreed()
+				}
+			}
+		}
+		passes()
+		o := h.desks[2].ended
+		if waits {
+			if len(o) != 1 || !errors.Is(o[0].Err, travel.ErrBackpressure) || !strings.Contains(o[0].Err.Error(), "started earlier") {
+				t.Errorf("it stood in an older one's way, and waited: %+v", o)
+			}
+		} else {
+			if len(o) != 0 {
+				t.Errorf("it was at work: %+v", o)
+			}
+			h.expect()
+			away.finish(h.town, travel.End{})
+			h.settle(t, nil)
+			passes()
+			if o = h.desks[2].ended; len(o) != 1 || o[0].Err != nil {
+				t.Errorf("it was at work: %+v", o)
 			}
 		}
 		h.expect("p1:1")
-		if comesBack {
-			if err := away.d.core.Forward(h.now, away.r, 1, []byte("back")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		away.finish(h.town, travel.End{})
-		h.settle(t, nil)
-		if comesBack {
-			if o := h.desks[2].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrBackpressure) || !strings.Contains(o[0].Err.Error(), "started earlier") {
-				t.Errorf("it comes back for what is gone: %+v", o)
-			}
-		} else if o := h.desks[2].ended; len(o) != 1 || o[0].Err != nil {
-			t.Errorf("who needs its scratch no more: %+v", o)
-		}
+		h.begin(h.pass(t, 3*second)) // no tombstone is left
 		h.finish()
 	}
+}
+
+// keeps has client i start a function that keeps its room at desk 0 and goes on to the client itself.
+func (h *hall) keeps(i int) (away placed) {
+	h.t.Helper()
+	h.now++
+	h.ask(i, 1, travel.StartArgs{Stateful: true, Deadline: h.now + 2*second})
+	here := h.runs[0]
+	if err := here.d.core.HoldState(here.r, "scratch"); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := here.d.core.Forward(h.now, here.r, travel.Peer(i+1), []byte("on")); err != nil {
+		h.t.Fatal(err)
+	}
+	here.finish(h.town, travel.End{})
+	delete(h.has, here.r)
+	away = h.one(h.t, h.settle(h.t, nil))
+	h.runs, h.order = nil, nil
+	return away
+}
+
+// TestYieldBehind: one that waits is found behind younger ones that are at work.
+func TestYieldBehind(t *testing.T) {
+	h := newHall(t, 4, 3, travel.Limits{})
+	first := h.now
+	waits, atWork, too := h.keeps(2), h.keeps(3), h.keeps(4)
+	waits.r.User = want{"p2", 1}
+	waits.d.core.Await(h.now, waits.r, 1)
+	h.now = first
+	h.ask(1, 1, travel.StartArgs{Stateful: true, Deadline: h.now + 2*second})
+	h.now += 4
+	for range 10 {
+		h.begin(h.pass(t, 30*travel.Instant(time.Millisecond)))
+	}
+	for i, want := range []int{0, 0, 1, 0, 0} {
+		if n := len(h.desks[i].ended); n != want {
+			t.Errorf("%d futures of client %d ended, want %d", n, i, want)
+		}
+	}
+	h.free = 1
+	h.desks[0].core.RoomFreed()
+	h.begin(h.settle(t, nil))
+	h.expect("p1:1")
+	atWork.finish(h.town, travel.End{})
+	too.finish(h.town, travel.End{})
+	h.begin(h.pass(t, 3*second))
+	h.finish()
+}
+
+// TestYieldNotTold: a future is ended only while it waits and when it stands in somebody's way, in whatever order its origin hears
+// of both.
+func TestYieldNotTold(t *testing.T) {
+	w := newTown(t, 3, travel.Limits{})
+	id := w.start(t, travel.StartArgs{Stateful: true}, 2)
+	run := w.one(t, w.settle(t, nil))
+	room := func(from travel.Peer, what byte) {
+		t.Helper()
+		if _, err := w.desks[0].core.Recv(w.now, from, travel.KindRoom, []byte{what, byte(id), 0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, what := range []byte{2, 1, 0, 2, 0, 1, 0, 2} {
+		room(2, what)
+	}
+	if n := len(w.desks[0].ended); n != 0 {
+		t.Fatalf("%d futures ended", n)
+	}
+	room(3, 1)
+	room(2, 2)
+	if o := w.desks[0].ended; len(o) != 1 || !errors.Is(o[0].Err, travel.ErrBackpressure) || w.desks[0].core.Counters().Yielded != 1 {
+		t.Errorf("%+v", o)
+	}
+	run.finish(w, travel.End{})
+	w.settle(t, nil)
+	w.empty(t)
 }

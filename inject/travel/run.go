@@ -39,6 +39,8 @@ type Run struct {
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
 	since        Instant  // when it began to wait, for room to run or to send
+	told         bool     // its origin knows that it waits for room
+	pressed      int      // how often those that stand in its way were looked for
 	passed       int      // by so many that came later
 	awaited      bool     // it has waited for room
 	reserved     bool     // and has it, but has not begun

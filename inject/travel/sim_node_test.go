@@ -27,6 +27,7 @@ type trial struct {
 	severed int
 	patient bool // starts wait for room
 	room    int  // places for runs at each node; 0: as many as come
+	narrow  int  // how many nodes have so few, the first ones; 0: all
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -75,13 +76,16 @@ func (e *element) Up(now int64, peer int, other *sim.Node) {
 	p := e.freePeer()
 	e.peers[other.Index], e.back[p] = append(e.peers[other.Index], p), other
 	err := e.core.PeerUp(p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
-		Member: other.Index < e.t.members, Injector: true, Principal: "p" + strconv.Itoa(other.Index%2)})
+		Member: other.Index < e.t.members, Injector: true, Principal: principalOf(other)})
 	if err != nil {
 		e.t.fail("%s: PeerUp: %v", e.n.Name, err)
 	}
 	e.links[p], e.byLink[peer] = peer, p
 	e.after()
 }
+
+// principalOf is one of two.
+func principalOf(n *sim.Node) string { return "p" + strconv.Itoa(n.Index%2) }
 
 // freePeer reuses numbers, as a runtime would.
 func (e *element) freePeer() travel.Peer {
@@ -282,7 +286,7 @@ func (e *element) Release(credit any) {
 }
 
 func (e *element) Reserve(r *travel.Run) travel.Room {
-	if e.used == e.t.room {
+	if e.used == e.room() {
 		return travel.RoomShort
 	}
 	e.used++
@@ -305,13 +309,29 @@ func (e *element) leave() {
 	e.later = append(e.later, func() { e.core.RoomFreed() })
 }
 
+// room is how many places for runs there are here; 0: as many as come.
+func (e *element) room() int {
+	if e.t.narrow > 0 && e.n.Index >= e.t.narrow {
+		return 0
+	}
+	return e.t.room
+}
+
+// principal is whom a run is for; this element's own are nobody's.
+func (e *element) principal(r *travel.Run) string {
+	if n := e.back[r.Origin()]; n != nil {
+		return principalOf(n)
+	}
+	return ""
+}
+
 // place is a place for a run to begin in; false: it waits for one.
 func (e *element) place(r *travel.Run) bool {
 	switch {
-	case e.t.room == 0 || e.state[r.Invocation()] > 0:
+	case e.room() == 0 || e.state[r.Invocation()] > 0:
 	case e.taken[r]:
 		delete(e.taken, r)
-	case e.core.AwaitsRoom() || e.used == e.t.room:
+	case e.core.AwaitsRoom(e.principal(r)) || e.used == e.room():
 		e.core.Await(e.now(), r, 1)
 		return false
 	default:
@@ -328,7 +348,7 @@ func (e *element) FreeState(id travel.InvocationID, state any) {
 		e.t.fail("%s: state of %v freed while a run uses it", e.n.Name, id)
 	}
 	delete(e.state, id)
-	if e.t.room > 0 {
+	if e.room() > 0 {
 		e.leave()
 	}
 }
@@ -470,7 +490,7 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	if p.stateful {
 		e.busy[r.Invocation()]--
 	}
-	leaves := e.t.room > 0 && e.state[r.Invocation()] == 0
+	leaves := e.room() > 0 && e.state[r.Invocation()] == 0
 	e.core.Finish(e.now(), r, end)
 	if leaves {
 		e.leave()

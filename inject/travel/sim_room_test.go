@@ -55,6 +55,30 @@ func TestSimRoom(t *testing.T) {
 	}
 }
 
+// TestSimRoomHonest: room is short at one element only. Functions that keep a place there and compute elsewhere for long wait for
+// nobody, so no ring can be, and none of them is ended, however long older ones wait for its place.
+func TestSimRoomHonest(t *testing.T) {
+	k := roomy
+	k.narrow, k.shape.run = 1, 400*time.Millisecond
+	k.deadline = [2]time.Duration{200 * time.Second, 300 * time.Second}
+	long, ran := 0, 0
+	trials.Each(t, 12, func(seed uint64, fail seeds.Fail) {
+		ran++
+		tr := k.run(seed, fail)
+		for _, p := range tr.plans {
+			if p.startError != nil || p.err != nil {
+				tr.fail("plan %d ended with %v, %v", p.id, p.startError, p.err)
+			}
+			if p.endedAt-p.started > int64(time.Second) {
+				long++
+			}
+		}
+	})
+	if ran >= 12 && long == 0 {
+		t.Error("nobody waited long, so this tests nothing")
+	}
+}
+
 // TestSimRoomChaos: the same where everything else goes wrong too; nothing is lost of what was taken.
 func TestSimRoomChaos(t *testing.T) {
 	k := chaos

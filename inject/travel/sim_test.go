@@ -39,11 +39,12 @@ type trialKind struct {
 	tables   bool
 	room     int
 	surge    int // of so many branches from and to each member, at most, is a round; 0: plans are random trees
+	narrow   int
 }
 
 func (k *trialKind) world(seed uint64, fail seeds.Fail) *trial {
 	w := sim.New(seed, k.faults)
-	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0}
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0, narrow: k.narrow}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s", w, fmt.Sprintf(format, args...))
 	}

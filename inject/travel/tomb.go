@@ -185,8 +185,6 @@ func lapseText(why Code) string {
 	switch why {
 	case CodeDeadline:
 		return gone + "its time was over"
-	case CodeBackpressure:
-		return yielded
 	case CodeStopping:
 		return gone + "the element is stopping"
 	}

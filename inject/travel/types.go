@@ -56,6 +56,9 @@ type PeerInfo struct {
 	Member bool
 	// Injector peers may be the origin of functions that run here.
 	Injector bool
+	// Foreign peers show an incarnation that is another principal's: they are not
+	// found by it, and are neither Member nor Injector.
+	Foreign bool
 }
 
 // Kind is a message's kind. The caller gives each its own frame id, so that
@@ -75,11 +78,12 @@ const (
 	KindHold                // this element holds state of an invocation
 	KindLost                // a custodian reports a branch as lost
 	KindRefused             // a transfer was not taken, to its sender
+	KindRoom                // what an invocation has to do with room that is short, to its origin
 	KindPace                // an origin's branches are to wait for a while, or may go on
 	Kinds                   // how many there are
 )
 
-var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED", "PACE"}
+var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED", "ROOM", "PACE"}
 
 func (k Kind) String() string {
 	if k < Kinds {

@@ -151,6 +151,36 @@ func decodeSeq(k Kind, b []byte) (uint64, error) {
 	return getU40(b), nil
 }
 
+// roomMsg is ROOM: what, u40 seq.
+type roomMsg struct {
+	what roomWord
+	seq  uint64
+}
+
+// roomWord is what ROOM says of an invocation.
+type roomWord uint8
+
+const (
+	roomGoesOn   roomWord = iota // a branch does not wait for room any more
+	roomWaits                    // a branch has waited for room for a while
+	roomInTheWay                 // it keeps scratch where an older invocation waits for room
+	roomWords
+)
+
+// roomBytes is how long ROOM is.
+const roomBytes = 6
+
+func (m *roomMsg) append(b []byte) []byte { return appendU40(append(b, byte(m.what)), m.seq) }
+
+func (m *roomMsg) decode(b []byte) error {
+	r := reader{b: b}
+	*m = roomMsg{what: roomWord(r.u8()), seq: r.u40()}
+	if r.bad || len(r.b) > 0 || m.what >= roomWords {
+		return malformed(KindRoom, "%d bytes do not parse", len(b))
+	}
+	return nil
+}
+
 // paceMsg is PACE: 1 to wait, 0 to go on; u64 whose branches (their origin's incarnation).
 type paceMsg struct {
 	wait   bool

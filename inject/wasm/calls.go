@@ -2,20 +2,18 @@ package wasm
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/internal/invariants"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
-const (
-	i32 = wasmcode.I32
-	i64 = wasmcode.I64
-)
-
-// hostCall is one function that guests import from module abi.Module.
+// hostCall is one function that guests import from module abi.Module. Arguments and the result are in st.
 type hostCall struct {
 	name            string
 	params, results []wasmcode.ValType
@@ -28,54 +26,56 @@ const (
 	callForward = "forward"
 )
 
-func sig(params ...wasmcode.ValType) []wasmcode.ValType { return params }
+// callScratch is what a function asks for memory of its invocation.
+const callScratch = "scratch"
 
-// hostCalls lists ABI version 1, in the order of docs/abi.md. Arguments and the result are
-// in st; what each means is at its implementation.
+// hostCalls are the ABI's, with what carries each out.
 func hostCalls() []hostCall {
-	one := sig(i32)
-	return []hostCall{
-		{"self", nil, one, (*Instance).callSelf},
-		{"elements", nil, one, (*Instance).callElements},
-		{"owner", sig(i64, i32), one, (*Instance).callOwner},
-		{"row", sig(i32, i64), sig(i64), (*Instance).callRow},
-		{"shard_rows", sig(i32, i32), one, (*Instance).callShardRows},
-		{"window", sig(i32, i32), one, (*Instance).callWindow},
-		{"payload", sig(i32), one, (*Instance).callPayload},
-		{"scratch", sig(i64), one, (*Instance).callScratch},
-		{callReply, sig(i32, i32), one, (*Instance).callReply},
-		{"reply_part", sig(i32, i32), one, (*Instance).callReplyPart},
-		{callForward, sig(i32, i32, i32), one, (*Instance).callForward},
-		{"fork", sig(i32, i32, i32), one, (*Instance).callFork},
-		{"get", sig(i32, i32, i64, i32, i32), one, (*Instance).callGet},
-		{"put", sig(i32, i32, i64, i32, i32), one, (*Instance).callPut},
-		{"atomic", sig(i32, i32, i64, i32, i32, i64, i64, i32), one, (*Instance).callAtomic},
-		{"log", sig(i32, i32), nil, (*Instance).callLog},
-		{"now", nil, sig(i64), (*Instance).callNow},
-		{"remaining", nil, sig(i64), (*Instance).callRemaining},
+	runs := map[string]func(*Instance, []uint64){
+		"self": (*Instance).callSelf, "elements": (*Instance).callElements,
+		"owner": (*Instance).callOwner, "row": (*Instance).callRow, "shard_rows": (*Instance).callShardRows,
+		"window": (*Instance).callWindow, "payload": (*Instance).callPayload, callScratch: (*Instance).callScratch,
+		callReply: (*Instance).callReply, "reply_part": (*Instance).callReplyPart, callForward: (*Instance).callForward, "fork": (*Instance).callFork,
+		"get": (*Instance).callGet, "put": (*Instance).callPut, "atomic": (*Instance).callAtomic,
+		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining,
+	}
+	var list []hostCall
+	calls := abi.Calls()
+	for i, c := range image.WasmRules().Imports {
+		list = append(list, hostCall{c.Name, c.Type.Params, c.Type.Results, checked(calls[i], runs[c.Name])})
+	}
+	return list
+}
+
+// checked has tests hold a call to the statuses that the ABI says it can answer.
+func checked(c abi.Call, run func(*Instance, []uint64)) func(*Instance, []uint64) {
+	if !invariants.Enabled || c.Result == "void" || c.Result == "void *" {
+		return run
+	}
+	return func(in *Instance, st []uint64) {
+		run(in, st)
+		answer := int64(st[0])
+		if c.Result == "int32_t" {
+			answer = int64(int32(answer))
+		}
+		if answer < 0 && !c.May(abi.Status(answer)) {
+			panic(fmt.Sprintf("wasm: %s answers %d, which is none of its errors in inject/abi", c.Name, answer))
+		}
 	}
 }
 
 // addedCalls are those that instrumented code imports besides.
 func addedCalls() []hostCall {
 	return []hostCall{
-		{wasmcode.ImportTick, nil, sig(i64), (*Instance).callTick},
-		{wasmcode.ImportStoreTrap, sig(i64), nil, (*Instance).callStoreTrap},
+		{wasmcode.ImportTick, nil, []wasmcode.ValType{wasmcode.I64}, (*Instance).callTick},
+		{wasmcode.ImportStoreTrap, []wasmcode.ValType{wasmcode.I64}, nil, (*Instance).callStoreTrap},
 	}
 }
 
 // rules are what a module must keep to.
 func rules() *wasmcode.Rules {
-	r := &wasmcode.Rules{
-		Module: abi.Module,
-		Entry:  abi.Entry,
-		Type:   wasmcode.Type{Params: sig(i32, i32), Results: sig(i32)},
-		Init:   initExport,
-		Mailed: callReply, MailedTo: callForward, Windows: "window",
-	}
-	for _, c := range hostCalls() {
-		r.Imports = append(r.Imports, wasmcode.Import{Name: c.name, Type: wasmcode.Type{Params: c.params, Results: c.results}})
-	}
+	r := image.WasmRules()
+	r.Init, r.Mailed, r.MailedTo, r.Windows = initExport, callReply, callForward, "window"
 	return r
 }
 

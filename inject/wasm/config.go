@@ -19,8 +19,8 @@ type Config struct {
 	// MaxInstances bounds the instances in memory, running and idle together; one principal has at most three quarters
 	// of them, and of MemoryBytes. 0: DefaultMaxInstances.
 	MaxInstances int
-	// MemoryBytes bounds the heap, payload, scratch and, of functions that recur, stack of those instances together, as
-	// if all of it were touched. 0: DefaultMemoryBytes.
+	// MemoryBytes bounds the heap, payload and, of functions that recur, stack of those instances together, as
+	// if all of it were touched, and the scratch that their functions have asked for. 0: DefaultMemoryBytes.
 	MemoryBytes uint64
 	// Defaults are the limits of a function that names none; zero fields: DefaultLimits.
 	Defaults abi.Limits
@@ -38,7 +38,7 @@ const (
 	// DefaultMaxInstances: an instance costs about 60 KiB besides the memory its function touches.
 	DefaultMaxInstances = 256
 	maxMaxInstances     = 1 << 16
-	// DefaultMemoryBytes holds about 190 instances with the default limits of functions that do not recur.
+	// DefaultMemoryBytes holds about 190 instances with the default limits of functions that do not recur, with all their scratch.
 	DefaultMemoryBytes = 4 << 30
 	minCacheBytes      = 1 << 20
 )
@@ -60,7 +60,7 @@ func DefaultLimits() abi.Limits {
 func DefaultCeilings() abi.Limits {
 	return abi.Limits{
 		HeapBytes:    256 << 20,
-		ScratchBytes: 256 << 20,
+		ScratchBytes: 1 << 30,
 		PayloadBytes: 64 << 20,
 		ReplyBytes:   64 << 20,
 		RunTime:      time.Minute,

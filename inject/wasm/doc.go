@@ -24,11 +24,15 @@
 // # Memory
 //
 // An instance's memory has, in this order and without gaps: the heap (up to Limits.HeapBytes; memory.grow ends there), the
-// payload, scratch, writable windows, read-only windows; each part in whole
+// payload, writable windows, scratch, read-only windows; each part in whole
 // pages of 64 KiB. All of it can be touched without a fault; nothing is
 // resident before it is. A writable window is shared with the segment's owner. A read-only one shows what the
-// owner writes, and code bound to one is compiled with a check on everything that stores. At most
-// 4 GiB less one page fit.
+// owner writes. At most 4 GiB less one page fit.
+//
+// Code that asks for scratch, or is bound to a read-only window, is compiled with a check on everything that stores: nothing is
+// stored beyond the scratch that it has asked for. So Config.MemoryBytes is charged for heap, payload and stack when an
+// instance is made, and for scratch when it is asked for (Host.Scratch hears if there is no room). Code without memory.grow is charged for the heap that it
+// starts with.
 //
 // # Time
 //

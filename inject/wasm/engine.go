@@ -49,6 +49,7 @@ type Stats struct {
 	Evicted       uint64 // idle instances closed to make room
 	Failed        uint64 // instances discarded after a failed run
 	Live          int    // instances now
+	Bytes         uint64 // that they are charged of Config.MemoryBytes
 }
 
 // New makes an engine.
@@ -114,7 +115,7 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Live = e.all.live
+	s.Live, s.Bytes = e.all.live, e.all.bytes
 	if e.cache != nil {
 		s.CacheEvicted = e.cache.evicted.Load()
 	}

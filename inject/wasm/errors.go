@@ -13,7 +13,7 @@ import (
 var (
 	// ErrClosed says that the engine, program or binding is closed.
 	ErrClosed = errors.New("wasm: closed")
-	// ErrBusy says that as many instances are running as Config.MaxInstances and MemoryBytes allow.
+	// ErrBusy says that those that run take as much as Config.MaxInstances and MemoryBytes allow.
 	// It is an abi.ErrEngineBusy.
 	ErrBusy error = busyError{}
 )
@@ -21,7 +21,7 @@ var (
 type busyError struct{}
 
 func (busyError) Error() string {
-	return "wasm: all instances are running; wait for one, or raise MaxInstances or MemoryBytes"
+	return "wasm: no room just now; wait for some, or raise MaxInstances or MemoryBytes"
 }
 
 func (busyError) Is(target error) bool { return target == abi.ErrEngineBusy }

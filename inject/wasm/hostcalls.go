@@ -22,16 +22,20 @@ func (in *Instance) readable(ptr, n uint64) ([]byte, bool) {
 	return in.mem[ptr : ptr+n : ptr+n], true
 }
 
-// writable is like readable; it refuses read-only windows with ErrRights.
+// writable is like readable; it refuses read-only windows with ErrRights, and scratch that was not asked for with ErrMemory.
 func (in *Instance) writable(ptr, n uint64) ([]byte, abi.Status) {
 	b, ok := in.readable(ptr, n)
 	if !ok {
 		return nil, abi.ErrMemory
 	}
-	if end := ptr&math.MaxUint32 + uint64(len(b)); end > in.binding.layout.store && len(b) > 0 {
+	end := ptr&math.MaxUint32 + uint64(len(b))
+	switch {
+	case end <= in.written() || len(b) == 0:
+		return b, abi.OK
+	case end > in.binding.layout.store:
 		return nil, abi.ErrRights
 	}
-	return b, abi.OK
+	return nil, abi.ErrMemory
 }
 
 // callSelf: self() -> element
@@ -125,25 +129,38 @@ func (in *Instance) callPayload(st []uint64) {
 // for the whole invocation; asking for more extends it by zeroed bytes.
 func (in *Instance) callScratch(st []uint64) {
 	n := st[0]
-	lay := &in.binding.layout
 	st[0] = 0
 	if n > in.limits.ScratchBytes {
 		in.over(limitScratch)
 		return
 	}
-	if n == 0 {
+	if n == 0 || n > in.scratch && !in.enlarge(n) {
 		return
 	}
-	if n > in.scratch {
-		// The function can reach these bytes without asking, so they may hold
-		// what an earlier run left there.
-		if in.host.Scratch(n) != abi.OK || in.memory.Discard(lay.scratch+pages(in.scratch), lay.scratch+pages(n)) != nil {
-			return
-		}
-		in.scratch = n
-	}
-	st[0] = lay.scratch
+	st[0] = in.binding.layout.scratch
 }
+
+// enlarge gives the invocation n bytes of scratch, more than it has: room in the engine first, then the host's word, then the
+// right to write there.
+func (in *Instance) enlarge(n uint64) bool {
+	short := in.binding.program.engine.extend(in, pages(n))
+	code, err := in.host.Scratch(n, short)
+	if err != nil {
+		panic(&StoppedError{err})
+	}
+	if short != nil || code != abi.OK {
+		return false
+	}
+	in.scratch = n
+	in.allow()
+	return true
+}
+
+// written is where the memory ends that the function may write to.
+func (in *Instance) written() uint64 { return in.binding.layout.scratch + pages(in.scratch) }
+
+// allow tells the function's code of it.
+func (in *Instance) allow() { in.stores.Set(in.written()) }
 
 // The limits that host calls are refused for, as in a manifest.
 const (
@@ -359,7 +376,7 @@ func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status { return abi.Err
 func (startHost) Atomic(uint32, uint32, uint64, abi.AtomicOp, uint32, uint64, uint64) (uint64, abi.Status) {
 	return 0, abi.ErrUnsupported
 }
-func (startHost) Scratch(uint64) abi.Status { return abi.ErrUnsupported }
-func (startHost) Log([]byte)                {}
-func (startHost) NowNs() uint64             { return uint64(time.Now().UnixNano()) }
-func (startHost) RemainingNs() uint64       { return 0 }
+func (startHost) Scratch(uint64, error) (abi.Status, error) { return abi.ErrUnsupported, nil }
+func (startHost) Log([]byte)                                {}
+func (startHost) NowNs() uint64                             { return uint64(time.Now().UnixNano()) }
+func (startHost) RemainingNs() uint64                       { return 0 }

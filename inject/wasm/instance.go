@@ -50,10 +50,12 @@ type Instance struct {
 	replyBytes uint64
 	slice      slice
 	scratch    uint64 // bytes granted, of the current acquisition
+	reserved   uint64 // charged for scratch, whole pages; of the current acquisition, or of a Place
 
 	binding  *Binding
 	module   api.Module
 	fuel     api.MutableGlobal
+	stores   api.MutableGlobal // what lies at or above this must not be written
 	memory   *linear.Memory
 	mem      []byte // all of it
 	narrowed abi.Limits
@@ -173,6 +175,9 @@ func (in *Instance) run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	in.host = nil
 	if err != nil {
 		return 0, err
+	}
+	if in.reserved > pages(in.scratch) {
+		in.binding.program.engine.shorten(in)
 	}
 	st := abi.Status(uint32(in.stack[0]))
 	if st == abi.OK {
@@ -294,6 +299,9 @@ func (in *Instance) callStoreTrap(st []uint64) {
 	if addr >= lay.end {
 		panic(outside)
 	}
+	if in.written() < lay.store && addr < lay.store {
+		panic(fmt.Errorf("%w, in scratch, of which the function has asked for %d bytes", outside, in.scratch))
+	}
 	addr = max(addr, lay.store) // a store may begin just below the first window
 	for i, w := range lay.windows {
 		if !w.writable && addr >= w.addr && addr < w.addr+w.span {
@@ -326,12 +334,14 @@ func (in *Instance) Release() {
 	}
 	lay := &in.binding.layout
 	if !in.broken && in.scratch > 0 {
-		in.broken = in.memory.Discard(lay.scratch, lay.scratch+pages(in.scratch)) != nil
+		in.broken = in.memory.Discard(lay.scratch, in.written()) != nil
+		in.scratch = 0
+		in.allow()
 	}
 	if !in.broken && in.inbox > keptInbox {
 		in.broken = in.memory.Discard(lay.mailbox+keptInbox, lay.mailbox+pages(boxBytes+in.inbox)) != nil
 	}
-	in.scratch, in.inbox = 0, 0
+	in.inbox = 0
 	in.binding.release(in)
 }
 

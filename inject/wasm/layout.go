@@ -14,16 +14,16 @@ import (
 const pageBytes = linear.PageBytes
 
 // layout says where things lie in an instance's memory, in this order and
-// without gaps: heap, mailbox, payload (inbox), scratch, writable windows, read-only
-// windows. Read-only windows come last, so that one comparison tells whether an
-// address may be written.
+// without gaps: heap, mailbox, payload (inbox), writable windows, scratch, read-only
+// windows. What must not be written lies behind the scratch that the function has asked for, so that one comparison tells
+// whether an address may be written.
 type layout struct {
 	heap    uint64 // bytes from 0
 	mailbox uint64 // address, of a page
 	inbox   uint64 // address: behind the mailbox
-	scratch uint64 // address
 	windows []mapped
-	store   uint64 // first address that must not be written; the end if there is none
+	scratch uint64 // address
+	store   uint64 // behind scratch: of the first read-only window, or the end
 	end     uint64
 }
 
@@ -52,11 +52,12 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 	l := layout{heap: pages(limits.HeapBytes)}
 	l.mailbox = l.heap
 	l.inbox = l.mailbox + boxBytes // the same page: both are touched in every run
-	l.scratch = l.mailbox + pages(boxBytes+limits.PayloadBytes)
-	at := l.scratch + pages(limits.ScratchBytes)
+	at := l.mailbox + pages(boxBytes+limits.PayloadBytes)
 	l.windows = make([]mapped, len(windows))
 	for _, writable := range []bool{true, false} {
 		if !writable {
+			l.scratch = at
+			at += pages(limits.ScratchBytes)
 			l.store = at
 		}
 		for i, w := range windows {
@@ -76,7 +77,7 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 	return l, nil
 }
 
-// ownBytes is what an instance with these limits takes besides its windows.
+// ownBytes is what an instance with these limits takes at most besides its windows.
 func ownBytes(l abi.Limits) uint64 {
 	return pages(l.HeapBytes) + pages(boxBytes+l.PayloadBytes) + pages(l.ScratchBytes)
 }

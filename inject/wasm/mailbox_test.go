@@ -211,7 +211,9 @@ func play(t *testing.T, e *Engine, g *guest, mailbox bool, windows ...abi.Window
 // lay is the layout that a guest's instance has with these windows.
 func lay(t *testing.T, e *Engine, windows ...abi.Window) layout {
 	t.Helper()
-	l, err := plan(override(e.Limits(abi.Limits{}), abi.Limits{}), windows)
+	room := e.Limits(abi.Limits{})
+	room.HeapBytes, room.ScratchBytes = guestPages*pageBytes, 0 // it asks for no more
+	l, err := plan(room, windows)
 	if err != nil {
 		t.Fatal(err)
 	}

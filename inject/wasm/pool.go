@@ -28,7 +28,9 @@ type Binding struct {
 	ids       []identity
 	layout    layout
 	user      *user
-	check     bool // some window is read-only
+	check     bool   // there is what must not be written: read-only windows, or scratch that was not asked for
+	base      uint64 // charged for each instance, besides scratch as it is asked for
+	ahead     bool   // all scratch is in base: the function writes to windows, so that it cannot start over when there is no room
 
 	idle   []*Instance // under Engine.mu; the last one was used last
 	closed bool        // under Engine.mu
@@ -37,11 +39,11 @@ type Binding struct {
 // Bind checks the windows (a system call or two for each) and lays them out. Errors are *WindowError, *LimitError
 // and ErrClosed.
 func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error) {
-	lay, err := plan(p.limits, windows)
+	lay, err := plan(p.room, windows)
 	if err != nil {
 		return nil, err
 	}
-	b := &Binding{program: p, principal: principal, layout: lay}
+	b := &Binding{program: p, principal: principal, layout: lay, check: p.scratches}
 	b.windows = append(b.windows, windows...)
 	for i, w := range windows {
 		id, err := inspect(w)
@@ -50,7 +52,9 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 		}
 		b.ids = append(b.ids, id)
 		b.check = b.check || !w.Writable && w.Size > 0
+		b.ahead = b.ahead || w.Writable && w.Size > 0
 	}
+	b.base = p.needs(b.ahead)
 	if err := p.hold(); err != nil {
 		return nil, err
 	}
@@ -130,9 +134,13 @@ func (b *Binding) instantiate() (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := memory.Small(b.layout.scratch, b.layout.store); err != nil {
+		memory.Free()
+		return nil, err
+	}
 	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: &p.limits, replies: p.replies, forwards: p.forwards,
 		address: b.layout.inbox}
-	in.area = in.mem[b.layout.inbox:b.layout.scratch]
+	in.area = in.mem[b.layout.inbox:][:pages(boxBytes+p.room.PayloadBytes)-boxBytes]
 	in.box = in.mem[b.layout.mailbox:][:wasmcode.MailboxBytes]
 	in.lru.owner = in
 	ctx := experimental.WithMemoryAllocator(context.Background(),
@@ -146,7 +154,8 @@ func (b *Binding) instantiate() (*Instance, error) {
 	in.fuel = in.global(wasmcode.ExportFuel)
 	in.fuel.Set(firstFuel)
 	in.global(wasmcode.ExportHeapLimit).Set(b.layout.heap / pageBytes)
-	in.global(wasmcode.ExportStoreLimit).Set(b.layout.store)
+	in.stores = in.global(wasmcode.ExportStoreLimit)
+	in.allow()
 	in.global(wasmcode.ExportMailbox).Set(b.layout.mailbox)
 	for i := range min(len(b.layout.windows), wasmcode.FastWindows) {
 		w := &b.layout.windows[i]

@@ -17,13 +17,16 @@ import (
 type ID [sha256.Size]byte
 
 // Program is a function that was accepted. Its machine code is made when it is first needed,
-// in up to two variants: one for window sets that are all writable, one that checks stores.
+// in up to two variants: one that checks stores, for window sets that are not all writable and for functions that ask for scratch,
+// and one for all others.
 type Program struct {
 	engine    *Engine
 	id        ID
 	module    *wasmcode.Module
 	limits    abi.Limits
+	room      abi.Limits // of which it can use heap, payload and scratch
 	recursive bool
+	scratches bool // it imports scratch
 	imports   []string
 	replies   bool // it imports reply
 	forwards  bool // it imports forward
@@ -60,29 +63,20 @@ func (e *Engine) Compile(ctx context.Context, id ID, code []byte, limits abi.Lim
 		}
 		got.HeapBytes = need // no limit was named, so the module's own size is as good as the default
 	}
+	room, scratches := got, slices.Contains(m.Imports, callScratch)
+	if !m.Grows {
+		room.HeapBytes = max(uint64(m.MinPages), 1) * pageBytes
+	}
+	if !scratches {
+		room.ScratchBytes = 0
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, ErrClosed
 	}
-	return &Program{engine: e, id: id, module: m, limits: got, recursive: m.Recursive, imports: m.ImportsUsed(),
+	return &Program{engine: e, id: id, module: m, limits: got, room: room, recursive: m.Recursive, scratches: scratches, imports: m.ImportsUsed(),
 		replies: slices.Contains(m.Imports, callReply), forwards: slices.Contains(m.Imports, callForward), uses: 1}, nil
-}
-
-// Info is what a module says of itself.
-type Info struct {
-	Imports   []string // the host calls it imports, sorted
-	HeapBytes uint64   // of its memory at the start
-	Recursive bool     // the code does not bound the depth of its calls
-}
-
-// Inspect checks code as Compile does, without an engine. Errors are *CodeError.
-func Inspect(code []byte) (Info, error) {
-	m, err := wasmcode.Decode(code, rules())
-	if err != nil {
-		return Info{}, &CodeError{err}
-	}
-	return Info{Imports: m.ImportsUsed(), HeapBytes: uint64(m.MinPages) * pageBytes, Recursive: m.Recursive}, nil
 }
 
 // ID is the identity that the program was compiled under.

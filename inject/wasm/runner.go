@@ -33,8 +33,8 @@ func (p runnerProgram) Bind(principal string, windows []abi.Window) (abi.Bound, 
 
 type runnerBound struct{ *Binding }
 
-func (b runnerBound) Reserve() (abi.Place, error) {
-	p, err := b.Binding.Reserve()
+func (b runnerBound) Reserve(scratch uint64) (abi.Place, error) {
+	p, err := b.Binding.Reserve(scratch)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ type fakeHost struct {
 	replied  bool
 	events   []string
 	scratch  uint64
+	short    error // what the engine said last of its room
+	wait     error // what Scratch stops the run with
 }
 
 func (h *fakeHost) Tick() error {
@@ -110,7 +112,10 @@ func (h *fakeHost) Atomic(e, w uint32, off uint64, op abi.AtomicOp, width uint32
 	binary.LittleEndian.PutUint64(h.remote[off:], old+operand)
 	return old, abi.OK
 }
-func (h *fakeHost) Scratch(n uint64) abi.Status { h.scratch = n; return h.refuse }
+func (h *fakeHost) Scratch(n uint64, short error) (abi.Status, error) {
+	h.scratch, h.short = n, short
+	return h.refuse, h.wait
+}
 func (h *fakeHost) Log(text []byte) {
 	h.log = append(h.log, text...)
 	h.events = append(h.events, fmt.Sprintf("log %x", text))

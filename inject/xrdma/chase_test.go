@@ -26,7 +26,7 @@ func tableWindows(table []uint64, shards sharding, elements int) [][][]byte {
 }
 
 func drawShards(t *rapid.T, rows uint64) (sharding, int) {
-	n := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 9, 10, 13}).Draw(t, "elements") // more than eight exchange in two steps
+	n := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 9, 10, 13, 23}).Draw(t, "elements") // more than eight have heads
 	switch kind := rapid.SampledFrom([]string{"blocks", "ranges", "block", "cyclic", "hash", "keyed"}).Draw(t, "sharding"); kind {
 	case "blocks":
 		return blocks(rows, n), n

@@ -263,6 +263,15 @@ func TestClosureTrail(t *testing.T) {
 			t.Errorf("%d branches reached %d vertices", len(parts), len(reached))
 		}
 	}
+	// A chain through all elements leads on for as long as it is: two bytes do not hold how far.
+	for _, name := range []string{"closure", "reach"} {
+		c := e.cluster(t, ready(name), shards, g.windows(shards, n, 0), nil)
+		parts, err := c.invoke(words(0, 0, 20, 4, 1<<16-1, 5), 0)
+		if err != nil || len(parts) != n {
+			t.Errorf("%s, far from where it began: %d branches (%v)", name, len(parts), err)
+		}
+		c.close()
+	}
 	if _, _, err := CutTrail([]byte{1, 2}); !errors.Is(err, ErrReply) {
 		t.Errorf("a trail in two bytes: %v", err)
 	}
@@ -290,9 +299,9 @@ func TestDependentsRefuses(t *testing.T) {
 		"a negative vertex":  {"dependents", append(words(1, 12, 2), "-1"...), abi.ErrArgument},
 		"a huge vertex":      {"dependents", append(words(1, 12, 10), "4294967296"...), abi.ErrArgument},
 		"text elsewhere":     {"dependents", append(words(1, 13, 2), "12"...), abi.ErrArgument},
-		"a list cut short":   {"dependents", list(listed, 0, 1, 1, 1), abi.ErrArgument},
-		"a list too far":     {"dependents", list(listed, 2, 1, 0, 0), abi.ErrArgument},
-		"a foreign vertex":   {"dependents", list(listed, 0, 1, 1, 1, 9, 1, 0), abi.ErrArgument},
+		"a list cut short":   {"dependents", list(listed, 0, 1, 0, 0, 0, 1), abi.ErrArgument},
+		"a list too far":     {"dependents", list(listed, 2, 1, 0, 0, 0, 0), abi.ErrArgument},
+		"a foreign vertex":   {"dependents", list(listed, 0, 1, 0, 0, 0, 1, 9, 1, 0), abi.ErrArgument},
 		"inside: none":       {"inside", words(0, 0, 16, 0), abi.ErrArgument},
 		"inside: no vertex":  {"inside", InsideArgs(0, []uint32{10})[0], abi.ErrArgument},
 		"inside: half":       {"inside", append(words(0, 1|listBinary, 16, 3), 1, 2, 3), abi.ErrArgument},
@@ -354,7 +363,7 @@ func TestRoundsMessages(t *testing.T) {
 	e := newEngine(t)
 	const vertices, n = 640, 64
 	messages, _ := Round(n)
-	if messages != n*14 { // seven others in a row, seven other rows
+	if messages != 168 { // 56 members to their heads and back, eight heads to each other
 		t.Fatalf("%d messages a round", messages)
 	}
 	var pairs [][2]uint32
@@ -394,6 +403,46 @@ func TestRoundsMessages(t *testing.T) {
 		}
 		if most := n + int(rounds)*messages + int(want[far]); c.branches > most || rounds < 3 {
 			t.Errorf("%s: %d branches in %d rounds, at most %d were expected", name, c.branches, rounds, most)
+		}
+		c.close()
+	}
+}
+
+// TestRoundsSleep: elements that have nothing to go on with, and for which there is nothing, take no part in rounds: of
+// a search along a chain through all elements two groups have something to do at a time.
+func TestRoundsSleep(t *testing.T) {
+	e := newEngine(t)
+	const n, each = 64, 3
+	const vertices = n * each
+	var pairs [][2]uint32
+	for v := range uint32(vertices - 1) {
+		pairs = append(pairs, [2]uint32{v, v + 1})
+	}
+	g := newDigraph(vertices, pairs)
+	r := seeded(4)
+	whole, _ := Round(n)
+	for kind, shards := range kinds(vertices, n) {
+		c := e.cluster(t, ready("path"), shards, g.windows(shards, n, 0), r.IntN)
+		rows := rowsOf(t, ready("path"), invokePath(t, c, ready("path"), 0, vertices-1, 0, 0))
+		checkPath(t, g, 0, 0, vertices-1, 0, rows)
+		// All take part at first; then the heads, and one or two to whom something is said and who answer.
+		if most := n + whole + vertices*(8*7+4) + n; c.branches > most {
+			t.Errorf("path, %s: %d branches, at most %d were expected", kind, c.branches, most)
+		}
+		c.close()
+		c = e.cluster(t, ready("dependents"), shards, g.windows(shards, n, 0), r.IntN)
+		parts, err := c.invoke(DependentsArgs(Forward, []uint32{0}), c.every()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, rounds := map[uint32]uint64{}, uint32(0)
+		for _, p := range parts {
+			if rounds, err = AddDependents(got, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if most := n + 2*whole + int(rounds)*(8*7+4); got[0] != vertices || c.branches > most {
+			t.Errorf("dependents, %s: %d vertices, want %d; %d branches, at most %d were expected", kind, got[0], vertices, c.branches, most)
 		}
 		c.close()
 	}

@@ -280,7 +280,6 @@ func TestClosureErrors(t *testing.T) {
 		"short":                  {g, make([]byte, 15)},
 		"list outside":           {g, u32s(0, 0, 16, 1)},
 		"passed list outside":    {g, u32s(0, 0, 20, 4, 0)},
-		"unknown trail":          {g, u32s(0, 0, 20, 4, 1<<16, 1)},
 		"binary of 5 bytes":      {g, append(u32s(0, 0, 20, 5, 0), 0, 0, 0, 0, 0)},
 		"edge to no vertex":      {broken, text(map[string]string{"vertices": "0"})},
 		"edge to no vertex deep": {broken, text(map[string]string{"vertices": "0", "max_depth": "3"})},

@@ -41,7 +41,7 @@ func PathArgs(from, to uint32, d Direction, maxDepth uint32) []byte {
 const directElements = 8
 
 // Round says what one round of path, level and dependents takes: messages of all elements, if no list is long, and how
-// many of them follow one another.
+// many of them follow one another. Of more than eight elements some may sleep, and it takes fewer.
 func Round(elements int) (messages, steps int) {
 	if elements <= directElements {
 		return elements * (elements - 1), 1
@@ -50,9 +50,8 @@ func Round(elements int) (messages, steps int) {
 	for width*width < elements {
 		width++
 	}
-	rows := (elements + width - 1) / width
-	last := elements - (rows-1)*width
-	return (rows-1)*width*(width-1) + last*(last-1) + elements*(rows-1), 2
+	groups := (elements + width - 1) / width
+	return 2*(elements-groups) + groups*(groups-1), 3
 }
 
 // AppendPath puts one part of a path's result into place: path[i] is the vertex i edges from the start.

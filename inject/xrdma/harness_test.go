@@ -133,39 +133,47 @@ func newEngine(t testing.TB) *engine {
 	e := &engine{runtime: wazero.NewRuntime(ctx), compiled: map[string]wazero.CompiledModule{}}
 	t.Cleanup(func() { e.runtime.Close(ctx) })
 	b := e.runtime.NewHostModuleBuilder(abi.Module)
-	i32, i64 := api.ValueTypeI32, api.ValueTypeI64
-	define := func(name string, f func(r *run, s []uint64), params, results []api.ValueType) {
+	define := func(name string, f func(r *run, s []uint64)) {
+		call, _ := abi.CallNamed(name)
+		params, results := call.Types()
 		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(_ context.Context, _ api.Module, s []uint64) {
 			if e.current.c.calls != nil {
 				e.current.c.calls[name]++
 			}
 			for i, t := range params {
-				if t == i32 { // the upper halves are whatever the register held
+				if t == 'i' { // the upper halves are whatever the register held
 					s[i] = uint64(uint32(s[i]))
 				}
 			}
 			f(e.current, s)
-		}), params, results).Export(name)
+		}), types(params), types(results)).Export(name)
 	}
-	v := func(types ...api.ValueType) []api.ValueType { return types }
-	define("self", func(r *run, s []uint64) { s[0] = uint64(r.e.index) }, nil, v(i32))
-	define("elements", func(r *run, s []uint64) { s[0] = uint64(len(r.c.elements)) }, nil, v(i32))
-	define("owner", (*run).owner, v(i64, i32), v(i32))
-	define("row", (*run).row, v(i32, i64), v(i64))
-	define("shard_rows", (*run).shardRows, v(i32, i32), v(i32))
-	define("window", (*run).window, v(i32, i32), v(i32))
-	define("scratch", (*run).scratch, v(i64), v(i32))
-	define("reply", (*run).replyLast, v(i32, i32), v(i32))
-	define("reply_part", (*run).replyPart, v(i32, i32), v(i32))
-	define("forward", (*run).forward, v(i32, i32, i32), v(i32))
-	define("fork", (*run).fork, v(i32, i32, i32), v(i32))
-	define("now", func(r *run, s []uint64) { r.c.clock += 10000; s[0] = r.c.clock }, nil, v(i64))
-	define("remaining", func(_ *run, s []uint64) { s[0] = 1e9 }, nil, v(i64))
-	define("log", func(r *run, s []uint64) { r.c.logs = append(r.c.logs, string(r.bytes(s[0], s[1]))) }, v(i32, i32), nil)
+	define("self", func(r *run, s []uint64) { s[0] = uint64(r.e.index) })
+	define("elements", func(r *run, s []uint64) { s[0] = uint64(len(r.c.elements)) })
+	define("owner", (*run).owner)
+	define("row", (*run).row)
+	define("shard_rows", (*run).shardRows)
+	define("window", (*run).window)
+	define("scratch", (*run).scratch)
+	define("reply", (*run).replyLast)
+	define("reply_part", (*run).replyPart)
+	define("forward", (*run).forward)
+	define("fork", (*run).fork)
+	define("now", func(r *run, s []uint64) { r.c.clock += 10000; s[0] = r.c.clock })
+	define("remaining", func(_ *run, s []uint64) { s[0] = 1e9 })
+	define("log", func(r *run, s []uint64) { r.c.logs = append(r.c.logs, string(r.bytes(s[0], s[1]))) })
 	if _, err := b.Instantiate(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return e
+}
+
+func types(letters string) []api.ValueType {
+	list := []api.ValueType{}
+	for _, l := range letters {
+		list = append(list, map[rune]api.ValueType{'i': api.ValueTypeI32, 'I': api.ValueTypeI64}[l])
+	}
+	return list
 }
 
 func (e *engine) compile(t tb, img *image.Image) wazero.CompiledModule {
@@ -404,7 +412,7 @@ func (r *run) send(s []uint64) {
 // rowsOf decodes all parts and returns the cells as text.
 func rowsOf(t tb, img *image.Image, parts [][]byte) [][]string {
 	t.Helper()
-	m := img.Manifest()
+	m := img.Call()
 	var out [][]string
 	for _, p := range parts {
 		rows, err := m.DecodeResult(p)
@@ -421,7 +429,7 @@ func rowsOf(t tb, img *image.Image, parts [][]byte) [][]string {
 // mergedRows is rowsOf after merging, as a client would.
 func mergedRows(t tb, img *image.Image, parts [][]byte) [][]string {
 	t.Helper()
-	m := img.Manifest()
+	m := img.Call()
 	var decoded []schema.Rows
 	for _, p := range parts {
 		rows, err := m.DecodeResult(p)
@@ -430,7 +438,7 @@ func mergedRows(t tb, img *image.Image, parts [][]byte) [][]string {
 		}
 		decoded = append(decoded, rows)
 	}
-	rows, err := schema.Merge(m.Result, decoded...)
+	rows, err := m.Result.Merge(decoded...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package xrdma
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -428,34 +429,44 @@ func TestCountby(t *testing.T) {
 	})
 }
 
-// More values than the table holds, in more than one part.
+// Many values, in more than one part: the table holds 786,432, so that each comes once. Of more the same may come again.
 func TestCountbyMany(t *testing.T) {
 	e := newEngine(t)
 	img := ready("countby")
-	const rows, values = 150000, 70000
-	for _, typ := range []schema.Type{schema.U32, schema.Str} {
-		d := &dataset{schema: &schema.Schema{Fields: []schema.Field{{Name: "x", Type: typ}}}}
-		for i := range rows {
-			d.rows = append(d.rows, []string{fmt.Sprint(i % values)})
+	for _, tc := range []struct {
+		typ          schema.Type
+		rows, values int
+		again        bool
+	}{{schema.U32, 150_000, 70_000, false}, {schema.Str, 150_000, 70_000, false}, {schema.U32, 900_000, 800_000, true}} {
+		d := &dataset{schema: &schema.Schema{Fields: []schema.Field{{Name: "x", Type: tc.typ}}}}
+		for i := range tc.rows {
+			d.rows = append(d.rows, []string{fmt.Sprint(i % tc.values)})
 		}
-		shards := blocks(rows, 1)
+		shards := blocks(uint64(tc.rows), 1)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		parts, err := c.invoke(args(t, img, d.schema, map[string]string{"by": "x"}), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+		sent := 0
+		for _, p := range parts {
+			sent += int(binary.LittleEndian.Uint32(p))
+		}
+		if sent > tc.values != tc.again {
+			t.Errorf("%s: %d rows were sent for %d values", tc.typ, sent, tc.values)
+		}
 		got := mergedRows(t, img, parts)
-		if len(got) != values {
-			t.Fatalf("%s: %d groups, want %d", typ, len(got), values)
+		if len(got) != tc.values {
+			t.Fatalf("%s: %d groups, want %d", tc.typ, len(got), tc.values)
 		}
 		for _, row := range got {
 			i, _ := strconv.Atoi(row[0])
-			want := rows / values
-			if i < rows%values {
+			want := tc.rows / tc.values
+			if i < tc.rows%tc.values {
 				want++
 			}
 			if row[1] != fmt.Sprint(want) {
-				t.Fatalf("%s: %s is there %s times, want %d", typ, row[0], row[1], want)
+				t.Fatalf("%s: %s is there %s times, want %d", tc.typ, row[0], row[1], want)
 			}
 		}
 		c.close()

@@ -229,6 +229,7 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 		*cost += costCall
 		c.b.blocks++
 	case opMemoryGrow:
+		c.m.Grows = true
 		*cost += costCall
 		c.b.blocks++
 	case opTableInit, opTableCopy, opTableGrow, opTableFill:

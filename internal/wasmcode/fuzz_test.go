@@ -2,6 +2,7 @@ package wasmcode
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +46,9 @@ func compare(t *testing.T, wasm []byte, rules *Rules) {
 	m, err := Decode(wasm, rules)
 	if err != nil {
 		return
+	}
+	if o, err := Inspect(wasm, rules); err != nil || !slices.Equal(o.Imports, m.Imports) || o.Entry != m.Entry || o.Init != m.Init || o.MinPages != m.MinPages {
+		t.Fatalf("inspected it is %+v, %v", o, err)
 	}
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(features))

@@ -83,6 +83,7 @@ type Rules struct {
 	Imports []Import // the functions to be imported from it
 	Entry   string   // the export that the host calls
 	Type    Type     // of Entry
+	Memory  string   // the name under which the memory is exported; "" for any, or none
 	Init    string   // an export of type () -> () that is kept if it is there; "" for none
 	// Mailed names an import of type (pointer i32, length i32) -> (i32) whose
 	// short messages are left in the mailbox instead of calling the host, and MailedTo
@@ -106,6 +107,8 @@ type Module struct {
 	// Recursive says that the depth of the call stack is not bounded by the
 	// code: a cycle of direct calls, or any indirect call.
 	Recursive bool
+	// Grows says that some code asks for a larger memory; if none does, it keeps its MinPages.
+	Grows bool
 
 	rules     *Rules
 	code      []byte
@@ -188,7 +191,9 @@ var preamble = []byte("\x00asm\x01\x00\x00\x00")
 // decoder builds a Module.
 type decoder struct {
 	m         *Module
+	outline   bool // Inspect
 	hasMemory bool
+	memory    bool // Rules.Memory was seen
 	entry     bool
 	bodies    int // bodies seen
 	checker   bodyChecker
@@ -196,7 +201,13 @@ type decoder struct {
 }
 
 // Decode reads a binary. The Module refers to code and rules.
-func Decode(code []byte, rules *Rules) (*Module, error) {
+func Decode(code []byte, rules *Rules) (*Module, error) { return decode(code, rules, false) }
+
+// Inspect reads a binary's imports, exports and the types of its functions, and passes over code and data. The Module
+// is not to be instrumented.
+func Inspect(code []byte, rules *Rules) (*Module, error) { return decode(code, rules, true) }
+
+func decode(code []byte, rules *Rules, outline bool) (*Module, error) {
 	r := reader{b: code, fn: -1}
 	if len(code) > MaxCodeBytes {
 		r.fail("%d bytes of code; the limit is %d", len(code), MaxCodeBytes)
@@ -207,7 +218,7 @@ func Decode(code []byte, rules *Rules) (*Module, error) {
 		return nil, r.err
 	}
 	r.pos = len(preamble)
-	d := decoder{m: &Module{rules: rules, code: code, Init: -1, Start: -1, dataCount: -1}}
+	d := decoder{outline: outline, m: &Module{rules: rules, code: code, Init: -1, Start: -1, dataCount: -1}}
 	rank := 0
 	for r.ok() && r.left() > 0 {
 		at := r.pos
@@ -244,6 +255,9 @@ func Decode(code []byte, rules *Rules) (*Module, error) {
 }
 
 func (d *decoder) section(id int, r *reader) {
+	if d.outline && (id == secCustom || id >= secStart) {
+		return
+	}
 	switch id {
 	case secCustom:
 		d.custom(r)
@@ -282,16 +296,18 @@ func (d *decoder) section(id int, r *reader) {
 func (d *decoder) finish(r *reader) {
 	m := d.m
 	switch {
-	case d.bodies != len(m.functions):
+	case !d.outline && d.bodies != len(m.functions):
 		r.fail("%d functions are declared, but %d have code", len(m.functions), d.bodies)
 	case m.dataCount >= 0 && m.dataCount != len(m.data):
 		r.fail("%d data segments are announced, but there are %d", m.dataCount, len(m.data))
 	case !d.hasMemory:
 		r.fail("the module defines no memory; a function needs one of its own, for its payload (and must not import it)")
 	case !d.entry:
-		r.fail("the module exports no function %q of type %v", m.rules.Entry, m.rules.Type)
+		r.fail("the module exports no function %q of type %v (link with --export=%[1]s)", m.rules.Entry, m.rules.Type)
+	case m.rules.Memory != "" && !d.memory:
+		r.fail("the module does not export its memory under the name %s", m.rules.Memory)
 	}
-	if r.ok() {
+	if r.ok() && !d.outline {
 		m.callGraph()
 	}
 }

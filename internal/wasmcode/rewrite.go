@@ -37,7 +37,7 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 	groups := r.pos
 	check := w.opt.CheckStores && b.stores > 0
 	if work := b.work + b.work/(b.blocks+1)*b.stores*blocksOfCheck; check && work > MaxFunctionWork {
-		r.failAt(b.start, "too complex to compile with checked stores, as a read-only window wants them: %d stores (split the function)", b.stores)
+		r.failAt(b.start, "too complex to compile with checked stores, as read-only windows and scratch want them: %d stores (split the function)", b.stores)
 		return out
 	}
 	if check {

@@ -245,6 +245,7 @@ func (d *decoder) exportSection(r *reader) {
 				n = 1
 			}
 			r.index("memory", n)
+			d.memory = d.memory || name == d.m.rules.Memory
 		case 3:
 			r.index("global", len(d.m.globals))
 		default:

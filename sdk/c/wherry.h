@@ -54,20 +54,22 @@
 
 /* Status: what a host call returns, and wherry_main.  Negative numbers are the
  * host's; a function's own errors are positive. */
-#define WHERRY_OK 0
+/* Generated from inject/abi: statuses. */
+#define WHERRY_OK 0                      /* ok */
 #define WHERRY_ERR_ARGUMENT (-1)         /* an argument is out of range */
 #define WHERRY_ERR_MEMORY (-2)           /* a pointer or length leaves the function's memory */
 #define WHERRY_ERR_RIGHTS (-3)           /* the key does not allow it */
 #define WHERRY_ERR_REVOKED (-4)          /* the key was revoked or is of another incarnation */
 #define WHERRY_ERR_PEER_LOST (-5)        /* the element is gone */
 #define WHERRY_ERR_BACKPRESSURE (-6)     /* a queue is full */
-#define WHERRY_ERR_LIMIT (-7)            /* a limit of this function is used up */
+#define WHERRY_ERR_LIMIT (-7)            /* a limit of the function is used up */
 #define WHERRY_ERR_DONE (-8)             /* the branch has replied or forwarded already */
 #define WHERRY_ERR_DEADLINE (-9)         /* no time is left */
 #define WHERRY_ERR_CANCELED (-10)        /* the caller gave up */
 #define WHERRY_ERR_NO_WINDOW (-11)       /* no such window here */
 #define WHERRY_ERR_UNSUPPORTED (-12)     /* this element does not do that */
 #define WHERRY_ERR_OUTCOME_UNKNOWN (-13) /* it may or may not have happened */
+/* End of what is generated. */
 
 /* Operations of wherry_atomic. */
 #define WHERRY_ATOMIC_ADD 1
@@ -162,69 +164,90 @@ typedef struct {
     uint32_t size;
 } wherry_str_t;
 
-/* Index of this element in the shard table, and how many elements that has. */
+/* Generated from inject/abi: host calls. */
+/* Index of this element in the shard table. */
 WHERRY_CALL(self) int32_t wherry_self(void);
+
+/* Number of elements in the shard table. */
 WHERRY_CALL(elements) int32_t wherry_elements(void);
 
-/* The element that holds a row (>= 0) or a status (< 0); *local becomes the
- * row's index there. */
+/* Index of the element that holds a row, or a negative status. Writes the
+ * row's index there to local. */
 WHERRY_CALL(owner) int32_t wherry_owner(uint64_t row, uint64_t *local);
 
-/* The row that an element holds at index local (>= 0), or a status (< 0): the
- * inverse of wherry_owner.  An element's rows are in ascending order. */
+/* The row that an element holds at index local, or a negative status: the
+ * inverse of wherry_owner. An element's rows are in ascending order. */
 WHERRY_CALL(row) int64_t wherry_row(int32_t element, uint64_t local);
 
-/* The contiguous range of rows that an element holds; WHERRY_ERR_UNSUPPORTED if
- * rows are dealt out in another way (cyclic, hash): ask wherry_owner and
- * wherry_row then, or say "ranges": true in the manifest. */
+/* Writes the range of rows that an element holds, {u64 first, u64 count}.
+ * WHERRY_ERR_UNSUPPORTED unless every element holds a range: ask
+ * wherry_owner and wherry_row then, or say "ranges": true in the manifest.
+ * Status. */
 WHERRY_CALL(shard_rows) int32_t wherry_shard_rows(int32_t element, wherry_rows_range_t *range);
 
-/* Window number index of this element. */
+/* Writes where a window of this element lies, {u32 addr, u32 flags, u64
+ * size}; flag bit 0: writable. Status. */
 WHERRY_CALL(window) int32_t wherry_window(uint32_t index, wherry_window_t *window);
 
-/* The payload that wherry_main was called with. */
+/* Writes where the payload lies, {u32 addr, u32 size}, the same as the entry
+ * point's arguments. Status. */
 WHERRY_CALL(payload) int32_t wherry_payload(wherry_payload_t *payload);
 
-/* At least size bytes of the invocation's scratch on this element, or NULL. */
+/* Address of the invocation's scratch on this element, at least size bytes,
+ * or 0 if refused: for its limit, or for want of room. Ask for all of it
+ * before anything is sent or written elsewhere: a run that has done nothing
+ * yet waits for room, and any other gets 0 if there is none. */
 WHERRY_CALL(scratch) void *wherry_scratch(uint64_t size);
 
-/* Ends the branch with data as its result, or as the last part of it. */
+/* Ends the branch with these bytes as its result, or as the last part of it.
+ * Status. */
 WHERRY_CALL(reply) int32_t wherry_reply(const void *data, uint32_t size);
 
-/* Sends a part of the result ahead; at most WHERRY_PART_BYTES. */
+/* Sends a part of the result ahead, of at most 59 KiB (WHERRY_ERR_LIMIT).
+ * May wait for credit. Status. */
 WHERRY_CALL(reply_part) int32_t wherry_reply_part(const void *data, uint32_t size);
 
-/* Continues this branch on another element, with a new payload. */
+/* Continues this branch on another element, with these bytes as its payload.
+ * May wait for room. Status. */
 WHERRY_CALL(forward) int32_t wherry_forward(int32_t element, const void *payload, uint32_t size);
 
-/* Starts another branch of this invocation on an element, which may be this one. */
+/* Starts another branch of this invocation on an element, which may be this
+ * one. Waits for room, until the deadline. Status. */
 WHERRY_CALL(fork) int32_t wherry_fork(int32_t element, const void *payload, uint32_t size);
 
-/* wherry_fork that waits while the queue to that element is full: for a run that
- * forks more than a few times.  It gives up at the invocation's deadline. */
-WHERRY_HELPER int32_t wherry_fork_wait(int32_t element, const void *payload, uint32_t size);
+/* Copies bytes from a window of any element. Waits. Status. */
+WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void *data,
+                                    uint32_t size);
 
-/* Copies from and to a window of any element.  They wait for the answer. */
-WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset,
-                                    void *data, uint32_t size);
+/* Copies bytes to a window of any element. Waits. Status. */
 WHERRY_CALL(put) int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset,
                                     const void *data, uint32_t size);
 
 /* An atomic operation on 4 or 8 bytes (width) of a window of any element;
- * offset is a multiple of width.  *old becomes what was there before. */
+ * offset is a multiple of width. Writes what was there before to old. Waits.
+ * Status. */
 WHERRY_CALL(atomic) int32_t wherry_atomic(int32_t element, uint32_t window, uint64_t offset,
                                           uint32_t op, uint32_t width, uint64_t operand,
                                           uint64_t compare, uint64_t *old);
 
-/* Writes a line to the element's log; what exceeds the limit is dropped. */
+/* Writes a line to the element's log: cut off at the run's limit, dropped if
+ * the pointer is bad. If the run fails, the start of the last line, 256
+ * bytes at most, goes to the caller with its error: it is the place to say
+ * why. */
 WHERRY_CALL(log) void wherry_log(const char *text, uint32_t size);
 
-/* Unix time, and the time left until the invocation's deadline; nanoseconds. */
+/* Wall clock, nanoseconds since 1970. */
 WHERRY_CALL(now) uint64_t wherry_now(void);
+
+/* Nanoseconds until the invocation's deadline. */
 WHERRY_CALL(remaining) uint64_t wherry_remaining(void);
+
+/* End of what is generated. */
 
 #define WHERRY_FORK_WAIT_NS 20000u
 
+/* wherry_fork that waits while the queue to that element is full: for a run that
+ * forks more than a few times.  It gives up at the invocation's deadline. */
 WHERRY_HELPER int32_t wherry_fork_wait(int32_t element, const void *payload, uint32_t size)
 {
     for (;;) {

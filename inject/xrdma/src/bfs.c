@@ -49,7 +49,7 @@ typedef struct {
     uint32_t step;     /* LISTED: of the level */
     uint32_t vertex;   /* TRACED: the next to add to the path */
     uint32_t count;    /* entries that follow */
-    uint32_t zero;
+    uint32_t from;     /* LISTED: who sends it */
 } message_t;
 #define LISTED 1u
 #define TRACED 2u
@@ -73,7 +73,8 @@ typedef struct {
     uint32_t level; /* the level whose lists are awaited */
     uint32_t frontier[2];
     uint32_t step, earlies; /* of the level; whether anything was told early */
-    rounds_tally_t tally[2][2]; /* by step, and parity of the level */
+    uint32_t idle;          /* this element has said so, and may be awaited no more */
+    rounds_tally_t tally[ROUNDS_STEPS][2]; /* by step, and parity of the level */
 } state_t;
 
 typedef struct {
@@ -116,7 +117,7 @@ static int32_t open_search(search_t *s)
         s->batch = (uint32_t)longest;
     uint64_t row4 = wherry_align8(rows * 4);
     uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + 4 * row4
-                  + 2 * wherry_bits_bytes(total) + wherry_align8(2 * elements * 4) + 2 * elements * s->batch;
+                  + 2 * wherry_bits_bytes(total) + ROUNDS_BYTES(elements) + wherry_align8(2 * elements * 4) + 2 * elements * s->batch;
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
@@ -131,6 +132,7 @@ static int32_t open_search(search_t *s)
     s->words = wherry_bits_bytes(total) / 8;
     s->sent = (uint64_t *)wherry_bump(&b, s->words * 8);
     s->early = (uint64_t *)wherry_bump(&b, s->words * 8);
+    s->rounds.rest = (uint8_t *)wherry_bump(&b, elements);
     s->messages = (uint32_t *)wherry_bump(&b, 2 * elements * 4);
     s->batches = (uint8_t *)wherry_bump(&b, 2 * elements * s->batch);
     return s->batches ? WHERRY_OK : WHERRY_ERR_LIMIT;
@@ -171,7 +173,8 @@ static int32_t send_batch(search_t *s, uint32_t element, uint32_t level, uint32_
     m->messages = last ? *messages : 0;
     m->flags = flags;
     m->step = step;
-    m->vertex = m->zero = 0;
+    m->vertex = 0;
+    m->from = s->rounds.self;
     int32_t st = wherry_fork_wait((int32_t)element, m, sizeof *m + count * ENTRY_WORDS * 4);
     m->count = 0;
     if (last)
@@ -223,12 +226,19 @@ static void tell(search_t *s, uint32_t vertex, uint32_t parent, uint32_t level)
 /* Sends what is left of a step of this level; flags are of all that was heard of. */
 static int32_t send_step(search_t *s, uint32_t step, uint32_t flags)
 {
-    uint32_t level = s->state->level;
-    for (uint32_t e = 0; e < s->rounds.elements; e++)
-        if (rounds_sends(&s->rounds, step, e))
-            WHERRY_TRY(send_batch(s, e, level, step, 1, flags));
-    s->state->tally[step][level & 1].flags |= flags;
-    s->state->step = step;
+    state_t *st = s->state;
+    uint32_t level = st->level;
+    if (step == 0)
+        st->idle = rounds_member(&s->rounds) && st->frontier[~level & 1] == 0;
+    for (uint32_t e = 0; e < s->rounds.elements; e++) {
+        if (!rounds_sends(&s->rounds, step, e))
+            continue;
+        int something = batch_of(s, e, level)->count || s->messages[place_of(s, e, level)];
+        if (!rounds_spares(&s->rounds, step, e, something))
+            WHERRY_TRY(send_batch(s, e, level, step, 1, flags | (st->idle ? ROUNDS_IDLE : 0)));
+    }
+    st->tally[step][level & 1].flags |= flags;
+    st->step = step;
     return WHERRY_OK;
 }
 
@@ -399,10 +409,15 @@ static int32_t begin(search_t *s)
 
 static int32_t take_list(search_t *s, const message_t *m, const uint32_t *entry)
 {
-    /* A sender is in our level, or one ahead. */
-    if (m->level - s->state->level > 1)
-        return WHERRY_ERR_ARGUMENT;
+    state_t *st = s->state;
     if (m->step >= s->rounds.steps)
+        return WHERRY_ERR_ARGUMENT;
+    if (st->idle && m->step == 2) { /* the others may have gone on without us */
+        st->level = m->level;
+        st->idle = 0;
+        memset(st->tally, 0, sizeof st->tally);
+    }
+    if (m->level - st->level > 1) /* a sender is in our level, or one ahead */
         return WHERRY_ERR_ARGUMENT;
     for (uint32_t i = 0; i < m->count && s->status == WHERRY_OK; i++, entry += ENTRY_WORDS) {
         uint64_t local;
@@ -413,7 +428,7 @@ static int32_t take_list(search_t *s, const message_t *m, const uint32_t *entry)
         else
             return WHERRY_ERR_ARGUMENT;
     }
-    rounds_count(&s->state->tally[m->step][m->level & 1], m->messages, m->flags);
+    rounds_count(&s->rounds, &st->tally[m->step][m->level & 1], m->from, m->messages, m->flags);
     return s->status;
 }
 

@@ -29,11 +29,11 @@
 #include "shards.h"
 
 #define TRAIL_WANTED (1u << 31)
-#define TRAIL_MASK 0xffffu /* messages that led here; a hop budget has 12 bits */
+#define TRAIL_MASK (TRAIL_WANTED - 1) /* messages that led here: a chain may change elements at each vertex */
 #ifdef COUNTS
 #define TRAIL_KNOWN TRAIL_MASK /* there is no list to end */
 #else
-#define TRAIL_KNOWN (TRAIL_WANTED | TRAIL_MASK)
+#define TRAIL_KNOWN UINT32_MAX
 #endif
 
 #define FAR 255u /* depth of a vertex not met yet; also the limit on max_depth */
@@ -162,7 +162,8 @@ static int32_t send_batch(search_t *s, int32_t element)
     p->params = s->params;
     p->params.list.offset = sizeof *p;
     p->params.list.size = size - sizeof *p;
-    p->trail = (s->trail > s->state->trail ? s->trail : s->state->trail) + 1;
+    uint32_t longest = s->trail > s->state->trail ? s->trail : s->state->trail;
+    p->trail = longest + ((longest & TRAIL_MASK) < TRAIL_MASK);
     return wherry_fork_wait(element, batch, size);
 }
 

@@ -9,7 +9,7 @@
  * once from one element.  A str key above KEY_MOST bytes is an error. */
 #include "predicate.h"
 
-#define TABLE_MOST 65536u /* slots; three quarters are used */
+#define TABLE_MOST (1u << 20) /* slots; three quarters are used */
 #define KEY_MOST 16384u
 
 typedef struct {

@@ -34,23 +34,25 @@ typedef struct {
     uint32_t direction; /* LISTED and the direction */
     uint32_t round;
     uint32_t messages; /* in the last one of a step, how many they were; else 0 */
-    uint32_t flags;    /* STEP_ONE; last: GROWN, somebody whom the sender has heard of listed something */
+    uint32_t step;     /* of the round */
+    uint32_t from;     /* who sends it */
+    uint32_t flags;    /* last: GROWN, somebody whom the sender has heard of listed something */
     uint32_t count;    /* entries that follow */
 } list_t;
 
 #define LIST_ENTRIES ((LIST_BYTES - sizeof(list_t)) / sizeof(entry_t))
 
 #define GROWN 1u
-#define STEP_ONE 2u
 
 /* Kept in scratch between runs. */
 typedef struct {
     uint32_t started, finished;
     uint32_t round, step; /* whose lists are awaited */
+    uint32_t idle;        /* this element has said so, and may be awaited no more */
     uint32_t tail;  /* vertices in the queue: it is empty between rounds but for what lists brought */
     uint32_t vertices;
     uint32_t vertex[MOST];
-    rounds_tally_t tally[2][2]; /* by step, and parity of the round */
+    rounds_tally_t tally[ROUNDS_STEPS][2]; /* by step, and parity of the round */
 } state_t;
 
 typedef struct {
@@ -80,7 +82,7 @@ static int32_t open_spread(spread_t *s)
         return WHERRY_ERR_ARGUMENT;
     uint64_t queue = wherry_align8((rows + 1) * 4);
     uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + total * 8 + wherry_bits_bytes(total) + queue
-                  + wherry_align8(total * 4) + wherry_align8(elements * 4);
+                  + wherry_align8(total * 4) + wherry_align8(elements * 4) + ROUNDS_BYTES(elements);
     wherry_bump_t b;
     if (!wherry_bump_init(&b, size))
         return WHERRY_ERR_LIMIT;
@@ -93,7 +95,8 @@ static int32_t open_spread(spread_t *s)
     s->queue = (uint32_t *)wherry_bump(&b, queue);
     s->list = (uint32_t *)wherry_bump(&b, total * 4);
     s->listed = (uint32_t *)wherry_bump(&b, elements * 4);
-    return s->listed ? WHERRY_OK : WHERRY_ERR_LIMIT;
+    s->rounds.rest = (uint8_t *)wherry_bump(&b, elements);
+    return s->rounds.rest ? WHERRY_OK : WHERRY_ERR_LIMIT;
 }
 
 /* Puts a vertex into the queue; every row is in it once at most. */
@@ -159,7 +162,7 @@ static int32_t settle(spread_t *s)
 }
 
 /* Sends an element what is listed for those that it stands for in a step. */
-static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
+static int32_t send_list(spread_t *s, uint32_t to, uint32_t at, uint32_t flags)
 {
     static uint32_t buffer[LIST_BYTES / 4];
     list_t *m = (list_t *)buffer;
@@ -172,7 +175,7 @@ static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
         uint32_t left = s->listed[e];
         for (s->listed[e] = 0; left; left--, list++) {
             if (n == LIST_ENTRIES) {
-                *m = (list_t){s->direction | LISTED, s->state->round, 0, flags, n};
+                *m = (list_t){s->direction | LISTED, s->state->round, 0, at, s->rounds.self, flags, n};
                 WHERRY_TRY(wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry));
                 messages++;
                 n = 0;
@@ -182,19 +185,22 @@ static int32_t send_list(spread_t *s, uint32_t to, uint32_t flags)
             entry[n++] = (entry_t){*list, (uint32_t)word, (uint32_t)(word >> 32)};
         }
     }
-    *m = (list_t){s->direction | LISTED, s->state->round, messages + 1, flags, n};
+    *m = (list_t){s->direction | LISTED, s->state->round, messages + 1, at, s->rounds.self, flags, n};
     return wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry);
 }
 
-/* Sends the lists of a step; grown says that somebody listed something. */
+/* Sends the lists of a step; grown says that somebody listed something. The last round's reach everybody: all answer then. */
 static int32_t send_lists(spread_t *s, uint32_t step, uint32_t grown)
 {
-    uint32_t flags = (grown ? GROWN : 0) | (step ? STEP_ONE : 0);
+    state_t *st = s->state;
+    uint32_t flags = grown ? GROWN : 0;
+    if (step == 0)
+        st->idle = rounds_member(&s->rounds); /* the queue is empty */
     for (uint32_t e = 0; e < s->rounds.elements; e++)
-        if (rounds_sends(&s->rounds, step, e))
-            WHERRY_TRY(send_list(s, e, flags));
-    s->state->tally[step][s->state->round & 1].flags |= flags & GROWN;
-    s->state->step = step;
+        if (rounds_sends(&s->rounds, step, e) && !rounds_spares(&s->rounds, step, e, s->listed[e] || !grown))
+            WHERRY_TRY(send_list(s, e, step, flags | (st->idle ? ROUNDS_IDLE : 0)));
+    st->tally[step][st->round & 1].flags |= flags;
+    st->step = step;
     return WHERRY_OK;
 }
 
@@ -310,8 +316,14 @@ static int32_t begin(spread_t *s, const char *text, uint32_t size)
 static int32_t take_list(spread_t *s, const list_t *m)
 {
     const entry_t *entry = (const entry_t *)(m + 1);
-    uint32_t step = m->flags & STEP_ONE ? 1 : 0;
-    if (m->round - s->state->round > 1 || step >= s->rounds.steps) /* a sender is in our round, or one ahead */
+    state_t *st = s->state;
+    uint32_t step = m->step;
+    if (st->idle && step == 2) { /* the others may have gone on without us */
+        st->round = m->round;
+        st->idle = 0;
+        memset(st->tally, 0, sizeof st->tally);
+    }
+    if (m->round - st->round > 1 || step >= s->rounds.steps) /* a sender is in our round, or one ahead */
         return WHERRY_ERR_ARGUMENT;
     for (uint32_t i = 0; i < m->count; i++, entry++) {
         uint64_t local, bits = entry->low | (uint64_t)entry->high << 32;
@@ -322,7 +334,7 @@ static int32_t take_list(spread_t *s, const list_t *m)
         else
             return WHERRY_ERR_ARGUMENT;
     }
-    rounds_count(&s->state->tally[step][m->round & 1], m->messages, m->flags);
+    rounds_count(&s->rounds, &st->tally[step][m->round & 1], m->from, m->messages, m->flags);
     return advance(s);
 }
 

@@ -98,6 +98,19 @@ func (m *Memory) Discard(from, to uint64) error {
 	return unix.Madvise(m.Bytes()[from:to], unix.MADV_DONTNEED)
 }
 
+// Small keeps huge pages out of [from, to), whole pages of anonymous memory: a store would take up to 2 MiB there, and what
+// a function is charged for is less.
+func (m *Memory) Small(from, to uint64) error {
+	if from >= to {
+		return nil
+	}
+	err := unix.Madvise(m.Bytes()[from:to], unix.MADV_NOHUGEPAGE)
+	if err == unix.EINVAL { // the kernel has none
+		err = nil
+	}
+	return err
+}
+
 // Reallocate implements wazero's LinearMemory: the memory has its final size
 // from the beginning, so a module finds all of it however little it asks for.
 func (m *Memory) Reallocate(size uint64) []byte {

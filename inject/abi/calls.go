@@ -1,0 +1,112 @@
+package abi
+
+import (
+	"slices"
+	"strings"
+)
+
+// Call is one host call. calls is the only list of them: engines take their types from it and what receivers check, and
+// go generate writes the declarations in sdk/c/wherry.h and the table in docs/abi.md.
+type Call struct {
+	Name   string
+	Since  uint32 // the ABI version that brought it
+	Result string // its C type; "void" if there is none
+	Params []Param
+	// Errors are the statuses it can answer, besides ErrUnsupported while an instance is prepared, and ErrMemory and
+	// ErrRights for its pointers.
+	Errors []Status
+	Does   string // one paragraph, with other calls and statuses as `owner`, `ErrLimit`
+}
+
+// Param is a parameter, with its C type: "uint64_t", or "const void *", which is an address in the function's memory.
+type Param struct{ C, Name string }
+
+// Wasm is the wasm type of a C type of the table: 'I' for i64, 'i' for i32.
+func Wasm(c string) byte {
+	if strings.Contains(c, "64_t") && !strings.HasSuffix(c, "*") {
+		return 'I'
+	}
+	return 'i'
+}
+
+// Types are the wasm types of the parameters and of the result, a letter for each, as Wasm gives them.
+func (c *Call) Types() (params, results string) {
+	for _, p := range c.Params {
+		params += string(Wasm(p.C))
+	}
+	if c.Result != "void" {
+		results = string(Wasm(c.Result))
+	}
+	return params, results
+}
+
+// May reports whether the call can answer the status st of an invocation's host.
+func (c *Call) May(st Status) bool {
+	for _, p := range c.Params {
+		if strings.HasSuffix(p.C, "*") && (st == ErrMemory || st == ErrRights && !strings.HasPrefix(p.C, "const")) {
+			return true
+		}
+	}
+	return st == ErrUnsupported || slices.Contains(c.Errors, st)
+}
+
+// Calls lists all host calls, in the order of docs/abi.md.
+func Calls() []Call { return slices.Clone(calls[:]) }
+
+// CallNamed finds a host call; ok is false if there is none of that name.
+func CallNamed(name string) (c Call, ok bool) {
+	if i := slices.IndexFunc(calls[:], func(c Call) bool { return c.Name == name }); i >= 0 {
+		return calls[i], true
+	}
+	return Call{}, false
+}
+
+// What a call that sends a message, or waits for another element, can answer besides.
+var (
+	sends = []Status{ErrArgument, ErrPeerLost, ErrBackpressure, ErrLimit, ErrDone, ErrDeadline, ErrCanceled}
+	asks  = []Status{ErrArgument, ErrRights, ErrRevoked, ErrPeerLost, ErrBackpressure, ErrDeadline, ErrCanceled, ErrNoWindow}
+)
+
+var calls = [...]Call{
+	{"self", 1, "int32_t", nil, nil,
+		"Index of this element in the shard table."},
+	{"elements", 1, "int32_t", nil, nil,
+		"Number of elements in the shard table."},
+	{"owner", 1, "int32_t", []Param{{"uint64_t", "row"}, {"uint64_t *", "local"}}, []Status{ErrArgument},
+		"Index of the element that holds a row, or a negative status. Writes the row's index there to local."},
+	{"row", 1, "int64_t", []Param{{"int32_t", "element"}, {"uint64_t", "local"}}, []Status{ErrArgument},
+		"The row that an element holds at index local, or a negative status: the inverse of `owner`. An element's rows are in ascending order."},
+	{"shard_rows", 1, "int32_t", []Param{{"int32_t", "element"}, {"wherry_rows_range_t *", "range"}}, []Status{ErrArgument, ErrUnsupported},
+		"Writes the range of rows that an element holds, {u64 first, u64 count}. `ErrUnsupported` unless every element holds a range: " +
+			"ask `owner` and `row` then, or say \"ranges\": true in the manifest. Status."},
+	{"window", 1, "int32_t", []Param{{"uint32_t", "index"}, {"wherry_window_t *", "window"}}, []Status{ErrNoWindow},
+		"Writes where a window of this element lies, {u32 addr, u32 flags, u64 size}; flag bit 0: writable. Status."},
+	{"payload", 1, "int32_t", []Param{{"wherry_payload_t *", "payload"}}, nil,
+		"Writes where the payload lies, {u32 addr, u32 size}, the same as the entry point's arguments. Status."},
+	{"scratch", 1, "void *", []Param{{"uint64_t", "size"}}, nil,
+		"Address of the invocation's scratch on this element, at least size bytes, or 0 if refused: for its limit, or for want of room. " +
+			"Ask for all of it before anything is sent or written elsewhere: a run that has done nothing yet waits for room, and any other gets 0 if there is none."},
+	{"reply", 1, "int32_t", []Param{{"const void *", "data"}, {"uint32_t", "size"}}, sends,
+		"Ends the branch with these bytes as its result, or as the last part of it. Status."},
+	{"reply_part", 1, "int32_t", []Param{{"const void *", "data"}, {"uint32_t", "size"}}, sends,
+		"Sends a part of the result ahead, of at most 59 KiB (`ErrLimit`). May wait for credit. Status."},
+	{"forward", 1, "int32_t", []Param{{"int32_t", "element"}, {"const void *", "payload"}, {"uint32_t", "size"}}, sends,
+		"Continues this branch on another element, with these bytes as its payload. May wait for room. Status."},
+	{"fork", 1, "int32_t", []Param{{"int32_t", "element"}, {"const void *", "payload"}, {"uint32_t", "size"}}, sends,
+		"Starts another branch of this invocation on an element, which may be this one. Waits for room, until the deadline. Status."},
+	{"get", 1, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"void *", "data"}, {"uint32_t", "size"}}, asks,
+		"Copies bytes from a window of any element. Waits. Status."},
+	{"put", 1, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"const void *", "data"}, {"uint32_t", "size"}}, asks,
+		"Copies bytes to a window of any element. Waits. Status."},
+	{"atomic", 1, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"uint32_t", "op"}, {"uint32_t", "width"},
+		{"uint64_t", "operand"}, {"uint64_t", "compare"}, {"uint64_t *", "old"}}, asks,
+		"An atomic operation on 4 or 8 bytes (width) of a window of any element; offset is a multiple of width. " +
+			"Writes what was there before to old. Waits. Status."},
+	{"log", 1, "void", []Param{{"const char *", "text"}, {"uint32_t", "size"}}, nil,
+		"Writes a line to the element's log: cut off at the run's limit, dropped if the pointer is bad. If the run fails, the start of the last line, " +
+			"256 bytes at most, goes to the caller with its error: it is the place to say why."},
+	{"now", 1, "uint64_t", nil, nil,
+		"Wall clock, nanoseconds since 1970."},
+	{"remaining", 1, "uint64_t", nil, nil,
+		"Nanoseconds until the invocation's deadline."},
+}
