@@ -238,3 +238,35 @@ func TestForkToItself(t *testing.T) {
 	}
 	w.empty(t)
 }
+
+// TestStuckBesideReports: a run whose forks wait where nothing more can be taken in is found to be stuck though other numbered messages,
+// reports of other invocations, go to the same element all the time.
+func TestStuckBesideReports(t *testing.T) {
+	w, runs := mutual(t, 4, travel.Limits{BacklogBytes: 1})
+	for second := 0; len(w.desks[0].ended) == 0; second++ {
+		if second == 15 {
+			t.Fatalf("after %d s nothing has ended", second)
+		}
+		w.waitInForks(t, runs, 25e7)
+		for k := 1; k <= 2; k++ { // a branch that desk k starts at desk 0 goes on to the other one, which numbers its answer
+			core := w.desks[k].core
+			b, err := core.Bind(w.now, w.image, travel.ID{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := core.Start(w.now, &travel.StartArgs{Binding: b, Roots: []travel.Root{{To: 1}}, Deadline: w.now + 5e9}); err != nil {
+				t.Fatal(err)
+			}
+			core.Unbind(b)
+			at := w.one(t, w.settle(t, nil))
+			if err := at.d.core.Forward(w.now, at.r, travel.Peer(4-k), nil); err != nil {
+				t.Fatal(err)
+			}
+			at.finish(w, travel.End{})
+			w.finishAll(t, w.settle(t, nil))
+		}
+	}
+	if err := w.outcome(t); !errors.Is(err, travel.ErrBackpressure) {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -22,10 +22,10 @@ func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
 	return true
 }
 
-// outOfTurn reports whether branches wait to leave for a peer since before a run did.
+// outOfTurn reports whether a branch of a run's principal waits to leave for a peer since before the run did, and it is that one's turn.
 func (c *Core) outOfTurn(r *Run, p *peer) bool {
 	n := p.stowed.first
-	return n != nil && !(r.blocked && r.since <= n.v.since)
+	return n != nil && n.v.tenant(c) == r.tenant(c) && !(r.blocked && r.since <= n.v.since)
 }
 
 // unstow takes a branch out of where it waits to leave.
