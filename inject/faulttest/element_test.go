@@ -30,7 +30,7 @@ type settings struct {
 	Engine      bool
 	Shared      string // the folder to listen in on shared memory, not TCP
 	Instances   int    // wasm.Config.MaxInstances
-	MemoryBytes uint64 // wasm.Config.MemoryBytes
+	MemoryBytes uint64 // wasm.Config.MemoryBytes; no function may have more scratch than a third of it
 	Running     int
 	CacheBytes  int64
 	OutboxBytes int
@@ -117,7 +117,7 @@ func newElement(s settings) (*element, error) {
 	}
 	cfg := inject.Config{Running: s.Running, CacheBytes: s.CacheBytes, Output: e.log.add, Travel: s.Travel}
 	if s.Engine {
-		if e.engine, err = wasm.New(wasm.Config{MaxInstances: s.Instances, MemoryBytes: s.MemoryBytes}); err != nil {
+		if e.engine, err = wasm.New(wasm.Config{MaxInstances: s.Instances, MemoryBytes: s.MemoryBytes, Ceilings: abi.Limits{ScratchBytes: s.MemoryBytes / 3}}); err != nil {
 			return nil, err
 		}
 		cfg.Engines = []abi.Engine{wasm.Runner{Engine: e.engine}}
