@@ -68,6 +68,7 @@ type Element struct {
 type handlerEntry struct {
 	fn     Handler
 	retain bool
+	what   string // what the messages are, if they are a layer's of this program
 }
 
 // New makes an element; Close ends it.
@@ -360,6 +361,14 @@ func (e *Element) Handle(id FrameID, fn Handler) error { return e.handle(id, fn,
 // when Message.Release is called, which must happen exactly once.
 func (e *Element) HandleRetaining(id FrameID, fn Handler) error { return e.handle(id, fn, true) }
 
+// Describe says what the messages of an id are, which has a handler: for the log where that takes long. It is for layers
+// whose handlers the program's author cannot change, and who is told therefore but not warned.
+func (e *Element) Describe(id FrameID, what string) {
+	if h := e.handlers[id].Load(); h != nil {
+		e.handlers[id].CompareAndSwap(h, &handlerEntry{h.fn, h.retain, what})
+	}
+}
+
 // HandleReturned registers what hears of messages of normal class that a peer has no handler for, so that
 // whoever waits for an answer need not do so until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
 func (e *Element) HandleReturned(id FrameID, fn Handler) error {
@@ -384,7 +393,7 @@ func (e *Element) handle(id FrameID, fn Handler, retain bool) error {
 	if id < FirstMessageID || id > MaxFrameID {
 		return fmt.Errorf("fabric: message id %d: between %d and %d", id, FirstMessageID, MaxFrameID)
 	}
-	if !e.handlers[id].CompareAndSwap(nil, &handlerEntry{fn, retain}) {
+	if !e.handlers[id].CompareAndSwap(nil, &handlerEntry{fn: fn, retain: retain}) {
 		return fmt.Errorf("fabric: message id %d has a handler already", id)
 	}
 	return nil

@@ -491,7 +491,11 @@ func (ep *Endpoint) message(id FrameID, body []byte) error {
 func (m Message) handle(fn Handler) {
 	l := &m.From.el.leader
 	l.ran, l.handled, l.handling = l.ran+1, m.ID, ""
-	fn(m)
+	if l.watchUntil == 0 {
+		fn(m)
+	} else {
+		l.timed(fn, m)
+	}
 	if l.state.Load() != m.term {
 		l.guests.Add(-1) // it handed off, which counted it
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,8 @@ type leader struct {
 	clocked     bool   // it was
 	handling    string // what the last of them handles; "": ran says which message
 	handled     FrameID
-	heldSaid    int64  // when a handler was named in the log last
+	heldSaid    int64  // until when no handler is named in the log again
+	watchUntil  int64  // until when each handler is timed; 0: they are not
 	waits       uint32 // waits led, also the leader's
 	led         uint64 // those that are over
 	ledSeen     uint64 // … as of the last time the background asked
@@ -272,9 +274,13 @@ func (l *leader) giveWay() {
 	l.woken.Store(false)
 	ws := &l.el.workers
 	if ws.busy.Load() > ws.started.Swap(0) { // one of an earlier round goes on: if it computes, nothing may wait for it
+		l.clock(l.el.now())
 		runtime.Gosched()
+		l.notHeld()
 		return
 	}
+	l.clock(l.el.now()) // what others do is no handler's time
+	defer l.notHeld()
 	defer l.uncork()
 	for _, c := range l.corkers {
 		c.Cork()
@@ -288,6 +294,9 @@ func (l *leader) giveWay() {
 	}
 }
 
+// notHeld ends a time in which others had the processor.
+func (l *leader) notHeld() { l.coarse.Store(l.el.now()) }
+
 // giveWays is how often the leader steps aside in a row for handlers of one round.
 const giveWays = 4
 
@@ -297,22 +306,52 @@ func (l *leader) uncork() {
 	}
 }
 
-// heldTime is how long handlers may hold the leader before the log names one: peers take an element for lost that is silent for long.
+// heldTime is how long a handler may hold the leader before the log names it: peers take an element for lost that is silent for long.
 const heldTime = 10 * time.Millisecond
 
-// clock keeps the time for CoarseNow, and sees how long the handlers took that ran since it did so last.
+// watchTime is how long each handler is timed, once some have taken long and it was not clear which.
+const watchTime = int64(time.Second)
+
+// clock keeps the time for CoarseNow, and sees how long the handlers took that ran since it did so last. Each by itself is timed
+// only for a while after they took long together: reading the clock takes a tenth of what a message does.
 func (l *leader) clock(now int64) {
-	if held := time.Duration(now - l.coarse.Load()); l.clocked && l.ran > 0 && held > heldTime && now >= l.heldSaid {
-		l.heldSaid = now + int64(time.Second)
-		name := l.handling
-		if name == "" {
-			name = fmt.Sprintf("message %d", l.handled)
+	if held := time.Duration(now - l.coarse.Load()); l.clocked && l.ran > 0 && held > heldTime && l.watchUntil == 0 {
+		if held >= min(time.Duration(l.ran), 10)*heldTime { // one of so few took that long, or they are slow indeed
+			l.sayHeld(now, held)
+		} else {
+			l.watchUntil = now + watchTime
 		}
-		l.el.log.Warn("handlers held up the fabric: nothing else moved meanwhile; let the handler run on a goroutine (rpc: without Options.Inline), unless the machine is overloaded",
-			"held", held.Round(time.Millisecond), "handlers", l.ran, "last", name)
+	}
+	if l.watchUntil != 0 && now >= l.watchUntil {
+		l.watchUntil = 0
 	}
 	l.coarse.Store(now)
 	l.ran, l.clocked = 0, true
+}
+
+// sayHeld logs that the last handler, or one before it, held up the fabric: a warning, unless it is one of this program's own layers'.
+func (l *leader) sayHeld(now int64, held time.Duration) {
+	if now < l.heldSaid {
+		return
+	}
+	l.heldSaid = now + int64(time.Second)
+	level, name := slog.LevelWarn, l.handling
+	if h := l.el.handlers[l.handled].Load(); name == "" && h != nil && h.what != "" {
+		level, name = slog.LevelInfo, h.what
+	} else if name == "" {
+		name = fmt.Sprintf("message %d", l.handled)
+	}
+	l.el.log.Log(context.Background(), level, "handlers held up the fabric: nothing else moved meanwhile; let the handler run on a goroutine (rpc: without Options.Inline), unless the machine is overloaded",
+		"held", held.Round(time.Millisecond), "handlers", l.ran, "last", name)
+}
+
+// timed runs a handler while each is timed.
+func (l *leader) timed(fn Handler, m Message) {
+	start := l.el.now()
+	fn(m)
+	if now := l.el.now(); time.Duration(now-start) > heldTime && l.state.Load() == m.term {
+		l.sayHeld(now, time.Duration(now-start))
+	}
 }
 
 // Handling says what the message that is handled now is about, for the log where that takes long. Handlers call it.

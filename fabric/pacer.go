@@ -74,8 +74,10 @@ func (p *pacer) beforeSleep() pace {
 	if l.vain++; l.vain > vainYields && l.vain%rareYield != 0 {
 		return paceSleep
 	}
+	l.clock(l.el.now())
 	runtime.Gosched()
 	start := l.el.now()
+	l.coarse.Store(start)
 	if l.guests.Load() == 0 {
 		if start < l.hoggedUntil {
 			return paceSleep
@@ -97,7 +99,7 @@ func (p *pacer) after(handled int) pace {
 	if handled > 0 {
 		p.since, p.last, p.polls = 0, 0, 0
 		p.paid(handled)
-		if p.idle&31 == 0 { // the coarse clock must go on
+		if p.idle&31 == 0 || p.l.ran >= pollBudget { // the coarse clock must go on, and few handlers be between two looks at it
 			return paceTick
 		}
 		return paceOn
@@ -132,6 +134,7 @@ func (p *pacer) yield() pace {
 	start := l.el.now()
 	if start < l.hoggedUntil {
 		p.last = start
+		l.coarse.Store(start)
 		return p.rest(now, false)
 	}
 	schedYield()

@@ -180,6 +180,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		if err := handle(frameID(k), fn); err != nil {
 			return nil, err
 		}
+		el.Describe(frameID(k), "inject's "+k.String())
 	}
 	if err := el.HandleReturned(frameID(travel.KindInject), rt.comesBack); err != nil {
 		return nil, err

@@ -90,6 +90,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		if err := el.Handle(h.id, func(m fabric.Message) { p.receive(m, h.fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %s has a Peer already, and needs but one: %w", el.Name(), err)
 		}
+		el.Describe(h.id, "rpc's own messages")
 	}
 	if err := el.HandleReturned(IDRequest, func(m fabric.Message) { p.receive(m, (*conn).onReturned) }); err != nil {
 		return nil, err
