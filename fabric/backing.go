@@ -16,7 +16,8 @@ type Backing interface {
 	// stores do not reach it. Such a segment cannot be mapped nor be a function's window, and has no atomics.
 	Bytes() []byte
 	// FD is a memfd, sealed against shrinking, in which the bytes begin at offset; -1 where there is none. Peers on the same machine are
-	// given it if offset is 0, and can read all of it then: also what lies behind the segment.
+	// given it if offset is 0, and can read all of it then, and write it if the segment is Writable: also what lies behind the segment. A
+	// function is not: of such memory only whole multiples of SegmentAlign become its window.
 	FD() (fd int, offset int64)
 	// ReadAt and WriteAt are how others reach the bytes where Bytes is nil; otherwise they are not called. The leader calls them,
 	// one at a time for one endpoint and with its locks held, so they must be as short as a register's access and use nothing of the

@@ -126,6 +126,15 @@ func (s *Segment) Kind() SegmentKind { return s.kind }
 // -1: its Backing has none. The length of NewSegment's is a multiple of SegmentAlign.
 func (s *Segment) FD() (fd int, offset int64) { return s.on.FD() }
 
+// Mappable is how many bytes from the segment's beginning may be mapped by FD without seeing anybody else's: NewSegment's ends with zeros of its own up
+// to a multiple of SegmentAlign, and behind a Backing's is what its maker keeps there.
+func (s *Segment) Mappable() uint64 {
+	if own, yes := s.on.(*ownMemory); yes {
+		return uint64(own.whole)
+	}
+	return s.size
+}
+
 // Key exports the whole segment with the given rights.
 func (s *Segment) Key(rights Rights) (Key, error) { return s.KeyRange(0, s.size, rights) }
 
