@@ -106,13 +106,13 @@ func (rt *Runtime) imageObject(img *image.Image) *object {
 	return &object{id: id, bytes: img.Encode(), img: img}
 }
 
-// tableObject is the object of an encoded table: the one of an earlier call with the very same bytes, or it is parsed.
+// tableObject is the object of an encoded table: the store's, if it is one of those that calls were prepared for last, or it is parsed.
 func (rt *Runtime) tableObject(b []byte) (*object, error) {
 	rt.mu.Lock()
-	for _, o := range rt.tables {
-		if o != nil && bytes.Equal(o.bytes, b) {
+	for _, id := range rt.tables {
+		if o := rt.store.byID[id]; o != nil && o.table != nil && bytes.Equal(o.bytes, b) {
 			rt.mu.Unlock()
-			return &object{id: o.id, bytes: o.bytes, table: o.table}, nil // the store has it still, or takes it again
+			return &object{id: o.id, bytes: o.bytes, table: o.table}, nil // the store may have dropped it by then, and takes it again
 		}
 	}
 	rt.mu.Unlock()
@@ -122,7 +122,7 @@ func (rt *Runtime) tableObject(b []byte) (*object, error) {
 	}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	rt.tables[rt.tabled%keptTables] = &object{id: o.id, bytes: o.bytes, table: o.table}
+	rt.tables[rt.tabled%keptTables] = o.id
 	rt.tabled++
 	return o, nil
 }

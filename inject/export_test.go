@@ -25,3 +25,10 @@ func (f *Function) Asked() uint64 {
 	}
 	return uint64(f.spare.id)
 }
+
+// LimitCache changes what the runtime's objects may take.
+func (rt *Runtime) LimitCache(bytes int64) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.store.limit = bytes
+}

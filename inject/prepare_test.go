@@ -1,10 +1,13 @@
 package inject_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 )
 
@@ -25,5 +28,42 @@ func TestPreparedByContent(t *testing.T) {
 			}
 			f.Close()
 		}
+	}
+}
+
+// TestPreparedIsBounded: a table that was prepared is kept by the cache of objects, within its limit, and by nothing else.
+func TestPreparedIsBounded(t *testing.T) {
+	_, nodes := mesh(t, 1, fabric.Balanced)
+	rt := nodes[0].rt
+	table, _ := permutation(t, nodes, 64)
+	prepare := func() *cluster.Table {
+		t.Helper()
+		f, err := rt.Prepare(xrdma.Chase(), table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return f.Table()
+	}
+	first := prepare()
+	if prepare() != first {
+		t.Error("a table is parsed again though the cache has it")
+	}
+	rt.LimitCache(rt.Stats().CacheBytes) // from here on something has to go for each table that is new
+	for range 3 {
+		table.Version++
+		prepare()
+	}
+	table.Version -= 3
+	if rt.Stats().Evicted == 0 {
+		t.Fatal("nothing was evicted")
+	}
+	rt.LimitCache(1)
+	if _, err := rt.Prepare(xrdma.Chase(), table); !errors.Is(err, travel.ErrLimit) {
+		t.Errorf("a table beyond the cache's limit: %v", err)
+	}
+	rt.LimitCache(64 << 20)
+	if prepare() == first {
+		t.Error("a table that the cache had given up is still kept")
 	}
 }

@@ -84,7 +84,7 @@ type Runtime struct {
 	mu      sync.Mutex
 	core    *travel.Core
 	store   *store
-	tables  [keptTables]*object                // that calls were prepared for last, whether the store has them still or not
+	tables  [keptTables]travel.ID              // that calls were prepared for last, found without hashing while the store has them
 	tabled  int                                // where the next goes
 	peers   []*fabric.Endpoint                 // by travel.Peer; nil: free
 	about   []about                            // the same
@@ -125,7 +125,7 @@ type arrival struct {
 
 const (
 	defaultRunning = 128
-	// keptTables is how many shard tables are kept as they were parsed: a client's calls are on a few datasets.
+	// keptTables is how many shard tables are found again by their bytes alone: a client's calls are on a few datasets.
 	keptTables = 16
 	// sparePeers: an endpoint that ends makes room for another before its number is free.
 	sparePeers        = 256

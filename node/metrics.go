@@ -76,6 +76,7 @@ func functionMetrics() []metric {
 		{"inject_held", "Branches parked for code or room, or queued.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.HeldRuns) }},
 		{"inject_backlog_bytes", "What branches take that wait beyond the bounds of those, because functions here wait to send.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.BacklogBytes) }},
 		{"inject_taken_in_total", "Branches that did.", counter, func(f *figures) float64 { return float64(f.runs.TakenIn) }},
+		{"inject_paced_total", "Times that a member was told to keep an origin's branches back.", counter, func(f *figures) float64 { return float64(f.runs.Paced) }},
 		{"inject_waits_total", "Times that a function found no room to send a branch, and waited.", counter, func(f *figures) float64 { return float64(f.runs.Waits) }},
 		{"inject_stuck_total", "Functions ended because they waited so and the backlog was full.", counter, func(f *figures) float64 { return float64(f.runs.Stuck) }},
 		{"inject_awaiting", "Of them, those that wait for room for an instance.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Awaiting) }},

@@ -241,3 +241,25 @@ func TestColdBurst(t *testing.T) {
 	}
 	g.serves()
 }
+
+// TestCrowdOfLarge covers: more calls at once than may wait for room for an instance, by their bytes. They wait their turn, and all complete.
+func TestCrowdOfLarge(t *testing.T) {
+	t.Parallel()
+	const all, bytes = 300, 58 << 10
+	g := newGrid(t, 1, nil, func(s *settings) {
+		s.Instances = 2
+		s.Travel = travel.Limits{PrincipalHeldBytes: all / 4 * bytes, BacklogBytes: 1}
+	})
+	f := g.prepare(g.client, guestImage(t, "journey", withLimits(func(l *abi.Limits) { l.RunTime = time.Minute })), nil)
+	ctx := within(t, time.Minute)
+	var wg sync.WaitGroup
+	for range all {
+		wg.Go(func() {
+			if _, err := run(ctx, f, g.at(0, append(order(9, 0, uint64(time.Millisecond)), make([]byte, bytes)...))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	g.serves()
+}

@@ -52,10 +52,12 @@ type Core struct {
 	stowed    int // branches that wait to leave
 	kept      int // runs whose messages' credit is withheld
 	keepers   list[tenant]
-	inForks   list[Run] // that wait for room to send
-	jams      int       // of them so many have for long, or had before they went on
-	stalled   bool      // stowed branches have for long
-	jamAt     Instant   // when lookAtJams is due; 0: nobody waits
+	paced     list[tenant] // of whom members keep branches back
+	paceAt    Instant      // when they are told again; 0: not yet, or there are none
+	inForks   list[Run]    // that wait for room to send
+	jams      int          // of them so many have for long, or had before they went on
+	stalled   bool         // stowed branches have for long
+	jamAt     Instant      // when lookAtJams is due; 0: nobody waits
 
 	backlogBytes int
 	outcome      Outcome // scratch for Complete
@@ -77,6 +79,7 @@ type Counters struct {
 	Pressed                    uint64 // times that an invocation with scratch here was found in the way of an older one
 	Yielded                    uint64 // futures ended to let older invocations have room
 	Waits, TakenIn             uint64 // times that a run found no room to send and waited; branches that were taken in beyond what may be held
+	Paced                      uint64 // times that a member was told to keep an origin's branches back
 	Stuck                      uint64 // branches ended because their forks waited where no more could be taken in
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
@@ -95,6 +98,7 @@ type Sizes struct {
 	Relays                                                               int // among Records: of invocations that have nothing else here
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
 	Stowed                                                               int // branches that wait for room to leave; they are held too
+	Paced, Lanes                                                         int // origins' branches that members were told to keep back; that are kept back here
 	Kept                                                                 int // beyond the bounds, on their senders' credit
 	Backlog, BacklogBytes                                                int // beyond the bounds, because the element was jammed or they could wait nowhere else
 }
@@ -146,6 +150,8 @@ func (c *Core) Sizes() Sizes {
 	for _, p := range c.peers {
 		if p != nil {
 			s.OutboxBytes += p.outBytes
+			s.Paced += len(p.pacing)
+			s.Lanes += len(p.lanes)
 			s.PendingReports += p.acks.count
 			s.LateReports += p.late.n
 			s.LateBytes += p.lateBytes
@@ -362,6 +368,8 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 		return c.recvRefused(now, p, body)
 	case KindRoom:
 		return c.recvRoom(now, p, body)
+	case KindPace:
+		return c.recvPace(now, p, body)
 	}
 	return fmt.Errorf("%w: kind %d is unknown", ErrProtocol, kind)
 }
@@ -388,6 +396,9 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	}
 	if c.rooms.look != 0 && now >= c.rooms.look {
 		c.giveWay(now)
+	}
+	if c.paced.n > 0 && now >= c.paceAt {
+		c.renewPaces(now)
 	}
 	if c.jamAt != 0 && now >= c.jamAt {
 		c.lookAtJams(now)
@@ -423,6 +434,9 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	}
 	if c.sweepAt != 0 {
 		sooner(c.sweepAt)
+	}
+	if c.paced.n > 0 {
+		sooner(max(c.paceAt, now))
 	}
 	if c.jamAt != 0 {
 		sooner(c.jamAt)

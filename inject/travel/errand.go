@@ -16,7 +16,7 @@ type errand struct {
 // that can be done in the quick way. It returns 0, having done nothing, if it cannot.
 func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload []byte) FutureID {
 	p := c.peer(to)
-	if p == nil || !b.pinned || !p.declared(b) || c.draining || len(payload) > MaxDataBytes ||
+	if p == nil || !b.pinned || p.keepsBack(c.cfg.Self) || !p.declared(b) || c.draining || len(payload) > MaxDataBytes ||
 		deadline <= now || deadline-now > Instant(c.lim.MaxTime) || c.nextID == maxSeq ||
 		c.futures+1 >= c.lim.Futures || c.invs.n+c.relays+2 >= c.lim.Invocations || !c.room(p, false) {
 		return 0

@@ -27,9 +27,9 @@ func (c *Core) fitsBacklog(t *tenant, n int) bool {
 	return c.backlogBytes+n <= c.lim.BacklogBytes && t.backlogBytes+n <= c.lim.PrincipalBacklogBytes
 }
 
-// charge makes a run that begins to wait keep its payload, and counts it. What arrives and finds no room keeps
-// its sender's credit, so what a peer can have waiting here ends with its window. Anything else
-// has been asked whether it fits.
+// charge makes a run that begins to wait keep its payload, and counts it. What arrives and finds no room is taken in if a member sent it, which
+// is told to send no more of it (pace). Else, and where that finds no room, it keeps its sender's credit, so what a peer can have waiting here ends with
+// its window. What does not arrive has been asked whether it fits.
 func (c *Core) charge(r *Run, arrives bool) {
 	if r.counted != countedNot || r.credit != nil {
 		return
@@ -39,9 +39,15 @@ func (c *Core) charge(r *Run, arrives bool) {
 	switch {
 	case c.fitsHeld(t, n) || !arrives && !c.fitsBacklog(t, n):
 		c.count(r, t, countedHeld, 1)
-	case (!arrives || c.jammed()) && c.fitsBacklog(t, n):
+	case (!arrives || c.jammed() || r.from.Member) && c.fitsBacklog(t, n):
 		c.count(r, t, countedBacklog, 1)
+		if arrives && r.from.Member && (!c.jammed() || c.backlogged(t, 8)) {
+			c.pace(t, r)
+		}
 	default:
+		if r.from.Member {
+			c.pace(t, r)
+		}
 		r.credit = c.fx.Keep()
 		c.kept++
 		if t.kept.push(&r.inKept); t.kept.n == 1 {
@@ -105,11 +111,13 @@ func (c *Core) uncharge(r *Run) {
 	if r.credit != nil {
 		c.giveCredit(r)
 	}
-	if r.counted == countedNot {
-		return
-	}
 	t := r.tenant(c)
-	c.count(r, t, r.counted, -1)
+	if r.counted != countedNot {
+		c.count(r, t, r.counted, -1)
+	}
+	if c.paced.n > 0 {
+		c.letGo()
+	}
 	if t.peers == 0 {
 		c.vacate(t)
 	}

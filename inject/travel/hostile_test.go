@@ -233,6 +233,8 @@ func (h *hostile) message(k Kind, b [8]byte) []byte {
 		return m.append(nil)
 	case KindLost:
 		return (&lostMsg{numbered: b[3]&1 != 0, code: CodePeerLost, seq: seq, branch: branch, transfer: n, incarnation: 11}).append(nil)
+	case KindPace:
+		return (&paceMsg{wait: b[3]&1 != 0, origin: uint64(n%4) + 1}).append(nil)
 	case KindRefused:
 		return (&refusedMsg{transfer: n % 8, code: CodeRefused, reason: b[3] % reasonCount}).append(nil)
 	case KindRoom:

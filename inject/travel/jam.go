@@ -76,9 +76,9 @@ func (c *Core) lookAtJams(now Instant) {
 		c.stalled = now >= c.rooms.since+jamTime
 	}
 	for _, p := range c.full {
-		if p.stowed.n > 0 {
+		if p.waits() > 0 {
 			c.lookSoon(now)
-			c.stalled = c.stalled || now >= p.moved+jamTime
+			c.stalled = c.stalled || p.stalls(now)
 		}
 	}
 	for n := c.inForks.first; n != nil; n = n.next {
@@ -92,13 +92,17 @@ func (c *Core) lookAtJams(now Instant) {
 		return
 	}
 	c.takeIn()
+	c.letGo()
 	for n := c.inForks.first; n != nil; n = n.next {
-		if r := n.v; !r.ended && now >= r.since+stuckTime && r.tenant(c).kept.n > 0 {
+		if r := n.v; !r.ended && now >= r.since+stuckTime && r.tenant(c).tooMuch() {
 			c.endStuck(now, r)
 			return // the end of a future may have changed the list
 		}
 	}
 }
+
+// tooMuch reports whether more of a tenant's wants to come than can be taken in.
+func (t *tenant) tooMuch() bool { return t.kept.n > 0 || len(t.paced) > 0 }
 
 // endStuck ends the branch of a run whose fork waits where nothing more can be taken in.
 func (c *Core) endStuck(now Instant, r *Run) {
@@ -106,9 +110,9 @@ func (c *Core) endStuck(now Instant, r *Run) {
 	if r.toward != nil {
 		to = r.toward.Name
 	}
-	text := fmt.Sprintf("for %v it waited for room to fork to %s, while %d messages of principal %q waited to be taken in here: what elements send each other at once "+
+	text := fmt.Sprintf("for %v it waited for room to fork to %s, while %d messages of principal %q waited to be taken in here and %d members kept more of them back: what elements send each other at once "+
 		"has filled the %d bytes (of %d in all) that it may take here beyond what is held; have it send less at once, or raise Limits.BacklogBytes and PrincipalBacklogBytes",
-		time.Duration(stuckTime), to, t.kept.n, t.name, c.lim.PrincipalBacklogBytes, c.lim.BacklogBytes)
+		time.Duration(stuckTime), to, t.kept.n, t.name, len(t.paced), c.lim.PrincipalBacklogBytes, c.lim.BacklogBytes)
 	c.stats.Stuck++
 	r.stopped = true // what ends its future, here, does not stop it again
 	c.reportEnd(now, r, End{Code: CodeBackpressure, Text: text})

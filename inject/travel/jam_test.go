@@ -67,12 +67,13 @@ func (w *town) finishAll(t *testing.T, runs []placed) {
 	}
 }
 
-// kept checks how many branches keep their senders' credit at each of some desks, and how many were taken in instead.
-func (w *town) kept(t *testing.T, desks []*desk, kept, backlog int) {
+// kept checks how many branches keep their senders' credit at each of some desks, how many were taken in instead, and how many
+// members were told to send no more of them.
+func (w *town) kept(t *testing.T, desks []*desk, kept, backlog, paced int) {
 	t.Helper()
 	for _, d := range desks {
-		if n := d.core.Sizes(); n.Kept != kept || d.kept != kept || n.Backlog != backlog || (n.BacklogBytes > 0) != (backlog > 0) {
-			t.Fatalf("%d messages keep their credit, want %d; %+v, want %d in the backlog", d.kept, kept, n, backlog)
+		if n := d.core.Sizes(); n.Kept != kept || d.kept != kept || n.Backlog != backlog || (n.BacklogBytes > 0) != (backlog > 0) || n.Paced != paced {
+			t.Fatalf("%d messages keep their credit, want %d; %+v, want %d in the backlog and %d paced", d.kept, kept, n, backlog, paced)
 		}
 	}
 }
@@ -82,16 +83,16 @@ func (w *town) kept(t *testing.T, desks []*desk, kept, backlog int) {
 func TestJam(t *testing.T) {
 	w, runs := mutual(t, 4, travel.Limits{})
 	here := w.desks[1:]
-	w.kept(t, here, 2, 0)
+	w.kept(t, here, 0, 2, 1)
 	w.waitInForks(t, runs, 4e6)
-	w.kept(t, here, 2, 0)
+	w.kept(t, here, 0, 2, 1)
 	w.waitInForks(t, runs, 5e6)
-	w.kept(t, here, 0, 2)
+	w.kept(t, here, 0, 2, 0)
 	for i, p := range runs {
 		p.fork(t, w, travel.Peer(3-i), 3) // there is room again, and the run goes on
 	}
 	w.settle(t, nil)
-	w.kept(t, here, 0, 5)
+	w.kept(t, here, 0, 5, 0)
 	for _, p := range runs {
 		p.finish(w, travel.End{})
 	}
@@ -100,12 +101,12 @@ func TestJam(t *testing.T) {
 		p.fork(t, w, travel.Peer(3-i), 3)
 	}
 	w.settle(t, nil)
-	w.kept(t, here, 2, 5)
+	w.kept(t, here, 0, 7, 1)
 	w.finishAll(t, next)
 	if err := w.outcome(t); err != nil {
 		t.Error(err)
 	}
-	if n := w.desks[1].core.Counters(); n.TakenIn != 5 || n.Stuck != 0 || n.Waits != 1 {
+	if n := w.desks[1].core.Counters(); n.TakenIn != 7 || n.Stuck != 0 || n.Waits != 1 {
 		t.Errorf("%+v", n)
 	}
 	w.empty(t)
@@ -116,7 +117,7 @@ func TestJam(t *testing.T) {
 func TestJamIsBounded(t *testing.T) {
 	w, runs := mutual(t, 5, travel.Limits{BacklogBytes: 2 * (4 + 512), PrincipalBacklogBytes: 4 + 512})
 	w.waitInForks(t, runs, second)
-	w.kept(t, w.desks[1:], 2, 1)
+	w.kept(t, w.desks[1:], 2, 1, 1)
 	w.waitInForks(t, runs, second)
 	if n := len(w.desks[0].ended); n != 0 {
 		t.Fatalf("after 8 seconds it has ended: %v", w.desks[0].ended[0].Err)
@@ -150,9 +151,10 @@ func TestLongWaitInFork(t *testing.T) {
 			w, runs := mutual(t, forks, travel.Limits{BacklogBytes: 1})
 			for range 5 {
 				w.waitInForks(t, runs, 2*second)
-				for i, p := range runs {
+				for _, p := range runs {
 					if forks > 2 {
-						p.fork(t, w, travel.Peer(3-i), 1)
+						p.fork(t, w, 1, 1)
+						w.finishAll(t, w.settle(t, nil))
 					}
 				}
 			}
@@ -179,11 +181,11 @@ func TestJamByStowed(t *testing.T) {
 	}
 	w.start(t, travel.StartArgs{Stateful: true}, 2, 2, 2, 2, 2)
 	p := w.one(t, w.settle(t, nil))
-	w.kept(t, []*desk{b}, 2, 0)
+	w.kept(t, []*desk{b}, 0, 2, 1)
 	w.pass(t, 15e6)
-	w.kept(t, []*desk{b}, 2, 0)
+	w.kept(t, []*desk{b}, 0, 2, 1)
 	w.pass(t, 15e6)
-	w.kept(t, []*desk{b}, 0, 2)
+	w.kept(t, []*desk{b}, 0, 2, 0)
 	b.full = false
 	if _, err := b.core.Fork(w.now, p.r, 3, nil, []byte("2")); !errors.Is(err, travel.ErrBackpressure) {
 		t.Fatalf("a fork before those that wait: %v", err)
@@ -235,4 +237,36 @@ func TestForkToItself(t *testing.T) {
 		t.Error(err)
 	}
 	w.empty(t)
+}
+
+// TestStuckBesideReports: a run whose forks wait where nothing more can be taken in is found to be stuck though other numbered messages,
+// reports of other invocations, go to the same element all the time.
+func TestStuckBesideReports(t *testing.T) {
+	w, runs := mutual(t, 4, travel.Limits{BacklogBytes: 1})
+	for second := 0; len(w.desks[0].ended) == 0; second++ {
+		if second == 15 {
+			t.Fatalf("after %d s nothing has ended", second)
+		}
+		w.waitInForks(t, runs, 25e7)
+		for k := 1; k <= 2; k++ { // a branch that desk k starts at desk 0 goes on to the other one, which numbers its answer
+			core := w.desks[k].core
+			b, err := core.Bind(w.now, w.image, travel.ID{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := core.Start(w.now, &travel.StartArgs{Binding: b, Roots: []travel.Root{{To: 1}}, Deadline: w.now + 5e9}); err != nil {
+				t.Fatal(err)
+			}
+			core.Unbind(b)
+			at := w.one(t, w.settle(t, nil))
+			if err := at.d.core.Forward(w.now, at.r, travel.Peer(4-k), nil); err != nil {
+				t.Fatal(err)
+			}
+			at.finish(w, travel.End{})
+			w.finishAll(t, w.settle(t, nil))
+		}
+	}
+	if err := w.outcome(t); !errors.Is(err, travel.ErrBackpressure) {
+		t.Errorf("it ended with %v", err)
+	}
 }

@@ -47,19 +47,24 @@ func TestOutbox(t *testing.T) {
 	w.empty(t)
 }
 
-// TestTooManyWait: what arrives beyond the bounds of what may wait here costs its sender's credit until it runs.
+// TestTooManyWait: what arrives beyond the bounds of what may wait here costs its sender's credit until it runs; what a member sends is taken in.
 func TestTooManyWait(t *testing.T) {
 	const each = 2 + 512 // a payload of two bytes, and what a run is charged besides
 	for name, l := range map[string]travel.Limits{
 		"runs": {HeldRuns: 3}, "bytes": {HeldBytes: 3*each + 1}, "a peer's runs": {PrincipalHeldRuns: 3}, "a peer's bytes": {PrincipalHeldBytes: 3*each + 1},
 	} {
-		t.Run(name, func(t *testing.T) { tooManyWait(t, l) })
+		t.Run(name, func(t *testing.T) { tooManyWait(t, l, false) })
+		t.Run(name+", of a member's", func(t *testing.T) { tooManyWait(t, l, true) })
 	}
 }
 
-func tooManyWait(t *testing.T, l travel.Limits) {
+func tooManyWait(t *testing.T, l travel.Limits, member bool) {
 	l.Running = 2
 	w := newTown(t, 2, l)
+	if !member {
+		w.desks[1].core.PeerLost(w.now, 1, nil)
+		w.join(t, 1, 0, false)
+	}
 	most := 0
 	for range 7 {
 		w.start(t, travel.StartArgs{}, 2)
@@ -69,8 +74,8 @@ func tooManyWait(t *testing.T, l travel.Limits) {
 		if n := w.desks[1].core.Sizes().Running; n > 2 {
 			t.Fatalf("%d run at once", n)
 		}
-		most = max(most, w.desks[1].kept)
-		if n := w.desks[1].core.Sizes(); n.HeldRuns > 3 || n.Kept != w.desks[1].kept {
+		n := w.desks[1].core.Sizes()
+		if most = max(most, n.Kept+n.Backlog); n.HeldRuns > 3 || n.Kept != w.desks[1].kept || member && n.Kept > 0 || !member && n.Backlog > 0 {
 			t.Fatalf("%+v, and the credit of %d is withheld", n, w.desks[1].kept)
 		}
 		for _, p := range held {
@@ -84,7 +89,7 @@ func tooManyWait(t *testing.T, l travel.Limits) {
 		}
 	}
 	if n := len(w.desks[0].ended); n != 7 || most != 2 || w.desks[1].kept != 0 {
-		t.Errorf("%d of 7 ended; the credit of %d was withheld, want 2; that of %d still is", n, most, w.desks[1].kept)
+		t.Errorf("%d of 7 ended; %d waited beyond the bounds, want 2; that of %d still is", n, most, w.desks[1].kept)
 	}
 	w.empty(t)
 }

@@ -27,9 +27,11 @@ type peer struct {
 	outBytes  int
 	late      list[Run] // whose reports find no number
 	lateBytes int
-	stowed    list[Run] // whose branches wait to leave for here
-	moved     Instant   // when the last of them left, or the first came
-	inFull    bool      // in Core.full
+	stowed    list[Run]       // whose branches wait to leave for here
+	moved     Instant         // when the last of them left, or the first came
+	inFull    bool            // in Core.full
+	lanes     []*lane         // of origins whose branches are not to go there just now, in their order
+	pacing    map[uint64]bool // origins whose branches it was told to keep back
 	severed   bool
 
 	tenant *tenant
@@ -289,8 +291,9 @@ func (c *Core) drainAll(now Instant) {
 	for _, p := range list {
 		p.inFull = false
 		c.sendLate(now, p)
+		c.openDue(now, p)
 		c.sendStowed(now, p)
-		if len(p.outbox) > 0 && !c.drain(p) || p.late.n+p.stowed.n > 0 {
+		if len(p.outbox) > 0 && !c.drain(p) || p.late.n+p.stowed.n+len(p.lanes) > 0 {
 			c.behind(p)
 		}
 	}

@@ -167,7 +167,7 @@ func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
 	wait := inv.stateful && inv.active != nil
-	if direct && !wait && c.mayBegin(r.tenant(c)) {
+	if direct && !wait && c.mayBegin(r.tenant(c)) && !c.crowds(r.tenant(c), r) {
 		c.begin(r)
 		return r
 	}

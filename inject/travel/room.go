@@ -63,10 +63,6 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 		c.Finish(now, r, End{Code: CodeCanceled})
 		return false
 	}
-	if t, n := r.tenant(c), r.cost(); !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
-		c.failRun(now, r, CodeBackpressure, c.overfull(t))
-		return false
-	}
 	c.charge(r, false)
 	c.pause(r)
 	r.state, r.need, r.since, r.awaited = runAwaiting, need, now, true

@@ -23,6 +23,9 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	if len(payload) > MaxDataBytes {
 		return false, tooLong("payload", len(payload))
 	}
+	if p.keepsBack(s.id.Origin) {
+		return false, keptBack(p)
+	}
 	if !c.room(p, false) {
 		return false, fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
 	}

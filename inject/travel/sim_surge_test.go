@@ -53,7 +53,7 @@ var surges = trialKind{
 // room for few functions. All of it arrives, and nobody waits for a deadline or is found to be stuck; where nothing can be taken in beyond
 // what may be held, somebody is.
 func TestSimSurge(t *testing.T) {
-	waits, takenIn, compared, stuck := 0, 0, 0, 0
+	waits, takenIn, paced, compared, stuck := 0, 0, 0, 0, 0
 	trials.Each(t, 20, func(seed uint64, fail seeds.Fail) {
 		k := surges
 		if seed%3 == 0 {
@@ -71,7 +71,7 @@ func TestSimSurge(t *testing.T) {
 			if c.Stuck > 0 {
 				tr.fail("%s ended %d branches that it found to be stuck", n.Name, c.Stuck)
 			}
-			waits, takenIn = waits+int(c.Waits), takenIn+int(c.TakenIn)
+			waits, takenIn, paced = waits+int(c.Waits), takenIn+int(c.TakenIn), paced+int(c.Paced)
 		}
 		if seed != 1 { // waiting in vain takes long
 			return
@@ -84,8 +84,8 @@ func TestSimSurge(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("runs waited %d times, %d branches were taken in; without a backlog %d plans were stuck", waits, takenIn, stuck)
-	if !trials.One() && (waits == 0 || takenIn == 0) || compared > 0 && stuck == 0 {
+	t.Logf("runs waited %d times, %d branches were taken in, members were paced %d times; without a backlog %d plans were stuck", waits, takenIn, paced, stuck)
+	if !trials.One() && (waits == 0 || takenIn == 0 || paced == 0) || compared > 0 && stuck == 0 {
 		t.Error("too few to tell")
 	}
 }

@@ -10,7 +10,7 @@ func (c *Core) Spare(now Instant, n Peer) (busy bool) {
 	}
 	c.succeed(p)
 	c.unfold(now)
-	return p.records.n+p.late.n+p.stowed.n+p.acks.count+len(p.outbox) > 0 || c.dependsOn(p)
+	return p.records.n+p.late.n+p.waits()+p.acks.count+len(p.outbox) > 0 || c.dependsOn(p)
 }
 
 // dependsOn reports whether an invocation's origin is to hear through a peer how its branches end, or a

@@ -15,19 +15,17 @@ func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
 	c.charge(r, false)
-	if p.stowed.push(&r.inQueue); p.stowed.n == 1 {
-		p.moved = now
-	}
+	p.waitingFor(now, r.inv.id.Origin).push(&r.inQueue)
 	c.stowed++
 	c.behind(p)
 	c.lookSoon(now)
 	return true
 }
 
-// outOfTurn reports whether branches wait to leave for a peer since before a run did.
+// outOfTurn reports whether a branch of a run's principal waits to leave for a peer since before the run did, and it is that one's turn.
 func (c *Core) outOfTurn(r *Run, p *peer) bool {
 	n := p.stowed.first
-	return n != nil && !(r.blocked && r.since <= n.v.since)
+	return n != nil && n.v.tenant(c) == r.tenant(c) && !(r.blocked && r.since <= n.v.since)
 }
 
 // unstow takes a branch out of where it waits to leave.
@@ -66,6 +64,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 
 // stowedLost ends the branches that wait to leave for a peer that is gone.
 func (c *Core) stowedLost(now Instant, p *peer) {
+	c.openDue(now, p)
 	for n := p.stowed.first; n != nil; n = p.stowed.first {
 		r := n.v
 		c.unstow(r)

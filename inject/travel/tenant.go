@@ -11,8 +11,11 @@ type tenant struct {
 	backlogBytes        int
 	kept                list[Run]    // whose messages' credit is withheld
 	inKeepers           node[tenant] // Core.keepers, while there are some
+	paced               []pacedLink  // the members that keep branches of its back
+	inPaced             node[tenant] // Core.paced, while there are some
 
 	ready   list[Run]              // may begin, in their order
+	granted list[Run]              // of those, the ones that have waited for room and have it: they begin first
 	rooms   [roomClasses]list[Run] // wait for room, by the size of what they need
 	most    uint64                 // scratch of Core.grantOne: what it may still ask for needs less
 	inReady node[tenant]           // Core.ready, while some are ready
@@ -20,7 +23,7 @@ type tenant struct {
 }
 
 func (t *tenant) init(name string) *tenant {
-	t.name, t.inReady.v, t.inRooms.v, t.inKeepers.v = name, t, t, t
+	t.name, t.inReady.v, t.inRooms.v, t.inKeepers.v, t.inPaced.v = name, t, t, t, t
 	return t
 }
 
@@ -37,7 +40,7 @@ func (c *Core) tenantFor(principal string) *tenant {
 
 // vacate forgets a tenant of which nothing is left here.
 func (c *Core) vacate(t *tenant) {
-	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.backlogBytes == 0 && c.tenants[t.name] == t {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && c.tenants[t.name] == t {
 		delete(c.tenants, t.name)
 	}
 }
@@ -58,9 +61,13 @@ func share(limit int) int { return limit - limit/4 }
 func (c *Core) enqueue(r *Run) {
 	t := r.tenant(c)
 	r.state = runQueued
-	t.ready.push(&r.inQueue)
+	if r.reserved {
+		t.granted.push(&r.inQueue)
+	} else {
+		t.ready.push(&r.inQueue)
+	}
 	c.queued++
-	if t.ready.n == 1 {
+	if t.inReady.in == nil {
 		c.ready.push(&t.inReady)
 	}
 }
@@ -70,10 +77,26 @@ func (c *Core) dequeue(r *Run) {
 	t := r.tenant(c)
 	r.inQueue.leave()
 	c.queued--
-	if t.ready.n == 0 {
+	if t.ready.n+t.granted.n == 0 {
 		t.inReady.leave()
 	}
 }
+
+// begins is the tenant's run whose turn it is to begin, nil if none may. While some of the tenant's wait for room, one that keeps
+// its sender's credit does not: it could not go on keeping that if it found no room either.
+func (t *tenant) begins() *Run {
+	if n := t.granted.first; n != nil {
+		return n.v
+	}
+	if n := t.ready.first; n != nil && (n.v.credit == nil || t.inRooms.in == nil) {
+		return n.v
+	}
+	return nil
+}
+
+// crowds reports whether a run that arrives has to wait behind others of its tenant's that wait for room, because it could not wait as
+// they do.
+func (c *Core) crowds(t *tenant, r *Run) bool { return t.inRooms.in != nil && !c.fitsHeld(t, r.cost()) }
 
 // next is the tenant whose turn it is to begin a run, nil if none may.
 func (c *Core) next() *tenant {
@@ -81,7 +104,7 @@ func (c *Core) next() *tenant {
 		return nil
 	}
 	for n := c.ready.first; n != nil; n = n.next {
-		if n.v.running < c.runShare {
+		if n.v.running < c.runShare && n.v.begins() != nil {
 			return n.v
 		}
 	}
@@ -99,9 +122,9 @@ func (c *Core) NextRun() *Run {
 	if t == nil {
 		return nil
 	}
-	r := t.ready.first.v
+	r := t.begins()
 	c.dequeue(r)
-	if t.ready.n > 0 { // the others' turn
+	if t.inReady.in != nil { // the others' turn
 		t.inReady.leave()
 		c.ready.push(&t.inReady)
 	}

@@ -79,10 +79,11 @@ const (
 	KindLost                // a custodian reports a branch as lost
 	KindRefused             // a transfer was not taken, to its sender
 	KindRoom                // what an invocation has to do with room that is short, to its origin
+	KindPace                // an origin's branches are to wait for a while, or may go on
 	Kinds                   // how many there are
 )
 
-var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED", "ROOM"}
+var kindNames = [Kinds]string{"INJECT", "DONE", "PART", "LIST", "ACK", "NEED", "CODE", "CANCEL", "FREE", "HOLD", "LOST", "REFUSED", "ROOM", "PACE"}
 
 func (k Kind) String() string {
 	if k < Kinds {

@@ -31,7 +31,7 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
-	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil ||
+	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil || c.rooms.n > 0 ||
 		c.running >= c.runShare || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (c *Core) Become() {
 // false, having done nothing, if that takes a run or cannot be.
 func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	v, p := &c.visit, c.peer(to)
-	if p == nil || !p.Member || p.stowed.n > 0 || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
+	if p == nil || !p.Member || p.stowed.n > 0 || p.keepsBack(v.origin.Incarnation) || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
 		!c.roomy(p, WindowTransfers-reportTransfers, c.lim.Records*3/4) && !c.room(p, false) {
 		return false
 	}

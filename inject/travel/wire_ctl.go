@@ -181,6 +181,33 @@ func (m *roomMsg) decode(b []byte) error {
 	return nil
 }
 
+// paceMsg is PACE: 1 to wait, 0 to go on; u64 whose branches (their origin's incarnation).
+type paceMsg struct {
+	wait   bool
+	origin uint64
+}
+
+// paceBytes is how long PACE is.
+const paceBytes = 9
+
+func (m *paceMsg) append(b []byte) []byte {
+	wait := byte(0)
+	if m.wait {
+		wait = 1
+	}
+	return le.AppendUint64(append(b, wait), m.origin)
+}
+
+func (m *paceMsg) decode(b []byte) error {
+	r := reader{b: b}
+	wait := r.u8()
+	*m = paceMsg{wait == 1, r.branch()}
+	if r.bad || len(r.b) > 0 || wait > 1 {
+		return malformed(KindPace, "%d bytes do not parse", len(b))
+	}
+	return nil
+}
+
 // refusedMsg is REFUSED: u24 transfer, code, then why.
 type refusedMsg struct {
 	transfer uint64

@@ -65,6 +65,7 @@ func goldens() map[string][]byte {
 		"inject_traced":   injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{hasTrace: true}, nil, ""),
 		"done_empty":      (&doneMsg{flags: doneFinal, seq: 1, final: 2}).append(nil, nil),
 		"room":            (&roomMsg{what: roomInTheWay, seq: 0x0504030201}).append(nil),
+		"pace":            (&paceMsg{wait: true, origin: 0x0807060504030201}).append(nil),
 		"refused_unknown": (&refusedMsg{transfer: 3, code: CodeNoCode, reason: reasonUnknownHandle}).append(nil),
 	}
 }
@@ -129,6 +130,10 @@ func recode(kind string, b []byte) ([]byte, error) {
 		var m lostMsg
 		err := m.decode(b)
 		return m.append(nil), err
+	case "pace":
+		var m paceMsg
+		err := m.decode(b)
+		return m.append(nil), err
 	case "refused":
 		var m refusedMsg
 		err := m.decode(b)
@@ -158,7 +163,7 @@ func spans(b []byte) (l []span) {
 // FuzzDecode: a message that decodes has one encoding, and every other is
 // refused as a protocol violation. The first byte picks the kind.
 func FuzzDecode(f *testing.F) {
-	kinds := []string{"inject", "done", "part", "list", "ack", "need", "code", "cancel", "seq", "lost", "refused", "room"}
+	kinds := []string{"inject", "done", "part", "list", "ack", "need", "code", "cancel", "seq", "lost", "refused", "room", "pace"}
 	for name, b := range goldens() {
 		kind, _, _ := strings.Cut(name, "_")
 		for i, k := range kinds {
@@ -250,6 +255,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"lost with code ok":       {"lost", (&lostMsg{seq: 1}).append(nil)},
 		"room word":               {"room", []byte{byte(roomWords), 1, 0, 0, 0, 0}},
 		"room short":              {"room", []byte{1, 1, 0, 0, 0}},
+		"pace word":               {"pace", []byte{2, 1, 0, 0, 0, 0, 0, 0, 0}},
+		"pace of nobody":          {"pace", make([]byte, 9)},
 		"refused reason":          {"refused", (&refusedMsg{code: CodeRefused, reason: reasonCount}).append(nil)},
 	} {
 		if _, err := recode(c.kind, c.b); !errors.Is(err, ErrProtocol) {
