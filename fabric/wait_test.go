@@ -382,7 +382,8 @@ func TestCreditGoesRound(t *testing.T) {
 // TestSmallPassesLarge: a sender whose message there is credit for does not sleep behind others who need more: a peer may
 // release nothing further before it has that message.
 func TestSmallPassesLarge(t *testing.T) {
-	e, err := New(Config{Name: "x", Policy: Efficient, Transports: []Transport{&feeder{}}})
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Policy: Efficient, Transports: []Transport{f}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +413,9 @@ func TestSmallPassesLarge(t *testing.T) {
 	}
 	start(func() error { return ep.WaitRoom(soon(t)) })
 	start(func() error { return ep.Send(soon(t), 100, nil, make([]byte, small)) })
-	ep.Frame(frameCredit, u64(cost(large)+5*cost(small)))
+	credit := func() { ep.Frame(frameCredit, u64(cost(large)+5*cost(small))) }
+	f.feed.Store(&credit)
+	e.leader.kick()
 	for _, i := range []int{0, 3, 5} {
 		select {
 		case err := <-sent[i]:
