@@ -11,8 +11,13 @@ import (
 	"time"
 )
 
-// memoryChanges is how many changes a Memory remembers for Watch: more than come between two looks of a watcher.
-const memoryChanges = 1024
+const (
+	// memoryChanges is how many changes a Memory remembers for Watch: more than come between two looks of a watcher.
+	memoryChanges = 1024
+	// memoryChangeBytes is what their values may take. They are kept besides the pairs, and who replaces a large one again and again
+	// would have all of them kept.
+	memoryChangeBytes = 16 << 20
+)
 
 // Memory is a Store in this process. It has no clock: leases end when Tick says how late it is.
 type Memory struct {
@@ -20,6 +25,7 @@ type Memory struct {
 	pairs   map[string]Pair
 	rev     Revision
 	changes []Pair   // the last ones, in order
+	kept    int      // bytes of their values
 	lost    Revision // changes up to it are not among them
 	changed chan struct{}
 
@@ -82,15 +88,18 @@ func (m *Memory) apply(put []Pair, remove []string) {
 		p.Changed, p.Removed = m.rev, false
 		m.pairs[p.Key] = p
 		m.changes = append(m.changes, p)
+		m.kept += len(p.Value)
 	}
 	for _, key := range remove {
 		delete(m.pairs, key)
 		m.changes = append(m.changes, Pair{Key: key, Changed: m.rev, Removed: true})
 	}
-	if n := len(m.changes) - memoryChanges; n > 0 {
-		m.lost = m.changes[n-1].Changed
-		m.changes = slices.Delete(m.changes, 0, n)
+	n := 0
+	for ; len(m.changes)-n > memoryChanges || m.kept > memoryChangeBytes; n++ {
+		m.lost = m.changes[n].Changed
+		m.kept -= len(m.changes[n].Value)
 	}
+	m.changes = slices.Delete(m.changes, 0, n)
 	close(m.changed)
 	m.changed = make(chan struct{})
 }

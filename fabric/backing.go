@@ -16,14 +16,16 @@ type Backing interface {
 	// stores do not reach it. Such a segment cannot be mapped nor be a function's window, and has no atomics.
 	Bytes() []byte
 	// FD is a memfd, sealed against shrinking, in which the bytes begin at offset; -1 where there is none. Peers on the same machine are
-	// given it if offset is 0, and can read all of it then: also what lies behind the segment.
+	// given it if offset is 0, and can read all of it then, and write it if the segment is Writable: also what lies behind the segment. A
+	// function is not: of such memory only whole multiples of SegmentAlign become its window.
 	FD() (fd int, offset int64)
 	// ReadAt and WriteAt are how others reach the bytes where Bytes is nil; otherwise they are not called. The leader calls them,
-	// one at a time for one endpoint, so they must be as short as a register's access: nothing else moves meanwhile. An error fails the
-	// operation with ErrBacking at the peer; it is told no more than that.
+	// one at a time for one endpoint and with its locks held, so they must be as short as a register's access and use nothing of the
+	// element: nothing else moves meanwhile. p is never empty. An error fails the operation with ErrBacking at the peer; it is told no more than that.
 	ReadAt(p []byte, off uint64) error
 	WriteAt(p []byte, off uint64) error
-	// Close is called once, when the segment is closed and nobody here uses its bytes any more.
+	// Close is called once, when the segment is closed and nobody here uses its bytes any more, by whoever was the last: also the leader, with an
+	// endpoint's locks held.
 	Close() error
 }
 
@@ -106,7 +108,7 @@ func (s span) read(buf []byte) ([]byte, status) {
 
 // write fills the span from its beginning.
 func (s span) write(data []byte) status {
-	if s.mem != nil {
+	if s.mem != nil || len(data) == 0 {
 		CopyIn(s.mem, data)
 		return statusOK
 	}
@@ -116,8 +118,12 @@ func (s span) write(data []byte) status {
 	return statusOK
 }
 
-// broken is the status of a backing's failure, whose cause stays here.
+// broken is the status of a backing's failure, whose cause stays here. Not each one is logged: a peer must not be able to fill the log.
 func (s *Segment) broken(verb string, err error) status {
-	s.el.log.Warn("a segment's backing failed", "segment", s.id, "verb", verb, "err", err)
+	n := s.failed.Add(1)
+	if now, at := s.el.Now(), s.warnAt.Load(); now >= at && s.warnAt.CompareAndSwap(at, now+warnEvery) {
+		s.failed.Add(-n)
+		s.el.log.Warn("a segment's backing failed", "segment", s.id, "verb", verb, "err", err, "count", n)
+	}
 	return statusBacking
 }

@@ -51,9 +51,11 @@ type Endpoint struct {
 	reserved   frameQueue    // answers, waiting for room
 	bulk       []*bulkSend
 	bulkFree   []*bulkSend
-	roomy      Waiter // of those whose message finds no credit or no room
-	epoch      uint64 // raised by Fence while something is queued
-	pumpEpoch  uint64 // of the Puts that may go out now
+	roomy      Waiter         // of those whose message finds no credit or no room
+	wanted     map[uint64]int // the costs of their messages, and how many have that
+	linkFull   bool           // it had no room for the last message
+	epoch      uint64         // raised by Fence while something is queued
+	pumpEpoch  uint64         // of the Puts that may go out now
 	inBusy     bool
 
 	// Receiving; the leader's, but for released.
@@ -150,7 +152,11 @@ func (ep *Endpoint) WaitRoom(ctx context.Context) error {
 	err := ep.roomy.Wait(ctx, func() bool {
 		ep.mu.Lock()
 		defer ep.mu.Unlock()
-		return ep.dead.Load() != nil || ep.outbox.n == 0 && ep.sent+cost(MaxMessageBytes) <= ep.allowed.Load()
+		if ep.dead.Load() != nil || ep.outbox.n == 0 && ep.sent+cost(MaxMessageBytes) <= ep.allowed.Load() {
+			return true
+		}
+		ep.passOver(cost(MaxMessageBytes))
+		return false
 	})
 	if err != nil {
 		return &PeerError{Peer: ep.String(), Op: "wait for room", Err: err}
@@ -219,16 +225,52 @@ func (ep *Endpoint) Send(ctx context.Context, id FrameID, head, body []byte) err
 }
 
 // sendSlow waits for credit; apart from Send, so that Send allocates nothing. Senders are woken one after the other, each by
-// the one before that found room: woken all at once, all but few would find none.
+// the one before that found room: woken all at once, all but few would find none. One that finds credit only for a smaller message than
+// its own wakes the next all the same.
 func (ep *Endpoint) sendSlow(ctx context.Context, id FrameID, head, body []byte) (err error) {
+	c := cost(len(head) + len(body))
+	ep.want(c, 1)
+	defer ep.want(c, -1)
 	werr := ep.roomy.Wait(ctx, func() bool {
-		err = ep.trySend(id, head, body)
-		return err != ErrBackpressure
+		if err = ep.trySend(id, head, body); err == ErrBackpressure {
+			ep.mu.Lock()
+			ep.passOver(c)
+			ep.mu.Unlock()
+			return false
+		}
+		return true
 	})
 	if werr != nil {
 		return &PeerError{Peer: ep.String(), Op: "send", Err: fmt.Errorf("%w: %w", ErrBackpressure, werr)}
 	}
 	return err
+}
+
+// want counts a message that waits for credit.
+func (ep *Endpoint) want(c uint64, n int) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.wanted == nil {
+		ep.wanted = map[uint64]int{}
+	}
+	if ep.wanted[c] += n; ep.wanted[c] == 0 {
+		delete(ep.wanted, c)
+	}
+}
+
+// passOver wakes the next who waits for credit, from one who needs c and finds less, if there is enough for anybody: there may be
+// no more until that one's message was handled. ep.mu is held.
+func (ep *Endpoint) passOver(c uint64) {
+	left := ep.allowed.Load() - min(ep.sent, ep.allowed.Load())
+	if left >= c || left < cost(0) || ep.outbox.n > 0 || ep.linkFull {
+		return // the link or the outbox says when there is room
+	}
+	for other := range ep.wanted {
+		if other <= left {
+			ep.roomy.next()
+			return
+		}
+	}
 }
 
 // TrySend is Send that fails with ErrBackpressure where Send would wait.
@@ -272,9 +314,11 @@ func (ep *Endpoint) sendNormal(id FrameID, head, body []byte, c uint64) error {
 func (ep *Endpoint) sendCharged(id FrameID, head, body []byte, c uint64) error {
 	switch err := ep.transmit(id, Normal, head, body); err {
 	case nil:
+		ep.linkFull = false
 		ep.charge(c, len(head)+len(body))
 		return nil
 	case ErrLinkFull:
+		ep.linkFull = true
 		return ErrBackpressure
 	default:
 		return ep.linkBroke(err, "send")
@@ -587,6 +631,7 @@ func (ep *Endpoint) credit(body []byte) error {
 // Writable hears that the link has room again.
 func (ep *Endpoint) Writable() {
 	ep.mu.Lock()
+	ep.linkFull = false
 	ep.markBusy()
 	ep.mu.Unlock()
 	ep.roomy.Wake()

@@ -364,6 +364,10 @@ func (l *leader) runTickers(term uint64) {
 	if now < l.nextTick.Load() {
 		return
 	}
+	// TickBy raises early and then lowers nextTick, and what is to be asked or done is listed before; in the opposite order nothing
+	// it says is lost.
+	l.nextTick.Store(now + int64(tickPeriod))
+	early := l.early.Swap(false)
 	l.mu.Lock()
 	list, duties := l.tickers, l.duties
 	l.duties = nil
@@ -374,9 +378,6 @@ func (l *leader) runTickers(term uint64) {
 	if l.rooms.Load() > 0 {
 		l.wakeRooms() // a condition may be one of time
 	}
-	// TickBy raises early and then lowers nextTick; in the opposite order nothing it says is lost.
-	l.nextTick.Store(now + int64(tickPeriod))
-	early := l.early.Swap(false)
 	next := now + int64(tickPeriod)
 	for _, t := range list {
 		if early || t.next <= now {

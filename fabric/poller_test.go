@@ -169,3 +169,18 @@ func TestPollerClosed(t *testing.T) {
 		t.Error("polled after Close")
 	}
 }
+
+// TestDutyWhileTicking: what is to be done soon is done soon, also if that is said while the leader does what was to be done before.
+func TestDutyWhileTicking(t *testing.T) {
+	e := loneElement(t, 1, Limits{})
+	done, ticked := false, false
+	e.leader.soon(func() {
+		e.leader.soon(func() { done = true })
+		e.OnTick(func(now int64) int64 { ticked = true; return now + 1000 })
+	})
+	e.Progress()
+	e.Progress()
+	if !done || !ticked {
+		t.Errorf("in the next round, duty done: %v, new ticker called: %v", done, ticked)
+	}
+}

@@ -42,6 +42,9 @@ type Segment struct {
 	kind SegmentKind
 	size uint64
 
+	failed atomic.Int64 // times that the backing failed since that was logged last
+	warnAt atomic.Int64 // no such word before
+
 	pins   atomic.Int64 // users of the mapping; < 0 once it is closed
 	mu     sync.Mutex
 	keys   []uint32               // slots in the key table
@@ -85,10 +88,13 @@ func (s *Segment) ReadAt(p []byte, off uint64) error {
 	if off > s.size || uint64(len(p)) > s.size-off {
 		return fmt.Errorf("fabric: read [%d, +%d) of a segment of %d bytes: %w", off, len(p), s.size, ErrRange)
 	}
-	if s.mem == nil {
+	switch {
+	case len(p) == 0:
+	case s.mem == nil:
 		return s.on.ReadAt(p, off)
+	default:
+		CopyOut(p, s.mem[off:])
 	}
-	CopyOut(p, s.mem[off:])
 	return nil
 }
 
@@ -97,10 +103,13 @@ func (s *Segment) WriteAt(p []byte, off uint64) error {
 	if off > s.size || uint64(len(p)) > s.size-off {
 		return fmt.Errorf("fabric: write [%d, +%d) of a segment of %d bytes: %w", off, len(p), s.size, ErrRange)
 	}
-	if s.mem == nil {
+	switch {
+	case len(p) == 0:
+	case s.mem == nil:
 		return s.on.WriteAt(p, off)
+	default:
+		CopyIn(s.mem[off:], p)
 	}
-	CopyIn(s.mem[off:], p)
 	return nil
 }
 
@@ -116,6 +125,15 @@ func (s *Segment) Kind() SegmentKind { return s.kind }
 // FD is the segment's memfd, for mapping it as a window, and where in it the segment begins; it stays the segment's.
 // -1: its Backing has none. The length of NewSegment's is a multiple of SegmentAlign.
 func (s *Segment) FD() (fd int, offset int64) { return s.on.FD() }
+
+// Mappable is how many bytes from the segment's beginning may be mapped by FD without seeing anybody else's: NewSegment's ends with zeros of its own up
+// to a multiple of SegmentAlign, and behind a Backing's is what its maker keeps there.
+func (s *Segment) Mappable() uint64 {
+	if own, yes := s.on.(*ownMemory); yes {
+		return uint64(own.whole)
+	}
+	return s.size
+}
 
 // Key exports the whole segment with the given rights.
 func (s *Segment) Key(rights Rights) (Key, error) { return s.KeyRange(0, s.size, rights) }

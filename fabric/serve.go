@@ -379,10 +379,15 @@ func (ep *Endpoint) endFragment(head []byte, n int) error {
 	return ep.done(framePutDone, op, st, 0)
 }
 
-// land is where the link puts a fragment down, until landed, that is for memory which cannot be named.
+// land is where the link puts a fragment down, until landed, that is for memory which cannot be named; nil if
+// the endpoint has ended.
 func (in *incoming) land(to span, n int) []byte {
-	in.ep.mu.Lock() // the endpoint may end meanwhile
+	in.ep.mu.Lock()
 	defer in.ep.mu.Unlock()
+	if in.ep.dead.Load() != nil { // close may have been here already
+		to.seg.unpin()
+		return nil
+	}
 	in.to = to
 	if in.landing == nil {
 		in.landing = make([]byte, MaxFrameBytes)

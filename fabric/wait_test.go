@@ -378,3 +378,68 @@ func TestCreditGoesRound(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestSmallPassesLarge: a sender whose message there is credit for does not sleep behind others who need more: a peer may
+// release nothing further before it has that message.
+func TestSmallPassesLarge(t *testing.T) {
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Policy: Efficient, Transports: []Transport{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ep, _ := attach(t, e, 8)
+	_, endA := parked(t, e) // leads
+	defer endA()
+	_, endB := parked(t, e)
+	defer endB()
+	const large, small = 60_000, 100
+	for ep.TrySend(100, nil, make([]byte, small)) == nil {
+	}
+	var sent []chan error
+	start := func(send func() error) {
+		t.Helper()
+		ch := make(chan error, 1)
+		go func() { ch <- send() }()
+		sent = append(sent, ch)
+		for end := time.Now().Add(patience); int(ep.roomy.asleep.Load()) < len(sent); time.Sleep(100 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatalf("sender %d does not sleep", len(sent))
+			}
+		}
+	}
+	for _, n := range []int{large, large, large, small} {
+		start(func() error { return ep.Send(soon(t), 100, nil, make([]byte, n)) })
+	}
+	start(func() error { return ep.WaitRoom(soon(t)) })
+	start(func() error { return ep.Send(soon(t), 100, nil, make([]byte, small)) })
+	credit := func() { ep.Frame(frameCredit, u64(cost(large)+5*cost(small))) }
+	f.feed.Store(&credit)
+	e.leader.kick()
+	for _, i := range []int{0, 3, 5} {
+		select {
+		case err := <-sent[i]:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("sender %d sleeps, though there is credit of %d", i, ep.Stats().Credit)
+		}
+	}
+	for _, i := range []int{1, 2, 4} {
+		if len(sent[i]) > 0 {
+			t.Errorf("sender %d went on without credit", i)
+		}
+	}
+	ep.Close()
+	for _, i := range []int{1, 2, 4} {
+		if err := <-sent[i]; !errors.Is(err, ErrClosed) {
+			t.Errorf("sender %d: %v", i, err)
+		}
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if len(ep.wanted) != 0 {
+		t.Errorf("%v are wanted when nobody waits", ep.wanted)
+	}
+}

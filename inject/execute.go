@@ -385,7 +385,7 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Wi
 	if w.Size > r.Size {
 		return abi.Window{}, fmt.Errorf("%w: %d bytes, the key covers %d", fabric.ErrRange, w.Size, r.Size)
 	}
-	if whole := (w.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1); whole > r.Size && r.Offset+r.Size < seg.Size() {
+	if whole := (w.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1); whole > r.Size && r.Offset+r.Size < seg.Size() || r.Offset+whole > seg.Mappable() {
 		return abi.Window{}, fmt.Errorf("%w: a function sees whole pages of %d bytes, and the key ends inside one, at %d of its segment's %d bytes; narrow to whole pages",
 			fabric.ErrRange, fabric.SegmentAlign, r.Offset+r.Size, seg.Size())
 	}

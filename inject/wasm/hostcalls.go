@@ -141,8 +141,11 @@ func (in *Instance) callScratch(st []uint64) {
 }
 
 // enlarge gives the invocation n bytes of scratch, more than it has: room in the engine first, then the host's word, then the
-// right to write there.
+// right to write there. Before there is one, at the instance's start, there is none: nobody would give back what it is charged.
 func (in *Instance) enlarge(n uint64) bool {
+	if !in.running {
+		return false
+	}
 	short := in.binding.program.engine.extend(in, pages(n))
 	code, err := in.host.Scratch(n, short)
 	if err != nil {

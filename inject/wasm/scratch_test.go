@@ -211,6 +211,58 @@ func TestScratchWaits(t *testing.T) {
 	})
 }
 
+// asksFirst is a function whose _initialize asks for 1 MiB of scratch, and then fails or does not.
+func asksFirst(fails bool) []byte {
+	const code = "\x42\x80\x80\xc0\x00\x10\x00\x1a" // scratch(1 << 20), and drop
+	end := "\x01\x0b"                               // nop
+	if fails {
+		end = "\x00\x0b" // unreachable
+	}
+	return []byte("\x00asm\x01\x00\x00\x00" +
+		"\x01\x0f\x03\x60\x01\x7e\x01\x7f\x60\x02\x7f\x7f\x01\x7f\x60\x00\x00" + // (i64) i32, (i32 i32) i32, ()
+		"\x02\x12\x01\x06wherry\x07scratch\x00\x00" +
+		"\x03\x03\x02\x01\x02" +
+		"\x05\x03\x01\x00\x01" +
+		"\x07\x1d\x02\x0bwherry_main\x00\x01\x0b_initialize\x00\x02" +
+		"\x0a\x12\x02\x04\x00\x41\x00\x0b\x0b\x00" + code + end)
+}
+
+// TestScratchAtTheStart: what asks for scratch before there is an invocation gets none, and nothing stays charged for it.
+func TestScratchAtTheStart(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		e := newEngine(t, Config{})
+		p, err := e.Compile(t.Context(), ID{}, asksFirst(fails), abi.Limits{ScratchBytes: 8 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		b := bind(t, p, "alice")
+		for _, reserved := range []uint64{0, 4 << 20} {
+			place, err := b.Reserve(reserved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := place.Acquire(t.Context())
+			if (err != nil) != fails {
+				t.Fatalf("fails %v: %v", fails, err)
+			}
+			if err == nil {
+				if got := e.Stats().Bytes; got != b.Need(reserved) {
+					t.Errorf("with %d bytes reserved, %d are charged, want %d", reserved, got, b.Need(reserved))
+				}
+				if in.scratch != 0 {
+					t.Errorf("it has %d bytes of scratch", in.scratch)
+				}
+				in.Release()
+			}
+			e.closeIdle(func(*Instance) bool { return true })
+			if got := e.Stats().Bytes; got != 0 {
+				t.Errorf("fails %v, with %d bytes reserved: %d are charged when there is no instance", fails, reserved, got)
+			}
+		}
+	}
+}
+
 // TestNoGrowth: a function that never asks for a larger heap is charged for the one that it has, and one that never asks for scratch for none.
 func TestNoGrowth(t *testing.T) {
 	e := newEngine(t, Config{})
