@@ -11,7 +11,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
-	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -317,29 +316,23 @@ func (rt *Runtime) program(o *object) (abi.Program, error) {
 	if p != nil {
 		return p, nil
 	}
-	for _, e := range rt.cfg.Engines {
-		form, err := image.ParseForm(e.Form())
-		if err != nil {
-			return nil, err
-		}
-		entry, ok := o.img.Entry(form, "")
-		if !ok {
-			continue
-		}
-		p, err := e.Load(context.Background(), o.id, entry.Code, o.img.Call().Limits)
-		if err != nil {
-			return nil, err
-		}
-		rt.mu.Lock()
-		defer rt.mu.Unlock()
-		if o.prog != nil {
-			p.Close()
-			return o.prog, nil
-		}
-		o.prog = p
-		return p, nil
+	e, entry, err := choose(rt.cfg.Engines, o.img)
+	if err != nil {
+		return nil, err
 	}
-	return nil, refuse(travel.CodeRefused, "this element runs none of the forms of code in %s", o.img.Name())
+	p, err = e.Load(context.Background(), abi.Code{ID: o.id, Form: entry.Form.String(), Triple: entry.Triple, Features: entry.Features,
+		Bytes: entry.Code, Limits: o.img.Call().Limits})
+	if err != nil {
+		return nil, err
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if o.prog != nil {
+		p.Close()
+		return o.prog, nil
+	}
+	o.prog = p
+	return p, nil
 }
 
 // openWindows finds the segments behind the table's keys for this element.

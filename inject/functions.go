@@ -78,7 +78,11 @@ func (rt *Runtime) Functions(limit int) (list []FunctionStats, left int) {
 func (rt *Runtime) Forms() []string {
 	forms := []string{}
 	for _, e := range rt.cfg.Engines {
-		forms = append(forms, e.Form())
+		for _, o := range e.Offers() {
+			if o.Why == "" && !slices.Contains(forms, o.Form) {
+				forms = append(forms, o.Form)
+			}
+		}
 	}
 	return forms
 }

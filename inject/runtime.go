@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -66,10 +67,16 @@ func (c *Config) Validate() error {
 		if e == nil {
 			return errors.New("inject: an engine in Engines is nil")
 		}
-		if seen[e.Form()] {
-			return fmt.Errorf("inject: two engines for %s", e.Form())
+		for _, o := range e.Offers() {
+			if _, err := image.ParseForm(o.Form); err != nil {
+				return fmt.Errorf("inject: an engine: %w", err)
+			}
+			if kind := o.Form + o.Triple; o.Why == "" && seen[kind] {
+				return fmt.Errorf("inject: two engines for %s", o)
+			} else if o.Why == "" {
+				seen[kind] = true
+			}
 		}
-		seen[e.Form()] = true
 	}
 	return nil
 }

@@ -106,8 +106,8 @@ func (s *spy) output(_, _, text string) {
 	}
 }
 
-func (s *spy) Load(ctx context.Context, id [32]byte, code []byte, limits abi.Limits) (abi.Program, error) {
-	p, err := s.Engine.Load(ctx, id, code, limits)
+func (s *spy) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
+	p, err := s.Engine.Load(ctx, code)
 	return spyProgram{p, s}, err
 }
 

@@ -19,14 +19,41 @@ type shareBusy struct{}
 func (shareBusy) Error() string        { return "the principal has its share of the engine's room already" }
 func (shareBusy) Is(target error) bool { return target == ErrEngineBusy }
 
-// Engine runs one form of code. Its methods, and those of what it returns, may be called
+// Engine runs code of some forms. Its methods, and those of what it returns, may be called
 // from any goroutine, but for an Instance's.
 type Engine interface {
-	// Form is the form of code the engine runs, as images call it: "wasm32".
-	Form() string
-	// Load checks code, whose content has the identity id. The code must not
-	// change afterwards.
-	Load(ctx context.Context, id [32]byte, code []byte, limits Limits) (Program, error)
+	// Offers are the forms of code that the engine knows, the one that it would rather run first. They are the same at each call.
+	Offers() []Offer
+	// Load checks code of a form that is offered. Its bytes must not change afterwards.
+	Load(ctx context.Context, code Code) (Program, error)
+}
+
+// Offer is a form of code that an engine runs here, or says why it does not.
+type Offer struct {
+	Form     string   // as images call it: "wasm32"
+	Triple   string   // the target, as LLVM writes it ("x86_64-linux-gnu"); empty for wasm
+	Features []string // what this machine's processor has of those that an image may ask for
+	Why      string   // why it cannot be run here; empty: it can
+}
+
+func (o Offer) String() string {
+	s := o.Form
+	if o.Triple != "" {
+		s += " for " + o.Triple
+	}
+	if o.Why != "" {
+		s += " (not here: " + o.Why + ")"
+	}
+	return s
+}
+
+// Code is one entry of an image.
+type Code struct {
+	ID           [32]byte // the image's identity
+	Form, Triple string
+	Features     []string // that it was compiled for
+	Bytes        []byte
+	Limits       Limits // the manifest's
 }
 
 // Program is code that an engine accepted.

@@ -9,12 +9,12 @@ import (
 // Runner is an Engine as package inject uses engines.
 type Runner struct{ Engine *Engine }
 
-// Form is "wasm32".
-func (r Runner) Form() string { return "wasm32" }
+// Offers are wasm, which runs everywhere.
+func (r Runner) Offers() []abi.Offer { return []abi.Offer{{Form: "wasm32"}} }
 
 // Load checks a module.
-func (r Runner) Load(ctx context.Context, id [32]byte, code []byte, limits abi.Limits) (abi.Program, error) {
-	p, err := r.Engine.Compile(ctx, ID(id), code, limits)
+func (r Runner) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
+	p, err := r.Engine.Compile(ctx, ID(code.ID), code.Bytes, code.Limits)
 	if err != nil {
 		return nil, err
 	}
