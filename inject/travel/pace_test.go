@@ -10,7 +10,11 @@ import (
 // junction is two members (desks 1 and 2) and the clients of two principals, alice (desk 0) and bob (desk 3), each of whom has a run at the
 // first member.
 func junction(t *testing.T) (w *town, alice, bob placed) {
-	w = newTown(t, 4, travel.Limits{PrincipalHeldRuns: 2, Running: 4})
+	return junctionOf(t, travel.Limits{PrincipalHeldRuns: 2, Running: 4})
+}
+
+func junctionOf(t *testing.T, l travel.Limits) (w *town, alice, bob placed) {
+	w = newTown(t, 4, l)
 	for _, d := range w.desks[1:3] {
 		for n, name := range map[travel.Peer]string{1: "alice", 4: "bob"} {
 			d.core.PeerLost(0, n, nil)
