@@ -270,7 +270,9 @@ func TestSendWindow(t *testing.T) {
 // TestLateDeclaration: it does not replace a newer one of the same slot.
 func TestLateDeclaration(t *testing.T) {
 	var p peer
-	declare := func(gen uint16, id byte) { p.learn(5|gen<<12, &injectExt{declared: true, what: What{Image: testID(id)}}) }
+	declare := func(gen uint16, id byte) {
+		p.learn(5|gen<<12, &injectExt{declared: true, what: What{Image: testID(id)}})
+	}
 	for _, c := range []struct {
 		gen  uint16
 		id   byte
