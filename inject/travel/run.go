@@ -370,7 +370,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 		}
 		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.stowed.n, p.Name)
 	}
-	s := r.sending(b, branch)
+	s := c.sending(r, b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
 	case err == nil && branch == r.branch && !declares && c.leaves(r):
