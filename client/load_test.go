@@ -216,7 +216,7 @@ func TestLoadsThatFail(t *testing.T) {
 		"out by a link":           {at(Source{"n1", "link.csv"}), control.ErrPath, []string{"node n1", "link.csv"}},
 		"out by a linked folder":  {at(Source{"n1", "dir/secret.csv"}), control.ErrPath, nil},
 		"a folder":                {at(Source{"n1", "folder.csv"}), control.ErrPath, []string{"it is a folder"}},
-		"no such file":            {at(Source{"n1", "absent.csv"}), control.ErrPath, []string{"no such file"}},
+		"no such file":            {at(Source{"n1", "absent.csv"}), dataset.ErrInput, []string{"node n1: dataset: bad input: absent.csv: no such file"}},
 		"a byte that ends paths":  {at(Source{"n1", "good.csv\x00"}), control.ErrPath, nil},
 		"unknown format":          {at(Source{"n1", "plain"}), dataset.ErrOptions, []string{"format"}},
 		"too large":               {LoadSpec{Name: "x", Blank: &Blank{Sizes: []uint64{100 << 20}}}, control.ErrMemory, []string{"node n", "MiB", "free"}},

@@ -17,7 +17,7 @@ var (
 	ErrMemory = errors.New("not enough memory to lend")
 	// ErrLoad: there is no such load, or it is not in the state for this.
 	ErrLoad = errors.New("no such load")
-	// ErrPath: a path is outside the data roots, or cannot be read.
+	// ErrPath: a path is outside the data roots, or names no file.
 	ErrPath = errors.New("path not allowed")
 	// ErrStopping: the node is about to stop and takes nothing new.
 	ErrStopping = errors.New("the node is stopping")

@@ -37,7 +37,11 @@ func (c *cells) set(record, heap []byte, base, f int, text []byte) ([]byte, erro
 	if len(text) == 0 && c.emptyIsZero {
 		return heap, nil // records start as zeros
 	}
-	return heap, codec.PutText(record[at:int(at)+codec.Size()], text)
+	err := codec.PutText(record[at:int(at)+codec.Size()], text)
+	if err != nil && len(text) == 0 {
+		err = fmt.Errorf("%w; empty fields can be loaded as zero (--empty-is-zero)", err)
+	}
+	return heap, err
 }
 
 var (
@@ -185,11 +189,12 @@ type csvRows struct {
 	csvReader
 	cells
 	columns []int // the field of each column, -1 for a column that is left out
+	header  bool  // there was one
 }
 
 // newCSVRows reads the header, if there is one.
 func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
-	r := &csvRows{csvReader: csvReader{lines: lines, comma: o.Comma}}
+	r := &csvRows{csvReader: csvReader{lines: lines, comma: o.Comma}, header: o.Header}
 	s := o.Schema
 	if o.Header {
 		names, err := r.record()
@@ -225,7 +230,7 @@ func fieldName(title []byte) string { return schema.Identifier(string(bytes.Trim
 // schemaOfHeader joins a header's names and the types given for them.
 func schemaOfHeader(file string, names [][]byte, types []schema.Type) (*schema.Schema, error) {
 	if len(names) != len(types) {
-		return nil, fmt.Errorf("%w: %s: its header has %d columns, and types are given for %d", ErrInput, file, len(names), len(types))
+		return nil, fmt.Errorf("%w: %s: its header has %d columns, and types are given for %d: --types has one for each column; --schema picks columns by name", ErrInput, file, len(names), len(types))
 	}
 	s := &schema.Schema{}
 	for i, name := range names {
@@ -267,7 +272,14 @@ func (r *csvRows) next(record, heap []byte) ([]byte, error) {
 		return heap, err
 	}
 	if len(fields) != len(r.columns) {
-		return heap, r.bad("", fmt.Errorf("it has %d columns, want %d", len(fields), len(r.columns)))
+		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.columns))
+		switch {
+		case r.mayBeHeader(fields):
+			err = fmt.Errorf("%w; if this line has the columns' names, say so (--header): columns that the schema does not name are then left out", err)
+		case len(fields) == 1 && len(r.columns) > 1 && r.first == 1:
+			err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
+		}
+		return heap, r.bad("", err)
 	}
 	clear(record)
 	base := len(heap)
@@ -277,13 +289,28 @@ func (r *csvRows) next(record, heap []byte) ([]byte, error) {
 			continue
 		}
 		if heap, err = r.set(record, heap, base, f, text); err != nil {
-			if name := r.schema.Fields[f].Name; r.first == 1 && fieldName(text) == name { // with a header, no row is there
+			if r.mayBeHeader(fields) {
 				err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
 			}
 			return heap[:base], r.bad(r.schema.Fields[f].Name, err)
 		}
 	}
 	return heap, nil
+}
+
+// mayBeHeader reports whether the record read last may be a header that was not declared: it is the
+// first, and each of its fields could be a column's name and none a number.
+func (r *csvRows) mayBeHeader(fields [][]byte) bool {
+	if r.header || r.first != 1 || len(fields) < 2 && r.schema.Index(fieldName(fields[0])) < 0 {
+		return false
+	}
+	for _, text := range fields {
+		title := bytes.TrimSpace(text)
+		if len(title) == 0 || title[0] >= '0' && title[0] <= '9' || title[0] == '-' || title[0] == '.' || title[0] == '+' {
+			return false
+		}
+	}
+	return true
 }
 
 // bad is a LineError for the record read last, whose quotes are right: all of its lines

@@ -152,7 +152,13 @@ func (r *edgeReader) next() (src, dst uint32, err error) {
 	a, rest := r.word(line)
 	b, rest := r.word(rest)
 	if len(a) == 0 || len(b) == 0 {
-		return 0, 0, r.lines.errorf("", "%q is not two vertices", clip(line))
+		hint := ""
+		if r.o.Comma == 0 {
+			if i := bytes.IndexAny(line, ",;|"); i > 0 {
+				hint = fmt.Sprintf("; if a %q separates them, say so (--separator '%c')", line[i], line[i])
+			}
+		}
+		return 0, 0, r.lines.errorf("", "%q is not two vertices%s", clip(line), hint)
 	}
 	if len(rest) > 0 && !r.o.ExtraColumns {
 		return 0, 0, r.lines.errorf("", "%q follows the two vertices; --extra-columns ignores that, if it is right", clip(rest))

@@ -90,6 +90,7 @@ func TestEdgeErrors(t *testing.T) {
 		{Options{}, "# c\n7\n", `in: line 2: "7" is not two vertices`},
 		{Options{}, "0 1 2\n", `in: line 1: "2" follows the two vertices`},
 		{Options{Comma: ','}, ",1\n", `is not two vertices`},
+		{Options{}, "0,1\n", `in: line 1: "0,1" is not two vertices; if a ',' separates them, say so (--separator ',')`},
 		{Options{Names: true}, "a " + strings.Repeat("b", 1025), `a vertex's name has 1025 bytes`},
 		{Options{}, "0 4000000000\n", `need 64000000016 bytes of memory here, 2147483648 are allowed; if the vertices' numbers have gaps, load by names (--names)`},
 		{Options{}, "@vertices 4000000000\n", `the file ends after 0 of 4000000000 vertices`},

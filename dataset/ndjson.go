@@ -33,7 +33,7 @@ func newNDJSONRows(lines *lineReader, o *Options) (*ndjsonRows, error) {
 var (
 	errNoObject = errors.New("it is not a JSON object")
 	errHalf     = errors.New(`it has an escape from \ud800 to \udfff that is half a character, or bytes that are no UTF-8`)
-	errMissing  = errors.New("it is missing")
+	errMissing  = errors.New("it is missing, or null; such fields can be loaded as zero (--empty-is-zero)")
 	errNested   = errors.New("it is an object or a list, want a single value")
 	errNotText  = errors.New("it is not a string")
 	errTwice    = errors.New("it stands twice")

@@ -1,6 +1,7 @@
-// Package invoke runs a function image on a dataset as a person asks for it:
+// Package invoke runs a function with textual arguments and merges the answers:
 // it encodes arguments by the image's schema, starts branches where the image
-// says they start, and decodes and merges what they reply.
+// says they start, and decodes what they reply. On a graph whose vertices have
+// names, arguments and answers may use them.
 package invoke
 
 import (
@@ -29,7 +30,8 @@ type Request struct {
 	// Table is the dataset; nil runs the function on To with no data.
 	Table *cluster.Table
 	To    *fabric.Endpoint
-	// Args are the parameters by name; Payload is the whole payload instead.
+	// Args are the parameters by name; Payload is the whole payload instead. Of a graph that was loaded
+	// with names, an argument that is a vertex is a name; #12 is the vertex with the number 12.
 	Args    map[string]string
 	Payload []byte
 	// Element, if not nil, starts the function on that element only, whatever the image says.
@@ -145,7 +147,8 @@ func fits(bytes int) error {
 }
 
 // VerticesParam is the parameter of type str that, on a graph, is a list of
-// vertex numbers: digits, with commas or white space between.
+// vertices, with commas or white space between: names if the vertices have
+// names (then #12 is a number), else numbers.
 const VerticesParam = "vertices"
 
 // graphWindow is the first window of a function for graphs.
@@ -229,7 +232,7 @@ func (r *Request) checkVertices(params *schema.Schema) error {
 		v, err := strconv.ParseUint(w, 10, 64)
 		switch {
 		case err != nil && r.Table.Rows > 0:
-			return fmt.Errorf("%w: %s: %.40q is not a vertex number (0 to %d); names are not looked up", ErrRequest, VerticesParam, w, r.Table.Rows-1)
+			return fmt.Errorf("%w: %s: %.40q is not a vertex number (0 to %d), and the vertices of %s have no names (wherry mem load --names keeps them)", ErrRequest, VerticesParam, w, r.Table.Rows-1, r.Table.Name)
 		case err != nil || v >= r.Table.Rows:
 			return fmt.Errorf("%w: %s: %w", ErrRequest, r.Image.Name(), r.noRow(VerticesParam, w))
 		}
@@ -283,6 +286,9 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 	}
 	if rt == nil {
 		return nil, fmt.Errorf("%w: no runtime to start %s: client.Runtime is one", ErrRequest, r.Image.Name())
+	}
+	if err := r.resolve(ctx, rt); err != nil {
+		return nil, err
 	}
 	payload, err := r.payload()
 	if err != nil {

@@ -3,6 +3,7 @@ package invoke
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestRowsOfAnotherKind(t *testing.T) {
 	}
 	graph := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}
 	arguments := map[string]map[string]string{
-		"chase": {"start": "1", "depth": "1"}, "count": {"column": "a", "op": "any"}, "countby": {"by": "a"}, "sum": {"of": "a"}, "degrees": {}, "topdeg": {"k": "1"},
+		"chase": {"start": "1", "depth": "1"}, "count": {"column": "a", "op": "any"}, "countby": {"column": "a"}, "sum": {"column": "a"}, "degrees": {}, "topdeg": {"k": "1"},
 	}
 	for _, c := range []struct {
 		name  string
@@ -114,10 +115,10 @@ func TestArgumentsAllowed(t *testing.T) {
 		{"count", records, map[string]string{"column": "level", "op": ">="}, ""},
 		{"count", records, map[string]string{"column": "level", "op": ""}, ""},
 		{"count", records, map[string]string{"column": "level", "op": "bogus"}, `op: "bogus" is none of any, eq, ne, lt, le, gt, ge, prefix, contains`},
-		{"countbyif", records, map[string]string{"by": "n", "column": "level", "op": "bogus"}, `"bogus" is none of`},
-		{"sumif", records, map[string]string{"of": "n", "column": "level", "op": "bogus"}, `"bogus" is none of`},
-		{"sum", records, map[string]string{"of": "ms"}, ""}, {"sum", records, map[string]string{"of": "level"}, "of: column level is of type str; it must be one of integer, float, bool"},
-		{"countby", records, map[string]string{"by": "level"}, ""}, {"countby", records, map[string]string{"by": "ms"}, "by: column ms is of type f64"},
+		{"countbyif", records, map[string]string{"column": "n", "where": "level", "op": "bogus"}, `"bogus" is none of`},
+		{"sumif", records, map[string]string{"column": "n", "where": "level", "op": "bogus"}, `"bogus" is none of`},
+		{"sum", records, map[string]string{"column": "ms"}, ""}, {"sum", records, map[string]string{"column": "level"}, "column: column level is of type str; it must be one of integer, float, bool"},
+		{"countby", records, map[string]string{"column": "level"}, ""}, {"countby", records, map[string]string{"column": "ms"}, "column: column ms is of type f64"},
 		{"degrees", graph, map[string]string{"direction": "1"}, ""}, {"degrees", graph, map[string]string{"direction": "2"}, `direction: "2" is none of 0, 1`},
 	} {
 		r := &Request{Image: ready(t, c.name), Table: c.table, Args: c.args}
@@ -304,5 +305,27 @@ func TestRowsOfAnother(t *testing.T) {
 		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%+v: %v", c.table, err)
 		}
+	}
+}
+
+// TestSplitNames: a list of names is split at commas and white space, but for what stands in quotes.
+func TestSplitNames(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a,b c": {"a", "b", "c"}, " a ,\t\n": {"a"}, "": nil, " ,": nil, `"Alan Turing","x,y"`: {"Alan Turing", "x,y"}, `""`: {""}, `a" "b`: {"a b"}, "é#1": {"é#1"},
+	} {
+		if got := splitNames(text); !slices.Equal(got, want) {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestNamedSchema: a result gets a field for the name of each of its vertices, behind those that it has.
+func TestNamedSchema(t *testing.T) {
+	row := func(name string) schema.Field {
+		return schema.Field{Name: name, Type: schema.U32, OneOf: []string{schema.RowNumber}, Merge: schema.MergeKey}
+	}
+	wide, rows := namedSchema(&schema.Schema{Fields: []schema.Field{{Name: "step", Type: schema.U32, Merge: schema.MergeKey}, row("vertex"), row("to"), row("name")}})
+	if got := wide.String(); got != "step:u32,vertex:u32,to:u32,name:u32,to_name:str,name_name:str" || !slices.Equal(rows, []int{2, 3}) || wide.ValidateResult() != nil {
+		t.Errorf("%s, %v, %v", got, rows, wide.ValidateResult())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
@@ -64,7 +65,11 @@ func (r *roots) find(path string) (*dataset.File, error) {
 			return f, nil
 		}
 		if first == nil || errors.Is(first, fs.ErrNotExist) {
-			first = fmt.Errorf("%w: %s: %w", control.ErrPath, path, err)
+			kind := control.ErrPath
+			if errno := syscall.Errno(0); errors.As(err, &errno) { // the path is allowed: the file is missing, or cannot be read
+				kind = dataset.ErrInput
+			}
+			first = fmt.Errorf("%w: %s: %w", kind, path, err)
 		}
 	}
 	if first != nil {

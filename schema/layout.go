@@ -247,8 +247,8 @@ func (s *Schema) ValidateResult() error {
 			return fmt.Errorf("%w: %s: only a parameter can be a column", ErrSchema, f.Name)
 		case f.Default != nil:
 			return fmt.Errorf("%w: %s: a result has no default", ErrSchema, f.Name)
-		case len(f.OneOf) > 0:
-			return fmt.Errorf("%w: %s: only a parameter has one_of", ErrSchema, f.Name)
+		case len(f.OneOf) > 0 && !f.IsRow():
+			return fmt.Errorf("%w: %s: of a result one_of can only say that a field is a row: [%q]", ErrSchema, f.Name, RowNumber)
 		case merged && f.Merge == MergeNone:
 			return fmt.Errorf("%w: %s: other fields are merged, so this one needs a merge too (key, sum, min, max or count)", ErrSchema, f.Name)
 		}

@@ -14,14 +14,14 @@ const (
 	KindBytes   = "bytes"   // of any fixed length
 )
 
-// RowNumber, as an integer parameter's only OneOf, says that it takes the number of a row of the dataset; a vertex is a row
-// of a graph. This package cannot tell which rows there are: who knows the dataset looks at it (package invoke does).
+// RowNumber, as the only OneOf of an integer parameter or result field, says that it is the number of a row of the dataset; a
+// vertex is a row of a graph. This package cannot tell which rows there are: who knows the dataset looks at it (package invoke does).
 const RowNumber = "row"
 
 // rangeSign stands between the ends of a range, as in "0..254"; both belong to it.
 const rangeSign = ".."
 
-// IsRow reports whether the parameter takes the number of a row.
+// IsRow reports whether the field is the number of a row.
 func (f *Field) IsRow() bool {
 	return f.Type.IsInteger() && len(f.OneOf) == 1 && f.OneOf[0] == RowNumber
 }

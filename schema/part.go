@@ -117,14 +117,52 @@ func (r *Rows) Record(i int) []byte {
 	return r.part[at : at+int(r.layout.Size)]
 }
 
+// Field is the number of the field called name, for the methods that take one. It is an error
+// if there is none, or if it has another type: Uint of text would be an offset, not a number.
+func (r *Rows) Field(name string, t Type) (int, error) {
+	if r.schema == nil {
+		return 0, fmt.Errorf("%w: there is no field %q: these rows were not decoded", ErrArgument, name)
+	}
+	f := r.schema.Index(name)
+	if f < 0 {
+		return 0, fmt.Errorf("%w: the rows have no field %q; %s", ErrArgument, clip(name), Suggest(name, r.schema.Names()))
+	}
+	if has := r.schema.Fields[f].Type; has != t {
+		return 0, fmt.Errorf("%w: field %s is of type %s, not %s: read it with %s", ErrArgument, name, has, t, has.accessor())
+	}
+	return f, nil
+}
+
+// accessor is the method of Rows that reads a field of this type.
+func (t Type) accessor() string {
+	switch {
+	case t == Str:
+		return "Text"
+	case t.IsFloat():
+		return "Float"
+	case t.IsInteger() || t == Bool:
+		return "Uint"
+	}
+	return "Cell"
+}
+
+// must panics if field f is read with a method that its type has not: what it would give is no value of the field.
+func (r *Rows) must(ok bool, f int, method string) {
+	if !ok {
+		field := &r.schema.Fields[f]
+		panic(fmt.Sprintf("schema: Rows.%s of field %s, which is of type %s: read it with %s", method, field.Name, field.Type, field.Type.accessor()))
+	}
+}
+
 // Cell is the record's bytes of field f in row i.
 func (r *Rows) Cell(i, f int) []byte {
 	at := PartHeadBytes + i*r.stride + int(r.layout.Offsets[f])
 	return r.part[at : at+r.layout.Codecs[f].Size()]
 }
 
-// Text is the text of Str field f in row i.
+// Text is the text of field f in row i. It panics if the field is not of type Str; AppendCell gives any value as text.
 func (r *Rows) Text(i, f int) []byte {
+	r.must(r.layout.Codecs[f].IsStr(), f, "Text")
 	at, n := strRef(r.Cell(i, f))
 	if n == 0 {
 		return nil
@@ -132,8 +170,10 @@ func (r *Rows) Text(i, f int) []byte {
 	return r.part[at : at+n]
 }
 
-// Uint is integer or bool field f in row i, sign-extended if it is signed. Of other fields Float gives the number, and Cell the bytes.
+// Uint is integer or bool field f in row i, sign-extended if it is signed. It panics if the field is of another type.
 func (r *Rows) Uint(i, f int) uint64 {
+	c := &r.layout.Codecs[f]
+	r.must(c.integer() || c.code == codeBool, f, "Uint")
 	if r.layout.Codecs[f].signed() {
 		return uint64(getInt(r.Cell(i, f)))
 	}
@@ -141,18 +181,17 @@ func (r *Rows) Uint(i, f int) uint64 {
 }
 
 // Float is the number in field f of row i: a float as it is, an integer as the nearest float (exact up to 2^53), a bool as 0 or 1.
-// A field that is no number gives NaN.
+// It panics if the field is no number.
 func (r *Rows) Float(i, f int) float64 {
 	c, cell := r.layout.Codecs[f], r.Cell(i, f)
+	r.must(c.float() || c.integer() || c.code == codeBool, f, "Float")
 	switch {
 	case c.float():
 		return getFloat(cell)
 	case c.signed():
 		return float64(getInt(cell))
-	case c.integer(), c.code == codeBool:
-		return float64(getUint(cell))
 	}
-	return math.NaN()
+	return float64(getUint(cell))
 }
 
 // AppendCell appends field f of row i as text, as Type.AppendText does.

@@ -87,7 +87,7 @@ type Field struct {
 	Default *string `json:"default,omitempty"`
 	Help    string  `json:"help,omitempty"`
 	// OneOf are the only values that a parameter takes; those of an integer may be ranges ("0..254"), or the one word
-	// RowNumber; those of a Column are the types and kinds (KindInteger, …) of the columns that it may name. nil: any of its type.
+	// RowNumber, which says the same of an integer field of a result; those of a Column are the types and kinds (KindInteger, …) of the columns that it may name. nil: any of its type.
 	OneOf []string `json:"one_of,omitempty"`
 	// Merge says how the same field of rows from several elements is combined once
 	// all parts are in: "" keeps rows apart, "key" groups by it, "sum", "min", "max" and

@@ -62,9 +62,9 @@ The answer is on standard output, everything else on standard error.`,
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long: more than 0, as in 30s or 5m")
 	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	completionExamples(root)
 	checkedArgs(root)
 	return root
 }

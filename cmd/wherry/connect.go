@@ -31,9 +31,9 @@ type clientFlags struct {
 // add puts the flags on a command and those below it.
 func (f *clientFlags) add(cmd *cobra.Command) {
 	p := cmd.PersistentFlags()
-	p.StringVar(&f.peers, "peers", os.Getenv("WHERRY_PEERS"), "nodes, as in a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one that knows the others is enough ($WHERRY_PEERS)")
+	p.StringVar(&f.peers, "peers", os.Getenv("WHERRY_PEERS"), "nodes, as in 127.0.0.1:7000 or a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one that knows the others is enough ($WHERRY_PEERS)")
 	p.StringVar(&f.tokenFile, "token-file", defaultTokenFile(), "file with your token, mode 0600 ($WHERRY_TOKEN_FILE)")
-	p.StringVar(&f.token, "token", "", "which token of the file to show, if it has several")
+	p.StringVar(&f.token, "token", os.Getenv("WHERRY_TOKEN"), "name of the token to show, if the file has several ($WHERRY_TOKEN)")
 	addTLS(p, &f.tls, true)
 	p.StringVar(&f.policy, "policy", "balanced", "wake-up policy: balanced, latency or efficient")
 	p.BoolVar(&f.insecure, "insecure", false, "dial addresses beyond loopback without TLS")
@@ -69,7 +69,7 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		return nil, usageError{err}
 	}
 	if len(nodes) == 0 {
-		return nil, usagef("no node to talk to: give --peers tcp://127.0.0.1:7000 or set WHERRY_PEERS")
+		return nil, usagef("no node to talk to: give --peers 127.0.0.1:7000 or set WHERRY_PEERS")
 	}
 	policy, err := fabric.ParsePolicy(f.policy)
 	if err != nil {
@@ -108,10 +108,32 @@ func (a *app) warnings() *slog.Logger {
 	}}))
 }
 
+// withScheme is an address with a scheme: host:port without one is of tcp.
+func withScheme(addr string) string {
+	addr = strings.TrimSpace(addr)
+	if !strings.Contains(addr, ":") || strings.Contains(addr, "://") || strings.ContainsAny(addr[:1], "/@.") {
+		return addr
+	}
+	return "tcp://" + addr
+}
+
+// withSchemes is withScheme for a list of nodes, name=address with commas between; the names may be missing.
+func withSchemes(list string) string {
+	items := strings.Split(list, ",")
+	for i, item := range items {
+		if name, addr, named := strings.Cut(item, "="); named && !strings.Contains(name, "://") {
+			items[i] = name + "=" + withScheme(addr)
+		} else {
+			items[i] = withScheme(item)
+		}
+	}
+	return strings.Join(items, ",")
+}
+
 // parseNodes reads a list of nodes, with or without names.
 func parseNodes(list string) ([]cluster.Member, error) {
 	var bare, named []string
-	for item := range strings.SplitSeq(list, ",") {
+	for item := range strings.SplitSeq(withSchemes(list), ",") {
 		item = strings.TrimSpace(item)
 		name, _, ok := strings.Cut(item, "=")
 		if ok && !strings.Contains(name, "://") {

@@ -32,7 +32,7 @@ func (a *app) fnCommand() *cobra.Command {
 		Long: `A function image (.wfn) carries a function in one file: its manifest and its
 code. Nothing is deployed: running it sends it to where the data is. A number
 of functions are ready made; wherry fn ls names them.`,
-		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg by=status",
+		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg column=status",
 	})
 	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnInspectCommand(), a.fnRunCommand())
 	return parent
@@ -185,6 +185,8 @@ func (a *app) fnInspectCommand() *cobra.Command {
 		Short:   "Show what an image says of itself",
 		Example: "  wherry fn inspect closure\n  wherry fn inspect tally.wfn --json",
 		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: a.completing(completeFunctions, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			img, err := loadImage(args[0])
 			if err != nil {
@@ -261,23 +263,14 @@ func writeFields(w io.Writer, title string, s *schema.Schema) {
 		return
 	}
 	fmt.Fprintf(w, "  %s:\n", title)
-	for _, f := range s.Fields {
-		def := ""
-		if f.Default != nil {
-			def = fmt.Sprintf(" (default %q)", *f.Default)
-		}
-		fmt.Fprintf(w, "    %-12s %-8s %s%s\n", f.Name, f.Type, f.Help, def)
-		switch {
-		case f.IsRow():
-			fmt.Fprintf(w, "    %-12s %-8s the number of a row of the dataset, or of a vertex of the graph\n", "", "")
-		case len(f.OneOf) > 0:
-			fmt.Fprintf(w, "    %-12s %-8s one of %s\n", "", "", strings.TrimSuffix(strings.Join(f.OneOf, ", "), ", "))
-		}
+	for i := range s.Fields {
+		writeField(w, "    ", &s.Fields[i])
 	}
 }
 
 // runFlags are those of fn run.
 type runFlags struct {
+	function string // as it was given
 	on, node string
 	args     []string
 	in, out  string
@@ -293,9 +286,15 @@ func (a *app) fnRunCommand() *cobra.Command {
 		Short: "Run a function on a dataset, where the data is",
 		Long: `Run a function on a dataset. FUNCTION is an image file or the name of a ready
 function. It starts where its manifest says (on every element, the first, or the
-owner of a row), goes where it needs to by itself, and its answer comes here.`,
-		Example: `  wherry fn run countby --on logs --arg by=status
+owner of a row), goes where it needs to by itself, and its answer comes here.
+
+  wherry fn run FUNCTION --help     what it does, its parameters and its answer
+
+On a graph that was loaded with names, vertices are given by name (#12 is the one
+with the number 12), and answers have their names too.`,
+		Example: `  wherry fn run countby --on logs --arg column=status
   wherry fn run tally.wfn --on logs --arg level=error --format csv --out tally.csv
+  wherry fn run path --on web --arg from=index.html --arg to=about.html
   wherry fn run chase --on table --arg start=0 --arg depth=64 --json
   echo hello | wherry fn run echo --node a --in -`,
 		Args: cobra.ExactArgs(1),
@@ -318,6 +317,11 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 		}
 		return a.fnRun(cmd, args[0], &f)
 	}
+	a.functionHelp(cmd)
+	cmd.ValidArgsFunction = a.completing(completeFunctions, 1)
+	a.completeFlag(cmd, "on", completeDatasets)
+	a.completeFlag(cmd, "node", completeNodes)
+	a.completeFlag(cmd, "arg", completeArgs)
 	return cmd
 }
 
@@ -329,7 +333,7 @@ func (v *onceValue) String() string { return string(*v) }
 func (v *onceValue) Type() string   { return "string" }
 
 func (v *onceValue) Set(text string) error {
-	if *v != "" {
+	if *v != "" && string(*v) != text { // the shell's completion parses a line twice
 		return fmt.Errorf("it is %q already, and only one can be given: run the command once for each", *v)
 	}
 	*v = onceValue(text)
@@ -392,6 +396,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 }
 
 func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
+	f.function = name
 	img, err := loadImage(name)
 	if err != nil {
 		return err
@@ -412,7 +417,7 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 		return err
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		answer, err := a.runOn(ctx, c, f, req)
+		answer, err := a.runOn(ctx, c, f, req, format != schema.FormatRaw)
 		if err != nil {
 			return err
 		}
@@ -463,7 +468,8 @@ func (f *runFlags) moreText(err error) error {
 	return err
 }
 
-func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invoke.Request) (answer *invoke.Answer, err error) {
+// runOn makes the call; names says whether the answer is to have the names of vertices.
+func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invoke.Request, names bool) (answer *invoke.Answer, err error) {
 	if f.on != "" {
 		if req.Table, err = c.Table(ctx, f.on, ""); err != nil {
 			return nil, err
@@ -485,6 +491,12 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 	})
 	defer b.end()
 	answer, err = invoke.Run(ctx, c.Runtime(), req)
+	if errors.Is(err, schema.ErrArgument) {
+		err = fmt.Errorf("%w\nSee 'wherry fn run %s --help'", err, f.function)
+	}
+	if err == nil && names {
+		err = answer.AddNames(ctx, c.Runtime(), req.Table)
+	}
 	return answer, f.moreText(whyForbidden(ctx, c, err))
 }
 

@@ -110,6 +110,7 @@ loaded as compressed sparse rows in both directions).`,
 		}
 		return a.memLoad(cmd, args[0], file, &f)
 	}
+	a.completeFlag(cmd, "nodes", completeNodes)
 	return cmd
 }
 
@@ -356,7 +357,7 @@ cannot be used says why: LOST is gone, because its node came back without it
 (load the dataset again); UNREACHABLE may come back, because its node is only
 not connected, or does not answer. With --json they are in "lost" and in
 "unreachable", by the node's name.`,
-		Example: "  wherry mem stat logs\n  wherry mem stat logs --c", Args: cobra.ExactArgs(1)}
+		Example: "  wherry mem stat logs\n  wherry mem stat logs --c", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completing(completeDatasets, 1)}
 	cmd.Flags().BoolVar(&asC, "c", false, "print the C struct of a row, for function writers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
@@ -415,7 +416,7 @@ func shardingText(s *cluster.Sharding) string {
 }
 
 func (a *app) memRemoveCommand() *cobra.Command {
-	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Example: "  wherry mem rm logs people", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "rm NAME…", Short: "Remove datasets from all nodes", Example: "  wherry mem rm logs people", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completing(completeDatasets, 0), RunE: func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 			removed := []string{}
 			var errs []error
@@ -442,6 +443,8 @@ func (a *app) memGrantCommand() *cobra.Command {
 		Long:    "Set what a principal, the name of a token or certificate (* for everybody), may do with a dataset: r, w, a or several of them, as in rwa (or in words, with commas between: read, write, atomic, all), or none, which takes its keys away too.",
 		Example: "  wherry mem grant logs reader r",
 		Args:    cobra.ExactArgs(3),
+
+		ValidArgsFunction: a.completing(completeDatasets, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := cluster.ParseRights(args[2]); err != nil {
 				return usageError{err}
@@ -467,6 +470,8 @@ func (a *app) memGetCommand() *cobra.Command {
   wherry mem get logs --format ndjson --out logs.ndjson
   wherry mem get web --element 0 --window 1 --out targets.bin`,
 		Args: cobra.ExactArgs(1),
+
+		ValidArgsFunction: a.completing(completeDatasets, 1),
 	}
 	p := cmd.Flags()
 	p.Uint64Var(&o.First, "first", 0, "number of the first row, from 0")

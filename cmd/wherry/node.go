@@ -49,7 +49,7 @@ with --insecure. wherry node status shows what goes on at nodes that run.`,
 	p := cmd.Flags()
 	p.StringVar(&f.config, "config", "", "configuration file (docs/operations.md)")
 	p.StringVar(&c.Name, "name", "", "this node's name")
-	p.StringArrayVar(&f.listen, "listen", nil, fmt.Sprintf("address to listen at; may be repeated, %d at most: tcp://127.0.0.1:7000, shm:///run/wherry/a.sock", cluster.MaxAddrs))
+	p.StringArrayVar(&f.listen, "listen", nil, fmt.Sprintf("address to listen at; may be repeated, %d at most: 127.0.0.1:7000 (that is tcp://127.0.0.1:7000), shm:///run/wherry/a.sock", cluster.MaxAddrs))
 	p.StringArrayVar(&c.Advertise, "advertise", nil, fmt.Sprintf("address that others are told to dial; may be repeated, %d at most (what is listened at)", cluster.MaxAddrs))
 	p.StringVar(&f.peers, "peers", "", "the other nodes: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (%v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
@@ -108,11 +108,16 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		c.Advertise = flags.Advertise
 	}
 	if f.peers != "" {
-		members, err := cluster.ParsePeers(f.peers)
+		members, err := cluster.ParsePeers(withSchemes(f.peers))
 		if err != nil {
 			return c, err
 		}
 		c.Peers = members
+	}
+	for _, list := range [][]string{c.Listen, c.Advertise} {
+		for i := range list {
+			list[i] = withScheme(list[i])
+		}
 	}
 	if err := f.sizes(cmd, &c, &flags); err != nil {
 		return c, err

@@ -48,6 +48,8 @@ exit code says so (docs/cli.md).`,
   wherry node status --json | jq '.nodes[].queues.running'
   wherry node status --node n1 --json --watch --every 10s >> n1.ndjson`,
 		Args: cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: a.completing(completeNodes, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if f.node != "" && f.node != args[0] {

@@ -32,7 +32,7 @@ func count(ctx context.Context, node, tokenFile, dataset, column string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := invoke.Run(ctx, c.Runtime(), invoke.Request{Image: countby, Table: table, Args: map[string]string{"by": column}})
+	answer, err := invoke.Run(ctx, c.Runtime(), invoke.Request{Image: countby, Table: table, Args: map[string]string{"column": column}})
 	if err != nil {
 		return err
 	}

@@ -169,6 +169,11 @@ func drawCondition(t *rapid.T, s *schema.Schema) (column int, op, value string) 
 	return column, rapid.SampledFrom(ops).Draw(t, "op"), drawCell(t, typ)
 }
 
+// condition are the arguments of a function that has a column of its own beside the condition's.
+func (d *dataset) condition(column int, op, value string) map[string]string {
+	return map[string]string{"where": d.schema.Fields[column].Name, "op": op, "value": value}
+}
+
 func (d *dataset) args(column int, op, value string) map[string]string {
 	return map[string]string{"column": d.schema.Fields[column].Name, "op": op, "value": value}
 }
@@ -343,9 +348,9 @@ func TestScanErrors(t *testing.T) {
 		values := map[string]string{"column": "x", "op": "eq", "value": "abc"}
 		switch name {
 		case "countby":
-			values = map[string]string{"by": "x"}
+			values = map[string]string{"column": "x"}
 		case "sumif":
-			values["of"] = "n"
+			values["column"], values["where"] = "n", "x"
 		}
 		_, err := c.invoke(args(t, ready(name), d.schema, values), 0)
 		if !errors.Is(err, statusError(abi.ErrArgument)) || len(c.logs) != 1 || !strings.Contains(c.logs[0], "outside the window with text") {
@@ -370,11 +375,11 @@ func TestManifestsAllow(t *testing.T) {
 	}
 	all := &dataset{schema: allTypes(), rows: [][]string{{"true", "1", "1", "1", "1", "x", "1", "1", "1", "1", "1", "0011223344", "1"}}}
 	for _, f := range all.schema.Fields {
-		check("countby", all, map[string]string{"by": f.Name})
-		check("sum", all, map[string]string{"of": f.Name})
+		check("countby", all, map[string]string{"column": f.Name})
+		check("sum", all, map[string]string{"column": f.Name})
 		check("count", all, map[string]string{"column": f.Name})
-		check("countbyif", all, map[string]string{"by": f.Name, "column": "c_u8", "op": "any"})
-		check("sumif", all, map[string]string{"of": f.Name, "column": "c_u8", "op": "any"})
+		check("countbyif", all, map[string]string{"column": f.Name, "where": "c_u8", "op": "any"})
+		check("sumif", all, map[string]string{"column": f.Name, "where": "c_u8", "op": "any"})
 	}
 	text := one(schema.Str, "abc")
 	for _, op := range []string{"any", "eq", "ne", "lt", "le", "gt", "ge", "prefix", "contains", "", "=", "==", "!=", "<", "<=", ">", ">=", "^", "~",
@@ -395,11 +400,11 @@ func TestCountby(t *testing.T) {
 		}
 		name, values := "countby", map[string]string{}
 		if rapid.Bool().Draw(t, "condition") {
-			name, values = "countbyif", d.args(column, op, value)
+			name, values = "countbyif", d.condition(column, op, value)
 		} else {
 			op = "any"
 		}
-		values["by"] = d.schema.Fields[by].Name
+		values["column"] = d.schema.Fields[by].Name
 		img := ready(name)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		defer c.close()
@@ -444,7 +449,7 @@ func TestCountbyMany(t *testing.T) {
 		}
 		shards := blocks(uint64(tc.rows), 1)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
-		parts, err := c.invoke(args(t, img, d.schema, map[string]string{"by": "x"}), 0)
+		parts, err := c.invoke(args(t, img, d.schema, map[string]string{"column": "x"}), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -474,7 +479,7 @@ func TestCountbyMany(t *testing.T) {
 	long := one(schema.Str, strings.Repeat("x", 16385))
 	c := e.cluster(t, img, blocks(1, 1), long.windows(t, blocks(1, 1)), nil)
 	defer c.close()
-	if _, err := c.invoke(args(t, img, long.schema, map[string]string{"by": "x"}), 0); !errors.Is(err, statusError(abi.ErrLimit)) {
+	if _, err := c.invoke(args(t, img, long.schema, map[string]string{"column": "x"}), 0); !errors.Is(err, statusError(abi.ErrLimit)) {
 		t.Errorf("a key of 16385 bytes: %v, want ErrLimit", err)
 	}
 	if len(c.logs) == 0 || !strings.Contains(c.logs[len(c.logs)-1], "16384 bytes") {
@@ -492,12 +497,12 @@ func TestSum(t *testing.T) {
 		of := rapid.SampledFrom(numeric).Draw(t, "of")
 		name, values := "sum", map[string]string{}
 		if rapid.Bool().Draw(t, "condition") {
-			name, values = "sumif", d.args(column, op, value)
+			name, values = "sumif", d.condition(column, op, value)
 		} else {
 			op = "any"
 		}
 		typ := d.schema.Fields[of].Type
-		values["of"] = d.schema.Fields[of].Name
+		values["column"] = d.schema.Fields[of].Name
 		if rapid.Bool().Draw(t, "unsaid") {
 			values["row_bytes"] = "0" // the function finds out
 		}

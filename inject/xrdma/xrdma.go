@@ -9,6 +9,8 @@
 //	topdeg     the vertices with most edges
 //	dependents how many vertices reach each of some
 //	inside     how many vertices have all their edges within a set
+//	find       the vertices that have certain names
+//	names      the names of vertices
 //	count      rows that match a condition on a column
 //	countby    rows of each value of a column; countbyif: of those that match
 //	sum        number, sum, least, greatest of a column; sumif: of the rows that match

@@ -1,6 +1,6 @@
 /* countby: how many rows there are of each value of a column.
  *
- * Parameters {by, row_bytes}, or {by, row_bytes, column, op, value} to count
+ * Parameters {column, row_bytes}, or {column, row_bytes, where, op, value} to count
  * only the rows that match a condition.  Rows {str key, u64 n}, to be merged by
  * key; the keys of an integer column are in decimal, of a column of bytes in hex.
  *
@@ -13,9 +13,9 @@
 #define KEY_MOST 16384u
 
 typedef struct {
-    wherry_column_t by;
-    uint32_t row_bytes;
     wherry_column_t column;
+    uint32_t row_bytes;
+    wherry_column_t where; /* column of the condition */
     wherry_str_t op, value;
 } params_t;
 
@@ -163,18 +163,18 @@ WHERRY_ENTRY(payload, size)
     table_t t;
     groups_t g;
     const params_t *in = (const params_t *)payload;
-    if (size < offsetof(params_t, column))
+    if (size < offsetof(params_t, where))
         return WHERRY_ERR_ARGUMENT;
     WHERRY_TRY(table_open(&t, in->row_bytes));
-    WHERRY_TRY(column_check(&t, in->by));
-    if (is_float(in->by.type) || column_bytes(in->by) > KEY_MOST / 2)
+    WHERRY_TRY(column_check(&t, in->column));
+    if (is_float(in->column.type) || column_bytes(in->column) > KEY_MOST / 2)
         return refuse("countby needs a column of integers or text");
     p.op = OP_ANY;
     p.broken = 0;
     if (size >= sizeof *in)
-        WHERRY_TRY(predicate_open(&p, &t, in->column, payload, size, in->op, in->value));
+        WHERRY_TRY(predicate_open(&p, &t, in->where, payload, size, in->op, in->value));
     memset(&g, 0, sizeof g);
-    g.type = in->by.type;
+    g.type = in->column.type;
     for (g.slots = 16; g.slots < TABLE_MOST && g.slots < t.count * 2;)
         g.slots *= 2;
     g.slot = (slot_t *)wherry_scratch((uint64_t)g.slots * sizeof *g.slot);
@@ -182,7 +182,7 @@ WHERRY_ENTRY(payload, size)
         return WHERRY_ERR_LIMIT;
     wherry_rows_init(&g.out, part, sizeof part, sizeof(row_t));
     wherry_rows_string(&g.out, offsetof(row_t, key));
-    WHERRY_TRY(group_rows(&g, &t, &p, in->by));
+    WHERRY_TRY(group_rows(&g, &t, &p, in->column));
     if (p.broken)
         return refuse("a row's text lies outside the window with text");
     WHERRY_TRY(send_groups(&g));

@@ -1,7 +1,7 @@
 /* sum: number, sum, least and greatest of a numeric column's values, of the
  * rows that match a condition.
  *
- * Parameters {of, row_bytes} or {of, row_bytes, column, op, value}.  One row
+ * Parameters {column, row_bytes} or {column, row_bytes, where, op, value}.  One row
  * {u64 n, f64 sum, f64 min, f64 max}, to be merged; where no row matches, 0, 0,
  * and what is least and greatest of nothing, +inf and -inf.
  * Values are added as doubles, with the rounding errors of each addition kept
@@ -10,9 +10,9 @@
 #include "predicate.h"
 
 typedef struct {
-    wherry_column_t of;
-    uint32_t row_bytes;
     wherry_column_t column;
+    uint32_t row_bytes;
+    wherry_column_t where; /* column of the condition */
     wherry_str_t op, value;
 } params_t;
 
@@ -36,16 +36,16 @@ WHERRY_ENTRY(payload, size)
     static predicate_t p;
     table_t t;
     const params_t *in = (const params_t *)payload;
-    if (size < offsetof(params_t, column))
+    if (size < offsetof(params_t, where))
         return WHERRY_ERR_ARGUMENT;
     WHERRY_TRY(table_open(&t, in->row_bytes));
-    WHERRY_TRY(column_check(&t, in->of));
-    if (is_text(in->of.type))
+    WHERRY_TRY(column_check(&t, in->column));
+    if (is_text(in->column.type))
         return refuse("sum needs a column of numbers");
     p.op = OP_ANY;
     p.broken = 0;
     if (size >= sizeof *in)
-        WHERRY_TRY(predicate_open(&p, &t, in->column, payload, size, in->op, in->value));
+        WHERRY_TRY(predicate_open(&p, &t, in->where, payload, size, in->op, in->value));
     struct {
         uint32_t rows, zero;
         row_t row;
@@ -55,7 +55,7 @@ WHERRY_ENTRY(payload, size)
     for (uint64_t i = t.count; i; i--, row += t.bytes) {
         if (!predicate_row(&p, row))
             continue;
-        double x = cell_number(row + in->of.offset, in->of.type), next = sum + x;
+        double x = cell_number(row + in->column.offset, in->column.type), next = sum + x;
         lost += __builtin_fabs(sum) >= __builtin_fabs(x) ? (sum - next) + x : (x - next) + sum;
         sum = next;
         part.row.n++;
