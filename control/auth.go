@@ -1,8 +1,10 @@
 package control
 
 import (
+	"crypto/hmac"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -10,16 +12,47 @@ import (
 
 // Auth is a fabric.Auth made of tokens: it shows one of them, and admits
 // those who hold any. Without a token nobody is admitted; those whom their
-// certificate names need none.
+// certificate names need none. What it goes by can be replaced while it is in use.
 type Auth struct {
+	now atomic.Pointer[credentials]
+}
+
+// credentials are what an Auth goes by.
+type credentials struct {
 	tokens *cluster.Tokens // nil: none
 	self   cluster.Token
+}
+
+func newAuth(tokens *cluster.Tokens, self cluster.Token) *Auth {
+	a := &Auth{}
+	a.now.Store(&credentials{tokens, self})
+	return a
+}
+
+// Replace makes a go by what next goes by. It returns the names of the tokens that a knew and that are
+// gone, or have other capabilities or another secret now.
+func (a *Auth) Replace(next *Auth) (withdrawn []string) {
+	old := a.now.Swap(next.now.Load())
+	if old.tokens == nil {
+		return nil
+	}
+	now := a.now.Load().tokens
+	for _, name := range old.tokens.Names() {
+		before, _ := old.tokens.Lookup(name)
+		if now != nil {
+			if t, ok := now.Lookup(name); ok && t.Caps == before.Caps && hmac.Equal(t.Secret, before.Secret) {
+				continue
+			}
+		}
+		withdrawn = append(withdrawn, name)
+	}
+	return withdrawn
 }
 
 // CertAuth is the Auth of an element that has no tokens: its certificate says
 // that it is self.
 func CertAuth(self cluster.Principal) *Auth {
-	return &Auth{self: cluster.Token{Name: self.Name, Caps: self.Caps}}
+	return newAuth(nil, cluster.Token{Name: self.Name, Caps: self.Caps})
 }
 
 // NewAuth makes an Auth that shows the token called self.
@@ -28,7 +61,7 @@ func NewAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: there is no token called %q in the token file", cluster.ErrToken, self)
 	}
-	return &Auth{tokens, t}, nil
+	return newAuth(tokens, t), nil
 }
 
 // NodeAuth is NewAuth for a node: if self is "", the only token with
@@ -51,8 +84,8 @@ func NodeAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 		}
 	}
 	a, err := NewAuth(tokens, self)
-	if err == nil && !a.self.Caps.Has(cluster.CapMember) {
-		return nil, fmt.Errorf("%w: token %q has the capabilities %v; a node needs member", cluster.ErrToken, self, a.self.Caps)
+	if err == nil && !a.Principal().Caps.Has(cluster.CapMember) {
+		return nil, fmt.Errorf("%w: token %q has the capabilities %v; a node needs member", cluster.ErrToken, self, a.Principal().Caps)
 	}
 	return a, err
 }
@@ -69,22 +102,24 @@ func ClientAuth(tokens *cluster.Tokens, self string) (*Auth, error) {
 }
 
 // Principal is who the bearer of the shown token is, or of the certificate.
-func (a *Auth) Principal() cluster.Principal { return a.self.Principal() }
+func (a *Auth) Principal() cluster.Principal { return a.now.Load().self.Principal() }
 
 // Self is the token shown to peers.
 func (a *Auth) Self() (name string, secret []byte) {
-	if a.tokens == nil {
+	c := a.now.Load()
+	if c.tokens == nil {
 		return "", nil
 	}
-	return a.self.Name, a.self.Secret
+	return c.self.Name, c.self.Secret
 }
 
 // Lookup finds the token that a peer names.
 func (a *Auth) Lookup(name string) (secret []byte, p fabric.Principal, ok bool) {
-	if a.tokens == nil {
+	c := a.now.Load()
+	if c.tokens == nil {
 		return nil, fabric.Principal{}, false
 	}
-	t, ok := a.tokens.Lookup(name)
+	t, ok := c.tokens.Lookup(name)
 	if !ok {
 		return nil, fabric.Principal{}, false
 	}

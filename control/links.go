@@ -62,6 +62,7 @@ type link struct {
 	tries  int              // attempts that failed since the last success
 	ended  uint64           // attempts that ended, in all
 	wake   chan struct{}
+	gone   bool // Keep has taken it out
 }
 
 // NewLinks makes Links; Add gives it members.
@@ -106,6 +107,37 @@ func (l *Links) Add(m cluster.Member) {
 		}
 	}
 	l.work.Go(func() { l.keep(k) })
+}
+
+// Keep makes list the members: it adds those that are new, gives the others the addresses of the list, and stops dialling those
+// that are not in it. Their endpoints stay until they end. It returns the names of both.
+func (l *Links) Keep(list []cluster.Member) (added, removed []string) {
+	l.mu.Lock()
+	for name, k := range l.links {
+		i := slices.IndexFunc(list, func(m cluster.Member) bool { return m.Name == name })
+		if i >= 0 {
+			k.member.Addrs = slices.Clone(list[i].Addrs)
+			continue
+		}
+		k.gone = true
+		delete(l.links, name)
+		removed = append(removed, name)
+		l.changed()
+		k.again()
+	}
+	var fresh []cluster.Member
+	for _, m := range list {
+		if l.links[m.Name] == nil && m.Name != l.cfg.Element.Name() {
+			fresh = append(fresh, m)
+			added = append(added, m.Name)
+		}
+	}
+	l.mu.Unlock()
+	for _, m := range fresh {
+		l.Add(m)
+	}
+	slices.Sort(removed)
+	return added, removed
 }
 
 // trusted reports whether an endpoint may count as a member's.
@@ -301,9 +333,12 @@ func (l *Links) keep(k *link) {
 	pause := firstRetry
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
-		up, m := alive(k.ep), k.member
+		up, m, gone := alive(k.ep), k.member, k.gone
 		m.Addrs = slices.Clone(m.Addrs)
 		l.mu.Unlock()
+		if gone {
+			return
+		}
 		if up {
 			pause = firstRetry
 			select {
@@ -343,7 +378,7 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	l.mu.Lock()
 	k.ended++
 	if err != nil {
-		if k.tries == 0 && !l.closed { // else the attempt was given up, and nobody tries again
+		if k.tries == 0 && !l.closed && !k.gone { // else the attempt was given up, and nobody tries again
 			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
 		}
 		k.tries++

@@ -30,6 +30,7 @@ type Element struct {
 	returned [FirstReservedID - FirstMessageID]atomic.Pointer[Handler] // by id, from FirstMessageID
 
 	lent        atomic.Int64
+	lentMost    atomic.Int64 // Limits.LentBytes, or what SetLentBytes said since
 	nextSegment atomic.Uint32
 	leader      leader
 	workers     workers
@@ -91,6 +92,7 @@ func New(cfg Config) (*Element, error) {
 		rand.Read(b[:])
 		e.incarnation = Incarnation(binary.LittleEndian.Uint64(b[:]))
 	}
+	e.lentMost.Store(cfg.Limits.LentBytes)
 	var err error
 	if e.keys, err = newKeyTable(e.incarnation); err != nil {
 		return nil, fmt.Errorf("fabric: key table: %w", err)
@@ -114,11 +116,14 @@ func (e *Element) Now() int64 { return e.now() }
 // LentBytes is the memory of all open segments.
 func (e *Element) LentBytes() int64 { return e.lent.Load() }
 
+// SetLentBytes changes Limits.LentBytes while the element runs. Segments that are open stay, also beyond it.
+func (e *Element) SetLentBytes(n int64) { e.lentMost.Store(n) }
+
 // Limits are the element's, with the defaults filled in.
 func (e *Element) Limits() Limits { return e.cfg.Limits }
 
 func (e *Element) lend(n int64) bool {
-	if e.lent.Add(n) > e.cfg.Limits.LentBytes && n > 0 {
+	if e.lent.Add(n) > e.lentMost.Load() && n > 0 {
 		e.lent.Add(-n)
 		return false
 	}
@@ -243,6 +248,9 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 	if err := e.adopt(ep, link); err != nil {
 		return nil, err
 	}
+	if !initiator && !e.admits(ep) { // withdrawn since HELLO, and before Readmit could find the endpoint
+		ep.doom(withdrawn(ep))
+	}
 	return ep, nil
 }
 
@@ -319,7 +327,7 @@ type PeerHello struct {
 func (e *Element) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*Endpoint, error) {
 	peer.Limits.defaults()
 	h := &hello{name: peer.Name, incarnation: peer.Incarnation, window: uint32(peer.Limits.WindowBytes), ops: uint32(peer.Limits.OpsPerEndpoint)}
-	ep := newEndpoint(e, &peerInfo{h, peer.Principal}, "attached:"+peer.Name)
+	ep := newEndpoint(e, &peerInfo{hello: h, principal: peer.Principal}, "attached:"+peer.Name)
 	ep.opening.Lock()
 	defer ep.opening.Unlock()
 	link, err := start(ep)

@@ -202,6 +202,7 @@ func proof(secret []byte, role string, dial, accept []byte) []byte {
 type peerInfo struct {
 	hello     *hello
 	principal Principal
+	token     tokenMark
 }
 
 func (e *Element) ownHello(kind helloKind) *hello {
@@ -284,7 +285,7 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 	if helloKind(last[0]) != helloWelcome {
 		return nil, errHello
 	}
-	return &peerInfo{h, e.principalOf(p, own.token)}, nil
+	return &peerInfo{h, e.principalOf(p, own.token), e.markOf(own.token, secret)}, nil
 }
 
 // principalOf is who a peer that we dialled is: whoever proved the token we share is
@@ -408,10 +409,10 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 		return nil, nil, fmt.Errorf("the certificate is %q's and the token %q's: show one of them, or two with one name", cert.Name, h.token)
 	}
 	if isCertified && h.token == "" {
-		return &peerInfo{h, cert}, nil, nil
+		return &peerInfo{hello: h, principal: cert}, nil, nil
 	}
 	if e.cfg.Auth == nil {
-		return &peerInfo{h, Principal{Name: "anonymous"}}, nil, nil
+		return &peerInfo{hello: h, principal: Principal{Name: "anonymous"}}, nil, nil
 	}
 	if h.token == "" {
 		cred, known := p.PeerCred()
@@ -419,7 +420,7 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 		if !ok {
 			return nil, nil, errors.New("this element wants a token and none was shown: give the cluster's token file")
 		}
-		return &peerInfo{h, who}, nil, nil
+		return &peerInfo{hello: h, principal: who}, nil, nil
 	}
 	secret, who, ok := e.cfg.Auth.Lookup(h.token)
 	if !ok || len(secret) == 0 {
@@ -428,5 +429,5 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	if isCertified {
 		who = cert // the token must be good, but it adds nothing
 	}
-	return &peerInfo{h, who}, secret, nil
+	return &peerInfo{h, who, e.markOf(h.token, secret)}, secret, nil
 }

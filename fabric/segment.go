@@ -63,7 +63,7 @@ func (e *Element) NewSegment(size uint64, kind SegmentKind) (*Segment, error) {
 	}
 	whole := (size + SegmentAlign - 1) &^ (SegmentAlign - 1)
 	if !e.lend(int64(whole)) {
-		return nil, fmt.Errorf("fabric: %w bytes lent: %d more would exceed the limit of %d", ErrTooMany, whole, e.cfg.Limits.LentBytes)
+		return nil, fmt.Errorf("fabric: %w bytes lent: %d more would exceed the limit of %d", ErrTooMany, whole, e.lentMost.Load())
 	}
 	f, err := memfd.Create("wherry-segment", int64(whole), kind == Sealed)
 	if err != nil {

@@ -57,7 +57,8 @@ func (g *gate) leave() { <-g.in }
 // enterFile waits until a file may be read: what reading takes is bounded for each, and with
 // the number at once for all together.
 func (n *Node) enterFile(ctx context.Context, o *dataset.Options) (leave func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.LoadTime, fmt.Errorf("none has ended for %v: try again later", n.cfg.LoadTime))
+	most := n.live.Load().LoadTime
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("none has ended for %v: try again later", most))
 	defer cancel()
 	gates := []*gate{n.files}
 	if o.Format == dataset.Edges { // these wait for one another first, and hold nobody up

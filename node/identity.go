@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -9,37 +10,36 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// identify reads who this node is: its certificate, its tokens, or both.
-func (n *Node) identify() (err error) {
-	if n.tls, err = n.cfg.TLS.Load(n.log); err != nil {
-		return err
+// identify reads who a node is: its certificate, its tokens, or both. Without TLS id is nil.
+func (c *Config) identify(log *slog.Logger) (auth *control.Auth, id *ca.Identity, err error) {
+	if id, err = c.TLS.Load(log); err != nil {
+		return nil, nil, err
 	}
-	tokens := n.cfg.Tokens
-	if tokens == nil && n.cfg.TokenFile != "" {
-		if tokens, err = cluster.LoadTokens(n.cfg.TokenFile); err != nil {
-			return err
+	tokens := c.Tokens
+	if tokens == nil && c.TokenFile != "" {
+		if tokens, err = cluster.LoadTokens(c.TokenFile); err != nil {
+			return nil, nil, err
 		}
 	}
 	var who cluster.Principal
 	named := false
-	if n.tls != nil {
-		who, named = n.tls.Principal()
+	if id != nil {
+		who, named = id.Principal()
 		if named && !who.Caps.Has(cluster.CapMember) {
-			return fmt.Errorf("%w: %s: the certificate of %s has the capabilities %v; a node needs member: wherry ca issue %s --node", ca.ErrFile, n.cfg.TLS.Cert, who.Name, who.Caps, n.cfg.Name)
+			return nil, nil, fmt.Errorf("%w: %s: the certificate of %s has the capabilities %v; a node needs member: wherry ca issue %s --node", ca.ErrFile, c.TLS.Cert, who.Name, who.Caps, c.Name)
 		}
-		if !n.tls.Accepts() {
-			return fmt.Errorf("%w: %s is good for dialling only; a node's is made by: wherry ca issue %s --node", ca.ErrFile, n.cfg.TLS.Cert, n.cfg.Name)
+		if !id.Accepts() {
+			return nil, nil, fmt.Errorf("%w: %s is good for dialling only; a node's is made by: wherry ca issue %s --node", ca.ErrFile, c.TLS.Cert, c.Name)
 		}
 	}
 	switch {
 	case tokens != nil:
-		n.auth, err = control.NodeAuth(tokens, n.cfg.Token)
-		return err
+		auth, err = control.NodeAuth(tokens, c.Token)
+		return auth, id, err
 	case !named:
-		return fmt.Errorf("%w: %s does not say who this node is, so it needs token_file too", ca.ErrFile, n.cfg.TLS.Cert)
+		return nil, nil, fmt.Errorf("%w: %s does not say who this node is, so it needs token_file too", ca.ErrFile, c.TLS.Cert)
 	}
-	n.auth = control.CertAuth(who)
-	return nil
+	return control.CertAuth(who), id, nil
 }
 
 // transports makes those that the configuration's addresses need.

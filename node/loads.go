@@ -67,7 +67,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		n.data.abort(l)
 		return nil, c.From.Err()
 	}
-	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.cfg.Memory)-n.data.used().bytes
+	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.live.Load().Memory)-n.data.used().bytes
 	return reply, nil
 }
 
@@ -375,16 +375,17 @@ func (n *Node) reap() {
 		case <-n.life.Done():
 			return
 		case now := <-tick.C:
+			most := n.live.Load().LoadTime
 			n.data.mu.Lock()
 			var idle []*load
 			for _, l := range n.data.loads {
-				if l.busy == 0 && now.Sub(l.touched) > n.cfg.LoadTime {
+				if l.busy == 0 && now.Sub(l.touched) > most {
 					idle = append(idle, l)
 				}
 			}
 			n.data.mu.Unlock()
 			for _, l := range idle {
-				n.giveUp(l, "nothing happened for "+n.cfg.LoadTime.String())
+				n.giveUp(l, "nothing happened for "+most.String())
 			}
 		}
 	}

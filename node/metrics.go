@@ -43,7 +43,7 @@ func nodeMetrics() []metric {
 		{"frame_bytes_sent_total", "Bytes of those frames.", counter, func(f *figures) float64 { return float64(f.sent.SentBytes) }},
 		{"outbox_bytes", "Messages and answers that wait for credit or room.", gauge, func(f *figures) float64 { return float64(f.sent.Outbox + f.sent.Reserved) }},
 		{"lent_bytes", "Memory that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().bytes) }},
-		{"lent_limit_bytes", "Memory that may be lent.", gauge, func(f *figures) float64 { return float64(f.n.cfg.Memory) }},
+		{"lent_limit_bytes", "Memory that may be lent.", gauge, func(f *figures) float64 { return float64(f.n.live.Load().Memory) }},
 		{"lent_descriptors", "Descriptors that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().files) }},
 		{"lent_descriptors_limit", "Descriptors that they may take.", gauge, func(*figures) float64 { limit, _, _ := filesLimit(); return float64(limit) }},
 		{"segment_bytes", "Memory of all segments, those of calls included.", gauge, func(f *figures) float64 { return float64(f.n.el.LentBytes()) }},

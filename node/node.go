@@ -25,7 +25,8 @@ import (
 
 // Node is a running node. Its methods may be called from any goroutine.
 type Node struct {
-	cfg     Config
+	cfg     Config                 // as it was started
+	live    atomic.Pointer[Config] // with what Reload has changed since
 	log     *slog.Logger
 	auth    *control.Auth
 	tls     *ca.Identity // nil without TLS
@@ -42,6 +43,7 @@ type Node struct {
 	graphs  *gate // and for those of them that are graphs
 	web     *web
 	traffic traffic
+	bound   []string                 // addresses that it listens at
 	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
 	schemes fabric.Schemes           // in use
 	made    fabric.Transports
@@ -55,6 +57,7 @@ type Node struct {
 	peersKnown chan struct{} // closed once links has all of Config.Peers
 	life       context.Context
 	end        context.CancelFunc // of life, by Close
+	reloading  sync.Mutex
 	closing    sync.Once
 	closeErr   error
 	work       workers
@@ -67,6 +70,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, log: cfg.Log, started: time.Now(),
 		files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
+	n.live.Store(&cfg)
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -79,7 +83,7 @@ func New(cfg Config) (*Node, error) {
 }
 
 func (n *Node) build() (err error) {
-	if err := n.identify(); err != nil {
+	if n.auth, n.tls, err = n.cfg.identify(n.log); err != nil {
 		return err
 	}
 	if n.catalog, err = cluster.NewCatalog(n.life, cluster.CatalogLimits{}, cluster.NewMemory()); err != nil {
@@ -141,12 +145,19 @@ func (n *Node) listen() error {
 			n.log.Warn("listening beyond loopback without encryption: whoever sees this network's traffic sees all data and keys", "addr", bound)
 		}
 	}
-	if len(n.cfg.Advertise) > 0 {
-		addrs = slices.Clone(n.cfg.Advertise)
-	}
-	n.addrs.Store(&addrs)
-	n.checkHosts()
+	n.bound = addrs
+	n.advertise(n.cfg.Advertise)
 	return nil
+}
+
+// advertise says which addresses others are told to dial: those of the list, or else all that are listened at.
+func (n *Node) advertise(list []string) {
+	if len(list) == 0 {
+		list = n.bound
+	}
+	list = slices.Clone(list)
+	n.addrs.Store(&list)
+	n.checkHosts()
 }
 
 // inUse adds to an error that says where somebody else listens already what to do about it.
@@ -240,7 +251,7 @@ const cutTime = time.Second
 
 // drain waits for the calls and functions under way, and ends those that take too long.
 func (n *Node) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopTime)
+	ctx, cancel := context.WithTimeout(context.Background(), n.live.Load().StopTime)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)()
 	var both sync.WaitGroup
@@ -254,7 +265,7 @@ func (n *Node) drain() {
 			n.log.Warn("functions are cut off", "err", err)
 			cut, cancel := context.WithTimeout(context.Background(), cutTime)
 			defer cancel()
-			if err := n.rt.EndAll(cut, fmt.Sprintf("it stops, and waited %v for functions to end", n.cfg.StopTime)); err != nil {
+			if err := n.rt.EndAll(cut, fmt.Sprintf("it stops, and waited %v for functions to end", n.live.Load().StopTime)); err != nil {
 				n.log.Warn("functions do not stop at once", "err", err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/wherry-fabric/wherry/control"
@@ -17,7 +18,33 @@ import (
 // paths below an open directory, step by step, so that neither ".." nor a symbolic link
 // leads out of it, not even one that is changed meanwhile.
 type roots struct {
+	mu   sync.RWMutex // written only to replace the list
 	list []*os.Root
+}
+
+// replace takes the directories of next. One that both have stays as it was opened, so that loads from it go on; those from one that
+// is gone fail.
+func (r *roots) replace(next *roots) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, n := range next.list {
+		for j, old := range r.list {
+			if sameRoot(old, n) {
+				r.list[j], next.list[i] = n, old
+			}
+		}
+	}
+	r.list, next.list = next.list, r.list
+	next.close()
+}
+
+func sameRoot(a, b *os.Root) bool {
+	if a.Name() != b.Name() {
+		return false
+	}
+	was, err := a.Stat(".")
+	is, err2 := b.Stat(".")
+	return err == nil && err2 == nil && os.SameFile(was, is)
 }
 
 func openRoots(dirs []string) (*roots, error) {
@@ -42,6 +69,8 @@ func (r *roots) close() {
 // find opens a regular file below one of the roots: an absolute path below the
 // root that it names, a relative one below the first that has it.
 func (r *roots) find(path string) (*dataset.File, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	if len(r.list) == 0 {
 		return nil, fmt.Errorf("%w: this node has no data roots, so it loads no files of its own; set data_roots in its configuration", control.ErrPath)
 	}

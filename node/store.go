@@ -447,6 +447,30 @@ func (s *store) regrant(name string, rights func(cluster.Principal) fabric.Right
 	}
 }
 
+// takeBack revokes all keys that principals have.
+func (s *store) takeBack(principals []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sh := range s.shards {
+		for _, who := range principals {
+			if g := sh.given[who]; g != nil {
+				for _, keys := range g.keys {
+					s.revoke(keys)
+				}
+				delete(sh.given, who)
+			}
+		}
+	}
+}
+
+// setLimit changes how much may be lent. What is lent stays.
+func (s *store) setLimit(n int64) (over int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = n
+	return max(s.lent.bytes-n, 0)
+}
+
 // remove frees a shard.
 func (s *store) remove(name string, version uint64) {
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/tls"
@@ -31,13 +32,14 @@ type Files struct {
 // a transport's credentials need. They may be called from any goroutine, and
 // look at the files again if those have changed.
 type Identity struct {
-	files Files
 	log   *slog.Logger
-	roots []*x509.Certificate
-	pool  *x509.CertPool
 	first stamp // of the list that was read first
 
 	mu      sync.Mutex
+	files   Files
+	roots   []*x509.Certificate
+	dropped []*x509.Certificate // authorities that Replace has taken out
+	pool    *x509.CertPool
 	own     *tls.Certificate
 	certAt  stamp
 	keyAt   stamp
@@ -273,7 +275,11 @@ func (id *Identity) Certificate() (*tls.Certificate, error) {
 }
 
 // Roots are the authorities.
-func (id *Identity) Roots() *x509.CertPool { return id.pool }
+func (id *Identity) Roots() *x509.CertPool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.pool
+}
 
 // Judge says who a certificate's holder is, and refuses one that was revoked.
 func (id *Identity) Judge(leaf *x509.Certificate) (fabric.Principal, bool, error) {
@@ -290,6 +296,11 @@ func (id *Identity) Judge(leaf *x509.Certificate) (fabric.Principal, bool, error
 
 // refused says that a certificate was revoked; mu is held.
 func (id *Identity) refused(leaf *x509.Certificate) error {
+	for _, root := range id.dropped {
+		if bytes.Equal(leaf.RawIssuer, root.RawSubject) && leaf.CheckSignatureFrom(root) == nil {
+			return fmt.Errorf("%w: the certificate of %s is from an authority that is not trusted any more", ErrRefused, clip(leaf.Subject.CommonName))
+		}
+	}
 	if !id.revoked[string(leaf.RawIssuer)+leaf.SerialNumber.String()] {
 		return nil
 	}

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +42,9 @@ func (a *app) nodeCommand() *cobra.Command {
 YAML file and from flags; a flag wins. Everybody who connects must show a
 certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
-with --insecure. wherry node status shows what goes on at nodes that run.`,
+with --insecure. wherry node status shows what goes on at nodes that run.
+On SIGHUP a node reads its configuration, tokens and certificates again and keeps
+its data; what changes only with a restart, or is wrong, its log names.`,
 		Example: `  wherry token new a --node --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry ca issue a --node --host 10.0.0.5
@@ -183,6 +189,9 @@ func (a *app) runNode(cmd *cobra.Command, f *nodeFlags, flags node.Config) error
 	if err != nil {
 		return usageError{err}
 	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // before the node is built: a signal that comes early must not end it
+	defer signal.Stop(hup)
 	n, err := node.New(c)
 	if err != nil {
 		return err
@@ -202,5 +211,42 @@ func (a *app) runNode(cmd *cobra.Command, f *nodeFlags, flags node.Config) error
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
-	return n.Run(cmd.Context())
+	ctx, cancel := context.WithCancel(cmd.Context())
+	var reloads sync.WaitGroup
+	notify(c.Log, stateReady)
+	reloads.Go(func() {
+		for {
+			select {
+			case <-hup:
+				notify(c.Log, stateReloading())
+				f.reload(cmd, n, flags, &c)
+				notify(c.Log, stateReady)
+			case <-ctx.Done():
+				notify(c.Log, stateStopping)
+				return
+			}
+		}
+	})
+	err = n.Run(cmd.Context())
+	cancel()
+	reloads.Wait()
+	return err
+}
+
+// reload has a node read its configuration and its files again: the file's settings with the flags' on top, as at the start.
+func (f *nodeFlags) reload(cmd *cobra.Command, n *node.Node, flags node.Config, first *node.Config) {
+	c, err := f.nodeConfig(cmd, flags)
+	c.Log, c.Schemes = first.Log, first.Schemes
+	var restart []string
+	if err == nil {
+		restart, err = n.Reload(c)
+	}
+	if err != nil {
+		first.Log.Error("configuration not reloaded: the one before stays in force", "err", err)
+		return
+	}
+	for _, key := range restart {
+		first.Log.Warn("setting changes when the node is restarted, not before", "key", key)
+	}
+	first.Log.Info("configuration reloaded")
 }

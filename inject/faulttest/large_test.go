@@ -158,6 +158,9 @@ func largeLists(t *testing.T, change func(*settings)) {
 	for kind, vertices := range map[cluster.ShardKind]int{cluster.Block: 450_000, cluster.Cyclic: 150_000} { // rows that are dealt out are asked for one by one
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			g.t = t
+			if testing.Short() {
+				vertices /= 3
+			}
 			net := scatter(vertices, 3*vertices)
 			table := g.graph(net, kind)
 			g.checkGraph(net, table, 7)
@@ -180,7 +183,7 @@ func largeLists(t *testing.T, change func(*settings)) {
 // step, so it takes as many hops and branches, one after the other, as there are vertices.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
-	g := newGrid(t, 3, nil, func(s *settings) { s.Travel.Branches = 8000 })
+	g := newGrid(t, 3, nil, func(s *settings) { s.Travel.Branches = 3000 })
 	chain := func(vertices int) network {
 		net := make(network, vertices)
 		for v := range vertices - 1 {
@@ -188,7 +191,7 @@ func TestLongChain(t *testing.T) {
 		}
 		return net
 	}
-	net := chain(12_000) // hop budgets have 12 bits
+	net := chain(5000) // hop budgets have 12 bits
 	args := xrdma.ClosureArgs{Vertices: []uint32{0}}
 	if got := reached(t, g.ask("closure", g.graph(net, cluster.Cyclic), args.Encode())); len(got) != len(net) {
 		t.Errorf("the closure has %d vertices, want %d", len(got), len(net))
