@@ -219,14 +219,14 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error
 
 // lendFor is lend for a request. Where the call may wait, it waits for room.
 func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
-	seg, err := c.lend(len(s.req.body))
+	seg, err := c.lend(nil, len(s.req.body), false)
 	if !isNoRoom(err) || mode == sendStarts || s.leads {
 		return seg, err
 	}
 	start := c.p.el.Now()
 	bounded, cancel := c.p.el.Timeout(ctx, s.req.left, ErrDeadline)
 	defer cancel()
-	seg, err = c.lendWaiting(bounded, c.lend, len(s.req.body), c.gone)
+	seg, err = c.lend(bounded, len(s.req.body), false)
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
 		c.reuse(seg)
 		return nil, ErrDeadline
@@ -239,6 +239,11 @@ func (c *conn) gone() error {
 	if c.successor() != nil {
 		return errSpared
 	}
+	return c.over()
+}
+
+// over is why the endpoint is of no use any more, or nil.
+func (c *conn) over() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -275,8 +280,11 @@ func (c *conn) try(s *sending) (r *record, err error) {
 	}
 	s.req.low = c.caller.Low()
 	room := int64(0)
-	if s.req.flags &^= flagSmall; !s.waits && !oneWay {
-		if room = c.expect(); room == 0 {
+	if !s.waits && !oneWay {
+		if s.req.flags |= flagLater; c.expect(int64(c.eager)) {
+			room = int64(c.eager)
+			s.req.flags &^= flagSmall
+		} else {
 			s.req.flags |= flagSmall
 		}
 	}
@@ -288,11 +296,11 @@ func (c *conn) try(s *sending) (r *record, err error) {
 		return nil, err
 	}
 	if s.seg != nil {
-		now, until := c.p.el.CoarseNow(), int64(0)
+		until := int64(0)
 		if oneWay { // no answer ends it
-			until = now + int64(s.req.left+c.p.limits.LingerTime)
+			until = c.p.el.CoarseNow() + int64(s.req.left+c.p.limits.LingerTime)
 		}
-		c.lending.Lend(s.req.id, exchange.Ours, s.seg, now, until)
+		c.lending.Lend(s.req.id, exchange.Ours, s.seg, until)
 	}
 	if oneWay {
 		return nil, nil
@@ -314,14 +322,28 @@ func (c *conn) trySlow(ctx context.Context, s sending) (r *record, err error) {
 		ctx, cancel = c.p.el.Timeout(ctx, left, ErrDeadline)
 		defer cancel()
 	}
-	werr := c.p.el.WaitFor(ctx, func() bool {
-		if s.req.left = left - time.Duration(c.p.el.Now()-start); s.req.left <= 0 {
-			r, err = nil, ErrDeadline
-			return true
+	err = fabric.ErrBackpressure
+	var werr error
+	for isFull(err) && werr == nil {
+		lacks, wait := err, c.p.el.WaitFor // the fabric's credit, of which it does not say when there is some
+		switch lacks {
+		case errBusy:
+			wait = c.slots.Wait
+		case errOneWays:
+			wait = c.oneWays.Wait
 		}
-		r, err = c.try(&s)
-		return !isFull(err)
-	})
+		werr = wait(ctx, func() bool {
+			if s.req.left = left - time.Duration(c.p.el.Now()-start); s.req.left <= 0 {
+				r, err = nil, ErrDeadline
+				return true
+			}
+			r, err = c.try(&s)
+			return err != lacks
+		})
+		if werr != nil && lacks != fabric.ErrBackpressure {
+			c.wakeSenders() // it may have been woken, and another have to be instead
+		}
+	}
 	c.mu.Lock()
 	c.waiting--
 	c.mu.Unlock()
@@ -509,18 +531,12 @@ func (f Future) tell(onNote func([]byte), in *incoming) {
 	}
 }
 
-// unfetched is why a large answer could not be fetched. Before its call's deadline only who closes takes one
-// back without a word: then the peer is lost, also where that is not known here yet.
+// unfetched is why a large answer could not be fetched.
 func (r *record) unfetched(err error) error {
-	switch {
-	case err == errRecalled:
-		return err
-	case !errors.Is(err, fabric.ErrRevoked):
-		return fmt.Errorf("its answer: %w", timedOut(err))
-	case r.deadline != 0 && r.c.p.el.Now() > r.deadline:
-		return fmt.Errorf("its answer was there, and nobody had fetched it some time after the call's deadline: %w", ErrDeadline)
+	if errors.Is(err, fabric.ErrRevoked) {
+		return fmt.Errorf("%w: the peer took it back before it was read, as it does when it closes, and after some time (Limits.LingerTime there)", ErrAnswer)
 	}
-	return fmt.Errorf("%w: %w: it took its answer back, as it does when it closes", ErrOutcomeUnknown, fabric.ErrPeerLost)
+	return fmt.Errorf("its answer: %w", timedOut(err))
 }
 
 // take appends a done record's answer to what it came in for.
@@ -531,7 +547,7 @@ func (r *record) take(ctx context.Context, in incoming) ([]byte, error) {
 	}
 	start, c := len(dst), r.c
 	if r.lent {
-		body, err := r.fetch(ctx, r.body, c.p.limits.MaxBytes, dst, in.have)
+		body, err := c.fetch(ctx, r.body, c.p.limits.MaxBytes, dst, in.have)
 		r.lent = false
 		c.tell(IDAck, r.id) // at the endpoint's end the segment goes anyway
 		if err != nil {
@@ -539,7 +555,7 @@ func (r *record) take(ctx context.Context, in incoming) ([]byte, error) {
 		}
 		dst = body
 	} else if r.code == codeOK {
-		if dst == nil && r.ahead != 0 { // it has memory of its own
+		if dst == nil && r.ahead { // it has memory of its own
 			dst, r.body = r.body, nil
 			return dst, nil
 		}

@@ -28,7 +28,9 @@ type conn struct {
 	lending  exchange.Lending[*lentSegment]
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting  int                  // callers that wait for a slot
+	waiting  int                  // callers that wait to send a request
+	slots    fabric.Waiter        // of them, those that wait for a slot,
+	oneWays  fabric.Waiter        // and those that wait for the end of one-way calls
 	instead  atomic.Pointer[conn] // that calls go over, as this one is not needed (Peer.Spare); set under mu
 	movers   atomic.Int32         // transfers of bulks
 	ended    error
@@ -55,19 +57,8 @@ type conn struct {
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
-	keptBytes atomic.Int64 // what they count as
-
-	// What answers to started calls may take, or do, and what of it was taken out of Peer.allotted; under mu.
-	expected, allotted int64
-
-	// Bytes of segments with answers that the peer has not read, those that it has not asked for and those that it has.
-	unasked, asked atomic.Int64
-	asking         sync.Mutex // held while asked may be raised in vain
-
-	// For conn.turn: who waits for room that all peers have together, when one of them last had some, and
-	// whether the last answer lay long before it was fetched.
-	short, granted atomic.Int64
-	slow           atomic.Bool
+	lent, kept, ahead share // of Peer's; ahead is taken and given under mu
+	expected          int64 // what of ahead is for calls that are under way, under mu
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
@@ -76,6 +67,9 @@ func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 		c.eager = min(mostEager, p.limits.MaxBytes)
 	}
 	c.segments.idle, c.buffers.idle = &p.idle, &p.idleBuffers
+	c.lent.b, c.kept.b, c.ahead.b = &p.lent, &p.kept, &p.ahead
+	c.slots.Init(p.el)
+	c.oneWays.Init(p.el)
 	c.life, c.kill = context.WithCancelCause(context.Background())
 	return c
 }
@@ -97,8 +91,6 @@ type record struct {
 	news   atomic.Bool   // there is a note, or more of the answer
 	gen    atomic.Uint32 // raised at each reuse
 
-	recalled atomic.Bool // its answer was lent, and is not any more
-
 	// Under conn.mu.
 	id       exchange.ID
 	name     string
@@ -110,9 +102,9 @@ type record struct {
 	deadline int64 // of the call; 0: its waiter's affair
 	kept     int64 // bytes of body that it keeps beyond keptShort while it is free, for further answers
 	since    int64 // when it became free, if so
-	room     int64 // bytes of its answer that may come, or have, in a message before anybody waits for it
-	ahead    int64 // bytes of its answer that are fetched ahead, and count until its end
-	fetching bool  // a goroutine is at it, and they count until its end too
+	room     int64 // bytes of its answer that may be here, or are, before anybody waits for it
+	ahead    bool  // it is fetched as soon as it is lent
+	fetching bool  // a goroutine is at it, and room counts until its end
 
 	// Set before state is recDone.
 	code Code
@@ -142,7 +134,6 @@ func (c *conn) record(id exchange.ID, name string) *record {
 	}
 	r.id, r.name, r.err, r.done, r.note, r.written, r.ends = id, name, nil, nil, nil, written{}, nil
 	r.news.Store(false)
-	r.recalled.Store(false)
 	r.state.Store(stateOf(recWaiting, r.gen.Load()))
 	return r
 }
@@ -174,11 +165,10 @@ func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []fun
 		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
 	}
 	r.gen.Add(1)
-	if r.ahead != 0 && !r.fetching {
-		c.p.ahead.Add(-r.ahead)
+	if !r.fetching {
+		c.expectLess(r.room, c.spare())
 	}
-	c.expectLess(r.room, c.spare())
-	r.lent, r.ends, r.err, r.ahead, r.fetching, r.room = false, nil, nil, 0, false, 0
+	r.lent, r.ends, r.err, r.ahead, r.fetching, r.room = false, nil, nil, false, false, 0
 	if n := int64(cap(r.body)); n > keptShort {
 		c.keepBody(r, n)
 	}
@@ -191,7 +181,7 @@ func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []fun
 		c.tell(IDAck, id)
 	}
 	if wake {
-		c.p.el.Wake()
+		c.slots.Wake()
 	}
 	return name, ends, true
 }
@@ -239,7 +229,7 @@ func (c *conn) cease(err error, lives bool) {
 		waited = append(waited, id)
 	})
 	c.callee.Each(func(_ exchange.ID, k *Call) { running = append(running, k) })
-	c.lending.Close((*lentSegment).close)
+	c.lending.Close((*lentSegment).revoke)
 	c.segments.close()
 	c.buffers.close()
 	c.trimBodies(math.MaxInt64)
@@ -256,7 +246,15 @@ func (c *conn) cease(err error, lives bool) {
 	for _, k := range running {
 		k.stop(err, !lives)
 	}
-	c.p.el.Wake()
+	c.lent.fail(err, true)
+	c.wakeSenders()
+}
+
+// wakeSenders has all callers that wait to send a request look whether they still can.
+func (c *conn) wakeSenders() {
+	c.slots.Wake()
+	c.oneWays.Wake()
+	c.p.el.Wake() // those who wait for the fabric's credit
 }
 
 // sweep ends what is over by now, and says when to look next, 0 if at nothing in particular.
@@ -274,7 +272,7 @@ func (c *conn) sweep(now int64) (next int64) {
 	c.due.Store(next)
 	c.lending.Expire(now, func(s *lentSegment) {
 		c.p.stats.unfetched.Add(1)
-		s.close()
+		s.revoke()
 	})
 	c.segments.trim(now)
 	c.buffers.trim(now)
@@ -333,13 +331,13 @@ func (c *conn) onResponse(b []byte) error {
 			return err
 		}
 	}
-	ahead := r.lent && c.fetchesAhead(rec)
+	ahead := r.lent && rec.ahead
 	if ahead {
 		rec.lent, rec.fetching = false, true
 	} else {
 		rec.finish()
 	}
-	gen, limit, deadline := rec.gen.Load(), rec.ahead, rec.deadline
+	gen, limit, deadline := rec.gen.Load(), rec.room, rec.deadline
 	c.mu.Unlock()
 	c.reuse(taken)
 	if ahead {
@@ -371,7 +369,7 @@ func (c *conn) onReturned(b []byte) error {
 		return errTooManyEnded
 	}
 	if wake {
-		c.p.el.Wake()
+		c.oneWays.Wake()
 	}
 	return nil
 }
@@ -389,7 +387,7 @@ func (c *conn) onHeld(b []byte) error {
 	waits := c.caller.Waiting(id)
 	if waits {
 		r := c.records[id.Slot()]
-		if ask = !r.awaited && r.ahead == 0 && c.claim(r, size); !ask && r.ahead == 0 {
+		if ask = !r.awaited && !r.ahead && c.waits(r, size); !ask && !r.ahead {
 			r.become(recHeld)
 		}
 	}
@@ -405,38 +403,14 @@ func (c *conn) onHeld(b []byte) error {
 	return nil
 }
 
-// fetchesAhead decides that a large answer is fetched before anybody waits for it, so that the peer has
-// its memory back; the call ends when it is here. Otherwise it stays where it is until it is waited for. c.mu is held.
-func (c *conn) fetchesAhead(r *record) bool {
-	if r.awaited || r.ahead != 0 {
-		return r.ahead != 0 // claimed before it was asked for
-	}
-	at, err := decodeRef(r.body, c.p.limits.MaxBytes)
-	return err == nil && c.claim(r, at.size) // what is wrong with it the waiter will see
-}
-
-// claim takes room for an answer that is fetched before anybody waits for it; false if there is none. c.mu is held.
-func (c *conn) claim(r *record, size uint64) bool {
-	if size > uint64(c.p.limits.MaxBytes) {
-		return false
-	}
-	n := int64(size)
-	if c.p.ahead.Add(n) > c.p.limits.BulkBytes {
-		c.p.ahead.Add(-n)
-		return false
-	}
-	r.ahead = n
-	return true
-}
-
-// fetchAhead fetches an answer of at most limit bytes that was claimed, on a goroutine of its own.
+// fetchAhead fetches an answer of at most limit bytes that there is room for, on a goroutine of its own.
 func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte, limit, deadline int64) {
 	p := c.p
 	done := func(body []byte, err error) {
 		c.tell(IDAck, id)
 		c.mu.Lock()
 		if r.gen.Load() != gen { // it was given up meanwhile
-			p.ahead.Add(-limit)
+			c.expectLess(limit, c.spare())
 		} else {
 			if r.body, r.fetching = body, false; err != nil {
 				r.err = r.unfetched(err)
@@ -449,7 +423,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	if !p.goWork(func() {
 		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
 		defer cancel()
-		done(r.fetch(ctx, refBody, int(limit), nil, written{}))
+		done(c.fetch(ctx, refBody, int(limit), nil, written{}))
 	}) {
 		done(nil, ErrClosed)
 	}

@@ -89,6 +89,5 @@ func (k *Call) stop(cause error, gone bool) {
 		if k.cancel != nil {
 			k.cancel(cause)
 		}
-		k.wake()
 	}
 }

@@ -246,16 +246,16 @@ func (t *simTrial) check() {
 		if s := p.Stats(); s.Active != 0 || s.Parked != 0 || s.BulkBytes != s.PoolBytes || s.Malformed != 0 {
 			t.fail("%s is left with %+v", h.Name, s)
 		}
-		if p.ahead.Load() != 0 || p.unasked.Load() != 0 || p.cramped.Load() != 0 || p.starved.Load() != 0 || p.held.Load() != 0 || p.heldBytes.Load() != 0 {
-			t.fail("%s is left with %d bytes ahead, %d of answers not asked for, %d who wait, %d bytes of %d answers held", h.Name, p.ahead.Load(), p.unasked.Load(), p.cramped.Load(), p.heldBytes.Load(), p.held.Load())
+		if p.lent.line.Len() != 0 || p.held.Load() != 0 || p.kept.inUse() != 0 {
+			t.fail("%s is left with %d endpoints that wait for room, %d bytes of %d answers held", h.Name, p.lent.line.Len(), p.kept.inUse(), p.held.Load())
 		}
 		if len(p.order) != len(p.conns) || len(p.order) != len(h.Element().Endpoints()) {
 			t.fail("%s has %d connections, %d in order, and %d endpoints", h.Name, len(p.conns), len(p.order), len(h.Element().Endpoints()))
 		}
 		for _, c := range p.order {
-			if c.caller.Live() != 0 || c.callee.Running() != 0 || c.lending.Len() != 0 || c.waiting != 0 || c.held.Load() != 0 || c.keptBytes.Load() != 0 || c.asked.Load()+c.unasked.Load() != 0 {
-				t.fail("%s is left with %d calls to %s, %d of it, %d payloads, %d who wait for a slot, %d held answers, %d bytes of answers",
-					h.Name, c.caller.Live(), c.ep.Name(), c.callee.Running(), c.lending.Len(), c.waiting, c.held.Load(), c.asked.Load()+c.unasked.Load())
+			if c.caller.Live() != 0 || c.callee.Running() != 0 || c.lending.Len() != 0 || c.waiting != 0 || c.held.Load() != 0 || c.kept.inUse()+c.lent.inUse()+c.expected != 0 {
+				t.fail("%s is left with %d calls to %s, %d of it, %d payloads, %d who wait for a slot, %d held answers, %d bytes held, %d lent, %d expected",
+					h.Name, c.caller.Live(), c.ep.Name(), c.callee.Running(), c.lending.Len(), c.waiting, c.held.Load(), c.kept.inUse(), c.lent.inUse(), c.expected)
 			}
 		}
 	}

@@ -5,38 +5,32 @@ import (
 	"fmt"
 )
 
-// Answers that come in messages come by themselves. The one to a call that its caller waits for goes to him at once; those to calls that were started
-// stay here until somebody asks for them. So a call is started with leave for a large one only as far as there is room for
-// it; without, an answer of more than smallAnswerBytes is lent, and comes when it is fetched.
+// Answers to calls that were started lie here until somebody waits for them, so each needs room before it comes. A call is started with
+// room for one that fits into a message, or if there is none, for smallAnswerBytes. What is larger waits at the callee,
+// which says how large it is (IDHeld), until there is room for it here or somebody waits for it, who says so (IDWant).
 
 // grantCalls is for how many calls an endpoint takes room at once, as all endpoints share it, and has to spare.
 const grantCalls = 16
 
-// expect takes room for the answer to a call that is about to be started; 0 if there is none. An endpoint has half of all there is. c.mu is held.
-func (c *conn) expect() int64 {
-	n, limit := int64(c.eager), c.p.limits.BulkBytes
-	if c.expected+n > limit/2 {
-		return 0
-	}
-	if c.expected+n > c.allotted {
-		block := n * grantCalls
-		if !take(&c.p.allotted, block, limit) {
-			if block = n; !take(&c.p.allotted, block, limit) {
-				return 0
+// expect takes room for n bytes of an answer, and that for further ones if they are for one in a message; c.mu is held.
+func (c *conn) expect(n int64) bool {
+	if more := c.expected + n - c.ahead.used; more > 0 { // used changes under c.mu only, as nobody waits for this
+		many := n * grantCalls
+		if n > int64(c.eager) || many > c.ahead.b.limit/grantCalls || !c.ahead.take(many) {
+			if !c.ahead.take(more) {
+				return false
 			}
 		}
-		c.allotted += block
 	}
 	c.expected += n
-	return n
+	return true
 }
 
 // expectLess gives room back. Where twice spare bytes would be left for the next calls, all endpoints have what is above spare; c.mu is held.
 func (c *conn) expectLess(n, spare int64) {
 	c.expected -= n
-	if idle := c.allotted - c.expected; idle > 2*spare {
-		c.allotted -= idle - spare
-		c.p.allotted.Add(spare - idle)
+	if idle := c.ahead.used - c.expected; idle > 2*spare {
+		c.ahead.give(idle - spare)
 	}
 }
 
@@ -54,6 +48,9 @@ func (c *conn) arrived(r *record) error {
 	if n > smallAnswerBytes && n > r.room {
 		return fmt.Errorf("%w: %d bytes in the answer to a call that was started with leave for %d", ErrWire, n, max(r.room, smallAnswerBytes))
 	}
+	if r.ahead && r.lent { // and is fetched now
+		return nil
+	}
 	if n <= smallAnswerBytes || r.lent {
 		n = 0
 	}
@@ -63,4 +60,15 @@ func (c *conn) arrived(r *record) error {
 		r.body = bytes.Clone(r.body)
 	}
 	return nil
+}
+
+// waits takes in that the answer to a started call waits at the callee, and how large it is: true if there is room for it. c.mu is held.
+func (c *conn) waits(r *record, size uint64) bool {
+	if size <= uint64(c.p.limits.MaxBytes) && c.expect(max(int64(size)-r.room, 0)) {
+		r.room, r.ahead = max(int64(size), r.room), true
+		return true
+	}
+	c.expectLess(r.room, c.spare())
+	r.room = 0
+	return false
 }

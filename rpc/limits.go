@@ -37,12 +37,12 @@ type Limits struct {
 	Queued       int           // calls of one endpoint that wait until they may run; further ones are refused with ErrBusy, as are those that handlers make; default 1024, -1: none
 	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, and eight times what those of one may; default 64 MiB
 	Outgoing     int           // own calls at once on one endpoint; default 1024
-	BulkBytes    int64         // segments for own payloads, in use and kept, and as much each for answers fetched before they are waited for, and for those that come by themselves (half of it for one endpoint); room for one of MaxBytes is left to requests and to answers that somebody waits for; default 64 MiB
-	PoolBytes    int64         // of the segments, those kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB
-	HeldBytes    int64         // answers that wait to be asked for, as there is no room to send them; default 256 MiB, or what two of MaxBytes take
+	BulkBytes    int64         // segments with payloads that peers have not read, and as much for answers that come here before they are waited for; of either, one endpoint has as much as it leaves to others; default 64 MiB
+	PoolBytes    int64         // segments kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB
+	HeldBytes    int64         // answers that wait to be asked for, or for a segment; one endpoint has as much as it leaves to others; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
-	LingerTime   time.Duration // how long a payload waits to be fetched after its call's end, and an answer before it where others need the room; default 30 s
+	LingerTime   time.Duration // how long a request waits to be fetched after its call's end, and an answer in its segment, once for each MaxBytes that lie there; default 30 s
 	NoteBytes    int           // one progress note; default 4 KiB
 	NoteEvery    time.Duration // notes that follow more quickly replace each other; default 20 ms
 }

@@ -60,7 +60,7 @@ func (c *conn) onEnded(b []byte) error {
 		return errTooManyEnded
 	}
 	if wake {
-		c.p.el.Wake()
+		c.oneWays.Wake()
 	}
 	return nil
 }

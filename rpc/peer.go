@@ -37,21 +37,14 @@ type Peer struct {
 	active      atomic.Int64   // calls that are served and did not end at once
 	queue       queue          // calls that wait until they may be
 	held        atomic.Int64   // calls that were, and whose answers wait until they are asked for
-	heldBytes   atomic.Int64   // what those count as
-	bulk        atomic.Int64   // bytes of segments for payloads
-	idle        atomic.Int64   // of them, kept to be used again
+	lent        budget         // bytes of segments with payloads that peers have not read
+	kept        budget         // what answers count as that are held
+	ahead       budget         // bytes that answers to started calls may take here
+	idle        atomic.Int64   // bytes of segments, kept to be used again
 	idleBuffers atomic.Int64   // bytes of buffers for requests, kept to be used again
 	idleBodies  atomic.Int64   // and of memory for answers
-	unasked     atomic.Int64   // of the segments, answers that were lent before their callers asked for them
-	roomy       atomic.Uint64  // raised whenever some of them may have become free
-	cramped     atomic.Int64   // who waits for that
 	sweepAt     atomic.Int64   // when the sweep looks at all endpoints
-	starved     atomic.Int64   // who of them waits for what all peers have together
-	line        atomic.Pointer[inLine]
-	recallAt    atomic.Int64 // when answers may be taken back for them again
-	allotted    atomic.Int64 // bytes in which answers to started calls may come by themselves
-	ahead       atomic.Int64 // bytes of answers that were fetched before anybody waited for them
-	bufs        sync.Pool    // of *[]byte: requests being encoded
+	bufs        sync.Pool      // of *[]byte: requests being encoded
 	stats       counters
 }
 
@@ -77,6 +70,9 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	}
 	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
 		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
+	for b, limit := range map[*budget]int64{&p.lent: p.limits.BulkBytes, &p.kept: p.limits.HeldBytes, &p.ahead: p.limits.BulkBytes} {
+		b.el, b.limit = el, limit
+	}
 	p.methods.Store(&registry{})
 	p.bufs.New = func() any { return new([]byte) }
 	for _, h := range []struct {
@@ -85,7 +81,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	}{
 		{IDRequest, (*conn).onRequest}, {IDResponse, (*conn).onResponse}, {IDAnswer, (*conn).onResponse}, {IDNote, (*conn).onNote}, {IDWritten, (*conn).onWritten},
 		{IDCancel, (*conn).onCancel}, {IDAck, (*conn).onAck}, {IDTaken, (*conn).onTaken},
-		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDRecalled, (*conn).onRecalled}, {IDEnded, (*conn).onEnded},
+		{IDHeld, (*conn).onHeld}, {IDWant, (*conn).onWant}, {IDEnded, (*conn).onEnded},
 	} {
 		if err := el.Handle(h.id, func(m fabric.Message) { p.receive(m, h.fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %s has a Peer already, and needs but one: %w", el.Name(), err)
@@ -202,9 +198,6 @@ func (p *Peer) sweepConns(now int64) int64 {
 		if at != 0 {
 			next = min(next, at)
 		}
-	}
-	if p.starved.Load() > 0 {
-		p.recall(now)
 	}
 	return next
 }
@@ -329,6 +322,6 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.heldBytes.Load(),
-		BulkBytes: p.bulk.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
+		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
+		BulkBytes: p.lent.inUse() + p.idle.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
 }

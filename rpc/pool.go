@@ -60,6 +60,19 @@ func (l *pool[T]) take(class int) (item T, ok bool) {
 	return item, true
 }
 
+// take adds n to a level, unless that would be above the limit.
+func take(level *atomic.Int64, n, limit int64) bool {
+	for {
+		now := level.Load()
+		if now+n > limit {
+			return false
+		}
+		if level.CompareAndSwap(now, now+n) {
+			return true
+		}
+	}
+}
+
 // give keeps something, unless more than limit bytes would be idle then.
 func (l *pool[T]) give(class int, item T, now, limit int64) bool {
 	if l.closed || !take(l.idle, item.bytes(), limit) {
@@ -77,10 +90,6 @@ func (l *pool[T]) trim(now int64) {
 	}
 }
 
-func (l *pool[T]) empty() {
-	l.drop(func(int64) bool { return true })
-}
-
 // drop lets things go from the one that has been idle for longest, as long as old says so.
 func (l *pool[T]) drop(old func(since int64) bool) {
 	for i, list := range l.free {
@@ -96,7 +105,7 @@ func (l *pool[T]) drop(old func(since int64) bool) {
 }
 
 func (l *pool[T]) close() {
-	l.empty()
+	l.drop(func(int64) bool { return true })
 	l.closed = true
 }
 

@@ -183,7 +183,7 @@ func TestRequestStays(t *testing.T) {
 		})
 		t.Run("held", func(t *testing.T) {
 			a := newSide(t, "a", Limits{})
-			b := newSide(t, "b", Limits{MaxBytes: 128 << 10, BulkBytes: 256 << 10}) // one answer can be lent unasked
+			b := newSide(t, "b", Limits{MaxBytes: 128 << 10, BulkBytes: 256 << 10}) // one answer can be lent
 			ep := connect(t, a, b, addr)
 			b.serve(t, "echo", echo)
 			b.serve(t, "take", whole)
@@ -196,12 +196,16 @@ func TestRequestStays(t *testing.T) {
 			}
 			waitFor(t, "all have run", func() bool { return b.p.Stats().Served == 8 })
 			send(t, a, ep, "take", n, 'z')
+			var all sync.WaitGroup
 			for i, f := range futures {
-				got, err := f.Wait(t.Context())
-				if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte('a' + i)}, n)) {
-					t.Errorf("answer %d has %d bytes and begins with %q: %v", i, len(got), got[:min(1, len(got))], err)
-				}
+				all.Go(func() {
+					got, err := f.Wait(t.Context())
+					if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte('a' + i)}, n)) {
+						t.Errorf("answer %d has %d bytes and begins with %q: %v", i, len(got), got[:min(1, len(got))], err)
+					}
+				})
 			}
+			all.Wait()
 		})
 	})
 }

@@ -162,7 +162,7 @@ func (k *Call) admit() (lacks *list.List, t turn) {
 	switch {
 	case c.ended != nil:
 		t = turn{k, CodeCanceled, lostCaller}
-	case !k.OneWay && c.held.Load() > 0 && c.keptBytes.Load() >= p.limits.HeldBytes/2:
+	case !k.OneWay && c.held.Load() > 0 && c.kept.crowded():
 		lacks = &c.line
 	default:
 		lacks, t = k.begin(), turn{k: k}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// largeSides is a caller and a callee where one answer of 1 MiB takes all the room for those that nobody waits for; and one more that is held.
+// largeSides is a caller and a callee where the caller has no room for an answer of 1 MiB that nobody waits for; and one that is held.
 func largeSides(t *testing.T, perPeer int) (a, b *side, held func()) {
 	limits := Limits{MaxBytes: 1 << 20, BulkBytes: 1 << 20}
 	a = newSide(t, "a", limits)
@@ -15,17 +15,12 @@ func largeSides(t *testing.T, perPeer int) (a, b *side, held func()) {
 	ep := connect(t, a, b, "tcp://127.0.0.1:0")
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, 1<<20), nil })
 	return a, b, func() {
-		for i := range 2 {
-			f, err := a.p.Start(t.Context(), ep, "large", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(f.Forget)
-			if i == 0 {
-				<-f.Done()
-			}
+		f, err := a.p.Start(t.Context(), ep, "large", nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		waitFor(t, "an answer is held", func() bool { return b.p.held.Load() == 1 })
+		t.Cleanup(f.Forget)
+		waitFor(t, "an answer is held", func() bool { return f.r.stage() == recHeld })
 	}
 }
 

@@ -32,7 +32,8 @@ type Call struct {
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	nested   bool        // its caller is a handler
-	small    bool        // its caller has no room for a large answer yet
+	small    bool        // its caller has no room yet for an answer of more than smallAnswerBytes
+	later    bool        // nor for one that does not fit into a message
 	borrowed bool        // its answer is the handler's own memory, which it may use again
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
@@ -56,8 +57,7 @@ type Call struct {
 	cancel   func(cause error)
 	detached bool
 	over     bool
-	held     chan struct{} // its answer waits for this
-	evicted  error         // why it waits no longer
+	held     chan struct{} // its answer waits for this, to be asked for
 }
 
 // Note sends the caller a note on the call's progress. Notes are for people:
@@ -183,7 +183,7 @@ func (c *conn) newCall(r *request, m *method) *Call {
 		c.inline = k
 	}
 	k.Name, k.m, k.id, k.Req, k.Bytes, k.OneWay = m.name, m, r.id, r.body, len(r.body), r.oneWay()
-	k.nested, k.small = r.nested(), r.small()
+	k.nested, k.small, k.later = r.nested(), r.small(), r.later()
 	k.lent, k.mem, k.Trace = r.lent(), nil, TraceContext{}
 	k.deadline = c.p.after(min(r.left, c.p.limits.MaxTime))
 	return k
@@ -516,9 +516,6 @@ func (c *conn) onCancel(b []byte) error {
 	}
 	if running {
 		k.stop(errGaveUp, true)
-		if c.p.cramped.Load() > 0 { // its answer may be waiting for room
-			c.p.el.Wake()
-		}
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func (p *Peer) Spare(ep, other *fabric.Endpoint) (busy bool) {
 	if c == nil {
 		return false
 	}
-	p.el.Wake() // there may be room on the other one for who waits
+	c.lent.fail(errSpared, false) // there may be room on the other one for who waits
+	c.wakeSenders()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.caller.Live()+int(c.caller.OneWays())+c.callee.Running()+c.lending.Len()+c.waiting+int(c.queued.Load()) > 0 || c.held.Load() > 0 || c.movers.Load() > 0

@@ -25,8 +25,7 @@ const (
 	IDTaken    fabric.FrameID = 2103 // the request's segment was read
 	IDHeld     fabric.FrameID = 2104 // the answer is there, and waits to be asked for
 	IDWant     fabric.FrameID = 2105 // which this does
-	IDRecalled fabric.FrameID = 2106 // the answer is not lent any more: others need the room
-	IDEnded    fabric.FrameID = 2107 // so many one-way calls have ended
+	IDEnded    fabric.FrameID = 2106 // so many one-way calls have ended
 
 	requestBytes  = 28
 	requestIDEnd  = 16 // of a request that comes back, what is read
@@ -40,6 +39,7 @@ const (
 	flagOneWay = 1 << 1
 	flagNested = 1 << 2 // made by a handler
 	flagSmall  = 1 << 3 // of the answer at most smallAnswerBytes travel in a message
+	flagLater  = 1 << 4 // one that does not waits to be asked for
 
 	lagUnknown = math.MaxUint32
 	leftMillis = 1 << 31 // the other bits are milliseconds, not microseconds
@@ -60,6 +60,7 @@ func (r *request) lent() bool   { return r.flags&flagLent != 0 }
 func (r *request) oneWay() bool { return r.flags&flagOneWay != 0 }
 func (r *request) nested() bool { return r.flags&flagNested != 0 }
 func (r *request) small() bool  { return r.flags&flagSmall != 0 }
+func (r *request) later() bool  { return r.flags&flagLater != 0 }
 
 // encodeLeft writes a time in 32 bits, rounded down but never to nothing: what is shorter
 // than half an hour in microseconds, more in milliseconds, up to 24 days.
@@ -104,7 +105,7 @@ func decodeRequest(b []byte, r *request) error {
 	r.method, r.id = le.Uint64(b), exchange.ID(le.Uint64(b[8:]))
 	lag, left, n := le.Uint32(b[16:]), le.Uint32(b[20:]), int(le.Uint16(b[26:]))
 	r.flags = b[24]
-	if b[25] != 0 || r.flags&^(flagLent|flagOneWay|flagNested|flagSmall) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
+	if b[25] != 0 || r.flags&^(flagLent|flagOneWay|flagNested|flagSmall|flagLater) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
 		r.oneWay() != (r.id.Slot() == exchange.NoSlot) || lag != lagUnknown && uint64(lag) >= r.id.Number() {
 		return fmt.Errorf("%w: a request %v, %d after the lowest, with flags %#x %#x and %d bytes of extensions in %d", ErrWire, r.id, lag, b[24], b[25], n, len(b))
 	}

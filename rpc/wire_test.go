@@ -41,7 +41,7 @@ func goldens() map[string][]byte {
 	traced := plain
 	traced.ext = appendTrace(nil, &TraceContext{TraceID: [16]byte{1, 2, 3}, SpanID: [8]byte{4, 5}, Flags: 1, State: "vendor=x"})
 	small := plain
-	small.flags = flagSmall
+	small.flags = flagSmall | flagLater
 	lent := plain
 	lent.flags, lent.body = flagLent, ref{testKey(), 1 << 19}.append(nil)
 	answer := response{id: id, body: []byte("answer")}
@@ -93,7 +93,7 @@ func TestBadMessages(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"short":                   good["request"][:requestBytes-1],
-		"unknown flag":            change("request", 24, 16),
+		"unknown flag":            change("request", 24, flagLater<<1),
 		"set byte that is zero":   change("request", 25, 1),
 		"extensions past the end": change("request", 27, 1),
 		"one-way with a slot":     change("request", 24, flagOneWay),

@@ -144,9 +144,9 @@ func TestCalleeCancelBeforeArrival(t *testing.T) {
 func TestLendingStates(t *testing.T) {
 	var l Lending[int]
 	a, b := NewID(1, 0), NewID(2, 0)
-	l.Lend(a, Ours, 1, 1, 0)
-	l.Lend(a, Theirs, 2, 2, 50)
-	l.Lend(b, Ours, 3, 3, 0)
+	l.Lend(a, Ours, 1, 0)
+	l.Lend(a, Theirs, 2, 50)
+	l.Lend(b, Ours, 3, 0)
 	if got, ok := l.Taken(a, Ours); !ok || got != 1 {
 		t.Fatalf("%d, %v", got, ok)
 	}
@@ -163,25 +163,9 @@ func TestLendingStates(t *testing.T) {
 			t.Fatalf("at %d: %v", now, gone)
 		}
 	}
-	l.Lend(b, Ours, 4, 4, 0)
-	if l.Close(note); len(gone) != 3 || l.Len() != 0 || l.Lend(b, Ours, 5, 5, 0) {
+	l.Lend(b, Ours, 4, 0)
+	if l.Close(note); len(gone) != 3 || l.Len() != 0 || l.Lend(b, Ours, 5, 0) {
 		t.Errorf("after the end: %v", gone)
-	}
-}
-
-func TestLendingRecalls(t *testing.T) {
-	var l Lending[int]
-	for i, since := range []int64{30, 10, 20, 10} {
-		l.Lend(NewID(uint64(i+1), i), Theirs, i, since, 100)
-	}
-	l.Lend(NewID(9, 9), Ours, 9, 1, 0)
-	for _, want := range []int{1, 3, 2} {
-		if id, got, ok := l.Recall(Theirs, 30); !ok || got != want || id.Slot() != want {
-			t.Errorf("%v: %d, %v; want %d", id, got, ok, want)
-		}
-	}
-	if id, got, ok := l.Recall(Theirs, 30); ok || l.Len() != 2 {
-		t.Errorf("%v: %d, which is not so old", id, got)
 	}
 }
 

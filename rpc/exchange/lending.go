@@ -17,7 +17,6 @@ type lentKey struct {
 
 type lent[T any] struct {
 	item  T
-	since int64
 	until int64 // 0: as long as the call
 }
 
@@ -30,14 +29,14 @@ type Lending[T any] struct {
 
 // Lend enters a payload; false if the endpoint has ended, and nobody will read it.
 // It stays until it is taken, or until the time until if that is not 0.
-func (l *Lending[T]) Lend(id ID, side Side, item T, now, until int64) bool {
+func (l *Lending[T]) Lend(id ID, side Side, item T, until int64) bool {
 	if l.closed {
 		return false
 	}
 	if l.items == nil {
 		l.items = map[lentKey]lent[T]{}
 	}
-	l.items[lentKey{id, side}] = lent[T]{item, now, until}
+	l.items[lentKey{id, side}] = lent[T]{item, until}
 	l.note(until)
 	return true
 }
@@ -86,19 +85,6 @@ func (l *Lending[T]) Expire(now int64, fn func(T)) {
 		}
 		l.note(e.until)
 	}
-}
-
-// Recall strikes the payload that has been lent for longest, if that is since before; false if there is none. The peer
-// may be reading it.
-func (l *Lending[T]) Recall(side Side, before int64) (id ID, item T, ok bool) {
-	var first lent[T]
-	for k, e := range l.items {
-		if k.side == side && e.since < before && (!ok || e.since < first.since || e.since == first.since && k.id < id) {
-			id, first, ok = k.id, e, true
-		}
-	}
-	delete(l.items, lentKey{id, side})
-	return id, first.item, ok
 }
 
 // Close strikes everything and gives it to fn: the endpoint has ended. Nothing is lent any more.

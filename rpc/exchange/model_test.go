@@ -112,7 +112,7 @@ func (w *world) call(t *rapid.T) {
 	w.open[id] = true
 	m := message{kind: aRequest, id: id, low: w.caller.Low(), lent: rapid.Bool().Draw(t, "large")}
 	if m.lent {
-		w.lending.Lend(id, Ours, id, 0, 0)
+		w.lending.Lend(id, Ours, id, 0)
 		w.out[id] = true
 	}
 	w.wire = append(w.wire, m)

@@ -515,7 +515,7 @@ func deregister(r *rig) {
 }
 
 func corrupted(r *rig) {
-	for _, id := range []fabric.FrameID{rpc.IDRequest, rpc.IDNote, rpc.IDAnswer, rpc.IDResponse, rpc.IDCancel, rpc.IDAck, rpc.IDTaken, rpc.IDHeld, rpc.IDWant, rpc.IDRecalled} {
+	for _, id := range []fabric.FrameID{rpc.IDRequest, rpc.IDNote, rpc.IDAnswer, rpc.IDResponse, rpc.IDCancel, rpc.IDAck, rpc.IDTaken, rpc.IDHeld, rpc.IDWant, rpc.IDEnded} {
 		for _, body := range [][]byte{nil, []byte("short"), suite.Pattern(100, uint32(id))} {
 			if len(body) == 100 && id == rpc.IDNote {
 				continue // a note to a call that is over: nothing is wrong with it
