@@ -285,15 +285,16 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 	if helloKind(last[0]) != helloWelcome {
 		return nil, errHello
 	}
-	return &peerInfo{h, e.principalOf(p, own.token), e.markOf(own.token, secret)}, nil
+	who, isCertified := certified(p)
+	if !isCertified {
+		who = e.principalOf(p, own.token)
+	}
+	return &peerInfo{h, who, markOf(own.token, secret, !isCertified)}, nil
 }
 
-// principalOf is who a peer that we dialled is: whoever proved the token we share is
+// principalOf is who a peer without a certificate is that we dialled: whoever proved the token we share is
 // the same principal.
 func (e *Element) principalOf(p Pending, token string) Principal {
-	if who, ok := certified(p); ok {
-		return who
-	}
 	who := Principal{Name: "anonymous"}
 	if token != "" {
 		if _, who, _ = e.cfg.Auth.Lookup(token); who.Name == "" {
@@ -429,5 +430,5 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	if isCertified {
 		who = cert // the token must be good, but it adds nothing
 	}
-	return &peerInfo{h, who, e.markOf(h.token, secret)}, secret, nil
+	return &peerInfo{h, who, markOf(h.token, secret, !isCertified)}, secret, nil
 }

@@ -6,19 +6,18 @@ import (
 	"slices"
 )
 
-// tokenMark says which token opened a connection, with which secret and capabilities, so that it can be asked about again.
+// tokenMark says which token opened a connection, with which secret, so that it can be asked about again.
 type tokenMark struct {
 	name   string // "": none did
 	secret [sha256.Size]byte
-	caps   uint32
+	says   bool // who the peer is; else its certificate does
 }
 
-func (e *Element) markOf(name string, secret []byte) tokenMark {
+func markOf(name string, secret []byte, says bool) tokenMark {
 	if name == "" {
 		return tokenMark{}
 	}
-	_, who, _ := e.cfg.Auth.Lookup(name)
-	return tokenMark{name, sha256.Sum256(secret), who.Caps}
+	return tokenMark{name, sha256.Sum256(secret), says}
 }
 
 // admits reports whether Auth still stands by the token that opened a connection.
@@ -27,12 +26,13 @@ func (e *Element) admits(ep *Endpoint) bool {
 	if m.name == "" {
 		return true
 	}
+	secret, who, ok := e.cfg.Auth.Lookup(m.name)
 	if ep.dialled { // with the token that is ours
-		name, secret := e.cfg.Auth.Self()
-		return name == m.name && e.markOf(name, secret) == m
+		var name string
+		name, secret = e.cfg.Auth.Self()
+		ok = name == m.name
 	}
-	secret, _, ok := e.cfg.Auth.Lookup(m.name)
-	return ok && e.markOf(m.name, secret) == m
+	return ok && markOf(m.name, secret, m.says) == m && (!m.says || who.Caps == ep.peer.principal.Caps)
 }
 
 func withdrawn(ep *Endpoint) error {
