@@ -11,6 +11,9 @@ import (
 const (
 	// Version is the protocol's; both sides are of one build or the compiler is refused.
 	Version = 1
+	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
+	// that none made before is taken from a cache.
+	Revision = "1"
 	// Descriptor is where a compiler finds its socket.
 	Descriptor = 3
 	// MaxBytes bounds code and objects: four times the largest image.
