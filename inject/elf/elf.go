@@ -76,6 +76,7 @@ type symbol struct {
 	value   uint64
 	size    uint64
 	isFunc  bool
+	global  bool
 }
 
 const (
@@ -289,7 +290,7 @@ func (p *parser) readSymbols() error {
 		if err != nil {
 			return err
 		}
-		if p.o.symbols[i] = s; s.section >= 0 && s.name == p.rules.Entry && elf.ST_BIND(syms[i].Info) == elf.STB_GLOBAL {
+		if p.o.symbols[i] = s; s.section >= 0 && s.name == p.rules.Entry && s.global {
 			if !s.isFunc || p.o.sections[s.section].segment != segmentCode {
 				return refuse("", "%s is no function", s.name)
 			}
@@ -305,7 +306,8 @@ func (p *parser) readSymbols() error {
 func (p *parser) symbol(s *elf.Symbol) (symbol, error) {
 	const indirect = elf.STT_LOOS // STT_GNU_IFUNC
 	kind := elf.ST_TYPE(s.Info)
-	sym := symbol{name: s.Name, section: nowhere, value: s.Value, size: s.Size, isFunc: kind == elf.STT_FUNC}
+	sym := symbol{name: s.Name, section: nowhere, value: s.Value, size: s.Size, isFunc: kind == elf.STT_FUNC,
+		global: elf.ST_BIND(s.Info) == elf.STB_GLOBAL}
 	switch {
 	case kind == elf.STT_TLS:
 		return sym, refuse("use no thread-local variables", "the symbol %q is thread-local", s.Name)
@@ -317,7 +319,7 @@ func (p *parser) symbol(s *elf.Symbol) (symbol, error) {
 		if !slices.Contains(p.rules.Imports, s.Name) {
 			return sym, refuse("a function calls nothing but the host calls that its manifest lists, and defines the rest", "the symbol %q is defined nowhere", s.Name)
 		}
-		if elf.ST_BIND(s.Info) != elf.STB_GLOBAL {
+		if !sym.global {
 			return sym, refuse("", "the symbol %q is defined nowhere and weak", s.Name)
 		}
 		sym.section = undefined

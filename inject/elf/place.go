@@ -15,6 +15,7 @@ type Image struct {
 	Size  uint64 // with the zeroed data, which follows Bytes
 	Entry uint64 // an address
 	funcs []function
+	named map[string]uint64 // global symbols
 }
 
 type function struct {
@@ -42,7 +43,7 @@ func (o *Object) Place(base uint64, resolve func(name string) (addr uint64, ok b
 	if base%SegmentBytes != 0 || base > 1<<62 {
 		return nil, refuse("", "an image cannot lie at %#x: that is no multiple of %d, or too high", base, SegmentBytes)
 	}
-	img := &Image{Base: base, Bytes: make([]byte, o.filled), Const: o.starts[segmentConst], Data: o.starts[segmentData], Size: o.size}
+	img := &Image{Base: base, Bytes: make([]byte, o.filled), Const: o.starts[segmentConst], Data: o.starts[segmentData], Size: o.size, named: map[string]uint64{}}
 	for i := range o.sections {
 		copy(img.Bytes[min(o.sections[i].at, o.filled):], o.sections[i].data)
 	}
@@ -68,8 +69,15 @@ func (o *Object) Place(base uint64, resolve func(name string) (addr uint64, ok b
 	entry := &o.symbols[o.entry]
 	img.Entry = base + o.sections[entry.section].at + entry.value
 	for i := range o.symbols {
-		if s := &o.symbols[i]; s.isFunc && s.section >= 0 {
-			from := base + o.sections[s.section].at + s.value
+		s := &o.symbols[i]
+		if s.section < 0 {
+			continue
+		}
+		from := base + o.sections[s.section].at + s.value
+		if s.global {
+			img.named[s.name] = from
+		}
+		if s.isFunc {
 			img.funcs = append(img.funcs, function{s.name, from, from + s.size})
 		}
 	}
@@ -169,12 +177,8 @@ func (img *Image) Function(addr uint64) (name string, offset uint64, ok bool) {
 	return img.funcs[i].name, addr - img.funcs[i].from, true
 }
 
-// Address is where a function of the image begins.
-func (img *Image) Address(name string) (uint64, bool) {
-	for i := range img.funcs {
-		if img.funcs[i].name == name {
-			return img.funcs[i].from, true
-		}
-	}
-	return 0, false
+// Address is where a global function or variable of the image lies.
+func (img *Image) Address(name string) (addr uint64, ok bool) {
+	addr, ok = img.named[name]
+	return addr, ok
 }
