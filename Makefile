@@ -26,6 +26,7 @@ help: ## print this
 
 build: ## build bin/wherry, without cgo
 	$(GO) build -trimpath -o bin/wherry ./cmd/wherry
+	$(GO) build -trimpath -o bin/wherry-llvm ./cmd/wherry-llvm
 
 test: tools vet unit race outside peers ioforward ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"

@@ -17,6 +17,8 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -326,6 +328,15 @@ func (c *Client) Status(ctx context.Context, node string) (*control.Status, erro
 		return nil, err
 	}
 	return ask[control.Status](ctx, c, ep, control.CallStatus, control.StatusRequest{Version: control.Version})
+}
+
+// Explain asks one node in which form a function runs there that was started with a wish for it. It takes the capability inject.
+func (c *Client) Explain(ctx context.Context, node string, id image.ID, form forms.Wish) (*control.Explanation, error) {
+	ep, err := c.Reach(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return ask[control.Explanation](ctx, c, ep, control.CallExplain, control.ExplainRequest{ID: id.String(), Form: form.String()})
 }
 
 // connected are the endpoints that are up, by name of their node.

@@ -20,6 +20,7 @@ const (
 	CallNamesake = "wherry.namesake"     // NamesakeRequest → Nothing; members only
 	CallSpare    = "wherry.spare"        // Nothing → SpareReply; members only
 	CallStatus   = "wherry.status"       // StatusRequest → Status; capability read, or admin for all of it
+	CallExplain  = "wherry.fn.explain"   // ExplainRequest → Explanation; capability inject
 	CallBegin    = "wherry.load.begin"   // BeginRequest → BeginReply
 	CallAlloc    = "wherry.load.alloc"   // AllocRequest → Nothing
 	CallFill     = "wherry.load.fill"    // FillRequest → Nothing
@@ -88,6 +89,29 @@ type Peer struct {
 	Connected   bool                `json:"connected"`
 	Incarnation cluster.Incarnation `json:"incarnation,omitempty"`
 	Error       string              `json:"error,omitempty"` // why it is not connected
+}
+
+// ExplainRequest asks in which form a function runs at a node.
+type ExplainRequest struct {
+	ID   string `json:"id"`   // the image's identity, 64 hex digits
+	Form string `json:"form"` // that was asked for: auto, wasm, bitcode or elf
+}
+
+// Explanation says in which form a function runs at a node, as was chosen there last.
+type Explanation struct {
+	Known   bool          `json:"known"`          // else the function has not come there, or its image is there no more
+	Form    string        `json:"form,omitempty"` // none: it cannot run there
+	Triple  string        `json:"triple,omitempty"`
+	Tier    string        `json:"tier,omitempty"` // how its code is made to run
+	Why     string        `json:"why,omitempty"`
+	Refused []RefusedCode `json:"refused"` // the image's other code, and why that does not run
+}
+
+// RefusedCode is code that does not run.
+type RefusedCode struct {
+	Form   string `json:"form"`
+	Triple string `json:"triple,omitempty"`
+	Why    string `json:"why"`
 }
 
 // LoadID names a load: random, chosen by the client, 32 hex digits.

@@ -28,6 +28,7 @@ type Status struct {
 	Stopping    bool                `json:"stopping,omitempty"`
 	CertUntil   time.Time           `json:"cert_until,omitzero"` // when the node's certificate ends; absent if it has none
 	Forms       []string            `json:"forms"`               // of code that the node runs
+	Engines     []EngineStatus      `json:"engines"`             // what is known of forms of code, those too that do not run
 	Memory      MemoryStatus        `json:"memory"`
 	Transports  []TransportStatus   `json:"transports"`
 	Endpoints   []EndpointStatus    `json:"endpoints"`
@@ -39,6 +40,15 @@ type Status struct {
 	Functions     []FunctionStatus `json:"functions"` // in the code cache, the last used first
 	FunctionsLeft int              `json:"functions_left,omitempty"`
 	CodeCache     CodeCacheStatus  `json:"code_cache"`
+}
+
+// EngineStatus is a form of code that a node's engines know.
+type EngineStatus struct {
+	Form     string   `json:"form"`
+	Triple   string   `json:"triple,omitempty"`
+	Features []string `json:"features,omitempty"` // of the processor
+	Tier     string   `json:"tier,omitempty"`     // how such code is made to run
+	Why      string   `json:"why,omitempty"`      // why it does not run here; absent: it does
 }
 
 // MemoryStatus is the memory that a node lends.
@@ -128,6 +138,15 @@ type FunctionStatus struct {
 	Errors uint64   `json:"errors"` // of them
 	// IdleMs is how long ago the last run ended; -1 if none did.
 	IdleMs int64 `json:"idle_ms"`
+	// Ran is how its runs went by form; by this the node chooses.
+	Ran []RanStatus `json:"ran,omitempty"`
+}
+
+// RanStatus is how a function's runs went in one form.
+type RanStatus struct {
+	Form   string  `json:"form"`
+	Runs   uint64  `json:"runs"`
+	MeanUs float64 `json:"mean_us"` // of a run, without waiting; in steps of 100 for each
 }
 
 // CodeCacheStatus is the code cache in memory (images and shard tables) and on

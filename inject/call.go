@@ -9,6 +9,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -53,6 +54,11 @@ var ErrRanges = errors.New("inject: the function needs block sharding")
 // Prepare makes a function of an image and, if table is not nil, the data it
 // runs on. Close it when it is not needed any more.
 func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, error) {
+	return rt.PrepareAs(img, table, forms.Auto)
+}
+
+// PrepareAs is Prepare for a function that is to run in one form of its code only, everywhere it goes.
+func (rt *Runtime) PrepareAs(img *image.Image, table *cluster.Table, form forms.Wish) (*Function, error) {
 	if img == nil || img.Size() == 0 {
 		return nil, errors.New("inject: no image of a function: xrdma.Lookup finds one, image.Build and image.Parse make one")
 	}
@@ -62,7 +68,7 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 		return nil, fmt.Errorf("%w: %s: %s", ErrRanges, img.Name(), dealtText(table))
 	}
 	objects := []*object{rt.imageObject(img)}
-	f.ids[0] = travel.ID(img.ID())
+	f.ids[0] = objects[0].id
 	if table != nil {
 		b, err := table.Encode()
 		if err != nil {
@@ -86,7 +92,7 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 		rt.store.Pin(o.id)
 	}
 	var err error
-	if f.binding, err = rt.core.Bind(rt.now(), f.ids[0], f.ids[1]); err != nil {
+	if f.binding, err = rt.core.BindAs(rt.now(), travel.What{Image: f.ids[0], Table: f.ids[1], Form: uint8(form)}); err != nil {
 		rt.unpin(f.ids[:len(objects)])
 		return nil, err
 	}
@@ -96,14 +102,14 @@ func (rt *Runtime) Prepare(img *image.Image, table *cluster.Table) (*Function, e
 
 // imageObject is the object of an image: the store's, or a new one.
 func (rt *Runtime) imageObject(img *image.Image) *object {
-	id := travel.ID(img.ID())
+	id := travel.ID(img.CopyID())
 	rt.mu.Lock()
 	o := rt.store.byID[id]
 	rt.mu.Unlock()
-	if o != nil {
-		return &object{id: id, bytes: o.bytes, img: o.img}
+	if o != nil { // the store may have dropped it by then, and takes it again
+		return o
 	}
-	return &object{id: id, bytes: img.Encode(), img: img}
+	return newImage(img, img.Encode(), rt.cfg.Trust)
 }
 
 // tableObject is the object of an encoded table: the store's, if it is one of those that calls were prepared for last, or it is parsed.
@@ -116,7 +122,7 @@ func (rt *Runtime) tableObject(b []byte) (*object, error) {
 		}
 	}
 	rt.mu.Unlock()
-	o, err := parseObject(b)
+	o, err := parseObject(b, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -20,7 +21,8 @@ import (
 type bound struct {
 	principal string
 	binding   *travel.Binding
-	image     *object
+	code      *code
+	form      image.Form     // that it runs in
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
@@ -148,8 +150,10 @@ func (rt *Runtime) principal(run *travel.Run) string {
 // whether there is more to do (see after).
 func (rt *Runtime) execute(h *host) (more bool) {
 	status, err := rt.runBranch(h)
-	if errors.Is(err, errNoRoom) {
-		return rt.await(h)
+	if err != nil {
+		if more, back := rt.giveBack(h, err); back {
+			return more
+		}
 	}
 	return rt.conclude(h, status, err)
 }
@@ -239,9 +243,7 @@ func (rt *Runtime) takeSpare(b *bound) abi.Instance {
 
 func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if h.bound == nil {
-		if err := rt.prepare(h); err != nil {
-			return 0, err
-		}
+		return 0, errUnready
 	}
 	if h.held != nil {
 		if !rt.holds(h.bound) {
@@ -261,84 +263,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	return h.instance.Run(h.payload, rt.limits, h)
 }
 
-// prepare makes what a run needs: slow, so the fabric is handed over first.
-func (rt *Runtime) prepare(h *host) error {
-	rt.mu.Lock()
-	rt.core.Own(h.run)
-	h.payload = h.run.Payload
-	img, table := rt.store.byID[h.run.Binding().Image], rt.store.byID[h.run.Binding().Table]
-	principal := h.principal
-	rt.mu.Unlock()
-	h.release()
-	if img == nil || img.img == nil {
-		return refuse(travel.CodeNoCode, "the object %v is no function image", h.run.Binding().Image)
-	}
-	rt.mu.Lock()
-	h.run.Binding().Name = img.img.Name() // for errors, also if it cannot run
-	rt.mu.Unlock()
-	if !h.run.Binding().Table.IsZero() && (table == nil || table.table == nil) {
-		return refuse(travel.CodeNoCode, "the object %v is no shard table", h.run.Binding().Table)
-	}
-	prog, err := rt.program(img)
-	if err != nil {
-		return err
-	}
-	b := &bound{principal: principal, binding: h.run.Binding(), image: img, self: -1, runs: 1}
-	if table != nil {
-		b.table = table.table
-	}
-	if err := rt.openWindows(b, prog); err != nil {
-		b.close()
-		return err
-	}
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	h.bound = b
-	set, _ := b.binding.Data.(*boundSet)
-	if set == nil {
-		set = &boundSet{}
-		b.binding.Data = set
-		rt.sets[set] = struct{}{}
-	}
-	if other := set.find(principal); other != nil || len(set.all) >= maxPrincipals || rt.closed {
-		b.stale = true // ready twice at once, too many, or too late: this one serves this run only
-		return nil
-	}
-	set.all, set.last = append(set.all, b), b
-	return nil
-}
-
-// program loads an image's code for the engine that can run it.
-func (rt *Runtime) program(o *object) (abi.Program, error) {
-	rt.mu.Lock()
-	p := o.prog
-	rt.mu.Unlock()
-	if p != nil {
-		return p, nil
-	}
-	e, entry, err := choose(rt.cfg.Engines, o.img)
-	if err != nil {
-		return nil, err
-	}
-	p, err = e.Load(context.Background(), abi.Code{ID: o.id, Form: entry.Form.String(), Triple: entry.Triple, Features: entry.Features,
-		Bytes: entry.Code, Limits: o.img.Call().Limits})
-	if err != nil {
-		return nil, err
-	}
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if o.prog != nil {
-		p.Close()
-		return o.prog, nil
-	}
-	o.prog = p
-	return p, nil
-}
-
 // openWindows finds the segments behind the table's keys for this element.
-func (rt *Runtime) openWindows(b *bound, prog abi.Program) error {
-	var windows []abi.Window
-	wanted := b.image.img.Call().Windows
+func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
+	wanted := b.code.img.Call().Windows
 	if b.table != nil {
 		b.peers = make([]travel.Peer, len(b.table.Shards))
 		b.self = b.table.IndexOf(rt.el.Incarnation())
@@ -352,14 +279,12 @@ func (rt *Runtime) openWindows(b *bound, prog abi.Program) error {
 			}
 			aw, err := rt.openWindow(b, w, i < len(wanted) && wanted[i].Writable)
 			if err != nil {
-				return refuse(travel.CodeRefused, "window %d of %s: %v", i, b.table.Name, err)
+				return nil, refuse(travel.CodeRefused, "window %d of %s: %v", i, b.table.Name, err)
 			}
 			windows = append(windows, aw)
 		}
 	}
-	var err error
-	b.run, err = prog.Bind(b.principal, windows)
-	return err
+	return windows, nil
 }
 
 func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Window, error) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -12,66 +14,102 @@ import (
 // this element since its image came.
 type FunctionStats struct {
 	Name   string
-	ID     travel.ID
-	Bytes  int      // of the image
-	Forms  []string // that the image has code in
-	Ready  bool     // its code is loaded here
-	Pinned bool     // somebody uses it, so it cannot be evicted
-	Runs   uint64   // that ended, whatever way
-	Failed uint64   // of them: those that ended with an error
+	ID     travel.ID // the image's identity
+	Bytes  int       // of all copies of the image
+	Forms  []string  // that the image has code in
+	Ready  bool      // its code is loaded here
+	Pinned bool      // somebody uses it, so it cannot be evicted
+	Runs   uint64    // that ended, whatever way
+	Failed uint64    // of them: those that ended with an error
+	Ran    []FormStats
 	Idle   time.Duration
 	Used   bool // it ran here at all; else Idle means nothing
 }
 
+// FormStats say how a function has run here in one form: by this the element chooses (forms.Choose).
+type FormStats struct {
+	Form string
+	forms.History
+}
+
 // note counts a run that ended for its function. mu is held.
-func (rt *Runtime) note(h *host, now travel.Instant, code travel.Code) {
-	var o *object
+func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
+	var c *code
+	form := image.Form(0)
 	if h.bound != nil {
-		o = h.bound.image
-	} else if b := h.run.Binding(); b != nil {
-		o = rt.store.byID[b.Image]
+		c, form = h.bound.code, h.bound.form
+	} else if b := h.run.Binding(); b != nil && rt.store.byID[b.Image] != nil {
+		c = rt.store.byID[b.Image].code
 	}
-	if o == nil {
+	if c == nil {
 		return
 	}
-	o.used = now
-	if o.runs++; code != travel.CodeOK {
-		o.failed++
+	c.used = now
+	past := &c.history[form]
+	past.runs++
+	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.bound.binding.Form) == forms.Auto {
+		rt.turn(now, c, h.principal)
+	}
+	if end != travel.CodeOK {
+		c.failed++
 	}
 }
 
 // Functions lists the functions in the code cache, the last used first, but at
 // most limit of them; left says how many are not in the list.
 func (rt *Runtime) Functions(limit int) (list []FunctionStats, left int) {
-	rt.mu.Lock()
-	objects := make([]object, 0, len(rt.store.byID))
-	for _, o := range rt.store.byID {
-		if o.img != nil {
-			objects = append(objects, *o)
-		}
-	}
-	rt.mu.Unlock()
-	slices.SortFunc(objects, func(a, b object) int {
-		return cmp.Or(cmp.Compare(b.used, a.used), cmp.Compare(a.img.Name(), b.img.Name()), cmp.Compare(a.id.String(), b.id.String()))
-	})
-	if len(objects) > limit {
-		objects, left = objects[:limit], len(objects)-limit
+	type item struct {
+		f    FunctionStats
+		used travel.Instant
 	}
 	now := rt.now()
-	for _, o := range objects {
-		f := FunctionStats{Name: o.img.Name(), ID: o.id, Bytes: len(o.bytes), Forms: []string{}, Ready: o.prog != nil, Pinned: o.pins > 0,
-			Runs: o.runs, Failed: o.failed, Used: o.used != 0}
-		if f.Used {
-			f.Idle = max(0, time.Duration(now-o.used))
+	byCode := map[*code]*item{}
+	var all []*item
+	rt.mu.Lock()
+	for _, o := range rt.store.byID {
+		if o.code == nil {
+			continue
 		}
-		for _, e := range o.img.Entries() {
-			if form := e.Form.String(); !slices.Contains(f.Forms, form) {
-				f.Forms = append(f.Forms, form)
-			}
+		it := byCode[o.code]
+		if it == nil {
+			it = &item{o.code.stats(now), o.code.used}
+			byCode[o.code] = it
+			all = append(all, it)
 		}
-		list = append(list, f)
+		it.f.Bytes += len(o.bytes)
+		it.f.Pinned = it.f.Pinned || o.pins > 0
+	}
+	rt.mu.Unlock()
+	slices.SortFunc(all, func(a, b *item) int {
+		return cmp.Or(cmp.Compare(b.used, a.used), cmp.Compare(a.f.Name, b.f.Name), cmp.Compare(a.f.ID.String(), b.f.ID.String()))
+	})
+	if len(all) > limit {
+		all, left = all[:limit], len(all)-limit
+	}
+	for _, it := range all {
+		list = append(list, it.f)
 	}
 	return list, left
+}
+
+// stats are what is to say of a function but its copies. mu is held.
+func (c *code) stats(now travel.Instant) FunctionStats {
+	f := FunctionStats{Name: c.img.Name(), ID: travel.ID(c.img.ID()), Forms: []string{}, Failed: c.failed, Used: c.used != 0}
+	if f.Used {
+		f.Idle = max(0, time.Duration(now-c.used))
+	}
+	for i, e := range c.img.Entries() {
+		if form := e.Form.String(); !slices.Contains(f.Forms, form) {
+			f.Forms = append(f.Forms, form)
+		}
+		f.Ready = f.Ready || c.programs[i].ready != nil
+	}
+	for form, past := range c.history {
+		if f.Runs += past.runs; past.runs > 0 && form > 0 {
+			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), c.past(image.Form(form))})
+		}
+	}
+	return f
 }
 
 // Forms are the forms of code that this element runs; none if it only starts functions.

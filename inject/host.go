@@ -27,6 +27,8 @@ type host struct {
 	place     abi.Place // waited for, and not used yet
 	scratch   uint64    // that it waits, or waited, to have room for
 	again     bool      // it has started over
+	load      *load     // that it waits for
+	slices    uint64    // of its time that have ended
 	acted     bool      // it has sent or written something before its end
 
 	message fabric.Message // being handled, while leads
@@ -112,6 +114,7 @@ func (rt *Runtime) freeHost(h *host) {
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
 	h.scratch, h.again, h.acted, h.crowded = 0, false, false, false
+	h.load, h.slices = nil, 0
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -162,6 +165,7 @@ func (h *host) time() travel.Instant {
 // Tick ends a slice of the guest's time.
 func (h *host) Tick() error {
 	h.now = 0
+	h.slices++
 	if h.away {
 		runtime.Gosched()
 	} else {
@@ -600,7 +604,7 @@ func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, wi
 // Log takes a line of the function's. The last one is kept, for with it functions say why they fail.
 func (h *host) Log(text []byte) {
 	h.said = append(h.said[:0], text[:min(len(text), saidBytes+1)]...)
-	name := h.bound.image.img.Name()
+	name := h.bound.code.img.Name()
 	if out := h.rt.cfg.Output; out != nil {
 		out(h.rt.el.Name(), name, string(text))
 		return

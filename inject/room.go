@@ -120,8 +120,7 @@ func (rt *Runtime) await(h *host) (more bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	h.become()
-	h.told("", abi.OK)
-	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said = fabric.Message{}, false, false, 0, nil, false, h.said[:0]
+	h.rest()
 	if h.bound.stale { // made by several at once: one is kept
 		if b := rt.lookup(h.run, h.principal); b != nil {
 			rt.leaveBound(h)
@@ -138,6 +137,12 @@ func (rt *Runtime) await(h *host) (more bool) {
 	}
 	rt.soon(now)
 	return rt.pending()
+}
+
+// rest clears what a host knows of a run that is given back and starts over. mu is held.
+func (h *host) rest() {
+	h.told("", abi.OK)
+	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said, h.slices = fabric.Message{}, false, false, 0, nil, false, h.said[:0], 0
 }
 
 // resume makes the host of a run that has waited ready to go on. mu is held.
@@ -194,11 +199,16 @@ func (fx *effects) Reserve(r *travel.Run) travel.Room {
 	return travel.RoomTaken
 }
 
-// Unreserve frees the host of a run that waited in vain.
+// Unreserve frees the host of a run that waited in vain, for room or for its program.
 func (fx *effects) Unreserve(r *travel.Run) {
 	rt, h := (*Runtime)(fx), r.User.(*host)
+	if h.load != nil {
+		rt.delist(h)
+	}
 	rt.leavePlace(h)
-	rt.leaveBound(h)
+	if h.bound != nil {
+		rt.leaveBound(h)
+	}
 	rt.freeHost(h)
 }
 

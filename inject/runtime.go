@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,10 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/trust"
 )
 
 // Frame ids of the travel protocol: those that wait for credit, and those
@@ -35,6 +38,12 @@ type Config struct {
 	// Engines run arriving code, one per form. Without any, branches that are
 	// sent here are refused.
 	Engines []abi.Engine
+	// Trust says whose signatures native code needs; nil: none of it runs.
+	Trust *trust.Policy
+	// Loads bounds the functions that are made ready at once, of which one principal has three quarters at most; default 4. Others queue.
+	Loads int
+	// LoadTime is the most that making a function ready takes; default 10 s.
+	LoadTime time.Duration
 	// Limits are the most that a function gets here, whatever its manifest wishes; zero
 	// fields leave it to the engine.
 	Limits abi.Limits
@@ -55,6 +64,9 @@ type Config struct {
 func (c *Config) Validate() error {
 	if c.Running < 0 || c.Running > 1<<16 {
 		return fmt.Errorf("inject: Running is %d: between 1 and 65536, or 0 for the default", c.Running)
+	}
+	if c.Loads < 0 || c.Loads > 1<<10 || c.LoadTime < 0 {
+		return fmt.Errorf("inject: Loads is %d and LoadTime %v: they are at least 0, for the default, and Loads at most 1024", c.Loads, c.LoadTime)
 	}
 	if c.CacheBytes < 0 {
 		return fmt.Errorf("inject: CacheBytes is negative")
@@ -103,6 +115,10 @@ type Runtime struct {
 	spares  []*bound               // that may have an instance at hand
 	release []releaser             // to go back to their engine
 	sets    map[*boundSet]struct{} // all that have bounds
+	loads   loads
+	offers  []forms.Offer   // the engines'
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 	closed  bool
 	args    travel.StartArgs // scratch
 
@@ -132,6 +148,9 @@ type arrival struct {
 
 const (
 	defaultRunning = 128
+	defaultLoads   = 4
+	// defaultLoadTime: a compiler's worst cases take a second or two.
+	defaultLoadTime = 10 * time.Second
 	// keptTables is how many shard tables are found again by their bytes alone: a client's calls are on a few datasets.
 	keptTables = 16
 	// sparePeers: an endpoint that ends makes room for another before its number is free.
@@ -154,6 +173,12 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCacheBytes
 	}
+	if cfg.Loads == 0 {
+		cfg.Loads = defaultLoads
+	}
+	if cfg.LoadTime == 0 {
+		cfg.LoadTime = defaultLoadTime
+	}
 	rt := &Runtime{el: el, cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes),
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
@@ -161,6 +186,13 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	}
 	if rt.cfg.Limits != (abi.Limits{}) {
 		rt.limits = &rt.cfg.Limits
+	}
+	rt.loads = loads{byKey: map[loadKey]*load{}, by: map[string]int{}}
+	rt.life, rt.end = context.WithCancel(context.Background())
+	for i, e := range cfg.Engines {
+		for _, o := range e.Offers() {
+			rt.offers = append(rt.offers, forms.Offer{Engine: i, Offer: o})
+		}
 	}
 	rt.futures.init()
 	cfg.Travel.Running = cfg.Running
@@ -471,7 +503,7 @@ func (rt *Runtime) worker() {
 
 // check verifies an object that arrived and puts it into the store.
 func (rt *Runtime) check(a arrival) {
-	o, err := parseObject(a.data)
+	o, err := parseObject(a.data, rt.cfg.Trust)
 	if err == nil && o.id != a.id {
 		err = fmt.Errorf("its content has the identity %v", o.id)
 	}
@@ -532,6 +564,7 @@ func (rt *Runtime) Close() error {
 	}
 	rt.futures.cancelAll(rt)
 	rt.mu.Unlock()
+	rt.end()
 	rt.work.Wait()
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -539,11 +572,8 @@ func (rt *Runtime) Close() error {
 		s.retire(rt)
 	}
 	rt.drop()
-	for _, o := range rt.store.byID {
-		if o.prog != nil {
-			o.prog.Close()
-			o.prog = nil
-		}
+	for _, c := range rt.store.codes {
+		c.close()
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (h *host) startSpan() {
 	if !ok {
 		return
 	}
-	own, end := rt.cfg.Tracer.StartRun(parent, RunInfo{Function: h.bound.image.img.Name(), Element: rt.el.Name(), Principal: h.bound.principal,
+	own, end := rt.cfg.Tracer.StartRun(parent, RunInfo{Function: h.bound.code.img.Name(), Element: rt.el.Name(), Principal: h.bound.principal,
 		Invocation: run.Invocation(), Branch: run.Branch(), HopsLeft: run.Hops(), Bytes: len(run.Payload)})
 	rt.mu.Lock()
 	run.SetTrace(own)

@@ -1,8 +1,6 @@
 package inject
 
 import (
-	"errors"
-
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -35,8 +33,10 @@ func (h *host) become() {
 // do is here, in as few steps as possible. It reports whether there is more to do (see after).
 func (rt *Runtime) visit(h *host) (more bool) {
 	status, err := rt.runBranch(h)
-	if errors.Is(err, errNoRoom) {
-		return rt.await(h)
+	if err != nil {
+		if more, back := rt.giveBack(h, err); back {
+			return more
+		}
 	}
 	if err == nil && status == abi.OK && h.now != 0 {
 		rt.mu.Lock()
@@ -61,8 +61,8 @@ func (rt *Runtime) leave(h *host) bool {
 		return false
 	}
 	b := h.bound
-	b.image.used = now
-	b.image.runs++
+	b.code.used = now
+	b.code.history[b.form].runs++
 	b.runs--
 	if b.spare == nil && b.listed && !b.stale {
 		b.spare = h.instance

@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/schema"
@@ -35,6 +36,8 @@ type Request struct {
 	// Element, if not nil, starts the function on that element only, whatever the image says.
 	Element *uint32
 	Options inject.Options
+	// Form is the only one of the image's code that may run; forms.Auto leaves it to each element.
+	Form forms.Wish
 	// Started, if not nil, gets the invocation once it is under way.
 	Started func(*inject.Future)
 }
@@ -295,7 +298,7 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 	if err := r.checkRights(); err != nil {
 		return nil, err
 	}
-	f, err := rt.Prepare(r.Image, r.Table)
+	f, err := rt.PrepareAs(r.Image, r.Table, r.Form)
 	if errors.Is(err, inject.ErrRanges) {
 		err = fmt.Errorf("%w: %w", ErrRequest, err)
 	}

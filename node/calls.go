@@ -20,6 +20,7 @@ func (n *Node) serve() error {
 		control.Serve(p, control.CallNamesake, n.heardOfNamesake),
 		control.Serve(p, control.CallSpare, n.spareOf),
 		control.Serve(p, control.CallStatus, n.status),
+		control.Serve(p, control.CallExplain, n.explain),
 		control.Serve(p, control.CallBegin, n.begin),
 		control.Serve(p, control.CallAlloc, n.alloc),
 		control.Serve(p, control.CallFill, n.fill),

@@ -64,6 +64,12 @@ type Config struct {
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
 	CodeCacheBytes Bytes  `yaml:"code_cache_bytes"` // 0: the cache's own default
 
+	// Native is where bitcode and ELF objects run: "off", nowhere (default).
+	Native string `yaml:"native"`
+	// Trust and TrustFile name the keys whose signatures native code needs; the file is a YAML list of the same.
+	Trust     []TrustedKey `yaml:"trust"`
+	TrustFile string       `yaml:"trust_file"`
+
 	StopTime time.Duration `yaml:"stop_time"` // how long what is under way may take to finish; DefaultStopTime
 	LoadTime time.Duration `yaml:"load_time"` // how long a load may be idle before it is freed; DefaultLoadTime
 
@@ -105,7 +111,7 @@ var misfit = regexp.MustCompile("(?s)^(line \\d+): cannot unmarshal (.*?)(?: `(.
 
 // wanted and found are misfit's types and tags in words.
 var (
-	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "[]cluster.Member": "a list of entries with name and addrs", "cluster.Member": "an entry with name and addrs",
+	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "[]cluster.Member": "a list of entries with name and addrs", "[]node.TrustedKey": "a list of entries with name and key", "node.TrustedKey": "an entry with name and key", "cluster.Member": "an entry with name and addrs",
 		"string": "text", "bool": "true or false", "node.Bytes": "a size, as in 512MiB,", "time.Duration": "a time, as in 30s,", "node.Config": "a key with its value, as in name: n1,"}
 	found = map[string]string{"!!str": "text", "!!seq": "a list", "!!map": "keys with values", "!!int": "a number", "!!float": "a number", "!!bool": "true or false", "!!null": "nothing", "!!timestamp": "a date"}
 )
@@ -170,6 +176,12 @@ func (c *Config) Validate() error {
 		if _, err := fabric.ParsePolicy(c.Policy); err != nil {
 			return fmt.Errorf("node: policy: %w", err)
 		}
+	}
+	if !slices.Contains([]string{"", "off"}, c.Native) {
+		return fmt.Errorf("node: native %q: it is off", c.Native)
+	}
+	if _, err := c.trust(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	if err := c.TLS.Validate(); err != nil {
 		return fmt.Errorf("node: %w", err)

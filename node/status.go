@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,9 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -20,7 +24,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability read", Do: "use a token or certificate that has it, or admin to see all endpoints"}
 	}
 	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
-		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Memory: n.data.status(),
+		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Engines: []control.EngineStatus{}, Memory: n.data.status(),
 		Endpoints: []control.EndpointStatus{}, Functions: []control.FunctionStatus{}}
 	if n.tls != nil {
 		s.CertUntil = n.tls.Until()
@@ -90,6 +94,9 @@ func (n *Node) functionStatus(s *control.Status) {
 		s.CodeCache.Disk = &control.CacheStatus{Dir: disk.Dir, Entries: disk.Files, Bytes: disk.Bytes, Limit: disk.Limit,
 			Hits: engine.CacheHits, Misses: engine.CacheMisses, Evicted: engine.CacheEvicted}
 	}
+	for _, o := range n.rt.Offers() {
+		s.Engines = append(s.Engines, control.EngineStatus{Form: o.Form, Triple: o.Triple, Features: o.Features, Tier: o.Tier, Why: o.Why})
+	}
 	list, left := n.rt.Functions(control.MaxStatusFunctions)
 	s.FunctionsLeft = left
 	for _, f := range list {
@@ -98,6 +105,32 @@ func (n *Node) functionStatus(s *control.Status) {
 			idle = f.Idle.Milliseconds()
 		}
 		s.Functions = append(s.Functions, control.FunctionStatus{Name: f.Name, ID: hex.EncodeToString(f.ID[:]), Bytes: f.Bytes,
-			Forms: slices.Clone(f.Forms), Ready: f.Ready, InUse: f.Pinned, Runs: f.Runs, Errors: f.Failed, IdleMs: idle})
+			Forms: slices.Clone(f.Forms), Ready: f.Ready, InUse: f.Pinned, Runs: f.Runs, Errors: f.Failed, IdleMs: idle, Ran: ran(f.Ran)})
 	}
+}
+
+func ran(list []inject.FormStats) (out []control.RanStatus) {
+	for _, f := range list {
+		out = append(out, control.RanStatus{Form: f.Form, Runs: f.Runs, MeanUs: float64(f.Mean()) / float64(time.Microsecond)})
+	}
+	return out
+}
+
+// explain says in which form a function runs here.
+func (n *Node) explain(_ context.Context, c *rpc.Call, r *control.ExplainRequest) (*control.Explanation, error) {
+	who := control.PrincipalOf(c.From)
+	if !who.Caps.Has(cluster.CapInject) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability inject", Do: "use a token or certificate that has it"}
+	}
+	wish, err := forms.ParseWish(r.Form)
+	id, herr := hex.DecodeString(r.ID)
+	if err != nil || herr != nil || len(id) != len(image.ID{}) {
+		return nil, fmt.Errorf("%w: a function is asked for by its id, 64 hex digits, and the form that was asked for: %q, %q", control.ErrRequest, r.ID, r.Form)
+	}
+	e, known := n.rt.Explain(image.ID(id), wish)
+	out := &control.Explanation{Known: known, Form: e.Form, Triple: e.Triple, Tier: e.Tier, Why: e.Why, Refused: []control.RefusedCode{}}
+	for _, no := range e.Refused {
+		out.Refused = append(out.Refused, control.RefusedCode{Form: no.Form.String(), Triple: no.Triple, Why: no.Why})
+	}
+	return out, nil
 }

@@ -8,6 +8,8 @@ set -euo pipefail
 wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio)
 # libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
 headers=libc6-dev
+# Nor has what compiles LLVM bitcode: 29 MB, a few seconds. The tests take an older one too.
+llvm=libllvm22
 
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
 # first command that needs something says so.
@@ -26,6 +28,7 @@ for pair in "${wanted[@]}"; do
 done
 if command -v dpkg >/dev/null 2>&1; then
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$headers" 2>/dev/null)" = installed ] || missing+=("$headers")
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$llvm" 2>/dev/null)" = installed ] || missing+=("$llvm")
 fi
 # The demo's graph is compared with apt-cache, which needs the archive's lists.
 lists=/var/lib/apt/lists

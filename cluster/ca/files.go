@@ -96,6 +96,9 @@ func parseCerts(text []byte, path string) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
+// ReadKey reads a private key in PEM (PKCS #8) from a file that nobody else can read.
+func ReadKey(path string) (crypto.Signer, error) { return readKey(path) }
+
 // readKey reads a private key, which must be private.
 func readKey(path string) (crypto.Signer, error) {
 	text, err := readFile(path, maxKeyBytes, true)

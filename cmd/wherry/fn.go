@@ -16,9 +16,11 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/trust"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/node"
@@ -28,13 +30,13 @@ import (
 func (a *app) fnCommand() *cobra.Command {
 	parent := noun(&cobra.Command{
 		Use:   "fn",
-		Short: "Build, inspect and run functions",
+		Short: "Build, inspect, sign and run functions",
 		Long: `A function image (.wfn) carries a function in one file: its manifest and its
 code. Nothing is deployed: running it sends it to where the data is. A number
 of functions are ready made; wherry fn ls names them.`,
 		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg by=status",
 	})
-	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnInspectCommand(), a.fnRunCommand())
+	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnInspectCommand(), a.fnSignCommand(), a.fnVerifyCommand(), a.fnKeysCommand(), a.fnRunCommand())
 	return parent
 }
 
@@ -200,9 +202,13 @@ func (a *app) fnInspectCommand() *cobra.Command {
 				Bytes    int            `json:"bytes"`
 				Manifest image.Manifest `json:"manifest"`
 				Entries  []entry        `json:"entries"`
+				Signers  []string       `json:"signers,omitempty"` // keys that are named; fn verify says whether they signed it
 			}{ID: img.ID().String(), Bytes: img.Size(), Manifest: img.Manifest()}
 			for _, e := range img.Entries() {
 				v.Entries = append(v.Entries, entry{e.Form.String(), e.Triple, len(e.Code)})
+			}
+			for _, s := range img.Signatures() {
+				v.Signers = append(v.Signers, trust.Format(s.Key))
 			}
 			return a.print(v, func(w io.Writer) {
 				m := v.Manifest
@@ -223,6 +229,9 @@ func (a *app) fnInspectCommand() *cobra.Command {
 				}
 				for _, e := range v.Entries {
 					fmt.Fprintf(w, "  code     %s %s %d bytes\n", e.Form, e.Triple, e.Bytes)
+				}
+				for _, s := range img.Signatures() {
+					fmt.Fprintf(w, "  signed   by %s, it says\n", trust.Short(s.Key))
 				}
 				fmt.Fprintf(w, "  calls    %s\n", strings.Join(m.Imports, " "))
 			})
@@ -282,6 +291,8 @@ type runFlags struct {
 	args     []string
 	in, out  string
 	format   string
+	form     string
+	explain  bool
 	hops     uint16
 	branches uint32
 }
@@ -307,6 +318,8 @@ owner of a row), goes where it needs to by itself, and its answer comes here.`,
 	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
 	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else, and raw where the function returns plain bytes")
+	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
+	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others")
 	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may change elements, 1 to %d; %d is without bound (otherwise %d, and without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
 	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (otherwise so many at once)", travel.DefaultBranches))
 	a.client.add(cmd)
@@ -361,10 +374,13 @@ func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) 
 		return r, usagef("--branches %d: 1 to %d are possible", f.branches, travel.DefaultBranches)
 	}
 	r.Options = inject.Options{Hops: f.hops, Branches: f.branches}
+	var err error
+	if r.Form, err = forms.ParseWish(f.form); err != nil {
+		return r, usageError{err}
+	}
 	if f.in == "" {
 		return r, nil
 	}
-	var err error
 	r.Payload, err = abandon(ctx, func() ([]byte, error) { return a.payload(f.in) })
 	return r, err
 }
@@ -412,7 +428,10 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 		return err
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		answer, err := a.runOn(ctx, c, f, req)
+		answer, err := a.runOn(ctx, c, f, &req)
+		if f.explain {
+			err = errors.Join(err, a.explain(ctx, c, f, &req))
+		}
 		if err != nil {
 			return err
 		}
@@ -463,7 +482,7 @@ func (f *runFlags) moreText(err error) error {
 	return err
 }
 
-func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invoke.Request) (answer *invoke.Answer, err error) {
+func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req *invoke.Request) (answer *invoke.Answer, err error) {
 	if f.on != "" {
 		if req.Table, err = c.Table(ctx, f.on, ""); err != nil {
 			return nil, err
@@ -484,7 +503,7 @@ func (a *app) runOn(ctx context.Context, c *client.Client, f *runFlags, req invo
 		return text
 	})
 	defer b.end()
-	answer, err = invoke.Run(ctx, c.Runtime(), req)
+	answer, err = invoke.Run(ctx, c.Runtime(), *req)
 	return answer, f.moreText(whyForbidden(ctx, c, err))
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -205,6 +206,11 @@ func writeStatus(w io.Writer, s *control.Status) {
 	if !s.CertUntil.IsZero() {
 		fmt.Fprintf(w, "  certificate: %s\n", certText(s.CertUntil, time.Now()))
 	}
+	for _, e := range s.Engines {
+		if e.Why != "" {
+			fmt.Fprintf(w, "  runs no %s: %s\n", abi.Offer{Form: e.Form, Triple: e.Triple}, e.Why)
+		}
+	}
 	writeEndpoints(w, s)
 	q := s.Queues
 	fmt.Fprintf(w, "  functions: %d running, %d queued, %d held (%v), %d invocations, %d records, %d futures, %d tombstones\n",
@@ -258,20 +264,33 @@ func writeEndpoints(w io.Writer, s *control.Status) {
 func writeFunctions(w io.Writer, s *control.Status) {
 	if len(s.Functions) > 0 {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "  FUNCTION\tID\tFORMS\tSIZE\tRUNS\tERRORS\tLAST RUN")
+		fmt.Fprintln(t, "  FUNCTION\tID\tFORMS\tSIZE\tRUNS\tERRORS\tRAN AS\tLAST RUN")
 		for i := range s.Functions {
 			f := &s.Functions[i]
 			last := "never"
 			if f.IdleMs >= 0 {
 				last = age(f.IdleMs).String() + " ago"
 			}
-			fmt.Fprintf(t, "  %s\t%.16s\t%s\t%v\t%d\t%d\t%s\n", f.Name, f.ID, strings.Join(f.Forms, ","), node.Bytes(f.Bytes), f.Runs, f.Errors, last)
+			fmt.Fprintf(t, "  %s\t%.16s\t%s\t%v\t%d\t%d\t%s\t%s\n", f.Name, f.ID, strings.Join(f.Forms, ","), node.Bytes(f.Bytes), f.Runs, f.Errors, ranText(f.Ran), last)
 		}
 		t.Flush()
 	}
 	if s.FunctionsLeft > 0 {
 		fmt.Fprintf(w, "  and %d more functions\n", s.FunctionsLeft)
 	}
+}
+
+// ranText is how a function's runs went, by form.
+func ranText(ran []control.RanStatus) string {
+	var all []string
+	for _, r := range ran {
+		mean := fmt.Sprintf("%.0fµs", r.MeanUs)
+		if r.MeanUs < 1 {
+			mean = "<100µs" // a slice of a run's time is the least that is counted
+		}
+		all = append(all, fmt.Sprintf("%s %d× %s", r.Form, r.Runs, mean))
+	}
+	return orNone(strings.Join(all, ", "))
 }
 
 func writeCache(w io.Writer, where string, c *control.CacheStatus) {

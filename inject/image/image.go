@@ -38,6 +38,7 @@ type Image struct {
 	entries    []Entry
 	signatures []Signature
 	encoded    []byte // header and content, without signatures
+	copyID     ID     // see CopyID
 	id         ID
 	call       *Call
 }
@@ -148,6 +149,7 @@ func (m *Image) seal() error {
 	le.PutUint64(b[atTotal:], uint64(len(b)))
 	le.PutUint64(b[atContent:], uint64(len(b)-HeaderBytes))
 	m.id = identity(b)
+	m.copyID = m.id
 	copy(b[atID:], m.id[:])
 	m.encoded = b
 	return nil
@@ -173,11 +175,17 @@ func pad(b []byte) []byte {
 // ID is the image's identity.
 func (m *Image) ID() ID { return m.id }
 
+// CopyID tells copies of one image with different signatures apart: the identity of one that is not signed, else the SHA-256 of the whole file.
+func (m *Image) CopyID() ID { return m.copyID }
+
 // Name is the manifest's name: a label, not an identity.
 func (m *Image) Name() string { return m.manifest.Name }
 
 // Manifest returns a copy of the manifest, to be changed as one likes. Call has what a call needs of it, without a copy.
 func (m *Image) Manifest() Manifest { return m.manifest.clone() }
+
+// EntryCount is how many entries there are.
+func (m *Image) EntryCount() int { return len(m.entries) }
 
 // Entries returns all entries, in the file's order. Their Code is shared.
 func (m *Image) Entries() []Entry {

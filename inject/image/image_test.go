@@ -247,6 +247,30 @@ func TestGolden(t *testing.T) {
 }
 
 // Every damaged byte and every cut is noticed.
+// TestCopyID: copies with other signatures have other ids of their own, and one identity.
+func TestCopyID(t *testing.T) {
+	plain := mustBuild(t)
+	one, err := plain.Sign(testKey(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := one.Sign(testKey(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain.CopyID() != plain.ID() || one.Unsigned().CopyID() != plain.ID() {
+		t.Error("a copy without signatures has an id besides its identity")
+	}
+	if one.ID() != plain.ID() || one.CopyID() == plain.CopyID() || one.CopyID() == two.CopyID() {
+		t.Error("signing changed the identity, or did not change the copy's id")
+	}
+	for _, img := range []*Image{plain, one, two} {
+		if again, err := Parse(img.Encode()); err != nil || again.CopyID() != img.CopyID() {
+			t.Errorf("read again: %v, %v", again.CopyID(), err)
+		}
+	}
+}
+
 func TestDamage(t *testing.T) {
 	whole := signedImage(t).Encode()
 	for n := range whole {

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -67,7 +68,7 @@ func Parse(b []byte) (*Image, error) {
 	if got := identity(b[:end]); got != h.ID {
 		return nil, fmt.Errorf("%w: SHA-256 is %s, the header says %s", ErrChecksum, got.Short(), h.ID.Short())
 	}
-	img := &Image{id: h.ID, encoded: bytes.Clone(b[:end])}
+	img := &Image{id: h.ID, copyID: h.ID, encoded: bytes.Clone(b[:end])}
 	binary.LittleEndian.PutUint64(img.encoded[atTotal:], uint64(end))
 	if err := img.parseContent(); err != nil {
 		return nil, err
@@ -77,6 +78,9 @@ func Parse(b []byte) (*Image, error) {
 	}
 	if img.signatures, err = parseSignatures(b[end:]); err != nil {
 		return nil, err
+	}
+	if len(img.signatures) > 0 {
+		img.copyID = sha256.Sum256(b)
 	}
 	return img, nil
 }

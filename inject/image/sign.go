@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -57,13 +58,14 @@ func (m *Image) Sign(key ed25519.PrivateKey) (*Image, error) {
 	if out.Size() > MaxBytes {
 		return nil, fmt.Errorf("%w: signed it has %d bytes, at most %d are allowed", ErrTooLarge, out.Size(), MaxBytes)
 	}
+	out.copyID = sha256.Sum256(out.Encode())
 	return &out, nil
 }
 
 // Unsigned returns the image without signatures.
 func (m *Image) Unsigned() *Image {
 	out := *m
-	out.signatures = nil
+	out.signatures, out.copyID = nil, m.id
 	return &out
 }
 

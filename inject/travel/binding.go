@@ -6,11 +6,18 @@ import (
 	"github.com/wherry-fabric/wherry/internal/invariants"
 )
 
-// Binding is a function image together with a shard table: what an invocation
-// runs. An element gives each a slot, which is also its handle towards peers.
-type Binding struct {
+// What is what an invocation runs.
+type What struct {
 	Image ID
 	Table ID // zero: none
+	// Form is in which form of the image's code it is to run, everywhere it goes: the runtime's own number, which travels along. 0: as each element finds best.
+	Form uint8
+}
+
+// Binding is a function image together with a shard table, and the form in which it is to run.
+// An element gives each a slot, which is also its handle towards peers.
+type Binding struct {
+	What
 	// Name is the function's name in errors; the runtime sets it.
 	Name string
 	// Data is the runtime's, for what it compiled. When the binding lets go of
@@ -28,14 +35,19 @@ type Binding struct {
 
 func (b *Binding) handle() uint16 { return b.slot | uint16(b.gen<<12) }
 
-// Bind finds or makes the binding of two ids and keeps it until Unbind. The
-// objects need not be in the Store until Start.
+// Bind is BindAs of two ids, in the form that each element finds best.
 func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
+	return c.BindAs(now, What{Image: image, Table: table})
+}
+
+// BindAs finds or makes a binding and keeps it until Unbind. The
+// objects need not be in the Store until Start.
+func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
 	c.catchUp()
-	if image.IsZero() {
+	if w.Image.IsZero() {
 		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
 	}
-	b := c.bind(now, image, table)
+	b := c.bind(now, w)
 	if b == nil {
 		return nil, fmt.Errorf("%w: all %d bindings of Limits.Bindings are in use; close prepared functions that are not needed, or raise it (at most %d)", ErrLimit, c.lim.Bindings, MaxSlots)
 	}
@@ -54,14 +66,14 @@ func (c *Core) unref(b *Binding) {
 }
 
 // bind finds or makes a binding, nil if every slot is in use.
-func (c *Core) bind(now Instant, image, table ID) *Binding {
-	b := c.byIDs[[2]ID{image, table}]
+func (c *Core) bind(now Instant, w What) *Binding {
+	b := c.byWhat[w]
 	if b == nil {
 		if b = c.freeSlot(); b == nil {
 			return nil
 		}
-		b.Image, b.Table = image, table
-		c.byIDs[[2]ID{image, table}] = b
+		b.What = w
+		c.byWhat[w] = b
 	}
 	b.used = now
 	return b
@@ -82,7 +94,7 @@ func (c *Core) freeSlot() *Binding {
 	}
 	if oldest != nil {
 		c.unpin(oldest)
-		delete(c.byIDs, [2]ID{oldest.Image, oldest.Table})
+		delete(c.byWhat, oldest.What)
 		oldest.gen++
 		oldest.Name = ""
 	}
@@ -150,7 +162,7 @@ func (c *Core) declare(p *peer, b *Binding, e *injectExt, room int) bool {
 	if p.told[b.slot]&toldAccepted != 0 {
 		return false
 	}
-	e.declared, e.image, e.table = true, b.Image, b.Table
+	e.declared, e.what = true, b.What
 	if p.told[b.slot]&toldInline == 0 {
 		p.told[b.slot] |= toldInline
 		e.imageBytes = c.cfg.Store.Get(b.Image)
@@ -179,8 +191,8 @@ func (p *peer) learn(wire uint16, e *injectExt) {
 	if h.known && (h.gen-gen)%16 < 8 && h.gen != gen {
 		return // a late declaration does not replace a newer one
 	}
-	if !h.known || h.gen != gen || h.image != e.image || h.table != e.table {
-		*h = handle{known: true, gen: gen, image: e.image, table: e.table}
+	if !h.known || h.gen != gen || h.what != e.what {
+		*h = handle{known: true, gen: gen, what: e.what}
 	}
 }
 
@@ -188,7 +200,7 @@ func (p *peer) learn(wire uint16, e *injectExt) {
 // in use; known is false if the handle means nothing here.
 func (c *Core) resolve(now Instant, p *peer, wire uint16, e *injectExt) (b *Binding, known bool) {
 	if e.declared { // it may be older than what its handle means now
-		return c.bind(now, e.image, e.table), true
+		return c.bind(now, e.what), true
 	}
 	slot, gen := int(wire%MaxSlots), uint8(wire>>12)
 	if slot >= len(p.handles) || !p.handles[slot].known || p.handles[slot].gen != gen {
@@ -199,7 +211,7 @@ func (c *Core) resolve(now Instant, p *peer, wire uint16, e *injectExt) (b *Bind
 		h.b.used = now
 		return h.b, true
 	}
-	if b = c.bind(now, h.image, h.table); b != nil {
+	if b = c.bind(now, h.what); b != nil {
 		h.b, h.bgen = b, b.gen
 	}
 	return b, true

@@ -35,8 +35,8 @@ type Core struct {
 	relayEnd Instant // no relay's deadline is earlier
 
 	bindings  []*Binding
-	byIDs     map[[2]ID]*Binding // looked up only, never ranged over
-	fetches   map[ID]*fetch      // looked up only
+	byWhat    map[What]*Binding // looked up only, never ranged over
+	fetches   map[ID]*fetch     // looked up only
 	fetchList list[fetch]
 	fetchSum  int     // bytes being put together
 	sweepAt   Instant // when idle bindings are looked for; 0: nothing is pinned
@@ -121,7 +121,7 @@ func New(cfg Config) (*Core, error) {
 	c.out = make([]byte, 0, 512) // at least a head; it grows to the longest
 	c.byInc.seed, c.invs.far.seed, c.tombs.byID.seed = cfg.HashSeed, cfg.HashSeed, cfg.HashSeed
 	c.invs.front = make([]entry[invocation], nearInvocations)
-	c.byIDs = make(map[[2]ID]*Binding)
+	c.byWhat = make(map[What]*Binding)
 	c.fetches = make(map[ID]*fetch)
 	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
 	c.own.init("").peers = 1

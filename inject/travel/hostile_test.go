@@ -203,9 +203,9 @@ func (h *hostile) message(k Kind, b [8]byte) []byte {
 		e := injectExt{}
 		if b[6]&64 != 0 {
 			m.flags |= flagExt
-			e.declared, e.image = true, testID(b[5]%4+1)
+			e.declared, e.what.Image = true, testID(b[5]%4+1)
 			if b[7]&1 != 0 {
-				e.table = testID(b[7]%8 + 100)
+				e.what.Table = testID(b[7]%8 + 100)
 			}
 			if b[7]&2 != 0 {
 				e.imageBytes = make([]byte, 100)
@@ -363,7 +363,7 @@ func (h *hostile) honest(op byte, b [8]byte) {
 		var ext *injectExt
 		if len(p.handles) == 0 || !p.handles[0].known || b[5]>>3&3 == 0 {
 			m.flags |= flagExt
-			ext = &injectExt{declared: true, image: testID(1)}
+			ext = &injectExt{declared: true, what: What{Image: testID(1)}}
 		}
 		if !h.inject(p.num, injectBytes(m, ext, nil, "payload")) {
 			return

@@ -270,14 +270,16 @@ func TestSendWindow(t *testing.T) {
 // TestLateDeclaration: it does not replace a newer one of the same slot.
 func TestLateDeclaration(t *testing.T) {
 	var p peer
-	declare := func(gen uint16, id byte) { p.learn(5|gen<<12, &injectExt{declared: true, image: testID(id)}) }
+	declare := func(gen uint16, id byte) {
+		p.learn(5|gen<<12, &injectExt{declared: true, what: What{Image: testID(id)}})
+	}
 	for _, c := range []struct {
 		gen  uint16
 		id   byte
 		want byte
 	}{{14, 1, 1}, {15, 2, 2}, {14, 1, 2}, {0, 3, 3}, {15, 2, 3}, {7, 4, 4}, {0, 3, 4}, {7, 5, 5}} {
-		if declare(c.gen, c.id); p.handles[5].image != testID(c.want) {
-			t.Errorf("after generation %d the slot means %v, want %v", c.gen, p.handles[5].image, testID(c.want))
+		if declare(c.gen, c.id); p.handles[5].what.Image != testID(c.want) {
+			t.Errorf("after generation %d the slot means %v, want %v", c.gen, p.handles[5].what.Image, testID(c.want))
 		}
 	}
 }
@@ -285,7 +287,7 @@ func TestLateDeclaration(t *testing.T) {
 // TestLongestHead: data of MaxDataBytes fit a message, whatever its head says.
 func TestLongestHead(t *testing.T) {
 	forks := make([]uint64, listForks)
-	e := injectExt{declared: true, image: testID(1), table: testID(2), hasTrace: true, parts: 1, lists: 1}
+	e := injectExt{declared: true, what: What{Image: testID(1), Table: testID(2), Form: 3}, hasTrace: true, parts: 1, lists: 1}
 	inject := injectBytes(injectMsg{flags: flagOrigin | flagBranch | flagExt, origin: 1, branch: 1}, &e, forks, "")
 	done := (&doneMsg{flags: doneBranch | doneNumbered | doneSent | doneForks | doneResult, branch: 1, parts: 1}).append(nil, forks)
 	part := (&partMsg{branch: 1}).append(nil)

@@ -54,11 +54,11 @@ type outMsg struct {
 
 // handle is a binding as a peer declared it.
 type handle struct {
-	known        bool
-	gen          uint8 // of the handle, at the sender
-	image, table ID
-	b            *Binding // may have been given to others since
-	bgen         uint32
+	known bool
+	gen   uint8 // of the handle, at the sender
+	what  What
+	b     *Binding // may have been given to others since
+	bgen  uint32
 }
 
 func (c *Core) peer(n Peer) *peer {

@@ -396,7 +396,7 @@ func (e *element) execute(r *travel.Run) {
 	if e.n.Index != s.at {
 		e.t.fail("plan %d: step %d ran on %s", id, i, e.n.Name)
 	}
-	if r.Binding().Image != p.image || r.Binding().Table != p.table {
+	if r.Binding().What != (travel.What{Image: p.image, Table: p.table, Form: p.form}) {
 		e.t.fail("plan %d: step %d ran the wrong function", id, i)
 	}
 	if _, ok := e.has[p.image]; !ok {
@@ -519,7 +519,7 @@ func (e *element) start(p *plan, deadline time.Duration, object bool) {
 	}
 	e.keep = true
 	defer func() { e.keep = false }()
-	b, err := e.core.Bind(e.now(), p.image, p.table)
+	b, err := e.core.BindAs(e.now(), travel.What{Image: p.image, Table: p.table, Form: p.form})
 	if err != nil {
 		p.startError, p.ended = err, true
 		return

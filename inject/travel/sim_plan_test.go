@@ -19,6 +19,7 @@ type plan struct {
 	fails    bool // a step fails on purpose
 	image    travel.ID
 	table    travel.ID
+	form     uint8
 
 	fut        travel.FutureID
 	life       uint64 // incarnation of its origin

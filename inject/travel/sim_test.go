@@ -86,6 +86,7 @@ func (k *trialKind) populate(t *trial) {
 		}
 		p.id, p.origin = i, w.Rand.IntN(k.nodes)
 		p.image, p.table = images[w.Rand.IntN(len(images))], tables[w.Rand.IntN(len(tables))]
+		p.form = uint8(i % 4 / 3) // of some calls; it is part of what is to run wherever a branch goes
 		t.plans = append(t.plans, p)
 		deadline := w.Between(k.deadline[0], k.deadline[1])
 		w.After(w.Between(0, k.spread), func() { t.launch(p, deadline) })

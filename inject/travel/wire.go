@@ -20,7 +20,7 @@ const (
 	flagState  = 1 << 3 // the function keeps scratch: i64 follows, when its origin started it
 
 	// Extensions of INJECT: type byte, u16 length, bytes; in ascending order.
-	extDeclare = 1 // image id, then table id if there is one
+	extDeclare = 1 // image id, then table id if there is one, then the form (u8) if one is asked for
 	extImage   = 2 // the image's bytes
 	extTable   = 3 // the table's bytes
 	extTrace   = 4
@@ -99,7 +99,7 @@ type injectMsg struct {
 // injectExt is what extensions said.
 type injectExt struct {
 	declared     bool
-	image, table ID
+	what         What
 	imageBytes   []byte
 	tableBytes   []byte
 	hasTrace     bool
@@ -207,7 +207,7 @@ func (e *injectExt) decode(b []byte) (rest []byte, err error) {
 		}
 		last, b = t, b[3+len(v):]
 	}
-	if !e.declared && (e.imageBytes != nil || e.tableBytes != nil) || e.tableBytes != nil && e.table.IsZero() {
+	if !e.declared && (e.imageBytes != nil || e.tableBytes != nil) || e.tableBytes != nil && e.what.Table.IsZero() {
 		return nil, malformed(KindInject, "an object comes without its declaration")
 	}
 	return rest, nil
@@ -217,12 +217,8 @@ func (e *injectExt) one(t int, v []byte) error {
 	ok := true
 	switch t {
 	case extDeclare:
-		if ok = len(v) == 32 || len(v) == 64; ok {
-			e.declared = true
-			copy(e.image[:], v)
-			copy(e.table[:], v[32:])
-			ok = !e.image.IsZero() && (len(v) == 32 || !e.table.IsZero())
-		}
+		ok = e.what.decode(v)
+		e.declared = true
 	case extImage:
 		e.imageBytes = v
 		ok = len(v) > 0
@@ -255,6 +251,35 @@ func (e *injectExt) one(t int, v []byte) error {
 	return nil
 }
 
+// append appends a declaration: one or two ids, and the form if there is one.
+func (w *What) append(b []byte) []byte {
+	b = append(b, w.Image[:]...)
+	if !w.Table.IsZero() {
+		b = append(b, w.Table[:]...)
+	}
+	if w.Form != 0 {
+		b = append(b, w.Form)
+	}
+	return b
+}
+
+// decode reads what append wrote; false: it did not.
+func (w *What) decode(v []byte) bool {
+	*w = What{}
+	if len(v)%32 == 1 {
+		w.Form = v[len(v)-1]
+		if v = v[:len(v)-1]; w.Form == 0 {
+			return false
+		}
+	}
+	if len(v) != 32 && len(v) != 64 {
+		return false
+	}
+	copy(w.Image[:], v)
+	copy(w.Table[:], v[32:])
+	return !w.Image.IsZero() && (len(v) == 32 || !w.Table.IsZero())
+}
+
 func appendExt(b []byte, t byte, v []byte) []byte {
 	b = append(b, t)
 	b = le.AppendUint16(b, uint16(len(v)))
@@ -267,13 +292,8 @@ func (e *injectExt) append(b []byte, forks []uint64) []byte {
 	at := len(b)
 	b = append(b, 0, 0)
 	if e.declared {
-		var ids [64]byte
-		copy(ids[:], e.image[:])
-		n := 32
-		if !e.table.IsZero() {
-			n += copy(ids[32:], e.table[:])
-		}
-		b = appendExt(b, extDeclare, ids[:n])
+		var what [65]byte
+		b = appendExt(b, extDeclare, e.what.append(what[:0]))
 		if e.imageBytes != nil {
 			b = appendExt(b, extImage, e.imageBytes)
 		}

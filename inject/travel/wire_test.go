@@ -39,7 +39,7 @@ func goldens() map[string][]byte {
 	branch.flags, branch.branch = flagBranch|flagState, 0x8000000000000001
 	full := in
 	full.flags, full.origin, full.branch = flagOrigin|flagBranch|flagExt, 0x1122334455667788, 0x8000000000000001
-	ext := injectExt{declared: true, image: testID(1), table: testID(64), imageBytes: []byte("image"), tableBytes: []byte("table"),
+	ext := injectExt{declared: true, what: What{Image: testID(1), Table: testID(64)}, imageBytes: []byte("image"), tableBytes: []byte("table"),
 		hasTrace: true, trace: Trace{TraceID: [16]byte{1, 2, 3}, Span: [8]byte{4, 5}, Flags: 1}, parts: 3, lists: 1}
 	done := doneMsg{flags: doneFinal | doneResult, seq: 0x0504030201, final: 0x030201}
 	failed := doneMsg{flags: doneBranch | doneNumbered | doneError | doneSent | doneForks | doneHolds, seq: 7, branch: 9, transfer: 11,
@@ -62,6 +62,7 @@ func goldens() map[string][]byte {
 		"seq":             appendU40(nil, 0x0504030201),
 		"lost":            (&lostMsg{mayHaveRun: true, numbered: true, transfer: 3, code: CodePeerLost, seq: 6, branch: 8, incarnation: 9, name: []byte("node2"), text: []byte("reset")}).append(nil),
 		"refused":         (&refusedMsg{transfer: 3, code: CodeRefused, text: []byte("no origin")}).append(nil),
+		"inject_form":     injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{declared: true, what: What{Image: testID(1), Form: 2}}, nil, ""),
 		"inject_traced":   injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{hasTrace: true}, nil, ""),
 		"done_empty":      (&doneMsg{flags: doneFinal, seq: 1, final: 2}).append(nil, nil),
 		"room":            (&roomMsg{what: roomInTheWay, seq: 0x0504030201}).append(nil),
@@ -239,6 +240,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"no extensions":           {"inject", withExt()},
 		"object, no declaration":  {"inject", withExt(extImage, 1, 0, 7)},
 		"short declaration":       {"inject", withExt(extDeclare, 2, 0, 7, 7)},
+		"form 0 spelt out":        {"inject", withExt(append([]byte{extDeclare, 33, 0}, append(bytes.Repeat([]byte{7}, 32), 0)...)...)},
 		"short trace":             {"inject", withExt(extTrace, 2, 0, 7, 7)},
 		"forks of 7 bytes":        {"inject", withExt(extForks, 7, 0, 1, 2, 3, 4, 5, 6, 7)},
 		"done with rest":          {"done", append((&doneMsg{flags: doneFinal, seq: 1}).append(nil, nil), 1)},

@@ -5,15 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/codecache"
 )
 
 // runOnce compiles and runs lab.wasm in an engine of its own on dir, and returns what the engine counted.
@@ -42,7 +40,7 @@ func runOnce(t *testing.T, dir string) Stats {
 
 func cacheFiles(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*"+cacheSuffix))
+	files, err := filepath.Glob(filepath.Join(dir, "*"+cacheKind.Suffix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +76,11 @@ func TestDiskCache(t *testing.T) {
 		if s := runOnce(t, dir); s.CacheRejected != 1 || s.Compiled != 1 {
 			t.Fatalf("byte %d of %d changed: %+v", i, len(good), s)
 		}
-		if now, err := os.ReadFile(files[0]); err != nil || !bytes.HasPrefix(now, []byte(cacheMagic)) || bytes.Equal(now, bad) {
+		if now, err := os.ReadFile(files[0]); err != nil || !bytes.HasPrefix(now, []byte(cacheKind.Magic)) || bytes.Equal(now, bad) {
 			t.Fatalf("the damaged file was not replaced (%v)", err)
 		}
 	}
-	for _, n := range []int{0, 1, headerBytes - 1, headerBytes, len(good) - 1} {
+	for _, n := range []int{0, 1, codecache.HeaderBytes - 1, codecache.HeaderBytes, len(good) - 1} {
 		if err := os.WriteFile(files[0], good[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +88,7 @@ func TestDiskCache(t *testing.T) {
 			t.Fatalf("cut to %d bytes: %+v", n, s)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, tempPattern)); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, "tmp-*")); len(left) > 0 {
 		t.Errorf("temporary files are left: %v", left)
 	}
 }
@@ -105,18 +103,18 @@ func TestDiskCacheForeignContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := decodeEntry(b)
+	entry, err := cacheKind.Decode(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := bytes.Clone(entry.data)
+	damaged := bytes.Clone(entry.Data)
 	damaged[len(damaged)/2]++ // in the machine code, which has a CRC of wazero's
-	for name, e := range map[string]cacheEntry{
-		"code with another CRC": {name: entry.name, data: damaged},
-		"no code":               {name: entry.name, data: []byte("WAZEVO")},
-		"another module's":      {name: strings.Repeat("ab", 32), data: entry.data},
+	for name, e := range map[string]codecache.Entry{
+		"code with another CRC": {Name: entry.Name, Data: damaged},
+		"no code":               {Name: entry.Name, Data: []byte("WAZEVO")},
+		"another module's":      {Name: strings.Repeat("ab", 32), Data: entry.Data},
 	} {
-		if err := os.WriteFile(file, encodeEntry(e), 0o600); err != nil {
+		if err := os.WriteFile(file, cacheKind.Encode(e), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if s := runOnce(t, dir); s.Compiled != 1 || s.CacheHits != 0 {
@@ -125,51 +123,6 @@ func TestDiskCacheForeignContent(t *testing.T) {
 		if s := runOnce(t, dir); s.CacheHits != 1 {
 			t.Errorf("after %s: %+v", name, s)
 		}
-	}
-}
-
-func TestDecodeEntryRefusesPaths(t *testing.T) {
-	for _, name := range []string{"", "..", "a/b", "/etc/passwd", ".hidden"} {
-		if _, err := decodeEntry(encodeEntry(cacheEntry{name: name, data: []byte("x")})); err == nil {
-			t.Errorf("an entry may be named %q", name)
-		}
-	}
-}
-
-func TestDiskCacheIsBounded(t *testing.T) {
-	dir := t.TempDir()
-	c, err := openCache(dir, 10_000, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := time.Now().Add(-2 * tempLifetime)
-	stale := filepath.Join(dir, tempPrefix+"stale")
-	os.WriteFile(stale, []byte("half"), 0o600)
-	os.Chtimes(stale, old, old)
-	for i := range 8 {
-		key := fmt.Sprintf("%040d", i)
-		if err := c.store(cacheEntry{key: key, name: "n", data: make([]byte, 3000)}); err != nil {
-			t.Fatal(err)
-		}
-		when := time.Now().Add(time.Duration(i-100) * time.Second)
-		os.Chtimes(c.path(key), when, when)
-		if i == 6 { // the oldest of those left is used
-			if _, state := c.load(fmt.Sprintf("%040d", 4)); state != cacheGood {
-				t.Error("entry 4 is gone already")
-			}
-		}
-		c.evict()
-	}
-	c.close()
-	var keys []string
-	for _, f := range cacheFiles(t, dir) {
-		keys = append(keys, strings.TrimSuffix(filepath.Base(f), cacheSuffix)[39:])
-	}
-	if got := strings.Join(keys, ""); got != "467" {
-		t.Errorf("entries %s are left, want 4 (used last), 6 and 7", got)
-	}
-	if _, err := os.Stat(stale); !os.IsNotExist(err) {
-		t.Error("a stale temporary file is left")
 	}
 }
 
@@ -184,17 +137,6 @@ func TestCacheKeyVersion(t *testing.T) {
 	if cacheKey(ID{}, false) == cacheKey(ID{}, true) || cacheKey(ID{}, false) == cacheKey(ID{1}, false) {
 		t.Error("keys collide")
 	}
-}
-
-func FuzzDecodeEntry(f *testing.F) {
-	f.Add(encodeEntry(cacheEntry{name: "name", data: []byte("data")}))
-	f.Add([]byte(cacheMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decodeEntry(b)
-		if err == nil && !bytes.Equal(encodeEntry(e), b) {
-			t.Errorf("%x decodes to %+v", b, e)
-		}
-	})
 }
 
 func TestSweep(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/codecache"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
@@ -25,8 +26,8 @@ type Engine struct {
 	kind   string
 	why    string
 	rules  *wasmcode.Rules
-	cache  *diskCache   // nil without Config.CacheDir
-	lanes  [lanes]*lane // some are nil without a disk cache
+	cache  *codecache.Cache // nil without Config.CacheDir
+	lanes  [lanes]*lane     // some are nil without a disk cache
 	epoch  time.Time
 
 	mu     sync.Mutex
@@ -62,7 +63,7 @@ func New(config Config) (*Engine, error) {
 	e.idle.init()
 	e.kind, e.why = kind(config.Interpret)
 	if config.CacheDir != "" && e.kind == kindCompiler {
-		if e.cache, err = openCache(config.CacheDir, config.CacheBytes, config.Log); err != nil {
+		if e.cache, err = codecache.Open(config.CacheDir, config.CacheBytes, cacheKind, config.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +118,7 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Live, s.Bytes = e.all.live, e.all.bytes
 	if e.cache != nil {
-		s.CacheEvicted = e.cache.evicted.Load()
+		s.CacheEvicted = e.cache.Evicted()
 	}
 	return s
 }
@@ -136,8 +137,8 @@ func (e *Engine) Disk() Disk {
 	if e.cache == nil {
 		return Disk{}
 	}
-	d := Disk{Dir: e.cache.dir, Limit: e.cache.limit}
-	for _, info := range e.cache.files() {
+	d := Disk{Dir: e.cache.Dir(), Limit: e.cache.Limit()}
+	for _, info := range e.cache.Files() {
 		d.Files++
 		d.Bytes += info.Size()
 	}
@@ -183,7 +184,7 @@ func (e *Engine) closeLanes() error {
 		}
 	}
 	if e.cache != nil {
-		e.cache.close()
+		e.cache.Close()
 	}
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/wherry-fabric/wherry/internal/codecache"
 )
 
 // lane is a wazero runtime with a staging directory of its own, in which one
@@ -39,7 +41,7 @@ func (e *Engine) newLane(cached bool) (*lane, error) {
 	l := &lane{}
 	if cached {
 		var err error
-		if l.stage, err = newStage(e.cache.dir); err != nil {
+		if l.stage, err = newStage(e.cache.Dir()); err != nil {
 			return nil, err
 		}
 		l.compiled, err = wazero.NewCompilationCacheWithDir(l.stage.dir)
@@ -101,15 +103,15 @@ func (e *Engine) cachedCode(l *lane, id ID, checkStores bool, code []byte) (waze
 	defer l.mu.Unlock()
 	key := cacheKey(id, checkStores)
 	defer l.stage.clear()
-	entry, state := e.cache.load(key)
-	if state == cacheDamaged {
+	entry, state := e.cache.Load(key)
+	if state == codecache.Damaged {
 		e.count(&e.stats.CacheRejected)
 	}
-	staged := state == cacheGood && l.stage.put(entry) == nil
+	staged := state == codecache.Good && l.stage.put(entry) == nil
 	c, err := l.compile(code)
 	if err != nil && staged {
 		// The file was what was once stored, but wazero cannot read it.
-		e.cache.remove(key)
+		e.cache.Remove(key)
 		l.stage.clear()
 		e.count(&e.stats.CacheRejected)
 		staged = false
@@ -126,8 +128,8 @@ func (e *Engine) cachedCode(l *lane, id ID, checkStores bool, code []byte) (waze
 	e.count(&e.stats.Compiled)
 	e.count(&e.stats.CacheMisses)
 	if made, ok := l.stage.newest(files); ok {
-		made.key = key
-		e.cache.publish(made)
+		made.Key = key
+		e.cache.Publish(made)
 	}
 	return c, nil
 }

@@ -10,7 +10,7 @@ import (
 type Runner struct{ Engine *Engine }
 
 // Offers are wasm, which runs everywhere.
-func (r Runner) Offers() []abi.Offer { return []abi.Offer{{Form: "wasm32"}} }
+func (r Runner) Offers() []abi.Offer { return []abi.Offer{{Form: "wasm32", Tier: r.Engine.kind}} }
 
 // Load checks a module.
 func (r Runner) Load(ctx context.Context, code abi.Code) (abi.Program, error) {

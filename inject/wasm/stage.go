@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/codecache"
 )
 
 // stage is the private directory that wazero takes for its cache. It holds one
@@ -99,9 +101,9 @@ func (s *stage) settle() error {
 }
 
 // put stages an entry, as a file from long ago: what wazero writes is newer by any clock.
-func (s *stage) put(e cacheEntry) error {
-	path := filepath.Join(s.inner, e.name)
-	if err := os.WriteFile(path, e.data, 0o600); err != nil {
+func (s *stage) put(e codecache.Entry) error {
+	path := filepath.Join(s.inner, e.Name)
+	if err := os.WriteFile(path, e.Data, 0o600); err != nil {
 		return err
 	}
 	return os.Chtimes(path, time.Time{}, time.Unix(1, 0))
@@ -116,18 +118,18 @@ func (s *stage) files() []os.DirEntry {
 }
 
 // newest is the file that wazero wrote last.
-func (s *stage) newest(files []os.DirEntry) (e cacheEntry, ok bool) {
+func (s *stage) newest(files []os.DirEntry) (e codecache.Entry, ok bool) {
 	var newest os.FileInfo
 	for _, f := range files {
 		if info, err := f.Info(); err == nil && (newest == nil || info.ModTime().After(newest.ModTime())) {
 			newest = info
 		}
 	}
-	if newest == nil || newest.Size() > maxCacheEntry {
+	if newest == nil || newest.Size() > codecache.MaxBytes {
 		return e, false
 	}
 	data, err := os.ReadFile(filepath.Join(s.inner, newest.Name()))
-	return cacheEntry{name: newest.Name(), data: data}, err == nil
+	return codecache.Entry{Name: newest.Name(), Data: data}, err == nil
 }
 
 func (s *stage) clear() {

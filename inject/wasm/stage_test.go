@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/codecache"
 )
 
 // TestStagedIsOld: another module's code that was staged is not taken for what was compiled, however coarse
@@ -14,7 +16,7 @@ func TestStagedIsOld(t *testing.T) {
 	s := &stage{dir: dir, inner: dir}
 	tick := time.Now().Truncate(10 * time.Second)
 	for _, name := range []string{"a", "c"} {
-		if err := s.put(cacheEntry{name: name, data: []byte("staged")}); err != nil {
+		if err := s.put(codecache.Entry{Name: name, Data: []byte("staged")}); err != nil {
 			t.Fatal(err)
 		}
 		for _, made := range []string{"b", name} {
@@ -25,8 +27,8 @@ func TestStagedIsOld(t *testing.T) {
 			if err := os.Chtimes(path, tick, tick); err != nil {
 				t.Fatal(err)
 			}
-			if e, ok := s.newest(s.files()); !ok || e.name != made || string(e.data) != "made" {
-				t.Errorf("beside %s: %q (%q, %v) was compiled, want %s", name, e.name, e.data, ok, made)
+			if e, ok := s.newest(s.files()); !ok || e.Name != made || string(e.Data) != "made" {
+				t.Errorf("beside %s: %q (%q, %v) was compiled, want %s", name, e.Name, e.Data, ok, made)
 			}
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)

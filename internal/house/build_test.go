@@ -1,6 +1,7 @@
 package house
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path"
@@ -20,6 +21,28 @@ func TestBuilds(t *testing.T) {
 				t.Errorf("CGO_ENABLED=0 GOARCH=%s %v: %v\n%s", arch, cmd.Args, err, out)
 			}
 		})
+	}
+}
+
+// TestStatic: wherry links no package that loads shared objects, from wherever it would come.
+func TestStatic(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/wherry", "./cmd/wherry-llvm")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	both, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command("go", "list", "-deps", "./cmd/wherry")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	one, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const loader = "github.com/ebitengine/purego"
+	if !bytes.Contains(both, []byte(loader)) || bytes.Contains(one, []byte(loader)) {
+		t.Errorf("%s belongs into cmd/wherry-llvm (it is there: %v) and not into cmd/wherry (it is there: %v)",
+			loader, bytes.Contains(both, []byte(loader)), bytes.Contains(one, []byte(loader)))
 	}
 }
 

@@ -1,0 +1,446 @@
+package inject_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/trust"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+)
+
+const triple = "x86_64-unknown-linux-gnu"
+
+// scripted is an engine whose code does what a table says: a function replies with the form that it runs in.
+type scripted struct {
+	offers []abi.Offer
+	load   func(context.Context, abi.Code) error // nil: it is ready at once
+	ticks  int                                   // of each run
+
+	mu     sync.Mutex
+	loaded []abi.Code
+	closed int
+}
+
+func newScripted() *scripted {
+	return &scripted{offers: []abi.Offer{{Form: "wasm32", Tier: "read aloud"}, {Form: "llvm-bitcode", Triple: triple, Tier: "O9"}, {Form: "elf", Triple: triple}}}
+}
+
+func (e *scripted) Offers() []abi.Offer { return e.offers }
+
+func (e *scripted) Load(ctx context.Context, c abi.Code) (abi.Program, error) {
+	e.mu.Lock()
+	e.loaded = append(e.loaded, c)
+	e.mu.Unlock()
+	if e.load != nil {
+		if err := e.load(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return scriptedProgram{e, c.Form}, nil
+}
+
+// loads are those so far, of one form.
+func (e *scripted) loads(form string) (list []abi.Code) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.loaded {
+		if c.Form == form {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+type scriptedProgram struct {
+	e    *scripted
+	form string
+}
+
+func (p scriptedProgram) Bind(string, []abi.Window) (abi.Bound, error) { return scriptedBound(p), nil }
+func (p scriptedProgram) Close() {
+	p.e.mu.Lock()
+	p.e.closed++
+	p.e.mu.Unlock()
+}
+
+type scriptedBound scriptedProgram
+
+func (scriptedBound) Need(uint64) uint64                  { return 0 }
+func (b scriptedBound) Reserve(uint64) (abi.Place, error) { return b, nil }
+func (b scriptedBound) Acquire(context.Context) (abi.Instance, error) {
+	return scriptedInstance(b), nil
+}
+func (scriptedBound) Release() {}
+func (scriptedBound) Close()   {}
+
+type scriptedInstance scriptedProgram
+
+func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, error) {
+	for range i.e.ticks {
+		if err := h.Tick(); err != nil {
+			return 0, err
+		}
+	}
+	return h.Reply([]byte(i.form)), nil
+}
+func (scriptedInstance) Waits()   {}
+func (scriptedInstance) Release() {}
+
+// signer is a key of which the public half is trusted.
+func signer(of byte) (ed25519.PrivateKey, trust.Key) {
+	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{of}, ed25519.SeedSize))
+	return private, trust.Key{Name: fmt.Sprint("key", of), Public: private.Public().(ed25519.PublicKey)}
+}
+
+// inForms makes an image of a function in forms; of its bitcode there are so many bytes.
+func inForms(t *testing.T, name string, size int, formsOf ...image.Form) *image.Image {
+	t.Helper()
+	var entries []image.Entry
+	for _, f := range formsOf {
+		switch f {
+		case image.Wasm:
+			w, _ := xrdma.Echo().Entry(image.Wasm, "")
+			entries = append(entries, w)
+		case image.LLVMBitcode:
+			entries = append(entries, image.Entry{Form: f, Triple: triple, Code: append([]byte{'B', 'C', 0xC0, 0xDE}, make([]byte, size)...)})
+		}
+	}
+	img, err := image.Build(image.Manifest{Name: name, ABI: 1}, entries...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func signed(t *testing.T, img *image.Image, key ed25519.PrivateKey) *image.Image {
+	t.Helper()
+	img, err := img.Sign(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// stage is a node with a scripted engine that trusts key 1, and a client of it.
+type stage struct {
+	t            *testing.T
+	e            *scripted
+	node, client *member
+	key          ed25519.PrivateKey
+	ctx          context.Context
+}
+
+func newStage(t *testing.T, e *scripted, changes ...func(*inject.Config)) *stage {
+	t.Helper()
+	private, key := signer(1)
+	policy, err := trust.New([]trust.Key{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := newMember(t, "n0", true, fabric.Balanced, append(changes, func(c *inject.Config) {
+		c.Engines, c.Trust = []abi.Engine{e}, policy
+	})...)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return &stage{t, e, node, connect(t, []*member{node}, fabric.Balanced), private, ctx}
+}
+
+// call runs a function at the node.
+func (s *stage) call(img *image.Image, form forms.Wish) (string, error) {
+	return s.callFrom(s.client, img, form)
+}
+
+func (s *stage) callFrom(m *member, img *image.Image, form forms.Wish) (string, error) {
+	f, err := m.rt.PrepareAs(img, nil, form)
+	if err != nil {
+		s.t.Error(err)
+		return "", err
+	}
+	defer f.Close()
+	got, err := f.Do(s.ctx, inject.Root{To: m.eps["n0"]}, nil)
+	return string(got), err
+}
+
+// TestForms: a function runs in the form that was asked for, if a key that is trusted signed it; else the answer says why not.
+func TestForms(t *testing.T) {
+	both := inForms(t, "both", 4, image.Wasm, image.LLVMBitcode)
+	stranger, _ := signer(9)
+	for name, c := range map[string]struct {
+		img  func(s *stage) *image.Image
+		form forms.Wish
+		want string
+		says []string // of a refusal
+	}{
+		"as wasm":              {func(*stage) *image.Image { return both }, forms.Wasm, "wasm32", nil},
+		"as it is best":        {func(*stage) *image.Image { return both }, forms.Auto, "wasm32", nil},
+		"as bitcode":           {func(s *stage) *image.Image { return signed(t, both, s.key) }, forms.Bitcode, "llvm-bitcode", nil},
+		"unsigned":             {func(*stage) *image.Image { return both }, forms.Bitcode, "", []string{"both cannot run on n0", "llvm-bitcode", "not signed", "form bitcode was asked for"}},
+		"signed by a stranger": {func(*stage) *image.Image { return signed(t, both, stranger) }, forms.Bitcode, "", []string{"none of those keys is trusted"}},
+		"not there":            {func(*stage) *image.Image { return both }, forms.ELF, "", []string{"form elf was asked for"}},
+	} {
+		s := newStage(t, newScripted())
+		img := c.img(s)
+		got, err := s.call(img, c.form)
+		if got != c.want || (err == nil) != (c.says == nil) || err != nil && !errors.Is(err, travel.ErrRefused) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		for _, part := range c.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", name, err, part)
+			}
+		}
+		ex, ok := s.node.rt.Explain(img.ID(), c.form)
+		if !ok || ex.Form != c.want || ex.Why == "" {
+			t.Errorf("%s: explained as %+v, %v", name, ex, ok)
+		}
+		if c.want == "llvm-bitcode" {
+			load := s.e.loads("llvm-bitcode")[0]
+			if len(load.Signers) != 1 || !bytes.Equal(load.Signers[0], s.key.Public().(ed25519.PublicKey)) || load.Principal != "anybody" || load.ID != img.ID() || ex.Tier != "O9" {
+				t.Errorf("the engine was told %+v", load)
+			}
+		}
+	}
+}
+
+// TestSecondCopy: signatures of a second copy count, however an unsigned one came first, in the first message or by itself; and a program is one entry's.
+func TestSecondCopy(t *testing.T) {
+	for name, size := range map[string]int{"with the first message": 4, "fetched": 2 * travel.InlineObjectBytes} {
+		s := newStage(t, newScripted())
+		img := inForms(t, "copied", size, image.Wasm, image.LLVMBitcode)
+		if got, err := s.call(img, forms.Wasm); err != nil || got != "wasm32" {
+			t.Fatalf("%s: %q, %v", name, got, err)
+		}
+		if _, err := s.call(img, forms.Bitcode); !errors.Is(err, travel.ErrRefused) {
+			t.Fatalf("%s: unsigned bitcode ran: %v", name, err)
+		}
+		if got, err := s.call(signed(t, img, s.key), forms.Bitcode); err != nil || got != "llvm-bitcode" {
+			t.Errorf("%s: a signed copy: %q, %v", name, got, err)
+		}
+		if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
+			t.Errorf("%s: what was signed is known, but its unsigned copy: %q, %v", name, got, err)
+		}
+		if w, b := len(s.e.loads("wasm32")), len(s.e.loads("llvm-bitcode")); w != 1 || b != 1 {
+			t.Errorf("%s: %d and %d loads, want one of each entry", name, w, b)
+		}
+		if list, _ := s.node.rt.Functions(10); len(list) != 1 || len(list[0].Ran) != 2 || list[0].Runs != 4 || list[0].Failed != 1 {
+			t.Errorf("%s: listed as %+v", name, list)
+		}
+	}
+}
+
+// lock has bitcode be ready, or fail, when the test says so.
+type lock struct {
+	begun chan context.Context
+	open  chan error
+}
+
+func newLock(e *scripted) *lock {
+	g := &lock{make(chan context.Context, 64), make(chan error)}
+	e.load = func(ctx context.Context, c abi.Code) error {
+		if c.Form == "wasm32" {
+			return nil
+		}
+		g.begun <- ctx
+		select {
+		case err := <-g.open:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return g
+}
+
+// TestCompilingHoldsNothing: while a program is made, the element's only place is free for others, and the fabric goes on.
+func TestCompilingHoldsNothing(t *testing.T) {
+	e := newScripted()
+	g := newLock(e)
+	s := newStage(t, e, func(c *inject.Config) { c.Running = 1 })
+	slow := signed(t, inForms(t, "slow", 4, image.LLVMBitcode), s.key)
+	answers := make(chan error, 2)
+	for range 2 { // who come later wait for the same
+		go func() {
+			got, err := s.call(slow, forms.Auto)
+			if err == nil && got != "llvm-bitcode" {
+				err = fmt.Errorf("answer %q", got)
+			}
+			answers <- err
+		}()
+	}
+	<-g.begun
+	for range 10 {
+		if got, err := s.call(inForms(t, "quick", 4, image.Wasm), forms.Auto); err != nil || got != "wasm32" {
+			t.Fatalf("while a program is made: %q, %v", got, err)
+		}
+	}
+	g.open <- nil
+	for range 2 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(e.loads("llvm-bitcode")); n != 1 {
+		t.Errorf("%d programs were made of one entry", n)
+	}
+}
+
+// TestCompilingEnds: when nobody waits for a program any more, its making is ended; who asks later has it made anew.
+func TestCompilingEnds(t *testing.T) {
+	e := newScripted()
+	g := newLock(e)
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "slow", 4, image.LLVMBitcode), s.key)
+	f, err := s.client.rt.Prepare(img, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fut, err := f.Start(s.ctx, []inject.Root{{To: s.client.eps["n0"]}}, inject.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := <-g.begun
+	fut.Cancel()
+	select {
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+		t.Fatal("nobody waits, and the program is still being made")
+	}
+	answer := make(chan error)
+	go func() {
+		_, err := s.call(img, forms.Auto)
+		answer <- err
+	}()
+	<-g.begun
+	g.open <- nil
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCompileFails: the caller hears why; for a while the code is not tried again; and by auto other code runs.
+func TestCompileFails(t *testing.T) {
+	e := newScripted()
+	e.load = func(_ context.Context, c abi.Code) error {
+		if c.Form == "llvm-bitcode" {
+			return errors.New("it calls open")
+		}
+		return nil
+	}
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "broken", 4, image.Wasm, image.LLVMBitcode), s.key)
+	for range 3 {
+		if _, err := s.call(img, forms.Bitcode); err == nil || !strings.Contains(err.Error(), "it calls open") || !strings.Contains(err.Error(), "broken") {
+			t.Fatalf("%v", err)
+		}
+	}
+	if n := len(e.loads("llvm-bitcode")); n != 1 {
+		t.Errorf("it was tried %d times", n)
+	}
+	if got, err := s.call(img, forms.Auto); err != nil || got != "wasm32" {
+		t.Errorf("by auto: %q, %v", got, err)
+	}
+	ex, _ := s.node.rt.Explain(img.ID(), forms.Auto)
+	if len(ex.Refused) != 1 || ex.Refused[0].Why != "it calls open" {
+		t.Errorf("explained as %+v", ex)
+	}
+}
+
+// TestCompileTooSlow: an element gives a program so much time and no more.
+func TestCompileTooSlow(t *testing.T) {
+	e := newScripted()
+	newLock(e)
+	s := newStage(t, e, func(c *inject.Config) { c.LoadTime = 1 })
+	img := signed(t, inForms(t, "slow", 4, image.LLVMBitcode), s.key)
+	if _, err := s.call(img, forms.Auto); !errors.Is(err, travel.ErrDeadline) || !strings.Contains(err.Error(), "LoadTime") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLoadsBounded: a principal's crowd of programs leaves a place for another's.
+func TestLoadsBounded(t *testing.T) {
+	e := newScripted()
+	g := newLock(e)
+	s := newStage(t, e, func(c *inject.Config) { c.Loads = 4 })
+	const crowd = 6
+	answers := make(chan error, crowd+1)
+	call := func(m *member, i int) {
+		img := signed(t, inForms(t, fmt.Sprint("crowd", i), 4, image.LLVMBitcode), s.key)
+		go func() {
+			_, err := s.callFrom(m, img, forms.Auto)
+			answers <- err
+		}()
+	}
+	for i := range crowd {
+		call(s.client, i)
+	}
+	for range 3 {
+		<-g.begun
+	}
+	call(s.node, crowd) // the node itself is another principal
+	<-g.begun
+	by := map[string]int{}
+	for _, c := range e.loads("llvm-bitcode") {
+		by[c.Principal]++
+	}
+	if by["anybody"] != 3 || by[""] != 1 {
+		t.Errorf("made at once: %v", by)
+	}
+	go func() {
+		for range crowd + 1 {
+			g.open <- nil
+		}
+	}()
+	for range crowd + 1 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTurn: a function whose runs are long turns to native code once that is ready, and runs as wasm meanwhile; one that is asked for as wasm stays so.
+func TestTurn(t *testing.T) {
+	e := newScripted()
+	e.ticks = 10
+	g := newLock(e)
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "long", 4, image.Wasm, image.LLVMBitcode), s.key)
+	for range 3 {
+		if got, err := s.call(img, forms.Auto); err != nil || got != "wasm32" {
+			t.Fatalf("before native code is ready: %q, %v", got, err)
+		}
+	}
+	<-g.begun
+	g.open <- nil
+	for got := ""; got != "llvm-bitcode"; {
+		var err error
+		if got, err = s.call(img, forms.Auto); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ex, _ := s.node.rt.Explain(img.ID(), forms.Auto)
+	if ex.Form != "llvm-bitcode" || !strings.Contains(ex.Why, "as wasm took") {
+		t.Errorf("explained as %+v", ex)
+	}
+	if got, err := s.call(img, forms.Wasm); err != nil || got != "wasm32" {
+		t.Errorf("asked for as wasm: %q, %v", got, err)
+	}
+	if n := len(e.loads("llvm-bitcode")); n != 1 {
+		t.Errorf("it was made %d times", n)
+	}
+	if err := s.node.rt.Close(); err != nil || e.closed != 2 {
+		t.Errorf("%d programs were closed, want 2 (%v)", e.closed, err)
+	}
+}

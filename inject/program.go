@@ -1,0 +1,240 @@
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
+
+const (
+	// sliceTime is what a run computes between two calls of Host.Tick, roughly.
+	sliceTime = 100 * time.Microsecond
+	// failedFor is how long code that could not be made ready is not tried again. What is wrong with it rarely changes, and a
+	// compiler's time is dear; but a compiler that was killed is there again.
+	failedFor = 10 * time.Second
+)
+
+// Explanation says in which form a function runs at this element, and why.
+type Explanation struct {
+	Form, Triple, Tier, Why string // Form "": in none
+	Refused                 []forms.Refusal
+}
+
+// Explain says in which form a function runs here whose image is in the code cache, as it was chosen last for a wish; false: nothing was.
+func (rt *Runtime) Explain(id image.ID, wish forms.Wish) (Explanation, bool) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if c := rt.store.codes[id]; c != nil && c.explain[wish] != nil {
+		return *c.explain[wish], true
+	}
+	return Explanation{}, false
+}
+
+// Offers are what this element's engines run, and why they do not run the rest.
+func (rt *Runtime) Offers() []abi.Offer {
+	all := []abi.Offer{}
+	for _, o := range rt.offers {
+		all = append(all, o.Offer)
+	}
+	return all
+}
+
+// chosen is code that is ready.
+type chosen struct {
+	forms.Candidate
+	program abi.Program
+}
+
+// past is how a function has run here in a form.
+func (c *code) past(f image.Form) forms.History {
+	h := c.history[f]
+	// A run's first slice is short, and its last one ends anywhere.
+	return forms.History{Runs: h.runs, Time: time.Duration(h.slices) * sliceTime}
+}
+
+// choose orders what code may run, for a load; those are refused too that could not be made ready a moment ago. mu is held.
+func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []forms.Candidate, refused []forms.Refusal, failed error) {
+	trust := func(f image.Form) string {
+		_, why := c.verdict.Allows(f, c.img.Name())
+		return why
+	}
+	all, refused := forms.Choose(c.img.Entries(), rt.offers, trust, c.past, wish)
+	now := rt.now()
+	for _, can := range all {
+		p := &c.programs[can.Entry]
+		err := skip[can.Entry]
+		if err == nil && p.err != nil && now < p.until {
+			err = p.err
+		}
+		if err != nil {
+			failed = err
+			refused = append(refused, forms.Refusal{Form: can.Form, Triple: can.Triple, Why: err.Error()})
+			continue
+		}
+		good = append(good, can)
+	}
+	return good, refused, failed
+}
+
+// pick finds the program for a load, and makes it if it is not there. By forms.Auto it is the best that is ready, or else what is ready soonest,
+// and what would be best is made meanwhile.
+func (rt *Runtime) pick(l *load) (chosen, error) {
+	for {
+		rt.mu.Lock()
+		good, refused, failed := rt.choose(l.code, l.wish, l.skip)
+		if len(good) == 0 {
+			err := rt.cannot(l.code, refused, failed)
+			l.code.explained(l.wish, Explanation{Refused: refused, Why: err.Error()})
+			rt.mu.Unlock()
+			return chosen{}, err
+		}
+		can := good[0]
+		if l.wish == forms.Auto {
+			can = l.code.soonest(good)
+			if can.Entry != good[0].Entry {
+				rt.makeLater(l.code, good[0].Entry, l.principal)
+			}
+		}
+		if p := l.code.programs[can.Entry].ready; p != nil {
+			l.code.explained(l.wish, Explanation{Form: can.Form.String(), Triple: can.Triple, Tier: can.Tier, Why: can.Why, Refused: refused})
+			rt.mu.Unlock()
+			return chosen{can, p}, nil
+		}
+		rt.mu.Unlock()
+		if err := rt.makeProgram(l, can.Entry); errors.Is(err, errUnready) || l.ctx.Err() != nil {
+			return chosen{}, err
+		} else if err != nil {
+			l.avoid(can.Entry, err)
+		}
+	}
+}
+
+// soonest is the best candidate that is ready, else wasm if that is one of them, else the best.
+func (c *code) soonest(good []forms.Candidate) forms.Candidate {
+	soon := good[0]
+	for _, can := range good {
+		if c.programs[can.Entry].ready != nil {
+			return can
+		}
+		if can.Form == image.Wasm {
+			soon = can
+		}
+	}
+	return soon
+}
+
+func (c *code) explained(wish forms.Wish, e Explanation) {
+	if c.explain == nil {
+		c.explain = map[forms.Wish]*Explanation{}
+	}
+	c.explain[wish] = &e
+}
+
+// cannot is why a function cannot run here: the error of the only code that was tried, or all that is to say. mu is held.
+func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error {
+	if len(refused) == 1 && failed != nil {
+		return failed
+	}
+	var all []string
+	for _, r := range refused {
+		all = append(all, r.String())
+	}
+	text := fmt.Sprintf("%s cannot run on %s: %s", c.img.Name(), rt.el.Name(), strings.Join(all, "; "))
+	if failed != nil && failure(failed).Code != travel.CodeTrap { // it may be another time
+		return fmt.Errorf("%w (%s)", failed, text)
+	}
+	return refuse(travel.CodeRefused, "%s", text)
+}
+
+// makeProgram has a program made of an entry, or waits for the load that does so already (errUnready).
+func (rt *Runtime) makeProgram(l *load, entry int) error {
+	c := l.code
+	p := &c.programs[entry]
+	rt.mu.Lock()
+	switch {
+	case p.ready != nil:
+		rt.mu.Unlock()
+		return nil
+	case p.loading && l.binding != nil:
+		p.waiting = append(p.waiting, l)
+		rt.mu.Unlock()
+		return errUnready
+	}
+	p.loading = true
+	can, engine := rt.codeOf(c, entry, l.principal)
+	rt.mu.Unlock()
+	ready, err := engine.Load(l.ctx, can)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) {
+		err = context.Cause(l.ctx)
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	p.loading = false
+	for _, other := range p.waiting {
+		if !other.gone {
+			rt.queueLoad(other)
+		}
+	}
+	p.waiting = nil
+	switch {
+	case err != nil && l.ctx.Err() == nil && !errors.Is(err, abi.ErrEngineBusy) || err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
+		p.err, p.until = err, rt.now()+travel.Instant(failedFor)
+	case err == nil && (rt.closed || c.copies == 0): // it came too late
+		ready.Close()
+		return context.Canceled
+	case err == nil:
+		p.ready, p.err = ready, nil
+		rt.turned(c, entry)
+	}
+	return err
+}
+
+// codeOf is what an engine is given of an entry. mu is held.
+func (rt *Runtime) codeOf(c *code, entry int, principal string) (abi.Code, abi.Engine) {
+	e := c.img.Entries()[entry]
+	signers, _ := c.verdict.Allows(e.Form, c.img.Name())
+	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past, forms.Auto)
+	return abi.Code{ID: c.img.ID(), Form: e.Form.String(), Triple: e.Triple, Features: e.Features, Imports: c.img.Manifest().Imports,
+		Bytes: e.Code, Limits: c.img.Call().Limits, Signers: signers, Principal: principal}, rt.cfg.Engines[good[0].Engine]
+}
+
+// makeLater has a program made that no run waits for. mu is held.
+func (rt *Runtime) makeLater(c *code, entry int, principal string) {
+	if p := &c.programs[entry]; p.ready == nil && !p.loading && !rt.closed {
+		p.loading = true
+		rt.queueLoad(&load{code: c, entry: entry, principal: principal})
+	}
+}
+
+// turn looks whether a function whose runs are long would better run in another form, and has that made ready. mu is held.
+func (rt *Runtime) turn(now travel.Instant, c *code, principal string) {
+	if now < c.turnAt || c.past(image.Wasm).Mean() < forms.LongRun {
+		return
+	}
+	c.turnAt = now + travel.Instant(failedFor)
+	if good, _, _ := rt.choose(c, forms.Auto, nil); len(good) > 0 {
+		rt.makeLater(c, good[0].Entry, principal)
+	}
+}
+
+// turned has runs find a new program where it is the best of those that each element chooses from. mu is held.
+func (rt *Runtime) turned(c *code, entry int) {
+	good, _, _ := rt.choose(c, forms.Auto, nil)
+	if len(good) == 0 || good[0].Entry != entry {
+		return
+	}
+	for set := range rt.sets {
+		for _, b := range append([]*bound(nil), set.all...) {
+			if b.code == c && forms.Wish(b.binding.Form) == forms.Auto && b.form != good[0].Form {
+				rt.forget(set, b)
+			}
+		}
+	}
+}

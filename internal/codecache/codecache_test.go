@@ -1,0 +1,119 @@
+package codecache
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var kind = Kind{Magic: "wherryMC", Suffix: ".wtt", Log: "test"}
+
+func TestDecodeRefusesPaths(t *testing.T) {
+	for _, name := range []string{"", "..", "a/b", "/etc/passwd", ".hidden"} {
+		if _, err := kind.Decode(kind.Encode(Entry{Name: name, Data: []byte("x")})); err == nil {
+			t.Errorf("an entry may be named %q", name)
+		}
+	}
+}
+
+func TestBounded(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Open(dir, 10_000, kind, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * tempLifetime)
+	stale := filepath.Join(dir, tempPrefix+"stale")
+	os.WriteFile(stale, []byte("half"), 0o600)
+	os.Chtimes(stale, old, old)
+	for i := range 8 {
+		key := fmt.Sprintf("%040d", i)
+		if err := c.store(Entry{Key: key, Name: "n", Data: make([]byte, 3000)}); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Now().Add(time.Duration(i-100) * time.Second)
+		os.Chtimes(c.path(key), when, when)
+		if i == 6 { // the oldest of those left is used
+			if _, state := c.Load(fmt.Sprintf("%040d", 4)); state != Good {
+				t.Error("entry 4 is gone already")
+			}
+		}
+		c.evict()
+	}
+	c.Close()
+	var keys []string
+	for _, f := range c.Files() {
+		keys = append(keys, strings.TrimSuffix(f.Name(), kind.Suffix)[39:])
+	}
+	if got := strings.Join(keys, ""); got != "467" {
+		t.Errorf("entries %s are left, want 4 (used last), 6 and 7", got)
+	}
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Error("a stale temporary file is left")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(kind.Encode(Entry{Name: "name", Data: []byte("data")}))
+	f.Add([]byte(kind.Magic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := kind.Decode(b)
+		if err == nil && !bytes.Equal(kind.Encode(e), b) {
+			t.Errorf("%x decodes to %+v", b, e)
+		}
+	})
+}
+
+// TestKeeps: what is stored is there for the next program, until it is damaged.
+func TestKeeps(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *Cache {
+		c, err := Open(dir, 1<<20, kind, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := open()
+	c.Publish(Entry{Key: "k", Name: "n", Data: []byte("code")})
+	c.Close()
+	c = open()
+	defer c.Close()
+	if e, state := c.Load("k"); state != Good || e.Name != "n" || string(e.Data) != "code" {
+		t.Errorf("%+v, %v", e, state)
+	}
+	if _, state := c.Load("other"); state != Missing {
+		t.Error(state)
+	}
+	other := kind
+	other.Magic = "wherryXX"
+	b, err := os.ReadFile(c.path("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Decode(b); err == nil {
+		t.Error("one kind reads another's files")
+	}
+	for i := range b {
+		bad := bytes.Clone(b)
+		bad[i] ^= 4
+		if err := os.WriteFile(c.path("k"), bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, state := c.Load("k"); state != Damaged {
+			t.Fatalf("byte %d of %d changed: %v", i, len(b), state)
+		}
+		if _, state := c.Load("k"); state != Missing {
+			t.Fatalf("the damaged file is still there")
+		}
+	}
+}

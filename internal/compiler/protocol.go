@@ -1,0 +1,122 @@
+package compiler
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// Version is the protocol's; both sides are of one build or the compiler is refused.
+	Version = 1
+	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
+	// that none made before is taken from a cache.
+	Revision = "1"
+	// Descriptor is where a compiler finds its socket.
+	Descriptor = 3
+	// MaxBytes bounds code and objects: four times the largest image.
+	MaxBytes = 64 << 20
+	// maxHeadBytes bounds the rest of a message: some 20 imports, a list of processor features and a reason.
+	maxHeadBytes = 128 << 10
+)
+
+// Hello is the first message of a compiler: what it is and the machine it is on.
+type Hello struct {
+	Version  int
+	Compiler string // name and version: "LLVM 22.1.8"
+	Triple   string // this machine
+	CPU      string
+	Features string
+	Why      string // why it can compile nothing here; empty: it can
+}
+
+// Request asks for an object.
+type Request struct {
+	Triple, CPU, Features string
+	Imports               []string // symbols that the object may leave open
+	Level                 int      // of optimisation, 1 to 3; 0: 3
+	Code                  []byte   `json:"-"`
+}
+
+// Answer is a compiler's, one for each Request.
+type Answer struct {
+	Refused string // what is wrong with the code
+	Failed  string // what is wrong with the compiler or the machine
+	Object  []byte `json:"-"`
+}
+
+// A message is two lengths in 4 bytes little-endian each, a head in JSON and a body.
+const lengthBytes = 8
+
+func writeMessage(w io.Writer, head any, body []byte) error {
+	text, err := json.Marshal(head)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxHeadBytes || len(body) > MaxBytes {
+		return fmt.Errorf("compiler: a message of %d and %d bytes; at most %d and %d are allowed", len(text), len(body), maxHeadBytes, MaxBytes)
+	}
+	b := make([]byte, 0, lengthBytes+len(text)+len(body))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+	_, err = w.Write(append(append(b, text...), body...))
+	return err
+}
+
+func readMessage(r io.Reader, head any) (body []byte, err error) {
+	var lengths [lengthBytes]byte
+	if _, err := io.ReadFull(r, lengths[:]); err != nil {
+		return nil, err
+	}
+	text, size := binary.LittleEndian.Uint32(lengths[:]), binary.LittleEndian.Uint32(lengths[4:])
+	if text > maxHeadBytes || size > MaxBytes {
+		return nil, fmt.Errorf("compiler: a message of %d and %d bytes; at most %d and %d are allowed", text, size, maxHeadBytes, MaxBytes)
+	}
+	b := make([]byte, int(text)+int(size))
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, fmt.Errorf("compiler: a message is cut short: %w", err)
+	}
+	if err := json.Unmarshal(b[:text], head); err != nil {
+		return nil, fmt.Errorf("compiler: a message's head: %w", err)
+	}
+	return b[text:], nil
+}
+
+// Serve is a compiler's side of the protocol. It returns when the socket ends, though a compile may be at work: the
+// program should end then.
+func Serve(socket io.ReadWriter, hello Hello, compile func(Request) Answer) error {
+	hello.Version = Version
+	if err := writeMessage(socket, hello, nil); err != nil {
+		return err
+	}
+	work := make(chan Request)
+	defer close(work)
+	idle := make(chan struct{}, 1)
+	idle <- struct{}{}
+	go func() {
+		for r := range work {
+			a := compile(r)
+			idle <- struct{}{} // first: whoever has the answer may ask at once
+			if writeMessage(socket, a, a.Object) != nil {
+				continue // the socket has ended, which the reader sees too
+			}
+		}
+	}()
+	for {
+		var r Request
+		var err error
+		if r.Code, err = readMessage(socket, &r); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		select {
+		case <-idle:
+		default:
+			return errors.New("compiler: a second request came before the first was answered")
+		}
+		work <- r
+	}
+}

@@ -1,0 +1,62 @@
+package compiler
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestMessages(t *testing.T) {
+	var b bytes.Buffer
+	want := Request{Triple: "t", CPU: "c", Features: "+f", Imports: []string{"wherry_reply"}, Level: 2}
+	if err := writeMessage(&b, want, []byte("code")); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.Bytes()
+	var got Request
+	body, err := readMessage(bytes.NewReader(whole), &got)
+	if err != nil || string(body) != "code" || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %q, %v", got, body, err)
+	}
+	for n := range len(whole) {
+		if _, err := readMessage(bytes.NewReader(whole[:n]), &got); err == nil || n > 0 && err == io.EOF {
+			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
+		}
+	}
+	for _, bad := range []string{"\xff\xff\xff\xff\x00\x00\x00\x00", "\x02\x00\x00\x00\xff\xff\xff\xff{}"} {
+		if _, err := readMessage(strings.NewReader(bad), &got); err == nil || !strings.Contains(err.Error(), "at most") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if err := writeMessage(io.Discard, Answer{Refused: strings.Repeat("x", maxHeadBytes)}, nil); err == nil {
+		t.Error("a head that no reader takes was written")
+	}
+}
+
+// TestServe: a compiler says hello, refuses a second request while it is busy, and ends with its socket.
+func TestServe(t *testing.T) {
+	ours, theirs := net.Pipe()
+	block := make(chan struct{})
+	ended := make(chan error)
+	go func() {
+		ended <- Serve(theirs, Hello{Compiler: "test"}, func(Request) Answer { <-block; return Answer{Object: []byte("late")} })
+		theirs.Close()
+	}()
+	var h Hello
+	if _, err := readMessage(ours, &h); err != nil || h.Version != Version || h.Compiler != "test" {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	for range 2 {
+		if err := writeMessage(ours, Request{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "second request") {
+		t.Error(err)
+	}
+	close(block)
+	ours.Close()
+}

@@ -1,0 +1,262 @@
+package libllvm
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/wherry-fabric/wherry/internal/llvmrt"
+)
+
+// Target is what an object is made for.
+type Target struct {
+	Triple, CPU, Features string // as LLVM writes them
+	Level                 int    // of optimisation, 1 to 3; 0: 3
+}
+
+// Arch is the processor of a triple, under LLVM's name.
+func Arch(triple string) string {
+	arch, _, _ := strings.Cut(triple, "-")
+	switch arch {
+	case "amd64":
+		return "x86_64"
+	case "arm64":
+		return "aarch64"
+	}
+	return arch
+}
+
+// maxLinks bounds how often an object is made anew because the code generator wants one more function of the runtime. Those
+// call each other two deep at most.
+const maxLinks = 4
+
+// Compile makes an object of bitcode. imports are the names that it may leave undefined.
+func (l *Library) Compile(bitcode []byte, t Target, imports []string) ([]byte, error) {
+	keep := []string{Entry}
+	for range maxLinks {
+		object, err := l.build(bitcode, t, imports, keep)
+		if err != nil {
+			return nil, err
+		}
+		missing, err := undefined(object)
+		if err != nil {
+			return nil, err
+		}
+		known := len(keep)
+		for _, name := range missing {
+			switch {
+			case slices.Contains(imports, name):
+			case llvmrt.Has(name) && !slices.Contains(keep, name):
+				keep = append(keep, name)
+			default:
+				return nil, refuse("code that LLVM makes of it calls %s, which no element has", name)
+			}
+		}
+		if len(keep) == known {
+			return object, nil
+		}
+	}
+	return nil, fmt.Errorf("the runtime's functions call each other more than %d deep", maxLinks)
+}
+
+// undefined are the names that an object leaves open.
+func undefined(object []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(object))
+	if err != nil {
+		return nil, fmt.Errorf("LLVM made no ELF object: %w", err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return nil, fmt.Errorf("LLVM made an object without symbols: %w", err)
+	}
+	var names []string
+	for _, s := range symbols {
+		if s.Section == elf.SHN_UNDEF && s.Name != "" {
+			names = append(names, s.Name)
+		}
+	}
+	return names, nil
+}
+
+// build makes an object in which the functions that keep names are visible; the runtime is linked in if it has any of them.
+func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byte, error) {
+	l.said = ""
+	ctx := call(l.ContextCreate)
+	defer call(l.ContextDispose, ctx)
+	call(l.ContextSetDiagnosticHandler, ctx, l.report, 0)
+	m, err := l.parse(ctx, bitcode)
+	if err != nil {
+		return nil, err
+	}
+	defer call(l.DisposeModule, m)
+	if err := l.check(m, t, imports); err != nil {
+		return nil, err
+	}
+	call(l.StripModuleDebugInfo, m)
+	tm, err := l.targetMachine(t)
+	if err != nil {
+		return nil, err
+	}
+	l.retarget(m, tm, t.Triple)
+	l.tame(ctx, m, []string{Entry}) // its own functions, so that none stands in for one of the runtime's
+	if len(keep) > 1 {
+		if err := l.linkRuntime(ctx, m, tm, t.Triple); err != nil {
+			return nil, err
+		}
+		l.tame(ctx, m, keep)
+	}
+	if err := l.verify(m); err != nil {
+		return nil, err
+	}
+	if err := l.optimise(m, tm, t); err != nil {
+		return nil, err
+	}
+	return l.emit(m, tm)
+}
+
+// parse reads and verifies a module.
+func (l *Library) parse(ctx uintptr, bitcode []byte) (uintptr, error) {
+	if len(bitcode) == 0 {
+		return 0, refuse("it is empty")
+	}
+	name := zero("function")
+	buffer := call(l.CreateMemoryBufferWithMemoryRangeCopy, uintptr(unsafe.Pointer(&bitcode[0])), uintptr(len(bitcode)), uintptr(unsafe.Pointer(name)))
+	defer call(l.DisposeMemoryBuffer, buffer)
+	var m uintptr
+	if isTrue(call(l.ParseBitcodeInContext2, ctx, buffer, uintptr(unsafe.Pointer(&m)))) {
+		why := l.said
+		if why == "" {
+			why = "no reason is given"
+		}
+		return 0, refuse("LLVM %s cannot read it, because it is damaged or a newer compiler made it: %s", l.version, why)
+	}
+	if err := l.verify(m); err != nil {
+		call(l.DisposeModule, m)
+		return 0, err
+	}
+	return m, nil
+}
+
+func (l *Library) verify(m uintptr) error {
+	const returnStatus = 2
+	var text uintptr
+	broken := isTrue(call(l.VerifyModule, m, returnStatus, uintptr(unsafe.Pointer(&text))))
+	if why := strings.TrimSpace(l.message(text)); broken {
+		return refuse("LLVM's verifier refuses it: %s", why)
+	}
+	if l.said != "" {
+		return refuse("LLVM refuses it: %s", l.said)
+	}
+	return nil
+}
+
+// initialise makes an architecture known to the library.
+func (l *Library) initialise(triple string) error {
+	family, ok := map[string]string{"x86_64": "X86", "aarch64": "AArch64", "riscv64": "RISCV"}[Arch(triple)]
+	if !ok {
+		return fmt.Errorf("native code is made for x86_64, aarch64 and riscv64, not for %q", triple)
+	}
+	if l.ready[family] {
+		return nil
+	}
+	for _, part := range []string{"TargetInfo", "Target", "TargetMC", "AsmPrinter"} {
+		fn, err := purego.Dlsym(l.handle, "LLVMInitialize"+family+part)
+		if err != nil {
+			return fmt.Errorf("LLVM %s is built without %s", l.version, family)
+		}
+		call(fn)
+	}
+	l.ready[family] = true
+	return nil
+}
+
+// targetMachine gives the machine for a target; the library keeps it.
+func (l *Library) targetMachine(t Target) (uintptr, error) {
+	if t.Level == 0 {
+		t.Level = 3
+	}
+	key := machineKey{t.Triple, t.CPU, t.Features, t.Level}
+	if l.machine != 0 && l.made == key {
+		return l.machine, nil
+	}
+	if err := l.initialise(t.Triple); err != nil {
+		return 0, err
+	}
+	var target, why uintptr
+	triple, cpu, features := zero(t.Triple), zero(t.CPU), zero(t.Features)
+	if isTrue(call(l.GetTargetFromTriple, uintptr(unsafe.Pointer(triple)), uintptr(unsafe.Pointer(&target)), uintptr(unsafe.Pointer(&why)))) {
+		return 0, errors.New(l.message(why))
+	}
+	// LLVM's JIT-default model is the large one, whose relocations no loader of ours takes.
+	const relocPIC, modelSmall = 2, 3
+	tm := call(l.CreateTargetMachine, target, uintptr(unsafe.Pointer(triple)), uintptr(unsafe.Pointer(cpu)), uintptr(unsafe.Pointer(features)),
+		uintptr(min(t.Level, 3)), relocPIC, modelSmall)
+	if tm == 0 {
+		return 0, fmt.Errorf("LLVM %s has no machine for %s", l.version, t.Triple)
+	}
+	if l.machine != 0 {
+		call(l.DisposeTargetMachine, l.machine)
+	}
+	l.machine, l.made = tm, key
+	return tm, nil
+}
+
+// retarget gives a module the target's triple and layout: compilers write them in more than one way.
+func (l *Library) retarget(m, tm uintptr, triple string) {
+	text := zero(triple)
+	call(l.SetTarget, m, uintptr(unsafe.Pointer(text)))
+	layout := call(l.CreateTargetDataLayout, tm)
+	call(l.SetModuleDataLayout, m, layout)
+	call(l.DisposeTargetData, layout)
+}
+
+func (l *Library) linkRuntime(ctx, m, tm uintptr, triple string) error {
+	code := llvmrt.Bitcode(triple)
+	rt, err := l.parse(ctx, []byte(code))
+	if err != nil {
+		return fmt.Errorf("the runtime: %w", err)
+	}
+	l.retarget(rt, tm, triple)
+	if isTrue(call(l.LinkModules2, m, rt)) {
+		return fmt.Errorf("linking the runtime: %s", l.said)
+	}
+	return nil
+}
+
+func (l *Library) optimise(m, tm uintptr, t Target) error {
+	level := t.Level
+	if level == 0 {
+		level = 3
+	}
+	options := call(l.CreatePassBuilderOptions)
+	defer call(l.DisposePassBuilderOptions, options)
+	call(l.PassBuilderOptionsSetSLPVectorization, options, 1)
+	passes := zero(fmt.Sprintf("default<O%d>", level))
+	if e := call(l.RunPasses, m, uintptr(unsafe.Pointer(passes)), tm, options); e != 0 {
+		text := call(l.GetErrorMessage, e)
+		defer call(l.DisposeErrorMessage, text)
+		return fmt.Errorf("LLVM's optimiser: %s", cString(text))
+	}
+	return nil
+}
+
+// emit makes an object of a module.
+func (l *Library) emit(m, tm uintptr) ([]byte, error) {
+	const objectFile = 1
+	var why, buffer uintptr
+	failed := isTrue(call(l.TargetMachineEmitToMemoryBuffer, tm, m, objectFile, uintptr(unsafe.Pointer(&why)), uintptr(unsafe.Pointer(&buffer))))
+	if failed {
+		return nil, fmt.Errorf("LLVM's code generator: %s", l.message(why))
+	}
+	defer call(l.DisposeMemoryBuffer, buffer)
+	if l.said != "" {
+		return nil, refuse("LLVM's code generator: %s", l.said)
+	}
+	return bytes.Clone(memory(call(l.GetBufferStart, buffer), call(l.GetBufferSize, buffer))), nil
+}

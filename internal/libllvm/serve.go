@@ -1,0 +1,73 @@
+package libllvm
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/compiler"
+)
+
+// Describe loads the library and says what it is, and what this machine. A reason why nothing can be compiled here is part of the answer.
+func Describe(path string) (*Library, compiler.Hello) {
+	var h compiler.Hello
+	l, err := Open(path)
+	if err == nil {
+		h.Compiler = "LLVM " + l.Version()
+		h.Triple, h.CPU, h.Features, err = l.Host()
+	}
+	if err == nil { // so that nothing is looked up once the process is locked down
+		_, err = l.targetMachine(Target{Triple: h.Triple, CPU: h.CPU, Features: h.Features})
+	}
+	if err != nil {
+		h.Why = err.Error()
+	}
+	return l, h
+}
+
+// Serve makes this process a compiler, until the socket that it finds as compiler.Descriptor ends.
+func Serve(path string) error {
+	socket := os.NewFile(compiler.Descriptor, "requests")
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		return fmt.Errorf("descriptor %d is no socket: a node starts this program (%w); try --version", compiler.Descriptor, err)
+	}
+	socket.Close()
+	l, h := Describe(path)
+	if err := lockDown(); err != nil {
+		return err
+	}
+	return compiler.Serve(conn, h, func(r compiler.Request) compiler.Answer {
+		if h.Why != "" {
+			return compiler.Answer{Failed: h.Why}
+		}
+		return l.answer(r)
+	})
+}
+
+func (l *Library) answer(r compiler.Request) compiler.Answer {
+	object, err := l.Compile(r.Code, Target{Triple: r.Triple, CPU: r.CPU, Features: r.Features, Level: r.Level}, r.Imports)
+	var refused *Refused
+	switch {
+	case errors.As(err, &refused):
+		return compiler.Answer{Refused: refused.Reason}
+	case err != nil:
+		return compiler.Answer{Failed: err.Error()}
+	}
+	return compiler.Answer{Object: object}
+}
+
+// lockDown takes from the process what a compile does not need, once everything is loaded: files of any size, more descriptors,
+// core dumps. Its memory and time are bounded by whoever started it. Nothing else is open: descriptors other than
+// standard input, output, error and the socket closed when the program was started.
+func lockDown() error {
+	for what, bound := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 16} {
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: bound, Max: bound}); err != nil {
+			return fmt.Errorf("bounding resource %d: %w", what, err)
+		}
+	}
+	return nil
+}
