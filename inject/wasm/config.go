@@ -3,7 +3,6 @@ package wasm
 import (
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 )
@@ -22,9 +21,9 @@ type Config struct {
 	// MemoryBytes bounds the heap, payload and, of functions that recur, stack of those instances together, as
 	// if all of it were touched, and the scratch that their functions have asked for. 0: DefaultMemoryBytes.
 	MemoryBytes uint64
-	// Defaults are the limits of a function that names none; zero fields: DefaultLimits.
+	// Defaults are the limits of a function that names none; zero fields: abi.DefaultLimits.
 	Defaults abi.Limits
-	// Ceilings are the highest limits a function can have; zero fields: DefaultCeilings.
+	// Ceilings are the highest limits a function can have; zero fields: abi.DefaultCeilings.
 	Ceilings abi.Limits
 	// Interpret runs code in the interpreter even where there is a compiler.
 	Interpret bool
@@ -42,32 +41,6 @@ const (
 	DefaultMemoryBytes = 4 << 30
 	minCacheBytes      = 1 << 20
 )
-
-// DefaultLimits are the limits of a function that asks for none.
-func DefaultLimits() abi.Limits {
-	return abi.Limits{
-		HeapBytes:    16 << 20,
-		ScratchBytes: 4 << 20,
-		PayloadBytes: 1 << 20,
-		ReplyBytes:   1 << 20,
-		RunTime:      time.Second,
-		Forks:        1024,
-		LogBytes:     4 << 10,
-	}
-}
-
-// DefaultCeilings are the highest limits that a function gets.
-func DefaultCeilings() abi.Limits {
-	return abi.Limits{
-		HeapBytes:    256 << 20,
-		ScratchBytes: 1 << 30,
-		PayloadBytes: 64 << 20,
-		ReplyBytes:   64 << 20,
-		RunTime:      time.Minute,
-		Forks:        1 << 16,
-		LogBytes:     64 << 10,
-	}
-}
 
 // Validate says what is wrong with c.
 func (c Config) Validate() error {
@@ -92,8 +65,8 @@ func (c Config) filled() (Config, error) {
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = DefaultMemoryBytes
 	}
-	c.Ceilings = override(DefaultCeilings(), c.Ceilings)
-	c.Defaults = atMost(override(DefaultLimits(), c.Defaults), c.Ceilings)
+	c.Ceilings = c.Ceilings.Or(abi.DefaultCeilings())
+	c.Defaults = c.Defaults.Or(abi.DefaultLimits()).AtMost(c.Ceilings)
 	if c.Defaults.RunTime < 0 || c.Ceilings.RunTime < 0 {
 		return c, fmt.Errorf("wasm: a negative RunTime")
 	}
@@ -112,33 +85,3 @@ func (c Config) filled() (Config, error) {
 
 // maxOwnBytes leaves 1 GiB of the address space to windows.
 const maxOwnBytes = 3 << 30
-
-// override is base with o's nonzero fields in place of its own.
-func override(base, o abi.Limits) abi.Limits {
-	set(&base.HeapBytes, o.HeapBytes)
-	set(&base.ScratchBytes, o.ScratchBytes)
-	set(&base.PayloadBytes, o.PayloadBytes)
-	set(&base.ReplyBytes, o.ReplyBytes)
-	set(&base.RunTime, o.RunTime)
-	set(&base.Forks, o.Forks)
-	set(&base.LogBytes, o.LogBytes)
-	return base
-}
-
-func set[T uint64 | uint32 | time.Duration](to *T, v T) {
-	if v != 0 {
-		*to = v
-	}
-}
-
-// atMost is the lower of both, field by field.
-func atMost(a, b abi.Limits) abi.Limits {
-	a.HeapBytes = min(a.HeapBytes, b.HeapBytes)
-	a.ScratchBytes = min(a.ScratchBytes, b.ScratchBytes)
-	a.PayloadBytes = min(a.PayloadBytes, b.PayloadBytes)
-	a.ReplyBytes = min(a.ReplyBytes, b.ReplyBytes)
-	a.RunTime = min(a.RunTime, b.RunTime)
-	a.Forks = min(a.Forks, b.Forks)
-	a.LogBytes = min(a.LogBytes, b.LogBytes)
-	return a
-}

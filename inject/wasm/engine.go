@@ -108,7 +108,7 @@ func (e *Engine) Kind() (kind, why string) { return e.kind, e.why }
 
 // Limits is what a function that asks for l gets here.
 func (e *Engine) Limits(l abi.Limits) abi.Limits {
-	return atMost(override(e.config.Defaults, l), e.config.Ceilings)
+	return l.Or(e.config.Defaults).AtMost(e.config.Ceilings)
 }
 
 // Stats returns what the engine did so far.

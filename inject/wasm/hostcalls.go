@@ -131,7 +131,7 @@ func (in *Instance) callScratch(st []uint64) {
 	n := st[0]
 	st[0] = 0
 	if n > in.limits.ScratchBytes {
-		in.over(limitScratch)
+		in.over(abi.LimitScratch)
 		return
 	}
 	if n == 0 || n > in.scratch && !in.enlarge(n) {
@@ -165,38 +165,10 @@ func (in *Instance) written() uint64 { return in.binding.layout.scratch + pages(
 // allow tells the function's code of it.
 func (in *Instance) allow() { in.stores.Set(in.written()) }
 
-// The limits that host calls are refused for, as in a manifest.
-const (
-	limitPayload = "payload_bytes"
-	limitReply   = "reply_bytes"
-	limitForks   = "forks"
-	limitScratch = "scratch_bytes"
-)
-
 // over refuses a host call for a limit and tells the host which.
 func (in *Instance) over(field string) abi.Status {
-	if t, ok := in.host.(abi.LimitTeller); ok {
-		p := in.binding.program
-		limit := valueOf(in.limits, field)
-		ceiling := valueOf(&p.engine.config.Ceilings, field)
-		if limit < valueOf(&p.limits, field) || limit >= ceiling { // the run's own, or as high as can be
-			ceiling = 0
-		}
-		t.OverLimit(field, limit, ceiling)
-	}
-	return abi.ErrLimit
-}
-
-func valueOf(l *abi.Limits, field string) uint64 {
-	switch field {
-	case limitPayload:
-		return l.PayloadBytes
-	case limitReply:
-		return l.ReplyBytes
-	case limitScratch:
-		return l.ScratchBytes
-	}
-	return uint64(l.Forks)
+	p := in.binding.program
+	return abi.Refused(in.host, field, in.limits, &p.limits, &p.engine.config.Ceilings)
 }
 
 // send runs a host call that takes bytes from the function's memory, at most limit of them by field.
@@ -223,7 +195,7 @@ func (in *Instance) callReply(st []uint64) {
 
 func (in *Instance) reply(data []byte) abi.Status {
 	if in.replyBytes+uint64(len(data)) > in.limits.ReplyBytes {
-		return in.over(limitReply)
+		return in.over(abi.LimitReply)
 	}
 	in.replyBytes += uint64(len(data))
 	return in.host.Reply(data)
@@ -257,7 +229,7 @@ func (in *Instance) deliver(last bool) {
 
 // callReplyPart: reply_part(ptr, len) -> status
 func (in *Instance) callReplyPart(st []uint64) {
-	code := in.send(st[0], st[1], in.limits.ReplyBytes-in.replyBytes, limitReply, in.host.ReplyPart)
+	code := in.send(st[0], st[1], in.limits.ReplyBytes-in.replyBytes, abi.LimitReply, in.host.ReplyPart)
 	if code == abi.OK {
 		in.replyBytes += st[1] & math.MaxUint32
 	}
@@ -276,7 +248,7 @@ func (in *Instance) callForward(st []uint64) {
 
 func (in *Instance) forward(element uint32, data []byte, last bool) abi.Status {
 	if uint64(len(data)) > in.limits.PayloadBytes {
-		return in.over(limitPayload)
+		return in.over(abi.LimitPayload)
 	}
 	if last {
 		return in.host.Onward(element, data)
@@ -287,11 +259,11 @@ func (in *Instance) forward(element uint32, data []byte, last bool) abi.Status {
 // callFork: fork(element, ptr, len) -> status
 func (in *Instance) callFork(st []uint64) {
 	if in.forks >= in.limits.Forks {
-		st[0] = status(in.over(limitForks))
+		st[0] = status(in.over(abi.LimitForks))
 		return
 	}
 	element := uint32(st[0])
-	code := in.send(st[1], st[2], in.limits.PayloadBytes, limitPayload, func(data []byte) abi.Status {
+	code := in.send(st[1], st[2], in.limits.PayloadBytes, abi.LimitPayload, func(data []byte) abi.Status {
 		return in.host.Fork(element, data)
 	})
 	if code == abi.OK {

@@ -145,7 +145,7 @@ func (in *Instance) Run(r *Run) (abi.Status, error) {
 // narrow makes limits those of the runs from here on; nil: the program's.
 func (in *Instance) narrow(limits *abi.Limits) {
 	if in.limits, in.asked = &in.binding.program.limits, limits; limits != nil {
-		in.narrowed = atMost(override(*in.limits, *limits), *in.limits)
+		in.narrowed = limits.Or(*in.limits).AtMost(*in.limits)
 		in.limits = &in.narrowed
 	}
 }

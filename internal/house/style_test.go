@@ -27,6 +27,7 @@ var mayBeUnsafe = []struct{ pkg, why string }{
 	{"./fabric", "atomics and copies on registered memory, which lies outside the Go heap"},
 	{"./fabric/shm", "rings and segments in memory shared with other processes"},
 	{"./fabric/tcp", "vectored writes and epoll by raw system call, without an allocation per operation"},
+	{"./inject/native/worker", "a page shared with another process, and mappings at fixed addresses"},
 	{"./inject/wasm/internal/linear", "mapping windows into linear memory by address"},
 	{"./inject/wasm", "linear memory that is reserved once and has windows mapped into it"},
 }

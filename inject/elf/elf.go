@@ -1,0 +1,427 @@
+package elf
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	// MaxBytes is the largest object: 8 MiB, as the largest wasm module.
+	MaxBytes = 8 << 20
+	// MaxSections is enough for two thousand functions with a section each.
+	MaxSections = 4096
+	// MaxImageBytes bounds code, read-only data and writable data together, so that every
+	// part is within the reach of 32-bit relocations from every other.
+	MaxImageBytes = 1 << 30
+	// SegmentBytes is what an image's segments are aligned to: the largest page of the three processors.
+	SegmentBytes = 64 << 10
+
+	// MaxFilledBytes bounds what is not zero of it, which the object's own size does but for alignment.
+	MaxFilledBytes = 64 << 20
+
+	relaBytes = 24 // of an Elf64_Rela
+	gotEntry  = 8
+	maxAlign  = SegmentBytes
+)
+
+// Error says why an object is refused.
+type Error struct {
+	What string // in full
+	Do   string // what to do about it; may be empty
+}
+
+func (e *Error) Error() string {
+	if e.Do == "" {
+		return "elf: " + e.What
+	}
+	return "elf: " + e.What + "; " + e.Do
+}
+
+func refuse(do, format string, args ...any) error {
+	return &Error{What: fmt.Sprintf(format, args...), Do: do}
+}
+
+// Rules are what an object must keep to.
+type Rules struct {
+	Arch    string   // "x86_64", "aarch64" or "riscv64", as a triple begins
+	Entry   string   // a global function that the object must define
+	Imports []string // the names that it may leave undefined
+}
+
+// The segments of an image, in their order.
+const (
+	segmentCode = iota
+	segmentConst
+	segmentData
+	segments
+)
+
+// section is a part of the object that becomes part of the image.
+type section struct {
+	name    string
+	segment int
+	at      uint64 // offset in the image
+	size    uint64
+	data    []byte // nil: zeroed
+}
+
+// symbol is one of the object's, by its index in the symbol table.
+type symbol struct {
+	name    string
+	section int // index in Object.sections; undefined: an import; nowhere: not to be referred to
+	value   uint64
+	size    uint64
+	isFunc  bool
+	global  bool
+}
+
+const (
+	undefined = -1
+	nowhere   = -2
+)
+
+// reloc is a relocation of a kept section.
+type reloc struct {
+	section int
+	offset  uint64
+	kind    uint32
+	symbol  uint32
+	addend  int64
+}
+
+// Object is an object that was accepted.
+type Object struct {
+	arch     *arch
+	sections []section
+	symbols  []symbol // as in the table, from its second entry on
+	relocs   []reloc
+	entry    int
+	gotOrder []uint32          // its symbols, in the order of the relocations
+	got      map[uint32]uint64 // by symbol: offset in the image
+	starts   [segments]uint64
+	filled   uint64 // image bytes with content; the zeroed part follows
+	size     uint64 // with the zeroed part
+}
+
+// arch is what differs between processors.
+type arch struct {
+	name     string
+	machine  elf.Machine
+	flags    uint32 // of e_flags that are allowed
+	apply    func(*placement, *reloc, *site) error
+	usesGOT  func(kind uint32) bool
+	kindName func(kind uint32) string
+}
+
+func arches() []*arch {
+	return []*arch{
+		{name: "x86_64", machine: elf.EM_X86_64, apply: applyX86, usesGOT: gotX86,
+			kindName: func(k uint32) string { return elf.R_X86_64(k).String() }},
+		{name: "aarch64", machine: elf.EM_AARCH64, apply: applyARM, usesGOT: gotARM,
+			kindName: func(k uint32) string { return elf.R_AARCH64(k).String() }},
+		{name: "riscv64", machine: elf.EM_RISCV, flags: riscvCompressed | riscvDouble, apply: applyRISCV, usesGOT: gotRISCV,
+			kindName: func(k uint32) string { return elf.R_RISCV(k).String() }},
+	}
+}
+
+// Parse checks an object. It keeps b, which must not change.
+func Parse(b []byte, rules Rules) (*Object, error) {
+	if len(b) > MaxBytes {
+		return nil, refuse("", "the object has %d bytes, at most %d are taken", len(b), MaxBytes)
+	}
+	i := slices.IndexFunc(arches(), func(a *arch) bool { return a.name == rules.Arch })
+	if i < 0 {
+		return nil, refuse("", "no object of %q can be loaded, only x86_64, aarch64 and riscv64", rules.Arch)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		return nil, refuse("", "it is no ELF file: %v", err)
+	}
+	o := &Object{arch: arches()[i], got: map[uint32]uint64{}}
+	if err := o.head(f, b); err != nil {
+		return nil, err
+	}
+	p := &parser{o: o, f: f, b: b, rules: rules, index: make([]int, len(f.Sections))}
+	for _, step := range []func() error{p.readSections, p.readSymbols, p.readRelocs, p.layOut} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// head checks the file's header.
+func (o *Object) head(f *elf.File, b []byte) error {
+	switch {
+	case f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB:
+		return refuse("", "it is %v, %v; a 64-bit little-endian object is wanted", f.Class, f.Data)
+	case f.Type != elf.ET_REL:
+		return refuse("compile with -c", "it is %v, not a relocatable object", f.Type)
+	case f.Machine != o.arch.machine:
+		return refuse("", "it is code for %v, not for %s", f.Machine, o.arch.name)
+	case len(f.Sections) > MaxSections:
+		return refuse("", "it has %d sections, at most %d are taken", len(f.Sections), MaxSections)
+	case len(f.Progs) > 0:
+		return refuse("", "it has program headers, which no relocatable object needs")
+	}
+	const flagsAt = 48 // e_flags in an Elf64_Ehdr, which debug/elf has read
+	if flags := binary.LittleEndian.Uint32(b[flagsAt:]); flags&^o.arch.flags != 0 {
+		return refuse("", "its processor flags are %#x, of which %#x can be had", flags, o.arch.flags)
+	}
+	return nil
+}
+
+// parser reads an object's parts.
+type parser struct {
+	o      *Object
+	f      *elf.File
+	b      []byte
+	rules  Rules
+	index  []int // by the file's section: in Object.sections, or nowhere
+	symtab int   // its section
+}
+
+// knownFlags are the section flags that change nothing here, or that are looked at.
+const knownFlags = elf.SHF_WRITE | elf.SHF_ALLOC | elf.SHF_EXECINSTR | elf.SHF_MERGE | elf.SHF_STRINGS | elf.SHF_INFO_LINK |
+	elf.SHF_LINK_ORDER | elf.SHF_GROUP
+
+// dropped are the kinds and names of sections that say something about the code to tools.
+func dropped(s *elf.Section) bool {
+	const unwind = 0x70000001 // SHT_X86_64_UNWIND
+	return s.Type == elf.SHT_NOTE || s.Name == ".eh_frame" && (s.Type == elf.SHT_PROGBITS || s.Type == unwind)
+}
+
+func (p *parser) readSections() error {
+	total := uint64(0)
+	for i, s := range p.f.Sections {
+		p.index[i] = nowhere
+		if s.Type != elf.SHT_NULL && s.Type != elf.SHT_NOBITS && (s.Offset > uint64(len(p.b)) || s.FileSize > uint64(len(p.b))-s.Offset) {
+			return refuse("", "section %d (%q) leaves the file", i, s.Name)
+		}
+		if s.Flags&elf.SHF_TLS != 0 {
+			return refuse("use no thread-local variables", "section %q is thread-local storage", s.Name)
+		}
+		if constructs(s) {
+			return refuse("do in wherry_main what constructors did", "section %q holds constructors or destructors", s.Name)
+		}
+		if s.Flags&elf.SHF_ALLOC == 0 || s.Size == 0 || dropped(s) {
+			continue
+		}
+		if err := p.keep(i, s); err != nil {
+			return err
+		}
+		if total += s.Size; s.Size > MaxImageBytes || total > MaxImageBytes {
+			return refuse("", "its code and data take %d bytes up to section %q, at most %d are taken", total, s.Name, MaxImageBytes)
+		}
+	}
+	return nil
+}
+
+func constructs(s *elf.Section) bool {
+	switch s.Type {
+	case elf.SHT_INIT_ARRAY, elf.SHT_FINI_ARRAY, elf.SHT_PREINIT_ARRAY:
+		return true
+	}
+	for _, name := range []string{".init", ".fini", ".ctors", ".dtors", ".init_array", ".fini_array", ".preinit_array"} {
+		if s.Name == name || strings.HasPrefix(s.Name, name+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// keep makes a section part of the image.
+func (p *parser) keep(i int, s *elf.Section) error {
+	if s.Flags&^knownFlags != 0 {
+		return refuse("compile with the small code model", "section %q has the flags %v, of which some are not known here", s.Name, s.Flags)
+	}
+	if s.Type != elf.SHT_PROGBITS && s.Type != elf.SHT_NOBITS {
+		return refuse("", "section %q is of the type %v, which is not loaded", s.Name, s.Type)
+	}
+	align := max(s.Addralign, 1)
+	if align&(align-1) != 0 || align > maxAlign {
+		return refuse("", "section %q is aligned to %d; a power of two up to %d is wanted", s.Name, align, maxAlign)
+	}
+	sec := section{name: s.Name, segment: segmentConst, size: s.Size, at: align} // at: the alignment, until it is laid out
+	write, exec := s.Flags&elf.SHF_WRITE != 0, s.Flags&elf.SHF_EXECINSTR != 0
+	switch {
+	case write && exec:
+		return refuse("", "section %q is writable and executable", s.Name)
+	case exec:
+		sec.segment = segmentCode
+	case write && !strings.HasPrefix(s.Name, ".data.rel.ro"): // that one is constant once it is relocated
+		sec.segment = segmentData
+	}
+	if s.Type == elf.SHT_PROGBITS {
+		if s.FileSize != s.Size {
+			return refuse("", "section %q has %d bytes in the file and %d in memory", s.Name, s.FileSize, s.Size)
+		}
+		sec.data = p.b[s.Offset : s.Offset+s.Size]
+	} else if sec.segment != segmentData {
+		return refuse("", "section %q is zeroed and not writable", s.Name)
+	}
+	p.index[i] = len(p.o.sections)
+	p.o.sections = append(p.o.sections, sec)
+	return nil
+}
+
+func (p *parser) readSymbols() error {
+	for i, s := range p.f.Sections {
+		if s.Type != elf.SHT_SYMTAB {
+			continue
+		}
+		if p.symtab != 0 {
+			return refuse("", "it has two symbol tables")
+		}
+		p.symtab = i
+	}
+	syms, err := p.f.Symbols()
+	if err != nil {
+		return refuse("", "its symbol table cannot be read: %v", err)
+	}
+	p.o.entry = nowhere
+	p.o.symbols = make([]symbol, len(syms))
+	for i := range syms {
+		s, err := p.symbol(&syms[i])
+		if err != nil {
+			return err
+		}
+		if p.o.symbols[i] = s; s.section >= 0 && s.name == p.rules.Entry && s.global {
+			if !s.isFunc || p.o.sections[s.section].segment != segmentCode {
+				return refuse("", "%s is no function", s.name)
+			}
+			p.o.entry = i
+		}
+	}
+	if p.o.entry == nowhere {
+		return refuse("define it, as WHERRY_ENTRY does", "it defines no global function %s", p.rules.Entry)
+	}
+	return nil
+}
+
+func (p *parser) symbol(s *elf.Symbol) (symbol, error) {
+	const indirect = elf.STT_LOOS // STT_GNU_IFUNC
+	kind := elf.ST_TYPE(s.Info)
+	sym := symbol{name: s.Name, section: nowhere, value: s.Value, size: s.Size, isFunc: kind == elf.STT_FUNC,
+		global: elf.ST_BIND(s.Info) == elf.STB_GLOBAL}
+	switch {
+	case kind == elf.STT_TLS:
+		return sym, refuse("use no thread-local variables", "the symbol %q is thread-local", s.Name)
+	case kind == indirect:
+		return sym, refuse("", "the symbol %q is an indirect function, which would run before it is called", s.Name)
+	case kind > elf.STT_COMMON:
+		return sym, refuse("", "the symbol %q is of the type %d, which is not known here", s.Name, kind)
+	case s.Section == elf.SHN_UNDEF && kind != elf.STT_FILE:
+		if !slices.Contains(p.rules.Imports, s.Name) {
+			return sym, refuse("a function calls nothing but the host calls that its manifest lists, and defines the rest", "the symbol %q is defined nowhere", s.Name)
+		}
+		if !sym.global {
+			return sym, refuse("", "the symbol %q is defined nowhere and weak", s.Name)
+		}
+		sym.section = undefined
+	case s.Section == elf.SHN_COMMON:
+		return sym, refuse("compile with -fno-common", "the symbol %q is common", s.Name)
+	case s.Section >= elf.SHN_LORESERVE:
+		sym.isFunc = false // a file's name, or a number: nothing may refer to it
+	case int(s.Section) >= len(p.index):
+		return sym, refuse("", "the symbol %q is in section %d of %d", s.Name, s.Section, len(p.index))
+	default:
+		if sym.section = p.index[s.Section]; sym.section >= 0 {
+			if size := p.o.sections[sym.section].size; s.Value > size || s.Size > size-s.Value {
+				return sym, refuse("", "the symbol %q leaves its section", s.Name)
+			}
+		}
+	}
+	return sym, nil
+}
+
+func (p *parser) readRelocs() error {
+	for i, s := range p.f.Sections {
+		switch s.Type {
+		case elf.SHT_RELA:
+		case elf.SHT_REL, elf.SectionType(19), elf.SectionType(0x40000014): // SHT_RELR, SHT_CREL
+			return refuse("", "section %d (%q) has relocations of the type %v; with addends (RELA) is wanted", i, s.Name, s.Type)
+		default:
+			continue
+		}
+		if int(s.Info) >= len(p.index) {
+			return refuse("", "section %q relocates section %d of %d", s.Name, s.Info, len(p.index))
+		}
+		target := p.index[s.Info]
+		if target < 0 {
+			continue
+		}
+		if int(s.Link) != p.symtab || s.Size%relaBytes != 0 || s.FileSize != s.Size || s.Flags&elf.SHF_COMPRESSED != 0 {
+			return refuse("", "section %q is damaged", s.Name)
+		}
+		for d := p.b[s.Offset : s.Offset+s.Size]; len(d) > 0; d = d[relaBytes:] {
+			if err := p.reloc(target, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *parser) reloc(target int, d []byte) error {
+	info := binary.LittleEndian.Uint64(d[8:])
+	r := reloc{section: target, offset: binary.LittleEndian.Uint64(d), kind: uint32(info), symbol: uint32(info >> 32),
+		addend: int64(binary.LittleEndian.Uint64(d[16:]))}
+	sec := &p.o.sections[target]
+	if r.offset >= sec.size || sec.data == nil {
+		return refuse("", "a relocation at %#x leaves section %q", r.offset, sec.name)
+	}
+	if r.symbol > uint32(len(p.o.symbols)) {
+		return refuse("", "a relocation at %#x of section %q has the symbol %d of %d", r.offset, sec.name, r.symbol, len(p.o.symbols))
+	}
+	if p.o.arch.usesGOT(r.kind) {
+		if _, ok := p.o.got[r.symbol]; !ok {
+			p.o.got[r.symbol] = 0
+			p.o.gotOrder = append(p.o.gotOrder, r.symbol)
+		}
+	}
+	p.o.relocs = append(p.o.relocs, r)
+	return nil
+}
+
+// layOut gives every section, and every entry of the GOT, its place in the image.
+func (p *parser) layOut() error {
+	o, at := p.o, uint64(0)
+	place := func(segment int, zeroed bool) {
+		for i := range o.sections {
+			if s := &o.sections[i]; s.segment == segment && (s.data == nil) == zeroed {
+				s.at = alignUp(at, s.at)
+				at = s.at + s.size
+			}
+		}
+	}
+	for segment := range segments {
+		at = alignUp(at, SegmentBytes)
+		o.starts[segment] = at
+		place(segment, false)
+		if segment == segmentConst {
+			at = alignUp(at, gotEntry)
+			for _, sym := range o.gotOrder {
+				o.got[sym] = at
+				at += gotEntry
+			}
+		}
+	}
+	if o.filled = at; o.filled > MaxFilledBytes {
+		return refuse("align less", "its code and data take %d bytes with their alignment, at most %d are taken", o.filled, MaxFilledBytes)
+	}
+	place(segmentData, true)
+	if o.size = at; o.size > MaxImageBytes {
+		return refuse("", "its code and data take %d bytes, at most %d are taken", o.size, MaxImageBytes)
+	}
+	return nil
+}
+
+func alignUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }
+
+// DataBytes is how much memory the data takes that the function may write to.
+func (o *Object) DataBytes() uint64 { return o.size - o.starts[segmentData] }

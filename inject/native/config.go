@@ -1,0 +1,110 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+)
+
+// Compiler makes objects of bitcode.
+type Compiler interface {
+	// Target is what it makes them for; err says why nothing can be compiled here.
+	Target() (triple, cpu string, features []string, err error)
+	// Object makes a relocatable ELF object for it. The bytes are the caller's.
+	Object(ctx context.Context, r Request) ([]byte, error)
+}
+
+// Request is bitcode to be compiled.
+type Request struct {
+	Bitcode   []byte
+	Triple    string
+	Imports   []string // host calls that it may make
+	Signer    []byte
+	Principal string
+}
+
+// Config is how an Engine is made. Its zero value is usable.
+type Config struct {
+	// Compiler compiles bitcode; nil: objects only.
+	Compiler Compiler
+	// Worker is the command that becomes a nursery of workers (worker.Main), without its last argument; nil: this program.
+	Worker []string
+	// MaxWorkers bounds the workers, running and idle together; one principal has at most three quarters of them, and of
+	// MemoryBytes. 0: DefaultMaxWorkers.
+	MaxWorkers int
+	// MemoryBytes bounds their statics, stacks, payloads and scratch together. 0: DefaultMemoryBytes.
+	MemoryBytes uint64
+	// Defaults are the limits of a function that names none; zero fields: abi.DefaultLimits.
+	Defaults abi.Limits
+	// Ceilings are the highest limits a function can have; zero fields: abi.DefaultCeilings.
+	Ceilings abi.Limits
+	// StartTime is how long a worker may take to be there. 0: DefaultStartTime.
+	StartTime time.Duration
+	// Log gets what an operator should know; nil discards it.
+	Log *slog.Logger
+}
+
+const (
+	// DefaultMaxWorkers: a worker costs a process of some 200 KiB besides what its function touches.
+	DefaultMaxWorkers = 64
+	maxMaxWorkers     = 1 << 12
+	// DefaultMemoryBytes is as wasm's.
+	DefaultMemoryBytes = 4 << 30
+	// DefaultStartTime is a thousand times what it takes on an idle machine.
+	DefaultStartTime = 10 * time.Second
+)
+
+// Validate says what is wrong with c.
+func (c Config) Validate() error {
+	_, err := c.filled()
+	return err
+}
+
+func (c Config) filled() (Config, error) {
+	if c.MaxWorkers == 0 {
+		c.MaxWorkers = DefaultMaxWorkers
+	}
+	if c.MaxWorkers < 0 || c.MaxWorkers > maxMaxWorkers {
+		return c, fmt.Errorf("native: MaxWorkers is %d, want 1 to %d", c.MaxWorkers, maxMaxWorkers)
+	}
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = DefaultMemoryBytes
+	}
+	if c.StartTime == 0 {
+		c.StartTime = DefaultStartTime
+	}
+	if c.StartTime < 0 {
+		return c, errors.New("native: a negative StartTime")
+	}
+	if len(c.Worker) == 0 {
+		c.Worker = []string{"/proc/self/exe"}
+	}
+	c.Ceilings = c.Ceilings.Or(abi.DefaultCeilings())
+	c.Defaults = c.Defaults.Or(abi.DefaultLimits()).AtMost(c.Ceilings)
+	if c.Defaults.RunTime < 0 || c.Ceilings.RunTime < 0 {
+		return c, errors.New("native: a negative RunTime")
+	}
+	if c.Ceilings.PayloadBytes > worker.MaxPayload || c.Ceilings.ScratchBytes > worker.MaxScratch {
+		return c, fmt.Errorf("native: the ceilings of payload and scratch are %d and %d bytes, want at most %d and %d",
+			c.Ceilings.PayloadBytes, c.Ceilings.ScratchBytes, uint64(worker.MaxPayload), uint64(worker.MaxScratch))
+	}
+	if one := fixedBytes(c.Ceilings.HeapBytes, c.Ceilings.PayloadBytes) + pages(c.Ceilings.ScratchBytes); c.MemoryBytes < one {
+		return c, fmt.Errorf("native: MemoryBytes is %d, but one worker at the ceilings takes %d; raise it or lower them", c.MemoryBytes, one)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+func pages(n uint64) uint64 { return (n + worker.PageBytes - 1) &^ (worker.PageBytes - 1) }
+
+// fixedBytes is what a worker is charged whatever its function does.
+func fixedBytes(statics, payload uint64) uint64 {
+	return worker.PageBytes + pages(statics) + worker.StackBytes + pages(payload)
+}

@@ -1,0 +1,193 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/elf"
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+)
+
+// The forms that an engine can run, as images call them.
+const (
+	formELF     = "elf"
+	formBitcode = "llvm-bitcode"
+)
+
+// Engine loads programs and keeps their workers. Its methods may be called from any goroutine.
+type Engine struct {
+	config  Config
+	runtime *worker.Runtime
+	code    *codeFile // the runtime's
+	offers  []abi.Offer
+	nursery *nursery
+	calls   []hostCall // by number
+
+	mu     sync.Mutex
+	all    usage
+	users  map[string]*user
+	idle   []*instance // the longest idle one first
+	closed bool
+	stats  Stats
+}
+
+// Stats counts what an engine did.
+type Stats struct {
+	Loaded  uint64 // programs
+	Created uint64 // workers
+	Evicted uint64 // idle workers ended to make room
+	Failed  uint64 // workers that ended with a run
+	Live    int    // workers now
+	Bytes   uint64 // that they are charged of Config.MemoryBytes
+}
+
+// Main makes this process a nursery of workers if it was started as one, and else returns at once. Programs that embed a node call it first of
+// all in main.
+func Main() { worker.Main() }
+
+// New makes an engine, and starts the nursery of its workers, which knows whether there can be any here: Offers tells what it says.
+func New(config Config) (*Engine, error) {
+	config, err := config.filled()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{config: config, users: map[string]*user{}, nursery: newNursery(config)}
+	for _, c := range abi.Calls() {
+		e.calls = append(e.calls, hostCall{c, carried(c.Name)})
+	}
+	var why string
+	if e.runtime, err = worker.NewRuntime(); err == nil {
+		if e.code, err = newCodeFile(e.runtime.Image.Bytes[:e.runtime.Image.Data]); err == nil {
+			err = e.nursery.probe()
+		}
+	}
+	if err != nil {
+		why = err.Error()
+	}
+	e.offers = e.makeOffers(why)
+	return e, nil
+}
+
+// triple is this machine's, as LLVM writes it.
+func triple() string { return worker.Arch + "-unknown-linux-gnu" }
+
+func (e *Engine) makeOffers(why string) []abi.Offer {
+	object := abi.Offer{Form: formELF, Triple: triple(), Why: why}
+	if e.config.Compiler == nil {
+		return []abi.Offer{object}
+	}
+	bitcode := abi.Offer{Form: formBitcode, Triple: triple(), Why: why}
+	if t, _, features, err := e.config.Compiler.Target(); err != nil {
+		bitcode.Why = err.Error()
+	} else {
+		bitcode.Triple, bitcode.Features, object.Features = t, features, features
+	}
+	return []abi.Offer{bitcode, object}
+}
+
+// Offers are the forms that this machine can run.
+func (e *Engine) Offers() []abi.Offer { return slices.Clone(e.offers) }
+
+// Load checks code and gives it its address. Errors are *CodeError and *LimitError, and those of the compiler.
+func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(e.offers, func(o abi.Offer) bool { return o.Form == code.Form })
+	if i < 0 {
+		return nil, &CodeError{fmt.Errorf("%q is no form of native code", code.Form)}
+	}
+	if why := e.offers[i].Why; why != "" {
+		return nil, &CodeError{errors.New(why)}
+	}
+	if arch, _, _ := strings.Cut(code.Triple, "-"); arch != worker.Arch {
+		return nil, &CodeError{fmt.Errorf("it is for %q, this machine is %q", code.Triple, triple())}
+	}
+	object := code.Bytes
+	if code.Form == formBitcode {
+		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal}
+		if len(code.Signers) > 0 {
+			r.Signer = code.Signers[0]
+		}
+		var err error
+		if object, err = e.config.Compiler.Object(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return e.program(object, code)
+}
+
+func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
+	rules := elf.Rules{Arch: worker.Arch, Entry: worker.Entry}
+	for _, name := range code.Imports {
+		if _, ok := abi.CallNamed(name); !ok {
+			return nil, &CodeError{fmt.Errorf("there is no host call %q", name)}
+		}
+		rules.Imports = append(rules.Imports, worker.Prefix+name)
+	}
+	o, err := elf.Parse(object, rules)
+	if err != nil {
+		return nil, &CodeError{err}
+	}
+	img, err := o.Place(worker.FunctionAt, e.runtime.Image.Address)
+	if err != nil {
+		return nil, &CodeError{err}
+	}
+	limits := code.Limits.Or(e.config.Defaults).AtMost(e.config.Ceilings)
+	if statics := img.Size - img.Data; statics > limits.HeapBytes {
+		if code.Limits.HeapBytes != 0 || statics > e.config.Ceilings.HeapBytes {
+			return nil, &LimitError{Limit: "heap_bytes", Wanted: statics, Max: limits.HeapBytes}
+		}
+		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
+	}
+	p := &program{engine: e, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	if p.code, err = newCodeFile(img.Bytes); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		p.code.close()
+		return nil, ErrClosed
+	}
+	e.stats.Loaded++
+	return p, nil
+}
+
+// Stats returns what the engine did so far.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats
+	s.Live, s.Bytes = e.all.live, e.all.bytes
+	return s
+}
+
+// Close ends the idle workers and the nursery. If workers are running it says so, and each is ended when it is released.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	idle := e.takeIdle(func(*instance) bool { return true })
+	running := e.all.live
+	e.mu.Unlock()
+	for _, in := range idle {
+		in.discard()
+	}
+	err := e.nursery.close()
+	if e.code != nil {
+		e.code.close()
+	}
+	if running > 0 {
+		return errors.Join(fmt.Errorf("native: %d workers are still running; each ends when it is released", running), err)
+	}
+	return err
+}

@@ -1,0 +1,248 @@
+package native
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/internal/cputime"
+	"github.com/wherry-fabric/wherry/internal/invariants"
+)
+
+// instance is a worker as its runs see it. One goroutine at a time uses it.
+type instance struct {
+	bound    *bound
+	process  *process
+	limits   *abi.Limits // of the program, or narrowed
+	asked    *abi.Limits // what narrowed was made from; nil: nothing
+	narrowed abi.Limits
+	running  bool
+	broken   bool   // its worker is gone, or must go
+	scratch  uint64 // bytes granted, of the current acquisition
+	reserved uint64 // charged for scratch, whole pages
+
+	// Of the current run.
+	host       abi.Host
+	mail       abi.Status // of a reply or forward that the function was told OK for
+	letter     [worker.MailBytes]byte
+	replyBytes uint64
+	forks      uint32
+	logBytes   uint32
+	slice      slice
+}
+
+// slice is where a run stands in its use of time.
+type slice struct {
+	end   time.Time
+	next  time.Duration // how long the next one is
+	begun time.Time     // the run
+	cpu   time.Duration // of the worker when it began; once ticks is not 0
+	ticks int
+}
+
+const (
+	firstSlice = 100 * time.Microsecond // as wasm's: then others drive the fabric
+	// longestSlice is how late a run hears that it is to stop, and how late the death of a worker is noticed.
+	longestSlice = 5 * time.Millisecond
+)
+
+// narrow makes limits those of the runs from here on; nil: the program's.
+func (in *instance) narrow(limits *abi.Limits) {
+	own := &in.bound.program.limits
+	if in.limits, in.asked = own, limits; limits != nil {
+		in.narrowed = limits.Or(*own).AtMost(*own)
+		in.limits = &in.narrowed
+	}
+}
+
+// Run runs the function. After an error the worker is gone, and Release forgets it.
+func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.Status, error) {
+	if in.broken {
+		return 0, fmt.Errorf("%w: this worker ended before", ErrClosed)
+	}
+	if invariants.Enabled && in.running {
+		panic("native: an instance runs twice at once")
+	}
+	if limits != in.asked {
+		in.narrow(limits)
+	}
+	if n := uint64(len(payload)); n > in.limits.PayloadBytes {
+		return 0, &LimitError{Limit: "payload_bytes", Wanted: n, Max: in.limits.PayloadBytes}
+	}
+	p := in.process
+	if p.zeroBytes > 0 {
+		if err := unix.Fallocate(p.room.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, p.zeroAt, p.zeroBytes); err != nil {
+			return 0, in.fail(&WorkerError{fmt.Errorf("zero %d bytes of statics: %w", p.zeroBytes, err)})
+		}
+	}
+	copy(p.payload, payload)
+	p.page.Begin(uint32(len(payload)), host.Self(), host.Elements())
+	in.host, in.running = host, true
+	in.mail, in.replyBytes, in.forks, in.logBytes = abi.OK, 0, 0, 0
+	now := time.Now()
+	in.slice = slice{begun: now, end: now.Add(firstSlice), next: firstSlice}
+	st, err := in.converse()
+	in.host, in.running = nil, false
+	if err != nil {
+		return 0, in.fail(err)
+	}
+	if in.reserved > in.bound.extra(in.scratch) {
+		in.shorten()
+	}
+	if st == abi.OK {
+		st = in.mail // the function was told OK before it was sent
+	}
+	return st, nil
+}
+
+// fail ends the worker.
+func (in *instance) fail(err error) error {
+	in.broken = true
+	in.process.end()
+	return err
+}
+
+// shorten gives back what is charged for scratch beyond what there is.
+func (in *instance) shorten() {
+	e := in.bound.program.engine
+	e.mu.Lock()
+	was := in.usage()
+	in.reserved = in.bound.extra(in.scratch)
+	e.recharge(in.bound.user, was, in.usage())
+	e.mu.Unlock()
+}
+
+// converse gives the worker its turn until its run has ended.
+func (in *instance) converse() (abi.Status, error) {
+	page := in.process.page
+	for {
+		page.HandOver()
+		if err := in.await(); err != nil {
+			return 0, err
+		}
+		switch wants := page.Wants(); wants {
+		case worker.WantsDone:
+			st := abi.Status(page.Status())
+			in.deliver(st == abi.OK)
+			return st, nil
+		case worker.WantsCall:
+			in.deliver(false)
+			if err := in.call(page.Call()); err != nil {
+				return 0, err
+			}
+		case worker.WantsFault:
+			return 0, in.fault(page.Fault())
+		default:
+			return 0, &TrapError{Text: fmt.Sprintf("its worker stopped for %d, which means nothing", wants)}
+		}
+	}
+}
+
+// await sleeps until it is the node's turn, and asks at each slice's end whether the run may go on.
+func (in *instance) await() error {
+	s := &in.slice
+	for {
+		left := time.Until(s.end)
+		if left > 0 && in.process.page.Await(left) {
+			return nil
+		}
+		if in.process.dead() {
+			if in.process.page.Await(0) && in.process.page.Wants() == worker.WantsFault {
+				return in.fault(in.process.page.Fault())
+			}
+			return &TrapError{Text: in.process.lastWords()}
+		}
+		if err := in.tick(); err != nil {
+			return err
+		}
+		if s.next *= 2; s.next > longestSlice {
+			s.next = longestSlice
+		}
+		s.end = time.Now().Add(s.next)
+	}
+}
+
+// tick ends a slice.
+func (in *instance) tick() error {
+	s := &in.slice
+	used, err := cputime.Process(in.process.pid)
+	if err != nil {
+		return &WorkerError{err}
+	}
+	if s.ticks++; s.ticks == 1 { // it can have used no more than what has passed
+		s.cpu = used - min(used, time.Since(s.begun))
+	}
+	if spent := used - s.cpu; spent > in.limits.RunTime {
+		return &LimitError{Limit: "run_time_ns", Wanted: uint64(spent), Max: uint64(in.limits.RunTime)}
+	}
+	if err := in.host.Tick(); err != nil {
+		return &StoppedError{err}
+	}
+	return nil
+}
+
+// Waits has nothing to do: a worker uses no processor time while the node waits for it.
+func (in *instance) Waits() {}
+
+// fault says what a worker's last words mean.
+func (in *instance) fault(f worker.Fault) error {
+	t := &TrapError{Signal: unix.SignalName(unix.Signal(f.Signal))}
+	if t.Signal == "" {
+		t.Signal = fmt.Sprintf("signal %d", f.Signal)
+	}
+	in.at(t, f.PC)
+	where := t.Function
+	if where == "" {
+		where = fmt.Sprintf("address %#x", f.PC)
+	} else {
+		where = fmt.Sprintf("%s+%#x", where, t.Offset)
+	}
+	t.Text = fmt.Sprintf("%s in %s: %s", t.Signal, where, in.reason(f))
+	return t
+}
+
+// at says in which function an address lies.
+func (in *instance) at(t *TrapError, pc uint64) {
+	var ok bool
+	if t.Function, t.Offset, ok = in.bound.program.image.Function(pc); !ok {
+		t.Function, t.Offset, _ = in.bound.program.engine.runtime.Image.Function(pc)
+	}
+}
+
+// reason says what a fault's address or code tells about its cause.
+func (in *instance) reason(f worker.Fault) string {
+	const below = worker.PageBytes // how far below the stack's end an address still looks like running over it
+	switch unix.Signal(f.Signal) {
+	case unix.SIGSYS:
+		return fmt.Sprintf("a system call, number %d; a function makes host calls only", f.Code)
+	case unix.SIGFPE:
+		return "an arithmetic error, as a division by zero is"
+	case unix.SIGILL, unix.SIGTRAP:
+		return "an instruction that is none here, as what a compiler puts where nothing can be reached"
+	}
+	switch a := f.Addr; {
+	case a == f.PC:
+		return fmt.Sprintf("it went on at address %#x, where no code is", a)
+	case a >= worker.StackAt-below && a < worker.StackAt:
+		return fmt.Sprintf("the stack of %d KiB is used up", worker.StackBytes>>10)
+	case a >= worker.ScratchAt && a < worker.ScratchAt+worker.MaxScratch:
+		return fmt.Sprintf("it touched byte %d of scratch, of which it has asked for %d", a-worker.ScratchAt, in.scratch)
+	}
+	for i := range in.bound.windows {
+		w := &in.bound.windows[i]
+		switch off := f.Addr - w.addr; {
+		case w.Size == 0 || f.Addr < w.addr:
+		case off < w.span && !w.Writable:
+			return fmt.Sprintf("it tried to write to window %d, which is read-only, at its byte %d", i, off)
+		case off < w.span+worker.PageBytes:
+			return fmt.Sprintf("it touched byte %d of window %d, which has %d", off, i, w.Size)
+		}
+	}
+	if base := in.bound.program.image; f.Addr >= base.Base && f.Addr < base.Base+base.Data {
+		return fmt.Sprintf("it tried to write to its own code or constants, at %#x", f.Addr)
+	}
+	return fmt.Sprintf("it touched address %#x, where nothing is", f.Addr)
+}

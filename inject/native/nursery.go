@@ -1,0 +1,195 @@
+package native
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/internal/child"
+)
+
+// nursery is the process that makes workers. It is started again after it has failed.
+type nursery struct {
+	command []string
+	timeout time.Duration
+	starts  chan *exec.Cmd // to the goroutine that starts it
+	started chan error
+	stopped chan struct{}
+	warn    func(note string)
+
+	mu     sync.Mutex // held for one request at a time
+	conn   *net.UnixConn
+	cmd    *exec.Cmd
+	stderr *child.Text
+	closed bool
+}
+
+func newNursery(c Config) *nursery {
+	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}),
+		warn: func(note string) { c.Log.Info("native: workers are confined as far as this kernel can", "lacks", note) }}
+	go n.start()
+	return n
+}
+
+// start starts processes. Workers die with the thread that started their nursery (PR_SET_PDEATHSIG), so that is one which
+// nobody else uses, and which lives as long as the engine.
+func (n *nursery) start() {
+	defer close(n.stopped)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread() // the thread goes on, if the engine is closed while workers run
+	for cmd := range n.starts {
+		n.started <- cmd.Start()
+	}
+}
+
+// probe starts the process, if there is none, and says why there can be no workers.
+func (n *nursery) probe() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ready()
+}
+
+// ready makes sure that there is a process that listens. mu is held.
+func (n *nursery) ready() error {
+	if n.closed {
+		return ErrClosed
+	}
+	if n.conn != nil {
+		return nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return &WorkerError{err}
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "nursery"), os.NewFile(uintptr(pair[1]), "nursery")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		theirs.Close()
+		return &WorkerError{err}
+	}
+	n.conn, n.stderr = conn.(*net.UnixConn), &child.Text{}
+	args := append(append([]string(nil), n.command[1:]...), worker.Argument)
+	n.cmd = exec.Command(n.command[0], args...)
+	n.cmd.ExtraFiles = []*os.File{theirs}
+	n.cmd.Env = []string{"GOMAXPROCS=2"} // nothing of this process's, which may hold secrets
+	n.cmd.Stderr = n.stderr
+	n.cmd.WaitDelay = time.Second
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
+	n.starts <- n.cmd
+	err = <-n.started
+	theirs.Close() // so that the process's end is heard
+	if err != nil {
+		n.cmd = nil
+		n.lose()
+		return &WorkerError{fmt.Errorf("start %v: %w", n.command, err)}
+	}
+	var hello worker.Started
+	if err := n.hear(&hello); err != nil {
+		return err
+	}
+	if hello.Error != "" {
+		n.lose()
+		return &WorkerError{errors.New(hello.Error)}
+	}
+	if hello.Note != "" {
+		n.warn(hello.Note)
+	}
+	return nil
+}
+
+// hear waits for the process's answer; if none comes, it gives the process up. mu is held.
+func (n *nursery) hear(to *worker.Started) error {
+	buf := make([]byte, worker.MaxMessage)
+	err := n.conn.SetReadDeadline(time.Now().Add(n.timeout))
+	if err == nil {
+		var size int
+		if size, err = n.conn.Read(buf); err == nil && size == 0 {
+			err = io.EOF
+		}
+		if err == nil {
+			err = json.Unmarshal(buf[:size], to)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	n.lose()
+	if said := n.stderr.String(); said != "" {
+		err = errors.New(said)
+	}
+	return &WorkerError{fmt.Errorf("%v answered nothing: %w; does it call native.Main first of all?", n.command, err)}
+}
+
+// lose ends the process. mu is held.
+func (n *nursery) lose() {
+	n.conn.Close()
+	n.conn = nil
+	if n.cmd != nil {
+		_ = n.cmd.Process.Kill() // it may have ended already
+		_ = n.cmd.Wait()         // by that signal, or as it said
+		n.cmd = nil
+	}
+}
+
+// request has the process make a worker of what start says, and returns its process id.
+func (n *nursery) request(start *worker.Start, fds []int) (pid int, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	message, err := json.Marshal(start)
+	if err == nil && len(message) > worker.MaxMessage {
+		err = fmt.Errorf("a request of %d bytes, at most %d", len(message), worker.MaxMessage)
+	}
+	if err != nil {
+		return 0, &WorkerError{err}
+	}
+	for try := 0; ; try++ { // it may have been killed since it was last asked
+		if err := n.ready(); err != nil {
+			return 0, err
+		}
+		if err = n.conn.SetWriteDeadline(time.Now().Add(n.timeout)); err == nil {
+			_, _, err = n.conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
+		}
+		if err == nil {
+			break
+		}
+		n.lose()
+		if try > 0 {
+			return 0, &WorkerError{err}
+		}
+	}
+	var answer worker.Started
+	if err := n.hear(&answer); err != nil {
+		return 0, err
+	}
+	if answer.Error != "" {
+		return 0, &WorkerError{errors.New(answer.Error)}
+	}
+	return answer.Pid, nil
+}
+
+func (n *nursery) close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	if n.conn != nil {
+		n.lose()
+	}
+	close(n.starts)
+	<-n.stopped
+	return nil
+}

@@ -1,0 +1,256 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/internal/memfd"
+)
+
+// process is a worker.
+type process struct {
+	pid, pidfd int
+	room       *memfd.File
+	page       worker.Page
+	payload    []byte // parts of room
+	statics    []byte
+	stack      []byte
+	zeroAt     int64  // in room: statics that the node zeroes before each run …
+	zeroBytes  int64  // … and how many bytes
+	scratchFD  int    // -1: none; a file as long as what was asked for
+	scratch    []byte // all that can be asked for; what is beyond the file's end must not be touched
+	ended      bool
+}
+
+// longZeros is how many bytes of zeroed statics the node drops before a run, rather than having the worker zero them: at
+// some 10 GB/s it zeroes as many in the time of a system call or two.
+const longZeros = 256 << 10
+
+// start makes a worker of a bound.
+func (b *bound) start(ctx context.Context) (*instance, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i := range b.windows {
+		w := &b.windows[i]
+		if w.Size == 0 {
+			continue
+		}
+		if id, err := identify(w.FD); err != nil {
+			return nil, &WindowError{i, err}
+		} else if id != w.id {
+			return nil, &WindowError{i, fmt.Errorf("descriptor %d is another memfd than when the window was bound; close the bound before its descriptors", w.FD)}
+		}
+	}
+	p, err := b.process()
+	if err != nil {
+		return nil, err
+	}
+	return &instance{bound: b, process: p, limits: &b.program.limits}, nil
+}
+
+// layout collects a worker's mappings.
+type layout struct {
+	maps []worker.Map
+	fds  []int
+}
+
+func (l *layout) file(fd int) int {
+	l.fds = append(l.fds, fd)
+	return len(l.fds) - 1
+}
+
+func (l *layout) add(addr, size uint64, file int, offset uint64, write, exec bool) {
+	if size > 0 {
+		l.maps = append(l.maps, worker.Map{Addr: addr, Size: size, FD: file, Offset: int64(offset), Write: write, Exec: exec})
+	}
+}
+
+// code maps an image's code and read-only data.
+func (l *layout) code(base, constAt, dataAt uint64, c *codeFile) (file int) {
+	file = l.file(c.fd)
+	l.add(base, constAt, file, 0, false, true)
+	l.add(base+constAt, dataAt-constAt, file, constAt, false, false)
+	return file
+}
+
+// process makes the memory of a worker and the worker.
+func (b *bound) process() (p *process, err error) {
+	e, img := b.program.engine, b.program.image
+	run := e.runtime.Image
+	runData := pages(run.Size - run.Data)
+	contextAt := runData
+	payloadAt := contextAt + worker.ContextBytes
+	staticsAt := payloadAt + pages(b.program.limits.PayloadBytes)
+	stackAt := staticsAt + pages(b.program.statics())
+	p = &process{pid: -1, pidfd: -1, scratchFD: -1}
+	defer func() {
+		if err != nil {
+			p.end()
+		}
+	}()
+	if p.room, err = memfd.Create("wherry-worker", int64(stackAt+worker.StackBytes), false); err != nil {
+		return p, &WorkerError{err}
+	}
+	mem := p.room.Bytes()
+	p.payload = mem[payloadAt:][:b.program.limits.PayloadBytes]
+	p.statics = mem[staticsAt:][:b.program.statics()]
+	p.stack = mem[stackAt:][:worker.StackBytes]
+	copy(mem[:runData], run.Bytes[run.Data:])
+	p.page = worker.PageOf(mem[e.runtime.Page:])
+	p.page.SetContext(worker.ContextAt)
+	b.context(p, staticsAt).Write(mem[contextAt:])
+
+	var l layout
+	l.code(run.Base, run.Const, run.Data, e.code)
+	code := l.code(img.Base, img.Const, img.Data, b.program.code)
+	l.add(worker.InitialAt, b.program.code.bytes-img.Data, code, img.Data, false, false)
+	room := l.file(p.room.FD())
+	l.add(run.Base+run.Data, runData, room, 0, true, false)
+	l.add(worker.ContextAt, worker.ContextBytes, room, contextAt, false, false)
+	l.add(worker.PayloadAt, staticsAt-payloadAt, room, payloadAt, true, false)
+	l.add(img.Base+img.Data, stackAt-staticsAt, room, staticsAt, true, false)
+	l.add(worker.StackAt, worker.StackBytes, room, stackAt, true, false)
+	if err := p.mapScratch(b, &l); err != nil {
+		return p, &WorkerError{err}
+	}
+	for i := range b.windows {
+		if w := &b.windows[i]; w.Size > 0 {
+			l.add(w.addr, w.span, l.file(w.FD), uint64(w.Offset), w.Writable, false)
+		}
+	}
+	start := worker.Start{Maps: l.maps, Entry: run.Entry, Stack: worker.StackAt + worker.StackBytes}
+	if p.pid, err = e.nursery.request(&start, l.fds); err != nil {
+		p.pid = -1
+		return p, err
+	}
+	return p, p.settle(e.config.StartTime)
+}
+
+// context is what a worker of b is told.
+func (b *bound) context(p *process, staticsAt uint64) *worker.Context {
+	img := b.program.image
+	filled := uint64(len(img.Bytes)) - img.Data
+	c := &worker.Context{Entry: img.Entry, Data: img.Base + img.Data, DataBytes: filled}
+	if zero := img.Size - uint64(len(img.Bytes)); zero <= longZeros {
+		c.ZeroBytes = align8(b.program.statics()) - min(align8(filled), align8(b.program.statics()))
+	} else { // whole pages are dropped, the rest is part of what is copied
+		from := pages(staticsAt + filled)
+		p.zeroAt, p.zeroBytes = int64(from), int64(pages(staticsAt+b.program.statics())-from)
+		c.ZeroBytes = from - staticsAt - align8(filled)
+	}
+	for i := range b.windows {
+		w := &b.windows[i]
+		c.Windows = append(c.Windows, worker.Window{Addr: w.addr, Size: w.Size, Writable: w.Writable})
+	}
+	return c
+}
+
+func align8(n uint64) uint64 { return (n + 7) &^ 7 }
+
+// mapScratch makes the file behind scratch, which is empty until there is some.
+func (p *process) mapScratch(b *bound, l *layout) error {
+	size := b.program.scratchBytes(b.program.limits.ScratchBytes)
+	if size == 0 {
+		return nil
+	}
+	var err error
+	if p.scratchFD, err = unix.MemfdCreate("wherry-scratch", unix.MFD_CLOEXEC); err != nil {
+		return fmt.Errorf("a file for scratch: %w", err)
+	}
+	if p.scratch, err = unix.Mmap(p.scratchFD, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE); err != nil {
+		return fmt.Errorf("map %d bytes of scratch: %w", size, err)
+	}
+	l.add(worker.ScratchAt, size, l.file(p.scratchFD), 0, true, false)
+	return nil
+}
+
+// resizeScratch makes n bytes of scratch touchable, whole pages; what is dropped is gone, and what is new is zero.
+func (p *process) resizeScratch(n uint64) error {
+	return unix.Ftruncate(p.scratchFD, int64(pages(n)))
+}
+
+// settle waits until the worker is locked down.
+func (p *process) settle(limit time.Duration) error {
+	var err error
+	if p.pidfd, err = unix.PidfdOpen(p.pid, 0); err != nil {
+		return &WorkerError{fmt.Errorf("pidfd_open: %w", err)}
+	}
+	for end := time.Now().Add(limit); !p.page.Await(time.Millisecond); {
+		if p.dead() {
+			return &WorkerError{errors.New(p.lastWords())}
+		}
+		if time.Now().After(end) {
+			return &WorkerError{fmt.Errorf("it was not ready after %v", limit)}
+		}
+	}
+	switch f := p.page.Fault(); p.page.Wants() {
+	case worker.WantsReady:
+		return nil
+	case worker.WantsFailed:
+		return &WorkerError{fmt.Errorf("it could not lock itself down: step %d (1 to die with the node, 2 no core, 3 close_range, 4 the system-call filter): %w", f.Signal, unix.Errno(f.Addr))}
+	default:
+		return &WorkerError{fmt.Errorf("it stopped for %d before it was ready, by signal %d", p.page.Wants(), f.Signal)}
+	}
+}
+
+// dead reports whether the worker has ended.
+func (p *process) dead() bool {
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
+}
+
+// lastWords says how an ended worker ended.
+func (p *process) lastWords() string {
+	var status unix.WaitStatus
+	pid, err := unix.Wait4(p.pid, &status, unix.WNOHANG, nil)
+	if err != nil || pid != p.pid {
+		return fmt.Sprintf("its process ended, and how is not known (%v)", err)
+	}
+	p.pid = -1
+	if status.Signaled() {
+		return fmt.Sprintf("its process was ended by %s", unix.SignalName(status.Signal()))
+	}
+	return fmt.Sprintf("its process ended with status %d", status.ExitStatus())
+}
+
+// endTime is how long a killed worker may take to be gone.
+const endTime = 5 * time.Second
+
+// end kills the worker and frees its memory. It may be called for one that is made in part.
+func (p *process) end() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	if p.pid > 0 {
+		_ = unix.Kill(p.pid, unix.SIGKILL) // it is our child and not waited for yet, so the number is still its own
+		if p.pidfd >= 0 {
+			fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+			for start := time.Now(); time.Since(start) < endTime; {
+				if n, err := unix.Poll(fds, int(endTime/time.Millisecond)); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+					break
+				}
+			}
+		}
+		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // one that the kernel cannot end yet stays a child of the node's
+	}
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd)
+	}
+	if p.scratch != nil {
+		_ = unix.Munmap(p.scratch) // it is one of ours
+	}
+	if p.scratchFD >= 0 {
+		unix.Close(p.scratchFD)
+	}
+	if p.room != nil {
+		p.room.Close()
+	}
+}

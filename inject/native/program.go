@@ -1,0 +1,239 @@
+package native
+
+import (
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/elf"
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/internal/memfd"
+)
+
+// codeFile is code in a memfd that nobody can change any more: what is mapped executable in workers, and
+// nowhere writable.
+type codeFile struct {
+	fd    int
+	bytes uint64
+}
+
+func newCodeFile(code []byte) (*codeFile, error) {
+	fd, err := unix.MemfdCreate("wherry-code", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("native: a file for code: %w", err)
+	}
+	c := &codeFile{fd: fd, bytes: pages(uint64(len(code)))}
+	err = unix.Ftruncate(fd, int64(c.bytes))
+	for at := 0; err == nil && at < len(code); {
+		var n int
+		n, err = unix.Pwrite(fd, code[at:], int64(at))
+		at += n
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("native: a file for %d bytes of code: %w", len(code), err)
+	}
+	return c, nil
+}
+
+func (c *codeFile) close() { unix.Close(c.fd) }
+
+// program is code at its address.
+type program struct {
+	engine    *Engine
+	image     *elf.Image
+	code      *codeFile
+	limits    abi.Limits
+	scratches bool // it can ask for scratch
+
+	mu     sync.Mutex
+	uses   int // bounds
+	closed bool
+}
+
+// statics is how many bytes the function may write to that have names.
+func (p *program) statics() uint64 { return p.image.Size - p.image.Data }
+
+func (p *program) hold() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	p.uses++
+	return nil
+}
+
+func (p *program) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uses--; p.uses < 0 {
+		p.code.close()
+	}
+}
+
+// Close gives the program up; its code goes when its last bound has.
+func (p *program) Close() {
+	p.mu.Lock()
+	was := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if !was {
+		p.drop()
+	}
+}
+
+// bound is a program for one principal with one set of windows.
+type bound struct {
+	program *program
+	user    *user
+	windows []window
+	base    uint64 // charged for each worker, besides scratch as it is asked for
+	ahead   bool   // all scratch is in base: the function writes to windows, so it cannot start over when there is no room
+	closed  bool   // under Engine.mu
+	live    int    // workers; under Engine.mu
+}
+
+// window is one as workers and the node have it.
+type window struct {
+	abi.Window
+	addr uint64
+	mem  []byte // the node's mapping, for what host calls name
+	span uint64 // mapped: whole pages of the machine
+	id   identity
+}
+
+// identity tells memfds apart, however their descriptors are numbered.
+type identity struct{ dev, ino uint64 }
+
+// Bind checks the windows and gives them their addresses. Errors are *WindowError, *LimitError and ErrClosed.
+func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
+	if len(windows) > worker.MaxWindows {
+		return nil, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: worker.MaxWindows}
+	}
+	b := &bound{program: p, base: fixedBytes(p.statics(), p.limits.PayloadBytes)}
+	at := uint64(worker.WindowsAt)
+	for i, w := range windows {
+		own := window{Window: w, addr: at}
+		if w.Size > 0 {
+			if err := own.open(); err != nil {
+				b.unmap()
+				return nil, &WindowError{i, err}
+			}
+			at += pages(own.span) + worker.PageBytes // a gap, so that running off a window's end faults
+		}
+		b.ahead = b.ahead || w.Writable && w.Size > 0
+		b.windows = append(b.windows, own)
+		if at > worker.WindowsEnd {
+			b.unmap()
+			return nil, &WindowError{i, fmt.Errorf("the windows up to this one take %d bytes, a worker has room for %d", at-worker.WindowsAt, uint64(worker.WindowsEnd-worker.WindowsAt))}
+		}
+	}
+	if b.ahead {
+		b.base += p.scratchBytes(p.limits.ScratchBytes)
+	}
+	if err := p.hold(); err != nil {
+		b.unmap()
+		return nil, err
+	}
+	b.user = p.engine.userOf(principal)
+	return b, nil
+}
+
+// open checks that a window's descriptor can be mapped for good, and maps it here.
+func (w *window) open() error {
+	page := int64(unix.Getpagesize())
+	if w.Offset < 0 || w.Offset%page != 0 || w.Size > worker.WindowsEnd-worker.WindowsAt {
+		return fmt.Errorf("%d bytes at %d; want an offset that is a multiple of %d, and at most %d bytes", w.Size, w.Offset, page, uint64(worker.WindowsEnd-worker.WindowsAt))
+	}
+	w.span = (w.Size + uint64(page) - 1) &^ uint64(page-1)
+	if err := memfd.Check(w.FD, w.Offset+int64(w.span), false); err != nil {
+		return err
+	}
+	prot := unix.PROT_READ
+	if w.Writable {
+		prot |= unix.PROT_WRITE
+	}
+	var err error
+	if w.id, err = identify(w.FD); err != nil {
+		return err
+	}
+	if w.mem, err = unix.Mmap(w.FD, w.Offset, int(w.span), prot, unix.MAP_SHARED|unix.MAP_NORESERVE); err != nil {
+		return fmt.Errorf("map %d bytes: %w", w.span, err)
+	}
+	return nil
+}
+
+func identify(fd int) (identity, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return identity{}, fmt.Errorf("fstat: %w", err)
+	}
+	return identity{uint64(st.Dev), st.Ino}, nil
+}
+
+func (b *bound) unmap() {
+	for i := range b.windows {
+		if w := &b.windows[i]; w.mem != nil {
+			_ = unix.Munmap(w.mem) // it is one of ours
+			w.mem = nil
+		}
+	}
+}
+
+// scratchBytes is what so much scratch is charged.
+func (p *program) scratchBytes(n uint64) uint64 {
+	if !p.scratches {
+		return 0
+	}
+	return pages(min(n, p.limits.ScratchBytes))
+}
+
+// extra is what scratch takes beyond base.
+func (b *bound) extra(scratch uint64) uint64 {
+	if b.ahead {
+		return 0
+	}
+	return b.program.scratchBytes(scratch)
+}
+
+// Need is how many bytes a worker takes of Config.MemoryBytes whose run asks for so much scratch.
+func (b *bound) Need(scratch uint64) uint64 { return b.base + b.extra(scratch) }
+
+// Close ends the idle workers; running ones end when they are released.
+func (b *bound) Close() {
+	e := b.program.engine
+	e.mu.Lock()
+	if b.closed {
+		e.mu.Unlock()
+		return
+	}
+	b.closed = true
+	b.user.bounds--
+	b.live++ // so that the windows stay until the idle workers are gone
+	idle := e.takeIdle(func(in *instance) bool { return in.bound == b })
+	e.vacate(b.user)
+	e.mu.Unlock()
+	for _, in := range idle {
+		in.discard()
+	}
+	b.left()
+}
+
+// left takes a worker off a bound. The last one to leave a closed bound takes the windows along.
+func (b *bound) left() {
+	e := b.program.engine
+	e.mu.Lock()
+	b.live--
+	last := b.closed && b.live == 0
+	e.mu.Unlock()
+	if last {
+		b.unmap()
+		b.program.drop()
+	}
+}

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+)
+
+//go:generate go test -run TestCallsAreTheTables -update .
+//go:generate sh -c "cd runtime && sh build.sh"
+var update = flag.Bool("update", false, "write calls.h from inject/abi")
+
+// TestCallsAreTheTables: the native side of the host calls is made from the table that every form has.
+func TestCallsAreTheTables(t *testing.T) {
+	want := callsHeader()
+	if *update {
+		if err := os.WriteFile("runtime/calls.h", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("runtime/calls.h")
+	if err != nil || string(got) != want {
+		t.Errorf("calls.h is not what inject/abi says (%v): run go generate ./inject/native/worker", err)
+	}
+}
+
+// answeredHere are the calls that runtime.c answers by itself; of those in wrapped it makes less of a call first.
+var (
+	answeredHere = map[string]bool{"self": true, "elements": true, "window": true, "payload": true, "now": true}
+	wrapped      = map[string]bool{"reply": true, "forward": true}
+)
+
+func callsHeader() string {
+	var b strings.Builder
+	b.WriteString("/* Generated from inject/abi by go generate: the host calls that the node answers. */\n")
+	for number, c := range abi.Calls() {
+		if answeredHere[c.Name] {
+			continue
+		}
+		name := "wherry_" + c.Name
+		if wrapped[c.Name] {
+			name = "static call_" + c.Name
+		}
+		var params, body []string
+		outs := ""
+		for i, p := range c.Params {
+			params = append(params, p.C+" "+p.Name)
+			cast := "(u64)"
+			if p.C == "int32_t" {
+				cast = "(u32)"
+			}
+			body = append(body, fmt.Sprintf("    page.arg[%d] = %s%s;\n", i, cast, p.Name))
+			if strings.HasSuffix(p.C, "*") && p.C != "void *" && !strings.HasPrefix(p.C, "const") {
+				outs = outOf(p)
+			}
+		}
+		if len(params) == 0 {
+			params = []string{"void"}
+		}
+		result := strings.TrimPrefix(c.Result+" ", "")
+		if wrapped[c.Name] {
+			result, name = "static "+result, strings.TrimPrefix(name, "static ")
+		}
+		fmt.Fprintf(&b, "\n%s%s(%s)\n{\n%s", result, name, strings.Join(params, ", "), strings.Join(body, ""))
+		switch c.Result {
+		case "void":
+			fmt.Fprintf(&b, "    ask(%d);\n}\n", number)
+		case "int32_t":
+			fmt.Fprintf(&b, "    i32 st = ask(%d);\n%s    return st;\n}\n", number, outs)
+		default:
+			fmt.Fprintf(&b, "    ask(%d);\n    return (%s)page.result[0];\n}\n", number, c.Result)
+		}
+	}
+	return b.String()
+}
+
+// outOf stores what the node answered where the function wants it.
+func outOf(p abi.Param) string {
+	switch p.C {
+	case "uint64_t *":
+		return fmt.Sprintf("    if (st >= 0)\n        *%s = page.result[0];\n", p.Name)
+	case "wherry_rows_range_t *":
+		return fmt.Sprintf("    if (st >= 0)\n        *%s = (wherry_rows_range_t){page.result[0], page.result[1]};\n", p.Name)
+	}
+	return "#error no such out parameter: " + p.C + "\n"
+}

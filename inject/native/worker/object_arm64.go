@@ -1,0 +1,9 @@
+package worker
+
+import _ "embed"
+
+// Arch is this processor as triples call it.
+const Arch = "aarch64"
+
+//go:embed runtime/runtime.aarch64.o
+var object []byte

@@ -1,0 +1,292 @@
+/* What runs in a worker process, besides a function: set-up and lock-down, the loop that takes runs from the node,
+ * the host calls, and what reports faults.  It has no C library and no Go runtime under it.  The node puts
+ * it at its address as it does functions (inject/elf); page is shared with the node, and layout.go has the same
+ * offsets.
+ *
+ * Nothing here guards against the function: it can write to all of page and to this code's stack.  What it could
+ * gain is bounded by what is mapped and by the system-call filter; the node checks all that it reads. */
+#include <stdint.h>
+
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef int32_t i32;
+typedef uint64_t u64;
+typedef int64_t i64;
+
+enum { OK = 0, ERR_DONE = -8, ERR_NO_WINDOW = -11 };
+enum { THEIRS = 0, OURS = 1 };                      /* turn */
+enum { DONE = 1, CALLS = 2, FAULT = 3, READY = 4, FAILED = 5 }; /* wants */
+enum { NO_MAIL = 0, MAIL_REPLY = 1, MAIL_FORWARD = 2, MAIL_BYTES = 64 };
+
+struct window {
+    u64 addr, size;
+    u32 flags, zero;
+};
+
+/* What the node has written before there is a worker; the worker has it read-only. */
+struct context {
+    u64 entry;                       /* i32 (*)(const void *payload, u32 size) */
+    u64 data, data_init, data_bytes; /* statics, what they begin as, and for how many bytes */
+    u64 zero_bytes;                  /* of statics that begin as zeros, after them; 0: the node sees to it */
+    u64 payload;
+    u32 windows, zero;
+    struct window window[240];
+};
+
+/* Written by both.  The word turn says whose turn it is; who waits for it sleeps on it. */
+struct page {
+    u32 turn;
+    u32 wants;  /* what the worker stopped for */
+    u32 call;   /* CALLS: its number in the ABI's table */
+    i32 status; /* DONE: what the function returned; CALLS: the call's status, from the node */
+    u64 arg[8];
+    u64 result[2]; /* from the node */
+    /* A short reply or forward, until the next call or the run's end. */
+    u32 mail, mail_element, mail_bytes, replied;
+    u8 mail_data[MAIL_BYTES];
+    /* FAULT and FAILED. */
+    u32 signal, code;
+    u64 addr, pc, sp;
+    /* From the node. */
+    const struct context *context;
+    u32 payload_bytes, elements, self, zero;
+};
+_Static_assert(sizeof(struct window) == 24, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, arg) == 16, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, mail) == 96, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, mail_data) == 112, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, signal) == 176, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, context) == 208, "layout.go");
+_Static_assert(sizeof(struct page) == 232, "layout.go");
+
+/* The first thing in the data segment, which is shared with the node. */
+__attribute__((section(".data.page"), aligned(4096))) struct page page = {.turn = OURS};
+
+/* The fault handler's stack, for a function that has used up its own. */
+static u8 fault_stack[16384] __attribute__((aligned(16)));
+
+/* ---- System calls. ---- */
+
+#if defined(__x86_64__)
+enum { SYS_rt_sigaction = 13, SYS_sigaltstack = 131, SYS_prctl = 157, SYS_getppid = 110, SYS_futex = 202, SYS_clock_gettime = 228,
+       SYS_exit_group = 231, SYS_seccomp = 317, SYS_close_range = 436 };
+static i64 sys(i64 n, u64 a, u64 b, u64 c, u64 d)
+{
+    i64 r;
+    register u64 r10 __asm__("r10") = d;
+    register u64 r8 __asm__("r8") = 0;
+    register u64 r9 __asm__("r9") = 0;
+    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+    return r;
+}
+enum { PC_AT = 168, SP_AT = 160 }; /* in ucontext_t */
+#elif defined(__aarch64__)
+enum { SYS_rt_sigaction = 134, SYS_sigaltstack = 132, SYS_prctl = 167, SYS_getppid = 173, SYS_futex = 98, SYS_clock_gettime = 113,
+       SYS_exit_group = 94, SYS_seccomp = 277, SYS_close_range = 436 };
+static i64 sys(i64 n, u64 a, u64 b, u64 c, u64 d)
+{
+    register u64 x8 __asm__("x8") = (u64)n;
+    register u64 x0 __asm__("x0") = a;
+    register u64 x1 __asm__("x1") = b;
+    register u64 x2 __asm__("x2") = c;
+    register u64 x3 __asm__("x3") = d;
+    register u64 x4 __asm__("x4") = 0;
+    register u64 x5 __asm__("x5") = 0;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return (i64)x0;
+}
+enum { PC_AT = 440, SP_AT = 432 };
+#elif defined(__riscv)
+enum { SYS_rt_sigaction = 134, SYS_sigaltstack = 132, SYS_prctl = 167, SYS_getppid = 173, SYS_futex = 98, SYS_clock_gettime = 113,
+       SYS_exit_group = 94, SYS_seccomp = 277, SYS_close_range = 436 };
+static i64 sys(i64 n, u64 a, u64 b, u64 c, u64 d)
+{
+    register u64 a7 __asm__("a7") = (u64)n;
+    register u64 a0 __asm__("a0") = a;
+    register u64 a1 __asm__("a1") = b;
+    register u64 a2 __asm__("a2") = c;
+    register u64 a3 __asm__("a3") = d;
+    register u64 a4 __asm__("a4") = 0;
+    register u64 a5 __asm__("a5") = 0;
+    __asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2), "r"(a3), "r"(a4), "r"(a5) : "memory");
+    return (i64)a0;
+}
+enum { PC_AT = 176, SP_AT = 192 };
+#endif
+
+enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 }; /* not the private ones: the node waits in another process */
+
+_Noreturn static void leave(void)
+{
+    for (;;)
+        sys(SYS_exit_group, 1, 0, 0, 0);
+}
+
+/* Gives the node its turn and waits for the next of ours. */
+static void hand_over(u32 wants)
+{
+    page.wants = wants;
+    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_RELEASE);
+    sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+    while (__atomic_load_n(&page.turn, __ATOMIC_ACQUIRE) != OURS)
+        sys(SYS_futex, (u64)&page.turn, FUTEX_WAIT, THEIRS, 0);
+}
+
+/* ---- Host calls: those that the node answers, made from the ABI's table. ---- */
+
+typedef struct { u64 first, count; } wherry_rows_range_t;
+
+static i32 ask(u32 call)
+{
+    page.call = call;
+    hand_over(CALLS);
+    return page.status;
+}
+
+#include "calls.h"
+
+i32 wherry_self(void) { return (i32)page.self; }
+i32 wherry_elements(void) { return (i32)page.elements; }
+
+i32 wherry_window(u32 index, struct { u8 *addr; u32 flags; u64 size; } *out)
+{
+    const struct context *c = page.context;
+    if (index >= c->windows || c->window[index].size == 0)
+        return ERR_NO_WINDOW;
+    out->addr = (u8 *)c->window[index].addr;
+    out->flags = c->window[index].flags;
+    out->size = c->window[index].size;
+    return OK;
+}
+
+i32 wherry_payload(struct { u8 *addr; u32 size; } *out)
+{
+    out->addr = (u8 *)page.context->payload;
+    out->size = page.payload_bytes;
+    return OK;
+}
+
+u64 wherry_now(void)
+{
+    struct { i64 sec, nsec; } t;
+    sys(SYS_clock_gettime, 0, (u64)&t, 0, 0);
+    return (u64)t.sec * 1000000000u + (u64)t.nsec;
+}
+
+/* A short reply or forward that nothing was sent before is left for the node to find at the run's end or the next call: that
+ * saves the way there and back. */
+static i32 mail(u32 kind, u32 element, const u8 *data, u32 size)
+{
+    if (page.mail != NO_MAIL || page.replied)
+        return ERR_DONE;
+    for (u32 i = 0; i < size; i++)
+        page.mail_data[i] = data[i];
+    page.mail_element = element;
+    page.mail_bytes = size;
+    page.mail = kind;
+    page.replied = 1;
+    return OK;
+}
+
+i32 wherry_reply(const void *data, u32 size)
+{
+    if (size <= MAIL_BYTES)
+        return mail(MAIL_REPLY, 0, data, size);
+    i32 st = call_reply(data, size);
+    page.replied |= st == OK;
+    return st;
+}
+
+i32 wherry_forward(i32 element, const void *data, u32 size)
+{
+    if (size <= MAIL_BYTES)
+        return mail(MAIL_FORWARD, (u32)element, data, size);
+    i32 st = call_forward(element, data, size);
+    page.replied |= st == OK;
+    return st;
+}
+
+/* ---- Faults. ---- */
+
+enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGSTOP = 19, SIGSYS = 31, SIGNALS = 64 };
+
+static void fault(i32 sig, u8 *info, u8 *context)
+{
+    page.signal = (u32)sig;
+    page.code = sig == SIGSYS ? *(u32 *)(info + 24) : *(u32 *)(info + 8); /* the system call, or si_code */
+    page.addr = *(u64 *)(info + 16);
+    page.pc = *(u64 *)(context + PC_AT);
+    page.sp = *(u64 *)(context + SP_AT);
+    page.wants = FAULT;
+    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_RELEASE);
+    sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+    leave();
+}
+
+static void take_signals(void)
+{
+    enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTORER = 0x04000000 };
+    struct { u64 sp; i32 flags; u32 zero; u64 size; } stack = {(u64)fault_stack, 0, 0, sizeof fault_stack};
+    sys(SYS_sigaltstack, (u64)&stack, 0, 0, 0);
+    for (i32 sig = 1; sig <= SIGNALS; sig++) {
+#if defined(__x86_64__)
+        /* A restorer has to be there; fault never returns to it. */
+        struct { u64 handler, flags, restorer, mask; } act = {1, SA_RESTORER, (u64)leave, 0};
+#else
+        struct { u64 handler, flags, mask; } act = {1, 0, 0};
+#endif
+        switch (sig) {
+        case SIGILL: case SIGTRAP: case SIGBUS: case SIGFPE: case SIGSEGV: case SIGSYS:
+            act.handler = (u64)fault;
+            act.flags |= SA_SIGINFO | SA_ONSTACK;
+        }
+        sys(SYS_rt_sigaction, (u64)sig, (u64)&act, 0, sizeof act.mask); /* all others are ignored: the node decides */
+    }
+}
+
+/* ---- Start, and the loop. ---- */
+
+static void need(i64 result, u32 step)
+{
+    if (result >= 0)
+        return;
+    page.signal = step;
+    page.addr = (u64)-result;
+    page.wants = FAILED;
+    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_RELEASE);
+    sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+    leave();
+}
+
+static void reset_statics(const struct context *c)
+{
+    u64 *to = (u64 *)c->data;
+    const u64 *from = (const u64 *)c->data_init;
+    for (u64 i = 0; i < c->data_bytes / 8; i++)
+        to[i] = from[i];
+    to += c->data_bytes / 8;
+    for (u64 i = 0; i < c->zero_bytes / 8; i++)
+        to[i] = 0;
+}
+
+/* filter is a struct sock_fprog, parent the node's process. */
+_Noreturn void wherry_worker(const void *filter, u64 parent)
+{
+    enum { PR_SET_PDEATHSIG = 1, PR_SET_DUMPABLE = 4, PR_SET_NAME = 15, SECCOMP_SET_MODE_FILTER = 1 };
+    take_signals();
+    need(sys(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0), 1);
+    if ((u64)sys(SYS_getppid, 0, 0, 0, 0) != parent)
+        leave(); /* the node was gone before it could have killed this */
+    sys(SYS_prctl, PR_SET_NAME, (u64) "wherry-worker", 0, 0);
+    need(sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0), 2);
+    need(sys(SYS_close_range, 0, ~0u, 0, 0), 3);
+    need(sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (u64)filter, 0), 4);
+    for (u32 wants = READY;; wants = DONE) {
+        hand_over(wants);
+        const struct context *c = page.context;
+        page.mail = NO_MAIL;
+        page.replied = 0;
+        reset_statics(c);
+        page.status = ((i32(*)(const void *, u32))c->entry)((const void *)c->payload, page.payload_bytes);
+    }
+}

@@ -1,0 +1,112 @@
+package jail
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	seccomp "github.com/elastic/go-seccomp-bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound a confined process.
+type Limits struct {
+	MemoryBytes uint64 // address space; 0: not bounded here
+	CPUSeconds  uint64 // then the kernel kills it; 0: not bounded here
+}
+
+// Thread confines the calling thread, which must be locked to its goroutine, and what it starts: no new privileges, no core
+// files, no files, ports or signals to others (Landlock). note says what the kernel does not offer of that; "" if it is all there.
+func Thread() (note string, err error) {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "", fmt.Errorf("jail: no_new_privs: %w", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return "", fmt.Errorf("jail: no core files: %w", err)
+	}
+	return landlock()
+}
+
+// Enter confines the whole process, all its threads, which may go on as a Go process that has opened, mapped and
+// loaded what it needs. Landlock covers the calling thread only, and what it starts; the filter covers all.
+func Enter(l Limits) (note string, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, r := range []struct {
+		which int
+		max   uint64
+	}{{unix.RLIMIT_AS, l.MemoryBytes}, {unix.RLIMIT_CPU, l.CPUSeconds}} {
+		if r.max == 0 {
+			continue
+		}
+		if err := unix.Setrlimit(r.which, &unix.Rlimit{Cur: r.max, Max: r.max}); err != nil {
+			return "", fmt.Errorf("jail: resource limit %d of %d: %w", r.which, r.max, err)
+		}
+	}
+	if note, err = Thread(); err != nil {
+		return note, err
+	}
+	if err := Supported(); err != nil {
+		return note, err
+	}
+	filter := seccomp.Filter{NoNewPrivs: true, Flag: seccomp.FilterFlagTSync, Policy: goPolicy()}
+	if err := seccomp.LoadFilter(filter); err != nil {
+		return note, fmt.Errorf("jail: %w", err)
+	}
+	return note, nil
+}
+
+// The access rights of Landlock, by the version of its ABI that brought them (linux/landlock.h).
+const (
+	landlockFS1    = 1<<13 - 1 // execute … make_sym
+	landlockRefer  = 1 << 13   // 2
+	landlockTrunc  = 1 << 14   // 3
+	landlockIoctl  = 1 << 15   // 5
+	landlockTCP    = 1<<0 | 1<<1
+	landlockScopes = 1<<0 | 1<<1 // 6: abstract Unix sockets, signals
+)
+
+// landlock takes away all that it knows of, and allows nothing.
+func landlock() (note string, err error) {
+	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if errno != 0 {
+		return fmt.Sprintf("no Landlock (%v): files and ports are kept from it by the system-call filter only", errno), nil
+	}
+	attr := struct{ fs, net, scoped uint64 }{fs: landlockFS1}
+	size := unsafe.Sizeof(attr.fs)
+	for _, step := range []struct {
+		from uintptr
+		bits *uint64
+		more uint64
+		size uintptr
+	}{
+		{2, &attr.fs, landlockRefer, 8}, {3, &attr.fs, landlockTrunc, 8}, {4, &attr.net, landlockTCP, 16},
+		{5, &attr.fs, landlockIoctl, 16}, {6, &attr.scoped, landlockScopes, 24},
+	} {
+		if abi >= step.from {
+			*step.bits |= step.more
+			size = step.size
+		}
+	}
+	rules, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return "", fmt.Errorf("jail: Landlock rules: %w", errno)
+	}
+	defer unix.Close(int(rules))
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0, 0); errno != 0 {
+		return "", fmt.Errorf("jail: Landlock: %w", errno)
+	}
+	if abi < 6 {
+		note = fmt.Sprintf("Landlock of version %d: signals to others are kept from it by the system-call filter only", abi)
+	}
+	return note, nil
+}
+
+// CloseFrom closes all descriptors from first on, which nothing in the process may use any more.
+func CloseFrom(first int) error {
+	if err := unix.CloseRange(uint(first), 1<<31, 0); err != nil {
+		return fmt.Errorf("jail: close_range: %w (Linux 5.9 has it)", err)
+	}
+	return nil
+}

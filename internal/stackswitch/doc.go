@@ -1,0 +1,7 @@
+// Package stackswitch leaves the Go runtime for code that is none of Go's.
+//
+// Fork makes a child process of one thread that begins in a function of that code, on a
+// stack of its own, and never comes back: no Go code, no collector and no other thread of the
+// runtime exists in the child, so it needs none of the system calls that they make, and a
+// filter can forbid them.
+package stackswitch
