@@ -8,9 +8,8 @@ import (
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-// Answers on their way out. One that is too large for a message is lent in a segment if its caller waits for it, and otherwise stays here, with
-// its call counted as one of its peer's, until he asks for it: he does when he waits for it, or has room to fetch it. So what
-// is lent is being read, and its segment is soon free again.
+// Answers on their way out. One that is too large for a message is lent in a segment if its caller waits for it, and otherwise stays
+// here until he asks for it: he does when he waits for it, or has room to fetch it. So what is lent is being read, and its segment is soon free again.
 
 // reply sends what a call came to. Before it is sent the call is struck from the
 // books, so that whoever has the answer can call again.
@@ -92,7 +91,7 @@ func (k *Call) hold(code Code, body []byte) error {
 	if err := k.keep(len(body)); err != nil {
 		return err
 	}
-	k.c.p.unpark(&k.c.p.queue.line)
+	k.c.p.unpark(&k.c.line, &k.c.p.queue.line)
 	timed, stop := k.c.p.el.Timeout(context.Background(), k.Left(), ErrDeadline)
 	ctx, cancel := context.WithCancelCause(timed)
 	k.mu.Lock()
@@ -141,8 +140,7 @@ func (k *Call) hold(code Code, body []byte) error {
 // heldCost is what an answer that is held takes besides its bytes: a record, and a goroutine with its timer.
 const heldCost = 4 << 10
 
-// keep puts a call into the books that has run and whose answer, of n bytes, is held. It counts as one of its peer's, but
-// is not refused: that the peer's next calls are instead.
+// keep puts a call into the books that has run and whose answer, of n bytes, is held. It has no place any more.
 func (k *Call) keep(n int) error {
 	c, p := k.c, k.c.p
 	cost := int64(n+cap(k.buf)) + heldCost
@@ -155,14 +153,14 @@ func (k *Call) keep(n int) error {
 		c.kept.give(cost)
 		return c.ended
 	}
-	k.kept, k.asked = cost, !k.later
+	k.kept = cost
 	c.held.Add(1)
 	p.held.Add(1)
 	k.holds = true
 	if k.entered {
 		p.active.Add(-1) // it does not run any more
 	}
-	c.callee.Keep(k.id, k)
+	c.callee.Hold(k.id, k)
 	return nil
 }
 
@@ -174,13 +172,8 @@ func (k *Call) unkeep() {
 	}
 }
 
-// full reports whether the peer shall fetch answers before it calls again: as many calls of it are under way or answers held as
-// may be, or these take much of what they may.
-func (c *conn) full() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.callee.Full() || c.kept.crowded()
-}
+// crowds reports whether the caller is to fetch answers before it makes a call that it does not wait for.
+func (k *Call) crowds() bool { return k.later && k.c.held.Load() > 0 && k.c.kept.crowded() }
 
 // ask ends a held answer's wait for its caller; k.mu is held.
 func (k *Call) ask() {
@@ -198,9 +191,6 @@ func (c *conn) onWant(b []byte) error {
 	}
 	c.mu.Lock()
 	k, running := c.callee.Find(id)
-	if running {
-		k.asked = true
-	}
 	c.mu.Unlock()
 	if running {
 		k.mu.Lock()

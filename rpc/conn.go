@@ -44,11 +44,10 @@ type conn struct {
 	remotes remoteCache
 
 	// Its calls that wait until they may run: how many, and under queue.mu those that lack one of its places, and what all count as.
-	queued      atomic.Int64
-	line        list.List
-	queuedBytes int64
-	// Of them, those that are one-way; and since when they have waited for the peer itself, 0 if they do not.
-	queuedOneWay, stalledAt int64
+	queued       atomic.Int64
+	line         list.List
+	queuedBytes  int64
+	queuedOneWay int64 // of them, those that are one-way
 
 	due    atomic.Int64 // no deadline of its calls is before it; 0: there is none. Written under mu
 	trimAt int64        // when the sweep looks at records that are free, under mu

@@ -162,8 +162,8 @@ func (k *Call) admit() (lacks *list.List, t turn) {
 	switch {
 	case c.ended != nil:
 		t = turn{k, CodeCanceled, lostCaller}
-	case !k.OneWay && c.held.Load() > 0 && c.kept.crowded():
-		lacks = &c.line
+	case k.crowds():
+		t = turn{k, CodeBusy, unfetchedAnswers}
 	default:
 		lacks, t = k.begin(), turn{k: k}
 	}
@@ -237,8 +237,7 @@ func (c *conn) forsake() {
 	}
 }
 
-// sweepQueue refuses queued calls that have no time left; and those that wait for nothing but answers which
-// their own peer does not fetch: it may be waiting for them before it does.
+// sweepQueue refuses queued calls that have no time left.
 func (p *Peer) sweepQueue(now int64) {
 	if p.queue.n.Load() == 0 {
 		return
@@ -250,15 +249,8 @@ func (p *Peer) sweepQueue(now int64) {
 	p.queue.mu.Lock()
 	for _, c := range conns {
 		if c.queued.Load() == 0 {
-			c.stalledAt = 0
 			continue
 		}
-		if !c.full() || !c.stalls() {
-			c.stalledAt = 0
-		} else if c.stalledAt == 0 {
-			c.stalledAt = max(now, 1)
-		}
-		stalled := c.stalledAt != 0 && now-c.stalledAt >= int64(sweepEvery)
 		for _, k := range p.queue.queuedOf(c) {
 			t := turn{k: k}
 			switch {
@@ -266,8 +258,6 @@ func (p *Peer) sweepQueue(now int64) {
 				t.code, t.text = CodeCanceled, stopping
 			case now >= k.deadline:
 				t.code, t.text = CodeDeadline, ErrDeadline.Error()
-			case stalled && k.line == &c.line && !k.OneWay:
-				t.code, t.text = CodeBusy, unfetchedAnswers
 			default:
 				continue
 			}
@@ -277,18 +267,6 @@ func (p *Peer) sweepQueue(now int64) {
 	}
 	p.queue.mu.Unlock()
 	p.dispatch(turns)
-}
-
-// stalls reports whether nothing of a peer's moves on before it asks for an answer.
-func (c *conn) stalls() bool {
-	if c.held.Load() == 0 {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	moves := false
-	c.callee.Each(func(_ exchange.ID, k *Call) { moves = moves || k.kept == 0 || k.asked })
-	return !moves
 }
 
 // request is the head that a call came with, as far as a refusal needs it.

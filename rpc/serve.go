@@ -37,8 +37,7 @@ type Call struct {
 	borrowed bool        // its answer is the handler's own memory, which it may use again
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
-	kept     int64       // what that counts as; under conn.mu, and so is asked
-	asked    bool        // its caller has asked for it
+	kept     int64       // what that counts as; under conn.mu
 	ends     []func(error)
 	head     [responseBytes]byte
 	scratch  []byte // typed answers are encoded here
@@ -219,7 +218,7 @@ func (k *Call) tooLarge() string {
 const (
 	lostCaller       = "the caller is lost"
 	stopping         = "this element is stopping"
-	unfetchedAnswers = "answers to calls of this peer wait for it to ask for them, as many as may be under way"
+	unfetchedAnswers = "answers to calls that this peer has started wait for it to ask for them, and take half of what they may (Limits.HeldBytes): wait for some first"
 )
 
 // inlineFetchBytes is the most that is copied from mapped memory on the
@@ -228,7 +227,7 @@ const inlineFetchBytes = 256 << 10
 
 // serve runs a call here, or on a goroutine of its own if it may wait.
 func (c *conn) serve(r *request, k *Call) {
-	if c.held.Load() > 0 && !k.OneWay && c.full() && (k.m.opts.Inline || c.stalls()) { // no room to hold another answer, nor any to come
+	if k.crowds() {
 		c.p.depart(k.m)
 		c.refuse(r, CodeBusy, unfetchedAnswers)
 		return
@@ -360,7 +359,7 @@ func (k *Call) leave() {
 	}
 	c := k.c
 	c.mu.Lock()
-	c.callee.End(k.id)
+	c.callee.End(k.id, k.holds)
 	k.unkeep()
 	c.mu.Unlock()
 	if k.holds {

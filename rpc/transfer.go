@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -31,67 +30,6 @@ func (k *Call) Pull(ctx context.Context, from *Bulk, offset uint64, dst Memory) 
 // Push is Peer.Push, as Call.Pull is Peer.Pull.
 func (k *Call) Push(ctx context.Context, to *Bulk, offset uint64, src Memory) (moved uint64, err error) {
 	return k.c.p.transfer(ctx, k.c, to, offset, src, fabric.RightWrite)
-}
-
-// Transfer is a Pull or a Push that was started.
-type Transfer struct {
-	el     *fabric.Element
-	cancel context.CancelFunc
-	done   chan struct{}
-	moved  atomic.Uint64
-	err    error
-}
-
-// StartPull starts a Pull on a goroutine of its own. dst is the transfer's until it has ended.
-func (p *Peer) StartPull(ctx context.Context, from *Bulk, offset uint64, dst Memory) *Transfer {
-	return p.startTransfer(ctx, from, offset, dst, fabric.RightRead)
-}
-
-// StartPush starts a Push on a goroutine of its own. src must not change until it has ended.
-func (p *Peer) StartPush(ctx context.Context, to *Bulk, offset uint64, src Memory) *Transfer {
-	return p.startTransfer(ctx, to, offset, src, fabric.RightWrite)
-}
-
-func (p *Peer) startTransfer(ctx context.Context, b *Bulk, offset uint64, local Memory, need fabric.Rights) *Transfer {
-	t := &Transfer{el: p.el, done: make(chan struct{})}
-	ctx, t.cancel = context.WithCancel(ctx)
-	if !p.goWork(func() {
-		defer close(t.done)
-		defer t.cancel()
-		n, err := p.transfer(ctx, nil, b, offset, local, need)
-		t.moved.Store(n)
-		t.err = err
-	}) {
-		t.cancel()
-		t.err = ErrClosed
-		close(t.done)
-	}
-	return t
-}
-
-// Done is closed when the transfer has ended.
-func (t *Transfer) Done() <-chan struct{} { return t.done }
-
-// Cancel has the transfer end soon, with an error unless it is done by then.
-func (t *Transfer) Cancel() { t.cancel() }
-
-// Wait waits for the transfer's end, which comes soon after the context's too. The memory is
-// the caller's again when it returns. With the context of an inline handler it fails with ErrInline if
-// the transfer has not ended: it goes on, and the memory is still its own.
-func (t *Transfer) Wait(ctx context.Context) (moved uint64, err error) {
-	select {
-	case <-t.done:
-		return t.moved.Load(), t.err
-	default:
-	}
-	if leads(ctx) {
-		return 0, ErrInline
-	}
-	if t.el.Await(ctx, t.done) != nil {
-		t.cancel()
-		_ = t.el.Await(context.Background(), t.done) // soon
-	}
-	return t.moved.Load(), t.err
 }
 
 func (p *Peer) transfer(ctx context.Context, via *conn, b *Bulk, offset uint64, local Memory, need fabric.Rights) (uint64, error) {

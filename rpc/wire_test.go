@@ -195,20 +195,6 @@ func FuzzDecodeResponse(f *testing.F) {
 	})
 }
 
-func FuzzTraceparent(f *testing.F) {
-	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	f.Add("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more")
-	f.Fuzz(func(t *testing.T, s string) {
-		got, err := ParseTraceparent(s)
-		if err != nil {
-			return
-		}
-		if again, err := ParseTraceparent(got.String()); err != nil || again != got {
-			t.Fatalf("%q became %v, %v", s, again, err)
-		}
-	})
-}
-
 func TestRefRoundTrip(t *testing.T) {
 	k := ref{testKey(), 50}
 	got, err := decodeRef(k.append(nil), 1000)
@@ -224,16 +210,12 @@ func TestRefRoundTrip(t *testing.T) {
 }
 
 func TestTraceparent(t *testing.T) {
-	const s = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	got, err := ParseTraceparent(s)
-	if err != nil || got.String() != s || !got.Valid() {
-		t.Errorf("%v, %v", got, err)
+	trace := TraceContext{TraceID: [16]byte{0x0a, 15: 0x9c}, SpanID: [8]byte{0xb7, 7: 0x31}, Flags: 1}
+	if got := trace.String(); got != "00-0a00000000000000000000000000009c-b700000000000031-01" || !trace.Valid() {
+		t.Errorf("%s, valid: %v", got, trace.Valid())
 	}
-	for _, bad := range []string{"", s[:54], s + "-x", "ff" + s[2:], "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-		"00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
-		if _, err := ParseTraceparent(bad); err == nil {
-			t.Errorf("%q was read", bad)
-		}
+	if trace.SpanID = [8]byte{}; trace.Valid() {
+		t.Error("a trace without a span is valid")
 	}
 }
 

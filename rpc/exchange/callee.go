@@ -6,6 +6,7 @@ type Callee[T any] struct {
 	seen    seen
 	limit   int
 	running map[ID]T
+	held    int // of them, those that have run
 
 	came, ended, told uint64 // one-way requests: that came; that have ended; of how many ends the caller was told
 }
@@ -58,7 +59,7 @@ func (c *Callee[T]) Begin(id ID, record T) bool {
 }
 
 // Full reports whether the peer has as many calls running as it may.
-func (c *Callee[T]) Full() bool { return len(c.running) >= c.limit }
+func (c *Callee[T]) Full() bool { return len(c.running)-c.held >= c.limit }
 
 // Keep enters a call that has run and cannot be refused any more. It counts, also where that is
 // more than the limit.
@@ -67,6 +68,12 @@ func (c *Callee[T]) Keep(id ID, record T) {
 		c.running = map[ID]T{}
 	}
 	c.running[id] = record
+}
+
+// Hold enters a call that has run and whose answer waits here. It can be found as one that runs, and does not count.
+func (c *Callee[T]) Hold(id ID, record T) {
+	c.Keep(id, record)
+	c.held++
 }
 
 // Find is the record of a call that runs.
@@ -84,10 +91,15 @@ func (c *Callee[T]) Cancel(id ID) (record T, running bool) {
 	return record, running
 }
 
-// End strikes a call that ran.
-func (c *Callee[T]) End(id ID) { delete(c.running, id) }
+// End strikes a call; held says that it is one that Hold has entered.
+func (c *Callee[T]) End(id ID, held bool) {
+	delete(c.running, id)
+	if held {
+		c.held--
+	}
+}
 
-// Running is the number of calls that run.
+// Running is the number of calls that run, or whose answers wait.
 func (c *Callee[T]) Running() int { return len(c.running) }
 
 // Each tells fn of all that run.

@@ -136,7 +136,7 @@ func TestCalleeCancelBeforeArrival(t *testing.T) {
 	if got, ok := c.Cancel(NewID(4, 0)); !ok || got != "four" {
 		t.Errorf("%q, %v", got, ok)
 	}
-	if c.End(NewID(4, 0)); c.Running() != 0 {
+	if c.End(NewID(4, 0), false); c.Running() != 0 {
 		t.Error("it still runs")
 	}
 }
@@ -178,12 +178,18 @@ func TestCalleeKeeps(t *testing.T) {
 	if r, ok := c.Find(3); !ok || r != "three" || c.Running() != 2 {
 		t.Errorf("%q, %v, %d run", r, ok, c.Running())
 	}
-	c.End(1)
+	c.End(1, false)
 	if _, ok := c.Find(1); ok || c.Begin(4, "four") {
 		t.Error("what was kept does not count")
 	}
-	c.End(3)
+	c.End(3, false)
 	if !c.Begin(4, "four") {
 		t.Error("no room when all have ended")
+	}
+	if c.Hold(4, "four"); c.Full() || !c.Begin(5, "five") || c.Running() != 2 {
+		t.Error("a call that has run has its place still")
+	}
+	if c.End(4, true); !c.Full() || c.Running() != 1 {
+		t.Error("the end of one that has run gives a place")
 	}
 }

@@ -208,7 +208,7 @@ func (w *world) finish(id ID) {
 	if !*gone {
 		w.wire = append(w.wire, message{kind: anAnswer, id: id})
 	}
-	w.callee.End(id)
+	w.callee.End(id, false)
 	delete(w.runs, id)
 }
 
