@@ -206,7 +206,7 @@ func TestFirstJob(t *testing.T) {
 	before := received(t, hosts[nodes])
 	client(append([]string{"mem", "load", "access", "--schema", "time:i64,host:str,path:str,status:u16,bytes:u32"}, at...)...)
 	image := filepath.Join(dir, "tally.wfn")
-	must(t, self(ctx, "", "fn", "build", "testdata/firstjob/tally.c", "-o", image))
+	must(t, self(ctx, "", "fn", "build", filepath.Join("..", "..", "examples", "tally", "tally.c"), "-o", image))
 	got := client("fn", "run", image, "--on", "access", "--arg", "min_status=500", "--format", "csv")
 
 	if n := received(t, hosts[nodes]) - before; n < int64(len(got)) || n > firstJobClientBytes {

@@ -1,4 +1,8 @@
-/* tally: how many requests for each path ended with at least a given status. */
+/* tally: how many requests for each path ended with at least a given status.
+ *
+ * It runs on every node that holds rows, at the same time; each answers with
+ * its own counts, and the manifest (tally.json) says how those are merged:
+ * rows that agree in path become one, with the sum of n. */
 #include <stddef.h>
 
 #include "wherry.h"
@@ -30,10 +34,10 @@ WHERRY_ENTRY(payload, size)
 {
     if (size < 2)
         return WHERRY_ERR_ARGUMENT;
-    uint16_t least = *(const uint16_t *)payload;
+    uint16_t least = *(const uint16_t *)payload; /* the parameters, as tally.json has them */
     wherry_window_t rows, text;
-    WHERRY_TRY(wherry_window(0, &rows));
-    WHERRY_TRY(wherry_window(1, &text));
+    WHERRY_TRY(wherry_window_or_empty(0, &rows)); /* the records; a node may have none */
+    WHERRY_TRY(wherry_window_or_empty(1, &text)); /* their text */
     const struct row *row = (const struct row *)rows.addr, *end = row + rows.size / sizeof *row;
     memset(table, 0, sizeof table); /* another run may have left its counts */
     uint32_t used = 0;

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+	"github.com/wherry-fabric/wherry/internal/ports"
+)
+
+// readmeBlocks are the shell commands of README's section "Your own data": what is typed in each terminal.
+func readmeBlocks(t *testing.T) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Your own data\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var blocks [][]string
+	for i, block := range strings.Split(section, "```") {
+		if i%2 == 0 {
+			continue
+		}
+		var lines []string
+		for line := range strings.Lines(block) {
+			if line, _, _ = strings.Cut(line, " #"); strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "go ") { // the program is built already
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		blocks = append(blocks, lines)
+	}
+	if len(blocks) != 2 || !strings.HasPrefix(blocks[0][len(blocks[0])-1], "wherry node ") {
+		t.Fatalf("README's section is to have two blocks, the first ending with the node; it has %q", blocks)
+	}
+	return blocks
+}
+
+// readmeWant is the answer of the section's last command: requests of each path with a status of at least 500.
+func readmeWant(t *testing.T, column int, match func(row []string) bool) (want string) {
+	t.Helper()
+	file, err := os.Open(filepath.Join("..", "..", "examples", "tally", "access.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	counts := map[string]int{}
+	r := csv.NewReader(file)
+	for n := 0; ; n++ {
+		row, err := r.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 && match(row) {
+			counts[row[column]]++
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(counts)) {
+		want += fmt.Sprintf("%s,%d\n", key, counts[key])
+	}
+	return want
+}
+
+// TestReadme types README's commands, in a copy of the example's folder, and holds the answers against the file.
+func TestReadme(t *testing.T) {
+	if _, err := cbuild.FindTools(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "examples", "tally"), os.DirFS(filepath.Join("..", "..", "examples", "tally"))); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "bin") // where go install would put it
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "wherry"), fmt.Appendf(nil, "#!/bin/sh\nWHERRY_TEST_RUN=1 exec %q \"$@\"\n", os.Args[0]), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ports.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := readmeBlocks(t)
+	for _, lines := range blocks {
+		for i := range lines {
+			lines[i] = strings.ReplaceAll(lines[i], ":7000", ":"+strconv.Itoa(list[0]))
+		}
+	}
+	shell := func(ctx context.Context, lines ...string) *exec.Cmd {
+		cmd := selfUnder(ctx, []string{"sh", "-ec", strings.Join(lines, "\n")})
+		cmd.Dir = dir
+		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME=")
+		return cmd
+	}
+	last := len(blocks[0]) - 1
+	must(t, shell(t.Context(), blocks[0][:last]...))
+	ctx, cancel := context.WithCancel(context.Background())
+	waitForNode(t, cancel, shell(ctx, "exec "+blocks[0][last]))
+	got := must(t, shell(t.Context(), blocks[1]...))
+	for what, want := range map[string]string{
+		"countby": "key,n\n" + readmeWant(t, 3, func([]string) bool { return true }),
+		"tally":   "path,n\n" + readmeWant(t, 2, func(row []string) bool { return row[3] >= "500" }),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("README's commands say\n%s\n%s of the file is\n%s", got, what, want)
+		}
+	}
+}
