@@ -26,29 +26,31 @@ import (
 
 // Node is a running node. Its methods may be called from any goroutine.
 type Node struct {
-	cfg     Config                 // as it was started
-	live    atomic.Pointer[Config] // with what Reload has changed since
-	log     *slog.Logger
-	auth    *control.Auth
-	tls     *ca.Identity // nil without TLS
-	el      *fabric.Element
-	rpc     *rpc.Peer
-	meter   meter.Meter // of the calls of rpc
-	links   *control.Links
-	engine  *wasm.Engine
-	rt      *inject.Runtime
-	catalog *cluster.Catalog
-	data    *store
-	roots   *roots
-	files   *gate // for loads from files of this node,
-	graphs  *gate // and for those of them that are graphs
-	web     *web
-	traffic traffic
-	bound   []string                 // addresses that it listens at
-	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
-	schemes fabric.Schemes           // in use
-	made    fabric.Transports
-	started time.Time
+	cfg      Config                 // as it was started
+	live     atomic.Pointer[Config] // with what Reload has changed since
+	log      *slog.Logger
+	auth     *control.Auth
+	tls      *ca.Identity // nil without TLS
+	el       *fabric.Element
+	rpc      *rpc.Peer
+	meter    meter.Meter // of the calls of rpc
+	links    *control.Links
+	engine   *wasm.Engine
+	rt       *inject.Runtime
+	catalog  *cluster.Catalog
+	data     *store
+	peers    *peerBook
+	roots    *roots
+	files    *gate // for loads from files of this node,
+	graphs   *gate // and for those of them that are graphs
+	web      *web
+	traffic  traffic
+	resident resident
+	bound    []string                 // addresses that it listens at
+	addrs    atomic.Pointer[[]string] // peers that connect while it starts ask for them
+	schemes  fabric.Schemes           // in use
+	made     fabric.Transports
+	started  time.Time
 
 	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
 	introducing  atomic.Int64  // peers being asked because of their names
@@ -70,8 +72,9 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, log: cfg.Log, started: time.Now(),
-		files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
+		peers: newPeerBook(), files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
 	n.live.Store(&cfg)
+	n.meter.Answer = control.NothingFound
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -209,6 +212,7 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 func (n *Node) peerUp(ep *fabric.Endpoint) {
 	n.traffic.add(ep)
 	n.links.PeerUp(ep)
+	n.peerCame(ep)
 	n.namesakes(ep)
 }
 
@@ -216,6 +220,7 @@ func (n *Node) peerUp(ep *fabric.Endpoint) {
 func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.traffic.remove(ep)
 	n.links.PeerLost(ep, err)
+	n.peerWent(ep, err)
 	n.abandoned(ep)
 }
 
