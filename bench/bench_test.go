@@ -21,7 +21,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
-	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // TestMain doubles as the benchmark's processes.
@@ -312,28 +311,6 @@ func TestGivenUp(t *testing.T) {
 	_, err := Run(ctx, Config{Kind: "verbs", Transport: "shm", Rounds: MaxRounds, Command: []string{os.Args[0], "role"}})
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
-	}
-}
-
-// TestTextPages: a result says truly where the processes' code was.
-func TestTextPages(t *testing.T) {
-	huge := "huge"
-	if err := hugetext.Check(); err != nil {
-		t.Log(err)
-		huge = "small"
-	}
-	for want, small := range map[string]bool{huge: false, "small": true} {
-		var got any
-		for try := 0; try < 3 && got != want; try++ { // a machine whose memory is in small pieces may have no huge pages left for once
-			r, err := Run(t.Context(), Config{Kind: "ring", Elements: 2, Transport: "shm", Rounds: MinRounds("ring"), SmallText: small, Command: []string{os.Args[0], "role"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = r.Get("text_pages")
-		}
-		if got != want {
-			t.Errorf("SmallText %v: text_pages is %v, not %s", small, got, want)
-		}
 	}
 }
 

@@ -56,7 +56,6 @@ func (c *client) run(graph Load) (err error) {
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {
 		return err
 	}
-	c.r.Set("text_pages", c.textPages())
 	c.r.Set("clock_ns", clockCost())
 	switch c.spec.Kind {
 	case "verbs":
@@ -95,23 +94,6 @@ func (c *client) hear() {
 		c.el.Handle(id, answer)
 	}
 	c.el.Handle(idRing, c.onRing)
-}
-
-// textPages says where the code of all processes lies.
-func (c *client) textPages() string {
-	huge := 0
-	for _, s := range c.spec.Servers {
-		if s.HugeText {
-			huge++
-		}
-	}
-	switch {
-	case c.hugeText && huge == len(c.spec.Servers):
-		return "huge"
-	case !c.hugeText && huge == 0:
-		return "small"
-	}
-	return "mixed"
 }
 
 func (c *client) say(text string, done float64) {

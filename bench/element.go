@@ -38,8 +38,6 @@ type station struct {
 	rpc  *rpc.Peer
 	eps  []*fabric.Endpoint // by server index
 	byID map[fabric.Incarnation]*fabric.Endpoint
-
-	hugeText bool
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -47,7 +45,7 @@ func newStation(spec *role, engine bool) (*station, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &station{hugeText: spec.moveText()}
+	s := &station{}
 	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: everybody{}})
 	if err != nil {
 		return nil, err
@@ -176,7 +174,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.dialAll(ctx, others); err != nil {
 		return info, nil, err
 	}
-	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, Keys: keys, HugeText: s.hugeText}, s, nil
+	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, Keys: keys}, s, nil
 }
 
 // handle registers the deployed handlers: an echo, and the chase that

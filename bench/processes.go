@@ -58,7 +58,6 @@ type turnOf struct {
 	least     float64 // calls of the process with fewest, over those of the one with most
 	p50, p99  samples // one for each process
 	clock     samples
-	pages     string
 }
 
 // processes measures one client process and all of them in turns, each turn with fresh processes: a client that
@@ -66,7 +65,6 @@ type turnOf struct {
 func (c *Config) processes(ctx context.Context, spec role, dir string) (*Result, error) {
 	var one, all, ratio, least, p50, p99, clock samples
 	calls := 0
-	pages := ""
 	for turn := range processesTurns {
 		var rate float64
 		for _, n := range []int{1, c.Processes} {
@@ -78,7 +76,6 @@ func (c *Config) processes(ctx context.Context, spec role, dir string) (*Result,
 				return nil, err
 			}
 			clock = append(clock, t.clock...)
-			pages = samePages(pages, t.pages)
 			if n == 1 {
 				rate = t.perSecond
 				one = append(one, rate)
@@ -91,7 +88,6 @@ func (c *Config) processes(ctx context.Context, spec role, dir string) (*Result,
 	}
 	r := &Result{}
 	hostInfo(r, c)
-	r.Set("text_pages", pages)
 	r.Set("clock_ns", clock.p(0.5))
 	r.Set("processes", c.Processes)
 	r.Set("handler", spec.handler())
@@ -105,14 +101,6 @@ func (c *Config) processes(ctx context.Context, spec role, dir string) (*Result,
 	r.Set("payload_bytes", c.Bytes)
 	r.Set("calls", calls)
 	return r, r.Err()
-}
-
-// samePages is where the code of more processes lies: in one place, or mixed.
-func samePages(a, b string) string {
-	if a == "" || a == b {
-		return b
-	}
-	return "mixed"
 }
 
 // processTurn takes one turn: a server, n clients, and the end of all.
@@ -153,8 +141,6 @@ func (c *Config) processTurn(ctx context.Context, spec role, dir string, n int) 
 		t.calls += int(f("calls"))
 		each, t.clock = append(each, f("calls")), append(t.clock, f("clock_ns"))
 		t.p50, t.p99 = append(t.p50, f("rtt_ns_p50")), append(t.p99, f("rtt_ns_p99"))
-		pages, _ := said.Result.Get("text_pages").(string)
-		t.pages = samePages(t.pages, pages)
 	}
 	t.perSecond = float64(t.calls) / length.Seconds()
 	t.least = each.p(0) / max(each.p(1), 1)

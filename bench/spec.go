@@ -16,7 +16,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
-	"github.com/wherry-fabric/wherry/internal/hugetext"
 )
 
 // Config says what to measure.
@@ -47,8 +46,6 @@ type Config struct {
 	BesideLoad bool
 	// Turn is how long a turn of rpc's callers or client processes measures; 0: the benchmark's own time.
 	Turn time.Duration
-	// SmallText leaves the processes' code on small pages.
-	SmallText bool
 	// TLS has the processes talk TLS 1.3 with certificates made for the occasion; tcp only.
 	TLS bool
 	// Profiles is a directory where each process leaves a CPU profile; "": none.
@@ -325,19 +322,8 @@ type role struct {
 	Apart     bool // the processes have a CPU each
 	Seed      uint64
 	CacheDir  string
-	SmallText bool
 	TLS       *ca.Files // nil: none
 	Profile   string    // file for a CPU profile; "": none
-}
-
-// moveText puts a process's code on huge pages, as the wherry command does with a node's, and
-// reports whether it is there.
-func (r *role) moveText() bool {
-	if r.SmallText {
-		return false
-	}
-	_, err := hugetext.Move()
-	return err == nil
 }
 
 // serverInfo is what a server says once it is up.
@@ -348,7 +334,6 @@ type serverInfo struct {
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
 	Keys        [][]byte // of the graph's windows, for crowds
-	HugeText    bool     // its code is on huge pages
 	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string
 }

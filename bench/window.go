@@ -72,7 +72,7 @@ func compileNative(dir string) (path, version string, err error) {
 func (c *client) windowSize(native, suffix string, size int) error {
 	// The client's own element stands in for a server: what is measured is
 	// a function in a window, and both sides must be on one CPU.
-	st, err := newStation(&role{Name: "window", scheme: c.spec.scheme, Policy: c.spec.Policy, SmallText: c.spec.SmallText}, true)
+	st, err := newStation(&role{Name: "window", scheme: c.spec.scheme, Policy: c.spec.Policy}, true)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/wasm"
-	"github.com/wherry-fabric/wherry/internal/hugetext"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
@@ -53,7 +52,7 @@ func Run(ctx context.Context, schemes fabric.Schemes) []Check {
 	for i := range schemes {
 		all = append(all, transport(ctx, &schemes[i]))
 	}
-	for _, f := range []func(context.Context) Check{mappings, hugePages, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox} {
+	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox} {
 		all = append(all, f(ctx))
 	}
 	return all
@@ -227,14 +226,6 @@ func mappings(context.Context) Check {
 		c.State, c.Do = Limited, "the address space is limited (ulimit -v): remove the limit, or run few functions at once"
 	case n < 65530:
 		c.State, c.Do = Limited, "sysctl vm.max_map_count=262144"
-	}
-	return c
-}
-
-func hugePages(context.Context) Check {
-	c := Check{Name: "huge pages", State: Good, For: "a node's code, some per cent faster", Detail: "the kernel gives them to who asks"}
-	if err := hugetext.Check(); err != nil {
-		c.State, c.Detail, c.Do = Limited, err.Error(), "on amd64, run Linux 6.1 or later built with CONFIG_TRANSPARENT_HUGEPAGE; without them all works"
 	}
 	return c
 }

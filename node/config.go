@@ -57,12 +57,9 @@ type Config struct {
 
 	TLS ca.Settings `yaml:",inline"` // tls, tls_cert, tls_key, tls_ca, tls_crl: for all tcp addresses, or none
 
-	Policy string `yaml:"policy"` // balanced (default), latency, efficient
-	// TextPages "huge" moves the code of this program, the whole process's, to huge pages if the kernel has them;
-	// "small" (default; the wherry command's is huge) leaves it where it is.
-	TextPages string `yaml:"text_pages"`
-	Insecure  bool   `yaml:"insecure"` // allow addresses beyond loopback without TLS
-	HTTP      string `yaml:"http"`     // host:port of /metrics, /healthz and /readyz; "": none
+	Policy   string `yaml:"policy"`   // balanced (default), latency, efficient
+	Insecure bool   `yaml:"insecure"` // allow addresses beyond loopback without TLS
+	HTTP     string `yaml:"http"`     // host:port of /metrics, /healthz and /readyz; "": none
 
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
 	CodeCacheBytes Bytes  `yaml:"code_cache_bytes"` // 0: the cache's own default
@@ -173,9 +170,6 @@ func (c *Config) Validate() error {
 		if _, err := fabric.ParsePolicy(c.Policy); err != nil {
 			return fmt.Errorf("node: policy: %w", err)
 		}
-	}
-	if !slices.Contains([]string{"", "huge", "small"}, c.TextPages) {
-		return fmt.Errorf("node: text_pages %q: it is huge or small", c.TextPages)
 	}
 	if err := c.TLS.Validate(); err != nil {
 		return fmt.Errorf("node: %w", err)

@@ -19,7 +19,6 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/wasm"
-	"github.com/wherry-fabric/wherry/internal/hugetext"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/rpc/meter"
 )
@@ -87,9 +86,6 @@ func New(cfg Config) (*Node, error) {
 }
 
 func (n *Node) build() (err error) {
-	if n.cfg.TextPages == "huge" {
-		n.moveText()
-	}
 	if n.auth, n.tls, err = n.cfg.identify(n.log); err != nil {
 		return err
 	}
@@ -137,16 +133,6 @@ func (n *Node) build() (err error) {
 		n.work.Go(func() { n.tls.Guard(n.life, n.made.Recheck) })
 	}
 	return nil
-}
-
-// moveText puts the program's code on huge pages. Without them a node is a little slower, no more.
-func (n *Node) moveText() {
-	size, err := hugetext.Move()
-	if err != nil {
-		n.log.Info("code stays on small pages", "why", err)
-		return
-	}
-	n.log.Debug("code is on huge pages", "bytes", size)
 }
 
 func (n *Node) listen() error {

@@ -48,8 +48,6 @@ shared machine the ratios say more than the figures.`,
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; the elements of ring and rounds on them in turn")
 		cpus := "split"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
-		text := "huge"
-		f.StringVar(&text, "text-pages", text, "pages for the processes' code: huge, as a node's (if the kernel has them), or small")
 		tls := "off"
 		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
@@ -64,7 +62,7 @@ shared machine the ratios say more than the figures.`,
 			for _, e := range []struct {
 				flag, value, yes, no string
 				to                   *bool
-			}{{"tls", tls, "on", "off", &c.TLS}, {"text-pages", text, "small", "huge", &c.SmallText}, {"cpus", cpus, "same", "split", &c.SameCPU}} {
+			}{{"tls", tls, "on", "off", &c.TLS}, {"cpus", cpus, "same", "split", &c.SameCPU}} {
 				if e.value != e.yes && e.value != e.no {
 					return usagef("--%s %q: it is %s or %s", e.flag, e.value, e.no, e.yes)
 				}

@@ -48,7 +48,7 @@ func TestCodesOfCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	const node, nowhere = "node --name a --text-pages small --memory 1MiB ", " --peers tcp://127.0.0.1:1"
+	const node, nowhere = "node --name a --memory 1MiB ", " --peers tcp://127.0.0.1:1"
 	for _, c := range []struct {
 		command string
 		code    int

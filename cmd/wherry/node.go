@@ -64,7 +64,6 @@ its data; what changes only with a restart, or is wrong, its log names.`,
 	p.StringVar(&c.Token, "token", "", "name of the token that this node shows to its peers, if several have the capability member")
 	addTLS(p, &c.TLS, false)
 	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient (balanced)")
-	p.StringVar(&c.TextPages, "text-pages", "huge", "pages for this program's code: huge (if the kernel has them) or small (so that perf sees its symbols)")
 	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback without TLS")
 	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz (none)")
 	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in (memory only)")
@@ -100,9 +99,6 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		if set(s.flag) {
 			*s.to = *s.from
 		}
-	}
-	if c.TextPages == "" || set("text-pages") {
-		c.TextPages = flags.TextPages
 	}
 	mergeTLS(&c.TLS, &flags.TLS, set)
 	if set("insecure") {
