@@ -104,18 +104,22 @@ func (n *Node) build() (err error) {
 	if err := n.transports(); err != nil {
 		return err
 	}
-	limits := n.cfg.Limits
+	set, err := n.cfg.setLimits()
+	if err != nil {
+		return err
+	}
+	limits := set.fabric
 	limits.LentBytes = int64(n.cfg.Memory) + callMemory
 	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: n.made, Policy: policy, Auth: n.auth,
 		Limits: limits, Log: n.log, OnPeer: n.peerUp, OnLost: n.peerLost})
 	if err != nil {
 		return errors.Join(err, n.made.Close())
 	}
-	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log, Members: true,
+	if n.rpc, err = rpc.New(n.el, rpc.Config{Limits: set.calls, Log: n.log, Members: true,
 		Callers: []rpc.CallerInterceptor{n.meter.Caller}, Servers: []rpc.ServerInterceptor{n.meter.Server}}); err != nil {
 		return err
 	}
-	if err := n.functions(); err != nil {
+	if err := n.functions(set); err != nil {
 		return err
 	}
 	n.data = newStore(n.el, int64(n.cfg.Memory))
