@@ -172,6 +172,36 @@ func (c *Catalog) Rights(p Principal, name string) fabric.Rights {
 	return 0
 }
 
+// ShardOf is one dataset's shard at an element.
+type ShardOf struct {
+	Dataset string
+	Version uint64
+	At      fabric.Incarnation // of the element, when the dataset was loaded
+}
+
+// ShardsOf lists the shards at an element.
+func (c *Catalog) ShardsOf(element string) []ShardOf {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var out []ShardOf
+	for name, s := range c.entries {
+		if i := s.Table.Index(element); i >= 0 {
+			out = append(out, ShardOf{name, s.Version, s.Table.Shards[i].Incarnation})
+		}
+	}
+	return out
+}
+
+// Version is a dataset's version; 0 if there is no such dataset.
+func (c *Catalog) Version(name string) uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if s, ok := c.entries[name]; ok {
+		return s.Version
+	}
+	return 0
+}
+
 // List returns the entries that the principal has some right on, or owns, sorted by name.
 func (c *Catalog) List(p Principal) []Entry {
 	c.mu.RLock()

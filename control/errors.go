@@ -75,6 +75,12 @@ func codes() []struct {
 	}
 }
 
+// NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
+func NothingFound(err error) bool {
+	var coded *rpc.Error
+	return errors.Is(err, cluster.ErrNotFound) || errors.As(err, &coded) && coded.Code == codeNotFound
+}
+
 // Coded gives a node's error the code that it travels with.
 func Coded(err error) error {
 	for _, c := range codes() {

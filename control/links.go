@@ -395,5 +395,7 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 		l.changed()
 	}
 	l.mu.Unlock()
-	l.cfg.Log.Info("connected", "peer", ep.String())
+	if !l.cfg.Nodes { // a node tells of all its connections itself
+		l.cfg.Log.Info("connected", "peer", ep.String())
+	}
 }

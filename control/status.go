@@ -17,6 +17,8 @@ const (
 	MaxStatusEndpoints = 4096
 	// MaxStatusFunctions is more than people read.
 	MaxStatusFunctions = 1024
+	// MaxStatusLost is as many.
+	MaxStatusLost = 1024
 )
 
 // Status is what goes on at a node. Counters are since its start.
@@ -30,8 +32,12 @@ type Status struct {
 	Forms       []string            `json:"forms"`               // of code that the node runs
 	Engines     []EngineStatus      `json:"engines"`             // what is known of forms of code, those too that do not run
 	Memory      MemoryStatus        `json:"memory"`
-	Transports  []TransportStatus   `json:"transports"`
-	Endpoints   []EndpointStatus    `json:"endpoints"`
+	Peers       []PeerStatus        `json:"peers"` // other nodes, by name
+	// ShardsLost is how many shards the node knows to be lost; LostShards are those of datasets that the asker may use.
+	ShardsLost int               `json:"shards_lost"`
+	LostShards []LostShard       `json:"lost_shards,omitempty"`
+	Transports []TransportStatus `json:"transports"`
+	Endpoints  []EndpointStatus  `json:"endpoints"`
 	// EndpointsLeft is how many endpoints are not listed: those of other
 	// clients, which only an admin sees, and those beyond MaxStatusEndpoints.
 	EndpointsLeft int              `json:"endpoints_left,omitempty"`
@@ -57,6 +63,25 @@ type MemoryStatus struct {
 	LimitBytes int64 `json:"limit_bytes"`
 	Datasets   int   `json:"datasets"` // that have a shard here
 	Loads      int   `json:"loads"`    // under way; their memory is among LentBytes
+}
+
+// PeerStatus is another node, as the one that answers knows it.
+type PeerStatus struct {
+	Name        string              `json:"name"`
+	Configured  bool                `json:"configured"` // it is among the node's peers; else it has dialled
+	Connected   bool                `json:"connected"`
+	Since       time.Time           `json:"since,omitzero"`        // of either; absent if it never was connected
+	Incarnation cluster.Incarnation `json:"incarnation,omitempty"` // that is connected, or was last
+	Losses      uint64              `json:"losses"`                // how often it was lost
+	Error       string              `json:"error,omitempty"`       // why it is not connected
+}
+
+// LostShard is a shard that is gone, because its node came back without it.
+type LostShard struct {
+	Dataset string    `json:"dataset"`
+	Version uint64    `json:"version"`
+	Element string    `json:"element"`
+	Noticed time.Time `json:"noticed"`
 }
 
 // TransportStatus is one transport, by the scheme of its addresses.

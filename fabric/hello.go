@@ -106,7 +106,17 @@ func appendText(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
 
-var errHello = errors.New("not a wherry HELLO")
+var (
+	errHello       = errors.New("not a wherry HELLO")
+	errWrongSecret = errors.New("wrong secret")
+)
+
+func orUnnamed(name string) string {
+	if name == "" {
+		return "a peer without a name"
+	}
+	return name
+}
 
 // decodeHello reads one HELLO body; b comes from outside.
 func decodeHello(b []byte) (*hello, error) {
@@ -255,6 +265,7 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 			if _, err := decodeHello(accept); err != nil {
 				return nil, err
 			}
+			writeRefusal(p, errWrongSecret) // so that the other side's log can say what is wrong
 			return nil, fmt.Errorf("%w: %s does not prove that it knows token %q: is it another cluster's node, does it take no tokens, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
 		}
 	}
@@ -371,11 +382,13 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if helloKind(answer[0]) != helloProof {
+	switch kind := helloKind(answer[0]); {
+	case kind == helloRefuse && secret != nil:
+		return nil, fmt.Errorf("%w: %s shows token %q with another secret than this element's", errWrongSecret, orUnnamed(info.hello.name), info.hello.token)
+	case kind != helloProof:
 		return nil, errHello
-	}
-	if secret != nil && !hmac.Equal(answer[1:], proof(secret, "dial", dial, body)) {
-		err := fmt.Errorf("the proof of token %q is wrong: its secret differs from this element's", info.hello.token)
+	case secret != nil && !hmac.Equal(answer[1:], proof(secret, "dial", dial, body)):
+		err := fmt.Errorf("%w: the proof of token %q is wrong: its secret differs from this element's", errWrongSecret, info.hello.token)
 		writeRefusal(p, err)
 		return nil, err
 	}

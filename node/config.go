@@ -73,9 +73,12 @@ type Config struct {
 	StopTime time.Duration `yaml:"stop_time"` // how long what is under way may take to finish; DefaultStopTime
 	LoadTime time.Duration `yaml:"load_time"` // how long a load may be idle before it is freed; DefaultLoadTime
 
+	// LimitsByName are limits that messages name, as in max_instances or functions.held_runs, and their values, as in 512, 64MiB or 30s.
+	LimitsByName map[string]string `yaml:"limits"`
+
 	Tokens  *cluster.Tokens `yaml:"-"` // instead of TokenFile
 	Schemes fabric.Schemes  `yaml:"-"` // transports that addresses can name; nil: schemes.All
-	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
+	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory; LimitsByName wins
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
 	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
@@ -111,7 +114,7 @@ var misfit = regexp.MustCompile("(?s)^(line \\d+): cannot unmarshal (.*?)(?: `(.
 
 // wanted and found are misfit's types and tags in words.
 var (
-	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "[]cluster.Member": "a list of entries with name and addrs", "[]node.TrustedKey": "a list of entries with name and key", "node.TrustedKey": "an entry with name and key", "cluster.Member": "an entry with name and addrs",
+	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "map[string]string": "a list of names with values, as in max_instances: 512,", "[]cluster.Member": "a list of entries with name and addrs", "[]node.TrustedKey": "a list of entries with name and key", "node.TrustedKey": "an entry with name and key", "cluster.Member": "an entry with name and addrs",
 		"string": "text", "bool": "true or false", "node.Bytes": "a size, as in 512MiB,", "time.Duration": "a time, as in 30s,", "node.Config": "a key with its value, as in name: n1,"}
 	found = map[string]string{"!!str": "text", "!!seq": "a list", "!!map": "keys with values", "!!int": "a number", "!!float": "a number", "!!bool": "true or false", "!!null": "nothing", "!!timestamp": "a date"}
 )
@@ -169,7 +172,7 @@ func (c *Config) Validate() error {
 	if c.CodeCacheBytes != 0 && c.CodeCacheBytes < MinCodeCache {
 		return fmt.Errorf("node: code_cache_bytes %v: at least %v", c.CodeCacheBytes, MinCodeCache)
 	}
-	if err := c.Limits.Validate(); err != nil {
+	if _, err := c.setLimits(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	if c.Policy != "" {

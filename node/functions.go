@@ -11,17 +11,23 @@ import (
 )
 
 // functions makes the node able to run what is injected.
-func (n *Node) functions() error {
+func (n *Node) functions(l *limits) error {
 	policy, err := n.cfg.trust()
 	if err != nil {
 		return err
 	}
-	engine, err := wasm.New(wasm.Config{CacheDir: n.cfg.CodeCache, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
+	dir, err := n.codeCache()
+	if err != nil {
+		return err
+	}
+	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
+		MaxInstances: l.engine.MaxInstances, MemoryBytes: l.engine.MemoryBytes, Ceilings: l.ceilings, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, noNative{}}, Trust: policy, Log: n.log, Tracer: n.cfg.Tracer})
+	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, noNative{}}, Trust: policy, Travel: l.functions,
+		Log: n.log, Tracer: n.cfg.Tracer})
 	return err
 }
 

@@ -2,6 +2,8 @@ package node
 
 import (
 	"math"
+	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -36,6 +38,9 @@ func nodeMetrics() []metric {
 	return []metric{
 		{"endpoints", "Connections to peers and clients.", gauge, func(f *figures) float64 { return float64(len(f.n.el.Endpoints())) }},
 		{"peers_connected", "Static peers that are connected.", gauge, connectedPeers},
+		{"peers", "Static peers.", gauge, func(f *figures) float64 { return float64(len(f.n.links.States())) }},
+		{"peers_lost_total", "Times that the last connection to another node was lost.", counter, func(f *figures) float64 { return float64(f.n.peerLosses()) }},
+		{"shards_lost", "Shards of datasets that are gone, because their node came back without them.", gauge, func(f *figures) float64 { return float64(len(f.n.lostNow())) }},
 		{"cert_until_timestamp_seconds", "When the node's certificate ends, in seconds since 1970.", gauge, certUntil},
 		{"messages_sent_total", "Messages of normal class sent.", counter, func(f *figures) float64 { return float64(f.sent.NormalFrames) }},
 		{"message_bytes_sent_total", "Bytes of those messages.", counter, func(f *figures) float64 { return float64(f.sent.NormalBytes) }},
@@ -46,6 +51,7 @@ func nodeMetrics() []metric {
 		{"lent_limit_bytes", "Memory that may be lent.", gauge, func(f *figures) float64 { return float64(f.n.live.Load().Memory) }},
 		{"lent_descriptors", "Descriptors that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().files) }},
 		{"lent_descriptors_limit", "Descriptors that they may take.", gauge, func(*figures) float64 { limit, _, _ := filesLimit(); return float64(limit) }},
+		{"resident_bytes", "Memory that the process has, a page that several mappings or processes share counted in parts.", gauge, func(f *figures) float64 { return f.n.resident.bytes(time.Now()) }},
 		{"segment_bytes", "Memory of all segments, those of calls included.", gauge, func(f *figures) float64 { return float64(f.n.el.LentBytes()) }},
 		{"datasets", "Datasets that this node holds a shard of.", gauge, func(f *figures) float64 { return float64(f.n.data.datasets()) }},
 		{"loads", "Loads under way.", gauge, func(f *figures) float64 { return float64(f.n.data.loading()) }},
@@ -115,6 +121,7 @@ func connectedPeers(f *figures) float64 {
 // collector shows the metrics, read when they are asked for.
 type collector struct {
 	n       *Node
+	build   prometheus.Metric
 	metrics []metric
 	descs   []*prometheus.Desc
 }
@@ -122,6 +129,8 @@ type collector struct {
 func newCollector(n *Node) *collector {
 	c := &collector{n: n, metrics: append(nodeMetrics(), functionMetrics()...)}
 	labels := prometheus.Labels{"element": n.cfg.Name}
+	c.build = prometheus.MustNewConstMetric(prometheus.NewDesc("wherry_build_info", "Which program this is; always 1.", nil,
+		prometheus.Labels{"element": n.cfg.Name, "version": n.cfg.Program, "goversion": runtime.Version()}), gauge, 1)
 	for _, m := range c.metrics {
 		c.descs = append(c.descs, prometheus.NewDesc("wherry_"+m.name, m.help, nil, labels))
 	}
@@ -130,6 +139,7 @@ func newCollector(n *Node) *collector {
 
 // Describe lists the metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.build.Desc()
 	for _, d := range c.descs {
 		ch <- d
 	}
@@ -137,6 +147,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect reads them.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ch <- c.build
 	f := figures{c.n, c.n.traffic.total(), c.n.rpc.Stats(), c.n.rt.Stats(), c.n.engine.Stats()}
 	for i, m := range c.metrics {
 		if v := m.read(&f); !math.IsNaN(v) {

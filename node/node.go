@@ -25,29 +25,31 @@ import (
 
 // Node is a running node. Its methods may be called from any goroutine.
 type Node struct {
-	cfg     Config                 // as it was started
-	live    atomic.Pointer[Config] // with what Reload has changed since
-	log     *slog.Logger
-	auth    *control.Auth
-	tls     *ca.Identity // nil without TLS
-	el      *fabric.Element
-	rpc     *rpc.Peer
-	meter   meter.Meter // of the calls of rpc
-	links   *control.Links
-	engine  *wasm.Engine
-	rt      *inject.Runtime
-	catalog *cluster.Catalog
-	data    *store
-	roots   *roots
-	files   *gate // for loads from files of this node,
-	graphs  *gate // and for those of them that are graphs
-	web     *web
-	traffic traffic
-	bound   []string                 // addresses that it listens at
-	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
-	schemes fabric.Schemes           // in use
-	made    fabric.Transports
-	started time.Time
+	cfg      Config                 // as it was started
+	live     atomic.Pointer[Config] // with what Reload has changed since
+	log      *slog.Logger
+	auth     *control.Auth
+	tls      *ca.Identity // nil without TLS
+	el       *fabric.Element
+	rpc      *rpc.Peer
+	meter    meter.Meter // of the calls of rpc
+	links    *control.Links
+	engine   *wasm.Engine
+	rt       *inject.Runtime
+	catalog  *cluster.Catalog
+	data     *store
+	peers    *peerBook
+	roots    *roots
+	files    *gate // for loads from files of this node,
+	graphs   *gate // and for those of them that are graphs
+	web      *web
+	traffic  traffic
+	resident resident
+	bound    []string                 // addresses that it listens at
+	addrs    atomic.Pointer[[]string] // peers that connect while it starts ask for them
+	schemes  fabric.Schemes           // in use
+	made     fabric.Transports
+	started  time.Time
 
 	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
 	introducing  atomic.Int64  // peers being asked because of their names
@@ -69,8 +71,9 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, log: cfg.Log, started: time.Now(),
-		files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
+		peers: newPeerBook(), files: newGate("files", maxFiles), graphs: newGate("graphs", maxGraphs), failed: make(chan error, 1), peersKnown: make(chan struct{})}
 	n.live.Store(&cfg)
+	n.meter.Answer = control.NothingFound
 	n.life, n.end = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -101,18 +104,22 @@ func (n *Node) build() (err error) {
 	if err := n.transports(); err != nil {
 		return err
 	}
-	limits := n.cfg.Limits
+	set, err := n.cfg.setLimits()
+	if err != nil {
+		return err
+	}
+	limits := set.fabric
 	limits.LentBytes = int64(n.cfg.Memory) + callMemory
 	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: n.made, Policy: policy, Auth: n.auth,
 		Limits: limits, Log: n.log, OnPeer: n.peerUp, OnLost: n.peerLost})
 	if err != nil {
 		return errors.Join(err, n.made.Close())
 	}
-	if n.rpc, err = rpc.New(n.el, rpc.Config{Log: n.log, Members: true,
+	if n.rpc, err = rpc.New(n.el, rpc.Config{Limits: set.calls, Log: n.log, Members: true,
 		Callers: []rpc.CallerInterceptor{n.meter.Caller}, Servers: []rpc.ServerInterceptor{n.meter.Server}}); err != nil {
 		return err
 	}
-	if err := n.functions(); err != nil {
+	if err := n.functions(set); err != nil {
 		return err
 	}
 	n.data = newStore(n.el, int64(n.cfg.Memory))
@@ -195,6 +202,7 @@ func (n *Node) Peer(name string) *fabric.Endpoint { return n.links.Endpoint(name
 func (n *Node) peerUp(ep *fabric.Endpoint) {
 	n.traffic.add(ep)
 	n.links.PeerUp(ep)
+	n.peerCame(ep)
 	n.namesakes(ep)
 }
 
@@ -202,6 +210,7 @@ func (n *Node) peerUp(ep *fabric.Endpoint) {
 func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.traffic.remove(ep)
 	n.links.PeerLost(ep, err)
+	n.peerWent(ep, err)
 	n.abandoned(ep)
 }
 

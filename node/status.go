@@ -29,6 +29,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 	if n.tls != nil {
 		s.CertUntil = n.tls.Until()
 	}
+	n.peerStatus(s, who)
 	n.endpointStatus(s, c.From, who.Caps.Has(cluster.CapAdmin))
 	n.functionStatus(s)
 	calls := n.rpc.Stats()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"sync"
@@ -70,6 +71,7 @@ its data; what changes only with a restart, or is wrong, its log names.`,
 	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (%v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
 	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere)")
 	p.StringVar(&c.TrustFile, "trust-file", "", "file of the keys whose signatures native code needs; wherry fn keys writes it")
+	p.StringToStringVar(&c.LimitsByName, "limit", nil, "limit that a message names, as in max_instances=512 or held_bytes=128MiB; may be repeated (docs/operations.md)")
 	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long what is under way may take to finish when the node is stopped: more than 0")
 	p.DurationVar(&c.LoadTime, "load-time", node.DefaultLoadTime, "how long a load may be idle before it is given up: more than 0")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -112,6 +114,13 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	}
 	if set("data-root") {
 		c.DataRoots = flags.DataRoots
+	}
+	if set("limit") {
+		c.LimitsByName = maps.Clone(c.LimitsByName) // the file's stay where no flag sets the same
+		if c.LimitsByName == nil {
+			c.LimitsByName = map[string]string{}
+		}
+		maps.Copy(c.LimitsByName, flags.LimitsByName)
 	}
 	if set("advertise") {
 		c.Advertise = flags.Advertise

@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "waitfor": waitFor, "until": until, "freeport": freePort, "waitport": waitPort,
+			"code": code, "waitfor": waitFor, "until": until, "freeport": freePort, "waitport": waitPort, "fetch": fetch,
 		},
 	})
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -71,6 +73,19 @@ func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	for i, port := range list {
 		ts.Setenv(args[i], strconv.Itoa(port))
 	}
+}
+
+// fetch writes what a web page holds into a file: fetch http://127.0.0.1:9090/metrics metrics.
+func fetch(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fetch URL file")
+	}
+	r, err := http.Get(args[0])
+	ts.Check(err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text, 0o600))
 }
 
 // waitPort waits until somebody listens: waitport 127.0.0.1:7000.

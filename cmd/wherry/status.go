@@ -213,6 +213,7 @@ func writeStatus(w io.Writer, s *control.Status) {
 			fmt.Fprintf(w, "  runs no %s: %s\n", abi.Offer{Form: e.Form, Triple: e.Triple}, e.Why)
 		}
 	}
+	writePeers(w, s, time.Now())
 	writeEndpoints(w, s)
 	q := s.Queues
 	fmt.Fprintf(w, "  functions: %d running, %d queued, %d held (%v), %d invocations, %d records, %d futures, %d tombstones\n",
@@ -238,6 +239,36 @@ func certText(until, now time.Time) string {
 		text += ": renew it"
 	}
 	return text
+}
+
+// writePeers shows the other nodes, and what went with them.
+func writePeers(w io.Writer, s *control.Status, now time.Time) {
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		state := "connected"
+		if !p.Connected {
+			state = "NOT CONNECTED"
+		}
+		if !p.Since.IsZero() {
+			state += fmt.Sprintf(" for %v", age(now.Sub(p.Since).Milliseconds()))
+		}
+		if p.Losses > 0 {
+			state += fmt.Sprintf(", lost %d %s", p.Losses, plural(int(p.Losses), "time"))
+		}
+		if !p.Configured {
+			state += ", not among this node's peers"
+		}
+		if p.Error != "" {
+			state += ": " + p.Error
+		}
+		fmt.Fprintf(w, "  peer %s: %s\n", p.Name, state)
+	}
+	for _, l := range s.LostShards {
+		fmt.Fprintf(w, "  LOST: the shard of %s (version %d) at %s, which came back without it: remove the dataset, or load it again with --replace\n", l.Dataset, l.Version, l.Element)
+	}
+	if left := s.ShardsLost - len(s.LostShards); left > 0 {
+		fmt.Fprintf(w, "  LOST: %d more %s, of datasets that you may not use\n", left, plural(left, "shard"))
+	}
 }
 
 func writeEndpoints(w io.Writer, s *control.Status) {

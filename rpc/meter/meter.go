@@ -31,6 +31,9 @@ func BucketEnd(i int) time.Duration { return 1 << (firstBits + i) }
 
 // Meter counts. The zero value is ready; its methods may be called from any goroutine.
 type Meter struct {
+	// Answer says of an error that it is an answer, as of a lookup that finds nothing, and no failure; nil: none is.
+	Answer func(error) bool
+
 	mu    sync.RWMutex
 	calls map[string]*row
 	serve map[string]*row
@@ -46,7 +49,7 @@ type row struct {
 type Row struct {
 	Name    string
 	Count   uint64 // that have ended
-	Failed  uint64 // of them with an error; the next three are counted in it:
+	Failed  uint64 // of them with an error that is no answer; the next three are counted in it:
 	Denied  uint64 // ErrDenied
 	Busy    uint64 // ErrBusy
 	Late    uint64 // ErrDeadline
@@ -71,12 +74,12 @@ func (r *Row) Quantile(q float64) time.Duration {
 
 // Caller is the interceptor for calls that are made.
 func (m *Meter) Caller(_ context.Context, o *rpc.Outgoing) (func(error), error) {
-	return m.find(&m.calls, o.Name).begin(o.Bytes), nil
+	return m.find(&m.calls, o.Name).begin(o.Bytes, m.Answer), nil
 }
 
 // Server is the interceptor for calls that are served.
 func (m *Meter) Server(ctx context.Context, c *rpc.Call) (context.Context, func(error), error) {
-	return ctx, m.find(&m.serve, c.Name).begin(c.Bytes), nil
+	return ctx, m.find(&m.serve, c.Name).begin(c.Bytes, m.Answer), nil
 }
 
 func (m *Meter) find(table *map[string]*row, name string) *row {
@@ -101,7 +104,7 @@ func (m *Meter) find(table *map[string]*row, name string) *row {
 	return r
 }
 
-func (r *row) begin(bytes int) func(error) {
+func (r *row) begin(bytes int, answer func(error) bool) func(error) {
 	start := time.Now()
 	r.active.Add(1)
 	return func(err error) {
@@ -111,7 +114,7 @@ func (r *row) begin(bytes int) func(error) {
 		r.bytes.Add(uint64(bytes))
 		r.nanos.Add(uint64(d))
 		r.buckets[bucket(d)].Add(1)
-		if err == nil {
+		if err == nil || answer != nil && answer(err) {
 			return
 		}
 		var own *rpc.Error // a server's answer, which has its code only

@@ -91,7 +91,7 @@ func TestBuckets(t *testing.T) {
 func TestNamesAreBounded(t *testing.T) {
 	var m Meter
 	for i := range maxNames + 50 {
-		m.find(&m.calls, fmt.Sprint(i)).begin(1)(nil)
+		m.find(&m.calls, fmt.Sprint(i)).begin(1, nil)(nil)
 	}
 	rows := m.Calls()
 	if len(rows) != maxNames+1 || rows[0].Name != Other || rows[0].Count != 50 {

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestCodeCacheOnBadDisk: a node whose code cache is on a disk that is full, or that never answers, starts without it and says so.
+func TestCodeCacheOnBadDisk(t *testing.T) {
+	for _, tt := range []struct{ name, mount, want string }{
+		{"full", "mount -t tmpfs -o size=64k none cache", "no space left on device"},
+		{"silent", "exec 9<>/dev/fuse; mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none cache", "the disk has not answered for 3s"},
+		{"read-only", "mount -t tmpfs -o ro none cache", "read-only file system"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			must(t, self(t.Context(), "", "token", "new", "cluster", "--node", "--file", filepath.Join(dir, "tokens")))
+			if err := os.Mkdir(filepath.Join(dir, "cache"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"-m"}
+			if os.Geteuid() != 0 {
+				args = append(args, "-r")
+			}
+			// The mount is the node's alone, and ends with it.
+			args = append(args, "sh", "-c", "set -e; "+tt.mount+"; export WHERRY_TEST_RUN=1; "+
+				"exec "+os.Args[0]+" node --name a --listen shm://"+filepath.Join(dir, "a.sock")+" --token-file tokens --code-cache cache")
+			cmd := exec.Command("unshare", args...)
+			cmd.Dir = dir
+			var log bytes.Buffer
+			cmd.Stderr = &log
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			up := make([]byte, 100)
+			n, err := out.Read(up)
+			cmd.Process.Kill()
+			cmd.Wait()
+			if !strings.HasPrefix(string(up[:n]), "node a ") {
+				t.Fatalf("%q, %v\n%s", up[:n], err, &log)
+			}
+			if want := `level=ERROR msg="the code cache cannot be used: starting without it, .*` + tt.want; !regexp.MustCompile(want).Match(log.Bytes()) {
+				t.Errorf("the log has no %s:\n%s", want, &log)
+			}
+		})
+	}
+}
