@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -96,8 +97,23 @@ func (rt *Runtime) PrepareAs(img *image.Image, table *cluster.Table, form forms.
 		rt.unpin(f.ids[:len(objects)])
 		return nil, err
 	}
-	f.binding.Name = img.Name()
+	if f.binding.Name = img.Name(); f.binding.Elements == nil {
+		f.binding.Elements = f.reach()
+	}
 	return f, nil
+}
+
+// reach are the elements that the function's branches may go to besides those where they are started: all of its table, if its code
+// goes anywhere. Not all forms of code say what they call.
+func (f *Function) reach() (incs []uint64) {
+	calls := f.img.Call().Imports
+	if f.table == nil || len(calls) > 0 && !slices.Contains(calls, "forward") && !slices.Contains(calls, "fork") {
+		return nil
+	}
+	for i := range f.table.Shards {
+		incs = append(incs, uint64(f.table.Shards[i].Incarnation))
+	}
+	return incs
 }
 
 // imageObject is the object of an image: the store's, or a new one.

@@ -256,14 +256,15 @@ func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 		n++
 	}
 	foreign := !slices.Contains(rt.el.EndpointsTo(ep.Incarnation()), ep)
-	if err := rt.core.PeerUp(n, rt.infoOf(ep, foreign)); err != nil {
-		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
-		return
-	}
 	if int(n) == len(rt.peers) {
 		rt.peers, rt.about = append(rt.peers, nil), append(rt.about, about{})
 	}
 	rt.peers[n] = ep
+	if err := rt.core.PeerUp(rt.now(), n, rt.infoOf(ep, foreign)); err != nil {
+		rt.log.Warn("no injections from or to this peer", "peer", ep.String(), "err", err)
+		rt.peers[n] = nil
+		return
+	}
 	rt.describe(n, foreign)
 	ep.SetTag(uint32(n))
 	rt.settle(ep.Incarnation())

@@ -36,7 +36,7 @@ func TestSimShortWays(t *testing.T) {
 	for i := range all {
 		all[i] = &streets{t: t, transport: "tcp"}
 	}
-	var visits, stayed, relays [3]int
+	var visits, stayed [3]int
 	played, asked, failed := 0, 0, 0
 	trials.Each(t, simPrograms, func(seed uint64, fail seeds.Fail) {
 		g := &generator{r: rand.New(rand.NewPCG(seed, 1))}
@@ -61,17 +61,17 @@ func TestSimShortWays(t *testing.T) {
 			if err != nil {
 				all[i].now = nil
 			}
-			visits[i], stayed[i], relays[i] = visits[i]+p.visits, stayed[i]+p.stayed, relays[i]+p.relays
+			visits[i], stayed[i] = visits[i]+p.visits, stayed[i]+p.stayed
 			if p.asked && w.name == "short" {
 				asked++
 			}
 		}
 	})
-	t.Logf("runs that began as visits, that still were as they returned, and relays: %v, %v and %v; %d errands, %d programs that fail", visits, stayed, relays, asked, failed)
-	if played >= simPrograms && min(visits[0], stayed[0], relays[0], visits[2], stayed[2], asked, failed) < 15 {
+	t.Logf("runs that began as visits, and that still were as they returned: %v and %v; %d errands, %d programs that fail", visits, stayed, asked, failed)
+	if played >= simPrograms && min(visits[0], stayed[0], visits[2], stayed[2], asked, failed) < 15 {
 		t.Error("too few to tell")
 	}
-	if stayed[1]+relays[1] > 0 {
+	if stayed[1] > 0 {
 		t.Error("where everybody looks there are no short ways")
 	}
 }
@@ -79,11 +79,11 @@ func TestSimShortWays(t *testing.T) {
 // play is a program on a street.
 type play struct {
 	way
-	s                      *street
-	fail                   seeds.Fail
-	r                      *rand.Rand // under s.spies[0].mu
-	visits, stayed, relays int
-	asked                  bool
+	s              *street
+	fail           seeds.Fail
+	r              *rand.Rand // under s.spies[0].mu
+	visits, stayed int
+	asked          bool
 }
 
 // lookAround has all look at what they have, if that is the way. It is called as runs begin, and as they log.
@@ -123,8 +123,7 @@ func (p *play) run(at uint8, program []byte, quick bool) (results []string, err 
 	}
 	p.asked = s.f.Asked() != before
 	s.idle()
-	for i, w := range s.spies {
-		p.relays += s.nodes[i].rt.Stats().Sizes.Relays
+	for _, w := range s.spies {
 		for _, one := range w.runs() {
 			if one.began {
 				p.visits++

@@ -90,7 +90,7 @@ func functionMetrics() []metric {
 		{"inject_pressed_total", "Times that a function which keeps scratch here was found in the way of an older one that waited for room.", counter, func(f *figures) float64 { return float64(f.runs.Pressed) }},
 		{"inject_yielded_total", "Functions started here that were ended to let older ones have room.", counter, func(f *figures) float64 { return float64(f.runs.Yielded) }},
 		{"inject_invocations", "Invocations with something here.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Invocations) }},
-		{"inject_relays", "Branches that went straight on and are not released yet.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Relays) }},
+		{"inject_under_way", "Branches and reports sent from here that nobody has acknowledged yet.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Records) }},
 		{"inject_put_off_total", "Ends of branches that waited for their origin's acknowledgements.", counter, func(f *figures) float64 { return float64(f.runs.PutOff) }},
 		{"inject_code_cache_bytes", "Images and shard tables in memory.", gauge, func(f *figures) float64 { return float64(f.runs.CacheBytes) }},
 		{"inject_code_cache_evictions_total", "Objects that had to go.", counter, func(f *figures) float64 { return float64(f.runs.Evicted) }},

@@ -5,6 +5,43 @@ import (
 	"time"
 )
 
+// relaying is a core that has sent a branch on from peer 1 to peer 2, which peer 2 has not acknowledged.
+func relaying(t *testing.T) *hostile {
+	t.Helper()
+	h := &hostile{t: t, now: 1, store: map[ID][]byte{testID(1): make([]byte, 100)}}
+	c, err := New(Config{Self: 10, Name: "middle", Store: h, Effects: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.c = c
+	h.up(1)
+	h.up(2)
+	for i := range uint64(2) { // the first declares the function
+		m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), transfer: i, seq: i, flags: flagExt}
+		r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, image: testID(1)}, nil, "payload"))
+		if err != nil || r == nil {
+			t.Fatalf("%v, %v", r, err)
+		}
+		h.runs = append(h.runs, &r)
+		if h.leave(0, 2, CodeOK); i == 0 {
+			h.ack(1)
+		}
+		audit(t, c)
+	}
+	if c.records != 1 || c.peer(2).sentAt(1) == nil {
+		t.Fatalf("%d messages are under way, want transfer 1", c.records)
+	}
+	return h
+}
+
+// ack has peer 2 accept all transfers below low.
+func (h *hostile) ack(low uint64) {
+	h.t.Helper()
+	if _, err := h.c.Recv(h.now, 2, KindAck, appendAck(nil, low, nil)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 // TestArriveFor: a visit for another origin takes a sender that may speak for it, an origin that may inject, and a
 // binding that is still what the handle says and is ready.
 func TestArriveFor(t *testing.T) {
@@ -115,4 +152,23 @@ func TestAnswerSays(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestForkIsNoForward: an origin that foresees the number of a fork and gives it to the branch that forks gains
+// nothing by it.
+func TestForkIsNoForward(t *testing.T) {
+	h := relaying(t)
+	c := h.c
+	m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), transfer: 2, seq: 2, flags: flagExt | flagBranch, branch: mix(c.cfg.Self+1) | 1<<63}
+	r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, image: testID(1)}, nil, "payload"))
+	if err != nil || r == nil {
+		t.Fatalf("%v, %v", r, err)
+	}
+	if branch, err := c.Fork(h.now, r, 2, nil, nil); err != nil || branch == r.branch {
+		t.Errorf("branch %x forked %x, %v", r.branch, branch, err)
+	}
+	h.runs = append(h.runs, &r)
+	h.leave(0, 2, CodeOK)
+	audit(t, c)
+	h.finish()
 }

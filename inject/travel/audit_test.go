@@ -11,14 +11,12 @@ import (
 // bound are what Bind gave and Unbind did not get back.
 func audit(t *testing.T, c *Core, bound ...*Binding) {
 	t.Helper()
-	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, holds: map[*hold]int{}, tenants: map[*tenant][4]int{}}
+	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, tenants: map[*tenant][4]int{}}
 	for _, b := range bound {
 		a.refs[b]++
 	}
 	pooled(&a, "run", c.runPool.free)
 	pooled(&a, "invocation", c.invPool.free)
-	pooled(&a, "hold", c.holdPool.free)
-	pooled(&a, "record", c.recordPool.free)
 	pooled(&a, "future", c.futPool.free)
 	pooled(&a, "branch", c.branchPool.free)
 	c.invs.all(func(inv *invocation) {
@@ -37,20 +35,10 @@ func audit(t *testing.T, c *Core, bound ...*Binding) {
 		if c.loose.timer.armed() {
 			t.Error("the loose invocation has a timer")
 		}
-		if n := c.loose.runs.first; n != nil && (c.loose.runs.n != 1 || n.v.hold.count != 1+c.loose.records.n || n.v.hold.refused && !n.v.ended) {
-			t.Error("of the loose invocation more is here than one run and what that sent, or its branch ended and may go on")
+		if c.loose.runs.n > 1 {
+			t.Error("of the loose invocation more is here than one run")
 		}
 		a.invocation(c.loose)
-	}
-	for _, s := range c.spent {
-		a.live("future of a spent one", s.f)
-		a.live("record of a spent one", s.r)
-		if s.f.inv == nil || s.r.inv != s.f.inv || s.f.inv.fut != nil {
-			t.Error("a spent future and its record have come apart")
-			continue
-		}
-		a.futures++
-		a.refs[s.f.binding]++
 	}
 	a.visit()
 	a.errand()
@@ -80,10 +68,8 @@ func (a *auditor) errand() {
 		return
 	}
 	a.futures++
-	a.errands++
-	a.record(&a.c.own)
 	a.refs[e.binding]++
-	if !e.p.up || e.transfer >= e.p.next || e.p.records.get(e.transfer, 0) != nil || e.p.relayed(e.transfer) != nil ||
+	if s := e.p.sentAt(e.transfer); !e.p.up || e.transfer >= e.p.next || s != nil && (s.seq != e.seq || s.origin != a.c.cfg.Self) ||
 		e.seq > a.c.nextID || a.c.invs.get(e.seq, a.c.cfg.Self) != nil {
 		a.t.Errorf("the errand %d by transfer %d is to a peer that is gone, never went, or is noted down too", e.seq, e.transfer)
 	}
@@ -94,13 +80,10 @@ type auditor struct {
 	c       *Core
 	free    map[any]string
 	refs    map[*Binding]int
-	holds   map[*hold]int
 	tenants map[*tenant][4]int // runs, ready ones, those that await room, records
 	runs    int
 	running int
 	records int
-	relays  int
-	errands int
 	futures int
 	invs    int
 	placed  int
@@ -159,7 +142,6 @@ func (a *auditor) invocation(inv *invocation) {
 	for n := inv.runs.first; n != nil; n = n.next {
 		r := n.v
 		a.live("run", r)
-		a.live("a run's hold", r.hold)
 		if r.inv != inv || r.state == runFree {
 			t.Errorf("a run of %v is another's, or free", inv.id)
 		}
@@ -168,36 +150,10 @@ func (a *auditor) invocation(inv *invocation) {
 		if r.binding != nil {
 			a.refs[r.binding]++
 		}
-		a.holds[r.hold]++
 	}
 	if inv.active != nil && inv.active.inv != inv {
 		t.Errorf("the run whose turn it is in %v is another's", inv.id)
 	}
-	n := 0
-	for at := inv.records.first; at != nil; at = at.next {
-		r := at.v
-		n++
-		a.live("record", r)
-		if r.inv != inv || r.to == nil {
-			t.Errorf("a record of %v is another's, or free", inv.id)
-			continue
-		}
-		if got := r.to.records.get(r.transfer, 0); got != r {
-			t.Errorf("transfer %d to %s is not found by its number", r.transfer, r.to.Name)
-		}
-		a.record(a.c.tenantOf(inv))
-		if r.binding != nil {
-			a.refs[r.binding]++
-		}
-		if r.hold != nil {
-			a.live("a record's hold", r.hold)
-			a.holds[r.hold]++
-		}
-	}
-	if n != inv.records.n {
-		t.Errorf("%v: %d records in a list of %d", inv.id, n, inv.records.n)
-	}
-	a.records += n
 	if f := inv.fut; f != nil {
 		a.live("future", f)
 		if f.inv != inv {
@@ -213,52 +169,41 @@ func (a *auditor) invocation(inv *invocation) {
 	}
 }
 
+// peers: what is under way to each lies where its number says, and counts.
 func (a *auditor) peers() {
-	n := 0
 	for _, p := range a.c.peers {
 		if p == nil {
 			continue
 		}
-		p.records.all(func(r *record) {
-			n++
-			a.live("a peer's record", r)
-			if r.to != p {
-				a.t.Errorf("%s has a record of another peer's", p.Name)
+		used := 0
+		for i := range p.sent {
+			if p.sent[i].used {
+				used++
 			}
-		})
-		a.relaysOf(p)
-	}
-	onward := 0
-	if inv := a.c.loose; inv != nil && inv.runs.first != nil && inv.runs.first.v.onward != nil {
-		onward = 1 // its record is put off
-		a.record(a.c.tenantOf(inv))
-	}
-	if n != a.records || n+a.relays+a.errands+onward != a.c.records || a.relays != a.c.relays {
-		a.t.Errorf("%d records at peers, %d at invocations, %d relays, %d errands; counted %d and %d", n, a.records, a.relays, a.errands, a.c.records, a.c.relays)
-	}
-}
-
-func (a *auditor) relaysOf(p *peer) {
-	n := 0
-	for i := range p.relays {
-		s := &p.relays[i]
-		if s.tag == 0 {
-			continue
 		}
-		n++
-		a.record(s.origin.tenant)
-		a.refs[s.binding]++
-		if t := s.tag - 1; p.relayed(t) != s || t >= p.next || p.records.get(t, 0) != nil {
-			a.t.Errorf("the relay of transfer %d to %s is in the wrong slot, or has a record too", t, p.Name)
+		n := 0
+		for t := p.low; t < p.next; t++ {
+			s := p.sentAt(t)
+			if s == nil {
+				continue
+			}
+			n++
+			a.record(s.tenant)
+			if s.binding != nil {
+				a.refs[s.binding]++
+			}
+			if s.deadline < a.c.sentEnd {
+				a.t.Errorf("transfer %d to %s ends before all do", t, p.Name)
+			}
 		}
-		if s.origin == nil || !s.origin.up || s.pred != nil && !s.pred.up {
-			a.t.Errorf("the relay of transfer %d to %s is of a peer that is gone", s.tag-1, p.Name)
+		if n != used || p.next-p.low > WindowTransfers || p.low < p.next && p.sentAt(p.low) == nil {
+			a.t.Errorf("%s has %d messages under way, %d of them between %d and %d", p.Name, used, n, p.low, p.next)
 		}
+		a.records += n
 	}
-	if n != p.relayN {
-		a.t.Errorf("%s has %d relays and counts %d", p.Name, n, p.relayN)
+	if a.records != a.c.records {
+		a.t.Errorf("%d messages under way, counted %d", a.records, a.c.records)
 	}
-	a.relays += n
 }
 
 func (a *auditor) sums() {
@@ -285,11 +230,6 @@ func (a *auditor) sums() {
 	}
 	if got := a.placed + len(c.tombs.lapsed); got != c.tombs.places {
 		a.t.Errorf("%d places are taken, %d are counted", got, c.tombs.places)
-	}
-	for h, n := range a.holds {
-		if h != nil && h.count != n {
-			a.t.Errorf("a hold of %d counts %d", n, h.count)
-		}
 	}
 	for _, b := range c.bindings {
 		if got := a.refs[b]; b.refs != got {

@@ -20,13 +20,16 @@ type Binding struct {
 	What
 	// Name is the function's name in errors; the runtime sets it.
 	Name string
+	// Elements are the incarnations of the elements that its branches may go to, besides where its roots are sent: what the table
+	// names. The runtime of an origin sets them.
+	Elements []uint64
 	// Data is the runtime's, for what it compiled. When the binding lets go of
 	// its objects it is handed to Effects.Retire and cleared.
 	Data any
 
 	slot    uint16
 	gen     uint32 // raised when the slot goes to another binding
-	refs    int    // runs, records, futures and Bind
+	refs    int    // runs, messages under way, futures and Bind
 	pinned  bool   // its objects are here and stay
 	used    Instant
 	parked  list[Run]
@@ -85,7 +88,6 @@ func (c *Core) freeSlot() *Binding {
 		c.bindings = append(c.bindings, b)
 		return b
 	}
-	c.putAway() // they may be the only ones to use a binding
 	var oldest *Binding
 	for _, b := range c.bindings {
 		if b.refs == 0 && (oldest == nil || b.used < oldest.used) {
@@ -96,7 +98,7 @@ func (c *Core) freeSlot() *Binding {
 		c.unpin(oldest)
 		delete(c.byWhat, oldest.What)
 		oldest.gen++
-		oldest.Name = ""
+		oldest.Name, oldest.Elements = "", nil
 	}
 	return oldest
 }

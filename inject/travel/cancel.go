@@ -14,55 +14,28 @@ func (c *Core) sendCancels(now Instant, f *future) {
 		}
 	}
 	for _, p := range f.sentTo {
-		c.send(p, KindCancel, b, nil)
+		if !p.Member {
+			c.send(p, KindCancel, b, nil)
+		}
 	}
 }
 
-// recvCancel ends an invocation here, and wherever this element has sent
-// branches of it. A tombstone stops those still on their way.
+// recvCancel ends an invocation here. A tombstone stops branches that are still on their way.
 func (c *Core) recvCancel(now Instant, p *peer, body []byte) error {
 	var m cancelMsg
 	if err := m.decode(body); err != nil {
 		return err
 	}
-	id, who := InvocationID{p.Incarnation, m.seq}, p.Principal
-	if m.origin != 0 {
-		if !p.Member || m.origin == c.cfg.Self || m.origin == p.Incarnation {
-			return nil // only members speak for others, and nobody for us
-		}
-		id.Origin, who = m.origin, ""
-	}
+	id := InvocationID{p.Incarnation, m.seq}
 	left := max(decodeTime(m.left), Instant(c.lim.TombstoneTime))
-	c.tombs.cancel(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), who, c.lim.Tombstones)
-	c.unfold(now)
-	inv := c.invs.get(id.Seq, id.Origin)
-	if inv == nil || inv.dead {
-		return nil
+	c.tombs.cancel(id, now+min(left, Instant(c.lim.MaxTime)+Instant(time.Second)), p.Principal, c.lim.Tombstones)
+	if inv := c.invs.get(id.Seq, id.Origin); inv != nil {
+		c.kill(now, inv, CodeOK, "")
 	}
-	c.forwardCancel(now, inv)
-	c.kill(now, inv, CodeOK, "")
 	return nil
 }
 
-// forwardCancel follows custody: each peer that has something of an
-// invocation from here hears of its end once.
-func (c *Core) forwardCancel(now Instant, inv *invocation) {
-	m := cancelMsg{left: encodeTime(inv.deadline - now), seq: inv.id.Seq, origin: inv.id.Origin}
-	var buf [16]byte
-	b := m.append(buf[:0])
-	c.cancels++
-	for n := inv.records.first; n != nil; n = n.next {
-		p := n.v.to
-		if n.v.kind != recordInject || p.mark == c.cancels || p == inv.originPeer {
-			continue
-		}
-		p.mark = c.cancels
-		c.send(p, KindCancel, b, nil)
-	}
-}
-
-// recvFree lets go of the state of an invocation that has completed. A stateful
-// one leaves no relays.
+// recvFree lets go of the state of an invocation that has completed.
 func (c *Core) recvFree(now Instant, p *peer, body []byte) error {
 	seq, err := decodeSeq(KindFree, body)
 	if err != nil {

@@ -3,6 +3,7 @@ package travel
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -40,10 +41,10 @@ const (
 	// needChunks is how many chunks one NEED asks for: 192 KiB a round trip
 	// leaves most of the reserved room to replies.
 	needChunks = 4
-	// ackAfter is how many reports make an ACK go out at once.
+	// ackAfter is how many acknowledgements make an ACK go out at once.
 	ackAfter = 256
-	// ackDelay bounds how long a report waits for company: an ACK costs as much as a
-	// forward, and until it comes the predecessor only keeps a record longer than it must.
+	// ackDelay bounds how long an acknowledgement waits for company: an ACK costs as much as a
+	// forward, and until it comes the sender only keeps a record longer than it must.
 	ackDelay = Instant(20 * time.Millisecond)
 	// stowDelay is how often room is looked for while branches wait to leave: of the peer's credit nobody tells.
 	stowDelay = Instant(time.Millisecond)
@@ -66,10 +67,10 @@ const (
 	fetchTries = 4
 	// fetchSources bounds the peers asked for one object.
 	fetchSources = 8
-	// nearInvocations and nearRecords are how many entries of a table are found
-	// without hashing: 12 KiB per element, 12 KiB per peer.
+	// nearInvocations is how many invocations are found without hashing: 12 KiB.
 	nearInvocations = 512
-	nearRecords     = 512
+	// never is later than any Instant.
+	never = Instant(math.MaxInt64)
 	// maxSeq is the last sequence number: 40 bits, 12 days at a million a second.
 	maxSeq = 1<<40 - 1
 	// maxTime is what a deadline's 16 bits can say (about 50 days).
@@ -91,7 +92,7 @@ type Limits struct {
 	// BacklogBytes bound what waits beyond held runs: what arrives while the element's own forks wait, and what can wait nowhere else.
 	BacklogBytes          int // (1 GiB)
 	PrincipalBacklogBytes int // of one principal (three quarters of BacklogBytes)
-	Records               int // transfers not yet released (131072); of one principal three quarters of them
+	Records               int // messages not yet acknowledged (131072); of one principal three quarters of them
 	Tombstones            int // of canceled invocations (16384)
 	Stateful              int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).

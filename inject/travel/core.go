@@ -11,12 +11,11 @@ type Core struct {
 	visit    Visit
 	errand   errand
 	loose    *invocation // in no table yet: of a run that may end before anybody asks
-	relays   int         // at all peers
 	running  int
-	records  int
+	records  int          // messages of ours that nobody has acknowledged
+	sentEnd  Instant      // none of them has an earlier deadline
 	runShare int          // of one principal's at once
 	ready    list[tenant] // with runnable ones; whose turn it is first
-	spent    []spent      // completed futures that are not put away yet
 	draining bool         // nothing new is taken
 	tombs    tombs
 	stats    Counters
@@ -26,13 +25,11 @@ type Core struct {
 	invs     near[invocation] // by sequence number and origin
 	dirty    []*peer          // peers with reports pending, by due time
 
-	cfg      Config
-	lim      Limits
-	wheel    wheel
-	nextID   uint64  // counts invocations started here
-	forks    uint64  // counts branches made here
-	cancels  uint64  // counts cancellations forwarded
-	relayEnd Instant // no relay's deadline is earlier
+	cfg    Config
+	lim    Limits
+	wheel  wheel
+	nextID uint64 // counts invocations started here
+	forks  uint64 // counts branches made here
 
 	bindings  []*Binding
 	byWhat    map[What]*Binding // looked up only, never ranged over
@@ -66,8 +63,6 @@ type Core struct {
 
 	runPool    pool[Run]
 	invPool    pool[invocation]
-	holdPool   pool[hold]
-	recordPool pool[record]
 	futPool    pool[future]
 	branchPool pool[branch]
 }
@@ -97,7 +92,6 @@ type Sizes struct {
 	Unready                                                              int // branches that wait for their programs; they are held too
 	Records, Tombstones, Fetches, FetchBytes, Timers                     int
 	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
-	Relays                                                               int // among Records: of invocations that have nothing else here
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
 	Stowed                                                               int // branches that wait for room to leave; they are held too
 	Paced, Lanes                                                         int // origins' branches that members were told to keep back; that are kept back here
@@ -106,7 +100,7 @@ type Sizes struct {
 }
 
 // Owed is how many messages are to come of what happened here: of each branch that was
-// sent and not yet released, and of each acknowledgement that waits for company. It is 0 at every
+// sent and not yet acknowledged, and of each acknowledgement that waits for company. It is 0 at every
 // element once nothing is on its way any more.
 func (s Sizes) Owed() int { return s.Records + s.PendingReports }
 
@@ -126,16 +120,14 @@ func New(cfg Config) (*Core, error) {
 	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
 	c.own.init("").peers = 1
 	first := new(struct {
-		inv  invocation
-		run  Run
-		hold hold
+		inv invocation
+		run Run
 	}) // pools are stacks: these serve the runs that end in one go, one after the other
 	first.inv.timer.inv = &first.inv
 	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v, first.run.inDue.v, first.run.inKept.v = &first.run, &first.run, &first.run, &first.run, &first.run
 	first.inv.inHolders.v = &first.inv
 	c.invPool.put(&first.inv)
 	c.runPool.put(&first.run)
-	c.holdPool.put(&first.hold)
 	return c, nil
 }
 
@@ -147,7 +139,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -163,14 +155,13 @@ func (c *Core) Sizes() Sizes {
 }
 
 // invocation is what this element has of one invocation: the origin's future,
-// runs, transfers of its branches that are not released, state.
+// runs, state.
 type invocation struct {
 	id         InvocationID
 	originPeer *peer // nil: this element
 	deadline   Instant
 	timer      timer
 	runs       list[Run]
-	records    list[record]
 	fut        *future // only at the origin, until it ended
 	stateful   bool
 	active     *Run      // of a stateful invocation: the run whose turn it is
@@ -212,9 +203,6 @@ func (c *Core) fasten() {
 	if inv := c.loose; inv != nil {
 		c.loose = nil
 		c.enter(inv)
-		if n := inv.runs.first; n != nil && n.v.onward != nil {
-			c.moor(n.v)
-		}
 	}
 }
 
@@ -230,9 +218,6 @@ func (c *Core) catchUp() {
 	if c.loose != nil || c.visit.open || c.errand.open {
 		c.fasten()
 	}
-	if len(c.spent) > 0 {
-		c.putAway()
-	}
 }
 
 // extend moves an invocation's deadline out: what arrives later may have a
@@ -247,7 +232,7 @@ func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
 
 // tidy frees an invocation's record once nothing of it is left here.
 func (c *Core) tidy(inv *invocation) {
-	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && (inv.records.n > 0 || inv.holds) {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.holds {
 		return
 	}
 	c.freeState(inv)
@@ -310,9 +295,6 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 			r.ended, r.stopped = true, true
 			c.fx.Stop(r)
 		}
-	}
-	for inv.records.first != nil {
-		c.dropRecord(now, inv.records.first.v)
 	}
 	c.tidy(inv)
 }
@@ -380,8 +362,8 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 // nothing waits for time to pass.
 func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 	c.catchUp()
-	if c.relays > 0 && now >= c.relayEnd {
-		c.unfold(now) // so that their time can end
+	if c.records > 0 && now >= c.sentEnd {
+		c.expireSent(now)
 	}
 	for t := c.wheel.advance(now); t != nil; t = c.wheel.advance(now) {
 		if t.inv != nil {
@@ -446,8 +428,8 @@ func (c *Core) Next(now Instant) (next Instant, ok bool) {
 	if c.rooms.look != 0 {
 		sooner(c.rooms.look)
 	}
-	if c.relays > 0 {
-		sooner(c.relayEnd)
+	if c.records > 0 {
+		sooner(c.sentEnd)
 	}
 	return next, ok
 }

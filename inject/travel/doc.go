@@ -12,12 +12,12 @@
 // when every announced branch has ended and every part is in; any failure fails
 // the whole, so a result is never a partial one.
 //
-// Whoever sends a branch on keeps custody of it until its receiver is finished
-// with it or has handed it on. When a peer is lost, its custodians report what
-// was there.
+// The origin has an endpoint to every element where its branches can be. When
+// it loses one, it fails the futures that may have had a branch there. What is
+// lost between two other elements, the sender reports.
 //
 // Most branches arrive, answer or go on, and are gone. Of those the core keeps
-// one record each (visit.go, relay.go, errand.go), and makes the general ones
+// one record each (visit.go, errand.go), and makes the general ones
 // when something asks for more.
 //
 // # Ownership

@@ -18,7 +18,7 @@ func (c *Core) Drain() { c.draining = true }
 // who must hear of it has been told.
 func (c *Core) Idle() bool {
 	c.catchUp()
-	if c.invs.n+c.relays > 0 || len(c.full) > 0 {
+	if c.invs.n+c.records > 0 || len(c.full) > 0 {
 		return false
 	}
 	for _, p := range c.dirty {
@@ -31,8 +31,7 @@ func (c *Core) Idle() bool {
 
 // EndAll ends what Drain let go on: futures that started here fail with
 // ErrStopping, and so do, at their origins, all that have a branch here. Runs are
-// asked to stop. What was only handed on from here, and state, stays as it is:
-// whether that is lost, others see when this element goes.
+// asked to stop. State stays as it is: others see when this element goes.
 func (c *Core) EndAll(now Instant, why string) {
 	c.catchUp()
 	var invs []*invocation

@@ -39,7 +39,7 @@ func TestDrain(t *testing.T) {
 	core.Finish(w.now, b.r, travel.End{})
 	c := w.one(t, w.settle(t, nil))
 	if core.Idle() {
-		t.Error("idle, and a branch that was handed on has not ended")
+		t.Error("idle, and nobody has said that a branch which was handed on arrived")
 	}
 	if err := c.d.core.Forward(w.now, c.r, 2, []byte("back")); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 	b = w.one(t, w.settle(t, nil))
 	core.Finish(w.now, b.r, travel.End{HasResult: true, Result: []byte("answer")})
 	w.settle(t, nil)
-	for range 3 { // a report, its acknowledgement, and the release that follows
+	for range 2 { // a report and its acknowledgement
 		w.pass(t, second/20)
 	}
 	if err := w.outcome(t); err != nil {

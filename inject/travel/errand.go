@@ -18,7 +18,7 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	p := c.peer(to)
 	if p == nil || !b.pinned || p.keepsBack(c.cfg.Self) || !p.declared(b) || c.draining || len(payload) > MaxDataBytes ||
 		deadline <= now || deadline-now > Instant(c.lim.MaxTime) || c.nextID == maxSeq ||
-		c.futures+1 >= c.lim.Futures || c.invs.n+c.relays+2 >= c.lim.Invocations || !c.room(p, &c.own, false) {
+		c.futures+1 >= c.lim.Futures || c.invs.n+2 >= c.lim.Invocations || !c.room(p, &c.own, false) {
 		return 0
 	}
 	left := deadline - now
@@ -35,14 +35,10 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	}
 	c.errand = errand{true, p, b, m.seq, p.next, deadline}
 	c.nextID++
-	p.next++
-	c.record(&c.own, 1)
+	c.sentBranch(p, &sending{id: InvocationID{c.cfg.Self, m.seq}, tenant: &c.own, deadline: deadline, binding: b}, false)
 	c.futures++
 	b.refs++
 	c.stats.Started++
-	if len(c.spent) > 0 {
-		c.putAway() // here it costs nothing: the new one is on its way
-	}
 	return FutureID(m.seq)
 }
 
@@ -52,10 +48,8 @@ func (c *Core) register() {
 	c.errand = errand{}
 	f := c.newFuture(InvocationID{c.cfg.Self, e.seq}, &StartArgs{Binding: e.binding, Roots: c.oneRoot[:], Deadline: e.deadline})
 	c.futures--
-	c.keep(e.p, e.transfer, recordInject, f.inv, 0, nil).binding = e.binding // the errand's reference
-	if !e.p.Member {
-		f.sentTo = append(f.sentTo, e.p)
-	}
+	c.unref(e.binding)
+	f.sentTo = append(f.sentTo, e.p)
 }
 
 // Done takes a DONE as Recv does, if it is the errand's answer. It returns false,
@@ -68,10 +62,9 @@ func (c *Core) Done(now Instant, from Peer, body []byte) bool {
 		return false
 	}
 	e.open = false
-	e.p.giveUp(e.transfer)
+	c.accept(e.p, e.transfer)
 	e.binding.refs--
 	e.binding.used = now
-	c.record(&c.own, -1)
 	c.futures--
 	c.stats.Succeeded++
 	c.outcome = Outcome{Branches: 1, Reply: body[head:], HasReply: body[0]&doneResult != 0}

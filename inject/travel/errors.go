@@ -193,13 +193,13 @@ const maxNamed = 8
 type DeadlineError struct {
 	Pending  int      // announced branches that had not ended
 	Named    []uint64 // some of them
-	Elements []string // some of those that branches went to and have not left, as far as is known here
+	Elements []string // some of those that its first branches were sent to
 }
 
 func (e *DeadlineError) Error() string {
 	s := fmt.Sprintf("travel: no time is left; %d branches had not ended, among them %x", e.Pending, e.Named)
 	if len(e.Elements) > 0 {
-		s += " on " + strings.Join(e.Elements, ", ")
+		s += "; it began on " + strings.Join(e.Elements, ", ")
 	}
 	return s
 }

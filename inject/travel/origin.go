@@ -18,23 +18,20 @@ type future struct {
 	inAll    bool   // the limit counts those that have ended too
 	settled  uint32 // of others: have ended, and could be forgotten
 	hops     uint16 // the budget
-	walks    uint64 // counts walks along parents
 	pending  int    // announced and not finished
 	early    int    // known but not announced yet
 	finished uint32
 	holders  []*peer // hold state
 	waits    int     // branches that wait for room for a while, as far as is known
-	sentTo   []*peer // roots, where the peer is no member
+	sentTo   []*peer // roots
 }
 
 // branch is what the origin knows of one branch.
 type branch struct {
 	id        uint64
-	parent    *branch
 	announced bool
 	done      bool
 	counted   bool   // as finished
-	seen      uint64 // the last walk along parents that came by (future.walks)
 	parts     uint32 // of its DONE
 	lists     uint32
 	gotParts  uint32
@@ -96,16 +93,13 @@ func (c *Core) sendRoots(now Instant, id InvocationID, f *future, a *StartArgs) 
 			return 0, err
 		}
 		if p != nil {
-			c.custody(p, f.inv, a.Binding, uint64(i), nil, declares)
-			if !p.Member && !slices.Contains(f.sentTo, p) {
+			c.sentBranch(p, &sending{id: id, tenant: &c.own, deadline: a.Deadline, binding: a.Binding, branch: uint64(i)}, declares)
+			if !slices.Contains(f.sentTo, p) {
 				f.sentTo = append(f.sentTo, p)
 			}
 		}
 	}
 	a.Sent = len(a.Roots)
-	if len(c.spent) > 0 {
-		c.putAway() // here it costs nothing: the new one is on its way
-	}
 	return FutureID(id.Seq), nil
 }
 
@@ -138,11 +132,10 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 // crowded reports whether there is no room for another future. Near the limit it looks closely: what is
 // put off counts neither too much nor too little.
 func (c *Core) crowded(now Instant) bool {
-	if c.futures < c.lim.Futures && c.invs.n+c.relays+2 < c.lim.Invocations {
+	if c.futures < c.lim.Futures && c.invs.n+2 < c.lim.Invocations {
 		return false
 	}
 	c.catchUp()
-	c.unfold(now)
 	return c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations
 }
 
@@ -174,13 +167,13 @@ func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	f.inv, f.binding = inv, a.Binding
 	f.root = branch{partBits: f.root.partBits[:0]}
 	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
-	f.limit, f.hops, f.inAll, f.settled, f.walks, f.waits = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0, 0, 0
+	f.limit, f.hops, f.inAll, f.settled, f.waits = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0, 0
 	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
 	inv.fut = f
 	a.Binding.refs++
 	c.futures++
 	for i := range a.Roots {
-		f.announce(c, uint64(i), nil)
+		f.announce(c, uint64(i))
 	}
 	return f
 }
@@ -207,7 +200,7 @@ func (c *Core) beginRoot(now Instant, f *future, a *StartArgs, i int, hops uint1
 	if len(root.Payload) > MaxDataBytes {
 		return tooLong("payload", len(root.Payload))
 	}
-	r := c.newRun(f.inv, uint64(i), hops, c.newHold(nil, 0))
+	r := c.newRun(f.inv, uint64(i), hops)
 	r.binding = a.Binding
 	a.Binding.refs++
 	r.Payload = root.Payload
@@ -266,33 +259,17 @@ func (f *future) forget(c *Core) bool {
 		if b == nil {
 			continue
 		}
-		f.lift(b)
 		if b.counted {
 			gone = append(gone, b)
 		}
 	}
 	for _, b := range gone {
 		f.others.del(b.id, 0)
-		b.parent = nil
 		c.branchPool.put(b)
 	}
 	f.branches -= uint32(len(gone))
 	f.settled = 0
 	return true
-}
-
-// lift makes a branch's parent the first above it that is not to be forgotten. Peers say who made which branch, and
-// may name a circle: its branches have no parent then.
-func (f *future) lift(b *branch) {
-	f.walks++
-	for b.parent != nil && b.parent.counted && b.parent != &f.root {
-		if b.parent.seen == f.walks {
-			b.parent = nil
-			return
-		}
-		b.parent.seen = f.walks
-		b.parent = b.parent.parent
-	}
 }
 
 // count notes that a branch has ended and that all of it is in.
@@ -305,13 +282,13 @@ func (f *future) count(b *branch) {
 }
 
 // announce notes that a branch exists; false if there are too many.
-func (f *future) announce(c *Core, id uint64, parent *branch) bool {
+func (f *future) announce(c *Core, id uint64) bool {
 	b := f.know(c, id)
 	if b == nil {
 		return false
 	}
 	if !b.announced {
-		b.announced, b.parent = true, parent
+		b.announced = true
 		f.early--
 		if !b.complete() {
 			f.pending++
@@ -371,13 +348,13 @@ func (c *Core) ended(now Instant, f *future, p *peer, m *doneMsg, forks []uint64
 	}
 	b.done, b.parts, b.lists = true, m.parts, m.lists
 	for _, id := range forks {
-		if !f.announce(c, id, b) {
+		if !f.announce(c, id) {
 			c.tooMany(now, f)
 			return
 		}
 	}
 	for l := m.forks; len(l) > 0; l = l[8:] {
-		if !f.announce(c, le.Uint64(l), b) {
+		if !f.announce(c, le.Uint64(l)) {
 			c.tooMany(now, f)
 			return
 		}
@@ -441,7 +418,7 @@ func (c *Core) listed(now Instant, f *future, id uint64, index uint32, forks []b
 	b.listBits |= 1 << index
 	b.gotLists++
 	for ; len(forks) > 0; forks = forks[8:] {
-		if !f.announce(c, le.Uint64(forks), b) {
+		if !f.announce(c, le.Uint64(forks)) {
 			c.tooMany(now, f)
 			return
 		}
@@ -449,63 +426,46 @@ func (c *Core) listed(now Instant, f *future, id uint64, index uint32, forks []b
 	c.progress(now, f, b)
 }
 
-// lost takes the loss of a branch; true if the future ended. A branch that has
-// ended cannot be lost, but forks of it that its element still had can.
-func (c *Core) lost(now Instant, f *future, id uint64, err error) bool {
-	if b := f.find(id); b != nil && b.counted && !f.pendingUnder(b) {
+// lost takes the loss of a branch. One that has ended cannot be lost.
+func (c *Core) lost(now Instant, f *future, id uint64, err error) {
+	if b := f.find(id); b != nil && b.complete() {
 		c.stats.Late++
-		return false
+		return
 	}
 	c.fail(now, f, err)
-	return true
-}
-
-// pendingUnder reports whether an announced descendant of b has not finished. It goes by each branch once.
-func (f *future) pendingUnder(b *branch) bool {
-	f.walks++
-	for i := range f.others.slots {
-		d := f.others.slots[i].v
-		if d == nil || !d.announced || d.counted {
-			continue
-		}
-		for up := d.parent; up != nil && up.seen != f.walks; up = up.parent {
-			if up == b {
-				return true
-			}
-			up.seen = f.walks
-		}
-	}
-	return false
 }
 
 func (c *Core) deadlineError(f *future) error {
-	e := &DeadlineError{Pending: f.pending}
-	if f.root.announced && !f.root.counted {
-		e.Named = append(e.Named, 0)
+	e := &DeadlineError{Pending: f.pending, Named: f.named()}
+	if f.inv.runs.n > 0 {
+		e.Elements = append(e.Elements, c.cfg.Name)
 	}
-	for i := range f.others.slots {
-		if b := f.others.slots[i].v; b != nil && b.announced && !b.counted {
-			e.Named = append(e.Named, b.id)
-		}
+	for _, p := range f.sentTo[:min(len(f.sentTo), maxNamed)] {
+		e.Elements = append(e.Elements, p.Name)
 	}
-	slices.Sort(e.Named)
-	e.Named = e.Named[:min(len(e.Named), maxNamed)]
-	e.Elements = c.whereabouts(f.inv)
 	return e
 }
 
-// whereabouts names elements that hold branches of an invocation, as far as
-// custody tells: this one, and those that branches were sent to from here.
-func (c *Core) whereabouts(inv *invocation) (names []string) {
-	if inv.runs.n > 0 {
-		names = append(names, c.cfg.Name)
+// named are some of the branches that have not ended.
+func (f *future) named() (ids []uint64) {
+	if f.root.announced && !f.root.counted {
+		ids = append(ids, 0)
 	}
-	for n := inv.records.first; n != nil && len(names) < maxNamed; n = n.next {
-		if r := n.v; r.kind == recordInject && !slices.Contains(names, r.to.Name) {
-			names = append(names, r.to.Name)
+	for i := range f.others.slots {
+		if b := f.others.slots[i].v; b != nil && b.announced && !b.counted {
+			ids = append(ids, b.id)
 		}
 	}
-	return names
+	slices.Sort(ids)
+	return ids[:min(len(ids), maxNamed)]
+}
+
+// unfinished is one of them.
+func (f *future) unfinished() uint64 {
+	if ids := f.named(); len(ids) > 0 {
+		return ids[0]
+	}
+	return 0
 }
 
 // fail ends a future with an error.
@@ -547,7 +507,6 @@ func (c *Core) endFuture(now Instant, f *future, outstanding bool) {
 	f.binding, f.inv = nil, nil
 	for i := range f.others.slots {
 		if b := f.others.slots[i].v; b != nil {
-			b.parent = nil
 			c.branchPool.put(b)
 		}
 	}

@@ -6,9 +6,6 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 	if err := m.decode(body); err != nil {
 		return err
 	}
-	if m.flags&^doneResult == doneFinal && c.answered(now, p, &m) {
-		return nil
-	}
 	c.catchUp()
 	switch {
 	case m.flags&doneNumbered != 0:
@@ -18,19 +15,12 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 	case m.flags&doneFinal != 0:
 		t, ok := expand24(m.final, p.next)
 		if !ok || t >= p.next {
-			return malformed(KindDone, "it releases transfer %d, which was never sent", t)
+			return malformed(KindDone, "it acknowledges transfer %d, which was never sent", t)
 		}
-		p.giveUp(t)
-		if r := c.recordOf(now, p, t); r != nil {
-			if r.kind != recordInject || r.inv.originPeer != nil || r.inv.id.Seq != m.seq {
-				return malformed(KindDone, "it releases transfer %d, which is no branch of invocation %d", t, m.seq)
-			}
-			if r.declares {
-				p.told[r.binding.slot] |= toldAccepted
-			}
-			r.accepted = true
-			c.dropRecord(now, r)
+		if s := p.sentAt(t); s != nil && (s.binding == nil || s.origin != c.cfg.Self || s.seq != m.seq) {
+			return malformed(KindDone, "it acknowledges transfer %d, which is no branch of invocation %d", t, m.seq)
 		}
+		c.accept(p, t)
 	}
 	f := c.futureOf(m.seq)
 	if f == nil {
@@ -45,70 +35,6 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 		c.ended(now, f, p, &m, nil)
 	}
 	return nil
-}
-
-// spent is a future that has completed and the record of its only transfer.
-type spent struct {
-	f  *future
-	r  *record
-	at Instant
-}
-
-// maxSpent bounds the futures that wait to be put away.
-const maxSpent = 16
-
-// answered takes the DONE that most futures end with: the only branch's, from
-// where it was sent. It completes the future and puts the rest off: who waits for the answer
-// should not wait for that too. It returns false, having done nothing, if the DONE is any other.
-func (c *Core) answered(now Instant, p *peer, m *doneMsg) bool {
-	t, ok := expand24(m.final, p.next)
-	if !ok || t >= p.next {
-		return false
-	}
-	r := p.records.get(t, 0)
-	if r == nil || r.kind != recordInject || r.branch != 0 {
-		return false
-	}
-	inv := r.inv
-	f := inv.fut
-	if f == nil || inv.id.Seq != m.seq || !f.only() {
-		return false
-	}
-	if r.declares {
-		p.told[r.binding.slot] |= toldAccepted
-	}
-	inv.fut = nil
-	c.stats.Succeeded++
-	c.outcome = Outcome{Branches: 1, Reply: m.result, HasReply: m.flags&doneResult != 0}
-	c.fx.Complete(FutureID(m.seq), &c.outcome)
-	if c.spent = append(c.spent, spent{f, r, now}); len(c.spent) >= maxSpent {
-		c.putAway()
-	}
-	return true
-}
-
-// only reports whether nothing but the first transfer is known of a future.
-func (f *future) only() bool {
-	return f.pending == 1 && f.early == 0 && f.others.n == 0 && len(f.holders) == 0 &&
-		f.root.gotParts|f.root.gotLists == 0 && f.inv.records.n == 1 && f.inv.runs.n == 0
-}
-
-// putAway frees what completed futures left.
-func (c *Core) putAway() {
-	for i, s := range c.spent {
-		c.spent[i] = spent{}
-		s.r.to.giveUp(s.r.transfer)
-		s.r.accepted = true
-		f := s.f
-		c.unref(f.binding)
-		f.binding.used = s.at
-		f.binding, f.inv = nil, nil
-		clear(f.sentTo)
-		c.futures--
-		c.futPool.put(f)
-		c.dropRecord(s.at, s.r) // and with it the invocation's
-	}
-	c.spent = c.spent[:0]
 }
 
 // arrived notes a numbered report; false if it was here before.

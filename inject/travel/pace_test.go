@@ -18,7 +18,7 @@ func junctionOf(t *testing.T, l travel.Limits) (w *town, alice, bob placed) {
 	for _, d := range w.desks[1:3] {
 		for n, name := range map[travel.Peer]string{1: "alice", 4: "bob"} {
 			d.core.PeerLost(0, n, nil)
-			if err := d.core.PeerUp(n, travel.PeerInfo{Incarnation: uint64(n), Name: name, Principal: name, Injector: true}); err != nil {
+			if err := d.core.PeerUp(0, n, travel.PeerInfo{Incarnation: uint64(n), Name: name, Principal: name, Injector: true}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -238,22 +238,27 @@ func TestReceiveWindow(t *testing.T) {
 	})
 }
 
-// TestSendWindow: the low-water mark is the lowest number not given up.
+// TestSendWindow: the low-water mark is the lowest number not acknowledged, and each message that is under way lies where its number says.
 func TestSendWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p peer
+		c, p := &Core{}, &peer{}
+		tenant := new(tenant).init("alice")
+		tenant.peers = 1
 		open := []uint64{}
 		for range rapid.IntRange(0, 200).Draw(t, "n") {
 			for range rapid.IntRange(0, 80).Draw(t, "send") {
 				if p.next-p.low < WindowTransfers {
 					open = append(open, p.next)
-					p.next++
+					c.number(p, tenant, 1).seq = p.next - 1
 				}
 			}
 			if len(open) > 0 {
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "i")
-				p.giveUp(open[i])
-				p.giveUp(open[i])
+				if s := p.sentAt(open[i]); s == nil || s.seq != open[i] {
+					t.Fatalf("message %d is %+v", open[i], s)
+				}
+				c.accept(p, open[i])
+				c.accept(p, open[i])
 				open = slices.Delete(open, i, i+1)
 			}
 			want := p.next
@@ -262,6 +267,9 @@ func TestSendWindow(t *testing.T) {
 			}
 			if p.low != want {
 				t.Fatalf("low-water mark %d, want %d", p.low, want)
+			}
+			if c.records != len(open) || tenant.records != len(open) {
+				t.Fatalf("%d are under way, %d of the principal's, want %d", c.records, tenant.records, len(open))
 			}
 		}
 	})

@@ -10,18 +10,16 @@ import (
 // from there. A number that is used again gets a new one.
 type peer struct {
 	// What every message touches lies together.
-	num    Peer
-	up     bool
-	relayN int // of relays in use
+	num Peer
+	up  bool
 	PeerInfo
 	recvLow uint64   // receiving: all numbers below have arrived or were given up
 	next    uint64   // sending: transfer number of the next one
-	low     uint64   // all below are accepted or given up
-	relays  []relay  // by transfer number; nil before the first
+	low     uint64   // all below are acknowledged or given up
+	sent    []sent   // those from low to next, by number modulo its length
 	told    []uint32 // by binding slot: the binding's generation<<2, and told bits
 	handles []handle // as the peer declared them
 	acks    acks
-	records near[record] // by transfer number
 
 	outbox    []outMsg
 	outBytes  int
@@ -35,9 +33,8 @@ type peer struct {
 	severed   bool
 
 	tenant *tenant
-	mark   uint64 // the last cancellation sent there
+	rests  bool // another endpoint is used instead (Spare)
 
-	acked    [WindowTransfers / 64]uint64 // transfers above low that are accepted, by number modulo the window
 	recvBits [WindowTransfers / 64]uint64 // those above recvLow that have arrived
 }
 
@@ -71,7 +68,7 @@ func (c *Core) peer(n Peer) *peer {
 // PeerUp says that an endpoint is there. The number must be free, above Self
 // and below Limits.Peers. Several endpoints to one incarnation are several
 // peers, each with its own transfers: both ends then agree on what is lost with one.
-func (c *Core) PeerUp(n Peer, info PeerInfo) error {
+func (c *Core) PeerUp(now Instant, n Peer, info PeerInfo) error {
 	switch {
 	case n == Self || int(n) >= c.lim.Peers:
 		return fmt.Errorf("%w: peer number %d is not in 1…%d", ErrLimit, n, c.lim.Peers-1)
@@ -89,9 +86,8 @@ func (c *Core) PeerUp(n Peer, info PeerInfo) error {
 		c.peers = append(c.peers, nil)
 	}
 	p := &peer{num: n, PeerInfo: info, up: true, tenant: c.tenantFor(info.Principal)}
-	p.records.front = make([]entry[record], nearRecords)
-	p.records.far.seed = c.cfg.HashSeed
 	c.peers[n] = p
+	c.meet(now, p)
 	c.find(p)
 	return nil
 }
@@ -118,16 +114,46 @@ func (c *Core) find(p *peer) {
 	}
 }
 
-// PeerLost says that an endpoint is gone, and everything under way on it.
-// Branches held there are lost: their origins hear of it. Branches of that
-// origin end here, and the elements that sent them hear of it.
+// meet ends futures that began while there was no endpoint to a peer's incarnation, and may have branches there: the peer may
+// have heard later than this element that the last endpoint was lost. Then it took such branches, and lost what it had to say of them.
+func (c *Core) meet(now Instant, p *peer) {
+	for _, other := range c.peers {
+		if other != nil && other != p && other.Incarnation == p.Incarnation {
+			return
+		}
+	}
+	c.catchUp()
+	c.failOver(now, p, "there was no connection to it when the function was started; now there is one, and what it said before is lost")
+}
+
+// failOver fails the futures that may have a branch at a peer.
+func (c *Core) failOver(now Instant, p *peer, text string) {
+	var over []*invocation
+	c.invs.all(func(inv *invocation) {
+		if inv.fut != nil && inv.fut.mayBeAt(p) {
+			over = append(over, inv)
+		}
+	})
+	slices.SortFunc(over, func(a, b *invocation) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
+	for _, inv := range over {
+		c.fail(now, inv.fut, &PeerLostError{Branch: inv.fut.unfinished(), Element: p.Name, Incarnation: p.Incarnation, MayHaveRun: true, Text: text})
+	}
+}
+
+// mayBeAt reports whether a future may have a branch at a peer, or a report of one may be under way from there. Of an endpoint that
+// rests, only what was sent over it matters: its other end says what else was lost with it (originLost).
+func (f *future) mayBeAt(p *peer) bool {
+	return slices.Contains(f.sentTo, p) || !p.rests && slices.Contains(f.binding.Elements, p.Incarnation)
+}
+
+// PeerLost says that an endpoint is gone, and everything under way on it. Futures started here that may have a branch
+// at its element fail. Branches of that origin end here. Branches that were on their way there are reported as lost.
 func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	c.catchUp()
 	p := c.peer(n)
 	if p == nil {
 		return
 	}
-	c.unfold(now)
 	p.up = false
 	c.peers[n] = nil
 	c.succeed(p)
@@ -135,13 +161,14 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	if why != nil {
 		text = clip(why.Error(), maxText)
 	}
+	c.failOver(now, p, text)
 	for _, inv := range c.startedBy(p) {
 		c.originLost(now, inv)
 	}
 	c.stowedLost(now, p)
-	for _, t := range p.unreleased() {
-		if r := p.records.get(t, 0); r != nil { // else its future has ended meanwhile
-			c.recordLost(now, r, text)
+	for t := p.low; t < p.next; t++ {
+		if s := p.sentAt(t); s != nil {
+			c.sentLost(now, p, s, text)
 		}
 	}
 	p.outbox, p.outBytes = nil, 0
@@ -181,39 +208,30 @@ func (c *Core) startedBy(p *peer) (invs []*invocation) {
 	return invs
 }
 
-// unreleased lists the transfers to p that have records, in their order.
-func (p *peer) unreleased() (transfers []uint64) {
-	p.records.all(func(r *record) { transfers = append(transfers, r.transfer) })
-	slices.Sort(transfers)
-	return transfers
-}
-
-// originLost ends an invocation whose origin this element has no connection to
-// any more. Whoever sent a branch here learns that it did not end.
+// originLost ends an invocation whose origin was to hear of it over an endpoint that is gone. If there is another one, the origin may
+// not know that the lost one was used for it (it saw the loss earlier, or the endpoint rested).
 func (c *Core) originLost(now Instant, inv *invocation) {
-	for n := inv.runs.first; n != nil; n = n.next {
-		c.refuseHold(now, n.v.hold, inv)
+	if inv.dead {
+		return
 	}
-	for n := inv.records.first; n != nil; n = n.next {
-		if n.v.hold != nil {
-			c.refuseHold(now, n.v.hold, inv)
-		}
+	if n := inv.runs.first; n != nil {
+		s := sent{origin: inv.id.Origin, seq: inv.id.Seq, branch: n.v.branch, deadline: inv.deadline}
+		c.reportLost(now, &s, CodePeerLost, &PeerLostError{Branch: s.branch, Element: c.cfg.Name, Incarnation: c.cfg.Self, MayHaveRun: true,
+			Text: "the connection over which it was to report was lost"})
 	}
-	if !inv.dead {
-		inv.lapsed = CodePeerLost
-		c.kill(now, inv, CodeOK, "")
-	}
+	inv.lapsed = CodePeerLost
+	c.kill(now, inv, CodeOK, "")
 }
 
-// recordLost deals with a transfer whose receiver is gone.
-func (c *Core) recordLost(now Instant, r *record, text string) {
-	if r.kind == recordInject && !r.inv.dead {
-		lost := PeerLostError{Branch: r.branch, Element: r.to.Name, Incarnation: r.to.Incarnation, MayHaveRun: true, Text: text}
-		if c.reportLost(now, r, CodePeerLost, &lost) {
-			return // the future ended, and the record with it
-		}
+// sentLost deals with a message whose receiver is gone before it acknowledged it.
+func (c *Core) sentLost(now Instant, p *peer, s *sent, text string) {
+	lost := *s
+	c.unsend(p, s)
+	e := &PeerLostError{Branch: lost.branch, Element: p.Name, Incarnation: p.Incarnation, MayHaveRun: true, Text: text}
+	if lost.binding == nil {
+		e.Element, e.Incarnation, e.Text = c.cfg.Name, c.cfg.Self, "a connection was lost with a report of it: "+text
 	}
-	c.dropRecord(now, r)
+	c.reportLost(now, &lost, CodePeerLost, e)
 }
 
 // send sends a message on the reserved class, or keeps it until there is room.

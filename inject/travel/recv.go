@@ -42,11 +42,6 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		return nil, nil
 	}
 	inv := c.invs.get(id.Seq, id.Origin)
-	if inv != nil && origin == nil && inv.fut == nil || c.invs.n+c.relays >= c.lim.Invocations || c.draining {
-		c.putAway() // it is a completed one, or those are in the way
-		c.unfold(now)
-		inv = c.invs.get(id.Seq, id.Origin)
-	}
 	if over, why := c.isOver(id, inv, origin); over && why != CodeOK {
 		c.sendRefused(p, t, why, reasonOther, lapseText(why))
 		return nil, nil
@@ -54,10 +49,9 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 		if over {
 			c.stats.Stopped++
 		}
-		c.noteReleased(now, p, t) // it was canceled or has ended
-		return nil, nil
+		return nil, nil // it was canceled or has ended
 	}
-	if inv == nil && c.draining {
+	if inv == nil && c.draining && p == origin {
 		c.sendRefused(p, t, CodeStopping, reasonOther, StoppingText)
 		return nil, nil
 	}
@@ -118,14 +112,13 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		}
 		inv.born = m.born
 	}
-	r := c.newRun(inv, m.branch, m.hops, c.newHold(p, t))
-	r.from = p
+	r := c.newRun(inv, m.branch, m.hops)
+	r.from, r.direct, r.came = p, p == origin, t
 	if m.flags&flagExt != 0 {
 		r.take(ext)
 	}
 	b, known := c.resolve(now, p, m.handle, ext)
 	if !known {
-		r.hold.refused = true
 		c.dropRun(now, r)
 		c.tidy(inv)
 		c.sendRefused(p, t, CodeNoCode, reasonUnknownHandle, "the handle was never declared here")

@@ -15,7 +15,7 @@ func TestRefuses(t *testing.T) {
 		w.image = w.desks[0].put([]byte("image"))
 		w.bind, _ = w.desks[0].core.Bind(0, w.image, travel.ID{})
 		w.join(t, 0, 1, true)
-		if err := w.desks[1].core.PeerUp(1, travel.PeerInfo{Incarnation: 1, Name: "client"}); err != nil {
+		if err := w.desks[1].core.PeerUp(w.now, 1, travel.PeerInfo{Incarnation: 1, Name: "client"}); err != nil {
 			t.Fatal(err)
 		}
 		w.start(t, travel.StartArgs{}, 2)
@@ -67,10 +67,10 @@ func TestForeign(t *testing.T) {
 	c := w.desks[2].core
 	good := travel.PeerInfo{Incarnation: 1, Name: "a", Member: true, Injector: true}
 	foreign := travel.PeerInfo{Incarnation: 1, Name: "a", Principal: "bob", Foreign: true}
-	if err := c.PeerUp(9, travel.PeerInfo{Incarnation: 1, Member: true, Foreign: true}); !errors.Is(err, travel.ErrProtocol) {
+	if err := c.PeerUp(w.now, 9, travel.PeerInfo{Incarnation: 1, Member: true, Foreign: true}); !errors.Is(err, travel.ErrProtocol) {
 		t.Errorf("a foreign member: %v", err)
 	}
-	if err := c.PeerUp(9, foreign); err != nil {
+	if err := c.PeerUp(w.now, 9, foreign); err != nil {
 		t.Fatal(err)
 	}
 	// origin is the peer that a branch from the first element, handed on by the second, belongs to at the third.

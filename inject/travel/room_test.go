@@ -37,7 +37,7 @@ func newHall(t *testing.T, n int, room uint64, l travel.Limits) *hall {
 	}
 	for i := 1; i <= n; i++ {
 		for _, pair := range [][2]int{{0, i}, {i, 0}} {
-			err := h.desks[pair[0]].core.PeerUp(travel.Peer(pair[1]+1), travel.PeerInfo{Incarnation: uint64(pair[1] + 1), Name: string(rune('a' + pair[1])),
+			err := h.desks[pair[0]].core.PeerUp(0, travel.Peer(pair[1]+1), travel.PeerInfo{Incarnation: uint64(pair[1] + 1), Name: string(rune('a' + pair[1])),
 				Principal: fmt.Sprint("p", pair[1]), Member: true, Injector: true})
 			if err != nil {
 				t.Fatal(err)
@@ -360,7 +360,7 @@ func TestRoomIsBounded(t *testing.T) {
 		h := newHall(t, 3, 1, travel.Limits{PrincipalHeldRuns: 4, HeldRuns: 6, BacklogBytes: backlog})
 		for i := 1; i <= 3; i++ { // they are clients: members are told to send no more
 			h.desks[0].core.PeerLost(0, travel.Peer(i+1), nil)
-			if err := h.desks[0].core.PeerUp(travel.Peer(i+1), travel.PeerInfo{Incarnation: uint64(i + 1), Principal: fmt.Sprint("p", i), Injector: true}); err != nil {
+			if err := h.desks[0].core.PeerUp(0, travel.Peer(i+1), travel.PeerInfo{Incarnation: uint64(i + 1), Principal: fmt.Sprint("p", i), Injector: true}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -89,7 +89,7 @@ func TestOtherEndpoint(t *testing.T) {
 	w := newTown(t, 3, travel.Limits{})
 	info := travel.PeerInfo{Incarnation: 1, Name: "a", Member: true, Injector: true}
 	c := w.desks[2].core
-	if err := c.PeerUp(9, info); err != nil {
+	if err := c.PeerUp(w.now, 9, info); err != nil {
 		t.Fatal(err)
 	}
 	w.start(t, travel.StartArgs{}, 2)

@@ -15,9 +15,10 @@ type Run struct {
 	branch  uint64
 	hops    uint16
 	binding *Binding
-	hold    *hold
-	from    *peer // nil: this element
+	came    uint64 // the number of the message that brought it, if direct
+	from    *peer  // nil: this element
 	state   runState
+	direct  bool // its origin sent it here: the answer acknowledges the message that brought it
 	owned   bool // Payload is a copy
 	counted counted
 	stowed  bool // its branch waits to leave (inQueue)
@@ -34,8 +35,6 @@ type Run struct {
 	parts, lists uint32   // sent so far, by earlier runs of the branch too
 	forks        []uint64 // made so far, in no list yet
 	to           *peer    // where it is to leave for, if it is stowed
-	onward       *peer    // where the branch went, while what is kept of that is put off (relay)
-	transfer     uint64   // there
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
 	since        Instant  // when it began to wait, for room to run or to send
@@ -106,15 +105,15 @@ func (r *Run) SetTrace(t Trace) { r.trace, r.hasTrace = t, true }
 // nothing but Finish may follow.
 func (r *Run) Ended() bool { return r.ended }
 
-func (c *Core) newRun(inv *invocation, branch uint64, hops uint16, h *hold) *Run {
+func (c *Core) newRun(inv *invocation, branch uint64, hops uint16) *Run {
 	r := c.runPool.get()
 	if r == nil {
 		r = new(Run)
 		r.inInv.v, r.inQueue.v, r.inFork.v, r.inDue.v, r.inKept.v = r, r, r, r, r
 	}
-	r.inv, r.branch, r.hops, r.hold = inv, branch, hops, h
-	r.from, r.binding, r.onward, r.toward = nil, nil, nil, nil
-	r.owned, r.counted, r.ended, r.moved, r.stopped, r.hasTrace = false, countedNot, false, false, false, false
+	r.inv, r.branch, r.hops = inv, branch, hops
+	r.from, r.binding, r.toward = nil, nil, nil
+	r.direct, r.owned, r.counted, r.ended, r.moved, r.stopped, r.hasTrace = false, false, countedNot, false, false, false, false
 	r.blocked, r.jams = false, false
 	r.awaited, r.reserved, r.waits, r.stowed = false, false, false, false
 	r.parts, r.lists = 0, 0
@@ -158,9 +157,9 @@ func (c *Core) HoldState(r *Run, state any) error {
 	return nil
 }
 
-// dropRun frees a run and settles what it came with.
+// dropRun frees a run.
 func (c *Core) dropRun(now Instant, r *Run) {
-	inv, h, b := r.inv, r.hold, r.binding
+	inv, b := r.inv, r.binding
 	c.unqueue(r)
 	r.inInv.leave()
 	if b != nil {
@@ -173,9 +172,8 @@ func (c *Core) dropRun(now Instant, r *Run) {
 	}
 	inv.rested = now
 	r.state, r.Payload, r.User, r.forks = runFree, nil, nil, r.forks[:0]
-	r.inv, r.hold, r.binding, r.from = nil, nil, nil, nil
+	r.inv, r.binding, r.from = nil, nil, nil
 	c.runPool.put(r)
-	c.settle(now, h)
 	if inv.active == r {
 		inv.active = nil
 		c.turn(now, inv)
@@ -373,11 +371,8 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	s := c.sending(r, b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
-	case err == nil && branch == r.branch && !declares && c.leaves(r):
-		r.leave(c, p)
-		return nil
 	case err == nil:
-		c.custody(p, r.inv, b, branch, r.hold, declares)
+		c.sentBranch(p, &s, declares)
 		return nil
 	case isBackpressure(err) && branch == r.branch && c.stow(now, r, p, payload):
 		return nil
@@ -400,8 +395,7 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 	if !c.ensure(now, b) {
 		return c.abort(now, r, CodeNoCode, fmt.Sprintf("%v is not on %s any more", b.Image, c.cfg.Name))
 	}
-	r.hold.count++ // what sent the parent here keeps custody of the child
-	next := c.newRun(r.inv, branch, oneLess(r.hops), r.hold)
+	next := c.newRun(r.inv, branch, oneLess(r.hops))
 	next.hasTrace, next.trace = r.hasTrace, r.trace
 	if branch == r.branch {
 		next.parts, next.lists = r.parts, r.lists
@@ -418,10 +412,7 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 // branch too. Every run needs exactly one Finish, also after Stop.
 func (c *Core) Finish(now Instant, r *Run, end End) {
 	inv := r.inv
-	if r.onward != nil && end.Code == CodeOK && c.relay(r) {
-		return
-	}
-	if c.loose != inv || r.onward != nil {
+	if c.loose != inv {
 		c.fasten()
 	}
 	if r.stowed && end.Code != CodeOK {

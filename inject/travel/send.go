@@ -18,8 +18,8 @@ type sending struct {
 	forks        []uint64
 }
 
-// sendInject sends a branch to p; the caller keeps custody of it (number) at
-// once. It is sent first and noted down afterwards: the way to p takes longer than that.
+// sendInject sends a branch to p; the caller notes it (sentBranch) at once.
+// It is sent first and noted down afterwards: the way to p takes longer than that.
 func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (declares bool, err error) {
 	if len(payload) > MaxDataBytes {
 		return false, tooLong("payload", len(payload))
@@ -70,13 +70,6 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 		return false, err
 	}
 	return declares, nil
-}
-
-// custody keeps the record of an INJECT that was sent.
-func (c *Core) custody(p *peer, inv *invocation, b *Binding, branch uint64, h *hold, declares bool) {
-	r := c.number(p, recordInject, inv, branch, h)
-	r.binding, r.declares = b, declares
-	b.refs++
 }
 
 func tooLong(what string, n int) error {
@@ -141,13 +134,12 @@ func (c *Core) reportEnd(now Instant, r *Run, end End) {
 }
 
 // putOff keeps a report that finds no room in the window to its origin, and with it the run: it goes out as the
-// origin acknowledges others. Until then the run's predecessor keeps custody.
+// origin acknowledges others.
 func (c *Core) putOff(now Instant, r *Run, end End) {
 	p := r.inv.originPeer
 	n := len(end.Result) + runOverheadBytes
 	if p.lateBytes+n > c.lim.PrincipalHeldBytes {
 		c.sever(p, fmt.Errorf("%w: %s has %d reports that it does not acknowledge, and %d more wait", ErrBackpressure, p.Name, p.next-p.low, p.late.n))
-		c.refuseHold(now, r.hold, r.inv) // who sent the branch here reports it as lost
 		return
 	}
 	c.unqueue(r)
@@ -171,27 +163,24 @@ func (c *Core) sendLate(now Instant, p *peer) {
 	}
 }
 
-// sendDone sends DONE in the cheapest way that loses nothing: if the origin
-// itself sent the branch here and nothing else came of that transfer, the DONE
-// releases it; if somebody else keeps custody, the DONE is numbered, so that
-// custody ends only when the origin has it; else it is neither. It returns
-// false if the DONE needs a number and none is free.
+// sendDone sends DONE. It acknowledges the message with which the origin itself sent the branch here, if there was one;
+// any other is numbered, so that its loss is known where the origin has another endpoint. It returns false if it needs a number and none is free.
 func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) bool {
-	inv, h, p := r.inv, r.hold, r.inv.originPeer
-	final := h.pred == p && p.up && h.count == 1 && !h.refused && !r.moved
-	numbered := !final && !inv.dead && h.pred != nil && h.pred.up && p.up
+	inv, p := r.inv, r.inv.originPeer
+	final := r.direct && r.from == p && !r.moved
+	numbered := !final && !inv.dead && p.up
 	switch {
 	case final:
 		m.flags |= doneFinal
-		m.final = h.transfer
-		p.unnote(h.transfer)
-		h.refused = true // released by this message: no other
+		m.final = r.came
+		p.unnote(r.came)
+		r.direct = false // a run that fails after its end says so by another
 	case numbered && !c.room(p, p.tenant, true):
 		return false
 	case numbered:
 		m.flags |= doneNumbered
 		m.transfer = p.next
-		c.number(p, recordReport, inv, r.branch, h)
+		c.sentReport(p, inv, r.branch)
 	}
 	c.out = m.append(c.out[:0], r.forks)
 	c.send(p, KindDone, c.out, result)
@@ -218,7 +207,7 @@ func (c *Core) sendList(now Instant, r *Run) error {
 	} else {
 		m := partMsg{transfer: p.next, seq: inv.id.Seq, branch: r.branch, index: r.lists}
 		var head [24]byte
-		c.number(p, recordReport, inv, r.branch, r.hold)
+		c.sentReport(p, inv, r.branch)
 		c.send(p, KindList, m.append(head[:0]), c.out)
 	}
 	r.lists++
@@ -258,7 +247,7 @@ func (c *Core) Part(now Instant, r *Run, data []byte) error {
 	if err := c.fx.Send(p.num, KindPart, c.out, data); err != nil {
 		return err
 	}
-	c.number(p, recordReport, inv, r.branch, r.hold)
+	c.sentReport(p, inv, r.branch)
 	r.parts++
 	return nil
 }
@@ -273,33 +262,28 @@ func (c *Core) tellHold(r *Run) {
 	}
 }
 
-// reportLost tells the origin that a branch was lost on its way, or with the
-// element that had it. It returns true if the future ended here, and the record with it.
-func (c *Core) reportLost(now Instant, r *record, code Code, e *PeerLostError) bool {
-	inv := r.inv
-	if inv.originPeer == nil {
-		return inv.fut != nil && c.lost(now, inv.fut, r.branch, lostError(code, e))
-	}
-	p := inv.originPeer
-	m := lostMsg{mayHaveRun: e.MayHaveRun, code: code, seq: inv.id.Seq, branch: r.branch,
-		incarnation: e.Incarnation, name: []byte(e.Element), text: []byte(clip(e.Text, maxText))}
-	switch h := r.hold; {
-	case h == nil || !p.up:
-	case c.room(p, p.tenant, true):
-		m.numbered, m.transfer = true, p.next
-		c.number(p, recordReport, inv, r.branch, h)
-	case h.pred != p && h.pred != nil && h.pred.up && !h.refused:
-		// Without a number it could be lost with the endpoint. Who sent the branch here reports it instead.
-		h.refused = true
-		if e.MayHaveRun {
-			code = CodeOriginLost
+// reportLost tells a branch's origin that a message of it was lost on its way, or with the element that had it. Where the origin has no endpoint
+// here it sees for itself that it lost this element.
+func (c *Core) reportLost(now Instant, s *sent, code Code, e *PeerLostError) {
+	if s.origin == c.cfg.Self {
+		if f := c.futureOf(s.seq); f != nil {
+			c.lost(now, f, s.branch, lostError(code, e))
 		}
-		c.sendRefused(h.pred, h.transfer, code, reasonOther, e.Element+": "+e.Text)
-		return false
+		return
+	}
+	p := c.byInc.get(s.origin, 0)
+	if p == nil {
+		return
+	}
+	m := lostMsg{mayHaveRun: e.MayHaveRun, code: code, seq: s.seq, branch: s.branch,
+		incarnation: e.Incarnation, name: []byte(e.Element), text: []byte(clip(e.Text, maxText))}
+	if c.room(p, p.tenant, true) {
+		m.numbered, m.transfer = true, p.next
+		n := c.number(p, p.tenant, s.deadline)
+		n.origin, n.seq, n.branch = s.origin, s.seq, s.branch
 	}
 	c.out = m.append(c.out[:0])
 	c.send(p, KindLost, c.out, nil)
-	return false
 }
 
 func lostError(code Code, e *PeerLostError) error {
@@ -320,19 +304,15 @@ func (c *Core) recvRefused(now Instant, p *peer, body []byte) error {
 	if !ok || t >= p.next {
 		return malformed(KindRefused, "transfer %d was never sent", t)
 	}
-	r := c.recordOf(now, p, t)
-	if r == nil || r.kind != recordInject {
+	s := p.sentAt(t)
+	if s == nil || s.binding == nil {
 		return nil // it ended meanwhile
 	}
 	if m.reason == reasonUnknownHandle {
-		p.told[r.binding.slot] = r.binding.gen << 2
+		p.told[s.binding.slot] = s.binding.gen << 2
 	}
-	e := PeerLostError{Branch: r.branch, Element: p.Name, Incarnation: p.Incarnation,
-		MayHaveRun: m.code == CodeOriginLost, Text: string(m.text)}
-	r.declares = false
-	if !r.inv.dead && c.reportLost(now, r, m.code, &e) {
-		return nil
-	}
-	c.dropRecord(now, r)
+	lost := *s
+	c.unsend(p, s)
+	c.reportLost(now, &lost, m.code, &PeerLostError{Branch: lost.branch, Element: p.Name, Incarnation: p.Incarnation, Text: string(m.text)})
 	return nil
 }

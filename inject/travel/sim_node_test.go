@@ -77,12 +77,12 @@ func (e *element) now() travel.Instant { return travel.Instant(e.t.w.Now()) }
 func (e *element) Up(now int64, peer int, other *sim.Node) {
 	p := e.freePeer()
 	e.peers[other.Index], e.back[p] = append(e.peers[other.Index], p), other
-	err := e.core.PeerUp(p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
+	e.links[p], e.byLink[peer] = peer, p
+	err := e.core.PeerUp(e.now(), p, travel.PeerInfo{Incarnation: other.Incarnation, Name: other.Name,
 		Member: other.Index < e.t.members, Injector: true, Principal: principalOf(other)})
 	if err != nil {
 		e.t.fail("%s: PeerUp: %v", e.n.Name, err)
 	}
-	e.links[p], e.byLink[peer] = peer, p
 	e.after()
 }
 
@@ -113,8 +113,8 @@ func (e *element) Recv(now int64, link int, kind uint16, body []byte) {
 	e.taking = travel.Kind(kind) == travel.KindInject
 	r, err := e.core.Recv(travel.Instant(now), e.byLink[link], travel.Kind(kind), body)
 	e.taking = false
-	if travel.Kind(kind) == travel.KindCancel && body[0] == 0 {
-		e.canceled[travel.InvocationID{Origin: e.back[e.byLink[link]].Incarnation, Seq: uint64(body[3]) | uint64(body[4])<<8}] = true
+	if travel.Kind(kind) == travel.KindCancel {
+		e.canceled[travel.InvocationID{Origin: e.back[e.byLink[link]].Incarnation, Seq: uint64(body[2]) | uint64(body[3])<<8}] = true
 	}
 	if err != nil {
 		e.t.fail("%s: Recv %v: %v", e.n.Name, travel.Kind(kind), err)
@@ -432,17 +432,32 @@ func (e *element) execute(r *travel.Run) {
 	e.n.Do(s.run, func() { e.act(r, p, i, 0); e.after() })
 }
 
-func (e *element) to(node int) travel.Peer {
+// to is the peer where a plan's steps at a node happen: it is in the life in which the plan's table names it.
+func (e *element) to(p *plan, node int) travel.Peer {
 	if node == e.n.Index {
 		return travel.Self
 	}
-	switch ps := e.peers[node]; len(ps) {
-	case 0:
+	switch ps := e.peers[node]; {
+	case len(ps) == 0 || e.back[ps[0]].Incarnation != p.elements[node]:
 		return 999 // no endpoint
-	case 1:
+	case len(ps) == 1:
 		return ps[0]
 	default:
 		return ps[e.t.w.Rand.IntN(len(ps))]
+	}
+}
+
+// name makes a plan's table name the elements as they live now, as far as the plan's origin knows.
+func (e *element) name(p *plan, b *travel.Binding) {
+	p.elements = map[int]uint64{}
+	for i, n := range e.t.w.Nodes()[:e.t.members] {
+		p.elements[i] = n.Incarnation
+		if ps := e.peers[i]; len(ps) > 0 {
+			p.elements[i] = e.back[ps[0]].Incarnation
+		}
+		if !slices.Contains(b.Elements, p.elements[i]) {
+			b.Elements = append(b.Elements, p.elements[i])
+		}
 	}
 }
 
@@ -451,7 +466,7 @@ func (e *element) spawn(r *travel.Run, p *plan, i int) bool {
 	s := &p.steps[i]
 	for ; s.forked < len(s.forks) && !r.Ended(); s.forked++ {
 		f := s.forks[s.forked]
-		if _, err := e.core.Fork(e.now(), r, e.to(p.steps[f].at), nil, p.payload(f)); err != nil {
+		if _, err := e.core.Fork(e.now(), r, e.to(p, p.steps[f].at), nil, p.payload(f)); err != nil {
 			if !r.Ended() && !errors.Is(err, travel.ErrBackpressure) {
 				e.t.fail("plan %d: a fork failed with %v but its branch goes on", p.id, err)
 			}
@@ -482,7 +497,7 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	case s.fail:
 		end = travel.End{Code: travel.CodeFunction, Status: 7, Text: "on purpose"}
 	case s.next >= 0:
-		err := e.core.Forward(e.now(), r, e.to(p.steps[s.next].at), p.payload(s.next))
+		err := e.core.Forward(e.now(), r, e.to(p, p.steps[s.next].at), p.payload(s.next))
 		if errors.Is(err, travel.ErrBackpressure) && !r.Ended() {
 			e.wait(r, p, i, part)
 			return
@@ -526,9 +541,10 @@ func (e *element) start(p *plan, deadline time.Duration, object bool) {
 	}
 	p.life = e.n.Incarnation
 	p.started, p.deadline = e.t.w.Now(), e.t.w.Now()+int64(deadline)
+	e.name(p, b)
 	a := travel.StartArgs{Binding: b, Deadline: travel.Instant(p.deadline), Stateful: p.stateful}
 	for _, r := range p.roots {
-		a.Roots = append(a.Roots, travel.Root{To: e.to(p.steps[r].at), Payload: p.payload(r)})
+		a.Roots = append(a.Roots, travel.Root{To: e.to(p, p.steps[r].at), Payload: p.payload(r)})
 	}
 	a.Partly = e.t.patient
 	p.fut, err = e.core.Start(e.now(), &a)

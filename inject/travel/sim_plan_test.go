@@ -33,6 +33,7 @@ type plan struct {
 	endedAt    int64
 	results    map[[2]int]int // step and part, how often delivered
 	startError error
+	elements   map[int]uint64 // node: its life that the plan is for
 	kept       map[int]uint64 // node: its life in which a step has kept scratch there
 	forgot     string         // a step found none where an earlier one had kept it
 }

@@ -1,5 +1,7 @@
 package travel
 
+import "slices"
+
 // Spare has another endpoint to the same incarnation, if there is one, be the one by which that is found from now
 // on, and reports whether anything that is here would be lost with this one. What is under way stays where it is.
 func (c *Core) Spare(now Instant, n Peer) (busy bool) {
@@ -9,23 +11,15 @@ func (c *Core) Spare(now Instant, n Peer) (busy bool) {
 		return false
 	}
 	c.succeed(p)
-	c.unfold(now)
-	return p.records.n+p.late.n+p.waits()+p.acks.count+len(p.outbox) > 0 || c.dependsOn(p)
+	p.rests = c.byInc.get(p.Incarnation, 0) != p
+	return p.next > p.low || p.late.n+p.waits()+p.acks.count+len(p.outbox) > 0 || c.dependsOn(p)
 }
 
 // dependsOn reports whether an invocation's origin is to hear through a peer how its branches end, or a
-// branch from there is not released.
+// future sent a root there.
 func (c *Core) dependsOn(p *peer) (found bool) {
 	c.invs.all(func(inv *invocation) {
-		if inv.originPeer == p {
-			found = true
-		}
-		for n := inv.runs.first; n != nil && !found; n = n.next {
-			found = n.v.hold != nil && n.v.hold.pred == p
-		}
-		for n := inv.records.first; n != nil && !found; n = n.next {
-			found = n.v.hold != nil && n.v.hold.pred == p
-		}
+		found = found || inv.originPeer == p || inv.fut != nil && slices.Contains(inv.fut.sentTo, p)
 	})
 	return found
 }

@@ -48,7 +48,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 		c.unstow(r)
 		p.moved = now
 		if err == nil {
-			c.custody(p, r.inv, r.binding, r.branch, r.hold, declares)
+			c.sentBranch(p, &s, declares)
 			r.moved = true
 			r.forks = r.forks[:0]
 			c.tellHold(r)

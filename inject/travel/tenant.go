@@ -7,7 +7,7 @@ type tenant struct {
 	peers int // endpoints of the principal's
 
 	running             int
-	records             int
+	records             int // messages that nobody has acknowledged
 	heldRuns, heldBytes int
 	backlogBytes        int
 	kept                list[Run]    // whose messages' credit is withheld
@@ -41,7 +41,7 @@ func (c *Core) tenantFor(principal string) *tenant {
 
 // vacate forgets a tenant of which nothing is left here.
 func (c *Core) vacate(t *tenant) {
-	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && c.tenants[t.name] == t {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.records == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && c.tenants[t.name] == t {
 		delete(c.tenants, t.name)
 	}
 }

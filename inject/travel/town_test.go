@@ -37,6 +37,9 @@ func newTown(t *testing.T, n int, l travel.Limits) *town {
 		t.Fatal(err)
 	}
 	w.bind = b
+	for i := range n {
+		b.Elements = append(b.Elements, uint64(i+1))
+	}
 	b.Name = "walk"
 	return w
 }
@@ -44,7 +47,7 @@ func newTown(t *testing.T, n int, l travel.Limits) *town {
 // join makes desk k a peer of desk i.
 func (w *town) join(t *testing.T, i, k int, member bool) {
 	t.Helper()
-	err := w.desks[i].core.PeerUp(travel.Peer(k+1), travel.PeerInfo{Incarnation: uint64(k + 1), Name: string(rune('a' + k)), Member: member, Injector: true})
+	err := w.desks[i].core.PeerUp(w.now, travel.Peer(k+1), travel.PeerInfo{Incarnation: uint64(k + 1), Name: string(rune('a' + k)), Member: member, Injector: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,69 +8,101 @@ import (
 
 func isBackpressure(err error) bool { return err != nil && errors.Is(err, ErrBackpressure) }
 
-// record is one transfer that its receiver has not released: custody of a
-// branch (INJECT), or a report that must arrive (DONE, LOST, PART, LIST).
-type record struct {
-	kind     recordKind
-	accepted bool
-	declares bool // carried the binding's declaration
-	to       *peer
-	transfer uint64
+// sent is a message of ours that its receiver has not acknowledged: a branch, or a report that must arrive. If the endpoint is lost
+// before it is, the origin hears that the branch may be lost. It lies in its peer's ring, by its number.
+type sent struct {
+	origin   uint64 // incarnation of the invocation's origin
+	seq      uint64
 	branch   uint64
-	inv      *invocation
-	hold     *hold    // until accepted: the transfer this one continues
-	binding  *Binding // of an INJECT
-	inInv    node[record]
+	binding  *Binding // of an INJECT; else nil
+	tenant   *tenant
+	deadline Instant
+	used     bool
+	declares bool // carried the binding's declaration
 }
 
-type recordKind uint8
+// sentMin is how many messages a peer's ring begins with. It grows up to the window.
+const sentMin = 64
 
-const (
-	recordInject recordKind = iota
-	recordReport            // done when accepted
-)
-
-// hold is a transfer that arrived here and is not yet released: it counts the
-// runs it led to and their transfers that nobody has accepted yet. Its
-// predecessor keeps custody until it is zero.
-type hold struct {
-	pred     *peer // nil: a branch that began here
-	transfer uint64
-	count    int
-	refused  bool // reported as lost: no release
+// sentAt is the message with that number, nil if it is not under way.
+func (p *peer) sentAt(t uint64) *sent {
+	if t < p.low || t >= p.next {
+		return nil
+	}
+	if s := &p.sent[t%uint64(len(p.sent))]; s.used {
+		return s
+	}
+	return nil
 }
 
-func (c *Core) newHold(pred *peer, transfer uint64) *hold {
-	h := c.holdPool.get()
-	if h == nil {
-		h = new(hold)
+// number gives the next message to p its number, and the place for what is to be known of it.
+func (c *Core) number(p *peer, tenant *tenant, deadline Instant) *sent {
+	if p.next-p.low >= uint64(len(p.sent)) {
+		p.growSent()
 	}
-	*h = hold{pred: pred, transfer: transfer, count: 1}
-	return h
+	s := &p.sent[p.next%uint64(len(p.sent))]
+	p.next++
+	s.used, s.tenant, s.deadline = true, tenant, deadline
+	c.records++
+	tenant.records++
+	if c.records == 1 || deadline < c.sentEnd {
+		c.sentEnd = deadline
+	}
+	return s
 }
 
-// settle takes one off a hold; the last one releases the predecessor.
-func (c *Core) settle(now Instant, h *hold) {
-	if h.count--; h.count > 0 {
-		return
+func (p *peer) growSent() {
+	old := p.sent
+	p.sent = make([]sent, max(sentMin, 2*len(old)))
+	for t := p.low; t < p.next; t++ {
+		p.sent[t%uint64(len(p.sent))] = old[t%uint64(len(old))]
 	}
-	if h.pred != nil && h.pred.up && !h.refused {
-		c.noteReleased(now, h.pred, h.transfer)
-	}
-	h.pred = nil
-	c.holdPool.put(h)
 }
 
-// refuseHold tells the predecessor that what it sent ended here without its
-// origin hearing of it. The origin itself is not told: it has custody until the endpoint to it ends.
-func (c *Core) refuseHold(now Instant, h *hold, inv *invocation) {
-	if h.refused || h.pred == nil || !h.pred.up {
-		return
+// sentBranch notes that a branch is on its way to p.
+func (c *Core) sentBranch(p *peer, s *sending, declares bool) {
+	n := c.number(p, s.tenant, s.deadline)
+	n.origin, n.seq, n.branch, n.binding, n.declares = s.id.Origin, s.id.Seq, s.branch, s.binding, declares
+	s.binding.refs++
+}
+
+// sentReport notes that a report of a branch's is on its way to its origin.
+func (c *Core) sentReport(p *peer, inv *invocation, branch uint64) {
+	n := c.number(p, p.tenant, inv.deadline)
+	n.origin, n.seq, n.branch, n.declares = inv.id.Origin, inv.id.Seq, branch, false
+}
+
+// unsend ends what is known of a message. Its number is given up.
+func (c *Core) unsend(p *peer, s *sent) {
+	if s.binding != nil {
+		c.unref(s.binding)
 	}
-	if h.refused = true; h.pred == inv.originPeer {
-		return
+	c.records--
+	if s.tenant.records--; s.tenant.peers == 0 {
+		c.vacate(s.tenant)
 	}
-	c.sendRefused(h.pred, h.transfer, CodeOriginLost, reasonOther, "the element lost its connection to the origin")
+	*s = sent{}
+	for p.low < p.next && p.sentAt(p.low) == nil {
+		p.low++
+	}
+}
+
+// expireSent gives up the numbers of messages whose invocations are over. Endpoints lose nothing, so there are none but on those that
+// will be found to be lost: their windows go on meanwhile.
+func (c *Core) expireSent(now Instant) {
+	c.sentEnd = never
+	for _, p := range c.peers {
+		if p == nil {
+			continue
+		}
+		for t := p.low; t < p.next; t++ {
+			if s := p.sentAt(t); s != nil && s.deadline <= now {
+				c.unsend(p, s)
+			} else if s != nil {
+				c.sentEnd = min(c.sentEnd, s.deadline)
+			}
+		}
+	}
 }
 
 // Refusal is the answer (of KindRefused) to a branch that came over an endpoint
@@ -103,20 +135,13 @@ func (c *Core) sendRefused(p *peer, transfer uint64, code Code, reason uint8, te
 }
 
 // room reports whether a transfer of a tenant's may be numbered towards p. Reports have a part of the window and of
-// Limits.Records for themselves; of both parts of the latter one tenant has its share at most. It may use c.out.
+// Limits.Records for themselves; of both parts of the latter one tenant has its share at most.
 func (c *Core) room(p *peer, t *tenant, report bool) bool {
 	window, records := uint64(WindowTransfers-reportTransfers), c.lim.Records*3/4
 	if report {
 		window, records = WindowTransfers, c.lim.Records
 	}
-	if p.next-p.low < window && c.records < records && t.records < share(records) {
-		return true
-	}
-	if len(c.spent) == 0 {
-		return false
-	}
-	c.putAway() // those are released
-	return c.room(p, t, report)
+	return p.next-p.low < window && c.records < records && t.records < share(records)
 }
 
 // noRoom says why room found none.
@@ -125,104 +150,13 @@ func (c *Core) noRoom(p *peer, t *tenant) error {
 		ErrBackpressure, p.next-p.low, p.Name, t.name, t.records, c.records, WindowTransfers, share(c.lim.Records), c.lim.Records)
 }
 
-// record counts by records more for a tenant.
-func (c *Core) record(t *tenant, by int) {
-	c.records += by
-	t.records += by
-}
-
-// number gives the next transfer to p its number and its record. h, if any,
-// counts it until it is accepted.
-func (c *Core) number(p *peer, kind recordKind, inv *invocation, branch uint64, h *hold) *record {
-	r := c.keep(p, p.next, kind, inv, branch, h)
-	p.next++
-	c.record(c.tenantOf(inv), 1)
-	return r
-}
-
-// keep makes the record of a transfer that has its number.
-func (c *Core) keep(p *peer, t uint64, kind recordKind, inv *invocation, branch uint64, h *hold) *record {
-	r := c.recordPool.get()
-	if r == nil {
-		r = new(record)
-		r.inInv.v = r
-	}
-	r.kind, r.accepted, r.declares = kind, false, false
-	r.to, r.transfer, r.branch, r.inv, r.hold, r.binding = p, t, branch, inv, h, nil
-	if h != nil {
-		h.count++
-	}
-	p.records.put(t, 0, r)
-	inv.records.push(&r.inInv)
-	return r
-}
-
-// giveUp marks a transfer as accepted for the window's sake.
-func (p *peer) giveUp(t uint64) {
-	if t < p.low {
-		return
-	}
-	if t != p.low {
-		p.acked[t%WindowTransfers/64] |= 1 << (t % 64)
-		return
-	}
-	for p.low++; p.low < p.next; p.low++ {
-		w, bit := &p.acked[p.low%WindowTransfers/64], uint64(1)<<(p.low%64)
-		if *w&bit == 0 {
-			return
-		}
-		*w &^= bit
-	}
-}
-
 // accept notes that the receiver has a transfer.
-func (c *Core) accept(now Instant, p *peer, t uint64) {
-	if t < p.low || p.acked[t%WindowTransfers/64]&(1<<(t%64)) != 0 {
-		return
-	}
-	p.giveUp(t)
-	if s := p.relayed(t); s != nil {
-		c.acceptRelay(now, s)
-		return
-	}
-	r := p.records.get(t, 0)
-	if r == nil || r.accepted {
-		return
-	}
-	r.accepted = true
-	if r.declares {
-		p.told[r.binding.slot] |= toldAccepted
-	}
-	if h := r.hold; h != nil {
-		r.hold = nil
-		c.settle(now, h)
-	}
-	if r.kind == recordReport {
-		c.dropRecord(now, r)
-	}
-}
-
-// dropRecord ends a transfer's record, whatever became of it.
-func (c *Core) dropRecord(now Instant, r *record) {
-	p, inv := r.to, r.inv
-	p.records.del(r.transfer, 0)
-	if !r.accepted {
-		p.giveUp(r.transfer)
-	}
-	r.inInv.leave()
-	c.record(c.tenantOf(inv), -1)
-	if r.binding != nil {
-		c.unref(r.binding)
-		r.binding = nil
-	}
-	h := r.hold
-	r.hold, r.to, r.inv = nil, nil, nil
-	c.recordPool.put(r)
-	if h != nil {
-		c.settle(now, h)
-	}
-	if !inv.dead && inv.records.n == 0 {
-		c.tidy(inv)
+func (c *Core) accept(p *peer, t uint64) {
+	if s := p.sentAt(t); s != nil {
+		if s.declares {
+			p.told[s.binding.slot] |= toldAccepted
+		}
+		c.unsend(p, s)
 	}
 }
 
@@ -262,18 +196,13 @@ func (p *peer) slide() {
 	}
 }
 
-// acks are reports to a peer that wait for company.
+// acks are acknowledgements to a peer that wait for company.
 type acks struct {
 	accepted []span
-	released []span
 	count    int     // transfers in them
 	due      Instant // when they go out
 	listed   bool    // in Core.dirty
 }
-
-// maxReleases bounds the ranges kept while a peer takes no ACK. More are
-// dropped: their records end with the invocation's deadline.
-const maxReleases = 4096
 
 func appendSpan(l []span, t uint64, limit int) []span {
 	if n := len(l); n > 0 && l[n-1].first+uint64(l[n-1].n) == t && l[n-1].n < WindowTransfers {
@@ -288,11 +217,6 @@ func appendSpan(l []span, t uint64, limit int) []span {
 
 func (c *Core) noteAccepted(now Instant, p *peer, t uint64) {
 	p.acks.accepted = appendSpan(p.acks.accepted, t, maxSpans)
-	c.noted(now, p)
-}
-
-func (c *Core) noteReleased(now Instant, p *peer, t uint64) {
-	p.acks.released = appendSpan(p.acks.released, t, maxReleases)
 	c.noted(now, p)
 }
 
@@ -324,24 +248,19 @@ func (p *peer) unnote(t uint64) {
 	}
 }
 
-// flush sends what is pending; what finds no room stays.
+// flush sends what is pending; if it finds no room it stays.
 func (c *Core) flush(p *peer) {
 	a := &p.acks
 	a.accepted = slices.DeleteFunc(a.accepted, func(s span) bool { return s.first+uint64(s.n) <= p.recvLow }) // the mark says it
-	for a.count > 0 && p.up && len(p.outbox) == 0 {
-		rel := a.released[:min(len(a.released), maxSpans)]
-		c.out = appendAck(c.out[:0], p.recvLow, a.accepted, rel)
-		if c.fx.Send(p.num, KindAck, c.out, nil) != nil {
-			return
-		}
-		c.stats.Acks++
-		a.accepted = a.accepted[:0]
-		a.released = append(a.released[:0], a.released[len(rel):]...)
-		a.count = 0
-		for _, s := range a.released {
-			a.count += int(s.n)
-		}
+	if a.count == 0 || !p.up || len(p.outbox) > 0 {
+		return
 	}
+	c.out = appendAck(c.out[:0], p.recvLow, a.accepted)
+	if c.fx.Send(p.num, KindAck, c.out, nil) != nil {
+		return
+	}
+	c.stats.Acks++
+	a.accepted, a.count = a.accepted[:0], 0
 }
 
 // flushDue sends the reports of peers whose time has come.
@@ -372,7 +291,7 @@ func (c *Core) recvAck(now Instant, p *peer, body []byte) error {
 		return malformed(KindAck, "it accepts transfers up to %d, %d were sent", low, p.next)
 	}
 	for t := p.low; t < low; t++ {
-		c.accept(now, p, t)
+		c.accept(p, t)
 	}
 	for l := m.accepted; len(l) > 0; l = l[spanBytes:] {
 		first, ok := expand24(getU24(l), p.low)
@@ -381,22 +300,7 @@ func (c *Core) recvAck(now Instant, p *peer, body []byte) error {
 			return malformed(KindAck, "it accepts transfer %d, %d were sent", end-1, p.next)
 		}
 		for t := max(first, p.low); ok && t < end; t++ {
-			c.accept(now, p, t)
-		}
-	}
-	for l := m.released; len(l) > 0; l = l[spanBytes:] {
-		first, ok := expand24(getU24(l), p.next)
-		end := first + uint64(le.Uint16(l[3:]))
-		if ok && end > p.next {
-			return malformed(KindAck, "it releases transfer %d, %d were sent", end-1, p.next)
-		}
-		for t := first; ok && t < end; t++ {
-			c.accept(now, p, t)
-			if s := p.relayed(t); s != nil {
-				c.endRelay(p, s)
-			} else if r := p.records.get(t, 0); r != nil {
-				c.dropRecord(now, r)
-			}
+			c.accept(p, t)
 		}
 	}
 	c.sendLate(now, p)

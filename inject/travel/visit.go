@@ -32,7 +32,7 @@ func (v *Visit) Origin() Peer { return v.origin.num }
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Visit {
 	p := c.peer(from)
 	if p == nil || c.visit.open || c.loose != nil || c.draining || c.ready.first != nil || c.rooms.n > 0 ||
-		c.running >= c.runShare || c.invs.n+c.relays+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
+		c.running >= c.runShare || c.invs.n+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}
 	if len(body) < injectHeadBytes || body[1]>>4&(flagExt|flagState) != 0 || getU24(body[6:]) != p.recvLow&(1<<24-1) {
@@ -105,7 +105,8 @@ func (c *Core) Become() {
 	c.noteAccepted(v.came, v.from, v.transfer)
 	inv := c.newInvocation(InvocationID{v.origin.Incarnation, v.seq}, v.origin, v.deadline)
 	c.loose = inv
-	r := c.newRun(inv, v.branch, v.hops, c.newHold(v.from, v.transfer))
+	r := c.newRun(inv, v.branch, v.hops)
+	r.direct, r.came = v.from == v.origin, v.transfer
 	r.from, r.binding, r.Payload, r.User, r.state = v.from, v.Binding, v.Payload, v.User, runRunning
 	r.tenant(c).running++ // all counted it already
 	*v.Run = r
@@ -120,9 +121,8 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		!c.room(p, v.origin.tenant, false) {
 		return false
 	}
-	s := p.relaySlot(p.next)
 	left := encodeTimeOnward(v.deadline-now, (v.seq^p.next<<40)*hashA)
-	if s == nil || left == 0 {
+	if left == 0 {
 		return false
 	}
 	flags := uint16(flagOrigin)
@@ -134,11 +134,8 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 		return false
 	}
 	c.noted(v.came, v.from) // an ACK's low-water mark says that it is accepted
-	s.tag, s.seq, s.branch, s.deadline = p.next+1, v.seq, v.branch, v.deadline
-	s.origin, s.binding, s.pred, s.predTransfer = v.origin, v.Binding, v.from, v.transfer
-	c.addRelay(p, s)
-	p.next++
-	c.record(v.origin.tenant, 1)
+	s := c.number(p, v.origin.tenant, v.deadline)
+	s.origin, s.seq, s.branch, s.binding = v.origin.Incarnation, v.seq, v.branch, v.Binding // and its reference
 	c.running--
 	c.stats.Forwards++
 	v.open = false

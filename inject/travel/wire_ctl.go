@@ -7,26 +7,21 @@ type span struct {
 }
 
 const (
-	// maxSpans is how many ranges of each sort one ACK holds (a count is one byte).
+	// maxSpans is how many ranges one ACK holds (a count is one byte).
 	maxSpans  = 255
 	spanBytes = 5
 )
 
 // ackMsg is ACK: u24 low (every transfer below it is accepted), how many
-// ranges were newly accepted, how many newly released, then the ranges, each
-// u24 first and u16 count.
+// ranges above it are, then these, each u24 first and u16 count.
 type ackMsg struct {
-	low                uint64 // 24 bits
-	accepted, released []byte // spanBytes each
+	low      uint64 // 24 bits
+	accepted []byte // spanBytes each
 }
 
-func appendAck(b []byte, low uint64, accepted, released []span) []byte {
-	b = appendU24(b, low)
-	b = append(b, byte(len(accepted)), byte(len(released)))
+func appendAck(b []byte, low uint64, accepted []span) []byte {
+	b = append(appendU24(b, low), byte(len(accepted)))
 	for _, s := range accepted {
-		b = le.AppendUint16(appendU24(b, s.first), s.n)
-	}
-	for _, s := range released {
 		b = le.AppendUint16(appendU24(b, s.first), s.n)
 	}
 	return b
@@ -35,16 +30,14 @@ func appendAck(b []byte, low uint64, accepted, released []span) []byte {
 func (m *ackMsg) decode(b []byte) error {
 	r := reader{b: b}
 	m.low = r.u24()
-	na, nr := int(r.u8()), int(r.u8())
-	m.accepted, m.released = r.take(na*spanBytes), r.take(nr*spanBytes)
+	n := int(r.u8())
+	m.accepted = r.take(n * spanBytes)
 	if r.bad || len(r.b) > 0 {
-		return malformed(KindAck, "%d bytes with %d and %d ranges do not parse", len(b), na, nr)
+		return malformed(KindAck, "%d bytes with %d ranges do not parse", len(b), n)
 	}
-	for _, l := range [2][]byte{m.accepted, m.released} {
-		for ; len(l) > 0; l = l[spanBytes:] {
-			if n := le.Uint16(l[3:]); n == 0 || n > WindowTransfers {
-				return malformed(KindAck, "a range of %d transfers", n)
-			}
+	for l := m.accepted; len(l) > 0; l = l[spanBytes:] {
+		if n := le.Uint16(l[3:]); n == 0 || n > WindowTransfers {
+			return malformed(KindAck, "a range of %d transfers", n)
 		}
 	}
 	return nil
@@ -108,37 +101,19 @@ func chunk(size, index int) (first, end int) {
 	return first, min(first+ChunkBytes, size)
 }
 
-// cancelMsg is CANCEL: flags (1: u64 origin follows at the end), u16 remaining
-// time, u40 seq.
+// cancelMsg is CANCEL: u16 remaining time, u40 seq.
 type cancelMsg struct {
-	left   uint16
-	seq    uint64
-	origin uint64 // 0: the sender
+	left uint16
+	seq  uint64
 }
 
-func (m *cancelMsg) append(b []byte) []byte {
-	flags := byte(0)
-	if m.origin != 0 {
-		flags = flagOrigin
-	}
-	b = append(b, flags)
-	b = le.AppendUint16(b, m.left)
-	b = appendU40(b, m.seq)
-	if m.origin != 0 {
-		b = le.AppendUint64(b, m.origin)
-	}
-	return b
-}
+func (m *cancelMsg) append(b []byte) []byte { return appendU40(le.AppendUint16(b, m.left), m.seq) }
 
 func (m *cancelMsg) decode(b []byte) error {
 	r := reader{b: b}
-	flags := r.u8()
 	*m = cancelMsg{left: r.u16(), seq: r.u40()}
-	if flags&flagOrigin != 0 {
-		m.origin = r.branch()
-	}
-	if r.bad || len(r.b) > 0 || flags&^flagOrigin != 0 {
-		return malformed(KindCancel, "%d bytes with flags %#x do not parse", len(b), flags)
+	if r.bad || len(r.b) > 0 {
+		return malformed(KindCancel, "%d bytes, want 7", len(b))
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func meet(tb testing.TB, a, z *desk, members bool) {
 		d     *desk
 		other uint64
 	}{{a, 2}, {z, 1}} {
-		if err := x.d.core.PeerUp(1, travel.PeerInfo{Incarnation: x.other, Name: string(rune('a' + x.other - 1)), Member: members, Injector: true}); err != nil {
+		if err := x.d.core.PeerUp(0, 1, travel.PeerInfo{Incarnation: x.other, Name: string(rune('a' + x.other - 1)), Member: members, Injector: true}); err != nil {
 			tb.Fatal(err)
 		}
 	}
