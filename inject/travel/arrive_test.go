@@ -18,7 +18,7 @@ func relaying(t *testing.T) *hostile {
 	h.up(2)
 	for i := range uint64(2) { // the first declares the function
 		m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), transfer: i, seq: i, flags: flagExt}
-		r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, image: testID(1)}, nil, "payload"))
+		r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, what: What{Image: testID(1)}}, nil, "payload"))
 		if err != nil || r == nil {
 			t.Fatalf("%v, %v", r, err)
 		}
@@ -160,7 +160,7 @@ func TestForkIsNoForward(t *testing.T) {
 	h := relaying(t)
 	c := h.c
 	m := injectMsg{hops: 9, left: encodeTime(Instant(time.Second)), transfer: 2, seq: 2, flags: flagExt | flagBranch, branch: mix(c.cfg.Self+1) | 1<<63}
-	r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, image: testID(1)}, nil, "payload"))
+	r, err := c.Recv(h.now, 1, KindInject, injectBytes(m, &injectExt{declared: true, what: What{Image: testID(1)}}, nil, "payload"))
 	if err != nil || r == nil {
 		t.Fatalf("%v, %v", r, err)
 	}
