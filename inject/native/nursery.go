@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -72,10 +73,10 @@ func (n *nursery) ready() error {
 		return &WorkerError{err}
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "nursery"), os.NewFile(uintptr(pair[1]), "nursery")
-	defer theirs.Close()
-	defer ours.Close()
 	conn, err := net.FileConn(ours)
+	ours.Close()
 	if err != nil {
+		theirs.Close()
 		return &WorkerError{err}
 	}
 	n.conn, n.stderr = conn.(*net.UnixConn), &child.Text{}
@@ -87,7 +88,9 @@ func (n *nursery) ready() error {
 	n.cmd.WaitDelay = time.Second
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
 	n.starts <- n.cmd
-	if err := <-n.started; err != nil {
+	err = <-n.started
+	theirs.Close() // so that the process's end is heard
+	if err != nil {
 		n.cmd = nil
 		n.lose()
 		return &WorkerError{fmt.Errorf("start %v: %w", n.command, err)}
@@ -112,7 +115,10 @@ func (n *nursery) hear(to *worker.Started) error {
 	err := n.conn.SetReadDeadline(time.Now().Add(n.timeout))
 	if err == nil {
 		var size int
-		if size, err = n.conn.Read(buf); err == nil {
+		if size, err = n.conn.Read(buf); err == nil && size == 0 {
+			err = io.EOF
+		}
+		if err == nil {
 			err = json.Unmarshal(buf[:size], to)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unsafe"
 
+	seccomp "github.com/elastic/go-seccomp-bpf"
+	"github.com/elastic/go-seccomp-bpf/arch"
 	"golang.org/x/sys/unix"
 )
 
@@ -138,5 +140,24 @@ func TestBare(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "clock_gettime exit_group futex(0) futex(1)" {
 		t.Errorf("it allows %s: whoever adds to that says why in its comment and here", got)
+	}
+}
+
+// TestNames: the policies' system calls are there on both processors that filters can be made for.
+func TestNames(t *testing.T) {
+	for _, info := range []*arch.Info{arch.X86_64, arch.AARCH64} {
+		for _, policy := range []seccomp.Policy{barePolicy(), goPolicy()} {
+			for _, g := range policy.Syscalls {
+				names := g.Names
+				for _, n := range g.NamesWithCondtions {
+					names = append(names, n.Name)
+				}
+				for _, name := range names {
+					if _, ok := info.SyscallNames[name]; !ok {
+						t.Errorf("%s has no system call %s", info.Name, name)
+					}
+				}
+			}
+		}
 	}
 }

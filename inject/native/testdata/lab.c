@@ -42,6 +42,8 @@ static int64_t sys(int64_t n, uint64_t a, uint64_t b, uint64_t c)
     __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
     return (int64_t)x0;
 }
+#else
+static int64_t sys(int64_t n, uint64_t a, uint64_t b, uint64_t c) { return (int64_t)(n + a + b + c); }
 #endif
 
 static int32_t windows(const struct order *o)
@@ -110,7 +112,7 @@ WHERRY_ENTRY(payload, size)
         return WHERRY_OK;
     switch (o->op) {
     case 1: return wherry_reply(payload, size);
-    case 2: small[5]++, large[500000]++; return number(++counter * 10000 + small[5] * 100 + large[500000]);
+    case 2: small[o->n + 5]++, large[o->n + 500000]++; return number(++counter * 10000 + small[5 + o->n] * 100 + large[500000 + o->n]);
     case 3: return (int32_t)o->n;
     case 10: poke((uint8_t *)o->a); return 0;
     case 11: return number(deep(o->a));
@@ -118,8 +120,10 @@ WHERRY_ENTRY(payload, size)
     case 13: __builtin_trap();
     case 14: return number(o->a / o->b);
     case 15: return number((uint64_t)sys((int64_t)o->n, o->a, o->b, 0));
+#ifndef __wasm__
     case 16: *(volatile uint32_t *)wherry_main = 0; return 0;
     case 17: ((void (*)(void))buffer)(); return 0;
+#endif
     case 20: case 21: return windows(o);
     case 50: case 51: return scratch(o);
     }

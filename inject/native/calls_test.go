@@ -1,0 +1,264 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/wasm"
+)
+
+// wasmBound is testdata/lab.c as wasm, with the same windows.
+func wasmBound(t *testing.T, windows ...abi.Window) abi.Bound {
+	t.Helper()
+	source, err := os.ReadFile("testdata/lab.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := cbuild.Compile(t.Context(), cbuild.Source{Name: "lab.c", Code: source}, cbuild.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := wasm.New(wasm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p, err := wasm.Runner{Engine: e}.Load(t.Context(), abi.Code{Form: "wasm32", Bytes: code, Limits: abi.Limits{RunTime: 20 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return bind(t, p, "alice", windows...)
+}
+
+// heard is all that a host heard of a run, and how the run ended.
+func heard(t *testing.T, b abi.Bound, o order) string {
+	t.Helper()
+	place, err := b.Reserve(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := place.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Release()
+	h := &fakeHost{}
+	for i := range h.memory {
+		h.memory[i] = byte(i * 7)
+	}
+	st, err := in.Run(o.payload(), nil, h)
+	if err != nil {
+		return "fails"
+	}
+	if o.op == 30 { // the clock
+		h.reply = append(h.reply[:16:16], h.reply[24:]...)
+	}
+	return fmt.Sprintf("%d reply %v %x parts %q forwarded %q onward %q forks %q log %q over %q memory %x", st, h.replied, h.reply, h.parts, h.forwarded, h.onward,
+		h.forks, h.log, h.limited, h.memory[:32])
+}
+
+// TestAsWasm: the same source gives the same answers, messages and errors as wasm, call by call.
+func TestAsWasm(t *testing.T) {
+	readOnly, writable := segment(t, 1<<16), segment(t, 1<<16)
+	for i := range readOnly.Bytes() {
+		readOnly.Bytes()[i] = byte(i)
+	}
+	windows := []abi.Window{{FD: readOnly.FD(), Size: 60000}, {FD: writable.FD(), Size: 1 << 16, Writable: true}, {}}
+	native, portable := bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice", windows...), wasmBound(t, windows...)
+	orders := []order{{op: 1}, {op: 3, n: 9}, {op: 20, n: 0, a: 40}, {op: 20, n: 2}, {op: 20, n: 3}, {op: 20, n: 1 << 31}, {op: 21, n: 1, a: 8, b: 5}, {op: 21, n: 0, b: 5},
+		{op: 13}, {op: 14, a: 1}, {op: 14, a: 8, b: 2}, {op: 42, a: 0}, {op: 42, a: 64}, {op: 42, a: 65}, {op: 42, a: 32768}, {op: 47},
+		{op: 34, n: 1, a: 1 << 20}, {op: 36, a: 3, b: 1}, {op: 31, a: 499}, {op: 31, a: 500}, {op: 32, n: 5}, {op: 33, n: 5}, {op: 38, n: 1},
+		{op: 50, a: 1}, {op: 50, a: 1 << 20}, {op: 50, a: 5 << 20}, {op: 50}, {op: 51, a: 100, b: 99}, {op: 51, a: 100, b: 1 << 16}}
+	for op := uint32(30); op < 45; op++ {
+		orders = append(orders, order{op: op, n: 1, a: 8, b: 3})
+	}
+	for _, o := range orders {
+		want := heard(t, portable, o)
+		if got := heard(t, native, o); got != want {
+			t.Errorf("%+v:\nnative %s\nwasm   %s", o, got, want)
+		}
+	}
+	if got := numbers(writable.Bytes()[8:16])[0]; got != 5 {
+		t.Errorf("the writable window has %d", got)
+	}
+}
+
+// TestPointers: what a host call names must be the function's own; a Get does not write to constants or read-only windows.
+func TestPointers(t *testing.T) {
+	readOnly := segment(t, 1<<16)
+	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice", abi.Window{FD: readOnly.FD(), Size: 1 << 16})
+	stack := uint64(worker.StackAt)
+	for _, c := range []struct {
+		o    order
+		want abi.Status
+	}{
+		{order{op: 45, n: 100, a: 0}, abi.ErrMemory},
+		{order{op: 45, n: 100, a: worker.Base}, abi.ErrMemory},
+		{order{op: 45, n: 100, a: worker.ContextAt}, abi.ErrMemory},
+		{order{op: 45, n: 100, a: worker.ScratchAt}, abi.ErrMemory},
+		{order{op: 45, n: 100, a: worker.WindowsAt + 1<<16 - 99}, abi.ErrMemory},
+		{order{op: 45, n: 100, a: worker.WindowsAt + 1<<16 - 100}, abi.OK},
+		{order{op: 45, n: 100, a: ^uint64(0) - 50}, abi.ErrMemory},
+		{order{op: 45, n: 1 << 31, a: stack}, abi.ErrMemory},
+		{order{op: 45, n: worker.StackBytes, a: stack}, abi.OK},
+		{order{op: 45, n: 0, a: stack}, abi.OK},
+		{order{op: 46, n: 8, a: worker.WindowsAt}, abi.ErrRights},
+		{order{op: 46, n: 8, a: worker.FunctionAt}, abi.ErrRights},
+		{order{op: 46, n: 8, a: stack}, abi.OK},
+	} {
+		if _, st, err := run(t, b, c.o); err != nil || st != c.want {
+			t.Errorf("%+v: %v, %v; want %v", c.o, st, err, c.want)
+		}
+	}
+}
+
+// TestStops: a run ends when its host says so, soon, and its worker with it.
+func TestStops(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, load(t, e, abi.Limits{}), "alice")
+	enough := errors.New("enough")
+	in := acquire(t, b)
+	_, err := in.Run(order{op: 12}.payload(), nil, &fakeHost{stop: func() error { return enough }})
+	var stopped *StoppedError
+	if !errors.Is(err, enough) || !errors.As(err, &stopped) {
+		t.Errorf("%v", err)
+	}
+	if _, err := in.Run(nil, nil, &fakeHost{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a run after that: %v", err)
+	}
+	in.Release()
+	if s := e.Stats(); s.Failed != 1 || s.Live != 0 || s.Bytes != 0 {
+		t.Errorf("%+v", s)
+	}
+	in = acquire(t, b)
+	defer in.Release()
+	_, err = in.Run(order{op: 12}.payload(), &abi.Limits{RunTime: 10 * time.Millisecond}, &fakeHost{})
+	if !errors.Is(err, abi.ErrOverLimit) || !strings.Contains(err.Error(), "run_time_ns") {
+		t.Errorf("a run with a limit of its own: %v", err)
+	}
+}
+
+// TestLimits: what is beyond a limit is refused, and the host hears which.
+func TestLimits(t *testing.T) {
+	p := load(t, newEngine(t, Config{}), abi.Limits{PayloadBytes: 100, ReplyBytes: 1000, Forks: 1, LogBytes: 3})
+	b := bind(t, p, "alice")
+	for _, c := range []struct {
+		o    order
+		want string
+		st   abi.Status
+	}{
+		{order{op: 42, a: 1001}, "reply_bytes 1000 67108864", abi.ErrLimit},
+		{order{op: 41}, "payload_bytes 100 67108864", abi.ErrLimit},
+		{order{op: 50, a: 1 << 30}, "scratch_bytes 4194304 1073741824", abi.ErrLimit},
+	} {
+		h, st, err := run(t, b, c.o)
+		if err != nil || st != c.st || !slices.Contains(h.limited, c.want) {
+			t.Errorf("%+v: %v, %v, %q", c.o, st, err, h.limited)
+		}
+	}
+	in := acquire(t, b)
+	defer in.Release()
+	if _, err := in.Run(make([]byte, 101), nil, &fakeHost{}); !errors.Is(err, abi.ErrOverLimit) {
+		t.Errorf("a long payload: %v", err)
+	}
+	h := &fakeHost{}
+	if _, err := in.Run(order{op: 38}.payload(), nil, h); err != nil || fmt.Sprint(h.log) != "[alp]" {
+		t.Errorf("a long line: %q, %v", h.log, err)
+	}
+	object, err := lab()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.(*program).engine.Load(t.Context(), abi.Code{Form: "elf", Triple: triple(), Imports: allCalls(), Bytes: object, Limits: abi.Limits{HeapBytes: 1 << 20}})
+	if !errors.Is(err, abi.ErrOverLimit) || !strings.Contains(err.Error(), "heap_bytes") {
+		t.Errorf("large statics: %v", err)
+	}
+}
+
+// TestScratch: scratch keeps its content between the runs of an invocation, is zero for the next one, and what was
+// not asked for cannot be touched.
+func TestScratch(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, load(t, e, abi.Limits{}), "alice")
+	base := e.Stats().Bytes
+	for range 2 {
+		in := acquire(t, b)
+		base = in.usage().bytes
+		for i := range 3 {
+			h := &fakeHost{}
+			if _, err := in.Run(order{op: 50, a: 100 << 10}.payload(), nil, h); err != nil || numbers(h.reply)[0] != uint64(i) {
+				t.Errorf("run %d finds %v, %v", i, numbers(h.reply), err)
+			}
+		}
+		if got := e.Stats().Bytes; got != base+128<<10 {
+			t.Errorf("charged %d, want %d for 100 KiB of scratch", got, base+128<<10)
+		}
+		in.Release()
+		if got := e.Stats().Bytes; got != base {
+			t.Errorf("charged %d after its release, want %d", got, base)
+		}
+	}
+	in := acquire(t, b)
+	defer in.Release()
+	_, err := in.Run(order{op: 51, a: 100 << 10, b: 128 << 10}.payload(), nil, &fakeHost{})
+	if err == nil || !strings.Contains(err.Error(), "byte 131072 of scratch, of which it has asked for 102400") {
+		t.Errorf("a store to scratch that was not asked for: %v", err)
+	}
+}
+
+// TestRoom: workers are bounded, in all and for one principal; idle ones make room; who finds none hears so.
+func TestRoom(t *testing.T) {
+	e := newEngine(t, Config{MaxWorkers: 4})
+	p := load(t, e, abi.Limits{})
+	alice, bob := bind(t, p, "alice"), bind(t, p, "bob")
+	var running []*instance
+	for range 3 {
+		running = append(running, acquire(t, alice))
+	}
+	if _, err := alice.Reserve(0); !errors.Is(err, abi.ErrShareBusy) {
+		t.Errorf("a fourth worker of four for one principal: %v", err)
+	}
+	running = append(running, acquire(t, bob))
+	if _, err := bob.Reserve(0); !errors.Is(err, abi.ErrEngineBusy) {
+		t.Errorf("a fifth worker of four: %v", err)
+	}
+	running[0].Release()
+	running[0] = acquire(t, bob)
+	if s := e.Stats(); s.Evicted != 1 || s.Live != 4 {
+		t.Errorf("%+v", s)
+	}
+	for _, in := range running {
+		in.Release()
+	}
+	place, err := bob.Reserve(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place.Release()
+	if got, want := bob.Need(1<<20)-bob.Need(0), uint64(1<<20); got != want {
+		t.Errorf("1 MiB of scratch needs %d", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	other := bind(t, p, "carol")
+	if place, err = other.Reserve(0); err == nil {
+		_, err = place.Acquire(ctx)
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("acquired with a canceled context: %v", err)
+	}
+}
