@@ -62,8 +62,8 @@ func (in *instance) call(number uint32) error {
 		return &TrapError{Text: fmt.Sprintf("it made a host call %d, which there is not", number)}
 	}
 	c := &calls[number]
-	args := in.process.page.Args()
-	a, err := c.run(in, &args)
+	in.args = in.process.page.Args()
+	a, err := c.run(in, &in.args)
 	if err != nil {
 		return err
 	}

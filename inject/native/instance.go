@@ -28,6 +28,7 @@ type instance struct {
 	host       abi.Host
 	mail       abi.Status // of a reply or forward that the function was told OK for
 	letter     [worker.MailBytes]byte
+	args       [8]uint64 // of the host call
 	replyBytes uint64
 	forks      uint32
 	logBytes   uint32

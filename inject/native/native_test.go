@@ -187,6 +187,11 @@ func newEngine(t testing.TB, c Config) *Engine {
 func load(t testing.TB, e *Engine, limits abi.Limits) abi.Program {
 	t.Helper()
 	object, err := lab()
+	return loadObject(t, e, object, err, limits)
+}
+
+func loadObject(t testing.TB, e *Engine, object []byte, err error, limits abi.Limits) abi.Program {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

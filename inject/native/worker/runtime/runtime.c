@@ -49,7 +49,8 @@ struct page {
     u64 addr, pc, sp;
     /* From the node. */
     const struct context *context;
-    u32 payload_bytes, elements, self, zero;
+    u32 payload_bytes, elements, self;
+    u32 parked; /* it sleeps, and is to be woken */
 };
 _Static_assert(sizeof(struct window) == 24, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, arg) == 16, "layout.go");
@@ -122,12 +123,19 @@ _Noreturn static void leave(void)
         sys(SYS_exit_group, 1, 0, 0, 0);
 }
 
+/* Gives the node its turn. */
+static void say(u32 wants)
+{
+    page.wants = wants;
+    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&page.parked, __ATOMIC_SEQ_CST))
+        sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+}
+
 /* Gives the node its turn and waits for the next of ours. */
 static void hand_over(u32 wants)
 {
-    page.wants = wants;
-    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_RELEASE);
-    sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+    say(wants);
     while (__atomic_load_n(&page.turn, __ATOMIC_ACQUIRE) != OURS)
         sys(SYS_futex, (u64)&page.turn, FUTEX_WAIT, THEIRS, 0);
 }
@@ -217,9 +225,7 @@ static void fault(i32 sig, u8 *info, u8 *context)
     page.addr = *(u64 *)(info + 16);
     page.pc = *(u64 *)(context + PC_AT);
     page.sp = *(u64 *)(context + SP_AT);
-    page.wants = FAULT;
-    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_RELEASE);
-    sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+    say(FAULT);
     leave();
 }
 
@@ -252,9 +258,7 @@ static void need(i64 result, u32 step)
         return;
     page.signal = step;
     page.addr = (u64)-result;
-    page.wants = FAILED;
-    __atomic_store_n(&page.turn, THEIRS, __ATOMIC_RELEASE);
-    sys(SYS_futex, (u64)&page.turn, FUTEX_WAKE, 1, 0);
+    say(FAILED);
     leave();
 }
 
