@@ -18,6 +18,8 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/llvm"
+	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/rpc/meter"
@@ -35,6 +37,8 @@ type Node struct {
 	meter    meter.Meter // of the calls of rpc
 	links    *control.Links
 	engine   *wasm.Engine
+	native   *native.Engine // nil: native code does not run
+	compiler *llvm.Compiler
 	rt       *inject.Runtime
 	catalog  *cluster.Catalog
 	data     *store
@@ -303,9 +307,7 @@ func (n *Node) Close() error {
 		if n.el != nil {
 			errs = append(errs, n.el.Close())
 		}
-		if n.engine != nil {
-			errs = append(errs, n.engine.Close())
-		}
+		errs = append(errs, n.closeEngines())
 		n.work.Wait()
 		if n.roots != nil {
 			n.roots.close()
