@@ -228,6 +228,7 @@ func TestRefused(t *testing.T) {
 		{"system", "calls system, which is no host call that its manifest lists (wherry_reply)", bitcode(t, "int system(const char *);\n"+entry(`return system("true");`), host)},
 		{"host call", "calls wherry_put", bitcode(t, entry("return wherry_put(0, 0, 0, payload, size);"), host)},
 		{"variable", "environ is declared but not defined", bitcode(t, "extern char **environ;\n"+entry("return !environ;"), host)},
+		{"section of a name like LLVM's", `into section ".init_array"`, bitcode(t, "__attribute__((section(\".init_array\"), used)) int x __asm__(\"llvm.x\") = 1;\n"+plain, host)},
 		{"section", `into section ".init_array"`, bitcode(t, "__attribute__((section(\".init_array\"))) int x = 1;\n"+plain, host)},
 		{"contraction", "compile with -ffp-contract=off", bitcode(t, entry("const double *d = payload; double r = d[0] * d[1] + d[2]; return wherry_reply(&r, 8);"), host, "-ffp-contract=on")},
 		{"fast floats", "compile without -ffast-math", bitcode(t, entry("const double *d = payload; double r = d[0] + d[1]; return wherry_reply(&r, 8);"), host, "-ffast-math")},
@@ -306,6 +307,19 @@ func TestTame(t *testing.T) {
 	}
 	if object() != object("-fstack-protector-all", "-funwind-tables", "-march=znver3") {
 		t.Error("a stack protector, unwind tables or another processor in the module change its code")
+	}
+}
+
+// TestStackProbes: no frame, however large, steps over the guard page below a stack.
+func TestStackProbes(t *testing.T) {
+	l := library(t, "")
+	probe := []byte{0x48, 0xc7, 0x04, 0x24, 0, 0, 0, 0} // movq $0, (%rsp)
+	for size, want := range map[string]bool{"64": false, "(1 << 20)": true} {
+		code := bitcode(t, entry("uint8_t room["+size+"]; return wherry_reply(room, size);"), host)
+		object, err := l.Compile(code, targets[0], []string{"wherry_reply"})
+		if err != nil || bytes.Contains(object, probe) != want {
+			t.Errorf("a frame of %s bytes: probes %v, %v", size, bytes.Contains(object, probe), err)
+		}
 	}
 }
 
