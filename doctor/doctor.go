@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/llvm"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
@@ -52,7 +53,7 @@ func Run(ctx context.Context, schemes fabric.Schemes) []Check {
 	for i := range schemes {
 		all = append(all, transport(ctx, &schemes[i]))
 	}
-	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, watching, rdma, gpu, sandbox} {
+	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, bitcode, watching, rdma, gpu, sandbox} {
 		all = append(all, f(ctx))
 	}
 	return all
@@ -280,6 +281,24 @@ func guestCompiler(ctx context.Context) Check {
 		found[0] = string(line)
 	}
 	c.Detail = strings.Join(found, ", ")
+	return c
+}
+
+func bitcode(context.Context) Check {
+	c := Check{Name: "llvm", State: Good, For: "compiling functions that come as LLVM bitcode"}
+	l := llvm.New(llvm.Config{})
+	defer l.Close()
+	version, err := l.Version()
+	if err != nil {
+		c.State, c.Detail, c.Do = Limited, err.Error(), "functions run as wasm; for bitcode put "+llvm.Program+" beside wherry and apt-get install libllvm22"
+		return c
+	}
+	triple, cpu, features, err := l.Target()
+	if err != nil {
+		c.State, c.Detail = Limited, err.Error()
+		return c
+	}
+	c.Detail = fmt.Sprintf("%s, for %s, %s with %d features", version, triple, cpu, len(features))
 	return c
 }
 

@@ -64,7 +64,8 @@ type Config struct {
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
 	CodeCacheBytes Bytes  `yaml:"code_cache_bytes"` // 0: the cache's own default
 
-	// Native is where bitcode and ELF objects run: "off", nowhere (default).
+	// Native is where bitcode and ELF objects run: "off", nowhere (default), or "worker", in processes of their own, which are this program
+	// started once more: it must call native.Main first of all.
 	Native string `yaml:"native"`
 	// Trust and TrustFile name the keys whose signatures native code needs; the file is a YAML list of the same.
 	Trust     []TrustedKey `yaml:"trust"`
@@ -73,6 +74,7 @@ type Config struct {
 	StopTime time.Duration `yaml:"stop_time"` // how long what is under way may take to finish; DefaultStopTime
 	LoadTime time.Duration `yaml:"load_time"` // how long a load may be idle before it is freed; DefaultLoadTime
 
+	Worker  []string        `yaml:"-"` // the command that becomes workers, if that is not this program
 	Tokens  *cluster.Tokens `yaml:"-"` // instead of TokenFile
 	Schemes fabric.Schemes  `yaml:"-"` // transports that addresses can name; nil: schemes.All
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory
@@ -177,8 +179,11 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
-	if !slices.Contains([]string{"", "off"}, c.Native) {
-		return fmt.Errorf("node: native %q: it is off", c.Native)
+	if c.Native == "" {
+		c.Native = nativeOff
+	}
+	if !slices.Contains([]string{nativeOff, nativeWorker}, c.Native) {
+		return fmt.Errorf("node: native %q: it is %s or %s", c.Native, nativeOff, nativeWorker)
 	}
 	if _, err := c.trust(); err != nil {
 		return fmt.Errorf("node: %w", err)

@@ -4,10 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/llvm"
+	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+)
+
+// What Config.Native can be.
+const (
+	nativeOff    = "off"
+	nativeWorker = "worker"
 )
 
 // functions makes the node able to run what is injected.
@@ -21,14 +30,45 @@ func (n *Node) functions() error {
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, noNative{}}, Trust: policy, Log: n.log, Tracer: n.cfg.Tracer})
+	other, err := n.nativeEngine()
+	if err != nil {
+		return fmt.Errorf("native code: %w", err)
+	}
+	for _, o := range other.Offers() {
+		if o.Why != "" && n.cfg.Native != nativeOff {
+			n.log.Warn("this form of code does not run here", "form", o.Form, "why", o.Why)
+		}
+	}
+	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, other}, Trust: policy, Log: n.log, Tracer: n.cfg.Tracer})
 	return err
+}
+
+// nativeEngine is what runs native code, or says why nothing does.
+func (n *Node) nativeEngine() (abi.Engine, error) {
+	if n.cfg.Native != nativeWorker {
+		return noNative{}, nil
+	}
+	dir := n.cfg.CodeCache
+	if dir != "" {
+		dir = filepath.Join(dir, "objects")
+	}
+	n.compiler = llvm.New(llvm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
+	var err error
+	n.native, err = native.New(native.Config{Compiler: compiler{n.compiler}, Worker: n.cfg.Worker, Log: n.log})
+	return n.native, err
+}
+
+// compiler has package llvm compile for package native: neither knows the other.
+type compiler struct{ *llvm.Compiler }
+
+func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, error) {
+	return c.Compiler.Object(ctx, llvm.Request(r))
 }
 
 // noNative says why a node runs no native code.
 type noNative struct{}
 
-const nativeIsOff = "native code is off (native in the node's configuration)"
+const nativeIsOff = "native code is off; native: worker in the node's configuration turns it on"
 
 func (noNative) Offers() []abi.Offer {
 	return []abi.Offer{{Form: "llvm-bitcode", Why: nativeIsOff}, {Form: "elf", Why: nativeIsOff}}
@@ -36,6 +76,21 @@ func (noNative) Offers() []abi.Offer {
 
 func (noNative) Load(context.Context, abi.Code) (abi.Program, error) {
 	return nil, errors.New(nativeIsOff)
+}
+
+// closeEngines ends what runs functions. Nothing runs any more.
+func (n *Node) closeEngines() error {
+	var errs []error
+	if n.engine != nil {
+		errs = append(errs, n.engine.Close())
+	}
+	if n.native != nil {
+		errs = append(errs, n.native.Close())
+	}
+	if n.compiler != nil {
+		errs = append(errs, n.compiler.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Runtime runs and starts functions at this node.

@@ -18,6 +18,8 @@ import (
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/llvm"
+	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/rpc/meter"
@@ -25,27 +27,29 @@ import (
 
 // Node is a running node. Its methods may be called from any goroutine.
 type Node struct {
-	cfg     Config
-	log     *slog.Logger
-	auth    *control.Auth
-	tls     *ca.Identity // nil without TLS
-	el      *fabric.Element
-	rpc     *rpc.Peer
-	meter   meter.Meter // of the calls of rpc
-	links   *control.Links
-	engine  *wasm.Engine
-	rt      *inject.Runtime
-	catalog *cluster.Catalog
-	data    *store
-	roots   *roots
-	files   *gate // for loads from files of this node,
-	graphs  *gate // and for those of them that are graphs
-	web     *web
-	traffic traffic
-	addrs   atomic.Pointer[[]string] // peers that connect while it starts ask for them
-	schemes fabric.Schemes           // in use
-	made    fabric.Transports
-	started time.Time
+	cfg      Config
+	log      *slog.Logger
+	auth     *control.Auth
+	tls      *ca.Identity // nil without TLS
+	el       *fabric.Element
+	rpc      *rpc.Peer
+	meter    meter.Meter // of the calls of rpc
+	links    *control.Links
+	engine   *wasm.Engine
+	native   *native.Engine // nil: native code does not run
+	compiler *llvm.Compiler
+	rt       *inject.Runtime
+	catalog  *cluster.Catalog
+	data     *store
+	roots    *roots
+	files    *gate // for loads from files of this node,
+	graphs   *gate // and for those of them that are graphs
+	web      *web
+	traffic  traffic
+	addrs    atomic.Pointer[[]string] // peers that connect while it starts ask for them
+	schemes  fabric.Schemes           // in use
+	made     fabric.Transports
+	started  time.Time
 
 	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
 	introducing  atomic.Int64  // peers being asked because of their names
@@ -283,9 +287,7 @@ func (n *Node) Close() error {
 		if n.el != nil {
 			errs = append(errs, n.el.Close())
 		}
-		if n.engine != nil {
-			errs = append(errs, n.engine.Close())
-		}
+		errs = append(errs, n.closeEngines())
 		n.work.Wait()
 		if n.roots != nil {
 			n.roots.close()

@@ -18,7 +18,6 @@ import (
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
-	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/trust"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
@@ -36,7 +35,7 @@ code. Nothing is deployed: running it sends it to where the data is. A number
 of functions are ready made; wherry fn ls names them.`,
 		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg by=status",
 	})
-	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnInspectCommand(), a.fnSignCommand(), a.fnVerifyCommand(), a.fnKeysCommand(), a.fnRunCommand())
+	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnPackCommand(), a.fnInspectCommand(), a.fnSignCommand(), a.fnVerifyCommand(), a.fnKeysCommand(), a.fnRunCommand())
 	return parent
 }
 
@@ -63,71 +62,6 @@ func (a *app) fnListCommand() *cobra.Command {
 			}
 		})
 	}}
-}
-
-func (a *app) fnBuildCommand() *cobra.Command {
-	var out, manifest string
-	var include []string
-	cmd := &cobra.Command{
-		Use:   "build SOURCE.c",
-		Short: "Compile a C function to an image",
-		Long: `Compile a function in C, with clang and wasm-ld, and put it into an image. The
-SDK's header wherry.h is found without an installation. The manifest is JSON: the
-function's name, parameters, result, limits (docs/image.md); without --manifest
-it is SOURCE.json, and if there is none the function takes and returns raw bytes.
-What the compiler warns of goes to standard error.`,
-		Example: "  wherry fn build tally.c -o tally.wfn --manifest tally.json",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.fnBuild(cmd, args[0], out, manifest, include)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVarP(&out, "output", "o", "", "file for the image, - for standard output; SOURCE.wfn if not given")
-	f.StringVar(&manifest, "manifest", "", "the manifest; SOURCE.json if not given")
-	f.StringArrayVar(&include, "include", nil, "another file that the source includes; may be repeated")
-	return cmd
-}
-
-func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include []string) error {
-	stem := strings.TrimSuffix(source, filepath.Ext(source))
-	if out == "" {
-		out = stem + ".wfn"
-	}
-	code, err := os.ReadFile(source)
-	if err != nil {
-		return err
-	}
-	m, err := readManifest(stem, manifest)
-	if err != nil {
-		return err
-	}
-	src := cbuild.Source{Name: filepath.Base(source), Code: code, Includes: map[string][]byte{}}
-	for _, f := range include {
-		if src.Includes[filepath.Base(f)], err = os.ReadFile(f); err != nil {
-			return err
-		}
-	}
-	inputs := append([]string{source, manifestFile(stem, manifest)}, include...)
-	if err := checkOut(out, inputs...); err != nil {
-		return err
-	}
-	ctx, cancel := a.context(cmd)
-	defer cancel()
-	img, err := cbuild.Build(ctx, src, m, cbuild.Options{Warnings: a.err})
-	if err != nil {
-		return err
-	}
-	err = a.writeTo(out, func(w io.Writer) error {
-		_, err := w.Write(img.Encode())
-		return err
-	})
-	if err != nil || out == "-" {
-		return err
-	}
-	return a.print(map[string]any{"name": img.Name(), "id": img.ID().String(), "bytes": img.Size(), "file": out}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s, %d bytes, %s\n", out, img.Name(), img.Size(), img.ID())
-	})
 }
 
 // manifestFile is where the manifest is looked for.

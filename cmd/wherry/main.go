@@ -9,9 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/wherry-fabric/wherry/inject/native"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	native.Main() // returns, unless this process is to run functions
+	os.Exit(run(os.Args[1:]))
+}
 
 // kept writes help texts and keeps the first error: cobra does not end with it.
 type kept struct {

@@ -62,7 +62,7 @@ with --insecure. wherry node status shows what goes on at nodes that run.`,
 	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz (none)")
 	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in (memory only)")
 	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (%v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
-	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere)")
+	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere) or worker (in processes of their own, locked down)")
 	p.StringVar(&c.TrustFile, "trust-file", "", "file of the keys whose signatures native code needs; wherry fn keys writes it")
 	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long what is under way may take to finish when the node is stopped: more than 0")
 	p.DurationVar(&c.LoadTime, "load-time", node.DefaultLoadTime, "how long a load may be idle before it is given up: more than 0")

@@ -9,11 +9,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 )
 
 // TestMain makes this test's binary the program itself where it is told to be.
 func TestMain(m *testing.M) {
+	native.Main()
 	if os.Getenv("WHERRY_TEST_RUN") != "" {
 		os.Exit(run(os.Args[1:]))
 	}

@@ -306,6 +306,29 @@ func TestKilled(t *testing.T) {
 	t.Error("no request is served after the compilers were killed")
 }
 
+// TestLockedDown: a compiler has no way to files, programs or rights, on any of its threads.
+func TestLockedDown(t *testing.T) {
+	l := newCompiler(t, Config{})
+	for _, pid := range processes(t) { // one, which has said hello; a spare comes with the first request
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(threads) < 2 {
+			t.Fatalf("process %d: %d threads, %v", pid, len(threads), err)
+		}
+		for _, file := range threads {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				continue // the thread has just ended
+			}
+			for _, want := range []string{"NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+				if !strings.Contains(string(b), want) {
+					t.Errorf("%s has no %q", file, want)
+				}
+			}
+		}
+	}
+	object(t, l, request(t, l, echo, "reply"))
+}
+
 // processes are the compilers that this program runs.
 func processes(t *testing.T) (pids []int) {
 	t.Helper()

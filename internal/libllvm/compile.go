@@ -104,6 +104,7 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 		return nil, err
 	}
 	l.retarget(m, tm, t.Triple)
+	keep = append(slices.Clone(keep), l.wants(m)...)
 	l.tame(ctx, m, []string{Entry}) // its own functions, so that none stands in for one of the runtime's
 	if len(keep) > 1 {
 		if err := l.linkRuntime(ctx, m, tm, t.Triple); err != nil {
@@ -118,6 +119,16 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 		return nil, err
 	}
 	return l.emit(m, tm)
+}
+
+// wants are the functions of the runtime that a module calls by name. What else it needs shows in its object.
+func (l *Library) wants(m uintptr) (names []string) {
+	for f := range l.functions(m) {
+		if name := l.name(f); llvmrt.Has(name) && isTrue(call(l.IsDeclaration, f)) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // parse reads and verifies a module.

@@ -163,12 +163,15 @@ func TestObjectRuns(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	const function = `#include "wherry.h"
+	const function = `#define WHERRY_NO_MEMORY_FUNCTIONS
+void *memcpy(void *, const void *, __SIZE_TYPE__), *memmove(void *, const void *, __SIZE_TYPE__), *memset(void *, int, __SIZE_TYPE__);
+#include "wherry.h"
 static uint8_t copy[256];
 WHERRY_ENTRY(payload, size)
 {
     __builtin_memcpy(copy, payload, size);
-    const uint64_t *v = (const uint64_t *)copy;
+    memmove(copy + 64, copy, 64);
+    const uint64_t *v = (const uint64_t *)(copy + 64);
     unsigned __int128 n = (unsigned __int128)v[0] << 64 | v[1];
     double d = (double)v[3] * 1.5 + __builtin_trunc((double)v[2] / 7);
     uint64_t answer[3] = {(uint64_t)(n / v[2]), (uint64_t)(n % v[2]), (uint64_t)d};

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/internal/compiler"
+	"github.com/wherry-fabric/wherry/internal/jail"
 )
 
 // Describe loads the library and says what it is, and what this machine. A reason why nothing can be compiled here is part of the answer.
@@ -37,8 +38,8 @@ func Serve(path string) error {
 	}
 	socket.Close()
 	l, h := Describe(path)
-	if err := lockDown(); err != nil {
-		return err
+	if err := lockDown(); err != nil && h.Why == "" {
+		h.Why = "compilers cannot be locked down here: " + err.Error()
 	}
 	return compiler.Serve(conn, h, func(r compiler.Request) compiler.Answer {
 		if h.Why != "" {
@@ -60,14 +61,15 @@ func (l *Library) answer(r compiler.Request) compiler.Answer {
 	return compiler.Answer{Object: object}
 }
 
-// lockDown takes from the process what a compile does not need, once everything is loaded: files of any size, more descriptors,
-// core dumps. Its memory and time are bounded by whoever started it. Nothing else is open: descriptors other than
-// standard input, output, error and the socket closed when the program was started.
+// lockDown takes from the process what a compile does not need, once everything is loaded: files, sockets, programs, signals to others, code that
+// it makes itself (internal/jail); besides large files and more descriptors. Its memory and time are bounded by whoever started it. Nothing else is open: descriptors
+// other than standard input, output, error and the socket closed when the program was started.
 func lockDown() error {
-	for what, bound := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 16} {
+	for what, bound := range map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 16} {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: bound, Max: bound}); err != nil {
 			return fmt.Errorf("bounding resource %d: %w", what, err)
 		}
 	}
-	return nil
+	_, err := jail.Enter(jail.Limits{}) // without Landlock the filter of system calls keeps files away alone
+	return err
 }

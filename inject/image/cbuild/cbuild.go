@@ -1,4 +1,5 @@
-// Package cbuild makes function images from C: it drives clang and wasm-ld.
+// Package cbuild makes function images from C: it drives clang and its linkers. A function becomes a wasm module, and where that is asked for also LLVM
+// bitcode and relocatable objects, for each processor.
 //
 // The compiler runs in a temporary folder that holds nothing but the source, its
 // includes and wherry.h, with relative paths and an empty environment: the same
@@ -50,15 +51,17 @@ type Options struct {
 	Tools    Tools             // the zero value: FindTools
 	Defines  map[string]string // -D name=value
 	Optimize string            // "2" (the default), "s", "3", …: what follows -O
-	Timeout  time.Duration     // of clang and wasm-ld together; 0: DefaultTimeout
-	Warnings io.Writer         // gets what clang and wasm-ld say though they succeed; nil: nobody does
+	Timeout  time.Duration     // of all that is run, together; 0: DefaultTimeout
+	Warnings io.Writer         // gets what clang and its linkers say though they succeed; nil: nobody does
+	Forms    []image.Form      // to make, each once; nil: wasm
+	Targets  []string          // processors or triples that bitcode and objects are made for; nil: Processors
 	// Bare leaves out the functions' names, a hundred bytes or two: traps then show numbers.
 	Bare bool
 }
 
 // CompileError is the compiler's or linker's refusal.
 type CompileError struct {
-	Tool    string // "clang" or "wasm-ld"
+	Tool    string // "clang", "wasm-ld", "ld.lld"
 	Message string // what it printed
 	Err     error
 }
@@ -127,13 +130,23 @@ func (s *Source) Hash() string {
 
 // Compile makes a wasm module of a function's source.
 func Compile(ctx context.Context, src Source, opts Options) (wasm []byte, err error) {
-	if err := src.check(); err != nil {
-		return nil, err
+	err = inFolder(ctx, src, opts, func(ctx context.Context, dir string, tools Tools) error {
+		wasm, err = compileWasm(ctx, dir, tools, src, opts)
+		return err
+	})
+	return wasm, err
+}
+
+// inFolder has something done in a temporary folder that holds the source, within the time that it may take.
+func inFolder(ctx context.Context, src Source, opts Options, do func(ctx context.Context, dir string, tools Tools) error) error {
+	err := src.check()
+	if err != nil {
+		return err
 	}
 	tools := opts.Tools
 	if tools == (Tools{}) {
 		if tools, err = FindTools(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	timeout := opts.Timeout
@@ -144,14 +157,18 @@ func Compile(ctx context.Context, src Source, opts Options) (wasm []byte, err er
 	defer cancel()
 	dir, err := os.MkdirTemp("", "wherry-build-")
 	if err != nil {
-		return nil, fmt.Errorf("cbuild: %w", err)
+		return fmt.Errorf("cbuild: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	for name, data := range src.files() {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			return nil, fmt.Errorf("cbuild: %w", err)
+			return fmt.Errorf("cbuild: %w", err)
 		}
 	}
+	return do(ctx, dir, tools)
+}
+
+func compileWasm(ctx context.Context, dir string, tools Tools, src Source, opts Options) ([]byte, error) {
 	const object, module = "function.o", "function.wasm"
 	if err := run(ctx, dir, "clang", tools.Clang, compileFlags(opts, src.Name, object), opts.Warnings); err != nil {
 		return nil, err
@@ -159,29 +176,67 @@ func Compile(ctx context.Context, src Source, opts Options) (wasm []byte, err er
 	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, object, module), opts.Warnings); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(filepath.Join(dir, module))
+	return readMade(dir, module, "wasm-ld")
+}
+
+// readMade reads what a tool wrote, unless that is too large for an image.
+func readMade(dir, name, tool string) ([]byte, error) {
+	path := filepath.Join(dir, name)
+	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("cbuild: wasm-ld reported success but wrote nothing: %w", err)
+		return nil, fmt.Errorf("cbuild: %s reported success but wrote nothing: %w", tool, err)
 	}
 	if info.Size() > image.MaxBytes {
-		return nil, fmt.Errorf("cbuild: the module has %d bytes, an image at most %d", info.Size(), image.MaxBytes)
+		return nil, fmt.Errorf("cbuild: the function has %d bytes, an image at most %d", info.Size(), image.MaxBytes)
 	}
-	wasm, err = os.ReadFile(filepath.Join(dir, module))
+	code, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cbuild: %w", err)
 	}
-	return wasm, nil
+	return code, nil
 }
 
 // Build compiles src and packs it with a manifest, whose source and imports it fills in.
 func Build(ctx context.Context, src Source, m image.Manifest, opts Options) (*image.Image, error) {
-	wasm, err := Compile(ctx, src, opts)
+	forms := opts.Forms
+	if len(forms) == 0 {
+		forms = []image.Form{image.Wasm}
+	}
+	var entries []image.Entry
+	var calls []string // that native code uses
+	err := inFolder(ctx, src, opts, func(ctx context.Context, dir string, tools Tools) (err error) {
+		if slices.Contains(forms, image.Wasm) {
+			wasm, err := compileWasm(ctx, dir, tools, src, opts)
+			if err != nil {
+				return err
+			}
+			entries = append(entries, image.Entry{Form: image.Wasm, Code: wasm})
+		}
+		if slices.Contains(forms, image.LLVMBitcode) || slices.Contains(forms, image.ELF) {
+			native, used, err := buildNative(ctx, dir, tools, src, opts)
+			entries, calls = append(entries, native...), used
+			return err
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	m.Source = src.Hash()
 	m.Imports = nil
-	return image.Build(m, image.Entry{Form: image.Wasm, Code: wasm})
+	if !slices.Contains(forms, image.Wasm) {
+		m.Imports = calls
+	}
+	img, err := image.Build(m, entries...)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range calls {
+		if !slices.Contains(img.Manifest().Imports, name) {
+			return nil, fmt.Errorf("cbuild: native code calls wherry_%s, the wasm module does not: all forms of a function make the same calls", name)
+		}
+	}
+	return img, nil
 }
 
 func compileFlags(opts Options, source, object string) []string {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +30,7 @@ const (
 const versionTimeout = 10 * time.Second
 
 // ErrNoCompiler says that clang or wasm-ld is missing; the message says what to install.
-var ErrNoCompiler = errors.New("cbuild: no C compiler for WebAssembly")
+var ErrNoCompiler = errors.New("cbuild: no C compiler for functions")
 
 // Install is what makes the tools available on Debian and Ubuntu.
 const Install = "apt-get install clang lld"
@@ -79,6 +81,16 @@ func findVersion(suffix string) (Tools, error) {
 			ErrNoCompiler, suffix, suffix, Install)
 	}
 	return t, nil
+}
+
+// objectLinker is lld for ELF objects: wasm-ld's neighbour, of the same package and version.
+func (t Tools) objectLinker() (string, error) {
+	dir, name := filepath.Split(t.Linker)
+	path := filepath.Join(dir, strings.Replace(name, "wasm-ld", "ld.lld", 1))
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w: %s is missing, which objects are linked with; on Debian and Ubuntu: %s", ErrNoCompiler, path, Install)
+	}
+	return path, nil
 }
 
 // Version is clang's version, as in "14.0.6".

@@ -1,0 +1,192 @@
+package cbuild
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/internal/llvmrt"
+)
+
+// callPrefix is before a host call's name in native code, as wherry.h has it.
+const callPrefix = "wherry_"
+
+// Processors are those that native code can be made for.
+func Processors() []string { return llvmrt.Arches() }
+
+// Triple is the target for a processor ("aarch64", "arm64") or a triple of one, as LLVM writes it.
+func Triple(target string) (string, error) {
+	arch, rest, _ := strings.Cut(target, "-")
+	switch arch {
+	case "amd64":
+		arch = "x86_64"
+	case "arm64":
+		arch = "aarch64"
+	}
+	if !slices.Contains(Processors(), arch) || rest != "" && !strings.Contains(rest, "linux") {
+		return "", fmt.Errorf("cbuild: native code cannot be made for %q; for %s it can, on Linux", target, strings.Join(Processors(), ", "))
+	}
+	return arch + "-unknown-linux-gnu", nil
+}
+
+// buildNative makes the entries of native forms, and says which host calls they use.
+func buildNative(ctx context.Context, dir string, tools Tools, src Source, opts Options) (entries []image.Entry, calls []string, err error) {
+	targets := opts.Targets
+	if len(targets) == 0 {
+		targets = Processors()
+	}
+	for _, target := range targets {
+		triple, err := Triple(target)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.ContainsFunc(entries, func(e image.Entry) bool { return e.Triple == triple }) {
+			return nil, nil, fmt.Errorf("cbuild: %s is among the targets twice", triple)
+		}
+		bitcode, object, used, err := compileNative(ctx, dir, tools, src, opts, triple)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.Contains(opts.Forms, image.LLVMBitcode) {
+			entries = append(entries, image.Entry{Form: image.LLVMBitcode, Triple: triple, Code: bitcode})
+		}
+		if slices.Contains(opts.Forms, image.ELF) {
+			entries = append(entries, image.Entry{Form: image.ELF, Triple: triple, Code: object})
+		}
+		calls = append(calls, used...)
+	}
+	slices.Sort(calls)
+	return entries, slices.Compact(calls), nil
+}
+
+// memoryFunctions stands before a source in place of wherry.h's own: native code gets the runtime's, if it needs them at all.
+const memoryFunctions = `#define WHERRY_NO_MEMORY_FUNCTIONS
+void *memcpy(void *, const void *, __SIZE_TYPE__);
+void *memmove(void *, const void *, __SIZE_TYPE__);
+void *memset(void *, int, __SIZE_TYPE__);
+int memcmp(const void *, const void *, __SIZE_TYPE__);
+`
+
+// compileNative makes bitcode for a target, and of that an object, which also shows what the function calls.
+func compileNative(ctx context.Context, dir string, tools Tools, src Source, opts Options, triple string) (bitcode, object []byte, calls []string, err error) {
+	const module, made, prelude = "function.bc", "function.o", "wherry-native.h"
+	if err := os.WriteFile(filepath.Join(dir, prelude), []byte(memoryFunctions), 0o600); err != nil {
+		return nil, nil, nil, fmt.Errorf("cbuild: %w", err)
+	}
+	flags := append(nativeFlags(opts, triple), "-include", prelude)
+	for _, name := range slices.Sorted(maps.Keys(opts.Defines)) {
+		flags = append(flags, "-D"+name+"="+opts.Defines[name])
+	}
+	front := append(slices.Clone(flags), "-std=c11", "-Wall", "-Wextra", "-I.", "-emit-llvm", "-c", src.Name, "-o", module)
+	if err := run(ctx, dir, "clang", tools.Clang, front, opts.Warnings); err != nil {
+		return nil, nil, nil, err
+	}
+	if bitcode, err = readMade(dir, module, "clang"); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := run(ctx, dir, "clang", tools.Clang, append(nativeFlags(opts, triple), "-c", module, "-o", made), opts.Warnings); err != nil {
+		return nil, nil, nil, err
+	}
+	if object, err = readMade(dir, made, "clang"); err != nil {
+		return nil, nil, nil, err
+	}
+	calls, helpers, err := leavesOpen(object)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("cbuild: for %s: %w", triple, err)
+	}
+	if helpers {
+		if object, err = linkRuntime(ctx, dir, tools, opts, triple, made); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return bitcode, object, calls, nil
+}
+
+// nativeFlags are what bitcode and objects are made with. The same source gives the same answer on every processor: floats are not
+// contracted, char is signed. Loaders want no tables of unwinding, no calls of libraries, and on riscv64 no code that a linker
+// would have to shorten.
+func nativeFlags(opts Options, triple string) []string {
+	optimize := opts.Optimize
+	if optimize == "" {
+		optimize = "2"
+	}
+	flags := []string{
+		"--target=" + triple, "-O" + optimize, "-ffreestanding", "-nostdlib", "-fno-ident", "-ffp-contract=off", "-fsigned-char",
+		"-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-Wno-unused-command-line-argument",
+	}
+	switch arch, _, _ := strings.Cut(triple, "-"); arch {
+	case "x86_64":
+		flags = append(flags, "-fcf-protection=none")
+	case "aarch64":
+		flags = append(flags, "-mno-outline-atomics")
+	case "riscv64":
+		flags = append(flags, "-march=rv64gc", "-mabi=lp64d", "-mno-relax")
+	}
+	return flags
+}
+
+// leavesOpen says which host calls an object uses, and whether it needs the runtime.
+func leavesOpen(object []byte) (calls []string, helpers bool, err error) {
+	f, err := elf.NewFile(bytes.NewReader(object))
+	if err != nil {
+		return nil, false, fmt.Errorf("clang made no ELF object: %w", err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return nil, false, fmt.Errorf("clang made an object without symbols: %w", err)
+	}
+	entry := false
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF {
+			entry = entry || s.Name == abi.Entry
+			continue
+		}
+		call, isCall := strings.CutPrefix(s.Name, callPrefix)
+		switch {
+		case s.Name == "":
+		case isCall && known(call):
+			calls = append(calls, call)
+		case llvmrt.Has(s.Name):
+			helpers = true
+		default:
+			return nil, false, fmt.Errorf("the function calls %s, which no element has: it is linked to the host calls in wherry.h and nothing else", s.Name)
+		}
+	}
+	if !entry {
+		return nil, false, fmt.Errorf("the source has no WHERRY_ENTRY(payload, size) { … }: that is where a function begins")
+	}
+	return calls, helpers, nil
+}
+
+func known(call string) bool {
+	_, ok := abi.CallNamed(call)
+	return ok
+}
+
+// linkRuntime links an object with the runtime. Bitcode has that done where it is compiled.
+func linkRuntime(ctx context.Context, dir string, tools Tools, opts Options, triple, object string) ([]byte, error) {
+	const source, helpers, linked = "wherry-runtime.c", "wherry-runtime.o", "function.linked.o"
+	linker, err := tools.objectLinker()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, source), []byte(llvmrt.Source), 0o600); err != nil {
+		return nil, fmt.Errorf("cbuild: %w", err)
+	}
+	flags := append(nativeFlags(opts, triple), "-std=c11", "-fno-builtin", "-c", source, "-o", helpers)
+	if err := run(ctx, dir, "clang", tools.Clang, flags, opts.Warnings); err != nil {
+		return nil, err
+	}
+	if err := run(ctx, dir, "ld.lld", linker, []string{"-r", object, helpers, "-o", linked}, opts.Warnings); err != nil {
+		return nil, err
+	}
+	return readMade(dir, linked, "ld.lld")
+}
