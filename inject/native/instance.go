@@ -20,6 +20,7 @@ type instance struct {
 	asked    *abi.Limits // what narrowed was made from; nil: nothing
 	narrowed abi.Limits
 	running  bool
+	told     bool   // its worker knows which rows are where, if that can be known
 	broken   bool   // its worker is gone, or must go
 	scratch  uint64 // bytes granted, of the current acquisition
 	reserved uint64 // charged for scratch, whole pages
@@ -79,6 +80,9 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 			return 0, in.fail(&WorkerError{fmt.Errorf("zero %d bytes of statics: %w", p.zeroBytes, err)})
 		}
 	}
+	if !in.told {
+		in.tellRanges(host)
+	}
 	copy(p.payload, payload)
 	p.page.Begin(uint32(len(payload)), host.Self(), host.Elements())
 	in.host, in.running = host, true
@@ -97,6 +101,25 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 		st = in.mail // the function was told OK before it was sent
 	}
 	return st, nil
+}
+
+// tellRanges tells a new worker which rows are where, so that it need not ask.
+func (in *instance) tellRanges(host abi.Host) {
+	in.told = true
+	teller, ok := host.(abi.RangeTeller)
+	elements := host.Elements()
+	if !ok || elements > worker.MaxRanges {
+		return
+	}
+	ranges, end := make([][2]uint64, elements), uint64(0)
+	for i := range ranges {
+		first, count, ok := teller.Range(uint32(i))
+		if !ok || first < end || first+count < first {
+			return
+		}
+		ranges[i], end = [2]uint64{first, count}, first+count
+	}
+	worker.WriteRanges(in.process.context, ranges)
 }
 
 // fail ends the worker.
