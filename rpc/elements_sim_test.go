@@ -252,6 +252,13 @@ func (t *simTrial) check() {
 		if len(p.order) != len(p.conns) || len(p.order) != len(h.Element().Endpoints()) {
 			t.fail("%s has %d connections, %d in order, and %d endpoints", h.Name, len(p.conns), len(p.order), len(h.Element().Endpoints()))
 		}
+		spare := int64(0) // which those that live keep for their next calls
+		for _, c := range p.order {
+			spare += c.ahead.inUse()
+		}
+		if n := p.ahead.inUse(); n != spare {
+			t.fail("%s is left with room taken for answers to %d bytes of calls over connections that are lost", h.Name, n-spare)
+		}
 		for _, c := range p.order {
 			if c.caller.Live() != 0 || c.callee.Running() != 0 || c.lending.Len() != 0 || c.waiting != 0 || c.held.Load() != 0 || c.kept.inUse()+c.lent.inUse()+c.expected != 0 {
 				t.fail("%s is left with %d calls to %s, %d of it, %d payloads, %d who wait for a slot, %d held answers, %d bytes held, %d lent, %d expected",

@@ -11,7 +11,7 @@
 // The suite drives real elements over the transport, in one process and in
 // several: for the latter it runs the test binary again, so Run must be called
 // from a top-level test. Every subtest has fresh elements, and fails if it
-// leaves a goroutine or a descriptor behind.
+// leaves a goroutine or a descriptor behind. What the fabric does by itself, whatever its transport, is left to this package's own tests.
 package fabrictest
 
 import (

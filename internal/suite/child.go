@@ -67,6 +67,9 @@ type Mortal interface {
 // again, for the same top-level test, which must call BeChild first of all.
 func (r *Rig) Spawn(role string, args ...string) Child {
 	r.Helper()
+	if args := flag.Args(); len(args) > 0 && args[0] == childMark { // it would start one too, and so on
+		r.Fatal("a child of a suite would start children: its test must call BeChild first of all")
+	}
 	top, _, _ := strings.Cut(r.Name(), "/")
 	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + top + "$", "-test.timeout=2m", "--", childMark, role}, args...)...)
 	cmd.Stderr = os.Stderr

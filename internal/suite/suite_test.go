@@ -100,8 +100,9 @@ func TestFaults(t *testing.T) {
 			n := 0
 			Steady(r, func() string { n++; return fmt.Sprint("slow ", n) })
 		}},
-		"failing": {"a call: as asked", func(r *Rig) { r.Within(patience, "a call", func() error { return errors.New("as asked") }) }},
-		"closing": {"closing took", func(r *Rig) { r.AtEnd(func() { time.Sleep(time.Second) }) }},
+		"failing":   {"a call: as asked", func(r *Rig) { r.Within(patience, "a call", func() error { return errors.New("as asked") }) }},
+		"childless": {"must call BeChild first", func(r *Rig) { r.Spawn("add") }},
+		"closing":   {"closing took", func(r *Rig) { r.AtEnd(func() { time.Sleep(time.Second) }) }},
 	}
 	const env = "WHERRY_SUITE_TEST_FAULT"
 	if name := os.Getenv(env); name != "" {
@@ -110,8 +111,8 @@ func TestFaults(t *testing.T) {
 	}
 	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each mostly waits
-			cmd := exec.Command("/proc/self/exe", "-test.run=^TestFaults$")
+			t.Parallel()                                                                             // each mostly waits
+			cmd := exec.Command("/proc/self/exe", "-test.run=^TestFaults$", "--", childMark, "none") // as a child that does not know that it is one
 			cmd.Env = append(os.Environ(), env+"="+name)
 			out, err := cmd.CombinedOutput()
 			// The check itself must fail: TestMain finds goroutines too, later.
