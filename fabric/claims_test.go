@@ -37,7 +37,7 @@ func (c *comer) come(inc Incarnation, who string, dialled bool) (*Endpoint, erro
 	if strings.HasPrefix(who, "node") {
 		p.Caps = CapMember
 	}
-	ep := newEndpoint(c.e, &peerInfo{&hello{name: who, incarnation: inc, window: 1 << 20, ops: 1}, p}, "attached:"+who)
+	ep := newEndpoint(c.e, &peerInfo{hello: &hello{name: who, incarnation: inc, window: 1 << 20, ops: 1}, principal: p}, "attached:"+who)
 	ep.dialled = dialled
 	ep.opening.Lock()
 	defer ep.opening.Unlock()

@@ -21,7 +21,10 @@ import (
 //	   hello  ───────────▶
 //	   ◀───────────  hello + proof   (or a refusal in words)
 //	   proof  ───────────▶
-//	   ◀───────────  welcome         (or a refusal in words)
+//	   ◀───────────  welcome         (or a refusal in words, or the name of the connection that there is)
+
+// featureOne says that an element needs one connection to a peer, whoever dialled (join.go).
+const featureOne uint64 = 1 << 0
 
 const (
 	helloMagic   = 0x59524857 // "WHRY"
@@ -43,7 +46,9 @@ const (
 	helloProof
 	helloWelcome
 	helloRefuse
-	helloTaken // a refusal, of the incarnation
+	helloTaken  // a refusal, of the incarnation
+	helloOther  // another connection is used: the acceptor says which
+	helloInsist // that one is lost
 )
 
 // A Principal is who a peer is, as far as this element knows.
@@ -202,16 +207,25 @@ func proof(secret []byte, role string, dial, accept []byte) []byte {
 type peerInfo struct {
 	hello     *hello
 	principal Principal
+	id        connID // of the connection
 }
 
 func (e *Element) ownHello(kind helloKind) *hello {
 	e.mu.Lock()
 	addrs := append([]string(nil), e.addrs...)
 	e.mu.Unlock()
-	h := &hello{kind: kind, versionMin: helloVersion, versionMax: helloVersion, incarnation: e.incarnation,
+	h := &hello{kind: kind, versionMin: helloVersion, versionMax: helloVersion, features: e.features(), incarnation: e.incarnation,
 		window: uint32(e.cfg.Limits.WindowBytes), ops: uint32(e.cfg.Limits.OpsPerEndpoint), name: e.cfg.Name, addrs: addrs}
 	rand.Read(h.nonce[:])
 	return h
+}
+
+// features are those that this element's HELLO shows.
+func (e *Element) features() uint64 {
+	if e.cfg.Several {
+		return 0
+	}
+	return featureOne
 }
 
 // checkPeer looks at what a peer said of itself, from both sides.
@@ -225,26 +239,26 @@ func checkPeer(h *hello) error {
 	return nil
 }
 
-// helloAsDialler runs HELLO on a connection we opened.
-func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
+// helloAsDialler runs HELLO on a connection we opened, until we know who the peer is. answer is to be sent next.
+func (e *Element) helloAsDialler(p Pending) (info *peerInfo, answer []byte, err error) {
 	own := e.ownHello(helloDial)
 	var secret []byte
 	if c := p.Features().Certified; e.cfg.Auth != nil && (c == nil || !c.SelfCertified()) {
 		own.token, secret = e.cfg.Auth.Self()
 	}
 	if len(own.token) > maxNameBytes {
-		return nil, fmt.Errorf("fabric: token name of %d bytes: at most %d", len(own.token), maxNameBytes)
+		return nil, nil, fmt.Errorf("fabric: token name of %d bytes: at most %d", len(own.token), maxNameBytes)
 	}
 	dial := own.encode()
 	if err := writeHello(p, dial); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	accept, err := readHello(p)
 	if err != nil {
-		return nil, fmt.Errorf("no HELLO from %s: %w", p.RemoteAddr(), err)
+		return nil, nil, fmt.Errorf("no HELLO from %s: %w", p.RemoteAddr(), err)
 	}
 	if err := refusal(accept); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	body, theirs := accept, []byte(nil)
 	if own.token != "" {
@@ -252,9 +266,9 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 		body, theirs = accept[:n], accept[n:]
 		if !hmac.Equal(theirs, proof(secret, "accept", dial, body)) {
 			if _, err := decodeHello(accept); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			return nil, fmt.Errorf("%w: %s does not prove that it knows token %q: is it another cluster's node, does it take no tokens, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
+			return nil, nil, fmt.Errorf("%w: %s does not prove that it knows token %q: is it another cluster's node, does it take no tokens, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
 		}
 	}
 	h, err := decodeHello(body)
@@ -265,26 +279,13 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 		err = checkPeer(h)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	answer := []byte{byte(helloProof)}
+	answer = []byte{byte(helloProof)}
 	if own.token != "" {
 		answer = append(answer, proof(secret, "dial", dial, body)...)
 	}
-	if err := writeHello(p, answer); err != nil {
-		return nil, err
-	}
-	last, err := readHello(p)
-	if err != nil {
-		return nil, fmt.Errorf("HELLO with %s broke off: %w", p.RemoteAddr(), err)
-	}
-	if err := refusal(last); err != nil {
-		return nil, err
-	}
-	if helloKind(last[0]) != helloWelcome {
-		return nil, errHello
-	}
-	return &peerInfo{h, e.principalOf(p, own.token)}, nil
+	return &peerInfo{h, e.principalOf(p, own.token), connIDOf(dial, body)}, answer, nil
 }
 
 // principalOf is who a peer that we dialled is: whoever proved the token we share is
@@ -344,7 +345,7 @@ func printable(b []byte) string {
 	return string(out)
 }
 
-// helloAsAcceptor runs HELLO on a connection a peer opened. Its refusals tell
+// helloAsAcceptor runs HELLO on a connection a peer opened, until it has proved who it is. Its refusals tell
 // the peer why.
 func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
@@ -369,6 +370,9 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	if helloKind(answer[0]) == helloOther {
+		return nil, errOther
+	}
 	if helloKind(answer[0]) != helloProof {
 		return nil, errHello
 	}
@@ -377,15 +381,8 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 		writeRefusal(p, err)
 		return nil, err
 	}
-	err = e.roomForPrincipal(info.principal.Name)
-	if err == nil {
-		err = e.mayClaimInHello(info)
-	}
-	if err != nil {
-		writeRefusal(p, err)
-		return nil, err
-	}
-	return info, writeHello(p, []byte{byte(helloWelcome)})
+	info.id = connIDOf(dial, body)
+	return info, nil
 }
 
 // judge decides on a peer's first message; the error goes to the peer.
@@ -408,10 +405,10 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 		return nil, nil, fmt.Errorf("the certificate is %q's and the token %q's: show one of them, or two with one name", cert.Name, h.token)
 	}
 	if isCertified && h.token == "" {
-		return &peerInfo{h, cert}, nil, nil
+		return &peerInfo{hello: h, principal: cert}, nil, nil
 	}
 	if e.cfg.Auth == nil {
-		return &peerInfo{h, Principal{Name: "anonymous"}}, nil, nil
+		return &peerInfo{hello: h, principal: Principal{Name: "anonymous"}}, nil, nil
 	}
 	if h.token == "" {
 		cred, known := p.PeerCred()
@@ -419,7 +416,7 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 		if !ok {
 			return nil, nil, errors.New("this element wants a token and none was shown: give the cluster's token file")
 		}
-		return &peerInfo{h, who}, nil, nil
+		return &peerInfo{hello: h, principal: who}, nil, nil
 	}
 	secret, who, ok := e.cfg.Auth.Lookup(h.token)
 	if !ok || len(secret) == 0 {
@@ -428,5 +425,5 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	if isCertified {
 		who = cert // the token must be good, but it adds nothing
 	}
-	return &peerInfo{h, who}, secret, nil
+	return &peerInfo{hello: h, principal: who}, secret, nil
 }

@@ -104,12 +104,9 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if c == nil {
 		return p.failed(ep, to, p.gone(ep))
 	}
-	for other := c.successor(); other != nil; other = c.successor() {
-		c, ep = other, other.ep
-	}
 	s := sending{to: to, req: request{method: to.id, body: req}, waits: mode == sendWaits}
 	if err := c.prepare(ctx, &s, mode); err != nil {
-		return c.unsent(ctx, to, req, mode, err)
+		return p.failed(ep, to, err)
 	}
 	r, err := c.try(&s)
 	if err == fabric.ErrBackpressure && s.seg == nil && mode != sendOneWay && len(req) > p.limits.EagerBytes {
@@ -124,7 +121,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if err != nil {
 		c.reuse(s.seg)
 		endAll(s.ends, err)
-		return c.unsent(ctx, to, req, mode, err)
+		return p.failed(ep, to, err)
 	}
 	if r == nil { // one-way
 		endAll(s.ends, nil)
@@ -236,9 +233,6 @@ func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSeg
 
 // gone is why nothing can be sent any more, or nil.
 func (c *conn) gone() error {
-	if c.successor() != nil {
-		return errSpared
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -256,9 +250,6 @@ func isFull(err error) bool {
 func (c *conn) try(s *sending) (r *record, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.successor() != nil {
-		return nil, errSpared
-	}
 	if c.ended != nil {
 		return nil, c.ended
 	}

@@ -28,9 +28,7 @@ type conn struct {
 	lending  exchange.Lending[*lentSegment]
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting  int                  // callers that wait for a slot
-	instead  atomic.Pointer[conn] // that calls go over, as this one is not needed (Peer.Spare); set under mu
-	movers   atomic.Int32         // transfers of bulks
+	waiting  int // callers that wait for a slot
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
