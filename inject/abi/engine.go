@@ -24,7 +24,8 @@ func (shareBusy) Is(target error) bool { return target == ErrEngineBusy }
 type Engine interface {
 	// Offers are the forms of code that the engine knows, the one that it would rather run first. They are the same at each call.
 	Offers() []Offer
-	// Load checks code of a form that is offered. Its bytes must not change afterwards.
+	// Load checks code of a form that is offered, and compiles it if that is what its form takes. Its bytes must not change afterwards. It may take as long as ctx
+	// allows: no run's place and no goroutine that drives the fabric waits for it.
 	Load(ctx context.Context, code Code) (Program, error)
 }
 
@@ -33,6 +34,7 @@ type Offer struct {
 	Form     string   // as images call it: "wasm32"
 	Triple   string   // the target, as LLVM writes it ("x86_64-linux-gnu"); empty for wasm
 	Features []string // what this machine's processor has of those that an image may ask for
+	Tier     string   // how such code is made to run, for people: "compiled", "interpreted", "O2"; may be empty
 	Why      string   // why it cannot be run here; empty: it can
 }
 
@@ -50,10 +52,13 @@ func (o Offer) String() string {
 // Code is one entry of an image.
 type Code struct {
 	ID           [32]byte // the image's identity
-	Form, Triple string
+	Form, Triple string   // "wasm32", "llvm-bitcode", "elf"; the triple as in the image
 	Features     []string // that it was compiled for
+	Imports      []string // host calls that the manifest lists
 	Bytes        []byte
-	Limits       Limits // the manifest's
+	Limits       Limits   // the manifest's
+	Signers      [][]byte // ed25519 public keys that the element trusts and whose signatures hold, sorted; none of a function that it knows by its identity
+	Principal    string   // whom compiling is charged to
 }
 
 // Program is code that an engine accepted.

@@ -11,7 +11,7 @@ import (
 // bound are what Bind gave and Unbind did not get back.
 func audit(t *testing.T, c *Core, bound ...*Binding) {
 	t.Helper()
-	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, holds: map[*hold]int{}, tenants: map[*tenant][3]int{}}
+	a := auditor{t: t, c: c, free: map[any]string{}, refs: map[*Binding]int{}, holds: map[*hold]int{}, tenants: map[*tenant][4]int{}}
 	for _, b := range bound {
 		a.refs[b]++
 	}
@@ -81,6 +81,7 @@ func (a *auditor) errand() {
 	}
 	a.futures++
 	a.errands++
+	a.record(&a.c.own)
 	a.refs[e.binding]++
 	if !e.p.up || e.transfer >= e.p.next || e.p.records.get(e.transfer, 0) != nil || e.p.relayed(e.transfer) != nil ||
 		e.seq > a.c.nextID || a.c.invs.get(e.seq, a.c.cfg.Self) != nil {
@@ -94,7 +95,7 @@ type auditor struct {
 	free    map[any]string
 	refs    map[*Binding]int
 	holds   map[*hold]int
-	tenants map[*tenant][3]int // runs, ready ones and those that await room
+	tenants map[*tenant][4]int // runs, ready ones, those that await room, records
 	runs    int
 	running int
 	records int
@@ -138,6 +139,13 @@ func (a *auditor) counts(r *Run) {
 	a.tenants[r.tenant(a.c)] = n
 }
 
+// record counts one to its principal's.
+func (a *auditor) record(t *tenant) {
+	n := a.tenants[t]
+	n[3]++
+	a.tenants[t] = n
+}
+
 func (a *auditor) invocation(inv *invocation) {
 	t := a.t
 	a.invs++
@@ -177,6 +185,7 @@ func (a *auditor) invocation(inv *invocation) {
 		if got := r.to.records.get(r.transfer, 0); got != r {
 			t.Errorf("transfer %d to %s is not found by its number", r.transfer, r.to.Name)
 		}
+		a.record(a.c.tenantOf(inv))
 		if r.binding != nil {
 			a.refs[r.binding]++
 		}
@@ -222,6 +231,7 @@ func (a *auditor) peers() {
 	onward := 0
 	if inv := a.c.loose; inv != nil && inv.runs.first != nil && inv.runs.first.v.onward != nil {
 		onward = 1 // its record is put off
+		a.record(a.c.tenantOf(inv))
 	}
 	if n != a.records || n+a.relays+a.errands+onward != a.c.records || a.relays != a.c.relays {
 		a.t.Errorf("%d records at peers, %d at invocations, %d relays, %d errands; counted %d and %d", n, a.records, a.relays, a.errands, a.c.records, a.c.relays)
@@ -236,6 +246,7 @@ func (a *auditor) relaysOf(p *peer) {
 			continue
 		}
 		n++
+		a.record(s.origin.tenant)
 		a.refs[s.binding]++
 		if t := s.tag - 1; p.relayed(t) != s || t >= p.next || p.records.get(t, 0) != nil {
 			a.t.Errorf("the relay of transfer %d to %s is in the wrong slot, or has a record too", t, p.Name)
@@ -258,8 +269,8 @@ func (a *auditor) sums() {
 		for i := range t.rooms {
 			waits += t.rooms[i].n
 		}
-		if t.running != n[0] || t.ready.n != n[1] || waits != n[2] || (t.inReady.in != nil) != (n[1] > 0) || (t.inRooms.in != nil) != (n[2] > 0) {
-			a.t.Errorf("principal %q: %v run, are ready and wait for room; counted %d, %d and %d", t.name, n, t.running, t.ready.n, waits)
+		if t.running != n[0] || t.ready.n != n[1] || waits != n[2] || t.records != n[3] || (t.inReady.in != nil) != (n[1] > 0) || (t.inRooms.in != nil) != (n[2] > 0) {
+			a.t.Errorf("principal %q: %v run, are ready, wait for room and are recorded; counted %d, %d, %d and %d", t.name, n, t.running, t.ready.n, waits, t.records)
 		}
 		queued, awaiting = queued+n[1], awaiting+n[2]
 	}

@@ -91,7 +91,7 @@ type Limits struct {
 	// BacklogBytes bound what waits beyond held runs: what arrives while the element's own forks wait, and what can wait nowhere else.
 	BacklogBytes          int // (1 GiB)
 	PrincipalBacklogBytes int // of one principal (three quarters of BacklogBytes)
-	Records               int // transfers not yet released (131072)
+	Records               int // transfers not yet released (131072); of one principal three quarters of them
 	Tombstones            int // of canceled invocations (16384)
 	Stateful              int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).

@@ -55,6 +55,7 @@ type Core struct {
 	paced     list[tenant] // of whom members keep branches back
 	paceAt    Instant      // when they are told again; 0: not yet, or there are none
 	inForks   list[Run]    // that wait for room to send
+	unready   list[Run]    // that wait for their programs
 	jams      int          // of them so many have for long, or had before they went on
 	stalled   bool         // stowed branches have for long
 	jamAt     Instant      // when lookAtJams is due; 0: nobody waits
@@ -93,6 +94,7 @@ type Counters struct {
 // Sizes say how full the tables are.
 type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued, Awaiting int
+	Unready                                                              int // branches that wait for their programs; they are held too
 	Records, Tombstones, Fetches, FetchBytes, Timers                     int
 	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
 	Relays                                                               int // among Records: of invocations that have nothing else here
@@ -145,7 +147,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.catchUp()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Relays: c.relays, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {

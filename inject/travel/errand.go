@@ -18,7 +18,7 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	p := c.peer(to)
 	if p == nil || !b.pinned || p.keepsBack(c.cfg.Self) || !p.declared(b) || c.draining || len(payload) > MaxDataBytes ||
 		deadline <= now || deadline-now > Instant(c.lim.MaxTime) || c.nextID == maxSeq ||
-		c.futures+1 >= c.lim.Futures || c.invs.n+c.relays+2 >= c.lim.Invocations || !c.room(p, false) {
+		c.futures+1 >= c.lim.Futures || c.invs.n+c.relays+2 >= c.lim.Invocations || !c.room(p, &c.own, false) {
 		return 0
 	}
 	left := deadline - now
@@ -36,7 +36,7 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	c.errand = errand{true, p, b, m.seq, p.next, deadline}
 	c.nextID++
 	p.next++
-	c.records++
+	c.record(&c.own, 1)
 	c.futures++
 	b.refs++
 	c.stats.Started++
@@ -71,7 +71,7 @@ func (c *Core) Done(now Instant, from Peer, body []byte) bool {
 	e.p.giveUp(e.transfer)
 	e.binding.refs--
 	e.binding.used = now
-	c.records--
+	c.record(&c.own, -1)
 	c.futures--
 	c.stats.Succeeded++
 	c.outcome = Outcome{Branches: 1, Reply: body[head:], HasReply: body[0]&doneResult != 0}

@@ -195,7 +195,7 @@ func (c *Core) sendRoot(now Instant, id InvocationID, a *StartArgs, i int, hops 
 	if p == nil {
 		return nil, false, fmt.Errorf("%w: number %d", ErrNoPeer, root.To)
 	}
-	s := sending{id: id, fromHere: true, stateful: a.Stateful, born: a.born, deadline: a.Deadline,
+	s := sending{id: id, tenant: &c.own, fromHere: true, stateful: a.Stateful, born: a.born, deadline: a.Deadline,
 		binding: a.Binding, branch: uint64(i), hops: hops, trace: a.Trace}
 	declares, err := c.sendInject(now, p, &s, root.Payload)
 	return p, declares, err

@@ -82,9 +82,8 @@ func (c *Core) letGo() {
 			continue
 		}
 		for _, l := range t.paced {
-			if delete(l.from.pacing, l.origin); l.from.up {
-				c.sendPace(l.from, l.origin, false)
-			}
+			delete(l.from.pacing, l.origin)
+			c.sendPace(l.from, l.origin, false)
 		}
 		clear(t.paced)
 		t.paced = t.paced[:0]
@@ -101,10 +100,20 @@ func (c *Core) renewPaces(now Instant) {
 		c.paceAt = 0
 	}
 	for n := c.paced.first; n != nil && again; n = n.next {
-		t := n.v
-		t.paced = slices.DeleteFunc(t.paced, func(l pacedLink) bool { return !l.from.up })
-		for _, l := range t.paced {
+		for _, l := range n.v.paced {
 			c.sendPace(l.from, l.origin, true)
+		}
+	}
+}
+
+// unpace forgets that a member which is gone was told anything.
+func (c *Core) unpace(p *peer) {
+	for n := c.paced.first; n != nil; {
+		t := n.v
+		n = n.next
+		if t.paced = slices.DeleteFunc(t.paced, func(l pacedLink) bool { return l.from == p }); len(t.paced) == 0 {
+			t.inPaced.leave()
+			c.vacate(t)
 		}
 	}
 }

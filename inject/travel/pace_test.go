@@ -10,7 +10,11 @@ import (
 // junction is two members (desks 1 and 2) and the clients of two principals, alice (desk 0) and bob (desk 3), each of whom has a run at the
 // first member.
 func junction(t *testing.T) (w *town, alice, bob placed) {
-	w = newTown(t, 4, travel.Limits{PrincipalHeldRuns: 2, Running: 4})
+	return junctionOf(t, travel.Limits{PrincipalHeldRuns: 2, Running: 4})
+}
+
+func junctionOf(t *testing.T, l travel.Limits) (w *town, alice, bob placed) {
+	w = newTown(t, 4, l)
 	for _, d := range w.desks[1:3] {
 		for n, name := range map[travel.Peer]string{1: "alice", 4: "bob"} {
 			d.core.PeerLost(0, n, nil)
@@ -151,5 +155,37 @@ func TestPaceOfStrangers(t *testing.T) {
 	}
 	if n := w.desks[1].core.Sizes(); n.Lanes != 0 || n.Stowed != 0 {
 		t.Errorf("%+v", n)
+	}
+}
+
+// TestPaceOfLostMember: a member that is lost while it keeps branches back is forgotten, and the next one is told in its turn.
+func TestPaceOfLostMember(t *testing.T) {
+	w := newTown(t, 4, travel.Limits{PrincipalHeldRuns: 2, Running: 4})
+	w.start(t, travel.StartArgs{Deadline: 100 * second}, 2, 4)
+	runs := w.settle(t, nil)
+	if len(runs) != 2 {
+		t.Fatalf("%d run, want one at each of two members", len(runs))
+	}
+	runs[0].fork(t, w, 3, 7)
+	work := w.settle(t, nil)
+	w.kept(t, w.desks[2:3], 0, 2, 1)
+	w.desks[2].core.PeerLost(w.now, 2, nil)
+	for range 3 { // the word would be said again
+		w.now += second / 2
+		w.desks[2].core.Tick(w.now)
+	}
+	runs[1].fork(t, w, 3, 1)
+	gone := func(from int, m sentMsg) bool { return from == 2 && m.to == 2 }
+	work = append(work, w.settle(t, gone)...)
+	if n := w.desks[2].core.Sizes(); n.Paced != 1 || n.Backlog == 0 {
+		t.Fatalf("%+v, want one member told", n)
+	}
+	for ; len(work) > 0; work = w.settle(t, gone) {
+		for _, p := range work {
+			p.finish(w, travel.End{})
+		}
+	}
+	if n := w.desks[2].core.Sizes(); n.Paced != 0 {
+		t.Errorf("%+v, want no member told: what waited has begun", n)
 	}
 }

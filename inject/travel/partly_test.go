@@ -13,7 +13,7 @@ const partlyRoots = 12
 // startPartly starts more roots than there is room for.
 func startPartly(t *testing.T) (*town, travel.StartArgs, travel.FutureID) {
 	t.Helper()
-	w := newTown(t, 2, travel.Limits{Records: 8}) // room for 6
+	w := newTown(t, 2, travel.Limits{Records: 10}) // room for 6
 	a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Partly: true}
 	for range partlyRoots {
 		a.Roots = append(a.Roots, travel.Root{To: 2, Payload: []byte("go")})

@@ -145,6 +145,7 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 		}
 	}
 	p.outbox, p.outBytes = nil, 0
+	c.unpace(p)
 	c.fetchSourceLost(now, p)
 	p.tenant.peers--
 	c.vacate(p.tenant)

@@ -37,7 +37,7 @@ func (c *Core) leaves(r *Run) bool {
 func (r *Run) leave(c *Core, p *peer) {
 	r.onward, r.transfer = p, p.next
 	p.next++
-	c.records++
+	c.record(r.tenant(c), 1)
 }
 
 // moor makes the record of a run's forward that was put off.
@@ -101,10 +101,10 @@ func (c *Core) acceptRelay(now Instant, s *relay) {
 // endRelay frees a relay whose transfer is accepted and released.
 func (c *Core) endRelay(p *peer, s *relay) {
 	c.unref(s.binding)
+	c.record(s.origin.tenant, -1)
 	*s = relay{}
 	p.relayN--
 	c.relays--
-	c.records--
 }
 
 // recordOf finds a transfer's record, unfolding a relay.

@@ -370,7 +370,11 @@ const gaveWay = "its scratch stood in the way of a function that started earlier
 
 // awaits says what a branch waits for whose time is up here.
 func (c *Core) awaits(r *Run) string {
-	if r.state != runAwaiting {
+	switch r.state {
+	case runUnready:
+		return "; it waited for its program, which was being made ready: allow more time, or call it once beforehand"
+	case runAwaiting:
+	default:
 		return ""
 	}
 	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it: raise the engine's MaxInstances or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)

@@ -42,7 +42,7 @@ type Run struct {
 	told         bool     // its origin knows that it waits for room
 	pressed      int      // how often those that stand in its way were looked for
 	passed       int      // by so many that came later
-	awaited      bool     // it has waited for room
+	awaited      bool     // it has waited for room or for its program, and has a User
 	reserved     bool     // and has it, but has not begun
 	toward       *peer    // where what found no room was to go; nil: here
 	late         *End     // how the branch ended; the report waits for room (inQueue)
@@ -62,6 +62,7 @@ const (
 	runWaiting
 	runRunning
 	runAwaiting // for room
+	runUnready  // its program is
 	runLate     // finished; only its report waits
 	runStowed   // finished; only its branch waits to leave
 )
@@ -369,7 +370,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 		}
 		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.stowed.n, p.Name)
 	}
-	s := r.sending(b, branch)
+	s := c.sending(r, b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
 	case err == nil && branch == r.branch && !declares && c.leaves(r):

@@ -5,6 +5,7 @@ import "fmt"
 // sending is what an INJECT says beside its payload.
 type sending struct {
 	id           InvocationID
+	tenant       *tenant
 	fromHere     bool // this element is the origin
 	stateful     bool
 	born         int64 // of a stateful one
@@ -26,8 +27,8 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 	if p.keepsBack(s.id.Origin) {
 		return false, keptBack(p)
 	}
-	if !c.room(p, false) {
-		return false, fmt.Errorf("%w: %d transfers to %s are not accepted yet, %d are kept in all", ErrBackpressure, p.next-p.low, p.Name, c.records)
+	if !c.room(p, s.tenant, false) {
+		return false, c.noRoom(p, s.tenant)
 	}
 	var left uint16
 	if d := s.deadline - now; s.fromHere {
@@ -160,7 +161,7 @@ func (c *Core) putOff(now Instant, r *Run, end End) {
 
 // sendLate sends the reports to p that waited for room in the window, as far as there is some.
 func (c *Core) sendLate(now Instant, p *peer) {
-	for n := p.late.first; n != nil && c.room(p, true); n = p.late.first {
+	for n := p.late.first; n != nil && c.room(p, p.tenant, true); n = p.late.first {
 		r, end := n.v, *n.v.late
 		c.unqueue(r)
 		c.reportEnd(now, r, end)
@@ -185,7 +186,7 @@ func (c *Core) sendDone(now Instant, r *Run, m *doneMsg, result []byte) bool {
 		m.final = h.transfer
 		p.unnote(h.transfer)
 		h.refused = true // released by this message: no other
-	case numbered && !c.room(p, true):
+	case numbered && !c.room(p, p.tenant, true):
 		return false
 	case numbered:
 		m.flags |= doneNumbered
@@ -203,8 +204,8 @@ func (c *Core) sendList(now Instant, r *Run) error {
 	if r.lists >= maxLists {
 		return c.abort(now, r, CodeForkLimit, fmt.Sprintf("one branch made more than %d forks", maxLists*listForks))
 	}
-	if p != nil && !c.room(p, true) {
-		return fmt.Errorf("%w: %s has %d reports it does not acknowledge", ErrBackpressure, p.Name, p.next-p.low)
+	if p != nil && !c.room(p, p.tenant, true) {
+		return c.noRoom(p, p.tenant)
 	}
 	c.out = c.out[:0]
 	for _, f := range r.forks {
@@ -249,8 +250,8 @@ func (c *Core) Part(now Instant, r *Run, data []byte) error {
 		r.parts++
 		return nil
 	}
-	if !c.room(p, false) {
-		return fmt.Errorf("%w: %d transfers to %s are not accepted yet", ErrBackpressure, p.next-p.low, p.Name)
+	if !c.room(p, p.tenant, false) {
+		return c.noRoom(p, p.tenant)
 	}
 	m := partMsg{transfer: p.next, seq: inv.id.Seq, branch: r.branch, index: r.parts}
 	c.out = m.append(c.out[:0])
@@ -284,7 +285,7 @@ func (c *Core) reportLost(now Instant, r *record, code Code, e *PeerLostError) b
 		incarnation: e.Incarnation, name: []byte(e.Element), text: []byte(clip(e.Text, maxText))}
 	switch h := r.hold; {
 	case h == nil || !p.up:
-	case c.room(p, true):
+	case c.room(p, p.tenant, true):
 		m.numbered, m.transfer = true, p.next
 		c.number(p, recordReport, inv, r.branch, h)
 	case h.pred != p && h.pred != nil && h.pred.up && !h.refused:

@@ -3,6 +3,7 @@ package travel_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -175,5 +176,47 @@ func TestRoomAndQueues(t *testing.T) {
 		if young := k.desks[3].ended; len(young) != 1 || young[0].Err != nil && !errors.Is(young[0].Err, travel.ErrBackpressure) {
 			t.Errorf("%d forks: the younger one ended with %v", forks, young)
 		}
+	}
+}
+
+// TestRecordsOfSeveral: what one principal has under way, and nobody has acknowledged, takes what one principal may have and no more: another's
+// branches, parts and reports still find numbers, to the same element and to others.
+func TestRecordsOfSeveral(t *testing.T) {
+	w, alice, bob := junctionOf(t, travel.Limits{Records: 64})
+	n := 0
+	for err := error(nil); err == nil; n++ {
+		if n > 64 {
+			t.Fatal("one principal may have any number under way")
+		}
+		_, err = alice.d.core.Fork(w.now, alice.r, 3, nil, nil)
+		if err != nil && (!errors.Is(err, travel.ErrBackpressure) || !strings.Contains(err.Error(), "Limits.Records") || alice.r.Ended()) {
+			t.Fatalf("fork %d of one principal: %v", n, err)
+		}
+	}
+	for i := range 8 {
+		if _, err := bob.d.core.Fork(w.now, bob.r, 3, nil, nil); err != nil {
+			t.Fatalf("fork %d of another principal, after %d of the first: %v", i, n, err)
+		}
+	}
+	if err := bob.d.core.Part(w.now, bob.r, []byte("part")); err != nil {
+		t.Errorf("a part: %v", err)
+	}
+	if err := alice.d.core.Part(w.now, alice.r, []byte("part")); !errors.Is(err, travel.ErrBackpressure) || alice.r.Ended() {
+		t.Errorf("a part of the first principal's: %v", err)
+	}
+	runs := w.settle(t, nil)
+	w.now += second / 20
+	for _, d := range w.desks {
+		d.core.Tick(w.now) // what is accepted is acknowledged
+	}
+	w.settle(t, nil)
+	for _, p := range runs {
+		p.finish(w, travel.End{})
+	}
+	alice.finish(w, travel.End{})
+	bob.finish(w, travel.End{})
+	w.empty(t)
+	if len(w.desks[0].ended) != 1 || len(w.desks[3].ended) != 1 || w.desks[0].ended[0].Err != nil || w.desks[3].ended[0].Err != nil {
+		t.Errorf("the futures ended with %v and %v", w.desks[0].ended, w.desks[3].ended)
 	}
 }

@@ -28,6 +28,7 @@ type trial struct {
 	patient bool // starts wait for room
 	room    int  // places for runs at each node; 0: as many as come
 	narrow  int  // how many nodes have so few, the first ones; 0: all
+	compile compiling
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -53,6 +54,7 @@ type element struct {
 	taken    map[*travel.Run]bool         // places of runs that have waited for them
 	later    []func()                     // what effects must not do themselves
 	bind     map[[2]travel.ID]*travel.Binding
+	programs programs
 }
 
 func (t *trial) boot(n *sim.Node) sim.Handler {
@@ -295,6 +297,7 @@ func (e *element) Reserve(r *travel.Run) travel.Room {
 }
 
 func (e *element) Unreserve(r *travel.Run) {
+	e.programs.leave(r)
 	if e.taken[r] {
 		delete(e.taken, r)
 		e.leave()
@@ -381,7 +384,7 @@ func (e *element) Sever(p travel.Peer, err error) {
 
 func (e *element) execute(r *travel.Run) {
 	delete(e.stop, r)
-	if !e.place(r) {
+	if !e.program(r) || !e.place(r) {
 		return
 	}
 	id, i := decodeStep(r.Payload)

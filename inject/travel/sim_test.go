@@ -40,11 +40,12 @@ type trialKind struct {
 	room     int
 	surge    int // of so many branches from and to each member, at most, is a round; 0: plans are random trees
 	narrow   int
+	compile  compiling
 }
 
 func (k *trialKind) world(seed uint64, fail seeds.Fail) *trial {
 	w := sim.New(seed, k.faults)
-	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0, narrow: k.narrow}
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0, narrow: k.narrow, compile: k.compile}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s", w, fmt.Sprintf(format, args...))
 	}
@@ -210,6 +211,9 @@ func (t *trial) checkEmpty() {
 		}
 		if e.used > 0 || len(e.taken) > 0 {
 			t.fail("%s still has %d places taken", n.Name, e.used)
+		}
+		if n := e.programs.waiting(); n > 0 {
+			t.fail("%s still has %d runs that wait for their programs", e.n.Name, n)
 		}
 		if len(e.state) > 0 {
 			t.fail("%s still holds state of %d invocations", n.Name, len(e.state))

@@ -40,7 +40,7 @@ func (c *Core) unstow(r *Run) {
 func (c *Core) sendStowed(now Instant, p *peer) {
 	for n := p.stowed.first; n != nil && p.up; n = p.stowed.first {
 		r := n.v
-		s := r.sending(r.binding, r.branch)
+		s := c.sending(r, r.binding, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
 		if isBackpressure(err) {
 			return
@@ -89,9 +89,9 @@ func (c *Core) unsent(now Instant, r *Run, err error) error {
 }
 
 // sending is what an INJECT says of a branch that goes on, or that a run forks.
-func (r *Run) sending(b *Binding, branch uint64) sending {
+func (c *Core) sending(r *Run, b *Binding, branch uint64) sending {
 	inv := r.inv
-	s := sending{id: inv.id, fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
+	s := sending{id: inv.id, tenant: r.tenant(c), fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
 		binding: b, branch: branch, hops: oneLess(r.hops)}
 	if r.hasTrace {
 		s.trace = &r.trace

@@ -1,5 +1,7 @@
 package travel
 
+import "github.com/wherry-fabric/wherry/internal/invariants"
+
 // table maps a pair of numbers to a record: open addressing, linear probing,
 // deletion by shifting back, so that a steady load allocates nothing. It grows
 // with its records and never shrinks; the records' own limits bound it.
@@ -178,6 +180,9 @@ type node[T any] struct {
 }
 
 func (l *list[T]) push(n *node[T]) {
+	if invariants.Enabled && n.in != nil {
+		panic("travel: a record joins a list while it is in one")
+	}
 	n.in, n.prev, n.next = l, l.last, nil
 	if l.last != nil {
 		l.last.next = n

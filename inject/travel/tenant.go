@@ -7,6 +7,7 @@ type tenant struct {
 	peers int // endpoints of the principal's
 
 	running             int
+	records             int
 	heldRuns, heldBytes int
 	backlogBytes        int
 	kept                list[Run]    // whose messages' credit is withheld

@@ -2,6 +2,7 @@ package travel
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -101,25 +102,33 @@ func (c *Core) sendRefused(p *peer, transfer uint64, code Code, reason uint8, te
 	c.stats.Refused++
 }
 
-// room reports whether a transfer may be numbered towards p. It may use c.out.
-func (c *Core) room(p *peer, report bool) bool {
-	limit, records := uint64(WindowTransfers-reportTransfers), c.lim.Records*3/4
+// room reports whether a transfer of a tenant's may be numbered towards p. Reports have a part of the window and of
+// Limits.Records for themselves; of both parts of the latter one tenant has its share at most. It may use c.out.
+func (c *Core) room(p *peer, t *tenant, report bool) bool {
+	window, records := uint64(WindowTransfers-reportTransfers), c.lim.Records*3/4
 	if report {
-		limit, records = WindowTransfers, c.lim.Records
+		window, records = WindowTransfers, c.lim.Records
 	}
-	if c.roomy(p, limit, records) {
+	if p.next-p.low < window && c.records < records && t.records < share(records) {
 		return true
 	}
 	if len(c.spent) == 0 {
 		return false
 	}
 	c.putAway() // those are released
-	return c.room(p, report)
+	return c.room(p, t, report)
 }
 
-// roomy is room as it mostly is.
-func (c *Core) roomy(p *peer, limit uint64, records int) bool {
-	return p.next-p.low < limit && c.records < records
+// noRoom says why room found none.
+func (c *Core) noRoom(p *peer, t *tenant) error {
+	return fmt.Errorf("%w: %d transfers to %s are not acknowledged yet, of principal %q %d to anybody, and %d in all; a window has %d, and Limits.Records lets a principal have %d of %d",
+		ErrBackpressure, p.next-p.low, p.Name, t.name, t.records, c.records, WindowTransfers, share(c.lim.Records), c.lim.Records)
+}
+
+// record counts by records more for a tenant.
+func (c *Core) record(t *tenant, by int) {
+	c.records += by
+	t.records += by
 }
 
 // number gives the next transfer to p its number and its record. h, if any,
@@ -127,7 +136,7 @@ func (c *Core) roomy(p *peer, limit uint64, records int) bool {
 func (c *Core) number(p *peer, kind recordKind, inv *invocation, branch uint64, h *hold) *record {
 	r := c.keep(p, p.next, kind, inv, branch, h)
 	p.next++
-	c.records++
+	c.record(c.tenantOf(inv), 1)
 	return r
 }
 
@@ -201,7 +210,7 @@ func (c *Core) dropRecord(now Instant, r *record) {
 		p.giveUp(r.transfer)
 	}
 	r.inInv.leave()
-	c.records--
+	c.record(c.tenantOf(inv), -1)
 	if r.binding != nil {
 		c.unref(r.binding)
 		r.binding = nil

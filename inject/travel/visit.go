@@ -117,7 +117,7 @@ func (c *Core) Become() {
 func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	v, p := &c.visit, c.peer(to)
 	if p == nil || !p.Member || p.stowed.n > 0 || p.keepsBack(v.origin.Incarnation) || v.hops == 0 || len(payload) > MaxDataBytes || !p.declared(v.Binding) ||
-		!c.roomy(p, WindowTransfers-reportTransfers, c.lim.Records*3/4) && !c.room(p, false) {
+		!c.room(p, v.origin.tenant, false) {
 		return false
 	}
 	s := p.relaySlot(p.next)
@@ -138,7 +138,7 @@ func (c *Core) Onward(now Instant, to Peer, payload []byte) bool {
 	s.origin, s.binding, s.pred, s.predTransfer = v.origin, v.Binding, v.from, v.transfer
 	c.addRelay(p, s)
 	p.next++
-	c.records++
+	c.record(v.origin.tenant, 1)
 	c.running--
 	c.stats.Forwards++
 	v.open = false

@@ -89,7 +89,7 @@ var forbidden = []rule{
 		except: []string{"./fabric/fabrictest/...", "./cluster/storetest", "./internal/..."},
 		why:    "test modules stay out of what people build; only suites meant for tests may import them"},
 	{from: []string{"./..."}, to: []string{"./internal/golden", "./internal/ports", "./internal/seeds", "./internal/suite"},
-		except: []string{"./fabric/fabrictest/...", "./rpc/rpctest/..."},
+		except: []string{"./fabric/fabrictest/..."},
 		why:    "they are for tests: golden and seeds add flags to whatever imports them"},
 }
 
@@ -230,7 +230,7 @@ func TestImportRulesBite(t *testing.T) {
 		{"./cluster", "go.etcd.io/etcd/client/v3", false},
 		{"./fabric", "pgregory.net/rapid", false},
 		{"./examples/outside", "./internal/memfd", false},
-		{"./rpc/rpctest", "./internal/suite", true},
+		{"./fabric/fabrictest", "./internal/suite", true},
 		{"./node", "./internal/suite", false},
 		{".", "./node", true},
 	}

@@ -1,4 +1,4 @@
-package rpctest
+package rpctest_test
 
 import (
 	"context"

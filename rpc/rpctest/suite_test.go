@@ -1,19 +1,9 @@
-// Package rpctest is the conformance suite of calls over a transport. A transport,
-// also one from outside this tree, passes if Run does:
-//
-//	func TestCalls(t *testing.T) {
-//		rpctest.Run(t, func() (fabric.Transport, string, error) {
-//			tr, err := tcp.New(tcp.Config{})
-//			return tr, "tcp://127.0.0.1:0", err
-//		})
-//	}
-//
-// One that reaches no other process, as that of a simulated network, passes if RunLocal does.
+// Package rpctest_test checks calls over every transport of this tree (transports_test.go).
 //
 // Every check runs twice, against another element and against the caller itself;
 // those in the group "process" run against a process of its own, which they kill. For
-// that the suite runs the test binary again, so Run must be called from a top-level test.
-package rpctest
+// that the suite runs the test binary again, so runSuite must be called from a top-level test.
+package rpctest_test
 
 import (
 	"bytes"
@@ -28,10 +18,10 @@ import (
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-// A Factory makes the transport of one element, and says where an element that
+// A factory makes the transport of one element, and says where an element that
 // has it can listen: an address with its scheme, another one each time or one that the
 // system completes, as port 0.
-type Factory func() (t fabric.Transport, listen string, err error)
+type factory func() (t fabric.Transport, listen string, err error)
 
 // patience bounds every wait of the suite: no check comes near it unless something hangs.
 const patience = 60 * time.Second
@@ -42,19 +32,19 @@ type check struct {
 	run  func(*rig)
 }
 
-// Run checks calls over a transport.
-func Run(t *testing.T, f Factory) {
+// runSuite checks calls over a transport.
+func runSuite(t *testing.T, f factory) {
 	if suite.BeChild(roles(f)) {
 		return
 	}
-	run(t, f, false)
+	runGroups(t, f, false)
 }
 
-// RunLocal is Run for a transport that reaches no other process, and is a suite.Mortal: what are processes
+// runLocal is runSuite for a transport that reaches no other process, and is a suite.Mortal: what are processes
 // over another one are goroutines here, and its Crash is what kills them.
-func RunLocal(t *testing.T, f Factory) { run(t, f, true) }
+func runLocal(t *testing.T, f factory) { runGroups(t, f, true) }
 
-func run(t *testing.T, f Factory, local bool) {
+func runGroups(t *testing.T, f factory, local bool) {
 	for _, place := range []struct {
 		name string
 		self bool
@@ -97,7 +87,7 @@ func runCheck(t *testing.T, c check, r rig) {
 // rig is what one check works with: elements that end with it.
 type rig struct {
 	*suite.Rig
-	make  Factory
+	make  factory
 	local bool // the transport reaches no other process
 	self  bool // caller and callee are one element
 	sides int
@@ -110,7 +100,7 @@ type side struct {
 	addr string
 }
 
-func newSide(f Factory, name string, cfg rpc.Config) (*side, error) {
+func newSide(f factory, name string, cfg rpc.Config) (*side, error) {
 	tr, listen, err := f()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package rpctest
+package rpctest_test
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func processChecks() []check {
 }
 
 // roles are what children of the suite do.
-func roles(f Factory) map[string]suite.Role {
+func roles(f factory) map[string]suite.Role {
 	return map[string]suite.Role{
 		"serve": func(p *suite.Parent, args []string) error { return childServe(f, p, args) },
 		"call":  func(_ *suite.Parent, args []string) error { return childCall(f, args) },
@@ -35,7 +35,7 @@ func roles(f Factory) map[string]suite.Role {
 
 // childServe serves until its standard input ends. args: where to listen, or "-"
 // for the factory's word; a file to which "log" appends each request it runs.
-func childServe(f Factory, p *suite.Parent, args []string) error {
+func childServe(f factory, p *suite.Parent, args []string) error {
 	if args[0] != "-" {
 		made := f
 		f = func() (fabric.Transport, string, error) {
@@ -89,7 +89,7 @@ func childServe(f Factory, p *suite.Parent, args []string) error {
 }
 
 // childCall calls "hold" at an address, with a large request, until it is killed.
-func childCall(f Factory, args []string) error {
+func childCall(f factory, args []string) error {
 	s, err := newSide(f, "child", rpc.Config{})
 	if err != nil {
 		return err

@@ -17,7 +17,6 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/internal/seeds"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
-	"github.com/wherry-fabric/wherry/rpc/rpctest"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +35,7 @@ const (
 )
 
 func TestTCP(t *testing.T) {
-	rpctest.Run(t, func() (fabric.Transport, string, error) {
+	runSuite(t, func() (fabric.Transport, string, error) {
 		tr, err := tcp.New(tcp.Config{})
 		return tr, anyPort, err
 	})
@@ -48,7 +47,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rpctest.Run(t, func() (fabric.Transport, string, error) {
+	runSuite(t, func() (fabric.Transport, string, error) {
 		tr, err := tcp.New(tcp.Config{TLS: id})
 		return tr, anyPort, err
 	})
@@ -88,7 +87,7 @@ func TestShm(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	n := 0
-	rpctest.Run(t, func() (fabric.Transport, string, error) {
+	runSuite(t, func() (fabric.Transport, string, error) {
 		n++
 		tr, err := shm.New(shm.Config{})
 		return tr, "shm://" + filepath.Join(dir, string(rune('a'+n/26%26))+string(rune('a'+n%26))+".sock"), err
@@ -107,7 +106,7 @@ func TestSim(t *testing.T) {
 	trials.Each(t, n, func(seed uint64, fail seeds.Fail) {
 		l := sim.NewLive(seed, sim.WireFaults{MinDelay: 2 * time.Microsecond, MaxDelay: 200 * time.Microsecond, Loss: 0.03, Duplicate: 0.1,
 			Detect: time.Millisecond, Lag: 20 * time.Microsecond, Room: 16, Burst: 4, Pieces: 0.3, Descriptors: seed%2 == 0})
-		rpctest.RunLocal(t, l.Port)
+		runLocal(t, l.Port)
 		if t.Failed() {
 			fail("%v", l)
 		}

@@ -1,0 +1,202 @@
+// Package forms chooses in which form a function runs at an element: which entry of its image, by which engine, and why not the
+// others. An image has its code in several forms, as wasm, LLVM bitcode and ELF objects, the latter two for several kinds of
+// processor; an element has engines for some of them. Everything here is pure.
+package forms
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+)
+
+// Wish is in which form whoever starts a function wants it to run, everywhere. Its numbers are the wire's.
+type Wish uint8
+
+const (
+	Auto    Wish = iota // as each element finds best
+	Wasm                // only so
+	Bitcode             // only so
+	ELF                 // only so
+)
+
+var wishes = [...]string{Auto: "auto", Wasm: "wasm", Bitcode: "bitcode", ELF: "elf"}
+
+func (w Wish) String() string {
+	if int(w) < len(wishes) {
+		return wishes[w]
+	}
+	return fmt.Sprintf("wish %d", uint8(w))
+}
+
+// ParseWish reads what String wrote.
+func ParseWish(s string) (Wish, error) {
+	if i := slices.Index(wishes[:], s); i >= 0 {
+		return Wish(i), nil
+	}
+	return 0, fmt.Errorf("forms: form %q is none of %s", s, strings.Join(wishes[:], ", "))
+}
+
+// form is the only one that a wish allows; 0: all.
+func (w Wish) form() image.Form {
+	return [...]image.Form{Auto: 0, Wasm: image.Wasm, Bitcode: image.LLVMBitcode, ELF: image.ELF}[w%4]
+}
+
+// LongRun is the mean time of a run from which on native code is worth its worker process: a hand-over to one and back costs
+// about 3 µs, so that is a twentieth of it.
+const LongRun = 60 * time.Microsecond
+
+// Offer is what one engine of an element runs.
+type Offer struct {
+	Engine int // its number among the element's
+	abi.Offer
+}
+
+// History is how a function has run at an element in one form.
+type History struct {
+	Runs uint64        // that ended
+	Time time.Duration // that they took together, without waiting
+}
+
+// Mean is the mean time of a run.
+func (h History) Mean() time.Duration {
+	if h.Runs == 0 {
+		return 0
+	}
+	return h.Time / time.Duration(h.Runs)
+}
+
+// Candidate is code that may run here.
+type Candidate struct {
+	Entry  int // in the image's order
+	Engine int // that runs it
+	Form   image.Form
+	Triple string
+	Tier   string
+	Why    string // it stands where it stands
+}
+
+// Refusal is code that may not.
+type Refusal struct {
+	Form   image.Form
+	Triple string
+	Why    string
+}
+
+func (r Refusal) String() string {
+	return abi.Offer{Form: r.Form.String(), Triple: r.Triple}.String() + ": " + r.Why
+}
+
+// Choose orders the entries of an image that can run at an element, the best first, and says of each of the others why it cannot. trust says why code
+// of a form may not run here ("": it may), history how the function has run so far. By Auto a function begins as wasm, which is ready at once
+// and needs no other process, and turns to native code when its runs are long.
+func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string, history func(image.Form) History, wish Wish) ([]Candidate, []Refusal) {
+	var good []Candidate
+	var refused []Refusal
+	long := history(image.Wasm).Mean() >= LongRun
+	for i, e := range entries {
+		c, why := match(&e, offers)
+		if f := wish.form(); f != 0 && e.Form != f {
+			why = "form " + wish.String() + " was asked for"
+		}
+		if why == "" {
+			why = trust(e.Form)
+		}
+		if why != "" {
+			refused = append(refused, Refusal{e.Form, e.Triple, why})
+			continue
+		}
+		c.Entry = i
+		good = append(good, c)
+	}
+	slices.SortStableFunc(good, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(rank(a.Form, long), rank(b.Form, long)), cmp.Compare(a.Engine, b.Engine),
+			cmp.Compare(len(entries[b.Entry].Features), len(entries[a.Entry].Features)))
+	})
+	for i := range good {
+		good[i].Why = why(good, i, wish, history(image.Wasm), long)
+	}
+	return good, refused
+}
+
+// rank is a form's place in the order.
+func rank(f image.Form, long bool) int {
+	switch {
+	case f == image.Wasm && long:
+		return 3
+	case f == image.Wasm:
+		return 0
+	case f == image.LLVMBitcode: // it is compiled for this very processor
+		return 1
+	}
+	return 2
+}
+
+// why says why the i-th of the candidates stands there.
+func why(all []Candidate, i int, wish Wish, h History, long bool) string {
+	alone := !slices.ContainsFunc(all, func(c Candidate) bool { return c.Form != all[i].Form })
+	switch wasm := all[i].Form == image.Wasm; {
+	case wish != Auto:
+		return "form " + wish.String() + " was asked for"
+	case alone:
+		return "it has no other code that can run here"
+	case wasm && h.Runs == 0:
+		return "wasm is ready first, and nothing is known of its runs yet"
+	case wasm && !long:
+		return fmt.Sprintf("%d runs took %v each: native code is worth its process from %v on", h.Runs, h.Mean(), LongRun)
+	case long:
+		return fmt.Sprintf("%d runs as wasm took %v each: native code is worth its process from %v on", h.Runs, h.Mean(), LongRun)
+	}
+	return "in case wasm cannot run"
+}
+
+// match finds the first offer for an entry, or says why there is none.
+func match(e *image.Entry, offers []Offer) (Candidate, string) {
+	why := "this element has no engine for it"
+	var triples []string
+	for _, o := range offers {
+		switch {
+		case o.Form != e.Form.String():
+			continue
+		case o.Why != "":
+			why = o.Why
+			continue
+		case e.Form != image.Wasm && Target(o.Triple) != Target(e.Triple):
+			triples = append(triples, Target(o.Triple))
+			why = fmt.Sprintf("it is for %s, and this element is %s", Target(e.Triple), strings.Join(triples, ", "))
+			continue
+		}
+		if missing := slices.DeleteFunc(slices.Clone(e.Features), func(f string) bool { return slices.Contains(o.Features, f) }); len(missing) > 0 {
+			why = "this processor lacks " + strings.Join(missing, ", ")
+			continue
+		}
+		return Candidate{Engine: o.Engine, Form: e.Form, Triple: e.Triple, Tier: o.Tier}, ""
+	}
+	return Candidate{}, why
+}
+
+// systems are the operating systems that a triple may name in its second part, without a vendor.
+var systems = []string{"linux", "freebsd", "darwin", "windows", "none", "wasi"}
+
+// Target is what of a triple decides whether code for it can run: processor and system. "x86_64-linux-gnu", "amd64-linux" and
+// "x86_64-unknown-linux-gnu" are all x86_64-linux: functions call nothing but their host, so the C library in a triple means nothing.
+func Target(triple string) string {
+	parts := strings.Split(triple, "-")
+	switch parts[0] {
+	case "amd64":
+		parts[0] = "x86_64"
+	case "arm64":
+		parts[0] = "aarch64"
+	}
+	switch {
+	case len(parts) == 1:
+		return parts[0]
+	case len(parts) > 2 && !slices.Contains(systems, parts[1]):
+		return parts[0] + "-" + parts[2]
+	}
+	return parts[0] + "-" + parts[1]
+}

@@ -1,0 +1,34 @@
+package travel
+
+// A run whose program is not ready, because it is being compiled or made ready for the run's principal, goes back to the core: it waits as one
+// does for code. It holds nothing but its payload, counts as held and not as running, its deadline runs, and it can be
+// canceled. Its invocation's turn stays its own.
+
+// AwaitProgram takes back a run that has done nothing yet, until ProgramReady or ProgramFailed; NextRun gives it once more then, with its
+// User. It returns false if the branch has ended instead; the run is gone then. Of a run that ends while it waits
+// Effects.Unreserve tells.
+func (c *Core) AwaitProgram(now Instant, r *Run) bool {
+	c.catchUp()
+	if r.ended { // it was stopped meanwhile
+		c.Finish(now, r, End{Code: CodeCanceled})
+		return false
+	}
+	c.charge(r, false)
+	c.pause(r)
+	r.state, r.awaited = runUnready, true
+	c.unready.push(&r.inQueue)
+	return true
+}
+
+// ProgramReady lets a run go on that waited for its program.
+func (c *Core) ProgramReady(r *Run) {
+	c.catchUp()
+	r.inQueue.leave()
+	c.enqueue(r)
+}
+
+// ProgramFailed ends the branch of a run that waited for its program.
+func (c *Core) ProgramFailed(now Instant, r *Run, code Code, text string) {
+	c.catchUp()
+	c.failRun(now, r, code, text)
+}
