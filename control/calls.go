@@ -18,7 +18,6 @@ const Version = 1
 const (
 	CallInfo     = "wherry.info"         // InfoRequest → Info
 	CallNamesake = "wherry.namesake"     // NamesakeRequest → Nothing; members only
-	CallSpare    = "wherry.spare"        // Nothing → SpareReply; members only
 	CallStatus   = "wherry.status"       // StatusRequest → Status; capability read, or admin for all of it
 	CallExplain  = "wherry.fn.explain"   // ExplainRequest → Explanation; capability inject
 	CallBegin    = "wherry.load.begin"   // BeginRequest → BeginReply
@@ -50,12 +49,6 @@ type NamesakeRequest struct {
 
 // Nothing is a body without members.
 type Nothing struct{}
-
-// SpareReply answers a peer that has two connections to a node and will close the one that it has dialled: it must ask
-// over the other. Nothing more is begun there on the former.
-type SpareReply struct {
-	Busy bool `json:"busy"` // something still is under way on it
-}
 
 // InfoRequest says who asks.
 type InfoRequest struct {

@@ -20,6 +20,7 @@ const dialTime = 5 * time.Second
 // checks that it is the one meant. A member without a name may be anybody.
 func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
 	var failed []error
+	before := l.cfg.Element.Endpoints()
 	for _, addr := range l.sorted(m.Addrs) {
 		if err := l.mayDial(addr); err != nil {
 			failed = append(failed, err)
@@ -33,7 +34,9 @@ func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, e
 			continue
 		}
 		if err := l.meant(ep, m, addr); err != nil {
-			ep.Close()
+			if !slices.Contains(before, ep) {
+				ep.Close()
+			}
 			failed = append(failed, err)
 			continue
 		}

@@ -31,10 +31,6 @@ type LinksConfig struct {
 	Insecure bool           // tcp addresses beyond loopback may be dialled, without TLS or because there is TLS
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
-	// Spare says that of two connections of this node and another one is not needed, because there is the other: it has nothing
-	// more begun on it at either end, and reports whether something still is under way. nil: nothing is. It may take until the
-	// context ends. With an error, the peer refuses to say so, and the connection is left as it is; it may be in use.
-	Spare func(ctx context.Context, spare, other *fabric.Endpoint) (busy bool, err error)
 	Log   *slog.Logger // nil: silent
 }
 
@@ -46,12 +42,11 @@ type Links struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu      sync.Mutex
-	links   map[string]*link
-	resting map[*fabric.Endpoint]bool // those with a rest of their own
-	closed  bool
-	full    bool          // a member was left out
-	change  chan struct{} // closed and made anew at each change
+	mu     sync.Mutex
+	links  map[string]*link
+	closed bool
+	full   bool          // a member was left out
+	change chan struct{} // closed and made anew at each change
 }
 
 // link is the state of one member.
@@ -70,7 +65,7 @@ func NewLinks(cfg LinksConfig) *Links {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Links{cfg: cfg, links: map[string]*link{}, resting: map[*fabric.Endpoint]bool{}, change: make(chan struct{})}
+	l := &Links{cfg: cfg, links: map[string]*link{}, change: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -158,8 +153,7 @@ func (l *Links) PeerUp(ep *fabric.Endpoint) {
 // take has a member's endpoint used, or not; mu is held.
 func (l *Links) take(k *link, ep *fabric.Endpoint) {
 	if alive(k.ep) && k.ep.Incarnation() == ep.Incarnation() {
-		l.second(k, ep)
-		return
+		return // this one shows another principal
 	}
 	if alive(k.ep) && !l.cfg.Nodes { // a node asks both before it says so
 		l.cfg.Log.Warn("two elements have one name; if this is no restart, give each node a name of its own", "name", ep.Name(),
@@ -179,11 +173,7 @@ func (l *Links) PeerLost(ep *fabric.Endpoint, err error) {
 	}
 	k.ep, k.err = nil, err
 	for _, other := range l.cfg.Element.Endpoints() { // one that stood by
-		switch {
-		case other == ep || other.Name() != ep.Name() || !l.trusted(other) || !alive(other):
-		case k.ep != nil && k.ep.Incarnation() == other.Incarnation():
-			l.second(k, other)
-		default:
+		if other != ep && other.Name() == ep.Name() && l.trusted(other) && alive(other) {
 			k.ep, k.err = other, nil
 		}
 	}
@@ -329,7 +319,6 @@ func (l *Links) Close() {
 
 // keep dials a member whenever there is no endpoint to it.
 func (l *Links) keep(k *link) {
-	l.yield(k)
 	pause := firstRetry
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
@@ -345,7 +334,6 @@ func (l *Links) keep(k *link) {
 			case <-k.wake:
 			case <-l.ctx.Done():
 			}
-			l.yield(k)
 			continue
 		}
 		ep, err := l.Dial(l.ctx, m)

@@ -173,6 +173,9 @@ type Config struct {
 	Scheduler Scheduler
 	// Incarnation fixes the random incarnation, for simulations. 0: random.
 	Incarnation Incarnation
+	// Several makes a connection of each Dial of this element, also to a peer that is connected already: for those
+	// who put load on a peer.
+	Several bool
 	// OnPeer hears of each new endpoint, accepted or dialled, before any of its
 	// messages is handled. It must not block.
 	OnPeer func(*Endpoint)

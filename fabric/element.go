@@ -50,6 +50,7 @@ type Element struct {
 
 	claims     map[Incarnation]*claim
 	idleClaims idleClaims // of them, those without an endpoint
+	joins      joins
 
 	// busy holds endpoints with bulk fragments or queued frames to send.
 	busyMu sync.Mutex
@@ -185,16 +186,19 @@ func (e *Element) accept(p Pending) {
 	defer e.helloing.Done()
 	info, err := e.helloAsAcceptor(p)
 	if err == nil {
-		_, err = e.open(p, info, false)
+		err = e.admit(p, info)
 	}
 	if err != nil {
-		e.refuse(p.RemoteAddr(), err)
+		if err != errOther {
+			e.refuse(p.RemoteAddr(), err)
+		}
 		p.Close()
 	}
 }
 
 // Dial connects to a peer and returns the endpoint to the incarnation that
-// answered. The context bounds all of it, besides Limits.HelloTime.
+// answered. If there is an endpoint to that already, by which it shows the same principal, that is returned, whoever made it, and whatever the
+// address: to close it is to close it for all (but see Config.Several). The context bounds all of it, besides Limits.HelloTime.
 func (e *Element) Dial(ctx context.Context, addr string) (*Endpoint, error) {
 	t, rest, err := e.transport(addr)
 	if err != nil {
@@ -211,13 +215,10 @@ func (e *Element) Dial(ctx context.Context, addr string) (*Endpoint, error) {
 	}
 	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
 	stop := context.AfterFunc(ctx, func() { p.SetDeadline(time.Unix(1, 0)) })
-	info, err := e.helloAsDialler(p)
+	ep, err := e.connect(ctx, p)
 	stop()
 	if err == nil {
-		var ep *Endpoint
-		if ep, err = e.open(p, info, true); err == nil {
-			return ep, nil
-		}
+		return ep, nil
 	}
 	p.Close()
 	if ctx.Err() != nil {

@@ -100,6 +100,9 @@ func (ep *Endpoint) Name() string { return ep.peer.hello.name }
 // Principal is who the peer is.
 func (ep *Endpoint) Principal() Principal { return ep.peer.principal }
 
+// Dialled reports whether the connection was made from here.
+func (ep *Endpoint) Dialled() bool { return ep.dialled }
+
 // Addrs are the addresses the peer said it listens at.
 func (ep *Endpoint) Addrs() []string { return ep.peer.hello.addrs }
 
@@ -108,20 +111,6 @@ func (ep *Endpoint) RemoteAddr() string { return ep.addr }
 
 // Shared reports whether memory can be mapped, both ways: the peer is on this machine.
 func (ep *Endpoint) Shared() bool { return ep.fds != nil }
-
-// Dialled reports whether this element has made the connection, and not the peer.
-func (ep *Endpoint) Dialled() bool { return ep.dialled }
-
-// Busy reports whether operations of this element, or parts of those of the peer's that take several frames, are
-// under way, or anything waits to be sent.
-func (ep *Endpoint) Busy() bool {
-	if ep.ops.inUse() > 0 {
-		return true
-	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	return ep.outbox.n+ep.reserved.n+len(ep.bulk)+len(ep.in.puts)+ep.in.gets > 0
-}
 
 // String names the peer.
 func (ep *Endpoint) String() string {

@@ -58,7 +58,14 @@ func goldenHello() (b []byte) {
 	b = fmt.Appendf(b, "hello refuse    %x\n", msg.Bytes())
 	msg.Reset()
 	writeRefusal(&msg, fmt.Errorf("%w: it is ann's", ErrTaken))
-	return fmt.Appendf(b, "hello taken     %x\n", msg.Bytes())
+	b = fmt.Appendf(b, "hello taken     %x\n", msg.Bytes())
+	msg.Reset()
+	id := connIDOf(dial, accept)
+	writeHello(&msg, append([]byte{byte(helloOther)}, id[:]...))
+	b = fmt.Appendf(b, "hello other     %x\n", msg.Bytes())
+	msg.Reset()
+	writeHello(&msg, []byte{byte(helloInsist)})
+	return fmt.Appendf(b, "hello insist    %x\n", msg.Bytes())
 }
 
 // goldenKey refers to something of the peer's.

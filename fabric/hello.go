@@ -21,7 +21,10 @@ import (
 //	   hello  ───────────▶
 //	   ◀───────────  hello + proof   (or a refusal in words)
 //	   proof  ───────────▶
-//	   ◀───────────  welcome         (or a refusal in words)
+//	   ◀───────────  welcome         (or a refusal in words, or the name of the connection that there is)
+
+// featureOne says that an element needs one connection to a peer, whoever dialled (join.go).
+const featureOne uint64 = 1 << 0
 
 const (
 	helloMagic   = 0x59524857 // "WHRY"
@@ -43,7 +46,9 @@ const (
 	helloProof
 	helloWelcome
 	helloRefuse
-	helloTaken // a refusal, of the incarnation
+	helloTaken  // a refusal, of the incarnation
+	helloOther  // another connection is used: the acceptor says which
+	helloInsist // that one is lost
 )
 
 // A Principal is who a peer is, as far as this element knows.
@@ -213,16 +218,25 @@ type peerInfo struct {
 	hello     *hello
 	principal Principal
 	token     tokenMark
+	id        connID // of the connection
 }
 
 func (e *Element) ownHello(kind helloKind) *hello {
 	e.mu.Lock()
 	addrs := append([]string(nil), e.addrs...)
 	e.mu.Unlock()
-	h := &hello{kind: kind, versionMin: helloVersion, versionMax: helloVersion, incarnation: e.incarnation,
+	h := &hello{kind: kind, versionMin: helloVersion, versionMax: helloVersion, features: e.features(), incarnation: e.incarnation,
 		window: uint32(e.cfg.Limits.WindowBytes), ops: uint32(e.cfg.Limits.OpsPerEndpoint), name: e.cfg.Name, addrs: addrs}
 	rand.Read(h.nonce[:])
 	return h
+}
+
+// features are those that this element's HELLO shows.
+func (e *Element) features() uint64 {
+	if e.cfg.Several {
+		return 0
+	}
+	return featureOne
 }
 
 // checkPeer looks at what a peer said of itself, from both sides.
@@ -236,26 +250,26 @@ func checkPeer(h *hello) error {
 	return nil
 }
 
-// helloAsDialler runs HELLO on a connection we opened.
-func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
+// helloAsDialler runs HELLO on a connection we opened, until we know who the peer is. answer is to be sent next.
+func (e *Element) helloAsDialler(p Pending) (info *peerInfo, answer []byte, err error) {
 	own := e.ownHello(helloDial)
 	var secret []byte
 	if c := p.Features().Certified; e.cfg.Auth != nil && (c == nil || !c.SelfCertified()) {
 		own.token, secret = e.cfg.Auth.Self()
 	}
 	if len(own.token) > maxNameBytes {
-		return nil, fmt.Errorf("fabric: token name of %d bytes: at most %d", len(own.token), maxNameBytes)
+		return nil, nil, fmt.Errorf("fabric: token name of %d bytes: at most %d", len(own.token), maxNameBytes)
 	}
 	dial := own.encode()
 	if err := writeHello(p, dial); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	accept, err := readHello(p)
 	if err != nil {
-		return nil, fmt.Errorf("no HELLO from %s: %w", p.RemoteAddr(), err)
+		return nil, nil, fmt.Errorf("no HELLO from %s: %w", p.RemoteAddr(), err)
 	}
 	if err := refusal(accept); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	body, theirs := accept, []byte(nil)
 	if own.token != "" {
@@ -263,10 +277,10 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 		body, theirs = accept[:n], accept[n:]
 		if !hmac.Equal(theirs, proof(secret, "accept", dial, body)) {
 			if _, err := decodeHello(accept); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			writeRefusal(p, errWrongSecret) // so that the other side's log can say what is wrong
-			return nil, fmt.Errorf("%w: %s does not prove that it knows token %q: is it another cluster's node, does it take no tokens, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
+			return nil, nil, fmt.Errorf("%w: %s does not prove that it knows token %q: is it another cluster's node, does it take no tokens, or is the token file out of date?", ErrRefused, p.RemoteAddr(), own.token)
 		}
 	}
 	h, err := decodeHello(body)
@@ -277,30 +291,17 @@ func (e *Element) helloAsDialler(p Pending) (*peerInfo, error) {
 		err = checkPeer(h)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	answer := []byte{byte(helloProof)}
+	answer = []byte{byte(helloProof)}
 	if own.token != "" {
 		answer = append(answer, proof(secret, "dial", dial, body)...)
-	}
-	if err := writeHello(p, answer); err != nil {
-		return nil, err
-	}
-	last, err := readHello(p)
-	if err != nil {
-		return nil, fmt.Errorf("HELLO with %s broke off: %w", p.RemoteAddr(), err)
-	}
-	if err := refusal(last); err != nil {
-		return nil, err
-	}
-	if helloKind(last[0]) != helloWelcome {
-		return nil, errHello
 	}
 	who, isCertified := certified(p)
 	if !isCertified {
 		who = e.principalOf(p, own.token)
 	}
-	return &peerInfo{h, who, markOf(own.token, secret, !isCertified)}, nil
+	return &peerInfo{h, who, markOf(own.token, secret, !isCertified), connIDOf(dial, body)}, answer, nil
 }
 
 // principalOf is who a peer without a certificate is that we dialled: whoever proved the token we share is
@@ -357,7 +358,7 @@ func printable(b []byte) string {
 	return string(out)
 }
 
-// helloAsAcceptor runs HELLO on a connection a peer opened. Its refusals tell
+// helloAsAcceptor runs HELLO on a connection a peer opened, until it has proved who it is. Its refusals tell
 // the peer why.
 func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
@@ -383,6 +384,8 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 		return nil, err
 	}
 	switch kind := helloKind(answer[0]); {
+	case kind == helloOther:
+		return nil, errOther
 	case kind == helloRefuse && secret != nil:
 		return nil, fmt.Errorf("%w: %s shows token %q with another secret than this element's", errWrongSecret, orUnnamed(info.hello.name), info.hello.token)
 	case kind != helloProof:
@@ -392,15 +395,8 @@ func (e *Element) helloAsAcceptor(p Pending) (*peerInfo, error) {
 		writeRefusal(p, err)
 		return nil, err
 	}
-	err = e.roomForPrincipal(info.principal.Name)
-	if err == nil {
-		err = e.mayClaimInHello(info)
-	}
-	if err != nil {
-		writeRefusal(p, err)
-		return nil, err
-	}
-	return info, writeHello(p, []byte{byte(helloWelcome)})
+	info.id = connIDOf(dial, body)
+	return info, nil
 }
 
 // judge decides on a peer's first message; the error goes to the peer.
@@ -443,5 +439,5 @@ func (e *Element) judge(p Pending, dial []byte) (*peerInfo, []byte, error) {
 	if isCertified {
 		who = cert // the token must be good, but it adds nothing
 	}
-	return &peerInfo{h, who, markOf(h.token, secret, !isCertified)}, secret, nil
+	return &peerInfo{hello: h, principal: who, token: markOf(h.token, secret, !isCertified)}, secret, nil
 }

@@ -343,7 +343,7 @@ func (rt *Runtime) started(now travel.Instant) {
 func (f *Function) resolve(r *Root) (travel.Peer, error) {
 	rt := f.rt
 	if r.To != nil {
-		if n := rt.number(r.To); n != travel.Self && rt.about[n].incarnation != 0 { // else there is another one, and it is a spare
+		if n := rt.number(r.To); n != travel.Self && rt.about[n].incarnation != 0 { // of a member
 			return n, nil
 		}
 		if n, ok := rt.numbers[r.To.Incarnation()]; ok {

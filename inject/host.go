@@ -522,7 +522,7 @@ func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Rem
 	n, ok := rt.element(shard.Incarnation)
 	ep := rt.endpoint(n)
 	rt.mu.Unlock()
-	if r != nil && r.Endpoint() == ep && ep.Err() == nil { // one of another endpoint is a spare's, or a dead one's
+	if r != nil && r.Endpoint() == ep && ep.Err() == nil { // else the endpoint is another one now
 		return r, nil
 	}
 	if !ok || ep == nil {

@@ -134,7 +134,7 @@ type Runtime struct {
 // about is what the data plane asks of an endpoint, in one place. The zero
 // about is nobody's.
 type about struct {
-	incarnation fabric.Incarnation // 0: it is a spare, or no member's: not what a table's element is found by
+	incarnation fabric.Incarnation // 0: no member's: not what a table's element is found by
 	principal   string
 	member      bool // functions may go there, and keys
 	foreign     bool // the incarnation that it shows is another principal's
@@ -317,9 +317,6 @@ func (rt *Runtime) settle(inc fabric.Incarnation) {
 		delete(rt.numbers, inc)
 	case next != was:
 		rt.numbers[inc] = next
-		if rt.about[next].member {
-			rt.about[next].incarnation = inc // it may have been a spare
-		}
 	}
 }
 

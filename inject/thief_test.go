@@ -302,7 +302,7 @@ func (a certified) Lookup(name string) ([]byte, fabric.Principal, bool) {
 // other leads there, and only then.
 func TestTurnedAway(t *testing.T) {
 	to := newMemberAs(t, fabric.Config{Name: "to", Auth: tokens{"cluster"}}, true)
-	client := newMemberAs(t, fabric.Config{Name: "client", Auth: certified{tokens{"ann"}, new(atomic.Int32)}}, false)
+	client := newMemberAs(t, fabric.Config{Name: "client", Auth: certified{tokens{"ann"}, new(atomic.Int32)}, Several: true}, false)
 	does, err := client.rt.Prepare(stepsImage(t, "errand", nil), nil)
 	if err != nil {
 		t.Fatal(err)

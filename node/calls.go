@@ -18,7 +18,6 @@ func (n *Node) serve() error {
 	return errors.Join(
 		control.Serve(p, control.CallInfo, n.info),
 		control.Serve(p, control.CallNamesake, n.heardOfNamesake),
-		control.Serve(p, control.CallSpare, n.spareOf),
 		control.Serve(p, control.CallStatus, n.status),
 		control.Serve(p, control.CallExplain, n.explain),
 		control.Serve(p, control.CallBegin, n.begin),

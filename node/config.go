@@ -182,9 +182,6 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
-	if c.Native == "" {
-		c.Native = nativeOff
-	}
 	if !slices.Contains([]string{nativeOff, nativeWorker}, c.Native) {
 		return fmt.Errorf("node: native %q: it is %s or %s", c.Native, nativeOff, nativeWorker)
 	}

@@ -84,7 +84,7 @@ func newPatrons(t *testing.T, ts *cluster.Tokens, scheme string, n int) *patrons
 		if err != nil {
 			t.Fatal(err)
 		}
-		el, err := fabric.New(fabric.Config{Name: fmt.Sprint("patron-", i), Transports: []fabric.Transport{tr}, Auth: auth})
+		el, err := fabric.New(fabric.Config{Name: fmt.Sprint("patron-", i), Transports: []fabric.Transport{tr}, Auth: auth, Several: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -181,11 +181,14 @@ func (n *Node) dialNamesake(own cluster.Member) {
 	if len(own.Addrs) == 0 {
 		return
 	}
+	before := n.el.Endpoints()
 	ep, err := n.links.Dial(n.life, own)
 	if err != nil {
 		return // nobody, or somebody with a name of its own
 	}
-	defer ep.Close()
+	if !slices.Contains(before, ep) {
+		defer ep.Close()
+	}
 	if ep.Incarnation() == n.el.Incarnation() {
 		return // itself, by another address
 	}

@@ -127,7 +127,7 @@ func (n *Node) build() (err error) {
 		return err
 	}
 	n.data = newStore(n.el, int64(n.cfg.Memory))
-	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Spare: n.spare, Log: n.log})
+	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Log: n.log})
 	if err := n.serve(); err != nil {
 		return err
 	}

@@ -315,7 +315,7 @@ func guestOf(t testing.TB, scheme string, auth fabric.Auth) (*fabric.Element, *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	el, err := fabric.New(fabric.Config{Name: "n2", Transports: []fabric.Transport{tr}, Auth: auth})
+	el, err := fabric.New(fabric.Config{Name: "n2", Transports: []fabric.Transport{tr}, Auth: auth, Several: true})
 	if err != nil {
 		t.Fatal(err)
 	}

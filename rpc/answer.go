@@ -29,7 +29,7 @@ func (k *Call) reply(code Code, body []byte) {
 	var seg *lentSegment
 	var err error
 	if !k.later {
-		seg, err = c.lend(nil, len(body), true)
+		seg, err = c.lend(nil, len(body))
 	}
 	if k.later || isNoRoom(err) {
 		if err = k.hold(code, body); err == nil {
@@ -125,7 +125,7 @@ func (k *Call) hold(code Code, body []byte) error {
 		if err != nil {
 			err = fmt.Errorf("its caller did not ask for it: %w", err)
 		} else {
-			seg, err = c.lend(ctx, len(body), true)
+			seg, err = c.lend(ctx, len(body))
 		}
 		k.replyLent(code, body, seg, err)
 	}

@@ -36,7 +36,6 @@ type share struct {
 // claim is one who waits for bytes.
 type claim struct {
 	n       int64
-	answer  bool // not a request
 	waiter  fabric.Waiter
 	settled atomic.Bool
 	err     error // why there will be none; set before settled
@@ -119,8 +118,8 @@ func (s *share) settle(e *list.Element, err error) {
 
 // wait takes n bytes when it is their turn. It fails when the context ends, or with the error that fail gives; or gone does, which
 // is asked once fail can find the claim. It must not be called on the goroutine that drives the fabric.
-func (s *share) wait(ctx context.Context, n int64, answer bool, gone func() error) error {
-	c := &claim{n: n, answer: answer}
+func (s *share) wait(ctx context.Context, n int64, gone func() error) error {
+	c := &claim{n: n}
 	c.waiter.Init(s.b.el)
 	s.b.mu.Lock()
 	e := s.waits.PushBack(c)
@@ -144,16 +143,12 @@ func (s *share) wait(ctx context.Context, n int64, answer bool, gone func() erro
 	return c.err
 }
 
-// fail ends the waits of an endpoint's requests, and of its answers too where all is set.
-func (s *share) fail(err error, all bool) {
+// fail ends an endpoint's waits.
+func (s *share) fail(err error) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	for e := s.waits.Front(); e != nil; {
-		next := e.Next()
-		if all || !e.Value.(*claim).answer {
-			s.settle(e, err)
-		}
-		e = next
+	for s.waits.Len() > 0 {
+		s.settle(s.waits.Front(), err)
 	}
 	s.b.serve()
 }

@@ -54,11 +54,11 @@ func newShares(t *testing.T, limit int64) *shares {
 }
 
 // wait has somebody wait for n bytes.
-func (s *shares) wait(ctx context.Context, i int, n int64, answer bool) (ended chan error) {
+func (s *shares) wait(ctx context.Context, i int, n int64) (ended chan error) {
 	s.t.Helper()
 	ended = make(chan error, 1)
 	before := s.waiting(i)
-	go func() { ended <- s.of[i].wait(ctx, n, answer, func() error { return nil }) }()
+	go func() { ended <- s.of[i].wait(ctx, n, func() error { return nil }) }()
 	waitFor(s.t, "it waits", func() bool { return s.waiting(i) > before })
 	return ended
 }
@@ -130,16 +130,16 @@ func TestTurns(t *testing.T) {
 			t.Fatal("there is no room")
 		}
 	}
-	first, second := s.wait(t.Context(), 0, 1, true), s.wait(t.Context(), 0, 1, true) // for itself: it has its share
+	first, second := s.wait(t.Context(), 0, 1), s.wait(t.Context(), 0, 1) // for itself: it has its share
 	if !s.of[2].take(1) {
 		t.Error("one that waits for itself is in others' way")
 	}
 	s.of[2].give(1)
-	large := s.wait(t.Context(), 2, 17, true)
+	large := s.wait(t.Context(), 2, 17)
 	if s.of[3].take(1) || s.of[1].take(1) {
 		t.Error("somebody overtakes one who waits for what others have")
 	}
-	small, next := s.wait(t.Context(), 3, 1, true), s.wait(t.Context(), 3, 1, true)
+	small, next := s.wait(t.Context(), 3, 1), s.wait(t.Context(), 3, 1)
 	s.have("all wait", 32, 16, 0, 0)
 	s.of[1].give(2)
 	s.granted("the large one", large)
@@ -154,32 +154,29 @@ func TestTurns(t *testing.T) {
 	s.have("at the end", 18, 14, 0, 2)
 }
 
-// TestWaitEnds: a wait ends with its context, with the endpoint, and for a request also when calls go over another one; who is
-// behind it goes on.
+// TestWaitEnds: a wait ends with its context, and with the endpoint; who is behind it goes on.
 func TestWaitEnds(t *testing.T) {
 	s := newShares(t, 64)
 	if !s.of[0].take(60) {
 		t.Fatal("there is no room")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	late := s.wait(ctx, 1, 8, false)
-	behind := s.wait(t.Context(), 2, 4, true)
+	late := s.wait(ctx, 1, 8)
+	behind := s.wait(t.Context(), 2, 4)
 	cancel()
 	if err := <-late; !errors.Is(err, ErrBusy) || !errors.Is(err, ErrCanceled) || !strings.Contains(err.Error(), "60 of all peers") {
 		t.Errorf("one that was cancelled: %v", err)
 	}
 	s.granted("the one behind", behind)
-	request, answer := s.wait(t.Context(), 1, 8, false), s.wait(t.Context(), 1, 8, true)
-	s.of[1].fail(errSpared, false)
-	if err := <-request; err != errSpared {
-		t.Errorf("a request of a spare: %v", err)
-	}
-	s.of[1].fail(fabric.ErrPeerLost, true)
-	if err := <-answer; err != fabric.ErrPeerLost {
-		t.Errorf("an answer to who is lost: %v", err)
+	lost := []chan error{s.wait(t.Context(), 1, 8), s.wait(t.Context(), 1, 8)}
+	s.of[1].fail(fabric.ErrPeerLost)
+	for _, ended := range lost {
+		if err := <-ended; err != fabric.ErrPeerLost {
+			t.Errorf("one for who is lost: %v", err)
+		}
 	}
 	gone := errors.New("gone")
-	if err := s.of[1].wait(t.Context(), 8, true, func() error { return gone }); err != gone {
+	if err := s.of[1].wait(t.Context(), 8, func() error { return gone }); err != gone {
 		t.Errorf("what came too late to be found: %v", err)
 	}
 	s.have("at the end", 60, 0, 4, 0)

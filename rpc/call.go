@@ -104,12 +104,9 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if c == nil {
 		return p.failed(ep, to, p.gone(ep))
 	}
-	for other := c.successor(); other != nil; other = c.successor() {
-		c, ep = other, other.ep
-	}
 	s := sending{to: to, req: request{method: to.id, body: req}, waits: mode == sendWaits}
 	if err := c.prepare(ctx, &s, mode); err != nil {
-		return c.unsent(ctx, to, req, mode, err)
+		return p.failed(ep, to, err)
 	}
 	r, err := c.try(&s)
 	if err == fabric.ErrBackpressure && s.seg == nil && mode != sendOneWay && len(req) > p.limits.EagerBytes {
@@ -124,7 +121,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 	if err != nil {
 		c.reuse(s.seg)
 		endAll(s.ends, err)
-		return c.unsent(ctx, to, req, mode, err)
+		return p.failed(ep, to, err)
 	}
 	if r == nil { // one-way
 		endAll(s.ends, nil)
@@ -219,14 +216,14 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error
 
 // lendFor is lend for a request. Where the call may wait, it waits for room.
 func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
-	seg, err := c.lend(nil, len(s.req.body), false)
+	seg, err := c.lend(nil, len(s.req.body))
 	if !isNoRoom(err) || mode == sendStarts || s.leads {
 		return seg, err
 	}
 	start := c.p.el.Now()
 	bounded, cancel := c.p.el.Timeout(ctx, s.req.left, ErrDeadline)
 	defer cancel()
-	seg, err = c.lend(bounded, len(s.req.body), false)
+	seg, err = c.lend(bounded, len(s.req.body))
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
 		c.reuse(seg)
 		return nil, ErrDeadline
@@ -236,14 +233,6 @@ func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSeg
 
 // gone is why nothing can be sent any more, or nil.
 func (c *conn) gone() error {
-	if c.successor() != nil {
-		return errSpared
-	}
-	return c.over()
-}
-
-// over is why the endpoint is of no use any more, or nil.
-func (c *conn) over() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -261,9 +250,6 @@ func isFull(err error) bool {
 func (c *conn) try(s *sending) (r *record, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.successor() != nil {
-		return nil, errSpared
-	}
 	if c.ended != nil {
 		return nil, c.ended
 	}

@@ -28,11 +28,9 @@ type conn struct {
 	lending  exchange.Lending[*lentSegment]
 	records  []*record // by slot
 	head     [requestBytes + extHead + traceBytes + MaxTraceStateBytes]byte
-	waiting  int                  // callers that wait to send a request
-	slots    fabric.Waiter        // of them, those that wait for a slot,
-	oneWays  fabric.Waiter        // and those that wait for the end of one-way calls
-	instead  atomic.Pointer[conn] // that calls go over, as this one is not needed (Peer.Spare); set under mu
-	movers   atomic.Int32         // transfers of bulks
+	waiting  int           // callers that wait to send a request
+	slots    fabric.Waiter // of them, those that wait for a slot,
+	oneWays  fabric.Waiter // and those that wait for the end of one-way calls
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
@@ -245,7 +243,7 @@ func (c *conn) cease(err error, lives bool) {
 	for _, k := range running {
 		k.stop(err, !lives)
 	}
-	c.lent.fail(err, true)
+	c.lent.fail(err)
 	c.wakeSenders()
 }
 

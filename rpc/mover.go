@@ -59,7 +59,6 @@ func (t *mover) open(ctx context.Context, via *conn) (err error) {
 	case b.owner == t.p.el.Incarnation():
 	case via != nil && via.ep.Incarnation() == b.owner:
 		t.c = via
-		via.movers.Add(1)
 	default:
 		if t.c, err = t.p.ownerOf(ctx, b); err != nil {
 			return err
@@ -106,13 +105,12 @@ type dial struct {
 	gaveUp bool // who dialled had no more time
 }
 
-// ownerOf finds or makes an endpoint to a Bulk's owner, and counts a transfer there. Those who need the same one wait for whoever began to make it.
+// ownerOf finds or makes an endpoint to a Bulk's owner. Those who need the same one wait for whoever began to make it.
 func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 	for {
 		p.mu.Lock()
 		c, d := p.owners[b.owner], p.dials[b.owner]
 		if c != nil {
-			c.movers.Add(1) // under mu: Spare sees it, or has taken it off
 			p.mu.Unlock()
 			return c, nil
 		}
@@ -164,7 +162,6 @@ func (p *Peer) dialOwner(ctx context.Context, b *Bulk) (*conn, error) {
 			errs = append(errs, fmt.Errorf("%s is %v now: %w", addr, ep.Incarnation(), fabric.ErrIncarnation))
 		default:
 			if c := p.conn(ep); c != nil {
-				c.movers.Add(1)
 				return c, nil
 			}
 			errs = append(errs, p.gone(ep))

@@ -33,18 +33,14 @@ func (s *lentSegment) revoke() {
 
 // lend finds a segment for a payload of size bytes, which is to be written there. Where there is no room it fails with a
 // noRoom, or waits for its turn if it is given a context.
-func (c *conn) lend(ctx context.Context, size int, answer bool) (*lentSegment, error) {
+func (c *conn) lend(ctx context.Context, size int) (*lentSegment, error) {
 	class := classOf(size)
 	n := classBytes(class)
 	if !c.lent.take(n) {
 		if ctx == nil {
 			return nil, c.lent.lacks(n)
 		}
-		gone := c.gone
-		if answer { // which goes nowhere else
-			gone = c.over
-		}
-		if err := c.lent.wait(ctx, n, answer, gone); err != nil {
+		if err := c.lent.wait(ctx, n, c.gone); err != nil {
 			return nil, err
 		}
 	}

@@ -91,7 +91,7 @@ func TestRequestMemoryIsReused(t *testing.T) {
 }
 
 func TestRequestMemoryIsBounded(t *testing.T) {
-	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{PoolBytes: 2 << 20})
+	a, b := newSideOf(t, fabric.Config{Name: "a", Several: true}, Limits{}), newSide(t, "b", Limits{PoolBytes: 2 << 20})
 	eps := []*fabric.Endpoint{connect(t, a, b, "tcp://127.0.0.1:0"), connect(t, a, b, "tcp://127.0.0.1:0")}
 	entered, open := b.gate(t, "wait")
 	var futures []Future
@@ -263,7 +263,7 @@ func BenchmarkLargeRequest(b *testing.B) {
 // TestIdleAnswers: the memory of answers that a burst of calls needed is kept within Limits.PoolBytes over all endpoints, for a while.
 func TestIdleAnswers(t *testing.T) {
 	const each = 40_000
-	a, b := newSide(t, "a", Limits{EagerBytes: 60_000, PoolBytes: 20 * each}), newSide(t, "b", Limits{EagerBytes: 60_000})
+	a, b := newSideOf(t, fabric.Config{Name: "a", Several: true}, Limits{EagerBytes: 60_000, PoolBytes: 20 * each}), newSide(t, "b", Limits{EagerBytes: 60_000})
 	b.serve(t, "large", func(context.Context, *Call) ([]byte, error) { return make([]byte, each), nil })
 	addr, err := b.el.Listen("tcp://127.0.0.1:0")
 	if err != nil {

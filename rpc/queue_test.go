@@ -4,11 +4,13 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // TestQueuedAfterLoss: a call that comes to the queue when its endpoint is just lost does not stay there.
 func TestQueuedAfterLoss(t *testing.T) {
-	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
+	a, b := newSideOf(t, fabric.Config{Name: "a", Several: true}, Limits{}), newSide(t, "b", Limits{})
 	ep, other := connect(t, a, b, "tcp://127.0.0.1:0"), connect(t, a, b, "tcp://127.0.0.1:0")
 	gate := make(chan bool)
 	if err := b.p.Register("one", func(context.Context, *Call) ([]byte, error) { <-gate; return nil, nil }, Options{Concurrent: 1}); err != nil {

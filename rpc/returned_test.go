@@ -34,7 +34,7 @@ func bare(t testing.TB, name string) *side {
 
 // TestNoPeer: calls to an element that serves none at all end at once, and leave nothing behind.
 func TestNoPeer(t *testing.T) {
-	a, b := newSide(t, "a", Limits{CallTime: time.Hour}), bare(t, "b")
+	a, b := newSideOf(t, fabric.Config{Name: "a", Several: true}, Limits{CallTime: time.Hour}), bare(t, "b")
 	ep := connect(t, a, b, "tcp://127.0.0.1:0")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -331,7 +331,7 @@ func TestIdleSegmentsGo(t *testing.T) {
 	c := a.p.conn(ep)
 	base := a.el.Now() + int64(time.Hour) // out of reach of the element's own sweeps
 	idleFrom := func(n int, at int64) {
-		s, err := c.lend(nil, n, false)
+		s, err := c.lend(nil, n)
 		if err != nil {
 			t.Fatal(err)
 		}

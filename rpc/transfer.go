@@ -59,9 +59,6 @@ func (p *Peer) transfer(ctx context.Context, via *conn, b *Bulk, offset uint64, 
 	if err == nil {
 		err = t.run(ctx, offset)
 	}
-	if t.c != nil {
-		t.c.movers.Add(-1)
-	}
 	if err != nil {
 		return t.moved, fmt.Errorf("rpc: bulk, after %d of %d bytes: %w", t.moved, size, timedOut(err))
 	}

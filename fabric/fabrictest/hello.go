@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -23,13 +24,20 @@ const (
 	kindProof
 	kindWelcome
 	kindRefuse
+	kindTaken
+	kindOther
+	kindInsist
 )
+
+// featureOne is the bit of a HELLO whose sender knows kindOther.
+const featureOne = 1
 
 // rawHello is a first message with every field open to abuse.
 type rawHello struct {
 	magic       uint32
 	kind        byte
 	min, max    uint16
+	features    uint64
 	incarnation uint64
 	window, ops uint32
 	name, token string
@@ -46,7 +54,7 @@ func (h rawHello) encode() []byte {
 	b = append(b, h.kind)
 	b = binary.LittleEndian.AppendUint16(b, h.min)
 	b = binary.LittleEndian.AppendUint16(b, h.max)
-	b = binary.LittleEndian.AppendUint64(b, 0) // features
+	b = binary.LittleEndian.AppendUint64(b, h.features)
 	b = binary.LittleEndian.AppendUint64(b, h.incarnation)
 	b = binary.LittleEndian.AppendUint32(b, h.window)
 	b = binary.LittleEndian.AppendUint32(b, h.ops)
@@ -122,6 +130,9 @@ func helloChecks() []check {
 		{"no such address", helloNoAddress},
 		{"incarnations differ", helloIncarnations},
 		{"endpoint to oneself", helloOneself},
+		{"one connection of two", helloOneOfTwo},
+		{"one connection of several dials", helloOneOfSeveral},
+		{"a lost connection is named", helloLostIsNamed},
 		{"connect, call, drop", helloAgainAndAgain},
 	}
 }
@@ -438,6 +449,113 @@ func helloOneself(r *rig) {
 	if string(got) != string(want) {
 		r.Error("bytes differ")
 	}
+}
+
+// helloOneOfTwo has two elements dial each other at once: both get the same connection, and there is no other.
+func helloOneOfTwo(r *rig) {
+	for range 20 {
+		var up [2]atomic.Int32
+		count := func(i int) func(*fabric.Config) {
+			return func(c *fabric.Config) { c.OnPeer = func(*fabric.Endpoint) { up[i].Add(1) } }
+		}
+		nodes := [2]*node{r.node(count(0)), r.node(count(1))}
+		for range 2 { // and once more when that has ended
+			var both sync.WaitGroup
+			var got [2][2]*fabric.Endpoint
+			for i, n := range nodes {
+				for k := range got[i] {
+					both.Go(func() {
+						var err error
+						if got[i][k], err = n.Dial(r.Ctx, nodes[1-i].addr); err != nil {
+							r.Errorf("dial: %v", err)
+						}
+					})
+				}
+			}
+			both.Wait()
+			for i, n := range nodes {
+				eps := n.Endpoints()
+				if len(eps) != 1 || got[i][0] != eps[0] || got[i][1] != eps[0] {
+					r.Fatalf("endpoints %v; the dials got %v", eps, got[i])
+				}
+			}
+			r.Must(got[0][0].Flush(r.Ctx))
+			r.Must(got[1][0].Flush(r.Ctx))
+			got[0][0].Close()
+			r.Eventually("the end", func() bool { return len(nodes[0].Endpoints())+len(nodes[1].Endpoints()) == 0 })
+		}
+		if a, b := up[0].Load(), up[1].Load(); a != 2 || b != 2 {
+			r.Fatalf("layers heard of %d and %d endpoints, of 2 connections", a, b)
+		}
+	}
+}
+
+// helloOneOfSeveral has an element dial a peer that is connected already, whoever dialled before.
+func helloOneOfSeveral(r *rig) {
+	a, b, ab, ba := r.pair()
+	for _, c := range []struct {
+		by, of *node
+		want   *fabric.Endpoint
+	}{{a, b, ab}, {b, a, ba}, {a, b, ab}} {
+		if ep, err := c.by.Dial(r.Ctx, c.of.addr); err != nil || ep != c.want {
+			r.Errorf("another dial got %v, %v; there is %v", ep, err, c.want)
+		}
+	}
+	if len(a.Endpoints()) != 1 || len(b.Endpoints()) != 1 {
+		r.Errorf("%v, %v", a.Endpoints(), b.Endpoints())
+	}
+	r.echo(a, b)
+}
+
+// helloLostIsNamed has a peer dial again who has lost a connection that the element still has: it hears which that is, and gets a new one if
+// it insists. A peer that does not know the question gets one unasked.
+func helloLostIsNamed(r *rig) {
+	n, a := r.node(), r.node(func(c *fabric.Config) { c.Incarnation = 77 })
+	_, back := r.connect(a, n)
+	greet := func(features uint64) (p fabric.Pending, answer []byte) {
+		r.Helper()
+		h := goodHello(kindDial) // of 77, too
+		h.features = features
+		p = r.rawDial(n)
+		p.Write(framed(h.encode()))
+		_, err := readFramed(p)
+		r.Must(err)
+		return p, r.say(p, kindProof)
+	}
+	p, answer := greet(0)
+	if len(answer) != 1 || answer[0] != kindWelcome {
+		r.Errorf("a peer that does not know the question: %x", answer)
+	}
+	p.Close()
+	r.Eventually("it has gone", func() bool { return len(n.Endpoints()) == 1 })
+	var names [2][]byte
+	for i := range names {
+		p, answer := greet(featureOne)
+		if len(answer) != 1+16 || answer[0] != kindOther {
+			r.Fatalf("beside a connection: %x", answer)
+		}
+		names[i] = answer
+		p.Close() // it uses that
+	}
+	if string(names[0]) != string(names[1]) || string(names[0][1:]) == string(make([]byte, 16)) {
+		r.Errorf("one connection has the names %x", names)
+	}
+	p, _ = greet(featureOne)
+	if answer := r.say(p, kindInsist); len(answer) != 1 || answer[0] != kindWelcome {
+		r.Errorf("to who insists: %x", answer)
+	}
+	if back.Err() != nil {
+		r.Errorf("who insists has ended the connection that there was: %v", back.Err())
+	}
+}
+
+// say sends a message of HELLO and returns the answer.
+func (r *rig) say(p fabric.Pending, kind byte) []byte {
+	r.Helper()
+	p.Write(framed([]byte{kind}))
+	answer, err := readFramed(p)
+	r.Must(err)
+	return answer
 }
 
 func helloAgainAndAgain(r *rig) {

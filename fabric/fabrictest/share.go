@@ -14,7 +14,7 @@ import (
 func helloLimitPrincipal(r *rig) {
 	ours, theirs := tokens{name: "ours", secret: "o"}, tokens{name: "theirs", secret: "t"}
 	n := r.node(auth(twoTokens{ours, theirs}), func(c *fabric.Config) { c.Limits.Endpoints, c.Limits.EndpointsPerPrincipal = 8, 2 })
-	greedy := r.node(auth(ours))
+	greedy := r.node(auth(ours), several)
 	for range 2 {
 		_, err := greedy.Dial(r.Ctx, n.addr)
 		r.Must(err)
@@ -79,7 +79,7 @@ func messageUnreadCrowd(r *rig) {
 	answer := make([]byte, answers)
 	a.Handle(idData, func(m fabric.Message) { m.From.Post(idReply, nil, answer) })
 	serveEcho(a)
-	hostile, honest := r.node(func(c *fabric.Config) { c.Manual = true }), r.node() // nobody drives it: it reads nothing
+	hostile, honest := r.node(several, func(c *fabric.Config) { c.Manual = true }), r.node() // nobody drives it: it reads nothing
 	var got atomic.Int64
 	honest.Handle(idReply, func(m fabric.Message) { got.Add(int64(len(m.Body))) })
 	ep, back := r.connect(honest, a)
@@ -113,3 +113,6 @@ func messageUnreadCrowd(r *rig) {
 		r.Errorf("the honest one: %v, %v", ep.Err(), back.Err())
 	}
 }
+
+// several has each Dial make a connection.
+func several(c *fabric.Config) { c.Several = true }

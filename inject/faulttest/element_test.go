@@ -36,6 +36,7 @@ type settings struct {
 	OutboxBytes int
 	WindowBytes int
 	Incarnation uint64
+	Several     bool // each Dial makes a connection
 	PeerTime    time.Duration
 	Travel      travel.Limits
 	Streams     string // of a child: where it starts a function that streams to it
@@ -110,7 +111,7 @@ func newElement(s settings) (*element, error) {
 		return nil, err
 	}
 	e := &element{log: &lines{}}
-	e.Element, err = fabric.New(fabric.Config{Name: s.Name, Transports: []fabric.Transport{sockets, shared}, Auth: auth{s.Token},
+	e.Element, err = fabric.New(fabric.Config{Name: s.Name, Transports: []fabric.Transport{sockets, shared}, Auth: auth{s.Token}, Several: s.Several,
 		Incarnation: fabric.Incarnation(s.Incarnation), Limits: fabric.Limits{OutboxBytes: s.OutboxBytes, WindowBytes: s.WindowBytes, PeerTime: s.PeerTime}})
 	if err != nil {
 		return nil, err

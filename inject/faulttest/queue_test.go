@@ -184,7 +184,7 @@ func TestPeersComeAndGo(t *testing.T) {
 
 // visit connects three times as a client, and calls while connections close one after the other.
 func visit(t *testing.T, g *grid, img *image.Image, token string, i int) {
-	e, err := newElement(settings{Name: fmt.Sprint("visitor", i), Token: token})
+	e, err := newElement(settings{Name: fmt.Sprint("visitor", i), Token: token, Several: true})
 	if err != nil {
 		t.Error(err)
 		return

@@ -178,36 +178,6 @@ func TestLateLossOfOne(t *testing.T) {
 	}
 }
 
-// TestRestingLost: the loss of an endpoint that rests ends only what was sent over it.
-func TestRestingLost(t *testing.T) {
-	n := newLine(t, travel.Limits{})
-	for d, i := range map[*desk]int{n.origin: 3, n.last: 1} {
-		if err := d.core.PeerUp(n.now, 9, travel.PeerInfo{Incarnation: uint64(i), Name: "twice", Member: true, Injector: true}); err != nil {
-			t.Fatal(err)
-		}
-		d.core.Spare(n.now, travel.Peer(i))
-	}
-	n.start(t, travel.StartArgs{}, 3)
-	q := n.one(t, n.settle(t, nil))
-	_, p := n.through(t)
-	n.origin.core.PeerLost(n.now, 3, errors.New("closed"))
-	if len(n.origin.ended) != 1 || !errors.Is(n.origin.ended[0].Err, travel.ErrPeerLost) {
-		t.Fatalf("ended: %v, want the future whose root went over it", n.origin.ended)
-	}
-	n.last.core.PeerLost(n.now, 1, errors.New("closed"))
-	n.last.take()
-	q.finish(n.town, travel.End{})
-	p.finish(n.town, travel.End{})
-	said := n.last.take()
-	if len(said) != 1 || said[0].to != 9 {
-		t.Fatalf("the last said %v, want its answer over the other endpoint", said)
-	}
-	n.origin.deliverFrom(t, n.now, 9, said)
-	if len(n.origin.ended) != 2 || n.origin.ended[1].Err != nil {
-		t.Errorf("ended: %v", n.origin.ended)
-	}
-}
-
 // TestOnwardTime: what is kept of a branch goes when its time is up, though another's that came before has longer.
 func TestOnwardTime(t *testing.T) {
 	n := newLine(t, travel.Limits{})

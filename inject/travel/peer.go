@@ -33,7 +33,6 @@ type peer struct {
 	severed   bool
 
 	tenant *tenant
-	rests  bool // another endpoint is used instead (Spare)
 
 	recvBits [WindowTransfers / 64]uint64 // those above recvLow that have arrived
 }
@@ -140,10 +139,9 @@ func (c *Core) failOver(now Instant, p *peer, text string) {
 	}
 }
 
-// mayBeAt reports whether a future may have a branch at a peer, or a report of one may be under way from there. Of an endpoint that
-// rests, only what was sent over it matters: its other end says what else was lost with it (originLost).
+// mayBeAt reports whether a future may have a branch at a peer, or a report of one may be under way from there.
 func (f *future) mayBeAt(p *peer) bool {
-	return slices.Contains(f.sentTo, p) || !p.rests && slices.Contains(f.binding.Elements, p.Incarnation)
+	return slices.Contains(f.sentTo, p) || slices.Contains(f.binding.Elements, p.Incarnation)
 }
 
 // PeerLost says that an endpoint is gone, and everything under way on it. Futures started here that may have a branch

@@ -80,18 +80,6 @@ func TestStowedEnds(t *testing.T) {
 	}
 }
 
-// TestStowedSpare: an endpoint that a branch waits to leave over is needed.
-func TestStowedSpare(t *testing.T) {
-	w, p := stowed(t, true)
-	if !p.d.core.Spare(w.now, 3) {
-		t.Error("an endpoint that a branch waits for can go")
-	}
-	p.d.full = false
-	w.one(t, w.pass(t, 2e6)).finish(w, travel.End{})
-	w.settle(t, nil)
-	w.empty(t)
-}
-
 // TestStowedThenLate: of a branch that has waited for room, and then in vain to leave, the report may have to wait too. Its place in
 // the engine was given back when its function returned.
 func TestStowedThenLate(t *testing.T) {
