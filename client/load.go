@@ -94,6 +94,7 @@ func (c *Client) Load(ctx context.Context, spec LoadSpec, progress func(LoadProg
 	l := &loading{c: c, spec: spec, report: &LoadReport{}}
 	var mu sync.Mutex
 	l.progress = func(p LoadProgress) {
+		l.touch(ctx, time.Now())
 		if progress != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -124,6 +125,7 @@ type loading struct {
 	progress func(LoadProgress)
 	report   *LoadReport
 	staging  *fabric.Segment
+	touches  touches
 }
 
 // target is a node that gets a shard.
@@ -244,6 +246,7 @@ func (l *loading) run(ctx context.Context) (err error) {
 	rand.Read(b[:])
 	l.id = control.LoadID(hex.EncodeToString(b[:]))
 	defer func() {
+		l.touches.end()
 		if err != nil {
 			l.undo(ctx)
 		}
@@ -266,6 +269,7 @@ func (l *loading) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	l.touches.end()
 	return l.finish(ctx, table)
 }
 
@@ -348,6 +352,7 @@ func (l *loading) begin(ctx context.Context) error {
 		}
 		l.version = max(l.version, t.begun.NextVersion)
 	}
+	l.touches.begin(l.nodes)
 	return nil
 }
 

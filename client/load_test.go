@@ -537,6 +537,48 @@ func TestClientThatIsGoneLeavesNothing(t *testing.T) {
 	}
 }
 
+// slowInput is read a little at a time, but for the first reading, which checks it.
+type slowInput struct {
+	dataset.Input
+	opened int
+}
+
+type slowStream struct{ dataset.Stream }
+
+func (s *slowInput) Open() (dataset.Stream, error) {
+	in, err := s.Input.Open()
+	if s.opened++; s.opened == 1 {
+		return in, err
+	}
+	return slowStream{in}, err
+}
+
+func (s slowStream) Read(p []byte) (int, error) {
+	time.Sleep(40 * time.Millisecond)
+	return s.Stream.Read(p[:min(len(p), 1000)])
+}
+
+// TestSlowLoadIsNotIdle: a load during which the input is read takes longer than nodes let one be idle. The rows of the later
+// node come at its end.
+func TestSlowLoadIsNotIdle(t *testing.T) {
+	b := newBench(t, "tcp")
+	for i, port := range freePorts(t, 2) {
+		name := fmt.Sprintf("n%d", i+1)
+		b.peers = append(b.peers, cluster.Member{Name: name, Addrs: []string{b.addr(name, port)}})
+	}
+	for _, m := range b.peers {
+		b.start(t, m, func(c *node.Config) { c.LoadTime = 600 * time.Millisecond })
+	}
+	c := b.connect(t, tokenOwner)
+	in := &slowInput{Input: dataset.NewText("people.csv", []byte(peopleHeader+people(2500)))} // some 60 pieces, and nodes look each second
+	if _, err := c.Load(t.Context(), LoadSpec{Name: "slow", Input: in, Options: csvOptions(t, dataset.Spread{})}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := readCSV(t, c, "slow", ReadOptions{}); !strings.Contains(got, "\n2499,") {
+		t.Errorf("the last row is not there: …%s", got[max(len(got)-50, 0):])
+	}
+}
+
 func TestIdleLoadIsFreed(t *testing.T) {
 	b := newBench(t, "tcp")
 	m := cluster.Member{Name: "n1", Addrs: []string{b.addr("n1", freePorts(t, 1)[0])}}

@@ -91,7 +91,7 @@ func (r *Reader) ReadAt(ctx context.Context, element, window int, p []byte, offs
 		return err
 	}
 	if err := control.Get(ctx, m, p, offset, pieceBytes); err != nil {
-		return fmt.Errorf("dataset %s: %w", r.Table.Name, err)
+		return fmt.Errorf("dataset %s: node %s: %w", r.Table.Name, r.Table.Shards[element].Element, err)
 	}
 	return nil
 }

@@ -126,6 +126,7 @@ type BeginReply struct {
 	Incarnation cluster.Incarnation `json:"incarnation"`
 	Addrs       []string            `json:"addrs"` // for the shard table
 	FreeBytes   int64               `json:"free_bytes"`
+	LoadTimeMs  int64               `json:"load_time_ms"` // how long the load may be idle
 	// Holders are the elements of the version that will be replaced.
 	Holders []cluster.Member `json:"holders,omitempty"`
 }
@@ -140,7 +141,7 @@ type AllocRequest struct {
 // FillRequest has the node fetch bytes from the load's staging memory into windows.
 type FillRequest struct {
 	Load   LoadID  `json:"load"`
-	Pieces []Piece `json:"pieces"` // at most MaxPieces
+	Pieces []Piece `json:"pieces"` // at most MaxPieces; none: the load only is not idle
 }
 
 // MaxPieces bounds the pieces of one FillRequest.

@@ -68,6 +68,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		return nil, c.From.Err()
 	}
 	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.live.Load().Memory)-n.data.used().bytes
+	reply.LoadTimeMs = n.live.Load().LoadTime.Milliseconds()
 	return reply, nil
 }
 
@@ -88,6 +89,9 @@ func (n *Node) fill(ctx context.Context, c *rpc.Call, req *control.FillRequest) 
 		return nil, err
 	}
 	defer n.data.leave(l)
+	if len(req.Pieces) == 0 {
+		return &control.Nothing{}, nil
+	}
 	windows, err := n.data.pin(l)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
+	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
 // app is what the commands share.
@@ -26,6 +28,7 @@ type app struct {
 	timeout  time.Duration
 	client   clientFlags
 	schemes  fabric.Schemes // the transports of this program
+	until    time.Time      // when --timeout is over; zero: nothing is bounded by it
 }
 
 func (a *app) rootCommand() *cobra.Command {
@@ -69,9 +72,17 @@ The answer is on standard output, everything else on standard error.`,
 	return root
 }
 
+// lastMoment is how long before the end of --timeout an error may come from it: nodes are told of a little less time than there is, so
+// that their answers are in time.
+const lastMoment = 10 // a part of the whole
+
 // fail says what went wrong and returns the exit code.
 func (a *app) fail(err error) int {
 	code := exitCode(err)
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, travel.ErrDeadline)
+	if late && !a.until.IsZero() && time.Until(a.until) < a.timeout/lastMoment {
+		err = fmt.Errorf("%w (it was given %v: --timeout)", err, a.timeout)
+	}
 	if a.json {
 		json.NewEncoder(a.err).Encode(map[string]any{"error": err.Error(), "exit": code})
 	} else {
@@ -82,7 +93,8 @@ func (a *app) fail(err error) int {
 
 // context bounds a command by --timeout.
 func (a *app) context(c *cobra.Command) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.Context(), a.timeout)
+	a.until = time.Now().Add(a.timeout)
+	return context.WithDeadline(c.Context(), a.until)
 }
 
 // abandon runs fn, and leaves it behind if ctx ends first: nothing calls back who waits

@@ -29,6 +29,35 @@ func TestNumbersHaveBounds(t *testing.T) {
 	}
 }
 
+// TestListsCanBeRepeated: of a flag that takes several things, each one given counts, whether with commas between or flag by flag.
+func TestListsCanBeRepeated(t *testing.T) {
+	several := regexp.MustCompile(`may be repeated|with commas between|[a-z]=tcp://`)
+	anyFlag := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+) `)
+	looked := map[string]bool{}
+	everyCommand((&app{out: io.Discard, err: io.Discard}).rootCommand(), func(c *cobra.Command) {
+		for _, m := range anyFlag.FindAllStringSubmatch(c.LocalFlags().FlagUsages(), -1) {
+			f := c.LocalFlags().Lookup(m[1])
+			if !several.MatchString(f.Usage) {
+				continue
+			}
+			looked[f.Name] = true
+			for _, v := range []string{"k1=v1", "k2=v2"} {
+				if err := f.Value.Set(v); err != nil {
+					t.Fatalf("%s --%s: %v", c.CommandPath(), f.Name, err)
+				}
+			}
+			if got := f.Value.String(); !strings.Contains(got, "k1=v1") || !strings.Contains(got, "k2=v2") {
+				t.Errorf("%s --%s k1=v1 --%[2]s k2=v2 is %s", c.CommandPath(), f.Name, got)
+			}
+		}
+	})
+	for _, name := range []string{"peers", "listen", "caps", "nodes", "host", "arg", "limit", "at", "data-root", "include"} {
+		if !looked[name] {
+			t.Errorf("--%s was not looked at", name)
+		}
+	}
+}
+
 // commandLine finds the program's command lines in a shell's words: what follows "wherry ".
 var commandLine = regexp.MustCompile(`(?:^|[\s(/])wherry ([a-z][^|;&>#)]*)`)
 

@@ -58,7 +58,7 @@ its data; what changes only with a restart, or is wrong, its log names.`,
 	p.StringVar(&c.Name, "name", "", "this node's name")
 	p.StringArrayVar(&f.listen, "listen", nil, fmt.Sprintf("address to listen at; may be repeated, %d at most: 127.0.0.1:7000 (that is tcp://127.0.0.1:7000), shm:///run/wherry/a.sock", cluster.MaxAddrs))
 	p.StringArrayVar(&c.Advertise, "advertise", nil, fmt.Sprintf("address that others are told to dial; may be repeated, %d at most (what is listened at)", cluster.MaxAddrs))
-	p.StringVar(&f.peers, "peers", "", "the other nodes: a=tcp://host:port,b=…; this node's own entry is passed over")
+	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (%v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (none: --at is refused)")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")

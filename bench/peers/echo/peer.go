@@ -59,10 +59,11 @@ type Peer struct {
 
 // All are the peers of this package; wherry comes first.
 func All() []Peer {
+	own := known().Names()
 	return []Peer{
-		{Name: figures.VerbsPeer, Transports: []string{"shm", "tcp"}, Polls: true, Single: true, Serve: serveVerbs, Dial: dialVerbs},
-		{Name: figures.RPCPeer, Transports: []string{"shm", "tcp"}, Polls: true, Serve: serveCalls, Dial: dialCalls},
-		{Name: figures.InlinePeer, Transports: []string{"shm", "tcp"}, Polls: true, Serve: serveInline, Dial: dialCalls},
+		{Name: figures.VerbsPeer, Transports: own, Polls: true, Single: true, Serve: serveVerbs, Dial: dialVerbs},
+		{Name: figures.RPCPeer, Transports: own, Polls: true, Serve: serveCalls, Dial: dialCalls},
+		{Name: figures.InlinePeer, Transports: own, Polls: true, Serve: serveInline, Dial: dialCalls},
 		{Name: "grpc", Transports: []string{"unix", "tcp"}, Module: "google.golang.org/grpc", Serve: serveGRPC, Dial: dialGRPC},
 		{Name: "connect", Transports: []string{"unix", "tcp"}, Module: "connectrpc.com/connect", Serve: serveConnect, Dial: dialConnect},
 		{Name: "connect http/1", Transports: []string{"unix", "tcp"}, Module: "connectrpc.com/connect", Serve: serveConnect, Dial: dialConnect1},
@@ -103,12 +104,14 @@ func (p Peer) Version() string {
 	return ""
 }
 
-// Class is which of wherry's transports one is compared with.
+// Class is which of wherry's transports one is compared with: the one of its name, or else the first that stays on the machine.
 func Class(transport string) string {
-	if transport == "tcp" {
-		return "tcp"
+	all := known()
+	if all.Index(transport) < 0 {
+		all = all.Filter((*fabric.Scheme).Local)
+		transport = all[0].Name
 	}
-	return "shm"
+	return transport
 }
 
 // Names of the service's calls.

@@ -6,14 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/bench/peers/figures"
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/fabric/shm"
-	"github.com/wherry-fabric/wherry/fabric/tcp"
+	"github.com/wherry-fabric/wherry/fabric/schemes"
 )
 
 // Message ids: an active message, and its answer, which needs no credit.
@@ -26,27 +24,29 @@ const (
 // one-sided put has no answer that could be compared.
 const putsChecked = 2
 
+// known are wherry's transports.
+func known() fabric.Schemes { return schemes.All() }
+
 // newElement makes an element with the transport and policy that the options name.
 func newElement(o Options, name string) (*fabric.Element, error) {
-	var t fabric.Transport
-	var err error
-	if o.Transport == "shm" {
-		t, err = shm.New(shm.Config{})
-	} else {
-		t, err = tcp.New(tcp.Config{})
-	}
+	picked, err := known().Pick(o.Transport)
 	if err != nil {
 		return nil, err
 	}
-	return fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{t}, Policy: o.Policy})
+	made, err := picked.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	return fabric.New(fabric.Config{Name: name, Transports: made, Policy: o.Policy})
 }
 
 // listenElement listens where the options say.
 func listenElement(el *fabric.Element, o Options) (string, error) {
-	if o.Transport == "shm" {
-		return el.Listen("shm://" + filepath.Join(o.Dir, "peer.sock"))
+	picked, err := known().Pick(o.Transport)
+	if err != nil {
+		return "", err
 	}
-	return el.Listen("tcp://127.0.0.1:0")
+	return el.Listen(picked[0].Here(o.Dir, "peer"))
 }
 
 // elementServer is an element that serves.
