@@ -438,8 +438,8 @@ func (a *app) memRemoveCommand() *cobra.Command {
 
 func (a *app) memGrantCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "grant NAME TOKEN RIGHTS",
-		Short:   "Let another token read or write a dataset",
+		Use:   "grant NAME TOKEN RIGHTS",
+		Short: "Let another token read or write a dataset",
 		Long: `Set what TOKEN may do with a dataset. TOKEN is the name of a token or of a
 certificate, or * for everybody. RIGHTS are r (read), w (write), a (atomic
 operations), or several of them as in rwa; or words with commas between: read,
