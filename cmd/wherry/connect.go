@@ -31,12 +31,37 @@ type clientFlags struct {
 // add puts the flags on a command and those below it.
 func (f *clientFlags) add(cmd *cobra.Command) {
 	p := cmd.PersistentFlags()
-	p.StringVar(&f.peers, "peers", os.Getenv("WHERRY_PEERS"), "nodes, as in 127.0.0.1:7000 or a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one is enough, it names the others ($WHERRY_PEERS)")
+	f.peers = os.Getenv("WHERRY_PEERS")
+	p.Var(&peerList{text: &f.peers}, "peers", "nodes, as in 127.0.0.1:7000 or a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one is enough, it names the others ($WHERRY_PEERS)")
 	p.StringVar(&f.tokenFile, "token-file", defaultTokenFile(), "file with your token, mode 0600 ($WHERRY_TOKEN_FILE)")
 	p.StringVar(&f.token, "token", os.Getenv("WHERRY_TOKEN"), "name of the token to show, if the file has several ($WHERRY_TOKEN)")
 	addTLS(p, &f.tls, true)
 	p.StringVar(&f.policy, "policy", "balanced", "wake-up policy: balanced, latency or efficient")
 	p.BoolVar(&f.insecure, "insecure", false, "dial addresses beyond loopback without TLS")
+}
+
+// peerList is a flag's list of nodes. Given twice, both lists count; given at all, the default does not.
+type peerList struct {
+	text  *string
+	given bool
+}
+
+func (l *peerList) String() string {
+	if l.text == nil { // package pflag looks at the zero value
+		return ""
+	}
+	return *l.text
+}
+func (l *peerList) Type() string { return "string" }
+
+func (l *peerList) Set(text string) error {
+	switch {
+	case !l.given:
+		*l.text, l.given = text, true
+	case !slices.Contains(strings.Split(*l.text, ","), text): // the shell's completion parses a line twice
+		*l.text += "," + text
+	}
+	return nil
 }
 
 // reads are the files that say who this is, and to whom: no answer may be written over them.
