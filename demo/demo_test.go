@@ -423,13 +423,21 @@ func TestRunReportsWhatFails(t *testing.T) {
 	}
 }
 
-// TestRunStopsSlowMethods: a budget ends an answer, and the report says so.
+// slow waits before every read, and so does a method that reads one at a time run out of its budget.
+type slow struct{ demo.Backend }
+
+func (s slow) Get(ctx context.Context, r demo.Read) error {
+	select {
+	case <-time.After(20 * time.Millisecond):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return s.Backend.Get(ctx, r)
+}
+
 func TestRunStopsSlowMethods(t *testing.T) {
 	d := data(t)
-	var err error
-	if d.GraphAt, err = demo.WithRTT(d.GraphAt, 20*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	d.GraphAt = slow{d.GraphAt}
 	got, err := demo.Run(t.Context(), d, demo.Query{Kind: demo.KindNeeds, Package: "firefox-esr"}, demo.Options{Repeats: 1, Budget: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -437,7 +445,7 @@ func TestRunStopsSlowMethods(t *testing.T) {
 	if m := got.Methods[1]; !strings.Contains(m.Failure, "stopped after 2s") {
 		t.Errorf("%+v", m)
 	}
-	if m := got.Methods[3]; m.Failure != "" || m.TimeNs < int64(20*time.Millisecond) {
+	if m := got.Methods[3]; m.Failure != "" || m.TimeNs <= 0 {
 		t.Errorf("%+v", m)
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -447,51 +455,94 @@ func TestRunStopsSlowMethods(t *testing.T) {
 	}
 }
 
-// TestRTTIsAdded: never less than was asked for. How much more is for benchmarks.
-func TestRTTIsAdded(t *testing.T) {
-	g, err := debgraph.ReadEdgeList("t", strings.NewReader("a b\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, plain := lend(t, g)
-	const rtt = 4 * time.Millisecond
-	slow, err := demo.WithRTT(plain, rtt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := demo.Read{Dst: make([]byte, 8)}
-	for name, f := range map[string]func() (time.Duration, error){
-		"Get":     func() (time.Duration, error) { return rtt, slow.Get(t.Context(), read) },
-		"GetMany": func() (time.Duration, error) { return rtt, slow.GetMany(t.Context(), []demo.Read{read, read, read}) },
-		"Inject": func() (time.Duration, error) {
-			reply, err := slow.Inject(t.Context(), &demo.Call{Op: demo.OpClosure, Starts: []uint32{0}})
-			return rtt * time.Duration(reply.Chain) / 2, err
-		},
+// TestDistance: a time has what its round trips, messages and bytes take at the distance that is said, and nothing is waited for.
+func TestDistance(t *testing.T) {
+	for name, c := range map[string]struct {
+		d         demo.Distance
+		near, far func(m *report.Method) time.Duration // beside the time measured; far nil: there is none
+	}{
+		"here": {demo.Distance{}, func(*report.Method) time.Duration { return 0 }, nil},
+		"all far": {demo.Distance{RTT: time.Second}, func(m *report.Method) time.Duration {
+			if m.Name == "injected" {
+				return time.Duration(m.Chain) * time.Second / 2
+			}
+			return time.Duration(m.RoundTrips) * time.Second
+		}, nil},
+		"the client far": {demo.Distance{ClientRTT: time.Second, Bandwidth: 8000}, func(*report.Method) time.Duration { return 0 }, func(m *report.Method) time.Duration {
+			return time.Duration(m.RoundTrips)*time.Second + time.Duration(m.BytesToClient+m.BytesFromClient)*time.Millisecond
+		}},
 	} {
-		start := time.Now()
-		want, err := f()
-		if took := time.Since(start); err != nil || took < want {
-			t.Errorf("%s took %v, at least %v was asked for (%v)", name, took, want, err)
+		got, err := demo.Run(t.Context(), data(t), demo.Query{Kind: demo.KindNeeds, Package: "vim"}, demo.Options{Repeats: 1, Distance: c.d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got.Methods {
+			m := &got.Methods[i]
+			if took := time.Duration(m.TimeNs) - c.near(m); m.Failure != "" || took <= 0 || took > time.Minute {
+				t.Errorf("%s: %s took %v beside the distance (%s)", name, m.Name, took, m.Failure)
+			}
+			want := int64(0)
+			if c.far != nil {
+				want = m.TimeNs + c.far(m).Nanoseconds()
+			}
+			if d := m.FarTimeNs - want; d < -1000 || d > 1000 { // floats
+				t.Errorf("%s: %s to a far client is %d, want %d", name, m.Name, m.FarTimeNs, want)
+			}
 		}
 	}
-	if same, err := demo.WithRTT(plain, 0); err != nil || same != demo.Backend(plain) {
-		t.Error("no round trip should change nothing")
-	}
-	for _, d := range []time.Duration{-1, demo.MaxRTT + 1} {
-		if _, err := demo.WithRTT(plain, d); err == nil {
-			t.Errorf("%v was accepted", d)
+	for _, d := range []demo.Distance{{RTT: -1}, {RTT: demo.MaxRTT + 1}, {ClientRTT: -1}, {ClientRTT: demo.MaxRTT + 1}} {
+		if err := d.Validate(); err == nil {
+			t.Errorf("%+v was accepted", d)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	slower, err := demo.WithRTT(plain, demo.MaxRTT)
-	if err != nil {
-		t.Fatal(err)
+}
+
+func TestParseBandwidth(t *testing.T) {
+	for text, want := range map[string]uint64{"0": 0, "1000": 1000, "100Mbit": 1e8, "1.5 Gbit/s": 15e8, "56kbit": 56000} {
+		if got, err := demo.ParseBandwidth(text); err != nil || got != want {
+			t.Errorf("%q is %d, want %d (%v)", text, got, want, err)
+		}
 	}
-	if err := slower.Get(ctx, read); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a wait longer than its context gave %v", err)
+	for _, text := range []string{"", "fast", "-1", "NaN", "1e300", "Mbit", "0.5", "12MB"} {
+		if got, err := demo.ParseBandwidth(text); err == nil {
+			t.Errorf("%q is %d", text, got)
+		}
 	}
-	_ = l
+}
+
+// TestChaseOfChangingData: the table changes between answers, and every method is held against it as it is then. A
+// table that is not changed where it lies, though the reference is, makes all of them wrong.
+func TestChaseOfChangingData(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		next, err := demo.Permutation(1000, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, shards, err := demo.ChaseShards(next, elements)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes := 0
+		d := &demo.Data{Graph: debian(t), Next: next, ChaseLayout: l, ChaseAt: demotest.New(l, shards), SetNext: func(_ context.Context, index, value uint64) error {
+			changes++
+			if e, row := l.Owner(index); written {
+				binary.LittleEndian.PutUint64(shards[e].Windows[demo.ChaseNext][8*row:], value)
+			}
+			return nil
+		}}
+		got, err := demo.Run(t.Context(), d, demo.Query{Kind: demo.KindChase, Hops: 100}, demo.Options{Repeats: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changes != 6 || !strings.Contains(got.Title, "which changes between answers") || *got.Result.Index != demo.Chase(next, 0, 100) {
+			t.Errorf("%d changes, %q, %+v", changes, got.Title, got.Result)
+		}
+		for _, i := range []int{0, 1, 3} {
+			if m := got.Methods[i]; m.Checked != written || m.Broken == written {
+				t.Errorf("written %v: %+v", written, m)
+			}
+		}
+	}
 }
 
 func TestHostIsDescribed(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wherry-fabric/wherry/demo/debgraph"
 	"github.com/wherry-fabric/wherry/demo/report"
@@ -26,6 +27,9 @@ const (
 // Limits of a query.
 const (
 	MaxFirst = 1000
+	// MaxRanked bounds the graphs whose vertices are ranked if nobody asks for it: of larger ones the reference
+	// answer alone takes minutes.
+	MaxRanked = 1 << 18
 	// MaxHops bounds a chase: at a microsecond a hop, a minute and a half.
 	MaxHops = 100_000_000
 )
@@ -71,7 +75,10 @@ func DefaultQueries(g *debgraph.Graph) []Query {
 		}
 		queries = append(queries, Query{Kind: KindPath, Package: start, Goal: goal})
 	}
-	return append(queries, Query{Kind: KindTop, First: min(10, g.Len())}, Query{Kind: KindChase, Hops: DefaultHops})
+	if g.Len() <= MaxRanked {
+		queries = append(queries, Query{Kind: KindTop, First: min(10, g.Len())})
+	}
+	return append(queries, Query{Kind: KindChase, Hops: DefaultHops})
 }
 
 // widest is the vertex with the longest row among those that count, of which there is one at least.
@@ -94,6 +101,9 @@ type Data struct {
 	Next        []uint64
 	ChaseLayout Layout
 	ChaseAt     Backend
+	// SetNext, if not nil, changes an entry of the chase's table where it lies; Next is changed with it. The chase is then
+	// asked of data that changes between its answers.
+	SetNext func(ctx context.Context, index, value uint64) error
 }
 
 // result is an answer, whichever way it was found.
@@ -146,6 +156,8 @@ type prepared struct {
 	layout      Layout
 	backend     Backend
 	want        result
+	local       time.Duration // that the reference answer took to compute
+	changes     bool          // the data changes between answers
 }
 
 // prepare checks a query and answers it here, from the whole graph.
@@ -157,6 +169,9 @@ func prepare(d *Data, q Query) (*prepared, error) {
 	if q.Package != "" {
 		p.start, _ = d.Graph.ID(q.Package)
 	}
+	p.changes = q.Kind == KindChase && d.SetNext != nil
+	start := time.Now()
+	defer func() { p.local = time.Since(start) }()
 	switch q.Kind {
 	case KindPath:
 		p.goal, _ = d.Graph.ID(q.Goal)
@@ -289,12 +304,49 @@ func (p *prepared) title() string {
 		if p.Hops == 1 {
 			do = "does"
 		}
-		return fmt.Sprintf("Where %s %s through a random permutation of %s lead?", do, report.Plural(p.Hops, "hop", "hops"), report.Count(p.layout.Vertices))
+		text := fmt.Sprintf("Where %s %s through a random permutation of %s", do, report.Plural(p.Hops, "hop", "hops"), report.Count(p.layout.Vertices))
+		if p.changes {
+			return text + ", which changes between answers, lead?"
+		}
+		return text + " lead?"
 	}
 }
 
 // shownNames is how many names an answer shows before it only counts.
 const shownNames = 12
+
+// change changes the data before a round, so that every method has to look at it anew, and computes the new answer: two
+// entries of the table are exchanged, one of them in the middle of the way.
+func (p *prepared) change(ctx context.Context, d *Data, round int) error {
+	if !p.changes {
+		return nil
+	}
+	n := uint64(len(d.Next))
+	a := Chase(d.Next, 0, p.Hops/2)
+	b := (a + n/2 + uint64(round)) % n
+	d.Next[a], d.Next[b] = d.Next[b], d.Next[a]
+	for _, i := range []uint64{a, b} {
+		if err := d.SetNext(ctx, i, d.Next[i]); err != nil {
+			return fmt.Errorf("demo: change the chase's table: %w", err)
+		}
+	}
+	p.want.counts = []uint64{Chase(d.Next, 0, p.Hops)}
+	return nil
+}
+
+// data is the reference answer for programs.
+func (p *prepared) data(g *debgraph.Graph) report.Result {
+	if p.Kind == KindChase {
+		return report.Result{Index: &p.want.counts[0]}
+	}
+	r := report.Result{Counts: p.want.counts}
+	for _, v := range p.want.ids {
+		r.Names = append(r.Names, g.Names[v])
+	}
+	n := len(r.Names)
+	r.Count = &n
+	return r
+}
 
 // answer is the reference answer in words.
 func (p *prepared) answer(g *debgraph.Graph) []string {
@@ -324,6 +376,9 @@ func (p *prepared) answer(g *debgraph.Graph) []string {
 		}
 		return lines
 	default:
+		if p.changes {
+			return []string{fmt.Sprintf("To index %d, when last asked.", p.want.counts[0])}
+		}
 		return []string{fmt.Sprintf("To index %d.", p.want.counts[0])}
 	}
 }

@@ -20,6 +20,8 @@ type Options struct {
 	// Budget bounds one answer of one method; 0 means DefaultBudget. A method that needs longer is
 	// stopped and reported so. One whose first answer took more than a tenth of it is not repeated.
 	Budget time.Duration
+	// Distance is how far apart client and elements are said to be.
+	Distance Distance
 	// Progress, if set, is told before every answer what comes.
 	Progress func(question, method string, round, rounds int)
 }
@@ -38,7 +40,7 @@ func (o *Options) Validate() error {
 	if o.Budget < 0 {
 		return fmt.Errorf("demo: a budget of %v: give a positive duration, or 0 for %v", o.Budget, DefaultBudget)
 	}
-	return nil
+	return o.Distance.Validate()
 }
 
 // method is one way to answer, and its figures so far.
@@ -70,6 +72,11 @@ func Run(ctx context.Context, d *Data, q Query, o Options) (*report.Question, er
 	methods := p.methods(o.Repeats)
 	// Round 0 is the first use (code travels and is compiled there); it has a figure of its own.
 	for round := range o.Repeats + 1 {
+		if round > 0 {
+			if err := p.change(ctx, d, round); err != nil {
+				return nil, err
+			}
+		}
 		for _, m := range methods {
 			if round > m.rounds || m.Failure != "" {
 				continue
@@ -82,9 +89,9 @@ func Run(ctx context.Context, d *Data, q Query, o Options) (*report.Question, er
 			}
 		}
 	}
-	out := &report.Question{Name: string(q.Kind), Title: p.title(), Answer: p.answer(d.Graph)}
+	out := &report.Question{Name: string(q.Kind), Title: p.title(), Answer: p.answer(d.Graph), Result: p.data(d.Graph), LocalNs: p.local.Nanoseconds(), Changes: p.changes}
 	for _, m := range methods {
-		m.finish()
+		m.finish(&o.Distance)
 		out.Methods = append(out.Methods, m.Method)
 		if m.rank != nil {
 			out.Exact = p.exactness(m.rank)
@@ -172,8 +179,8 @@ func (m *method) fail(why string) {
 	m.Method = report.Method{Name: m.Name, Title: m.Title, Failure: why}
 }
 
-// finish turns the times into a median and bounds.
-func (m *method) finish() {
+// finish turns the times into a median and bounds, and adds what distance takes.
+func (m *method) finish(d *Distance) {
 	if m.Failure != "" {
 		return
 	}
@@ -184,6 +191,13 @@ func (m *method) finish() {
 	m.Runs = len(m.times)
 	m.TimeNs = m.times[len(m.times)/2]
 	m.MinTimeNs, m.MaxTimeNs = m.times[0], m.times[len(m.times)-1]
+	all := d.everybody(&m.Method).Nanoseconds()
+	for _, t := range []*int64{&m.TimeNs, &m.MinTimeNs, &m.MaxTimeNs, &m.FirstTimeNs} {
+		*t += all
+	}
+	if far := d.client(&m.Method).Nanoseconds(); far > 0 {
+		m.FarTimeNs = m.TimeNs + far
+	}
 }
 
 // exactness says what is certain about an injected ranking.
@@ -206,14 +220,14 @@ func (p *prepared) exactness(rk *Ranking) string {
 func note(p *prepared, q *report.Question) string {
 	var better []int
 	for i := range q.Methods {
-		if r := q.Ratio(i); r > 0 && r < 1 {
+		if r := q.Shown(i); r > 0 && r < 1 {
 			better = append(better, i)
 		}
 	}
 	if len(better) == 0 {
 		return ""
 	}
-	slices.SortStableFunc(better, func(a, b int) int { return cmp.Compare(q.Ratio(a), q.Ratio(b)) })
+	slices.SortStableFunc(better, func(a, b int) int { return cmp.Compare(q.Shown(a), q.Shown(b)) })
 	inject := &q.Methods[0]
 	if len(better) == 1 {
 		other := &q.Methods[better[0]]
@@ -245,8 +259,8 @@ func (p *prepared) why(inject, other *report.Method) string {
 			"That turns around when levels are too wide for the client's link."
 	case other.Name == "get-batched":
 		return fmt.Sprintf("The search is only %s deep, and at this latency they cost less than starting functions at the elements. ", deep) +
-			"That turns around with the distance: see --rtt."
+			"That turns around with the distance: see --client-rtt."
 	}
 	return fmt.Sprintf("It takes only %s, and at this latency a read costs less than starting a function. ", report.Plural(other.Operations, "read", "reads")) +
-		"That turns around with the distance: see --rtt."
+		"That turns around with the distance: see --client-rtt."
 }

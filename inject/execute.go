@@ -389,7 +389,7 @@ func quoted(said []byte) string {
 
 // dealtText says why a function that needs ranges of rows cannot run on a table.
 func dealtText(t *cluster.Table) string {
-	return fmt.Sprintf("the rows of %s are dealt out (%v), not in ranges: load %s again with --shard block", t.Name, t.Sharding.Kind, t.Name)
+	return fmt.Sprintf("the rows of %s are scattered over the elements (%v), not in ranges: load %s again with --shard block", t.Name, t.Sharding.Kind, t.Name)
 }
 
 // failure is the end of a branch that did not run to its own.

@@ -36,16 +36,16 @@ func (a *app) rootCommand() *cobra.Command {
 	root := noun(&cobra.Command{
 		Use:   "wherry",
 		Short: "Send functions to where the data is",
-		Long: `wherry moves compute and data between the elements of a data centre: send a
-function to where the data is, let it hop on by itself, get the answer back.
+		Long: `wherry moves compute and data between the machines of a data centre: send a
+function to where the data is, let it move on by itself, get the answer back.
 
   wherry demo                      see it at work, on this machine
   wherry node --help               lend memory and run functions
-  wherry node status --help        see what goes on at running nodes
+  wherry node status --help        see the state of running nodes
   wherry mem load --help           put data on nodes
   wherry fn run --help             run a function on it
 
-The answer is on standard output, everything else on standard error.`,
+The answer goes to standard output, everything else to standard error.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
@@ -162,7 +162,7 @@ func version() string {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Say which wherry this is", Example: "  wherry version --json", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+	return &cobra.Command{Use: "version", Short: "Print the version", Example: "  wherry version --json", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
 		v := map[string]string{"version": version()}
 		return a.print(v, func(w io.Writer) { fmt.Fprintln(w, "wherry", v["version"]) })
 	}}

@@ -36,7 +36,7 @@ func (a *app) caCommand() *cobra.Command {
 	var f caFlags
 	parent := noun(&cobra.Command{
 		Use:   "ca",
-		Short: "Make the certificates that nodes and people know each other by",
+		Short: "Make the certificates that identify nodes and users",
 		Long: `An authority is a folder with a key; whoever has the key can make certificates
 for the cluster, so keep it on one machine, away from the nodes. A certificate
 says who somebody is and what they may do, as a token does, and TLS needs one on

@@ -31,7 +31,7 @@ type clientFlags struct {
 // add puts the flags on a command and those below it.
 func (f *clientFlags) add(cmd *cobra.Command) {
 	p := cmd.PersistentFlags()
-	p.Var(newList(&f.peers, os.Getenv("WHERRY_PEERS")), "peers", "nodes; may be repeated, as in 127.0.0.1:7000 or a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one that knows the others is enough ($WHERRY_PEERS)")
+	p.Var(newList(&f.peers, os.Getenv("WHERRY_PEERS")), "peers", "nodes; may be repeated, as in 127.0.0.1:7000 or a=tcp://127.0.0.1:7000,b=shm:///run/wherry/b.sock; one is enough, it names the others ($WHERRY_PEERS)")
 	p.StringVar(&f.tokenFile, "token-file", defaultTokenFile(), "file with your token, mode 0600 ($WHERRY_TOKEN_FILE)")
 	p.StringVar(&f.token, "token", os.Getenv("WHERRY_TOKEN"), "name of the token to show, if the file has several ($WHERRY_TOKEN)")
 	addTLS(p, &f.tls, true)

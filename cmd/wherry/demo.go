@@ -25,7 +25,9 @@ type demoFlags struct {
 	graph    string
 	html     string
 	elements int
-	rtt      time.Duration
+	distance demo.Distance
+	link     string
+	made     int
 	hops     uint64
 	first    int
 	prove    bool
@@ -44,13 +46,19 @@ at each. Every question is answered by functions that travel to the data, and by
 three baselines that read the data from afar: Get by Get, all Gets of a step at
 once, and fetching everything. Every answer is checked against one computed here.
 
+The client is said to be far away (--client-rtt, --bandwidth) and the nodes near
+each other. Those times are computed from each method's round trips and bytes;
+the times measured on this machine stand beside them.
+
 Name packages to ask about those: what each needs and who needs it, and why the
 first ends up needing the second. The ranking and the pointer chase come after.
 
 docs/demo.md says what is measured, and how.`,
 		Example: `  wherry demo
   wherry demo firefox-esr libc6
-  wherry demo --rtt 200us --html demo.html
+  wherry demo --make 2000000 --html demo.html
+  wherry demo --client-rtt 100ms --bandwidth 20Mbit
+  wherry demo --client-rtt 0 --bandwidth 0
   wherry demo --graph edges.txt --json
   wherry demo --peers tcp://127.0.0.1:7000`,
 		Args: cobra.ArbitraryArgs, // names of packages
@@ -62,7 +70,10 @@ docs/demo.md says what is measured, and how.`,
 	p.StringVar(&f.graph, "graph", "", "a graph of your own: a line 'from to' for each edge, or a file in the built-in one's format")
 	p.StringVar(&f.html, "html", "", "write the report as a web page to this file too")
 	p.IntVar(&f.elements, "elements", live.DefaultElements, fmt.Sprintf("node processes to start, 1 to %d", live.MaxProcesses))
-	p.DurationVar(&f.rtt, "rtt", 0, fmt.Sprintf("add an emulated round trip to everything, as in 200us, at most %v", demo.MaxRTT))
+	p.IntVar(&f.made, "make", 0, fmt.Sprintf("instead, a graph made for the occasion, of so many vertices, 1 to %d; 2000000 take 100 MB", debgraph.MaxMade))
+	p.DurationVar(&f.distance.ClientRTT, "client-rtt", demo.DefaultClientRTT, fmt.Sprintf("emulated round trip between the client and the nodes, which are near each other, at most %v; 0: the client is here", demo.MaxRTT))
+	p.StringVar(&f.link, "bandwidth", demo.DefaultBandwidth, "emulated bandwidth of the client's link, in bits a second, as in 100Mbit or 1.5Gbit; 0: without limit")
+	p.DurationVar(&f.distance.RTT, "rtt", 0, fmt.Sprintf("emulated round trip between any two, client or node, as in 200us, at most %v", demo.MaxRTT))
 	p.Uint64Var(&f.hops, "hops", demo.DefaultHops, fmt.Sprintf("hops of the pointer chase, 1 to %d", demo.MaxHops))
 	p.IntVar(&f.first, "first", 10, fmt.Sprintf("ranks to look for, 1 to %d", demo.MaxFirst))
 	p.BoolVar(&f.prove, "prove", false, "count until all ranks are proven by the functions alone")
@@ -88,21 +99,27 @@ func (f *demoFlags) options(policy string, names []string) (o live.Options, err 
 	if o.Graph, err = f.load(); err != nil {
 		return o, err
 	}
-	o.RTT, o.Elements = f.rtt, f.elements
-	o.Run = demo.Options{Repeats: f.repeats, Budget: f.budget}
+	if f.distance.Bandwidth, err = demo.ParseBandwidth(f.link); err != nil {
+		return o, fmt.Errorf("--bandwidth: %w", err)
+	}
+	o.Elements = f.elements
+	o.Run = demo.Options{Repeats: f.repeats, Budget: f.budget, Distance: f.distance}
 	o.Queries = f.queries(o.Graph, names)
 	for _, q := range o.Queries {
 		if err := demo.CheckQuery(o.Graph, q); err != nil {
 			return o, err
 		}
 	}
-	if _, err := demo.WithRTT(nil, f.rtt); err != nil {
-		return o, err
-	}
 	return o, o.Run.Validate()
 }
 
 func (f *demoFlags) load() (*debgraph.Graph, error) {
+	if f.made != 0 {
+		if f.graph != "" {
+			return nil, fmt.Errorf("--graph %s and --make %d: give one of them", f.graph, f.made)
+		}
+		return debgraph.Make(f.made)
+	}
 	if f.graph == "" {
 		return debgraph.Load()
 	}
@@ -121,6 +138,9 @@ func (f *demoFlags) load() (*debgraph.Graph, error) {
 // queries are the default ones, or those about the names given.
 func (f *demoFlags) queries(g *debgraph.Graph, names []string) []demo.Query {
 	all := demo.DefaultQueries(g)
+	if f.made > 0 && len(names) == 0 {
+		names = madeNames(g)
+	}
 	if len(names) > 0 {
 		about := []demo.Query{}
 		for _, name := range names {
@@ -141,6 +161,16 @@ func (f *demoFlags) queries(g *debgraph.Graph, names []string) []demo.Query {
 		}
 	}
 	return all
+}
+
+// madeNames are two vertices of a made graph to ask about: one with many below it, and one of those.
+func madeNames(g *debgraph.Graph) []string {
+	for v := g.Len() - 1; v > 0; v-- {
+		if below := g.Closure(uint32(v), debgraph.Needs); len(below) >= min(20, v/4) && len(below) > 0 {
+			return []string{g.Names[v], g.Names[below[len(below)/4]]}
+		}
+	}
+	return nil
 }
 
 func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {

@@ -12,7 +12,7 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine can and cannot do, and what to do about it",
+		Short: "Check which features this machine has, and how to get the others",
 		Long: `Look at this machine and say what of wherry works on it, what does not, and
 what to do about it. Nothing is changed. The exit code is 1 if wherry cannot
 work here at all.`,

@@ -30,9 +30,9 @@ func (a *app) fnCommand() *cobra.Command {
 	parent := noun(&cobra.Command{
 		Use:   "fn",
 		Short: "Build, inspect, sign and run functions",
-		Long: `A function image (.wfn) carries a function in one file: its manifest and its
-code. Nothing is deployed: running it sends it to where the data is. A number
-of functions are ready made; wherry fn ls names them.`,
+		Long: `A function image (.wfn) is one file with a function's manifest and its code.
+Nothing has to be installed on nodes: fn run sends the function to where the data
+is. Some functions are part of wherry; wherry fn ls lists them.`,
 		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg column=status",
 	})
 	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnPackCommand(), a.fnInspectCommand(), a.fnSignCommand(), a.fnVerifyCommand(), a.fnKeysCommand(), a.fnRunCommand())
@@ -118,7 +118,7 @@ func loadImage(name string) (*image.Image, error) {
 func (a *app) fnInspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "inspect FUNCTION",
-		Short:   "Show what an image says of itself",
+		Short:   "Describe a function image",
 		Example: "  wherry fn inspect closure\n  wherry fn inspect tally.wfn --json",
 		Args:    cobra.ExactArgs(1),
 
@@ -230,8 +230,9 @@ func (a *app) fnRunCommand() *cobra.Command {
 		Use:   "run FUNCTION",
 		Short: "Run a function on a dataset, where the data is",
 		Long: `Run a function on a dataset. FUNCTION is an image file or the name of a ready
-function. It starts where its manifest says (on every element, the first, or the
-owner of a row), goes where it needs to by itself, and its answer comes here.
+function. It starts where its manifest says (on every node that holds a part of the
+dataset, on the first, or on the one that holds a certain row), moves on by itself,
+and its answer comes here.
 
   wherry fn run FUNCTION --help     what it does, its parameters and its answer
 
@@ -250,11 +251,11 @@ with the number 12), and answers have their names too.`,
 	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
 	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
-	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw; table for people, csv else, and raw where the function returns plain bytes")
+	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
 	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
 	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others")
-	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may change elements, 1 to %d; %d is without bound (otherwise %d, and without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
-	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (otherwise so many at once)", travel.DefaultBranches))
+	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may move to another node, 1 to %d; %d is without bound (default %d; without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
+	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (default: that many at a time)", travel.DefaultBranches))
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for name, zero := range map[string]bool{"hops": f.hops == 0, "branches": f.branches == 0} {

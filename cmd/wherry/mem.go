@@ -26,9 +26,9 @@ func (a *app) memCommand() *cobra.Command {
 	parent := noun(&cobra.Command{
 		Use:   "mem",
 		Short: "Load, list, read and remove datasets on nodes",
-		Long: `A dataset lies in the memory of one node or of several, sharded by row. It has a
-name, outlives the client that loaded it, and is reached by those it was granted
-to. docs/datasets.md describes the formats.`,
+		Long: `A dataset is kept in the memory of one node or of several, which hold some rows
+each. It has a name, stays when the client that loaded it ends, and is open to its
+owner and to those it was granted to. docs/datasets.md describes the formats.`,
 		Example: "  wherry mem load people people.csv --header --schema name:str,age:u8\n  wherry mem ls",
 	})
 	a.client.add(parent)
@@ -73,9 +73,9 @@ func (a *app) memLoadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load NAME [FILE|-]",
 		Short: "Put a file's records, or a graph, into nodes' memory",
-		Long: `Load a dataset. The file is read here and its shards are fetched by the nodes;
-or each node reads a file of its own (--at NODE:PATH, below one of its data
-roots), so that the data never passes through this machine.
+		Long: `Load a dataset. Either the file is read here, and each node fetches the rows that
+it is to hold; or each node reads a file of its own (--at NODE:PATH, below one of
+its data roots), and the data does not pass through this machine.
 
 A schema is name:type,name:type,… with the types i8…i64, u8…u64, f32, f64, bool,
 str and bytesN. Formats: csv, ndjson, raw (fixed-size records), edges (a graph,
@@ -88,21 +88,21 @@ loaded as compressed sparse rows in both directions).`,
 	}
 	p := cmd.Flags()
 	p.StringArrayVar(&f.at, "at", nil, "NODE:PATH: the node reads its own file; may be repeated")
-	p.StringSliceVar(&f.nodes, "nodes", nil, "names of the nodes to shard over, with commas between, in this order (all, by name)")
-	p.StringVar(&f.format, "format", "", "csv, ndjson, raw or edges (what the file's name says)")
+	p.StringSliceVar(&f.nodes, "nodes", nil, "names of the nodes to shard over, with commas between, in this order (default: all, by name)")
+	p.StringVar(&f.format, "format", "", "csv, ndjson, raw or edges (default: by the file's name)")
 	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
-	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, whose header has the names")
-	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the names")
-	p.StringVar(&f.comma, "separator", "", "what separates columns: one byte (csv: a comma, in .tsv a tab; edges: spaces and tabs)")
+	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, in their order; the header has the names")
+	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names")
+	p.StringVar(&f.comma, "separator", "", "the byte that separates columns (default: csv: a comma, in .tsv a tab; edges: spaces and tabs)")
 	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
-	p.StringVar(&f.key, "key", "", "with --shard hash: the field that decides (the row's number)")
+	p.StringVar(&f.key, "key", "", "with --shard hash: the field whose hash decides (default: the row's number)")
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
-	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore what follows the two vertices")
-	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "bad lines that are left out at most, in all files together, -1 for any number; they are counted, and the first ten of a file are shown")
+	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns, such as weights")
+	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out at most this many bad lines, of all files together, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
-	p.BoolVar(&f.replace, "replace", false, "replace a dataset of that name once the new one is there")
-	p.BoolVar(&f.writable, "writable", false, "let functions and clients write it; sealed otherwise")
+	p.BoolVar(&f.replace, "replace", false, "replace the dataset of that name, once the new one is loaded")
+	p.BoolVar(&f.writable, "writable", false, "let functions and clients write to it (default: it is sealed)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := ""
 		if len(args) == 2 {
@@ -438,9 +438,12 @@ func (a *app) memRemoveCommand() *cobra.Command {
 
 func (a *app) memGrantCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "grant NAME TOKEN RIGHTS",
-		Short:   "Let another token read or write a dataset",
-		Long:    "Set what a principal, the name of a token or certificate (* for everybody), may do with a dataset: r, w, a or several of them, as in rwa (or in words, with commas between: read, write, atomic, all), or none, which takes its keys away too.",
+		Use:   "grant NAME TOKEN RIGHTS",
+		Short: "Let another token read or write a dataset",
+		Long: `Set what TOKEN may do with a dataset. TOKEN is the name of a token or of a
+certificate, or * for everybody. RIGHTS are r (read), w (write), a (atomic
+operations), or several of them as in rwa; or words with commas between: read,
+write, atomic, all. none takes all rights away, and revokes the keys that were given out.`,
 		Example: "  wherry mem grant logs reader r",
 		Args:    cobra.ExactArgs(3),
 
@@ -478,7 +481,7 @@ func (a *app) memGetCommand() *cobra.Command {
 	p.Uint64Var(&o.Count, "count", 0, "rows to read, 0 for all that follow")
 	p.StringVar(&format, "format", "csv", "csv, json, ndjson, table or raw")
 	p.StringVar(&out, "out", "-", "file to write, - for standard output")
-	p.IntVar(&element, "element", -1, "number of an element, from 0: one window of it, as it is, instead of rows (-1: rows)")
+	p.IntVar(&element, "element", -1, "number of an element, from 0: write one of its windows, byte by byte, instead of rows (-1: rows)")
 	p.IntVar(&window, "window", 0, "with --element: number of the window, from 0")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.json && !cmd.Flags().Changed("format") {

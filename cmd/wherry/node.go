@@ -40,10 +40,10 @@ func (a *app) nodeCommand() *cobra.Command {
 		Use:   "node",
 		Short: "Run a node: lend memory, keep datasets, run functions",
 		Long: `Run a node until it is told to stop (Ctrl-C or SIGTERM). Settings come from a
-YAML file and from flags; a flag wins. Everybody who connects must show a
-certificate of the authority, over TLS, or a token of the node's token file.
+YAML file and from flags; a flag wins. A client or node that connects must show
+a certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
-with --insecure. wherry node status shows what goes on at nodes that run.
+with --insecure. wherry node status shows the state of running nodes.
 On SIGHUP a node reads its configuration, tokens and certificates again and keeps
 its data; what changes only with a restart, or is wrong, its log names.`,
 		Example: `  wherry token new a --node --file tokens
@@ -57,22 +57,22 @@ its data; what changes only with a restart, or is wrong, its log names.`,
 	p.StringVar(&f.config, "config", "", "configuration file (docs/operations.md)")
 	p.StringVar(&c.Name, "name", "", "this node's name")
 	p.StringArrayVar(&f.listen, "listen", nil, fmt.Sprintf("address to listen at; may be repeated, %d at most: 127.0.0.1:7000 (that is tcp://127.0.0.1:7000), shm:///run/wherry/a.sock", cluster.MaxAddrs))
-	p.StringArrayVar(&c.Advertise, "advertise", nil, fmt.Sprintf("address that others are told to dial; may be repeated, %d at most (what is listened at)", cluster.MaxAddrs))
+	p.StringArrayVar(&c.Advertise, "advertise", nil, fmt.Sprintf("address that others are told to dial; may be repeated, %d at most (default: the addresses of --listen)", cluster.MaxAddrs))
 	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
-	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (%v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
-	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (none: --at is refused)")
+	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
+	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (default: none, and --at is refused)")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")
 	p.StringVar(&c.Token, "token", "", "name of the token that this node shows to its peers, if several have the capability member")
 	addTLS(p, &c.TLS, false)
 	p.StringVar(&c.Policy, "policy", "", "wake-up policy: balanced, latency or efficient (balanced)")
 	p.BoolVar(&c.Insecure, "insecure", false, "listen and dial beyond loopback without TLS")
-	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz (none)")
-	p.StringVar(&c.CodeCache, "code-cache", "", "directory to keep compiled functions in (memory only)")
-	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (%v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
+	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz (default: none)")
+	p.StringVar(&c.CodeCache, "code-cache", "", "directory for compiled functions (default: they are kept in memory only)")
+	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (default %v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
 	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere) or worker (in processes of their own, locked down)")
 	p.StringVar(&c.TrustFile, "trust-file", "", "file of the keys whose signatures native code needs; wherry fn keys writes it")
 	p.StringToStringVar(&c.LimitsByName, "limit", nil, "limit that a message names, as in max_instances=512 or held_bytes=128MiB; may be repeated (docs/operations.md)")
-	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long what is under way may take to finish when the node is stopped: more than 0")
+	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long running functions and loads may take to finish when the node is stopped: more than 0")
 	p.DurationVar(&c.LoadTime, "load-time", node.DefaultLoadTime, "how long a load may be idle before it is given up: more than 0")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	p.BoolVar(&f.logJSON, "log-json", false, "log in JSON")

@@ -35,15 +35,15 @@ func (a *app) nodeStatusCommand() *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status [NODE]",
-		Short: "Show what goes on at running nodes",
-		Long: `Ask running nodes what goes on there: how much of their memory is lent, their
-connections (who is at the other end, what was sent, what waits, how much credit
-is left), transports, queues of travelling functions, the functions in their
-code cache, and how full that is.
+		Short: "Show the state of running nodes",
+		Long: `Ask running nodes for their state: how much of their memory is lent, their
+connections (the peer, what was sent, what waits, how much credit is left),
+transports, queues of travelling functions, the functions in their code cache,
+and how full the cache is.
 
-Without NODE all nodes are asked. It takes the capability read; what other clients'
-connections do, only an admin sees. A node that cannot be asked is named, and the
-exit code says so (docs/cli.md).`,
+Without NODE all nodes are asked. You need the capability read; only an admin
+sees the connections of other clients. A node that does not answer is named, and
+the exit code says so (docs/cli.md).`,
 		Example: `  wherry node status --peers tcp://127.0.0.1:7000 --token ann
   wherry node status n1 --watch
   wherry node status --json | jq '.nodes[].queues.running'
@@ -65,7 +65,7 @@ exit code says so (docs/cli.md).`,
 		},
 	}
 	p := cmd.Flags()
-	p.StringVar(&f.node, "node", "", "the node to ask, as the argument does")
+	p.StringVar(&f.node, "node", "", "the node to ask, like the argument")
 	p.BoolVarP(&f.watch, "watch", "w", false, "ask again and again, until Ctrl-C; --timeout then bounds each round")
 	p.DurationVar(&f.every, "every", 2*time.Second, fmt.Sprintf("with --watch: how often, at least %v", shortestWatch))
 	a.client.add(cmd)

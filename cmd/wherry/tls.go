@@ -14,11 +14,11 @@ type tlsFlag struct {
 
 func tlsFlags(s *ca.Settings) []tlsFlag {
 	return []tlsFlag{
-		{"tls", "WHERRY_TLS", "on or off; left out: on if there is a certificate", &s.Mode},
-		{"tls-cert", "WHERRY_TLS_CERT", "certificate that says who this is (wherry ca issue)", &s.Cert},
+		{"tls", "WHERRY_TLS", "on or off (default: on if there is a certificate)", &s.Mode},
+		{"tls-cert", "WHERRY_TLS_CERT", "your certificate (wherry ca issue)", &s.Cert},
 		{"tls-key", "WHERRY_TLS_KEY", "its key, mode 0600", &s.Key},
-		{"tls-ca", "WHERRY_TLS_CA", "certificate of the authority that others' certificates must come from", &s.CA},
-		{"tls-crl", "WHERRY_TLS_CRL", "what the authority revoked; read again when it changes", &s.CRL},
+		{"tls-ca", "WHERRY_TLS_CA", "certificate of the authority that must have issued the peers' certificates", &s.CA},
+		{"tls-crl", "WHERRY_TLS_CRL", "the authority's list of revoked certificates; read again when it changes", &s.CRL},
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func (a *app) tokenCommand() *cobra.Command {
 	parent := noun(&cobra.Command{
 		Use:   "token",
-		Short: "Make and list the tokens that nodes know people by",
+		Short: "Make and list the tokens that identify nodes and users",
 		Long: `A token says who somebody is to the nodes, and what they may do at all:
 inject functions, read, write, administer, or be a node themselves (member). A
 token file has a token per line, name:capabilities:secret, and mode 0600. Nodes

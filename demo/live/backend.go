@@ -17,6 +17,7 @@ package live
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,7 +56,11 @@ var functions = []string{"chase", "closure", "degrees", "dependents", "inside", 
 // Open makes a Backend for a dataset that was loaded with this layout. next is the
 // chase's table, nil for a graph: a chase does not tell how often it moved on, so that is counted here.
 func Open(ctx context.Context, c *client.Client, name string, l demo.Layout, next []uint64) (*Backend, error) {
-	table, err := c.Table(ctx, name, "r")
+	rights := "r"
+	if next != nil {
+		rights = "rw"
+	}
+	table, err := c.Table(ctx, name, rights)
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +215,19 @@ func (b *Backend) startAll(ctx context.Context, reads []demo.Read, at *int) erro
 		}
 	}
 	return nil
+}
+
+// setNext changes an entry of the chase's table, one-sided, and returns once it is there.
+func (b *Backend) setNext(ctx context.Context, index, value uint64) error {
+	e, row := b.layout.Owner(index)
+	m, err := b.remote(&demo.Read{Element: e, Window: demo.ChaseNext})
+	if err != nil {
+		return err
+	}
+	if err := m.Put(ctx, binary.LittleEndian.AppendUint64(nil, value), 8*row); err != nil {
+		return err
+	}
+	return b.eps[e].Flush(ctx) // a function that comes next may be faster than a Put
 }
 
 // Transports are the schemes of the connections, each once.

@@ -57,8 +57,8 @@ func gone(t *testing.T, list []int) {
 // The whole demo on processes: every question, every method, every answer checked.
 func TestRun(t *testing.T) {
 	var said []string
-	r, err := Run(t.Context(), Options{Graph: small(t), Command: []string{os.Args[0], "role"}, Elements: 3, RTT: time.Microsecond,
-		Run: demo.Options{Repeats: 1}, Progress: func(text string, done, all int) {
+	r, err := Run(t.Context(), Options{Graph: small(t), Command: []string{os.Args[0], "role"}, Elements: 3,
+		Run: demo.Options{Repeats: 1, Distance: demo.Distance{RTT: time.Microsecond}}, Progress: func(text string, done, all int) {
 			said = append(said, text)
 			if done < 0 || all < 1 || done > all {
 				t.Errorf("%s: %d of %d", text, done, all)
@@ -108,7 +108,7 @@ func TestRunRefuses(t *testing.T) {
 		"elements too many":   {Graph: small(t), Command: command, Elements: MaxProcesses + 1},
 		"no such question":    {Graph: small(t), Command: command, Queries: []demo.Query{{Kind: "why"}}},
 		"no such package":     {Graph: small(t), Command: command, Queries: []demo.Query{{Kind: demo.KindNeeds, Package: "x"}}},
-		"a distance too long": {Graph: small(t), Command: command, RTT: time.Hour},
+		"a distance too long": {Graph: small(t), Command: command, Run: demo.Options{Distance: demo.Distance{ClientRTT: time.Hour}}},
 		"a negative budget":   {Graph: small(t), Command: command, Run: demo.Options{Budget: -1}},
 		"no such program":     {Graph: small(t), Command: []string{"/does/not/exist"}},
 	} {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// ChaseIndices is the length of the pointer chase's table: half a MiB, in equal blocks on
-	// any power of two of elements.
-	ChaseIndices = 1 << 16
+	// ChaseIndices is the length of the pointer chase's table: 8 MiB, in equal blocks on any power of two of elements. It is
+	// larger than a chase, as data is that somebody would not fetch for one question.
+	ChaseIndices = 1 << 20
 	// chaseSeed makes the same permutation every time.
 	chaseSeed = 2208_01154
 	// removeTime bounds taking the demo's datasets away again.
@@ -111,11 +111,11 @@ func (l *Loaded) chase(ctx context.Context, name string, nodes []string) error {
 	if err != nil {
 		return err
 	}
-	spec := client.LoadSpec{Name: name, Nodes: nodes, Input: dataset.NewText("permutation", demo.ChaseBytes(l.Data.Next)),
+	spec := client.LoadSpec{Name: name, Nodes: nodes, Writable: true, Input: dataset.NewText("permutation", demo.ChaseBytes(l.Data.Next)),
 		Options: dataset.Options{Format: dataset.RawFile, Schema: rows}}
 	at, err := l.load(ctx, spec, l.Data.ChaseLayout, l.Data.Next)
 	if err == nil {
-		l.Data.ChaseAt = at
+		l.Data.ChaseAt, l.Data.SetNext = at, at.setNext
 	}
 	return err
 }

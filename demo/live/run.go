@@ -1,9 +1,11 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/wherry-fabric/wherry/client"
@@ -21,7 +23,6 @@ type Options struct {
 	Graph   *debgraph.Graph
 	Queries []demo.Query // nil: demo.DefaultQueries
 	Run     demo.Options
-	RTT     time.Duration // emulated: see demo.WithRTT
 
 	// Command starts this program in the role of a node; Elements (DefaultElements if 0) are started.
 	Command  []string
@@ -58,9 +59,6 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 	if o.Queries == nil {
 		o.Queries = demo.DefaultQueries(o.Graph)
 	}
-	if _, err := demo.WithRTT(nil, o.RTT); err != nil {
-		return nil, err
-	}
 	if o.Client != nil {
 		o.Elements = len(o.Nodes)
 	}
@@ -89,7 +87,7 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Environment.DataBytes, r.Environment.LentBytes = graph.Bytes(), lends
+	r.Environment.DataBytes, r.Environment.LentBytes = graph.Bytes()+chase.Bytes(), lends
 	return r, nil
 }
 
@@ -108,15 +106,10 @@ func (o *Options) ask(ctx context.Context) (r *report.Report, err error) {
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()
 	env := demo.Host(o.Graph, o.Elements, time.Now())
-	env.Transports, env.EmulatedRTTNs = loaded.opened[0].Transports(), o.RTT.Nanoseconds()
+	env.Transports, env.EmulatedRTTNs = loaded.opened[0].Transports(), o.Run.Distance.RTT.Nanoseconds()
+	env.ClientRTTNs, env.ClientBitsPerS = o.Run.Distance.ClientRTT.Nanoseconds(), o.Run.Distance.Bandwidth
 	r = &report.Report{Environment: env}
 	data := loaded.Data
-	if data.GraphAt, err = demo.WithRTT(data.GraphAt, o.RTT); err != nil {
-		return nil, err
-	}
-	if data.ChaseAt, err = demo.WithRTT(data.ChaseAt, o.RTT); err != nil {
-		return nil, err
-	}
 	for i, q := range o.Queries {
 		run := o.Run
 		run.Progress = func(question, method string, round, rounds int) {
@@ -128,5 +121,7 @@ func (o *Options) ask(ctx context.Context) (r *report.Report, err error) {
 		}
 		r.Questions = append(r.Questions, *answer)
 	}
+	r.Cross()
+	slices.SortStableFunc(r.Questions, func(a, b report.Question) int { return cmp.Compare(b.Win(), a.Win()) }) // the greatest win first
 	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,7 +21,7 @@ const (
 	chartWidth   = 360.0
 	rowHeight    = 36.0
 	barHeight    = 14.0
-	figureChar   = 6.2 // width of one character at 11 px, about
+	figureChar   = 7.4 // width of one character at 11 px in a wide font: what is drawn is not to be cut off
 	figureMargin = 5.0
 	axisHeight   = 16.0
 )
@@ -29,12 +30,16 @@ type page struct {
 	Env       Environment
 	Lead      string
 	RTT       string
+	Far       string // how far the client is; "" if it is here
+	Summary   string
+	Wins      []string
 	Questions []pageQuestion
 	Lines     [][2]string
 }
 
 type pageQuestion struct {
 	*Question
+	Cross  string
 	ID     string
 	Charts []chart
 	Rows   []pageRow
@@ -77,9 +82,15 @@ func HTML(w io.Writer, r *Report) error {
 	if r.Environment.EmulatedRTTNs > 0 {
 		p.RTT = duration(time.Duration(r.Environment.EmulatedRTTNs))
 	}
+	p.Far = r.Environment.distance()
+	p.Summary, p.Wins = r.Summary()
 	for i := range r.Questions {
 		q := &r.Questions[i]
-		p.Questions = append(p.Questions, pageQuestion{Question: q, ID: fmt.Sprintf("q%d", i+1), Charts: charts(q), Rows: rows(q)})
+		pq := pageQuestion{Question: q, ID: fmt.Sprintf("q%d", i+1), Charts: charts(q), Rows: rows(q, p.Far != "")}
+		if q.Crossover != nil {
+			pq.Cross = q.Crossover.text(q, p.Far != "")
+		}
+		p.Questions = append(p.Questions, pq)
 	}
 	// Into memory first: a page that breaks off is worse than none.
 	var b bytes.Buffer
@@ -92,25 +103,35 @@ func HTML(w io.Writer, r *Report) error {
 	return nil
 }
 
-func rows(q *Question) []pageRow {
+func rows(q *Question, far bool) []pageRow {
 	var out []pageRow
 	for i, m := range q.Methods {
 		checked := "NO"
 		if m.Checked {
 			checked = "yes"
 		}
-		out = append(out, pageRow{First: i == 0, Title: m.Title, Failure: m.Failure, Cells: []string{
-			Count(m.RoundTrips), Count(m.Messages), Size(m.BytesToClient), Size(m.BytesFromClient), Size(m.BytesBetween),
-			duration(time.Duration(m.TimeNs)), ratio(q.Ratio(i)), checked,
-		}})
+		cells := []string{Count(m.RoundTrips), Count(m.Messages), Size(m.BytesToClient), Size(m.BytesFromClient), Size(m.BytesBetween), duration(time.Duration(m.TimeNs))}
+		if far {
+			cells = append(cells, duration(time.Duration(m.FarTimeNs)))
+		}
+		cells = append(cells, ratio(q.Shown(i)), checked)
+		out = append(out, pageRow{First: i == 0, Title: m.Title, Failure: m.Failure, Cells: cells})
 	}
 	return out
+}
+
+// timeTitle says which times a chart has.
+func timeTitle(q *Question) string {
+	if slices.ContainsFunc(q.Methods, func(m Method) bool { return m.FarTimeNs > 0 }) {
+		return "Time, client far (emulated)"
+	}
+	return "Time"
 }
 
 // charts draws what the methods differ most in.
 func charts(q *Question) []chart {
 	return []chart{
-		newChart("Time", q, func(m *Method) float64 { return float64(m.TimeNs) }, func(v float64) string { return duration(time.Duration(v)) }),
+		newChart(timeTitle(q), q, func(m *Method) float64 { return float64(m.shown()) }, func(v float64) string { return duration(time.Duration(v)) }),
 		newChart("Round trips", q, func(m *Method) float64 { return float64(m.RoundTrips) }, func(v float64) string { return Count(uint64(v + 0.5)) }),
 		newChart("Bytes at the client", q, func(m *Method) float64 { return float64(m.BytesToClient + m.BytesFromClient) }, func(v float64) string { return Size(uint64(v + 0.5)) }),
 	}
@@ -168,7 +189,7 @@ func axis(s scale, room float64, text func(float64) string) []tick {
 		x := s.at(v) * room
 		label := markText(text(v))
 		half := float64(utf8.RuneCountInString(label)) * figureChar / 2
-		if x-last < tickRoom || x < half || v != math.Trunc(v) {
+		if x-last < tickRoom || x < half || x+half > chartWidth || v != math.Trunc(v) {
 			continue
 		}
 		out = append(out, tick{round(x), label})

@@ -31,7 +31,7 @@ type Environment struct {
 	Edges       int      `json:"edges"`
 	Elements    int      `json:"elements"`
 	Transports  []string `json:"transports"`
-	// DataBytes is what the dataset takes on all elements together; LentBytes
+	// DataBytes is what the graph and the chase's table take on all elements together; LentBytes
 	// is what each element may lend at most, 0 if nobody said.
 	DataBytes uint64 `json:"data_bytes"`
 	LentBytes uint64 `json:"lent_bytes_at_most"`
@@ -42,9 +42,12 @@ type Environment struct {
 	GoVersion string `json:"go_version"`
 	// Pinned says how client and elements were bound to CPUs; empty if they were not.
 	Pinned string `json:"pinned"`
-	// EmulatedRTTNs is the round trip that was added to every method; 0 if none was.
-	EmulatedRTTNs int64  `json:"emulated_rtt_ns"`
-	TakenAt       string `json:"taken_at"` // RFC 3339
+	// EmulatedRTTNs is the round trip that was added to every method's time; 0 if none was.
+	EmulatedRTTNs int64 `json:"emulated_rtt_ns"`
+	// ClientRTTNs and ClientBitsPerS say how far the client is, for FarTimeNs of the methods; 0 if it is here.
+	ClientRTTNs    int64  `json:"emulated_client_rtt_ns"`
+	ClientBitsPerS uint64 `json:"emulated_client_bits_per_s"`
+	TakenAt        string `json:"taken_at"` // RFC 3339
 }
 
 // Method is one way of answering a question and what it cost.
@@ -66,6 +69,9 @@ type Method struct {
 	TimeNs    int64 `json:"time_ns"`
 	MinTimeNs int64 `json:"min_time_ns"`
 	MaxTimeNs int64 `json:"max_time_ns"`
+	// FarTimeNs is TimeNs and what the method's round trips and bytes take to a client as far as the
+	// environment says; 0 if it says nothing.
+	FarTimeNs int64 `json:"far_time_ns,omitempty"`
 	// FirstTimeNs is the first answer's, before those that TimeNs is taken from:
 	// code travels and is compiled, caches are cold.
 	FirstTimeNs int64 `json:"first_time_ns"`
@@ -84,11 +90,26 @@ type Question struct {
 	Name   string   `json:"question"` // short and stable, for programs
 	Title  string   `json:"title"`    // as people ask it
 	Answer []string `json:"answer"`   // lines of text
-	Exact  string   `json:"exact,omitempty"`
+	Result Result   `json:"result"`   // the answer, for programs
+	// LocalNs is how long the answer takes to compute from a copy of the data that is here already.
+	LocalNs int64 `json:"local_time_ns"`
+	// Changes says that the data changed between answers.
+	Changes bool `json:"data_changes"`
+	// Crossover is where fetching everything begins to win.
+	Crossover *Crossover `json:"crossover,omitempty"`
+	Exact     string     `json:"exact,omitempty"`
 	// Methods were all run in turn, interleaved.
 	Methods []Method `json:"-"`
 	// Note says why the first method loses where it does.
 	Note string `json:"note,omitempty"`
+}
+
+// Result is an answer as data. A question has some of the fields.
+type Result struct {
+	Count  *int     `json:"count,omitempty"`  // of names
+	Names  []string `json:"names,omitempty"`  // of vertices, in the order that the question asks for
+	Counts []uint64 `json:"counts,omitempty"` // of each name
+	Index  *uint64  `json:"index,omitempty"`
 }
 
 // Ratio is how many times the first method's duration another one took; 0 if
@@ -98,6 +119,21 @@ func (q *Question) Ratio(i int) float64 {
 		return 0
 	}
 	return float64(q.Methods[i].TimeNs) / float64(q.Methods[0].TimeNs)
+}
+
+// Shown is Ratio of the times that are compared: to a client that is far, if the environment says so.
+func (q *Question) Shown(i int) float64 {
+	if q.Methods[i].shown() <= 0 || q.Methods[0].shown() <= 0 {
+		return 0
+	}
+	return float64(q.Methods[i].shown()) / float64(q.Methods[0].shown())
+}
+
+// Cross fills in where fetching everything begins to win.
+func (r *Report) Cross() {
+	for i := range r.Questions {
+		r.Questions[i].Crossover = r.Questions[i].cross(&r.Environment)
+	}
 }
 
 // Report is a whole run.
@@ -122,6 +158,7 @@ type measurement struct {
 	Question string `json:"question"`
 	Method
 	Ratio float64 `json:"time_ratio"`
+	Shown float64 `json:"shown_time_ratio"` // of far_time_ns, where there is one
 }
 
 // JSON writes the report as one object of flat lists: "environment", "answers"
@@ -139,7 +176,7 @@ func JSON(w io.Writer, r *Report) error {
 	for i := range r.Questions {
 		q := &r.Questions[i]
 		for k, m := range q.Methods {
-			out.Measurements = append(out.Measurements, measurement{q.Name, m, q.Ratio(k)})
+			out.Measurements = append(out.Measurements, measurement{q.Name, m, q.Ratio(k), q.Shown(k)})
 		}
 	}
 	enc := json.NewEncoder(w)
@@ -157,6 +194,10 @@ func (e *Environment) Lines() [][2]string {
 	if e.EmulatedRTTNs > 0 {
 		rtt = duration(time.Duration(e.EmulatedRTTNs)) + " added to every round trip: these times are emulated, not a network's"
 	}
+	client := "on this machine"
+	if d := e.distance(); d != "" {
+		client = d + ": emulated, computed from each method's round trips and bytes"
+	}
 	pinned := e.Pinned
 	if pinned == "" {
 		pinned = "no: the kernel places client and elements"
@@ -167,7 +208,7 @@ func (e *Environment) Lines() [][2]string {
 	}
 	elements := fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))
 	if e.LentBytes > 0 {
-		elements += fmt.Sprintf(", each a process that lends %s at most; the graph takes %s in all", Size(e.LentBytes), Size(e.DataBytes))
+		elements += fmt.Sprintf(", each a process that lends %s at most; the data takes %s in all", Size(e.LentBytes), Size(e.DataBytes))
 	}
 	return [][2]string{
 		{"dataset", data},
@@ -176,6 +217,7 @@ func (e *Environment) Lines() [][2]string {
 		{"software", fmt.Sprintf("Linux %s, %s", e.Kernel, e.GoVersion)},
 		{"pinned", pinned},
 		{"emulated rtt", rtt},
+		{"client", client},
 		{"taken", e.TakenAt},
 	}
 }

@@ -46,11 +46,95 @@ func sample() *Report {
 	return r
 }
 
+// far says that the client is 20 ms away on 100 Mbit/s.
+func far(r *Report) {
+	r.Environment.ClientRTTNs, r.Environment.ClientBitsPerS = 20_000_000, 100_000_000
+	for i := range r.Questions {
+		for k := range r.Questions[i].Methods {
+			if m := &r.Questions[i].Methods[k]; m.TimeNs > 0 {
+				m.FarTimeNs = m.TimeNs + 20_000_000*int64(m.RoundTrips) + 80*int64(m.BytesToClient+m.BytesFromClient)
+			}
+		}
+	}
+	r.Cross()
+}
+
+// TestCross computes by hand where fetching everything and the functions meet.
+func TestCross(t *testing.T) {
+	inject := Method{Name: "injected", RoundTrips: 1, BytesToClient: 1000, TimeNs: 3_000_000}
+	fetch := Method{Name: "fetch-all", RoundTrips: 1, BytesToClient: 1_001_000, TimeNs: 1_000_000}
+	for name, c := range map[string]struct {
+		q    Question
+		far  bool
+		want *Crossover
+		says string
+	}{
+		// 1,000,000 bytes more in 2 ms less: 8 Mbit in 2 ms.
+		"here": {Question{Methods: []Method{inject, fetch}}, false, &Crossover{BitsPerS: 4e9, Questions: 1, DataBytes: 3_003_000}, "slower than 4.00 Gbit/s. Fetching takes as long as they do, here, once the data has 3.00 MB."},
+		// 23.08 ms against 101.08 ms, and 1.08 ms if the data is here: 100 ms are made good after 4.5 questions.
+		"far":       {Question{Methods: []Method{inject, fetch}, LocalNs: 1_080_000}, true, &Crossover{BitsPerS: 4e9, Questions: 5}, "if the data stays as it is for 5 questions"},
+		"changing":  {Question{Methods: []Method{inject, fetch}, Changes: true}, true, &Crossover{BitsPerS: 4e9, Questions: -1}, "cannot keep what it fetched"},
+		"always":    {Question{Methods: []Method{fetch, inject}}, false, nil, ""}, // the second has another name
+		"no figure": {Question{Methods: []Method{inject, {Name: "fetch-all", Failure: "stopped"}}}, false, nil, ""},
+	} {
+		r := &Report{Questions: []Question{c.q}}
+		if c.far {
+			far(r)
+		}
+		r.Cross()
+		got := r.Questions[0].Crossover
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+		if got != nil && !strings.Contains(got.text(&r.Questions[0], c.far), c.says) {
+			t.Errorf("%s: %s", name, got.text(&r.Questions[0], c.far))
+		}
+	}
+}
+
+// TestSummary: the wins come with their figures, and say at which distance.
+func TestSummary(t *testing.T) {
+	r := sample()
+	lead, lines := r.Summary()
+	if lead != "With client and elements on one machine, functions are the fastest way to 1 of 3 answers." || len(lines) != 3 || !strings.HasSuffix(lines[1], `48.0 ms by functions, 2.10 ms by "fetch all, compute": 0.04×`) {
+		t.Errorf("%s %q", lead, lines)
+	}
+	far(r)
+	lead, lines = r.Summary()
+	if lead != "With the client 20.0 ms away on a link of 100 Mbit/s (emulated) and the elements near each other, functions are the fastest way to 3 of 3 answers." || !strings.HasSuffix(lines[0], "7.21×") {
+		t.Errorf("%s %q", lead, lines)
+	}
+}
+
+// TestChartsFit: neither a figure behind a bar nor a mark of an axis is cut off, in a font that is 0.66 em wide.
+func TestChartsFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := &Question{}
+		for range rapid.IntRange(1, 5).Draw(t, "methods") {
+			n := rapid.Int64Range(1, 1e12)
+			q.Methods = append(q.Methods, Method{Title: "fetch all, compute", TimeNs: n.Draw(t, "time"), RoundTrips: uint64(n.Draw(t, "trips")), BytesToClient: uint64(n.Draw(t, "bytes"))})
+		}
+		for _, c := range charts(q) {
+			for _, b := range c.Bars {
+				if right := b.FigureX + 11*0.66*float64(utf8.RuneCountInString(b.Figure)); right > c.Width {
+					t.Errorf("%s: %q ends at %.0f of %.0f", c.Title, b.Figure, right, c.Width)
+				}
+			}
+			for _, m := range c.Ticks {
+				if half := 9.5 * 0.66 * float64(utf8.RuneCountInString(m.Text)) / 2; m.X-half < 0 || m.X+half > c.Width {
+					t.Errorf("%s: the mark %q at %.0f is cut off", c.Title, m.Text, m.X)
+				}
+			}
+		}
+	})
+}
+
 func TestText(t *testing.T) {
 	for name, o := range map[string]TextOptions{"plain80": {}, "narrow44": {Width: 44}, "wide120": {Width: 120}, "colour100": {Width: 100, Color: true}} {
 		r := sample()
 		if name == "wide120" {
 			r.Environment.EmulatedRTTNs = 200_000
+			far(r)
 		}
 		var b bytes.Buffer
 		if err := Text(&b, r, o); err != nil {

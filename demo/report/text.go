@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -36,8 +37,15 @@ func Text(w io.Writer, r *Report, o TextOptions) error {
 		o.Width = defaultWidth
 	}
 	t := textWriter{bufio.NewWriter(w), min(maxWidth, max(minWidth, o.Width)), o.Color}
+	if lead, lines := r.Summary(); len(lines) > 0 {
+		t.heading(lead)
+		for _, line := range lines {
+			t.wrapped("  - ", line)
+		}
+		t.WriteString("\n")
+	}
 	for i := range r.Questions {
-		t.question(&r.Questions[i], r.Environment.EmulatedRTTNs)
+		t.question(&r.Questions[i], &r.Environment)
 	}
 	t.heading("Where and how")
 	lines := r.Environment.Lines()
@@ -100,7 +108,7 @@ func wrap(text string, room int) []string {
 	return append(lines, line)
 }
 
-func (t *textWriter) question(q *Question, rttNs int64) {
+func (t *textWriter) question(q *Question, e *Environment) {
 	t.heading(q.Title)
 	for _, line := range q.Answer {
 		t.wrapped("  ", line)
@@ -109,8 +117,12 @@ func (t *textWriter) question(q *Question, rttNs int64) {
 		t.wrapped("  ", q.Exact)
 	}
 	t.WriteString("\n")
-	t.table(q, rttNs)
-	t.bars(q)
+	t.table(q, e)
+	t.bars(q, e)
+	if q.Crossover != nil {
+		t.wrapped("  ", q.Crossover.text(q, e.distance() != ""))
+		t.WriteString("\n")
+	}
 	if q.Note != "" {
 		t.wrapped("  ", q.Note)
 		t.WriteString("\n")
@@ -124,7 +136,7 @@ type column struct {
 	cell func(i int) string
 }
 
-func columns(q *Question, rttNs int64) []column {
+func columns(q *Question, e *Environment) []column {
 	m := q.Methods
 	number := func(f func(i int) string) func(i int) string {
 		return func(i int) string {
@@ -135,17 +147,19 @@ func columns(q *Question, rttNs int64) []column {
 		}
 	}
 	timeHead := "time"
-	if rttNs > 0 {
+	if e.EmulatedRTTNs > 0 {
 		timeHead = "time (emulated)"
 	}
-	return []column{
+	far := e.distance() != ""
+	cols := []column{
 		{"method", 0, func(i int) string { return m[i].Title }},
 		{"round trips", 1, number(func(i int) string { return Count(m[i].RoundTrips) })},
 		{"messages", 5, number(func(i int) string { return Count(m[i].Messages) })},
 		{"to client", 2, number(func(i int) string { return Size(m[i].BytesToClient) })},
 		{"between", 4, number(func(i int) string { return Size(m[i].BytesBetween) })},
 		{timeHead, 0, number(func(i int) string { return duration(time.Duration(m[i].TimeNs)) })},
-		{"ratio", 1, number(func(i int) string { return ratio(q.Ratio(i)) })},
+		{"far (emulated)", 0, number(func(i int) string { return duration(time.Duration(m[i].FarTimeNs)) })},
+		{"ratio", 1, number(func(i int) string { return ratio(q.Shown(i)) })},
 		{"checked", 3, number(func(i int) string {
 			if m[i].Checked {
 				return "yes"
@@ -153,13 +167,17 @@ func columns(q *Question, rttNs int64) []column {
 			return "NO"
 		})},
 	}
+	if !far {
+		cols = slices.DeleteFunc(cols, func(c column) bool { return c.head == "far (emulated)" })
+	}
+	return cols
 }
 
 const columnGap = 2
 
 // table writes one line a method, leaving out columns that do not fit.
-func (t *textWriter) table(q *Question, rttNs int64) {
-	cols := columns(q, rttNs)
+func (t *textWriter) table(q *Question, e *Environment) {
+	cols := columns(q, e)
 	widths := make([]int, len(cols))
 	for c := range cols {
 		widths[c] = utf8.RuneCountInString(cols[c].head)
@@ -223,16 +241,16 @@ func total(widths []int) int {
 }
 
 // bars draws the times.
-func (t *textWriter) bars(q *Question) {
+func (t *textWriter) bars(q *Question, e *Environment) {
 	values := make([]float64, len(q.Methods))
 	labels, figures, drawn := 0, 0, 0
 	for i, m := range q.Methods {
-		values[i] = float64(m.TimeNs)
+		values[i] = float64(m.shown())
 		if m.TimeNs > 0 {
 			drawn++
 		}
 		labels = max(labels, utf8.RuneCountInString(m.Title))
-		figures = max(figures, utf8.RuneCountInString(duration(time.Duration(m.TimeNs))))
+		figures = max(figures, utf8.RuneCountInString(duration(time.Duration(m.shown()))))
 	}
 	room := t.width - labels - figures - 6
 	if drawn < 2 || room < 8 {
@@ -248,13 +266,16 @@ func (t *textWriter) bars(q *Question) {
 			code = green
 		}
 		pad := strings.Repeat(" ", labels-utf8.RuneCountInString(m.Title))
-		t.WriteString("  " + m.Title + pad + "  " + t.style(code, bar(s.at(values[i]), room)) + " " + duration(time.Duration(m.TimeNs)) + "\n")
+		t.WriteString("  " + m.Title + pad + "  " + t.style(code, bar(s.at(values[i]), room)) + " " + duration(time.Duration(m.shown())) + "\n")
+	}
+	caption := "time"
+	if e.distance() != "" {
+		caption = "far, emulated"
 	}
 	if s.log {
-		t.WriteString("  " + t.style(dim, strings.Repeat(" ", labels)+"  (time, logarithmic)") + "\n")
-	} else {
-		t.WriteString("  " + t.style(dim, strings.Repeat(" ", labels)+"  (time)") + "\n")
+		caption += ", logarithmic"
 	}
+	t.WriteString("  " + t.style(dim, strings.Repeat(" ", labels)+"  ("+caption+")") + "\n")
 	t.WriteString("\n")
 }
 

@@ -47,7 +47,7 @@ func TestWhereRowsAre(t *testing.T) {
 					t.Errorf("%s: element %d holds %v, %v", name, e, w, err)
 				}
 			} else {
-				says(t, err, "status -12", "n1", "words", "dealt out ("+name+")", "--shard block")
+				says(t, err, "status -12", "n1", "words", "scattered over the elements ("+name+")", "--shard block")
 			}
 			for local := range uint64(10) {
 				want, _ := table.Row(e, local)
