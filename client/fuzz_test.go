@@ -36,7 +36,7 @@ func liar(f *testing.F, ts *cluster.Tokens, says *atomic.Pointer[string]) string
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { p.Close(); el.Close() })
-	for _, call := range []string{control.CallInfo, control.CallStatus, control.CallBegin, control.CallAlloc, control.CallFill, control.CallFile,
+	for _, call := range []string{control.CallInfo, control.CallStatus, control.CallExplain, control.CallBegin, control.CallAlloc, control.CallFill, control.CallFile,
 		control.CallPrepare, control.CallCommit, control.CallAbort, control.CallList, control.CallStat, control.CallTable, control.CallRemove, control.CallGrant} {
 		if err := p.Register(call, func(_ context.Context, c *rpc.Call) ([]byte, error) {
 			answer := []byte(*says.Load())

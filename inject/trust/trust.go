@@ -130,6 +130,7 @@ type Verdict struct {
 	known   bool
 	signers []*Key
 	why     string // why there is none
+	telling int    // how much that says: of several copies' reasons the one that says most is told
 }
 
 // Judge checks an image's signatures.
@@ -150,6 +151,7 @@ func (p *Policy) Judge(img *image.Image) Verdict {
 	}
 	switch signed := img.Signatures(); {
 	case len(bad) > 0:
+		v.telling = 2
 		v.why = fmt.Sprintf("its signature by key %s does not hold: the image is not the one that was signed", strings.Join(bad, ", "))
 	case len(signed) == 0:
 		v.why = "it is not signed"
@@ -158,6 +160,7 @@ func (p *Policy) Judge(img *image.Image) Verdict {
 		for _, s := range signed {
 			keys = append(keys, Short(s.Key))
 		}
+		v.telling = 1
 		v.why = fmt.Sprintf("it is signed by %s, and none of those keys is trusted here", strings.Join(keys, ", "))
 	}
 	return v
@@ -172,8 +175,8 @@ func (v Verdict) Join(o Verdict) Verdict {
 			v.signers = append(v.signers, k)
 		}
 	}
-	if v.why == "" {
-		v.why = o.why
+	if o.telling >= v.telling {
+		v.why, v.telling = o.why, o.telling
 	}
 	return v
 }

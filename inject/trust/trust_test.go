@@ -130,6 +130,19 @@ func TestJoin(t *testing.T) {
 	if _, why := plain.Allows(image.ELF, "f"); why == "" {
 		t.Error("joining changed what was joined")
 	}
+	strangerPrivate, _ := pair("stranger", 3)
+	strangers := p.Judge(sign(t, img, strangerPrivate))
+	bad := p.Judge(forged(t, img, annPrivate))
+	for _, v := range []Verdict{plain.Join(strangers), strangers.Join(plain)} {
+		if _, why := v.Allows(image.ELF, "f"); !strings.Contains(why, "none of those keys") {
+			t.Errorf("of two reasons %q is told", why)
+		}
+	}
+	for _, v := range []Verdict{bad.Join(strangers), strangers.Join(bad)} {
+		if _, why := v.Allows(image.ELF, "f"); !strings.Contains(why, "does not hold") {
+			t.Errorf("of two reasons %q is told", why)
+		}
+	}
 }
 
 // TestNew: a policy that cannot be meant is refused.

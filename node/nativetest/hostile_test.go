@@ -1,0 +1,201 @@
+package nativetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/llvm"
+	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/invoke"
+)
+
+const (
+	entry = "#include \"wherry.h\"\nWHERRY_ENTRY(payload, size) "
+	echo  = entry + "{ return wherry_reply(payload, size); }\n"
+	spin  = entry + "{ for (volatile int i = 0; ; i = 1 - i) ; }\n"
+	trap  = entry + "{ *(volatile int *)8 = 1; return 0; }\n"
+	opens = "extern int open(const char *, int);\n" + entry + "{ return open(\"/etc/passwd\", 0); }\n"
+	// stray writes to its window, which it has for reading.
+	stray = entry + "{ wherry_window_t w; WHERRY_TRY(wherry_window(0, &w)); *(volatile uint64_t *)(uintptr_t)w.addr = 7; return wherry_reply(payload, size); }\n"
+)
+
+// transplant puts the signatures of one image behind another.
+func transplant(t *testing.T, onto, from *image.Image) *image.Image {
+	t.Helper()
+	file := append(onto.Encode(), from.Encode()[len(from.Unsigned().Encode()):]...)
+	for i := range 8 { // the header has the length of the whole
+		file[16+i] = byte(uint64(len(file)) >> (8 * i))
+	}
+	img, err := image.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// TestRefused: code that must not run is refused with the reason, before anything is done with it, and the node serves on.
+func TestRefused(t *testing.T) {
+	s := start(t, "a")
+	good := s.sign(s.build(function{name: "good", source: echo}), s.key)
+	plain := s.build(function{name: "plain", source: echo})
+	foreign := "aarch64-unknown-linux-gnu"
+	if strings.HasPrefix(triple(), "aarch64") {
+		foreign = "x86_64-unknown-linux-gnu"
+	}
+	damaged, err := image.Build(image.Manifest{Name: "damaged", ABI: 1, Imports: calls()},
+		image.Entry{Form: image.LLVMBitcode, Triple: triple(), Code: append([]byte{'B', 'C', 0xC0, 0xDE}, make([]byte, 400)...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		img  *image.Image
+		says []string
+	}{
+		{"nobody signed it", plain, []string{"plain cannot run on a", "it is not signed"}},
+		{"a stranger signed it", s.sign(plain, signer(2)), []string{"none of those keys is trusted"}},
+		{"its signature is another's", transplant(t, plain, good), []string{"key release does not hold"}},
+		{"another processor's", s.sign(s.build(function{name: "foreign", source: echo, triple: foreign}), s.key), []string{"it is for", "and this element is"}},
+		{"no module", s.sign(damaged, s.key), []string{"damaged", "bitcode"}},
+		{"it calls open", s.sign(s.build(function{name: "opens", source: opens}), s.key), []string{"open"}},
+	} {
+		_, err := s.at(c.img, forms.Auto, "hello")
+		if err == nil {
+			t.Errorf("%s: it ran", c.name)
+			continue
+		}
+		for _, part := range c.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", c.name, err, part)
+			}
+		}
+		if got, err := s.at(good, forms.Bitcode, "hello"); err != nil || got != "hello" {
+			t.Fatalf("%s; and after that the node answers %q, %v", c.name, got, err)
+		}
+	}
+	file := good.Encode()
+	file[len(good.Unsigned().Encode())/2] ^= 1
+	if _, err := image.Parse(file); !errors.Is(err, image.ErrChecksum) {
+		t.Errorf("an altered file: %v", err)
+	}
+}
+
+// TestContained: code that misbehaves while it runs costs its worker and its call, with the reason, and the node serves on.
+func TestContained(t *testing.T) {
+	s := start(t, "a")
+	table, _ := s.ring(1024)
+	good := s.sign(s.build(function{name: "good", source: echo}), s.key)
+	short := image.Manifest{Name: "spin", ABI: 1, Imports: calls(), Limits: abi.Limits{RunTime: 200 * time.Millisecond}}
+	for _, c := range []struct {
+		name string
+		f    function
+		want error
+		says []string
+	}{
+		{"it never ends", function{source: spin, manifest: short}, travel.ErrLimit, []string{"run_time"}},
+		{"it writes to nowhere", function{name: "trap", source: trap}, travel.ErrRemote, []string{"SIGSEGV"}},
+		{"it writes to a window that it may read", function{name: "stray", source: stray}, travel.ErrRemote, []string{"SIGSEGV"}},
+	} {
+		first := uint32(0)
+		_, err := s.call(invoke.Request{Image: s.sign(s.build(c.f), s.key), Table: table, Element: &first, Form: forms.Bitcode})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		for _, part := range c.says {
+			if err != nil && !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", c.name, err, part)
+			}
+		}
+		if got, err := s.at(good, forms.Bitcode, "hello"); err != nil || got != "hello" {
+			t.Fatalf("%s; and after that the node answers %q, %v", c.name, got, err)
+		}
+	}
+}
+
+// children are a process's, by what the kernel calls them.
+func children(t *testing.T, pid int) map[int]string {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[int]string{}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // the thread may be gone
+		for _, word := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
+			all[child] = string(name)
+		}
+	}
+	return all
+}
+
+// TestKilled: somebody kills the compiler, and then a worker in the middle of a run. The first costs nothing, the second that run.
+func TestKilled(t *testing.T) {
+	s := start(t, "a")
+	pid := s.procs["a"].Process.Pid
+	answers := func(name string) {
+		t.Helper()
+		img := s.sign(s.build(function{name: name, source: echo}), s.key)
+		if got, err := s.at(img, forms.Bitcode, "hello"); err != nil || got != "hello" {
+			t.Fatalf("%s: the node answers %q, %v", name, got, err)
+		}
+	}
+	answers("first")
+	killed := 0
+	for child, command := range children(t, pid) {
+		if filepath.Base(strings.SplitN(command, "\x00", 2)[0]) == llvm.Program {
+			if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+			killed++
+		}
+	}
+	if killed == 0 {
+		t.Error("the node has no compiler")
+	}
+	answers("second")
+
+	before := children(t, pid)
+	ended := make(chan error)
+	go func() {
+		m := image.Manifest{Name: "spin", ABI: 1, Imports: calls(), Limits: abi.Limits{RunTime: time.Minute}}
+		_, err := s.at(s.sign(s.build(function{source: spin, manifest: m}), s.key), forms.Bitcode, "")
+		ended <- err
+	}()
+	worker := 0
+	for until := time.Now().Add(patience); worker == 0; time.Sleep(5 * time.Millisecond) {
+		st, err := s.c.Status(t.Context(), "a")
+		if err != nil || time.Now().After(until) {
+			t.Fatalf("no worker runs (%v)", err)
+		}
+		for child, command := range children(t, pid) {
+			compiles := filepath.Base(strings.SplitN(command, "\x00", 2)[0]) == llvm.Program
+			if _, old := before[child]; !old && !compiles && st.Queues.Running == 1 {
+				worker = child
+			}
+		}
+	}
+	if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !slices.ContainsFunc([]string{"killed", "SIGKILL"}, func(w string) bool { return strings.Contains(err.Error(), w) }) {
+		t.Errorf("a run whose worker was killed: %v", err)
+	}
+	answers("third")
+}
