@@ -209,6 +209,15 @@ func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
 	return first, count, abi.OK
 }
 
+// Range is ShardRows for the engine's own use.
+func (h *host) Range(element uint32) (first, count uint64, ok bool) {
+	if h.bound.table == nil {
+		return 0, 0, false
+	}
+	first, count, ranges, ok := h.bound.table.Range(element)
+	return first, count, ok && ranges
+}
+
 // Owner says where a row is.
 func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
 	if h.bound.table == nil {
@@ -621,4 +630,5 @@ func (h *host) RemainingNs() uint64 { return uint64(max(h.deadline-h.rt.now(), 0
 var (
 	_ abi.Host        = (*host)(nil)
 	_ abi.LimitTeller = (*host)(nil)
+	_ abi.RangeTeller = (*host)(nil)
 )

@@ -147,6 +147,13 @@ type LimitTeller interface {
 	OverLimit(field string, max, ceiling uint64)
 }
 
+// RangeTeller is what a Host may be besides: an engine whose functions run far away asks it once for what they ask often.
+type RangeTeller interface {
+	// Range is ShardRows, but nothing is made of what it answers: ok is false if there is no such element, or rows are dealt
+	// out in another way. It is the same for all invocations that a Bound serves.
+	Range(element uint32) (first, count uint64, ok bool)
+}
+
 // AtomicOp is an operation of the Atomic host call. The numbers are the ABI's.
 type AtomicOp uint32
 

@@ -152,6 +152,17 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestCopiesAreCharged: what the node copies for a function is the function's time.
+func TestCopiesAreCharged(t *testing.T) {
+	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice"))
+	defer in.Release()
+	h := &fakeHost{}
+	_, err := in.Run(order{op: 49}.payload(), nil, h)
+	if most := int(20*time.Millisecond) * copyRate >> 20; !errors.Is(err, abi.ErrOverLimit) || h.gets > most+1 || h.gets == 0 {
+		t.Errorf("%d copies of 1 MiB, at most %d in 20 ms: %v", h.gets, most, err)
+	}
+}
+
 // TestLimits: what is beyond a limit is refused, and the host hears which.
 func TestLimits(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{PayloadBytes: 100, ReplyBytes: 1000, Forks: 1, LogBytes: 3})
@@ -260,5 +271,41 @@ func TestRoom(t *testing.T) {
 	}
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("acquired with a canceled context: %v", err)
+	}
+}
+
+// TestRanges: a worker is told once which rows are where, and asks only for what is none of them, or if nothing is to be told.
+func TestRanges(t *testing.T) {
+	p := load(t, newEngine(t, Config{}), abi.Limits{})
+	for _, dealt := range []bool{false, true} {
+		in := acquire(t, bind(t, p, "alice"))
+		for i, o := range []struct {
+			order
+			want  []uint64
+			calls int
+		}{
+			{order{op: 31, a: 0}, []uint64{0, 0}, 0},
+			{order{op: 31, a: 99}, []uint64{0, 99}, 0},
+			{order{op: 31, a: 100}, []uint64{1, 0}, 0},
+			{order{op: 31, a: 499}, []uint64{4, 99}, 0},
+			{order{op: 31, a: 500}, []uint64{0xffffffffffffffff, 0}, 1},
+			{order{op: 32, n: 3, a: 7}, []uint64{307, 0}, 0},
+			{order{op: 32, n: 3, a: 100}, []uint64{400, 0}, 1},
+			{order{op: 33, n: 4}, []uint64{0, 400, 100}, 0},
+			{order{op: 33, n: 5}, []uint64{0xffffffffffffffff}, 1},
+			{order{op: 33, n: 1 << 31}, []uint64{0xffffffffffffffff}, 1},
+		} {
+			h := &fakeHost{dealt: dealt}
+			if _, err := in.Run(o.payload(), nil, h); err != nil {
+				t.Fatal(err)
+			}
+			if dealt {
+				o.calls = 1
+			}
+			if got := numbers(h.reply)[:len(o.want)]; !slices.Equal(got, o.want) || h.calls != o.calls || i > 0 && h.asked > 0 {
+				t.Errorf("dealt %v, %+v: %v with %d calls, asked %d; want %v with %d", dealt, o.order, got, h.calls, h.asked, o.want, o.calls)
+			}
+		}
+		in.Release()
 	}
 }

@@ -20,6 +20,7 @@ type instance struct {
 	asked    *abi.Limits // what narrowed was made from; nil: nothing
 	narrowed abi.Limits
 	running  bool
+	told     bool   // its worker knows which rows are where, if that can be known
 	broken   bool   // its worker is gone, or must go
 	scratch  uint64 // bytes granted, of the current acquisition
 	reserved uint64 // charged for scratch, whole pages
@@ -41,6 +42,7 @@ type slice struct {
 	next  time.Duration // how long the next one is
 	begun time.Time     // the run
 	cpu   time.Duration // of the worker when it began; once ticks is not 0
+	spent time.Duration // by the node for it
 	ticks int
 }
 
@@ -79,6 +81,9 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 			return 0, in.fail(&WorkerError{fmt.Errorf("zero %d bytes of statics: %w", p.zeroBytes, err)})
 		}
 	}
+	if !in.told {
+		in.tellRanges(host)
+	}
 	copy(p.payload, payload)
 	p.page.Begin(uint32(len(payload)), host.Self(), host.Elements())
 	in.host, in.running = host, true
@@ -97,6 +102,25 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 		st = in.mail // the function was told OK before it was sent
 	}
 	return st, nil
+}
+
+// tellRanges tells a new worker which rows are where, so that it need not ask.
+func (in *instance) tellRanges(host abi.Host) {
+	in.told = true
+	teller, ok := host.(abi.RangeTeller)
+	elements := host.Elements()
+	if !ok || elements > worker.MaxRanges {
+		return
+	}
+	ranges, end := make([][2]uint64, elements), uint64(0)
+	for i := range ranges {
+		first, count, ok := teller.Range(uint32(i))
+		if !ok || first < end || first+count < first {
+			return
+		}
+		ranges[i], end = [2]uint64{first, count}, first+count
+	}
+	worker.WriteRanges(in.process.context, ranges)
 }
 
 // fail ends the worker.
@@ -176,13 +200,29 @@ func (in *instance) tick() error {
 	if s.ticks++; s.ticks == 1 { // it can have used no more than what has passed
 		s.cpu = used - min(used, time.Since(s.begun))
 	}
-	if spent := used - s.cpu; spent > in.limits.RunTime {
+	if spent := used - s.cpu + s.spent; spent > in.limits.RunTime {
 		return &LimitError{Limit: "run_time_ns", Wanted: uint64(spent), Max: uint64(in.limits.RunTime)}
 	}
 	if err := in.host.Tick(); err != nil {
 		return &StoppedError{err}
 	}
 	return nil
+}
+
+const (
+	// longCopy is how many bytes a host call copies, at least, for which others get the fabric to drive first.
+	longCopy = 1 << 20
+	// copyRate is how many bytes a host call copies in a nanosecond, for what a run is charged: memory that is in no cache.
+	copyRate = 8
+)
+
+// copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.
+func (in *instance) copies(n int) error {
+	in.slice.spent += time.Duration(n / copyRate)
+	if n < longCopy {
+		return nil
+	}
+	return in.tick()
 }
 
 // Waits has nothing to do: a worker uses no processor time while the node waits for it.

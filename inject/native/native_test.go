@@ -38,6 +38,10 @@ type fakeHost struct {
 	forks     []string
 	log       []string
 	limited   []string
+	calls     int           // of Owner, Row and ShardRows
+	asked     int           // of Range
+	dealt     bool          // which it does not tell
+	gets      int           // of more than there is
 	memory    [1 << 16]byte // of window 1 of any element
 }
 
@@ -51,18 +55,27 @@ func (h *fakeHost) Tick() error {
 func (h *fakeHost) Self() uint32     { return 2 }
 func (h *fakeHost) Elements() uint32 { return 5 }
 func (h *fakeHost) ShardRows(element uint32) (uint64, uint64, abi.Status) {
+	h.calls++
 	if element > 4 {
 		return 0, 0, abi.ErrArgument
 	}
 	return uint64(element) * 100, 100, abi.OK
 }
+func (h *fakeHost) Range(element uint32) (first, count uint64, ok bool) {
+	h.asked++
+	first, count, st := h.ShardRows(element)
+	h.calls--
+	return first, count, st == abi.OK && !h.dealt
+}
 func (h *fakeHost) Owner(row uint64) (uint32, uint64, abi.Status) {
+	h.calls++
 	if row >= 500 {
 		return 0, 0, abi.ErrArgument
 	}
 	return uint32(row / 100), row % 100, abi.OK
 }
 func (h *fakeHost) Row(element uint32, local uint64) (uint64, abi.Status) {
+	h.calls++
 	if element > 4 {
 		return 0, abi.ErrArgument
 	}
@@ -92,6 +105,10 @@ func (h *fakeHost) Fork(element uint32, payload []byte) abi.Status {
 	return abi.OK
 }
 func (h *fakeHost) Get(element, window uint32, offset uint64, dst []byte) abi.Status {
+	if len(dst) > len(h.memory) {
+		h.gets++
+		return abi.OK // as if it had been copied
+	}
 	if window != 1 || offset > uint64(len(h.memory)-len(dst)) {
 		return abi.ErrArgument
 	}

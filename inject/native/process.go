@@ -17,7 +17,8 @@ type process struct {
 	pid, pidfd int
 	room       *memfd.File
 	page       worker.Page
-	payload    []byte // parts of room
+	context    []byte // parts of room
+	payload    []byte
 	statics    []byte
 	stack      []byte
 	zeroAt     int64  // in room: statics that the node zeroes before each run …
@@ -104,7 +105,8 @@ func (b *bound) process() (p *process, err error) {
 	copy(mem[:runData], run.Bytes[run.Data:])
 	p.page = worker.PageOf(mem[e.runtime.Page:])
 	p.page.SetContext(worker.ContextAt)
-	b.context(p, staticsAt).Write(mem[contextAt:])
+	p.context = mem[contextAt:][:worker.ContextBytes]
+	b.context(p, staticsAt).Write(p.context)
 
 	var l layout
 	l.code(run.Base, run.Const, run.Data, e.code)

@@ -3,9 +3,7 @@
 
 WHERRY_ENTRY(payload, size)
 {
-    if (size == 16) { /* a call that the node answers */
-        uint64_t local;
-        wherry_owner(1, &local);
-    }
+    if (size == 16 && wherry_remaining() == 0) /* a call that the node answers */
+        return WHERRY_ERR_DEADLINE;
     return wherry_reply(payload, size);
 }

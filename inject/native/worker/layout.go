@@ -25,7 +25,9 @@ const (
 	MaxScratch  = WindowsAt - ScratchAt
 	MaxWindows  = 240      // of the context, and of descriptors in one message (253)
 	PageBytes   = 64 << 10 // everything is aligned to
-	contextSize = 56 + 24*MaxWindows
+	MaxRanges   = 4096
+	rangesAt    = 56 + 24*MaxWindows // in a context
+	contextSize = rangesAt + 8 + 16*MaxRanges
 )
 
 // Entry is what a function's object defines, and Prefix goes before a host call's name in what it leaves undefined.
@@ -93,6 +95,17 @@ func (c *Context) Write(to []byte) {
 			le.PutUint32(at[16:], 1)
 		}
 	}
+}
+
+// WriteRanges adds which rows each element holds, from element 0 on: at most MaxRanges, each beginning where
+// the one before it ends or later.
+func WriteRanges(context []byte, ranges [][2]uint64) {
+	le := binary.LittleEndian
+	for i, r := range ranges {
+		le.PutUint64(context[rangesAt+8+16*i:], r[0])
+		le.PutUint64(context[rangesAt+8+16*i+8:], r[1])
+	}
+	le.PutUint64(context[rangesAt:], uint64(len(ranges)))
 }
 
 // ContextBytes is what it takes.

@@ -1,6 +1,6 @@
 /* Generated from inject/abi by go generate: the host calls that the node answers. */
 
-int32_t wherry_owner(uint64_t row, uint64_t * local)
+static int32_t call_owner(uint64_t row, uint64_t * local)
 {
     page.arg[0] = (u64)row;
     page.arg[1] = (u64)local;
@@ -10,7 +10,7 @@ int32_t wherry_owner(uint64_t row, uint64_t * local)
     return st;
 }
 
-int64_t wherry_row(int32_t element, uint64_t local)
+static int64_t call_row(int32_t element, uint64_t local)
 {
     page.arg[0] = (u32)element;
     page.arg[1] = (u64)local;
@@ -18,7 +18,7 @@ int64_t wherry_row(int32_t element, uint64_t local)
     return (int64_t)page.result[0];
 }
 
-int32_t wherry_shard_rows(int32_t element, wherry_rows_range_t * range)
+static int32_t call_shard_rows(int32_t element, wherry_rows_range_t * range)
 {
     page.arg[0] = (u32)element;
     page.arg[1] = (u64)range;

@@ -31,6 +31,8 @@ struct context {
     u64 payload;
     u32 windows, zero;
     struct window window[240];
+    u64 ranges; /* elements whose rows are known, all or none: written before the first run */
+    struct { u64 first, count; } range[4096];
 };
 
 /* Written by both.  The word turn says whose turn it is; who waits for it sleeps on it. */
@@ -53,6 +55,7 @@ struct page {
     u32 parked; /* it sleeps, and is to be woken */
 };
 _Static_assert(sizeof(struct window) == 24, "layout.go");
+_Static_assert(__builtin_offsetof(struct context, ranges) == 5816, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, arg) == 16, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, mail) == 96, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, mail_data) == 112, "layout.go");
@@ -171,6 +174,41 @@ i32 wherry_payload(struct { u8 *addr; u32 size; } *out)
 {
     out->addr = (u8 *)page.context->payload;
     out->size = page.payload_bytes;
+    return OK;
+}
+
+/* Which rows are where never changes for a worker.  What is not known here, or is wrong, the node answers. */
+i32 wherry_owner(u64 row, u64 *local)
+{
+    const struct context *c = page.context;
+    u64 low = 0, high = c->ranges; /* the last one that begins at row or before it is in [low, high) */
+    while (high - low > 1) {
+        u64 middle = (low + high) / 2;
+        if (c->range[middle].first <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (low >= c->ranges || row < c->range[low].first || row - c->range[low].first >= c->range[low].count)
+        return call_owner(row, local);
+    *local = row - c->range[low].first;
+    return (i32)low;
+}
+
+i64 wherry_row(i32 element, u64 local)
+{
+    const struct context *c = page.context;
+    if ((u32)element >= c->ranges || local >= c->range[element].count)
+        return call_row(element, local);
+    return (i64)(c->range[element].first + local);
+}
+
+i32 wherry_shard_rows(i32 element, wherry_rows_range_t *range)
+{
+    const struct context *c = page.context;
+    if ((u32)element >= c->ranges)
+        return call_shard_rows(element, range);
+    *range = (wherry_rows_range_t){c->range[element].first, c->range[element].count};
     return OK;
 }
 
