@@ -8,8 +8,8 @@ set -euo pipefail
 wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio)
 # libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
 headers=libc6-dev
-# Nor has what compiles LLVM bitcode: 29 MB, a few seconds. The tests take an older one too.
-llvm=libllvm22
+# Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds.
+libraries=(libllvm22 libllvm19)
 
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
 # first command that needs something says so.
@@ -27,8 +27,9 @@ for pair in "${wanted[@]}"; do
 	command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
 done
 if command -v dpkg >/dev/null 2>&1; then
-	[ "$(dpkg-query -W -f '${db:Status-Status}' "$headers" 2>/dev/null)" = installed ] || missing+=("$headers")
-	[ "$(dpkg-query -W -f '${db:Status-Status}' "$llvm" 2>/dev/null)" = installed ] || missing+=("$llvm")
+	for package in "$headers" "${libraries[@]}"; do
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+	done
 fi
 # The demo's graph is compared with apt-cache, which needs the archive's lists.
 lists=/var/lib/apt/lists

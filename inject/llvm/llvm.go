@@ -12,6 +12,7 @@
 package llvm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -205,9 +206,15 @@ func (l *Compiler) Stats() Stats {
 	return s
 }
 
-// Object gives a relocatable ELF object for Target. It leaves undefined host calls only, of those that Imports lists. The caller does not
-// change it. An *Error is final; another error may not come again.
+// Object gives a relocatable ELF object for Target. It leaves undefined host calls only, of those that Imports lists. The bytes
+// are the caller's. An *Error is final; another error may not come again.
 func (l *Compiler) Object(ctx context.Context, r Request) ([]byte, error) {
+	object, err := l.object(ctx, r)
+	return bytes.Clone(object), err
+}
+
+// object gives an object that others share.
+func (l *Compiler) object(ctx context.Context, r Request) ([]byte, error) {
 	h, err := l.greet()
 	if err != nil {
 		return nil, err

@@ -150,6 +150,7 @@ func TestCache(t *testing.T) {
 		})
 	}
 	all.Wait()
+	clear(object(t, l, r)) // what a caller does to its object is no matter of the next one's
 	first := object(t, l, r)
 	if s := l.Stats(); s.Compiled != 1 || s.FromRAM == 0 {
 		t.Errorf("%+v", s)
@@ -258,6 +259,12 @@ func TestBadInput(t *testing.T) {
 	bomb += "WHERRY_ENTRY(payload, size) { uint64_t v = f40(size); return wherry_reply(&v, 8); }\n"
 	raw := good
 	raw.Bitcode = bitcode(t, l, bomb, "-Xclang", "-disable-llvm-passes") // the work is left to the compiler under test
+	huge := "#include \"wherry.h\"\nWHERRY_ENTRY(payload, size) { const uint64_t *p = payload; uint64_t v = size;\n"
+	for i := range 4_000 {
+		huge += fmt.Sprintf("if (p[v %% %d] > v) v = v * %d + p[%d]; else v ^= p[v & %d];\n", i+1, 2*i+1, i, i)
+	}
+	long := good
+	long.Bitcode = bitcode(t, l, huge+"return wherry_reply(&v, 8); }\n", "-Xclang", "-disable-llvm-passes")
 	cases := []struct {
 		name, says string
 		final      bool
@@ -267,6 +274,7 @@ func TestBadInput(t *testing.T) {
 		{"wrong triple", "it is for sparc-linux, this element is", true, with(func(r *Request) { r.Triple = "sparc-linux" })},
 		{"not listed", "calls wherry_reply, which is no host call that its manifest lists (none)", true, with(func(r *Request) { r.Imports = nil })},
 		{"bomb", "more than 500ms of processor time", false, raw},
+		{"a huge function", "more than 500ms of processor time", false, long},
 	}
 	for _, c := range cases {
 		_, err := l.Object(t.Context(), c.r)

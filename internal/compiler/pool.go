@@ -94,7 +94,7 @@ func (p *Pool) Hello() (Hello, error) {
 	p.work.Add(1)
 	defer p.work.Done()
 	p.mu.Unlock()
-	c, err := p.start()
+	c, err := p.start(p.ctx)
 	if err != nil {
 		return Hello{}, err
 	}
@@ -105,9 +105,9 @@ func (p *Pool) Hello() (Hello, error) {
 // Started is how many processes were started so far.
 func (p *Pool) Started() uint64 { return p.started.Load() }
 
-func (p *Pool) start() (*process, error) {
+func (p *Pool) start(ctx context.Context) (*process, error) {
 	p.started.Add(1)
-	return start(p.config.Command, p.config.MemoryBytes)
+	return start(ctx, p.config.Command, p.config.MemoryBytes)
 }
 
 // Compile has one request answered, when it is its turn. The context's end ends the compile too.
@@ -148,7 +148,7 @@ func (p *Pool) serve(ctx context.Context, j Job) ([]byte, error) {
 		defer p.mu.Unlock()
 		p.queue.leave(j.Principal, cost)
 	}()
-	c, err := p.take(j.Signer)
+	c, err := p.take(ctx, j.Signer)
 	if err != nil {
 		return nil, err
 	}
@@ -178,13 +178,13 @@ func (p *Pool) serve(ctx context.Context, j Job) ([]byte, error) {
 }
 
 // take gives a process that has seen this signer's code only, or none's.
-func (p *Pool) take(signer string) (*process, error) {
+func (p *Pool) take(ctx context.Context, signer string) (*process, error) {
 	for {
 		c := p.pick(signer)
 		switch {
 		case c == nil:
 			var err error
-			if c, err = p.start(); err != nil {
+			if c, err = p.start(ctx); err != nil {
 				return nil, err
 			}
 		case !c.alive(): // it was killed while it was idle
@@ -238,7 +238,7 @@ func (p *Pool) warm() {
 	}
 	p.starting = true
 	p.work.Go(func() {
-		c, err := p.start()
+		c, err := p.start(p.ctx)
 		p.mu.Lock()
 		p.starting = false
 		p.mu.Unlock()

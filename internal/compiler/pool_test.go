@@ -274,6 +274,25 @@ func TestCloseEndsCompiles(t *testing.T) {
 	}
 }
 
+// TestSilent: a compiler that never says hello holds up neither whoever gives up nor the pool's end.
+func TestSilent(t *testing.T) {
+	p := NewPool(Config{Command: []string{"/bin/sleep", "1000"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.Compile(ctx, job("ada", "s", "who")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	failed := make(chan error)
+	go func() { _, err := p.Hello(); failed <- err }()
+	for p.Started() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	p.Close()
+	if err := <-failed; err == nil {
+		t.Error("a compiler that said nothing is one")
+	}
+}
+
 func TestNoCompiler(t *testing.T) {
 	p := NewPool(Config{Command: []string{"/nowhere/wherry-llvm"}})
 	defer p.Close()

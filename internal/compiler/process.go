@@ -36,8 +36,8 @@ type process struct {
 	ended  sync.Once
 }
 
-// start starts a compiler and hears what it is.
-func start(command []string, memoryBytes uint64) (*process, error) {
+// start starts a compiler and hears what it is. The context's end ends the wait.
+func start(ctx context.Context, command []string, memoryBytes uint64) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("compiler: socket pair: %w", err)
@@ -58,7 +58,13 @@ func start(command []string, memoryBytes uint64) (*process, error) {
 		return nil, fmt.Errorf("compiler: %w", err)
 	}
 	theirs.Close()
-	if err := p.begin(memoryBytes); err != nil {
+	stop := context.AfterFunc(ctx, p.kill)
+	err = p.begin(memoryBytes)
+	if !stop() {
+		p.end()
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %s did not start: %w%s", ErrCrashed, command[0], err, p.end())
 	}
 	return p, nil
@@ -83,7 +89,13 @@ func (p *process) begin(memoryBytes uint64) error {
 	return nil
 }
 
-// end kills the process and says how it ended, with what it said last.
+// kill ends the process, and whatever waits for it.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	p.socket.SetDeadline(time.Unix(1, 0))
+}
+
+// end ends the process and says how it ended, with what it said last.
 func (p *process) end() string {
 	var how string
 	p.ended.Do(func() {
@@ -136,10 +148,7 @@ func (p *process) ask(ctx context.Context, r Request, deadline time.Duration) (A
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.watch(cancel, deadline)()
-	stop := context.AfterFunc(ctx, func() {
-		p.cmd.Process.Kill()
-		p.socket.SetDeadline(time.Unix(1, 0))
-	})
+	stop := context.AfterFunc(ctx, p.kill)
 	defer stop()
 	var a Answer
 	err := p.socket.SetDeadline(time.Time{})

@@ -60,3 +60,20 @@ func TestServe(t *testing.T) {
 	close(block)
 	ours.Close()
 }
+
+// FuzzReadMessage: what a compiler sends, which strangers' code may have taken over, is read or refused.
+func FuzzReadMessage(f *testing.F) {
+	var b bytes.Buffer
+	if err := writeMessage(&b, Answer{Refused: "why"}, []byte("object")); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var a Answer
+		body, err := readMessage(bytes.NewReader(b), &a)
+		if err == nil && len(body) > len(b)-lengthBytes {
+			t.Errorf("a body of %d bytes in %d", len(body), len(b))
+		}
+	})
+}

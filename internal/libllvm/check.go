@@ -111,10 +111,13 @@ func (l *Library) checkGlobal(v uintptr) error {
 	return l.checkSection(v, name)
 }
 
+// metadata is the section of LLVM's own lists (llvm.used), which no object has.
+const metadata = "llvm.metadata"
+
 // checkSection refuses sections of the author's: a loader runs what is in some of them.
 func (l *Library) checkSection(v uintptr, name string) error {
 	section := cString(call(l.GetSection, v))
-	if section != "" && !strings.HasPrefix(name, "llvm.") {
+	if section != "" && section != metadata {
 		return refuse("%s is put into section %q; a function has only the compiler's own sections", name, section)
 	}
 	return nil

@@ -12,14 +12,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ebitengine/purego"
 )
 
 // library opens libLLVM; the newest that is there, or the one asked for.
-func library(t *testing.T, path string) *Library {
+func library(t testing.TB, path string) *Library {
 	t.Helper()
 	l, err := Open(path)
 	if err != nil {
-		if os.Getenv("CI") == "true" && path == "" {
+		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
@@ -37,7 +39,7 @@ var targets = []Target{
 }
 
 // bitcode compiles C with clang, as fn build does but for what flags change.
-func bitcode(t *testing.T, source, triple string, flags ...string) []byte {
+func bitcode(t testing.TB, source, triple string, flags ...string) []byte {
 	t.Helper()
 	clang, err := exec.LookPath("clang")
 	if err != nil {
@@ -226,6 +228,7 @@ func TestRefused(t *testing.T) {
 		{"system", "calls system, which is no host call that its manifest lists (wherry_reply)", bitcode(t, "int system(const char *);\n"+entry(`return system("true");`), host)},
 		{"host call", "calls wherry_put", bitcode(t, entry("return wherry_put(0, 0, 0, payload, size);"), host)},
 		{"variable", "environ is declared but not defined", bitcode(t, "extern char **environ;\n"+entry("return !environ;"), host)},
+		{"section of a name like LLVM's", `into section ".init_array"`, bitcode(t, "__attribute__((section(\".init_array\"), used)) int x __asm__(\"llvm.x\") = 1;\n"+plain, host)},
 		{"section", `into section ".init_array"`, bitcode(t, "__attribute__((section(\".init_array\"))) int x = 1;\n"+plain, host)},
 		{"contraction", "compile with -ffp-contract=off", bitcode(t, entry("const double *d = payload; double r = d[0] * d[1] + d[2]; return wherry_reply(&r, 8);"), host, "-ffp-contract=on")},
 		{"fast floats", "compile without -ffast-math", bitcode(t, entry("const double *d = payload; double r = d[0] + d[1]; return wherry_reply(&r, 8);"), host, "-ffast-math")},
@@ -242,6 +245,41 @@ func TestRefused(t *testing.T) {
 	}
 	if object, err := l.Compile(good, targets[0], []string{"wherry_reply"}); err != nil || len(object) == 0 {
 		t.Errorf("after all that: %v", err)
+	}
+}
+
+// TestNewer: an LLVM says that it cannot read what a newer one wrote.
+func TestNewer(t *testing.T) {
+	newer, older := library(t, "libLLVM.so.22.1"), library(t, "libLLVM.so.19.1")
+	write, err := purego.Dlsym(newer.handle, "LLVMWriteBitcodeToMemoryBuffer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := call(newer.ContextCreate)
+	defer call(newer.ContextDispose, ctx)
+	m, err := newer.parse(ctx, bitcode(t, entry("uint64_t v = *(const uint64_t *)payload; return wherry_reply(&v, size);"), host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call(newer.DisposeModule, m)
+	tm, err := newer.targetMachine(targets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer.retarget(m, tm, host)
+	if err := newer.optimise(m, tm, targets[0]); err != nil { // which writes down what it found out, in words of its own
+		t.Fatal(err)
+	}
+	buffer := call(write, m)
+	defer call(newer.DisposeMemoryBuffer, buffer)
+	code := bytes.Clone(memory(call(newer.GetBufferStart, buffer), call(newer.GetBufferSize, buffer)))
+	if _, err := newer.Compile(code, targets[0], []string{"wherry_reply"}); err != nil {
+		t.Errorf("LLVM %s, which wrote it: %v", newer.Version(), err)
+	}
+	_, err = older.Compile(code, targets[0], []string{"wherry_reply"})
+	var refused *Refused
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "LLVM "+older.Version()+" cannot read it, because it is damaged or a newer compiler made it: ") {
+		t.Errorf("LLVM %s: %v", older.Version(), err)
 	}
 }
 
@@ -269,6 +307,19 @@ func TestTame(t *testing.T) {
 	}
 	if object() != object("-fstack-protector-all", "-funwind-tables", "-march=znver3") {
 		t.Error("a stack protector, unwind tables or another processor in the module change its code")
+	}
+}
+
+// TestStackProbes: no frame, however large, steps over the guard page below a stack.
+func TestStackProbes(t *testing.T) {
+	l := library(t, "")
+	probe := []byte{0x48, 0xc7, 0x04, 0x24, 0, 0, 0, 0} // movq $0, (%rsp)
+	for size, want := range map[string]bool{"64": false, "(1 << 20)": true} {
+		code := bitcode(t, entry("uint8_t room["+size+"]; return wherry_reply(room, size);"), host)
+		object, err := l.Compile(code, targets[0], []string{"wherry_reply"})
+		if err != nil || bytes.Contains(object, probe) != want {
+			t.Errorf("a frame of %s bytes: probes %v, %v", size, bytes.Contains(object, probe), err)
+		}
 	}
 }
 

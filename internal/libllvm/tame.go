@@ -2,7 +2,6 @@ package libllvm
 
 import (
 	"slices"
-	"strings"
 	"unsafe"
 )
 
@@ -18,6 +17,8 @@ var unwanted = []string{
 func (l *Library) tame(ctx, m uintptr, keep []string) {
 	nounwind := call(l.CreateEnumAttribute, ctx, l.kind("nounwind"), 0)
 	alone := l.text(ctx, "no-builtins", "")
+	// A frame larger than a page touches each of its pages in turn, so that no function steps over the guard below its stack.
+	probes := l.text(ctx, "probe-stack", "inline-asm")
 	for f := range l.functions(m) {
 		if call(l.GetIntrinsicID, f) != 0 {
 			continue
@@ -25,12 +26,12 @@ func (l *Library) tame(ctx, m uintptr, keep []string) {
 		l.stripAttributes(f)
 		call(l.AddAttributeAtIndex, f, functionIndex, nounwind)
 		call(l.AddAttributeAtIndex, f, functionIndex, alone)
+		call(l.AddAttributeAtIndex, f, functionIndex, probes)
 		l.localise(f, keep)
 		call(l.SetComdat, f, 0)
 	}
 	for v := range l.globals(m) {
-		// llvm.used and its like are lists of LLVM's own.
-		if !strings.HasPrefix(l.name(v), "llvm.") {
+		if cString(call(l.GetSection, v)) != metadata {
 			l.localise(v, keep)
 			call(l.SetComdat, v, 0)
 		}

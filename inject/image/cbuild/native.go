@@ -111,7 +111,7 @@ func compileNative(ctx context.Context, dir string, tools Tools, src Source, opt
 }
 
 // nativeFlags are what bitcode and objects are made with. The same source gives the same answer on every processor: floats are not
-// contracted, char is signed. Loaders want no tables of unwinding, no calls of libraries, and on riscv64 no code that a linker
+// contracted, char is signed. Large frames probe their pages, where this clang can make them. Loaders want no tables of unwinding, no calls of libraries, and on riscv64 no code that a linker
 // would have to shorten.
 func nativeFlags(opts Options, triple string) []string {
 	optimize := opts.Optimize
@@ -120,7 +120,7 @@ func nativeFlags(opts Options, triple string) []string {
 	}
 	flags := []string{
 		"--target=" + triple, "-O" + optimize, "-ffreestanding", "-nostdlib", "-fno-ident", "-ffp-contract=off", "-fsigned-char",
-		"-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-Wno-unused-command-line-argument",
+		"-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fstack-clash-protection", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-Wno-unused-command-line-argument",
 	}
 	switch arch, _, _ := strings.Cut(triple, "-"); arch {
 	case "x86_64":
