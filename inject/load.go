@@ -158,6 +158,8 @@ func (rt *Runtime) beginLoads() {
 // runLoad carries out a load.
 func (rt *Runtime) runLoad(l *load) {
 	defer rt.work.Done()
+	rt.el.Guests(1) // so that whoever polls lets it run: somebody waits for it
+	defer rt.el.Guests(-1)
 	b, err := rt.makeReady(l)
 	l.cancel()
 	rt.mu.Lock()

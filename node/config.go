@@ -182,10 +182,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
-	if !slices.Contains([]string{nativeOff, nativeWorker}, c.Native) {
-		return fmt.Errorf("node: native %q: it is %s or %s", c.Native, nativeOff, nativeWorker)
-	}
-	if _, err := c.trust(); err != nil {
+	if err := c.validateNative(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	if err := c.TLS.Validate(); err != nil {

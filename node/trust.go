@@ -89,6 +89,18 @@ func TrustPolicy(keys []TrustedKey) (*trust.Policy, error) {
 	return trust.New(list, ready...)
 }
 
+// validateNative checks what the configuration says of native code.
+func (c *Config) validateNative() error {
+	if c.Native == "" {
+		c.Native = nativeOff
+	}
+	if c.Native != nativeOff && c.Native != nativeWorker {
+		return fmt.Errorf("native %q: it is %s or %s", c.Native, nativeOff, nativeWorker)
+	}
+	_, err := c.trust()
+	return err
+}
+
 // trust is what the configuration and its trust file say together.
 func (c *Config) trust() (*trust.Policy, error) {
 	keys := c.Trust

@@ -264,6 +264,9 @@ func (in *instance) callFork(a *[8]uint64) (answer, error) {
 
 func (in *instance) callGet(a *[8]uint64) (answer, error) {
 	dst, st := in.memory(a[3], a[4], true)
+	if err := in.copies(len(dst)); err != nil {
+		return answer{}, err
+	}
 	if st == abi.OK {
 		st = in.host.Get(uint32(a[0]), uint32(a[1]), a[2], dst)
 	}
@@ -272,6 +275,9 @@ func (in *instance) callGet(a *[8]uint64) (answer, error) {
 
 func (in *instance) callPut(a *[8]uint64) (answer, error) {
 	src, st := in.memory(a[3], a[4], false)
+	if err := in.copies(len(src)); err != nil {
+		return answer{}, err
+	}
 	if st == abi.OK {
 		st = in.host.Put(uint32(a[0]), uint32(a[1]), a[2], src)
 	}

@@ -152,6 +152,17 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestCopiesAreCharged: what the node copies for a function is the function's time.
+func TestCopiesAreCharged(t *testing.T) {
+	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice"))
+	defer in.Release()
+	h := &fakeHost{}
+	_, err := in.Run(order{op: 49}.payload(), nil, h)
+	if most := int(20*time.Millisecond) * copyRate >> 20; !errors.Is(err, abi.ErrOverLimit) || h.gets > most+1 || h.gets == 0 {
+		t.Errorf("%d copies of 1 MiB, at most %d in 20 ms: %v", h.gets, most, err)
+	}
+}
+
 // TestLimits: what is beyond a limit is refused, and the host hears which.
 func TestLimits(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{PayloadBytes: 100, ReplyBytes: 1000, Forks: 1, LogBytes: 3})

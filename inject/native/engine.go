@@ -77,15 +77,15 @@ func New(config Config) (*Engine, error) {
 func triple() string { return worker.Arch + "-unknown-linux-gnu" }
 
 func (e *Engine) makeOffers(why string) []abi.Offer {
-	object := abi.Offer{Form: formELF, Triple: triple(), Why: why}
+	object := abi.Offer{Form: formELF, Triple: triple(), Tier: "as built", Why: why}
 	if e.config.Compiler == nil {
 		return []abi.Offer{object}
 	}
 	bitcode := abi.Offer{Form: formBitcode, Triple: triple(), Why: why}
-	if t, _, features, err := e.config.Compiler.Target(); err != nil {
+	if t, cpu, features, err := e.config.Compiler.Target(); err != nil {
 		bitcode.Why = err.Error()
 	} else {
-		bitcode.Triple, bitcode.Features, object.Features = t, features, features
+		bitcode.Triple, bitcode.Tier, bitcode.Features, object.Features = t, "compiled for "+cpu, features, features
 	}
 	return []abi.Offer{bitcode, object}
 }

@@ -42,6 +42,7 @@ type slice struct {
 	next  time.Duration // how long the next one is
 	begun time.Time     // the run
 	cpu   time.Duration // of the worker when it began; once ticks is not 0
+	spent time.Duration // by the node for it
 	ticks int
 }
 
@@ -199,13 +200,29 @@ func (in *instance) tick() error {
 	if s.ticks++; s.ticks == 1 { // it can have used no more than what has passed
 		s.cpu = used - min(used, time.Since(s.begun))
 	}
-	if spent := used - s.cpu; spent > in.limits.RunTime {
+	if spent := used - s.cpu + s.spent; spent > in.limits.RunTime {
 		return &LimitError{Limit: "run_time_ns", Wanted: uint64(spent), Max: uint64(in.limits.RunTime)}
 	}
 	if err := in.host.Tick(); err != nil {
 		return &StoppedError{err}
 	}
 	return nil
+}
+
+const (
+	// longCopy is how many bytes a host call copies, at least, for which others get the fabric to drive first.
+	longCopy = 1 << 20
+	// copyRate is how many bytes a host call copies in a nanosecond, for what a run is charged: memory that is in no cache.
+	copyRate = 8
+)
+
+// copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.
+func (in *instance) copies(n int) error {
+	in.slice.spent += time.Duration(n / copyRate)
+	if n < longCopy {
+		return nil
+	}
+	return in.tick()
 }
 
 // Waits has nothing to do: a worker uses no processor time while the node waits for it.

@@ -149,6 +149,21 @@ func TestNoNursery(t *testing.T) {
 	}
 }
 
+// TestNotItsOwnNursery: a program that forgets to call Main does not start itself without end.
+func TestNotItsOwnNursery(t *testing.T) {
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = []string{"embedding", worker.Argument}
+	e, err := New(Config{Worker: []string{"/proc/self/exe", "-test.run=^TestStatics$"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if why := e.Offers()[0].Why; !strings.Contains(why, "did not call native.Main") {
+		t.Errorf("%q", why)
+	}
+}
+
 // fakeCompiler makes the same object of everything.
 type fakeCompiler struct {
 	object []byte

@@ -68,6 +68,9 @@ func (n *nursery) ready() error {
 	if n.conn != nil {
 		return nil
 	}
+	if os.Args[len(os.Args)-1] == worker.Argument { // or each would start the next
+		return &WorkerError{errors.New("this process was to become a nursery itself, but its main did not call native.Main first of all")}
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return &WorkerError{err}

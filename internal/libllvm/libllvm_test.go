@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 )
 
 // library opens libLLVM; the newest that is there, or the one asked for.
@@ -308,6 +311,47 @@ func TestTame(t *testing.T) {
 	if object() != object("-fstack-protector-all", "-funwind-tables", "-march=znver3") {
 		t.Error("a stack protector, unwind tables or another processor in the module change its code")
 	}
+}
+
+// TestLeftToTheTarget: bitcode that fn build makes leaves vectors and unrolling to the processor that runs it. Once they are
+// chosen for the least of its kind, no optimiser makes anything else of them.
+func TestLeftToTheTarget(t *testing.T) {
+	l := library(t, "")
+	source := entry("const uint64_t *p = payload; uint64_t s = 0; for (uint32_t i = 0; i < size / 8; i++) s += p[i]; return wherry_reply(&s, 8);")
+	img, err := cbuild.Build(t.Context(), cbuild.Source{Name: "sum.c", Code: []byte(source)}, image.Manifest{Name: "sum"},
+		cbuild.Options{Forms: []image.Form{image.LLVMBitcode}})
+	if errors.Is(err, cbuild.ErrNoCompiler) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	show, err := purego.Dlsym(l.handle, "LLVMPrintModuleToString")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range targets {
+		e, _ := img.Entry(image.LLVMBitcode, target.Triple)
+		if text := moduleText(t, l, show, e.Code); strings.Contains(text, " x i64>") || strings.Count(text, "load i64") != 1 || strings.Contains(text, "alloca i32") {
+			t.Errorf("%s: the sender has chosen vectors, has unrolled, or has not simplified:\n%s", target.Triple, text)
+		}
+		if _, err := l.Compile(e.Code, target, []string{"wherry_reply"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// moduleText is a module as text.
+func moduleText(t *testing.T, l *Library, show uintptr, code []byte) string {
+	t.Helper()
+	ctx := call(l.ContextCreate)
+	defer call(l.ContextDispose, ctx)
+	m, err := l.parse(ctx, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call(l.DisposeModule, m)
+	return l.message(call(show, m))
 }
 
 // TestStackProbes: no frame, however large, steps over the guard page below a stack.

@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,7 +14,7 @@ import (
 )
 
 //go:generate go test -run TestCallsAreTheTables -update .
-//go:generate sh -c "cd runtime && sh build.sh"
+//go:generate sh -c "cd runtime && sh build.sh ."
 var update = flag.Bool("update", false, "write calls.h from inject/abi")
 
 // TestCallsAreTheTables: the native side of the host calls is made from the table that every form has.
@@ -25,6 +28,46 @@ func TestCallsAreTheTables(t *testing.T) {
 	got, err := os.ReadFile("runtime/calls.h")
 	if err != nil || string(got) != want {
 		t.Errorf("calls.h is not what inject/abi says (%v): run go generate ./inject/native/worker", err)
+	}
+}
+
+// TestRuntimeIsBuiltFromSource: the committed objects are what the source makes, and fit at their address on every processor.
+func TestRuntimeIsBuiltFromSource(t *testing.T) {
+	for _, arch := range []string{"x86_64", "aarch64", "riscv64"} {
+		committed, err := os.ReadFile("runtime/runtime." + arch + ".o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := runtimeOf(committed, arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := run.Image.Address(Prefix + "reply"); !ok || run.Page%8 != 0 {
+			t.Errorf("%s: the page is at %#x, and there is reply: %v", arch, run.Page, ok)
+		}
+	}
+	if _, err := exec.LookPath("clang-14"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "build.sh", dir)
+	cmd.Dir = "runtime"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made, err := filepath.Glob(filepath.Join(dir, "*.o"))
+	if err != nil || len(made) != 3 {
+		t.Fatalf("%v, %v", made, err)
+	}
+	for _, path := range made {
+		want, err := os.ReadFile(path)
+		got, err2 := os.ReadFile(filepath.Join("runtime", filepath.Base(path)))
+		if err != nil || err2 != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not what runtime.c makes (%v, %v): run go generate ./inject/native/worker", filepath.Base(path), err, err2)
+		}
 	}
 }
 
