@@ -3,23 +3,21 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-// Answers on their way out. One that is too large for a message is lent in a segment if its caller waits for it, and otherwise stays
-// here until he asks for it: he does when he waits for it, or has room to fetch it. So what is lent is being read, and its segment is soon free again.
+// Answers on their way out. One that is too large for a message is lent in a segment if its caller has said that he has room for it, as
+// he does when he waits, and otherwise stays here until he asks for it: when he waits for it, or has room. So what is lent is being read, and its segment is soon free again.
 
 // reply sends what a call came to. Before it is sent the call is struck from the
 // books, so that whoever has the answer can call again.
 func (k *Call) reply(code Code, body []byte) {
 	c := k.c
-	eager := c.eager
-	if k.small {
-		eager = smallAnswerBytes
-	}
-	if len(body) <= eager {
+	granted := int64(len(body)) <= k.room
+	if len(body) <= smallAnswerBytes || granted && len(body) <= c.eager {
 		k.leave()
 		if c.answer(&k.head, k.id, code, body) {
 			k.free()
@@ -28,10 +26,10 @@ func (k *Call) reply(code Code, body []byte) {
 	}
 	var seg *lentSegment
 	var err error
-	if !k.later {
+	if granted {
 		seg, err = c.lend(nil, len(body))
 	}
-	if k.later || isNoRoom(err) {
+	if !granted || isNoRoom(err) {
 		if err = k.hold(code, body); err == nil {
 			return
 		}
@@ -85,7 +83,7 @@ func (c *conn) post(head *[responseBytes]byte, id fabric.FrameID, r *response, b
 	return c.ep.Post(id, head[:], body)
 }
 
-// hold keeps an answer until the caller asks for it, unless he waits for it, and then until there is room to lend it, on a goroutine of
+// hold keeps an answer until the caller asks for it, unless he has room for it, and then until there is room to lend it, on a goroutine of
 // its own; not longer than to the call's deadline.
 func (k *Call) hold(code Code, body []byte) error {
 	if err := k.keep(len(body)); err != nil {
@@ -98,7 +96,8 @@ func (k *Call) hold(code Code, body []byte) error {
 	detached := k.detached
 	k.detached = true // who runs the handler leaves the record alone
 	asked := make(chan struct{})
-	if k.held = asked; !k.later {
+	granted := int64(len(body)) <= k.room
+	if k.held = asked; granted {
 		k.ask()
 	}
 	if k.cancel = cancel; k.cause != nil {
@@ -116,7 +115,7 @@ func (k *Call) hold(code Code, body []byte) error {
 	wait := func() {
 		defer stop()
 		defer cancel(nil)
-		if k.later {
+		if !granted {
 			var b [heldBytes]byte
 			c.ep.Post(IDHeld, putHeld(&b, k.id, uint64(len(body))), nil) // at the endpoint's end, Call.stop ends the wait
 		}
@@ -173,7 +172,9 @@ func (k *Call) unkeep() {
 }
 
 // crowds reports whether the caller is to fetch answers before it makes a call that it does not wait for.
-func (k *Call) crowds() bool { return k.later && k.c.held.Load() > 0 && k.c.kept.crowded() }
+func (k *Call) crowds() bool {
+	return k.room < math.MaxInt64 && k.c.held.Load() > 0 && k.c.kept.crowded()
+}
 
 // ask ends a held answer's wait for its caller; k.mu is held.
 func (k *Call) ask() {

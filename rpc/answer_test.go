@@ -129,7 +129,7 @@ func TestNeverFetched(t *testing.T) {
 		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {
 			t.Fatalf("call %d: %d bytes, %v; %+v", i, len(got), err, b.p.Stats())
 		}
-		if n := b.p.Stats().BulkBytes; n > 3*size { // half of the room, and ours
+		if n := b.p.lent.inUse(); n > 3*size { // half of the room, and ours
 			t.Errorf("%d bytes are lent", n)
 		}
 	}
@@ -146,7 +146,7 @@ func TestHeldEnds(t *testing.T) {
 	ep := connect(t, a, &side{el: mute}, "tcp://127.0.0.1:0")
 	c := a.p.conn(ep)
 	held := func(edit func(k *Call)) error {
-		k := &Call{c: c, From: ep, later: true, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
+		k := &Call{c: c, From: ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
 		k.Req, k.scratch = make([]byte, 5000), make([]byte, 100_000)
 		edit(k)
 		large := k.buf != nil
@@ -287,7 +287,7 @@ type holder struct {
 	el       *fabric.Element
 	ep       *fabric.Endpoint
 	calls    uint64
-	flags    uint8 // of its requests
+	grant    uint8 // of its requests
 	unplaced atomic.Int64
 	last     atomic.Value // of them: its response
 }
@@ -295,9 +295,9 @@ type holder struct {
 // newHolder connects one to b. If it waits for answers, they are lent to it, and it reads none.
 func newHolder(t *testing.T, b *side, waits bool) *holder {
 	t.Helper()
-	h := &holder{el: mutePeer(t, false), flags: flagLater}
+	h := &holder{el: mutePeer(t, false), grant: leastGrant}
 	if waits {
-		h.flags = 0
+		h.grant = 0
 	}
 	if err := h.el.Handle(IDHeld, func(fabric.Message) {}); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func newHolder(t *testing.T, b *side, waits bool) *holder {
 // call makes n calls.
 func (h *holder) call(t *testing.T, name string, n int) {
 	for range n {
-		r := request{method: HashName(name), id: exchange.NewID(h.calls+1, int(h.calls)), low: 1, left: time.Hour, flags: h.flags}
+		r := request{method: HashName(name), id: exchange.NewID(h.calls+1, int(h.calls)), low: 1, left: time.Hour, grant: h.grant}
 		h.calls++
 		if err := h.ep.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
 			t.Fatal(err)
@@ -415,7 +415,7 @@ func TestHeldLeavesRoom(t *testing.T) {
 func TestGivenUpWhileSent(t *testing.T) {
 	a, b := newSide(t, "a", Limits{}), newSide(t, "b", Limits{})
 	c := b.p.conn(connect(t, b, a, "tcp://127.0.0.1:0"))
-	k := &Call{c: c, From: c.ep, later: true, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
+	k := &Call{c: c, From: c.ep, id: exchange.NewID(1, 0), deadline: a.el.Now() + int64(time.Hour)}
 	if err := k.hold(codeOK, make([]byte, 100_000)); err != nil { // a has no such call any more
 		t.Fatal(err)
 	}

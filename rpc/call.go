@@ -267,12 +267,7 @@ func (c *conn) try(s *sending) (r *record, err error) {
 	s.req.low = c.caller.Low()
 	room := int64(0)
 	if !s.waits && !oneWay {
-		if s.req.flags |= flagLater; c.expect(int64(c.eager)) {
-			room = int64(c.eager)
-			s.req.flags &^= flagSmall
-		} else {
-			s.req.flags |= flagSmall
-		}
+		room, s.req.grant = c.grant()
 	}
 	s.req.put((*[requestBytes]byte)(c.head[:]))
 	n := requestBytes + copy(c.head[requestBytes:], s.req.ext)

@@ -56,6 +56,7 @@ type conn struct {
 
 	lent, kept, ahead share // of Peer's; ahead is taken and given under mu
 	expected          int64 // what of ahead is for calls that are under way, under mu
+	usual             uint8 // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {

@@ -32,8 +32,7 @@ type Call struct {
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	nested   bool        // its caller is a handler
-	small    bool        // its caller has no room yet for an answer of more than smallAnswerBytes
-	later    bool        // nor for one that does not fit into a message
+	room     int64       // its caller has for the answer; a larger one waits to be asked for
 	borrowed bool        // its answer is the handler's own memory, which it may use again
 	entered  bool        // it is in conn.callee, and runs
 	holds    bool        // it is, and has run: its answer is held
@@ -182,7 +181,7 @@ func (c *conn) newCall(r *request, m *method) *Call {
 		c.inline = k
 	}
 	k.Name, k.m, k.id, k.Req, k.Bytes, k.OneWay = m.name, m, r.id, r.body, len(r.body), r.oneWay()
-	k.nested, k.small, k.later = r.nested(), r.small(), r.later()
+	k.nested, k.room = r.nested(), r.room()
 	k.lent, k.mem, k.Trace = r.lent(), nil, TraceContext{}
 	k.deadline = c.p.after(min(r.left, c.p.limits.MaxTime))
 	return k

@@ -38,8 +38,9 @@ const (
 	flagLent   = 1 << 0 // the payload is a ref
 	flagOneWay = 1 << 1
 	flagNested = 1 << 2 // made by a handler
-	flagSmall  = 1 << 3 // of the answer at most smallAnswerBytes travel in a message
-	flagLater  = 1 << 4 // one that does not waits to be asked for
+
+	leastGrant = 10 // smallAnswerBytes
+	mostGrant  = 30 // the largest payload there can be
 
 	lagUnknown = math.MaxUint32
 	leftMillis = 1 << 31 // the other bits are milliseconds, not microseconds
@@ -52,6 +53,7 @@ type request struct {
 	low    uint64 // no lower number is waiting
 	left   time.Duration
 	flags  uint8
+	grant  uint8 // room for the answer: 1<<grant bytes; 0: whatever it comes to, as somebody waits for it
 	ext    []byte
 	body   []byte
 }
@@ -59,8 +61,14 @@ type request struct {
 func (r *request) lent() bool   { return r.flags&flagLent != 0 }
 func (r *request) oneWay() bool { return r.flags&flagOneWay != 0 }
 func (r *request) nested() bool { return r.flags&flagNested != 0 }
-func (r *request) small() bool  { return r.flags&flagSmall != 0 }
-func (r *request) later() bool  { return r.flags&flagLater != 0 }
+
+// room is the largest answer that may come without being asked for.
+func (r *request) room() int64 {
+	if r.grant == 0 {
+		return math.MaxInt64
+	}
+	return 1 << r.grant
+}
 
 // encodeLeft writes a time in 32 bits, rounded down but never to nothing: what is shorter
 // than half an hour in microseconds, more in milliseconds, up to 24 days.
@@ -92,7 +100,7 @@ func (r *request) put(b *[requestBytes]byte) {
 	}
 	le.PutUint32(b[16:], uint32(lag))
 	le.PutUint32(b[20:], encodeLeft(r.left))
-	b[24], b[25] = r.flags, 0
+	b[24], b[25] = r.flags, r.grant
 	le.PutUint16(b[26:], uint16(len(r.ext)))
 }
 
@@ -104,8 +112,8 @@ func decodeRequest(b []byte, r *request) error {
 	le := binary.LittleEndian
 	r.method, r.id = le.Uint64(b), exchange.ID(le.Uint64(b[8:]))
 	lag, left, n := le.Uint32(b[16:]), le.Uint32(b[20:]), int(le.Uint16(b[26:]))
-	r.flags = b[24]
-	if b[25] != 0 || r.flags&^(flagLent|flagOneWay|flagNested|flagSmall|flagLater) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
+	r.flags, r.grant = b[24], b[25]
+	if r.grant != 0 && (r.oneWay() || r.grant < leastGrant || r.grant > mostGrant) || r.flags&^(flagLent|flagOneWay|flagNested) != 0 || r.id.Number() == 0 || n > len(b)-requestBytes ||
 		r.oneWay() != (r.id.Slot() == exchange.NoSlot) || lag != lagUnknown && uint64(lag) >= r.id.Number() {
 		return fmt.Errorf("%w: a request %v, %d after the lowest, with flags %#x %#x and %d bytes of extensions in %d", ErrWire, r.id, lag, b[24], b[25], n, len(b))
 	}

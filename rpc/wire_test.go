@@ -41,7 +41,7 @@ func goldens() map[string][]byte {
 	traced := plain
 	traced.ext = appendTrace(nil, &TraceContext{TraceID: [16]byte{1, 2, 3}, SpanID: [8]byte{4, 5}, Flags: 1, State: "vendor=x"})
 	small := plain
-	small.flags = flagSmall | flagLater
+	small.grant = leastGrant
 	lent := plain
 	lent.flags, lent.body = flagLent, ref{testKey(), 1 << 19}.append(nil)
 	answer := response{id: id, body: []byte("answer")}
@@ -93,8 +93,10 @@ func TestBadMessages(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"short":                   good["request"][:requestBytes-1],
-		"unknown flag":            change("request", 24, flagLater<<1),
-		"set byte that is zero":   change("request", 25, 1),
+		"unknown flag":            change("request", 24, flagNested<<1),
+		"too little room":         change("request", 25, leastGrant-1),
+		"too much room":           change("request", 25, mostGrant+1),
+		"room and no answer":      change("request_oneway", 25, leastGrant),
 		"extensions past the end": change("request", 27, 1),
 		"one-way with a slot":     change("request", 24, flagOneWay),
 		"answer without a slot":   change("request_oneway", 24, 0),

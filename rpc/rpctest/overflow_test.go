@@ -509,7 +509,7 @@ func overflowInline(r *rig) {
 // overflowLate waits for large answers long after they came, but before the calls' deadline: they are
 // there, wherever they wait.
 func overflowLate(r *rig) {
-	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 3 << 20, LingerTime: 300 * time.Millisecond}
+	limits := rpc.Limits{MaxBytes: 1 << 20, BulkBytes: 3 << 20, LingerTime: time.Second}
 	a, b, ep := r.pair(rpc.Config{Limits: limits})
 	r.serve(b, "large", inline(), func(_ context.Context, c *rpc.Call) ([]byte, error) {
 		return suite.Pattern(1<<20, uint32(c.Req[0])), nil
@@ -520,14 +520,11 @@ func overflowLate(r *rig) {
 		<-f.Done()
 		futures = append(futures, f)
 	}
-	time.Sleep(900 * time.Millisecond) // with time for two looks at what has lingered for too long
+	time.Sleep(1300 * time.Millisecond) // with time for a look at what has lingered for too long
 	for i, f := range futures {
 		if got, err := f.Wait(r.Ctx); err != nil || !bytes.Equal(got, suite.Pattern(1<<20, uint32(i))) {
 			r.Errorf("%d: %d bytes, %v", i, len(got), err)
 		}
-	}
-	if n := b.Stats().Unfetched; n != 0 {
-		r.Errorf("%d answers were taken away", n)
 	}
 	r.settled(a, b)
 }
