@@ -34,7 +34,7 @@ func (b *Binding) handle() uint16 { return b.slot | uint16(b.gen<<12) }
 // Bind finds or makes the binding of two ids and keeps it until Unbind. The
 // objects need not be in the Store until Start.
 func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
-	c.catchUp()
+	c.fasten()
 	if image.IsZero() {
 		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
 	}

@@ -122,7 +122,7 @@ func (c *Core) meet(now Instant, p *peer) {
 			return
 		}
 	}
-	c.catchUp()
+	c.fasten()
 	c.failOver(now, p, "there was no connection to it when the function was started; now there is one, and what it said before is lost")
 }
 
@@ -149,7 +149,7 @@ func (f *future) mayBeAt(p *peer) bool {
 // PeerLost says that an endpoint is gone, and everything under way on it. Futures started here that may have a branch
 // at its element fail. Branches of that origin end here. Branches that were on their way there are reported as lost.
 func (c *Core) PeerLost(now Instant, n Peer, why error) {
-	c.catchUp()
+	c.fasten()
 	p := c.peer(n)
 	if p == nil {
 		return

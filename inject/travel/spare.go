@@ -5,7 +5,7 @@ import "slices"
 // Spare has another endpoint to the same incarnation, if there is one, be the one by which that is found from now
 // on, and reports whether anything that is here would be lost with this one. What is under way stays where it is.
 func (c *Core) Spare(now Instant, n Peer) (busy bool) {
-	c.catchUp()
+	c.fasten()
 	p := c.peer(n)
 	if p == nil {
 		return false
