@@ -280,13 +280,6 @@ func (c *Core) sever(p *peer, why error) {
 // outMsgBytes is charged per message in an outbox beside its bytes.
 const outMsgBytes = 48
 
-// Writable says that a peer which had no room has some again. Tick tries too.
-func (c *Core) Writable(n Peer) {
-	if p := c.peer(n); p != nil && len(p.outbox) > 0 {
-		c.drain(p)
-	}
-}
-
 func (c *Core) drain(p *peer) (empty bool) {
 	i := 0
 	for ; i < len(p.outbox); i++ {
