@@ -31,6 +31,7 @@ type Core struct {
 	forks  uint64 // counts branches made here
 
 	bindings  []*Binding
+	lostTo    map[uint64]Instant // incarnations to which the last endpoint was lost, and when
 	byIDs     map[[2]ID]*Binding // looked up only, never ranged over
 	fetches   map[ID]*fetch      // looked up only
 	fetchList list[fetch]
@@ -114,6 +115,7 @@ func New(cfg Config) (*Core, error) {
 	c.out = make([]byte, 0, 512) // at least a head; it grows to the longest
 	c.byInc.seed, c.invs.far.seed, c.tombs.byID.seed = cfg.HashSeed, cfg.HashSeed, cfg.HashSeed
 	c.invs.front = make([]entry[invocation], nearInvocations)
+	c.lostTo = make(map[uint64]Instant)
 	c.byIDs = make(map[[2]ID]*Binding)
 	c.fetches = make(map[ID]*fetch)
 	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
