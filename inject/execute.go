@@ -198,7 +198,6 @@ func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 
 // finish ends a run. mu is held.
 func (rt *Runtime) finish(h *host, now travel.Instant, end travel.End) {
-	h.become()
 	rt.note(h, now, end.Code)
 	rt.core.Finish(now, h.run, end)
 }

@@ -2,12 +2,12 @@ package inject
 
 import "github.com/wherry-fabric/wherry/inject/abi"
 
-// Visits reports whether the run that an engine has this host for is only a visit so far.
+// Visits reports whether the run that an engine has this host for is light so far.
 func Visits(at abi.Host) bool {
 	h := at.(*host)
 	h.rt.mu.Lock()
 	defer h.rt.mu.Unlock()
-	return h.run == nil
+	return h.run.Light()
 }
 
 // Leads reports whether a run is on the goroutine that drives the fabric. Only that one may ask.

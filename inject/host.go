@@ -18,7 +18,7 @@ import (
 // used by the goroutine that runs the function, but for stop.
 type host struct {
 	rt        *Runtime
-	run       *travel.Run // nil: only a visit so far; under Runtime.mu
+	run       *travel.Run
 	payload   []byte
 	bound     *bound
 	principal string
@@ -282,7 +282,6 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 	h.acted = true
 	for try := 0; ; try++ {
 		rt.mu.Lock()
-		h.become()
 		err := rt.core.Part(rt.now(), h.run, data)
 		h.over = h.run.Ended()
 		origin := h.run.Origin()
@@ -449,7 +448,6 @@ func (h *host) forward(now travel.Instant, element uint32, payload []byte) (to t
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	h.become()
 	err = h.rt.core.Forward(now, h.run, n, payload)
 	h.over = h.run.Ended()
 	return n, h.status("forward", err), err
@@ -481,7 +479,6 @@ func (h *host) fork(element uint32, payload []byte) (to travel.Peer, st abi.Stat
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	h.become()
 	_, err = rt.core.Fork(h.time(), h.run, n, nil, payload)
 	h.over = h.run.Ended()
 	return n, h.status("fork", err), err

@@ -61,7 +61,6 @@ func (rt *Runtime) giveBack(h *host, err error) (more, back bool) {
 func (rt *Runtime) awaitProgram(h *host) (more bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	h.become()
 	h.rest()
 	now := rt.now()
 	if !rt.core.AwaitProgram(now, h.run) {

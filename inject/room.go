@@ -33,7 +33,6 @@ func (h *host) Scratch(n uint64, short error) (abi.Status, error) {
 	rt := h.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	h.become()
 	if h.bound.scratch = n; short != nil && h.run.Stateful() {
 		if h.fresh() {
 			h.scratch, h.again = n, true
@@ -119,7 +118,6 @@ func (rt *Runtime) await(h *host) (more bool) {
 	}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	h.become()
 	h.rest()
 	if h.bound.stale { // made by several at once: one is kept
 		if b := rt.lookup(h.run, h.principal); b != nil {

@@ -352,8 +352,8 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 		return false
 	}
 	if kind == travel.KindInject && rt.cfg.Tracer == nil && !m.Waits() {
-		if v := rt.core.Arrive(now, from, m.Body); v != nil {
-			h := rt.hostOf(v)
+		if run := rt.core.Arrive(now, from, m.Body); run != nil {
+			h := rt.hostOf(run)
 			rt.mu.Unlock()
 			h.message, h.leads, h.now = m, true, now
 			if rt.visit(h) {

@@ -5,31 +5,21 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
-// hostOf makes a visit's host; the visit becomes a run if not all that it needs is at hand. mu is held.
-func (rt *Runtime) hostOf(v *travel.Visit) *host {
-	set, _ := v.Binding.Data.(*boundSet)
-	principal := rt.about[v.Origin()].principal
-	h := rt.idleHost()
-	v.User, v.Run = h, &h.run
-	if set != nil && set.last != nil && set.last.principal == principal && set.last.spare != nil && rt.holds(set.last) {
-		b := set.last
-		b.runs++
-		h.payload, h.deadline = v.Payload, v.Deadline()
-		h.bound, h.instance, b.spare = b, b.spare, nil
-		return h
+// hostOf makes a light run's host. mu is held.
+func (rt *Runtime) hostOf(run *travel.Run) *host {
+	set, _ := run.Binding().Data.(*boundSet)
+	if set == nil || set.last == nil || set.last.spare == nil || set.last.principal != rt.principal(run) || !rt.holds(set.last) {
+		return rt.equip(rt.idleHost(), run)
 	}
-	rt.core.Become()
-	return rt.equip(h, h.run)
+	h, b := rt.idleHost(), set.last
+	b.runs++
+	h.run, run.User, h.principal = run, h, b.principal
+	h.payload, h.deadline = run.Payload, run.Deadline()
+	h.bound, h.instance, b.spare = b, b.spare, nil
+	return h
 }
 
-// become makes a visit a run. mu is held.
-func (h *host) become() {
-	if h.run == nil {
-		h.rt.core.Become()
-	}
-}
-
-// visit runs a branch that is only a visit so far. Most end as one: what they
+// visit runs a branch whose run is light. Most end as such: what they
 // do is here, in as few steps as possible. It reports whether there is more to do (see after).
 func (rt *Runtime) visit(h *host) (more bool) {
 	status, err := rt.runBranch(h)
@@ -40,7 +30,7 @@ func (rt *Runtime) visit(h *host) (more bool) {
 	}
 	if err == nil && status == abi.OK && h.now != 0 {
 		rt.mu.Lock()
-		if h.run == nil && rt.leave(h) {
+		if h.run.Light() && rt.leave(h) {
 			more = rt.pending()
 			rt.mu.Unlock()
 			return more
@@ -50,14 +40,14 @@ func (rt *Runtime) visit(h *host) (more bool) {
 	return rt.conclude(h, status, err)
 }
 
-// leave ends a visit within its first slice that answers or goes on; false: it takes a run. mu is held.
+// leave ends a light run within its first slice that answers or goes on; false: the run is not light, or that takes more. mu is held.
 func (rt *Runtime) leave(h *host) bool {
 	now := h.now
 	if !h.goes {
-		if !rt.core.Answer(h.reply, h.replied) {
+		if !rt.core.Answer(h.run, h.reply, h.replied) {
 			return false
 		}
-	} else if n, st := h.peer(h.to); st != abi.OK || n == travel.Self || !rt.core.Onward(now, n, h.onward) {
+	} else if n, st := h.peer(h.to); st != abi.OK || n == travel.Self || !rt.core.Onward(now, h.run, n, h.onward) {
 		return false
 	}
 	b := h.bound
@@ -73,7 +63,7 @@ func (rt *Runtime) leave(h *host) bool {
 	if h.lastStatus != abi.OK || len(h.said) > 0 || h.ctx != nil || cap(h.reply) > keptReplyBytes {
 		rt.freeHost(h)
 	} else { // nothing else was set
-		h.bound, h.instance, h.leads, h.now = nil, nil, false, 0
+		h.run, h.bound, h.instance, h.leads, h.now, h.principal = nil, nil, nil, false, 0, ""
 		h.reply, h.replied, h.goes, h.acted = h.reply[:0], false, false, false
 		rt.hosts = append(rt.hosts, h)
 	}

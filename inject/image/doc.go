@@ -4,7 +4,7 @@
 // # Model
 //
 // An image is a manifest (what the function is called, what it takes and
-// gives, which windows, capabilities and limits it wishes for) and one entry
+// gives, which windows and limits it wishes for) and one entry
 // for each form of its code: a wasm module for any machine, LLVM bitcode or a
 // relocatable ELF object for one target triple. Its identity is a SHA-256 of
 // the manifest and all entries, and stands in the file's header; names are

@@ -80,13 +80,12 @@ func fullManifest() Manifest {
 			{Name: "row", Type: schema.U64, Help: "where to begin"},
 			{Name: "note", Type: schema.Str, Default: text("")},
 		}},
-		Result:       &schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.U64, Merge: schema.MergeSum}}},
-		ResultForm:   ResultRows,
-		Windows:      []Window{{Name: "rows", Writable: true, Help: "u64"}, {Name: "text"}},
-		Capabilities: []string{"fork", "put"},
-		Limits:       abi.Limits{HeapBytes: 1 << 20, ScratchBytes: 4096, RunTime: 1e9, Forks: 3},
-		Imports:      []string{"fork", "reply", "window"},
-		Source:       strings.Repeat("0f", 32),
+		Result:     &schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.U64, Merge: schema.MergeSum}}},
+		ResultForm: ResultRows,
+		Windows:    []Window{{Name: "rows", Writable: true, Help: "u64"}, {Name: "text"}},
+		Limits:     abi.Limits{HeapBytes: 1 << 20, ScratchBytes: 4096, RunTime: 1e9, Forks: 3},
+		Imports:    []string{"fork", "reply", "window"},
+		Source:     strings.Repeat("0f", 32),
 	}
 }
 
@@ -204,7 +203,6 @@ func TestBuildIsCanonical(t *testing.T) {
 	want := mustBuild(t).ID()
 	m, entries := fullManifest(), fullEntries()
 	slices.Reverse(entries)
-	slices.Reverse(m.Capabilities)
 	m.Imports = nil
 	img, err := Build(m, entries...)
 	if err != nil {
@@ -237,7 +235,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const id = "aca64c56daff1d879ad09af512c023b7f0326ec9d19e2136a10eabaf04589577"
+	const id = "9d555bc9e963c9842fb3e13d20c52a961b8e5d2b9e1b6a8c6841c519f8c1591d"
 	if got.ID().String() != id {
 		t.Errorf("identity of %s is %s, want %s", path, got.ID(), id)
 	}
@@ -453,7 +451,6 @@ func TestManifestErrors(t *testing.T) {
 		"column rows":    {func(m *Manifest) { m.Windows[0].Type = schema.Column }, "window 0: type"},
 		"typed text":     {func(m *Manifest) { m.Windows[1].Type = schema.U64 }, "only window 0 holds rows"},
 		"window name":    {func(m *Manifest) { m.Windows[1].Name = "a b" }, "window 1"},
-		"capability":     {func(m *Manifest) { m.Capabilities = []string{"Put"} }, "capability"},
 		"import":         {func(m *Manifest) { m.Imports = []string{"system"} }, `host call "system" does not exist`},
 		"imports differ": {func(m *Manifest) { m.Imports = []string{"reply"} }, "the wasm module imports [fork reply window]"},
 		"run time":       {func(m *Manifest) { m.Limits.RunTime = -1 }, "negative"},
@@ -476,8 +473,8 @@ func TestParseManifest(t *testing.T) {
 	if err != nil || m.Start != StartOwner || m.ABI != abi.Version || m.ResultForm != ResultRaw {
 		t.Errorf("%+v, %v", m, err)
 	}
-	m, err = ParseManifest([]byte(`{"name":"f","result":{"fields":[{"name":"n","type":"u64"}]},"capabilities":["b","a","b"]}`))
-	if err != nil || m.Start != StartFirst || m.ResultForm != ResultRows || !slices.Equal(m.Capabilities, []string{"a", "b"}) {
+	m, err = ParseManifest([]byte(`{"name":"f","result":{"fields":[{"name":"n","type":"u64"}]}}`))
+	if err != nil || m.Start != StartFirst || m.ResultForm != ResultRows {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for _, bad := range []string{"", "{", "[]", `{"nmae":"f"}`, `{"name":"f"} x`, `{"name":1}`, strings.Repeat(" ", MaxManifestBytes+1)} {
@@ -516,14 +513,10 @@ func TestRoundTripRapid(t *testing.T) {
 		label := rapid.StringMatching(`[a-z0-9_][a-z0-9._-]{0,20}`)
 		calls := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"self", "reply", "fork", "get", "atomic", "log", "now", "scratch"}), rapid.ID).Draw(t, "imports")
 		m := Manifest{
-			Name:         label.Draw(t, "name"),
-			Description:  rapid.String().Draw(t, "description"),
-			Start:        rapid.SampledFrom([]Start{"", StartEvery, StartFirst}).Draw(t, "start"),
-			Capabilities: rapid.SliceOf(label).Draw(t, "capabilities"),
-			Limits:       abi.Limits{HeapBytes: rapid.Uint64().Draw(t, "heap"), LogBytes: rapid.Uint32().Draw(t, "log")},
-		}
-		if len(m.Capabilities) > MaxCapabilities {
-			m.Capabilities = m.Capabilities[:MaxCapabilities]
+			Name:        label.Draw(t, "name"),
+			Description: rapid.String().Draw(t, "description"),
+			Start:       rapid.SampledFrom([]Start{"", StartEvery, StartFirst}).Draw(t, "start"),
+			Limits:      abi.Limits{HeapBytes: rapid.Uint64().Draw(t, "heap"), LogBytes: rapid.Uint32().Draw(t, "log")},
 		}
 		entries := []Entry{{Form: Wasm, Code: module(rapid.String().Draw(t, "extra"), calls...)}}
 		for _, f := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"", "avx2", "bmi2,sse4.2"}), rapid.ID).Draw(t, "features") {

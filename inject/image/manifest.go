@@ -22,7 +22,6 @@ const (
 	MaxNameBytes        = 64
 	MaxDescriptionBytes = 8 << 10
 	MaxWindows          = 64
-	MaxCapabilities     = 32
 )
 
 // Start says on which elements an invocation starts, unless the caller says otherwise.
@@ -76,9 +75,7 @@ type Manifest struct {
 	// Rows are the rows that a dataset must have: these fields in this order. nil: any rows.
 	Rows    *schema.Schema `json:"rows,omitempty"`
 	Windows []Window       `json:"windows,omitempty"`
-	// Capabilities are wanted beyond running at all; sorted, each once.
-	Capabilities []string   `json:"capabilities,omitempty"`
-	Limits       abi.Limits `json:"limits,omitzero"`
+	Limits  abi.Limits     `json:"limits,omitzero"`
 	// Imports are the host calls that the code uses; sorted, each once. Build fills them in from a wasm entry.
 	Imports []string `json:"imports,omitempty"`
 	// Source is the SHA-256 of the source it was built from, in hex, or empty.
@@ -133,16 +130,11 @@ func (m Manifest) withDefaults() Manifest {
 			m.ResultForm = ResultRows
 		}
 	}
-	slices.Sort(m.Capabilities)
-	m.Capabilities = slices.Compact(m.Capabilities)
 	slices.Sort(m.Imports)
 	m.Imports = slices.Compact(m.Imports)
 	// An empty list is not written, so it is read back as nil.
 	if len(m.Windows) == 0 {
 		m.Windows = nil
-	}
-	if len(m.Capabilities) == 0 {
-		m.Capabilities = nil
 	}
 	if len(m.Imports) == 0 {
 		m.Imports = nil
@@ -156,7 +148,6 @@ func (m Manifest) clone() Manifest {
 	m.Result = cloneSchema(m.Result)
 	m.Rows = cloneSchema(m.Rows)
 	m.Windows = slices.Clone(m.Windows)
-	m.Capabilities = slices.Clone(m.Capabilities)
 	m.Imports = slices.Clone(m.Imports)
 	return m
 }
@@ -246,17 +237,6 @@ func (m *Manifest) checkLists(bad func(string, ...any) error) error {
 		if err := w.checkType(i); err != nil {
 			return bad("window %d: %v", i, err)
 		}
-	}
-	if len(m.Capabilities) > MaxCapabilities {
-		return bad("%d capabilities, at most %d are allowed", len(m.Capabilities), MaxCapabilities)
-	}
-	for _, c := range m.Capabilities {
-		if err := checkLabel(c, MaxNameBytes); err != nil {
-			return bad("capability: %v", err)
-		}
-	}
-	if !ascending(m.Capabilities) {
-		return bad("capabilities are not sorted, each once")
 	}
 	for _, name := range m.Imports {
 		if _, ok := abi.CallNamed(name); !ok {

@@ -22,7 +22,7 @@ func relaying(t *testing.T) *hostile {
 		if err != nil || r == nil {
 			t.Fatalf("%v, %v", r, err)
 		}
-		h.runs = append(h.runs, &r)
+		h.runs = append(h.runs, r)
 		if h.leave(0, 2, CodeOK); i == 0 {
 			h.ack(1)
 		}
@@ -80,16 +80,15 @@ func TestArriveFor(t *testing.T) {
 	}
 	h.now += 1000
 	m.flags, m.branch = m.flags|flagBranch, 5
-	v := c.Arrive(h.now, 1, send())
-	if v == nil || v.Origin() != 2 || b.used != h.now {
-		t.Fatalf("visit %+v; its binding was used at %d, and it is %d", v, b.used, h.now)
+	r = c.Arrive(h.now, 1, send())
+	if r == nil || r.Origin() != 2 || b.used != h.now {
+		t.Fatalf("light run %+v; its binding was used at %d, and it is %d", r, b.used, h.now)
 	}
-	r, v.Run = nil, &r
 	audit(t, c)
-	if c.Answer(nil, false) {
+	if c.Answer(r, nil, false) {
 		t.Error("an answer to an element that did not send it")
 	}
-	if c.Become(); r.branch != 5 || r.hops != 9 || r.from != p || r.inv.originPeer != c.peer(2) || r.Deadline() <= h.now || r.state != runRunning {
+	if c.fasten(); r.branch != 5 || r.hops != 9 || r.from != p || r.inv.originPeer != c.peer(2) || r.Deadline() <= h.now || r.state != runRunning {
 		t.Errorf("it became %+v", r)
 	}
 	c.Finish(h.now, r, End{})
@@ -137,7 +136,7 @@ func TestAnswerSays(t *testing.T) {
 				}
 				body := injectBytes(m, nil, nil, "")
 				if quick {
-					if h.c.Arrive(h.now, 1, body) == nil || !h.c.Answer([]byte("result"), has) {
+					if r := h.c.Arrive(h.now, 1, body); r == nil || !h.c.Answer(r, []byte("result"), has) {
 						t.Fatal("this takes a run")
 					}
 				} else if r, err := h.c.Recv(h.now, 1, KindInject, body); err != nil || r == nil {
@@ -167,7 +166,7 @@ func TestForkIsNoForward(t *testing.T) {
 	if branch, err := c.Fork(h.now, r, 2, nil, nil); err != nil || branch == r.branch {
 		t.Errorf("branch %x forked %x, %v", r.branch, branch, err)
 	}
-	h.runs = append(h.runs, &r)
+	h.runs = append(h.runs, r)
 	h.leave(0, 2, CodeOK)
 	audit(t, c)
 	h.finish()

@@ -20,9 +20,6 @@ func audit(t *testing.T, c *Core, bound ...*Binding) {
 	pooled(&a, "future", c.futPool.free)
 	pooled(&a, "branch", c.branchPool.free)
 	c.invs.all(func(inv *invocation) {
-		if inv == c.loose {
-			t.Error("the loose invocation is in the table")
-		}
 		if got := c.invs.get(inv.id.Seq, inv.id.Origin); got != inv {
 			t.Errorf("invocation %v is in the table and is not found there", inv.id)
 		}
@@ -31,33 +28,26 @@ func audit(t *testing.T, c *Core, bound ...*Binding) {
 		}
 		a.invocation(inv)
 	})
-	if c.loose != nil {
-		if c.loose.timer.armed() {
-			t.Error("the loose invocation has a timer")
-		}
-		if c.loose.runs.n > 1 {
-			t.Error("of the loose invocation more is here than one run")
-		}
-		a.invocation(c.loose)
-	}
-	a.visit()
+	a.light()
 	a.errand()
 	a.peers()
 	a.sums()
 }
 
-// visit: all that is kept of it is in one place, and what it would become is in no other.
-func (a *auditor) visit() {
-	v := &a.c.visit
-	if !v.open {
+// light: it lies in no list, and its invocation is in no table.
+func (a *auditor) light() {
+	r := a.c.light
+	if r == nil {
 		return
 	}
-	if a.running++; v.Run == nil || *v.Run != nil || a.c.loose != nil {
-		a.t.Error("the visit has a run already, or nowhere to put it")
+	a.running++
+	a.live("the light run", r)
+	a.refs[r.binding]++
+	if r.inv != nil || r.state != runRunning || r.inInv.in != nil {
+		a.t.Error("the light run has an invocation, or does not run")
 	}
-	a.refs[v.Binding]++
-	if !v.from.up || !v.origin.up || v.transfer >= v.from.recvLow || a.c.invs.get(v.seq, v.origin.Incarnation) != nil {
-		a.t.Errorf("the visit by transfer %d is of a peer that is gone, never came, or its invocation is here", v.transfer)
+	if !r.from.up || !r.origin.up || r.came >= r.from.recvLow || a.c.invs.get(r.seq, r.origin.Incarnation) != nil {
+		a.t.Errorf("the light run by transfer %d is of a peer that is gone, never came, or its invocation is here", r.came)
 	}
 }
 
@@ -207,7 +197,7 @@ func (a *auditor) peers() {
 }
 
 func (a *auditor) sums() {
-	c, loose := a.c, 0
+	c := a.c
 	queued, awaiting := 0, 0
 	for t, n := range a.tenants {
 		waits := 0
@@ -222,11 +212,8 @@ func (a *auditor) sums() {
 	if queued != c.queued || awaiting != c.rooms.n || (c.rooms.look != 0) != (awaiting > 0) {
 		a.t.Errorf("%d are ready, %d wait for room; counted %d and %d", queued, awaiting, c.queued, c.rooms.n)
 	}
-	if c.loose != nil {
-		loose = 1
-	}
-	if a.invs != c.invs.n+loose || a.futures != c.futures || a.running != c.running {
-		a.t.Errorf("%d invocations, %d futures, %d running; counted %d+%d, %d, %d", a.invs, a.futures, a.running, c.invs.n, loose, c.futures, c.running)
+	if a.invs != c.invs.n || a.futures != c.futures || a.running != c.running {
+		a.t.Errorf("%d invocations, %d futures, %d running; counted %d, %d, %d", a.invs, a.futures, a.running, c.invs.n, c.futures, c.running)
 	}
 	if got := a.placed + len(c.tombs.lapsed); got != c.tombs.places {
 		a.t.Errorf("%d places are taken, %d are counted", got, c.tombs.places)

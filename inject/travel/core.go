@@ -8,9 +8,8 @@ type Core struct {
 	// What every message touches lies together.
 	fx       Effects
 	peers    []*peer // by Peer; nil: none. [0] is never used
-	visit    Visit
 	errand   errand
-	loose    *invocation // in no table yet: of a run that may end before anybody asks
+	light    *Run // that has no invocation yet
 	running  int
 	records  int          // messages of ours that nobody has acknowledged
 	sentEnd  Instant      // none of them has an earlier deadline
@@ -32,8 +31,9 @@ type Core struct {
 	forks  uint64 // counts branches made here
 
 	bindings  []*Binding
-	byWhat    map[What]*Binding // looked up only, never ranged over
-	fetches   map[ID]*fetch     // looked up only
+	lostTo    map[uint64]Instant // incarnations to which the last endpoint was lost, and when
+	byWhat    map[What]*Binding  // looked up only, never ranged over
+	fetches   map[ID]*fetch      // looked up only
 	fetchList list[fetch]
 	fetchSum  int     // bytes being put together
 	sweepAt   Instant // when idle bindings are looked for; 0: nothing is pinned
@@ -115,19 +115,11 @@ func New(cfg Config) (*Core, error) {
 	c.out = make([]byte, 0, 512) // at least a head; it grows to the longest
 	c.byInc.seed, c.invs.far.seed, c.tombs.byID.seed = cfg.HashSeed, cfg.HashSeed, cfg.HashSeed
 	c.invs.front = make([]entry[invocation], nearInvocations)
+	c.lostTo = make(map[uint64]Instant)
 	c.byWhat = make(map[What]*Binding)
 	c.fetches = make(map[ID]*fetch)
 	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
 	c.own.init("").peers = 1
-	first := new(struct {
-		inv invocation
-		run Run
-	}) // pools are stacks: these serve the runs that end in one go, one after the other
-	first.inv.timer.inv = &first.inv
-	first.run.inInv.v, first.run.inQueue.v, first.run.inFork.v, first.run.inDue.v, first.run.inKept.v = &first.run, &first.run, &first.run, &first.run, &first.run
-	first.inv.inHolders.v = &first.inv
-	c.invPool.put(&first.inv)
-	c.runPool.put(&first.run)
 	return c, nil
 }
 
@@ -137,7 +129,7 @@ func (c *Core) Counters() Counters { return c.stats }
 // Sizes returns how much is held now. It looks at every peer: for tests and
 // metrics, not for the data plane.
 func (c *Core) Sizes() Sizes {
-	c.catchUp()
+	c.fasten()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
 		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
@@ -190,19 +182,13 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 	return inv
 }
 
-// fasten puts the loose invocation where it is found. Most runs that came from
-// their origin end with an answer before anybody could look for them: only the
-// others are noted down.
+// fasten gives what was kept short its full records.
 func (c *Core) fasten() {
-	if c.visit.open {
-		c.Become()
+	if c.light != nil {
+		c.fastenRun()
 	}
 	if c.errand.open {
 		c.register()
-	}
-	if inv := c.loose; inv != nil {
-		c.loose = nil
-		c.enter(inv)
 	}
 }
 
@@ -210,14 +196,6 @@ func (c *Core) fasten() {
 func (c *Core) enter(inv *invocation) {
 	c.invs.put(inv.id.Seq, inv.id.Origin, inv)
 	c.wheel.arm(&inv.timer, inv.deadline)
-}
-
-// catchUp does what was put off. Every call of the core that looks at more
-// than one run or future begins with it.
-func (c *Core) catchUp() {
-	if c.loose != nil || c.visit.open || c.errand.open {
-		c.fasten()
-	}
 }
 
 // extend moves an invocation's deadline out: what arrives later may have a
@@ -240,12 +218,8 @@ func (c *Core) tidy(inv *invocation) {
 		inv.placed = false
 		c.tombs.leave(inv.originPeer.Principal)
 	}
-	if inv == c.loose {
-		c.loose = nil
-	} else {
-		c.wheel.disarm(&inv.timer)
-		c.invs.del(inv.id.Seq, inv.id.Origin)
-	}
+	c.wheel.disarm(&inv.timer)
+	c.invs.del(inv.id.Seq, inv.id.Origin)
 	inv.originPeer, inv.active = nil, nil
 	c.invPool.put(inv)
 }
@@ -316,14 +290,12 @@ func (c *Core) Recv(now Instant, from Peer, kind Kind, body []byte) (*Run, error
 	}
 	switch kind {
 	case KindInject:
-		if c.loose != nil || c.visit.open || c.errand.open {
-			c.fasten()
-		}
+		c.fasten()
 		return c.recvInject(now, p, body)
 	case KindDone:
 		return nil, c.recvDone(now, p, body)
 	}
-	c.catchUp()
+	c.fasten()
 	return nil, c.recvOther(now, p, kind, body)
 }
 
@@ -361,7 +333,7 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 // Tick does what is due at now and says when to call it next; ok is false if
 // nothing waits for time to pass.
 func (c *Core) Tick(now Instant) (next Instant, ok bool) {
-	c.catchUp()
+	c.fasten()
 	if c.records > 0 && now >= c.sentEnd {
 		c.expireSent(now)
 	}
@@ -393,7 +365,7 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 // Next says when Tick is to be called next; ok is false if nothing waits for
 // time to pass. Any call of the core may make it sooner.
 func (c *Core) Next(now Instant) (next Instant, ok bool) {
-	c.catchUp()
+	c.fasten()
 	if tick, some := c.wheel.next(); some {
 		next, ok = Instant(tick<<tickBits), true
 	}

@@ -146,6 +146,29 @@ func TestLateLoss(t *testing.T) {
 	}
 }
 
+// TestFirstMeeting: an element that was never met cannot have lost anything.
+func TestFirstMeeting(t *testing.T) {
+	n := newLine(t, travel.Limits{Peers: 9})
+	n.bind.Elements = append(n.bind.Elements, 77)
+	n.start(t, travel.StartArgs{}, 2)
+	p := n.one(t, n.settle(t, nil))
+	for i := range 20 { // nor is it forgotten for others that came and went
+		for _, inc := range []uint64{100 + uint64(i), 77}[:1+i/19] {
+			if err := n.origin.core.PeerUp(n.now, 8, travel.PeerInfo{Incarnation: inc, Name: "new", Member: true, Injector: true}); err != nil {
+				t.Fatal(err)
+			}
+			if inc != 77 {
+				n.origin.core.PeerLost(n.now, 8, errors.New("cut"))
+			}
+		}
+	}
+	p.finish(n.town, travel.End{})
+	n.settle(t, nil)
+	if err := n.outcome(t); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLateLossOfOne is the same where another endpoint is there: the last element says over that what was lost with the first, be it a branch
 // that runs or a report.
 func TestLateLossOfOne(t *testing.T) {

@@ -113,16 +113,33 @@ func (c *Core) find(p *peer) {
 	}
 }
 
-// meet ends futures that began while there was no endpoint to a peer's incarnation, and may have branches there: the peer may
-// have heard later than this element that the last endpoint was lost. Then it took such branches, and lost what it had to say of them.
+// meet ends futures that began after the last endpoint to a peer's incarnation was lost, and may have branches there: the peer may
+// have heard of that later than this element. Then it took such branches, and lost what it had to say of them.
 func (c *Core) meet(now Instant, p *peer) {
+	if _, lost := c.lostTo[p.Incarnation]; lost {
+		delete(c.lostTo, p.Incarnation)
+		c.fasten()
+		c.failOver(now, p, "its endpoint had been lost when the function was started; now there is another, and what it said before is lost")
+	}
+}
+
+// parted notes that the last endpoint to an incarnation was lost. Most never come back, so the earliest make room.
+func (c *Core) parted(now Instant, inc uint64) {
 	for _, other := range c.peers {
-		if other != nil && other != p && other.Incarnation == p.Incarnation {
+		if other != nil && other.Incarnation == inc {
 			return
 		}
 	}
-	c.catchUp()
-	c.failOver(now, p, "there was no connection to it when the function was started; now there is one, and what it said before is lost")
+	if len(c.lostTo) >= c.lim.Peers {
+		oldest, first := uint64(0), never
+		for other, at := range c.lostTo {
+			if at < first || at == first && other < oldest {
+				oldest, first = other, at
+			}
+		}
+		delete(c.lostTo, oldest)
+	}
+	c.lostTo[inc] = now
 }
 
 // failOver fails the futures that may have a branch at a peer.
@@ -147,7 +164,7 @@ func (f *future) mayBeAt(p *peer) bool {
 // PeerLost says that an endpoint is gone, and everything under way on it. Futures started here that may have a branch
 // at its element fail. Branches of that origin end here. Branches that were on their way there are reported as lost.
 func (c *Core) PeerLost(now Instant, n Peer, why error) {
-	c.catchUp()
+	c.fasten()
 	p := c.peer(n)
 	if p == nil {
 		return
@@ -159,6 +176,7 @@ func (c *Core) PeerLost(now Instant, n Peer, why error) {
 	if why != nil {
 		text = clip(why.Error(), maxText)
 	}
+	c.parted(now, p.Incarnation)
 	c.failOver(now, p, text)
 	for _, inv := range c.startedBy(p) {
 		c.originLost(now, inv)
@@ -277,13 +295,6 @@ func (c *Core) sever(p *peer, why error) {
 
 // outMsgBytes is charged per message in an outbox beside its bytes.
 const outMsgBytes = 48
-
-// Writable says that a peer which had no room has some again. Tick tries too.
-func (c *Core) Writable(n Peer) {
-	if p := c.peer(n); p != nil && len(p.outbox) > 0 {
-		c.drain(p)
-	}
-}
 
 func (c *Core) drain(p *peer) (empty bool) {
 	i := 0

@@ -100,7 +100,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 			return nil, nil
 		}
 		inv = c.newInvocation(id, origin, deadline)
-		c.loose = inv
+		c.enter(inv)
 	} else {
 		c.extend(now, inv, deadline)
 	}
@@ -136,7 +136,6 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		return nil, nil
 	}
 	if !c.ensure(now, b) {
-		c.fasten()
 		c.park(now, r, ext)
 		return nil, nil
 	}
@@ -164,7 +163,6 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 		c.begin(r)
 		return r
 	}
-	c.fasten()
 	c.charge(r, direct)
 	if wait {
 		r.state = runWaiting

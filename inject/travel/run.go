@@ -11,45 +11,59 @@ type Run struct {
 	// User is the runtime's own; it is nil when the runtime gets the run, unless that has waited for room (Await).
 	User any
 
-	inv     *invocation
-	branch  uint64
-	hops    uint16
-	binding *Binding
-	came    uint64 // the number of the message that brought it, if direct
-	from    *peer  // nil: this element
-	state   runState
-	direct  bool // its origin sent it here: the answer acknowledges the message that brought it
-	owned   bool // Payload is a copy
-	counted counted
-	stowed  bool // its branch waits to leave (inQueue)
-	waits   bool // for room, and does not count as running
-	blocked bool // what it sent last found no room, at since
-	jams    bool // it is one of Core.jams
-	credit  any  // of the message that brought it, withheld from its sender; nil: none
-	ended   bool // the branch has ended here or moved on
-	moved   bool // … moved on
-	stopped bool // the runtime was asked to stop it
+	inv      *invocation // nil: the run is light (Core.light), and the next line says what else its invocation does
+	origin   *peer
+	seq      uint64
+	deadline Instant
+	binding  *Binding
+	from     *peer // nil: this element
+	branch   uint64
+	came     uint64  // the number of the message that brought it, if direct
+	arrived  Instant // of a light run
+	hops     uint16
+	state    runState
+	runFlags
+	runRest
 
-	hasTrace     bool
+	inInv   node[Run]
+	inFork  node[Run] // Core.inForks
+	inKept  node[Run] // its tenant's kept
+	inQueue node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
+	inDue   node[Run] // Core.rooms.due
+}
+
+// runFlags are those that a light run has too.
+type runFlags struct {
+	direct   bool // its origin sent it here: the answer acknowledges the message that brought it
+	owned    bool // Payload is a copy
+	ended    bool // the branch has ended here or moved on
+	moved    bool // … moved on
+	stopped  bool // the runtime was asked to stop it
+	hasTrace bool
+}
+
+// runRest is what only a run has that is not light.
+type runRest struct {
 	trace        Trace
 	parts, lists uint32   // sent so far, by earlier runs of the branch too
 	forks        []uint64 // made so far, in no list yet
-	to           *peer    // where it is to leave for, if it is stowed
-	need         uint64   // bytes of room that it waits for
-	turn         uint64   // among those that wait
-	since        Instant  // when it began to wait, for room to run or to send
-	told         bool     // its origin knows that it waits for room
-	pressed      int      // how often those that stand in its way were looked for
-	passed       int      // by so many that came later
-	awaited      bool     // it has waited for room or for its program, and has a User
-	reserved     bool     // and has it, but has not begun
-	toward       *peer    // where what found no room was to go; nil: here
-	late         *End     // how the branch ended; the report waits for room (inQueue)
-	inInv        node[Run]
-	inFork       node[Run] // Core.inForks
-	inKept       node[Run] // its tenant's kept
-	inQueue      node[Run] // the queue, its binding's parked, its invocation's waiting, its origin's late or a peer's stowed
-	inDue        node[Run] // Core.rooms.due
+	counted      counted
+	stowed       bool    // its branch waits to leave (inQueue)
+	waits        bool    // for room, and does not count as running
+	blocked      bool    // what it sent last found no room, at since
+	jams         bool    // it is one of Core.jams
+	credit       any     // of the message that brought it, withheld from its sender; nil: none
+	to           *peer   // where it is to leave for, if it is stowed
+	need         uint64  // bytes of room that it waits for
+	turn         uint64  // among those that wait
+	since        Instant // when it began to wait, for room to run or to send
+	told         bool    // its origin knows that it waits for room
+	pressed      int     // how often those that stand in its way were looked for
+	passed       int     // by so many that came later
+	awaited      bool    // it has waited for room or for its program, and has a User
+	reserved     bool    // and has it, but has not begun
+	toward       *peer   // where what found no room was to go; nil: here
+	late         *End    // how the branch ended; the report waits for room (inQueue)
 }
 
 type runState uint8
@@ -67,7 +81,15 @@ const (
 )
 
 // Invocation names the invocation.
-func (r *Run) Invocation() InvocationID { return r.inv.id }
+func (r *Run) Invocation() InvocationID {
+	if r.inv == nil {
+		return InvocationID{r.origin.Incarnation, r.seq}
+	}
+	return r.inv.id
+}
+
+// Light reports whether nothing more is kept of a run's invocation than the run itself (see Core.Arrive).
+func (r *Run) Light() bool { return r.inv == nil }
 
 // Branch is the branch's id; roots are 0, 1, ….
 func (r *Run) Branch() uint64 { return r.branch }
@@ -76,20 +98,33 @@ func (r *Run) Branch() uint64 { return r.branch }
 func (r *Run) Binding() *Binding { return r.binding }
 
 // Deadline is when the invocation's time is up.
-func (r *Run) Deadline() Instant { return r.inv.deadline }
+func (r *Run) Deadline() Instant {
+	if r.inv == nil {
+		return r.deadline
+	}
+	return r.inv.deadline
+}
 
 // Hops is how many more forwards and forks the branch may do in a row.
 func (r *Run) Hops() uint16 { return r.hops }
 
 // Stateful says that the invocation's branches run here one at a time.
-func (r *Run) Stateful() bool { return r.inv.stateful }
+func (r *Run) Stateful() bool { return r.inv != nil && r.inv.stateful }
 
 // State is what HoldState last kept for this invocation, nil if nothing.
-func (r *Run) State() any { return r.inv.state }
+func (r *Run) State() any {
+	if r.inv == nil {
+		return nil
+	}
+	return r.inv.state
+}
 
 // Origin is the endpoint of the element that started the invocation.
 func (r *Run) Origin() Peer {
-	if r.inv.originPeer == nil {
+	switch {
+	case r.inv == nil:
+		return r.origin.num
+	case r.inv.originPeer == nil:
 		return Self
 	}
 	return r.inv.originPeer.num
@@ -105,18 +140,21 @@ func (r *Run) SetTrace(t Trace) { r.trace, r.hasTrace = t, true }
 // nothing but Finish may follow.
 func (r *Run) Ended() bool { return r.ended }
 
-func (c *Core) newRun(inv *invocation, branch uint64, hops uint16) *Run {
+// freeRun is a run of which no field means anything.
+func (c *Core) freeRun() *Run {
 	r := c.runPool.get()
 	if r == nil {
 		r = new(Run)
 		r.inInv.v, r.inQueue.v, r.inFork.v, r.inDue.v, r.inKept.v = r, r, r, r, r
 	}
+	return r
+}
+
+func (c *Core) newRun(inv *invocation, branch uint64, hops uint16) *Run {
+	r := c.freeRun()
 	r.inv, r.branch, r.hops = inv, branch, hops
-	r.from, r.binding, r.toward = nil, nil, nil
-	r.direct, r.owned, r.counted, r.ended, r.moved, r.stopped, r.hasTrace = false, false, countedNot, false, false, false, false
-	r.blocked, r.jams = false, false
-	r.awaited, r.reserved, r.waits, r.stowed = false, false, false, false
-	r.parts, r.lists = 0, 0
+	r.from, r.binding = nil, nil
+	r.runFlags, r.runRest = runFlags{}, runRest{forks: r.forks[:0]}
 	inv.runs.push(&r.inInv)
 	return r
 }
@@ -232,7 +270,7 @@ func (c *Core) retire(now Instant, r *Run) {
 			c.fx.Unreserve(r)
 		}
 		r.User = nil
-		if c.fasten(); r.late != nil {
+		if r.late != nil {
 			r.state, r.Payload = runLate, nil
 			return
 		}
@@ -279,13 +317,14 @@ func (r *Run) function() string {
 }
 
 // Awaited reports whether other branches of a stateful invocation wait here for the run's end.
-func (r *Run) Awaited() bool { return r.inv.waiting.n > 0 }
+func (r *Run) Awaited() bool { return r.inv != nil && r.inv.waiting.n > 0 }
 
 // Forward moves the branch to another element with a new payload; here only
 // Finish may follow. ErrBackpressure without an end of the branch (Run.Ended) means that nothing was sent and that
 // the caller may try again later. Any other forward that cannot be sent fails the branch: its
 // origin hears why, and so does the caller.
 func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
+	c.fasten()
 	if err := c.check(now, r); err != nil {
 		return err
 	}
@@ -306,6 +345,7 @@ func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
 // same as r). As with Forward, one that finds no room can be tried again, and any other that
 // cannot be sent fails the branch that makes it: a result without it would be a partial one.
 func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (branch uint64, err error) {
+	c.fasten()
 	if err := c.check(now, r); err != nil {
 		return 0, err
 	}
@@ -411,10 +451,8 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 // and its origin hears so; a run that failed after it moved on fails its
 // branch too. Every run needs exactly one Finish, also after Stop.
 func (c *Core) Finish(now Instant, r *Run, end End) {
+	c.fasten()
 	inv := r.inv
-	if c.loose != inv {
-		c.fasten()
-	}
 	if r.stowed && end.Code != CodeOK {
 		c.unstow(r)
 		r.ended = false
@@ -424,5 +462,4 @@ func (c *Core) Finish(now Instant, r *Run, end End) {
 		c.reportEnd(now, r, end)
 	}
 	c.retire(now, r)
-	c.fasten() // what is left of it
 }

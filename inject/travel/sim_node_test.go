@@ -125,10 +125,8 @@ func (e *element) Recv(now int64, link int, kind uint16, body []byte) {
 	e.after()
 }
 
-func (e *element) Writable(now int64, link int) {
-	e.core.Writable(e.byLink[link])
-	e.after()
-}
+// Writable is nothing to a core: like the runtime's, it tries again with Tick.
+func (e *element) Writable(int64, int) {}
 
 func (e *element) Wake(now int64) {
 	if next, ok := e.core.Tick(travel.Instant(now)); e.t.lazy {

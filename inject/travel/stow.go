@@ -10,7 +10,6 @@ func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
 	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
-	c.fasten()
 	r.stowed, r.to, r.ended, r.since = true, p, true, now
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now

@@ -48,10 +48,7 @@ func (c *Core) vacate(t *tenant) {
 
 // tenant is whom a run is for: the principal of its origin.
 func (r *Run) tenant(c *Core) *tenant {
-	if p := r.inv.originPeer; p != nil {
-		return p.tenant
-	}
-	return &c.own
+	return c.tenantOf(r.inv)
 }
 
 // share is the most of limit that one principal has at once: three quarters, so that there is always some

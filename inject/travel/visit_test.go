@@ -33,44 +33,43 @@ func (n *line) send(t *testing.T) (travel.FutureID, []byte) {
 }
 
 // visit starts a branch and lets the middle take it as a visit, its message changed.
-func (n *line) visit(t *testing.T, changes ...func(body []byte)) (*travel.Visit, *placed) {
+func (n *line) visit(t *testing.T, changes ...func(body []byte)) placed {
 	t.Helper()
 	_, body := n.send(t)
 	for _, change := range changes {
 		change(body)
 	}
-	v := n.middle.core.Arrive(n.now, 1, body)
-	if v == nil {
-		t.Fatal("this takes a run")
+	r := n.middle.core.Arrive(n.now, 1, body)
+	if r == nil {
+		t.Fatal("it is no light run")
 	}
-	p := &placed{d: n.middle}
-	v.User, v.Run = p, &p.r
-	return v, p
+	r.User = n
+	return placed{n.middle, r}
 }
 
 // TestVisit: whatever happens while a visit is open, its branch ends once, as a run's would.
 func TestVisit(t *testing.T) {
-	finish := func(t *testing.T, n *line, p *placed) {
-		n.middle.core.Become()
-		if p.r == nil || p.r.User != any(p) || string(p.r.Payload) != "go" {
-			t.Fatalf("the visit became %+v", p.r)
+	finish := func(t *testing.T, n *line, p placed) {
+		n.middle.core.Sizes() // it has its records now
+		if p.r.User != any(n) || string(p.r.Payload) != "go" {
+			t.Fatalf("the light run became %+v", p.r)
 		}
 		p.finish(n.town, travel.End{})
 	}
 	for _, c := range []struct {
 		name  string
-		do    func(t *testing.T, n *line, p *placed)
+		do    func(t *testing.T, n *line, p placed)
 		stops int
 		err   error
 		gone  bool // the branch needs no end here
 	}{
-		{name: "an answer", gone: true, do: func(t *testing.T, n *line, p *placed) {
-			if !n.middle.core.Answer(nil, false) {
+		{name: "an answer", gone: true, do: func(t *testing.T, n *line, p placed) {
+			if !n.middle.core.Answer(p.r, nil, false) {
 				t.Error("not taken")
 			}
 		}},
-		{name: "onward", gone: true, do: func(t *testing.T, n *line, p *placed) {
-			if !n.middle.core.Onward(n.now, 3, []byte("on")) {
+		{name: "onward", gone: true, do: func(t *testing.T, n *line, p placed) {
+			if !n.middle.core.Onward(n.now, p.r, 3, []byte("on")) {
 				t.Error("not taken")
 			}
 			if s := n.middle.core.Sizes(); s.Records != 1 || s.Invocations != 0 || s.Running != 0 {
@@ -78,38 +77,38 @@ func TestVisit(t *testing.T) {
 			}
 			n.one(t, n.settle(t, nil)).finish(n.town, travel.End{})
 		}},
-		{name: "onward and lost", gone: true, err: travel.ErrPeerLost, do: func(t *testing.T, n *line, p *placed) {
-			if !n.middle.core.Onward(n.now, 3, []byte("on")) {
+		{name: "onward and lost", gone: true, err: travel.ErrPeerLost, do: func(t *testing.T, n *line, p placed) {
+			if !n.middle.core.Onward(n.now, p.r, 3, []byte("on")) {
 				t.Error("not taken")
 			}
 			n.middle.take()
 			n.middle.core.PeerLost(n.now, 3, errors.New("cut"))
 			n.last.core.PeerLost(n.now, 2, errors.New("cut"))
 		}},
-		{name: "a run's end", do: func(*testing.T, *line, *placed) {}},
-		{name: "a wake-up", do: func(_ *testing.T, n *line, _ *placed) { n.middle.core.Tick(n.now + second/40) }},
-		{name: "CANCEL", stops: 1, err: travel.ErrCanceled, do: func(t *testing.T, n *line, _ *placed) {
+		{name: "a run's end", do: func(*testing.T, *line, placed) {}},
+		{name: "a wake-up", do: func(_ *testing.T, n *line, _ placed) { n.middle.core.Tick(n.now + second/40) }},
+		{name: "CANCEL", stops: 1, err: travel.ErrCanceled, do: func(t *testing.T, n *line, _ placed) {
 			if err := n.origin.core.Cancel(n.now, 4); err != nil {
 				t.Fatal(err)
 			}
 			n.settle(t, nil)
 		}},
-		{name: "the deadline", stops: 1, err: travel.ErrDeadline, do: func(_ *testing.T, n *line, _ *placed) {
+		{name: "the deadline", stops: 1, err: travel.ErrDeadline, do: func(_ *testing.T, n *line, _ placed) {
 			n.now += second
 			n.middle.core.Tick(n.now)
 		}},
-		{name: "its origin lost", stops: 1, err: travel.ErrPeerLost, do: func(_ *testing.T, n *line, _ *placed) {
+		{name: "its origin lost", stops: 1, err: travel.ErrPeerLost, do: func(_ *testing.T, n *line, _ placed) {
 			n.middle.core.PeerLost(n.now, 1, nil)
 			n.origin.core.PeerLost(n.now, 2, nil)
 		}},
-		{name: "another lost", do: func(_ *testing.T, n *line, _ *placed) {
+		{name: "another lost", do: func(_ *testing.T, n *line, _ placed) {
 			n.middle.core.PeerLost(n.now, 3, nil)
 			n.last.core.PeerLost(n.now, 2, nil)
 		}},
-		{name: "all ended", stops: 1, err: travel.ErrStopping, do: func(_ *testing.T, n *line, _ *placed) {
+		{name: "all ended", stops: 1, err: travel.ErrStopping, do: func(_ *testing.T, n *line, _ placed) {
 			n.middle.core.EndAll(n.now, "the lights go out")
 		}},
-		{name: "another arrives", do: func(t *testing.T, n *line, _ *placed) {
+		{name: "another arrives", do: func(t *testing.T, n *line, _ placed) {
 			_, body := n.send(t)
 			if n.middle.core.Arrive(n.now, 1, body) != nil {
 				t.Error("two visits at once")
@@ -122,9 +121,9 @@ func TestVisit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newRoad(t, travel.Limits{})
 			before := n.middle.core.Counters()
-			v, p := n.visit(t)
-			if v.Origin() != 1 || v.Deadline() <= n.now || v.Deadline() > n.now+second || string(v.Payload) != "go" {
-				t.Errorf("visit %+v", v)
+			p := n.visit(t)
+			if r := p.r; r.Origin() != 1 || r.Deadline() <= n.now || r.Deadline() > n.now+second || string(r.Payload) != "go" || r.Branch() != 0 || r.Invocation().Origin != 1 || r.Stateful() || r.State() != nil || r.Awaited() || r.Ended() {
+				t.Errorf("the light run is %+v", r)
 			}
 			c.do(t, n, p)
 			if len(n.middle.stops) != c.stops {
@@ -147,33 +146,37 @@ func TestVisit(t *testing.T) {
 
 // TestVisitStays: what cannot be done in the quick way leaves the visit as it is.
 func TestVisitStays(t *testing.T) {
-	for name, leave := range map[string]func(n *line) bool{
-		"a long answer":  func(n *line) bool { return n.middle.core.Answer(make([]byte, travel.MaxDataBytes+1), true) },
-		"to nobody":      func(n *line) bool { return n.middle.core.Onward(n.now, 9, nil) },
-		"to itself":      func(n *line) bool { return n.middle.core.Onward(n.now, travel.Self, nil) },
-		"a long payload": func(n *line) bool { return n.middle.core.Onward(n.now, 3, make([]byte, travel.MaxDataBytes+1)) },
-		"no credit":      func(n *line) bool { n.middle.full = true; return n.middle.core.Onward(n.now, 3, nil) },
-		"no time":        func(n *line) bool { return n.middle.core.Onward(n.now+2*second, 3, nil) },
-		"a new function": func(n *line) bool { return n.middle.core.Onward(n.now, 1, nil) }, // to the origin
-		"no hops to go":  func(n *line) bool { return n.middle.core.Onward(n.now, 3, nil) },
+	for name, leave := range map[string]func(n *line, p placed) bool{
+		"a long answer": func(n *line, p placed) bool {
+			return n.middle.core.Answer(p.r, make([]byte, travel.MaxDataBytes+1), true)
+		},
+		"to nobody": func(n *line, p placed) bool { return n.middle.core.Onward(n.now, p.r, 9, nil) },
+		"to itself": func(n *line, p placed) bool { return n.middle.core.Onward(n.now, p.r, travel.Self, nil) },
+		"a long payload": func(n *line, p placed) bool {
+			return n.middle.core.Onward(n.now, p.r, 3, make([]byte, travel.MaxDataBytes+1))
+		},
+		"no credit":      func(n *line, p placed) bool { n.middle.full = true; return n.middle.core.Onward(n.now, p.r, 3, nil) },
+		"no time":        func(n *line, p placed) bool { return n.middle.core.Onward(n.now+2*second, p.r, 3, nil) },
+		"a new function": func(n *line, p placed) bool { return n.middle.core.Onward(n.now, p.r, 1, nil) }, // to the origin
+		"no hops to go":  func(n *line, p placed) bool { return n.middle.core.Onward(n.now, p.r, 3, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newRoad(t, travel.Limits{})
-			_, p := n.visit(t, func(body []byte) {
+			p := n.visit(t, func(body []byte) {
 				if name == "no hops to go" {
 					body[0] = 0
 					body[1] &= 0xf0
 				}
 			})
 			before := n.middle.core.Counters()
-			if leave(n) {
+			if leave(n, p) {
 				t.Error("it was taken")
 			}
 			n.middle.full = false
 			if got := n.middle.core.Counters(); got != before {
 				t.Errorf("counted %+v, before %+v", got, before)
 			}
-			n.middle.core.Become()
+			n.middle.core.Sizes() // it has its records now
 			p.finish(n.town, travel.End{})
 			n.settle(t, nil)
 			if err := n.outcome(t); err != nil {
@@ -194,8 +197,9 @@ func TestVisitEarly(t *testing.T) {
 	}
 	r := n.middle.deliverFrom(t, n.now, 1, []sentMsg{{2, travel.KindInject, second}})[0]
 	n.middle.core.Sizes() // notes its invocation down
-	if n.middle.core.Arrive(n.now, 1, first) == nil || !n.middle.core.Answer([]byte("yes"), true) {
-		t.Fatal("this takes a run")
+	light := n.middle.core.Arrive(n.now, 1, first)
+	if light == nil || n.middle.core.Answer(r, []byte("no"), true) || !n.middle.core.Answer(light, []byte("yes"), true) {
+		t.Fatal("it is no light run, or another is taken for it")
 	}
 	n.middle.core.Finish(n.now, r, travel.End{})
 	n.settle(t, nil)
@@ -249,42 +253,31 @@ func TestVisitBesideTombs(t *testing.T) {
 	}
 	n.middle.deliverFrom(t, n.now, 1, []sentMsg{{kind: travel.KindInject, body: late}})
 	n.settle(t, nil)
-	v, p := n.visit(t)
-	if v == nil {
-		t.Fatal("another's branch takes a run")
-	}
-	n.middle.core.Become()
+	p := n.visit(t)
+	n.middle.core.Sizes() // it has its records now
 	p.finish(n.town, travel.End{})
 	n.settle(t, nil)
 }
 
-// newBusyRoad is a road with room for so many invocations, whose middle has an errand by a binding.
-func newBusyRoad(t *testing.T, limit int) (*line, *travel.Binding) {
-	t.Helper()
-	n := newRoad(t, travel.Limits{Invocations: limit})
-	b, err := n.middle.core.Bind(n.now, n.image, travel.ID{})
-	if err != nil {
-		t.Fatal(err)
+// TestVisitLimit: a light run counts as an invocation, though it is in no table.
+func TestVisitLimit(t *testing.T) {
+	n := newRoad(t, travel.Limits{Invocations: 3})
+	var runs []*travel.Run
+	for i := range 2 {
+		_, body := n.send(t)
+		r := n.middle.core.Arrive(n.now, 1, body)
+		if r == nil {
+			t.Fatalf("%d invocations are here, and no more are taken", i)
+		}
+		n.middle.core.Own(r)
+		n.middle.core.Sizes() // it has its records now
+		runs = append(runs, r)
 	}
-	if n.middle.core.Ask(n.now, b, 3, n.now+second, nil) == 0 {
-		t.Fatal("this takes a future")
+	_, body := n.send(t)
+	if n.middle.core.Arrive(n.now, 1, body) != nil {
+		t.Error("the last place is taken without a look at what else is put off")
 	}
-	return n, b
-}
-
-// another has one more branch arrive at the middle, whose origin, which has the same limits, gives it up at once. It
-// returns nil if that is no visit.
-func (n *line) another(t *testing.T) *travel.Visit {
-	t.Helper()
-	n.origin.ended = nil
-	id, body := n.send(t)
-	v := n.middle.core.Arrive(n.now, 1, body)
-	if v != nil {
-		v.Run = new(*travel.Run)
+	for _, r := range runs {
+		n.middle.core.Finish(n.now, r, travel.End{})
 	}
-	if err := n.origin.core.Cancel(n.now, id); err != nil {
-		t.Fatal(err)
-	}
-	n.origin.take()
-	return v
 }

@@ -57,6 +57,45 @@ func BenchmarkOneHop(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/4, "ns/event")
 }
 
+// started starts a function, and is the message that it leaves with.
+func started(tb testing.TB, d *desk, args *travel.StartArgs) []byte {
+	d.n = 0
+	if _, err := d.core.Start(1, args); err != nil {
+		tb.Fatal(err)
+	}
+	return d.sent[0].body
+}
+
+// BenchmarkShort is the same with the short records: an errand and a light run.
+func BenchmarkShort(b *testing.B) {
+	a, z, args := oneHop(b)
+	a.tb, z.tb = nil, nil
+	if r, err := z.core.Recv(1, 1, travel.KindInject, started(b, a, args)); err != nil || r == nil { // the handle is looked up
+		b.Fatal(r, err)
+	} else {
+		z.core.Finish(1, r, travel.End{})
+	}
+	if _, err := a.core.Recv(1, 1, travel.KindDone, z.sent[z.n-1].body); err != nil {
+		b.Fatal(err)
+	}
+	now := travel.Instant(1e9)
+	for range b.N {
+		now += 1000
+		a.n, z.n = 0, 0
+		if a.core.Ask(now, args.Binding, 1, now+1e9, args.Roots[0].Payload) == 0 {
+			b.Fatal("it takes more")
+		}
+		r := z.core.Arrive(now, 1, a.sent[0].body)
+		if r == nil || !z.core.Answer(r, r.Payload, true) || !a.core.Done(now, 1, z.sent[z.n-1].body) {
+			b.Fatal("it takes more")
+		}
+		if now%(1<<20) < 1000 {
+			a.core.Tick(now)
+			z.core.Tick(now)
+		}
+	}
+}
+
 // oneHop is an origin and a target that knows the function already.
 func oneHop(tb testing.TB) (a, z *desk, args *travel.StartArgs) {
 	a, z = newDesk(tb, 1, travel.Limits{}), newDesk(tb, 2, travel.Limits{})
