@@ -192,7 +192,7 @@ func (ep *Endpoint) serve(id FrameID, b []byte) error {
 		return ep.done(frameAtomicDone, op, st, 0)
 	}
 	var old uint64
-	old, st = doAtomic(at.mem, AtomicOp(rest[16]), int(size), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:]))
+	old, st = doAtomic(at.mem, AtomicOp{AtomicKind(rest[16]), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:])}, int(size))
 	ep.el.keys.leave()
 	return ep.done(frameAtomicDone, op, st, old)
 }
