@@ -145,12 +145,12 @@ func FuzzFrames(f *testing.F) {
 			fr := frame{FrameID(head & 0xfff), script[:n]}
 			script = script[n:]
 			if err := deliver(ep, fr, head>>15 != 0); err != nil {
-				ep.Lost(err)
+				ep.receiver().Lost(err)
 				break
 			}
 			if head>>12&7 == 1 {
 				link.room += 3
-				ep.Writable()
+				ep.receiver().Writable()
 			}
 			e.Progress()
 		}

@@ -132,7 +132,7 @@ func goldenAnswers(t *testing.T) (b []byte) {
 	e.Handle(100, func(Message) {})
 	ep, link := attach(t, e, 2)
 	ask := func(name string, id FrameID, body ...[]byte) {
-		if err := ep.Frame(id, bytes.Join(body, nil)); err != nil {
+		if err := ep.receiver().Frame(id, bytes.Join(body, nil)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		e.Progress()
