@@ -243,7 +243,7 @@ func (c *client) verbList(ep *fabric.Endpoint, mem *fabric.Remote) []*verb {
 		{name: "get_8b", batch: batch, f: func() error { return mem.Get(c.ctx, word, offset()) }},
 		{name: "put_8b", batch: batch, f: func() error { return mem.Put(c.ctx, word, offset()) }},
 		{name: "fetch_add", batch: batch, f: func() error {
-			_, err := mem.Atomic(c.ctx, fabric.FetchAdd, 8, offset(), 1, 0)
+			_, err := mem.Atomic(c.ctx, fabric.FetchAdd(1), 8, offset())
 			return err
 		}},
 	}

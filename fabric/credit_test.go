@@ -57,7 +57,7 @@ func (s *creditSide) deliverTo(t *rapid.T, to *creditSide) {
 	}
 	f := s.inFlight[0]
 	s.inFlight = s.inFlight[1:]
-	if err := to.ep.Frame(f.id, f.body); err != nil {
+	if err := to.ep.receiver().Frame(f.id, f.body); err != nil {
 		t.Fatalf("frame %d of %d bytes: %v", f.id, len(f.body), err)
 	}
 }
@@ -114,7 +114,7 @@ func TestCreditModel(t *testing.T) {
 			"room": func(t *rapid.T) {
 				s, _ := pick(t)
 				s.link.room = -1
-				s.ep.Writable()
+				s.ep.receiver().Writable()
 				s.step()
 			},
 			"": func(t *rapid.T) {
@@ -135,7 +135,7 @@ func drainCredit(t *rapid.T, sides [2]*creditSide) {
 	for range 2000 {
 		for i, s := range sides {
 			s.link.room = -1
-			s.ep.Writable()
+			s.ep.receiver().Writable()
 			for len(s.kept) > 0 {
 				s.release(0)
 			}
@@ -164,7 +164,7 @@ func TestCreditIgnored(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		err = ep.Frame(70, make([]byte, 60_000))
+		err = ep.receiver().Frame(70, make([]byte, 60_000))
 	}
 	if !errors.Is(err, ErrProtocol) || n != 3 {
 		t.Errorf("message %d without credit: %v", n, err)
@@ -176,7 +176,7 @@ func TestCreditForged(t *testing.T) {
 	e := loneElement(t, 1, Limits{})
 	for _, total := range []uint64{1, 1 << 40, 1<<64 - 1, 1<<64 - 1<<20} {
 		ep, _ := attach(t, e, 2)
-		if err := ep.Frame(frameCredit, u64(total)); !errors.Is(err, ErrProtocol) {
+		if err := ep.receiver().Frame(frameCredit, u64(total)); !errors.Is(err, ErrProtocol) {
 			t.Errorf("credit of %d for nothing: %v", total, err)
 		}
 	}
@@ -202,12 +202,12 @@ func TestCountsOutbox(t *testing.T) {
 	}
 	check(0)
 	link.room = 2
-	ep.Writable()
+	ep.receiver().Writable()
 	check(2)
 	link.room = -1
-	ep.Writable()
+	ep.receiver().Writable()
 	check(int(2 * MaxFrameBytes / cost(size)))
-	if err := ep.Frame(frameCredit, u64(ep.sent)); err != nil {
+	if err := ep.receiver().Frame(frameCredit, u64(ep.sent)); err != nil {
 		t.Fatal(err)
 	}
 	check(2 * int(2*MaxFrameBytes/cost(size)))

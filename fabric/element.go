@@ -242,7 +242,7 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 	// wait on ep.mu until the endpoint is whole.
 	ep.opening.Lock()
 	defer ep.opening.Unlock()
-	link, err := p.Start(ep, initiator)
+	link, err := p.Start(ep.receiver(), initiator)
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +331,7 @@ func (e *Element) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*E
 	ep := newEndpoint(e, &peerInfo{hello: h, principal: peer.Principal}, "attached:"+peer.Name)
 	ep.opening.Lock()
 	defer ep.opening.Unlock()
-	link, err := start(ep)
+	link, err := start(ep.receiver())
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ type byeLink struct {
 
 func (l *byeLink) Send(id FrameID, class Class, head, body []byte) error {
 	if id == frameGoodbye {
-		l.told = l.r.(*Endpoint).Err()
+		l.told = (*Endpoint)(l.r.(*receiver)).Err()
 		l.err = l.r.Frame(framePong, nil)
 	}
 	return l.fakeLink.Send(id, class, head, body)
@@ -29,10 +29,10 @@ func TestEndsForOneReason(t *testing.T) {
 		want error
 		byes int
 	}{
-		"endpoint closed":         {func(_ *Element, ep *Endpoint) { ep.Close(); ep.Lost(io.EOF) }, ErrClosed, 1},
-		"element closed":          {func(e *Element, ep *Endpoint) { e.Close(); ep.Lost(io.EOF) }, ErrClosed, 1},
-		"lost while it closes":    {func(e *Element, ep *Endpoint) { ep.end(ErrClosed); ep.Lost(io.EOF); e.Close() }, ErrClosed, 1},
-		"lost, then closed":       {func(e *Element, ep *Endpoint) { ep.Lost(io.EOF); ep.Close(); e.Close() }, ErrPeerLost, 0},
+		"endpoint closed":         {func(_ *Element, ep *Endpoint) { ep.Close(); ep.receiver().Lost(io.EOF) }, ErrClosed, 1},
+		"element closed":          {func(e *Element, ep *Endpoint) { e.Close(); ep.receiver().Lost(io.EOF) }, ErrClosed, 1},
+		"lost while it closes":    {func(e *Element, ep *Endpoint) { ep.end(ErrClosed); ep.receiver().Lost(io.EOF); e.Close() }, ErrClosed, 1},
+		"lost, then closed":       {func(e *Element, ep *Endpoint) { ep.receiver().Lost(io.EOF); ep.Close(); e.Close() }, ErrPeerLost, 0},
 		"closed with a full link": {func(_ *Element, ep *Endpoint) { ep.link.(*byeLink).room = -1 << 30; ep.Close() }, ErrClosed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestHeardOfInOrder(t *testing.T) {
 		"lost": func(e *Element) {
 			ep := e.Endpoints()[0]
 			ep.open.Store(true) // as if a frame had come before
-			ep.Lost(io.EOF)
+			ep.receiver().Lost(io.EOF)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

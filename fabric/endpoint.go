@@ -370,9 +370,6 @@ func (e *Element) letGo() {
 	}
 }
 
-// SendLock is held over Link.Send.
-func (ep *Endpoint) SendLock() *sync.Mutex { return &ep.mu }
-
 // transmit gives the link a frame and counts it; ep.mu is held.
 func (ep *Endpoint) transmit(id FrameID, class Class, head, body []byte) error {
 	err := ep.link.Send(id, class, head, body)
@@ -453,23 +450,6 @@ func (ep *Endpoint) sayLocked(id FrameID, head, body []byte) error {
 	}
 	ep.markBusy()
 	return nil
-}
-
-// Frame takes a frame from the link.
-func (ep *Endpoint) Frame(id FrameID, body []byte) error {
-	if !ep.open.Load() {
-		ep.opening.Lock()
-		ep.open.Store(true)
-		ep.opening.Unlock()
-	}
-	if ep.dead.Load() != nil {
-		return nil // ended here while the transport had the frame at hand: no fault of the peer's
-	}
-	ep.heard++
-	if id >= FirstMessageID {
-		return ep.message(id, body)
-	}
-	return ep.control(id, body)
 }
 
 // Message is an active message at its handler. Body is valid until the handler
@@ -615,25 +595,6 @@ func (ep *Endpoint) credit(body []byte) error {
 	ep.mu.Unlock()
 	ep.roomy.Wake()
 	return nil
-}
-
-// Writable hears that the link has room again.
-func (ep *Endpoint) Writable() {
-	ep.mu.Lock()
-	ep.linkFull = false
-	ep.markBusy()
-	ep.mu.Unlock()
-	ep.roomy.Wake()
-}
-
-// Lost hears that the link is gone.
-func (ep *Endpoint) Lost(err error) {
-	if !ep.open.Load() {
-		ep.opening.Lock()
-		ep.open.Store(true)
-		ep.opening.Unlock()
-	}
-	ep.fail(fmt.Errorf("%w: %w", ErrPeerLost, err))
 }
 
 // doom has the leader fail the endpoint: the caller may hold its locks.

@@ -85,11 +85,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	for range 3 {
-		if _, err := mem.Atomic(ctx, fabric.FetchAdd, 8, 0, 14, 0); err != nil {
+		if _, err := mem.Atomic(ctx, fabric.FetchAdd(14), 8, 0); err != nil {
 			log.Fatal(err)
 		}
 	}
-	sum, err := mem.Atomic(ctx, fabric.FetchAdd, 8, 0, 0, 0)
+	sum, err := mem.Atomic(ctx, fabric.FetchAdd(0), 8, 0)
 	if err != nil {
 		log.Fatal(err)
 	}

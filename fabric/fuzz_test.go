@@ -96,7 +96,7 @@ func addFrameScripts(f *testing.F) {
 		frame(framePutData, true, bulkHead(nil, 9, bulkAbort, 0), make([]byte, 900))))
 	f.Add([]byte(s.frame(framePut, false, fuzzAccess(9, 0, 300)).
 		frame(framePutData, true, bulkHead(nil, 9, bulkAbort|bulkLast, 77))))
-	f.Add([]byte(s.frame(frameAtomic, false, fuzzAccess(1, 8, 8), u64(1), u64(2), []byte{byte(CompareSwap)}).
+	f.Add([]byte(s.frame(frameAtomic, false, fuzzAccess(1, 8, 8), u64(1), u64(2), []byte{byte(KindCompareSwap)}).
 		frame(frameAtomic, false, fuzzAccess(1, 3, 8), u64(1), u64(2), []byte{9})))
 	f.Add([]byte(s.frame(frameNarrow, false, fuzzAccess(1, 8, 8), []byte{1}).frame(frameImport, false, u32(1), make([]byte, keyRefBytes))))
 	// Answers to the operations that FuzzFrames started: get 0, put 1, large put 2, atomic 3, flush 4.
@@ -137,7 +137,7 @@ func FuzzFrames(f *testing.F) {
 		link.room = 20 // then it is full
 		r := newRemote(ep, Key{Owner: 2, Size: 1 << 20, Rights: RightsAll})
 		buf := make([]byte, 1000)
-		ops := []Op{r.StartGet(buf, 0), r.StartPut(buf[:10], 0), r.StartPut(make([]byte, 100_000), 0), r.StartAtomic(FetchAdd, 8, 0, 1, 0)}
+		ops := []Op{r.StartGet(buf, 0), r.StartPut(buf[:10], 0), r.StartPut(make([]byte, 100_000), 0), r.StartAtomic(FetchAdd(1), 8, 0)}
 		for len(script) >= 4 {
 			head, n := binary.LittleEndian.Uint16(script), int(binary.LittleEndian.Uint16(script[2:]))
 			script = script[4:]
@@ -145,12 +145,12 @@ func FuzzFrames(f *testing.F) {
 			fr := frame{FrameID(head & 0xfff), script[:n]}
 			script = script[n:]
 			if err := deliver(ep, fr, head>>15 != 0); err != nil {
-				ep.Lost(err)
+				ep.receiver().Lost(err)
 				break
 			}
 			if head>>12&7 == 1 {
 				link.room += 3
-				ep.Writable()
+				ep.receiver().Writable()
 			}
 			e.Progress()
 		}

@@ -91,8 +91,8 @@ func goldenRequests(t *testing.T) (b []byte) {
 	start("get", func() Op { return r.StartGet(make([]byte, 10), 0x1000) })
 	start("put", func() Op { return r.StartPut([]byte("0123456789"), 0x2000) })
 	start("put, large", func() Op { return r.StartPut(bytes.Repeat([]byte{0xda}, fragmentBytes+100), 0x3000) })
-	for op := FetchAdd; op <= FetchXor; op++ {
-		start(fmt.Sprintf("atomic %d", op), func() Op { return r.StartAtomic(op, 8, 0x4000, 0x55, 0x66) })
+	for op := KindFetchAdd; op <= KindFetchXor; op++ {
+		start(fmt.Sprintf("atomic %d", op), func() Op { return r.StartAtomic(AtomicOp{op, 0x55, 0x66}, 8, 0x4000) })
 	}
 	record("ping", func() { ep.say(framePing, nil) })
 	record("put abandoned", func() {
@@ -132,7 +132,7 @@ func goldenAnswers(t *testing.T) (b []byte) {
 	e.Handle(100, func(Message) {})
 	ep, link := attach(t, e, 2)
 	ask := func(name string, id FrameID, body ...[]byte) {
-		if err := ep.Frame(id, bytes.Join(body, nil)); err != nil {
+		if err := ep.receiver().Frame(id, bytes.Join(body, nil)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		e.Progress()
@@ -153,8 +153,8 @@ func goldenAnswers(t *testing.T) (b []byte) {
 	ask("put", framePut, fuzzAccess(6, 0, 3), []byte("abc"))
 	ask("put, announced", framePut, fuzzAccess(7, 0, 3))
 	ask("put data", framePutData, bulkHead(nil, 7, bulkLast, 0), []byte("abc"))
-	ask("atomic", frameAtomic, fuzzAccess(8, 8, 8), u64(1), u64(0), []byte{byte(FetchAdd)})
-	ask("atomic, misaligned", frameAtomic, fuzzAccess(9, 9, 8), u64(1), u64(0), []byte{byte(FetchAdd)})
+	ask("atomic", frameAtomic, fuzzAccess(8, 8, 8), u64(1), u64(0), []byte{byte(KindFetchAdd)})
+	ask("atomic, misaligned", frameAtomic, fuzzAccess(9, 9, 8), u64(1), u64(0), []byte{byte(KindFetchAdd)})
 	ask("narrow", frameNarrow, fuzzAccess(10, 8, 8), []byte{byte(RightRead)})
 	ask("import", frameImport, u32(11), make([]byte, keyRefBytes))
 	ask("import, no such key", frameImport, u32(12), u32(9), make([]byte, keyRefBytes-4))

@@ -3,7 +3,6 @@ package fabric
 import (
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"slices"
@@ -306,96 +305,4 @@ func (t *keyTable) close() {
 		s.Close()
 	}
 	t.gens.CloseFD()
-}
-
-// keyRef is the part of a key that its owner checks; it travels in every
-// operation served by messages (keyRefBytes bytes).
-type keyRef struct {
-	slot, gen uint32
-	secret    [16]byte
-}
-
-const keyRefBytes = 24
-
-func (k Key) ref() keyRef { return keyRef{k.Slot, k.Generation, k.Secret} }
-
-func (r keyRef) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, r.slot)
-	b = binary.LittleEndian.AppendUint32(b, r.gen)
-	return append(b, r.secret[:]...)
-}
-
-func decodeKeyRef(b []byte) keyRef {
-	return keyRef{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), [16]byte(b[8:24])}
-}
-
-// Narrow makes a key to part of what k allows. k must be this element's own;
-// the holder of a peer's key asks that peer: Endpoint.Narrow.
-func (e *Element) Narrow(k Key, offset, size uint64, rights Rights) (Key, error) {
-	if k.Owner != e.incarnation {
-		return Key{}, fmt.Errorf("fabric: narrow %v: %w (only its owner can)", k, ErrIncarnation)
-	}
-	n, st := e.keys.narrow(k.ref(), offset, size, rights, nil)
-	if st != statusOK {
-		return Key{}, fmt.Errorf("fabric: narrow %v to [%d, +%d) %v: %w", k, offset, size, rights, st.err())
-	}
-	return n, nil
-}
-
-// Revoke ends one of this element's keys and every key narrowed from it. When it returns, nothing is written any more that
-// this element does for holders of these keys; what peers do in mapped memory, docs/ordering.md says.
-func (e *Element) Revoke(k Key) error {
-	if k.Owner != e.incarnation {
-		return fmt.Errorf("fabric: revoke %v: %w (only its owner can)", k, ErrIncarnation)
-	}
-	if st := e.keys.revoke(k.ref()); st != statusOK {
-		return fmt.Errorf("fabric: revoke %v: %w", k, st.err())
-	}
-	e.writing.Lock()
-	e.writing.Unlock() // what had begun before is written; what comes next finds the key gone
-	return nil
-}
-
-// KeyEnds counts this element's keys that have ended: while it stays the same,
-// every key that held (Holds) after it was read holds.
-func (e *Element) KeyEnds() uint64 { return e.keys.ends.Load() }
-
-// Holds reports whether a key that OwnKey accepted still holds: one load.
-func (e *Element) Holds(k Key) bool {
-	return k.Owner == e.incarnation && e.keys.generation(k.Slot).Load() == k.Generation
-}
-
-// OwnKey finds what one of this element's keys refers to: the segment, pinned (the caller calls Unpin), and the
-// range's offset in it. It fails if the key lacks the rights.
-func (e *Element) OwnKey(k Key, need Rights) (s *Segment, offset uint64, err error) {
-	r, err := e.OwnRange(k, need)
-	return r.Segment, r.Offset, err
-}
-
-// Range is what a key refers to by its owner's record. A key's own Size and
-// Rights are its holder's word only.
-type Range struct {
-	Segment *Segment
-	Offset  uint64 // in Segment
-	Size    uint64
-	Rights  Rights
-}
-
-// OwnRange is OwnKey that tells all there is on record.
-func (e *Element) OwnRange(k Key, need Rights) (Range, error) {
-	st := statusIncarnation
-	if k.Owner == e.incarnation {
-		var slot keySlot
-		slot, st = e.keys.find(k.Slot, k.Generation, &k.Secret)
-		switch {
-		case st != statusOK:
-		case slot.rights&need != need:
-			st = statusRights
-		case !slot.seg.pin():
-			st = statusRevoked
-		default:
-			return Range{slot.seg, slot.offset, slot.size, slot.rights}, nil
-		}
-	}
-	return Range{}, fmt.Errorf("fabric: use of %v: %w", k, st.err())
 }

@@ -698,3 +698,23 @@ func (l *leader) close() {
 	}
 	close(l.over)
 }
+
+// handOff ends a leader's term from inside one of its callbacks.
+func (l *leader) handOff(term uint64) {
+	still := nextTerm(term, rolePolling)
+	if !l.state.CompareAndSwap(term, still) {
+		return
+	}
+	l.uncork()
+	l.guests.Add(1)
+	waiter := l.foreground.Load() // and the background goroutine on duty waits to lead
+	l.state.Store(nextTerm(still, roleFree))
+	switch {
+	case l.epfd < 0:
+	case waiter:
+		l.nudge()
+	default:
+		l.standIn()
+	}
+	l.changed() // for what was handled before, in the same round: its end is nobody's now
+}

@@ -423,7 +423,7 @@ func TestOneOnDuty(t *testing.T) {
 	if err := e.Handle(100, func(m Message) { m.HandOff(); <-gate; left <- struct{}{} }); err != nil {
 		t.Fatal(err)
 	}
-	frame := func() { ep.Frame(100, nil) }
+	frame := func() { ep.receiver().Frame(100, nil) }
 	for round := range 3 {
 		for range 2 { // the second comes while the first goes on
 			fn := frame

@@ -111,13 +111,13 @@ func soon(t testing.TB) context.Context {
 // Place if place says so.
 func deliver(ep *Endpoint, f frame, place bool) error {
 	if !place || !BulkFrame(f.id) || len(f.body) < PlaceHeadBytes {
-		return ep.Frame(f.id, f.body)
+		return ep.receiver().Frame(f.id, f.body)
 	}
 	head, data := f.body[:PlaceHeadBytes], f.body[PlaceHeadBytes:]
-	dst, err := ep.Place(f.id, head, len(data))
+	dst, err := ep.receiver().Place(f.id, head, len(data))
 	if err != nil {
 		return err
 	}
 	copy(dst, data)
-	return ep.Placed(f.id, head, len(data))
+	return ep.receiver().Placed(f.id, head, len(data))
 }

@@ -112,25 +112,25 @@ func (m *mapped) startPut(src []byte, offset uint64) Op {
 	return Op{err: m.put(nil, src, offset)}
 }
 
-func (m *mapped) atomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
+func (m *mapped) atomic(ctx context.Context, op AtomicOp, width int, offset uint64) (uint64, error) {
 	if !m.writable {
-		return m.served.atomic(ctx, op, width, offset, operand, compare)
+		return m.served.atomic(ctx, op, width, offset)
 	}
 	if err := m.enterWord("atomic", offset, uint64(width), RightAtomic); err != nil {
 		return 0, err
 	}
-	v, st := doAtomic(m.mem[offset:], op, width, operand, compare)
+	v, st := doAtomic(m.mem[offset:], op, width)
 	if st != statusOK {
 		return 0, m.r.errAt("atomic", st.err())
 	}
 	return v, m.leaveWord("atomic")
 }
 
-func (m *mapped) startAtomic(op AtomicOp, width int, offset, operand, compare uint64) Op {
+func (m *mapped) startAtomic(op AtomicOp, width int, offset uint64) Op {
 	if !m.writable {
-		return m.served.startAtomic(op, width, offset, operand, compare)
+		return m.served.startAtomic(op, width, offset)
 	}
-	v, err := m.atomic(nil, op, width, offset, operand, compare)
+	v, err := m.atomic(nil, op, width, offset)
 	return Op{value: v, err: err}
 }
 

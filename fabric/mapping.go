@@ -80,23 +80,6 @@ func (ms *mappings) init(ep *Endpoint) {
 	ms.fds, ms.maps, ms.sent, ms.over = map[uint64]int{}, map[uint32]*mapping{}, map[uint32]*Segment{}, map[uint32]bool{}
 }
 
-// FD takes a descriptor from the link.
-func (ep *Endpoint) FD(tag uint64, fd int) {
-	ms := &ep.map_
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	_, twice := ms.fds[tag]
-	_, over := ms.over[uint32(tag)]
-	if over {
-		ms.over[uint32(tag)] = true
-	}
-	if twice || over || ms.closed || len(ms.fds) >= maxMappings {
-		unix.Close(fd)
-		return
-	}
-	ms.fds[tag] = fd
-}
-
 func (ms *mappings) close() {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()

@@ -72,14 +72,14 @@ func TestUnhandledMessages(t *testing.T) {
 	ep, _ := attach(t, e, 2)
 	for range 1000 {
 		for range 3 {
-			if err := ep.Frame(FirstMessageID+9, nil); err != nil {
+			if err := ep.receiver().Frame(FirstMessageID+9, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		now += int64(time.Millisecond)
 	}
 	now += int64(time.Second)
-	if err := ep.Frame(FirstMessageID+9, nil); err != nil {
+	if err := ep.receiver().Frame(FirstMessageID+9, nil); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")

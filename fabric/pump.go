@@ -2,8 +2,6 @@ package fabric
 
 import (
 	"encoding/binary"
-	"fmt"
-	"time"
 )
 
 // What cannot leave at once waits in its endpoint, and the endpoint in the
@@ -278,59 +276,4 @@ func (ep *Endpoint) startBulk(id FrameID, op uint32, data span, key keyRef) *bul
 	ep.bulk = append(ep.bulk, b)
 	ep.markBusy()
 	return b
-}
-
-// tick is the element's own duty: keep-alives, and the end of silent peers.
-func (e *Element) tick(now int64) int64 {
-	if now < e.keepAlive {
-		return e.keepAlive
-	}
-	period := int64(e.cfg.Limits.PeerTime) / 8
-	// Time in which this element itself stood still (stopped, or held up by a
-	// handler) tells nothing of its peers.
-	late := now - e.keepAlive
-	if late < period || e.keepAlive == 0 {
-		late = 0
-	}
-	e.keepAlive = now + period
-	e.sayRefusals(now)
-	e.workers.trim()
-	for _, ep := range e.Endpoints() {
-		if ep.silentAt != 0 {
-			ep.silentAt += late
-		}
-		if ep.heard != ep.heardThen || ep.silentAt == 0 {
-			ep.heardThen, ep.silentAt = ep.heard, now
-			continue
-		}
-		ep.trim()
-		silent := time.Duration(now - ep.silentAt)
-		switch {
-		case silent > e.cfg.Limits.PeerTime:
-			ep.fail(fmt.Errorf("%w: silent for %v", ErrPeerLost, silent.Round(time.Millisecond)))
-		case silent > e.cfg.Limits.PeerTime/3:
-			ep.say(framePing, nil)
-		}
-	}
-	return e.keepAlive
-}
-
-// handOff ends a leader's term from inside one of its callbacks.
-func (l *leader) handOff(term uint64) {
-	still := nextTerm(term, rolePolling)
-	if !l.state.CompareAndSwap(term, still) {
-		return
-	}
-	l.uncork()
-	l.guests.Add(1)
-	waiter := l.foreground.Load() // and the background goroutine on duty waits to lead
-	l.state.Store(nextTerm(still, roleFree))
-	switch {
-	case l.epfd < 0:
-	case waiter:
-		l.nudge()
-	default:
-		l.standIn()
-	}
-	l.changed() // for what was handled before, in the same round: its end is nobody's now
 }

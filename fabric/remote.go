@@ -22,10 +22,10 @@ type Remote struct {
 type route interface {
 	get(ctx context.Context, dst []byte, offset uint64) error
 	put(ctx context.Context, src []byte, offset uint64) error
-	atomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) (uint64, error)
+	atomic(ctx context.Context, op AtomicOp, width int, offset uint64) (uint64, error)
 	startGet(dst []byte, offset uint64) Op
 	startPut(src []byte, offset uint64) Op
-	startAtomic(op AtomicOp, width int, offset, operand, compare uint64) Op
+	startAtomic(op AtomicOp, width int, offset uint64) Op
 	access(need Rights, fn func(mem []byte)) error
 }
 
@@ -129,14 +129,13 @@ func (r *Remote) Put(ctx context.Context, src []byte, offset uint64) error {
 // StartPut starts a Put. src must not change until the operation ends.
 func (r *Remote) StartPut(src []byte, offset uint64) Op { return r.route.startPut(src, offset) }
 
-// Atomic performs op on width (4 or 8) bytes at offset, and returns the old
-// value. For CompareSwap, operand is stored if the old value equals compare.
-// Atomics are atomic among each other, by whatever route they come.
-func (r *Remote) Atomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
-	return r.route.atomic(ctx, op, width, offset, operand, compare)
+// Atomic performs op, as FetchAdd(1), on width (4 or 8) bytes at offset, and returns the old
+// value. Atomics are atomic among each other, by whatever route they come.
+func (r *Remote) Atomic(ctx context.Context, op AtomicOp, width int, offset uint64) (uint64, error) {
+	return r.route.atomic(ctx, op, width, offset)
 }
 
 // StartAtomic starts an Atomic; Op.Value has the old value.
-func (r *Remote) StartAtomic(op AtomicOp, width int, offset, operand, compare uint64) Op {
-	return r.route.startAtomic(op, width, offset, operand, compare)
+func (r *Remote) StartAtomic(op AtomicOp, width int, offset uint64) Op {
+	return r.route.startAtomic(op, width, offset)
 }

@@ -147,12 +147,12 @@ func (s served) put(ctx context.Context, src []byte, offset uint64) error {
 
 func (s served) startPut(src []byte, offset uint64) Op { return s.beginPut(nil, src, offset) }
 
-func (s served) atomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) (uint64, error) {
-	return s.beginAtomic(ctx, op, width, offset, operand, compare).Value(ctx)
+func (s served) atomic(ctx context.Context, op AtomicOp, width int, offset uint64) (uint64, error) {
+	return s.beginAtomic(ctx, op, width, offset).Value(ctx)
 }
 
-func (s served) startAtomic(op AtomicOp, width int, offset, operand, compare uint64) Op {
-	return s.beginAtomic(nil, op, width, offset, operand, compare)
+func (s served) startAtomic(op AtomicOp, width int, offset uint64) Op {
+	return s.beginAtomic(nil, op, width, offset)
 }
 
 // beginGet starts a Get, waiting for room to do so if ctx is given; beginPut and beginAtomic likewise.
@@ -198,7 +198,7 @@ func (s served) beginPut(ctx context.Context, src []byte, offset uint64) Op {
 	return rec.op()
 }
 
-func (s served) beginAtomic(ctx context.Context, op AtomicOp, width int, offset, operand, compare uint64) Op {
+func (s served) beginAtomic(ctx context.Context, op AtomicOp, width int, offset uint64) Op {
 	rec, err := s.r.ep.startOp(ctx, "atomic", nil)
 	if err != nil {
 		return Op{err: err}
@@ -206,9 +206,9 @@ func (s served) beginAtomic(ctx context.Context, op AtomicOp, width int, offset,
 	ep := s.r.ep
 	ep.mu.Lock()
 	b := appendAccess(ep.scratch[:0], rec.id(), s.r.key.ref(), offset, uint64(width))
-	b = binary.LittleEndian.AppendUint64(b, operand)
-	b = binary.LittleEndian.AppendUint64(b, compare)
-	b = append(b, byte(op))
+	b = binary.LittleEndian.AppendUint64(b, op.Operand)
+	b = binary.LittleEndian.AppendUint64(b, op.Compare)
+	b = append(b, byte(op.Kind))
 	if err = ep.requestLocked(frameAtomic, b); err != nil {
 		b = bytes.Clone(b)
 	}

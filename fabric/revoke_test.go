@@ -48,19 +48,19 @@ const (
 // announce has the peer ask for a Put in fragments.
 func (r *revokeRig) announce(k Key, fragments uint64) {
 	r.Helper()
-	r.must(r.ep.Frame(framePut, appendAccess(nil, revokeOp, k.ref(), 0, fragments*revokeBytes)))
+	r.must(r.ep.receiver().Frame(framePut, appendAccess(nil, revokeOp, k.ref(), 0, fragments*revokeBytes)))
 }
 
 func (r *revokeRig) place(flags uint32, at uint64) []byte {
 	r.Helper()
-	dst, err := r.ep.Place(framePutData, bulkHead(nil, revokeOp, flags, at), revokeBytes)
+	dst, err := r.ep.receiver().Place(framePutData, bulkHead(nil, revokeOp, flags, at), revokeBytes)
 	r.must(err)
 	return dst
 }
 
 func (r *revokeRig) placed(flags uint32, at uint64) {
 	r.Helper()
-	r.must(r.ep.Placed(framePutData, bulkHead(nil, revokeOp, flags, at), revokeBytes))
+	r.must(r.ep.receiver().Placed(framePutData, bulkHead(nil, revokeOp, flags, at), revokeBytes))
 }
 
 // TestRevokeWaits: Revoke returns only when what is being written is over, and what comes after it is discarded.
@@ -70,14 +70,14 @@ func TestRevokeWaits(t *testing.T) {
 	key, err := r.e.Narrow(parent, 0, 1<<20, RightsAll)
 	r.must(err)
 	r.announce(key, 3)
-	if dst := r.place(0, 0); len(dst) != revokeBytes || !r.ep.BeginWrite(framePutData) {
+	if dst := r.place(0, 0); len(dst) != revokeBytes || !r.ep.receiver().BeginWrite(framePutData) {
 		t.Fatal("a fragment has no place")
 	}
-	r.ep.EndWrite(framePutData)
+	r.ep.receiver().EndWrite(framePutData)
 	r.placed(0, 0)
 
 	r.place(0, revokeBytes)
-	if !r.ep.BeginWrite(framePutData) {
+	if !r.ep.receiver().BeginWrite(framePutData) {
 		t.Fatal("the key was taken for ended")
 	}
 	revoked := make(chan error)
@@ -87,9 +87,9 @@ func TestRevokeWaits(t *testing.T) {
 		t.Fatalf("Revoke did not wait for a write: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
-	r.ep.EndWrite(framePutData)
+	r.ep.receiver().EndWrite(framePutData)
 	r.must(<-revoked)
-	if r.ep.BeginWrite(framePutData) {
+	if r.ep.receiver().BeginWrite(framePutData) {
 		t.Error("written after Revoke")
 	}
 	r.placed(0, revokeBytes)
@@ -105,25 +105,25 @@ func TestForgetWaits(t *testing.T) {
 	r := newRevokeRig(t)
 	rec := r.ep.ops.start("get", make([]byte, 3*revokeBytes))
 	place := func(flags uint32, at uint64) []byte {
-		dst, err := r.ep.Place(frameGetData, bulkHead(nil, rec.id(), flags, at), revokeBytes)
+		dst, err := r.ep.receiver().Place(frameGetData, bulkHead(nil, rec.id(), flags, at), revokeBytes)
 		r.must(err)
 		return dst
 	}
 	placed := func(flags uint32, at uint64) {
-		r.must(r.ep.Placed(frameGetData, bulkHead(nil, rec.id(), flags, at), revokeBytes))
+		r.must(r.ep.receiver().Placed(frameGetData, bulkHead(nil, rec.id(), flags, at), revokeBytes))
 	}
 	if dst := place(0, 0); len(dst) != revokeBytes {
 		t.Fatal("a fragment has no place")
 	}
 	for range 2 { // in two parts
-		if !r.ep.BeginWrite(frameGetData) {
+		if !r.ep.receiver().BeginWrite(frameGetData) {
 			t.Fatal("a Get that is under way was taken for given up")
 		}
-		r.ep.EndWrite(frameGetData)
+		r.ep.receiver().EndWrite(frameGetData)
 	}
 	placed(0, 0)
 	place(0, revokeBytes)
-	if !r.ep.BeginWrite(frameGetData) {
+	if !r.ep.receiver().BeginWrite(frameGetData) {
 		t.Fatal("a Get that is under way was taken for given up")
 	}
 	forgotten := make(chan struct{})
@@ -136,9 +136,9 @@ func TestForgetWaits(t *testing.T) {
 		t.Fatal("Forget did not wait for a write")
 	case <-time.After(20 * time.Millisecond):
 	}
-	r.ep.EndWrite(frameGetData)
+	r.ep.receiver().EndWrite(frameGetData)
 	<-forgotten
-	if r.ep.BeginWrite(frameGetData) {
+	if r.ep.receiver().BeginWrite(frameGetData) {
 		t.Error("written after Forget")
 	}
 	placed(0, revokeBytes)
@@ -158,14 +158,14 @@ func TestRevokedAtTheEnd(t *testing.T) {
 	r.announce(key, 1)
 	r.place(bulkLast, 0)
 	r.must(r.e.Revoke(key))
-	if r.ep.BeginWrite(framePutData) {
+	if r.ep.receiver().BeginWrite(framePutData) {
 		t.Error("a last fragment was written after Revoke")
 	}
 	r.placed(bulkLast, 0)
 	wantRevoked(t, r.link, revokeOp)
 	ones := bytes.Repeat([]byte{1}, revokeBytes)
 	for _, n := range []uint64{8, shortWriteBytes, shortWriteBytes + 1, revokeBytes} {
-		r.must(r.ep.Frame(framePut, append(appendAccess(nil, revokeOp, key.ref(), 0, n), ones[:n]...)))
+		r.must(r.ep.receiver().Frame(framePut, append(appendAccess(nil, revokeOp, key.ref(), 0, n), ones[:n]...)))
 		wantRevoked(t, r.link, revokeOp)
 	}
 	if r.e.write(key.ref(), span{seg: r.seg, mem: r.seg.Bytes(), size: len(ones)}, ones) != statusRevoked || r.seg.Bytes()[0] != 0 {

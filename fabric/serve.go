@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The owner's side of one-sided operations, and the answers' way back. All of
-// it runs on the leader, inside Frame, Place and Placed.
+// The owner's side of one-sided operations. All of it
+// runs on the leader, inside Frame, Place and Placed.
 
 // inlineGetBytes is the largest Get answered in one frame at once; a larger one
 // goes out in fragments, in turn with everything else.
@@ -192,7 +192,7 @@ func (ep *Endpoint) serve(id FrameID, b []byte) error {
 		return ep.done(frameAtomicDone, op, st, 0)
 	}
 	var old uint64
-	old, st = doAtomic(at.mem, AtomicOp(rest[16]), int(size), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:]))
+	old, st = doAtomic(at.mem, AtomicOp{AtomicKind(rest[16]), binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:])}, int(size))
 	ep.el.keys.leave()
 	return ep.done(frameAtomicDone, op, st, old)
 }
@@ -286,29 +286,6 @@ func (e *Element) write(key keyRef, to span, data []byte) status {
 		return statusRevoked
 	}
 	return to.write(data)
-}
-
-// BeginWrite is called before the transport writes to what Place named.
-func (ep *Endpoint) BeginWrite(id FrameID) bool {
-	if id != framePutData {
-		return ep.in.get.beginWrite()
-	}
-	ep.el.writing.Lock()
-	if ep.el.keys.holds(ep.in.key) {
-		return true
-	}
-	ep.el.writing.Unlock()
-	ep.in.fail = statusRevoked
-	return false
-}
-
-// EndWrite ends what BeginWrite began.
-func (ep *Endpoint) EndWrite(id FrameID) {
-	if id != framePutData {
-		ep.in.get.endWrite()
-		return
-	}
-	ep.el.writing.Unlock()
 }
 
 // fragmentFits reports whether n bytes at offset at are what comes next of a
@@ -421,138 +398,4 @@ func (ep *Endpoint) putData(b []byte) error {
 	}
 	ep.in.writeTo(to, data)
 	return ep.endFragment(head, len(data))
-}
-
-// Place says where a fragment's data goes: straight into a segment, or into a Get's buffer.
-func (ep *Endpoint) Place(id FrameID, head []byte, n int) ([]byte, error) {
-	if id == framePutData {
-		// Link.Close, which comes before the segment is let go, ends writing to dst; so does the key's end (BeginWrite).
-		to, err := ep.incomingFragment(head, n, false)
-		if to.seg == nil || to.mem != nil {
-			return to.mem, err
-		}
-		return ep.in.land(to, n), nil
-	}
-	rec, dst, err := ep.getFragment(head, n)
-	if rec == nil || err != nil {
-		return nil, err
-	}
-	ep.in.get = rec
-	rec.state.Store(uint32(opPlacing))
-	return dst, nil
-}
-
-// Placed ends what Place began.
-func (ep *Endpoint) Placed(id FrameID, head []byte, n int) error {
-	ep.heard++
-	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
-	if id == framePutData {
-		if to := ep.in.landed(); to.seg != nil {
-			if ep.in.fail != statusOK {
-				to.seg.unpin()
-			} else {
-				ep.in.writeTo(to, ep.in.landing[:n])
-			}
-		}
-		return ep.endFragment(head, n)
-	}
-	ep.in.get = nil
-	rec := ep.ops.find(op)
-	if rec == nil {
-		return nil
-	}
-	if rec.state.CompareAndSwap(uint32(opPlacing), uint32(opBusy)) {
-		ep.endGetFragment(rec, flags, n)
-	} else if flags&bulkLast != 0 {
-		rec.finish(nil) // abandoned: only the record is left to free
-	}
-	return nil
-}
-
-// getFragment finds the buffer that a Get's data is for and claims it; nil if nobody wants
-// it any more.
-func (ep *Endpoint) getFragment(head []byte, n int) (*opRecord, []byte, error) {
-	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
-	at := binary.LittleEndian.Uint64(head[8:])
-	rec, claimed := ep.ops.claim(op)
-	if !claimed {
-		return nil, nil, nil
-	}
-	if !fragmentFits(flags, at, n, rec.got, len(rec.dst)) {
-		rec.unclaim()
-		return nil, nil, fmt.Errorf("%w: a Get's data at %d of %d bytes, at %d expected", ErrProtocol, at, n, rec.got)
-	}
-	return rec, rec.dst[rec.got : rec.got+n : rec.got+n], nil
-}
-
-// endGetFragment counts data that has arrived in a claimed record's buffer.
-func (ep *Endpoint) endGetFragment(rec *opRecord, flags uint32, n int) {
-	rec.got += n
-	switch {
-	case flags&bulkLast == 0:
-		rec.unclaim()
-	case flags&bulkAbort != 0:
-		rec.finishClaimed(&PeerError{Peer: ep.String(), Op: rec.verb, Err: ErrRevoked})
-	default:
-		rec.finishClaimed(nil)
-	}
-}
-
-func (ep *Endpoint) getData(b []byte) error {
-	if len(b) < PlaceHeadBytes {
-		return short(frameGetData, len(b))
-	}
-	head, data := b[:PlaceHeadBytes], b[PlaceHeadBytes:]
-	rec, dst, err := ep.getFragment(head, len(data))
-	flags := binary.LittleEndian.Uint32(head[4:])
-	if err != nil {
-		return err
-	}
-	if rec == nil {
-		if rec = ep.ops.find(binary.LittleEndian.Uint32(head)); rec != nil && flags&bulkLast != 0 {
-			rec.finish(nil)
-		}
-		return nil
-	}
-	copy(dst, data)
-	ep.endGetFragment(rec, flags, len(data))
-	return nil
-}
-
-// answer ends an operation of ours with the peer's word.
-func (ep *Endpoint) answer(id FrameID, b []byte) error {
-	if len(b) < 4 || id != frameFlushed && len(b) < 8 || id == frameAtomicDone && len(b) != 16 {
-		return short(id, len(b))
-	}
-	rec, claimed := ep.ops.claim(binary.LittleEndian.Uint32(b))
-	if rec == nil {
-		return nil
-	}
-	if id == framePutDone {
-		ep.mu.Lock()
-		if rec.bulk != nil && rec.bulk.rec == rec {
-			rec.bulk.gone, rec.bulk.data, rec.bulk.at, rec.bulk.rec = true, span{}, 0, nil
-		}
-		rec.bulk = nil
-		ep.mu.Unlock()
-	}
-	if !claimed {
-		rec.finish(nil) // abandoned: only the record is left to free
-		return nil
-	}
-	var err error
-	switch id {
-	case frameFlushed:
-	case frameImported, frameNarrowed:
-		rec.blob = append([]byte(nil), b[8:]...)
-		fallthrough
-	default:
-		if e := status(binary.LittleEndian.Uint32(b[4:])).err(); e != nil {
-			err = &PeerError{Peer: ep.String(), Op: rec.verb, Err: e}
-		} else if id == frameAtomicDone {
-			rec.value = binary.LittleEndian.Uint64(b[8:])
-		}
-	}
-	rec.finishClaimed(err)
-	return nil
 }

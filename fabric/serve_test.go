@@ -30,7 +30,7 @@ func TestTooManyOperations(t *testing.T) {
 			honest, _ := attach(t, e, 3)
 			link.room = 0 // it reads none of its answers
 			ask := func(ep *Endpoint, op int) error {
-				return ep.Frame(c.id, appendAccess(nil, uint32(op), key.ref(), 0, inlineGetBytes+1))
+				return ep.receiver().Frame(c.id, appendAccess(nil, uint32(op), key.ref(), 0, inlineGetBytes+1))
 			}
 			for i := range c.may {
 				if err := errors.Join(ask(hostile, i), ask(honest, i)); err != nil {
@@ -38,7 +38,7 @@ func TestTooManyOperations(t *testing.T) {
 				}
 				e.Progress()
 				if c.id == framePut { // the honest one goes on with each before the next
-					if err := honest.Frame(framePutData, append(bulkHead(nil, uint32(i), bulkLast, 0), make([]byte, inlineGetBytes+1)...)); err != nil {
+					if err := honest.receiver().Frame(framePutData, append(bulkHead(nil, uint32(i), bulkLast, 0), make([]byte, inlineGetBytes+1)...)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -47,7 +47,7 @@ func TestTooManyOperations(t *testing.T) {
 			if !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "more than 8") {
 				t.Fatalf("one more: %v", err)
 			}
-			hostile.Lost(err) // which is what a transport does about that
+			hostile.receiver().Lost(err) // which is what a transport does about that
 			if err := errors.Join(ask(honest, c.may), honest.Err()); err != nil {
 				t.Errorf("an honest peer: %v", err)
 			}
@@ -65,10 +65,10 @@ func TestTooManyOperations(t *testing.T) {
 		e := loneElement(t, 1, Limits{})
 		ep, _ := attach(t, e, 2)
 		put := appendAccess(nil, 7, keyRef{}, 0, 5000)
-		if err := ep.Frame(framePut, put); err != nil {
+		if err := ep.receiver().Frame(framePut, put); err != nil {
 			t.Fatal(err)
 		}
-		if err := ep.Frame(framePut, put); !errors.Is(err, ErrProtocol) {
+		if err := ep.receiver().Frame(framePut, put); !errors.Is(err, ErrProtocol) {
 			t.Errorf("announced again: %v", err)
 		}
 	})
@@ -123,12 +123,12 @@ func TestBackingLetGo(t *testing.T) {
 	const size, n = 1 << 17, 1 << 16
 	head := bulkHead(nil, 1, 0, 0)
 	begin := func(ep *Endpoint, key Key) {
-		if err := ep.Frame(framePut, appendAccess(nil, 1, key.ref(), 0, size)); err != nil {
+		if err := ep.receiver().Frame(framePut, appendAccess(nil, 1, key.ref(), 0, size)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, arrive := range map[string]func(ep *Endpoint){
-		"before": func(ep *Endpoint) { ep.Close(); ep.Place(framePutData, head, n) },
+		"before": func(ep *Endpoint) { ep.Close(); ep.receiver().Place(framePutData, head, n) },
 		"between": func(ep *Endpoint) {
 			to, err := ep.incomingFragment(head, n, false)
 			if ep.Close(); err != nil || len(ep.in.land(to, n)) != 0 {
@@ -136,7 +136,7 @@ func TestBackingLetGo(t *testing.T) {
 			}
 		},
 		"after": func(ep *Endpoint) {
-			if dst, err := ep.Place(framePutData, head, n); err != nil || len(dst) != n {
+			if dst, err := ep.receiver().Place(framePutData, head, n); err != nil || len(dst) != n {
 				t.Errorf("after: %d bytes, %v", len(dst), err)
 			}
 			ep.Close()
@@ -174,7 +174,7 @@ func TestBackingNoBytes(t *testing.T) {
 			{framePut, appendAccess(nil, uint32(op), key.ref(), 0, size)},
 			{framePutData, bulkHead(nil, uint32(op), bulkLast|bulkAbort, 0)},
 		} {
-			if err := ep.Frame(f.id, f.body); err != nil {
+			if err := ep.receiver().Frame(f.id, f.body); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -198,7 +198,7 @@ func TestBackingLog(t *testing.T) {
 	ep, _ := attach(t, e, 2)
 	for want := 1; want < 3; want++ {
 		for i := range 100 {
-			if err := ep.Frame(frameGet, appendAccess(nil, uint32(i), key.ref(), 0, 8)); err != nil {
+			if err := ep.receiver().Frame(frameGet, appendAccess(nil, uint32(i), key.ref(), 0, 8)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -34,7 +34,7 @@ func reads(ep *Endpoint, link *fakeLink) {
 	link.mu.Lock()
 	link.room = -1
 	link.mu.Unlock()
-	ep.Writable()
+	ep.receiver().Writable()
 	ep.el.Progress()
 }
 
@@ -191,7 +191,7 @@ func TestEndpointsPerPrincipal(t *testing.T) {
 	}
 	first := e.Endpoints()[0]
 	first.Close()
-	first.Lost(ErrPeerLost) // which is no second end
+	first.receiver().Lost(ErrPeerLost) // which is no second end
 	if _, _, err := try("a"); err != nil {
 		t.Errorf("after one of them ended: %v", err)
 	}
@@ -256,7 +256,7 @@ func TestIdleEndpointsLetGo(t *testing.T) {
 		late = max(late, ops[i].rec.id())
 		ep.Post(FirstMessageID, nil, make([]byte, 100))
 		for _, id := range []FrameID{framePut, frameGet} {
-			if err := ep.Frame(id, appendAccess(nil, uint32(i), key.ref(), 0, 5000)); err != nil {
+			if err := ep.receiver().Frame(id, appendAccess(nil, uint32(i), key.ref(), 0, 5000)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -272,10 +272,10 @@ func TestIdleEndpointsLetGo(t *testing.T) {
 		t.Fatalf("of what is under way, %d operations, %d Puts, %d transfers and %d messages are left", n, len(ep.in.puts), len(ep.bulk), ep.outbox.n)
 	}
 	link.room = -1
-	ep.Writable()
+	ep.receiver().Writable()
 	for i, op := range ops {
-		if err := errors.Join(ep.Frame(framePutDone, append(u32(op.rec.id()), u32(0)...)), op.Wait(soon(t)),
-			ep.Frame(framePutData, bulkHead(nil, uint32(i), bulkLast|bulkAbort, 0))); err != nil {
+		if err := errors.Join(ep.receiver().Frame(framePutDone, append(u32(op.rec.id()), u32(0)...)), op.Wait(soon(t)),
+			ep.receiver().Frame(framePutData, bulkHead(nil, uint32(i), bulkLast|bulkAbort, 0))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,11 +300,11 @@ func lateAnswers(t *testing.T, remote *Remote, late uint32, idle func()) {
 		if n := len(ep.ops.records); n != opChunk {
 			t.Errorf("%d records for one operation", n)
 		}
-		if err := ep.Frame(frameGetDone, append(u32(late&0xffff0000|uint32(op.rec.index)), u32(1)...)); err != nil || op.Poll() {
+		if err := ep.receiver().Frame(frameGetDone, append(u32(late&0xffff0000|uint32(op.rec.index)), u32(1)...)); err != nil || op.Poll() {
 			t.Fatalf("the answer to an earlier operation: %v", err)
 		}
 		late = op.rec.id()
-		if err := errors.Join(ep.Frame(frameGetData, append(bulkHead(nil, late, bulkLast, 0), buf...)), op.Wait(soon(t))); err != nil {
+		if err := errors.Join(ep.receiver().Frame(frameGetData, append(bulkHead(nil, late, bulkLast, 0), buf...)), op.Wait(soon(t))); err != nil {
 			t.Fatal(err)
 		}
 		idle()

@@ -232,7 +232,7 @@ func TestHandOffTells(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	e.leader.nextTick.Store(e.now() + int64(time.Hour)) // at which conditions are looked at too
-	fn := func() { ep.Frame(100, nil) }
+	fn := func() { ep.receiver().Frame(100, nil) }
 	f.feed.Store(&fn)
 	e.leader.kick()
 	select {
@@ -312,7 +312,7 @@ func TestSendersWokenInTurn(t *testing.T) {
 	until("all sleep", func() bool { return ep.roomy.asleep.Load() == senders })
 	before := link.tries.Load()
 	var heard atomic.Int64
-	ping := func() { other.Frame(framePing, nil); heard.Add(1) }
+	ping := func() { other.receiver().Frame(framePing, nil); heard.Add(1) }
 	for i := range int64(rounds) {
 		f.feed.Store(&ping)
 		e.leader.kick()
@@ -324,7 +324,7 @@ func TestSendersWokenInTurn(t *testing.T) {
 	before = link.tries.Load()
 	for i := range senders {
 		link.letIn(1)
-		ep.Writable()
+		ep.receiver().Writable()
 		until("one is sent", func() bool { return link.taken() == i+1 })
 	}
 	all.Wait()
@@ -370,7 +370,7 @@ func TestCreditGoesRound(t *testing.T) {
 			total += cost(len(m.body))
 			released := total
 			told := make(chan struct{})
-			fn := func() { ep.Frame(frameCredit, u64(released)); close(told) }
+			fn := func() { ep.receiver().Frame(frameCredit, u64(released)); close(told) }
 			f.feed.Store(&fn)
 			e.leader.kick()
 			<-told
@@ -413,7 +413,7 @@ func TestSmallPassesLarge(t *testing.T) {
 	}
 	start(func() error { return ep.WaitRoom(soon(t)) })
 	start(func() error { return ep.Send(soon(t), 100, nil, make([]byte, small)) })
-	credit := func() { ep.Frame(frameCredit, u64(cost(large)+5*cost(small))) }
+	credit := func() { ep.receiver().Frame(frameCredit, u64(cost(large)+5*cost(small))) }
 	f.feed.Store(&credit)
 	e.leader.kick()
 	for _, i := range []int{0, 3, 5} {

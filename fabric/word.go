@@ -8,17 +8,43 @@ import (
 
 // Words of memory that elements share: what a load, a store or an atomic does there.
 
-// AtomicOp is an operation on 4 or 8 aligned bytes.
-type AtomicOp uint8
+// AtomicOp is an operation on 4 or 8 aligned bytes: FetchAdd and the others below make one. Of 4 bytes the operands' low halves count.
+type AtomicOp struct {
+	Kind             AtomicKind
+	Operand, Compare uint64 // Compare is a CompareSwap's
+}
+
+// AtomicKind is what an AtomicOp does. The numbers are the wire's.
+type AtomicKind uint8
 
 const (
-	FetchAdd AtomicOp = 1 + iota
-	Swap
-	CompareSwap
-	FetchAnd
-	FetchOr
-	FetchXor
+	KindFetchAdd AtomicKind = 1 + iota
+	KindSwap
+	KindCompareSwap
+	KindFetchAnd
+	KindFetchOr
+	KindFetchXor
 )
+
+// FetchAdd adds to a word.
+func FetchAdd(n uint64) AtomicOp { return AtomicOp{Kind: KindFetchAdd, Operand: n} }
+
+// Swap stores a word.
+func Swap(word uint64) AtomicOp { return AtomicOp{Kind: KindSwap, Operand: word} }
+
+// CompareSwap stores a word if the old one is there. It has been stored if the value that comes back is old.
+func CompareSwap(old, word uint64) AtomicOp {
+	return AtomicOp{Kind: KindCompareSwap, Operand: word, Compare: old}
+}
+
+// FetchAnd keeps the bits of a mask.
+func FetchAnd(mask uint64) AtomicOp { return AtomicOp{Kind: KindFetchAnd, Operand: mask} }
+
+// FetchOr sets the bits of a mask.
+func FetchOr(mask uint64) AtomicOp { return AtomicOp{Kind: KindFetchOr, Operand: mask} }
+
+// FetchXor flips the bits of a mask.
+func FetchXor(mask uint64) AtomicOp { return AtomicOp{Kind: KindFetchXor, Operand: mask} }
 
 // isWord reports whether n bytes at an offset of page-aligned memory are one
 // aligned word.
@@ -58,17 +84,17 @@ func CopyIn(dst, src []byte) {
 
 // LocalAtomic performs an atomic on an element's own segment, at mem's start. It is atomic with
 // those of peers.
-func LocalAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (uint64, error) {
+func LocalAtomic(mem []byte, op AtomicOp, width int) (uint64, error) {
 	if len(mem) < width {
 		return 0, ErrRange
 	}
-	v, st := doAtomic(mem, op, width, operand, compare)
+	v, st := doAtomic(mem, op, width)
 	return v, st.err()
 }
 
 // doAtomic performs an atomic on local or mapped memory of at least width bytes.
-func doAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (old uint64, st status) {
-	if width != 4 && width != 8 || op < FetchAdd || op > FetchXor {
+func doAtomic(mem []byte, op AtomicOp, width int) (old uint64, st status) {
+	if width != 4 && width != 8 || op.Kind < KindFetchAdd || op.Kind > KindFetchXor {
 		return 0, statusProtocol
 	}
 	p := unsafe.Pointer(&mem[0])
@@ -76,26 +102,26 @@ func doAtomic(mem []byte, op AtomicOp, width int, operand, compare uint64) (old 
 		return 0, statusAlign
 	}
 	if width == 4 {
-		return uint64(atomic32((*uint32)(p), op, uint32(operand), uint32(compare))), statusOK
+		return uint64(atomic32((*uint32)(p), op.Kind, uint32(op.Operand), uint32(op.Compare))), statusOK
 	}
-	return atomic64((*uint64)(p), op, operand, compare), statusOK
+	return atomic64((*uint64)(p), op.Kind, op.Operand, op.Compare), statusOK
 }
 
-func atomic64(p *uint64, op AtomicOp, operand, compare uint64) uint64 {
-	switch op {
-	case FetchAdd:
+func atomic64(p *uint64, kind AtomicKind, operand, compare uint64) uint64 {
+	switch kind {
+	case KindFetchAdd:
 		return atomic.AddUint64(p, operand) - operand
-	case Swap:
+	case KindSwap:
 		return atomic.SwapUint64(p, operand)
-	case FetchAnd:
+	case KindFetchAnd:
 		return atomic.AndUint64(p, operand)
-	case FetchOr:
+	case KindFetchOr:
 		return atomic.OrUint64(p, operand)
 	}
 	for {
 		old := atomic.LoadUint64(p)
 		next := old ^ operand
-		if op == CompareSwap {
+		if kind == KindCompareSwap {
 			if next = operand; old != compare {
 				return old
 			}
@@ -106,21 +132,21 @@ func atomic64(p *uint64, op AtomicOp, operand, compare uint64) uint64 {
 	}
 }
 
-func atomic32(p *uint32, op AtomicOp, operand, compare uint32) uint32 {
-	switch op {
-	case FetchAdd:
+func atomic32(p *uint32, kind AtomicKind, operand, compare uint32) uint32 {
+	switch kind {
+	case KindFetchAdd:
 		return atomic.AddUint32(p, operand) - operand
-	case Swap:
+	case KindSwap:
 		return atomic.SwapUint32(p, operand)
-	case FetchAnd:
+	case KindFetchAnd:
 		return atomic.AndUint32(p, operand)
-	case FetchOr:
+	case KindFetchOr:
 		return atomic.OrUint32(p, operand)
 	}
 	for {
 		old := atomic.LoadUint32(p)
 		next := old ^ operand
-		if op == CompareSwap {
+		if kind == KindCompareSwap {
 			if next = operand; old != compare {
 				return old
 			}

@@ -598,11 +598,12 @@ func (h *host) Atomic(element, window uint32, offset uint64, op abi.AtomicOp, wi
 	if st != abi.OK {
 		return 0, st
 	}
+	does := fabric.AtomicOp{Kind: fabric.AtomicKind(op), Operand: operand, Compare: compare}
 	var err error
 	if remote != nil {
-		old, err = remote.Atomic(h.reach(remote), fabric.AtomicOp(op), int(width), offset, operand, compare)
+		old, err = remote.Atomic(h.reach(remote), does, int(width), offset)
 	} else {
-		old, err = fabric.LocalAtomic(local, fabric.AtomicOp(op), int(width), operand, compare)
+		old, err = fabric.LocalAtomic(local, does, int(width))
 	}
 	return old, h.status("atomic", err)
 }

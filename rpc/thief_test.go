@@ -133,6 +133,11 @@ func TestBulkOfStolenIncarnation(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(t, "bob is sent away", func() bool { return bob.Err() != nil })
+		waitFor(t, "the owner is there", func() bool { // layers hear of a member after the end of who had its incarnation
+			node.p.mu.RLock()
+			defer node.p.mu.RUnlock()
+			return node.p.owners[owner.el.Incarnation()] != nil
+		})
 		if !errors.Is(bob.Err(), fabric.ErrPeerLost) {
 			t.Error(bob.Err())
 		}

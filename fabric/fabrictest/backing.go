@@ -164,7 +164,7 @@ func backingWords(r *backed) {
 				r.Errorf("a word of %d bytes: %x, not %x", n, got, word)
 			}
 		}
-		old, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 64, 5, 0)
+		old, err := rem.Atomic(r.Ctx, fabric.FetchAdd(5), 8, 64)
 		switch {
 		case seg.Bytes() == nil && !errors.Is(err, fabric.ErrRights):
 			r.Errorf("an atomic where there are no bytes: %v", err)

@@ -26,7 +26,7 @@ func keyChecks() []check {
 
 // tries does each verb once, and says how it went.
 func (r *rig) tries(rem *fabric.Remote) map[fabric.Rights]error {
-	_, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 8, 1, 0)
+	_, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 8)
 	return map[fabric.Rights]error{
 		fabric.RightAtomic: err,
 		fabric.RightRead:   rem.Get(r.Ctx, make([]byte, 8), 0),
@@ -168,7 +168,7 @@ func keyRevokeBusy(r *rig) {
 		}
 		wg.Go(func() {
 			for {
-				if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 960_000, 1, 0); err != nil {
+				if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 960_000); err != nil {
 					return
 				}
 			}
@@ -298,7 +298,7 @@ func keySegmentClosed(r *rig) {
 				for _, fn := range []func() error{
 					func() error { return rem.Put(r.Ctx, buf, 64) },
 					func() error { return rem.Get(r.Ctx, make([]byte, n), 64) },
-					func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 0, 1, 0); return err },
+					func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 0); return err },
 				} {
 					wg.Go(func() {
 						for {

@@ -130,7 +130,7 @@ func (r *rig) traffic(ep *fabric.Endpoint, seg *fabric.Segment) *traffic {
 			func() error { return rem.Put(ctx, buf, 0) },
 			func() error { return rem.Get(ctx, make([]byte, 3000), 0) },
 			func() error { return rem.Get(ctx, make([]byte, 2<<20), 0) },
-			func() error { _, err := rem.Atomic(ctx, fabric.FetchAdd, 8, 0, 1, 0); return err },
+			func() error { _, err := rem.Atomic(ctx, fabric.FetchAdd(1), 8, 0); return err },
 			func() error {
 				op := rem.StartGet(make([]byte, 100_000), 0)
 				<-op.Done()
@@ -331,7 +331,7 @@ func lifeUnheard(r *rig) {
 				continue
 			}
 			var word [8]byte
-			_, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 0, 1, 0)
+			_, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 0)
 			for i, err := range []error{err, rem.Get(r.Ctx, word[:], 0), rem.Put(r.Ctx, make([]byte, 3000), 0)} {
 				if !errors.Is(err, fabric.ErrPeerLost) {
 					r.Errorf("%s, call %d: %v", rem.name, i, err)

@@ -188,10 +188,10 @@ func memoryBound(r *rig) {
 		case 1:
 			ops = append(ops, rem.StartPut(buf[8*i:8*i+8], 8))
 		case 2:
-			ops = append(ops, rem.StartAtomic(fabric.FetchAdd, 8, 16, 1, 0))
+			ops = append(ops, rem.StartAtomic(fabric.FetchAdd(1), 8, 16))
 		}
 	}
-	for _, op := range []fabric.Op{rem.StartGet(buf[:8], 0), rem.StartPut(buf[:8], 8), rem.StartAtomic(fabric.FetchAdd, 8, 16, 1, 0)} {
+	for _, op := range []fabric.Op{rem.StartGet(buf[:8], 0), rem.StartPut(buf[:8], 8), rem.StartAtomic(fabric.FetchAdd(1), 8, 16)} {
 		if err := op.Wait(r.Ctx); !errors.Is(err, fabric.ErrBackpressure) {
 			r.Errorf("operation %d: %v; want ErrBackpressure", bound+1, err)
 		}
@@ -265,20 +265,20 @@ func memoryBeside(r *rig) {
 }
 
 // apply is what an atomic should do.
-func apply(op fabric.AtomicOp, old, operand, compare uint64) uint64 {
-	switch op {
-	case fabric.FetchAdd:
+func apply(kind fabric.AtomicKind, old, operand, compare uint64) uint64 {
+	switch kind {
+	case fabric.KindFetchAdd:
 		return old + operand
-	case fabric.Swap:
+	case fabric.KindSwap:
 		return operand
-	case fabric.CompareSwap:
+	case fabric.KindCompareSwap:
 		if old == compare {
 			return operand
 		}
 		return old
-	case fabric.FetchAnd:
+	case fabric.KindFetchAnd:
 		return old & operand
-	case fabric.FetchOr:
+	case fabric.KindFetchOr:
 		return old | operand
 	}
 	return old ^ operand
@@ -290,7 +290,7 @@ func memoryAtomics(r *rig) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, rem := range r.routes(ab, seg) {
 		for i := range 600 {
-			op, width := fabric.AtomicOp(1+i%6), 4+4*(i/6%2)
+			kind, width := fabric.AtomicKind(1+i%6), 4+4*(i/6%2)
 			mask := uint64(1)<<(8*width-1)<<1 - 1
 			at := uint64(rng.IntN(32) * 8)
 			operand, compare := rng.Uint64(), rng.Uint64()
@@ -305,19 +305,20 @@ func memoryAtomics(r *rig) {
 			if i%3 == 0 {
 				compare = before
 			}
+			op := fabric.AtomicOp{Kind: kind, Operand: operand, Compare: compare}
 			var old uint64
 			var err error
 			switch i % 5 {
 			case 0:
-				old, err = rem.StartAtomic(op, width, at, operand, compare).Value(r.Ctx)
+				old, err = rem.StartAtomic(op, width, at).Value(r.Ctx)
 			case 1:
-				old, err = fabric.LocalAtomic(word, op, width, operand, compare)
+				old, err = fabric.LocalAtomic(word, op, width)
 			default:
-				old, err = rem.Atomic(r.Ctx, op, width, at, operand, compare)
+				old, err = rem.Atomic(r.Ctx, op, width, at)
 			}
 			r.Must(err)
-			if want := apply(op, before, operand&mask, compare&mask) & mask; old != before || read() != want {
-				r.Fatalf("%s: op %d on %d bytes: old %#x, now %#x; want %#x, %#x", rem.name, op, width, old, read(), before, want)
+			if want := apply(kind, before, operand&mask, compare&mask) & mask; old != before || read() != want {
+				r.Fatalf("%s: op %d on %d bytes: old %#x, now %#x; want %#x, %#x", rem.name, kind, width, old, read(), before, want)
 			}
 		}
 	}
@@ -342,10 +343,10 @@ func memoryCounters(r *rig) {
 	for _, ep := range []*fabric.Endpoint{ab, ab, cb} {
 		for _, rem := range r.routes(ep, seg) {
 			at := 512 - uint64(len(seg.Bytes())-len(rem.mem))
-			add(func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, at, 3, 0); return err })
+			add(func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd(3), 8, at); return err })
 			add(func() error { // the same by comparing
 				for old := uint64(0); ; {
-					was, err := rem.Atomic(r.Ctx, fabric.CompareSwap, 4, at+8, old+1, old)
+					was, err := rem.Atomic(r.Ctx, fabric.CompareSwap(old, old+1), 4, at+8)
 					if err != nil || was == old {
 						return err
 					}
@@ -354,8 +355,8 @@ func memoryCounters(r *rig) {
 			})
 		}
 	}
-	add(func() error { _, err := fabric.LocalAtomic(seg.Bytes()[512:], fabric.FetchAdd, 8, 3, 0); return err })
-	add(func() error { _, err := fabric.LocalAtomic(seg.Bytes()[520:], fabric.FetchAdd, 4, 1, 0); return err })
+	add(func() error { _, err := fabric.LocalAtomic(seg.Bytes()[512:], fabric.FetchAdd(3), 8); return err })
+	add(func() error { _, err := fabric.LocalAtomic(seg.Bytes()[520:], fabric.FetchAdd(1), 4); return err })
 	wg.Wait()
 	if sum, want := binary.NativeEndian.Uint64(seg.Bytes()[512:]), uint64(7*each*3); sum != want {
 		r.Errorf("the sum is %d, want %d", sum, want)

@@ -41,7 +41,7 @@ func memoryRange(r *rig) {
 					r.Errorf("%s: %s of %d bytes at %d of %d: %v", rem.name, verb, c.n, c.offset, size, err)
 				}
 			}
-			if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, c.offset&^7, 1, 0); c.offset&^7 > size-8 && !errors.Is(err, fabric.ErrRange) {
+			if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, c.offset&^7); c.offset&^7 > size-8 && !errors.Is(err, fabric.ErrRange) {
 				r.Errorf("%s: atomic at %d of %d: %v", rem.name, c.offset&^7, size, err)
 			}
 		}
@@ -53,18 +53,18 @@ func memoryAtomicsMisused(r *rig) {
 	seg := r.segment(b, 4096)
 	for _, rem := range r.routes(ab, seg) {
 		for _, c := range []struct {
-			op    fabric.AtomicOp
+			kind  fabric.AtomicKind
 			width int
 			at    uint64
 			want  error
 		}{
-			{fabric.FetchAdd, 8, 4, fabric.ErrAlign}, {fabric.Swap, 8, 1, fabric.ErrAlign}, {fabric.CompareSwap, 4, 2, fabric.ErrAlign},
-			{fabric.FetchAdd, 4, 4, nil}, {fabric.FetchXor, 2, 0, fabric.ErrProtocol}, {fabric.FetchAdd, 0, 0, fabric.ErrProtocol},
-			{fabric.FetchAdd, 16, 0, fabric.ErrProtocol}, {0, 8, 0, fabric.ErrProtocol}, {7, 8, 0, fabric.ErrProtocol},
-			{fabric.FetchAdd, -8, 0, fabric.ErrRange},
+			{fabric.KindFetchAdd, 8, 4, fabric.ErrAlign}, {fabric.KindSwap, 8, 1, fabric.ErrAlign}, {fabric.KindCompareSwap, 4, 2, fabric.ErrAlign},
+			{fabric.KindFetchAdd, 4, 4, nil}, {fabric.KindFetchXor, 2, 0, fabric.ErrProtocol}, {fabric.KindFetchAdd, 0, 0, fabric.ErrProtocol},
+			{fabric.KindFetchAdd, 16, 0, fabric.ErrProtocol}, {0, 8, 0, fabric.ErrProtocol}, {7, 8, 0, fabric.ErrProtocol},
+			{fabric.KindFetchAdd, -8, 0, fabric.ErrRange},
 		} {
-			if _, err := rem.Atomic(r.Ctx, c.op, c.width, c.at, 1, 0); !errors.Is(err, c.want) {
-				r.Errorf("%s: op %d, width %d at %d: %v, want %v", rem.name, c.op, c.width, c.at, err, c.want)
+			if _, err := rem.Atomic(r.Ctx, fabric.AtomicOp{Kind: c.kind, Operand: 1}, c.width, c.at); !errors.Is(err, c.want) {
+				r.Errorf("%s: op %d, width %d at %d: %v, want %v", rem.name, c.kind, c.width, c.at, err, c.want)
 			}
 		}
 	}

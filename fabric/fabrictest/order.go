@@ -64,7 +64,7 @@ func orderFenceMixed(r *rig) {
 		put := rem.StartPut(bytes.Repeat([]byte{byte(i + 1)}, n), 0)
 		ab.Fence()
 		get := rem.StartGet(buf, n-8)
-		add := rem.StartAtomic(fabric.FetchAdd, 8, n-n%8+8, 1, 0)
+		add := rem.StartAtomic(fabric.FetchAdd(1), 8, n-n%8+8)
 		r.Must(ab.Post(idData, nil, numbered(i, 8)))
 		ab.Fence()
 		r.waitAll([]fabric.Op{put, get})
@@ -143,7 +143,7 @@ func orderFlush(r *rig) {
 		for i := range 20 {
 			n := 1 << (i + 1)
 			op := rem.StartPut(bytes.Repeat([]byte{byte(i + 1)}, n), 0)
-			add := rem.StartAtomic(fabric.FetchAdd, 8, 3<<20, 1, 0)
+			add := rem.StartAtomic(fabric.FetchAdd(1), 8, 3<<20)
 			for range 10 {
 				r.Must(ab.Post(idData, nil, numbered(int(sent), 600)))
 				sent++
@@ -195,7 +195,7 @@ func orderFlushFull(r *rig) {
 		func() error { return rem.Get(r.Ctx, make([]byte, 8), 0) },
 		func() error { return rem.Put(r.Ctx, make([]byte, 100_000), 0) },
 		func() error { return rem.Put(r.Ctx, make([]byte, 10), 0) },
-		func() error { _, err := rem.Atomic(r.Ctx, fabric.Swap, 8, 0, 1, 0); return err },
+		func() error { _, err := rem.Atomic(r.Ctx, fabric.Swap(1), 8, 0); return err },
 		func() error { _, err := ab.Import(r.Ctx, rem.Key()); return err },
 	}
 	done := make(chan error, len(calls))

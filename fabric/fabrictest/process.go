@@ -67,7 +67,7 @@ func (r *rig) processTraffic(ep *fabric.Endpoint, p *peer) *traffic {
 			func() error { return rem.Put(r.Ctx, buf[:64], 0) },
 			func() error { return rem.Get(r.Ctx, make([]byte, 1<<20), 0) },
 			func() error { return rem.Get(r.Ctx, make([]byte, 8), 0) },
-			func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 0, 1, 0); return err })
+			func() error { _, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 0); return err })
 	}
 	calls = append(calls,
 		func() error { return ep.Send(r.Ctx, idEcho, nil, buf[:500]) },
@@ -204,7 +204,7 @@ func processAllocations(r *rig) {
 			calls[fmt.Sprintf("get %d B, %s", n, rem.name)] = func() error { return rem.Get(r.Ctx, buf[:n], 64) }
 		}
 		calls["atomic, "+rem.name] = func() error {
-			_, err := rem.Atomic(r.Ctx, fabric.FetchAdd, 8, 64, 1, 0)
+			_, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 64)
 			return err
 		}
 	}

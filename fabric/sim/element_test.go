@@ -91,10 +91,10 @@ func verbs(ctx context.Context, a *sim.Host, there *lender) error {
 	if string(back) != string(data) {
 		return errors.New("Get does not give what Put was given")
 	}
-	if _, err := r.Atomic(ctx, fabric.FetchAdd, 8, 0, 5, 0); err != nil {
+	if _, err := r.Atomic(ctx, fabric.FetchAdd(5), 8, 0); err != nil {
 		return err
 	}
-	if v, err := r.Atomic(ctx, fabric.FetchAdd, 8, 0, 5, 0); err != nil || v != 5 {
+	if v, err := r.Atomic(ctx, fabric.FetchAdd(5), 8, 0); err != nil || v != 5 {
 		return errors.Join(errors.New("an atomic was lost"), err)
 	}
 	return ep.Flush(ctx)

@@ -336,7 +336,7 @@ func actUse(s *side) {
 		if want == nil && (g.off+off)%8 != 0 {
 			return
 		}
-		s.start("atomic", g.r.StartAtomic(fabric.FetchXor, 8, uint64(off), r.Uint64(), 0), g.checker(s, "atomic", want))
+		s.start("atomic", g.r.StartAtomic(fabric.FetchXor(r.Uint64()), 8, uint64(off)), g.checker(s, "atomic", want))
 	}
 }
 

@@ -524,7 +524,7 @@ func actAdd(s *side) {
 		a.next++
 		before := a.done
 		a.maybe |= bit
-		s.start("add", s.words.StartAtomic(fabric.FetchAdd, 8, uint64(i*8), bit, 0), func(o *op) {
+		s.start("add", s.words.StartAtomic(fabric.FetchAdd(bit), 8, uint64(i*8)), func(o *op) {
 			switch {
 			case o.err == nil:
 				a.done |= bit
@@ -545,17 +545,17 @@ func actWord(s *side) {
 		return
 	}
 	r := s.t.w.Rand
-	kind, operand, compare := fabric.AtomicOp(1+r.IntN(6)), r.Uint64(), c.word
+	kind, operand, compare := fabric.AtomicKind(1+r.IntN(6)), r.Uint64(), c.word
 	if r.IntN(2) == 0 {
 		compare = r.Uint64()
 	}
-	next := map[fabric.AtomicOp]uint64{fabric.FetchAdd: c.word + operand, fabric.Swap: operand, fabric.CompareSwap: c.word,
-		fabric.FetchAnd: c.word & operand, fabric.FetchOr: c.word | operand, fabric.FetchXor: c.word ^ operand}[kind]
-	if kind == fabric.CompareSwap && compare == c.word {
+	next := map[fabric.AtomicKind]uint64{fabric.KindFetchAdd: c.word + operand, fabric.KindSwap: operand, fabric.KindCompareSwap: c.word,
+		fabric.KindFetchAnd: c.word & operand, fabric.KindFetchOr: c.word | operand, fabric.KindFetchXor: c.word ^ operand}[kind]
+	if kind == fabric.KindCompareSwap && compare == c.word {
 		next = operand
 	}
 	c.busy = true
-	s.start("atomic", s.mem.StartAtomic(kind, 8, uint64(c.offset), operand, compare), func(o *op) {
+	s.start("atomic", s.mem.StartAtomic(fabric.AtomicOp{Kind: kind, Operand: operand, Compare: compare}, 8, uint64(c.offset)), func(o *op) {
 		c.busy = false
 		switch {
 		case o.err == nil && o.value != c.word:

@@ -83,7 +83,7 @@ func TestSmoke(t *testing.T) {
 		if string(back) != string(big) || string(seg.Bytes()) != string(big) {
 			t.Fatal("bytes differ")
 		}
-		if old, err := r.Atomic(ctx, fabric.FetchAdd, 8, 8, 5, 0); err != nil || old == 0 {
+		if old, err := r.Atomic(ctx, fabric.FetchAdd(5), 8, 8); err != nil || old == 0 {
 			t.Fatal(old, err)
 		}
 		if err := ep.Flush(ctx); err != nil {
