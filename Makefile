@@ -44,7 +44,7 @@ vet: ## fail if a file is not gofmt's; go vet with the invariants tag, and witho
 # The house's tests come first and alone, for they build on all cores: beside them, processes that poll go slowly.
 unit: ## all tests, with invariants checked
 	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
-	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(LONGEST) ./...
+	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(LONGEST) $$($(GO) list ./... | grep -v /internal/house$$)
 
 race: ## the concurrent packages' tests under the race detector
 	$(WATCHED) $(GO) test -vet=off -pgo=off -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $$($(GO) list $(RACE) | grep -vE '$(PURE)')
@@ -54,13 +54,13 @@ outside: ## build and run a program outside this module that uses the library
 
 peers: ## vet and test bench/peers, a module of its own, with a short run of everybody
 	@bench/peers/install-ucx.sh
-	@cd bench/peers && GOWORK=off $(GO) build -o /dev/null . || \
+	@cd bench/peers && GOWORK=off $(GO) build -tags $(TAGS) -o /dev/null . || \
 		{ echo "bench/peers does not build; if its go.mod is out of date: cd bench/peers && go mod tidy" >&2; exit 1; }
 	cd bench/peers && GOWORK=off $(GO) vet -tags $(TAGS) ./...
 	cd bench/peers && GOWORK=off $(GO) test -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
 
 ioforward: ## vet and test examples/ioforward, a module of its own, with FUSE mounts where they can be
-	@cd examples/ioforward && GOWORK=off $(GO) build -o /dev/null . || \
+	@cd examples/ioforward && GOWORK=off $(GO) build -tags $(TAGS) -o /dev/null . || \
 		{ echo "examples/ioforward does not build; if its go.mod is out of date: cd examples/ioforward && go mod tidy" >&2; exit 1; }
 	cd examples/ioforward && GOWORK=off $(GO) vet -tags $(TAGS) ./...
 	cd examples/ioforward && GOWORK=off $(GO) test -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
