@@ -225,7 +225,7 @@ func (c *Core) startedBy(p *peer) (invs []*invocation) {
 }
 
 // originLost ends an invocation whose origin was to hear of it over an endpoint that is gone. If there is another one, the origin may
-// not know that the lost one was used for it (it saw the loss earlier, or the endpoint rested).
+// not know that the lost one was used for it (it saw the loss earlier).
 func (c *Core) originLost(now Instant, inv *invocation) {
 	if inv.dead {
 		return

@@ -105,7 +105,7 @@ func newSide(f factory, name string, cfg rpc.Config) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	el, err := fabric.New(fabric.Config{Name: name, Transports: []fabric.Transport{tr}})
+	el, err := fabric.New(fabric.Config{Name: name, Several: true, Transports: []fabric.Transport{tr}})
 	if err != nil {
 		tr.Close()
 		return nil, err
