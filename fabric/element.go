@@ -215,7 +215,7 @@ func (e *Element) Dial(ctx context.Context, addr string) (*Endpoint, error) {
 	}
 	p.SetDeadline(time.Now().Add(e.cfg.Limits.HelloTime))
 	stop := context.AfterFunc(ctx, func() { p.SetDeadline(time.Unix(1, 0)) })
-	ep, err := e.connect(ctx, p)
+	ep, err := e.connect(ctx, p, stop)
 	stop()
 	if err == nil {
 		return ep, nil

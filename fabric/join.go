@@ -143,8 +143,9 @@ const mostNamed = 4
 // errOther says that a dialler uses another connection: no error.
 var errOther = errors.New("another connection is used")
 
-// connect runs HELLO on a connection that this element has opened, and makes its endpoint, unless there is one.
-func (e *Element) connect(ctx context.Context, p Pending) (*Endpoint, error) {
+// connect runs HELLO on a connection that this element has opened, and makes its endpoint, unless there is one. stop ends what
+// else sets the connection's deadlines, and says whether it had not begun to.
+func (e *Element) connect(ctx context.Context, p Pending, stop func() bool) (*Endpoint, error) {
 	info, answer, err := e.helloAsDialler(p)
 	if err != nil {
 		return nil, err
@@ -174,6 +175,9 @@ func (e *Element) connect(ctx context.Context, p Pending) (*Endpoint, error) {
 		return nil, err
 	case helloKind(last[0]) != helloWelcome:
 		return nil, errHello
+	}
+	if !stop() { // nothing may touch the connection's deadlines beside open
+		return nil, context.Cause(ctx)
 	}
 	return e.open(p, info, true)
 }

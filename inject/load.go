@@ -150,17 +150,17 @@ func (rt *Runtime) beginLoads() {
 		l.ctx, l.cancel = context.WithTimeoutCause(rt.life, rt.cfg.LoadTime,
 			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime)", context.DeadlineExceeded, rt.cfg.LoadTime))
 		rt.work.Add(1)
-		go rt.runLoad(l)
+		go rt.runLoad(l, l.cancel)
 	}
 }
 
-// runLoad carries out a load.
-func (rt *Runtime) runLoad(l *load) {
+// runLoad carries out a load. By its end the load may have begun once more, with another context.
+func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
 	rt.el.Guests(1) // so that whoever polls lets it run: somebody waits for it
 	defer rt.el.Guests(-1)
 	b, err := rt.makeReady(l)
-	l.cancel()
+	cancel()
 	rt.mu.Lock()
 	ls := &rt.loads
 	ls.running--

@@ -330,6 +330,42 @@ func TestCompilingEnds(t *testing.T) {
 	}
 }
 
+// TestReadyTooLate: an engine that does not notice that nobody waits any more makes the program all the same, and it is kept.
+func TestReadyTooLate(t *testing.T) {
+	e := newScripted()
+	begun := make(chan struct{}, 8)
+	e.load = func(ctx context.Context, c abi.Code) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return nil
+	}
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "late", 4, image.LLVMBitcode), s.key)
+	f, err := s.client.rt.Prepare(img, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fut, err := f.Start(s.ctx, []inject.Root{{To: s.client.eps["n0"]}}, inject.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	fut.Cancel()
+	for { // until the program is there, a further call may be among those that wait for it
+		_, err := s.call(img, forms.Auto)
+		if err == nil {
+			break
+		}
+		if s.ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(e.loads("llvm-bitcode")); n != 1 {
+		t.Errorf("it was made %d times", n)
+	}
+}
+
 // TestCompileFails: the caller hears why; for a while the code is not tried again; and by auto other code runs.
 func TestCompileFails(t *testing.T) {
 	e := newScripted()

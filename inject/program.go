@@ -108,7 +108,7 @@ func (rt *Runtime) pick(l *load) (chosen, error) {
 			return chosen{can, p}, nil
 		}
 		rt.mu.Unlock()
-		if err := rt.makeProgram(l, can.Entry); errors.Is(err, errUnready) || l.ctx.Err() != nil {
+		if err := rt.makeProgram(l, can.Entry); errors.Is(err, errUnready) || err != nil && l.ctx.Err() != nil {
 			return chosen{}, err
 		} else if err != nil {
 			l.avoid(can.Entry, err)

@@ -268,6 +268,7 @@ func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 	rt.describe(n, foreign)
 	ep.SetTag(uint32(n))
 	rt.settle(ep.Incarnation())
+	rt.afterAsync() // futures that began while it was away may have ended
 }
 
 // infoOf is what the core is told of an endpoint. Where it is foreign, it must not lend its peer another's authority.

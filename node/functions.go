@@ -35,7 +35,7 @@ func (n *Node) functions(l *limits) error {
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	other, err := n.nativeEngine(dir)
+	other, err := n.nativeEngine(dir, l.ceilings)
 	if err != nil {
 		return fmt.Errorf("native code: %w", err)
 	}
@@ -50,7 +50,7 @@ func (n *Node) functions(l *limits) error {
 }
 
 // nativeEngine is what runs native code, or says why nothing does. What it compiles is kept in dir too; "": in memory only.
-func (n *Node) nativeEngine(dir string) (abi.Engine, error) {
+func (n *Node) nativeEngine(dir string, ceilings abi.Limits) (abi.Engine, error) {
 	if n.cfg.Native != nativeWorker {
 		return noNative{}, nil
 	}
@@ -59,7 +59,7 @@ func (n *Node) nativeEngine(dir string) (abi.Engine, error) {
 	}
 	n.compiler = llvm.New(llvm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
 	var err error
-	n.native, err = native.New(native.Config{Compiler: compiler{n.compiler}, Worker: n.cfg.Worker, Log: n.log})
+	n.native, err = native.New(native.Config{Compiler: compiler{n.compiler}, Worker: n.cfg.Worker, Ceilings: ceilings, Log: n.log})
 	return n.native, err
 }
 

@@ -92,8 +92,8 @@ func (n *Node) peerWent(ep *fabric.Endpoint, err error) {
 		return
 	}
 	for _, other := range n.el.Endpoints() {
-		if other != ep && other.Err() == nil && other.Name() == ep.Name() && isMember(other) {
-			return // one of several connections, or a former life
+		if other != ep && other.Err() == nil && other.Incarnation() == ep.Incarnation() && isMember(other) {
+			return // one of several connections
 		}
 	}
 	b := n.peers

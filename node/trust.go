@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"gopkg.in/yaml.v3"
 
@@ -101,6 +102,21 @@ func (c *Config) validateNative() error {
 	return err
 }
 
+// onlyOursToWrite refuses a file that others could change: whoever writes a trust file decides whose native code runs.
+func onlyOursToWrite(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return fmt.Errorf("others may write it (mode %#o); run chmod go-w", mode)
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+		return fmt.Errorf("it belongs to user %d; it has to be this user's or root's", s.Uid)
+	}
+	return nil
+}
+
 // trust is what the configuration and its trust file say together.
 func (c *Config) trust() (*trust.Policy, error) {
 	keys := c.Trust
@@ -110,6 +126,9 @@ func (c *Config) trust() (*trust.Policy, error) {
 			return nil, fmt.Errorf("trust_file: %w", err)
 		}
 		defer f.Close()
+		if err := onlyOursToWrite(f); err != nil {
+			return nil, fmt.Errorf("trust_file: %s: %w", c.TrustFile, err)
+		}
 		more, err := ReadTrust(f)
 		if err != nil {
 			return nil, fmt.Errorf("trust_file: %s: %w", c.TrustFile, err)

@@ -329,11 +329,12 @@ func symbols(imports []string) []string {
 	return names
 }
 
-// keyOf names everything that an object depends on. Each part is preceded by its length, so that no two requests look alike.
+// keyOf names everything that an object depends on. The signer is part of it, for a compiler that has been taken over by one signer's bitcode
+// can answer with any object. Each part is preceded by its length, so that no two requests look alike.
 func keyOf(h compiler.Hello, r Request) string {
 	sum := sha256.New()
 	imports := slices.Sorted(slices.Values(r.Imports))
-	parts := append([]string{h.Compiler, compiler.Revision, h.Triple, h.CPU, h.Features, string(r.Bitcode)}, imports...)
+	parts := append([]string{h.Compiler, compiler.Revision, h.Triple, h.CPU, h.Features, string(r.Signer), string(r.Bitcode)}, imports...)
 	for _, p := range parts {
 		fmt.Fprintf(sum, "%d:", len(p))
 		sum.Write([]byte(p))

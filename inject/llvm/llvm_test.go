@@ -216,12 +216,15 @@ func TestKey(t *testing.T) {
 	other.Bitcode = []byte("node")
 	differs("other code", h, other)
 	other = r
+	other.Signer = []byte("somebody else")
+	differs("another signer", h, other)
+	other = r
 	other.Imports = []string{"reply"}
 	differs("fewer imports", h, other)
 	other = r
-	other.Imports, other.Signer, other.Principal = []string{"log", "reply"}, []byte("s"), "p"
+	other.Imports, other.Principal = []string{"log", "reply"}, "p"
 	if keyOf(h, other) != base {
-		t.Error("the order of imports, who signs or who asks changes the key")
+		t.Error("the order of imports, or who asks, changes the key")
 	}
 }
 

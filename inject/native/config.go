@@ -72,9 +72,6 @@ func (c Config) filled() (Config, error) {
 	if c.MaxWorkers < 0 || c.MaxWorkers > maxMaxWorkers {
 		return c, fmt.Errorf("native: MaxWorkers is %d, want 1 to %d", c.MaxWorkers, maxMaxWorkers)
 	}
-	if c.MemoryBytes == 0 {
-		c.MemoryBytes = DefaultMemoryBytes
-	}
 	if c.StartTime == 0 {
 		c.StartTime = DefaultStartTime
 	}
@@ -85,15 +82,17 @@ func (c Config) filled() (Config, error) {
 		c.Worker = []string{"/proc/self/exe"}
 	}
 	c.Ceilings = c.Ceilings.Or(abi.DefaultCeilings())
+	c.Ceilings.PayloadBytes = min(c.Ceilings.PayloadBytes, worker.MaxPayload)
+	c.Ceilings.ScratchBytes = min(c.Ceilings.ScratchBytes, worker.MaxScratch)
 	c.Defaults = c.Defaults.Or(abi.DefaultLimits()).AtMost(c.Ceilings)
 	if c.Defaults.RunTime < 0 || c.Ceilings.RunTime < 0 {
 		return c, errors.New("native: a negative RunTime")
 	}
-	if c.Ceilings.PayloadBytes > worker.MaxPayload || c.Ceilings.ScratchBytes > worker.MaxScratch {
-		return c, fmt.Errorf("native: the ceilings of payload and scratch are %d and %d bytes, want at most %d and %d",
-			c.Ceilings.PayloadBytes, c.Ceilings.ScratchBytes, uint64(worker.MaxPayload), uint64(worker.MaxScratch))
+	one := fixedBytes(c.Ceilings.HeapBytes, c.Ceilings.PayloadBytes) + pages(c.Ceilings.ScratchBytes)
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = max(DefaultMemoryBytes, one)
 	}
-	if one := fixedBytes(c.Ceilings.HeapBytes, c.Ceilings.PayloadBytes) + pages(c.Ceilings.ScratchBytes); c.MemoryBytes < one {
+	if c.MemoryBytes < one {
 		return c, fmt.Errorf("native: MemoryBytes is %d, but one worker at the ceilings takes %d; raise it or lower them", c.MemoryBytes, one)
 	}
 	if c.Log == nil {

@@ -8,7 +8,7 @@ package travel
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.
 func (c *Core) Arrive(now Instant, from Peer, body []byte) *Run {
 	p := c.peer(from)
-	if p == nil || c.light != nil || c.draining || c.ready.first != nil || c.rooms.n > 0 ||
+	if p == nil || c.light != nil || c.draining || c.ready.first != nil || c.rooms.n+c.unready.n > 0 ||
 		c.running >= c.runShare || c.invs.n+1 >= c.lim.Invocations || len(body) > MaxMessageBytes {
 		return nil
 	}

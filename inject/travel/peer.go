@@ -230,7 +230,10 @@ func (c *Core) originLost(now Instant, inv *invocation) {
 	if inv.dead {
 		return
 	}
-	if n := inv.runs.first; n != nil {
+	for n := inv.runs.first; n != nil; n = n.next {
+		if r := n.v; r.ended && !r.stowed && r.late == nil {
+			continue // what became of its branch is said elsewhere
+		}
 		s := sent{origin: inv.id.Origin, seq: inv.id.Seq, branch: n.v.branch, deadline: inv.deadline}
 		c.reportLost(now, &s, CodePeerLost, &PeerLostError{Branch: s.branch, Element: c.cfg.Name, Incarnation: c.cfg.Self, MayHaveRun: true,
 			Text: "the connection over which it was to report was lost"})

@@ -17,13 +17,20 @@ func (c *Core) AwaitProgram(now Instant, r *Run) bool {
 	c.pause(r)
 	r.state, r.awaited = runUnready, true
 	c.unready.push(&r.inQueue)
+	r.tenant(c).unready++
 	return true
+}
+
+// leaveUnready takes a run off those that wait for their programs.
+func (c *Core) leaveUnready(r *Run) {
+	r.inQueue.leave()
+	r.tenant(c).unready--
 }
 
 // ProgramReady lets a run go on that waited for its program.
 func (c *Core) ProgramReady(r *Run) {
 	c.fasten()
-	r.inQueue.leave()
+	c.leaveUnready(r)
 	c.enqueue(r)
 }
 

@@ -12,12 +12,15 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 	if err := m.decode(body, &ext); err != nil {
 		return nil, err
 	}
+	if p.acks.count >= ackAfter {
+		c.flush(p)
+	}
 	t, ok := expand24(m.transfer, p.recvLow)
 	if !ok || !p.receive(t) {
 		c.stats.Duplicates++
 		return nil, nil
 	}
-	c.noteAccepted(now, p, t)
+	c.note(now, p, t) // and not sent yet: if it is refused, REFUSED has to come first
 	if ext.declared && (p.Injector || p.Member) {
 		p.learn(m.handle, &ext) // whatever becomes of this message: it counts as declared
 	}

@@ -230,6 +230,8 @@ func (c *Core) unqueue(r *Run) {
 			c.dequeue(r)
 		case runAwaiting:
 			c.leaveRoom(r)
+		case runUnready:
+			c.leaveUnready(r)
 		default:
 			r.inQueue.leave()
 		}

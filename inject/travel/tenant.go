@@ -10,6 +10,7 @@ type tenant struct {
 	records             int // messages that nobody has acknowledged
 	heldRuns, heldBytes int
 	backlogBytes        int
+	unready             int          // runs that wait for their programs
 	kept                list[Run]    // whose messages' credit is withheld
 	inKeepers           node[tenant] // Core.keepers, while there are some
 	paced               []pacedLink  // the members that keep branches of its back
@@ -80,21 +81,24 @@ func (c *Core) dequeue(r *Run) {
 	}
 }
 
-// begins is the tenant's run whose turn it is to begin, nil if none may. While some of the tenant's wait for room, one that keeps
+// awaits reports whether runs of the tenant's wait for room or for their programs. They hold no place, so places do not bound them.
+func (t *tenant) awaits() bool { return t.inRooms.in != nil || t.unready > 0 }
+
+// begins is the tenant's run whose turn it is to begin, nil if none may. While some of the tenant's wait for room or programs, one that keeps
 // its sender's credit does not: it could not go on keeping that if it found no room either.
 func (t *tenant) begins() *Run {
 	if n := t.granted.first; n != nil {
 		return n.v
 	}
-	if n := t.ready.first; n != nil && (n.v.credit == nil || t.inRooms.in == nil) {
+	if n := t.ready.first; n != nil && (n.v.credit == nil || !t.awaits()) {
 		return n.v
 	}
 	return nil
 }
 
-// crowds reports whether a run that arrives has to wait behind others of its tenant's that wait for room, because it could not wait as
+// crowds reports whether a run that arrives has to wait behind others of its tenant's that wait for room or programs, because it could not wait as
 // they do.
-func (c *Core) crowds(t *tenant, r *Run) bool { return t.inRooms.in != nil && !c.fitsHeld(t, r.cost()) }
+func (c *Core) crowds(t *tenant, r *Run) bool { return t.awaits() && !c.fitsHeld(t, r.cost()) }
 
 // next is the tenant whose turn it is to begin a run, nil if none may.
 func (c *Core) next() *tenant {

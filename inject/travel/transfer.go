@@ -216,11 +216,26 @@ func appendSpan(l []span, t uint64, limit int) []span {
 }
 
 func (c *Core) noteAccepted(now Instant, p *peer, t uint64) {
+	c.note(now, p, t)
+	if p.acks.count >= ackAfter {
+		c.flush(p)
+	}
+}
+
+// note is noteAccepted, and the ACK goes out later.
+func (c *Core) note(now Instant, p *peer, t uint64) {
 	p.acks.accepted = appendSpan(p.acks.accepted, t, maxSpans)
-	c.noted(now, p)
+	c.counted(now, p)
 }
 
 func (c *Core) noted(now Instant, p *peer) {
+	c.counted(now, p)
+	if p.acks.count >= ackAfter {
+		c.flush(p)
+	}
+}
+
+func (c *Core) counted(now Instant, p *peer) {
 	a := &p.acks
 	if a.count++; a.count == 1 || !a.listed {
 		a.due = now + ackDelay
@@ -228,9 +243,6 @@ func (c *Core) noted(now Instant, p *peer) {
 			a.listed = true
 			c.dirty = append(c.dirty, p)
 		}
-	}
-	if a.count >= ackAfter {
-		c.flush(p)
 	}
 }
 

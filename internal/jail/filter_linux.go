@@ -71,6 +71,7 @@ func goPolicy() seccomp.Policy {
 		{Argument: 2, Operation: seccomp.BitsNotSet, Value: unix.PROT_EXEC},
 		{Argument: 3, Operation: seccomp.BitsSet, Value: unix.MAP_ANONYMOUS},
 		{Argument: 3, Operation: seccomp.BitsSet, Value: unix.MAP_PRIVATE},
+		{Argument: 3, Operation: seccomp.BitsNotSet, Value: unix.MAP_GROWSDOWN}, // RLIMIT_DATA does not count it
 	}}
 	plain := seccomp.NameWithConditions{Name: "mprotect", Conditions: seccomp.ArgumentConditions{
 		{Argument: 2, Operation: seccomp.BitsNotSet, Value: unix.PROT_EXEC},
