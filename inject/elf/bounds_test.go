@@ -150,6 +150,11 @@ func hostiles(t testing.TB) []hostile {
 			again.Link, again.Info, again.same = forgedSymtab, forgedText, forgedStrtab+1
 		}
 	})
+	add("sections aligned to segments", "with their alignment", func(f *forged) {
+		for range 400 {
+			f.add(elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{1}).Addralign = maxAlign
+		}
+	})
 	add("a first section that is one", "section 0", func(f *forged) { f.sections[0].Type = uint32(elf.SHT_SYMTAB) })
 	add("too many sections", "at most 4096", func(f *forged) {
 		for range MaxSections {

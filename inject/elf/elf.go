@@ -20,9 +20,6 @@ const (
 	// SegmentBytes is what an image's segments are aligned to: the largest page of the three processors.
 	SegmentBytes = 64 << 10
 
-	// MaxFilledBytes bounds what is not zero of it, which the object's own size does but for alignment.
-	MaxFilledBytes = 64 << 20
-
 	relaBytes = 24 // of an Elf64_Rela
 	gotEntry  = 8
 	maxAlign  = SegmentBytes
@@ -377,15 +374,20 @@ func (p *parser) layOut() error {
 			}
 		}
 	}
-	if o.filled = at; o.filled > MaxFilledBytes {
-		return refuse("align less", "its code and data take %d bytes with their alignment, at most %d are taken", o.filled, MaxFilledBytes)
+	if most := maxFilled(len(p.b)); at > most {
+		return refuse("align less", "its code and data take %d bytes with their alignment, at most %d are taken of an object of %d", at, most, len(p.b))
 	}
+	o.filled = at
 	place(segmentData, true)
 	if o.size = at; o.size > MaxImageBytes {
 		return refuse("", "its code and data take %d bytes, at most %d are taken", o.size, MaxImageBytes)
 	}
 	return nil
 }
+
+// maxFilled bounds the filled part of an object's image: as much padding as content, and the segments' own alignment.
+// Otherwise a thousand sections of one byte, each aligned to 64 KiB, would take 64 MiB.
+func maxFilled(objectBytes int) uint64 { return 2*uint64(objectBytes) + segments*SegmentBytes }
 
 func alignUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 
