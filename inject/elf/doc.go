@@ -19,6 +19,8 @@
 // are not among Rules.Imports, weak undefined symbols, common symbols, relocations
 // that need a fixed address or that this package does not know. Everything is
 // checked against its bounds before it is used, and every relocation against its reach.
+// The headers are bounded before debug/elf reads them: it copies a name for each of
+// its uses and inflates compressed sections, so a small object could exhaust memory.
 //
 // # Errors
 //

@@ -253,6 +253,9 @@ func FuzzLoad(f *testing.F) {
 	for i, arch := range archNames() {
 		f.Add(uint8(i), parts(f, arch))
 	}
+	for _, h := range hostiles(f) {
+		f.Add(uint8(0), h.object) // x86_64
+	}
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		arch := archNames()[int(which)%len(archNames())]
 		o, err := Parse(b, rulesOf(arch))
