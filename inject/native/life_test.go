@@ -302,3 +302,47 @@ func TestClosed(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestReservedOutlivesBound: room that is reserved keeps a closed bound's windows and program until it is given back, however it is.
+func TestReservedOutlivesBound(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := load(t, e, abi.Limits{}).(*program)
+	for _, use := range []func(abi.Place){
+		func(place abi.Place) { place.Release() },
+		func(place abi.Place) {
+			if in, err := place.Acquire(t.Context()); err == nil {
+				in.Release()
+			}
+		},
+		func(place abi.Place) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := place.Acquire(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("acquired: %v", err)
+			}
+		},
+	} {
+		uses := p.uses
+		w := segment(t, 1<<16)
+		made, err := p.Bind("alice", []abi.Window{{FD: w.FD(), Size: 1 << 16}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := made.(*bound)
+		place, err := b.Reserve(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		if b.windows[0].mem == nil || p.uses != uses+1 {
+			t.Errorf("the bound is gone while room is reserved: %d uses, want %d", p.uses, uses+1)
+		}
+		use(place)
+		if b.windows[0].mem != nil || p.uses != uses || b.live != 0 {
+			t.Errorf("the bound stays: %d uses, want %d, %d live", p.uses, uses, b.live)
+		}
+	}
+	if s := e.Stats(); s.Live != 0 {
+		t.Errorf("%+v", s)
+	}
+}
