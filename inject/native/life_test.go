@@ -346,3 +346,46 @@ func TestReservedOutlivesBound(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestLoadedBounded: programs are charged while they are loaded, and one beyond a bound is refused by its name.
+func TestLoadedBounded(t *testing.T) {
+	e := newEngine(t, Config{})
+	object, err := lab()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := abi.Code{Form: "elf", Triple: triple(), Bytes: object, Imports: allCalls()}
+	first, err := e.Load(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := e.loaded
+	if own.programs != 1 || own.bytes < uint64(len(first.(*program).image.Bytes)) {
+		t.Errorf("one is charged %+v", own)
+	}
+	for _, c := range []struct {
+		others loaded
+		want   string
+	}{
+		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded"},
+		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "of 1073741824 for all"},
+	} {
+		e.loaded = loaded{own.programs + c.others.programs, own.bytes + c.others.bytes}
+		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
+		}
+	}
+	e.loaded = own
+	b, err := first.Bind("alice", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	if e.loaded != own {
+		t.Errorf("closed, but bound: %+v, want %+v", e.loaded, own)
+	}
+	b.Close()
+	if e.loaded != (loaded{}) {
+		t.Errorf("all are closed: %+v", e.loaded)
+	}
+}
