@@ -63,6 +63,7 @@ func (in *instance) call(number uint32) error {
 	}
 	c := &calls[number]
 	in.args = in.process.page.Args()
+	in.slice.spent += callTime
 	a, err := c.run(in, &in.args)
 	if err != nil {
 		return err

@@ -309,3 +309,38 @@ func TestRanges(t *testing.T) {
 		in.Release()
 	}
 }
+
+// TestSleepsItsTurn: a function that sleeps uses no processor time, but holds its worker, and that has an end too.
+func TestSleepsItsTurn(t *testing.T) {
+	number, ok := map[string]uint32{"x86_64": 202, "aarch64": 98, "riscv64": 98}[worker.Arch]
+	if !ok {
+		t.Fatalf("which number has futex on %s?", worker.Arch)
+	}
+	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice")
+	in := acquire(t, b)
+	defer in.Release()
+	h := &fakeHost{}
+	h.stop = func() error {
+		if h.ticks.Load() > 500 {
+			return errors.New("it sleeps on")
+		}
+		return nil
+	}
+	if _, err := in.Run(order{op: 18, n: number}.payload(), nil, h); !errors.Is(err, abi.ErrOverLimit) || !strings.Contains(err.Error(), "run_time_ns") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCallsAreCharged: a run pays for the node's time at each host call that the node answers.
+func TestCallsAreCharged(t *testing.T) {
+	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice")
+	in := acquire(t, b)
+	defer in.Release()
+	h := &fakeHost{dealt: true}
+	if st, err := in.Run(order{op: 31, a: 150}.payload(), nil, h); err != nil || st != abi.OK {
+		t.Fatalf("%v, %v", st, err)
+	}
+	if want := time.Duration(h.calls) * callTime; h.calls == 0 || in.slice.spent != want {
+		t.Errorf("%d calls are charged %v, want %v", h.calls, in.slice.spent, want)
+	}
+}

@@ -31,6 +31,7 @@ type Engine struct {
 	mu     sync.Mutex
 	all    usage
 	users  map[string]*user
+	loaded loaded
 	idle   []*instance // the longest idle one first
 	closed bool
 	stats  Stats
@@ -146,15 +147,15 @@ func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
 	p := &program{engine: e, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	if err := e.admitCode(p.codeBytes()); err != nil {
+		return nil, err
+	}
 	if p.code, err = newCodeFile(img.Bytes); err != nil {
+		e.dropCode(p.codeBytes())
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
-		p.code.close()
-		return nil, ErrClosed
-	}
 	e.stats.Loaded++
 	return p, nil
 }

@@ -43,6 +43,7 @@ type slice struct {
 	begun time.Time     // the run
 	cpu   time.Duration // of the worker when it began; once ticks is not 0
 	spent time.Duration // by the node for it
+	held  time.Duration // of the worker's turns, asleep or not
 	ticks int
 }
 
@@ -170,10 +171,13 @@ func (in *instance) converse() (abi.Status, error) {
 func (in *instance) await() error {
 	s := &in.slice
 	for {
-		left := time.Until(s.end)
+		now := time.Now()
+		left := max(s.end.Sub(now), 0)
 		if left > 0 && in.process.page.Await(left) {
+			s.held += min(time.Since(now), left)
 			return nil
 		}
+		s.held += left // not more, if this process was stopped meanwhile
 		if in.process.dead() {
 			if in.process.page.Await(0) && in.process.page.Wants() == worker.WantsFault {
 				return in.fault(in.process.page.Fault())
@@ -203,6 +207,10 @@ func (in *instance) tick() error {
 	if spent := used - s.cpu + s.spent; spent > in.limits.RunTime {
 		return &LimitError{Limit: "run_time_ns", Wanted: uint64(spent), Max: uint64(in.limits.RunTime)}
 	}
+	if s.held/holds > in.limits.RunTime {
+		return fmt.Errorf("the function held its worker for %v, %d times its run time, and computed for %v of it: it sleeps, or the machine is overloaded: %w",
+			s.held, holds, used-s.cpu, &LimitError{Limit: "run_time_ns", Wanted: uint64(s.held / holds), Max: uint64(in.limits.RunTime)})
+	}
 	if err := in.host.Tick(); err != nil {
 		return &StoppedError{err}
 	}
@@ -210,10 +218,15 @@ func (in *instance) tick() error {
 }
 
 const (
+	// holds is how many times its run time a run may hold its worker: one that sleeps uses no processor time, and one that shares
+	// its processor with others has to wait for it.
+	holds = 10
 	// longCopy is how many bytes a host call copies, at least, for which others get the fabric to drive first.
 	longCopy = 1 << 20
 	// copyRate is how many bytes a host call copies in a nanosecond, for what a run is charged: memory that is in no cache.
 	copyRate = 8
+	// callTime is what a host call is charged that the node answers: two hand-overs and the call.
+	callTime = 2 * time.Microsecond
 )
 
 // copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.

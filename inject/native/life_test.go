@@ -302,3 +302,90 @@ func TestClosed(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestReservedOutlivesBound: room that is reserved keeps a closed bound's windows and program until it is given back, however it is.
+func TestReservedOutlivesBound(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := load(t, e, abi.Limits{}).(*program)
+	for _, use := range []func(abi.Place){
+		func(place abi.Place) { place.Release() },
+		func(place abi.Place) {
+			if in, err := place.Acquire(t.Context()); err == nil {
+				in.Release()
+			}
+		},
+		func(place abi.Place) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := place.Acquire(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("acquired: %v", err)
+			}
+		},
+	} {
+		uses := p.uses
+		w := segment(t, 1<<16)
+		made, err := p.Bind("alice", []abi.Window{{FD: w.FD(), Size: 1 << 16}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := made.(*bound)
+		place, err := b.Reserve(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		if b.windows[0].mem == nil || p.uses != uses+1 {
+			t.Errorf("the bound is gone while room is reserved: %d uses, want %d", p.uses, uses+1)
+		}
+		use(place)
+		if b.windows[0].mem != nil || p.uses != uses || b.live != 0 {
+			t.Errorf("the bound stays: %d uses, want %d, %d live", p.uses, uses, b.live)
+		}
+	}
+	if s := e.Stats(); s.Live != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestLoadedBounded: programs are charged while they are loaded, and one beyond a bound is refused by its name.
+func TestLoadedBounded(t *testing.T) {
+	e := newEngine(t, Config{})
+	object, err := lab()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := abi.Code{Form: "elf", Triple: triple(), Bytes: object, Imports: allCalls()}
+	first, err := e.Load(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := e.loaded
+	if own.programs != 1 || own.bytes < uint64(len(first.(*program).image.Bytes)) {
+		t.Errorf("one is charged %+v", own)
+	}
+	for _, c := range []struct {
+		others loaded
+		want   string
+	}{
+		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded"},
+		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "of 1073741824 for all"},
+	} {
+		e.loaded = loaded{own.programs + c.others.programs, own.bytes + c.others.bytes}
+		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
+		}
+	}
+	e.loaded = own
+	b, err := first.Bind("alice", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	if e.loaded != own {
+		t.Errorf("closed, but bound: %+v, want %+v", e.loaded, own)
+	}
+	b.Close()
+	if e.loaded != (loaded{}) {
+		t.Errorf("all are closed: %+v", e.loaded)
+	}
+}

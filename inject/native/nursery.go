@@ -33,6 +33,8 @@ type nursery struct {
 	cmd    *exec.Cmd
 	stderr *child.Text
 	closed bool
+
+	made sync.Map // process ids of the workers that the node has heard of and not ended
 }
 
 func newNursery(c Config) *nursery {
@@ -173,12 +175,14 @@ func (n *nursery) request(start *worker.Start, fds []int) (pid int, err error) {
 		}
 	}
 	var answer worker.Started
+	group := n.cmd.Process.Pid
 	if err := n.hear(&answer); err != nil {
-		return 0, err
+		return 0, errors.Join(err, n.endLost(group))
 	}
 	if answer.Error != "" {
 		return 0, &WorkerError{errors.New(answer.Error)}
 	}
+	n.made.Store(answer.Pid, nil)
 	return answer.Pid, nil
 }
 

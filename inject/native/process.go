@@ -15,6 +15,7 @@ import (
 // process is a worker.
 type process struct {
 	pid, pidfd int
+	nursery    *nursery // that made it
 	room       *memfd.File
 	page       worker.Page
 	context    []byte // parts of room
@@ -89,7 +90,7 @@ func (b *bound) process() (p *process, err error) {
 	payloadAt := contextAt + worker.ContextBytes
 	staticsAt := payloadAt + pages(b.program.limits.PayloadBytes)
 	stackAt := staticsAt + pages(b.program.statics())
-	p = &process{pid: -1, pidfd: -1, scratchFD: -1}
+	p = &process{pid: -1, pidfd: -1, scratchFD: -1, nursery: e.nursery}
 	defer func() {
 		if err != nil {
 			p.end()
@@ -211,6 +212,7 @@ func (p *process) dead() bool {
 // lastWords says how an ended worker ended.
 func (p *process) lastWords() string {
 	var status unix.WaitStatus
+	p.nursery.made.Delete(p.pid) // first: once it is waited for, another can have the number
 	pid, err := unix.Wait4(p.pid, &status, unix.WNOHANG, nil)
 	if err != nil || pid != p.pid {
 		return fmt.Sprintf("its process ended, and how is not known (%v)", err)
@@ -225,6 +227,26 @@ func (p *process) lastWords() string {
 // endTime is how long a killed worker may take to be gone.
 const endTime = 5 * time.Second
 
+// kill ends the worker's process and waits for it. It goes by the descriptor, where there is one: the embedding program may have
+// waited for the process already, and its number be another's.
+func (p *process) kill() {
+	if p.nursery != nil {
+		p.nursery.made.Delete(p.pid) // first: once it is waited for, another can have the number
+	}
+	if p.pidfd < 0 {
+		endChild(p.pid)
+		return
+	}
+	_ = unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0) // it may have ended already
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	for start := time.Now(); time.Since(start) < endTime; {
+		if n, err := unix.Poll(fds, int(endTime/time.Millisecond)); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	_ = unix.Waitid(unix.P_PIDFD, p.pidfd, nil, unix.WEXITED|unix.WNOHANG, nil) // one that the kernel cannot end yet stays a child of the node's
+}
+
 // end kills the worker and frees its memory. It may be called for one that is made in part.
 func (p *process) end() {
 	if p.ended {
@@ -232,16 +254,7 @@ func (p *process) end() {
 	}
 	p.ended = true
 	if p.pid > 0 {
-		_ = unix.Kill(p.pid, unix.SIGKILL) // it is our child and not waited for yet, so the number is still its own
-		if p.pidfd >= 0 {
-			fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-			for start := time.Now(); time.Since(start) < endTime; {
-				if n, err := unix.Poll(fds, int(endTime/time.Millisecond)); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
-					break
-				}
-			}
-		}
-		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // one that the kernel cannot end yet stays a child of the node's
+		p.kill()
 	}
 	if p.pidfd >= 0 {
 		unix.Close(p.pidfd)

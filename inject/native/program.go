@@ -74,7 +74,51 @@ func (p *program) drop() {
 	defer p.mu.Unlock()
 	if p.uses--; p.uses < 0 {
 		p.code.close()
+		p.engine.dropCode(p.codeBytes())
 	}
+}
+
+// codeBytes is what a program takes, however often it is bound: its image here and in the file.
+func (p *program) codeBytes() uint64 {
+	n := uint64(len(p.image.Bytes))
+	return n + pages(n)
+}
+
+// loaded is what programs take of an engine.
+type loaded struct {
+	programs int
+	bytes    uint64
+}
+
+const (
+	maxPrograms  = 4096    // each has a descriptor of the process's
+	maxCodeBytes = 1 << 30 // of all programs together
+)
+
+// admitCode charges the engine for a program.
+func (e *Engine) admitCode(bytes uint64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := &e.loaded
+	switch {
+	case e.closed:
+		return ErrClosed
+	case l.programs >= maxPrograms:
+		return fmt.Errorf("native: %d programs are loaded, as many as an engine takes; unload some: %w", l.programs, abi.ErrEngineBusy)
+	case bytes > maxCodeBytes-l.bytes:
+		return fmt.Errorf("native: the code of %d programs takes %d bytes, and this one's %d more, of %d for all; unload some: %w",
+			l.programs, l.bytes, bytes, uint64(maxCodeBytes), abi.ErrEngineBusy)
+	}
+	l.programs++
+	l.bytes += bytes
+	return nil
+}
+
+func (e *Engine) dropCode(bytes uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loaded.programs--
+	e.loaded.bytes -= bytes
 }
 
 // Close gives the program up; its code goes when its last bound has.

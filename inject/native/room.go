@@ -151,6 +151,8 @@ func (b *bound) Reserve(scratch uint64) (abi.Place, error) {
 	}
 	if p.idle != nil {
 		p.idle.reserved = p.extra
+	} else {
+		b.live++ // from here on: the windows stay if the bound is closed before the worker is made
 	}
 	return p, nil
 }
@@ -169,9 +171,6 @@ func (p *place) Acquire(ctx context.Context) (abi.Instance, error) {
 		return p.idle, nil
 	}
 	e := p.bound.program.engine
-	e.mu.Lock()
-	p.bound.live++
-	e.mu.Unlock()
 	in, err := p.bound.start(ctx)
 	if err != nil {
 		e.leave(p.bound, usage{1, p.bound.base + p.extra})
@@ -193,6 +192,7 @@ func (p *place) Release() {
 		return
 	}
 	p.bound.program.engine.leave(p.bound, usage{1, p.bound.base + p.extra})
+	p.bound.left()
 }
 
 // leave takes a worker, or room that was for one, off the count.

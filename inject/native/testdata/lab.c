@@ -29,7 +29,8 @@ static int32_t number(uint64_t v) { return wherry_reply(&v, sizeof v); }
 static int64_t sys(int64_t n, uint64_t a, uint64_t b, uint64_t c)
 {
     int64_t r;
-    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    register uint64_t r10 __asm__("r10") = 0;
+    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
     return r;
 }
 #elif defined(__aarch64__)
@@ -39,7 +40,8 @@ static int64_t sys(int64_t n, uint64_t a, uint64_t b, uint64_t c)
     register uint64_t x0 __asm__("x0") = a;
     register uint64_t x1 __asm__("x1") = b;
     register uint64_t x2 __asm__("x2") = c;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    register uint64_t x3 __asm__("x3") = 0;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
     return (int64_t)x0;
 }
 #else
@@ -125,6 +127,7 @@ WHERRY_ENTRY(payload, size)
     case 16: *(volatile uint32_t *)wherry_main = 0; return 0;
     case 17: ((void (*)(void))buffer)(); return 0;
 #endif
+    case 18: for (;;) sys((int64_t)o->n, (uint64_t)&sink, 0, 0); /* futex: sleeps until somebody wakes it */
     case 20: case 21: return windows(o);
     case 50: case 51: return scratch(o);
     }
