@@ -27,6 +27,23 @@ func TestRefuses(t *testing.T) {
 		}
 		w.empty(t)
 	})
+	t.Run("more of them than an ACK waits for", func(t *testing.T) {
+		w := &town{desks: []*desk{newDesk(t, 1, travel.Limits{}), newDesk(t, 2, travel.Limits{})}}
+		w.image = w.desks[0].put([]byte("image"))
+		w.bind, _ = w.desks[0].core.Bind(0, w.image, travel.ID{})
+		w.join(t, 0, 1, true)
+		if err := w.desks[1].core.PeerUp(w.now, 1, travel.PeerInfo{Incarnation: 1, Name: "client"}); err != nil {
+			t.Fatal(err)
+		}
+		const starts = 600
+		for range starts {
+			w.start(t, travel.StartArgs{}, 2)
+		}
+		w.settle(t, nil)
+		if n := len(w.desks[0].ended); n != starts {
+			t.Fatalf("%d of %d futures heard that they were refused", n, starts)
+		}
+	})
 	t.Run("origin unknown", func(t *testing.T) {
 		w := newTown(t, 3, travel.Limits{})
 		w.desks[2].core.PeerLost(w.now, 1, nil)
