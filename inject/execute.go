@@ -397,7 +397,7 @@ func failure(err error) travel.End {
 	switch {
 	case errors.As(err, &r):
 		return travel.End{Code: r.code, Text: r.text}
-	case errors.Is(err, errStopped):
+	case errors.Is(err, errStopped), errors.Is(err, context.Canceled):
 		return travel.End{Code: travel.CodeCanceled, Text: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded):
 		return travel.End{Code: travel.CodeDeadline, Text: err.Error()}

@@ -139,17 +139,19 @@ func (h *host) release() {
 	h.away = true
 	if h.leads {
 		h.leads = false
-		h.own()
+		h.own(false)
 		h.message.HandOff()
 	}
 	h.rt.after()
 }
 
-// own keeps the payload of a run that may start over (Scratch): its message's body is about to go.
-func (h *host) own() {
+// own keeps the payload of a run whose message's body is about to go: of one that has yet to begin, and of one that may start
+// over (Scratch).
+func (h *host) own(begins bool) {
 	h.rt.mu.Lock()
-	if h.run != nil && h.run.Stateful() {
+	if h.run != nil && (begins || h.run.Stateful()) {
 		h.rt.core.Own(h.run)
+		h.payload = h.run.Payload
 	}
 	h.rt.mu.Unlock()
 }

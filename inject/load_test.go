@@ -79,6 +79,7 @@ type scriptedBound scriptedProgram
 
 func (scriptedBound) Need(uint64) uint64                  { return 0 }
 func (b scriptedBound) Reserve(uint64) (abi.Place, error) { return b, nil }
+func (scriptedBound) Ready() bool                         { return true }
 func (b scriptedBound) Acquire(context.Context) (abi.Instance, error) {
 	return scriptedInstance(b), nil
 }

@@ -81,6 +81,7 @@ func (rt *Runtime) unlistAll(which func(*bound) bool) {
 type noPlace struct{ err error }
 
 func (p noPlace) Acquire(context.Context) (abi.Instance, error) { return nil, p.err }
+func (noPlace) Ready() bool                                     { return true }
 func (noPlace) Release()                                        {}
 
 // acquire takes an instance from the engine: in the place that the run has waited for, or, if nobody waits for
@@ -103,7 +104,12 @@ func (rt *Runtime) acquire(h *host) (abi.Instance, error) {
 			return nil, err
 		}
 	}
-	return place.Acquire(context.Background())
+	if place.Ready() {
+		return place.Acquire(context.Background())
+	}
+	h.own(true) // what is made takes milliseconds, or seconds where a process does not answer: others go on meanwhile
+	h.release()
+	return place.Acquire(h.waitContext())
 }
 
 // await gives a run back to the core until there is room for it; its host stays with it. It reports whether there is more to do.

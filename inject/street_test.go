@@ -71,8 +71,9 @@ type sight struct {
 type spy struct {
 	abi.Engine
 	mu    sync.Mutex
-	seen  []*sight         // in the order in which they began
-	begin func(h abi.Host) // is called as each run begins
+	seen  []*sight                  // in the order in which they began
+	begin func(h abi.Host)          // is called as each run begins
+	make  func(ctx context.Context) // is called before each instance that the engine makes; unless nil, none is ready
 	logs  []string
 	log   func() // is called on each line that a function logs
 }
@@ -139,7 +140,25 @@ type spyPlace struct {
 	spy *spy
 }
 
+// making has f called before each instance that the engine gives.
+func (s *spy) making(f func(ctx context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.make = f
+}
+
+func (s *spy) makes() func(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.make
+}
+
+func (b spyPlace) Ready() bool { return b.spy.makes() == nil && b.Place.Ready() }
+
 func (b spyPlace) Acquire(ctx context.Context) (abi.Instance, error) {
+	if f := b.spy.makes(); f != nil {
+		f(ctx)
+	}
 	in, err := b.Place.Acquire(ctx)
 	if err != nil {
 		return nil, err

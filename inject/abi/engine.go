@@ -82,7 +82,9 @@ type Bound interface {
 
 // Place is room for one instance.
 type Place interface {
-	// Acquire puts an instance there; an error gives the room back. It may take a while.
+	// Ready reports whether an instance is there, which Acquire gives at once; otherwise it makes one.
+	Ready() bool
+	// Acquire puts an instance there; an error gives the room back. It may take a while if the place is not ready: then ctx ends it.
 	Acquire(ctx context.Context) (Instance, error)
 	// Release gives the room back unused.
 	Release()

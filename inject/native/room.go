@@ -164,6 +164,9 @@ func (p *place) clear() {
 	p.victims = nil
 }
 
+// Ready reports whether a worker is there, and no other one has to end first.
+func (p *place) Ready() bool { return p.idle != nil && len(p.victims) == 0 }
+
 // Acquire gives the worker that was there or makes one. An error gives the room back.
 func (p *place) Acquire(ctx context.Context) (abi.Instance, error) {
 	p.clear()

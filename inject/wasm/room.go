@@ -190,6 +190,9 @@ func (e *Engine) evict(u *user) *Instance {
 	return victim
 }
 
+// Ready reports whether an instance is there, and no other one has to end first.
+func (p Place) Ready() bool { return p.idle != nil && len(p.victims) == 0 }
+
 // Acquire gives the instance that was there or makes one. Making the first one compiles the program, which ctx does not
 // interrupt; every one runs its start function and _initialize, bounded by ctx and the program's RunTime. After an error the
 // room is given back.
