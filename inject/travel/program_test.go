@@ -66,38 +66,20 @@ func TestProgramWait(t *testing.T) {
 	w.empty(t)
 }
 
-// TestProgramsHeld: what waits for programs is bounded as what waits for room is; the others keep their senders' credit, and begin later.
+// TestProgramsHeld: of one principal no more wait for their programs than may wait; then its origin is told to keep further ones back.
 func TestProgramsHeld(t *testing.T) {
-	const starts, held = 12, 3
+	const held = 3
 	w, _ := newShop(t, travel.Limits{PrincipalHeldRuns: held})
-	for range starts {
-		w.start(t, travel.StartArgs{}, 2)
+	for range held + 1 {
+		unready(t, w, travel.StartArgs{})
 	}
-	var waiting []*travel.Run
-	for got := w.settle(t, nil); len(got) > 0; got = w.settle(t, nil) {
-		for _, p := range got {
-			p.r.User = "host"
-			if !p.d.core.AwaitProgram(w.now, p.r) {
-				t.Fatal("a run was not taken back")
-			}
-			waiting = append(waiting, p.r)
-		}
+	if s := w.desks[1].core.Sizes(); s.HeldRuns != held || s.Paced != 1 {
+		t.Errorf("while they wait: %+v", s)
 	}
-	if s := w.desks[1].core.Sizes(); s.HeldRuns > held+1 || s.Unready != len(waiting) {
-		t.Errorf("of one principal %d wait, and %+v", len(waiting), s)
+	a := travel.StartArgs{Binding: w.bind, Deadline: w.now + second, Roots: []travel.Root{{To: 2, Payload: []byte("go")}}}
+	if _, err := w.desks[0].core.Start(w.now, &a); !errors.Is(err, travel.ErrBackpressure) {
+		t.Errorf("one more: %v, want it to be kept back", err)
 	}
-	for _, r := range waiting {
-		w.desks[1].core.ProgramReady(r)
-	}
-	for got := w.settle(t, nil); len(got) > 0; got = w.settle(t, nil) {
-		for _, p := range got {
-			p.finish(w, travel.End{})
-		}
-	}
-	if n := len(w.desks[0].ended); n != starts {
-		t.Errorf("%d of %d ended", n, starts)
-	}
-	w.empty(t)
 }
 
 // TestProgramEnds: a run that waits for its program ends with its error, with its time and with its caller's patience; each gives it up once.
