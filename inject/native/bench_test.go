@@ -39,7 +39,7 @@ func BenchmarkStart(b *testing.B) {
 	e := newEngine(b, Config{})
 	bd := bind(b, load(b, e, abi.Limits{}), "alice").(*bound)
 	for b.Loop() {
-		p, err := bd.process()
+		p, err := bd.process(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}

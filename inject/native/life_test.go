@@ -61,6 +61,22 @@ func TestNurseryKilled(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsInVain: while another's request to the nursery hangs, one whose time is over is not waited for.
+func TestNobodyWaitsInVain(t *testing.T) {
+	e := newEngine(t, Config{})
+	place, err := bind(t, load(t, e, abi.Limits{}), "alice").Reserve(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.nursery.turn <- struct{}{}
+	defer e.nursery.leave()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := place.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
 // TestNodeKilled: the workers of a process that is killed die with it, the busy one too.
 func TestNodeKilled(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestNodeToBeKilled$", "-test.v")

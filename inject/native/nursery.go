@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"syscall"
 	"time"
 
@@ -28,7 +28,7 @@ type nursery struct {
 	stopped chan struct{}
 	warn    func(note string)
 
-	mu     sync.Mutex // held for one request at a time
+	turn   chan struct{} // has room for whoever makes the one request at a time, and what follows is theirs
 	conn   *net.UnixConn
 	cmd    *exec.Cmd
 	stderr *child.Text
@@ -38,7 +38,7 @@ type nursery struct {
 }
 
 func newNursery(c Config) *nursery {
-	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}),
+	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}), turn: make(chan struct{}, 1),
 		warn: func(note string) { c.Log.Info("native: workers are confined as far as this kernel can", "lacks", note) }}
 	go n.start()
 	return n
@@ -57,12 +57,12 @@ func (n *nursery) start() {
 
 // probe starts the process, if there is none, and says why there can be no workers.
 func (n *nursery) probe() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.turn <- struct{}{}
+	defer n.leave()
 	return n.ready()
 }
 
-// ready makes sure that there is a process that listens. mu is held.
+// ready makes sure that there is a process that listens. It is the caller's turn.
 func (n *nursery) ready() error {
 	if n.closed {
 		return ErrClosed
@@ -114,7 +114,7 @@ func (n *nursery) ready() error {
 	return nil
 }
 
-// hear waits for the process's answer; if none comes, it gives the process up. mu is held.
+// hear waits for the process's answer; if none comes, it gives the process up. It is the caller's turn.
 func (n *nursery) hear(to *worker.Started) error {
 	buf := make([]byte, worker.MaxMessage)
 	err := n.conn.SetReadDeadline(time.Now().Add(n.timeout))
@@ -137,7 +137,7 @@ func (n *nursery) hear(to *worker.Started) error {
 	return &WorkerError{fmt.Errorf("%v answered nothing: %w; does it call native.Main first of all?", n.command, err)}
 }
 
-// lose ends the process. mu is held.
+// lose ends the process. It is the caller's turn.
 func (n *nursery) lose() {
 	n.conn.Close()
 	n.conn = nil
@@ -148,10 +148,18 @@ func (n *nursery) lose() {
 	}
 }
 
-// request has the process make a worker of what start says, and returns its process id.
-func (n *nursery) request(start *worker.Start, fds []int) (pid int, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// leave ends a turn.
+func (n *nursery) leave() { <-n.turn }
+
+// request has the process make a worker of what start says, and returns its process id. While others' requests are
+// before it, it waits as long as ctx says.
+func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (pid int, err error) {
+	select {
+	case n.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, &WorkerError{fmt.Errorf("it waited for others' to start: %w", ctx.Err())}
+	}
+	defer n.leave()
 	message, err := json.Marshal(start)
 	if err == nil && len(message) > worker.MaxMessage {
 		err = fmt.Errorf("a request of %d bytes, at most %d", len(message), worker.MaxMessage)
@@ -187,8 +195,8 @@ func (n *nursery) request(start *worker.Start, fds []int) (pid int, err error) {
 }
 
 func (n *nursery) close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.turn <- struct{}{}
+	defer n.leave()
 	if n.closed {
 		return nil
 	}

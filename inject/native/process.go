@@ -49,7 +49,7 @@ func (b *bound) start(ctx context.Context) (*instance, error) {
 			return nil, &WindowError{i, fmt.Errorf("descriptor %d is another memfd than when the window was bound; close the bound before its descriptors", w.FD)}
 		}
 	}
-	p, err := b.process()
+	p, err := b.process(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (l *layout) code(base, constAt, dataAt uint64, c *codeFile) (file int) {
 }
 
 // process makes the memory of a worker and the worker.
-func (b *bound) process() (p *process, err error) {
+func (b *bound) process(ctx context.Context) (p *process, err error) {
 	e, img := b.program.engine, b.program.image
 	run := e.runtime.Image
 	runData := pages(run.Size - run.Data)
@@ -128,11 +128,11 @@ func (b *bound) process() (p *process, err error) {
 		}
 	}
 	start := worker.Start{Maps: l.maps, Entry: run.Entry, Stack: worker.StackAt + worker.StackBytes}
-	if p.pid, err = e.nursery.request(&start, l.fds); err != nil {
+	if p.pid, err = e.nursery.request(ctx, &start, l.fds); err != nil {
 		p.pid = -1
 		return p, err
 	}
-	return p, p.settle(e.config.StartTime)
+	return p, p.settle(ctx, e.config.StartTime)
 }
 
 // context is what a worker of b is told.
@@ -178,8 +178,8 @@ func (p *process) resizeScratch(n uint64) error {
 	return unix.Ftruncate(p.scratchFD, int64(pages(n)))
 }
 
-// settle waits until the worker is locked down.
-func (p *process) settle(limit time.Duration) error {
+// settle waits until the worker is locked down, or nobody wants it any more.
+func (p *process) settle(ctx context.Context, limit time.Duration) error {
 	var err error
 	if p.pidfd, err = unix.PidfdOpen(p.pid, 0); err != nil {
 		return &WorkerError{fmt.Errorf("pidfd_open: %w", err)}
@@ -187,6 +187,9 @@ func (p *process) settle(limit time.Duration) error {
 	for end := time.Now().Add(limit); !p.page.Await(time.Millisecond); {
 		if p.dead() {
 			return &WorkerError{errors.New(p.lastWords())}
+		}
+		if ctx.Err() != nil {
+			return &WorkerError{fmt.Errorf("it was not ready yet: %w", ctx.Err())}
 		}
 		if time.Now().After(end) {
 			return &WorkerError{fmt.Errorf("it was not ready after %v", limit)}
