@@ -30,10 +30,10 @@ func cut(t *testing.T, n *nursery) <-chan int {
 		}
 		ends[i] = c.(*net.UnixConn)
 	}
-	n.mu.Lock()
+	n.turn <- struct{}{}
 	real := n.conn
 	n.conn = ends[0]
-	n.mu.Unlock()
+	n.leave()
 	made := make(chan int, 1)
 	go func() {
 		defer close(made)
