@@ -82,7 +82,7 @@ func (c *conn) reuse(s *lentSegment) {
 	}
 	p := c.p
 	c.mu.Lock()
-	kept := c.segments.give(s.class, s, p.el.CoarseNow(), p.limits.PoolBytes)
+	kept := c.segments.give(s.class, s, p.layer.CoarseNow(), p.limits.PoolBytes)
 	c.mu.Unlock()
 	if !kept {
 		s.close()
