@@ -90,7 +90,7 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 
 // holds reports whether the keys of a bound's windows still hold.
 func (rt *Runtime) holds(b *bound) bool {
-	ends := rt.el.KeyEnds()
+	ends := rt.layer.KeyEnds()
 	if ends == b.ends {
 		return true
 	}

@@ -157,8 +157,8 @@ func (rt *Runtime) beginLoads() {
 // runLoad carries out a load. By its end the load may have begun once more, with another context.
 func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
-	rt.el.Guests(1) // so that whoever polls lets it run: somebody waits for it
-	defer rt.el.Guests(-1)
+	rt.layer.Guests(1) // so that whoever polls lets it run: somebody waits for it
+	defer rt.layer.Guests(-1)
 	b, err := rt.makeReady(l)
 	cancel()
 	rt.mu.Lock()
