@@ -147,11 +147,11 @@ func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
 	p := &program{engine: e, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
-	if err := e.admitCode(p.codeBytes()); err != nil {
+	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}
 	if p.code, err = newCodeFile(img.Bytes); err != nil {
-		e.dropCode(p.codeBytes())
+		e.dropCode(p.payer, p.codeBytes())
 		return nil, err
 	}
 	e.mu.Lock()
