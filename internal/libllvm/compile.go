@@ -129,8 +129,10 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 	if err := l.verify(m); err != nil {
 		return nil, err
 	}
-	if err := l.optimise(m, tm, t); err != nil {
-		return nil, err
+	if !t.Fast || len(keep) > 1 { // otherwise there is nothing to take out
+		if err := l.optimise(m, tm, t); err != nil {
+			return nil, err
+		}
 	}
 	return l.emit(m, tm)
 }
