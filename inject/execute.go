@@ -23,6 +23,7 @@ type bound struct {
 	binding   *travel.Binding
 	code      *code
 	form      image.Form     // that it runs in
+	program   abi.Program    // of that form, which it is bound to
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
