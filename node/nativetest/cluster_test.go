@@ -181,7 +181,7 @@ type function struct {
 
 // calls are all host calls: what a manifest of native code lists, if nobody looked which it needs.
 func calls() (names []string) {
-	for _, c := range abi.Calls() {
+	for _, c := range abi.CallsOf(abi.Version) {
 		names = append(names, c.Name)
 	}
 	return names
