@@ -207,7 +207,7 @@ func (s *nodes) build(f function) *image.Image {
 	}
 	entries := []image.Entry{{Form: image.LLVMBitcode, Triple: f.triple, Code: code}}
 	if f.manifest.Name == "" {
-		f.manifest = image.Manifest{Name: f.name, ABI: 1, Imports: calls()}
+		f.manifest = image.Manifest{Name: f.name, ABI: abi.Version, Imports: calls()}
 	}
 	if f.wasm != nil {
 		entries = append(entries, image.Entry{Form: image.Wasm, Code: f.wasm})
