@@ -49,7 +49,7 @@ func (n *Node) functions(l *limits) error {
 		}
 	}
 	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, other}, Trust: policy, Travel: l.functions,
-		Log: n.log, Tracer: n.cfg.Tracer})
+		Log: n.log, Output: n.cfg.Output, Tracer: n.cfg.Tracer})
 	return err
 }
 
