@@ -112,3 +112,30 @@ func TestMapRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestZero: what is told becomes zeros, what lies beside it stays, and the kernel has the whole pages back.
+func TestZero(t *testing.T) {
+	f := create(t, false)
+	page := os.Getpagesize()
+	for _, tc := range [][2]int{{0, 1 << 16}, {0, page}, {1, page}, {page - 1, page + 2}, {10, 20}, {3*page + 5, 7 * page}, {1<<16 - 1, 1}, {5, 0}} {
+		mem := f.Bytes()
+		for i := range mem {
+			mem[i] = 7
+		}
+		if err := Zero(mem, tc[0], tc[1]); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range mem {
+			if (b == 0) != (i >= tc[0] && i < tc[0]+tc[1]) {
+				t.Fatalf("%d bytes at %d: byte %d is %d", tc[1], tc[0], i, b)
+			}
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(f.FD(), &st); err != nil {
+			t.Fatal(err)
+		}
+		if tc[1] == len(mem) && st.Blocks != 0 { // of a part the kernel may keep what it has in one piece
+			t.Errorf("%d blocks are still in use", st.Blocks)
+		}
+	}
+}
