@@ -17,8 +17,9 @@ type Config struct {
 	// MinBytes is from how large an allocation a program takes it from the window; 0 is 128 KiB, as malloc's own threshold.
 	MinBytes int64
 	Store    Store
-	// Lost is told once when remote memory is gone, by a goroutine that holds the cache: it must not call it.
-	Lost func(error)
+	// Told hears once when remote memory is gone (ErrLost), and which process cannot be served (ErrProgram). The cache may be held
+	// meanwhile: it must not be called.
+	Told func(error)
 }
 
 const (
@@ -105,6 +106,10 @@ func anonymous(size int) ([]byte, error) {
 // Close ends all sessions, whose programs are killed by that, and gives all rooms back.
 func (c *Cache) Close() error {
 	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
 	c.closed = true
 	all := make([]*session, 0, len(c.sessions))
 	for s := range c.sessions {
@@ -367,9 +372,32 @@ func (c *Cache) lose(err error) {
 	for r := range c.rooms {
 		c.core.Lose(r)
 	}
-	if c.config.Lost != nil {
-		c.config.Lost(c.lost)
+	c.tell(c.lost)
+}
+
+func (c *Cache) tell(err error) {
+	if c.config.Told != nil {
+		c.config.Told(err)
 	}
+}
+
+// has reports whether a process is still served.
+func (c *Cache) has(pid int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		if s.pid == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// live is how many processes are served.
+func (c *Cache) live() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sessions)
 }
 
 const (

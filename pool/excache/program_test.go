@@ -121,7 +121,7 @@ func newRig(t *testing.T, store *testStore, local int64) *rig {
 	if _, err := r.shim.Write(shim.Library()); err != nil {
 		t.Fatal(err)
 	}
-	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Lost: func(err error) { r.errs <- err }}); err != nil {
+	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Told: func(err error) { r.errs <- err }}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.socket, Net: "unix"})

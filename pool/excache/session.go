@@ -37,6 +37,7 @@ type session struct {
 	counters []byte
 	faults   *uffd.FD
 	base     uint64
+	pid      int   // as the kernel says of the socket's other end
 	rooms    []int // of its window, in order
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
@@ -44,7 +45,7 @@ type session struct {
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
 func (c *Cache) Serve(conn *net.UnixConn) error {
-	s := &session{conn: conn, window: -1, life: -1, stop: -1}
+	s := &session{conn: conn, pid: peer(conn), window: -1, life: -1, stop: -1}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -144,6 +145,19 @@ func (s *session) greet(least int64) error {
 	s.base = hello[1]
 	_, err = s.conn.Write(words(0, 0))
 	return err
+}
+
+// peer is the process at the other end, 0 if that cannot be told.
+func peer(conn *net.UnixConn) int {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var who *unix.Ucred
+	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return 0
+	}
+	return int(who.Pid)
 }
 
 // words lays 64-bit words out.
