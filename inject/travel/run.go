@@ -421,7 +421,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	case isBackpressure(err):
 		return err
 	}
-	return c.unsent(now, r, err)
+	return c.abort(now, r, unsentCode(err), err.Error())
 }
 
 // passHere continues or forks on this element itself.
