@@ -45,8 +45,8 @@ YAML file and from flags; a flag wins. A client or node that connects must show
 a certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
 with --insecure. wherry node status shows the state of running nodes.
-On SIGHUP a node reads its configuration, tokens and certificates again and keeps
-its data; what changes only with a restart, or is wrong, its log names.`,
+On SIGHUP a node reads its configuration, tokens, trusted keys and certificates
+again and keeps its data; what changes only with a restart, or is wrong, its log names.`,
 		Example: `  wherry token new a --node --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry ca issue a --node --host 10.0.0.5
