@@ -15,8 +15,9 @@ import (
 
 // What Config.Native can be.
 const (
-	nativeOff    = "off"
-	nativeWorker = "worker"
+	nativeOff       = "off"
+	nativeWorker    = "worker"
+	nativeInProcess = "in-process"
 )
 
 // functions makes the node able to run what is injected.
@@ -51,7 +52,7 @@ func (n *Node) functions(l *limits) error {
 
 // nativeEngine is what runs native code, or says why nothing does. What it compiles is kept in dir too; "": in memory only.
 func (n *Node) nativeEngine(dir string, ceilings abi.Limits) (abi.Engine, error) {
-	if n.cfg.Native != nativeWorker {
+	if n.cfg.Native == nativeOff {
 		return noNative{}, nil
 	}
 	if dir != "" {
@@ -59,7 +60,7 @@ func (n *Node) nativeEngine(dir string, ceilings abi.Limits) (abi.Engine, error)
 	}
 	n.compiler = llvm.New(llvm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
 	var err error
-	n.native, err = native.New(native.Config{Compiler: compiler{n.compiler}, Worker: n.cfg.Worker, Ceilings: ceilings, Log: n.log})
+	n.native, err = native.New(native.Config{Compiler: compiler{n.compiler}, Worker: n.cfg.Worker, InProcess: n.cfg.Native == nativeInProcess, Ceilings: ceilings, Log: n.log})
 	return n.native, err
 }
 
