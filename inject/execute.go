@@ -162,7 +162,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 	end := h.end(status, err)
 	if h.goes && end.Code == travel.CodeOK {
-		if st := h.Forward(h.to, h.onward); st != abi.OK {
+		if st := h.Forward(0, h.to, h.onward); st != abi.OK {
 			end = h.end(st, nil)
 		}
 	}

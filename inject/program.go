@@ -201,7 +201,7 @@ func (rt *Runtime) codeOf(c *code, entry int, principal string) (abi.Code, abi.E
 	e := c.img.Entries()[entry]
 	signers, _ := c.verdict.Allows(e.Form, c.img.Name())
 	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past, forms.Auto)
-	return abi.Code{ID: c.img.ID(), Form: e.Form.String(), Triple: e.Triple, Features: e.Features, Imports: c.img.Manifest().Imports,
+	return abi.Code{ID: c.img.ID(), Form: e.Form.String(), Triple: e.Triple, Features: e.Features, ABI: c.img.Manifest().ABI, Imports: c.img.Manifest().Imports,
 		Bytes: e.Code, Limits: c.img.Call().Limits, Signers: signers, Principal: principal}, rt.cfg.Engines[good[0].Engine]
 }
 

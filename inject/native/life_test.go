@@ -207,7 +207,7 @@ func TestBitcode(t *testing.T) {
 	if got := fmt.Sprint(e.Offers()); got != fmt.Sprintf("[llvm-bitcode for %[1]s elf for %[1]s]", triple()) {
 		t.Errorf("offers %s", got)
 	}
-	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
+	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), ABI: abi.Version, Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
 	p, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +370,7 @@ func TestLoadedBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := abi.Code{Form: "elf", Triple: triple(), Bytes: object, Imports: allCalls()}
+	code := abi.Code{Form: "elf", Triple: triple(), ABI: abi.Version, Bytes: object, Imports: allCalls()}
 	first, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
