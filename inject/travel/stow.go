@@ -6,11 +6,12 @@ import "errors"
 // all that a run takes; what is left is the payload, counted as held. It leaves when there is room.
 
 // stow keeps a forward that found no room; false: there is none for it here either, or it is no branch that can wait.
-func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
+func (c *Core) stow(now Instant, r *Run, p *peer, b *Binding, payload []byte) bool {
 	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
-	r.stowed, r.to, r.ended, r.since = true, p, true, now
+	r.stowed, r.to, r.as, r.ended, r.since = true, p, b, true, now
+	b.refs++
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
 	c.charge(r, false)
@@ -31,7 +32,8 @@ func (c *Core) outOfTurn(r *Run, p *peer) bool {
 func (c *Core) unstow(r *Run) {
 	c.uncharge(r)
 	r.inQueue.leave()
-	r.stowed, r.to = false, nil
+	c.unref(r.as)
+	r.stowed, r.to, r.as = false, nil, nil
 	c.stowed--
 }
 
@@ -39,7 +41,7 @@ func (c *Core) unstow(r *Run) {
 func (c *Core) sendStowed(now Instant, p *peer) {
 	for n := p.stowed.first; n != nil && p.up; n = p.stowed.first {
 		r := n.v
-		s := c.sending(r, r.binding, r.branch)
+		s := c.sending(r, r.as, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
 		if isBackpressure(err) {
 			return
