@@ -412,6 +412,11 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if !p.Member {
 		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
+	if branch == r.branch && b.Constants != "" && len(r.forks) > derivedForks {
+		if err := c.sendList(now, r); err != nil {
+			return err
+		}
+	}
 	r.toward = p
 	if c.outOfTurn(r, p) {
 		if branch == r.branch && c.stow(now, r, p, b, payload) {
