@@ -16,6 +16,8 @@ const (
 	CallStat    = "wherry.pool.stat"    // NameRequest → Info
 	CallGrant   = "wherry.pool.grant"   // GrantRequest → Nothing
 	CallDiscard = "wherry.pool.discard" // DiscardRequest → Nothing
+	CallGather  = "wherry.pool.gather"  // a Pick's bytes → the elements' bytes
+	CallScatter = "wherry.pool.scatter" // a Pick's bytes and the elements' → nothing
 )
 
 const (
@@ -23,6 +25,9 @@ const (
 	MaxExtents = 4096
 	// MaxRanges bounds the ranges of one request.
 	MaxRanges = 1024
+	// MaxPicked bounds the elements of one request, and MaxPickedBytes their bytes. More are several requests.
+	MaxPicked      = 8192
+	MaxPickedBytes = 1 << 20
 )
 
 // Nothing is a body without members.

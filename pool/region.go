@@ -18,6 +18,7 @@ type Region struct {
 	component string
 	info      Info
 	ep        *fabric.Endpoint
+	mapped    bool                     // all of it is
 	extents   atomic.Pointer[[]extent] // by offset, without gaps; nil: closed
 }
 
