@@ -54,7 +54,7 @@ func ServePool(p *rpc.Peer, c *component.Component, log *slog.Logger, stopping f
 	)
 }
 
-// serveBytes registers a call whose bodies are no JSON.
+// serveBytes registers a call whose bodies are no JSON, and which takes no longer than a Get: it runs inline.
 func serveBytes(p *rpc.Peer, call string, fn func(who cluster.Principal, req []byte) ([]byte, error)) error {
 	return p.Register(call, func(_ context.Context, c *rpc.Call) ([]byte, error) {
 		answer, err := fn(PrincipalOf(c.From), c.Req)
@@ -62,7 +62,7 @@ func serveBytes(p *rpc.Peer, call string, fn func(who cluster.Principal, req []b
 			return nil, Coded(err)
 		}
 		return answer, nil
-	}, rpc.Options{})
+	}, rpc.Options{Inline: true})
 }
 
 // NewAsker makes what package pool asks by. reach finds the connection to a component.

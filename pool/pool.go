@@ -59,7 +59,7 @@ func (p *Pool) open(ctx context.Context, component, call string, req any) (*Regi
 	if err != nil {
 		return nil, fmt.Errorf("pool: %w", err)
 	}
-	r := &Region{pool: p, component: component, info: t.Info, ep: ep}
+	r := &Region{pool: p, component: component, info: t.Info, ep: ep, shift: t.shift()}
 	extents, err := r.imported(ctx, t)
 	if err != nil {
 		if call == CallCreate { // nobody knows of it
