@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -248,19 +247,21 @@ func (c *Cache) takeUpTo(s *session, to uint64) uint64 {
 func (c *Cache) loop(s *session) {
 	runtime.LockOSThread() // it is pinned to processors, and not unlocked: the thread ends with the goroutine
 	var events [faultsAtOnce]uffd.Event
-	var at placement
+	at := placement{cpu: -1, stat: -1}
+	defer at.close()
 	poll := []unix.PollFd{{Fd: int32(s.faults.FD()), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
 	for {
+		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR || poll[1].Revents != 0 {
+			return
+		}
 		n, err := s.faults.Read(events[:])
 		if err != nil {
 			return
 		}
 		if n == 0 {
-			if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR || poll[1].Revents != 0 {
-				return
-			}
 			continue
 		}
+		at.begin(s.pid, events[0].Thread())
 		c.mu.Lock()
 		for i := range events[:n] {
 			if e := &events[i]; e.Fault() {
@@ -268,7 +269,7 @@ func (c *Cache) loop(s *session) {
 			}
 		}
 		c.mu.Unlock()
-		at.follow(&events[n-1])
+		at.end()
 	}
 }
 
@@ -280,13 +281,3 @@ func (s *session) outside() Outside {
 	at := func(i int) uint64 { return binary.NativeEndian.Uint64(s.counters[8*i:]) }
 	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4)}
 }
-
-// placement keeps the fault loop on the processor of the thread that faults.
-type placement struct {
-	faults int
-	cpu    int
-}
-
-func (p *placement) follow(*uffd.Event) {}
-
-var _ = os.Getpid
