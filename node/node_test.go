@@ -23,6 +23,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -389,8 +390,8 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v", tc.call, tc.body, err, tc.want)
 		}
 	}
-	if n.data.used() != (lent{}) || n.data.loading() != 0 {
-		t.Errorf("%+v and %d loads are left", n.data.used(), n.data.loading())
+	if n.lent() != (component.Lent{}) || n.data.loading() != 0 {
+		t.Errorf("%+v and %d loads are left", n.lent(), n.data.loading())
 	}
 	// Another client cannot touch a load.
 	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"c`+id[1:]+`","name":"x"}`)); err != nil {
