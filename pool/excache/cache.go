@@ -64,7 +64,8 @@ type Cache struct {
 	serving  sync.WaitGroup
 	outside  Outside // of sessions that have ended
 	started  int
-	refused  bool // it was told that there is no more room
+	numbers  uint64 // of sessions
+	refused  bool   // it was told that there is no more room
 }
 
 // room is who has a room of the store, and where in its window.
