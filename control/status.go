@@ -173,6 +173,7 @@ type FunctionStatus struct {
 // RanStatus is how a function's runs went in one form.
 type RanStatus struct {
 	Form   string  `json:"form"`
+	Tier   string  `json:"tier,omitempty"` // how the code was made that is ready now
 	Runs   uint64  `json:"runs"`
 	MeanUs float64 `json:"mean_us"` // of a run, without waiting; in steps of 100 for each
 }

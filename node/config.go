@@ -85,7 +85,9 @@ type Config struct {
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory; LimitsByName wins
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
-	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
+	// Output gets what functions log here; nil: Log does.
+	Output func(element, function, text string) `yaml:"-"`
+	Tracer inject.Tracer                        `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
 // ReadConfig reads a configuration file (one YAML document). A key that is not known is an error.

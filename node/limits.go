@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
@@ -27,10 +28,24 @@ type limits struct {
 	pool      component.Limits
 }
 
-// engineLimits are those of wasm.Config.
+// engineLimits are those of wasm.Config and native.Config.
 type engineLimits struct {
 	MaxInstances int
-	MemoryBytes  uint64
+	MaxWorkers   int
+	MemoryBytes  uint64 // of both
+}
+
+// memory is what each engine has of MemoryBytes: half where there are two. Each keeps idle instances in its part, and neither
+// could have the other end its own.
+func (l engineLimits) memory(native bool) (ofWasm, ofNative uint64) {
+	all := l.MemoryBytes
+	if all == 0 {
+		all = wasm.DefaultMemoryBytes
+	}
+	if native {
+		ofNative = all / 2
+	}
+	return all - ofNative, ofNative
 }
 
 // notByName are limits that have a key of their own.

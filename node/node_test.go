@@ -262,6 +262,7 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		"an absent data root":    {func(c *Config) { c.DataRoots = []string{filepath.Join(dir, "x")} }, "no such file"},
 		"a bad policy":           {func(c *Config) { c.Policy = "fast" }, "balanced, latency or efficient"},
 		"little memory":          {func(c *Config) { c.Memory = 100 }, "at least"},
+		"little for native code": {func(c *Config) { c.Native, c.LimitsByName = nativeWorker, map[string]string{"memory_bytes": "2GiB"} }, "one half of memory_bytes is wasm's"},
 		"much memory":            {func(c *Config) { c.Memory = 100 << 40 }, "this machine has"},
 		"a far peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x", Addrs: []string{"tcp://10.0.0.1:70"}}} }, "x (tcp://10.0.0.1:70)"},
 		"a bad peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x"}} }, "no address"},

@@ -324,7 +324,11 @@ func ranText(ran []control.RanStatus) string {
 		if r.MeanUs < 1 {
 			mean = "<100µs" // a slice of a run's time is the least that is counted
 		}
-		all = append(all, fmt.Sprintf("%s %d× %s", r.Form, r.Runs, mean))
+		form := r.Form
+		if r.Tier != "" {
+			form += " (" + r.Tier + ")"
+		}
+		all = append(all, fmt.Sprintf("%s %d× %s", form, r.Runs, mean))
 	}
 	return orNone(strings.Join(all, ", "))
 }

@@ -39,7 +39,8 @@ type session struct {
 	counters []byte
 	faults   *uffd.FD
 	base     uint64
-	pid      int   // as the kernel says of the socket's other end
+	pid      int   // as it says
+	follow   bool  // its thread ids mean here what they mean to it
 	rooms    []int // of its window, in order
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
