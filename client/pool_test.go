@@ -205,7 +205,7 @@ func TestPoolGather(t *testing.T) {
 			t.Fatal(err)
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
-		for _, size := range []int{1, 8, 13, 4096, 100_000} {
+		for _, size := range []int{1, 8, 13, 4096, 60_000} {
 			all := uint64(r.Size()) / uint64(size)
 			border := component.MinExtentBytes / uint64(size)
 			count := min(20_000, 3<<20/size, 1<<16)
