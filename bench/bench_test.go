@@ -80,6 +80,9 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "elf", Native: "in-process"}, []string{"inject_over_send_ns", "first_use_us"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
+		{Config{Kind: "scan", Transport: "shm"}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
+		{Config{Kind: "hostile", Transport: "shm", Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
+		{Config{Kind: "hostile", Transport: "shm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
@@ -236,7 +239,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 17 {
+	if !slices.Equal(says, common) || rows != 19 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -310,6 +313,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.TLS = true }, "TLS over shm"},
 		{func(c *Config) { c.Kind, c.Form = "inject", "java" }, "none of auto, wasm, bitcode, elf"},
 		{func(c *Config) { c.Kind, c.Form, c.Native = "inject", "elf", "off" }, "native \"off\""},
+		{func(c *Config) { c.Kind, c.Native = "hostile", "in-process" }, "nothing contains"},
 		{func(c *Config) { c.Kind, c.Native = "inject", "worker" }, "--form"},
 	} {
 		ok := Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}}

@@ -79,6 +79,10 @@ func (c *client) run(graph Load) (err error) {
 		return c.ring()
 	case "rounds":
 		return c.rounds(graph)
+	case "scan":
+		return c.scan()
+	case "hostile":
+		return c.hostile()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }

@@ -62,6 +62,12 @@ func (s *role) wish() forms.Wish {
 
 // validateForm looks at Form and Native, and fills Native in.
 func (c *Config) validateForm() error {
+	if c.Form == "" && c.Kind == "scan" {
+		c.Form = forms.Auto.String() // both are measured
+	}
+	if c.Form == "" && c.Kind == "hostile" {
+		c.Form = forms.Bitcode.String()
+	}
 	if c.Form == "" {
 		if c.Native != "" {
 			return errors.New("bench: --native without --form: say which form of code is to be measured")
@@ -76,6 +82,9 @@ func (c *Config) validateForm() error {
 	}
 	if c.Native != nativeWorker && c.Native != nativeInProcess {
 		return fmt.Errorf("bench: native %q: it is %s or %s", c.Native, nativeWorker, nativeInProcess)
+	}
+	if c.Kind == "hostile" && c.Native == nativeInProcess {
+		return errors.New("bench: hostile functions in the node's own process: nothing contains them there, so there is nothing to measure")
 	}
 	return nil
 }
@@ -110,6 +119,10 @@ func (c *Config) code(ctx context.Context, dir string) (*codeOf, error) {
 	switch c.Kind {
 	case "chase":
 		err = b.ready(xrdma.Chase(), "chase")
+	case "scan":
+		err = b.build(cbuild.Source{Name: "scan.c", Code: scanSource, Includes: map[string][]byte{"scan.h": scanHeader}}, image.Manifest{Name: "bitcode-scan"}, nil, "auto-scan")
+	case "hostile":
+		err = b.hostile()
 	case "inject":
 		if err = b.ready(xrdma.Echo(), "echo"); err != nil {
 			return nil, err
@@ -184,7 +197,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Engines = []abi.Engine{wasm.Runner{Engine: e}}
+	cfg.Engines = []abi.Engine{s.timed(wasm.Runner{Engine: e})}
 	if spec.Code == nil {
 		return cfg, nil
 	}
@@ -202,7 +215,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 			return cfg, fmt.Errorf("%s cannot be measured here: %s", w, o.Why)
 		}
 	}
-	cfg.Engines = append(cfg.Engines, s.native)
+	cfg.Engines = append(cfg.Engines, s.timed(s.native))
 	return cfg, nil
 }
 

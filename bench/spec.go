@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "ring" or "rounds"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "crowd", "ring", "rounds", "scan" or "hostile"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -35,7 +35,7 @@ type Config struct {
 	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool           // of bulk: time active messages beside running Puts too
 	Calls     int            // of crowd: functions at once; default 64
-	Form      string         // of inject and chase: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
+	Form      string         // of inject, chase and hostile: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
 	Native    string         // with Form: how servers run native code; default "worker"
 	Elements  int            // of ring: the processes in it, default 4; of rounds: the servers, default 64
 	Pin       bool           // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn

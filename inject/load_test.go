@@ -503,6 +503,30 @@ func TestTurn(t *testing.T) {
 	}
 }
 
+// TestTurnToWhatIsReady: a function turns to native code that somebody else has had made, too.
+func TestTurnToWhatIsReady(t *testing.T) {
+	e := newScripted()
+	e.ticks = 10
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "long", 4, image.Wasm, image.LLVMBitcode), s.key)
+	if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
+		t.Fatalf("asked for as bitcode: %q, %v", got, err)
+	}
+	var got []string
+	wasm := false
+	for end := time.Now().Add(patience); time.Now().Before(end) && len(got) < 1000; {
+		answer, err := s.call(img, forms.Auto)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, answer)
+		if wasm = wasm || answer == "wasm32"; wasm && answer == "llvm-bitcode" {
+			return
+		}
+	}
+	t.Errorf("it ran %d times, as wasm %v, and last as %s", len(got), wasm, got[len(got)-1])
+}
+
 // TestTiers: code that was made soon runs at once; better code replaces it between runs, charged to the same principal, and a run that is
 // under way ends in the code that it began in. What cannot be made better stays.
 func TestTiers(t *testing.T) {

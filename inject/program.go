@@ -265,7 +265,12 @@ func (rt *Runtime) turn(now travel.Instant, c *code, principal string) {
 		return
 	}
 	c.turnAt = now + travel.Instant(failedFor)
-	if good, _, _ := rt.choose(c, forms.Auto, nil); len(good) > 0 {
+	good, _, _ := rt.choose(c, forms.Auto, nil)
+	switch {
+	case len(good) == 0:
+	case c.programs[good[0].Entry].ready != nil: // somebody asked for it
+		rt.turned(c, good[0].Entry)
+	default:
 		rt.makeLater(c, good[0].Entry, principal)
 	}
 }

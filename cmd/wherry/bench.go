@@ -38,6 +38,8 @@ shared machine the ratios say more than the figures.`,
 		{"pool", "Time Gets, Puts and gathers of a region of remote memory beside the plain verbs", "wherry bench pool --transport tcp --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
+		{"scan", "Compare a scan of 64 MiB, as bitcode and by auto, with native C", "wherry bench scan --json", "shm", 1, fabric.Balanced},
+		{"hostile", "Run functions that mean ill, and time what others notice", "wherry bench hostile --form bitcode --json", "shm", 1, fabric.Balanced},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
@@ -98,6 +100,10 @@ const handlerHelp = "blocking: the server gives each call a goroutine; inline: i
 func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	f := cmd.Flags()
 	switch c.Kind {
+	case "scan":
+		f.StringVar(&c.Native, "native", "", "how native code runs: worker (the default) or in-process")
+	case "hostile":
+		f.StringVar(&c.Form, "form", "bitcode", "form of the functions: auto, wasm, bitcode or elf, signed and built on the spot with clang")
 	case "chase", "inject":
 		f.StringVar(&c.Form, "form", "", "form of the injected code: auto, wasm, bitcode or elf, signed and built on the spot with clang; the ready function, as wasm, if not given")
 		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default) or in-process")
