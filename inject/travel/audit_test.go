@@ -142,9 +142,9 @@ func (a *auditor) invocation(inv *invocation) {
 		a.counts(r)
 		if r.binding != nil {
 			a.refs[r.binding]++
-	if r.stowed {
-		a.refs[r.as]++
-	}
+			if r.stowed {
+				a.refs[r.as]++
+			}
 		}
 	}
 	if inv.active != nil && inv.active.inv != inv {
