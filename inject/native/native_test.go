@@ -297,13 +297,17 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStatics: statics are as declared at every run, the zeroed ones too, in whichever way they are zeroed.
+// TestStatics: static variables are as declared at every run, the zeroed ones too, in whichever way they are zeroed, and in both forms.
 func TestStatics(t *testing.T) {
-	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice")
-	for i := range 3 {
-		h, _, err := run(t, b, order{op: 2})
-		if err != nil || numbers(h.reply)[0] != 42*10000+100+1 {
-			t.Fatalf("run %d: %v, %v", i, numbers(h.reply), err)
+	for name, b := range map[string]abi.Bound{
+		"native": bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice"),
+		"wasm":   wasmBound(t),
+	} {
+		for i := range 3 {
+			want := fmt.Sprintf("reply true %x", binary.LittleEndian.AppendUint64(nil, 42*10000+100+1))
+			if got := heard(t, b, order{op: 2}); !strings.Contains(got, want) {
+				t.Fatalf("%s: run %d: %s, want %s", name, i, got, want)
+			}
 		}
 	}
 }

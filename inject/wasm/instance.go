@@ -61,6 +61,9 @@ type Instance struct {
 	mem      []byte // all of it
 	narrowed abi.Limits
 
+	statics statics
+	parts   []uint64 // by window, where the part begins that is mapped of one that slides; nil: none does
+
 	lru listItem
 }
 
@@ -176,6 +179,12 @@ func (in *Instance) run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	in.host = nil
 	if err != nil {
 		return 0, err
+	}
+	if in.statics.some {
+		if err := in.reset(); err != nil {
+			in.broken = true
+			return 0, err
+		}
 	}
 	if in.reserved > pages(in.scratch) {
 		in.binding.program.engine.shorten(in)
@@ -306,7 +315,11 @@ func (in *Instance) callStoreTrap(st []uint64) {
 	addr = max(addr, lay.store) // a store may begin just below the first window
 	for i, w := range lay.windows {
 		if !w.writable && addr >= w.addr && addr < w.addr+w.span {
-			panic(&ReadOnlyError{Window: i, Addr: addr, Offset: addr - w.addr})
+			offset := addr - w.addr
+			if w.slides() {
+				offset += in.parts[i]
+			}
+			panic(&ReadOnlyError{Window: i, Addr: addr, Offset: offset})
 		}
 	}
 	panic(outside)

@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/tetratelabs/wazero"
@@ -39,7 +40,7 @@ type Binding struct {
 // Bind checks the windows (a system call or two for each) and lays them out. Errors are *WindowError, *LimitError
 // and ErrClosed.
 func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error) {
-	lay, err := plan(p.room, windows)
+	lay, err := plan(p.room, windows, slices.Contains(p.imports, callWindowAt))
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +109,9 @@ func (b *Binding) create(ctx context.Context) (*Instance, error) {
 	in, err := b.instantiate()
 	if err == nil {
 		if err = in.start(ctx); err == nil {
+			err = in.remember()
+		}
+		if err == nil {
 			return in, nil
 		}
 		in.close()
@@ -143,6 +147,11 @@ func (b *Binding) instantiate() (*Instance, error) {
 	in.area = in.mem[b.layout.inbox:][:pages(boxBytes+p.room.PayloadBytes)-boxBytes]
 	in.box = in.mem[b.layout.mailbox:][:wasmcode.MailboxBytes]
 	in.lru.owner = in
+	for i := range b.layout.windows {
+		if b.layout.windows[i].slides() {
+			in.parts = make([]uint64, len(b.layout.windows))
+		}
+	}
 	ctx := experimental.WithMemoryAllocator(context.Background(),
 		experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory { return memory }))
 	in.module, err = v.lane.runtime.InstantiateModule(ctx, v.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
@@ -159,6 +168,9 @@ func (b *Binding) instantiate() (*Instance, error) {
 	in.global(wasmcode.ExportMailbox).Set(b.layout.mailbox)
 	for i := range min(len(b.layout.windows), wasmcode.FastWindows) {
 		w := &b.layout.windows[i]
+		if w.slides() {
+			continue
+		}
 		in.global(wasmcode.ExportWindow + strconv.Itoa(2*i)).Set(w.addr | uint64(w.flags())<<32)
 		in.global(wasmcode.ExportWindow + strconv.Itoa(2*i+1)).Set(w.size)
 	}

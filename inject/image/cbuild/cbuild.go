@@ -266,7 +266,8 @@ func linkFlags(opts Options, object, module string) []string {
 		strip = "--strip-all"
 	}
 	return []string{
-		"--no-entry", "--export=" + abi.Entry, strip, "--gc-sections",
+		"--no-entry", "--export=" + abi.Entry, "--export=__global_base", "--export=__data_end", // where statics lie, which are put back before each run
+		strip, "--gc-sections",
 		// A stack that grows too far then leaves the memory, and traps, instead
 		// of running into the function's data.
 		"--stack-first", "-z", "stack-size=65536",
