@@ -49,7 +49,7 @@ func (n *Node) functions(l *limits) error {
 		}
 	}
 	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, other}, Trust: policy, Travel: l.functions,
-		Log: n.log, Tracer: n.cfg.Tracer})
+		Log: n.log, Output: n.cfg.Output, Tracer: n.cfg.Tracer})
 	return err
 }
 
@@ -71,7 +71,7 @@ func (n *Node) nativeEngine(dir string, c native.Config) (abi.Engine, error) {
 // compiler has package llvm compile for package native: neither knows the other.
 type compiler struct{ *llvm.Compiler }
 
-func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, error) {
+func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, bool, error) {
 	return c.Compiler.Object(ctx, llvm.Request(r))
 }
 

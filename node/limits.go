@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -24,6 +25,7 @@ type limits struct {
 	functions travel.Limits
 	engine    engineLimits
 	ceilings  abi.Limits
+	pool      component.Limits
 }
 
 // engineLimits are those of wasm.Config and native.Config.
@@ -55,7 +57,7 @@ func (l *limits) byName() map[string]reflect.Value {
 	for _, part := range []struct {
 		name string
 		of   any
-	}{{"fabric", &l.fabric}, {"calls", &l.calls}, {"functions", &l.functions}, {"functions", &l.engine}, {"ceilings", &l.ceilings}} {
+	}{{"fabric", &l.fabric}, {"calls", &l.calls}, {"functions", &l.functions}, {"functions", &l.engine}, {"ceilings", &l.ceilings}, {"pool", &l.pool}} {
 		v := reflect.ValueOf(part.of).Elem()
 		for _, f := range reflect.VisibleFields(v.Type()) {
 			if name := part.name + "." + snake(f.Name); notByName[name] == "" {
@@ -137,6 +139,9 @@ func (c *Config) setLimits() (*limits, error) {
 		}
 	}
 	if err := l.fabric.Validate(); err != nil {
+		return nil, err
+	}
+	if err := l.pool.Validate(); err != nil {
 		return nil, err
 	}
 	return l, l.calls.Validate()

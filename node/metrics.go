@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -47,12 +48,15 @@ func nodeMetrics() []metric {
 		{"frames_sent_total", "Frames of any kind sent: messages, operations, credit.", counter, func(f *figures) float64 { return float64(f.sent.SentFrames) }},
 		{"frame_bytes_sent_total", "Bytes of those frames.", counter, func(f *figures) float64 { return float64(f.sent.SentBytes) }},
 		{"outbox_bytes", "Messages and answers that wait for credit or room.", gauge, func(f *figures) float64 { return float64(f.sent.Outbox + f.sent.Reserved) }},
-		{"lent_bytes", "Memory that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().bytes) }},
+		{"lent_bytes", "Memory that datasets, loads and regions take.", gauge, func(f *figures) float64 { return float64(f.n.lent().Bytes) }},
 		{"lent_limit_bytes", "Memory that may be lent.", gauge, func(f *figures) float64 { return float64(f.n.live.Load().Memory) }},
-		{"lent_descriptors", "Descriptors that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().files) }},
-		{"lent_descriptors_limit", "Descriptors that they may take.", gauge, func(*figures) float64 { limit, _, _ := filesLimit(); return float64(limit) }},
+		{"lent_descriptors", "Descriptors that they take.", gauge, func(f *figures) float64 { return float64(f.n.lent().Files) }},
+		{"lent_descriptors_limit", "Descriptors that they may take.", gauge, func(*figures) float64 { limit, _, _ := component.FilesLimit(); return float64(limit) }},
 		{"resident_bytes", "Memory that the process has, a page that several mappings or processes share counted in parts.", gauge, func(f *figures) float64 { return f.n.resident.bytes(time.Now()) }},
 		{"segment_bytes", "Memory of all segments, those of calls included.", gauge, func(f *figures) float64 { return float64(f.n.el.LentBytes()) }},
+		{"pool_bytes", "Memory that regions take, of wherry_lent_bytes.", gauge, func(f *figures) float64 { _, p, _ := f.n.account.Used(); return float64(p.Bytes) }},
+		{"pool_limit_bytes", "Memory that regions may take.", gauge, func(f *figures) float64 { return float64(f.n.live.Load().PoolMemory) }},
+		{"regions", "Regions that this node lends.", gauge, func(f *figures) float64 { return float64(f.n.pool.Count()) }},
 		{"datasets", "Datasets that this node holds a shard of.", gauge, func(f *figures) float64 { return float64(f.n.data.datasets()) }},
 		{"loads", "Loads under way.", gauge, func(f *figures) float64 { return float64(f.n.data.loading()) }},
 		{"loads_total", "Loads that became visible.", counter, func(f *figures) float64 { return float64(f.n.data.committed.Load()) }},
@@ -124,6 +128,7 @@ type collector struct {
 	build   prometheus.Metric
 	metrics []metric
 	descs   []*prometheus.Desc
+	forms   []*prometheus.Desc // of functions' runs, with the label form
 }
 
 func newCollector(n *Node) *collector {
@@ -131,6 +136,13 @@ func newCollector(n *Node) *collector {
 	labels := prometheus.Labels{"element": n.cfg.Name}
 	c.build = prometheus.MustNewConstMetric(prometheus.NewDesc("wherry_build_info", "Which program this is; always 1.", nil,
 		prometheus.Labels{"element": n.cfg.Name, "version": n.cfg.Program, "goversion": runtime.Version()}), gauge, 1)
+	for _, m := range [][2]string{
+		{"runs_total", "Runs of functions here that have ended, by the form of code they ran in."},
+		{"run_seconds_total", "What those took without waiting, in whole slices of 100 µs."},
+		{"run_bytes_total", "Bytes of their payloads, and of what they replied and sent on."},
+	} {
+		c.forms = append(c.forms, prometheus.NewDesc("wherry_inject_form_"+m[0], m[1], []string{"form"}, labels))
+	}
 	for _, m := range c.metrics {
 		c.descs = append(c.descs, prometheus.NewDesc("wherry_"+m.name, m.help, nil, labels))
 	}
@@ -140,6 +152,9 @@ func newCollector(n *Node) *collector {
 // Describe lists the metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.build.Desc()
+	for _, d := range c.forms {
+		ch <- d
+	}
 	for _, d := range c.descs {
 		ch <- d
 	}
@@ -149,6 +164,11 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- c.build
 	f := figures{c.n, c.n.traffic.total(), c.n.rpc.Stats(), c.n.rt.Stats(), c.n.engine.Stats()}
+	for _, ran := range c.n.rt.Ran() {
+		for i, v := range []float64{float64(ran.Runs), ran.Time.Seconds(), float64(ran.Bytes)} {
+			ch <- prometheus.MustNewConstMetric(c.forms[i], counter, v, ran.Form)
+		}
+	}
 	for i, m := range c.metrics {
 		if v := m.read(&f); !math.IsNaN(v) {
 			ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, v)

@@ -23,6 +23,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -107,7 +108,7 @@ func TestHTTP(t *testing.T) {
 	go func() { done <- n.Run(t.Context()) }()
 	base := "http://" + n.HTTPAddr()
 	code, text := get(t, base+"/metrics")
-	for _, m := range []string{`wherry_endpoints{element="n1"} 0`, `wherry_lent_limit_bytes{element="n1"} 1.073741824e+09`, "wherry_rpc_served_total", "extra_total 0", "go_goroutines", "process_open_fds"} {
+	for _, m := range []string{`wherry_endpoints{element="n1"} 0`, `wherry_lent_limit_bytes{element="n1"} 1.073741824e+09`, "wherry_rpc_served_total", `wherry_inject_form_runs_total{element="n1",form="wasm32"} 0`, "extra_total 0", "go_goroutines", "process_open_fds"} {
 		if code != 200 || !strings.Contains(text, m) {
 			t.Errorf("/metrics (%d) has no %s", code, m)
 		}
@@ -390,8 +391,8 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v", tc.call, tc.body, err, tc.want)
 		}
 	}
-	if n.data.used() != (lent{}) || n.data.loading() != 0 {
-		t.Errorf("%+v and %d loads are left", n.data.used(), n.data.loading())
+	if n.lent() != (component.Lent{}) || n.data.loading() != 0 {
+		t.Errorf("%+v and %d loads are left", n.lent(), n.data.loading())
 	}
 	// Another client cannot touch a load.
 	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"c`+id[1:]+`","name":"x"}`)); err != nil {

@@ -191,9 +191,9 @@ func (c *fakeCompiler) Target() (triple, cpu string, features []string, err erro
 	return worker.Arch + "-unknown-linux-gnu", "cpu", []string{"one"}, c.err
 }
 
-func (c *fakeCompiler) Object(_ context.Context, r Request) ([]byte, error) {
+func (c *fakeCompiler) Object(_ context.Context, r Request) ([]byte, bool, error) {
 	c.got = r
-	return c.object, nil
+	return c.object, r.Best, nil
 }
 
 // TestBitcode: bitcode goes to the compiler, and its object is checked as one that arrives is.
@@ -207,7 +207,7 @@ func TestBitcode(t *testing.T) {
 	if got := fmt.Sprint(e.Offers()); got != fmt.Sprintf("[llvm-bitcode for %[1]s elf for %[1]s]", triple()) {
 		t.Errorf("offers %s", got)
 	}
-	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
+	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), ABI: abi.Version, Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
 	p, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +215,18 @@ func TestBitcode(t *testing.T) {
 	defer p.Close()
 	if h, _, err := run(t, bind(t, p, "alice"), order{op: 1}); err != nil || !h.replied {
 		t.Errorf("%v", err)
+	}
+	if _, better := p.(abi.Tiered).Tier(); !better || c.got.Best {
+		t.Error("the first program is as good as can be")
+	}
+	code.Best = true
+	best, err := e.Load(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer best.Close()
+	if _, better := best.(abi.Tiered).Tier(); better || !c.got.Best {
+		t.Error("the best program can be made better")
 	}
 	if string(c.got.Bitcode) != "BC" || c.got.Principal != "alice" || c.got.Signer[0] != 7 || len(c.got.Imports) != len(allCalls()) {
 		t.Errorf("the compiler got %+v", c.got)
@@ -370,7 +382,7 @@ func TestLoadedBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := abi.Code{Form: "elf", Triple: triple(), Bytes: object, Imports: allCalls(), Principal: "ada"}
+	code := abi.Code{Form: "elf", Triple: triple(), ABI: abi.Version, Bytes: object, Imports: allCalls(), Principal: "ada"}
 	first, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)

@@ -43,10 +43,19 @@ func newCodeFile(code []byte) (*codeFile, error) {
 
 func (c *codeFile) close() { unix.Close(c.fd) }
 
+// tier is how a program's code was made.
+type tier struct {
+	name   string
+	better bool // there can be a better one
+}
+
+var firstTier = tier{"first tier, not optimised here", true}
+
 // program is code at its address.
 type program struct {
 	engine    *Engine
 	payer     *user // for whom it was loaded
+	tier      tier
 	image     *elf.Image
 	code      *codeFile
 	limits    abi.Limits
@@ -56,6 +65,9 @@ type program struct {
 	uses   int // bounds
 	closed bool
 }
+
+// Tier is for abi.Tiered.
+func (p *program) Tier() (name string, better bool) { return p.tier.name, p.tier.better }
 
 // statics is how many bytes the function may write to that have names.
 func (p *program) statics() uint64 { return p.image.Size - p.image.Data }
