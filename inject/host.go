@@ -31,6 +31,7 @@ type host struct {
 	load      *load             // that it waits for
 	functions []*travel.Binding // that it has named, each with a reference; a number is an index and one
 	slices    uint64            // of its time that have ended
+	sent      uint64            // bytes that left while it ran
 	acted     bool              // it has sent or written something before its end
 
 	message fabric.Message // being handled, while leads
@@ -117,7 +118,7 @@ func (rt *Runtime) freeHost(h *host) {
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
 	h.scratch, h.again, h.acted, h.crowded = 0, false, false, false
-	h.load, h.slices = nil, 0
+	h.load, h.slices, h.sent = nil, 0, 0
 	h.unname()
 	rt.hosts = append(rt.hosts, h)
 }
@@ -310,7 +311,9 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 		origin := h.run.Origin()
 		rt.mu.Unlock()
 		if !h.full(err) {
-			return h.status("reply_part", err)
+			st := h.status("reply_part", err)
+			h.count(st, data)
+			return st
 		}
 		if err := h.await(origin, try, false, err); err != nil {
 			return h.status("reply_part", err)
@@ -492,6 +495,7 @@ func (h *host) Forward(function, element uint32, payload []byte) abi.Status {
 		n, st, err := h.forward(h.time(), b, element, payload)
 		h.rt.mu.Unlock()
 		if !h.full(err) {
+			h.count(st, payload)
 			return st
 		}
 		if err := h.await(n, try, false, err); err != nil {
@@ -534,6 +538,7 @@ func (h *host) Fork(function, element uint32, payload []byte) abi.Status {
 	for try := 0; ; try++ {
 		n, st, err := h.fork(b, element, payload)
 		if !h.full(err) {
+			h.count(st, payload)
 			return st
 		}
 		if err := h.await(n, try, true, err); err != nil {
@@ -557,6 +562,13 @@ func (h *host) fork(b *travel.Binding, element uint32, payload []byte) (to trave
 	_, err = rt.core.Fork(h.time(), h.run, n, b, payload)
 	h.over = h.run.Ended()
 	return n, h.status("fork", err), err
+}
+
+// count counts what was sent.
+func (h *host) count(st abi.Status, data []byte) {
+	if st == abi.OK {
+		h.sent += uint64(len(data))
+	}
 }
 
 // window is n bytes of a window from offset on, as local memory, or the whole of its remote; both nil with a

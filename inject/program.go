@@ -54,9 +54,7 @@ type chosen struct {
 
 // past is how a function has run here in a form.
 func (c *code) past(f image.Form) forms.History {
-	h := c.history[f]
-	// A run's first slice is short, and its last one ends anywhere.
-	return forms.History{Runs: h.runs, Time: time.Duration(h.slices) * sliceTime}
+	return c.history[f].said()
 }
 
 // choose orders what code may run, for a load; those are refused too that could not be made ready a moment ago. mu is held.

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"fmt"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -23,6 +24,7 @@ type store struct {
 	byID   map[travel.ID]*object
 	codes  map[image.ID]*code
 	unused *list.List // of *object, the longest unused at the front
+	past   histories  // of the images that are here no more
 
 	hits, misses, evicted uint64
 }
@@ -50,15 +52,30 @@ type code struct {
 	explain  map[forms.Wish]*Explanation
 
 	// What runs came of it since it was put here, by form (image.Form); 0 for those that did not begin.
-	history [image.ELF + 1]history
+	history histories
 	failed  uint64
 	used    travel.Instant // when the last one ended; 0: never
 }
+
+// histories are by form.
+type histories [image.ELF + 1]history
 
 // history is what runs in one form came to.
 type history struct {
 	runs   uint64
 	slices uint64 // of about sliceTime, of all of them
+	bytes  uint64 // of their payloads, and of what they replied and sent on
+}
+
+func (h *history) add(o history) {
+	h.runs += o.runs
+	h.slices += o.slices
+	h.bytes += o.bytes
+}
+
+// said is the history as forms.Choose goes by it. A run's first slice is short, and its last one ends anywhere.
+func (h history) said() forms.History {
+	return forms.History{Runs: h.runs, Time: time.Duration(h.slices) * sliceTime}
 }
 
 // program is one entry's.
@@ -147,6 +164,9 @@ func (s *store) drop(o *object) {
 	}
 	if c.copies--; c.copies == 0 {
 		delete(s.codes, c.img.ID())
+		for form := range c.history {
+			s.past[form].add(c.history[form])
+		}
 		c.close()
 	}
 }
