@@ -20,7 +20,7 @@ SIM_SECONDS  ?= 600
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test tools vet unit race outside peers ioforward bench bench-peers profile soak generate
+.PHONY: help build mixed test tools vet unit race outside peers ioforward bench bench-peers profile soak generate
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ help: ## print this
 build: ## build bin/wherry, without cgo
 	$(GO) build -trimpath -o bin/wherry ./cmd/wherry
 	$(GO) build -trimpath -o bin/wherry-llvm ./cmd/wherry-llvm
+
+mixed: build ## build it for arm64 and riscv64 too, for wherry demo --mixed
+	for arch in amd64 arm64 riscv64; do GOARCH=$$arch $(GO) build -trimpath -o bin/wherry-$$arch ./cmd/wherry || exit 1; done
 
 test: tools vet unit race outside peers ioforward ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"

@@ -21,10 +21,35 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
+	"github.com/wherry-fabric/wherry/inject/llvm"
+	"github.com/wherry-fabric/wherry/inject/native"
+	"github.com/wherry-fabric/wherry/internal/libllvm"
 )
+
+// withCompiler puts this program on PATH as the compiler, for processes that are started.
+func withCompiler(t *testing.T) {
+	t.Helper()
+	self, err := os.Executable()
+	dir := t.TempDir()
+	if err == nil {
+		err = os.Symlink(self, filepath.Join(dir, llvm.Program))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
 
 // TestMain doubles as the benchmark's processes.
 func TestMain(m *testing.M) {
+	native.Main()
+	if filepath.Base(os.Args[0]) == llvm.Program {
+		if err := libllvm.Serve(""); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) == 2 && os.Args[1] == "role" {
 		if err := Role(context.Background(), os.Stdin, os.Stdout, schemes.All(), smallGraph); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -38,6 +63,7 @@ func TestMain(m *testing.M) {
 // TestRun runs each benchmark, short, and looks at its fields: that they are
 // there and possible. How large they are is no test's business.
 func TestRun(t *testing.T) {
+	withCompiler(t)
 	var runs []*Result
 	all := []struct {
 		Config
@@ -50,6 +76,9 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "chase", Transport: "shm", Servers: 1, Rounds: 40}, []string{"window_ns_per_hop", "native_ns_per_hop", "window_ns_per_hop_256k", "window_bytes", "window_bytes_256k", "table_bytes"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 4, Rounds: 40, Rows: 17}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
+		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "elf"}, []string{"inject_over_send_ns", "first_use_us"}},
+		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
+		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
@@ -204,7 +233,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 14 {
+	if !slices.Equal(says, common) || rows != 16 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -276,6 +305,9 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Kind, c.Elements = "rounds", 3 }, "rounds of 3"},
 		{func(c *Config) { c.SameCPU = true }, "pinning"},
 		{func(c *Config) { c.TLS = true }, "TLS over shm"},
+		{func(c *Config) { c.Kind, c.Form = "inject", "java" }, "none of auto, wasm, bitcode, elf"},
+		{func(c *Config) { c.Kind, c.Form, c.Native = "inject", "elf", "off" }, "native \"off\""},
+		{func(c *Config) { c.Kind, c.Native = "inject", "worker" }, "--form"},
 	} {
 		ok := Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}}
 		if err := ok.Validate(); err != nil {

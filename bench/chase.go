@@ -19,12 +19,16 @@ func (c *client) chase() error {
 	if err != nil {
 		return err
 	}
-	if c.spec.Count == 1 && c.spec.scheme.Local() {
+	if c.spec.Code == nil && c.spec.Count == 1 && c.spec.scheme.Local() {
 		if err := c.window(table); err != nil {
 			return err
 		}
 	}
-	f, err := c.rt.Prepare(xrdma.Chase(), table)
+	img, err := c.spec.image("chase")
+	if err != nil {
+		return err
+	}
+	f, err := c.rt.PrepareAs(img, table, c.spec.wish())
 	if err != nil {
 		return err
 	}
@@ -47,7 +51,7 @@ func (c *client) chase() error {
 		{name: "am", run: c.deployed()},
 		{name: "get", run: c.gets(mem)},
 	}
-	if !c.spec.scheme.Local() || c.spec.Count > 1 {
+	if c.spec.Code == nil && (!c.spec.scheme.Local() || c.spec.Count > 1) {
 		if err := c.firstUse(table); err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
-	"github.com/wherry-fabric/wherry/inject/abi"
-	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/inject/llvm"
+	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -27,17 +27,22 @@ const (
 	idAllocs fabric.FrameID = 3002 // asks for the number of allocations so far
 	idAlloc  fabric.FrameID = 3003 // the answer
 
+	idObjects fabric.FrameID = 205 // asks for the numbers of objects made and found; answered with idAlloc
+
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
 	idFloorTrips fabric.FrameID = 204 // so many round trips are made there next
 )
 
 // station is a benchmark's element with its runtime.
 type station struct {
-	el   *fabric.Element
-	rt   *inject.Runtime
-	rpc  *rpc.Peer
-	eps  []*fabric.Endpoint // by server index
-	byID map[fabric.Incarnation]*fabric.Endpoint
+	el  *fabric.Element
+	rt  *inject.Runtime
+	rpc *rpc.Peer
+	// Of native code; nil: none runs.
+	native   *native.Engine
+	compiler *llvm.Compiler
+	eps      []*fabric.Endpoint // by server index
+	byID     map[fabric.Incarnation]*fabric.Endpoint
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -52,11 +57,9 @@ func newStation(spec *role, engine bool) (*station, error) {
 	}
 	cfg := inject.Config{}
 	if engine {
-		e, err := wasm.New(wasm.Config{})
-		if err != nil {
+		if cfg, err = s.engines(spec); err != nil {
 			return nil, err
 		}
-		cfg.Engines = []abi.Engine{wasm.Runner{Engine: e}}
 	}
 	if s.rt, err = inject.NewRuntime(s.el, cfg); err != nil {
 		return nil, err
@@ -87,6 +90,10 @@ func (s *station) close() {
 	s.rpc.Close()
 	s.el.Close()
 	s.rt.Close()
+	if s.native != nil {
+		s.native.Close()
+		s.compiler.Close()
+	}
 }
 
 // permutation is one random cycle over all rows (Sattolo's algorithm): every
@@ -147,6 +154,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	s.handle(spec, seg, first, count)
 	s.handleRing(spec)
 	s.handleFloor()
+	s.handleObjects()
 	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Inline: spec.Inline}); err != nil {
 		return info, nil, err
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
-	"github.com/wherry-fabric/wherry/inject/xrdma"
 )
 
 // inject measures a cached function that reads its payload and replies, beside
@@ -16,7 +15,11 @@ func (c *client) inject() error {
 	if rounds == 0 {
 		rounds = 100_000
 	}
-	f, err := c.rt.Prepare(xrdma.Echo(), nil)
+	img, err := c.spec.image("echo")
+	if err != nil {
+		return err
+	}
+	f, err := c.rt.PrepareAs(img, nil, c.spec.wish())
 	if err != nil {
 		return err
 	}
@@ -66,6 +69,9 @@ func (c *client) inject() error {
 	c.r.Set("allocs_per_op", allocsPerOp(before, after, len(sends)+len(calls)))
 	c.r.Set("payload_bytes", len(word))
 	c.r.Set("calls", len(calls))
+	if c.spec.Code != nil {
+		return c.firstIncrements()
+	}
 	return nil
 }
 

@@ -156,6 +156,9 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 			return nil, err
 		}
 	}
+	if spec.Code, err = c.code(ctx, dir); err != nil {
+		return nil, err
+	}
 	if c.Processes > 1 {
 		return c.processes(ctx, spec, dir)
 	}

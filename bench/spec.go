@@ -35,6 +35,8 @@ type Config struct {
 	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool           // of bulk: time active messages beside running Puts too
 	Calls     int            // of crowd: functions at once; default 64
+	Form      string         // of inject and chase: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
+	Native    string         // with Form: how servers run native code; default "worker"
 	Elements  int            // of ring: the processes in it, default 4; of rounds: the servers, default 64
 	Pin       bool           // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
 	SameCPU   bool           // with Pin: all processes on one CPU
@@ -126,7 +128,7 @@ func (c *Config) Validate() error {
 	}
 	def(&c.Elements, 4)
 	def(&c.Calls, 64)
-	if err := c.validateCalls(); err != nil {
+	if err := errors.Join(c.validateCalls(), c.validateForm()); err != nil {
 		return err
 	}
 	if c.Schemes == nil {
@@ -323,6 +325,7 @@ type role struct {
 	Seed      uint64
 	CacheDir  string
 	TLS       *ca.Files // nil: none
+	Code      *codeOf   // nil: ready functions, as wasm
 	Profile   string    // file for a CPU profile; "": none
 }
 
@@ -390,6 +393,10 @@ func hostInfo(r *Result, c *Config) {
 		r.Set("servers", c.Servers)
 	}
 	r.Set("pinning", c.pinning())
+	if c.Form != "" {
+		r.Set("form", c.Form)
+		r.Set("native", c.Native)
+	}
 	machine(r)
 	r.Set("time", time.Now().UTC().Format(time.RFC3339))
 	if host, err := os.Hostname(); err == nil {

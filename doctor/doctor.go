@@ -24,6 +24,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/internal/uffd"
 )
 
 // State is how a check came out.
@@ -303,14 +304,10 @@ func bitcode(context.Context) Check {
 }
 
 func watching(context.Context) Check {
-	c := Check{Name: "userfaultfd", State: Good, For: "remote memory that is paged in: not used yet", Detail: "available"}
-	const userModeOnly = 1
-	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|userModeOnly, 0, 0)
-	if errno != 0 {
-		c.State, c.Detail, c.Do = Missing, errno.Error(), "sysctl vm.unprivileged_userfaultfd=1, or run as root"
-		return c
+	c := Check{Name: "userfaultfd", State: Good, For: "remote memory that is paged in: not used yet", Detail: "faults of memfds can be watched, in system calls too"}
+	if err := uffd.Probe(); err != nil {
+		c.State, c.Detail, c.Do = Missing, err.Error(), "run as root, or sysctl vm.unprivileged_userfaultfd=1, or give the user /dev/userfaultfd; Linux 6.6 or later"
 	}
-	unix.Close(int(fd))
 	return c
 }
 

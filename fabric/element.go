@@ -249,7 +249,7 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 	if err := e.adopt(ep, link); err != nil {
 		return nil, err
 	}
-	if !initiator && !e.admits(ep) { // withdrawn since HELLO, and before Readmit could find the endpoint
+	if !e.admits(ep) { // its token was withdrawn since HELLO, and before Readmit could find the endpoint
 		ep.doom(withdrawn(ep))
 	}
 	return ep, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -193,11 +194,26 @@ func (h *host) Elements() uint32 {
 	return uint32(len(h.bound.table.Shards))
 }
 
-// ShardRows is the range of rows an element holds.
-func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
+// dataset is the table of a dataset that a host call names; nil if there is none of that number.
+func (h *host) dataset(call string, dataset uint32) *cluster.Table {
 	t := h.bound.table
+	switch {
+	case t == nil:
+		h.told(call, abi.ErrArgument)
+		h.lastError = "the function was not called on a dataset"
+	case dataset != 0:
+		h.told(call, abi.ErrArgument)
+		h.lastError = fmt.Sprintf("there is no dataset %d: a call has one, number 0", dataset)
+		return nil
+	}
+	return t
+}
+
+// ShardRows is the range of a dataset's rows that an element holds.
+func (h *host) ShardRows(dataset, element uint32) (first, count uint64, st abi.Status) {
+	t := h.dataset("shard_rows", dataset)
 	if t == nil {
-		return 0, 0, h.told("shard_rows", abi.ErrArgument)
+		return 0, 0, abi.ErrArgument
 	}
 	first, count, ranges, ok := t.Range(element)
 	switch {
@@ -211,7 +227,7 @@ func (h *host) ShardRows(element uint32) (first, count uint64, st abi.Status) {
 	return first, count, abi.OK
 }
 
-// Range is ShardRows for the engine's own use.
+// Range is ShardRows of dataset 0 for the engine's own use.
 func (h *host) Range(element uint32) (first, count uint64, ok bool) {
 	if h.bound.table == nil {
 		return 0, 0, false
@@ -221,11 +237,12 @@ func (h *host) Range(element uint32) (first, count uint64, ok bool) {
 }
 
 // Owner says where a row is.
-func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
-	if h.bound.table == nil {
-		return 0, 0, h.told("owner", abi.ErrArgument)
+func (h *host) Owner(dataset uint32, row uint64) (element uint32, local uint64, st abi.Status) {
+	t := h.dataset("owner", dataset)
+	if t == nil {
+		return 0, 0, abi.ErrArgument
 	}
-	element, local, ok := h.bound.table.Owner(row)
+	element, local, ok := t.Owner(row)
 	if !ok {
 		return 0, 0, h.told("owner", abi.ErrArgument)
 	}
@@ -233,11 +250,12 @@ func (h *host) Owner(row uint64) (element uint32, local uint64, st abi.Status) {
 }
 
 // Row says which row an element has at an index.
-func (h *host) Row(element uint32, local uint64) (row uint64, st abi.Status) {
-	if h.bound.table == nil {
-		return 0, h.told("row", abi.ErrArgument)
+func (h *host) Row(dataset, element uint32, local uint64) (row uint64, st abi.Status) {
+	t := h.dataset("row", dataset)
+	if t == nil {
+		return 0, abi.ErrArgument
 	}
-	row, ok := h.bound.table.Row(element, local)
+	row, ok := t.Row(element, local)
 	if !ok {
 		return 0, h.told("row", abi.ErrArgument)
 	}
@@ -412,10 +430,22 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	return n, abi.OK
 }
 
+// unknown reports whether there is no function of that number, which the call is then told: the only one is the function itself, 0.
+func (h *host) unknown(call string, function uint32) bool {
+	if function != 0 {
+		h.told(call, abi.ErrArgument)
+		h.lastError = fmt.Sprintf("there is no function %d: 0 is the one that runs, and it made no other", function)
+	}
+	return function != 0
+}
+
 // Forward moves the branch on.
-func (h *host) Forward(element uint32, payload []byte) abi.Status {
-	if h.replied {
+func (h *host) Forward(function, element uint32, payload []byte) abi.Status {
+	switch {
+	case h.replied:
 		return abi.ErrDone
+	case h.unknown("forward", function):
+		return abi.ErrArgument
 	}
 	h.acted = true
 	for try := 0; ; try++ {
@@ -434,7 +464,7 @@ func (h *host) Forward(element uint32, payload []byte) abi.Status {
 // Onward moves the branch on when the run ends (see execute). Of a traced run it is part of the span.
 func (h *host) Onward(element uint32, payload []byte) abi.Status {
 	if h.endSpan != nil || h.replied || h.over {
-		return h.Forward(element, payload)
+		return h.Forward(0, element, payload)
 	}
 	h.goes, h.to, h.onward = true, element, payload
 	return abi.OK
@@ -456,7 +486,10 @@ func (h *host) forward(now travel.Instant, element uint32, payload []byte) (to t
 }
 
 // Fork starts another branch. It waits for room, within the invocation's time.
-func (h *host) Fork(element uint32, payload []byte) abi.Status {
+func (h *host) Fork(function, element uint32, payload []byte) abi.Status {
+	if h.unknown("fork", function) {
+		return abi.ErrArgument
+	}
 	h.acted = true
 	for try := 0; ; try++ {
 		n, st, err := h.fork(element, payload)
@@ -620,6 +653,9 @@ func (h *host) Log(text []byte) {
 	}
 	h.rt.log.Info("function says", "function", name, "origin", h.bound.principal, "text", string(text))
 }
+
+// Random is 64 bits that nobody can foresee.
+func (h *host) Random() uint64 { return rand.Uint64() }
 
 // NowNs is the wall clock.
 func (h *host) NowNs() uint64 { return uint64(time.Now().UnixNano()) }

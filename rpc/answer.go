@@ -27,7 +27,7 @@ func (k *Call) reply(code Code, body []byte) {
 	var seg *lentSegment
 	var err error
 	if granted {
-		seg, err = c.lend(nil, len(body))
+		seg, err = c.lend(nil, lentAnswer, len(body))
 	}
 	if !granted || isNoRoom(err) {
 		if err = k.hold(code, body); err == nil {
@@ -74,7 +74,7 @@ func (k *Call) replyLent(code Code, body []byte, seg *lentSegment, err error) {
 
 // readTime is how long an answer that is lent may lie: its caller waits for it, and reads it and what lies for him already.
 func (c *conn) readTime() int64 {
-	n := 1 + c.lent.inUse()/c.p.limits.largest()
+	n := 1 + c.lent[lentAnswer].inUse()/c.p.limits.largest()
 	return n * min(int64(c.p.limits.LingerTime), int64(longest)/n)
 }
 
@@ -124,7 +124,7 @@ func (k *Call) hold(code Code, body []byte) error {
 		if err != nil {
 			err = fmt.Errorf("its caller did not ask for it: %w", err)
 		} else {
-			seg, err = c.lend(ctx, len(body))
+			seg, err = c.lend(ctx, lentAnswer, len(body))
 		}
 		k.replyLent(code, body, seg, err)
 	}

@@ -129,7 +129,7 @@ func TestNeverFetched(t *testing.T) {
 		if got, err := a.p.Call(ctx, ep, "large", nil); err != nil || len(got) != size {
 			t.Fatalf("call %d: %d bytes, %v; %+v", i, len(got), err, b.p.Stats())
 		}
-		if n := b.p.lent.inUse(); n > 3*size { // half of the room, and ours
+		if n := b.p.lentBytes(); n > 3*size { // half of the room, and ours
 			t.Errorf("%d bytes are lent", n)
 		}
 	}

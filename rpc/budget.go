@@ -13,7 +13,7 @@ import (
 
 // budget bounds bytes that this element keeps for its peers. Each endpoint has a share of it, which may grow to as much as is left
 // free: alone to half of the budget, and beside others to less, so no endpoint can take what the next one needs. A Peer has
-// three: for payloads that lie in segments until a peer has read them, for answers that wait until they can, and for
+// one for each kind of payload that lies in segments until a peer has read it, one for answers that wait until they can, and one for
 // answers that come here before anybody waits for them.
 type budget struct {
 	limit int64
@@ -40,6 +40,8 @@ type claim struct {
 	settled atomic.Bool
 	err     error // why there will be none; set before settled
 }
+
+func (b *budget) init(el *fabric.Element, limit int64) { b.el, b.limit = el, limit }
 
 // inUse is how much of the budget is taken.
 func (b *budget) inUse() int64 {

@@ -23,7 +23,7 @@ func TestHoardersGiveWay(t *testing.T) {
 	for range hoarders {
 		newHolder(t, b, true).call(t, "large", calls)
 	}
-	waitFor(t, "they have it all", func() bool { return b.p.lent.inUse() == 4*size })
+	waitFor(t, "they have it all", func() bool { return b.p.lentBytes() == 4*size })
 	a := newSide(t, "a", Limits{})
 	ep, err := a.el.Dial(t.Context(), b.el.Addrs()[0])
 	if err != nil {

@@ -216,14 +216,18 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error
 
 // lendFor is lend for a request. Where the call may wait, it waits for room.
 func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSegment, error) {
-	seg, err := c.lend(nil, len(s.req.body))
+	kind := lentRequest
+	if s.req.nested() && !s.req.oneWay() {
+		kind = lentNested
+	}
+	seg, err := c.lend(nil, kind, len(s.req.body))
 	if !isNoRoom(err) || mode == sendStarts || s.leads {
 		return seg, err
 	}
 	start := c.p.el.Now()
 	bounded, cancel := c.p.layer.Timeout(ctx, s.req.left, ErrDeadline)
 	defer cancel()
-	seg, err = c.lend(bounded, len(s.req.body))
+	seg, err = c.lend(bounded, kind, len(s.req.body))
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
 		c.reuse(seg)
 		return nil, ErrDeadline

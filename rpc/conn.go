@@ -54,9 +54,10 @@ type conn struct {
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
-	lent, kept, ahead share // of Peer's; ahead is taken and given under mu
-	expected          int64 // what of ahead is for calls that are under way, under mu
-	usual             uint8 // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
+	lent        [lentKinds]share // of Peer's
+	kept, ahead share            // of Peer's; ahead is taken and given under mu
+	expected    int64            // what of ahead is for calls that are under way, under mu
+	usual       uint8            // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
@@ -65,7 +66,10 @@ func newConn(p *Peer, ep *fabric.Endpoint) *conn {
 		c.eager = min(mostEager, p.limits.MaxBytes)
 	}
 	c.segments.idle, c.buffers.idle = &p.idle, &p.idleBuffers
-	c.lent.b, c.kept.b, c.ahead.b = &p.lent, &p.kept, &p.ahead
+	for i := range c.lent {
+		c.lent[i].b = &p.lent[i]
+	}
+	c.kept.b, c.ahead.b = &p.kept, &p.ahead
 	c.slots.Init(p.el)
 	c.oneWays.Init(p.el)
 	c.life, c.kill = context.WithCancelCause(context.Background())
@@ -244,7 +248,9 @@ func (c *conn) cease(err error, lives bool) {
 	for _, k := range running {
 		k.stop(err, !lives)
 	}
-	c.lent.fail(err)
+	for i := range c.lent {
+		c.lent[i].fail(err)
+	}
 	c.wakeSenders()
 }
 

@@ -246,8 +246,12 @@ func (t *simTrial) check() {
 		if s := p.Stats(); s.Active != 0 || s.Parked != 0 || s.BulkBytes != s.PoolBytes || s.Malformed != 0 {
 			t.fail("%s is left with %+v", h.Name, s)
 		}
-		if p.lent.line.Len() != 0 || p.held.Load() != 0 || p.kept.inUse() != 0 {
-			t.fail("%s is left with %d endpoints that wait for room, %d bytes of %d answers held", h.Name, p.lent.line.Len(), p.kept.inUse(), p.held.Load())
+		inLine := 0
+		for i := range p.lent {
+			inLine += p.lent[i].line.Len()
+		}
+		if inLine != 0 || p.held.Load() != 0 || p.kept.inUse() != 0 {
+			t.fail("%s is left with %d endpoints that wait for room, %d bytes of %d answers held", h.Name, inLine, p.kept.inUse(), p.held.Load())
 		}
 		if len(p.order) != len(p.conns) || len(p.order) != len(h.Element().Endpoints()) {
 			t.fail("%s has %d connections, %d in order, and %d endpoints", h.Name, len(p.conns), len(p.order), len(h.Element().Endpoints()))
@@ -260,9 +264,13 @@ func (t *simTrial) check() {
 			t.fail("%s is left with room taken for answers to %d bytes of calls over connections that are lost", h.Name, n-spare)
 		}
 		for _, c := range p.order {
-			if c.caller.Live() != 0 || c.callee.Running() != 0 || c.lending.Len() != 0 || c.waiting != 0 || c.held.Load() != 0 || c.kept.inUse()+c.lent.inUse()+c.expected != 0 {
+			lent := int64(0)
+			for i := range c.lent {
+				lent += c.lent[i].inUse()
+			}
+			if c.caller.Live() != 0 || c.callee.Running() != 0 || c.lending.Len() != 0 || c.waiting != 0 || c.held.Load() != 0 || c.kept.inUse()+lent+c.expected != 0 {
 				t.fail("%s is left with %d calls to %s, %d of it, %d payloads, %d who wait for a slot, %d held answers, %d bytes held, %d lent, %d expected",
-					h.Name, c.caller.Live(), c.ep.Name(), c.callee.Running(), c.lending.Len(), c.waiting, c.held.Load(), c.kept.inUse(), c.lent.inUse(), c.expected)
+					h.Name, c.caller.Live(), c.ep.Name(), c.callee.Running(), c.lending.Len(), c.waiting, c.held.Load(), c.kept.inUse(), lent, c.expected)
 			}
 		}
 	}

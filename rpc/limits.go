@@ -37,7 +37,7 @@ type Limits struct {
 	Queued       int           // calls of one endpoint that wait until they may run; further ones are refused with ErrBusy, as are those that handlers make; default 1024, -1: none
 	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, and eight times what those of one may; default 64 MiB
 	Outgoing     int           // own calls at once on one endpoint; default 1024
-	BulkBytes    int64         // segments with payloads that peers have not read, and as much for answers that come here before they are waited for; of either, one endpoint has as much as it leaves to others; default 64 MiB
+	BulkBytes    int64         // segments with requests that peers have not read, and as much each for requests that handlers make, for answers, and for answers that come here before they are waited for; of each, one endpoint has as much as it leaves to others; default 64 MiB
 	PoolBytes    int64         // segments kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB
 	HeldBytes    int64         // answers that wait to be asked for, or for a segment; one endpoint has as much as it leaves to others; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s

@@ -12,10 +12,22 @@ import (
 // that has mapped it can read whatever is put there later. So its key stays
 // the same as well, and the peer imports it once.
 
+// Payloads in segments are of three kinds, each with a budget of its own. What ends the stay of one kind must never wait for room of the same
+// kind, or two elements can wait for each other: an answer lies until it was read, which nothing can hold up; a request of a handler until
+// its call has begun or was refused, as it never waits for a place; any other request for as long as it waits for a place, and so for
+// handlers, who may wait for both.
+const (
+	lentAnswer = iota
+	lentNested
+	lentRequest
+	lentKinds
+)
+
 // lentSegment is a segment for payloads to one peer.
 type lentSegment struct {
 	c     *conn
 	seg   *fabric.Segment
+	of    *share // what it counts to while it is lent
 	class int
 	ref   ref
 }
@@ -28,27 +40,28 @@ func (s *lentSegment) close() { s.seg.Close() }
 // revoke frees one that is, and takes it away from whoever may be reading it.
 func (s *lentSegment) revoke() {
 	s.seg.Close()
-	s.c.lent.give(s.bytes())
+	s.of.give(s.bytes())
 }
 
-// lend finds a segment for a payload of size bytes, which is to be written there. Where there is no room it fails with a
+// lend finds a segment for a payload of a kind and of size bytes, which is to be written there. Where there is no room it fails with a
 // noRoom, or waits for its turn if it is given a context.
-func (c *conn) lend(ctx context.Context, size int) (*lentSegment, error) {
-	class := classOf(size)
+func (c *conn) lend(ctx context.Context, kind, size int) (*lentSegment, error) {
+	class, of := classOf(size), &c.lent[kind]
 	n := classBytes(class)
-	if !c.lent.take(n) {
+	if !of.take(n) {
 		if ctx == nil {
-			return nil, c.lent.lacks(n)
+			return nil, of.lacks(n)
 		}
-		if err := c.lent.wait(ctx, n, c.gone); err != nil {
+		if err := of.wait(ctx, n, c.gone); err != nil {
 			return nil, err
 		}
 	}
 	s, err := c.segment(class)
 	if err != nil {
-		c.lent.give(n)
+		of.give(n)
 		return nil, err
 	}
+	s.of = of
 	c.p.stats.overflows.Add(1)
 	s.ref.size = uint64(size)
 	return s, nil
@@ -80,14 +93,14 @@ func (c *conn) reuse(s *lentSegment) {
 	if s == nil {
 		return
 	}
-	p := c.p
+	p, of, n := c.p, s.of, s.bytes() // once it is kept, it is the next one's
 	c.mu.Lock()
 	kept := c.segments.give(s.class, s, p.layer.CoarseNow(), p.limits.PoolBytes)
 	c.mu.Unlock()
 	if !kept {
 		s.close()
 	}
-	c.lent.give(s.bytes())
+	of.give(n)
 }
 
 // fetch appends the payload that a reference names to dst, but for what is there already, beyond its end.

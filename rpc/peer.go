@@ -35,18 +35,18 @@ type Peer struct {
 	dials  map[fabric.Incarnation]*dial // to owners of bulks
 	closed atomic.Bool                  // set before Close takes mu
 
-	work        sync.WaitGroup // goroutines of ours
-	active      atomic.Int64   // calls that are served and did not end at once
-	queue       queue          // calls that wait until they may be
-	held        atomic.Int64   // calls that were, and whose answers wait until they are asked for
-	lent        budget         // bytes of segments with payloads that peers have not read
-	kept        budget         // what answers count as that are held
-	ahead       budget         // bytes that answers to started calls may take here
-	idle        atomic.Int64   // bytes of segments, kept to be used again
-	idleBuffers atomic.Int64   // bytes of buffers for requests, kept to be used again
-	idleBodies  atomic.Int64   // and of memory for answers
-	sweepAt     atomic.Int64   // when the sweep looks at all endpoints
-	bufs        sync.Pool      // of *[]byte: requests being encoded
+	work        sync.WaitGroup    // goroutines of ours
+	active      atomic.Int64      // calls that are served and did not end at once
+	queue       queue             // calls that wait until they may be
+	held        atomic.Int64      // calls that were, and whose answers wait until they are asked for
+	lent        [lentKinds]budget // bytes of segments with payloads that peers have not read
+	kept        budget            // what answers count as that are held
+	ahead       budget            // bytes that answers to started calls may take here
+	idle        atomic.Int64      // bytes of segments, kept to be used again
+	idleBuffers atomic.Int64      // bytes of buffers for requests, kept to be used again
+	idleBodies  atomic.Int64      // and of memory for answers
+	sweepAt     atomic.Int64      // when the sweep looks at all endpoints
+	bufs        sync.Pool         // of *[]byte: requests being encoded
 	stats       counters
 }
 
@@ -72,9 +72,11 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	}
 	p := &Peer{el: el, layer: el.Layer(layer.Pass{}), limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
 		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
-	for b, limit := range map[*budget]int64{&p.lent: p.limits.BulkBytes, &p.kept: p.limits.HeldBytes, &p.ahead: p.limits.BulkBytes} {
-		b.el, b.limit = el, limit
+	for i := range p.lent {
+		p.lent[i].init(el, p.limits.BulkBytes)
 	}
+	p.kept.init(el, p.limits.HeldBytes)
+	p.ahead.init(el, p.limits.BulkBytes)
 	p.methods.Store(&registry{})
 	p.bufs.New = func() any { return new([]byte) }
 	for _, h := range []struct {
@@ -325,5 +327,13 @@ func (p *Peer) Stats() Stats {
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
 		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
-		BulkBytes: p.lent.inUse() + p.idle.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
+		BulkBytes: p.lentBytes() + p.idle.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
+}
+
+// lentBytes is what payloads take that peers have not read.
+func (p *Peer) lentBytes() (n int64) {
+	for i := range p.lent {
+		n += p.lent[i].inUse()
+	}
+	return n
 }

@@ -321,7 +321,7 @@ func TestUnfetchedAnswerExpires(t *testing.T) {
 	if err := ep.Send(t.Context(), IDRequest, r.append(nil), nil); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 && b.p.lent.inUse() == 0 })
+	waitFor(t, "the answer is freed", func() bool { return b.p.Stats().Unfetched == 1 && b.el.LentBytes() == 0 && b.p.lentBytes() == 0 })
 }
 
 // TestIdleSegmentsGo keeps one size of segments busy: those of other sizes go all the same.
@@ -331,7 +331,7 @@ func TestIdleSegmentsGo(t *testing.T) {
 	c := a.p.conn(ep)
 	base := a.el.Now() + int64(time.Hour) // out of reach of the element's own sweeps
 	idleFrom := func(n int, at int64) {
-		s, err := c.lend(nil, n)
+		s, err := c.lend(nil, lentAnswer, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,8 +357,8 @@ func TestIdleSegmentsGo(t *testing.T) {
 	if got := pool(base + int64(poolTime) + 1); got != 1<<20 {
 		t.Errorf("%d bytes are idle; only what was used just now may stay", got)
 	}
-	if got := pool(base + 3*int64(poolTime)); got != 0 || a.p.lent.inUse() != 0 {
-		t.Errorf("%d bytes are idle after a long time, of %d", got, a.p.lent.inUse())
+	if got := pool(base + 3*int64(poolTime)); got != 0 || a.p.lentBytes() != 0 {
+		t.Errorf("%d bytes are idle after a long time, of %d", got, a.p.lentBytes())
 	}
 }
 

@@ -31,7 +31,7 @@ shared machine the ratios say more than the figures.`,
 		{"verbs", "Time Send, Get, Put and fetch-add", "wherry bench verbs --transport shm --json", "shm", 1, fabric.Latency},
 		// Five processes on two processors: the product's own policy, since polling all the time would be polling against each other.
 		{"chase", "Compare a pointer chase: injected, deployed, fetched", "wherry bench chase --transport tcp --servers 4 --depth 64 --json", "tcp", 4, fabric.Balanced},
-		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json", "shm", 1, fabric.Latency},
+		{"inject", "Compare a cached injection with an active message", "wherry bench inject --transport shm --json\n  wherry bench inject --form bitcode --json", "shm", 1, fabric.Latency},
 		{"crowd", "Run many functions at once on one element", "wherry bench crowd --calls 256 --json", "shm", 1, fabric.Balanced},
 		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
@@ -96,6 +96,11 @@ const handlerHelp = "blocking: the server gives each call a goroutine; inline: i
 // benchFlags are those that one benchmark alone has.
 func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	f := cmd.Flags()
+	switch c.Kind {
+	case "chase", "inject":
+		f.StringVar(&c.Form, "form", "", "form of the injected code: auto, wasm, bitcode or elf, signed and built on the spot with clang; the ready function, as wasm, if not given")
+		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default)")
+	}
 	switch c.Kind {
 	case "chase":
 		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the table, 1 to %d", bench.MaxServers))

@@ -103,6 +103,9 @@ func TestCodesOfCommands(t *testing.T) {
 		{"ca init --dir file", exitUsage, "not a directory"},
 		{"ca ls --dir file", exitUsage, "not a directory"},
 		{"demo --graph .", exitUsage, "directory"},
+		{"demo --mixed --programs DIR", exitUsage, "make mixed"},
+		{"demo --mixed --peers 127.0.0.1:1", exitUsage, "--peers"},
+		{"demo --programs DIR", exitUsage, "--mixed"},
 		{"bench verbs --cpuprofile file", exitUsage, "--cpuprofile"},
 		{"bench verbs --cpuprofile none", exitUsage, "--cpuprofile"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -31,6 +32,8 @@ type demoFlags struct {
 	hops     uint64
 	first    int
 	prove    bool
+	mixed    bool
+	programs string
 	repeats  int
 	budget   time.Duration
 }
@@ -60,6 +63,7 @@ docs/demo.md says what is measured, and how.`,
   wherry demo --client-rtt 100ms --bandwidth 20Mbit
   wherry demo --client-rtt 0 --bandwidth 0
   wherry demo --graph edges.txt --json
+  wherry demo --mixed --programs bin
   wherry demo --peers tcp://127.0.0.1:7000`,
 		Args: cobra.ArbitraryArgs, // names of packages
 	}
@@ -70,6 +74,8 @@ docs/demo.md says what is measured, and how.`,
 	p.StringVar(&f.graph, "graph", "", "a graph of your own: a line 'from to' for each edge, or a file in the built-in one's format")
 	p.StringVar(&f.html, "html", "", "write the report as a web page to this file too")
 	p.IntVar(&f.elements, "elements", live.DefaultElements, fmt.Sprintf("node processes to start, 1 to %d", live.MaxProcesses))
+	p.BoolVar(&f.mixed, "mixed", false, "start nodes for amd64, arm64 and riscv64 in turn (3 if --elements is not given): this machine's own, and the others under QEMU (apt-get install qemu-user)")
+	p.StringVar(&f.programs, "programs", "", "directory of the other processors' programs, wherry-arm64 and the like, for --mixed (where this program is)")
 	p.IntVar(&f.made, "make", 0, fmt.Sprintf("instead, a graph made for the occasion, of so many vertices, 1 to %d; 2000000 take 100 MB", debgraph.MaxMade))
 	p.DurationVar(&f.distance.ClientRTT, "client-rtt", demo.DefaultClientRTT, fmt.Sprintf("emulated round trip between the client and the nodes, which are near each other, at most %v; 0: the client is here", demo.MaxRTT))
 	p.StringVar(&f.link, "bandwidth", demo.DefaultBandwidth, "emulated bandwidth of the client's link, in bits a second, as in 100Mbit or 1.5Gbit; 0: without limit")
@@ -182,6 +188,9 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 	if running && cmd.Flags().Changed("elements") {
 		return usagef("--elements is how many nodes to start, and --peers are nodes that run: give one of them")
 	}
+	if running && f.mixed {
+		return usagef("--mixed says what nodes to start, and --peers are nodes that run: give one of them")
+	}
 	if err := checkOut(f.html, append(a.client.reads(), f.graph)...); err != nil {
 		return err
 	}
@@ -194,11 +203,12 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 		}
 		defer done()
 	} else {
-		self, err := os.Executable()
-		if err != nil {
-			return err
+		if o.Programs, err = f.start(); err != nil {
+			return usageError{err}
 		}
-		o.Command = []string{self, "demo", "role"}
+		if f.mixed && !cmd.Flags().Changed("elements") {
+			o.Elements = len(o.Programs)
+		}
 	}
 	b := a.bar(false)
 	o.Progress = func(text string, done, all int) { b.at(text, int64(done), int64(all)) }
@@ -222,6 +232,24 @@ func (a *app) demo(cmd *cobra.Command, f *demoFlags, names []string) error {
 		err = errors.New("demo: an answer was wrong or failed; the report says which")
 	}
 	return err
+}
+
+// start are the programs that nodes are started with.
+func (f *demoFlags) start() ([]live.Program, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if !f.mixed {
+		if f.programs != "" {
+			return nil, fmt.Errorf("--programs %s: it is for --mixed, which is not given", f.programs)
+		}
+		return []live.Program{{Arch: runtime.GOARCH, Command: []string{self, "demo", "role"}}}, nil
+	}
+	if f.programs == "" {
+		f.programs = filepath.Dir(self)
+	}
+	return live.Mixed(self, f.programs, "demo", "role")
 }
 
 // demoPeers has the demo use nodes that run already: all that are connected.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +26,7 @@ type demoReport struct {
 	Environment struct {
 		Vertices, Elements int
 		Transports         []string
+		Processors         []string
 		LentBytes          int64 `json:"lent_bytes_at_most"`
 		DataBytes          int64 `json:"data_bytes"`
 	}
@@ -78,6 +81,32 @@ func TestDemoOnASmallGraph(t *testing.T) {
 	html, err := os.ReadFile(page)
 	if err != nil || !bytes.Contains(html, []byte("What does app end up needing?")) {
 		t.Errorf("the page has %d bytes (%v)", len(html), err)
+	}
+}
+
+// TestDemoMixed: nodes for three processors answer as one does, the same image on each of them.
+func TestDemoMixed(t *testing.T) {
+	dir := t.TempDir()
+	var others []string
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		if arch == runtime.GOARCH {
+			continue
+		}
+		others = append(others, arch)
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-pgo=off", "-o", filepath.Join(dir, "wherry-"+arch), ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", build, err, out)
+		}
+	}
+	r := runDemo(t, "--mixed", "--programs", dir, "--graph", edgeList(t, fewEdges), "--repeats", "1", "--hops", "300", "app", "base")
+	if len(r.Answers) != 7 || len(r.Measurements) != 28 || r.Environment.Elements != 3 {
+		t.Errorf("%+v", r)
+	}
+	for _, arch := range others {
+		if !slices.Contains(r.Environment.Processors, arch+" (emulated)") {
+			t.Errorf("there is no node for %s: %q", arch, r.Environment.Processors)
+		}
 	}
 }
 

@@ -38,8 +38,7 @@ const (
 
 // ClusterConfig says what node processes to start.
 type ClusterConfig struct {
-	// Command starts this program in the role of a node: see Role.
-	Command  []string
+	Programs []Program // the nodes take them in turn
 	Nodes    int
 	Memory   uint64 // that each lends at most
 	Policy   fabric.Policy
@@ -61,7 +60,7 @@ type up struct {
 	Error string   `json:"error,omitempty"`
 }
 
-// Cluster is node processes of this program on this machine, and a client of them. They end with it: they see
+// Cluster is node processes on this machine, and a client of them. They end with it: they see
 // their standard input end, however this process ends.
 type Cluster struct {
 	Client *client.Client
@@ -79,6 +78,9 @@ type process struct {
 func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 	if cfg.Nodes < 1 || cfg.Nodes > MaxProcesses {
 		return nil, fmt.Errorf("live: %d node processes: 1 to %d are possible", cfg.Nodes, MaxProcesses)
+	}
+	if len(cfg.Programs) == 0 {
+		return nil, errors.New("live: no program to start nodes with")
 	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
@@ -109,7 +111,7 @@ func (c *Cluster) start(ctx context.Context, cfg *ClusterConfig) error {
 	for i := cfg.Nodes - 1; i >= 0; i-- {
 		cfg.Progress("starting nodes", cfg.Nodes-1-i, cfg.Nodes)
 		spec.Name, spec.Peers = fmt.Sprintf("node-%02d", i+1), members[i+1:]
-		p, err := startProcess(cfg.Command, &spec)
+		p, err := startProcess(cfg.Programs[i%len(cfg.Programs)].Command, &spec)
 		if err != nil {
 			return err
 		}

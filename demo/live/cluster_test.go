@@ -26,6 +26,9 @@ func small(t *testing.T) *debgraph.Graph {
 	return g
 }
 
+// self starts this test as a node: see TestMain.
+var self = []Program{{Command: []string{os.Args[0], "role"}}}
+
 // pids are a cluster's processes.
 func pids(c *Cluster) (list []int) {
 	for _, p := range c.procs {
@@ -57,7 +60,7 @@ func gone(t *testing.T, list []int) {
 // The whole demo on processes: every question, every method, every answer checked.
 func TestRun(t *testing.T) {
 	var said []string
-	r, err := Run(t.Context(), Options{Graph: small(t), Command: []string{os.Args[0], "role"}, Elements: 3,
+	r, err := Run(t.Context(), Options{Graph: small(t), Programs: self, Elements: 3,
 		Run: demo.Options{Repeats: 1, Distance: demo.Distance{RTT: time.Microsecond}}, Progress: func(text string, done, all int) {
 			said = append(said, text)
 			if done < 0 || all < 1 || done > all {
@@ -89,7 +92,7 @@ func TestRun(t *testing.T) {
 func TestRunInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := 0
-	_, err := Run(ctx, Options{Graph: small(t), Command: []string{os.Args[0], "role"}, Progress: func(text string, _, _ int) {
+	_, err := Run(ctx, Options{Graph: small(t), Programs: self, Progress: func(text string, _, _ int) {
 		if strings.Contains(text, "injected") {
 			if asked++; asked == 3 {
 				cancel()
@@ -102,15 +105,14 @@ func TestRunInterrupted(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
-	command := []string{os.Args[0], "role"}
 	for name, o := range map[string]Options{
-		"an element too few":  {Graph: small(t), Command: command, Elements: -1},
-		"elements too many":   {Graph: small(t), Command: command, Elements: MaxProcesses + 1},
-		"no such question":    {Graph: small(t), Command: command, Queries: []demo.Query{{Kind: "why"}}},
-		"no such package":     {Graph: small(t), Command: command, Queries: []demo.Query{{Kind: demo.KindNeeds, Package: "x"}}},
-		"a distance too long": {Graph: small(t), Command: command, Run: demo.Options{Distance: demo.Distance{ClientRTT: time.Hour}}},
-		"a negative budget":   {Graph: small(t), Command: command, Run: demo.Options{Budget: -1}},
-		"no such program":     {Graph: small(t), Command: []string{"/does/not/exist"}},
+		"an element too few":  {Graph: small(t), Programs: self, Elements: -1},
+		"elements too many":   {Graph: small(t), Programs: self, Elements: MaxProcesses + 1},
+		"no such question":    {Graph: small(t), Programs: self, Queries: []demo.Query{{Kind: "why"}}},
+		"no such package":     {Graph: small(t), Programs: self, Queries: []demo.Query{{Kind: demo.KindNeeds, Package: "x"}}},
+		"a distance too long": {Graph: small(t), Programs: self, Run: demo.Options{Distance: demo.Distance{ClientRTT: time.Hour}}},
+		"a negative budget":   {Graph: small(t), Programs: self, Run: demo.Options{Budget: -1}},
+		"no such program":     {Graph: small(t), Programs: []Program{{Command: []string{"/does/not/exist"}}}},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%s: it ran", name)
@@ -125,14 +127,14 @@ func TestProcessesThatFail(t *testing.T) {
 		"nothing":          {"exit 0", "ended without an answer"},
 		"an error of ours": {`echo '{"error":"port taken"}'; cat >/dev/null`, "port taken"},
 	} {
-		_, err := StartCluster(t.Context(), ClusterConfig{Command: []string{"/bin/sh", "-c", c.script}, Nodes: 2, Memory: 1 << 20})
+		_, err := StartCluster(t.Context(), ClusterConfig{Programs: []Program{{Command: []string{"/bin/sh", "-c", c.script}}}, Nodes: 2, Memory: 1 << 20})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := StartCluster(ctx, ClusterConfig{Command: []string{"/bin/sh", "-c", "exec sleep 60"}, Nodes: 1, Memory: 1 << 20})
+	_, err := StartCluster(ctx, ClusterConfig{Programs: []Program{{Command: []string{"/bin/sh", "-c", "exec sleep 60"}}}, Nodes: 1, Memory: 1 << 20})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a process that says nothing: %v", err)
 	}
@@ -140,7 +142,7 @@ func TestProcessesThatFail(t *testing.T) {
 
 // Nodes end with their cluster.
 func TestClusterEnds(t *testing.T) {
-	c, err := StartCluster(t.Context(), ClusterConfig{Command: []string{os.Args[0], "role"}, Nodes: 2, Memory: 1 << 20, Policy: fabric.Efficient})
+	c, err := StartCluster(t.Context(), ClusterConfig{Programs: self, Nodes: 2, Memory: 1 << 20, Policy: fabric.Efficient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +164,7 @@ func TestRoleRefuses(t *testing.T) {
 
 // runParent starts a cluster, says which processes it has, and waits to be killed.
 func runParent() error {
-	c, err := StartCluster(context.Background(), ClusterConfig{Command: []string{os.Args[0], "role"}, Nodes: 2, Memory: 1 << 20})
+	c, err := StartCluster(context.Background(), ClusterConfig{Programs: self, Nodes: 2, Memory: 1 << 20})
 	if err != nil {
 		return err
 	}

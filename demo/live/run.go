@@ -24,8 +24,8 @@ type Options struct {
 	Queries []demo.Query // nil: demo.DefaultQueries
 	Run     demo.Options
 
-	// Command starts this program in the role of a node; Elements (DefaultElements if 0) are started.
-	Command  []string
+	// Programs start nodes, which take them in turn; Elements (DefaultElements if 0) are started.
+	Programs []Program
 	Elements int
 	Policy   fabric.Policy
 	// Client and Nodes are used instead, if there is a Client: the data is loaded there and taken away afterwards.
@@ -74,7 +74,7 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 	lends := uint64(0)
 	if o.Client == nil {
 		lends = Need(graph, chase)
-		c, err := StartCluster(ctx, ClusterConfig{Command: o.Command, Nodes: o.Elements, Memory: lends, Policy: o.Policy, Progress: o.Progress})
+		c, err := StartCluster(ctx, ClusterConfig{Programs: o.Programs, Nodes: o.Elements, Memory: lends, Policy: o.Policy, Progress: o.Progress})
 		if err != nil {
 			return nil, err
 		}
@@ -86,6 +86,9 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 	r, err := o.ask(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if lends > 0 {
+		r.Environment.Processors = processors(o.Programs, o.Elements)
 	}
 	r.Environment.DataBytes, r.Environment.LentBytes = graph.Bytes()+chase.Bytes(), lends
 	return r, nil

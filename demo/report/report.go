@@ -31,6 +31,8 @@ type Environment struct {
 	Edges       int      `json:"edges"`
 	Elements    int      `json:"elements"`
 	Transports  []string `json:"transports"`
+	// Processors are the elements', in order; none if all are this machine's.
+	Processors []string `json:"processors,omitempty"`
 	// DataBytes is what the graph and the chase's table take on all elements together; LentBytes
 	// is what each element may lend at most, 0 if nobody said.
 	DataBytes uint64 `json:"data_bytes"`
@@ -207,6 +209,9 @@ func (e *Environment) Lines() [][2]string {
 		data += ", archive of " + e.DatasetDate
 	}
 	elements := fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))
+	if len(e.Processors) > 0 {
+		elements += ": " + join(e.Processors)
+	}
 	if e.LentBytes > 0 {
 		elements += fmt.Sprintf(", each a process that lends %s at most; the data takes %s in all", Size(e.LentBytes), Size(e.DataBytes))
 	}

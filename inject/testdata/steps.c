@@ -62,12 +62,12 @@ WHERRY_ENTRY(payload, size)
             note((uint64_t)wherry_reply_part(fill(s.n), s.n));
             break;
         case 3: /* on to element a */
-            note((uint64_t)(st = wherry_forward(s.a, &other, take(i + 1, s.n))));
+            note((uint64_t)(st = wherry_forward(0, s.a, &other, take(i + 1, s.n))));
             gone |= st == WHERRY_OK;
             i += s.n;
             break;
         case 4: /* another branch on element a */
-            note((uint64_t)wherry_fork(s.a, &other, take(i + 1, s.n)));
+            note((uint64_t)wherry_fork(0, s.a, &other, take(i + 1, s.n)));
             i += s.n;
             break;
         case 5: /* word n of element a */

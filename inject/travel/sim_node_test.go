@@ -29,6 +29,7 @@ type trial struct {
 	room    int  // places for runs at each node; 0: as many as come
 	narrow  int  // how many nodes have so few, the first ones; 0: all
 	compile compiling
+	ordered bool // messages of a link arrive in their order
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -412,8 +413,11 @@ func (e *element) execute(r *travel.Run) {
 			e.t.fail("plan %d: two branches run on %s at once", id, e.n.Name)
 		}
 	}
-	if p.kept[e.n.Index] == e.n.Incarnation && r.State() == nil {
+	if life := p.kept[e.n.Index]; life != 0 && (life != e.n.Incarnation || r.State() == nil) {
 		p.forgot = fmt.Sprintf("step %d ran on %s without the scratch that an earlier step had kept there", i, e.n.Name)
+		if life == e.n.Incarnation && (!p.ended || e.t.ordered && e.t.limits.Tombstones == 0) {
+			e.t.fail("plan %d: %s", id, p.forgot)
+		}
 	}
 	if s.hold && e.core.HoldState(r, inv) == nil {
 		e.state[inv] = 1

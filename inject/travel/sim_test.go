@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ type trialKind struct {
 
 func (k *trialKind) world(seed uint64, fail seeds.Fail) *trial {
 	w := sim.New(seed, k.faults)
-	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0, narrow: k.narrow, compile: k.compile}
+	t := &trial{w: w, objects: map[travel.ID][]byte{}, evict: k.evict, corrupt: k.corrupt, limits: k.limits, members: k.nodes - k.clients, lazy: seed%2 == 1, room: k.room, patient: k.surge > 0, narrow: k.narrow, compile: k.compile, ordered: !k.faults.Reorder}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s", w, fmt.Sprintf(format, args...))
 	}
@@ -348,8 +349,10 @@ func (n tally) String() string { return fmt.Sprintf("%d of %d", n.lost, n.of) }
 
 // TestSimScratch: what an invocation keeps at an element is there when a branch comes back, or the future fails. In
 // the first sort of worlds links break while an element holds nothing of an invocation but its scratch (branches stay
-// elsewhere until all that led there is released), and are made again before its branches come back. In the second,
-// deadlines fall between two visits.
+// elsewhere until all that led there is released), and are made again before its branches come back. In the others
+// deadlines fall between two visits: of branches that run or are on their way; that wait for queues with room for four messages;
+// that wait for room to run, one function at a time; that wait for programs which take a third of the time; and of elements
+// with two links between any two, one of which breaks and is noticed at one end before the other.
 func TestSimScratch(t *testing.T) {
 	cut := trialKind{
 		faults: sim.Faults{MinDelay: 5 * time.Microsecond, MaxDelay: 300 * time.Microsecond, Detect: 2 * time.Millisecond},
@@ -363,17 +366,26 @@ func TestSimScratch(t *testing.T) {
 		nodes:  4, clients: 1, plans: 200, spread: 40 * time.Millisecond, deadline: [2]time.Duration{10 * time.Millisecond, 60 * time.Millisecond},
 		objects: []int{100},
 	}
-	kinds, good := []trialKind{cut, late}, [2]int{}
-	trials.Each(t, 60, func(seed uint64, fail seeds.Fail) {
-		tr := kinds[seed%2].run(seed, fail)
+	busy := late
+	busy.shape = shape{steps: 20, roots: 2, forks: 3, forward: 1, run: 4 * time.Millisecond, stateful: 1}
+	busy.plans = 100
+	queues, room, programs, links := busy, busy, busy, busy
+	queues.faults.Room, queues.faults.RoomReserved = 4, 60
+	room.room = 1
+	programs.compile = compiling{time: 15 * time.Millisecond, forget: 0.3}
+	links.faults.Links, links.faults.Detect, links.cuts = 2, 20*time.Millisecond, 6
+	kinds, good := []trialKind{cut, late, queues, room, programs, links}, [6]int{}
+	trials.Each(t, 90, func(seed uint64, fail seeds.Fail) {
+		which := seed % uint64(len(kinds))
+		tr := kinds[which].run(seed, fail)
 		for _, p := range tr.plans {
 			if p.err == nil && p.startError == nil {
-				good[seed%2]++
+				good[which]++
 			}
 		}
 	})
-	if !trials.One() && (good[0] == 0 || good[1] == 0) {
-		t.Errorf("%d plans succeeded beside cuts and %d with short deadlines: the trials test little", good[0], good[1])
+	if !trials.One() && slices.Contains(good[:], 0) {
+		t.Errorf("%v plans succeeded in the sorts of worlds: the trials test little", good)
 	}
 }
 

@@ -41,7 +41,7 @@ import (
 
 //go:generate go run ./gen -dir .
 
-//go:embed wfn/*.wfn
+//go:embed wfn/*.wfn src/*.c
 var files embed.FS
 
 // ErrUnknown says that there is no ready function of a name.
@@ -67,6 +67,15 @@ func Lookup(name string) (*image.Image, error) {
 		return nil, fmt.Errorf("%w: %q; there are %s", ErrUnknown, name, strings.Join(List(), ", "))
 	}
 	return image.Parse(b)
+}
+
+// Source is the C code of a ready function that has a file of its own.
+func Source(name string) ([]byte, error) {
+	code, err := files.ReadFile("src/" + name + ".c")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q has no source of its own", ErrUnknown, name)
+	}
+	return code, nil
 }
 
 // ready is Lookup for names that a test has seen to be there.

@@ -1,0 +1,60 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// Program starts nodes on one kind of processor.
+type Program struct {
+	Arch    string   // as Go calls it: "arm64"
+	Command []string // starts the program in the role of a node: see Role
+}
+
+// emulators are those of QEMU that run another processor's programs, by Go's names (Debian: qemu-user).
+var emulators = map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "riscv64": "qemu-riscv64"}
+
+// Mixed are the programs of a demo on unlike processors: amd64, arm64 and riscv64. self, with args, is the one for this
+// machine's processor. The others are wherry-ARCH in dir, and QEMU emulates their processors.
+func Mixed(self, dir string, args ...string) ([]Program, error) {
+	var out []Program
+	var lacks []error
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		if arch == runtime.GOARCH {
+			out = append(out, Program{arch, append([]string{self}, args...)})
+			continue
+		}
+		program := filepath.Join(dir, "wherry-"+arch)
+		if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+			lacks = append(lacks, fmt.Errorf("there is no %s: in wherry's sources, make mixed makes it (CGO_ENABLED=0 GOARCH=%s go build -o %s ./cmd/wherry)", program, arch, program))
+		} else if err != nil {
+			lacks = append(lacks, err)
+		}
+		emulator, err := exec.LookPath(emulators[arch])
+		if err != nil {
+			lacks = append(lacks, fmt.Errorf("%w: it runs %s's programs here (Debian: apt-get install qemu-user)", err, arch))
+		}
+		out = append(out, Program{arch, append([]string{emulator, program}, args...)})
+	}
+	return out, errors.Join(lacks...)
+}
+
+// processors are those of n nodes, which take the programs in turn; none if all are this machine's.
+func processors(programs []Program, n int) []string {
+	if len(programs) < 2 {
+		return nil
+	}
+	out := make([]string, n)
+	for i := range out {
+		out[i] = programs[i%len(programs)].Arch
+		if out[i] != runtime.GOARCH {
+			out[i] += " (emulated)"
+		}
+	}
+	return out
+}

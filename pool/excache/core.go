@@ -1,0 +1,334 @@
+package excache
+
+// Sizes of the cache. Offsets of a store are pages of all rooms, one after the other.
+const (
+	PageBytes = 4096
+	// RoomBytes is what a program takes of the store at a time: small enough that little programs take little, large enough that a
+	// fabric endpoint's 1,024 mappings are 16 GiB.
+	RoomBytes = 16 << 20
+	roomPages = RoomBytes / PageBytes
+	// runPages bounds a run: above 64 KiB a fault takes longer and saves next to nothing per byte.
+	runPages = 16
+	// batchPages are written back and given up together, before there is need.
+	batchPages = 32
+	// MinLocalBytes lets a batch leave while runs arrive.
+	MinLocalBytes = 1 << 20
+)
+
+// state is where a page's bytes are.
+type state uint8
+
+const (
+	zero   state = iota // nowhere: never written, or freed; it reads as zeros
+	remote              // in the store
+	blank               // local, protected, still all zeros
+	clean               // local, protected, and the same in the store
+	dirty               // local, and the store's bytes are old
+	lost                // in a store that is gone
+)
+
+func (s state) local() bool { return s == blank || s == clean || s == dirty }
+
+// An effect is what the daemon is to do with n pages from first on, all of one room. Effects are done in order.
+type effect struct {
+	kind  effectKind
+	first uint32
+	n     uint32
+}
+
+type effectKind uint8
+
+const (
+	fill          effectKind = iota // copy them in from the store, writable
+	fillProtected                   // the same, protected
+	fillZero                        // zeros, writable
+	fillBlank                       // zeros, protected
+	unprotect                       // let writers go on
+	wake                            // let the thread try again
+	continued                       // the page is in the file: put it into the page table
+	continuedProtected
+	save   // protect, put into the store, and take away
+	drop   // take away
+	poison // an access is an error
+)
+
+// page is what the core knows of one page.
+type page struct {
+	next, prev uint32 // of its queue while it is local; else prev is when it left (0: it has not, or too long ago to tell)
+	state      state
+	main       bool // in the main queue
+	voted      bool // was used again while it was there
+	guessed    bool // installed writable because its neighbours are written
+}
+
+const none = ^uint32(0)
+
+// Core decides what is local. It is pure: an event in, effects out, which the caller carries out before the next event.
+//
+// No accessed bits can be seen from another process. What is seen is a miss, a first write to a clean page, and that a page
+// comes back soon after it left. So new pages wait in a small queue, and what comes back goes to the main queue.
+type Core struct {
+	limit       int // local pages
+	pages       []page
+	gone        []bool // rooms whose store is lost
+	areas       []int8 // per runPages pages: above 0 reads there were followed by writes
+	small, main queue
+	left        uint32 // pages that have left, ever: the clock of prev
+	reads       streams
+	writes      streams
+	out         []effect
+	victims     [batchPages]uint32
+	Counts      Counts
+}
+
+// Counts are pages, but for the faults.
+type Counts struct {
+	Faults      uint64 `json:"faults"`       // all
+	WriteFaults uint64 `json:"write_faults"` // first writes to clean pages
+	Fetched     uint64 `json:"fetched_pages"`
+	Ahead       uint64 `json:"ahead_pages"` // fetched or zeroed beyond the page that was asked for
+	Zeroed      uint64 `json:"zeroed_pages"`
+	Saved       uint64 `json:"saved_pages"`
+	Evicted     uint64 `json:"evicted_pages"`
+	Freed       uint64 `json:"freed_pages"` // local pages that were freed by the program, hence not written back
+	Returned    uint64 `json:"returned"`    // came back soon after they left
+}
+
+// NewCore makes a core that keeps at most limit pages local, at least MinLocalBytes.
+func NewCore(limit int) *Core {
+	c := &Core{limit: max(limit, MinLocalBytes/PageBytes)}
+	c.small.reset()
+	c.main.reset()
+	c.reads.reset()
+	c.writes.reset()
+	c.out = make([]effect, 0, 4*batchPages)
+	return c
+}
+
+// Local is how many pages are local.
+func (c *Core) Local() int { return c.small.n + c.main.n }
+
+// AddRoom makes the pages of room known, all of them zero. Rooms are numbered from 0.
+func (c *Core) AddRoom(room int) {
+	for len(c.pages) < (room+1)*roomPages {
+		c.pages = append(c.pages, page{})
+	}
+	for len(c.gone) <= room {
+		c.gone = append(c.gone, false)
+	}
+	for len(c.areas)*runPages < len(c.pages) {
+		c.areas = append(c.areas, 0)
+	}
+}
+
+// Fault answers an access to page p. inFile says that the window's file has the page, though the program's page table lacks it.
+func (c *Core) Fault(p uint32, write, inFile bool) []effect {
+	c.out = c.out[:0]
+	c.Counts.Faults++
+	g := &c.pages[p]
+	switch {
+	case g.state == lost:
+		c.emit(poison, p, 1)
+	case !g.state.local():
+		c.miss(p, write)
+	case inFile && g.state == dirty:
+		c.emit(continued, p, 1)
+	case inFile:
+		c.emit(continuedProtected, p, 1)
+	case write && g.state != dirty:
+		c.firstWrite(p)
+	default:
+		c.emit(wake, p, 1) // another thread's fault was answered first
+	}
+	return c.out
+}
+
+// miss brings p, with what is probably wanted beside it, and then makes room for the next miss while nobody waits.
+func (c *Core) miss(p uint32, write bool) {
+	h := c.reads.hit(p, c.limit/8)
+	first, n := c.stretch(p, h)
+	if spare := c.limit - c.Local(); int(n) > spare {
+		c.evict(batchPages) // not made in time: the last batch was smaller than this run
+	}
+	c.install(first, n, p, write)
+	for k := range h.more {
+		q := int64(p) + h.stride*int64(k+1)
+		if q < 0 || q >= int64(len(c.pages)) || c.pages[q].state != remote || c.Local() == c.limit {
+			break
+		}
+		c.install(uint32(q), 1, p, write)
+	}
+	if c.limit-c.Local() < batchPages {
+		c.evict(batchPages)
+	}
+}
+
+// stretch is the run to install: from p on in the direction of h, pages that are in the same state, within p's room.
+func (c *Core) stretch(p uint32, h hint) (first, n uint32) {
+	room := p / roomPages
+	first, n = p, 1
+	for n < h.run {
+		q := first + n
+		if h.down {
+			q = first - 1
+		}
+		if q/roomPages != room || int(q) >= len(c.pages) || c.pages[q].state != c.pages[p].state {
+			break
+		}
+		if h.down {
+			first--
+		}
+		n++
+	}
+	c.reads.went(h, first, n)
+	return first, n
+}
+
+// install makes n pages from first on local, which are all remote or all zero. p is the page that was asked for.
+func (c *Core) install(first, n, p uint32, write bool) {
+	s := dirty
+	guess := false
+	if !write {
+		guess = c.areas[p/runPages] >= areaWritten
+		if s = clean; c.pages[first].state == zero {
+			s = blank
+		} else if guess {
+			s = dirty
+		}
+	}
+	if c.pages[first].state == zero {
+		c.Counts.Zeroed += uint64(n)
+		c.emit(map2(s == dirty, fillZero, fillBlank), first, n)
+	} else {
+		c.Counts.Fetched += uint64(n)
+		c.emit(map2(s == dirty, fill, fillProtected), first, n)
+	}
+	if p < first || p >= first+n {
+		c.Counts.Ahead++
+	}
+	c.Counts.Ahead += uint64(n - 1)
+	for q := first; q < first+n; q++ {
+		g := &c.pages[q]
+		back := g.state == remote && g.prev != 0 && c.left-g.prev < uint32(c.limit)
+		if back {
+			c.Counts.Returned++
+		}
+		g.state, g.guessed, g.voted = s, guess, false
+		c.enter(q, back)
+	}
+}
+
+func map2(yes bool, a, b effectKind) effectKind {
+	if yes {
+		return a
+	}
+	return b
+}
+
+// firstWrite makes a local page writable, and those after it where writes go on.
+func (c *Core) firstWrite(p uint32) {
+	c.Counts.WriteFaults++
+	area := &c.areas[p/runPages]
+	*area = min(*area+1, areaMost)
+	h := c.writes.hit(p, runPages)
+	first, n := c.stretchWrites(p, h)
+	for q := first; q < first+n; q++ {
+		c.pages[q].state = dirty
+	}
+	c.pages[p].voted = true
+	c.emit(unprotect, first, n)
+}
+
+// areaWritten is from how many first writes on an area's pages are installed writable, areaMost where counting ends.
+const (
+	areaWritten = 2
+	areaMost    = 4
+)
+
+func (c *Core) stretchWrites(p uint32, h hint) (first, n uint32) {
+	room := p / roomPages
+	first, n = p, 1
+	for n < h.run {
+		q := first + n
+		if h.down {
+			q = first - 1
+		}
+		if q/roomPages != room || int(q) >= len(c.pages) || c.pages[q].state != blank && c.pages[q].state != clean {
+			break
+		}
+		if h.down {
+			first--
+		}
+		n++
+	}
+	c.writes.went(h, first, n)
+	return first, n
+}
+
+// Free says that the program gave n pages up: their bytes are wanted no more, and they read as zeros.
+func (c *Core) Free(first, n uint32) []effect {
+	c.out = c.out[:0]
+	for q := first; q < first+n; q++ {
+		g := &c.pages[q]
+		if g.state.local() {
+			c.leave(q)
+			c.Counts.Freed++
+			c.join(drop, q)
+		}
+		if g.state != lost {
+			g.state = zero
+		}
+		g.prev = 0
+	}
+	return c.out
+}
+
+// Lose says that the store of room is gone: what is not local is lost, and what leaves from now on.
+func (c *Core) Lose(room int) {
+	c.gone[room] = true
+	pages := c.pages[room*roomPages : (room+1)*roomPages]
+	for i := range pages {
+		if !pages[i].state.local() {
+			pages[i].state, pages[i].prev = lost, 0
+		}
+	}
+}
+
+// Absent takes back an install that could not be done: the pages are where they were before, or zero if they were nowhere.
+func (c *Core) Absent(e effect) {
+	for q := e.first; q < e.first+e.n; q++ {
+		g := &c.pages[q]
+		if !g.state.local() {
+			continue
+		}
+		c.leave(q)
+		if g.prev = 0; e.kind == fill || e.kind == fillProtected {
+			g.state = remote
+		} else {
+			g.state = zero
+		}
+	}
+}
+
+// Unsaved takes back a save that could not be done: the pages are local and dirty.
+func (c *Core) Unsaved(e effect) {
+	for q := e.first; q < e.first+e.n; q++ {
+		c.pages[q].state = dirty
+		c.enter(q, false)
+	}
+}
+
+// emit appends an effect.
+func (c *Core) emit(k effectKind, first, n uint32) { c.out = append(c.out, effect{k, first, n}) }
+
+// join appends an effect on q, or adds q to the last one if it is of the kind and ends before q, in the same room.
+func (c *Core) join(k effectKind, q uint32) {
+	if last := len(c.out) - 1; last >= 0 {
+		e := &c.out[last]
+		if e.kind == k && e.first+e.n == q && q%roomPages != 0 {
+			e.n++
+			return
+		}
+	}
+	c.emit(k, q, 1)
+}

@@ -1,0 +1,315 @@
+package excache
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// world is a program, its window and a store, and carries out what the core says: pages are one byte each.
+type world struct {
+	t       *rapid.T
+	core    *Core
+	window  []byte
+	there   []bool // the window has the page
+	writes  []bool // and it is writable
+	store   []byte
+	plain   []byte // what the program must see
+	broken  bool   // the store is gone
+	misses  int
+	crashed bool
+}
+
+func newWorld(t *rapid.T, limit, rooms int) *world {
+	n := rooms * roomPages
+	w := &world{t: t, core: NewCore(limit), window: make([]byte, n), there: make([]bool, n), writes: make([]bool, n), store: make([]byte, n), plain: make([]byte, n)}
+	for i := range w.store {
+		w.store[i] = 0xee // of whoever had the room before
+	}
+	for r := range rooms {
+		w.core.AddRoom(r)
+	}
+	return w
+}
+
+func (w *world) apply(effects []effect) (poisoned bool) {
+	failed := []effect{}
+	for _, e := range effects {
+		if e.n == 0 || e.first/roomPages != (e.first+e.n-1)/roomPages {
+			w.t.Fatalf("effect %+v crosses rooms", e)
+		}
+		if w.broken && (e.kind == fill || e.kind == fillProtected || e.kind == save) {
+			failed = append(failed, e)
+			continue
+		}
+		for p := e.first; p < e.first+e.n; p++ {
+			w.one(e, p)
+		}
+		poisoned = poisoned || e.kind == poison
+	}
+	for _, e := range failed {
+		if e.kind == save {
+			w.core.Unsaved(e)
+		} else {
+			w.core.Absent(e)
+		}
+	}
+	if len(failed) > 0 {
+		for r := range w.core.gone {
+			w.core.Lose(r)
+		}
+		return true
+	}
+	return poisoned
+}
+
+func (w *world) one(e effect, p uint32) {
+	if installs := e.kind <= fillBlank; installs == w.there[p] && e.kind != wake && e.kind != poison {
+		w.t.Fatalf("effect %+v at page %d, which is there: %v", e, p, w.there[p])
+	}
+	switch e.kind {
+	case fill, fillProtected:
+		w.window[p], w.there[p], w.writes[p] = w.store[p], true, e.kind == fill
+	case fillZero, fillBlank:
+		w.window[p], w.there[p], w.writes[p] = 0, true, e.kind == fillZero
+	case unprotect:
+		w.writes[p] = true
+	case save:
+		w.store[p], w.there[p] = w.window[p], false
+	case drop:
+		w.there[p] = false
+	case wake, poison:
+	case continued, continuedProtected:
+		w.t.Fatalf("effect %+v without a page in the file", e)
+	}
+}
+
+// touch is an access: it faults until the page allows it.
+func (w *world) touch(p uint32, write bool) {
+	for tries := 0; !w.there[p] || write && !w.writes[p]; tries++ {
+		if tries == 3 {
+			w.t.Fatalf("page %d stays out of reach", p)
+		}
+		if !w.there[p] {
+			w.misses++
+		}
+		if w.apply(w.core.Fault(p, write, false)) && w.broken {
+			w.crashed = true
+			return
+		}
+	}
+	if w.core.Local() > w.core.limit {
+		w.t.Fatalf("%d pages are local, %d may be", w.core.Local(), w.core.limit)
+	}
+}
+
+// check: what the core believes is what is there.
+func (w *world) check() {
+	n := 0
+	for p := range w.core.pages {
+		g := &w.core.pages[p]
+		if g.state.local() != w.there[p] || w.there[p] && w.writes[p] != (g.state == dirty) {
+			w.t.Fatalf("page %d: state %d, there %v, writable %v", p, g.state, w.there[p], w.writes[p])
+		}
+		if w.there[p] {
+			n++
+		}
+	}
+	if n != w.core.Local() {
+		w.t.Fatalf("%d pages are local, the queues have %d", n, w.core.Local())
+	}
+}
+
+// TestModel: whatever a program does, it sees what it wrote, and not more than the bound is local.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, rapid.IntRange(256, 600).Draw(t, "limit"), 2)
+		at := uint32(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "elsewhere") {
+				at = uint32(rapid.IntRange(0, 2*roomPages-1).Draw(t, "at"))
+			}
+			n := uint32(rapid.SampledFrom([]int{1, 3, 50, 400, 2000}).Draw(t, "n"))
+			step := uint32(rapid.SampledFrom([]int{1, 1, 2, 7, 2*roomPages - 1, 2*roomPages - 5}).Draw(t, "step"))
+			kind := rapid.SampledFrom([]string{"read", "write", "both", "free"}).Draw(t, "kind")
+			v := byte(rapid.Byte().Draw(t, "value"))
+			if kind == "free" {
+				n = min(n, 2*roomPages-at)
+				w.apply(w.core.Free(at, n))
+				clear(w.plain[at : at+n])
+				continue
+			}
+			for range n {
+				if kind != "write" {
+					if w.touch(at, false); w.window[at] != w.plain[at] {
+						t.Fatalf("page %d reads %d, not %d", at, w.window[at], w.plain[at])
+					}
+				}
+				if kind != "read" {
+					w.touch(at, true)
+					v++
+					w.window[at], w.plain[at] = v, v
+				}
+				at = (at + step) % (2 * roomPages)
+			}
+		}
+		w.check()
+		for p := range w.plain { // an access too
+			w.touch(uint32(p), false)
+		}
+		got := bytes.Clone(w.store)
+		for p := range got {
+			if g := &w.core.pages[p]; g.state.local() {
+				got[p] = w.window[p]
+			} else if g.state == zero {
+				got[p] = 0
+			}
+		}
+		if !bytes.Equal(got, w.plain) {
+			t.Fatal("the program sees other bytes than it wrote")
+		}
+		w.check()
+	})
+}
+
+// TestLost: when the store is gone, what is local goes on working while it is, all else is an error, never other data.
+func TestLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, 256, 1)
+		for p := range uint32(1000) {
+			w.touch(p, true)
+			w.window[p], w.plain[p] = byte(p), byte(p)
+		}
+		w.broken = true
+		for range rapid.IntRange(1, 500).Draw(t, "accesses") {
+			p := uint32(rapid.IntRange(0, 1999).Draw(t, "page"))
+			if w.touch(p, rapid.Bool().Draw(t, "write")); w.crashed {
+				break
+			}
+			if w.window[p] != w.plain[p] {
+				t.Fatalf("page %d reads %d, not %d", p, w.window[p], w.plain[p])
+			}
+		}
+		w.check()
+	})
+}
+
+// TestRuns: what is walked through page by page is fetched in runs that grow to 64 KiB, upwards, downwards and in strides; what is
+// touched at random is fetched by the page.
+func TestRuns(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		page  func(i int) uint32
+		n     int
+		least float64 // pages installed per fault
+		most  float64
+	}{
+		{"up", func(i int) uint32 { return uint32(i) }, 2000, 12, 16},
+		{"down", func(i int) uint32 { return uint32(3999 - i) }, 2000, 12, 16},
+		{"two at once", func(i int) uint32 { return uint32(i/2 + i%2*2000) }, 4000, 12, 16},
+		{"strided", func(i int) uint32 { return uint32(i * 5) }, 800, 2.5, 5},
+		{"strided down", func(i int) uint32 { return uint32(4000 - i*5) }, 800, 2.5, 5},
+		{"random", func(i int) uint32 { return uint32(i*2654435761>>7) % (64 * roomPages) }, 4000, 1, 1.05},
+	} {
+		rooms := 2
+		if c.name == "random" {
+			rooms = 64
+		}
+		for _, write := range []bool{false, true} {
+			core := NewCore(1024)
+			for r := range rooms {
+				core.AddRoom(r)
+			}
+			for p := range core.pages {
+				core.pages[p].state = remote
+			}
+			for i := range c.n {
+				p := c.page(i)
+				if s := core.pages[p].state; !s.local() || write && s != dirty {
+					core.Fault(p, write, false)
+				}
+			}
+			per := float64(core.Counts.Fetched) / float64(core.Counts.Faults)
+			if per < c.least || per > c.most {
+				t.Errorf("%s, writing %v: %.2f pages a fault, want %v to %v", c.name, write, per, c.least, c.most)
+			}
+		}
+	}
+}
+
+// TestWrittenAreas: where reads are followed by writes, pages come writable after a while, so that the second fault is saved.
+func TestWrittenAreas(t *testing.T) {
+	core := NewCore(1024)
+	core.AddRoom(0)
+	for p := range core.pages {
+		core.pages[p].state = remote
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		p := uint32(rng.IntN(roomPages))
+		if !core.pages[p].state.local() {
+			core.Fault(p, false, false)
+		}
+		if core.pages[p].state != dirty {
+			core.Fault(p, true, false)
+		}
+	}
+	if c := &core.Counts; c.WriteFaults*3 > c.Fetched {
+		t.Errorf("%d write faults on %d pages that were all written", c.WriteFaults, c.Fetched)
+	}
+}
+
+// TestZipf: a skewed program misses less often than with first in, first out.
+func TestZipf(t *testing.T) {
+	if got := missesOverFIFO(1); got > 0.95 {
+		t.Errorf("misses are %.3f of those of a plain queue, want at most 0.95", got)
+	} else {
+		t.Logf("misses over FIFO: %.3f", got)
+	}
+}
+
+func missesOverFIFO(seed uint64) float64 {
+	const pages, limit = 4 * roomPages, roomPages
+	core := NewCore(limit)
+	for r := range pages / roomPages {
+		core.AddRoom(r)
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	fifo, in, at, fifoMisses, misses := make([]uint32, limit), make([]bool, pages), 0, 0, 0
+	for range 400000 {
+		p := uint32(pages * math.Pow(rng.Float64(), 4))
+		p = p * 2654435761 % pages
+		write := rng.IntN(2) == 0
+		if s := core.pages[p].state; !s.local() {
+			misses++
+			core.Fault(p, write, false)
+		} else if write && s != dirty {
+			core.Fault(p, true, false)
+		}
+		if !in[p] {
+			fifoMisses++
+			if i := fifo[at]; fifoMisses > limit {
+				in[i] = false
+			}
+			fifo[at], in[p] = p, true
+			at = (at + 1) % limit
+		}
+	}
+	return float64(misses) / float64(fifoMisses)
+}
+
+// TestCoreNoAllocation: no fault allocates.
+func TestCoreNoAllocation(t *testing.T) {
+	core := NewCore(256)
+	core.AddRoom(0)
+	p := uint32(0)
+	if n := testing.AllocsPerRun(5000, func() {
+		p = p*1664525 + 1013904223
+		core.Fault(p>>16%roomPages, p>>9&1 == 0, false)
+	}); n != 0 {
+		t.Errorf("%v allocations a fault", n)
+	}
+}

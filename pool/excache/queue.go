@@ -1,0 +1,113 @@
+package excache
+
+import "slices"
+
+// queue is a first-in, first-out list of local pages, linked through the pages themselves.
+type queue struct {
+	head, tail uint32
+	n          int
+}
+
+func (q *queue) reset() { q.head, q.tail, q.n = none, none, 0 }
+
+// smallPart is which part of the local pages the small queue may keep before it is asked for victims first.
+const smallPart = 10
+
+func (c *Core) queueOf(g *page) *queue {
+	if g.main {
+		return &c.main
+	}
+	return &c.small
+}
+
+// enter puts p at the end of a queue: the main one if it came back soon.
+func (c *Core) enter(p uint32, main bool) {
+	g := &c.pages[p]
+	g.main = main
+	q := c.queueOf(g)
+	g.next, g.prev = none, q.tail
+	if q.tail == none {
+		q.head = p
+	} else {
+		c.pages[q.tail].next = p
+	}
+	q.tail = p
+	q.n++
+}
+
+// leave takes p out of its queue.
+func (c *Core) leave(p uint32) {
+	g := &c.pages[p]
+	q := c.queueOf(g)
+	if g.prev == none {
+		q.head = g.next
+	} else {
+		c.pages[g.prev].next = g.next
+	}
+	if g.next == none {
+		q.tail = g.prev
+	} else {
+		c.pages[g.next].prev = g.prev
+	}
+	q.n--
+	g.next, g.prev = none, 0
+}
+
+// victim picks the page that leaves next, and takes it out of its queue. What was used while it was there goes round once more.
+func (c *Core) victim() uint32 {
+	for {
+		q := &c.main
+		if c.small.n*smallPart >= c.limit || c.main.n == 0 {
+			q = &c.small
+		}
+		p := q.head
+		g := &c.pages[p]
+		c.leave(p)
+		if g.voted {
+			g.voted = false
+			c.enter(p, true)
+			continue
+		}
+		return p
+	}
+}
+
+// evict gives up to n pages up, those side by side together.
+func (c *Core) evict(n int) {
+	n = min(n, c.Local(), len(c.victims))
+	for i := range n {
+		c.victims[i] = c.victim()
+	}
+	gone := c.victims[:n]
+	slices.Sort(gone)
+	for _, p := range gone {
+		g := &c.pages[p]
+		area := &c.areas[p/runPages]
+		if c.left++; c.left == 0 {
+			c.left = 1 // 0 is never
+		}
+		if g.prev = 0; !g.main {
+			g.prev = c.left
+		}
+		c.Counts.Evicted++
+		switch {
+		case c.gone[p/roomPages]:
+			g.state, g.prev = lost, 0
+			c.join(drop, p)
+		case g.state == dirty:
+			c.Counts.Saved++
+			g.state = remote
+			c.join(save, p)
+			if g.guessed && c.left%4 == 0 {
+				*area = max(*area-1, 0) // a guess is never seen to be wrong, so it is tried again now and then
+			}
+		case g.state == clean:
+			g.state = remote
+			c.join(drop, p)
+			*area = max(*area-1, 0)
+		default:
+			g.state = zero
+			c.join(drop, p)
+		}
+	}
+}
