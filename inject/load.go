@@ -151,15 +151,14 @@ func (rt *Runtime) beginLoads() {
 		l.ctx, l.cancel = context.WithTimeoutCause(rt.life, rt.cfg.LoadTime,
 			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime)", context.DeadlineExceeded, rt.cfg.LoadTime))
 		rt.work.Add(1)
-		go rt.runLoad(l, l.cancel)
+		cancel := l.cancel
+		rt.layer.Go(func() { rt.runLoad(l, cancel) })
 	}
 }
 
 // runLoad carries out a load. By its end the load may have begun once more, with another context.
 func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
-	rt.layer.Guests(1) // so that whoever polls lets it run: somebody waits for it
-	defer rt.layer.Guests(-1)
 	b, err := rt.makeReady(l)
 	cancel()
 	rt.mu.Lock()
