@@ -73,6 +73,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.bulk()
 	case "crowd":
 		return c.crowd()
+	case "excache":
+		return c.excache()
 	case "ring":
 		return c.ring()
 	case "rounds":
