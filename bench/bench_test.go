@@ -103,6 +103,8 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
+		{Config{Kind: "excache", Transport: "shm", Rounds: 500}, []string{"miss_4k_us_p50", "miss_64k_us_p50", "seq_gbytes_per_s", "misses_over_fifo", "allocs_per_miss", "get_4k_us_p50"}},
+		{Config{Kind: "excache", Transport: "tcp", Rounds: 100}, []string{"miss_4k_us_p50", "get_4k_us_p50"}},
 		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
 		{Config{Kind: "rounds", Transport: "shm", Rounds: 3, Elements: 10}, []string{"path_ms_p50", "dependents_ms_p50", "path_over_few", "dependents_over_few", "vertices"}},
 		{Config{Kind: "ring", Transport: "tcp", Rounds: 100, Elements: 2}, []string{"hops_per_s", "hops"}},

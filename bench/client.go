@@ -75,6 +75,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.pool()
 	case "crowd":
 		return c.crowd()
+	case "excache":
+		return c.excache()
 	case "ring":
 		return c.ring()
 	case "rounds":

@@ -123,8 +123,11 @@ func (c *Config) Validate() error {
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
-	if c.Kind == "rounds" {
+	switch c.Kind {
+	case "rounds":
 		def(&c.Elements, MaxElements)
+	case "excache":
+		def(&c.Bytes, cachedBytes)
 	}
 	def(&c.Elements, 4)
 	def(&c.Calls, 64)
@@ -301,7 +304,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 
 // role is what a child process is told to be.
 type role struct {
-	Role      string // "server", "client" or "loop"
+	Role      string // "server", "client", "loop", or of excache "program"
 	Kind      string
 	Name      string
 	Transport string
@@ -372,8 +375,11 @@ func Role(ctx context.Context, r io.Reader, w io.Writer, known fabric.Schemes, g
 		return err
 	}
 	defer stop()
-	if spec.Role == "loop" {
+	switch spec.Role {
+	case "loop":
 		return runLoop(dec, w)
+	case "program":
+		return runProgram(&spec, json.NewEncoder(w))
 	}
 	picked, err := known.Pick(spec.Transport)
 	if err != nil {

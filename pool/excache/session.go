@@ -132,9 +132,12 @@ func (s *session) greet(least int64) error {
 	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(least), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
 		return err
 	}
-	hello, fds, err := s.receive()
-	if err != nil {
-		return err
+	hello, fds, err := receive(s.conn)
+	if len(fds) > 1 || err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return errors.Join(err, fmt.Errorf("a hello came with %d descriptors", len(fds)))
 	}
 	if len(fds) == 1 {
 		if s.faults, err = uffd.Adopt(fds[0]); err != nil {
@@ -179,12 +182,12 @@ func words(all ...uint64) []byte {
 	return b
 }
 
-// receive reads the hello and the descriptors that came with it.
-func (s *session) receive() (hello [4]uint64, fds []int, err error) {
+// receive reads the first four words and the descriptors that come with them.
+func receive(conn *net.UnixConn) (first [4]uint64, fds []int, err error) {
 	b, oob := make([]byte, 32), make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, _, _, err := s.conn.ReadMsgUnix(b, oob)
+	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob) // descriptors are close-on-exec
 	if err != nil {
-		return hello, nil, err
+		return first, nil, err
 	}
 	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
 		for i := range messages {
@@ -192,20 +195,13 @@ func (s *session) receive() (hello [4]uint64, fds []int, err error) {
 			fds = append(fds, some...)
 		}
 	}
-	for len(fds) > 1 {
-		unix.Close(fds[len(fds)-1])
-		fds = fds[:len(fds)-1]
+	if _, err := io.ReadFull(conn, b[n:]); err != nil {
+		return first, fds, err
 	}
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
+	for i := range first {
+		first[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	if _, err := io.ReadFull(s.conn, b[n:]); err != nil {
-		return hello, fds, err
-	}
-	for i := range hello {
-		hello[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return hello, fds, nil
+	return first, fds, nil
 }
 
 // calls answers what the shim asks for, until its end of the socket closes.
