@@ -45,14 +45,15 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	if c == nil {
 		return
 	}
-	c.used = now
-	past := &c.history[form]
+	of := c.base()
+	of.used = now
+	past := &of.history[form]
 	past.runs++
 	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.bound.binding.Form) == forms.Auto {
 		rt.turn(now, c, h.principal)
 	}
 	if end != travel.CodeOK {
-		c.failed++
+		of.failed++
 	}
 }
 
