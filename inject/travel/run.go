@@ -53,8 +53,8 @@ type runRest struct {
 	blocked      bool     // what it sent last found no room, at since
 	jams         bool     // it is one of Core.jams
 	credit       any      // of the message that brought it, withheld from its sender; nil: none
-	lane         *lane    // in which it waits to leave, if it is stowed …
-	as           *Binding // … and what it runs there
+	lane         *lane    // in which it waits to leave, if it is stowed
+	as           *Binding // what it runs where it goes
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
 	since        Instant  // when it began to wait, for room to run or to send
@@ -435,7 +435,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	case isBackpressure(err):
 		return err
 	}
-	return c.unsent(now, r, err)
+	return c.abort(now, r, unsentCode(err), err.Error())
 }
 
 // passHere continues or forks on this element itself.
