@@ -46,8 +46,9 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	if c == nil {
 		return
 	}
-	c.used = now
-	past := &c.history[form]
+	of := c.base()
+	of.used = now
+	past := &of.history[form]
 	past.runs++
 	past.bytes += uint64(len(h.run.Payload)) + h.sent
 	if h.replied {
@@ -57,7 +58,7 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 		rt.turn(now, c, h.principal)
 	}
 	if end != travel.CodeOK {
-		c.failed++
+		of.failed++
 	}
 }
 

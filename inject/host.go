@@ -442,21 +442,55 @@ const maxFunctions = 64
 // name gives a function a number for forward and fork, until the run ends: the image, which is in the store, on the run's dataset, in the form
 // that was asked for. mu is held.
 func (h *host) name(img travel.ID) (function uint32, err error) {
+	own := h.run.Binding()
+	return h.nameAs(travel.What{Image: img, Table: own.Table, Form: own.Form})
+}
+
+// nameAs is name of anything that can be run. mu is held.
+func (h *host) nameAs(w travel.What) (function uint32, err error) {
 	for i, b := range h.functions {
-		if b.Image == img {
+		if b.What == w {
 			return uint32(i) + 1, nil
 		}
 	}
 	if len(h.functions) == maxFunctions {
 		return 0, fmt.Errorf("%w: a run can name %d functions besides itself", travel.ErrLimit, maxFunctions)
 	}
-	own := h.run.Binding()
-	b, err := h.rt.core.BindAs(h.rt.now(), travel.What{Image: img, Table: own.Table, Form: own.Form})
+	b, err := h.rt.core.BindAs(h.rt.now(), w)
 	if err != nil {
 		return 0, err
 	}
 	h.functions = append(h.functions, b)
 	return uint32(len(h.functions)), nil
+}
+
+// Derive names the function that is the run's with these constants.
+func (h *host) Derive(constants []byte) (function uint32, st abi.Status) {
+	img := h.bound.code.img
+	switch n := img.Call().ConstantsBytes; {
+	case n == 0:
+		h.told("derive", abi.ErrUnsupported)
+		h.lastError = "its manifest names no constants"
+		return 0, abi.ErrUnsupported
+	case len(constants) != n:
+		h.told("derive", abi.ErrArgument)
+		h.lastError = fmt.Sprintf("%d bytes of constants, the record in its manifest has %d", len(constants), n)
+		return 0, abi.ErrArgument
+	}
+	h.rt.mu.Lock()
+	defer h.rt.mu.Unlock()
+	w := h.run.Binding().What
+	w.Constants = string(constants)
+	function, err := h.nameAs(w)
+	return function, h.status("derive", err)
+}
+
+// Constants are those of the function that runs.
+func (h *host) Constants() []byte {
+	if c := h.bound.binding.Constants; c != "" {
+		return []byte(c)
+	}
+	return nil
 }
 
 // unname gives up the run's numbers. mu is held.

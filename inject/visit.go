@@ -56,8 +56,9 @@ func (rt *Runtime) leave(h *host) bool {
 		return false
 	}
 	b := h.bound
-	b.code.used = now
-	past := &b.code.history[b.form]
+	of := b.code.base()
+	of.used = now
+	past := &of.history[b.form]
 	past.runs++
 	past.bytes += uint64(moved)
 	b.runs--

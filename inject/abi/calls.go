@@ -142,6 +142,11 @@ var calls = [...]Call{
 		"Continues this branch on another element, with these bytes as its payload, as a run of a function: 0 is the one that runs. May wait for room. Status."},
 	{"fork", 2, 0, "int32_t", []Param{{"uint32_t", "function"}, {"int32_t", "element"}, {"const void *", "payload"}, {"uint32_t", "size"}}, Waits, sends,
 		"Starts another branch of this invocation on an element, which may be this one, as a run of a function: 0 is the one that runs. Waits for room, until the deadline. Status."},
+	{"derive", 2, 0, "int32_t", []Param{{"const void *", "constants"}, {"uint32_t", "size"}}, Pure, []Status{ErrArgument, ErrLimit},
+		"Number, for `forward` and `fork`, of a function that is this one with these constants, or a negative status. It holds for the rest of the run. " +
+			"`ErrUnsupported` if the manifest names no constants; `ErrArgument` if size is not that of those it names. What was derived before can derive again."},
+	{"constants", 2, 0, "int32_t", []Param{{"void *", "constants"}, {"uint32_t", "size"}}, Pure, []Status{ErrArgument},
+		"Copies the constants with which this function was derived; size is that of those which the manifest names. `ErrUnsupported` if it was not derived. Status. Compilers of bitcode see through this call."},
 	{"get", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"void *", "data"}, {"uint32_t", "size"}}, Waits, asks,
 		"Copies bytes from a window of any element. Waits. Status."},
 	{"put", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"const void *", "data"}, {"uint32_t", "size"}}, Waits, asks,

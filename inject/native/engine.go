@@ -121,7 +121,7 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 	}
 	object, tier := code.Bytes, tier{e.offers[i].Tier, false}
 	if code.Form == formBitcode {
-		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal, Best: code.Best}
+		r := Request{Bitcode: code.Bytes, Constants: code.Constants, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal, Best: code.Best}
 		if len(code.Signers) > 0 {
 			r.Signer = code.Signers[0]
 		}

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 
 // fakeHost is an invocation that remembers what a function did.
 type fakeHost struct {
+	derived   []string // by Derive
+	constants []byte
 	ticks     atomic.Int64
 	stop      func() error
 	room      func(n uint64, short error) (abi.Status, error)
@@ -139,9 +141,17 @@ func (h *fakeHost) Scratch(n uint64, short error) (abi.Status, error) {
 	}
 	return abi.OK, nil
 }
-func (h *fakeHost) Log(text []byte)     { h.log = append(h.log, string(text)) }
-func (h *fakeHost) NowNs() uint64       { return uint64(time.Now().UnixNano()) }
-func (h *fakeHost) Random() uint64      { return 0x1122334455667788 }
+func (h *fakeHost) Log(text []byte) { h.log = append(h.log, string(text)) }
+func (h *fakeHost) NowNs() uint64   { return uint64(time.Now().UnixNano()) }
+func (h *fakeHost) Random() uint64  { return 0x1122334455667788 }
+func (h *fakeHost) Derive(constants []byte) (uint32, abi.Status) {
+	if len(constants) != 4 {
+		return 0, abi.ErrArgument
+	}
+	h.derived = append(h.derived, string(constants))
+	return uint32(len(h.derived)), abi.OK
+}
+func (h *fakeHost) Constants() []byte   { return h.constants }
 func (h *fakeHost) RemainingNs() uint64 { return 1234 }
 func (h *fakeHost) OverLimit(field string, limit, ceiling uint64) {
 	h.limited = append(h.limited, fmt.Sprintf("%s %d %d", field, limit, ceiling))

@@ -384,6 +384,28 @@ func (in *Instance) callRemaining(st []uint64) { st[0] = in.host.RemainingNs() }
 // callRandom: random() -> 64 bits
 func (in *Instance) callRandom(st []uint64) { st[0] = in.host.Random() }
 
+// callDerive: derive(ptr, len) -> function, or a negative status
+func (in *Instance) callDerive(st []uint64) {
+	constants, ok := in.readable(st[0], st[1])
+	if !ok {
+		st[0] = status(abi.ErrMemory)
+		return
+	}
+	function, code := in.host.Derive(constants)
+	if st[0] = uint64(function); code != abi.OK {
+		st[0] = status(code)
+	}
+}
+
+// callConstants: constants(ptr, len) -> status
+func (in *Instance) callConstants(st []uint64) {
+	dst, code := in.writable(st[0], st[1])
+	if code == abi.OK {
+		code = abi.CopyConstants(in.host, dst)
+	}
+	st[0] = status(code)
+}
+
 // startHost serves host calls while an instance is being prepared: there is no
 // invocation yet, so there is nothing to act on.
 type startHost struct{ stop func() error }
@@ -399,6 +421,8 @@ func (startHost) ReplyPart([]byte) abi.Status                        { return ab
 func (startHost) Onward(uint32, []byte) abi.Status                   { return abi.ErrUnsupported }
 func (startHost) Forward(_, _ uint32, _ []byte) abi.Status           { return abi.ErrUnsupported }
 func (startHost) Fork(_, _ uint32, _ []byte) abi.Status              { return abi.ErrUnsupported }
+func (startHost) Derive([]byte) (uint32, abi.Status)                 { return 0, abi.ErrUnsupported }
+func (startHost) Constants() []byte                                  { return nil }
 func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Atomic(uint32, uint32, uint64, abi.AtomicOp, uint32, uint64, uint64) (uint64, abi.Status) {

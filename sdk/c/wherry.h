@@ -239,6 +239,18 @@ WHERRY_CALL(forward) int32_t wherry_forward(uint32_t function, int32_t element,
 WHERRY_CALL(fork) int32_t wherry_fork(uint32_t function, int32_t element, const void *payload,
                                       uint32_t size);
 
+/* Number, for wherry_forward and wherry_fork, of a function that is this one
+ * with these constants, or a negative status. It holds for the rest of the
+ * run. WHERRY_ERR_UNSUPPORTED if the manifest names no constants;
+ * WHERRY_ERR_ARGUMENT if size is not that of those it names. What was
+ * derived before can derive again. */
+WHERRY_CALL(derive) int32_t wherry_derive(const void *constants, uint32_t size);
+
+/* Copies the constants with which this function was derived; size is that of
+ * those which the manifest names. WHERRY_ERR_UNSUPPORTED if it was not
+ * derived. Status. Compilers of bitcode see through this call. */
+WHERRY_CALL(constants) int32_t wherry_constants(void *constants, uint32_t size);
+
 /* Copies bytes from a window of any element. Waits. Status. */
 WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void *data,
                                     uint32_t size);

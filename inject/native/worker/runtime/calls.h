@@ -74,6 +74,22 @@ int32_t wherry_fork_2(uint32_t function, int32_t element, const void * payload, 
     return st;
 }
 
+int32_t wherry_derive(const void * constants, uint32_t size)
+{
+    page.arg[0] = (u64)constants;
+    page.arg[1] = (u64)size;
+    i32 st = ask(13);
+    return st;
+}
+
+int32_t wherry_constants(void * constants, uint32_t size)
+{
+    page.arg[0] = (u64)constants;
+    page.arg[1] = (u64)size;
+    i32 st = ask(14);
+    return st;
+}
+
 int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void * data, uint32_t size)
 {
     page.arg[0] = (u32)element;
@@ -81,7 +97,7 @@ int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void * dat
     page.arg[2] = (u64)offset;
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
-    i32 st = ask(13);
+    i32 st = ask(15);
     return st;
 }
 
@@ -92,7 +108,7 @@ int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset, const void
     page.arg[2] = (u64)offset;
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
-    i32 st = ask(14);
+    i32 st = ask(16);
     return st;
 }
 
@@ -106,7 +122,7 @@ int32_t wherry_atomic(int32_t element, uint32_t window, uint64_t offset, uint32_
     page.arg[5] = (u64)operand;
     page.arg[6] = (u64)compare;
     page.arg[7] = (u64)old;
-    i32 st = ask(15);
+    i32 st = ask(17);
     if (st >= 0)
         *old = page.result[0];
     return st;
@@ -116,17 +132,17 @@ void wherry_log(const char * text, uint32_t size)
 {
     page.arg[0] = (u64)text;
     page.arg[1] = (u64)size;
-    ask(16);
+    ask(18);
 }
 
 uint64_t wherry_remaining(void)
 {
-    ask(18);
+    ask(20);
     return (uint64_t)page.result[0];
 }
 
 uint64_t wherry_random(void)
 {
-    ask(19);
+    ask(21);
     return (uint64_t)page.result[0];
 }
