@@ -100,7 +100,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	switch c.Kind {
 	case "chase", "inject":
 		f.StringVar(&c.Form, "form", "", "form of the injected code: auto, wasm, bitcode or elf, signed and built on the spot with clang; the ready function, as wasm, if not given")
-		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default)")
+		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default) or in-process")
 	}
 	switch c.Kind {
 	case "chase":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/excache"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -82,7 +84,7 @@ func exitClasses() []exitClass {
 			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, rpc.ErrBusy, rpc.ErrAnswer, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
 		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
 		{exitUsage, []error{control.ErrNameTaken, cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
-			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, pool.ErrSpec, pool.ErrRange, image.ErrManifest, cbuild.ErrSource,
+			excache.ErrProgram, exec.ErrNotFound, schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, pool.ErrSpec, pool.ErrRange, image.ErrManifest, cbuild.ErrSource,
 			os.ErrNotExist, os.ErrPermission, unix.EISDIR, unix.ENOTDIR, unix.ENAMETOOLONG}},
 	}
 }
