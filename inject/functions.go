@@ -30,7 +30,7 @@ type FunctionStats struct {
 type FormStats struct {
 	Form  string
 	Bytes uint64 // of its runs' payloads, and of what they replied and sent on
-	Tier string // how the code was made that is ready now, where its engine makes it in more than one way
+	Tier  string // how the code was made that is ready now, where its engine makes it in more than one way
 	forms.History
 }
 

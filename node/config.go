@@ -66,8 +66,8 @@ type Config struct {
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
 	CodeCacheBytes Bytes  `yaml:"code_cache_bytes"` // 0: the cache's own default
 
-	// Native is where bitcode and ELF objects run: "off", nowhere (default), or "worker", in processes of their own, which are this program
-	// started once more: it must call native.Main first of all.
+	// Native is where bitcode and ELF objects run: "off", nowhere (default), "worker", in processes of their own, which are this program
+	// started once more: it must call native.Main first of all; or "in-process", in this one, where nothing contains them (docs/native.md).
 	Native string `yaml:"native"`
 	// Trust and TrustFile name the keys whose signatures native code needs; the file is a YAML list of the same.
 	Trust     []TrustedKey `yaml:"trust"`

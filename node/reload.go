@@ -47,8 +47,8 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 	}
 	now := *n.live.Load()
 	restart = needRestart(&now, &c)
-	if c.Native == nativeWorker && n.native == nil {
-		restart, c.Native = append(restart, "native"), nativeOff // there is nothing that it could run in
+	if c.Native != nativeOff && c.Native != n.cfg.Native {
+		restart, c.Native = append(restart, "native"), now.Native // there is no such engine in this process
 	}
 	if c.TLS.On() != now.TLS.On() { // the keys beside it would have no meaning
 		return nil, fmt.Errorf("node: TLS is %s now and would be %s: that takes a restart", onOff(now.TLS.On()), onOff(c.TLS.On()))

@@ -95,8 +95,8 @@ func (c *Config) validateNative() error {
 	if c.Native == "" {
 		c.Native = nativeOff
 	}
-	if c.Native != nativeOff && c.Native != nativeWorker {
-		return fmt.Errorf("native %q: it is %s or %s", c.Native, nativeOff, nativeWorker)
+	if c.Native != nativeOff && c.Native != nativeWorker && c.Native != nativeInProcess {
+		return fmt.Errorf("native %q: it is %s, %s or %s", c.Native, nativeOff, nativeWorker, nativeInProcess)
 	}
 	_, err := c.trust()
 	return err

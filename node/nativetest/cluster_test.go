@@ -78,12 +78,13 @@ const patience = time.Minute
 
 // nodes are some nodes that trust one key, each a process, and a client of theirs.
 type nodes struct {
-	t     *testing.T
-	c     *client.Client
-	key   ed25519.PrivateKey // trusted
-	dir   string             // where they keep everything
-	names []string
-	procs map[string]*exec.Cmd
+	t      *testing.T
+	c      *client.Client
+	key    ed25519.PrivateKey // trusted
+	native string
+	dir    string // where they keep everything
+	names  []string
+	procs  map[string]*exec.Cmd
 }
 
 // triple is this machine's.
@@ -96,7 +97,10 @@ func signer(of byte) ed25519.PrivateKey {
 }
 
 // start starts nodes with these names.
-func start(t *testing.T, names ...string) *nodes {
+func start(t *testing.T, names ...string) *nodes { return startAs(t, "worker", names...) }
+
+// startAs has them run native code in one of the ways that there are.
+func startAs(t *testing.T, native string, names ...string) *nodes {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wherry")
 	if err != nil {
@@ -110,7 +114,7 @@ func start(t *testing.T, names ...string) *nodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &nodes{t: t, key: signer(1), dir: dir, names: names, procs: map[string]*exec.Cmd{}}
+	s := &nodes{t: t, key: signer(1), native: native, dir: dir, names: names, procs: map[string]*exec.Cmd{}}
 	var members []cluster.Member
 	for _, n := range names {
 		members = append(members, cluster.Member{Name: n, Addrs: []string{"shm://" + filepath.Join(dir, n+".sock")}})
@@ -140,7 +144,7 @@ func start(t *testing.T, names ...string) *nodes {
 func (s *nodes) configure(tokens string, m cluster.Member, all []cluster.Member) {
 	s.t.Helper()
 	var cfg strings.Builder
-	fmt.Fprintf(&cfg, "name: %s\nlisten: [%s]\ntoken_file: %s\nmemory: 64MiB\nnative: worker\ncode_cache: %s\n", m.Name, m.Addrs[0], tokens, s.cache(m.Name))
+	fmt.Fprintf(&cfg, "name: %s\nlisten: [%s]\ntoken_file: %s\nmemory: 64MiB\nnative: %s\ncode_cache: %s\n", m.Name, m.Addrs[0], tokens, s.native, s.cache(m.Name))
 	fmt.Fprintf(&cfg, "trust:\n  - name: release\n    key: %s\npeers:\n", trust.Format(s.key.Public().(ed25519.PublicKey)))
 	for _, p := range all {
 		fmt.Fprintf(&cfg, "  - name: %s\n    addrs: [%s]\n", p.Name, p.Addrs[0])
