@@ -206,7 +206,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 // compiler has package llvm compile for package native: neither knows the other.
 type compiler struct{ *llvm.Compiler }
 
-func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, error) {
+func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, bool, error) {
 	return c.Compiler.Object(ctx, llvm.Request(r))
 }
 

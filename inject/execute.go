@@ -23,6 +23,7 @@ type bound struct {
 	binding   *travel.Binding
 	code      *code
 	form      image.Form     // that it runs in
+	program   abi.Program    // of that form, which it is bound to
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
@@ -90,7 +91,7 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 
 // holds reports whether the keys of a bound's windows still hold.
 func (rt *Runtime) holds(b *bound) bool {
-	ends := rt.el.KeyEnds()
+	ends := rt.layer.KeyEnds()
 	if ends == b.ends {
 		return true
 	}

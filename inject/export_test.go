@@ -43,3 +43,10 @@ func (rt *Runtime) LimitCache(bytes int64) {
 	defer rt.mu.Unlock()
 	rt.store.limit = bytes
 }
+
+// Loading is how many loads run.
+func (rt *Runtime) Loading() int {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.loads.running
+}

@@ -15,18 +15,19 @@ import (
 
 // reloadable are the keys of a configuration file that Reload changes while the node runs, and what changes them. docs/operations.md lists them.
 var reloadable = map[string]func(to, from *Config){
-	"advertise":  func(to, from *Config) { to.Advertise = from.Advertise },
-	"peers":      func(to, from *Config) { to.Peers = from.Peers },
-	"memory":     func(to, from *Config) { to.Memory = from.Memory },
-	"data_roots": func(to, from *Config) { to.DataRoots = from.DataRoots },
-	"token_file": func(to, from *Config) { to.TokenFile, to.Tokens = from.TokenFile, from.Tokens },
-	"token":      func(to, from *Config) { to.Token = from.Token },
-	"tls_cert":   func(to, from *Config) { to.TLS.Cert = from.TLS.Cert },
-	"tls_key":    func(to, from *Config) { to.TLS.Key = from.TLS.Key },
-	"tls_ca":     func(to, from *Config) { to.TLS.CA = from.TLS.CA },
-	"tls_crl":    func(to, from *Config) { to.TLS.CRL = from.TLS.CRL },
-	"stop_time":  func(to, from *Config) { to.StopTime = from.StopTime },
-	"load_time":  func(to, from *Config) { to.LoadTime = from.LoadTime },
+	"advertise":   func(to, from *Config) { to.Advertise = from.Advertise },
+	"peers":       func(to, from *Config) { to.Peers = from.Peers },
+	"memory":      func(to, from *Config) { to.Memory = from.Memory },
+	"pool_memory": func(to, from *Config) { to.PoolMemory = from.PoolMemory },
+	"data_roots":  func(to, from *Config) { to.DataRoots = from.DataRoots },
+	"token_file":  func(to, from *Config) { to.TokenFile, to.Tokens = from.TokenFile, from.Tokens },
+	"token":       func(to, from *Config) { to.Token = from.Token },
+	"tls_cert":    func(to, from *Config) { to.TLS.Cert = from.TLS.Cert },
+	"tls_key":     func(to, from *Config) { to.TLS.Key = from.TLS.Key },
+	"tls_ca":      func(to, from *Config) { to.TLS.CA = from.TLS.CA },
+	"tls_crl":     func(to, from *Config) { to.TLS.CRL = from.TLS.CRL },
+	"stop_time":   func(to, from *Config) { to.StopTime = from.StopTime },
+	"load_time":   func(to, from *Config) { to.LoadTime = from.LoadTime },
 }
 
 // Reload makes the node go by another configuration, and reads the files again that it names: tokens, certificates, the list of revoked
@@ -100,8 +101,12 @@ func (n *Node) reachable(peers []cluster.Member) error {
 // apply makes what the node has built follow its configuration.
 func (n *Node) apply(c *Config) {
 	n.el.SetLentBytes(int64(c.Memory) + callMemory)
-	if over := n.data.setLimit(int64(c.Memory)); over > 0 {
-		n.log.Warn("more is lent than memory allows: nothing more is lent until datasets are removed", "memory", c.Memory, "over", Bytes(over))
+	over, poolOver := n.account.SetBounds(n.shares.Bounds(int64(c.Memory), int64(c.PoolMemory)))
+	if over > 0 {
+		n.log.Warn("more is lent than memory allows: nothing more is lent until datasets or regions are removed", "memory", c.Memory, "over", Bytes(over))
+	}
+	if poolOver > 0 {
+		n.log.Warn("regions have more than pool_memory allows: none is made until some are destroyed", "pool_memory", c.PoolMemory, "over", Bytes(poolOver))
 	}
 	n.advertise(c.Advertise)
 	added, removed := n.links.Keep(c.Peers)
@@ -116,6 +121,7 @@ func (n *Node) apply(c *Config) {
 // readmit ends the connections whose token or certificate is good no longer, and takes back the keys of those whose token was withdrawn.
 func (n *Node) readmit(withdrawn []string) {
 	n.data.takeBack(withdrawn)
+	n.pool.TakeBack(withdrawn)
 	if ended, who := n.el.Readmit(); ended > 0 {
 		n.log.Warn("connections ended: their tokens were withdrawn or changed", "principals", strings.Join(who, ","), "connections", ended)
 	}

@@ -109,21 +109,24 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 	if arch, _, _ := strings.Cut(code.Triple, "-"); arch != worker.Arch {
 		return nil, &CodeError{fmt.Errorf("it is for %q, this machine is %q", code.Triple, triple())}
 	}
-	object := code.Bytes
+	object, tier := code.Bytes, tier{e.offers[i].Tier, false}
 	if code.Form == formBitcode {
-		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal}
+		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal, Best: code.Best}
 		if len(code.Signers) > 0 {
 			r.Signer = code.Signers[0]
 		}
-		var err error
-		if object, err = e.config.Compiler.Object(ctx, r); err != nil {
+		made, best, err := e.config.Compiler.Object(ctx, r)
+		if err != nil {
 			return nil, err
 		}
+		if object = made; !best {
+			tier = firstTier
+		}
 	}
-	return e.program(object, code)
+	return e.program(object, tier, code)
 }
 
-func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
+func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, error) {
 	rules := elf.Rules{Arch: worker.Arch, Entry: worker.Entry}
 	calls := map[string]string{} // what the worker's own code has for each
 	for _, name := range code.Imports {
@@ -149,12 +152,12 @@ func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
 		}
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
-	p := &program{engine: e, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
-	if err := e.admitCode(p.codeBytes()); err != nil {
+	p := &program{engine: e, tier: tier, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}
 	if p.code, err = newCodeFile(img.Bytes); err != nil {
-		e.dropCode(p.codeBytes())
+		e.dropCode(p.payer, p.codeBytes())
 		return nil, err
 	}
 	e.mu.Lock()

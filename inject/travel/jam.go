@@ -77,9 +77,9 @@ func (c *Core) lookAtJams(now Instant) {
 		c.stalled = now >= c.rooms.since+jamTime
 	}
 	for _, p := range c.full {
-		if p.waits() > 0 {
+		for l := range p.waiting {
 			c.lookSoon(now)
-			c.stalled = c.stalled || p.stalls(now)
+			c.stalled = c.stalled || now >= l.moved+jamTime
 		}
 	}
 	for n := c.inForks.first; n != nil; n = n.next {

@@ -53,12 +53,12 @@ type runRest struct {
 	blocked      bool     // what it sent last found no room, at since
 	jams         bool     // it is one of Core.jams
 	credit       any      // of the message that brought it, withheld from its sender; nil: none
-	to           *peer    // where it is to leave for, if it is stowed …
-	as           *Binding // … and what it runs there
+	lane         *lane    // in which it waits to leave, if it is stowed …
+	as           *Binding // … and what it goes on as
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
 	since        Instant  // when it began to wait, for room to run or to send
-	told         bool     // its origin knows that it waits for room
+	told         bool     // its origin knows that it waits for room, to run or to leave
 	pressed      int      // how often those that stand in its way were looked for
 	passed       int      // by so many that came later
 	awaited      bool     // it has waited for room or for its program, and has a User
@@ -417,7 +417,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 		if branch == r.branch && c.stow(now, r, p, b, payload) {
 			return nil
 		}
-		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.stowed.n, p.Name)
+		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.waits(), p.Name)
 	}
 	s := c.sending(r, b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)

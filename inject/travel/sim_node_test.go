@@ -413,8 +413,9 @@ func (e *element) execute(r *travel.Run) {
 			e.t.fail("plan %d: two branches run on %s at once", id, e.n.Name)
 		}
 	}
-	if p.kept[e.n.Index] == e.n.Incarnation && r.State() == nil {
-		if p.forgot = fmt.Sprintf("step %d ran on %s without the scratch that an earlier step had kept there", i, e.n.Name); !p.ended || e.t.ordered && e.t.limits.Tombstones == 0 {
+	if life := p.kept[e.n.Index]; life != 0 && (life != e.n.Incarnation || r.State() == nil) {
+		p.forgot = fmt.Sprintf("step %d ran on %s without the scratch that an earlier step had kept there", i, e.n.Name)
+		if life == e.n.Incarnation && (!p.ended || e.t.ordered && e.t.limits.Tombstones == 0) {
 			e.t.fail("plan %d: %s", id, p.forgot)
 		}
 	}

@@ -10,12 +10,12 @@ func (c *Core) stow(now Instant, r *Run, p *peer, b *Binding, payload []byte) bo
 	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
-	r.stowed, r.to, r.as, r.ended, r.since = true, p, b, true, now
+	r.stowed, r.as, r.ended, r.since, r.told = true, b, true, now, false
 	b.refs++
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
 	c.charge(r, false)
-	p.waitingFor(now, r.inv.id.Origin).push(&r.inQueue)
+	c.queue(now, p, r)
 	c.stowed++
 	c.behind(p)
 	c.lookSoon(now)
@@ -24,30 +24,37 @@ func (c *Core) stow(now Instant, r *Run, p *peer, b *Binding, payload []byte) bo
 
 // outOfTurn reports whether a branch of a run's principal waits to leave for a peer since before the run did, and it is that one's turn.
 func (c *Core) outOfTurn(r *Run, p *peer) bool {
-	n := p.stowed.first
-	return n != nil && n.v.tenant(c) == r.tenant(c) && !(r.blocked && r.since <= n.v.since)
+	l := p.laneOf(r.tenant(c))
+	return l != nil && !(r.blocked && r.since <= l.stowed.first.v.since)
 }
 
 // unstow takes a branch out of where it waits to leave.
 func (c *Core) unstow(r *Run) {
 	c.uncharge(r)
-	r.inQueue.leave()
+	r.leaveLane()
 	c.unref(r.as)
-	r.stowed, r.to, r.as = false, nil, nil
+	r.stowed, r.as = false, nil
 	c.stowed--
 }
 
-// sendStowed sends what waits to leave for p, as far as there is room.
+// sendStowed sends what waits to leave for p, as far as there is room: one branch of each principal in turn.
 func (c *Core) sendStowed(now Instant, p *peer) {
-	for n := p.stowed.first; n != nil && p.up; n = p.stowed.first {
-		r := n.v
+	for refused := 0; refused < p.turns.n && p.up; {
+		l := p.turns.first.v
+		r := l.stowed.first.v
 		s := c.sending(r, r.as, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
-		if isBackpressure(err) {
-			return
+		if isBackpressure(err) && c.hasShare(l.tenant, false) {
+			return // nobody's would find room
 		}
+		l.inTurn.leave() // the others' turn
+		p.turns.push(&l.inTurn)
+		if isBackpressure(err) {
+			refused++
+			continue
+		}
+		refused, l.moved = 0, now
 		c.unstow(r)
-		p.moved = now
 		if err == nil {
 			c.sentBranch(p, &s, declares)
 			r.moved = true
@@ -66,8 +73,8 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 // stowedLost ends the branches that wait to leave for a peer that is gone.
 func (c *Core) stowedLost(now Instant, p *peer) {
 	c.openDue(now, p)
-	for n := p.stowed.first; n != nil; n = p.stowed.first {
-		r := n.v
+	for p.turns.n > 0 {
+		r := p.turns.first.v.stowed.first.v
 		c.unstow(r)
 		r.ended = false
 		_ = c.unsent(now, r, ErrPeerLost)

@@ -153,3 +153,65 @@ func TestStowedAs(t *testing.T) {
 		w.empty(t)
 	}
 }
+
+// crowd has the first of two members hold so many branches of alice's that wait to leave for the second one, and then one of bob's.
+func crowd(t *testing.T, n int, l travel.Limits) (w *town, d *desk) {
+	t.Helper()
+	l.Running, l.PrincipalHeldRuns = 400, 400
+	w, alice, bob := junctionOf(t, l)
+	d = w.desks[1]
+	alice.fork(t, w, travel.Self, n)
+	crowd := append(w.settle(t, nil), alice)
+	d.full = true
+	for _, p := range append(crowd, bob) {
+		p.onward(t, w, 3)
+	}
+	if s := d.core.Sizes(); s.Stowed != n+2 {
+		t.Fatalf("%+v, want %d branches that wait to leave", s, n+2)
+	}
+	d.full = false
+	return w, d
+}
+
+// TestStowedInTurn: where the way to a peer is full, principals' branches leave it in turn. One that comes behind another principal's crowd is the
+// second to leave.
+func TestStowedInTurn(t *testing.T) {
+	w, d := crowd(t, 50, travel.Limits{})
+	d.fits = 2
+	var at []int
+	for left := 0; left < 52; {
+		d.core.Tick(w.now)
+		w.now += 1e6
+		for _, m := range d.take() {
+			if m.kind != travel.KindInject {
+				continue
+			}
+			if m.body[14] == 4 { // its origin is bob's element
+				at = append(at, left)
+			}
+			left++
+		}
+	}
+	if len(at) != 1 || at[0] > 1 {
+		t.Errorf("bob's branch left after %v of alice's, want at most one", at)
+	}
+}
+
+// TestStowedBeyondShare: branches of a principal that has its share of Limits.Records under way keep nobody else's back.
+func TestStowedBeyondShare(t *testing.T) {
+	w, d := crowd(t, 20, travel.Limits{Records: 20})
+	d.core.Tick(w.now)
+	alices, bobs := 0, 0
+	for _, m := range d.take() {
+		switch {
+		case m.kind != travel.KindInject:
+		case m.body[14] == 4:
+			bobs++
+		default:
+			alices++
+		}
+	}
+	if s := d.core.Sizes(); bobs != 1 || alices == 0 || s.Stowed == 0 {
+		t.Errorf("%d branches of alice's and %d of bob's left, and %d wait; want bob's to leave though alice has her share", alices, bobs, s.Stowed)
+	}
+}
