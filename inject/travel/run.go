@@ -53,8 +53,8 @@ type runRest struct {
 	blocked      bool     // what it sent last found no room, at since
 	jams         bool     // it is one of Core.jams
 	credit       any      // of the message that brought it, withheld from its sender; nil: none
-	lane         *lane    // in which it waits to leave, if it is stowed …
-	as           *Binding // … and what it goes on as
+	lane         *lane    // in which it waits to leave, if it is stowed
+	as           *Binding // what it runs where it goes
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
 	since        Instant  // when it began to wait, for room to run or to send
@@ -412,6 +412,11 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if !p.Member {
 		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
+	if branch == r.branch && b.Constants != "" && len(r.forks) > derivedForks {
+		if err := c.sendList(now, r); err != nil {
+			return err
+		}
+	}
 	r.toward = p
 	if c.outOfTurn(r, p) {
 		if branch == r.branch && c.stow(now, r, p, b, payload) {
@@ -430,7 +435,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	case isBackpressure(err):
 		return err
 	}
-	return c.unsent(now, r, err)
+	return c.abort(now, r, unsentCode(err), err.Error())
 }
 
 // passHere continues or forks on this element itself.

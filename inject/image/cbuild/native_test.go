@@ -150,7 +150,7 @@ func TestStd(t *testing.T) {
 	own := src
 	own.Includes = map[string][]byte{"wherry_std.h": []byte("/* another */")}
 	plain := sum()
-	if files := plain.files(); own.Hash() == src.Hash() || len(files) != 2 {
-		t.Errorf("its header is no part of it, or of what does not name it: %d files", len(files))
+	if _, there := plain.files()["wherry_std.h"]; there || own.Hash() == src.Hash() {
+		t.Error("its header is no part of it, or one of what does not name it")
 	}
 }
