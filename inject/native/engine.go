@@ -138,7 +138,7 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 
 func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, error) {
 	rules := elf.Rules{Arch: worker.Arch, Entry: worker.Entry}
-	calls := map[string]string{} // what the worker's own code has for each
+	calls := hostCalls{}
 	for _, name := range code.Imports {
 		c, err := abi.CallNamed(name, code.ABI)
 		if err != nil {
@@ -151,7 +151,7 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	img, err := o.Place(worker.FunctionAt, func(symbol string) (uint64, bool) { return e.runtime.Image.Address(calls[symbol]) })
+	img, err := o.Place(worker.FunctionAt, calls.in(e.runtime))
 	if err != nil {
 		return nil, &CodeError{err}
 	}
@@ -162,7 +162,7 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 		}
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
-	p := &program{engine: e, tier: tier, object: o, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	p := &program{engine: e, tier: tier, object: o, calls: calls, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
 	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}

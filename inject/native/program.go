@@ -51,12 +51,21 @@ type tier struct {
 
 var firstTier = tier{"first tier, not optimised here", true}
 
+// hostCalls are the symbols of a runtime that stand for those that an object leaves open: of a host call the form that the object's ABI version has.
+type hostCalls map[string]string
+
+// in gives the addresses that they have in a runtime.
+func (c hostCalls) in(r *worker.Runtime) func(symbol string) (uint64, bool) {
+	return func(symbol string) (uint64, bool) { return r.Image.Address(c[symbol]) }
+}
+
 // program is code at its address.
 type program struct {
 	engine    *Engine
 	payer     *user // for whom it was loaded
 	tier      tier
 	object    *elf.Object
+	calls     hostCalls
 	image     *elf.Image // at its address in workers
 	code      *codeFile
 	limits    abi.Limits

@@ -103,11 +103,17 @@ func (s *Source) check() error {
 	return nil
 }
 
-// files is everything the compiler sees; an include may replace wherry.h.
+// files is everything the compiler sees; an include may replace wherry.h or wherry_std.h, which is there for those that name it.
 func (s *Source) files() map[string][]byte {
 	all := map[string][]byte{sdk.HeaderName: []byte(sdk.Header())}
 	maps.Copy(all, s.Includes)
 	all[s.Name] = s.Code
+	for _, code := range all { // others keep their hash when it changes
+		if _, own := all[sdk.StdName]; !own && bytes.Contains(code, []byte(sdk.StdName)) {
+			all[sdk.StdName] = []byte(sdk.Std())
+			break
+		}
+	}
 	return all
 }
 

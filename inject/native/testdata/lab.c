@@ -62,7 +62,7 @@ static int32_t windows(const struct order *o)
 /* The sum of the words of window n at multiples of a, forwards and then backwards, and what a view says. */
 static int32_t views(const struct order *o)
 {
-    wherry_view_t v = {0}, first;
+    wherry_view_t v = {0}, first = {0};
     uint64_t out[6] = {0}, *at;
     out[0] = (uint64_t)wherry_window_at(o->n, 0, &first);
     for (uint64_t i = 0; (at = wherry_at(o->n, &v, i * o->a, 8)); i++)

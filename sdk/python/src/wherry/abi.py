@@ -12,6 +12,7 @@ CALLS = {
     "row": ("int64_t", ("uint32_t", "int32_t", "uint64_t", )),
     "shard_rows": ("int32_t", ("uint32_t", "int32_t", "wherry_rows_range_t *", )),
     "window": ("int32_t", ("uint32_t", "wherry_window_t *", )),
+    "window_at": ("int32_t", ("uint32_t", "uint64_t", "wherry_view_t *", )),
     "payload": ("int32_t", ("wherry_payload_t *", )),
     "scratch": ("void *", ("uint64_t", )),
     "reply": ("int32_t", ("const void *", "uint32_t", )),
