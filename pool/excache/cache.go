@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -194,6 +195,13 @@ func (c *Cache) take(s *session) error {
 		}
 		return err
 	}
+	if s.ended { // a child that is gone before its parent has forked it
+		c.mu.Unlock()
+		c.config.Store.Release(r)
+		c.mu.Lock()
+		c.free = append(c.free, r)
+		return net.ErrClosed
+	}
 	c.rooms[r] = room{s, uint64(len(s.rooms)) * RoomBytes}
 	s.rooms = append(s.rooms, r)
 	return nil
@@ -203,6 +211,7 @@ func (c *Cache) take(s *session) error {
 func (c *Cache) end(s *session) {
 	c.mu.Lock()
 	rooms := s.rooms
+	s.ended = true
 	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
 		c.rooms[r] = room{}

@@ -31,7 +31,8 @@ const (
 	faultsAtOnce = 16
 )
 
-// session is one process of a program.
+// session is one process of a program. What changes after Serve made it changes with the cache's mu held, but for what close and the fault
+// loop alone look at.
 type session struct {
 	conn     *net.UnixConn
 	number   uint64
@@ -42,6 +43,7 @@ type session struct {
 	pid      int   // as it says
 	follow   bool  // its thread ids mean here what they mean to it
 	rooms    []int // of its window, in order
+	ended    bool  // it takes no more rooms
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
 }
@@ -68,7 +70,7 @@ func (c *Cache) Serve(conn *net.UnixConn) error {
 }
 
 func (c *Cache) serve(s *session) error {
-	if err := s.greet(c.config.MinBytes); err != nil {
+	if err := c.greet(s); err != nil {
 		return fmt.Errorf("%w: %w", ErrProgram, err)
 	}
 	c.mu.Lock()
@@ -101,7 +103,7 @@ func (s *session) close() {
 }
 
 // greet hands the process its window and takes its userfaultfd.
-func (s *session) greet(least int64) error {
+func (c *Cache) greet(s *session) error {
 	var err error
 	if s.window, err = unix.MemfdCreate("wherry-window", unix.MFD_CLOEXEC); err != nil {
 		return err
@@ -120,16 +122,20 @@ func (s *session) greet(least int64) error {
 	if err := unix.Ftruncate(counters, PageBytes); err != nil {
 		return err
 	}
-	if s.counters, err = unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	shared, err := unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	s.counters = shared
+	c.mu.Unlock()
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return err
 	}
 	s.life = ends[1]
 	defer unix.Close(ends[0])
-	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(least), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
+	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(c.config.MinBytes), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
 		return err
 	}
 	hello, fds, err := receive(s.conn)
@@ -152,7 +158,9 @@ func (s *session) greet(least int64) error {
 	case len(fds) != 1:
 		return fmt.Errorf("process %d sent %d descriptors", hello[2], len(fds))
 	}
+	c.mu.Lock()
 	s.base, s.pid = hello[1], int(hello[2])
+	c.mu.Unlock()
 	_, err = s.conn.Write(words(0, 0))
 	return err
 }
