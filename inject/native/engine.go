@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/abi/room"
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 )
@@ -28,23 +29,18 @@ type Engine struct {
 	nursery *nursery
 	calls   []hostCall // by number
 
+	room *room.Room
+
 	mu     sync.Mutex
-	all    usage
-	users  map[string]*user
 	loaded loaded
-	idle   []*instance // the longest idle one first
 	closed bool
 	stats  Stats
 }
 
 // Stats counts what an engine did.
 type Stats struct {
-	Loaded  uint64 // programs
-	Created uint64 // workers
-	Evicted uint64 // idle workers ended to make room
-	Failed  uint64 // workers that ended with a run
-	Live    int    // workers now
-	Bytes   uint64 // that they are charged of Config.MemoryBytes
+	Loaded     uint64 // programs
+	room.Stats        // of workers
 }
 
 // Main makes this process a nursery of workers if it was started as one, and else returns at once. Programs that embed a node call it first of
@@ -57,7 +53,8 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, users: map[string]*user{}, nursery: newNursery(config)}
+	e := &Engine{config: config, nursery: newNursery(config),
+		room: room.New(room.Config{Instances: config.MaxWorkers, Bytes: config.MemoryBytes, Noun: "workers", Busy: ErrBusy, Closed: ErrClosed})}
 	for _, c := range abi.Calls() {
 		e.calls = append(e.calls, hostCall{c, carried(c.Name)})
 	}
@@ -165,23 +162,18 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Live, s.Bytes = e.all.live, e.all.bytes
+	s.Stats = e.room.Stats()
 	return s
 }
 
 // Close ends the idle workers and the nursery. If workers are running it says so, and each is ended when it is released.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return nil
-	}
 	e.closed = true
-	idle := e.takeIdle(func(*instance) bool { return true })
-	running := e.all.live
 	e.mu.Unlock()
-	for _, in := range idle {
-		in.discard()
+	running, first := e.room.Close()
+	if !first {
+		return nil
 	}
 	err := e.nursery.close()
 	if e.code != nil {

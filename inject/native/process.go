@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-fabric/wherry/inject/abi/room"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 )
@@ -33,8 +34,8 @@ type process struct {
 // some 10 GB/s it zeroes as many in the time of a system call or two.
 const longZeros = 256 << 10
 
-// start makes a worker of a bound.
-func (b *bound) start(ctx context.Context) (*instance, error) {
+// Make makes a worker of a bound.
+func (b *bound) Make(ctx context.Context) (room.Instance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -158,7 +159,7 @@ func align8(n uint64) uint64 { return (n + 7) &^ 7 }
 
 // mapScratch makes the file behind scratch, which is empty until there is some.
 func (p *process) mapScratch(b *bound, l *layout) error {
-	size := b.program.scratchBytes(b.program.limits.ScratchBytes)
+	size := b.program.scratchBytes()
 	if size == 0 {
 		return nil
 	}

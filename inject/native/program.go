@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/abi/room"
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/internal/memfd"
@@ -134,13 +135,9 @@ func (p *program) Close() {
 
 // bound is a program for one principal with one set of windows.
 type bound struct {
+	*room.Pool
 	program *program
-	user    *user
 	windows []window
-	base    uint64 // charged for each worker, besides scratch as it is asked for
-	ahead   bool   // all scratch is in base: the function writes to windows, so it cannot start over when there is no room
-	closed  bool   // under Engine.mu
-	live    int    // workers; under Engine.mu
 }
 
 // window is one as workers and the node have it.
@@ -160,7 +157,9 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 	if len(windows) > worker.MaxWindows {
 		return nil, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: worker.MaxWindows}
 	}
-	b := &bound{program: p, base: fixedBytes(p.statics(), p.limits.PayloadBytes)}
+	b := &bound{program: p}
+	base, scratch := fixedBytes(p.statics(), p.limits.PayloadBytes), p.scratchBytes()
+	ahead := false // all scratch is charged at once: the function writes to windows, so it cannot start over when there is no room
 	at := uint64(worker.WindowsAt)
 	for i, w := range windows {
 		own := window{Window: w, addr: at}
@@ -171,21 +170,21 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 			}
 			at += pages(own.span) + worker.PageBytes // a gap, so that running off a window's end faults
 		}
-		b.ahead = b.ahead || w.Writable && w.Size > 0
+		ahead = ahead || w.Writable && w.Size > 0
 		b.windows = append(b.windows, own)
 		if at > worker.WindowsEnd {
 			b.unmap()
 			return nil, &WindowError{i, fmt.Errorf("the windows up to this one take %d bytes, a worker has room for %d", at-worker.WindowsAt, uint64(worker.WindowsEnd-worker.WindowsAt))}
 		}
 	}
-	if b.ahead {
-		b.base += p.scratchBytes(p.limits.ScratchBytes)
+	if ahead {
+		base, scratch = base+scratch, 0
 	}
 	if err := p.hold(); err != nil {
 		b.unmap()
 		return nil, err
 	}
-	b.user = p.engine.userOf(principal)
+	b.Pool = p.engine.room.Pool(principal, b, base, scratch)
 	return b, nil
 }
 
@@ -230,54 +229,16 @@ func (b *bound) unmap() {
 	}
 }
 
-// scratchBytes is what so much scratch is charged.
-func (p *program) scratchBytes(n uint64) uint64 {
+// scratchBytes is what all scratch takes that the function can ask for.
+func (p *program) scratchBytes() uint64 {
 	if !p.scratches {
 		return 0
 	}
-	return pages(min(n, p.limits.ScratchBytes))
+	return pages(p.limits.ScratchBytes)
 }
 
-// extra is what scratch takes beyond base.
-func (b *bound) extra(scratch uint64) uint64 {
-	if b.ahead {
-		return 0
-	}
-	return b.program.scratchBytes(scratch)
-}
-
-// Need is how many bytes a worker takes of Config.MemoryBytes whose run asks for so much scratch.
-func (b *bound) Need(scratch uint64) uint64 { return b.base + b.extra(scratch) }
-
-// Close ends the idle workers; running ones end when they are released.
-func (b *bound) Close() {
-	e := b.program.engine
-	e.mu.Lock()
-	if b.closed {
-		e.mu.Unlock()
-		return
-	}
-	b.closed = true
-	b.user.bounds--
-	b.live++ // so that the windows stay until the idle workers are gone
-	idle := e.takeIdle(func(in *instance) bool { return in.bound == b })
-	e.vacate(b.user)
-	e.mu.Unlock()
-	for _, in := range idle {
-		in.discard()
-	}
-	b.left()
-}
-
-// left takes a worker off a bound. The last one to leave a closed bound takes the windows along.
-func (b *bound) left() {
-	e := b.program.engine
-	e.mu.Lock()
-	b.live--
-	last := b.closed && b.live == 0
-	e.mu.Unlock()
-	if last {
-		b.unmap()
-		b.program.drop()
-	}
+// Gone takes the windows along: the pool is closed, and its last worker gone.
+func (b *bound) Gone() {
+	b.unmap()
+	b.program.drop()
 }
