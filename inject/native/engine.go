@@ -9,9 +9,9 @@ import (
 	"sync"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
-	"github.com/wherry-fabric/wherry/inject/abi/room"
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 )
 
 // The forms that an engine can run, as images call them.

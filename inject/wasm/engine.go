@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
-	"github.com/wherry-fabric/wherry/inject/abi/room"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/codecache"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )

@@ -3,7 +3,7 @@ package wasm
 import (
 	"context"
 
-	"github.com/wherry-fabric/wherry/inject/abi/room"
+	"github.com/wherry-fabric/wherry/inject/room"
 )
 
 // stackBytes is charged for the stack of a function that recurs: wazero lets it grow to about that, and no limit of ours

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
-	"github.com/wherry-fabric/wherry/inject/abi/room"
+	"github.com/wherry-fabric/wherry/inject/room"
 )
 
 // Runner is an Engine as package inject uses engines.
