@@ -29,7 +29,10 @@ import (
 )
 
 // What Config.Native can be.
-const nativeWorker = "worker"
+const (
+	nativeWorker    = "worker"
+	nativeInProcess = "in-process"
+)
 
 // codeOf is what a role is told of the code that is measured; nil: the ready functions, as wasm.
 type codeOf struct {
@@ -71,8 +74,8 @@ func (c *Config) validateForm() error {
 	if c.Native == "" {
 		c.Native = nativeWorker
 	}
-	if c.Native != nativeWorker {
-		return fmt.Errorf("bench: native %q: it is %s", c.Native, nativeWorker)
+	if c.Native != nativeWorker && c.Native != nativeInProcess {
+		return fmt.Errorf("bench: native %q: it is %s or %s", c.Native, nativeWorker, nativeInProcess)
 	}
 	return nil
 }
@@ -190,7 +193,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 	}
 	// Objects are kept on disk only: what is used again is what a node finds there after it was started again.
 	s.compiler = llvm.New(llvm.Config{CacheDir: spec.CacheDir, MemoryBytes: 1})
-	s.native, err = native.New(native.Config{Compiler: compiler{s.compiler}})
+	s.native, err = native.New(native.Config{Compiler: compiler{s.compiler}, InProcess: spec.Code.Native == nativeInProcess})
 	if err != nil {
 		return cfg, err
 	}
@@ -206,7 +209,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 // compiler has package llvm compile for package native: neither knows the other.
 type compiler struct{ *llvm.Compiler }
 
-func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, error) {
+func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, bool, error) {
 	return c.Compiler.Object(ctx, llvm.Request(r))
 }
 

@@ -59,10 +59,13 @@ type EngineStatus struct {
 
 // MemoryStatus is the memory that a node lends.
 type MemoryStatus struct {
-	LentBytes  int64 `json:"lent_bytes"` // to datasets and loads
+	LentBytes  int64 `json:"lent_bytes"` // to datasets, loads and regions
 	LimitBytes int64 `json:"limit_bytes"`
-	Datasets   int   `json:"datasets"` // that have a shard here
-	Loads      int   `json:"loads"`    // under way; their memory is among LentBytes
+	// PoolBytes and PoolLimitBytes are the part of regions.
+	PoolBytes      int64 `json:"pool_bytes,omitempty"`
+	PoolLimitBytes int64 `json:"pool_limit_bytes,omitempty"`
+	Datasets       int   `json:"datasets"` // that have a shard here
+	Loads          int   `json:"loads"`    // under way; their memory is among LentBytes
 }
 
 // PeerStatus is another node, as the one that answers knows it.
@@ -170,6 +173,7 @@ type FunctionStatus struct {
 // RanStatus is how a function's runs went in one form.
 type RanStatus struct {
 	Form   string  `json:"form"`
+	Tier   string  `json:"tier,omitempty"` // how the code was made that is ready now
 	Runs   uint64  `json:"runs"`
 	MeanUs float64 `json:"mean_us"` // of a run, without waiting; in steps of 100 for each
 }

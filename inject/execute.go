@@ -23,6 +23,7 @@ type bound struct {
 	binding   *travel.Binding
 	code      *code
 	form      image.Form     // that it runs in
+	program   abi.Program    // of that form, which it is bound to
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
@@ -90,7 +91,7 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 
 // holds reports whether the keys of a bound's windows still hold.
 func (rt *Runtime) holds(b *bound) bool {
-	ends := rt.el.KeyEnds()
+	ends := rt.layer.KeyEnds()
 	if ends == b.ends {
 		return true
 	}
@@ -162,7 +163,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 	end := h.end(status, err)
 	if h.goes && end.Code == travel.CodeOK {
-		if st := h.Forward(h.to, h.onward); st != abi.OK {
+		if st := h.Forward(0, h.to, h.onward); st != abi.OK {
 			end = h.end(st, nil)
 		}
 	}

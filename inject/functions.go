@@ -29,6 +29,7 @@ type FunctionStats struct {
 // FormStats say how a function has run here in one form: by this the element chooses (forms.Choose).
 type FormStats struct {
 	Form string
+	Tier string // how the code was made that is ready now, where its engine makes it in more than one way
 	forms.History
 }
 
@@ -106,10 +107,20 @@ func (c *code) stats(now travel.Instant) FunctionStats {
 	}
 	for form, past := range c.history {
 		if f.Runs += past.runs; past.runs > 0 && form > 0 {
-			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), c.past(image.Form(form))})
+			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), c.tier(image.Form(form)), c.past(image.Form(form))})
 		}
 	}
 	return f
+}
+
+// tier is that of the first program of a form that is ready.
+func (c *code) tier(f image.Form) string {
+	for i, e := range c.img.Entries() {
+		if p := c.programs[i].ready; e.Form == f && p != nil {
+			return tier(p, "")
+		}
+	}
+	return ""
 }
 
 // Forms are the forms of code that this element runs; none if it only starts functions.

@@ -21,7 +21,8 @@ type load struct {
 	principal string          // whom it is charged to
 	binding   *travel.Binding // nil: it is a program for later (turn)
 	table     *cluster.Table
-	entry     int // the program for later
+	entry     int  // the program for later
+	best      bool // the best that there is, in place of one that is there
 	hosts     []*host
 	skip      map[int]error // entries that do not do for this load
 	ctx       context.Context
@@ -157,8 +158,8 @@ func (rt *Runtime) beginLoads() {
 // runLoad carries out a load. By its end the load may have begun once more, with another context.
 func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
-	rt.el.Guests(1) // so that whoever polls lets it run: somebody waits for it
-	defer rt.el.Guests(-1)
+	rt.layer.Guests(1) // so that whoever polls lets it run: somebody waits for it
+	defer rt.layer.Guests(-1)
 	b, err := rt.makeReady(l)
 	cancel()
 	rt.mu.Lock()
@@ -182,7 +183,10 @@ func (rt *Runtime) endLoad(l *load, b *bound, err error) {
 	l.hosts = nil
 	now := rt.now()
 	if err == nil && l.binding != nil {
-		rt.install(b, len(hosts) > 0 && !rt.closed)
+		if why := b.code.distrusted(b.form); why != "" { // its key was withdrawn meanwhile
+			err = refuse(travel.CodeRefused, "%s cannot run on %s: %s", b.code.img.Name(), rt.el.Name(), why)
+		}
+		rt.install(b, err == nil && len(hosts) > 0 && !rt.closed)
 	}
 	for _, h := range hosts {
 		h.load = nil
@@ -223,7 +227,7 @@ func (rt *Runtime) install(b *bound, wanted bool) {
 // makeReady makes what a load is for. errUnready says that another load makes the program meanwhile, and queues this one again.
 func (rt *Runtime) makeReady(l *load) (*bound, error) {
 	if l.binding == nil {
-		return nil, rt.makeProgram(l, l.entry)
+		return nil, rt.makeProgram(l, l.entry, l.best)
 	}
 	b := &bound{principal: l.principal, binding: l.binding, code: l.code, table: l.table, self: -1}
 	windows, err := rt.openWindows(b)
@@ -232,7 +236,7 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 		if prog, err = rt.pick(l); err != nil {
 			break
 		}
-		b.form = prog.Form
+		b.form, b.program = prog.Form, prog.program
 		if b.run, err = prog.program.Bind(b.principal, windows); err != nil && l.wish == forms.Auto && len(l.skip) < len(l.code.programs) {
 			l.avoid(prog.Entry, err)
 			err = nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
@@ -27,6 +28,8 @@ type scripted struct {
 	offers []abi.Offer
 	load   func(context.Context, abi.Code) error // nil: it is ready at once
 	ticks  int                                   // of each run
+	tiers  bool                                  // bitcode comes in two: soon, and better
+	runs   chan func()                           // one for each run that is to begin: what it does; nil: nothing
 
 	mu     sync.Mutex
 	loaded []abi.Code
@@ -48,7 +51,20 @@ func (e *scripted) Load(ctx context.Context, c abi.Code) (abi.Program, error) {
 			return nil, err
 		}
 	}
+	if e.tiers && c.Form == "llvm-bitcode" {
+		return tieredProgram{scriptedProgram{e, c.Form + map[bool]string{true: ", better"}[c.Best]}, !c.Best}, nil
+	}
 	return scriptedProgram{e, c.Form}, nil
+}
+
+// tieredProgram is one of two.
+type tieredProgram struct {
+	scriptedProgram
+	soon bool
+}
+
+func (p tieredProgram) Tier() (string, bool) {
+	return map[bool]string{true: "soon", false: "better"}[p.soon], p.soon
 }
 
 // loads are those so far, of one form.
@@ -89,6 +105,9 @@ func (scriptedBound) Close()   {}
 type scriptedInstance scriptedProgram
 
 func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, error) {
+	if i.e.runs != nil {
+		(<-i.e.runs)()
+	}
 	for range i.e.ticks {
 		if err := h.Tick(); err != nil {
 			return 0, err
@@ -157,6 +176,8 @@ func newStage(t *testing.T, e *scripted, changes ...func(*inject.Config)) *stage
 	t.Cleanup(cancel)
 	return &stage{t, e, node, connect(t, []*member{node}, fabric.Balanced), private, ctx}
 }
+
+func (s *stage) root() inject.Root { return inject.Root{To: s.client.eps["n0"]} }
 
 // call runs a function at the node.
 func (s *stage) call(img *image.Image, form forms.Wish) (string, error) {
@@ -479,5 +500,77 @@ func TestTurn(t *testing.T) {
 	}
 	if err := s.node.rt.Close(); err != nil || e.closed != 2 {
 		t.Errorf("%d programs were closed, want 2 (%v)", e.closed, err)
+	}
+}
+
+// TestTiers: code that was made soon runs at once; better code replaces it between runs, charged to the same principal, and a run that is
+// under way ends in the code that it began in. What cannot be made better stays.
+func TestTiers(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		e := newScripted()
+		e.tiers, e.runs = true, make(chan func(), 10)
+		open := make(chan error)
+		e.load = func(ctx context.Context, c abi.Code) error {
+			if !c.Best {
+				return nil
+			}
+			select {
+			case err := <-open:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s := newStage(t, e)
+		img := signed(t, inForms(t, "tiers", 4, image.LLVMBitcode), s.key)
+		f, err := s.client.rt.PrepareAs(img, nil, forms.Bitcode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		call := func(want, tier string) {
+			t.Helper()
+			if got, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"]}, nil); err != nil || string(got) != want {
+				t.Fatalf("%q, %v; want %q", got, err, want)
+			}
+			if ex, _ := s.node.rt.Explain(img.ID(), forms.Bitcode); ex.Tier != tier {
+				t.Fatalf("explained as %+v, want tier %q", ex, tier)
+			}
+		}
+		made := func() {
+			for end := time.Now().Add(patience); s.node.rt.Loading() > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Error("nothing better was made")
+					return
+				}
+			}
+		}
+		e.runs <- func() {}
+		call("llvm-bitcode", "soon")
+		e.runs <- func() { // while it runs, the better code comes
+			if fails {
+				open <- errors.New("too clever by half")
+			} else {
+				open <- nil
+			}
+			made()
+		}
+		call("llvm-bitcode", "soon")
+		e.runs <- func() {}
+		if fails {
+			call("llvm-bitcode", "soon")
+		} else {
+			call("llvm-bitcode, better", "better")
+		}
+		loads := e.loads("llvm-bitcode")
+		if len(loads) != 2 || loads[0].Best || !loads[1].Best || loads[0].Principal != "anybody" || loads[1].Principal != "anybody" {
+			t.Errorf("loaded %+v", loads)
+		}
+		if list, _ := s.node.rt.Functions(1); len(list) != 1 || len(list[0].Ran) != 1 || list[0].Ran[0].Tier != map[bool]string{false: "better", true: "soon"}[fails] {
+			t.Errorf("stats %+v", list)
+		}
+		if err := s.node.rt.Close(); err != nil || e.closed != map[bool]int{false: 2, true: 1}[fails] {
+			t.Errorf("%d programs were closed (%v)", e.closed, err)
+		}
 	}
 }

@@ -61,11 +61,7 @@ func (c *code) past(f image.Form) forms.History {
 
 // choose orders what code may run, for a load; those are refused too that could not be made ready a moment ago. mu is held.
 func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []forms.Candidate, refused []forms.Refusal, failed error) {
-	trust := func(f image.Form) string {
-		_, why := c.verdict.Allows(f, c.img.Name())
-		return why
-	}
-	all, refused := forms.Choose(c.img.Entries(), rt.offers, trust, c.past, wish)
+	all, refused := forms.Choose(c.img.Entries(), rt.offers, c.distrusted, c.past, wish)
 	now := rt.now()
 	for _, can := range all {
 		p := &c.programs[can.Entry]
@@ -103,17 +99,26 @@ func (rt *Runtime) pick(l *load) (chosen, error) {
 			}
 		}
 		if p := l.code.programs[can.Entry].ready; p != nil {
-			l.code.explained(l.wish, Explanation{Form: can.Form.String(), Triple: can.Triple, Tier: can.Tier, Why: can.Why, Refused: refused})
+			rt.improve(l, can.Entry)
+			l.code.explained(l.wish, Explanation{Form: can.Form.String(), Triple: can.Triple, Tier: tier(p, can.Tier), Why: can.Why, Refused: refused})
 			rt.mu.Unlock()
 			return chosen{can, p}, nil
 		}
 		rt.mu.Unlock()
-		if err := rt.makeProgram(l, can.Entry); errors.Is(err, errUnready) || err != nil && l.ctx.Err() != nil {
+		if err := rt.makeProgram(l, can.Entry, false); errors.Is(err, errUnready) || err != nil && l.ctx.Err() != nil {
 			return chosen{}, err
 		} else if err != nil {
 			l.avoid(can.Entry, err)
 		}
 	}
+}
+
+// tier is how a program's code was made; usual is what its engine offers.
+func tier(p abi.Program, usual string) string {
+	if t, ok := p.(abi.Tiered); ok {
+		usual, _ = t.Tier()
+	}
+	return usual
 }
 
 // soonest is the best candidate that is ready, else wasm if that is one of them, else the best.
@@ -153,13 +158,14 @@ func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error 
 	return refuse(travel.CodeRefused, "%s", text)
 }
 
-// makeProgram has a program made of an entry, or waits for the load that does so already (errUnready).
-func (rt *Runtime) makeProgram(l *load, entry int) error {
+// makeProgram has a program made of an entry, or waits for the load that does so already (errUnready). If the engine can make better
+// code of it, that is made next, in the background, and best says that this is it.
+func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 	c := l.code
 	p := &c.programs[entry]
 	rt.mu.Lock()
 	switch {
-	case p.ready != nil:
+	case p.ready != nil && !best:
 		rt.mu.Unlock()
 		return nil
 	case p.loading && l.binding != nil:
@@ -169,6 +175,7 @@ func (rt *Runtime) makeProgram(l *load, entry int) error {
 	}
 	p.loading = true
 	can, engine := rt.codeOf(c, entry, l.principal)
+	can.Best = best
 	rt.mu.Unlock()
 	ready, err := engine.Load(l.ctx, can)
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
@@ -184,16 +191,55 @@ func (rt *Runtime) makeProgram(l *load, entry int) error {
 	}
 	p.waiting = nil
 	switch {
+	case err != nil && p.ready != nil: // what is there does, for some time
+		p.until = rt.now() + travel.Instant(failedFor)
 	case err != nil && l.ctx.Err() == nil && !errors.Is(err, abi.ErrEngineBusy) || err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
 		p.err, p.until = err, rt.now()+travel.Instant(failedFor)
-	case err == nil && (rt.closed || c.copies == 0): // it came too late
+	case err == nil && (rt.closed || c.copies == 0 || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
 		ready.Close()
 		return context.Canceled
 	case err == nil:
-		p.ready, p.err = ready, nil
-		rt.turned(c, entry)
+		rt.installProgram(l, entry, ready)
 	}
 	return err
+}
+
+// installProgram has runs that begin from now on find a program. Those of the one before it end there. mu is held.
+func (rt *Runtime) installProgram(l *load, entry int, ready abi.Program) {
+	p := &l.code.programs[entry]
+	old := p.ready
+	p.ready, p.err = ready, nil
+	if old != nil {
+		rt.outdate(l.code, func(b *bound) bool { return b.program == old })
+		old.Close()
+	} else {
+		rt.turned(l.code, entry)
+	}
+	rt.improve(l, entry)
+}
+
+// improve has better code made of an entry, in the background, if the engine makes better than what is ready. mu is held.
+func (rt *Runtime) improve(l *load, entry int) {
+	p := &l.code.programs[entry]
+	t, ok := p.ready.(abi.Tiered)
+	if !ok || p.loading || rt.closed || rt.now() < p.until {
+		return
+	}
+	if _, better := t.Tier(); better {
+		p.loading = true
+		rt.queueLoad(&load{code: l.code, entry: entry, principal: l.principal, best: true})
+	}
+}
+
+// outdate has bounds of a function forgotten. mu is held.
+func (rt *Runtime) outdate(c *code, these func(*bound) bool) {
+	for set := range rt.sets {
+		for _, b := range append([]*bound(nil), set.all...) {
+			if b.code == c && these(b) {
+				rt.forget(set, b)
+			}
+		}
+	}
 }
 
 // codeOf is what an engine is given of an entry. mu is held.
@@ -201,7 +247,7 @@ func (rt *Runtime) codeOf(c *code, entry int, principal string) (abi.Code, abi.E
 	e := c.img.Entries()[entry]
 	signers, _ := c.verdict.Allows(e.Form, c.img.Name())
 	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past, forms.Auto)
-	return abi.Code{ID: c.img.ID(), Form: e.Form.String(), Triple: e.Triple, Features: e.Features, Imports: c.img.Manifest().Imports,
+	return abi.Code{ID: c.img.ID(), Form: e.Form.String(), Triple: e.Triple, Features: e.Features, ABI: c.img.Manifest().ABI, Imports: c.img.Manifest().Imports,
 		Bytes: e.Code, Limits: c.img.Call().Limits, Signers: signers, Principal: principal}, rt.cfg.Engines[good[0].Engine]
 }
 
@@ -230,11 +276,7 @@ func (rt *Runtime) turned(c *code, entry int) {
 	if len(good) == 0 || good[0].Entry != entry {
 		return
 	}
-	for set := range rt.sets {
-		for _, b := range append([]*bound(nil), set.all...) {
-			if b.code == c && forms.Wish(b.binding.Form) == forms.Auto && b.form != good[0].Form {
-				rt.forget(set, b)
-			}
-		}
-	}
+	rt.outdate(c, func(b *bound) bool {
+		return forms.Wish(b.binding.Form) == forms.Auto && b.form != good[0].Form
+	})
 }

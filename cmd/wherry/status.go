@@ -204,6 +204,9 @@ func writeStatus(w io.Writer, s *control.Status) {
 	if m := s.Memory; m.LimitBytes > 0 { // an older node does not say
 		fmt.Fprintf(w, "  memory: %v lent of %v, %d %s, %d %s under way\n", node.Bytes(m.LentBytes), node.Bytes(m.LimitBytes),
 			m.Datasets, plural(m.Datasets, "dataset"), m.Loads, plural(m.Loads, "load"))
+		if m.PoolLimitBytes > 0 {
+			fmt.Fprintf(w, "  pool: %v of %v in regions\n", node.Bytes(m.PoolBytes), node.Bytes(m.PoolLimitBytes))
+		}
 	}
 	if !s.CertUntil.IsZero() {
 		fmt.Fprintf(w, "  certificate: %s\n", certText(s.CertUntil, time.Now()))
@@ -321,7 +324,11 @@ func ranText(ran []control.RanStatus) string {
 		if r.MeanUs < 1 {
 			mean = "<100µs" // a slice of a run's time is the least that is counted
 		}
-		all = append(all, fmt.Sprintf("%s %d× %s", r.Form, r.Runs, mean))
+		form := r.Form
+		if r.Tier != "" {
+			form += " (" + r.Tier + ")"
+		}
+		all = append(all, fmt.Sprintf("%s %d× %s", form, r.Runs, mean))
 	}
 	return orNone(strings.Join(all, ", "))
 }

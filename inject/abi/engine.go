@@ -54,11 +54,14 @@ type Code struct {
 	ID           [32]byte // the image's identity
 	Form, Triple string   // "wasm32", "llvm-bitcode", "elf"; the triple as in the image
 	Features     []string // that it was compiled for
+	ABI          uint32   // the manifest's: which host calls there are, and in which form
 	Imports      []string // host calls that the manifest lists
 	Bytes        []byte
 	Limits       Limits   // the manifest's
 	Signers      [][]byte // ed25519 public keys that the element trusts and whose signatures hold, sorted; none of a function that it knows by its identity
 	Principal    string   // whom compiling is charged to
+	// Best asks for the best code that the engine makes, however long that takes. Otherwise code that runs soon will do (Tiered).
+	Best bool
 }
 
 // Program is code that an engine accepted.
@@ -67,6 +70,13 @@ type Program interface {
 	// absent; the others' descriptors must stay open until the Bound is closed.
 	Bind(principal string, windows []Window) (Bound, error)
 	Close()
+}
+
+// Tiered is a Program whose engine makes code in more than one way.
+type Tiered interface {
+	Program
+	// Tier is how this one's code was made, for people; better says that Load makes better code of it if Code.Best asks for that.
+	Tier() (name string, better bool)
 }
 
 // Bound is a program with windows: a pool of instances that one principal's

@@ -4,9 +4,12 @@
 //	c := llvm.New(llvm.Config{CacheDir: dir})
 //	defer c.Close()
 //	if _, _, _, err := c.Target(); err != nil { … } // why nothing can be compiled here
-//	object, err := c.Object(ctx, llvm.Request{Bitcode: code, Triple: triple, Imports: []string{"reply"}, Signer: key, Principal: "ada"})
+//	object, best, err := c.Object(ctx, llvm.Request{Bitcode: code, Triple: triple, Imports: []string{"reply"}, Signer: key, Principal: "ada"})
 //
-// An object is known by everything that it depends on: the bitcode, the host calls that it may use, the processor and its features, the version of LLVM
+// There are two tiers. The first is made soon: the code is as the sender simplified it, and FastISel makes instructions of it, in a third of the time
+// or less. The best is what -O3 for this processor makes. Object gives the best where there is one already, and else what Request.Best asks for.
+//
+// An object is known by everything that it depends on: the bitcode, the host calls that it may use, the processor and its features, its tier, the version of LLVM
 // and that of what wherry-llvm does with a module. It does not depend on whom it was compiled for: who asks for what somebody
 // else had compiled is charged nothing and waits for nobody.
 package llvm
@@ -23,6 +26,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +65,7 @@ type Request struct {
 	Imports   []string // host calls that the manifest lists: "reply"
 	Signer    []byte   // who answers for the code
 	Principal string   // who is charged
+	Best      bool     // however long that takes; else the first tier will do
 }
 
 // Error says what is wrong with bitcode.
@@ -206,27 +211,52 @@ func (l *Compiler) Stats() Stats {
 	return s
 }
 
-// Object gives a relocatable ELF object for Target. It leaves undefined host calls only, of those that Imports lists. The bytes
-// are the caller's. An *Error is final; another error may not come again.
-func (l *Compiler) Object(ctx context.Context, r Request) ([]byte, error) {
-	object, err := l.object(ctx, r)
-	return bytes.Clone(object), err
-}
-
-// object gives an object that others share.
-func (l *Compiler) object(ctx context.Context, r Request) ([]byte, error) {
+// Object gives a relocatable ELF object for Target, and says whether it is of the best tier. It leaves undefined host calls only, of those
+// that Imports lists. The bytes are the caller's. An *Error is final; another error may not come again.
+func (l *Compiler) Object(ctx context.Context, r Request) (object []byte, best bool, err error) {
 	h, err := l.greet()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if want, here := processor(r.Triple), processor(h.Triple); want != here {
-		return nil, &Error{fmt.Sprintf("it is for %s, this element is %s", r.Triple, h.Triple)}
+		return nil, false, &Error{fmt.Sprintf("it is for %s, this element is %s", r.Triple, h.Triple)}
 	}
-	key := keyOf(h, r)
+	if !r.Best {
+		if object, ok := l.kept(keyOf(h, r, true)); ok {
+			return bytes.Clone(object), true, nil
+		}
+	}
+	object, err = l.object(ctx, h, r)
+	return bytes.Clone(object), r.Best, err
+}
+
+// kept is an object that is in memory or on disk.
+func (l *Compiler) kept(key string) ([]byte, bool) {
+	l.mu.Lock()
+	object, ok := l.ram.get(key)
+	if ok {
+		l.stats.FromRAM++
+	}
+	l.mu.Unlock()
+	if !ok {
+		if object, ok = l.fromDisk(key); ok {
+			l.mu.Lock()
+			l.ram.put(key, object)
+			l.mu.Unlock()
+		}
+	}
+	return object, ok
+}
+
+// object gives an object of one tier, that others share.
+func (l *Compiler) object(ctx context.Context, h compiler.Hello, r Request) ([]byte, error) {
+	key := keyOf(h, r, r.Best)
 	for {
+		if object, ok := l.kept(key); ok {
+			return object, nil
+		}
 		l.mu.Lock()
-		if object, ok := l.ram.get(key); ok {
-			l.stats.FromRAM++
+		if object, ok := l.ram.get(key); ok { // it was just made
 			l.mu.Unlock()
 			return object, nil
 		}
@@ -264,14 +294,11 @@ func processor(triple string) string {
 	return arch
 }
 
-// make finds an object on disk or has it compiled.
+// make has an object compiled, and keeps it.
 func (l *Compiler) make(ctx context.Context, m *making, key string, h compiler.Hello, r Request) {
-	m.object, m.err = l.fromDisk(key)
-	if m.object == nil {
-		m.object, m.err = l.compile(ctx, h, r)
-		if m.err == nil && l.disk != nil {
-			l.disk.Publish(codecache.Entry{Key: key, Name: "object", Data: m.object})
-		}
+	m.object, m.err = l.compile(ctx, h, r)
+	if m.err == nil && l.disk != nil {
+		l.disk.Publish(codecache.Entry{Key: key, Name: "object", Data: m.object})
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,9 +309,9 @@ func (l *Compiler) make(ctx context.Context, m *making, key string, h compiler.H
 	close(m.done)
 }
 
-func (l *Compiler) fromDisk(key string) ([]byte, error) {
+func (l *Compiler) fromDisk(key string) ([]byte, bool) {
 	if l.disk == nil {
-		return nil, nil
+		return nil, false
 	}
 	e, state := l.disk.Load(key)
 	l.mu.Lock()
@@ -292,18 +319,18 @@ func (l *Compiler) fromDisk(key string) ([]byte, error) {
 	switch state {
 	case codecache.Good:
 		l.stats.FromDisk++
-		return e.Data, nil
+		return e.Data, true
 	case codecache.Damaged:
 		l.stats.Rejected++
 	}
-	return nil, nil
+	return nil, false
 }
 
 func (l *Compiler) compile(ctx context.Context, h compiler.Hello, r Request) ([]byte, error) {
 	object, err := l.pool.Compile(ctx, compiler.Job{
 		Principal: r.Principal,
 		Signer:    string(r.Signer),
-		Request:   compiler.Request{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Imports: symbols(r.Imports), Code: r.Bitcode},
+		Request:   compiler.Request{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Imports: symbols(r.Imports), Fast: !r.Best, Code: r.Bitcode},
 	})
 	var refused *compiler.RefusedError
 	switch {
@@ -331,10 +358,10 @@ func symbols(imports []string) []string {
 
 // keyOf names everything that an object depends on. The signer is part of it, for a compiler that has been taken over by one signer's bitcode
 // can answer with any object. Each part is preceded by its length, so that no two requests look alike.
-func keyOf(h compiler.Hello, r Request) string {
+func keyOf(h compiler.Hello, r Request, best bool) string {
 	sum := sha256.New()
 	imports := slices.Sorted(slices.Values(r.Imports))
-	parts := append([]string{h.Compiler, compiler.Revision, h.Triple, h.CPU, h.Features, string(r.Signer), string(r.Bitcode)}, imports...)
+	parts := append([]string{h.Compiler, compiler.Revision, h.Triple, h.CPU, h.Features, strconv.FormatBool(best), string(r.Signer), string(r.Bitcode)}, imports...)
 	for _, p := range parts {
 		fmt.Fprintf(sum, "%d:", len(p))
 		sum.Write([]byte(p))

@@ -105,7 +105,7 @@ func request(t *testing.T, l *Compiler, source string, imports ...string) Reques
 
 func object(t *testing.T, l *Compiler, r Request) []byte {
 	t.Helper()
-	o, err := l.Object(t.Context(), r)
+	o, _, err := l.Object(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestCache(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			if _, err := l.Object(t.Context(), r); err != nil {
+			if _, _, err := l.Object(t.Context(), r); err != nil {
 				t.Error(err)
 			}
 		})
@@ -187,14 +187,45 @@ func TestCache(t *testing.T) {
 	}
 }
 
+// TestTiers: what is made soon is another object than the best, each is kept, and once the best is there it is given for either.
+func TestTiers(t *testing.T) {
+	c := Config{CacheDir: t.TempDir(), Program: program(t)}
+	l := newCompiler(t, c)
+	r := request(t, l, echo, "reply")
+	ask := func(l *Compiler, best, want bool) []byte {
+		t.Helper()
+		r.Best = best
+		o, got, err := l.Object(t.Context(), r)
+		if err != nil || got != want {
+			t.Fatalf("best %v asked for, %v given (%v)", best, got, err)
+		}
+		return o
+	}
+	soon, again, best := ask(l, false, false), ask(l, false, false), ask(l, true, true)
+	if bytes.Equal(soon, best) || !bytes.Equal(soon, again) {
+		t.Errorf("%d bytes soon, then %d, %d at best", len(soon), len(again), len(best))
+	}
+	if s := l.Stats(); s.Compiled != 2 {
+		t.Errorf("%+v", s)
+	}
+	l.Close()
+	next := newCompiler(t, c)
+	if !bytes.Equal(ask(next, false, true), best) {
+		t.Error("from the disk comes another")
+	}
+	if s := next.Stats(); s.Compiled != 0 || s.FromDisk != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestKey: what an object depends on is in its key, and nothing else.
 func TestKey(t *testing.T) {
 	h := compiler.Hello{Compiler: "LLVM 22", Triple: "t", CPU: "c", Features: "+a"}
 	r := Request{Bitcode: []byte("code"), Imports: []string{"reply", "log"}}
-	base := keyOf(h, r)
+	base := keyOf(h, r, r.Best)
 	seen := map[string]string{base: "nothing changed"}
 	differs := func(what string, h compiler.Hello, r Request) {
-		key := keyOf(h, r)
+		key := keyOf(h, r, r.Best)
 		if old, twice := seen[key]; twice {
 			t.Errorf("%s: the key is that of %s", what, old)
 		}
@@ -219,11 +250,14 @@ func TestKey(t *testing.T) {
 	other.Signer = []byte("somebody else")
 	differs("another signer", h, other)
 	other = r
+	other.Best = true
+	differs("another tier", h, other)
+	other = r
 	other.Imports = []string{"reply"}
 	differs("fewer imports", h, other)
 	other = r
 	other.Imports, other.Principal = []string{"log", "reply"}, "p"
-	if keyOf(h, other) != base {
+	if keyOf(h, other, other.Best) != base {
 		t.Error("the order of imports, or who asks, changes the key")
 	}
 }
@@ -280,14 +314,14 @@ func TestBadInput(t *testing.T) {
 		{"a huge function", "more than 500ms of processor time", false, long},
 	}
 	for _, c := range cases {
-		_, err := l.Object(t.Context(), c.r)
+		_, _, err := l.Object(t.Context(), c.r)
 		var refused *Error
 		if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &refused) != c.final {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	for i := 0; i < len(good.Bitcode); i += len(good.Bitcode) / 24 { // altered: refused, or another function, or a crash of the compiler
-		_, err := l.Object(t.Context(), with(func(r *Request) { r.Bitcode[i] ^= 0x55 }))
+		_, _, err := l.Object(t.Context(), with(func(r *Request) { r.Bitcode[i] ^= 0x55 }))
 		var refused *Error
 		if err != nil && !errors.As(err, &refused) && !errors.Is(err, compiler.ErrCrashed) && !errors.Is(err, compiler.ErrDeadline) {
 			t.Errorf("byte %d altered: %v", i, err)
@@ -306,7 +340,7 @@ func TestKilled(t *testing.T) {
 	}
 	r.Bitcode = bitcode(t, l, "// another\nint unused;\n"+echo)
 	for range 3 { // the kill may be seen only in the middle of a request
-		_, err := l.Object(t.Context(), r)
+		_, _, err := l.Object(t.Context(), r)
 		if err == nil {
 			return
 		}
@@ -373,7 +407,7 @@ func TestGivingUp(t *testing.T) {
 	r := request(t, l, echo, "reply")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Object(ctx, r); !errors.Is(err, context.Canceled) {
+	if _, _, err := l.Object(ctx, r); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	object(t, l, r)
@@ -385,7 +419,7 @@ func TestNothingToCompileWith(t *testing.T) {
 	if _, _, _, err := l.Target(); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Error(err)
 	}
-	if _, err := l.Object(t.Context(), Request{}); err == nil {
+	if _, _, err := l.Object(t.Context(), Request{}); err == nil {
 		t.Error("an object of nothing")
 	}
 	t.Setenv("PATH", t.TempDir())

@@ -15,8 +15,8 @@ import (
 type Compiler interface {
 	// Target is what it makes them for; err says why nothing can be compiled here.
 	Target() (triple, cpu string, features []string, err error)
-	// Object makes a relocatable ELF object for it. The bytes are the caller's.
-	Object(ctx context.Context, r Request) ([]byte, error)
+	// Object makes a relocatable ELF object for it, and says whether it is the best that there can be. The bytes are the caller's.
+	Object(ctx context.Context, r Request) (object []byte, best bool, err error)
 }
 
 // Request is bitcode to be compiled.
@@ -26,6 +26,7 @@ type Request struct {
 	Imports   []string // host calls that it may make
 	Signer    []byte
 	Principal string
+	Best      bool // however long that takes
 }
 
 // Config is how an Engine is made. Its zero value is usable.
@@ -34,6 +35,9 @@ type Config struct {
 	Compiler Compiler
 	// Worker is the command that becomes a nursery of workers (worker.Main), without its last argument; nil: this program.
 	Worker []string
+	// InProcess has functions run in this process, and there are no workers. A function that runs on cannot be stopped, and holds up the collector and the
+	// fabric meanwhile; one that faults takes this process along; none is confined. Only for code that is trusted like the program itself.
+	InProcess bool
 	// MaxWorkers bounds the workers, running and idle together; one principal has at most three quarters of them, and of
 	// MemoryBytes. 0: DefaultMaxWorkers.
 	MaxWorkers int

@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/inject/room"
+	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
 
 // The forms that an engine can run, as images call them.
@@ -31,10 +32,11 @@ type Engine struct {
 
 	room *room.Room
 
-	mu     sync.Mutex
-	loaded loaded
-	closed bool
-	stats  Stats
+	mu        sync.Mutex
+	loaded    loaded
+	loadedFor map[string]loaded // by principal; others may run it too
+	closed    bool
+	stats     Stats
 }
 
 // Stats counts what an engine did.
@@ -53,15 +55,20 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, nursery: newNursery(config),
+	e := &Engine{config: config, loadedFor: map[string]loaded{}, nursery: newNursery(config),
 		room: room.New(room.Config{Instances: config.MaxWorkers, Bytes: config.MemoryBytes, Noun: "workers", Busy: ErrBusy, Closed: ErrClosed})}
 	for _, c := range abi.Calls() {
 		e.calls = append(e.calls, hostCall{c, carried(c.Name)})
 	}
 	var why string
-	if e.runtime, err = worker.NewRuntime(); err == nil {
-		if e.code, err = newCodeFile(e.runtime.Image.Bytes[:e.runtime.Image.Data]); err == nil {
-			err = e.nursery.probe()
+	if e.runtime, err = worker.NewRuntime(worker.Base); err == nil {
+		switch {
+		case !config.InProcess:
+			if e.code, err = newCodeFile(e.runtime.Image.Bytes[:e.runtime.Image.Data]); err == nil {
+				err = e.nursery.probe()
+			}
+		case !stackswitch.Resumes():
+			err = errNotInside
 		}
 	}
 	if err != nil {
@@ -75,7 +82,11 @@ func New(config Config) (*Engine, error) {
 func triple() string { return worker.Arch + "-unknown-linux-gnu" }
 
 func (e *Engine) makeOffers(why string) []abi.Offer {
-	object := abi.Offer{Form: formELF, Triple: triple(), Tier: "as built", Why: why}
+	where := ""
+	if e.config.InProcess {
+		where = ", in the node's own process"
+	}
+	object := abi.Offer{Form: formELF, Triple: triple(), Tier: "as built" + where, Why: why}
 	if e.config.Compiler == nil {
 		return []abi.Offer{object}
 	}
@@ -83,7 +94,7 @@ func (e *Engine) makeOffers(why string) []abi.Offer {
 	if t, cpu, features, err := e.config.Compiler.Target(); err != nil {
 		bitcode.Why = err.Error()
 	} else {
-		bitcode.Triple, bitcode.Tier, bitcode.Features, object.Features = t, "compiled for "+cpu, features, features
+		bitcode.Triple, bitcode.Tier, bitcode.Features, object.Features = t, "compiled for "+cpu+where, features, features
 	}
 	return []abi.Offer{bitcode, object}
 }
@@ -106,33 +117,39 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 	if arch, _, _ := strings.Cut(code.Triple, "-"); arch != worker.Arch {
 		return nil, &CodeError{fmt.Errorf("it is for %q, this machine is %q", code.Triple, triple())}
 	}
-	object := code.Bytes
+	object, tier := code.Bytes, tier{e.offers[i].Tier, false}
 	if code.Form == formBitcode {
-		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal}
+		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal, Best: code.Best}
 		if len(code.Signers) > 0 {
 			r.Signer = code.Signers[0]
 		}
-		var err error
-		if object, err = e.config.Compiler.Object(ctx, r); err != nil {
+		made, best, err := e.config.Compiler.Object(ctx, r)
+		if err != nil {
 			return nil, err
 		}
+		if object = made; !best {
+			tier = firstTier
+		}
 	}
-	return e.program(object, code)
+	return e.program(object, tier, code)
 }
 
-func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
+func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, error) {
 	rules := elf.Rules{Arch: worker.Arch, Entry: worker.Entry}
+	calls := map[string]string{} // what the worker's own code has for each
 	for _, name := range code.Imports {
-		if _, ok := abi.CallNamed(name); !ok {
-			return nil, &CodeError{fmt.Errorf("there is no host call %q", name)}
+		c, err := abi.CallNamed(name, code.ABI)
+		if err != nil {
+			return nil, &CodeError{err}
 		}
 		rules.Imports = append(rules.Imports, worker.Prefix+name)
+		calls[worker.Prefix+name] = worker.Prefix + c.Symbol()
 	}
 	o, err := elf.Parse(object, rules)
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	img, err := o.Place(worker.FunctionAt, e.runtime.Image.Address)
+	img, err := o.Place(worker.FunctionAt, func(symbol string) (uint64, bool) { return e.runtime.Image.Address(calls[symbol]) })
 	if err != nil {
 		return nil, &CodeError{err}
 	}
@@ -143,12 +160,12 @@ func (e *Engine) program(object []byte, code abi.Code) (abi.Program, error) {
 		}
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
-	p := &program{engine: e, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
-	if err := e.admitCode(p.codeBytes()); err != nil {
+	p := &program{engine: e, payer: code.Principal, tier: tier, object: o, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	if err := e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}
 	if p.code, err = newCodeFile(img.Bytes); err != nil {
-		e.dropCode(p.codeBytes())
+		e.dropCode(p.payer, p.codeBytes())
 		return nil, err
 	}
 	e.mu.Lock()

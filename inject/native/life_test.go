@@ -15,6 +15,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 )
 
 // TestWorkerKilled: a worker that somebody kills, idle or at work, costs one run, and the next has another.
@@ -191,9 +192,9 @@ func (c *fakeCompiler) Target() (triple, cpu string, features []string, err erro
 	return worker.Arch + "-unknown-linux-gnu", "cpu", []string{"one"}, c.err
 }
 
-func (c *fakeCompiler) Object(_ context.Context, r Request) ([]byte, error) {
+func (c *fakeCompiler) Object(_ context.Context, r Request) ([]byte, bool, error) {
 	c.got = r
-	return c.object, nil
+	return c.object, r.Best, nil
 }
 
 // TestBitcode: bitcode goes to the compiler, and its object is checked as one that arrives is.
@@ -207,7 +208,7 @@ func TestBitcode(t *testing.T) {
 	if got := fmt.Sprint(e.Offers()); got != fmt.Sprintf("[llvm-bitcode for %[1]s elf for %[1]s]", triple()) {
 		t.Errorf("offers %s", got)
 	}
-	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
+	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), ABI: abi.Version, Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
 	p, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +216,18 @@ func TestBitcode(t *testing.T) {
 	defer p.Close()
 	if h, _, err := run(t, bind(t, p, "alice"), order{op: 1}); err != nil || !h.replied {
 		t.Errorf("%v", err)
+	}
+	if _, better := p.(abi.Tiered).Tier(); !better || c.got.Best {
+		t.Error("the first program is as good as can be")
+	}
+	code.Best = true
+	best, err := e.Load(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer best.Close()
+	if _, better := best.(abi.Tiered).Tier(); better || !c.got.Best {
+		t.Error("the best program can be made better")
 	}
 	if string(c.got.Bitcode) != "BC" || c.got.Principal != "alice" || c.got.Signer[0] != 7 || len(c.got.Imports) != len(allCalls()) {
 		t.Errorf("the compiler got %+v", c.got)
@@ -370,7 +383,7 @@ func TestLoadedBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := abi.Code{Form: "elf", Triple: triple(), Bytes: object, Imports: allCalls()}
+	code := abi.Code{Form: "elf", Triple: triple(), ABI: abi.Version, Bytes: object, Imports: allCalls(), Principal: "ada"}
 	first, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
@@ -383,15 +396,29 @@ func TestLoadedBounded(t *testing.T) {
 		others loaded
 		want   string
 	}{
-		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded"},
-		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "of 1073741824 for all"},
+		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded for all"},
+		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "bytes, and this one's"},
 	} {
 		e.loaded = loaded{own.programs + c.others.programs, own.bytes + c.others.bytes}
-		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || !strings.Contains(err.Error(), c.want) {
+		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
 		}
 	}
-	e.loaded = own
+	for _, hers := range []loaded{{room.Share(maxPrograms) - own.programs, 0}, {0, room.Share(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
+		e.loaded = loaded{own.programs + hers.programs, own.bytes + hers.bytes}
+		e.loadedFor["ada"] = e.loaded
+		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), `programs`) || !strings.Contains(err.Error(), `for "ada"`) {
+			t.Errorf("with %+v of one principal: %v", hers, err)
+		}
+		bobs := code
+		bobs.Principal = "bob"
+		other, err := e.Load(t.Context(), bobs)
+		if err != nil {
+			t.Fatalf("another principal beside one with its share: %v", err)
+		}
+		other.Close()
+	}
+	e.loaded, e.loadedFor["ada"] = own, own
 	b, err := first.Bind("alice", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -401,7 +428,7 @@ func TestLoadedBounded(t *testing.T) {
 		t.Errorf("closed, but bound: %+v, want %+v", e.loaded, own)
 	}
 	b.Close()
-	if e.loaded != (loaded{}) {
-		t.Errorf("all are closed: %+v", e.loaded)
+	if e.loaded != (loaded{}) || len(e.loadedFor) != 0 {
+		t.Errorf("all are closed: %+v, and %d principals have something", e.loaded, len(e.loadedFor))
 	}
 }

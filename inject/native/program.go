@@ -44,10 +44,21 @@ func newCodeFile(code []byte) (*codeFile, error) {
 
 func (c *codeFile) close() { unix.Close(c.fd) }
 
+// tier is how a program's code was made.
+type tier struct {
+	name   string
+	better bool // there can be a better one
+}
+
+var firstTier = tier{"first tier, not optimised here", true}
+
 // program is code at its address.
 type program struct {
 	engine    *Engine
-	image     *elf.Image
+	payer     string // for whom it was loaded
+	tier      tier
+	object    *elf.Object
+	image     *elf.Image // at its address in workers
 	code      *codeFile
 	limits    abi.Limits
 	scratches bool // it can ask for scratch
@@ -56,6 +67,9 @@ type program struct {
 	uses   int // bounds
 	closed bool
 }
+
+// Tier is for abi.Tiered.
+func (p *program) Tier() (name string, better bool) { return p.tier.name, p.tier.better }
 
 // statics is how many bytes the function may write to that have names.
 func (p *program) statics() uint64 { return p.image.Size - p.image.Data }
@@ -75,7 +89,7 @@ func (p *program) drop() {
 	defer p.mu.Unlock()
 	if p.uses--; p.uses < 0 {
 		p.code.close()
-		p.engine.dropCode(p.codeBytes())
+		p.engine.dropCode(p.payer, p.codeBytes())
 	}
 }
 
@@ -96,30 +110,53 @@ const (
 	maxCodeBytes = 1 << 30 // of all programs together
 )
 
-// admitCode charges the engine for a program.
-func (e *Engine) admitCode(bytes uint64) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := &e.loaded
+// room says why there is none for one more program in what so many programs and bytes leave; nil if there is.
+func (l loaded) room(whose string, more uint64, programs int, bytes uint64, busy error) error {
 	switch {
-	case e.closed:
-		return ErrClosed
-	case l.programs >= maxPrograms:
-		return fmt.Errorf("native: %d programs are loaded, as many as an engine takes; unload some: %w", l.programs, abi.ErrEngineBusy)
-	case bytes > maxCodeBytes-l.bytes:
-		return fmt.Errorf("native: the code of %d programs takes %d bytes, and this one's %d more, of %d for all; unload some: %w",
-			l.programs, l.bytes, bytes, uint64(maxCodeBytes), abi.ErrEngineBusy)
+	case l.programs >= programs:
+		return fmt.Errorf("native: %d programs are loaded%s, as many as may be; unload some: %w", l.programs, whose, busy)
+	case l.bytes+more > bytes:
+		return fmt.Errorf("native: the code of %d programs%s takes %d bytes, and this one's %d more, of %d; unload some: %w", l.programs, whose, l.bytes, more, bytes, busy)
 	}
-	l.programs++
-	l.bytes += bytes
 	return nil
 }
 
-func (e *Engine) dropCode(bytes uint64) {
+// admitCode charges a principal for a program, who has at most three quarters of what all may load.
+func (e *Engine) admitCode(principal string, bytes uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.loaded.programs--
-	e.loaded.bytes -= bytes
+	if e.closed {
+		return ErrClosed
+	}
+	own := e.loadedFor[principal]
+	err := own.room(fmt.Sprintf(" for %q", principal), bytes, room.Share(maxPrograms), room.Share(uint64(maxCodeBytes)), abi.ErrShareBusy)
+	if err == nil {
+		err = e.loaded.room(" for all", bytes, maxPrograms, maxCodeBytes, abi.ErrEngineBusy)
+	}
+	if err != nil {
+		return err
+	}
+	e.loaded.add(1, bytes)
+	own.add(1, bytes)
+	e.loadedFor[principal] = own
+	return nil
+}
+
+func (l *loaded) add(programs int, bytes uint64) {
+	l.programs += programs
+	l.bytes += bytes
+}
+
+func (e *Engine) dropCode(principal string, bytes uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loaded.add(-1, -bytes)
+	own := e.loadedFor[principal]
+	if own.add(-1, -bytes); own.programs == 0 {
+		delete(e.loadedFor, principal)
+	} else {
+		e.loadedFor[principal] = own
+	}
 }
 
 // Close gives the program up; its code goes when its last bound has.
@@ -170,12 +207,18 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 			}
 			at += pages(own.span) + worker.PageBytes // a gap, so that running off a window's end faults
 		}
+		if p.engine.config.InProcess && w.Size > 0 {
+			own.addr = worker.AddressOf(own.mem)
+		}
 		ahead = ahead || w.Writable && w.Size > 0
 		b.windows = append(b.windows, own)
 		if at > worker.WindowsEnd {
 			b.unmap()
 			return nil, &WindowError{i, fmt.Errorf("the windows up to this one take %d bytes, a worker has room for %d", at-worker.WindowsAt, uint64(worker.WindowsEnd-worker.WindowsAt))}
 		}
+	}
+	if p.engine.config.InProcess {
+		base += p.codeBytes() // each instance has the code at an address of its own
 	}
 	if ahead {
 		base, scratch = base+scratch, 0

@@ -152,7 +152,7 @@ func (m *model) reserve(t *rapid.T, b *bound, scratch uint64) {
 	}
 	instances, bytes, used := m.c.Instances, m.c.Bytes, m.busy("")
 	if err == abi.ErrShareBusy {
-		instances, bytes, used = share(instances), share(bytes), m.busy(b.Principal())
+		instances, bytes, used = Share(instances), Share(bytes), m.busy(b.Principal())
 	} else if err != abi.ErrEngineBusy {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func (m *model) check(t *rapid.T) {
 		t.Fatalf("%+v is more than may be", s)
 	}
 	for name, u := range m.r.users {
-		if u.all.live > share(m.c.Instances) || u.all.bytes > share(m.c.Bytes) && u.all.live > 1 {
+		if u.all.live > Share(m.c.Instances) || u.all.bytes > Share(m.c.Bytes) && u.all.live > 1 {
 			t.Fatalf("%s has %+v", name, u.all)
 		}
 	}

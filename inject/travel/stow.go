@@ -6,11 +6,12 @@ import "errors"
 // all that a run takes; what is left is the payload, counted as held. It leaves when there is room.
 
 // stow keeps a forward that found no room; false: there is none for it here either, or it is no branch that can wait.
-func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
+func (c *Core) stow(now Instant, r *Run, p *peer, b *Binding, payload []byte) bool {
 	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
-	r.stowed, r.ended, r.since, r.told = true, true, now, false
+	r.stowed, r.as, r.ended, r.since, r.told = true, b, true, now, false
+	b.refs++
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
 	c.charge(r, false)
@@ -34,6 +35,8 @@ func (c *Core) unstow(r *Run) {
 	if r.stowed = false; r.told && !r.inv.dead {
 		c.tellRoom(0, r.inv, roomGoesOn)
 	}
+	c.unref(r.as)
+	r.as = nil
 	c.stowed--
 }
 
@@ -42,7 +45,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 	for refused := 0; refused < p.turns.n && p.up; {
 		l := p.turns.first.v
 		r := l.stowed.first.v
-		s := c.sending(r, r.binding, r.branch)
+		s := c.sending(r, r.as, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
 		if isBackpressure(err) && c.hasShare(l.tenant, false) {
 			return // nobody's would find room

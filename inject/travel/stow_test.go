@@ -267,3 +267,38 @@ func TestStowedIsStuck(t *testing.T) {
 	w.pass(t, 2*100e9)
 	w.empty(t)
 }
+
+// TestStowedAs: a branch that goes on as another function does so too when it has waited to leave, and where nobody knows that function.
+func TestStowedAs(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		w := newTown(t, 3, travel.Limits{})
+		w.start(t, travel.StartArgs{}, 2)
+		p := w.one(t, w.settle(t, nil))
+		other, err := p.d.core.Bind(w.now, p.d.put([]byte("another function")), p.r.Binding().Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.d.full = true
+		if err := p.d.core.ForwardAs(w.now, p.r, 3, other, []byte("onward")); err != nil || p.d.core.Sizes().Stowed != 1 {
+			t.Fatalf("a forward into a full queue: %v, %+v", err, p.d.core.Sizes())
+		}
+		p.d.core.Unbind(other)
+		if first {
+			p.finish(w, travel.End{})
+		}
+		p.d.full = false
+		next := w.one(t, w.pass(t, 2e6))
+		if got := next.r.Binding().Image; got != other.Image || string(next.r.Payload) != "onward" {
+			t.Errorf("the branch went on as %v with %q, want %v", got, next.r.Payload, other.Image)
+		}
+		if !first {
+			p.finish(w, travel.End{})
+		}
+		next.finish(w, travel.End{})
+		w.settle(t, nil)
+		if err := w.outcome(t); err != nil {
+			t.Error(err)
+		}
+		w.empty(t)
+	}
+}

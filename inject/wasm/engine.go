@@ -26,9 +26,9 @@ type Engine struct {
 	config Config
 	kind   string
 	why    string
-	rules  *wasmcode.Rules
-	cache  *codecache.Cache // nil without Config.CacheDir
-	lanes  [lanes]*lane     // some are nil without a disk cache
+	rules  [abi.Version + 1]*wasmcode.Rules // by ABI version
+	cache  *codecache.Cache                 // nil without Config.CacheDir
+	lanes  [lanes]*lane                     // some are nil without a disk cache
 	epoch  time.Time
 
 	room *room.Room
@@ -54,12 +54,15 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, rules: rules(), epoch: time.Now()}
+	e := &Engine{config: config, epoch: time.Now()}
 	e.room = room.New(room.Config{Instances: config.MaxInstances, Bytes: config.MemoryBytes, Noun: "instances", Busy: ErrBusy, Closed: ErrClosed, Empty: func() {
 		if err := e.closeLanes(); err != nil {
 			config.Log.Warn("wasm: closing the runtime", "err", err)
 		}
 	}})
+	for version := uint32(1); version <= abi.Version; version++ {
+		e.rules[version] = rules(version)
+	}
 	e.kind, e.why = kind(config.Interpret)
 	if config.CacheDir != "" && e.kind == kindCompiler {
 		if e.cache, err = codecache.Open(config.CacheDir, config.CacheBytes, cacheKind, config.Log); err != nil {

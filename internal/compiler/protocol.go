@@ -10,10 +10,10 @@ import (
 
 const (
 	// Version is the protocol's; both sides are of one build or the compiler is refused.
-	Version = 1
+	Version = 2
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
-	Revision = "2"
+	Revision = "3"
 	// Descriptor is where a compiler finds its socket.
 	Descriptor = 3
 	// MaxBytes bounds code and objects: four times the largest image.
@@ -37,6 +37,7 @@ type Request struct {
 	Triple, CPU, Features string
 	Imports               []string // symbols that the object may leave open
 	Level                 int      // of optimisation, 1 to 3; 0: 3
+	Fast                  bool     // no optimisation: the object soon
 	Code                  []byte   `json:"-"`
 }
 

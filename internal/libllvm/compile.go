@@ -17,7 +17,21 @@ import (
 // Target is what an object is made for.
 type Target struct {
 	Triple, CPU, Features string // as LLVM writes them
-	Level                 int    // of optimisation, 1 to 3; 0: 3
+	// Level is of optimisation, 1 to 3; 0: 3. Fast: none of it, code as soon as can be, by FastISel: what the sender has not
+	// simplified stays as it is.
+	Level int
+	Fast  bool
+}
+
+// level is what Target asks for, as LLVM counts.
+func (t Target) level() int {
+	switch {
+	case t.Fast:
+		return 0
+	case t.Level == 0:
+		return 3
+	}
+	return min(t.Level, 3)
 }
 
 // Arch is the processor of a triple, under LLVM's name.
@@ -115,8 +129,10 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 	if err := l.verify(m); err != nil {
 		return nil, err
 	}
-	if err := l.optimise(m, tm, t); err != nil {
-		return nil, err
+	if !t.Fast || len(keep) > 1 { // otherwise there is nothing to take out
+		if err := l.optimise(m, tm, t); err != nil {
+			return nil, err
+		}
 	}
 	return l.emit(m, tm)
 }
@@ -187,14 +203,11 @@ func (l *Library) initialise(triple string) error {
 	return nil
 }
 
-// targetMachine gives the machine for a target; the library keeps it.
+// targetMachine gives the machine for a target; the library keeps a few.
 func (l *Library) targetMachine(t Target) (uintptr, error) {
-	if t.Level == 0 {
-		t.Level = 3
-	}
-	key := machineKey{t.Triple, t.CPU, t.Features, t.Level}
-	if l.machine != 0 && l.made == key {
-		return l.machine, nil
+	key := machineKey{t.Triple, t.CPU, t.Features, t.level()}
+	if tm := l.machines[key]; tm != 0 {
+		return tm, nil
 	}
 	if err := l.initialise(t.Triple); err != nil {
 		return 0, err
@@ -207,14 +220,17 @@ func (l *Library) targetMachine(t Target) (uintptr, error) {
 	// LLVM's JIT-default model is the large one, whose relocations no loader of ours takes.
 	const relocPIC, modelSmall = 2, 3
 	tm := call(l.CreateTargetMachine, target, uintptr(unsafe.Pointer(triple)), uintptr(unsafe.Pointer(cpu)), uintptr(unsafe.Pointer(features)),
-		uintptr(min(t.Level, 3)), relocPIC, modelSmall)
+		uintptr(t.level()), relocPIC, modelSmall)
 	if tm == 0 {
 		return 0, fmt.Errorf("LLVM %s has no machine for %s", l.version, t.Triple)
 	}
-	if l.machine != 0 {
-		call(l.DisposeTargetMachine, l.machine)
+	if len(l.machines) == maxMachines {
+		for key, old := range l.machines {
+			call(l.DisposeTargetMachine, old)
+			delete(l.machines, key)
+		}
 	}
-	l.machine, l.made = tm, key
+	l.machines[key] = tm
 	return tm, nil
 }
 
@@ -241,14 +257,14 @@ func (l *Library) linkRuntime(ctx, m, tm uintptr, triple string) error {
 }
 
 func (l *Library) optimise(m, tm uintptr, t Target) error {
-	level := t.Level
-	if level == 0 {
-		level = 3
-	}
 	options := call(l.CreatePassBuilderOptions)
 	defer call(l.DisposePassBuilderOptions, options)
 	call(l.PassBuilderOptionsSetSLPVectorization, options, 1)
-	passes := zero(fmt.Sprintf("default<O%d>", level))
+	pipeline := fmt.Sprintf("default<O%d>", t.level())
+	if t.Fast {
+		pipeline = "always-inline,globaldce" // of the runtime what is called, nothing else
+	}
+	passes := zero(pipeline)
 	if e := call(l.RunPasses, m, uintptr(unsafe.Pointer(passes)), tm, options); e != 0 {
 		text := call(l.GetErrorMessage, e)
 		defer call(l.DisposeErrorMessage, text)

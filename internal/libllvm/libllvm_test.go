@@ -143,7 +143,7 @@ WHERRY_ENTRY(payload, size)
 `
 	for _, version := range []string{"", "libLLVM.so.19.1"} {
 		l := library(t, version)
-		for _, target := range targets {
+		for _, target := range slices.Concat(targets, fast(targets)) {
 			code := bitcode(t, source, target.Triple)
 			object, err := l.Compile(code, target, []string{"wherry_reply"})
 			if err != nil {
@@ -159,6 +159,15 @@ WHERRY_ENTRY(payload, size)
 			}
 		}
 	}
+}
+
+// fast are targets of the first tier.
+func fast(targets []Target) (all []Target) {
+	for _, t := range targets {
+		t.Fast = true
+		all = append(all, t)
+	}
+	return all
 }
 
 // TestObjectRuns links an object with a program that has its host calls, and runs it.
@@ -189,10 +198,22 @@ int32_t wherry_main(const void *, uint32_t);
 int32_t wherry_reply(const void *p, uint32_t n) { const uint64_t *v = p; printf("%u: %lu %lu %lu", n, v[0], v[1], v[2]); return 0; }
 int main(void) { uint64_t v[4] = {12345, 678901234567890, 1000003, 11}; return wherry_main(v, sizeof v); }
 `
-	object, err := l.Compile(bitcode(t, function, triple), Target{Triple: triple, CPU: cpu, Features: features}, []string{"wherry_reply"})
-	if err != nil {
-		t.Fatal(err)
+	code := bitcode(t, function, triple)
+	for _, target := range []Target{{Triple: triple, CPU: cpu, Features: features}, {Triple: triple, CPU: cpu, Features: features, Fast: true}} {
+		object, err := l.Compile(code, target, []string{"wherry_reply"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// (12345·2^64 + 678901234567890) / 1000003 and its rest: low 64 bits, as arbitrary precision has them.
+		if out, want := linked(t, object, program), "24: 227724373095726362 88324 142873"; out != want {
+			t.Errorf("fast %v: it says %q; want %q", target.Fast, out, want)
+		}
 	}
+}
+
+// linked is what a program says that has an object.
+func linked(t *testing.T, object []byte, program string) string {
+	t.Helper()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.WriteFile(file("f.o"), object, 0o600), os.WriteFile(file("main.c"), []byte(program), 0o600)); err != nil {
@@ -202,10 +223,10 @@ int main(void) { uint64_t v[4] = {12345, 678901234567890, 1000003, 11}; return w
 		t.Fatalf("linking: %v\n%s", err, out)
 	}
 	out, err := exec.Command(file("main")).Output()
-	// (12345·2^64 + 678901234567890) / 1000003 and its rest: low 64 bits, as arbitrary precision has them.
-	if want := "24: 227724373095726362 88324 142873"; err != nil || string(out) != want {
-		t.Errorf("it says %q, %v; want %q", out, err, want)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(out)
 }
 
 // TestRefused: what a function may not have, and what it is told.

@@ -53,11 +53,15 @@ type Library struct {
 	said    string // the first error that LLVM reported since it was cleared
 	report  uintptr
 	ready   map[string]bool // the architectures that are initialised
-	machine uintptr
-	made    machineKey // what machine was made for
+	// machines are kept: making one takes as long as compiling a small function, and a process is asked for two, this
+	// processor's of either tier.
+	machines map[machineKey]uintptr
 }
 
-// machineKey is what a target machine depends on. Making one takes as long as compiling a small function, so the last is kept.
+// maxMachines bounds those that are kept.
+const maxMachines = 4
+
+// machineKey is what a target machine depends on.
 type machineKey struct {
 	triple, cpu, features string
 	level                 int
@@ -96,7 +100,7 @@ func Open(path string) (*Library, error) {
 }
 
 func load(handle uintptr, name string) (*Library, error) {
-	l := &Library{handle: handle, ready: map[string]bool{}}
+	l := &Library{handle: handle, ready: map[string]bool{}, machines: map[machineKey]uintptr{}}
 	fields := reflect.ValueOf(&l.symbols).Elem()
 	for i := range fields.NumField() {
 		symbol := "LLVM" + fields.Type().Field(i).Name

@@ -22,6 +22,9 @@ func Describe(path string) (*Library, compiler.Hello) {
 	}
 	if err == nil { // so that nothing is looked up once the process is locked down
 		_, err = l.targetMachine(Target{Triple: h.Triple, CPU: h.CPU, Features: h.Features})
+		if err == nil {
+			_, err = l.targetMachine(Target{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Fast: true})
+		}
 	}
 	if err != nil {
 		h.Why = err.Error()
@@ -50,7 +53,7 @@ func Serve(path string) error {
 }
 
 func (l *Library) answer(r compiler.Request) compiler.Answer {
-	object, err := l.Compile(r.Code, Target{Triple: r.Triple, CPU: r.CPU, Features: r.Features, Level: r.Level}, r.Imports)
+	object, err := l.Compile(r.Code, Target{Triple: r.Triple, CPU: r.CPU, Features: r.Features, Level: r.Level, Fast: r.Fast}, r.Imports)
 	var refused *Refused
 	switch {
 	case errors.As(err, &refused):

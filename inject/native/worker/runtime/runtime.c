@@ -53,6 +53,8 @@ struct page {
     const struct context *context;
     u32 payload_bytes, elements, self;
     u32 parked; /* it sleeps, and is to be woken */
+    /* Where the function runs in the node's own process (internal/stackswitch): what gives the node its turn, and what that is told; else 0. */
+    u64 yield, frame;
 };
 _Static_assert(sizeof(struct window) == 24, "layout.go");
 _Static_assert(__builtin_offsetof(struct context, ranges) == 5816, "layout.go");
@@ -61,7 +63,8 @@ _Static_assert(__builtin_offsetof(struct page, mail) == 96, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, mail_data) == 112, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, signal) == 176, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, context) == 208, "layout.go");
-_Static_assert(sizeof(struct page) == 232, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, yield) == 232, "layout.go");
+_Static_assert(sizeof(struct page) == 248, "layout.go");
 
 /* The first thing in the data segment, which is shared with the node. */
 __attribute__((section(".data.page"), aligned(4096))) struct page page = {.turn = OURS};
@@ -138,6 +141,11 @@ static void say(u32 wants)
 /* Gives the node its turn and waits for the next of ours. */
 static void hand_over(u32 wants)
 {
+    if (page.yield) {
+        page.wants = wants;
+        ((void (*)(u64))page.yield)(page.frame);
+        return;
+    }
     say(wants);
     while (__atomic_load_n(&page.turn, __ATOMIC_ACQUIRE) != OURS)
         sys(SYS_futex, (u64)&page.turn, FUTEX_WAIT, THEIRS, 0);
@@ -177,8 +185,8 @@ i32 wherry_payload(struct { u8 *addr; u32 size; } *out)
     return OK;
 }
 
-/* Which rows are where never changes for a worker.  What is not known here, or is wrong, the node answers. */
-i32 wherry_owner(u64 row, u64 *local)
+/* Which rows of dataset 0 are where never changes for a worker.  What is not known here, or is wrong, the node answers. */
+i32 wherry_owner_2(u32 dataset, u64 row, u64 *local)
 {
     const struct context *c = page.context;
     u64 low = 0, high = c->ranges; /* the last one that begins at row or before it is in [low, high) */
@@ -189,25 +197,25 @@ i32 wherry_owner(u64 row, u64 *local)
         else
             high = middle;
     }
-    if (low >= c->ranges || row < c->range[low].first || row - c->range[low].first >= c->range[low].count)
-        return call_owner(row, local);
+    if (dataset != 0 || low >= c->ranges || row < c->range[low].first || row - c->range[low].first >= c->range[low].count)
+        return call_owner_2(dataset, row, local);
     *local = row - c->range[low].first;
     return (i32)low;
 }
 
-i64 wherry_row(i32 element, u64 local)
+i64 wherry_row_2(u32 dataset, i32 element, u64 local)
 {
     const struct context *c = page.context;
-    if ((u32)element >= c->ranges || local >= c->range[element].count)
-        return call_row(element, local);
+    if (dataset != 0 || (u32)element >= c->ranges || local >= c->range[element].count)
+        return call_row_2(dataset, element, local);
     return (i64)(c->range[element].first + local);
 }
 
-i32 wherry_shard_rows(i32 element, wherry_rows_range_t *range)
+i32 wherry_shard_rows_2(u32 dataset, i32 element, wherry_rows_range_t *range)
 {
     const struct context *c = page.context;
-    if ((u32)element >= c->ranges)
-        return call_shard_rows(element, range);
+    if (dataset != 0 || (u32)element >= c->ranges)
+        return call_shard_rows_2(dataset, element, range);
     *range = (wherry_rows_range_t){c->range[element].first, c->range[element].count};
     return OK;
 }
@@ -243,14 +251,21 @@ i32 wherry_reply(const void *data, u32 size)
     return st;
 }
 
-i32 wherry_forward(i32 element, const void *data, u32 size)
+i32 wherry_forward_2(u32 function, i32 element, const void *data, u32 size)
 {
-    if (size <= MAIL_BYTES)
+    if (function == 0 && size <= MAIL_BYTES)
         return mail(MAIL_FORWARD, (u32)element, data, size);
-    i32 st = call_forward(element, data, size);
+    i32 st = call_forward_2(function, element, data, size);
     page.replied |= st == OK;
     return st;
 }
+
+/* As ABI 1 has them. */
+i32 wherry_owner(u64 row, u64 *local) { return wherry_owner_2(0, row, local); }
+i64 wherry_row(i32 element, u64 local) { return wherry_row_2(0, element, local); }
+i32 wherry_shard_rows(i32 element, wherry_rows_range_t *range) { return wherry_shard_rows_2(0, element, range); }
+i32 wherry_forward(i32 element, const void *data, u32 size) { return wherry_forward_2(0, element, data, size); }
+i32 wherry_fork(i32 element, const void *data, u32 size) { return wherry_fork_2(0, element, data, size); }
 
 /* ---- Faults. ---- */
 
@@ -311,8 +326,7 @@ static void reset_statics(const struct context *c)
         to[i] = 0;
 }
 
-/* filter is a struct sock_fprog, parent the node's process. */
-_Noreturn void wherry_worker(const void *filter, u64 parent)
+static void lock_down(const void *filter, u64 parent)
 {
     enum { PR_SET_PDEATHSIG = 1, PR_SET_DUMPABLE = 4, PR_SET_NAME = 15, SECCOMP_SET_MODE_FILTER = 1 };
     take_signals();
@@ -323,6 +337,13 @@ _Noreturn void wherry_worker(const void *filter, u64 parent)
     need(sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0), 2);
     need(sys(SYS_close_range, 0, ~0u, 0, 0), 3);
     need(sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (u64)filter, 0), 4);
+}
+
+/* filter is a struct sock_fprog, parent the node's process; without a filter this is the node's process. */
+_Noreturn void wherry_worker(const void *filter, u64 parent)
+{
+    if (filter)
+        lock_down(filter, parent);
     for (u32 wants = READY;; wants = DONE) {
         hand_over(wants);
         const struct context *c = page.context;
