@@ -211,7 +211,7 @@ func (in *instance) callScratch(a *[8]uint64) (answer, error) {
 	case n == 0:
 		return answer{}, nil
 	case n > in.scratch:
-		short := in.bound.program.engine.extend(in, n)
+		short := in.slot.Extend(n)
 		st, err := in.host.Scratch(n, short)
 		if err != nil {
 			return answer{}, &StoppedError{err}

@@ -329,7 +329,7 @@ func TestScratch(t *testing.T) {
 	base := e.Stats().Bytes
 	for range 2 {
 		in := acquire(t, b)
-		base = in.usage().bytes
+		base = e.Stats().Bytes
 		for i := range 3 {
 			h := &fakeHost{}
 			if _, err := in.Run(order{op: 50, a: 100 << 10}.payload(), nil, h); err != nil || numbers(h.reply)[0] != uint64(i) {

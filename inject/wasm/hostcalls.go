@@ -201,7 +201,7 @@ func (in *Instance) enlarge(n uint64) bool {
 	if !in.running {
 		return false
 	}
-	short := in.binding.program.engine.extend(in, pages(n))
+	short := in.slot.Extend(n)
 	code, err := in.host.Scratch(n, short)
 	if err != nil {
 		panic(&StoppedError{err})

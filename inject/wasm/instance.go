@@ -9,6 +9,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
 	"github.com/wherry-fabric/wherry/internal/cputime"
 	"github.com/wherry-fabric/wherry/internal/invariants"
@@ -51,7 +52,6 @@ type Instance struct {
 	replyBytes uint64
 	slice      slice
 	scratch    uint64 // bytes granted, of the current acquisition
-	reserved   uint64 // charged for scratch, whole pages; of the current acquisition, or of a Place
 
 	binding  *Binding
 	module   api.Module
@@ -64,7 +64,7 @@ type Instance struct {
 	statics statics
 	parts   []uint64 // by window, where the part begins that is mapped of one that slides; nil: none does
 
-	lru listItem
+	slot room.Slot
 }
 
 // Fuel: the function runs until it has used up the fuel of a slice and then
@@ -186,9 +186,7 @@ func (in *Instance) run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 			return 0, err
 		}
 	}
-	if in.reserved > pages(in.scratch) {
-		in.binding.program.engine.shorten(in)
-	}
+	in.slot.Trim(in.scratch)
 	st := abi.Status(uint32(in.stack[0]))
 	if st == abi.OK {
 		st = in.mail // the function was told OK before it was sent
@@ -340,7 +338,7 @@ func (in *Instance) Broken() bool { return in.broken }
 // Release gives the instance back. Scratch is dropped: whoever runs next finds
 // it zero. The instance must not be used afterwards.
 func (in *Instance) Release() {
-	if in.running || in.mem == nil || in.lru.next != nil {
+	if in.running || in.mem == nil || in.slot.Idle() {
 		if invariants.Enabled {
 			panic("wasm: an instance is released while it runs, or twice")
 		}
@@ -356,7 +354,7 @@ func (in *Instance) Release() {
 		in.broken = in.memory.Discard(lay.mailbox+keptInbox, lay.mailbox+pages(boxBytes+in.inbox)) != nil
 	}
 	in.inbox = 0
-	in.binding.release(in)
+	in.slot.Release(in.broken)
 }
 
 // close frees the memory and what wazero holds. wazero frees the memory with the module.

@@ -10,6 +10,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
@@ -119,7 +120,17 @@ func (p *Program) compiled(checkStores bool) (*variant, error) {
 	return v, err
 }
 
-// hold adds a use for an instance.
+// open is ErrClosed once the program is given up.
+func (p *Program) open() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// hold adds a use for a binding.
 func (p *Program) hold() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,6 +172,6 @@ func (p *Program) Close() {
 	}
 	p.closed = true
 	p.mu.Unlock()
-	p.engine.closeIdle(func(in *Instance) bool { return in.binding.program == p })
+	p.engine.room.Evict(func(in room.Instance) bool { return in.(*runnerInstance).binding.program == p })
 	p.drop()
 }
