@@ -29,6 +29,7 @@ type scripted struct {
 	load   func(context.Context, abi.Code) error // nil: it is ready at once
 	ticks  int                                   // of each run
 	tiers  bool                                  // bitcode comes in two: soon, and better
+	derive bool                                  // what runs goes on as a function that it derives
 	runs   chan func()                           // one for each run that is to begin: what it does; nil: nothing
 
 	mu     sync.Mutex
@@ -112,6 +113,13 @@ func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, 
 		if err := h.Tick(); err != nil {
 			return 0, err
 		}
+	}
+	if i.e.derive && h.Constants() == nil {
+		f, st := h.Derive(make([]byte, 8))
+		if st == abi.OK {
+			st = h.Forward(f, 0, nil)
+		}
+		return st, nil
 	}
 	return h.Reply([]byte(i.form)), nil
 }
