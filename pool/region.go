@@ -52,7 +52,7 @@ func (r *Region) ref() NameRequest { return NameRequest{Region: r.info.Region, E
 
 // Close forgets the region here: operations fail from then on with ErrClosed. The region stays, unless it is leased.
 func (r *Region) Close() error {
-	if r.extents.Swap(nil) != nil && r.info.Leased {
+	if r.extents.Swap(nil) != nil && r.info.Leased && r.ep.Err() == nil { // else it went with its connection
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		if err := r.Destroy(ctx); err != nil && !errors.Is(err, ErrNoRegion) && !errors.Is(err, ErrMoved) {
