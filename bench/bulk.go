@@ -61,7 +61,7 @@ func (c *client) bulkRounds() int {
 
 // copying copies from or to a peer's mapped memory, as plain as it gets.
 func copying(mem *fabric.Remote, need fabric.Rights, fn func(there []byte)) func() error {
-	return func() error { return mem.Access(need, fn) }
+	return func() error { return mem.Access(need, 0, mem.Size(), fn) }
 }
 
 // bulkMemory is what a transfer or a copy of size bytes moves between: the server's segment, and buffers of the client's.

@@ -47,7 +47,7 @@ func startNodes() (first string, end func(), err error) {
 	var members []cluster.Member
 	for _, name := range []string{"n2", "n1"} { // n1 knows n2, so that clients need not
 		n, err := node.New(node.Config{Name: name, Listen: []string{"tcp://127.0.0.1:0"}, Peers: members,
-			TokenFile: "token", Memory: 1 << 20})
+			TokenFile: "token", Memory: 1 << 20, PoolMemory: 1 << 19})
 		if err != nil {
 			return "", nil, err
 		}

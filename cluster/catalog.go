@@ -285,7 +285,7 @@ func (s *slot) copy() Entry {
 // every anonymous principal's.
 func owns(p Principal, s *slot) bool { return p.Caps.Has(CapAdmin) || p.Name == s.Owner }
 
-func rights(p Principal, s *slot) fabric.Rights { return p.Caps.rightsOf(granted(p, s)) }
+func rights(p Principal, s *slot) fabric.Rights { return p.Caps.RightsOf(granted(p, s)) }
 
 // granted are the rights that p's capabilities may narrow.
 func granted(p Principal, s *slot) fabric.Rights {
@@ -301,7 +301,7 @@ func allow(p Principal, s *slot, need fabric.Rights) error {
 	if have != 0 && have&need == need {
 		return nil
 	}
-	able := p.Caps.rightsOf(fabric.RightsAll)
+	able := p.Caps.RightsOf(fabric.RightsAll)
 	missing := need &^ able
 	switch {
 	case need == 0 && granted(p, s) != 0: // none of which it is able to use

@@ -87,8 +87,8 @@ type Principal struct {
 // Everyone, as the name in a grant, means every principal.
 const Everyone = "*"
 
-// rightsOf is what the capabilities leave of rights on a dataset.
-func (c Caps) rightsOf(granted fabric.Rights) fabric.Rights {
+// RightsOf is what the capabilities leave of rights on a dataset or a region.
+func (c Caps) RightsOf(granted fabric.Rights) fabric.Rights {
 	allowed := fabric.Rights(0)
 	if c.Has(CapRead) {
 		allowed |= fabric.RightRead

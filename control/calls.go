@@ -298,10 +298,6 @@ func Do[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call s
 
 // DoNotes is Do for calls that report progress.
 func DoNotes[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, req any, onProgress func(Progress)) (*Reply, error) {
-	body, err := json.Marshal(req)
-	if err != nil {
-		return nil, fmt.Errorf("control: %s: %w", call, err)
-	}
 	var onNote func([]byte)
 	if onProgress != nil {
 		onNote = func(note []byte) {
@@ -311,20 +307,31 @@ func DoNotes[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, c
 			}
 		}
 	}
-	answer, err := p.CallNotes(ctx, ep, call, body, onNote)
-	if err != nil {
-		return nil, Err(ep.Name(), err)
-	}
 	reply := new(Reply)
-	if err := json.Unmarshal(answer, reply); err != nil {
-		return nil, fmt.Errorf("%s at %s: its answer cannot be read (is it another version?): %w", call, ep.Name(), err)
-	}
-	if v, ok := any(reply).(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return nil, fmt.Errorf("%s at %s: its answer makes no sense (is it another version?): %w", call, ep.Name(), err)
-		}
+	if err := doInto(ctx, p, ep, call, req, reply, onNote); err != nil {
+		return nil, err
 	}
 	return reply, nil
+}
+
+func doInto(ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, req, reply any, onNote func([]byte)) error {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("control: %s: %w", call, err)
+	}
+	answer, err := p.CallNotes(ctx, ep, call, body, onNote)
+	if err != nil {
+		return Err(ep.Name(), err)
+	}
+	if err := json.Unmarshal(answer, reply); err != nil {
+		return fmt.Errorf("%s at %s: its answer cannot be read (is it another version?): %w", call, ep.Name(), err)
+	}
+	if v, ok := reply.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return fmt.Errorf("%s at %s: its answer makes no sense (is it another version?): %w", call, ep.Name(), err)
+		}
+	}
+	return nil
 }
 
 // Serve registers a call: it decodes requests, and encodes answers and errors.

@@ -17,10 +17,10 @@ import (
 const dialTime = 5 * time.Second
 
 // Dial connects to a member at the first of its addresses that answers, and
-// checks that it is the one meant. A member without a name may be anybody.
+// checks that it is the one meant. A member without a name may be anybody. The connection to whoever else answers stays: there is one
+// to each element, and others may use it.
 func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, error) {
 	var failed []error
-	before := l.cfg.Element.Endpoints()
 	for _, addr := range l.sorted(m.Addrs) {
 		if err := l.mayDial(addr); err != nil {
 			failed = append(failed, err)
@@ -34,9 +34,6 @@ func (l *Links) Dial(ctx context.Context, m cluster.Member) (*fabric.Endpoint, e
 			continue
 		}
 		if err := l.meant(ep, m, addr); err != nil {
-			if !slices.Contains(before, ep) {
-				ep.Close()
-			}
 			failed = append(failed, err)
 			continue
 		}

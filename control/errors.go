@@ -6,6 +6,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -14,7 +15,7 @@ var (
 	// ErrRequest: a request cannot be read or makes no sense.
 	ErrRequest = errors.New("bad request")
 	// ErrMemory: the node does not lend so much.
-	ErrMemory = errors.New("not enough memory to lend")
+	ErrMemory = pool.ErrMemory
 	// ErrLoad: there is no such load, or it is not in the state for this.
 	ErrLoad = errors.New("no such load")
 	// ErrPath: a path is outside the data roots, or names no file.
@@ -56,6 +57,11 @@ const (
 	codeOptions
 	codeChanged
 	codeTooLarge
+	codeNoRegion
+	codeRegionExists
+	codeRegionSpec
+	codeMoved
+	codeRange
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -72,13 +78,14 @@ func codes() []struct {
 		{codeNotFound, cluster.ErrNotFound}, {codeExists, cluster.ErrExists}, {codeVersion, cluster.ErrVersion},
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
+		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
 	}
 }
 
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.As(err, &coded) && coded.Code == codeNotFound
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion)
 }
 
 // Coded gives a node's error the code that it travels with.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // authOf is an Auth of tokens as they stand in a file, that shows one of them.
@@ -88,6 +89,80 @@ func TestReplaceOwn(t *testing.T) {
 	auth.Replace(authOf(t, "two", one, two))
 	if ended, _ := a.el.Readmit(); ended != 1 || ep.Err() == nil {
 		t.Errorf("%d connections have ended; %v", ended, ep.Err())
+	}
+}
+
+// hooked is an Auth that does something else when a HELLO first asks it for this side's token, or for a peer's.
+type hooked struct {
+	*Auth
+	self, lookup func()
+}
+
+func (h *hooked) Self() (string, []byte) {
+	name, secret := h.Auth.Self()
+	h.do(&h.self)
+	return name, secret
+}
+
+func (h *hooked) Lookup(name string) ([]byte, fabric.Principal, bool) {
+	h.do(&h.lookup)
+	return h.Auth.Lookup(name)
+}
+
+func (h *hooked) do(fn *func()) {
+	if now := *fn; now != nil {
+		*fn = nil
+		now()
+	}
+}
+
+// TestReplaceWhileDialling: a token that is withdrawn while a connection is made with it opens none, at the dialler either.
+func TestReplaceWhileDialling(t *testing.T) {
+	one, two := "one:member:"+strings.Repeat("01", 16), "two:member:"+strings.Repeat("02", 16)
+	b := newElementOf(t, "b", true, authOf(t, "one", one, two))
+	addr, err := b.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := &hooked{Auth: authOf(t, "one", one, two)}
+	a := newElementOf(t, "a", true, auth)
+	auth.lookup = func() { // the token was shown, and there is no endpoint yet
+		auth.Replace(authOf(t, "two", one, two))
+		if ended, who := a.el.Readmit(); ended != 0 {
+			t.Errorf("%d connections have ended, of %v, where none was made", ended, who)
+		}
+	}
+	ep, err := a.el.Dial(t.Context(), addr)
+	if err != nil {
+		return // that would do as well
+	}
+	until(t, "the connection has ended", func() bool { return ep.Err() != nil })
+	if err := ep.Err(); !strings.Contains(err.Error(), `token "one"`) {
+		t.Error(err)
+	}
+}
+
+// TestWrongName: whoever finds that an address is another element's leaves the connection to it alone, which others may use.
+func TestWrongName(t *testing.T) {
+	one := "one:member:" + strings.Repeat("01", 16)
+	c := newElementOf(t, "c", true, authOf(t, "one", one))
+	addr, err := c.el.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := &hooked{Auth: authOf(t, "one", one)}
+	a := newElementOf(t, "a", true, auth)
+	var others *fabric.Endpoint
+	auth.self = func() {
+		if others, err = a.el.Dial(t.Context(), addr); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.links.Dial(t.Context(), cluster.Member{Name: "b", Addrs: []string{addr}}); err == nil || !strings.Contains(err.Error(), "the address of c, not of b") {
+		t.Errorf("dialled c for b: %v", err)
+	}
+	if err := others.Err(); err != nil {
+		t.Errorf("a connection that somebody else has made: %v", err)
 	}
 }
 

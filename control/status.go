@@ -59,10 +59,13 @@ type EngineStatus struct {
 
 // MemoryStatus is the memory that a node lends.
 type MemoryStatus struct {
-	LentBytes  int64 `json:"lent_bytes"` // to datasets and loads
+	LentBytes  int64 `json:"lent_bytes"` // to datasets, loads and regions
 	LimitBytes int64 `json:"limit_bytes"`
-	Datasets   int   `json:"datasets"` // that have a shard here
-	Loads      int   `json:"loads"`    // under way; their memory is among LentBytes
+	// PoolBytes and PoolLimitBytes are the part of regions.
+	PoolBytes      int64 `json:"pool_bytes,omitempty"`
+	PoolLimitBytes int64 `json:"pool_limit_bytes,omitempty"`
+	Datasets       int   `json:"datasets"` // that have a shard here
+	Loads          int   `json:"loads"`    // under way; their memory is among LentBytes
 }
 
 // PeerStatus is another node, as the one that answers knows it.

@@ -27,7 +27,7 @@ func newCreditSides(t *rapid.T, l Limits) (sides [2]*creditSide) {
 		}
 		t.Cleanup(func() { e.Close() })
 		s := &creditSide{link: &fakeLink{room: -1}}
-		s.ep, err = e.Attach(PeerHello{Incarnation: Incarnation(2 - i), Limits: l}, func(Receiver) (Link, error) { return s.link, nil })
+		s.ep, err = (*Layer)(e).Attach(PeerHello{Incarnation: Incarnation(2 - i), Limits: l}, func(Receiver) (Link, error) { return s.link, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

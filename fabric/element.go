@@ -249,7 +249,7 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 	if err := e.adopt(ep, link); err != nil {
 		return nil, err
 	}
-	if !initiator && !e.admits(ep) { // withdrawn since HELLO, and before Readmit could find the endpoint
+	if !e.admits(ep) { // its token was withdrawn since HELLO, and before Readmit could find the endpoint
 		ep.doom(withdrawn(ep))
 	}
 	return ep, nil
@@ -323,24 +323,6 @@ type PeerHello struct {
 	Limits      Limits
 }
 
-// Attach makes an endpoint of a link that needs no HELLO, because both ends are
-// in this process: the simulator's. start is called with the endpoint's Receiver.
-func (e *Element) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*Endpoint, error) {
-	peer.Limits.defaults()
-	h := &hello{name: peer.Name, incarnation: peer.Incarnation, window: uint32(peer.Limits.WindowBytes), ops: uint32(peer.Limits.OpsPerEndpoint)}
-	ep := newEndpoint(e, &peerInfo{hello: h, principal: peer.Principal}, "attached:"+peer.Name)
-	ep.opening.Lock()
-	defer ep.opening.Unlock()
-	link, err := start(ep.receiver())
-	if err != nil {
-		return nil, err
-	}
-	if err := e.adopt(ep, link); err != nil {
-		return nil, err
-	}
-	return ep, nil
-}
-
 // Endpoints lists the live endpoints, oldest first.
 func (e *Element) Endpoints() []*Endpoint {
 	e.mu.Lock()
@@ -369,29 +351,6 @@ func (e *Element) Handle(id FrameID, fn Handler) error { return e.handle(id, fn,
 // HandleRetaining is Handle for messages that are kept: their credit goes back
 // when Message.Release is called, which must happen exactly once.
 func (e *Element) HandleRetaining(id FrameID, fn Handler) error { return e.handle(id, fn, true) }
-
-// Describe says what the messages of an id are, which has a handler: for the log where that takes long. It is for layers
-// whose handlers the program's author cannot change, and who is told therefore but not warned.
-func (e *Element) Describe(id FrameID, what string) {
-	if h := e.handlers[id].Load(); h != nil {
-		e.handlers[id].CompareAndSwap(h, &handlerEntry{h.fn, h.retain, what})
-	}
-}
-
-// HandleReturned registers what hears of messages of normal class that a peer has no handler for, so that
-// whoever waits for an answer need not do so until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
-func (e *Element) HandleReturned(id FrameID, fn Handler) error {
-	if id < FirstMessageID || id >= FirstReservedID {
-		return fmt.Errorf("fabric: message id %d: between %d and %d come back", id, FirstMessageID, FirstReservedID-1)
-	}
-	if fn == nil {
-		return errNoHandler
-	}
-	if !e.returned[id-FirstMessageID].CompareAndSwap(nil, &fn) {
-		return fmt.Errorf("fabric: message id %d has a handler for those that come back already", id)
-	}
-	return nil
-}
 
 var errNoHandler = errors.New("fabric: the handler is nil")
 

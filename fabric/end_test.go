@@ -43,7 +43,7 @@ func TestEndsForOneReason(t *testing.T) {
 			}
 			t.Cleanup(func() { e.Close() })
 			link := &byeLink{fakeLink: fakeLink{room: -1}}
-			ep, err := e.Attach(PeerHello{Incarnation: 2}, func(r Receiver) (Link, error) { link.r = r; return link, nil })
+			ep, err := (*Layer)(e).Attach(PeerHello{Incarnation: 2}, func(r Receiver) (Link, error) { link.r = r; return link, nil })
 			if err != nil {
 				t.Fatal(err)
 			}

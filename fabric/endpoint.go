@@ -28,7 +28,6 @@ type Endpoint struct {
 	dialled bool   // from here
 	claim   *claim // to the peer's incarnation, that lists it; under Element.mu
 	tag     atomic.Uint32
-	owner   atomic.Value // what a layer above keeps with the endpoint (SetData)
 
 	opening sync.Mutex
 	open    atomic.Bool
@@ -116,24 +115,6 @@ func (ep *Endpoint) Shared() bool { return ep.fds != nil }
 func (ep *Endpoint) String() string {
 	return fmt.Sprintf("%s (%s, %v)", ep.peer.hello.name, ep.addr, ep.Incarnation())
 }
-
-// SetData keeps a layer's own record with the endpoint; Data returns it.
-func (ep *Endpoint) SetData(v any) { ep.owner.Store(&v) }
-
-// Data is what SetData kept, or nil.
-func (ep *Endpoint) Data() any {
-	if p, ok := ep.owner.Load().(*any); ok {
-		return *p
-	}
-	return nil
-}
-
-// SetTag keeps a number of the layer above with the endpoint, for the data
-// plane; Tag returns it, 0 at first.
-func (ep *Endpoint) SetTag(n uint32) { ep.tag.Store(n) }
-
-// Tag is what SetTag kept.
-func (ep *Endpoint) Tag() uint32 { return ep.tag.Load() }
 
 // WaitRoom drives progress until the endpoint would take a small message
 // without queueing it, or the context ends.

@@ -127,7 +127,7 @@ func FuzzFrames(f *testing.F) {
 		}
 		e.keys.slots[0].secret = [16]byte{}
 		e.HandleRetaining(70, func(m Message) {})
-		e.HandleReturned(71, func(m Message) {
+		(*Layer)(e).HandleReturned(71, func(m Message) {
 			if m.ID != 71 || len(m.Body) > unhandledBytes {
 				t.Fatalf("message %d comes back with %d bytes", m.ID, len(m.Body))
 			}

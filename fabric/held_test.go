@@ -113,11 +113,11 @@ func TestHeldByOwn(t *testing.T) {
 	if err := h.el.Handle(100, func(Message) {}); err != nil {
 		t.Fatal(err)
 	}
-	h.el.Describe(100, "rpc: requests")
+	(*Layer)(h.el).Describe(100, "rpc: requests")
 	h.handle(1, 100, 15*time.Millisecond)
 	h.says("described", "level=INFO", `"rpc: requests"`, "held=15ms")
 	h.clock += 2 * int64(time.Second)
 	h.look()
-	Message{From: &Endpoint{el: h.el}, ID: 100}.handle(func(Message) { h.el.Handling("mine"); h.clock += int64(15 * time.Millisecond) })
+	Message{From: &Endpoint{el: h.el}, ID: 100}.handle(func(Message) { (*Layer)(h.el).Handling("mine"); h.clock += int64(15 * time.Millisecond) })
 	h.says("an inline handler of it", "level=WARN", "mine")
 }

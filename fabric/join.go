@@ -55,7 +55,7 @@ func (e *Element) join(ctx context.Context, info *peerInfo, dials bool, lost *En
 	if key.incarnation == e.incarnation || info.hello.features&e.features()&featureOne == 0 {
 		return nil, func() {}, nil
 	}
-	ctx, cancel := e.Timeout(ctx, e.cfg.Limits.HelloTime, nil)
+	ctx, cancel := (*Layer)(e).Timeout(ctx, e.cfg.Limits.HelloTime, nil)
 	defer cancel()
 	for {
 		e.mu.Lock()
@@ -119,7 +119,7 @@ func (e *Element) begin(key peerKey, dials bool) (leave func()) {
 // named is the endpoint of the connection that an acceptor has named, nil if this element has none of it: then it has lost it, or it is
 // somebody else's who shows this incarnation. One that the peer has dialled may not be listed yet: it is waited for.
 func (e *Element) named(ctx context.Context, key peerKey, id connID) (*Endpoint, error) {
-	ctx, cancel := e.Timeout(ctx, e.cfg.Limits.HelloTime, nil)
+	ctx, cancel := (*Layer)(e).Timeout(ctx, e.cfg.Limits.HelloTime, nil)
 	defer cancel()
 	for {
 		e.mu.Lock()

@@ -145,10 +145,6 @@ func (e *Element) Revoke(k Key) error {
 	return nil
 }
 
-// KeyEnds counts this element's keys that have ended: while it stays the same,
-// every key that held (Holds) after it was read holds.
-func (e *Element) KeyEnds() uint64 { return e.keys.ends.Load() }
-
 // Holds reports whether a key that OwnKey accepted still holds: one load.
 func (e *Element) Holds(k Key) bool {
 	return k.Owner == e.incarnation && e.keys.generation(k.Slot).Load() == k.Generation

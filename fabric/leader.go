@@ -354,9 +354,6 @@ func (l *leader) timed(fn Handler, m Message) {
 	}
 }
 
-// Handling says what the message that is handled now is about, for the log where that takes long. Handlers call it.
-func (e *Element) Handling(name string) { e.leader.handling = name }
-
 // runTickers runs the duties that are due; called by the leader every few polls.
 func (l *leader) runTickers(term uint64) {
 	now := l.el.now()
@@ -396,47 +393,9 @@ func (l *leader) runTickers(term uint64) {
 	}
 }
 
-// OnTick registers a duty of the element's leader: fn is called with the
-// element's clock and returns when it wants to be called next. Between it and the call
-// up to a millisecond may pass, more if a handler holds the leader.
-func (e *Element) OnTick(fn func(now int64) (next int64)) {
-	e.leader.mu.Lock()
-	e.leader.tickers = append(append([]*ticker(nil), e.leader.tickers...), &ticker{fn: fn})
-	e.leader.mu.Unlock()
-	e.TickSoon()
-}
-
-// TickBy makes the leader run its duties at the time at, on the element's
-// clock, if not sooner.
-func (e *Element) TickBy(at int64) {
-	l := &e.leader
-	if !l.early.Load() {
-		l.early.Store(true) // also where others tick sooner: a duty is asked only when it is due, or all are
-	}
-	for {
-		next := l.nextTick.Load()
-		if next <= at {
-			return
-		}
-		if l.nextTick.CompareAndSwap(next, at) {
-			if l.role() == roleAsleep {
-				l.ring() // it sleeps for longer than that
-			}
-			return
-		}
-	}
-}
-
 // Wake makes waiters look at their conditions: for layers that complete
 // something a goroutine may be in WaitFor for.
 func (e *Element) Wake() { e.leader.changed() }
-
-// TickSoon makes the leader run its duties at the next opportunity.
-func (e *Element) TickSoon() {
-	e.leader.early.Store(true)
-	e.leader.nextTick.Store(0)
-	e.leader.kick()
-}
 
 // sleep lets the leader wait in epoll_wait until a transport has something, or
 // for at most d. It reports whether the caller still leads, and in which term,

@@ -206,7 +206,7 @@ func toldLate(t *testing.T, p Policy, rounds int) (slow map[string]int) {
 	e, s := onStage(t, p)
 	ctx := soon(t)
 	var ticks atomic.Int64
-	e.OnTick(func(now int64) int64 { ticks.Add(1); return now + int64(time.Hour) })
+	(*Layer)(e).OnTick(func(now int64) int64 { ticks.Add(1); return now + int64(time.Hour) })
 	late := func(what string, start time.Time) {
 		if time.Since(start) > tooLate {
 			slow[what]++
@@ -231,7 +231,7 @@ func toldLate(t *testing.T, p Policy, rounds int) (slow map[string]int) {
 			t.Fatal(err)
 		}
 		late("completed on the way", start)
-		before, ask := ticks.Load(), e.TickSoon
+		before, ask := ticks.Load(), (*Layer)(e).TickSoon
 		s.arm.Store(&ask)
 		start = time.Now()
 		go e.WaitFor(ctx, func() bool { return ticks.Load() > before })
@@ -239,12 +239,12 @@ func toldLate(t *testing.T, p Policy, rounds int) (slow map[string]int) {
 		late("a tick asked for on the way", start)
 		asleep()
 		start, n := time.Now(), ticks.Load()
-		e.TickSoon()
+		(*Layer)(e).TickSoon()
 		ticked(n)
 		late("a tick asked for in sleep", start)
 		asleep()
 		start, n = time.Now(), ticks.Load()
-		e.TickBy(e.Now() + int64(time.Millisecond))
+		(*Layer)(e).TickBy(e.Now() + int64(time.Millisecond))
 		ticked(n)
 		late("a tick by a time", start)
 	}
@@ -261,7 +261,7 @@ func TestRecentNow(t *testing.T) {
 	}
 	defer manual.Close()
 	for range 3 {
-		if got := manual.RecentNow(); got != clock.Add(1000)-1000 {
+		if got := (*Layer)(manual).RecentNow(); got != clock.Add(1000)-1000 {
 			t.Errorf("RecentNow of a manual element is %d", got)
 		}
 	}
@@ -281,7 +281,7 @@ func TestRecentNow(t *testing.T) {
 			time.Sleep(300 * time.Microsecond)
 			state := e.leader.state.Load()
 			before := e.Now()
-			got := e.RecentNow()
+			got := (*Layer)(e).RecentNow()
 			if state&roleMask == roleAsleep && e.leader.state.Load() == state && got < before {
 				t.Fatalf("policy %v: RecentNow is %v late while the leader sleeps", p, time.Duration(before-got))
 			}
@@ -293,7 +293,7 @@ func TestRecentNow(t *testing.T) {
 			}
 			// On a busy machine whoever leads may get no processor for a while: that counts once, and must end.
 			late++
-			for end := time.Now().Add(patience); e.RecentNow() < before; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(patience); (*Layer)(e).RecentNow() < before; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("policy %v: RecentNow stands still", p)
 				}
@@ -317,15 +317,15 @@ func TestAt(t *testing.T) {
 		t.Helper()
 		at := time.Now().Add(time.Minute)
 		for kind, at := range map[string]time.Time{"monotonic": at, "wall": at.Round(0), "UTC": at.UTC(), "wall, elsewhere": at.Round(0).In(time.FixedZone("x", 3600))} {
-			if off := time.Duration(e.At(at) - e.Now() - int64(time.Minute)); off.Abs() > 10*time.Second {
+			if off := time.Duration((*Layer)(e).At(at) - e.Now() - int64(time.Minute)); off.Abs() > 10*time.Second {
 				t.Errorf("%s, %s: in a minute is %v off", when, kind, off)
 			}
 		}
 	}
 	check("as it is")
 	for at, want := range map[time.Time]bool{time.Unix(1<<40, 0): true, time.Unix(0, 0): false} {
-		if later := e.At(at) > e.Now()+int64(time.Hour); later != want || e.At(at)+farthest < e.At(at) {
-			t.Errorf("%v is at %d", at, e.At(at))
+		if later := (*Layer)(e).At(at) > e.Now()+int64(time.Hour); later != want || (*Layer)(e).At(at)+farthest < (*Layer)(e).At(at) {
+			t.Errorf("%v is at %d", at, (*Layer)(e).At(at))
 		}
 	}
 	// A time with a monotonic reading keeps the wall clock's seconds apart from it, above 30 bits of nanoseconds:
@@ -345,7 +345,7 @@ func TestAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	if off := time.Duration(own.At(time.Now().Add(time.Second)) - 77 - int64(time.Second)); off.Abs() > time.Second/2 {
+	if off := time.Duration((*Layer)(own).At(time.Now().Add(time.Second)) - 77 - int64(time.Second)); off.Abs() > time.Second/2 {
 		t.Errorf("on a clock of its own, %v off", off)
 	}
 }
@@ -367,20 +367,20 @@ func TestStepBack(t *testing.T) {
 		}
 	}
 	told()
-	if e.StepBack(); !told() {
+	if (*Layer)(e).StepBack(); !told() {
 		t.Error("nobody leads, and the background goroutine was not told")
 	}
-	if e.Guests(1); told() {
+	if (*Layer)(e).Guests(1); told() {
 		t.Error("told of a guest that comes")
 	}
-	if e.Guests(-1); !told() {
+	if (*Layer)(e).Guests(-1); !told() {
 		t.Error("not told of a guest that goes")
 	}
 	term, ok := l.take(true, true)
 	if !ok {
 		t.Fatal("somebody leads a manual element")
 	}
-	if e.StepBack(); told() {
+	if (*Layer)(e).StepBack(); told() {
 		t.Error("told while somebody leads")
 	}
 	l.leave(term)

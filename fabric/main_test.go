@@ -83,7 +83,7 @@ func loneElement(t testing.TB, inc Incarnation, l Limits) *Element {
 func attach(t testing.TB, e *Element, peer Incarnation) (*Endpoint, *fakeLink) {
 	t.Helper()
 	link := &fakeLink{room: -1}
-	ep, err := e.Attach(PeerHello{Name: "peer", Incarnation: peer, Limits: e.cfg.Limits}, func(r Receiver) (Link, error) {
+	ep, err := (*Layer)(e).Attach(PeerHello{Name: "peer", Incarnation: peer, Limits: e.cfg.Limits}, func(r Receiver) (Link, error) {
 		link.lent = r.(SendLocker).SendLock()
 		return link, nil
 	})

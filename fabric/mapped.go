@@ -134,14 +134,14 @@ func (m *mapped) startAtomic(op AtomicOp, width int, offset uint64) Op {
 	return Op{value: v, err: err}
 }
 
-func (m *mapped) access(need Rights, fn func(mem []byte)) error {
+func (m *mapped) access(need Rights, offset, size uint64, fn func(mem []byte)) error {
 	if need&^RightRead != 0 && !m.writable {
-		return m.served.access(need, fn)
+		return m.served.access(need, offset, size, fn)
 	}
-	if err := m.enter("access", 0, m.r.key.Size, need); err != nil {
+	if err := m.enter("access", offset, size, need); err != nil {
 		return err
 	}
 	defer m.of.leave()
-	fn(m.mem[:m.r.key.Size:m.r.key.Size])
+	fn(m.mem[offset : offset+size : offset+size])
 	return nil
 }

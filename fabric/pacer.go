@@ -176,42 +176,6 @@ func (p *pacer) rest(now int64, foreign bool) pace {
 	return paceTick
 }
 
-// CoarseNow is the element's clock as its leader last read it: for handlers,
-// which can do with tens of microseconds. It is fresh within that only while a
-// leader polls.
-func (e *Element) CoarseNow() int64 { return e.leader.coarse.Load() }
-
-// RecentNow is the element's clock as it was within about a millisecond: for
-// callers that begin something and for whom reading the clock would take long.
-// While anybody led a moment ago, the background goroutine sees to that; a leader that sleeps does not.
-func (e *Element) RecentNow() int64 {
-	if e.cfg.Manual || e.leader.role() == roleAsleep {
-		return e.now()
-	}
-	return e.leader.coarse.Load()
-}
-
-// Guests says that n more goroutines (fewer, if negative) compute on behalf of
-// the fabric, besides handlers that called HandOff: while there are any, whoever polls lets
-// them have the processor after each poll. One that ends also steps back.
-func (e *Element) Guests(n int) {
-	if e.leader.guests.Add(int32(n)); n < 0 {
-		e.StepBack()
-	}
-}
-
-// Ready says that a goroutine was started which is to run before the leader polls on: a handler's, say.
-func (e *Element) Ready() { e.leader.woken.Store(true) }
-
-// StepBack says that the calling goroutine, which may have waited and driven progress
-// meanwhile, will not come back to that. Else the background goroutine would leave it some time before it looks
-// after an element that nobody drives.
-func (e *Element) StepBack() {
-	if e.leader.role() == roleFree {
-		e.leader.nudge()
-	}
-}
-
 // schedYield lets another process on this core run. It goes through Syscall:
 // RawSyscall would hold up the garbage collector's stops.
 func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -74,7 +74,7 @@ func (l *leader) soon(fn func()) {
 	l.mu.Lock()
 	l.duties = append(l.duties, fn)
 	l.mu.Unlock()
-	l.el.TickSoon()
+	(*Layer)(l.el).TickSoon()
 }
 
 // watchFD has a leader that sleeps woken when fd is readable.

@@ -176,7 +176,7 @@ func TestDutyWhileTicking(t *testing.T) {
 	done, ticked := false, false
 	e.leader.soon(func() {
 		e.leader.soon(func() { done = true })
-		e.OnTick(func(now int64) int64 { ticked = true; return now + 1000 })
+		(*Layer)(e).OnTick(func(now int64) int64 { ticked = true; return now + 1000 })
 	})
 	e.Progress()
 	e.Progress()

@@ -26,7 +26,7 @@ type route interface {
 	startGet(dst []byte, offset uint64) Op
 	startPut(src []byte, offset uint64) Op
 	startAtomic(op AtomicOp, width int, offset uint64) Op
-	access(need Rights, fn func(mem []byte)) error
+	access(need Rights, offset, size uint64, fn func(mem []byte)) error
 }
 
 // newRemote is memory that its owner serves, until it is found to be nearer.
@@ -116,10 +116,12 @@ func (r *Remote) Get(ctx context.Context, dst []byte, offset uint64) error {
 // the Op has failed with ErrBackpressure.
 func (r *Remote) StartGet(dst []byte, offset uint64) Op { return r.route.startGet(dst, offset) }
 
-// Access runs fn on the memory itself, where it is mapped (Mapped) and the key and the
-// mapping allow what need says; fn must not keep it. What holds for Get and Put of more than a word holds here:
+// Access runs fn on size bytes at offset of the memory itself, where it is mapped (Mapped) and the key and the
+// mapping allow what need says; fn must not keep them. They stay in place while it runs, whatever becomes of the peer. What holds for Get and Put of more than a word holds here:
 // the peer writes at the same time, and revocation is noticed at the start.
-func (r *Remote) Access(need Rights, fn func(mem []byte)) error { return r.route.access(need, fn) }
+func (r *Remote) Access(need Rights, offset, size uint64, fn func(mem []byte)) error {
+	return r.route.access(need, offset, size, fn)
+}
 
 // Put copies src to offset and returns when it is there: a Get by anybody sees it.
 func (r *Remote) Put(ctx context.Context, src []byte, offset uint64) error {

@@ -219,7 +219,7 @@ func (s served) beginAtomic(ctx context.Context, op AtomicOp, width int, offset 
 	return rec.op()
 }
 
-func (s served) access(need Rights, _ func(mem []byte)) error {
+func (s served) access(need Rights, _, _ uint64, _ func(mem []byte)) error {
 	return s.r.errAt("access", fmt.Errorf("%w: it is not mapped here for %v", ErrRights, need))
 }
 

@@ -22,7 +22,7 @@ func incarnationOf(who string) (inc Incarnation) {
 func attachAs(t *testing.T, e *Element, who string) (*Endpoint, *fakeLink) {
 	t.Helper()
 	link := &fakeLink{room: -1 << 30}
-	ep, err := e.Attach(PeerHello{Name: who, Incarnation: incarnationOf(who), Principal: Principal{Name: who}}, func(Receiver) (Link, error) { return link, nil })
+	ep, err := (*Layer)(e).Attach(PeerHello{Name: who, Incarnation: incarnationOf(who), Principal: Principal{Name: who}}, func(Receiver) (Link, error) { return link, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestEndpointsPerPrincipal(t *testing.T) {
 	try := func(who string) (*Endpoint, *fakeLink, error) {
 		link := &fakeLink{room: -1}
 		var peer Receiver
-		ep, err := e.Attach(PeerHello{Name: who, Incarnation: incarnationOf(who), Principal: Principal{Name: who}}, func(r Receiver) (Link, error) {
+		ep, err := (*Layer)(e).Attach(PeerHello{Name: who, Incarnation: incarnationOf(who), Principal: Principal{Name: who}}, func(r Receiver) (Link, error) {
 			peer = r
 			return link, nil
 		})

@@ -106,7 +106,7 @@ func TestWorkers(t *testing.T) {
 		gate := make(chan struct{})
 		for range n {
 			all.Add(1)
-			e.Go(func() { defer all.Done(); <-gate })
+			(*Layer)(e).Go(func() { defer all.Done(); <-gate })
 		}
 		close(gate)
 		all.Wait()
@@ -126,7 +126,7 @@ func TestWorkers(t *testing.T) {
 	e.Close()
 	idle(0)
 	done := make(chan struct{})
-	e.Go(func() { close(done) }) // what comes late runs all the same
+	(*Layer)(e).Go(func() { close(done) }) // what comes late runs all the same
 	<-done
 }
 
@@ -286,7 +286,7 @@ func TestSendersWokenInTurn(t *testing.T) {
 	defer e.Close()
 	other, _ := attach(t, e, 7)
 	link := &tryLink{}
-	ep, err := e.Attach(PeerHello{Name: "full", Incarnation: 8, Limits: e.cfg.Limits}, func(Receiver) (Link, error) { return link, nil })
+	ep, err := (*Layer)(e).Attach(PeerHello{Name: "full", Incarnation: 8, Limits: e.cfg.Limits}, func(Receiver) (Link, error) { return link, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

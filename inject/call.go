@@ -125,7 +125,7 @@ func (rt *Runtime) imageObject(img *image.Image) *object {
 	if o != nil { // the store may have dropped it by then, and takes it again
 		return o
 	}
-	return newImage(img, img.Encode(), rt.cfg.Trust)
+	return newImage(img, img.Encode(), rt.policy())
 }
 
 // tableObject is the object of an encoded table: the store's, if it is one of those that calls were prepared for last, or it is parsed.
@@ -278,7 +278,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	if f.binding == nil || rt.closed {
 		return nil, fabric.ErrClosed
 	}
-	now := travel.Instant(rt.el.RecentNow())
+	now := travel.Instant(rt.layer.RecentNow())
 	a := &rt.args
 	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
 		Deadline: now + travel.Instant(defaultTime), Partly: len(roots) > 1, Sent: fut.sent}
@@ -286,7 +286,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 		a.Hops = travel.MaxHops
 	}
 	if at, ok := ctx.Deadline(); ok {
-		a.Deadline = travel.Instant(rt.el.At(at))
+		a.Deadline = travel.Instant(rt.layer.At(at))
 	}
 	for i := range roots {
 		var to travel.Peer
@@ -428,7 +428,7 @@ func (f *Function) ask(ctx context.Context, root *Root) *Future {
 		fut.data = nil
 	}
 	rt.futures.add(fut)
-	rt.soon(travel.Instant(rt.el.RecentNow()))
+	rt.soon(travel.Instant(rt.layer.RecentNow()))
 	rt.mu.Unlock()
 	return fut
 }
@@ -443,11 +443,11 @@ func (f *Function) askNow(at time.Time, timed bool, root *Root) (id travel.Futur
 	if err != nil || to == travel.Self {
 		return 0, 0
 	}
-	now := travel.Instant(rt.el.RecentNow())
+	now := travel.Instant(rt.layer.RecentNow())
 	deadline = now + travel.Instant(defaultTime)
 	if timed {
 		if at != f.at {
-			f.at, f.until = at, travel.Instant(rt.el.At(at))
+			f.at, f.until = at, travel.Instant(rt.layer.At(at))
 		}
 		deadline = f.until
 	}
@@ -455,7 +455,7 @@ func (f *Function) askNow(at time.Time, timed bool, root *Root) (id travel.Futur
 }
 
 // soon makes the core's Tick run within a millisecond, for what it batches.
-func (rt *Runtime) soon(now travel.Instant) { rt.el.TickBy(int64(now) + int64(time.Millisecond)) }
+func (rt *Runtime) soon(now travel.Instant) { rt.layer.TickBy(int64(now) + int64(time.Millisecond)) }
 
 // afterAsync runs after on its own: the caller holds mu.
 func (rt *Runtime) afterAsync() {

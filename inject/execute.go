@@ -91,7 +91,7 @@ func (rt *Runtime) lookup(run *travel.Run, principal string) *bound {
 
 // holds reports whether the keys of a bound's windows still hold.
 func (rt *Runtime) holds(b *bound) bool {
-	ends := rt.el.KeyEnds()
+	ends := rt.layer.KeyEnds()
 	if ends == b.ends {
 		return true
 	}
@@ -163,7 +163,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 	end := h.end(status, err)
 	if h.goes && end.Code == travel.CodeOK {
-		if st := h.Forward(h.to, h.onward); st != abi.OK {
+		if st := h.Forward(0, h.to, h.onward); st != abi.OK {
 			end = h.end(st, nil)
 		}
 	}

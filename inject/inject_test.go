@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 // member is an element with a runtime, in this process, over real sockets.
@@ -220,16 +221,17 @@ func TestNumberOfAnother(t *testing.T) {
 		}
 		return ep
 	}
+	of := func(ep *fabric.Endpoint) uint32 { return ep.Element().Layer(layer.Pass{}).Tag(ep) }
 	ep := dial(first)
 	if err := chase(); err != nil {
 		t.Fatal(err)
 	}
-	number := ep.Tag()
+	number := of(ep)
 	ep.Close()
 	if err := chase(); !errors.Is(err, travel.ErrNoPeer) {
 		t.Errorf("called at an element that is gone: %v", err)
 	}
-	if got := dial(second).Tag(); got != number {
+	if got := of(dial(second)); got != number {
 		t.Fatalf("the second has number %d, the first had %d", got, number)
 	}
 	if err := chase(); !errors.Is(err, travel.ErrNoPeer) {

@@ -158,8 +158,8 @@ func (rt *Runtime) beginLoads() {
 // runLoad carries out a load. By its end the load may have begun once more, with another context.
 func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
-	rt.el.Guests(1) // so that whoever polls lets it run: somebody waits for it
-	defer rt.el.Guests(-1)
+	rt.layer.Guests(1) // so that whoever polls lets it run: somebody waits for it
+	defer rt.layer.Guests(-1)
 	b, err := rt.makeReady(l)
 	cancel()
 	rt.mu.Lock()
@@ -183,7 +183,10 @@ func (rt *Runtime) endLoad(l *load, b *bound, err error) {
 	l.hosts = nil
 	now := rt.now()
 	if err == nil && l.binding != nil {
-		rt.install(b, len(hosts) > 0 && !rt.closed)
+		if why := b.code.distrusted(b.form); why != "" { // its key was withdrawn meanwhile
+			err = refuse(travel.CodeRefused, "%s cannot run on %s: %s", b.code.img.Name(), rt.el.Name(), why)
+		}
+		rt.install(b, err == nil && len(hosts) > 0 && !rt.closed)
 	}
 	for _, h := range hosts {
 		h.load = nil

@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/trust"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 // Frame ids of the travel protocol: those that wait for credit, and those
@@ -38,7 +39,7 @@ type Config struct {
 	// Engines run arriving code, one per form. Without any, branches that are
 	// sent here are refused.
 	Engines []abi.Engine
-	// Trust says whose signatures native code needs; nil: none of it runs.
+	// Trust says whose signatures native code needs; nil: none of it runs. Runtime.SetTrust changes it.
 	Trust *trust.Policy
 	// Loads bounds the functions that are made ready at once, of which one principal has three quarters at most; default 4. Others queue.
 	Loads int
@@ -96,9 +97,10 @@ func (c *Config) Validate() error {
 // Runtime runs and starts functions at one element. Its methods may be called
 // from any goroutine.
 type Runtime struct {
-	el  *fabric.Element
-	cfg Config
-	log *slog.Logger
+	el    *fabric.Element
+	layer *fabric.Layer
+	cfg   Config
+	log   *slog.Logger
 
 	mu      sync.Mutex
 	core    *travel.Core
@@ -179,7 +181,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if cfg.LoadTime == 0 {
 		cfg.LoadTime = defaultLoadTime
 	}
-	rt := &Runtime{el: el, cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes),
+	rt := &Runtime{el: el, layer: el.Layer(layer.Pass{}), cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes, cfg.Trust),
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
 		rt.log = slog.New(slog.DiscardHandler)
@@ -219,13 +221,13 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		if err := handle(frameID(k), fn); err != nil {
 			return nil, err
 		}
-		el.Describe(frameID(k), "inject's "+k.String())
+		rt.layer.Describe(frameID(k), "inject's "+k.String())
 	}
-	if err := el.HandleReturned(frameID(travel.KindInject), rt.comesBack); err != nil {
+	if err := rt.layer.HandleReturned(frameID(travel.KindInject), rt.comesBack); err != nil {
 		return nil, err
 	}
 	el.Watch(rt.peerUp, rt.peerLost)
-	el.OnTick(rt.tick)
+	rt.layer.OnTick(rt.tick)
 	return rt, nil
 }
 
@@ -238,7 +240,7 @@ func (rt *Runtime) now() travel.Instant { return travel.Instant(rt.el.Now()) }
 // finds it without a map. Numbers are used again, so an endpoint that was lost,
 // or never had one, may find another's there: it gets Self, which is no peer. mu is held.
 func (rt *Runtime) number(ep *fabric.Endpoint) travel.Peer {
-	if n := travel.Peer(ep.Tag()); rt.endpoint(n) == ep {
+	if n := travel.Peer(rt.layer.Tag(ep)); rt.endpoint(n) == ep {
 		return n
 	}
 	return travel.Self
@@ -266,7 +268,7 @@ func (rt *Runtime) peerUp(ep *fabric.Endpoint) {
 		return
 	}
 	rt.describe(n, foreign)
-	ep.SetTag(uint32(n))
+	rt.layer.SetTag(ep, uint32(n))
 	rt.settle(ep.Incarnation())
 	rt.afterAsync() // futures that began while it was away may have ended
 }
@@ -345,7 +347,7 @@ func (rt *Runtime) peerLost(ep *fabric.Endpoint, err error) {
 // receive handles one message of the protocol, on the leader's goroutine. It reports whether the message's credit is
 // kept.
 func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
-	now := travel.Instant(rt.el.CoarseNow())
+	now := travel.Instant(rt.layer.CoarseNow())
 	rt.mu.Lock()
 	from := rt.number(m.From)
 	if kind == travel.KindDone && rt.core.Done(now, from, m.Body) {
@@ -432,8 +434,8 @@ func (rt *Runtime) comesBack(m fabric.Message) {
 // apart runs a branch that came to a goroutine which waits for something else.
 func (rt *Runtime) apart(h *host) {
 	defer rt.work.Done()
-	rt.el.Guests(1)
-	defer rt.el.Guests(-1)
+	rt.layer.Guests(1)
+	defer rt.layer.Guests(-1)
 	if rt.execute(h) {
 		rt.after()
 	}
@@ -465,8 +467,8 @@ func (rt *Runtime) after() {
 // worker runs branches until none is ready.
 func (rt *Runtime) worker() {
 	defer rt.work.Done()
-	rt.el.Guests(1)
-	defer rt.el.Guests(-1)
+	rt.layer.Guests(1)
+	defer rt.layer.Guests(-1)
 	for {
 		rt.mu.Lock()
 		switch {
@@ -502,7 +504,7 @@ func (rt *Runtime) worker() {
 
 // check verifies an object that arrived and puts it into the store.
 func (rt *Runtime) check(a arrival) {
-	o, err := parseObject(a.data, rt.cfg.Trust)
+	o, err := parseObject(a.data, rt.policy())
 	if err == nil && o.id != a.id {
 		err = fmt.Errorf("its content has the identity %v", o.id)
 	}

@@ -224,7 +224,7 @@ func TestStartsAtOwner(t *testing.T) {
 		code := ready(t, "echo").Entries()
 		nine := "9"
 		params := &schema.Schema{Fields: []schema.Field{{Name: "flags", Type: schema.U8}, {Name: "at", Type: typ, Default: &nine}}}
-		img, err := image.Build(image.Manifest{Name: "go", ABI: 1, Start: image.StartOwner, OwnerParam: "at", Params: params, ResultForm: image.ResultRaw}, code...)
+		img, err := image.Build(image.Manifest{Name: "go", Start: image.StartOwner, OwnerParam: "at", Params: params, ResultForm: image.ResultRaw}, code...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func TestRowsOfAnother(t *testing.T) {
 	want := fields("at:i64,level:str")
 	echo := xrdma.Echo()
 	entry, _ := echo.Entry(image.Wasm, "")
-	img, err := image.Build(image.Manifest{Name: "tail", ABI: 1, Start: image.StartFirst, ResultForm: image.ResultRaw, Rows: &want, Imports: echo.Manifest().Imports}, entry)
+	img, err := image.Build(image.Manifest{Name: "tail", Start: image.StartFirst, ResultForm: image.ResultRaw, Rows: &want, Imports: echo.Manifest().Imports}, entry)
 	if err != nil {
 		t.Fatal(err)
 	}

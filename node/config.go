@@ -30,9 +30,9 @@ const (
 	DefaultLoadTime       = 2 * time.Minute
 	// MinCodeCache is the least code_cache_bytes: a few functions' machine code.
 	MinCodeCache Bytes = 1 << 20
-	// callMemory is what calls may take besides the memory that is lent: large
-	// requests and answers lie in segments too.
-	callMemory = 96 << 20
+	// callMemory is what calls may take besides the memory that is lent: large requests, those of handlers, and answers
+	// lie in segments too (rpc.Limits.BulkBytes each), and some are kept for the next (PoolBytes).
+	callMemory = 224 << 20
 	// maxDataRoots bounds the directories that files are loaded from.
 	maxDataRoots = 64
 	// maxConfigBytes bounds a configuration file.
@@ -49,8 +49,10 @@ type Config struct {
 	Advertise []string         `yaml:"advertise"`
 	Peers     []cluster.Member `yaml:"peers"` // static; this node's own entry is passed over
 
-	Memory    Bytes    `yaml:"memory"`     // lent at most; DefaultMemory
-	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
+	Memory Bytes `yaml:"memory"` // lent at most; DefaultMemory
+	// PoolMemory is how much of Memory regions of the pool may take; 0: the node lends no regions.
+	PoolMemory Bytes    `yaml:"pool_memory"`
+	DataRoots  []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
 
 	TokenFile string `yaml:"token_file"` // mode 0600
 	Token     string `yaml:"token"`      // the token this node shows; "": the only one with capability member
@@ -83,7 +85,9 @@ type Config struct {
 	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory; LimitsByName wins
 	Program string          `yaml:"-"` // the program's version, shown by info
 	Log     *slog.Logger    `yaml:"-"` // nil: silent
-	Tracer  inject.Tracer   `yaml:"-"` // makes spans of the functions that run here; nil: none
+	// Output gets what functions log here; nil: Log does.
+	Output func(element, function, text string) `yaml:"-"`
+	Tracer inject.Tracer                        `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
 // ReadConfig reads a configuration file (one YAML document). A key that is not known is an error.
@@ -162,11 +166,8 @@ func (c *Config) Validate() error {
 	if err := cluster.ValidateName(c.Name); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if c.Memory < fabric.SegmentAlign {
-		return fmt.Errorf("node: memory %v: at least %v", c.Memory, Bytes(fabric.SegmentAlign))
-	}
-	if has, ok := machineMemory(); ok && c.Memory > has {
-		return fmt.Errorf("node: memory %v: this machine has %v; lend less", c.Memory, has)
+	if err := c.validateMemory(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	if c.StopTime < 0 || c.LoadTime < 0 || c.CodeCacheBytes < 0 {
 		return errors.New("node: stop_time, load_time and code_cache_bytes cannot be negative")
@@ -209,6 +210,19 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Peers) > cluster.MaxMembers {
 		return fmt.Errorf("node: %d peers, at most %d are allowed", len(c.Peers), cluster.MaxMembers)
+	}
+	return nil
+}
+
+func (c *Config) validateMemory() error {
+	if c.Memory < fabric.SegmentAlign {
+		return fmt.Errorf("memory %v: at least %v", c.Memory, Bytes(fabric.SegmentAlign))
+	}
+	if has, ok := machineMemory(); ok && c.Memory > has {
+		return fmt.Errorf("memory %v: this machine has %v; lend less", c.Memory, has)
+	}
+	if c.PoolMemory < 0 || c.PoolMemory > c.Memory {
+		return fmt.Errorf("pool_memory %v is part of memory, %v: it cannot be more; raise memory, too", c.PoolMemory, c.Memory)
 	}
 	return nil
 }

@@ -30,15 +30,19 @@ func (n *Node) functions(l *limits) error {
 	if err != nil {
 		return err
 	}
+	ofWasm, ofNative := l.engine.memory(n.cfg.Native != nativeOff)
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
-		MaxInstances: l.engine.MaxInstances, MemoryBytes: l.engine.MemoryBytes, Ceilings: l.ceilings, Log: n.log})
+		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, Ceilings: l.ceilings, Log: n.log})
 	if err != nil {
+		if ofNative > 0 {
+			err = fmt.Errorf("%w (one half of memory_bytes is wasm's, the other native code's)", err)
+		}
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	other, err := n.nativeEngine(dir, l.ceilings)
+	other, err := n.nativeEngine(dir, native.Config{MaxWorkers: l.engine.MaxWorkers, MemoryBytes: ofNative, Ceilings: l.ceilings})
 	if err != nil {
-		return fmt.Errorf("native code: %w", err)
+		return fmt.Errorf("native code: %w (one half of memory_bytes is wasm's, the other native code's)", err)
 	}
 	for _, o := range other.Offers() {
 		if o.Why != "" && n.cfg.Native != nativeOff {
@@ -46,12 +50,12 @@ func (n *Node) functions(l *limits) error {
 		}
 	}
 	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, other}, Trust: policy, Travel: l.functions,
-		Log: n.log, Tracer: n.cfg.Tracer})
+		Log: n.log, Output: n.cfg.Output, Tracer: n.cfg.Tracer})
 	return err
 }
 
 // nativeEngine is what runs native code, or says why nothing does. What it compiles is kept in dir too; "": in memory only.
-func (n *Node) nativeEngine(dir string, ceilings abi.Limits) (abi.Engine, error) {
+func (n *Node) nativeEngine(dir string, c native.Config) (abi.Engine, error) {
 	if n.cfg.Native == nativeOff {
 		return noNative{}, nil
 	}
@@ -59,8 +63,9 @@ func (n *Node) nativeEngine(dir string, ceilings abi.Limits) (abi.Engine, error)
 		dir = filepath.Join(dir, "objects")
 	}
 	n.compiler = llvm.New(llvm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
+	c.Compiler, c.Worker, c.InProcess, c.Log = compiler{n.compiler}, n.cfg.Worker, n.cfg.Native == nativeInProcess, n.log
 	var err error
-	n.native, err = native.New(native.Config{Compiler: compiler{n.compiler}, Worker: n.cfg.Worker, InProcess: n.cfg.Native == nativeInProcess, Ceilings: ceilings, Log: n.log})
+	n.native, err = native.New(c)
 	return n.native, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/pool/component"
 )
 
 const (
@@ -70,8 +71,8 @@ func FuzzRequests(f *testing.F) {
 		if _, err := p.Call(ctx, ep, control.CallInfo, []byte(`{"version":1}`)); err != nil {
 			t.Fatalf("it serves no more: %v", err)
 		}
-		if used := n.data.used(); used.bytes < 0 || used.bytes > memory || used.files < 0 {
-			t.Fatalf("%d bytes of %d are lent", used, memory)
+		if used := n.lent(); used.Bytes < 0 || used.Bytes > memory || used.Files < 0 {
+			t.Fatalf("%+v bytes of %d are lent", used, memory)
 		}
 		n.data.mu.Lock()
 		var left []*load
@@ -87,7 +88,7 @@ func FuzzRequests(f *testing.F) {
 				t.Fatalf("remove %q: %v", name, err)
 			}
 		}
-		if used := n.data.used(); used != (lent{}) {
+		if used := n.lent(); used != (component.Lent{}) {
 			t.Fatalf("%+v is left", used)
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -23,12 +25,27 @@ type limits struct {
 	functions travel.Limits
 	engine    engineLimits
 	ceilings  abi.Limits
+	pool      component.Limits
 }
 
-// engineLimits are those of wasm.Config.
+// engineLimits are those of wasm.Config and native.Config.
 type engineLimits struct {
 	MaxInstances int
-	MemoryBytes  uint64
+	MaxWorkers   int
+	MemoryBytes  uint64 // of both
+}
+
+// memory is what each engine has of MemoryBytes: half where there are two. Each keeps idle instances in its part, and neither
+// could have the other end its own.
+func (l engineLimits) memory(native bool) (ofWasm, ofNative uint64) {
+	all := l.MemoryBytes
+	if all == 0 {
+		all = wasm.DefaultMemoryBytes
+	}
+	if native {
+		ofNative = all / 2
+	}
+	return all - ofNative, ofNative
 }
 
 // notByName are limits that have a key of their own.
@@ -40,7 +57,7 @@ func (l *limits) byName() map[string]reflect.Value {
 	for _, part := range []struct {
 		name string
 		of   any
-	}{{"fabric", &l.fabric}, {"calls", &l.calls}, {"functions", &l.functions}, {"functions", &l.engine}, {"ceilings", &l.ceilings}} {
+	}{{"fabric", &l.fabric}, {"calls", &l.calls}, {"functions", &l.functions}, {"functions", &l.engine}, {"ceilings", &l.ceilings}, {"pool", &l.pool}} {
 		v := reflect.ValueOf(part.of).Elem()
 		for _, f := range reflect.VisibleFields(v.Type()) {
 			if name := part.name + "." + snake(f.Name); notByName[name] == "" {
@@ -122,6 +139,9 @@ func (c *Config) setLimits() (*limits, error) {
 		}
 	}
 	if err := l.fabric.Validate(); err != nil {
+		return nil, err
+	}
+	if err := l.pool.Validate(); err != nil {
 		return nil, err
 	}
 	return l, l.calls.Validate()

@@ -18,7 +18,7 @@ func TestLimitsThatMessagesName(t *testing.T) {
 	camel := regexp.MustCompile(`\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b`)
 	single := regexp.MustCompile(`Limits\.([A-Z]\w+)`)
 	seen := map[string]bool{}
-	for _, dir := range []string{"fabric", "rpc", "inject", "inject/travel", "inject/wasm", "node"} {
+	for _, dir := range []string{"fabric", "rpc", "inject", "inject/travel", "inject/wasm", "node", "pool/component"} {
 		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -67,7 +67,8 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		n.data.abort(l)
 		return nil, c.From.Err()
 	}
-	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), int64(n.live.Load().Memory)-n.data.used().bytes
+	lent, _, bounds := n.account.Used()
+	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), bounds.Bytes-lent.Bytes
 	reply.LoadTimeMs = n.live.Load().LoadTime.Milliseconds()
 	return reply, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -47,12 +48,15 @@ func nodeMetrics() []metric {
 		{"frames_sent_total", "Frames of any kind sent: messages, operations, credit.", counter, func(f *figures) float64 { return float64(f.sent.SentFrames) }},
 		{"frame_bytes_sent_total", "Bytes of those frames.", counter, func(f *figures) float64 { return float64(f.sent.SentBytes) }},
 		{"outbox_bytes", "Messages and answers that wait for credit or room.", gauge, func(f *figures) float64 { return float64(f.sent.Outbox + f.sent.Reserved) }},
-		{"lent_bytes", "Memory that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().bytes) }},
+		{"lent_bytes", "Memory that datasets, loads and regions take.", gauge, func(f *figures) float64 { return float64(f.n.lent().Bytes) }},
 		{"lent_limit_bytes", "Memory that may be lent.", gauge, func(f *figures) float64 { return float64(f.n.live.Load().Memory) }},
-		{"lent_descriptors", "Descriptors that datasets and loads take.", gauge, func(f *figures) float64 { return float64(f.n.data.used().files) }},
-		{"lent_descriptors_limit", "Descriptors that they may take.", gauge, func(*figures) float64 { limit, _, _ := filesLimit(); return float64(limit) }},
+		{"lent_descriptors", "Descriptors that they take.", gauge, func(f *figures) float64 { return float64(f.n.lent().Files) }},
+		{"lent_descriptors_limit", "Descriptors that they may take.", gauge, func(*figures) float64 { limit, _, _ := component.FilesLimit(); return float64(limit) }},
 		{"resident_bytes", "Memory that the process has, a page that several mappings or processes share counted in parts.", gauge, func(f *figures) float64 { return f.n.resident.bytes(time.Now()) }},
 		{"segment_bytes", "Memory of all segments, those of calls included.", gauge, func(f *figures) float64 { return float64(f.n.el.LentBytes()) }},
+		{"pool_bytes", "Memory that regions take, of wherry_lent_bytes.", gauge, func(f *figures) float64 { _, p, _ := f.n.account.Used(); return float64(p.Bytes) }},
+		{"pool_limit_bytes", "Memory that regions may take.", gauge, func(f *figures) float64 { return float64(f.n.live.Load().PoolMemory) }},
+		{"regions", "Regions that this node lends.", gauge, func(f *figures) float64 { return float64(f.n.pool.Count()) }},
 		{"datasets", "Datasets that this node holds a shard of.", gauge, func(f *figures) float64 { return float64(f.n.data.datasets()) }},
 		{"loads", "Loads under way.", gauge, func(f *figures) float64 { return float64(f.n.data.loading()) }},
 		{"loads_total", "Loads that became visible.", counter, func(f *figures) float64 { return float64(f.n.data.committed.Load()) }},

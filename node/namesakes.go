@@ -181,16 +181,13 @@ func (n *Node) dialNamesake(own cluster.Member) {
 	if len(own.Addrs) == 0 {
 		return
 	}
-	before := n.el.Endpoints()
 	ep, err := n.links.Dial(n.life, own)
 	if err != nil {
 		return // nobody, or somebody with a name of its own
 	}
-	if !slices.Contains(before, ep) {
-		defer ep.Close()
-	}
 	if ep.Incarnation() == n.el.Incarnation() {
-		return // itself, by another address
+		ep.Close() // to itself, by another address: each dial makes one of its own
+		return
 	}
 	n.meet(ep)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/llvm"
 	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/rpc/meter"
 )
@@ -41,7 +42,10 @@ type Node struct {
 	compiler *llvm.Compiler
 	rt       *inject.Runtime
 	catalog  *cluster.Catalog
+	account  *component.Account
 	data     *store
+	pool     *component.Component
+	shares   component.Limits
 	peers    *peerBook
 	roots    *roots
 	files    *gate // for loads from files of this node,
@@ -126,7 +130,10 @@ func (n *Node) build() (err error) {
 	if err := n.functions(set); err != nil {
 		return err
 	}
-	n.data = newStore(n.el, int64(n.cfg.Memory))
+	n.shares = set.pool
+	n.account = component.NewAccount(set.pool.Bounds(int64(n.cfg.Memory), int64(n.cfg.PoolMemory)))
+	n.data = newStore(n.el, n.account)
+	n.pool = component.New(n.el, n.account, set.pool)
 	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Log: n.log})
 	if err := n.serve(); err != nil {
 		return err
@@ -216,6 +223,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.links.PeerLost(ep, err)
 	n.peerWent(ep, err)
 	n.abandoned(ep)
+	n.work.Go(func() { n.pool.Abandoned(ep) }) // it takes time to give memory back
 }
 
 // Run connects to the peers and serves until the context ends, the node is closed,

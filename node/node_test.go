@@ -23,6 +23,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -261,6 +262,7 @@ func TestNodesThatDoNotStart(t *testing.T) {
 		"an absent data root":    {func(c *Config) { c.DataRoots = []string{filepath.Join(dir, "x")} }, "no such file"},
 		"a bad policy":           {func(c *Config) { c.Policy = "fast" }, "balanced, latency or efficient"},
 		"little memory":          {func(c *Config) { c.Memory = 100 }, "at least"},
+		"little for native code": {func(c *Config) { c.Native, c.LimitsByName = nativeWorker, map[string]string{"memory_bytes": "2GiB"} }, "one half of memory_bytes is wasm's"},
 		"much memory":            {func(c *Config) { c.Memory = 100 << 40 }, "this machine has"},
 		"a far peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x", Addrs: []string{"tcp://10.0.0.1:70"}}} }, "x (tcp://10.0.0.1:70)"},
 		"a bad peer":             {func(c *Config) { c.Peers = []cluster.Member{{Name: "x"}} }, "no address"},
@@ -389,8 +391,8 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v", tc.call, tc.body, err, tc.want)
 		}
 	}
-	if n.data.used() != (lent{}) || n.data.loading() != 0 {
-		t.Errorf("%+v and %d loads are left", n.data.used(), n.data.loading())
+	if n.lent() != (component.Lent{}) || n.data.loading() != 0 {
+		t.Errorf("%+v and %d loads are left", n.lent(), n.data.loading())
 	}
 	// Another client cannot touch a load.
 	if _, err := p.Call(t.Context(), ep, control.CallBegin, []byte(`{"load":"c`+id[1:]+`","name":"x"}`)); err != nil {

@@ -15,21 +15,25 @@ import (
 
 // reloadable are the keys of a configuration file that Reload changes while the node runs, and what changes them. docs/operations.md lists them.
 var reloadable = map[string]func(to, from *Config){
-	"advertise":  func(to, from *Config) { to.Advertise = from.Advertise },
-	"peers":      func(to, from *Config) { to.Peers = from.Peers },
-	"memory":     func(to, from *Config) { to.Memory = from.Memory },
-	"data_roots": func(to, from *Config) { to.DataRoots = from.DataRoots },
-	"token_file": func(to, from *Config) { to.TokenFile, to.Tokens = from.TokenFile, from.Tokens },
-	"token":      func(to, from *Config) { to.Token = from.Token },
-	"tls_cert":   func(to, from *Config) { to.TLS.Cert = from.TLS.Cert },
-	"tls_key":    func(to, from *Config) { to.TLS.Key = from.TLS.Key },
-	"tls_ca":     func(to, from *Config) { to.TLS.CA = from.TLS.CA },
-	"tls_crl":    func(to, from *Config) { to.TLS.CRL = from.TLS.CRL },
-	"stop_time":  func(to, from *Config) { to.StopTime = from.StopTime },
-	"load_time":  func(to, from *Config) { to.LoadTime = from.LoadTime },
+	"advertise":   func(to, from *Config) { to.Advertise = from.Advertise },
+	"peers":       func(to, from *Config) { to.Peers = from.Peers },
+	"memory":      func(to, from *Config) { to.Memory = from.Memory },
+	"pool_memory": func(to, from *Config) { to.PoolMemory = from.PoolMemory },
+	"data_roots":  func(to, from *Config) { to.DataRoots = from.DataRoots },
+	"token_file":  func(to, from *Config) { to.TokenFile, to.Tokens = from.TokenFile, from.Tokens },
+	"token":       func(to, from *Config) { to.Token = from.Token },
+	"tls_cert":    func(to, from *Config) { to.TLS.Cert = from.TLS.Cert },
+	"tls_key":     func(to, from *Config) { to.TLS.Key = from.TLS.Key },
+	"tls_ca":      func(to, from *Config) { to.TLS.CA = from.TLS.CA },
+	"tls_crl":     func(to, from *Config) { to.TLS.CRL = from.TLS.CRL },
+	"stop_time":   func(to, from *Config) { to.StopTime = from.StopTime },
+	"load_time":   func(to, from *Config) { to.LoadTime = from.LoadTime },
+	"native":      func(to, from *Config) { to.Native = from.Native },
+	"trust":       func(to, from *Config) { to.Trust = from.Trust },
+	"trust_file":  func(to, from *Config) { to.TrustFile = from.TrustFile },
 }
 
-// Reload makes the node go by another configuration, and reads the files again that it names: tokens, certificates, the list of revoked
+// Reload makes the node go by another configuration, and reads the files again that it names: tokens, trusted keys, certificates, the list of revoked
 // ones. Datasets and connections stay, but for connections whose token or certificate is good no longer. Everything is
 // read and checked first: with an error nothing has changed. It returns the keys whose value differs and which a restart only can change.
 func (n *Node) Reload(c Config) (restart []string, err error) {
@@ -43,6 +47,9 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 	}
 	now := *n.live.Load()
 	restart = needRestart(&now, &c)
+	if c.Native != nativeOff && c.Native != n.cfg.Native {
+		restart, c.Native = append(restart, "native"), now.Native // there is no such engine in this process
+	}
 	if c.TLS.On() != now.TLS.On() { // the keys beside it would have no meaning
 		return nil, fmt.Errorf("node: TLS is %s now and would be %s: that takes a restart", onOff(now.TLS.On()), onOff(c.TLS.On()))
 	}
@@ -53,6 +60,10 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 		return nil, err
 	}
 	auth, id, err := c.identify(n.log)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := c.trust()
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +84,7 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 	n.roots.replace(dirs)
 	n.apply(&now)
 	n.readmit(n.auth.Replace(auth))
+	n.rt.SetTrust(policy)
 	return restart, nil
 }
 
@@ -100,8 +112,12 @@ func (n *Node) reachable(peers []cluster.Member) error {
 // apply makes what the node has built follow its configuration.
 func (n *Node) apply(c *Config) {
 	n.el.SetLentBytes(int64(c.Memory) + callMemory)
-	if over := n.data.setLimit(int64(c.Memory)); over > 0 {
-		n.log.Warn("more is lent than memory allows: nothing more is lent until datasets are removed", "memory", c.Memory, "over", Bytes(over))
+	over, poolOver := n.account.SetBounds(n.shares.Bounds(int64(c.Memory), int64(c.PoolMemory)))
+	if over > 0 {
+		n.log.Warn("more is lent than memory allows: nothing more is lent until datasets or regions are removed", "memory", c.Memory, "over", Bytes(over))
+	}
+	if poolOver > 0 {
+		n.log.Warn("regions have more than pool_memory allows: none is made until some are destroyed", "pool_memory", c.PoolMemory, "over", Bytes(poolOver))
 	}
 	n.advertise(c.Advertise)
 	added, removed := n.links.Keep(c.Peers)
@@ -116,6 +132,7 @@ func (n *Node) apply(c *Config) {
 // readmit ends the connections whose token or certificate is good no longer, and takes back the keys of those whose token was withdrawn.
 func (n *Node) readmit(withdrawn []string) {
 	n.data.takeBack(withdrawn)
+	n.pool.TakeBack(withdrawn)
 	if ended, who := n.el.Readmit(); ended > 0 {
 		n.log.Warn("connections ended: their tokens were withdrawn or changed", "principals", strings.Join(who, ","), "connections", ended)
 	}

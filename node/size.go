@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/pool/component"
 )
 
 // Bytes is a size that is written with a unit: "4GiB", "500M", "65536". K, M, G
@@ -44,7 +46,7 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-func (b Bytes) String() string { return sizeText(int64(b)) }
+func (b Bytes) String() string { return component.SizeText(int64(b)) }
 
 // machineMemory is the main memory and swap space of this machine; ok is false
 // where the kernel does not say.
@@ -54,19 +56,4 @@ func machineMemory() (total Bytes, ok bool) {
 		return 0, false
 	}
 	return Bytes((uint64(info.Totalram) + uint64(info.Totalswap)) * uint64(info.Unit)), true
-}
-
-// sizeText writes a size for people.
-func sizeText(n int64) string {
-	v, unit := float64(n), "B"
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if v < 1024 {
-			break
-		}
-		v, unit = v/1024, u
-	}
-	if unit == "B" {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", v, unit)
 }

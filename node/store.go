@@ -2,16 +2,14 @@ package node
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/pool/component"
 )
 
 const (
@@ -22,15 +20,14 @@ const (
 	keptOutcomes = 4096
 )
 
-// store is the memory that a node lends: loads under way, and shards of datasets
+// store is what a node keeps of datasets: loads under way, and shards
 // that are visible. The catalogue says who may see what; the store
 // has the segments.
 type store struct {
-	el    *fabric.Element
-	limit int64
+	el      *fabric.Element
+	account *component.Account
 
 	mu       sync.Mutex
-	lent     lent
 	loads    map[control.LoadID]*load
 	names    map[string]control.LoadID // reserved by loads
 	shards   map[string]*shard
@@ -57,22 +54,13 @@ type load struct {
 	state   loadState
 	table   *cluster.Table
 	windows []window
-	lent    lent
+	charge  component.Charge
 	busy    int // calls that work on it
 	touched time.Time
 
 	staging fabric.Key
 	remote  *fabric.Remote // of staging
 }
-
-// lent is what a load or a dataset takes of the node: memory, and a descriptor for each window.
-type lent struct {
-	bytes int64
-	files int
-}
-
-func (l *lent) add(m lent) { l.bytes, l.files = l.bytes+m.bytes, l.files+m.files }
-func (l *lent) sub(m lent) { l.bytes, l.files = l.bytes-m.bytes, l.files-m.files }
 
 // window is one segment and how much of it the dataset uses.
 type window struct {
@@ -86,7 +74,7 @@ type shard struct {
 	version  uint64
 	writable bool
 	windows  []window
-	lent     lent
+	charge   component.Charge
 	root     []fabric.Key
 	given    map[string]*given // by principal
 }
@@ -97,22 +85,17 @@ type given struct {
 	keys map[fabric.Rights][]fabric.Key
 }
 
-func newStore(el *fabric.Element, limit int64) *store {
-	return &store{el: el, limit: limit, loads: map[control.LoadID]*load{}, names: map[string]control.LoadID{},
+func newStore(el *fabric.Element, account *component.Account) *store {
+	return &store{el: el, account: account, loads: map[control.LoadID]*load{}, names: map[string]control.LoadID{},
 		shards: map[string]*shard{}, outcomes: map[control.LoadID]bool{}}
 }
 
-func (s *store) used() lent {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lent
-}
-
-// status is the three figures at one time.
+// status is how much is lent, and to what.
 func (s *store) status() control.MemoryStatus {
+	all, regions, bounds := s.account.Used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.MemoryStatus{LentBytes: s.lent.bytes, LimitBytes: s.limit, Datasets: len(s.shards), Loads: len(s.loads)}
+	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, Datasets: len(s.shards), Loads: len(s.loads)}
 }
 
 func (s *store) datasets() int {
@@ -180,12 +163,12 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	if len(sizes) == 0 || len(sizes) > cluster.MaxWindows {
 		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, len(sizes), cluster.MaxWindows)
 	}
-	need := lent{files: len(sizes)}
+	need := component.Charge{What: fmt.Sprintf("the shard of %q", l.name), Lent: component.Lent{Files: len(sizes)}}
 	for _, n := range sizes {
 		if n > cluster.MaxWindowBytes {
 			return fmt.Errorf("%w: a window of %d bytes, at most %d are allowed", control.ErrRequest, n, uint64(cluster.MaxWindowBytes))
 		}
-		need.bytes += wholeBytes(n)
+		need.Bytes += wholeBytes(n)
 	}
 	if err := s.reserve(l, need); err != nil {
 		return err
@@ -199,7 +182,11 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 		seg, err := s.el.NewSegment(max(n, 1), kind)
 		if err != nil {
 			closeAll(made)
-			s.unreserve(l, need)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.loads[l.id] == l { // else abort has given it back
+				s.unreserve(&l.charge)
+			}
 			return err
 		}
 		made = append(made, window{seg, n})
@@ -217,56 +204,27 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	return nil
 }
 
-// filesShare is the part of the process's descriptors that datasets may take: the other half is for connections, so that somebody
-// can still connect, at least to remove a dataset.
-const filesShare = 2
-
-// filesLimit is how many descriptors datasets may have. Go raises the soft limit to the hard one as a process starts; whoever
-// runs the node may change both while it runs (prlimit).
-func filesLimit() (limit, all int, err error) {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return 0, 0, fmt.Errorf("node: limit of open files: %w", err)
-	}
-	all = int(min(r.Cur, math.MaxInt32))
-	return all / filesShare, all, nil
-}
-
 // reserve counts memory and descriptors before they are taken.
-func (s *store) reserve(l *load, need lent) error {
-	files, all, err := filesLimit()
-	if err != nil {
-		return err
-	}
+func (s *store) reserve(l *load, need component.Charge) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.lent.files > 0 {
+	if l.charge.Files > 0 {
 		return fmt.Errorf("%w: load %s has its windows already", control.ErrLoad, l.id)
 	}
 	if s.loads[l.id] != l {
 		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
 	}
-	if need.bytes > s.limit-s.lent.bytes {
-		return fmt.Errorf("%w: the shard of %q takes %s, and %s of %s are free: remove datasets, raise the node's memory, or spread over more nodes",
-			control.ErrMemory, l.name, sizeText(need.bytes), sizeText(s.limit-s.lent.bytes), sizeText(s.limit))
+	err := s.account.Reserve(need)
+	if err == nil {
+		l.charge = need
 	}
-	if need.files > files-s.lent.files {
-		return fmt.Errorf("%w: the shard of %q takes %d descriptors, a window one, and %d are left of the %d for datasets, half of the process's open files (%d): "+
-			"remove datasets, or have whoever runs the node raise its limit (ulimit -n, LimitNOFILE= in systemd)",
-			control.ErrMemory, l.name, need.files, max(files-s.lent.files, 0), files, all)
-	}
-	s.lent.add(need)
-	l.lent = need
-	return nil
+	return err
 }
 
-func (s *store) unreserve(l *load, need lent) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loads[l.id] == l { // else abort has given it back
-		s.lent.sub(need)
-		l.lent = lent{}
-	}
+// unreserve gives back what a load, or a shard, has reserved; mu is held.
+func (s *store) unreserve(c *component.Charge) {
+	s.account.Release(*c)
+	*c = component.Charge{}
 }
 
 func closeAll(windows []window) {
@@ -319,8 +277,7 @@ func (s *store) abort(l *load) bool {
 	s.end(l, false)
 	windows := l.windows
 	l.windows = nil
-	s.lent.sub(l.lent)
-	l.lent = lent{}
+	s.unreserve(&l.charge)
 	s.mu.Unlock()
 	s.aborted.Add(1)
 	closeAll(windows)
@@ -334,7 +291,7 @@ func (s *store) commit(l *load, publish func() error) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: load %s of %q was given up", control.ErrLoad, l.id, l.name)
 	}
-	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, lent: l.lent, given: map[string]*given{}}
+	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, charge: l.charge, given: map[string]*given{}}
 	sh.writable = len(l.windows) > 0 && l.windows[0].seg.Kind() == fabric.Writable
 	err := sh.makeRoot()
 	if err == nil {
@@ -347,10 +304,10 @@ func (s *store) commit(l *load, publish func() error) error {
 	}
 	old := s.shards[l.name]
 	s.shards[l.name] = sh
-	l.windows, l.lent = nil, lent{}
+	l.windows, l.charge = nil, component.Charge{}
 	s.end(l, true)
 	if old != nil {
-		s.lent.sub(old.lent)
+		s.unreserve(&old.charge)
 	}
 	s.mu.Unlock()
 	s.committed.Add(1)
@@ -463,14 +420,6 @@ func (s *store) takeBack(principals []string) {
 	}
 }
 
-// setLimit changes how much may be lent. What is lent stays.
-func (s *store) setLimit(n int64) (over int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = n
-	return max(s.lent.bytes-n, 0)
-}
-
 // remove frees a shard.
 func (s *store) remove(name string, version uint64) {
 	s.mu.Lock()
@@ -480,7 +429,7 @@ func (s *store) remove(name string, version uint64) {
 		return
 	}
 	delete(s.shards, name)
-	s.lent.sub(sh.lent)
+	s.unreserve(&sh.charge)
 	s.mu.Unlock()
 	closeAll(sh.windows)
 }
@@ -490,7 +439,7 @@ func (s *store) held(name string) (bytes int64, writable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh := s.shards[name]; sh != nil {
-		return sh.lent.bytes, sh.writable
+		return sh.charge.Bytes, sh.writable
 	}
 	return 0, false
 }

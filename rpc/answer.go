@@ -61,7 +61,7 @@ func (k *Call) replyLent(code Code, body []byte, seg *lentSegment, err error) {
 		c.post(&k.head, IDResponse, &response{id: k.id, code: CodeAnswer}, []byte(text))
 		return
 	}
-	until := c.p.el.CoarseNow() + c.readTime()
+	until := c.p.layer.CoarseNow() + c.readTime()
 	c.mu.Lock()
 	kept := c.lending.Lend(k.id, exchange.Theirs, seg, until)
 	c.mu.Unlock()
@@ -90,7 +90,7 @@ func (k *Call) hold(code Code, body []byte) error {
 		return err
 	}
 	k.c.p.unpark(&k.c.line, &k.c.p.queue.line)
-	timed, stop := k.c.p.el.Timeout(context.Background(), k.Left(), ErrDeadline)
+	timed, stop := k.c.p.layer.Timeout(context.Background(), k.Left(), ErrDeadline)
 	ctx, cancel := context.WithCancelCause(timed)
 	k.mu.Lock()
 	detached := k.detached
@@ -120,7 +120,7 @@ func (k *Call) hold(code Code, body []byte) error {
 			c.ep.Post(IDHeld, putHeld(&b, k.id, uint64(len(body))), nil) // at the endpoint's end, Call.stop ends the wait
 		}
 		var seg *lentSegment
-		err := c.p.el.Await(ctx, asked)
+		err := c.p.layer.Await(ctx, asked)
 		if err != nil {
 			err = fmt.Errorf("its caller did not ask for it: %w", err)
 		} else {

@@ -128,7 +128,7 @@ func (p *Peer) begin(ctx context.Context, ep *fabric.Endpoint, to target, req []
 		return Future{}, nil
 	}
 	if mode == sendStarts {
-		p.el.TickBy(s.deadline)
+		p.layer.TickBy(s.deadline)
 	}
 	return Future{r, r.gen.Load()}, nil
 }
@@ -175,7 +175,7 @@ func (c *conn) prepare(ctx context.Context, s *sending, mode sendMode) error {
 		s.req.left = p.limits.CallTime
 		s.deadline = p.after(s.req.left)
 	default:
-		now, until := p.el.Now(), p.el.At(at)
+		now, until := p.el.Now(), p.layer.At(at)
 		if s.req.left = time.Duration(until - now); mode != sendWaits {
 			s.deadline = until
 		}
@@ -225,7 +225,7 @@ func (c *conn) lendFor(ctx context.Context, s *sending, mode sendMode) (*lentSeg
 		return seg, err
 	}
 	start := c.p.el.Now()
-	bounded, cancel := c.p.el.Timeout(ctx, s.req.left, ErrDeadline)
+	bounded, cancel := c.p.layer.Timeout(ctx, s.req.left, ErrDeadline)
 	defer cancel()
 	seg, err = c.lend(bounded, kind, len(s.req.body))
 	if s.req.left -= time.Duration(c.p.el.Now() - start); err == nil && s.req.left <= 0 {
@@ -283,7 +283,7 @@ func (c *conn) try(s *sending) (r *record, err error) {
 	if s.seg != nil {
 		until := int64(0)
 		if oneWay { // no answer ends it
-			until = c.p.el.CoarseNow() + int64(s.req.left+c.p.limits.LingerTime)
+			until = c.p.layer.CoarseNow() + int64(s.req.left+c.p.limits.LingerTime)
 		}
 		c.lending.Lend(s.req.id, exchange.Ours, s.seg, until)
 	}
@@ -304,7 +304,7 @@ func (c *conn) trySlow(ctx context.Context, s sending) (r *record, err error) {
 	left := s.req.left
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
-		ctx, cancel = c.p.el.Timeout(ctx, left, ErrDeadline)
+		ctx, cancel = c.p.layer.Timeout(ctx, left, ErrDeadline)
 		defer cancel()
 	}
 	err = fabric.ErrBackpressure

@@ -115,7 +115,7 @@ func (c *simCall) context(ctx context.Context) (context.Context, context.CancelF
 	if c.limit == 0 {
 		return ctx, func() {}
 	}
-	return c.from.p.el.Timeout(ctx, c.limit, nil)
+	return c.from.p.layer.Timeout(ctx, c.limit, nil)
 }
 
 // wait calls and waits for the answer.

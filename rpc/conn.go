@@ -164,7 +164,7 @@ func (c *conn) end(r *record, gen uint32, claimed bool) (name string, ends []fun
 	id, unread := r.id, r.lent
 	waited := c.caller.End(id)
 	if c.lending.Len() > 0 {
-		c.lending.Leave(id, exchange.Ours, c.p.el.CoarseNow()+int64(c.p.limits.LingerTime))
+		c.lending.Leave(id, exchange.Ours, c.p.layer.CoarseNow()+int64(c.p.limits.LingerTime))
 	}
 	r.gen.Add(1)
 	if !r.fetching {
@@ -194,7 +194,7 @@ func (c *conn) keepBody(r *record, n int64) {
 		r.body = nil
 		return
 	}
-	r.kept, r.since = n, c.p.el.CoarseNow()
+	r.kept, r.since = n, c.p.layer.CoarseNow()
 }
 
 // trimBodies lets go of what free records keep and have not used since before; c.mu is held.
@@ -425,7 +425,7 @@ func (c *conn) fetchAhead(r *record, id exchange.ID, gen uint32, refBody []byte,
 	}
 	left := time.Duration(deadline - p.el.Now()) // that of a started call, which has one
 	if !p.goWork(func() {
-		ctx, cancel := p.el.Timeout(c.life, left, ErrDeadline)
+		ctx, cancel := p.layer.Timeout(c.life, left, ErrDeadline)
 		defer cancel()
 		done(c.fetch(ctx, refBody, int(limit), nil, written{}))
 	}) {

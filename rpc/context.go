@@ -22,7 +22,7 @@ func (h *handlerContext) call() *Call { return (*Call)(h) }
 // Deadline is the call's.
 func (h *handlerContext) Deadline() (time.Time, bool) {
 	k := h.call()
-	return k.c.p.el.Time(k.deadline), true
+	return k.c.p.layer.Time(k.deadline), true
 }
 
 // Done makes the real context.
@@ -66,7 +66,7 @@ func (h *handlerContext) real() context.Context {
 	defer k.mu.Unlock()
 	if k.inner == nil {
 		left := max(time.Duration(k.deadline-k.c.p.el.Now()), 0)
-		timed, stop := k.c.p.el.Timeout(context.Background(), left, ErrDeadline)
+		timed, stop := k.c.p.layer.Timeout(context.Background(), left, ErrDeadline)
 		inner, cancel := context.WithCancelCause(timed)
 		k.inner, k.cancel = inner, func(cause error) {
 			cancel(cause)

@@ -133,7 +133,7 @@ func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 			close(d.done)
 			return c, d.err
 		}
-		if err := p.el.Await(ctx, d.done); err != nil {
+		if err := p.layer.Await(ctx, d.done); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNotConnected, timedOut(err))
 		}
 		if d.err != nil && !d.gaveUp && slices.Equal(d.addrs, b.addrs) {

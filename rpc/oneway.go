@@ -67,7 +67,7 @@ func (c *conn) onEnded(b []byte) error {
 
 // warn says that a one-way call will not run, as its caller will not hear it.
 func (c *conn) warn(code Code, text string) {
-	now, at := c.p.el.CoarseNow(), c.warnAt.Load()
+	now, at := c.p.layer.CoarseNow(), c.warnAt.Load()
 	if at != 0 && now < at || !c.warnAt.CompareAndSwap(at, now+int64(warnEvery)) {
 		return
 	}

@@ -95,7 +95,7 @@ func (c *conn) reuse(s *lentSegment) {
 	}
 	p, of, n := c.p, s.of, s.bytes() // once it is kept, it is the next one's
 	c.mu.Lock()
-	kept := c.segments.give(s.class, s, p.el.CoarseNow(), p.limits.PoolBytes)
+	kept := c.segments.give(s.class, s, p.layer.CoarseNow(), p.limits.PoolBytes)
 	c.mu.Unlock()
 	if !kept {
 		s.close()

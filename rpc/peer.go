@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 // Peer is one element's part in calls: it serves and it calls. Its methods may
 // be called from any goroutine.
 type Peer struct {
 	el     *fabric.Element
+	layer  *fabric.Layer
 	limits Limits
 	cfg    Config
 	log    *slog.Logger
@@ -68,7 +70,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Peer{el: el, limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
+	p := &Peer{el: el, layer: el.Layer(layer.Pass{}), limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
 		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
 	for i := range p.lent {
 		p.lent[i].init(el, p.limits.BulkBytes)
@@ -88,13 +90,13 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		if err := el.Handle(h.id, func(m fabric.Message) { p.receive(m, h.fn) }); err != nil {
 			return nil, fmt.Errorf("rpc: %s has a Peer already, and needs but one: %w", el.Name(), err)
 		}
-		el.Describe(h.id, "rpc's own messages")
+		p.layer.Describe(h.id, "rpc's own messages")
 	}
-	if err := el.HandleReturned(IDRequest, func(m fabric.Message) { p.receive(m, (*conn).onReturned) }); err != nil {
+	if err := p.layer.HandleReturned(IDRequest, func(m fabric.Message) { p.receive(m, (*conn).onReturned) }); err != nil {
 		return nil, err
 	}
 	el.Watch(p.up, p.lost)
-	el.OnTick(p.sweep)
+	p.layer.OnTick(p.sweep)
 	return p, nil
 }
 
@@ -229,8 +231,8 @@ func (p *Peer) Drain(ctx context.Context) error {
 			return fmt.Errorf("rpc: %d calls still run, %d wait to, and the answers to %d were not asked for: %w",
 				p.active.Load(), p.queue.n.Load(), p.held.Load(), context.Cause(ctx))
 		}
-		pause, cancel := p.el.Timeout(ctx, drainEvery, nil)
-		_ = p.el.Await(pause, nil)
+		pause, cancel := p.layer.Timeout(ctx, drainEvery, nil)
+		_ = p.layer.Await(pause, nil)
 		cancel()
 	}
 	return nil
@@ -244,7 +246,7 @@ func (p *Peer) goWork(fn func()) bool {
 		return false
 	}
 	p.work.Add(1)
-	p.el.Go(func() {
+	p.layer.Go(func() {
 		defer p.work.Done()
 		fn()
 	})
@@ -274,7 +276,7 @@ func (p *Peer) after(d time.Duration) int64 {
 	if d < coarseTime {
 		return p.el.Now() + int64(d)
 	}
-	return p.el.CoarseNow() + int64(d)
+	return p.layer.CoarseNow() + int64(d)
 }
 
 // timedOut makes a context's end the package's own error.

@@ -142,7 +142,7 @@ func (k *Call) free() {
 		}
 	}
 	c.mu.Lock()
-	c.buffers.give(classOf(len(b)), b, c.p.el.CoarseNow(), c.p.limits.PoolBytes)
+	c.buffers.give(classOf(len(b)), b, c.p.layer.CoarseNow(), c.p.limits.PoolBytes)
 	c.mu.Unlock()
 }
 

@@ -120,7 +120,7 @@ func TestRequestMemoryGoes(t *testing.T) {
 	entered, open := b.gate(t, "wait")
 	send(t, a, ep, "take", 100_000, 'a')
 	b.kept(t, 100_000)
-	last := b.p.el.CoarseNow()
+	last := b.p.layer.CoarseNow()
 	b.p.sweep(last)
 	b.kept(t, 100_000)
 	b.p.sweep(last + int64(poolTime) + 1)

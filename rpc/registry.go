@@ -161,7 +161,7 @@ func (p *Peer) Deregister(ctx context.Context, name string) error {
 	if leads(ctx) { // what runs may need this goroutine to end
 		return fmt.Errorf("rpc: deregister %s: %d calls still run: %w", name, m.running.Load(), ErrInline)
 	}
-	if err := p.el.Await(ctx, m.idle); err != nil {
+	if err := p.layer.Await(ctx, m.idle); err != nil {
 		return fmt.Errorf("rpc: deregister %s: %d calls still run: %w", name, m.running.Load(), err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 // remoteCache keeps what was imported from one endpoint, so that a key that
@@ -47,7 +48,9 @@ func (rc *remoteCache) find(k fabric.Key) *fabric.Remote {
 	return r.Remote
 }
 
-func coarseOf(r *fabric.Remote) int64 { return r.Endpoint().Element().CoarseNow() }
+func coarseOf(r *fabric.Remote) int64 {
+	return r.Endpoint().Element().Layer(layer.Pass{}).CoarseNow()
+}
 
 func (rc *remoteCache) get(ctx context.Context, ep *fabric.Endpoint, k fabric.Key) (*fabric.Remote, error) {
 	if r := rc.find(k); r != nil {

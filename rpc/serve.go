@@ -266,10 +266,9 @@ func (c *conn) keepRequest(k *Call) {
 
 // fork runs a call that has entered, on a goroutine.
 func (c *conn) fork(k *Call) {
-	el := c.p.el
-	el.Ready()
+	c.p.layer.Ready()
 	if !c.p.goWork(func() {
-		defer el.StepBack()
+		defer c.p.layer.StepBack()
 		if body, err := k.run(); !k.isDetached() {
 			k.finish(body, err)
 		}
@@ -283,7 +282,7 @@ func (c *conn) fork(k *Call) {
 // lead runs a handler on the goroutine that drives the fabric.
 func (c *conn) lead(k *Call) {
 	k.leads.Store(true)
-	c.p.el.Handling(k.Name)
+	c.p.layer.Handling(k.Name)
 	c.inline = nil // whatever the handler does, it meets another record
 	body, err := k.run()
 	if k.isDetached() {
@@ -437,7 +436,7 @@ func (k *Call) finish(body []byte, err error) {
 		endAll(k.ends, err)
 	}
 	k.mu.Lock()
-	k.sendNote(p.el.CoarseNow())
+	k.sendNote(p.layer.CoarseNow())
 	wanted := !k.gaveUp && !k.OneWay
 	k.gaveUp, k.over = true, true // no note after the answer
 	if k.cancel != nil {

@@ -11,6 +11,25 @@ headers=libc6-dev
 # Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds.
 libraries=(libllvm22 libllvm19)
 
+# The Python of the tests of sdk/python: 60 MB to fetch, 300 MB on disk, some twenty seconds, once. The tests look for it there.
+python_with_numba() {
+	local venv="${XDG_CACHE_HOME:-$HOME/.cache}/wherry-test/python-numba-0.68.1" part log
+	[ -e "$venv" ] && return
+	part="$venv.$$" # the name that counts is given to what is complete
+	log=$(mktemp)
+	echo "test-tools: installing Numba into $venv"
+	if python3 -m venv "$part" >"$log" 2>&1 &&
+		timeout 600 "$part/bin/python" -m pip -q --disable-pip-version-check --retries 5 install numba==0.68.1 llvmlite==0.50.0 </dev/null >>"$log" 2>&1 &&
+		mv -T "$part" "$venv"; then
+		rm -f "$log"
+		return
+	fi
+	cat "$log" >&2
+	rm -rf "$part" "$log"
+	echo "test-tools: could not install numba 0.68.1 into $venv by python3 -m venv and pip" >&2
+	return 1
+}
+
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
 # first command that needs something says so.
 for module in . bench/peers examples/ioforward; do
@@ -31,6 +50,7 @@ if command -v dpkg >/dev/null 2>&1; then
 		[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
 	done
 fi
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3 python3-venv)
 # The demo's graph is compared with apt-cache, which needs the archive's lists.
 lists=/var/lib/apt/lists
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ] && ! ls "$lists"/*_Packages* >/dev/null 2>&1; then
@@ -58,7 +78,8 @@ if [ "$(id -u)" -eq 0 ] && ! (have_fuse) 2>/dev/null && ! why=$( (make_fuse) 2>&
 	echo "test-tools: no /dev/fuse that can be opened (${why:-it is no device}); tests that mount will say that they skip" >&2
 fi
 if [ ${#missing[@]} -eq 0 ]; then
-	exit 0
+	python_with_numba
+	exit
 fi
 
 install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
@@ -82,7 +103,8 @@ echo "test-tools: installing ${missing[*]}"
 # An archive that is being renewed, or somebody else's apt, is in the way for a moment.
 for pause in 10 30 0; do
 	if { apt update && apt install -y --no-install-recommends "${missing[@]}"; } </dev/null >>"$log" 2>&1; then
-		exit 0
+		python_with_numba
+		exit
 	fi
 	sleep "$pause"
 done

@@ -35,7 +35,7 @@ Nothing has to be installed on nodes: fn run sends the function to where the dat
 is. Some functions are part of wherry; wherry fn ls lists them.`,
 		Example: "  wherry fn ls\n  wherry fn run countby --on logs --arg column=status",
 	})
-	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnPackCommand(), a.fnInspectCommand(), a.fnSignCommand(), a.fnVerifyCommand(), a.fnKeysCommand(), a.fnRunCommand())
+	parent.AddCommand(a.fnListCommand(), a.fnBuildCommand(), a.fnPackCommand(), a.fnInspectCommand(), a.fnSignCommand(), a.fnVerifyCommand(), a.fnKeysCommand(), a.fnTestCommand(), a.fnRunCommand())
 	return parent
 }
 
@@ -248,20 +248,12 @@ with the number 12), and answers have their names too.`,
 	p := cmd.Flags()
 	p.Var((*onceValue)(&f.on), "on", "the dataset")
 	p.Var((*onceValue)(&f.node), "node", "run it on this node, on no dataset")
-	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
-	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
-	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
-	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
-	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
+	f.addCall(cmd)
 	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others")
-	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may move to another node, 1 to %d; %d is without bound (default %d; without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
-	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (default: that many at a time)", travel.DefaultBranches))
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		for name, zero := range map[string]bool{"hops": f.hops == 0, "branches": f.branches == 0} {
-			if zero && p.Changed(name) {
-				return usagef("--%s 0: it must be at least 1", name)
-			}
+		if err := f.checkCall(cmd); err != nil {
+			return err
 		}
 		return a.fnRun(cmd, args[0], &f)
 	}
@@ -271,6 +263,28 @@ with the number 12), and answers have their names too.`,
 	a.completeFlag(cmd, "node", completeNodes)
 	a.completeFlag(cmd, "arg", completeArgs)
 	return cmd
+}
+
+// addCall puts the flags on a command that say how a function is called.
+func (f *runFlags) addCall(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
+	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
+	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
+	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
+	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
+	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may move to another node, 1 to %d; %d is without bound (default %d; without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
+	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (default: that many at a time)", travel.DefaultBranches))
+}
+
+// checkCall refuses numbers that mean nothing.
+func (f *runFlags) checkCall(cmd *cobra.Command) error {
+	for name, zero := range map[string]bool{"hops": f.hops == 0, "branches": f.branches == 0} {
+		if zero && cmd.Flags().Changed(name) {
+			return usagef("--%s 0: it must be at least 1", name)
+		}
+	}
+	return nil
 }
 
 // onceValue is a flag's text that may be given once: of two datasets the last one would be taken, and the answer be that of

@@ -71,19 +71,13 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 	if out == "" {
 		out = stem + ".wfn"
 	}
-	code, err := os.ReadFile(source)
-	if err != nil {
-		return err
-	}
 	m, err := readManifest(stem, manifest)
 	if err != nil {
 		return err
 	}
-	src := cbuild.Source{Name: filepath.Base(source), Code: code, Includes: map[string][]byte{}}
-	for _, f := range include {
-		if src.Includes[filepath.Base(f)], err = os.ReadFile(f); err != nil {
-			return err
-		}
+	src, err := readSource(source, include)
+	if err != nil {
+		return err
 	}
 	inputs := append([]string{source, manifestFile(stem, manifest)}, include...)
 	if err := checkOut(out, inputs...); err != nil {
@@ -97,6 +91,18 @@ func (a *app) fnBuild(cmd *cobra.Command, source, out, manifest string, include 
 		return err
 	}
 	return a.writeImage(out, img)
+}
+
+// readSource reads a C source, and what it includes.
+func readSource(source string, include []string) (cbuild.Source, error) {
+	code, err := os.ReadFile(source)
+	src := cbuild.Source{Name: filepath.Base(source), Code: code, Includes: map[string][]byte{}}
+	for _, f := range include {
+		if err == nil {
+			src.Includes[filepath.Base(f)], err = os.ReadFile(f)
+		}
+	}
+	return src, err
 }
 
 // writeImage writes an image and says what it is.

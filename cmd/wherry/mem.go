@@ -50,22 +50,23 @@ func (a *app) withClient(cmd *cobra.Command, f func(ctx context.Context, c *clie
 
 // loadFlags are those of mem load.
 type loadFlags struct {
-	at       []string
-	nodes    []string
-	format   string
-	schema   string
-	types    string
-	header   bool
-	comma    string
-	shard    string
-	key      string
-	names    bool
-	extra    bool
-	empty    bool
-	skipBad  int64
-	line     string
-	replace  bool
-	writable bool
+	at         []string
+	nodes      []string
+	format     string
+	formatFlag string // its name
+	schema     string
+	types      string
+	header     bool
+	comma      string
+	shard      string
+	key        string
+	names      bool
+	extra      bool
+	empty      bool
+	skipBad    int64
+	line       string
+	replace    bool
+	writable   bool
 }
 
 func (a *app) memLoadCommand() *cobra.Command {
@@ -89,18 +90,7 @@ loaded as compressed sparse rows in both directions).`,
 	p := cmd.Flags()
 	p.StringArrayVar(&f.at, "at", nil, "NODE:PATH: the node reads its own file; may be repeated")
 	p.StringSliceVar(&f.nodes, "nodes", nil, "names of the nodes to shard over, with commas between, in this order (default: all, by name)")
-	p.StringVar(&f.format, "format", "", "csv, ndjson, raw or edges (default: by the file's name)")
-	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
-	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, in their order; the header has the names")
-	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names")
-	p.StringVar(&f.comma, "separator", "", "the byte that separates columns (default: csv: a comma, in .tsv a tab; edges: spaces and tabs)")
-	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
-	p.StringVar(&f.key, "key", "", "with --shard hash: the field whose hash decides (default: the row's number)")
-	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
-	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns, such as weights")
-	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero")
-	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out at most this many bad lines, of all files together, -1 for any number; they are counted, and the first ten of a file are shown")
-	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
+	f.addFormat(cmd, "format")
 	p.BoolVar(&f.replace, "replace", false, "replace the dataset of that name, once the new one is loaded")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write to it (default: it is sealed)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -112,6 +102,24 @@ loaded as compressed sparse rows in both directions).`,
 	}
 	a.completeFlag(cmd, "nodes", completeNodes)
 	return cmd
+}
+
+// addFormat puts the flags on a command that say how a file is read and cut into shards; format is the name of the one with its format.
+func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
+	p := cmd.Flags()
+	f.formatFlag = format
+	p.StringVar(&f.format, format, "", "csv, ndjson, raw or edges (default: by the file's name)")
+	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
+	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, in their order; the header has the names")
+	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names")
+	p.StringVar(&f.comma, "separator", "", "the byte that separates columns (default: csv: a comma, in .tsv a tab; edges: spaces and tabs)")
+	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
+	p.StringVar(&f.key, "key", "", "with --shard hash: the field whose hash decides (default: the row's number)")
+	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
+	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns, such as weights")
+	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero")
+	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out at most this many bad lines, of all files together, -1 for any number; they are counted, and the first ten of a file are shown")
+	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
 }
 
 // readSchema reads --schema: text, or a file's.
@@ -192,7 +200,7 @@ func (f *loadFlags) longest(spec *client.LoadSpec) error {
 func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
 	if file == "-" {
 		if f.format == "" {
-			return usagef("standard input has no name to tell its format by: give --format")
+			return usagef("standard input has no name to tell its format by: give --%s", f.formatFlag)
 		}
 		return spec.Options.Validate()
 	}
@@ -203,7 +211,7 @@ func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
 	if f.format == "" {
 		format, comma, ok := dataset.FormatOf(file)
 		if !ok {
-			return usagef("the name of %s does not tell its format: give --format csv, ndjson, raw or edges", file)
+			return usagef("the name of %s does not tell its format: give --%s csv, ndjson, raw or edges", file, f.formatFlag)
 		}
 		if spec.Options.Format = format; spec.Options.Comma == 0 {
 			spec.Options.Comma = comma
@@ -220,6 +228,19 @@ func (a *app) spool(ctx context.Context) (*dataset.Spool, error) {
 	defer b.end()
 	return abandon(ctx, func() (*dataset.Spool, error) {
 		return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+	})
+}
+
+// load loads a dataset and shows how it gets on.
+func (a *app) load(ctx context.Context, c *client.Client, spec client.LoadSpec) (*client.LoadReport, error) {
+	b := a.bar(true)
+	defer b.end()
+	return c.Load(ctx, spec, func(p client.LoadProgress) {
+		who := p.Phase
+		if p.Node != "" {
+			who = p.Node + ": " + p.Phase
+		}
+		b.at(who, p.Done, p.Total)
 	})
 }
 
@@ -259,15 +280,7 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 			defer spool.Close()
 			spec.Input = spool
 		}
-		b := a.bar(true)
-		report, err := c.Load(ctx, spec, func(p client.LoadProgress) {
-			who := p.Phase
-			if p.Node != "" {
-				who = p.Node + ": " + p.Phase
-			}
-			b.at(who, p.Done, p.Total)
-		})
-		b.end()
+		report, err := a.load(ctx, c, spec)
 		if err != nil {
 			return err
 		}

@@ -23,12 +23,13 @@ import (
 
 // nodeFlags are the node's settings that flags can set over the file's.
 type nodeFlags struct {
-	config   string
-	listen   []string
-	peers    string
-	memory   string
-	logLevel string
-	logJSON  bool
+	config     string
+	listen     []string
+	peers      string
+	memory     string
+	poolMemory string
+	logLevel   string
+	logJSON    bool
 
 	codeCacheBytes string
 }
@@ -44,8 +45,8 @@ YAML file and from flags; a flag wins. A client or node that connects must show
 a certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
 with --insecure. wherry node status shows the state of running nodes.
-On SIGHUP a node reads its configuration, tokens and certificates again and keeps
-its data; what changes only with a restart, or is wrong, its log names.`,
+On SIGHUP a node reads its configuration, tokens, trusted keys and certificates
+again and keeps its data; what changes only with a restart, or is wrong, its log names.`,
 		Example: `  wherry token new a --node --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry ca issue a --node --host 10.0.0.5
@@ -60,6 +61,7 @@ its data; what changes only with a restart, or is wrong, its log names.`,
 	p.StringArrayVar(&c.Advertise, "advertise", nil, fmt.Sprintf("address that others are told to dial; may be repeated, %d at most (default: the addresses of --listen)", cluster.MaxAddrs))
 	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
+	p.StringVar(&f.poolMemory, "pool-memory", "", "how much of --memory regions of remote memory may take, as in 1GiB (default: nothing, and the node lends no regions; docs/pool.md)")
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (default: none, and --at is refused)")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")
 	p.StringVar(&c.Token, "token", "", "name of the token that this node shows to its peers, if several have the capability member")
@@ -164,7 +166,7 @@ func (f *nodeFlags) sizes(cmd *cobra.Command, c, flags *node.Config) error {
 	for _, s := range []struct {
 		flag, text string
 		to         *node.Bytes
-	}{{"memory", f.memory, &c.Memory}, {"code-cache-bytes", f.codeCacheBytes, &c.CodeCacheBytes}} {
+	}{{"memory", f.memory, &c.Memory}, {"pool-memory", f.poolMemory, &c.PoolMemory}, {"code-cache-bytes", f.codeCacheBytes, &c.CodeCacheBytes}} {
 		if s.text == "" {
 			continue
 		}

@@ -74,11 +74,9 @@ func readmeWant(t *testing.T, column int, match func(row []string) bool) (want s
 	return want
 }
 
-// TestReadme types README's commands, in a copy of the example's folder, and holds the answers against the file.
-func TestReadme(t *testing.T) {
-	if _, err := cbuild.FindTools(); err != nil && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
+// readmeShell runs lines of shell in a folder that has a copy of the example's, and where wherry is this program.
+func readmeShell(t *testing.T) func(ctx context.Context, lines ...string) *exec.Cmd {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "examples", "tally"), os.DirFS(filepath.Join("..", "..", "examples", "tally"))); err != nil {
 		t.Fatal(err)
@@ -90,6 +88,38 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "wherry"), fmt.Appendf(nil, "#!/bin/sh\nWHERRY_TEST_RUN=1 exec %q \"$@\"\n", os.Args[0]), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return func(ctx context.Context, lines ...string) *exec.Cmd {
+		cmd := selfUnder(ctx, []string{"sh", "-ec", strings.Join(lines, "\n")})
+		cmd.Dir = dir
+		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME=")
+		return cmd
+	}
+}
+
+// TestTallyReadme types the command of the example's own README.
+func TestTallyReadme(t *testing.T) {
+	if _, err := cbuild.FindTools(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "tally", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "\n```\n")
+	command, _, _ := strings.Cut(block, "\n```\n")
+	shell := readmeShell(t)
+	want := "path,n\n" + readmeWant(t, 2, func(row []string) bool { return row[3] >= "500" })
+	if got := must(t, shell(t.Context(), command)); got != want {
+		t.Errorf("%s says\n%s\nthe file has\n%s", command, got, want)
+	}
+}
+
+// TestReadme types README's commands, in a copy of the example's folder, and holds the answers against the file.
+func TestReadme(t *testing.T) {
+	if _, err := cbuild.FindTools(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	shell := readmeShell(t)
 	list, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
@@ -99,12 +129,6 @@ func TestReadme(t *testing.T) {
 		for i := range lines {
 			lines[i] = strings.ReplaceAll(lines[i], ":7000", ":"+strconv.Itoa(list[0]))
 		}
-	}
-	shell := func(ctx context.Context, lines ...string) *exec.Cmd {
-		cmd := selfUnder(ctx, []string{"sh", "-ec", strings.Join(lines, "\n")})
-		cmd.Dir = dir
-		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME=")
-		return cmd
 	}
 	last := len(blocks[0]) - 1
 	must(t, shell(t.Context(), blocks[0][:last]...))

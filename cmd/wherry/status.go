@@ -204,6 +204,9 @@ func writeStatus(w io.Writer, s *control.Status) {
 	if m := s.Memory; m.LimitBytes > 0 { // an older node does not say
 		fmt.Fprintf(w, "  memory: %v lent of %v, %d %s, %d %s under way\n", node.Bytes(m.LentBytes), node.Bytes(m.LimitBytes),
 			m.Datasets, plural(m.Datasets, "dataset"), m.Loads, plural(m.Loads, "load"))
+		if m.PoolLimitBytes > 0 {
+			fmt.Fprintf(w, "  pool: %v of %v in regions\n", node.Bytes(m.PoolBytes), node.Bytes(m.PoolLimitBytes))
+		}
 	}
 	if !s.CertUntil.IsZero() {
 		fmt.Fprintf(w, "  certificate: %s\n", certText(s.CertUntil, time.Now()))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 func lifeChecks() []check {
@@ -380,7 +381,7 @@ func lifeAfter(r *rig) {
 	}
 	ab.Fence()
 	a.Wake()
-	a.TickSoon()
+	a.Layer(layer.Pass{}).TickSoon()
 	a.Progress()
 	if len(a.Endpoints()) != 0 || a.LentBytes() != 0 {
 		r.Errorf("a closed element has %d endpoints and lends %d bytes", len(a.Endpoints()), a.LentBytes())

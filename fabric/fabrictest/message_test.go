@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 // messageCore is what the fabric does with messages, whatever the transport.
@@ -30,11 +31,11 @@ func messageBadIDs(r *rig) {
 	if a.HandleRetaining(idData, func(fabric.Message) {}) == nil {
 		r.Error("two handlers for one id")
 	}
-	if a.Handle(idKeep, nil) == nil || a.HandleRetaining(idKeep, nil) == nil || a.HandleReturned(idKeep, nil) == nil {
+	if a.Handle(idKeep, nil) == nil || a.HandleRetaining(idKeep, nil) == nil || a.Layer(layer.Pass{}).HandleReturned(idKeep, nil) == nil {
 		r.Error("no handler passed for one")
 	}
-	r.Must(a.HandleReturned(idKeep, func(fabric.Message) {}))
-	if a.HandleReturned(idKeep, func(fabric.Message) {}) == nil || a.HandleReturned(idReply, func(fabric.Message) {}) == nil {
+	r.Must(a.Layer(layer.Pass{}).HandleReturned(idKeep, func(fabric.Message) {}))
+	if a.Layer(layer.Pass{}).HandleReturned(idKeep, func(fabric.Message) {}) == nil || a.Layer(layer.Pass{}).HandleReturned(idReply, func(fabric.Message) {}) == nil {
 		r.Error("two handlers for what comes back with one id, or one for what never does")
 	}
 }
@@ -73,7 +74,7 @@ func messageUnknown(r *rig) {
 	a, b, ab, _ := r.pair(smallWindow)
 	var got, back counted
 	b.Handle(idData, func(m fabric.Message) { got.take(m.Body) })
-	r.Must(a.HandleReturned(idNobody, func(m fabric.Message) {
+	r.Must(a.Layer(layer.Pass{}).HandleReturned(idNobody, func(m fabric.Message) {
 		if m.From != ab || m.ID != idNobody || len(m.Body) > 32 {
 			r.Errorf("message %d from %v comes back with %d bytes", m.ID, m.From, len(m.Body))
 		}
@@ -90,8 +91,8 @@ func messageUnknown(r *rig) {
 
 func messageHandlers(r *rig) {
 	a, b, ab, ba := r.pair()
-	ab.SetData("kept")
-	ab.SetTag(7)
+	la, lb := a.Layer(layer.Pass{}), b.Layer(layer.Pass{})
+	la.SetTag(ab, 7)
 	got := make(chan fabric.Message, 1)
 	b.Handle(idData, func(m fabric.Message) { got <- m })
 	r.Must(ab.Send(r.Ctx, idData, nil, []byte("x")))
@@ -99,8 +100,8 @@ func messageHandlers(r *rig) {
 	if m.From != ba || m.ID != idData {
 		r.Errorf("message %d from %v", m.ID, m.From)
 	}
-	if ab.Data() != "kept" || ba.Data() != nil || ab.Tag() != 7 || ba.Tag() != 0 {
-		r.Error("Data and Tag are not the endpoint's own")
+	if la.Tag(ab) != 7 || lb.Tag(ba) != 0 {
+		r.Error("Tag is not the endpoint's own")
 	}
 	if ab.Name() != b.Name() || ab.Element() != a.Element || len(ab.Addrs()) != 1 || ab.Addrs()[0] != b.addr || ab.RemoteAddr() == "" {
 		r.Errorf("endpoint %v: name %q, addresses %q", ab, ab.Name(), ab.Addrs())

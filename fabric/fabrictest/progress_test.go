@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
@@ -153,11 +154,11 @@ func progressTicks(r *rig) {
 	for _, p := range []fabric.Policy{fabric.Balanced, fabric.Efficient} {
 		n := r.node(func(c *fabric.Config) { c.Policy = p })
 		var ticks, rare atomic.Int64
-		n.OnTick(func(now int64) int64 {
+		n.Layer(layer.Pass{}).OnTick(func(now int64) int64 {
 			ticks.Add(1)
 			return now + int64(period)
 		})
-		n.OnTick(func(now int64) int64 {
+		n.Layer(layer.Pass{}).OnTick(func(now int64) int64 {
 			rare.Add(1)
 			return now + int64(time.Hour)
 		})
@@ -170,10 +171,10 @@ func progressTicks(r *rig) {
 		if before > 3 {
 			r.Errorf("policy %v: a duty for every hour ran %d times", p, before)
 		}
-		n.TickSoon()
+		n.Layer(layer.Pass{}).TickSoon()
 		r.Eventually("TickSoon", func() bool { return rare.Load() > before })
 		before = rare.Load()
-		n.TickBy(n.Now() + int64(10*time.Millisecond))
+		n.Layer(layer.Pass{}).TickBy(n.Now() + int64(10*time.Millisecond))
 		r.Eventually("TickBy", func() bool { return rare.Load() > before })
 	}
 }
@@ -196,7 +197,7 @@ func progressTicksBusy(r *rig) {
 		r.Must(err)
 		rem := r.importBoth(ep, far)[1]
 		var ticks atomic.Int64
-		a.OnTick(func(now int64) int64 {
+		a.Layer(layer.Pass{}).OnTick(func(now int64) int64 {
 			ticks.Add(1)
 			return now + int64(period)
 		})

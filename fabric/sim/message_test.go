@@ -158,7 +158,7 @@ func actSend(s *side) {
 
 // message handles a numbered message.
 func (t *trial) message(m fabric.Message, keep bool) {
-	s := m.From.Data().(*side)
+	s := t.sides[m.From]
 	b := m.Body
 	number := binary.LittleEndian.Uint64(b)
 	t.note(uint64(s.c.id), number)
@@ -213,7 +213,7 @@ func (s *side) release() {
 
 // answer hears that the peer handled a message.
 func (t *trial) answer(m fabric.Message) {
-	s := m.From.Data().(*side)
+	s := t.sides[m.From]
 	number := binary.LittleEndian.Uint64(m.Body)
 	if len(s.asked) == 0 || s.asked[0] != number {
 		t.fail("%v got answer %d; due are %v", s, number, s.asked)

@@ -58,6 +58,7 @@ type trial struct {
 	net   *sim.Network
 	fail  func(format string, args ...any)
 	lives []*life
+	sides map[*fabric.Endpoint]*side
 	conns []*conn
 	ops   []*op // under way
 	ended int   // operations
@@ -119,7 +120,7 @@ func (s *side) String() string {
 }
 
 func newTrial(k *trialKind, seed uint64, fail seeds.Fail) *trial {
-	t := &trial{k: k, w: sim.New(seed, sim.Faults{}), trace: fnv.New64a()}
+	t := &trial{k: k, sides: map[*fabric.Endpoint]*side{}, w: sim.New(seed, sim.Faults{}), trace: fnv.New64a()}
 	t.fail = func(format string, args ...any) {
 		fail("%v: %s", t.w, fmt.Sprintf(format, args...))
 	}
@@ -185,7 +186,7 @@ func (t *trial) current(h *sim.Host) *life {
 }
 
 func (t *trial) onLost(ep *fabric.Endpoint, err error) {
-	s, ok := ep.Data().(*side)
+	s, ok := t.sides[ep]
 	if !ok {
 		return // Connect failed
 	}
@@ -221,7 +222,7 @@ func (t *trial) connect(a, b *sim.Host) {
 	c.side[0] = &side{t: t, l: la, c: c, i: 0, ep: atA}
 	c.side[1] = &side{t: t, l: lb, c: c, i: 1, ep: atB}
 	for _, s := range c.side {
-		s.ep.SetData(s)
+		t.sides[s.ep] = s
 		s.l.sides = append(s.l.sides, s)
 		if s.ep.Incarnation() != s.peer().l.el.Incarnation() {
 			t.fail("%v leads to another incarnation", s)

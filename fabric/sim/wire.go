@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 )
 
 // A wire joins two lives. Below, it has packets, which the network loses, doubles,
@@ -103,7 +104,7 @@ func (e *wireEnd) observe(kind EventKind, id fabric.FrameID, bytes int) {
 // attach makes an endpoint of this end, as if HELLO had been exchanged.
 func (e *wireEnd) attach(peer *Host) (*fabric.Endpoint, error) {
 	hello := fabric.PeerHello{Name: peer.Name, Incarnation: peer.el.Incarnation(), Principal: fabric.Principal{Name: "anonymous"}, Limits: peer.cfg.Limits}
-	return e.host.el.Attach(hello, func(r fabric.Receiver) (fabric.Link, error) {
+	return e.host.el.Layer(layer.Pass{}).Attach(hello, func(r fabric.Receiver) (fabric.Link, error) {
 		e.r = r
 		e.host.kick()
 		return e, nil

@@ -7,8 +7,8 @@ package abi
 import "time"
 
 // Version is the function ABI's version. A manifest names the version it was
-// built for; an element refuses any that it does not implement.
-const Version = 1
+// built for: an element runs all up to this one, and refuses later ones.
+const Version = 2
 
 // Module and Entry are the names a wasm function uses: it imports its host
 // calls from Module and exports Entry, of type (payload i32, size i32) -> i32.
@@ -100,26 +100,27 @@ type Host interface {
 
 	Self() uint32     // index of this element in the shard table
 	Elements() uint32 // elements in the shard table
-	// ShardRows is the range of rows that an element holds; ErrUnsupported if rows
-	// are dealt out in another way.
-	ShardRows(element uint32) (first, count uint64, st Status)
+	// ShardRows is the range of a dataset's rows that an element holds; ErrUnsupported if rows
+	// are dealt out in another way. Dataset 0 is the call's, here and below.
+	ShardRows(dataset, element uint32) (first, count uint64, st Status)
 
 	// Owner says which element holds a row, and the row's index there.
-	Owner(row uint64) (element uint32, local uint64, st Status)
+	Owner(dataset uint32, row uint64) (element uint32, local uint64, st Status)
 	// Row is the inverse of Owner: which row an element has at an index.
-	Row(element uint32, local uint64) (row uint64, st Status)
+	Row(dataset, element uint32, local uint64) (row uint64, st Status)
 
 	// Reply ends the branch with data as (the last part of) its result.
 	Reply(data []byte) Status
 	// ReplyPart sends a bounded part of the result ahead. May block for credit.
 	ReplyPart(data []byte) Status
-	// Forward continues this branch on another element with a new payload.
-	Forward(element uint32, payload []byte) Status
-	// Onward is Forward as the last call of a run that succeeds: the payload stays valid until the instance's
+	// Forward continues this branch on another element with a new payload, as a run of a function, here and below: 0 is the one
+	// that runs, others are numbers that a host call gave.
+	Forward(function, element uint32, payload []byte) Status
+	// Onward is Forward of the same function as the last call of a run that succeeds: the payload stays valid until the instance's
 	// next run or its release, so that the host can do it together with the run's end. The branch hears of an error then.
 	Onward(element uint32, payload []byte) Status
 	// Fork starts another branch of this invocation.
-	Fork(element uint32, payload []byte) Status
+	Fork(function, element uint32, payload []byte) Status
 
 	// Get, Put and Atomic act on a window of another element (or this one),
 	// with the shard table's key. May block.
@@ -134,7 +135,8 @@ type Host interface {
 	Scratch(n uint64, short error) (Status, error)
 
 	Log(text []byte)
-	NowNs() uint64 // wall clock, Unix nanoseconds
+	NowNs() uint64  // wall clock, Unix nanoseconds
+	Random() uint64 // not to be foreseen
 	// RemainingNs is the time left until the invocation's deadline.
 	RemainingNs() uint64
 }

@@ -50,7 +50,7 @@ func between(t *testing.T, path, begin, end, want string) {
 
 func pageCalls() string {
 	var b strings.Builder
-	b.WriteString("| Import | Type | Since | What it does | Errors |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("| Import | Type | ABI | Effect | What it does | Errors |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, c := range calls {
 		var params []string
 		for _, p := range c.Params {
@@ -68,7 +68,11 @@ func pageCalls() string {
 		for _, st := range c.Errors {
 			errs = append(errs, "`"+statuses[-st].name+"`")
 		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %d | %s | %s |\n", c.Name, sig, c.Since, c.Does, strings.Join(errs, ", "))
+		versions := fmt.Sprint(c.Since, " on")
+		if c.Until != 0 {
+			versions = fmt.Sprint(c.Until)
+		}
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %v | %s | %s |\n", c.Name, sig, versions, c.Effect, c.Words, strings.Join(errs, ", "))
 	}
 	return b.String()
 }
@@ -101,8 +105,8 @@ func headerStatuses() string {
 
 func headerCalls() string {
 	var b strings.Builder
-	for _, c := range calls {
-		does := regexp.MustCompile("`(\\w+)`").ReplaceAllStringFunc(c.Does, func(name string) string {
+	for _, c := range CallsOf(Version) {
+		does := regexp.MustCompile("`(\\w+)`").ReplaceAllStringFunc(c.Words, func(name string) string {
 			if name = strings.Trim(name, "`"); strings.HasPrefix(name, "Err") {
 				return inC(name)
 			}
@@ -141,23 +145,36 @@ func wrap(first, next, last, sep string, words []string, width int) string {
 func TestCalls(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Calls() {
-		if seen[c.Name] || c.Since == 0 || c.Since > Version || !strings.HasSuffix(c.Does, ".") || strings.ContainsAny(c.Does, "|\n") {
+		if seen[c.Symbol()] || c.Since == 0 || c.Since > Version || c.Until != 0 && c.Until < c.Since || !strings.HasSuffix(c.Words, ".") || strings.ContainsAny(c.Words, "|\n") {
 			t.Errorf("%+v: named twice, of no version up to %d, or what it does is no sentence for one line of a table", c, Version)
 		}
-		seen[c.Name] = true
-		if got, ok := CallNamed(c.Name); !ok || got.Does != c.Does {
-			t.Errorf("CallNamed(%q) is %+v, %v", c.Name, got, ok)
+		seen[c.Symbol()] = true
+		if got, err := CallNamed(c.Name, c.Since); err != nil || got.Symbol() != c.Symbol() {
+			t.Errorf("CallNamed(%q, %d) is %+v, %v", c.Name, c.Since, got, err)
 		}
 	}
-	if _, ok := CallNamed("exec"); ok {
-		t.Error("there is a call exec")
+	for _, name := range []string{"exec", "owner_2"} {
+		if _, err := CallNamed(name, Version); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("there is a call %s: %v", name, err)
+		}
 	}
-	atomic, _ := CallNamed("atomic")
+	if _, err := CallNamed("random", 1); err == nil || !strings.Contains(err.Error(), "random") || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("random in ABI 1: %v", err)
+	}
+	one, _ := CallNamed("forward", 1)
+	two, _ := CallNamed("forward", 2)
+	if p, _ := one.Types(); p != "iii" || one.Symbol() != "forward" {
+		t.Errorf("forward of ABI 1 is %q %q", one.Symbol(), p)
+	}
+	if p, _ := two.Types(); p != "iiii" || two.Symbol() != "forward_2" || two.Effect != Waits {
+		t.Errorf("forward of ABI 2 is %q %q", two.Symbol(), p)
+	}
+	atomic, _ := CallNamed("atomic", Version)
 	if params, results := atomic.Types(); params != "iiIiiIIi" || results != "i" {
 		t.Errorf("atomic has the type %q, %q", params, results)
 	}
-	put, _ := CallNamed("put")
-	get, _ := CallNamed("get")
+	put, _ := CallNamed("put", 1)
+	get, _ := CallNamed("get", 1)
 	if !put.May(ErrMemory) || !get.May(ErrMemory) || put.May(ErrDone) || !get.May(ErrNoWindow) || !get.May(ErrUnsupported) {
 		t.Error("put or get may answer what it cannot, or the other way round")
 	}

@@ -54,6 +54,7 @@ type Code struct {
 	ID           [32]byte // the image's identity
 	Form, Triple string   // "wasm32", "llvm-bitcode", "elf"; the triple as in the image
 	Features     []string // that it was compiled for
+	ABI          uint32   // the manifest's: which host calls there are, and in which form
 	Imports      []string // host calls that the manifest lists
 	Bytes        []byte
 	Limits       Limits   // the manifest's

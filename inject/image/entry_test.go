@@ -130,7 +130,7 @@ func TestWasmErrors(t *testing.T) {
 		exports = "\x07\x02\x06memory\x02\x00\x0bwherry_main\x00\x00"
 		code    = "\x0a\x01\x04\x00\x41\x00\x0b"
 	)
-	if imports, err := inspectWasm(wasmOf(types, funcs, memory, exports, code)); err != nil || len(imports) != 0 {
+	if imports, err := inspectWasm(wasmOf(types, funcs, memory, exports, code), 1); err != nil || len(imports) != 0 {
 		t.Fatalf("a good module: %v, %v", imports, err)
 	}
 	for name, tc := range map[string]struct {
@@ -148,7 +148,7 @@ func TestWasmErrors(t *testing.T) {
 		"entry a memory":   {wasmOf(types, funcs, memory, "\x07\x01\x0bwherry_main\x02\x00"), "exports no function \"wherry_main\""},
 		"memory a func":    {wasmOf(types, funcs, memory, "\x07\x02\x06memory\x00\x00\x0bwherry_main\x00\x00"), "does not export its memory"},
 		"import module":    {wasmOf(types, "\x02\x01\x03env\x05abort\x00\x01"), "the import env.abort is from an unknown module"},
-		"import name":      {wasmOf(types, "\x02\x01\x06wherry\x06system\x00\x01"), "the import wherry.system does not exist"},
+		"import name":      {wasmOf(types, "\x02\x01\x06wherry\x06system\x00\x01"), `the import wherry.system: there is no host call "system"`},
 		"import type":      {wasmOf(types, "\x02\x01\x06wherry\x05reply\x00\x01"), "the import wherry.reply has type () -> (), but the host"},
 		"import no type":   {wasmOf(types, "\x02\x01\x06wherry\x05reply\x00\x09"), "type 9, but there are 2"},
 		"import memory":    {wasmOf(types, "\x02\x01\x06wherry\x06memory\x02\x00\x01"), "the import wherry.memory is a memory"},
@@ -162,7 +162,7 @@ func TestWasmErrors(t *testing.T) {
 		"too many":         {wasmOf("\x01\xff\xff\xff\x01"), "the limit is 4096"},
 		"cut":              {wasmOf("\x01\x02\x60\x02\x7f"), "2 parameters in 1 bytes"},
 	} {
-		_, err := inspectWasm(tc.b)
+		_, err := inspectWasm(tc.b, 1)
 		if !errors.Is(err, ErrEntry) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want ErrEntry with %q", name, err, tc.says)
 		}

@@ -57,7 +57,7 @@ func FuzzInspectWasm(f *testing.F) {
 	f.Add(module("x", "fork", "reply", "window"))
 	f.Add(wasmOf("\x01\x01\x60\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		imports, err := inspectWasm(b)
+		imports, err := inspectWasm(b, 1)
 		if err != nil && imports != nil {
 			t.Fatal("imports and an error")
 		}

@@ -70,7 +70,7 @@ func Build(m Manifest, entries ...Entry) (*Image, error) {
 	}
 	slices.SortStableFunc(img.entries, compareEntries)
 	if w, ok := img.Entry(Wasm, ""); ok && len(img.manifest.Imports) == 0 {
-		imports, err := inspectWasm(w.Code)
+		imports, err := inspectWasm(w.Code, img.manifest.ABI)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (m *Image) validate() error {
 		}
 	}
 	if w, ok := m.Entry(Wasm, ""); ok {
-		imports, err := inspectWasm(w.Code)
+		imports, err := inspectWasm(w.Code, m.manifest.ABI)
 		if err != nil {
 			return fmt.Errorf("entry 0 (%v): %w", Wasm, err) // the first form in the order of entries
 		}

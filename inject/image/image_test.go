@@ -30,7 +30,7 @@ func module(extra string, imports ...string) []byte {
 	types := append(leb(len(imports)+1), 0x60, 2, 0x7f, 0x7f, 1, 0x7f)
 	list := leb(len(imports))
 	for i, call := range imports {
-		c, _ := abi.CallNamed(call)
+		c, _ := abi.CallNamed(call, 1)
 		params, results := c.Types()
 		types = append(types, 0x60)
 		for _, side := range []string{params, results} {
@@ -342,7 +342,7 @@ func TestParseErrors(t *testing.T) {
 // Only the canonical manifest is accepted: the same fields written otherwise
 // would be the same function with another identity.
 func TestManifestRanges(t *testing.T) {
-	m, err := ParseManifest([]byte(`{"ranges": true, "name": "x"}`))
+	m, err := ParseManifest([]byte(`{"abi": 1, "ranges": true, "name": "x"}`))
 	if err != nil || !m.Ranges {
 		t.Fatal(m, err)
 	}
@@ -361,7 +361,7 @@ func TestManifestRanges(t *testing.T) {
 }
 
 func TestManifestRows(t *testing.T) {
-	m, err := ParseManifest([]byte(`{"name": "x", "rows": {"fields": [{"name": "at", "type": "i64"}, {"name": "level", "type": "str"}]}}`))
+	m, err := ParseManifest([]byte(`{"abi": 1, "name": "x", "rows": {"fields": [{"name": "at", "type": "i64"}, {"name": "level", "type": "str"}]}}`))
 	if err != nil || m.Rows.String() != "at:i64,level:str" {
 		t.Fatal(m, err)
 	}
@@ -426,7 +426,7 @@ func TestManifestErrors(t *testing.T) {
 		"capital":         {func(m *Manifest) { m.Name = "Chase" }, "only a-z"},
 		"hidden":          {func(m *Manifest) { m.Name = ".chase" }, "starts with"},
 		"long name":       {func(m *Manifest) { m.Name = strings.Repeat("x", 65) }, "at most 64"},
-		"abi":             {func(m *Manifest) { m.ABI = 2 }, "abi 2 is not known"},
+		"abi":             {func(m *Manifest) { m.ABI = abi.Version + 1 }, "abi 3 is not known"},
 		"description":     {func(m *Manifest) { m.Description = strings.Repeat("x", MaxDescriptionBytes+1) }, "description has"},
 		"not UTF-8":       {func(m *Manifest) { m.Description = "\xff" }, "not UTF-8"},
 		"start":           {func(m *Manifest) { m.Start = "last"; m.OwnerParam = "" }, "none of every, first, owner"},
@@ -451,7 +451,8 @@ func TestManifestErrors(t *testing.T) {
 		"column rows":    {func(m *Manifest) { m.Windows[0].Type = schema.Column }, "window 0: type"},
 		"typed text":     {func(m *Manifest) { m.Windows[1].Type = schema.U64 }, "only window 0 holds rows"},
 		"window name":    {func(m *Manifest) { m.Windows[1].Name = "a b" }, "window 1"},
-		"import":         {func(m *Manifest) { m.Imports = []string{"system"} }, `host call "system" does not exist`},
+		"import":         {func(m *Manifest) { m.Imports = []string{"system"} }, `there is no host call "system"`},
+		"a later import": {func(m *Manifest) { m.Imports = []string{"random"} }, `"random" came with ABI version 2, and the manifest says "abi": 1`},
 		"imports differ": {func(m *Manifest) { m.Imports = []string{"reply"} }, "the wasm module imports [fork reply window]"},
 		"run time":       {func(m *Manifest) { m.Limits.RunTime = -1 }, "negative"},
 		"source":         {func(m *Manifest) { m.Source = "0F" }, "64 lower-case"},
@@ -514,6 +515,7 @@ func TestRoundTripRapid(t *testing.T) {
 		calls := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"self", "reply", "fork", "get", "atomic", "log", "now", "scratch"}), rapid.ID).Draw(t, "imports")
 		m := Manifest{
 			Name:        label.Draw(t, "name"),
+			ABI:         1, // as module has its imports
 			Description: rapid.String().Draw(t, "description"),
 			Start:       rapid.SampledFrom([]Start{"", StartEvery, StartFirst}).Draw(t, "start"),
 			Limits:      abi.Limits{HeapBytes: rapid.Uint64().Draw(t, "heap"), LogBytes: rapid.Uint32().Draw(t, "log")},

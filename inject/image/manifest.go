@@ -239,8 +239,8 @@ func (m *Manifest) checkLists(bad func(string, ...any) error) error {
 		}
 	}
 	for _, name := range m.Imports {
-		if _, ok := abi.CallNamed(name); !ok {
-			return bad("host call %q does not exist in ABI version %d", clip(name), abi.Version)
+		if _, err := abi.CallNamed(clip(name), m.ABI); err != nil {
+			return bad("imports: %v", err)
 		}
 	}
 	if !ascending(m.Imports) {

@@ -22,7 +22,7 @@ type hostCall struct {
 	run func(*instance, *[8]uint64) (answer, error)
 }
 
-// carried are the host calls that the node carries out, by name. Those that are not there a worker answers by itself.
+// carried are the host calls that the node carries out, by name, in their newest form. Those that are not there a worker answers by itself.
 func carried(name string) func(*instance, *[8]uint64) (answer, error) {
 	switch name {
 	case "owner":
@@ -51,6 +51,8 @@ func carried(name string) func(*instance, *[8]uint64) (answer, error) {
 		return (*instance).callLog
 	case "remaining":
 		return (*instance).callRemaining
+	case "random":
+		return (*instance).callRandom
 	}
 	return nil
 }
@@ -146,7 +148,7 @@ func (in *instance) deliver(last bool) {
 	case worker.MailReply:
 		st = in.reply(data)
 	case worker.MailForward:
-		st = in.forward(element, data, last)
+		st = in.forward(0, element, data, last)
 	}
 	if in.mail == abi.OK {
 		in.mail = st
@@ -161,18 +163,18 @@ func (in *instance) reply(data []byte) abi.Status {
 	return in.host.Reply(data)
 }
 
-func (in *instance) forward(element uint32, data []byte, last bool) abi.Status {
+func (in *instance) forward(function, element uint32, data []byte, last bool) abi.Status {
 	if uint64(len(data)) > in.limits.PayloadBytes {
 		return in.over(abi.LimitPayload)
 	}
-	if last {
+	if last && function == 0 {
 		return in.host.Onward(element, data)
 	}
-	return in.host.Forward(element, data)
+	return in.host.Forward(function, element, data)
 }
 
 func (in *instance) callOwner(a *[8]uint64) (answer, error) {
-	element, local, st := in.host.Owner(a[0])
+	element, local, st := in.host.Owner(uint32(a[0]), a[1])
 	if st == abi.OK && element > math.MaxInt32 {
 		st = abi.ErrArgument
 	}
@@ -180,7 +182,7 @@ func (in *instance) callOwner(a *[8]uint64) (answer, error) {
 }
 
 func (in *instance) callRow(a *[8]uint64) (answer, error) {
-	row, st := in.host.Row(uint32(a[0]), a[1])
+	row, st := in.host.Row(uint32(a[0]), uint32(a[1]), a[2])
 	if st == abi.OK && row > math.MaxInt64 {
 		st = abi.ErrArgument
 	}
@@ -191,7 +193,7 @@ func (in *instance) callRow(a *[8]uint64) (answer, error) {
 }
 
 func (in *instance) callShardRows(a *[8]uint64) (answer, error) {
-	first, count, st := in.host.ShardRows(uint32(a[0]))
+	first, count, st := in.host.ShardRows(uint32(a[0]), uint32(a[1]))
 	return answer{status: st, result: [2]uint64{first, count}}, nil
 }
 
@@ -244,15 +246,15 @@ func (in *instance) callReplyPart(a *[8]uint64) (answer, error) {
 }
 
 func (in *instance) callForward(a *[8]uint64) (answer, error) {
-	data, st := in.memory(a[1], a[2], false)
+	data, st := in.memory(a[2], a[3], false)
 	if st == abi.OK {
-		st = in.forward(uint32(a[0]), data, false)
+		st = in.forward(uint32(a[0]), uint32(a[1]), data, false)
 	}
 	return answer{status: st}, nil
 }
 
 func (in *instance) callFork(a *[8]uint64) (answer, error) {
-	data, st := in.memory(a[1], a[2], false)
+	data, st := in.memory(a[2], a[3], false)
 	switch {
 	case in.forks >= in.limits.Forks:
 		st = in.over(abi.LimitForks)
@@ -260,7 +262,7 @@ func (in *instance) callFork(a *[8]uint64) (answer, error) {
 	case uint64(len(data)) > in.limits.PayloadBytes:
 		st = in.over(abi.LimitPayload)
 	default:
-		if st = in.host.Fork(uint32(a[0]), data); st == abi.OK {
+		if st = in.host.Fork(uint32(a[0]), uint32(a[1]), data); st == abi.OK {
 			in.forks++
 		}
 	}
@@ -308,6 +310,10 @@ func (in *instance) callLog(a *[8]uint64) (answer, error) {
 	in.logBytes += uint32(len(text))
 	in.host.Log(text)
 	return answer{}, nil
+}
+
+func (in *instance) callRandom(*[8]uint64) (answer, error) {
+	return answer{result: [2]uint64{in.host.Random()}}, nil
 }
 
 func (in *instance) callRemaining(*[8]uint64) (answer, error) {

@@ -20,11 +20,29 @@ import (
 // wasmBound is testdata/lab.c as wasm, with the same windows.
 func wasmBound(t *testing.T, windows ...abi.Window) abi.Bound {
 	t.Helper()
-	source, err := os.ReadFile("testdata/lab.c")
+	return bind(t, must(wasmProgram(t, "lab.c", abi.Version, nil))(t), "alice", windows...)
+}
+
+// must is the program, or the end of the test.
+func must(p abi.Program, err error) func(*testing.T) abi.Program {
+	return func(t *testing.T) abi.Program {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		return p
+	}
+}
+
+// wasmProgram is a source as wasm, for an ABI version.
+func wasmProgram(t *testing.T, name string, version uint32, defines map[string]string) (abi.Program, error) {
+	t.Helper()
+	source, err := os.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := cbuild.Compile(t.Context(), cbuild.Source{Name: "lab.c", Code: source}, cbuild.Options{})
+	code, err := cbuild.Compile(t.Context(), cbuild.Source{Name: name, Code: source}, cbuild.Options{Defines: defines})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,12 +55,7 @@ func wasmBound(t *testing.T, windows ...abi.Window) abi.Bound {
 			t.Error(err)
 		}
 	})
-	p, err := wasm.Runner{Engine: e}.Load(t.Context(), abi.Code{Form: "wasm32", Bytes: code, Limits: abi.Limits{RunTime: 20 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return bind(t, p, "alice", windows...)
+	return wasm.Runner{Engine: e}.Load(t.Context(), abi.Code{Form: "wasm32", ABI: version, Bytes: code, Limits: abi.Limits{RunTime: 20 * time.Millisecond}})
 }
 
 // heard is all that a host heard of a run, and how the run ended.
@@ -83,6 +96,7 @@ func TestAsWasm(t *testing.T) {
 	orders := []order{{op: 1}, {op: 3, n: 9}, {op: 20, n: 0, a: 40}, {op: 20, n: 2}, {op: 20, n: 3}, {op: 20, n: 1 << 31}, {op: 21, n: 1, a: 8, b: 5}, {op: 21, n: 0, b: 5},
 		{op: 13}, {op: 14, a: 1}, {op: 14, a: 8, b: 2}, {op: 42, a: 0}, {op: 42, a: 64}, {op: 42, a: 65}, {op: 42, a: 32768}, {op: 47},
 		{op: 34, n: 1, a: 1 << 20}, {op: 36, a: 3, b: 1}, {op: 31, a: 499}, {op: 31, a: 500}, {op: 32, n: 5}, {op: 33, n: 5}, {op: 38, n: 1},
+		{op: 52, a: 7, b: 3}, {op: 52, n: 1}, {op: 53}, {op: 53, n: 1}, {op: 53, n: 2}, {op: 54}, {op: 54, n: 1},
 		{op: 50, a: 1}, {op: 50, a: 1 << 20}, {op: 50, a: 5 << 20}, {op: 50}, {op: 51, a: 100, b: 99}, {op: 51, a: 100, b: 1 << 16}}
 	for op := uint32(30); op < 45; op++ {
 		orders = append(orders, order{op: op, n: 1, a: 8, b: 3})
@@ -104,6 +118,37 @@ func TestAsWasm(t *testing.T) {
 	}
 	if got := numbers(writable.Bytes()[8:16])[0]; got != 5 {
 		t.Errorf("the writable window has %d", got)
+	}
+}
+
+// TestABI1: functions of ABI 1 run as they did, in both forms; one that uses a call of ABI 2 is refused with its name.
+func TestABI1(t *testing.T) {
+	e := newEngine(t, Config{})
+	object := func(flags ...string) (abi.Program, error) {
+		code, err := compileFile("testdata/abi1.c", flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := []string{"forward", "fork", "owner", "reply", "row", "shard_rows"}
+		if len(flags) > 0 {
+			calls = append(calls, "random")
+		}
+		return e.Load(t.Context(), abi.Code{Form: "elf", Triple: triple(), ABI: 1, Imports: calls, Bytes: code})
+	}
+	native := bind(t, must(object())(t), "alice")
+	portable := bind(t, must(wasmProgram(t, "abi1.c", 1, nil))(t), "alice")
+	for _, o := range []order{{op: 1, n: 3}, {op: 2, n: 4}, {op: 3, n: 2}, {op: 4, n: 1, a: 250, b: 9}, {op: 4, n: 9, a: 500}} {
+		want := heard(t, portable, o)
+		if got := heard(t, native, o); got != want || o.op == 3 && !strings.Contains(got, `forks ["0:2:24"]`) || o.op == 2 && !strings.Contains(got, `"4:200"`) {
+			t.Errorf("%+v:\nnative %s\nwasm   %s", o, got, want)
+		}
+	}
+	_, asWasm := wasmProgram(t, "abi1.c", 1, map[string]string{"LATER": "1"})
+	_, asObject := object("-DLATER=1")
+	for _, err := range []error{asWasm, asObject} {
+		if err == nil || !strings.Contains(err.Error(), `"random" came with ABI version 2`) {
+			t.Errorf("ABI 1 with random: %v", err)
+		}
 	}
 }
 
@@ -204,7 +249,7 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.(*program).engine.Load(t.Context(), abi.Code{Form: "elf", Triple: triple(), Imports: allCalls(), Bytes: object, Limits: abi.Limits{HeapBytes: 1 << 20}})
+	_, err = p.(*program).engine.Load(t.Context(), abi.Code{Form: "elf", Triple: triple(), ABI: abi.Version, Imports: allCalls(), Bytes: object, Limits: abi.Limits{HeapBytes: 1 << 20}})
 	if !errors.Is(err, abi.ErrOverLimit) || !strings.Contains(err.Error(), "heap_bytes") {
 		t.Errorf("large statics: %v", err)
 	}

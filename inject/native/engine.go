@@ -138,17 +138,20 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 
 func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, error) {
 	rules := elf.Rules{Arch: worker.Arch, Entry: worker.Entry}
+	calls := map[string]string{} // what the worker's own code has for each
 	for _, name := range code.Imports {
-		if _, ok := abi.CallNamed(name); !ok {
-			return nil, &CodeError{fmt.Errorf("there is no host call %q", name)}
+		c, err := abi.CallNamed(name, code.ABI)
+		if err != nil {
+			return nil, &CodeError{err}
 		}
 		rules.Imports = append(rules.Imports, worker.Prefix+name)
+		calls[worker.Prefix+name] = worker.Prefix + c.Symbol()
 	}
 	o, err := elf.Parse(object, rules)
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	img, err := o.Place(worker.FunctionAt, e.runtime.Image.Address)
+	img, err := o.Place(worker.FunctionAt, func(symbol string) (uint64, bool) { return e.runtime.Image.Address(calls[symbol]) })
 	if err != nil {
 		return nil, &CodeError{err}
 	}
@@ -160,11 +163,11 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
 	p := &program{engine: e, tier: tier, object: o, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
-	if err := e.admitCode(p.codeBytes()); err != nil {
+	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}
 	if p.code, err = newCodeFile(img.Bytes); err != nil {
-		e.dropCode(p.codeBytes())
+		e.dropCode(p.payer, p.codeBytes())
 		return nil, err
 	}
 	e.mu.Lock()

@@ -207,7 +207,7 @@ func TestBitcode(t *testing.T) {
 	if got := fmt.Sprint(e.Offers()); got != fmt.Sprintf("[llvm-bitcode for %[1]s elf for %[1]s]", triple()) {
 		t.Errorf("offers %s", got)
 	}
-	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
+	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), ABI: abi.Version, Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice", Signers: [][]byte{{7}}}
 	p, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
@@ -382,12 +382,12 @@ func TestLoadedBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := abi.Code{Form: "elf", Triple: triple(), Bytes: object, Imports: allCalls()}
+	code := abi.Code{Form: "elf", Triple: triple(), ABI: abi.Version, Bytes: object, Imports: allCalls(), Principal: "ada"}
 	first, err := e.Load(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := e.loaded
+	own, ada := e.loaded, e.users["ada"]
 	if own.programs != 1 || own.bytes < uint64(len(first.(*program).image.Bytes)) {
 		t.Errorf("one is charged %+v", own)
 	}
@@ -395,15 +395,29 @@ func TestLoadedBounded(t *testing.T) {
 		others loaded
 		want   string
 	}{
-		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded"},
-		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "of 1073741824 for all"},
+		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded for all"},
+		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "bytes, and this one's"},
 	} {
 		e.loaded = loaded{own.programs + c.others.programs, own.bytes + c.others.bytes}
-		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || !strings.Contains(err.Error(), c.want) {
+		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
 		}
 	}
-	e.loaded = own
+	for _, hers := range []loaded{{share(maxPrograms) - own.programs, 0}, {0, share(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
+		e.loaded = loaded{own.programs + hers.programs, own.bytes + hers.bytes}
+		ada.loaded = e.loaded
+		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), `programs`) || !strings.Contains(err.Error(), `for "ada"`) {
+			t.Errorf("with %+v of one principal: %v", hers, err)
+		}
+		bobs := code
+		bobs.Principal = "bob"
+		other, err := e.Load(t.Context(), bobs)
+		if err != nil {
+			t.Fatalf("another principal beside one with its share: %v", err)
+		}
+		other.Close()
+	}
+	e.loaded, ada.loaded = own, own
 	b, err := first.Bind("alice", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -413,7 +427,7 @@ func TestLoadedBounded(t *testing.T) {
 		t.Errorf("closed, but bound: %+v, want %+v", e.loaded, own)
 	}
 	b.Close()
-	if e.loaded != (loaded{}) {
-		t.Errorf("all are closed: %+v", e.loaded)
+	if e.loaded != (loaded{}) || len(e.users) != 0 {
+		t.Errorf("all are closed: %+v, and %d principals have something", e.loaded, len(e.users))
 	}
 }

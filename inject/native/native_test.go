@@ -54,29 +54,29 @@ func (h *fakeHost) Tick() error {
 }
 func (h *fakeHost) Self() uint32     { return 2 }
 func (h *fakeHost) Elements() uint32 { return 5 }
-func (h *fakeHost) ShardRows(element uint32) (uint64, uint64, abi.Status) {
+func (h *fakeHost) ShardRows(dataset, element uint32) (uint64, uint64, abi.Status) {
 	h.calls++
-	if element > 4 {
+	if dataset != 0 || element > 4 {
 		return 0, 0, abi.ErrArgument
 	}
 	return uint64(element) * 100, 100, abi.OK
 }
 func (h *fakeHost) Range(element uint32) (first, count uint64, ok bool) {
 	h.asked++
-	first, count, st := h.ShardRows(element)
+	first, count, st := h.ShardRows(0, element)
 	h.calls--
 	return first, count, st == abi.OK && !h.dealt
 }
-func (h *fakeHost) Owner(row uint64) (uint32, uint64, abi.Status) {
+func (h *fakeHost) Owner(dataset uint32, row uint64) (uint32, uint64, abi.Status) {
 	h.calls++
-	if row >= 500 {
+	if dataset != 0 || row >= 500 {
 		return 0, 0, abi.ErrArgument
 	}
 	return uint32(row / 100), row % 100, abi.OK
 }
-func (h *fakeHost) Row(element uint32, local uint64) (uint64, abi.Status) {
+func (h *fakeHost) Row(dataset, element uint32, local uint64) (uint64, abi.Status) {
 	h.calls++
-	if element > 4 {
+	if dataset != 0 || element > 4 {
 		return 0, abi.ErrArgument
 	}
 	return uint64(element)*100 + local, abi.OK
@@ -92,16 +92,22 @@ func (h *fakeHost) ReplyPart(data []byte) abi.Status {
 	h.parts = append(h.parts, string(data))
 	return abi.OK
 }
-func (h *fakeHost) Forward(element uint32, payload []byte) abi.Status {
-	h.forwarded = fmt.Sprintf("%d:%d", element, len(payload))
+func (h *fakeHost) Forward(function, element uint32, payload []byte) abi.Status {
+	if function != 0 {
+		h.forwarded = fmt.Sprintf("function %d, ", function)
+	}
+	h.forwarded += fmt.Sprintf("%d:%d", element, len(payload))
 	return abi.OK
 }
 func (h *fakeHost) Onward(element uint32, payload []byte) abi.Status {
 	h.onward = fmt.Sprintf("%d:%d", element, len(payload))
 	return abi.OK
 }
-func (h *fakeHost) Fork(element uint32, payload []byte) abi.Status {
-	h.forks = append(h.forks, fmt.Sprintf("%d:%d", element, len(payload)))
+func (h *fakeHost) Fork(function, element uint32, payload []byte) abi.Status {
+	if function > 1 {
+		return abi.ErrArgument
+	}
+	h.forks = append(h.forks, fmt.Sprintf("%d:%d:%d", function, element, len(payload)))
 	return abi.OK
 }
 func (h *fakeHost) Get(element, window uint32, offset uint64, dst []byte) abi.Status {
@@ -135,6 +141,7 @@ func (h *fakeHost) Scratch(n uint64, short error) (abi.Status, error) {
 }
 func (h *fakeHost) Log(text []byte)     { h.log = append(h.log, string(text)) }
 func (h *fakeHost) NowNs() uint64       { return uint64(time.Now().UnixNano()) }
+func (h *fakeHost) Random() uint64      { return 0x1122334455667788 }
 func (h *fakeHost) RemainingNs() uint64 { return 1234 }
 func (h *fakeHost) OverLimit(field string, limit, ceiling uint64) {
 	h.limited = append(h.limited, fmt.Sprintf("%s %d %d", field, limit, ceiling))
@@ -156,7 +163,7 @@ func (o order) payload() []byte {
 var lab = sync.OnceValues(func() ([]byte, error) { return compileFile("testdata/lab.c") })
 
 // compileFile compiles C as functions are compiled, for this machine.
-func compileFile(path string) ([]byte, error) {
+func compileFile(path string, flags ...string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "native")
 	if err != nil {
 		return nil, err
@@ -166,8 +173,9 @@ func compileFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	out := filepath.Join(dir, "x.o")
-	cmd := exec.Command("clang", "--target="+triple(), "-c", "-O2", "-fPIC", "-ffreestanding", "-ffp-contract=off", "-fsigned-char", "-fno-stack-protector",
+	flags = append(flags, "--target="+triple(), "-c", "-O2", "-fPIC", "-ffreestanding", "-ffp-contract=off", "-fsigned-char", "-fno-stack-protector",
 		"-fno-asynchronous-unwind-tables", "-I", dir, "-o", out, path)
+	cmd := exec.Command("clang", flags...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%v: %w\n%s", cmd.Args, err, text)
 	}
@@ -175,7 +183,7 @@ func compileFile(path string) ([]byte, error) {
 }
 
 func allCalls() (names []string) {
-	for _, c := range abi.Calls() {
+	for _, c := range abi.CallsOf(abi.Version) {
 		names = append(names, c.Name)
 	}
 	return names
@@ -212,7 +220,7 @@ func loadObject(t testing.TB, e *Engine, object []byte, err error, limits abi.Li
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := e.Load(t.Context(), abi.Code{Form: "elf", Triple: worker.Arch + "-linux-gnu", Imports: allCalls(), Bytes: object, Limits: limits})
+	p, err := e.Load(t.Context(), abi.Code{Form: "elf", Triple: worker.Arch + "-linux-gnu", ABI: abi.Version, Imports: allCalls(), Bytes: object, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

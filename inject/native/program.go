@@ -54,6 +54,7 @@ var firstTier = tier{"first tier, not optimised here", true}
 // program is code at its address.
 type program struct {
 	engine    *Engine
+	payer     *user // for whom it was loaded
 	tier      tier
 	object    *elf.Object
 	image     *elf.Image // at its address in workers
@@ -87,7 +88,7 @@ func (p *program) drop() {
 	defer p.mu.Unlock()
 	if p.uses--; p.uses < 0 {
 		p.code.close()
-		p.engine.dropCode(p.codeBytes())
+		p.engine.dropCode(p.payer, p.codeBytes())
 	}
 }
 
@@ -108,30 +109,49 @@ const (
 	maxCodeBytes = 1 << 30 // of all programs together
 )
 
-// admitCode charges the engine for a program.
-func (e *Engine) admitCode(bytes uint64) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := &e.loaded
+// room says why there is none for one more program in what so many programs and bytes leave; nil if there is.
+func (l loaded) room(whose string, more uint64, programs int, bytes uint64, busy error) error {
 	switch {
-	case e.closed:
-		return ErrClosed
-	case l.programs >= maxPrograms:
-		return fmt.Errorf("native: %d programs are loaded, as many as an engine takes; unload some: %w", l.programs, abi.ErrEngineBusy)
-	case bytes > maxCodeBytes-l.bytes:
-		return fmt.Errorf("native: the code of %d programs takes %d bytes, and this one's %d more, of %d for all; unload some: %w",
-			l.programs, l.bytes, bytes, uint64(maxCodeBytes), abi.ErrEngineBusy)
+	case l.programs >= programs:
+		return fmt.Errorf("native: %d programs are loaded%s, as many as may be; unload some: %w", l.programs, whose, busy)
+	case l.bytes+more > bytes:
+		return fmt.Errorf("native: the code of %d programs%s takes %d bytes, and this one's %d more, of %d; unload some: %w", l.programs, whose, l.bytes, more, bytes, busy)
 	}
-	l.programs++
-	l.bytes += bytes
 	return nil
 }
 
-func (e *Engine) dropCode(bytes uint64) {
+// admitCode charges a principal for a program, who has at most three quarters of what all may load.
+func (e *Engine) admitCode(principal string, bytes uint64) (*user, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.loaded.programs--
-	e.loaded.bytes -= bytes
+	if e.closed {
+		return nil, ErrClosed
+	}
+	u := e.userOf(principal)
+	err := u.loaded.room(fmt.Sprintf(" for %q", principal), bytes, share(maxPrograms), share(uint64(maxCodeBytes)), abi.ErrShareBusy)
+	if err == nil {
+		err = e.loaded.room(" for all", bytes, maxPrograms, maxCodeBytes, abi.ErrEngineBusy)
+	}
+	if err != nil {
+		e.vacate(u)
+		return nil, err
+	}
+	e.loaded.add(1, bytes)
+	u.loaded.add(1, bytes)
+	return u, nil
+}
+
+func (l *loaded) add(programs int, bytes uint64) {
+	l.programs += programs
+	l.bytes += bytes
+}
+
+func (e *Engine) dropCode(u *user, bytes uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loaded.add(-1, -bytes)
+	u.loaded.add(-1, -bytes)
+	e.vacate(u)
 }
 
 // Close gives the program up; its code goes when its last bound has.
@@ -204,7 +224,7 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 		b.unmap()
 		return nil, err
 	}
-	b.user = p.engine.userOf(principal)
+	b.user = p.engine.userFor(principal)
 	return b, nil
 }
 

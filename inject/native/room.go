@@ -28,27 +28,34 @@ type user struct {
 	principal string
 	bounds    int
 	all       usage
+	loaded    loaded // for it; others may run it too
 }
 
 // share is the part of its room that an engine gives to one principal: three quarters, so that there is always some left for another's.
 func share[T int | uint64](limit T) T { return limit - limit/4 }
 
-// userOf finds or makes a principal's part, for one more bound.
+// userOf finds or makes a principal's part: under mu.
 func (e *Engine) userOf(principal string) *user {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	u := e.users[principal]
 	if u == nil {
 		u = &user{principal: principal}
 		e.users[principal] = u
 	}
+	return u
+}
+
+// userFor is userOf for one more bound.
+func (e *Engine) userFor(principal string) *user {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	u := e.userOf(principal)
 	u.bounds++
 	return u
 }
 
 // vacate forgets a principal that has nothing here: under mu.
 func (e *Engine) vacate(u *user) {
-	if u.bounds == 0 && u.all.live == 0 {
+	if u.bounds == 0 && u.all.live == 0 && u.loaded.programs == 0 {
 		delete(e.users, u.principal)
 	}
 }

@@ -62,12 +62,12 @@ WHERRY_ENTRY(payload, size)
             note((uint64_t)wherry_reply_part(fill(s.n), s.n));
             break;
         case 3: /* on to element a */
-            note((uint64_t)(st = wherry_forward(s.a, &other, take(i + 1, s.n))));
+            note((uint64_t)(st = wherry_forward(0, s.a, &other, take(i + 1, s.n))));
             gone |= st == WHERRY_OK;
             i += s.n;
             break;
         case 4: /* another branch on element a */
-            note((uint64_t)wherry_fork(s.a, &other, take(i + 1, s.n)));
+            note((uint64_t)wherry_fork(0, s.a, &other, take(i + 1, s.n)));
             i += s.n;
             break;
         case 5: /* word n of element a */
@@ -112,6 +112,19 @@ WHERRY_ENTRY(payload, size)
             WHERRY_TRY(wherry_window(0, &w));
             while (!((const volatile uint64_t *)w.addr)[s.n])
                 zero = 0;
+            break;
+        case 18: /* on to element a, as function 1 */
+            note((uint64_t)(st = wherry_forward(1, s.a, &other, take(i + 1, s.n))));
+            gone |= st == WHERRY_OK;
+            i += s.n;
+            break;
+        case 19: /* another branch on element a, as function 1 */
+            note((uint64_t)wherry_fork(1, s.a, &other, take(i + 1, s.n)));
+            i += s.n;
+            break;
+        case 20: /* how often the invocation has come by here, of this function's runs */
+            at = wherry_scratch(8);
+            note(at ? ++*at : 0);
             break;
         default:
             return WHERRY_ERR_UNSUPPORTED;

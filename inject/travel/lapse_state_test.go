@@ -189,6 +189,20 @@ func TestLapsedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestLapsedEarly: of ten seconds an element was given a second less, as rounding at many hops may have it. The tombstone stays until the
+// invocation is over at its origin.
+func TestLapsedEarly(t *testing.T) {
+	w := newHalfway(t, travel.Limits{})
+	w.root.finish(w.town, travel.End{})
+	w.settle(t, nil)
+	w.lateAt(w.d)
+	w.d.core.Tick(w.now + 12*second)
+	w.arrives(t, travel.ErrDeadline, func() []placed {
+		w.traveller.onward(t, w.town, 2)
+		return w.settle(t, nil)
+	})
+}
+
 // arrives has a branch come to where its invocation lapsed.
 func (w *halfway) arrives(t *testing.T, want error, come func() []placed) {
 	t.Helper()

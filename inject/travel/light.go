@@ -90,7 +90,7 @@ func (c *Core) fastenRun() {
 // false, having done nothing, if the run is not light or that cannot be.
 func (c *Core) Onward(now Instant, r *Run, to Peer, payload []byte) bool {
 	p := c.peer(to)
-	if c.light != r || p == nil || !p.Member || p.stowed.n > 0 || p.keepsBack(r.origin.Incarnation) || r.hops == 0 || len(payload) > MaxDataBytes || !p.declared(r.binding) ||
+	if c.light != r || p == nil || !p.Member || p.turns.n > 0 || p.keepsBack(r.origin.Incarnation) || r.hops == 0 || len(payload) > MaxDataBytes || !p.declared(r.binding) ||
 		!c.room(p, r.origin.tenant, false) {
 		return false
 	}

@@ -1,7 +1,6 @@
 package travel
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -24,14 +23,6 @@ const (
 type pacedLink struct {
 	from   *peer
 	origin uint64
-}
-
-// lane is what a peer that has no room for it keeps waiting here: the branches of one origin.
-type lane struct {
-	origin uint64
-	until  Instant
-	stowed list[Run]
-	since  Instant // when the first of them came
 }
 
 // pace tells the member that a run came from to keep the branches of the run's origin back.
@@ -118,35 +109,6 @@ func (c *Core) unpace(p *peer) {
 	}
 }
 
-// findLane is where an origin's lane to p is, or would be.
-func (p *peer) findLane(origin uint64) (at int, ok bool) {
-	return slices.BinarySearchFunc(p.lanes, origin, func(l *lane, o uint64) int { return cmp.Compare(l.origin, o) })
-}
-
-// keepsBack reports whether the branches of an origin are not to go to p just now.
-func (p *peer) keepsBack(origin uint64) bool {
-	if len(p.lanes) == 0 {
-		return false
-	}
-	_, ok := p.findLane(origin)
-	return ok
-}
-
-// waitingFor is where a branch of an origin's waits to leave for p.
-func (p *peer) waitingFor(now Instant, origin uint64) *list[Run] {
-	if at, ok := p.findLane(origin); ok {
-		l := p.lanes[at]
-		if l.stowed.n == 0 {
-			l.since = now
-		}
-		return &l.stowed
-	}
-	if p.stowed.n == 0 {
-		p.moved = now
-	}
-	return &p.stowed
-}
-
 // recvPace hears that p has more of an origin's branches than it can run, or that they may go on.
 func (c *Core) recvPace(now Instant, p *peer, body []byte) error {
 	var m paceMsg
@@ -161,59 +123,10 @@ func (c *Core) recvPace(now Instant, p *peer, body []byte) error {
 	case m.wait && ok:
 		p.lanes[at].until = now + paceTime
 	case m.wait && (m.origin == c.cfg.Self || c.byInc.get(m.origin, 0) != nil): // no other has any branches here
-		l := &lane{origin: m.origin, until: now + paceTime, since: now}
-		p.lanes = slices.Insert(p.lanes, at, l)
-		for n := p.stowed.first; n != nil; {
-			r := n.v
-			if n = n.next; r.inv.id.Origin == m.origin {
-				r.inQueue.leave()
-				l.stowed.push(&r.inQueue)
-			}
-		}
+		p.keepBack(now, at, m.origin)
 		c.behind(p)
 	}
 	return nil
-}
-
-// open has the branches of a lane wait with all others.
-func (c *Core) open(p *peer, at int) {
-	l := p.lanes[at]
-	p.lanes = slices.Delete(p.lanes, at, at+1)
-	if p.stowed.n == 0 {
-		p.moved = l.since
-	}
-	for n := l.stowed.first; n != nil; n = l.stowed.first {
-		n.leave()
-		p.stowed.push(n)
-	}
-}
-
-// openDue opens the lanes of which nothing has been heard for long; all of them if the peer is gone.
-func (c *Core) openDue(now Instant, p *peer) {
-	for i := len(p.lanes) - 1; i >= 0; i-- {
-		if now >= p.lanes[i].until || !p.up {
-			c.open(p, i)
-		}
-	}
-}
-
-// stalls reports whether branches have waited for long to leave for p.
-func (p *peer) stalls(now Instant) bool {
-	for _, l := range p.lanes {
-		if l.stowed.n > 0 && now >= l.since+jamTime {
-			return true
-		}
-	}
-	return p.stowed.n > 0 && now >= p.moved+jamTime
-}
-
-// waits is how many branches wait to leave for p.
-func (p *peer) waits() int {
-	n := p.stowed.n
-	for _, l := range p.lanes {
-		n += l.stowed.n
-	}
-	return n
 }
 
 func keptBack(p *peer) error {

@@ -25,10 +25,9 @@ type peer struct {
 	outBytes  int
 	late      list[Run] // whose reports find no number
 	lateBytes int
-	stowed    list[Run]       // whose branches wait to leave for here
-	moved     Instant         // when the last of them left, or the first came
-	inFull    bool            // in Core.full
+	turns     list[lane]      // of principals whose branches wait to leave for here; whose turn it is first
 	lanes     []*lane         // of origins whose branches are not to go there just now, in their order
+	inFull    bool            // in Core.full
 	pacing    map[uint64]bool // origins whose branches it was told to keep back
 	severed   bool
 
@@ -324,7 +323,7 @@ func (c *Core) drainAll(now Instant) {
 		c.sendLate(now, p)
 		c.openDue(now, p)
 		c.sendStowed(now, p)
-		if len(p.outbox) > 0 && !c.drain(p) || p.late.n+p.stowed.n+len(p.lanes) > 0 {
+		if len(p.outbox) > 0 && !c.drain(p) || p.late.n+p.turns.n+len(p.lanes) > 0 {
 			c.behind(p)
 		}
 	}

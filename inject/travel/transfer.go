@@ -137,12 +137,22 @@ func (c *Core) sendRefused(p *peer, transfer uint64, code Code, reason uint8, te
 // room reports whether a transfer of a tenant's may be numbered towards p. Reports have a part of the window and of
 // Limits.Records for themselves; of both parts of the latter one tenant has its share at most.
 func (c *Core) room(p *peer, t *tenant, report bool) bool {
-	window, records := uint64(WindowTransfers-reportTransfers), c.lim.Records*3/4
+	window := uint64(WindowTransfers - reportTransfers)
 	if report {
-		window, records = WindowTransfers, c.lim.Records
+		window = WindowTransfers
 	}
-	return p.next-p.low < window && c.records < records && t.records < share(records)
+	return p.next-p.low < window && c.records < c.recordsFor(report) && c.hasShare(t, report)
 }
+
+func (c *Core) recordsFor(report bool) int {
+	if report {
+		return c.lim.Records
+	}
+	return c.lim.Records * 3 / 4
+}
+
+// hasShare reports whether a tenant has fewer messages under way than its share of those that may be.
+func (c *Core) hasShare(t *tenant, report bool) bool { return t.records < share(c.recordsFor(report)) }
 
 // noRoom says why room found none.
 func (c *Core) noRoom(p *peer, t *tenant) error {
@@ -153,7 +163,7 @@ func (c *Core) noRoom(p *peer, t *tenant) error {
 // accept notes that the receiver has a transfer.
 func (c *Core) accept(p *peer, t uint64) {
 	if s := p.sentAt(t); s != nil {
-		if s.declares {
+		if s.declares && s.binding.Constants == "" {
 			p.told[s.binding.slot] |= toldAccepted
 		}
 		c.unsend(p, s)

@@ -94,7 +94,7 @@ func BenchmarkFirstUse(b *testing.B) {
 				var took samples
 				for b.Loop() {
 					start := time.Now()
-					p, err := e.Compile(context.Background(), id, wasm, abi.Limits{})
+					p, err := e.Compile(context.Background(), id, 1, wasm, abi.Limits{})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -22,7 +22,7 @@ func runOnce(t *testing.T, dir string) Stats {
 		t.Fatal(err)
 	}
 	wasm := code(t, "lab")
-	p, err := e.Compile(context.Background(), sha256.Sum256(wasm), wasm, abi.Limits{})
+	p, err := e.Compile(context.Background(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestLargeModule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), wasm, abi.Limits{})
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}

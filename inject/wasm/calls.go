@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
-// hostCall is one function that guests import from module abi.Module. Arguments and the result are in st.
+// hostCall is one function that instrumented code imports from module abi.Module. Arguments and the result are in st.
 type hostCall struct {
 	name            string
 	params, results []wasmcode.ValType
@@ -37,14 +37,39 @@ func hostCalls() []hostCall {
 		"window": (*Instance).callWindow, "payload": (*Instance).callPayload, callScratch: (*Instance).callScratch,
 		callReply: (*Instance).callReply, "reply_part": (*Instance).callReplyPart, callForward: (*Instance).callForward, "fork": (*Instance).callFork,
 		"get": (*Instance).callGet, "put": (*Instance).callPut, "atomic": (*Instance).callAtomic,
-		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining,
+		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining, "random": (*Instance).callRandom,
 	}
 	var list []hostCall
-	calls := abi.Calls()
-	for i, c := range image.WasmRules().Imports {
-		list = append(list, hostCall{c.Name, c.Type.Params, c.Type.Results, checked(calls[i], runs[c.Name])})
+	for _, c := range abi.Calls() {
+		run := runs[c.Name]
+		if newest, err := abi.CallNamed(c.Name, abi.Version); err == nil && len(newest.Params) == len(c.Params)+1 {
+			run = shifted(run, len(c.Params))
+		}
+		if c.Effect == abi.Waits {
+			run = waiting(run)
+		}
+		i := image.WasmImport(&c)
+		list = append(list, hostCall{i.As, i.Type.Params, i.Type.Results, checked(c, run)})
 	}
 	return list
+}
+
+// shifted carries out a call of ABI 1, of n parameters, as the one of ABI 2 that has another in front, which is 0.
+func shifted(run func(*Instance, []uint64), n int) func(*Instance, []uint64) {
+	return func(in *Instance, st []uint64) {
+		in.shifted[0] = 0
+		copy(in.shifted[1:], st[:n])
+		run(in, in.shifted[:])
+		st[0] = in.shifted[0]
+	}
+}
+
+// waiting counts the run's time on after a call that may have waited.
+func waiting(run func(*Instance, []uint64)) func(*Instance, []uint64) {
+	return func(in *Instance, st []uint64) {
+		run(in, st)
+		in.waited()
+	}
 }
 
 // checked has tests hold a call to the statuses that the ABI says it can answer.
@@ -72,9 +97,9 @@ func addedCalls() []hostCall {
 	}
 }
 
-// rules are what a module must keep to.
-func rules() *wasmcode.Rules {
-	r := image.WasmRules()
+// rules are what a module of an ABI version must keep to.
+func rules(version uint32) *wasmcode.Rules {
+	r := image.WasmRules(version)
 	r.Init, r.Mailed, r.MailedTo, r.Windows = initExport, callReply, callForward, "window"
 	return r
 }

@@ -7,7 +7,7 @@
 // set of windows; the Binding is the pool that Instances come from. An
 // Instance runs the entry point any number of times:
 //
-//	program, err := engine.Compile(ctx, id, code, manifest.Limits)
+//	program, err := engine.Compile(ctx, id, manifest.ABI, code, manifest.Limits)
 //	binding, err := program.Bind(principal, windows)
 //	in, err := binding.Acquire(ctx)
 //	status, err := in.Run(&wasm.Run{Payload: payload, Host: host})

@@ -25,9 +25,9 @@ type Engine struct {
 	config Config
 	kind   string
 	why    string
-	rules  *wasmcode.Rules
-	cache  *codecache.Cache // nil without Config.CacheDir
-	lanes  [lanes]*lane     // some are nil without a disk cache
+	rules  [abi.Version + 1]*wasmcode.Rules // by ABI version
+	cache  *codecache.Cache                 // nil without Config.CacheDir
+	lanes  [lanes]*lane                     // some are nil without a disk cache
 	epoch  time.Time
 
 	mu     sync.Mutex
@@ -59,7 +59,10 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, rules: rules(), epoch: time.Now(), users: map[string]*user{}}
+	e := &Engine{config: config, epoch: time.Now(), users: map[string]*user{}}
+	for version := uint32(1); version <= abi.Version; version++ {
+		e.rules[version] = rules(version)
+	}
 	e.idle.init()
 	e.kind, e.why = kind(config.Interpret)
 	if config.CacheDir != "" && e.kind == kindCompiler {

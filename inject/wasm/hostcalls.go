@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -44,14 +45,14 @@ func (in *Instance) callSelf(st []uint64) { st[0] = uint64(in.host.Self()) }
 // callElements: elements() -> count
 func (in *Instance) callElements(st []uint64) { st[0] = uint64(in.host.Elements()) }
 
-// callOwner: owner(row, local_out) -> element, or a negative status
+// callOwner: owner(dataset, row, local_out) -> element, or a negative status
 func (in *Instance) callOwner(st []uint64) {
-	out, code := in.writable(st[1], 8)
+	out, code := in.writable(st[2], 8)
 	if code != abi.OK {
 		st[0] = status(code)
 		return
 	}
-	element, local, code := in.host.Owner(st[0])
+	element, local, code := in.host.Owner(uint32(st[0]), st[1])
 	if code == abi.OK && element > math.MaxInt32 {
 		code = abi.ErrArgument
 	}
@@ -63,9 +64,9 @@ func (in *Instance) callOwner(st []uint64) {
 	st[0] = uint64(element)
 }
 
-// callRow: row(element, local) -> row, or a negative status
+// callRow: row(dataset, element, local) -> row, or a negative status
 func (in *Instance) callRow(st []uint64) {
-	row, code := in.host.Row(uint32(st[0]), st[1])
+	row, code := in.host.Row(uint32(st[0]), uint32(st[1]), st[2])
 	if code == abi.OK && row > math.MaxInt64 {
 		code = abi.ErrArgument
 	}
@@ -75,12 +76,12 @@ func (in *Instance) callRow(st []uint64) {
 	st[0] = row
 }
 
-// callShardRows: shard_rows(element, out {u64 first, u64 count}) -> status
+// callShardRows: shard_rows(dataset, element, out {u64 first, u64 count}) -> status
 func (in *Instance) callShardRows(st []uint64) {
-	out, code := in.writable(st[1], 16)
+	out, code := in.writable(st[2], 16)
 	if code == abi.OK {
 		var first, count uint64
-		if first, count, code = in.host.ShardRows(uint32(st[0])); code == abi.OK {
+		if first, count, code = in.host.ShardRows(uint32(st[0]), uint32(st[1])); code == abi.OK {
 			binary.LittleEndian.PutUint64(out, first)
 			binary.LittleEndian.PutUint64(out[8:], count)
 		}
@@ -220,7 +221,7 @@ func (in *Instance) deliver(last bool) {
 	if data := box[8 : 8+n : 8+n]; to == 0 {
 		st = in.reply(data)
 	} else {
-		st = in.forward(to-1, data, last)
+		st = in.forward(0, to-1, data, last)
 	}
 	if in.mail == abi.OK {
 		in.mail = st
@@ -233,43 +234,41 @@ func (in *Instance) callReplyPart(st []uint64) {
 	if code == abi.OK {
 		in.replyBytes += st[1] & math.MaxUint32
 	}
-	in.waited()
 	st[0] = status(code)
 }
 
-// callForward: forward(element, ptr, len) -> status
+// callForward: forward(function, element, ptr, len) -> status
 func (in *Instance) callForward(st []uint64) {
 	code := abi.ErrMemory
-	if data, ok := in.readable(st[1], st[2]); ok {
-		code = in.forward(uint32(st[0]), data, false)
+	if data, ok := in.readable(st[2], st[3]); ok {
+		code = in.forward(uint32(st[0]), uint32(st[1]), data, false)
 	}
 	st[0] = status(code)
 }
 
-func (in *Instance) forward(element uint32, data []byte, last bool) abi.Status {
+func (in *Instance) forward(function, element uint32, data []byte, last bool) abi.Status {
 	if uint64(len(data)) > in.limits.PayloadBytes {
 		return in.over(abi.LimitPayload)
 	}
 	if last {
 		return in.host.Onward(element, data)
 	}
-	return in.host.Forward(element, data)
+	return in.host.Forward(function, element, data)
 }
 
-// callFork: fork(element, ptr, len) -> status
+// callFork: fork(function, element, ptr, len) -> status
 func (in *Instance) callFork(st []uint64) {
 	if in.forks >= in.limits.Forks {
 		st[0] = status(in.over(abi.LimitForks))
 		return
 	}
-	element := uint32(st[0])
-	code := in.send(st[1], st[2], in.limits.PayloadBytes, abi.LimitPayload, func(data []byte) abi.Status {
-		return in.host.Fork(element, data)
+	function, element := uint32(st[0]), uint32(st[1])
+	code := in.send(st[2], st[3], in.limits.PayloadBytes, abi.LimitPayload, func(data []byte) abi.Status {
+		return in.host.Fork(function, element, data)
 	})
 	if code == abi.OK {
 		in.forks++
 	}
-	in.waited()
 	st[0] = status(code)
 }
 
@@ -279,7 +278,6 @@ func (in *Instance) callGet(st []uint64) {
 	if code == abi.OK {
 		in.copies(len(dst))
 		code = in.host.Get(uint32(st[0]), uint32(st[1]), st[2], dst)
-		in.waited()
 	}
 	st[0] = status(code)
 }
@@ -291,7 +289,6 @@ func (in *Instance) callPut(st []uint64) {
 	if ok {
 		in.copies(len(src))
 		code = in.host.Put(uint32(st[0]), uint32(st[1]), st[2], src)
-		in.waited()
 	}
 	st[0] = status(code)
 }
@@ -306,7 +303,6 @@ func (in *Instance) callAtomic(st []uint64) {
 	if code == abi.OK {
 		var old uint64
 		old, code = in.host.Atomic(uint32(st[0]), uint32(st[1]), st[2], op, width, st[5], st[6])
-		in.waited()
 		if code == abi.OK {
 			binary.LittleEndian.PutUint64(out, old)
 		}
@@ -331,27 +327,31 @@ func (in *Instance) callNow(st []uint64) { st[0] = in.host.NowNs() }
 // callRemaining: remaining() -> nanoseconds
 func (in *Instance) callRemaining(st []uint64) { st[0] = in.host.RemainingNs() }
 
+// callRandom: random() -> 64 bits
+func (in *Instance) callRandom(st []uint64) { st[0] = in.host.Random() }
+
 // startHost serves host calls while an instance is being prepared: there is no
 // invocation yet, so there is nothing to act on.
 type startHost struct{ stop func() error }
 
-func (h startHost) Tick() error                                 { return h.stop() }
-func (startHost) Self() uint32                                  { return 0 }
-func (startHost) Elements() uint32                              { return 0 }
-func (startHost) ShardRows(uint32) (uint64, uint64, abi.Status) { return 0, 0, abi.ErrUnsupported }
-func (startHost) Owner(uint64) (uint32, uint64, abi.Status)     { return 0, 0, abi.ErrUnsupported }
-func (startHost) Row(uint32, uint64) (uint64, abi.Status)       { return 0, abi.ErrUnsupported }
-func (startHost) Reply([]byte) abi.Status                       { return abi.ErrUnsupported }
-func (startHost) ReplyPart([]byte) abi.Status                   { return abi.ErrUnsupported }
-func (startHost) Onward(uint32, []byte) abi.Status              { return abi.ErrUnsupported }
-func (startHost) Forward(uint32, []byte) abi.Status             { return abi.ErrUnsupported }
-func (startHost) Fork(uint32, []byte) abi.Status                { return abi.ErrUnsupported }
-func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status { return abi.ErrUnsupported }
-func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status { return abi.ErrUnsupported }
+func (h startHost) Tick() error                                      { return h.stop() }
+func (startHost) Self() uint32                                       { return 0 }
+func (startHost) Elements() uint32                                   { return 0 }
+func (startHost) ShardRows(_, _ uint32) (uint64, uint64, abi.Status) { return 0, 0, abi.ErrUnsupported }
+func (startHost) Owner(uint32, uint64) (uint32, uint64, abi.Status)  { return 0, 0, abi.ErrUnsupported }
+func (startHost) Row(_, _ uint32, _ uint64) (uint64, abi.Status)     { return 0, abi.ErrUnsupported }
+func (startHost) Reply([]byte) abi.Status                            { return abi.ErrUnsupported }
+func (startHost) ReplyPart([]byte) abi.Status                        { return abi.ErrUnsupported }
+func (startHost) Onward(uint32, []byte) abi.Status                   { return abi.ErrUnsupported }
+func (startHost) Forward(_, _ uint32, _ []byte) abi.Status           { return abi.ErrUnsupported }
+func (startHost) Fork(_, _ uint32, _ []byte) abi.Status              { return abi.ErrUnsupported }
+func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
+func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Atomic(uint32, uint32, uint64, abi.AtomicOp, uint32, uint64, uint64) (uint64, abi.Status) {
 	return 0, abi.ErrUnsupported
 }
 func (startHost) Scratch(uint64, error) (abi.Status, error) { return abi.ErrUnsupported, nil }
 func (startHost) Log([]byte)                                {}
 func (startHost) NowNs() uint64                             { return uint64(time.Now().UnixNano()) }
+func (startHost) Random() uint64                            { return rand.Uint64() }
 func (startHost) RemainingNs() uint64                       { return 0 }

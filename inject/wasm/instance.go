@@ -36,6 +36,7 @@ type Instance struct {
 	asked    *abi.Limits // what narrowed was made from; nil: nothing
 	host     abi.Host    // of the current run, as what follows
 	stack    [4]uint64
+	shifted  [4]uint64  // arguments of a call of ABI 1
 	inbox    uint64     // bytes of the longest payload of the current acquisition
 	address  uint64     // of the payload
 	payload  uint32     // bytes

@@ -139,9 +139,9 @@ func (l *ledger) Reply(data []byte) abi.Status {
 	return abi.OK
 }
 
-func (l *ledger) Onward(element uint32, data []byte) abi.Status { return l.Forward(element, data) }
+func (l *ledger) Onward(element uint32, data []byte) abi.Status { return l.Forward(0, element, data) }
 
-func (l *ledger) Forward(element uint32, data []byte) abi.Status {
+func (l *ledger) Forward(_, element uint32, data []byte) abi.Status {
 	l.note("forward %d %x", element, data)
 	switch {
 	case l.closed:
@@ -153,7 +153,7 @@ func (l *ledger) Forward(element uint32, data []byte) abi.Status {
 	return abi.OK
 }
 
-func (l *ledger) Fork(element uint32, data []byte) abi.Status {
+func (l *ledger) Fork(_, element uint32, data []byte) abi.Status {
 	l.note("fork %d %x", element, data)
 	return abi.OK
 }
@@ -173,7 +173,7 @@ type mailed struct {
 func play(t *testing.T, e *Engine, g *guest, mailbox bool, windows ...abi.Window) mailed {
 	t.Helper()
 	code := g.module()
-	p, err := e.Compile(context.Background(), sha256.Sum256(code), code, abi.Limits{})
+	p, err := e.Compile(context.Background(), sha256.Sum256(code), 1, code, abi.Limits{})
 	if err != nil {
 		t.Fatalf("%v\n%x", err, code)
 	}

@@ -127,7 +127,7 @@ func TestCloseWhileRunning(t *testing.T) {
 		t.Errorf("a run after the engine's Close: %d, %v", st, err)
 	}
 	in.Release()
-	if _, err := late.Compile(t.Context(), ID{}, code(t, "echo"), abi.Limits{}); !errors.Is(err, ErrClosed) {
+	if _, err := late.Compile(t.Context(), ID{}, 1, code(t, "echo"), abi.Limits{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("compiling with a closed engine: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestConcurrentRuns(t *testing.T) {
 func TestStartIsBounded(t *testing.T) {
 	e := newEngine(t, Config{})
 	wasm := code(t, "start")
-	p, err := e.Compile(t.Context(), ID{}, wasm, abi.Limits{RunTime: 5 * time.Millisecond})
+	p, err := e.Compile(t.Context(), ID{}, 1, wasm, abi.Limits{RunTime: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

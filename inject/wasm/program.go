@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -45,14 +46,17 @@ type variant struct {
 }
 
 // Compile checks code, whose content has the identity id, for a function with
-// the limits of its manifest. It takes microseconds: machine code is made
+// the ABI version and the limits of its manifest. It takes microseconds: machine code is made
 // later. The program refers to code, which must not change. Errors are
 // *CodeError and *LimitError.
-func (e *Engine) Compile(ctx context.Context, id ID, code []byte, limits abi.Limits) (*Program, error) {
+func (e *Engine) Compile(ctx context.Context, id ID, version uint32, code []byte, limits abi.Limits) (*Program, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m, err := wasmcode.Decode(code, e.rules)
+	if version == 0 || version > abi.Version {
+		return nil, &CodeError{fmt.Errorf("ABI version %d is not known here, which implements up to %d", version, abi.Version)}
+	}
+	m, err := wasmcode.Decode(code, e.rules[version])
 	if err != nil {
 		return nil, &CodeError{err}
 	}

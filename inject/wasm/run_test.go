@@ -188,7 +188,7 @@ func TestHeapLimit(t *testing.T) {
 	e := newEngine(t, Config{})
 	b := code(t, "lab")
 	var limit *LimitError
-	if _, err := e.Compile(context.Background(), ID{}, b, abi.Limits{HeapBytes: 1 << 16}); !errors.As(err, &limit) || limit.Limit != "heap_bytes" {
+	if _, err := e.Compile(context.Background(), ID{}, 1, b, abi.Limits{HeapBytes: 1 << 16}); !errors.As(err, &limit) || limit.Limit != "heap_bytes" {
 		t.Errorf("a module of two pages with a limit of one: %v", err)
 	}
 }

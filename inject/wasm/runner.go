@@ -14,7 +14,7 @@ func (r Runner) Offers() []abi.Offer { return []abi.Offer{{Form: "wasm32", Tier:
 
 // Load checks a module.
 func (r Runner) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
-	p, err := r.Engine.Compile(ctx, ID(code.ID), code.Bytes, code.Limits)
+	p, err := r.Engine.Compile(ctx, ID(code.ID), code.ABI, code.Bytes, code.Limits)
 	if err != nil {
 		return nil, err
 	}

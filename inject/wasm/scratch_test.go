@@ -231,7 +231,7 @@ func asksFirst(fails bool) []byte {
 func TestScratchAtTheStart(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		e := newEngine(t, Config{})
-		p, err := e.Compile(t.Context(), ID{}, asksFirst(fails), abi.Limits{ScratchBytes: 8 << 20})
+		p, err := e.Compile(t.Context(), ID{}, 1, asksFirst(fails), abi.Limits{ScratchBytes: 8 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestNoGrowth(t *testing.T) {
 	e := newEngine(t, Config{})
 	for name, want := range map[string]uint64{"echo": 0, "lab": 16 << 20} {
 		b := bind(t, compile(t, e, name, abi.Limits{}), "alice")
-		m, err := wasmcode.Decode(code(t, name), rules())
+		m, err := wasmcode.Decode(code(t, name), rules(1))
 		if err != nil {
 			t.Fatal(err)
 		}

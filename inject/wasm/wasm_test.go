@@ -50,19 +50,19 @@ func (h *fakeHost) Tick() error {
 }
 func (h *fakeHost) Self() uint32     { return 3 }
 func (h *fakeHost) Elements() uint32 { return 5 }
-func (h *fakeHost) ShardRows(e uint32) (uint64, uint64, abi.Status) {
+func (h *fakeHost) ShardRows(_, e uint32) (uint64, uint64, abi.Status) {
 	if e >= 5 {
 		return 0, 0, abi.ErrArgument
 	}
 	return uint64(e) * 100, 100, abi.OK
 }
-func (h *fakeHost) Owner(row uint64) (uint32, uint64, abi.Status) {
+func (h *fakeHost) Owner(_ uint32, row uint64) (uint32, uint64, abi.Status) {
 	if row >= 500 {
 		return 0, 0, abi.ErrArgument
 	}
 	return uint32(row / 100), row % 100, abi.OK
 }
-func (h *fakeHost) Row(e uint32, local uint64) (uint64, abi.Status) {
+func (h *fakeHost) Row(_, e uint32, local uint64) (uint64, abi.Status) {
 	if e >= 5 || local >= 100 {
 		return 0, abi.ErrArgument
 	}
@@ -83,13 +83,13 @@ func (h *fakeHost) ReplyPart(data []byte) abi.Status {
 	h.parts = append(h.parts, append([]byte(nil), data...))
 	return abi.OK
 }
-func (h *fakeHost) Onward(e uint32, data []byte) abi.Status { return h.Forward(e, data) }
+func (h *fakeHost) Onward(e uint32, data []byte) abi.Status { return h.Forward(0, e, data) }
 
-func (h *fakeHost) Forward(e uint32, data []byte) abi.Status {
+func (h *fakeHost) Forward(_, e uint32, data []byte) abi.Status {
 	h.forwards = append(h.forwards, string(data))
 	return h.refuse
 }
-func (h *fakeHost) Fork(e uint32, data []byte) abi.Status { h.forks++; return abi.OK }
+func (h *fakeHost) Fork(_, e uint32, data []byte) abi.Status { h.forks++; return abi.OK }
 func (h *fakeHost) Get(e, w uint32, off uint64, dst []byte) abi.Status {
 	if w != 1 || off > 64 || off+uint64(len(dst)) > 64 {
 		return abi.ErrArgument
@@ -121,6 +121,7 @@ func (h *fakeHost) Log(text []byte) {
 	h.events = append(h.events, fmt.Sprintf("log %x", text))
 }
 func (h *fakeHost) NowNs() uint64       { return 1234567890 }
+func (h *fakeHost) Random() uint64      { return 0x1122334455667788 }
 func (h *fakeHost) RemainingNs() uint64 { return 42 }
 
 // order is lab.c's payload.
@@ -164,7 +165,7 @@ func newEngine(t testing.TB, c Config) *Engine {
 func compile(t testing.TB, e *Engine, name string, limits abi.Limits) *Program {
 	t.Helper()
 	b := code(t, name)
-	p, err := e.Compile(context.Background(), sha256.Sum256(b), b, limits)
+	p, err := e.Compile(context.Background(), sha256.Sum256(b), 1, b, limits)
 	if err != nil {
 		t.Fatal(err)
 	}

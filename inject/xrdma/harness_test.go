@@ -134,7 +134,7 @@ func newEngine(t testing.TB) *engine {
 	t.Cleanup(func() { e.runtime.Close(ctx) })
 	b := e.runtime.NewHostModuleBuilder(abi.Module)
 	define := func(name string, f func(r *run, s []uint64)) {
-		call, _ := abi.CallNamed(name)
+		call, _ := abi.CallNamed(name, abi.Version)
 		params, results := call.Types()
 		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(_ context.Context, _ api.Module, s []uint64) {
 			if e.current.c.calls != nil {
@@ -296,17 +296,17 @@ func (r *run) bytes(ptr, n uint64) []byte {
 func status(st abi.Status) uint64 { return uint64(uint32(st)) }
 
 func (r *run) owner(s []uint64) {
-	e, local, ok := r.c.shards.Owner(s[0])
+	e, local, ok := r.c.shards.Owner(s[1])
 	if !ok {
 		s[0] = status(abi.ErrArgument)
 		return
 	}
-	r.e.mod.Memory().WriteUint64Le(uint32(s[1]), local)
+	r.e.mod.Memory().WriteUint64Le(uint32(s[2]), local)
 	s[0] = uint64(e)
 }
 
 func (r *run) row(s []uint64) {
-	row, ok := r.c.shards.Row(uint32(s[0]), s[1])
+	row, ok := r.c.shards.Row(uint32(s[1]), s[2])
 	if !ok {
 		st := abi.ErrArgument
 		row = uint64(int64(st))
@@ -315,7 +315,7 @@ func (r *run) row(s []uint64) {
 }
 
 func (r *run) shardRows(s []uint64) {
-	first, count, ranges, ok := r.c.shards.Range(uint32(s[0]))
+	first, count, ranges, ok := r.c.shards.Range(uint32(s[1]))
 	switch {
 	case !ok:
 		s[0] = status(abi.ErrArgument)
@@ -325,8 +325,8 @@ func (r *run) shardRows(s []uint64) {
 		return
 	}
 	mem := r.e.mod.Memory()
-	mem.WriteUint64Le(uint32(s[1]), first)
-	mem.WriteUint64Le(uint32(s[1])+8, count)
+	mem.WriteUint64Le(uint32(s[2]), first)
+	mem.WriteUint64Le(uint32(s[2])+8, count)
 	s[0] = 0
 }
 
@@ -401,10 +401,10 @@ func (r *run) send(s []uint64) {
 	switch {
 	case r.ended:
 		s[0] = status(abi.ErrDone)
-	case int32(s[0]) < 0 || int(s[0]) >= len(r.c.elements):
+	case s[0] != 0 || int32(s[1]) < 0 || int(s[1]) >= len(r.c.elements):
 		s[0] = status(abi.ErrArgument)
 	default:
-		r.c.queue = append(r.c.queue, branch{int(s[0]), r.bytes(s[1], s[2])})
+		r.c.queue = append(r.c.queue, branch{int(s[1]), r.bytes(s[2], s[3])})
 		s[0] = 0
 	}
 }

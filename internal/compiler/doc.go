@@ -12,7 +12,7 @@
 // It ends when the socket does, in the middle of a request too, so none outlives its owner.
 //
 // A process is replaced after a crash, a request that took longer than the deadline or that nobody waits for any more, 256 requests,
-// when it has grown beyond its memory, and when the signer changes: no code that one signer answers for meets what the code of
+// when it has grown beyond its memory, when it computes though nobody has asked it for anything (its last principal is charged for that), and when the signer changes: no code that one signer answers for meets what the code of
 // another left behind. A spare waits, so a replacement costs nobody the start.
 //
 // # Who waits

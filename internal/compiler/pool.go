@@ -154,7 +154,8 @@ func (p *Pool) serve(ctx context.Context, j Job) ([]byte, error) {
 	}
 	before, begin := c.processorTime(), time.Now()
 	a, err := c.ask(ctx, j.Request, p.config.Deadline)
-	if cost = c.processorTime() - before; cost <= 0 { // the process is gone
+	c.principal, c.charged = j.Principal, c.processorTime()
+	if cost = c.charged - before; cost <= 0 { // the process is gone
 		cost = time.Since(begin)
 	}
 	switch {
@@ -209,19 +210,69 @@ func (p *Pool) pick(signer string) *process {
 	}
 	c := p.idle[i]
 	p.idle = slices.Delete(p.idle, i, i+1)
+	p.charge(c)
 	return c
+}
+
+// How idle processes are looked at: an idle compiler needs a few milliseconds for its garbage. One that uses more is not idle; code has taken it over.
+const (
+	idleLook = time.Second
+	idleTime = idleLook / 10 // of processor time, between two looks
+)
+
+// look ends an idle process that computes all the same, or grows, and charges what it has used to whom it compiled for last.
+func (p *Pool) look(c *process) {
+	p.mu.Lock()
+	i := slices.Index(p.idle, c)
+	if i < 0 || p.ctx.Err() != nil {
+		p.mu.Unlock()
+		return
+	}
+	if p.charge(c) < idleTime && c.residentBytes() <= p.config.MemoryBytes {
+		c.next.Reset(idleLook)
+		p.mu.Unlock()
+		return
+	}
+	p.idle = slices.Delete(p.idle, i, i+1)
+	p.work.Add(1)
+	defer p.work.Done()
+	p.mu.Unlock()
+	c.kill()
+	c.end()
+}
+
+// charge charges what a process has used since it became idle, or was looked at; mu is held.
+func (p *Pool) charge(c *process) (used time.Duration) {
+	now := c.processorTime()
+	used = max(now-c.charged, 0)
+	c.charged = max(now, c.charged)
+	if c.served > 0 {
+		p.queue.charge(c.principal, used)
+	}
+	return used
 }
 
 // keep puts a process aside for the next request. The one that has been idle longest goes, if there are too many.
 func (p *Pool) keep(c *process) {
 	p.mu.Lock()
-	p.idle = append(p.idle, c)
 	var old *process
 	if p.ctx.Err() != nil {
-		old, p.idle = c, p.idle[:len(p.idle)-1]
-	} else if len(p.idle) > p.config.Processes+1 {
-		old = p.idle[0]
-		p.idle = slices.Delete(p.idle, 0, 1)
+		old = c
+	} else {
+		if c.served == 0 {
+			c.charged = c.processorTime() // its start is nobody's
+		}
+		p.idle = append(p.idle, c)
+		if c.next == nil {
+			c.next = time.AfterFunc(idleLook, func() { p.look(c) })
+		} else {
+			c.next.Reset(idleLook)
+		}
+		if len(p.idle) > p.config.Processes+1 {
+			old = p.idle[0]
+			p.idle = slices.Delete(p.idle, 0, 1)
+			p.charge(old)
+		}
 	}
 	p.mu.Unlock()
 	if old != nil {
@@ -257,6 +308,9 @@ func (p *Pool) Close() error {
 	p.mu.Lock()
 	idle := p.idle
 	p.idle = nil
+	for _, c := range idle {
+		c.next.Stop()
+	}
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.end()

@@ -53,6 +53,11 @@ func obey(order string, served int) Answer {
 	case "spin":
 		for { //nolint // until it is killed
 		}
+	case "go on": // after the answer: code that has taken the process over
+		go func() {
+			for { //nolint // until it is killed
+			}
+		}()
 	case "sleep":
 		time.Sleep(time.Hour)
 	case "crash":
@@ -197,6 +202,43 @@ func (p *Pool) idles(pid int) bool {
 		}
 	}
 	return false
+}
+
+// TestIdle: a process that computes while nobody asks it for anything is ended, and charged to whoever it computed for last.
+func TestIdle(t *testing.T) {
+	p := pool(t, Config{Processes: 3})
+	well, _ := who(t, p, "s")
+	if _, err := p.Compile(t.Context(), job("eve", "e", "go on")); err != nil {
+		t.Fatal(err)
+	}
+	for len(p.idlePids()) == 0 || slices.ContainsFunc(p.idlePids(), func(pid int) bool { return pid != well && !p.fresh(pid) }) {
+		time.Sleep(time.Millisecond)
+	}
+	p.mu.Lock()
+	eve, ada := p.queue.used["eve"], p.queue.used["ada"]
+	p.mu.Unlock()
+	if eve < idleTime || eve < ada {
+		t.Errorf("eve is charged %v, ada %v", eve, ada)
+	}
+	if again, served := who(t, p, "s"); again != well || served != 2 {
+		t.Errorf("one that was idle has gone too: process %d was asked for the %dth time, %d before", again, served, well)
+	}
+}
+
+func (p *Pool) idlePids() (pids []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.idle {
+		pids = append(pids, c.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// fresh reports whether an idle process has served nobody.
+func (p *Pool) fresh(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.idle, func(c *process) bool { return c.cmd.Process.Pid == pid && c.served == 0 })
 }
 
 // TestMemory: a process that holds too much is replaced; one that asks for more than twice that cannot have it.

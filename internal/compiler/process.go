@@ -34,6 +34,11 @@ type process struct {
 	served int
 	signer string // of the code that it has seen; with served 0 it has seen none
 	ended  sync.Once
+
+	// While it is idle, under Pool.mu.
+	principal string        // whom it compiled for last
+	charged   time.Duration // of its processor time, the part that somebody was charged for
+	next      *time.Timer   // of the looks at it
 }
 
 // start starts a compiler and hears what it is. The context's end ends the wait.

@@ -57,7 +57,7 @@ func (q *queue) enter(principal string) (*ticket, error) {
 
 // leave gives a process back, after cost of processor time.
 func (q *queue) leave(principal string, cost time.Duration) {
-	q.used[principal] += cost
+	q.charge(principal, cost)
 	q.free++
 	q.next()
 	if len(q.used) > maxAccounts {
@@ -71,6 +71,9 @@ func (q *queue) leave(principal string, cost time.Duration) {
 		}
 	}
 }
+
+// charge has a principal's next turn come later.
+func (q *queue) charge(principal string, cost time.Duration) { q.used[principal] += cost }
 
 // abandon takes a ticket out that nobody waits for any more; false: its turn had come.
 func (q *queue) abandon(t *ticket) bool {

@@ -135,3 +135,20 @@ func Dup(fd int) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(d), "memfd"), nil
 }
+
+// Zero makes bytes of a shared mapping zeros, for everybody who has the memory. Whole pages among them go back to the kernel until they are
+// written again. mem must begin at a page.
+func Zero(mem []byte, from, n int) error {
+	page := os.Getpagesize()
+	first, last := (from+page-1)&^(page-1), (from+n)&^(page-1)
+	if first >= last {
+		clear(mem[from : from+n])
+		return nil
+	}
+	clear(mem[from:first])
+	clear(mem[last : from+n])
+	if err := unix.Madvise(mem[first:last], unix.MADV_REMOVE); err != nil {
+		return fmt.Errorf("memfd: give back %d bytes: %w", last-first, err)
+	}
+	return nil
+}

@@ -112,3 +112,31 @@ func TestMapRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestZero: what is told becomes zeros, what lies beside it stays, and the kernel has the whole pages back.
+func TestZero(t *testing.T) {
+	f := create(t, false)
+	page := os.Getpagesize()
+	for _, tc := range [][2]int{{0, 1 << 16}, {0, page}, {1, page}, {page - 1, page + 2}, {10, 20}, {3*page + 5, 7 * page}, {1<<16 - 1, 1}, {5, 0}} {
+		mem := f.Bytes()
+		for i := range mem {
+			mem[i] = 7
+		}
+		if err := Zero(mem, tc[0], tc[1]); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(f.FD(), &st); err != nil { // before anybody reads: that makes pages too
+			t.Fatal(err)
+		}
+		back := max((tc[0]+tc[1])/page-(tc[0]+page-1)/page, 0)
+		if has := int(st.Blocks) * 512 / page; has != len(mem)/page-back {
+			t.Errorf("%d bytes at %d: %d pages are in use of %d, and %d were to go", tc[1], tc[0], has, len(mem)/page, back)
+		}
+		for i, b := range mem {
+			if (b == 0) != (i >= tc[0] && i < tc[0]+tc[1]) {
+				t.Fatalf("%d bytes at %d: byte %d is %d", tc[1], tc[0], i, b)
+			}
+		}
+	}
+}

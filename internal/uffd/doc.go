@@ -16,6 +16,7 @@
 //   - EAGAIN: the mappings of the process are just changing (only with the events for fork, remap and remove). No event tells
 //     when that ends, so the caller tries again after a while.
 //   - ENOENT: the range is not mapped or not registered any more; ESRCH: the process is gone. There is nothing to answer.
+//   - EEXIST from Poison also where a protected page was taken away: its mark stays until Protect(off).
 //   - ENOMEM, EINVAL, EFAULT: as in ioctl_userfaultfd(2).
 //
 // # Kernels

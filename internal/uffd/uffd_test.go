@@ -308,6 +308,27 @@ func TestPoison(t *testing.T) {
 	}
 }
 
+// TestPoisonOverMark: a page that was protected when it left keeps a mark, which Copy replaces and Poison does not.
+func TestPoisonOverMark(t *testing.T) {
+	w := open4(t, 1)
+	if n, err := w.Copy(w.base, make([]byte, page), true); n != page || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := unix.Fallocate(w.file, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, page); err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.Poison(w.base, page)
+	want(t, "Poison over a mark", n, 0, err, unix.EEXIST)
+	if err := w.Protect(w.base, page, false); err != nil {
+		t.Fatal(err)
+	}
+	n, err = w.Poison(w.base, page)
+	want(t, "Poison", n, page, err, 0)
+	if err := soon(t, w.write(t, 0, []byte("x"))); !errors.Is(err, unix.EFAULT) {
+		t.Errorf("a write to a poisoned page: %v", err)
+	}
+}
+
 // TestAdopt: a blocking descriptor, as another process may send it, does not block here.
 func TestAdopt(t *testing.T) {
 	w := open4(t, 1)

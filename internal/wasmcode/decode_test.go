@@ -62,7 +62,7 @@ func TestRefusedSections(t *testing.T) {
 		{"import of a table", module(types, imp("host", "t", 1, 0x70, 0, 1)), "is a table"},
 		{"import of a global", module(types, imp("host", "g", 3, 0x7f, 0)), "is a global"},
 		{"import of a tag", module(types, imp("host", "g", 4, 0, 0)), "unknown kind"},
-		{"unknown import", module(types, imp("host", "three", 0, 0)), "host.three does not exist"},
+		{"unknown import", module(types, imp("host", "three", 0, 0)), "host.three: it does not exist"},
 		{"import's type", module(types, imp("host", "one", 0, 0)), "has type (i32, i32) -> (i32), but the host's is () -> (i32)"},
 		{"import of an added name", module(types, imp("host", ImportTick, 0, 0)), "does not exist"},
 		{"name is no UTF-8", module(types, section(secImport, vec(raw(1, 0xff)))), "not UTF-8"},
@@ -169,7 +169,7 @@ func TestDamagedModules(t *testing.T) {
 func hostRules() *Rules {
 	i32, i64 := I32, I64
 	f := func(name string, results []ValType, params ...ValType) Import {
-		return Import{name, Type{Params: params, Results: results}}
+		return Import{Name: name, Type: Type{Params: params, Results: results}}
 	}
 	one := []ValType{i32}
 	return &Rules{

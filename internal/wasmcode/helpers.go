@@ -310,11 +310,9 @@ func (a *asm) load64(offset byte) { a.b = append(a.b, byte(opI64Load), 0, offset
 // to the host and coming back costs more than many functions do otherwise.
 func (w *writer) mail(imported uint32, addressed bool) []byte {
 	a := &asm{w: w, b: []byte{1, 1, byte(I32)}}
-	to, ptr, n, params := 0, 0, 1, 2
-	if addressed {
-		ptr, n, params = 1, 2, 3
-	}
-	box := params
+	params := len(w.m.typeOf(imported).Params)
+	ptr, n, box := params-2, params-1, params
+	to := ptr - 1 // if it is addressed
 	a.global(globalMailbox)
 	a.set(box)
 	a.get(box)
@@ -335,6 +333,10 @@ func (w *writer) mail(imported uint32, addressed bool) []byte {
 		a.get(to)
 		a.i32(-1)
 		a.op(opI32Eq, opI32Or)
+		for i := range to {
+			a.get(i)
+			a.op(opI32Or)
+		}
 	}
 	a.ifThen()
 	a.callHost(imported, params)

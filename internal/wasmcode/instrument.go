@@ -1,6 +1,7 @@
 package wasmcode
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -9,7 +10,7 @@ import (
 
 // Revision is raised whenever Instrument's output changes for the same input:
 // caches of compiled code are keyed by it.
-const Revision = 5
+const Revision = 6
 
 // Names that Instrument adds. The imports are from Rules.Module; the host calls
 // or sets the exports.
@@ -171,7 +172,8 @@ func (w *writer) importSection(b []byte) []byte {
 	}
 	b = uleb(b, uint32(len(w.m.imports)+addedImports))
 	for i, name := range w.m.Imports {
-		one(name, w.m.imports[i])
+		rule, _ := w.m.rules.lookup(name)
+		one(cmp.Or(rule.As, name), w.m.imports[i])
 	}
 	one(ImportTick, w.tickType)
 	one(ImportStoreTrap, w.trapType)

@@ -75,19 +75,22 @@ func (t Type) String() string {
 type Import struct {
 	Name string
 	Type Type
+	As   string // what it is called in instrumented code; "": as it is
 }
 
 // Rules say what a host accepts and wants of a module.
 type Rules struct {
-	Module  string   // the only module to import from
-	Imports []Import // the functions to be imported from it
-	Entry   string   // the export that the host calls
-	Type    Type     // of Entry
-	Memory  string   // the name under which the memory is exported; "" for any, or none
-	Init    string   // an export of type () -> () that is kept if it is there; "" for none
+	Module  string                  // the only module to import from
+	Imports []Import                // the functions to be imported from it
+	Missing func(name string) error // says why another cannot be; nil: it does not exist
+	Entry   string                  // the export that the host calls
+	Type    Type                    // of Entry
+	Memory  string                  // the name under which the memory is exported; "" for any, or none
+	Init    string                  // an export of type () -> () that is kept if it is there; "" for none
 	// Mailed names an import of type (pointer i32, length i32) -> (i32) whose
 	// short messages are left in the mailbox instead of calling the host, and MailedTo
-	// one of type (to i32, pointer i32, length i32) -> (i32); "" for none.
+	// one of type (to i32, pointer i32, length i32) -> (i32), or with an i32 before them, which is
+	// 0 of what is left in the mailbox; "" for none.
 	Mailed   string
 	MailedTo string
 	// Windows names an import of type (index i32, out i32) -> (i32), which writes

@@ -1,6 +1,9 @@
 package wasmcode
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 func (r *reader) valType() ValType {
 	v := ValType(r.u8())
@@ -81,13 +84,13 @@ func (d *decoder) importSection(r *reader) {
 		if !r.ok() {
 			return
 		}
-		want, ok := rules.lookup(name)
-		if !ok {
-			r.failAt(at, "the import %s.%s does not exist; see docs/abi.md for the calls there are", module, name)
+		rule, err := rules.lookup(name)
+		if err != nil {
+			r.failAt(at, "the import %s.%s: %v", module, name, err)
 			return
 		}
-		if got := d.m.types[t]; !got.Equal(want) {
-			r.failAt(at, "the import %s.%s has type %v, but the host's is %v", module, name, got, want)
+		if got := d.m.types[t]; !got.Equal(rule.Type) {
+			r.failAt(at, "the import %s.%s has type %v, but the host's is %v", module, name, got, rule.Type)
 			return
 		}
 		d.m.imports = append(d.m.imports, t)
@@ -95,13 +98,16 @@ func (d *decoder) importSection(r *reader) {
 	}
 }
 
-func (rules *Rules) lookup(name string) (Type, bool) {
+func (rules *Rules) lookup(name string) (*Import, error) {
 	for i := range rules.Imports {
 		if rules.Imports[i].Name == name {
-			return rules.Imports[i].Type, true
+			return &rules.Imports[i], nil
 		}
 	}
-	return Type{}, false
+	if rules.Missing != nil {
+		return nil, rules.Missing(name)
+	}
+	return nil, errors.New("it does not exist")
 }
 
 // importRefused explains why an import that is no host call cannot be had.

@@ -185,7 +185,7 @@ type function struct {
 
 // calls are all host calls: what a manifest of native code lists, if nobody looked which it needs.
 func calls() (names []string) {
-	for _, c := range abi.Calls() {
+	for _, c := range abi.CallsOf(abi.Version) {
 		names = append(names, c.Name)
 	}
 	return names
@@ -211,7 +211,7 @@ func (s *nodes) build(f function) *image.Image {
 	}
 	entries := []image.Entry{{Form: image.LLVMBitcode, Triple: f.triple, Code: code}}
 	if f.manifest.Name == "" {
-		f.manifest = image.Manifest{Name: f.name, ABI: 1, Imports: calls()}
+		f.manifest = image.Manifest{Name: f.name, ABI: abi.Version, Imports: calls()}
 	}
 	if f.wasm != nil {
 		entries = append(entries, image.Entry{Form: image.Wasm, Code: f.wasm})

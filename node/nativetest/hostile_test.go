@@ -53,7 +53,7 @@ func TestRefused(t *testing.T) {
 	if strings.HasPrefix(triple(), "aarch64") {
 		foreign = "x86_64-unknown-linux-gnu"
 	}
-	damaged, err := image.Build(image.Manifest{Name: "damaged", ABI: 1, Imports: calls()},
+	damaged, err := image.Build(image.Manifest{Name: "damaged", ABI: abi.Version, Imports: calls()},
 		image.Entry{Form: image.LLVMBitcode, Triple: triple(), Code: append([]byte{'B', 'C', 0xC0, 0xDE}, make([]byte, 400)...)})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestContained(t *testing.T) {
 	s := start(t, "a")
 	table, _ := s.ring(1024)
 	good := s.sign(s.build(function{name: "good", source: echo}), s.key)
-	short := image.Manifest{Name: "spin", ABI: 1, Imports: calls(), Limits: abi.Limits{RunTime: 200 * time.Millisecond}}
+	short := image.Manifest{Name: "spin", ABI: abi.Version, Imports: calls(), Limits: abi.Limits{RunTime: 200 * time.Millisecond}}
 	for _, c := range []struct {
 		name string
 		f    function
@@ -174,7 +174,7 @@ func TestKilled(t *testing.T) {
 	before := children(t, pid)
 	ended := make(chan error)
 	go func() {
-		m := image.Manifest{Name: "spin", ABI: 1, Imports: calls(), Limits: abi.Limits{RunTime: time.Minute}}
+		m := image.Manifest{Name: "spin", ABI: abi.Version, Imports: calls(), Limits: abi.Limits{RunTime: time.Minute}}
 		_, err := s.at(s.sign(s.build(function{source: spin, manifest: m}), s.key), forms.Bitcode, "")
 		ended <- err
 	}()

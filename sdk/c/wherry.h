@@ -1,4 +1,4 @@
-/* wherry.h: write a function that travels.  ABI version 1.
+/* wherry.h: write a function that travels.  ABI version 2.
  *
  * A function is one C file without a C library.  Its entry point is
  * wherry_main; it is called once for each branch of an invocation that arrives
@@ -50,7 +50,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WHERRY_ABI_VERSION 1
+#define WHERRY_ABI_VERSION 2
 
 /* Status: what a host call returns, and wherry_main.  Negative numbers are the
  * host's; a function's own errors are positive. */
@@ -171,19 +171,22 @@ WHERRY_CALL(self) int32_t wherry_self(void);
 /* Number of elements in the shard table. */
 WHERRY_CALL(elements) int32_t wherry_elements(void);
 
-/* Index of the element that holds a row, or a negative status. Writes the
- * row's index there to local. */
-WHERRY_CALL(owner) int32_t wherry_owner(uint64_t row, uint64_t *local);
+/* Index of the element that holds a row of a dataset, or a negative status.
+ * Writes the row's index there to local. Dataset 0 is the one that the
+ * function was called on; there are no others yet. */
+WHERRY_CALL(owner) int32_t wherry_owner(uint32_t dataset, uint64_t row, uint64_t *local);
 
-/* The row that an element holds at index local, or a negative status: the
- * inverse of wherry_owner. An element's rows are in ascending order. */
-WHERRY_CALL(row) int64_t wherry_row(int32_t element, uint64_t local);
+/* The row of a dataset that an element holds at index local, or a negative
+ * status: the inverse of wherry_owner. An element's rows are in ascending
+ * order. */
+WHERRY_CALL(row) int64_t wherry_row(uint32_t dataset, int32_t element, uint64_t local);
 
-/* Writes the range of rows that an element holds, {u64 first, u64 count}.
- * WHERRY_ERR_UNSUPPORTED unless every element holds a range: ask
+/* Writes the range of a dataset's rows that an element holds, {u64 first,
+ * u64 count}. WHERRY_ERR_UNSUPPORTED unless every element holds a range: ask
  * wherry_owner and wherry_row then, or say "ranges": true in the manifest.
  * Status. */
-WHERRY_CALL(shard_rows) int32_t wherry_shard_rows(int32_t element, wherry_rows_range_t *range);
+WHERRY_CALL(shard_rows) int32_t wherry_shard_rows(uint32_t dataset, int32_t element,
+                                                  wherry_rows_range_t *range);
 
 /* Writes where a window of this element lies, {u32 addr, u32 flags, u64
  * size}; flag bit 0: writable. Status. */
@@ -207,13 +210,16 @@ WHERRY_CALL(reply) int32_t wherry_reply(const void *data, uint32_t size);
  * May wait for credit. Status. */
 WHERRY_CALL(reply_part) int32_t wherry_reply_part(const void *data, uint32_t size);
 
-/* Continues this branch on another element, with these bytes as its payload.
- * May wait for room. Status. */
-WHERRY_CALL(forward) int32_t wherry_forward(int32_t element, const void *payload, uint32_t size);
+/* Continues this branch on another element, with these bytes as its payload,
+ * as a run of a function: 0 is the one that runs. May wait for room. Status. */
+WHERRY_CALL(forward) int32_t wherry_forward(uint32_t function, int32_t element,
+                                            const void *payload, uint32_t size);
 
 /* Starts another branch of this invocation on an element, which may be this
- * one. Waits for room, until the deadline. Status. */
-WHERRY_CALL(fork) int32_t wherry_fork(int32_t element, const void *payload, uint32_t size);
+ * one, as a run of a function: 0 is the one that runs. Waits for room, until
+ * the deadline. Status. */
+WHERRY_CALL(fork) int32_t wherry_fork(uint32_t function, int32_t element, const void *payload,
+                                      uint32_t size);
 
 /* Copies bytes from a window of any element. Waits. Status. */
 WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void *data,
@@ -242,16 +248,19 @@ WHERRY_CALL(now) uint64_t wherry_now(void);
 /* Nanoseconds until the invocation's deadline. */
 WHERRY_CALL(remaining) uint64_t wherry_remaining(void);
 
+/* 64 bits that nobody can foresee, other ones each time. */
+WHERRY_CALL(random) uint64_t wherry_random(void);
+
 /* End of what is generated. */
 
 #define WHERRY_FORK_WAIT_NS 20000u
 
 /* wherry_fork that waits while the queue to that element is full: for a run that
  * forks more than a few times.  It gives up at the invocation's deadline. */
-WHERRY_HELPER int32_t wherry_fork_wait(int32_t element, const void *payload, uint32_t size)
+WHERRY_HELPER int32_t wherry_fork_wait(uint32_t function, int32_t element, const void *payload, uint32_t size)
 {
     for (;;) {
-        int32_t st = wherry_fork(element, payload, size);
+        int32_t st = wherry_fork(function, element, payload, size);
         if (WHERRY_LIKELY(st != WHERRY_ERR_BACKPRESSURE) || wherry_remaining() == 0)
             return st;
         /* The element moves on meanwhile: a function's loops let it. */

@@ -77,9 +77,9 @@ WHERRY_ENTRY(payload, size)
     case 12: /* b bytes of scratch */
         return wherry_scratch(o->b) ? wherry_reply(NULL, 0) : WHERRY_ERR_LIMIT;
     case 13: /* a payload of b bytes, to element a */
-        return wherry_forward((int32_t)o->a, buffer, (uint32_t)o->b);
+        return wherry_forward(0, (int32_t)o->a, buffer, (uint32_t)o->b);
     case 14:
-        return wherry_fork((int32_t)o->a, buffer, (uint32_t)o->b);
+        return wherry_fork(0, (int32_t)o->a, buffer, (uint32_t)o->b);
     case 15:
         spin(o->b);
         return wherry_reply(payload, size);
@@ -97,15 +97,15 @@ WHERRY_ENTRY(payload, size)
             *p = 0xee;
     case 21: { /* the range of rows of element a */
         wherry_rows_range_t range;
-        WHERRY_TRY(wherry_shard_rows((int32_t)o->a, &range));
+        WHERRY_TRY(wherry_shard_rows(0, (int32_t)o->a, &range));
         return wherry_reply(&range, sizeof range);
     }
     case 22: { /* row b of element a, and who it says owns that */
-        int64_t row = wherry_row((int32_t)o->a, o->b);
+        int64_t row = wherry_row(0, (int32_t)o->a, o->b);
         if (row < 0)
             return (int32_t)row;
         uint64_t answer[3] = {(uint64_t)row, 0, 0};
-        answer[1] = (uint64_t)(int64_t)wherry_owner((uint64_t)row, &answer[2]);
+        answer[1] = (uint64_t)(int64_t)wherry_owner(0, (uint64_t)row, &answer[2]);
         return wherry_reply(answer, sizeof answer);
     }
     case 23: /* gets from window 0 of element a, again and again, for b nanoseconds */
@@ -116,15 +116,15 @@ WHERRY_ENTRY(payload, size)
         return wherry_reply(buffer, 8);
     case 24: /* logs what follows the order, at element a, and ends with status b */
         if (wherry_self() != (int32_t)o->a)
-            return wherry_forward((int32_t)o->a, payload, size);
+            return wherry_forward(0, (int32_t)o->a, payload, size);
         wherry_log("not this", 8);
         wherry_log((const char *)(o + 1), size - sizeof *o);
         return o->b == 1 << 20 ? (__builtin_trap(), 0) : (int32_t)o->b ? (int32_t)o->b : wherry_reply(NULL, 0);
     case 20: /* forwards itself; whatever it tries after that must not work */
-        WHERRY_TRY(wherry_forward((int32_t)o->a, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16));
-        if (wherry_forward((int32_t)o->a, payload, size) != WHERRY_ERR_DONE)
+        WHERRY_TRY(wherry_forward(0, (int32_t)o->a, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16));
+        if (wherry_forward(0, (int32_t)o->a, payload, size) != WHERRY_ERR_DONE)
             return 97;
-        if (wherry_fork((int32_t)o->a, payload, size) != WHERRY_ERR_DONE)
+        if (wherry_fork(0, (int32_t)o->a, payload, size) != WHERRY_ERR_DONE)
             return 98;
         return wherry_reply_part(payload, size) == WHERRY_ERR_DONE ? WHERRY_OK : 99;
     }

@@ -35,7 +35,7 @@ WHERRY_ENTRY(payload, size)
         if (o.op == 3)
             return wherry_reply(payload, size);
         o.op = 1;
-        return wherry_forward((wherry_self() + 1) % wherry_elements(), &o, sizeof o);
+        return wherry_forward(0, (wherry_self() + 1) % wherry_elements(), &o, sizeof o);
     }
     case 1:
         while (wherry_now() < until)

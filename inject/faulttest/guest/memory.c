@@ -61,7 +61,7 @@ WHERRY_ENTRY(payload, size)
     case 2: /* n branches, here, that count themselves in scratch */
         o.op = 3;
         for (uint32_t i = 0; i < in->n; i++)
-            WHERRY_TRY(wherry_fork_wait(wherry_self(), &o, sizeof o));
+            WHERRY_TRY(wherry_fork_wait(0, wherry_self(), &o, sizeof o));
         /* fall through */
     case 3: {
         scratch_t *s = (scratch_t *)scratch;
@@ -76,7 +76,7 @@ WHERRY_ENTRY(payload, size)
     }
     case 5: /* keeps scratch here, and stays at the next element */
         o.op = 6;
-        return wherry_forward((wherry_self() + 1) % wherry_elements(), &o, sizeof o);
+        return wherry_forward(0, (wherry_self() + 1) % wherry_elements(), &o, sizeof o);
     case 6:
         for (uint64_t until = wherry_now() + o.word; wherry_now() < until;)
             ;

@@ -198,6 +198,9 @@ func readMade(dir, name, tool string) ([]byte, error) {
 
 // Build compiles src and packs it with a manifest, whose source and imports it fills in.
 func Build(ctx context.Context, src Source, m image.Manifest, opts Options) (*image.Image, error) {
+	if _, own := src.Includes[sdk.HeaderName]; !own && m.ABI != 0 && m.ABI != abi.Version {
+		return nil, fmt.Errorf("%w: the manifest says \"abi\": %d, and wherry.h is of version %d; leave abi out (docs/abi.md says how to bring a source up to date)", ErrSource, m.ABI, abi.Version)
+	}
 	forms := opts.Forms
 	if len(forms) == 0 {
 		forms = []image.Form{image.Wasm}

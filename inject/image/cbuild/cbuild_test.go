@@ -67,6 +67,9 @@ func TestBuild(t *testing.T) {
 	if bytes.Contains(e.Code, []byte("wherry-build")) || bytes.Contains(e.Code, []byte("clang")) {
 		t.Error("the module names the folder or the compiler that made it")
 	}
+	if _, err := Build(t.Context(), sum(), image.Manifest{Name: "sum", ABI: 1}, opts); !errors.Is(err, ErrSource) || !strings.Contains(err.Error(), "wherry.h is of version") {
+		t.Errorf("a manifest of ABI 1: %v", err)
+	}
 }
 
 // The examples that people read first must compile: in the header, and in README.md.

@@ -168,8 +168,8 @@ func leavesOpen(object []byte) (calls []string, helpers bool, err error) {
 }
 
 func known(call string) bool {
-	_, ok := abi.CallNamed(call)
-	return ok
+	_, err := abi.CallNamed(call, abi.Version)
+	return err == nil
 }
 
 // linkRuntime links an object with the runtime. Bitcode has that done where it is compiled.

@@ -66,15 +66,17 @@ static int32_t calls(const struct order *o, const void *payload, uint32_t size)
     wherry_payload_t p;
     switch (o->op) {
     case 30: v[0] = (uint64_t)wherry_self(), v[1] = (uint64_t)wherry_elements(), v[2] = wherry_now(), v[3] = wherry_remaining(); break;
-    case 31: v[0] = (uint64_t)wherry_owner(o->a, &v[1]); break;
-    case 32: v[0] = (uint64_t)wherry_row((int32_t)o->n, o->a); break;
-    case 33: v[0] = (uint64_t)wherry_shard_rows((int32_t)o->n, &range), v[1] = range.first, v[2] = range.count; break;
+    case 31: v[0] = (uint64_t)wherry_owner(0, o->a, &v[1]); break;
+    case 32: v[0] = (uint64_t)wherry_row(0, (int32_t)o->n, o->a); break;
+    case 33: v[0] = (uint64_t)wherry_shard_rows(0, (int32_t)o->n, &range), v[1] = range.first, v[2] = range.count; break;
     case 34: v[0] = (uint64_t)wherry_get((int32_t)o->n, 1, o->a, &v[1], 8); break;
     case 35: v[1] = 77, v[0] = (uint64_t)wherry_put((int32_t)o->n, 1, o->a, &v[1], 8); break;
     case 36: v[0] = (uint64_t)wherry_atomic((int32_t)o->n, 1, o->a, WHERRY_ATOMIC_ADD, 8, o->b, 0, &v[1]); break;
     case 37: wherry_payload(&p), v[0] = p.addr == payload, v[1] = p.size == size; break;
     case 38: wherry_log(words[o->n], 4); break;
-    case 39: v[0] = (uint64_t)wherry_fork((int32_t)o->n, payload, size); break;
+    case 52: v[0] = (uint64_t)wherry_owner(o->n, o->a, &v[3]), v[1] = (uint64_t)wherry_row(o->n, 1, o->b), v[2] = (uint64_t)wherry_shard_rows(o->n, 1, &range); break;
+    case 53: v[0] = (uint64_t)wherry_fork(o->n, 1, payload, size), v[1] = wherry_random(); break;
+    case 39: v[0] = (uint64_t)wherry_fork(0, (int32_t)o->n, payload, size); break;
     }
     return wherry_reply(v, sizeof v);
 }
@@ -82,14 +84,15 @@ static int32_t calls(const struct order *o, const void *payload, uint32_t size)
 static int32_t messages(const struct order *o, const void *payload)
 {
     switch (o->op) {
-    case 40: return wherry_forward((int32_t)o->n, payload, 24);
-    case 41: return wherry_forward((int32_t)o->n, buffer, 200);
+    case 40: return wherry_forward(0, (int32_t)o->n, payload, 24);
+    case 41: return wherry_forward(0, (int32_t)o->n, buffer, 200);
+    case 54: return wherry_forward(o->n, 1, payload, 24);
     case 42: memset(buffer, 9, sizeof buffer); return wherry_reply(buffer, (uint32_t)o->a);
     case 43: return wherry_reply_part(words[1], 4) ? 1 : wherry_reply(words[0], 5);
     case 44: number(1); return number(2) == WHERRY_ERR_DONE ? WHERRY_OK : 1;
     case 45: return wherry_reply((const void *)o->a, o->n);
     case 46: return wherry_get(0, 1, 0, (void *)o->a, o->n);
-    case 47: for (;;) wherry_row(0, 0);
+    case 47: for (;;) wherry_row(0, 0, 0);
     case 49: for (;;) wherry_get(0, 1, 0, large, sizeof large); /* the node's time, hardly its own */
     case 48: return number(wherry_get(0, 1, 0, (void *)words, 8)); /* its own constants */
     }
@@ -131,5 +134,5 @@ WHERRY_ENTRY(payload, size)
     case 20: case 21: return windows(o);
     case 50: case 51: return scratch(o);
     }
-    return o->op < 40 ? calls(o, payload, size) : messages(o, payload);
+    return o->op < 40 || o->op == 52 || o->op == 53 ? calls(o, payload, size) : messages(o, payload);
 }

@@ -175,7 +175,7 @@ static int32_t send_batch(search_t *s, uint32_t element, uint32_t level, uint32_
     m->step = step;
     m->vertex = 0;
     m->from = s->rounds.self;
-    int32_t st = wherry_fork_wait((int32_t)element, m, sizeof *m + count * ENTRY_WORDS * 4);
+    int32_t st = wherry_fork_wait(0, (int32_t)element, m, sizeof *m + count * ENTRY_WORDS * 4);
     m->count = 0;
     if (last)
         *messages = 0;
@@ -331,7 +331,7 @@ static int32_t trace(search_t *s, uint32_t vertex, uint32_t distance, const uint
             if (owner < 0)
                 return owner;
             *m = (message_t){.params = s->params, .kind = TRACED, .level = distance, .vertex = vertex, .count = count};
-            return wherry_forward(owner, m, sizeof *m + count * 4);
+            return wherry_forward(0, owner, m, sizeof *m + count * 4);
         }
         if (s->near[local] != distance + 1)
             return WHERRY_ERR_ARGUMENT;

@@ -70,12 +70,12 @@ COLD int32_t chase_anywhere(const uint64_t *table, uint64_t count, plain_t *at, 
 {
     uint64_t last = at->row, local;
     for (; at->left; at->left--) {
-        int32_t owner = wherry_owner(at->row, &local);
+        int32_t owner = wherry_owner(0, at->row, &local);
         if (owner < 0) {
             uint64_t low = 0, high = MOST_ROWS; /* rows below low have an owner, high has none */
             while (low < high) {
                 uint64_t middle = (low + high) / 2;
-                if (wherry_owner(middle, &local) >= 0)
+                if (wherry_owner(0, middle, &local) >= 0)
                     low = middle + 1;
                 else
                     high = middle;
@@ -83,7 +83,7 @@ COLD int32_t chase_anywhere(const uint64_t *table, uint64_t count, plain_t *at, 
             return lost(last, at->row, low);
         }
         if (owner != self)
-            return wherry_forward(owner, at, sizeof *at);
+            return wherry_forward(0, owner, at, sizeof *at);
         if (local >= count)
             return WHERRY_ERR_ARGUMENT;
         last = at->row;
@@ -128,7 +128,7 @@ COLD int32_t depart(uint64_t row, uint64_t left, uint64_t *rows)
     *rows = UINT64_MAX;
     do {
         wherry_rows_range_t r;
-        WHERRY_TRY(wherry_shard_rows(e, &r));
+        WHERRY_TRY(wherry_shard_rows(0, e, &r));
         if (e == 0)
             block = r.count;
         differ |= r.first ^ (uint64_t)e * block;
@@ -141,7 +141,7 @@ COLD int32_t depart(uint64_t row, uint64_t left, uint64_t *rows)
         return chase_anywhere(NULL, 0, &next, elements);
     }
     blocks_t next = {row, (uint32_t)left, (uint32_t)block, (uint32_t)*rows, (uint16_t)(*rows >> 32)};
-    return wherry_forward((int32_t)(row / block), &next, BLOCKS_BYTES);
+    return wherry_forward(0, (int32_t)(row / block), &next, BLOCKS_BYTES);
 }
 
 /* What is no row shows only after the step to it: the way is gone again, to say who holds it. */
@@ -181,7 +181,7 @@ WHERRY_ENTRY(payload, size)
         if (size != sizeof *plain)
             return WHERRY_ERR_ARGUMENT;
         int32_t self = wherry_self();
-        st = wherry_shard_rows(self, &mine);
+        st = wherry_shard_rows(0, self, &mine);
         if (st != WHERRY_OK)
             return st == WHERRY_ERR_UNSUPPORTED ? chase_anywhere(table, count, plain, self) : st;
         first = mine.first;
@@ -202,7 +202,7 @@ WHERRY_ENTRY(payload, size)
                 return WHERRY_ERR_ARGUMENT;
             at->row = row;
             at->left = (uint32_t)left;
-            return wherry_forward((int32_t)(row / shard), at, BLOCKS_BYTES);
+            return wherry_forward(0, (int32_t)(row / shard), at, BLOCKS_BYTES);
         }
     } else {
         if (row - first < shard)

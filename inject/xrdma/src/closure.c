@@ -164,7 +164,7 @@ static int32_t send_batch(search_t *s, int32_t element)
     p->params.list.size = size - sizeof *p;
     uint32_t longest = s->trail > s->state->trail ? s->trail : s->state->trail;
     p->trail = longest + ((longest & TRAIL_MASK) < TRAIL_MASK);
-    return wherry_fork_wait(element, batch, size);
+    return wherry_fork_wait(0, element, batch, size);
 }
 
 /* Notes a vertex of another shard, once (or once per shorter way).  Where shards
@@ -348,7 +348,7 @@ static int32_t send_rest(search_t *s, int due)
     passed_t p = {s->params, s->trail};
     p.params.list.offset = sizeof p;
     p.params.list.size = 0;
-    return wherry_fork_wait(s->shards.self, &p, sizeof p);
+    return wherry_fork_wait(0, s->shards.self, &p, sizeof p);
 }
 
 static int32_t answer(search_t *s)

@@ -29,14 +29,14 @@ WHERRY_ENTRY(payload, size)
     WHERRY_TRY(shards_held(self, &held));
     if (held > g.rows)
         return WHERRY_ERR_ARGUMENT;
-    int ranges = wherry_shard_rows(self, &mine) == WHERRY_OK;
+    int ranges = wherry_shard_rows(0, self, &mine) == WHERRY_OK;
     uint32_t n = 0;
     for (uint64_t i = 0; i < held; i++) {
         if (n == PART_ROWS) {
             WHERRY_TRY(wherry_reply_part(part, sizeof part));
             n = 0;
         }
-        uint64_t vertex = ranges ? mine.first + i : (uint64_t)wherry_row(self, i);
+        uint64_t vertex = ranges ? mine.first + i : (uint64_t)wherry_row(0, self, i);
         uint64_t edges = g.offsets[i + 1] - g.offsets[i];
         part[n++] = (row_t){(uint32_t)vertex, edges > UINT32_MAX ? UINT32_MAX : (uint32_t)edges};
     }

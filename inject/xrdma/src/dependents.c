@@ -176,7 +176,7 @@ static int32_t send_list(spread_t *s, uint32_t to, uint32_t at, uint32_t flags)
         for (s->listed[e] = 0; left; left--, list++) {
             if (n == LIST_ENTRIES) {
                 *m = (list_t){s->direction | LISTED, s->state->round, 0, at, s->rounds.self, flags, n};
-                WHERRY_TRY(wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry));
+                WHERRY_TRY(wherry_fork_wait(0, (int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry));
                 messages++;
                 n = 0;
             }
@@ -186,7 +186,7 @@ static int32_t send_list(spread_t *s, uint32_t to, uint32_t at, uint32_t flags)
         }
     }
     *m = (list_t){s->direction | LISTED, s->state->round, messages + 1, at, s->rounds.self, flags, n};
-    return wherry_fork_wait((int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry);
+    return wherry_fork_wait(0, (int32_t)to, m, sizeof *m + n * (uint32_t)sizeof *entry);
 }
 
 /* Sends the lists of a step; grown says that somebody listed something. The last round's reach everybody: all answer then. */

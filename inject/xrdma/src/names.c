@@ -81,7 +81,7 @@ static int32_t answer(names_t *n, const char *list, uint32_t bytes)
     const uint8_t *name;
     while ((more = vertices_next(list, bytes, &at, &vertex)) > 0) {
         uint64_t local;
-        int32_t owner = wherry_owner(vertex, &local);
+        int32_t owner = wherry_owner(0, vertex, &local);
         if (owner < 0)
             return owner;
         if (owner != self || local >= n->rows)
@@ -144,13 +144,13 @@ static int32_t answer(names_t *n, const char *text, uint32_t bytes)
         }
     wherry_rows_range_t mine;
     int32_t self = wherry_self();
-    int ranges = wherry_shard_rows(self, &mine) == WHERRY_OK;
+    int ranges = wherry_shard_rows(0, self, &mine) == WHERRY_OK;
     const uint8_t *name;
     for (uint64_t i = 0; i < n->rows; i++) {
         if (!name_of(n, i, &name, &size))
             return WHERRY_ERR_ARGUMENT;
         if (slot_of(table, slots - 1, list, name, size)->size1)
-            WHERRY_TRY(add(n, (uint32_t)(ranges ? mine.first + i : (uint64_t)wherry_row(self, i)), name, size));
+            WHERRY_TRY(add(n, (uint32_t)(ranges ? mine.first + i : (uint64_t)wherry_row(0, self, i)), name, size));
     }
     return WHERRY_OK;
 }

@@ -35,7 +35,7 @@ WHERRY_HELPER int32_t shards_total(int32_t elements, uint64_t *total)
     wherry_rows_range_t last;
     if (elements < 1)
         return WHERRY_ERR_ARGUMENT;
-    int32_t st = wherry_shard_rows(elements - 1, &last);
+    int32_t st = wherry_shard_rows(0, elements - 1, &last);
     if (st == WHERRY_OK)
         *total = last.first + last.count;
     if (st != WHERRY_ERR_UNSUPPORTED)
@@ -43,7 +43,7 @@ WHERRY_HELPER int32_t shards_total(int32_t elements, uint64_t *total)
     uint64_t low = 0, high = SHARDS_ROWS_MOST, local; /* rows below low have an owner, high has none */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (wherry_owner(middle, &local) >= 0)
+        if (wherry_owner(0, middle, &local) >= 0)
             low = middle + 1;
         else
             high = middle;
@@ -56,7 +56,7 @@ WHERRY_HELPER int32_t shards_total(int32_t elements, uint64_t *total)
 WHERRY_HELPER int32_t shards_held(int32_t element, uint64_t *held)
 {
     wherry_rows_range_t r;
-    int32_t st = wherry_shard_rows(element, &r);
+    int32_t st = wherry_shard_rows(0, element, &r);
     if (st == WHERRY_OK)
         *held = r.count;
     if (st != WHERRY_ERR_UNSUPPORTED)
@@ -64,7 +64,7 @@ WHERRY_HELPER int32_t shards_held(int32_t element, uint64_t *held)
     uint64_t low = 0, high = SHARDS_ROWS_MOST;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (wherry_row(element, middle) >= 0)
+        if (wherry_row(0, element, middle) >= 0)
             low = middle + 1;
         else
             high = middle;
@@ -81,7 +81,7 @@ WHERRY_HELPER int32_t shards_open(shards_t *s, uint64_t *words)
         uint64_t next = 0, held = 0, kind = SHARDS_RANGES;
         for (int32_t e = 0; e < s->elements; e++) {
             wherry_rows_range_t r;
-            if (wherry_shard_rows(e, &r) != WHERRY_OK || r.first != next)
+            if (wherry_shard_rows(0, e, &r) != WHERRY_OK || r.first != next)
                 kind = SHARDS_DEALT;
             WHERRY_TRY(shards_held(e, &held));
             start[e] = next;
@@ -103,7 +103,7 @@ WHERRY_HELPER int32_t shards_open(shards_t *s, uint64_t *words)
 WHERRY_INLINE int32_t shards_find(const shards_t *s, uint64_t row, uint64_t *local)
 {
     if (!s->ranges)
-        return wherry_owner(row, local);
+        return wherry_owner(0, row, local);
     if (row - s->first < s->count) {
         *local = row - s->first;
         return s->self;
@@ -128,13 +128,13 @@ WHERRY_INLINE int shards_here(const shards_t *s, uint64_t row, uint64_t *local)
     *local = row - s->first;
     if (WHERRY_LIKELY(*local < s->count))
         return 1;
-    return !s->ranges && wherry_owner(row, local) == s->self;
+    return !s->ranges && wherry_owner(0, row, local) == s->self;
 }
 
 /* The row that lies here at local, which must be less than held. */
 WHERRY_INLINE uint64_t shards_row(const shards_t *s, uint64_t local)
 {
-    return s->ranges ? s->first + local : (uint64_t)wherry_row(s->self, local);
+    return s->ranges ? s->first + local : (uint64_t)wherry_row(0, s->self, local);
 }
 
 #endif

@@ -108,13 +108,13 @@ static int32_t scan(heap_t *h, const params_t *p, int32_t self)
     WHERRY_TRY(shards_held(self, &held));
     if (held > g.rows)
         return WHERRY_ERR_ARGUMENT;
-    int ranges = wherry_shard_rows(self, &mine) == WHERRY_OK;
+    int ranges = wherry_shard_rows(0, self, &mine) == WHERRY_OK;
     for (uint64_t i = 0; i < held; i++) {
         uint64_t n = g.offsets[i + 1] - g.offsets[i];
         row_t r = {0, n > UINT32_MAX ? UINT32_MAX : (uint32_t)n};
         if (h->rows == p->k && r.count < h->row[0].count)
             continue; /* whichever vertex it is */
-        r.vertex = (uint32_t)(ranges ? mine.first + i : (uint64_t)wherry_row(self, i));
+        r.vertex = (uint32_t)(ranges ? mine.first + i : (uint64_t)wherry_row(0, self, i));
         offer(h, p->k, r);
     }
     return WHERRY_OK;
@@ -145,5 +145,5 @@ WHERRY_ENTRY(payload, size)
     out.params = *p;
     out.rows = own.rows;
     memcpy(out.row, own.row, own.rows * sizeof *own.row);
-    return wherry_forward(0, &out, offsetof(message_t, row) + own.rows * (uint32_t)sizeof *own.row);
+    return wherry_forward(0, 0, &out, offsetof(message_t, row) + own.rows * (uint32_t)sizeof *own.row);
 }

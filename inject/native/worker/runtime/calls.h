@@ -1,27 +1,30 @@
 /* Generated from inject/abi by go generate: the host calls that the node answers. */
 
-static int32_t call_owner(uint64_t row, uint64_t * local)
+static int32_t call_owner_2(uint32_t dataset, uint64_t row, uint64_t * local)
 {
-    page.arg[0] = (u64)row;
-    page.arg[1] = (u64)local;
+    page.arg[0] = (u64)dataset;
+    page.arg[1] = (u64)row;
+    page.arg[2] = (u64)local;
     i32 st = ask(2);
     if (st >= 0)
         *local = page.result[0];
     return st;
 }
 
-static int64_t call_row(int32_t element, uint64_t local)
+static int64_t call_row_2(uint32_t dataset, int32_t element, uint64_t local)
 {
-    page.arg[0] = (u32)element;
-    page.arg[1] = (u64)local;
+    page.arg[0] = (u64)dataset;
+    page.arg[1] = (u32)element;
+    page.arg[2] = (u64)local;
     ask(3);
     return (int64_t)page.result[0];
 }
 
-static int32_t call_shard_rows(int32_t element, wherry_rows_range_t * range)
+static int32_t call_shard_rows_2(uint32_t dataset, int32_t element, wherry_rows_range_t * range)
 {
-    page.arg[0] = (u32)element;
-    page.arg[1] = (u64)range;
+    page.arg[0] = (u64)dataset;
+    page.arg[1] = (u32)element;
+    page.arg[2] = (u64)range;
     i32 st = ask(4);
     if (st >= 0)
         *range = (wherry_rows_range_t){page.result[0], page.result[1]};
@@ -51,20 +54,22 @@ int32_t wherry_reply_part(const void * data, uint32_t size)
     return st;
 }
 
-static int32_t call_forward(int32_t element, const void * payload, uint32_t size)
+static int32_t call_forward_2(uint32_t function, int32_t element, const void * payload, uint32_t size)
 {
-    page.arg[0] = (u32)element;
-    page.arg[1] = (u64)payload;
-    page.arg[2] = (u64)size;
+    page.arg[0] = (u64)function;
+    page.arg[1] = (u32)element;
+    page.arg[2] = (u64)payload;
+    page.arg[3] = (u64)size;
     i32 st = ask(10);
     return st;
 }
 
-int32_t wherry_fork(int32_t element, const void * payload, uint32_t size)
+int32_t wherry_fork_2(uint32_t function, int32_t element, const void * payload, uint32_t size)
 {
-    page.arg[0] = (u32)element;
-    page.arg[1] = (u64)payload;
-    page.arg[2] = (u64)size;
+    page.arg[0] = (u64)function;
+    page.arg[1] = (u32)element;
+    page.arg[2] = (u64)payload;
+    page.arg[3] = (u64)size;
     i32 st = ask(11);
     return st;
 }
@@ -117,5 +122,11 @@ void wherry_log(const char * text, uint32_t size)
 uint64_t wherry_remaining(void)
 {
     ask(17);
+    return (uint64_t)page.result[0];
+}
+
+uint64_t wherry_random(void)
+{
+    ask(18);
     return (uint64_t)page.result[0];
 }

@@ -185,8 +185,8 @@ i32 wherry_payload(struct { u8 *addr; u32 size; } *out)
     return OK;
 }
 
-/* Which rows are where never changes for a worker.  What is not known here, or is wrong, the node answers. */
-i32 wherry_owner(u64 row, u64 *local)
+/* Which rows of dataset 0 are where never changes for a worker.  What is not known here, or is wrong, the node answers. */
+i32 wherry_owner_2(u32 dataset, u64 row, u64 *local)
 {
     const struct context *c = page.context;
     u64 low = 0, high = c->ranges; /* the last one that begins at row or before it is in [low, high) */
@@ -197,25 +197,25 @@ i32 wherry_owner(u64 row, u64 *local)
         else
             high = middle;
     }
-    if (low >= c->ranges || row < c->range[low].first || row - c->range[low].first >= c->range[low].count)
-        return call_owner(row, local);
+    if (dataset != 0 || low >= c->ranges || row < c->range[low].first || row - c->range[low].first >= c->range[low].count)
+        return call_owner_2(dataset, row, local);
     *local = row - c->range[low].first;
     return (i32)low;
 }
 
-i64 wherry_row(i32 element, u64 local)
+i64 wherry_row_2(u32 dataset, i32 element, u64 local)
 {
     const struct context *c = page.context;
-    if ((u32)element >= c->ranges || local >= c->range[element].count)
-        return call_row(element, local);
+    if (dataset != 0 || (u32)element >= c->ranges || local >= c->range[element].count)
+        return call_row_2(dataset, element, local);
     return (i64)(c->range[element].first + local);
 }
 
-i32 wherry_shard_rows(i32 element, wherry_rows_range_t *range)
+i32 wherry_shard_rows_2(u32 dataset, i32 element, wherry_rows_range_t *range)
 {
     const struct context *c = page.context;
-    if ((u32)element >= c->ranges)
-        return call_shard_rows(element, range);
+    if (dataset != 0 || (u32)element >= c->ranges)
+        return call_shard_rows_2(dataset, element, range);
     *range = (wherry_rows_range_t){c->range[element].first, c->range[element].count};
     return OK;
 }
@@ -251,14 +251,21 @@ i32 wherry_reply(const void *data, u32 size)
     return st;
 }
 
-i32 wherry_forward(i32 element, const void *data, u32 size)
+i32 wherry_forward_2(u32 function, i32 element, const void *data, u32 size)
 {
-    if (size <= MAIL_BYTES)
+    if (function == 0 && size <= MAIL_BYTES)
         return mail(MAIL_FORWARD, (u32)element, data, size);
-    i32 st = call_forward(element, data, size);
+    i32 st = call_forward_2(function, element, data, size);
     page.replied |= st == OK;
     return st;
 }
+
+/* As ABI 1 has them. */
+i32 wherry_owner(u64 row, u64 *local) { return wherry_owner_2(0, row, local); }
+i64 wherry_row(i32 element, u64 local) { return wherry_row_2(0, element, local); }
+i32 wherry_shard_rows(i32 element, wherry_rows_range_t *range) { return wherry_shard_rows_2(0, element, range); }
+i32 wherry_forward(i32 element, const void *data, u32 size) { return wherry_forward_2(0, element, data, size); }
+i32 wherry_fork(i32 element, const void *data, u32 size) { return wherry_fork_2(0, element, data, size); }
 
 /* ---- Faults. ---- */
 

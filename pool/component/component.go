@@ -1,0 +1,489 @@
+package component
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/memfd"
+	"github.com/wherry-fabric/wherry/pool"
+)
+
+// Limits bound what a component keeps, besides memory. A zero field means its default.
+type Limits struct {
+	// PrincipalBytes is how much of the pool's memory the regions of one principal may take; default three quarters of it.
+	PrincipalBytes int64
+	Regions        int // of all principals together; default 4096
+	// PrincipalRegions is how many of them are one principal's; default 1024.
+	PrincipalRegions int
+}
+
+// maxGrants bounds the principals that one region is granted to.
+const maxGrants = 1024
+
+// lastRegion is the highest number that a region can have.
+const lastRegion = 1<<pool.RegionBits - 1
+
+func (l *Limits) defaults() {
+	if l.Regions == 0 {
+		l.Regions = 4096
+	}
+	if l.PrincipalRegions == 0 {
+		l.PrincipalRegions = 1024
+	}
+}
+
+// Validate reports what is wrong with limits.
+func (l Limits) Validate() error {
+	if l.PrincipalBytes < 0 || l.Regions < 0 || l.PrincipalRegions < 0 || l.Regions > lastRegion {
+		return fmt.Errorf("pool: PrincipalBytes %d, Regions %d, PrincipalRegions %d: none can be negative, and there are %d numbers for regions", l.PrincipalBytes, l.Regions, l.PrincipalRegions, lastRegion)
+	}
+	return nil
+}
+
+// Bounds are the account's bounds by a node's memory, and how much of it is the pool's.
+func (l Limits) Bounds(memory, pool int64) Bounds {
+	b := Bounds{Bytes: memory, Pool: pool, Principal: l.PrincipalBytes}
+	if b.Principal == 0 {
+		b.Principal = pool - pool/4
+	}
+	return b
+}
+
+// Component keeps the regions of one node.
+type Component struct {
+	el      *fabric.Element
+	account *Account
+	limits  Limits
+
+	mu      sync.Mutex
+	regions map[uint16]*region
+	names   map[string]*region
+	count   map[string]int // regions, by owner
+	last    uint16         // number that was given out last: the next are tried first, so that an old one is not soon another region's
+	epoch   uint64         // that was given out last
+}
+
+// region is one region. Its fields but the constant ones are under Component.mu.
+type region struct {
+	id      uint16
+	epoch   uint64
+	name    string // "": it has none
+	owner   string
+	size    uint64
+	charge  Charge
+	leased  *fabric.Endpoint // it goes with this connection; nil: it stays
+	extents []extent         // empty while the region is being made
+	grants  map[string]fabric.Rights
+	given   map[string]*given // keys, by principal
+	gone    bool
+}
+
+type extent struct {
+	off, size uint64
+	seg       *fabric.Segment
+	root      fabric.Key // all others are narrowed from it
+}
+
+// given are the keys that one principal has, by their rights: one for each extent.
+type given struct {
+	who  cluster.Principal
+	keys map[fabric.Rights][]fabric.Key
+}
+
+// New makes a Component that lends an element's memory.
+func New(el *fabric.Element, account *Account, limits Limits) *Component {
+	limits.defaults()
+	return &Component{el: el, account: account, limits: limits, regions: map[uint16]*region{}, names: map[string]*region{}, count: map[string]int{}}
+}
+
+// Create makes a region for a principal. from is the connection that a leased one goes with.
+func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *pool.CreateRequest) (*pool.Table, error) {
+	if !who.Caps.Has(cluster.CapWrite) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability write", Do: "making regions takes it; use a token or certificate that has it"}
+	}
+	if req.Name == "" && !req.Leased {
+		return nil, fmt.Errorf("%w: a region without a name could not be found again: name it, or lease it to its connection", pool.ErrSpec)
+	}
+	if req.Name != "" {
+		if err := cluster.ValidateName(req.Name); err != nil {
+			return nil, fmt.Errorf("%w: %w", cluster.ErrName, err)
+		}
+	}
+	sizes, err := plan(req.Size)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.begin(who, from, req, sizes)
+	if err != nil {
+		return nil, err
+	}
+	extents, err := c.segments(sizes)
+	if err == nil && req.Leased && from.Err() != nil { // lost meanwhile: nobody else would notice
+		err = from.Err()
+	}
+	c.mu.Lock()
+	r.extents = extents
+	if err != nil || r.gone {
+		c.mu.Unlock()
+		c.end(r)
+		if err == nil {
+			err = fmt.Errorf("%w: region %s was destroyed while it was made", pool.ErrNoRegion, r.label())
+		}
+		return nil, err
+	}
+	defer c.mu.Unlock()
+	return c.table(who, r, r.rights(who))
+}
+
+// begin takes a number, a name and memory.
+func (c *Component) begin(who cluster.Principal, from *fabric.Endpoint, req *pool.CreateRequest, sizes []uint64) (*region, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case req.Name != "" && c.names[req.Name] != nil:
+		return nil, fmt.Errorf("%w: %q, of %q: choose another name, or destroy it first", pool.ErrExists, req.Name, c.names[req.Name].owner)
+	case len(c.regions) >= c.limits.Regions:
+		return nil, fmt.Errorf("%w: %d regions are there, the most there can be: destroy some, or raise Limits.Regions", pool.ErrMemory, c.limits.Regions)
+	case c.count[who.Name] >= c.limits.PrincipalRegions:
+		return nil, fmt.Errorf("%w: %q has %d regions, the most that one principal can have: destroy some, or raise Limits.PrincipalRegions", pool.ErrMemory, who.Name, c.limits.PrincipalRegions)
+	}
+	for c.last++; c.last == 0 || c.regions[c.last] != nil; c.last++ { // there are fewer regions than numbers
+	}
+	c.epoch++
+	r := &region{id: c.last, epoch: c.epoch, name: req.Name, owner: who.Name, grants: map[string]fabric.Rights{}, given: map[string]*given{}}
+	if req.Leased {
+		r.leased = from
+	}
+	for _, n := range sizes {
+		r.size += n
+	}
+	r.charge = Charge{Lent: Lent{int64(r.size), len(sizes)}, What: "region " + r.label(), Region: true, Principal: who.Name}
+	if err := c.account.Reserve(r.charge); err != nil {
+		return nil, err
+	}
+	c.regions[r.id] = r
+	c.count[r.owner]++
+	if r.name != "" {
+		c.names[r.name] = r
+	}
+	return r, nil
+}
+
+// segments makes a region's memory.
+func (c *Component) segments(sizes []uint64) (made []extent, err error) {
+	off := uint64(0)
+	for _, n := range sizes {
+		seg, err := c.el.NewSegment(n, fabric.Writable)
+		if err != nil {
+			return made, err
+		}
+		made = append(made, extent{off: off, size: n, seg: seg})
+		if made[len(made)-1].root, err = seg.Key(fabric.RightsAll); err != nil {
+			return made, err
+		}
+		off += n
+	}
+	return made, nil
+}
+
+// end takes a region out, and frees what it has. It does nothing where that was done, but for segments that came since.
+func (c *Component) end(r *region) {
+	c.mu.Lock()
+	extents := r.extents
+	r.extents = nil
+	if !r.gone {
+		r.gone = true
+		delete(c.regions, r.id)
+		if r.name != "" {
+			delete(c.names, r.name)
+		}
+		if c.count[r.owner]--; c.count[r.owner] == 0 {
+			delete(c.count, r.owner)
+		}
+		defer c.account.Release(r.charge)
+	}
+	c.mu.Unlock()
+	for _, e := range extents {
+		e.seg.Close()
+	}
+}
+
+func (r *region) label() string {
+	if r.name != "" {
+		return fmt.Sprintf("%q", r.name)
+	}
+	return fmt.Sprintf("number %d", r.id)
+}
+
+// rights are what a principal may do with the region; c.mu is held.
+func (r *region) rights(who cluster.Principal) fabric.Rights {
+	granted := r.grants[who.Name] | r.grants[cluster.Everyone]
+	if who.Name == r.owner || who.Caps.Has(cluster.CapAdmin) {
+		granted = fabric.RightsAll
+	}
+	return who.Caps.RightsOf(granted)
+}
+
+// find is the region that a request is about, if the principal may see it; c.mu is held.
+func (c *Component) find(who cluster.Principal, req pool.NameRequest) (*region, error) {
+	r := c.names[req.Name]
+	if req.Name == "" {
+		r = c.regions[req.Region]
+	}
+	if req.Epoch != 0 && (r == nil || r.epoch != req.Epoch) {
+		return nil, fmt.Errorf("%w: %v was destroyed, or is another one now: look it up again", pool.ErrMoved, req)
+	}
+	if r == nil || len(r.extents) == 0 || r.rights(who) == 0 && !r.owned(who) {
+		return nil, fmt.Errorf("%w: %v; wherry pool ls lists those that you may see", pool.ErrNoRegion, req)
+	}
+	return r, nil
+}
+
+// owned reports whether a principal may do what an owner may.
+func (r *region) owned(who cluster.Principal) bool {
+	return who.Name == r.owner || who.Caps.Has(cluster.CapAdmin)
+}
+
+func (r *region) forbidden(who cluster.Principal, need string) error {
+	return &cluster.ForbiddenError{Principal: who.Name, Need: fmt.Sprintf("%s on region %s", need, r.label()),
+		Do: fmt.Sprintf("its owner, %q, or an admin can grant it (wherry pool grant), if its capabilities (%v) include it", r.owner, who.Caps)}
+}
+
+// owning is find for what takes ownership.
+func (c *Component) owning(who cluster.Principal, req pool.NameRequest) (*region, error) {
+	r, err := c.find(who, req)
+	if err == nil && !r.owned(who) {
+		err = &cluster.ForbiddenError{Principal: who.Name, Need: "ownership of region " + r.label(), Do: fmt.Sprintf("only its owner, %q, or an admin can do this", r.owner)}
+	}
+	return r, err
+}
+
+// Lookup gives a principal keys to a region.
+func (c *Component) Lookup(who cluster.Principal, req *pool.LookupRequest) (*pool.Table, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.find(who, req.NameRequest)
+	if err != nil {
+		return nil, err
+	}
+	rights := r.rights(who)
+	if req.Rights != "" {
+		need, err := cluster.ParseRights(req.Rights)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", pool.ErrSpec, err)
+		}
+		if need == 0 || need&^rights != 0 {
+			return nil, r.forbidden(who, cluster.NeedRights(need&^rights))
+		}
+		rights = need
+	}
+	return c.table(who, r, rights)
+}
+
+// table is a region's table with a principal's keys; c.mu is held.
+func (c *Component) table(who cluster.Principal, r *region, rights fabric.Rights) (*pool.Table, error) {
+	if rights == 0 {
+		return nil, r.forbidden(who, "any right")
+	}
+	keys, err := c.keys(who, r, rights)
+	if err != nil {
+		return nil, err
+	}
+	t := &pool.Table{Info: c.info(who, r), Parts: make([]pool.Extent, len(keys))}
+	t.Rights = rights.String()
+	for i, e := range r.extents {
+		t.Parts[i] = pool.Extent{Off: e.off, Size: e.size, Key: keys[i].Append(nil)}
+	}
+	return t, nil
+}
+
+// keys are a principal's keys; c.mu is held, so that none can be made past a grant that is taken away meanwhile.
+func (c *Component) keys(who cluster.Principal, r *region, rights fabric.Rights) ([]fabric.Key, error) {
+	g := r.given[who.Name]
+	if g == nil {
+		g = &given{keys: map[fabric.Rights][]fabric.Key{}}
+		r.given[who.Name] = g
+	}
+	g.who = who
+	if keys := g.keys[rights]; keys != nil {
+		return keys, nil
+	}
+	var keys []fabric.Key
+	for _, e := range r.extents {
+		k, err := c.el.Narrow(e.root, 0, e.size, rights)
+		if err != nil {
+			c.revoke(keys)
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	g.keys[rights] = keys
+	return keys, nil
+}
+
+func (c *Component) revoke(keys []fabric.Key) {
+	for _, k := range keys {
+		c.el.Revoke(k) // fails only if it is revoked already
+	}
+}
+
+// info describes a region to a principal; c.mu is held.
+func (c *Component) info(who cluster.Principal, r *region) pool.Info {
+	i := pool.Info{Region: r.id, Epoch: r.epoch, Name: r.name, Component: c.el.Name(), Owner: r.owner, Size: r.size, Extents: len(r.extents),
+		Leased: r.leased != nil, Rights: r.rights(who).String()}
+	if r.owned(who) && len(r.grants) > 0 {
+		i.Grants = map[string]string{}
+		for to, rights := range r.grants {
+			i.Grants[to] = rights.String()
+		}
+	}
+	return i
+}
+
+// Stat describes a region.
+func (c *Component) Stat(who cluster.Principal, req pool.NameRequest) (*pool.Info, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.find(who, req)
+	if err != nil {
+		return nil, err
+	}
+	i := c.info(who, r)
+	return &i, nil
+}
+
+// List lists the regions that a principal may see.
+func (c *Component) List(who cluster.Principal) *pool.ListReply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply := &pool.ListReply{Regions: []pool.Info{}}
+	for _, r := range c.regions {
+		if len(r.extents) > 0 && (r.rights(who) != 0 || r.owned(who)) {
+			reply.Regions = append(reply.Regions, c.info(who, r))
+		}
+	}
+	slices.SortFunc(reply.Regions, func(a, b pool.Info) int {
+		if n := strings.Compare(a.Name, b.Name); n != 0 {
+			return n
+		}
+		return int(a.Region) - int(b.Region)
+	})
+	return reply
+}
+
+// Destroy frees a region; its keys end.
+func (c *Component) Destroy(who cluster.Principal, req pool.NameRequest) error {
+	c.mu.Lock()
+	r, err := c.owning(who, req)
+	c.mu.Unlock()
+	if err == nil {
+		c.end(r)
+	}
+	return err
+}
+
+// Grant sets what a principal may do with a region. Keys that allow more than their holder may do now end.
+func (c *Component) Grant(who cluster.Principal, req *pool.GrantRequest) error {
+	rights, err := cluster.ParseRights(req.Rights)
+	if err == nil && req.To != cluster.Everyone {
+		err = cluster.ValidateName(req.To)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", pool.ErrSpec, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.owning(who, req.NameRequest)
+	if err != nil {
+		return err
+	}
+	if rights == 0 {
+		delete(r.grants, req.To)
+	} else if _, known := r.grants[req.To]; known || len(r.grants) < maxGrants {
+		r.grants[req.To] = rights
+	} else {
+		return fmt.Errorf("%w: region %s is granted to %d principals, the most there can be: take one away, or grant to %q", pool.ErrSpec, r.label(), maxGrants, cluster.Everyone)
+	}
+	for name, g := range r.given {
+		now := r.rights(g.who)
+		for rights, keys := range g.keys {
+			if rights&^now != 0 {
+				c.revoke(keys)
+				delete(g.keys, rights)
+			}
+		}
+		if len(g.keys) == 0 {
+			delete(r.given, name)
+		}
+	}
+	return nil
+}
+
+// Discard makes ranges of a region zeros.
+func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) error {
+	if len(req.Ranges) > pool.MaxRanges {
+		return fmt.Errorf("%w: %d ranges, at most %d in one request", pool.ErrSpec, len(req.Ranges), pool.MaxRanges)
+	}
+	r, err := c.use(who, req.NameRequest, fabric.RightWrite)
+	if err != nil {
+		return err
+	}
+	defer r.unpin()
+	for _, g := range req.Ranges {
+		if g.Off > r.size || g.Size > r.size-g.Off {
+			return fmt.Errorf("%w: %d bytes at %d of region %s, which has %d", pool.ErrRange, g.Size, g.Off, r.label, r.size)
+		}
+	}
+	for _, g := range req.Ranges {
+		for _, e := range r.extents {
+			if from, to := max(g.Off, e.off), min(g.Off+g.Size, e.off+e.size); from < to {
+				if err := memfd.Zero(e.seg.Bytes(), int(from-e.off), int(to-from)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// TakeBack ends all keys that principals have.
+func (c *Component) TakeBack(principals []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.regions {
+		for _, name := range principals {
+			if g := r.given[name]; g != nil {
+				for _, keys := range g.keys {
+					c.revoke(keys)
+				}
+				delete(r.given, name)
+			}
+		}
+	}
+}
+
+// Abandoned frees the regions that were leased to a connection. It may take as long as it takes to give their memory back.
+func (c *Component) Abandoned(ep *fabric.Endpoint) {
+	c.mu.Lock()
+	var left []*region
+	for _, r := range c.regions {
+		if r.leased == ep {
+			left = append(left, r)
+		}
+	}
+	c.mu.Unlock()
+	for _, r := range left {
+		c.end(r)
+	}
+}
+
+// Count is how many regions there are.
+func (c *Component) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.regions)
+}

@@ -1,0 +1,60 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Sentinels to branch on with errors.Is.
+var (
+	// ErrMemory: the component does not lend so much.
+	ErrMemory = errors.New("not enough memory to lend")
+	// ErrNoRegion: the component has no such region, or none that the asker may see.
+	ErrNoRegion = errors.New("no such region")
+	// ErrExists: a region of that name is there already.
+	ErrExists = errors.New("the region exists already")
+	// ErrSpec: what was asked for makes no sense.
+	ErrSpec = errors.New("bad request for a region")
+	// ErrMoved: the region was destroyed, or has another table of extents now. Whoever looks it up again gets the new one.
+	ErrMoved = errors.New("the region has moved")
+	// ErrRange: an operation leaves the region.
+	ErrRange = errors.New("outside the region")
+	// ErrRights: the holder may not do this with the region.
+	ErrRights = errors.New("the region was not opened with this right")
+	// ErrLost: the component is gone, and its memory with it.
+	ErrLost = errors.New("the component is lost, and what its memory held")
+	// ErrNotMapped: these bytes are not mapped here in one piece.
+	ErrNotMapped = errors.New("not mapped here in one piece")
+	// ErrClosed: the Region was closed here.
+	ErrClosed = errors.New("the region was closed here")
+)
+
+// Error is an operation's failure.
+type Error struct {
+	Op        string // "get", "put", …
+	Region    string // its name, or its number
+	Component string
+	Off, Size uint64
+	Err       error // wraps one of the sentinels, where one fits
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("pool: %s of %d bytes at %d of region %s at %s: %v", e.Op, e.Size, e.Off, e.Region, e.Component, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// verbErrors are what errors of the fabric's verbs mean here.
+func verbError(err error) error {
+	for _, v := range []struct{ of, is error }{
+		{fabric.ErrRevoked, ErrMoved}, {fabric.ErrKey, ErrMoved}, {fabric.ErrIncarnation, ErrLost}, {fabric.ErrPeerLost, ErrLost}, {fabric.ErrClosed, ErrLost},
+		{fabric.ErrRange, ErrRange}, {fabric.ErrRights, ErrRights},
+	} {
+		if errors.Is(err, v.of) {
+			return fmt.Errorf("%w: %w", v.is, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,264 @@
+package excache
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/internal/uffd"
+	"github.com/wherry-fabric/wherry/pool/excache/shim"
+)
+
+const (
+	// socketVariable tells the shim where the daemon listens, as window.c has it.
+	socketVariable = "WHERRY_RUN"
+	// shimDescriptor is where a program has the shim: high, for shells use the low ones; below every limit of open files.
+	shimDescriptor = 199
+	// endTime is what processes get that the program left behind, until the kernel has ended them.
+	endTime = 5 * time.Second
+)
+
+// Program is what Run starts.
+type Program struct {
+	Args    []string // Args[0] is looked up in PATH
+	Env     []string
+	In      io.Reader
+	Out     io.Writer
+	Err     io.Writer
+	Signals <-chan os.Signal // passed on to the program
+}
+
+// Outcome is how a program ended.
+type Outcome struct {
+	// Code is its exit code, 128 and the signal's number if one killed it.
+	Code int
+	// Left is how many processes the program left behind; they ended with the cache.
+	Left  int
+	Stats Stats
+}
+
+// Run starts a program whose memory config's store keeps, and waits until it ends. An error means that it was not started.
+func Run(config Config, p Program) (Outcome, error) {
+	path, err := exec.LookPath(p.Args[0])
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := Check(path); err != nil {
+		return Outcome{}, err
+	}
+	library, err := libraryFile()
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer library.Close()
+	cache, err := New(config)
+	if err != nil {
+		return Outcome{}, err
+	}
+	l, err := listen(cache)
+	if err != nil {
+		return Outcome{}, errors.Join(err, cache.Close())
+	}
+	defer l.close()
+	cmd := exec.Command(path, p.Args[1:]...)
+	cmd.Args[0] = p.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.In, p.Out, p.Err
+	cmd.Env = environment(p.Env, l.path)
+	cmd.ExtraFiles = make([]*os.File, shimDescriptor-2)
+	cmd.ExtraFiles[shimDescriptor-3] = library
+	if err := cmd.Start(); err != nil {
+		return Outcome{}, errors.Join(err, cache.Close())
+	}
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-p.Signals:
+				cmd.Process.Signal(s)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	cmd.Wait() // its state says all
+	close(ended)
+	out := Outcome{Code: code(cmd.ProcessState)}
+	out.Left = l.settle(cmd.Process.Pid)
+	out.Stats = cache.Stats()
+	return out, cache.Close()
+}
+
+func code(s *os.ProcessState) int {
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return s.ExitCode()
+}
+
+// environment adds what the loader and the shim look for.
+func environment(env []string, socket string) []string {
+	const preload = "LD_PRELOAD="
+	library := fmt.Sprintf("/proc/self/fd/%d", shimDescriptor)
+	var out []string
+	for _, e := range env {
+		switch {
+		case strings.HasPrefix(e, preload) && len(e) > len(preload):
+			library += ":" + e[len(preload):]
+		case !strings.HasPrefix(e, socketVariable+"="):
+			out = append(out, e)
+		}
+	}
+	return append(out, preload+library, socketVariable+"="+socket)
+}
+
+// libraryFile is the shim as a file that nobody can change.
+func libraryFile() (*os.File, error) {
+	code := shim.Library()
+	if code == nil {
+		return nil, fmt.Errorf("%w: wherry has no shim for this processor; amd64 and arm64 have one", ErrProgram)
+	}
+	fd, err := unix.MemfdCreate("wherry-shim", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("excache: shim: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "wherry-shim")
+	if _, err := f.Write(code); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("excache: shim: %w", err)
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("excache: shim: %w", err)
+	}
+	return f, nil
+}
+
+// listener takes processes' connections, of this user only.
+type listener struct {
+	cache  *Cache
+	l      *net.UnixListener
+	dir    string
+	path   string
+	served sync.WaitGroup
+}
+
+func listen(c *Cache) (*listener, error) {
+	dir, err := sockdir.Make("wherry-run-")
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{cache: c, dir: dir, path: filepath.Join(dir, "s")}
+	if l.l, err = net.ListenUnix("unix", &net.UnixAddr{Name: l.path, Net: "unix"}); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	l.served.Go(func() {
+		for {
+			conn, err := l.l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			l.served.Go(func() {
+				if err := c.Serve(conn); err != nil {
+					c.tell(err)
+				}
+			})
+		}
+	})
+	return l, nil
+}
+
+func (l *listener) close() {
+	l.l.Close()
+	l.cache.Close()
+	l.served.Wait()
+	os.RemoveAll(l.dir)
+}
+
+// settle waits until the program's own session has ended, and counts what else it left.
+func (l *listener) settle(pid int) int {
+	for until := time.Now().Add(endTime); time.Now().Before(until) && l.cache.has(pid); {
+		time.Sleep(time.Millisecond)
+	}
+	return l.cache.live()
+}
+
+// Check reports why a program cannot be given remote memory: nothing can be preloaded into it.
+func Check(path string) error {
+	if err := uffd.Probe(); err != nil {
+		return fmt.Errorf("%w: %w", ErrProgram, err)
+	}
+	for range 4 { // scripts of scripts end soon: the kernel follows so many
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 || capable(path) {
+			return fmt.Errorf("%w: %s runs with more rights than you (set-user-id, set-group-id or file capabilities), so its loader ignores preloaded libraries; run a copy without them, as a user that has the rights", ErrProgram, path)
+		}
+		interpreter, err := script(path)
+		if err != nil {
+			return err
+		}
+		if interpreter == "" {
+			return dynamic(path)
+		}
+		path = interpreter
+	}
+	return fmt.Errorf("%w: %s is a script of scripts without end", ErrProgram, path)
+}
+
+func capable(path string) bool {
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0
+}
+
+// script is the interpreter that a script's first line names; "": it is no script.
+func script(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b := make([]byte, 256)
+	n, err := io.ReadFull(f, b)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(b[:n]), "\n")
+	rest, ok := strings.CutPrefix(line, "#!")
+	if fields := strings.Fields(rest); ok && len(fields) > 0 {
+		return fields[0], nil
+	}
+	return "", nil
+}
+
+func dynamic(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("%w: %s is no program that the kernel loads: %w", ErrProgram, path, err)
+	}
+	defer f.Close()
+	library, err := elf.NewFile(strings.NewReader(string(shim.Library())))
+	if err == nil && (f.Machine != library.Machine || f.Class != library.Class) {
+		return fmt.Errorf("%w: %s is for %v (%v), wherry for %v; run it under a wherry of its own kind", ErrProgram, path, f.Machine, f.Class, library.Machine)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s is linked statically, so no library can be preloaded into it; link it dynamically (Go: with cgo; Rust: not for musl), or run it where there is memory enough", ErrProgram, path)
+}

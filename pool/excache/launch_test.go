@@ -1,0 +1,139 @@
+package excache
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/internal/uffd"
+)
+
+func build(t *testing.T, source, name string, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name)
+	if b, err := exec.Command("gcc", append(flags, "-O1", "-o", out, source)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	return out
+}
+
+func launch(t *testing.T, local int64, in []byte, args ...string) (Outcome, string, string) {
+	t.Helper()
+	if err := uffd.Probe(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	store := &testStore{most: 24, mapped: true}
+	var out, errs bytes.Buffer
+	o, err := Run(Config{LocalBytes: local, Store: store, Told: func(err error) { t.Error(err) }},
+		Program{Args: args, Env: os.Environ(), In: bytes.NewReader(in), Out: &out, Err: &errs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(store.rooms) != 0 {
+		t.Errorf("%d rooms were not given back", len(store.rooms))
+	}
+	return o, out.String(), errs.String()
+}
+
+// TestSort: the system's sort, with most of its memory remote, writes the same bytes as without.
+func TestSort(t *testing.T) {
+	var lines bytes.Buffer
+	for i := range uint64(400_000) {
+		x := (i*6364136223846793005 + 1) * 0x9e3779b97f4a7c15
+		lines.WriteString(strings.Repeat(string(rune('a'+x>>59)), int(x>>40%13)))
+		lines.WriteByte(byte('0' + x%10))
+		lines.WriteByte('\n')
+	}
+	plain := exec.Command("sort", "-S", "64M")
+	plain.Stdin, plain.Env = bytes.NewReader(lines.Bytes()), append(os.Environ(), "LC_ALL=C")
+	want, err := plain.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LC_ALL", "C")
+	o, got, errs := launch(t, 4<<20, lines.Bytes(), "sort", "-S", "64M")
+	if o.Code != 0 || got != string(want) || errs != "" {
+		t.Errorf("exit code %d, %d bytes, equal: %v; %s", o.Code, len(got), got == string(want), errs)
+	}
+	if o.Stats.Saved == 0 || o.Stats.Fetched == 0 {
+		t.Errorf("nothing was remote: %+v", o.Stats)
+	}
+}
+
+// TestExitCodes: the program's exit code is told, also where a signal ended it, and its words come through.
+func TestExitCodes(t *testing.T) {
+	for script, want := range map[string]int{"echo out; echo err >&2; exit 7": 7, "kill -TERM $$": 143, "exec true": 0} {
+		o, out, errs := launch(t, 1<<20, nil, "sh", "-c", script)
+		if o.Code != want || o.Stats.Processes == 0 {
+			t.Errorf("%s: exit code %d, want %d; %+v", script, o.Code, want, o.Stats)
+		}
+		if want == 7 && (out != "out\n" || errs != "err\n") {
+			t.Errorf("%q, %q", out, errs)
+		}
+	}
+}
+
+// TestSignals: signals that are for the program reach it.
+func TestSignals(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	go func() {
+		b := make([]byte, 6)
+		r.Read(b)
+		signals <- syscall.SIGTERM
+	}()
+	o, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{most: 4}}, Program{Env: os.Environ(), Out: w, Signals: signals,
+		Args: []string{"sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"}})
+	w.Close()
+	if err != nil || o.Code != 9 {
+		t.Errorf("exit code %d, %v", o.Code, err)
+	}
+}
+
+// TestLeftBehind: a process that the program leaves in the background ends with the cache, and is counted.
+func TestLeftBehind(t *testing.T) {
+	start := time.Now()
+	o, _, _ := launch(t, 1<<20, nil, "sh", "-c", "sleep 100 >/dev/null 2>&1 & sleep 0.3")
+	if o.Code != 0 || o.Left != 1 || time.Since(start) > 50*time.Second {
+		t.Errorf("%+v after %v", o, time.Since(start))
+	}
+}
+
+// TestRefused: what no library can be preloaded into is refused before it starts, with what to do.
+func TestRefused(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "x.c")
+	if err := os.WriteFile(source, []byte("int main(void){return 0;}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	static := build(t, source, "static", "-static")
+	setuid := build(t, source, "setuid")
+	if err := os.Chmod(setuid, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	text := filepath.Join(t.TempDir(), "text")
+	script := filepath.Join(t.TempDir(), "script")
+	os.WriteFile(text, []byte("hello"), 0o755)
+	os.WriteFile(script, []byte("#! "+static+" -x\n"), 0o755)
+	for path, want := range map[string]string{static: "statically", setuid: "set-user-id", text: "no program", script: "statically"} {
+		_, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{path}})
+		if !errors.Is(err, ErrProgram) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if _, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"no-such-program"}}); !errors.Is(err, exec.ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := Run(Config{LocalBytes: 1, Store: &testStore{}}, Program{Args: []string{"true"}}); err == nil {
+		t.Error("a cache of one byte")
+	}
+}

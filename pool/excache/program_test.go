@@ -1,0 +1,276 @@
+package excache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/uffd"
+	"github.com/wherry-fabric/wherry/pool/excache/shim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testStore keeps rooms in memory of this process; what it gives out holds somebody's old bytes.
+type testStore struct {
+	most   int
+	mapped bool
+	mu     sync.Mutex
+	rooms  map[int][]byte
+	broken atomic.Bool
+}
+
+var errBroken = errors.New("the component does not answer")
+
+func (s *testStore) Take(_ context.Context, r int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.rooms) == s.most {
+		return ErrFull
+	}
+	b, err := unix.Mmap(-1, 0, RoomBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(b); i += PageBytes {
+		b[i] = 0xee
+	}
+	if s.rooms == nil {
+		s.rooms = map[int][]byte{}
+	}
+	s.rooms[r] = b
+	return nil
+}
+
+func (s *testStore) Release(r int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unix.Munmap(s.rooms[r])
+	delete(s.rooms, r)
+}
+
+func (s *testStore) at(off uint64, n int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rooms[int(off/RoomBytes)][off%RoomBytes:][:n]
+}
+
+func (s *testStore) Access(off uint64, n int, fn func([]byte)) error {
+	if !s.mapped {
+		return ErrNotMapped
+	}
+	fn(s.at(off, n))
+	return nil
+}
+
+func (s *testStore) Get(_ context.Context, p []byte, off uint64) error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	copy(p, s.at(off, len(p)))
+	return nil
+}
+
+func (s *testStore) Put(_ context.Context, p []byte, off uint64) error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	copy(s.at(off, len(p)), p)
+	return nil
+}
+
+// rig is a cache that listens, and the compiled program.
+type rig struct {
+	*Cache
+	store   *testStore
+	socket  string
+	program string
+	shim    *os.File
+	errs    chan error
+}
+
+func newRig(t *testing.T, store *testStore, local int64) *rig {
+	t.Helper()
+	if err := uffd.Probe(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	r := &rig{store: store, socket: filepath.Join(dir, "s"), program: filepath.Join(dir, "program"), errs: make(chan error, 100)}
+	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", r.program, "testdata/program.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var err error
+	if r.shim, err = os.Create(filepath.Join(dir, "shim.so")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.shim.Close() })
+	if _, err := r.shim.Write(shim.Library()); err != nil {
+		t.Fatal(err)
+	}
+	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Told: func(err error) { r.errs <- err }}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			conn, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			served.Go(func() {
+				if err := r.Serve(conn); err != nil {
+					r.errs <- err
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		served.Wait()
+		if n := len(store.rooms); n != 0 {
+			t.Errorf("%d rooms were not given back", n)
+		}
+	})
+	return r
+}
+
+func (r *rig) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+r.shim.Name(), "WHERRY_RUN="+r.socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+func (r *rig) run(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := r.command(args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(60*time.Second, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer timer.Stop()
+	err := cmd.Wait()
+	select {
+	case e := <-r.errs:
+		if r.store.most > 2 || !errors.Is(e, ErrFull) {
+			t.Errorf("%v: %v", args, e)
+		}
+	default:
+	}
+	if err != nil {
+		t.Fatalf("%v: %v\n%s\n%+v", args, err, out.Bytes(), r.Stats())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// TestPrograms: programs whose memory is many times what is local see what they wrote, over a store that is mapped and one that is not.
+func TestPrograms(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, &testStore{most: 10, mapped: mapped}, 2<<20)
+			for _, what := range []string{"sizes", "maps", "threads", "churn", "files", "forks"} {
+				t.Run(what, func(t *testing.T) {
+					before := r.Stats()
+					if got := r.run(t, r.program, what); got != "ok" {
+						t.Errorf("%s", got)
+					}
+					s := r.Stats()
+					if s.Saved == before.Saved || s.Fetched == before.Fetched {
+						t.Errorf("nothing went to the store: %+v", s)
+					}
+					t.Logf("%+v", s)
+				})
+			}
+		})
+	}
+}
+
+// TestFull: more than the store has is ENOMEM, and the program goes on.
+func TestFull(t *testing.T) {
+	r := newRig(t, &testStore{most: 2, mapped: true}, 2<<20)
+	if got := r.run(t, r.program, "full"); got != "ok" {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestStoreLost: when the store is gone the program gets SIGBUS at its next access, and the reason is told.
+func TestStoreLost(t *testing.T) {
+	r := newRig(t, &testStore{most: 10}, 2<<20)
+	cmd := r.command(r.program, "lose")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() }).Stop()
+	if b, err := io.ReadAll(io.LimitReader(out, 6)); string(b) != "ready\n" {
+		t.Fatalf("%q, %v", b, err)
+	}
+	r.store.broken.Store(true)
+	io.WriteString(in, "\n")
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS {
+		t.Errorf("the program ended with %v, want SIGBUS", err)
+	}
+	select {
+	case err := <-r.errs:
+		if !errors.Is(err, ErrLost) || !errors.Is(err, errBroken) {
+			t.Errorf("told: %v", err)
+		}
+	default:
+		t.Error("nobody was told")
+	}
+}
+
+// TestDaemonGone: when the daemon ends, the program is killed, before a page of its memory reads as zeros.
+func TestDaemonGone(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	cmd := r.command(r.program, "lose")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(20*time.Second, func() { cmd.Process.Signal(syscall.SIGTERM) }).Stop()
+	if b, err := io.ReadAll(io.LimitReader(out, 6)); string(b) != "ready\n" {
+		t.Fatalf("%q, %v", b, err)
+	}
+	io.WriteString(in, "\n")
+	r.mu.Lock()
+	for s := range r.sessions { // what the kernel does when a process is killed, in the order that is worst for the program
+		s.faults.Close()
+		unix.Close(s.life)
+		s.life = -1
+	}
+	r.mu.Unlock()
+	rest, _ := io.ReadAll(out)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || len(rest) != 0 {
+		t.Errorf("the program ended with %v, %q, want SIGKILL", err, rest)
+	}
+}

@@ -1,0 +1,298 @@
+package excache
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/uffd"
+)
+
+// What the shim and the daemon say to each other: 64-bit little-endian words, shim.c has the same.
+//
+//	daemon to shim: magic, window bytes, least allocation, the session's number; with the window, the counters' page, the end that lives as long as the daemon
+//	shim to daemon: magic, base, pid, errno of what failed; with the userfaultfd
+//	shim to daemon: call, count, argument, 0; then count pairs of offset and bytes
+//	daemon to shim: errno, value
+const (
+	magic       = 0x314e555259524857 // "WHRYRUN1"
+	windowBytes = 256 << 30          // addresses, not memory
+	callTake    = 1                  // rooms up to the argument, in bytes
+	callFree    = 2                  // the pairs are ranges whose bytes are wanted no more
+	callFork    = 3                  // the session of the argument gets a copy of the window, before its hello
+	maxPairs    = 256
+	// faultsAtOnce are read from the kernel together.
+	faultsAtOnce = 16
+)
+
+// session is one process of a program.
+type session struct {
+	conn     *net.UnixConn
+	number   uint64
+	window   int // the memfd
+	counters []byte
+	faults   *uffd.FD
+	base     uint64
+	pid      int   // as it says
+	follow   bool  // its thread ids mean here what they mean to it
+	rooms    []int // of its window, in order
+	life     int   // writing end of a pipe: when it closes the process is killed
+	stop     int   // eventfd that ends the fault loop
+}
+
+// Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
+func (c *Cache) Serve(conn *net.UnixConn) error {
+	s := &session{conn: conn, follow: near(conn), window: -1, life: -1, stop: -1}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		conn.Close()
+		return net.ErrClosed
+	}
+	c.sessions[s] = struct{}{}
+	c.numbers++
+	s.number = c.numbers
+	c.serving.Add(1)
+	c.mu.Unlock()
+	defer c.serving.Done()
+	err := c.serve(s)
+	c.end(s)
+	s.close()
+	return err
+}
+
+func (c *Cache) serve(s *session) error {
+	if err := s.greet(c.config.MinBytes); err != nil {
+		return fmt.Errorf("%w: %w", ErrProgram, err)
+	}
+	c.mu.Lock()
+	c.started++
+	c.mu.Unlock()
+	looped := make(chan struct{})
+	go func() {
+		defer close(looped)
+		c.loop(s)
+	}()
+	err := c.calls(s)
+	unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	<-looped
+	return err
+}
+
+func (s *session) close() {
+	s.conn.Close()
+	for _, fd := range []int{s.window, s.life, s.stop} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	if s.faults != nil {
+		s.faults.Close()
+	}
+	if s.counters != nil {
+		unix.Munmap(s.counters)
+	}
+}
+
+// greet hands the process its window and takes its userfaultfd.
+func (s *session) greet(least int64) error {
+	var err error
+	if s.window, err = unix.MemfdCreate("wherry-window", unix.MFD_CLOEXEC); err != nil {
+		return err
+	}
+	if err := unix.Ftruncate(s.window, windowBytes); err != nil {
+		return fmt.Errorf("a window of %d bytes of addresses: %w", uint64(windowBytes), err)
+	}
+	if s.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
+		return err
+	}
+	counters, err := unix.MemfdCreate("wherry-counters", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(counters)
+	if err := unix.Ftruncate(counters, PageBytes); err != nil {
+		return err
+	}
+	if s.counters, err = unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return err
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	s.life = ends[1]
+	defer unix.Close(ends[0])
+	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(least), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
+		return err
+	}
+	hello, fds, err := s.receive()
+	if err != nil {
+		return err
+	}
+	if len(fds) == 1 {
+		if s.faults, err = uffd.Adopt(fds[0]); err != nil {
+			return err
+		}
+	}
+	switch errno := unix.Errno(hello[3]); {
+	case hello[0] != magic:
+		return fmt.Errorf("it speaks another language: %#x", hello[0])
+	case errno != 0:
+		return fmt.Errorf("process %d cannot watch its memory: %w; %w", hello[2], errno, uffd.ErrUnsupported)
+	case len(fds) != 1:
+		return fmt.Errorf("process %d sent %d descriptors", hello[2], len(fds))
+	}
+	s.base, s.pid = hello[1], int(hello[2])
+	_, err = s.conn.Write(words(0, 0))
+	return err
+}
+
+// near reports whether the process that connected has this process's pid namespace, and gives it to its children: the kernel
+// tells thread ids as the program sees them.
+func near(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var who *unix.Ucred
+	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return false
+	}
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid_for_children", who.Pid))
+	ours, err2 := os.Readlink("/proc/self/ns/pid")
+	return err == nil && err2 == nil && theirs == ours
+}
+
+// words lays 64-bit words out.
+func words(all ...uint64) []byte {
+	var b []byte
+	for _, w := range all {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+// receive reads the hello and the descriptors that came with it.
+func (s *session) receive() (hello [4]uint64, fds []int, err error) {
+	b, oob := make([]byte, 32), make([]byte, unix.CmsgSpace(4*4))
+	n, oobn, _, _, err := s.conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		return hello, nil, err
+	}
+	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
+		for i := range messages {
+			some, _ := unix.ParseUnixRights(&messages[i])
+			fds = append(fds, some...)
+		}
+	}
+	for len(fds) > 1 {
+		unix.Close(fds[len(fds)-1])
+		fds = fds[:len(fds)-1]
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	if _, err := io.ReadFull(s.conn, b[n:]); err != nil {
+		return hello, fds, err
+	}
+	for i := range hello {
+		hello[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return hello, fds, nil
+}
+
+// calls answers what the shim asks for, until its end of the socket closes.
+func (c *Cache) calls(s *session) error {
+	b := make([]byte, 16*maxPairs)
+	for {
+		if _, err := io.ReadFull(s.conn, b[:32]); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
+				return nil // the process has ended, or the cache ends
+			}
+			return err
+		}
+		call, count, arg := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+		status := uint64(0)
+		switch {
+		case call == callTake && count == 0:
+			status = c.takeUpTo(s, arg)
+		case call == callFork && count == 0:
+			status = c.fork(s, arg)
+		case call == callFree && count <= maxPairs:
+			if _, err := io.ReadFull(s.conn, b[:16*count]); err != nil {
+				return err
+			}
+			for i := range count {
+				c.mu.Lock() // once for each range, so that faults need not wait for all
+				c.freed(s, binary.LittleEndian.Uint64(b[16*i:])&^(PageBytes-1), binary.LittleEndian.Uint64(b[16*i+8:])&^(PageBytes-1))
+				c.mu.Unlock()
+			}
+		default:
+			return fmt.Errorf("%w: it asks for call %d with %d pairs", ErrProgram, call, count)
+		}
+		if _, err := s.conn.Write(words(status, uint64(len(s.rooms))*RoomBytes)); err != nil {
+			return nil
+		}
+	}
+}
+
+// takeUpTo makes s's window usable up to an offset; the answer is an errno.
+func (c *Cache) takeUpTo(s *session, to uint64) uint64 {
+	if to > windowBytes {
+		return uint64(unix.ENOMEM)
+	}
+	for uint64(len(s.rooms))*RoomBytes < to {
+		if err := c.take(s); err != nil {
+			return uint64(unix.ENOMEM)
+		}
+	}
+	return 0
+}
+
+// loop answers faults, on a thread of its own.
+func (c *Cache) loop(s *session) {
+	runtime.LockOSThread() // it is pinned to processors, and not unlocked: the thread ends with the goroutine
+	var events [faultsAtOnce]uffd.Event
+	at := placement{cpu: -1, stat: -1}
+	defer at.close()
+	poll := []unix.PollFd{{Fd: int32(s.faults.FD()), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
+	for {
+		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR || poll[1].Revents != 0 {
+			return
+		}
+		n, err := s.faults.Read(events[:])
+		if err != nil {
+			return
+		}
+		if n == 0 {
+			continue
+		}
+		if s.follow {
+			at.begin(s.pid, events[0].Thread())
+		}
+		c.mu.Lock()
+		for i := range events[:n] {
+			if e := &events[i]; e.Fault() {
+				c.fault(s, e.Addr-s.base, e.Write(), e.Minor())
+			}
+		}
+		c.mu.Unlock()
+		at.end()
+	}
+}
+
+// outside reads the counters that the shim keeps.
+func (s *session) outside() Outside {
+	if s.counters == nil {
+		return Outside{}
+	}
+	at := func(i int) uint64 { return binary.NativeEndian.Uint64(s.counters[8*i:]) }
+	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4)}
+}

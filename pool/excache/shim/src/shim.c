@@ -1,0 +1,451 @@
+/* What the program calls instead of the C library: allocations of window_least bytes and more come from the window, all else
+ * goes on to whoever would have had it. */
+#include "window.h"
+
+typedef __builtin_va_list va_list;
+#define va_start __builtin_va_start
+#define va_arg __builtin_va_arg
+#define va_end __builtin_va_end
+
+extern int *__errno_location(void) __attribute__((weak));
+extern void *dlsym(void *, const char *) __attribute__((weak));
+extern void *__libc_malloc(u64) __attribute__((weak));
+#define NEXT ((void *)-1l) /* RTLD_NEXT */
+#define FAILED ((void *)-1l)
+
+static i64 fails(i64 r) /* a system call's result as the C library gives it */
+{
+    if (r < 0 && r > -4096) {
+        if (__errno_location)
+            *__errno_location() = (int)-r;
+        return -1;
+    }
+    return r;
+}
+
+/* The next one of each function. dlsym may itself allocate: it gets a little from here, and gives it back to nobody. */
+static u8 early[8192] __attribute__((aligned(16)));
+static u64 early_used;
+static int resolving;
+
+static void *early_take(u64 n)
+{
+    u64 at = __atomic_fetch_add(&early_used, (n + 15) & ~15ul, __ATOMIC_RELAXED);
+    return at + n <= sizeof early ? early + at : 0;
+}
+
+static int is_early(const void *p) { return (const u8 *)p >= early && (const u8 *)p < early + sizeof early; }
+
+static void *next(const char *name, void **slot)
+{
+    void *f = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    if (f || !dlsym)
+        return f;
+    __atomic_fetch_add(&resolving, 1, __ATOMIC_RELAXED);
+    f = dlsym(NEXT, name);
+    __atomic_fetch_add(&resolving, -1, __ATOMIC_RELAXED);
+    __atomic_store_n(slot, f, __ATOMIC_RELAXED);
+    return f;
+}
+
+#define NEXT_OF(type, name) static void *name##_slot; __typeof__(type) name##_next = (__typeof__(type))next(#name, &name##_slot)
+
+static u8 *take(u64 n, u64 align, int clean)
+{
+    lock();
+    u8 *p = window_take(whole_pages(n), align, clean);
+    unlock();
+    if (!p)
+        fails(-ENOMEM);
+    return p;
+}
+
+static int large(u64 n) { return window_on && n >= window_least; }
+
+EXPORT void *malloc(u64 n)
+{
+    if (large(n))
+        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, 0);
+    if (__atomic_load_n(&resolving, __ATOMIC_RELAXED))
+        return early_take(n);
+    NEXT_OF(void *(*)(u64), malloc);
+    return malloc_next ? malloc_next(n) : 0;
+}
+
+EXPORT void free(void *p)
+{
+    if (in_window(p)) {
+        lock();
+        u64 n = window_length(p);
+        if (n)
+            window_give(p, n);
+        unlock();
+        return;
+    }
+    if (is_early(p))
+        return;
+    NEXT_OF(void (*)(void *), free);
+    if (free_next)
+        free_next(p);
+}
+
+EXPORT void *calloc(u64 a, u64 b)
+{
+    u64 n;
+    if (__builtin_mul_overflow(a, b, &n)) {
+        fails(-ENOMEM);
+        return 0;
+    }
+    if (large(n))
+        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, 1);
+    if (__atomic_load_n(&resolving, __ATOMIC_RELAXED))
+        return early_take(n); /* zeros since the program started */
+    NEXT_OF(void *(*)(u64, u64), calloc);
+    return calloc_next ? calloc_next(a, b) : 0;
+}
+
+EXPORT u64 malloc_usable_size(void *p)
+{
+    if (in_window(p)) {
+        lock();
+        u64 n = window_length(p);
+        unlock();
+        return n;
+    }
+    if (is_early(p))
+        return 0;
+    NEXT_OF(u64 (*)(void *), malloc_usable_size);
+    return malloc_usable_size_next && p ? malloc_usable_size_next(p) : 0;
+}
+
+/* Grows or shrinks an allocation of the window where it is; 0 if it must move. */
+static int resize(u8 *p, u64 old, u64 n)
+{
+    if (n < old)
+        window_give(p + n, old - n);
+    return n <= old || window_extend(p, old, n - old);
+}
+
+EXPORT void *realloc(void *p, u64 n)
+{
+    if (!p)
+        return malloc(n);
+    int inside = in_window(p);
+    if (!inside && !large(n) && !is_early(p)) {
+        NEXT_OF(void *(*)(void *, u64), realloc);
+        return realloc_next ? realloc_next(p, n) : 0;
+    }
+    if (!n) {
+        free(p);
+        return 0;
+    }
+    u64 old = malloc_usable_size(p);
+    if (inside && large(n) && n <= window_size) {
+        lock();
+        int done = resize(p, old, whole_pages(n));
+        unlock();
+        if (done)
+            return p;
+    }
+    void *q = malloc(n);
+    if (q) {
+        u64 most = is_early(p) ? (u64)(early + sizeof early - (u8 *)p) : old;
+        __builtin_memcpy(q, p, most < n ? most : n);
+        free(p);
+    }
+    return q;
+}
+
+EXPORT void *reallocarray(void *p, u64 a, u64 b)
+{
+    u64 n;
+    if (__builtin_mul_overflow(a, b, &n)) {
+        fails(-ENOMEM);
+        return 0;
+    }
+    return realloc(p, n);
+}
+
+EXPORT void *memalign(u64 align, u64 n)
+{
+    if (large(n) && align && !(align & (align - 1)))
+        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, align < PAGE ? PAGE : align, 0);
+    NEXT_OF(void *(*)(u64, u64), memalign);
+    return memalign_next ? memalign_next(align, n) : 0;
+}
+
+EXPORT void *aligned_alloc(u64 align, u64 n) { return memalign(align, n); }
+EXPORT void *valloc(u64 n) { return memalign(PAGE, n); }
+EXPORT void *pvalloc(u64 n) { return memalign(PAGE, whole_pages(n)); }
+
+EXPORT int posix_memalign(void **out, u64 align, u64 n)
+{
+    if (align < sizeof(void *) || align & (align - 1))
+        return EINVAL;
+    void *p = memalign(align, n ? n : 1);
+    if (!p)
+        return ENOMEM;
+    *out = p;
+    return 0;
+}
+
+static i64 system_map(void *p, u64 n, int prot, int flags, int fd, i64 off)
+{
+    if (window_on && fd == -1 && flags & MAP_ANONYMOUS && n >= window_least && prot != 0) {
+        count(&counters->mappings, 1);
+        count(&counters->bytes, n);
+    }
+    return CALL6(SYS_mmap, p, n, prot, flags, fd, off);
+}
+
+/* Something is put over addresses of the window. Anonymous memory stays in the window, and is zeroed; a file is mapped there, and
+ * the addresses are the window's again when they are given up. */
+static i64 map_over(u8 *p, u64 n, int prot, int flags, int fd, i64 off)
+{
+    i64 r = (i64)p;
+    if ((u64)p % PAGE)
+        return -EINVAL;
+    n = whole_pages(n);
+    int ours = flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(prot & PROT_EXEC);
+    lock();
+    if (!window_claim(p, n))
+        r = -ENOMEM;
+    else if (!ours) {
+        r = CALL6(SYS_mmap, p, n, prot, flags, fd, off);
+        window_altered(p, n, 1);
+    } else if (prot != (PROT_READ | PROT_WRITE)) {
+        i64 err = CALL3(SYS_mprotect, p, n, prot);
+        window_altered(p, n, 0);
+        r = err < 0 ? err : r;
+    }
+    unlock();
+    return r;
+}
+
+EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
+{
+    const int odd = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB;
+    if (in_window(p) && flags & MAP_FIXED)
+        return (void *)fails(map_over(p, n, prot, flags, fd, off));
+    if (large(n) && fd == -1 && flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(flags & odd) && prot == (PROT_READ | PROT_WRITE)) {
+        u8 *q = n > window_size ? 0 : take(n, PAGE, 1);
+        return q ? q : (void *)fails(-ENOMEM);
+    }
+    return (void *)fails(system_map(p, n, prot, flags, fd, off));
+}
+
+EXPORT void *mmap64(void *p, u64 n, int prot, int flags, int fd, i64 off) { return mmap(p, n, prot, flags, fd, off); }
+
+EXPORT int munmap(void *p, u64 n)
+{
+    if (!in_window(p))
+        return (int)fails(CALL2(SYS_munmap, p, n));
+    if ((u64)p % PAGE || !n)
+        return (int)fails(-EINVAL);
+    lock();
+    window_give(p, whole_pages(n));
+    unlock();
+    return 0;
+}
+
+static i64 remap(u8 *p, u64 old, u64 n, int flags, void *to)
+{
+    if ((u64)p % PAGE || !old || !n || flags & MREMAP_DONTUNMAP)
+        return -EINVAL;
+    if (!(flags & MREMAP_FIXED)) {
+        lock();
+        int done = resize(p, old, n);
+        unlock();
+        if (done)
+            return (i64)p;
+        if (!(flags & MREMAP_MAYMOVE))
+            return -ENOMEM;
+    }
+    u8 *q;
+    if (!(flags & MREMAP_FIXED))
+        q = take(n, PAGE, 1);
+    else if (in_window(to))
+        q = (u8 *)map_over(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    else
+        q = (u8 *)system_map(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (!q || ((i64)q < 0 && (i64)q > -4096))
+        return -ENOMEM;
+    __builtin_memcpy(q, p, old < n ? old : n);
+    lock();
+    window_give(p, old);
+    unlock();
+    return (i64)q;
+}
+
+EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
+{
+    void *to = 0;
+    if (flags & MREMAP_FIXED) {
+        va_list v;
+        va_start(v, flags);
+        to = va_arg(v, void *);
+        va_end(v);
+    }
+    if (in_window(p))
+        return (void *)fails(remap(p, whole_pages(old), whole_pages(n), flags, to));
+    return (void *)fails(CALL5(SYS_mremap, p, old, n, flags, to));
+}
+
+EXPORT int mprotect(void *p, u64 n, int prot)
+{
+    i64 r = CALL3(SYS_mprotect, p, n, prot);
+    if (r == 0 && in_window(p) && prot != (PROT_READ | PROT_WRITE)) {
+        lock();
+        window_altered(p, whole_pages(n), 0);
+        unlock();
+    }
+    return (int)fails(r);
+}
+
+EXPORT int madvise(void *p, u64 n, int advice)
+{
+    if (!in_window(p))
+        return (int)fails(CALL3(SYS_madvise, p, n, advice));
+    if ((u64)p % PAGE || advice == MADV_REMOVE)
+        return (int)fails(-EINVAL);
+    if ((advice == MADV_DONTNEED || advice == MADV_FREE) && n) {
+        lock();
+        window_zero(p, whole_pages(n));
+        unlock();
+    }
+    return 0; /* all else is advice on memory that is not the kernel's to place */
+}
+
+/* O_DIRECT and io_uring let the kernel write to a page after the cache took it away: the bytes would be lost. */
+static int direct(int flags)
+{
+    if (window_on && flags & O_DIRECT) {
+        count(&counters->direct, 1);
+        flags &= ~O_DIRECT;
+    }
+    return flags;
+}
+
+#define OPEN(name, head, args)                                                                                                                           \
+    EXPORT int name head                                                                                                                                 \
+    {                                                                                                                                                    \
+        u32 mode = 0;                                                                                                                                    \
+        if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {                                                                                       \
+            va_list v;                                                                                                                                   \
+            va_start(v, flags);                                                                                                                          \
+            mode = va_arg(v, u32);                                                                                                                       \
+            va_end(v);                                                                                                                                   \
+        }                                                                                                                                                \
+        flags = direct(flags);                                                                                                                           \
+        NEXT_OF(int (*) head, name);                                                                                                                     \
+        return name##_next ? name##_next args : (int)fails(-ENOSYS);                                                                                     \
+    }
+OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+
+#define FCNTL(name)                                                                                                                                      \
+    EXPORT int name(int fd, int command, ...)                                                                                                            \
+    {                                                                                                                                                    \
+        va_list v;                                                                                                                                       \
+        va_start(v, command);                                                                                                                            \
+        u64 arg = va_arg(v, u64);                                                                                                                        \
+        va_end(v);                                                                                                                                       \
+        if (command == F_SETFL)                                                                                                                          \
+            arg = (u64)direct((int)arg);                                                                                                                 \
+        NEXT_OF(int (*)(int, int, ...), name);                                                                                                           \
+        return name##_next ? name##_next(fd, command, arg) : (int)fails(CALL3(SYS_fcntl, fd, command, arg));                                             \
+    }
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+static int no_uring(void)
+{
+    count(&counters->uring, 1);
+    return -ENOSYS;
+}
+
+EXPORT i64 syscall(i64 n, ...)
+{
+    i64 a[6];
+    va_list v;
+    va_start(v, n);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(v, i64);
+    va_end(v);
+    if (window_on && n == SYS_io_uring_setup)
+        return fails(no_uring());
+    return fails(CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]));
+}
+
+#define URING(name, head, type, args)                                                                                                                    \
+    EXPORT int name head                                                                                                                                 \
+    {                                                                                                                                                    \
+        if (window_on)                                                                                                                                   \
+            return no_uring();                                                                                                                           \
+        NEXT_OF(type, name);                                                                                                                             \
+        return name##_next ? name##_next args : -ENOSYS;                                                                                                 \
+    }
+URING(io_uring_queue_init, (u32 n, void *ring, u32 flags), int (*)(u32, void *, u32), (n, ring, flags))
+URING(io_uring_queue_init_params, (u32 n, void *ring, void *p), int (*)(u32, void *, void *), (n, ring, p))
+URING(io_uring_queue_init_mem, (u32 n, void *ring, void *p, void *b, u64 size), int (*)(u32, void *, void *, void *, u64), (n, ring, p, b, size))
+
+/* A child has its own copy of the window. The handlers run last before the fork and first after it, as they are registered before all
+ * others, so that those find the memory in place. */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
+static int copied; /* fork has had the window copied; under the lock */
+static i64 refusal;
+
+static void before_fork(void)
+{
+    if (copied)
+        return;
+    lock();
+    refusal = window_fork();
+}
+
+static void in_parent(void)
+{
+    copied = 0;
+    window_parted();
+}
+
+static void in_child(void)
+{
+    copied = 0;
+    if (refusal) {
+        static const char why[] = "wherry run: no remote memory is left for the copy of a process that forks\n";
+        CALL3(SYS_write, 2, why, sizeof why - 1);
+        CALL1(SYS_exit_group, 125);
+    }
+    window_forked();
+}
+
+EXPORT int fork(void)
+{
+    NEXT_OF(int (*)(void), fork);
+    if (!fork_next)
+        return (int)fails(-ENOSYS);
+    if (window_on) {
+        lock();
+        if ((refusal = window_fork())) {
+            unlock();
+            return (int)fails(-ENOMEM);
+        }
+        copied = 1;
+    }
+    return fork_next();
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    window_open();
+    if (!window_on)
+        return;
+    if (__register_atfork)
+        __register_atfork(before_fork, in_parent, in_child, 0);
+    else if (pthread_atfork)
+        pthread_atfork(before_fork, in_parent, in_child);
+}

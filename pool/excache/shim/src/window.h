@@ -1,0 +1,44 @@
+/* The window: which of its addresses are in use, and how the daemon is told. All functions but lock are called with the lock held. */
+#pragma once
+#include "kernel.h"
+
+#define PAGE 4096ul
+#define EXPORT __attribute__((visibility("default")))
+
+extern int window_on;   /* the daemon serves this process */
+extern u8 *window_base;
+extern u64 window_size;
+extern u64 window_least; /* smaller allocations are not the window's */
+
+/* Counters that the daemon reads; it has them in this order. */
+struct counters { u64 mappings, bytes, direct, uring, refused; };
+extern struct counters *counters;
+static inline void count(u64 *c, u64 n) { __atomic_fetch_add(c, n, __ATOMIC_RELAXED); }
+
+static inline int in_window(const void *p) { return window_on && (u8 *)p >= window_base && (u8 *)p < window_base + window_size; }
+static inline u64 whole_pages(u64 n) { return (n + PAGE - 1) & ~(PAGE - 1); }
+
+void lock(void);
+void unlock(void);
+
+/* Takes n bytes, whole pages, at a multiple of align; 0 if there is no room. clean: they must read as zeros. */
+u8 *window_take(u64 n, u64 align, int clean);
+/* Gives addresses back, whole pages, in use or not; what they held is dead. */
+void window_give(u8 *p, u64 n);
+/* Makes n bytes at p longer where they are; 0 if that cannot be. */
+int window_extend(u8 *p, u64 n, u64 more);
+/* The bytes from p to the end of the range that it begins, 0 if it begins none. */
+u64 window_length(u8 *p);
+/* Makes whole pages read as zeros. */
+void window_zero(u8 *p, u64 n);
+/* Says that the program has changed what these pages allow, or mapped something else there: giving them back mends that. */
+void window_altered(u8 *p, u64 n, int foreign);
+/* Marks pages, which something is put at by MAP_FIXED, as in use; 0 if there is no room. */
+int window_claim(u8 *p, u64 n);
+/* Connects to the daemon. */
+void window_open(void);
+/* Has the daemon copy the window for a child, which window_forked makes its own in the child; window_parted ends it in the parent. The
+ * lock is held from the first to the second, or to the third. 0, or an error that the child would have had. */
+i64 window_fork(void);
+void window_forked(void);
+void window_parted(void);

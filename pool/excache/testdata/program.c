@@ -1,0 +1,240 @@
+// A program whose memory is remote; argv[1] says what it does. It prints "ok", or what is wrong.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(c) do { if (!(c)) { printf("line %d: %s is false (errno %d)\n", __LINE__, #c, errno); exit(1); } } while (0)
+#define MIB (1ul << 20)
+
+static int inside(const void *p) // the window is the only shared mapping of a memfd of this name
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[512];
+    int found = 0;
+    while (fgets(line, sizeof line, f)) {
+        unsigned long a, b;
+        if (strstr(line, "wherry-window") && sscanf(line, "%lx-%lx", &a, &b) == 2 && (unsigned long)p >= a && (unsigned long)p < b)
+            found = 1;
+    }
+    fclose(f);
+    return found;
+}
+
+static uint64_t mix(uint64_t x) { x ^= x >> 33; x *= 0xff51afd7ed558ccdul; x ^= x >> 33; return x; }
+static void put(uint64_t *a, size_t n, uint64_t salt) { for (size_t i = 0; i < n; i++) a[i] = mix(i + salt); }
+static size_t wrong(uint64_t *a, size_t n, uint64_t salt) { size_t bad = 0; for (size_t i = 0; i < n; i++) bad += a[i] != mix(i + salt); return bad; }
+static size_t nonzero(char *p, size_t n) { size_t bad = 0; for (size_t i = 0; i < n; i++) bad += p[i] != 0; return bad; }
+
+static void sizes(void) // more than is local, by every way to allocate
+{
+    size_t n = 12 * MIB;
+    uint64_t *a = malloc(n), *b = calloc(1, n), *c = NULL, *d = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(posix_memalign((void **)&c, 1 << 20, n) == 0 && (uintptr_t)c % (1 << 20) == 0);
+    CHECK(inside(a) && inside(b) && inside(c) && inside(d) && !inside(malloc(1000)));
+    CHECK(nonzero((char *)b, n) == 0 && nonzero((char *)d, n) == 0);
+    put(a, n / 8, 1), put(b, n / 8, 2), put(c, n / 8, 3), put(d, n / 8, 4);
+    CHECK(wrong(a, n / 8, 1) == 0 && wrong(b, n / 8, 2) == 0 && wrong(c, n / 8, 3) == 0 && wrong(d, n / 8, 4) == 0);
+    free(b);
+    CHECK(a = realloc(a, 2 * n));
+    CHECK(inside(a) && wrong(a, n / 8, 1) == 0);
+    CHECK(a = realloc(a, 100));
+    CHECK(!inside(a) && wrong(a, 12, 1) == 0);
+    CHECK(a = realloc(a, n));
+    CHECK(inside(a) && wrong(a, 12, 1) == 0);
+    free(c);
+    char *e = calloc(1, n); // where b or c was
+    CHECK(inside(e) && nonzero(e, n) == 0 && wrong(d, n / 8, 4) == 0);
+}
+
+static void maps(void)
+{
+    size_t n = 8 * MIB;
+    char *m = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(m, 7, n);
+    CHECK(munmap(m + 2 * MIB, MIB) == 0); // a hole
+    CHECK(m[2 * MIB - 1] == 7 && m[3 * MIB] == 7);
+    char *h = mmap(0, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(h == m + 2 * MIB && nonzero(h, MIB) == 0);
+    CHECK(madvise(m + 4 * MIB, MIB, MADV_DONTNEED) == 0 && nonzero(m + 4 * MIB, MIB) == 0 && m[5 * MIB] == 7 && m[4 * MIB - 1] == 7);
+    char *f = mmap(m + 6 * MIB, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CHECK(f == m + 6 * MIB && inside(f) && nonzero(f, MIB) == 0 && m[7 * MIB] == 7);
+    CHECK(munmap(f, MIB) == 0);
+    f = mmap(m + 6 * MIB, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memset(f, 9, MIB);
+    int fd = open("/proc/self/exe", O_RDONLY); // a file over a part, and the part used again
+    CHECK(mmap(f, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == f && memcmp(f, "\177ELF", 4) == 0 && f[4096] == 9);
+    CHECK(munmap(f, MIB) == 0);
+    f = mmap(0, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(f == m + 6 * MIB && nonzero(f, MIB) == 0);
+    memset(f, 1, MIB);
+    m = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    put((uint64_t *)m, n / 8, 5);
+    char *g = mremap(m, n, 3 * n, MREMAP_MAYMOVE);
+    CHECK(g != MAP_FAILED && inside(g) && wrong((uint64_t *)g, n / 8, 5) == 0 && nonzero(g + n, 2 * n) == 0);
+    CHECK(mremap(g, 3 * n, n / 2, 0) == g && wrong((uint64_t *)g, n / 16, 5) == 0);
+    char *away = mmap(0, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(!inside(away) && mremap(g, n / 2, n / 2, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away && wrong((uint64_t *)away, n / 16, 5) == 0);
+    CHECK(mprotect(f, 4096, PROT_NONE) == 0 && munmap(f, MIB) == 0);
+    CHECK((f = malloc(MIB)) && (memset(f, 3, MIB), f[0] == 3));
+}
+
+enum { THREADS = 4, COUNT = 3 * MIB };
+static uint64_t *shared;
+static void *add(void *x)
+{
+    for (int r = 0; r < 3; r++)
+        for (size_t i = (size_t)x; i < COUNT; i += THREADS)
+            shared[i]++;
+    return 0;
+}
+
+static void threads(void)
+{
+    shared = malloc(COUNT * 8);
+    for (size_t i = 0; i < COUNT; i++)
+        shared[i] = i;
+    pthread_t t[THREADS];
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_create(t + i, 0, add, (void *)i);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], 0);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(shared[i] == i + 3);
+}
+
+static void *churn(void *x)
+{
+    uint64_t s = (uint64_t)x + 1;
+    struct { uint64_t *p; size_t n; uint64_t salt; } have[8] = {{0}};
+    for (int i = 0; i < 60; i++) {
+        s = mix(s + i);
+        int k = s % 8;
+        if (have[k].p && wrong(have[k].p, have[k].n / 8, have[k].salt))
+            return "an allocation holds other bytes than were written";
+        free(have[k].p);
+        have[k].n = 128 * 1024 + (s >> 8) % (512 * 1024);
+        have[k].salt = s;
+        if (!(have[k].p = s >> 60 & 1 ? calloc(1, have[k].n) : malloc(have[k].n)))
+            return "no memory";
+        if (s >> 60 & 1 && nonzero((char *)have[k].p, have[k].n))
+            return "calloc is not zero";
+        put(have[k].p, have[k].n / 8, s);
+    }
+    return 0;
+}
+
+static void churns(void) // allocations come and go in several threads
+{
+    pthread_t t[THREADS];
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_create(t + i, 0, churn, (void *)i);
+    for (int i = 0; i < THREADS; i++) {
+        void *why = 0;
+        pthread_join(t[i], &why);
+        if (why)
+            printf("%s\n", (char *)why), exit(1);
+    }
+}
+
+static void files(void) // the kernel reads and writes remote memory
+{
+    size_t n = 12 * MIB;
+    uint64_t *a = malloc(n), *b = malloc(n);
+    put(a, n / 8, 6);
+    int fd = open("/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600);
+    CHECK(fd >= 0 && !(fcntl(fd, F_GETFL) & O_DIRECT));
+    CHECK(fcntl(fd, F_SETFL, O_DIRECT) == 0 && !(fcntl(fd, F_GETFL) & O_DIRECT));
+    CHECK(write(fd, a, n) == (ssize_t)n && lseek(fd, 0, SEEK_SET) == 0 && read(fd, b, n) == (ssize_t)n);
+    CHECK(wrong(b, n / 8, 6) == 0 && wrong(a, n / 8, 6) == 0);
+}
+
+static int ended(pid_t pid)
+{
+    int st = 0;
+    return pid > 0 && waitpid(pid, &st, 0) == pid && st == 0;
+}
+
+static void forks(void) // a child sees the memory as it was, and what either writes is its own
+{
+    size_t n = 12 * MIB;
+    uint64_t *a = malloc(n);
+    put(a, n / 8, 7);
+    void *freed = malloc(n / 2);
+    memset(freed, 1, n / 2);
+    free(freed);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (wrong(a, n / 8, 7))
+            _exit(1);
+        put(a, n / 8, 8);
+        char *c = calloc(1, n / 2);
+        if (!c || nonzero(c, n / 2) || wrong(a, n / 8, 8))
+            _exit(2);
+        pid_t grandchild = fork();
+        if (grandchild == 0)
+            _exit(wrong(a, n / 8, 8) != 0);
+        put(a, n / 8, 9);
+        _exit(ended(grandchild) && wrong(a, n / 8, 9) == 0 ? 0 : 3);
+    }
+    put(a, n / 16, 10);
+    CHECK(ended(pid));
+    CHECK(wrong(a, n / 16, 10) == 0 && wrong(a, n / 8, 7) == n / 16);
+    CHECK(system("exec true") == 0);
+    for (int i = 0; i < 5; i++)
+        if ((pid = fork()) == 0)
+            execl("/bin/true", "true", (char *)0);
+        else
+            CHECK(ended(pid));
+    CHECK(wrong(a, n / 16, 10) == 0);
+}
+
+static void full(void) // the pool is full: an error, and life goes on
+{
+    char *a = malloc(20 * MIB);
+    CHECK(a);
+    memset(a, 1, 20 * MIB);
+    errno = 0;
+    CHECK(malloc(200 * MIB) == 0 && errno == ENOMEM);
+    CHECK(mmap(0, 200 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    free(a);
+    CHECK((a = calloc(1, 25 * MIB)) && nonzero(a, 25 * MIB) == 0);
+    errno = 0;
+    CHECK(fork() == -1 && errno == ENOMEM); // there is no room for a copy
+    CHECK(nonzero(a, 25 * MIB) == 0);
+}
+
+static void lose(void) // says that it is ready, and then reads its memory until that fails
+{
+    size_t n = 12 * MIB;
+    volatile char *a = malloc(n);
+    memset((char *)a, 1, n);
+    printf("ready\n");
+    fflush(stdout);
+    getchar();
+    for (;;)
+        for (size_t i = 0; i < n; i += 4096)
+            if (a[i] != 1)
+                printf("other data\n"), exit(1);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
+        {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (argc == 2 && !strcmp(argv[1], all[i].name)) {
+            all[i].run();
+            printf("ok\n");
+            return 0;
+        }
+    return 2;
+}

@@ -1,0 +1,81 @@
+package pool
+
+import (
+	"context"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Op is an operation that was started. Its buffer is its own until Wait or Forget has returned; exactly one of them ends it.
+type Op struct {
+	r    *Region
+	verb string
+	off  uint64
+	n    int
+	err  error // it failed at once
+	op   fabric.Op
+	more []fabric.Op // of further extents
+}
+
+// StartGet starts a Get. Where no more operations can be under way, the Op has failed with fabric.ErrBackpressure.
+func (r *Region) StartGet(dst []byte, off uint64) Op {
+	o := Op{r: r, verb: "get", off: off, n: len(dst)}
+	if e := r.one(off, len(dst)); e != nil {
+		o.op = e.remote.StartGet(dst, off-e.off)
+		return o
+	}
+	o.err = r.pieces("get", off, uint64(len(dst)), func(e *extent, from, to uint64) error {
+		o.more = append(o.more, e.remote.StartGet(dst[from:to], off+from-e.off))
+		return nil
+	})
+	return o
+}
+
+// StartPut starts a Put. Where no more operations can be under way, the Op has failed with fabric.ErrBackpressure.
+func (r *Region) StartPut(src []byte, off uint64) Op {
+	o := Op{r: r, verb: "put", off: off, n: len(src)}
+	if e := r.one(off, len(src)); e != nil {
+		o.op = e.remote.StartPut(src, off-e.off)
+		return o
+	}
+	o.err = r.pieces("put", off, uint64(len(src)), func(e *extent, from, to uint64) error {
+		o.more = append(o.more, e.remote.StartPut(src[from:to], off+from-e.off))
+		return nil
+	})
+	return o
+}
+
+// Poll reports whether Wait would return at once.
+func (o Op) Poll() bool {
+	for _, m := range o.more {
+		if !m.Poll() {
+			return false
+		}
+	}
+	return o.op.Poll()
+}
+
+// Wait drives progress until the operation has ended, and returns its error. When the context ends first, the operation is given up.
+func (o Op) Wait(ctx context.Context) error {
+	if o.err != nil {
+		return o.err
+	}
+	err := o.op.Wait(ctx)
+	for _, m := range o.more { // each must end
+		if e := m.Wait(ctx); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		return o.r.fail(o.verb, o.off, uint64(o.n), err)
+	}
+	return nil
+}
+
+// Forget gives the operation up without waiting for its end. Its buffer is not touched any more when Forget returns.
+func (o Op) Forget() {
+	o.op.Forget()
+	for _, m := range o.more {
+		m.Forget()
+	}
+}

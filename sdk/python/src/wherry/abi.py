@@ -1,0 +1,60 @@
+"""What functions and elements agree on. Generated from inject/abi: run go generate ./sdk."""
+
+VERSION = 2
+ENTRY = "wherry_main"
+PREFIX = "wherry_"
+
+# Host calls: the C types of the result and of the parameters.
+CALLS = {
+    "self": ("int32_t", ()),
+    "elements": ("int32_t", ()),
+    "owner": ("int32_t", ("uint32_t", "uint64_t", "uint64_t *", )),
+    "row": ("int64_t", ("uint32_t", "int32_t", "uint64_t", )),
+    "shard_rows": ("int32_t", ("uint32_t", "int32_t", "wherry_rows_range_t *", )),
+    "window": ("int32_t", ("uint32_t", "wherry_window_t *", )),
+    "payload": ("int32_t", ("wherry_payload_t *", )),
+    "scratch": ("void *", ("uint64_t", )),
+    "reply": ("int32_t", ("const void *", "uint32_t", )),
+    "reply_part": ("int32_t", ("const void *", "uint32_t", )),
+    "forward": ("int32_t", ("uint32_t", "int32_t", "const void *", "uint32_t", )),
+    "fork": ("int32_t", ("uint32_t", "int32_t", "const void *", "uint32_t", )),
+    "get": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "void *", "uint32_t", )),
+    "put": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "const void *", "uint32_t", )),
+    "atomic": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "uint32_t", "uint32_t", "uint64_t", "uint64_t", "uint64_t *", )),
+    "log": ("void", ("const char *", "uint32_t", )),
+    "now": ("uint64_t", ()),
+    "remaining": ("uint64_t", ()),
+    "random": ("uint64_t", ()),
+}
+
+# What host calls answer.
+STATUSES = {
+    "OK": 0,
+    "ERR_ARGUMENT": -1,
+    "ERR_MEMORY": -2,
+    "ERR_RIGHTS": -3,
+    "ERR_REVOKED": -4,
+    "ERR_PEER_LOST": -5,
+    "ERR_BACKPRESSURE": -6,
+    "ERR_LIMIT": -7,
+    "ERR_DONE": -8,
+    "ERR_DEADLINE": -9,
+    "ERR_CANCELED": -10,
+    "ERR_NO_WINDOW": -11,
+    "ERR_UNSUPPORTED": -12,
+    "ERR_OUTCOME_UNKNOWN": -13,
+}
+
+# What compilers call by themselves, and every element has.
+HELPERS = frozenset((
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "bcmp",
+    "__udivti3",
+    "__umodti3",
+    "__divti3",
+    "__modti3",
+    "__multi3",
+))
