@@ -151,10 +151,11 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	img, err := o.Place(worker.FunctionAt, func(symbol string) (uint64, bool) { return e.runtime.Image.Address(calls[symbol]) })
-	if err != nil {
+	p := &program{engine: e, tier: tier, object: o, calls: calls, scratches: slices.Contains(code.Imports, "scratch")}
+	if p.image, err = p.place(worker.Base, e.runtime); err != nil {
 		return nil, &CodeError{err}
 	}
+	img := p.image
 	limits := code.Limits.Or(e.config.Defaults).AtMost(e.config.Ceilings)
 	if statics := img.Size - img.Data; statics > limits.HeapBytes {
 		if code.Limits.HeapBytes != 0 || statics > e.config.Ceilings.HeapBytes {
@@ -162,7 +163,7 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 		}
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
-	p := &program{engine: e, tier: tier, object: o, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	p.limits = limits
 	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}

@@ -57,7 +57,8 @@ type program struct {
 	payer     *user // for whom it was loaded
 	tier      tier
 	object    *elf.Object
-	image     *elf.Image // at its address in workers
+	calls     map[string]string // the runtime's symbol for each of the object's
+	image     *elf.Image        // at its address in workers
 	code      *codeFile
 	limits    abi.Limits
 	scratches bool // it can ask for scratch
@@ -69,6 +70,11 @@ type program struct {
 
 // Tier is for abi.Tiered.
 func (p *program) Tier() (name string, better bool) { return p.tier.name, p.tier.better }
+
+// place gives the object its addresses, where what workers have from worker.Base on begins at base.
+func (p *program) place(base uint64, run *worker.Runtime) (*elf.Image, error) {
+	return p.object.Place(base+worker.FunctionAt-worker.Base, func(symbol string) (uint64, bool) { return run.Image.Address(p.calls[symbol]) })
+}
 
 // statics is how many bytes the function may write to that have names.
 func (p *program) statics() uint64 { return p.image.Size - p.image.Data }
