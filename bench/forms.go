@@ -45,8 +45,15 @@ type codeOf struct {
 //go:embed native/increment.c
 var incrementSource []byte
 
-// firstUses is how many functions are used for the first time, and once more from the disk; one goes before them, to warm the compiler.
-const firstUses = 20
+// firstUses is how many functions are used for the first time, and once more from the disk, at most --rounds of them; one goes before
+// them, to warm the compiler.
+func firstUses(rounds int) int {
+	const usual = 20
+	if rounds == 0 {
+		return usual
+	}
+	return min(usual, rounds/10)
+}
 
 // wish is the form that is asked for.
 func (s *role) wish() forms.Wish {
@@ -127,9 +134,9 @@ func (c *Config) code(ctx context.Context, dir string) (*codeOf, error) {
 		if err = b.ready(xrdma.Echo(), "echo"); err != nil {
 			return nil, err
 		}
-		for i := range 1 + firstUses {
+		for i := range 1 + firstUses(c.Rounds) {
 			if c.Progress != nil {
-				c.Progress("building functions", float64(i)/firstUses)
+				c.Progress("building functions", float64(i)/float64(1+firstUses(c.Rounds)))
 			}
 			src := cbuild.Source{Name: "increment.c", Code: incrementSource}
 			m := image.Manifest{Name: increment(i), Windows: []image.Window{{Name: "words", Writable: true}}}
@@ -268,8 +275,8 @@ func (c *client) firstIncrements() error {
 	if err != nil {
 		return err
 	}
-	if after-before != 1+firstUses {
-		return fmt.Errorf("%d of %d objects were found on disk, %d were made in all", after-before, 1+firstUses, made)
+	if n := uint64(1 + firstUses(c.spec.Rounds)); after-before != n {
+		return fmt.Errorf("%d of %d objects were found on disk, %d were made in all", after-before, n, made)
 	}
 	c.r.Set("disk_use_us", disk.p(0.5)/1e3)
 	c.r.Set("disk_use_us_max", disk.p(1)/1e3)
@@ -278,8 +285,8 @@ func (c *client) firstIncrements() error {
 
 // uses times a run each of functions that the server does not have.
 func (c *client) uses(what string, table *cluster.Table, name func(int) string) (s samples, err error) {
-	for i := range 1 + firstUses {
-		c.say(what, float64(i)/(1+firstUses))
+	for i := range 1 + firstUses(c.spec.Rounds) {
+		c.say(what, float64(i)/float64(1+firstUses(c.spec.Rounds)))
 		img, err := c.spec.image(name(i))
 		if err != nil {
 			return nil, err

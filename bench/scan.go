@@ -145,8 +145,12 @@ func (c *client) scanNative(p *child.Process) func(uint64) (uint64, time.Duratio
 }
 
 func (c *client) compareScans(ways []*scanner) error {
-	for turn := range scanTurns + 1 {
-		c.say("scans in C, as bitcode and by auto", float64(turn)/scanTurns)
+	turns := c.spec.Rounds
+	if turns == 0 {
+		turns = scanTurns
+	}
+	for turn := range turns + 1 {
+		c.say("scans in C, as bitcode and by auto", float64(turn)/float64(turns))
 		below, want := c.rand.Uint64(), uint64(0)
 		for i, w := range ways {
 			sum, took, err := w.run(below)

@@ -107,7 +107,7 @@ func MinRounds(kind string) int {
 		return injectTurns
 	case "crowd":
 		return 1 // they are its turns
-	case "rounds":
+	case "rounds", "scan", "hostile":
 		return 1
 	}
 	return chaseTurns

@@ -79,11 +79,16 @@ shared machine the ratios say more than the figures.`,
 		}
 		parent.AddCommand(cmd)
 	}
-	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
+	parent.AddCommand(a.benchRoleCommand())
+	return parent
+}
+
+// benchRoleCommand is what the other commands start.
+func (a *app) benchRoleCommand() *cobra.Command {
+	return &cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.Role(cmd.Context(), a.in, a.out, a.schemes, demoGraph)
-		}})
-	return parent
+		}}
 }
 
 // demoGraph is the demo's graph, which rounds are measured on.
