@@ -77,6 +77,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "chase", Transport: "shm", Servers: 4, Rounds: 40, Rows: 17}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 1000}, []string{"cached_rtt_ns_p50", "send_rtt_ns_p50"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "elf"}, []string{"inject_over_send_ns", "first_use_us"}},
+		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "elf", Native: "in-process"}, []string{"inject_over_send_ns", "first_use_us"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
@@ -93,6 +94,8 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 40, Callers: 2, BesideLoad: true}, []string{"calls_per_s", "busy_loops", "busy_loops_share"}},
 		{Config{Kind: "rpc", Transport: "tcp", Turn: 5 * time.Millisecond, BesideLoad: true}, []string{"calls_per_s", "busy_loops"}},
 		{Config{Kind: "rpc", Transport: "shm", Turn: 20 * time.Millisecond, Processes: 3}, []string{"processes", "calls_per_s", "one_process_calls_per_s", "over_one", "least_over_most", "rtt_ns_p50"}},
+		{Config{Kind: "pool", Transport: "shm", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "verb_get_4k_ns_p50", "verb_put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50", "get_over_verb", "gather_over_gets"}},
+		{Config{Kind: "pool", Transport: "tcp", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50", "request_gbytes_per_s", "request_over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
@@ -233,7 +236,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 16 {
+	if !slices.Equal(says, common) || rows != 17 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -323,7 +326,7 @@ func TestValidate(t *testing.T) {
 
 // TestFewestRounds: the fewest that are taken give figures for everything.
 func TestFewestRounds(t *testing.T) {
-	for _, kind := range []string{"verbs", "inject", "rpc", "bulk", "ring"} {
+	for _, kind := range []string{"verbs", "inject", "rpc", "bulk", "pool", "ring"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r, err := Run(ctx, Config{Kind: kind, Transport: "shm", Rounds: MinRounds(kind), Command: []string{os.Args[0], "role"}})

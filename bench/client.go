@@ -71,6 +71,8 @@ func (c *client) run(graph Load) (err error) {
 			return c.bulkCall()
 		}
 		return c.bulk()
+	case "pool":
+		return c.pool()
 	case "crowd":
 		return c.crowd()
 	case "ring":

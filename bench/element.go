@@ -161,6 +161,11 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.serveBulk(spec); err != nil {
 		return info, nil, err
 	}
+	if spec.Kind == "pool" {
+		if err := s.servePool(); err != nil {
+			return info, nil, err
+		}
+	}
 	key, err := seg.Key(fabric.RightsAll)
 	if err != nil {
 		return info, nil, err

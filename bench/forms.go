@@ -29,7 +29,10 @@ import (
 )
 
 // What Config.Native can be.
-const nativeWorker = "worker"
+const (
+	nativeWorker    = "worker"
+	nativeInProcess = "in-process"
+)
 
 // codeOf is what a role is told of the code that is measured; nil: the ready functions, as wasm.
 type codeOf struct {
@@ -71,8 +74,8 @@ func (c *Config) validateForm() error {
 	if c.Native == "" {
 		c.Native = nativeWorker
 	}
-	if c.Native != nativeWorker {
-		return fmt.Errorf("bench: native %q: it is %s", c.Native, nativeWorker)
+	if c.Native != nativeWorker && c.Native != nativeInProcess {
+		return fmt.Errorf("bench: native %q: it is %s or %s", c.Native, nativeWorker, nativeInProcess)
 	}
 	return nil
 }
@@ -190,7 +193,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 	}
 	// Objects are kept on disk only: what is used again is what a node finds there after it was started again.
 	s.compiler = llvm.New(llvm.Config{CacheDir: spec.CacheDir, MemoryBytes: 1})
-	s.native, err = native.New(native.Config{Compiler: compiler{s.compiler}})
+	s.native, err = native.New(native.Config{Compiler: compiler{s.compiler}, InProcess: spec.Code.Native == nativeInProcess})
 	if err != nil {
 		return cfg, err
 	}

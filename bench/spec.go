@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "ring" or "rounds"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "ring" or "rounds"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -139,6 +139,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	c.scheme = picked[0]
+	if c.Kind == "pool" {
+		c.Bytes = poolPage
+	}
 	def(&c.Bytes, 1<<20)
 	switch {
 	case c.Kind == "rounds" && c.Elements < fewElements:

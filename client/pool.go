@@ -1,23 +1,61 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/wherry-fabric/wherry/control"
-	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/pool"
 )
 
 // Pool makes and finds regions of remote memory at the nodes that lend some.
-func (c *Client) Pool() *pool.Pool { return pool.New(c) }
+func (c *Client) Pool() *pool.Pool { return pool.New(control.NewAsker(c.RPC(), c.Reach)) }
 
-// Ask makes a small call to one node and decodes the answer into reply: it is what package pool asks by.
-func (c *Client) Ask(ctx context.Context, node, call string, req, reply any) (*fabric.Endpoint, error) {
-	ep, err := c.Reach(ctx, node)
+// Regions lists the regions that the client may see at all nodes that answer, by name and node. It fails if none does.
+func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
+	answers, err := askAll[pool.ListReply](ctx, c, pool.CallList, pool.Nothing{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	return ep, control.DoInto(ctx, c.rpc, ep, call, req, reply)
+	out := []pool.Info{}
+	var failed []error
+	for _, a := range answers {
+		if a.err != nil {
+			failed = append(failed, a.err)
+			continue
+		}
+		out = append(out, a.reply.Regions...)
+	}
+	if len(failed) == len(answers) {
+		return nil, errors.Join(failed...)
+	}
+	slices.SortFunc(out, func(a, b pool.Info) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Component, b.Component), cmp.Compare(a.Region, b.Region))
+	})
+	return out, nil
+}
+
+// FindRegion is the node that has a region of this name. It fails if no node that answers has one, or if several have.
+func (c *Client) FindRegion(ctx context.Context, name string) (node string, err error) {
+	list, err := c.Regions(ctx)
+	if err != nil {
+		return "", err
+	}
+	var at []string
+	for _, r := range list {
+		if r.Name == name {
+			at = append(at, r.Component)
+		}
+	}
+	switch len(at) {
+	case 0:
+		return "", fmt.Errorf("client: %w: %q, at no node that answers", pool.ErrNoRegion, name)
+	case 1:
+		return at[0], nil
+	}
+	return "", fmt.Errorf("client: %w: nodes %s have regions of the name %q: say which node", control.ErrRequest, strings.Join(at, ", "), name)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -147,6 +148,12 @@ func TestPoolRefuses(t *testing.T) {
 		if err := read.Put(ctx, p, 0); !errors.Is(err, pool.ErrRights) {
 			t.Errorf("a reader's Put: %v", err)
 		}
+		if err := read.GatherIndexed(ctx, p, 5, []uint64{3, 1}); err != nil {
+			t.Error(err)
+		}
+		if err := read.Scatter(ctx, p, 5, 0, 1); !errors.Is(err, cluster.ErrForbidden) {
+			t.Errorf("a reader's Scatter: %v", err)
+		}
 		if err := read.Discard(ctx, 0, 1); !errors.Is(err, cluster.ErrForbidden) {
 			t.Errorf("a reader's Discard: %v", err)
 		}
@@ -184,6 +191,73 @@ func TestPoolDiscard(t *testing.T) {
 		got := make([]byte, len(want))
 		if err := r.Get(ctx, got, from); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%v, or other bytes", err)
+		}
+	})
+}
+
+// TestPoolGather: elements by number, also over the border of two extents and more than one request takes, are those that Get sees.
+func TestPoolGather(t *testing.T) {
+	overEach(t, func(t *testing.T, scheme string) {
+		b, _ := newPoolBench(t, scheme)
+		ann, ctx := b.connect(t, tokenOwner), t.Context()
+		r, err := ann.Pool().CreateRegion(ctx, "n1", pool.Spec{Leased: true, Size: component.MinExtentBytes + 1<<20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for _, size := range []int{1, 8, 13, 4096, 100_000} {
+			all := uint64(r.Size()) / uint64(size)
+			border := component.MinExtentBytes / uint64(size)
+			count := min(20_000, 3<<20/size, 1<<16)
+			data, got := make([]byte, size*count), make([]byte, size*count)
+			rand.NewChaCha8([32]byte{byte(size)}).Read(data)
+			index := make([]uint64, count)
+			for i, k := range rng.Perm(int(min(all, 1<<16)))[:min(count, int(all))] {
+				index[i] = uint64(k) + all - min(all, 1<<16)
+			}
+			index[0], index[min(count, int(all))-1] = border, index[0]
+			if count > int(all) {
+				count = int(all)
+				data, got, index = data[:size*count], got[:size*count], index[:count]
+			}
+			slices.Sort(index)
+			index = slices.Compact(index)
+			data, got = data[:size*len(index)], got[:size*len(index)]
+			if err := r.ScatterIndexed(ctx, data, size, index); err != nil {
+				t.Fatal(size, err)
+			}
+			if err := r.GatherIndexed(ctx, got, size, index); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d indexed of %d bytes: %v, or other bytes", len(index), size, err)
+			}
+			i := slices.Index(index, border)
+			one := make([]byte, size)
+			if err := r.Get(ctx, one, border*uint64(size)); err != nil || !bytes.Equal(one, data[i*size:(i+1)*size]) {
+				t.Errorf("the element of %d bytes at the border: %v, or other bytes", size, err)
+			}
+			few := min(len(index), 300)
+			if err := r.Scatter(ctx, data[:few*size], size, border-1, 2); uint64(few)*2 < all-border && err != nil {
+				t.Errorf("scatter of %d bytes each: %v", size, err)
+			} else if err == nil {
+				if err := r.Gather(ctx, got[:few*size], size, border-1, 2); err != nil || !bytes.Equal(got[:few*size], data[:few*size]) {
+					t.Errorf("%d strided of %d bytes: %v, or other bytes", few, size, err)
+				}
+			}
+		}
+		p := make([]byte, 80)
+		for what, tc := range map[string]struct{ err, want error }{
+			"beyond the end":   {r.Gather(ctx, p, 8, uint64(r.Size())/8-9, 1), pool.ErrRange},
+			"an index beyond":  {r.ScatterIndexed(ctx, p[:8], 8, []uint64{uint64(r.Size()) / 8}), pool.ErrRange},
+			"numbers go round": {r.Gather(ctx, p[:24], 8, 1, 1<<63), pool.ErrRange},
+			"an index wraps":   {r.GatherIndexed(ctx, p[:8], 8, []uint64{1 << 61}), pool.ErrRange},
+			"no whole element": {r.Gather(ctx, p, 7, 0, 1), pool.ErrSpec},
+			"no size":          {r.Gather(ctx, p, 0, 0, 1), pool.ErrSpec},
+			"too few numbers":  {r.GatherIndexed(ctx, p, 8, []uint64{1}), pool.ErrSpec},
+			"no numbers":       {r.GatherIndexed(ctx, p, 8, nil), pool.ErrSpec},
+			"nothing":          {r.Gather(ctx, nil, 8, 0, 1), nil},
+		} {
+			if !errors.Is(tc.err, tc.want) {
+				t.Errorf("%s: %v, want %v", what, tc.err, tc.want)
+			}
 		}
 	})
 }

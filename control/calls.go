@@ -314,11 +314,6 @@ func DoNotes[Reply any](ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, c
 	return reply, nil
 }
 
-// DoInto is Do that decodes the answer into reply.
-func DoInto(ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, req, reply any) error {
-	return doInto(ctx, p, ep, call, req, reply, nil)
-}
-
 func doInto(ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, req, reply any, onNote func([]byte)) error {
 	body, err := json.Marshal(req)
 	if err != nil {

@@ -304,7 +304,7 @@ func bitcode(context.Context) Check {
 }
 
 func watching(context.Context) Check {
-	c := Check{Name: "userfaultfd", State: Good, For: "remote memory that is paged in: not used yet", Detail: "faults of memfds can be watched, in system calls too"}
+	c := Check{Name: "userfaultfd", State: Good, For: "wherry run: programs whose memory is on a node", Detail: "faults of memfds can be watched, in system calls too"}
 	if err := uffd.Probe(); err != nil {
 		c.State, c.Detail, c.Do = Missing, err.Error(), "run as root, or sysctl vm.unprivileged_userfaultfd=1, or give the user /dev/userfaultfd; Linux 6.6 or later"
 	}

@@ -125,7 +125,7 @@ func (rt *Runtime) imageObject(img *image.Image) *object {
 	if o != nil { // the store may have dropped it by then, and takes it again
 		return o
 	}
-	return newImage(img, img.Encode(), rt.cfg.Trust)
+	return newImage(img, img.Encode(), rt.policy())
 }
 
 // tableObject is the object of an encoded table: the store's, if it is one of those that calls were prepared for last, or it is parsed.

@@ -1,6 +1,9 @@
 package inject
 
-import "github.com/wherry-fabric/wherry/inject/abi"
+import (
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/travel"
+)
 
 // Visits reports whether the run that an engine has this host for is light so far.
 func Visits(at abi.Host) bool {
@@ -8,6 +11,14 @@ func Visits(at abi.Host) bool {
 	h.rt.mu.Lock()
 	defer h.rt.mu.Unlock()
 	return h.run.Light()
+}
+
+// NameFunction gives a function a number for the run's forward and fork.
+func NameFunction(at abi.Host, img travel.ID) (uint32, error) {
+	h := at.(*host)
+	h.rt.mu.Lock()
+	defer h.rt.mu.Unlock()
+	return h.name(img)
 }
 
 // Leads reports whether a run is on the goroutine that drives the fabric. Only that one may ask.

@@ -25,12 +25,13 @@ type host struct {
 	principal string
 	instance  abi.Instance
 	held      *held
-	place     abi.Place // waited for, and not used yet
-	scratch   uint64    // that it waits, or waited, to have room for
-	again     bool      // it has started over
-	load      *load     // that it waits for
-	slices    uint64    // of its time that have ended
-	acted     bool      // it has sent or written something before its end
+	place     abi.Place         // waited for, and not used yet
+	scratch   uint64            // that it waits, or waited, to have room for
+	again     bool              // it has started over
+	load      *load             // that it waits for
+	functions []*travel.Binding // that it has named, each with a reference; a number is an index and one
+	slices    uint64            // of its time that have ended
+	acted     bool              // it has sent or written something before its end
 
 	message fabric.Message // being handled, while leads
 	leads   bool           // this goroutine drives the fabric
@@ -87,7 +88,8 @@ func (rt *Runtime) equip(h *host, run *travel.Run) *host {
 	h.run, h.payload, h.deadline = run, run.Payload, run.Deadline()
 	run.User = h
 	h.principal = rt.principal(run)
-	if state, ok := run.State().(*held); ok {
+	states, _ := run.State().(*held)
+	if state := states.of(run.Binding().What); state != nil {
 		h.held, h.bound = state, state.bound
 		h.bound.runs++
 	} else {
@@ -116,6 +118,7 @@ func (rt *Runtime) freeHost(h *host) {
 	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
 	h.scratch, h.again, h.acted, h.crowded = 0, false, false, false
 	h.load, h.slices = nil, 0
+	h.unname()
 	rt.hosts = append(rt.hosts, h)
 }
 
@@ -430,27 +433,63 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 	return n, abi.OK
 }
 
-// unknown reports whether there is no function of that number, which the call is then told: the only one is the function itself, 0.
-func (h *host) unknown(call string, function uint32) bool {
-	if function != 0 {
-		h.told(call, abi.ErrArgument)
-		h.lastError = fmt.Sprintf("there is no function %d: 0 is the one that runs, and it made no other", function)
+// maxFunctions is how many further functions one run can name: each keeps a binding.
+const maxFunctions = 64
+
+// name gives a function a number for forward and fork, until the run ends: the image, which is in the store, on the run's dataset, in the form
+// that was asked for. mu is held.
+func (h *host) name(img travel.ID) (function uint32, err error) {
+	for i, b := range h.functions {
+		if b.Image == img {
+			return uint32(i) + 1, nil
+		}
 	}
-	return function != 0
+	if len(h.functions) == maxFunctions {
+		return 0, fmt.Errorf("%w: a run can name %d functions besides itself", travel.ErrLimit, maxFunctions)
+	}
+	own := h.run.Binding()
+	b, err := h.rt.core.BindAs(h.rt.now(), travel.What{Image: img, Table: own.Table, Form: own.Form})
+	if err != nil {
+		return 0, err
+	}
+	h.functions = append(h.functions, b)
+	return uint32(len(h.functions)), nil
+}
+
+// unname gives up the run's numbers. mu is held.
+func (h *host) unname() {
+	for _, b := range h.functions {
+		h.rt.core.Unbind(b)
+	}
+	h.functions = h.functions[:0]
+}
+
+// function is what a number stands for, nil for the function itself; ok is false, and the call told so, if it stands for nothing.
+func (h *host) function(call string, number uint32) (b *travel.Binding, ok bool) {
+	switch {
+	case number == 0:
+		return nil, true
+	case number <= uint32(len(h.functions)):
+		return h.functions[number-1], true
+	}
+	h.told(call, abi.ErrArgument)
+	h.lastError = fmt.Sprintf("there is no function %d: 0 is the one that runs, and this run has named %d more", number, len(h.functions))
+	return nil, false
 }
 
 // Forward moves the branch on.
 func (h *host) Forward(function, element uint32, payload []byte) abi.Status {
+	b, ok := h.function("forward", function)
 	switch {
 	case h.replied:
 		return abi.ErrDone
-	case h.unknown("forward", function):
+	case !ok:
 		return abi.ErrArgument
 	}
 	h.acted = true
 	for try := 0; ; try++ {
 		h.rt.mu.Lock()
-		n, st, err := h.forward(h.time(), element, payload)
+		n, st, err := h.forward(h.time(), b, element, payload)
 		h.rt.mu.Unlock()
 		if !h.full(err) {
 			return st
@@ -470,8 +509,8 @@ func (h *host) Onward(element uint32, payload []byte) abi.Status {
 	return abi.OK
 }
 
-// forward moves the branch on, to a peer; err is travel's. mu is held.
-func (h *host) forward(now travel.Instant, element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
+// forward moves the branch on, to a peer, as a run of b (nil: the same); err is travel's. mu is held.
+func (h *host) forward(now travel.Instant, b *travel.Binding, element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
 	n, st := h.peer(element)
 	if st != abi.OK {
 		h.lastCall = "forward"
@@ -480,19 +519,20 @@ func (h *host) forward(now travel.Instant, element uint32, payload []byte) (to t
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	err = h.rt.core.Forward(now, h.run, n, payload)
+	err = h.rt.core.ForwardAs(now, h.run, n, b, payload)
 	h.over = h.run.Ended()
 	return n, h.status("forward", err), err
 }
 
 // Fork starts another branch. It waits for room, within the invocation's time.
 func (h *host) Fork(function, element uint32, payload []byte) abi.Status {
-	if h.unknown("fork", function) {
+	b, ok := h.function("fork", function)
+	if !ok {
 		return abi.ErrArgument
 	}
 	h.acted = true
 	for try := 0; ; try++ {
-		n, st, err := h.fork(element, payload)
+		n, st, err := h.fork(b, element, payload)
 		if !h.full(err) {
 			return st
 		}
@@ -502,7 +542,7 @@ func (h *host) Fork(function, element uint32, payload []byte) abi.Status {
 	}
 }
 
-func (h *host) fork(element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
+func (h *host) fork(b *travel.Binding, element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
 	rt := h.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -514,7 +554,7 @@ func (h *host) fork(element uint32, payload []byte) (to travel.Peer, st abi.Stat
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	_, err = rt.core.Fork(h.time(), h.run, n, nil, payload)
+	_, err = rt.core.Fork(h.time(), h.run, n, b, payload)
 	h.over = h.run.Ended()
 	return n, h.status("fork", err), err
 }

@@ -182,7 +182,10 @@ func (rt *Runtime) endLoad(l *load, b *bound, err error) {
 	l.hosts = nil
 	now := rt.now()
 	if err == nil && l.binding != nil {
-		rt.install(b, len(hosts) > 0 && !rt.closed)
+		if why := b.code.distrusted(b.form); why != "" { // its key was withdrawn meanwhile
+			err = refuse(travel.CodeRefused, "%s cannot run on %s: %s", b.code.img.Name(), rt.el.Name(), why)
+		}
+		rt.install(b, err == nil && len(hosts) > 0 && !rt.closed)
 	}
 	for _, h := range hosts {
 		h.load = nil

@@ -177,6 +177,8 @@ func newStage(t *testing.T, e *scripted, changes ...func(*inject.Config)) *stage
 	return &stage{t, e, node, connect(t, []*member{node}, fabric.Balanced), private, ctx}
 }
 
+func (s *stage) root() inject.Root { return inject.Root{To: s.client.eps["n0"]} }
+
 // call runs a function at the node.
 func (s *stage) call(img *image.Image, form forms.Wish) (string, error) {
 	return s.callFrom(s.client, img, form)

@@ -61,11 +61,7 @@ func (c *code) past(f image.Form) forms.History {
 
 // choose orders what code may run, for a load; those are refused too that could not be made ready a moment ago. mu is held.
 func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []forms.Candidate, refused []forms.Refusal, failed error) {
-	trust := func(f image.Form) string {
-		_, why := c.verdict.Allows(f, c.img.Name())
-		return why
-	}
-	all, refused := forms.Choose(c.img.Entries(), rt.offers, trust, c.past, wish)
+	all, refused := forms.Choose(c.img.Entries(), rt.offers, c.distrusted, c.past, wish)
 	now := rt.now()
 	for _, can := range all {
 		p := &c.programs[can.Entry]
@@ -199,7 +195,7 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 		p.until = rt.now() + travel.Instant(failedFor)
 	case err != nil && l.ctx.Err() == nil && !errors.Is(err, abi.ErrEngineBusy) || err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
 		p.err, p.until = err, rt.now()+travel.Instant(failedFor)
-	case err == nil && (rt.closed || c.copies == 0): // it came too late
+	case err == nil && (rt.closed || c.copies == 0 || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
 		ready.Close()
 		return context.Canceled
 	case err == nil:

@@ -46,7 +46,8 @@ func (h *host) Scratch(n uint64, short error) (abi.Status, error) {
 	if h.held != nil {
 		return abi.OK, nil
 	}
-	state := &held{instance: h.instance, bound: h.bound}
+	state := &held{instance: h.instance, bound: h.bound, what: h.run.Binding().What}
+	state.next, _ = h.run.State().(*held)
 	if err := rt.core.HoldState(h.run, state); err != nil {
 		return h.status("scratch", err), nil
 	}
@@ -146,6 +147,7 @@ func (rt *Runtime) await(h *host) (more bool) {
 // rest clears what a host knows of a run that is given back and starts over. mu is held.
 func (h *host) rest() {
 	h.told("", abi.OK)
+	h.unname()
 	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said, h.slices = fabric.Message{}, false, false, 0, nil, false, h.said[:0], 0
 }
 
@@ -221,9 +223,22 @@ func (fx *effects) Unreserve(r *travel.Run) {
 type held struct {
 	instance abi.Instance
 	bound    *bound
+	what     travel.What // that the invocation runs in it
+	next     *held       // of another function of the invocation
+}
+
+// of finds the instance of a function among those of an invocation; nil if there is none.
+func (in *held) of(what travel.What) *held {
+	for in != nil && in.what != what {
+		in = in.next
+	}
+	return in
 }
 
 func (in *held) release(rt *Runtime) {
+	if in.next != nil {
+		in.next.release(rt)
+	}
 	b, inst := in.bound, in.instance
 	if b.runs--; b.runs == 0 && b.stale {
 		rt.sweep = append(rt.sweep, b)

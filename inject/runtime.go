@@ -39,7 +39,7 @@ type Config struct {
 	// Engines run arriving code, one per form. Without any, branches that are
 	// sent here are refused.
 	Engines []abi.Engine
-	// Trust says whose signatures native code needs; nil: none of it runs.
+	// Trust says whose signatures native code needs; nil: none of it runs. Runtime.SetTrust changes it.
 	Trust *trust.Policy
 	// Loads bounds the functions that are made ready at once, of which one principal has three quarters at most; default 4. Others queue.
 	Loads int
@@ -181,7 +181,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if cfg.LoadTime == 0 {
 		cfg.LoadTime = defaultLoadTime
 	}
-	rt := &Runtime{el: el, layer: el.Layer(layer.Pass{}), cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes),
+	rt := &Runtime{el: el, layer: el.Layer(layer.Pass{}), cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes, cfg.Trust),
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
 		rt.log = slog.New(slog.DiscardHandler)
@@ -501,7 +501,7 @@ func (rt *Runtime) worker() {
 
 // check verifies an object that arrived and puts it into the store.
 func (rt *Runtime) check(a arrival) {
-	o, err := parseObject(a.data, rt.cfg.Trust)
+	o, err := parseObject(a.data, rt.policy())
 	if err == nil && o.id != a.id {
 		err = fmt.Errorf("its content has the identity %v", o.id)
 	}

@@ -110,6 +110,9 @@ const (
 	opEnd
 	opTime
 	opWait
+	opForwardAs
+	opForkAs
+	opScratchCount
 )
 
 // on moves a branch on to an element, to do these steps there; fork has another branch do them.

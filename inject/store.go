@@ -18,6 +18,7 @@ import (
 // are called under the runtime's mutex.
 type store struct {
 	limit  int64
+	policy *trust.Policy
 	bytes  int64
 	byID   map[travel.ID]*object
 	codes  map[image.ID]*code
@@ -32,7 +33,8 @@ type object struct {
 	bytes   []byte
 	code    *code // one of the two
 	table   *cluster.Table
-	verdict trust.Verdict // on this copy's signatures
+	verdict trust.Verdict // on this copy's signatures, …
+	judged  *trust.Policy // … by this policy
 	pins    int
 	place   *list.Element // in unused; nil while pinned
 }
@@ -68,8 +70,8 @@ type program struct {
 	until   travel.Instant // … which is believed so long
 }
 
-func newStore(limit int64) *store {
-	return &store{limit: limit, byID: map[travel.ID]*object{}, codes: map[image.ID]*code{}, unused: list.New()}
+func newStore(limit int64, policy *trust.Policy) *store {
+	return &store{limit: limit, policy: policy, byID: map[travel.ID]*object{}, codes: map[image.ID]*code{}, unused: list.New()}
 }
 
 // parseObject makes an object of bytes from outside: what it is, its content says.
@@ -91,7 +93,7 @@ func parseObject(b []byte, p *trust.Policy) (*object, error) {
 // newImage makes an object of an image whose file is b. It travels under the id of its copy: one with other signatures is another object,
 // and is sent to whoever has only the first.
 func newImage(img *image.Image, b []byte, p *trust.Policy) *object {
-	return &object{id: travel.ID(img.CopyID()), bytes: b, verdict: p.Judge(img), code: &code{img: img, programs: make([]program, img.EntryCount())}}
+	return &object{id: travel.ID(img.CopyID()), bytes: b, verdict: p.Judge(img), judged: p, code: &code{img: img, programs: make([]program, img.EntryCount())}}
 }
 
 // add keeps an object, evicting others if it must.
@@ -112,6 +114,9 @@ func (s *store) add(o *object) (*object, error) {
 		s.evicted++
 	}
 	if o.code != nil {
+		if o.judged != s.policy { // the policy was replaced since
+			o.verdict, o.judged = o.judge(s.policy), s.policy
+		}
 		s.join(o)
 	}
 	s.byID[o.id] = o

@@ -16,7 +16,7 @@ import (
 func (n *Node) serve() error {
 	p := n.rpc
 	return errors.Join(
-		n.servePool(),
+		control.ServePool(p, n.pool, n.log, n.stoppingErr),
 		control.Serve(p, control.CallInfo, n.info),
 		control.Serve(p, control.CallNamesake, n.heardOfNamesake),
 		control.Serve(p, control.CallStatus, n.status),

@@ -30,9 +30,9 @@ const (
 	DefaultLoadTime       = 2 * time.Minute
 	// MinCodeCache is the least code_cache_bytes: a few functions' machine code.
 	MinCodeCache Bytes = 1 << 20
-	// callMemory is what calls may take besides the memory that is lent: large
-	// requests and answers lie in segments too.
-	callMemory = 96 << 20
+	// callMemory is what calls may take besides the memory that is lent: large requests, those of handlers, and answers
+	// lie in segments too (rpc.Limits.BulkBytes each), and some are kept for the next (PoolBytes).
+	callMemory = 224 << 20
 	// maxDataRoots bounds the directories that files are loaded from.
 	maxDataRoots = 64
 	// maxConfigBytes bounds a configuration file.
@@ -66,8 +66,8 @@ type Config struct {
 	CodeCache      string `yaml:"code_cache"`       // directory of compiled functions; "": memory only
 	CodeCacheBytes Bytes  `yaml:"code_cache_bytes"` // 0: the cache's own default
 
-	// Native is where bitcode and ELF objects run: "off", nowhere (default), or "worker", in processes of their own, which are this program
-	// started once more: it must call native.Main first of all.
+	// Native is where bitcode and ELF objects run: "off", nowhere (default), "worker", in processes of their own, which are this program
+	// started once more: it must call native.Main first of all; or "in-process", in this one, where nothing contains them (docs/native.md).
 	Native string `yaml:"native"`
 	// Trust and TrustFile name the keys whose signatures native code needs; the file is a YAML list of the same.
 	Trust     []TrustedKey `yaml:"trust"`

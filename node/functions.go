@@ -15,8 +15,9 @@ import (
 
 // What Config.Native can be.
 const (
-	nativeOff    = "off"
-	nativeWorker = "worker"
+	nativeOff       = "off"
+	nativeWorker    = "worker"
+	nativeInProcess = "in-process"
 )
 
 // functions makes the node able to run what is injected.
@@ -29,7 +30,7 @@ func (n *Node) functions(l *limits) error {
 	if err != nil {
 		return err
 	}
-	ofWasm, ofNative := l.engine.memory(n.cfg.Native == nativeWorker)
+	ofWasm, ofNative := l.engine.memory(n.cfg.Native != nativeOff)
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
 		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, Ceilings: l.ceilings, Log: n.log})
 	if err != nil {
@@ -55,14 +56,14 @@ func (n *Node) functions(l *limits) error {
 
 // nativeEngine is what runs native code, or says why nothing does. What it compiles is kept in dir too; "": in memory only.
 func (n *Node) nativeEngine(dir string, c native.Config) (abi.Engine, error) {
-	if n.cfg.Native != nativeWorker {
+	if n.cfg.Native == nativeOff {
 		return noNative{}, nil
 	}
 	if dir != "" {
 		dir = filepath.Join(dir, "objects")
 	}
 	n.compiler = llvm.New(llvm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
-	c.Compiler, c.Worker, c.Log = compiler{n.compiler}, n.cfg.Worker, n.log
+	c.Compiler, c.Worker, c.InProcess, c.Log = compiler{n.compiler}, n.cfg.Worker, n.cfg.Native == nativeInProcess, n.log
 	var err error
 	n.native, err = native.New(c)
 	return n.native, err

@@ -28,9 +28,12 @@ var reloadable = map[string]func(to, from *Config){
 	"tls_crl":     func(to, from *Config) { to.TLS.CRL = from.TLS.CRL },
 	"stop_time":   func(to, from *Config) { to.StopTime = from.StopTime },
 	"load_time":   func(to, from *Config) { to.LoadTime = from.LoadTime },
+	"native":      func(to, from *Config) { to.Native = from.Native },
+	"trust":       func(to, from *Config) { to.Trust = from.Trust },
+	"trust_file":  func(to, from *Config) { to.TrustFile = from.TrustFile },
 }
 
-// Reload makes the node go by another configuration, and reads the files again that it names: tokens, certificates, the list of revoked
+// Reload makes the node go by another configuration, and reads the files again that it names: tokens, trusted keys, certificates, the list of revoked
 // ones. Datasets and connections stay, but for connections whose token or certificate is good no longer. Everything is
 // read and checked first: with an error nothing has changed. It returns the keys whose value differs and which a restart only can change.
 func (n *Node) Reload(c Config) (restart []string, err error) {
@@ -44,6 +47,9 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 	}
 	now := *n.live.Load()
 	restart = needRestart(&now, &c)
+	if c.Native != nativeOff && c.Native != n.cfg.Native {
+		restart, c.Native = append(restart, "native"), now.Native // there is no such engine in this process
+	}
 	if c.TLS.On() != now.TLS.On() { // the keys beside it would have no meaning
 		return nil, fmt.Errorf("node: TLS is %s now and would be %s: that takes a restart", onOff(now.TLS.On()), onOff(c.TLS.On()))
 	}
@@ -54,6 +60,10 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 		return nil, err
 	}
 	auth, id, err := c.identify(n.log)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := c.trust()
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +84,7 @@ func (n *Node) Reload(c Config) (restart []string, err error) {
 	n.roots.replace(dirs)
 	n.apply(&now)
 	n.readmit(n.auth.Replace(auth))
+	n.rt.SetTrust(policy)
 	return restart, nil
 }
 

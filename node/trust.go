@@ -95,8 +95,8 @@ func (c *Config) validateNative() error {
 	if c.Native == "" {
 		c.Native = nativeOff
 	}
-	if c.Native != nativeOff && c.Native != nativeWorker {
-		return fmt.Errorf("native %q: it is %s or %s", c.Native, nativeOff, nativeWorker)
+	if c.Native != nativeOff && c.Native != nativeWorker && c.Native != nativeInProcess {
+		return fmt.Errorf("native %q: it is %s, %s or %s", c.Native, nativeOff, nativeWorker, nativeInProcess)
 	}
 	_, err := c.trust()
 	return err
@@ -117,7 +117,7 @@ func onlyOursToWrite(f *os.File) error {
 	return nil
 }
 
-// trust is what the configuration and its trust file say together.
+// trust is what the configuration and its trust file say together; where native code is off that is that nobody is trusted.
 func (c *Config) trust() (*trust.Policy, error) {
 	keys := c.Trust
 	if c.TrustFile != "" {
@@ -135,5 +135,9 @@ func (c *Config) trust() (*trust.Policy, error) {
 		}
 		keys = append(append([]TrustedKey(nil), keys...), more...)
 	}
-	return TrustPolicy(keys)
+	policy, err := TrustPolicy(keys)
+	if err == nil && c.Native == nativeOff {
+		return trust.Nobody(nativeIsOff), nil
+	}
+	return policy, err
 }

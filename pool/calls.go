@@ -2,7 +2,7 @@ package pool
 
 import (
 	"fmt"
-	"slices"
+	"math/bits"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -16,6 +16,8 @@ const (
 	CallStat    = "wherry.pool.stat"    // NameRequest → Info
 	CallGrant   = "wherry.pool.grant"   // GrantRequest → Nothing
 	CallDiscard = "wherry.pool.discard" // DiscardRequest → Nothing
+	CallGather  = "wherry.pool.gather"  // a Pick's bytes → the elements' bytes
+	CallScatter = "wherry.pool.scatter" // a Pick's bytes and the elements' → nothing
 )
 
 const (
@@ -23,6 +25,10 @@ const (
 	MaxExtents = 4096
 	// MaxRanges bounds the ranges of one request.
 	MaxRanges = 1024
+	// MaxPicked bounds the elements of one request, and MaxPickedBytes their bytes: the component moves them on the goroutine that drives its fabric, as it
+	// serves Gets. More are several requests.
+	MaxPicked      = 4096
+	MaxPickedBytes = 64 << 10
 )
 
 // Nothing is a body without members.
@@ -106,7 +112,15 @@ type Extent struct {
 	Key  []byte `json:"key"` // an encoded fabric.Key
 }
 
-// keys decodes a table's keys, and reports a table that covers its region not at all, or twice.
+// shift says how many bits of an offset are the offset in its extent: all extents but the last have one size, a power of two, and the last has no more.
+func (t *Table) shift() uint {
+	if len(t.Parts) < 2 {
+		return 64 - 1
+	}
+	return uint(bits.TrailingZeros64(t.Parts[0].Size))
+}
+
+// keys decodes a table's keys, and reports a table that covers its region not at all, or twice, or with extents of several sizes.
 func (t *Table) keys() ([]fabric.Key, error) {
 	if t.Size == 0 || t.Size > MaxRegionBytes || len(t.Parts) > MaxExtents || t.Region == 0 {
 		return nil, fmt.Errorf("region %d of %d bytes in %d extents", t.Region, t.Size, len(t.Parts))
@@ -121,6 +135,9 @@ func (t *Table) keys() ([]fabric.Key, error) {
 		if e.Off != next || e.Size == 0 || e.Size > t.Size-next || k.Size != e.Size {
 			return nil, fmt.Errorf("extent %d has %d bytes at %d (its key: %d), and should begin at %d", i, e.Size, e.Off, k.Size, next)
 		}
+		if last := i == len(t.Parts)-1; !last && e.Size != 1<<t.shift() || last && i > 0 && e.Size > t.Parts[0].Size {
+			return nil, fmt.Errorf("extent %d of %d has %d bytes, the first %d", i, len(t.Parts), e.Size, t.Parts[0].Size)
+		}
 		keys, next = append(keys, k), next+e.Size
 	}
 	if next != t.Size {
@@ -133,21 +150,4 @@ func (t *Table) keys() ([]fabric.Key, error) {
 func (t *Table) Validate() error {
 	_, err := t.keys()
 	return err
-}
-
-// at is the extent that a byte of the region is in.
-func at(extents []extent, off uint64) int {
-	i, found := slices.BinarySearchFunc(extents, off, func(e extent, off uint64) int {
-		switch {
-		case e.off > off:
-			return 1
-		case off-e.off >= e.size:
-			return -1
-		}
-		return 0
-	})
-	if !found {
-		return len(extents)
-	}
-	return i
 }

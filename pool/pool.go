@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// Asker makes calls to components. A client and a node are Askers.
+// Asker makes calls to components: a client and a node each have one (control.NewAsker).
 type Asker interface {
 	// Ask makes a call to a component and decodes the answer into reply. It returns the connection that the answer came over, which is the Asker's.
 	// It may be called from any goroutine.
 	Ask(ctx context.Context, component, call string, req, reply any) (*fabric.Endpoint, error)
+	// Call makes a call with bodies of bytes over a connection. req is the caller's again when it returns, and the answer is the caller's.
+	// It may be called from any goroutine.
+	Call(ctx context.Context, ep *fabric.Endpoint, call string, req []byte) ([]byte, error)
 }
 
 // Pool makes and finds regions. Its methods may be called from any goroutine.
@@ -55,7 +59,7 @@ func (p *Pool) open(ctx context.Context, component, call string, req any) (*Regi
 	if err != nil {
 		return nil, fmt.Errorf("pool: %w", err)
 	}
-	r := &Region{pool: p, component: component, info: t.Info, ep: ep}
+	r := &Region{pool: p, component: component, info: t.Info, ep: ep, shift: t.shift()}
 	extents, err := r.imported(ctx, t)
 	if err != nil {
 		if call == CallCreate { // nobody knows of it
@@ -63,6 +67,7 @@ func (p *Pool) open(ctx context.Context, component, call string, req any) (*Regi
 		}
 		return nil, fmt.Errorf("pool: region %s at %s: %w", r.label(), component, err)
 	}
+	r.mapped = !slices.ContainsFunc(extents, func(e extent) bool { return !e.remote.Mapped() })
 	r.extents.Store(&extents)
 	return r, nil
 }

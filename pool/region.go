@@ -18,6 +18,8 @@ type Region struct {
 	component string
 	info      Info
 	ep        *fabric.Endpoint
+	mapped    bool                     // all of it is
+	shift     uint                     // an offset without so many bits is the number of its extent
 	extents   atomic.Pointer[[]extent] // by offset, without gaps; nil: closed
 }
 
@@ -73,14 +75,10 @@ func (r *Region) fail(op string, off, n uint64, err error) error {
 // one is the extent that has all n bytes at off; nil: there is none, or there are several.
 func (r *Region) one(off uint64, n int) *extent {
 	list := r.extents.Load()
-	if list == nil {
+	if list == nil || off>>r.shift >= uint64(len(*list)) {
 		return nil
 	}
-	i := at(*list, off)
-	if i == len(*list) {
-		return nil
-	}
-	if e := &(*list)[i]; uint64(n) <= e.size-(off-e.off) {
+	if e := &(*list)[off>>r.shift]; off-e.off+uint64(n) <= e.size {
 		return e
 	}
 	return nil
@@ -95,7 +93,7 @@ func (r *Region) pieces(op string, off, n uint64, fn func(e *extent, from, to ui
 	case off > r.info.Size || n > r.info.Size-off:
 		return r.fail(op, off, n, fmt.Errorf("%w, which has %d bytes", ErrRange, r.info.Size))
 	}
-	for i, done := at(*list, off), uint64(0); done < n; i++ {
+	for i, done := off>>r.shift, uint64(0); done < n; i++ {
 		e := &(*list)[i]
 		to := min(n, e.off+e.size-off)
 		if err := fn(e, done, to); err != nil {
@@ -108,12 +106,17 @@ func (r *Region) pieces(op string, off, n uint64, fn func(e *extent, from, to ui
 
 // Get copies len(dst) bytes from off. Up to an aligned 8 bytes are read whole; more may be torn by a concurrent write.
 func (r *Region) Get(ctx context.Context, dst []byte, off uint64) error {
-	if e := r.one(off, len(dst)); e != nil {
-		if err := e.remote.Get(ctx, dst, off-e.off); err != nil {
-			return r.fail("get", off, uint64(len(dst)), err)
-		}
-		return nil
+	e := r.one(off, len(dst))
+	if e == nil {
+		return r.getPieces(ctx, dst, off)
 	}
+	if err := e.remote.Get(ctx, dst, off-e.off); err != nil {
+		return r.fail("get", off, uint64(len(dst)), err)
+	}
+	return nil
+}
+
+func (r *Region) getPieces(ctx context.Context, dst []byte, off uint64) error {
 	return r.pieces("get", off, uint64(len(dst)), func(e *extent, from, to uint64) error {
 		return e.remote.Get(ctx, dst[from:to], off+from-e.off)
 	})
@@ -121,12 +124,17 @@ func (r *Region) Get(ctx context.Context, dst []byte, off uint64) error {
 
 // Put copies src to off and returns when it is there: a Get by anybody sees it.
 func (r *Region) Put(ctx context.Context, src []byte, off uint64) error {
-	if e := r.one(off, len(src)); e != nil {
-		if err := e.remote.Put(ctx, src, off-e.off); err != nil {
-			return r.fail("put", off, uint64(len(src)), err)
-		}
-		return nil
+	e := r.one(off, len(src))
+	if e == nil {
+		return r.putPieces(ctx, src, off)
 	}
+	if err := e.remote.Put(ctx, src, off-e.off); err != nil {
+		return r.fail("put", off, uint64(len(src)), err)
+	}
+	return nil
+}
+
+func (r *Region) putPieces(ctx context.Context, src []byte, off uint64) error {
 	return r.pieces("put", off, uint64(len(src)), func(e *extent, from, to uint64) error {
 		return e.remote.Put(ctx, src[from:to], off+from-e.off)
 	})

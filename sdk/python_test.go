@@ -15,7 +15,11 @@ import (
 //go:generate go test -run TestPythonIsWrittenFromTheTable -update .
 var update = flag.Bool("update", false, "write "+pythonABI)
 
-const pythonABI = "python/src/wherry/abi.py"
+const (
+	pythonABI = "python/src/wherry/abi.py"
+	// pythonVersion is the ABI of functions in Python.
+	pythonVersion = 2
+)
 
 // helpers are what compilers call by themselves, and the element's runtime has.
 var helpers = []string{"memcpy", "memmove", "memset", "memcmp", "bcmp", "__udivti3", "__umodti3", "__divti3", "__modti3", "__multi3"}
@@ -23,9 +27,9 @@ var helpers = []string{"memcpy", "memmove", "memset", "memcmp", "bcmp", "__udivt
 // TestPythonIsWrittenFromTheTable: Python's names of the host calls and statuses are those of inject/abi.
 func TestPythonIsWrittenFromTheTable(t *testing.T) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\"\"\"What functions and elements agree on. Generated from inject/abi: run go generate ./sdk.\"\"\"\n\nENTRY = %q\nPREFIX = \"wherry_\"\n", abi.Entry)
+	fmt.Fprintf(&b, "\"\"\"What functions and elements agree on. Generated from inject/abi: run go generate ./sdk.\"\"\"\n\nVERSION = %d\nENTRY = %q\nPREFIX = \"wherry_\"\n", pythonVersion, abi.Entry)
 	b.WriteString("\n# Host calls: the C types of the result and of the parameters.\nCALLS = {\n")
-	for _, c := range abi.Calls() {
+	for _, c := range abi.CallsOf(pythonVersion) {
 		fmt.Fprintf(&b, "    %q: (%q, (", c.Name, c.Result)
 		for _, p := range c.Params {
 			fmt.Fprintf(&b, "%q, ", p.C)

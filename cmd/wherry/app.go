@@ -64,7 +64,7 @@ The answer goes to standard output, everything else to standard error.`,
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long: more than 0, as in 30s or 5m")
-	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.poolCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.runCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	completionExamples(root)
@@ -79,6 +79,9 @@ const lastMoment = 10 // a part of the whole
 // fail says what went wrong and returns the exit code.
 func (a *app) fail(err error) int {
 	code := exitCode(err)
+	if _, bare := err.(exitError); bare { // all was said already
+		return code
+	}
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, travel.ErrDeadline)
 	if late && !a.until.IsZero() && time.Until(a.until) < a.timeout/lastMoment {
 		err = fmt.Errorf("%w (it was given %v: --timeout)", err, a.timeout)

@@ -35,6 +35,7 @@ shared machine the ratios say more than the figures.`,
 		{"crowd", "Run many functions at once on one element", "wherry bench crowd --calls 256 --json", "shm", 1, fabric.Balanced},
 		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
+		{"pool", "Time Gets, Puts and gathers of a region of remote memory beside the plain verbs", "wherry bench pool --transport tcp --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 	} {
@@ -99,7 +100,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	switch c.Kind {
 	case "chase", "inject":
 		f.StringVar(&c.Form, "form", "", "form of the injected code: auto, wasm, bitcode or elf, signed and built on the spot with clang; the ready function, as wasm, if not given")
-		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default)")
+		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default) or in-process")
 	}
 	switch c.Kind {
 	case "chase":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/excache"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -72,16 +75,16 @@ func exitClasses() []exitClass {
 		{exitInterrupted, []error{errInterrupted}},
 		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked, travel.ErrKey, image.ErrUntrusted, image.ErrSignature}},
-		{exitNotFound, []error{cluster.ErrNotFound, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
+		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
 		{exitLost, []error{control.ErrNotConnected, client.ErrNoAnswer, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, travel.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
-		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation}},
+		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation, pool.ErrLost, pool.ErrMoved}},
 		{exitFull, []error{travel.ErrBackpressure, fabric.ErrBackpressure, travel.ErrLimit, travel.ErrHopLimit, travel.ErrForkLimit, travel.ErrPartLimit,
 			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, rpc.ErrBusy, rpc.ErrAnswer, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
 		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
 		{exitUsage, []error{control.ErrNameTaken, cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
-			schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, image.ErrManifest, cbuild.ErrSource,
+			excache.ErrProgram, exec.ErrNotFound, schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, pool.ErrSpec, pool.ErrRange, image.ErrManifest, cbuild.ErrSource,
 			os.ErrNotExist, os.ErrPermission, unix.EISDIR, unix.ENOTDIR, unix.ENAMETOOLONG}},
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -90,6 +91,9 @@ func TestExitCodes(t *testing.T) {
 		{travel.ErrForkLimit, exitFull},
 		{travel.ErrPartLimit, exitFull},
 		{control.ErrMemory, exitFull},
+		{&control.NodeError{Node: "a", Kind: pool.ErrNoRegion}, exitNotFound},
+		{&control.NodeError{Node: "a", Kind: pool.ErrSpec}, exitUsage},
+		{&pool.Error{Op: "get", Err: pool.ErrLost}, exitLost},
 		{&control.NodeError{Node: "a", Kind: control.ErrMemory}, exitFull},
 		{cluster.ErrFull, exitFull},
 		{errInterrupted, exitInterrupted},

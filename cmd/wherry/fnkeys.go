@@ -226,7 +226,7 @@ func (a *app) keysRemoveCommand() *cobra.Command {
 				return err
 			}
 			return a.print(map[string]any{"name": args[0], "file": file}, func(w io.Writer) {
-				fmt.Fprintf(w, "%s trusts %s no more; nodes that run do until they are started again\n", file, args[0])
+				fmt.Fprintf(w, "%s trusts %s no more; nodes that run do until they read it again (SIGHUP)\n", file, args[0])
 			})
 		},
 	}

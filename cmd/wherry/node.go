@@ -45,8 +45,8 @@ YAML file and from flags; a flag wins. A client or node that connects must show
 a certificate of the authority, over TLS, or a token of the node's token file.
 Beyond loopback and Unix sockets a node listens with TLS only, unless you insist
 with --insecure. wherry node status shows the state of running nodes.
-On SIGHUP a node reads its configuration, tokens and certificates again and keeps
-its data; what changes only with a restart, or is wrong, its log names.`,
+On SIGHUP a node reads its configuration, tokens, trusted keys and certificates
+again and keeps its data; what changes only with a restart, or is wrong, its log names.`,
 		Example: `  wherry token new a --node --file tokens
   wherry node --name a --listen tcp://127.0.0.1:7000 --token-file tokens --memory 4GiB
   wherry ca issue a --node --host 10.0.0.5
@@ -71,7 +71,7 @@ its data; what changes only with a restart, or is wrong, its log names.`,
 	p.StringVar(&c.HTTP, "http", "", "host:port for /metrics, /healthz and /readyz (default: none)")
 	p.StringVar(&c.CodeCache, "code-cache", "", "directory for compiled functions (default: they are kept in memory only)")
 	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (default %v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
-	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere) or worker (in processes of their own, locked down)")
+	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere), worker (in processes of their own, locked down) or in-process (in the node: a function that faults ends it, one that runs on cannot be stopped)")
 	p.StringVar(&c.TrustFile, "trust-file", "", "file of the keys whose signatures native code needs; wherry fn keys writes it")
 	p.StringToStringVar(&c.LimitsByName, "limit", nil, "limit that a message names, as in max_instances=512 or held_bytes=128MiB; may be repeated (docs/operations.md)")
 	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long running functions and loads may take to finish when the node is stopped: more than 0")

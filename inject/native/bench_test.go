@@ -13,9 +13,14 @@ func (h *quietHost) Reply([]byte) abi.Status { return abi.OK }
 
 // BenchmarkRun is a run that answers its payload, on a worker that is there: there and back once, or twice with a host call
 // that the node answers.
-func BenchmarkRun(b *testing.B) {
+func BenchmarkRun(b *testing.B) { benchmarkRun(b, newEngine(b, Config{})) }
+
+// BenchmarkInside is the same in this process.
+func BenchmarkInside(b *testing.B) { benchmarkRun(b, inside(b, Config{})) }
+
+func benchmarkRun(b *testing.B, e *Engine) {
 	object, err := compileFile("testdata/echo.c")
-	bd := bind(b, loadObject(b, newEngine(b, Config{}), object, err, abi.Limits{}), "alice")
+	bd := bind(b, loadObject(b, e, object, err, abi.Limits{}), "alice")
 	in := acquire(b, bd)
 	defer in.Release()
 	for _, c := range []struct {

@@ -65,7 +65,11 @@ func (in *instance) call(number uint32) error {
 	}
 	c := &calls[number]
 	in.args = in.process.page.Args()
-	in.slice.spent += callTime
+	if in.process.inside == nil {
+		in.slice.spent += callTime
+	} else if err := in.lapse(); err != nil {
+		return err
+	}
 	a, err := c.run(in, &in.args)
 	if err != nil {
 		return err
@@ -91,12 +95,12 @@ type region struct {
 // regions are where host calls may point to.
 func (in *instance) regions(yield func(region) bool) {
 	p, b := in.process, in.bound
-	img := b.program.image
+	img, base := p.image, p.base-worker.Base
 	for _, r := range [...]region{
-		{worker.StackAt, p.stack, true},
+		{worker.StackAt + base, p.stack, true},
 		{img.Base + img.Data, p.statics, true},
-		{worker.PayloadAt, p.payload, true},
-		{worker.ScratchAt, p.scratch[:min(in.scratch, uint64(len(p.scratch)))], true},
+		{worker.PayloadAt + base, p.payload, true},
+		{worker.ScratchAt + base, p.scratch[:min(in.scratch, uint64(len(p.scratch)))], true},
 		{img.Base, img.Bytes[:img.Data], false},
 	} {
 		if !yield(r) {
@@ -216,7 +220,7 @@ func (in *instance) callScratch(a *[8]uint64) (answer, error) {
 		}
 		in.scratch = n
 	}
-	return answer{result: [2]uint64{worker.ScratchAt}}, nil
+	return answer{result: [2]uint64{in.process.base - worker.Base + worker.ScratchAt}}, nil
 }
 
 func (in *instance) callReply(a *[8]uint64) (answer, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
 
 // wasmBound is testdata/lab.c as wasm, with the same windows.
@@ -100,8 +101,17 @@ func TestAsWasm(t *testing.T) {
 	for op := uint32(30); op < 45; op++ {
 		orders = append(orders, order{op: op, n: 1, a: 8, b: 3})
 	}
+	var here abi.Bound // in this process, where that can be
+	if stackswitch.Resumes() {
+		here = bind(t, load(t, inside(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice", windows...)
+	}
 	for _, o := range orders {
 		want := heard(t, portable, o)
+		if here != nil && want != "fails" { // nothing there contains what fails
+			if got := heard(t, here, o); got != want {
+				t.Errorf("%+v:\nhere %s\nwasm %s", o, got, want)
+			}
+		}
 		if got := heard(t, native, o); got != want {
 			t.Errorf("%+v:\nnative %s\nwasm   %s", o, got, want)
 		}

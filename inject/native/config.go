@@ -35,6 +35,9 @@ type Config struct {
 	Compiler Compiler
 	// Worker is the command that becomes a nursery of workers (worker.Main), without its last argument; nil: this program.
 	Worker []string
+	// InProcess has functions run in this process, and there are no workers. A function that runs on cannot be stopped, and holds up the collector and the
+	// fabric meanwhile; one that faults takes this process along; none is confined. Only for code that is trusted like the program itself.
+	InProcess bool
 	// MaxWorkers bounds the workers, running and idle together; one principal has at most three quarters of them, and of
 	// MemoryBytes. 0: DefaultMaxWorkers.
 	MaxWorkers int

@@ -11,6 +11,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
 
 // The forms that an engine can run, as images call them.
@@ -62,9 +63,14 @@ func New(config Config) (*Engine, error) {
 		e.calls = append(e.calls, hostCall{c, carried(c.Name)})
 	}
 	var why string
-	if e.runtime, err = worker.NewRuntime(); err == nil {
-		if e.code, err = newCodeFile(e.runtime.Image.Bytes[:e.runtime.Image.Data]); err == nil {
-			err = e.nursery.probe()
+	if e.runtime, err = worker.NewRuntime(worker.Base); err == nil {
+		switch {
+		case !config.InProcess:
+			if e.code, err = newCodeFile(e.runtime.Image.Bytes[:e.runtime.Image.Data]); err == nil {
+				err = e.nursery.probe()
+			}
+		case !stackswitch.Resumes():
+			err = errNotInside
 		}
 	}
 	if err != nil {
@@ -78,7 +84,11 @@ func New(config Config) (*Engine, error) {
 func triple() string { return worker.Arch + "-unknown-linux-gnu" }
 
 func (e *Engine) makeOffers(why string) []abi.Offer {
-	object := abi.Offer{Form: formELF, Triple: triple(), Tier: "as built", Why: why}
+	where := ""
+	if e.config.InProcess {
+		where = ", in the node's own process"
+	}
+	object := abi.Offer{Form: formELF, Triple: triple(), Tier: "as built" + where, Why: why}
 	if e.config.Compiler == nil {
 		return []abi.Offer{object}
 	}
@@ -86,7 +96,7 @@ func (e *Engine) makeOffers(why string) []abi.Offer {
 	if t, cpu, features, err := e.config.Compiler.Target(); err != nil {
 		bitcode.Why = err.Error()
 	} else {
-		bitcode.Triple, bitcode.Tier, bitcode.Features, object.Features = t, "compiled for "+cpu, features, features
+		bitcode.Triple, bitcode.Tier, bitcode.Features, object.Features = t, "compiled for "+cpu+where, features, features
 	}
 	return []abi.Offer{bitcode, object}
 }
@@ -152,7 +162,7 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 		}
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
-	p := &program{engine: e, tier: tier, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	p := &program{engine: e, tier: tier, object: o, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
 	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}

@@ -62,6 +62,11 @@ func (in *instance) narrow(limits *abi.Limits) {
 	}
 }
 
+func (s *slice) begin() {
+	s.begun = time.Now()
+	s.end = s.begun.Add(s.next)
+}
+
 // Run runs the function. After an error the worker is gone, and Release forgets it.
 func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.Status, error) {
 	if in.broken {
@@ -89,8 +94,10 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	p.page.Begin(uint32(len(payload)), host.Self(), host.Elements())
 	in.host, in.running = host, true
 	in.mail, in.replyBytes, in.forks, in.logBytes = abi.OK, 0, 0, 0
-	now := time.Now()
-	in.slice = slice{begun: now, end: now.Add(firstSlice), next: firstSlice}
+	in.slice = slice{next: firstSlice}
+	if p.inside == nil { // else it begins at the first host call, where the clock is looked at
+		in.slice.begin()
+	}
 	st, err := in.converse()
 	in.host, in.running = nil, false
 	if err != nil {
@@ -145,9 +152,13 @@ func (in *instance) shorten() {
 func (in *instance) converse() (abi.Status, error) {
 	page := in.process.page
 	for {
-		page.HandOver()
-		if err := in.await(); err != nil {
-			return 0, err
+		if inside := in.process.inside; inside != nil {
+			inside.Resume()
+		} else {
+			page.HandOver()
+			if err := in.await(); err != nil {
+				return 0, err
+			}
 		}
 		switch wants := page.Wants(); wants {
 		case worker.WantsDone:
@@ -194,12 +205,32 @@ func (in *instance) await() error {
 	}
 }
 
+// lapse ends a slice that is over of a run in this process, which is asked at its host calls only.
+func (in *instance) lapse() error {
+	s := &in.slice
+	if s.begun.IsZero() {
+		s.begin()
+		return nil
+	}
+	now := time.Now()
+	if now.Before(s.end) {
+		return nil
+	}
+	s.held = now.Sub(s.begun)
+	s.next = min(2*s.next, longestSlice)
+	s.end = now.Add(s.next)
+	return in.tick()
+}
+
 // tick ends a slice.
 func (in *instance) tick() error {
 	s := &in.slice
-	used, err := cputime.Process(in.process.pid)
-	if err != nil {
-		return &WorkerError{err}
+	used := s.held
+	if in.process.inside == nil {
+		var err error
+		if used, err = cputime.Process(in.process.pid); err != nil {
+			return &WorkerError{err}
+		}
 	}
 	if s.ticks++; s.ticks == 1 { // it can have used no more than what has passed
 		s.cpu = used - min(used, time.Since(s.begun))
@@ -261,7 +292,7 @@ func (in *instance) fault(f worker.Fault) error {
 // at says in which function an address lies.
 func (in *instance) at(t *TrapError, pc uint64) {
 	var ok bool
-	if t.Function, t.Offset, ok = in.bound.program.image.Function(pc); !ok {
+	if t.Function, t.Offset, ok = in.process.image.Function(pc); !ok {
 		t.Function, t.Offset, _ = in.bound.program.engine.runtime.Image.Function(pc)
 	}
 }
@@ -295,7 +326,7 @@ func (in *instance) reason(f worker.Fault) string {
 			return fmt.Sprintf("it touched byte %d of window %d, which has %d", off, i, w.Size)
 		}
 	}
-	if base := in.bound.program.image; f.Addr >= base.Base && f.Addr < base.Base+base.Data {
+	if base := in.process.image; f.Addr >= base.Base && f.Addr < base.Base+base.Data {
 		return fmt.Sprintf("it tried to write to its own code or constants, at %#x", f.Addr)
 	}
 	return fmt.Sprintf("it touched address %#x, where nothing is", f.Addr)

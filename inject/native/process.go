@@ -8,14 +8,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/internal/memfd"
+	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
 
 // process is a worker.
 type process struct {
 	pid, pidfd int
 	nursery    *nursery // that made it
+	base       uint64   // where what workers have from worker.Base on begins
+	image      *elf.Image
+	inside     *stackswitch.Frame // it is no process, but runs in this one; nil: it is
 	room       *memfd.File
 	page       worker.Page
 	context    []byte // parts of room
@@ -27,6 +32,7 @@ type process struct {
 	scratchFD  int    // -1: none; a file as long as what was asked for
 	scratch    []byte // all that can be asked for; what is beyond the file's end must not be touched
 	ended      bool
+	reserved   *worker.Reservation // inside: its addresses
 }
 
 // longZeros is how many bytes of zeroed statics the node drops before a run, rather than having the worker zero them: at
@@ -83,51 +89,31 @@ func (l *layout) code(base, constAt, dataAt uint64, c *codeFile) (file int) {
 
 // process makes the memory of a worker and the worker.
 func (b *bound) process(ctx context.Context) (p *process, err error) {
-	e, img := b.program.engine, b.program.image
-	run := e.runtime.Image
-	runData := pages(run.Size - run.Data)
-	contextAt := runData
-	payloadAt := contextAt + worker.ContextBytes
-	staticsAt := payloadAt + pages(b.program.limits.PayloadBytes)
-	stackAt := staticsAt + pages(b.program.statics())
-	p = &process{pid: -1, pidfd: -1, scratchFD: -1, nursery: e.nursery}
+	e := b.program.engine
+	p = &process{pid: -1, pidfd: -1, scratchFD: -1, nursery: e.nursery, base: worker.Base, image: b.program.image}
 	defer func() {
 		if err != nil {
 			p.end()
 		}
 	}()
-	if p.room, err = memfd.Create("wherry-worker", int64(stackAt+worker.StackBytes), false); err != nil {
-		return p, &WorkerError{err}
-	}
-	mem := p.room.Bytes()
-	p.payload = mem[payloadAt:][:b.program.limits.PayloadBytes]
-	p.statics = mem[staticsAt:][:b.program.statics()]
-	p.stack = mem[stackAt:][:worker.StackBytes]
-	copy(mem[:runData], run.Bytes[run.Data:])
-	p.page = worker.PageOf(mem[e.runtime.Page:])
-	p.page.SetContext(worker.ContextAt)
-	p.context = mem[contextAt:][:worker.ContextBytes]
-	b.context(p, staticsAt).Write(p.context)
-
-	var l layout
-	l.code(run.Base, run.Const, run.Data, e.code)
-	code := l.code(img.Base, img.Const, img.Data, b.program.code)
-	l.add(worker.InitialAt, b.program.code.bytes-img.Data, code, img.Data, false, false)
-	room := l.file(p.room.FD())
-	l.add(run.Base+run.Data, runData, room, 0, true, false)
-	l.add(worker.ContextAt, worker.ContextBytes, room, contextAt, false, false)
-	l.add(worker.PayloadAt, staticsAt-payloadAt, room, payloadAt, true, false)
-	l.add(img.Base+img.Data, stackAt-staticsAt, room, staticsAt, true, false)
-	l.add(worker.StackAt, worker.StackBytes, room, stackAt, true, false)
-	if err := p.mapScratch(b, &l); err != nil {
-		return p, &WorkerError{err}
-	}
-	for i := range b.windows {
-		if w := &b.windows[i]; w.Size > 0 {
-			l.add(w.addr, w.span, l.file(w.FD), uint64(w.Offset), w.Writable, false)
+	c := codes{e.runtime, e.code, b.program.code}
+	if e.config.InProcess {
+		if c, err = p.reserve(b); err != nil {
+			return p, &WorkerError{err}
 		}
+		defer c.close()
 	}
-	start := worker.Start{Maps: l.maps, Entry: run.Entry, Stack: worker.StackAt + worker.StackBytes}
+	l, err := b.room(p, c)
+	if err != nil {
+		return p, &WorkerError{err}
+	}
+	start := worker.Start{Maps: l.maps, Entry: c.runtime.Image.Entry, Stack: worker.StackAt - worker.Base + p.base + worker.StackBytes}
+	if e.config.InProcess {
+		if err := p.enter(l, &start); err != nil {
+			return p, &WorkerError{err}
+		}
+		return p, nil
+	}
 	if p.pid, err = e.nursery.request(ctx, &start, l.fds); err != nil {
 		p.pid = -1
 		return p, err
@@ -135,9 +121,63 @@ func (b *bound) process(ctx context.Context) (p *process, err error) {
 	return p, p.settle(ctx, e.config.StartTime)
 }
 
+// codes are what a worker executes, at its address.
+type codes struct {
+	runtime               *worker.Runtime
+	runtimeCode, function *codeFile
+}
+
+func (c *codes) close() {
+	c.runtimeCode.close()
+	c.function.close()
+}
+
+// room makes the memory of a worker, and says where it goes.
+func (b *bound) room(p *process, c codes) (*layout, error) {
+	img, run, moved := p.image, c.runtime.Image, p.base-worker.Base
+	runData := pages(run.Size - run.Data)
+	contextAt := runData
+	payloadAt := contextAt + worker.ContextBytes
+	staticsAt := payloadAt + pages(b.program.limits.PayloadBytes)
+	stackAt := staticsAt + pages(b.program.statics())
+	var err error
+	if p.room, err = memfd.Create("wherry-worker", int64(stackAt+worker.StackBytes), false); err != nil {
+		return nil, err
+	}
+	mem := p.room.Bytes()
+	p.payload = mem[payloadAt:][:b.program.limits.PayloadBytes]
+	p.statics = mem[staticsAt:][:b.program.statics()]
+	p.stack = mem[stackAt:][:worker.StackBytes]
+	copy(mem[:runData], run.Bytes[run.Data:])
+	p.page = worker.PageOf(mem[c.runtime.Page:])
+	p.page.SetContext(worker.ContextAt + moved)
+	p.context = mem[contextAt:][:worker.ContextBytes]
+	b.context(p, staticsAt).Write(p.context, p.base)
+
+	l := &layout{}
+	l.code(run.Base, run.Const, run.Data, c.runtimeCode)
+	code := l.code(img.Base, img.Const, img.Data, c.function)
+	l.add(worker.InitialAt+moved, c.function.bytes-img.Data, code, img.Data, false, false)
+	room := l.file(p.room.FD())
+	l.add(run.Base+run.Data, runData, room, 0, true, false)
+	l.add(worker.ContextAt+moved, worker.ContextBytes, room, contextAt, false, false)
+	l.add(worker.PayloadAt+moved, staticsAt-payloadAt, room, payloadAt, true, false)
+	l.add(img.Base+img.Data, stackAt-staticsAt, room, staticsAt, true, false)
+	l.add(worker.StackAt+moved, worker.StackBytes, room, stackAt, true, false)
+	if err := p.mapScratch(b, l); err != nil {
+		return nil, err
+	}
+	for i := range b.windows {
+		if w := &b.windows[i]; w.Size > 0 && moved == 0 { // they are in this process already
+			l.add(w.addr, w.span, l.file(w.FD), uint64(w.Offset), w.Writable, false)
+		}
+	}
+	return l, nil
+}
+
 // context is what a worker of b is told.
 func (b *bound) context(p *process, staticsAt uint64) *worker.Context {
-	img := b.program.image
+	img := p.image
 	filled := uint64(len(img.Bytes)) - img.Data
 	c := &worker.Context{Entry: img.Entry, Data: img.Base + img.Data, DataBytes: filled}
 	if zero := img.Size - uint64(len(img.Bytes)); zero <= longZeros {
@@ -169,7 +209,7 @@ func (p *process) mapScratch(b *bound, l *layout) error {
 	if p.scratch, err = unix.Mmap(p.scratchFD, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE); err != nil {
 		return fmt.Errorf("map %d bytes of scratch: %w", size, err)
 	}
-	l.add(worker.ScratchAt, size, l.file(p.scratchFD), 0, true, false)
+	l.add(worker.ScratchAt-worker.Base+p.base, size, l.file(p.scratchFD), 0, true, false)
 	return nil
 }
 
@@ -258,6 +298,9 @@ func (p *process) end() {
 	p.ended = true
 	if p.pid > 0 {
 		p.kill()
+	}
+	if p.reserved != nil {
+		p.reserved.Close()
 	}
 	if p.pidfd >= 0 {
 		unix.Close(p.pidfd)

@@ -56,7 +56,8 @@ type program struct {
 	engine    *Engine
 	payer     *user // for whom it was loaded
 	tier      tier
-	image     *elf.Image
+	object    *elf.Object
+	image     *elf.Image // at its address in workers
 	code      *codeFile
 	limits    abi.Limits
 	scratches bool // it can ask for scratch
@@ -203,12 +204,18 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 			}
 			at += pages(own.span) + worker.PageBytes // a gap, so that running off a window's end faults
 		}
+		if p.engine.config.InProcess && w.Size > 0 {
+			own.addr = worker.AddressOf(own.mem)
+		}
 		b.ahead = b.ahead || w.Writable && w.Size > 0
 		b.windows = append(b.windows, own)
 		if at > worker.WindowsEnd {
 			b.unmap()
 			return nil, &WindowError{i, fmt.Errorf("the windows up to this one take %d bytes, a worker has room for %d", at-worker.WindowsAt, uint64(worker.WindowsEnd-worker.WindowsAt))}
 		}
+	}
+	if p.engine.config.InProcess {
+		b.base += p.codeBytes() // each instance has the code at an address of its own
 	}
 	if b.ahead {
 		b.base += p.scratchBytes(p.limits.ScratchBytes)

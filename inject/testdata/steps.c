@@ -113,6 +113,19 @@ WHERRY_ENTRY(payload, size)
             while (!((const volatile uint64_t *)w.addr)[s.n])
                 zero = 0;
             break;
+        case 18: /* on to element a, as function 1 */
+            note((uint64_t)(st = wherry_forward(1, s.a, &other, take(i + 1, s.n))));
+            gone |= st == WHERRY_OK;
+            i += s.n;
+            break;
+        case 19: /* another branch on element a, as function 1 */
+            note((uint64_t)wherry_fork(1, s.a, &other, take(i + 1, s.n)));
+            i += s.n;
+            break;
+        case 20: /* how often the invocation has come by here, of this function's runs */
+            at = wherry_scratch(8);
+            note(at ? ++*at : 0);
+            break;
         default:
             return WHERRY_ERR_UNSUPPORTED;
         }

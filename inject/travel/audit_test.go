@@ -43,6 +43,9 @@ func (a *auditor) light() {
 	a.running++
 	a.live("the light run", r)
 	a.refs[r.binding]++
+	if r.stowed {
+		a.refs[r.as]++
+	}
 	if r.inv != nil || r.state != runRunning || r.inInv.in != nil {
 		a.t.Error("the light run has an invocation, or does not run")
 	}
@@ -139,6 +142,9 @@ func (a *auditor) invocation(inv *invocation) {
 		a.counts(r)
 		if r.binding != nil {
 			a.refs[r.binding]++
+			if r.stowed {
+				a.refs[r.as]++
+			}
 		}
 	}
 	if inv.active != nil && inv.active.inv != inv {

@@ -10,6 +10,9 @@ import (
 type What struct {
 	Image ID
 	Table ID // zero: none
+	// Constants make a function derived from the image's: the image's code is the function's, and reads them. They are part of what a
+	// function is, so every message to a function that has some carries them, beside a handle too.
+	Constants string
 	// Form is in which form of the image's code it is to run, everywhere it goes: the runtime's own number, which travels along. 0: as each element finds best.
 	Form uint8
 }
@@ -49,6 +52,9 @@ func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
 	c.fasten()
 	if w.Image.IsZero() {
 		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
+	}
+	if len(w.Constants) > MaxConstantsBytes {
+		return nil, fmt.Errorf("%w: %d bytes of constants, at most %d", ErrTooLarge, len(w.Constants), MaxConstantsBytes)
 	}
 	b := c.bind(now, w)
 	if b == nil {
@@ -167,6 +173,9 @@ func (c *Core) declare(p *peer, b *Binding, e *injectExt, room int) bool {
 	e.declared, e.what = true, b.What
 	if p.told[b.slot]&toldInline == 0 {
 		p.told[b.slot] |= toldInline
+		if c.toldParent(p, b) {
+			return true
+		}
 		e.imageBytes = c.cfg.Store.Get(b.Image)
 		if !b.Table.IsZero() {
 			e.tableBytes = c.cfg.Store.Get(b.Table)
@@ -178,13 +187,26 @@ func (c *Core) declare(p *peer, b *Binding, e *injectExt, room int) bool {
 	return true
 }
 
+// toldParent reports whether p was told of the function that b is derived from, with its objects.
+func (c *Core) toldParent(p *peer, b *Binding) bool {
+	if b.Constants == "" {
+		return false
+	}
+	parent := c.byWhat[What{Image: b.Image, Table: b.Table, Form: b.Form}]
+	return parent != nil && int(parent.slot) < len(p.told) && p.told[parent.slot]>>2 == parent.gen&(1<<30-1) && p.told[parent.slot]&(toldAccepted|toldInline) != 0
+}
+
 // declared reports the fast case: p has accepted a declaration of b.
 func (p *peer) declared(b *Binding) bool {
 	return int(b.slot) < len(p.told) && p.told[b.slot] == b.gen<<2|toldAccepted|p.told[b.slot]&toldInline
 }
 
-// learn keeps a declaration for the messages that name its handle only.
+// learn keeps a declaration for the messages that name its handle only. Nobody names one for a derived function, whose constants are not
+// kept for each peer.
 func (p *peer) learn(wire uint16, e *injectExt) {
+	if e.what.Constants != "" {
+		return
+	}
 	slot, gen := int(wire%MaxSlots), uint8(wire>>12)
 	for len(p.handles) <= slot {
 		p.handles = append(p.handles, handle{})

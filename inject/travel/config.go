@@ -32,6 +32,10 @@ const (
 	// (a declaration, a trace, 512 forks) leaves, so that a size that fits once
 	// fits always.
 	MaxDataBytes = 59 << 10
+	// MaxConstantsBytes bounds the constants of a derived function.
+	MaxConstantsBytes = 4 << 10
+	// derivedForks is how many forks the head of a branch may have that goes on as a derived function: both together leave MaxDataBytes.
+	derivedForks = 64
 	// InlineObjectBytes is how much code and table a first message carries; larger
 	// objects are asked for.
 	InlineObjectBytes = 32 << 10

@@ -76,7 +76,7 @@ type Counters struct {
 	Yielded                    uint64 // futures ended to let older invocations have room
 	Waits, TakenIn             uint64 // times that a run found no room to send and waited; branches that were taken in beyond what may be held
 	Paced                      uint64 // times that a member was told to keep an origin's branches back
-	Stuck                      uint64 // branches ended because their forks waited where no more could be taken in
+	Stuck                      uint64 // branches ended because their forks, or they, waited to leave where no more could be taken in
 	Duplicates                 uint64 // messages seen before
 	Refused                    uint64 // transfers not taken
 	Late                       uint64 // reports on futures that had ended

@@ -67,6 +67,9 @@ func (d *desk) Send(to travel.Peer, kind travel.Kind, head, body []byte) error {
 	if d.full || d.fits > 0 && d.n >= d.fits {
 		return travel.ErrBackpressure
 	}
+	if n := len(head) + len(body); n > travel.MaxMessageBytes {
+		d.tb.Errorf("%v has %d bytes, a message at most %d", kind, n, travel.MaxMessageBytes)
+	}
 	if d.n == len(d.sent) {
 		d.sent = append(d.sent, sentMsg{})
 	}

@@ -16,8 +16,8 @@ const (
 	// then, and costs no memory here.
 	jamTime = Instant(20 * time.Millisecond)
 	jamLook = jamTime / 2
-	// stuckTime is how long a fork waits while there is no room left for what arrives. Then it is ended: with all memory
-	// taken, most likely nothing else ends it but the deadline.
+	// stuckTime is how long a fork, or a branch that goes on, waits while there is no room left for what arrives. Then it is ended: with all
+	// memory taken, most likely nothing else ends it but the deadline.
 	stuckTime = Instant(10 * time.Second)
 )
 
@@ -80,6 +80,9 @@ func (c *Core) lookAtJams(now Instant) {
 		for l := range p.waiting {
 			c.lookSoon(now)
 			c.stalled = c.stalled || now >= l.moved+jamTime
+			if now >= l.moved+stuckTime {
+				c.tellStowed(now, l)
+			}
 		}
 	}
 	for n := c.inForks.first; n != nil; n = n.next {
@@ -94,10 +97,35 @@ func (c *Core) lookAtJams(now Instant) {
 	}
 	c.takeIn()
 	c.letGo()
+	if r := c.stuck(now); r != nil { // one: the end of a future may change the lists
+		c.endStuck(now, r)
+	}
+}
+
+// stuck is a run whose fork, or a branch that, has waited for long to leave, where no more of its principal's can be taken in; nil if there is none.
+func (c *Core) stuck(now Instant) *Run {
 	for n := c.inForks.first; n != nil; n = n.next {
 		if r := n.v; !r.ended && now >= r.since+stuckTime && r.tenant(c).tooMuch() {
-			c.endStuck(now, r)
-			return // the end of a future may have changed the list
+			return r
+		}
+	}
+	for _, p := range c.full {
+		for l := range p.waiting {
+			if r := l.stowed.first.v; now >= l.moved+stuckTime && now >= r.since+stuckTime && r.tenant(c).tooMuch() {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// tellStowed tells the origins of branches that have not got away for long that these wait for room. If one keeps scratch in the way of an
+// older invocation, it gives way (giveWay). One that nobody waits for stays: there is nothing to be won by its end.
+func (c *Core) tellStowed(now Instant, l *lane) {
+	for n := l.stowed.first; n != nil; n = n.next {
+		if r := n.v; r.inv.stateful && !r.told && now >= r.since+stuckTime {
+			r.told = true
+			c.tellRoom(now, r.inv, roomWaits)
 		}
 	}
 }
@@ -105,16 +133,20 @@ func (c *Core) lookAtJams(now Instant) {
 // tooMuch reports whether more of a tenant's wants to come than can be taken in.
 func (t *tenant) tooMuch() bool { return t.kept.n > 0 || len(t.paced) > 0 }
 
-// endStuck ends the branch of a run whose fork waits where nothing more can be taken in.
+// endStuck ends a branch that waits to send, or to leave, where nothing more can be taken in.
 func (c *Core) endStuck(now Instant, r *Run) {
 	to, t := c.cfg.Name, r.tenant(c)
 	if r.toward != nil {
 		to = r.toward.Name
 	}
-	text := fmt.Sprintf("for %v it waited for room to fork to %s, while %d messages of principal %q waited to be taken in here and %d members kept more of them back: what elements send each other at once "+
+	text := fmt.Sprintf("for %v it waited for room to send a branch to %s, while %d messages of principal %q waited to be taken in here and %d members kept more of them back: what elements send each other at once "+
 		"has filled the %d bytes (of %d in all) that it may take here beyond what is held; have it send less at once, or raise Limits.BacklogBytes and PrincipalBacklogBytes",
 		time.Duration(stuckTime), to, t.kept.n, t.name, len(t.paced), c.lim.PrincipalBacklogBytes, c.lim.BacklogBytes)
 	c.stats.Stuck++
+	if r.stowed {
+		c.endStowed(now, r, CodeBackpressure, text)
+		return
+	}
 	r.stopped = true // what ends its future, here, does not stop it again
 	c.reportEnd(now, r, End{Code: CodeBackpressure, Text: text})
 	c.fx.Stop(r)

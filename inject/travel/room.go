@@ -239,7 +239,8 @@ func (a *invocation) older(b *invocation) bool {
 // another, where one keeps scratch that waits for the first. An invocation is ended for that only if it
 //
 //   - keeps scratch where an older one has waited for a while, and has not run there meanwhile, so that it stands in its way, and
-//   - has waited for room itself for a while, somewhere else: one that is at work comes back, and gives its scratch up in time.
+//   - has waited for room itself for a while, somewhere else, or for long to leave for there (tellStowed): one that is at work comes back,
+//     and gives its scratch up in time.
 //
 // The first is seen here, the second where it waits. Its origin hears of both (ROOM), and ends it. Of each principal the oldest
 // that waits looks at the youngest that stands in its way, then at twice as many each time. The oldest of a ring that waits for
@@ -288,12 +289,22 @@ func (c *Core) oldest(now Instant, t *tenant, before Instant) (old *Run) {
 	return old
 }
 
+// rests reports whether no branch of an invocation has run here since before: what is here of it waits to leave.
+func (inv *invocation) rests(before Instant) bool {
+	for n := inv.runs.first; n != nil; n = n.next {
+		if n.v.state != runStowed || n.v.since > before {
+			return false
+		}
+	}
+	return inv.rested <= before
+}
+
 // press tells the origins of the youngest invocations that stand in the way of a branch: those that keep
 // scratch here, have not run here since before and are younger; if own is set, only the same principal's.
 func (c *Core) press(now Instant, old *Run, before Instant, own bool) {
 	inTheWay := c.rooms.inTheWay[:0]
 	for n := c.rooms.holders.first; n != nil; n = n.next {
-		if inv := n.v; inv.runs.n == 0 && inv.rested <= before && old.inv.older(inv) && (!own || c.tenantOf(inv) == c.tenantOf(old.inv)) {
+		if inv := n.v; inv.rests(before) && old.inv.older(inv) && (!own || c.tenantOf(inv) == c.tenantOf(old.inv)) {
 			inTheWay = append(inTheWay, inv)
 		}
 	}
@@ -365,8 +376,8 @@ func (c *Core) heedRoom(now Instant, f *future, what roomWord, element string) {
 }
 
 // gaveWay says why a future was ended to make room.
-const gaveWay = "its scratch stood in the way of a function that started earlier and waited for room there, while it waited for room itself: " +
-	"start it again, or let its elements have more room (the engine's MaxInstances or MemoryBytes)"
+const gaveWay = "its scratch stood in the way of a function that started earlier and waited for room there, while it waited for room itself, or for long to go on to an element that took no more: " +
+	"start it again, or let its elements have more room (the engine's MaxInstances or MemoryBytes, or travel's BacklogBytes)"
 
 // awaits says what a branch waits for whose time is up here.
 func (c *Core) awaits(r *Run) string {

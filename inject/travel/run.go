@@ -48,22 +48,23 @@ type runRest struct {
 	parts, lists uint32   // sent so far, by earlier runs of the branch too
 	forks        []uint64 // made so far, in no list yet
 	counted      counted
-	stowed       bool    // its branch waits to leave (inQueue)
-	waits        bool    // for room, and does not count as running
-	blocked      bool    // what it sent last found no room, at since
-	jams         bool    // it is one of Core.jams
-	credit       any     // of the message that brought it, withheld from its sender; nil: none
-	lane         *lane   // in which it waits to leave, if it is stowed
-	need         uint64  // bytes of room that it waits for
-	turn         uint64  // among those that wait
-	since        Instant // when it began to wait, for room to run or to send
-	told         bool    // its origin knows that it waits for room, to run or to leave
-	pressed      int     // how often those that stand in its way were looked for
-	passed       int     // by so many that came later
-	awaited      bool    // it has waited for room or for its program, and has a User
-	reserved     bool    // and has it, but has not begun
-	toward       *peer   // where what found no room was to go; nil: here
-	late         *End    // how the branch ended; the report waits for room (inQueue)
+	stowed       bool     // its branch waits to leave (inQueue)
+	waits        bool     // for room, and does not count as running
+	blocked      bool     // what it sent last found no room, at since
+	jams         bool     // it is one of Core.jams
+	credit       any      // of the message that brought it, withheld from its sender; nil: none
+	lane         *lane    // in which it waits to leave, if it is stowed
+	as           *Binding // what it runs where it goes
+	need         uint64   // bytes of room that it waits for
+	turn         uint64   // among those that wait
+	since        Instant  // when it began to wait, for room to run or to send
+	told         bool     // its origin knows that it waits for room, to run or to leave
+	pressed      int      // how often those that stand in its way were looked for
+	passed       int      // by so many that came later
+	awaited      bool     // it has waited for room or for its program, and has a User
+	reserved     bool     // and has it, but has not begun
+	toward       *peer    // where what found no room was to go; nil: here
+	late         *End     // how the branch ended; the report waits for room (inQueue)
 }
 
 type runState uint8
@@ -326,11 +327,19 @@ func (r *Run) Awaited() bool { return r.inv != nil && r.inv.waiting.n > 0 }
 // the caller may try again later. Any other forward that cannot be sent fails the branch: its
 // origin hears why, and so does the caller.
 func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
+	return c.ForwardAs(now, r, to, nil, payload)
+}
+
+// ForwardAs is Forward, and the branch goes on as a run of b (nil: the same as r).
+func (c *Core) ForwardAs(now Instant, r *Run, to Peer, b *Binding, payload []byte) error {
 	c.fasten()
 	if err := c.check(now, r); err != nil {
 		return err
 	}
-	if err := c.pass(now, r, to, r.binding, r.branch, payload); err != nil {
+	if b == nil {
+		b = r.binding
+	}
+	if err := c.pass(now, r, to, b, r.branch, payload); err != nil {
 		return err
 	}
 	c.stats.Forwards++
@@ -403,9 +412,14 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	if !p.Member {
 		return c.abort(now, r, CodeRefused, fmt.Sprintf("%s, where the branch was to go, is no member: its principal %q lacks the capability member", p.Name, p.Principal))
 	}
+	if branch == r.branch && b.Constants != "" && len(r.forks) > derivedForks {
+		if err := c.sendList(now, r); err != nil {
+			return err
+		}
+	}
 	r.toward = p
 	if c.outOfTurn(r, p) {
-		if branch == r.branch && c.stow(now, r, p, payload) {
+		if branch == r.branch && c.stow(now, r, p, b, payload) {
 			return nil
 		}
 		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.waits(), p.Name)
@@ -416,12 +430,12 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	case err == nil:
 		c.sentBranch(p, &s, declares)
 		return nil
-	case isBackpressure(err) && branch == r.branch && c.stow(now, r, p, payload):
+	case isBackpressure(err) && branch == r.branch && c.stow(now, r, p, b, payload):
 		return nil
 	case isBackpressure(err):
 		return err
 	}
-	return c.unsent(now, r, err)
+	return c.abort(now, r, unsentCode(err), err.Error())
 }
 
 // passHere continues or forks on this element itself.

@@ -78,8 +78,8 @@ func tooLong(what string, n int) error {
 
 func (c *Core) appendExts(p *peer, s *sending, b []byte, payload int) []byte {
 	var e injectExt
-	const others = 64 + 3*6 + 2 + traceBytes + 8 // ids, heads of extensions, trace, counts
-	c.declare(p, s.binding, &e, MaxMessageBytes-len(b)-payload-others-8*len(s.forks))
+	const others = 65 + 3*7 + 2 + traceBytes + 8 // ids, heads of extensions, trace, counts
+	c.declare(p, s.binding, &e, MaxMessageBytes-len(b)-payload-others-8*len(s.forks)-len(s.binding.Constants))
 	if s.trace != nil {
 		e.hasTrace, e.trace = true, *s.trace
 	}

@@ -30,6 +30,7 @@ type trial struct {
 	narrow  int  // how many nodes have so few, the first ones; 0: all
 	compile compiling
 	ordered bool // messages of a link arrive in their order
+	derived int  // branches that were sent on as another function
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -395,7 +396,7 @@ func (e *element) execute(r *travel.Run) {
 	if e.n.Index != s.at {
 		e.t.fail("plan %d: step %d ran on %s", id, i, e.n.Name)
 	}
-	if r.Binding().What != (travel.What{Image: p.image, Table: p.table, Form: p.form}) {
+	if r.Binding().What != s.what {
 		e.t.fail("plan %d: step %d ran the wrong function", id, i)
 	}
 	if _, ok := e.has[p.image]; !ok {
@@ -463,12 +464,31 @@ func (e *element) name(p *plan, b *travel.Binding) {
 	}
 }
 
+// named is what a run sends the step i on as; where there is no binding left for another function it is the same one.
+func (e *element) named(r *travel.Run, p *plan, i int) (b *travel.Binding, done func()) {
+	own := r.Binding().What
+	p.steps[i].what = p.makes(i, own)
+	if p.steps[i].what == own {
+		return nil, func() {}
+	}
+	b, err := e.core.BindAs(e.now(), p.steps[i].what)
+	if err != nil {
+		p.steps[i].what = own
+		return nil, func() {}
+	}
+	e.t.derived++
+	return b, func() { e.core.Unbind(b) }
+}
+
 // spawn forks what a step has not forked yet; false: there is no room for the next one.
 func (e *element) spawn(r *travel.Run, p *plan, i int) bool {
 	s := &p.steps[i]
 	for ; s.forked < len(s.forks) && !r.Ended(); s.forked++ {
 		f := s.forks[s.forked]
-		if _, err := e.core.Fork(e.now(), r, e.to(p, p.steps[f].at), nil, p.payload(f)); err != nil {
+		b, done := e.named(r, p, f)
+		_, err := e.core.Fork(e.now(), r, e.to(p, p.steps[f].at), b, p.payload(f))
+		done()
+		if err != nil {
 			if !r.Ended() && !errors.Is(err, travel.ErrBackpressure) {
 				e.t.fail("plan %d: a fork failed with %v but its branch goes on", p.id, err)
 			}
@@ -499,7 +519,9 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 	case s.fail:
 		end = travel.End{Code: travel.CodeFunction, Status: 7, Text: "on purpose"}
 	case s.next >= 0:
-		err := e.core.Forward(e.now(), r, e.to(p, p.steps[s.next].at), p.payload(s.next))
+		b, done := e.named(r, p, s.next)
+		err := e.core.ForwardAs(e.now(), r, e.to(p, p.steps[s.next].at), b, p.payload(s.next))
+		done()
 		if errors.Is(err, travel.ErrBackpressure) && !r.Ended() {
 			e.wait(r, p, i, part)
 			return
@@ -546,6 +568,7 @@ func (e *element) start(p *plan, deadline time.Duration, object bool) {
 	e.name(p, b)
 	a := travel.StartArgs{Binding: b, Deadline: travel.Instant(p.deadline), Stateful: p.stateful}
 	for _, r := range p.roots {
+		p.steps[r].what = b.What
 		a.Roots = append(a.Roots, travel.Root{To: e.to(p, p.steps[r].at), Payload: p.payload(r)})
 	}
 	a.Partly = e.t.patient

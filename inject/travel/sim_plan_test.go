@@ -3,6 +3,7 @@ package travel_test
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -17,6 +18,7 @@ type plan struct {
 	roots    []int
 	stateful bool
 	fails    bool // a step fails on purpose
+	mixed    bool // steps make functions of it, which the next ones run
 	image    travel.ID
 	table    travel.ID
 	form     uint8
@@ -50,8 +52,9 @@ type step struct {
 	fail   bool
 	hold   bool
 	runs   int
-	bytes  int // of padding in its payload
-	result int // of padding in its result
+	what   travel.What // that it was sent as
+	bytes  int         // of padding in its payload
+	result int         // of padding in its result
 }
 
 // payload encodes which step is to happen.
@@ -64,6 +67,15 @@ func (p *plan) payload(s int) []byte {
 
 func decodeStep(b []byte) (plan, step int) {
 	return int(binary.LittleEndian.Uint32(b)), int(binary.LittleEndian.Uint32(b[4:]))
+}
+
+// makes is what the step s is to run that another one sends on, running own: the same, or with constants of its own, as many as there can be among them.
+func (p *plan) makes(s int, own travel.What) travel.What {
+	if !p.mixed || s%3 == 0 {
+		return own
+	}
+	own.Constants = strings.Repeat(string(rune('a'+s%26)), 1+(s*1361)%travel.MaxConstantsBytes)
+	return own
 }
 
 // result encodes a piece of a result: step and part (or -1, the reply).
@@ -102,6 +114,7 @@ func randomPlan(r *rand.Rand, sh shape, where func() int) *plan {
 	p := &plan{results: make(map[[2]int]int), kept: make(map[int]uint64), stateful: r.Float64() < sh.stateful, cancelAt: -1}
 	left := 1 + r.IntN(sh.steps)
 	p.fails = r.Float64() < sh.fail
+	p.mixed = left%2 == 0 // without a draw of its own, which would change every seed's plans
 	var grow func(depth int) int
 	grow = func(depth int) int {
 		left--

@@ -259,6 +259,9 @@ func TestSimCalm(t *testing.T) {
 	}
 	trials.Each(t, 25, func(seed uint64, fail seeds.Fail) {
 		tr := k.run(seed, fail)
+		if tr.derived == 0 {
+			tr.fail("no branch went on as another function")
+		}
 		for _, p := range tr.plans {
 			switch {
 			case p.startError != nil:

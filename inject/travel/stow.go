@@ -6,11 +6,12 @@ import "errors"
 // all that a run takes; what is left is the payload, counted as held. It leaves when there is room.
 
 // stow keeps a forward that found no room; false: there is none for it here either, or it is no branch that can wait.
-func (c *Core) stow(now Instant, r *Run, p *peer, payload []byte) bool {
+func (c *Core) stow(now Instant, r *Run, p *peer, b *Binding, payload []byte) bool {
 	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
-	r.stowed, r.ended, r.since, r.told = true, true, now, false
+	r.stowed, r.as, r.ended, r.since, r.told = true, b, true, now, false
+	b.refs++
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
 	c.charge(r, false)
@@ -31,7 +32,11 @@ func (c *Core) outOfTurn(r *Run, p *peer) bool {
 func (c *Core) unstow(r *Run) {
 	c.uncharge(r)
 	r.leaveLane()
-	r.stowed = false
+	if r.stowed = false; r.told && !r.inv.dead {
+		c.tellRoom(0, r.inv, roomGoesOn)
+	}
+	c.unref(r.as)
+	r.as = nil
 	c.stowed--
 }
 
@@ -40,7 +45,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 	for refused := 0; refused < p.turns.n && p.up; {
 		l := p.turns.first.v
 		r := l.stowed.first.v
-		s := c.sending(r, r.binding, r.branch)
+		s := c.sending(r, r.as, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
 		if isBackpressure(err) && c.hasShare(l.tenant, false) {
 			return // nobody's would find room
@@ -52,19 +57,28 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 			continue
 		}
 		refused, l.moved = 0, now
-		c.unstow(r)
-		if err == nil {
-			c.sentBranch(p, &s, declares)
-			r.moved = true
-			r.forks = r.forks[:0]
-			c.tellHold(r)
-		} else {
-			r.ended = false
-			_ = c.unsent(now, r, err) // its origin hears why
+		if err != nil {
+			c.endStowed(now, r, unsentCode(err), err.Error())
+			continue
 		}
-		if r.inv != nil && r.state == runStowed { // else its future ended with it, or its function has not returned
+		c.unstow(r)
+		c.sentBranch(p, &s, declares)
+		r.moved = true
+		r.forks = r.forks[:0]
+		c.tellHold(r)
+		if r.state == runStowed { // else its function has not returned
 			c.retire(now, r)
 		}
+	}
+}
+
+// endStowed ends a branch that waits to leave. Its origin hears why.
+func (c *Core) endStowed(now Instant, r *Run, code Code, text string) {
+	c.unstow(r)
+	r.ended = false
+	_ = c.abort(now, r, code, text)
+	if r.inv != nil && r.state == runStowed { // else its future ended with it, or its function has not returned
+		c.retire(now, r)
 	}
 }
 
@@ -72,26 +86,19 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 func (c *Core) stowedLost(now Instant, p *peer) {
 	c.openDue(now, p)
 	for p.turns.n > 0 {
-		r := p.turns.first.v.stowed.first.v
-		c.unstow(r)
-		r.ended = false
-		_ = c.unsent(now, r, ErrPeerLost)
-		if r.inv != nil && r.state == runStowed {
-			c.retire(now, r)
-		}
+		c.endStowed(now, p.turns.first.v.stowed.first.v, CodePeerLost, ErrPeerLost.Error())
 	}
 }
 
-// unsent ends a branch that cannot be sent on, and says why.
-func (c *Core) unsent(now Instant, r *Run, err error) error {
-	code := CodePeerLost
+// unsentCode says why a branch could not be sent on.
+func unsentCode(err error) Code {
 	switch {
 	case errors.Is(err, ErrTooLarge), errors.Is(err, ErrNoCode):
-		code = CodeLimit
+		return CodeLimit
 	case errors.Is(err, ErrDeadline):
-		code = CodeDeadline
+		return CodeDeadline
 	}
-	return c.abort(now, r, code, err.Error())
+	return CodePeerLost
 }
 
 // sending is what an INJECT says of a branch that goes on, or that a run forks.

@@ -2,6 +2,7 @@ package travel_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -178,5 +179,126 @@ func TestStowedBeyondShare(t *testing.T) {
 	}
 	if s := d.core.Sizes(); bobs != 1 || alices == 0 || s.Stowed == 0 {
 		t.Errorf("%d branches of alice's and %d of bob's left, and %d wait; want bob's to leave though alice has her share", alices, bobs, s.Stowed)
+	}
+}
+
+// keepBack has a desk's third peer go on keeping an element's branches back for so many seconds.
+func (w *town) keepBack(t *testing.T, d *desk, origin byte, seconds int) (runs []placed) {
+	t.Helper()
+	for range seconds {
+		if _, err := d.core.Recv(w.now, 3, travel.KindPace, append([]byte{1, origin}, make([]byte, 7)...)); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, w.pass(t, second)...)
+	}
+	return runs
+}
+
+// TestStowedGivesWay: an invocation that keeps scratch, and whose branch is kept from leaving for ten seconds, waits for room like one that waits for it to run.
+// It gives way to an older one that waits for the room of its scratch; so the two do not wait to their deadlines.
+func TestStowedGivesWay(t *testing.T) {
+	w := newTown(t, 3, travel.Limits{})
+	d := w.desks[1]
+	d.reserve = func(*travel.Run) travel.Room {
+		if d.freed == 0 {
+			return travel.RoomShort
+		}
+		return travel.RoomTaken
+	}
+	older := w.start(t, travel.StartArgs{Stateful: true, Deadline: 100 * second}, 2)
+	first := w.one(t, w.settle(t, nil))
+	w.pass(t, second/10)
+	w.start(t, travel.StartArgs{Stateful: true, Deadline: 100 * second}, 2)
+	second := w.one(t, w.settle(t, nil))
+	if err := d.core.HoldState(second.r, "scratch"); err != nil {
+		t.Fatal(err)
+	}
+	w.keepBack(t, d, 1, 1)
+	second.onward(t, w, 3)
+	if !d.core.Await(w.now, first.r, 1) {
+		t.Fatal("it does not wait for room")
+	}
+	if runs := w.keepBack(t, d, 1, 9); len(runs)+len(w.desks[0].ended) > 0 {
+		t.Fatalf("after nine seconds %d runs began and %v ended", len(runs), w.desks[0].ended)
+	}
+	runs := w.keepBack(t, d, 1, 3)
+	if err := w.outcome(t); !errors.Is(err, travel.ErrBackpressure) || !strings.Contains(err.Error(), "started earlier") {
+		t.Errorf("the younger one ended with %v", err)
+	}
+	if w.one(t, runs).r != first.r || d.freed != 1 {
+		t.Error("the older one does not have the room")
+	}
+	first.finish(w, travel.End{})
+	w.settle(t, nil)
+	if n := w.desks[0].ended; len(n) != 2 || n[1].Err != nil {
+		t.Errorf("call %d ended with %v", older, n)
+	}
+	w.pass(t, 2*100e9)
+	w.empty(t)
+}
+
+// TestStowedIsStuck: where no more can be taken in of a principal's, and its branches have not got away for ten seconds, one of them ends, long before
+// its deadline, and says what was too much.
+func TestStowedIsStuck(t *testing.T) {
+	w := newTown(t, 3, travel.Limits{PrincipalHeldRuns: 2, BacklogBytes: 2 * (4 + 512), PrincipalBacklogBytes: 4 + 512})
+	d := w.desks[1]
+	w.start(t, travel.StartArgs{Deadline: 100 * second}, 2)
+	alone := w.one(t, w.settle(t, nil))
+	w.start(t, travel.StartArgs{Stateful: true, Deadline: 100 * second}, 2, 3)
+	runs := w.settle(t, nil) // what comes after these waits for its turn
+	runs[1].fork(t, w, 2, 1)
+	w.settle(t, nil)
+	w.keepBack(t, d, 1, 1)
+	alone.onward(t, w, 3)
+	runs[1].fork(t, w, 2, 2)
+	w.settle(t, nil)
+	w.kept(t, w.desks[1:2], 1, 1, 1)
+	if w.keepBack(t, d, 1, 9); len(w.desks[0].ended) > 0 {
+		t.Fatalf("after nine seconds it has ended: %v", w.desks[0].ended[0].Err)
+	}
+	w.keepBack(t, d, 1, 2)
+	if err := w.outcome(t); !errors.Is(err, travel.ErrBackpressure) || !strings.Contains(err.Error(), "516 bytes (of 1032 in all)") {
+		t.Errorf("it ended with %v", err)
+	}
+	if n := d.core.Sizes(); n.Stowed != 0 || d.core.Counters().Stuck != 1 {
+		t.Errorf("%+v, want no branch that waits to leave, and one that was stuck", n)
+	}
+	w.finishAll(t, runs)
+	w.pass(t, 2*100e9)
+	w.empty(t)
+}
+
+// TestStowedAs: a branch that goes on as another function does so too when it has waited to leave, and where nobody knows that function.
+func TestStowedAs(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		w := newTown(t, 3, travel.Limits{})
+		w.start(t, travel.StartArgs{}, 2)
+		p := w.one(t, w.settle(t, nil))
+		other, err := p.d.core.Bind(w.now, p.d.put([]byte("another function")), p.r.Binding().Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.d.full = true
+		if err := p.d.core.ForwardAs(w.now, p.r, 3, other, []byte("onward")); err != nil || p.d.core.Sizes().Stowed != 1 {
+			t.Fatalf("a forward into a full queue: %v, %+v", err, p.d.core.Sizes())
+		}
+		p.d.core.Unbind(other)
+		if first {
+			p.finish(w, travel.End{})
+		}
+		p.d.full = false
+		next := w.one(t, w.pass(t, 2e6))
+		if got := next.r.Binding().Image; got != other.Image || string(next.r.Payload) != "onward" {
+			t.Errorf("the branch went on as %v with %q, want %v", got, next.r.Payload, other.Image)
+		}
+		if !first {
+			p.finish(w, travel.End{})
+		}
+		next.finish(w, travel.End{})
+		w.settle(t, nil)
+		if err := w.outcome(t); err != nil {
+			t.Error(err)
+		}
+		w.empty(t)
 	}
 }

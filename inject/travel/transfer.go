@@ -163,7 +163,7 @@ func (c *Core) noRoom(p *peer, t *tenant) error {
 // accept notes that the receiver has a transfer.
 func (c *Core) accept(p *peer, t uint64) {
 	if s := p.sentAt(t); s != nil {
-		if s.declares {
+		if s.declares && s.binding.Constants == "" {
 			p.told[s.binding.slot] |= toldAccepted
 		}
 		c.unsend(p, s)

@@ -26,6 +26,7 @@ const (
 	extTrace   = 4
 	extSent    = 5 // u32 parts and u32 lists the branch has sent so far
 	extForks   = 6 // forks the branch has made so far, in no list yet
+	extDerived = 7 // the constants of a derived function
 	// extOptional and above may be skipped by who does not know them.
 	extOptional = 128
 )
@@ -207,7 +208,7 @@ func (e *injectExt) decode(b []byte) (rest []byte, err error) {
 		}
 		last, b = t, b[3+len(v):]
 	}
-	if !e.declared && (e.imageBytes != nil || e.tableBytes != nil) || e.tableBytes != nil && e.what.Table.IsZero() {
+	if !e.declared && (e.imageBytes != nil || e.tableBytes != nil || e.what.Constants != "") || e.tableBytes != nil && e.what.Table.IsZero() {
 		return nil, malformed(KindInject, "an object comes without its declaration")
 	}
 	return rest, nil
@@ -240,6 +241,9 @@ func (e *injectExt) one(t int, v []byte) error {
 	case extForks:
 		e.forks = v
 		ok = len(v) > 0 && len(v)%8 == 0 && len(v) <= 8*listForks
+	case extDerived:
+		e.what.Constants = string(v)
+		ok = len(v) > 0 && len(v) <= MaxConstantsBytes
 	default:
 		if t < extOptional {
 			return malformed(KindInject, "extension %d is unknown here", t)
@@ -318,6 +322,11 @@ func (e *injectExt) append(b []byte, forks []uint64) []byte {
 		for _, f := range forks {
 			b = le.AppendUint64(b, f)
 		}
+	}
+	if e.declared && e.what.Constants != "" {
+		b = append(b, extDerived)
+		b = le.AppendUint16(b, uint16(len(e.what.Constants)))
+		b = append(b, e.what.Constants...)
 	}
 	if len(b) == at+2 {
 		return b[:at]

@@ -78,11 +78,12 @@ const patience = time.Minute
 
 // nodes are some nodes that trust one key, each a process, and a client of theirs.
 type nodes struct {
-	t     *testing.T
-	c     *client.Client
-	key   ed25519.PrivateKey // trusted
-	names []string
-	procs map[string]*exec.Cmd
+	t      *testing.T
+	c      *client.Client
+	key    ed25519.PrivateKey // trusted
+	native string
+	names  []string
+	procs  map[string]*exec.Cmd
 }
 
 // triple is this machine's.
@@ -95,7 +96,10 @@ func signer(of byte) ed25519.PrivateKey {
 }
 
 // start starts nodes with these names.
-func start(t *testing.T, names ...string) *nodes {
+func start(t *testing.T, names ...string) *nodes { return startAs(t, "worker", names...) }
+
+// startAs has them run native code in one of the ways that there are.
+func startAs(t *testing.T, native string, names ...string) *nodes {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wherry")
 	if err != nil {
@@ -109,7 +113,7 @@ func start(t *testing.T, names ...string) *nodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &nodes{t: t, key: signer(1), names: names, procs: map[string]*exec.Cmd{}}
+	s := &nodes{t: t, key: signer(1), native: native, names: names, procs: map[string]*exec.Cmd{}}
 	var members []cluster.Member
 	for _, n := range names {
 		members = append(members, cluster.Member{Name: n, Addrs: []string{"shm://" + filepath.Join(dir, n+".sock")}})
@@ -138,7 +142,7 @@ func start(t *testing.T, names ...string) *nodes {
 func (s *nodes) run(dir, self, tokens string, m cluster.Member, all []cluster.Member) {
 	s.t.Helper()
 	var cfg strings.Builder
-	fmt.Fprintf(&cfg, "name: %s\nlisten: [%s]\ntoken_file: %s\nmemory: 64MiB\nnative: worker\ncode_cache: %s\n", m.Name, m.Addrs[0], tokens, filepath.Join(dir, m.Name+".cache"))
+	fmt.Fprintf(&cfg, "name: %s\nlisten: [%s]\ntoken_file: %s\nmemory: 64MiB\nnative: %s\ncode_cache: %s\n", m.Name, m.Addrs[0], tokens, s.native, filepath.Join(dir, m.Name+".cache"))
 	fmt.Fprintf(&cfg, "trust:\n  - name: release\n    key: %s\npeers:\n", trust.Format(s.key.Public().(ed25519.PublicKey)))
 	for _, p := range all {
 		fmt.Fprintf(&cfg, "  - name: %s\n    addrs: [%s]\n", p.Name, p.Addrs[0])

@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/internal/stackswitch"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -46,8 +47,17 @@ func (s *nodes) ring(rows int) (*cluster.Table, []uint64) {
 }
 
 // TestChase: the papers' pointer chase goes as signed bitcode to four nodes that never saw it, and answers what wasm answers.
-func TestChase(t *testing.T) {
-	s := start(t, "a", "b", "c", "d")
+func TestChase(t *testing.T) { chase(t, start(t, "a", "b", "c", "d")) }
+
+// TestChaseInProcess: nodes whose operators say so run it in their own process, with the same answers.
+func TestChaseInProcess(t *testing.T) {
+	if !stackswitch.Resumes() {
+		t.Skip("there is no such mode on this processor")
+	}
+	chase(t, startAs(t, "in-process", "a", "b"))
+}
+
+func chase(t *testing.T, s *nodes) {
 	table, next := s.ring(4096)
 	source, err := os.ReadFile("../../inject/xrdma/src/chase.c")
 	if err != nil {

@@ -428,37 +428,22 @@ func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) err
 	if len(req.Ranges) > pool.MaxRanges {
 		return fmt.Errorf("%w: %d ranges, at most %d in one request", pool.ErrSpec, len(req.Ranges), pool.MaxRanges)
 	}
-	c.mu.Lock()
-	r, err := c.find(who, req.NameRequest)
-	if err == nil && r.rights(who)&fabric.RightWrite == 0 {
-		err = r.forbidden(who, cluster.NeedRights(fabric.RightWrite))
-	}
-	var extents []extent
-	if err == nil {
-		extents = r.extents
-	}
-	c.mu.Unlock()
+	r, err := c.use(who, req.NameRequest, fabric.RightWrite)
 	if err != nil {
 		return err
 	}
+	defer r.unpin()
 	for _, g := range req.Ranges {
 		if g.Off > r.size || g.Size > r.size-g.Off {
-			return fmt.Errorf("%w: %d bytes at %d of region %s, which has %d", pool.ErrRange, g.Size, g.Off, r.label(), r.size)
+			return fmt.Errorf("%w: %d bytes at %d of region %s, which has %d", pool.ErrRange, g.Size, g.Off, r.label, r.size)
 		}
 	}
 	for _, g := range req.Ranges {
-		for _, e := range extents {
-			from, to := max(g.Off, e.off), min(g.Off+g.Size, e.off+e.size)
-			if from >= to {
-				continue
-			}
-			if !e.seg.Pin() {
-				return fmt.Errorf("%w: region %s was destroyed", pool.ErrMoved, r.label())
-			}
-			err := memfd.Zero(e.seg.Bytes(), int(from-e.off), int(to-from))
-			e.seg.Unpin()
-			if err != nil {
-				return err
+		for _, e := range r.extents {
+			if from, to := max(g.Off, e.off), min(g.Off+g.Size, e.off+e.size); from < to {
+				if err := memfd.Zero(e.seg.Bytes(), int(from-e.off), int(to-from)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -17,8 +17,8 @@ type Config struct {
 	// MinBytes is from how large an allocation a program takes it from the window; 0 is 128 KiB, as malloc's own threshold.
 	MinBytes int64
 	Store    Store
-	// Told hears once when remote memory is gone (ErrLost), and which process cannot be served (ErrProgram). The cache may be held
-	// meanwhile: it must not be called.
+	// Told hears once when remote memory is gone (ErrLost), once when there is no more (ErrFull), and which process cannot be served
+	// (ErrProgram). The cache may be held meanwhile: it must not be called.
 	Told func(error)
 }
 
@@ -64,6 +64,8 @@ type Cache struct {
 	serving  sync.WaitGroup
 	outside  Outside // of sessions that have ended
 	started  int
+	numbers  uint64 // of sessions
+	refused  bool   // it was told that there is no more room
 }
 
 // room is who has a room of the store, and where in its window.
@@ -186,6 +188,10 @@ func (c *Cache) take(s *session) error {
 	defer c.mu.Unlock()
 	if err != nil {
 		c.free = append(c.free, r)
+		if !c.refused {
+			c.refused = true
+			c.tell(err)
+		}
 		return err
 	}
 	c.rooms[r] = room{s, uint64(len(s.rooms)) * RoomBytes}
@@ -196,14 +202,19 @@ func (c *Cache) take(s *session) error {
 // end takes all of a session's rooms back; its process is gone.
 func (c *Cache) end(s *session) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range s.rooms {
+	rooms := s.rooms
+	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
-		c.config.Store.Release(r)
 		c.rooms[r] = room{}
-		c.free = append(c.free, r)
 	}
 	s.rooms = nil
+	c.mu.Unlock()
+	for _, r := range rooms { // which may take long
+		c.config.Store.Release(r)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free = append(c.free, rooms...)
 	c.outside.add(s.outside())
 	delete(c.sessions, s)
 }

@@ -318,6 +318,37 @@ func (c *Core) Unsaved(e effect) {
 	}
 }
 
+// Put says that the store holds n pages from first on, which are not local.
+func (c *Core) Put(first, n uint32) {
+	for q := first; q < first+n; q++ {
+		c.pages[q].state, c.pages[q].prev = remote, 0
+	}
+}
+
+// dirtyRuns are the writable pages of some rooms.
+func (c *Core) dirtyRuns(rooms []int) []effect {
+	var out []effect
+	for _, r := range rooms {
+		for p, end := uint32(r)*roomPages, uint32(r+1)*roomPages; p < end; {
+			n := c.stretchOf(p)
+			if c.pages[p].state == dirty {
+				out = append(out, effect{first: p, n: n})
+			}
+			p += n
+		}
+	}
+	return out
+}
+
+// stretchOf is how many pages from p on are in p's state, in its room and at most a batch.
+func (c *Core) stretchOf(p uint32) uint32 {
+	n := uint32(1)
+	for n < batchPages && (p+n)%roomPages != 0 && c.pages[p+n].state == c.pages[p].state {
+		n++
+	}
+	return n
+}
+
 // emit appends an effect.
 func (c *Core) emit(k effectKind, first, n uint32) { c.out = append(c.out, effect{k, first, n}) }
 

@@ -16,7 +16,7 @@ import (
 
 // What the shim and the daemon say to each other: 64-bit little-endian words, shim.c has the same.
 //
-//	daemon to shim: magic, window bytes, least allocation, 0; with the window, the counters' page, the end that lives as long as the daemon
+//	daemon to shim: magic, window bytes, least allocation, the session's number; with the window, the counters' page, the end that lives as long as the daemon
 //	shim to daemon: magic, base, pid, errno of what failed; with the userfaultfd
 //	shim to daemon: call, count, argument, 0; then count pairs of offset and bytes
 //	daemon to shim: errno, value
@@ -25,6 +25,7 @@ const (
 	windowBytes = 256 << 30          // addresses, not memory
 	callTake    = 1                  // rooms up to the argument, in bytes
 	callFree    = 2                  // the pairs are ranges whose bytes are wanted no more
+	callFork    = 3                  // the session of the argument gets a copy of the window, before its hello
 	maxPairs    = 256
 	// faultsAtOnce are read from the kernel together.
 	faultsAtOnce = 16
@@ -33,11 +34,13 @@ const (
 // session is one process of a program.
 type session struct {
 	conn     *net.UnixConn
+	number   uint64
 	window   int // the memfd
 	counters []byte
 	faults   *uffd.FD
 	base     uint64
-	pid      int   // as the kernel says of the socket's other end
+	pid      int   // as it says
+	follow   bool  // its thread ids mean here what they mean to it
 	rooms    []int // of its window, in order
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
@@ -45,7 +48,7 @@ type session struct {
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
 func (c *Cache) Serve(conn *net.UnixConn) error {
-	s := &session{conn: conn, pid: peer(conn), window: -1, life: -1, stop: -1}
+	s := &session{conn: conn, follow: near(conn), window: -1, life: -1, stop: -1}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -53,7 +56,8 @@ func (c *Cache) Serve(conn *net.UnixConn) error {
 		return net.ErrClosed
 	}
 	c.sessions[s] = struct{}{}
-	c.started++
+	c.numbers++
+	s.number = c.numbers
 	c.serving.Add(1)
 	c.mu.Unlock()
 	defer c.serving.Done()
@@ -67,6 +71,9 @@ func (c *Cache) serve(s *session) error {
 	if err := s.greet(c.config.MinBytes); err != nil {
 		return fmt.Errorf("%w: %w", ErrProgram, err)
 	}
+	c.mu.Lock()
+	c.started++
+	c.mu.Unlock()
 	looped := make(chan struct{})
 	go func() {
 		defer close(looped)
@@ -122,7 +129,7 @@ func (s *session) greet(least int64) error {
 	}
 	s.life = ends[1]
 	defer unix.Close(ends[0])
-	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(least), 0), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
+	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(least), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
 		return err
 	}
 	hello, fds, err := s.receive()
@@ -142,22 +149,25 @@ func (s *session) greet(least int64) error {
 	case len(fds) != 1:
 		return fmt.Errorf("process %d sent %d descriptors", hello[2], len(fds))
 	}
-	s.base = hello[1]
+	s.base, s.pid = hello[1], int(hello[2])
 	_, err = s.conn.Write(words(0, 0))
 	return err
 }
 
-// peer is the process at the other end, 0 if that cannot be told.
-func peer(conn *net.UnixConn) int {
+// near reports whether the process that connected has this process's pid namespace, and gives it to its children: the kernel
+// tells thread ids as the program sees them.
+func near(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0
+		return false
 	}
 	var who *unix.Ucred
 	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
-		return 0
+		return false
 	}
-	return int(who.Pid)
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid_for_children", who.Pid))
+	ours, err2 := os.Readlink("/proc/self/ns/pid")
+	return err == nil && err2 == nil && theirs == ours
 }
 
 // words lays 64-bit words out.
@@ -213,6 +223,8 @@ func (c *Cache) calls(s *session) error {
 		switch {
 		case call == callTake && count == 0:
 			status = c.takeUpTo(s, arg)
+		case call == callFork && count == 0:
+			status = c.fork(s, arg)
 		case call == callFree && count <= maxPairs:
 			if _, err := io.ReadFull(s.conn, b[:16*count]); err != nil {
 				return err
@@ -248,18 +260,22 @@ func (c *Cache) takeUpTo(s *session, to uint64) uint64 {
 func (c *Cache) loop(s *session) {
 	runtime.LockOSThread() // it is pinned to processors, and not unlocked: the thread ends with the goroutine
 	var events [faultsAtOnce]uffd.Event
-	var at placement
+	at := placement{cpu: -1, stat: -1}
+	defer at.close()
 	poll := []unix.PollFd{{Fd: int32(s.faults.FD()), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
 	for {
+		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR || poll[1].Revents != 0 {
+			return
+		}
 		n, err := s.faults.Read(events[:])
 		if err != nil {
 			return
 		}
 		if n == 0 {
-			if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR || poll[1].Revents != 0 {
-				return
-			}
 			continue
+		}
+		if s.follow {
+			at.begin(s.pid, events[0].Thread())
 		}
 		c.mu.Lock()
 		for i := range events[:n] {
@@ -268,7 +284,7 @@ func (c *Cache) loop(s *session) {
 			}
 		}
 		c.mu.Unlock()
-		at.follow(&events[n-1])
+		at.end()
 	}
 }
 
@@ -280,13 +296,3 @@ func (s *session) outside() Outside {
 	at := func(i int) uint64 { return binary.NativeEndian.Uint64(s.counters[8*i:]) }
 	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4)}
 }
-
-// placement keeps the fault loop on the processor of the thread that faults.
-type placement struct {
-	faults int
-	cpu    int
-}
-
-func (p *placement) follow(*uffd.Event) {}
-
-var _ = os.Getpid

@@ -62,7 +62,7 @@ static int32_t windows(const struct order *o)
 static int32_t calls(const struct order *o, const void *payload, uint32_t size)
 {
     uint64_t v[4] = {0};
-    wherry_rows_range_t range;
+    wherry_rows_range_t range = {0, 0};
     wherry_payload_t p;
     switch (o->op) {
     case 30: v[0] = (uint64_t)wherry_self(), v[1] = (uint64_t)wherry_elements(), v[2] = wherry_now(), v[3] = wherry_remaining(); break;

@@ -38,7 +38,7 @@ func TestRuntimeIsBuiltFromSource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run, err := runtimeOf(committed, arch)
+		run, err := runtimeOf(committed, arch, Base)
 		if err != nil {
 			t.Fatal(err)
 		}

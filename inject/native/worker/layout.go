@@ -42,28 +42,29 @@ type Runtime struct {
 	Page  uint64 // offset of the page in its data segment
 }
 
-// NewRuntime makes it for this processor.
-func NewRuntime() (*Runtime, error) {
+// NewRuntime makes it for this processor. base is Base, or where all of what lies between Base and WindowsAt lies in
+// a process that has other things there.
+func NewRuntime(base uint64) (*Runtime, error) {
 	if Arch == "" {
 		return nil, fmt.Errorf("no worker runs on this processor, only on amd64, arm64 and riscv64")
 	}
-	return runtimeOf(object, Arch)
+	return runtimeOf(object, Arch, base)
 }
 
-func runtimeOf(object []byte, arch string) (*Runtime, error) {
+func runtimeOf(object []byte, arch string, base uint64) (*Runtime, error) {
 	o, err := elf.Parse(object, elf.Rules{Arch: arch, Entry: "wherry_worker"})
 	if err != nil {
 		return nil, fmt.Errorf("the worker's own code: %w", err)
 	}
-	img, err := o.Place(Base, func(string) (uint64, bool) { return 0, false })
+	img, err := o.Place(base, func(string) (uint64, bool) { return 0, false })
 	if err != nil {
 		return nil, fmt.Errorf("the worker's own code: %w", err)
 	}
 	page, ok := img.Address("page")
-	if !ok || page < Base+img.Data || img.Size > ContextAt-Base {
+	if !ok || page < base+img.Data || img.Size > ContextAt-Base {
 		return nil, fmt.Errorf("the worker's own code takes %d bytes, with the page at %#x", img.Size, page)
 	}
-	return &Runtime{Image: img, Page: page - Base - img.Data}, nil
+	return &Runtime{Image: img, Page: page - base - img.Data}, nil
 }
 
 // Context is what a worker is told before it starts.
@@ -81,10 +82,10 @@ type Window struct {
 	Writable   bool
 }
 
-// Write lays c out as runtime.c has it.
-func (c *Context) Write(to []byte) {
+// Write lays c out as runtime.c has it, with base as NewRuntime's.
+func (c *Context) Write(to []byte, base uint64) {
 	le := binary.LittleEndian
-	for i, v := range []uint64{c.Entry, c.Data, InitialAt, (c.DataBytes + 7) &^ 7, c.ZeroBytes, PayloadAt, uint64(len(c.Windows))} {
+	for i, v := range []uint64{c.Entry, c.Data, InitialAt - Base + base, (c.DataBytes + 7) &^ 7, c.ZeroBytes, PayloadAt - Base + base, uint64(len(c.Windows))} {
 		le.PutUint64(to[8*i:], v)
 	}
 	for i, w := range c.Windows {

@@ -187,14 +187,7 @@ func (m *Map) place(fds []int) error {
 	if m.Addr < Base || m.Addr > WindowsEnd || m.Size == 0 || m.Size > WindowsEnd-m.Addr || m.FD < 0 || m.FD >= len(fds) || m.Write && m.Exec {
 		return fmt.Errorf("no such mapping: %+v with %d descriptors", *m, len(fds))
 	}
-	prot := unix.PROT_READ
-	if m.Write {
-		prot |= unix.PROT_WRITE
-	}
-	if m.Exec {
-		prot |= unix.PROT_EXEC
-	}
-	got, err := unix.MmapPtr(fds[m.FD], m.Offset, at(m.Addr), uintptr(m.Size), prot, unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE)
+	got, err := unix.MmapPtr(fds[m.FD], m.Offset, at(m.Addr), uintptr(m.Size), m.prot(), unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE)
 	if err == nil && uintptr(got) != uintptr(m.Addr) { // a kernel before 4.17 takes the address for a wish
 		err = errors.Join(errors.ErrUnsupported, unix.MunmapPtr(got, uintptr(m.Size)))
 	}

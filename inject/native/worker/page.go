@@ -42,7 +42,8 @@ const (
 	contextAt                         = 208
 	payloadSizeAt, elementsAt, selfAt = 216, 220, 224
 	parkedAt                          = 228
-	pageStruct                        = 232
+	yieldAt, frameAt                  = 232, 240
+	pageStruct                        = 248
 )
 
 // Page is the node's side of what a worker and the node say to each other. What it reads may be
@@ -140,6 +141,12 @@ func (p Page) Begin(payloadBytes, self, elements uint32) {
 
 // SetContext tells a worker where its context is, before it starts.
 func (p Page) SetContext(addr uint64) { p.put64(contextAt, addr) }
+
+// SetYield has the code run in this process: it gives the turn back by calling yield, a C function, with frame.
+func (p Page) SetYield(yield, frame uintptr) {
+	p.put64(yieldAt, uint64(yield))
+	p.put64(frameAt, uint64(frame))
+}
 
 // Mail is the reply or forward that waits, and takes it out; kind is NoMail if there is none.
 func (p Page) Mail(to *[MailBytes]byte) (kind, element uint32, data []byte) {

@@ -157,6 +157,46 @@ static void files(void) // the kernel reads and writes remote memory
     CHECK(wrong(b, n / 8, 6) == 0 && wrong(a, n / 8, 6) == 0);
 }
 
+static int ended(pid_t pid)
+{
+    int st = 0;
+    return pid > 0 && waitpid(pid, &st, 0) == pid && st == 0;
+}
+
+static void forks(void) // a child sees the memory as it was, and what either writes is its own
+{
+    size_t n = 12 * MIB;
+    uint64_t *a = malloc(n);
+    put(a, n / 8, 7);
+    void *freed = malloc(n / 2);
+    memset(freed, 1, n / 2);
+    free(freed);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (wrong(a, n / 8, 7))
+            _exit(1);
+        put(a, n / 8, 8);
+        char *c = calloc(1, n / 2);
+        if (!c || nonzero(c, n / 2) || wrong(a, n / 8, 8))
+            _exit(2);
+        pid_t grandchild = fork();
+        if (grandchild == 0)
+            _exit(wrong(a, n / 8, 8) != 0);
+        put(a, n / 8, 9);
+        _exit(ended(grandchild) && wrong(a, n / 8, 9) == 0 ? 0 : 3);
+    }
+    put(a, n / 16, 10);
+    CHECK(ended(pid));
+    CHECK(wrong(a, n / 16, 10) == 0 && wrong(a, n / 8, 7) == n / 16);
+    CHECK(system("exec true") == 0);
+    for (int i = 0; i < 5; i++)
+        if ((pid = fork()) == 0)
+            execl("/bin/true", "true", (char *)0);
+        else
+            CHECK(ended(pid));
+    CHECK(wrong(a, n / 16, 10) == 0);
+}
+
 static void full(void) // the pool is full: an error, and life goes on
 {
     char *a = malloc(20 * MIB);
@@ -167,6 +207,9 @@ static void full(void) // the pool is full: an error, and life goes on
     CHECK(mmap(0, 200 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
     free(a);
     CHECK((a = calloc(1, 25 * MIB)) && nonzero(a, 25 * MIB) == 0);
+    errno = 0;
+    CHECK(fork() == -1 && errno == ENOMEM); // there is no room for a copy
+    CHECK(nonzero(a, 25 * MIB) == 0);
 }
 
 static void lose(void) // says that it is ready, and then reads its memory until that fails
@@ -186,7 +229,7 @@ static void lose(void) // says that it is ready, and then reads its memory until
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
-        {"files", files}, {"full", full}, {"lose", lose}};
+        {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -37,7 +37,7 @@ def every_call(at, payload):
     status = wherry.get(element, 0, local * 8, line) + wherry.put(element, 1, 0, total)
     code, old = wherry.atomic(0, 1, 0, 1, 8, first, 0)
     wherry.log("at work")
-    if wherry.remaining() < wherry.now() and wherry.row(0, count) > old:
+    if wherry.remaining() < wherry.now() and wherry.row(0, count) > old + wherry.random():
         return wherry.forward(element, at)
     if wherry.fork(wherry.elements() - 1, payload) != wherry.OK:
         return wherry.reply_part(line)
@@ -48,7 +48,7 @@ class Made(unittest.TestCase):
     def test_every_call_for_every_processor(self):
         for target in wherry.TARGETS:
             code, used = every_call.bitcode(target)
-            self.assertEqual(used, sorted(["atomic", "elements", "fork", "forward", "get", "log", "now", "owner", "put",
+            self.assertEqual(used, sorted(["atomic", "elements", "fork", "forward", "get", "log", "now", "owner", "put", "random",
                                            "remaining", "reply", "reply_part", "row", "scratch", "self", "shard_rows", "window"]))
             module = llvm.parse_bitcode(code)
             self.assertEqual(module.triple, target + "-unknown-linux-gnu")

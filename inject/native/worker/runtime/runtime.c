@@ -53,6 +53,8 @@ struct page {
     const struct context *context;
     u32 payload_bytes, elements, self;
     u32 parked; /* it sleeps, and is to be woken */
+    /* Where the function runs in the node's own process (internal/stackswitch): what gives the node its turn, and what that is told; else 0. */
+    u64 yield, frame;
 };
 _Static_assert(sizeof(struct window) == 24, "layout.go");
 _Static_assert(__builtin_offsetof(struct context, ranges) == 5816, "layout.go");
@@ -61,7 +63,8 @@ _Static_assert(__builtin_offsetof(struct page, mail) == 96, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, mail_data) == 112, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, signal) == 176, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, context) == 208, "layout.go");
-_Static_assert(sizeof(struct page) == 232, "layout.go");
+_Static_assert(__builtin_offsetof(struct page, yield) == 232, "layout.go");
+_Static_assert(sizeof(struct page) == 248, "layout.go");
 
 /* The first thing in the data segment, which is shared with the node. */
 __attribute__((section(".data.page"), aligned(4096))) struct page page = {.turn = OURS};
@@ -138,6 +141,11 @@ static void say(u32 wants)
 /* Gives the node its turn and waits for the next of ours. */
 static void hand_over(u32 wants)
 {
+    if (page.yield) {
+        page.wants = wants;
+        ((void (*)(u64))page.yield)(page.frame);
+        return;
+    }
     say(wants);
     while (__atomic_load_n(&page.turn, __ATOMIC_ACQUIRE) != OURS)
         sys(SYS_futex, (u64)&page.turn, FUTEX_WAIT, THEIRS, 0);
@@ -318,8 +326,7 @@ static void reset_statics(const struct context *c)
         to[i] = 0;
 }
 
-/* filter is a struct sock_fprog, parent the node's process. */
-_Noreturn void wherry_worker(const void *filter, u64 parent)
+static void lock_down(const void *filter, u64 parent)
 {
     enum { PR_SET_PDEATHSIG = 1, PR_SET_DUMPABLE = 4, PR_SET_NAME = 15, SECCOMP_SET_MODE_FILTER = 1 };
     take_signals();
@@ -330,6 +337,13 @@ _Noreturn void wherry_worker(const void *filter, u64 parent)
     need(sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0), 2);
     need(sys(SYS_close_range, 0, ~0u, 0, 0), 3);
     need(sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (u64)filter, 0), 4);
+}
+
+/* filter is a struct sock_fprog, parent the node's process; without a filter this is the node's process. */
+_Noreturn void wherry_worker(const void *filter, u64 parent)
+{
+    if (filter)
+        lock_down(filter, parent);
     for (u32 wants = READY;; wants = DONE) {
         hand_over(wants);
         const struct context *c = page.context;

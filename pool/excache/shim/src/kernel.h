@@ -39,7 +39,7 @@ static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 #define CALL5(n, a, b, c, d, e) call6(n, (i64)(a), (i64)(b), (i64)(c), (i64)(d), (i64)(e), 0)
 #define CALL6(n, a, b, c, d, e, f) call6(n, (i64)(a), (i64)(b), (i64)(c), (i64)(d), (i64)(e), (i64)(f))
 
-enum { EINTR = 4, EAGAIN = 11, ENOMEM = 12, EINVAL = 22, ENOSYS = 38 };
+enum { ENOENT = 2, EINTR = 4, EAGAIN = 11, ENOMEM = 12, EINVAL = 22, ENOSYS = 38 };
 enum { PROT_READ = 1, PROT_WRITE = 2, PROT_EXEC = 4 };
 enum { MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20, MAP_GROWSDOWN = 0x100, MAP_NORESERVE = 0x4000, MAP_STACK = 0x20000,
        MAP_HUGETLB = 0x40000, MAP_FIXED_NOREPLACE = 0x100000 };

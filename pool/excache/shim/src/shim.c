@@ -391,4 +391,61 @@ URING(io_uring_queue_init, (u32 n, void *ring, u32 flags), int (*)(u32, void *, 
 URING(io_uring_queue_init_params, (u32 n, void *ring, void *p), int (*)(u32, void *, void *), (n, ring, p))
 URING(io_uring_queue_init_mem, (u32 n, void *ring, void *p, void *b, u64 size), int (*)(u32, void *, void *, void *, u64), (n, ring, p, b, size))
 
-__attribute__((constructor)) static void start(void) { window_open(); }
+/* A child has its own copy of the window. The handlers run last before the fork and first after it, as they are registered before all
+ * others, so that those find the memory in place. */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
+static int copied; /* fork has had the window copied; under the lock */
+static i64 refusal;
+
+static void before_fork(void)
+{
+    if (copied)
+        return;
+    lock();
+    refusal = window_fork();
+}
+
+static void in_parent(void)
+{
+    copied = 0;
+    window_parted();
+}
+
+static void in_child(void)
+{
+    copied = 0;
+    if (refusal) {
+        static const char why[] = "wherry run: no remote memory is left for the copy of a process that forks\n";
+        CALL3(SYS_write, 2, why, sizeof why - 1);
+        CALL1(SYS_exit_group, 125);
+    }
+    window_forked();
+}
+
+EXPORT int fork(void)
+{
+    NEXT_OF(int (*)(void), fork);
+    if (!fork_next)
+        return (int)fails(-ENOSYS);
+    if (window_on) {
+        lock();
+        if ((refusal = window_fork())) {
+            unlock();
+            return (int)fails(-ENOMEM);
+        }
+        copied = 1;
+    }
+    return fork_next();
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    window_open();
+    if (!window_on)
+        return;
+    if (__register_atfork)
+        __register_atfork(before_fork, in_parent, in_child, 0);
+    else if (pthread_atfork)
+        pthread_atfork(before_fork, in_parent, in_child);
+}

@@ -2,7 +2,7 @@
 
 /* As session.go has them. */
 #define MAGIC 0x314e555259524857ul
-enum { CALL_TAKE = 1, CALL_FREE = 2, MAX_PAIRS = 256 };
+enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, MAX_PAIRS = 256 };
 /* Freed bytes that are told together, at the latest. */
 #define TELL_BYTES (1ul << 20)
 /* Ranges, used and free in turn; the table is that many times 24 bytes of addresses. */
@@ -22,8 +22,13 @@ static u32 range_count;
 static u64 top;      /* end of the last range */
 static u64 room;     /* end of the rooms that the daemon gave */
 static u64 dead;     /* bytes of DEAD ranges */
-static int wire = -1, faults = -1, file = -1;
+static int wire = -1, faults = -1, file = -1, life = -1;
+static char daemon_path[128];
 static u32 locked;
+
+/* What the daemon says first on a connection, and the descriptors that come with it. */
+struct welcome { u64 magic, size, least, session; int wire, file, counters, life; };
+static struct welcome child = {.wire = -1}; /* of the child that is being forked */
 
 void lock(void)
 {
@@ -375,22 +380,17 @@ static i64 open_faults(void)
     return err < 0 ? err : fd;
 }
 
-static i64 watch(const u64 *welcome)
+/* Maps the window, at an address that the parent had if there was one, and opens a userfaultfd for it. */
+static i64 watch(u64 at_address)
 {
     i64 fd = open_faults();
     if (fd < 0)
         return fd;
     faults = (int)fd;
-    i64 at = CALL6(SYS_mmap, 0, welcome[1], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    i64 at = CALL6(SYS_mmap, at_address, window_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at_address ? MAP_FIXED_NOREPLACE : 0), file, 0);
     if (at < 0 && at > -4096)
         return at;
-    i64 table = CALL6(SYS_mmap, 0, MAX_RANGES * sizeof *ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (table < 0 && table > -4096)
-        return table;
-    ranges = (struct range *)table;
     window_base = (u8 *)at;
-    window_size = welcome[1];
-    window_least = welcome[2];
     u64 arg[4] = {(u64)at, window_size, 7, 0}; /* missing, protected, minor */
     i64 err = CALL3(SYS_ioctl, fd, 0xc020aa00, arg);
     if (err < 0)
@@ -398,28 +398,36 @@ static i64 watch(const u64 *welcome)
     return CALL3(SYS_madvise, at, window_size, MADV_DONTFORK);
 }
 
-static void session(void)
+static void meet(struct welcome *to) /* hears the daemon's welcome on a new connection */
 {
-    u64 welcome[4], answer[2];
+    u64 words[4];
     struct rights c = {0};
-    struct iovec v = {welcome, sizeof welcome};
+    struct iovec v = {words, sizeof words};
     struct msghdr m = {.iov = &v, .iovlen = 1, .control = &c, .controllen = sizeof c};
     i64 n;
     do
-        n = CALL3(SYS_recvmsg, wire, &m, MSG_CMSG_CLOEXEC);
+        n = CALL3(SYS_recvmsg, to->wire, &m, MSG_CMSG_CLOEXEC);
     while (n == -EINTR);
-    if (n != sizeof welcome || welcome[0] != MAGIC || c.type != SCM_RIGHTS || c.len != 16 + 3 * sizeof(int))
+    if (n != sizeof words || words[0] != MAGIC || c.type != SCM_RIGHTS || c.len != 16 + 3 * sizeof(int))
         fail("the daemon of remote memory speaks another language\n");
-    file = c.fds[0];
-    i64 err = die_with(c.fds[2]) ? -EINVAL : 0;
-    i64 shared = CALL6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, c.fds[1], 0);
-    CALL1(SYS_close, c.fds[1]);
+    to->magic = words[0], to->size = words[1], to->least = words[2], to->session = words[3];
+    to->file = c.fds[0], to->counters = c.fds[1], to->life = c.fds[2];
+}
+
+static void join_session(const struct welcome *w, u64 at_address)
+{
+    u64 answer[2];
+    wire = w->wire, file = w->file, life = w->life;
+    window_size = w->size, window_least = w->least;
+    i64 err = die_with(life) ? -EINVAL : 0;
+    i64 shared = CALL6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->counters, 0);
+    CALL1(SYS_close, w->counters);
     if (!err)
-        err = shared < 0 && shared > -4096 ? shared : watch(welcome);
+        err = shared < 0 && shared > -4096 ? shared : watch(at_address);
     u64 hello[4] = {MAGIC, (u64)window_base, (u64)CALL0(SYS_getpid), (u64)(err < 0 ? -err : 0)};
     struct rights out = {16 + sizeof(int), SOL_SOCKET, SCM_RIGHTS, {faults}};
-    struct iovec w = {hello, sizeof hello};
-    struct msghdr o = {.iov = &w, .iovlen = 1};
+    struct iovec v = {hello, sizeof hello};
+    struct msghdr o = {.iov = &v, .iovlen = 1};
     if (err >= 0) {
         o.control = &out;
         o.controllen = 24;
@@ -431,11 +439,55 @@ static void session(void)
     window_on = 1;
 }
 
+static void close_all(struct welcome *w)
+{
+    CALL1(SYS_close, w->wire);
+    CALL1(SYS_close, w->file);
+    CALL1(SYS_close, w->counters);
+    CALL1(SYS_close, w->life);
+    w->wire = -1;
+}
+
+i64 window_fork(void)
+{
+    tell(); /* what is dead is not copied */
+    child.wire = connect_to(daemon_path);
+    if (child.wire < 0)
+        fail("the daemon of remote memory is gone\n");
+    meet(&child);
+    u64 err = ask(CALL_FORK, 0, child.session, 0);
+    if (err)
+        close_all(&child);
+    return -(i64)err;
+}
+
+void window_forked(void)
+{
+    CALL1(SYS_close, wire);
+    CALL1(SYS_close, faults);
+    CALL1(SYS_close, file);
+    CALL1(SYS_close, life);
+    CALL2(SYS_munmap, counters, PAGE);
+    locked = 0;
+    join_session(&child, (u64)window_base);
+    child.wire = -1;
+    for (u32 i = 0; i < range_count; i++) /* what was mapped over the window is not there in the child */
+        if (ranges[i].flags & FOREIGN)
+            fail("a process that mapped a file over remote memory has forked\n");
+}
+
+void window_parted(void)
+{
+    if (child.wire >= 0)
+        close_all(&child);
+    unlock();
+}
+
 /* The address of the daemon is in the environment; the C library may not have read it yet. */
 void window_open(void)
 {
     static const char name[] = "WHERRY_RUN=";
-    static char path[128];
+    char *path = daemon_path;
     char b[4096];
     i64 fd = CALL4(SYS_openat, AT_FDCWD, "/proc/self/environ", O_CLOEXEC, 0);
     if (fd < 0)
@@ -446,7 +498,7 @@ void window_open(void)
     while (!done && (k = CALL3(SYS_read, fd, b, sizeof b)) > 0) {
         for (i64 i = 0; i < k && !done; i++) {
             if (matched == sizeof name - 1) {
-                if (!b[i] || n == sizeof path - 1)
+                if (!b[i] || n == sizeof daemon_path - 1)
                     done = 1;
                 else
                     path[n++] = b[i];
@@ -462,8 +514,13 @@ void window_open(void)
     CALL1(SYS_close, fd);
     if (!n)
         return;
-    wire = connect_to(path);
-    if (wire < 0)
+    struct welcome w = {.wire = connect_to(path)};
+    if (w.wire < 0)
         fail("no daemon of remote memory answers; the program was started by one that has ended\n");
-    session();
+    i64 table = CALL6(SYS_mmap, 0, MAX_RANGES * sizeof *ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (table < 0 && table > -4096)
+        fail("no addresses are left for the table of remote memory (ulimit -v)\n");
+    ranges = (struct range *)table;
+    meet(&w);
+    join_session(&w, 0);
 }

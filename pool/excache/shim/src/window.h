@@ -37,3 +37,8 @@ void window_altered(u8 *p, u64 n, int foreign);
 int window_claim(u8 *p, u64 n);
 /* Connects to the daemon. */
 void window_open(void);
+/* Has the daemon copy the window for a child, which window_forked makes its own in the child; window_parted ends it in the parent. The
+ * lock is held from the first to the second, or to the third. 0, or an error that the child would have had. */
+i64 window_fork(void);
+void window_forked(void);
+void window_parted(void);

@@ -15,7 +15,7 @@ something only inside of one.
 """
 
 from .abi import STATUSES
-from .calls import (atomic, elements, fork, forward, get, log, now, owner, put, record, remaining, reply, reply_part,
+from .calls import (atomic, elements, fork, forward, get, log, now, owner, put, random, record, remaining, reply, reply_part,
                     row, scratch, self_index, shard_rows, window)
 from .compile import TARGETS, CompileError
 from .function import Function, function
@@ -26,5 +26,5 @@ for _name, _value in STATUSES.items():
 del _name, _value
 
 __all__ = ["CompileError", "Function", "TARGETS", "atomic", "dtype", "elements", "fork", "forward", "function", "get", "log", "now",
-           "owner", "put", "record", "remaining", "reply", "reply_part", "row", "scratch", "self_index", "shard_rows",
+           "owner", "put", "random", "record", "remaining", "reply", "reply_part", "row", "scratch", "self_index", "shard_rows",
            "window", *STATUSES]

@@ -1,5 +1,6 @@
 """What functions and elements agree on. Generated from inject/abi: run go generate ./sdk."""
 
+VERSION = 2
 ENTRY = "wherry_main"
 PREFIX = "wherry_"
 
@@ -7,22 +8,23 @@ PREFIX = "wherry_"
 CALLS = {
     "self": ("int32_t", ()),
     "elements": ("int32_t", ()),
-    "owner": ("int32_t", ("uint64_t", "uint64_t *", )),
-    "row": ("int64_t", ("int32_t", "uint64_t", )),
-    "shard_rows": ("int32_t", ("int32_t", "wherry_rows_range_t *", )),
+    "owner": ("int32_t", ("uint32_t", "uint64_t", "uint64_t *", )),
+    "row": ("int64_t", ("uint32_t", "int32_t", "uint64_t", )),
+    "shard_rows": ("int32_t", ("uint32_t", "int32_t", "wherry_rows_range_t *", )),
     "window": ("int32_t", ("uint32_t", "wherry_window_t *", )),
     "payload": ("int32_t", ("wherry_payload_t *", )),
     "scratch": ("void *", ("uint64_t", )),
     "reply": ("int32_t", ("const void *", "uint32_t", )),
     "reply_part": ("int32_t", ("const void *", "uint32_t", )),
-    "forward": ("int32_t", ("int32_t", "const void *", "uint32_t", )),
-    "fork": ("int32_t", ("int32_t", "const void *", "uint32_t", )),
+    "forward": ("int32_t", ("uint32_t", "int32_t", "const void *", "uint32_t", )),
+    "fork": ("int32_t", ("uint32_t", "int32_t", "const void *", "uint32_t", )),
     "get": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "void *", "uint32_t", )),
     "put": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "const void *", "uint32_t", )),
     "atomic": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "uint32_t", "uint32_t", "uint64_t", "uint64_t", "uint64_t *", )),
     "log": ("void", ("const char *", "uint32_t", )),
     "now": ("uint64_t", ()),
     "remaining": ("uint64_t", ()),
+    "random": ("uint64_t", ()),
 }
 
 # What host calls answer.

@@ -20,19 +20,20 @@ _IR = {"int32_t": _I32, "uint32_t": _I32, "int64_t": _I64, "uint64_t": _I64, "vo
 _WINDOW = ir.LiteralStructType([_PTR, _I32, _I64])
 _RANGE = ir.LiteralStructType([_I64, _I64])
 
+# What dataset and function are called that a function was called on, and is.
+_OWN = ir.Constant(_I32, 0)
+
 
 def _ir(c_type):
     return _PTR if c_type.endswith("*") else _IR[c_type]
 
 
 def _call(builder, name, *args):
-    """Call the element. Parameters that the ABI has gained behind those given are 0, which is what they were before."""
+    """Call the element."""
     result, params = CALLS[name]
     kinds = [_ir(p) for p in params]
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_ir(result), kinds), PREFIX + name)
-    values = [builder.bitcast(a, _PTR) if isinstance(a.type, ir.PointerType) else a for a in args]
-    values += [ir.Constant(kind, 0 if kind != _PTR else None) for kind in kinds[len(args):]]
-    return builder.call(function, values)
+    return builder.call(function, [builder.bitcast(a, _PTR) if isinstance(a.type, ir.PointerType) else a for a in args])
 
 
 _I, _U32, _U64 = types.int32, types.uint32, types.uint64
@@ -77,11 +78,11 @@ def _bytes(builder, size):
     return builder.trunc(size, _I32)
 
 
-def _plain(name, result, *args):
-    """A host call of numbers only."""
+def _plain(name, result, *args, before=()):
+    """A host call of numbers only; before are those that Python does not give."""
     def typed(typingctx, *given):
         def generate(context, builder, signature, values):
-            return _call(builder, name, *values)
+            return _call(builder, name, *before, *values)
         return result(*args), generate
     return typed
 
@@ -101,7 +102,7 @@ def elements(typingctx):
 @intrinsic
 def row(typingctx, element, local):
     """The row that an element holds at index local, or a negative status."""
-    return _plain("row", types.int64, _I, _U64)(typingctx)
+    return _plain("row", types.int64, _I, _U64, before=(_OWN,))(typingctx)
 
 
 @intrinsic
@@ -117,13 +118,19 @@ def remaining(typingctx):
 
 
 @intrinsic
+def random(typingctx):
+    """64 bits that nobody can foresee."""
+    return _plain("random", _U64)(typingctx)
+
+
+@intrinsic
 def owner(typingctx, row):
     """(element, local): who holds a row, and its index there; element is negative if nobody does."""
     result = types.Tuple((_I, _U64))
 
     def generate(context, builder, signature, args):
         local = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
-        element = _call(builder, "owner", args[0], local)
+        element = _call(builder, "owner", _OWN, args[0], local)
         return context.make_tuple(builder, result, (element, builder.load(local)))
     return result(_U64), generate
 
@@ -135,7 +142,7 @@ def shard_rows(typingctx, element):
 
     def generate(context, builder, signature, args):
         place = cgutils.alloca_once_value(builder, ir.Constant(_RANGE, None))
-        status = _call(builder, "shard_rows", args[0], place)
+        status = _call(builder, "shard_rows", _OWN, args[0], place)
         first, count = (builder.load(cgutils.gep_inbounds(builder, place, 0, i)) for i in (0, 1))
         return context.make_tuple(builder, result, (status, first, count))
     return result(_I), generate
@@ -202,14 +209,14 @@ def record(typingctx, dtype):
     return result(dtype), generate
 
 
-def _sender(name, *before):
-    """A host call that takes data behind some numbers."""
+def _sender(name, *before, own=()):
+    """A host call that takes data behind some numbers; own are those before them that Python does not give."""
     def typed(data):
         data = _sendable(data)
 
         def generate(context, builder, signature, args):
             address, size = _data(context, builder, data, args[len(before)])
-            return _call(builder, name, *args[:len(before)], address, _bytes(builder, size))
+            return _call(builder, name, *own, *args[:len(before)], address, _bytes(builder, size))
         return _ir_result(name)(*before, data), generate
     return typed
 
@@ -239,13 +246,13 @@ def log(typingctx, text):
 @intrinsic(prefer_literal=True)
 def forward(typingctx, element, data):
     """Continue this branch on another element, with this as its payload. A status."""
-    return _sender("forward", _I)(data)
+    return _sender("forward", _I, own=(_OWN,))(data)
 
 
 @intrinsic(prefer_literal=True)
 def fork(typingctx, element, data):
     """Start another branch on an element, which may be this one. A status."""
-    return _sender("fork", _I)(data)
+    return _sender("fork", _I, own=(_OWN,))(data)
 
 
 @intrinsic

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 from . import compile, schema
+from .abi import VERSION
 from .compile import TARGETS, CompileError
 
 
@@ -63,7 +64,7 @@ def function(*, name=None, start=None, owner_param=None, params=None, result=Non
     bytes; without params it takes the payload's bytes, or nothing. It returns a status, 0 if all went well.
     """
     def make(python):
-        m = {"name": name or python.__name__.replace("_", "-"), "abi": 1}
+        m = {"name": name or python.__name__.replace("_", "-"), "abi": VERSION}
         if python.__doc__:
             m["description"] = inspect.cleandoc(python.__doc__)
         for key, value in (("start", start), ("owner_param", owner_param), ("result_form", result_form), ("limits", limits)):

@@ -1,0 +1,92 @@
+package inject_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/inject/trust"
+)
+
+// trusting is a policy of keys.
+func trusting(t *testing.T, keys ...trust.Key) *trust.Policy {
+	t.Helper()
+	p, err := trust.New(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestTrustReplaced: a key that is withdrawn starts no more runs of what it signed, although that is loaded and bound; one that is added does, of what
+// is here already; and code that needs no key is left alone.
+func TestTrustReplaced(t *testing.T) {
+	s := newStage(t, newScripted())
+	first, one := signer(1)
+	second, two := signer(2)
+	img := inForms(t, "both", 4, image.Wasm, image.LLVMBitcode)
+	ones, twos := signed(t, img, first), signed(t, inForms(t, "twos", 4, image.LLVMBitcode), second)
+	runs := func(when string, img *image.Image, form forms.Wish, want string) {
+		t.Helper()
+		if got, err := s.call(img, form); err != nil || got != want {
+			t.Errorf("%s: %q, %v", when, got, err)
+		}
+	}
+	refused := func(when string, img *image.Image) {
+		t.Helper()
+		if got, err := s.call(img, forms.Bitcode); !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "none of those keys is trusted") {
+			t.Errorf("%s: %q, %v", when, got, err)
+		}
+	}
+	prepared, err := s.client.rt.PrepareAs(ones, nil, forms.Bitcode) // whose binding lasts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prepared.Close()
+	again := func() error { _, err := prepared.Do(s.ctx, s.root(), nil); return err }
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	runs("before", ones, forms.Wasm, "wasm32")
+	refused("before it is trusted", twos)
+
+	s.node.rt.SetTrust(trusting(t, two))
+	if err := again(); !errors.Is(err, travel.ErrRefused) {
+		t.Errorf("with a binding of before: %v", err)
+	}
+	refused("withdrawn", ones)
+	if s.e.closed != 1 {
+		t.Errorf("%d programs were given up", s.e.closed)
+	}
+	runs("as wasm", ones, forms.Wasm, "wasm32")
+	runs("added", twos, forms.Bitcode, "llvm-bitcode")
+
+	s.node.rt.SetTrust(trusting(t, one, two))
+	runs("trusted again", ones, forms.Bitcode, "llvm-bitcode")
+	if err := again(); err != nil {
+		t.Errorf("trusted again, with a binding of before: %v", err)
+	}
+	runs("still trusted", twos, forms.Bitcode, "llvm-bitcode")
+}
+
+// TestTrustReplacedWhileLoading: what was loaded while its key was withdrawn does not run.
+func TestTrustReplacedWhileLoading(t *testing.T) {
+	e := newScripted()
+	g := newLock(e)
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "slow", 4, image.LLVMBitcode), s.key)
+	answer := make(chan error)
+	go func() {
+		_, err := s.call(img, forms.Bitcode)
+		answer <- err
+	}()
+	<-g.begun
+	s.node.rt.SetTrust(nil)
+	g.open <- nil
+	if err := <-answer; !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "no key is trusted here") {
+		t.Errorf("%v", err)
+	}
+}

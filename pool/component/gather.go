@@ -1,0 +1,99 @@
+package component
+
+import (
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/pool"
+)
+
+// Gather answers with the elements that a request picks.
+func (c *Component) Gather(who cluster.Principal, req []byte) ([]byte, error) {
+	p, rest, err := pool.DecodePick(req)
+	if err == nil && len(rest) != 0 {
+		err = fmt.Errorf("%w: %d bytes too many", pool.ErrSpec, len(rest))
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer := make([]byte, p.Size*p.Count)
+	return answer, c.picked(who, &p, fabric.RightRead, answer, fabric.CopyOut)
+}
+
+// Scatter writes the elements that a request picks and brings.
+func (c *Component) Scatter(who cluster.Principal, req []byte) ([]byte, error) {
+	p, data, err := pool.DecodePick(req)
+	if err == nil && len(data) != p.Size*p.Count {
+		err = fmt.Errorf("%w: %d bytes for %d elements of %d", pool.ErrSpec, len(data), p.Count, p.Size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.picked(who, &p, fabric.RightWrite, data, func(ours, there []byte) { fabric.CopyIn(there, ours) })
+}
+
+// picked calls fn with each element's bytes in buf and in the region, in pieces where it lies in two extents.
+func (c *Component) picked(who cluster.Principal, p *pool.Pick, need fabric.Rights, buf []byte, fn func(ours, there []byte)) error {
+	r, err := c.use(who, pool.NameRequest{Region: p.Region, Epoch: p.Epoch}, need)
+	if err != nil {
+		return err
+	}
+	defer r.unpin()
+	for i := range p.Count {
+		off, ok := p.Off(i, r.size)
+		if !ok {
+			return fmt.Errorf("%w: element of %d bytes at %d of region %s, which has %d", pool.ErrRange, p.Size, off, r.label, r.size)
+		}
+		ours := buf[i*p.Size : (i+1)*p.Size]
+		r.span(off, uint64(p.Size), func(there []byte) {
+			fn(ours[:len(there)], there)
+			ours = ours[len(there):]
+		})
+	}
+	return nil
+}
+
+// used is a region whose memory stays until unpin.
+type used struct {
+	label   string
+	size    uint64
+	extents []extent
+}
+
+// use finds a region and keeps its memory in place, if the principal has the rights.
+func (c *Component) use(who cluster.Principal, req pool.NameRequest, need fabric.Rights) (*used, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.find(who, req)
+	if err != nil {
+		return nil, err
+	}
+	if missing := need &^ r.rights(who); missing != 0 {
+		return nil, r.forbidden(who, cluster.NeedRights(missing))
+	}
+	u := &used{r.label(), r.size, nil}
+	for i, e := range r.extents {
+		if !e.seg.Pin() { // the element closes
+			u.unpin()
+			return nil, fmt.Errorf("%w: region %s ends with its node", pool.ErrMoved, u.label)
+		}
+		u.extents = r.extents[:i+1]
+	}
+	return u, nil
+}
+
+func (u *used) unpin() {
+	for _, e := range u.extents {
+		e.seg.Unpin()
+	}
+}
+
+// span calls fn with the memory of n bytes at off, which must lie in the region, extent by extent.
+func (u *used) span(off, n uint64, fn func(mem []byte)) {
+	for _, e := range u.extents {
+		if from, to := max(off, e.off), min(off+n, e.off+e.size); from < to {
+			fn(e.seg.Bytes()[from-e.off : to-e.off])
+		}
+	}
+}
