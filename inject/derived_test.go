@@ -1,10 +1,13 @@
 package inject_test
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -120,4 +123,56 @@ func manyDerives() (list [][]step) {
 		list = append(list, one(opDerive, 8, uint16(i)))
 	}
 	return list
+}
+
+// TestManyDerived: of an image only so many derived functions keep machine code of their own, but none that somebody waits for gives way to another.
+func TestManyDerived(t *testing.T) {
+	const functions = 200
+	e := newScripted()
+	open := make(chan struct{})
+	e.derive = true
+	e.load = func(ctx context.Context, c abi.Code) error {
+		if c.Constants == nil {
+			return nil
+		}
+		select {
+		case <-open:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s := newStage(t, e)
+	img := signed(t, parentOf(t), s.key)
+	answers := make(chan error, functions)
+	for i := range functions {
+		go func() {
+			got, err := s.callWith(img, binary.LittleEndian.AppendUint64(nil, uint64(i)))
+			if err == nil && got != "llvm-bitcode" {
+				err = fmt.Errorf("answer %q", got)
+			}
+			answers <- err
+		}()
+	}
+	for end := time.Now().Add(patience / 4); s.node.rt.Wanted() < functions; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d functions wait to be loaded, want %d", s.node.rt.Wanted(), functions)
+		}
+	}
+	close(open)
+	for range functions {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range uint64(2) { // and the next ones make those give way that nobody waits for
+		if _, err := s.callWith(img, binary.LittleEndian.AppendUint64(nil, functions+i)); err != nil {
+			t.Error(err)
+		}
+	}
+	e.mu.Lock()
+	if kept := len(e.loaded) - e.closed; kept > 66 { // with the image's own
+		t.Errorf("%d programs are kept", kept)
+	}
+	e.mu.Unlock()
 }

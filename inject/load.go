@@ -103,6 +103,7 @@ func (rt *Runtime) enlist(h *host) *travel.End {
 			l.table = t.table
 		}
 		rt.loads.byKey[key] = l
+		l.code.loads++
 		rt.queueLoad(l)
 	}
 	l.hosts = append(l.hosts, h)
@@ -129,6 +130,7 @@ func (rt *Runtime) delist(h *host) {
 func (rt *Runtime) forgetLoad(l *load) {
 	if key := (loadKey{l.binding, l.principal}); rt.loads.byKey[key] == l {
 		delete(rt.loads.byKey, key)
+		l.code.loads--
 	}
 }
 

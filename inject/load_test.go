@@ -29,7 +29,7 @@ type scripted struct {
 	load   func(context.Context, abi.Code) error // nil: it is ready at once
 	ticks  int                                   // of each run
 	tiers  bool                                  // bitcode comes in two: soon, and better
-	derive bool                                  // what runs goes on as a function that it derives
+	derive bool                                  // what runs goes on as a function that it derives, with its payload as constants
 	runs   chan func()                           // one for each run that is to begin: what it does; nil: nothing
 
 	mu     sync.Mutex
@@ -105,7 +105,7 @@ func (scriptedBound) Close()   {}
 
 type scriptedInstance scriptedProgram
 
-func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, error) {
+func (i scriptedInstance) Run(payload []byte, _ *abi.Limits, h abi.Host) (abi.Status, error) {
 	if i.e.runs != nil {
 		(<-i.e.runs)()
 	}
@@ -115,7 +115,7 @@ func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, 
 		}
 	}
 	if i.e.derive && h.Constants() == nil {
-		f, st := h.Derive(make([]byte, 8))
+		f, st := h.Derive(append([]byte(nil), payload...))
 		if st == abi.OK {
 			st = h.Forward(f, 0, nil)
 		}
