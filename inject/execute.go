@@ -23,7 +23,8 @@ type bound struct {
 	binding   *travel.Binding
 	code      *code
 	form      image.Form     // that it runs in
-	program   abi.Program    // of that form, which it is bound to
+	entry     int            // of the image
+	program   abi.Program    // of that entry, which it is bound to
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
@@ -248,6 +249,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if h.held != nil {
 		if !rt.holds(h.bound) {
 			return 0, refuse(travel.CodeRefused, "a key to a window of %s was revoked while this invocation kept scratch here", h.bound.table.Name)
+		}
+		if why := rt.withdrawn(h.bound); why != "" {
+			return 0, refuse(travel.CodeRefused, "%s cannot go on on %s, where it keeps scratch: %s", h.bound.code.img.Name(), rt.el.Name(), why)
 		}
 		h.instance = h.held.instance
 	} else if h.instance == nil {

@@ -152,3 +152,20 @@ func TestTrustReplacedWhileLoading(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestTrustReplacedWhileHolding: of a call that keeps scratch, what has begun when a key is withdrawn ends, and no further run of it begins.
+func TestTrustReplacedWhileHolding(t *testing.T) {
+	e := newScripted()
+	e.holds, e.runs = true, make(chan func(), 2)
+	s := newStage(t, e)
+	e.runs <- func() { s.node.rt.SetTrust(nil) }
+	e.runs <- func() { t.Error("it ran again, and nobody is trusted") }
+	m := image.Manifest{Name: "holds", ABI: 1, Imports: []string{"scratch"}, Limits: abi.Limits{ScratchBytes: 8}}
+	img, err := image.Build(m, inForms(t, "holds", 4, image.LLVMBitcode).Entries()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.call(signed(t, img, s.key), forms.Bitcode); !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "no key is trusted here") {
+		t.Error(err)
+	}
+}
