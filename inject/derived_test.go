@@ -46,6 +46,8 @@ func derives(sum uint64, steps []step, own *uint64) (replies []uint64) {
 				note(0)
 				note(int64(*own))
 			}
+		case opScratchCount:
+			note(1)
 		case opForkAs:
 			replies = append(replies, derives(sum+uint64(i+1), steps[i+1:][:s.n], made)...)
 			note(0)
@@ -175,4 +177,31 @@ func TestManyDerived(t *testing.T) {
 		t.Errorf("%d programs are kept", kept)
 	}
 	e.mu.Unlock()
+}
+
+// TestDerivedComesBack: a call that keeps scratch as a derived function finds its own constants when it comes back, though all bindings have gone to others meanwhile.
+func TestDerivedComesBack(t *testing.T) {
+	s := newStreet(t, func(c *inject.Config) { c.Travel.Bindings = 6 })
+	f := s.prepareImage(s.client, stepsImage(t, "returns", func(m *image.Manifest) {
+		withConstants(m)
+		m.Limits.ScratchBytes = 1 << 16
+	}))
+	as := func(n uint16, at uint8, steps []step) []step {
+		return slices.Concat(one(opDerive, 8, n), other(opForwardAs, at, steps))
+	}
+	for others := 6; others < 8; others++ {
+		program := as(7, 2, on(1, one(opConstants, 8, 0)...))
+		for n := range others {
+			program = as(uint16(100+n), 2, on(1, slices.Concat(one(opSpin, 0, 15000), program)...)) // until messages are acknowledged, which keep bindings
+		}
+		program = as(7, 1, slices.Concat(one(opScratchCount, 0, 0), program))
+		fut, err := f.Start(within(t, patience), []inject.Root{{Element: 2, Payload: payload(3, program)}}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wait(t, fut)
+		if want := derives(3, program, nil); err != nil || len(got) != 1 || binary.LittleEndian.Uint64([]byte(got[0])) != want[0] {
+			t.Errorf("after %d others: %x, %v; want %x", others, got, err, want)
+		}
+	}
 }
