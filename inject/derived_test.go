@@ -1,10 +1,13 @@
 package inject_test
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -43,6 +46,8 @@ func derives(sum uint64, steps []step, own *uint64) (replies []uint64) {
 				note(0)
 				note(int64(*own))
 			}
+		case opScratchCount:
+			note(1)
 		case opForkAs:
 			replies = append(replies, derives(sum+uint64(i+1), steps[i+1:][:s.n], made)...)
 			note(0)
@@ -120,4 +125,83 @@ func manyDerives() (list [][]step) {
 		list = append(list, one(opDerive, 8, uint16(i)))
 	}
 	return list
+}
+
+// TestManyDerived: of an image only so many derived functions keep machine code of their own, but none that somebody waits for gives way to another.
+func TestManyDerived(t *testing.T) {
+	const functions = 200
+	e := newScripted()
+	open := make(chan struct{})
+	e.derive = true
+	e.load = func(ctx context.Context, c abi.Code) error {
+		if c.Constants == nil {
+			return nil
+		}
+		select {
+		case <-open:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s := newStage(t, e)
+	img := signed(t, parentOf(t), s.key)
+	answers := make(chan error, functions)
+	for i := range functions {
+		go func() {
+			got, err := s.callWith(img, binary.LittleEndian.AppendUint64(nil, uint64(i)))
+			if err == nil && got != "llvm-bitcode" {
+				err = fmt.Errorf("answer %q", got)
+			}
+			answers <- err
+		}()
+	}
+	for end := time.Now().Add(patience / 4); s.node.rt.Wanted() < functions; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d functions wait to be loaded, want %d", s.node.rt.Wanted(), functions)
+		}
+	}
+	close(open)
+	for range functions {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range uint64(2) { // and the next ones make those give way that nobody waits for
+		if _, err := s.callWith(img, binary.LittleEndian.AppendUint64(nil, functions+i)); err != nil {
+			t.Error(err)
+		}
+	}
+	e.mu.Lock()
+	if kept := len(e.loaded) - e.closed; kept > 66 { // with the image's own
+		t.Errorf("%d programs are kept", kept)
+	}
+	e.mu.Unlock()
+}
+
+// TestDerivedComesBack: a call that keeps scratch as a derived function finds its own constants when it comes back, though all bindings have gone to others meanwhile.
+func TestDerivedComesBack(t *testing.T) {
+	s := newStreet(t, func(c *inject.Config) { c.Travel.Bindings = 6 })
+	f := s.prepareImage(s.client, stepsImage(t, "returns", func(m *image.Manifest) {
+		withConstants(m)
+		m.Limits.ScratchBytes = 1 << 16
+	}))
+	as := func(n uint16, at uint8, steps []step) []step {
+		return slices.Concat(one(opDerive, 8, n), other(opForwardAs, at, steps))
+	}
+	for others := 6; others < 8; others++ {
+		program := as(7, 2, on(1, one(opConstants, 8, 0)...))
+		for n := range others {
+			program = as(uint16(100+n), 2, on(1, slices.Concat(one(opSpin, 0, 15000), program)...)) // until messages are acknowledged, which keep bindings
+		}
+		program = as(7, 1, slices.Concat(one(opScratchCount, 0, 0), program))
+		fut, err := f.Start(within(t, patience), []inject.Root{{Element: 2, Payload: payload(3, program)}}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wait(t, fut)
+		if want := derives(3, program, nil); err != nil || len(got) != 1 || binary.LittleEndian.Uint64([]byte(got[0])) != want[0] {
+			t.Errorf("after %d others: %x, %v; want %x", others, got, err, want)
+		}
+	}
 }

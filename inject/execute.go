@@ -23,7 +23,8 @@ type bound struct {
 	binding   *travel.Binding
 	code      *code
 	form      image.Form     // that it runs in
-	program   abi.Program    // of that form, which it is bound to
+	entry     int            // of the image
+	program   abi.Program    // of that entry, which it is bound to
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
@@ -249,6 +250,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 		if !rt.holds(h.bound) {
 			return 0, refuse(travel.CodeRefused, "a key to a window of %s was revoked while this invocation kept scratch here", h.bound.table.Name)
 		}
+		if why := rt.withdrawn(h.bound); why != "" {
+			return 0, refuse(travel.CodeRefused, "%s cannot go on on %s, where it keeps scratch: %s", h.bound.code.img.Name(), rt.el.Name(), why)
+		}
 		h.instance = h.held.instance
 	} else if h.instance == nil {
 		in, err := rt.acquire(h)
@@ -277,12 +281,10 @@ func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
 				b.windows = append(b.windows, windowAccess{})
 				continue
 			}
-			aw, err := rt.openWindow(b, w, i < len(call.Windows) && call.Windows[i].Writable)
+			maps := call.Maps(i) // else get and put reach it, but it is not in the function's memory
+			aw, err := rt.openWindow(b, w, maps, i < len(call.Windows) && call.Windows[i].Writable)
 			if err != nil {
 				return nil, refuse(travel.CodeRefused, "window %d of %s: %v", i, b.table.Name, err)
-			}
-			if !call.Maps(i) { // get and put reach it, but it is not in the function's memory
-				aw = abi.Window{FD: -1}
 			}
 			windows = append(windows, aw)
 		}
@@ -290,8 +292,11 @@ func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
 	return windows, nil
 }
 
-func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Window, error) {
-	need := fabric.RightRead
+func (rt *Runtime) openWindow(b *bound, w cluster.Window, maps, writable bool) (abi.Window, error) {
+	var need fabric.Rights
+	if maps {
+		need = fabric.RightRead
+	}
 	if writable {
 		need |= fabric.RightWrite
 	}
@@ -306,6 +311,11 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Wi
 	if w.Size > r.Size {
 		return abi.Window{}, fmt.Errorf("%w: %d bytes, the key covers %d", fabric.ErrRange, w.Size, r.Size)
 	}
+	access := windowAccess{mem: seg.Bytes()[r.Offset : r.Offset+w.Size], rights: r.Rights}
+	if !maps {
+		b.windows = append(b.windows, access)
+		return abi.Window{FD: -1}, nil
+	}
 	if whole := (w.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1); whole > r.Size && r.Offset+r.Size < seg.Size() || r.Offset+whole > seg.Mappable() {
 		return abi.Window{}, fmt.Errorf("%w: a function sees whole pages of %d bytes, and the key ends inside one, at %d of its segment's %d bytes; narrow to whole pages",
 			fabric.ErrRange, fabric.SegmentAlign, r.Offset+r.Size, seg.Size())
@@ -314,7 +324,7 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, writable bool) (abi.Wi
 	if fd < 0 {
 		return abi.Window{}, errors.New("its memory has no descriptor to be mapped by")
 	}
-	b.windows = append(b.windows, windowAccess{mem: seg.Bytes()[r.Offset : r.Offset+w.Size], rights: r.Rights})
+	b.windows = append(b.windows, access)
 	return abi.Window{FD: fd, Offset: start + int64(r.Offset), Size: w.Size, Writable: writable}, nil
 }
 

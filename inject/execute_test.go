@@ -69,8 +69,11 @@ func TestWindowEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &bound{}
-		if _, err := (&Runtime{el: el}).openWindow(b, cluster.Window{Key: k, Size: c.part}, true); (err == nil) != c.ok {
+		if _, err := (&Runtime{el: el}).openWindow(b, cluster.Window{Key: k, Size: c.part}, true, true); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
+		}
+		if w, err := (&Runtime{el: el}).openWindow(b, cluster.Window{Key: k, Size: c.part}, false, false); err != nil || w.Size != 0 {
+			t.Errorf("%s, not mapped: %+v, %v", c.name, w, err)
 		}
 		for _, s := range b.segments {
 			s.Unpin()

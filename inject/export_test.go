@@ -44,6 +44,13 @@ func (rt *Runtime) LimitCache(bytes int64) {
 	rt.store.limit = bytes
 }
 
+// Wanted is how many loads run or wait that runs wait for.
+func (rt *Runtime) Wanted() int {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return len(rt.loads.byKey)
+}
+
 // Loading is how many loads run.
 func (rt *Runtime) Loading() int {
 	rt.mu.Lock()

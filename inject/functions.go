@@ -54,7 +54,7 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	if h.replied {
 		past.bytes += uint64(len(h.reply))
 	}
-	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.bound.binding.Form) == forms.Auto {
+	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.run.Binding().Form) == forms.Auto {
 		rt.turn(now, c, h.principal)
 	}
 	if end != travel.CodeOK {

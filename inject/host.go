@@ -487,7 +487,7 @@ func (h *host) Derive(constants []byte) (function uint32, st abi.Status) {
 
 // Constants are those of the function that runs.
 func (h *host) Constants() []byte {
-	if c := h.bound.binding.Constants; c != "" {
+	if c := h.run.Binding().Constants; c != "" { // the bound's, where it keeps scratch, may be another function's by now
 		return []byte(c)
 	}
 	return nil

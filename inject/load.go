@@ -103,6 +103,7 @@ func (rt *Runtime) enlist(h *host) *travel.End {
 			l.table = t.table
 		}
 		rt.loads.byKey[key] = l
+		l.code.loads++
 		rt.queueLoad(l)
 	}
 	l.hosts = append(l.hosts, h)
@@ -129,6 +130,7 @@ func (rt *Runtime) delist(h *host) {
 func (rt *Runtime) forgetLoad(l *load) {
 	if key := (loadKey{l.binding, l.principal}); rt.loads.byKey[key] == l {
 		delete(rt.loads.byKey, key)
+		l.code.loads--
 	}
 }
 
@@ -201,6 +203,9 @@ func (rt *Runtime) endLoad(l *load, b *bound, err error) {
 		b.runs++
 		rt.core.ProgramReady(h.run)
 	}
+	if b != nil && !b.stale && b.outdated() { // these run in it, and the next ones in what replaced it
+		rt.forget(b.binding.Data.(*boundSet), b)
+	}
 	rt.soon(now)
 }
 
@@ -238,8 +243,13 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 		if prog, err = rt.pick(l); err != nil {
 			break
 		}
-		b.form, b.program = prog.Form, prog.program
-		if b.run, err = prog.program.Bind(b.principal, windows); err != nil && l.wish == forms.Auto && len(l.skip) < l.code.img.EntryCount() {
+		b.form, b.entry, b.program = prog.Form, prog.Entry, prog.program
+		b.run, err = prog.program.Bind(b.principal, windows)
+		switch {
+		case err == nil:
+		case rt.replaced(b): // as it was closed meanwhile
+			err = nil
+		case l.wish == forms.Auto && len(l.skip) < l.code.img.EntryCount():
 			l.avoid(prog.Entry, err)
 			err = nil
 		}
@@ -250,6 +260,16 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 	}
 	return b, nil
 }
+
+// replaced reports whether a bound's program is not its function's any more: there is better code, or its key was withdrawn.
+func (rt *Runtime) replaced(b *bound) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return b.outdated()
+}
+
+// outdated is replaced; mu is held.
+func (b *bound) outdated() bool { return b.code.at(b.entry).ready != b.program }
 
 // avoid has a load do without an entry.
 func (l *load) avoid(entry int, err error) {

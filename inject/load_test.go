@@ -29,8 +29,10 @@ type scripted struct {
 	load   func(context.Context, abi.Code) error // nil: it is ready at once
 	ticks  int                                   // of each run
 	tiers  bool                                  // bitcode comes in two: soon, and better
-	derive bool                                  // what runs goes on as a function that it derives
+	derive bool                                  // what runs goes on as a function that it derives, with its payload as constants
 	runs   chan func()                           // one for each run that is to begin: what it does; nil: nothing
+	bind   func(form string) error               // nil: it can be bound
+	holds  bool                                  // what runs without a payload keeps scratch, and goes on here with one
 
 	mu     sync.Mutex
 	loaded []abi.Code
@@ -85,7 +87,15 @@ type scriptedProgram struct {
 	form string
 }
 
-func (p scriptedProgram) Bind(string, []abi.Window) (abi.Bound, error) { return scriptedBound(p), nil }
+func (p scriptedProgram) Bind(string, []abi.Window) (abi.Bound, error) {
+	if p.e.bind != nil {
+		if err := p.e.bind(p.form); err != nil {
+			return nil, err
+		}
+	}
+	return scriptedBound(p), nil
+}
+
 func (p scriptedProgram) Close() {
 	p.e.mu.Lock()
 	p.e.closed++
@@ -105,7 +115,7 @@ func (scriptedBound) Close()   {}
 
 type scriptedInstance scriptedProgram
 
-func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, error) {
+func (i scriptedInstance) Run(payload []byte, _ *abi.Limits, h abi.Host) (abi.Status, error) {
 	if i.e.runs != nil {
 		(<-i.e.runs)()
 	}
@@ -114,8 +124,14 @@ func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, 
 			return 0, err
 		}
 	}
+	if i.e.holds && len(payload) == 0 {
+		if st, err := h.Scratch(8, nil); st != abi.OK || err != nil {
+			return st, err
+		}
+		return h.Forward(0, 0, []byte{1}), nil
+	}
 	if i.e.derive && h.Constants() == nil {
-		f, st := h.Derive(make([]byte, 8))
+		f, st := h.Derive(append([]byte(nil), payload...))
 		if st == abi.OK {
 			st = h.Forward(f, 0, nil)
 		}
@@ -603,6 +619,41 @@ func TestTiers(t *testing.T) {
 		}
 		if err := s.node.rt.Close(); err != nil || e.closed != map[bool]int{false: 2, true: 1}[fails] {
 			t.Errorf("%d programs were closed (%v)", e.closed, err)
+		}
+	}
+}
+
+// TestReplacedWhileBinding: code that better code replaces just as it is bound to windows fails no run, and the next one runs the better code.
+func TestReplacedWhileBinding(t *testing.T) {
+	for name, closed := range map[string]error{"refused": errors.New("the program is closed"), "bound": nil} {
+		e := newScripted()
+		e.tiers = true
+		e.bind = func(form string) error {
+			if form != "llvm-bitcode" {
+				return nil
+			}
+			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				e.mu.Lock()
+				n := e.closed
+				e.mu.Unlock()
+				if n > 0 {
+					return closed
+				}
+			}
+			return errors.New("nothing better was made")
+		}
+		s := newStage(t, e)
+		f, err := s.client.rt.PrepareAs(signed(t, inForms(t, "replaced", 4, image.LLVMBitcode), s.key), nil, forms.Bitcode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"]}, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"]}, nil)
+		if err != nil || string(got) != "llvm-bitcode, better" {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }

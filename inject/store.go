@@ -58,6 +58,7 @@ type code struct {
 	constants string
 	derived   map[string]*code // from this one
 	gone      bool             // nobody finds it there any more
+	loads     int              // that runs wait for
 
 	// What runs came of it since it was put here, by form (image.Form); 0 for those that did not begin.
 	history histories
@@ -179,7 +180,7 @@ func (s *store) drop(o *object) {
 	}
 }
 
-// maxDerived bounds the derived functions of one image whose own programs are kept.
+// maxDerived bounds the derived functions of one image whose own programs are kept, but for those that runs wait for, which bindings bound.
 const maxDerived = 64
 
 // derive finds or makes what is kept of a function with constants.
@@ -196,8 +197,10 @@ func (c *code) derive(constants string) *code {
 		if len(c.derived) < maxDerived {
 			break
 		}
-		other.close() // what runs in it goes on
-		delete(c.derived, other.constants)
+		if other.loads == 0 {
+			other.close() // what runs in it goes on
+			delete(c.derived, other.constants)
+		}
 	}
 	if c.derived == nil {
 		c.derived = map[string]*code{}

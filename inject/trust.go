@@ -83,6 +83,16 @@ func (c *code) unload() {
 	}
 }
 
+// withdrawn is why no run may begin in a bound that was made when it might; "": it may.
+func (rt *Runtime) withdrawn(b *bound) string {
+	if !trust.Needed(b.form) {
+		return ""
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return b.code.distrusted(b.form)
+}
+
 // distrusted is why a function's code of a form may not run here; "": it may. mu is held.
 func (c *code) distrusted(f image.Form) string {
 	_, why := c.base().verdict.Allows(f, c.img.Name())

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -81,14 +82,16 @@ func TestTrustOfDerived(t *testing.T) {
 	e.derive = true
 	s := newStage(t, e)
 	key, one := signer(1)
-	m := image.Manifest{Name: "parent", Constants: &schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.U64}}}}
-	img, err := image.Build(m, inForms(t, "parent", 4, image.LLVMBitcode).Entries()...)
-	if err != nil {
-		t.Fatal(err)
+	img := signed(t, parentOf(t), key)
+	call := func() error {
+		got, err := s.callWith(img, make([]byte, 8))
+		if err == nil && got != "llvm-bitcode" {
+			t.Errorf("answer %q", got)
+		}
+		return err
 	}
-	img = signed(t, img, key)
-	if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
-		t.Fatalf("%q, %v", got, err)
+	if err := call(); err != nil {
+		t.Fatal(err)
 	}
 	programs := func() (loaded []abi.Code, closed int) {
 		e.mu.Lock()
@@ -99,14 +102,36 @@ func TestTrustOfDerived(t *testing.T) {
 		t.Errorf("what was loaded: %+v", l)
 	}
 	s.node.rt.SetTrust(trusting(t))
-	_, err = s.call(img, forms.Bitcode)
+	err := call()
 	if _, closed := programs(); !errors.Is(err, travel.ErrRefused) || closed != 2 {
 		t.Errorf("withdrawn: %v, %d programs were given up, want both", err, closed)
 	}
 	s.node.rt.SetTrust(trusting(t, one))
-	if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
-		t.Errorf("trusted again: %q, %v", got, err)
+	if err := call(); err != nil {
+		t.Errorf("trusted again: %v", err)
 	}
+}
+
+// parentOf is a function of bitcode that derives others by eight bytes.
+func parentOf(t *testing.T) *image.Image {
+	t.Helper()
+	m := image.Manifest{Name: "parent", Constants: &schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.U64}}}}
+	img, err := image.Build(m, inForms(t, "parent", 4, image.LLVMBitcode).Entries()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// callWith runs a function's bitcode at the node.
+func (s *stage) callWith(img *image.Image, payload []byte) (string, error) {
+	f, err := s.client.rt.PrepareAs(img, nil, forms.Bitcode)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	got, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"], Payload: payload}, nil)
+	return string(got), err
 }
 
 // TestTrustReplacedWhileLoading: what was loaded while its key was withdrawn does not run.
@@ -125,5 +150,22 @@ func TestTrustReplacedWhileLoading(t *testing.T) {
 	g.open <- nil
 	if err := <-answer; !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "no key is trusted here") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestTrustReplacedWhileHolding: of a call that keeps scratch, what has begun when a key is withdrawn ends, and no further run of it begins.
+func TestTrustReplacedWhileHolding(t *testing.T) {
+	e := newScripted()
+	e.holds, e.runs = true, make(chan func(), 2)
+	s := newStage(t, e)
+	e.runs <- func() { s.node.rt.SetTrust(nil) }
+	e.runs <- func() { t.Error("it ran again, and nobody is trusted") }
+	m := image.Manifest{Name: "holds", ABI: 1, Imports: []string{"scratch"}, Limits: abi.Limits{ScratchBytes: 8}}
+	img, err := image.Build(m, inForms(t, "holds", 4, image.LLVMBitcode).Entries()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.call(signed(t, img, s.key), forms.Bitcode); !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "no key is trusted here") {
+		t.Error(err)
 	}
 }

@@ -1,8 +1,10 @@
 package inject_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 )
@@ -33,6 +35,29 @@ func TestListedWindows(t *testing.T) {
 		s.spies[1].mu.Unlock()
 		if got := bound[len(bound)-1]; len(got) != 2 || got[0].Size != words*8 || got[1].Size != c.second {
 			t.Errorf("%s: windows %+v; want a second one of %d bytes", name, got, c.second)
+		}
+	}
+}
+
+// TestNarrowUnlistedWindow: a window that ends inside a page cannot be mapped, and does not keep functions from running that do not list it.
+func TestNarrowUnlistedWindow(t *testing.T) {
+	s := newStreet(t)
+	narrow := s.table.Clone()
+	for i := range narrow.Shards {
+		w := narrow.Shards[i].Windows[0]
+		key, err := s.nodes[i].el.Narrow(w.Key, 0, 8, fabric.RightWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Key, w.Size = key, 8
+		narrow.Shards[i].Windows = append(narrow.Shards[i].Windows, w)
+	}
+	s.table = narrow
+	for name, windows := range map[string][]image.Window{"listed": {{Name: "words"}}, "both": {{Name: "words"}, {Name: "again"}}} {
+		f := s.prepareImage(s.client, stepsImage(t, name, func(m *image.Manifest) { m.Windows = windows }))
+		_, err := f.Do(within(t, patience), inject.Root{Element: 1, Payload: payload(3, one(opGet, 1, 2))}, nil)
+		if refused := err != nil && strings.Contains(err.Error(), "window 1 of "); refused != (len(windows) > 1) || err != nil && !refused {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -123,6 +123,7 @@ type Host interface {
 	Fork(function, element uint32, payload []byte) Status
 
 	// Derive makes another function of the one that runs: the same code with these constants. It gives its number for Forward and Fork.
+	// The function may change the bytes meanwhile: they are copied once.
 	Derive(constants []byte) (function uint32, st Status)
 	// Constants are those with which the function that runs was derived; nil: it was not.
 	Constants() []byte

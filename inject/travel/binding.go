@@ -201,9 +201,10 @@ func (p *peer) declared(b *Binding) bool {
 	return int(b.slot) < len(p.told) && p.told[b.slot] == b.gen<<2|toldAccepted|p.told[b.slot]&toldInline
 }
 
-// learn keeps a declaration for the messages that name its handle only. Nobody names one for a derived function, whose constants are not
+// learn keeps a declaration, of message t, for the messages that name its handle only. Which of two is newer their messages' numbers say: generations
+// come round after 16, and of those that a slot has had for other peers or for derived functions nothing is heard here. Nobody names one for a derived function, whose constants are not
 // kept for each peer.
-func (p *peer) learn(wire uint16, e *injectExt) {
+func (p *peer) learn(t uint64, wire uint16, e *injectExt) {
 	if e.what.Constants != "" {
 		return
 	}
@@ -212,11 +213,12 @@ func (p *peer) learn(wire uint16, e *injectExt) {
 		p.handles = append(p.handles, handle{})
 	}
 	h := &p.handles[slot]
-	if h.known && (h.gen-gen)%16 < 8 && h.gen != gen {
-		return // a late declaration does not replace a newer one
-	}
-	if !h.known || h.gen != gen || h.what != e.what {
-		*h = handle{known: true, gen: gen, what: e.what}
+	switch {
+	case h.known && t < h.by: // a late declaration does not replace a newer one
+	case !h.known || h.gen != gen || h.what != e.what:
+		*h = handle{known: true, gen: gen, by: t, what: e.what}
+	default:
+		h.by = t
 	}
 }
 

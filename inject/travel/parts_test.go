@@ -278,16 +278,15 @@ func TestSendWindow(t *testing.T) {
 // TestLateDeclaration: it does not replace a newer one of the same slot.
 func TestLateDeclaration(t *testing.T) {
 	var p peer
-	declare := func(gen uint16, id byte) {
-		p.learn(5|gen<<12, &injectExt{declared: true, what: What{Image: testID(id)}})
-	}
 	for _, c := range []struct {
-		gen  uint16
-		id   byte
-		want byte
-	}{{14, 1, 1}, {15, 2, 2}, {14, 1, 2}, {0, 3, 3}, {15, 2, 3}, {7, 4, 4}, {0, 3, 4}, {7, 5, 5}} {
-		if declare(c.gen, c.id); p.handles[5].what.Image != testID(c.want) {
-			t.Errorf("after generation %d the slot means %v, want %v", c.gen, p.handles[5].what.Image, testID(c.want))
+		message uint64
+		gen     uint16
+		id      byte
+		want    byte
+	}{{10, 14, 1, 1}, {12, 15, 2, 2}, {11, 14, 1, 2}, {14, 0, 3, 3}, {13, 15, 2, 3}, {16, 14, 4, 4}, {15, 0, 3, 4}, {20, 14, 5, 5}, {17, 14, 4, 5}} {
+		p.learn(c.message, 5|c.gen<<12, &injectExt{declared: true, what: What{Image: testID(c.id)}})
+		if p.handles[5].what.Image != testID(c.want) {
+			t.Errorf("after message %d of generation %d the slot means %v, want %v", c.message, c.gen, p.handles[5].what.Image, testID(c.want))
 		}
 	}
 }

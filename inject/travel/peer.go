@@ -50,7 +50,8 @@ type outMsg struct {
 // handle is a binding as a peer declared it.
 type handle struct {
 	known bool
-	gen   uint8 // of the handle, at the sender
+	gen   uint8  // of the handle, at the sender
+	by    uint64 // the message that declared it last
 	what  What
 	b     *Binding // may have been given to others since
 	bgen  uint32

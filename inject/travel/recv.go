@@ -22,7 +22,7 @@ func (c *Core) recvInject(now Instant, p *peer, body []byte) (*Run, error) {
 	}
 	c.note(now, p, t) // and not sent yet: if it is refused, REFUSED has to come first
 	if ext.declared && (p.Injector || p.Member) {
-		p.learn(m.handle, &ext) // whatever becomes of this message: it counts as declared
+		p.learn(t, m.handle, &ext) // whatever becomes of this message: it counts as declared
 	}
 	origin, id, err := c.originOf(p, &m)
 	if err != nil {
