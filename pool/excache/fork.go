@@ -25,6 +25,9 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if child.ended { // with its parent: nobody forks any more
+		return uint64(unix.ESRCH)
+	}
 	protected := c.core.dirtyRuns(s.rooms)
 	for _, e := range protected {
 		s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, true)

@@ -44,6 +44,8 @@ type session struct {
 	rooms    []int // of its window, in order
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
+	placed   int   // bytes of the last install that are there
+	ended    bool  // its rooms were taken back; under Cache.mu
 }
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
@@ -62,13 +64,13 @@ func (c *Cache) Serve(conn *net.UnixConn) error {
 	c.mu.Unlock()
 	defer c.serving.Done()
 	err := c.serve(s)
-	c.end(s)
+	err = errors.Join(err, c.end(s))
 	s.close()
 	return err
 }
 
 func (c *Cache) serve(s *session) error {
-	if err := s.greet(c.config.MinBytes); err != nil {
+	if err := c.greet(s); err != nil {
 		return fmt.Errorf("%w: %w", ErrProgram, err)
 	}
 	c.mu.Lock()
@@ -101,7 +103,7 @@ func (s *session) close() {
 }
 
 // greet hands the process its window and takes its userfaultfd.
-func (s *session) greet(least int64) error {
+func (c *Cache) greet(s *session) error {
 	var err error
 	if s.window, err = unix.MemfdCreate("wherry-window", unix.MFD_CLOEXEC); err != nil {
 		return err
@@ -120,26 +122,32 @@ func (s *session) greet(least int64) error {
 	if err := unix.Ftruncate(counters, PageBytes); err != nil {
 		return err
 	}
-	if s.counters, err = unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	page, err := unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	s.counters = page
+	c.mu.Unlock()
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return err
 	}
 	s.life = ends[1]
 	defer unix.Close(ends[0])
-	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(least), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
+	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(c.config.MinBytes), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
 		return err
 	}
 	hello, fds, err := s.receive()
+	if len(fds) == 1 { // also after an error, so that it is closed
+		var bad error
+		if s.faults, bad = uffd.Adopt(fds[0]); bad != nil {
+			unix.Close(fds[0])
+			return bad
+		}
+	}
 	if err != nil {
 		return err
-	}
-	if len(fds) == 1 {
-		if s.faults, err = uffd.Adopt(fds[0]); err != nil {
-			return err
-		}
 	}
 	switch errno := unix.Errno(hello[3]); {
 	case hello[0] != magic:
@@ -149,7 +157,9 @@ func (s *session) greet(least int64) error {
 	case len(fds) != 1:
 		return fmt.Errorf("process %d sent %d descriptors", hello[2], len(fds))
 	}
+	c.mu.Lock()
 	s.base, s.pid = hello[1], int(hello[2])
+	c.mu.Unlock()
 	_, err = s.conn.Write(words(0, 0))
 	return err
 }
