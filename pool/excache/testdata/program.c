@@ -316,11 +316,44 @@ static void resolves(void) // functions are called for the first time while othe
     }
 }
 
+static pthread_mutex_t owned = PTHREAD_MUTEX_INITIALIZER;
+static void own(void) { pthread_mutex_lock(&owned); }
+static void disown(void) { pthread_mutex_unlock(&owned); }
+static void *allocates(void *x)
+{
+    void *(*volatile get)(size_t) = malloc;
+    while (!stop_small) {
+        own();
+        free(get(MIB));
+        disown();
+    }
+    return x;
+}
+
+static void handlers(void) // a library, as jemalloc, holds a lock while it asks for memory, and takes that lock before each fork
+{
+    uint64_t *a = malloc(4 * MIB);
+    put(a, MIB / 2, 1);
+    pthread_atfork(own, disown, disown);
+    pthread_t t;
+    pthread_create(&t, 0, allocates, 0);
+    alarm(20); // a deadlock
+    for (int i = 0; i < 20; i++) {
+        int status = 1;
+        pid_t child = fork();
+        if (!child)
+            _exit(wrong(a, MIB / 2, 1) != 0);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop_small = 1;
+    pthread_join(t, 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

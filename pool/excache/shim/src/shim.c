@@ -445,48 +445,46 @@ URING(io_uring_queue_init_mem, (u32 n, void *ring, void *p, void *b, u64 size), 
  * others, so that those find the memory in place. */
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
-static int copied; /* fork has had the window copied; under the lock */
-static i64 refusal;
+static i64 refusal; /* of the fork under way; under the lock */
+static i64 refused; /* the thread whose fork was refused */
 
 static void before_fork(void)
 {
-    if (copied)
-        return;
     lock();
     refusal = window_fork();
 }
 
 static void in_parent(void)
 {
-    copied = 0;
+    i64 thread = CALL0(SYS_gettid), of_it = thread;
+    if (refusal)
+        __atomic_store_n(&refused, thread, __ATOMIC_RELAXED);
+    else
+        __atomic_compare_exchange_n(&refused, &of_it, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     window_parted();
 }
 
 static void in_child(void)
 {
-    copied = 0;
-    if (refusal) {
-        static const char why[] = "wherry run: no remote memory is left for the copy of a process that forks\n";
-        CALL3(SYS_write, 2, why, sizeof why - 1);
+    if (refusal)
         CALL1(SYS_exit_group, 125);
-    }
     window_forked();
 }
 
+/* The window is copied by the handler that runs last, as others take locks that other threads hold while they wait for ours. A handler
+ * cannot refuse: a child without a copy ends at once, and fork says why there is none. */
 EXPORT int fork(void)
 {
     NEXT_OF(int (*)(void), fork);
     if (!fork_next)
         return (int)fails(-ENOSYS);
-    if (window_on) {
-        lock();
-        if ((refusal = window_fork())) {
-            unlock();
-            return (int)fails(-ENOMEM);
-        }
-        copied = 1;
-    }
-    return fork_next();
+    int child = fork_next();
+    i64 thread = CALL0(SYS_gettid);
+    if (!window_on || child <= 0 || !__atomic_compare_exchange_n(&refused, &thread, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return child;
+    while (CALL4(SYS_wait4, child, 0, 0, 0) == -EINTR)
+        ;
+    return (int)fails(-ENOMEM);
 }
 
 __attribute__((constructor)) static void start(void)
