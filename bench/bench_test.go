@@ -80,6 +80,9 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "elf", Native: "in-process"}, []string{"inject_over_send_ns", "first_use_us"}},
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
+		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
+		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
+		{Config{Kind: "hostile", Transport: "shm", Rounds: 1}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
@@ -100,13 +103,15 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
+		{Config{Kind: "excache", Transport: "shm", Rounds: 500}, []string{"miss_4k_us_p50", "miss_64k_us_p50", "seq_gbytes_per_s", "misses_over_fifo", "allocs_per_miss", "get_4k_us_p50"}},
+		{Config{Kind: "excache", Transport: "tcp", Rounds: 100}, []string{"miss_4k_us_p50", "get_4k_us_p50"}},
 		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
 		{Config{Kind: "rounds", Transport: "shm", Rounds: 3, Elements: 10}, []string{"path_ms_p50", "dependents_ms_p50", "path_over_few", "dependents_over_few", "vertices"}},
 		{Config{Kind: "ring", Transport: "tcp", Rounds: 100, Elements: 2}, []string{"hops_per_s", "hops"}},
 	}
 	for _, c := range all {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
-			if c.Pin = true; c.Kind != "chase" && c.Kind != "crowd" && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
+			if c.Pin = true; !slices.Contains([]string{"chase", "crowd", "scan", "hostile"}, c.Kind) && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
 				c.Policy = fabric.Latency
 			}
 			c.Command = []string{os.Args[0], "role"}
@@ -236,7 +241,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 17 {
+	if !slices.Equal(says, common) || rows != 21 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -310,6 +315,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.TLS = true }, "TLS over shm"},
 		{func(c *Config) { c.Kind, c.Form = "inject", "java" }, "none of auto, wasm, bitcode, elf"},
 		{func(c *Config) { c.Kind, c.Form, c.Native = "inject", "elf", "off" }, "native \"off\""},
+		{func(c *Config) { c.Kind, c.Native = "hostile", "in-process" }, "nothing contains"},
 		{func(c *Config) { c.Kind, c.Native = "inject", "worker" }, "--form"},
 	} {
 		ok := Config{Kind: "verbs", Transport: "shm", Command: []string{"x"}}

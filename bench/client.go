@@ -75,10 +75,16 @@ func (c *client) run(graph Load) (err error) {
 		return c.pool()
 	case "crowd":
 		return c.crowd()
+	case "excache":
+		return c.excache()
 	case "ring":
 		return c.ring()
 	case "rounds":
 		return c.rounds(graph)
+	case "scan":
+		return c.scan()
+	case "hostile":
+		return c.hostile()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }

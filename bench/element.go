@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -28,6 +29,7 @@ const (
 	idAlloc  fabric.FrameID = 3003 // the answer
 
 	idObjects fabric.FrameID = 205 // asks for the numbers of objects made and found; answered with idAlloc
+	idState   fabric.FrameID = 206 // asks what runs, and what the longest load took; answered with idAlloc
 
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
 	idFloorTrips fabric.FrameID = 204 // so many round trips are made there next
@@ -41,8 +43,10 @@ type station struct {
 	// Of native code; nil: none runs.
 	native   *native.Engine
 	compiler *llvm.Compiler
-	eps      []*fabric.Endpoint // by server index
-	byID     map[fabric.Incarnation]*fabric.Endpoint
+
+	longestLoad atomic.Int64       // of a program, µs
+	eps         []*fabric.Endpoint // by server index
+	byID        map[fabric.Incarnation]*fabric.Endpoint
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -155,6 +159,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	s.handleRing(spec)
 	s.handleFloor()
 	s.handleObjects()
+	s.handleState()
 	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Inline: spec.Inline}); err != nil {
 		return info, nil, err
 	}

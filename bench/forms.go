@@ -45,8 +45,15 @@ type codeOf struct {
 //go:embed native/increment.c
 var incrementSource []byte
 
-// firstUses is how many functions are used for the first time, and once more from the disk; one goes before them, to warm the compiler.
-const firstUses = 20
+// firstUses is how many functions are used for the first time, and once more from the disk, at most --rounds of them; one goes before
+// them, to warm the compiler.
+func firstUses(rounds int) int {
+	const usual = 20
+	if rounds == 0 {
+		return usual
+	}
+	return min(usual, rounds/10)
+}
 
 // wish is the form that is asked for.
 func (s *role) wish() forms.Wish {
@@ -62,6 +69,12 @@ func (s *role) wish() forms.Wish {
 
 // validateForm looks at Form and Native, and fills Native in.
 func (c *Config) validateForm() error {
+	if c.Form == "" && c.Kind == "scan" {
+		c.Form = forms.Auto.String() // both are measured
+	}
+	if c.Form == "" && c.Kind == "hostile" {
+		c.Form = forms.Bitcode.String()
+	}
 	if c.Form == "" {
 		if c.Native != "" {
 			return errors.New("bench: --native without --form: say which form of code is to be measured")
@@ -76,6 +89,9 @@ func (c *Config) validateForm() error {
 	}
 	if c.Native != nativeWorker && c.Native != nativeInProcess {
 		return fmt.Errorf("bench: native %q: it is %s or %s", c.Native, nativeWorker, nativeInProcess)
+	}
+	if c.Kind == "hostile" && c.Native == nativeInProcess {
+		return errors.New("bench: hostile functions in the node's own process: nothing contains them there, so there is nothing to measure")
 	}
 	return nil
 }
@@ -110,13 +126,17 @@ func (c *Config) code(ctx context.Context, dir string) (*codeOf, error) {
 	switch c.Kind {
 	case "chase":
 		err = b.ready(xrdma.Chase(), "chase")
+	case "scan":
+		err = b.build(cbuild.Source{Name: "scan.c", Code: scanSource, Includes: map[string][]byte{"scan.h": scanHeader}}, image.Manifest{Name: "bitcode-scan"}, nil, "auto-scan")
+	case "hostile":
+		err = b.hostile()
 	case "inject":
 		if err = b.ready(xrdma.Echo(), "echo"); err != nil {
 			return nil, err
 		}
-		for i := range 1 + firstUses {
+		for i := range 1 + firstUses(c.Rounds) {
 			if c.Progress != nil {
-				c.Progress("building functions", float64(i)/firstUses)
+				c.Progress("building functions", float64(i)/float64(1+firstUses(c.Rounds)))
 			}
 			src := cbuild.Source{Name: "increment.c", Code: incrementSource}
 			m := image.Manifest{Name: increment(i), Windows: []image.Window{{Name: "words", Writable: true}}}
@@ -184,7 +204,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Engines = []abi.Engine{wasm.Runner{Engine: e}}
+	cfg.Engines = []abi.Engine{s.timed(wasm.Runner{Engine: e})}
 	if spec.Code == nil {
 		return cfg, nil
 	}
@@ -202,7 +222,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 			return cfg, fmt.Errorf("%s cannot be measured here: %s", w, o.Why)
 		}
 	}
-	cfg.Engines = append(cfg.Engines, s.native)
+	cfg.Engines = append(cfg.Engines, s.timed(s.native))
 	return cfg, nil
 }
 
@@ -255,8 +275,8 @@ func (c *client) firstIncrements() error {
 	if err != nil {
 		return err
 	}
-	if after-before != 1+firstUses {
-		return fmt.Errorf("%d of %d objects were found on disk, %d were made in all", after-before, 1+firstUses, made)
+	if n := uint64(1 + firstUses(c.spec.Rounds)); after-before != n {
+		return fmt.Errorf("%d of %d objects were found on disk, %d were made in all", after-before, n, made)
 	}
 	c.r.Set("disk_use_us", disk.p(0.5)/1e3)
 	c.r.Set("disk_use_us_max", disk.p(1)/1e3)
@@ -265,8 +285,8 @@ func (c *client) firstIncrements() error {
 
 // uses times a run each of functions that the server does not have.
 func (c *client) uses(what string, table *cluster.Table, name func(int) string) (s samples, err error) {
-	for i := range 1 + firstUses {
-		c.say(what, float64(i)/(1+firstUses))
+	for i := range 1 + firstUses(c.spec.Rounds) {
+		c.say(what, float64(i)/float64(1+firstUses(c.spec.Rounds)))
 		img, err := c.spec.image(name(i))
 		if err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "ring" or "rounds"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "crowd", "ring", "rounds", "scan" or "hostile"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -35,7 +35,7 @@ type Config struct {
 	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	WithSends bool           // of bulk: time active messages beside running Puts too
 	Calls     int            // of crowd: functions at once; default 64
-	Form      string         // of inject and chase: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
+	Form      string         // of inject, chase and hostile: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
 	Native    string         // with Form: how servers run native code; default "worker"
 	Elements  int            // of ring: the processes in it, default 4; of rounds: the servers, default 64
 	Pin       bool           // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
@@ -107,7 +107,7 @@ func MinRounds(kind string) int {
 		return injectTurns
 	case "crowd":
 		return 1 // they are its turns
-	case "rounds":
+	case "rounds", "scan", "hostile":
 		return 1
 	}
 	return chaseTurns
@@ -123,8 +123,11 @@ func (c *Config) Validate() error {
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
 	def(&c.Rows, 1<<20)
-	if c.Kind == "rounds" {
+	switch c.Kind {
+	case "rounds":
 		def(&c.Elements, MaxElements)
+	case "excache":
+		def(&c.Bytes, cachedBytes)
 	}
 	def(&c.Elements, 4)
 	def(&c.Calls, 64)
@@ -301,7 +304,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 
 // role is what a child process is told to be.
 type role struct {
-	Role      string // "server", "client" or "loop"
+	Role      string // "server", "client", "loop", or of excache "program"
 	Kind      string
 	Name      string
 	Transport string
@@ -372,8 +375,11 @@ func Role(ctx context.Context, r io.Reader, w io.Writer, known fabric.Schemes, g
 		return err
 	}
 	defer stop()
-	if spec.Role == "loop" {
+	switch spec.Role {
+	case "loop":
 		return runLoop(dec, w)
+	case "program":
+		return runProgram(&spec, json.NewEncoder(w))
 	}
 	picked, err := known.Pick(spec.Transport)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestFewFiles(t *testing.T) {
 	}
 	const windows = 2 // rows and their text
 	if n != files/2/windows+1 || !errors.Is(err, control.ErrMemory) || !strings.Contains(err.Error(), "takes 2 descriptors") ||
-		!strings.Contains(err.Error(), "0 are left of the 128 for datasets, half of the process's open files (256)") || !strings.Contains(err.Error(), "ulimit -n") {
+		!strings.Contains(err.Error(), "0 are left of the 128 for datasets and regions, half of the process's open files (256)") || !strings.Contains(err.Error(), "ulimit -n") {
 		t.Errorf("load %d: %v", n, err)
 	}
 	var others []*Client

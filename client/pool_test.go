@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -66,6 +67,12 @@ func TestPool(t *testing.T) {
 		for i := range uint64(3) {
 			if old, err := again.Atomic(ctx, fabric.FetchAdd(5), 8, 1<<20); err != nil || old != 5*i {
 				t.Errorf("fetch-add: %d, %v", old, err)
+			}
+		}
+		for i, op := range []fabric.AtomicOp{fabric.FetchMaxInt(-3), fabric.FetchMinInt(-9), fabric.FetchMaxUint(4), fabric.Swap(math.Float64bits(1.5)), fabric.FetchFloat64(fabric.KindFetchAddFloat, 2)} {
+			want := []uint64{0, 0, ^uint64(8), ^uint64(8), math.Float64bits(1.5)}[i]
+			if old, err := again.Atomic(ctx, op, 8, 1<<19); err != nil || old != want {
+				t.Errorf("atomic %d: %#x, %v, want %#x", i, old, err, want)
 			}
 		}
 		list, err := ann.Pool().ListRegions(ctx, "n1")
@@ -154,6 +161,9 @@ func TestPoolRefuses(t *testing.T) {
 		if err := read.Scatter(ctx, p, 5, 0, 1); !errors.Is(err, cluster.ErrForbidden) {
 			t.Errorf("a reader's Scatter: %v", err)
 		}
+		if err := read.CopyTo(ctx, 0, read, 100, 10); !errors.Is(err, cluster.ErrForbidden) {
+			t.Errorf("a reader copies: %v", err)
+		}
 		if err := read.Discard(ctx, 0, 1); !errors.Is(err, cluster.ErrForbidden) {
 			t.Errorf("a reader's Discard: %v", err)
 		}
@@ -205,7 +215,7 @@ func TestPoolGather(t *testing.T) {
 			t.Fatal(err)
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
-		for _, size := range []int{1, 8, 13, 4096, 100_000} {
+		for _, size := range []int{1, 8, 13, 4096, 60_000} {
 			all := uint64(r.Size()) / uint64(size)
 			border := component.MinExtentBytes / uint64(size)
 			count := min(20_000, 3<<20/size, 1<<16)
@@ -254,6 +264,58 @@ func TestPoolGather(t *testing.T) {
 			"too few numbers":  {r.GatherIndexed(ctx, p, 8, []uint64{1}), pool.ErrSpec},
 			"no numbers":       {r.GatherIndexed(ctx, p, 8, nil), pool.ErrSpec},
 			"nothing":          {r.Gather(ctx, nil, 8, 0, 1), nil},
+		} {
+			if !errors.Is(tc.err, tc.want) {
+				t.Errorf("%s: %v, want %v", what, tc.err, tc.want)
+			}
+		}
+	})
+}
+
+// TestPoolCopy: the component copies between two regions and within one, also from one extent into two.
+func TestPoolCopy(t *testing.T) {
+	overEach(t, func(t *testing.T, scheme string) {
+		b, _ := newPoolBench(t, scheme)
+		ann, ctx := b.connect(t, tokenOwner), t.Context()
+		var r [2]*pool.Region
+		for i := range r {
+			var err error
+			if r[i], err = ann.Pool().CreateRegion(ctx, "n1", pool.Spec{Leased: true, Size: component.MinExtentBytes + 1<<20}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const n = 9 << 20
+		data, got := make([]byte, n), make([]byte, n)
+		rand.NewChaCha8([32]byte{3}).Read(data)
+		put := r[0].StartPut(data, 1001)
+		r[0].Fence()
+		if err := errors.Join(r[0].Quiet(ctx), put.Wait(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		const border = component.MinExtentBytes - n/2
+		for _, tc := range []struct {
+			to  *pool.Region
+			off uint64
+		}{{r[1], 77}, {r[1], border - n - n}, {r[0], border - n - n}} {
+			if err := r[0].CopyTo(ctx, 1001, tc.to, tc.off, n); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.to.Get(ctx, got, tc.off); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("at %d: %v, or other bytes", tc.off, err)
+			}
+		}
+		if err := r[0].CopyTo(ctx, 1001, r[1], component.MinExtentBytes-500, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if err := r[1].Get(ctx, got[:1000], component.MinExtentBytes-500); err != nil || !bytes.Equal(got[:1000], data[:1000]) {
+			t.Errorf("over a border: %v, or other bytes", err)
+		}
+		for what, tc := range map[string]struct{ err, want error }{
+			"overlap":      {r[0].CopyTo(ctx, 0, r[0], 99, 100), pool.ErrSpec},
+			"side by side": {r[0].CopyTo(ctx, 0, r[0], 100, 100), nil},
+			"beyond":       {r[0].CopyTo(ctx, 0, r[1], uint64(r[1].Size())-99, 100), pool.ErrRange},
+			"from beyond":  {r[0].CopyTo(ctx, ^uint64(0)-5, r[1], 0, 100), pool.ErrRange},
+			"nothing":      {r[0].CopyTo(ctx, 5, r[0], 5, 0), nil},
 		} {
 			if !errors.Is(tc.err, tc.want) {
 				t.Errorf("%s: %v, want %v", what, tc.err, tc.want)

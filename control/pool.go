@@ -49,6 +49,9 @@ func ServePool(p *rpc.Peer, c *component.Component, log *slog.Logger, stopping f
 		Serve(p, pool.CallDiscard, func(_ context.Context, call *rpc.Call, req *pool.DiscardRequest) (*pool.Nothing, error) {
 			return &pool.Nothing{}, c.Discard(PrincipalOf(call.From), req)
 		}),
+		Serve(p, pool.CallCopy, func(ctx context.Context, call *rpc.Call, req *pool.CopyRequest) (*pool.Nothing, error) {
+			return &pool.Nothing{}, c.Copy(ctx, PrincipalOf(call.From), req)
+		}),
 		serveBytes(p, pool.CallGather, c.Gather),
 		serveBytes(p, pool.CallScatter, c.Scatter),
 	)

@@ -176,6 +176,7 @@ type RanStatus struct {
 	Tier   string  `json:"tier,omitempty"` // how the code was made that is ready now
 	Runs   uint64  `json:"runs"`
 	MeanUs float64 `json:"mean_us"` // of a run, without waiting; in steps of 100 for each
+	Bytes  uint64  `json:"bytes"`   // of the runs' payloads, and of what they replied and sent on
 }
 
 // CodeCacheStatus is the code cache in memory (images and shard tables) and on

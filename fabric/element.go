@@ -46,6 +46,7 @@ type Element struct {
 	watchers  []watcher
 	closed    bool
 	helloing  sync.WaitGroup // accepted connections in HELLO
+	readmits  atomic.Uint64  // calls of Readmit
 	refusals  refusals
 
 	claims     map[Incarnation]*claim
@@ -184,8 +185,10 @@ func (e *Element) accept(p Pending) {
 	e.helloing.Add(1)
 	e.mu.Unlock()
 	defer e.helloing.Done()
+	before := e.readmits.Load()
 	info, err := e.helloAsAcceptor(p)
 	if err == nil {
+		info.admitted = before
 		err = e.admit(p, info)
 	}
 	if err != nil {
@@ -249,7 +252,7 @@ func (e *Element) open(p Pending, info *peerInfo, initiator bool) (*Endpoint, er
 	if err := e.adopt(ep, link); err != nil {
 		return nil, err
 	}
-	if !e.admits(ep) { // its token was withdrawn since HELLO, and before Readmit could find the endpoint
+	if e.readmits.Load() != info.admitted && !e.admits(ep) { // its token was withdrawn since HELLO, and Readmit did not find the endpoint
 		ep.doom(withdrawn(ep))
 	}
 	return ep, nil

@@ -490,9 +490,6 @@ func (m Message) handle(fn Handler) {
 	} else {
 		l.timed(fn, m)
 	}
-	if l.state.Load() != m.term {
-		l.guests.Add(-1) // it handed off, which counted it
-	}
 }
 
 // notHandled sends the beginning of a message of normal class back: whoever waits for an answer to it would do so until

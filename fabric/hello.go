@@ -219,6 +219,7 @@ type peerInfo struct {
 	principal Principal
 	token     tokenMark
 	id        connID // of the connection
+	admitted  uint64 // Element.readmits when its HELLO began
 }
 
 func (e *Element) ownHello(kind helloKind) *hello {
@@ -301,7 +302,7 @@ func (e *Element) helloAsDialler(p Pending) (info *peerInfo, answer []byte, err 
 	if !isCertified {
 		who = e.principalOf(p, own.token)
 	}
-	return &peerInfo{h, who, markOf(own.token, secret, !isCertified), connIDOf(dial, body)}, answer, nil
+	return &peerInfo{hello: h, principal: who, token: markOf(own.token, secret, !isCertified), id: connIDOf(dial, body)}, answer, nil
 }
 
 // principalOf is who a peer without a certificate is that we dialled: whoever proved the token we share is

@@ -146,10 +146,12 @@ var errOther = errors.New("another connection is used")
 // connect runs HELLO on a connection that this element has opened, and makes its endpoint, unless there is one. stop ends what
 // else sets the connection's deadlines, and says whether it had not begun to.
 func (e *Element) connect(ctx context.Context, p Pending, stop func() bool) (*Endpoint, error) {
+	before := e.readmits.Load()
 	info, answer, err := e.helloAsDialler(p)
 	if err != nil {
 		return nil, err
 	}
+	info.admitted = before
 	have, leave, err := e.join(ctx, info, true, nil)
 	if err != nil {
 		return nil, err

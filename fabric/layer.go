@@ -29,12 +29,13 @@ type Layer Element
 // Layer is for the packages of this module, which alone can name a layer.Pass.
 func (e *Element) Layer(layer.Pass) *Layer { return (*Layer)(e) }
 
-// Go runs fn on a goroutine of its own: one that has run something before, if there is one.
+// Go runs fn on a goroutine of its own, soon: whoever polls lets it have the processor first.
 func (y *Layer) Go(fn func()) {
 	if s := y.cfg.Scheduler; s != nil {
 		s.Go(fn)
 		return
 	}
+	y.leader.woken.Store(true)
 	y.workers.run(fn)
 }
 
@@ -170,27 +171,6 @@ func (y *Layer) Describe(id FrameID, what string) {
 
 // Handling says what the message that is handled now is about, for the log where that takes long. Handlers call it.
 func (y *Layer) Handling(name string) { y.leader.handling = name }
-
-// Guests says that n more goroutines (fewer, if negative) compute on behalf of
-// the fabric, besides handlers that called HandOff: while there are any, whoever polls lets
-// them have the processor after each poll. One that ends also steps back.
-func (y *Layer) Guests(n int) {
-	if y.leader.guests.Add(int32(n)); n < 0 {
-		y.StepBack()
-	}
-}
-
-// Ready says that a goroutine was started which is to run before the leader polls on: a handler's, say.
-func (y *Layer) Ready() { y.leader.woken.Store(true) }
-
-// StepBack says that the calling goroutine, which may have waited and driven progress
-// meanwhile, will not come back to that. Else the background goroutine would leave it some time before it looks
-// after an element that nobody drives.
-func (y *Layer) StepBack() {
-	if y.leader.role() == roleFree {
-		y.leader.nudge()
-	}
-}
 
 // KeyEnds counts this element's keys that have ended: while it stays the same,
 // every key that held (Holds) after it was read holds.

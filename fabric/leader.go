@@ -35,45 +35,31 @@ type leader struct {
 	over       chan struct{}            // closed once nobody leads any more
 	pollers    atomic.Pointer[[]Poller] // transports, and who was added
 	corkers    []Corker                 // of the transports
-	guests     atomic.Int32             // goroutines that compute for the fabric
 
-	// The leader's: empty polls between two yields, the time they shall take,
-	// and how long one takes.
-	yieldPolls  int
-	yieldTime   time.Duration
-	pollTime    int64
-	vain        int           // yields before a sleep that brought nothing, in a row
-	hogged      time.Duration // how long nothing is yielded, as somebody computes here: until hoggedUntil
-	hoggedUntil int64
-	watched     <-chan struct{} // of the context whose end rings
-	unwatch     func() bool
-	ran         int    // handlers since the clock was read last in this term
-	clocked     bool   // it was
-	handling    string // what the last of them handles; "": ran says which message
-	handled     FrameID
-	heldSaid    int64  // until when no handler is named in the log again
-	watchUntil  int64  // until when each handler is timed; 0: they are not
-	waits       uint32 // waits led, also the leader's
-	led         uint64 // those that are over
-	ledSeen     uint64 // … as of the last time the background asked
+	// The leader's.
+	rhythm
+	watched    <-chan struct{} // of the context whose end rings
+	unwatch    func() bool
+	ran        int    // handlers since the clock was read last in this term
+	clocked    bool   // it was
+	handling   string // what the last of them handles; "": ran says which message
+	handled    FrameID
+	heldSaid   int64  // until when no handler is named in the log again
+	watchUntil int64  // until when each handler is timed; 0: they are not
+	waits      uint32 // waits led
 
 	epfd     int          // -1 in manual mode
 	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
 	bellRung atomic.Bool
-	beds     spares[bed]
 	timers   spares[time.Timer] // of waiters, stopped
 	waiters  spares[Waiter]     // of WaitFor
 	bellMu   sync.Mutex         // guards bell against being closed under a ring
 	bell     int
 	wake     chan struct{}
 
-	// Background goroutines: exactly one is on duty, which leads or waits to. While handlers that handed off still
-	// run on others there are more, and one of those is kept for the next hand-off.
-	backgrounds sync.WaitGroup
-	relief      chan struct{} // puts the spare one on duty
+	backgrounds sync.WaitGroup // goroutines: one is on duty, which leads or waits to; on others handlers run that handed off
 
 	mu       sync.Mutex
-	spare    bool      // a background goroutine waits for relief
 	waiting  []*Waiter // that sleep until a condition holds: woken whenever something has changed
 	tickers  []*ticker
 	duties   []func() // to be done once
@@ -105,11 +91,9 @@ const (
 	backgroundPeriod = time.Millisecond
 	// tickPeriod is the coarsest timer: keep-alives and expiry.
 	tickPeriod = 250 * time.Millisecond
-	// tickWaits is how many waits, each too short to look at the clock, may go by
-	// before one does: a caller that leads again and again must not hold up timers.
+	// tickWaits is how many waits, each too short to look at the clock or to let other goroutines run, may go by
+	// before one does: a caller that leads again and again must not hold up timers, nor them.
 	tickWaits = 64
-	// yieldWaits is how many waits, each too short to let other goroutines run, may go by before one does.
-	yieldWaits = 16
 	// relieveTries is how often a waiter that is alone lets the background run, so that it leaves the lead, before it sleeps.
 	relieveTries = 4
 	// closePoll is how often close looks whether everybody has stopped.
@@ -123,9 +107,10 @@ type ticker struct {
 }
 
 func (l *leader) init(e *Element) error {
-	l.el, l.epfd, l.bell, l.yieldPolls = e, -1, -1, firstPolls
-	l.yieldTime, l.pollTime = leastYieldTime, firstPollTime
-	l.wake, l.over, l.relief = make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
+	l.el, l.epfd, l.bell = e, -1, -1
+	l.rhythm.init()
+	e.workers.l = l
+	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
 	l.tickers = []*ticker{{fn: e.tick}}
 	var pollers []Poller
 	for _, t := range e.cfg.Transports {
@@ -205,6 +190,14 @@ func (l *leader) leave(term uint64) {
 	}
 }
 
+// stepBack is for a goroutine that may have waited, and led, and will not come back to that. Else the background goroutine
+// would leave it some time before it looks after an element that nobody drives.
+func (l *leader) stepBack() {
+	if l.role() == roleFree {
+		l.nudge()
+	}
+}
+
 // nudge makes the background goroutine look at once.
 func (l *leader) nudge() {
 	select {
@@ -272,30 +265,20 @@ func (l *leader) poll(term uint64) (handled int) {
 // giveWay lets those run who were woken or started: they may send, and all of it leaves together.
 func (l *leader) giveWay() {
 	l.woken.Store(false)
-	ws := &l.el.workers
-	if ws.busy.Load() > ws.started.Swap(0) { // one of an earlier round goes on: if it computes, nothing may wait for it
-		l.clock(l.el.now())
-		runtime.Gosched()
-		l.notHeld()
-		return
-	}
 	l.clock(l.el.now()) // what others do is no handler's time
-	defer l.notHeld()
-	defer l.uncork()
 	for _, c := range l.corkers {
 		c.Cork()
 	}
 	for range giveWays { // the runtime comes back to us now and then before all had their turn
-		before := ws.busy.Load()
+		before := l.el.workers.busy.Load()
 		runtime.Gosched()
-		if n := ws.busy.Load(); n == 0 || n >= before {
+		if n := l.el.workers.busy.Load(); n == 0 || n >= before {
 			break
 		}
 	}
+	l.uncork()
+	l.coarse.Store(l.el.now())
 }
-
-// notHeld ends a time in which others had the processor.
-func (l *leader) notHeld() { l.coarse.Store(l.el.now()) }
 
 // giveWays is how often the leader steps aside in a row for handlers of one round.
 const giveWays = 4
@@ -444,20 +427,35 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 // epollWait sleeps until a descriptor is readable or d is over; an error
 // (EINTR) is as good as an event, because the leader polls next.
 func (l *leader) epollWait(d time.Duration) {
-	b := l.beds.get()
-	if b == nil {
-		b = new(bed)
-	}
-	defer l.beds.put(b)
-	n := l.nap(b, min(d, napTime))
+	var events [8]unix.EpollEvent
+	n := l.nap(&events, min(d, napTime))
 	if n == 0 && d > napTime {
-		n, _ = unix.EpollWait(l.epfd, b.events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
+		n, _ = unix.EpollWait(l.epfd, events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
 	}
-	for _, e := range b.events[:max(n, 0)] {
+	for _, e := range events[:max(n, 0)] {
 		if int(e.Fd) == l.bell {
 			l.hush()
 		}
 	}
+}
+
+// napTime is how long the runtime is not told that the leader sleeps. Where it has one processor it would take that away after 20 µs, put its
+// monitor to sleep as nothing is left to watch, and wake it when the leader is back. Whoever stops the world interrupts a nap with a signal.
+// RATIONALE has what naps are worth.
+const napTime = 50 * time.Microsecond
+
+// nap sleeps for at most d and returns the number of events; negative if it
+// was interrupted or this kernel (before 5.11) cannot.
+func (l *leader) nap(events *[8]unix.EpollEvent, d time.Duration) int {
+	until := unix.NsecToTimespec(int64(d))
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(events)), uintptr(len(events)), uintptr(unsafe.Pointer(&until)), 0, 0)
+	switch errno {
+	case 0:
+		return int(n)
+	case unix.ENOSYS:
+		return 0
+	}
+	return -1
 }
 
 // spares keeps a few of what sleepers need, so that a sleep allocates nothing. A
@@ -488,106 +486,32 @@ func (s *spares[T]) put(v *T) {
 	}
 }
 
-// bed is what a sleeper hands to the kernel; on the stack it would be
-// allocated for each sleep.
-type bed struct {
-	events [8]unix.EpollEvent
-	time   unix.Timespec
-}
-
-// napTime is how long the runtime is not told that the leader sleeps. It would
-// look every 20 µs whether to give the processor to another thread, and have it woken
-// to find out that there is nothing to do; among elements that answer each other on one core that
-// took as long as the messages. Whoever stops the world interrupts a nap with a signal.
-const napTime = 50 * time.Microsecond
-
-// nap sleeps for at most d and returns the number of events; negative if it
-// was interrupted or this kernel (before 5.11) cannot.
-func (l *leader) nap(b *bed, d time.Duration) int {
-	b.time = unix.NsecToTimespec(int64(d))
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), uintptr(unsafe.Pointer(&b.time)), 0, 0)
-	switch errno {
-	case 0:
-		return int(n)
-	case unix.ENOSYS:
-		return 0
-	}
-	return -1
-}
-
 // standIn puts a background goroutine on duty: at the start, and in place of one whose handler handed off.
 func (l *leader) standIn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.closed.Load():
-	case l.spare:
-		l.spare = false
-		l.relief <- struct{}{}
-	default:
+	if !l.closed.Load() {
 		l.backgrounds.Add(1)
-		go l.background()
+		l.el.workers.run(l.background)
 	}
 }
 
-// relieved waits until a background goroutine is wanted again, and reports whether it is to go on: there is one spare
-// at most. It sleeps without a timer, as somebody else is on duty.
-func (l *leader) relieved() bool {
-	l.mu.Lock()
-	if l.spare || l.closed.Load() {
-		l.mu.Unlock()
-		return false
-	}
-	l.spare = true
-	l.mu.Unlock()
-	<-l.relief
-	return !l.closed.Load()
-}
-
-// mayBeBack reports whether a waiter has led since this was asked last, by whichever background goroutine: it may wait
-// again at once. It is the leader's; told says that somebody wants the background.
-func (l *leader) mayBeBack(told bool) bool {
-	if told || l.led == l.ledSeen || l.want.Load() > 0 {
-		return false
-	}
-	l.ledSeen = l.led
-	return true
-}
-
-// background leads while nobody else does.
+// background leads while nobody else does, until a handler hands off.
 func (l *leader) background() {
 	defer l.backgrounds.Done()
+	busy := &l.el.workers.busy
+	busy.Add(-1) // it has nothing to do but this
+	defer busy.Add(1)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	told := false
 	for !l.closed.Load() {
-		if term, ok := l.take(false, false); ok {
-			handed := false        // a handler handed off, and another goroutine is on duty
-			if l.mayBeBack(told) { // one round, then ask again
-				l.poll(term)
-				if l.state.Load() == term {
-					l.runTickers(term)
-				}
-				handed = l.state.Load() != term
-				l.leave(term)
-			} else {
-				handed = l.lead(term)
-			}
-			if handed {
-				if !l.relieved() {
-					return
-				}
-				told = true
-				continue
-			}
+		if term, ok := l.take(false, false); ok && l.lead(term) {
+			return
 		}
 		timer.Reset(backgroundPeriod)
 		select {
 		case <-l.wake:
-			timer.Stop()
-			told = true
 		case <-timer.C:
-			told = false
 		}
 	}
 }
@@ -640,10 +564,6 @@ func (e *Element) Progress() int {
 func (l *leader) close() {
 	l.closed.Store(true)
 	l.mu.Lock() // no standIn after this
-	if l.spare {
-		l.spare = false
-		l.relief <- struct{}{}
-	}
 	l.mu.Unlock()
 	l.nudge()
 	// Whoever leads sees closed at its next look, whoever sleeps once it is woken.
@@ -665,7 +585,6 @@ func (l *leader) handOff(term uint64) {
 		return
 	}
 	l.uncork()
-	l.guests.Add(1)
 	waiter := l.foreground.Load() // and the background goroutine on duty waits to lead
 	l.state.Store(nextTerm(still, roleFree))
 	switch {

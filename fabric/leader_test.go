@@ -160,7 +160,6 @@ func TestTakesAreWhole(t *testing.T) {
 					switch rnd.IntN(16) {
 					case 0:
 						l.handOff(term)
-						l.guests.Add(-1)
 					case 1:
 						l.leave(term)
 					default:
@@ -350,7 +349,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestStepBack: who steps back tells the background goroutine if nobody leads, and nobody otherwise.
+// TestStepBack: a goroutine of Layer.Go that ends tells the background goroutine if nobody leads, and nobody otherwise.
 func TestStepBack(t *testing.T) {
 	e, err := New(Config{Manual: true})
 	if err != nil {
@@ -359,6 +358,21 @@ func TestStepBack(t *testing.T) {
 	defer e.Close()
 	l := &e.leader
 	told := func() bool {
+		done := make(chan struct{})
+		(*Layer)(e).Go(func() { close(done) })
+		<-done
+		for e.workers.busy.Load() > 0 {
+			runtime.Gosched()
+		}
+		for {
+			e.workers.mu.Lock()
+			idle := len(e.workers.idle) // it is listed after it has stepped back
+			e.workers.mu.Unlock()
+			if idle > 0 {
+				break
+			}
+			runtime.Gosched()
+		}
 		select {
 		case <-l.wake:
 			return true
@@ -366,47 +380,20 @@ func TestStepBack(t *testing.T) {
 			return false
 		}
 	}
-	told()
-	if (*Layer)(e).StepBack(); !told() {
+	if !told() {
 		t.Error("nobody leads, and the background goroutine was not told")
 	}
-	if (*Layer)(e).Guests(1); told() {
-		t.Error("told of a guest that comes")
-	}
-	if (*Layer)(e).Guests(-1); !told() {
-		t.Error("not told of a guest that goes")
+	if !l.woken.Load() {
+		t.Error("the leader does not know of a goroutine that was started")
 	}
 	term, ok := l.take(true, true)
 	if !ok {
 		t.Fatal("somebody leads a manual element")
 	}
-	if (*Layer)(e).StepBack(); told() {
+	if told() {
 		t.Error("told while somebody leads")
 	}
 	l.leave(term)
-}
-
-// TestMayBeBack: that a waiter led is a reason to leave the lead alone once, not for each background goroutine
-// that comes after it: each handler that handed off would cost a period then.
-func TestMayBeBack(t *testing.T) {
-	var l leader
-	ask := func(told, want bool) {
-		t.Helper()
-		if got := l.mayBeBack(told); got != want {
-			t.Errorf("led %d, told %v: %v", l.led, told, got)
-		}
-	}
-	ask(false, false)
-	l.led += 2
-	ask(true, false)
-	ask(false, true)
-	ask(false, false)
-	l.led++
-	l.want.Add(1)
-	ask(false, false)
-	l.want.Add(-1)
-	ask(false, true)
-	ask(false, false)
 }
 
 // TestOneOnDuty: after handlers have handed off, one background goroutine leads or waits to. Others would look each
@@ -441,7 +428,7 @@ func TestOneOnDuty(t *testing.T) {
 		one := func() bool {
 			duty, stack = 0, stacks()
 			for _, g := range strings.Split(stack, "\n\n") {
-				if strings.Contains(g, fmt.Sprintf("(*leader).background(%p", &e.leader)) && !strings.Contains(g, "(*leader).relieved") {
+				if strings.Contains(g, fmt.Sprintf("(*leader).background(%p", &e.leader)) {
 					duty++
 				}
 			}

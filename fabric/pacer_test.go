@@ -5,42 +5,50 @@ import (
 	"time"
 )
 
-// TestYieldBeforeSleep: policy efficient lets others run once before it sleeps,
-// as long as that pays.
+// TestYieldBeforeSleep: whatever the policy, the last thing before a sleep is a yield and a poll: a peer on this processor may have
+// answered meanwhile. Efficient yields at once, Balanced when it has polled for a while, or when somebody else ran meanwhile.
 func TestYieldBeforeSleep(t *testing.T) {
-	clock, step := int64(0), time.Microsecond
+	clock, step := int64(1), 300*time.Nanosecond
 	el := &Element{now: func() int64 { clock += int64(step); return clock }}
-	el.cfg.Policy = Efficient
 	l := &el.leader
 	l.el = el
 	p := pacer{l: l}
-	idle := func(what string, want pace) {
+	idle := func(what string, want ...pace) {
 		t.Helper()
-		if got := p.after(0); got != want {
-			t.Fatalf("%s: pace %d, want %d", what, got, want)
+		for i, want := range want {
+			if got := p.after(0); got != want {
+				t.Fatalf("%s, poll %d: pace %d, want %d", what, i+1, got, want)
+			}
 		}
 	}
-	for range vainYields {
-		idle("a yield may pay", paceOn)
-		idle("it brought nothing", paceSleep)
+	el.cfg.Policy = Efficient
+	for range 50 {
+		l.rhythm.init()
+		idle("efficient", paceTick, paceSleep)
 		p.reset()
 	}
-	idle("yields have not paid", paceSleep)
-	for l.vain%rareYield != rareYield-1 {
-		idle("yields have not paid", paceSleep)
+	idle("efficient", paceTick)
+	if p.after(1); p.tired {
+		t.Fatal("something came, and it would sleep still")
 	}
-	idle("now and then", paceOn)
-	if p.after(1); l.vain != 0 {
-		t.Fatalf("a frame came after a yield, and %d are in vain", l.vain)
+	idle("efficient, afterwards", paceTick, paceSleep)
+	el.cfg.Policy, step = Balanced, foreignTime+1
+	p.reset()
+	l.rhythm.init()
+	l.yieldPolls = 2
+	idle("balanced, where somebody else ran", paceOn, paceTick, paceSleep)
+	step = 300 * time.Nanosecond
+	p.reset()
+	l.rhythm.init()
+	yields := 0
+	for start := clock; p.after(0) != paceSleep; {
+		if yields++; time.Duration(clock-start) > 2*Balanced.spin() {
+			t.Fatal("balanced goes on beyond its time")
+		}
 	}
-	step = time.Millisecond
-	idle("others keep the processor", paceSleep)
-	if p.paid(1); l.vain == 0 {
-		t.Fatal("a long yield paid")
+	if yields < 3 {
+		t.Fatalf("balanced slept after %d polls", yields)
 	}
-	l.epfd = -1
-	l.vain, step = 0, time.Microsecond
-	idle("nobody sleeps in manual mode", paceSleep)
 }
 
 // TestInterruptedPoll: one poll in which the processor was away does not have all further ones followed by a yield.
@@ -49,7 +57,9 @@ func TestInterruptedPoll(t *testing.T) {
 	el := &Element{now: func() int64 { return clock }}
 	el.cfg.Policy = Latency
 	l := &el.leader
-	l.el, l.yieldTime, l.yieldPolls, l.pollTime = el, mostYieldTime, firstPolls, firstPollTime
+	l.el = el
+	l.rhythm.init()
+	l.yieldTime = mostYieldTime
 	p := pacer{l: l}
 	poll := func(n int) {
 		for range n {
@@ -81,11 +91,10 @@ func TestHogged(t *testing.T) {
 	el := &Element{now: func() int64 { clock += int64(time.Microsecond); return clock }}
 	el.cfg.Policy = Latency
 	l := &el.leader
-	l.el, l.yieldTime, l.yieldPolls, l.pollTime = el, mostYieldTime, 1, firstPollTime
+	l.el, l.rhythm = el, rhythm{yieldPolls: 1, pollTime: firstPollTime}
 	for _, want := range []time.Duration{leastHogged, 2 * leastHogged, 4 * leastHogged} {
 		clock = l.hoggedUntil + 1
-		l.coarse.Store(clock)
-		l.yielded(hogTime)
+		l.yielded(clock, hogTime)
 		if l.hogged != want || l.hoggedUntil != clock+int64(want) {
 			t.Fatalf("nothing is yielded for %v, want %v", l.hogged, want)
 		}
@@ -106,17 +115,12 @@ func TestHogged(t *testing.T) {
 		t.Fatal("the clock stands still, or a yield was made")
 	}
 	for range 10 {
-		l.yielded(hogTime)
+		l.yielded(clock, hogTime)
 	}
 	if l.hogged != mostHogged {
 		t.Fatalf("nothing is yielded for %v, at most %v", l.hogged, mostHogged)
 	}
-	if l.yielded(hogTime - 1); l.hogged != 0 {
+	if l.yielded(clock, hogTime-1); l.hogged != 0 {
 		t.Fatal("a short yield did not end that")
-	}
-	el.cfg.Policy = Efficient
-	l.vain = 0
-	if got := p.after(0); got != paceSleep {
-		t.Fatalf("policy efficient, before a sleep: pace %d", got)
 	}
 }

@@ -42,6 +42,7 @@ func withdrawn(ep *Endpoint) error {
 // Readmit asks Auth again about every connection that a token opened. Those whose token is gone, or has another secret or other
 // capabilities by now, end. It returns how many have, and the names of their principals. Whoever changes what Auth answers calls it.
 func (e *Element) Readmit() (ended int, principals []string) {
+	e.readmits.Add(1) // first: a HELLO that goes on asks again at its end
 	for _, ep := range e.Endpoints() {
 		if e.admits(ep) {
 			continue

@@ -145,17 +145,14 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 	p := pacer{l: l}
 	l.waits++
 	tick := l.waits%tickWaits == 0
-	if l.waits%yieldWaits == 0 {
+	if tick {
 		runtime.Gosched()
 	}
 	for {
 		n := l.poll(term)
 		over := l.state.Load() != term
 		if cond() {
-			if !over {
-				p.paid(n)
-			}
-			l.finish(term)
+			l.leave(term)
 			return nil
 		}
 		if over {
@@ -171,14 +168,14 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 			return errTermOver
 		}
 		if err := l.waitOver(ctx, limit, w); err != nil {
-			l.finish(term)
+			l.leave(term)
 			return err
 		}
 		if pace == paceSleep {
 			var leads, held bool
 			term, leads, held = l.sleepCtx(ctx, term, cond)
 			if leads && held {
-				l.finish(term)
+				l.leave(term)
 			}
 			if held {
 				return nil
@@ -188,14 +185,6 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 			}
 			p.reset()
 		}
-	}
-}
-
-// finish is leave for a waiter that led.
-func (l *leader) finish(term uint64) {
-	if l.state.Load() == term {
-		l.led++
-		l.leave(term)
 	}
 }
 

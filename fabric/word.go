@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"encoding/binary"
+	"math"
 	"sync/atomic"
 	"unsafe"
 )
@@ -24,6 +25,15 @@ const (
 	KindFetchAnd
 	KindFetchOr
 	KindFetchXor
+	KindFetchMinInt
+	KindFetchMinUint
+	KindFetchMinFloat
+	KindFetchMaxInt
+	KindFetchMaxUint
+	KindFetchMaxFloat
+	KindFetchAddFloat
+
+	lastKind = KindFetchAddFloat
 )
 
 // FetchAdd adds to a word.
@@ -45,6 +55,29 @@ func FetchOr(mask uint64) AtomicOp { return AtomicOp{Kind: KindFetchOr, Operand:
 
 // FetchXor flips the bits of a mask.
 func FetchXor(mask uint64) AtomicOp { return AtomicOp{Kind: KindFetchXor, Operand: mask} }
+
+// FetchMinInt keeps the smaller of a signed word and n.
+func FetchMinInt(n int64) AtomicOp { return AtomicOp{Kind: KindFetchMinInt, Operand: uint64(n)} }
+
+// FetchMinUint keeps the smaller of a word and n.
+func FetchMinUint(n uint64) AtomicOp { return AtomicOp{Kind: KindFetchMinUint, Operand: n} }
+
+// FetchMaxInt keeps the larger of a signed word and n.
+func FetchMaxInt(n int64) AtomicOp { return AtomicOp{Kind: KindFetchMaxInt, Operand: uint64(n)} }
+
+// FetchMaxUint keeps the larger of a word and n.
+func FetchMaxUint(n uint64) AtomicOp { return AtomicOp{Kind: KindFetchMaxUint, Operand: n} }
+
+// FetchFloat32 makes one of the operations on floating-point words (KindFetchMinFloat, KindFetchMaxFloat, KindFetchAddFloat) of 4 bytes; FetchFloat64 of 8. NaN
+// is neither smaller nor larger than anything, so the word stays.
+func FetchFloat32(kind AtomicKind, v float32) AtomicOp {
+	return AtomicOp{Kind: kind, Operand: uint64(math.Float32bits(v))}
+}
+
+// FetchFloat64 is described at FetchFloat32.
+func FetchFloat64(kind AtomicKind, v float64) AtomicOp {
+	return AtomicOp{Kind: kind, Operand: math.Float64bits(v)}
+}
 
 // isWord reports whether n bytes at an offset of page-aligned memory are one
 // aligned word.
@@ -94,7 +127,7 @@ func LocalAtomic(mem []byte, op AtomicOp, width int) (uint64, error) {
 
 // doAtomic performs an atomic on local or mapped memory of at least width bytes.
 func doAtomic(mem []byte, op AtomicOp, width int) (old uint64, st status) {
-	if width != 4 && width != 8 || op.Kind < KindFetchAdd || op.Kind > KindFetchXor {
+	if width != 4 && width != 8 || op.Kind < KindFetchAdd || op.Kind > lastKind {
 		return 0, statusProtocol
 	}
 	p := unsafe.Pointer(&mem[0])
@@ -120,16 +153,41 @@ func atomic64(p *uint64, kind AtomicKind, operand, compare uint64) uint64 {
 	}
 	for {
 		old := atomic.LoadUint64(p)
-		next := old ^ operand
-		if kind == KindCompareSwap {
-			if next = operand; old != compare {
-				return old
-			}
-		}
-		if atomic.CompareAndSwapUint64(p, old, next) {
+		next := changed64(kind, old, operand, compare)
+		if next == old || atomic.CompareAndSwapUint64(p, old, next) {
 			return old
 		}
 	}
+}
+
+// changed64 is what an operation without an instruction of its own makes of a word.
+func changed64(kind AtomicKind, old, operand, compare uint64) uint64 {
+	was, by := math.Float64frombits(old), math.Float64frombits(operand)
+	takes := false // the operand takes the word's place
+	switch kind {
+	case KindFetchXor:
+		return old ^ operand
+	case KindFetchAddFloat:
+		return math.Float64bits(was + by)
+	case KindCompareSwap:
+		takes = old == compare
+	case KindFetchMinInt:
+		takes = int64(operand) < int64(old)
+	case KindFetchMinUint:
+		takes = operand < old
+	case KindFetchMinFloat:
+		takes = by < was
+	case KindFetchMaxInt:
+		takes = int64(operand) > int64(old)
+	case KindFetchMaxUint:
+		takes = operand > old
+	case KindFetchMaxFloat:
+		takes = by > was
+	}
+	if takes {
+		return operand
+	}
+	return old
 }
 
 func atomic32(p *uint32, kind AtomicKind, operand, compare uint32) uint32 {
@@ -145,14 +203,39 @@ func atomic32(p *uint32, kind AtomicKind, operand, compare uint32) uint32 {
 	}
 	for {
 		old := atomic.LoadUint32(p)
-		next := old ^ operand
-		if kind == KindCompareSwap {
-			if next = operand; old != compare {
-				return old
-			}
-		}
-		if atomic.CompareAndSwapUint32(p, old, next) {
+		next := changed32(kind, old, operand, compare)
+		if next == old || atomic.CompareAndSwapUint32(p, old, next) {
 			return old
 		}
 	}
+}
+
+// changed32 is what an operation without an instruction of its own makes of a word.
+func changed32(kind AtomicKind, old, operand, compare uint32) uint32 {
+	was, by := math.Float32frombits(old), math.Float32frombits(operand)
+	takes := false // the operand takes the word's place
+	switch kind {
+	case KindFetchXor:
+		return old ^ operand
+	case KindFetchAddFloat:
+		return math.Float32bits(was + by)
+	case KindCompareSwap:
+		takes = old == compare
+	case KindFetchMinInt:
+		takes = int32(operand) < int32(old)
+	case KindFetchMinUint:
+		takes = operand < old
+	case KindFetchMinFloat:
+		takes = by < was
+	case KindFetchMaxInt:
+		takes = int32(operand) > int32(old)
+	case KindFetchMaxUint:
+		takes = operand > old
+	case KindFetchMaxFloat:
+		takes = by > was
+	}
+	if takes {
+		return operand
+	}
+	return old
 }

@@ -8,8 +8,8 @@ import (
 // workers are goroutines that have run something for the element and wait for more: a new one's stack would grow, call by call,
 // to what a handler needs, which takes longer than a short handler.
 type workers struct {
-	busy    atomic.Int64 // that run something
-	started atomic.Int64 // of them and those that have ended since, since the leader last gave way
+	l    *leader
+	busy atomic.Int64 // that run something
 
 	mu     sync.Mutex
 	idle   []chan func() // the last to lie down is the first to get up
@@ -22,7 +22,6 @@ const maxIdleWorkers = 64
 
 // run runs fn on an idle goroutine, or on a new one.
 func (ws *workers) run(fn func()) {
-	ws.started.Add(1)
 	ws.busy.Add(1)
 	ws.mu.Lock()
 	n := len(ws.idle)
@@ -43,6 +42,7 @@ func (ws *workers) work(fn func()) {
 	for fn != nil {
 		fn()
 		ws.busy.Add(-1)
+		ws.l.stepBack()
 		if !ws.rest(next) {
 			return
 		}

@@ -265,7 +265,7 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 
 // openWindows finds the segments behind the table's keys for this element.
 func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
-	wanted := b.code.img.Call().Windows
+	call := b.code.img.Call()
 	if b.table != nil {
 		b.peers = make([]travel.Peer, len(b.table.Shards))
 		b.self = b.table.IndexOf(rt.el.Incarnation())
@@ -277,9 +277,12 @@ func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
 				b.windows = append(b.windows, windowAccess{})
 				continue
 			}
-			aw, err := rt.openWindow(b, w, i < len(wanted) && wanted[i].Writable)
+			aw, err := rt.openWindow(b, w, i < len(call.Windows) && call.Windows[i].Writable)
 			if err != nil {
 				return nil, refuse(travel.CodeRefused, "window %d of %s: %v", i, b.table.Name, err)
+			}
+			if !call.Maps(i) { // get and put reach it, but it is not in the function's memory
+				aw = abi.Window{FD: -1}
 			}
 			windows = append(windows, aw)
 		}

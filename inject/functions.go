@@ -28,8 +28,9 @@ type FunctionStats struct {
 
 // FormStats say how a function has run here in one form: by this the element chooses (forms.Choose).
 type FormStats struct {
-	Form string
-	Tier string // how the code was made that is ready now, where its engine makes it in more than one way
+	Form  string
+	Bytes uint64 // of its runs' payloads, and of what they replied and sent on
+	Tier  string // how the code was made that is ready now, where its engine makes it in more than one way
 	forms.History
 }
 
@@ -45,14 +46,19 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	if c == nil {
 		return
 	}
-	c.used = now
-	past := &c.history[form]
+	of := c.base()
+	of.used = now
+	past := &of.history[form]
 	past.runs++
+	past.bytes += uint64(len(h.run.Payload)) + h.sent
+	if h.replied {
+		past.bytes += uint64(len(h.reply))
+	}
 	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.bound.binding.Form) == forms.Auto {
 		rt.turn(now, c, h.principal)
 	}
 	if end != travel.CodeOK {
-		c.failed++
+		of.failed++
 	}
 }
 
@@ -107,10 +113,28 @@ func (c *code) stats(now travel.Instant) FunctionStats {
 	}
 	for form, past := range c.history {
 		if f.Runs += past.runs; past.runs > 0 && form > 0 {
-			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), c.tier(image.Form(form)), c.past(image.Form(form))})
+			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), past.bytes, c.tier(image.Form(form)), past.said()})
 		}
 	}
 	return f
+}
+
+// Ran says what all runs here came to by form, of functions too whose images are here no more.
+func (rt *Runtime) Ran() (list []FormStats) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	sum := rt.store.past
+	for _, c := range rt.store.codes {
+		for form := range c.history {
+			sum[form].add(c.history[form])
+		}
+	}
+	for form, past := range sum {
+		if form > 0 {
+			list = append(list, FormStats{Form: image.Form(form).String(), Bytes: past.bytes, History: past.said()})
+		}
+	}
+	return list
 }
 
 // tier is that of the first program of a form that is ready.

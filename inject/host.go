@@ -31,6 +31,7 @@ type host struct {
 	load      *load             // that it waits for
 	functions []*travel.Binding // that it has named, each with a reference; a number is an index and one
 	slices    uint64            // of its time that have ended
+	sent      uint64            // bytes that left while it ran
 	acted     bool              // it has sent or written something before its end
 
 	message fabric.Message // being handled, while leads
@@ -117,7 +118,7 @@ func (rt *Runtime) freeHost(h *host) {
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
 	h.scratch, h.again, h.acted, h.crowded = 0, false, false, false
-	h.load, h.slices = nil, 0
+	h.load, h.slices, h.sent = nil, 0, 0
 	h.unname()
 	rt.hosts = append(rt.hosts, h)
 }
@@ -310,7 +311,9 @@ func (h *host) ReplyPart(data []byte) abi.Status {
 		origin := h.run.Origin()
 		rt.mu.Unlock()
 		if !h.full(err) {
-			return h.status("reply_part", err)
+			st := h.status("reply_part", err)
+			h.count(st, data)
+			return st
 		}
 		if err := h.await(origin, try, false, err); err != nil {
 			return h.status("reply_part", err)
@@ -439,21 +442,55 @@ const maxFunctions = 64
 // name gives a function a number for forward and fork, until the run ends: the image, which is in the store, on the run's dataset, in the form
 // that was asked for. mu is held.
 func (h *host) name(img travel.ID) (function uint32, err error) {
+	own := h.run.Binding()
+	return h.nameAs(travel.What{Image: img, Table: own.Table, Form: own.Form})
+}
+
+// nameAs is name of anything that can be run. mu is held.
+func (h *host) nameAs(w travel.What) (function uint32, err error) {
 	for i, b := range h.functions {
-		if b.Image == img {
+		if b.What == w {
 			return uint32(i) + 1, nil
 		}
 	}
 	if len(h.functions) == maxFunctions {
 		return 0, fmt.Errorf("%w: a run can name %d functions besides itself", travel.ErrLimit, maxFunctions)
 	}
-	own := h.run.Binding()
-	b, err := h.rt.core.BindAs(h.rt.now(), travel.What{Image: img, Table: own.Table, Form: own.Form})
+	b, err := h.rt.core.BindAs(h.rt.now(), w)
 	if err != nil {
 		return 0, err
 	}
 	h.functions = append(h.functions, b)
 	return uint32(len(h.functions)), nil
+}
+
+// Derive names the function that is the run's with these constants.
+func (h *host) Derive(constants []byte) (function uint32, st abi.Status) {
+	img := h.bound.code.img
+	switch n := img.Call().ConstantsBytes; {
+	case n == 0:
+		h.told("derive", abi.ErrUnsupported)
+		h.lastError = "its manifest names no constants"
+		return 0, abi.ErrUnsupported
+	case len(constants) != n:
+		h.told("derive", abi.ErrArgument)
+		h.lastError = fmt.Sprintf("%d bytes of constants, the record in its manifest has %d", len(constants), n)
+		return 0, abi.ErrArgument
+	}
+	h.rt.mu.Lock()
+	defer h.rt.mu.Unlock()
+	w := h.run.Binding().What
+	w.Constants = string(constants)
+	function, err := h.nameAs(w)
+	return function, h.status("derive", err)
+}
+
+// Constants are those of the function that runs.
+func (h *host) Constants() []byte {
+	if c := h.bound.binding.Constants; c != "" {
+		return []byte(c)
+	}
+	return nil
 }
 
 // unname gives up the run's numbers. mu is held.
@@ -492,6 +529,7 @@ func (h *host) Forward(function, element uint32, payload []byte) abi.Status {
 		n, st, err := h.forward(h.time(), b, element, payload)
 		h.rt.mu.Unlock()
 		if !h.full(err) {
+			h.count(st, payload)
 			return st
 		}
 		if err := h.await(n, try, false, err); err != nil {
@@ -534,6 +572,7 @@ func (h *host) Fork(function, element uint32, payload []byte) abi.Status {
 	for try := 0; ; try++ {
 		n, st, err := h.fork(b, element, payload)
 		if !h.full(err) {
+			h.count(st, payload)
 			return st
 		}
 		if err := h.await(n, try, true, err); err != nil {
@@ -557,6 +596,13 @@ func (h *host) fork(b *travel.Binding, element uint32, payload []byte) (to trave
 	_, err = rt.core.Fork(h.time(), h.run, n, b, payload)
 	h.over = h.run.Ended()
 	return n, h.status("fork", err), err
+}
+
+// count counts what was sent.
+func (h *host) count(st abi.Status, data []byte) {
+	if st == abi.OK {
+		h.sent += uint64(len(data))
+	}
 }
 
 // window is n bytes of a window from offset on, as local memory, or the whole of its remote; both nil with a

@@ -95,7 +95,10 @@ func (rt *Runtime) enlist(h *host) *travel.End {
 			return &travel.End{Code: travel.CodeNoCode, Text: fmt.Sprintf("the object %v is no shard table", b.Table)}
 		}
 		b.Name = o.code.img.Name() // for errors, also if it cannot run
-		l = &load{code: o.code, wish: forms.Wish(b.Form), principal: h.principal, binding: b}
+		if n := o.code.img.Call().ConstantsBytes; b.Constants != "" && len(b.Constants) != n {
+			return &travel.End{Code: travel.CodeRefused, Text: fmt.Sprintf("a function was derived from %s with %d bytes of constants, its manifest names %d", b.Name, len(b.Constants), n)}
+		}
+		l = &load{code: o.code.derive(b.Constants), wish: forms.Wish(b.Form), principal: h.principal, binding: b}
 		if t != nil {
 			l.table = t.table
 		}
@@ -151,15 +154,14 @@ func (rt *Runtime) beginLoads() {
 		l.ctx, l.cancel = context.WithTimeoutCause(rt.life, rt.cfg.LoadTime,
 			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime)", context.DeadlineExceeded, rt.cfg.LoadTime))
 		rt.work.Add(1)
-		go rt.runLoad(l, l.cancel)
+		cancel := l.cancel
+		rt.layer.Go(func() { rt.runLoad(l, cancel) })
 	}
 }
 
 // runLoad carries out a load. By its end the load may have begun once more, with another context.
 func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
-	rt.layer.Guests(1) // so that whoever polls lets it run: somebody waits for it
-	defer rt.layer.Guests(-1)
 	b, err := rt.makeReady(l)
 	cancel()
 	rt.mu.Lock()
@@ -237,7 +239,7 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 			break
 		}
 		b.form, b.program = prog.Form, prog.program
-		if b.run, err = prog.program.Bind(b.principal, windows); err != nil && l.wish == forms.Auto && len(l.skip) < len(l.code.programs) {
+		if b.run, err = prog.program.Bind(b.principal, windows); err != nil && l.wish == forms.Auto && len(l.skip) < l.code.img.EntryCount() {
 			l.avoid(prog.Entry, err)
 			err = nil
 		}

@@ -29,6 +29,7 @@ type scripted struct {
 	load   func(context.Context, abi.Code) error // nil: it is ready at once
 	ticks  int                                   // of each run
 	tiers  bool                                  // bitcode comes in two: soon, and better
+	derive bool                                  // what runs goes on as a function that it derives
 	runs   chan func()                           // one for each run that is to begin: what it does; nil: nothing
 
 	mu     sync.Mutex
@@ -112,6 +113,13 @@ func (i scriptedInstance) Run(_ []byte, _ *abi.Limits, h abi.Host) (abi.Status, 
 		if err := h.Tick(); err != nil {
 			return 0, err
 		}
+	}
+	if i.e.derive && h.Constants() == nil {
+		f, st := h.Derive(make([]byte, 8))
+		if st == abi.OK {
+			st = h.Forward(f, 0, nil)
+		}
+		return st, nil
 	}
 	return h.Reply([]byte(i.form)), nil
 }
@@ -501,6 +509,30 @@ func TestTurn(t *testing.T) {
 	if err := s.node.rt.Close(); err != nil || e.closed != 2 {
 		t.Errorf("%d programs were closed, want 2 (%v)", e.closed, err)
 	}
+}
+
+// TestTurnToWhatIsReady: a function turns to native code that somebody else has had made, too.
+func TestTurnToWhatIsReady(t *testing.T) {
+	e := newScripted()
+	e.ticks = 10
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "long", 4, image.Wasm, image.LLVMBitcode), s.key)
+	if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
+		t.Fatalf("asked for as bitcode: %q, %v", got, err)
+	}
+	var got []string
+	wasm := false
+	for end := time.Now().Add(patience); time.Now().Before(end) && len(got) < 1000; {
+		answer, err := s.call(img, forms.Auto)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, answer)
+		if wasm = wasm || answer == "wasm32"; wasm && answer == "llvm-bitcode" {
+			return
+		}
+	}
+	t.Errorf("it ran %d times, as wasm %v, and last as %s", len(got), wasm, got[len(got)-1])
 }
 
 // TestTiers: code that was made soon runs at once; better code replaces it between runs, charged to the same principal, and a run that is

@@ -54,9 +54,7 @@ type chosen struct {
 
 // past is how a function has run here in a form.
 func (c *code) past(f image.Form) forms.History {
-	h := c.history[f]
-	// A run's first slice is short, and its last one ends anywhere.
-	return forms.History{Runs: h.runs, Time: time.Duration(h.slices) * sliceTime}
+	return c.base().history[f].said()
 }
 
 // choose orders what code may run, for a load; those are refused too that could not be made ready a moment ago. mu is held.
@@ -64,7 +62,7 @@ func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []
 	all, refused := forms.Choose(c.img.Entries(), rt.offers, c.distrusted, c.past, wish)
 	now := rt.now()
 	for _, can := range all {
-		p := &c.programs[can.Entry]
+		p := c.at(can.Entry)
 		err := skip[can.Entry]
 		if err == nil && p.err != nil && now < p.until {
 			err = p.err
@@ -98,7 +96,7 @@ func (rt *Runtime) pick(l *load) (chosen, error) {
 				rt.makeLater(l.code, good[0].Entry, l.principal)
 			}
 		}
-		if p := l.code.programs[can.Entry].ready; p != nil {
+		if p := l.code.at(can.Entry).ready; p != nil {
 			rt.improve(l, can.Entry)
 			l.code.explained(l.wish, Explanation{Form: can.Form.String(), Triple: can.Triple, Tier: tier(p, can.Tier), Why: can.Why, Refused: refused})
 			rt.mu.Unlock()
@@ -125,7 +123,7 @@ func tier(p abi.Program, usual string) string {
 func (c *code) soonest(good []forms.Candidate) forms.Candidate {
 	soon := good[0]
 	for _, can := range good {
-		if c.programs[can.Entry].ready != nil {
+		if c.at(can.Entry).ready != nil {
 			return can
 		}
 		if can.Form == image.Wasm {
@@ -136,6 +134,7 @@ func (c *code) soonest(good []forms.Candidate) forms.Candidate {
 }
 
 func (c *code) explained(wish forms.Wish, e Explanation) {
+	c = c.base()
 	if c.explain == nil {
 		c.explain = map[forms.Wish]*Explanation{}
 	}
@@ -162,7 +161,7 @@ func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error 
 // code of it, that is made next, in the background, and best says that this is it.
 func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 	c := l.code
-	p := &c.programs[entry]
+	p := c.at(entry)
 	rt.mu.Lock()
 	switch {
 	case p.ready != nil && !best:
@@ -195,7 +194,7 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 		p.until = rt.now() + travel.Instant(failedFor)
 	case err != nil && l.ctx.Err() == nil && !errors.Is(err, abi.ErrEngineBusy) || err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
 		p.err, p.until = err, rt.now()+travel.Instant(failedFor)
-	case err == nil && (rt.closed || c.copies == 0 || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
+	case err == nil && (rt.closed || c.lost() || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
 		ready.Close()
 		return context.Canceled
 	case err == nil:
@@ -206,7 +205,7 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 
 // installProgram has runs that begin from now on find a program. Those of the one before it end there. mu is held.
 func (rt *Runtime) installProgram(l *load, entry int, ready abi.Program) {
-	p := &l.code.programs[entry]
+	p := l.code.at(entry)
 	old := p.ready
 	p.ready, p.err = ready, nil
 	if old != nil {
@@ -220,7 +219,7 @@ func (rt *Runtime) installProgram(l *load, entry int, ready abi.Program) {
 
 // improve has better code made of an entry, in the background, if the engine makes better than what is ready. mu is held.
 func (rt *Runtime) improve(l *load, entry int) {
-	p := &l.code.programs[entry]
+	p := l.code.at(entry)
 	t, ok := p.ready.(abi.Tiered)
 	if !ok || p.loading || rt.closed || rt.now() < p.until {
 		return
@@ -235,7 +234,7 @@ func (rt *Runtime) improve(l *load, entry int) {
 func (rt *Runtime) outdate(c *code, these func(*bound) bool) {
 	for set := range rt.sets {
 		for _, b := range append([]*bound(nil), set.all...) {
-			if b.code == c && these(b) {
+			if (b.code == c || b.code.parent == c) && these(b) {
 				rt.forget(set, b)
 			}
 		}
@@ -245,15 +244,20 @@ func (rt *Runtime) outdate(c *code, these func(*bound) bool) {
 // codeOf is what an engine is given of an entry. mu is held.
 func (rt *Runtime) codeOf(c *code, entry int, principal string) (abi.Code, abi.Engine) {
 	e := c.img.Entries()[entry]
-	signers, _ := c.verdict.Allows(e.Form, c.img.Name())
+	signers, _ := c.base().verdict.Allows(e.Form, c.img.Name())
 	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past, forms.Auto)
-	return abi.Code{ID: c.img.ID(), Form: e.Form.String(), Triple: e.Triple, Features: e.Features, ABI: c.img.Manifest().ABI, Imports: c.img.Manifest().Imports,
+	id, constants := c.img.ID(), []byte(nil)
+	if c.parent != nil {
+		constants = []byte(c.constants)
+		id = id.Derived(constants)
+	}
+	return abi.Code{ID: id, Constants: constants, Form: e.Form.String(), Triple: e.Triple, Features: e.Features, ABI: c.img.Manifest().ABI, Imports: c.img.Manifest().Imports,
 		Bytes: e.Code, Limits: c.img.Call().Limits, Signers: signers, Principal: principal}, rt.cfg.Engines[good[0].Engine]
 }
 
 // makeLater has a program made that no run waits for. mu is held.
 func (rt *Runtime) makeLater(c *code, entry int, principal string) {
-	if p := &c.programs[entry]; p.ready == nil && !p.loading && !rt.closed {
+	if p := c.at(entry); p.ready == nil && !p.loading && !rt.closed {
 		p.loading = true
 		rt.queueLoad(&load{code: c, entry: entry, principal: principal})
 	}
@@ -265,7 +269,12 @@ func (rt *Runtime) turn(now travel.Instant, c *code, principal string) {
 		return
 	}
 	c.turnAt = now + travel.Instant(failedFor)
-	if good, _, _ := rt.choose(c, forms.Auto, nil); len(good) > 0 {
+	good, _, _ := rt.choose(c, forms.Auto, nil)
+	switch {
+	case len(good) == 0:
+	case c.programs[good[0].Entry].ready != nil: // somebody asked for it
+		rt.turned(c, good[0].Entry)
+	default:
 		rt.makeLater(c, good[0].Entry, principal)
 	}
 }

@@ -148,7 +148,7 @@ func (rt *Runtime) await(h *host) (more bool) {
 func (h *host) rest() {
 	h.told("", abi.OK)
 	h.unname()
-	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said, h.slices = fabric.Message{}, false, false, 0, nil, false, h.said[:0], 0
+	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said, h.slices, h.sent = fabric.Message{}, false, false, 0, nil, false, h.said[:0], 0, 0
 }
 
 // resume makes the host of a run that has waited ready to go on. mu is held.

@@ -372,7 +372,8 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 	if run != nil && m.Waits() {
 		rt.core.Own(run)
 		rt.work.Add(1)
-		go rt.apart(rt.host(run))
+		h := rt.host(run)
+		rt.layer.Go(func() { rt.apart(h) })
 		rt.mu.Unlock()
 	} else if run != nil {
 		h := rt.host(run)
@@ -434,8 +435,6 @@ func (rt *Runtime) comesBack(m fabric.Message) {
 // apart runs a branch that came to a goroutine which waits for something else.
 func (rt *Runtime) apart(h *host) {
 	defer rt.work.Done()
-	rt.layer.Guests(1)
-	defer rt.layer.Guests(-1)
 	if rt.execute(h) {
 		rt.after()
 	}
@@ -461,14 +460,12 @@ func (rt *Runtime) after() {
 	rt.workers++
 	rt.work.Add(1)
 	rt.mu.Unlock()
-	go rt.worker()
+	rt.layer.Go(rt.worker)
 }
 
 // worker runs branches until none is ready.
 func (rt *Runtime) worker() {
 	defer rt.work.Done()
-	rt.layer.Guests(1)
-	defer rt.layer.Guests(-1)
 	for {
 		rt.mu.Lock()
 		switch {

@@ -113,6 +113,8 @@ const (
 	opForwardAs
 	opForkAs
 	opScratchCount
+	opDerive
+	opConstants
 )
 
 // on moves a branch on to an element, to do these steps there; fork has another branch do them.

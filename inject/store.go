@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -23,6 +25,7 @@ type store struct {
 	byID   map[travel.ID]*object
 	codes  map[image.ID]*code
 	unused *list.List // of *object, the longest unused at the front
+	past   histories  // of the images that are here no more
 
 	hits, misses, evicted uint64
 }
@@ -49,16 +52,38 @@ type code struct {
 	turnAt   travel.Instant // not before that is it looked again whether native code would be better
 	explain  map[forms.Wish]*Explanation
 
+	// Of a derived function: what it was derived from, and with what. Everything else is its parent's, but for programs of bitcode, into which compilers
+	// work the constants.
+	parent    *code
+	constants string
+	derived   map[string]*code // from this one
+	gone      bool             // nobody finds it there any more
+
 	// What runs came of it since it was put here, by form (image.Form); 0 for those that did not begin.
-	history [image.ELF + 1]history
+	history histories
 	failed  uint64
 	used    travel.Instant // when the last one ended; 0: never
 }
+
+// histories are by form.
+type histories [image.ELF + 1]history
 
 // history is what runs in one form came to.
 type history struct {
 	runs   uint64
 	slices uint64 // of about sliceTime, of all of them
+	bytes  uint64 // of their payloads, and of what they replied and sent on
+}
+
+func (h *history) add(o history) {
+	h.runs += o.runs
+	h.slices += o.slices
+	h.bytes += o.bytes
+}
+
+// said is the history as forms.Choose goes by it. A run's first slice is short, and its last one ends anywhere.
+func (h history) said() forms.History {
+	return forms.History{Runs: h.runs, Time: time.Duration(h.slices) * sliceTime}
 }
 
 // program is one entry's.
@@ -147,12 +172,67 @@ func (s *store) drop(o *object) {
 	}
 	if c.copies--; c.copies == 0 {
 		delete(s.codes, c.img.ID())
+		for form := range c.history {
+			s.past[form].add(c.history[form])
+		}
 		c.close()
 	}
 }
 
+// maxDerived bounds the derived functions of one image whose own programs are kept.
+const maxDerived = 64
+
+// derive finds or makes what is kept of a function with constants.
+func (c *code) derive(constants string) *code {
+	bitcode := func(e image.Entry) bool { return e.Form == image.LLVMBitcode }
+	if constants == "" || !slices.ContainsFunc(c.img.Entries(), bitcode) {
+		return c
+	}
+	d := c.derived[constants]
+	if d != nil {
+		return d
+	}
+	for _, other := range c.derived {
+		if len(c.derived) < maxDerived {
+			break
+		}
+		other.close() // what runs in it goes on
+		delete(c.derived, other.constants)
+	}
+	if c.derived == nil {
+		c.derived = map[string]*code{}
+	}
+	d = &code{img: c.img, parent: c, constants: constants, programs: make([]program, len(c.programs))}
+	c.derived[constants] = d
+	return d
+}
+
+// base is the image's own function.
+func (c *code) base() *code {
+	if c.parent != nil {
+		return c.parent
+	}
+	return c
+}
+
+// at is the program of an entry.
+func (c *code) at(entry int) *program {
+	if c.parent != nil && c.img.Entries()[entry].Form != image.LLVMBitcode {
+		return &c.parent.programs[entry]
+	}
+	return &c.programs[entry]
+}
+
+// lost reports whether nobody finds the code any more.
+func (c *code) lost() bool { return c.gone || c.base().copies == 0 }
+
 // close closes the programs.
 func (c *code) close() {
+	c.gone = true
+	for _, d := range c.derived {
+		d.close()
+	}
+	c.derived = nil
 	for i := range c.programs {
 		if p := &c.programs[i]; p.ready != nil {
 			p.ready.Close()

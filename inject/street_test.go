@@ -75,7 +75,8 @@ type spy struct {
 	begin func(h abi.Host)          // is called as each run begins
 	make  func(ctx context.Context) // is called before each instance that the engine makes; unless nil, none is ready
 	logs  []string
-	log   func() // is called on each line that a function logs
+	bound [][]abi.Window // that programs were bound to
+	log   func()         // is called on each line that a function logs
 }
 
 // watch forgets what was seen, and has begin and log called from here on. It returns what was logged.
@@ -119,6 +120,9 @@ type spyProgram struct {
 
 func (p spyProgram) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
 	b, err := p.Program.Bind(principal, windows)
+	p.spy.mu.Lock()
+	p.spy.bound = append(p.spy.bound, windows)
+	p.spy.mu.Unlock()
 	return spyBound{b, p.spy}, err
 }
 

@@ -66,17 +66,25 @@ func (rt *Runtime) retrust() {
 		}
 	}
 	for _, c := range rt.store.codes {
-		for i, e := range c.img.Entries() {
-			if p := &c.programs[i]; p.ready != nil && c.distrusted(e.Form) != "" {
-				p.ready.Close() // its bounds keep what they need
-				p.ready = nil
-			}
+		c.unload()
+		for _, d := range c.derived {
+			d.unload()
+		}
+	}
+}
+
+// unload closes the programs of forms that are not trusted. mu is held.
+func (c *code) unload() {
+	for i, e := range c.img.Entries() {
+		if p := &c.programs[i]; p.ready != nil && c.distrusted(e.Form) != "" {
+			p.ready.Close() // its bounds keep what they need
+			p.ready = nil
 		}
 	}
 }
 
 // distrusted is why a function's code of a form may not run here; "": it may. mu is held.
 func (c *code) distrusted(f image.Form) string {
-	_, why := c.verdict.Allows(f, c.img.Name())
+	_, why := c.base().verdict.Allows(f, c.img.Name())
 	return why
 }

@@ -2,13 +2,16 @@ package inject_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/trust"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // trusting is a policy of keys.
@@ -70,6 +73,40 @@ func TestTrustReplaced(t *testing.T) {
 		t.Errorf("trusted again, with a binding of before: %v", err)
 	}
 	runs("still trusted", twos, forms.Bitcode, "llvm-bitcode")
+}
+
+// TestTrustOfDerived: a derived function is trusted as its parent is, and no longer: a key that is withdrawn takes its own machine code with it.
+func TestTrustOfDerived(t *testing.T) {
+	e := newScripted()
+	e.derive = true
+	s := newStage(t, e)
+	key, one := signer(1)
+	m := image.Manifest{Name: "parent", Constants: &schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.U64}}}}
+	img, err := image.Build(m, inForms(t, "parent", 4, image.LLVMBitcode).Entries()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img = signed(t, img, key)
+	if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	programs := func() (loaded []abi.Code, closed int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return slices.Clone(e.loaded), e.closed
+	}
+	if l, _ := programs(); len(l) != 2 || len(l[0].Constants) != 0 || len(l[1].Constants) != 8 || l[1].ID != img.ID().Derived(make([]byte, 8)) {
+		t.Errorf("what was loaded: %+v", l)
+	}
+	s.node.rt.SetTrust(trusting(t))
+	_, err = s.call(img, forms.Bitcode)
+	if _, closed := programs(); !errors.Is(err, travel.ErrRefused) || closed != 2 {
+		t.Errorf("withdrawn: %v, %d programs were given up, want both", err, closed)
+	}
+	s.node.rt.SetTrust(trusting(t, one))
+	if got, err := s.call(img, forms.Bitcode); err != nil || got != "llvm-bitcode" {
+		t.Errorf("trusted again: %q, %v", got, err)
+	}
 }
 
 // TestTrustReplacedWhileLoading: what was loaded while its key was withdrawn does not run.

@@ -42,7 +42,12 @@ func (rt *Runtime) visit(h *host) (more bool) {
 
 // leave ends a light run within its first slice that answers or goes on; false: the run is not light, or that takes more. mu is held.
 func (rt *Runtime) leave(h *host) bool {
-	now := h.now
+	now, moved := h.now, len(h.run.Payload)
+	if h.goes {
+		moved += len(h.onward)
+	} else {
+		moved += len(h.reply)
+	}
 	if !h.goes {
 		if !rt.core.Answer(h.run, h.reply, h.replied) {
 			return false
@@ -51,8 +56,11 @@ func (rt *Runtime) leave(h *host) bool {
 		return false
 	}
 	b := h.bound
-	b.code.used = now
-	b.code.history[b.form].runs++
+	of := b.code.base()
+	of.used = now
+	past := &of.history[b.form]
+	past.runs++
+	past.bytes += uint64(moved)
 	b.runs--
 	if b.spare == nil && b.listed && !b.stale {
 		b.spare = h.instance

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/pool/component"
 )
 
@@ -32,6 +33,10 @@ var fuzzRequests = []string{
 	"data.stat {\"name\":\"x\"}\ndata.table {\"name\":\"x\",\"rights\":\"rw\"}\ndata.grant {\"name\":\"x\",\"to\":\"*\",\"rights\":\"r\"}\ndata.remove {\"name\":\"x\",\"version\":1}",
 	"load.alloc {\"load\":\"LOAD\",\"sizes\":[18446744073709551615]}\nload.file {\"load\":\"LOAD\",\"path\":\"p.edges\",\"format\":{\"format\":\"edges\",\"names\":true}}",
 	"namesake {\"name\":\"n1\",\"incarnation\":\"0123456789abcdef\",\"addrs\":[\"tcp://127.0.0.1:7000\"],\"uptime_ms\":86400000}\nnamesake {\"name\":\"n1\"}",
+	"pool.create {\"name\":\"r\",\"size\":70000}\npool.lookup {\"name\":\"r\",\"rights\":\"rw\"}\npool.grant {\"name\":\"r\",\"to\":\"*\",\"rights\":\"r\"}\npool.discard {\"region\":1,\"ranges\":[{\"off\":65535,\"size\":2}]}\n" +
+		"pool.copy {\"from\":{\"name\":\"r\"},\"to\":{\"name\":\"r\"},\"to_off\":100,\"size\":100}\npool.stat {\"region\":1}\npool.list {}\npool.destroy {\"name\":\"r\"}",
+	"pool.create {\"leased\":true,\"size\":1}\npool.create {\"size\":18446744073709551615}\npool.discard {\"name\":\"r\",\"ranges\":[{\"off\":1,\"size\":18446744073709551615}]}",
+	"pool.create {\"name\":\"r\",\"size\":9}\npool.gather \x01\x00\x00\x00\x08\x00\x00\x00\npool.copy {\"from\":{\"name\":\"r\"},\"from_off\":18446744073709551615,\"to\":{\"name\":\"r\"},\"size\":2}",
 	"info []\ndata.stat {\ndata.list null\nload.begin \"\"",
 }
 
@@ -49,7 +54,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	ts := tokens(f, cluster.CapMember|cluster.CapWrite|cluster.CapRead, "node")
 	const memory = 4 << 20
-	n := aged(f, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Memory: memory, DataRoots: []string{dir}}, time.Hour)
+	n := aged(f, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Memory: memory, PoolMemory: memory, DataRoots: []string{dir}}, time.Hour)
 	el, p := guest(f, ts, "node")
 	ep, err := el.Dial(context.Background(), n.Addrs()[0])
 	if err != nil {
@@ -86,6 +91,12 @@ func FuzzRequests(f *testing.F) {
 		for name := range n.data.shards { // nothing else runs now
 			if _, err := p.Call(ctx, ep, control.CallRemove, fmt.Appendf(nil, `{"name":%q}`, name)); err != nil {
 				t.Fatalf("remove %q: %v", name, err)
+			}
+		}
+		n.pool.Abandoned(n.el.EndpointsTo(el.Incarnation())[0])
+		for _, r := range n.pool.List(cluster.Principal{Name: "node", Caps: cluster.CapsAll}).Regions {
+			if err := n.pool.Destroy(cluster.Principal{Name: "node", Caps: cluster.CapsAll}, pool.NameRequest{Region: r.Region}); err != nil {
+				t.Fatal(err)
 			}
 		}
 		if used := n.lent(); used != (component.Lent{}) {

@@ -128,6 +128,7 @@ type collector struct {
 	build   prometheus.Metric
 	metrics []metric
 	descs   []*prometheus.Desc
+	forms   []*prometheus.Desc // of functions' runs, with the label form
 }
 
 func newCollector(n *Node) *collector {
@@ -135,6 +136,13 @@ func newCollector(n *Node) *collector {
 	labels := prometheus.Labels{"element": n.cfg.Name}
 	c.build = prometheus.MustNewConstMetric(prometheus.NewDesc("wherry_build_info", "Which program this is; always 1.", nil,
 		prometheus.Labels{"element": n.cfg.Name, "version": n.cfg.Program, "goversion": runtime.Version()}), gauge, 1)
+	for _, m := range [][2]string{
+		{"runs_total", "Runs of functions here that have ended, by the form of code they ran in."},
+		{"run_seconds_total", "What those took without waiting, in whole slices of 100 µs."},
+		{"run_bytes_total", "Bytes of their payloads, and of what they replied and sent on."},
+	} {
+		c.forms = append(c.forms, prometheus.NewDesc("wherry_inject_form_"+m[0], m[1], []string{"form"}, labels))
+	}
 	for _, m := range c.metrics {
 		c.descs = append(c.descs, prometheus.NewDesc("wherry_"+m.name, m.help, nil, labels))
 	}
@@ -144,6 +152,9 @@ func newCollector(n *Node) *collector {
 // Describe lists the metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.build.Desc()
+	for _, d := range c.forms {
+		ch <- d
+	}
 	for _, d := range c.descs {
 		ch <- d
 	}
@@ -153,6 +164,11 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- c.build
 	f := figures{c.n, c.n.traffic.total(), c.n.rpc.Stats(), c.n.rt.Stats(), c.n.engine.Stats()}
+	for _, ran := range c.n.rt.Ran() {
+		for i, v := range []float64{float64(ran.Runs), ran.Time.Seconds(), float64(ran.Bytes)} {
+			ch <- prometheus.MustNewConstMetric(c.forms[i], counter, v, ran.Form)
+		}
+	}
 	for i, m := range c.metrics {
 		if v := m.read(&f); !math.IsNaN(v) {
 			ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, v)

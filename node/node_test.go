@@ -108,7 +108,7 @@ func TestHTTP(t *testing.T) {
 	go func() { done <- n.Run(t.Context()) }()
 	base := "http://" + n.HTTPAddr()
 	code, text := get(t, base+"/metrics")
-	for _, m := range []string{`wherry_endpoints{element="n1"} 0`, `wherry_lent_limit_bytes{element="n1"} 1.073741824e+09`, "wherry_rpc_served_total", "extra_total 0", "go_goroutines", "process_open_fds"} {
+	for _, m := range []string{`wherry_endpoints{element="n1"} 0`, `wherry_lent_limit_bytes{element="n1"} 1.073741824e+09`, "wherry_rpc_served_total", `wherry_inject_form_runs_total{element="n1",form="wasm32"} 0`, "extra_total 0", "go_goroutines", "process_open_fds"} {
 		if code != 200 || !strings.Contains(text, m) {
 			t.Errorf("/metrics (%d) has no %s", code, m)
 		}

@@ -26,11 +26,11 @@ var reloadable = map[string]func(to, from *Config){
 	"tls_key":     func(to, from *Config) { to.TLS.Key = from.TLS.Key },
 	"tls_ca":      func(to, from *Config) { to.TLS.CA = from.TLS.CA },
 	"tls_crl":     func(to, from *Config) { to.TLS.CRL = from.TLS.CRL },
-	"stop_time":   func(to, from *Config) { to.StopTime = from.StopTime },
-	"load_time":   func(to, from *Config) { to.LoadTime = from.LoadTime },
 	"native":      func(to, from *Config) { to.Native = from.Native },
 	"trust":       func(to, from *Config) { to.Trust = from.Trust },
 	"trust_file":  func(to, from *Config) { to.TrustFile = from.TrustFile },
+	"stop_time":   func(to, from *Config) { to.StopTime = from.StopTime },
+	"load_time":   func(to, from *Config) { to.LoadTime = from.LoadTime },
 }
 
 // Reload makes the node go by another configuration, and reads the files again that it names: tokens, trusted keys, certificates, the list of revoked

@@ -16,6 +16,7 @@ const (
 	CallStat    = "wherry.pool.stat"    // NameRequest → Info
 	CallGrant   = "wherry.pool.grant"   // GrantRequest → Nothing
 	CallDiscard = "wherry.pool.discard" // DiscardRequest → Nothing
+	CallCopy    = "wherry.pool.copy"    // CopyRequest → Nothing
 	CallGather  = "wherry.pool.gather"  // a Pick's bytes → the elements' bytes
 	CallScatter = "wherry.pool.scatter" // a Pick's bytes and the elements' → nothing
 )
@@ -72,6 +73,15 @@ type GrantRequest struct {
 type DiscardRequest struct {
 	NameRequest
 	Ranges []Range `json:"ranges"` // at most MaxRanges
+}
+
+// CopyRequest copies bytes from one region to another of the same component, or within one.
+type CopyRequest struct {
+	From    NameRequest `json:"from"`
+	FromOff uint64      `json:"from_off"`
+	To      NameRequest `json:"to"`
+	ToOff   uint64      `json:"to_off"`
+	Size    uint64      `json:"size"`
 }
 
 // Range is bytes of a region.

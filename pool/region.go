@@ -52,7 +52,7 @@ func (r *Region) ref() NameRequest { return NameRequest{Region: r.info.Region, E
 
 // Close forgets the region here: operations fail from then on with ErrClosed. The region stays, unless it is leased.
 func (r *Region) Close() error {
-	if r.extents.Swap(nil) != nil && r.info.Leased {
+	if r.extents.Swap(nil) != nil && r.info.Leased && r.ep.Err() == nil { // else it went with its connection
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		if err := r.Destroy(ctx); err != nil && !errors.Is(err, ErrNoRegion) && !errors.Is(err, ErrMoved) {
@@ -196,6 +196,31 @@ func (r *Region) DiscardAll(ctx context.Context, ranges []Range) error {
 			return err
 		}
 		ranges = ranges[len(batch):]
+	}
+	return nil
+}
+
+// CopyTo copies n bytes at off to another region of the same component, or elsewhere in this one; they do not pass through this
+// machine. Ranges that overlap are refused.
+func (r *Region) CopyTo(ctx context.Context, off uint64, dst *Region, dstOff, n uint64) error {
+	nothing := func(*extent, uint64, uint64) error { return nil }
+	if err := errors.Join(r.pieces("copy", off, n, nothing), dst.pieces("copy", dstOff, n, nothing)); err != nil {
+		return err
+	}
+	if r.ep != dst.ep {
+		return r.fail("copy", off, n, fmt.Errorf("%w: region %s is at %s: between two components, get and put", ErrSpec, dst.label(), dst.component))
+	}
+	return r.pool.tell(ctx, r.component, CallCopy, CopyRequest{r.ref(), off, dst.ref(), dstOff, n})
+}
+
+// Fence orders: operations on regions of this component that begin here after it take effect after those that began before. It does not wait.
+// Where a part of a region only is mapped (more than 1,024 extents of a component), use Quiet.
+func (r *Region) Fence() { r.ep.Fence() }
+
+// Quiet returns when all that was begun here on regions of this component has taken effect. Started operations must still be waited for or forgotten.
+func (r *Region) Quiet(ctx context.Context) error {
+	if err := r.ep.Flush(ctx); err != nil {
+		return r.fail("quiet", 0, 0, err)
 	}
 	return nil
 }

@@ -266,9 +266,7 @@ func (c *conn) keepRequest(k *Call) {
 
 // fork runs a call that has entered, on a goroutine.
 func (c *conn) fork(k *Call) {
-	c.p.layer.Ready()
 	if !c.p.goWork(func() {
-		defer c.p.layer.StepBack()
 		if body, err := k.run(); !k.isDetached() {
 			k.finish(body, err)
 		}

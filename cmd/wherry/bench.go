@@ -37,7 +37,10 @@ shared machine the ratios say more than the figures.`,
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
 		{"pool", "Time Gets, Puts and gathers of a region of remote memory beside the plain verbs", "wherry bench pool --transport tcp --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
+		{"excache", "Time page faults of a program whose memory is remote", "wherry bench excache --transport shm --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
+		{"scan", "Compare a scan of 64 MiB, as bitcode and by auto, with native C", "wherry bench scan --json", "shm", 1, fabric.Balanced},
+		{"hostile", "Run functions that mean ill, and time what others notice", "wherry bench hostile --form bitcode --json", "shm", 1, fabric.Balanced},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
@@ -76,11 +79,16 @@ shared machine the ratios say more than the figures.`,
 		}
 		parent.AddCommand(cmd)
 	}
-	parent.AddCommand(&cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
+	parent.AddCommand(a.benchRoleCommand())
+	return parent
+}
+
+// benchRoleCommand is what the other commands start.
+func (a *app) benchRoleCommand() *cobra.Command {
+	return &cobra.Command{Use: "role", Hidden: true, Args: cobra.NoArgs, Short: "One of a benchmark's processes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.Role(cmd.Context(), a.in, a.out, a.schemes, demoGraph)
-		}})
-	return parent
+		}}
 }
 
 // demoGraph is the demo's graph, which rounds are measured on.
@@ -98,6 +106,10 @@ const handlerHelp = "blocking: the server gives each call a goroutine; inline: i
 func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	f := cmd.Flags()
 	switch c.Kind {
+	case "scan":
+		f.StringVar(&c.Native, "native", "", "how native code runs: worker (the default) or in-process")
+	case "hostile":
+		f.StringVar(&c.Form, "form", "bitcode", "form of the functions: auto, wasm, bitcode or elf, signed and built on the spot with clang")
 	case "chase", "inject":
 		f.StringVar(&c.Form, "form", "", "form of the injected code: auto, wasm, bitcode or elf, signed and built on the spot with clang; the ready function, as wasm, if not given")
 		f.StringVar(&c.Native, "native", "", "with --form: how servers run native code: worker (the default) or in-process")

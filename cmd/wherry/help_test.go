@@ -76,6 +76,9 @@ func parses(line string) error {
 		}
 	}
 	for _, w := range rest {
+		if w == "--" { // another program's line
+			break
+		}
 		name, long := strings.CutPrefix(w, "--")
 		if name, _, _ = strings.Cut(name, "="); !long || name == "help" {
 			continue

@@ -328,7 +328,7 @@ func ranText(ran []control.RanStatus) string {
 		if r.Tier != "" {
 			form += " (" + r.Tier + ")"
 		}
-		all = append(all, fmt.Sprintf("%s %d× %s", form, r.Runs, mean))
+		all = append(all, fmt.Sprintf("%s %d× %s %v", form, r.Runs, mean, node.Bytes(r.Bytes)))
 	}
 	return orNone(strings.Join(all, ", "))
 }

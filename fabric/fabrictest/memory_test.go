@@ -60,7 +60,7 @@ func memoryAtomicsMisused(r *rig) {
 		}{
 			{fabric.KindFetchAdd, 8, 4, fabric.ErrAlign}, {fabric.KindSwap, 8, 1, fabric.ErrAlign}, {fabric.KindCompareSwap, 4, 2, fabric.ErrAlign},
 			{fabric.KindFetchAdd, 4, 4, nil}, {fabric.KindFetchXor, 2, 0, fabric.ErrProtocol}, {fabric.KindFetchAdd, 0, 0, fabric.ErrProtocol},
-			{fabric.KindFetchAdd, 16, 0, fabric.ErrProtocol}, {0, 8, 0, fabric.ErrProtocol}, {7, 8, 0, fabric.ErrProtocol},
+			{fabric.KindFetchAdd, 16, 0, fabric.ErrProtocol}, {0, 8, 0, fabric.ErrProtocol}, {14, 8, 0, fabric.ErrProtocol},
 			{fabric.KindFetchAdd, -8, 0, fabric.ErrRange},
 		} {
 			if _, err := rem.Atomic(r.Ctx, fabric.AtomicOp{Kind: c.kind, Operand: 1}, c.width, c.at); !errors.Is(err, c.want) {

@@ -122,6 +122,11 @@ type Host interface {
 	// Fork starts another branch of this invocation.
 	Fork(function, element uint32, payload []byte) Status
 
+	// Derive makes another function of the one that runs: the same code with these constants. It gives its number for Forward and Fork.
+	Derive(constants []byte) (function uint32, st Status)
+	// Constants are those with which the function that runs was derived; nil: it was not.
+	Constants() []byte
+
 	// Get, Put and Atomic act on a window of another element (or this one),
 	// with the shard table's key. May block.
 	Get(element, window uint32, offset uint64, dst []byte) Status

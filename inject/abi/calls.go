@@ -123,8 +123,12 @@ var calls = [...]Call{
 	{"shard_rows", 2, 0, "int32_t", []Param{{"uint32_t", "dataset"}, {"int32_t", "element"}, {"wherry_rows_range_t *", "range"}}, Pure, []Status{ErrArgument, ErrUnsupported},
 		"Writes the range of a dataset's rows that an element holds, {u64 first, u64 count}. `ErrUnsupported` unless every element holds a range: " +
 			"ask `owner` and `row` then, or say \"ranges\": true in the manifest. Status."},
-	{"window", 1, 0, "int32_t", []Param{{"uint32_t", "index"}, {"wherry_window_t *", "window"}}, Pure, []Status{ErrNoWindow},
-		"Writes where a window of this element lies, {u32 addr, u32 flags, u64 size}; flag bit 0: writable. Status."},
+	{"window", 1, 0, "int32_t", []Param{{"uint32_t", "index"}, {"wherry_window_t *", "window"}}, Pure, []Status{ErrNoWindow, ErrLimit},
+		"Writes where a window of this element lies, {u32 addr, u32 flags, u64 size}; flag bit 0: writable. `ErrLimit` for one that does not fit into the function's memory: " +
+			"`window_at` shows a part of it. Status."},
+	{"window_at", 2, 0, "int32_t", []Param{{"uint32_t", "index"}, {"uint64_t", "offset"}, {"wherry_view_t *", "view"}}, Pure, []Status{ErrArgument, ErrNoWindow},
+		"Writes where the part of a window lies that has the byte at offset, {u32 addr, u32 flags, u64 first, u64 size, u64 total}: size bytes from the window's byte first on, of total ones. " +
+			"A window that fits is one part. Of a larger one the part has at least 64 KiB from offset on, or all that there are, and stays until the next window_at of that window. Status."},
 	{"payload", 1, 0, "int32_t", []Param{{"wherry_payload_t *", "payload"}}, Pure, nil,
 		"Writes where the payload lies, {u32 addr, u32 size}, the same as the entry point's arguments. Status."},
 	{"scratch", 1, 0, "void *", []Param{{"uint64_t", "size"}}, Waits, nil,
@@ -138,6 +142,11 @@ var calls = [...]Call{
 		"Continues this branch on another element, with these bytes as its payload, as a run of a function: 0 is the one that runs. May wait for room. Status."},
 	{"fork", 2, 0, "int32_t", []Param{{"uint32_t", "function"}, {"int32_t", "element"}, {"const void *", "payload"}, {"uint32_t", "size"}}, Waits, sends,
 		"Starts another branch of this invocation on an element, which may be this one, as a run of a function: 0 is the one that runs. Waits for room, until the deadline. Status."},
+	{"derive", 2, 0, "int32_t", []Param{{"const void *", "constants"}, {"uint32_t", "size"}}, Pure, []Status{ErrArgument, ErrLimit},
+		"Number, for `forward` and `fork`, of a function that is this one with these constants, or a negative status. It holds for the rest of the run. " +
+			"`ErrUnsupported` if the manifest names no constants; `ErrArgument` if size is not that of those it names. What was derived before can derive again."},
+	{"constants", 2, 0, "int32_t", []Param{{"void *", "constants"}, {"uint32_t", "size"}}, Pure, []Status{ErrArgument},
+		"Copies the constants with which this function was derived; size is that of those which the manifest names. `ErrUnsupported` if it was not derived. Status. Compilers of bitcode see through this call."},
 	{"get", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"void *", "data"}, {"uint32_t", "size"}}, Waits, asks,
 		"Copies bytes from a window of any element. Waits. Status."},
 	{"put", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"const void *", "data"}, {"uint32_t", "size"}}, Waits, asks,

@@ -57,6 +57,7 @@ type Code struct {
 	ABI          uint32   // the manifest's: which host calls there are, and in which form
 	Imports      []string // host calls that the manifest lists
 	Bytes        []byte
+	Constants    []byte   // of a derived function; its Constants host call gives the same
 	Limits       Limits   // the manifest's
 	Signers      [][]byte // ed25519 public keys that the element trusts and whose signatures hold, sorted; none of a function that it knows by its identity
 	Principal    string   // whom compiling is charged to
@@ -112,4 +113,17 @@ type Instance interface {
 	Waits()
 	// Release gives the instance back, its scratch zeroed.
 	Release()
+}
+
+// CopyConstants answers the host call constants.
+func CopyConstants(h Host, to []byte) Status {
+	switch c := h.Constants(); {
+	case c == nil:
+		return ErrUnsupported
+	case len(c) != len(to):
+		return ErrArgument
+	default:
+		copy(to, c)
+		return OK
+	}
 }

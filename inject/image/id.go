@@ -1,8 +1,10 @@
 package image
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 )
 
 // IDBytes is the length of an image's identity.
@@ -14,6 +16,14 @@ const shortDigits = 12
 
 // An ID is the identity of an image: the SHA-256 of its content.
 type ID [IDBytes]byte
+
+// derivedContext begins what a derived function's identity is made of.
+const derivedContext = "wherry derived function 1\n"
+
+// Derived is the identity of the function that is the image's with constants.
+func (id ID) Derived(constants []byte) ID {
+	return sha256.Sum256(slices.Concat([]byte(derivedContext), id[:], constants))
+}
 
 // String is the identity in 64 lower-case hex digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }

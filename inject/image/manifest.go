@@ -75,7 +75,9 @@ type Manifest struct {
 	// Rows are the rows that a dataset must have: these fields in this order. nil: any rows.
 	Rows    *schema.Schema `json:"rows,omitempty"`
 	Windows []Window       `json:"windows,omitempty"`
-	Limits  abi.Limits     `json:"limits,omitzero"`
+	// Constants are what functions derived from this one have: a record, without text. nil: none can be derived.
+	Constants *schema.Schema `json:"constants,omitempty"`
+	Limits    abi.Limits     `json:"limits,omitzero"`
 	// Imports are the host calls that the code uses; sorted, each once. Build fills them in from a wasm entry.
 	Imports []string `json:"imports,omitempty"`
 	// Source is the SHA-256 of the source it was built from, in hex, or empty.
@@ -147,6 +149,7 @@ func (m Manifest) clone() Manifest {
 	m.Params = cloneSchema(m.Params)
 	m.Result = cloneSchema(m.Result)
 	m.Rows = cloneSchema(m.Rows)
+	m.Constants = cloneSchema(m.Constants)
 	m.Windows = slices.Clone(m.Windows)
 	m.Imports = slices.Clone(m.Imports)
 	return m
@@ -205,6 +208,9 @@ func (m *Manifest) validate() error {
 	if err := checkSchema(m.Rows, (*schema.Schema).ValidateDataset); err != nil {
 		return bad("rows: %v", err)
 	}
+	if err := checkSchema(m.Constants, validateConstants); err != nil {
+		return bad("constants: %v", err)
+	}
 	if err := m.checkStart(); err != nil {
 		return bad("%v", err)
 	}
@@ -253,6 +259,25 @@ func (m *Manifest) checkLists(bad func(string, ...any) error) error {
 		if b, err := hex.DecodeString(m.Source); err != nil || len(b) != 32 || strings.ToLower(m.Source) != m.Source {
 			return bad("source %q is not 64 lower-case hex digits", clip(m.Source))
 		}
+	}
+	return nil
+}
+
+// MaxConstantsBytes bounds the constants of a derived function: they travel with every branch.
+const MaxConstantsBytes = 4 << 10
+
+// validateConstants wants a record of fixed size.
+func validateConstants(s *schema.Schema) error {
+	if err := s.ValidateDataset(); err != nil {
+		return err
+	}
+	switch l, err := s.Layout(); {
+	case err != nil:
+		return err
+	case l.HasStr:
+		return errors.New("a str field; use bytesN")
+	case l.Size > MaxConstantsBytes:
+		return fmt.Errorf("a record of %d bytes, at most %d are allowed", l.Size, MaxConstantsBytes)
 	}
 	return nil
 }

@@ -16,14 +16,23 @@ type Call struct {
 	Manifest
 	Params *schema.Checked // nil: raw bytes
 	Result *schema.Checked // nil: raw bytes
+	// ConstantsBytes is how long the constants of a function are that is derived from this one; 0: none can be.
+	ConstantsBytes int
 }
 
 // Call is what calls need of the image; unlike Manifest it copies nothing.
 func (m *Image) Call() *Call { return m.call }
 
+// Maps reports whether the function finds a dataset's window i in its memory: one that the manifest lists, or any if it lists none
+// (or is of ABI 1, which had all).
+func (c *Call) Maps(i int) bool { return c.ABI < 2 || len(c.Windows) == 0 || i < len(c.Windows) }
+
 // newCall works it out, of a manifest that is valid.
 func newCall(m *Manifest) (*Call, error) {
 	c := &Call{Manifest: *m}
+	if m.Constants != nil {
+		c.ConstantsBytes = int(m.Constants.RecordBytes())
+	}
 	var err error
 	if m.Params != nil {
 		if c.Params, err = m.Params.CheckedParams(); err != nil {

@@ -63,6 +63,7 @@ type Request struct {
 	Bitcode   []byte
 	Triple    string   // that the bitcode is for
 	Imports   []string // host calls that the manifest lists: "reply"
+	Constants []byte   // of a derived function
 	Signer    []byte   // who answers for the code
 	Principal string   // who is charged
 	Best      bool     // however long that takes; else the first tier will do
@@ -330,7 +331,7 @@ func (l *Compiler) compile(ctx context.Context, h compiler.Hello, r Request) ([]
 	object, err := l.pool.Compile(ctx, compiler.Job{
 		Principal: r.Principal,
 		Signer:    string(r.Signer),
-		Request:   compiler.Request{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Imports: symbols(r.Imports), Fast: !r.Best, Code: r.Bitcode},
+		Request:   compiler.Request{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Imports: symbols(r.Imports), Fast: !r.Best, Constants: r.Constants, Code: r.Bitcode},
 	})
 	var refused *compiler.RefusedError
 	switch {
@@ -361,7 +362,7 @@ func symbols(imports []string) []string {
 func keyOf(h compiler.Hello, r Request, best bool) string {
 	sum := sha256.New()
 	imports := slices.Sorted(slices.Values(r.Imports))
-	parts := append([]string{h.Compiler, compiler.Revision, h.Triple, h.CPU, h.Features, strconv.FormatBool(best), string(r.Signer), string(r.Bitcode)}, imports...)
+	parts := append([]string{h.Compiler, compiler.Revision, h.Triple, h.CPU, h.Features, strconv.FormatBool(best), string(r.Signer), string(r.Constants), string(r.Bitcode)}, imports...)
 	for _, p := range parts {
 		fmt.Fprintf(sum, "%d:", len(p))
 		sum.Write([]byte(p))

@@ -53,6 +53,10 @@ func carried(name string) func(*instance, *[8]uint64) (answer, error) {
 		return (*instance).callRemaining
 	case "random":
 		return (*instance).callRandom
+	case "derive":
+		return (*instance).callDerive
+	case "constants":
+		return (*instance).callConstants
 	}
 	return nil
 }
@@ -207,7 +211,7 @@ func (in *instance) callScratch(a *[8]uint64) (answer, error) {
 	case n == 0:
 		return answer{}, nil
 	case n > in.scratch:
-		short := in.bound.program.engine.extend(in, n)
+		short := in.slot.Extend(n)
 		st, err := in.host.Scratch(n, short)
 		if err != nil {
 			return answer{}, &StoppedError{err}
@@ -310,6 +314,23 @@ func (in *instance) callLog(a *[8]uint64) (answer, error) {
 	in.logBytes += uint32(len(text))
 	in.host.Log(text)
 	return answer{}, nil
+}
+
+func (in *instance) callDerive(a *[8]uint64) (answer, error) {
+	data, st := in.memory(a[0], a[1], false)
+	if st != abi.OK {
+		return answer{status: st}, nil
+	}
+	function, st := in.host.Derive(append([]byte(nil), data...)) // the function may change them meanwhile
+	return answer{status: st, number: function}, nil
+}
+
+func (in *instance) callConstants(a *[8]uint64) (answer, error) {
+	dst, st := in.memory(a[0], a[1], true)
+	if st == abi.OK {
+		st = abi.CopyConstants(in.host, dst)
+	}
+	return answer{status: st}, nil
 }
 
 func (in *instance) callRandom(*[8]uint64) (answer, error) {

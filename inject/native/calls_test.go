@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
@@ -96,6 +99,7 @@ func TestAsWasm(t *testing.T) {
 	orders := []order{{op: 1}, {op: 3, n: 9}, {op: 20, n: 0, a: 40}, {op: 20, n: 2}, {op: 20, n: 3}, {op: 20, n: 1 << 31}, {op: 21, n: 1, a: 8, b: 5}, {op: 21, n: 0, b: 5},
 		{op: 13}, {op: 14, a: 1}, {op: 14, a: 8, b: 2}, {op: 42, a: 0}, {op: 42, a: 64}, {op: 42, a: 65}, {op: 42, a: 32768}, {op: 47},
 		{op: 34, n: 1, a: 1 << 20}, {op: 36, a: 3, b: 1}, {op: 31, a: 499}, {op: 31, a: 500}, {op: 32, n: 5}, {op: 33, n: 5}, {op: 38, n: 1},
+		{op: 55, n: 0, a: 8}, {op: 55, n: 1, a: 4096}, {op: 55, n: 2, a: 8}, {op: 55, n: 3, a: 8},
 		{op: 52, a: 7, b: 3}, {op: 52, n: 1}, {op: 53}, {op: 53, n: 1}, {op: 53, n: 2}, {op: 54}, {op: 54, n: 1},
 		{op: 50, a: 1}, {op: 50, a: 1 << 20}, {op: 50, a: 5 << 20}, {op: 50}, {op: 51, a: 100, b: 99}, {op: 51, a: 100, b: 1 << 16}}
 	for op := uint32(30); op < 45; op++ {
@@ -121,10 +125,66 @@ func TestAsWasm(t *testing.T) {
 	}
 }
 
+// TestLargeWindows: windows that do not fit into a function's memory are seen a part at a time, and as a whole natively; the answers are the same.
+func TestLargeWindows(t *testing.T) {
+	const size, step = 6<<30 + 24, 32<<20 + 8
+	large, small := sparse(t, size), segment(t, 1<<16)
+	var sum, n uint64
+	for at := uint64(0); at+8 <= size; at += step {
+		n++
+		sum += at * n
+		if _, err := unix.Pwrite(large, binary.LittleEndian.AppendUint64(nil, at), int64(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	windows := []abi.Window{{FD: large, Size: size}, {FD: large, Size: size, Writable: true}, {FD: small.FD(), Size: 1 << 16}}
+	native, portable := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice", windows...), wasmBound(t, windows...)
+	want := fmt.Sprintf("reply true %x", numbersOf(0, sum, n, sum, size, ^uint64(0)))
+	for window := range uint32(2) {
+		for range 2 { // the second run finds another part than the first one did
+			o := order{op: 55, n: window, a: step}
+			for name, b := range map[string]abi.Bound{"native": native, "wasm": portable} {
+				if got := heard(t, b, o); !strings.Contains(got, want) {
+					t.Errorf("%s, window %d: %s, want %s", name, window, got, want)
+				}
+			}
+		}
+	}
+	if got, want := heard(t, portable, order{op: 20, n: 0}), fmt.Sprintf("%d reply false", abi.ErrLimit); !strings.HasPrefix(got, want) {
+		t.Errorf("the whole of a large window: %s", got)
+	}
+	if got := heard(t, portable, order{op: 20, n: 2}); !strings.HasPrefix(got, "0 reply true") {
+		t.Errorf("a small window beside it: %s", got)
+	}
+}
+
+// sparse is a memfd of so many bytes, which takes as much memory as is written.
+func sparse(t *testing.T, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, (size+1<<16-1)&^(1<<16-1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func numbersOf(list ...uint64) (b []byte) {
+	for _, v := range list {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
 // TestABI1: functions of ABI 1 run as they did, in both forms; one that uses a call of ABI 2 is refused with its name.
 func TestABI1(t *testing.T) {
-	e := newEngine(t, Config{})
-	object := func(flags ...string) (abi.Program, error) {
+	object := func(e *Engine, flags ...string) (abi.Program, error) {
 		code, err := compileFile("testdata/abi1.c", flags...)
 		if err != nil {
 			t.Fatal(err)
@@ -135,16 +195,22 @@ func TestABI1(t *testing.T) {
 		}
 		return e.Load(t.Context(), abi.Code{Form: "elf", Triple: triple(), ABI: 1, Imports: calls, Bytes: code})
 	}
-	native := bind(t, must(object())(t), "alice")
+	e := newEngine(t, Config{})
+	natives := []abi.Bound{bind(t, must(object(e))(t), "alice")}
+	if stackswitch.Resumes() {
+		natives = append(natives, bind(t, must(object(inside(t, Config{})))(t), "alice"))
+	}
 	portable := bind(t, must(wasmProgram(t, "abi1.c", 1, nil))(t), "alice")
 	for _, o := range []order{{op: 1, n: 3}, {op: 2, n: 4}, {op: 3, n: 2}, {op: 4, n: 1, a: 250, b: 9}, {op: 4, n: 9, a: 500}} {
 		want := heard(t, portable, o)
-		if got := heard(t, native, o); got != want || o.op == 3 && !strings.Contains(got, `forks ["0:2:24"]`) || o.op == 2 && !strings.Contains(got, `"4:200"`) {
-			t.Errorf("%+v:\nnative %s\nwasm   %s", o, got, want)
+		for i, b := range natives {
+			if got := heard(t, b, o); got != want || o.op == 3 && !strings.Contains(got, `forks ["0:2:24"]`) || o.op == 2 && !strings.Contains(got, `"4:200"`) {
+				t.Errorf("%+v:\nnative %d %s\nwasm   %s", o, i, got, want)
+			}
 		}
 	}
 	_, asWasm := wasmProgram(t, "abi1.c", 1, map[string]string{"LATER": "1"})
-	_, asObject := object("-DLATER=1")
+	_, asObject := object(e, "-DLATER=1")
 	for _, err := range []error{asWasm, asObject} {
 		if err == nil || !strings.Contains(err.Error(), `"random" came with ABI version 2`) {
 			t.Errorf("ABI 1 with random: %v", err)
@@ -263,7 +329,7 @@ func TestScratch(t *testing.T) {
 	base := e.Stats().Bytes
 	for range 2 {
 		in := acquire(t, b)
-		base = in.usage().bytes
+		base = e.Stats().Bytes
 		for i := range 3 {
 			h := &fakeHost{}
 			if _, err := in.Run(order{op: 50, a: 100 << 10}.payload(), nil, h); err != nil || numbers(h.reply)[0] != uint64(i) {

@@ -24,6 +24,7 @@ type Request struct {
 	Bitcode   []byte
 	Triple    string
 	Imports   []string // host calls that it may make
+	Constants []byte   // of a derived function
 	Signer    []byte
 	Principal string
 	Best      bool // however long that takes

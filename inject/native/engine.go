@@ -11,6 +11,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
 
@@ -29,23 +30,19 @@ type Engine struct {
 	nursery *nursery
 	calls   []hostCall // by number
 
-	mu     sync.Mutex
-	all    usage
-	users  map[string]*user
-	loaded loaded
-	idle   []*instance // the longest idle one first
-	closed bool
-	stats  Stats
+	room *room.Room
+
+	mu        sync.Mutex
+	loaded    loaded
+	loadedFor map[string]loaded // by principal; others may run it too
+	closed    bool
+	stats     Stats
 }
 
 // Stats counts what an engine did.
 type Stats struct {
-	Loaded  uint64 // programs
-	Created uint64 // workers
-	Evicted uint64 // idle workers ended to make room
-	Failed  uint64 // workers that ended with a run
-	Live    int    // workers now
-	Bytes   uint64 // that they are charged of Config.MemoryBytes
+	Loaded     uint64 // programs
+	room.Stats        // of workers
 }
 
 // Main makes this process a nursery of workers if it was started as one, and else returns at once. Programs that embed a node call it first of
@@ -58,7 +55,8 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, users: map[string]*user{}, nursery: newNursery(config)}
+	e := &Engine{config: config, loadedFor: map[string]loaded{}, nursery: newNursery(config),
+		room: room.New(room.Config{Instances: config.MaxWorkers, Bytes: config.MemoryBytes, Noun: "workers", Busy: ErrBusy, Closed: ErrClosed})}
 	for _, c := range abi.Calls() {
 		e.calls = append(e.calls, hostCall{c, carried(c.Name)})
 	}
@@ -121,7 +119,7 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 	}
 	object, tier := code.Bytes, tier{e.offers[i].Tier, false}
 	if code.Form == formBitcode {
-		r := Request{Bitcode: code.Bytes, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal, Best: code.Best}
+		r := Request{Bitcode: code.Bytes, Constants: code.Constants, Triple: code.Triple, Imports: code.Imports, Principal: code.Principal, Best: code.Best}
 		if len(code.Signers) > 0 {
 			r.Signer = code.Signers[0]
 		}
@@ -138,7 +136,7 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 
 func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, error) {
 	rules := elf.Rules{Arch: worker.Arch, Entry: worker.Entry}
-	calls := map[string]string{} // what the worker's own code has for each
+	calls := hostCalls{}
 	for _, name := range code.Imports {
 		c, err := abi.CallNamed(name, code.ABI)
 		if err != nil {
@@ -151,7 +149,7 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	img, err := o.Place(worker.FunctionAt, func(symbol string) (uint64, bool) { return e.runtime.Image.Address(calls[symbol]) })
+	img, err := o.Place(worker.FunctionAt, calls.in(e.runtime))
 	if err != nil {
 		return nil, &CodeError{err}
 	}
@@ -162,8 +160,8 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 		}
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
-	p := &program{engine: e, tier: tier, object: o, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
-	if p.payer, err = e.admitCode(code.Principal, p.codeBytes()); err != nil {
+	p := &program{engine: e, payer: code.Principal, tier: tier, object: o, calls: calls, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
+	if err := e.admitCode(code.Principal, p.codeBytes()); err != nil {
 		return nil, err
 	}
 	if p.code, err = newCodeFile(img.Bytes); err != nil {
@@ -181,23 +179,18 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Live, s.Bytes = e.all.live, e.all.bytes
+	s.Stats = e.room.Stats()
 	return s
 }
 
 // Close ends the idle workers and the nursery. If workers are running it says so, and each is ended when it is released.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return nil
-	}
 	e.closed = true
-	idle := e.takeIdle(func(*instance) bool { return true })
-	running := e.all.live
 	e.mu.Unlock()
-	for _, in := range idle {
-		in.discard()
+	running, first := e.room.Close()
+	if !first {
+		return nil
 	}
 	err := e.nursery.close()
 	if e.code != nil {

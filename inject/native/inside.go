@@ -23,7 +23,7 @@ func (p *process) reserve(b *bound) (c codes, err error) {
 	if c.runtime, err = worker.NewRuntime(p.base); err != nil {
 		return c, err
 	}
-	if p.image, err = b.program.object.Place(p.base+worker.FunctionAt-worker.Base, c.runtime.Image.Address); err != nil {
+	if p.image, err = b.program.object.Place(p.base+worker.FunctionAt-worker.Base, b.program.calls.in(c.runtime)); err != nil {
 		return c, err
 	}
 	if c.runtimeCode, err = newCodeFile(c.runtime.Image.Bytes[:c.runtime.Image.Data]); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/cputime"
 	"github.com/wherry-fabric/wherry/internal/invariants"
 )
@@ -15,6 +16,7 @@ import (
 // instance is a worker as its runs see it. One goroutine at a time uses it.
 type instance struct {
 	bound    *bound
+	slot     room.Slot
 	process  *process
 	limits   *abi.Limits // of the program, or narrowed
 	asked    *abi.Limits // what narrowed was made from; nil: nothing
@@ -23,7 +25,6 @@ type instance struct {
 	told     bool   // its worker knows which rows are where, if that can be known
 	broken   bool   // its worker is gone, or must go
 	scratch  uint64 // bytes granted, of the current acquisition
-	reserved uint64 // charged for scratch, whole pages
 
 	// Of the current run.
 	host       abi.Host
@@ -103,9 +104,7 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	if err != nil {
 		return 0, in.fail(err)
 	}
-	if in.reserved > in.bound.extra(in.scratch) {
-		in.shorten()
-	}
+	in.slot.Trim(in.scratch)
 	if st == abi.OK {
 		st = in.mail // the function was told OK before it was sent
 	}
@@ -138,15 +137,26 @@ func (in *instance) fail(err error) error {
 	return err
 }
 
-// shorten gives back what is charged for scratch beyond what there is.
-func (in *instance) shorten() {
-	e := in.bound.program.engine
-	e.mu.Lock()
-	was := in.usage()
-	in.reserved = in.bound.extra(in.scratch)
-	e.recharge(in.bound.user, was, in.usage())
-	e.mu.Unlock()
+// Slot is where the worker lies in its bound's pool.
+func (in *instance) Slot() *room.Slot { return &in.slot }
+
+// Release gives the worker back, its scratch gone. One that failed, or whose bound is closed, ends.
+func (in *instance) Release() {
+	if in.running {
+		if invariants.Enabled {
+			panic("native: an instance is released while it runs")
+		}
+		return
+	}
+	if !in.broken && in.scratch > 0 {
+		in.broken = in.process.resizeScratch(0) != nil
+		in.scratch = 0
+	}
+	in.slot.Release(in.broken)
 }
+
+// Discard ends the worker: it is in no pool any more.
+func (in *instance) Discard() { in.process.end() }
 
 // converse gives the worker its turn until its run has ended.
 func (in *instance) converse() (abi.Status, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 )
 
 // TestWorkerKilled: a worker that somebody kills, idle or at work, costs one run, and the next has another.
@@ -366,8 +367,8 @@ func TestReservedOutlivesBound(t *testing.T) {
 			t.Errorf("the bound is gone while room is reserved: %d uses, want %d", p.uses, uses+1)
 		}
 		use(place)
-		if b.windows[0].mem != nil || p.uses != uses || b.live != 0 {
-			t.Errorf("the bound stays: %d uses, want %d, %d live", p.uses, uses, b.live)
+		if b.windows[0].mem != nil || p.uses != uses {
+			t.Errorf("the bound stays: %d uses, want %d", p.uses, uses)
 		}
 	}
 	if s := e.Stats(); s.Live != 0 {
@@ -387,7 +388,7 @@ func TestLoadedBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, ada := e.loaded, e.users["ada"]
+	own := e.loaded
 	if own.programs != 1 || own.bytes < uint64(len(first.(*program).image.Bytes)) {
 		t.Errorf("one is charged %+v", own)
 	}
@@ -403,9 +404,9 @@ func TestLoadedBounded(t *testing.T) {
 			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
 		}
 	}
-	for _, hers := range []loaded{{share(maxPrograms) - own.programs, 0}, {0, share(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
+	for _, hers := range []loaded{{room.Share(maxPrograms) - own.programs, 0}, {0, room.Share(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
 		e.loaded = loaded{own.programs + hers.programs, own.bytes + hers.bytes}
-		ada.loaded = e.loaded
+		e.loadedFor["ada"] = e.loaded
 		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), `programs`) || !strings.Contains(err.Error(), `for "ada"`) {
 			t.Errorf("with %+v of one principal: %v", hers, err)
 		}
@@ -417,7 +418,7 @@ func TestLoadedBounded(t *testing.T) {
 		}
 		other.Close()
 	}
-	e.loaded, ada.loaded = own, own
+	e.loaded, e.loadedFor["ada"] = own, own
 	b, err := first.Bind("alice", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -427,7 +428,7 @@ func TestLoadedBounded(t *testing.T) {
 		t.Errorf("closed, but bound: %+v, want %+v", e.loaded, own)
 	}
 	b.Close()
-	if e.loaded != (loaded{}) || len(e.users) != 0 {
-		t.Errorf("all are closed: %+v, and %d principals have something", e.loaded, len(e.users))
+	if e.loaded != (loaded{}) || len(e.loadedFor) != 0 {
+		t.Errorf("all are closed: %+v, and %d principals have something", e.loaded, len(e.loadedFor))
 	}
 }

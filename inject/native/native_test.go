@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 
 // fakeHost is an invocation that remembers what a function did.
 type fakeHost struct {
+	derived   []string // by Derive
+	constants []byte
 	ticks     atomic.Int64
 	stop      func() error
 	room      func(n uint64, short error) (abi.Status, error)
@@ -139,9 +141,17 @@ func (h *fakeHost) Scratch(n uint64, short error) (abi.Status, error) {
 	}
 	return abi.OK, nil
 }
-func (h *fakeHost) Log(text []byte)     { h.log = append(h.log, string(text)) }
-func (h *fakeHost) NowNs() uint64       { return uint64(time.Now().UnixNano()) }
-func (h *fakeHost) Random() uint64      { return 0x1122334455667788 }
+func (h *fakeHost) Log(text []byte) { h.log = append(h.log, string(text)) }
+func (h *fakeHost) NowNs() uint64   { return uint64(time.Now().UnixNano()) }
+func (h *fakeHost) Random() uint64  { return 0x1122334455667788 }
+func (h *fakeHost) Derive(constants []byte) (uint32, abi.Status) {
+	if len(constants) != 4 {
+		return 0, abi.ErrArgument
+	}
+	h.derived = append(h.derived, string(constants))
+	return uint32(len(h.derived)), abi.OK
+}
+func (h *fakeHost) Constants() []byte   { return h.constants }
 func (h *fakeHost) RemainingNs() uint64 { return 1234 }
 func (h *fakeHost) OverLimit(field string, limit, ceiling uint64) {
 	h.limited = append(h.limited, fmt.Sprintf("%s %d %d", field, limit, ceiling))
@@ -170,6 +180,9 @@ func compileFile(path string, flags ...string) ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	if err := os.WriteFile(filepath.Join(dir, "wherry.h"), []byte(sdk.Header()), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "wherry_std.h"), []byte(sdk.Std()), 0o600); err != nil {
 		return nil, err
 	}
 	out := filepath.Join(dir, "x.o")
@@ -297,13 +310,17 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStatics: statics are as declared at every run, the zeroed ones too, in whichever way they are zeroed.
+// TestStatics: static variables are as declared at every run, the zeroed ones too, in whichever way they are zeroed, and in both forms.
 func TestStatics(t *testing.T) {
-	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice")
-	for i := range 3 {
-		h, _, err := run(t, b, order{op: 2})
-		if err != nil || numbers(h.reply)[0] != 42*10000+100+1 {
-			t.Fatalf("run %d: %v, %v", i, numbers(h.reply), err)
+	for name, b := range map[string]abi.Bound{
+		"native": bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice"),
+		"wasm":   wasmBound(t),
+	} {
+		for i := range 3 {
+			want := fmt.Sprintf("reply true %x", binary.LittleEndian.AppendUint64(nil, 42*10000+100+1))
+			if got := heard(t, b, order{op: 2}); !strings.Contains(got, want) {
+				t.Fatalf("%s: run %d: %s, want %s", name, i, got, want)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
@@ -39,8 +40,8 @@ type process struct {
 // some 10 GB/s it zeroes as many in the time of a system call or two.
 const longZeros = 256 << 10
 
-// start makes a worker of a bound.
-func (b *bound) start(ctx context.Context) (*instance, error) {
+// Make makes a worker of a bound.
+func (b *bound) Make(ctx context.Context) (room.Instance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func align8(n uint64) uint64 { return (n + 7) &^ 7 }
 
 // mapScratch makes the file behind scratch, which is empty until there is some.
 func (p *process) mapScratch(b *bound, l *layout) error {
-	size := b.program.scratchBytes(b.program.limits.ScratchBytes)
+	size := b.program.scratchBytes()
 	if size == 0 {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 )
 
@@ -51,12 +52,21 @@ type tier struct {
 
 var firstTier = tier{"first tier, not optimised here", true}
 
+// hostCalls are the symbols of a runtime that stand for those that an object leaves open: of a host call the form that the object's ABI version has.
+type hostCalls map[string]string
+
+// in gives the addresses that they have in a runtime.
+func (c hostCalls) in(r *worker.Runtime) func(symbol string) (uint64, bool) {
+	return func(symbol string) (uint64, bool) { return r.Image.Address(c[symbol]) }
+}
+
 // program is code at its address.
 type program struct {
 	engine    *Engine
-	payer     *user // for whom it was loaded
+	payer     string // for whom it was loaded
 	tier      tier
 	object    *elf.Object
+	calls     hostCalls
 	image     *elf.Image // at its address in workers
 	code      *codeFile
 	limits    abi.Limits
@@ -121,24 +131,24 @@ func (l loaded) room(whose string, more uint64, programs int, bytes uint64, busy
 }
 
 // admitCode charges a principal for a program, who has at most three quarters of what all may load.
-func (e *Engine) admitCode(principal string, bytes uint64) (*user, error) {
+func (e *Engine) admitCode(principal string, bytes uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	u := e.userOf(principal)
-	err := u.loaded.room(fmt.Sprintf(" for %q", principal), bytes, share(maxPrograms), share(uint64(maxCodeBytes)), abi.ErrShareBusy)
+	own := e.loadedFor[principal]
+	err := own.room(fmt.Sprintf(" for %q", principal), bytes, room.Share(maxPrograms), room.Share(uint64(maxCodeBytes)), abi.ErrShareBusy)
 	if err == nil {
 		err = e.loaded.room(" for all", bytes, maxPrograms, maxCodeBytes, abi.ErrEngineBusy)
 	}
 	if err != nil {
-		e.vacate(u)
-		return nil, err
+		return err
 	}
 	e.loaded.add(1, bytes)
-	u.loaded.add(1, bytes)
-	return u, nil
+	own.add(1, bytes)
+	e.loadedFor[principal] = own
+	return nil
 }
 
 func (l *loaded) add(programs int, bytes uint64) {
@@ -146,12 +156,16 @@ func (l *loaded) add(programs int, bytes uint64) {
 	l.bytes += bytes
 }
 
-func (e *Engine) dropCode(u *user, bytes uint64) {
+func (e *Engine) dropCode(principal string, bytes uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.loaded.add(-1, -bytes)
-	u.loaded.add(-1, -bytes)
-	e.vacate(u)
+	own := e.loadedFor[principal]
+	if own.add(-1, -bytes); own.programs == 0 {
+		delete(e.loadedFor, principal)
+	} else {
+		e.loadedFor[principal] = own
+	}
 }
 
 // Close gives the program up; its code goes when its last bound has.
@@ -167,13 +181,9 @@ func (p *program) Close() {
 
 // bound is a program for one principal with one set of windows.
 type bound struct {
+	*room.Pool
 	program *program
-	user    *user
 	windows []window
-	base    uint64 // charged for each worker, besides scratch as it is asked for
-	ahead   bool   // all scratch is in base: the function writes to windows, so it cannot start over when there is no room
-	closed  bool   // under Engine.mu
-	live    int    // workers; under Engine.mu
 }
 
 // window is one as workers and the node have it.
@@ -193,7 +203,9 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 	if len(windows) > worker.MaxWindows {
 		return nil, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: worker.MaxWindows}
 	}
-	b := &bound{program: p, base: fixedBytes(p.statics(), p.limits.PayloadBytes)}
+	b := &bound{program: p}
+	base, scratch := fixedBytes(p.statics(), p.limits.PayloadBytes), p.scratchBytes()
+	ahead := false // all scratch is charged at once: the function writes to windows, so it cannot start over when there is no room
 	at := uint64(worker.WindowsAt)
 	for i, w := range windows {
 		own := window{Window: w, addr: at}
@@ -207,7 +219,7 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 		if p.engine.config.InProcess && w.Size > 0 {
 			own.addr = worker.AddressOf(own.mem)
 		}
-		b.ahead = b.ahead || w.Writable && w.Size > 0
+		ahead = ahead || w.Writable && w.Size > 0
 		b.windows = append(b.windows, own)
 		if at > worker.WindowsEnd {
 			b.unmap()
@@ -215,16 +227,16 @@ func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error
 		}
 	}
 	if p.engine.config.InProcess {
-		b.base += p.codeBytes() // each instance has the code at an address of its own
+		base += p.codeBytes() // each instance has the code at an address of its own
 	}
-	if b.ahead {
-		b.base += p.scratchBytes(p.limits.ScratchBytes)
+	if ahead {
+		base, scratch = base+scratch, 0
 	}
 	if err := p.hold(); err != nil {
 		b.unmap()
 		return nil, err
 	}
-	b.user = p.engine.userFor(principal)
+	b.Pool = p.engine.room.Pool(principal, b, base, scratch)
 	return b, nil
 }
 
@@ -269,54 +281,16 @@ func (b *bound) unmap() {
 	}
 }
 
-// scratchBytes is what so much scratch is charged.
-func (p *program) scratchBytes(n uint64) uint64 {
+// scratchBytes is what all scratch takes that the function can ask for.
+func (p *program) scratchBytes() uint64 {
 	if !p.scratches {
 		return 0
 	}
-	return pages(min(n, p.limits.ScratchBytes))
+	return pages(p.limits.ScratchBytes)
 }
 
-// extra is what scratch takes beyond base.
-func (b *bound) extra(scratch uint64) uint64 {
-	if b.ahead {
-		return 0
-	}
-	return b.program.scratchBytes(scratch)
-}
-
-// Need is how many bytes a worker takes of Config.MemoryBytes whose run asks for so much scratch.
-func (b *bound) Need(scratch uint64) uint64 { return b.base + b.extra(scratch) }
-
-// Close ends the idle workers; running ones end when they are released.
-func (b *bound) Close() {
-	e := b.program.engine
-	e.mu.Lock()
-	if b.closed {
-		e.mu.Unlock()
-		return
-	}
-	b.closed = true
-	b.user.bounds--
-	b.live++ // so that the windows stay until the idle workers are gone
-	idle := e.takeIdle(func(in *instance) bool { return in.bound == b })
-	e.vacate(b.user)
-	e.mu.Unlock()
-	for _, in := range idle {
-		in.discard()
-	}
-	b.left()
-}
-
-// left takes a worker off a bound. The last one to leave a closed bound takes the windows along.
-func (b *bound) left() {
-	e := b.program.engine
-	e.mu.Lock()
-	b.live--
-	last := b.closed && b.live == 0
-	e.mu.Unlock()
-	if last {
-		b.unmap()
-		b.program.drop()
-	}
+// Gone takes the windows along: the pool is closed, and its last worker gone.
+func (b *bound) Gone() {
+	b.unmap()
+	b.program.drop()
 }

@@ -126,6 +126,14 @@ WHERRY_ENTRY(payload, size)
             at = wherry_scratch(8);
             note(at ? ++*at : 0);
             break;
+        case 21: /* function 1 is this one with n as its constants, a bytes long */
+            word = s.n;
+            note((uint64_t)wherry_derive(&word, s.a));
+            break;
+        case 22: /* its own constants, a bytes long */
+            note((uint64_t)wherry_constants(&word, s.a));
+            note(word);
+            break;
         default:
             return WHERRY_ERR_UNSUPPORTED;
         }

@@ -29,15 +29,19 @@ const (
 // callScratch is what a function asks for memory of its invocation.
 const callScratch = "scratch"
 
+// callWindowAt is what a function asks for parts of windows.
+const callWindowAt = "window_at"
+
 // hostCalls are the ABI's, with what carries each out.
 func hostCalls() []hostCall {
 	runs := map[string]func(*Instance, []uint64){
 		"self": (*Instance).callSelf, "elements": (*Instance).callElements,
 		"owner": (*Instance).callOwner, "row": (*Instance).callRow, "shard_rows": (*Instance).callShardRows,
-		"window": (*Instance).callWindow, "payload": (*Instance).callPayload, callScratch: (*Instance).callScratch,
+		"window": (*Instance).callWindow, callWindowAt: (*Instance).callWindowAt, "payload": (*Instance).callPayload, callScratch: (*Instance).callScratch,
 		callReply: (*Instance).callReply, "reply_part": (*Instance).callReplyPart, callForward: (*Instance).callForward, "fork": (*Instance).callFork,
 		"get": (*Instance).callGet, "put": (*Instance).callPut, "atomic": (*Instance).callAtomic,
 		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining, "random": (*Instance).callRandom,
+		"derive": (*Instance).callDerive, "constants": (*Instance).callConstants,
 	}
 	var list []hostCall
 	for _, c := range abi.Calls() {

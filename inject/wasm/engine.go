@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/codecache"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
@@ -30,11 +31,9 @@ type Engine struct {
 	lanes  [lanes]*lane                     // some are nil without a disk cache
 	epoch  time.Time
 
+	room *room.Room
+
 	mu     sync.Mutex
-	all    usage
-	unused usage // idle ones' part of it
-	users  map[string]*user
-	idle   listItem // sentinel: the longest idle instance is first
 	closed bool
 	stats  Stats
 }
@@ -46,11 +45,7 @@ type Stats struct {
 	CacheMisses   uint64 // variants that were looked for on disk and not found, or not usable
 	CacheEvicted  uint64 // files removed to keep the directory below its limit
 	CacheRejected uint64 // cached files that were damaged or of another version, and removed
-	Created       uint64 // instances made
-	Evicted       uint64 // idle instances closed to make room
-	Failed        uint64 // instances discarded after a failed run
-	Live          int    // instances now
-	Bytes         uint64 // that they are charged of Config.MemoryBytes
+	room.Stats           // of instances
 }
 
 // New makes an engine.
@@ -59,11 +54,15 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, epoch: time.Now(), users: map[string]*user{}}
+	e := &Engine{config: config, epoch: time.Now()}
+	e.room = room.New(room.Config{Instances: config.MaxInstances, Bytes: config.MemoryBytes, Noun: "instances", Busy: ErrBusy, Closed: ErrClosed, Empty: func() {
+		if err := e.closeLanes(); err != nil {
+			config.Log.Warn("wasm: closing the runtime", "err", err)
+		}
+	}})
 	for version := uint32(1); version <= abi.Version; version++ {
 		e.rules[version] = rules(version)
 	}
-	e.idle.init()
 	e.kind, e.why = kind(config.Interpret)
 	if config.CacheDir != "" && e.kind == kindCompiler {
 		if e.cache, err = codecache.Open(config.CacheDir, config.CacheBytes, cacheKind, config.Log); err != nil {
@@ -119,7 +118,7 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Live, s.Bytes = e.all.live, e.all.bytes
+	s.Stats = e.room.Stats()
 	if e.cache != nil {
 		s.CacheEvicted = e.cache.Evicted()
 	}
@@ -158,22 +157,13 @@ func (e *Engine) count(counter *uint64) {
 // says so, and all is freed when the last one is released.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return nil
-	}
 	e.closed = true
-	var idle []*Instance
-	for in := e.idle.oldest(); in != nil; in = e.idle.oldest() {
-		e.forget(in)
-		idle = append(idle, in)
-	}
-	running := e.all.live
 	e.mu.Unlock()
-	for _, in := range idle {
-		in.close()
-	}
-	if running > 0 {
+	running, first := e.room.Close()
+	switch {
+	case !first:
+		return nil
+	case running > 0:
 		return fmt.Errorf("wasm: %d instances are still running; all is freed when they are released", running)
 	}
 	return e.closeLanes()

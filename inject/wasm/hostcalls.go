@@ -3,11 +3,13 @@ package wasm
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
@@ -107,6 +109,9 @@ func (in *Instance) callWindow(st []uint64) {
 	if code == abi.OK && (i >= uint64(len(windows)) || windows[i].size == 0) {
 		code = abi.ErrNoWindow
 	}
+	if code == abi.OK && windows[i].slides() {
+		code = abi.ErrLimit
+	}
 	if code == abi.OK {
 		w := &windows[i]
 		binary.LittleEndian.PutUint32(out, uint32(w.addr))
@@ -115,6 +120,55 @@ func (in *Instance) callWindow(st []uint64) {
 	}
 	st[0] = status(code)
 }
+
+// callWindowAt: window_at(index, offset, out {u32 addr, u32 flags, u64 first, u64 size, u64 total}) -> status
+func (in *Instance) callWindowAt(st []uint64) {
+	windows := in.binding.layout.windows
+	i, offset := st[0]&math.MaxUint32, st[1]
+	out, code := in.writable(st[2], 32)
+	switch {
+	case code != abi.OK:
+	case i >= uint64(len(windows)) || windows[i].size == 0:
+		code = abi.ErrNoWindow
+	case offset >= windows[i].size:
+		code = abi.ErrArgument
+	default:
+		w, first := &windows[i], uint64(0)
+		if w.slides() {
+			first = in.slide(int(i), offset)
+		}
+		binary.LittleEndian.PutUint32(out, uint32(w.addr))
+		binary.LittleEndian.PutUint32(out[4:], w.flags())
+		binary.LittleEndian.PutUint64(out[8:], first)
+		binary.LittleEndian.PutUint64(out[16:], min(w.span, w.size-first))
+		binary.LittleEndian.PutUint64(out[24:], w.size)
+	}
+	st[0] = status(code)
+}
+
+// slide has the part of a window mapped that has the byte at offset, and what follows it, and returns where the part begins.
+func (in *Instance) slide(i int, offset uint64) (first uint64) {
+	w, first := &in.binding.layout.windows[i], in.parts[i]
+	switch {
+	case offset >= first && min(offset+partAhead, w.size) <= first+w.span:
+		return first
+	case offset < first: // it goes backwards, so what lies before is wanted next
+		first = pages(offset+partAhead) - min(w.span, pages(offset+partAhead))
+	default:
+		first = offset &^ (pageBytes - 1)
+	}
+	first = min(first, pages(w.size)-w.span) // no page of the part lies behind the file's end
+	in.copies(slideBytes)
+	window := in.binding.windows[i]
+	if err := in.memory.Slide(linear.View{At: w.addr, Bytes: w.span, FD: window.FD, Offset: window.Offset + int64(first), Shared: w.writable}); err != nil {
+		panic(&StoppedError{fmt.Errorf("window %d: %w", i, err)}) // the memory may have a gap now; nothing runs in it any more
+	}
+	in.parts[i] = first
+	return first
+}
+
+// slideBytes is how many copied bytes take as long as mapping a part.
+const slideBytes = 64 << 10
 
 // callPayload: payload(out {u32 addr, u32 size}) -> status
 func (in *Instance) callPayload(st []uint64) {
@@ -147,7 +201,7 @@ func (in *Instance) enlarge(n uint64) bool {
 	if !in.running {
 		return false
 	}
-	short := in.binding.program.engine.extend(in, pages(n))
+	short := in.slot.Extend(n)
 	code, err := in.host.Scratch(n, short)
 	if err != nil {
 		panic(&StoppedError{err})
@@ -330,6 +384,28 @@ func (in *Instance) callRemaining(st []uint64) { st[0] = in.host.RemainingNs() }
 // callRandom: random() -> 64 bits
 func (in *Instance) callRandom(st []uint64) { st[0] = in.host.Random() }
 
+// callDerive: derive(ptr, len) -> function, or a negative status
+func (in *Instance) callDerive(st []uint64) {
+	constants, ok := in.readable(st[0], st[1])
+	if !ok {
+		st[0] = status(abi.ErrMemory)
+		return
+	}
+	function, code := in.host.Derive(constants)
+	if st[0] = uint64(function); code != abi.OK {
+		st[0] = status(code)
+	}
+}
+
+// callConstants: constants(ptr, len) -> status
+func (in *Instance) callConstants(st []uint64) {
+	dst, code := in.writable(st[0], st[1])
+	if code == abi.OK {
+		code = abi.CopyConstants(in.host, dst)
+	}
+	st[0] = status(code)
+}
+
 // startHost serves host calls while an instance is being prepared: there is no
 // invocation yet, so there is nothing to act on.
 type startHost struct{ stop func() error }
@@ -345,6 +421,8 @@ func (startHost) ReplyPart([]byte) abi.Status                        { return ab
 func (startHost) Onward(uint32, []byte) abi.Status                   { return abi.ErrUnsupported }
 func (startHost) Forward(_, _ uint32, _ []byte) abi.Status           { return abi.ErrUnsupported }
 func (startHost) Fork(_, _ uint32, _ []byte) abi.Status              { return abi.ErrUnsupported }
+func (startHost) Derive([]byte) (uint32, abi.Status)                 { return 0, abi.ErrUnsupported }
+func (startHost) Constants() []byte                                  { return nil }
 func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Atomic(uint32, uint32, uint64, abi.AtomicOp, uint32, uint64, uint64) (uint64, abi.Status) {

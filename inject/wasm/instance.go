@@ -9,6 +9,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/inject/wasm/internal/linear"
 	"github.com/wherry-fabric/wherry/internal/cputime"
 	"github.com/wherry-fabric/wherry/internal/invariants"
@@ -51,7 +52,6 @@ type Instance struct {
 	replyBytes uint64
 	slice      slice
 	scratch    uint64 // bytes granted, of the current acquisition
-	reserved   uint64 // charged for scratch, whole pages; of the current acquisition, or of a Place
 
 	binding  *Binding
 	module   api.Module
@@ -61,7 +61,10 @@ type Instance struct {
 	mem      []byte // all of it
 	narrowed abi.Limits
 
-	lru listItem
+	statics statics
+	parts   []uint64 // by window, where the part begins that is mapped of one that slides; nil: none does
+
+	slot room.Slot
 }
 
 // Fuel: the function runs until it has used up the fuel of a slice and then
@@ -177,9 +180,13 @@ func (in *Instance) run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	if err != nil {
 		return 0, err
 	}
-	if in.reserved > pages(in.scratch) {
-		in.binding.program.engine.shorten(in)
+	if in.statics.some {
+		if err := in.reset(); err != nil {
+			in.broken = true
+			return 0, err
+		}
 	}
+	in.slot.Trim(in.scratch)
 	st := abi.Status(uint32(in.stack[0]))
 	if st == abi.OK {
 		st = in.mail // the function was told OK before it was sent
@@ -306,7 +313,11 @@ func (in *Instance) callStoreTrap(st []uint64) {
 	addr = max(addr, lay.store) // a store may begin just below the first window
 	for i, w := range lay.windows {
 		if !w.writable && addr >= w.addr && addr < w.addr+w.span {
-			panic(&ReadOnlyError{Window: i, Addr: addr, Offset: addr - w.addr})
+			offset := addr - w.addr
+			if w.slides() {
+				offset += in.parts[i]
+			}
+			panic(&ReadOnlyError{Window: i, Addr: addr, Offset: offset})
 		}
 	}
 	panic(outside)
@@ -327,7 +338,7 @@ func (in *Instance) Broken() bool { return in.broken }
 // Release gives the instance back. Scratch is dropped: whoever runs next finds
 // it zero. The instance must not be used afterwards.
 func (in *Instance) Release() {
-	if in.running || in.mem == nil || in.lru.next != nil {
+	if in.running || in.mem == nil || in.slot.Idle() {
 		if invariants.Enabled {
 			panic("wasm: an instance is released while it runs, or twice")
 		}
@@ -343,7 +354,7 @@ func (in *Instance) Release() {
 		in.broken = in.memory.Discard(lay.mailbox+keptInbox, lay.mailbox+pages(boxBytes+in.inbox)) != nil
 	}
 	in.inbox = 0
-	in.binding.release(in)
+	in.slot.Release(in.broken)
 }
 
 // close frees the memory and what wazero holds. wazero frees the memory with the module.

@@ -31,9 +31,19 @@ type layout struct {
 type mapped struct {
 	addr     uint64
 	size     uint64 // that the function may use
-	span     uint64 // mapped: whole pages
+	span     uint64 // mapped at once: whole pages
 	writable bool
 }
+
+// slides reports whether only a part of a window is mapped at once.
+func (w *mapped) slides() bool { return w.span < w.size }
+
+const (
+	// slotBytes is the part of a window that does not fit: large, so that a scan slides seldom, and small enough for a dozen of them.
+	slotBytes = 256 << 20
+	// partAhead is how much of such a window is there from the byte on that was asked for: more than the longest record.
+	partAhead = 64 << 10
+)
 
 // boxBytes is what the mailbox takes, so that the payload behind it is aligned to 16 bytes.
 const boxBytes = (wasmcode.MailboxBytes + 15) &^ 15
@@ -43,9 +53,33 @@ func pages(n uint64) uint64 { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 // MaxWindows bounds a window set; every window is a mapping of its own.
 const MaxWindows = 256
 
-// plan lays out an instance of a function with these limits. limits have been
+// spans are how much of each window is mapped at once: all of it, or, of a function that asks for parts, a slot of the largest ones, if
+// they do not fit besides own bytes.
+func spans(own uint64, windows []abi.Window, parts bool) []uint64 {
+	list, total := make([]uint64, len(windows)), own
+	for i, w := range windows {
+		list[i] = pages(w.Size)
+		total += min(list[i], 1<<40) // nothing that is added up overflows
+	}
+	for parts && total > linear.MaxBytes {
+		most := 0
+		for i := range list {
+			if list[i] > list[most] {
+				most = i
+			}
+		}
+		if list[most] <= slotBytes {
+			break
+		}
+		total -= min(list[most], 1<<40) - slotBytes
+		list[most] = slotBytes
+	}
+	return list
+}
+
+// plan lays out an instance of a function with these limits, which asks for parts of windows or not. limits have been
 // brought below the ceilings, so their sum cannot overflow.
-func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
+func plan(limits abi.Limits, windows []abi.Window, parts bool) (layout, error) {
 	if len(windows) > MaxWindows {
 		return layout{}, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: MaxWindows}
 	}
@@ -54,6 +88,7 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 	l.inbox = l.mailbox + boxBytes // the same page: both are touched in every run
 	at := l.mailbox + pages(boxBytes+limits.PayloadBytes)
 	l.windows = make([]mapped, len(windows))
+	span := spans(ownBytes(limits), windows, parts)
 	for _, writable := range []bool{true, false} {
 		if !writable {
 			l.scratch = at
@@ -64,12 +99,10 @@ func plan(limits abi.Limits, windows []abi.Window) (layout, error) {
 			if w.Writable != writable || w.Size == 0 { // absent
 				continue
 			}
-			if w.Size > linear.MaxBytes {
-				return layout{}, &WindowError{i, fmt.Errorf("a size of %d bytes; want at most %d (map a part of a larger segment)", w.Size, uint64(linear.MaxBytes))}
-			}
-			l.windows[i] = mapped{addr: at, size: w.Size, span: pages(w.Size), writable: writable}
-			if at += pages(w.Size); at > linear.MaxBytes {
-				return layout{}, &WindowError{i, fmt.Errorf("heap, payload, scratch and windows up to this one take %d bytes; a function's memory has at most %d", at, uint64(linear.MaxBytes))}
+			l.windows[i] = mapped{addr: at, size: w.Size, span: span[i], writable: writable}
+			if at += span[i]; at > linear.MaxBytes {
+				return layout{}, &WindowError{i, fmt.Errorf("heap, payload, scratch and windows up to this one take %d bytes; a function's memory has at most %d, and sees larger windows "+
+					"in parts if it asks for them by window_at (wherry_at in C)", at, uint64(linear.MaxBytes))}
 			}
 		}
 	}

@@ -213,7 +213,7 @@ func lay(t *testing.T, e *Engine, windows ...abi.Window) layout {
 	t.Helper()
 	room := e.Limits(abi.Limits{})
 	room.HeapBytes, room.ScratchBytes = guestPages*pageBytes, 0 // it asks for no more
-	l, err := plan(room, windows)
+	l, err := plan(room, windows, false)
 	if err != nil {
 		t.Fatal(err)
 	}

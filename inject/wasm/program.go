@@ -10,6 +10,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
@@ -31,6 +32,10 @@ type Program struct {
 	imports   []string
 	replies   bool // it imports reply
 	forwards  bool // it imports forward
+	resets    bool // statics are as declared at every run
+
+	staticsOnce sync.Once
+	statics     []byte // what they begin as, unless instances run something first
 
 	mu       sync.Mutex
 	variants [2]variant
@@ -67,6 +72,9 @@ func (e *Engine) Compile(ctx context.Context, id ID, version uint32, code []byte
 		}
 		got.HeapBytes = need // no limit was named, so the module's own size is as good as the default
 	}
+	if m.Lasting != "" && version >= resetsSince {
+		return nil, &CodeError{fmt.Errorf("%s, which cannot be put back before the next run, as ABI version %d wants statics to be; build it without, or for ABI version 1", m.Lasting, version)}
+	}
 	room, scratches := got, slices.Contains(m.Imports, callScratch)
 	if !m.Grows {
 		room.HeapBytes = max(uint64(m.MinPages), 1) * pageBytes
@@ -80,7 +88,7 @@ func (e *Engine) Compile(ctx context.Context, id ID, version uint32, code []byte
 		return nil, ErrClosed
 	}
 	return &Program{engine: e, id: id, module: m, limits: got, room: room, recursive: m.Recursive, scratches: scratches, imports: m.ImportsUsed(),
-		replies: slices.Contains(m.Imports, callReply), forwards: slices.Contains(m.Imports, callForward), uses: 1}, nil
+		replies: slices.Contains(m.Imports, callReply), forwards: slices.Contains(m.Imports, callForward), resets: version >= resetsSince, uses: 1}, nil
 }
 
 // ID is the identity that the program was compiled under.
@@ -112,7 +120,17 @@ func (p *Program) compiled(checkStores bool) (*variant, error) {
 	return v, err
 }
 
-// hold adds a use for an instance.
+// open is ErrClosed once the program is given up.
+func (p *Program) open() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// hold adds a use for a binding.
 func (p *Program) hold() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,6 +172,6 @@ func (p *Program) Close() {
 	}
 	p.closed = true
 	p.mu.Unlock()
-	p.engine.closeIdle(func(in *Instance) bool { return in.binding.program == p })
+	p.engine.room.Evict(func(in room.Instance) bool { return in.(*runnerInstance).binding.program == p })
 	p.drop()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 )
 
 // Runner is an Engine as package inject uses engines.
@@ -28,27 +29,7 @@ func (p runnerProgram) Bind(principal string, windows []abi.Window) (abi.Bound, 
 	if err != nil {
 		return nil, err
 	}
-	return runnerBound{b}, nil
-}
-
-type runnerBound struct{ *Binding }
-
-func (b runnerBound) Reserve(scratch uint64) (abi.Place, error) {
-	p, err := b.Binding.Reserve(scratch)
-	if err != nil {
-		return nil, err
-	}
-	return runnerPlace{p}, nil
-}
-
-type runnerPlace struct{ Place }
-
-func (p runnerPlace) Acquire(ctx context.Context) (abi.Instance, error) {
-	in, err := p.Place.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return (*runnerInstance)(in), nil
+	return b, nil
 }
 
 // runnerInstance is an Instance; a pointer of its own type, so that a run allocates nothing.
@@ -62,3 +43,9 @@ func (in *runnerInstance) Run(payload []byte, limits *abi.Limits, h abi.Host) (a
 func (in *runnerInstance) Waits() { (*Instance)(in).Waits() }
 
 func (in *runnerInstance) Release() { (*Instance)(in).Release() }
+
+// Slot is where the instance lies in its Pool.
+func (in *runnerInstance) Slot() *room.Slot { return &in.slot }
+
+// Discard closes the instance: it is in no pool any more.
+func (in *runnerInstance) Discard() { (*Instance)(in).close() }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
@@ -186,7 +187,7 @@ func TestScratchReserved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if wants(t, in, 100, &fakeHost{}); e.Stats().Bytes != b.Need(100) {
+		if wants(t, (*Instance)(in.(*runnerInstance)), 100, &fakeHost{}); e.Stats().Bytes != b.Need(100) {
 			t.Errorf("%d bytes are charged, want %d", e.Stats().Bytes, b.Need(100))
 		}
 		in.Release()
@@ -250,12 +251,12 @@ func TestScratchAtTheStart(t *testing.T) {
 				if got := e.Stats().Bytes; got != b.Need(reserved) {
 					t.Errorf("with %d bytes reserved, %d are charged, want %d", reserved, got, b.Need(reserved))
 				}
-				if in.scratch != 0 {
+				if in := in.(*runnerInstance); in.scratch != 0 {
 					t.Errorf("it has %d bytes of scratch", in.scratch)
 				}
 				in.Release()
 			}
-			e.closeIdle(func(*Instance) bool { return true })
+			e.room.Evict(func(room.Instance) bool { return true })
 			if got := e.Stats().Bytes; got != 0 {
 				t.Errorf("fails %v, with %d bytes reserved: %d are charged when there is no instance", fails, reserved, got)
 			}

@@ -24,21 +24,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeHost records what a function does. Its slices are copied, as a real one must.
 type fakeHost struct {
-	ticks    atomic.Int64
-	stop     func() error
-	reply    []byte
-	parts    [][]byte
-	forwards []string
-	forks    int
-	log      []byte
-	remote   [64]byte // window 1 of every other element
-	refuse   abi.Status
-	done     bool // a second reply is refused
-	replied  bool
-	events   []string
-	scratch  uint64
-	short    error // what the engine said last of its room
-	wait     error // what Scratch stops the run with
+	derived   []string // by Derive
+	constants []byte
+	ticks     atomic.Int64
+	stop      func() error
+	reply     []byte
+	parts     [][]byte
+	forwards  []string
+	forks     int
+	log       []byte
+	remote    [64]byte // window 1 of every other element
+	refuse    abi.Status
+	done      bool // a second reply is refused
+	replied   bool
+	events    []string
+	scratch   uint64
+	short     error // what the engine said last of its room
+	wait      error // what Scratch stops the run with
 }
 
 func (h *fakeHost) Tick() error {
@@ -120,8 +122,16 @@ func (h *fakeHost) Log(text []byte) {
 	h.log = append(h.log, text...)
 	h.events = append(h.events, fmt.Sprintf("log %x", text))
 }
-func (h *fakeHost) NowNs() uint64       { return 1234567890 }
-func (h *fakeHost) Random() uint64      { return 0x1122334455667788 }
+func (h *fakeHost) NowNs() uint64  { return 1234567890 }
+func (h *fakeHost) Random() uint64 { return 0x1122334455667788 }
+func (h *fakeHost) Derive(constants []byte) (uint32, abi.Status) {
+	if len(constants) != 4 {
+		return 0, abi.ErrArgument
+	}
+	h.derived = append(h.derived, string(constants))
+	return uint32(len(h.derived)), abi.OK
+}
+func (h *fakeHost) Constants() []byte   { return h.constants }
 func (h *fakeHost) RemainingNs() uint64 { return 42 }
 
 // order is lab.c's payload.

@@ -151,7 +151,7 @@ func TestWindowsRefused(t *testing.T) {
 		{"offset beyond the end", abi.Window{FD: good.fd, Offset: 1 << 20, Size: 1}, "pad it"},
 		{"negative offset", abi.Window{FD: good.fd, Offset: -4096, Size: 1}, "page size"},
 		{"odd offset", abi.Window{FD: good.fd, Offset: 8, Size: 1}, "page size"},
-		{"too large", abi.Window{FD: good.fd, Size: 1 << 32}, "part of a larger"},
+		{"too large", abi.Window{FD: good.fd, Size: 1 << 32}, "window_at"},
 		{"too large together", abi.Window{FD: good.fd, Size: 4<<30 - 1<<20}, "at most"},
 		{"sealed against writing", frozen.window(true), "read-only window"},
 	} {

@@ -154,6 +154,7 @@ func newEngine(t testing.TB) *engine {
 	define("row", (*run).row)
 	define("shard_rows", (*run).shardRows)
 	define("window", (*run).window)
+	define("window_at", (*run).windowAt)
 	define("scratch", (*run).scratch)
 	define("reply", (*run).replyLast)
 	define("reply_part", (*run).replyPart)
@@ -339,6 +340,24 @@ func (r *run) window(s []uint64) {
 	mem.WriteUint32Le(at, w.addr)
 	mem.WriteUint32Le(at+4, 0)
 	mem.WriteUint64Le(at+8, w.size)
+	s[0] = 0
+}
+
+func (r *run) windowAt(s []uint64) {
+	if s[0] >= uint64(len(r.e.windows)) || r.e.windows[s[0]].size == 0 {
+		s[0] = status(abi.ErrNoWindow)
+		return
+	}
+	w, mem, at := r.e.windows[s[0]], r.e.mod.Memory(), uint32(s[2])
+	if s[1] >= w.size {
+		s[0] = status(abi.ErrArgument)
+		return
+	}
+	mem.WriteUint32Le(at, w.addr)
+	mem.WriteUint32Le(at+4, 0)
+	for i, v := range []uint64{0, w.size, w.size} {
+		mem.WriteUint64Le(at+8+8*uint32(i), v)
+	}
 	s[0] = 0
 }
 

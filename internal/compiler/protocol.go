@@ -13,7 +13,7 @@ const (
 	Version = 2
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
-	Revision = "3"
+	Revision = "4"
 	// Descriptor is where a compiler finds its socket.
 	Descriptor = 3
 	// MaxBytes bounds code and objects: four times the largest image.
@@ -38,6 +38,7 @@ type Request struct {
 	Imports               []string // symbols that the object may leave open
 	Level                 int      // of optimisation, 1 to 3; 0: 3
 	Fast                  bool     // no optimisation: the object soon
+	Constants             []byte   // of a derived function; nil: it is none
 	Code                  []byte   `json:"-"`
 }
 

@@ -16,6 +16,8 @@ import (
 
 // Target is what an object is made for.
 type Target struct {
+	// Constants are those of a derived function: the call that asks for them is answered in the code itself. None: it stays a host call.
+	Constants             []byte
 	Triple, CPU, Features string // as LLVM writes them
 	// Level is of optimisation, 1 to 3; 0: 3. Fast: none of it, code as soon as can be, by FastISel: what the sender has not
 	// simplified stays as it is.
@@ -118,6 +120,11 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 		return nil, err
 	}
 	l.retarget(m, tm, t.Triple)
+	if len(t.Constants) > 0 && l.declares(m, constantsCall) {
+		if err := l.linkConstants(ctx, m, tm, t); err != nil {
+			return nil, err
+		}
+	}
 	keep = append(slices.Clone(keep), l.wants(m)...)
 	l.tame(ctx, m, []string{Entry}) // its own functions, so that none stands in for one of the runtime's
 	if len(keep) > 1 {
@@ -241,6 +248,51 @@ func (l *Library) retarget(m, tm uintptr, triple string) {
 	layout := call(l.CreateTargetDataLayout, tm)
 	call(l.SetModuleDataLayout, m, layout)
 	call(l.DisposeTargetData, layout)
+}
+
+// constantsCall is the host call that asks for a derived function's constants.
+const constantsCall = "wherry_constants"
+
+// declares reports whether a module calls what it does not define.
+func (l *Library) declares(m uintptr, name string) bool {
+	for f := range l.functions(m) {
+		if l.name(f) == name {
+			return isTrue(call(l.IsDeclaration, f))
+		}
+	}
+	return false
+}
+
+// linkConstants links the answer to constantsCall in: where that is inlined, what the function does with its constants can be worked out now.
+func (l *Library) linkConstants(ctx, m, tm uintptr, t Target) error {
+	var quoted strings.Builder
+	for _, b := range t.Constants {
+		fmt.Fprintf(&quoted, "\\%02x", b)
+	}
+	source := fmt.Sprintf(`
+@constants = private unnamed_addr constant [%[1]d x i8] c"%[2]s"
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+define i32 @%[3]s(ptr %%to, i32 %%size) alwaysinline {
+  %%fits = icmp eq i32 %%size, %[1]d
+  br i1 %%fits, label %%copy, label %%refuse
+copy:
+  call void @llvm.memcpy.p0.p0.i64(ptr %%to, ptr @constants, i64 %[1]d, i1 false)
+  ret i32 0
+refuse:
+  ret i32 -1
+}
+`, len(t.Constants), quoted.String(), constantsCall)
+	text, name := zero(source), zero("constants")
+	buffer := call(l.CreateMemoryBufferWithMemoryRangeCopy, uintptr(unsafe.Pointer(text)), uintptr(len(source)), uintptr(unsafe.Pointer(name)))
+	var made, why uintptr
+	if isTrue(call(l.ParseIRInContext, ctx, buffer, uintptr(unsafe.Pointer(&made)), uintptr(unsafe.Pointer(&why)))) { // it owns the buffer
+		return fmt.Errorf("the constants: %s", l.message(why))
+	}
+	l.retarget(made, tm, t.Triple)
+	if isTrue(call(l.LinkModules2, m, made)) {
+		return fmt.Errorf("linking the constants: %s", l.said)
+	}
+	return nil
 }
 
 func (l *Library) linkRuntime(ctx, m, tm uintptr, triple string) error {

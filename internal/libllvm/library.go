@@ -19,6 +19,7 @@ type symbols struct {
 	GetDiagInfoDescription, GetDiagInfoSeverity                                 uintptr
 	CreateMemoryBufferWithMemoryRangeCopy, DisposeMemoryBuffer                  uintptr
 	GetBufferStart, GetBufferSize                                               uintptr
+	ParseIRInContext                                                            uintptr
 	ParseBitcodeInContext2, DisposeModule, VerifyModule, LinkModules2           uintptr
 	GetModuleInlineAsm, GetTarget, SetTarget, StripModuleDebugInfo              uintptr
 	GetFirstGlobal, GetNextGlobal, GetFirstFunction, GetNextFunction            uintptr

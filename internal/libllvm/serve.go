@@ -53,7 +53,7 @@ func Serve(path string) error {
 }
 
 func (l *Library) answer(r compiler.Request) compiler.Answer {
-	object, err := l.Compile(r.Code, Target{Triple: r.Triple, CPU: r.CPU, Features: r.Features, Level: r.Level, Fast: r.Fast}, r.Imports)
+	object, err := l.Compile(r.Code, Target{Triple: r.Triple, CPU: r.CPU, Features: r.Features, Level: r.Level, Fast: r.Fast, Constants: r.Constants}, r.Imports)
 	var refused *Refused
 	switch {
 	case errors.As(err, &refused):

@@ -100,6 +100,9 @@ func Probe() error {
 	return f.Close()
 }
 
+// Address is where a mapping begins, as Register wants it.
+func Address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
 // Adopt makes an FD of a descriptor that another process opened. It is f's from now on, and made non-blocking: poll
 // reports an error on a blocking one.
 func Adopt(fd int) (*FD, error) {

@@ -234,6 +234,11 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 		c.b.blocks++
 	case opTableInit, opTableCopy, opTableGrow, opTableFill:
 		c.b.blocks += blocksOfCharge
+		c.m.lasts("code changes a table")
+	case opTableSet:
+		c.m.lasts("code changes a table")
+	case opDataDrop, opElemDrop:
+		c.m.lasts("code drops a segment")
 	}
 }
 

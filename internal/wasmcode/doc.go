@@ -26,7 +26,8 @@
 //   - memory.atomic.notify, which nobody can wait for, only checks its address.
 //   - Short messages of two imports (Rules.Mailed, MailedTo) are copied to a mailbox in memory, which the host
 //     empties when it is entered next, at the latest when the function returns; one import (Rules.Windows) is answered from globals.
-//   - Only the exports that the host asked for are kept; the start function becomes an export, so
+//   - Mutable globals are exported (Module.Variables), so that the host can put them back between runs.
+//   - Only the exports that the host asked for are kept besides; the start function becomes an export, so
 //     that the host decides when it runs. Custom sections are dropped; the function
 //     names are written anew, with the indices of the original.
 //

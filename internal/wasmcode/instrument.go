@@ -257,6 +257,11 @@ func (w *writer) exportSection(b []byte) []byte {
 	if w.m.Start >= 0 {
 		list = append(list, export{ExportStart, 0, w.function(uint32(w.m.Start))})
 	}
+	for i, g := range w.m.globals {
+		if g.variable() {
+			list = append(list, export{exportVariable + strconv.Itoa(i), 3, uint32(i)})
+		}
+	}
 	b = uleb(b, uint32(len(list)))
 	for _, e := range list {
 		b = uleb(append(str(b, e.name), e.kind), e.index)

@@ -2,7 +2,10 @@ package wasmcode
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -112,6 +115,11 @@ type Module struct {
 	Recursive bool
 	// Grows says that some code asks for a larger memory; if none does, it keeps its MinPages.
 	Grows bool
+	// Lasting says why what a run changes cannot all be put back by writing to memory and globals; "" if it can: no code changes
+	// tables or drops segments, and no mutable global is anything but a number.
+	Lasting string
+	// Statics are where the module's static variables lie, as its linker's exports __global_base and __data_end say; all of its memory if it has none.
+	Statics struct{ From, To uint32 }
 
 	rules     *Rules
 	code      []byte
@@ -128,7 +136,10 @@ type Module struct {
 	dataRaw   []byte
 	bodies    []body
 	names     map[uint32]string
-	usesRef   bool // some ref.func occurs in a body
+	usesRef   bool   // some ref.func occurs in a body
+	dataFrom  uint32 // where the first data segment begins
+	dataEnd   int64  // of the export __data_end; -1: none
+	dataBase  int64  // __global_base, the same
 }
 
 type table struct {
@@ -221,7 +232,7 @@ func decode(code []byte, rules *Rules, outline bool) (*Module, error) {
 		return nil, r.err
 	}
 	r.pos = len(preamble)
-	d := decoder{outline: outline, m: &Module{rules: rules, code: code, Init: -1, Start: -1, dataCount: -1}}
+	d := decoder{outline: outline, m: &Module{rules: rules, code: code, Init: -1, Start: -1, dataCount: -1, dataFrom: math.MaxUint32, dataEnd: -1, dataBase: -1}}
 	rank := 0
 	for r.ok() && r.left() > 0 {
 		at := r.pos
@@ -312,8 +323,56 @@ func (d *decoder) finish(r *reader) {
 	}
 	if r.ok() && !d.outline {
 		m.callGraph()
+		m.statics()
 	}
 }
+
+// What linkers call the bounds of static variables.
+const (
+	exportDataBase = "__global_base"
+	exportDataEnd  = "__data_end"
+)
+
+// statics finds out what a run may change besides what it allocates.
+func (m *Module) statics() {
+	all := min(int64(m.MinPages)<<16, math.MaxUint32)
+	m.Statics.To = uint32(all)
+	if m.dataEnd >= 0 && m.dataEnd <= all {
+		from := m.dataBase
+		if from < 0 && m.dataFrom != math.MaxUint32 {
+			from = int64(m.dataFrom)
+		}
+		if from = max(from, 0); from <= int64(min(m.dataFrom, uint32(m.dataEnd))) { // or the bounds are not the linker's
+			m.Statics.From, m.Statics.To = uint32(from), uint32(m.dataEnd)
+		}
+	}
+	for i, g := range m.globals {
+		if g.mutable && (g.typ == V128 || g.typ == FuncRef || g.typ == ExternRef) && m.Lasting == "" {
+			m.Lasting = fmt.Sprintf("global %d is mutable and of type %v", i, g.typ)
+		}
+	}
+}
+
+// lasts notes that code changes what no host can put back.
+func (m *Module) lasts(what string) {
+	if m.Lasting == "" {
+		m.Lasting = what
+	}
+}
+
+// Variables are the names under which an instrumented module exports its mutable globals that are numbers.
+func (m *Module) Variables() (names []string) {
+	for i, g := range m.globals {
+		if g.variable() {
+			names = append(names, exportVariable+strconv.Itoa(i))
+		}
+	}
+	return names
+}
+
+const exportVariable = "__variable"
+
+func (g *global) variable() bool { return g.mutable && g.typ >= F64 && g.typ <= I32 }
 
 func (m *Module) functionCount() int { return len(m.imports) + len(m.functions) }
 

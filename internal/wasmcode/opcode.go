@@ -52,7 +52,9 @@ const (
 	opRefFunc            opcode = 0xd2
 
 	opMemoryInit opcode = 0xfc08
+	opTableSet   opcode = 0x26
 	opDataDrop   opcode = 0xfc09
+	opElemDrop   opcode = 0xfc0d
 	opMemoryCopy opcode = 0xfc0a
 	opMemoryFill opcode = 0xfc0b
 	opTableInit  opcode = 0xfc0c

@@ -253,13 +253,25 @@ func (d *decoder) exportSection(r *reader) {
 			r.index("memory", n)
 			d.memory = d.memory || name == d.m.rules.Memory
 		case 3:
-			r.index("global", len(d.m.globals))
+			d.exportGlobal(name, r.index("global", len(d.m.globals)), r)
 		default:
 			r.failAt(at, "the export %q is of unknown kind %d", name, kind)
 		}
 		if !r.ok() {
 			return
 		}
+	}
+}
+
+func (d *decoder) exportGlobal(name string, i uint32, r *reader) {
+	if !r.ok() || d.m.globals[i].mutable || d.m.globals[i].typ != I32 {
+		return
+	}
+	switch v := int64(d.m.globals[i].init.value); name {
+	case exportDataBase:
+		d.m.dataBase = v
+	case exportDataEnd:
+		d.m.dataEnd = v
 	}
 }
 

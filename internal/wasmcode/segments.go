@@ -103,6 +103,9 @@ func (d *decoder) dataSection(r *reader) {
 		if !r.ok() {
 			return
 		}
+		if s.active {
+			d.m.dataFrom = min(d.m.dataFrom, offset)
+		}
 		d.m.data = append(d.m.data, s)
 	}
 	d.m.dataRaw = r.b[start:r.pos]

@@ -82,6 +82,7 @@ type nodes struct {
 	c      *client.Client
 	key    ed25519.PrivateKey // trusted
 	native string
+	dir    string // where they keep everything
 	names  []string
 	procs  map[string]*exec.Cmd
 }
@@ -113,7 +114,7 @@ func startAs(t *testing.T, native string, names ...string) *nodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &nodes{t: t, key: signer(1), native: native, names: names, procs: map[string]*exec.Cmd{}}
+	s := &nodes{t: t, key: signer(1), native: native, dir: dir, names: names, procs: map[string]*exec.Cmd{}}
 	var members []cluster.Member
 	for _, n := range names {
 		members = append(members, cluster.Member{Name: n, Addrs: []string{"shm://" + filepath.Join(dir, n+".sock")}})
@@ -127,7 +128,8 @@ func startAs(t *testing.T, native string, names ...string) *nodes {
 		t.Fatal(err)
 	}
 	for _, m := range members {
-		s.run(dir, self, tokens, m, members)
+		s.configure(tokens, m, members)
+		s.run(m.Name)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -138,21 +140,32 @@ func startAs(t *testing.T, native string, names ...string) *nodes {
 	return s
 }
 
-// run starts a node's process and waits until it listens.
-func (s *nodes) run(dir, self, tokens string, m cluster.Member, all []cluster.Member) {
+// configure writes a node's configuration.
+func (s *nodes) configure(tokens string, m cluster.Member, all []cluster.Member) {
 	s.t.Helper()
 	var cfg strings.Builder
-	fmt.Fprintf(&cfg, "name: %s\nlisten: [%s]\ntoken_file: %s\nmemory: 64MiB\nnative: %s\ncode_cache: %s\n", m.Name, m.Addrs[0], tokens, s.native, filepath.Join(dir, m.Name+".cache"))
+	fmt.Fprintf(&cfg, "name: %s\nlisten: [%s]\ntoken_file: %s\nmemory: 64MiB\nnative: %s\ncode_cache: %s\n", m.Name, m.Addrs[0], tokens, s.native, s.cache(m.Name))
 	fmt.Fprintf(&cfg, "trust:\n  - name: release\n    key: %s\npeers:\n", trust.Format(s.key.Public().(ed25519.PublicKey)))
 	for _, p := range all {
 		fmt.Fprintf(&cfg, "  - name: %s\n    addrs: [%s]\n", p.Name, p.Addrs[0])
 	}
-	file := filepath.Join(dir, m.Name+".yaml")
-	if err := os.WriteFile(file, []byte(cfg.String()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, m.Name+".yaml"), []byte(cfg.String()), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	cmd := exec.Command(self, "node", file)
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+}
+
+// cache is where a node keeps machine code.
+func (s *nodes) cache(name string) string { return filepath.Join(s.dir, name+".cache") }
+
+// run starts a node's process and waits until it listens.
+func (s *nodes) run(name string) {
+	s.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command(self, "node", filepath.Join(s.dir, name+".yaml"))
+	cmd.Env = append(os.Environ(), "PATH="+s.dir+":"+os.Getenv("PATH"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -161,17 +174,26 @@ func (s *nodes) run(dir, self, tokens string, m cluster.Member, all []cluster.Me
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.procs[m.Name] = cmd
-	s.t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
-		defer late.Stop()
-		if err := cmd.Wait(); err != nil {
-			s.t.Errorf("node %s: %v", m.Name, err)
-		}
-	})
+	s.procs[name] = cmd
+	s.t.Cleanup(func() { s.stop(name) })
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		s.t.Fatalf("node %s says %q, %v", m.Name, line, err)
+		s.t.Fatalf("node %s says %q, %v", name, line, err)
+	}
+}
+
+// stop ends a node, if it runs.
+func (s *nodes) stop(name string) {
+	s.t.Helper()
+	cmd := s.procs[name]
+	if cmd == nil {
+		return
+	}
+	delete(s.procs, name)
+	cmd.Process.Signal(syscall.SIGTERM)
+	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	if err := cmd.Wait(); err != nil {
+		s.t.Errorf("node %s: %v", name, err)
 	}
 }
 
@@ -181,6 +203,8 @@ type function struct {
 	manifest     image.Manifest
 	triple       string // "": this machine's
 	wasm         []byte // code in that form too, if there is any
+	object       bool   // as an ELF object, not as bitcode
+	flags        []string
 }
 
 // calls are all host calls: what a manifest of native code lists, if nobody looked which it needs.
@@ -191,14 +215,20 @@ func calls() (names []string) {
 	return names
 }
 
-// build makes an image of a function, as bitcode, and as wasm where it has that.
+// build makes an image of a function, as bitcode or an object, and as wasm where it has that.
 func (s *nodes) build(f function) *image.Image {
 	s.t.Helper()
 	if f.triple == "" {
 		f.triple = triple()
 	}
-	cmd := exec.Command("clang", "--target="+f.triple, "-O2", "-ffreestanding", "-nostdlib", "-ffp-contract=off", "-fsigned-char", "-fPIC", "-emit-llvm",
-		"-I", "../../sdk/c", "-I", "../../inject/xrdma/src", "-c", "-x", "c", "-", "-o", "-")
+	args := []string{"--target=" + f.triple, "-O2", "-ffreestanding", "-nostdlib", "-ffp-contract=off", "-fsigned-char", "-fPIC", "-fno-stack-protector",
+		"-fno-asynchronous-unwind-tables", "-I", "../../sdk/c", "-I", "../../inject/xrdma/src", "-c", "-x", "c", "-", "-o", "-"}
+	form := image.ELF
+	if !f.object {
+		form = image.LLVMBitcode
+		args = append(args, "-emit-llvm")
+	}
+	cmd := exec.Command("clang", append(args, f.flags...)...)
 	cmd.Stdin = strings.NewReader(f.source)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -209,7 +239,7 @@ func (s *nodes) build(f function) *image.Image {
 	if err != nil {
 		s.t.Fatalf("clang: %v\n%s", err, &said)
 	}
-	entries := []image.Entry{{Form: image.LLVMBitcode, Triple: f.triple, Code: code}}
+	entries := []image.Entry{{Form: form, Triple: f.triple, Code: code}}
 	if f.manifest.Name == "" {
 		f.manifest = image.Manifest{Name: f.name, ABI: abi.Version, Imports: calls()}
 	}

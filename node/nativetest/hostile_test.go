@@ -1,10 +1,12 @@
 package nativetest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +28,30 @@ const (
 	spin  = entry + "{ for (volatile int i = 0; ; i = 1 - i) ; }\n"
 	trap  = entry + "{ *(volatile int *)8 = 1; return 0; }\n"
 	opens = "extern int open(const char *, int);\n" + entry + "{ return open(\"/etc/passwd\", 0); }\n"
+	// kernel is how machine code asks the kernel itself.
+	kernel = `#if defined(__x86_64__)
+static int64_t sys(int64_t n, int64_t a, const void *b, int64_t c) {
+	__asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory"); return n; }
+enum { OPENAT = 257, SOCKET = 41 };
+#elif defined(__aarch64__)
+static int64_t sys(int64_t n, int64_t a, const void *b, int64_t c) {
+	register int64_t x8 __asm__("x8") = n, x0 __asm__("x0") = a, x2 __asm__("x2") = c; register const void *x1 __asm__("x1") = b;
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory"); return x0; }
+enum { OPENAT = 56, SOCKET = 198 };
+#else
+static int64_t sys(int64_t n, int64_t a, const void *b, int64_t c) {
+	register int64_t a7 __asm__("a7") = n, a0 __asm__("a0") = a, a2 __asm__("a2") = c; register const void *a1 __asm__("a1") = b;
+	__asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2) : "memory"); return a0; }
+enum { OPENAT = 56, SOCKET = 198 };
+#endif
+`
+	openat = "#include \"wherry.h\"\n" + kernel + "WHERRY_ENTRY(payload, size) { return (int)sys(OPENAT, -100, \"/etc/passwd\", 0); }\n"
+	socket = "#include \"wherry.h\"\n" + kernel + "WHERRY_ENTRY(payload, size) { return (int)sys(SOCKET, 2, (void *)1, 0); }\n"
+	// deep calls itself without end.
+	deep = "#include \"wherry.h\"\n__attribute__((noinline)) static int down(volatile int *p) { volatile int frame[64]; frame[*p & 63] = 1; return down(frame) + frame[1]; }\n" +
+		"WHERRY_ENTRY(payload, size) { int v = 0; return down(&v); }\n"
+	// far takes an address in a way that position-independent code does not.
+	far = "#include \"wherry.h\"\nstatic volatile int v[64];\nWHERRY_ENTRY(payload, size) { v[size & 63] = 1; return v[(size + 1) & 63]; }\n"
 	// stray writes to its window, which it has for reading.
 	stray = entry + "{ wherry_window_t w; WHERRY_TRY(wherry_window(0, &w)); *(volatile uint64_t *)(uintptr_t)w.addr = 7; return wherry_reply(payload, size); }\n"
 )
@@ -44,11 +70,40 @@ func transplant(t *testing.T, onto, from *image.Image) *image.Image {
 	return img
 }
 
+// bomb is a function of which each part calls two copies of the one before: inlined, they are 2^40 additions.
+func bomb() string {
+	text := "#include \"wherry.h\"\n#define I static inline __attribute__((always_inline)) uint64_t\nI f0(uint64_t x) { return x * x + 1; }\n"
+	for i := range 40 {
+		text += fmt.Sprintf("I f%d(uint64_t x) { return f%d(x) ^ f%d(x + 3); }\n", i+1, i, i)
+	}
+	return text + "WHERRY_ENTRY(payload, size) { uint64_t v = f40(size); return wherry_reply(&v, 8); }\n"
+}
+
+// newer is an image as if a newer LLVM had written its bitcode: of the next epoch, which stands at the end of the first block.
+func newer(t *testing.T, img *image.Image) *image.Image {
+	t.Helper()
+	e := img.Entries()[0]
+	code := slices.Clone(e.Code)
+	end := 12 + 4*int(binary.LittleEndian.Uint32(code[8:]))
+	last := 8*end - 1
+	for code[last/8]>>(last%8)&1 == 0 {
+		last--
+	}
+	epoch := last + 3 // after the record's five bits, 00101, come six of the epoch, which is 0, and five of the block's end
+	code[epoch/8] |= 1 << (epoch % 8)
+	out, err := image.Build(img.Manifest(), image.Entry{Form: e.Form, Triple: e.Triple, Code: code})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // TestRefused: code that must not run is refused with the reason, before anything is done with it, and the node serves on.
 func TestRefused(t *testing.T) {
 	s := start(t, "a")
 	good := s.sign(s.build(function{name: "good", source: echo}), s.key)
 	plain := s.build(function{name: "plain", source: echo})
+	models := map[string]string{"amd64": "kernel", "arm64": "large", "riscv64": "medlow"} // of code
 	foreign := "aarch64-unknown-linux-gnu"
 	if strings.HasPrefix(triple(), "aarch64") {
 		foreign = "x86_64-unknown-linux-gnu"
@@ -69,6 +124,10 @@ func TestRefused(t *testing.T) {
 		{"another processor's", s.sign(s.build(function{name: "foreign", source: echo, triple: foreign}), s.key), []string{"it is for", "and this element is"}},
 		{"no module", s.sign(damaged, s.key), []string{"damaged", "bitcode"}},
 		{"it calls open", s.sign(s.build(function{name: "opens", source: opens}), s.key), []string{"open"}},
+		{"an object that calls open", s.sign(s.build(function{name: "opens", source: opens, object: true}), s.key), []string{`"open"`, "is defined nowhere"}},
+		{"an object with other relocations", s.sign(s.build(function{name: "far", source: far, object: true, flags: []string{"-fno-pic", "-mcmodel=" + models[runtime.GOARCH]}}), s.key), []string{"relocation"}},
+		{"a newer LLVM's", s.sign(newer(t, s.build(function{name: "newer", source: echo})), s.key), []string{"newer", "epoch"}},
+		{"a bomb, where the compiler is quick enough for the run", s.sign(s.build(function{name: "bomb", source: bomb(), flags: []string{"-Xclang", "-disable-llvm-passes"}}), s.key), []string{"bomb", "limit"}},
 	} {
 		_, err := s.at(c.img, forms.Auto, "hello")
 		if err == nil {
@@ -105,10 +164,13 @@ func TestContained(t *testing.T) {
 	}{
 		{"it never ends", function{source: spin, manifest: short}, travel.ErrLimit, []string{"run_time"}},
 		{"it writes to nowhere", function{name: "trap", source: trap}, travel.ErrRemote, []string{"SIGSEGV"}},
+		{"it opens a file", function{name: "openat", source: openat, object: true}, travel.ErrRemote, []string{"a function makes host calls only"}},
+		{"it opens a socket", function{name: "socket", source: socket, object: true}, travel.ErrRemote, []string{"a function makes host calls only"}},
+		{"it calls itself without end", function{name: "deep", source: deep}, travel.ErrRemote, []string{"the stack of 1024 KiB is used up"}},
 		{"it writes to a window that it may read", function{name: "stray", source: stray}, travel.ErrRemote, []string{"SIGSEGV"}},
 	} {
 		first := uint32(0)
-		_, err := s.call(invoke.Request{Image: s.sign(s.build(c.f), s.key), Table: table, Element: &first, Form: forms.Bitcode})
+		_, err := s.call(invoke.Request{Image: s.sign(s.build(c.f), s.key), Table: table, Element: &first})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -198,4 +260,46 @@ func TestKilled(t *testing.T) {
 		t.Errorf("a run whose worker was killed: %v", err)
 	}
 	answers("third")
+}
+
+// TestDamagedCache: machine code on disk that is not what it was is compiled again.
+func TestDamagedCache(t *testing.T) {
+	s := start(t, "a")
+	img := s.sign(s.build(function{name: "kept", source: echo}), s.key)
+	answers := func() {
+		t.Helper()
+		if got, err := s.at(img, forms.Bitcode, "hello"); err != nil || got != "hello" {
+			t.Fatalf("the node answers %q, %v", got, err)
+		}
+	}
+	objects := func() []string {
+		files, err := filepath.Glob(filepath.Join(s.cache("a"), "objects", "*.wlo"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	answers()
+	s.stop("a")
+	before := objects()
+	if len(before) != 1 {
+		t.Fatalf("on disk there are %q", before)
+	}
+	code, err := os.ReadFile(before[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(code)
+	for i := len(damaged) / 2; i < len(damaged); i += 7 {
+		damaged[i] ^= 0x55
+	}
+	if err := os.WriteFile(before[0], damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run("a")
+	answers()
+	s.stop("a")
+	if again, err := os.ReadFile(before[0]); err != nil || !slices.Equal(again, code) {
+		t.Errorf("after that %d bytes are on disk, %d before (%v)", len(again), len(code), err)
+	}
 }

@@ -24,6 +24,10 @@ type Limits struct {
 // maxGrants bounds the principals that one region is granted to.
 const maxGrants = 1024
 
+// firstEpochs bounds the random epoch that a component begins with, so that no handle is good for a region of the node's next life. It keeps epochs
+// exact where JSON's numbers are floating-point.
+const firstEpochs = 1<<52 - 1
+
 // lastRegion is the highest number that a region can have.
 const lastRegion = 1<<pool.RegionBits - 1
 
@@ -97,7 +101,8 @@ type given struct {
 // New makes a Component that lends an element's memory.
 func New(el *fabric.Element, account *Account, limits Limits) *Component {
 	limits.defaults()
-	return &Component{el: el, account: account, limits: limits, regions: map[uint16]*region{}, names: map[string]*region{}, count: map[string]int{}}
+	return &Component{el: el, account: account, limits: limits, regions: map[uint16]*region{}, names: map[string]*region{}, count: map[string]int{},
+		epoch: uint64(el.Incarnation()) & firstEpochs}
 }
 
 // Create makes a region for a principal. from is the connection that a leased one goes with.

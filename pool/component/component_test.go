@@ -163,6 +163,25 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestNextLife: a handle of a node's earlier life is good for no region of its next, though numbers begin anew.
+func TestNextLife(t *testing.T) {
+	var tables []*pool.Table
+	for range 2 {
+		c, _ := newComponent(t, 1<<30, Limits{})
+		table, err := c.Create(ann, nil, &pool.CreateRequest{Name: "a", Size: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(tables) == 1 {
+			old := pool.NameRequest{Region: tables[0].Region, Epoch: tables[0].Epoch}
+			if err := c.Discard(ann, &pool.DiscardRequest{NameRequest: old, Ranges: []pool.Range{{Off: 0, Size: 1}}}); !errors.Is(err, pool.ErrMoved) {
+				t.Errorf("%+v and then %+v: discarding by the first: %v", tables[0], table, err)
+			}
+		}
+		tables = append(tables, table)
+	}
+}
+
 // TestBounds: one principal cannot take what there is for all.
 func TestBounds(t *testing.T) {
 	c, a := newComponent(t, 16<<20, Limits{Regions: 6, PrincipalRegions: 4})

@@ -56,6 +56,7 @@ func (c *Component) picked(who cluster.Principal, p *pool.Pick, need fabric.Righ
 
 // used is a region whose memory stays until unpin.
 type used struct {
+	id      uint16
 	label   string
 	size    uint64
 	extents []extent
@@ -72,7 +73,7 @@ func (c *Component) use(who cluster.Principal, req pool.NameRequest, need fabric
 	if missing := need &^ r.rights(who); missing != 0 {
 		return nil, r.forbidden(who, cluster.NeedRights(missing))
 	}
-	u := &used{r.label(), r.size, nil}
+	u := &used{r.id, r.label(), r.size, nil}
 	for i, e := range r.extents {
 		if !e.seg.Pin() { // the element closes
 			u.unpin()

@@ -195,7 +195,7 @@ func (c *Cache) take(s *session) error {
 		}
 		return err
 	}
-	if s.ended { // while a fork took rooms for it
+	if s.ended { // a child that is gone before its parent has forked it
 		c.mu.Unlock()
 		c.config.Store.Release(r)
 		c.mu.Lock()

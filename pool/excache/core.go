@@ -75,6 +75,7 @@ type Core struct {
 	areas       []int8 // per runPages pages: above 0 reads there were followed by writes
 	small, main queue
 	left        uint32 // pages that have left, ever: the clock of prev
+	picks       uint32 // victims ever
 	reads       streams
 	writes      streams
 	out         []effect
@@ -126,6 +127,12 @@ func (c *Core) AddRoom(room int) {
 // Own says whose a room is: what one owner does brings nothing of another's, who may not even be there yet.
 func (c *Core) Own(room int, owner uint64) { c.owners[room] = owner }
 
+// Allows reports whether an access to page p is no fault.
+func (c *Core) Allows(p uint32, write bool) bool {
+	s := c.pages[p].state
+	return s == dirty || !write && s.local()
+}
+
 // Fault answers an access to page p. inFile says that the window's file has the page, though the program's page table lacks it.
 func (c *Core) Fault(p uint32, write, inFile bool) []effect {
 	c.out = c.out[:0]
@@ -151,11 +158,12 @@ func (c *Core) Fault(p uint32, write, inFile bool) []effect {
 // miss brings p, with what is probably wanted beside it, and then makes room for the next miss while nobody waits.
 func (c *Core) miss(p uint32, write bool) {
 	h := c.reads.hit(p, c.limit/8)
-	first, n := c.stretch(p, h)
+	first, span, n := c.stretch(p, h)
+	c.reads.went(h, first, span, n)
 	if spare := c.limit - c.Local(); int(n) > spare {
 		c.evict(batchPages) // not made in time: the last batch was smaller than this run
 	}
-	c.install(first, n, p, write)
+	c.installAll(first, span, p, write, h.down)
 	for k := range h.more {
 		q := int64(p) + h.stride*int64(k+1)
 		if q < 0 || q >= int64(len(c.pages)) || c.owners[q/roomPages] != c.owners[p/roomPages] || c.pages[q].state != remote || c.Local() == c.limit {
@@ -168,25 +176,55 @@ func (c *Core) miss(p uint32, write bool) {
 	}
 }
 
-// stretch is the run to install: from p on in the direction of h, pages that are in the same state, within p's room.
-func (c *Core) stretch(p uint32, h hint) (first, n uint32) {
-	room := p / roomPages
-	first, n = p, 1
-	for n < h.run {
-		q := first + n
+// stretch is the span from p on, in the direction of h, that has h.run pages in p's state, or fewer: it ends with p's room, after
+// 2*runPages, and at a page in another state that is not local. Local pages do not end it: the walk would pass over them.
+func (c *Core) stretch(p uint32, h hint) (first, span, n uint32) {
+	s, room := c.pages[p].state, p/roomPages
+	low, high := p, p
+	n = 1
+	for k := uint32(1); n < h.run && k < 2*runPages; k++ {
+		q := p + k
 		if h.down {
-			q = first - 1
+			q = p - k
 		}
-		if q/roomPages != room || int(q) >= len(c.pages) || c.pages[q].state != c.pages[p].state {
+		if q/roomPages != room || int(q) >= len(c.pages) {
 			break
 		}
-		if h.down {
-			first--
+		if t := c.pages[q].state; t == s {
+			low, high = min(low, q), max(high, q)
+			n++
+		} else if !t.local() {
+			break
 		}
-		n++
 	}
-	c.reads.went(h, first, n)
-	return first, n
+	return low, high - low + 1, n
+}
+
+// installAll installs what is not local of a span, the part with p first.
+func (c *Core) installAll(first, span, p uint32, write, down bool) {
+	s, end := c.pages[p].state, first+span
+	part := func(from, to uint32) {
+		if from < to {
+			c.install(from, to-from, p, write)
+		}
+	}
+	if down {
+		for q := end; q > first; q-- {
+			if c.pages[q-1].state != s {
+				part(q, end)
+				end = q - 1
+			}
+		}
+		part(first, end)
+		return
+	}
+	for q := first; q < end; q++ {
+		if c.pages[q].state != s {
+			part(first, q)
+			first = q + 1
+		}
+	}
+	part(first, end)
 }
 
 // install makes n pages from first on local, which are all remote or all zero. p is the page that was asked for.
@@ -250,6 +288,7 @@ const (
 	areaMost    = 4
 )
 
+// stretchWrites is the run of protected pages from p on, in the direction of h, within p's room.
 func (c *Core) stretchWrites(p uint32, h hint) (first, n uint32) {
 	room := p / roomPages
 	first, n = p, 1
@@ -266,7 +305,7 @@ func (c *Core) stretchWrites(p uint32, h hint) (first, n uint32) {
 		}
 		n++
 	}
-	c.writes.went(h, first, n)
+	c.writes.went(h, first, n, n)
 	return first, n
 }
 

@@ -243,6 +243,35 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestWalkAfterJumps: what jumps about leaves pages behind; a walk afterwards is in long runs all the same, at once and ever more.
+func TestWalkAfterJumps(t *testing.T) {
+	core := NewCore(roomPages)
+	for r := range 4 {
+		core.AddRoom(r)
+	}
+	for p := range core.pages {
+		core.pages[p].state = remote
+	}
+	touch := func(p uint32) {
+		if !core.Allows(p, false) {
+			core.Fault(p, false, false)
+		}
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 60_000 {
+		touch(uint32(rng.IntN(4 * roomPages)))
+	}
+	for pass, least := range []float64{8, 12} {
+		before := core.Counts
+		for p := range uint32(4 * roomPages) {
+			touch(p)
+		}
+		if per := float64(core.Counts.Fetched-before.Fetched) / float64(core.Counts.Faults-before.Faults); per < least {
+			t.Errorf("pass %d: %.1f pages a fault, want %v", pass, per, least)
+		}
+	}
+}
+
 // TestWrittenAreas: where reads are followed by writes, pages come writable after a while, so that the second fault is saved.
 func TestWrittenAreas(t *testing.T) {
 	core := NewCore(1024)

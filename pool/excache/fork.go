@@ -25,7 +25,7 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if child.ended { // with its parent: nobody forks any more
+	if child.ended {
 		return uint64(unix.ESRCH)
 	}
 	protected := c.core.dirtyRuns(s.rooms)

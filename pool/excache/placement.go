@@ -25,7 +25,7 @@ type placement struct {
 
 const (
 	// followFaults is how often the processor is asked for, which takes about a fault's time.
-	followFaults = 16
+	followFaults = 64
 	// followRow is from how many faults in a row a thread counts as the one that faults.
 	followRow = 4
 )

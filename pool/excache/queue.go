@@ -10,8 +10,13 @@ type queue struct {
 
 func (q *queue) reset() { q.head, q.tail, q.n = none, none, 0 }
 
-// smallPart is which part of the local pages the small queue may keep before it is asked for victims first.
-const smallPart = 10
+const (
+	// smallPart is which part of the local pages the small queue may keep before it is asked for victims first.
+	smallPart = 10
+	// mainTurn: each so many victims one is the main queue's even so. Nobody sees that its pages are not used any more, and a
+	// program that walks through much would have no use of them for ever.
+	mainTurn = 8
+)
 
 func (c *Core) queueOf(g *page) *queue {
 	if g.main {
@@ -57,7 +62,7 @@ func (c *Core) leave(p uint32) {
 func (c *Core) victim() uint32 {
 	for {
 		q := &c.main
-		if c.small.n*smallPart >= c.limit || c.main.n == 0 {
+		if c.picks++; (c.small.n*smallPart >= c.limit && c.picks%mainTurn != 0 && c.small.n > 0) || c.main.n == 0 {
 			q = &c.small
 		}
 		p := q.head

@@ -31,7 +31,8 @@ const (
 	faultsAtOnce = 16
 )
 
-// session is one process of a program.
+// session is one process of a program. What changes after Serve made it changes with the cache's mu held, but for what close and the fault
+// loop alone look at.
 type session struct {
 	conn     *net.UnixConn
 	number   uint64
@@ -42,10 +43,10 @@ type session struct {
 	pid      int   // as it says
 	follow   bool  // its thread ids mean here what they mean to it
 	rooms    []int // of its window, in order
+	ended    bool  // it takes no more rooms
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
 	placed   int   // bytes of the last install that are there
-	ended    bool  // its rooms were taken back; under Cache.mu
 }
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
@@ -122,12 +123,12 @@ func (c *Cache) greet(s *session) error {
 	if err := unix.Ftruncate(counters, PageBytes); err != nil {
 		return err
 	}
-	page, err := unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	shared, err := unix.Mmap(counters, 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	s.counters = page
+	s.counters = shared
 	c.mu.Unlock()
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -138,16 +139,17 @@ func (c *Cache) greet(s *session) error {
 	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(c.config.MinBytes), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
 		return err
 	}
-	hello, fds, err := s.receive()
-	if len(fds) == 1 { // also after an error, so that it is closed
-		var bad error
-		if s.faults, bad = uffd.Adopt(fds[0]); bad != nil {
-			unix.Close(fds[0])
-			return bad
+	hello, fds, err := receive(s.conn)
+	if len(fds) > 1 || err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
 		}
+		return errors.Join(err, fmt.Errorf("a hello came with %d descriptors", len(fds)))
 	}
-	if err != nil {
-		return err
+	if len(fds) == 1 {
+		if s.faults, err = uffd.Adopt(fds[0]); err != nil {
+			return err
+		}
 	}
 	switch errno := unix.Errno(hello[3]); {
 	case hello[0] != magic:
@@ -189,12 +191,12 @@ func words(all ...uint64) []byte {
 	return b
 }
 
-// receive reads the hello and the descriptors that came with it.
-func (s *session) receive() (hello [4]uint64, fds []int, err error) {
+// receive reads the first four words and the descriptors that come with them.
+func receive(conn *net.UnixConn) (first [4]uint64, fds []int, err error) {
 	b, oob := make([]byte, 32), make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, _, _, err := s.conn.ReadMsgUnix(b, oob)
+	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob) // descriptors are close-on-exec
 	if err != nil {
-		return hello, nil, err
+		return first, nil, err
 	}
 	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
 		for i := range messages {
@@ -202,20 +204,13 @@ func (s *session) receive() (hello [4]uint64, fds []int, err error) {
 			fds = append(fds, some...)
 		}
 	}
-	for len(fds) > 1 {
-		unix.Close(fds[len(fds)-1])
-		fds = fds[:len(fds)-1]
+	if _, err := io.ReadFull(conn, b[n:]); err != nil {
+		return first, fds, err
 	}
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
+	for i := range first {
+		first[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	if _, err := io.ReadFull(s.conn, b[n:]); err != nil {
-		return hello, fds, err
-	}
-	for i := range hello {
-		hello[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return hello, fds, nil
+	return first, fds, nil
 }
 
 // calls answers what the shim asks for, until its end of the socket closes.

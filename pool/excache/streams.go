@@ -87,8 +87,8 @@ func (s *streams) hit(p uint32, most int) hint {
 	return hint{at: victim, run: 1}
 }
 
-// went says which run a hint led to.
-func (s *streams) went(h hint, first, n uint32) {
+// went says which span a hint led to, and how many of its pages were installed.
+func (s *streams) went(h hint, first, span, n uint32) {
 	t := &s.all[h.at]
-	t.run, t.up, t.down = n, first+n, first-1
+	t.run, t.up, t.down = n, first+span, first-1
 }

@@ -30,9 +30,9 @@
  *     own: it may write to it.
  *   - Windows are 64 KiB-aligned.  One that is not writable is live: it shows
  *     what its owner writes meanwhile.  A store to it ends the branch.
- *   - Static variables start with any value that an earlier run of the same
- *     caller left there, not necessarily with their initialisers.  State that
- *     must start at zero belongs into scratch.
+ *   - Static variables are as declared at every run.  Many kilobytes of them
+ *     cost a little at each: large buffers belong into scratch, and what is to
+ *     last from run to run has to.
  *   - Scratch is zero when an invocation first asks for it on an element, and
  *     keeps its content between all runs of that invocation there.  These runs
  *     never overlap.  Its address may change between runs: keep offsets in it.
@@ -146,6 +146,15 @@ typedef struct {
 } wherry_window_t;
 #define WHERRY_WRITABLE 1u
 
+/* A part of a window: size bytes of it, from its byte first on. */
+typedef struct {
+    void *addr;
+    uint32_t flags; /* WHERRY_WRITABLE */
+    uint64_t first;
+    uint64_t size;
+    uint64_t total; /* bytes of the window */
+} wherry_view_t;
+
 typedef struct {
     void *addr;
     uint32_t size;
@@ -189,8 +198,17 @@ WHERRY_CALL(shard_rows) int32_t wherry_shard_rows(uint32_t dataset, int32_t elem
                                                   wherry_rows_range_t *range);
 
 /* Writes where a window of this element lies, {u32 addr, u32 flags, u64
- * size}; flag bit 0: writable. Status. */
+ * size}; flag bit 0: writable. WHERRY_ERR_LIMIT for one that does not fit
+ * into the function's memory: wherry_window_at shows a part of it. Status. */
 WHERRY_CALL(window) int32_t wherry_window(uint32_t index, wherry_window_t *window);
+
+/* Writes where the part of a window lies that has the byte at offset, {u32
+ * addr, u32 flags, u64 first, u64 size, u64 total}: size bytes from the
+ * window's byte first on, of total ones. A window that fits is one part. Of
+ * a larger one the part has at least 64 KiB from offset on, or all that
+ * there are, and stays until the next window_at of that window. Status. */
+WHERRY_CALL(window_at) int32_t wherry_window_at(uint32_t index, uint64_t offset,
+                                                wherry_view_t *view);
 
 /* Writes where the payload lies, {u32 addr, u32 size}, the same as the entry
  * point's arguments. Status. */
@@ -220,6 +238,18 @@ WHERRY_CALL(forward) int32_t wherry_forward(uint32_t function, int32_t element,
  * the deadline. Status. */
 WHERRY_CALL(fork) int32_t wherry_fork(uint32_t function, int32_t element, const void *payload,
                                       uint32_t size);
+
+/* Number, for wherry_forward and wherry_fork, of a function that is this one
+ * with these constants, or a negative status. It holds for the rest of the
+ * run. WHERRY_ERR_UNSUPPORTED if the manifest names no constants;
+ * WHERRY_ERR_ARGUMENT if size is not that of those it names. What was
+ * derived before can derive again. */
+WHERRY_CALL(derive) int32_t wherry_derive(const void *constants, uint32_t size);
+
+/* Copies the constants with which this function was derived; size is that of
+ * those which the manifest names. WHERRY_ERR_UNSUPPORTED if it was not
+ * derived. Status. Compilers of bitcode see through this call. */
+WHERRY_CALL(constants) int32_t wherry_constants(void *constants, uint32_t size);
 
 /* Copies bytes from a window of any element. Waits. Status. */
 WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void *data,
@@ -333,6 +363,34 @@ WHERRY_HELPER int32_t wherry_window_or_empty(uint32_t index, wherry_window_t *wi
     window->flags = 0;
     window->size = 0;
     return WHERRY_OK;
+}
+
+/* Where size bytes of a window lie, from its byte offset on; NULL if it does not
+ * have them.  What lies there stays until another part of the window is asked
+ * for: copy what is to be kept.  It makes windows of any size look alike, and is
+ * about as fast as an array while it stays in one part.
+ *
+ *     wherry_view_t rows = {0};
+ *     for (uint64_t i = 0; (row = wherry_at(0, &rows, i * sizeof *row, sizeof *row)); i++)
+ *         ...
+ *
+ * size is at most 64 KiB. */
+WHERRY_HELPER void *wherry_slide(uint32_t index, wherry_view_t *view, uint64_t offset, uint32_t size)
+{
+    if (wherry_window_at(index, offset, view) != WHERRY_OK) {
+        view->first = view->size = 0;
+        return NULL;
+    }
+    uint64_t at = offset - view->first;
+    return size <= view->size - at ? (uint8_t *)view->addr + at : NULL;
+}
+
+WHERRY_INLINE void *wherry_at(uint32_t index, wherry_view_t *view, uint64_t offset, uint32_t size)
+{
+    uint64_t at = offset - view->first;
+    if (WHERRY_LIKELY(at < view->size && size <= view->size - at))
+        return (uint8_t *)view->addr + at;
+    return wherry_slide(index, view, offset, size);
 }
 
 /* ---- Parameters. ---- */

@@ -103,11 +103,17 @@ func (s *Source) check() error {
 	return nil
 }
 
-// files is everything the compiler sees; an include may replace wherry.h.
+// files is everything the compiler sees; an include may replace wherry.h or wherry_std.h, which is there for those that name it.
 func (s *Source) files() map[string][]byte {
 	all := map[string][]byte{sdk.HeaderName: []byte(sdk.Header())}
 	maps.Copy(all, s.Includes)
 	all[s.Name] = s.Code
+	for _, code := range all { // others keep their hash when it changes
+		if _, own := all[sdk.StdName]; !own && bytes.Contains(code, []byte(sdk.StdName)) {
+			all[sdk.StdName] = []byte(sdk.Std())
+			break
+		}
+	}
 	return all
 }
 
@@ -266,7 +272,8 @@ func linkFlags(opts Options, object, module string) []string {
 		strip = "--strip-all"
 	}
 	return []string{
-		"--no-entry", "--export=" + abi.Entry, strip, "--gc-sections",
+		"--no-entry", "--export=" + abi.Entry, "--export=__global_base", "--export=__data_end", // where statics lie, which are put back before each run
+		strip, "--gc-sections",
 		// A stack that grows too far then leaves the memory, and traps, instead
 		// of running into the function's data.
 		"--stack-first", "-z", "stack-size=65536",

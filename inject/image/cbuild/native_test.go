@@ -131,3 +131,26 @@ func TestNativeErrors(t *testing.T) {
 		t.Errorf("no linker for objects: %v", err)
 	}
 }
+
+// TestStd: what uses wherry_std.h is built in every form, and only what names it depends on it.
+func TestStd(t *testing.T) {
+	needTools(t)
+	code, err := os.ReadFile("../../native/testdata/std.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := Source{Name: "std.c", Code: code}
+	img, err := Build(t.Context(), src, image.Manifest{Name: "std"}, Options{Forms: []image.Form{image.Wasm, image.LLVMBitcode, image.ELF}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := img.Manifest().Imports; !slices.Equal(got, []string{"reply"}) {
+		t.Errorf("it imports %q", got)
+	}
+	own := src
+	own.Includes = map[string][]byte{"wherry_std.h": []byte("/* another */")}
+	plain := sum()
+	if _, there := plain.files()["wherry_std.h"]; there || own.Hash() == src.Hash() {
+		t.Error("its header is no part of it, or one of what does not name it")
+	}
+}

@@ -59,10 +59,24 @@ static int32_t windows(const struct order *o)
     return wherry_reply(out, sizeof out);
 }
 
+/* The sum of the words of window n at multiples of a, forwards and then backwards, and what a view says. */
+static int32_t views(const struct order *o)
+{
+    wherry_view_t v = {0}, first = {0};
+    uint64_t out[6] = {0}, *at;
+    out[0] = (uint64_t)wherry_window_at(o->n, 0, &first);
+    for (uint64_t i = 0; (at = wherry_at(o->n, &v, i * o->a, 8)); i++)
+        out[1] += *at * (i + 1), out[2]++;
+    for (uint64_t i = out[2]; i-- > 0 && (at = wherry_at(o->n, &v, i * o->a, 8));)
+        out[3] += *at * (i + 1);
+    out[4] = first.total, out[5] = (uint64_t)wherry_window_at(o->n, first.total, &first);
+    return wherry_reply(out, sizeof out);
+}
+
 static int32_t calls(const struct order *o, const void *payload, uint32_t size)
 {
     uint64_t v[4] = {0};
-    wherry_rows_range_t range = {0, 0};
+    wherry_rows_range_t range = {0};
     wherry_payload_t p;
     switch (o->op) {
     case 30: v[0] = (uint64_t)wherry_self(), v[1] = (uint64_t)wherry_elements(), v[2] = wherry_now(), v[3] = wherry_remaining(); break;
@@ -132,6 +146,7 @@ WHERRY_ENTRY(payload, size)
 #endif
     case 18: for (;;) sys((int64_t)o->n, (uint64_t)&sink, 0, 0); /* futex: sleeps until somebody wakes it */
     case 20: case 21: return windows(o);
+    case 55: return views(o);
     case 50: case 51: return scratch(o);
     }
     return o->op < 40 || o->op == 52 || o->op == 53 ? calls(o, payload, size) : messages(o, payload);

@@ -69,6 +69,23 @@ class Made(unittest.TestCase):
         self.assertEqual(ROW.itemsize, 32)
 
 
+    def test_derived(self):
+        k = wherry.dtype({"least": "u64"})
+
+        @wherry.function(constants={"least": "u64"}, params={"least": "u64"})
+        def derives(at):
+            own = wherry.record(k)
+            if wherry.constants(own) == wherry.OK:
+                return wherry.reply(own)
+            f = wherry.derive(at)
+            if f < 0:
+                return f
+            if wherry.fork_as(f, 0, own) != wherry.OK:
+                return wherry.ERR_LIMIT
+            return wherry.forward_as(f, 0, own)
+        self.assertEqual(derives.bitcode("x86_64")[1], ["constants", "derive", "fork", "forward", "reply"])
+        self.assertEqual(json.loads(derives.manifest([]))["constants"], {"fields": [{"name": "least", "type": "u64"}]})
+
     def test_helpers_of_the_authors(self):
         @numba.njit
         def least(rows):

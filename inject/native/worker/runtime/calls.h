@@ -34,7 +34,7 @@ static int32_t call_shard_rows_2(uint32_t dataset, int32_t element, wherry_rows_
 void * wherry_scratch(uint64_t size)
 {
     page.arg[0] = (u64)size;
-    ask(7);
+    ask(8);
     return (void *)page.result[0];
 }
 
@@ -42,7 +42,7 @@ static int32_t call_reply(const void * data, uint32_t size)
 {
     page.arg[0] = (u64)data;
     page.arg[1] = (u64)size;
-    i32 st = ask(8);
+    i32 st = ask(9);
     return st;
 }
 
@@ -50,7 +50,7 @@ int32_t wherry_reply_part(const void * data, uint32_t size)
 {
     page.arg[0] = (u64)data;
     page.arg[1] = (u64)size;
-    i32 st = ask(9);
+    i32 st = ask(10);
     return st;
 }
 
@@ -60,7 +60,7 @@ static int32_t call_forward_2(uint32_t function, int32_t element, const void * p
     page.arg[1] = (u32)element;
     page.arg[2] = (u64)payload;
     page.arg[3] = (u64)size;
-    i32 st = ask(10);
+    i32 st = ask(11);
     return st;
 }
 
@@ -70,7 +70,23 @@ int32_t wherry_fork_2(uint32_t function, int32_t element, const void * payload, 
     page.arg[1] = (u32)element;
     page.arg[2] = (u64)payload;
     page.arg[3] = (u64)size;
-    i32 st = ask(11);
+    i32 st = ask(12);
+    return st;
+}
+
+int32_t wherry_derive(const void * constants, uint32_t size)
+{
+    page.arg[0] = (u64)constants;
+    page.arg[1] = (u64)size;
+    i32 st = ask(13);
+    return st;
+}
+
+int32_t wherry_constants(void * constants, uint32_t size)
+{
+    page.arg[0] = (u64)constants;
+    page.arg[1] = (u64)size;
+    i32 st = ask(14);
     return st;
 }
 
@@ -81,7 +97,7 @@ int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void * dat
     page.arg[2] = (u64)offset;
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
-    i32 st = ask(12);
+    i32 st = ask(15);
     return st;
 }
 
@@ -92,7 +108,7 @@ int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset, const void
     page.arg[2] = (u64)offset;
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
-    i32 st = ask(13);
+    i32 st = ask(16);
     return st;
 }
 
@@ -106,7 +122,7 @@ int32_t wherry_atomic(int32_t element, uint32_t window, uint64_t offset, uint32_
     page.arg[5] = (u64)operand;
     page.arg[6] = (u64)compare;
     page.arg[7] = (u64)old;
-    i32 st = ask(14);
+    i32 st = ask(17);
     if (st >= 0)
         *old = page.result[0];
     return st;
@@ -116,17 +132,17 @@ void wherry_log(const char * text, uint32_t size)
 {
     page.arg[0] = (u64)text;
     page.arg[1] = (u64)size;
-    ask(15);
+    ask(18);
 }
 
 uint64_t wherry_remaining(void)
 {
-    ask(17);
+    ask(20);
     return (uint64_t)page.result[0];
 }
 
 uint64_t wherry_random(void)
 {
-    ask(18);
+    ask(21);
     return (uint64_t)page.result[0];
 }

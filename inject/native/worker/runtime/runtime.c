@@ -13,7 +13,7 @@ typedef int32_t i32;
 typedef uint64_t u64;
 typedef int64_t i64;
 
-enum { OK = 0, ERR_DONE = -8, ERR_NO_WINDOW = -11 };
+enum { OK = 0, ERR_ARGUMENT = -1, ERR_DONE = -8, ERR_NO_WINDOW = -11 };
 enum { THEIRS = 0, OURS = 1 };                      /* turn */
 enum { DONE = 1, CALLS = 2, FAULT = 3, READY = 4, FAILED = 5 }; /* wants */
 enum { NO_MAIL = 0, MAIL_REPLY = 1, MAIL_FORWARD = 2, MAIL_BYTES = 64 };
@@ -175,6 +175,21 @@ i32 wherry_window(u32 index, struct { u8 *addr; u32 flags; u64 size; } *out)
     out->addr = (u8 *)c->window[index].addr;
     out->flags = c->window[index].flags;
     out->size = c->window[index].size;
+    return OK;
+}
+
+/* All of a window is mapped here. */
+i32 wherry_window_at(u32 index, u64 offset, struct { u8 *addr; u32 flags; u64 first, size, total; } *out)
+{
+    const struct context *c = page.context;
+    if (index >= c->windows || c->window[index].size == 0)
+        return ERR_NO_WINDOW;
+    if (offset >= c->window[index].size)
+        return ERR_ARGUMENT;
+    out->addr = (u8 *)c->window[index].addr;
+    out->flags = c->window[index].flags;
+    out->first = 0;
+    out->size = out->total = c->window[index].size;
     return OK;
 }
 

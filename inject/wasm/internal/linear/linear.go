@@ -80,6 +80,9 @@ func (m *Memory) view(v View) error {
 	return nil
 }
 
+// Slide maps another part of a memfd where a view is. After an error the memory must not be touched any more.
+func (m *Memory) Slide(v View) error { return m.view(v) }
+
 // Bytes is the whole memory; nil after Free.
 func (m *Memory) Bytes() []byte {
 	if m.base == nil {

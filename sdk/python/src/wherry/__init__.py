@@ -15,8 +15,8 @@ something only inside of one.
 """
 
 from .abi import STATUSES
-from .calls import (atomic, elements, fork, forward, get, log, now, owner, put, random, record, remaining, reply, reply_part,
-                    row, scratch, self_index, shard_rows, window)
+from .calls import (atomic, constants, derive, elements, fork, fork_as, forward, forward_as, get, log, now, owner, put,
+                    random, record, remaining, reply, reply_part, row, scratch, self_index, shard_rows, window)
 from .compile import TARGETS, CompileError
 from .function import Function, function
 from .schema import dtype
@@ -25,6 +25,6 @@ for _name, _value in STATUSES.items():
     globals()[_name] = _value
 del _name, _value
 
-__all__ = ["CompileError", "Function", "TARGETS", "atomic", "dtype", "elements", "fork", "forward", "function", "get", "log", "now",
-           "owner", "put", "random", "record", "remaining", "reply", "reply_part", "row", "scratch", "self_index", "shard_rows",
-           "window", *STATUSES]
+__all__ = ["CompileError", "Function", "TARGETS", "atomic", "constants", "derive", "dtype", "elements", "fork", "fork_as",
+           "forward", "forward_as", "function", "get", "log", "now", "owner", "put", "random", "record", "remaining", "reply",
+           "reply_part", "row", "scratch", "self_index", "shard_rows", "window", *STATUSES]

@@ -255,6 +255,30 @@ def fork(typingctx, element, data):
     return _sender("fork", _I, own=(_OWN,))(data)
 
 
+@intrinsic(prefer_literal=True)
+def forward_as(typingctx, function, element, data):
+    """forward, as a run of the function that derive gave."""
+    return _sender("forward", _U32, _I)(data)
+
+
+@intrinsic(prefer_literal=True)
+def fork_as(typingctx, function, element, data):
+    """fork, as a run of the function that derive gave."""
+    return _sender("fork", _U32, _I)(data)
+
+
+@intrinsic
+def derive(typingctx, constants):
+    """The number of a function that is this one with these constants, a record as the manifest has it; negative: a status."""
+    return _sender("derive")(constants)
+
+
+@intrinsic
+def constants(typingctx, into):
+    """Fill a record with the constants with which this function was derived. A status."""
+    return _sender("constants")(_written(into))
+
+
 @intrinsic
 def put(typingctx, element, window, offset, data):
     """Copy this to a window of any element, at a byte. A status."""

@@ -56,7 +56,7 @@ class Function:
 
 
 def function(*, name=None, start=None, owner_param=None, params=None, result=None, result_form=None, rows=None, ranges=False,
-             windows=(), limits=None):
+             windows=(), constants=None, limits=None):
     """Make a Python function one that travels. The arguments are the manifest's fields (docs/image.md); schemas are
     {"name": "u64", …} or {"name": {"type": "u64", "default": "1", "help": …}, …}.
 
@@ -70,7 +70,7 @@ def function(*, name=None, start=None, owner_param=None, params=None, result=Non
         for key, value in (("start", start), ("owner_param", owner_param), ("result_form", result_form), ("limits", limits)):
             if value is not None:
                 m[key] = value
-        for key, value in (("params", params), ("result", result), ("rows", rows)):
+        for key, value in (("params", params), ("result", result), ("rows", rows), ("constants", constants)):
             if value is not None:
                 m[key] = {"fields": schema.fields(value)}
         if ranges:

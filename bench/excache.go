@@ -1,0 +1,255 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/child"
+	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/pool/excache"
+)
+
+const (
+	// cachedBytes of remote memory are walked through, cachedLocal of them are local: a quarter.
+	cachedBytes = 64 << 20
+	cachedLocal = cachedBytes / 4
+	// missLeast is shorter than any fault and longer than any access without one.
+	missLeast = time.Microsecond
+	// excacheRounds is how many pages are touched at random.
+	excacheRounds = 20_000
+)
+
+// segmentStore is a store of one segment of the server.
+type segmentStore struct {
+	mem  *fabric.Remote
+	size uint64
+}
+
+func (s *segmentStore) Take(_ context.Context, r int) error {
+	if uint64(r+1)*excache.RoomBytes > s.size {
+		return excache.ErrFull
+	}
+	return nil
+}
+
+func (s *segmentStore) Release(int) {}
+
+func (s *segmentStore) Access(off uint64, n int, fn func([]byte)) error {
+	if !s.mem.Mapped() {
+		return excache.ErrNotMapped
+	}
+	return s.mem.Access(fabric.RightRead|fabric.RightWrite, off, uint64(n), fn)
+}
+
+func (s *segmentStore) Get(ctx context.Context, p []byte, off uint64) error {
+	return s.mem.Get(ctx, p, off)
+}
+func (s *segmentStore) Put(ctx context.Context, p []byte, off uint64) error {
+	return s.mem.Put(ctx, p, off)
+}
+
+// faulted is what the program that faults says.
+type faulted struct {
+	Error  string
+	Misses [2]samples // ns: at random, and page by page
+	Read   float64    // bytes a second, of all bytes in order
+}
+
+// excache is a page cache in this process for another one, which touches more than is local.
+func (c *client) excache() error {
+	mem, err := c.remote()
+	if err != nil {
+		return err
+	}
+	gets, err := c.pageGets(mem)
+	if err != nil {
+		return err
+	}
+	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem, mem.Size()}})
+	if err != nil {
+		return err
+	}
+	defer cache.Close()
+	dir, err := sockdir.Make("wherry-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"})
+	if err != nil {
+		return err
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		if conn, err := l.AcceptUnix(); err == nil {
+			cache.Serve(conn)
+		}
+	})
+	defer served.Wait()
+	defer l.Close()
+	c.say("misses of a page cache", 0)
+	p, err := c.program(l.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer p.End()
+	var f faulted
+	if err := hear(p, &f); err != nil { // it has joined
+		return err
+	}
+	allocs := mallocs()
+	if f.Error == "" {
+		err = hear(p, &f)
+	}
+	allocs = mallocs() - allocs
+	if err == nil && f.Error != "" {
+		err = fmt.Errorf("bench: the program that faults: %s", f.Error)
+	}
+	if err != nil {
+		return err
+	}
+	s := cache.Stats()
+	c.r.Set("miss_4k_us_p50", f.Misses[0].p(0.5)/1e3)
+	c.r.Set("miss_4k_us_p90", f.Misses[0].p(0.9)/1e3)
+	c.r.Set("miss_64k_us_p50", f.Misses[1].p(0.5)/1e3)
+	c.r.Set("seq_gbytes_per_s", f.Read/1e9)
+	c.r.Set("get_4k_us_p50", gets.p(0.5)/1e3)
+	c.r.Set("misses_over_fifo", missesOverFIFO(c.spec.Seed))
+	c.r.Set("allocs_per_miss", allocsPerOp([]uint64{0}, []uint64{allocs}, int(s.Faults)))
+	c.r.Set("faults", s.Faults)
+	c.r.Set("remote_bytes", cachedBytes)
+	c.r.Set("local_bytes", cachedLocal)
+	return nil
+}
+
+// pageGets times Gets of a page, which a miss is held against.
+func (c *client) pageGets(mem *fabric.Remote) (samples, error) {
+	page := make([]byte, excache.PageBytes)
+	return each(2000, func() error {
+		return mem.Get(c.ctx, page, uint64(c.rand.IntN(cachedBytes/excache.PageBytes))*excache.PageBytes)
+	})
+}
+
+// program starts the process whose memory it is.
+func (c *client) program(socket string) (*child.Process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, err := child.Start(exec.CommandContext(c.ctx, self, os.Args[1:]...)) // where this process may run
+	if err != nil {
+		return nil, err
+	}
+	rounds := c.spec.Rounds
+	if rounds == 0 {
+		rounds = excacheRounds
+	}
+	_ = p.Tell(role{Role: "program", Kind: c.spec.Kind, Listen: socket, Rounds: rounds, Seed: c.spec.Seed}) // if it fails the process has ended
+	return p, nil
+}
+
+// runProgram touches remote memory and says how long that took.
+func runProgram(spec *role, w *json.Encoder) error {
+	debug.SetGCPercent(-1) // a collection would wait for a fault
+	var f faulted
+	window, err := excache.Join(spec.Listen)
+	if err != nil {
+		return w.Encode(faulted{Error: err.Error()})
+	}
+	defer window.Close()
+	mem, err := window.Take(cachedBytes)
+	if err != nil {
+		return w.Encode(faulted{Error: err.Error()})
+	}
+	if err := w.Encode(faulted{}); err != nil {
+		return err
+	}
+	if err := f.touch(mem, spec); err != nil {
+		f.Error = err.Error()
+	}
+	return w.Encode(f)
+}
+
+func (f *faulted) touch(mem []byte, spec *role) error {
+	const pages = cachedBytes / excache.PageBytes
+	for i := range mem {
+		mem[i] = byte(i >> 12)
+	}
+	rng := rand.New(rand.NewPCG(spec.Seed, 3))
+	f.Misses[0] = misses(mem, spec.Rounds, func(int) int { return rng.IntN(pages) })
+	f.Misses[1] = misses(mem, 2*pages, func(i int) int { return i % pages })
+	sum, start := uint64(0), time.Now()
+	for pass := range 2 {
+		if pass == 1 {
+			start = time.Now() // what was dirty has been written back
+		}
+		for i := 0; i < len(mem); i += 64 { // a word of each cache line: what is measured is the memory's way here
+			sum += binary.LittleEndian.Uint64(mem[i:])
+		}
+	}
+	f.Read = float64(len(mem)) / time.Since(start).Seconds()
+	if sum == 0 {
+		return errors.New("remote memory reads as zeros")
+	}
+	return nil
+}
+
+// misses writes to n pages and keeps the times of those that were not there.
+func misses(mem []byte, n int, page func(i int) int) samples {
+	s := make(samples, 0, n)
+	for i := range n {
+		p := &mem[page(i)*excache.PageBytes]
+		start := time.Now()
+		*p = byte(i)
+		if d := time.Since(start); d > missLeast {
+			s = append(s, float64(d))
+		}
+	}
+	return s
+}
+
+// missesOverFIFO has the cache's core and a plain queue of the same size answer a skewed program: no time is in it.
+func missesOverFIFO(seed uint64) float64 {
+	const room = excache.RoomBytes / excache.PageBytes
+	const pages, local, accesses = 4 * room, room, 400_000
+	core := excache.NewCore(local)
+	for r := range pages / room {
+		core.AddRoom(r)
+	}
+	rng := rand.New(rand.NewPCG(seed, 4))
+	queue, there := make([]uint32, local), make([]bool, pages)
+	plain, ours := 0, 0
+	for range accesses {
+		p := uint32(pages*math.Pow(rng.Float64(), 4)) * 2654435761 % pages
+		write := rng.IntN(2) == 0
+		if !core.Allows(p, false) {
+			ours++
+		}
+		if !core.Allows(p, write) {
+			core.Fault(p, write, false)
+		}
+		if !there[p] {
+			if old := &queue[plain%local]; plain < local {
+				*old = p
+			} else {
+				there[*old], *old = false, p
+			}
+			there[p] = true
+			plain++
+		}
+	}
+	return float64(ours) / float64(plain)
+}
