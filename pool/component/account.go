@@ -83,7 +83,7 @@ func (a *Account) Reserve(c Charge) error {
 			pool.ErrMemory, c.What, c.Files, max(files-a.all.Files, 0), files, all)
 	}
 	if c.Region {
-		if err := a.poolRoom(c); err != nil {
+		if err := a.poolRoom(c, files); err != nil {
 			return err
 		}
 		a.pool.add(c.Lent)
@@ -95,8 +95,8 @@ func (a *Account) Reserve(c Charge) error {
 	return nil
 }
 
-// poolRoom says which of the pool's bounds a region would break; mu is held.
-func (a *Account) poolRoom(c Charge) error {
+// poolRoom says which of the pool's bounds a region would break, of the descriptors too; mu is held.
+func (a *Account) poolRoom(c Charge, files int) error {
 	if a.bounds.Pool == 0 {
 		return fmt.Errorf("%w: this node lends no regions: start it with --pool-memory (pool_memory in its configuration), or choose another node", pool.ErrMemory)
 	}
@@ -107,6 +107,11 @@ func (a *Account) poolRoom(c Charge) error {
 	if free := a.bounds.Principal - a.by[c.Principal].Bytes; c.Bytes > free {
 		return fmt.Errorf("%w: %s takes %s, and regions of %q may take %s more of the %s for one principal: destroy some, or have the node's operator raise Limits.PrincipalBytes",
 			pool.ErrMemory, c.What, SizeText(c.Bytes), c.Principal, SizeText(max(free, 0)), SizeText(a.bounds.Principal))
+	}
+	// Small regions take as many descriptors as large ones, and hardly any memory: one principal leaves a quarter.
+	if most := files - files/4; c.Files > most-a.by[c.Principal].Files {
+		return fmt.Errorf("%w: %s takes %d descriptors, and regions of %q may take %d more of the %d for one principal: make fewer and larger ones, or raise the node's limit of open files",
+			pool.ErrMemory, c.What, c.Files, c.Principal, max(most-a.by[c.Principal].Files, 0), most)
 	}
 	return nil
 }

@@ -46,6 +46,27 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestAccountFiles: one principal's regions, however small, leave descriptors to others.
+func TestAccountFiles(t *testing.T) {
+	a := NewAccount(Bounds{1 << 30, 1 << 30, 1 << 29})
+	a.files = func() (int, int, error) { return 20, 40, nil }
+	small := Charge{Lent: Lent{Bytes: 1, Files: 1}, What: "region", Region: true, Principal: "greedy"}
+	n := 0
+	for a.Reserve(small) == nil {
+		n++
+	}
+	if n != 15 {
+		t.Errorf("one principal got %d of 20 descriptors, want 15", n)
+	}
+	if err := a.Reserve(small); !errors.Is(err, pool.ErrMemory) || !strings.Contains(err.Error(), "0 more of the 15") {
+		t.Errorf("%v", err)
+	}
+	small.Principal = "other"
+	if err := a.Reserve(small); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAccount: whatever is reserved and released, no bound is broken, and in the end nothing is lent.
 func TestAccount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -62,17 +83,17 @@ func TestAccount(t *testing.T) {
 			c := Charge{Lent: Lent{rapid.Int64Range(0, 700).Draw(t, "bytes"), rapid.IntRange(0, 12).Draw(t, "files")},
 				Region: rapid.Bool().Draw(t, "region"), Principal: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "who")}
 			var all, regions Lent
-			by := int64(0)
+			var by Lent
 			for _, h := range append(held, c) {
 				all.add(h.Lent)
 				if h.Region {
 					regions.add(h.Lent)
 				}
 				if h.Region && h.Principal == c.Principal {
-					by += h.Bytes
+					by.add(h.Lent)
 				}
 			}
-			fits := all.Bytes <= 1000 && all.Files <= 20 && (!c.Region || regions.Bytes <= 600 && by <= 400)
+			fits := all.Bytes <= 1000 && all.Files <= 20 && (!c.Region || regions.Bytes <= 600 && by.Bytes <= 400 && by.Files <= 15)
 			err := a.Reserve(c)
 			if (err == nil) != fits || err != nil && !errors.Is(err, pool.ErrMemory) {
 				t.Fatalf("%+v beside %+v: %v, and it fits: %v", c, held, err, fits)

@@ -204,14 +204,16 @@ func (c *Cache) take(s *session) error {
 	}
 	c.rooms[r] = room{s, uint64(len(s.rooms)) * RoomBytes}
 	s.rooms = append(s.rooms, r)
+	c.core.Own(r, s.number)
 	return nil
 }
 
-// end takes all of a session's rooms back; its process is gone.
-func (c *Cache) end(s *session) {
+// end takes all of a session's rooms back; its process is gone. An error says that it is not.
+func (c *Cache) end(s *session) error {
 	c.mu.Lock()
-	rooms := s.rooms
 	s.ended = true
+	err := c.disown(s)
+	rooms := s.rooms
 	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
 		c.rooms[r] = room{}
@@ -226,6 +228,29 @@ func (c *Cache) end(s *session) {
 	c.free = append(c.free, rooms...)
 	c.outside.add(s.outside())
 	delete(c.sessions, s)
+	return err
+}
+
+// disown makes accesses to what is remote of a process errors, if the process lives on without its descriptors: when the daemon's
+// close too, it would read zeros. What is local stays with it. c.mu is held.
+func (c *Cache) disown(s *session) error {
+	if s.faults == nil || s.base == 0 || s.faults.Protect(s.base, PageBytes, false) != nil { // ESRCH: there is no such memory any more
+		return nil
+	}
+	for _, r := range s.rooms {
+		for p, end := uint32(r)*roomPages, uint32(r+1)*roomPages; p < end; {
+			n := c.core.stretchOf(p)
+			if st := c.core.pages[p].state; st == remote || st == lost {
+				s.poison(s.base+c.offset(p), int(n)*PageBytes)
+			}
+			p += n
+		}
+	}
+	if c.closed {
+		return nil // it is being killed
+	}
+	return fmt.Errorf("%w any more: process %d closed descriptors that belong to it, by system calls of its own, and goes on: what was remote is a SIGBUS",
+		ErrProgram, s.pid)
 }
 
 // page finds the core's number for an offset of s's window.
@@ -299,6 +324,7 @@ func (c *Cache) apply(effects []effect) {
 // fill copies pages straight from where the store's bytes are mapped, or fetches them first.
 func (c *Cache) fill(s *session, addr uint64, e effect) error {
 	size, off := int(e.n)*PageBytes, uint64(e.first)*PageBytes
+	s.placed = 0
 	c.moving = moving{s: s, addr: addr, protect: e.kind == fillProtected}
 	err := c.config.Store.Access(off, size, c.copyIn)
 	if errors.Is(err, ErrNotMapped) {
@@ -372,7 +398,11 @@ func (c *Cache) failed(s *session, addr uint64, e effect, err error) {
 	case save:
 		c.core.Unsaved(e)
 		s.faults.Protect(addr, int(e.n)*PageBytes, false)
+	case continued, continuedProtected: // the file has the page
+		s.faults.Wake(addr, int(e.n)*PageBytes)
 	default:
+		done := uint32(s.placed / PageBytes) // they are there, and may have been written
+		e.first, e.n, addr = e.first+done, e.n-done, addr+uint64(done)*PageBytes
 		c.core.Absent(e)
 		if lost {
 			c.core.Lose(int(e.first / roomPages))
@@ -433,6 +463,7 @@ func (s *session) install(addr uint64, size int, put func(n int) (int, error)) e
 	for n := 0; ; {
 		k, err := put(n)
 		n += k
+		s.placed = n
 		switch err {
 		case nil:
 			return nil

@@ -71,6 +71,7 @@ type Core struct {
 	limit       int // local pages
 	pages       []page
 	gone        []bool // rooms whose store is lost
+	owners      []uint64
 	areas       []int8 // per runPages pages: above 0 reads there were followed by writes
 	small, main queue
 	left        uint32 // pages that have left, ever: the clock of prev
@@ -116,11 +117,15 @@ func (c *Core) AddRoom(room int) {
 	}
 	for len(c.gone) <= room {
 		c.gone = append(c.gone, false)
+		c.owners = append(c.owners, 0)
 	}
 	for len(c.areas)*runPages < len(c.pages) {
 		c.areas = append(c.areas, 0)
 	}
 }
+
+// Own says whose a room is: what one owner does brings nothing of another's, who may not even be there yet.
+func (c *Core) Own(room int, owner uint64) { c.owners[room] = owner }
 
 // Allows reports whether an access to page p is no fault.
 func (c *Core) Allows(p uint32, write bool) bool {
@@ -161,7 +166,7 @@ func (c *Core) miss(p uint32, write bool) {
 	c.installAll(first, span, p, write, h.down)
 	for k := range h.more {
 		q := int64(p) + h.stride*int64(k+1)
-		if q < 0 || q >= int64(len(c.pages)) || c.pages[q].state != remote || c.Local() == c.limit {
+		if q < 0 || q >= int64(len(c.pages)) || c.owners[q/roomPages] != c.owners[p/roomPages] || c.pages[q].state != remote || c.Local() == c.limit {
 			break
 		}
 		c.install(uint32(q), 1, p, write)

@@ -6,7 +6,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/wherry-fabric/wherry/internal/uffd"
 )
 
 // world is a program, its window and a store, and carries out what the core says: pages are one byte each.
@@ -341,4 +344,65 @@ func TestCoreNoAllocation(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a fault", n)
 	}
+}
+
+// TestStrideStaysAtHome: what is fetched ahead of a walk ends where another process's pages begin: that one may still be forked, and have no window.
+func TestStrideStaysAtHome(t *testing.T) {
+	const limit, stride = 2048, 64
+	c := NewCore(limit)
+	for r := range 2 {
+		c.AddRoom(r)
+		c.Own(r, uint64(r))
+	}
+	c.Put(0, 2*roomPages)
+	ahead := 0
+	for p := uint32(0); p < roomPages; p += stride {
+		if c.pages[p].state != remote {
+			ahead++
+			continue
+		}
+		for _, e := range c.Fault(p, false, false) {
+			if e.first >= roomPages {
+				t.Fatalf("a fault at page %d leads to %+v, of another's room", p, e)
+			}
+		}
+	}
+	if ahead == 0 {
+		t.Error("nothing was fetched ahead")
+	}
+}
+
+// TestPartlyInstalled: pages of a run that are in place when the rest cannot be are local, as the program may have written them.
+func TestPartlyInstalled(t *testing.T) {
+	s := &session{placed: 2 * PageBytes}
+	c := &Cache{core: NewCore(0)}
+	c.core.AddRoom(0)
+	c.core.Put(0, 4)
+	c.core.install(0, 4, 0, true)
+	s.faults = gone(t)
+	c.failed(s, 0, effect{fill, 0, 4}, unix.ESRCH)
+	for p, want := range []state{dirty, dirty, remote, remote} {
+		if got := c.core.pages[p].state; got != want {
+			t.Errorf("page %d is in state %d, want %d", p, got, want)
+		}
+	}
+	c.failed(s, 0, effect{continued, 0, 1}, unix.ESRCH)
+	if got := c.core.pages[0].state; got != dirty {
+		t.Errorf("a page of the file is in state %d after it could not be put into the page table, want %d", got, dirty)
+	}
+}
+
+// gone is a descriptor whose calls all fail.
+func gone(t *testing.T) *uffd.FD {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	f, err := uffd.Adopt(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }

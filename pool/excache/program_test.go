@@ -208,6 +208,33 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestEdges: what programs may do to the window, the descriptors behind it and the shim, and still see what they wrote.
+func TestEdges(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1} {
+		t.Run(what, func(t *testing.T) {
+			for range times {
+				if got := r.run(t, r.program, what); got != "ok" {
+					t.Fatalf("%s", got)
+				}
+			}
+		})
+	}
+}
+
+// TestDescriptorsGone: a program that closes the window's descriptors by system calls of its own gets SIGBUS where its bytes are remote, and never zeros.
+func TestDescriptorsGone(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	out, err := r.command(r.program, "hides").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS {
+		t.Errorf("the program ended with %v, %s; want SIGBUS", err, out)
+	}
+	if err := <-r.errs; !errors.Is(err, ErrProgram) {
+		t.Errorf("told: %v", err)
+	}
+}
+
 // TestFull: more than the store has is ENOMEM, and the program goes on.
 func TestFull(t *testing.T) {
 	r := newRig(t, &testStore{most: 2, mapped: true}, 2<<20)

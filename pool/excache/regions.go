@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/pool"
@@ -20,11 +21,14 @@ type Regions struct {
 
 	mu    sync.RWMutex
 	rooms []*pool.Region // nil: not taken
+	// forget is a region's Close, which asks the component, and waits for a while where that does not answer.
+	forget func(*pool.Region) error
+	silent atomic.Bool // it did not: all others go with the connection
 }
 
 // NewRegions makes a store of regions at a component.
 func NewRegions(p *pool.Pool, component string) *Regions {
-	return &Regions{pool: p, component: component}
+	return &Regions{pool: p, component: component, forget: (*pool.Region).Close}
 }
 
 // Take implements Store.
@@ -50,7 +54,9 @@ func (s *Regions) Release(r int) {
 	region := s.rooms[r]
 	s.rooms[r] = nil
 	s.mu.Unlock()
-	region.Close() // a component that is lost has nothing to give back
+	if !s.silent.Load() && s.forget(region) != nil {
+		s.silent.Store(true) // a program has many rooms, and the time would be theirs together
+	}
 }
 
 func (s *Regions) at(off uint64) (*pool.Region, uint64) {

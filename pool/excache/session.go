@@ -46,6 +46,7 @@ type session struct {
 	ended    bool  // it takes no more rooms
 	life     int   // writing end of a pipe: when it closes the process is killed
 	stop     int   // eventfd that ends the fault loop
+	placed   int   // bytes of the last install that are there
 }
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
@@ -64,7 +65,7 @@ func (c *Cache) Serve(conn *net.UnixConn) error {
 	c.mu.Unlock()
 	defer c.serving.Done()
 	err := c.serve(s)
-	c.end(s)
+	err = errors.Join(err, c.end(s))
 	s.close()
 	return err
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -226,10 +228,132 @@ static void lose(void) // says that it is ready, and then reads its memory until
                 printf("other data\n"), exit(1);
 }
 
+static void grows(void) // an allocation grows into one that was just freed, while others that lie before it were freed too
+{
+    const size_t k = 256 << 10;
+    void *(*volatile get)(size_t) = malloc; // so that the compiler leaves them all in
+    void (*volatile give)(void *) = free;
+    void *a = get(4 * k), *b = get(k), *w = get(k), *c = get(4 * k), *d = get(k);
+    char *p = get(k), *next = get(k), *u = get(k), *big = get(4 * k), *end = get(k);
+    CHECK(next == p + k && inside(w) && inside(u) && inside(end));
+    give(a), give(c), give(big); // told at once, being large
+    give(b), give(d), give(next); // told together, later
+    CHECK(realloc(p, 2 * k) == p);
+    put((uint64_t *)p, 2 * k / 8, 1);
+    for (int i = 0; i < 20; i++) {
+        char *x = get(k);
+        CHECK((x + k <= p || x >= p + 2 * k) && (x + k <= end || x >= end + k));
+        memset(x, 9, k);
+    }
+    CHECK(wrong((uint64_t *)p, 2 * k / 8, 1) == 0);
+}
+
+static void closes(void) // a program that closes descriptors that it does not know, as daemons do, and uses the low ones
+{
+    size_t n = 12 * MIB;
+    uint64_t *a = malloc(n), *b = malloc(n);
+    put(a, n / 8, 1);
+    int null = open("/dev/null", O_RDWR);
+    for (int fd = 3; fd < 1024; fd++)
+        if (fd != null)
+            dup2(null, fd);
+    CHECK(wrong(a, n / 8, 1) == 0);
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    put(b, n / 8, 2);
+    CHECK(wrong(a, n / 8, 1) == 0);
+    CHECK(close_range(3, ~0u, 0) == 0 && wrong(b, n / 8, 2) == 0);
+    closefrom(3);
+    CHECK(wrong(a, n / 8, 1) == 0);
+    CHECK(malloc(MIB)); // the daemon still hears
+    pid_t child = fork();
+    if (!child)
+        _exit(wrong(a, n / 8, 1) != 0);
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void hides(void) // the same, behind the C library's back
+{
+    size_t n = 12 * MIB;
+    uint64_t *a = malloc(n);
+    put(a, n / 8, 1);
+    syscall(SYS_close_range, 3, ~0u, 0);
+    CHECK(wrong(a, n / 8, 1) == 0); // or a signal
+}
+
+static volatile int stop_small;
+static void *small_ones(void *x)
+{
+    while (!stop_small) {
+        void *p = malloc(64 << 10), *q = calloc(1, 64 << 10);
+        if (!p || !q)
+            return "a small allocation failed";
+        free(p), free(q);
+    }
+    return x;
+}
+
+static void resolves(void) // functions are called for the first time while other threads allocate
+{
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++)
+        pthread_create(t + i, 0, small_ones, 0);
+    usleep(2000);
+    free(memalign(64, 100)), usleep(300);
+    free(realloc(malloc(10), 1000)), usleep(300);
+    CHECK(malloc_usable_size(malloc(100)) >= 100);
+    usleep(300);
+    close(open("/dev/null", O_RDONLY)), usleep(300);
+    close(openat(AT_FDCWD, "/dev/null", O_RDONLY)), usleep(300);
+    fcntl(0, F_GETFD), usleep(300);
+    stop_small = 1;
+    for (int i = 0; i < 2; i++) {
+        void *why = 0;
+        pthread_join(t[i], &why);
+        if (why)
+            printf("%s\n", (char *)why), exit(1);
+    }
+}
+
+static pthread_mutex_t owned = PTHREAD_MUTEX_INITIALIZER;
+static void own(void) { pthread_mutex_lock(&owned); }
+static void disown(void) { pthread_mutex_unlock(&owned); }
+static void *allocates(void *x)
+{
+    void *(*volatile get)(size_t) = malloc;
+    while (!stop_small) {
+        own();
+        free(get(MIB));
+        disown();
+    }
+    return x;
+}
+
+static void handlers(void) // a library, as jemalloc, holds a lock while it asks for memory, and takes that lock before each fork
+{
+    uint64_t *a = malloc(4 * MIB);
+    put(a, MIB / 2, 1);
+    pthread_atfork(own, disown, disown);
+    pthread_t t;
+    pthread_create(&t, 0, allocates, 0);
+    alarm(20); // a deadlock
+    for (int i = 0; i < 20; i++) {
+        int status = 1;
+        pid_t child = fork();
+        if (!child)
+            _exit(wrong(a, MIB / 2, 1) != 0);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop_small = 1;
+    pthread_join(t, 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
-        {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}};
+        {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -48,6 +48,14 @@ static void *next(const char *name, void **slot)
     return f;
 }
 
+/* The two that dlsym itself may call. start finds both before there are threads: from then on the little is nobody's. */
+static void *malloc_next, *calloc_next;
+static void *next_or_early(const char *name, void **slot)
+{
+    void *f = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    return f || __atomic_load_n(&resolving, __ATOMIC_RELAXED) ? f : next(name, slot);
+}
+
 #define NEXT_OF(type, name) static void *name##_slot; __typeof__(type) name##_next = (__typeof__(type))next(#name, &name##_slot)
 
 static u8 *take(u64 n, u64 align, int clean)
@@ -66,10 +74,8 @@ EXPORT void *malloc(u64 n)
 {
     if (large(n))
         return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, 0);
-    if (__atomic_load_n(&resolving, __ATOMIC_RELAXED))
-        return early_take(n);
-    NEXT_OF(void *(*)(u64), malloc);
-    return malloc_next ? malloc_next(n) : 0;
+    void *(*next_malloc)(u64) = (void *(*)(u64))next_or_early("malloc", &malloc_next);
+    return next_malloc ? next_malloc(n) : early_take(n);
 }
 
 EXPORT void free(void *p)
@@ -98,10 +104,8 @@ EXPORT void *calloc(u64 a, u64 b)
     }
     if (large(n))
         return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, 1);
-    if (__atomic_load_n(&resolving, __ATOMIC_RELAXED))
-        return early_take(n); /* zeros since the program started */
-    NEXT_OF(void *(*)(u64, u64), calloc);
-    return calloc_next ? calloc_next(a, b) : 0;
+    void *(*next_calloc)(u64, u64) = (void *(*)(u64, u64))next_or_early("calloc", &calloc_next);
+    return next_calloc ? next_calloc(a, b) : early_take(n); /* zeros since the program started */
 }
 
 EXPORT u64 malloc_usable_size(void *p)
@@ -306,7 +310,7 @@ EXPORT int madvise(void *p, u64 n, int advice)
 {
     if (!in_window(p))
         return (int)fails(CALL3(SYS_madvise, p, n, advice));
-    if ((u64)p % PAGE || advice == MADV_REMOVE)
+    if ((u64)p % PAGE || advice == MADV_REMOVE || advice == MADV_WIPEONFORK)
         return (int)fails(-EINVAL);
     if ((advice == MADV_DONTNEED || advice == MADV_FREE) && n) {
         lock();
@@ -344,6 +348,52 @@ OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+
+/* Fortified programs call these where the flags are no constant. */
+EXPORT int __open_2(const char *path, int flags) { return open(path, flags); }
+EXPORT int __open64_2(const char *path, int flags) { return open64(path, flags); }
+EXPORT int __openat_2(int at, const char *path, int flags) { return openat(at, path, flags); }
+EXPORT int __openat64_2(int at, const char *path, int flags) { return openat64(at, path, flags); }
+
+/* Programs close descriptors that they do not know, and put others at numbers that they like. */
+EXPORT int close(int fd)
+{
+    if (window_owns(fd))
+        return (int)fails(-EBADF);
+    NEXT_OF(int (*)(int), close);
+    return close_next ? close_next(fd) : (int)fails(CALL1(SYS_close, fd));
+}
+
+EXPORT int dup2(int fd, int to)
+{
+    if (fd != to && window_owns(to) && !window_vacate(to))
+        return (int)fails(-EBADF);
+    NEXT_OF(int (*)(int, int), dup2);
+    return dup2_next ? dup2_next(fd, to) : (int)fails(CALL3(SYS_dup3, fd, to, 0));
+}
+
+EXPORT int dup3(int fd, int to, int flags)
+{
+    if (fd != to && window_owns(to) && !window_vacate(to))
+        return (int)fails(-EBADF);
+    return (int)fails(CALL3(SYS_dup3, fd, to, flags));
+}
+
+EXPORT int close_range(u32 first, u32 last, int flags)
+{
+    int kept;
+    i64 r = first > last ? -EINVAL : 0;
+    while (r >= 0 && first <= last && (kept = window_next(first)) >= 0 && (u32)kept <= last) {
+        if ((u32)kept > first)
+            r = CALL3(SYS_close_range, first, kept - 1, flags);
+        first = (u32)kept + 1;
+    }
+    if (r >= 0 && first <= last)
+        r = CALL3(SYS_close_range, first, last, flags);
+    return (int)fails(r);
+}
+
+EXPORT void closefrom(int low) { close_range(low < 0 ? 0 : (u32)low, ~0u, 0); }
 
 #define FCNTL(name)                                                                                                                                      \
     EXPORT int name(int fd, int command, ...)                                                                                                            \
@@ -395,52 +445,52 @@ URING(io_uring_queue_init_mem, (u32 n, void *ring, void *p, void *b, u64 size), 
  * others, so that those find the memory in place. */
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
-static int copied; /* fork has had the window copied; under the lock */
-static i64 refusal;
+static i64 refusal; /* of the fork under way; under the lock */
+static i64 refused; /* the thread whose fork was refused */
 
 static void before_fork(void)
 {
-    if (copied)
-        return;
     lock();
     refusal = window_fork();
 }
 
 static void in_parent(void)
 {
-    copied = 0;
+    i64 thread = CALL0(SYS_gettid), of_it = thread;
+    if (refusal)
+        __atomic_store_n(&refused, thread, __ATOMIC_RELAXED);
+    else
+        __atomic_compare_exchange_n(&refused, &of_it, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     window_parted();
 }
 
 static void in_child(void)
 {
-    copied = 0;
-    if (refusal) {
-        static const char why[] = "wherry run: no remote memory is left for the copy of a process that forks\n";
-        CALL3(SYS_write, 2, why, sizeof why - 1);
+    if (refusal)
         CALL1(SYS_exit_group, 125);
-    }
     window_forked();
 }
 
+/* The window is copied by the handler that runs last, as others take locks that other threads hold while they wait for ours. A handler
+ * cannot refuse: a child without a copy ends at once, and fork says why there is none. */
 EXPORT int fork(void)
 {
     NEXT_OF(int (*)(void), fork);
     if (!fork_next)
         return (int)fails(-ENOSYS);
-    if (window_on) {
-        lock();
-        if ((refusal = window_fork())) {
-            unlock();
-            return (int)fails(-ENOMEM);
-        }
-        copied = 1;
-    }
-    return fork_next();
+    int child = fork_next();
+    i64 thread = CALL0(SYS_gettid);
+    if (!window_on || child <= 0 || !__atomic_compare_exchange_n(&refused, &thread, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return child;
+    while (CALL4(SYS_wait4, child, 0, 0, 0) == -EINTR)
+        ;
+    return (int)fails(-ENOMEM);
 }
 
 __attribute__((constructor)) static void start(void)
 {
+    next("malloc", &malloc_next);
+    next("calloc", &calloc_next);
     window_open();
     if (!window_on)
         return;

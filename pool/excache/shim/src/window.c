@@ -7,6 +7,8 @@ enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, MAX_PAIRS = 256 };
 #define TELL_BYTES (1ul << 20)
 /* Ranges, used and free in turn; the table is that many times 24 bytes of addresses. */
 #define MAX_RANGES (1u << 20)
+/* The window's descriptors are from here on where the limit of open files allows it; above the shim's own. */
+#define HIGH_FD 200
 
 int window_on;
 u8 *window_base;
@@ -23,6 +25,7 @@ static u64 top;      /* end of the last range */
 static u64 room;     /* end of the rooms that the daemon gave */
 static u64 dead;     /* bytes of DEAD ranges */
 static int wire = -1, faults = -1, file = -1, life = -1;
+static i64 self;     /* the process that has them */
 static char daemon_path[128];
 static u32 locked;
 
@@ -284,8 +287,10 @@ int window_extend(u8 *p, u64 n, u64 more)
     u32 i = find(end - 1);
     if (ranges[i].kind != USED || ranges[i].off + ranges[i].len != end)
         return 0;
-    if (i + 1 < range_count && ranges[i + 1].kind == DEAD && ranges[i + 1].len >= more)
+    if (i + 1 < range_count && ranges[i + 1].kind == DEAD && ranges[i + 1].len >= more) {
         tell();
+        i = find(end - 1); /* ranges before it were joined */
+    }
     if (end == top && !grow(more))
         return 0;
     if (i + 1 >= range_count || ranges[i + 1].kind != CLEAN || ranges[i + 1].len < more)
@@ -361,6 +366,16 @@ static int die_with(int pipe)
            CALL3(SYS_fcntl, pipe, F_SETFL, O_ASYNC | O_NONBLOCK) < 0;
 }
 
+/* Programs use low descriptors by number (a shell's exec 3>file). */
+static int above(int fd)
+{
+    i64 high = fd < 0 ? -1 : CALL3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (high < 0)
+        return fd; /* fewer may be open */
+    CALL1(SYS_close, fd);
+    return (int)high;
+}
+
 static i64 open_faults(void)
 {
     /* UFFD_FEATURE_*: write-protection told and of memfds, thread ids, missing and minor faults of memfds, poison; and protection
@@ -386,13 +401,13 @@ static i64 watch(u64 at_address)
     i64 fd = open_faults();
     if (fd < 0)
         return fd;
-    faults = (int)fd;
+    faults = above((int)fd);
     i64 at = CALL6(SYS_mmap, at_address, window_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at_address ? MAP_FIXED_NOREPLACE : 0), file, 0);
     if (at < 0 && at > -4096)
         return at;
     window_base = (u8 *)at;
     u64 arg[4] = {(u64)at, window_size, 7, 0}; /* missing, protected, minor */
-    i64 err = CALL3(SYS_ioctl, fd, 0xc020aa00, arg);
+    i64 err = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
     if (err < 0)
         return err;
     return CALL3(SYS_madvise, at, window_size, MADV_DONTFORK);
@@ -414,10 +429,44 @@ static void meet(struct welcome *to) /* hears the daemon's welcome on a new conn
     to->file = c.fds[0], to->counters = c.fds[1], to->life = c.fds[2];
 }
 
+int window_owns(int fd)
+{
+    /* A child of vfork shares this memory, but not the descriptors. */
+    return window_on && fd >= 0 && (fd == wire || fd == faults || fd == file || fd == life) && CALL0(SYS_getpid) == self;
+}
+
+/* The daemon hears that the process has ended when its descriptors close, so a program that closes what it does not know must not. */
+int window_vacate(int fd)
+{
+    int done = 1;
+    lock();
+    if (window_owns(fd)) {
+        i64 to = CALL3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, HIGH_FD);
+        int *have = fd == wire ? &wire : fd == faults ? &faults : fd == file ? &file : &life;
+        if (to < 0)
+            done = 0;
+        else
+            *have = (int)to;
+    }
+    unlock();
+    return done;
+}
+
+int window_next(u32 from) /* the lowest of the window's descriptors from a number on, -1: none */
+{
+    const int all[4] = {wire, faults, file, life};
+    int best = -1;
+    for (int i = 0; i < 4; i++)
+        if (window_owns(all[i]) && (u32)all[i] >= from && (best < 0 || all[i] < best))
+            best = all[i];
+    return best;
+}
+
 static void join_session(const struct welcome *w, u64 at_address)
 {
     u64 answer[2];
-    wire = w->wire, file = w->file, life = w->life;
+    self = CALL0(SYS_getpid);
+    wire = above(w->wire), file = above(w->file), life = above(w->life);
     window_size = w->size, window_least = w->least;
     i64 err = die_with(life) ? -EINVAL : 0;
     i64 shared = CALL6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->counters, 0);

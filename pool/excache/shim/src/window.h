@@ -1,4 +1,4 @@
-/* The window: which of its addresses are in use, and how the daemon is told. All functions but lock are called with the lock held. */
+/* The window: which of its addresses are in use, and how the daemon is told. All functions are called with the lock held, where nothing else is said. */
 #pragma once
 #include "kernel.h"
 
@@ -35,6 +35,11 @@ void window_zero(u8 *p, u64 n);
 void window_altered(u8 *p, u64 n, int foreign);
 /* Marks pages, which something is put at by MAP_FIXED, as in use; 0 if there is no room. */
 int window_claim(u8 *p, u64 n);
+/* Whether a descriptor is the window's. Closing it would end the session while the memory is in use. */
+int window_owns(int fd);
+/* Moves it elsewhere if it is, as the program takes its number; 0 if there is no other. Without the lock, as the others of these three. */
+int window_vacate(int fd);
+int window_next(u32 from);
 /* Connects to the daemon. */
 void window_open(void);
 /* Has the daemon copy the window for a child, which window_forked makes its own in the child; window_parted ends it in the parent. The

@@ -1,0 +1,86 @@
+package excache
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hookStore calls hook before it takes a room.
+type hookStore struct {
+	testStore
+	hook func()
+}
+
+func (s *hookStore) Take(ctx context.Context, r int) error {
+	if s.hook != nil {
+		s.hook()
+	}
+	return s.testStore.Take(ctx, r)
+}
+
+// TestForkedChildEnds: a process that is killed while it forks takes the child's session with it; the cache goes on, and has all rooms back.
+func TestForkedChildEnds(t *testing.T) {
+	store := &hookStore{testStore: testStore{most: 10}}
+	c, err := New(Config{LocalBytes: MinLocalBytes, Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	parent := &session{window: -1, number: 1000}
+	for range 2 {
+		if err := c.take(parent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours, theirs := pair(t)
+	served := make(chan error, 1)
+	go func() { served <- c.Serve(theirs) }()
+	number := uint64(0)
+	for until := time.Now().Add(10 * time.Second); number == 0 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		for s := range c.sessions {
+			number = s.number
+		}
+		c.mu.Unlock()
+	}
+	store.hook = func() {
+		store.hook = nil
+		ours.Close()
+		<-served // the session has ended
+	}
+	if status := c.fork(parent, number); status == 0 {
+		t.Error("a child that is gone was forked")
+	}
+	if n := len(store.rooms); n != len(parent.rooms) {
+		t.Errorf("%d rooms are taken, the parent has %d", n, len(parent.rooms))
+	}
+	c.end(parent)
+	if s := c.Stats(); s.Rooms != 0 || len(store.rooms) != 0 {
+		t.Errorf("%d rooms are taken, of the store %d", s.Rooms, len(store.rooms))
+	}
+}
+
+// pair is two ends of a socket.
+func pair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		conn, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = conn.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}
