@@ -449,14 +449,17 @@ func (a *app) memRemoveCommand() *cobra.Command {
 	}}
 }
 
-func (a *app) memGrantCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "grant NAME TOKEN RIGHTS",
-		Short: "Let another token read or write a dataset",
-		Long: `Set what TOKEN may do with a dataset. TOKEN is the name of a token or of a
+// grantHelp is what all grants take.
+const grantHelp = `TOKEN is the name of a token or of a
 certificate, or * for everybody. RIGHTS are r (read), w (write), a (atomic
 operations), or several of them as in rwa; or words with commas between: read,
-write, atomic, all. none takes all rights away, and revokes the keys that were given out.`,
+write, atomic, all. none takes all rights away, and revokes the keys that were given out.`
+
+func (a *app) memGrantCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "grant NAME TOKEN RIGHTS",
+		Short:   "Let another token read or write a dataset",
+		Long:    "Set what TOKEN may do with a dataset. " + grantHelp,
 		Example: "  wherry mem grant logs reader r",
 		Args:    cobra.ExactArgs(3),
 

@@ -136,12 +136,9 @@ func (a *app) poolStatCommand(on *string) *cobra.Command {
 
 func (a *app) poolGrantCommand(on *string) *cobra.Command {
 	return &cobra.Command{
-		Use:   "grant NAME TOKEN RIGHTS",
-		Short: "Let another token read or write a region",
-		Long: `Set what TOKEN may do with a region. TOKEN is the name of a token or of a
-certificate, or * for everybody. RIGHTS are r (read), w (write), a (atomic
-operations), or several of them as in rwa; or words with commas between: read,
-write, atomic, all. none takes all rights away, and revokes the keys that were given out.`,
+		Use:     "grant NAME TOKEN RIGHTS",
+		Short:   "Let another token read or write a region",
+		Long:    "Set what TOKEN may do with a region. " + grantHelp,
 		Example: "  wherry pool grant work reader r",
 		Args:    cobra.ExactArgs(3),
 
