@@ -58,6 +58,7 @@ type Core struct {
 	jamAt     Instant      // when lookAtJams is due; 0: nobody waits
 
 	backlogBytes int
+	made         int     // functions that runs have made and that are kept for them
 	outcome      Outcome // scratch for Complete
 	oneRoot      [1]Root
 
@@ -163,11 +164,12 @@ type invocation struct {
 	inHolders  node[invocation]
 	holds      bool
 	state      any
-	told       bool    // the origin knows that state is held here
-	dead       bool    // canceled, expired or complete: only runs being stopped are left
-	lapsed     Code    // it is dead, and its origin may not know: branches are refused with this
-	placed     bool    // it has a place among tombs
-	came       Instant // then
+	made       []*Binding // functions that its runs have made here, each with a reference
+	told       bool       // the origin knows that state, or what it has made, is kept here
+	dead       bool       // canceled, expired or complete: only runs being stopped are left
+	lapsed     Code       // it is dead, and its origin may not know: branches are refused with this
+	placed     bool       // it has a place among tombs
+	came       Instant    // then
 }
 
 func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *invocation {
@@ -210,10 +212,11 @@ func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
 
 // tidy frees an invocation's record once nothing of it is left here.
 func (c *Core) tidy(inv *invocation) {
-	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.holds {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.keeps() {
 		return
 	}
 	c.freeState(inv)
+	c.freeMade(inv)
 	if inv.placed {
 		inv.placed = false
 		c.tombs.leave(inv.originPeer.Principal)
