@@ -92,6 +92,7 @@ type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued, Awaiting int
 	Unready                                                              int // branches that wait for their programs; they are held too
 	Records, Tombstones, Fetches, FetchBytes, Timers                     int
+	Made                                                                 int // functions that runs have made and that are kept for their calls
 	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
 	Stowed                                                               int // branches that wait for room to leave; they are held too
@@ -132,7 +133,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.fasten()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Made: c.made, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
