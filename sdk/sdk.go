@@ -14,9 +14,12 @@ var std string
 //go:embed c/wherry_asm.h
 var asm string
 
-// Parts are what functions include besides, by name: what a C library would give them, and what writes functions.
+//go:embed c/wherry_team.h
+var team string
+
+// Parts are what functions include besides, by name: what a C library would give them, what writes functions, and what has elements work together.
 func Parts() map[string]string {
-	return map[string]string{"wherry_std.h": std, "wherry_asm.h": asm}
+	return map[string]string{"wherry_std.h": std, "wherry_asm.h": asm, "wherry_team.h": team}
 }
 
 // HeaderName is what functions include: #include "wherry.h".
