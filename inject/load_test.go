@@ -551,6 +551,16 @@ func TestTurnToWhatIsReady(t *testing.T) {
 	t.Errorf("it ran %d times, as wasm %v, and last as %s", len(got), wasm, got[len(got)-1])
 }
 
+// loaded waits until a stage's node loads nothing.
+func loaded(t *testing.T, s *stage) {
+	for end := time.Now().Add(patience); s.node.rt.Loading() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("nothing better was made")
+			return
+		}
+	}
+}
+
 // TestTiers: code that was made soon runs at once; better code is made once it has run, and replaces it between runs, charged to the same principal, and a run that is
 // under way ends in the code that it began in. What cannot be made better stays.
 func TestTiers(t *testing.T) {
@@ -585,14 +595,6 @@ func TestTiers(t *testing.T) {
 				t.Fatalf("explained as %+v, want tier %q", ex, tier)
 			}
 		}
-		made := func() {
-			for end := time.Now().Add(patience); s.node.rt.Loading() > 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Error("nothing better was made")
-					return
-				}
-			}
-		}
 		e.runs <- func() {
 			if n := s.node.rt.Loading(); n > 0 {
 				t.Errorf("%d loads run beside the first run, which waits for processors too", n)
@@ -605,7 +607,7 @@ func TestTiers(t *testing.T) {
 			} else {
 				open <- nil
 			}
-			made()
+			loaded(t, s)
 		}
 		call("llvm-bitcode", "soon")
 		e.runs <- func() {}
