@@ -9,7 +9,7 @@ import "fmt"
 // Make binds a function that a run has made, whose image is in the Store, and keeps the binding until Unbind. Until
 // the invocation is over here, the image stays too.
 func (c *Core) Make(now Instant, r *Run, image ID) (*Binding, error) {
-	c.fasten()
+	c.expand()
 	if err := c.check(now, r); err != nil {
 		return nil, err
 	}
