@@ -101,7 +101,7 @@ type Limits struct {
 	Stateful              int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
 	PrincipalStateful int
-	Bindings          int           // (MaxSlots, which is also the most)
+	Bindings          int           // (MaxSlots, which is also the most); of one principal's runs three quarters of them
 	Fetches           int           // objects being asked for (256)
 	ObjectBytes       int           // one object (16 MiB)
 	FetchBytes        int           // all objects being put together (64 MiB)
