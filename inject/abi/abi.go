@@ -101,7 +101,7 @@ type Host interface {
 	Self() uint32     // index of this element in the shard table
 	Elements() uint32 // elements in the shard table
 	// ShardRows is the range of a dataset's rows that an element holds; ErrUnsupported if rows
-	// are dealt out in another way. Dataset 0 is the call's, here and below.
+	// are not in ranges. Dataset 0 is the call's, here and below.
 	ShardRows(dataset, element uint32) (first, count uint64, st Status)
 
 	// Owner says which element holds a row, and the row's index there.

@@ -49,7 +49,7 @@ func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
 // BindAs finds or makes a binding and keeps it until Unbind. The
 // objects need not be in the Store until Start.
 func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
-	c.fasten()
+	c.expand()
 	if w.Image.IsZero() {
 		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
 	}

@@ -213,7 +213,7 @@ func (c *Core) whole(f *fetch, data []byte) {
 // for it goes on (NextRun). It is called for every object that enters the
 // Store, also those that nobody is known to wait for.
 func (c *Core) ObjectArrived(now Instant, id ID) {
-	c.fasten()
+	c.expand()
 	f := c.fetches[id]
 	if f == nil {
 		return
@@ -246,7 +246,7 @@ func (c *Core) ObjectArrived(now Instant, id ID) {
 // ObjectFailed says that what Object handed over was not the object, or could
 // not be kept. The next source is asked.
 func (c *Core) ObjectFailed(now Instant, id ID, why error) {
-	c.fasten()
+	c.expand()
 	f := c.fetches[id]
 	if f == nil || !f.verifying {
 		return

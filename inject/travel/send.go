@@ -220,7 +220,7 @@ func (c *Core) sendList(now Instant, r *Run) error {
 // must cut the part; the branch goes on. One part too many fails the branch: a
 // result without it would be a partial one.
 func (c *Core) Part(now Instant, r *Run, data []byte) error {
-	c.fasten()
+	c.expand()
 	if err := c.check(now, r); err != nil {
 		return err
 	}
