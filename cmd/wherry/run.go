@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -91,7 +92,7 @@ func (f *programFlags) preload() ([]string, error) {
 	case heapLarge:
 		return nil, nil
 	case heapAll:
-		path, err := excache.Heap()
+		path, err := excache.Heap(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
 		if err != nil {
 			return nil, fmt.Errorf("--heap all: %w", err)
 		}

@@ -3,7 +3,6 @@ package excache
 import (
 	"debug/elf"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,9 +13,9 @@ import (
 const heapLibrary = "libjemalloc.so.2"
 
 // Heap finds the system's jemalloc. Preloaded into a program (Program.Preload), it maps all that the program allocates, and the shim
-// puts what it maps in the window.
-func Heap() (string, error) {
-	path, err := findLibrary(heapLibrary, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")))
+// puts what it maps in the window. It is looked for in the folders first, then where systems have libraries.
+func Heap(first ...string) (string, error) {
+	path, err := findLibrary(heapLibrary, first)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w; apt-get install libjemalloc2 (Fedora: jemalloc)", ErrProgram, err)
 	}
