@@ -224,3 +224,11 @@ func (r *Region) Quiet(ctx context.Context) error {
 	}
 	return nil
 }
+
+// WaitFor drives progress until cond holds or the context ends. cond is cheap; it is looked at whenever anything has arrived, and after each Wake.
+func (r *Region) WaitFor(ctx context.Context, cond func() bool) error {
+	return r.ep.Element().WaitFor(ctx, cond)
+}
+
+// Wake has all who are in WaitFor look at their conditions.
+func (r *Region) Wake() { r.ep.Element().Wake() }
