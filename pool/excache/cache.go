@@ -292,18 +292,6 @@ func (c *Cache) freed(s *session, offset, n uint64) {
 	}
 }
 
-// has reports whether a process is still served.
-func (c *Cache) has(pid int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for s := range c.sessions {
-		if s.pid == pid {
-			return true
-		}
-	}
-	return false
-}
-
 // live is how many processes are served.
 func (c *Cache) live() int {
 	c.mu.Lock()
