@@ -321,8 +321,13 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) 
 		m = &mapping{el: ms.ep.el, mem: mem, kind: kind}
 		ms.maps[id] = m
 	}
-	r.route = &mapped{served: served{r}, of: m, mem: m.mem, gens: ms.gens, gen: generationWord(ms.gens.mem, r.key.Slot), kind: m.kind, writable: m.kind != Sealed}
+	r.route = ms.route(r, m, m.mem)
 	return nil
+}
+
+// route leads to a part of a mapping. mu is held.
+func (ms *mappings) route(r *Remote, m *mapping, mem []byte) *mapped {
+	return &mapped{served: served{r}, of: m, mem: mem, gens: ms.gens, gen: generationWord(ms.gens.mem, r.key.Slot), kind: m.kind, writable: m.kind != Sealed}
 }
 
 // part points a Remote at bytes of a mapping, unless that has ended.
@@ -330,7 +335,7 @@ func (ms *mappings) part(r *Remote, whole *mapped, offset uint64) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if ms.gens != nil {
-		r.route = &mapped{served: served{r}, of: whole.of, mem: whole.mem[offset : offset+r.key.Size], gen: generationWord(ms.gens.mem, r.key.Slot), writable: whole.writable}
+		r.route = ms.route(r, whole.of, whole.mem[offset:offset+r.key.Size])
 	}
 }
 
