@@ -9,6 +9,7 @@ type body struct {
 	// costs are what regions of it take: the code outside of loops, then each
 	// loop without those inside it. callGraph adds what is called from there.
 	costs  []uint32
+	looks  []int // offsets of instructions before which it looks for fuel, since code before them is long
 	calls  []callSite
 	stores int  // instructions in it that write memory
 	blocks int  // basic blocks and calls, once instrumented
@@ -31,7 +32,8 @@ type callSite struct {
 // frame is an open block.
 type frame struct {
 	op   opcode
-	cost int // index in body.costs that instructions in this block count towards
+	cost int  // index in body.costs that instructions in this block count towards
+	long bool // it looks for fuel somewhere inside: whoever jumps over that does so behind it
 }
 
 // bodyChecker checks bodies; it is reused so that its stack is allocated once.
@@ -46,6 +48,9 @@ type bodyChecker struct {
 	openLoops []int // numbers of the open loops
 	assigned  []int
 	pairs     int // of a loop and something it assigns
+
+	stretch uint32 // what the code since it last looked for fuel costs, as it stands there
+	left    bool   // the block that was just left looks for fuel somewhere inside
 
 	mutable    int // globals
 	totalWork  int
@@ -103,7 +108,7 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	}
 	b.code = r.pos
 	b.costs = append(b.costs, uint32(b.locals/8)) // a frame must be cleared
-	c.b = b
+	c.b, c.stretch = b, 0
 	c.loops, c.pairs, c.openLoops = 0, 0, c.openLoops[:0]
 	c.assigned = append(c.assigned[:0], make([]int, b.locals+len(c.m.globals))...)
 	c.frames = append(c.frames[:0], frame{op: opBlock})
@@ -111,13 +116,38 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	for r.ok() && len(c.frames) > 0 {
 		o := r.next(&in)
 		if r.ok() {
+			region := c.frames[len(c.frames)-1].cost
+			before := b.costs[region]
 			c.instr(r, &in, o)
+			c.look(r, in.op, b.costs[region]-before)
 		}
 	}
 	if r.ok() && r.left() > 0 {
 		r.fail("%d bytes after the function's end", r.left())
 	}
 	c.complexity(r)
+}
+
+// look has long code look for fuel on its way. Any way through it passes such a place at least as often as the code does as it stands there: behind a
+// block that has one inside, and where the other branch of an if begins, there is one more.
+func (c *bodyChecker) look(r *reader, op opcode, cost uint32) {
+	if len(c.frames) == 0 || !r.ok() {
+		return
+	}
+	top := &c.frames[len(c.frames)-1]
+	c.stretch += cost
+	switch {
+	case c.stretch > stretchCost:
+		for i := len(c.frames) - 1; i >= 0 && !c.frames[i].long; i-- {
+			c.frames[i].long = true
+		}
+	case op == opEnd && c.left || op == opElse && top.long:
+	default:
+		return
+	}
+	c.stretch = 0
+	c.b.looks = append(c.b.looks, r.pos)
+	c.b.blocks += blocksOfCharge
 }
 
 // complexity checks what the body costs to compile.
@@ -223,6 +253,7 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 		if c.frames[len(c.frames)-1].op == opLoop {
 			c.openLoops = c.openLoops[:len(c.openLoops)-1]
 		}
+		c.left = c.frames[len(c.frames)-1].long
 		c.frames = c.frames[:len(c.frames)-1]
 	case opMemoryInit, opMemoryCopy, opMemoryFill:
 		c.b.stores++

@@ -43,7 +43,7 @@ const (
 	costDivide    = 8       // division, remainder, square root
 	costTable     = 4096    // a table instruction, of up to MaxTableElements
 	entryCost     = 1 << 14 // a function that costs more outside of loops charges for itself
-	maxRegionCost = 1 << 24 // sums stop here; with entryCost it takes a thousand calls in one region
+	stretchCost   = 1 << 13 // code that goes on for longer looks for fuel on the way: each load can be a page fault of a microsecond
 	chunkBytes    = 256 << 10
 	bytesPerUnit  = 1 << bytesPerShift
 	bytesPerShift = 2 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached

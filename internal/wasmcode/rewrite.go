@@ -47,18 +47,22 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 		out = append(uleb(out, uint32(b.groups)), w.m.code[groups:b.code]...)
 	}
 	if b.charge {
-		out = w.charge(out, b.costs[0])
+		out = w.charge(out, min(b.costs[0], entryCost)) // for the rest it looks on the way
 	}
 	r.pos = b.code
-	from, loop := r.pos, 0
+	from, loop, looks := r.pos, 0, b.looks
 	var in instr
 	for r.ok() && r.left() > 0 {
 		o := r.next(&in)
+		if len(looks) > 0 && looks[0] == in.start {
+			out = w.charge(append(out, w.m.code[from:in.start]...), stretchCost)
+			from, looks = in.start, looks[1:]
+		}
 		switch {
 		case in.op == opLoop:
 			loop++
 			out = append(out, w.m.code[from:r.pos]...)
-			out = w.charge(out, b.costs[loop])
+			out = w.charge(out, min(b.costs[loop], entryCost))
 			from = r.pos
 		case o.operand != 0 && check:
 			out = append(out, w.m.code[from:in.start]...)
