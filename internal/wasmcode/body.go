@@ -13,6 +13,7 @@ type body struct {
 	calls  []callSite
 	stores int  // instructions in it that write memory
 	blocks int  // basic blocks and calls, once instrumented
+	exits  int  // what edges counts besides
 	work   int  // see MaxFunctionWork
 	charge bool // entering it takes costs[0]; else callers pay that
 }
@@ -21,6 +22,7 @@ type body struct {
 const (
 	blocksOfCharge = 3 // a branch, a call, a join
 	blocksOfCheck  = 3
+	blocksOfExit   = 3 // in edges: each is one more edge into the function's end
 )
 
 // callSite is a direct call of a function defined in the module.
@@ -55,6 +57,7 @@ type bodyChecker struct {
 	mutable    int // globals
 	totalWork  int
 	totalPairs int
+	squares    int // of blocks, summed
 }
 
 func (d *decoder) codeSection(r *reader) {
@@ -156,7 +159,13 @@ func (c *bodyChecker) complexity(r *reader) {
 	b.work = (b.locals + c.mutable + 1) * (b.blocks + 1)
 	c.totalWork += b.work
 	c.totalPairs += c.pairs
+	c.squares += b.edges(0) * b.edges(0)
 	switch {
+	case b.edges(0) > MaxFunctionBlocks:
+		r.failAt(b.start, "too complex to compile: %d blocks, branches and calls; the limit is %d (split the function)", b.edges(0), MaxFunctionBlocks)
+	case c.squares > MaxModuleBlocks:
+		r.failAt(b.start, "too complex to compile: the blocks, branches and calls of the functions up to here, squared, are %d in sum; the limit is %d (split the largest functions, or the module)",
+			c.squares, MaxModuleBlocks)
 	case b.work > MaxFunctionWork:
 		r.failAt(b.start, "too complex to compile: %d locals and globals times %d blocks and calls; the limit is a product of %d (split the function)",
 			b.locals+c.mutable, b.blocks, MaxFunctionWork)
@@ -166,6 +175,9 @@ func (c *bodyChecker) complexity(r *reader) {
 		r.failAt(b.start, "too complex to compile: the module up to here is beyond %d times what one function may be", MaxModuleWork/MaxFunctionWork)
 	}
 }
+
+// edges is what MaxFunctionBlocks bounds, with so many stores that are checked.
+func (b *body) edges(stores int) int { return b.blocks + b.exits + stores*blocksOfCheck }
 
 // assign counts a local (or, behind the locals, a global) for every open loop
 // in which it was not counted yet. If it was counted in a loop it was in all around that one.
@@ -242,6 +254,10 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 // block handles what opens no block but concerns them, and what becomes a call.
 func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 	switch in.op {
+	case opReturn, opUnreachable, opReturnCall, opReturnCallIndirect:
+		c.b.exits += blocksOfExit
+	case opIf, opBrIf, opLoop:
+		c.b.exits++ // besides what is jumped to, what follows
 	case opElse:
 		top := &c.frames[len(c.frames)-1]
 		if top.op != opIf {

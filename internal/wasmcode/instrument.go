@@ -41,12 +41,13 @@ type Options struct {
 
 // writer builds the instrumented binary.
 type writer struct {
-	m     *Module
-	opt   Options
-	out   []byte
-	tmp   []byte // of a body
-	code  reader
-	first uint32 // index of the first function defined in the module, before
+	m       *Module
+	opt     Options
+	out     []byte
+	tmp     []byte // of a body
+	squares int    // of the bodies' blocks, summed
+	code    reader
+	first   uint32 // index of the first function defined in the module, before
 
 	types       int // types in the output
 	tickType    uint32

@@ -36,8 +36,18 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 	r.u32() // groups of locals
 	groups := r.pos
 	check := w.opt.CheckStores && b.stores > 0
-	if work := b.work + b.work/(b.blocks+1)*b.stores*blocksOfCheck; check && work > MaxFunctionWork {
+	edges, work := b.edges(0), b.work
+	if check {
+		edges = b.edges(b.stores)
+		work += b.work / (b.blocks + 1) * b.stores * blocksOfCheck
+	}
+	w.squares += edges * edges
+	if check && (work > MaxFunctionWork || edges > MaxFunctionBlocks) {
 		r.failAt(b.start, "too complex to compile with checked stores, as read-only windows and scratch want them: %d stores (split the function)", b.stores)
+		return out
+	}
+	if w.squares > MaxModuleBlocks {
+		r.failAt(b.start, "too complex to compile with checked stores, as read-only windows and scratch want them: the functions up to here are (split the largest ones, or the module)")
 		return out
 	}
 	if check {
