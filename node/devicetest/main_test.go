@@ -29,7 +29,7 @@ import (
 const patience = time.Minute
 
 const (
-	lenderName = "lender"
+	lenderName = "n1"
 	driveName  = "disk0"
 	driveBytes = 16 << 20
 )
