@@ -2,6 +2,7 @@ package lender
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -254,7 +255,9 @@ func (l *Lender) open(ls *lease, term device.Term) (*nvme.Controller, fabric.Key
 
 // faulted ends the lease of a borrower that broke the rules.
 func (l *Lender) faulted(ls *lease, err error) {
-	l.cfg.Log.Warn("lease ended: its borrower broke the rules of its queues, or is about to be lost", "device", ls.drive.Name, "lease", ls.id, "of", ls.who, "err", err)
+	if !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrClosed) { // of these Abandoned hears too
+		l.cfg.Log.Warn("lease ended: its borrower broke the rules of its queues", "device", ls.drive.Name, "lease", ls.id, "of", ls.who, "err", err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.act(ls.drive.book.End(ls.id))
