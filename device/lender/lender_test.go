@@ -19,6 +19,7 @@ import (
 	"github.com/wherry-fabric/wherry/device/nvme"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/shm"
+	"github.com/wherry-fabric/wherry/fabric/tcp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,7 +90,11 @@ func element(t *testing.T, name string, change func(*fabric.Config)) *fabric.Ele
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := fabric.Config{Name: name, Transports: []fabric.Transport{tr}}
+	net, err := tcp.New(tcp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := fabric.Config{Name: name, Transports: []fabric.Transport{tr, net}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -545,5 +550,89 @@ func TestParseSpec(t *testing.T) {
 		if _, err := ParseSpec(text); !errors.Is(err, device.ErrSpec) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestFar: over tcp commands lie at the lender, and what is read comes by Puts, also in pieces; what is written, and lists, must lie where the lender reads.
+func TestFar(t *testing.T) {
+	r := newRig(t, Limits{})
+	for i := range r.disk.mem {
+		r.disk.mem[i] = byte(i>>9) ^ byte(i)
+	}
+	var err error
+	if r.addr, err = r.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	b := r.connect()
+	ctx := t.Context()
+	if b.lease, err = r.l.Borrow(anyone, b.from, &device.BorrowRequest{Name: "disk0", Mode: device.Exclusive}); err != nil {
+		t.Fatal(err)
+	}
+	imported := func(b []byte, ep *fabric.Endpoint) *fabric.Remote {
+		key, err := fabric.DecodeKey(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := ep.Import(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	b.regs = imported(b.lease.RegistersKey, b.ep)
+	if b.seg, err = b.el.NewSegment(winSize, fabric.Writable); err != nil {
+		t.Fatal(err)
+	}
+	key, err := b.seg.Key(fabric.RightsAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reach, err := r.l.Window(ctx, b.from, &device.WindowRequest{Lease: b.lease.ID, Window: 1, Key: key.Append(nil)})
+	if err != nil || reach.Mapped {
+		t.Fatalf("%+v, %v", reach, err)
+	}
+	if _, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 1, Entries: entries, Commands: at(sqAt), Completions: at(cqAt)}); !errors.Is(err, device.ErrSpec) {
+		t.Errorf("commands where the lender does not reach: %v", err)
+	}
+	made, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 1, Entries: entries, Completions: at(cqAt), BufferBytes: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := imported(made.Key, b.ep)
+	own := func(off uint64) uint64 { return device.Address(device.BufferWindow+1, entries*nvme.CommandBytes+off) }
+	send := func(c nvme.Command) nvme.Completion {
+		t.Helper()
+		var e [nvme.CommandBytes]byte
+		c.NS, c.ID = 1, c.ID+1
+		c.Encode(&e)
+		if err := far.Put(ctx, e[:], uint64(b.tail)*nvme.CommandBytes); err != nil {
+			t.Fatal(err)
+		}
+		b.tail = (b.tail + 1) % entries
+		if err := b.regs.Ring(device.SubmissionDoorbell(1), 4, uint64(b.tail)); err != nil {
+			t.Fatal(err)
+		}
+		return b.reap(true)
+	}
+	// In two pieces, the second before the first.
+	c := send(nvme.Command{Op: nvme.OpRead, Data: [2]uint64{at(dataAt + 8192), at(dataAt)}, Block: 3, Blocks: 16})
+	mem := b.seg.Bytes()
+	if c.Status != nvme.StatusOK || string(mem[dataAt+8192:dataAt+12288]) != string(r.disk.mem[3*512:3*512+4096]) || string(mem[dataAt:dataAt+4096]) != string(r.disk.mem[3*512+4096:3*512+8192]) {
+		t.Errorf("a read in two pieces: %s", c.Status.Text())
+	}
+	if c := send(nvme.Command{Op: nvme.OpWrite, SGL: true, Data: nvme.DataBlock(at(dataAt), 512), Blocks: 1}); c.Status != nvme.StatusTransfer {
+		t.Errorf("a write of what the lender does not reach: %s", c.Status.Text())
+	}
+	if c := send(nvme.Command{Op: nvme.OpRead, Data: [2]uint64{at(dataAt), at(listAt)}, Blocks: 64}); c.Status != nvme.StatusTransfer {
+		t.Errorf("a list that the lender does not reach: %s", c.Status.Text())
+	}
+	if err := far.Put(ctx, r.disk.mem[4096:8192], entries*nvme.CommandBytes+512); err != nil {
+		t.Fatal(err)
+	}
+	if c := send(nvme.Command{Op: nvme.OpCompare, SGL: true, Data: nvme.DataBlock(own(512), 4096), Block: 8, Blocks: 8}); c.Status != nvme.StatusOK {
+		t.Errorf("a comparison: %s", c.Status.Text())
+	}
+	if c := send(nvme.Command{Op: nvme.OpWrite, SGL: true, Data: nvme.DataBlock(own(512), 4096), Block: 100, Blocks: 8}); c.Status != nvme.StatusOK || string(r.disk.mem[51200:55296]) != string(r.disk.mem[4096:8192]) {
+		t.Errorf("a write: %s", c.Status.Text())
 	}
 }

@@ -247,7 +247,12 @@ func (e *Engine) worker() {
 	for o := range e.work {
 		err := o.do(true)
 		e.mu.Lock()
+		far := o.q.cq.remote
+		held := !far.Mapped() && far.Endpoint().Hold() // data and completion leave together
 		o.conclude(err)
+		if held {
+			far.Endpoint().Release()
+		}
 		backlog := slices.ContainsFunc(e.queues, (*queue).ready)
 		e.mu.Unlock()
 		if backlog {

@@ -55,6 +55,9 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 		return 1, 0
 	}
 	defer q.sq.unpin()
+	if far := q.cq.remote; !far.Mapped() && far.Endpoint().Hold() { // what it is answered leaves together
+		defer far.Endpoint().Release()
+	}
 	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.inflight < MaxInflight; waiting-- {
 		var e [CommandBytes]byte
 		copy(e[:], mem[q.sqAt+uint64(q.head)*CommandBytes:]) // once: what is checked is what is done

@@ -280,3 +280,84 @@ func TestRights(t *testing.T) {
 	}
 	r.eventually("the borrower hears of that", func() bool { return d.ReadAt(ctx, p, 0) != nil })
 }
+
+// TestCloseInUse: a drive that is returned while others use it ends their commands, and takes no memory from under them.
+func TestCloseInUse(t *testing.T) {
+	r := newRig(t, "shm")
+	r.node("")
+	c, ctx := r.client("borrower"), r.ctx()
+	for range 20 {
+		d := r.borrow(c, host.Config{Mode: device.Exclusive})
+		ended := make(chan error, 4)
+		for i := range uint64(cap(ended)) {
+			go func() {
+				p := make([]byte, 256<<10)
+				for {
+					if err := errors.Join(d.WriteAt(ctx, p, i<<20), d.ReadAt(ctx, p, i<<20)); err != nil {
+						ended <- err
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(2 * time.Millisecond)
+		if err := d.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range cap(ended) {
+			if err := <-ended; err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a command on a returned drive: %v", err)
+			}
+		}
+	}
+}
+
+// TestExpired: a command whose context ends leaves its slot to its end, and its data nowhere.
+func TestExpired(t *testing.T) {
+	r := newRig(t, "shm")
+	r.node("")
+	d := r.borrow(r.client("borrower"), host.Config{Mode: device.Exclusive, Depth: 2})
+	want := random(5, 64<<10)
+	if err := d.WriteAt(r.ctx(), want, 0); err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(r.ctx())
+	cancel()
+	for range 50 {
+		p := make([]byte, 64<<10)
+		err := d.ReadAt(gone, p, 0)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err != nil && !bytes.Equal(p, make([]byte, len(p))) {
+			t.Fatal("a read that failed has written its buffer")
+		}
+		if err := d.ReadAt(r.ctx(), p, 0); err != nil || !bytes.Equal(p, want) {
+			t.Fatalf("a read after it: %v", err)
+		}
+	}
+}
+
+// TestShared: borrowers of the same blocks in modes shared and read see what the others write; ranges beside each other do not meet.
+func TestShared(t *testing.T) {
+	r := newRig(t, "tcp")
+	r.node("")
+	ctx := r.ctx()
+	a := r.borrow(r.client("borrower"), host.Config{Mode: device.Shared, Size: 1 << 20})
+	b := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Offset: 512 << 10, Size: 1 << 20})
+	reader := r.borrow(r.client("other"), host.Config{Mode: device.Read})
+	if _, err := r.client("other").BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Exclusive, Offset: 1 << 20, Size: 4096}); !errors.Is(err, device.ErrBusy) {
+		t.Errorf("exclusive beside shared: %v", err)
+	}
+	if err := errors.Join(a.WriteAt(ctx, random(6, 1<<20), 0), b.WriteAt(ctx, random(7, 1<<20), 0)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 2<<20)
+	if err := reader.ReadAt(ctx, got, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := append(append(random(6, 1<<20)[:512<<10:512<<10], random(7, 1<<20)...), make([]byte, 512<<10)...)
+	if !bytes.Equal(got, want) {
+		t.Error("the reader sees others than were written")
+	}
+}

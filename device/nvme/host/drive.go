@@ -113,9 +113,10 @@ type Drive struct {
 
 	mu     sync.Mutex
 	free   []uint16
-	tail   uint32       // of the submission queue
-	reaps  []Done       // of Submit's commands, not reaped yet
-	count  atomic.Int32 // of reaps
+	tail   uint32                  // of the submission queue
+	entry  [nvme.CommandBytes]byte // that is being sent
+	reaps  []Done                  // of Submit's commands, not reaped yet
+	count  atomic.Int32            // of reaps
 	reaper fabric.Waiter
 
 	// The leader's.
@@ -303,7 +304,8 @@ func (d *Drive) Close(ctx context.Context) error {
 		}
 		d.fail(ErrClosed)
 		if err := d.cfg.Element.RemovePoller(ctx, d); err != nil && !errors.Is(err, fabric.ErrClosed) {
-			d.gone = errors.Join(d.gone, err)
+			d.gone = errors.Join(d.gone, err) // it may be polled still, so its memory stays until the element ends
+			return
 		}
 		d.seg.Close() // the lender has let go of it, or its mapping keeps the memory
 	})

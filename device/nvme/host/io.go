@@ -64,6 +64,10 @@ const maxFlights = 16
 
 // move reads or writes p, in as many commands as it takes, at most a queue full of them at a time.
 func (d *Drive) move(ctx context.Context, op nvme.Opcode, fua bool, p []byte, off uint64) error {
+	if !d.seg.Pin() { // Close waits for nobody, but the memory does
+		return d.Err()
+	}
+	defer d.seg.Unpin()
 	var ring [maxFlights]flight
 	first, n := 0, 0
 	var fail error
@@ -161,6 +165,10 @@ func (d *Drive) Compare(ctx context.Context, p []byte, off uint64) (same bool, e
 
 // simple carries out one command, with what fill puts into its buffer as data.
 func (d *Drive) simple(ctx context.Context, c nvme.Command, data []byte) error {
+	if !d.seg.Pin() {
+		return d.Err()
+	}
+	defer d.seg.Unpin()
 	id, err := d.slot(ctx)
 	if err != nil {
 		return err

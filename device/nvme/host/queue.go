@@ -99,8 +99,6 @@ func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint
 	if size > 0 {
 		c.SGL, c.Data = true, nvme.DataBlock(d.address(id, reads), uint32(size))
 	}
-	var e [nvme.CommandBytes]byte
-	c.Encode(&e)
 	s.op = c.Op
 	s.since.Store(d.cfg.Element.Now())
 	s.state.Store(state)
@@ -109,10 +107,14 @@ func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint
 	if err := d.Err(); err != nil {
 		return err
 	}
+	if d.far != nil && d.ep.Hold() { // command and doorbell leave together
+		defer d.ep.Release()
+	}
 	at := uint64(d.tail) * nvme.CommandBytes
+	c.Encode(&d.entry)
 	if d.far == nil {
-		copy(d.sq[at:], e[:])
-	} else if err := d.sendFar(s, id, &e, at, size, reads); err != nil {
+		copy(d.sq[at:], d.entry[:])
+	} else if err := d.sendFar(s, id, at, size, reads); err != nil {
 		return err
 	}
 	d.tail = (d.tail + 1) & uint32(d.cfg.entries()-1) // there are fewer slots than entries
@@ -120,7 +122,7 @@ func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint
 }
 
 // sendFar puts a command, and what it writes, into the lender's memory. The fences keep it before the doorbell.
-func (d *Drive) sendFar(s *slot, id uint16, e *[nvme.CommandBytes]byte, at uint64, size int, reads bool) error {
+func (d *Drive) sendFar(s *slot, id uint16, at uint64, size int, reads bool) error {
 	if reads {
 		_, off := device.Split(d.address(id, true))
 		if s.put = d.far.StartPut(d.buffer(id)[:size], off); s.put.Poll() {
@@ -130,7 +132,7 @@ func (d *Drive) sendFar(s *slot, id uint16, e *[nvme.CommandBytes]byte, at uint6
 			}
 		}
 	}
-	put := d.far.StartPut(e[:], at) // so few bytes are copied where they wait
+	put := d.far.StartPut(d.entry[:], at) // so few bytes are copied where they wait
 	if put.Poll() {
 		if err := put.Wait(context.Background()); err != nil {
 			return err

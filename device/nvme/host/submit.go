@@ -37,7 +37,7 @@ func (d *Drive) Acquire(ctx context.Context) (Slot, error) {
 // Release gives a slot back of which no Transfer is under way.
 func (d *Drive) Release(s Slot) { d.give(uint16(s)) }
 
-// Buffer is a slot's memory. While a Transfer is under way it is the drive's.
+// Buffer is a slot's memory. While a Transfer is under way it is the drive's, and it is nobody's after Close.
 func (d *Drive) Buffer(s Slot) []byte { return d.buffer(uint16(s)) }
 
 // Submit starts a Transfer of a slot's buffer. Its end comes from Reap.
@@ -57,6 +57,10 @@ func (d *Drive) Submit(s Slot, t Transfer) error {
 	default:
 		return fmt.Errorf("drive %s: %w: command %#x cannot be submitted", d.cfg.Drive, device.ErrSpec, uint8(t.Op))
 	}
+	if !d.seg.Pin() {
+		return d.Err()
+	}
+	defer d.seg.Unpin()
 	own := &d.slots[s]
 	own.put.Forget()
 	own.put, own.tag = fabric.Op{}, t.Tag
