@@ -553,86 +553,108 @@ func TestParseSpec(t *testing.T) {
 	}
 }
 
+// farBorrower is a borrower whose commands lie at the lender.
+type farBorrower struct {
+	*borrower
+	queue *fabric.Remote
+}
+
+func (b *borrower) imported(encoded []byte) *fabric.Remote {
+	b.t.Helper()
+	key, err := fabric.DecodeKey(encoded)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	m, err := b.ep.Import(b.t.Context(), key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return m
+}
+
+func (r *rig) borrowFar() *farBorrower {
+	r.t.Helper()
+	var err error
+	if r.addr, err = r.el.Listen("tcp://127.0.0.1:0"); err != nil {
+		r.t.Fatal(err)
+	}
+	b := &farBorrower{borrower: r.connect()}
+	if b.lease, err = r.l.Borrow(anyone, b.from, &device.BorrowRequest{Name: "disk0", Mode: device.Exclusive}); err != nil {
+		r.t.Fatal(err)
+	}
+	b.regs = b.imported(b.lease.RegistersKey)
+	if b.seg, err = b.el.NewSegment(winSize, fabric.Writable); err != nil {
+		r.t.Fatal(err)
+	}
+	key, err := b.seg.Key(fabric.RightsAll)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	reach, err := r.l.Window(r.t.Context(), b.from, &device.WindowRequest{Lease: b.lease.ID, Window: 1, Key: key.Append(nil)})
+	if err != nil || reach.Mapped {
+		r.t.Fatalf("%+v, %v", reach, err)
+	}
+	if _, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 1, Entries: entries, Commands: at(sqAt), Completions: at(cqAt)}); !errors.Is(err, device.ErrSpec) {
+		r.t.Errorf("commands where the lender does not reach: %v", err)
+	}
+	made, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 1, Entries: entries, Completions: at(cqAt), BufferBytes: 64 << 10})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	b.queue = b.imported(made.Key)
+	return b
+}
+
+// ask sends a command and waits for its end.
+func (b *farBorrower) ask(c nvme.Command) nvme.Status {
+	b.t.Helper()
+	var e [nvme.CommandBytes]byte
+	c.NS = 1
+	c.Encode(&e)
+	if err := b.queue.Put(b.t.Context(), e[:], uint64(b.tail)*nvme.CommandBytes); err != nil {
+		b.t.Fatal(err)
+	}
+	b.tail = (b.tail + 1) % entries
+	if err := b.regs.Ring(device.SubmissionDoorbell(1), 4, uint64(b.tail)); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.reap(true).Status
+}
+
+// has is what the disk has.
+func (d *disk) has(off, n int) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return string(d.mem[off : off+n])
+}
+
 // TestFar: over tcp commands lie at the lender, and what is read comes by Puts, also in pieces; what is written, and lists, must lie where the lender reads.
 func TestFar(t *testing.T) {
 	r := newRig(t, Limits{})
 	for i := range r.disk.mem {
 		r.disk.mem[i] = byte(i>>9) ^ byte(i)
 	}
-	var err error
-	if r.addr, err = r.el.Listen("tcp://127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	b := r.connect()
-	ctx := t.Context()
-	if b.lease, err = r.l.Borrow(anyone, b.from, &device.BorrowRequest{Name: "disk0", Mode: device.Exclusive}); err != nil {
-		t.Fatal(err)
-	}
-	imported := func(b []byte, ep *fabric.Endpoint) *fabric.Remote {
-		key, err := fabric.DecodeKey(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := ep.Import(ctx, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	b.regs = imported(b.lease.RegistersKey, b.ep)
-	if b.seg, err = b.el.NewSegment(winSize, fabric.Writable); err != nil {
-		t.Fatal(err)
-	}
-	key, err := b.seg.Key(fabric.RightsAll)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reach, err := r.l.Window(ctx, b.from, &device.WindowRequest{Lease: b.lease.ID, Window: 1, Key: key.Append(nil)})
-	if err != nil || reach.Mapped {
-		t.Fatalf("%+v, %v", reach, err)
-	}
-	if _, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 1, Entries: entries, Commands: at(sqAt), Completions: at(cqAt)}); !errors.Is(err, device.ErrSpec) {
-		t.Errorf("commands where the lender does not reach: %v", err)
-	}
-	made, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 1, Entries: entries, Completions: at(cqAt), BufferBytes: 64 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	far := imported(made.Key, b.ep)
+	b := r.borrowFar()
 	own := func(off uint64) uint64 { return device.Address(device.BufferWindow+1, entries*nvme.CommandBytes+off) }
-	send := func(c nvme.Command) nvme.Completion {
-		t.Helper()
-		var e [nvme.CommandBytes]byte
-		c.NS, c.ID = 1, c.ID+1
-		c.Encode(&e)
-		if err := far.Put(ctx, e[:], uint64(b.tail)*nvme.CommandBytes); err != nil {
-			t.Fatal(err)
-		}
-		b.tail = (b.tail + 1) % entries
-		if err := b.regs.Ring(device.SubmissionDoorbell(1), 4, uint64(b.tail)); err != nil {
-			t.Fatal(err)
-		}
-		return b.reap(true)
-	}
 	// In two pieces, the second before the first.
-	c := send(nvme.Command{Op: nvme.OpRead, Data: [2]uint64{at(dataAt + 8192), at(dataAt)}, Block: 3, Blocks: 16})
+	st := b.ask(nvme.Command{Op: nvme.OpRead, Data: [2]uint64{at(dataAt + 8192), at(dataAt)}, Block: 3, Blocks: 16})
 	mem := b.seg.Bytes()
-	if c.Status != nvme.StatusOK || string(mem[dataAt+8192:dataAt+12288]) != string(r.disk.mem[3*512:3*512+4096]) || string(mem[dataAt:dataAt+4096]) != string(r.disk.mem[3*512+4096:3*512+8192]) {
-		t.Errorf("a read in two pieces: %s", c.Status.Text())
+	if st != nvme.StatusOK || string(mem[dataAt+8192:dataAt+12288]) != r.disk.has(3*512, 4096) || string(mem[dataAt:dataAt+4096]) != r.disk.has(3*512+4096, 4096) {
+		t.Errorf("a read in two pieces: %s", st.Text())
 	}
-	if c := send(nvme.Command{Op: nvme.OpWrite, SGL: true, Data: nvme.DataBlock(at(dataAt), 512), Blocks: 1}); c.Status != nvme.StatusTransfer {
-		t.Errorf("a write of what the lender does not reach: %s", c.Status.Text())
+	if st := b.ask(nvme.Command{Op: nvme.OpWrite, SGL: true, Data: nvme.DataBlock(at(dataAt), 512), Blocks: 1}); st != nvme.StatusTransfer {
+		t.Errorf("a write of what the lender does not reach: %s", st.Text())
 	}
-	if c := send(nvme.Command{Op: nvme.OpRead, Data: [2]uint64{at(dataAt), at(listAt)}, Blocks: 64}); c.Status != nvme.StatusTransfer {
-		t.Errorf("a list that the lender does not reach: %s", c.Status.Text())
+	if st := b.ask(nvme.Command{Op: nvme.OpRead, Data: [2]uint64{at(dataAt), at(listAt)}, Blocks: 64}); st != nvme.StatusTransfer {
+		t.Errorf("a list that the lender does not reach: %s", st.Text())
 	}
-	if err := far.Put(ctx, r.disk.mem[4096:8192], entries*nvme.CommandBytes+512); err != nil {
+	if err := b.queue.Put(t.Context(), []byte(r.disk.has(4096, 4096)), entries*nvme.CommandBytes+512); err != nil {
 		t.Fatal(err)
 	}
-	if c := send(nvme.Command{Op: nvme.OpCompare, SGL: true, Data: nvme.DataBlock(own(512), 4096), Block: 8, Blocks: 8}); c.Status != nvme.StatusOK {
-		t.Errorf("a comparison: %s", c.Status.Text())
+	if st := b.ask(nvme.Command{Op: nvme.OpCompare, SGL: true, Data: nvme.DataBlock(own(512), 4096), Block: 8, Blocks: 8}); st != nvme.StatusOK {
+		t.Errorf("a comparison: %s", st.Text())
 	}
-	if c := send(nvme.Command{Op: nvme.OpWrite, SGL: true, Data: nvme.DataBlock(own(512), 4096), Block: 100, Blocks: 8}); c.Status != nvme.StatusOK || string(r.disk.mem[51200:55296]) != string(r.disk.mem[4096:8192]) {
-		t.Errorf("a write: %s", c.Status.Text())
+	if st := b.ask(nvme.Command{Op: nvme.OpWrite, SGL: true, Data: nvme.DataBlock(own(512), 4096), Block: 100, Blocks: 8}); st != nvme.StatusOK || r.disk.has(51200, 4096) != r.disk.has(4096, 4096) {
+		t.Errorf("a write: %s", st.Text())
 	}
 }
