@@ -14,7 +14,7 @@ WATCHED     = CGO_ENABLED=1 GORACE="atexit_sleep_ms=50 $$GORACE"
 # The packages that take longest, first, so that no core waits for one of them at the end.
 LONGEST    ?= ./rpc/rpctest ./fabric/tcp ./cmd/wherry
 # Packages with goroutines or shared memory are run with the race detector; pure ones among them, which start no goroutine, are not, nor is bench, which drives the others' code.
-RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard internal/compiler internal/codecache fabric client inject rpc cluster node control pool demo/live)))
+RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard internal/compiler internal/codecache fabric client inject rpc cluster node control pool device demo/live)))
 PURE       ?= /inject/(travel|image|abi|xrdma)(/|$$)|/rpc/exchange$$
 FUZZ_SECONDS ?= 60
 SIM_SECONDS  ?= 600

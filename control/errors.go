@@ -6,6 +6,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/rpc"
 )
@@ -63,6 +64,11 @@ const (
 	codeMoved
 	codeRange
 	codeNoItem
+	codeNoDrive
+	codeNoLease
+	codeBusy
+	codeDeviceSpec
+	codeDeviceLimit
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -81,13 +87,15 @@ func codes() []struct {
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
 		{codeNoItem, pool.ErrNoItem},
+		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
 	}
 }
 
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem)
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.Is(err, device.ErrNoDrive) ||
+		errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem || coded.Code == codeNoDrive)
 }
 
 // Coded gives a node's error the code that it travels with.

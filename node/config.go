@@ -51,8 +51,10 @@ type Config struct {
 
 	Memory Bytes `yaml:"memory"` // lent at most; DefaultMemory
 	// PoolMemory is how much of Memory regions of the pool may take; 0: the node lends no regions.
-	PoolMemory Bytes    `yaml:"pool_memory"`
-	DataRoots  []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
+	PoolMemory Bytes `yaml:"pool_memory"`
+	// Lend are the devices that the node lends, as in nvme=disk0:/srv/disk.img,readonly (docs/devices.md).
+	Lend      []string `yaml:"lend"`
+	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
 
 	TokenFile string `yaml:"token_file"` // mode 0600
 	Token     string `yaml:"token"`      // the token this node shows; "": the only one with capability member
@@ -182,6 +184,9 @@ func (c *Config) Validate() error {
 		if _, err := fabric.ParsePolicy(c.Policy); err != nil {
 			return fmt.Errorf("node: policy: %w", err)
 		}
+	}
+	if _, err := c.lendings(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	if err := c.validateNative(); err != nil {
 		return fmt.Errorf("node: %w", err)
