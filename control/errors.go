@@ -63,6 +63,7 @@ const (
 	codeMoved
 	codeRange
 	codeNoItem
+	codePoolLost
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -80,7 +81,7 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
-		{codeNoItem, pool.ErrNoItem},
+		{codeNoItem, pool.ErrNoItem}, {codePoolLost, pool.ErrLost},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -61,6 +60,16 @@ func number[T Number](w uint64) (v T) {
 	return v
 }
 
+// width is how many bytes a number has.
+func width[T Number]() int {
+	var v T
+	switch any(v).(type) {
+	case int32, uint32, float32:
+		return 4
+	}
+	return 8
+}
+
 // kind is which of three operations is the type's: on signed, unsigned or floating-point words.
 func kind[T Number](signed, unsigned, float fabric.AtomicKind) fabric.AtomicKind {
 	var v T
@@ -74,7 +83,7 @@ func kind[T Number](signed, unsigned, float fabric.AtomicKind) fabric.AtomicKind
 }
 
 func (a Atomics[T]) do(ctx context.Context, kind fabric.AtomicKind, off uint64, v, compare T) (T, error) {
-	old, err := a.m.Atomic(ctx, fabric.AtomicOp{Kind: kind, Operand: bits(v), Compare: bits(compare)}, int(unsafe.Sizeof(v)), off)
+	old, err := a.m.Atomic(ctx, fabric.AtomicOp{Kind: kind, Operand: bits(v), Compare: bits(compare)}, width[T](), off)
 	return number[T](old), err
 }
 

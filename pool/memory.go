@@ -49,7 +49,7 @@ func (v *view) fail(op string, off, n uint64, err error) error {
 }
 
 func (v *view) failAt(component, op string, off, n uint64, err error) error {
-	return &Error{op, v.label(), component, off, n, verbError(err)}
+	return &Error{op, v.label(), component, off, n, VerbError(err)}
 }
 
 // one is the extent's memory that has all n bytes at off, and where in it they are; nil: there is none, or there are several.

@@ -127,6 +127,9 @@ func newRig(t *testing.T, f factory, names ...string) *rig {
 		s.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, _ error) { s.pool.Abandoned(ep) })
 		err := control.ServePool(s.rpc, s.pool, slog.New(slog.DiscardHandler), func() error { return nil })
 		if err == nil {
+			err = control.ServePull(s.rpc, s.pool, s.reach)
+		}
+		if err == nil {
 			s.addr, err = s.el.Listen(s.addr)
 		}
 		if err != nil {
