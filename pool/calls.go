@@ -114,7 +114,8 @@ type ReleaseRequest struct {
 type EpochRequest struct {
 	Region uint16            `json:"region"`
 	Epoch  uint64            `json:"epoch"`
-	Size   uint64            `json:"size"` // of the whole region
+	Made   uint64            `json:"made,omitempty"` // the region's first epoch: what the component has of an earlier region of that number ends
+	Size   uint64            `json:"size"`           // of the whole region
 	Owner  string            `json:"owner"`
 	Grants map[string]string `json:"grants,omitempty"`
 	Leased bool              `json:"leased,omitempty"` // it goes with the first connection that opens it
