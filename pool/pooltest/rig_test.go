@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,7 @@ type rig struct {
 	tokens *cluster.Tokens
 	nodes  map[string]*station
 	sys    *station
+	names  atomic.Uint32 // given to regions by cases that run side by side
 
 	mu      sync.Mutex
 	managed map[uint16]*pool.Table
