@@ -69,6 +69,7 @@ const (
 	codeBusy
 	codeDeviceSpec
 	codeDeviceLimit
+	codePoolLost
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -86,7 +87,7 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
-		{codeNoItem, pool.ErrNoItem},
+		{codeNoItem, pool.ErrNoItem}, {codePoolLost, pool.ErrLost},
 		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
 	}
 }
