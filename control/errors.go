@@ -7,6 +7,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/manager"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -32,6 +33,8 @@ var (
 	ErrNoNode = errors.New("no such node")
 	// ErrNameTaken: another node has this one's name.
 	ErrNameTaken = errors.New("the name is taken")
+	// ErrNoManager: no manager is known there.
+	ErrNoManager = errors.New("no manager")
 	// ErrRestarted: a node that holds a shard was restarted since, so the shard is gone.
 	ErrRestarted = errors.New("the node was restarted and its shard is gone")
 )
@@ -62,6 +65,11 @@ const (
 	codeRegionSpec
 	codeMoved
 	codeRange
+	codeNoManager
+	codeBusy
+	codeTaken
+	codeTime
+	codeAway
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -79,6 +87,7 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
+		{codeNoManager, ErrNoManager}, {codeBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
 	}
 }
 

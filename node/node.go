@@ -46,6 +46,7 @@ type Node struct {
 	data     *store
 	pool     *component.Component
 	shares   component.Limits
+	managing managing
 	peers    *peerBook
 	roots    *roots
 	files    *gate // for loads from files of this node,
@@ -135,6 +136,9 @@ func (n *Node) build() (err error) {
 	n.data = newStore(n.el, n.account)
 	n.pool = component.New(n.el, n.account, set.pool)
 	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Log: n.log})
+	if err := n.openManager(); err != nil {
+		return err
+	}
 	if err := n.serve(); err != nil {
 		return err
 	}
@@ -223,6 +227,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.links.PeerLost(ep, err)
 	n.peerWent(ep, err)
 	n.abandoned(ep)
+	n.managing.calls.Lost(ep)
 	n.work.Go(func() { n.pool.Abandoned(ep) }) // it takes time to give memory back
 }
 
@@ -238,6 +243,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.links.Add(m)
 	}
 	close(n.peersKnown)
+	n.manage()
 	n.work.Go(n.reap)
 	if n.web.listener != nil {
 		n.work.Go(func() {
@@ -303,6 +309,7 @@ func (n *Node) Close() error {
 		if n.web != nil {
 			errs = append(errs, n.web.close())
 		}
+		errs = append(errs, n.closeManager())
 		if n.links != nil {
 			n.links.Close()
 		}
