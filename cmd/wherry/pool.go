@@ -109,7 +109,11 @@ func regionName(r *pool.Info) string {
 // whereText says where a region is.
 func whereText(r *pool.Info) string {
 	if r.Component == pool.Manager {
-		return "nodes that managers chose"
+		text := "nodes " + strings.Join(r.Placed, ", ")
+		if len(r.Lost) > 0 {
+			text += " (lost with what they held: " + strings.Join(r.Lost, ", ") + ")"
+		}
+		return text
 	}
 	return "node " + r.Component
 }
