@@ -33,8 +33,13 @@ func start(t *testing.T, cfg etcd.ServerConfig) *etcd.Server {
 // elected waits until a member answers: on a busy machine an election takes long.
 func elected(t *testing.T, s *etcd.Server) {
 	t.Helper()
+	answers(t, s.Store())
+}
+
+func answers(t *testing.T, s *etcd.Store) {
+	t.Helper()
 	for until := time.Now().Add(2 * time.Minute); ; {
-		err := s.Store().Ping(t.Context())
+		err := s.Ping(t.Context())
 		if err == nil {
 			return
 		}
@@ -49,8 +54,14 @@ const lease = 3 * time.Second
 
 // TestStore: the contract that Memory keeps, kept by etcd. One member serves all tests of the suite.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	s := start(t, etcd.ServerConfig{Name: "a", Dir: t.TempDir()}).Store()
-	storetest.Run(t, func(t *testing.T) storetest.Rig {
+	storetest.Run(t, rigs(s))
+}
+
+// rigs empties a store for each test of the suite.
+func rigs(s *etcd.Store) func(t *testing.T) storetest.Rig {
+	return func(t *testing.T) storetest.Rig {
 		list, _, err := s.Get(t.Context(), "")
 		for _, p := range list {
 			if err == nil {
@@ -66,7 +77,7 @@ func TestStore(t *testing.T) {
 			}
 			time.Sleep(d)
 		}}
-	})
+	}
 }
 
 // TestKept: what a member knew it knows after a restart, leases included: they last their whole time again.
