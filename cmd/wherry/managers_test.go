@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -306,7 +305,10 @@ func TestManagerCutOff(t *testing.T) {
 	if want := []string{"a", "b", "d"}; err != nil || !slices.Equal(there, want) {
 		t.Errorf("regions %v, want %v (%v)\n%s", there, want, err, out)
 	}
-	if _, err := os.Stat(filepath.Join(g.dir, "m0", "etcd")); err != nil {
-		t.Error(err)
+	out, err = ask("c0", "20s", "top", "--once", "-q")
+	for _, want := range []string{"managers m0, m1, m2", "c0  512.0 MiB  192.0 MiB    0 B  320.0 MiB        3", "ready  c0"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("top says (%v), without %q:\n%s", err, want, out)
+		}
 	}
 }
