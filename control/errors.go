@@ -65,6 +65,7 @@ const (
 	codeRegionSpec
 	codeMoved
 	codeRange
+	codeNoItem
 	codeNoManager
 	codeBusy
 	codeTaken
@@ -88,13 +89,14 @@ func codes() []struct {
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
 		{codeNoManager, ErrNoManager}, {codeBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
+		{codeNoItem, pool.ErrNoItem},
 	}
 }
 
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion)
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem)
 }
 
 // Coded gives a node's error the code that it travels with.

@@ -68,6 +68,7 @@ type NameRequest struct {
 	Name   string `json:"name,omitempty"`
 	Region uint16 `json:"region,omitempty"` // where there is no name
 	Epoch  uint64 `json:"epoch,omitempty"`
+	Item   uint32 `json:"item,omitempty"` // where bytes are meant: those of this item of the region, and Epoch is its generation
 }
 
 func (r NameRequest) String() string {

@@ -85,6 +85,9 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 		return cmp.Or(err, fmt.Errorf("%w: region %d was released meanwhile", pool.ErrMoved, r.id))
 	}
 	defer c.mu.Unlock()
+	for _, e := range made {
+		r.added(e.off, e.size)
+	}
 	r.extents = append(r.extents, made...)
 	slices.SortFunc(r.extents, func(a, b *extent) int { return cmp.Compare(a.off, b.off) })
 	r.charge.add(charge.Lent)
@@ -264,6 +267,13 @@ func (c *Component) take(r *region, which func(e *extent) bool) (taken []*extent
 		if !which(e) {
 			return false
 		}
+		for _, it := range r.dir.items {
+			if !it.private && it.off < e.off+e.size && e.off < it.off+it.room {
+				c.forget(r, it)
+				r.dir.space.give(it.off, it.room)
+			}
+		}
+		r.dir.space.cut(e.off, e.off+e.size)
 		taken = append(taken, e)
 		lent.add(Lent{int64(e.seg.Size()), 1})
 		return true
