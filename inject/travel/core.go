@@ -58,6 +58,7 @@ type Core struct {
 	jamAt     Instant      // when lookAtJams is due; 0: nobody waits
 
 	backlogBytes int
+	made         int     // functions that runs have made and that are kept for them
 	outcome      Outcome // scratch for Complete
 	oneRoot      [1]Root
 
@@ -91,6 +92,7 @@ type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued, Awaiting int
 	Unready                                                              int // branches that wait for their programs; they are held too
 	Records, Tombstones, Fetches, FetchBytes, Timers                     int
+	Made                                                                 int // functions that runs have made and that are kept for their calls
 	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
 	Stowed                                                               int // branches that wait for room to leave; they are held too
@@ -131,7 +133,7 @@ func (c *Core) Counters() Counters { return c.stats }
 func (c *Core) Sizes() Sizes {
 	c.expand()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Made: c.made, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -163,11 +165,12 @@ type invocation struct {
 	inHolders  node[invocation]
 	holds      bool
 	state      any
-	told       bool    // the origin knows that state is held here
-	dead       bool    // canceled, expired or complete: only runs being stopped are left
-	lapsed     Code    // it is dead, and its origin may not know: branches are refused with this
-	placed     bool    // it has a place among tombs
-	came       Instant // then
+	made       []*Binding // functions that its runs have made here, each with a reference
+	told       bool       // the origin knows that state, or what it has made, is kept here
+	dead       bool       // canceled, expired or complete: only runs being stopped are left
+	lapsed     Code       // it is dead, and its origin may not know: branches are refused with this
+	placed     bool       // it has a place among tombs
+	came       Instant    // then
 }
 
 func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *invocation {
@@ -210,10 +213,11 @@ func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
 
 // tidy frees an invocation's record once nothing of it is left here.
 func (c *Core) tidy(inv *invocation) {
-	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.holds {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.keeps() {
 		return
 	}
 	c.freeState(inv)
+	c.freeMade(inv)
 	if inv.placed {
 		inv.placed = false
 		c.tombs.leave(inv.originPeer.Principal)
