@@ -30,6 +30,9 @@ const (
 // use all the time.
 var errKilled = errors.New("out of memory: killed by the kernel")
 
+// errSide: this machine cannot make that kind of swap, or not safely; the text says why.
+var errSide = errors.New("cannot be had here")
+
 // bench is what turns are run with.
 type bench struct {
 	wherry  string
@@ -58,7 +61,7 @@ func (b *bench) turn(ctx context.Context, side string, w workload, limit int64) 
 	default:
 		s, err := swapOn(ctx, b, side)
 		if err != nil {
-			return a, 0, err
+			return a, 0, fmt.Errorf("%w: %w", errSide, err)
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
 		takeAway = s.off

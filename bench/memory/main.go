@@ -69,7 +69,7 @@ func (o options) plan(rest []string) (*plan, error) {
 	if o.rounds < 1 {
 		return nil, errors.New("--rounds is at least 1")
 	}
-	p := &plan{options: o}
+	p := &plan{options: o, without: map[string]string{}}
 	for _, name := range strings.Split(o.workloads, ",") {
 		i := slices.IndexFunc(workloads[:], func(w workload) bool { return w.name == name })
 		if i < 0 {

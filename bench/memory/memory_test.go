@@ -156,16 +156,17 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestKilled: rounds that the kernel ended have no slowdown, and are counted.
+// TestKilled: rounds that the kernel ended have no slowdown, and are counted; of a side that cannot be had, the reason is told.
 func TestKilled(t *testing.T) {
-	r := &results{rounds: 2, sides: []string{"zram", "file"}, rows: []*row{{workload: workloads[0], local: []float64{1, 2, 4},
-		ratios: map[string][]float64{"file": {3, 5}}, killed: map[string]int{"zram": 2}}}}
+	r := &results{rounds: 2, sides: []string{"zram", "file", "ram"}, rows: []*row{{workload: workloads[0], local: []float64{1, 2, 4},
+		ratios: map[string][]float64{"file": {3, 5}}, killed: map[string]int{"zram": 2}}}, without: map[string]string{"ram": "cannot be had here: no ramfs"}}
 	flat := r.flat()
 	if v, ok := flat["quicksort_zram"]; v != nil || !ok || flat["quicksort_zram_killed"] != 2 || flat["quicksort_file"] != 4.0 || flat["quicksort_local_s"] != 2.0 {
 		t.Errorf("%v", flat)
 	}
 	var text bytes.Buffer
-	if err := r.print(&text); err != nil || !strings.Contains(text.String(), "killed") {
+	if err := r.print(&text); err != nil || !strings.Contains(text.String(), "killed") || !strings.Contains(text.String(), "no ram: it cannot be had here: no ramfs") ||
+		flat["quicksort_ram"] != nil || flat["ram_missing"] == nil {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }

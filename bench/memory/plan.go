@@ -19,7 +19,8 @@ import (
 type plan struct {
 	options
 	workloads []workload
-	sides     []string // without local
+	sides     []string          // but for local
+	without   map[string]string // sides that cannot be had here, and why
 }
 
 func (p *plan) run(ctx context.Context) error {
@@ -45,7 +46,7 @@ func (p *plan) run(ctx context.Context) error {
 	}
 	defer n.stop()
 	b := &bench{wherry: p.wherry, program: program, dir: dir, root: root, node: n}
-	r := &results{rounds: p.rounds, sides: p.sides}
+	r := &results{rounds: p.rounds, sides: p.sides, without: p.without}
 	for _, w := range p.workloads {
 		row, err := p.measure(ctx, b, w)
 		if err != nil {
@@ -74,21 +75,27 @@ func (p *plan) measure(ctx context.Context, b *bench, w workload) (*row, error) 
 		row.local = append(row.local, local.seconds)
 		fmt.Fprintf(os.Stderr, "%s, round %d of %d: local %.2f s", w.name, round+1, p.rounds, local.seconds)
 		for _, side := range p.sides {
-			a, _, err := b.turn(ctx, side, w, peak)
-			if errors.Is(err, errKilled) {
-				row.killed[side]++
-				fmt.Fprintf(os.Stderr, ", %s %v", side, err)
+			if p.without[side] != "" {
 				continue
 			}
+			a, _, err := b.turn(ctx, side, w, peak)
 			if err == nil && a.found != local.found {
 				err = fmt.Errorf("it found %s, the local run %s", a.found, local.found)
 			}
-			if err != nil {
+			switch {
+			case errors.Is(err, errSide):
+				p.without[side] = err.Error()
+			case errors.Is(err, errKilled):
+				row.killed[side]++
+			case err != nil:
 				fmt.Fprintln(os.Stderr)
 				return nil, fmt.Errorf("%s: %w", side, err)
+			default:
+				row.ratios[side] = append(row.ratios[side], a.seconds/local.seconds)
+				fmt.Fprintf(os.Stderr, ", %s %.2f", side, a.seconds)
+				continue
 			}
-			row.ratios[side] = append(row.ratios[side], a.seconds/local.seconds)
-			fmt.Fprintf(os.Stderr, ", %s %.2f", side, a.seconds)
+			fmt.Fprintf(os.Stderr, ", %s %v", side, err)
 		}
 		fmt.Fprintln(os.Stderr)
 	}
@@ -105,9 +112,10 @@ type row struct {
 }
 
 type results struct {
-	rounds int
-	sides  []string
-	rows   []*row
+	rounds  int
+	sides   []string
+	without map[string]string
+	rows    []*row
 }
 
 func median(of []float64) float64 {
@@ -135,9 +143,10 @@ func (r *results) flat() map[string]any {
 			}
 		}
 	}
-	for name, value := range settings(r.sides) {
-		m[name] = value
+	for side, why := range r.without {
+		m[side+"_missing"] = why
 	}
+	maps.Copy(m, settings(r.sides))
 	return m
 }
 
@@ -149,8 +158,10 @@ func (r *results) print(to io.Writer) error {
 		for _, side := range r.sides {
 			if ratios := row.ratios[side]; len(ratios) > 0 {
 				fmt.Fprintf(w, "%.2f×\t", median(ratios))
-			} else {
+			} else if row.killed[side] > 0 {
 				fmt.Fprint(w, "killed\t")
+			} else {
+				fmt.Fprint(w, "-\t")
 			}
 		}
 		fmt.Fprintln(w)
@@ -159,6 +170,9 @@ func (r *results) print(to io.Writer) error {
 		return err
 	}
 	_, err := fmt.Fprintf(to, "slowdowns: medians of %d rounds, each to its round's local run; a quarter of the memory is local\n", r.rounds)
+	for _, side := range slices.Sorted(maps.Keys(r.without)) {
+		fmt.Fprintf(to, "  no %s: it %s\n", side, r.without[side])
+	}
 	for _, s := range slices.Sorted(maps.Keys(settings(r.sides))) {
 		fmt.Fprintf(to, "  %s: %v\n", s, settings(r.sides)[s])
 	}
