@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ func remoteSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 	}
 	// Not ctx's, as it must outlive the swap.
 	cmd := exec.Command(self, remoteRole, b.node.at["tcp"], b.node.tokens, dir)
-	cmd.Stderr = os.Stderr
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return "", err
@@ -57,9 +59,18 @@ func remoteSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	s.later(func() error { return errors.Join(in.Close(), cmd.Wait()) })
+	ended := false
+	s.later(func() error {
+		if ended {
+			return nil
+		}
+		err := errors.Join(in.Close(), cmd.Wait())
+		os.Stderr.Write(errs.Bytes())
+		return err
+	})
 	if line, err := io.ReadAll(io.LimitReader(out, 6)); string(line) != "ready\n" {
-		return "", fmt.Errorf("the file system did not start: %q, %v", line, err)
+		ended = true
+		return "", fmt.Errorf("the file system did not start: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(strings.TrimSpace(errs.String()))))
 	}
 	return loop(ctx, s, filepath.Join(dir, remoteFile), true)
 }
