@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,6 @@ const (
 	// stillTime is how long a turn may do nothing at all before swap is taken away from it.
 	stillTime = 60 * time.Second
 	nodeName  = "m"
-	// nodeMemory is what the node lends: twice the largest workload.
-	nodeMemory = "300MiB"
 )
 
 // errKilled: the kernel found no page of the group that it could swap out, and ended the program. It gives up early where all pages are in
@@ -41,6 +40,7 @@ type bench struct {
 	root    memcg.Root
 	node    *node
 	turns   int
+	bytes   int64 // of each swap
 }
 
 // turn runs a workload on one side, in a group of its own: what it answered, and the most that it took of memory, daemon included. limit
@@ -57,7 +57,7 @@ func (b *bench) turn(ctx context.Context, side string, w workload, limit int64) 
 	switch side {
 	case "local":
 	case "shm", "tcp":
-		args = append([]string{b.wherry, "run", "--token-file", b.node.tokens, "--peers", b.node.at[side], "--on", nodeName, "--local", w.local(), "--"}, args...)
+		args = append([]string{b.wherry, "run", "--token-file", b.node.tokens, "--peers", b.node.at[side], "--on", nodeName, "--local", fmt.Sprintf("%dMiB", w.local), "--"}, args...)
 	default:
 		s, err := swapOn(ctx, b, side)
 		if err != nil {
@@ -111,7 +111,8 @@ type node struct {
 	at     map[string]string // by transport
 }
 
-func startNode(ctx context.Context, wherry, dir string) (*node, error) {
+// startNode starts one that lends so many bytes.
+func startNode(ctx context.Context, wherry, dir string, bytes int64) (*node, error) {
 	n := &node{tokens: filepath.Join(dir, "tokens"), at: map[string]string{}}
 	if out, err := exec.CommandContext(ctx, wherry, "token", "new", "bench", "--node", "--file", n.tokens).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s (make build): %w\n%s", wherry, err, out)
@@ -122,9 +123,10 @@ func startNode(ctx context.Context, wherry, dir string) (*node, error) {
 	}
 	n.at["tcp"], n.at["shm"] = "tcp://"+l.Addr().String(), "shm://"+filepath.Join(dir, "n")
 	l.Close()
+	lent := fmt.Sprintf("%dMiB", bytes>>20)
 	n.cmd = exec.Command(wherry, "node", "--name", nodeName, "--listen", n.at["shm"], "--listen", n.at["tcp"], "--tls=off", "--token-file", n.tokens,
-		"--memory", nodeMemory, "--pool-memory", nodeMemory, "--limit", "principal_bytes="+nodeMemory)
-	var errs bytes.Buffer
+		"--memory", lent, "--pool-memory", lent, "--limit", "principal_bytes="+lent)
+	var errs strings.Builder
 	n.cmd.Stderr = &errs
 	n.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
 	if err := n.cmd.Start(); err != nil {
@@ -137,7 +139,7 @@ func startNode(ctx context.Context, wherry, dir string) (*node, error) {
 		}
 	}
 	n.stop()
-	return nil, fmt.Errorf("the node does not listen: %s", errs.Bytes())
+	return nil, fmt.Errorf("the node does not listen: %s", errs.String())
 }
 
 func (n *node) stop() {

@@ -75,7 +75,8 @@ func (m memory) Put(_ context.Context, p []byte, off uint64) error { copy(m[off:
 
 // TestFile: what is written to remote swap's file is read again, as far as it reaches.
 func TestFile(t *testing.T) {
-	f, plain := &file{store: make(memory, swapBytes)}, make([]byte, swapBytes)
+	const swapBytes = 8 << 20
+	f, plain := &file{store: make(memory, swapBytes), size: swapBytes}, make([]byte, swapBytes)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		off := r.Int64N(swapBytes/4096-16) * 4096
@@ -126,7 +127,7 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := startNode(t.Context(), wherry, dir)
+	n, err := startNode(t.Context(), wherry, dir, workload{mib: 8}.needs())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestRound(t *testing.T) {
 	p := &plan{options: options{rounds: 1}, sides: []string{"shm", "tcp"}}
 	var rows []*row
 	for _, name := range []string{"quicksort", "scan"} {
-		row, err := p.measure(t.Context(), &bench{wherry: wherry, program: program, dir: dir, root: root, node: n}, workload{name, 8})
+		row, err := p.measure(t.Context(), &bench{wherry: wherry, program: program, dir: dir, root: root, node: n}, workload{name, 8, 2, false})
 		if err != nil {
 			t.Fatal(err)
 		}

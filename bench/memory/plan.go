@@ -40,12 +40,19 @@ func (p *plan) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := startNode(ctx, p.wherry, dir)
+	var most int64
+	for _, w := range p.workloads {
+		if err := w.check(); err != nil {
+			return err
+		}
+		most = max(most, w.needs())
+	}
+	n, err := startNode(ctx, p.wherry, dir, most)
 	if err != nil {
 		return err
 	}
 	defer n.stop()
-	b := &bench{wherry: p.wherry, program: program, dir: dir, root: root, node: n}
+	b := &bench{wherry: p.wherry, program: program, dir: dir, root: root, node: n, bytes: most}
 	r := &results{rounds: p.rounds, sides: p.sides, without: p.without}
 	for _, w := range p.workloads {
 		row, err := p.measure(ctx, b, w)
@@ -152,9 +159,9 @@ func (r *results) flat() map[string]any {
 
 func (r *results) print(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "workload\tMiB\tswap's limit\tlocal\t%s\t\n", strings.Join(r.sides, "\t"))
+	fmt.Fprintf(w, "workload\tMiB\t--local\tswap's limit\tlocal\t%s\t\n", strings.Join(r.sides, "\t"))
 	for _, row := range r.rows {
-		fmt.Fprintf(w, "%s\t%d\t%d MiB\t%.2f s\t", row.name, row.mib, row.limit>>20, median(row.local))
+		fmt.Fprintf(w, "%s\t%d\t%d MiB\t%d MiB\t%.2f s\t", row.name, row.mib, row.workload.local, row.limit>>20, median(row.local))
 		for _, side := range r.sides {
 			if ratios := row.ratios[side]; len(ratios) > 0 {
 				fmt.Fprintf(w, "%.2f×\t", median(ratios))
@@ -169,7 +176,7 @@ func (r *results) print(to io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(to, "slowdowns: medians of %d rounds, each to its round's local run; a quarter of the memory is local\n", r.rounds)
+	_, err := fmt.Fprintf(to, "slowdowns: medians of %d rounds, each to its round's local run\n", r.rounds)
 	for _, side := range slices.Sorted(maps.Keys(r.without)) {
 		fmt.Fprintf(to, "  no %s: it %s\n", side, r.without[side])
 	}

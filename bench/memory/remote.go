@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,7 +24,7 @@ import (
 	"github.com/wherry-fabric/wherry/pool"
 )
 
-// remoteRole starts this program as the file system under remote swap: ROLE ADDRESS TOKENS FOLDER.
+// remoteRole starts this program as the file system under remote swap: ROLE ADDRESS TOKENS FOLDER BYTES.
 const remoteRole = "remote-swap"
 
 // remoteFile is the one file of that file system.
@@ -45,7 +46,7 @@ func remoteSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 		return "", err
 	}
 	// Not ctx's, as it must outlive the swap.
-	cmd := exec.Command(self, remoteRole, b.node.at["tcp"], b.node.tokens, dir)
+	cmd := exec.Command(self, remoteRole, b.node.at["tcp"], b.node.tokens, dir, strconv.FormatInt(b.bytes, 10))
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	in, err := cmd.StdinPipe()
@@ -81,10 +82,14 @@ const flusherWord = "flusher"
 // serveRemote mounts the file system, and serves it until standard input ends. Nothing of it is ever swapped, and its threads take no memory
 // that would have to be swapped first: else it could wait for itself.
 func serveRemote(args []string) error {
-	if len(args) < 3 {
+	bytes := int64(0)
+	if len(args) > 3 {
+		bytes, _ = strconv.ParseInt(args[3], 10, 64)
+	}
+	if bytes <= 0 {
 		return errors.New("a role of this program, not for people")
 	}
-	if len(args) == 3 {
+	if len(args) == 4 {
 		runtime.LockOSThread()
 		if err := unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("make this process an I/O flusher (needs CAP_SYS_RESOURCE): %w", err)
@@ -108,12 +113,12 @@ func serveRemote(args []string) error {
 	if _, err := c.Reach(ctx, nodeName); err != nil {
 		return err
 	}
-	region, err := c.Pool().CreateRegion(ctx, nodeName, pool.Spec{Size: swapBytes, Leased: true})
+	region, err := c.Pool().CreateRegion(ctx, nodeName, pool.Spec{Size: uint64(bytes), Leased: true})
 	if err != nil {
 		return err
 	}
 	defer region.Close()
-	server, err := mount(args[2], region)
+	server, err := mount(args[2], region, bytes)
 	if err != nil {
 		return err
 	}
@@ -128,12 +133,12 @@ type store interface {
 	Put(ctx context.Context, p []byte, off uint64) error
 }
 
-func mount(dir string, s store) (*fuse.Server, error) {
+func mount(dir string, s store, size int64) (*fuse.Server, error) {
 	root := &fs.Inode{}
 	server, err := fs.Mount(dir, root, &fs.Options{
 		MountOptions: fuse.MountOptions{FsName: "wherry-swap", Name: "wherry", DirectMount: true, DirectMountStrict: true, MaxBackground: 64},
 		OnAdd: func(ctx context.Context) {
-			root.AddChild(remoteFile, root.NewPersistentInode(ctx, &file{store: s}, fs.StableAttr{Mode: unix.S_IFREG}), false)
+			root.AddChild(remoteFile, root.NewPersistentInode(ctx, &file{store: s, size: size}, fs.StableAttr{Mode: unix.S_IFREG}), false)
 		},
 	})
 	if err != nil {
@@ -142,15 +147,16 @@ func mount(dir string, s store) (*fuse.Server, error) {
 	return server, nil
 }
 
-// file is swapBytes of a store.
+// file is the first bytes of a store.
 type file struct {
 	fs.Inode
 	store store
+	size  int64
 }
 
 // Getattr implements fs.NodeGetattrer.
 func (f *file) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	out.Mode, out.Size, out.Blksize = unix.S_IFREG|0o600, swapBytes, 4096
+	out.Mode, out.Size, out.Blksize = unix.S_IFREG|0o600, uint64(f.size), 4096
 	return 0
 }
 
@@ -161,16 +167,16 @@ func (f *file) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Err
 
 // Read implements fs.NodeReader.
 func (f *file) Read(_ context.Context, _ fs.FileHandle, p []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	if off < 0 || off >= swapBytes {
+	if off < 0 || off >= f.size {
 		return fuse.ReadResultData(nil), 0
 	}
-	p = p[:min(int64(len(p)), swapBytes-off)]
+	p = p[:min(int64(len(p)), f.size-off)]
 	return fuse.ReadResultData(p), f.moved(f.store.Get, p, off)
 }
 
 // Write implements fs.NodeWriter.
 func (f *file) Write(_ context.Context, _ fs.FileHandle, p []byte, off int64) (uint32, syscall.Errno) {
-	if off < 0 || int64(len(p)) > swapBytes-off {
+	if off < 0 || int64(len(p)) > f.size-off {
 		return 0, syscall.ENOSPC
 	}
 	return uint32(len(p)), f.moved(f.store.Put, p, off)

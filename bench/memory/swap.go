@@ -12,9 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// swapBytes is the size of each swap: more than the largest workload.
-const swapBytes = 256 << 20
-
 // swaps are the kinds of swap, each made anew for every turn. A kind adds to s what undoes it, and returns the device or file to swap to.
 var swaps = []struct {
 	name string
@@ -106,13 +103,13 @@ func tool(ctx context.Context, args ...string) error {
 }
 
 // filled makes a file without holes.
-func filled(path string, size int) error {
+func filled(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	zeros := make([]byte, 1<<20)
-	for n := 0; n < size && err == nil; n += len(zeros) {
+	for n := int64(0); n < size && err == nil; n += int64(len(zeros)) {
 		_, err = f.Write(zeros)
 	}
 	return errors.Join(err, f.Sync(), f.Close())
@@ -137,26 +134,26 @@ func fileSwap(_ context.Context, b *bench, s *swap) (string, error) {
 	}
 	path := filepath.Join(b.dir, "swapfile")
 	s.later(func() error { return os.Remove(path) })
-	return path, filled(path, swapBytes)
+	return path, filled(path, b.bytes)
 }
 
 // zramAlgorithm compresses; it is the kernel's usual one.
 const zramAlgorithm = "lzo-rle"
 
 // zramSwap is memory of the kernel's, compressed, on a device of its own.
-func zramSwap(_ context.Context, _ *bench, s *swap) (string, error) {
+func zramSwap(_ context.Context, b *bench, s *swap) (string, error) {
 	const control = "/sys/class/zram-control/"
-	b, err := os.ReadFile(control + "hot_add")
+	added, err := os.ReadFile(control + "hot_add")
 	if err != nil {
 		return "", fmt.Errorf("no zram (modprobe zram): %w", err)
 	}
-	number := strings.TrimSpace(string(b))
+	number := strings.TrimSpace(string(added))
 	s.later(func() error { return os.WriteFile(control+"hot_remove", []byte(number), 0) })
 	device := "/sys/block/zram" + number + "/"
 	if err := os.WriteFile(device+"comp_algorithm", []byte(zramAlgorithm), 0); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(device+"disksize", []byte(fmt.Sprint(swapBytes)), 0); err != nil {
+	if err := os.WriteFile(device+"disksize", []byte(fmt.Sprint(b.bytes)), 0); err != nil {
 		return "", err
 	}
 	return "/dev/zram" + number, nil
@@ -179,7 +176,7 @@ func ramSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 		return "", fmt.Errorf("what is mounted is no ramfs (type %#x): %w", fs.Type, err)
 	}
 	path := filepath.Join(dir, "swap")
-	if err := filled(path, swapBytes); err != nil {
+	if err := filled(path, b.bytes); err != nil {
 		return "", err
 	}
 	return loop(ctx, s, path, false)
