@@ -62,6 +62,7 @@ const (
 	codeRegionSpec
 	codeMoved
 	codeRange
+	codeNoItem
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -79,13 +80,14 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
+		{codeNoItem, pool.ErrNoItem},
 	}
 }
 
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion)
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem)
 }
 
 // Coded gives a node's error the code that it travels with.
