@@ -167,6 +167,17 @@ func TestOtherAllocator(t *testing.T) {
 	}
 }
 
+// TestOutside: what a program has of memory besides the window is told, when it has ended.
+func TestOutside(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	if got := r.run(t, r.program, "heap"); got != "ok" {
+		t.Errorf("%s", got)
+	}
+	if n := r.Stats().Outside.Anonymous; n < 16_000_000 || n > 50_000_000 {
+		t.Errorf("%d bytes, want some 16 MB", n)
+	}
+}
+
 // TestDescriptorsGone: a program that closes the window's descriptors by system calls of its own gets SIGBUS where its bytes are remote, and never zeros.
 func TestDescriptorsGone(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
