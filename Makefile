@@ -4,7 +4,8 @@ GO         ?= go
 TAGS       ?= invariants
 # A package's tests take seconds; the limit is for a machine with other things to do.
 TIMEOUT    ?= 20m
-PARALLEL   ?= 2
+# More than there are cores: many tests wait, for a node that is silent or for a process that starts.
+PARALLEL   ?= 3
 BENCH      ?= .
 # As the command is released, and the same everywhere, so that each target finds in the cache what the one before built. Only
 # the race detector needs cgo; each process that it watches would sleep a second at its end.
@@ -12,8 +13,8 @@ export CGO_ENABLED = 0
 WATCHED     = CGO_ENABLED=1 GORACE="atexit_sleep_ms=50 $$GORACE"
 # The packages that take longest, first, so that no core waits for one of them at the end.
 LONGEST    ?= ./rpc/rpctest ./fabric/tcp ./cmd/wherry
-# Packages with goroutines or shared memory are run with the race detector; pure ones among them, which start no goroutine, are not.
-RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard internal/compiler internal/codecache fabric bench client inject rpc cluster node control pool demo/live)))
+# Packages with goroutines or shared memory are run with the race detector; pure ones among them, which start no goroutine, are not, nor is bench, which drives the others' code.
+RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard internal/compiler internal/codecache fabric client inject rpc cluster node control pool demo/live)))
 PURE       ?= /inject/(travel|image|abi|xrdma)(/|$$)|/rpc/exchange$$
 FUZZ_SECONDS ?= 60
 SIM_SECONDS  ?= 600

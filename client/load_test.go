@@ -561,6 +561,7 @@ func (s slowStream) Read(p []byte) (int, error) {
 // TestSlowLoadIsNotIdle: a load during which the input is read takes longer than nodes let one be idle. The rows of the later
 // node come at its end.
 func TestSlowLoadIsNotIdle(t *testing.T) {
+	t.Parallel() // it waits for nodes that are silent
 	b := newBench(t, "tcp")
 	for i, port := range freePorts(t, 2) {
 		name := fmt.Sprintf("n%d", i+1)

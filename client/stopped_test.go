@@ -59,6 +59,7 @@ func (f *farm) freeze(t *testing.T, name string) {
 // TestStoppedNode: a node whose process stands still takes neither the time of
 // the others nor their good name, whether it was named or only heard of.
 func TestStoppedNode(t *testing.T) {
+	t.Parallel() // it waits for nodes that are silent
 	f := newFarm(t, "tcp", "n1", "n2", "n3", "n4")
 	first := f.connect(t)
 	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
@@ -90,6 +91,7 @@ func TestStoppedNode(t *testing.T) {
 // TestSlowNode: a node that is silent for a while, longer than an attempt to dial it takes, is waited for as long as the deadline
 // allows: by a client that asks, by one that connects and by one that only hears of it.
 func TestSlowNode(t *testing.T) {
+	t.Parallel() // it waits for nodes that are silent
 	f := newFarm(t, "tcp", "n1", "n2", "n3")
 	first := f.connect(t)
 	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
@@ -204,6 +206,7 @@ func TestNodeLostLater(t *testing.T) {
 // TestOthersAnswer: what other nodes can answer does not wait for one that stands
 // still. What only that one can tell is not guessed at.
 func TestOthersAnswer(t *testing.T) {
+	t.Parallel() // it waits for nodes that are silent
 	f := newFarm(t, "tcp", "n1", "n2", "n3")
 	c := f.connect(t)
 	waitFor(t, "the client knows all", func() bool { return len(c.connected()) == 3 })
@@ -264,6 +267,7 @@ func TestTwoNodesOfOneName(t *testing.T) {
 // TestLoadWithoutANode: a load that a dead node, or one that stands still, makes
 // impossible fails soon, and says which nodes would do.
 func TestLoadWithoutANode(t *testing.T) {
+	t.Parallel() // it waits for nodes that are silent
 	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
 	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {

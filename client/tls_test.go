@@ -160,6 +160,7 @@ func TestCapabilitiesByCertificateOrToken(t *testing.T) {
 // TestRevokedIsDropped: a certificate that is revoked is refused within moments, on
 // connections that are open and on new ones; others go on.
 func TestRevokedIsDropped(t *testing.T) {
+	t.Parallel() // it waits for nodes that are silent
 	b := newTLSBench(t, "n1", "n2")
 	good, err := b.dial(t, "good", b.person(t, "good", cluster.CapRead))
 	if err != nil {

@@ -57,6 +57,8 @@ var (
 	ErrLease     = errors.New("cluster: the lease has ended")
 	ErrCompacted = errors.New("cluster: the store has forgotten changes that old")
 	ErrTxn       = errors.New("cluster: bad transaction")
+	// ErrAway: a change may have been made all the same; whoever needs to know looks.
+	ErrAway = errors.New("cluster: the store gives no answer")
 )
 
 // Validate checks the limits.

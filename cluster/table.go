@@ -166,7 +166,7 @@ func (t *Table) Owner(row uint64) (element uint32, local uint64, ok bool) {
 }
 
 // Range is the range of rows that a shard holds. ok is false if there is no
-// such shard; ranges is false if rows are dealt out in another way (see
+// such shard; ranges is false if rows are not in ranges (see
 // Sharding.Contiguous), and then there is none.
 func (t *Table) Range(element uint32) (first, count uint64, ranges, ok bool) {
 	if element >= uint32(len(t.Shards)) {

@@ -17,30 +17,30 @@ const Version = 1
 
 // The calls that a node serves.
 const (
-	CallInfo     = "wherry.info"         // InfoRequest → Info
-	CallNamesake = "wherry.namesake"     // NamesakeRequest → Nothing; members only
-	CallStatus   = "wherry.status"       // StatusRequest → Status; capability read, or admin for all of it
-	CallExplain  = "wherry.fn.explain"   // ExplainRequest → Explanation; capability inject
-	CallBegin    = "wherry.load.begin"   // BeginRequest → BeginReply
-	CallAlloc    = "wherry.load.alloc"   // AllocRequest → Nothing
-	CallFill     = "wherry.load.fill"    // FillRequest → Nothing
-	CallFile     = "wherry.load.file"    // FileRequest → FileReply, with Progress as notes
-	CallPrepare  = "wherry.load.prepare" // PrepareRequest → Nothing
-	CallCommit   = "wherry.load.commit"  // LoadRequest → Nothing
-	CallAbort    = "wherry.load.abort"   // LoadRequest → Nothing
-	CallOutcome  = "wherry.load.outcome" // LoadRequest → OutcomeReply; members only
-	CallList     = "wherry.data.list"    // Nothing → ListReply
-	CallStat     = "wherry.data.stat"    // NameRequest → Entry
-	CallTable    = "wherry.data.table"   // TableRequest → TableReply
-	CallRemove   = "wherry.data.remove"  // NameRequest → Nothing
-	CallGrant    = "wherry.data.grant"   // GrantRequest → Nothing
+	CallInfo         = "wherry.info"          // InfoRequest → Info
+	CallNameConflict = "wherry.name-conflict" // NameConflict → Nothing; members only
+	CallStatus       = "wherry.status"        // StatusRequest → Status; capability read, or admin for all of it
+	CallExplain      = "wherry.fn.explain"    // ExplainRequest → Explanation; capability inject
+	CallBegin        = "wherry.load.begin"    // BeginRequest → BeginReply
+	CallAlloc        = "wherry.load.alloc"    // AllocRequest → Nothing
+	CallFill         = "wherry.load.fill"     // FillRequest → Nothing
+	CallFile         = "wherry.load.file"     // FileRequest → FileReply, with Progress as notes
+	CallPrepare      = "wherry.load.prepare"  // PrepareRequest → Nothing
+	CallCommit       = "wherry.load.commit"   // LoadRequest → Nothing
+	CallAbort        = "wherry.load.abort"    // LoadRequest → Nothing
+	CallOutcome      = "wherry.load.outcome"  // LoadRequest → OutcomeReply; members only
+	CallList         = "wherry.data.list"     // Nothing → ListReply
+	CallStat         = "wherry.data.stat"     // NameRequest → Entry
+	CallTable        = "wherry.data.table"    // TableRequest → TableReply
+	CallRemove       = "wherry.data.remove"   // NameRequest → Nothing
+	CallGrant        = "wherry.data.grant"    // GrantRequest → Nothing
 )
 
 // MaxBodyBytes bounds a request: a table at its largest, in base64. Answers are as large as package rpc allows.
 const MaxBodyBytes = 8 << 20
 
-// NamesakeRequest tells a node of another that has its name.
-type NamesakeRequest struct {
+// NameConflict tells a node of another that has its name.
+type NameConflict struct {
 	Name          string              `json:"name"`
 	Incarnation   cluster.Incarnation `json:"incarnation"`
 	Addrs         []string            `json:"addrs"`

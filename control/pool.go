@@ -27,7 +27,18 @@ func ServePool(p *rpc.Peer, c *component.Component, log *slog.Logger, stopping f
 			return t, err
 		}),
 		Serve(p, pool.CallLookup, func(_ context.Context, call *rpc.Call, req *pool.LookupRequest) (*pool.Table, error) {
-			return c.Lookup(PrincipalOf(call.From), req)
+			return c.Lookup(PrincipalOf(call.From), call.From, req)
+		}),
+		Serve(p, pool.CallResize, func(_ context.Context, call *rpc.Call, req *pool.ResizeRequest) (*pool.Table, error) {
+			if err := stopping(); err != nil {
+				return nil, err
+			}
+			who := PrincipalOf(call.From)
+			t, err := c.Resize(who, req)
+			if err == nil {
+				log.Info("region resized", "region", t.Region, "name", t.Name, "size", component.SizeText(int64(t.Size)), "by", who.Name)
+			}
+			return t, err
 		}),
 		Serve(p, pool.CallDestroy, func(_ context.Context, call *rpc.Call, req *pool.NameRequest) (*pool.Nothing, error) {
 			who := PrincipalOf(call.From)
@@ -54,6 +65,28 @@ func ServePool(p *rpc.Peer, c *component.Component, log *slog.Logger, stopping f
 		}),
 		serveBytes(p, pool.CallGather, c.Gather),
 		serveBytes(p, pool.CallScatter, c.Scatter),
+		servePlacing(p, c, stopping),
+	)
+}
+
+// servePlacing registers what managers ask of a component.
+func servePlacing(p *rpc.Peer, c *component.Component, stopping func() error) error {
+	return errors.Join(
+		Serve(p, pool.CallReserve, func(_ context.Context, call *rpc.Call, req *pool.ReserveRequest) (*pool.Nothing, error) {
+			if err := stopping(); err != nil {
+				return nil, err
+			}
+			return &pool.Nothing{}, c.Reserve(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallRelease, func(_ context.Context, call *rpc.Call, req *pool.ReleaseRequest) (*pool.Nothing, error) {
+			return &pool.Nothing{}, c.Release(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallEpoch, func(_ context.Context, call *rpc.Call, req *pool.EpochRequest) (*pool.Nothing, error) {
+			return &pool.Nothing{}, c.SetEpoch(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallHeld, func(_ context.Context, call *rpc.Call, _ *pool.Nothing) (*pool.HeldReply, error) {
+			return c.Held(PrincipalOf(call.From))
+		}),
 	)
 }
 

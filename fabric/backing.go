@@ -35,6 +35,9 @@ func (e *Element) NewSegmentOn(b Backing, size uint64, kind SegmentKind) (*Segme
 	if size == 0 || size > e.cfg.Limits.SegmentBytes {
 		return nil, fmt.Errorf("fabric: a segment of %d bytes: the limit is %d (Limits.SegmentBytes)", size, e.cfg.Limits.SegmentBytes)
 	}
+	if err := kind.check(size); err != nil {
+		return nil, err
+	}
 	mem := b.Bytes()
 	if mem != nil && uint64(len(mem)) < size {
 		return nil, fmt.Errorf("fabric: a segment of %d bytes on a backing of %d: %w", size, len(mem), ErrRange)

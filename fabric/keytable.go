@@ -140,6 +140,8 @@ func (k *keySlot) allows(offset, size uint64, need Rights) status {
 		return statusRights
 	case offset > k.size || size > k.size-offset:
 		return statusRange
+	case !k.seg.kind.takes(k.offset+offset, size):
+		return statusAlign
 	}
 	return statusOK
 }

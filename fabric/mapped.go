@@ -13,6 +13,7 @@ type mapped struct {
 	of       *mapping
 	mem      []byte
 	gen      *atomic.Uint32 // the owner's word for the key's slot
+	kind     SegmentKind
 	writable bool
 }
 
@@ -24,6 +25,8 @@ func (m *mapped) enter(verb string, offset, size uint64, need Rights) error {
 		return m.r.errAt(verb, ErrRights)
 	case offset > m.r.key.Size || size > m.r.key.Size-offset:
 		return m.r.errAt(verb, fmt.Errorf("%w: [%d, +%d) of %d", ErrRange, offset, size, m.r.key.Size))
+	case !m.kind.takes(offset, size):
+		return m.r.errAt(verb, fmt.Errorf("%w: [%d, +%d) of registers, which take aligned words", ErrAlign, offset, size))
 	case m.r.ep.dead.Load() != nil:
 		return m.r.ep.lost(verb)
 	case !m.of.enter():
@@ -143,5 +146,36 @@ func (m *mapped) access(need Rights, offset, size uint64, fn func(mem []byte)) e
 	}
 	defer m.of.leave()
 	fn(m.mem[offset : offset+size : offset+size])
+	return nil
+}
+
+func (m *mapped) pin(need Rights) ([]byte, error) {
+	if need&^RightRead != 0 && !m.writable || m.kind == Registers {
+		return m.served.pin(need)
+	}
+	if err := m.enter("pin", 0, m.r.key.Size, need); err != nil {
+		return nil, err
+	}
+	return m.mem[:m.r.key.Size:m.r.key.Size], nil
+}
+
+func (m *mapped) unpin() { m.of.leave() }
+
+// ring stores first and looks whether the owner sleeps afterwards; the owner's leader does it the other way round before it sleeps.
+func (m *mapped) ring(offset uint64, width int, v uint64) error {
+	if !m.writable {
+		return m.served.ring(offset, width, v)
+	}
+	if !isWord(width, offset) {
+		return m.r.errAt("ring", ErrAlign)
+	}
+	if err := m.enterWord("ring", offset, uint64(width), RightWrite); err != nil {
+		return err
+	}
+	storeWord(m.mem[offset:], width, v)
+	if err := m.leaveWord("ring"); err != nil {
+		return err
+	}
+	m.r.ep.fds.Wake()
 	return nil
 }

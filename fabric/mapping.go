@@ -35,9 +35,9 @@ const (
 // no count of who is inside, only a look, afterwards, whether the mapping had gone. Copies
 // count themselves, and the memory goes when the last has left.
 type mapping struct {
-	mem      []byte
-	writable bool
-	users    atomic.Int64 // large operations inside; negative once it is to go
+	mem   []byte
+	kind  SegmentKind
+	users atomic.Int64 // large operations inside; negative once it is to go
 }
 
 func (m *mapping) enter() bool { return enter(&m.users) }
@@ -238,6 +238,9 @@ func (r *Remote) map_(ctx context.Context, blob []byte) error {
 		return nil
 	}
 	ms := &r.ep.map_
+	if kind > Registers {
+		return fmt.Errorf("%w: a segment of kind %d", ErrProtocol, kind)
+	}
 	if size < r.key.Size {
 		return fmt.Errorf("%w: a segment of %d bytes for a key to %d", ErrProtocol, size, r.key.Size)
 	}
@@ -248,7 +251,7 @@ func (r *Remote) map_(ctx context.Context, blob []byte) error {
 	if lost := r.ep.dead.Load(); lost != nil {
 		return lost.Err
 	}
-	return ms.attach(r, id, size, kind == Writable)
+	return ms.attach(r, id, size, kind)
 }
 
 func (ms *mappings) arrived(id uint32) bool {
@@ -261,7 +264,7 @@ func (ms *mappings) arrived(id uint32) bool {
 }
 
 // attach points a Remote at mapped memory, mapping it if it is the first.
-func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) error {
+func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) error {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if ms.closed { // and the endpoint with it
@@ -279,14 +282,14 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, writable bool) err
 	}
 	m := ms.maps[id]
 	if m == nil {
-		mem, err := ms.mapFD(uint64(id), int64(size), writable)
+		mem, err := ms.mapFD(uint64(id), int64(size), kind != Sealed)
 		if err != nil {
 			return err
 		}
-		m = &mapping{mem: mem, writable: writable}
+		m = &mapping{mem: mem, kind: kind}
 		ms.maps[id] = m
 	}
-	r.route = &mapped{served: served{r}, of: m, mem: m.mem, gen: generationWord(ms.gens.mem, r.key.Slot), writable: m.writable}
+	r.route = &mapped{served: served{r}, of: m, mem: m.mem, gen: generationWord(ms.gens.mem, r.key.Slot), kind: m.kind, writable: m.kind != Sealed}
 	return nil
 }
 

@@ -20,6 +20,7 @@ func (s *fdSink) SendFD(tag uint64, _ int) error {
 }
 
 func (s *fdSink) Left() bool { return false }
+func (s *fdSink) Wake()      {}
 
 // TestGivenTo: a segment knows to whose peers it was given, asks those to let go of it when it is closed, and no
 // others; and forgets an endpoint that has ended.

@@ -27,6 +27,9 @@ type route interface {
 	startPut(src []byte, offset uint64) Op
 	startAtomic(op AtomicOp, width int, offset uint64) Op
 	access(need Rights, offset, size uint64, fn func(mem []byte)) error
+	pin(need Rights) ([]byte, error)
+	unpin()
+	ring(offset uint64, width int, v uint64) error
 }
 
 // newRemote is memory that its owner serves, until it is found to be nearer.
@@ -121,6 +124,20 @@ func (r *Remote) StartGet(dst []byte, offset uint64) Op { return r.route.startGe
 // the peer writes at the same time, and revocation is noticed at the start.
 func (r *Remote) Access(need Rights, offset, size uint64, fn func(mem []byte)) error {
 	return r.route.access(need, offset, size, fn)
+}
+
+// Pin is Access without an end, for copies that the kernel makes or that take long: the memory that the key covers stays in place until Unpin, also if the peer
+// ends. It checks what an operation checks, once, and fails where the memory is not mapped for need. What is held that long the peer cannot
+// take back, so pin for one command and not for a connection.
+func (r *Remote) Pin(need Rights) (mem []byte, err error) { return r.route.pin(need) }
+
+// Unpin ends one Pin that succeeded.
+func (r *Remote) Unpin() { r.route.unpin() }
+
+// Ring is a Put of an aligned word of 4 or 8 bytes that the owner's pollers see soon, also if its leader sleeps: a doorbell. It does not wait
+// for the owner. What was put by stores into mapped memory before, whoever sees the word sees too.
+func (r *Remote) Ring(offset uint64, width int, v uint64) error {
+	return r.route.ring(offset, width, v)
 }
 
 // Put copies src to offset and returns when it is there: a Get by anybody sees it.

@@ -223,6 +223,26 @@ func (s served) access(need Rights, _, _ uint64, _ func(mem []byte)) error {
 	return s.r.errAt("access", fmt.Errorf("%w: it is not mapped here for %v", ErrRights, need))
 }
 
+func (s served) pin(need Rights) ([]byte, error) {
+	return nil, s.r.errAt("pin", fmt.Errorf("%w: it is not mapped here for %v", ErrRights, need))
+}
+
+func (s served) unpin() {}
+
+func (s served) ring(offset uint64, width int, v uint64) error {
+	if !isWord(width, offset) {
+		return s.r.errAt("ring", ErrAlign)
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], v)
+	op := s.startPut(b[:width], offset) // so few bytes are copied at once where they cannot be sent
+	if op.rec == nil {
+		return op.err
+	}
+	op.Forget()
+	return nil
+}
+
 // Narrow asks the owner of k for a key to part of it. The key ends with this
 // endpoint, even if it was handed on; the owner bounds how many a peer can have
 // (Limits.KeysPerPeer).

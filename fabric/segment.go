@@ -18,13 +18,38 @@ const (
 	Writable SegmentKind = iota
 	// Sealed segments can be written by their owner only, whatever a peer does.
 	Sealed
+	// Registers are Writable segments of at most RegistersBytes that are accessed by aligned words of 4 or 8 bytes only, each with exactly one load or
+	// store: a device acts on what is stored there. Other Gets and Puts fail with ErrAlign.
+	Registers
 )
 
+// RegistersBytes is the most that a segment of kind Registers has: a page, which is what a device gives to one user.
+const RegistersBytes = 4 << 10
+
 func (k SegmentKind) String() string {
-	if k == Sealed {
+	switch k {
+	case Sealed:
 		return "sealed"
+	case Registers:
+		return "registers"
 	}
 	return "writable"
+}
+
+// takes reports whether an access has a size and place that memory of this kind takes.
+func (k SegmentKind) takes(offset, size uint64) bool {
+	return k != Registers || size == 0 || size == 8 && offset&7 == 0 || size == 4 && offset&3 == 0
+}
+
+// check reports a kind that there is not, and registers that do not fit.
+func (k SegmentKind) check(size uint64) error {
+	switch {
+	case k > Registers:
+		return fmt.Errorf("fabric: a segment of kind %d: there is no such kind", k)
+	case k == Registers && size > RegistersBytes:
+		return fmt.Errorf("fabric: %d bytes of registers, at most %d: %w", size, RegistersBytes, ErrRange)
+	}
+	return nil
 }
 
 // SegmentAlign is what a segment's size is rounded up to: wasm pages, so that a
@@ -60,6 +85,9 @@ const closedPins = -1 << 62
 func (e *Element) NewSegment(size uint64, kind SegmentKind) (*Segment, error) {
 	if size == 0 || size > e.cfg.Limits.SegmentBytes {
 		return nil, fmt.Errorf("fabric: a segment of %d bytes: the limit is %d", size, e.cfg.Limits.SegmentBytes)
+	}
+	if err := kind.check(size); err != nil {
+		return nil, err
 	}
 	whole := (size + SegmentAlign - 1) &^ (SegmentAlign - 1)
 	if !e.lend(int64(whole)) {

@@ -219,6 +219,8 @@ type FDCarrier interface {
 	// Left reports whether the link is over, or the peer has closed it, also where no Poll has come to that
 	// yet: what the peer did to mapped memory after its Close shows at once. It never blocks.
 	Left() bool
+	// Wake wakes the peer's leader if it sleeps: what was stored in memory of the peer's before, its pollers see. It never blocks.
+	Wake()
 }
 
 // FDReceiver is implemented by Receivers of an FDCarrier link.

@@ -115,6 +115,15 @@ func CopyIn(dst, src []byte) {
 	}
 }
 
+// storeWord stores an aligned word of 4 or 8 bytes.
+func storeWord(mem []byte, width int, v uint64) {
+	if width == 8 {
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&mem[0])), v)
+		return
+	}
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&mem[0])), uint32(v))
+}
+
 // LocalAtomic performs an atomic on an element's own segment, at mem's start. It is atomic with
 // those of peers.
 func LocalAtomic(mem []byte, op AtomicOp, width int) (uint64, error) {

@@ -49,7 +49,7 @@ type Options struct {
 }
 
 // ErrRanges says that a function whose manifest asks for ranges of rows cannot
-// run on a dataset whose rows are dealt out.
+// run on a dataset whose rows are not in ranges.
 var ErrRanges = errors.New("inject: the function needs block sharding")
 
 // Prepare makes a function of an image and, if table is not nil, the data it

@@ -25,6 +25,7 @@ type bound struct {
 	form      image.Form     // that it runs in
 	entry     int            // of the image
 	program   abi.Program    // of that entry, which it is bound to
+	soon      bool           // its engine makes better code than this one
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound

@@ -57,6 +57,9 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.run.Binding().Form) == forms.Auto {
 		rt.turn(now, c, h.principal)
 	}
+	if h.bound != nil && h.bound.soon {
+		rt.improve(now, h.bound)
+	}
 	if end != travel.CodeOK {
 		of.failed++
 	}

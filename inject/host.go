@@ -439,6 +439,8 @@ func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
 // maxFunctions is how many further functions one run can name: each keeps a binding.
 const maxFunctions = 64
 
+var errFunctions = fmt.Errorf("%w: a run can name %d functions besides itself", travel.ErrLimit, maxFunctions)
+
 // name gives a function a number for forward and fork, until the run ends: the image, which is in the store, on the run's dataset, in the form
 // that was asked for. mu is held.
 func (h *host) name(img travel.ID) (function uint32, err error) {
@@ -454,7 +456,7 @@ func (h *host) nameAs(w travel.What) (function uint32, err error) {
 		}
 	}
 	if len(h.functions) == maxFunctions {
-		return 0, fmt.Errorf("%w: a run can name %d functions besides itself", travel.ErrLimit, maxFunctions)
+		return 0, errFunctions
 	}
 	b, err := h.rt.core.BindAs(h.rt.now(), w)
 	if err != nil {
@@ -483,6 +485,47 @@ func (h *host) Derive(constants []byte) (function uint32, st abi.Status) {
 	w.Constants = string(constants)
 	function, err := h.nameAs(w)
 	return function, h.status("derive", err)
+}
+
+// Assemble names a function that the run has made: a wasm module, with the manifest of its own function.
+func (h *host) Assemble(code []byte) (function uint32, st abi.Status) {
+	if len(code) > abi.MaxAssembledBytes {
+		h.told("assemble", abi.ErrLimit)
+		h.limited = true
+		h.lastError = fmt.Sprintf("%d bytes of code, at most %d", len(code), abi.MaxAssembledBytes)
+		return 0, abi.ErrLimit
+	}
+	img, err := h.bound.code.img.Assemble(code)
+	if err == nil {
+		function, err = h.make(newImage(img, img.Encode(), h.rt.policy()))
+	}
+	return function, h.status("assemble", err)
+}
+
+// make names a function whose image is not in the store yet, or is there by chance.
+func (h *host) make(o *object) (function uint32, err error) {
+	rt := h.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	for i, b := range h.functions {
+		if b.Image == o.id && b.Maker != 0 {
+			return uint32(i) + 1, nil
+		}
+	}
+	if len(h.functions) == maxFunctions {
+		return 0, errFunctions
+	}
+	if _, err := rt.store.add(o); err != nil {
+		return 0, err
+	}
+	now := rt.now()
+	rt.core.ObjectArrived(now, o.id)
+	b, err := rt.core.Make(now, h.run, o.id)
+	if h.over = h.run.Ended(); err != nil {
+		return 0, err
+	}
+	h.functions = append(h.functions, b)
+	return uint32(len(h.functions)), nil
 }
 
 // Constants are those of the function that runs.

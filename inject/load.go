@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -244,6 +245,9 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 			break
 		}
 		b.form, b.entry, b.program = prog.Form, prog.Entry, prog.program
+		if t, ok := b.program.(abi.Tiered); ok {
+			_, b.soon = t.Tier()
+		}
 		b.run, err = prog.program.Bind(b.principal, windows)
 		switch {
 		case err == nil:

@@ -551,7 +551,17 @@ func TestTurnToWhatIsReady(t *testing.T) {
 	t.Errorf("it ran %d times, as wasm %v, and last as %s", len(got), wasm, got[len(got)-1])
 }
 
-// TestTiers: code that was made soon runs at once; better code replaces it between runs, charged to the same principal, and a run that is
+// loaded waits until a stage's node loads nothing.
+func loaded(t *testing.T, s *stage) {
+	for end := time.Now().Add(patience); s.node.rt.Loading() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("nothing better was made")
+			return
+		}
+	}
+}
+
+// TestTiers: code that was made soon runs at once; better code is made once it has run, and replaces it between runs, charged to the same principal, and a run that is
 // under way ends in the code that it began in. What cannot be made better stays.
 func TestTiers(t *testing.T) {
 	for _, fails := range []bool{false, true} {
@@ -585,15 +595,11 @@ func TestTiers(t *testing.T) {
 				t.Fatalf("explained as %+v, want tier %q", ex, tier)
 			}
 		}
-		made := func() {
-			for end := time.Now().Add(patience); s.node.rt.Loading() > 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Error("nothing better was made")
-					return
-				}
+		e.runs <- func() {
+			if n := s.node.rt.Loading(); n > 0 {
+				t.Errorf("%d loads run beside the first run, which waits for processors too", n)
 			}
 		}
-		e.runs <- func() {}
 		call("llvm-bitcode", "soon")
 		e.runs <- func() { // while it runs, the better code comes
 			if fails {
@@ -601,7 +607,7 @@ func TestTiers(t *testing.T) {
 			} else {
 				open <- nil
 			}
-			made()
+			loaded(t, s)
 		}
 		call("llvm-bitcode", "soon")
 		e.runs <- func() {}
@@ -628,10 +634,21 @@ func TestReplacedWhileBinding(t *testing.T) {
 	for name, closed := range map[string]error{"refused": errors.New("the program is closed"), "bound": nil} {
 		e := newScripted()
 		e.tiers = true
+		binds, begun := 0, make(chan struct{})
+		e.load = func(_ context.Context, c abi.Code) error {
+			if c.Best {
+				<-begun
+			}
+			return nil
+		}
 		e.bind = func(form string) error {
 			if form != "llvm-bitcode" {
 				return nil
 			}
+			if binds++; binds == 1 {
+				return nil
+			}
+			close(begun)
 			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				e.mu.Lock()
 				n := e.closed
@@ -643,16 +660,23 @@ func TestReplacedWhileBinding(t *testing.T) {
 			return errors.New("nothing better was made")
 		}
 		s := newStage(t, e)
-		f, err := s.client.rt.PrepareAs(signed(t, inForms(t, "replaced", 4, image.LLVMBitcode), s.key), nil, forms.Bitcode)
-		if err != nil {
-			t.Fatal(err)
+		img := signed(t, inForms(t, "replaced", 4, image.LLVMBitcode), s.key)
+		call := func(wish forms.Wish) (string, error) { // each wish is a binding of its own
+			f, err := s.client.rt.PrepareAs(img, nil, wish)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			got, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"]}, nil)
+			return string(got), err
 		}
-		defer f.Close()
-		if _, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"]}, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
+		for _, wish := range []forms.Wish{forms.Bitcode, forms.Auto} {
+			if _, err := call(wish); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
-		got, err := f.Do(s.ctx, inject.Root{To: s.client.eps["n0"]}, nil)
-		if err != nil || string(got) != "llvm-bitcode, better" {
+		got, err := call(forms.Bitcode)
+		if err != nil || got != "llvm-bitcode, better" {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

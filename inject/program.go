@@ -97,7 +97,6 @@ func (rt *Runtime) pick(l *load) (chosen, error) {
 			}
 		}
 		if p := l.code.at(can.Entry).ready; p != nil {
-			rt.improve(l, can.Entry)
 			l.code.explained(l.wish, Explanation{Form: can.Form.String(), Triple: can.Triple, Tier: tier(p, can.Tier), Why: can.Why, Refused: refused})
 			rt.mu.Unlock()
 			return chosen{can, p}, nil
@@ -157,8 +156,8 @@ func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error 
 	return refuse(travel.CodeRefused, "%s", text)
 }
 
-// makeProgram has a program made of an entry, or waits for the load that does so already (errUnready). If the engine can make better
-// code of it, that is made next, in the background, and best says that this is it.
+// makeProgram has a program made of an entry, or waits for the load that does so already (errUnready). best asks for the best code that the
+// engine makes, in place of what is ready (improve).
 func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 	c := l.code
 	p := c.at(entry)
@@ -214,19 +213,14 @@ func (rt *Runtime) installProgram(l *load, entry int, ready abi.Program) {
 	} else {
 		rt.turned(l.code, entry)
 	}
-	rt.improve(l, entry)
 }
 
-// improve has better code made of an entry, in the background, if the engine makes better than what is ready. mu is held.
-func (rt *Runtime) improve(l *load, entry int) {
-	p := l.code.at(entry)
-	t, ok := p.ready.(abi.Tiered)
-	if !ok || p.loading || rt.closed || rt.now() < p.until {
-		return
-	}
-	if _, better := t.Tier(); better {
+// improve has better code made in the background than what a run of bound b has just ended in. Before its first run has ended, a function
+// needs the processors itself: the compiler took them for 3 ms of a first use of 6. mu is held.
+func (rt *Runtime) improve(now travel.Instant, b *bound) {
+	if p := b.code.at(b.entry); p.ready == b.program && !p.loading && !rt.closed && now >= p.until {
 		p.loading = true
-		rt.queueLoad(&load{code: l.code, entry: entry, principal: l.principal, best: true})
+		rt.queueLoad(&load{code: b.code, entry: b.entry, principal: b.principal, best: true})
 	}
 }
 

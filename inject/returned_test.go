@@ -73,7 +73,7 @@ func TestNoRuntime(t *testing.T) {
 			return err
 		},
 	} {
-		for range 3 { // as an errand, a visit, and with records
+		for range 3 { // as a light future, a visit, and with records
 			if err := call(); !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "bare takes no functions") {
 				t.Errorf("%s: %v", name, err)
 			}

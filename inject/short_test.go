@@ -102,8 +102,8 @@ func drain(s *street, at uint8) {
 	_ = s.nodes[at].rt.Drain(ctx) // its time is up
 }
 
-// TestErrand: whatever happens while a call is only an errand at its origin, it ends as one with the general records.
-func TestErrand(t *testing.T) {
+// TestLightFuture: whatever happens while a call is only a light future at its origin, it ends as one with the general records.
+func TestLightFuture(t *testing.T) {
 	look := func(s *street, _ context.CancelFunc) { s.client.rt.Stats() }
 	nothing := func(*street, context.CancelFunc) {}
 	pass := one(opWait, 0, gate)
@@ -185,8 +185,8 @@ func TestErrand(t *testing.T) {
 	}
 }
 
-// TestErrandRefused: an errand's element has begun to drain, which the origin learns of only by its refusal.
-func TestErrandRefused(t *testing.T) {
+// TestLightFutureRefused: a light future's element has begun to drain, which the origin learns of only by its refusal.
+func TestLightFutureRefused(t *testing.T) {
 	s := newStreet(t)
 	s.ready(0)
 	if err := s.nodes[0].rt.Drain(within(t, patience)); err != nil {

@@ -67,7 +67,7 @@ func TestSimShortWays(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("runs that began as visits, and that still were as they returned: %v and %v; %d errands, %d programs that fail", visits, stayed, asked, failed)
+	t.Logf("runs that began as visits, and that still were as they returned: %v and %v; %d light futures, %d programs that fail", visits, stayed, asked, failed)
 	if played >= simPrograms && min(visits[0], stayed[0], visits[2], stayed[2], asked, failed) < 15 {
 		t.Error("too few to tell")
 	}

@@ -115,6 +115,7 @@ const (
 	opScratchCount
 	opDerive
 	opConstants
+	opAssemble
 )
 
 // on moves a branch on to an element, to do these steps there; fork has another branch do them.

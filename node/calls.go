@@ -18,7 +18,7 @@ func (n *Node) serve() error {
 	return errors.Join(
 		control.ServePool(p, n.pool, n.log, n.stoppingErr),
 		control.Serve(p, control.CallInfo, n.info),
-		control.Serve(p, control.CallNamesake, n.heardOfNamesake),
+		control.Serve(p, control.CallNameConflict, n.heardOfNameConflict),
 		control.Serve(p, control.CallStatus, n.status),
 		control.Serve(p, control.CallExplain, n.explain),
 		control.Serve(p, control.CallBegin, n.begin),

@@ -32,7 +32,7 @@ var fuzzRequests = []string{
 	"load.begin {\"load\":\"LOAD\",\"name\":\"x\",\"staging\":\"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"}\nload.begin {\"load\":\"short\",\"name\":\"../x\"}",
 	"data.stat {\"name\":\"x\"}\ndata.table {\"name\":\"x\",\"rights\":\"rw\"}\ndata.grant {\"name\":\"x\",\"to\":\"*\",\"rights\":\"r\"}\ndata.remove {\"name\":\"x\",\"version\":1}",
 	"load.alloc {\"load\":\"LOAD\",\"sizes\":[18446744073709551615]}\nload.file {\"load\":\"LOAD\",\"path\":\"p.edges\",\"format\":{\"format\":\"edges\",\"names\":true}}",
-	"namesake {\"name\":\"n1\",\"incarnation\":\"0123456789abcdef\",\"addrs\":[\"tcp://127.0.0.1:7000\"],\"uptime_ms\":86400000}\nnamesake {\"name\":\"n1\"}",
+	"name-conflict {\"name\":\"n1\",\"incarnation\":\"0123456789abcdef\",\"addrs\":[\"tcp://127.0.0.1:7000\"],\"uptime_ms\":86400000}\nname-conflict {\"name\":\"n1\"}",
 	"pool.create {\"name\":\"r\",\"size\":70000}\npool.lookup {\"name\":\"r\",\"rights\":\"rw\"}\npool.grant {\"name\":\"r\",\"to\":\"*\",\"rights\":\"r\"}\npool.discard {\"region\":1,\"ranges\":[{\"off\":65535,\"size\":2}]}\n" +
 		"pool.copy {\"from\":{\"name\":\"r\"},\"to\":{\"name\":\"r\"},\"to_off\":100,\"size\":100}\npool.stat {\"region\":1}\npool.list {}\npool.destroy {\"name\":\"r\"}",
 	"pool.create {\"leased\":true,\"size\":1}\npool.create {\"size\":18446744073709551615}\npool.discard {\"name\":\"r\",\"ranges\":[{\"off\":1,\"size\":18446744073709551615}]}",

@@ -59,7 +59,7 @@ type Node struct {
 	made     fabric.Transports
 	started  time.Time
 
-	namesakeSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
+	conflictSeen atomic.Uint64 // the incarnation of another node of this name that was last told of
 	introducing  atomic.Int64  // peers being asked because of their names
 
 	stopping   atomic.Bool
@@ -214,7 +214,7 @@ func (n *Node) peerUp(ep *fabric.Endpoint) {
 	n.traffic.add(ep)
 	n.links.PeerUp(ep)
 	n.peerCame(ep)
-	n.namesakes(ep)
+	n.checkName(ep)
 }
 
 // peerLost hears of each endpoint's end.
@@ -233,7 +233,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 func (n *Node) Run(ctx context.Context) error {
 	for _, m := range n.cfg.Peers {
 		if m.Name == n.cfg.Name {
-			n.work.Go(func() { n.dialNamesake(m) })
+			n.work.Go(func() { n.dialSameName(m) })
 		}
 		n.links.Add(m)
 	}

@@ -2,8 +2,10 @@ package pool
 
 import (
 	"fmt"
-	"math/bits"
+	"slices"
+	"strings"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -11,6 +13,7 @@ import (
 const (
 	CallCreate  = "wherry.pool.create"  // CreateRequest → Table
 	CallLookup  = "wherry.pool.lookup"  // LookupRequest → Table
+	CallResize  = "wherry.pool.resize"  // ResizeRequest → Table
 	CallDestroy = "wherry.pool.destroy" // NameRequest → Nothing
 	CallList    = "wherry.pool.list"    // Nothing → ListReply
 	CallStat    = "wherry.pool.stat"    // NameRequest → Info
@@ -19,7 +22,25 @@ const (
 	CallCopy    = "wherry.pool.copy"    // CopyRequest → Nothing
 	CallGather  = "wherry.pool.gather"  // a Pick's bytes → the elements' bytes
 	CallScatter = "wherry.pool.scatter" // a Pick's bytes and the elements' → nothing
+
+	// For managers, which have the capability member.
+	CallReserve = "wherry.pool.reserve" // ReserveRequest → Nothing
+	CallRelease = "wherry.pool.release" // ReleaseRequest → Nothing
+	CallEpoch   = "wherry.pool.epoch"   // EpochRequest → Nothing
+	CallHeld    = "wherry.pool.held"    // Nothing → HeldReply
 )
+
+// Manager, in the place of a component's name, means any manager: the region's extents are where it chose.
+const Manager = ""
+
+// ManagerCall is the call by which a manager serves what a component serves by another. The bodies are the same, but a manager's tables name the component of each
+// extent and have no keys: the components give those.
+func ManagerCall(call string) string {
+	return "wherry.manager" + strings.TrimPrefix(call, "wherry.pool")
+}
+
+// FirstManaged is the lowest number of a region that managers made. A component's own have lower ones.
+const FirstManaged = 1 << (RegionBits - 1)
 
 const (
 	// MaxExtents bounds a region's extents: a table is one answer, and an extent takes a descriptor of the component.
@@ -42,7 +63,7 @@ type CreateRequest struct {
 	Leased bool   `json:"leased,omitempty"`
 }
 
-// NameRequest is about one region. With an epoch it must be the region's.
+// NameRequest is about one region. With an epoch it must be the region's, or an earlier one of its life since when no bytes went.
 type NameRequest struct {
 	Name   string `json:"name,omitempty"`
 	Region uint16 `json:"region,omitempty"` // where there is no name
@@ -60,6 +81,50 @@ func (r NameRequest) String() string {
 type LookupRequest struct {
 	NameRequest
 	Rights string `json:"rights,omitempty"`
+}
+
+// ResizeRequest gives a region another size.
+type ResizeRequest struct {
+	NameRequest
+	Size uint64 `json:"size"`
+}
+
+// ReserveRequest takes memory for a region that a manager places: parts of it, each of which becomes an extent. Parts that the component has are left alone, so
+// the request can be repeated. The owner is charged. Of a region that is there, epoch, size, owner and grants become those given.
+type ReserveRequest struct {
+	EpochRequest
+	Name  string  `json:"name,omitempty"`
+	Parts []Range `json:"parts"` // whole multiples of fabric.SegmentAlign
+}
+
+// ReleaseRequest frees parts of a region that a manager placed, or all that the component has of it. What is not there is no error.
+type ReleaseRequest struct {
+	Region uint16  `json:"region"`
+	Epoch  uint64  `json:"epoch"`
+	Parts  []Range `json:"parts,omitempty"` // none: all
+}
+
+// EpochRequest says what a region that a manager placed is from now on. An epoch that is lower than the region's is refused with ErrMoved: its sender was
+// overtaken by another manager.
+type EpochRequest struct {
+	Region uint16            `json:"region"`
+	Epoch  uint64            `json:"epoch"`
+	Size   uint64            `json:"size"` // of the whole region
+	Owner  string            `json:"owner"`
+	Grants map[string]string `json:"grants,omitempty"`
+	Leased bool              `json:"leased,omitempty"` // it goes with the first connection that opens it
+}
+
+// Held is what a component has of a region that a manager placed.
+type Held struct {
+	Region uint16  `json:"region"`
+	Epoch  uint64  `json:"epoch"`
+	Parts  []Range `json:"parts"`
+}
+
+// HeldReply lists what a component has of managers' regions, by number.
+type HeldReply struct {
+	Parts []Held `json:"parts"`
 }
 
 // GrantRequest sets what a principal may do with a region.
@@ -94,8 +159,9 @@ type Range struct {
 type Info struct {
 	Region    uint16            `json:"region"` // its number at the component
 	Epoch     uint64            `json:"epoch"`
+	Made      uint64            `json:"made,omitempty"` // the epoch that it was made under; the next ones are its resizes'
 	Name      string            `json:"name,omitempty"`
-	Component string            `json:"component"`
+	Component string            `json:"component,omitempty"` // "": its extents are where a manager placed them
 	Owner     string            `json:"owner"`
 	Size      uint64            `json:"size"`
 	Extents   int               `json:"extents"`
@@ -112,43 +178,45 @@ type ListReply struct {
 // Table is a region and where its bytes are.
 type Table struct {
 	Info
-	Parts []Extent `json:"parts"`
+	Parts   []Extent         `json:"parts"`
+	Members []cluster.Member `json:"members,omitempty"` // the components, where a manager answers
+	want    string           // rights that the components are asked for; "": all
 }
 
 // Extent is a run of a region's bytes in one segment.
 type Extent struct {
-	Off  uint64 `json:"off"`
-	Size uint64 `json:"size"`
-	Key  []byte `json:"key"` // an encoded fabric.Key
+	Off       uint64 `json:"off"`
+	Size      uint64 `json:"size"`
+	Component string `json:"component,omitempty"` // where it is not the region's
+	Key       []byte `json:"key,omitempty"`       // an encoded fabric.Key; a manager's table has none
+	Lost      bool   `json:"lost,omitempty"`      // its component is gone, and its bytes with it
 }
 
-// shift says how many bits of an offset are the offset in its extent: all extents but the last have one size, a power of two, and the last has no more.
-func (t *Table) shift() uint {
-	if len(t.Parts) < 2 {
-		return 64 - 1
-	}
-	return uint(bits.TrailingZeros64(t.Parts[0].Size))
-}
-
-// keys decodes a table's keys, and reports a table that covers its region not at all, or twice, or with extents of several sizes.
+// keys decodes a table's keys, and reports a table that covers its region not at all, or twice. A segment may have more bytes than its extent.
 func (t *Table) keys() ([]fabric.Key, error) {
 	if t.Size == 0 || t.Size > MaxRegionBytes || len(t.Parts) > MaxExtents || t.Region == 0 {
 		return nil, fmt.Errorf("region %d of %d bytes in %d extents", t.Region, t.Size, len(t.Parts))
 	}
-	keys := make([]fabric.Key, 0, len(t.Parts))
+	keys := make([]fabric.Key, len(t.Parts))
 	next := uint64(0)
 	for i, e := range t.Parts {
+		if e.Off != next || e.Size == 0 || e.Size > t.Size-next {
+			return nil, fmt.Errorf("extent %d has %d bytes at %d, and should begin at %d", i, e.Size, e.Off, next)
+		}
+		if e.Off%fabric.SegmentAlign != 0 { // words lie in one extent
+			return nil, fmt.Errorf("extent %d begins at %d, no multiple of %d", i, e.Off, fabric.SegmentAlign)
+		}
+		if next += e.Size; e.Lost {
+			continue
+		}
 		k, err := fabric.DecodeKey(e.Key)
 		if err != nil {
 			return nil, fmt.Errorf("extent %d: %w", i, err)
 		}
-		if e.Off != next || e.Size == 0 || e.Size > t.Size-next || k.Size != e.Size {
-			return nil, fmt.Errorf("extent %d has %d bytes at %d (its key: %d), and should begin at %d", i, e.Size, e.Off, k.Size, next)
+		if k.Size < e.Size {
+			return nil, fmt.Errorf("extent %d has %d bytes, and its key %d", i, e.Size, k.Size)
 		}
-		if last := i == len(t.Parts)-1; !last && e.Size != 1<<t.shift() || last && i > 0 && e.Size > t.Parts[0].Size {
-			return nil, fmt.Errorf("extent %d of %d has %d bytes, the first %d", i, len(t.Parts), e.Size, t.Parts[0].Size)
-		}
-		keys, next = append(keys, k), next+e.Size
+		keys[i] = k
 	}
 	if next != t.Size {
 		return nil, fmt.Errorf("extents of %d bytes for a region of %d", next, t.Size)
@@ -156,8 +224,13 @@ func (t *Table) keys() ([]fabric.Key, error) {
 	return keys, nil
 }
 
-// Validate reports a table that makes no sense.
-func (t *Table) Validate() error {
-	_, err := t.keys()
-	return err
+// components are the names of the components that a table's extents lie at, in the extents' order.
+func (t *Table) components() []string {
+	var names []string
+	for _, e := range t.Parts {
+		if !slices.Contains(names, e.Component) {
+			names = append(names, e.Component)
+		}
+	}
+	return names
 }

@@ -2,114 +2,29 @@ package pool
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
+	"sync"
 )
-
-// Pick names elements of a region, all of one size, by number: element i lies at i × Size. Either Index has the numbers, or they are First,
-// First+Stride, … It is what a component is asked for.
-type Pick struct {
-	Region        uint16
-	Epoch         uint64
-	Size          int // of one element
-	Count         int
-	First, Stride uint64
-	Index         []uint64 // nil: First and Stride count
-}
-
-const (
-	pickHeadBytes = 40 // 16 bits each of region and kind, 32 of size; 64 each of epoch, count, First and Stride
-	pickStrided   = 0
-	pickIndexed   = 1
-)
-
-// number is which element is the i-th.
-func (p *Pick) number(i int) uint64 {
-	if p.Index != nil {
-		return p.Index[i]
-	}
-	return p.First + uint64(i)*p.Stride
-}
-
-// Off is where in a region of size bytes the i-th element lies; ok is false if it leaves the region.
-func (p *Pick) Off(i int, size uint64) (off uint64, ok bool) {
-	n, each := p.number(i), uint64(p.Size)
-	return n * each, size >= each && n <= (size-each)/each
-}
-
-// wraps reports whether the numbers of a strided pick go round.
-func (p *Pick) wraps() bool {
-	if p.Index != nil || p.Count == 0 || p.Stride == 0 {
-		return false
-	}
-	return uint64(p.Count-1) > (^uint64(0)-p.First)/p.Stride
-}
-
-// Append appends the pick's wire form, little-endian.
-func (p *Pick) Append(b []byte) []byte {
-	kind := uint16(pickStrided)
-	if p.Index != nil {
-		kind = pickIndexed
-	}
-	b = binary.LittleEndian.AppendUint16(b, p.Region)
-	b = binary.LittleEndian.AppendUint16(b, kind)
-	b = binary.LittleEndian.AppendUint32(b, uint32(p.Size))
-	for _, v := range [...]uint64{p.Epoch, uint64(p.Count), p.First, p.Stride} {
-		b = binary.LittleEndian.AppendUint64(b, v)
-	}
-	for _, n := range p.Index {
-		b = binary.LittleEndian.AppendUint64(b, n)
-	}
-	return b
-}
-
-// DecodePick reads a pick, and returns what follows it.
-func DecodePick(b []byte) (p Pick, rest []byte, err error) {
-	if len(b) < pickHeadBytes {
-		return p, nil, fmt.Errorf("%w: %d bytes name no elements", ErrSpec, len(b))
-	}
-	kind, size, count := binary.LittleEndian.Uint16(b[2:]), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[16:])
-	p = Pick{Region: binary.LittleEndian.Uint16(b), Epoch: binary.LittleEndian.Uint64(b[8:]), First: binary.LittleEndian.Uint64(b[24:]), Stride: binary.LittleEndian.Uint64(b[32:])}
-	rest = b[pickHeadBytes:]
-	if kind > pickIndexed || size == 0 || count > MaxPicked || size > MaxPickedBytes || uint64(size)*count > MaxPickedBytes {
-		return p, nil, fmt.Errorf("%w: %d elements of %d bytes of kind %d: at most %d of %d bytes together", ErrSpec, count, size, kind, MaxPicked, MaxPickedBytes)
-	}
-	p.Size, p.Count = int(size), int(count)
-	if kind == pickIndexed {
-		if len(rest) < 8*p.Count {
-			return p, nil, fmt.Errorf("%w: %d bytes for the numbers of %d elements", ErrSpec, len(rest), p.Count)
-		}
-		p.Index = make([]uint64, p.Count)
-		for i := range p.Index {
-			p.Index[i] = binary.LittleEndian.Uint64(rest[8*i:])
-		}
-		rest = rest[8*p.Count:]
-	}
-	if p.wraps() {
-		return p, nil, fmt.Errorf("%w: %d elements from number %d in steps of %d", ErrRange, p.Count, p.First, p.Stride)
-	}
-	return p, rest, nil
-}
 
 // Gather copies len(dst)/size elements of size bytes into dst: those numbered first, first+stride, … Element i lies at i × size. From where the
-// region is not mapped they come with one request, not one each.
-func (r *Region) Gather(ctx context.Context, dst []byte, size int, first, stride uint64) error {
-	return r.each(ctx, "gather", dst, Pick{Size: size, First: first, Stride: stride})
+// region is not mapped they come with one request to each component, not one for each element.
+func (m *Memory) Gather(ctx context.Context, dst []byte, size int, first, stride uint64) error {
+	return m.move(ctx, "gather", dst, Pick{Size: size, First: first, Stride: stride})
 }
 
 // GatherIndexed is Gather of the elements that index names, one for each element of dst.
-func (r *Region) GatherIndexed(ctx context.Context, dst []byte, size int, index []uint64) error {
-	return r.each(ctx, "gather", dst, Pick{Size: size, Index: named(index)})
+func (m *Memory) GatherIndexed(ctx context.Context, dst []byte, size int, index []uint64) error {
+	return m.move(ctx, "gather", dst, Pick{Size: size, Index: named(index)})
 }
 
 // Scatter copies src to elements of size bytes: those numbered first, first+stride, … Where a number occurs twice, one of its elements stays.
-func (r *Region) Scatter(ctx context.Context, src []byte, size int, first, stride uint64) error {
-	return r.each(ctx, "scatter", src, Pick{Size: size, First: first, Stride: stride})
+func (m *Memory) Scatter(ctx context.Context, src []byte, size int, first, stride uint64) error {
+	return m.move(ctx, "scatter", src, Pick{Size: size, First: first, Stride: stride})
 }
 
 // ScatterIndexed is Scatter to the elements that index names, one for each element of src.
-func (r *Region) ScatterIndexed(ctx context.Context, src []byte, size int, index []uint64) error {
-	return r.each(ctx, "scatter", src, Pick{Size: size, Index: named(index)})
+func (m *Memory) ScatterIndexed(ctx context.Context, src []byte, size int, index []uint64) error {
+	return m.move(ctx, "scatter", src, Pick{Size: size, Index: named(index)})
 }
 
 // named makes no numbers an empty list, which is not nil.
@@ -120,23 +35,50 @@ func named(index []uint64) []uint64 {
 	return index
 }
 
-// each moves elements between a buffer and the region.
-func (r *Region) each(ctx context.Context, op string, buf []byte, p Pick) error {
+// move moves elements between a buffer and the memory.
+func (m *Memory) move(ctx context.Context, op string, buf []byte, p Pick) error {
+	v := m.view.Load()
 	if p.Size <= 0 || p.Size > MaxPickedBytes || len(buf)%max(p.Size, 1) != 0 || p.Index != nil && len(p.Index) != len(buf)/p.Size {
-		return r.fail(op, 0, uint64(len(buf)), fmt.Errorf("%w: a buffer of %d bytes for elements of %d bytes, at most %d, and %d numbers", ErrSpec, len(buf), p.Size, MaxPickedBytes, len(p.Index)))
+		return v.fail(op, 0, uint64(len(buf)), fmt.Errorf("%w: a buffer of %d bytes for elements of %d bytes, at most %d, and %d numbers", ErrSpec, len(buf), p.Size, MaxPickedBytes, len(p.Index)))
 	}
-	p.Region, p.Epoch, p.Count = r.info.Region, r.info.Epoch, len(buf)/p.Size
+	p.Count = len(buf) / p.Size
 	for i := range p.Count {
-		if off, ok := p.Off(i, r.info.Size); !ok || p.wraps() {
-			return r.fail(op, off, uint64(p.Size), fmt.Errorf("%w: element %d of %d bytes, and it has %d bytes", ErrRange, p.number(i), p.Size, r.info.Size))
+		if off, ok := p.Off(i, v.info.Size); !ok || p.wraps() {
+			return v.fail(op, off, uint64(p.Size), fmt.Errorf("%w: element %d of %d bytes, and it has %d bytes", ErrRange, p.number(i), p.Size, v.info.Size))
 		}
 	}
 	switch {
-	case r.extents.Load() == nil:
-		return r.fail(op, 0, uint64(len(buf)), ErrClosed)
-	case r.mapped:
-		return r.eachMapped(ctx, op, buf, &p)
+	case v.closed:
+		return v.fail(op, 0, uint64(len(buf)), ErrClosed)
+	case v.mapped:
+		return m.moveEach(ctx, op, buf, &p)
+	case len(v.homes) == 1:
+		return m.moveAt(ctx, v, v.homes[0], op, buf, p)
 	}
+	return m.moveSorted(ctx, v, op, buf, &p)
+}
+
+// moveEach moves elements one by one.
+func (m *Memory) moveEach(ctx context.Context, op string, buf []byte, p *Pick) error {
+	for i := range p.Count {
+		off := p.number(i) * uint64(p.Size)
+		element := buf[i*p.Size : (i+1)*p.Size]
+		var err error
+		if op == "gather" {
+			err = m.Get(ctx, element, off)
+		} else {
+			err = m.Put(ctx, element, off)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveAt has one component move elements, which all lie there.
+func (m *Memory) moveAt(ctx context.Context, v *view, h *home, op string, buf []byte, p Pick) error {
+	p.Region, p.Epoch = h.ref.Region, h.ref.Epoch
 	step := min(MaxPickedBytes/p.Size, MaxPicked)
 	for from := 0; from < p.Count; from += step {
 		part := p
@@ -146,41 +88,75 @@ func (r *Region) each(ctx context.Context, op string, buf []byte, p Pick) error 
 		} else {
 			part.First = p.number(from)
 		}
-		if err := r.request(ctx, op, buf[from*p.Size:(from+part.Count)*p.Size], &part); err != nil {
-			return r.fail(op, 0, uint64(len(buf)), err)
-		}
-	}
-	return nil
-}
-
-func (r *Region) eachMapped(ctx context.Context, op string, buf []byte, p *Pick) error {
-	for i := range p.Count {
-		off, _ := p.Off(i, r.info.Size)
-		element := buf[i*p.Size : (i+1)*p.Size]
-		var err error
-		if op == "gather" {
-			err = r.Get(ctx, element, off)
-		} else {
-			err = r.Put(ctx, element, off)
-		}
-		if err != nil {
-			return err
+		if err := m.request(ctx, h, op, buf[from*p.Size:(from+part.Count)*p.Size], &part); err != nil {
+			return v.failAt(h.component, op, 0, uint64(len(buf)), err)
 		}
 	}
 	return nil
 }
 
 // request has the component move elements.
-func (r *Region) request(ctx context.Context, op string, buf []byte, p *Pick) error {
+func (m *Memory) request(ctx context.Context, h *home, op string, buf []byte, p *Pick) error {
 	b := p.Append(make([]byte, 0, pickHeadBytes+8*len(p.Index)+len(buf)))
 	if op == "scatter" {
-		_, err := r.pool.ask.Call(ctx, r.ep, CallScatter, append(b, buf...))
+		_, err := m.pool.ask.Call(ctx, h.ep, CallScatter, append(b, buf...))
 		return err
 	}
-	answer, err := r.pool.ask.Call(ctx, r.ep, CallGather, b)
+	answer, err := m.pool.ask.Call(ctx, h.ep, CallGather, b)
 	if err == nil && len(answer) != len(buf) {
 		err = fmt.Errorf("%d bytes came, and %d were asked for: is it another version?", len(answer), len(buf))
 	}
 	copy(buf, answer)
 	return err
+}
+
+// sorted are the elements of one component.
+type sorted struct {
+	index []uint64 // their numbers
+	of    []int    // which of the operation's they are
+	buf   []byte
+	err   error
+}
+
+// moveSorted moves elements that lie at several components: all components at once, each those that it has whole; the rest one by one.
+func (m *Memory) moveSorted(ctx context.Context, v *view, op string, buf []byte, p *Pick) error {
+	lists := map[*home]*sorted{}
+	var split []int
+	for i := range p.Count {
+		off := p.number(i) * uint64(p.Size)
+		e := v.find(off)
+		if e.size-(off-e.off) < uint64(p.Size) || e.remote == nil {
+			split = append(split, i)
+			continue
+		}
+		l := lists[e.home]
+		if l == nil {
+			l = new(sorted)
+			lists[e.home] = l
+		}
+		l.index, l.of = append(l.index, p.number(i)), append(l.of, i)
+		l.buf = append(l.buf, buf[i*p.Size:(i+1)*p.Size]...)
+	}
+	for _, i := range split {
+		one := Pick{Size: p.Size, Count: 1, First: p.number(i)}
+		if err := m.moveEach(ctx, op, buf[i*p.Size:(i+1)*p.Size], &one); err != nil {
+			return err
+		}
+	}
+	var work sync.WaitGroup
+	for h, l := range lists {
+		work.Go(func() { l.err = m.moveAt(ctx, v, h, op, l.buf, Pick{Size: p.Size, Count: len(l.of), Index: l.index}) })
+	}
+	work.Wait()
+	for _, l := range lists {
+		if l.err != nil {
+			return l.err
+		}
+		if op == "gather" {
+			for k, i := range l.of {
+				copy(buf[i*p.Size:(i+1)*p.Size], l.buf[k*p.Size:])
+			}
+		}
+	}
+	return nil
 }

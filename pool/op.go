@@ -8,7 +8,7 @@ import (
 
 // Op is an operation that was started. Its buffer is its own until Wait or Forget has returned; exactly one of them ends it.
 type Op struct {
-	r    *Region
+	m    *Memory
 	verb string
 	off  uint64
 	n    int
@@ -18,28 +18,28 @@ type Op struct {
 }
 
 // StartGet starts a Get. Where no more operations can be under way, the Op has failed with fabric.ErrBackpressure.
-func (r *Region) StartGet(dst []byte, off uint64) Op {
-	o := Op{r: r, verb: "get", off: off, n: len(dst)}
-	if e := r.one(off, len(dst)); e != nil {
-		o.op = e.remote.StartGet(dst, off-e.off)
+func (m *Memory) StartGet(dst []byte, off uint64) Op {
+	o := Op{m: m, verb: "get", off: off, n: len(dst)}
+	if r, within := m.one(off, len(dst)); r != nil {
+		o.op = r.StartGet(dst, within)
 		return o
 	}
-	o.err = r.pieces("get", off, uint64(len(dst)), func(e *extent, from, to uint64) error {
-		o.more = append(o.more, e.remote.StartGet(dst[from:to], off+from-e.off))
+	o.err = m.pieces("get", off, uint64(len(dst)), func(p piece) error {
+		o.more = append(o.more, p.e.remote.StartGet(dst[p.from:p.to], p.within))
 		return nil
 	})
 	return o
 }
 
 // StartPut starts a Put. Where no more operations can be under way, the Op has failed with fabric.ErrBackpressure.
-func (r *Region) StartPut(src []byte, off uint64) Op {
-	o := Op{r: r, verb: "put", off: off, n: len(src)}
-	if e := r.one(off, len(src)); e != nil {
-		o.op = e.remote.StartPut(src, off-e.off)
+func (m *Memory) StartPut(src []byte, off uint64) Op {
+	o := Op{m: m, verb: "put", off: off, n: len(src)}
+	if r, within := m.one(off, len(src)); r != nil {
+		o.op = r.StartPut(src, within)
 		return o
 	}
-	o.err = r.pieces("put", off, uint64(len(src)), func(e *extent, from, to uint64) error {
-		o.more = append(o.more, e.remote.StartPut(src[from:to], off+from-e.off))
+	o.err = m.pieces("put", off, uint64(len(src)), func(p piece) error {
+		o.more = append(o.more, p.e.remote.StartPut(src[p.from:p.to], p.within))
 		return nil
 	})
 	return o
@@ -67,7 +67,7 @@ func (o Op) Wait(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return o.r.fail(o.verb, o.off, uint64(o.n), err)
+		return o.m.failed(o.verb, o.off, o.n, err)
 	}
 	return nil
 }

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // Asker makes calls to components: a client and a node each have one (control.NewAsker).
 type Asker interface {
-	// Ask makes a call to a component and decodes the answer into reply. It returns the connection that the answer came over, which is the Asker's.
+	// Ask makes a call to a component, or to any manager if its name is Manager, and decodes the answer into reply. It returns the connection that the answer came over, which is the Asker's.
 	// It may be called from any goroutine.
 	Ask(ctx context.Context, component, call string, req, reply any) (*fabric.Endpoint, error)
 	// Call makes a call with bodies of bytes over a connection. req is the caller's again when it returns, and the answer is the caller's.
@@ -19,7 +18,8 @@ type Asker interface {
 	Call(ctx context.Context, ep *fabric.Endpoint, call string, req []byte) ([]byte, error)
 }
 
-// Pool makes and finds regions. Its methods may be called from any goroutine.
+// Pool makes and finds regions: at a component that is named, or, by Manager in the place of a name, wherever the cluster's managers choose. Its methods may be
+// called from any goroutine.
 type Pool struct{ ask Asker }
 
 // New makes a Pool.
@@ -52,57 +52,52 @@ func (p *Pool) LookupRegionFor(ctx context.Context, component, name, rights stri
 	return p.open(ctx, component, CallLookup, LookupRequest{NameRequest: NameRequest{Name: name}, Rights: rights})
 }
 
-// open asks for a table and imports its keys.
+// OpenTable opens a region by a table that a manager answered.
+func (p *Pool) OpenTable(ctx context.Context, t *Table) (*Region, error) {
+	return p.opened(ctx, t, Manager, nil)
+}
+
+// open asks for a table and opens it.
 func (p *Pool) open(ctx context.Context, component, call string, req any) (*Region, error) {
 	t := new(Table)
-	ep, err := p.ask.Ask(ctx, component, call, req, t)
-	if err != nil {
-		return nil, fmt.Errorf("pool: %w", err)
+	if look, yes := req.(LookupRequest); yes {
+		t.want = look.Rights
 	}
-	r := &Region{pool: p, component: component, info: t.Info, ep: ep, shift: t.shift()}
-	extents, err := r.imported(ctx, t)
+	ep, err := p.askHome(ctx, component, call, req, t)
 	if err != nil {
-		if call == CallCreate { // nobody knows of it
-			err = errors.Join(err, r.Destroy(ctx))
-		}
-		return nil, fmt.Errorf("pool: region %s at %s: %w", r.label(), component, err)
+		return nil, err
 	}
-	r.mapped = !slices.ContainsFunc(extents, func(e extent) bool { return !e.remote.Mapped() })
-	r.extents.Store(&extents)
+	r, err := p.opened(ctx, t, component, ep)
+	if err != nil && call == CallCreate { // nobody knows of it
+		err = errors.Join(err, p.tell(ctx, component, CallDestroy, NameRequest{Region: t.Region, Epoch: t.Epoch}))
+	}
+	return r, err
+}
+
+// opened makes a Region of a table that came from its home, over ep.
+func (p *Pool) opened(ctx context.Context, t *Table, home string, ep *fabric.Endpoint) (*Region, error) {
+	v, err := p.view(ctx, t, home, ep)
+	if err != nil {
+		return nil, err
+	}
+	r := &Region{Memory: Memory{pool: p}, home: home}
+	r.view.Store(v)
 	return r, nil
 }
 
-// importBatch is how many keys are imported in one round trip: well below what may be under way on a connection.
-const importBatch = 64
-
-func (r *Region) imported(ctx context.Context, t *Table) ([]extent, error) {
-	keys, err := t.keys()
+// askHome asks a component, or a manager.
+func (p *Pool) askHome(ctx context.Context, home, call string, req, reply any) (*fabric.Endpoint, error) {
+	if home == Manager {
+		call = ManagerCall(call)
+	}
+	ep, err := p.ask.Ask(ctx, home, call, req, reply)
 	if err != nil {
-		return nil, fmt.Errorf("its table makes no sense: %w", err)
+		return nil, fmt.Errorf("pool: %w", err)
 	}
-	extents := make([]extent, 0, len(keys))
-	for from := 0; from < len(keys); from += importBatch {
-		batch := keys[from:min(from+importBatch, len(keys))]
-		started := make([]fabric.Importing, len(batch))
-		for i, k := range batch {
-			started[i] = r.ep.StartImport(k)
-		}
-		for i, s := range started { // each must end
-			remote, e := s.Wait(ctx)
-			if errors.Is(e, fabric.ErrBackpressure) {
-				remote, e = r.ep.Import(ctx, batch[i]) // waits for its turn
-			}
-			if e != nil && err == nil {
-				err = verbError(e)
-			}
-			part := t.Parts[from+i]
-			extents = append(extents, extent{part.Off, part.Size, remote})
-		}
-		if err != nil {
-			return nil, err
-		}
+	if home == Manager {
+		ep = nil
 	}
-	return extents, nil
+	return ep, nil
 }
 
 // DestroyRegion frees a region. Who has it open gets ErrMoved from then on. It takes ownership.
@@ -118,25 +113,18 @@ func (p *Pool) Grant(ctx context.Context, component, name, to, rights string) er
 // ListRegions lists a component's regions that the caller may see.
 func (p *Pool) ListRegions(ctx context.Context, component string) ([]Info, error) {
 	reply := new(ListReply)
-	if _, err := p.ask.Ask(ctx, component, CallList, Nothing{}, reply); err != nil {
-		return nil, fmt.Errorf("pool: %w", err)
-	}
-	return reply.Regions, nil
+	_, err := p.askHome(ctx, component, CallList, Nothing{}, reply)
+	return reply.Regions, err
 }
 
 // StatRegion describes a region.
 func (p *Pool) StatRegion(ctx context.Context, component, name string) (Info, error) {
 	var info Info
-	_, err := p.ask.Ask(ctx, component, CallStat, NameRequest{Name: name}, &info)
-	if err != nil {
-		err = fmt.Errorf("pool: %w", err)
-	}
+	_, err := p.askHome(ctx, component, CallStat, NameRequest{Name: name}, &info)
 	return info, err
 }
 
 func (p *Pool) tell(ctx context.Context, component, call string, req any) error {
-	if _, err := p.ask.Ask(ctx, component, call, req, new(Nothing)); err != nil {
-		return fmt.Errorf("pool: %w", err)
-	}
-	return nil
+	_, err := p.askHome(ctx, component, call, req, new(Nothing))
+	return err
 }

@@ -54,4 +54,8 @@ if [ -n "$heavy" ]; then
 	exit 1
 fi
 timeout 120 ./program </dev/null
+if [ -d seams ]; then # an engine, a backing and a transport, with the suites that the library's own pass
+	go vet ./...
+	go test -timeout 5m ./seams
+fi
 echo "outside-module: built and ran in a module of its own"

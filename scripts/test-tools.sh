@@ -5,11 +5,11 @@
 set -euo pipefail
 
 # tool:package pairs.
-wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio qemu-aarch64:qemu-user)
+wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio qemu-aarch64:qemu-user sqlite3:sqlite3 redis-check-rdb:redis-tools)
 # libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
 headers=libc6-dev
-# Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds.
-libraries=(libllvm22 libllvm19)
+# Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds; nor what programs with remote memory use.
+libraries=(libllvm22 libllvm19 libjemalloc2 python3-numpy)
 
 # The Pythons of the tests, which look for them there: one with Numba, for sdk/python (60 MB to fetch, 300 MB on disk), and one with
 # pyarrow and DuckDB, which read what wherry writes (80 and 260 MB). Some twenty seconds each, once.

@@ -227,7 +227,7 @@ type runFlags struct {
 func (a *app) fnRunCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run FUNCTION",
+		Use:   "run FUNCTION --on DATASET|--node NODE",
 		Short: "Run a function on a dataset, where the data is",
 		Long: `Run a function on a dataset. FUNCTION is an image file or the name of a ready
 function. It starts where its manifest says (on every node that holds a part of the

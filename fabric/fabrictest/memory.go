@@ -26,6 +26,9 @@ func memoryChecks() []check {
 		{"messages beside a large put", memoryBeside},
 		{"atomics", memoryAtomics},
 		{"counters", memoryCounters},
+		{"registers", memoryRegisters},
+		{"doorbells", memoryDoorbells},
+		{"pinned", memoryPinned},
 		{"cancelled get", memoryCancelledGet},
 		{"cancelled put", memoryCancelledPut},
 	}

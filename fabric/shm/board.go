@@ -35,6 +35,11 @@ func (b bell) set(idx int) {
 // ring marks link idx and wakes the element if it sleeps.
 func (b bell) ring(idx int) {
 	b.set(idx)
+	b.wake()
+}
+
+// wake wakes the element if it sleeps.
+func (b bell) wake() {
 	if b.page.armed.Load() == 1 && b.page.armed.CompareAndSwap(1, 0) {
 		// EAGAIN means that the counter is full: then it is readable, which is all we want.
 		_, _ = unix.Write(b.fd, one[:])

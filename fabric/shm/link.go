@@ -129,6 +129,15 @@ func (l *link) SendFD(tag uint64, fd int) error {
 	return nil
 }
 
+// Wake rings the peer's doorbell if its leader sleeps, and marks nothing: what there is to see is not on the ring.
+func (l *link) Wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.torn && l.state.Load() == stateOpen {
+		l.peer.wake()
+	}
+}
+
 // Left reports whether there is an end, which the leader may not have seen.
 func (l *link) Left() bool {
 	l.mu.Lock()

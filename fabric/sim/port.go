@@ -107,7 +107,14 @@ func (p *Port) turn() {
 
 // ring wakes the element if there is something for it.
 func (p *Port) ring() {
-	if len(p.in) > 0 && p.armed && !p.rung && p.bell >= 0 {
+	if len(p.in) > 0 {
+		p.wake()
+	}
+}
+
+// wake wakes the element if it sleeps.
+func (p *Port) wake() {
+	if p.armed && !p.rung && p.bell >= 0 {
 		p.rung = true
 		unix.Write(p.bell, binary.NativeEndian.AppendUint64(nil, 1))
 	}
@@ -278,6 +285,13 @@ func (x *portEnd) Left() bool {
 	x.p.l.enter()
 	defer x.p.l.leave()
 	return x.e.Left()
+}
+
+// Wake implements fabric.FDCarrier.
+func (x *portEnd) Wake() {
+	x.p.l.enter()
+	defer x.p.l.leave()
+	x.e.Wake()
 }
 
 // SendFD implements fabric.FDCarrier.

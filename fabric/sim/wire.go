@@ -146,6 +146,17 @@ func (e *wireEnd) Send(id fabric.FrameID, class fabric.Class, head, body []byte)
 // Left implements fabric.FDCarrier.
 func (e *wireEnd) Left() bool { return e.closed || e.lost != nil || e.other().closed }
 
+// Wake implements fabric.FDCarrier.
+func (e *wireEnd) Wake() {
+	switch o := e.other(); {
+	case o.closed || !o.alive():
+	case o.host.port != nil:
+		o.host.port.wake()
+	default:
+		o.host.kick()
+	}
+}
+
 // SendFD implements fabric.FDCarrier: descriptors travel beside the frames.
 func (e *wireEnd) SendFD(tag uint64, fd int) error {
 	o, w := e.other(), e.w.net.W

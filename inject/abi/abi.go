@@ -20,6 +20,15 @@ const (
 	Entry  = "wherry_main"
 )
 
+const (
+	// MaxAssembledBytes bounds the code of a function that another one assembles: room for hundreds of expressions, and little enough
+	// to be checked at once.
+	MaxAssembledBytes = 64 << 10
+	// AssembleCost is how many copied bytes a run is charged for each byte of code that it assembles: hashing and checking take
+	// about as long.
+	AssembleCost = 64
+)
+
 // Status is what a host call or the entry point returns; negative ones are the
 // host's. The guest SDKs carry the same numbers.
 type Status int32
@@ -101,7 +110,7 @@ type Host interface {
 	Self() uint32     // index of this element in the shard table
 	Elements() uint32 // elements in the shard table
 	// ShardRows is the range of a dataset's rows that an element holds; ErrUnsupported if rows
-	// are dealt out in another way. Dataset 0 is the call's, here and below.
+	// are not in ranges. Dataset 0 is the call's, here and below.
 	ShardRows(dataset, element uint32) (first, count uint64, st Status)
 
 	// Owner says which element holds a row, and the row's index there.
@@ -127,6 +136,10 @@ type Host interface {
 	Derive(constants []byte) (function uint32, st Status)
 	// Constants are those with which the function that runs was derived; nil: it was not.
 	Constants() []byte
+
+	// Assemble makes a function of a wasm module, with the manifest of the one that runs. It gives its number for Forward and Fork.
+	// The function may change the bytes meanwhile: they are copied first. The engine has charged it (AssembleCost).
+	Assemble(code []byte) (function uint32, st Status)
 
 	// Get, Put and Atomic act on a window of another element (or this one),
 	// with the shard table's key. May block.

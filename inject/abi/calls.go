@@ -147,6 +147,9 @@ var calls = [...]Call{
 			"`ErrUnsupported` if the manifest names no constants; `ErrArgument` if size is not that of those it names. What was derived before can derive again."},
 	{"constants", 2, 0, "int32_t", []Param{{"void *", "constants"}, {"uint32_t", "size"}}, Pure, []Status{ErrArgument},
 		"Copies the constants with which this function was derived; size is that of those which the manifest names. `ErrUnsupported` if it was not derived. Status. Compilers of bitcode see through this call."},
+	{"assemble", 2, 0, "int32_t", []Param{{"const void *", "code"}, {"uint32_t", "size"}}, Pure, []Status{ErrArgument, ErrLimit, ErrDone, ErrDeadline, ErrCanceled},
+		"Number, for `forward` and `fork`, of a function whose code is this wasm module, of at most 64 KiB, or a negative status. It has the windows, the limits and the ABI version of this one, and no constants. " +
+			"The number holds for the rest of the run. `ErrArgument` if the module breaks a rule of images; what its instructions do wrong is found where it runs first."},
 	{"get", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"void *", "data"}, {"uint32_t", "size"}}, Waits, asks,
 		"Copies bytes from a window of any element. Waits. Status."},
 	{"put", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"const void *", "data"}, {"uint32_t", "size"}}, Waits, asks,

@@ -21,7 +21,7 @@ func (g *grid) dealt(s cluster.Sharding) *cluster.Table {
 }
 
 // TestWhereRowsAre covers: what shard_rows, row and owner answer for each kind
-// of sharding, and on a table whose rows are dealt out an error that says so.
+// of sharding, and on a table whose rows are not in ranges an error that says so.
 func TestWhereRowsAre(t *testing.T) {
 	t.Parallel()
 	g := newGrid(t, 3, nil, nil)
@@ -93,6 +93,6 @@ func TestRangesWanted(t *testing.T) {
 	f = one.prepare(one.client, img, one.dealt(cluster.Sharding{Kind: cluster.Cyclic}))
 	got, err := f.Do(within(t, patience), inject.Root{Payload: order(21, 0, 0)}, nil)
 	if err != nil || len(got) != 16 || got[8] != 10 {
-		t.Errorf("one element holds every row, dealt out or not: %x, %v", got, err)
+		t.Errorf("one element holds every row, in ranges or not: %x, %v", got, err)
 	}
 }

@@ -57,6 +57,8 @@ func carried(name string) func(*instance, *[8]uint64) (answer, error) {
 		return (*instance).callDerive
 	case "constants":
 		return (*instance).callConstants
+	case "assemble":
+		return (*instance).callAssemble
 	}
 	return nil
 }
@@ -331,6 +333,18 @@ func (in *instance) callConstants(a *[8]uint64) (answer, error) {
 		st = abi.CopyConstants(in.host, dst)
 	}
 	return answer{status: st}, nil
+}
+
+func (in *instance) callAssemble(a *[8]uint64) (answer, error) {
+	code, st := in.memory(a[0], a[1], false)
+	if st != abi.OK {
+		return answer{status: st}, nil
+	}
+	if err := in.copies(abi.AssembleCost * min(len(code), abi.MaxAssembledBytes)); err != nil {
+		return answer{}, err
+	}
+	function, st := in.host.Assemble(code)
+	return answer{status: st, number: function}, nil
 }
 
 func (in *instance) callRandom(*[8]uint64) (answer, error) {

@@ -203,7 +203,8 @@ func (in *instance) await() error {
 			if in.process.page.Await(0) && in.process.page.Wants() == worker.WantsFault {
 				return in.fault(in.process.page.Fault())
 			}
-			return &TrapError{Text: in.process.lastWords()}
+			words, _ := in.process.lastWords()
+			return &TrapError{Text: words}
 		}
 		if err := in.tick(); err != nil {
 			return err

@@ -1,10 +1,10 @@
 package native
 
 import (
-	"encoding/json"
 	"errors"
-	"net"
+	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -20,27 +20,17 @@ func cut(t *testing.T, n *nursery) <-chan int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ends [2]*net.UnixConn
-	for i, fd := range pair {
-		f := os.NewFile(uintptr(fd), "relay")
-		c, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = c.(*net.UnixConn)
-	}
 	n.turn <- struct{}{}
-	real := n.conn
-	n.conn = ends[0]
+	real := n.socket
+	n.socket = pair[0]
 	n.leave()
 	made := make(chan int, 1)
 	go func() {
 		defer close(made)
-		defer real.Close()
-		defer ends[1].Close()
+		defer unix.Close(real)
+		defer unix.Close(pair[1])
 		buf, oob := make([]byte, worker.MaxMessage), make([]byte, 4096)
-		size, oobSize, _, _, err := ends[1].ReadMsgUnix(buf, oob)
+		size, oobSize, _, _, err := unix.Recvmsg(pair[1], buf, oob, 0)
 		if err != nil {
 			t.Error(err)
 			return
@@ -50,7 +40,7 @@ func cut(t *testing.T, n *nursery) <-chan int {
 			t.Error(err)
 			return
 		}
-		if _, _, err := real.WriteMsgUnix(buf[:size], oob[:oobSize], nil); err != nil {
+		if err := unix.Sendmsg(real, buf[:size], oob[:oobSize], nil, 0); err != nil {
 			t.Error(err)
 		}
 		for i := range fds {
@@ -59,14 +49,14 @@ func cut(t *testing.T, n *nursery) <-chan int {
 				unix.Close(fd)
 			}
 		}
-		var answer worker.Started
-		if size, err = real.Read(buf); err == nil {
-			err = json.Unmarshal(buf[:size], &answer)
+		pid := 0
+		if size, err = unix.Read(real, buf); err == nil {
+			pid, err = worker.Answer(buf[:size])
 		}
 		if err != nil {
 			t.Error(err)
 		}
-		made <- answer.Pid
+		made <- pid
 	}()
 	return made
 }
@@ -95,6 +85,70 @@ func TestAnswerLost(t *testing.T) {
 	}
 	if _, st, err := run(t, b, order{op: 1}); err != nil || st != abi.OK {
 		t.Errorf("the next worker: %v, %v", st, err)
+	}
+}
+
+// TestCannotMap: a worker that cannot have its memory says why, and the next one is made as ever.
+func TestCannotMap(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, load(t, e, abi.Limits{}), "alice")
+	fd := e.code.fd
+	for what, m := range map[string]worker.Map{
+		"invalid argument": {Addr: worker.PayloadAt, Size: worker.PageBytes, Offset: 1},
+		"file exists":      {Addr: worker.ContextAt, Size: 2 * worker.PageBytes},
+	} {
+		whole := worker.Map{Addr: worker.ContextAt, Size: worker.PageBytes}
+		lost := &process{pidfd: -1, scratchFD: -1, nursery: e.nursery, page: worker.PageOf(make([]byte, worker.PageBytes))}
+		start := worker.Start{Maps: []worker.Map{whole, m}}
+		var err error
+		if lost.pid, err = e.nursery.request(t.Context(), &start, []int{fd}); err != nil {
+			t.Fatal(err)
+		}
+		lost.page.HandOver() // as a worker that is not ready yet
+		var failed *WorkerError
+		if err := lost.settle(t.Context(), DefaultStartTime); !errors.As(err, &failed) || !strings.Contains(err.Error(), "could not be mapped: "+what) {
+			t.Errorf("%s: %v", what, err)
+		}
+		lost.end()
+	}
+	refused := map[string]worker.Map{
+		"writable code":  {Addr: worker.ContextAt, Size: worker.PageBytes, Write: true, Exec: true},
+		"no such memory": {Addr: worker.ContextAt, Size: worker.PageBytes, FD: 1},
+	}
+	for what, m := range refused {
+		if pid, err := e.nursery.request(t.Context(), &worker.Start{Maps: []worker.Map{m}}, []int{fd}); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("%s: worker %d, %v", what, pid, err)
+		}
+	}
+	if _, st, err := run(t, b, order{op: 1}); err != nil || st != abi.OK {
+		t.Errorf("the next worker: %v, %v", st, err)
+	}
+}
+
+// TestWorkerSeesItsOwn: of this machine's files and memory a worker has nothing mapped but what it was made of, and next to nothing of its nursery's.
+func TestWorkerSeesItsOwn(t *testing.T) {
+	e := newEngine(t, Config{})
+	in := acquire(t, bind(t, load(t, e, abi.Limits{}), "alice"))
+	defer in.Release()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", in.process.pid))
+	if err != nil {
+		t.Skip(err) // it is not dumpable: root only
+	}
+	private := uint64(0)
+	for line := range strings.Lines(string(maps)) {
+		var from, to uint64
+		var rights string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &rights); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.Contains(line, "memfd:wherry-") || strings.Contains(line, "[v"):
+		default:
+			private += to - from
+		}
+	}
+	if private > 256<<10 {
+		t.Errorf("%d bytes of it are neither its own nor the kernel's:\n%s", private, maps)
 	}
 }
 

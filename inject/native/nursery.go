@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,6 +19,9 @@ import (
 	"github.com/wherry-fabric/wherry/internal/child"
 )
 
+// maxAnswer is more than a nursery says at once.
+const maxAnswer = 4096
+
 // nursery is the process that makes workers. It is started again after it has failed.
 type nursery struct {
 	command []string
@@ -30,7 +32,7 @@ type nursery struct {
 	warn    func(note string)
 
 	turn   chan struct{} // has room for whoever makes the one request at a time, and what follows is theirs
-	conn   *net.UnixConn
+	socket int           // -1: there is no process
 	cmd    *exec.Cmd
 	stderr *child.Text
 	closed bool
@@ -39,7 +41,7 @@ type nursery struct {
 }
 
 func newNursery(c Config) *nursery {
-	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}), turn: make(chan struct{}, 1),
+	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}), turn: make(chan struct{}, 1), socket: -1,
 		warn: func(note string) { c.Log.Info("native: workers are confined as far as this kernel can", "lacks", note) }}
 	go n.start()
 	return n
@@ -68,7 +70,7 @@ func (n *nursery) ready() error {
 	if n.closed {
 		return ErrClosed
 	}
-	if n.conn != nil {
+	if n.socket >= 0 {
 		return nil
 	}
 	if os.Args[len(os.Args)-1] == worker.Argument { // or each would start the next
@@ -78,14 +80,13 @@ func (n *nursery) ready() error {
 	if err != nil {
 		return &WorkerError{err}
 	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "nursery"), os.NewFile(uintptr(pair[1]), "nursery")
-	conn, err := net.FileConn(ours)
-	ours.Close()
-	if err != nil {
+	theirs := os.NewFile(uintptr(pair[1]), "nursery")
+	if err := patient(pair[0], n.timeout); err != nil {
 		theirs.Close()
+		unix.Close(pair[0])
 		return &WorkerError{err}
 	}
-	n.conn, n.stderr = conn.(*net.UnixConn), &child.Text{}
+	n.socket, n.stderr = pair[0], &child.Text{}
 	args := append(append([]string(nil), n.command[1:]...), worker.Argument)
 	n.cmd = exec.Command(n.command[0], args...)
 	n.cmd.ExtraFiles = []*os.File{theirs}
@@ -102,7 +103,7 @@ func (n *nursery) ready() error {
 		return &WorkerError{fmt.Errorf("start %v: %w", n.command, err)}
 	}
 	var hello worker.Started
-	if err := n.hear(&hello); err != nil {
+	if err := n.hear(func(b []byte) error { return json.Unmarshal(b, &hello) }); err != nil {
 		return err
 	}
 	if hello.Error != "" {
@@ -115,18 +116,31 @@ func (n *nursery) ready() error {
 	return nil
 }
 
-// hear waits for the process's answer; if none comes, it gives the process up. It is the caller's turn.
-func (n *nursery) hear(to *worker.Started) error {
-	buf := make([]byte, worker.MaxMessage)
-	err := n.conn.SetReadDeadline(time.Now().Add(n.timeout))
+// patient has a socket's calls end after a time. They block a thread meanwhile: an answer takes less time than it takes the runtime's poller
+// to have the goroutine go on.
+func patient(socket int, limit time.Duration) error {
+	tv := unix.NsecToTimeval(int64(limit))
+	err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	if err == nil {
-		var size int
-		if size, err = n.conn.Read(buf); err == nil && size == 0 {
-			err = io.EOF
-		}
-		if err == nil {
-			err = json.Unmarshal(buf[:size], to)
-		}
+		err = unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
+	}
+	return err
+}
+
+// hear waits for the process's answer; if none comes that read understands, it gives the process up. It is the caller's turn.
+func (n *nursery) hear(read func([]byte) error) error {
+	var buf [maxAnswer]byte
+	size, err := unix.Read(n.socket, buf[:])
+	for errors.Is(err, unix.EINTR) {
+		size, err = unix.Read(n.socket, buf[:])
+	}
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		err = fmt.Errorf("%w after %v", os.ErrDeadlineExceeded, n.timeout)
+	case err == nil && size == 0:
+		err = io.EOF
+	case err == nil:
+		err = read(buf[:size])
 	}
 	if err == nil {
 		return nil
@@ -140,8 +154,8 @@ func (n *nursery) hear(to *worker.Started) error {
 
 // lose ends the process. It is the caller's turn.
 func (n *nursery) lose() {
-	n.conn.Close()
-	n.conn = nil
+	unix.Close(n.socket)
+	n.socket = -1
 	if n.cmd != nil {
 		_ = n.cmd.Process.Kill() // it may have ended already
 		_ = n.cmd.Wait()         // by that signal, or as it said
@@ -161,10 +175,7 @@ func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (
 		return 0, &WorkerError{fmt.Errorf("it waited for others' to start: %w", ctx.Err())}
 	}
 	defer n.leave()
-	message, err := json.Marshal(start)
-	if err == nil && len(message) > worker.MaxMessage {
-		err = fmt.Errorf("a request of %d bytes, at most %d", len(message), worker.MaxMessage)
-	}
+	message, err := start.Encode()
 	if err != nil {
 		return 0, &WorkerError{err}
 	}
@@ -172,27 +183,27 @@ func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (
 		if err := n.ready(); err != nil {
 			return 0, err
 		}
-		if err = n.conn.SetWriteDeadline(time.Now().Add(n.timeout)); err == nil {
-			_, _, err = n.conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
-		}
-		if err == nil {
+		if err = unix.Sendmsg(n.socket, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL); err == nil {
 			break
+		}
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
 		n.lose()
 		if try > 0 {
 			return 0, &WorkerError{err}
 		}
 	}
-	var answer worker.Started
+	var refused error
 	group := n.cmd.Process.Pid
-	if err := n.hear(&answer); err != nil {
+	if err := n.hear(func(b []byte) error { pid, refused = worker.Answer(b); return nil }); err != nil {
 		return 0, errors.Join(err, n.endLost(group))
 	}
-	if answer.Error != "" {
-		return 0, &WorkerError{errors.New(answer.Error)}
+	if refused != nil {
+		return 0, &WorkerError{refused}
 	}
-	n.made.Store(answer.Pid, nil)
-	return answer.Pid, nil
+	n.made.Store(pid, nil)
+	return pid, nil
 }
 
 func (n *nursery) close() error {
@@ -202,7 +213,7 @@ func (n *nursery) close() error {
 		return nil
 	}
 	n.closed = true
-	if n.conn != nil {
+	if n.socket >= 0 {
 		n.lose()
 	}
 	close(n.starts)

@@ -227,7 +227,11 @@ func (p *process) settle(ctx context.Context, limit time.Duration) error {
 	}
 	for end := time.Now().Add(limit); !p.page.Await(time.Millisecond); {
 		if p.dead() {
-			return &WorkerError{errors.New(p.lastWords())}
+			words, status := p.lastWords()
+			if status.Exited() && status.ExitStatus() > 1 { // nursery.c: why it could not become a worker
+				words = fmt.Sprintf("its memory could not be mapped: %v", unix.Errno(status.ExitStatus()))
+			}
+			return &WorkerError{errors.New(words)}
 		}
 		if ctx.Err() != nil {
 			return &WorkerError{fmt.Errorf("it was not ready yet: %w", ctx.Err())}
@@ -254,18 +258,17 @@ func (p *process) dead() bool {
 }
 
 // lastWords says how an ended worker ended.
-func (p *process) lastWords() string {
-	var status unix.WaitStatus
+func (p *process) lastWords() (words string, status unix.WaitStatus) {
 	p.nursery.made.Delete(p.pid) // first: once it is waited for, another can have the number
 	pid, err := unix.Wait4(p.pid, &status, unix.WNOHANG, nil)
 	if err != nil || pid != p.pid {
-		return fmt.Sprintf("its process ended, and how is not known (%v)", err)
+		return fmt.Sprintf("its process ended, and how is not known (%v)", err), 0
 	}
 	p.pid = -1
 	if status.Signaled() {
-		return fmt.Sprintf("its process was ended by %s", unix.SignalName(status.Signal()))
+		return fmt.Sprintf("its process was ended by %s", unix.SignalName(status.Signal())), status
 	}
-	return fmt.Sprintf("its process ended with status %d", status.ExitStatus())
+	return fmt.Sprintf("its process ended with status %d", status.ExitStatus()), status
 }
 
 // endTime is how long a killed worker may take to be gone.

@@ -134,6 +134,10 @@ WHERRY_ENTRY(payload, size)
             note((uint64_t)wherry_constants(&word, s.a));
             note(word);
             break;
+        case 23: /* function 1 is the n bytes of code from word a of this element on */
+            WHERRY_TRY(wherry_window(0, &w));
+            note((uint64_t)wherry_assemble((const uint64_t *)w.addr + s.a, s.n));
+            break;
         default:
             return WHERRY_ERR_UNSUPPORTED;
         }

@@ -88,14 +88,14 @@ func TestArriveFor(t *testing.T) {
 	if c.Answer(r, nil, false) {
 		t.Error("an answer to an element that did not send it")
 	}
-	if c.fasten(); r.branch != 5 || r.hops != 9 || r.from != p || r.inv.originPeer != c.peer(2) || r.Deadline() <= h.now || r.state != runRunning {
+	if c.expand(); r.branch != 5 || r.hops != 9 || r.from != p || r.inv.originPeer != c.peer(2) || r.Deadline() <= h.now || r.state != runRunning {
 		t.Errorf("it became %+v", r)
 	}
 	c.Finish(h.now, r, End{})
 	audit(t, c)
 }
 
-// TestAskUse: what an errand ran counts as used when it ends, so that it stays at hand; numbers do not run over.
+// TestAskUse: what a light future ran counts as used when it ends, so that it stays at hand; numbers do not run over.
 func TestAskUse(t *testing.T) {
 	h := relaying(t)
 	c := h.c

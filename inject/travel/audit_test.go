@@ -29,7 +29,7 @@ func audit(t *testing.T, c *Core, bound ...*Binding) {
 		a.invocation(inv)
 	})
 	a.light()
-	a.errand()
+	a.lightFuture()
 	a.peers()
 	a.sums()
 }
@@ -54,9 +54,9 @@ func (a *auditor) light() {
 	}
 }
 
-// errand: a future and a record without them.
-func (a *auditor) errand() {
-	e := &a.c.errand
+// lightFuture: a future and a record without them.
+func (a *auditor) lightFuture() {
+	e := &a.c.lightFuture
 	if !e.open {
 		return
 	}
@@ -64,7 +64,7 @@ func (a *auditor) errand() {
 	a.refs[e.binding]++
 	if s := e.p.sentAt(e.transfer); !e.p.up || e.transfer >= e.p.next || s != nil && (s.seq != e.seq || s.origin != a.c.cfg.Self) ||
 		e.seq > a.c.nextID || a.c.invs.get(e.seq, a.c.cfg.Self) != nil {
-		a.t.Errorf("the errand %d by transfer %d is to a peer that is gone, never went, or is noted down too", e.seq, e.transfer)
+		a.t.Errorf("the light future %d by transfer %d is to a peer that is gone, never went, or is noted down too", e.seq, e.transfer)
 	}
 }
 

@@ -13,6 +13,9 @@ type What struct {
 	// Constants make a function derived from the image's: the image's code is the function's, and reads them. They are part of what a
 	// function is, so every message to a function that has some carries them, beside a handle too.
 	Constants string
+	// Maker is the incarnation of the element at which a run made the image (Core.Make): it answers for it, as nobody else may have it; 0: the
+	// invocation's origin has it.
+	Maker uint64
 	// Form is in which form of the image's code it is to run, everywhere it goes: the runtime's own number, which travels along. 0: as each element finds best.
 	Form uint8
 }
@@ -49,7 +52,7 @@ func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
 // BindAs finds or makes a binding and keeps it until Unbind. The
 // objects need not be in the Store until Start.
 func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
-	c.fasten()
+	c.expand()
 	if w.Image.IsZero() {
 		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
 	}

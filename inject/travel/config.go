@@ -102,6 +102,7 @@ type Limits struct {
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
 	PrincipalStateful int
 	Bindings          int           // (MaxSlots, which is also the most)
+	Made              int           // functions that runs of calls under way have made here (512); of one principal three quarters of them
 	Fetches           int           // objects being asked for (256)
 	ObjectBytes       int           // one object (16 MiB)
 	FetchBytes        int           // all objects being put together (64 MiB)
@@ -152,6 +153,7 @@ func (l *Limits) setDefaults() {
 	def(&l.Stateful, 16384)
 	def(&l.PrincipalStateful, max(l.Stateful-l.Stateful/8, 1))
 	def(&l.Bindings, MaxSlots)
+	def(&l.Made, min(512, max(l.Bindings/8, 1)))
 	def(&l.Fetches, 256)
 	def(&l.ObjectBytes, 16<<20)
 	def(&l.FetchBytes, 64<<20)
@@ -186,7 +188,7 @@ func (c *Config) Validate() error {
 		{"Running", l.Running, 1 << 20}, {"HeldRuns", l.HeldRuns, 1 << 24}, {"HeldBytes", l.HeldBytes, 1 << 40},
 		{"PrincipalHeldRuns", l.PrincipalHeldRuns, 1 << 24}, {"PrincipalHeldBytes", l.PrincipalHeldBytes, 1 << 40},
 		{"BacklogBytes", l.BacklogBytes, 1 << 40}, {"PrincipalBacklogBytes", l.PrincipalBacklogBytes, l.BacklogBytes},
-		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Stateful", l.Stateful, 1 << 24}, {"PrincipalStateful", l.PrincipalStateful, l.Stateful}, {"Bindings", l.Bindings, MaxSlots},
+		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Stateful", l.Stateful, 1 << 24}, {"PrincipalStateful", l.PrincipalStateful, l.Stateful}, {"Bindings", l.Bindings, MaxSlots}, {"Made", l.Made, l.Bindings},
 		{"Fetches", l.Fetches, 1 << 16}, {"ObjectBytes", l.ObjectBytes, ChunkBytes * (1<<16 - 1)},
 		{"FetchBytes", l.FetchBytes, 1 << 40}, {"OutboxBytes", l.OutboxBytes, 1 << 40},
 		{"Branches", int(l.Branches), 1 << 24}, {"Parts", int(l.Parts), 1 << 20},

@@ -6,23 +6,23 @@ import "fmt"
 // concurrent use: the caller holds one mutex around every call.
 type Core struct {
 	// What every message touches lies together.
-	fx       Effects
-	peers    []*peer // by Peer; nil: none. [0] is never used
-	errand   errand
-	light    *Run // that has no invocation yet
-	running  int
-	records  int          // messages of ours that nobody has acknowledged
-	sentEnd  Instant      // none of them has an earlier deadline
-	runShare int          // of one principal's at once
-	ready    list[tenant] // with runnable ones; whose turn it is first
-	draining bool         // nothing new is taken
-	tombs    tombs
-	stats    Counters
-	out      []byte // scratch for a message's head
-	byInc    table[peer]
-	speaker  *peer            // the last that byInc was asked for; nil when that may have changed
-	invs     near[invocation] // by sequence number and origin
-	dirty    []*peer          // peers with reports pending, by due time
+	fx          Effects
+	peers       []*peer // by Peer; nil: none. [0] is never used
+	lightFuture lightFuture
+	light       *Run // that has no invocation yet
+	running     int
+	records     int          // messages of ours that nobody has acknowledged
+	sentEnd     Instant      // none of them has an earlier deadline
+	runShare    int          // of one principal's at once
+	ready       list[tenant] // with runnable ones; whose turn it is first
+	draining    bool         // nothing new is taken
+	tombs       tombs
+	stats       Counters
+	out         []byte // scratch for a message's head
+	byInc       table[peer]
+	speaker     *peer               // the last that byInc was asked for; nil when that may have changed
+	invs        fronted[invocation] // by sequence number and origin
+	dirty       []*peer             // peers with reports pending, by due time
 
 	cfg    Config
 	lim    Limits
@@ -58,6 +58,7 @@ type Core struct {
 	jamAt     Instant      // when lookAtJams is due; 0: nobody waits
 
 	backlogBytes int
+	made         int     // functions that runs have made and that are kept for them
 	outcome      Outcome // scratch for Complete
 	oneRoot      [1]Root
 
@@ -91,6 +92,7 @@ type Sizes struct {
 	Futures, Invocations, Running, HeldRuns, HeldBytes, Queued, Awaiting int
 	Unready                                                              int // branches that wait for their programs; they are held too
 	Records, Tombstones, Fetches, FetchBytes, Timers                     int
+	Made                                                                 int // functions that runs have made and that are kept for their calls
 	Stateful, Lapsed                                                     int // invocations with a place among tombstones; those that have one
 	OutboxBytes, PendingReports, LateReports, LateBytes                  int
 	Stowed                                                               int // branches that wait for room to leave; they are held too
@@ -129,9 +131,9 @@ func (c *Core) Counters() Counters { return c.stats }
 // Sizes returns how much is held now. It looks at every peer: for tests and
 // metrics, not for the data plane.
 func (c *Core) Sizes() Sizes {
-	c.fasten()
+	c.expand()
 	s := Sizes{Futures: c.futures, Invocations: c.invs.n, Running: c.running, HeldRuns: c.heldRuns,
-		HeldBytes: c.heldBytes, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
+		HeldBytes: c.heldBytes, Made: c.made, Backlog: c.backlog, BacklogBytes: c.backlogBytes, Kept: c.kept, Stowed: c.stowed, Queued: c.queued, Awaiting: c.rooms.n, Unready: c.unready.n, Records: c.records, Tombstones: len(c.tombs.canceled), Lapsed: len(c.tombs.lapsed), Stateful: c.tombs.places,
 		Fetches: len(c.fetches), FetchBytes: c.fetchSum, Timers: c.wheel.n}
 	for _, p := range c.peers {
 		if p != nil {
@@ -163,11 +165,12 @@ type invocation struct {
 	inHolders  node[invocation]
 	holds      bool
 	state      any
-	told       bool    // the origin knows that state is held here
-	dead       bool    // canceled, expired or complete: only runs being stopped are left
-	lapsed     Code    // it is dead, and its origin may not know: branches are refused with this
-	placed     bool    // it has a place among tombs
-	came       Instant // then
+	made       []*Binding // functions that its runs have made here, each with a reference
+	told       bool       // the origin knows that state, or what it has made, is kept here
+	dead       bool       // canceled, expired or complete: only runs being stopped are left
+	lapsed     Code       // it is dead, and its origin may not know: branches are refused with this
+	placed     bool       // it has a place among tombs
+	came       Instant    // then
 }
 
 func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *invocation {
@@ -182,12 +185,12 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 	return inv
 }
 
-// fasten gives what was kept short its full records.
-func (c *Core) fasten() {
+// expand gives what was kept short its full records.
+func (c *Core) expand() {
 	if c.light != nil {
 		c.fastenRun()
 	}
-	if c.errand.open {
+	if c.lightFuture.open {
 		c.register()
 	}
 }
@@ -210,10 +213,11 @@ func (c *Core) extend(now Instant, inv *invocation, deadline Instant) {
 
 // tidy frees an invocation's record once nothing of it is left here.
 func (c *Core) tidy(inv *invocation) {
-	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.holds {
+	if inv.runs.n > 0 || inv.fut != nil || !inv.dead && inv.keeps() {
 		return
 	}
 	c.freeState(inv)
+	c.freeMade(inv)
 	if inv.placed {
 		inv.placed = false
 		c.tombs.leave(inv.originPeer.Principal)
@@ -290,12 +294,12 @@ func (c *Core) Recv(now Instant, from Peer, kind Kind, body []byte) (*Run, error
 	}
 	switch kind {
 	case KindInject:
-		c.fasten()
+		c.expand()
 		return c.recvInject(now, p, body)
 	case KindDone:
 		return nil, c.recvDone(now, p, body)
 	}
-	c.fasten()
+	c.expand()
 	return nil, c.recvOther(now, p, kind, body)
 }
 
@@ -333,7 +337,7 @@ func (c *Core) recvOther(now Instant, p *peer, kind Kind, body []byte) error {
 // Tick does what is due at now and says when to call it next; ok is false if
 // nothing waits for time to pass.
 func (c *Core) Tick(now Instant) (next Instant, ok bool) {
-	c.fasten()
+	c.expand()
 	if c.records > 0 && now >= c.sentEnd {
 		c.expireSent(now)
 	}
@@ -365,7 +369,7 @@ func (c *Core) Tick(now Instant) (next Instant, ok bool) {
 // Next says when Tick is to be called next; ok is false if nothing waits for
 // time to pass. Any call of the core may make it sooner.
 func (c *Core) Next(now Instant) (next Instant, ok bool) {
-	c.fasten()
+	c.expand()
 	if tick, some := c.wheel.next(); some {
 		next, ok = Instant(tick<<tickBits), true
 	}

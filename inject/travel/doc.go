@@ -17,7 +17,7 @@
 // lost between two other elements, the sender reports.
 //
 // Most branches arrive, answer or go on, and are gone. Of those the core keeps
-// one record each (light.go, errand.go), and makes the general ones
+// one record each (light.go, light_future.go), and makes the general ones
 // when something asks for more.
 //
 // # Ownership

@@ -17,7 +17,7 @@ func (c *Core) Drain() { c.draining = true }
 // Idle reports whether nothing of any invocation is left here, and everybody
 // who must hear of it has been told.
 func (c *Core) Idle() bool {
-	c.fasten()
+	c.expand()
 	if c.invs.n+c.records > 0 || len(c.full) > 0 {
 		return false
 	}
@@ -33,7 +33,7 @@ func (c *Core) Idle() bool {
 // ErrStopping, and so do, at their origins, all that have a branch here. Runs are
 // asked to stop. State stays as it is: others see when this element goes.
 func (c *Core) EndAll(now Instant, why string) {
-	c.fasten()
+	c.expand()
 	var invs []*invocation
 	c.invs.all(func(inv *invocation) {
 		if !inv.dead && (inv.fut != nil || inv.runs.n > 0) {

@@ -59,6 +59,9 @@ func (c *Core) want(now Instant, r *Run, b *Binding, e *injectExt) {
 			b.fetches[i] = f
 		}
 		f.source(r.from)
+		if b.Maker != 0 {
+			f.source(c.byInc.get(b.Maker, 0))
+		}
 		f.source(r.inv.originPeer)
 		switch {
 		case f.verifying:
@@ -174,8 +177,19 @@ func (c *Core) nextSource(now Instant, f *fetch, why string) {
 func (c *Core) failFetch(now Instant, f *fetch) {
 	text := fmt.Sprintf("object %v could not be had: %s", f.id, f.why)
 	for len(f.waiters) > 0 {
-		c.failParked(now, f.waiters[0], CodeNoCode, text)
+		b := f.waiters[0]
+		if b.Maker != 0 && b.Maker != c.cfg.Self && !c.sees(b.Maker) {
+			c.failParked(now, b, CodePeerLost, text+"; a run made it at an element that is gone")
+			continue
+		}
+		c.failParked(now, b, CodeNoCode, text)
 	}
+}
+
+// sees reports whether there is an endpoint to an incarnation.
+func (c *Core) sees(inc uint64) bool {
+	p := c.byInc.get(inc, 0)
+	return p != nil && p.up
 }
 
 // failParked ends all branches parked for a binding. The last one ends what
@@ -213,7 +227,7 @@ func (c *Core) whole(f *fetch, data []byte) {
 // for it goes on (NextRun). It is called for every object that enters the
 // Store, also those that nobody is known to wait for.
 func (c *Core) ObjectArrived(now Instant, id ID) {
-	c.fasten()
+	c.expand()
 	f := c.fetches[id]
 	if f == nil {
 		return
@@ -246,7 +260,7 @@ func (c *Core) ObjectArrived(now Instant, id ID) {
 // ObjectFailed says that what Object handed over was not the object, or could
 // not be kept. The next source is asked.
 func (c *Core) ObjectFailed(now Instant, id ID, why error) {
-	c.fasten()
+	c.expand()
 	f := c.fetches[id]
 	if f == nil || !f.verifying {
 		return

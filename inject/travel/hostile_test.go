@@ -28,12 +28,12 @@ type hostile struct {
 	l      Limits
 	log    []string // all effects, and what begins
 
-	visiting *Run   // the light one
-	errand   uint64 // the open errand's number
-	met      counts
+	visiting    *Run   // the light one
+	lightFuture uint64 // the open light future's number
+	met         counts
 }
 
-// counts say how visits and errands ended.
+// counts say how visits and light futures ended.
 type counts struct{ answered, onward, became, reported, registered int }
 
 func (n *counts) add(o counts) {
@@ -41,22 +41,22 @@ func (n *counts) add(o counts) {
 	n.reported, n.registered = n.reported+o.reported, n.registered+o.registered
 }
 
-// watch counts what became of the visit and the errand that were open.
+// watch counts what became of the visit and the light future that were open.
 func (h *hostile) watch() {
 	if h.visiting != nil && h.c.light != h.visiting {
 		h.visiting = nil
 		h.met.became++
 	}
-	e := &h.c.errand
-	if h.errand != 0 && (!e.open || e.seq != h.errand) {
-		if e.seq == h.errand { // register forgets it
+	e := &h.c.lightFuture
+	if h.lightFuture != 0 && (!e.open || e.seq != h.lightFuture) {
+		if e.seq == h.lightFuture { // register forgets it
 			h.met.reported++
 		} else {
 			h.met.registered++
 		}
 	}
-	if h.errand = 0; e.open {
-		h.errand = e.seq
+	if h.lightFuture = 0; e.open {
+		h.lightFuture = e.seq
 	}
 }
 
@@ -512,7 +512,7 @@ func TestPutOff(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	t.Logf("visits and errands: %+v", met)
+	t.Logf("visits and light futures: %+v", met)
 	if least := min(met.answered, met.onward, met.became, met.reported, met.registered); least < 300 {
 		t.Errorf("some of that only %d times", least)
 	}
@@ -541,7 +541,7 @@ func same(t *testing.T, h, prompt *hostile) {
 }
 
 // attack plays a history. prompt has the core catch up after each event with what it puts off, and makes no visits
-// and no errands.
+// and no light futures.
 func attack(t *testing.T, b []byte, l Limits, prompt bool) *hostile {
 	h := &hostile{t: t, l: l, quick: !prompt, now: 1, store: map[ID][]byte{testID(1): make([]byte, 100_000)}, ended: map[FutureID]bool{}, begun: map[FutureID]bool{}, held: map[InvocationID]bool{}}
 	c, err := New(Config{Self: 10, Name: "victim", Limits: l, Store: h, Effects: h})

@@ -24,7 +24,7 @@ const (
 // Wait says that a run waits for room to send what ErrBackpressure was the answer to, and Awake that it does not any more: meanwhile it
 // is not one of Limits.Running, so that those which may make room can run.
 func (c *Core) Wait(now Instant, r *Run) {
-	c.fasten()
+	c.expand()
 	if r.waits || r.state != runRunning {
 		return
 	}

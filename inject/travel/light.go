@@ -2,7 +2,7 @@ package travel
 
 // Most branches come in order, their code is ready, nothing else of their invocation is known here, and they answer or go on
 // when their function returns. Such a Run is light: it has no invocation, is in no table, and of its fields only the first are
-// set. There is one at a time. Whatever asks for more makes it a run like all others first (fasten).
+// set. There is one at a time. Whatever asks for more makes it a run like all others first (expand).
 
 // Arrive takes an INJECT as Recv does, if it can be a light run and there is no
 // other one. It returns nil, having done nothing, if it cannot: then Recv takes it.

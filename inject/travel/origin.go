@@ -61,7 +61,7 @@ func (c *Core) Start(now Instant, a *StartArgs) (FutureID, error) {
 // arguments: no root is sent twice. It returns as Start does; ErrNoFuture says that the future
 // has ended meanwhile, as Complete was told, so that the others need not start.
 func (c *Core) Resume(now Instant, id FutureID, a *StartArgs) error {
-	c.fasten()
+	c.expand()
 	inv := c.invs.get(uint64(id), c.cfg.Self)
 	if inv == nil || inv.fut == nil {
 		return fmt.Errorf("%w: %d ended before all its branches were started", ErrNoFuture, id)
@@ -135,7 +135,7 @@ func (c *Core) crowded(now Instant) bool {
 	if c.futures < c.lim.Futures && c.invs.n+2 < c.lim.Invocations {
 		return false
 	}
-	c.fasten()
+	c.expand()
 	return c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations
 }
 
@@ -480,7 +480,7 @@ func (c *Core) fail(now Instant, f *future, err error) {
 
 // Cancel ends a future with ErrCanceled.
 func (c *Core) Cancel(now Instant, id FutureID) error {
-	c.fasten()
+	c.expand()
 	inv := c.invs.get(uint64(id), c.cfg.Self)
 	if inv == nil || inv.fut == nil {
 		return fmt.Errorf("%w: %d has ended or never was", ErrNoFuture, id)

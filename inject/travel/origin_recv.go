@@ -6,7 +6,7 @@ func (c *Core) recvDone(now Instant, p *peer, body []byte) error {
 	if err := m.decode(body); err != nil {
 		return err
 	}
-	c.fasten()
+	c.expand()
 	switch {
 	case m.flags&doneNumbered != 0:
 		if !c.arrived(now, p, m.transfer) {

@@ -17,7 +17,7 @@ func TestTables(t *testing.T) {
 		type key struct{ a, b uint64 }
 		model := map[key]*int{}
 		var tab table[int]
-		nr := near[int]{front: make([]entry[int], 8)}
+		nr := fronted[int]{front: make([]entry[int], 8)}
 		for range rapid.IntRange(0, 400).Draw(t, "n") {
 			k := key{rapid.Uint64Range(0, 30).Draw(t, "a"), rapid.Uint64Range(0, 3).Draw(t, "b") << 20}
 			switch {

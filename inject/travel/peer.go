@@ -118,7 +118,7 @@ func (c *Core) find(p *peer) {
 func (c *Core) meet(now Instant, p *peer) {
 	if _, lost := c.lostTo[p.Incarnation]; lost {
 		delete(c.lostTo, p.Incarnation)
-		c.fasten()
+		c.expand()
 		c.failOver(now, p, "its endpoint had been lost when the function was started; now there is another, and what it said before is lost")
 	}
 }
@@ -164,7 +164,7 @@ func (f *future) mayBeAt(p *peer) bool {
 // PeerLost says that an endpoint is gone, and everything under way on it. Futures started here that may have a branch
 // at its element fail. Branches of that origin end here. Branches that were on their way there are reported as lost.
 func (c *Core) PeerLost(now Instant, n Peer, why error) {
-	c.fasten()
+	c.expand()
 	p := c.peer(n)
 	if p == nil {
 		return

@@ -8,7 +8,7 @@ package travel
 // User. It returns false if the branch has ended instead; the run is gone then. Of a run that ends while it waits
 // Effects.Unreserve tells.
 func (c *Core) AwaitProgram(now Instant, r *Run) bool {
-	c.fasten()
+	c.expand()
 	if r.ended { // it was stopped meanwhile
 		c.Finish(now, r, End{Code: CodeCanceled})
 		return false
@@ -29,13 +29,13 @@ func (c *Core) leaveUnready(r *Run) {
 
 // ProgramReady lets a run go on that waited for its program.
 func (c *Core) ProgramReady(r *Run) {
-	c.fasten()
+	c.expand()
 	c.leaveUnready(r)
 	c.enqueue(r)
 }
 
 // ProgramFailed ends the branch of a run that waited for its program.
 func (c *Core) ProgramFailed(now Instant, r *Run, code Code, text string) {
-	c.fasten()
+	c.expand()
 	c.failRun(now, r, code, text)
 }

@@ -58,7 +58,7 @@ func (c *Core) AwaitsRoom(principal string) bool {
 // code, while its deadline runs, until Effects.Reserve has taken the need bytes for it. NextRun gives it once more
 // then, with its User. Await returns false if the branch has ended instead; the run is gone then.
 func (c *Core) Await(now Instant, r *Run, need uint64) bool {
-	c.fasten()
+	c.expand()
 	if r.ended { // it was stopped meanwhile
 		c.Finish(now, r, End{Code: CodeCanceled})
 		return false
@@ -85,7 +85,7 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 // RoomFreed says that the runtime has some room again: those for whom it suffices go on, in their order.
 func (c *Core) RoomFreed() {
 	if c.rooms.n > 0 {
-		c.fasten()
+		c.expand()
 		c.grant()
 	}
 }

@@ -180,7 +180,7 @@ func (c *Core) Own(r *Run) {
 // HoldState keeps the runtime's state of this invocation at this element until
 // FreeState. Only a stateful invocation has any.
 func (c *Core) HoldState(r *Run, state any) error {
-	c.fasten()
+	c.expand()
 	inv := r.inv
 	switch {
 	case r.ended && !inv.dead:
@@ -332,7 +332,7 @@ func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
 
 // ForwardAs is Forward, and the branch goes on as a run of b (nil: the same as r).
 func (c *Core) ForwardAs(now Instant, r *Run, to Peer, b *Binding, payload []byte) error {
-	c.fasten()
+	c.expand()
 	if err := c.check(now, r); err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func (c *Core) ForwardAs(now Instant, r *Run, to Peer, b *Binding, payload []byt
 // same as r). As with Forward, one that finds no room can be tried again, and any other that
 // cannot be sent fails the branch that makes it: a result without it would be a partial one.
 func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (branch uint64, err error) {
-	c.fasten()
+	c.expand()
 	if err := c.check(now, r); err != nil {
 		return 0, err
 	}
@@ -467,7 +467,7 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 // and its origin hears so; a run that failed after it moved on fails its
 // branch too. Every run needs exactly one Finish, also after Stop.
 func (c *Core) Finish(now Instant, r *Run, end End) {
-	c.fasten()
+	c.expand()
 	inv := r.inv
 	if r.stowed && end.Code != CodeOK {
 		c.unstow(r)

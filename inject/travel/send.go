@@ -78,7 +78,7 @@ func tooLong(what string, n int) error {
 
 func (c *Core) appendExts(p *peer, s *sending, b []byte, payload int) []byte {
 	var e injectExt
-	const others = 65 + 3*7 + 2 + traceBytes + 8 // ids, heads of extensions, trace, counts
+	const others = 65 + 3*8 + 2 + traceBytes + 8 + 8 // ids, heads of extensions, trace, counts, maker
 	c.declare(p, s.binding, &e, MaxMessageBytes-len(b)-payload-others-8*len(s.forks)-len(s.binding.Constants))
 	if s.trace != nil {
 		e.hasTrace, e.trace = true, *s.trace
@@ -120,7 +120,7 @@ func (c *Core) reportEnd(now Instant, r *Run, end End) {
 		}
 		return
 	}
-	if inv.holds {
+	if inv.keeps() {
 		m.flags |= doneHolds
 		inv.told = true
 	}
@@ -220,7 +220,7 @@ func (c *Core) sendList(now Instant, r *Run) error {
 // must cut the part; the branch goes on. One part too many fails the branch: a
 // result without it would be a partial one.
 func (c *Core) Part(now Instant, r *Run, data []byte) error {
-	c.fasten()
+	c.expand()
 	if err := c.check(now, r); err != nil {
 		return err
 	}
@@ -253,10 +253,10 @@ func (c *Core) Part(now Instant, r *Run, data []byte) error {
 	return nil
 }
 
-// tellHold tells the origin that state is held here, where no DONE does.
+// tellHold tells the origin that something is kept here, where no DONE does.
 func (c *Core) tellHold(r *Run) {
 	inv := r.inv
-	if inv.holds && !inv.told && inv.originPeer != nil {
+	if inv.keeps() && !inv.told && inv.originPeer != nil {
 		inv.told = true
 		c.out = appendU40(c.out[:0], inv.id.Seq)
 		c.send(inv.originPeer, KindHold, c.out, nil)

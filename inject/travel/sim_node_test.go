@@ -3,6 +3,7 @@ package travel_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,7 @@ type trial struct {
 	compile compiling
 	ordered bool // messages of a link arrive in their order
 	derived int  // branches that were sent on as another function
+	made    int  // functions that only one node had at first
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -399,7 +401,7 @@ func (e *element) execute(r *travel.Run) {
 	if r.Binding().What != s.what {
 		e.t.fail("plan %d: step %d ran the wrong function", id, i)
 	}
-	if _, ok := e.has[p.image]; !ok {
+	if _, ok := e.has[s.what.Image]; !ok {
 		e.t.fail("plan %d: step %d ran without its code", id, i)
 	}
 	inv := r.Invocation()
@@ -467,6 +469,11 @@ func (e *element) name(p *plan, b *travel.Binding) {
 // named is what a run sends the step i on as; where there is no binding left for another function it is the same one.
 func (e *element) named(r *travel.Run, p *plan, i int) (b *travel.Binding, done func()) {
 	own := r.Binding().What
+	if p.mixed && i%4 == 3 {
+		if b := e.make(r, p, i); b != nil {
+			return b, func() { e.core.Unbind(b) }
+		}
+	}
 	p.steps[i].what = p.makes(i, own)
 	if p.steps[i].what == own {
 		return nil, func() {}
@@ -478,6 +485,24 @@ func (e *element) named(r *travel.Run, p *plan, i int) (b *travel.Binding, done 
 	}
 	e.t.derived++
 	return b, func() { e.core.Unbind(b) }
+}
+
+// make has a run make a function that only this node has; nil: it may make no more.
+func (e *element) make(r *travel.Run, p *plan, i int) *travel.Binding {
+	code := bytes.Repeat(binary.LittleEndian.AppendUint32(nil, uint32(p.id)), 1+i*i*40)
+	id := travel.ID(sha256.Sum256(code))
+	e.t.objects[id] = code
+	if _, ok := e.has[id]; !ok {
+		e.has[id] = 0
+	}
+	e.keep = true
+	b, err := e.core.Make(e.now(), r, id)
+	if e.keep = false; err != nil {
+		return nil
+	}
+	p.steps[i].what = b.What
+	e.t.made++
+	return b
 }
 
 // spawn forks what a step has not forked yet; false: there is no room for the next one.

@@ -262,6 +262,9 @@ func TestSimCalm(t *testing.T) {
 		if tr.derived == 0 {
 			tr.fail("no branch went on as another function")
 		}
+		if tr.made == 0 {
+			tr.fail("no run made a function")
+		}
 		for _, p := range tr.plans {
 			switch {
 			case p.startError != nil:

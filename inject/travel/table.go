@@ -114,18 +114,18 @@ func (t *table[T]) clear() {
 	t.n = 0
 }
 
-// near is a table with a direct-mapped front: what was put last mostly lies
+// fronted is a table with a direct-mapped front: what was put last mostly lies
 // where its number says, and is found without hashing. Numbers are given out
 // in sequence, so the front seldom holds another.
-type near[T any] struct {
+type fronted[T any] struct {
 	front []entry[T] // a power of two
 	far   table[T]
 	n     int
 }
 
-func (t *near[T]) slot(a, b uint64) *entry[T] { return &t.front[(a^b>>20)&uint64(len(t.front)-1)] }
+func (t *fronted[T]) slot(a, b uint64) *entry[T] { return &t.front[(a^b>>20)&uint64(len(t.front)-1)] }
 
-func (t *near[T]) get(a, b uint64) *T {
+func (t *fronted[T]) get(a, b uint64) *T {
 	if e := t.slot(a, b); e.a == a && e.b == b && e.v != nil {
 		return e.v
 	}
@@ -136,7 +136,7 @@ func (t *near[T]) get(a, b uint64) *T {
 }
 
 // put adds a key that is not there.
-func (t *near[T]) put(a, b uint64, v *T) {
+func (t *fronted[T]) put(a, b uint64, v *T) {
 	t.n++
 	if e := t.slot(a, b); e.v == nil {
 		e.a, e.b, e.v = a, b, v
@@ -146,7 +146,7 @@ func (t *near[T]) put(a, b uint64, v *T) {
 }
 
 // del removes a key that is there.
-func (t *near[T]) del(a, b uint64) {
+func (t *fronted[T]) del(a, b uint64) {
 	t.n--
 	if e := t.slot(a, b); e.a == a && e.b == b && e.v != nil {
 		e.v = nil
@@ -156,7 +156,7 @@ func (t *near[T]) del(a, b uint64) {
 }
 
 // all calls f for each record; the order means nothing, and f changes nothing.
-func (t *near[T]) all(f func(*T)) {
+func (t *fronted[T]) all(f func(*T)) {
 	for _, part := range [2][]entry[T]{t.front, t.far.slots} {
 		for i := range part {
 			if v := part[i].v; v != nil {

@@ -75,7 +75,7 @@ const (
 	KindCode                // one chunk of an object
 	KindCancel              // end an invocation
 	KindFree                // an invocation is complete: free what it left
-	KindHold                // this element holds state of an invocation
+	KindHold                // this element keeps state of an invocation, or a function that it has made
 	KindLost                // a custodian reports a branch as lost
 	KindRefused             // a transfer was not taken, to its sender
 	KindRoom                // what an invocation has to do with room that is short, to its origin

@@ -27,6 +27,7 @@ const (
 	extSent    = 5 // u32 parts and u32 lists the branch has sent so far
 	extForks   = 6 // forks the branch has made so far, in no list yet
 	extDerived = 7 // the constants of a derived function
+	extMaker   = 8 // the incarnation of the element at which a run made the image
 	// extOptional and above may be skipped by who does not know them.
 	extOptional = 128
 )
@@ -208,7 +209,7 @@ func (e *injectExt) decode(b []byte) (rest []byte, err error) {
 		}
 		last, b = t, b[3+len(v):]
 	}
-	if !e.declared && (e.imageBytes != nil || e.tableBytes != nil || e.what.Constants != "") || e.tableBytes != nil && e.what.Table.IsZero() {
+	if !e.declared && (e.imageBytes != nil || e.tableBytes != nil || e.what.Constants != "" || e.what.Maker != 0) || e.tableBytes != nil && e.what.Table.IsZero() {
 		return nil, malformed(KindInject, "an object comes without its declaration")
 	}
 	return rest, nil
@@ -244,6 +245,11 @@ func (e *injectExt) one(t int, v []byte) error {
 	case extDerived:
 		e.what.Constants = string(v)
 		ok = len(v) > 0 && len(v) <= MaxConstantsBytes
+	case extMaker:
+		if ok = len(v) == 8; ok {
+			e.what.Maker = le.Uint64(v)
+			ok = e.what.Maker != 0
+		}
 	default:
 		if t < extOptional {
 			return malformed(KindInject, "extension %d is unknown here", t)
@@ -327,6 +333,10 @@ func (e *injectExt) append(b []byte, forks []uint64) []byte {
 		b = append(b, extDerived)
 		b = le.AppendUint16(b, uint16(len(e.what.Constants)))
 		b = append(b, e.what.Constants...)
+	}
+	if e.declared && e.what.Maker != 0 {
+		b = append(b, extMaker, 8, 0)
+		b = le.AppendUint64(b, e.what.Maker)
 	}
 	if len(b) == at+2 {
 		return b[:at]

@@ -7,7 +7,7 @@ const (
 	doneError    = 1 << 3
 	doneSent     = 1 << 4 // parts or lists were sent ahead
 	doneForks    = 1 << 5
-	doneHolds    = 1 << 6 // state is held here: FREE it
+	doneHolds    = 1 << 6 // something is kept here: FREE it
 	doneResult   = 1 << 7 // the rest is the reply
 )
 

@@ -66,7 +66,7 @@ func started(tb testing.TB, d *desk, args *travel.StartArgs) []byte {
 	return d.sent[0].body
 }
 
-// BenchmarkShort is the same with the short records: an errand and a light run.
+// BenchmarkShort is the same with the short records: a light future and a light run.
 func BenchmarkShort(b *testing.B) {
 	a, z, args := oneHop(b)
 	a.tb, z.tb = nil, nil

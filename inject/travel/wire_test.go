@@ -63,6 +63,7 @@ func goldens() map[string][]byte {
 		"refused":         (&refusedMsg{transfer: 3, code: CodeRefused, text: []byte("no origin")}).append(nil),
 		"inject_form":     injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{declared: true, what: What{Image: testID(1), Form: 2}}, nil, ""),
 		"inject_derived":  injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{declared: true, what: What{Image: testID(1), Form: 2, Constants: "least"}}, []uint64{1}, "payload"),
+		"inject_made":     injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{declared: true, what: What{Image: testID(1), Table: testID(2), Maker: 0x0807060504030201}}, nil, "payload"),
 		"inject_traced":   injectBytes(injectMsg{flags: flagExt, seq: 1}, &injectExt{hasTrace: true}, nil, ""),
 		"done_empty":      (&doneMsg{flags: doneFinal, seq: 1, final: 2}).append(nil, nil),
 		"room":            (&roomMsg{what: roomInTheWay, seq: 0x0504030201}).append(nil),

@@ -41,7 +41,7 @@ func hostCalls() []hostCall {
 		callReply: (*Instance).callReply, "reply_part": (*Instance).callReplyPart, callForward: (*Instance).callForward, "fork": (*Instance).callFork,
 		"get": (*Instance).callGet, "put": (*Instance).callPut, "atomic": (*Instance).callAtomic,
 		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining, "random": (*Instance).callRandom,
-		"derive": (*Instance).callDerive, "constants": (*Instance).callConstants,
+		"derive": (*Instance).callDerive, "constants": (*Instance).callConstants, "assemble": (*Instance).callAssemble,
 	}
 	var list []hostCall
 	for _, c := range abi.Calls() {

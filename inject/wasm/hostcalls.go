@@ -406,6 +406,20 @@ func (in *Instance) callConstants(st []uint64) {
 	st[0] = status(code)
 }
 
+// callAssemble: assemble(ptr, len) -> function, or a negative status
+func (in *Instance) callAssemble(st []uint64) {
+	code, ok := in.readable(st[0], st[1])
+	if !ok {
+		st[0] = status(abi.ErrMemory)
+		return
+	}
+	in.copies(abi.AssembleCost * min(len(code), abi.MaxAssembledBytes))
+	function, err := in.host.Assemble(code)
+	if st[0] = uint64(function); err != abi.OK {
+		st[0] = status(err)
+	}
+}
+
 // startHost serves host calls while an instance is being prepared: there is no
 // invocation yet, so there is nothing to act on.
 type startHost struct{ stop func() error }
@@ -422,6 +436,7 @@ func (startHost) Onward(uint32, []byte) abi.Status                   { return ab
 func (startHost) Forward(_, _ uint32, _ []byte) abi.Status           { return abi.ErrUnsupported }
 func (startHost) Fork(_, _ uint32, _ []byte) abi.Status              { return abi.ErrUnsupported }
 func (startHost) Derive([]byte) (uint32, abi.Status)                 { return 0, abi.ErrUnsupported }
+func (startHost) Assemble([]byte) (uint32, abi.Status)               { return 0, abi.ErrUnsupported }
 func (startHost) Constants() []byte                                  { return nil }
 func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }

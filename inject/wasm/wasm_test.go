@@ -131,6 +131,13 @@ func (h *fakeHost) Derive(constants []byte) (uint32, abi.Status) {
 	h.derived = append(h.derived, string(constants))
 	return uint32(len(h.derived)), abi.OK
 }
+func (h *fakeHost) Assemble(code []byte) (uint32, abi.Status) {
+	if len(code) > abi.MaxAssembledBytes {
+		return 0, abi.ErrLimit
+	}
+	h.derived = append(h.derived, string(code))
+	return uint32(len(h.derived)), abi.OK
+}
 func (h *fakeHost) Constants() []byte   { return h.constants }
 func (h *fakeHost) RemainingNs() uint64 { return 42 }
 

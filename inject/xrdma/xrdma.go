@@ -23,7 +23,7 @@
 // path and dependents go in rounds of all elements (src/rounds.h, Round). A chase
 // uses a hop for each time it changes elements.
 //
-// All of them are right on every sharding. Where rows are dealt out (cyclic,
+// All of them are right on every sharding. Where rows are not in ranges (cyclic,
 // and hash without a key) they ask their host where a row is, once per vertex
 // and element or at every step of a chase; if shards are ranges they know.
 //

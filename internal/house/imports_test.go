@@ -101,7 +101,7 @@ var forbidden = []rule{
 		why: "parts count in plain integers; node alone publishes them, so that a library user pays for no metrics stack"},
 	{from: []string{"./..."}, to: []string{"github.com/cockroachdb/datadriven/...", "github.com/google/go-cmp/...",
 		"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...", "pgregory.net/rapid/..."},
-		except: []string{"./fabric/fabrictest/...", "./cluster/storetest", "./internal/..."},
+		except: []string{"./fabric/fabrictest/...", "./cluster/storetest", "./inject/enginetest", "./internal/..."},
 		why:    "test modules stay out of what people build; only suites meant for tests may import them"},
 	{from: []string{"./..."}, to: []string{"./internal/golden", "./internal/ports", "./internal/seeds", "./internal/suite"},
 		except: []string{"./fabric/fabrictest/..."},

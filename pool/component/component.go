@@ -28,8 +28,8 @@ const maxGrants = 1024
 // exact where JSON's numbers are floating-point.
 const firstEpochs = 1<<52 - 1
 
-// lastRegion is the highest number that a region can have.
-const lastRegion = 1<<pool.RegionBits - 1
+// lastRegion is the highest number that a region of the component's own can have.
+const lastRegion = pool.FirstManaged - 1
 
 func (l *Limits) defaults() {
 	if l.Regions == 0 {
@@ -63,6 +63,8 @@ type Component struct {
 	account *Account
 	limits  Limits
 
+	placing sync.Mutex // held while a manager's request is served
+
 	mu      sync.Mutex
 	regions map[uint16]*region
 	names   map[string]*region
@@ -71,31 +73,31 @@ type Component struct {
 	epoch   uint64         // that was given out last
 }
 
-// region is one region. Its fields but the constant ones are under Component.mu.
+// region is one region, or what is here of one that a manager placed. Its fields but the constant ones are under Component.mu.
 type region struct {
 	id      uint16
+	managed bool // its name is the managers'
+	made    uint64
 	epoch   uint64
+	shrunk  uint64 // the epoch since which no bytes went
 	name    string // "": it has none
 	owner   string
 	size    uint64
 	charge  Charge
 	leased  *fabric.Endpoint // it goes with this connection; nil: it stays
-	extents []extent         // empty while the region is being made
+	leasing bool             // the first connection that opens it will be that
+	extents []*extent        // by offset; empty while the region is being made
 	grants  map[string]fabric.Rights
-	given   map[string]*given // keys, by principal
+	holders map[string]cluster.Principal // those who were given keys
 	gone    bool
 }
 
+// extent is an extent of a region. Its segment has more bytes where the region was made smaller.
 type extent struct {
 	off, size uint64
 	seg       *fabric.Segment
 	root      fabric.Key // all others are narrowed from it
-}
-
-// given are the keys that one principal has, by their rights: one for each extent.
-type given struct {
-	who  cluster.Principal
-	keys map[fabric.Rights][]fabric.Key
+	keys      ring
 }
 
 // New makes a Component that lends an element's memory.
@@ -118,7 +120,7 @@ func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *po
 			return nil, fmt.Errorf("%w: %w", cluster.ErrName, err)
 		}
 	}
-	sizes, err := plan(req.Size)
+	sizes, err := Plan(req.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *po
 	if err != nil {
 		return nil, err
 	}
-	extents, err := c.segments(sizes)
+	extents, err := c.segments(0, sizes)
 	if err == nil && req.Leased && from.Err() != nil { // lost meanwhile: nobody else would notice
 		err = from.Err()
 	}
@@ -151,15 +153,15 @@ func (c *Component) begin(who cluster.Principal, from *fabric.Endpoint, req *poo
 	switch {
 	case req.Name != "" && c.names[req.Name] != nil:
 		return nil, fmt.Errorf("%w: %q, of %q: choose another name, or destroy it first", pool.ErrExists, req.Name, c.names[req.Name].owner)
-	case len(c.regions) >= c.limits.Regions:
-		return nil, fmt.Errorf("%w: %d regions are there, the most there can be: destroy some, or raise Limits.Regions", pool.ErrMemory, c.limits.Regions)
-	case c.count[who.Name] >= c.limits.PrincipalRegions:
-		return nil, fmt.Errorf("%w: %q has %d regions, the most that one principal can have: destroy some, or raise Limits.PrincipalRegions", pool.ErrMemory, who.Name, c.limits.PrincipalRegions)
 	}
-	for c.last++; c.last == 0 || c.regions[c.last] != nil; c.last++ { // there are fewer regions than numbers
+	if err := c.another(who.Name); err != nil {
+		return nil, err
+	}
+	for c.last = c.last%lastRegion + 1; c.regions[c.last] != nil; c.last = c.last%lastRegion + 1 { // there are fewer regions than numbers
 	}
 	c.epoch++
-	r := &region{id: c.last, epoch: c.epoch, name: req.Name, owner: who.Name, grants: map[string]fabric.Rights{}, given: map[string]*given{}}
+	r := &region{id: c.last, made: c.epoch, epoch: c.epoch, shrunk: c.epoch, name: req.Name, owner: who.Name,
+		grants: map[string]fabric.Rights{}, holders: map[string]cluster.Principal{}}
 	if req.Leased {
 		r.leased = from
 	}
@@ -178,21 +180,38 @@ func (c *Component) begin(who cluster.Principal, from *fabric.Endpoint, req *poo
 	return r, nil
 }
 
-// segments makes a region's memory.
-func (c *Component) segments(sizes []uint64) (made []extent, err error) {
-	off := uint64(0)
+// another says why there cannot be one more region of a principal's; c.mu is held.
+func (c *Component) another(owner string) error {
+	switch {
+	case len(c.regions) >= c.limits.Regions:
+		return fmt.Errorf("%w: %d regions are there, the most there can be: destroy some, or raise Limits.Regions", pool.ErrMemory, c.limits.Regions)
+	case c.count[owner] >= c.limits.PrincipalRegions:
+		return fmt.Errorf("%w: %q has %d regions, the most that one principal can have: destroy some, or raise Limits.PrincipalRegions", pool.ErrMemory, owner, c.limits.PrincipalRegions)
+	}
+	return nil
+}
+
+// segments makes memory for a region, from off on.
+func (c *Component) segments(off uint64, sizes []uint64) (made []*extent, err error) {
 	for _, n := range sizes {
 		seg, err := c.el.NewSegment(n, fabric.Writable)
 		if err != nil {
 			return made, err
 		}
-		made = append(made, extent{off: off, size: n, seg: seg})
-		if made[len(made)-1].root, err = seg.Key(fabric.RightsAll); err != nil {
+		e := &extent{off: off, size: n, seg: seg, keys: ring{}}
+		made = append(made, e)
+		if e.root, err = seg.Key(fabric.RightsAll); err != nil {
 			return made, err
 		}
 		off += n
 	}
 	return made, nil
+}
+
+func closeAll(extents []*extent) {
+	for _, e := range extents {
+		e.seg.Close()
+	}
 }
 
 // end takes a region out, and frees what it has. It does nothing where that was done, but for segments that came since.
@@ -203,7 +222,7 @@ func (c *Component) end(r *region) {
 	if !r.gone {
 		r.gone = true
 		delete(c.regions, r.id)
-		if r.name != "" {
+		if r.name != "" && !r.managed {
 			delete(c.names, r.name)
 		}
 		if c.count[r.owner]--; c.count[r.owner] == 0 {
@@ -212,9 +231,7 @@ func (c *Component) end(r *region) {
 		defer c.account.Release(r.charge)
 	}
 	c.mu.Unlock()
-	for _, e := range extents {
-		e.seg.Close()
-	}
+	closeAll(extents)
 }
 
 func (r *region) label() string {
@@ -239,8 +256,8 @@ func (c *Component) find(who cluster.Principal, req pool.NameRequest) (*region, 
 	if req.Name == "" {
 		r = c.regions[req.Region]
 	}
-	if req.Epoch != 0 && (r == nil || r.epoch != req.Epoch) {
-		return nil, fmt.Errorf("%w: %v was destroyed, or is another one now: look it up again", pool.ErrMoved, req)
+	if req.Epoch != 0 && (r == nil || req.Epoch > r.epoch || req.Epoch < r.shrunk) {
+		return nil, fmt.Errorf("%w: %v was destroyed, made smaller, or is another one now: look it up again", pool.ErrMoved, req)
 	}
 	if r == nil || len(r.extents) == 0 || r.rights(who) == 0 && !r.owned(who) {
 		return nil, fmt.Errorf("%w: %v; wherry pool ls lists those that you may see", pool.ErrNoRegion, req)
@@ -267,11 +284,17 @@ func (c *Component) owning(who cluster.Principal, req pool.NameRequest) (*region
 	return r, err
 }
 
-// Lookup gives a principal keys to a region.
-func (c *Component) Lookup(who cluster.Principal, req *pool.LookupRequest) (*pool.Table, error) {
+// Lookup gives a principal keys to a region. from is the connection that it is opened over.
+func (c *Component) Lookup(who cluster.Principal, from *fabric.Endpoint, req *pool.LookupRequest) (*pool.Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r, err := c.find(who, req.NameRequest)
+	if err == nil && r.managed && req.Epoch != r.epoch {
+		err = fmt.Errorf("%w: region %d is under epoch %d here, and was asked for under %d: ask a manager again", pool.ErrMoved, r.id, r.epoch, req.Epoch)
+	}
+	if err == nil {
+		err = r.lease(who, from)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -294,52 +317,23 @@ func (c *Component) table(who cluster.Principal, r *region, rights fabric.Rights
 	if rights == 0 {
 		return nil, r.forbidden(who, "any right")
 	}
-	keys, err := c.keys(who, r, rights)
-	if err != nil {
-		return nil, err
-	}
-	t := &pool.Table{Info: c.info(who, r), Parts: make([]pool.Extent, len(keys))}
+	t := &pool.Table{Info: c.info(who, r), Parts: make([]pool.Extent, len(r.extents))}
 	t.Rights = rights.String()
-	for i, e := range r.extents {
-		t.Parts[i] = pool.Extent{Off: e.off, Size: e.size, Key: keys[i].Append(nil)}
+	r.holders[who.Name] = who
+	for i, e := range r.extents { // under the lock: none can be made past a grant that is taken away meanwhile
+		k, err := e.keys.give(c.el, e.root, 0, e.seg.Size(), who.Name, rights)
+		if err != nil {
+			return nil, err
+		}
+		t.Parts[i] = pool.Extent{Off: e.off, Size: e.size, Key: k.Append(nil)}
 	}
 	return t, nil
 }
 
-// keys are a principal's keys; c.mu is held, so that none can be made past a grant that is taken away meanwhile.
-func (c *Component) keys(who cluster.Principal, r *region, rights fabric.Rights) ([]fabric.Key, error) {
-	g := r.given[who.Name]
-	if g == nil {
-		g = &given{keys: map[fabric.Rights][]fabric.Key{}}
-		r.given[who.Name] = g
-	}
-	g.who = who
-	if keys := g.keys[rights]; keys != nil {
-		return keys, nil
-	}
-	var keys []fabric.Key
-	for _, e := range r.extents {
-		k, err := c.el.Narrow(e.root, 0, e.size, rights)
-		if err != nil {
-			c.revoke(keys)
-			return nil, err
-		}
-		keys = append(keys, k)
-	}
-	g.keys[rights] = keys
-	return keys, nil
-}
-
-func (c *Component) revoke(keys []fabric.Key) {
-	for _, k := range keys {
-		c.el.Revoke(k) // fails only if it is revoked already
-	}
-}
-
 // info describes a region to a principal; c.mu is held.
 func (c *Component) info(who cluster.Principal, r *region) pool.Info {
-	i := pool.Info{Region: r.id, Epoch: r.epoch, Name: r.name, Component: c.el.Name(), Owner: r.owner, Size: r.size, Extents: len(r.extents),
-		Leased: r.leased != nil, Rights: r.rights(who).String()}
+	i := pool.Info{Region: r.id, Epoch: r.epoch, Made: r.made, Name: r.name, Component: c.el.Name(), Owner: r.owner, Size: r.size, Extents: len(r.extents),
+		Leased: r.leased != nil || r.leasing, Rights: r.rights(who).String()}
 	if r.owned(who) && len(r.grants) > 0 {
 		i.Grants = map[string]string{}
 		for to, rights := range r.grants {
@@ -367,7 +361,7 @@ func (c *Component) List(who cluster.Principal) *pool.ListReply {
 	defer c.mu.Unlock()
 	reply := &pool.ListReply{Regions: []pool.Info{}}
 	for _, r := range c.regions {
-		if len(r.extents) > 0 && (r.rights(who) != 0 || r.owned(who)) {
+		if len(r.extents) > 0 && !r.managed && (r.rights(who) != 0 || r.owned(who)) {
 			reply.Regions = append(reply.Regions, c.info(who, r))
 		}
 	}
@@ -384,6 +378,9 @@ func (c *Component) List(who cluster.Principal) *pool.ListReply {
 func (c *Component) Destroy(who cluster.Principal, req pool.NameRequest) error {
 	c.mu.Lock()
 	r, err := c.owning(who, req)
+	if err == nil && r.managed {
+		err = fmt.Errorf("%w: managers placed region %s: ask one of them", pool.ErrSpec, r.label())
+	}
 	c.mu.Unlock()
 	if err == nil {
 		c.end(r)
@@ -403,6 +400,9 @@ func (c *Component) Grant(who cluster.Principal, req *pool.GrantRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r, err := c.owning(who, req.NameRequest)
+	if err == nil && r.managed {
+		err = fmt.Errorf("%w: managers placed region %s: ask one of them", pool.ErrSpec, r.label())
+	}
 	if err != nil {
 		return err
 	}
@@ -413,19 +413,15 @@ func (c *Component) Grant(who cluster.Principal, req *pool.GrantRequest) error {
 	} else {
 		return fmt.Errorf("%w: region %s is granted to %d principals, the most there can be: take one away, or grant to %q", pool.ErrSpec, r.label(), maxGrants, cluster.Everyone)
 	}
-	for name, g := range r.given {
-		now := r.rights(g.who)
-		for rights, keys := range g.keys {
-			if rights&^now != 0 {
-				c.revoke(keys)
-				delete(g.keys, rights)
-			}
-		}
-		if len(g.keys) == 0 {
-			delete(r.given, name)
-		}
-	}
+	c.sweep(r)
 	return nil
+}
+
+// sweep ends keys that allow more than their holders may do now; c.mu is held.
+func (c *Component) sweep(r *region) {
+	for _, e := range r.extents {
+		e.keys.sweep(c.el, func(name string) fabric.Rights { return r.rights(r.holders[name]) })
+	}
 }
 
 // Discard makes ranges of a region zeros.
@@ -439,8 +435,8 @@ func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) err
 	}
 	defer r.unpin()
 	for _, g := range req.Ranges {
-		if g.Off > r.size || g.Size > r.size-g.Off {
-			return fmt.Errorf("%w: %d bytes at %d of region %s, which has %d", pool.ErrRange, g.Size, g.Off, r.label, r.size)
+		if err := r.has(g.Off, g.Size); err != nil {
+			return err
 		}
 	}
 	for _, g := range req.Ranges {
@@ -461,12 +457,15 @@ func (c *Component) TakeBack(principals []string) {
 	defer c.mu.Unlock()
 	for _, r := range c.regions {
 		for _, name := range principals {
-			if g := r.given[name]; g != nil {
-				for _, keys := range g.keys {
-					c.revoke(keys)
+			delete(r.holders, name)
+		}
+		for _, e := range r.extents {
+			e.keys.sweep(c.el, func(name string) fabric.Rights {
+				if slices.Contains(principals, name) {
+					return 0
 				}
-				delete(r.given, name)
-			}
+				return fabric.RightsAll
+			})
 		}
 	}
 }

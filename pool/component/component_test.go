@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.OneOf(rapid.Uint64Range(1, 1<<28), rapid.Uint64Range(1, 1<<34), rapid.Uint64Range(1, pool.MaxExtents*MaxExtentBytes)).Draw(t, "size")
-		sizes, err := plan(size)
+		sizes, err := Plan(size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestPlan(t *testing.T) {
 		}
 	})
 	for _, size := range []uint64{0, pool.MaxExtents*MaxExtentBytes + 1, pool.MaxRegionBytes + 1, ^uint64(0)} {
-		if _, err := plan(size); !errors.Is(err, pool.ErrSpec) {
+		if _, err := Plan(size); !errors.Is(err, pool.ErrSpec) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
@@ -231,7 +231,7 @@ func TestMakeAndDestroyAtOnce(t *testing.T) {
 				if err != nil && !errors.Is(err, pool.ErrExists) && !errors.Is(err, pool.ErrNoRegion) {
 					t.Error(err)
 				}
-				c.Lookup(ann, &pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
+				c.Lookup(ann, nil, &pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
 				c.Destroy(ann, pool.NameRequest{Name: "x"})
 			}
 		})
@@ -253,7 +253,7 @@ func TestTakeBack(t *testing.T) {
 	if err := c.Grant(ann, &pool.GrantRequest{NameRequest: pool.NameRequest{Name: "x"}, To: "bob", Rights: "r"}); err != nil {
 		t.Fatal(err)
 	}
-	bobs, err := c.Lookup(bob, &pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
+	bobs, err := c.Lookup(bob, nil, &pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}

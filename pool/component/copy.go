@@ -28,8 +28,8 @@ func (c *Component) Copy(ctx context.Context, who cluster.Principal, req *pool.C
 		of  *used
 		off uint64
 	}{{from, req.FromOff}, {to, req.ToOff}} {
-		if end.off > end.of.size || req.Size > end.of.size-end.off {
-			return fmt.Errorf("%w: %d bytes at %d of region %s, which has %d", pool.ErrRange, req.Size, end.off, end.of.label, end.of.size)
+		if err := end.of.has(end.off, req.Size); err != nil {
+			return err
 		}
 	}
 	if from.id == to.id && req.FromOff < req.ToOff+req.Size && req.ToOff < req.FromOff+req.Size && req.Size > 0 {

@@ -17,8 +17,8 @@ const (
 	fewExtents = 16
 )
 
-// plan cuts a region into extents: their sizes, multiples of fabric.SegmentAlign.
-func plan(size uint64) ([]uint64, error) {
+// Plan cuts a region into extents: their sizes, multiples of fabric.SegmentAlign.
+func Plan(size uint64) ([]uint64, error) {
 	if size == 0 || size > pool.MaxRegionBytes {
 		return nil, fmt.Errorf("%w: %d bytes: 1 to %d are possible", pool.ErrSpec, size, uint64(pool.MaxRegionBytes))
 	}

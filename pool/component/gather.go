@@ -2,6 +2,7 @@ package component
 
 import (
 	"fmt"
+	"sort"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -45,6 +46,9 @@ func (c *Component) picked(who cluster.Principal, p *pool.Pick, need fabric.Righ
 		if !ok {
 			return fmt.Errorf("%w: element of %d bytes at %d of region %s, which has %d", pool.ErrRange, p.Size, off, r.label, r.size)
 		}
+		if err := r.has(off, uint64(p.Size)); err != nil {
+			return err
+		}
 		ours := buf[i*p.Size : (i+1)*p.Size]
 		r.span(off, uint64(p.Size), func(there []byte) {
 			fn(ours[:len(there)], there)
@@ -59,7 +63,14 @@ type used struct {
 	id      uint16
 	label   string
 	size    uint64
-	extents []extent
+	extents []pinned
+	whole   bool // all of the region is here
+}
+
+// pinned is a run of a region's bytes whose memory stays.
+type pinned struct {
+	off, size uint64
+	seg       *fabric.Segment
 }
 
 // use finds a region and keeps its memory in place, if the principal has the rights.
@@ -73,13 +84,13 @@ func (c *Component) use(who cluster.Principal, req pool.NameRequest, need fabric
 	if missing := need &^ r.rights(who); missing != 0 {
 		return nil, r.forbidden(who, cluster.NeedRights(missing))
 	}
-	u := &used{r.id, r.label(), r.size, nil}
-	for i, e := range r.extents {
+	u := &used{id: r.id, label: r.label(), size: r.size, extents: make([]pinned, 0, len(r.extents)), whole: !r.managed}
+	for _, e := range r.extents {
 		if !e.seg.Pin() { // the element closes
 			u.unpin()
 			return nil, fmt.Errorf("%w: region %s ends with its node", pool.ErrMoved, u.label)
 		}
-		u.extents = r.extents[:i+1]
+		u.extents = append(u.extents, pinned{e.off, e.size, e.seg})
 	}
 	return u, nil
 }
@@ -90,11 +101,31 @@ func (u *used) unpin() {
 	}
 }
 
-// span calls fn with the memory of n bytes at off, which must lie in the region, extent by extent.
+// has reports n bytes at off that are not the region's, or not all here.
+func (u *used) has(off, n uint64) error {
+	if off > u.size || n > u.size-off {
+		return fmt.Errorf("%w: %d bytes at %d of region %s, which has %d", pool.ErrRange, n, off, u.label, u.size)
+	}
+	if u.whole {
+		return nil
+	}
+	here := uint64(0)
+	u.span(off, n, func(mem []byte) { here += uint64(len(mem)) })
+	if here < n {
+		return fmt.Errorf("%w: %d of %d bytes at %d of region %s are at another component", pool.ErrMoved, n-here, n, off, u.label)
+	}
+	return nil
+}
+
+// span calls fn with the memory of n bytes at off, extent by extent.
 func (u *used) span(off, n uint64, fn func(mem []byte)) {
-	for _, e := range u.extents {
-		if from, to := max(off, e.off), min(off+n, e.off+e.size); from < to {
-			fn(e.seg.Bytes()[from-e.off : to-e.off])
+	i := sort.Search(len(u.extents), func(i int) bool { e := &u.extents[i]; return off < e.off+e.size })
+	for ; i < len(u.extents); i++ {
+		e := &u.extents[i]
+		from, to := max(off, e.off), min(off+n, e.off+e.size)
+		if from >= to {
+			return
 		}
+		fn(e.seg.Bytes()[from-e.off : to-e.off])
 	}
 }

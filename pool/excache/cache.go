@@ -431,18 +431,6 @@ func (c *Cache) tell(err error) {
 	}
 }
 
-// has reports whether a process is still served.
-func (c *Cache) has(pid int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for s := range c.sessions {
-		if s.pid == pid {
-			return true
-		}
-	}
-	return false
-}
-
 // live is how many processes are served.
 func (c *Cache) live() int {
 	c.mu.Lock()

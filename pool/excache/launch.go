@@ -96,7 +96,7 @@ func Run(config Config, p Program) (Outcome, error) {
 	cmd.Wait() // its state says all
 	close(ended)
 	out := Outcome{Code: code(cmd.ProcessState)}
-	out.Left = l.settle(cmd.Process.Pid)
+	out.Left = l.settle()
 	out.Stats = cache.Stats()
 	return out, cache.Close()
 }
@@ -187,12 +187,24 @@ func (l *listener) close() {
 	os.RemoveAll(l.dir)
 }
 
-// settle waits until the program's own session has ended, and counts what else it left.
-func (l *listener) settle(pid int) int {
-	for until := time.Now().Add(endTime); time.Now().Before(until) && l.cache.has(pid); {
+// settle waits until the sessions of processes that have ended are over, and counts what else the program left.
+func (l *listener) settle() int {
+	for until := time.Now().Add(endTime); time.Now().Before(until) && l.cache.mourns(); {
 		time.Sleep(time.Millisecond)
 	}
 	return l.cache.live()
+}
+
+// mourns reports whether there is a session whose process has ended.
+func (c *Cache) mourns() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		if s.follow && s.pid > 0 && unix.Kill(s.pid, 0) == unix.ESRCH {
+			return true
+		}
+	}
+	return false
 }
 
 // Check reports why a program cannot be given remote memory: nothing can be preloaded into it.

@@ -134,3 +134,22 @@ func TestRefused(t *testing.T) {
 		t.Error("a cache of one byte")
 	}
 }
+
+// TestNothingLeft: processes that ended just before the program are not counted as left behind, though the cache has not heard of it yet.
+func TestNothingLeft(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dying, living := &session{pid: ended.Process.Pid, follow: true}, &session{pid: os.Getpid(), follow: true}
+	c := &Cache{sessions: map[*session]struct{}{dying: {}, living: {}}}
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		c.mu.Lock()
+		delete(c.sessions, dying)
+		c.mu.Unlock()
+	}()
+	if n := (&listener{cache: c}).settle(); n != 1 {
+		t.Errorf("%d were left, want the one that lives", n)
+	}
+}

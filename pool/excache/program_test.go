@@ -100,6 +100,7 @@ type rig struct {
 	socket  string
 	program string
 	shim    *os.File
+	preload string // and what else
 	errs    chan error
 }
 
@@ -157,7 +158,7 @@ func newRig(t *testing.T, store *testStore, local int64) *rig {
 
 func (r *rig) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+r.shim.Name(), "WHERRY_RUN="+r.socket)
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+r.shim.Name()+r.preload, "WHERRY_RUN="+r.socket)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
@@ -219,6 +220,20 @@ func TestEdges(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOtherAllocator: where a malloc other than the C library's maps its memory in the window, its allocations are its own to free.
+func TestOtherAllocator(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	r.preload = ":libjemalloc.so.2"
+	for _, what := range []string{"small", "smallforks"} {
+		if got := r.run(t, r.program, what); got != "ok" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	if s := r.Stats(); s.Fetched == 0 {
+		t.Errorf("nothing was remote: %+v", s)
 	}
 }
 

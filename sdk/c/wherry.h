@@ -251,6 +251,14 @@ WHERRY_CALL(derive) int32_t wherry_derive(const void *constants, uint32_t size);
  * derived. Status. Compilers of bitcode see through this call. */
 WHERRY_CALL(constants) int32_t wherry_constants(void *constants, uint32_t size);
 
+/* Number, for wherry_forward and wherry_fork, of a function whose code is
+ * this wasm module, of at most 64 KiB, or a negative status. It has the
+ * windows, the limits and the ABI version of this one, and no constants. The
+ * number holds for the rest of the run. WHERRY_ERR_ARGUMENT if the module
+ * breaks a rule of images; what its instructions do wrong is found where it
+ * runs first. */
+WHERRY_CALL(assemble) int32_t wherry_assemble(const void *code, uint32_t size);
+
 /* Copies bytes from a window of any element. Waits. Status. */
 WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void *data,
                                     uint32_t size);

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"debug/elf"
 	"flag"
 	"fmt"
 	"os"
@@ -45,6 +46,22 @@ func TestRuntimeIsBuiltFromSource(t *testing.T) {
 		if _, ok := run.Image.Address(Prefix + "reply"); !ok || run.Page%8 != 0 {
 			t.Errorf("%s: the page is at %#x, and there is reply: %v", arch, run.Page, ok)
 		}
+		if committed, err = os.ReadFile("runtime/nursery." + arch + ".o"); err != nil {
+			t.Fatal(err)
+		}
+		program, err := nurseryOf(committed, arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := elf.NewFile(bytes.NewReader(program.file()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range f.Progs {
+			if part.Flags&elf.PF_W != 0 && part.Flags&elf.PF_X != 0 || part.Vaddr+part.Memsz > Base {
+				t.Errorf("%s: the nursery has %+v", arch, part.ProgHeader)
+			}
+		}
 	}
 	if _, err := exec.LookPath("clang-14"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -59,14 +76,14 @@ func TestRuntimeIsBuiltFromSource(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	made, err := filepath.Glob(filepath.Join(dir, "*.o"))
-	if err != nil || len(made) != 3 {
+	if err != nil || len(made) != 6 {
 		t.Fatalf("%v, %v", made, err)
 	}
 	for _, path := range made {
 		want, err := os.ReadFile(path)
 		got, err2 := os.ReadFile(filepath.Join("runtime", filepath.Base(path)))
 		if err != nil || err2 != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is not what runtime.c makes (%v, %v): run go generate ./inject/native/worker", filepath.Base(path), err, err2)
+			t.Errorf("%s is not what its source makes (%v, %v): run go generate ./inject/native/worker", filepath.Base(path), err, err2)
 		}
 	}
 }

@@ -3,9 +3,9 @@
 //
 // # Model
 //
-// A *nursery* is this program, started once more: Main makes it one. It holds nothing of the node's. For each
-// worker that the node asks for, it maps what came with the request and forks (internal/stackswitch): the child is the worker. The child has
-// left Go. Its runtime is runtime/runtime.c, some 3 KiB of code: it takes over the faults, closes all descriptors, forbids
+// A *nursery* makes workers. It begins as this program, started once more: Main confines it, and then executes in its place the few KiB
+// of runtime/nursery.c, so that it holds nothing, neither of the node's nor of Go's. For each worker that the node asks for it forks, and the child
+// maps what came with the request: it is the worker. Its runtime is runtime/runtime.c, some 3 KiB of code: it takes over the faults, closes all descriptors, forbids
 // itself all system calls but four (internal/jail), and only then runs a function, again and again, each time that the node asks. A worker is
 // the node's own child, so the node waits for it; it dies with the node.
 //

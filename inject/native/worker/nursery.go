@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/internal/jail"
-	"github.com/wherry-fabric/wherry/internal/stackswitch"
 )
 
 // Argument is the last one of a nursery's command line.
 const Argument = "wherry-native-worker"
 
-// socket is the descriptor by which a nursery hears from the node.
+// socket is the descriptor by which a nursery hears from the node, as nursery.c has it.
 const socket = 3
 
 // MaxMessage bounds a message: MaxWindows and a few more mappings.
-const MaxMessage = 64 << 10
+const MaxMessage = startBytes + maxMaps*mapBytes
 
 // Map is a part of a worker's memory.
 type Map struct {
@@ -29,7 +29,7 @@ type Map struct {
 	FD         int // which of the descriptors that come along
 	Offset     int64
 	Write      bool
-	Exec       bool
+	Exec       bool // not both
 }
 
 // Start asks a nursery for a worker.
@@ -38,9 +38,53 @@ type Start struct {
 	Entry, Stack uint64
 }
 
-// Started is its answer. The first one comes by itself, and says whether there can be workers.
+// As nursery.c has them.
+const (
+	startBytes  = 24
+	mapBytes    = 32
+	maxMaps     = 256
+	answerBytes = 8
+	mapWrite    = 1
+	mapExec     = 2
+)
+
+// Encode writes a request as a nursery reads it.
+func (s *Start) Encode() ([]byte, error) {
+	if len(s.Maps) > maxMaps {
+		return nil, fmt.Errorf("a worker with %d mappings, at most %d are possible", len(s.Maps), maxMaps)
+	}
+	le := binary.LittleEndian
+	b := make([]byte, 0, startBytes+len(s.Maps)*mapBytes)
+	for _, v := range []uint64{s.Entry, s.Stack, uint64(len(s.Maps))} {
+		b = le.AppendUint64(b, v)
+	}
+	for _, m := range s.Maps {
+		rights := uint32(0)
+		if m.Write {
+			rights |= mapWrite
+		}
+		if m.Exec {
+			rights |= mapExec
+		}
+		b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, m.Addr), m.Size), uint64(m.Offset))
+		b = le.AppendUint32(le.AppendUint32(b, uint32(m.FD)), rights)
+	}
+	return b, nil
+}
+
+// Answer reads a nursery's answer: a worker's process id, or why there is none.
+func Answer(b []byte) (pid int, err error) {
+	if len(b) != answerBytes {
+		return 0, fmt.Errorf("an answer of %d bytes, want %d", len(b), answerBytes)
+	}
+	if e := binary.LittleEndian.Uint32(b[4:]); e != 0 {
+		return 0, fmt.Errorf("fork: %w", unix.Errno(e))
+	}
+	return int(int32(binary.LittleEndian.Uint32(b))), nil
+}
+
+// Started is what a nursery says first, as JSON: whether there can be workers.
 type Started struct {
-	Pid   int    `json:",omitempty"`
 	Error string `json:",omitempty"`
 	Note  string `json:",omitempty"` // what the kernel lacks and can be done without
 }
@@ -58,37 +102,21 @@ func Main() {
 	os.Exit(0)
 }
 
-// serve answers until the node has closed its end.
+// serve confines this thread, and has the program in nursery.c take this process's place.
 func serve() error {
-	runtime.LockOSThread() // what confines a thread is what its children inherit
-	node := os.Getppid()
-	n, first := nursery{node: node}, Started{}
-	if err := n.confine(&first); err != nil {
-		first.Error = err.Error()
-	}
-	if err := tell(first); err != nil {
-		return err
-	}
-	buf, oob := make([]byte, MaxMessage), make([]byte, unix.CmsgSpace(4*(MaxWindows+8)))
-	for {
-		size, oobSize, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if size == 0 {
-			return nil
-		}
-		answer := Started{}
-		if answer.Pid, err = n.request(buf[:size], oob[:oobSize]); err != nil {
-			answer.Error = err.Error()
-		}
-		if err := tell(answer); err != nil {
-			return err
+	runtime.LockOSThread() // what confines a thread stays with it, and with its children
+	var first Started
+	filter, err := confine(&first)
+	if err == nil {
+		var program int
+		if program, err = executable(filter, os.Getppid()); err == nil {
+			if err = tell(first); err != nil {
+				return err
+			}
+			return replace(program)
 		}
 	}
+	return tell(Started{Error: err.Error()})
 }
 
 func tell(s Started) error {
@@ -99,100 +127,56 @@ func tell(s Started) error {
 	return unix.Sendmsg(socket, b, nil, nil, unix.MSG_NOSIGNAL)
 }
 
-type nursery struct {
-	node    int
-	program *unix.SockFprog // in memory that a child has at the same address
-}
-
-func (n *nursery) confine(s *Started) error {
-	if !stackswitch.Supported() {
-		return errors.ErrUnsupported
+// confine takes from this thread what neither it nor its children need, and gives the filter that those install.
+func confine(s *Started) (filter []unix.SockFilter, err error) {
+	if Arch == "" {
+		return nil, errors.ErrUnsupported
 	}
 	if err := jail.Supported(); err != nil {
-		return err
-	}
-	filter, err := jail.Bare()
-	if err != nil {
-		return err
-	}
-	n.program = &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	s.Note, err = jail.Thread()
-	return err
-}
-
-// request makes a worker.
-func (n *nursery) request(message, oob []byte) (pid int, err error) {
-	fds, err := descriptors(oob)
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
-	if err != nil {
-		return 0, err
-	}
-	var s Start
-	if err := json.Unmarshal(message, &s); err != nil {
-		return 0, err
-	}
-	if n.program == nil {
-		return 0, errors.New("workers cannot be confined here")
-	}
-	mapped := 0
-	defer func() {
-		for _, m := range s.Maps[:mapped] {
-			if unmapErr := unix.MunmapPtr(at(m.Addr), uintptr(m.Size)); unmapErr != nil {
-				panic(unmapErr) // another principal's worker must not find it
-			}
-		}
-	}()
-	for _, m := range s.Maps {
-		if err := m.place(fds); err != nil {
-			return 0, err
-		}
-		mapped++
-	}
-	pid, err = stackswitch.Fork(uintptr(s.Entry), uintptr(s.Stack), uintptr(unsafe.Pointer(n.program)), uintptr(n.node))
-	runtime.KeepAlive(n.program)
-	if err != nil {
-		return 0, fmt.Errorf("fork: %w", err)
-	}
-	return pid, nil
-}
-
-func descriptors(oob []byte) ([]int, error) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
 		return nil, err
 	}
-	var fds []int
-	for i := range messages {
-		more, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return fds, err
-		}
-		fds = append(fds, more...)
+	if filter, err = jail.Bare(); err == nil {
+		s.Note, err = jail.Thread()
 	}
-	return fds, nil
+	return filter, err
 }
 
-// at is an address outside the Go heap: this process maps there what it never looks at.
-func at(addr uint64) unsafe.Pointer {
-	a := uintptr(addr)
-	return *(*unsafe.Pointer)(unsafe.Pointer(&a))
-}
-
-// place maps m where it says, and nowhere else.
-func (m *Map) place(fds []int) error {
-	if m.Addr < Base || m.Addr > WindowsEnd || m.Size == 0 || m.Size > WindowsEnd-m.Addr || m.FD < 0 || m.FD >= len(fds) || m.Write && m.Exec {
-		return fmt.Errorf("no such mapping: %+v with %d descriptors", *m, len(fds))
-	}
-	got, err := unix.MmapPtr(fds[m.FD], m.Offset, at(m.Addr), uintptr(m.Size), m.prot(), unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE)
-	if err == nil && uintptr(got) != uintptr(m.Addr) { // a kernel before 4.17 takes the address for a wish
-		err = errors.Join(errors.ErrUnsupported, unix.MunmapPtr(got, uintptr(m.Size)))
-	}
+// executable makes a program of nursery.c and its settings, in a memfd.
+func executable(filter []unix.SockFilter, node int) (fd int, err error) {
+	img, err := nurseryOf(nurseryObject, Arch)
 	if err != nil {
-		return fmt.Errorf("map %d bytes at %#x: %w", m.Size, m.Addr, err)
+		return -1, err
 	}
-	return nil
+	le := binary.LittleEndian
+	if err := img.set("nursery_node", le.AppendUint64(nil, uint64(node)), 8); err != nil {
+		return -1, err
+	}
+	if err := img.set("nursery_filter_length", le.AppendUint64(nil, uint64(len(filter))), 8); err != nil {
+		return -1, err
+	}
+	var code []byte
+	for _, f := range filter {
+		code = append(le.AppendUint16(code, f.Code), f.Jt, f.Jf)
+		code = le.AppendUint32(code, f.K)
+	}
+	if err := img.set("nursery_filter", code, maxFilter); err != nil {
+		return -1, err
+	}
+	if fd, err = unix.MemfdCreate("wherry-nursery", unix.MFD_CLOEXEC); err != nil {
+		return -1, fmt.Errorf("a file for the nursery's program: %w", err)
+	}
+	file := img.file()
+	if n, err := unix.Write(fd, file); err != nil || n != len(file) {
+		unix.Close(fd)
+		return -1, fmt.Errorf("writing the nursery's program: %d of %d bytes, %v", n, len(file), err)
+	}
+	return fd, nil
+}
+
+// replace executes a program in place of this one. It returns only if it cannot.
+func replace(program int) error {
+	empty, none := [1]byte{}, [1]uintptr{}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(program), uintptr(unsafe.Pointer(&empty)), uintptr(unsafe.Pointer(&none)),
+		uintptr(unsafe.Pointer(&none)), unix.AT_EMPTY_PATH, 0)
+	return fmt.Errorf("executing the nursery's program: %w", errno)
 }

@@ -7,3 +7,6 @@ const Arch = "x86_64"
 
 //go:embed runtime/runtime.x86_64.o
 var object []byte
+
+//go:embed runtime/nursery.x86_64.o
+var nurseryObject []byte

@@ -7,3 +7,6 @@ const Arch = "aarch64"
 
 //go:embed runtime/runtime.aarch64.o
 var object []byte
+
+//go:embed runtime/nursery.aarch64.o
+var nurseryObject []byte

@@ -5,4 +5,4 @@ package worker
 // Arch is empty: no worker runs on this processor.
 const Arch = ""
 
-var object []byte
+var object, nurseryObject []byte

@@ -7,3 +7,6 @@ const Arch = "riscv64"
 
 //go:embed runtime/runtime.riscv64.o
 var object []byte
+
+//go:embed runtime/nursery.riscv64.o
+var nurseryObject []byte

@@ -349,11 +349,76 @@ static void handlers(void) // a library, as jemalloc, holds a lock while it asks
     pthread_join(t, 0);
 }
 
+static void small(void) // another malloc (jemalloc, preloaded) whose memory the window is: its allocations are not the window's to free
+{
+    enum { COUNT = 2000 };
+    static struct { uint64_t *p; size_t n; uint64_t salt; } have[COUNT];
+    uint64_t s = 3;
+    int remote = 0;
+    for (int i = 0; i < 6 * COUNT; i++) {
+        s = mix(s + i);
+        int k = s % COUNT;
+        CHECK(!have[k].p || !wrong(have[k].p, have[k].n / 8, have[k].salt));
+        if (have[k].p && s >> 62 == 3) {
+            size_t n = 8 + (s >> 8) % (16 * 1024);
+            CHECK(have[k].p = realloc(have[k].p, n));
+            CHECK(!wrong(have[k].p, (n < have[k].n ? n : have[k].n) / 8, have[k].salt));
+            have[k].n = n;
+        } else {
+            free(have[k].p);
+            have[k].n = 8 + (s >> 8) % (s >> 60 == 1 ? 300 * 1024 : 8 * 1024);
+            CHECK(have[k].p = malloc(have[k].n));
+        }
+        have[k].salt = s;
+        CHECK(malloc_usable_size(have[k].p) >= have[k].n);
+        put(have[k].p, have[k].n / 8, s);
+        if (i % 1000 == 0)
+            remote += inside(have[k].p);
+    }
+    CHECK(remote > 10);
+}
+
+static void *little(void *x)
+{
+    uint64_t *have[64] = {0}, s = (uint64_t)x;
+    while (!stop_small) {
+        s = mix(s + 1);
+        int k = s % 64;
+        free(have[k]);
+        have[k] = malloc(1 + (s >> 8) % (100 << 10));
+        if (have[k])
+            *(char *)have[k] = 1;
+    }
+    return 0;
+}
+
+static void smallforks(void) // that malloc takes its locks before each fork, and holds them while it asks for memory
+{
+    uint64_t *a = malloc(4 * MIB);
+    put(a, MIB / 2, 1);
+    pthread_t t[2];
+    for (size_t i = 0; i < 2; i++)
+        pthread_create(t + i, 0, little, (void *)(i + 1));
+    alarm(30); // a deadlock
+    for (int i = 0; i < 20; i++) {
+        int status = 1;
+        pid_t child = fork();
+        if (!child) {
+            char *b = malloc(300 << 10), *c = malloc(100);
+            _exit(!b || !c || (memset(b, 1, 300 << 10), free(b), free(c), wrong(a, MIB / 2, 1) != 0));
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop_small = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i], 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"small", small}, {"smallforks", smallforks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -90,6 +90,14 @@ int32_t wherry_constants(void * constants, uint32_t size)
     return st;
 }
 
+int32_t wherry_assemble(const void * code, uint32_t size)
+{
+    page.arg[0] = (u64)code;
+    page.arg[1] = (u64)size;
+    i32 st = ask(15);
+    return st;
+}
+
 int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void * data, uint32_t size)
 {
     page.arg[0] = (u32)element;
@@ -97,7 +105,7 @@ int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void * dat
     page.arg[2] = (u64)offset;
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
-    i32 st = ask(15);
+    i32 st = ask(16);
     return st;
 }
 
@@ -108,7 +116,7 @@ int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset, const void
     page.arg[2] = (u64)offset;
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
-    i32 st = ask(16);
+    i32 st = ask(17);
     return st;
 }
 
@@ -122,7 +130,7 @@ int32_t wherry_atomic(int32_t element, uint32_t window, uint64_t offset, uint32_
     page.arg[5] = (u64)operand;
     page.arg[6] = (u64)compare;
     page.arg[7] = (u64)old;
-    i32 st = ask(17);
+    i32 st = ask(18);
     if (st >= 0)
         *old = page.result[0];
     return st;
@@ -132,17 +140,17 @@ void wherry_log(const char * text, uint32_t size)
 {
     page.arg[0] = (u64)text;
     page.arg[1] = (u64)size;
-    ask(18);
+    ask(19);
 }
 
 uint64_t wherry_remaining(void)
 {
-    ask(20);
+    ask(21);
     return (uint64_t)page.result[0];
 }
 
 uint64_t wherry_random(void)
 {
-    ask(21);
+    ask(22);
     return (uint64_t)page.result[0];
 }

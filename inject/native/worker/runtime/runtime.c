@@ -5,13 +5,7 @@
  *
  * Nothing here guards against the function: it can write to all of page and to this code's stack.  What it could
  * gain is bounded by what is mapped and by the system-call filter; the node checks all that it reads. */
-#include <stdint.h>
-
-typedef uint8_t u8;
-typedef uint32_t u32;
-typedef int32_t i32;
-typedef uint64_t u64;
-typedef int64_t i64;
+#include "sys.h"
 
 enum { OK = 0, ERR_ARGUMENT = -1, ERR_DONE = -8, ERR_NO_WINDOW = -11 };
 enum { THEIRS = 0, OURS = 1 };                      /* turn */
@@ -72,62 +66,15 @@ __attribute__((section(".data.page"), aligned(4096))) struct page page = {.turn 
 /* The fault handler's stack, for a function that has used up its own. */
 static u8 fault_stack[16384] __attribute__((aligned(16)));
 
-/* ---- System calls. ---- */
-
 #if defined(__x86_64__)
-enum { SYS_rt_sigaction = 13, SYS_sigaltstack = 131, SYS_prctl = 157, SYS_getppid = 110, SYS_futex = 202, SYS_clock_gettime = 228,
-       SYS_exit_group = 231, SYS_seccomp = 317, SYS_close_range = 436 };
-static i64 sys(i64 n, u64 a, u64 b, u64 c, u64 d)
-{
-    i64 r;
-    register u64 r10 __asm__("r10") = d;
-    register u64 r8 __asm__("r8") = 0;
-    register u64 r9 __asm__("r9") = 0;
-    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-    return r;
-}
 enum { PC_AT = 168, SP_AT = 160 }; /* in ucontext_t */
 #elif defined(__aarch64__)
-enum { SYS_rt_sigaction = 134, SYS_sigaltstack = 132, SYS_prctl = 167, SYS_getppid = 173, SYS_futex = 98, SYS_clock_gettime = 113,
-       SYS_exit_group = 94, SYS_seccomp = 277, SYS_close_range = 436 };
-static i64 sys(i64 n, u64 a, u64 b, u64 c, u64 d)
-{
-    register u64 x8 __asm__("x8") = (u64)n;
-    register u64 x0 __asm__("x0") = a;
-    register u64 x1 __asm__("x1") = b;
-    register u64 x2 __asm__("x2") = c;
-    register u64 x3 __asm__("x3") = d;
-    register u64 x4 __asm__("x4") = 0;
-    register u64 x5 __asm__("x5") = 0;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
-    return (i64)x0;
-}
 enum { PC_AT = 440, SP_AT = 432 };
 #elif defined(__riscv)
-enum { SYS_rt_sigaction = 134, SYS_sigaltstack = 132, SYS_prctl = 167, SYS_getppid = 173, SYS_futex = 98, SYS_clock_gettime = 113,
-       SYS_exit_group = 94, SYS_seccomp = 277, SYS_close_range = 436 };
-static i64 sys(i64 n, u64 a, u64 b, u64 c, u64 d)
-{
-    register u64 a7 __asm__("a7") = (u64)n;
-    register u64 a0 __asm__("a0") = a;
-    register u64 a1 __asm__("a1") = b;
-    register u64 a2 __asm__("a2") = c;
-    register u64 a3 __asm__("a3") = d;
-    register u64 a4 __asm__("a4") = 0;
-    register u64 a5 __asm__("a5") = 0;
-    __asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2), "r"(a3), "r"(a4), "r"(a5) : "memory");
-    return (i64)a0;
-}
 enum { PC_AT = 176, SP_AT = 192 };
 #endif
 
 enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 }; /* not the private ones: the node waits in another process */
-
-_Noreturn static void leave(void)
-{
-    for (;;)
-        sys(SYS_exit_group, 1, 0, 0, 0);
-}
 
 /* Gives the node its turn. */
 static void say(u32 wants)
@@ -294,7 +241,7 @@ static void fault(i32 sig, u8 *info, u8 *context)
     page.pc = *(u64 *)(context + PC_AT);
     page.sp = *(u64 *)(context + SP_AT);
     say(FAULT);
-    leave();
+    leave(1);
 }
 
 static void take_signals(void)
@@ -304,8 +251,8 @@ static void take_signals(void)
     sys(SYS_sigaltstack, (u64)&stack, 0, 0, 0);
     for (i32 sig = 1; sig <= SIGNALS; sig++) {
 #if defined(__x86_64__)
-        /* A restorer has to be there; fault never returns to it. */
-        struct { u64 handler, flags, restorer, mask; } act = {1, SA_RESTORER, (u64)leave, 0};
+        /* A restorer has to be there; fault never returns. */
+        struct { u64 handler, flags, restorer, mask; } act = {1, SA_RESTORER, (u64)fault, 0};
 #else
         struct { u64 handler, flags, mask; } act = {1, 0, 0};
 #endif
@@ -327,7 +274,7 @@ static void need(i64 result, u32 step)
     page.signal = step;
     page.addr = (u64)-result;
     say(FAILED);
-    leave();
+    leave(1);
 }
 
 static void reset_statics(const struct context *c)
@@ -347,7 +294,7 @@ static void lock_down(const void *filter, u64 parent)
     take_signals();
     need(sys(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0), 1);
     if ((u64)sys(SYS_getppid, 0, 0, 0, 0) != parent)
-        leave(); /* the node was gone before it could have killed this */
+        leave(1); /* the node was gone before it could have killed this */
     sys(SYS_prctl, PR_SET_NAME, (u64) "wherry-worker", 0, 0);
     need(sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0), 2);
     need(sys(SYS_close_range, 0, ~0u, 0, 0), 3);

@@ -58,14 +58,25 @@ static void *next_or_early(const char *name, void **slot)
 
 #define NEXT_OF(type, name) static void *name##_slot; __typeof__(type) name##_next = (__typeof__(type))next(#name, &name##_slot)
 
-static u8 *take(u64 n, u64 align, int clean)
+static u8 *take(u64 n, u64 align, int how)
 {
     lock();
-    u8 *p = window_take(whole_pages(n), align, clean);
+    u8 *p = window_take(whole_pages(n), align, how);
     unlock();
     if (!p)
         fails(-ENOMEM);
     return p;
+}
+
+/* The bytes of an allocation of the window's. What is no multiple of a page is never one: another malloc's in the window, mostly. */
+static u64 length(void *p)
+{
+    if (!in_window(p) || (u64)p % PAGE)
+        return 0;
+    lock();
+    u64 n = window_length(p);
+    unlock();
+    return n;
 }
 
 static int large(u64 n) { return window_on && n >= window_least; }
@@ -73,18 +84,17 @@ static int large(u64 n) { return window_on && n >= window_least; }
 EXPORT void *malloc(u64 n)
 {
     if (large(n))
-        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, 0);
+        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, OBJECT);
     void *(*next_malloc)(u64) = (void *(*)(u64))next_or_early("malloc", &malloc_next);
     return next_malloc ? next_malloc(n) : early_take(n);
 }
 
 EXPORT void free(void *p)
 {
-    if (in_window(p)) {
+    u64 n = length(p);
+    if (n) {
         lock();
-        u64 n = window_length(p);
-        if (n)
-            window_give(p, n);
+        window_give(p, n);
         unlock();
         return;
     }
@@ -103,21 +113,16 @@ EXPORT void *calloc(u64 a, u64 b)
         return 0;
     }
     if (large(n))
-        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, 1);
+        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, PAGE, OBJECT | CLEARED);
     void *(*next_calloc)(u64, u64) = (void *(*)(u64, u64))next_or_early("calloc", &calloc_next);
     return next_calloc ? next_calloc(a, b) : early_take(n); /* zeros since the program started */
 }
 
 EXPORT u64 malloc_usable_size(void *p)
 {
-    if (in_window(p)) {
-        lock();
-        u64 n = window_length(p);
-        unlock();
+    u64 n = length(p);
+    if (n || is_early(p))
         return n;
-    }
-    if (is_early(p))
-        return 0;
     NEXT_OF(u64 (*)(void *), malloc_usable_size);
     return malloc_usable_size_next && p ? malloc_usable_size_next(p) : 0;
 }
@@ -134,7 +139,7 @@ EXPORT void *realloc(void *p, u64 n)
 {
     if (!p)
         return malloc(n);
-    int inside = in_window(p);
+    int inside = length(p) != 0;
     if (!inside && !large(n) && !is_early(p)) {
         NEXT_OF(void *(*)(void *, u64), realloc);
         return realloc_next ? realloc_next(p, n) : 0;
@@ -173,7 +178,7 @@ EXPORT void *reallocarray(void *p, u64 a, u64 b)
 EXPORT void *memalign(u64 align, u64 n)
 {
     if (large(n) && align && !(align & (align - 1)))
-        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, align < PAGE ? PAGE : align, 0);
+        return n > window_size ? (void *)(fails(-ENOMEM) + 1) : take(n, align < PAGE ? PAGE : align, OBJECT);
     NEXT_OF(void *(*)(u64, u64), memalign);
     return memalign_next ? memalign_next(align, n) : 0;
 }
@@ -232,7 +237,7 @@ EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
     if (in_window(p) && flags & MAP_FIXED)
         return (void *)fails(map_over(p, n, prot, flags, fd, off));
     if (large(n) && fd == -1 && flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(flags & odd) && prot == (PROT_READ | PROT_WRITE)) {
-        u8 *q = n > window_size ? 0 : take(n, PAGE, 1);
+        u8 *q = n > window_size ? 0 : take(n, PAGE, CLEARED);
         return q ? q : (void *)fails(-ENOMEM);
     }
     return (void *)fails(system_map(p, n, prot, flags, fd, off));
@@ -267,7 +272,7 @@ static i64 remap(u8 *p, u64 old, u64 n, int flags, void *to)
     }
     u8 *q;
     if (!(flags & MREMAP_FIXED))
-        q = take(n, PAGE, 1);
+        q = take(n, PAGE, CLEARED);
     else if (in_window(to))
         q = (u8 *)map_over(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     else
@@ -442,7 +447,7 @@ URING(io_uring_queue_init_params, (u32 n, void *ring, void *p), int (*)(u32, voi
 URING(io_uring_queue_init_mem, (u32 n, void *ring, void *p, void *b, u64 size), int (*)(u32, void *, void *, void *, u64), (n, ring, p, b, size))
 
 /* A child has its own copy of the window. The handlers run last before the fork and first after it, as they are registered before all
- * others, so that those find the memory in place. */
+ * others (the library is linked with -z initfirst), so that those find the memory in place, and take their locks while this one is free. */
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
 static i64 refusal; /* of the fork under way; under the lock */

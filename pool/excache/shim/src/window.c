@@ -17,7 +17,7 @@ static struct counters no_counters;
 struct counters *counters = &no_counters;
 
 enum { CLEAN = 0, DEAD = 1, USED = 2 }; /* free and zero; free, but the daemon does not know it yet; in use */
-enum { ALTERED = 1, FOREIGN = 2 };
+enum { ALTERED = 1, FOREIGN = 2, ALLOCATED = 4 };
 struct range { u64 off, len; u32 kind, flags; };
 static struct range *ranges; /* sorted, side by side, from 0 to taken_to */
 static u32 range_count;
@@ -178,7 +178,7 @@ static void tell(void) /* the daemon about all dead ranges; they are clean then 
         range_count = to + 1;
 }
 
-static u8 *use(u32 i, u64 at, u64 n) /* part of a free range */
+static u8 *use(u32 i, u64 at, u64 n, int how) /* part of a free range */
 {
     u32 kind = ranges[i].kind;
     i = cut(at);
@@ -186,19 +186,19 @@ static u8 *use(u32 i, u64 at, u64 n) /* part of a free range */
     if (kind == DEAD)
         dead -= n;
     ranges[i].kind = USED;
-    ranges[i].flags = 0;
+    ranges[i].flags = how & OBJECT ? ALLOCATED : 0;
     return window_base + at;
 }
 
-static u8 *fit(u64 n, u64 align, int clean)
+static u8 *fit(u64 n, u64 align, int how)
 {
     for (u32 i = 0; i < range_count; i++) {
         struct range *r = ranges + i;
-        if (r->kind == USED || (clean && r->kind == DEAD))
+        if (r->kind == USED || (how & CLEARED && r->kind == DEAD))
             continue;
         u64 at = (r->off + align - 1) & -align;
         if (at - r->off <= r->len && r->len - (at - r->off) >= n)
-            return use(i, at, n);
+            return use(i, at, n, how);
     }
     return 0;
 }
@@ -217,14 +217,14 @@ static int grow(u64 n)
     return 1;
 }
 
-u8 *window_take(u64 n, u64 align, int clean)
+u8 *window_take(u64 n, u64 align, int how)
 {
     if (!n || n > window_size || align > window_size || range_count + 4 > MAX_RANGES)
         return 0;
-    u8 *p = fit(n, align, clean);
+    u8 *p = fit(n, align, how);
     if (!p && dead) {
         tell();
-        p = fit(n, align, clean);
+        p = fit(n, align, how);
     }
     if (p)
         return p;
@@ -239,7 +239,7 @@ u8 *window_take(u64 n, u64 align, int clean)
         count(&counters->refused, 1);
         return 0;
     }
-    return fit(n, align, clean);
+    return fit(n, align, how);
 }
 
 static void restore(u64 off, u64 n, u32 flags)
@@ -269,7 +269,7 @@ void window_give(u8 *p, u64 n)
         struct range *r = ranges + k;
         if (r->kind != USED)
             continue;
-        if (r->flags)
+        if (r->flags & (ALTERED | FOREIGN))
             restore(r->off, r->len, r->flags);
         r->flags = 0;
         r->kind = DEAD;
@@ -307,7 +307,7 @@ u64 window_length(u8 *p)
     if (off >= top)
         return 0;
     struct range *r = ranges + find(off);
-    return r->off == off && r->kind == USED ? r->len : 0;
+    return r->off == off && r->kind == USED && r->flags & ALLOCATED ? r->len : 0;
 }
 
 void window_zero(u8 *p, u64 n)
@@ -335,8 +335,10 @@ int window_claim(u8 *p, u64 n)
     if (dead)
         tell();
     u32 i = cut(off), end = cut(off + n);
-    for (u32 k = i; k < end; k++)
+    for (u32 k = i; k < end; k++) {
         ranges[k].kind = USED;
+        ranges[k].flags = 0;
+    }
     return 1;
 }
 

@@ -21,13 +21,14 @@ static inline u64 whole_pages(u64 n) { return (n + PAGE - 1) & ~(PAGE - 1); }
 void lock(void);
 void unlock(void);
 
-/* Takes n bytes, whole pages, at a multiple of align; 0 if there is no room. clean: they must read as zeros. */
-u8 *window_take(u64 n, u64 align, int clean);
+/* Takes n bytes, whole pages, at a multiple of align; 0 if there is no room. */
+enum { CLEARED = 1, OBJECT = 2 }; /* it must read as zeros; it is an allocation, for free, and no mapping */
+u8 *window_take(u64 n, u64 align, int how);
 /* Gives addresses back, whole pages, in use or not; what they held is dead. */
 void window_give(u8 *p, u64 n);
 /* Makes n bytes at p longer where they are; 0 if that cannot be. */
 int window_extend(u8 *p, u64 n, u64 more);
-/* The bytes from p to the end of the range that it begins, 0 if it begins none. */
+/* The bytes of the allocation that begins at p, 0 if none does. Mappings are no allocations: what lies in them may be another malloc's. */
 u64 window_length(u8 *p);
 /* Makes whole pages read as zeros. */
 void window_zero(u8 *p, u64 n);

@@ -21,6 +21,7 @@ CALLS = {
     "fork": ("int32_t", ("uint32_t", "int32_t", "const void *", "uint32_t", )),
     "derive": ("int32_t", ("const void *", "uint32_t", )),
     "constants": ("int32_t", ("void *", "uint32_t", )),
+    "assemble": ("int32_t", ("const void *", "uint32_t", )),
     "get": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "void *", "uint32_t", )),
     "put": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "const void *", "uint32_t", )),
     "atomic": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "uint32_t", "uint32_t", "uint64_t", "uint64_t", "uint64_t *", )),

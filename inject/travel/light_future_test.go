@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
-// ask starts an errand at the origin, to the middle, which knows the function.
+// ask starts a light future at the origin, to the middle, which knows the function.
 func (n *line) ask(t *testing.T, payload string) travel.FutureID {
 	t.Helper()
 	id := n.origin.core.Ask(n.now, n.bind, 2, n.now+second, []byte(payload))
@@ -23,8 +23,8 @@ func (n *line) take(t *testing.T) placed {
 	return n.one(t, n.settle(t, nil))
 }
 
-// TestErrandRefusals: whatever an errand cannot be is left to Start, and nothing has happened.
-func TestErrandRefusals(t *testing.T) {
+// TestLightFutureRefusals: whatever a light future cannot be is left to Start, and nothing has happened.
+func TestLightFutureRefusals(t *testing.T) {
 	const hour = 3600 * second
 	for _, c := range []struct {
 		name     string
@@ -65,8 +65,8 @@ func TestErrandRefusals(t *testing.T) {
 	}
 }
 
-// TestErrandLimits: errands fill no table over its limit, and their transfers no window.
-func TestErrandLimits(t *testing.T) {
+// TestLightFutureLimits: light futures fill no table over its limit, and their transfers no window.
+func TestLightFutureLimits(t *testing.T) {
 	for name, l := range map[string]travel.Limits{"futures": {Futures: 5}, "invocations": {Invocations: 5}, "records": {Records: 8}, "window": {}} {
 		t.Run(name, func(t *testing.T) {
 			n := newRoad(t, l)
@@ -80,18 +80,18 @@ func TestErrandLimits(t *testing.T) {
 			ids := 0
 			for n.origin.core.Ask(n.now, n.bind, 2, n.now+second, nil) != 0 {
 				if ids++; ids > most {
-					t.Fatalf("%d errands, want at most %d", ids, most)
+					t.Fatalf("%d light futures, want at most %d", ids, most)
 				}
 			}
 			if s := n.origin.core.Sizes(); ids == 0 || s.Futures != ids || s.Invocations != ids || s.Records != ids {
-				t.Errorf("%d errands: %+v", ids, s)
+				t.Errorf("%d light futures: %+v", ids, s)
 			}
 		})
 	}
 }
 
-// TestErrandTime: the branch gets what is left when the origin keeps some of the time for the answer, as with Start.
-func TestErrandTime(t *testing.T) {
+// TestLightFutureTime: the branch gets what is left when the origin keeps some of the time for the answer, as with Start.
+func TestLightFutureTime(t *testing.T) {
 	n := newRoad(t, travel.Limits{})
 	n.start(t, travel.StartArgs{}, 2)
 	n.ask(t, "go")
@@ -100,12 +100,12 @@ func TestErrandTime(t *testing.T) {
 		sent[i].body[6], sent[i].body[9] = 0, 0 // the transfer's number and the invocation's
 	}
 	if string(sent[0].body) != string(sent[1].body) {
-		t.Errorf("an errand is sent as %x, by Start as %x", sent[1].body, sent[0].body)
+		t.Errorf("a light future is sent as %x, by Start as %x", sent[1].body, sent[0].body)
 	}
 }
 
-// TestErrand: whatever happens to an errand, it ends once as a future would, and leaves nothing.
-func TestErrand(t *testing.T) {
+// TestLightFuture: whatever happens to a light future, it ends once as a future would, and leaves nothing.
+func TestLightFuture(t *testing.T) {
 	lost := func(t *testing.T, n *line) {
 		n.origin.take()
 		n.origin.core.PeerLost(n.now, 2, errors.New("cut"))
@@ -208,8 +208,8 @@ func TestErrand(t *testing.T) {
 	}
 }
 
-// TestErrandNotTheirs: only its own peer ends an errand, by releasing its own transfer.
-func TestErrandNotTheirs(t *testing.T) {
+// TestLightFutureNotTheirs: only its own peer ends a light future, by releasing its own transfer.
+func TestLightFutureNotTheirs(t *testing.T) {
 	for name, c := range map[string]struct {
 		from travel.Peer
 		body func(seq, transfer byte) []byte
@@ -224,7 +224,7 @@ func TestErrandNotTheirs(t *testing.T) {
 			succeeded := n.origin.core.Counters().Succeeded
 			sent := byte(id) - 1 // one transfer an invocation
 			if n.origin.core.Done(n.now, c.from, c.body(byte(id), sent)) {
-				t.Fatal("it is taken for the errand's answer")
+				t.Fatal("it is taken for the light future's answer")
 			}
 			p := n.take(t)
 			_, err := n.origin.core.Recv(n.now, c.from, travel.KindDone, c.body(byte(id), sent))
@@ -235,7 +235,7 @@ func TestErrandNotTheirs(t *testing.T) {
 				return // that was released before: it may be late, and says that the branch ended
 			}
 			if n.origin.core.Counters().Succeeded != succeeded || len(n.origin.ended) != 0 {
-				t.Error("it ended the errand")
+				t.Error("it ended the light future")
 			}
 			p.finish(n.town, travel.End{})
 			n.settle(t, nil)
@@ -247,8 +247,8 @@ func TestErrandNotTheirs(t *testing.T) {
 	}
 }
 
-// TestErrandToStranger: an element that is no member hears of the end of what it was sent, and may speak about it.
-func TestErrandToStranger(t *testing.T) {
+// TestLightFutureToStranger: an element that is no member hears of the end of what it was sent, and may speak about it.
+func TestLightFutureToStranger(t *testing.T) {
 	w := &town{desks: []*desk{newDesk(t, 1, travel.Limits{}), newDesk(t, 2, travel.Limits{})}}
 	w.join(t, 0, 1, false)
 	w.join(t, 1, 0, true)

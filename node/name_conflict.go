@@ -20,10 +20,10 @@ const (
 	// giveWayTime is how long after its start a node gives way to another of its
 	// name that was there first. Later both only say so: what they hold is in use.
 	giveWayTime = 10 * time.Second
-	// namesakeTime bounds each question about a name that two seem to have, and
-	// namesakeTries how often a busy node is asked. Of a node that was restarted, the former life does not answer.
-	namesakeTime  = 2 * time.Second
-	namesakeTries = 3
+	// nameCheckTime bounds each question about a name that two seem to have, and
+	// nameCheckTries how often a busy node is asked. Of a node that was restarted, the former life does not answer.
+	nameCheckTime  = 2 * time.Second
+	nameCheckTries = 3
 	// maxIntroductions bounds those under way: many clients may have one name. What is
 	// left out is noticed at another node, or at the next connection.
 	maxIntroductions = 16
@@ -31,10 +31,10 @@ const (
 
 func isMember(ep *fabric.Endpoint) bool { return control.PrincipalOf(ep).Caps.Has(cluster.CapMember) }
 
-// namesakes looks whether a new peer has the name of this node, or of another one
+// checkName looks whether a new peer has the name of this node, or of another one
 // that is connected. A node that was restarted meets its former life like this,
 // so whether there are two is asked first.
-func (n *Node) namesakes(ep *fabric.Endpoint) {
+func (n *Node) checkName(ep *fabric.Endpoint) {
 	switch {
 	case !isMember(ep):
 	case ep.Name() == n.cfg.Name:
@@ -62,8 +62,8 @@ func (n *Node) introduction(fn func()) {
 
 // askWho asks a peer about itself; nil if it is no node, is about to stop, or does not answer.
 func (n *Node) askWho(ep *fabric.Endpoint) *control.Info {
-	for range namesakeTries {
-		ctx, cancel := context.WithTimeout(n.life, namesakeTime)
+	for range nameCheckTries {
+		ctx, cancel := context.WithTimeout(n.life, nameCheckTime)
 		info, err := control.Do[control.Info](ctx, n.rpc, ep, control.CallInfo, control.InfoRequest{Version: control.Version})
 		cancel()
 		switch {
@@ -83,21 +83,21 @@ func (n *Node) meet(ep *fabric.Endpoint) {
 	if other == nil {
 		return
 	}
-	n.tell(ep, &control.NamesakeRequest{Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
+	n.tell(ep, &control.NameConflict{Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()), Addrs: n.Addrs(),
 		UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli()})
-	n.namesake(namesakeOf(other))
+	n.nameConflict(nameConflictOf(other))
 }
 
-func namesakeOf(i *control.Info) *control.NamesakeRequest {
-	return &control.NamesakeRequest{Name: i.Name, Incarnation: i.Incarnation, Addrs: i.Addrs, UptimeMs: i.UptimeMs, StartedUnixMs: i.StartedUnixMs}
+func nameConflictOf(i *control.Info) *control.NameConflict {
+	return &control.NameConflict{Name: i.Name, Incarnation: i.Incarnation, Addrs: i.Addrs, UptimeMs: i.UptimeMs, StartedUnixMs: i.StartedUnixMs}
 }
 
 // tell tells a node of another of its name.
-func (n *Node) tell(ep *fabric.Endpoint, other *control.NamesakeRequest) {
-	ctx, cancel := context.WithTimeout(n.life, namesakeTime)
+func (n *Node) tell(ep *fabric.Endpoint, other *control.NameConflict) {
+	ctx, cancel := context.WithTimeout(n.life, nameCheckTime)
 	defer cancel()
-	if _, err := control.Do[control.Nothing](ctx, n.rpc, ep, control.CallNamesake, other); err != nil {
-		n.log.Debug("a node does not hear of its namesake", "node", ep.String(), "err", err)
+	if _, err := control.Do[control.Nothing](ctx, n.rpc, ep, control.CallNameConflict, other); err != nil {
+		n.log.Debug("a node does not hear of the other node of its name", "node", ep.String(), "err", err)
 	}
 }
 
@@ -117,7 +117,7 @@ func (n *Node) introduce(a, b *fabric.Endpoint) {
 	n.log.Error("two nodes have one name: give each a name of its own (--name), and stop one until then", "name", b.Name(),
 		"one", whereText(who[0].Addrs, who[0].Incarnation), "other", whereText(who[1].Addrs, who[1].Incarnation))
 	for i, ep := range eps {
-		both.Go(func() { n.tell(ep, namesakeOf(who[1-i])) })
+		both.Go(func() { n.tell(ep, nameConflictOf(who[1-i])) })
 	}
 	both.Wait()
 }
@@ -126,8 +126,8 @@ func whereText(addrs []string, i cluster.Incarnation) string {
 	return fmt.Sprintf("%s (%v)", strings.Join(addrs[:min(len(addrs), cluster.MaxAddrs)], ", "), i)
 }
 
-// heardOfNamesake serves a peer's word that there is another node of this one's name.
-func (n *Node) heardOfNamesake(_ context.Context, c *rpc.Call, req *control.NamesakeRequest) (*control.Nothing, error) {
+// heardOfNameConflict serves a peer's word that there is another node of this one's name.
+func (n *Node) heardOfNameConflict(_ context.Context, c *rpc.Call, req *control.NameConflict) (*control.Nothing, error) {
 	if who := control.PrincipalOf(c.From); !who.Caps.Has(cluster.CapMember) {
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability member", Do: "only nodes say this"}
 	}
@@ -140,16 +140,16 @@ func (n *Node) heardOfNamesake(_ context.Context, c *rpc.Call, req *control.Name
 		}
 	}
 	if req.Name != n.cfg.Name || req.Incarnation == cluster.Incarnation(n.el.Incarnation()) {
-		return nil, fmt.Errorf("%w: this is %s (%v), not a namesake of %s (%v)", control.ErrRequest, n.cfg.Name, n.el.Incarnation(), req.Name, req.Incarnation)
+		return nil, fmt.Errorf("%w: this is %s (%v), which is not of the same name as %s (%v)", control.ErrRequest, n.cfg.Name, n.el.Incarnation(), req.Name, req.Incarnation)
 	}
-	n.namesake(req)
+	n.nameConflict(req)
 	return &control.Nothing{}, nil
 }
 
-// namesake takes in that another node has this one's name: the later of the two
+// nameConflict takes in that another node has this one's name: the later of the two
 // does not start.
-func (n *Node) namesake(other *control.NamesakeRequest) {
-	if n.stopping.Load() || n.namesakeSeen.Swap(uint64(other.Incarnation)) == uint64(other.Incarnation) {
+func (n *Node) nameConflict(other *control.NameConflict) {
+	if n.stopping.Load() || n.conflictSeen.Swap(uint64(other.Incarnation)) == uint64(other.Incarnation) {
 		return
 	}
 	this, that := whereText(n.Addrs(), cluster.Incarnation(n.el.Incarnation())), whereText(other.Addrs, other.Incarnation)
@@ -165,7 +165,7 @@ func (n *Node) namesake(other *control.NamesakeRequest) {
 // compare the same constants, each one's start by its own clock and its incarnation, so of
 // two that start at once one stays, in whatever order and however often they hear of each other.
 // One that is long there stays even if its clock is ahead.
-func givesWay(up time.Duration, startedUnixMs int64, this cluster.Incarnation, other *control.NamesakeRequest) bool {
+func givesWay(up time.Duration, startedUnixMs int64, this cluster.Incarnation, other *control.NameConflict) bool {
 	if up >= giveWayTime {
 		return false
 	}
@@ -173,9 +173,9 @@ func givesWay(up time.Duration, startedUnixMs int64, this cluster.Incarnation, o
 		cmp.Or(cmp.Compare(startedUnixMs, other.StartedUnixMs), cmp.Compare(this, other.Incarnation)) > 0
 }
 
-// dialNamesake looks once at those addresses of this node's own entry among the peers
+// dialSameName looks once at those addresses of this node's own entry among the peers
 // that it does not listen at: whoever is there must not have its name.
-func (n *Node) dialNamesake(own cluster.Member) {
+func (n *Node) dialSameName(own cluster.Member) {
 	known := append(n.Addrs(), n.cfg.Listen...)
 	own.Addrs = slices.DeleteFunc(slices.Clone(own.Addrs), func(a string) bool { return slices.Contains(known, a) })
 	if len(own.Addrs) == 0 {

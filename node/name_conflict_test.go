@@ -78,8 +78,8 @@ func (x *logText) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(x, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// namesakeConfig is a node that listens anywhere and knows others.
-func namesakeConfig(ts *cluster.Tokens, name string, log *logText, peers ...cluster.Member) Config {
+// nameConflictConfig is a node that listens anywhere and knows others.
+func nameConflictConfig(ts *cluster.Tokens, name string, log *logText, peers ...cluster.Member) Config {
 	return Config{Name: name, Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts, Peers: peers, Log: log.logger(), StopTime: time.Second}
 }
 
@@ -97,21 +97,21 @@ func refused(t *testing.T, cfg Config) (n *Node, why error) {
 	return n, n.Run(ctx)
 }
 
-// TestNamesake: a node whose name another has already does not start, whether a third
+// TestNameConflict: a node whose name another has already does not start, whether a third
 // node or its own list of peers leads it to the other; and the other hears of it.
-func TestNamesake(t *testing.T) {
+func TestNameConflict(t *testing.T) {
 	ts := tokens(t, cluster.CapMember, "node")
 	for name, direct := range map[string]bool{"by a third node": false, "by its own entry": true} {
 		t.Run(name, func(t *testing.T) {
 			var thirdLog, firstLog, secondLog logText
-			third := aged(t, namesakeConfig(ts, "n0", &thirdLog), time.Hour)
-			first := aged(t, namesakeConfig(ts, "n1", &firstLog, memberOf(third)), giveWayTime/2) // it would give way to an older one
+			third := aged(t, nameConflictConfig(ts, "n0", &thirdLog), time.Hour)
+			first := aged(t, nameConflictConfig(ts, "n1", &firstLog, memberOf(third)), giveWayTime/2) // it would give way to an older one
 			waitFor(t, "the first is connected", func() bool { return len(third.el.Endpoints()) == 1 })
 			knows := memberOf(third)
 			if direct {
 				knows = memberOf(first)
 			}
-			second, err := refused(t, namesakeConfig(ts, "n1", &secondLog, knows))
+			second, err := refused(t, nameConflictConfig(ts, "n1", &secondLog, knows))
 			if !errors.Is(err, control.ErrNameTaken) || !strings.Contains(err.Error(), first.Addrs()[0]) || !strings.Contains(err.Error(), second.Addrs()[0]) || !strings.Contains(err.Error(), "--name") {
 				t.Fatalf("the second: %v\n%s", err, thirdLog.b.String())
 			}
@@ -128,15 +128,15 @@ func TestNamesake(t *testing.T) {
 	}
 }
 
-// TestNamesakesStartTogether: of two nodes of one name that start in the same millisecond, one stays.
-func TestNamesakesStartTogether(t *testing.T) {
+// TestSameNameStartsTogether: of two nodes of one name that start in the same millisecond, one stays.
+func TestSameNameStartsTogether(t *testing.T) {
 	ts := tokens(t, cluster.CapMember, "node")
-	third := aged(t, namesakeConfig(ts, "n0", &logText{}), time.Hour)
+	third := aged(t, nameConflictConfig(ts, "n0", &logText{}), time.Hour)
 	started := time.Now()
 	var ends [2]chan error
 	var nodes [2]*Node
 	for i := range nodes {
-		n, err := New(namesakeConfig(ts, "n1", &logText{}, memberOf(third)))
+		n, err := New(nameConflictConfig(ts, "n1", &logText{}, memberOf(third)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,8 +175,8 @@ func TestGivesWay(t *testing.T) {
 		started int64
 		inc     cluster.Incarnation
 	}
-	told := func(l life) *control.NamesakeRequest {
-		return &control.NamesakeRequest{Incarnation: l.inc, UptimeMs: l.up.Milliseconds(), StartedUnixMs: l.started}
+	told := func(l life) *control.NameConflict {
+		return &control.NameConflict{Incarnation: l.inc, UptimeMs: l.up.Milliseconds(), StartedUnixMs: l.started}
 	}
 	for name, tc := range map[string]struct {
 		a, b         life
@@ -198,22 +198,22 @@ func TestGivesWay(t *testing.T) {
 	}
 }
 
-// TestNamesakeIsTold: a node that meets one of its name tells it, for its own end may be what ends the connection.
-func TestNamesakeIsTold(t *testing.T) {
+// TestNameConflictIsTold: a node that meets one of its name tells it, for its own end may be what ends the connection.
+func TestNameConflictIsTold(t *testing.T) {
 	ts := tokens(t, cluster.CapMember, "node")
 	el, p := guest(t, ts, "node") // n2
-	told := make(chan *control.NamesakeRequest, 1)
+	told := make(chan *control.NameConflict, 1)
 	if err := errors.Join(
 		control.Serve(p, control.CallInfo, func(context.Context, *rpc.Call, *control.InfoRequest) (*control.Info, error) {
 			return &control.Info{Version: control.Version, Name: el.Name(), Incarnation: cluster.Incarnation(el.Incarnation()), UptimeMs: time.Hour.Milliseconds()}, nil
 		}),
-		control.Serve(p, control.CallNamesake, func(_ context.Context, _ *rpc.Call, req *control.NamesakeRequest) (*control.Nothing, error) {
+		control.Serve(p, control.CallNameConflict, func(_ context.Context, _ *rpc.Call, req *control.NameConflict) (*control.Nothing, error) {
 			told <- req
 			return &control.Nothing{}, nil
 		})); err != nil {
 		t.Fatal(err)
 	}
-	n := aged(t, namesakeConfig(ts, el.Name(), &logText{}), time.Hour)
+	n := aged(t, nameConflictConfig(ts, el.Name(), &logText{}), time.Hour)
 	if _, err := el.Dial(t.Context(), n.Addrs()[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -228,13 +228,13 @@ func TestNamesakeIsTold(t *testing.T) {
 	}
 }
 
-// TestNamesakesThatRun: two that have been up for long and meet only now say so, and go on.
-func TestNamesakesThatRun(t *testing.T) {
+// TestSameNameThatRuns: two that have been up for long and meet only now say so, and go on.
+func TestSameNameThatRuns(t *testing.T) {
 	ts := tokens(t, cluster.CapMember, "node")
 	var logs [3]logText
-	third := aged(t, namesakeConfig(ts, "n0", &logs[2]), 0)
-	one := aged(t, namesakeConfig(ts, "n1", &logs[0], memberOf(third)), 2*time.Hour)
-	other := aged(t, namesakeConfig(ts, "n1", &logs[1], memberOf(third)), time.Hour)
+	third := aged(t, nameConflictConfig(ts, "n0", &logs[2]), 0)
+	one := aged(t, nameConflictConfig(ts, "n1", &logs[0], memberOf(third)), 2*time.Hour)
+	other := aged(t, nameConflictConfig(ts, "n1", &logs[1], memberOf(third)), time.Hour)
 	for i := range 2 {
 		waitFor(t, "both say so", func() bool {
 			return logs[i].says("level=ERROR", "another node has this node's name", one.Addrs()[0], other.Addrs()[0])
@@ -247,17 +247,17 @@ func TestNamesakesThatRun(t *testing.T) {
 	}
 }
 
-// TestRestartIsNoNamesake: a node may come back under its name while a third one still
+// TestRestartIsNoConflict: a node may come back under its name while a third one still
 // has a connection to its former life, which does not answer, is about to stop, or was no node.
-func TestRestartIsNoNamesake(t *testing.T) {
+func TestRestartIsNoConflict(t *testing.T) {
 	ts := tokens(t, cluster.CapMember, "node")
 	for _, former := range []string{"no node", "stopping"} {
 		t.Run(former, func(t *testing.T) {
 			var thirdLog, log logText
-			third := aged(t, namesakeConfig(ts, "n0", &thirdLog), time.Hour)
+			third := aged(t, nameConflictConfig(ts, "n0", &thirdLog), time.Hour)
 			var old fabric.Incarnation
 			if former == "stopping" {
-				n := aged(t, namesakeConfig(ts, "n2", &logText{}, memberOf(third)), time.Hour)
+				n := aged(t, nameConflictConfig(ts, "n2", &logText{}, memberOf(third)), time.Hour)
 				n.stopping.Store(true)
 				old = n.el.Incarnation()
 			} else {
@@ -271,7 +271,7 @@ func TestRestartIsNoNamesake(t *testing.T) {
 				eps := third.el.Endpoints()
 				return len(eps) == 1 && eps[0].Incarnation() == old
 			})
-			back := aged(t, namesakeConfig(ts, "n2", &log, memberOf(third)), 0) // fails the test if it ends with an error
+			back := aged(t, nameConflictConfig(ts, "n2", &log, memberOf(third)), 0) // fails the test if it ends with an error
 			waitFor(t, "the third has looked", func() bool { return thirdLog.says("one does not answer") })
 			if thirdLog.says("level=ERROR") || log.says("level=ERROR") || len(back.failed) > 0 {
 				t.Error("a restart is taken for a second node")
@@ -280,8 +280,8 @@ func TestRestartIsNoNamesake(t *testing.T) {
 	}
 }
 
-// TestNamesakeRequests: only members are listened to, and only to what can be.
-func TestNamesakeRequests(t *testing.T) {
+// TestNameConflictRequests: only members are listened to, and only to what can be.
+func TestNameConflictRequests(t *testing.T) {
 	member, _ := cluster.NewToken("node", cluster.CapMember)
 	user, _ := cluster.NewToken("user", cluster.CapsAll&^cluster.CapMember)
 	ts, err := cluster.NewTokens([]cluster.Token{member, user})
@@ -289,18 +289,18 @@ func TestNamesakeRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logText
-	n := aged(t, namesakeConfig(ts, "n1", &log), 0) // it would give way
-	good := control.NamesakeRequest{Name: "n1", Incarnation: 1, Addrs: []string{"tcp://192.0.2.1:7000"}, UptimeMs: 1 << 40}
+	n := aged(t, nameConflictConfig(ts, "n1", &log), 0) // it would give way
+	good := control.NameConflict{Name: "n1", Incarnation: 1, Addrs: []string{"tcp://192.0.2.1:7000"}, UptimeMs: 1 << 40}
 	for name, tc := range map[string]struct {
 		who  string
-		edit func(r *control.NamesakeRequest)
+		edit func(r *control.NameConflict)
 		err  error
 	}{
-		"not a member":  {"user", func(*control.NamesakeRequest) {}, cluster.ErrForbidden},
-		"another name":  {"node", func(r *control.NamesakeRequest) { r.Name = "n3" }, control.ErrRequest},
-		"itself":        {"node", func(r *control.NamesakeRequest) { r.Incarnation = cluster.Incarnation(n.el.Incarnation()) }, control.ErrRequest},
-		"too many":      {"node", func(r *control.NamesakeRequest) { r.Addrs = make([]string, cluster.MaxAddrs+1) }, control.ErrRequest},
-		"a bad address": {"node", func(r *control.NamesakeRequest) { r.Addrs = []string{"\n"} }, control.ErrRequest},
+		"not a member":  {"user", func(*control.NameConflict) {}, cluster.ErrForbidden},
+		"another name":  {"node", func(r *control.NameConflict) { r.Name = "n3" }, control.ErrRequest},
+		"itself":        {"node", func(r *control.NameConflict) { r.Incarnation = cluster.Incarnation(n.el.Incarnation()) }, control.ErrRequest},
+		"too many":      {"node", func(r *control.NameConflict) { r.Addrs = make([]string, cluster.MaxAddrs+1) }, control.ErrRequest},
+		"a bad address": {"node", func(r *control.NameConflict) { r.Addrs = []string{"\n"} }, control.ErrRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			el, p := guest(t, ts, tc.who)
@@ -310,7 +310,7 @@ func TestNamesakeRequests(t *testing.T) {
 			}
 			r := good
 			tc.edit(&r)
-			if _, err := control.Do[control.Nothing](t.Context(), p, ep, control.CallNamesake, r); !errors.Is(err, tc.err) {
+			if _, err := control.Do[control.Nothing](t.Context(), p, ep, control.CallNameConflict, r); !errors.Is(err, tc.err) {
 				t.Errorf("%v, want %v", err, tc.err)
 			}
 		})

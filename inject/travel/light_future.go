@@ -1,10 +1,10 @@
 package travel
 
-// errand is a future in the common case: one root, sent to a peer that knows
+// lightFuture is a future in the common case: one root, sent to a peer that knows
 // the function, which most likely answers. Until it does, or something asks for more, nothing else
-// is kept of it; fasten makes a future with its records of it. There is one at a time: the next
+// is kept of it; expand makes a future with its records of it. There is one at a time: the next
 // one's start does so with the one before.
-type errand struct {
+type lightFuture struct {
 	open          bool
 	p             *peer
 	binding       *Binding
@@ -30,10 +30,10 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	if c.fx.Send(p.num, KindInject, c.out[:n], payload) != nil {
 		return 0
 	}
-	if c.errand.open {
+	if c.lightFuture.open {
 		c.register()
 	}
-	c.errand = errand{true, p, b, m.seq, p.next, deadline}
+	c.lightFuture = lightFuture{true, p, b, m.seq, p.next, deadline}
 	c.nextID++
 	c.sentBranch(p, &sending{id: InvocationID{c.cfg.Self, m.seq}, tenant: &c.own, deadline: deadline, binding: b}, false)
 	c.futures++
@@ -42,21 +42,21 @@ func (c *Core) Ask(now Instant, b *Binding, to Peer, deadline Instant, payload [
 	return FutureID(m.seq)
 }
 
-// register makes the errand a future with its record.
+// register makes the light future a future with its record.
 func (c *Core) register() {
-	e := c.errand
-	c.errand = errand{}
+	e := c.lightFuture
+	c.lightFuture = lightFuture{}
 	f := c.newFuture(InvocationID{c.cfg.Self, e.seq}, &StartArgs{Binding: e.binding, Roots: c.oneRoot[:], Deadline: e.deadline})
 	c.futures--
 	c.unref(e.binding)
 	f.sentTo = append(f.sentTo, e.p)
 }
 
-// Done takes a DONE as Recv does, if it is the errand's answer. It returns false,
+// Done takes a DONE as Recv does, if it is the light future's answer. It returns false,
 // having done nothing, if it is any other.
 func (c *Core) Done(now Instant, from Peer, body []byte) bool {
 	const head = 1 + 5 + 3 // flags, sequence number, the transfer that it releases
-	e := &c.errand
+	e := &c.lightFuture
 	if !e.open || e.p.num != from || len(body) < head || len(body) > MaxMessageBytes || body[0]&^doneResult != doneFinal ||
 		getU40(body[1:]) != e.seq || getU24(body[6:]) != e.transfer&(1<<24-1) || body[0]&doneResult == 0 && len(body) > head {
 		return false

@@ -1,0 +1,157 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/cluster/ca"
+)
+
+const (
+	// quotaBytes bounds the file that a member keeps everything in: 1,000 components and 32,767 regions take some 30 MiB.
+	quotaBytes = 256 << 20
+	// keptRevisions is how many changes a member remembers for those who watch; older ones are compacted away every five minutes.
+	keptRevisions = "10000"
+	// maxMembers bounds an etcd cluster: each change waits for more than half of the members' disks.
+	maxMembers = 7
+)
+
+// Member is one member of an etcd cluster that runs inside nodes.
+type Member struct {
+	Name string
+	Addr string // host:port, for the other members
+}
+
+// ServerConfig describes a member.
+type ServerConfig struct {
+	Name string // of this member
+	Dir  string // keeps its data; it is made if it is not there
+	// Members are all of the cluster, this one too, the same list for each. Empty: the member is alone, and listens nowhere.
+	Members []Member
+	TLS     ca.Files     // shown to the other members and judges them; the zero value: no TLS
+	Log     *slog.Logger // nil: silent
+}
+
+// Validate reports what is wrong.
+func (c *ServerConfig) Validate() error {
+	if c.Dir == "" {
+		return errors.New("etcd: a member needs a directory for its data")
+	}
+	if len(c.Members) > maxMembers {
+		return fmt.Errorf("etcd: %d members: more than %d make each change slower and nothing safer", len(c.Members), maxMembers)
+	}
+	names := map[string]bool{}
+	for _, m := range c.Members {
+		if host, _, err := net.SplitHostPort(m.Addr); err != nil || host == "" || strings.ContainsAny(m.Name, "=,") || names[m.Name] {
+			return fmt.Errorf("etcd: member %q at %q: each needs a name of its own and an address host:port that the others can dial", m.Name, m.Addr)
+		}
+		names[m.Name] = true
+	}
+	if len(c.Members) > 0 && !names[c.Name] {
+		return fmt.Errorf("etcd: %q is not among the members: each is started with the same list, its own entry in it", c.Name)
+	}
+	return nil
+}
+
+// Server is a member of an etcd cluster in this process.
+type Server struct {
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	store  *Store
+	lock   *os.File
+}
+
+// Start runs a member. It does not wait until there are enough others: until then its Store's calls fail with cluster.ErrAway.
+func Start(cfg ServerConfig) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	e, err := embed.StartEtcd(cfg.embedded())
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("etcd: member %s in %s: %w", cfg.Name, cfg.Dir, err)
+	}
+	s := &Server{etcd: e, client: v3client.New(e.Server), lock: lock}
+	s.store = &Store{c: s.client, where: "the etcd member in " + cfg.Dir}
+	return s, nil
+}
+
+// lockDir keeps a second member out of a directory: etcd itself would wait for the first without end.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "wherry.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errors.New("another process uses this directory: end it, or give this node a directory of its own")
+		}
+		return nil, fmt.Errorf("etcd: %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// embedded is the member's configuration: no listener for clients, for they are in this process, and none for peers if there are none.
+func (c *ServerConfig) embedded() *embed.Config {
+	e := embed.NewConfig()
+	e.Name, e.Dir = c.Name, filepath.Join(c.Dir, "etcd")
+	e.ListenClientUrls, e.ListenPeerUrls = nil, nil
+	scheme := "http"
+	if c.TLS.Cert != "" {
+		scheme = "https"
+		e.PeerTLSInfo.CertFile, e.PeerTLSInfo.KeyFile, e.PeerTLSInfo.TrustedCAFile = c.TLS.Cert, c.TLS.Key, c.TLS.CA
+		e.PeerTLSInfo.CRLFile, e.PeerTLSInfo.ClientCertAuth = c.TLS.List, true
+	}
+	peer := url.URL{Scheme: scheme, Host: "127.0.0.1:2380"} // where a member is alone nobody dials it, but etcd wants an address
+	var members []string
+	for _, m := range c.Members {
+		u := url.URL{Scheme: scheme, Host: m.Addr}
+		members = append(members, m.Name+"="+u.String())
+		if m.Name == c.Name {
+			peer = u
+			e.ListenPeerUrls = []url.URL{u}
+		}
+	}
+	if members == nil {
+		members = []string{c.Name + "=" + peer.String()}
+	}
+	e.AdvertisePeerUrls, e.InitialCluster = []url.URL{peer}, strings.Join(members, ",")
+	e.InitialClusterToken = "wherry"
+	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModeRevision, keptRevisions
+	e.QuotaBackendBytes = quotaBytes
+	e.StrictReconfigCheck, e.PreVote = true, true
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(c.Log))
+	return e
+}
+
+// Store is what the member's cluster keeps.
+func (s *Server) Store() *Store { return s.store }
+
+// Failed says why the member has ended by itself.
+func (s *Server) Failed() <-chan error { return s.etcd.Err() }
+
+// Close ends the member. Its data stays.
+func (s *Server) Close() error {
+	s.client.Close() // says that its context has ended
+	s.etcd.Close()
+	return s.lock.Close()
+}

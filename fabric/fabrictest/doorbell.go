@@ -1,0 +1,141 @@
+package fabrictest
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// memoryRegisters: registers take aligned words and nothing else, by whatever route.
+func memoryRegisters(r *rig) {
+	_, b, ab, _ := r.pair()
+	if _, err := b.NewSegment(fabric.RegistersBytes+1, fabric.Registers); !errors.Is(err, fabric.ErrRange) {
+		r.Errorf("more than a page of registers: %v", err)
+	}
+	seg, err := b.NewSegment(fabric.RegistersBytes, fabric.Registers)
+	r.Must(err)
+	for _, rem := range r.routes(ab, seg) {
+		for _, c := range []struct {
+			at   uint64
+			size int
+			ok   bool
+		}{{0, 4, true}, {4, 4, true}, {8, 8, true}, {0, 0, true}, {4, 8, false}, {2, 4, false}, {0, 2, false}, {0, 1, false}, {0, 12, false}, {0, 64, false}, {0, 2048, false}} {
+			p := make([]byte, c.size)
+			for i := range p {
+				p[i] = byte(c.size + i)
+			}
+			clear(rem.mem)
+			for verb, err := range map[string]error{"put": rem.Put(r.Ctx, p, c.at), "get": rem.Get(r.Ctx, make([]byte, c.size), c.at)} {
+				if c.ok && err != nil || !c.ok && !errors.Is(err, fabric.ErrAlign) {
+					r.Errorf("%s: %s of %d bytes at %d of registers: %v", rem.name, verb, c.size, c.at, err)
+				}
+			}
+			if got := rem.mem[c.at : c.at+uint64(c.size)]; c.ok != (string(got) == string(p)) && c.size > 0 {
+				r.Errorf("%s: after a put of %x at %d there is %x", rem.name, p, c.at, got)
+			}
+		}
+		if _, err := rem.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 16); err != nil {
+			r.Errorf("%s: an atomic on a register: %v", rem.name, err)
+		}
+		if err := rem.Access(fabric.RightRead, 0, 64, func([]byte) {}); err == nil {
+			r.Errorf("%s: registers can be had as memory", rem.name)
+		}
+		if _, err := rem.Pin(fabric.RightRead); err == nil {
+			r.Errorf("%s: registers can be pinned as memory", rem.name)
+		}
+	}
+}
+
+// device is a Poller that copies a register, and has no descriptor: what wakes its leader is the doorbell.
+type device struct {
+	register []byte
+	seen     atomic.Uint32
+}
+
+func (d *device) load() uint32 {
+	var b [4]byte
+	fabric.CopyOut(b[:], d.register)
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+func (d *device) Poll(int, fabric.Turn) int {
+	if v := d.load(); v != d.seen.Load() {
+		d.seen.Store(v)
+		return 1
+	}
+	return 0
+}
+
+func (d *device) Arm() bool   { return d.load() != d.seen.Load() }
+func (d *device) Disarm()     {}
+func (d *device) WaitFD() int { return -1 }
+
+// memoryDoorbells: who rings wakes the owner's leader from its sleep. Without, it would look four times a second.
+func memoryDoorbells(r *rig) {
+	_, b := r.node(), r.node(func(c *fabric.Config) { c.Policy = fabric.Efficient })
+	ab, _ := r.connect(r.node(), b)
+	seg, err := b.NewSegment(fabric.RegistersBytes, fabric.Registers)
+	r.Must(err)
+	for _, rem := range r.routes(ab, seg) {
+		d := &device{register: rem.mem[8:]}
+		r.Must(b.AddPoller(d))
+		const rings = 12
+		late := 0
+		for i := range uint32(rings) {
+			time.Sleep(3 * time.Millisecond) // it falls asleep
+			start := time.Now()
+			r.Must(rem.Ring(8, 4, uint64(i+1)))
+			r.Eventually("the doorbell is heard", func() bool { return d.seen.Load() == i+1 })
+			if time.Since(start) > 50*time.Millisecond {
+				late++
+			}
+		}
+		if late > rings/2 {
+			r.Errorf("%s: %d of %d doorbells were heard at a tick only", rem.name, late, rings)
+		}
+		r.Must(b.RemovePoller(r.Ctx, d))
+		r.Must(rem.Ring(16, 8, 1<<40|7))
+		r.Eventually("eight bytes ring", func() bool { return binary.LittleEndian.Uint64(rem.mem[16:]) == 1<<40|7 })
+		for _, c := range []struct{ at, width int }{{2, 4}, {4, 8}, {0, 2}, {0, 16}} {
+			if err := rem.Ring(uint64(c.at), c.width, 1); !errors.Is(err, fabric.ErrAlign) {
+				r.Errorf("%s: a doorbell of %d bytes at %d: %v", rem.name, c.width, c.at, err)
+			}
+		}
+		if err := rem.Ring(fabric.RegistersBytes, 4, 1); rem.Mapped() && !errors.Is(err, fabric.ErrRange) {
+			r.Errorf("%s: a doorbell behind the last: %v", rem.name, err)
+		}
+	}
+}
+
+// memoryPinned: pinned memory stays while its owner ends, and is not to be had afterwards.
+func memoryPinned(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 64<<10)
+	list := r.routes(ab, seg)
+	if _, err := list[1].Pin(fabric.RightRead); err == nil {
+		r.Errorf("memory that its owner serves can be pinned")
+	}
+	rem := list[0]
+	if !rem.Mapped() {
+		return
+	}
+	mem, err := rem.Pin(fabric.RightRead | fabric.RightWrite)
+	r.Must(err)
+	copy(mem, "pinned")
+	if string(seg.Bytes()[:6]) != "pinned" || uint64(len(mem)) != rem.Size() {
+		r.Errorf("pinned %d bytes of %d", len(mem), rem.Size())
+	}
+	r.Must(b.Close())
+	r.Eventually("the endpoint ends", func() bool { return ab.Err() != nil })
+	mem[len(mem)-1] = 1 // a fault, if the mapping had gone
+	if string(mem[:6]) != "pinned" {
+		r.Errorf("pinned memory was taken away: %q", mem[:6])
+	}
+	rem.Unpin()
+	if _, err := rem.Pin(fabric.RightRead); !errors.Is(err, fabric.ErrPeerLost) && !errors.Is(err, fabric.ErrClosed) {
+		r.Errorf("a lost peer's memory is pinned: %v", err)
+	}
+}
