@@ -42,13 +42,13 @@ func (p *Plan) Program() ([]byte, error) {
 	var keys, states []byte
 	for _, o := range p.keys {
 		keys = le.AppendUint16(keys, c.node(o.tree))
-		keys = le.AppendUint16(keys, uint16(o.tree.Kind))
+		keys = le.AppendUint16(keys, uint16(held(o.tree.Kind)))
 		keys = le.AppendUint32(keys, 0)
 	}
 	for _, o := range p.aggs {
 		kind, reg := byte(0), uint16(none)
 		if o.tree != nil {
-			kind, reg = byte(o.tree.Kind), c.node(o.tree)
+			kind, reg = byte(held(o.tree.Kind)), c.node(o.tree)
 		}
 		states = append(states, o.fn, kind)
 		states = le.AppendUint16(states, reg)
@@ -90,6 +90,14 @@ func (c *compiler) register() uint16 {
 		c.registers++
 	}
 	return c.registers - 1
+}
+
+// held is a kind as the function has it: bytes lie as text does.
+func held(k expr.Kind) expr.Kind {
+	if k == expr.Raw {
+		return expr.Text
+	}
+	return k
 }
 
 // bits is a literal as the function holds it.
@@ -142,7 +150,7 @@ func (c *compiler) instruction(n *expr.Node, to, a, b, from uint16) {
 	if n.Op >= expr.Eq && n.Op <= expr.Ge {
 		kind = n.Args[0].Kind
 	}
-	c.code = append(c.code, byte(n.Op), byte(kind))
+	c.code = append(c.code, byte(n.Op), byte(held(kind)))
 	for _, v := range []uint16{to, a, b, from, 0} {
 		c.code = le.AppendUint16(c.code, v)
 	}

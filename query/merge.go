@@ -129,13 +129,15 @@ func (m *Merge) record(d *decoder) error {
 		if v.there = d.u8() != 0; !v.there {
 			continue
 		}
-		if m.p.keys[i].tree.Kind == expr.Text {
+		switch m.p.keys[i].tree.Kind {
+		case expr.Text:
+			if v.text = d.text(); !utf8.ValidString(v.text) {
+				return fmt.Errorf("%w: text that is not UTF-8", ErrAnswer)
+			}
+		case expr.Raw:
 			v.text = d.text()
-		} else {
+		default:
 			v.bits = d.u64()
-		}
-		if !utf8.ValidString(v.text) {
-			return fmt.Errorf("%w: text that is not UTF-8", ErrAnswer)
 		}
 	}
 	key := before[:len(before)-len(d.rest)]
@@ -143,7 +145,9 @@ func (m *Merge) record(d *decoder) error {
 		s := state{n: d.u64(), a: d.u64(), b: d.u64()}
 		d.u64()
 		if o.tree != nil && o.tree.Kind == expr.Text && (o.fn == fnLeast || o.fn == fnMost) && s.n > 0 {
-			s.text = d.text()
+			if s.text = d.text(); !utf8.ValidString(s.text) {
+				return fmt.Errorf("%w: text that is not UTF-8", ErrAnswer)
+			}
 		}
 		g.states = append(g.states, s)
 	}
@@ -255,7 +259,7 @@ func (m *Merge) sort(rows [][]value, columns column.Schema) {
 	}
 	kinds := make([]expr.Kind, len(columns))
 	for i, c := range columns {
-		kinds[i], _ = expr.KindOf(c.Type)
+		kinds[i] = expr.KindOf(c.Type)
 	}
 	slices.SortStableFunc(rows, func(a, b []value) int {
 		for _, o := range m.p.order {
@@ -328,9 +332,9 @@ func build(c column.Column, rows [][]value, i int) (arrow.Array, error) {
 			return nil, fmt.Errorf("%w: column %q misses a value", ErrAnswer, c.Name)
 		case !v.there:
 			b.Null()
-		case c.Type.ID == column.UTF8:
+		case c.Type.Size() > 8 || c.Type.Varies() || c.Type.ID == column.Bytes:
 			if err := b.Bytes([]byte(v.text)); err != nil {
-				return nil, fmt.Errorf("%w: what comes out has too much text in column %q: ask for less (--limit)", err, c.Name)
+				return nil, fmt.Errorf("column %q of what comes out: %w: ask for less (--limit)", c.Name, err)
 			}
 		case c.Type.ID == column.Bool:
 			b.Bool(v.bits != 0)

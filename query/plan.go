@@ -193,6 +193,9 @@ func (p *Plan) aggregate(item string) (output, error) {
 		return output{}, err
 	}
 	o.tree = in.tree
+	if in.tree.Kind == expr.Raw && a.fn != fnCount {
+		return output{}, fmt.Errorf("%w: %s is of type %v, of which there is count only", ErrQuery, arg, in.tree.Type)
+	}
 	numeric := in.tree.Kind <= expr.Float && !timely(in.tree.Type)
 	if (a.fn == fnSum || a.fn == fnSpread) && !numeric {
 		return output{}, fmt.Errorf("%w: %s computes with numbers; %s is %v", ErrQuery, fn, arg, in.tree.Type)
@@ -219,6 +222,9 @@ func (p *Plan) setOrder() error {
 		}
 		if i < 0 {
 			return fmt.Errorf("%w: --order: nothing that comes out is called %.80q; %s", ErrQuery, name, schema.Suggest(name, out.Names()))
+		}
+		if expr.KindOf(out[i].Type) == expr.Raw {
+			return fmt.Errorf("%w: --order: %q is of type %v, which has no order yet", ErrQuery, out[i].Name, out[i].Type)
 		}
 		p.order = append(p.order, ordering{i, down})
 	}

@@ -20,32 +20,35 @@ const (
 	Float                 // f64
 	Bool
 	Text
+	Raw // bytes with which nothing can be computed
 )
 
-func (k Kind) String() string { return [...]string{"?", "i64", "u64", "f64", "bool", "utf8"}[k] }
-
-// Type is the column type of a kind's values.
-func (k Kind) Type() column.Type {
-	return column.Type{ID: [...]column.ID{column.Invalid, column.I64, column.U64, column.F64, column.Bool, column.UTF8}[k]}
+func (k Kind) String() string {
+	return [...]string{"?", "i64", "u64", "f64", "bool", "utf8", "bytes"}[k]
 }
 
-// KindOf is how a column's values are held; false for types that expressions cannot read yet.
-func KindOf(t column.Type) (Kind, bool) {
+// Type is the column type of a kind's values; Raw has none of its own.
+func (k Kind) Type() column.Type {
+	return column.Type{ID: [...]column.ID{column.Invalid, column.I64, column.U64, column.F64, column.Bool, column.UTF8, column.Binary}[k]}
+}
+
+// KindOf is how a column's values are held.
+func KindOf(t column.Type) Kind {
 	switch t.ID {
 	case column.I8, column.I16, column.I32, column.I64, column.Date32, column.Time32, column.Time64, column.Timestamp, column.Duration:
-		return Int, true
-	case column.U8, column.U16, column.U32:
-		return Int, true
+		return Int
+	case column.U8, column.U16, column.U32: // they fit
+		return Int
 	case column.U64:
-		return Uint, true
+		return Uint
 	case column.F32, column.F64:
-		return Float, true
+		return Float
 	case column.Bool:
-		return Bool, true
+		return Bool
 	case column.UTF8:
-		return Text, true
+		return Text
 	}
-	return 0, false
+	return Raw
 }
 
 // Op is what a node does.

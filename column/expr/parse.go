@@ -99,11 +99,7 @@ func (r *reader) load(at ast.Node, name string) (*Node, error) {
 		return nil, r.fail(at, "there is no column %q; %s", name, schema.Suggest(name, r.columns.Names()))
 	}
 	t := r.columns[i].Type
-	k, ok := KindOf(t)
-	if !ok {
-		return nil, r.fail(at, "column %q is of type %v, with which expressions cannot compute yet", name, t)
-	}
-	return &Node{Op: Load, Kind: k, Type: t, Column: i}, nil
+	return &Node{Op: Load, Kind: KindOf(t), Type: t, Column: i}, nil
 }
 
 // literal is text, or a number of a kind that what stands beside it decides.
@@ -157,6 +153,11 @@ func (r *reader) binary(e *ast.BinaryExpr, depth int) (*Node, error) {
 	b, err := r.read(e.Y, depth+1)
 	if err != nil {
 		return nil, err
+	}
+	for _, n := range []*Node{a, b} {
+		if n.Kind == Raw {
+			return nil, r.fail(e, "column %q is of type %v, with which expressions cannot compute yet", r.columns[n.Column].Name, n.Type)
+		}
 	}
 	if a, b, err = r.match(e, a, b); err != nil {
 		return nil, err

@@ -234,8 +234,15 @@ static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chu
             ((text_t *)r->buf)[i].n = offset[1] - offset[0];
         }
         break;
-    default:
-        return refuse("the program reads a column of a type that queries do not know");
+    default: { /* bytes of a fixed number: each value as text */
+        uint32_t width = c->type - WHERRY_TYPE_BYTES;
+        if (c->type <= WHERRY_TYPE_BYTES)
+            return refuse("the program reads a column of a type that queries do not know");
+        for (uint32_t i = 0; i < n; i++) {
+            ((text_t *)r->buf)[i].p = at + (uint64_t)(base + (sel ? sel[i] : i)) * width;
+            ((text_t *)r->buf)[i].n = width;
+        }
+    }
     }
     return WHERRY_OK;
 }
