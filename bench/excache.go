@@ -50,6 +50,8 @@ func (s *segmentStore) Take(_ context.Context, r int) error {
 
 func (s *segmentStore) Release(int) {}
 
+func (s *segmentStore) Discard(context.Context, int, []excache.Range) error { return nil }
+
 func (s *segmentStore) Mapped(int) bool { return s.mem.Mapped() }
 
 func (s *segmentStore) Access(off uint64, n int, fn func([]byte)) error {

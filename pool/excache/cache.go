@@ -59,6 +59,7 @@ type Cache struct {
 	buffer   []byte // what is forked
 	moving   moving
 	flights
+	ranges  []Range      // of a discard
 	copyIn  func([]byte) // moving's methods
 	readOut func([]byte)
 	lost    error
@@ -84,7 +85,7 @@ func New(config Config) (*Cache, error) {
 	if config.MinBytes == 0 {
 		config.MinBytes = defaultMinBytes
 	}
-	c := &Cache{config: config, core: NewCore(int(config.LocalBytes / PageBytes)), sessions: map[*session]struct{}{}}
+	c := &Cache{config: config, core: NewCore(int(config.LocalBytes / PageBytes)), sessions: map[*session]struct{}{}, ranges: make([]Range, 0, discardRanges)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.copyIn, c.readOut = c.moving.copyIn, c.moving.readOut
 	var err error
@@ -294,6 +295,7 @@ func (c *Cache) freed(s *session, offset, n uint64) {
 		c.apply(c.core.Free(p, uint32(part/PageBytes)))
 		offset, n = offset+part, n-part
 	}
+	c.discard()
 }
 
 // live is how many processes are served.

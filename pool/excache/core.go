@@ -70,6 +70,7 @@ type page struct {
 	transfer   uint8 // 1 and the number of the transfer that has its bytes, or a copy that is not to be overtaken; 0: none
 	main       bool  // in the main queue
 	voted      bool  // was used again while it was there
+	stored     bool  // the store has bytes of it, old ones perhaps
 	guessed    bool  // installed writable because its neighbours are written
 }
 
@@ -91,8 +92,9 @@ type Core struct {
 	picks       uint32 // victims ever
 	reads       streams
 	writes      streams
-	transfers   [Transfers]transfer
-	age         uint32 // of transfers
+	transfers   [Transfers + 1]transfer // the last one is the discard's
+	freed       []uint16                // pages of a room that were freed while the store had bytes of them, since it was discarded
+	age         uint32                  // of transfers
 	out         []effect
 	victims     [batchPages]uint32
 	Counts      Counts
@@ -107,8 +109,9 @@ type Counts struct {
 	Zeroed      uint64 `json:"zeroed_pages"`
 	Saved       uint64 `json:"saved_pages"`
 	Evicted     uint64 `json:"evicted_pages"`
-	Freed       uint64 `json:"freed_pages"` // local pages that were freed by the program, hence not written back
-	Returned    uint64 `json:"returned"`    // came back soon after they left
+	Freed       uint64 `json:"freed_pages"`     // local pages that were freed by the program, hence not written back
+	Returned    uint64 `json:"returned"`        // came back soon after they left
+	Discarded   uint64 `json:"discarded_pages"` // freed, and forgotten by the store
 }
 
 // NewCore makes a core that keeps at most limit pages local, at least MinLocalBytes.
@@ -133,6 +136,7 @@ func (c *Core) AddRoom(room int) {
 	for len(c.gone) <= room {
 		c.gone = append(c.gone, false)
 		c.far = append(c.far, false)
+		c.freed = append(c.freed, 0)
 		c.owners = append(c.owners, 0)
 	}
 	for len(c.areas)*runPages < len(c.pages) {
@@ -142,7 +146,13 @@ func (c *Core) AddRoom(room int) {
 
 // Own says whose a room is, and whether its store is far, that is not mapped. What one owner does brings nothing of another's, who may
 // not even be there yet.
-func (c *Core) Own(room int, owner uint64, far bool) { c.owners[room], c.far[room] = owner, far }
+func (c *Core) Own(room int, owner uint64, far bool) {
+	c.owners[room], c.far[room], c.freed[room] = owner, far, 0
+	pages := c.pages[room*roomPages : (room+1)*roomPages]
+	for i := range pages {
+		pages[i].stored = false // what was there was another's
+	}
+}
 
 // Allows reports whether an access to page p is no fault.
 func (c *Core) Allows(p uint32, write bool) bool {
@@ -391,7 +401,9 @@ func (c *Core) Free(first, n uint32) []effect {
 			g.transfer = 0 // what is fetched of it is not used
 		}
 		if g.state != lost {
-			g.state = zero
+			if g.state = zero; g.stored {
+				c.freed[q/roomPages] = min(c.freed[q/roomPages]+1, roomPages)
+			}
 		}
 		g.prev = 0
 	}
@@ -439,7 +451,7 @@ func (c *Core) Unsaved(e effect) {
 // Put says that the store holds n pages from first on, which are not local.
 func (c *Core) Put(first, n uint32) {
 	for q := first; q < first+n; q++ {
-		c.pages[q].state, c.pages[q].prev = remote, 0
+		c.pages[q].state, c.pages[q].prev, c.pages[q].stored = remote, 0, true
 	}
 }
 

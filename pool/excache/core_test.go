@@ -29,6 +29,8 @@ type world struct {
 	buffers [Transfers][]byte
 	firsts  [Transfers]uint32
 	under   []effect // started, in whatever order they end
+	room    int      // that ranges are of
+	ranges  []Range  // being discarded
 }
 
 func newWorld(t *rapid.T, limit, rooms int, far bool) *world {
@@ -47,6 +49,16 @@ func newWorld(t *rapid.T, limit, rooms int, far bool) *world {
 
 // land ends one of the operations that are under way.
 func (w *world) land() bool {
+	if len(w.ranges) > 0 && w.rng.IntN(3) == 0 {
+		for _, r := range w.ranges {
+			for p := range r.Size / PageBytes {
+				w.store[uint64(w.room)*roomPages+r.Off/PageBytes+p] = 0xdd
+			}
+		}
+		w.ranges = nil
+		w.core.Discarded()
+		w.apply(slices.Clone(w.core.Resume()))
+	}
 	if len(w.under) == 0 {
 		return false
 	}
@@ -211,6 +223,9 @@ func TestModel(t *testing.T) {
 				n = min(n, 2*roomPages-at)
 				w.apply(w.core.Free(at, n))
 				clear(w.plain[at : at+n])
+				if room, ranges := w.core.Discard(nil); len(ranges) > 0 {
+					w.room, w.ranges = room, ranges
+				}
 				continue
 			}
 			for range n {

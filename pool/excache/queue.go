@@ -111,7 +111,7 @@ func (c *Core) evictOne(p uint32) {
 		c.join(drop, p)
 	case g.state == dirty:
 		c.Counts.Saved++
-		g.state = remote
+		g.state, g.stored = remote, true
 		if c.far[p/roomPages] {
 			c.send(p)
 		} else {

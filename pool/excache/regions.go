@@ -74,6 +74,21 @@ func (s *Regions) at(off uint64) (*pool.Region, uint64) {
 	return s.rooms[off/RoomBytes], off % RoomBytes
 }
 
+// Discard implements Store.
+func (s *Regions) Discard(ctx context.Context, r int, ranges []Range) error {
+	s.mu.RLock()
+	region := s.rooms[r]
+	s.mu.RUnlock()
+	if region == nil {
+		return nil
+	}
+	all := make([]pool.Range, len(ranges))
+	for i, g := range ranges {
+		all[i] = pool.Range{Off: g.Off, Size: g.Size}
+	}
+	return region.DiscardAll(ctx, all)
+}
+
 // Mapped implements Store.
 func (s *Regions) Mapped(r int) bool {
 	s.mu.RLock()

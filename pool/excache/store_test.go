@@ -13,17 +13,19 @@ import (
 // testStore keeps rooms in memory of this process; what it gives out holds somebody's old bytes. Where it is not mapped, operations end at
 // once, but for those that are held.
 type testStore struct {
-	most    int
-	mapped  bool
-	mu      sync.Mutex
-	rooms   map[int][]byte
-	broken  atomic.Bool
-	change  sync.Cond // of mu, once there is one
-	changes int
-	ops     [Transfers]testOp
-	held    func(o *testOp) bool
-	started func(o *testOp)       // mu is held
-	fails   func(o *testOp) error // instead of being done
+	most      int
+	mapped    bool
+	mu        sync.Mutex
+	rooms     map[int][]byte
+	broken    atomic.Bool
+	change    sync.Cond // of mu, once there is one
+	changes   int
+	discarded uint64
+	discards  int
+	ops       [Transfers]testOp
+	held      func(o *testOp) bool
+	started   func(o *testOp)       // mu is held
+	fails     func(o *testOp) error // instead of being done
 }
 
 type testOp struct {
@@ -67,6 +69,20 @@ func (s *testStore) at(off uint64, n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rooms[int(off/RoomBytes)][off%RoomBytes:][:n]
+}
+
+// Discard implements Store.
+func (s *testStore) Discard(_ context.Context, r int, ranges []Range) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range ranges {
+		s.discarded += g.Size
+		s.discards++
+		if room := s.rooms[r]; room != nil {
+			clear(room[g.Off:][:g.Size])
+		}
+	}
+	return nil
 }
 
 func (s *testStore) Mapped(int) bool { return s.mapped }

@@ -146,3 +146,26 @@ func TestSilence(t *testing.T) {
 		})
 	}
 }
+
+// TestDiscard: the store forgets what a program frees, in long ranges, and what comes there afterwards stays.
+func TestDiscard(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			store := &testStore{most: 4, mapped: mapped}
+			r := newRig(t, store, 2<<20)
+			w := r.talk(t, "discard")
+			w.hear("freed")
+			until := time.Now().Add(10 * time.Second)
+			for r.Stats().Discarded == 0 && time.Now().Before(until) {
+				time.Sleep(time.Millisecond)
+			}
+			w.say()
+			w.hear("ok")
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			if s := r.Stats(); s.Discarded*PageBytes != store.discarded || store.discarded < 4<<20 || store.discards > 40 {
+				t.Errorf("%d pages were discarded, of the store %d bytes in %d ranges", s.Discarded, store.discarded, store.discards)
+			}
+		})
+	}
+}

@@ -22,6 +22,24 @@ int main(int argc, char **argv)
     void *got = 0;
     for (size_t i = 0; i < n; i += PAGE)
         p[i] = (char)(i / PAGE % 100 + 1);
+    if (!strcmp(argv[1], "discard")) {
+        munmap(p, 6 * MIB); // 2 MiB of the end are local
+        p = mmap(p, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        free(malloc(300000)); // whatever is freed is told sooner or later
+        say("freed");
+        hear();
+        char *q = map(6 * MIB);
+        for (size_t round = 0; round < 3; round++) {
+            for (size_t i = 0; i < 6 * MIB; i += PAGE)
+                q[i] = (char)(q[i] + i / PAGE % 50 + 1);
+        }
+        for (size_t i = 0; i < 6 * MIB; i += PAGE)
+            if (q[i] != (char)(3 * (i / PAGE % 50 + 1)))
+                return 1;
+        say("ok");
+        hear();
+        return 0;
+    }
     say("written");
     hear();
     if (!strcmp(argv[1], "recall")) {
