@@ -151,6 +151,9 @@ type Outside struct {
 	Direct   uint64 `json:"direct_io"` // O_DIRECT that was taken away
 	Uring    uint64 `json:"io_uring"`  // io_uring that was refused
 	Refused  uint64 `json:"refused"`   // allocations that failed for want of room
+	// Anonymous is memory of each process that is not the window's, nor a file's: stacks, the heap of small allocations. It is the
+	// most that was seen when the window grew and at the process's end.
+	Anonymous uint64 `json:"anonymous_bytes"`
 }
 
 func (o *Outside) add(p Outside) {
@@ -159,6 +162,7 @@ func (o *Outside) add(p Outside) {
 	o.Direct += p.Direct
 	o.Uring += p.Uring
 	o.Refused += p.Refused
+	o.Anonymous += p.Anonymous
 }
 
 // Stats returns the counts so far.

@@ -142,7 +142,7 @@ func TestPrograms(t *testing.T) {
 // TestEdges: what programs may do to the window, the descriptors behind it and the shim, and still see what they wrote.
 func TestEdges(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
-	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1} {
+	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1, "borders": 1} {
 		t.Run(what, func(t *testing.T) {
 			for range times {
 				if got := r.run(t, r.program, what); got != "ok" {
@@ -164,6 +164,17 @@ func TestOtherAllocator(t *testing.T) {
 	}
 	if s := r.Stats(); s.Fetched == 0 {
 		t.Errorf("nothing was remote: %+v", s)
+	}
+}
+
+// TestOutside: what a program has of memory besides the window is told, when it has ended.
+func TestOutside(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	if got := r.run(t, r.program, "heap"); got != "ok" {
+		t.Errorf("%s", got)
+	}
+	if n := r.Stats().Outside.Anonymous; n < 16_000_000 || n > 50_000_000 {
+		t.Errorf("%d bytes, want some 16 MB", n)
 	}
 }
 

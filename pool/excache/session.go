@@ -270,5 +270,5 @@ func (s *session) outside() Outside {
 		return Outside{}
 	}
 	at := func(i int) uint64 { return binary.NativeEndian.Uint64(s.counters[8*i:]) }
-	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4)}
+	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4), Anonymous: at(5)}
 }
