@@ -222,13 +222,8 @@ func (c *Config) Validate() error {
 	if err := c.validateManagers(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if len(c.DataRoots) > maxDataRoots {
-		return fmt.Errorf("node: %d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
-	}
-	for _, dir := range c.DataRoots {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("node: data root %q is not an absolute path", dir)
-		}
+	if err := c.validateRoots(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	for i := range c.Peers {
 		if err := c.validatePeer(&c.Peers[i]); err != nil {
@@ -237,6 +232,18 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Peers) > cluster.MaxMembers {
 		return fmt.Errorf("node: %d peers, at most %d are allowed", len(c.Peers), cluster.MaxMembers)
+	}
+	return nil
+}
+
+func (c *Config) validateRoots() error {
+	if len(c.DataRoots) > maxDataRoots {
+		return fmt.Errorf("%d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
+	}
+	for _, dir := range c.DataRoots {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("data root %q is not an absolute path", dir)
+		}
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (o *op) data(addr, n uint64, need fabric.Rights) Status {
 		return st
 	}
 	if p.mem != nil {
-		if uint64(len(p.mem)) < off+n || len(o.far) > 0 {
+		if len(o.far) > 0 {
 			return StatusTransfer
 		}
 		o.pieces = append(o.pieces, p.mem[off:off+n:off+n])
@@ -163,7 +163,7 @@ func (o *op) locatePRP(c *Command, size uint64, need fabric.Rights) Status {
 		}
 		entries := (pageBytes - list&(pageBytes-1)) / 8
 		p, off, st := o.hold(list, entries*8, fabric.RightRead)
-		if st != StatusOK || p.mem == nil || uint64(len(p.mem)) < off+entries*8 {
+		if st != StatusOK || p.mem == nil {
 			return StatusTransfer // a list lies where the engine can read it
 		}
 		for i := range entries {
