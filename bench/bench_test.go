@@ -83,6 +83,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
+		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
@@ -113,7 +114,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, c := range all {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
-			if c.Pin = true; !slices.Contains([]string{"chase", "crowd", "scan", "hostile"}, c.Kind) && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
+			if c.Pin = true; !slices.Contains([]string{"chase", "crowd", "scan", "hostile", "codegen"}, c.Kind) && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
 				c.Policy = fabric.Latency
 			}
 			c.Command = []string{os.Args[0], "role"}

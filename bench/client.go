@@ -87,6 +87,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.scan()
 	case "hostile":
 		return c.hostile()
+	case "codegen":
+		return c.codegen()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }

@@ -22,6 +22,8 @@ import (
 const (
 	// loadTime bounds a load whose context has no deadline.
 	loadTime = 24 * time.Hour
+	// columnsMemory is what columns may take in this process while they are loaded: only its machine bounds it.
+	columnsMemory = 1 << 40
 	// cleanupTime bounds each step of what follows a load: undoing one that failed, dropping what was replaced.
 	cleanupTime = 10 * time.Second
 )
@@ -312,6 +314,9 @@ func (l *loading) free(ctx context.Context) error {
 func (l *loading) scan(ctx context.Context) error {
 	o := l.spec.Options
 	o.Spread.Elements = uint32(len(l.nodes))
+	if o.MemoryBytes == 0 && o.Format.Columnar() {
+		o.MemoryBytes = columnsMemory
+	}
 	o.Progress = func(phase dataset.Phase, done, total int64) {
 		l.progress(LoadProgress{Phase: string(phase), Done: done, Total: total})
 	}
@@ -371,7 +376,12 @@ func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
 	}
 	l.report.Edges, l.report.Bad = l.plan.Edges, l.plan.Bad.Count
 	l.report.BadLines = control.BadLinesOf(&l.plan.Bad)
-	return l.table(l.plan.Kind, l.plan.Schema, l.plan.Sharding), nil
+	t := l.table(l.plan.Kind, l.plan.Schema, l.plan.Sharding)
+	t.Columns = l.plan.Columns
+	for i := range t.Shards {
+		t.Shards[i].Parts = l.plan.PartsOf(uint32(i))
+	}
+	return t, nil
 }
 
 // blank makes empty windows.
@@ -431,6 +441,9 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 			return nil, fmt.Errorf("%w: the files differ: %s:%s has %v of %s, %s:%s has %v of %s", dataset.ErrInput,
 				a.name, a.path, a.file.Kind, a.file.Schema.String(), t.name, t.path, t.file.Kind, t.file.Schema.String())
 		}
+		if differs := a.file.Columns.Differs(t.file.Columns); differs != "" {
+			return nil, fmt.Errorf("%w: the files differ: %s:%s against %s:%s: %s", dataset.ErrInput, t.name, t.path, a.name, a.path, differs)
+		}
 		counts[i] = t.file.Rows
 		l.report.Edges += t.file.Edges
 		l.report.BadLines = append(l.report.BadLines, t.bad...)
@@ -438,7 +451,15 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 	if a.file.Kind == cluster.CSR && len(l.nodes) > 1 {
 		return nil, fmt.Errorf("%w: a graph in several files cannot be loaded at the nodes, because its vertices must be numbered together: load it from one node, or from here", control.ErrRequest)
 	}
-	return l.table(a.file.Kind, a.file.Schema, cluster.BlockOf(counts)), nil
+	t := l.table(a.file.Kind, a.file.Schema, cluster.BlockOf(counts))
+	t.Columns = slices.Clone(a.file.Columns)
+	for i, n := range l.nodes {
+		t.Shards[i].Parts = n.file.Parts
+		for c := range t.Columns { // one of the files may miss values where others miss none
+			t.Columns[c].Nullable = t.Columns[c].Nullable || n.file.Columns[c].Nullable
+		}
+	}
+	return t, nil
 }
 
 // tooManyBad reports that the files together have more bad lines than are allowed. Each node keeps to that for its own file.

@@ -13,6 +13,9 @@ import (
 const (
 	tableMagic   = "WSHT"
 	tableVersion = 1
+	// columnsVersion is that of tables of kind Columns, which have columns and parts too. Other tables keep the older form, which
+	// older programs read.
+	columnsVersion = 2
 	// tableHeadBytes: magic, u16 version, u16 zero, u32 body length, u32 CRC-32C of the body.
 	tableHeadBytes = 16
 	// MaxTableBytes bounds an encoded table: MaxElements shards with all their
@@ -40,6 +43,9 @@ func (t *Table) Encode() ([]byte, error) {
 		b = le.AppendUint32(b, f.Type.Code())
 		b = appendText(b, f.Help)
 	}
+	if t.Kind == Columns {
+		b = appendColumns(b, t)
+	}
 	b = le.AppendUint32(b, t.Sharding.Elements)
 	b = le.AppendUint64(b, t.Rows)
 	b = appendText(b, t.Sharding.Key)
@@ -49,13 +55,16 @@ func (t *Table) Encode() ([]byte, error) {
 	}
 	for i := range t.Shards {
 		b = appendShard(b, &t.Shards[i])
+		if t.Kind == Columns {
+			b = appendParts(b, t.Shards[i].Parts)
+		}
 	}
 	if len(b) > MaxTableBytes {
 		return nil, t.errorf("its encoding has %d bytes, at most %d are allowed", len(b), MaxTableBytes)
 	}
 	body := b[tableHeadBytes:]
 	copy(b, tableMagic)
-	le.PutUint16(b[4:], tableVersion)
+	le.PutUint16(b[4:], versionOf(t.Kind))
 	le.PutUint32(b[8:], uint32(len(body)))
 	le.PutUint32(b[12:], castagnoli(body))
 	return b, nil
@@ -93,8 +102,9 @@ func DecodeTable(b []byte) (*Table, error) {
 	if len(b) < tableHeadBytes || string(b[:4]) != tableMagic {
 		return nil, fmt.Errorf("%w: these %d bytes do not start with the magic %q", ErrTable, len(b), tableMagic)
 	}
-	if v := le.Uint16(b[4:]); v != tableVersion {
-		return nil, fmt.Errorf("%w: its format is version %d, this program reads version %d", ErrTable, v, tableVersion)
+	version := le.Uint16(b[4:])
+	if version != tableVersion && version != columnsVersion {
+		return nil, fmt.Errorf("%w: its format is version %d, this program reads versions %d and %d", ErrTable, version, tableVersion, columnsVersion)
 	}
 	if len(b) > MaxTableBytes {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTable, len(b), MaxTableBytes)
@@ -108,6 +118,9 @@ func DecodeTable(b []byte) (*Table, error) {
 	}
 	d := decoder{rest: body, size: len(body)}
 	t := d.table()
+	if version != versionOf(t.Kind) {
+		d.fail("its format is version %d, one of kind %v has version %d", version, t.Kind, versionOf(t.Kind))
+	}
 	if d.err == nil && len(d.rest) != 0 {
 		d.fail("%d bytes follow its end", len(d.rest))
 	}
@@ -184,6 +197,9 @@ func (d *decoder) table() *Table {
 		}
 		t.Schema.Fields = append(t.Schema.Fields, f)
 	}
+	if t.Kind == Columns {
+		t.Columns = d.columns()
+	}
 	t.Sharding.Elements = d.u32()
 	t.Sharding.Rows = d.u64()
 	t.Sharding.Key = d.text(schema.MaxNameBytes)
@@ -201,7 +217,11 @@ func (d *decoder) table() *Table {
 		if d.err != nil {
 			return t
 		}
-		t.Shards = append(t.Shards, d.shard())
+		s := d.shard()
+		if t.Kind == Columns {
+			s.Parts = d.parts(len(s.Windows))
+		}
+		t.Shards = append(t.Shards, s)
 	}
 	// ElementRows relies on a valid sharding.
 	if d.err == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -33,6 +34,9 @@ const (
 	// Raw: what the windows hold is between their owner and the functions that
 	// use them; the sharding still says where a row is.
 	Raw
+	// Columns: the windows are parts, which are Arrow IPC files, each followed by its
+	// directory; see package dataset/part.
+	Columns
 )
 
 // Windows of a Records dataset.
@@ -53,10 +57,21 @@ const (
 	GraphWindows      = 6
 )
 
-var kinds = []string{Records: "records", CSR: "csr", Raw: "raw"}
+// Windows of each part of a Columns dataset: window PartWindows*i+PartFile is the file of part i.
+const (
+	PartFile      = 0
+	PartDirectory = 1
+	PartWindows   = 2
+	// MaxParts bounds the parts of a shard, as MaxWindows bounds its windows.
+	MaxParts = MaxWindows / PartWindows
+)
+
+var kinds = []string{Records: "records", CSR: "csr", Raw: "raw", Columns: "columns"}
+
+func (k Kind) valid() bool { return k >= Records && k <= Columns }
 
 func (k Kind) String() string {
-	if k >= Records && k <= Raw {
+	if k.valid() {
 		return kinds[k]
 	}
 	return fmt.Sprintf("Kind(%d)", uint8(k))
@@ -72,7 +87,7 @@ func ParseKind(name string) (Kind, error) {
 
 // MarshalText is the kind's name.
 func (k Kind) MarshalText() ([]byte, error) {
-	if k < Records || k > Raw {
+	if !k.valid() {
 		return nil, fmt.Errorf("%w: kind %d is unknown", ErrTable, uint8(k))
 	}
 	return []byte(k.String()), nil
@@ -101,6 +116,13 @@ type Shard struct {
 	FirstRow    uint64             `json:"first_row"`
 	Rows        uint64             `json:"rows"`
 	Windows     []Window           `json:"windows"`
+	Parts       []Part             `json:"parts,omitempty"` // of Columns: what PartWindows windows each hold
+}
+
+// Part is some of a shard's rows: those that follow the part before.
+type Part struct {
+	Rows   uint64 `json:"rows"`
+	Chunks uint32 `json:"chunks"`
 }
 
 // Table says where a dataset is. Shard i belongs to element index i of the sharding.
@@ -108,7 +130,8 @@ type Table struct {
 	Name     string        `json:"name"`
 	Version  uint64        `json:"version"`
 	Kind     Kind          `json:"kind"`
-	Schema   schema.Schema `json:"schema"` // of Records; no fields otherwise
+	Schema   schema.Schema `json:"schema"`            // of Records; no fields otherwise
+	Columns  column.Schema `json:"columns,omitempty"` // of Columns
 	Sharding Sharding      `json:"sharding"`
 	Rows     uint64        `json:"rows"`
 	Shards   []Shard       `json:"shards"`
@@ -184,11 +207,13 @@ func (t *Table) Members() []Member {
 func (t *Table) Clone() *Table {
 	c := *t
 	c.Schema.Fields = slices.Clone(t.Schema.Fields)
+	c.Columns = slices.Clone(t.Columns)
 	c.Sharding.Bounds = slices.Clone(t.Sharding.Bounds)
 	c.Shards = slices.Clone(t.Shards)
 	for i := range c.Shards {
 		c.Shards[i].Addrs = slices.Clone(c.Shards[i].Addrs)
 		c.Shards[i].Windows = slices.Clone(c.Shards[i].Windows)
+		c.Shards[i].Parts = slices.Clone(c.Shards[i].Parts)
 	}
 	return &c
 }
@@ -209,7 +234,7 @@ func (t *Table) Validate() error {
 	if err := ValidateName(t.Name); err != nil {
 		return fmt.Errorf("%w: %w", ErrTable, err)
 	}
-	if t.Kind < Records || t.Kind > Raw {
+	if !t.Kind.valid() {
 		return t.errorf("kind %d is unknown", uint8(t.Kind))
 	}
 	if t.Kind == Records {
@@ -218,6 +243,13 @@ func (t *Table) Validate() error {
 		}
 	} else if len(t.Schema.Fields) != 0 {
 		return t.errorf("kind %v has no schema", t.Kind)
+	}
+	if t.Kind == Columns {
+		if err := t.Columns.Validate(); err != nil {
+			return t.errorf("%w", err)
+		}
+	} else if len(t.Columns) != 0 {
+		return t.errorf("kind %v has no columns", t.Kind)
 	}
 	if err := t.validateSharding(); err != nil {
 		return err
@@ -261,6 +293,9 @@ func (t *Table) validateSharding() error {
 			return t.errorf("it is sharded by %q, which is no field; %s", key, schema.Suggest(key, t.Schema.Names()))
 		}
 	}
+	if t.Kind == Columns && t.Sharding.Kind != Block {
+		return t.errorf("columns lie in ranges of rows (block), not %v", t.Sharding.Kind)
+	}
 	if t.Kind == CSR && t.Rows > 1<<32 {
 		return t.errorf("%d vertices; a graph numbers them with 32 bits", t.Rows)
 	}
@@ -299,45 +334,4 @@ func (t *Table) validateShard(i uint32, s *Shard) error {
 		}
 	}
 	return t.validateWindows(s)
-}
-
-// validateWindows checks the windows' number and sizes against the rows.
-func (t *Table) validateWindows(s *Shard) error {
-	size := func(w int) uint64 { return s.Windows[w].Size }
-	switch t.Kind {
-	case Records:
-		l, err := t.Schema.Layout()
-		if err != nil {
-			return err
-		}
-		want := 1
-		if l.HasStr {
-			want = 2
-		}
-		if len(s.Windows) != want {
-			return fmt.Errorf("%d windows, records of %s have %d", len(s.Windows), clip(t.Schema.String()), want)
-		}
-		if rows := s.Rows * uint64(l.Size); size(RowsWindow) != rows {
-			return fmt.Errorf("window %d has %d bytes, %d rows have %d", RowsWindow, size(RowsWindow), s.Rows, rows)
-		}
-	case CSR:
-		if len(s.Windows) != GraphWindows {
-			return fmt.Errorf("%d windows, a graph has %d", len(s.Windows), GraphWindows)
-		}
-		for _, w := range []int{FwdOffsetsWindow, RevOffsetsWindow} {
-			if want := 8 * (s.Rows + 1); size(w) != want {
-				return fmt.Errorf("window %d has %d bytes, the offsets of %d rows have %d", w, size(w), s.Rows, want)
-			}
-			if size(w+1)%4 != 0 {
-				return fmt.Errorf("window %d has %d bytes, vertices have 4 each", w+1, size(w+1))
-			}
-		}
-		if want := 4 * (s.Rows + 1); size(NameOffsetsWindow) != want && size(NameOffsetsWindow) != 0 {
-			return fmt.Errorf("window %d has %d bytes, the names of %d rows have %d", NameOffsetsWindow, size(NameOffsetsWindow), s.Rows, want)
-		}
-		if size(NameOffsetsWindow) == 0 && size(NamesWindow) != 0 {
-			return fmt.Errorf("window %d has names, window %d no offsets of them", NamesWindow, NameOffsetsWindow)
-		}
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/golden"
 	"github.com/wherry-fabric/wherry/schema"
@@ -56,17 +57,34 @@ func graphTable(t testing.TB) *Table {
 	return tab
 }
 
+// columnTable is columns over two elements: three parts, one of them on the second.
+func columnTable(t testing.TB) *Table {
+	tab := &Table{Name: "c", Version: 3, Kind: Columns, Sharding: BlockOf([]uint64{5, 2}), Columns: column.Schema{
+		{Name: "user id", Type: column.Type{ID: column.I64}},
+		{Name: "when", Type: column.Type{ID: column.Timestamp, Unit: column.Microsecond, Zone: "UTC"}, Nullable: true},
+		{Name: "level", Type: column.Type{ID: column.UTF8}}}}
+	for i, parts := range [][]Part{{{Rows: 4, Chunks: 2}, {Rows: 1, Chunks: 1}}, {{Rows: 2, Chunks: 1}}} {
+		s := Shard{Element: fmt.Sprint("n", i), Incarnation: fabric.Incarnation(i + 1), Addrs: []string{"tcp://[::1]:1"}, Parts: parts}
+		for range parts {
+			s.Windows = append(s.Windows, Window{Size: 900}, Window{Size: 300})
+		}
+		tab.Shards = append(tab.Shards, s)
+	}
+	tab.FillRows()
+	return tab
+}
+
 func TestTableGolden(t *testing.T) {
 	keyed := logTable(t)
 	keyed.Sharding = KeyedOf("name", []uint64{3, 0, 2})
 	raw := &Table{Name: "r", Kind: Raw, Sharding: Sharding{Kind: Cyclic, Elements: 1, Rows: 9}, Rows: 9,
 		Shards: []Shard{{Element: "a", Incarnation: 1, Addrs: []string{"ucx://x"}, Rows: 9}}}
-	for name, tab := range map[string]*Table{"records": logTable(t), "keyed": keyed, "graph": graphTable(t), "raw": raw} {
+	for name, tab := range map[string]*Table{"records": logTable(t), "keyed": keyed, "graph": graphTable(t), "raw": raw, "columns": columnTable(t)} {
 		got, err := tab.Encode()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		golden.CheckHex(t, filepath.Join("testdata", "table-v1-"+name+".hex"), got)
+		golden.CheckHex(t, filepath.Join("testdata", fmt.Sprintf("table-v%d-%s.hex", versionOf(tab.Kind), name)), got)
 		back, err := DecodeTable(got)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -252,4 +270,33 @@ func TestMaxTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("the largest table without a schema: %d bytes", len(b))
+}
+
+// What a table of columns must not say.
+func TestColumnTableErrors(t *testing.T) {
+	for want, spoil := range map[string]func(*Table){
+		"0 columns":                    func(t *Table) { t.Columns = nil },
+		"both called":                  func(t *Table) { t.Columns[1].Name = "user id" },
+		"its parts have 4 rows":        func(t *Table) { t.Shards[0].Parts[0].Rows = 3 },
+		"2 parts and 3 windows":        func(t *Table) { t.Shards[0].Windows = t.Shards[0].Windows[:3] },
+		"part 1 is empty":              func(t *Table) { t.Shards[0].Windows[3].Size = 0 },
+		"5 rows in 9 chunks":           func(t *Table) { t.Shards[0].Parts = []Part{{Rows: 5, Chunks: 9}, {}} },
+		"ranges of rows (block)":       func(t *Table) { t.Sharding = Sharding{Kind: Cyclic, Elements: 2, Rows: 7}; t.FillRows() },
+		"kind raw has no columns":      func(t *Table) { t.Kind = Raw },
+		"it has parts, which kind raw": func(t *Table) { t.Kind, t.Columns = Raw, nil },
+	} {
+		tab := columnTable(t)
+		spoil(tab)
+		if err := tab.Validate(); !errors.Is(err, ErrTable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	b, err := columnTable(t).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint16(b[4:], 1)
+	if _, err := DecodeTable(b); !errors.Is(err, ErrTable) || !strings.Contains(err.Error(), "one of kind columns has version 2") {
+		t.Errorf("columns in the older form: %v", err)
+	}
 }

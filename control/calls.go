@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
@@ -179,12 +180,14 @@ type FileOptions struct {
 
 // FileReply is what was found in the file.
 type FileReply struct {
-	Kind   cluster.Kind  `json:"kind"`
-	Schema schema.Schema `json:"schema"`
-	Rows   uint64        `json:"rows"`
-	Edges  uint64        `json:"edges,omitempty"`
-	Sizes  []uint64      `json:"sizes"`
-	Bad    int64         `json:"bad,omitempty"` // lines left out
+	Kind    cluster.Kind   `json:"kind"`
+	Schema  schema.Schema  `json:"schema"`
+	Columns column.Schema  `json:"columns,omitempty"`
+	Parts   []cluster.Part `json:"parts,omitempty"` // of columns
+	Rows    uint64         `json:"rows"`
+	Edges   uint64         `json:"edges,omitempty"`
+	Sizes   []uint64       `json:"sizes"`
+	Bad     int64          `json:"bad,omitempty"` // lines left out
 	// BadLines are the first of them, at most dataset.MaxBadShown. Their Node is "".
 	BadLines []BadLine `json:"bad_lines,omitempty"`
 }

@@ -63,6 +63,7 @@ const (
 	codeRegionSpec
 	codeMoved
 	codeRange
+	codeNoItem
 	codeNoDrive
 	codeNoLease
 	codeBusy
@@ -85,6 +86,7 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
+		{codeNoItem, pool.ErrNoItem},
 		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
 	}
 }
@@ -92,8 +94,8 @@ func codes() []struct {
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, device.ErrNoDrive) ||
-		errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoDrive)
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.Is(err, device.ErrNoDrive) ||
+		errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem || coded.Code == codeNoDrive)
 }
 
 // Coded gives a node's error the code that it travels with.

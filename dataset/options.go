@@ -27,8 +27,8 @@ const (
 	DefaultLineBytes = 1 << 20
 	// MaxLineBytes is the most that Options.LineBytes can be.
 	MaxLineBytes = 64 << 20
-	// DefaultMemoryBytes is what a graph's loader may take: about 60 million
-	// vertices with numbers, or 20 million with short names.
+	// DefaultMemoryBytes is what a loader of graphs or columns may take: about 60 million
+	// vertices with numbers, or 20 million with short names; columns of that size.
 	DefaultMemoryBytes = 2 << 30
 	// maxHeapBytes bounds the text of one element: rows refer to it with 32 bits.
 	maxHeapBytes = 1<<32 - 1
@@ -50,9 +50,14 @@ const (
 	NDJSON Format = "ndjson"
 	// Edges is an edge per line: two vertices.
 	Edges Format = "edges"
+	// Parquet is Apache Parquet; it says itself which columns it has. It is loaded as columns.
+	Parquet Format = "parquet"
 )
 
-var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges)}
+var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges), string(Parquet)}
+
+// Columnar reports whether an input of that format is loaded as columns.
+func (f Format) Columnar() bool { return f == Parquet }
 
 // ParseFormat checks a format's name.
 func ParseFormat(name string) (Format, error) {
@@ -75,6 +80,8 @@ func FormatOf(path string) (f Format, comma byte, ok bool) {
 		return NDJSON, 0, true
 	case ".edges", ".el", ".graph":
 		return Edges, 0, true
+	case ".parquet", ".pq":
+		return Parquet, 0, true
 	case ".raw", ".bin", ".rec":
 		return RawFile, 0, true
 	}
@@ -126,7 +133,7 @@ type Options struct {
 
 	Spread      Spread
 	LineBytes   int   // DefaultLineBytes if 0
-	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs only
+	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs and columns only
 	Progress    Progress
 }
 
@@ -168,8 +175,11 @@ func (o *Options) prepare() error {
 	if err := o.checkComma(); err != nil {
 		return err
 	}
-	if o.Format == Edges {
+	switch {
+	case o.Format == Edges:
 		return o.checkGraph()
+	case o.Format.Columnar():
+		return o.checkColumns()
 	}
 	return o.checkRecords()
 }
@@ -220,6 +230,18 @@ func (o *Options) checkGraph() error {
 	}
 	if o.Spread.Key != "" {
 		return fmt.Errorf("%w: a graph is not sharded by a key (%q)", ErrOptions, o.Spread.Key)
+	}
+	return o.spreadOver(0)
+}
+
+func (o *Options) checkColumns() error {
+	switch {
+	case o.Schema != nil || o.Types != nil:
+		return fmt.Errorf("%w: a file of format %s says itself which columns it has: leave out --schema and --types", ErrOptions, o.Format)
+	case o.SkipBad != 0:
+		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
+	case o.Spread.Kind != cluster.Block:
+		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block), not %v", ErrOptions, o.Spread.Kind)
 	}
 	return o.spreadOver(0)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -13,11 +14,13 @@ import (
 type Plan struct {
 	Kind     cluster.Kind
 	Schema   schema.Schema // of records
+	Columns  column.Schema // of columns
 	Sharding cluster.Sharding
 	Rows     uint64
-	Edges    uint64     // of a graph
-	Sizes    [][]uint64 // bytes of each window, by element
-	Bad      BadLines   // lines that were left out
+	Edges    uint64           // of a graph
+	Sizes    [][]uint64       // bytes of each window, by element
+	Parts    [][]cluster.Part // of columns, by element
+	Bad      BadLines         // lines that were left out
 
 	filled bool
 	fill   func(context.Context, Sink) error
@@ -29,8 +32,11 @@ func Scan(ctx context.Context, in Input, o Options) (*Plan, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	if o.Format == Edges {
+	switch o.Format {
+	case Edges:
 		return scanEdges(ctx, in, &o)
+	case Parquet:
+		return scanParquet(ctx, in, &o)
 	}
 	return scanRecords(ctx, in, &o)
 }
@@ -68,6 +74,14 @@ func (p *Plan) Windows(element uint32) []cluster.Window {
 		out[i].Size = n
 	}
 	return out
+}
+
+// PartsOf are an element's parts; none unless the plan is of columns.
+func (p *Plan) PartsOf(element uint32) []cluster.Part {
+	if p.Kind != cluster.Columns {
+		return nil
+	}
+	return p.Parts[element]
 }
 
 // TotalBytes is the size of all windows together.

@@ -293,6 +293,15 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) 
 	return nil
 }
 
+// part points a Remote at bytes of a mapping, unless that has ended.
+func (ms *mappings) part(r *Remote, whole *mapped, offset uint64) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.gens != nil {
+		r.route = &mapped{served: served{r}, of: whole.of, mem: whole.mem[offset : offset+r.key.Size], gen: generationWord(ms.gens.mem, r.key.Slot), writable: whole.writable}
+	}
+}
+
 func (ms *mappings) mapFD(tag uint64, size int64, writable bool) ([]byte, error) {
 	fd, ok := ms.fds[tag]
 	if !ok {

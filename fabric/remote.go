@@ -90,6 +90,25 @@ func (i Importing) Wait(ctx context.Context) (*Remote, error) {
 // Forget gives the Import up without waiting for its end.
 func (i Importing) Forget() { i.op.Forget() }
 
+// Served makes a peer's key usable without asking the peer: operations are served by it, and the first says if the key does not hold.
+func (ep *Endpoint) Served(k Key) *Remote { return newRemote(ep, k) }
+
+// Part makes a key usable that the owner narrowed to the bytes from offset on of what r's key covers, without asking the owner: where r is mapped, by the
+// same mapping; each operation still checks whether k holds.
+func (r *Remote) Part(k Key, offset uint64) (*Remote, error) {
+	if k.Owner != r.key.Owner {
+		return nil, r.errAt("import", fmt.Errorf("%w (%v)", ErrIncarnation, k.Owner))
+	}
+	if offset > r.key.Size || k.Size > r.key.Size-offset {
+		return nil, r.errAt("import", fmt.Errorf("%w: [%d, +%d) of %d", ErrRange, offset, k.Size, r.key.Size))
+	}
+	part := newRemote(r.ep, k)
+	if m, yes := r.route.(*mapped); yes {
+		r.ep.map_.part(part, m, offset)
+	}
+	return part, nil
+}
+
 // Size is the number of bytes the key covers.
 func (r *Remote) Size() uint64 { return r.key.Size }
 

@@ -61,7 +61,7 @@ func (n *Node) enterFile(ctx context.Context, o *dataset.Options) (leave func(),
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("none has ended for %v: try again later", most))
 	defer cancel()
 	gates := []*gate{n.files}
-	if o.Format == dataset.Edges { // these wait for one another first, and hold nobody up
+	if o.Format == dataset.Edges || o.Format.Columnar() { // these wait for one another first, and hold nobody up
 		gates = []*gate{n.graphs, n.files}
 	}
 	var entered []*gate

@@ -171,7 +171,7 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 		return nil, err
 	}
 	n.data.bytes.Add(plan.TotalBytes())
-	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Rows: plan.Rows, Edges: plan.Edges,
+	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Columns: plan.Columns, Parts: plan.PartsOf(0), Rows: plan.Rows, Edges: plan.Edges,
 		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad)}, nil
 }
 
@@ -231,6 +231,9 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 	if _, err := n.catalog.MayPut(l.by, l.name, l.replace); err != nil {
 		return nil, err
 	}
+	if err := n.checkParts(l, t, &t.Shards[i]); err != nil {
+		return nil, err
+	}
 	return &control.Nothing{}, n.data.prepare(l, t, t.Shards[i].Windows)
 }
 
@@ -238,7 +241,7 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 func (s *store) prepare(l *load, t *cluster.Table, windows []cluster.Window) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.loads[l.id] != l || l.state != loadOpen || l.busy != 1 {
+	if s.loads[l.id] != l || l.state == loadPrepared || l.busy != 1 {
 		return fmt.Errorf("%w: load %s was given up, or is still being filled", control.ErrLoad, l.id)
 	}
 	if len(windows) != len(l.windows) {

@@ -40,7 +40,8 @@ type store struct {
 type loadState uint8
 
 const (
-	loadOpen loadState = iota
+	loadOpen    loadState = iota
+	loadSettled           // nothing is written to it any more: its parts are being checked
 	loadPrepared
 )
 

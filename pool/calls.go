@@ -68,6 +68,7 @@ type NameRequest struct {
 	Name   string `json:"name,omitempty"`
 	Region uint16 `json:"region,omitempty"` // where there is no name
 	Epoch  uint64 `json:"epoch,omitempty"`
+	Item   uint32 `json:"item,omitempty"` // where bytes are meant: those of this item of the region, and Epoch is its generation
 }
 
 func (r NameRequest) String() string {
@@ -109,7 +110,8 @@ type ReleaseRequest struct {
 type EpochRequest struct {
 	Region uint16            `json:"region"`
 	Epoch  uint64            `json:"epoch"`
-	Size   uint64            `json:"size"` // of the whole region
+	Made   uint64            `json:"made,omitempty"` // the region's first epoch: what the component has of an earlier region of that number ends
+	Size   uint64            `json:"size"`           // of the whole region
 	Owner  string            `json:"owner"`
 	Grants map[string]string `json:"grants,omitempty"`
 	Leased bool              `json:"leased,omitempty"` // it goes with the first connection that opens it

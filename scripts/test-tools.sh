@@ -11,23 +11,29 @@ headers=libc6-dev
 # Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds; nor what programs with remote memory use.
 libraries=(libllvm22 libllvm19 libjemalloc2 python3-numpy)
 
-# The Python of the tests of sdk/python: 60 MB to fetch, 300 MB on disk, some twenty seconds, once. The tests look for it there.
-python_with_numba() {
-	local venv="${XDG_CACHE_HOME:-$HOME/.cache}/wherry-test/python-numba-0.68.1" part log
+# The Pythons of the tests, which look for them there: one with Numba, for sdk/python (60 MB to fetch, 300 MB on disk), and one with
+# pyarrow and DuckDB, which read what wherry writes (80 and 260 MB). Some twenty seconds each, once.
+python_with() {
+	local venv="${XDG_CACHE_HOME:-$HOME/.cache}/wherry-test/$1" part log
+	shift
 	[ -e "$venv" ] && return
 	part="$venv.$$" # the name that counts is given to what is complete
 	log=$(mktemp)
-	echo "test-tools: installing Numba into $venv"
+	echo "test-tools: installing $* into $venv"
 	if python3 -m venv "$part" >"$log" 2>&1 &&
-		timeout 600 "$part/bin/python" -m pip -q --disable-pip-version-check --retries 5 install numba==0.68.1 llvmlite==0.50.0 </dev/null >>"$log" 2>&1 &&
+		timeout 600 "$part/bin/python" -m pip -q --disable-pip-version-check --retries 5 install "$@" </dev/null >>"$log" 2>&1 &&
 		mv -T "$part" "$venv"; then
 		rm -f "$log"
 		return
 	fi
 	cat "$log" >&2
 	rm -rf "$part" "$log"
-	echo "test-tools: could not install numba 0.68.1 into $venv by python3 -m venv and pip" >&2
+	echo "test-tools: could not install $* into $venv by python3 -m venv and pip" >&2
 	return 1
+}
+pythons() {
+	python_with python-numba-0.68.1 numba==0.68.1 llvmlite==0.50.0 &&
+		python_with python-arrow-26.0.1 pyarrow==26.0.1 duckdb==2.0.0
 }
 
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
@@ -78,7 +84,7 @@ if [ "$(id -u)" -eq 0 ] && ! (have_fuse) 2>/dev/null && ! why=$( (make_fuse) 2>&
 	echo "test-tools: no /dev/fuse that can be opened (${why:-it is no device}); tests that mount will say that they skip" >&2
 fi
 if [ ${#missing[@]} -eq 0 ]; then
-	python_with_numba
+	pythons
 	exit
 fi
 
@@ -103,7 +109,7 @@ echo "test-tools: installing ${missing[*]}"
 # An archive that is being renewed, or somebody else's apt, is in the way for a moment.
 for pause in 10 30 0; do
 	if { apt update && apt install -y --no-install-recommends "${missing[@]}"; } </dev/null >>"$log" 2>&1; then
-		python_with_numba
+		pythons
 		exit
 	fi
 	sleep "$pause"

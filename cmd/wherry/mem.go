@@ -80,10 +80,12 @@ its data roots), and the data does not pass through this machine.
 
 A schema is name:type,name:type,… with the types i8…i64, u8…u64, f32, f64, bool,
 str and bytesN. Formats: csv, ndjson, raw (fixed-size records), edges (a graph,
-loaded as compressed sparse rows in both directions).`,
+loaded as compressed sparse rows in both directions), parquet (loaded as columns,
+which the file names itself).`,
 		Example: `  wherry mem load people people.csv --header --schema name:str,age:u8
   wherry mem load logs --at a:/var/log/a.csv --at b:/var/log/b.csv --schema time:i64,level:str,status:u16
   wherry mem load web edges.txt --format edges --nodes a,b,c,d
+  wherry mem load orders orders.parquet
   zcat big.csv.gz | wherry mem load big - --format csv --schema id:u64,v:f64 --shard hash`,
 		Args: cobra.RangeArgs(1, 2),
 	}
@@ -108,7 +110,7 @@ loaded as compressed sparse rows in both directions).`,
 func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p := cmd.Flags()
 	f.formatFlag = format
-	p.StringVar(&f.format, format, "", "csv, ndjson, raw or edges (default: by the file's name)")
+	p.StringVar(&f.format, format, "", "csv, ndjson, raw, edges or parquet (default: by the file's name)")
 	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
 	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, in their order; the header has the names")
 	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names")
@@ -211,7 +213,7 @@ func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
 	if f.format == "" {
 		format, comma, ok := dataset.FormatOf(file)
 		if !ok {
-			return usagef("the name of %s does not tell its format: give --%s csv, ndjson, raw or edges", file, f.formatFlag)
+			return usagef("the name of %s does not tell its format: give --%s csv, ndjson, raw, edges or parquet", file, f.formatFlag)
 		}
 		if spec.Options.Format = format; spec.Options.Comma == 0 {
 			spec.Options.Comma = comma
@@ -396,6 +398,9 @@ not connected, or does not answer. With --json they are in "lost" and in
 func writeDataset(w io.Writer, d *client.Dataset) {
 	t := d.Table
 	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
+	for _, col := range t.Columns {
+		fmt.Fprintf(w, "  column  %-20s %v%s\n", col.Name, col.Type, map[bool]string{true: "?"}[col.Nullable])
+	}
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
 	}
@@ -476,60 +481,4 @@ func (a *app) memGrantCommand() *cobra.Command {
 			})
 		},
 	}
-}
-
-func (a *app) memGetCommand() *cobra.Command {
-	var o client.ReadOptions
-	var format, out string
-	element, window := -1, 0
-	cmd := &cobra.Command{
-		Use:   "get NAME",
-		Short: "Read a dataset's rows back",
-		Example: `  wherry mem get logs --first 1000 --count 20
-  wherry mem get logs --format ndjson --out logs.ndjson
-  wherry mem get web --element 0 --window 1 --out targets.bin`,
-		Args: cobra.ExactArgs(1),
-
-		ValidArgsFunction: a.completing(completeDatasets, 1),
-	}
-	p := cmd.Flags()
-	p.Uint64Var(&o.First, "first", 0, "number of the first row, from 0")
-	p.Uint64Var(&o.Count, "count", 0, "rows to read, 0 for all that follow")
-	p.StringVar(&format, "format", "csv", "csv, json, ndjson, table or raw")
-	p.StringVar(&out, "out", "-", "file to write, - for standard output")
-	p.IntVar(&element, "element", -1, "number of an element, from 0: write one of its windows, byte by byte, instead of rows (-1: rows)")
-	p.IntVar(&window, "window", 0, "with --element: number of the window, from 0")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if a.json && !cmd.Flags().Changed("format") {
-			format = string(schema.FormatJSON)
-		}
-		var err error
-		set := cmd.Flags().Changed
-		switch {
-		case set("element") && element < 0:
-			return usagef("--element %d: elements are numbered from 0", element)
-		case set("window") && !set("element"):
-			return usagef("--window %d is of an element: give --element too", window)
-		case set("element") && (set("first") || set("count") || set("format")):
-			return usagef("--element gives a window as it is: --first, --count and --format are for rows")
-		}
-		if o.Format, err = schema.ParseFormat(format); err != nil {
-			return usageError{err}
-		}
-		if err := checkOut(out, a.client.reads()...); err != nil {
-			return err
-		}
-		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-			b := a.bar(false)
-			defer b.end()
-			o.Progress = func(done, total uint64) { b.at("rows", int64(done), int64(total)) }
-			return a.writeTo(out, func(w io.Writer) error {
-				if element >= 0 {
-					return c.ReadWindow(ctx, args[0], element, window, w)
-				}
-				return c.Read(ctx, args[0], o, w)
-			})
-		})
-	}
-	return cmd
 }

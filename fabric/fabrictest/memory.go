@@ -18,6 +18,7 @@ import (
 func memoryChecks() []check {
 	return []check{
 		{"put and get", memoryPutGet},
+		{"parts", memoryParts},
 		{"large", memoryLarge},
 		{"many at once", memoryMany},
 		{"many large at once", memoryManyLarge},
@@ -77,6 +78,50 @@ func (r *rig) segment(n *node, size uint64) *fabric.Segment {
 func (r *rig) served(ep *fabric.Endpoint, seg *fabric.Segment) remote {
 	r.Helper()
 	return r.routes(ep, seg)[1]
+}
+
+// memoryParts uses keys to a part of a segment without asking its owner: through what is mapped, and served. Both end with their key.
+func memoryParts(r *rig) {
+	const skip = 64
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 1<<20)
+	whole, err := seg.Key(fabric.RightsAll)
+	r.Must(err)
+	all, err := ab.Import(r.Ctx, whole)
+	r.Must(err)
+	inner, err := b.Narrow(whole, skip, 8*skip, fabric.RightsAll)
+	r.Must(err)
+	near, err := all.Part(inner, skip)
+	r.Must(err)
+	if near.Mapped() != all.Mapped() {
+		r.Error("a part is mapped otherwise than the whole")
+	}
+	if _, err := all.Part(inner, 1<<20-7*skip); !errors.Is(err, fabric.ErrRange) {
+		r.Errorf("a part beyond the end: %v", err)
+	}
+	for i, m := range []*fabric.Remote{near, ab.Served(inner)} {
+		want := bytes.Repeat([]byte{byte(i + 1)}, 100)
+		r.Must(m.Put(r.Ctx, want, 8*skip-100))
+		if !bytes.Equal(seg.Bytes()[9*skip-100:9*skip], want) {
+			r.Errorf("part %d is elsewhere", i)
+		}
+		if _, err := m.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 8); err != nil {
+			r.Error(err)
+		}
+		if err := m.Put(r.Ctx, want, 8*skip-99); !errors.Is(err, fabric.ErrRange) {
+			r.Errorf("part %d is left: %v", i, err)
+		}
+	}
+	if n := binary.LittleEndian.Uint64(seg.Bytes()[skip+8:]); n != 2 {
+		r.Errorf("2 atomics made %d", n)
+	}
+	r.Must(b.Revoke(inner))
+	for i, m := range []*fabric.Remote{near, ab.Served(inner)} {
+		if err := m.Get(r.Ctx, make([]byte, 8), 0); !errors.Is(err, fabric.ErrRevoked) {
+			r.Errorf("part %d, and its key has ended: %v", i, err)
+		}
+	}
+	r.Must(all.Get(r.Ctx, make([]byte, 8), 0))
 }
 
 func memoryPutGet(r *rig) {

@@ -32,8 +32,8 @@ func (c *Component) Copy(ctx context.Context, who cluster.Principal, req *pool.C
 			return err
 		}
 	}
-	if from.id == to.id && req.FromOff < req.ToOff+req.Size && req.ToOff < req.FromOff+req.Size && req.Size > 0 {
-		return fmt.Errorf("%w: %d bytes at %d and at %d of region %s overlap: copy in parts", pool.ErrSpec, req.Size, req.FromOff, req.ToOff, from.label)
+	if from.id == to.id && from.item == to.item && req.FromOff < req.ToOff+req.Size && req.ToOff < req.FromOff+req.Size && req.Size > 0 {
+		return fmt.Errorf("%w: %d bytes at %d and at %d of %s overlap: copy in parts", pool.ErrSpec, req.Size, req.FromOff, req.ToOff, from.label)
 	}
 	for at := uint64(0); at < req.Size; at += copyStep {
 		if ctx.Err() != nil {

@@ -30,8 +30,8 @@ void window_give(u8 *p, u64 n);
 int window_extend(u8 *p, u64 n, u64 more);
 /* The bytes of the allocation that begins at p, 0 if none does. Mappings are no allocations: what lies in them may be another malloc's. */
 u64 window_length(u8 *p);
-/* Makes whole pages read as zeros. */
-void window_zero(u8 *p, u64 n);
+/* Does what madvise does: whole pages read as zeros where that is the advice. */
+i64 window_advise(u8 *p, u64 n, int advice);
 /* Says that the program has changed what these pages allow, or mapped something else there: giving them back mends that. */
 void window_altered(u8 *p, u64 n, int foreign);
 /* Marks pages, which something is put at by MAP_FIXED, as in use; 0 if there is no room. */

@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"encoding/binary"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// versionOf is the version of the encoding that tables of a kind have.
+func versionOf(k Kind) uint16 {
+	if k == Columns {
+		return columnsVersion
+	}
+	return tableVersion
+}
+
+// maxTypeBytes bounds a type's text: the longest names a time zone.
+const maxTypeBytes = column.MaxZoneBytes + 32
+
+func appendColumns(b []byte, t *Table) []byte {
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(t.Columns)))
+	for _, c := range t.Columns {
+		b = appendText(b, c.Name)
+		b = appendText(b, c.Type.String())
+		nullable := byte(0)
+		if c.Nullable {
+			nullable = 1
+		}
+		b = append(b, nullable)
+	}
+	return b
+}
+
+// appendParts leaves out how many there are, which the windows say.
+func appendParts(b []byte, parts []Part) []byte {
+	for _, p := range parts {
+		b = binary.LittleEndian.AppendUint64(b, p.Rows)
+		b = binary.LittleEndian.AppendUint32(b, p.Chunks)
+	}
+	return b
+}
+
+func (d *decoder) columns() (out column.Schema) {
+	n := int(d.u16())
+	if n > column.MaxColumns {
+		d.fail("%d columns, at most %d are allowed", n, column.MaxColumns)
+	}
+	for range n {
+		c := column.Column{Name: d.text(column.MaxNameBytes)}
+		text := d.text(maxTypeBytes)
+		nullable := d.u8()
+		if d.err != nil {
+			return out
+		}
+		var err error
+		if c.Type, err = column.Parse(text); err != nil || c.Type.String() != text || nullable > 1 {
+			d.fail("column %q of type %q, flags %#x: %v", c.Name, text, nullable, err)
+			return out
+		}
+		c.Nullable = nullable == 1
+		out = append(out, c)
+	}
+	return out
+}
+
+func (d *decoder) parts(windows int) (out []Part) {
+	for range windows / PartWindows {
+		out = append(out, Part{Rows: d.u64(), Chunks: d.u32()})
+	}
+	return out
+}

@@ -1,0 +1,70 @@
+package cluster
+
+import "fmt"
+
+// validateWindows checks the windows' number and sizes against the rows.
+func (t *Table) validateWindows(s *Shard) error {
+	size := func(w int) uint64 { return s.Windows[w].Size }
+	if t.Kind != Columns && len(s.Parts) != 0 {
+		return fmt.Errorf("it has parts, which kind %v has not", t.Kind)
+	}
+	switch t.Kind {
+	case Columns:
+		return validateParts(s)
+	case Records:
+		l, err := t.Schema.Layout()
+		if err != nil {
+			return err
+		}
+		want := 1
+		if l.HasStr {
+			want = 2
+		}
+		if len(s.Windows) != want {
+			return fmt.Errorf("%d windows, records of %s have %d", len(s.Windows), clip(t.Schema.String()), want)
+		}
+		if rows := s.Rows * uint64(l.Size); size(RowsWindow) != rows {
+			return fmt.Errorf("window %d has %d bytes, %d rows have %d", RowsWindow, size(RowsWindow), s.Rows, rows)
+		}
+	case CSR:
+		if len(s.Windows) != GraphWindows {
+			return fmt.Errorf("%d windows, a graph has %d", len(s.Windows), GraphWindows)
+		}
+		for _, w := range []int{FwdOffsetsWindow, RevOffsetsWindow} {
+			if want := 8 * (s.Rows + 1); size(w) != want {
+				return fmt.Errorf("window %d has %d bytes, the offsets of %d rows have %d", w, size(w), s.Rows, want)
+			}
+			if size(w+1)%4 != 0 {
+				return fmt.Errorf("window %d has %d bytes, vertices have 4 each", w+1, size(w+1))
+			}
+		}
+		if want := 4 * (s.Rows + 1); size(NameOffsetsWindow) != want && size(NameOffsetsWindow) != 0 {
+			return fmt.Errorf("window %d has %d bytes, the names of %d rows have %d", NameOffsetsWindow, size(NameOffsetsWindow), s.Rows, want)
+		}
+		if size(NameOffsetsWindow) == 0 && size(NamesWindow) != 0 {
+			return fmt.Errorf("window %d has names, window %d no offsets of them", NamesWindow, NameOffsetsWindow)
+		}
+	}
+	return nil
+}
+
+// validateParts checks that a shard's parts have its rows, and two windows each.
+func validateParts(s *Shard) error {
+	if len(s.Windows) != PartWindows*len(s.Parts) || len(s.Parts) == 0 {
+		return fmt.Errorf("%d parts and %d windows; it has 1 to %d parts, of %d windows each", len(s.Parts), len(s.Windows), MaxParts, PartWindows)
+	}
+	rows := uint64(0)
+	for i, p := range s.Parts {
+		if p.Rows > s.Rows || uint64(p.Chunks) > p.Rows || p.Chunks == 0 && p.Rows > 0 {
+			return fmt.Errorf("part %d has %d rows in %d chunks, the shard %d", i, p.Rows, p.Chunks, s.Rows)
+		}
+		rows += p.Rows
+		if s.Windows[PartWindows*i+PartFile].Size == 0 || s.Windows[PartWindows*i+PartDirectory].Size == 0 {
+			return fmt.Errorf("part %d is empty: even one without rows says which columns it has", i)
+		}
+	}
+	if rows != s.Rows {
+		return fmt.Errorf("its parts have %d rows, the shard %d", rows, s.Rows)
+	}
+	return nil
+}

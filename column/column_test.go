@@ -1,0 +1,76 @@
+package column
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Each type has one text form, which is read back as the same type.
+func TestTypesRoundTrip(t *testing.T) {
+	for _, text := range []string{"i8", "i64", "u8", "u64", "f32", "f64", "bool", "date32", "time32[s]", "time32[ms]", "time64[us]", "time64[ns]",
+		"timestamp[s]", "timestamp[us, UTC]", "timestamp[ns, Europe/Berlin]", "duration[ms]", "decimal128(10, 2)", "utf8", "binary", "bytes16"} {
+		typ, err := Parse(text)
+		if err != nil || typ.String() != text {
+			t.Errorf("%s became %v (%v)", text, typ, err)
+		}
+	}
+	if typ, err := Parse("timestamp[ms,UTC]"); err != nil || typ.Zone != "UTC" {
+		t.Errorf("without a space: %v, %v", typ, err)
+	}
+}
+
+func TestBadTypes(t *testing.T) {
+	for text, want := range map[string]string{
+		"int":               `there is no type "int"`,
+		"bytes0":            "bytesN takes N",
+		"bytes":             "bytesN takes N",
+		"bytes+4":           "bytesN takes N",
+		"i32[s]":            "takes nothing in brackets",
+		"time32[us]":        "use time64",
+		"time64[s]":         "use time32",
+		"timestamp":         "want timestamp[UNIT]",
+		"timestamp[h]":      "want timestamp[UNIT]",
+		"timestamp[s":       "is not closed",
+		"timestamp(s)":      "want timestamp[UNIT]",
+		"duration[s, UTC]":  "want duration[UNIT]",
+		"decimal128(39, 0)": "1 to 38 digits",
+		"decimal128(5, 6)":  "a scale from 0",
+		"decimal128":        "want decimal128",
+		"invalid":           "there is no type",
+	} {
+		if _, err := Parse(text); !errors.Is(err, ErrType) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestBadSchemas(t *testing.T) {
+	i32 := Type{ID: I32}
+	for want, s := range map[string]Schema{
+		"0 columns":         {},
+		"both called \"a\"": {{Name: "a", Type: i32}, {Name: "a", Type: i32}},
+		"1 to 255 bytes":    {{Name: "", Type: i32}},
+		"column \"x\"":      {{Name: "x"}},
+		"not its own":       {{Name: "y", Type: Type{ID: I32, Width: 4}}},
+	} {
+		if err := s.Validate(); !errors.Is(err, ErrSchema) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", s, err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("timestamp[us, UTC]")
+	f.Add("decimal128(10, 2)")
+	f.Add("bytes16")
+	f.Fuzz(func(t *testing.T, text string) {
+		typ, err := Parse(text)
+		if err != nil {
+			return
+		}
+		if back, err := Parse(typ.String()); err != nil || back != typ {
+			t.Errorf("%q is %v, which is %v (%v)", text, typ, back, err)
+		}
+	})
+}

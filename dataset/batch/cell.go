@@ -1,0 +1,120 @@
+package batch
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// cell writes the values of a column.
+type cell struct {
+	text func(b []byte, row int) []byte
+	bare bool // JSON has such values without quotes
+	json func(b []byte, row int) []byte
+}
+
+// appendJSON writes text as JSON has it.
+func appendJSON(b []byte, text string) []byte {
+	quoted, err := json.Marshal(text)
+	if err != nil { // it cannot fail on a string
+		return append(b, "null"...)
+	}
+	return append(b, quoted...)
+}
+
+func number(text func([]byte, int) []byte) cell { return cell{text: text, bare: true, json: text} }
+
+func signed[T ~int8 | ~int16 | ~int32 | ~int64](v []T) cell {
+	return number(func(b []byte, r int) []byte { return strconv.AppendInt(b, int64(v[r]), 10) })
+}
+
+func unsigned[T ~uint8 | ~uint16 | ~uint32 | ~uint64](v []T) cell {
+	return number(func(b []byte, r int) []byte { return strconv.AppendUint(b, uint64(v[r]), 10) })
+}
+
+func floating[T ~float32 | ~float64](v []T, bits int) cell {
+	c := number(func(b []byte, r int) []byte { return strconv.AppendFloat(b, float64(v[r]), 'g', -1, bits) })
+	c.json = func(b []byte, r int) []byte {
+		if f := float64(v[r]); math.IsNaN(f) || math.IsInf(f, 0) { // JSON has no such numbers
+			return appendJSON(b, strconv.FormatFloat(f, 'g', -1, bits))
+		}
+		return c.text(b, r)
+	}
+	return c
+}
+
+func text(t func(b []byte, r int) []byte) cell { return cell{text: t} }
+
+// cellOf makes the cells of an array; t is its column's type.
+func cellOf(t column.Type, a arrow.Array) cell {
+	switch a := a.(type) {
+	case *array.Int8:
+		return signed(a.Int8Values())
+	case *array.Int16:
+		return signed(a.Int16Values())
+	case *array.Int32:
+		return signed(a.Int32Values())
+	case *array.Int64:
+		return signed(a.Int64Values())
+	case *array.Uint8:
+		return unsigned(a.Uint8Values())
+	case *array.Uint16:
+		return unsigned(a.Uint16Values())
+	case *array.Uint32:
+		return unsigned(a.Uint32Values())
+	case *array.Uint64:
+		return unsigned(a.Uint64Values())
+	case *array.Float32:
+		return floating(a.Float32Values(), 32)
+	case *array.Float64:
+		return floating(a.Float64Values(), 64)
+	case *array.Boolean:
+		return number(func(b []byte, r int) []byte { return strconv.AppendBool(b, a.Value(r)) })
+	case *array.String:
+		return text(func(b []byte, r int) []byte { return append(b, a.Value(r)...) })
+	case *array.Dictionary:
+		words := a.Dictionary().(*array.String)
+		return text(func(b []byte, r int) []byte { return append(b, words.Value(a.GetValueIndex(r))...) })
+	case *array.Binary:
+		return text(func(b []byte, r int) []byte { return hex.AppendEncode(b, a.Value(r)) })
+	case *array.FixedSizeBinary:
+		return text(func(b []byte, r int) []byte { return hex.AppendEncode(b, a.Value(r)) })
+	case *array.Date32:
+		return text(func(b []byte, r int) []byte {
+			return time.Unix(int64(a.Value(r))*86400, 0).UTC().AppendFormat(b, time.DateOnly)
+		})
+	case *array.Timestamp:
+		return timestamps(t, a)
+	case *array.Decimal128:
+		return text(func(b []byte, r int) []byte { return append(b, a.Value(r).ToString(int32(t.Scale))...) })
+	}
+	return text(func(b []byte, r int) []byte { return append(b, a.ValueStr(r)...) }) // times of day, durations
+}
+
+// timestamps are written in their column's zone; those of no zone without an offset.
+func timestamps(t column.Type, a *array.Timestamp) cell {
+	layout := "2006-01-02T15:04:05.999999999Z07:00"
+	zone, err := t.Location()
+	if t.Zone == "" {
+		layout = "2006-01-02T15:04:05.999999999"
+	}
+	if err != nil { // this machine does not know the zone
+		zone = time.UTC
+	}
+	per := t.Unit.PerSecond()
+	return text(func(b []byte, r int) []byte {
+		v := int64(a.Value(r))
+		s := v / per
+		if v%per < 0 {
+			s--
+		}
+		return time.Unix(s, (v-s*per)*(1e9/per)).In(zone).AppendFormat(b, layout)
+	})
+}

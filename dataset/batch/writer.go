@@ -1,0 +1,226 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
+)
+
+// Format is a way to write batches.
+type Format string
+
+// Formats.
+const (
+	Arrow  Format = "arrow" // an IPC stream
+	CSV    Format = "csv"   // with a header line
+	JSON   Format = "json"  // one array of objects
+	NDJSON Format = "ndjson"
+	Table  Format = "table" // for people
+)
+
+var formats = []Format{Arrow, CSV, JSON, NDJSON, Table}
+
+// ErrFormat says that there is no such format.
+var ErrFormat = errors.New("batch: no such format")
+
+// ParseFormat checks a format's name.
+func ParseFormat(name string) (Format, error) {
+	if slices.Contains(formats, Format(name)) {
+		return Format(name), nil
+	}
+	return "", fmt.Errorf("%w: %.40q; there are arrow, csv, json, ndjson and table", ErrFormat, name)
+}
+
+const (
+	// flushBytes is how much text is gathered before it is written.
+	flushBytes = 64 << 10
+	// tableRows bounds the rows of a table, which are kept until the end for the columns' widths.
+	tableRows = 10_000
+)
+
+// Writer writes batches. One goroutine uses it.
+type Writer struct {
+	w       io.Writer
+	format  Format
+	columns column.Schema
+	stream  *ipc.Writer
+	buf     []byte
+	rows    int
+	table   [][]string
+	cells   []cell
+}
+
+// NewWriter starts writing batches with these columns.
+func NewWriter(w io.Writer, format Format, columns column.Schema) (*Writer, error) {
+	if _, err := ParseFormat(string(format)); err != nil {
+		return nil, err
+	}
+	out := &Writer{w: w, format: format, columns: columns, cells: make([]cell, len(columns))}
+	switch format {
+	case Arrow:
+		out.stream = ipc.NewWriter(w, ipc.WithSchema(part.ArrowSchema(columns)))
+	case JSON:
+		out.buf = append(out.buf, '[')
+	case CSV:
+		for i, c := range columns {
+			out.buf = appendField(out.buf, i, c.Name)
+		}
+		out.buf = append(out.buf, '\n')
+	case Table:
+		out.table = append(out.table, columns.Names())
+	}
+	return out, nil
+}
+
+// Write writes a batch: a column for each of the writer's, text plain or as numbers into a dictionary.
+func (w *Writer) Write(columns []arrow.Array, rows int) error {
+	if w.format == Arrow {
+		return w.writeArrow(columns, rows)
+	}
+	for i, a := range columns {
+		w.cells[i] = cellOf(w.columns[i].Type, a)
+	}
+	for r := range rows {
+		if w.format == Table && w.rows == tableRows {
+			return fmt.Errorf("batch: a table has at most %d rows: choose another format, or ask for fewer (--limit)", tableRows)
+		}
+		w.row(columns, r)
+		w.rows++
+		if len(w.buf) >= flushBytes {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Writer) writeArrow(columns []arrow.Array, rows int) error {
+	plain := make([]arrow.Array, len(columns))
+	for i, a := range columns {
+		plain[i] = part.Plain(a)
+		defer plain[i].Release()
+	}
+	rec := array.NewRecordBatch(part.ArrowSchema(w.columns), plain, int64(rows))
+	defer rec.Release()
+	return w.stream.Write(rec)
+}
+
+func (w *Writer) row(columns []arrow.Array, r int) {
+	switch w.format {
+	case CSV:
+		for i, a := range columns {
+			if a.IsNull(r) {
+				if i > 0 {
+					w.buf = append(w.buf, ',')
+				}
+				continue
+			}
+			w.buf = appendField(w.buf, i, string(w.cells[i].text(nil, r)))
+		}
+		w.buf = append(w.buf, '\n')
+	case JSON, NDJSON:
+		w.object(columns, r)
+	case Table:
+		row := make([]string, len(columns))
+		for i, a := range columns {
+			if !a.IsNull(r) {
+				row[i] = string(w.cells[i].text(nil, r))
+			}
+		}
+		w.table = append(w.table, row)
+	}
+}
+
+// object writes a row as JSON has it.
+func (w *Writer) object(columns []arrow.Array, r int) {
+	if w.format == JSON && w.rows > 0 {
+		w.buf = append(w.buf, ',')
+	}
+	w.buf = append(w.buf, '{')
+	for i, a := range columns {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.buf = append(appendJSON(w.buf, w.columns[i].Name), ':')
+		switch {
+		case a.IsNull(r):
+			w.buf = append(w.buf, "null"...)
+		case w.cells[i].bare:
+			w.buf = w.cells[i].json(w.buf, r)
+		default:
+			w.buf = appendJSON(w.buf, string(w.cells[i].text(nil, r)))
+		}
+	}
+	w.buf = append(w.buf, '}')
+	if w.format == NDJSON {
+		w.buf = append(w.buf, '\n')
+	}
+}
+
+func (w *Writer) flush() error {
+	_, err := w.w.Write(w.buf)
+	w.buf = w.buf[:0]
+	return err
+}
+
+// Close writes what is left.
+func (w *Writer) Close() error {
+	switch w.format {
+	case Arrow:
+		return w.stream.Close()
+	case JSON:
+		w.buf = append(w.buf, "]\n"...)
+	case Table:
+		w.writeTable()
+	}
+	return w.flush()
+}
+
+// writeTable pads all columns to their widest cell.
+func (w *Writer) writeTable() {
+	widths := make([]int, len(w.columns))
+	for _, row := range w.table {
+		for i, text := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(text))
+		}
+	}
+	for _, row := range w.table {
+		var line strings.Builder
+		for i, text := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if w.columns[i].Type.ID >= column.I8 && w.columns[i].Type.ID <= column.F64 {
+				line.WriteString(pad + text)
+			} else {
+				line.WriteString(text + pad)
+			}
+		}
+		w.buf = append(append(w.buf, strings.TrimRight(line.String(), " ")...), '\n')
+	}
+}
+
+// appendField writes a field of CSV, quoted where it must be.
+func appendField(b []byte, i int, text string) []byte {
+	if i > 0 {
+		b = append(b, ',')
+	}
+	if text != "" && !strings.ContainsAny(text, ",\"\r\n") {
+		return append(b, text...)
+	}
+	b = append(b, '"') // empty text too: a missing value is nothing at all
+	b = append(b, strings.ReplaceAll(text, `"`, `""`)...)
+	return append(b, '"')
+}

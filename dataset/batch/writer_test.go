@@ -1,0 +1,73 @@
+package batch
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
+)
+
+func TestFormats(t *testing.T) {
+	columns := column.Schema{
+		{Name: "user id", Type: column.Type{ID: column.I64}},
+		{Name: "name", Type: column.Type{ID: column.UTF8}, Nullable: true},
+		{Name: "when", Type: column.Type{ID: column.Timestamp, Unit: column.Millisecond, Zone: "+02:00"}, Nullable: true},
+		{Name: "v", Type: column.Type{ID: column.F64}},
+	}
+	id, name := part.NewBuilder(columns[0].Type, 2), part.NewBuilder(columns[1].Type, 2)
+	when, v := part.NewBuilder(columns[2].Type, 2), part.NewBuilder(columns[3].Type, 2)
+	minusOne := int64(-1)
+	id.Bits(uint64(minusOne))
+	id.Bits(2)
+	if err := name.Bytes([]byte(`a "b", c`)); err != nil {
+		t.Fatal(err)
+	}
+	name.Null()
+	when.Bits(uint64(minusOne))
+	when.Null()
+	v.Float(0.5)
+	v.Float(2)
+	rows := []arrow.Array{id.Finish(), name.Finish(), when.Finish(), v.Finish()}
+	write := func(f Format) string {
+		var b bytes.Buffer
+		w, err := NewWriter(&b, f, columns)
+		if err == nil {
+			err = w.Write(rows, 2)
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for f, want := range map[Format]string{
+		CSV:    "user id,name,when,v\n-1,\"a \"\"b\"\", c\",1970-01-01T01:59:59.999+02:00,0.5\n2,,,2\n",
+		NDJSON: "{\"user id\":-1,\"name\":\"a \\\"b\\\", c\",\"when\":\"1970-01-01T01:59:59.999+02:00\",\"v\":0.5}\n{\"user id\":2,\"name\":null,\"when\":null,\"v\":2}\n",
+		JSON:   "[{\"user id\":-1,\"name\":\"a \\\"b\\\", c\",\"when\":\"1970-01-01T01:59:59.999+02:00\",\"v\":0.5},{\"user id\":2,\"name\":null,\"when\":null,\"v\":2}]\n",
+		Table:  "user id  name      when                             v\n     -1  a \"b\", c  1970-01-01T01:59:59.999+02:00  0.5\n      2                                             2\n",
+	} {
+		if got := write(f); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", f, got, want)
+		}
+	}
+	r, err := ipc.NewReader(bytes.NewReader([]byte(write(Arrow))))
+	if err != nil || !r.Next() {
+		t.Fatal(err)
+	}
+	for i, a := range r.RecordBatch().Columns() {
+		if !array.Equal(a, rows[i]) {
+			t.Errorf("column %d came back as %v", i, a)
+		}
+	}
+	if _, err := ParseFormat("xml"); !errors.Is(err, ErrFormat) {
+		t.Error(err)
+	}
+}

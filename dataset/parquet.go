@@ -1,0 +1,238 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
+)
+
+// scanParquet reads a Parquet file.
+func scanParquet(ctx context.Context, in Input, o *Options) (plan *Plan, err error) {
+	s, err := in.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	at, size, ok := randomAccess(in, s)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s: a Parquet file is compressed inside, and is read from its end: decompress it", ErrInput, in.Name())
+	}
+	defer func() { // the Parquet library panics on some files that are damaged
+		if r := recover(); r != nil {
+			plan, err = nil, fmt.Errorf("%w: %s: it is damaged: %v", ErrInput, in.Name(), r)
+		}
+	}()
+	f, err := parquet.OpenFile(at, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: %w", ErrInput, in.Name(), err)
+	}
+	r := &parquetReader{name: in.Name(), file: f, progress: func(done int64) { o.Progress(PhaseScan, done, size) }, size: size}
+	if err := r.columns(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
+	}
+	defer r.close()
+	if plan, err = planColumns(ctx, r, o); err != nil {
+		return nil, failed(in, err)
+	}
+	return plan, nil
+}
+
+// randomAccess is an input that is not compressed, to be read anywhere.
+func randomAccess(in Input, s Stream) (io.ReaderAt, int64, bool) {
+	plain, ok := in.(plainSizer)
+	st, is := s.(*stream)
+	if !ok || !is {
+		return nil, 0, false
+	}
+	size, ok := plain.plainSize()
+	at, is := st.raw.(io.ReaderAt)
+	return at, size, ok && is
+}
+
+// parquetReader reads a file row group by row group, all columns in step.
+type parquetReader struct {
+	name     string
+	file     *parquet.File
+	schema   column.Schema
+	put      []func(*part.Builder, parquet.Value) error // by column
+	leaves   []*parquet.Column
+	progress func(done int64)
+	size     int64
+
+	group int // that is read
+	left  int64
+	pages []*pageReader
+	done  int64 // rows
+}
+
+func (r *parquetReader) Columns() column.Schema { return r.schema }
+func (r *parquetReader) Rows() uint64           { return uint64(r.file.NumRows()) }
+
+// columns finds out what the file has.
+func (r *parquetReader) columns() error {
+	zones := r.zones()
+	for _, leaf := range r.file.Root().Columns() {
+		name := leaf.Name()
+		if !leaf.Leaf() || leaf.MaxRepetitionLevel() > 0 {
+			return fmt.Errorf("column %q is a list or a group: nested columns cannot be loaded yet; write the file again with flat ones", name)
+		}
+		t, put, err := parquetType(leaf, zones[name])
+		if err != nil {
+			return fmt.Errorf("column %q: %w", name, err)
+		}
+		r.schema = append(r.schema, column.Column{Name: name, Type: t, Nullable: leaf.Optional()})
+		r.put, r.leaves = append(r.put, put), append(r.leaves, leaf)
+	}
+	return r.schema.Validate()
+}
+
+// zones are the time zones of columns, which Parquet itself forgets: programs of the Arrow project leave them in the file's metadata.
+func (r *parquetReader) zones() map[string]string {
+	out := map[string]string{}
+	text, ok := r.file.Lookup("ARROW:schema")
+	if !ok {
+		return out
+	}
+	s, err := part.ParseSchema(text)
+	if err != nil {
+		return out
+	}
+	for _, f := range s.Fields() {
+		if t, is := f.Type.(*arrow.TimestampType); is {
+			out[f.Name] = t.TimeZone
+		}
+	}
+	return out
+}
+
+// Next reads the next chunk.
+func (r *parquetReader) Next(ctx context.Context) ([]arrow.Array, error) {
+	for r.left == 0 {
+		r.close()
+		groups := r.file.RowGroups()
+		if r.group == len(groups) {
+			return nil, io.EOF
+		}
+		g := groups[r.group]
+		r.group++
+		r.left = g.NumRows()
+		chunks := g.ColumnChunks()
+		for _, leaf := range r.leaves {
+			r.pages = append(r.pages, &pageReader{pages: chunks[leaf.Index()].Pages(), buf: make([]parquet.Value, 0, pageValues)})
+		}
+	}
+	n := int(min(r.left, part.ChunkRows))
+	out := make([]arrow.Array, 0, len(r.schema))
+	for c := range r.schema {
+		if err := context.Cause(ctx); err != nil {
+			releaseAll(out)
+			return nil, err
+		}
+		a, err := r.column(c, n)
+		if err != nil {
+			releaseAll(out)
+			return nil, fmt.Errorf("row group %d, column %q: %w", r.group-1, r.schema[c].Name, err)
+		}
+		out = append(out, a)
+	}
+	r.left -= int64(n)
+	r.done += int64(n)
+	r.progress(int64(float64(r.size) * float64(r.done) / float64(max(r.file.NumRows(), 1))))
+	return out, nil
+}
+
+func releaseAll(arrays []arrow.Array) {
+	for _, a := range arrays {
+		a.Release()
+	}
+}
+
+// column reads n values of a column.
+func (r *parquetReader) column(c, n int) (arrow.Array, error) {
+	b := part.NewBuilder(r.schema[c].Type, n)
+	for b.Rows() < n {
+		values, err := r.pages[c].next(n - b.Rows())
+		if err != nil {
+			if err == io.EOF {
+				err = fmt.Errorf("it ends %d rows early", n-b.Rows())
+			}
+			return nil, err
+		}
+		for _, v := range values {
+			if v.IsNull() {
+				b.Null()
+			} else if err := r.put[c](b, v); err != nil {
+				return nil, fmt.Errorf("row %d of the file: %w", r.done+int64(b.Rows()), err)
+			}
+		}
+	}
+	return b.Finish(), nil
+}
+
+// close ends the reading of a row group.
+func (r *parquetReader) close() {
+	for _, p := range r.pages {
+		p.close()
+	}
+	r.pages = nil
+}
+
+// pageValues are read at a time: enough for a call to be nothing, and few enough to stay in the processor's cache.
+const pageValues = 1024
+
+// pageReader reads a column's values, page after page.
+type pageReader struct {
+	pages  parquet.Pages
+	page   parquet.Page
+	values parquet.ValueReader
+	buf    []parquet.Value
+}
+
+// next reads at most n values. They are valid until the next call.
+func (p *pageReader) next(n int) ([]parquet.Value, error) {
+	for {
+		if p.values == nil {
+			page, err := p.pages.ReadPage()
+			if err != nil {
+				return nil, err
+			}
+			p.page, p.values = page, page.Values()
+		}
+		got, err := p.values.ReadValues(p.buf[:min(n, cap(p.buf))])
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if err != nil && got == 0 {
+			parquet.Release(p.page)
+			p.page, p.values = nil, nil
+			continue
+		}
+		if got > 0 {
+			return p.buf[:got], nil
+		}
+	}
+}
+
+func (p *pageReader) close() {
+	if p.page != nil {
+		parquet.Release(p.page)
+	}
+	p.pages.Close()
+}
+
+// parquetTypeName is a column's type in the words of its file.
+func parquetTypeName(leaf *parquet.Column) string {
+	name := strings.ToLower(leaf.Type().Kind().String())
+	if l := leaf.Type().LogicalType(); l != nil {
+		name += " (" + l.String() + ")"
+	}
+	return name
+}

@@ -1,0 +1,163 @@
+package part
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+const (
+	// ChunkRows is the most rows of a chunk: a function's vectors fit the processor's cache many times over, and a chunk's
+	// overhead (some hundred bytes a column) is nothing.
+	ChunkRows = 128 << 10
+	// MaxTextBytes bounds the text of one column in one chunk: offsets have 32 bits, and a chunk is read as a whole.
+	MaxTextBytes = 128 << 20
+)
+
+// Builder builds one column of one chunk. Beneath missing values it writes zeros.
+type Builder struct {
+	typ   column.Type
+	size  int // of a value; 0: bits, or text
+	rows  int
+	nulls int
+
+	valid   []byte // a bit for each value; nil while none is missing
+	fixed   []byte // values of fixed width, or bits of bool
+	offsets []byte // i32, one more than values
+	text    []byte
+}
+
+// NewBuilder makes room for so many rows.
+func NewBuilder(t column.Type, rows int) *Builder {
+	b := &Builder{typ: t, size: t.Size()}
+	switch {
+	case t.Varies():
+		b.offsets = make([]byte, 4, 4*(rows+1))
+	case t.ID == column.Bool:
+		b.fixed = make([]byte, 0, (rows+7)/8)
+	default:
+		b.fixed = make([]byte, 0, rows*b.size)
+	}
+	return b
+}
+
+// Rows is how many values there are.
+func (b *Builder) Rows() int { return b.rows }
+
+// TextBytes is how much text there is.
+func (b *Builder) TextBytes() int { return len(b.text) }
+
+// mark notes whether the value that comes next is there.
+func (b *Builder) mark(there bool) {
+	if !there && b.valid == nil {
+		b.valid = make([]byte, (b.rows+8)/8, (max(cap(b.fixed), cap(b.offsets), 64)+7)/8)
+		for i := range b.rows {
+			b.valid[i/8] |= 1 << (i % 8)
+		}
+	}
+	if b.valid != nil {
+		if b.rows/8 >= len(b.valid) {
+			b.valid = append(b.valid, 0)
+		}
+		if there {
+			b.valid[b.rows/8] |= 1 << (b.rows % 8)
+		}
+	}
+	if !there {
+		b.nulls++
+	}
+	b.rows++
+}
+
+// Null adds a missing value.
+func (b *Builder) Null() {
+	switch {
+	case b.typ.Varies():
+		b.offsets = append(b.offsets, b.offsets[len(b.offsets)-4:]...)
+	case b.typ.ID == column.Bool:
+		if b.rows%8 == 0 {
+			b.fixed = append(b.fixed, 0)
+		}
+	default:
+		b.fixed = append(b.fixed, make([]byte, b.size)...)
+	}
+	b.mark(false)
+}
+
+// Bits adds a number of at most 8 bytes: its low bits, as the type has them.
+func (b *Builder) Bits(v uint64) {
+	le := binary.LittleEndian
+	switch b.size {
+	case 1:
+		b.fixed = append(b.fixed, byte(v))
+	case 2:
+		b.fixed = le.AppendUint16(b.fixed, uint16(v))
+	case 4:
+		b.fixed = le.AppendUint32(b.fixed, uint32(v))
+	default:
+		b.fixed = le.AppendUint64(b.fixed, v)
+	}
+	b.mark(true)
+}
+
+// Float adds a number of type f32 or f64.
+func (b *Builder) Float(v float64) {
+	if b.size == 4 {
+		b.Bits(uint64(math.Float32bits(float32(v))))
+		return
+	}
+	b.Bits(math.Float64bits(v))
+}
+
+// Bool adds a truth value.
+func (b *Builder) Bool(v bool) {
+	if b.rows%8 == 0 {
+		b.fixed = append(b.fixed, 0)
+	}
+	if v {
+		b.fixed[b.rows/8] |= 1 << (b.rows % 8)
+	}
+	b.mark(true)
+}
+
+// Bytes adds text, or a value of fixed width as it lies in memory.
+func (b *Builder) Bytes(v []byte) error {
+	if !b.typ.Varies() {
+		if len(v) != b.size {
+			return fmt.Errorf("%w: a value of %d bytes in a column of type %v", ErrPart, len(v), b.typ)
+		}
+		b.fixed = append(b.fixed, v...)
+		b.mark(true)
+		return nil
+	}
+	if len(b.text)+len(v) > MaxTextBytes {
+		return fmt.Errorf("%w: a chunk has more than %d bytes of text in a column", ErrLimit, MaxTextBytes)
+	}
+	b.text = append(b.text, v...)
+	b.offsets = binary.LittleEndian.AppendUint32(b.offsets, uint32(len(b.text)))
+	b.mark(true)
+	return nil
+}
+
+// Finish makes the array; the builder is used up.
+func (b *Builder) Finish() arrow.Array {
+	buffers := []*memory.Buffer{nil, nil}
+	if b.nulls > 0 {
+		buffers[0] = memory.NewBufferBytes(b.valid)
+	}
+	if b.typ.Varies() {
+		buffers[1] = memory.NewBufferBytes(b.offsets)
+		buffers = append(buffers, memory.NewBufferBytes(b.text))
+	} else {
+		buffers[1] = memory.NewBufferBytes(b.fixed)
+	}
+	data := array.NewData(ArrowType(b.typ), b.rows, buffers, nil, b.nulls, 0)
+	defer data.Release()
+	return array.MakeFromData(data)
+}

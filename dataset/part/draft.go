@@ -1,0 +1,123 @@
+package part
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// Draft is a part in the making: chunks in memory.
+type Draft struct {
+	columns column.Schema
+	chunks  [][]arrow.Array // by chunk, then by column
+	rows    uint64
+	bytes   uint64
+	schema  *arrow.Schema // once it is sealed
+	size    uint64
+}
+
+// NewDraft begins a part with these columns.
+func NewDraft(columns column.Schema) *Draft { return &Draft{columns: columns} }
+
+// Add adds rows from first on of arrays that hold a chunk each or more; it takes hold of them.
+func (d *Draft) Add(columns []arrow.Array, first, count int) {
+	for ; count > 0; first, count = first+ChunkRows, count-ChunkRows {
+		chunk := make([]arrow.Array, len(columns))
+		for i, a := range columns {
+			chunk[i] = array.NewSlice(a, int64(first), int64(first+min(count, ChunkRows)))
+			d.bytes += bytesOf(chunk[i])
+		}
+		d.chunks = append(d.chunks, chunk)
+		d.rows += uint64(min(count, ChunkRows))
+	}
+}
+
+// bytesOf is about what an array's values take.
+func bytesOf(a arrow.Array) uint64 {
+	n := uint64(a.Len())
+	switch a := a.(type) {
+	case *array.String:
+		return 4*n + uint64(len(a.ValueBytes()))
+	case *array.Binary:
+		return 4*n + uint64(len(a.ValueBytes()))
+	}
+	if t, ok := a.DataType().(arrow.FixedWidthDataType); ok {
+		return n * uint64(t.BitWidth()) / 8
+	}
+	return n
+}
+
+// Rows and Chunks are how many there are; Bytes is about what they take.
+func (d *Draft) Rows() uint64   { return d.rows }
+func (d *Draft) Chunks() uint32 { return uint32(len(d.chunks)) }
+func (d *Draft) Bytes() uint64  { return d.bytes }
+
+// Seal decides how text is stored, and how long the part will be. Nothing can be added after it.
+func (d *Draft) Seal() error {
+	fields := ArrowSchema(d.columns).Fields()
+	for c := range fields {
+		if d.columns[c].Type.ID != column.UTF8 || len(d.chunks) == 0 {
+			continue
+		}
+		all := make([]arrow.Array, len(d.chunks))
+		for i := range all {
+			all[i] = d.chunks[i][c]
+		}
+		encoded := encode(all)
+		for i, a := range encoded {
+			d.chunks[i][c].Release()
+			d.chunks[i][c] = a
+			fields[c].Type = a.DataType()
+		}
+	}
+	d.schema = arrow.NewSchema(fields, nil)
+	var n counter
+	if err := d.Write(&n); err != nil {
+		return err
+	}
+	d.size = uint64(n)
+	return nil
+}
+
+// counter counts what is written.
+type counter uint64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// Size is how long the part is, once it is sealed.
+func (d *Draft) Size() uint64 { return d.size }
+
+// Write writes the part.
+func (d *Draft) Write(w io.Writer) error {
+	out, err := ipc.NewFileWriter(w, ipc.WithSchema(d.schema))
+	if err != nil {
+		return err
+	}
+	for _, chunk := range d.chunks {
+		rec := array.NewRecordBatch(d.schema, chunk, int64(chunk[0].Len()))
+		err := out.Write(rec)
+		rec.Release()
+		if err != nil {
+			return fmt.Errorf("part: %w", err)
+		}
+	}
+	return out.Close()
+}
+
+// Release lets go of the chunks.
+func (d *Draft) Release() {
+	for _, chunk := range d.chunks {
+		for _, a := range chunk {
+			a.Release()
+		}
+	}
+	d.chunks = nil
+}

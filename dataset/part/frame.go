@@ -1,0 +1,204 @@
+package part
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// The frame of an Arrow IPC file: where its batches lie, and their buffers. The Arrow library reads it too, but copies what it reads
+// and does not say where it was. Numbers are of fields' slots in Arrow's File.fbs, Message.fbs and Schema.fbs; a slot that is
+// not there has its default, and what leads out of the file panics, which Open takes for what it is.
+
+// fileTail is the length of the footer, then the magic.
+const (
+	fileMagic     = "ARROW1"
+	fileTail      = 4 + len(fileMagic)
+	headDict      = 2 // DictionaryBatch
+	headRecord    = 3 // RecordBatch
+	blockBytes    = 24
+	messagePrefix = 8 // continuation and length
+)
+
+// span is a buffer's place in the file.
+type span struct{ at, size uint64 }
+
+// batch is a record batch or a dictionary's words.
+type batch struct {
+	dictionary int64 // its id; -1: rows
+	rows       int
+	nulls      []int64 // by column
+	spans      []span
+}
+
+// frame is the frame of a file.
+type frame struct {
+	dictionaryIDs []int64 // by column; -1: none
+	dictionaries  map[int64]batch
+	chunks        []batch
+}
+
+func slot(i int) flatbuffers.VOffsetT { return flatbuffers.VOffsetT(4 + 2*i) }
+
+// table follows a reference to a table; false if it is not there.
+func table(t flatbuffers.Table, i int) (out flatbuffers.Table, ok bool) {
+	o := flatbuffers.UOffsetT(t.Offset(slot(i)))
+	if o == 0 {
+		return out, false
+	}
+	return flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(o + t.Pos)}, true
+}
+
+// vector is where a list's elements begin, and how many there are.
+func vector(t flatbuffers.Table, i int) (at flatbuffers.UOffsetT, n int) {
+	o := flatbuffers.UOffsetT(t.Offset(slot(i)))
+	if o == 0 {
+		return 0, 0
+	}
+	return t.Vector(o), t.VectorLen(o)
+}
+
+func readFrame(b []byte) (*frame, error) {
+	le := binary.LittleEndian
+	if len(b) < len(fileMagic)+fileTail+2 || string(b[:len(fileMagic)]) != fileMagic || string(b[len(b)-len(fileMagic):]) != fileMagic {
+		return nil, fmt.Errorf("it is no Arrow file: it does not begin and end with %q", fileMagic)
+	}
+	size := uint64(le.Uint32(b[len(b)-fileTail:]))
+	if size > uint64(len(b)-fileTail) {
+		return nil, fmt.Errorf("its footer has %d bytes, more than the file", size)
+	}
+	end := uint64(len(b)-fileTail) - size
+	foot := b[end : len(b)-fileTail]
+	footer := flatbuffers.Table{Bytes: foot, Pos: flatbuffers.GetUOffsetT(foot)}
+	f := &frame{dictionaries: map[int64]batch{}}
+	f.readIDs(footer)
+	for _, list := range []struct {
+		slot int
+		head byte
+	}{{2, headDict}, {3, headRecord}} {
+		at, n := vector(footer, list.slot)
+		if n > len(foot)/blockBytes {
+			return nil, fmt.Errorf("its footer lists %d batches, more than it has room for", n)
+		}
+		for i := range n {
+			block := foot[int(at)+i*blockBytes:]
+			bt, err := readBatch(b[:end], le.Uint64(block), uint64(le.Uint32(block[8:])), le.Uint64(block[16:]), list.head)
+			if err != nil {
+				return nil, fmt.Errorf("batch %d: %w", i, err)
+			}
+			if list.head == headRecord {
+				f.chunks = append(f.chunks, bt)
+				continue
+			}
+			if _, twice := f.dictionaries[bt.dictionary]; twice {
+				return nil, fmt.Errorf("dictionary %d is there twice: a part has one for all its chunks", bt.dictionary)
+			}
+			f.dictionaries[bt.dictionary] = bt
+		}
+	}
+	return f, nil
+}
+
+// readIDs finds which column has which dictionary.
+func (f *frame) readIDs(footer flatbuffers.Table) {
+	schema, ok := table(footer, 1)
+	if !ok {
+		return
+	}
+	at, n := vector(schema, 1)
+	for i := range n {
+		field := flatbuffers.Table{Bytes: schema.Bytes, Pos: schema.Indirect(at + flatbuffers.UOffsetT(4*i))}
+		id := int64(-1)
+		if d, ok := table(field, 4); ok {
+			id = d.GetInt64Slot(slot(0), 0)
+		}
+		f.dictionaryIDs = append(f.dictionaryIDs, id)
+	}
+}
+
+// readBatch reads the message of a block: its head, whose length the footer has, and the places in the body behind it.
+func readBatch(b []byte, at, head, body uint64, kind byte) (out batch, err error) {
+	if at > uint64(len(b)) || head < messagePrefix || head > uint64(len(b))-at || body > uint64(len(b))-at-head || (at|head)%8 != 0 {
+		return out, fmt.Errorf("it lies at %d, %d and %d bytes long, in %d", at, head, body, len(b))
+	}
+	meta := b[at+messagePrefix : at+head]
+	message := flatbuffers.Table{Bytes: meta, Pos: flatbuffers.GetUOffsetT(meta)}
+	if got := message.GetByteSlot(slot(1), 0); got != kind {
+		return out, fmt.Errorf("its message is of kind %d, want %d", got, kind)
+	}
+	rows, ok := table(message, 2)
+	out.dictionary = -1
+	if ok && kind == headDict {
+		if rows.GetBoolSlot(slot(2), false) {
+			return out, fmt.Errorf("its dictionary grows: a part has one for all its chunks")
+		}
+		out.dictionary = rows.GetInt64Slot(slot(0), 0)
+		rows, ok = table(rows, 1)
+	}
+	if _, packed := table(rows, 3); !ok || packed {
+		return out, fmt.Errorf("it is empty or compressed: a part is neither")
+	}
+	n := rows.GetInt64Slot(slot(0), 0)
+	if n < 0 || n > ChunkRows && kind == headRecord || n > MaxDictionary && kind == headDict {
+		return out, fmt.Errorf("it has %d rows, a chunk has at most %d and a dictionary %d", n, ChunkRows, MaxDictionary)
+	}
+	out.rows = int(n)
+	return out, out.readPlaces(rows, at+head, body)
+}
+
+// readPlaces reads the lists of a batch.
+func (bt *batch) readPlaces(rows flatbuffers.Table, at, body uint64) error {
+	le := binary.LittleEndian
+	list, n := vector(rows, 1)
+	if n > len(rows.Bytes)/16 {
+		return fmt.Errorf("it lists %d columns, more than it has room for", n)
+	}
+	for i := range n {
+		node := rows.Bytes[int(list)+16*i:]
+		if int64(le.Uint64(node)) != int64(bt.rows) {
+			return fmt.Errorf("column %d has %d values, %d rows", i, int64(le.Uint64(node)), bt.rows)
+		}
+		bt.nulls = append(bt.nulls, int64(le.Uint64(node[8:])))
+	}
+	list, n = vector(rows, 2)
+	if n > len(rows.Bytes)/16 {
+		return fmt.Errorf("it lists %d buffers, more than it has room for", n)
+	}
+	for i := range n {
+		place := rows.Bytes[int(list)+16*i:]
+		from, size := le.Uint64(place), le.Uint64(place[8:])
+		if from > body || size > body-from || from%8 != 0 {
+			return fmt.Errorf("buffer %d is %d bytes at %d of a body of %d", i, size, from, body)
+		}
+		s := span{at + from, size}
+		if size == 0 {
+			s.at = 0
+		}
+		bt.spans = append(bt.spans, s)
+	}
+	return nil
+}
+
+// take removes the first n buffers.
+func (bt *batch) take(n int) ([]span, error) {
+	if n > len(bt.spans) {
+		return nil, fmt.Errorf("it has too few buffers")
+	}
+	out := bt.spans[:n]
+	bt.spans = bt.spans[n:]
+	return out, nil
+}
+
+// buffers are views of the file.
+func buffers(b []byte, spans []span) []*memory.Buffer {
+	out := make([]*memory.Buffer, len(spans))
+	for i, s := range spans {
+		if s.size > 0 {
+			out[i] = memory.NewBufferBytes(b[s.at : s.at+s.size : s.at+s.size])
+		}
+	}
+	return out
+}

@@ -1,0 +1,224 @@
+package part
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// Part is an Arrow IPC file in memory that was found to be right.
+type Part struct {
+	Columns column.Schema
+	Rows    uint64
+
+	bytes  []byte
+	schema *arrow.Schema
+	frame  *frame
+	words  []arrow.Array // of dictionaries, by column; nil: its values are plain
+	places []span        // of their buffers, three for each column
+	chunks []chunk
+}
+
+// chunk is one record batch, and where its columns' buffers are: three for each column, the last one of text only.
+type chunk struct {
+	rec    arrow.RecordBatch
+	places []span
+}
+
+// Open checks a part wholly: what is wrong with it once it is sealed would go wrong in functions. The bytes must not change.
+func Open(b []byte) (p *Part, err error) {
+	defer func() { // the flatbuffers library, and Arrow's, panic on some of what is wrong
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("%w: %v", ErrPart, r)
+		}
+	}()
+	p = &Part{bytes: b}
+	if p.frame, err = readFrame(b); err == nil {
+		err = p.readSchema()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPart, err)
+	}
+	for i := range p.frame.chunks {
+		if err := p.readChunk(&p.frame.chunks[i]); err != nil {
+			return nil, fmt.Errorf("%w: chunk %d: %w", ErrPart, i, err)
+		}
+	}
+	return p, nil
+}
+
+// readSchema reads the columns, and the words of their dictionaries.
+func (p *Part) readSchema() error {
+	r, err := ipc.NewFileReader(bytes.NewReader(p.bytes))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	p.schema = r.Schema()
+	if p.Columns, err = Columns(p.schema); err != nil {
+		return err
+	}
+	if len(p.frame.dictionaryIDs) != len(p.Columns) || len(p.Columns) > column.MaxColumns {
+		return fmt.Errorf("it has %d columns", len(p.Columns))
+	}
+	p.words, p.places = make([]arrow.Array, len(p.Columns)), make([]span, 3*len(p.Columns))
+	for c, id := range p.frame.dictionaryIDs {
+		if id < 0 || len(p.frame.chunks) == 0 {
+			continue
+		}
+		bt, ok := p.frame.dictionaries[id]
+		if !ok || len(bt.nulls) != 1 {
+			return fmt.Errorf("column %q has no dictionary, or one of several columns", p.Columns[c].Name)
+		}
+		a, err := p.values(c, &bt, arrow.BinaryTypes.String, bt.nulls[0], p.places[3*c:])
+		if err == nil {
+			err = array.ValidateFull(a)
+		}
+		if err != nil {
+			return fmt.Errorf("the dictionary of column %q: %w", p.Columns[c].Name, err)
+		}
+		p.words[c] = a
+	}
+	return nil
+}
+
+// readChunk makes the arrays of a chunk, which are views of the file, and checks them.
+func (p *Part) readChunk(bt *batch) error {
+	if len(bt.nulls) != len(p.Columns) {
+		return fmt.Errorf("it has %d columns, the schema %d", len(bt.nulls), len(p.Columns))
+	}
+	out := chunk{places: make([]span, 3*len(p.Columns))}
+	columns := make([]arrow.Array, len(p.Columns))
+	for c, f := range p.schema.Fields() {
+		a, err := p.values(c, bt, f.Type, bt.nulls[c], out.places[3*c:])
+		if err == nil {
+			err = checkColumn(a)
+		}
+		if err != nil {
+			return fmt.Errorf("column %q: %w", f.Name, err)
+		}
+		if !f.Nullable && a.NullN() > 0 {
+			return fmt.Errorf("column %q: %d values are missing in a column that misses none", f.Name, a.NullN())
+		}
+		columns[c] = a
+	}
+	if bt.rows == 0 || len(bt.spans) != 0 {
+		return fmt.Errorf("it has %d rows, and %d buffers that are of no column", bt.rows, len(bt.spans))
+	}
+	out.rec = array.NewRecordBatch(p.schema, columns, int64(bt.rows))
+	p.chunks = append(p.chunks, out)
+	p.Rows += uint64(bt.rows)
+	return nil
+}
+
+// values makes a column's array of a batch, and notes where its buffers are.
+func (p *Part) values(c int, bt *batch, t arrow.DataType, nulls int64, places []span) (arrow.Array, error) {
+	n := 2
+	if arrow.IsBaseBinary(t.ID()) {
+		n = 3
+	}
+	spans, err := bt.take(n)
+	if err != nil {
+		return nil, err
+	}
+	copy(places, spans)
+	if nulls < 0 || nulls > int64(bt.rows) || nulls > 0 && spans[0].size == 0 {
+		return nil, fmt.Errorf("%d of %d values are missing, and it does not say which", nulls, bt.rows)
+	}
+	if nulls == 0 {
+		places[0] = span{}
+	}
+	var data *array.Data
+	if d, ok := t.(*arrow.DictionaryType); ok {
+		if p.words[c] == nil || !arrow.TypeEqual(d.ValueType, arrow.BinaryTypes.String) || d.Ordered {
+			return nil, fmt.Errorf("its dictionary is %v; want one of text", d)
+		}
+		data = array.NewDataWithDictionary(t, bt.rows, buffers(p.bytes, spans), int(nulls), 0, p.words[c].Data().(*array.Data))
+	} else {
+		data = array.NewData(t, bt.rows, buffers(p.bytes, spans), nil, int(nulls), 0)
+	}
+	defer data.Release()
+	if err := array.Validate(array.MakeFromData(data)); err != nil {
+		return nil, err
+	}
+	return array.MakeFromData(data), nil
+}
+
+// Chunks is how many there are.
+func (p *Part) Chunks() int { return len(p.chunks) }
+
+// Chunk is one of them. Its arrays lie in the part's bytes.
+func (p *Part) Chunk(i int) arrow.RecordBatch { return p.chunks[i].rec }
+
+// checkColumn finds what a column of a chunk must not have.
+func checkColumn(a arrow.Array) error {
+	if err := array.ValidateFull(a); err != nil {
+		return err
+	}
+	switch a := a.(type) {
+	case *array.Dictionary:
+		return checkNumbers(a)
+	case *array.String:
+		return checkText(a)
+	}
+	return checkZeros(a)
+}
+
+// checkNumbers finds numbers that the dictionary does not have. Those beneath missing values must be 0, which it has to have.
+func checkNumbers(a *array.Dictionary) error {
+	words := a.Dictionary()
+	for r := range a.Len() {
+		if n := a.GetValueIndex(r); n < 0 || n >= words.Len() {
+			return fmt.Errorf("row %d is word %d of a dictionary of %d", r, n, words.Len())
+		}
+	}
+	return nil
+}
+
+// checkText finds text beneath missing values; that it is UTF-8 has been seen.
+func checkText(a *array.String) error {
+	for r := range a.Len() {
+		if a.IsNull(r) && a.ValueLen(r) != 0 {
+			return fmt.Errorf("row %d is missing, and has %d bytes of text", r, a.ValueLen(r))
+		}
+	}
+	return nil
+}
+
+// checkZeros finds values beneath missing ones: functions add without asking.
+func checkZeros(a arrow.Array) error {
+	if a.NullN() == 0 {
+		return nil
+	}
+	t, ok := a.DataType().(arrow.FixedWidthDataType)
+	if !ok {
+		return nil
+	}
+	valid, values := a.Data().Buffers()[0].Bytes(), a.Data().Buffers()[1].Bytes()
+	if t.BitWidth() == 1 {
+		for i := range (a.Len() + 7) / 8 {
+			mask := byte(0xff)
+			if left := a.Len() - 8*i; left < 8 {
+				mask = 1<<left - 1
+			}
+			if extra := values[i] & mask &^ valid[i]; extra != 0 {
+				return fmt.Errorf("row %d is missing, and is not false", 8*i+bits.TrailingZeros8(extra))
+			}
+		}
+		return nil
+	}
+	size := t.BitWidth() / 8
+	zero := make([]byte, size)
+	for r := range a.Len() {
+		if a.IsNull(r) && !bytes.Equal(values[r*size:][:size], zero) {
+			return fmt.Errorf("row %d is missing, and its bytes are not zero", r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package part
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+var sample = column.Schema{
+	{Name: "user id", Type: column.Type{ID: column.I64}},
+	{Name: "level", Type: column.Type{ID: column.UTF8}, Nullable: true},
+	{Name: "when", Type: column.Type{ID: column.Timestamp, Unit: column.Microsecond, Zone: "UTC"}, Nullable: true},
+	{Name: "ok", Type: column.Type{ID: column.Bool}, Nullable: true},
+	{Name: "note", Type: column.Type{ID: column.UTF8}},
+}
+
+// sampleColumns are n rows of the sample: each 7th is missing where it may be.
+func sampleColumns(t testing.TB, n int) []arrow.Array {
+	t.Helper()
+	builders := make([]*Builder, len(sample))
+	for i, c := range sample {
+		builders[i] = NewBuilder(c.Type, n)
+	}
+	for r := range n {
+		builders[0].Bits(uint64(int64(r - 5)))
+		if r%7 == 3 {
+			builders[1].Null()
+			builders[2].Null()
+			builders[3].Null()
+		} else {
+			if err := builders[1].Bytes([]byte([]string{"info", "warn", "übel"}[r%3])); err != nil {
+				t.Fatal(err)
+			}
+			builders[2].Bits(uint64(1_700_000_000_000_000 + r))
+			builders[3].Bool(r%2 == 0)
+		}
+		if err := builders[4].Bytes(fmt.Appendf(nil, "note number %d", r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := make([]arrow.Array, len(sample))
+	for i, b := range builders {
+		out[i] = b.Finish()
+	}
+	return out
+}
+
+// written is a part of such rows.
+func written(t testing.TB, rows int) []byte {
+	t.Helper()
+	d := NewDraft(sample)
+	defer d.Release()
+	d.Add(sampleColumns(t, rows), 0, rows)
+	if err := d.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := d.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if uint64(b.Len()) != d.Size() {
+		t.Fatalf("%d bytes were written, %d were promised", b.Len(), d.Size())
+	}
+	return b.Bytes()
+}
+
+// What goes into a part comes out of it, over several chunks, with text as numbers where that is shorter.
+func TestWriteAndOpen(t *testing.T) {
+	const rows = 2*ChunkRows + 17
+	p, err := Open(written(t, rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Rows != rows || p.Chunks() != 3 || sample.Differs(p.Columns) != "" {
+		t.Errorf("%d rows in %d chunks of %v", p.Rows, p.Chunks(), p.Columns)
+	}
+	if _, ok := p.Chunk(1).Column(1).(*array.Dictionary); !ok {
+		t.Errorf("three words are stored as %v", p.Chunk(1).Column(1).DataType())
+	}
+	if _, ok := p.Chunk(1).Column(4).(*array.String); !ok {
+		t.Errorf("distinct text is stored as %v", p.Chunk(1).Column(4).DataType())
+	}
+	want := sampleColumns(t, rows)
+	at := 0
+	for i := range p.Chunks() {
+		n := int(p.Chunk(i).NumRows())
+		for c := range sample {
+			got, part := Plain(p.Chunk(i).Column(c)), array.NewSlice(want[c], int64(at), int64(at+n))
+			if !array.Equal(got, part) {
+				t.Errorf("chunk %d, column %s differs", i, sample[c].Name)
+			}
+		}
+		at += n
+	}
+}
+
+// The directory says where values lie: here they are read by it, as a function in C does.
+func TestDirectory(t *testing.T) {
+	const rows = ChunkRows + 100
+	b := written(t, rows)
+	p, err := Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := p.Directory()
+	if want := DirectoryBytes(len(sample), 2); uint64(len(dir)) != want {
+		t.Fatalf("%d bytes, want %d", len(dir), want)
+	}
+	le := binary.LittleEndian
+	u64 := func(at uint64) uint64 { return le.Uint64(dir[at:]) }
+	chunk := headBytes + columnBytes*uint64(len(sample)) + chunkBytes + chunkEntryBytes*uint64(len(sample)) // the second
+	if u64(chunk) != ChunkRows || u64(chunk+8) != 100 {
+		t.Errorf("the second chunk is %d rows from %d", u64(chunk+8), u64(chunk))
+	}
+	entry := func(c uint64) uint64 { return chunk + chunkBytes + chunkEntryBytes*c }
+	if v := int64(le.Uint64(b[u64(entry(0)+8)+8*99:])); v != ChunkRows+99-5 {
+		t.Errorf("the last user id is %d", v)
+	}
+	if least, most := int64(u64(entry(0)+40)), int64(u64(entry(0)+48)); u64(entry(0)+32) != flagBounds || least != ChunkRows-5 || most != ChunkRows+94 {
+		t.Errorf("user ids from %d to %d", least, most)
+	}
+	row := uint64(10) // of the second chunk
+	code := uint64(b[u64(entry(1)+8)+row])
+	words := headBytes + columnBytes*uint64(1)
+	offsets, text := u64(words+16), u64(words+24)
+	from, to := uint64(le.Uint32(b[offsets+4*code:])), uint64(le.Uint32(b[offsets+4*code+4:]))
+	if got, want := string(b[text+from:text+to]), []string{"info", "warn", "übel"}[(ChunkRows+row)%3]; got != want {
+		t.Errorf("the level is %q, want %q", got, want)
+	}
+	if nulls := u64(entry(2) + 24); nulls != uint64(p.Chunk(1).Column(2).NullN()) {
+		t.Errorf("%d times are missing", nulls)
+	}
+}
+
+// raw is an Arrow file of one column, made by the library alone.
+func raw(t *testing.T, f arrow.Field, a arrow.Array) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	s := arrow.NewSchema([]arrow.Field{f}, nil)
+	w, err := ipc.NewFileWriter(&b, ipc.WithSchema(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(array.NewRecordBatch(s, []arrow.Array{a}, int64(a.Len()))); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestOpenRefuses(t *testing.T) {
+	text := func(values ...string) arrow.Array {
+		b := NewBuilder(column.Type{ID: column.UTF8}, 4)
+		for _, v := range values {
+			if err := b.Bytes([]byte(v)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return b.Finish()
+	}
+	hidden := NewBuilder(column.Type{ID: column.I32}, 2)
+	hidden.Bits(7)
+	hidden.Null()
+	hidden.fixed[4] = 1
+	missing := NewBuilder(column.Type{ID: column.I32}, 2)
+	missing.Null()
+	missing.Bits(1)
+	utf8 := arrow.Field{Name: "s", Type: arrow.BinaryTypes.String}
+	whole := written(t, 50)
+	for name, c := range map[string]struct {
+		b    []byte
+		want string
+	}{
+		"not UTF-8":       {raw(t, utf8, text("a\xff")), "not valid utf8"},
+		"a split letter":  {raw(t, utf8, text("a\xc3", "\xbcb")), "not valid utf8"},
+		"a hidden value":  {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, hidden.Finish()), "row 1 is missing, and its bytes are not zero"},
+		"a missing value": {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32}, missing.Finish()), `column "n": 1 values are missing`},
+		"cut off":         {whole[:len(whole)-20], ""},
+		"empty":           {nil, ""},
+	} {
+		if _, err := Open(c.b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.
+func FuzzOpen(f *testing.F) {
+	f.Add(written(f, 9))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := Open(b)
+		if err != nil {
+			return
+		}
+		for i := range p.Chunks() {
+			for _, a := range p.Chunk(i).Columns() {
+				Plain(a).Release()
+			}
+		}
+		p.Directory()
+	})
+}

@@ -1,0 +1,115 @@
+package part
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+var (
+	// ErrPart says that bytes are not a valid part; the message says why.
+	ErrPart = errors.New("part: bad part")
+	// ErrLimit says that data exceeds a limit; the message says which, and what to do.
+	ErrLimit = errors.New("part: too large")
+)
+
+// simple are the types without parameters.
+var simple = map[column.ID]arrow.DataType{
+	column.I8: arrow.PrimitiveTypes.Int8, column.I16: arrow.PrimitiveTypes.Int16, column.I32: arrow.PrimitiveTypes.Int32, column.I64: arrow.PrimitiveTypes.Int64,
+	column.U8: arrow.PrimitiveTypes.Uint8, column.U16: arrow.PrimitiveTypes.Uint16, column.U32: arrow.PrimitiveTypes.Uint32, column.U64: arrow.PrimitiveTypes.Uint64,
+	column.F32: arrow.PrimitiveTypes.Float32, column.F64: arrow.PrimitiveTypes.Float64, column.Bool: arrow.FixedWidthTypes.Boolean,
+	column.Date32: arrow.FixedWidthTypes.Date32, column.UTF8: arrow.BinaryTypes.String, column.Binary: arrow.BinaryTypes.Binary,
+}
+
+// ArrowType is a column's type as Arrow has it; text is plain there.
+func ArrowType(t column.Type) arrow.DataType {
+	unit := arrow.TimeUnit(t.Unit) // both count from seconds down
+	switch t.ID {
+	case column.Time32:
+		return &arrow.Time32Type{Unit: unit}
+	case column.Time64:
+		return &arrow.Time64Type{Unit: unit}
+	case column.Timestamp:
+		return &arrow.TimestampType{Unit: unit, TimeZone: t.Zone}
+	case column.Duration:
+		return &arrow.DurationType{Unit: unit}
+	case column.Decimal128:
+		return &arrow.Decimal128Type{Precision: int32(t.Precision), Scale: int32(t.Scale)}
+	case column.Bytes:
+		return &arrow.FixedSizeBinaryType{ByteWidth: t.Width}
+	}
+	return simple[t.ID]
+}
+
+// ColumnType is the inverse of ArrowType. A dictionary has the type of its values.
+func ColumnType(t arrow.DataType) (column.Type, error) {
+	var out column.Type
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return ColumnType(t.ValueType)
+	case *arrow.Time32Type:
+		out = column.Type{ID: column.Time32, Unit: column.Unit(t.Unit)}
+	case *arrow.Time64Type:
+		out = column.Type{ID: column.Time64, Unit: column.Unit(t.Unit)}
+	case *arrow.TimestampType:
+		out = column.Type{ID: column.Timestamp, Unit: column.Unit(t.Unit), Zone: t.TimeZone}
+	case *arrow.DurationType:
+		out = column.Type{ID: column.Duration, Unit: column.Unit(t.Unit)}
+	case *arrow.Decimal128Type:
+		out = column.Type{ID: column.Decimal128, Precision: int(t.Precision), Scale: int(t.Scale)}
+	case *arrow.FixedSizeBinaryType:
+		out = column.Type{ID: column.Bytes, Width: t.ByteWidth}
+	default:
+		for id, a := range simple {
+			if arrow.TypeEqual(a, t) {
+				out = column.Type{ID: id}
+			}
+		}
+		if out.ID == column.Invalid {
+			return out, fmt.Errorf("%w: columns of Arrow type %v are not supported yet", column.ErrType, t)
+		}
+	}
+	return out, out.Validate()
+}
+
+// ArrowSchema is a dataset's columns as Arrow has them, all text plain.
+func ArrowSchema(s column.Schema) *arrow.Schema {
+	fields := make([]arrow.Field, len(s))
+	for i, c := range s {
+		fields[i] = arrow.Field{Name: c.Name, Type: ArrowType(c.Type), Nullable: c.Nullable}
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// Columns is the inverse of ArrowSchema.
+func Columns(s *arrow.Schema) (column.Schema, error) {
+	out := make(column.Schema, s.NumFields())
+	for i, f := range s.Fields() {
+		t, err := ColumnType(f.Type)
+		if err != nil {
+			return nil, fmt.Errorf("column %q: %w", f.Name, err)
+		}
+		out[i] = column.Column{Name: f.Name, Type: t, Nullable: f.Nullable}
+	}
+	return out, out.Validate()
+}
+
+// ParseSchema reads a schema as the Arrow project's programs keep it in a Parquet file's metadata: a message in base64.
+func ParseSchema(text string) (*arrow.Schema, error) {
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPart, err)
+	}
+	r, err := ipc.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPart, err)
+	}
+	defer r.Release()
+	return r.Schema(), nil
+}
