@@ -8,6 +8,7 @@ import (
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/manager"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -33,6 +34,8 @@ var (
 	ErrNoNode = errors.New("no such node")
 	// ErrNameTaken: another node has this one's name.
 	ErrNameTaken = errors.New("the name is taken")
+	// ErrNoManager: no manager is known there.
+	ErrNoManager = errors.New("no manager")
 	// ErrRestarted: a node that holds a shard was restarted since, so the shard is gone.
 	ErrRestarted = errors.New("the node was restarted and its shard is gone")
 )
@@ -69,6 +72,12 @@ const (
 	codeBusy
 	codeDeviceSpec
 	codeDeviceLimit
+	codePoolLost
+	codeNoManager
+	codeManagerBusy
+	codeTaken
+	codeTime
+	codeAway
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -86,8 +95,9 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
-		{codeNoItem, pool.ErrNoItem},
+		{codeNoItem, pool.ErrNoItem}, {codePoolLost, pool.ErrLost},
 		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
+		{codeNoManager, ErrNoManager}, {codeManagerBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
 	}
 }
 

@@ -48,6 +48,7 @@ type Node struct {
 	pool     *component.Component
 	devices  *lender.Lender
 	shares   component.Limits
+	managing managing
 	peers    *peerBook
 	roots    *roots
 	files    *gate // for loads from files of this node,
@@ -140,6 +141,9 @@ func (n *Node) build() (err error) {
 		return err
 	}
 	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Log: n.log})
+	if err := n.openManager(); err != nil {
+		return err
+	}
 	if err := n.serve(); err != nil {
 		return err
 	}
@@ -228,6 +232,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.links.PeerLost(ep, err)
 	n.peerWent(ep, err)
 	n.abandoned(ep)
+	n.managing.calls.Lost(ep)
 	n.work.Go(func() { // it takes time to give memory back
 		n.pool.Abandoned(ep)
 		n.devices.Abandoned(ep)
@@ -246,6 +251,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.links.Add(m)
 	}
 	close(n.peersKnown)
+	n.manage()
 	n.work.Go(n.reap)
 	if n.web.listener != nil {
 		n.work.Go(func() {
@@ -311,6 +317,7 @@ func (n *Node) Close() error {
 		if n.web != nil {
 			errs = append(errs, n.web.close())
 		}
+		errs = append(errs, n.closeManager())
 		if n.links != nil {
 			n.links.Close()
 		}

@@ -38,7 +38,7 @@ pythons() {
 
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
 # first command that needs something says so.
-for module in . bench/peers examples/ioforward; do
+for module in . bench/peers bench/memory examples/ioforward; do
 	for pause in 5 20 0; do
 		if (cd "$(dirname "$0")/../$module" && GOWORK=off go list -deps -test ./... </dev/null >/dev/null 2>&1); then
 			break

@@ -59,10 +59,8 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
-				if cmd.Flags().Changed(name) && v < 1 {
-					return usagef("--%s %d: it must be at least 1", name, v)
-				}
+			if err := atLeastOne(cmd, &c); err != nil {
+				return err
 			}
 			c.Transport = transport
 			for _, e := range []struct {
@@ -83,6 +81,16 @@ shared machine the ratios say more than the figures.`,
 	}
 	parent.AddCommand(a.benchRoleCommand())
 	return parent
+}
+
+// atLeastOne checks the flags that say how many.
+func atLeastOne(cmd *cobra.Command, c *bench.Config) error {
+	for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
+		if cmd.Flags().Changed(name) && v < 1 {
+			return usagef("--%s %d: it must be at least 1", name, v)
+		}
+	}
+	return nil
 }
 
 // benchRoleCommand is what the other commands start.
