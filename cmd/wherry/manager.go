@@ -5,7 +5,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
@@ -19,7 +19,8 @@ type managerFlags struct {
 	managers, peers, etcd string
 }
 
-func (f *managerFlags) add(p *pflag.FlagSet, c *node.Config) {
+func (f *managerFlags) add(cmd *cobra.Command, c *node.Config) {
+	p := cmd.Flags()
 	p.Var(newList(&f.managers, ""), "managers", "names of the peers that manage the cluster; may be repeated. This node tells one of them of itself each second (docs/cluster.md)")
 	p.StringVar(&c.Manager, "manager", "", "manage the cluster, and keep its state in this directory by an etcd member inside the node")
 	p.Var(newList(&f.peers, ""), "manager-peers", "all nodes with --manager, this one too, and where their etcd members listen for each other, as in a=host:2380,b=…; may be repeated (default: this one alone, which listens nowhere)")
