@@ -6,6 +6,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/pool/manager"
 	"github.com/wherry-fabric/wherry/rpc"
@@ -66,8 +67,14 @@ const (
 	codeMoved
 	codeRange
 	codeNoItem
-	codeNoManager
+	codeNoDrive
+	codeNoLease
 	codeBusy
+	codeDeviceSpec
+	codeDeviceLimit
+	codePoolLost
+	codeNoManager
+	codeManagerBusy
 	codeTaken
 	codeTime
 	codeAway
@@ -88,15 +95,17 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
-		{codeNoManager, ErrNoManager}, {codeBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
-		{codeNoItem, pool.ErrNoItem},
+		{codeNoItem, pool.ErrNoItem}, {codePoolLost, pool.ErrLost},
+		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
+		{codeNoManager, ErrNoManager}, {codeManagerBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
 	}
 }
 
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem)
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.Is(err, device.ErrNoDrive) ||
+		errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem || coded.Code == codeNoDrive)
 }
 
 // Coded gives a node's error the code that it travels with.

@@ -63,6 +63,9 @@ func ServePool(p *rpc.Peer, c *component.Component, log *slog.Logger, stopping f
 		Serve(p, pool.CallCopy, func(ctx context.Context, call *rpc.Call, req *pool.CopyRequest) (*pool.Nothing, error) {
 			return &pool.Nothing{}, c.Copy(ctx, PrincipalOf(call.From), req)
 		}),
+		Serve(p, pool.CallRead, func(_ context.Context, call *rpc.Call, req *pool.ReadRequest) (*pool.ReadReply, error) {
+			return c.Read(PrincipalOf(call.From), req)
+		}),
 		serveBytes(p, pool.CallGather, c.Gather),
 		serveBytes(p, pool.CallScatter, c.Scatter),
 		servePlacing(p, c, stopping),
@@ -95,6 +98,13 @@ func serveItems(p *rpc.Peer, c *component.Component, stopping func() error) erro
 			return c.ListItems(PrincipalOf(call.From), *req)
 		}),
 	)
+}
+
+// ServePull registers the call by which a component fetches bytes from another one. reach finds the connection to that.
+func ServePull(p *rpc.Peer, c *component.Component, reach func(ctx context.Context, component string) (*fabric.Endpoint, error)) error {
+	return Serve(p, pool.CallPull, func(ctx context.Context, call *rpc.Call, req *pool.PullRequest) (*pool.Nothing, error) {
+		return &pool.Nothing{}, c.Pull(ctx, PrincipalOf(call.From), req, reach)
+	})
 }
 
 // servePlacing registers what managers ask of a component.

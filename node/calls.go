@@ -17,6 +17,7 @@ func (n *Node) serve() error {
 	p := n.rpc
 	return errors.Join(
 		control.ServePool(p, n.pool, n.log, n.stoppingErr),
+		control.ServePull(p, n.pool, n.links.Wait),
 		control.ServeManager(p, n.managing.calls, n.log),
 		control.Serve(p, control.CallInfo, n.info),
 		control.Serve(p, control.CallNameConflict, n.heardOfNameConflict),

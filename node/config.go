@@ -51,8 +51,10 @@ type Config struct {
 
 	Memory Bytes `yaml:"memory"` // lent at most; DefaultMemory
 	// PoolMemory is how much of Memory regions of the pool may take; 0: the node lends no regions.
-	PoolMemory Bytes    `yaml:"pool_memory"`
-	DataRoots  []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
+	PoolMemory Bytes `yaml:"pool_memory"`
+	// Lend are the devices that the node lends, as in nvme=disk0:/srv/disk.img,readonly (docs/devices.md).
+	Lend      []string `yaml:"lend"`
+	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
 
 	// Managers are the names of the peers that manage the cluster: this node registers with one of them. Itself is known, where it is one.
 	Managers []string `yaml:"managers"`
@@ -202,6 +204,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
+	if _, err := c.lendings(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
 	if err := c.validateNative(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
@@ -217,13 +222,8 @@ func (c *Config) Validate() error {
 	if err := c.validateManagers(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if len(c.DataRoots) > maxDataRoots {
-		return fmt.Errorf("node: %d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
-	}
-	for _, dir := range c.DataRoots {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("node: data root %q is not an absolute path", dir)
-		}
+	if err := c.validateRoots(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	for i := range c.Peers {
 		if err := c.validatePeer(&c.Peers[i]); err != nil {
@@ -232,6 +232,18 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Peers) > cluster.MaxMembers {
 		return fmt.Errorf("node: %d peers, at most %d are allowed", len(c.Peers), cluster.MaxMembers)
+	}
+	return nil
+}
+
+func (c *Config) validateRoots() error {
+	if len(c.DataRoots) > maxDataRoots {
+		return fmt.Errorf("%d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
+	}
+	for _, dir := range c.DataRoots {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("data root %q is not an absolute path", dir)
+		}
 	}
 	return nil
 }

@@ -20,6 +20,8 @@ const (
 	CallGrant   = "wherry.pool.grant"   // GrantRequest → Nothing
 	CallDiscard = "wherry.pool.discard" // DiscardRequest → Nothing
 	CallCopy    = "wherry.pool.copy"    // CopyRequest → Nothing
+	CallRead    = "wherry.pool.read"    // ReadRequest → ReadReply
+	CallPull    = "wherry.pool.pull"    // PullRequest → Nothing
 	CallGather  = "wherry.pool.gather"  // a Pick's bytes → the elements' bytes
 	CallScatter = "wherry.pool.scatter" // a Pick's bytes and the elements' → nothing
 
@@ -47,6 +49,8 @@ const (
 	MaxExtents = 4096
 	// MaxRanges bounds the ranges of one request.
 	MaxRanges = 1024
+	// MaxCopyBytes bounds what one request copies: the client's progress, and how long a component works for one request.
+	MaxCopyBytes = 64 << 20
 	// MaxPicked bounds the elements of one request, and MaxPickedBytes their bytes: the component moves them on the goroutine that drives its fabric, as it
 	// serves Gets. More are several requests.
 	MaxPicked      = 4096
@@ -142,13 +146,50 @@ type DiscardRequest struct {
 	Ranges []Range `json:"ranges"` // at most MaxRanges
 }
 
-// CopyRequest copies bytes from one region to another of the same component, or within one.
+// CopyRequest copies bytes from one region to another of the same component, or within one: at most MaxCopyBytes.
 type CopyRequest struct {
 	From    NameRequest `json:"from"`
 	FromOff uint64      `json:"from_off"`
 	To      NameRequest `json:"to"`
 	ToOff   uint64      `json:"to_off"`
 	Size    uint64      `json:"size"`
+}
+
+// ReadRequest asks for keys by which bytes can be read.
+type ReadRequest struct {
+	From NameRequest `json:"from"`
+	Off  uint64      `json:"off"`
+	Size uint64      `json:"size"` // at most MaxCopyBytes
+}
+
+// ReadReply has the keys, in the order of the bytes.
+type ReadReply struct {
+	Pieces []Source `json:"pieces"`
+}
+
+// Source is bytes that a key covers.
+type Source struct {
+	Key  []byte `json:"key"` // good for reading
+	Off  uint64 `json:"off"` // in what the key covers
+	Size uint64 `json:"size"`
+}
+
+// PullRequest has a component fetch bytes from another one, by keys that the asker got there.
+type PullRequest struct {
+	To     NameRequest `json:"to"`
+	ToOff  uint64      `json:"to_off"`
+	From   string      `json:"from"` // the other component
+	Pieces []Source    `json:"pieces"`
+}
+
+// Size is how many bytes are to come.
+func (r *PullRequest) Size() (n uint64) {
+	for _, p := range r.Pieces {
+		if n += min(p.Size, MaxCopyBytes+1); n > MaxCopyBytes {
+			return n
+		}
+	}
+	return n
 }
 
 // Range is bytes of a region.

@@ -48,8 +48,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// verbErrors are what errors of the fabric's verbs mean here.
-func verbError(err error) error {
+// VerbError says what an error of the fabric's verbs means here.
+func VerbError(err error) error {
 	for _, v := range []struct{ of, is error }{
 		{fabric.ErrRevoked, ErrMoved}, {fabric.ErrKey, ErrMoved}, {fabric.ErrIncarnation, ErrLost}, {fabric.ErrPeerLost, ErrLost}, {fabric.ErrClosed, ErrLost},
 		{fabric.ErrRange, ErrRange}, {fabric.ErrRights, ErrRights},

@@ -183,7 +183,7 @@ func itemView(ctx context.Context, r *Region, tables []*ItemTable, eps []*fabric
 		for _, p := range t.Pieces {
 			remote, err := pieceRemote(ctx, r, h, &p)
 			if err != nil {
-				return nil, verbError(err)
+				return nil, VerbError(err)
 			}
 			v.mapped = v.mapped && remote.Mapped()
 			if size := p.Size; v.stripe > 0 || off+p.Off < info.Size { // a part may have a byte that is not used

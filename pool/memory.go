@@ -49,7 +49,7 @@ func (v *view) fail(op string, off, n uint64, err error) error {
 }
 
 func (v *view) failAt(component, op string, off, n uint64, err error) error {
-	return &Error{op, v.label(), component, off, n, verbError(err)}
+	return &Error{op, v.label(), component, off, n, VerbError(err)}
 }
 
 // one is the extent's memory that has all n bytes at off, and where in it they are; nil: there is none, or there are several.
@@ -182,6 +182,24 @@ func (m *Memory) Access(off uint64, n int, fn func(mem []byte)) error {
 	}
 	return nil
 }
+
+// View is bytes that are mapped here.
+type View struct {
+	m   *Memory
+	off uint64
+	n   int
+}
+
+// Map makes a view of n bytes at off (fam_map), where they are mapped here in one piece: ErrNotMapped says that they are not, and Get and Put serve. Nothing has to be
+// undone: the mapping is the connection's.
+func (m *Memory) Map(off uint64, n int) (*View, error) {
+	v := &View{m, off, n}
+	return v, v.Access(func([]byte) {})
+}
+
+// Access runs fn on the view's bytes, to read and to write, as Memory.Access does. The memory itself cannot go while fn runs: the component cannot make a segment smaller,
+// and its death leaves it with those who have it mapped. So there is no SIGBUS to be caught.
+func (v *View) Access(fn func(mem []byte)) error { return v.m.Access(v.off, v.n, fn) }
 
 // Discard makes n bytes at off zeros; whole pages among them go back to the component's machine until they are written again.
 func (m *Memory) Discard(ctx context.Context, off, n uint64) error {

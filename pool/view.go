@@ -245,7 +245,7 @@ func (v *view) imported(ctx context.Context, keys []fabric.Key) (err error) {
 			}
 			if failed != nil {
 				if err == nil {
-					err = verbError(failed)
+					err = VerbError(failed)
 				}
 				continue
 			}

@@ -64,6 +64,7 @@ again and keeps its data; what changes only with a restart, or is wrong, its log
 	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
 	p.StringVar(&f.poolMemory, "pool-memory", "", "how much of --memory regions of remote memory may take, as in 1GiB (default: nothing, and the node lends no regions; docs/pool.md)")
+	p.StringArrayVar(&c.Lend, "lend", nil, "device to lend: nvme=NAME:/PATH of a file or a block device, and ,readonly may follow; may be repeated (docs/devices.md)")
 	f.manager.add(cmd, &c)
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (default: none, and --at is refused)")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")
@@ -119,6 +120,9 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	}
 	if set("listen") {
 		c.Listen = f.listen
+	}
+	if set("lend") {
+		c.Lend = flags.Lend
 	}
 	if set("data-root") {
 		c.DataRoots = flags.DataRoots

@@ -27,9 +27,11 @@ func memoryChecks() []check {
 		{"messages beside a large put", memoryBeside},
 		{"atomics", memoryAtomics},
 		{"counters", memoryCounters},
+		{"wide", memoryWide},
 		{"registers", memoryRegisters},
 		{"doorbells", memoryDoorbells},
 		{"pinned", memoryPinned},
+		{"forgotten", memoryForgotten},
 		{"cancelled get", memoryCancelledGet},
 		{"cancelled put", memoryCancelledPut},
 	}
@@ -121,6 +123,54 @@ func memoryParts(r *rig) {
 		}
 	}
 	r.Must(all.Get(r.Ctx, make([]byte, 8), 0))
+}
+
+// memoryWide swaps 16 bytes at once by every way, many at a time: no addition is lost, and no halves of two values are seen.
+func memoryWide(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 1<<16)
+	whole, err := seg.Key(fabric.RightsAll)
+	r.Must(err)
+	all, err := ab.Import(r.Ctx, whole)
+	r.Must(err)
+	if _, err := all.CompareSwapWide(r.Ctx, 0, fabric.Wide{}, fabric.Wide{}); errors.Is(err, fabric.ErrNoWide) {
+		return // and says so
+	}
+	const each = 40
+	var work sync.WaitGroup
+	for _, m := range []*fabric.Remote{all, ab.Served(whole), all, ab.Served(whole)} {
+		work.Go(func() {
+			for range each {
+				for now := (fabric.Wide{}); ; {
+					was, err := m.CompareSwapWide(r.Ctx, 48, now, fabric.Wide{now[0] + 1, now[1] - 1})
+					if err != nil || was[0]+was[1] != 0 {
+						r.Errorf("%v: %v", was, err)
+						return
+					}
+					if was == now {
+						break
+					}
+					now = was
+				}
+			}
+		})
+	}
+	work.Wait()
+	if n := binary.LittleEndian.Uint64(seg.Bytes()[48:]); n != 4*each {
+		r.Errorf("%d after %d additions", n, 4*each)
+	}
+	reader, err := seg.Key(fabric.RightRead | fabric.RightWrite)
+	r.Must(err)
+	for i, tc := range []struct {
+		m    *fabric.Remote
+		off  uint64
+		want error
+	}{{all, 8, fabric.ErrAlign}, {all, 1<<16 - 8, fabric.ErrRange}, {all, 1 << 16, fabric.ErrRange}, {ab.Served(whole), 8, fabric.ErrAlign},
+		{ab.Served(whole), 1<<16 - 8, fabric.ErrRange}, {ab.Served(reader), 0, fabric.ErrRights}} {
+		if _, err := tc.m.CompareSwapWide(r.Ctx, tc.off, fabric.Wide{}, fabric.Wide{1}); !errors.Is(err, tc.want) {
+			r.Errorf("%d: at %d: %v, want %v", i, tc.off, err, tc.want)
+		}
+	}
 }
 
 func memoryPutGet(r *rig) {

@@ -83,6 +83,8 @@ type Component struct {
 	last    uint16         // number that was given out last: the next are tried first, so that an old one is not soon another region's
 	epoch   uint64         // that was given out last
 
+	pulls pulls
+
 	items     int
 	itemCount map[string]int // items, by owner
 }

@@ -14,6 +14,9 @@ const copyStep = 4 << 20
 
 // Copy copies between regions of this component, or within one.
 func (c *Component) Copy(ctx context.Context, who cluster.Principal, req *pool.CopyRequest) error {
+	if req.Size > pool.MaxCopyBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d in one request", pool.ErrSpec, req.Size, pool.MaxCopyBytes)
+	}
 	from, err := c.use(who, req.From, fabric.RightRead)
 	if err != nil {
 		return err
