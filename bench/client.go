@@ -73,6 +73,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.bulk()
 	case "pool":
 		return c.pool()
+	case "dev":
+		return c.drive()
 	case "crowd":
 		return c.crowd()
 	case "excache":

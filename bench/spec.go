@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "crowd", "ring", "rounds", "scan", "hostile" or "codegen"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "dev", "crowd", "ring", "rounds", "scan", "hostile" or "codegen"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -142,7 +142,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	c.scheme = picked[0]
-	if c.Kind == "pool" {
+	if c.Kind == "pool" || c.Kind == "dev" {
 		c.Bytes = poolPage
 	}
 	def(&c.Bytes, 1<<20)

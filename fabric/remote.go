@@ -164,7 +164,8 @@ func (r *Remote) Put(ctx context.Context, src []byte, offset uint64) error {
 	return r.route.put(ctx, src, offset)
 }
 
-// StartPut starts a Put. src must not change until the operation ends.
+// StartPut starts a Put. src must not change until the operation ends. At most 256 bytes are copied before it returns: their operation may be forgotten, and
+// takes effect all the same.
 func (r *Remote) StartPut(src []byte, offset uint64) Op { return r.route.startPut(src, offset) }
 
 // Atomic performs op, as FetchAdd(1), on width (4 or 8) bytes at offset, and returns the old

@@ -161,6 +161,9 @@ const graphWindow = "forward_offsets"
 // it reads: it would take any bytes for what it expects. So it would on none.
 func (r *Request) checkKind() error {
 	m := r.Image.Call()
+	if r.Table != nil && r.Table.Kind == cluster.Columns && (m.Rows != nil || len(m.Windows) > 0) && m.Name != "query" {
+		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query", ErrRequest, m.Name, r.Table.Name)
+	}
 	if m.Rows != nil {
 		if err := r.checkRows(m.Rows); err != nil {
 			return err

@@ -211,6 +211,9 @@ type Info struct {
 	Leased    bool              `json:"leased,omitempty"`
 	Rights    string            `json:"rights"` // the asker's
 	Grants    map[string]string `json:"grants,omitempty"`
+	// Placed and Lost are the components of a region that managers placed: those that have extents of it, and those that are gone with theirs.
+	Placed []string `json:"placed,omitempty"`
+	Lost   []string `json:"lost,omitempty"`
 }
 
 // ListReply is a component's regions that the asker may see, by name and then by number.

@@ -36,6 +36,7 @@ shared machine the ratios say more than the figures.`,
 		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
 		{"pool", "Time Gets, Puts and gathers of a region of remote memory beside the plain verbs", "wherry bench pool --transport tcp --json", "shm", 1, fabric.Latency},
+		{"dev", "Time reads and writes of a borrowed drive beside pread and Get", "wherry bench dev --transport shm --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"excache", "Time page faults of a program whose memory is remote", "wherry bench excache --transport shm --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
@@ -58,10 +59,8 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
-				if cmd.Flags().Changed(name) && v < 1 {
-					return usagef("--%s %d: it must be at least 1", name, v)
-				}
+			if err := atLeastOne(cmd, &c); err != nil {
+				return err
 			}
 			c.Transport = transport
 			for _, e := range []struct {
@@ -82,6 +81,16 @@ shared machine the ratios say more than the figures.`,
 	}
 	parent.AddCommand(a.benchRoleCommand())
 	return parent
+}
+
+// atLeastOne checks the flags that say how many.
+func atLeastOne(cmd *cobra.Command, c *bench.Config) error {
+	for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
+		if cmd.Flags().Changed(name) && v < 1 {
+			return usagef("--%s %d: it must be at least 1", name, v)
+		}
+	}
+	return nil
 }
 
 // benchRoleCommand is what the other commands start.

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 )
 
-// The directory of a part, as functions read it; docs/columns.md describes it, and sdk/c/wherry_columns.h has it in C.
+// The directory of a part, as functions read it; docs/columns.md describes it, and inject/xrdma/src/columns.h has it in C.
 const (
 	directoryMagic  = 0x31445057 // "WPD1"
 	headBytes       = 32

@@ -31,6 +31,7 @@ func memoryChecks() []check {
 		{"registers", memoryRegisters},
 		{"doorbells", memoryDoorbells},
 		{"pinned", memoryPinned},
+		{"forgotten", memoryForgotten},
 		{"cancelled get", memoryCancelledGet},
 		{"cancelled put", memoryCancelledPut},
 	}

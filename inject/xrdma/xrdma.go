@@ -14,6 +14,7 @@
 //	count      rows that match a condition on a column
 //	countby    rows of each value of a column; countbyif: of those that match
 //	sum        number, sum, least, greatest of a column; sumif: of the rows that match
+//	query      filter, project, group and aggregate columns: see package query
 //	echo       reply with the payload
 //
 // Each one's manifest (src/NAME.json) has its parameters and result, and its C

@@ -136,3 +136,36 @@ func (g *Group) Close() error {
 	}
 	return nil
 }
+
+// Processes are those in the group now.
+func (g *Group) Processes() []int {
+	b, err := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+	if err != nil {
+		return nil // it is gone, and they with it
+	}
+	var all []int
+	for line := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(line); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// Kills is how many of its processes the kernel has ended, because the limit left them no memory.
+func (g *Group) Kills() (int, error) {
+	name := "memory.events"
+	if g.root.Version == 1 {
+		name = "memory.oom_control"
+	}
+	b, err := os.ReadFile(filepath.Join(g.dir, name))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			return strconv.Atoi(strings.TrimSpace(n))
+		}
+	}
+	return 0, fmt.Errorf("memcg: %s does not count what was killed", name)
+}

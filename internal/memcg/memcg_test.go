@@ -69,6 +69,9 @@ func TestGroup(t *testing.T) {
 	if out, err := g.Command(t.Context(), "sh", "-c", fill).CombinedOutput(); err == nil && strings.TrimSpace(string(out)) == "20000000" {
 		t.Errorf("%s of 8 MiB", out)
 	}
+	if n, err := g.Kills(); n != 1 || err != nil {
+		t.Errorf("%d were killed, %v", n, err)
+	}
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}

@@ -420,5 +420,12 @@ func (c *Core) table(r *record, rights string) *pool.Table {
 
 func (r *record) info(rights string) pool.Info {
 	i := pool.Info{Region: r.Region, Epoch: r.Epoch, Made: r.Made, Name: r.Name, Owner: r.Owner, Size: r.Size, Extents: len(r.Parts), Leased: r.Leased != "", Rights: rights}
+	for _, p := range r.Places {
+		if p.Lost {
+			i.Lost = append(i.Lost, p.Name)
+		} else {
+			i.Placed = append(i.Placed, p.Name)
+		}
+	}
 	return i
 }

@@ -470,11 +470,17 @@ static void borders(void) // what begins outside the window and ends inside, and
         CHECK(inside(m + i));
 }
 
+static void heap(void) // what is small stays here
+{
+    for (int i = 0; i < 160; i++)
+        memset(malloc(100 << 10), i, 100 << 10);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"small", small}, {"smallforks", smallforks}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -41,6 +41,7 @@ func Functions() []Function {
 		{Name: "level", Source: "bfs.c", Defines: map[string]string{"LEVELS": "1"}},
 		{Name: "names", Source: "names.c"},
 		{Name: "path", Source: "bfs.c"},
+		{Name: "query", Source: "query.c"},
 		{Name: "reach", Source: "closure.c", Defines: map[string]string{"COUNTS": "1"}},
 		{Name: "sum", Source: "sum.c"},
 		{Name: "sumif", Source: "sum.c"},

@@ -543,3 +543,9 @@ __attribute__((constructor)) static void start(void)
     else if (pthread_atfork)
         pthread_atfork(before_fork, in_parent, in_child);
 }
+
+__attribute__((destructor)) static void end(void)
+{
+    if (window_on)
+        window_besides();
+}

@@ -11,7 +11,7 @@ extern u64 window_size;
 extern u64 window_least; /* smaller allocations are not the window's */
 
 /* Counters that the daemon reads; it has them in this order. */
-struct counters { u64 mappings, bytes, direct, uring, refused; };
+struct counters { u64 mappings, bytes, direct, uring, refused, anonymous; };
 extern struct counters *counters;
 static inline void count(u64 *c, u64 n) { __atomic_fetch_add(c, n, __ATOMIC_RELAXED); }
 
@@ -41,6 +41,8 @@ int window_owns(int fd);
 /* Moves it elsewhere if it is, as the program takes its number; 0 if there is no other. Without the lock, as the others of these three. */
 int window_vacate(int fd);
 int window_next(u32 from);
+/* Counts what the process has of memory besides. Without the lock. */
+void window_besides(void);
 /* Connects to the daemon. */
 void window_open(void);
 /* Has the daemon copy the window for a child, which window_forked makes its own in the child; window_parted ends it in the parent. The

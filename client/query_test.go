@@ -1,0 +1,174 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/column/expr"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/invoke"
+	"github.com/wherry-fabric/wherry/query"
+)
+
+// question is a query, and the same in SQL for DuckDB.
+type question struct {
+	Q   query.Query
+	SQL string
+}
+
+var questions = []question{
+	{query.Query{Agg: []string{"n=count()", "s=sum(ms)", "u=sum(u16)", "m=mean(i8)"}}, `select count(*), sum(ms), sum(u16), avg(i8) from t`},
+	{query.Query{Where: "u16 >= 500 && !isnull(ms)", Group: []string{"level"}, Agg: []string{"n=count()", "count(ms)", "sum(ms)"}},
+		`select level, count(*), count(ms), sum(ms) from t where u16 >= 500 and ms is not null group by level`},
+	{query.Query{Group: []string{"user id", "ok"}, Agg: []string{"a=sum(i64(u32))", "b=min(when)", "c=max(note)", "stddev(ms)"}},
+		`select "user id", ok, sum(u32), min("when"), max(note), stddev(ms) from t group by all`},
+	{query.Query{Where: `col("user id") % 7 == 0 || level == "warn"`, Select: []string{"user id", "level", "x=ms * 2 + 1", "when", "day"}},
+		`select "user id", level, ms * 2 + 1, "when", day from t where "user id" % 7 = 0 or level = 'warn'`},
+	{query.Query{Where: `when < "2026-03-01T15:00:00+01:00"`, Agg: []string{"n=count()", "min(day)", "max(u64)", "min(f)"}},
+		`select count(*), min(day), max(u64), min(f) from t where "when" < timestamptz '2026-03-01 15:00:00+01:00'`},
+	{query.Query{Where: `hasprefix(note, "note 4") && contains(note, "7") && !(level == "info" && ok)`, Group: []string{"level"}, Agg: []string{"count()"}},
+		`select level, count(*) from t where starts_with(note, 'note 4') and contains(note, '7') and not (level = 'info' and ok) group by level`},
+	{query.Query{Group: []string{"level", "q=i64(u16) / 10000"}, Agg: []string{"n=count()"}, Order: []string{"-n", "level", "q"}, Limit: 7},
+		`select level, u16 // 10000 as q, count(*) as n from t group by all order by n desc nulls last, level nulls last, q nulls last limit 7`},
+	{query.Query{Where: "u16 % 13 == 5 || isnull(raw)"}, `select * from t where u16 % 13 = 5 or raw is null`},
+	{query.Query{Group: []string{"price", "key"}, Agg: []string{"count()"}}, `select price, key, count(*) from t group by all`},
+	{query.Query{Where: "i8 > 200", Agg: []string{"n=count()", "sum(ms)", "max(level)"}}, `select count(*), sum(ms), max(level) from t where i8 > 200`},
+	{query.Query{Where: "i8 > 200", Group: []string{"level"}, Agg: []string{"n=count()"}}, `select level, count(*) from t where i8 > 200 group by level`},
+	{query.Query{Where: "ms / f64(i8) > 3 && u64 > 18446744073709550000", Group: []string{"none"}, Agg: []string{"n=count()", "max(ok)"}},
+		`select none, count(*), max(ok) from t where ms / i8 > 3 and u64 > 18446744073709550000 group by none`},
+	{query.Query{Where: `isnull(level) || local >= "2026-03-01 12:00:04.9"`, Group: []string{"level"}},
+		`select distinct level from t where level is null or local >= timestamp '2026-03-01 12:00:04.9'`},
+}
+
+// sameAnswers compares Arrow streams in a folder with what DuckDB says.
+const sameAnswers = `
+import sys, json, math, duckdb, pyarrow as pa
+con = duckdb.connect()
+con.execute("set TimeZone = 'Europe/Berlin'")
+con.execute("create view t as select * from read_parquet('%s')" % sys.argv[1])
+def key(row): return [(v is not None, str(type(v)) if v is None else '', v if v is not None else 0) for v in row]
+def same(a, b):
+    if isinstance(a, float) or isinstance(b, float):
+        return a is not None and b is not None and math.isclose(float(a), float(b), rel_tol=1e-9, abs_tol=1e-9)
+    return a == b
+for i, q in enumerate(json.load(sys.stdin)):
+    with open('%s.%d.arrows' % (sys.argv[1], i), 'rb') as f:
+        got = pa.ipc.open_stream(f).read_all()
+    got.validate(full=True)
+    got = [tuple(r.values()) for r in got.to_pylist()]
+    want = con.execute(q['SQL']).to_arrow_table()
+    want = want.rename_columns([str(i) for i in range(want.num_columns)])
+    want = [tuple(r.values()) for r in want.to_pylist()]
+    if not q['Q'].get('order'):
+        got.sort(key=key); want.sort(key=key)
+    assert len(got) == len(want), '%s: %d rows, want %d' % (q, len(got), len(want))
+    for a, b in zip(got, want):
+        assert all(same(x, y) for x, y in zip(a, b)), '%s: %s, want %s' % (q, a, b)
+    print(len(got))
+`
+
+// Questions to columns on two nodes have the answers that DuckDB gives to the same file: nulls, zones, text, sums over chunks.
+func TestQueryEqualsDuckDB(t *testing.T) {
+	overEach(t, func(t *testing.T, scheme string) {
+		b := newBench(t, scheme, "n1", "n2")
+		c := b.connect(t, tokenOwner)
+		path := loadParquet(t, b, c, "t")
+		table, err := c.Table(t.Context(), "t", "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range questions {
+			found, err := invoke.Query(t.Context(), c.Runtime(), table, q.Q)
+			if err != nil {
+				t.Fatalf("%+v: %v", q.Q, err)
+			}
+			out, err := os.Create(fmt.Sprintf("%s.%d.arrows", path, i))
+			if err == nil {
+				err = found.Write(out, batch.Arrow)
+			}
+			if err == nil {
+				err = out.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := json.Marshal(questions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := strings.Fields(script(t, sameAnswers, text, path)); len(lines) != len(questions) || lines[0] != "1" || lines[6] != "7" {
+			t.Errorf("rows: %v", lines)
+		}
+	})
+}
+
+// A condition on a column whose chunks have bounds keeps the others from being read.
+func TestQueryExplains(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	loadParquet(t, b, c, "t")
+	table, err := c.Table(t.Context(), "t", "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := invoke.Query(t.Context(), c.Runtime(), table, query.Query{Where: "u32 < 4294962398", Agg: []string{"n=count()"}}) // i > 4897
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := found.Explanation
+	if e.ChunksSkipped == 0 || e.ChunksRead == 0 || e.RowsRead >= 5000 || len(e.Pushed) != 1 || e.BytesMoved == 0 || found.Rows != 1 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestQueryErrors(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	loadParquet(t, b, c, "t")
+	path := filepath.Join(b.dir, "rows.csv")
+	if err := os.WriteFile(path, []byte(peopleHeader+people(5)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in, err := dataset.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Load(t.Context(), LoadSpec{Name: "rows", Input: in, Options: csvOptions(t, dataset.Spread{})}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(name string, q query.Query) error {
+		table, err := c.Table(t.Context(), name, "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = invoke.Query(t.Context(), c.Runtime(), table, q)
+		return err
+	}
+	for want, err := range map[string]error{
+		`there is no column "levle"; did you mean "level"?`: ask("t", query.Query{Where: `levle == "x"`}),
+		`there is no aggregate "summ"`:                      ask("t", query.Query{Agg: []string{"summ(ms)"}}),
+		"an integer overflows: compute with f64":            ask("t", query.Query{Where: "u64 * 3 > 1", Agg: []string{"count()"}}),
+		"sum(u64) is ":                                      ask("t", query.Query{Agg: []string{"sum(u64)"}}),
+		"nothing that comes out is called":                  ask("t", query.Query{Agg: []string{"n=count()"}, Order: []string{"m"}}),
+		"both called \"level\"":                             ask("t", query.Query{Select: []string{"level", "level"}}),
+		"price\" is of type decimal128":                     ask("t", query.Query{Where: "price > 1"}),
+		"of which there is count only":                      ask("t", query.Query{Agg: []string{"sum(price)"}}),
+		"rows is of kind records":                           ask("rows", query.Query{}),
+		"sum computes with numbers":                         ask("t", query.Query{Agg: []string{"sum(level)"}}),
+		"a condition is true or false":                      ask("t", query.Query{Where: "ms"}),
+		"sum() of what?":                                    ask("t", query.Query{Agg: []string{"sum()"}}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := ask("t", query.Query{Where: "x"}); !strings.Contains(err.Error(), expr.ErrExpr.Error()) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,97 @@
+package expr
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+func columns(t testing.TB) column.Schema {
+	t.Helper()
+	var out column.Schema
+	for _, c := range []string{"user id:i64", "status:u16", "big:u64", "ms:f64?", "level:utf8?", "ok:bool", "when:timestamp[us, Europe/Berlin]", "day:date32", "price:decimal128(9, 2)"} {
+		name, text, _ := strings.Cut(c, ":")
+		text, nullable := strings.CutSuffix(text, "?")
+		typ, err := column.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, column.Column{Name: name, Type: typ, Nullable: nullable})
+	}
+	return out
+}
+
+func TestParse(t *testing.T) {
+	s := columns(t)
+	for text, want := range map[string]string{
+		"status >= 500 && !isnull(ms)":      "and.bool(ge.bool(#1, 500), not.bool(isnull.bool(#3)))",
+		`col("user id") % 7 == 0`:           "eq.bool(mod.i64(#0, 7), 0)",
+		"big > 18446744073709551614":        "gt.bool(#2, 18446744073709551614)",
+		"ms * 2 < 1e3":                      "lt.bool(mul.f64(#3, 2), 1000)",
+		"-1 < status":                       "lt.bool(-1, #1)",
+		`level == "warn" || ok`:             "or.bool(eq.bool(#4, \"warn\"), #5)",
+		`when < "2026-03-01T12:00:00Z"`:     "lt.bool(#6, 1772366400000000)",
+		`when < "2026-03-01T13:00"`:         "lt.bool(#6, 1772366400000000)", // in Berlin
+		`day == "1970-01-03"`:               "eq.bool(#7, 2)",
+		"f64(status) / ms":                  "div.f64(cast.f64(#1), #3)",
+		`hasprefix(level, "w")`:             "hasprefix.bool(#4, \"w\")",
+		"(status)":                          "#1",
+		"1 + 2":                             "add.i64(1, 2)",
+		"i64(when) / 1000000 == status + 0": "eq.bool(div.i64(cast.i64(#6), 1000000), add.i64(#1, 0))",
+	} {
+		n, err := Parse(text, s)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if n.String() != want {
+			t.Errorf("%s is %v, want %s", text, n, want)
+		}
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	s := columns(t)
+	for text, want := range map[string]string{
+		"statsu == 1":           `at 1: there is no column "statsu"; `,
+		"ok && lenght(level)":   `at 7: there is no function "lenght"`,
+		"status == ":            "at 1",
+		"status == big":         "i64 == u64: both sides must be of one type",
+		"status + ms":           "i64 + f64",
+		"status == 1.5":         "at 11: 1.5 is no i64",
+		`status == "x"`:         "i64 == utf8",
+		"big == -1":             "-1 is no u64",
+		"ok < ok":               "does not compare bools",
+		"status && ok":          "i64 && bool",
+		"level + level":         "does not compute with utf8",
+		"ms % 2.0":              "does not compute with f64",
+		"!status":               "! cannot stand before i64",
+		`when > "yesterday"`:    `"yesterday" is no moment`,
+		"price > 1":             "column \"price\" is of type decimal128(9, 2)",
+		"isnull(ms, ok)":        "isnull takes 1 arguments, here are 2",
+		"contains(level, ok)":   "contains takes text, not bool",
+		"status[0]":             "this has no meaning here",
+		"status &^ 1":           "there is no operator &^",
+		"contains(level,level)": "looks for text in quotes",
+		`f64(level)`:            "f64 does not convert utf8",
+	} {
+		if _, err := Parse(text, s); !errors.Is(err, ErrExpr) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := Condition("status + 1", s); err == nil || !strings.Contains(err.Error(), "a condition is true or false") {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	s := columns(f)
+	for _, text := range []string{"status >= 500 && !isnull(ms)", `when < "2026-03-01"`, "-(1)", `col("user id")`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if n, err := Parse(text, s); err == nil && (n.Kind == 0 || n.Type.Validate() != nil) {
+			t.Errorf("%q has no type: %v", text, n)
+		}
+	})
+}

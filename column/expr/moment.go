@@ -1,0 +1,50 @@
+package expr
+
+import (
+	"go/ast"
+	"time"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// timely reports types that count time.
+func timely(t column.Type) bool { return t.ID >= column.Date32 && t.ID <= column.Duration }
+
+// layouts are how a moment can be written, from long to short; those without an offset are in the column's zone.
+var layouts = []string{"2006-01-02T15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly}
+
+// moment makes a text literal beside a timestamp, or a date, one; any other stays what it is.
+func (r *reader) moment(n, beside *Node, at ast.Node) (*Node, error) {
+	t := beside.Type
+	if t.ID != column.Timestamp && t.ID != column.Date32 {
+		return n, nil
+	}
+	zone, err := t.Location()
+	if err != nil {
+		return nil, r.fail(at, "this machine does not know the zone %q: %v", t.Zone, err)
+	}
+	var when time.Time
+	for _, layout := range layouts {
+		if when, err = time.ParseInLocation(layout, n.Text, zone); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, r.fail(at, "%q is no moment, as in 2026-03-01T12:00:00Z or 2026-03-01", n.Text)
+	}
+	out := &Node{Op: Literal, Kind: Int, Type: t}
+	if t.ID == column.Date32 {
+		y, m, d := when.Date()
+		out.Int = time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400
+		return out, nil
+	}
+	per := t.Unit.PerSecond()
+	if limit := int64(1)<<62/per - 1; when.Unix() > limit || when.Unix() < -limit {
+		return nil, r.fail(at, "%q does not fit into %v", n.Text, t)
+	}
+	out.Int = when.Unix()*per + int64(when.Nanosecond())/(1e9/per)
+	if int64(when.Nanosecond())%(1e9/per) != 0 {
+		return nil, r.fail(at, "%q has more digits than %v counts", n.Text, t)
+	}
+	return out, nil
+}

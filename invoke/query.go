@@ -1,0 +1,141 @@
+package invoke
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/forms"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/query"
+)
+
+// Explanation says what a query did.
+type Explanation struct {
+	Plan   []string `json:"plan"`   // steps, and where each is done
+	Pushed []string `json:"pushed"` // comparisons that keep chunks from being read
+	query.Stats
+	BytesMoved uint64  `json:"bytes_moved"` // answers of the elements
+	NodeMs     float64 `json:"node_ms"`     // until the last of them was there
+	MergeMs    float64 `json:"merge_ms"`
+}
+
+// Found is the answer to a query.
+type Found struct {
+	Columns     column.Schema
+	Rows        int
+	Arrays      []arrow.Array // a column each
+	Explanation Explanation
+}
+
+// Query asks a dataset of kind columns: the ready function query filters, groups and adds up where the columns lie, and what the
+// elements answer is put together here.
+func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q query.Query) (*Found, error) {
+	if table.Kind != cluster.Columns {
+		return nil, fmt.Errorf("%w: a query reads columns; %s is of kind %v: count, countby and sum answer for records (wherry fn run), and a Parquet file is loaded as columns", ErrRequest, table.Name, table.Kind)
+	}
+	p, err := query.Make(q, table.Columns)
+	if err != nil {
+		return nil, fmt.Errorf("query %s: %w", table.Name, err)
+	}
+	program, err := p.Program()
+	if err != nil {
+		return nil, err
+	}
+	if err := fits(len(program)); err != nil {
+		return nil, err
+	}
+	img, err := xrdma.Lookup("query")
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	res, err := everywhere(ctx, rt, &Request{Image: img, Table: table, Payload: program})
+	if err != nil {
+		return nil, err
+	}
+	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: p.Steps(), Pushed: p.Pushed()}}
+	found.Explanation.NodeMs = milliseconds(time.Since(start))
+	start = time.Now()
+	m := p.Merge()
+	for _, answer := range byBranch(res) {
+		found.Explanation.BytesMoved += uint64(len(answer))
+		if err := m.Add(answer); err != nil {
+			return nil, fmt.Errorf("query %s: %w", table.Name, err)
+		}
+	}
+	if found.Arrays, found.Rows, err = m.Finish(); err != nil {
+		return nil, fmt.Errorf("query %s: %w", table.Name, err)
+	}
+	found.Explanation.Stats, found.Explanation.MergeMs = m.Stats, milliseconds(time.Since(start))
+	return found, nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// everywhere runs a function on all of a table's elements and waits for what they reply.
+func everywhere(ctx context.Context, rt *inject.Runtime, r *Request) (*inject.Result, error) {
+	if err := r.checkRights(); err != nil {
+		return nil, err
+	}
+	f, err := rt.PrepareAs(r.Image, r.Table, forms.Auto)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	roots := make([]inject.Root, len(r.Table.Shards))
+	for i := range roots {
+		roots[i] = inject.Root{Element: uint32(i), Payload: r.Payload}
+	}
+	fut, err := f.Start(ctx, roots, r.Options)
+	if err != nil {
+		return nil, err
+	}
+	res, err := fut.Wait(ctx)
+	if err != nil {
+		fut.Cancel()
+	}
+	return res, err
+}
+
+// byBranch joins the parts of each element's answer.
+func byBranch(res *inject.Result) [][]byte {
+	var out [][]byte
+	for i, p := range res.Pieces {
+		if i > 0 && res.Pieces[i-1].Branch == p.Branch {
+			out[len(out)-1] = append(out[len(out)-1], p.Data...)
+			continue
+		}
+		out = append(out, append([]byte(nil), p.Data...))
+	}
+	return out
+}
+
+// Write writes the answer.
+func (f *Found) Write(w io.Writer, format batch.Format) error {
+	out, err := batch.NewWriter(w, format, f.Columns)
+	if err != nil {
+		return err
+	}
+	for first := 0; first < f.Rows; first += part.ChunkRows {
+		end := min(first+part.ChunkRows, f.Rows)
+		cut := make([]arrow.Array, len(f.Arrays))
+		for i, a := range f.Arrays {
+			cut[i] = array.NewSlice(a, int64(first), int64(end))
+			defer cut[i].Release()
+		}
+		if err := out.Write(cut, end-first); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}

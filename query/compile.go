@@ -1,0 +1,233 @@
+package query
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/wherry-fabric/wherry/column/expr"
+)
+
+// The program's form, as inject/xrdma/src/query.c reads it.
+const (
+	programMagic = 0x31505157 // "WQP1"
+	// maxRegisters, maxKeys and maxStates bound a program; the function has room for so many.
+	maxRegisters = 250
+	maxKeys      = 64
+	maxStates    = 64
+	none         = 0xffff
+)
+
+// compiler writes a program.
+type compiler struct {
+	registers uint16
+	consts    []byte
+	nconsts   uint32
+	text      []byte
+	code      []byte // of the phase that is written
+	ncode     uint32
+	loaded    map[int]uint16 // columns of the phase
+}
+
+// Program is the payload of the function query.
+func (p *Plan) Program() ([]byte, error) {
+	le := binary.LittleEndian
+	c := &compiler{loaded: map[int]uint16{}}
+	condition := uint32(none)
+	if p.where != nil {
+		condition = uint32(c.node(p.where))
+	}
+	filter, nfilter := c.code, c.ncode
+	c.code, c.ncode, c.loaded = nil, 0, map[int]uint16{}
+	var keys, states []byte
+	for _, o := range p.keys {
+		keys = le.AppendUint16(keys, c.node(o.tree))
+		keys = le.AppendUint16(keys, uint16(held(o.tree.Kind)))
+		keys = le.AppendUint32(keys, 0)
+	}
+	for _, o := range p.aggs {
+		kind, reg := byte(0), uint16(none)
+		if o.tree != nil {
+			kind, reg = byte(held(o.tree.Kind)), c.node(o.tree)
+		}
+		states = append(states, o.fn, kind)
+		states = le.AppendUint16(states, reg)
+		states = le.AppendUint32(states, 0)
+	}
+	if c.registers > maxRegisters || len(p.keys) > maxKeys || len(p.aggs) > maxStates {
+		return nil, fmt.Errorf("%w: it is too long: %d steps, %d columns and %d aggregates; at most %d, %d and %d are allowed", ErrQuery,
+			c.registers, len(p.keys), len(p.aggs), maxRegisters, maxKeys, maxStates)
+	}
+	pushed := p.pushed()
+	limit, rows := uint64(0), uint32(0)
+	if p.rows {
+		rows = 1
+		if len(p.order) == 0 {
+			limit = p.query.Limit
+		}
+	}
+	var b []byte
+	for _, v := range []uint32{programMagic, uint32(c.registers), c.nconsts, nfilter, c.ncode, uint32(len(p.keys)), uint32(len(p.aggs)), uint32(len(pushed)), condition, rows} {
+		b = le.AppendUint32(b, v)
+	}
+	b = le.AppendUint64(b, limit)
+	b = le.AppendUint32(b, uint32(len(c.text)))
+	b = append(b, make([]byte, 12)...)
+	for _, part := range [][]byte{c.consts, filter, c.code, keys, states} {
+		b = append(b, part...)
+	}
+	for _, t := range pushed {
+		b = le.AppendUint32(b, uint32(t.column))
+		b = le.AppendUint16(b, uint16(t.op))
+		b = le.AppendUint16(b, uint16(t.kind))
+		b = le.AppendUint64(b, t.value)
+	}
+	return append(b, c.text...), nil
+}
+
+func (c *compiler) register() uint16 {
+	if c.registers <= maxRegisters { // Program refuses more
+		c.registers++
+	}
+	return c.registers - 1
+}
+
+// held is a kind as the function has it: bytes lie as text does.
+func held(k expr.Kind) expr.Kind {
+	if k == expr.Raw {
+		return expr.Text
+	}
+	return k
+}
+
+// bits is a literal as the function holds it.
+func bits(n *expr.Node) uint64 {
+	switch n.Kind {
+	case expr.Uint:
+		return n.Uint
+	case expr.Float:
+		return math.Float64bits(n.Float)
+	}
+	return uint64(n.Int)
+}
+
+// node writes what computes a tree, and returns the register that has its values.
+func (c *compiler) node(n *expr.Node) uint16 {
+	le := binary.LittleEndian
+	switch n.Op {
+	case expr.Literal:
+		to := c.register()
+		c.consts = le.AppendUint32(c.consts, uint32(to))
+		c.consts = le.AppendUint32(c.consts, uint32(n.Kind))
+		c.consts = le.AppendUint64(c.consts, bits(n))
+		c.consts = le.AppendUint32(c.consts, uint32(len(c.text)))
+		c.consts = le.AppendUint32(c.consts, uint32(len(n.Text)))
+		c.text = append(c.text, n.Text...)
+		c.nconsts++
+		return to
+	case expr.Load:
+		if to, done := c.loaded[n.Column]; done {
+			return to
+		}
+		to := c.register()
+		c.loaded[n.Column] = to
+		c.instruction(n, to, 0, 0, 0)
+		return to
+	}
+	var args [2]uint16
+	for i, a := range n.Args {
+		args[i] = c.node(a)
+	}
+	to := c.register()
+	c.instruction(n, to, args[0], args[1], uint16(n.Args[0].Kind))
+	return to
+}
+
+// instruction writes one. Comparisons are of their arguments' kind.
+func (c *compiler) instruction(n *expr.Node, to, a, b, from uint16) {
+	le := binary.LittleEndian
+	kind := n.Kind
+	if n.Op >= expr.Eq && n.Op <= expr.Ge {
+		kind = n.Args[0].Kind
+	}
+	c.code = append(c.code, byte(n.Op), byte(held(kind)))
+	for _, v := range []uint16{to, a, b, from, 0} {
+		c.code = le.AppendUint16(c.code, v)
+	}
+	c.code = le.AppendUint32(c.code, uint32(n.Column))
+	c.ncode++
+}
+
+// test is a comparison that all rows fulfil that are left: chunks whose bounds do not are not read.
+type test struct {
+	column int
+	op     expr.Op
+	kind   expr.Kind
+	value  uint64
+	text   string
+}
+
+// swapped is an operator with its sides changed.
+var swapped = map[expr.Op]expr.Op{expr.Eq: expr.Eq, expr.Lt: expr.Gt, expr.Le: expr.Ge, expr.Gt: expr.Lt, expr.Ge: expr.Le}
+
+// pushed finds the comparisons of columns with literals that the condition is joined of.
+func (p *Plan) pushed() (out []test) {
+	var walk func(n *expr.Node)
+	walk = func(n *expr.Node) {
+		if n.Op == expr.And {
+			walk(n.Args[0])
+			walk(n.Args[1])
+			return
+		}
+		op, ok := swapped[n.Op]
+		if !ok {
+			return
+		}
+		col, lit := n.Args[0], n.Args[1]
+		if col.Op == expr.Literal {
+			col, lit = lit, col
+		} else {
+			op = n.Op
+		}
+		if col.Op == expr.Load && lit.Op == expr.Literal && lit.Kind <= expr.Float {
+			out = append(out, test{col.Column, op, lit.Kind, bits(lit), fmt.Sprintf("%s %v %v", p.columns[col.Column].Name, op, lit)})
+		}
+	}
+	if p.where != nil {
+		walk(p.where)
+	}
+	return out
+}
+
+// Pushed says which comparisons keep chunks from being read.
+func (p *Plan) Pushed() []string {
+	out := []string{}
+	for _, t := range p.pushed() {
+		out = append(out, t.text)
+	}
+	return out
+}
+
+// Steps says in words what is done where.
+func (p *Plan) Steps() []string {
+	out := []string{fmt.Sprintf("nodes: read %q", p.Reads())}
+	if p.where != nil {
+		out = append(out, "nodes: keep rows where "+p.query.Where)
+	}
+	switch {
+	case p.rows:
+		out = append(out, fmt.Sprintf("nodes: send %q of them", p.Columns().Names()))
+		if p.query.Limit > 0 && len(p.order) == 0 {
+			out = append(out, fmt.Sprintf("nodes: stop after %d rows each", p.query.Limit))
+		}
+	default:
+		out = append(out, fmt.Sprintf("nodes: group by %q, aggregate %q", p.query.Group, p.query.Agg), "client: add up the groups of all nodes")
+	}
+	if len(p.order) > 0 {
+		out = append(out, fmt.Sprintf("client: order by %q", p.query.Order))
+	}
+	if p.query.Limit > 0 {
+		out = append(out, fmt.Sprintf("client: cut off after %d rows", p.query.Limit))
+	}
+	return out
+}

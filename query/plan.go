@@ -1,0 +1,277 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/column/expr"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// ErrQuery says that a query is not one; the message says why.
+var ErrQuery = errors.New("query: bad query")
+
+// Query is a question. The zero value asks for all columns of all rows.
+type Query struct {
+	Where  string   `json:"where,omitempty"`  // a condition; "" takes all rows
+	Select []string `json:"select,omitempty"` // columns, or NAME=EXPRESSION; none: all columns. Not with Group or Agg
+	Group  []string `json:"group,omitempty"`  // the same
+	Agg    []string `json:"agg,omitempty"`    // NAME=FUNCTION(EXPRESSION), or without NAME=
+	Order  []string `json:"order,omitempty"`  // names of what comes out, with - before one for the greatest first
+	Limit  uint64   `json:"limit,omitempty"`  // 0: none
+}
+
+// Functions that aggregate. Their numbers are those of the query function's states.
+const (
+	fnCount = 1 + iota
+	fnSum
+	fnLeast
+	fnMost
+	fnSpread // number, mean and sum of squared distances
+)
+
+// aggregates are the functions' names, the state each needs, and how it is read.
+var aggregates = map[string]struct {
+	fn   byte
+	read reading
+}{
+	"count": {fnCount, readCount}, "sum": {fnSum, readSum}, "min": {fnLeast, readValue}, "max": {fnMost, readValue},
+	"mean": {fnSum, readMean}, "avg": {fnSum, readMean}, "stddev": {fnSpread, readDeviation},
+}
+
+var aggregateNames = []string{"avg", "count", "max", "mean", "min", "stddev", "sum"}
+
+// reading is what a state says.
+type reading uint8
+
+const (
+	readCount reading = iota
+	readSum
+	readValue
+	readMean
+	readDeviation
+)
+
+// output is a column of the answer.
+type output struct {
+	name string
+	tree *expr.Node // of a key or selected column; of an aggregate its argument, nil for count()
+	text string     // for explanations
+	fn   byte       // 0: a key or a selected column
+	read reading
+}
+
+// Plan is a query that fits a dataset.
+type Plan struct {
+	query   Query
+	columns column.Schema
+	where   *expr.Node
+	keys    []output // or what is selected
+	aggs    []output
+	rows    bool // rows come out, not groups
+	order   []ordering
+}
+
+// ordering is a column of the answer by which it is ordered.
+type ordering struct {
+	column int
+	down   bool
+}
+
+// Make checks a query against a dataset's columns.
+func Make(q Query, columns column.Schema) (*Plan, error) {
+	p := &Plan{query: q, columns: columns, rows: len(q.Group) == 0 && len(q.Agg) == 0}
+	var err error
+	if q.Where != "" {
+		if p.where, err = expr.Condition(q.Where, columns); err != nil {
+			return nil, fmt.Errorf("--where: %w", err)
+		}
+	}
+	items, flag := q.Group, "--group"
+	if p.rows {
+		if items, flag = q.Select, "--select"; len(items) == 0 {
+			items = quoted(columns.Names())
+		}
+	} else if len(q.Select) > 0 {
+		return nil, fmt.Errorf("%w: --select names columns of rows; with --group or --agg those come out", ErrQuery)
+	}
+	for _, item := range items {
+		o, err := p.named(item)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		p.keys = append(p.keys, o)
+	}
+	for _, item := range q.Agg {
+		o, err := p.aggregate(item)
+		if err != nil {
+			return nil, fmt.Errorf("--agg: %w", err)
+		}
+		p.aggs = append(p.aggs, o)
+	}
+	if err := p.Columns().Validate(); err != nil {
+		return nil, fmt.Errorf("%w: what comes out: %w", ErrQuery, err)
+	}
+	return p, p.setOrder()
+}
+
+// quoted makes expressions of names.
+func quoted(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = fmt.Sprintf("%s=col(%q)", n, n)
+	}
+	return out
+}
+
+// cut splits NAME=EXPRESSION; a comparison is no name.
+func cut(item string) (name, text string) {
+	for i := range len(item) {
+		switch item[i] {
+		case '"', '`', '(', '<', '>', '!':
+			return "", item
+		case '=':
+			if strings.HasPrefix(item[i:], "==") {
+				return "", item
+			}
+			return strings.TrimSpace(item[:i]), item[i+1:]
+		}
+	}
+	return "", item
+}
+
+// named reads a column's name, or an expression.
+func (p *Plan) named(item string) (output, error) {
+	item = strings.TrimSpace(item)
+	if i := p.columns.Index(item); i >= 0 {
+		item = quoted([]string{item})[0]
+		n, err := expr.Parse(item[len(p.columns[i].Name)+1:], p.columns)
+		return output{name: p.columns[i].Name, tree: n, text: p.columns[i].Name}, err
+	}
+	name, text := cut(item)
+	for _, c := range p.columns { // a name may hold any character
+		if rest, ok := strings.CutPrefix(item, c.Name+"=col("); ok {
+			name, text = c.Name, "col("+rest
+		}
+	}
+	n, err := expr.Parse(text, p.columns)
+	if name == "" {
+		name = strings.TrimSpace(text)
+	}
+	return output{name: name, tree: n, text: text}, err
+}
+
+// aggregate reads NAME=FUNCTION(EXPRESSION).
+func (p *Plan) aggregate(item string) (output, error) {
+	name, text := cut(strings.TrimSpace(item))
+	text = strings.TrimSpace(text)
+	fn, arg, ok := strings.Cut(text, "(")
+	fn = strings.TrimSpace(fn)
+	if !ok || !strings.HasSuffix(arg, ")") {
+		return output{}, fmt.Errorf("%w: %.80q is no aggregate, as in n=count() or total=sum(price)", ErrQuery, text)
+	}
+	a, ok := aggregates[fn]
+	if !ok {
+		return output{}, fmt.Errorf("%w: there is no aggregate %.40q; %s", ErrQuery, fn, schema.Suggest(fn, aggregateNames))
+	}
+	o := output{name: name, text: text, fn: a.fn, read: a.read}
+	if name == "" {
+		o.name = text
+	}
+	arg = strings.TrimSpace(strings.TrimSuffix(arg, ")"))
+	if arg == "" {
+		if a.fn != fnCount {
+			return output{}, fmt.Errorf("%w: %s() of what? It takes a column, as in %s(%s)", ErrQuery, fn, fn, p.columns[0].Name)
+		}
+		return o, nil
+	}
+	in, err := p.named(arg)
+	if err != nil {
+		return output{}, err
+	}
+	o.tree = in.tree
+	if in.tree.Kind == expr.Raw && a.fn != fnCount {
+		return output{}, fmt.Errorf("%w: %s is of type %v, of which there is count only", ErrQuery, arg, in.tree.Type)
+	}
+	numeric := in.tree.Kind <= expr.Float && !timely(in.tree.Type)
+	if (a.fn == fnSum || a.fn == fnSpread) && !numeric {
+		return output{}, fmt.Errorf("%w: %s computes with numbers; %s is %v", ErrQuery, fn, arg, in.tree.Type)
+	}
+	if a.fn == fnSpread && in.tree.Kind != expr.Float {
+		o.tree = &expr.Node{Op: expr.Cast, Kind: expr.Float, Type: expr.Float.Type(), Args: []*expr.Node{in.tree}}
+	}
+	return o, nil
+}
+
+// timely reports types that count time, which have no sum.
+func timely(t column.Type) bool { return t.ID >= column.Date32 && t.ID <= column.Timestamp }
+
+// setOrder finds the columns that the answer is ordered by.
+func (p *Plan) setOrder() error {
+	out := p.Columns()
+	for _, item := range p.query.Order {
+		name, down := strings.CutPrefix(strings.TrimSpace(item), "-")
+		i := out.Index(strings.TrimSpace(item)) // a name may begin with -
+		if i >= 0 {
+			down = false
+		} else {
+			i = out.Index(name)
+		}
+		if i < 0 {
+			return fmt.Errorf("%w: --order: nothing that comes out is called %.80q; %s", ErrQuery, name, schema.Suggest(name, out.Names()))
+		}
+		if expr.KindOf(out[i].Type) == expr.Raw {
+			return fmt.Errorf("%w: --order: %q is of type %v, which has no order yet", ErrQuery, out[i].Name, out[i].Type)
+		}
+		p.order = append(p.order, ordering{i, down})
+	}
+	return nil
+}
+
+// outputs are the columns of the answer, in their order.
+func (p *Plan) outputs() []output { return slices.Concat(p.keys, p.aggs) }
+
+// Columns are those of the answer.
+func (p *Plan) Columns() column.Schema {
+	var out column.Schema
+	for _, o := range p.outputs() {
+		c := column.Column{Name: o.name, Nullable: true}
+		switch {
+		case o.fn == 0:
+			c.Type, c.Nullable = o.tree.Type, o.tree.Nullable(p.columns)
+		case o.read == readCount:
+			c.Type, c.Nullable = column.Type{ID: column.I64}, false
+		case o.read == readMean || o.read == readDeviation:
+			c.Type = column.Type{ID: column.F64}
+		case o.read == readSum:
+			c.Type = o.tree.Kind.Type()
+		default:
+			c.Type = o.tree.Type
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// Reads are the names of the columns that the query reads.
+func (p *Plan) Reads() []string {
+	set := map[int]bool{}
+	if p.where != nil {
+		p.where.Columns(set)
+	}
+	for _, o := range p.outputs() {
+		if o.tree != nil {
+			o.tree.Columns(set)
+		}
+	}
+	names := []string{}
+	for i, c := range p.columns {
+		if set[i] {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
