@@ -14,17 +14,17 @@ WATCHED     = CGO_ENABLED=1 GORACE="atexit_sleep_ms=50 $$GORACE"
 # The packages that take longest, first, so that no core waits for one of them at the end.
 LONGEST    ?= ./rpc/rpctest ./fabric/tcp ./cmd/wherry
 # Packages with goroutines or shared memory are run with the race detector; pure ones among them, which start no goroutine, are not, nor is bench, which drives the others' code.
-RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard internal/compiler internal/codecache fabric client inject rpc cluster node control pool demo/live)))
+RACE       ?= ./rpc/rpctest $(addprefix ./,$(addsuffix /...,$(wildcard internal/compiler internal/codecache fabric client inject rpc cluster node control pool device demo/live)))
 PURE       ?= /inject/(travel|image|abi|xrdma)(/|$$)|/rpc/exchange$$
 FUZZ_SECONDS ?= 60
 SIM_SECONDS  ?= 600
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build mixed test tools vet unit race outside peers ioforward bench bench-peers profile soak generate
+.PHONY: help build mixed test tools vet unit race outside peers ioforward memory bench bench-peers bench-memory profile soak generate
 
 help: ## print this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/wherry, without cgo
 	$(GO) build -trimpath -o bin/wherry ./cmd/wherry
@@ -33,7 +33,7 @@ build: ## build bin/wherry, without cgo
 mixed: build ## build it for arm64 and riscv64 too, for wherry demo --mixed
 	for arch in amd64 arm64 riscv64; do GOARCH=$$arch $(GO) build -trimpath -o bin/wherry-$$arch ./cmd/wherry || exit 1; done
 
-test: tools vet unit race outside peers ioforward ## the gate: everything a change must pass (what CI runs)
+test: tools vet unit race outside peers ioforward memory ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"
 
 tools: ## install what the tests run besides Go, or say what is missing
@@ -70,6 +70,12 @@ ioforward: ## vet and test examples/ioforward, a module of its own, with FUSE mo
 	cd examples/ioforward && GOWORK=off $(GO) test -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
 	cd examples/ioforward && GOWORK=off $(WATCHED) $(GO) test -vet=off -race -short -tags $(TAGS) -timeout $(TIMEOUT) ./remote
 
+memory: ## vet and test bench/memory, a module of its own
+	@cd bench/memory && GOWORK=off $(GO) build -tags $(TAGS) -o /dev/null . || \
+		{ echo "bench/memory does not build; if its go.mod is out of date: cd bench/memory && go mod tidy" >&2; exit 1; }
+	cd bench/memory && GOWORK=off $(GO) vet -tags $(TAGS) ./...
+	cd bench/memory && GOWORK=off $(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) ./...
+
 profile: ## renew cmd/wherry/default.pgo, which the compiler is guided by, from the benchmarks
 	@scripts/profile.sh
 
@@ -81,6 +87,10 @@ bench-peers: ## wherry beside gRPC, Connect, net/rpc, NATS and UCX; PEERS='flags
 	@bench/peers/install-ucx.sh
 	@cd bench/peers && GOWORK=off $(GO) build -pgo=../../cmd/wherry/default.pgo -trimpath -o ../../bin/bench-peers .
 	@bin/bench-peers $(PEERS)
+
+bench-memory: build ## programs with a quarter of their memory local: over wherry run, over swap; MEMORY='flags', as --json --sides shm,tcp,zram
+	@cd bench/memory && GOWORK=off $(GO) build -trimpath -o ../../bin/bench-memory .
+	@bin/bench-memory $(MEMORY)
 
 soak: ## each fuzz target for FUZZ_SECONDS (60), then simulate with new seeds for SIM_SECONDS (600); 0 leaves either out
 	GOARCH=riscv64 $(GO) vet -pgo=off -tags $(TAGS) ./...

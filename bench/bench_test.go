@@ -83,6 +83,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
+		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},
 		{Config{Kind: "rpc", Transport: "tcp", Rounds: 200, Callers: 4}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "calls_per_s_min", "callers"}},
@@ -99,6 +100,8 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "rpc", Transport: "shm", Turn: 20 * time.Millisecond, Processes: 3}, []string{"processes", "calls_per_s", "one_process_calls_per_s", "over_one", "least_over_most", "rtt_ns_p50"}},
 		{Config{Kind: "pool", Transport: "shm", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "verb_get_4k_ns_p50", "verb_put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50", "get_over_verb", "gather_over_gets"}},
 		{Config{Kind: "pool", Transport: "tcp", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50"}},
+		{Config{Kind: "dev", Transport: "shm", Rounds: 200}, []string{"read_4k_ns_p50", "pread_4k_ns_p50", "write_4k_ns_p50", "mapped_iops_32", "read_over_get"}},
+		{Config{Kind: "dev", Transport: "tcp", Rounds: 200}, []string{"read_4k_ns_p50", "get_4k_ns_p50", "far_iops_32"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50", "request_gbytes_per_s", "request_over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
@@ -111,7 +114,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, c := range all {
 		t.Run(fmt.Sprintf("%s-%s", c.Kind, c.Transport), func(t *testing.T) {
-			if c.Pin = true; !slices.Contains([]string{"chase", "crowd", "scan", "hostile"}, c.Kind) && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
+			if c.Pin = true; !slices.Contains([]string{"chase", "crowd", "scan", "hostile", "codegen"}, c.Kind) && (c.Kind != "rpc" || c.Inflight > 0) { // as the commands have it
 				c.Policy = fabric.Latency
 			}
 			c.Command = []string{os.Args[0], "role"}

@@ -73,6 +73,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.bulk()
 	case "pool":
 		return c.pool()
+	case "dev":
+		return c.drive()
 	case "crowd":
 		return c.crowd()
 	case "excache":
@@ -85,6 +87,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.scan()
 	case "hostile":
 		return c.hostile()
+	case "codegen":
+		return c.codegen()
 	}
 	return fmt.Errorf("no benchmark %q", c.spec.Kind)
 }

@@ -47,6 +47,7 @@ type station struct {
 	longestLoad atomic.Int64       // of a program, µs
 	eps         []*fabric.Endpoint // by server index
 	byID        map[fabric.Incarnation]*fabric.Endpoint
+	closers     []func() // before the element's
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -92,6 +93,9 @@ func (s *station) dialAll(ctx context.Context, servers []serverInfo) error {
 
 func (s *station) close() {
 	s.rpc.Close()
+	for _, end := range s.closers {
+		end()
+	}
 	s.el.Close()
 	s.rt.Close()
 	if s.native != nil {
@@ -168,6 +172,11 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	}
 	if spec.Kind == "pool" {
 		if err := s.servePool(); err != nil {
+			return info, nil, err
+		}
+	}
+	if spec.Kind == "dev" {
+		if err := s.serveDrive(); err != nil {
 			return info, nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -36,6 +37,8 @@ const (
 type segmentStore struct {
 	mem  *fabric.Remote
 	size uint64
+	mu   sync.Mutex
+	ops  [excache.Transfers]fabric.Op
 }
 
 func (s *segmentStore) Take(_ context.Context, r int) error {
@@ -47,19 +50,51 @@ func (s *segmentStore) Take(_ context.Context, r int) error {
 
 func (s *segmentStore) Release(int) {}
 
+func (s *segmentStore) Discard(context.Context, int, []excache.Range) error { return nil }
+
+func (s *segmentStore) Mapped(int) bool { return s.mem.Mapped() }
+
 func (s *segmentStore) Access(off uint64, n int, fn func([]byte)) error {
-	if !s.mem.Mapped() {
-		return excache.ErrNotMapped
-	}
 	return s.mem.Access(fabric.RightRead|fabric.RightWrite, off, uint64(n), fn)
 }
 
-func (s *segmentStore) Get(ctx context.Context, p []byte, off uint64) error {
-	return s.mem.Get(ctx, p, off)
+func (s *segmentStore) StartGet(i int, p []byte, off uint64) { s.keep(i, s.mem.StartGet(p, off)) }
+
+func (s *segmentStore) StartPut(i int, p []byte, off uint64) { s.keep(i, s.mem.StartPut(p, off)) }
+
+func (s *segmentStore) keep(i int, op fabric.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ops[i] = op
 }
-func (s *segmentStore) Put(ctx context.Context, p []byte, off uint64) error {
-	return s.mem.Put(ctx, p, off)
+
+func (s *segmentStore) Done(set uint64) (done uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; set != 0; set &= set - 1 {
+		if s.ops[bits.TrailingZeros64(set)].Poll() {
+			done |= set & -set
+		}
+	}
+	return done
 }
+
+func (s *segmentStore) End(i int) error {
+	s.mu.Lock()
+	op := s.ops[i]
+	s.mu.Unlock()
+	if op.Poll() {
+		return op.Wait(context.Background())
+	}
+	op.Forget()
+	return context.DeadlineExceeded
+}
+
+func (s *segmentStore) Wait(ctx context.Context, cond func() bool) error {
+	return s.mem.Endpoint().Element().WaitFor(ctx, cond)
+}
+
+func (s *segmentStore) Wake() { s.mem.Endpoint().Element().Wake() }
 
 // faulted is what the program that faults says.
 type faulted struct {
@@ -78,7 +113,7 @@ func (c *client) excache() error {
 	if err != nil {
 		return err
 	}
-	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem, mem.Size()}})
+	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem: mem, size: mem.Size()}})
 	if err != nil {
 		return err
 	}

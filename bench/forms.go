@@ -72,6 +72,9 @@ func (c *Config) validateForm() error {
 	if c.Form == "" && c.Kind == "scan" {
 		c.Form = forms.Auto.String() // both are measured
 	}
+	if c.Kind == "codegen" {
+		c.Form = forms.Wasm.String() // as everything runs that is made
+	}
 	if c.Form == "" && c.Kind == "hostile" {
 		c.Form = forms.Bitcode.String()
 	}
@@ -128,6 +131,8 @@ func (c *Config) code(ctx context.Context, dir string) (*codeOf, error) {
 		err = b.ready(xrdma.Chase(), "chase")
 	case "scan":
 		err = b.build(cbuild.Source{Name: "scan.c", Code: scanSource, Includes: map[string][]byte{"scan.h": scanHeader}}, image.Manifest{Name: "bitcode-scan"}, nil, "auto-scan")
+	case "codegen":
+		err = b.where()
 	case "hostile":
 		err = b.hostile()
 	case "inject":

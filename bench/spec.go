@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "crowd", "ring", "rounds", "scan" or "hostile"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "dev", "crowd", "ring", "rounds", "scan", "hostile" or "codegen"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -107,7 +107,7 @@ func MinRounds(kind string) int {
 		return injectTurns
 	case "crowd":
 		return 1 // they are its turns
-	case "rounds", "scan", "hostile":
+	case "rounds", "scan", "hostile", "codegen":
 		return 1
 	}
 	return chaseTurns
@@ -142,13 +142,15 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	c.scheme = picked[0]
-	if c.Kind == "pool" {
+	if c.Kind == "pool" || c.Kind == "dev" {
 		c.Bytes = poolPage
 	}
 	def(&c.Bytes, 1<<20)
 	switch {
 	case c.Kind == "rounds" && c.Elements < fewElements:
 		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
+	case c.Kind == "codegen" && c.Rows%(whereColumns*c.Servers) != 0:
+		return fmt.Errorf("bench: %d numbers on %d servers: rows are of %d of them, and each server has as many rows", c.Rows, c.Servers, whereColumns)
 	case c.Bytes < 1 || c.Bytes > MaxBytes:
 		return fmt.Errorf("bench: transfers of %d bytes: between 1 and %d", c.Bytes, MaxBytes)
 	case c.Calls < 1 || c.Calls > MaxCalls:

@@ -114,20 +114,21 @@ func (c *Config) used() (fabric.Schemes, error) {
 // Client is connected to nodes; Connect makes one. Its methods may be called from any goroutine. The zero value, and nil,
 // is connected to nobody: methods that fail do so with an error that says it, and there is no Element, Runtime or RPC.
 type Client struct {
-	cfg     Config
-	log     *slog.Logger
-	auth    *control.Auth
-	tls     *ca.Identity   // nil without TLS
-	schemes fabric.Schemes // in use
-	life    context.Context
-	end     context.CancelFunc // of life, by Close
-	work    sync.WaitGroup
-	el      *fabric.Element
-	rpc     *rpc.Peer
-	links   *control.Links
-	rt      *inject.Runtime
-	closing sync.Once
-	err     error
+	cfg      Config
+	log      *slog.Logger
+	auth     *control.Auth
+	tls      *ca.Identity   // nil without TLS
+	schemes  fabric.Schemes // in use
+	life     context.Context
+	end      context.CancelFunc // of life, by Close
+	work     sync.WaitGroup
+	el       *fabric.Element
+	rpc      *rpc.Peer
+	links    *control.Links
+	rt       *inject.Runtime
+	managers managersKnown
+	closing  sync.Once
+	err      error
 }
 
 // errUnmade: a Client that Connect did not return.

@@ -205,6 +205,7 @@ func (c *Client) learn(ctx context.Context, nodes []control.LinkState) []error {
 			if errs[i] = err; err != nil {
 				return
 			}
+			c.managers.heardOf(info.Managers)
 			for _, p := range info.Peers {
 				c.links.Add(cluster.Member{Name: p.Name, Addrs: p.Addrs})
 			}

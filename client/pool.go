@@ -13,9 +13,9 @@ import (
 )
 
 // Pool makes and finds regions of remote memory at the nodes that lend some.
-func (c *Client) Pool() *pool.Pool { return pool.New(control.NewAsker(c.RPC(), c.Reach)) }
+func (c *Client) Pool() *pool.Pool { return pool.New(c.asker()) }
 
-// Regions lists the regions that the client may see at all nodes that answer, by name and node. It fails if none does.
+// Regions lists the regions that the client may see at all nodes that answer and at managers, by name and node. It fails if none does.
 func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
 	answers, err := askAll[pool.ListReply](ctx, c, pool.CallList, pool.Nothing{}, nil)
 	if err != nil {
@@ -23,6 +23,11 @@ func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
 	}
 	out := []pool.Info{}
 	var failed []error
+	if c.Managed(ctx) {
+		if out, err = c.Pool().ListRegions(ctx, pool.Manager); err != nil {
+			c.log.Warn("managers do not list their regions", "err", err)
+		}
+	}
 	for _, a := range answers {
 		if a.err != nil {
 			failed = append(failed, a.err)
@@ -39,7 +44,7 @@ func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
 	return out, nil
 }
 
-// FindRegion is the node that has a region of this name. It fails if no node that answers has one, or if several have.
+// FindRegion is the node that has a region of this name; pool.Manager, if managers placed it. It fails if no node that answers has one, or if several have.
 func (c *Client) FindRegion(ctx context.Context, name string) (node string, err error) {
 	list, err := c.Regions(ctx)
 	if err != nil {

@@ -19,14 +19,15 @@ const (
 	CapWrite                   // load datasets, write those it was granted
 	CapAdmin                   // everything, to every dataset
 	CapMember                  // speak as another element: hand functions on, place shards
+	CapDevice                  // borrow devices it was granted
 
-	CapsAll = CapInject | CapRead | CapWrite | CapAdmin | CapMember
+	CapsAll = CapInject | CapRead | CapWrite | CapAdmin | CapMember | CapDevice
 )
 
 // The fabric knows members too: an incarnation that a member has shown is nobody else's.
 var _ = [1]struct{}{}[uint32(CapMember)-fabric.CapMember]
 
-var capNames = []string{"inject", "read", "write", "admin", "member"}
+var capNames = []string{"inject", "read", "write", "admin", "member", "device"}
 
 // String lists the capabilities' names with commas between, "none" if there is none.
 func (c Caps) String() string {

@@ -125,7 +125,7 @@ func TestCaps(t *testing.T) {
 	if !CapAdmin.Has(CapInject|CapRead|CapWrite|CapAdmin) || CapAdmin.Has(CapMember) || CapRead.Has(CapRead|CapWrite) {
 		t.Error("Has")
 	}
-	if got := (CapsAll | 0x80).String(); got != "inject,read,write,admin,member,0x80" {
+	if got := (CapsAll | 0x80).String(); got != "inject,read,write,admin,member,device,0x80" {
 		t.Error(got)
 	}
 }

@@ -70,9 +70,10 @@ type Info struct {
 	UptimeMs      int64               `json:"uptime_ms"`
 	StartedUnixMs int64               `json:"started_unix_ms"` // by the node's own clock, and the same at each asking
 	Stopping      bool                `json:"stopping,omitempty"`
-	Principal     string              `json:"principal"`       // who the asker is to the node
-	Caps          string              `json:"caps"`            // what the asker may do
-	Forms         []string            `json:"forms,omitempty"` // of code that the node runs
+	Principal     string              `json:"principal"`          // who the asker is to the node
+	Caps          string              `json:"caps"`               // what the asker may do
+	Forms         []string            `json:"forms,omitempty"`    // of code that the node runs
+	Managers      []string            `json:"managers,omitempty"` // of the cluster, as far as the node knows
 	Peers         []Peer              `json:"peers"`
 }
 

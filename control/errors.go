@@ -6,7 +6,9 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/manager"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -32,6 +34,8 @@ var (
 	ErrNoNode = errors.New("no such node")
 	// ErrNameTaken: another node has this one's name.
 	ErrNameTaken = errors.New("the name is taken")
+	// ErrNoManager: no manager is known there.
+	ErrNoManager = errors.New("no manager")
 	// ErrRestarted: a node that holds a shard was restarted since, so the shard is gone.
 	ErrRestarted = errors.New("the node was restarted and its shard is gone")
 )
@@ -62,6 +66,18 @@ const (
 	codeRegionSpec
 	codeMoved
 	codeRange
+	codeNoItem
+	codeNoDrive
+	codeNoLease
+	codeBusy
+	codeDeviceSpec
+	codeDeviceLimit
+	codePoolLost
+	codeNoManager
+	codeManagerBusy
+	codeTaken
+	codeTime
+	codeAway
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -79,13 +95,17 @@ func codes() []struct {
 		{codeForbidden, cluster.ErrForbidden}, {codeFull, cluster.ErrFull}, {codeName, cluster.ErrName}, {codeTable, cluster.ErrTable},
 		{codeInput, dataset.ErrInput}, {codeOptions, dataset.ErrOptions}, {codeChanged, dataset.ErrChanged}, {codeTooLarge, dataset.ErrTooLarge},
 		{codeNoRegion, pool.ErrNoRegion}, {codeRegionExists, pool.ErrExists}, {codeRegionSpec, pool.ErrSpec}, {codeMoved, pool.ErrMoved}, {codeRange, pool.ErrRange},
+		{codeNoItem, pool.ErrNoItem}, {codePoolLost, pool.ErrLost},
+		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
+		{codeNoManager, ErrNoManager}, {codeManagerBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
 	}
 }
 
 // NothingFound reports whether an error is the answer of a lookup that found nothing, at either end of a call.
 func NothingFound(err error) bool {
 	var coded *rpc.Error
-	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion)
+	return errors.Is(err, cluster.ErrNotFound) || errors.Is(err, pool.ErrNoRegion) || errors.Is(err, pool.ErrNoItem) || errors.Is(err, device.ErrNoDrive) ||
+		errors.As(err, &coded) && (coded.Code == codeNotFound || coded.Code == codeNoRegion || coded.Code == codeNoItem || coded.Code == codeNoDrive)
 }
 
 // Coded gives a node's error the code that it travels with.

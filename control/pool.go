@@ -63,10 +63,48 @@ func ServePool(p *rpc.Peer, c *component.Component, log *slog.Logger, stopping f
 		Serve(p, pool.CallCopy, func(ctx context.Context, call *rpc.Call, req *pool.CopyRequest) (*pool.Nothing, error) {
 			return &pool.Nothing{}, c.Copy(ctx, PrincipalOf(call.From), req)
 		}),
+		Serve(p, pool.CallRead, func(_ context.Context, call *rpc.Call, req *pool.ReadRequest) (*pool.ReadReply, error) {
+			return c.Read(PrincipalOf(call.From), req)
+		}),
 		serveBytes(p, pool.CallGather, c.Gather),
 		serveBytes(p, pool.CallScatter, c.Scatter),
 		servePlacing(p, c, stopping),
+		serveItems(p, c, stopping),
 	)
+}
+
+// serveItems registers the calls about items.
+func serveItems(p *rpc.Peer, c *component.Component, stopping func() error) error {
+	return errors.Join(
+		Serve(p, pool.CallItemCreate, func(_ context.Context, call *rpc.Call, req *pool.ItemCreateRequest) (*pool.ItemTable, error) {
+			if err := stopping(); err != nil {
+				return nil, err
+			}
+			return c.CreateItem(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallItemLookup, func(_ context.Context, call *rpc.Call, req *pool.ItemRequest) (*pool.ItemTable, error) {
+			return c.LookupItem(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallItemResize, func(_ context.Context, call *rpc.Call, req *pool.ItemResizeRequest) (*pool.ItemTable, error) {
+			return c.ResizeItem(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallItemDestroy, func(_ context.Context, call *rpc.Call, req *pool.ItemRequest) (*pool.Nothing, error) {
+			return &pool.Nothing{}, c.DestroyItem(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallItemGrant, func(_ context.Context, call *rpc.Call, req *pool.ItemGrantRequest) (*pool.Nothing, error) {
+			return &pool.Nothing{}, c.GrantItem(PrincipalOf(call.From), req)
+		}),
+		Serve(p, pool.CallItemList, func(_ context.Context, call *rpc.Call, req *pool.NameRequest) (*pool.ItemList, error) {
+			return c.ListItems(PrincipalOf(call.From), *req)
+		}),
+	)
+}
+
+// ServePull registers the call by which a component fetches bytes from another one. reach finds the connection to that.
+func ServePull(p *rpc.Peer, c *component.Component, reach func(ctx context.Context, component string) (*fabric.Endpoint, error)) error {
+	return Serve(p, pool.CallPull, func(ctx context.Context, call *rpc.Call, req *pool.PullRequest) (*pool.Nothing, error) {
+		return &pool.Nothing{}, c.Pull(ctx, PrincipalOf(call.From), req, reach)
+	})
 }
 
 // servePlacing registers what managers ask of a component.

@@ -24,7 +24,6 @@ import (
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/internal/memfd"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
-	"github.com/wherry-fabric/wherry/internal/uffd"
 )
 
 // State is how a check came out.
@@ -54,7 +53,7 @@ func Run(ctx context.Context, schemes fabric.Schemes) []Check {
 	for i := range schemes {
 		all = append(all, transport(ctx, &schemes[i]))
 	}
-	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, bitcode, watching, rdma, gpu, sandbox} {
+	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, bitcode, watching, allocator, groups, swapping, rdma, gpu, sandbox} {
 		all = append(all, f(ctx))
 	}
 	return all
@@ -300,14 +299,6 @@ func bitcode(context.Context) Check {
 		return c
 	}
 	c.Detail = fmt.Sprintf("%s, for %s, %s with %d features", version, triple, cpu, len(features))
-	return c
-}
-
-func watching(context.Context) Check {
-	c := Check{Name: "userfaultfd", State: Good, For: "wherry run: programs whose memory is on a node", Detail: "faults of memfds can be watched, in system calls too"}
-	if err := uffd.Probe(); err != nil {
-		c.State, c.Detail, c.Do = Missing, err.Error(), "run as root, or sysctl vm.unprivileged_userfaultfd=1, or give the user /dev/userfaultfd; Linux 6.6 or later"
-	}
 	return c
 }
 

@@ -88,3 +88,24 @@ func TestClock(t *testing.T) {
 		}
 	}
 }
+
+// TestSwap: what can be swapped to, and what is in use, is told; a kernel without swap is no reason for alarm.
+func TestSwap(t *testing.T) {
+	const head, devices = "Filename\tType\tSize\tUsed\tPriority\n", "Block devices:\n  7 loop\n253 zram\n"
+	for _, c := range []struct {
+		used, devices string
+		err           error
+		state         State
+		want          string
+	}{
+		{head, devices, nil, Good, "can be on files, zram, loop; none is in use"},
+		{head + "/swapfile file 100 0 -2\n", devices, nil, Good, "1 in use, /swapfile the first"},
+		{head, "Block devices:\n  7 loop\n", nil, Limited, "can be on files, loop"},
+		{"", "", os.ErrNotExist, Missing, "cannot swap"},
+	} {
+		got := judgeSwap(c.used, c.devices, c.err)
+		if got.State != c.state || !strings.Contains(got.Detail, c.want) || (got.State == Good) != (got.Do == "") {
+			t.Errorf("%q, %q: %+v", c.used, c.devices, got)
+		}
+	}
+}

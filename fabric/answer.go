@@ -59,7 +59,7 @@ func (ep *Endpoint) getData(b []byte) error {
 
 // answer ends an operation of ours with the peer's word.
 func (ep *Endpoint) answer(id FrameID, b []byte) error {
-	if len(b) < 4 || id != frameFlushed && len(b) < 8 || id == frameAtomicDone && len(b) != 16 {
+	if len(b) < 4 || id != frameFlushed && len(b) < 8 || id == frameAtomicDone && len(b) != 16 || id == frameWideDone && len(b) != 8+wideBytes {
 		return short(id, len(b))
 	}
 	rec, claimed := ep.ops.claim(binary.LittleEndian.Uint32(b))
@@ -89,6 +89,8 @@ func (ep *Endpoint) answer(id FrameID, b []byte) error {
 			err = &PeerError{Peer: ep.String(), Op: rec.verb, Err: e}
 		} else if id == frameAtomicDone {
 			rec.value = binary.LittleEndian.Uint64(b[8:])
+		} else if id == frameWideDone {
+			copy(rec.dst, b[8:])
 		}
 	}
 	rec.finishClaimed(err)

@@ -69,11 +69,14 @@ type Limits struct {
 	// take up to three times as much for it, until the collector has been there.
 	ReservedBytesInAll int
 
-	SegmentBytes uint64        // one segment; default 1 TiB
-	LentBytes    int64         // all segments together; default 1 TiB
-	HelloTime    time.Duration // HELLO's deadline; default 5 s
-	OpTime       time.Duration // deadline of an operation whose context has none; default 30 s
-	PeerTime     time.Duration // a peer silent for so long is lost; default 15 s
+	SegmentBytes uint64 // one segment; default 1 TiB
+	LentBytes    int64  // all segments together; default 1 TiB
+	// MappedBytes bounds the addresses that peers' segments take here, sparse or not; one endpoint's at most a quarter of it. What is beyond
+	// is not mapped: its owner serves it. Default 32 TiB, of the 128 that a process has on most machines.
+	MappedBytes int64
+	HelloTime   time.Duration // HELLO's deadline; default 5 s
+	OpTime      time.Duration // deadline of an operation whose context has none; default 30 s
+	PeerTime    time.Duration // a peer silent for so long is lost; default 15 s
 }
 
 // inAllBytes is what may wait for all peers together: what rpc lets answers wait in, too.
@@ -98,6 +101,9 @@ func (l *Limits) defaults() {
 	}
 	if l.LentBytes == 0 {
 		l.LentBytes = 1 << 40
+	}
+	if l.MappedBytes == 0 {
+		l.MappedBytes = 32 << 40
 	}
 	for p, v := range map[*time.Duration]time.Duration{&l.HelloTime: 5 * time.Second, &l.OpTime: 30 * time.Second, &l.PeerTime: 15 * time.Second} {
 		if *p == 0 {
@@ -198,6 +204,9 @@ func (c *Config) Validate() error {
 	}
 	if l.KeysPerPeer < 1 || l.KeysPerPeer > maxKeys {
 		return fmt.Errorf("fabric: KeysPerPeer %d: between 1 and %d", l.KeysPerPeer, maxKeys)
+	}
+	if l.MappedBytes < 0 {
+		return fmt.Errorf("fabric: MappedBytes %d: at least 0, which stands for the default", l.MappedBytes)
 	}
 	if err := l.validateShares(); err != nil {
 		return err

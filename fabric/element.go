@@ -62,6 +62,7 @@ type Element struct {
 	heldN  atomic.Int32
 
 	// What waits for all peers together; see giveUpMost.
+	mapped     atomic.Int64 // bytes of addresses that mappings take, those that have ended included until nothing can be inside any more
 	outboxes   atomic.Int64 // bytes in all endpoints' outboxes
 	answers    atomic.Int64 // … in their reserved queues
 	gaveUp     int          // the leader's: endpoints ended for unread answers since that was logged last

@@ -23,6 +23,8 @@ var (
 	ErrRights = errors.New("key lacks the right")
 	// ErrRange: the operation leaves the key's range.
 	ErrRange = errors.New("outside the key's range")
+	// ErrNoWide: an element whose processor, or version, cannot swap 16 bytes at once.
+	ErrNoWide = errors.New("no compare-and-swap of 16 bytes: the processor, or the peer's version, cannot do it; use 8 bytes, or a lock")
 	// ErrAlign: an atomic's address is not a multiple of its width.
 	ErrAlign = errors.New("atomic is not aligned")
 	// ErrTooLarge: a message is larger than an active message may be.

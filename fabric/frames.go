@@ -25,6 +25,8 @@ const (
 	frameNarrow
 	frameNarrowed
 	frameUnhandled
+	frameWide // behind featureWide
+	frameWideDone
 )
 
 // unhandledBytes is how much of a message that nobody handles goes back to its sender: what a layer needs to

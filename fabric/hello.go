@@ -10,6 +10,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/wide"
 )
 
 // HELLO is the exchange that opens every connection, over its plain byte
@@ -25,6 +27,9 @@ import (
 
 // featureOne says that an element needs one connection to a peer, whoever dialled (join.go).
 const featureOne uint64 = 1 << 0
+
+// featureWide says that an element swaps 16 bytes of its memory at once (Remote.CompareSwapWide): its processor can.
+const featureWide uint64 = 1 << 1
 
 const (
 	helloMagic   = 0x59524857 // "WHRY"
@@ -234,10 +239,14 @@ func (e *Element) ownHello(kind helloKind) *hello {
 
 // features are those that this element's HELLO shows.
 func (e *Element) features() uint64 {
-	if e.cfg.Several {
-		return 0
+	f := uint64(0)
+	if !e.cfg.Several {
+		f |= featureOne
 	}
-	return featureOne
+	if wide.Supported() {
+		f |= featureWide
+	}
+	return f
 }
 
 // checkPeer looks at what a peer said of itself, from both sides.

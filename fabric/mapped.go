@@ -12,6 +12,7 @@ type mapped struct {
 	served
 	of       *mapping
 	mem      []byte
+	gens     *mapping       // keeps the address of gen
 	gen      *atomic.Uint32 // the owner's word for the key's slot
 	kind     SegmentKind
 	writable bool

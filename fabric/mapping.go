@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -33,8 +34,10 @@ const (
 // mapping is one peer's segment in our address space. When it goes, its
 // memory is taken away and its addresses are kept (memfd.Retire): an access of one word needs
 // no count of who is inside, only a look, afterwards, whether the mapping had gone. Copies
-// count themselves, and the memory goes when the last has left.
+// count themselves, and the memory goes when the last has left. The addresses come back when nobody has the mapping any more: whoever is to
+// look afterwards has it.
 type mapping struct {
+	el    *Element
 	mem   []byte
 	kind  SegmentKind
 	users atomic.Int64 // large operations inside; negative once it is to go
@@ -58,7 +61,31 @@ func (m *mapping) end() {
 // gone reports whether the mapping has ended, or is about to.
 func (m *mapping) gone() bool { return m.users.Load() < 0 }
 
-func (m *mapping) unmap() { memfd.Retire(m.mem) }
+func (m *mapping) unmap() {
+	el := m.el
+	memfd.Retire(m.mem)
+	runtime.AddCleanup(m, func(mem []byte) {
+		memfd.Unmap(mem)
+		el.mapped.Add(-int64(len(mem)))
+	}, m.mem)
+}
+
+// admit reports whether so many bytes more may be mapped, and counts them. mu is held.
+func (ms *mappings) admit(bytes uint64) bool {
+	all := ms.ep.el.cfg.Limits.MappedBytes
+	own := uint64(0)
+	for _, m := range ms.maps {
+		own += uint64(len(m.mem))
+	}
+	if bytes > uint64(all/4) || own > uint64(all/4)-bytes {
+		return false
+	}
+	if ms.ep.el.mapped.Add(int64(bytes)) > all {
+		ms.ep.el.mapped.Add(-int64(bytes))
+		return false
+	}
+	return true
+}
 
 // mappings are an endpoint's, both ways.
 type mappings struct {
@@ -278,19 +305,38 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) 
 		if err != nil {
 			return err
 		}
-		ms.gens = &mapping{mem: mem}
+		ms.ep.el.mapped.Add(int64(len(mem)))
+		ms.gens = &mapping{el: ms.ep.el, mem: mem}
 	}
 	m := ms.maps[id]
 	if m == nil {
+		if !ms.admit(size) { // its descriptor stays: another Import may find room
+			return nil
+		}
 		mem, err := ms.mapFD(uint64(id), int64(size), kind != Sealed)
 		if err != nil {
+			ms.ep.el.mapped.Add(-int64(size))
 			return err
 		}
-		m = &mapping{mem: mem, kind: kind}
+		m = &mapping{el: ms.ep.el, mem: mem, kind: kind}
 		ms.maps[id] = m
 	}
-	r.route = &mapped{served: served{r}, of: m, mem: m.mem, gen: generationWord(ms.gens.mem, r.key.Slot), kind: m.kind, writable: m.kind != Sealed}
+	r.route = ms.route(r, m, m.mem)
 	return nil
+}
+
+// route leads to a part of a mapping. mu is held.
+func (ms *mappings) route(r *Remote, m *mapping, mem []byte) *mapped {
+	return &mapped{served: served{r}, of: m, mem: mem, gens: ms.gens, gen: generationWord(ms.gens.mem, r.key.Slot), kind: m.kind, writable: m.kind != Sealed}
+}
+
+// part points a Remote at bytes of a mapping, unless that has ended.
+func (ms *mappings) part(r *Remote, whole *mapped, offset uint64) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.gens != nil {
+		r.route = ms.route(r, whole.of, whole.mem[offset:offset+r.key.Size])
+	}
 }
 
 func (ms *mappings) mapFD(tag uint64, size int64, writable bool) ([]byte, error) {

@@ -2,7 +2,13 @@ package fabric
 
 import (
 	"errors"
+	"runtime"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/memfd"
 )
 
 // fdSink is a carrier whose descriptors nobody takes.
@@ -77,5 +83,86 @@ func TestGivenTo(t *testing.T) {
 	}
 	if eps[0].offerMapping(slot) || seg.give(eps[0]) {
 		t.Error("it is given after it was closed")
+	}
+}
+
+// peers are endpoints of one element that map segments of 1 MiB.
+type peers struct {
+	t  *testing.T
+	el *Element
+}
+
+const peerSegment = 1 << 20
+
+func (p *peers) endpoint(inc Incarnation) *Endpoint {
+	ep, _ := attach(p.t, p.el, inc)
+	ep.fds = &fdSink{}
+	return ep
+}
+
+func (p *peers) descriptor(size int64) int {
+	p.t.Helper()
+	f, err := memfd.Create("peer", size, false)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	fd, err := unix.Dup(f.FD())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return fd
+}
+
+// mapped imports a peer's segment, whose descriptor has come, and says whether it is mapped.
+func (p *peers) mapped(ep *Endpoint, id uint32) bool {
+	p.t.Helper()
+	ms := &ep.map_
+	if _, came := ms.fds[gensTag]; !came && ms.gens == nil {
+		ms.fds[gensTag] = p.descriptor(maxKeys * 4)
+	}
+	if _, came := ms.fds[uint64(id)]; !came && ms.maps[id] == nil {
+		ms.fds[uint64(id)] = p.descriptor(peerSegment)
+	}
+	r := newRemote(ep, Key{Owner: ep.Incarnation(), Size: peerSegment, Rights: RightsAll})
+	if err := ms.attach(r, id, peerSegment, Writable); err != nil {
+		p.t.Fatal(err)
+	}
+	return r.Mapped()
+}
+
+// TestMappedBytes: of peers' segments only so many addresses are mapped, of one endpoint's a quarter of that; the rest their owners serve. What was
+// let go of comes back once no Remote refers to it.
+func TestMappedBytes(t *testing.T) {
+	p := &peers{t, loneElement(t, 1, Limits{MappedBytes: 8 * peerSegment})}
+	first := p.endpoint(2)
+	if !p.mapped(first, 1) || !p.mapped(first, 2) || p.mapped(first, 3) || !p.mapped(first, 1) {
+		t.Error("one endpoint has other segments mapped than the two of eight that are its share")
+	}
+	var others []*Endpoint
+	n := 0
+	for i := range Incarnation(5) {
+		ep := p.endpoint(3 + i)
+		others = append(others, ep)
+		for id := range uint32(2) {
+			if p.mapped(ep, id+1) {
+				n++
+			}
+		}
+	}
+	if n < 3 || n > 6 { // tables of generations take some
+		t.Errorf("%d more are mapped, of eight in all", n)
+	}
+	for _, ep := range others {
+		ep.fail(errors.New("lost"))
+	}
+	for end := time.Now().Add(20 * time.Second); p.el.mapped.Load() > 3*peerSegment; runtime.GC() {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes of addresses are taken still", p.el.mapped.Load())
+		}
+		runtime.Gosched()
+	}
+	if last := p.endpoint(100); !p.mapped(last, 1) || !p.mapped(last, 2) {
+		t.Error("addresses that came back are not used again")
 	}
 }

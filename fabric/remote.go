@@ -90,6 +90,25 @@ func (i Importing) Wait(ctx context.Context) (*Remote, error) {
 // Forget gives the Import up without waiting for its end.
 func (i Importing) Forget() { i.op.Forget() }
 
+// Served makes a peer's key usable without asking the peer: operations are served by it, and the first says if the key does not hold.
+func (ep *Endpoint) Served(k Key) *Remote { return newRemote(ep, k) }
+
+// Part makes a key usable that the owner narrowed to the bytes from offset on of what r's key covers, without asking the owner: where r is mapped, by the
+// same mapping; each operation still checks whether k holds.
+func (r *Remote) Part(k Key, offset uint64) (*Remote, error) {
+	if k.Owner != r.key.Owner {
+		return nil, r.errAt("import", fmt.Errorf("%w (%v)", ErrIncarnation, k.Owner))
+	}
+	if offset > r.key.Size || k.Size > r.key.Size-offset {
+		return nil, r.errAt("import", fmt.Errorf("%w: [%d, +%d) of %d", ErrRange, offset, k.Size, r.key.Size))
+	}
+	part := newRemote(r.ep, k)
+	if m, yes := r.route.(*mapped); yes {
+		r.ep.map_.part(part, m, offset)
+	}
+	return part, nil
+}
+
 // Size is the number of bytes the key covers.
 func (r *Remote) Size() uint64 { return r.key.Size }
 
@@ -145,7 +164,8 @@ func (r *Remote) Put(ctx context.Context, src []byte, offset uint64) error {
 	return r.route.put(ctx, src, offset)
 }
 
-// StartPut starts a Put. src must not change until the operation ends.
+// StartPut starts a Put. src must not change until the operation ends. At most 256 bytes are copied before it returns: their operation may be forgotten, and
+// takes effect all the same.
 func (r *Remote) StartPut(src []byte, offset uint64) Op { return r.route.startPut(src, offset) }
 
 // Atomic performs op, as FetchAdd(1), on width (4 or 8) bytes at offset, and returns the old

@@ -120,8 +120,14 @@ func (ep *Endpoint) putLocked(rec *opRecord, head, src []byte) error {
 			return ep.linkBroke(err, "put")
 		}
 	}
-	if len(src) <= smallPutBytes && !behindFence {
+	switch {
+	case len(src) > smallPutBytes:
+	case !behindFence:
 		return ep.sayLocked(framePut, head, src)
+	case ep.outbox.push(framePut, head, src):
+		return nil
+	default:
+		return ErrBackpressure
 	}
 	if err := ep.requestLocked(framePut, head); err != nil {
 		return err

@@ -98,7 +98,7 @@ func (ep *Endpoint) control(id FrameID, b []byte) error {
 		return ep.credit(b)
 	case frameGoodbye:
 		return fmt.Errorf("the peer closed the connection")
-	case frameGet, framePut, frameAtomic, frameNarrow:
+	case frameGet, framePut, frameAtomic, frameNarrow, frameWide:
 		if len(b) < accessBytes {
 			return short(id, len(b))
 		}
@@ -114,7 +114,7 @@ func (ep *Endpoint) control(id FrameID, b []byte) error {
 		return ep.putData(b)
 	case frameGetData:
 		return ep.getData(b)
-	case framePutDone, frameAtomicDone, frameGetDone, frameFlushed, frameImported, frameNarrowed:
+	case framePutDone, frameAtomicDone, frameGetDone, frameFlushed, frameImported, frameNarrowed, frameWideDone:
 		return ep.answer(id, b)
 	case frameUnmap:
 		return ep.map_.unmap(b)
@@ -172,6 +172,8 @@ func (ep *Endpoint) serve(id FrameID, b []byte) error {
 		return ep.serveGet(op, key, offset, size)
 	case framePut:
 		return ep.servePut(op, key, offset, size, rest)
+	case frameWide:
+		return ep.serveWide(op, key, offset, size, rest)
 	case frameNarrow:
 		if len(rest) != 1 {
 			return short(id, len(b))

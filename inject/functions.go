@@ -47,7 +47,7 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 		return
 	}
 	of := c.base()
-	of.used = now
+	of.used, c.used = now, now
 	past := &of.history[form]
 	past.runs++
 	past.bytes += uint64(len(h.run.Payload)) + h.sent

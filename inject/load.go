@@ -67,7 +67,7 @@ func (rt *Runtime) awaitProgram(h *host) (more bool) {
 	now := rt.now()
 	if !rt.core.AwaitProgram(now, h.run) {
 		rt.freeHost(h)
-	} else if end := rt.enlist(h); end != nil {
+	} else if end := rt.enlist(now, h); end != nil {
 		rt.failProgram(now, h, end)
 	}
 	rt.soon(now)
@@ -81,7 +81,7 @@ func (rt *Runtime) failProgram(now travel.Instant, h *host, end *travel.End) {
 }
 
 // enlist makes a host one of those that wait for a load, which begins if there is none yet; or says why there can be none. mu is held.
-func (rt *Runtime) enlist(h *host) *travel.End {
+func (rt *Runtime) enlist(now travel.Instant, h *host) *travel.End {
 	b := h.run.Binding()
 	key := loadKey{b, h.principal}
 	l := rt.loads.byKey[key]
@@ -99,7 +99,7 @@ func (rt *Runtime) enlist(h *host) *travel.End {
 		if n := o.code.img.Call().ConstantsBytes; b.Constants != "" && len(b.Constants) != n {
 			return &travel.End{Code: travel.CodeRefused, Text: fmt.Sprintf("a function was derived from %s with %d bytes of constants, its manifest names %d", b.Name, len(b.Constants), n)}
 		}
-		l = &load{code: o.code.derive(b.Constants), wish: forms.Wish(b.Form), principal: h.principal, binding: b}
+		l = &load{code: o.code.derive(b.Constants, h.principal, now), wish: forms.Wish(b.Form), principal: h.principal, binding: b}
 		if t != nil {
 			l.table = t.table
 		}

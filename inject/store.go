@@ -56,6 +56,7 @@ type code struct {
 	// work the constants.
 	parent    *code
 	constants string
+	owner     string           // the principal that first ran it
 	derived   map[string]*code // from this one
 	gone      bool             // nobody finds it there any more
 	loads     int              // that runs wait for
@@ -183,31 +184,46 @@ func (s *store) drop(o *object) {
 // maxDerived bounds the derived functions of one image whose own programs are kept, but for those that runs wait for, which bindings bound.
 const maxDerived = 64
 
-// derive finds or makes what is kept of a function with constants.
-func (c *code) derive(constants string) *code {
+// derive finds or makes what is kept of a function with constants, for a principal.
+func (c *code) derive(constants, principal string, now travel.Instant) *code {
 	bitcode := func(e image.Entry) bool { return e.Form == image.LLVMBitcode }
 	if constants == "" || !slices.ContainsFunc(c.img.Entries(), bitcode) {
 		return c
 	}
 	d := c.derived[constants]
-	if d != nil {
-		return d
-	}
-	for _, other := range c.derived {
-		if len(c.derived) < maxDerived {
-			break
+	if d == nil {
+		for len(c.derived) >= maxDerived && c.dropDerived() {
 		}
-		if other.loads == 0 {
-			other.close() // what runs in it goes on
-			delete(c.derived, other.constants)
+		if c.derived == nil {
+			c.derived = map[string]*code{}
 		}
+		d = &code{img: c.img, parent: c, constants: constants, owner: principal, programs: make([]program, len(c.programs))}
+		c.derived[constants] = d
 	}
-	if c.derived == nil {
-		c.derived = map[string]*code{}
-	}
-	d = &code{img: c.img, parent: c, constants: constants, programs: make([]program, len(c.programs))}
-	c.derived[constants] = d
+	d.used = now
 	return d
+}
+
+// dropDerived forgets the derived function that was not used for longest, of the principal that has the most of them; false: runs wait for all.
+func (c *code) dropDerived() bool {
+	of := map[string]int{}
+	for _, d := range c.derived {
+		if d.loads == 0 {
+			of[d.owner]++
+		}
+	}
+	var last *code
+	for _, d := range c.derived {
+		if d.loads == 0 && (last == nil || of[d.owner] > of[last.owner] || of[d.owner] == of[last.owner] && d.used < last.used) {
+			last = d
+		}
+	}
+	if last == nil {
+		return false
+	}
+	last.close() // what runs in it goes on
+	delete(c.derived, last.constants)
+	return true
 }
 
 // base is the image's own function.

@@ -57,10 +57,13 @@ func (rt *Runtime) leave(h *host) bool {
 	}
 	b := h.bound
 	of := b.code.base()
-	of.used = now
+	of.used, b.code.used = now, now
 	past := &of.history[b.form]
 	past.runs++
 	past.bytes += uint64(moved)
+	if b.soon {
+		rt.improve(now, b)
+	}
 	b.runs--
 	if b.spare == nil && b.listed && !b.stale {
 		b.spare = h.instance

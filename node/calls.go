@@ -17,6 +17,8 @@ func (n *Node) serve() error {
 	p := n.rpc
 	return errors.Join(
 		control.ServePool(p, n.pool, n.log, n.stoppingErr),
+		control.ServePull(p, n.pool, n.links.Wait),
+		control.ServeManager(p, n.managing.calls, n.log),
 		control.Serve(p, control.CallInfo, n.info),
 		control.Serve(p, control.CallNameConflict, n.heardOfNameConflict),
 		control.Serve(p, control.CallStatus, n.status),
@@ -47,7 +49,7 @@ func (n *Node) info(ctx context.Context, c *rpc.Call, _ *control.InfoRequest) (*
 	who := control.PrincipalOf(c.From)
 	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		Addrs: n.Addrs(), Transports: n.schemes.Names(), LentBytes: n.lent().Bytes, LimitBytes: int64(n.live.Load().Memory),
-		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Peers: []control.Peer{}}
+		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Managers: n.cfg.managers(), Peers: []control.Peer{}}
 	for _, s := range n.links.States() {
 		p := control.Peer{Name: s.Member.Name, Addrs: s.Member.Addrs}
 		if s.Endpoint != nil {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/codecache"
 )
 
 const (
@@ -33,7 +35,9 @@ func (n *Node) codeCache() (string, error) {
 	switch {
 	case err == nil:
 		return dir, nil
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, codecache.ErrShared):
+		return "", fmt.Errorf("code_cache: %w", err)
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR): // as /proc/self
 		return "", fmt.Errorf("code_cache: %w: name a directory that this user can write to, or leave code_cache out", err)
 	}
 	n.log.Error("the code cache cannot be used: starting without it, so functions are compiled again after each start; free or mend its disk and restart the node",
@@ -44,6 +48,9 @@ func (n *Node) codeCache() (string, error) {
 // probeCache writes the least that a cache holds, down to the disk, and removes it.
 func probeCache(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := codecache.Check(dir); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(dir, cacheProbeName)

@@ -51,8 +51,23 @@ type Config struct {
 
 	Memory Bytes `yaml:"memory"` // lent at most; DefaultMemory
 	// PoolMemory is how much of Memory regions of the pool may take; 0: the node lends no regions.
-	PoolMemory Bytes    `yaml:"pool_memory"`
-	DataRoots  []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
+	PoolMemory Bytes `yaml:"pool_memory"`
+	// Lend are the devices that the node lends, as in nvme=disk0:/srv/disk.img,readonly (docs/devices.md).
+	Lend      []string `yaml:"lend"`
+	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
+
+	// Managers are the names of the peers that manage the cluster: this node registers with one of them. Itself is known, where it is one.
+	Managers []string `yaml:"managers"`
+	// Manager makes this node a manager whose etcd member keeps its data in that directory; ManagerPeers are all such members, this one too, with
+	// the addresses host:port at which they speak to each other; empty: it is alone. Etcd makes it a manager on an etcd cluster that is
+	// there already. OpenStore opens either.
+	Manager      string                        `yaml:"manager"`
+	ManagerPeers []ManagerPeer                 `yaml:"manager_peers"`
+	Etcd         []string                      `yaml:"etcd"` // "http://host:2379", "https://host:2379"
+	EtcdCert     string                        `yaml:"etcd_cert"`
+	EtcdKey      string                        `yaml:"etcd_key"`
+	EtcdCA       string                        `yaml:"etcd_ca"`
+	OpenStore    func(*Config) (*Store, error) `yaml:"-"`
 
 	TokenFile string `yaml:"token_file"` // mode 0600
 	Token     string `yaml:"token"`      // the token this node shows; "": the only one with capability member
@@ -90,6 +105,12 @@ type Config struct {
 	Tracer inject.Tracer                        `yaml:"-"` // makes spans of the functions that run here; nil: none
 }
 
+// ManagerPeer is an etcd member inside a node.
+type ManagerPeer struct {
+	Name string `yaml:"name"`
+	Addr string `yaml:"addr"` // host:port
+}
+
 // ReadConfig reads a configuration file (one YAML document). A key that is not known is an error.
 func ReadConfig(r io.Reader) (Config, error) {
 	var c Config
@@ -120,7 +141,7 @@ var misfit = regexp.MustCompile("(?s)^(line \\d+): cannot unmarshal (.*?)(?: `(.
 
 // wanted and found are misfit's types and tags in words.
 var (
-	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "map[string]string": "a list of names with values, as in max_instances: 512,", "[]cluster.Member": "a list of entries with name and addrs", "[]node.TrustedKey": "a list of entries with name and key", "node.TrustedKey": "an entry with name and key", "cluster.Member": "an entry with name and addrs",
+	wanted = map[string]string{"[]string": `a list, as in ["a", "b"],`, "map[string]string": "a list of names with values, as in max_instances: 512,", "[]cluster.Member": "a list of entries with name and addrs", "[]node.ManagerPeer": "a list of entries with name and addr", "node.ManagerPeer": "an entry with name and addr", "[]node.TrustedKey": "a list of entries with name and key", "node.TrustedKey": "an entry with name and key", "cluster.Member": "an entry with name and addrs",
 		"string": "text", "bool": "true or false", "node.Bytes": "a size, as in 512MiB,", "time.Duration": "a time, as in 30s,", "node.Config": "a key with its value, as in name: n1,"}
 	found = map[string]string{"!!str": "text", "!!seq": "a list", "!!map": "keys with values", "!!int": "a number", "!!float": "a number", "!!bool": "true or false", "!!null": "nothing", "!!timestamp": "a date"}
 )
@@ -183,6 +204,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node: policy: %w", err)
 		}
 	}
+	if _, err := c.lendings(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
 	if err := c.validateNative(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
@@ -195,13 +219,11 @@ func (c *Config) Validate() error {
 	if err := c.validateAddrs(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if len(c.DataRoots) > maxDataRoots {
-		return fmt.Errorf("node: %d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
+	if err := c.validateManagers(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
-	for _, dir := range c.DataRoots {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("node: data root %q is not an absolute path", dir)
-		}
+	if err := c.validateRoots(); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	for i := range c.Peers {
 		if err := c.validatePeer(&c.Peers[i]); err != nil {
@@ -210,6 +232,18 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Peers) > cluster.MaxMembers {
 		return fmt.Errorf("node: %d peers, at most %d are allowed", len(c.Peers), cluster.MaxMembers)
+	}
+	return nil
+}
+
+func (c *Config) validateRoots() error {
+	if len(c.DataRoots) > maxDataRoots {
+		return fmt.Errorf("%d data_roots, at most %d are allowed", len(c.DataRoots), maxDataRoots)
+	}
+	for _, dir := range c.DataRoots {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("data root %q is not an absolute path", dir)
+		}
 	}
 	return nil
 }

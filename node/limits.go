@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wherry-fabric/wherry/device/lender"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -26,6 +27,7 @@ type limits struct {
 	engine    engineLimits
 	ceilings  abi.Limits
 	pool      component.Limits
+	devices   lender.Limits
 }
 
 // engineLimits are those of wasm.Config and native.Config.
@@ -57,7 +59,7 @@ func (l *limits) byName() map[string]reflect.Value {
 	for _, part := range []struct {
 		name string
 		of   any
-	}{{"fabric", &l.fabric}, {"calls", &l.calls}, {"functions", &l.functions}, {"functions", &l.engine}, {"ceilings", &l.ceilings}, {"pool", &l.pool}} {
+	}{{"fabric", &l.fabric}, {"calls", &l.calls}, {"functions", &l.functions}, {"functions", &l.engine}, {"ceilings", &l.ceilings}, {"pool", &l.pool}, {"devices", &l.devices}} {
 		v := reflect.ValueOf(part.of).Elem()
 		for _, f := range reflect.VisibleFields(v.Type()) {
 			if name := part.name + "." + snake(f.Name); notByName[name] == "" {
@@ -142,6 +144,9 @@ func (c *Config) setLimits() (*limits, error) {
 		return nil, err
 	}
 	if err := l.pool.Validate(); err != nil {
+		return nil, err
+	}
+	if err := l.devices.Validate(); err != nil {
 		return nil, err
 	}
 	return l, l.calls.Validate()

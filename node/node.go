@@ -16,6 +16,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/device/lender"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/llvm"
@@ -45,7 +46,9 @@ type Node struct {
 	account  *component.Account
 	data     *store
 	pool     *component.Component
+	devices  *lender.Lender
 	shares   component.Limits
+	managing managing
 	peers    *peerBook
 	roots    *roots
 	files    *gate // for loads from files of this node,
@@ -134,7 +137,13 @@ func (n *Node) build() (err error) {
 	n.account = component.NewAccount(set.pool.Bounds(int64(n.cfg.Memory), int64(n.cfg.PoolMemory)))
 	n.data = newStore(n.el, n.account)
 	n.pool = component.New(n.el, n.account, set.pool)
+	if err := n.lendDevices(set.devices); err != nil {
+		return err
+	}
 	n.links = control.NewLinks(control.LinksConfig{Element: n.el, Schemes: n.dialled(), Insecure: n.cfg.Insecure || n.tls != nil, Nodes: true, Log: n.log})
+	if err := n.openManager(); err != nil {
+		return err
+	}
 	if err := n.serve(); err != nil {
 		return err
 	}
@@ -223,7 +232,11 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 	n.links.PeerLost(ep, err)
 	n.peerWent(ep, err)
 	n.abandoned(ep)
-	n.work.Go(func() { n.pool.Abandoned(ep) }) // it takes time to give memory back
+	n.managing.calls.Lost(ep)
+	n.work.Go(func() { // it takes time to give memory back
+		n.pool.Abandoned(ep)
+		n.devices.Abandoned(ep)
+	})
 }
 
 // Run connects to the peers and serves until the context ends, the node is closed,
@@ -238,6 +251,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.links.Add(m)
 	}
 	close(n.peersKnown)
+	n.manage()
 	n.work.Go(n.reap)
 	if n.web.listener != nil {
 		n.work.Go(func() {
@@ -303,6 +317,7 @@ func (n *Node) Close() error {
 		if n.web != nil {
 			errs = append(errs, n.web.close())
 		}
+		errs = append(errs, n.closeManager())
 		if n.links != nil {
 			n.links.Close()
 		}
@@ -311,6 +326,9 @@ func (n *Node) Close() error {
 		}
 		if n.rt != nil { // first, so that functions stop: the element waits for those it runs
 			errs = append(errs, n.rt.Close())
+		}
+		if n.devices != nil { // first, as the element drives what is under way
+			errs = append(errs, n.devices.Close())
 		}
 		if n.el != nil {
 			errs = append(errs, n.el.Close())

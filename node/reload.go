@@ -120,7 +120,7 @@ func (n *Node) apply(c *Config) {
 		n.log.Warn("regions have more than pool_memory allows: none is made until some are destroyed", "pool_memory", c.PoolMemory, "over", Bytes(poolOver))
 	}
 	n.advertise(c.Advertise)
-	added, removed := n.links.Keep(c.Peers)
+	added, removed := n.links.Keep(n.members(c.Peers))
 	for _, name := range added {
 		n.log.Info("peer added", "peer", name)
 	}

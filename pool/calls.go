@@ -20,6 +20,8 @@ const (
 	CallGrant   = "wherry.pool.grant"   // GrantRequest → Nothing
 	CallDiscard = "wherry.pool.discard" // DiscardRequest → Nothing
 	CallCopy    = "wherry.pool.copy"    // CopyRequest → Nothing
+	CallRead    = "wherry.pool.read"    // ReadRequest → ReadReply
+	CallPull    = "wherry.pool.pull"    // PullRequest → Nothing
 	CallGather  = "wherry.pool.gather"  // a Pick's bytes → the elements' bytes
 	CallScatter = "wherry.pool.scatter" // a Pick's bytes and the elements' → nothing
 
@@ -47,6 +49,8 @@ const (
 	MaxExtents = 4096
 	// MaxRanges bounds the ranges of one request.
 	MaxRanges = 1024
+	// MaxCopyBytes bounds what one request copies: the client's progress, and how long a component works for one request.
+	MaxCopyBytes = 64 << 20
 	// MaxPicked bounds the elements of one request, and MaxPickedBytes their bytes: the component moves them on the goroutine that drives its fabric, as it
 	// serves Gets. More are several requests.
 	MaxPicked      = 4096
@@ -68,6 +72,7 @@ type NameRequest struct {
 	Name   string `json:"name,omitempty"`
 	Region uint16 `json:"region,omitempty"` // where there is no name
 	Epoch  uint64 `json:"epoch,omitempty"`
+	Item   uint32 `json:"item,omitempty"` // where bytes are meant: those of this item of the region, and Epoch is its generation
 }
 
 func (r NameRequest) String() string {
@@ -109,7 +114,8 @@ type ReleaseRequest struct {
 type EpochRequest struct {
 	Region uint16            `json:"region"`
 	Epoch  uint64            `json:"epoch"`
-	Size   uint64            `json:"size"` // of the whole region
+	Made   uint64            `json:"made,omitempty"` // the region's first epoch: what the component has of an earlier region of that number ends
+	Size   uint64            `json:"size"`           // of the whole region
 	Owner  string            `json:"owner"`
 	Grants map[string]string `json:"grants,omitempty"`
 	Leased bool              `json:"leased,omitempty"` // it goes with the first connection that opens it
@@ -140,13 +146,50 @@ type DiscardRequest struct {
 	Ranges []Range `json:"ranges"` // at most MaxRanges
 }
 
-// CopyRequest copies bytes from one region to another of the same component, or within one.
+// CopyRequest copies bytes from one region to another of the same component, or within one: at most MaxCopyBytes.
 type CopyRequest struct {
 	From    NameRequest `json:"from"`
 	FromOff uint64      `json:"from_off"`
 	To      NameRequest `json:"to"`
 	ToOff   uint64      `json:"to_off"`
 	Size    uint64      `json:"size"`
+}
+
+// ReadRequest asks for keys by which bytes can be read.
+type ReadRequest struct {
+	From NameRequest `json:"from"`
+	Off  uint64      `json:"off"`
+	Size uint64      `json:"size"` // at most MaxCopyBytes
+}
+
+// ReadReply has the keys, in the order of the bytes.
+type ReadReply struct {
+	Pieces []Source `json:"pieces"`
+}
+
+// Source is bytes that a key covers.
+type Source struct {
+	Key  []byte `json:"key"` // good for reading
+	Off  uint64 `json:"off"` // in what the key covers
+	Size uint64 `json:"size"`
+}
+
+// PullRequest has a component fetch bytes from another one, by keys that the asker got there.
+type PullRequest struct {
+	To     NameRequest `json:"to"`
+	ToOff  uint64      `json:"to_off"`
+	From   string      `json:"from"` // the other component
+	Pieces []Source    `json:"pieces"`
+}
+
+// Size is how many bytes are to come.
+func (r *PullRequest) Size() (n uint64) {
+	for _, p := range r.Pieces {
+		if n += min(p.Size, MaxCopyBytes+1); n > MaxCopyBytes {
+			return n
+		}
+	}
+	return n
 }
 
 // Range is bytes of a region.
@@ -168,6 +211,9 @@ type Info struct {
 	Leased    bool              `json:"leased,omitempty"`
 	Rights    string            `json:"rights"` // the asker's
 	Grants    map[string]string `json:"grants,omitempty"`
+	// Placed and Lost are the components of a region that managers placed: those that have extents of it, and those that are gone with theirs.
+	Placed []string `json:"placed,omitempty"`
+	Lost   []string `json:"lost,omitempty"`
 }
 
 // ListReply is a component's regions that the asker may see, by name and then by number.

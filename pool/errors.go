@@ -13,8 +13,10 @@ var (
 	ErrMemory = errors.New("not enough memory to lend")
 	// ErrNoRegion: the component has no such region, or none that the asker may see.
 	ErrNoRegion = errors.New("no such region")
-	// ErrExists: a region of that name is there already.
-	ErrExists = errors.New("the region exists already")
+	// ErrNoItem: the region has no such item, or none that the asker may see.
+	ErrNoItem = errors.New("no such item")
+	// ErrExists: a region, or an item of the region, of that name is there already.
+	ErrExists = errors.New("it exists already")
 	// ErrSpec: what was asked for makes no sense.
 	ErrSpec = errors.New("bad request for a region")
 	// ErrMoved: the region was destroyed, or has another table of extents now. Whoever looks it up again gets the new one.
@@ -46,8 +48,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// verbErrors are what errors of the fabric's verbs mean here.
-func verbError(err error) error {
+// VerbError says what an error of the fabric's verbs means here.
+func VerbError(err error) error {
 	for _, v := range []struct{ of, is error }{
 		{fabric.ErrRevoked, ErrMoved}, {fabric.ErrKey, ErrMoved}, {fabric.ErrIncarnation, ErrLost}, {fabric.ErrPeerLost, ErrLost}, {fabric.ErrClosed, ErrLost},
 		{fabric.ErrRange, ErrRange}, {fabric.ErrRights, ErrRights},

@@ -54,6 +54,8 @@ func (m *Memory) move(ctx context.Context, op string, buf []byte, p Pick) error 
 		return m.moveEach(ctx, op, buf, &p)
 	case len(v.homes) == 1:
 		return m.moveAt(ctx, v, v.homes[0], op, buf, p)
+	case v.item != nil: // elements have other numbers at each component
+		return m.moveStarted(ctx, op, buf, &p)
 	}
 	return m.moveSorted(ctx, v, op, buf, &p)
 }
@@ -76,9 +78,38 @@ func (m *Memory) moveEach(ctx context.Context, op string, buf []byte, p *Pick) e
 	return nil
 }
 
+// moveWindow is how many elements are under way at a time where they are moved by an operation each: well below what a connection takes.
+const moveWindow = 128
+
+// moveStarted moves elements with an operation each, many at a time.
+func (m *Memory) moveStarted(ctx context.Context, op string, buf []byte, p *Pick) error {
+	var ops [moveWindow]Op
+	for from := 0; from < p.Count; from += moveWindow {
+		to := min(from+moveWindow, p.Count)
+		for i := from; i < to; i++ {
+			off, element := p.number(i)*uint64(p.Size), buf[i*p.Size:(i+1)*p.Size]
+			if op == "gather" {
+				ops[i-from] = m.StartGet(element, off)
+			} else {
+				ops[i-from] = m.StartPut(element, off)
+			}
+		}
+		var err error
+		for _, o := range ops[:to-from] { // each must end
+			if e := o.Wait(ctx); err == nil {
+				err = e
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // moveAt has one component move elements, which all lie there.
 func (m *Memory) moveAt(ctx context.Context, v *view, h *home, op string, buf []byte, p Pick) error {
-	p.Region, p.Epoch = h.ref.Region, h.ref.Epoch
+	p.Region, p.Item, p.Epoch = h.ref.Region, h.ref.Item, h.ref.Epoch
 	step := min(MaxPickedBytes/p.Size, MaxPicked)
 	for from := 0; from < p.Count; from += step {
 		part := p
@@ -124,8 +155,8 @@ func (m *Memory) moveSorted(ctx context.Context, v *view, op string, buf []byte,
 	var split []int
 	for i := range p.Count {
 		off := p.number(i) * uint64(p.Size)
-		e := v.find(off)
-		if e.size-(off-e.off) < uint64(p.Size) || e.remote == nil {
+		e, _, run := v.locate(off)
+		if run < uint64(p.Size) || e.remote == nil {
 			split = append(split, i)
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// Memory is the bytes of something that was opened, a Region. Its methods may be called from any goroutine. An operation that spans extents is not one: a
+// Memory is the bytes of something that was opened, a Region or an Item. Its methods may be called from any goroutine. An operation that spans extents is not one: a
 // part of it may have happened where it fails.
 type Memory struct {
 	pool *Pool
@@ -24,6 +24,11 @@ func (m *Memory) Size() int64 { return int64(m.view.Load().info.Size) }
 
 // label names the memory in errors.
 func (v *view) label() string {
+	if i := v.item; i != nil && i.Name != "" {
+		return fmt.Sprintf("number %d, item %q", i.Region, i.Name)
+	} else if i != nil {
+		return fmt.Sprintf("number %d, item number %d", i.Region, i.Number)
+	}
 	if v.info.Name != "" {
 		return strconv.Quote(v.info.Name)
 	}
@@ -44,23 +49,23 @@ func (v *view) fail(op string, off, n uint64, err error) error {
 }
 
 func (v *view) failAt(component, op string, off, n uint64, err error) error {
-	return &Error{op, v.label(), component, off, n, verbError(err)}
+	return &Error{op, v.label(), component, off, n, VerbError(err)}
 }
 
 // one is the extent's memory that has all n bytes at off, and where in it they are; nil: there is none, or there are several.
 func (m *Memory) one(off uint64, n int) (*fabric.Remote, uint64) {
 	v := m.view.Load()
 	if k := off >> v.shift; k < uint64(len(v.slots)) {
-		s := v.slots[k]
-		e := &v.extents[s.first]
-		if s.first != s.last {
-			if e = v.find(off); e == nil {
-				return nil, 0
+		if s := v.slots[k]; s.first == s.last {
+			e := &v.extents[s.first]
+			if within := off - e.off; within < e.size && uint64(n) <= e.size-within {
+				return e.remote, within
 			}
+			return nil, 0
 		}
-		if within := off - e.off; within < e.size && uint64(n) <= e.size-within {
-			return e.remote, within
-		}
+	}
+	if e, within, run := v.locate(off); e != nil && uint64(n) <= run {
+		return e.remote, within
 	}
 	return nil, 0
 }
@@ -110,7 +115,7 @@ func (m *Memory) Get(ctx context.Context, dst []byte, off uint64) error {
 // failed makes the error of an operation in one extent.
 func (m *Memory) failed(op string, off uint64, n int, err error) error {
 	v := m.view.Load()
-	if e := v.find(off); e != nil {
+	if e, _, _ := v.locate(off); e != nil {
 		return v.failAt(e.home.component, op, off, uint64(n), err)
 	}
 	return v.fail(op, off, uint64(n), err)
@@ -155,11 +160,11 @@ func (m *Memory) Atomic(ctx context.Context, op fabric.AtomicOp, width int, off 
 
 // MappedRun is how many bytes from off on are mapped here in one piece; 0: none.
 func (m *Memory) MappedRun(off uint64) int {
-	e := m.view.Load().find(off)
+	e, _, run := m.view.Load().locate(off)
 	if e == nil || e.remote == nil || !e.remote.Mapped() {
 		return 0
 	}
-	return int(e.size - (off - e.off))
+	return int(run)
 }
 
 // Access runs fn on n bytes at off themselves, to read and to write, where they are mapped here in one piece; fn must not keep them. They stay in
@@ -177,6 +182,24 @@ func (m *Memory) Access(off uint64, n int, fn func(mem []byte)) error {
 	}
 	return nil
 }
+
+// View is bytes that are mapped here.
+type View struct {
+	m   *Memory
+	off uint64
+	n   int
+}
+
+// Map makes a view of n bytes at off (fam_map), where they are mapped here in one piece: ErrNotMapped says that they are not, and Get and Put serve. Nothing has to be
+// undone: the mapping is the connection's.
+func (m *Memory) Map(off uint64, n int) (*View, error) {
+	v := &View{m, off, n}
+	return v, v.Access(func([]byte) {})
+}
+
+// Access runs fn on the view's bytes, to read and to write, as Memory.Access does. The memory itself cannot go while fn runs: the component cannot make a segment smaller,
+// and its death leaves it with those who have it mapped. So there is no SIGBUS to be caught.
+func (v *View) Access(fn func(mem []byte)) error { return v.m.Access(v.off, v.n, fn) }
 
 // Discard makes n bytes at off zeros; whole pages among them go back to the component's machine until they are written again.
 func (m *Memory) Discard(ctx context.Context, off, n uint64) error {

@@ -3,12 +3,14 @@ package pool
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // Pick names elements of a region, all of one size, by number: element i lies at i × Size. Either Index has the numbers, or they are First,
 // First+Stride, … It is what a component is asked for.
 type Pick struct {
 	Region        uint16
+	Item          uint32 // of the region; 0: its own bytes are meant
 	Epoch         uint64
 	Size          int // of one element
 	Count         int
@@ -17,7 +19,7 @@ type Pick struct {
 }
 
 const (
-	pickHeadBytes = 40 // 16 bits each of region and kind, 32 of size; 64 each of epoch, count, First and Stride
+	pickHeadBytes = 48 // 16 bits each of region and kind, 32 of size; 64 each of epoch, count, First, Stride and item
 	pickStrided   = 0
 	pickIndexed   = 1
 )
@@ -53,7 +55,7 @@ func (p *Pick) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, p.Region)
 	b = binary.LittleEndian.AppendUint16(b, kind)
 	b = binary.LittleEndian.AppendUint32(b, uint32(p.Size))
-	for _, v := range [...]uint64{p.Epoch, uint64(p.Count), p.First, p.Stride} {
+	for _, v := range [...]uint64{p.Epoch, uint64(p.Count), p.First, p.Stride, uint64(p.Item)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	for _, n := range p.Index {
@@ -70,6 +72,11 @@ func DecodePick(b []byte) (p Pick, rest []byte, err error) {
 	kind, size, count := binary.LittleEndian.Uint16(b[2:]), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[16:])
 	p = Pick{Region: binary.LittleEndian.Uint16(b), Epoch: binary.LittleEndian.Uint64(b[8:]), First: binary.LittleEndian.Uint64(b[24:]), Stride: binary.LittleEndian.Uint64(b[32:])}
 	rest = b[pickHeadBytes:]
+	item := binary.LittleEndian.Uint64(b[40:])
+	if item > math.MaxUint32 {
+		return p, nil, fmt.Errorf("%w: there is no item number %d", ErrSpec, item)
+	}
+	p.Item = uint32(item)
 	if kind > pickIndexed || size == 0 || count > MaxPicked || size > MaxPickedBytes || uint64(size)*count > MaxPickedBytes {
 		return p, nil, fmt.Errorf("%w: %d elements of %d bytes of kind %d: at most %d of %d bytes together", ErrSpec, count, size, kind, MaxPicked, MaxPickedBytes)
 	}

@@ -21,6 +21,9 @@ type view struct {
 	shift  uint
 	slots  []slot
 	closed bool
+
+	item   *ItemInfo // it is one
+	stripe uint64    // its components have blocks of so many bytes in turn; each extent is what one has. 0: they have one run each
 }
 
 // extent is an extent as it is reached from here.
@@ -67,7 +70,22 @@ func (v *view) index() {
 	}
 }
 
-// find is the extent that has the byte at off; nil: there is none.
+// locate is the extent that has the byte at off, where in it that is, and how many bytes it has from there on; nil: there is none.
+func (v *view) locate(off uint64) (e *extent, within, run uint64) {
+	if v.stripe == 0 {
+		if e = v.find(off); e == nil {
+			return nil, 0, 0
+		}
+		return e, off - e.off, e.size - (off - e.off)
+	}
+	if off >= v.info.Size {
+		return nil, 0, 0
+	}
+	block, in, n := off/v.stripe, off%v.stripe, uint64(len(v.extents))
+	return &v.extents[block%n], block/n*v.stripe + in, min(v.stripe-in, v.info.Size-off)
+}
+
+// find is locate's extent where there are no stripes.
 func (v *view) find(off uint64) *extent {
 	k := off >> v.shift
 	if k >= uint64(len(v.slots)) {
@@ -94,8 +112,8 @@ type piece struct {
 // each calls fn for the piece of n bytes at off that each extent has, in order, until it fails.
 func (v *view) each(off, n uint64, fn func(p piece) error) error {
 	for done := uint64(0); done < n; {
-		e := v.find(off + done)
-		p := piece{e, off + done - e.off, done, min(n, e.off+e.size-off)}
+		e, within, run := v.locate(off + done)
+		p := piece{e, within, done, min(n, done+run)}
 		if err := fn(p); err != nil {
 			return err
 		}
@@ -227,7 +245,7 @@ func (v *view) imported(ctx context.Context, keys []fabric.Key) (err error) {
 			}
 			if failed != nil {
 				if err == nil {
-					err = verbError(failed)
+					err = VerbError(failed)
 				}
 				continue
 			}

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 # tool:package pairs.
-wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio qemu-aarch64:qemu-user sqlite3:sqlite3 redis-check-rdb:redis-tools)
+wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio qemu-aarch64:qemu-user nbdcopy:libnbd-bin qemu-img:qemu-utils sqlite3:sqlite3 redis-check-rdb:redis-tools)
 # libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
 headers=libc6-dev
 # Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds; nor what programs with remote memory use.
@@ -38,7 +38,7 @@ pythons() {
 
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the
 # first command that needs something says so.
-for module in . bench/peers examples/ioforward; do
+for module in . bench/peers bench/memory examples/ioforward; do
 	for pause in 5 20 0; do
 		if (cd "$(dirname "$0")/../$module" && GOWORK=off go list -deps -test ./... </dev/null >/dev/null 2>&1); then
 			break

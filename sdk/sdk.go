@@ -1,5 +1,5 @@
 // Package sdk holds what people write functions with, so that the wherry
-// program can build them without a checkout: the C headers (c/wherry.h, c/wherry_std.h).
+// program can build them without a checkout: the C headers (c/wherry.h and those that build on it).
 // README.md shows how to write, build and run a function.
 package sdk
 
@@ -11,11 +11,16 @@ var header string
 //go:embed c/wherry_std.h
 var std string
 
-// StdName is what functions include besides that want memory, text, sorting or mathematics as a C library has them, and Std its text.
-const StdName = "wherry_std.h"
+//go:embed c/wherry_asm.h
+var asm string
 
-// Std is the part of the guest SDK in C that stands where a C library would.
-func Std() string { return std }
+//go:embed c/wherry_team.h
+var team string
+
+// Parts are what functions include besides, by name: what a C library would give them, what writes functions, and what has elements work together.
+func Parts() map[string]string {
+	return map[string]string{"wherry_std.h": std, "wherry_asm.h": asm, "wherry_team.h": team}
+}
 
 // HeaderName is what functions include: #include "wherry.h".
 const HeaderName = "wherry.h"

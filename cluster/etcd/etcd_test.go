@@ -26,16 +26,42 @@ func start(t *testing.T, cfg etcd.ServerConfig) *etcd.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	elected(t, s)
 	return s
 }
 
-// lease is the shortest that etcd gives.
-const lease = 2 * time.Second
+// elected waits until a member answers: on a busy machine an election takes long.
+func elected(t *testing.T, s *etcd.Server) {
+	t.Helper()
+	answers(t, s.Store())
+}
+
+func answers(t *testing.T, s *etcd.Store) {
+	t.Helper()
+	for until := time.Now().Add(2 * time.Minute); ; {
+		err := s.Ping(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lease is longer than etcd's shortest, because a busy machine renews late.
+const lease = 3 * time.Second
 
 // TestStore: the contract that Memory keeps, kept by etcd. One member serves all tests of the suite.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	s := start(t, etcd.ServerConfig{Name: "a", Dir: t.TempDir()}).Store()
-	storetest.Run(t, func(t *testing.T) storetest.Rig {
+	storetest.Run(t, rigs(s))
+}
+
+// rigs empties a store for each test of the suite.
+func rigs(s *etcd.Store) func(t *testing.T) storetest.Rig {
+	return func(t *testing.T) storetest.Rig {
 		list, _, err := s.Get(t.Context(), "")
 		for _, p := range list {
 			if err == nil {
@@ -51,7 +77,7 @@ func TestStore(t *testing.T) {
 			}
 			time.Sleep(d)
 		}}
-	})
+	}
 }
 
 // TestKept: what a member knew it knows after a restart, leases included: they last their whole time again.
@@ -61,6 +87,7 @@ func TestKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	elected(t, first)
 	s := first.Store()
 	l, err := s.Lease(t.Context(), time.Minute)
 	if err == nil {

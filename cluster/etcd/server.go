@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,7 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -70,6 +73,8 @@ type Server struct {
 	client *clientv3.Client
 	store  *Store
 	lock   *os.File
+	end    context.CancelFunc // of what runs beside it
+	work   sync.WaitGroup
 }
 
 // Start runs a member. It does not wait until there are enough others: until then its Store's calls fail with cluster.ErrAway.
@@ -84,12 +89,23 @@ func Start(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := embed.StartEtcd(cfg.embedded())
+	var list *revoked
+	if cfg.TLS.List != "" {
+		list, err = newRevoked(cfg.TLS.List, cfg.Dir, cfg.Log)
+	}
+	var e *embed.Etcd
+	if err == nil {
+		e, err = embed.StartEtcd(cfg.embedded(list))
+	}
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("etcd: member %s in %s: %w", cfg.Name, cfg.Dir, err)
 	}
-	s := &Server{etcd: e, client: v3client.New(e.Server), lock: lock}
+	ctx, end := context.WithCancel(context.Background())
+	s := &Server{etcd: e, client: v3client.New(e.Server), lock: lock, end: end}
+	if list != nil {
+		s.work.Go(func() { list.follow(ctx) })
+	}
 	s.store = &Store{c: s.client, where: "the etcd member in " + cfg.Dir}
 	return s, nil
 }
@@ -111,7 +127,7 @@ func lockDir(dir string) (*os.File, error) {
 }
 
 // embedded is the member's configuration: no listener for clients, for they are in this process, and none for peers if there are none.
-func (c *ServerConfig) embedded() *embed.Config {
+func (c *ServerConfig) embedded(list *revoked) *embed.Config {
 	e := embed.NewConfig()
 	e.Name, e.Dir = c.Name, filepath.Join(c.Dir, "etcd")
 	e.ListenClientUrls, e.ListenPeerUrls = nil, nil
@@ -119,7 +135,15 @@ func (c *ServerConfig) embedded() *embed.Config {
 	if c.TLS.Cert != "" {
 		scheme = "https"
 		e.PeerTLSInfo.CertFile, e.PeerTLSInfo.KeyFile, e.PeerTLSInfo.TrustedCAFile = c.TLS.Cert, c.TLS.Key, c.TLS.CA
-		e.PeerTLSInfo.CRLFile, e.PeerTLSInfo.ClientCertAuth = c.TLS.List, true
+		e.PeerTLSInfo.ClientCertAuth = true
+		if list != nil {
+			e.PeerTLSInfo.CRLFile = list.to
+		}
+		for _, m := range c.Members { // the authority issues certificates to clients, too, but not for these hosts
+			if host, _, err := net.SplitHostPort(m.Addr); err == nil && !slices.Contains(e.PeerTLSInfo.AllowedHostnames, host) {
+				e.PeerTLSInfo.AllowedHostnames = append(e.PeerTLSInfo.AllowedHostnames, host)
+			}
+		}
 	}
 	peer := url.URL{Scheme: scheme, Host: "127.0.0.1:2380"} // where a member is alone nobody dials it, but etcd wants an address
 	var members []string
@@ -151,6 +175,8 @@ func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 
 // Close ends the member. Its data stays.
 func (s *Server) Close() error {
+	s.end()
+	s.work.Wait()
 	s.client.Close() // says that its context has ended
 	s.etcd.Close()
 	return s.lock.Close()

@@ -36,11 +36,13 @@ shared machine the ratios say more than the figures.`,
 		{"rpc", "Time calls of goroutines that each wait for the answer", "wherry bench rpc --transport tcp --callers 16 --json", "shm", 1, fabric.Balanced},
 		{"bulk", "Time large Gets and Puts beside plain memory copies", "wherry bench bulk --transport tcp --bytes 1048576 --with-sends --json", "shm", 1, fabric.Latency},
 		{"pool", "Time Gets, Puts and gathers of a region of remote memory beside the plain verbs", "wherry bench pool --transport tcp --json", "shm", 1, fabric.Latency},
+		{"dev", "Time reads and writes of a borrowed drive beside pread and Get", "wherry bench dev --transport shm --json", "shm", 1, fabric.Latency},
 		{"rounds", "Time functions that go on in rounds, on many elements and on four", "wherry bench rounds --elements 64 --json", "shm", 1, fabric.Balanced},
 		{"excache", "Time page faults of a program whose memory is remote", "wherry bench excache --transport shm --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 		{"scan", "Compare a scan of 64 MiB, as bitcode and by auto, with native C", "wherry bench scan --json", "shm", 1, fabric.Balanced},
 		{"hostile", "Run functions that mean ill, and time what others notice", "wherry bench hostile --form bitcode --json", "shm", 1, fabric.Balanced},
+		{"codegen", "Compare a predicate that a function compiles with the same interpreted", "wherry bench codegen --json", "shm", 2, fabric.Balanced},
 	} {
 		cmd := &cobra.Command{Use: b.name, Short: b.short, Example: "  " + b.example, Args: cobra.NoArgs}
 		f := cmd.Flags()
@@ -57,10 +59,8 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
-				if cmd.Flags().Changed(name) && v < 1 {
-					return usagef("--%s %d: it must be at least 1", name, v)
-				}
+			if err := atLeastOne(cmd, &c); err != nil {
+				return err
 			}
 			c.Transport = transport
 			for _, e := range []struct {
@@ -81,6 +81,16 @@ shared machine the ratios say more than the figures.`,
 	}
 	parent.AddCommand(a.benchRoleCommand())
 	return parent
+}
+
+// atLeastOne checks the flags that say how many.
+func atLeastOne(cmd *cobra.Command, c *bench.Config) error {
+	for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
+		if cmd.Flags().Changed(name) && v < 1 {
+			return usagef("--%s %d: it must be at least 1", name, v)
+		}
+	}
+	return nil
 }
 
 // benchRoleCommand is what the other commands start.
@@ -119,6 +129,8 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the table, 1 to %d", bench.MaxServers))
 		f.IntVar(&c.Depth, "depth", 64, fmt.Sprintf("hops of one chase, 1 to %d", bench.MaxDepth))
 		f.IntVar(&c.Rows, "rows", 1<<20, fmt.Sprintf("rows of the table, 8 bytes each: at least 2 for each server, at most %d", bench.MaxRows))
+	case "codegen":
+		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the rows, 1 to %d", bench.MaxServers))
 	case "crowd":
 		f.IntVar(&c.Calls, "calls", 64, fmt.Sprintf("closures at once, a goroutine each, 1 to %d", bench.MaxCalls))
 	case "rpc":

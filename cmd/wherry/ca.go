@@ -117,7 +117,7 @@ func (a *app) caIssue(f *caFlags) *cobra.Command {
   wherry ca issue ann --caps inject,read,write --days 90 --out /media/ann`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().Var(newList(&f.caps, "inject,read,write"), "caps", "capabilities, with commas between: inject, read, write, admin, or none; a node has member besides")
+	cmd.Flags().Var(newList(&f.caps, "inject,read,write"), "caps", "capabilities, with commas between: inject, read, write, admin, device, or none; a node has member besides")
 	cmd.Flags().BoolVar(&f.node, "node", false, "for a node: others can dial it")
 	cmd.Flags().StringArrayVar(&f.hosts, "host", nil, fmt.Sprintf("name or IP address at which a node is dialled; may be repeated, %d at most", ca.MaxHosts))
 	cmd.Flags().IntVar(&days, "days", days, "how long it is good for, in days, "+dayRange()+", and no longer than the authority")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,5 +54,21 @@ func TestCodeCacheOnBadDisk(t *testing.T) {
 				t.Errorf("the log has no %s:\n%s", want, &log)
 			}
 		})
+	}
+}
+
+// TestCodeCacheRefused: a node does not start with a code cache in which others could put code for it to run, nor with one that can hold no files, and says what to do.
+func TestCodeCacheRefused(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	must(t, self(t.Context(), "", "token", "new", "cluster", "--node", "--file", tokens))
+	open := filepath.Join(t.TempDir(), "cache")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{open: "chmod go-w " + open, "/proc/self": "name a directory that this user can write to"} {
+		out, err := self(t.Context(), "", "node", "--name", "a", "--listen", "shm://"+filepath.Join(t.TempDir(), "a.sock"), "--token-file", tokens, "--code-cache", dir).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "code_cache: ") || !strings.Contains(string(out), want) {
+			t.Errorf("with %s: %v, want %q\n%s", dir, err, want, out)
+		}
 	}
 }

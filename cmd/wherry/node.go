@@ -32,6 +32,8 @@ type nodeFlags struct {
 	logJSON    bool
 
 	codeCacheBytes string
+
+	manager managerFlags
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -62,6 +64,8 @@ again and keeps its data; what changes only with a restart, or is wrong, its log
 	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
 	p.StringVar(&f.poolMemory, "pool-memory", "", "how much of --memory regions of remote memory may take, as in 1GiB (default: nothing, and the node lends no regions; docs/pool.md)")
+	p.StringArrayVar(&c.Lend, "lend", nil, "device to lend: nvme=NAME:/PATH of a file or a block device, and ,readonly may follow; may be repeated (docs/devices.md)")
+	f.manager.add(cmd, &c)
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (default: none, and --at is refused)")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")
 	p.StringVar(&c.Token, "token", "", "name of the token that this node shows to its peers, if several have the capability member")
@@ -108,11 +112,17 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		}
 	}
 	mergeTLS(&c.TLS, &flags.TLS, set)
+	if err := f.manager.set(&c, &flags, set); err != nil {
+		return c, err
+	}
 	if set("insecure") {
 		c.Insecure = flags.Insecure
 	}
 	if set("listen") {
 		c.Listen = f.listen
+	}
+	if set("lend") {
+		c.Lend = flags.Lend
 	}
 	if set("data-root") {
 		c.DataRoots = flags.DataRoots

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,8 @@ regions if they were started with --pool-memory. docs/pool.md describes them.`,
 	var on string
 	parent.PersistentFlags().StringVar(&on, "on", "", "node that has the region (default: the only one that has it; to create: the only one there is)")
 	a.completeFlag(parent, "on", completeNodes)
-	parent.AddCommand(a.poolCreateCommand(&on), a.poolListCommand(&on), a.poolStatCommand(&on), a.poolGrantCommand(&on), a.poolRemoveCommand(&on))
+	parent.AddCommand(a.poolCreateCommand(&on), a.poolListCommand(&on), a.poolStatCommand(&on), a.poolResizeCommand(&on), a.poolGrantCommand(&on), a.poolRemoveCommand(&on),
+		a.poolCopyCommand(&on), a.poolBackupCommand(&on), a.poolRestoreCommand(&on), a.poolItemCommand(&on))
 	return parent
 }
 
@@ -57,10 +59,11 @@ certificate's name. SIZE is rounded up to whole 64 KiB.`,
 			}
 			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 				at := *on
-				if nodes := c.Nodes(); at == "" && len(nodes) == 1 {
+				if nodes := c.Nodes(); at == "" && !c.Managed(ctx) {
+					if len(nodes) != 1 {
+						return usagef("there are several nodes, and none of them knows a manager that chooses: say with --on at which the region shall be")
+					}
 					at = nodes[0].Member.Name
-				} else if at == "" {
-					return usagef("there are several nodes: say with --on at which the region shall be")
 				}
 				r, err := c.Pool().CreateRegion(ctx, at, pool.Spec{Name: args[0], Size: uint64(size)})
 				if err != nil {
@@ -68,7 +71,7 @@ certificate's name. SIZE is rounded up to whole 64 KiB.`,
 				}
 				info := r.Info()
 				return a.print(info, func(w io.Writer) {
-					fmt.Fprintf(w, "region %s: %v at node %s\n", info.Name, node.Bytes(info.Size), info.Component)
+					fmt.Fprintf(w, "region %s: %v at %s\n", info.Name, node.Bytes(info.Size), whereText(&info))
 				})
 			})
 		},
@@ -89,7 +92,7 @@ func (a *app) poolListCommand(on *string) *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, r := range list {
-					fmt.Fprintf(w, "%-20s %10v  %-12s %s  %s%s\n", regionName(&r), node.Bytes(r.Size), r.Component, r.Rights, r.Owner, leasedText(&r))
+					fmt.Fprintf(w, "%-20s %10v  %-12s %s  %s%s\n", regionName(&r), node.Bytes(r.Size), cmp.Or(r.Component, "(managed)"), r.Rights, r.Owner, leasedText(&r))
 				}
 			})
 		})
@@ -102,6 +105,18 @@ func regionName(r *pool.Info) string {
 		return fmt.Sprintf("(%d)", r.Region)
 	}
 	return r.Name
+}
+
+// whereText says where a region is.
+func whereText(r *pool.Info) string {
+	if r.Component == pool.Manager {
+		text := "nodes " + strings.Join(r.Placed, ", ")
+		if len(r.Lost) > 0 {
+			text += " (lost with what they held: " + strings.Join(r.Lost, ", ") + ")"
+		}
+		return text
+	}
+	return "node " + r.Component
 }
 
 func leasedText(r *pool.Info) string {
@@ -124,7 +139,7 @@ func (a *app) poolStatCommand(on *string) *cobra.Command {
 					return err
 				}
 				return a.print(r, func(w io.Writer) {
-					fmt.Fprintf(w, "%s: region %d at node %s, %v in %d %s, owned by %s%s; you have %s\n", regionName(&r), r.Region, r.Component, node.Bytes(r.Size),
+					fmt.Fprintf(w, "%s: region %d at %s, %v in %d %s, owned by %s%s; you have %s\n", regionName(&r), r.Region, whereText(&r), node.Bytes(r.Size),
 						r.Extents, plural(r.Extents, "extent"), r.Owner, leasedText(&r), r.Rights)
 					for _, who := range slices.Sorted(maps.Keys(r.Grants)) {
 						fmt.Fprintf(w, "  granted %s to %s\n", r.Grants[who], who)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,15 @@ import (
 
 // programFlags are those of run.
 type programFlags struct {
-	on, local, least string
-	stats            bool
+	on, local, least, heap string
+	stats                  bool
 }
+
+// What --heap puts at the node.
+const (
+	heapLarge = "large"
+	heapAll   = "all"
+)
 
 func (a *app) runCommand() *cobra.Command {
 	var f programFlags
@@ -30,6 +37,7 @@ func (a *app) runCommand() *cobra.Command {
 most --local bytes, is here at a time. The program needs no change: a small library
 is preloaded, which takes over malloc and mmap, and this command answers the page
 faults. Programs that it starts are served in the same way, from the same --local.
+--heap all has small allocations there too, by the system's jemalloc.
 
 The node lends with --pool-memory. What it does not lend is an allocation that fails
 (ENOMEM). If the node is lost, the program gets SIGBUS at its next access to what
@@ -48,8 +56,10 @@ The exit code is the program's, 128 and the number of a signal that killed it.
 	p.StringVar(&f.on, "on", "", "the node whose memory is used")
 	p.StringVar(&f.local, "local", "256MiB", fmt.Sprintf("how much of it may be here at a time, of all processes together, at least %v", node.Bytes(excache.MinLocalBytes)))
 	p.StringVar(&f.least, "least", "128KiB", "allocations from this size on are remote, at least 4KiB")
+	p.StringVar(&f.heap, "heap", heapLarge, "large: allocations from --least on; all: smaller ones too, by the system's jemalloc")
 	p.BoolVar(&f.stats, "stats", false, "say at the end what was moved, and what stayed outside")
 	a.completeFlag(cmd, "on", completeNodes)
+	a.completeFlag(cmd, "heap", func(*app, *cobra.Command, string) []string { return []string{heapLarge, heapAll} })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.run(cmd, &f, args) }
 	return cmd
 }
@@ -76,8 +86,27 @@ func (f *programFlags) config() (excache.Config, error) {
 	return c, nil
 }
 
+// preload is the library that --heap asks for.
+func (f *programFlags) preload() ([]string, error) {
+	switch f.heap {
+	case heapLarge:
+		return nil, nil
+	case heapAll:
+		path, err := excache.Heap(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
+		if err != nil {
+			return nil, fmt.Errorf("--heap all: %w", err)
+		}
+		return []string{path}, nil
+	}
+	return nil, usagef("--heap %s: it is %s or %s", f.heap, heapLarge, heapAll)
+}
+
 func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	config, err := f.config()
+	if err != nil {
+		return err
+	}
+	preload, err := f.preload()
 	if err != nil {
 		return err
 	}
@@ -100,7 +129,7 @@ func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	defer close(done)
 	defer signal.Stop(signals)
 	go pass(signals, passed, done)
-	o, err := excache.Run(config, excache.Program{Args: args, Env: os.Environ(), In: a.in, Out: a.out, Err: a.err, Signals: passed})
+	o, err := excache.Run(config, excache.Program{Args: args, Env: os.Environ(), Preload: preload, In: a.in, Out: a.out, Err: a.err, Signals: passed})
 	if err != nil {
 		return err
 	}
@@ -165,8 +194,11 @@ func (a *app) runStats(s *excache.Stats) error {
   fetched    %v, %v of it ahead; %v came back soon after it had left
   zeroed     %v
   left       %v, %v of it written back; freed by the program before: %v
+  given back %v that was freed, of the node's memory
   outside    %d mappings of %v; O_DIRECT taken away %d times, io_uring refused %d times; %d allocations failed
+  besides    %v of memory that is small allocations, stacks and the like, at the most that was seen
 `, s.Processes, plurals(s.Processes, "process", "processes"), s.Faults, s.WriteFaults, pages(s.Fetched), pages(s.Ahead), pages(s.Returned), pages(s.Zeroed),
-		pages(s.Evicted), pages(s.Saved), pages(s.Freed), s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused))
+		pages(s.Evicted), pages(s.Saved), pages(s.Freed), pages(s.Discarded), s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused,
+		node.Bytes(s.Outside.Anonymous)))
 	return err
 }

@@ -38,7 +38,7 @@ is not there. Its folder must be there; only that of the file you did not name,
 		RunE: func(_ *cobra.Command, args []string) error { return a.newToken(args[0], caps, isNode, file) },
 	}
 	make.Flags().StringVar(&file, "file", defaultTokenFile(), "the token file; made with mode 0600 if it is not there")
-	make.Flags().Var(newList(&caps, "inject,read,write"), "caps", "capabilities, with commas between: inject, read, write, admin, member, or none; a node has member besides")
+	make.Flags().Var(newList(&caps, "inject,read,write"), "caps", "capabilities, with commas between: inject, read, write, admin, device, member, or none; a node has member besides")
 	make.Flags().BoolVar(&isNode, "node", false, "for a node")
 	list := &cobra.Command{
 		Use:     "ls",

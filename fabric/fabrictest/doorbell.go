@@ -139,3 +139,36 @@ func memoryPinned(r *rig) {
 		r.Errorf("a lost peer's memory is pinned: %v", err)
 	}
 }
+
+// memoryForgotten: a small Put that was forgotten, and whose bytes changed since, takes effect as it was, also where a fence holds it back: the entry of a queue,
+// and the doorbell behind it.
+func memoryForgotten(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 4<<20)
+	for _, rem := range r.routes(ab, seg) {
+		large := make([]byte, 1<<20)
+		var entry [64]byte
+		for i := range uint32(32) {
+			for k := range large {
+				large[k] = byte(i)
+			}
+			put := rem.StartPut(large, 4096)
+			ab.Fence()
+			binary.LittleEndian.PutUint32(entry[60:], i+1)
+			small := rem.StartPut(entry[:], 0)
+			ab.Fence()
+			r.Must(rem.Ring(64, 4, uint64(i+1)))
+			small.Forget()
+			clear(entry[:])
+			r.Eventually("the doorbell is rung", func() bool {
+				var w [4]byte
+				fabric.CopyOut(w[:], rem.mem[64:68])
+				return binary.LittleEndian.Uint32(w[:]) == i+1
+			})
+			if got := binary.LittleEndian.Uint32(rem.mem[60:]); got != i+1 || rem.mem[4096] != byte(i) || rem.mem[4096+len(large)-1] != byte(i) {
+				r.Fatalf("%s: doorbell %d is rung, and the entry is %d, the data %d…%d", rem.name, i+1, got, rem.mem[4096], rem.mem[4096+len(large)-1])
+			}
+			r.Must(put.Wait(r.Ctx))
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 func memoryChecks() []check {
 	return []check{
 		{"put and get", memoryPutGet},
+		{"parts", memoryParts},
 		{"large", memoryLarge},
 		{"many at once", memoryMany},
 		{"many large at once", memoryManyLarge},
@@ -26,9 +27,11 @@ func memoryChecks() []check {
 		{"messages beside a large put", memoryBeside},
 		{"atomics", memoryAtomics},
 		{"counters", memoryCounters},
+		{"wide", memoryWide},
 		{"registers", memoryRegisters},
 		{"doorbells", memoryDoorbells},
 		{"pinned", memoryPinned},
+		{"forgotten", memoryForgotten},
 		{"cancelled get", memoryCancelledGet},
 		{"cancelled put", memoryCancelledPut},
 	}
@@ -76,6 +79,98 @@ func (r *rig) segment(n *node, size uint64) *fabric.Segment {
 func (r *rig) served(ep *fabric.Endpoint, seg *fabric.Segment) remote {
 	r.Helper()
 	return r.routes(ep, seg)[1]
+}
+
+// memoryParts uses keys to a part of a segment without asking its owner: through what is mapped, and served. Both end with their key.
+func memoryParts(r *rig) {
+	const skip = 64
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 1<<20)
+	whole, err := seg.Key(fabric.RightsAll)
+	r.Must(err)
+	all, err := ab.Import(r.Ctx, whole)
+	r.Must(err)
+	inner, err := b.Narrow(whole, skip, 8*skip, fabric.RightsAll)
+	r.Must(err)
+	near, err := all.Part(inner, skip)
+	r.Must(err)
+	if near.Mapped() != all.Mapped() {
+		r.Error("a part is mapped otherwise than the whole")
+	}
+	if _, err := all.Part(inner, 1<<20-7*skip); !errors.Is(err, fabric.ErrRange) {
+		r.Errorf("a part beyond the end: %v", err)
+	}
+	for i, m := range []*fabric.Remote{near, ab.Served(inner)} {
+		want := bytes.Repeat([]byte{byte(i + 1)}, 100)
+		r.Must(m.Put(r.Ctx, want, 8*skip-100))
+		if !bytes.Equal(seg.Bytes()[9*skip-100:9*skip], want) {
+			r.Errorf("part %d is elsewhere", i)
+		}
+		if _, err := m.Atomic(r.Ctx, fabric.FetchAdd(1), 8, 8); err != nil {
+			r.Error(err)
+		}
+		if err := m.Put(r.Ctx, want, 8*skip-99); !errors.Is(err, fabric.ErrRange) {
+			r.Errorf("part %d is left: %v", i, err)
+		}
+	}
+	if n := binary.LittleEndian.Uint64(seg.Bytes()[skip+8:]); n != 2 {
+		r.Errorf("2 atomics made %d", n)
+	}
+	r.Must(b.Revoke(inner))
+	for i, m := range []*fabric.Remote{near, ab.Served(inner)} {
+		if err := m.Get(r.Ctx, make([]byte, 8), 0); !errors.Is(err, fabric.ErrRevoked) {
+			r.Errorf("part %d, and its key has ended: %v", i, err)
+		}
+	}
+	r.Must(all.Get(r.Ctx, make([]byte, 8), 0))
+}
+
+// memoryWide swaps 16 bytes at once by every way, many at a time: no addition is lost, and no halves of two values are seen.
+func memoryWide(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 1<<16)
+	whole, err := seg.Key(fabric.RightsAll)
+	r.Must(err)
+	all, err := ab.Import(r.Ctx, whole)
+	r.Must(err)
+	if _, err := all.CompareSwapWide(r.Ctx, 0, fabric.Wide{}, fabric.Wide{}); errors.Is(err, fabric.ErrNoWide) {
+		return // and says so
+	}
+	const each = 40
+	var work sync.WaitGroup
+	for _, m := range []*fabric.Remote{all, ab.Served(whole), all, ab.Served(whole)} {
+		work.Go(func() {
+			for range each {
+				for now := (fabric.Wide{}); ; {
+					was, err := m.CompareSwapWide(r.Ctx, 48, now, fabric.Wide{now[0] + 1, now[1] - 1})
+					if err != nil || was[0]+was[1] != 0 {
+						r.Errorf("%v: %v", was, err)
+						return
+					}
+					if was == now {
+						break
+					}
+					now = was
+				}
+			}
+		})
+	}
+	work.Wait()
+	if n := binary.LittleEndian.Uint64(seg.Bytes()[48:]); n != 4*each {
+		r.Errorf("%d after %d additions", n, 4*each)
+	}
+	reader, err := seg.Key(fabric.RightRead | fabric.RightWrite)
+	r.Must(err)
+	for i, tc := range []struct {
+		m    *fabric.Remote
+		off  uint64
+		want error
+	}{{all, 8, fabric.ErrAlign}, {all, 1<<16 - 8, fabric.ErrRange}, {all, 1 << 16, fabric.ErrRange}, {ab.Served(whole), 8, fabric.ErrAlign},
+		{ab.Served(whole), 1<<16 - 8, fabric.ErrRange}, {ab.Served(reader), 0, fabric.ErrRights}} {
+		if _, err := tc.m.CompareSwapWide(r.Ctx, tc.off, fabric.Wide{}, fabric.Wide{1}); !errors.Is(err, tc.want) {
+			r.Errorf("%d: at %d: %v, want %v", i, tc.off, err, tc.want)
+		}
+	}
 }
 
 func memoryPutGet(r *rig) {

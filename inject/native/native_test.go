@@ -189,8 +189,10 @@ func compileFile(path string, flags ...string) ([]byte, error) {
 	if err := os.WriteFile(filepath.Join(dir, "wherry.h"), []byte(sdk.Header()), 0o600); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "wherry_std.h"), []byte(sdk.Std()), 0o600); err != nil {
-		return nil, err
+	for name, text := range sdk.Parts() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	out := filepath.Join(dir, "x.o")
 	flags = append(flags, "--target="+triple(), "-c", "-O2", "-fPIC", "-ffreestanding", "-ffp-contract=off", "-fsigned-char", "-fno-stack-protector",

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 
@@ -20,6 +21,9 @@ type codeFile struct {
 	bytes uint64
 }
 
+// zeros are as long as a page of the smallest kind.
+var zeros [4096]byte
+
 func newCodeFile(code []byte) (*codeFile, error) {
 	fd, err := unix.MemfdCreate("wherry-code", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -28,8 +32,11 @@ func newCodeFile(code []byte) (*codeFile, error) {
 	c := &codeFile{fd: fd, bytes: pages(uint64(len(code)))}
 	err = unix.Ftruncate(fd, int64(c.bytes))
 	for at := 0; err == nil && at < len(code); {
-		var n int
-		n, err = unix.Pwrite(fd, code[at:], int64(at))
+		part := code[at:min(at+len(zeros), len(code))]
+		n := len(part)
+		if !bytes.Equal(part, zeros[:n]) { // most of a small program is the gaps between its segments, which need no memory
+			n, err = unix.Pwrite(fd, part, int64(at))
+		}
 		at += n
 	}
 	if err == nil {

@@ -224,6 +224,21 @@ func (a *auditor) sums() {
 	if got := a.placed + len(c.tombs.lapsed); got != c.tombs.places {
 		a.t.Errorf("%d places are taken, %d are counted", got, c.tombs.places)
 	}
+	owned, sum := map[string]int{}, 0
+	for _, b := range c.bindings {
+		if b.owner != nil {
+			owned[*b.owner]++
+			sum++
+		}
+	}
+	for owner, n := range c.bindingsOf {
+		if sum -= n; n != owned[owner] || n == 0 {
+			a.t.Errorf("principal %q has %d bindings, counted %d", owner, owned[owner], n)
+		}
+	}
+	if sum != 0 {
+		a.t.Errorf("%d bindings are counted for nobody", sum)
+	}
 	for _, b := range c.bindings {
 		if got := a.refs[b]; b.refs != got {
 			a.t.Errorf("binding %v is used %d times and counts %d", b.Image, got, b.refs)

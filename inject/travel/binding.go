@@ -33,6 +33,7 @@ type Binding struct {
 	// its objects it is handed to Effects.Retire and cleared.
 	Data any
 
+	owner   *string // the principal whose run had it made; nil: this element's own program did
 	slot    uint16
 	gen     uint32 // raised when the slot goes to another binding
 	refs    int    // runs, messages under way, futures and Bind
@@ -59,7 +60,7 @@ func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
 	if len(w.Constants) > MaxConstantsBytes {
 		return nil, fmt.Errorf("%w: %d bytes of constants, at most %d", ErrTooLarge, len(w.Constants), MaxConstantsBytes)
 	}
-	b := c.bind(now, w)
+	b := c.bind(now, w, nil)
 	if b == nil {
 		return nil, fmt.Errorf("%w: all %d bindings of Limits.Bindings are in use; close prepared functions that are not needed, or raise it (at most %d)", ErrLimit, c.lim.Bindings, MaxSlots)
 	}
@@ -77,13 +78,14 @@ func (c *Core) unref(b *Binding) {
 	}
 }
 
-// bind finds or makes a binding, nil if every slot is in use.
-func (c *Core) bind(now Instant, w What) *Binding {
+// bind finds or makes a binding for a principal (nil: this element's own program), nil if every slot that it may have is in use.
+func (c *Core) bind(now Instant, w What, owner *string) *Binding {
 	b := c.byWhat[w]
 	if b == nil {
-		if b = c.freeSlot(); b == nil {
+		if b = c.freeSlot(owner); b == nil {
 			return nil
 		}
+		c.give(b, owner)
 		b.What = w
 		c.byWhat[w] = b
 	}
@@ -91,15 +93,33 @@ func (c *Core) bind(now Instant, w What) *Binding {
 	return b
 }
 
-func (c *Core) freeSlot() *Binding {
-	if len(c.bindings) < c.lim.Bindings {
+// ownBindings reports whether a principal has as many bindings as one may: three quarters. It then takes the places of its own only.
+func (c *Core) ownBindings(owner *string) bool {
+	return owner != nil && c.bindingsOf[*owner] >= share(c.lim.Bindings)
+}
+
+// give makes a binding a principal's.
+func (c *Core) give(b *Binding, owner *string) {
+	if b.owner != nil {
+		if c.bindingsOf[*b.owner]--; c.bindingsOf[*b.owner] == 0 {
+			delete(c.bindingsOf, *b.owner)
+		}
+	}
+	if b.owner = owner; owner != nil {
+		c.bindingsOf[*owner]++
+	}
+}
+
+func (c *Core) freeSlot(owner *string) *Binding {
+	own := c.ownBindings(owner)
+	if !own && len(c.bindings) < c.lim.Bindings {
 		b := &Binding{slot: uint16(len(c.bindings))}
 		c.bindings = append(c.bindings, b)
 		return b
 	}
 	var oldest *Binding
 	for _, b := range c.bindings {
-		if b.refs == 0 && (oldest == nil || b.used < oldest.used) {
+		if b.refs == 0 && (oldest == nil || b.used < oldest.used) && (!own || b.owner != nil && *b.owner == *owner) {
 			oldest = b
 		}
 	}
@@ -110,6 +130,15 @@ func (c *Core) freeSlot() *Binding {
 		oldest.Name, oldest.Elements = "", nil
 	}
 	return oldest
+}
+
+// noBinding says which limit leaves a principal none.
+func (c *Core) noBinding(owner *string) string {
+	whose := fmt.Sprintf("all %d bindings of Limits.Bindings are in use", c.lim.Bindings)
+	if c.ownBindings(owner) {
+		whose = fmt.Sprintf("%d of the %d bindings of Limits.Bindings are principal %q's, as many as one may have, and all of them are in use", c.bindingsOf[*owner], c.lim.Bindings, *owner)
+	}
+	return whose + "; run fewer different functions at once or raise it"
 }
 
 // ensure pins a binding's objects; false if one is not here.
@@ -225,11 +254,11 @@ func (p *peer) learn(t uint64, wire uint16, e *injectExt) {
 	}
 }
 
-// resolve finds the binding that a message names. It is nil if every slot is
+// resolve finds the binding that a message of a principal's names. It is nil if every slot is
 // in use; known is false if the handle means nothing here.
-func (c *Core) resolve(now Instant, p *peer, wire uint16, e *injectExt) (b *Binding, known bool) {
+func (c *Core) resolve(now Instant, p *peer, owner *string, wire uint16, e *injectExt) (b *Binding, known bool) {
 	if e.declared { // it may be older than what its handle means now
-		return c.bind(now, e.what), true
+		return c.bind(now, e.what, owner), true
 	}
 	slot, gen := int(wire%MaxSlots), uint8(wire>>12)
 	if slot >= len(p.handles) || !p.handles[slot].known || p.handles[slot].gen != gen {
@@ -240,7 +269,7 @@ func (c *Core) resolve(now Instant, p *peer, wire uint16, e *injectExt) (b *Bind
 		h.b.used = now
 		return h.b, true
 	}
-	if b = c.bind(now, h.what); b != nil {
+	if b = c.bind(now, h.what, owner); b != nil {
 		h.b, h.bgen = b, b.gen
 	}
 	return b, true

@@ -101,7 +101,7 @@ type Limits struct {
 	Stateful              int // invocations that may keep scratch here, and those that lapsed here with scratch (16384)
 	// PrincipalStateful are those of one principal's (seven eighths of Stateful).
 	PrincipalStateful int
-	Bindings          int           // (MaxSlots, which is also the most)
+	Bindings          int           // (MaxSlots, which is also the most); of one principal's runs three quarters of them
 	Made              int           // functions that runs of calls under way have made here (512); of one principal three quarters of them
 	Fetches           int           // objects being asked for (256)
 	ObjectBytes       int           // one object (16 MiB)

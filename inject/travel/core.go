@@ -30,32 +30,33 @@ type Core struct {
 	nextID uint64 // counts invocations started here
 	forks  uint64 // counts branches made here
 
-	bindings  []*Binding
-	lostTo    map[uint64]Instant // incarnations to which the last endpoint was lost, and when
-	byWhat    map[What]*Binding  // looked up only, never ranged over
-	fetches   map[ID]*fetch      // looked up only
-	fetchList list[fetch]
-	fetchSum  int     // bytes being put together
-	sweepAt   Instant // when idle bindings are looked for; 0: nothing is pinned
-	full      []*peer // peers with something in their outbox
-	futures   int
-	queued    int // runnable
-	rooms     rooms
-	own       tenant             // what is started here
-	tenants   map[string]*tenant // by principal; looked up only
-	heldRuns  int
-	heldBytes int
-	backlog   int // branches that wait beyond what may be held
-	stowed    int // branches that wait to leave
-	kept      int // runs whose messages' credit is withheld
-	keepers   list[tenant]
-	paced     list[tenant] // of whom members keep branches back
-	paceAt    Instant      // when they are told again; 0: not yet, or there are none
-	inForks   list[Run]    // that wait for room to send
-	unready   list[Run]    // that wait for their programs
-	jams      int          // of them so many have for long, or had before they went on
-	stalled   bool         // stowed branches have for long
-	jamAt     Instant      // when lookAtJams is due; 0: nobody waits
+	bindings   []*Binding
+	lostTo     map[uint64]Instant // incarnations to which the last endpoint was lost, and when
+	byWhat     map[What]*Binding  // looked up only, never ranged over
+	bindingsOf map[string]int     // of them, by principal; none is 0
+	fetches    map[ID]*fetch      // looked up only
+	fetchList  list[fetch]
+	fetchSum   int     // bytes being put together
+	sweepAt    Instant // when idle bindings are looked for; 0: nothing is pinned
+	full       []*peer // peers with something in their outbox
+	futures    int
+	queued     int // runnable
+	rooms      rooms
+	own        tenant             // what is started here
+	tenants    map[string]*tenant // by principal; looked up only
+	heldRuns   int
+	heldBytes  int
+	backlog    int // branches that wait beyond what may be held
+	stowed     int // branches that wait to leave
+	kept       int // runs whose messages' credit is withheld
+	keepers    list[tenant]
+	paced      list[tenant] // of whom members keep branches back
+	paceAt     Instant      // when they are told again; 0: not yet, or there are none
+	inForks    list[Run]    // that wait for room to send
+	unready    list[Run]    // that wait for their programs
+	jams       int          // of them so many have for long, or had before they went on
+	stalled    bool         // stowed branches have for long
+	jamAt      Instant      // when lookAtJams is due; 0: nobody waits
 
 	backlogBytes int
 	made         int     // functions that runs have made and that are kept for them
@@ -118,7 +119,7 @@ func New(cfg Config) (*Core, error) {
 	c.byInc.seed, c.invs.far.seed, c.tombs.byID.seed = cfg.HashSeed, cfg.HashSeed, cfg.HashSeed
 	c.invs.front = make([]entry[invocation], nearInvocations)
 	c.lostTo = make(map[uint64]Instant)
-	c.byWhat = make(map[What]*Binding)
+	c.byWhat, c.bindingsOf = make(map[What]*Binding), make(map[string]int)
 	c.fetches = make(map[ID]*fetch)
 	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
 	c.own.init("").peers = 1

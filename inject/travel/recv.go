@@ -120,7 +120,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 	if m.flags&flagExt != 0 {
 		r.take(ext)
 	}
-	b, known := c.resolve(now, p, m.handle, ext)
+	b, known := c.resolve(now, p, &r.tenant(c).name, m.handle, ext)
 	if !known {
 		c.dropRun(now, r)
 		c.tidy(inv)
@@ -129,7 +129,7 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 	}
 	r.Payload = m.payload
 	if b == nil {
-		c.failRun(now, r, CodeBackpressure, fmt.Sprintf("all %d bindings of Limits.Bindings are in use; run fewer different functions at once or raise it", c.lim.Bindings))
+		c.failRun(now, r, CodeBackpressure, c.noBinding(&r.tenant(c).name))
 		return nil, nil
 	}
 	b.refs++

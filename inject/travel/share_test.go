@@ -220,3 +220,37 @@ func TestRecordsOfSeveral(t *testing.T) {
 		t.Errorf("the futures ended with %v and %v", w.desks[0].ended, w.desks[3].ended)
 	}
 }
+
+// TestBindingsShared: a principal that has ever more different functions run takes three quarters of the bindings, in use or idle, and leaves others theirs.
+func TestBindingsShared(t *testing.T) {
+	h := newHall(t, 2, 100, travel.Limits{Bindings: 8, Running: 64})
+	ask := func(client, function int) {
+		for _, d := range h.desks {
+			h.image = d.put(fmt.Appendf(nil, "function %d", function))
+		}
+		h.ask(client, 1, travel.StartArgs{})
+	}
+	for i := range 7 {
+		ask(1, i)
+	}
+	if n, ended := len(h.runs), h.desks[1].ended; n != 6 || len(ended) != 1 || !errors.Is(ended[0].Err, travel.ErrBackpressure) || !strings.Contains(ended[0].Err.Error(), `principal "p1"`) {
+		t.Fatalf("%d functions of one principal run in 8 bindings, want 6; %+v", n, ended)
+	}
+	ask(2, 100)
+	if len(h.runs) != 7 || len(h.desks[2].ended) > 0 {
+		t.Fatalf("%d run, want another principal's too; %+v", len(h.runs), h.desks[2].ended)
+	}
+	h.runs[6].r.Binding().Data = "compiled"
+	for len(h.runs) > 0 {
+		h.end()
+	}
+	for i := range 20 { // one after the other: they take each other's places
+		h.now += 1000
+		ask(1, i)
+		h.end()
+	}
+	ask(2, 100)
+	if data := h.runs[0].r.Binding().Data; data != "compiled" {
+		t.Errorf("another principal's function has to be made ready again: %v", data)
+	}
+}

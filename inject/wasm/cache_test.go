@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,18 +104,24 @@ func TestDiskCacheForeignContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := cacheKind.Decode(b)
+	cache, err := codecache.Open(dir, DefaultCacheBytes, cacheKind, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	key := strings.TrimSuffix(filepath.Base(file), cacheKind.Suffix)
+	entry, err := cache.Decode(key, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	damaged := bytes.Clone(entry.Data)
 	damaged[len(damaged)/2]++ // in the machine code, which has a CRC of wazero's
 	for name, e := range map[string]codecache.Entry{
-		"code with another CRC": {Name: entry.Name, Data: damaged},
-		"no code":               {Name: entry.Name, Data: []byte("WAZEVO")},
-		"another module's":      {Name: strings.Repeat("ab", 32), Data: entry.Data},
+		"code with another CRC": {Key: key, Name: entry.Name, Data: damaged},
+		"no code":               {Key: key, Name: entry.Name, Data: []byte("WAZEVO")},
+		"another module's":      {Key: key, Name: strings.Repeat("ab", 32), Data: entry.Data},
 	} {
-		if err := os.WriteFile(file, cacheKind.Encode(e), 0o600); err != nil {
+		if err := os.WriteFile(file, cache.Encode(e), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if s := runOnce(t, dir); s.Compiled != 1 || s.CacheHits != 0 {

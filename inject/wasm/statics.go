@@ -58,14 +58,14 @@ func (in *Instance) remember() error {
 	if begins {
 		from, to = 0, s.pages*pageBytes
 	}
-	trim := func() []byte { return bytes.TrimRight(in.mem[from:to], "\x00") }
-	if n := len(trim()); n > maxStatics {
+	first := in.mem[from:in.memory.End(from, to)]
+	if n := len(first); n > maxStatics {
 		return &CodeError{fmt.Errorf("its statics have %d bytes that are not zero when it begins; at most %d are put back after each run", n, maxStatics)}
 	}
 	if begins {
-		s.image = bytes.Clone(trim())
+		s.image = bytes.Clone(first)
 	} else { // the same for all
-		p.staticsOnce.Do(func() { p.statics = bytes.Clone(trim()) })
+		p.staticsOnce.Do(func() { p.statics = bytes.Clone(first) })
 		s.image = p.statics
 	}
 	s.from, s.zeros = from, to-from-uint64(len(s.image))

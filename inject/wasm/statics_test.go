@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
@@ -94,6 +97,31 @@ __attribute__((import_module("wherry"), import_name("reply"))) int wherry_reply(
 		if _, err := in.Run(&Run{Host: h}); err != nil || binary.LittleEndian.Uint64(h.reply) != 41+i {
 			t.Errorf("run %d: %x, %v", i, h.reply, err)
 		}
+	}
+}
+
+// TestStaticsAreNotScanned: of the memory of a function that begins with a start function nothing is mapped but what that touched, however large it is.
+func TestStaticsAreNotScanned(t *testing.T) {
+	p, err := compileC(t, newEngine(t, Config{}), 2, `#include "wherry.h"
+static uint64_t large[1 << 24];
+__attribute__((export_name("_initialize"))) void begin(void) { large[0] = 1; }
+WHERRY_ENTRY(payload, size) { return wherry_reply(large, 8); }`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := acquire(t, bind(t, p, "alice"))
+	defer in.Release()
+	resident := make([]byte, (1<<27)/4096)
+	from := in.memory.Bytes()[1<<20:][:1<<27]
+	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&from[0])), uintptr(len(from)), uintptr(unsafe.Pointer(&resident[0]))); errno != 0 {
+		t.Fatal(errno)
+	}
+	n := 0
+	for _, r := range resident {
+		n += int(r & 1)
+	}
+	if n > 1024 {
+		t.Errorf("%d pages of 128 MiB are mapped, of which it stored 8 bytes", n)
 	}
 }
 

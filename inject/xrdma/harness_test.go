@@ -1,6 +1,7 @@
 package xrdma
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -56,6 +57,7 @@ type element struct {
 	scratch uint32 // address, 0 before it is ever asked for
 	room    uint64 // bytes there
 	granted uint64 // of them to this invocation
+	view    uint32 // where parts of window 0 lie, 0 before any does
 }
 
 type window struct {
@@ -126,6 +128,7 @@ type cluster struct {
 	branches int
 	calls    map[string]int
 	failed   error
+	part     uint64 // what of a larger window 0 is shown at once; 0: all
 }
 
 func newEngine(t testing.TB) *engine {
@@ -337,10 +340,19 @@ func (r *run) window(s []uint64) {
 		return
 	}
 	w, mem, at := r.e.windows[s[0]], r.e.mod.Memory(), uint32(s[1])
+	if r.slides(s[0]) {
+		s[0] = status(abi.ErrLimit)
+		return
+	}
 	mem.WriteUint32Le(at, w.addr)
 	mem.WriteUint32Le(at+4, 0)
 	mem.WriteUint64Le(at+8, w.size)
 	s[0] = 0
+}
+
+// slides reports whether a window is shown in parts.
+func (r *run) slides(window uint64) bool {
+	return window == 0 && r.c.part > 0 && r.e.windows[0].size > r.c.part
 }
 
 func (r *run) windowAt(s []uint64) {
@@ -353,9 +365,20 @@ func (r *run) windowAt(s []uint64) {
 		s[0] = status(abi.ErrArgument)
 		return
 	}
-	mem.WriteUint32Le(at, w.addr)
+	addr, first, shown := w.addr, uint64(0), w.size
+	if r.slides(s[0]) { // every part lies at the same place, and takes away what was there
+		if r.e.view == 0 {
+			r.e.view = r.e.grow(r.c.t, r.c.part)
+		}
+		first = s[1] &^ 63
+		shown = min(r.c.part, w.size-first)
+		b, _ := mem.Read(w.addr+uint32(first), uint32(shown))
+		mem.Write(r.e.view, append(slices.Clone(b), bytes.Repeat([]byte{0xee}, int(r.c.part-shown))...))
+		addr = r.e.view
+	}
+	mem.WriteUint32Le(at, addr)
 	mem.WriteUint32Le(at+4, 0)
-	for i, v := range []uint64{0, w.size, w.size} {
+	for i, v := range []uint64{first, shown, w.size} {
 		mem.WriteUint64Le(at+8+8*uint32(i), v)
 	}
 	s[0] = 0

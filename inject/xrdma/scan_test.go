@@ -187,6 +187,7 @@ func TestCount(t *testing.T) {
 		column, op, value := drawCondition(t, d.schema)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		defer c.close()
+		c.part = rapid.SampledFrom([]uint64{0, 512, 2048}).Draw(t, "part")
 		values := d.args(column, op, value)
 		if rapid.Bool().Draw(t, "derive") {
 			values["row_bytes"] = "0"
@@ -408,6 +409,7 @@ func TestCountby(t *testing.T) {
 		img := ready(name)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		defer c.close()
+		c.part = rapid.SampledFrom([]uint64{0, 512, 2048}).Draw(t, "part")
 		parts, err := c.invoke(args(t, img, d.schema, values), c.every()...)
 		if err != nil {
 			t.Fatal(err, c.logs)
@@ -509,6 +511,7 @@ func TestSum(t *testing.T) {
 		img := ready(name)
 		c := e.cluster(t, img, shards, d.windows(t, shards), nil)
 		defer c.close()
+		c.part = rapid.SampledFrom([]uint64{0, 512, 2048}).Draw(t, "part")
 		parts, err := c.invoke(args(t, img, d.schema, values), c.every()...)
 		if err != nil {
 			t.Fatal(err, c.logs)

@@ -1,13 +1,15 @@
 // Package codecache keeps machine code in a directory: one file for each program and whatever its code depends on, which the
 // key names. The directory is bounded, and what has not been used for longest goes first; several processes may share it.
 //
-// What is read back was verified: each file begins with a magic number, a version and a SHA-256. A damaged one
+// What is read back was verified: the directory and its files are this user's, and no other's to write to, and each file begins with a magic number,
+// a version and a checksum that only who can read the directory's secret can make (HMAC-SHA256, of the key too). Any other
 // is removed, and whoever asked compiles anew. Files are written in the background and without a sync: a
 // cache is never in the way of the first use.
 package codecache
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -37,10 +39,11 @@ const (
 
 // Cache is such a directory. Its methods may be called from any goroutine.
 type Cache struct {
-	dir   string
-	limit int64
-	kind  Kind
-	log   *slog.Logger
+	dir    string
+	limit  int64
+	kind   Kind
+	log    *slog.Logger
+	secret []byte
 
 	queue   chan Entry
 	done    sync.WaitGroup
@@ -55,10 +58,10 @@ type Entry struct {
 	Data []byte
 }
 
-// A file: magic, version, length of the name, length of the data, SHA-256 of name and data,
+// A file: magic, version, length of the name, length of the data, HMAC-SHA256 of all that precedes it, the key, name and data;
 // name, data; little-endian.
 const (
-	version      = 1
+	version      = 2
 	tempPattern  = "tmp-*"
 	tempPrefix   = "tmp-"
 	tempLifetime = time.Hour // of a file that a crashed writer left
@@ -70,12 +73,19 @@ const (
 // MaxBytes bounds an entry's Data: of the largest module, 8 MiB of wasm, the machine code has under 100 MiB.
 const MaxBytes = 256 << 20
 
-// Open makes the directory if it is missing.
+// Open makes the directory if it is missing. ErrShared: others can write to it.
 func Open(dir string, limitBytes int64, kind Kind, log *slog.Logger) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%s: cache directory: %w", kind.Log, err)
 	}
+	err := Check(dir)
 	c := &Cache{dir: dir, limit: limitBytes, kind: kind, log: log, queue: make(chan Entry, queueFiles)}
+	if err == nil {
+		c.secret, err = secret(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: cache directory: %w", kind.Log, err)
+	}
 	c.done.Go(c.write)
 	return c, nil
 }
@@ -98,14 +108,17 @@ const (
 
 // Load reads and verifies an entry. A damaged one is removed.
 func (c *Cache) Load(key string) (e Entry, state State) {
-	b, err := readBounded(c.path(key))
+	b, err := readOwn(c.path(key), HeaderBytes+maxName+MaxBytes)
 	if err != nil {
+		if errors.Is(err, ErrShared) {
+			c.Remove(key) // or nothing would ever be kept under that name
+		}
 		if !errors.Is(err, os.ErrNotExist) {
 			c.log.Warn(c.kind.Log+": cached code cannot be read", "file", c.path(key), "err", err)
 		}
 		return e, Missing
 	}
-	if e, err = c.kind.Decode(b); err != nil {
+	if e, err = c.Decode(key, b); err != nil {
 		c.log.Warn(c.kind.Log+": cached code is damaged; it is removed and compiled again", "file", c.path(key), "err", err)
 		c.Remove(key)
 		return e, Damaged
@@ -115,34 +128,30 @@ func (c *Cache) Load(key string) (e Entry, state State) {
 	return e, Good
 }
 
-func readBounded(path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > HeaderBytes+maxName+MaxBytes {
-		return nil, fmt.Errorf("%d bytes are too many", st.Size())
-	}
-	return os.ReadFile(path)
-}
-
 // Encode makes a file of an entry.
-func (k Kind) Encode(e Entry) []byte {
+func (c *Cache) Encode(e Entry) []byte {
 	b := make([]byte, 0, HeaderBytes+len(e.Name)+len(e.Data))
-	b = append(b, k.Magic...)
+	b = append(b, c.kind.Magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(e.Name)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(e.Data)))
-	h := sha256.New()
-	h.Write([]byte(e.Name))
-	h.Write(e.Data)
-	b = h.Sum(b)
+	b = append(b, c.sum(e.Key, b, []byte(e.Name), e.Data)...)
 	return append(append(b, e.Name...), e.Data...)
 }
 
-// Decode reads a file and verifies it.
-func (k Kind) Decode(b []byte) (Entry, error) {
-	if len(b) < HeaderBytes || !bytes.HasPrefix(b, []byte(k.Magic)) {
+func (c *Cache) sum(key string, parts ...[]byte) []byte {
+	h := hmac.New(sha256.New, c.secret)
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(key))))
+	h.Write([]byte(key))
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return h.Sum(nil)
+}
+
+// Decode reads the file that lies under a key, and verifies it.
+func (c *Cache) Decode(key string, b []byte) (Entry, error) {
+	if len(b) < HeaderBytes || !bytes.HasPrefix(b, []byte(c.kind.Magic)) {
 		return Entry{}, errors.New("no header")
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != version {
@@ -153,10 +162,10 @@ func (k Kind) Decode(b []byte) (Entry, error) {
 	if nameLen > maxName || dataLen > MaxBytes || nameLen+dataLen != uint64(len(rest)) {
 		return Entry{}, fmt.Errorf("%d bytes, the header says %d and %d", len(rest), nameLen, dataLen)
 	}
-	if sum := sha256.Sum256(rest); !bytes.Equal(sum[:], b[24:HeaderBytes]) {
+	if !hmac.Equal(c.sum(key, b[:HeaderBytes-sha256.Size], rest), b[HeaderBytes-sha256.Size:HeaderBytes]) {
 		return Entry{}, errors.New("the checksum is wrong")
 	}
-	e := Entry{Name: string(rest[:nameLen]), Data: rest[nameLen:]}
+	e := Entry{Key: key, Name: string(rest[:nameLen]), Data: rest[nameLen:]}
 	if e.Name == "" || e.Name != filepath.Base(e.Name) || e.Name[0] == '.' {
 		return Entry{}, fmt.Errorf("a file name %q", e.Name)
 	}
@@ -197,7 +206,7 @@ func (c *Cache) store(e Entry) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(c.kind.Encode(e))
+	_, err = f.Write(c.Encode(e))
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

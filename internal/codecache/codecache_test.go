@@ -19,7 +19,8 @@ var kind = Kind{Magic: "wherryMC", Suffix: ".wtt", Log: "test"}
 
 func TestDecodeRefusesPaths(t *testing.T) {
 	for _, name := range []string{"", "..", "a/b", "/etc/passwd", ".hidden"} {
-		if _, err := kind.Decode(kind.Encode(Entry{Name: name, Data: []byte("x")})); err == nil {
+		c := &Cache{kind: kind, secret: make([]byte, secretBytes)}
+		if _, err := c.Decode("k", c.Encode(Entry{Key: "k", Name: name, Data: []byte("x")})); err == nil {
 			t.Errorf("an entry may be named %q", name)
 		}
 	}
@@ -63,11 +64,12 @@ func TestBounded(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(kind.Encode(Entry{Name: "name", Data: []byte("data")}))
+	c := &Cache{kind: kind, secret: make([]byte, secretBytes)}
+	f.Add(c.Encode(Entry{Key: "k", Name: "name", Data: []byte("data")}))
 	f.Add([]byte(kind.Magic))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := kind.Decode(b)
-		if err == nil && !bytes.Equal(kind.Encode(e), b) {
+		e, err := c.Decode("k", b)
+		if err == nil && !bytes.Equal(c.Encode(e), b) {
 			t.Errorf("%x decodes to %+v", b, e)
 		}
 	})
@@ -94,14 +96,17 @@ func TestKeeps(t *testing.T) {
 	if _, state := c.Load("other"); state != Missing {
 		t.Error(state)
 	}
-	other := kind
-	other.Magic = "wherryXX"
 	b, err := os.ReadFile(c.path("k"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Decode(b); err == nil {
+	other := &Cache{kind: kind, secret: c.secret}
+	other.kind.Magic = "wherryXX"
+	if _, err := other.Decode("k", b); err == nil {
 		t.Error("one kind reads another's files")
+	}
+	if _, err := c.Decode("l", b); err == nil {
+		t.Error("a file is believed under another key")
 	}
 	for i := range b {
 		bad := bytes.Clone(b)

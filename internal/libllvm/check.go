@@ -192,7 +192,7 @@ func (l *Library) isInt32(t uintptr) bool {
 
 // intrinsics are those that a module may use. They compute, or move the function's own memory, and mean the same on
 // every processor.
-const intrinsics = `
+var intrinsics = strings.Fields(`
 abs smax smin umax umin scmp ucmp ctpop ctlz cttz bswap bitreverse fshl fshr
 sadd.with.overflow uadd.with.overflow ssub.with.overflow usub.with.overflow smul.with.overflow umul.with.overflow
 sadd.sat uadd.sat ssub.sat usub.sat sshl.sat ushl.sat fptosi.sat fptoui.sat
@@ -205,7 +205,7 @@ lifetime.start lifetime.end invariant.start invariant.end launder.invariant.grou
 assume expect expect.with.probability objectsize is.constant prefetch sideeffect donothing
 experimental.noalias.scope.decl stacksave stackrestore trap ubsantrap ptrmask
 dbg.declare dbg.value dbg.label dbg.assign
-`
+`)
 
 // typePart is a part of an intrinsic's name that stands for the type that it works on: i64, p0, v4f32.
 var typePart = regexp.MustCompile(`^(v[0-9]+)?(p[0-9]*|i[0-9]+|f[0-9]+)$`)
@@ -216,7 +216,7 @@ func checkIntrinsic(name string) error {
 		parts = parts[:len(parts)-1]
 	}
 	switch short := strings.Join(parts, "."); {
-	case slices.Contains(strings.Fields(intrinsics), short):
+	case slices.Contains(intrinsics, short):
 		return nil
 	case short == "fmuladd" || short == "fma":
 		return refuse("it uses %s, which rounds once where another processor rounds twice; compile with -ffp-contract=off", name)

@@ -30,7 +30,7 @@ type symbols struct {
 	IsFunctionVarArg, GetTypeKind, GetIntTypeWidth                              uintptr
 	GetIntrinsicID, HasPersonalityFn, GetGC, GetFunctionCallConv                uintptr
 	GetAttributeCountAtIndex, GetAttributesAtIndex                              uintptr
-	IsStringAttribute, GetStringAttributeKind                                   uintptr
+	IsStringAttribute, GetStringAttributeKind, GetEnumAttributeKind             uintptr
 	RemoveStringAttributeAtIndex, RemoveEnumAttributeAtIndex                    uintptr
 	AddAttributeAtIndex, CreateEnumAttribute, CreateStringAttribute             uintptr
 	GetEnumAttributeKindForName                                                 uintptr
@@ -57,6 +57,7 @@ type Library struct {
 	// machines are kept: making one takes as long as compiling a small function, and a process is asked for two, this
 	// processor's of either tier.
 	machines map[machineKey]uintptr
+	unwanted []uintptr // the attributes of that name, as this LLVM numbers them
 }
 
 // maxMachines bounds those that are kept.
@@ -114,6 +115,11 @@ func load(handle uintptr, name string) (*Library, error) {
 	var v [3]uint32
 	call(l.GetVersion, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])), uintptr(unsafe.Pointer(&v[2])))
 	l.version = fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2])
+	for _, name := range unwanted {
+		if kind := l.kind(name); kind != 0 { // else it has none
+			l.unwanted = append(l.unwanted, kind)
+		}
+	}
 	l.report = purego.NewCallback(func(info, _ uintptr) uintptr {
 		const severityError = 0
 		if l.said == "" && call(l.GetDiagInfoSeverity, info) == severityError {

@@ -67,6 +67,9 @@ func (l *Library) stripAttributes(f uintptr) {
 		call(l.GetAttributesAtIndex, f, functionIndex, uintptr(unsafe.Pointer(&list[0])))
 		for _, a := range list {
 			if !isTrue(call(l.IsStringAttribute, a)) {
+				if kind := call(l.GetEnumAttributeKind, a); slices.Contains(l.unwanted, uintptr(uint32(kind))) {
+					call(l.RemoveEnumAttributeAtIndex, f, functionIndex, uintptr(uint32(kind)))
+				}
 				continue
 			}
 			var size uint32
@@ -75,11 +78,6 @@ func (l *Library) stripAttributes(f uintptr) {
 				name := zero(kind)
 				call(l.RemoveStringAttributeAtIndex, f, functionIndex, uintptr(unsafe.Pointer(name)), uintptr(size))
 			}
-		}
-	}
-	for _, name := range unwanted {
-		if kind := l.kind(name); kind != 0 {
-			call(l.RemoveEnumAttributeAtIndex, f, functionIndex, kind)
 		}
 	}
 }

@@ -9,9 +9,11 @@ type body struct {
 	// costs are what regions of it take: the code outside of loops, then each
 	// loop without those inside it. callGraph adds what is called from there.
 	costs  []uint32
+	looks  []int // offsets of instructions before which it looks for fuel, since code before them is long
 	calls  []callSite
 	stores int  // instructions in it that write memory
 	blocks int  // basic blocks and calls, once instrumented
+	exits  int  // what edges counts besides
 	work   int  // see MaxFunctionWork
 	charge bool // entering it takes costs[0]; else callers pay that
 }
@@ -20,6 +22,7 @@ type body struct {
 const (
 	blocksOfCharge = 3 // a branch, a call, a join
 	blocksOfCheck  = 3
+	blocksOfExit   = 3 // in edges: each is one more edge into the function's end
 )
 
 // callSite is a direct call of a function defined in the module.
@@ -31,7 +34,8 @@ type callSite struct {
 // frame is an open block.
 type frame struct {
 	op   opcode
-	cost int // index in body.costs that instructions in this block count towards
+	cost int  // index in body.costs that instructions in this block count towards
+	long bool // it looks for fuel somewhere inside: whoever jumps over that does so behind it
 }
 
 // bodyChecker checks bodies; it is reused so that its stack is allocated once.
@@ -47,9 +51,13 @@ type bodyChecker struct {
 	assigned  []int
 	pairs     int // of a loop and something it assigns
 
+	stretch uint32 // what the code since it last looked for fuel costs, as it stands there
+	left    bool   // the block that was just left looks for fuel somewhere inside
+
 	mutable    int // globals
 	totalWork  int
 	totalPairs int
+	squares    int // of blocks, summed
 }
 
 func (d *decoder) codeSection(r *reader) {
@@ -103,7 +111,7 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	}
 	b.code = r.pos
 	b.costs = append(b.costs, uint32(b.locals/8)) // a frame must be cleared
-	c.b = b
+	c.b, c.stretch = b, 0
 	c.loops, c.pairs, c.openLoops = 0, 0, c.openLoops[:0]
 	c.assigned = append(c.assigned[:0], make([]int, b.locals+len(c.m.globals))...)
 	c.frames = append(c.frames[:0], frame{op: opBlock})
@@ -111,7 +119,10 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	for r.ok() && len(c.frames) > 0 {
 		o := r.next(&in)
 		if r.ok() {
+			region := c.frames[len(c.frames)-1].cost
+			before := b.costs[region]
 			c.instr(r, &in, o)
+			c.look(r, in.op, b.costs[region]-before)
 		}
 	}
 	if r.ok() && r.left() > 0 {
@@ -120,13 +131,41 @@ func (c *bodyChecker) body(r *reader, b *body, params int) {
 	c.complexity(r)
 }
 
+// look has long code look for fuel on its way. Any way through it passes such a place at least as often as the code does as it stands there: behind a
+// block that has one inside, and where the other branch of an if begins, there is one more.
+func (c *bodyChecker) look(r *reader, op opcode, cost uint32) {
+	if len(c.frames) == 0 || !r.ok() {
+		return
+	}
+	top := &c.frames[len(c.frames)-1]
+	c.stretch += cost
+	switch {
+	case c.stretch > stretchCost:
+		for i := len(c.frames) - 1; i >= 0 && !c.frames[i].long; i-- {
+			c.frames[i].long = true
+		}
+	case op == opEnd && c.left || op == opElse && top.long:
+	default:
+		return
+	}
+	c.stretch = 0
+	c.b.looks = append(c.b.looks, r.pos)
+	c.b.blocks += blocksOfCharge
+}
+
 // complexity checks what the body costs to compile.
 func (c *bodyChecker) complexity(r *reader) {
 	b := c.b
 	b.work = (b.locals + c.mutable + 1) * (b.blocks + 1)
 	c.totalWork += b.work
 	c.totalPairs += c.pairs
+	c.squares += b.edges(0) * b.edges(0)
 	switch {
+	case b.edges(0) > MaxFunctionBlocks:
+		r.failAt(b.start, "too complex to compile: %d blocks, branches and calls; the limit is %d (split the function)", b.edges(0), MaxFunctionBlocks)
+	case c.squares > MaxModuleBlocks:
+		r.failAt(b.start, "too complex to compile: the blocks, branches and calls of the functions up to here, squared, are %d in sum; the limit is %d (split the largest functions, or the module)",
+			c.squares, MaxModuleBlocks)
 	case b.work > MaxFunctionWork:
 		r.failAt(b.start, "too complex to compile: %d locals and globals times %d blocks and calls; the limit is a product of %d (split the function)",
 			b.locals+c.mutable, b.blocks, MaxFunctionWork)
@@ -136,6 +175,9 @@ func (c *bodyChecker) complexity(r *reader) {
 		r.failAt(b.start, "too complex to compile: the module up to here is beyond %d times what one function may be", MaxModuleWork/MaxFunctionWork)
 	}
 }
+
+// edges is what MaxFunctionBlocks bounds, with so many stores that are checked.
+func (b *body) edges(stores int) int { return b.blocks + b.exits + stores*blocksOfCheck }
 
 // assign counts a local (or, behind the locals, a global) for every open loop
 // in which it was not counted yet. If it was counted in a loop it was in all around that one.
@@ -212,6 +254,10 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 // block handles what opens no block but concerns them, and what becomes a call.
 func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 	switch in.op {
+	case opReturn, opUnreachable, opReturnCall, opReturnCallIndirect:
+		c.b.exits += blocksOfExit
+	case opIf, opBrIf, opLoop:
+		c.b.exits++ // besides what is jumped to, what follows
 	case opElse:
 		top := &c.frames[len(c.frames)-1]
 		if top.op != opIf {
@@ -223,6 +269,7 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 		if c.frames[len(c.frames)-1].op == opLoop {
 			c.openLoops = c.openLoops[:len(c.openLoops)-1]
 		}
+		c.left = c.frames[len(c.frames)-1].long
 		c.frames = c.frames[:len(c.frames)-1]
 	case opMemoryInit, opMemoryCopy, opMemoryFill:
 		c.b.stores++

@@ -7,7 +7,7 @@ package wasmcode
 //   - are on a cycle of calls: in every cycle, the function that a depth-first
 //     search meets again;
 //   - may be called indirectly (the decoder has marked those);
-//   - cost more than entryCost, callees included, so that sums stay small.
+//   - cost more than entryCost, callees included, or would have a caller's region cost more: so sums stay small.
 //
 // Every unbounded execution passes a loop head or one of these again and again.
 func (m *Module) callGraph() {
@@ -69,8 +69,12 @@ func (m *Module) chargeEntry(f int) {
 func (b *body) settle(bodies []body) {
 	for _, c := range b.calls {
 		callee := &bodies[c.callee]
-		if !callee.charge {
-			b.costs[c.region] = min(b.costs[c.region]+callee.costs[0], maxRegionCost)
+		switch {
+		case callee.charge:
+		case b.costs[c.region]+callee.costs[0] > entryCost: // too much to pay at once: no caller pays for it any more
+			callee.charge = true
+		default:
+			b.costs[c.region] += callee.costs[0]
 		}
 	}
 	b.calls = nil

@@ -19,12 +19,33 @@ func nest(locals, loops int) []byte {
 
 // branches is a function with so many locals and conditional branches.
 func branches(locals, n int) []byte {
-	return bodyOf(locals, bytes.Repeat([]byte{byte(opBlock), 0x40, byte(opLocalGet), 0, byte(opBrIf), 0, byte(opEnd)}, n))
+	return bodyOf(locals, branchCode(n))
+}
+
+func branchCode(n int) []byte {
+	return bytes.Repeat([]byte{byte(opBlock), 0x40, byte(opLocalGet), 0, byte(opBrIf), 0, byte(opEnd)}, n)
+}
+
+// exits is a function that may return at so many places.
+func exits(n int) []byte {
+	return bodyOf(1, bytes.Repeat([]byte{byte(opLocalGet), 0, byte(opIf), 0x40, 0x41, 0, byte(opReturn), byte(opEnd)}, n))
 }
 
 // storing is a function with so many locals and stores.
-func storing(locals, n int) []byte {
-	return bodyOf(locals, bytes.Repeat([]byte{byte(opLocalGet), 0, byte(opLocalGet), 0, 0x36, 0, 0}, n))
+func storing(locals, n int) []byte { return bodyOf(locals, storeCode(n)) }
+
+func storeCode(n int) []byte {
+	return bytes.Repeat([]byte{byte(opLocalGet), 0, byte(opLocalGet), 0, 0x36, 0, 0}, n)
+}
+
+// repeated is a module of so many functions of the same code.
+func repeated(n int, code []byte) []byte {
+	all, index := make([][]byte, n), uleb(nil, uint32(n))
+	for i := range all {
+		all[i] = fn(noLocals, append(code[:len(code):len(code)], zero...)...)
+		index = append(index, 0)
+	}
+	return module(types, section(secFunction, index), memory, exports, section(secCode, vec(all...)))
 }
 
 func bodyOf(locals int, code []byte) []byte {
@@ -45,8 +66,14 @@ func TestComplexity(t *testing.T) {
 		{"one loop of many locals", nest(4000, 1), "", ""},
 		{"blocks and locals", branches(250, 2000), "", ""},
 		{"too many blocks and locals", branches(300, 2000), "302 locals and globals times 4000", ""},
-		{"many blocks", branches(1, 30_000), "", ""},
-		{"stores", storing(100, 3000), "", ""},
+		{"many blocks", branches(1, 2700), "", ""},
+		{"too many blocks", branches(1, 2800), "8400 blocks, branches and calls", ""},
+		{"too many exits", exits(1700), "8500 blocks, branches and calls", ""},
+		{"several of them", repeated(4, branchCode(2700)), "", ""},
+		{"too many of them", repeated(5, branchCode(2700)), "squared, are 328050000 in sum", ""},
+		{"stores", storing(100, 2700), "", ""},
+		{"more stores than blocks", storing(1, 2800), "", "2800 stores"},
+		{"several with stores", repeated(5, storeCode(2500)), "", "the functions up to here"},
 		{"too many stores to check", storing(200, 3000), "", "3000 stores"},
 	} {
 		m, err := Decode(c.wasm, testRules())

@@ -15,7 +15,7 @@
 // Module.Instrument writes the module anew:
 //
 //   - A 64-bit global holds fuel. Function entries and loop heads take from it what
-//     the code behind them costs in instructions; below zero, the imported function __tick is
+//     the code behind them costs in instructions, and long code does so on its way; below zero, the imported function __tick is
 //     called and its result is the new fuel.
 //   - memory.size and memory.grow act on two globals (pages now, pages at most) and never on
 //     the real memory, which the host sizes once.

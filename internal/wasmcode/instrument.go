@@ -10,7 +10,7 @@ import (
 
 // Revision is raised whenever Instrument's output changes for the same input:
 // caches of compiled code are keyed by it.
-const Revision = 6
+const Revision = 7
 
 // Names that Instrument adds. The imports are from Rules.Module; the host calls
 // or sets the exports.
@@ -41,12 +41,13 @@ type Options struct {
 
 // writer builds the instrumented binary.
 type writer struct {
-	m     *Module
-	opt   Options
-	out   []byte
-	tmp   []byte // of a body
-	code  reader
-	first uint32 // index of the first function defined in the module, before
+	m       *Module
+	opt     Options
+	out     []byte
+	tmp     []byte // of a body
+	squares int    // of the bodies' blocks, summed
+	code    reader
+	first   uint32 // index of the first function defined in the module, before
 
 	types       int // types in the output
 	tickType    uint32

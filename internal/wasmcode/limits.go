@@ -27,13 +27,16 @@ const (
 
 // Limits on what a function costs to compile. wazero's compiler tracks every local and mutable global through
 // every basic block, and gives loops parameters for what they assign, so a few KiB of code can be made to compile for
-// minutes and take gigabytes. At the limits a function takes about two seconds; what compilers write
-// stays a hundredfold below.
+// minutes and take gigabytes. Its passes over basic blocks take time that grows with the square of their number: 60,000 of them, which fit into one function of
+// MaxFunctionBytes, take over a minute. At the limits a function takes half a second, and a module a second and a half; what compilers write
+// stays far below.
 const (
-	MaxFunctionWork  = 1 << 20 // (locals + mutable globals) × basic blocks and calls
-	MaxFunctionLoops = 1 << 14 // sum over loops of the locals and globals that they assign
-	MaxModuleWork    = 8 * MaxFunctionWork
-	MaxModuleLoops   = 8 * MaxFunctionLoops
+	MaxFunctionBlocks = 1 << 13                                   // basic blocks, branches and calls; what leaves the function counts fourfold
+	MaxModuleBlocks   = 4 * MaxFunctionBlocks * MaxFunctionBlocks // sum over functions of the squares of those
+	MaxFunctionWork   = 1 << 20                                   // (locals + mutable globals) × basic blocks and calls
+	MaxFunctionLoops  = 1 << 14                                   // sum over loops of the locals and globals that they assign
+	MaxModuleWork     = 8 * MaxFunctionWork
+	MaxModuleLoops    = 8 * MaxFunctionLoops
 )
 
 // Costs, in units of one plain instruction (a fraction of a nanosecond).
@@ -43,7 +46,7 @@ const (
 	costDivide    = 8       // division, remainder, square root
 	costTable     = 4096    // a table instruction, of up to MaxTableElements
 	entryCost     = 1 << 14 // a function that costs more outside of loops charges for itself
-	maxRegionCost = 1 << 24 // sums stop here; with entryCost it takes a thousand calls in one region
+	stretchCost   = 1 << 13 // code that goes on for longer looks for fuel on the way: each load can be a page fault of a microsecond
 	chunkBytes    = 256 << 10
 	bytesPerUnit  = 1 << bytesPerShift
 	bytesPerShift = 2 // of bulk memory work: 256 KiB take 65,536 units, about 25 µs cached

@@ -36,8 +36,18 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 	r.u32() // groups of locals
 	groups := r.pos
 	check := w.opt.CheckStores && b.stores > 0
-	if work := b.work + b.work/(b.blocks+1)*b.stores*blocksOfCheck; check && work > MaxFunctionWork {
+	edges, work := b.edges(0), b.work
+	if check {
+		edges = b.edges(b.stores)
+		work += b.work / (b.blocks + 1) * b.stores * blocksOfCheck
+	}
+	w.squares += edges * edges
+	if check && (work > MaxFunctionWork || edges > MaxFunctionBlocks) {
 		r.failAt(b.start, "too complex to compile with checked stores, as read-only windows and scratch want them: %d stores (split the function)", b.stores)
+		return out
+	}
+	if w.squares > MaxModuleBlocks {
+		r.failAt(b.start, "too complex to compile with checked stores, as read-only windows and scratch want them: the functions up to here are (split the largest ones, or the module)")
 		return out
 	}
 	if check {
@@ -47,18 +57,22 @@ func (w *writer) body(out []byte, i int, b *body) []byte {
 		out = append(uleb(out, uint32(b.groups)), w.m.code[groups:b.code]...)
 	}
 	if b.charge {
-		out = w.charge(out, b.costs[0])
+		out = w.charge(out, min(b.costs[0], entryCost)) // for the rest it looks on the way
 	}
 	r.pos = b.code
-	from, loop := r.pos, 0
+	from, loop, looks := r.pos, 0, b.looks
 	var in instr
 	for r.ok() && r.left() > 0 {
 		o := r.next(&in)
+		if len(looks) > 0 && looks[0] == in.start {
+			out = w.charge(append(out, w.m.code[from:in.start]...), stretchCost)
+			from, looks = in.start, looks[1:]
+		}
 		switch {
 		case in.op == opLoop:
 			loop++
 			out = append(out, w.m.code[from:r.pos]...)
-			out = w.charge(out, b.costs[loop])
+			out = w.charge(out, min(b.costs[loop], entryCost))
 			from = r.pos
 		case o.operand != 0 && check:
 			out = append(out, w.m.code[from:in.start]...)

@@ -19,6 +19,10 @@ type Limits struct {
 	Regions        int // of all principals together; default 4096
 	// PrincipalRegions is how many of them are one principal's; default 1024.
 	PrincipalRegions int
+	// Items is how many items all regions have together; default 16384. Each takes a key of the element for everybody who looks it up, of 65,536.
+	Items int
+	// PrincipalItems is how many of them are one principal's; default 8192.
+	PrincipalItems int
 }
 
 // maxGrants bounds the principals that one region is granted to.
@@ -38,12 +42,19 @@ func (l *Limits) defaults() {
 	if l.PrincipalRegions == 0 {
 		l.PrincipalRegions = 1024
 	}
+	if l.Items == 0 {
+		l.Items = 16384
+	}
+	if l.PrincipalItems == 0 {
+		l.PrincipalItems = 8192
+	}
 }
 
 // Validate reports what is wrong with limits.
 func (l Limits) Validate() error {
-	if l.PrincipalBytes < 0 || l.Regions < 0 || l.PrincipalRegions < 0 || l.Regions > lastRegion {
-		return fmt.Errorf("pool: PrincipalBytes %d, Regions %d, PrincipalRegions %d: none can be negative, and there are %d numbers for regions", l.PrincipalBytes, l.Regions, l.PrincipalRegions, lastRegion)
+	if l.PrincipalBytes < 0 || l.Regions < 0 || l.PrincipalRegions < 0 || l.Regions > lastRegion || l.Items < 0 || l.PrincipalItems < 0 {
+		return fmt.Errorf("pool: PrincipalBytes %d, Regions %d, PrincipalRegions %d, Items %d, PrincipalItems %d: none can be negative, and there are %d numbers for regions",
+			l.PrincipalBytes, l.Regions, l.PrincipalRegions, l.Items, l.PrincipalItems, lastRegion)
 	}
 	return nil
 }
@@ -71,6 +82,11 @@ type Component struct {
 	count   map[string]int // regions, by owner
 	last    uint16         // number that was given out last: the next are tried first, so that an old one is not soon another region's
 	epoch   uint64         // that was given out last
+
+	pulls pulls
+
+	items     int
+	itemCount map[string]int // items, by owner
 }
 
 // region is one region, or what is here of one that a manager placed. Its fields but the constant ones are under Component.mu.
@@ -89,6 +105,7 @@ type region struct {
 	extents []*extent        // by offset; empty while the region is being made
 	grants  map[string]fabric.Rights
 	holders map[string]cluster.Principal // those who were given keys
+	dir     directory
 	gone    bool
 }
 
@@ -103,7 +120,7 @@ type extent struct {
 // New makes a Component that lends an element's memory.
 func New(el *fabric.Element, account *Account, limits Limits) *Component {
 	limits.defaults()
-	return &Component{el: el, account: account, limits: limits, regions: map[uint16]*region{}, names: map[string]*region{}, count: map[string]int{},
+	return &Component{el: el, account: account, limits: limits, regions: map[uint16]*region{}, names: map[string]*region{}, count: map[string]int{}, itemCount: map[string]int{},
 		epoch: uint64(el.Incarnation()) & firstEpochs}
 }
 
@@ -143,6 +160,7 @@ func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *po
 		return nil, err
 	}
 	defer c.mu.Unlock()
+	r.added(0, r.size)
 	return c.table(who, r, r.rights(who))
 }
 
@@ -219,6 +237,7 @@ func (c *Component) end(r *region) {
 	c.mu.Lock()
 	extents := r.extents
 	r.extents = nil
+	own := c.forgetAll(r)
 	if !r.gone {
 		r.gone = true
 		delete(c.regions, r.id)
@@ -232,6 +251,9 @@ func (c *Component) end(r *region) {
 	}
 	c.mu.Unlock()
 	closeAll(extents)
+	for _, seg := range own {
+		seg.Close()
+	}
 }
 
 func (r *region) label() string {
@@ -250,8 +272,8 @@ func (r *region) rights(who cluster.Principal) fabric.Rights {
 	return who.Caps.RightsOf(granted)
 }
 
-// find is the region that a request is about, if the principal may see it; c.mu is held.
-func (c *Component) find(who cluster.Principal, req pool.NameRequest) (*region, error) {
+// known is the region that a request is about; c.mu is held.
+func (c *Component) known(req pool.NameRequest) (*region, error) {
 	r := c.names[req.Name]
 	if req.Name == "" {
 		r = c.regions[req.Region]
@@ -259,10 +281,23 @@ func (c *Component) find(who cluster.Principal, req pool.NameRequest) (*region, 
 	if req.Epoch != 0 && (r == nil || req.Epoch > r.epoch || req.Epoch < r.shrunk) {
 		return nil, fmt.Errorf("%w: %v was destroyed, made smaller, or is another one now: look it up again", pool.ErrMoved, req)
 	}
-	if r == nil || len(r.extents) == 0 || r.rights(who) == 0 && !r.owned(who) {
-		return nil, fmt.Errorf("%w: %v; wherry pool ls lists those that you may see", pool.ErrNoRegion, req)
+	if r == nil || len(r.extents) == 0 {
+		return nil, noRegion(req)
 	}
 	return r, nil
+}
+
+func noRegion(req pool.NameRequest) error {
+	return fmt.Errorf("%w: %v; wherry pool ls lists those that you may see", pool.ErrNoRegion, req)
+}
+
+// find is the region that a request is about, if the principal may see it; c.mu is held.
+func (c *Component) find(who cluster.Principal, req pool.NameRequest) (*region, error) {
+	r, err := c.known(req)
+	if err == nil && r.rights(who) == 0 && !r.owned(who) {
+		err = noRegion(req)
+	}
+	return r, err
 }
 
 // owned reports whether a principal may do what an owner may.
@@ -406,14 +441,22 @@ func (c *Component) Grant(who cluster.Principal, req *pool.GrantRequest) error {
 	if err != nil {
 		return err
 	}
-	if rights == 0 {
-		delete(r.grants, req.To)
-	} else if _, known := r.grants[req.To]; known || len(r.grants) < maxGrants {
-		r.grants[req.To] = rights
-	} else {
-		return fmt.Errorf("%w: region %s is granted to %d principals, the most there can be: take one away, or grant to %q", pool.ErrSpec, r.label(), maxGrants, cluster.Everyone)
+	if err := grant(r.grants, req.To, rights, "region "+r.label()); err != nil {
+		return err
 	}
 	c.sweep(r)
+	return nil
+}
+
+// grant sets a principal's rights among the grants of something.
+func grant(grants map[string]fabric.Rights, to string, rights fabric.Rights, of string) error {
+	if rights == 0 {
+		delete(grants, to)
+	} else if _, known := grants[to]; known || len(grants) < maxGrants {
+		grants[to] = rights
+	} else {
+		return fmt.Errorf("%w: %s is granted to %d principals, the most there can be: take one away, or grant to %q", pool.ErrSpec, of, maxGrants, cluster.Everyone)
+	}
 	return nil
 }
 
@@ -421,6 +464,9 @@ func (c *Component) Grant(who cluster.Principal, req *pool.GrantRequest) error {
 func (c *Component) sweep(r *region) {
 	for _, e := range r.extents {
 		e.keys.sweep(c.el, func(name string) fabric.Rights { return r.rights(r.holders[name]) })
+	}
+	for _, it := range r.dir.items {
+		c.sweepItem(r, it)
 	}
 }
 
@@ -442,7 +488,7 @@ func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) err
 	for _, g := range req.Ranges {
 		for _, e := range r.extents {
 			if from, to := max(g.Off, e.off), min(g.Off+g.Size, e.off+e.size); from < to {
-				if err := memfd.Zero(e.seg.Bytes(), int(from-e.off), int(to-from)); err != nil {
+				if err := memfd.Zero(e.seg.Bytes(), int(e.at+from-e.off), int(to-from)); err != nil {
 					return err
 				}
 			}
@@ -455,17 +501,20 @@ func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) err
 func (c *Component) TakeBack(principals []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range c.regions {
-		for _, name := range principals {
-			delete(r.holders, name)
+	may := func(name string) fabric.Rights {
+		if slices.Contains(principals, name) {
+			return 0
 		}
+		return fabric.RightsAll
+	}
+	for _, r := range c.regions {
 		for _, e := range r.extents {
-			e.keys.sweep(c.el, func(name string) fabric.Rights {
-				if slices.Contains(principals, name) {
-					return 0
-				}
-				return fabric.RightsAll
-			})
+			e.keys.sweep(c.el, may)
+		}
+		for _, it := range r.dir.items {
+			for _, p := range it.pieces {
+				p.keys.sweep(c.el, may)
+			}
 		}
 	}
 }

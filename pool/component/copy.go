@@ -14,6 +14,9 @@ const copyStep = 4 << 20
 
 // Copy copies between regions of this component, or within one.
 func (c *Component) Copy(ctx context.Context, who cluster.Principal, req *pool.CopyRequest) error {
+	if req.Size > pool.MaxCopyBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d in one request", pool.ErrSpec, req.Size, pool.MaxCopyBytes)
+	}
 	from, err := c.use(who, req.From, fabric.RightRead)
 	if err != nil {
 		return err
@@ -32,8 +35,8 @@ func (c *Component) Copy(ctx context.Context, who cluster.Principal, req *pool.C
 			return err
 		}
 	}
-	if from.id == to.id && req.FromOff < req.ToOff+req.Size && req.ToOff < req.FromOff+req.Size && req.Size > 0 {
-		return fmt.Errorf("%w: %d bytes at %d and at %d of region %s overlap: copy in parts", pool.ErrSpec, req.Size, req.FromOff, req.ToOff, from.label)
+	if from.id == to.id && from.item == to.item && req.FromOff < req.ToOff+req.Size && req.ToOff < req.FromOff+req.Size && req.Size > 0 {
+		return fmt.Errorf("%w: %d bytes at %d and at %d of %s overlap: copy in parts", pool.ErrSpec, req.Size, req.FromOff, req.ToOff, from.label)
 	}
 	for at := uint64(0); at < req.Size; at += copyStep {
 		if ctx.Err() != nil {

@@ -66,13 +66,12 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 	if err != nil {
 		return err
 	}
+	err = c.clear(r, req.Size)
 	var made []*extent
-	for _, p := range missing {
-		one, e := c.segments(p.Off, []uint64{p.Size})
-		if made = append(made, one...); e != nil {
-			err = e
-			break
-		}
+	for i := 0; i < len(missing) && err == nil; i++ {
+		var one []*extent
+		one, err = c.segments(missing[i].Off, []uint64{missing[i].Size})
+		made = append(made, one...)
 	}
 	c.mu.Lock()
 	if err != nil || r.gone {
@@ -86,6 +85,9 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 		return cmp.Or(err, fmt.Errorf("%w: region %d was released meanwhile", pool.ErrMoved, r.id))
 	}
 	defer c.mu.Unlock()
+	for _, e := range made {
+		r.added(e.off, e.size)
+	}
 	r.extents = append(r.extents, made...)
 	slices.SortFunc(r.extents, func(a, b *extent) int { return cmp.Compare(a.off, b.off) })
 	r.charge.add(charge.Lent)
@@ -164,11 +166,6 @@ func overtaken(r *region, req *pool.EpochRequest) error {
 func (c *Component) become(r *region, req *pool.EpochRequest, grants map[string]fabric.Rights) {
 	if req.Size < r.size {
 		r.shrunk = req.Epoch
-		for _, e := range r.extents {
-			if e.off+e.size > req.Size {
-				e.keys.sweep(c.el, func(string) fabric.Rights { return 0 })
-			}
-		}
 	}
 	r.epoch, r.size, r.grants = req.Epoch, req.Size, grants
 	c.sweep(r)
@@ -186,15 +183,48 @@ func (c *Component) SetEpoch(who cluster.Principal, req *pool.EpochRequest) erro
 	c.placing.Lock()
 	defer c.placing.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	r := c.regions[req.Region]
 	if r == nil {
-		return fmt.Errorf("%w: nothing of region %d is here", pool.ErrNoRegion, req.Region)
+		err = fmt.Errorf("%w: nothing of region %d is here", pool.ErrNoRegion, req.Region)
+	} else {
+		err = overtaken(r, req)
 	}
-	if err := overtaken(r, req); err != nil {
-		return err
+	c.mu.Unlock()
+	if err == nil {
+		err = c.clear(r, req.Size)
 	}
-	c.become(r, req, grants)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.become(r, req, grants)
+	}
+	return err
+}
+
+// clear makes bytes zeros that lie in extents of a region but not both in the region as it is and as it will be, with size bytes: the next who
+// gets them, when the region grows, sees zeros. placing is held, so that nobody else resizes.
+func (c *Component) clear(r *region, size uint64) error {
+	c.mu.Lock()
+	from, extents := min(r.size, size), slices.Clone(r.extents)
+	same := r.size == size || r.size == 0
+	if size < r.size { // from now on nobody reads there
+		for _, e := range extents {
+			if e.off+e.size > size {
+				e.keys.sweep(c.el, func(string) fabric.Rights { return 0 })
+			}
+		}
+	}
+	c.mu.Unlock()
+	if same {
+		return nil
+	}
+	for _, e := range extents {
+		if at := max(from, e.off) - e.off; at < e.seg.Size() {
+			if err := e.zero(at, e.seg.Size()-at); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -237,6 +267,13 @@ func (c *Component) take(r *region, which func(e *extent) bool) (taken []*extent
 		if !which(e) {
 			return false
 		}
+		for _, it := range r.dir.items {
+			if !it.private && it.off < e.off+e.size && e.off < it.off+it.room {
+				c.forget(r, it)
+				r.dir.space.give(it.off, it.room)
+			}
+		}
+		r.dir.space.cut(e.off, e.off+e.size)
 		taken = append(taken, e)
 		lent.add(Lent{int64(e.seg.Size()), 1})
 		return true

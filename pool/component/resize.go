@@ -19,17 +19,22 @@ func (c *Component) Resize(who cluster.Principal, req *pool.ResizeRequest) (*poo
 	defer c.placing.Unlock()
 	c.mu.Lock()
 	r, err := c.owning(who, req.NameRequest)
+	size := (req.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1)
+	smaller := err == nil && size < r.size
 	if err == nil && r.managed {
 		err = fmt.Errorf("%w: managers placed region %s: ask one of them", pool.ErrSpec, r.label())
+	} else if smaller {
+		if it := r.itemBehind(size); it != nil {
+			err = fmt.Errorf("%w: item %s has bytes at %d to %d: destroy it first", pool.ErrSpec, it.label(r), it.off, it.off+it.room)
+		} else {
+			r.dir.space.cut(size, r.size)
+		}
 	}
+	c.mu.Unlock() // placing keeps extents and size as they are, unless the region goes
 	if err != nil {
-		c.mu.Unlock()
 		return nil, err
 	}
-	size := (req.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1)
-	old := r.size
-	c.mu.Unlock() // placing keeps extents and size as they are, unless the region goes
-	if size < old {
+	if smaller {
 		c.shrink(r, size)
 	} else if err := c.grow(r, size); err != nil {
 		return nil, err
@@ -121,6 +126,7 @@ func (c *Component) grow(r *region, size uint64) error {
 	r.extents = append(r.extents, made...)
 	r.charge.add(charge.Lent)
 	c.epoch++
+	r.added(r.size, size-r.size)
 	r.size, r.epoch = size, c.epoch
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +13,7 @@ import (
 // Config of a Cache.
 type Config struct {
 	// LocalBytes bounds what is local of all programs together, at least MinLocalBytes.
+	// Up to 4 MiB more are on their way to the store or from it, where that is not mapped.
 	LocalBytes int64
 	// MinBytes is from how large an allocation a program takes it from the window; 0 is 128 KiB, as malloc's own threshold.
 	MinBytes int64
@@ -25,7 +25,7 @@ type Config struct {
 
 const (
 	defaultMinBytes = 128 << 10
-	// maxRooms bounds all rooms together: 1 TiB, 48 MiB of which per 4 GiB are the core's notes.
+	// maxRooms bounds all rooms together: 1 TiB. The core's notes take 4 MiB for each GiB.
 	maxRooms = 1 << 16
 )
 
@@ -50,23 +50,25 @@ type Cache struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu       sync.Mutex // held while a fault is answered
+	mu       sync.Mutex // held while a fault is answered, never while anything is on its way
 	core     *Core
 	rooms    []room
 	free     []int // rooms without a session
 	sessions map[*session]struct{}
 	fresh    []byte // zeros
-	buffer   []byte // what is on its way, where the store is not mapped
+	buffer   []byte // what is forked
 	moving   moving
-	copyIn   func([]byte) // moving's methods
-	readOut  func([]byte)
-	lost     error
-	closed   bool
-	serving  sync.WaitGroup
-	outside  Outside // of sessions that have ended
-	started  int
-	numbers  uint64 // of sessions
-	refused  bool   // it was told that there is no more room
+	flights
+	ranges  []Range      // of a discard
+	copyIn  func([]byte) // moving's methods
+	readOut func([]byte)
+	lost    error
+	closed  bool
+	serving sync.WaitGroup
+	outside Outside // of sessions that have ended
+	started int
+	numbers uint64 // of sessions
+	refused bool   // it was told that there is no more room
 }
 
 // room is who has a room of the store, and where in its window.
@@ -83,23 +85,28 @@ func New(config Config) (*Cache, error) {
 	if config.MinBytes == 0 {
 		config.MinBytes = defaultMinBytes
 	}
-	c := &Cache{config: config, core: NewCore(int(config.LocalBytes / PageBytes)), sessions: map[*session]struct{}{}}
+	c := &Cache{config: config, core: NewCore(int(config.LocalBytes / PageBytes)), sessions: map[*session]struct{}{}, ranges: make([]Range, 0, discardRanges)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.copyIn, c.readOut = c.moving.copyIn, c.moving.readOut
 	var err error
-	if c.fresh, err = anonymous(runPages * PageBytes); err != nil {
+	if c.fresh, err = anonymous(runBytes, unix.MAP_POPULATE); err != nil {
 		return nil, err
 	}
-	if c.buffer, err = anonymous(batchPages * PageBytes); err != nil {
+	if c.buffer, err = anonymous(batchPages*PageBytes, 0); err != nil {
 		unix.Munmap(c.fresh)
+		return nil, err
+	}
+	if err := c.flights.init(); err != nil {
+		unix.Munmap(c.fresh)
+		unix.Munmap(c.buffer)
 		return nil, err
 	}
 	return c, nil
 }
 
 // anonymous is memory that no collector moves or scans.
-func anonymous(size int) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+func anonymous(size int, flags int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
 	if err != nil {
 		return nil, fmt.Errorf("excache: %d bytes of buffer: %w", size, err)
 	}
@@ -124,7 +131,8 @@ func (c *Cache) Close() error {
 		s.conn.Close()
 	}
 	c.serving.Wait()
-	return errors.Join(unix.Munmap(c.fresh), unix.Munmap(c.buffer))
+	c.land()
+	return errors.Join(unix.Munmap(c.fresh), unix.Munmap(c.buffer), unix.Munmap(c.buffers))
 }
 
 // Stats are a cache's counts since it was made.
@@ -143,6 +151,9 @@ type Outside struct {
 	Direct   uint64 `json:"direct_io"` // O_DIRECT that was taken away
 	Uring    uint64 `json:"io_uring"`  // io_uring that was refused
 	Refused  uint64 `json:"refused"`   // allocations that failed for want of room
+	// Anonymous is memory of each process that is not the window's, nor a file's: stacks, the heap of small allocations. It is the
+	// most that was seen when the window grew and at the process's end.
+	Anonymous uint64 `json:"anonymous_bytes"`
 }
 
 func (o *Outside) add(p Outside) {
@@ -151,6 +162,7 @@ func (o *Outside) add(p Outside) {
 	o.Direct += p.Direct
 	o.Uring += p.Uring
 	o.Refused += p.Refused
+	o.Anonymous += p.Anonymous
 }
 
 // Stats returns the counts so far.
@@ -204,7 +216,7 @@ func (c *Cache) take(s *session) error {
 	}
 	c.rooms[r] = room{s, uint64(len(s.rooms)) * RoomBytes}
 	s.rooms = append(s.rooms, r)
-	c.core.Own(r, s.number)
+	c.core.Own(r, s.number, !c.config.Store.Mapped(r))
 	return nil
 }
 
@@ -269,7 +281,7 @@ func (c *Cache) fault(s *session, offset uint64, write, minor bool) {
 		s.poison(s.base+offset, PageBytes) // never allocated: a stray pointer
 		return
 	}
-	c.apply(c.core.Fault(p, write, minor))
+	c.answer(stalled{s, p, write, minor})
 }
 
 // freed tells the core about n bytes of s's window that the program gave up; c.mu is held.
@@ -283,152 +295,7 @@ func (c *Cache) freed(s *session, offset, n uint64) {
 		c.apply(c.core.Free(p, uint32(part/PageBytes)))
 		offset, n = offset+part, n-part
 	}
-}
-
-// apply carries effects out; c.mu is held.
-func (c *Cache) apply(effects []effect) {
-	for _, e := range effects {
-		r := &c.rooms[e.first/roomPages]
-		s := r.s
-		offset := r.offset + uint64(e.first%roomPages)*PageBytes
-		addr, size := s.base+offset, int(e.n)*PageBytes
-		var err error
-		switch e.kind {
-		case fill, fillProtected:
-			err = c.fill(s, addr, e)
-		case fillZero:
-			err = s.install(addr, size, func(n int) (int, error) { return s.faults.Zero(addr+uint64(n), size-n) })
-		case fillBlank:
-			err = s.install(addr, size, func(n int) (int, error) { return s.faults.Copy(addr+uint64(n), c.fresh[n:size], true) })
-		case continued, continuedProtected:
-			err = s.install(addr, size, func(n int) (int, error) {
-				return s.faults.Continue(addr+uint64(n), size-n, e.kind == continuedProtected)
-			})
-		case unprotect:
-			s.faults.Protect(addr, size, false)
-		case wake:
-			s.faults.Wake(addr, size)
-		case save:
-			err = c.save(s, addr, offset, e)
-		case drop:
-			s.punch(offset, size)
-		case poison:
-			s.poison(addr, size)
-		}
-		if err != nil {
-			c.failed(s, addr, e, err)
-		}
-	}
-}
-
-// fill copies pages straight from where the store's bytes are mapped, or fetches them first.
-func (c *Cache) fill(s *session, addr uint64, e effect) error {
-	size, off := int(e.n)*PageBytes, uint64(e.first)*PageBytes
-	s.placed = 0
-	c.moving = moving{s: s, addr: addr, protect: e.kind == fillProtected}
-	err := c.config.Store.Access(off, size, c.copyIn)
-	if errors.Is(err, ErrNotMapped) {
-		if err = c.config.Store.Get(c.ctx, c.buffer[:size], off); err == nil {
-			c.copyIn(c.buffer[:size])
-		}
-	}
-	if err != nil {
-		return &lostError{err}
-	}
-	return c.moving.err
-}
-
-// moving is a run on its way: what copyIn and readOut need, which are made once so that a miss allocates nothing.
-type moving struct {
-	s       *session
-	addr    uint64 // in the program
-	offset  uint64 // in the window
-	protect bool
-	err     error
-}
-
-func (m *moving) copyIn(mem []byte) {
-	m.err = m.s.install(m.addr, len(mem), func(n int) (int, error) { return m.s.faults.Copy(m.addr+uint64(n), mem[n:], m.protect) })
-}
-
-func (m *moving) readOut(mem []byte) {
-	if n, err := unix.Pread(m.s.window, mem, int64(m.offset)); n != len(mem) || err != nil {
-		m.err = fmt.Errorf("excache: read %d bytes of a window: %d, %w", len(mem), n, err)
-	}
-}
-
-// save protects pages, reads them into the store, and only then takes them away. Writers wait meanwhile; when they go on
-// they find the pages missing.
-func (c *Cache) save(s *session, addr, offset uint64, e effect) error {
-	size, off := int(e.n)*PageBytes, uint64(e.first)*PageBytes
-	if err := s.faults.Protect(addr, size, true); err != nil {
-		return err
-	}
-	c.moving = moving{s: s, offset: offset}
-	err := c.config.Store.Access(off, size, c.readOut)
-	if errors.Is(err, ErrNotMapped) {
-		if c.readOut(c.buffer[:size]); c.moving.err == nil {
-			err = c.config.Store.Put(c.ctx, c.buffer[:size], off)
-		}
-	}
-	if c.moving.err != nil {
-		return c.moving.err
-	}
-	if err != nil {
-		return &lostError{err}
-	}
-	s.punch(offset, size)
-	return nil
-}
-
-// lostError is a store's error.
-type lostError struct{ error }
-
-func (l *lostError) Unwrap() error        { return l.error }
-func (l *lostError) Is(target error) bool { return target == ErrLost }
-
-// failed undoes an effect in the core.
-func (c *Cache) failed(s *session, addr uint64, e effect, err error) {
-	var gone *lostError
-	lost := errors.As(err, &gone)
-	if lost {
-		c.lose(gone)
-	}
-	switch e.kind {
-	case save:
-		c.core.Unsaved(e)
-		s.faults.Protect(addr, int(e.n)*PageBytes, false)
-	case continued, continuedProtected: // the file has the page
-		s.faults.Wake(addr, int(e.n)*PageBytes)
-	default:
-		done := uint32(s.placed / PageBytes) // they are there, and may have been written
-		e.first, e.n, addr = e.first+done, e.n-done, addr+uint64(done)*PageBytes
-		c.core.Absent(e)
-		if lost {
-			c.core.Lose(int(e.first / roomPages))
-			s.poison(addr, int(e.n)*PageBytes)
-		} else if !errors.Is(err, unix.ESRCH) {
-			s.faults.Wake(addr, int(e.n)*PageBytes) // it faults again
-		}
-	}
-}
-
-// lose declares all rooms lost, once.
-func (c *Cache) lose(err error) {
-	if c.lost != nil {
-		return
-	}
-	c.lost = fmt.Errorf("%w: %w", ErrLost, err)
-	for r := range c.rooms {
-		c.core.Lose(r)
-	}
-	c.tell(c.lost)
-}
-
-func (c *Cache) tell(err error) {
-	if c.config.Told != nil {
-		c.config.Told(err)
-	}
+	c.discard()
 }
 
 // live is how many processes are served.
@@ -436,50 +303,4 @@ func (c *Cache) live() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.sessions)
-}
-
-const (
-	// busyPause is between attempts while the mappings of a program change, or the kernel has no memory: no event says when that ends.
-	busyPause = 50 * time.Microsecond
-	// busyTries bounds them: 50 ms, after which the program faults again.
-	busyTries = 1000
-)
-
-// install calls put, which goes on at byte n, until all size bytes are there.
-func (s *session) install(addr uint64, size int, put func(n int) (int, error)) error {
-	tries := 0
-	for n := 0; ; {
-		k, err := put(n)
-		n += k
-		s.placed = n
-		switch err {
-		case nil:
-			return nil
-		case unix.EEXIST: // by the program's own doing, as a write to its memory through /proc: that page stays
-			s.faults.Wake(addr+uint64(n), PageBytes)
-			n += PageBytes
-		case unix.EAGAIN, unix.ENOMEM:
-			if tries++; tries == busyTries {
-				return err
-			}
-			time.Sleep(busyPause)
-		default:
-			return err
-		}
-		if n >= size {
-			return nil
-		}
-	}
-}
-
-// poison makes accesses a SIGBUS. A page that was protected when it left has a mark that poison does not replace.
-func (s *session) poison(addr uint64, size int) {
-	s.faults.Protect(addr, size, false)
-	s.faults.Poison(addr, size)
-}
-
-// punch takes pages out of the window's file, and so out of the program's page table.
-func (s *session) punch(offset uint64, size int) {
-	for unix.Fallocate(s.window, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size)) == unix.EINTR {
-	}
 }

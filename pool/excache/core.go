@@ -11,6 +11,8 @@ const (
 	runPages = 16
 	// batchPages are written back and given up together, before there is need.
 	batchPages = 32
+	// runBytes is what one transfer carries at most.
+	runBytes = runPages * PageBytes
 	// MinLocalBytes lets a batch leave while runs arrive.
 	MinLocalBytes = 1 << 20
 )
@@ -31,9 +33,10 @@ func (s state) local() bool { return s == blank || s == clean || s == dirty }
 
 // An effect is what the daemon is to do with n pages from first on, all of one room. Effects are done in order.
 type effect struct {
-	kind  effectKind
-	first uint32
-	n     uint32
+	kind     effectKind
+	transfer uint8 // of fetch, place, recall and send: which transfer's buffer
+	first    uint32
+	n        uint32
 }
 
 type effectKind uint8
@@ -50,15 +53,25 @@ const (
 	save   // protect, put into the store, and take away
 	drop   // take away
 	poison // an access is an error
+
+	// Where the store is not mapped its bytes come and go in transfers.
+	fetch          // start to get the pages into the transfer's buffer
+	place          // copy them in from the buffer, writable
+	placeProtected // the same, protected
+	send           // protect, read into the buffer, take away, and start to put the buffer
+	await          // the fault is answered once the transfer has ended
+	stall          // no room until some transfer has ended: ask again then
 )
 
 // page is what the core knows of one page.
 type page struct {
 	next, prev uint32 // of its queue while it is local; else prev is when it left (0: it has not, or too long ago to tell)
 	state      state
-	main       bool // in the main queue
-	voted      bool // was used again while it was there
-	guessed    bool // installed writable because its neighbours are written
+	transfer   uint8 // 1 and the number of the transfer that has its bytes, or a copy that is not to be overtaken; 0: none
+	main       bool  // in the main queue
+	voted      bool  // was used again while it was there
+	stored     bool  // the store has bytes of it, old ones perhaps
+	guessed    bool  // installed writable because its neighbours are written
 }
 
 const none = ^uint32(0)
@@ -71,6 +84,7 @@ type Core struct {
 	limit       int // local pages
 	pages       []page
 	gone        []bool // rooms whose store is lost
+	far         []bool // rooms whose store is not mapped
 	owners      []uint64
 	areas       []int8 // per runPages pages: above 0 reads there were followed by writes
 	small, main queue
@@ -78,6 +92,9 @@ type Core struct {
 	picks       uint32 // victims ever
 	reads       streams
 	writes      streams
+	transfers   [Transfers + 1]transfer // the last one is the discard's
+	freed       []uint16                // pages of a room that were freed while the store had bytes of them, since it was discarded
+	age         uint32                  // of transfers
 	out         []effect
 	victims     [batchPages]uint32
 	Counts      Counts
@@ -92,8 +109,9 @@ type Counts struct {
 	Zeroed      uint64 `json:"zeroed_pages"`
 	Saved       uint64 `json:"saved_pages"`
 	Evicted     uint64 `json:"evicted_pages"`
-	Freed       uint64 `json:"freed_pages"` // local pages that were freed by the program, hence not written back
-	Returned    uint64 `json:"returned"`    // came back soon after they left
+	Freed       uint64 `json:"freed_pages"`     // local pages that were freed by the program, hence not written back
+	Returned    uint64 `json:"returned"`        // came back soon after they left
+	Discarded   uint64 `json:"discarded_pages"` // freed, and forgotten by the store
 }
 
 // NewCore makes a core that keeps at most limit pages local, at least MinLocalBytes.
@@ -117,6 +135,8 @@ func (c *Core) AddRoom(room int) {
 	}
 	for len(c.gone) <= room {
 		c.gone = append(c.gone, false)
+		c.far = append(c.far, false)
+		c.freed = append(c.freed, 0)
 		c.owners = append(c.owners, 0)
 	}
 	for len(c.areas)*runPages < len(c.pages) {
@@ -124,8 +144,15 @@ func (c *Core) AddRoom(room int) {
 	}
 }
 
-// Own says whose a room is: what one owner does brings nothing of another's, who may not even be there yet.
-func (c *Core) Own(room int, owner uint64) { c.owners[room] = owner }
+// Own says whose a room is, and whether its store is far, that is not mapped. What one owner does brings nothing of another's, who may
+// not even be there yet.
+func (c *Core) Own(room int, owner uint64, far bool) {
+	c.owners[room], c.far[room], c.freed[room] = owner, far, 0
+	pages := c.pages[room*roomPages : (room+1)*roomPages]
+	for i := range pages {
+		pages[i].stored = false // what was there was another's
+	}
+}
 
 // Allows reports whether an access to page p is no fault.
 func (c *Core) Allows(p uint32, write bool) bool {
@@ -141,6 +168,8 @@ func (c *Core) Fault(p uint32, write, inFile bool) []effect {
 	switch {
 	case g.state == lost:
 		c.emit(poison, p, 1)
+	case g.state == remote && g.transfer != 0:
+		c.inTransfer(p, write)
 	case !g.state.local():
 		c.miss(p, write)
 	case inFile && g.state == dirty:
@@ -157,32 +186,66 @@ func (c *Core) Fault(p uint32, write, inFile bool) []effect {
 
 // miss brings p, with what is probably wanted beside it, and then makes room for the next miss while nobody waits.
 func (c *Core) miss(p uint32, write bool) {
-	h := c.reads.hit(p, c.limit/8)
-	first, span, n := c.stretch(p, h)
-	c.reads.went(h, first, span, n)
-	if spare := c.limit - c.Local(); int(n) > spare {
-		c.evict(batchPages) // not made in time: the last batch was smaller than this run
+	spare := c.room(runPages)
+	if spare == 0 {
+		c.emit(stall, p, 1)
+		return
 	}
+	h := c.reads.hit(p, min(c.limit/8, spare))
+	if c.pages[p].state == remote && c.far[p/roomPages] {
+		c.fetch(p, write, h)
+		return
+	}
+	first, span, n := c.stretch(p, h, 2*runPages)
+	c.reads.went(h, first, span, n)
 	c.installAll(first, span, p, write, h.down)
+	c.strided(p, write, h)
+	c.room(batchPages)
+}
+
+// strided brings what an equal stride leads to next.
+func (c *Core) strided(p uint32, write bool, h hint) {
 	for k := range h.more {
 		q := int64(p) + h.stride*int64(k+1)
-		if q < 0 || q >= int64(len(c.pages)) || c.owners[q/roomPages] != c.owners[p/roomPages] || c.pages[q].state != remote || c.Local() == c.limit {
-			break
+		if !c.beside(p, q) {
+			return
 		}
-		c.install(uint32(q), 1, p, write)
-	}
-	if c.limit-c.Local() < batchPages {
-		c.evict(batchPages)
+		if g := &c.pages[q]; c.far[q/roomPages] {
+			if !c.fetchAhead(uint32(q), hint{at: -1, run: 1}) {
+				return
+			}
+		} else if g.state != remote || c.Local() == c.limit {
+			return
+		} else {
+			c.install(uint32(q), 1, p, write)
+		}
 	}
 }
 
+// room has pages leave where fewer than n more may be local, and says how many may be.
+func (c *Core) room(n int) int {
+	if c.limit-c.Local() < n {
+		c.evict(batchPages)
+	}
+	return c.limit - c.Local()
+}
+
+// beside reports whether q is a page of the same owner's, kept in the same way.
+func (c *Core) beside(p uint32, q int64) bool {
+	if q < 0 || q >= int64(len(c.pages)) {
+		return false
+	}
+	a, b := p/roomPages, q/roomPages
+	return c.owners[a] == c.owners[b] && c.far[a] == c.far[b]
+}
+
 // stretch is the span from p on, in the direction of h, that has h.run pages in p's state, or fewer: it ends with p's room, after
-// 2*runPages, and at a page in another state that is not local. Local pages do not end it: the walk would pass over them.
-func (c *Core) stretch(p uint32, h hint) (first, span, n uint32) {
+// most pages, and at a page in another state that is not local, or under way. Local pages do not end it: the walk would pass over them.
+func (c *Core) stretch(p uint32, h hint, most uint32) (first, span, n uint32) {
 	s, room := c.pages[p].state, p/roomPages
 	low, high := p, p
 	n = 1
-	for k := uint32(1); n < h.run && k < 2*runPages; k++ {
+	for k := uint32(1); n < h.run && k < most; k++ {
 		q := p + k
 		if h.down {
 			q = p - k
@@ -190,7 +253,7 @@ func (c *Core) stretch(p uint32, h hint) (first, span, n uint32) {
 		if q/roomPages != room || int(q) >= len(c.pages) {
 			break
 		}
-		if t := c.pages[q].state; t == s {
+		if t := c.pages[q].state; t == s && c.pages[q].transfer == 0 {
 			low, high = min(low, q), max(high, q)
 			n++
 		} else if !t.local() {
@@ -229,8 +292,29 @@ func (c *Core) installAll(first, span, p uint32, write, down bool) {
 
 // install makes n pages from first on local, which are all remote or all zero. p is the page that was asked for.
 func (c *Core) install(first, n, p uint32, write bool) {
-	s := dirty
-	guess := false
+	s, guess := c.installed(first, p, write)
+	if c.pages[first].state == zero {
+		c.Counts.Zeroed += uint64(n)
+		c.emit(map2(s == dirty, fillZero, fillBlank), first, n)
+	} else {
+		c.Counts.Fetched += uint64(n)
+		c.emit(map2(s == dirty, fill, fillProtected), first, n)
+	}
+	c.ahead(first, n, p)
+	c.enterAll(first, n, s, guess)
+}
+
+// ahead counts pages that come without having been asked for.
+func (c *Core) ahead(first, n, p uint32) {
+	if p < first || p >= first+n {
+		c.Counts.Ahead++
+	}
+	c.Counts.Ahead += uint64(n - 1)
+}
+
+// installed is the state that a page at first is to have once it is local, and whether it is writable by a guess.
+func (c *Core) installed(first, p uint32, write bool) (s state, guess bool) {
+	s = dirty
 	if !write {
 		guess = c.areas[p/runPages] >= areaWritten
 		if s = clean; c.pages[first].state == zero {
@@ -239,17 +323,11 @@ func (c *Core) install(first, n, p uint32, write bool) {
 			s = dirty
 		}
 	}
-	if c.pages[first].state == zero {
-		c.Counts.Zeroed += uint64(n)
-		c.emit(map2(s == dirty, fillZero, fillBlank), first, n)
-	} else {
-		c.Counts.Fetched += uint64(n)
-		c.emit(map2(s == dirty, fill, fillProtected), first, n)
-	}
-	if p < first || p >= first+n {
-		c.Counts.Ahead++
-	}
-	c.Counts.Ahead += uint64(n - 1)
+	return s, guess
+}
+
+// enterAll makes n pages from first on local.
+func (c *Core) enterAll(first, n uint32, s state, guess bool) {
 	for q := first; q < first+n; q++ {
 		g := &c.pages[q]
 		back := g.state == remote && g.prev != 0 && c.left-g.prev < uint32(c.limit)
@@ -261,7 +339,7 @@ func (c *Core) install(first, n, p uint32, write bool) {
 	}
 }
 
-func map2(yes bool, a, b effectKind) effectKind {
+func map2[T any](yes bool, a, b T) T {
 	if yes {
 		return a
 	}
@@ -319,8 +397,13 @@ func (c *Core) Free(first, n uint32) []effect {
 			c.Counts.Freed++
 			c.join(drop, q)
 		}
+		if g.transfer != 0 && !c.transfers[g.transfer-1].sends() {
+			g.transfer = 0 // what is fetched of it is not used
+		}
 		if g.state != lost {
-			g.state = zero
+			if g.state = zero; g.stored {
+				c.freed[q/roomPages] = min(c.freed[q/roomPages]+1, roomPages)
+			}
 		}
 		g.prev = 0
 	}
@@ -346,7 +429,7 @@ func (c *Core) Absent(e effect) {
 			continue
 		}
 		c.leave(q)
-		if g.prev = 0; e.kind == fill || e.kind == fillProtected {
+		if g.prev = 0; e.kind != fillZero && e.kind != fillBlank {
 			g.state = remote
 		} else {
 			g.state = zero
@@ -354,8 +437,11 @@ func (c *Core) Absent(e effect) {
 	}
 }
 
-// Unsaved takes back a save that could not be done: the pages are local and dirty.
+// Unsaved takes back a save or a send that could not be done: the pages are local and dirty.
 func (c *Core) Unsaved(e effect) {
+	if e.kind == send {
+		c.end(e.transfer)
+	}
 	for q := e.first; q < e.first+e.n; q++ {
 		c.pages[q].state = dirty
 		c.enter(q, false)
@@ -365,7 +451,7 @@ func (c *Core) Unsaved(e effect) {
 // Put says that the store holds n pages from first on, which are not local.
 func (c *Core) Put(first, n uint32) {
 	for q := first; q < first+n; q++ {
-		c.pages[q].state, c.pages[q].prev = remote, 0
+		c.pages[q].state, c.pages[q].prev, c.pages[q].stored = remote, 0, true
 	}
 }
 
@@ -394,7 +480,9 @@ func (c *Core) stretchOf(p uint32) uint32 {
 }
 
 // emit appends an effect.
-func (c *Core) emit(k effectKind, first, n uint32) { c.out = append(c.out, effect{k, first, n}) }
+func (c *Core) emit(k effectKind, first, n uint32) {
+	c.out = append(c.out, effect{kind: k, first: first, n: n})
+}
 
 // join appends an effect on q, or adds q to the last one if it is of the kind and ends before q, in the same room.
 func (c *Core) join(k effectKind, q uint32) {

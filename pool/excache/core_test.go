@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -24,9 +25,15 @@ type world struct {
 	broken  bool   // the store is gone
 	misses  int
 	crashed bool
+	rng     *rand.Rand // which operation ends when
+	buffers [Transfers][]byte
+	firsts  [Transfers]uint32
+	under   []effect // started, in whatever order they end
+	room    int      // that ranges are of
+	ranges  []Range  // being discarded
 }
 
-func newWorld(t *rapid.T, limit, rooms int) *world {
+func newWorld(t *rapid.T, limit, rooms int, far bool) *world {
 	n := rooms * roomPages
 	w := &world{t: t, core: NewCore(limit), window: make([]byte, n), there: make([]bool, n), writes: make([]bool, n), store: make([]byte, n), plain: make([]byte, n)}
 	for i := range w.store {
@@ -34,8 +41,64 @@ func newWorld(t *rapid.T, limit, rooms int) *world {
 	}
 	for r := range rooms {
 		w.core.AddRoom(r)
+		w.core.Own(r, 0, far)
 	}
+	w.rng = rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0))
 	return w
+}
+
+// land ends one of the operations that are under way.
+func (w *world) land() bool {
+	if len(w.ranges) > 0 && w.rng.IntN(3) == 0 {
+		for _, r := range w.ranges {
+			for p := range r.Size / PageBytes {
+				w.store[uint64(w.room)*roomPages+r.Off/PageBytes+p] = 0xdd
+			}
+		}
+		w.ranges = nil
+		w.core.Discarded()
+		w.apply(slices.Clone(w.core.Resume()))
+	}
+	if len(w.under) == 0 {
+		return false
+	}
+	i := w.rng.IntN(len(w.under))
+	e := w.under[i]
+	w.under = slices.Delete(w.under, i, i+1)
+	if w.broken {
+		for r := range w.core.gone {
+			w.core.Lose(r)
+		}
+		return w.apply(slices.Clone(w.core.Failed(e.transfer)))
+	}
+	b, at := w.buffers[e.transfer], w.store[e.first:e.first+e.n]
+	if e.kind == send {
+		copy(at, b)
+	} else if w.rng.IntN(2) == 0 { // else it read them when it began
+		copy(b, at)
+	}
+	w.apply(slices.Clone(w.core.Ended(e.transfer)))
+	w.apply(slices.Clone(w.core.Resume()))
+	return false
+}
+
+func (w *world) begin(e effect) {
+	for _, o := range w.under {
+		if o.transfer == e.transfer || o.kind == send && e.kind == send && o.first < e.first+e.n && e.first < o.first+o.n {
+			w.t.Fatalf("%+v begins while %+v is under way", e, o)
+		}
+	}
+	if e.n > runPages {
+		w.t.Fatalf("%+v does not fit a buffer", e)
+	}
+	w.under = append(w.under, e)
+	w.firsts[e.transfer] = e.first
+	if e.kind == fetch {
+		w.buffers[e.transfer] = bytes.Clone(w.store[e.first : e.first+e.n])
+		return
+	}
+	b := bytes.Clone(w.window[e.first : e.first+e.n])
+	w.buffers[e.transfer] = b
 }
 
 func (w *world) apply(effects []effect) (poisoned bool) {
@@ -47,6 +110,9 @@ func (w *world) apply(effects []effect) (poisoned bool) {
 		if w.broken && (e.kind == fill || e.kind == fillProtected || e.kind == save) {
 			failed = append(failed, e)
 			continue
+		}
+		if e.kind == fetch || e.kind == send {
+			w.begin(e)
 		}
 		for p := e.first; p < e.first+e.n; p++ {
 			w.one(e, p)
@@ -70,7 +136,10 @@ func (w *world) apply(effects []effect) (poisoned bool) {
 }
 
 func (w *world) one(e effect, p uint32) {
-	if installs := e.kind <= fillBlank; installs == w.there[p] && e.kind != wake && e.kind != poison {
+	if e.kind == fetch || e.kind == await || e.kind == stall {
+		return
+	}
+	if installs := e.kind <= fillBlank || e.kind == place || e.kind == placeProtected; installs == w.there[p] && e.kind != wake && e.kind != poison {
 		w.t.Fatalf("effect %+v at page %d, which is there: %v", e, p, w.there[p])
 	}
 	switch e.kind {
@@ -80,6 +149,10 @@ func (w *world) one(e effect, p uint32) {
 		w.window[p], w.there[p], w.writes[p] = 0, true, e.kind == fillZero
 	case unprotect:
 		w.writes[p] = true
+	case place, placeProtected:
+		w.window[p], w.there[p], w.writes[p] = w.buffers[e.transfer][p-w.firsts[e.transfer]], true, e.kind == place
+	case send:
+		w.there[p] = false
 	case save:
 		w.store[p], w.there[p] = w.window[p], false
 	case drop:
@@ -92,14 +165,21 @@ func (w *world) one(e effect, p uint32) {
 
 // touch is an access: it faults until the page allows it.
 func (w *world) touch(p uint32, write bool) {
+	if w.rng.IntN(4) == 0 {
+		w.land()
+	}
 	for tries := 0; !w.there[p] || write && !w.writes[p]; tries++ {
-		if tries == 3 {
-			w.t.Fatalf("page %d stays out of reach", p)
+		if tries == 2*Transfers+3 {
+			w.t.Fatalf("page %d stays out of reach: %+v, under way %+v", p, w.core.pages[p], w.under)
 		}
 		if !w.there[p] {
 			w.misses++
 		}
-		if w.apply(w.core.Fault(p, write, false)) && w.broken {
+		if w.apply(slices.Clone(w.core.Fault(p, write, false))) && w.broken {
+			w.crashed = true
+			return
+		}
+		if !w.there[p] && w.land() {
 			w.crashed = true
 			return
 		}
@@ -129,7 +209,7 @@ func (w *world) check() {
 // TestModel: whatever a program does, it sees what it wrote, and not more than the bound is local.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, rapid.IntRange(256, 600).Draw(t, "limit"), 2)
+		w := newWorld(t, rapid.IntRange(256, 600).Draw(t, "limit"), 2, rapid.Bool().Draw(t, "far"))
 		at := uint32(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "elsewhere") {
@@ -143,6 +223,9 @@ func TestModel(t *testing.T) {
 				n = min(n, 2*roomPages-at)
 				w.apply(w.core.Free(at, n))
 				clear(w.plain[at : at+n])
+				if room, ranges := w.core.Discard(nil); len(ranges) > 0 {
+					w.room, w.ranges = room, ranges
+				}
 				continue
 			}
 			for range n {
@@ -163,6 +246,9 @@ func TestModel(t *testing.T) {
 		for p := range w.plain { // an access too
 			w.touch(uint32(p), false)
 		}
+		for len(w.under) > 0 {
+			w.land()
+		}
 		got := bytes.Clone(w.store)
 		for p := range got {
 			if g := &w.core.pages[p]; g.state.local() {
@@ -181,7 +267,7 @@ func TestModel(t *testing.T) {
 // TestLost: when the store is gone, what is local goes on working while it is, all else is an error, never other data.
 func TestLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, 256, 1)
+		w := newWorld(t, 256, 1, rapid.Bool().Draw(t, "far"))
 		for p := range uint32(1000) {
 			w.touch(p, true)
 			w.window[p], w.plain[p] = byte(p), byte(p)
@@ -352,7 +438,7 @@ func TestStrideStaysAtHome(t *testing.T) {
 	c := NewCore(limit)
 	for r := range 2 {
 		c.AddRoom(r)
-		c.Own(r, uint64(r))
+		c.Own(r, uint64(r), false)
 	}
 	c.Put(0, 2*roomPages)
 	ahead := 0
@@ -380,13 +466,13 @@ func TestPartlyInstalled(t *testing.T) {
 	c.core.Put(0, 4)
 	c.core.install(0, 4, 0, true)
 	s.faults = gone(t)
-	c.failed(s, 0, effect{fill, 0, 4}, unix.ESRCH)
+	c.failed(s, 0, effect{kind: fill, n: 4}, unix.ESRCH)
 	for p, want := range []state{dirty, dirty, remote, remote} {
 		if got := c.core.pages[p].state; got != want {
 			t.Errorf("page %d is in state %d, want %d", p, got, want)
 		}
 	}
-	c.failed(s, 0, effect{continued, 0, 1}, unix.ESRCH)
+	c.failed(s, 0, effect{kind: continued, n: 1}, unix.ESRCH)
 	if got := c.core.pages[0].state; got != dirty {
 		t.Errorf("a page of the file is in state %d after it could not be put into the page table, want %d", got, dirty)
 	}

@@ -19,12 +19,23 @@
 //
 // # Ownership
 //
-// Serve has one goroutine for what the shim asks, and one on a thread of its own for faults. Cache.mu is held while a fault is
-// answered, the store's calls included: pages on their way need no state of their own.
+// Serve has one goroutine for what the shim asks, and up to two for faults, on threads of their own. Cache.mu is held while a fault is
+// decided and the window changed, never while anything is on its way to the store or from it. What is on its way is a transfer: a run of
+// pages, a buffer and an operation of the store, at most Transfers at a time.
+//
+//   - What a thread waits for is fetched first, and runs ahead of a walk beside it. A run that has arrived stays in its buffer until its first
+//     page is touched; that fault places the run and fetches the next one, so a walk waits for no round trip once its window is large enough.
+//   - What leaves is read into a buffer and taken away at once; the room is there before the bytes are. A page that is wanted meanwhile comes
+//     back from the buffer, and does not leave again before its bytes have arrived: puts are not ordered.
+//   - Where no transfer is free a fault is kept, and answered when one ends.
+//
+// The loop that asked for a page waits for the store itself, as long as nobody else has anything to ask (loop.go). Where the store is mapped
+// pages are copied straight from it and to it, and nothing is ever on its way.
 //
 // # Errors
 //
-// When the store fails, all that is not local is lost: accesses are a SIGBUS, and Config.Lost is told once. When the daemon ends,
+// ErrLost of the store, or no success in 4 seconds, means that all that is not local is lost: accesses are a SIGBUS, and Config.Told is told
+// once. Any other error of an operation is tried again until then, from the same buffer. When the daemon ends,
 // the kernel kills the program: the end of a pipe that the daemon holds is bound to SIGKILL. Until then the program's own copy of
 // the userfaultfd makes faults wait, so that no page reads as zeros.
 package excache

@@ -1,7 +1,9 @@
 package excache
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +30,7 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	if child.ended {
 		return uint64(unix.ESRCH)
 	}
+	c.settle() // what is on its way is neither here nor there
 	protected := c.core.dirtyRuns(s.rooms)
 	for _, e := range protected {
 		s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, true)
@@ -82,23 +85,44 @@ func (c *Cache) copyRun(s *session, from, to, n uint32, local bool) error {
 		if k, err := unix.Pread(s.window, b, int64(c.offset(from))); k != len(b) || err != nil {
 			return errors.Join(unix.EIO, err)
 		}
-	} else if err := c.get(b, uint64(from)*PageBytes); err != nil {
+	} else if err := c.move(b, uint64(from)*PageBytes, false); err != nil {
 		return &lostError{err}
 	}
-	err := c.config.Store.Access(uint64(to)*PageBytes, len(b), func(mem []byte) { copy(mem, b) })
-	if errors.Is(err, ErrNotMapped) {
-		err = c.config.Store.Put(c.ctx, b, uint64(to)*PageBytes)
-	}
-	if err != nil {
+	if err := c.move(b, uint64(to)*PageBytes, true); err != nil {
 		return &lostError{err}
 	}
 	return nil
 }
 
-func (c *Cache) get(b []byte, off uint64) error {
-	err := c.config.Store.Access(off, len(b), func(mem []byte) { copy(b, mem) })
-	if errors.Is(err, ErrNotMapped) {
-		err = c.config.Store.Get(c.ctx, b, off)
+// move copies to or from the store while nothing else is under way.
+func (c *Cache) move(b []byte, off uint64, put bool) error {
+	if !c.core.far[off/RoomBytes] {
+		return c.config.Store.Access(off, len(b), func(mem []byte) { copy(map2(put, mem, b), map2(put, b, mem)) })
 	}
-	return err
+	for len(b) > 0 {
+		n := min(len(b), runBytes)
+		if err := c.moveFar(b[:n], off, put); err != nil {
+			return err
+		}
+		b, off = b[n:], off+uint64(n)
+	}
+	return nil
+}
+
+func (c *Cache) moveFar(b []byte, off uint64, put bool) error {
+	ctx, cancel := context.WithTimeout(c.ctx, silence)
+	defer cancel()
+	for {
+		if put {
+			c.config.Store.StartPut(0, b, off)
+		} else {
+			c.config.Store.StartGet(0, b, off)
+		}
+		c.config.Store.Wait(ctx, func() bool { return c.config.Store.Done(1) != 0 })
+		err := c.config.Store.End(0)
+		if err == nil || errors.Is(err, ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(busyPause)
+	}
 }

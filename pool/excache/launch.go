@@ -35,6 +35,7 @@ const (
 type Program struct {
 	Args    []string // Args[0] is looked up in PATH
 	Env     []string
+	Preload []string // libraries besides the shim, by path
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
@@ -76,7 +77,7 @@ func Run(config Config, p Program) (Outcome, error) {
 	cmd := exec.Command(path, p.Args[1:]...)
 	cmd.Args[0] = p.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.In, p.Out, p.Err
-	cmd.Env = environment(p.Env, l.path)
+	cmd.Env = environment(p.Env, l.path, p.Preload)
 	cmd.ExtraFiles = make([]*os.File, shimDescriptor-2)
 	cmd.ExtraFiles[shimDescriptor-3] = library
 	if err := cmd.Start(); err != nil {
@@ -109,9 +110,9 @@ func code(s *os.ProcessState) int {
 }
 
 // environment adds what the loader and the shim look for.
-func environment(env []string, socket string) []string {
+func environment(env []string, socket string, more []string) []string {
 	const preload = "LD_PRELOAD="
-	library := fmt.Sprintf("/proc/self/fd/%d", shimDescriptor)
+	library := strings.Join(append([]string{fmt.Sprintf("/proc/self/fd/%d", shimDescriptor)}, more...), ":")
 	var out []string
 	for _, e := range env {
 		switch {
@@ -258,15 +259,14 @@ func script(path string) (string, error) {
 }
 
 func dynamic(path string) error {
+	if err := foreign(path); err != nil {
+		return err
+	}
 	f, err := elf.Open(path)
 	if err != nil {
-		return fmt.Errorf("%w: %s is no program that the kernel loads: %w", ErrProgram, path, err)
+		return err
 	}
 	defer f.Close()
-	library, err := elf.NewFile(strings.NewReader(string(shim.Library())))
-	if err == nil && (f.Machine != library.Machine || f.Class != library.Class) {
-		return fmt.Errorf("%w: %s is for %v (%v), wherry for %v; run it under a wherry of its own kind", ErrProgram, path, f.Machine, f.Class, library.Machine)
-	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return nil

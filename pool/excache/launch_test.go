@@ -153,3 +153,35 @@ func TestNothingLeft(t *testing.T) {
 		t.Errorf("%d were left, want the one that lives", n)
 	}
 }
+
+// TestHeap: the other malloc is found where it is installed, for this processor; where it is not, what to install is said.
+func TestHeap(t *testing.T) {
+	path, err := Heap()
+	if err != nil || filepath.Base(path) != heapLibrary {
+		t.Fatalf("%q, %v: scripts/test-tools.sh installs it", path, err)
+	}
+	other := t.TempDir()
+	for _, name := range []string{"shim.x86_64.so", "shim.aarch64.so"} { // one of them is not this processor's
+		b, err := os.ReadFile(filepath.Join("shim", name))
+		if err != nil || os.WriteFile(filepath.Join(other, name), b, 0o600) != nil {
+			t.Fatal(err)
+		}
+	}
+	found := 0
+	for _, name := range []string{"shim.x86_64.so", "shim.aarch64.so", "libnothing.so.1"} {
+		path, err := findLibrary(name, []string{other})
+		if err == nil && path == filepath.Join(other, name) {
+			found++
+		} else if err == nil || !strings.Contains(err.Error(), name+" is not installed") {
+			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d libraries are this processor's", found)
+	}
+	for _, e := range environment([]string{"LD_PRELOAD=x.so"}, "s", []string{path}) {
+		if strings.HasPrefix(e, "LD_PRELOAD=") && !strings.HasSuffix(e, ":"+path+":x.so") {
+			t.Error(e)
+		}
+	}
+}

@@ -47,6 +47,7 @@ func (p *placement) begin(pid, thread int) {
 // end is called when the thread was woken.
 func (p *placement) end() {
 	if p.kept {
+		p.kept = false
 		unix.SchedSetaffinity(p.thread, &p.all) // it may be gone
 	}
 }

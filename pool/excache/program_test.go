@@ -2,7 +2,6 @@ package excache
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,74 +22,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// testStore keeps rooms in memory of this process; what it gives out holds somebody's old bytes.
-type testStore struct {
-	most   int
-	mapped bool
-	mu     sync.Mutex
-	rooms  map[int][]byte
-	broken atomic.Bool
-}
-
-var errBroken = errors.New("the component does not answer")
-
-func (s *testStore) Take(_ context.Context, r int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.rooms) == s.most {
-		return ErrFull
-	}
-	b, err := unix.Mmap(-1, 0, RoomBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return err
-	}
-	for i := 0; i < len(b); i += PageBytes {
-		b[i] = 0xee
-	}
-	if s.rooms == nil {
-		s.rooms = map[int][]byte{}
-	}
-	s.rooms[r] = b
-	return nil
-}
-
-func (s *testStore) Release(r int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unix.Munmap(s.rooms[r])
-	delete(s.rooms, r)
-}
-
-func (s *testStore) at(off uint64, n int) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rooms[int(off/RoomBytes)][off%RoomBytes:][:n]
-}
-
-func (s *testStore) Access(off uint64, n int, fn func([]byte)) error {
-	if !s.mapped {
-		return ErrNotMapped
-	}
-	fn(s.at(off, n))
-	return nil
-}
-
-func (s *testStore) Get(_ context.Context, p []byte, off uint64) error {
-	if s.broken.Load() {
-		return errBroken
-	}
-	copy(p, s.at(off, len(p)))
-	return nil
-}
-
-func (s *testStore) Put(_ context.Context, p []byte, off uint64) error {
-	if s.broken.Load() {
-		return errBroken
-	}
-	copy(s.at(off, len(p)), p)
-	return nil
-}
 
 // rig is a cache that listens, and the compiled program.
 type rig struct {
@@ -212,7 +142,7 @@ func TestPrograms(t *testing.T) {
 // TestEdges: what programs may do to the window, the descriptors behind it and the shim, and still see what they wrote.
 func TestEdges(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
-	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1} {
+	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1, "borders": 1} {
 		t.Run(what, func(t *testing.T) {
 			for range times {
 				if got := r.run(t, r.program, what); got != "ok" {
@@ -234,6 +164,17 @@ func TestOtherAllocator(t *testing.T) {
 	}
 	if s := r.Stats(); s.Fetched == 0 {
 		t.Errorf("nothing was remote: %+v", s)
+	}
+}
+
+// TestOutside: what a program has of memory besides the window is told, when it has ended.
+func TestOutside(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	if got := r.run(t, r.program, "heap"); got != "ok" {
+		t.Errorf("%s", got)
+	}
+	if n := r.Stats().Outside.Anonymous; n < 16_000_000 || n > 50_000_000 {
+		t.Errorf("%d bytes, want some 16 MB", n)
 	}
 }
 

@@ -77,42 +77,55 @@ func (c *Core) victim() uint32 {
 	}
 }
 
-// evict gives up to n pages up, those side by side together.
+// evict gives up to n pages up, those side by side together: fewer where transfers are wanting that they could leave by, or all are under way.
 func (c *Core) evict(n int) {
-	n = min(n, c.Local(), len(c.victims))
-	for i := range n {
-		c.victims[i] = c.victim()
+	n = min(n, c.Local(), len(c.victims), c.canSend())
+	gone := c.victims[:0]
+	for tries := c.Local(); len(gone) < n && tries > 0; tries-- {
+		p := c.victim()
+		if g := &c.pages[p]; g.transfer != 0 { // what it was before is still on its way to the store, and may not come after what it is now
+			c.enter(p, g.main)
+			continue
+		}
+		gone = append(gone, p)
 	}
-	gone := c.victims[:n]
 	slices.Sort(gone)
 	for _, p := range gone {
-		g := &c.pages[p]
-		area := &c.areas[p/runPages]
-		if c.left++; c.left == 0 {
-			c.left = 1 // 0 is never
-		}
-		if g.prev = 0; !g.main {
-			g.prev = c.left
-		}
-		c.Counts.Evicted++
-		switch {
-		case c.gone[p/roomPages]:
-			g.state, g.prev = lost, 0
-			c.join(drop, p)
-		case g.state == dirty:
-			c.Counts.Saved++
-			g.state = remote
+		c.evictOne(p)
+	}
+}
+
+func (c *Core) evictOne(p uint32) {
+	g := &c.pages[p]
+	area := &c.areas[p/runPages]
+	if c.left++; c.left == 0 {
+		c.left = 1 // 0 is never
+	}
+	if g.prev = 0; !g.main {
+		g.prev = c.left
+	}
+	c.Counts.Evicted++
+	switch {
+	case c.gone[p/roomPages]:
+		g.state, g.prev = lost, 0
+		c.join(drop, p)
+	case g.state == dirty:
+		c.Counts.Saved++
+		g.state, g.stored = remote, true
+		if c.far[p/roomPages] {
+			c.send(p)
+		} else {
 			c.join(save, p)
-			if g.guessed && c.left%4 == 0 {
-				*area = max(*area-1, 0) // a guess is never seen to be wrong, so it is tried again now and then
-			}
-		case g.state == clean:
-			g.state = remote
-			c.join(drop, p)
-			*area = max(*area-1, 0)
-		default:
-			g.state = zero
-			c.join(drop, p)
 		}
+		if g.guessed && c.left%4 == 0 {
+			*area = max(*area-1, 0) // a guess is never seen to be wrong, so it is tried again now and then
+		}
+	case g.state == clean:
+		g.state = remote
+		c.join(drop, p)
+		*area = max(*area-1, 0)
+	default:
+		g.state = zero
+		c.join(drop, p)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -45,13 +45,15 @@ type session struct {
 	rooms    []int // of its window, in order
 	ended    bool  // it takes no more rooms
 	life     int   // writing end of a pipe: when it closes the process is killed
-	stop     int   // eventfd that ends the fault loop
-	placed   int   // bytes of the last install that are there
+	stop     int   // eventfd that ends the fault loops
+	stopping atomic.Bool
+	turns
+	placed int // bytes of the last install that are there
 }
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
 func (c *Cache) Serve(conn *net.UnixConn) error {
-	s := &session{conn: conn, follow: near(conn), window: -1, life: -1, stop: -1}
+	s := &session{conn: conn, follow: near(conn), window: -1, life: -1, stop: -1, turns: turns{kick: -1}}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -77,20 +79,18 @@ func (c *Cache) serve(s *session) error {
 	c.mu.Lock()
 	c.started++
 	c.mu.Unlock()
-	looped := make(chan struct{})
-	go func() {
-		defer close(looped)
-		c.loop(s)
-	}()
+	c.hire(s)
 	err := c.calls(s)
-	unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	<-looped
+	s.stopping.Store(true)
+	unix.Write(s.stop, one[:])
+	c.config.Store.Wake()
+	s.looping.Wait()
 	return err
 }
 
 func (s *session) close() {
 	s.conn.Close()
-	for _, fd := range []int{s.window, s.life, s.stop} {
+	for _, fd := range []int{s.window, s.life, s.stop, s.kick} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -113,6 +113,9 @@ func (c *Cache) greet(s *session) error {
 		return fmt.Errorf("a window of %d bytes of addresses: %w", uint64(windowBytes), err)
 	}
 	if s.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
+		return err
+	}
+	if s.kick, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
 	counters, err := unix.MemfdCreate("wherry-counters", unix.MFD_CLOEXEC)
@@ -261,43 +264,11 @@ func (c *Cache) takeUpTo(s *session, to uint64) uint64 {
 	return 0
 }
 
-// loop answers faults, on a thread of its own.
-func (c *Cache) loop(s *session) {
-	runtime.LockOSThread() // it is pinned to processors, and not unlocked: the thread ends with the goroutine
-	var events [faultsAtOnce]uffd.Event
-	at := placement{cpu: -1, stat: -1}
-	defer at.close()
-	poll := []unix.PollFd{{Fd: int32(s.faults.FD()), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
-	for {
-		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR || poll[1].Revents != 0 {
-			return
-		}
-		n, err := s.faults.Read(events[:])
-		if err != nil {
-			return
-		}
-		if n == 0 {
-			continue
-		}
-		if s.follow {
-			at.begin(s.pid, events[0].Thread())
-		}
-		c.mu.Lock()
-		for i := range events[:n] {
-			if e := &events[i]; e.Fault() {
-				c.fault(s, e.Addr-s.base, e.Write(), e.Minor())
-			}
-		}
-		c.mu.Unlock()
-		at.end()
-	}
-}
-
 // outside reads the counters that the shim keeps.
 func (s *session) outside() Outside {
 	if s.counters == nil {
 		return Outside{}
 	}
 	at := func(i int) uint64 { return binary.NativeEndian.Uint64(s.counters[8*i:]) }
-	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4)}
+	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4), Anonymous: at(5)}
 }

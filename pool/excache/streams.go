@@ -23,6 +23,9 @@ type stream struct {
 	last     uint32 // the page that faulted last
 	stride   int64
 	run      uint32 // pages of the last run
+	window   uint32 // runs that are fetched ahead
+	ahead    uint32 // of them, those whose pages nobody has touched yet
+	since    uint32 // clock when it began: tells it from another that had its place
 	hits     uint32 // how often it went on
 	used     uint32 // clock of the last time
 }
@@ -80,10 +83,10 @@ func (s *streams) hit(p uint32, most int) hint {
 	}
 	if near >= 0 && distance > 1 {
 		t := &s.all[near]
-		*t = stream{up: none, down: none, last: p, stride: int64(p) - int64(t.last), used: s.clock}
+		*t = stream{up: none, down: none, last: p, stride: int64(p) - int64(t.last), used: s.clock, since: s.clock}
 		return hint{at: near, run: 1}
 	}
-	s.all[victim] = stream{up: none, down: none, last: p, used: s.clock}
+	s.all[victim] = stream{up: none, down: none, last: p, used: s.clock, since: s.clock}
 	return hint{at: victim, run: 1}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,7 @@ type rig struct {
 	tokens *cluster.Tokens
 	nodes  map[string]*station
 	sys    *station
+	names  atomic.Uint32 // given to regions by cases that run side by side
 
 	mu      sync.Mutex
 	managed map[uint16]*pool.Table
@@ -126,6 +128,9 @@ func newRig(t *testing.T, f factory, names ...string) *rig {
 		s.pool = component.New(s.el, s.book, l)
 		s.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, _ error) { s.pool.Abandoned(ep) })
 		err := control.ServePool(s.rpc, s.pool, slog.New(slog.DiscardHandler), func() error { return nil })
+		if err == nil {
+			err = control.ServePull(s.rpc, s.pool, s.reach)
+		}
 		if err == nil {
 			s.addr, err = s.el.Listen(s.addr)
 		}

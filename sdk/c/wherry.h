@@ -382,7 +382,9 @@ WHERRY_HELPER int32_t wherry_window_or_empty(uint32_t index, wherry_window_t *wi
  *     for (uint64_t i = 0; (row = wherry_at(0, &rows, i * sizeof *row, sizeof *row)); i++)
  *         ...
  *
- * size is at most 64 KiB. */
+ * size is at most WHERRY_VIEW_LEAST. */
+#define WHERRY_VIEW_LEAST 65536u
+
 WHERRY_HELPER void *wherry_slide(uint32_t index, wherry_view_t *view, uint64_t offset, uint32_t size)
 {
     if (wherry_window_at(index, offset, view) != WHERRY_OK) {

@@ -103,18 +103,27 @@ func (s *Source) check() error {
 	return nil
 }
 
-// files is everything the compiler sees; an include may replace wherry.h or wherry_std.h, which is there for those that name it.
+// files is everything the compiler sees; an include may replace wherry.h, or one of the SDK's other headers, which are there for those that name them.
 func (s *Source) files() map[string][]byte {
 	all := map[string][]byte{sdk.HeaderName: []byte(sdk.Header())}
 	maps.Copy(all, s.Includes)
 	all[s.Name] = s.Code
-	for _, code := range all { // others keep their hash when it changes
-		if _, own := all[sdk.StdName]; !own && bytes.Contains(code, []byte(sdk.StdName)) {
-			all[sdk.StdName] = []byte(sdk.Std())
-			break
+	for name, text := range sdk.Parts() {
+		if _, own := all[name]; !own && s.names(name) { // others keep their hash when it changes
+			all[name] = []byte(text)
 		}
 	}
 	return all
+}
+
+// names reports whether the source has a file's name somewhere in it.
+func (s *Source) names(file string) bool {
+	for _, code := range s.Includes {
+		if bytes.Contains(code, []byte(file)) {
+			return true
+		}
+	}
+	return bytes.Contains(s.Code, []byte(file))
 }
 
 // Hash is the SHA-256 that a manifest's source field holds, in hex: of each

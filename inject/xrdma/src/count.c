@@ -23,7 +23,7 @@ WHERRY_ENTRY(payload, size)
     struct {
         uint32_t rows, zero;
         uint64_t matched, scanned;
-    } part = {1, 0, predicate_count(&p), t.count};
+    } part = {1, 0, predicate_count(&p, &t), t.count};
     if (p.broken)
         return refuse("a row's text lies outside the window with text");
     return wherry_reply(&part, sizeof part);

@@ -136,10 +136,11 @@ static int32_t add_text(groups_t *g, const uint8_t *text, uint32_t size)
     return WHERRY_OK;
 }
 
-static int32_t group_rows(groups_t *g, const table_t *t, predicate_t *p, wherry_column_t by)
+/* Groups the rows that are here. */
+static int32_t group_here(groups_t *g, const table_t *t, predicate_t *p, wherry_column_t by)
 {
     const uint8_t *row = t->row;
-    for (uint64_t i = t->count; i; i--, row += t->bytes) {
+    for (uint64_t i = t->here; i; i--, row += t->bytes) {
         const uint8_t *cell = row + by.offset;
         if (!predicate_row(p, row))
             continue;
@@ -153,6 +154,16 @@ static int32_t group_rows(groups_t *g, const table_t *t, predicate_t *p, wherry_
             return WHERRY_OK;
         }
         WHERRY_TRY(add_text(g, cell, n));
+    }
+    return WHERRY_OK;
+}
+
+static int32_t group_rows(groups_t *g, table_t *t, predicate_t *p, wherry_column_t by)
+{
+    while (!p->broken && table_next(t)) {
+        WHERRY_TRY(group_here(g, t, p, by));
+        if (by.type > WHERRY_TYPE_BYTES && table_slides(t)) /* the keys lie in the rows, which go */
+            WHERRY_TRY(send_groups(g));
     }
     return WHERRY_OK;
 }

@@ -281,12 +281,11 @@ WHERRY_INLINE int predicate_row(predicate_t *p, const uint8_t *row)
     return (cell_integer(cell, p->column.type) - p->low <= p->span) != p->invert;
 }
 
-/* How many rows match.  A loop for each type keeps decisions out of it. */
-WHERRY_HELPER uint64_t predicate_count(predicate_t *p)
+/* How many of the rows here match.  A loop for each type keeps decisions out of it. */
+WHERRY_HELPER uint64_t predicate_count_here(predicate_t *p, const table_t *t)
 {
-    const table_t *t = p->table;
     const uint8_t *cell = t->row + p->column.offset;
-    uint64_t n = 0, low = p->low, span = p->span, rows = t->count;
+    uint64_t n = 0, low = p->low, span = p->span, rows = t->here;
     double from = p->from, to = p->to;
     uint32_t step = t->bytes;
     if (p->op == OP_ANY)
@@ -321,6 +320,15 @@ WHERRY_HELPER uint64_t predicate_count(predicate_t *p)
         return n;
     }
     return p->invert ? rows - n : n;
+}
+
+/* How many rows match. */
+WHERRY_HELPER uint64_t predicate_count(predicate_t *p, table_t *t)
+{
+    uint64_t n = 0;
+    while (table_next(t))
+        n += predicate_count_here(p, t);
+    return n;
 }
 
 #endif

@@ -51,18 +51,20 @@ WHERRY_ENTRY(payload, size)
         row_t row;
     } part = {1, 0, {0, 0, __builtin_inf(), -__builtin_inf()}};
     double sum = 0, lost = 0;
-    const uint8_t *row = t.row;
-    for (uint64_t i = t.count; i; i--, row += t.bytes) {
-        if (!predicate_row(&p, row))
-            continue;
-        double x = cell_number(row + in->column.offset, in->column.type), next = sum + x;
-        lost += __builtin_fabs(sum) >= __builtin_fabs(x) ? (sum - next) + x : (x - next) + sum;
-        sum = next;
-        part.row.n++;
-        if (x < part.row.min)
-            part.row.min = x;
-        if (x > part.row.max)
-            part.row.max = x;
+    while (table_next(&t)) {
+        const uint8_t *row = t.row;
+        for (uint64_t i = t.here; i; i--, row += t.bytes) {
+            if (!predicate_row(&p, row))
+                continue;
+            double x = cell_number(row + in->column.offset, in->column.type), next = sum + x;
+            lost += __builtin_fabs(sum) >= __builtin_fabs(x) ? (sum - next) + x : (x - next) + sum;
+            sum = next;
+            part.row.n++;
+            if (x < part.row.min)
+                part.row.min = x;
+            if (x > part.row.max)
+                part.row.max = x;
+        }
     }
     if (p.broken)
         return refuse("a row's text lies outside the window with text");

@@ -7,6 +7,7 @@
  * {u32 vertex, u32 count}; of equal counts the lower vertex is better. */
 #include "graph.h"
 #include "shards.h"
+#include "wherry_team.h"
 
 typedef struct {
     uint32_t k, direction, merge;
@@ -18,19 +19,13 @@ typedef struct {
     uint32_t vertex, count;
 } row_t;
 
-/* Another element's best, for element 0. */
+/* The best so far, the worst of them first: a binary heap. It is what elements send to element 0, too. */
 typedef struct {
-    params_t params;
-    uint32_t rows;
-    row_t row[MOST];
-} message_t;
-
-/* The best so far, the worst of them first: a binary heap. */
-typedef struct {
-    uint32_t arrived; /* elements merged so far */
-    uint32_t rows;
+    uint32_t k, rows;
     row_t row[MOST];
 } heap_t;
+
+#define MERGE 1u /* a step: element 0 puts the heaps together */
 
 WHERRY_INLINE int worse(row_t a, row_t b) { return a.count != b.count ? a.count < b.count : a.vertex > b.vertex; }
 
@@ -51,11 +46,11 @@ static void sink(heap_t *h, uint32_t n, row_t r)
     h->row[i] = r;
 }
 
-static void offer(heap_t *h, uint32_t k, row_t r)
+static void offer(heap_t *h, row_t r)
 {
-    if (h->rows == k) {
+    if (h->rows == h->k) {
         if (worse(h->row[0], r))
-            sink(h, k, r);
+            sink(h, h->k, r);
         return;
     }
     uint32_t i = h->rows++;
@@ -80,23 +75,16 @@ static int32_t reply_sorted(heap_t *h)
     return wherry_reply(&part, WHERRY_ROWS_HEAD + part.rows * sizeof(row_t));
 }
 
-static int32_t reply_none(void)
-{
-    static const uint32_t none[2] = {0, 0};
-    return wherry_reply(none, sizeof none);
-}
-
 /* Element 0: takes one element's best. */
-static int32_t merge(const row_t *row, uint32_t rows, uint32_t k, int32_t elements)
+static int32_t merge(const wherry_team_t *t, heap_t *h)
 {
-    heap_t *h = (heap_t *)wherry_scratch(sizeof *h);
-    if (!h)
-        return WHERRY_ERR_LIMIT;
-    for (uint32_t i = 0; i < rows; i++)
-        offer(h, k, row[i]);
-    if (++h->arrived < (uint32_t)elements)
-        return reply_none();
-    return reply_sorted(h);
+    const heap_t *in = (const heap_t *)t->data;
+    if (t->size < offsetof(heap_t, row) || in->k > MOST || in->rows > (t->size - offsetof(heap_t, row)) / sizeof(row_t))
+        return WHERRY_ERR_ARGUMENT;
+    h->k = in->k;
+    for (uint32_t i = 0; i < in->rows; i++)
+        offer(h, in->row[i]);
+    return t->last ? reply_sorted(h) : WHERRY_OK;
 }
 
 static int32_t scan(heap_t *h, const params_t *p, int32_t self)
@@ -112,38 +100,29 @@ static int32_t scan(heap_t *h, const params_t *p, int32_t self)
     for (uint64_t i = 0; i < held; i++) {
         uint64_t n = g.offsets[i + 1] - g.offsets[i];
         row_t r = {0, n > UINT32_MAX ? UINT32_MAX : (uint32_t)n};
-        if (h->rows == p->k && r.count < h->row[0].count)
+        if (h->rows == h->k && r.count < h->row[0].count)
             continue; /* whichever vertex it is */
         r.vertex = (uint32_t)(ranges ? mine.first + i : (uint64_t)wherry_row(0, self, i));
-        offer(h, p->k, r);
+        offer(h, r);
     }
     return WHERRY_OK;
 }
 
 WHERRY_ENTRY(payload, size)
 {
-    static heap_t own;
-    static message_t out;
-    const message_t *in = (const message_t *)payload;
-    if (size < sizeof in->params)
+    wherry_team_t t;
+    heap_t *own = (heap_t *)wherry_team_room();
+    const params_t *p = (const params_t *)payload;
+    if (size < sizeof *p)
         return WHERRY_ERR_ARGUMENT;
-    const params_t *p = &in->params;
+    WHERRY_TRY(wherry_team_open(&t, payload, size, sizeof(heap_t), 0));
+    if (t.step == MERGE)
+        return merge(&t, (heap_t *)t.state);
     if (p->k == 0 || p->k > MOST)
         return WHERRY_ERR_ARGUMENT;
-    if (size > sizeof *p) {
-        if (size < offsetof(message_t, row) || in->rows > (size - offsetof(message_t, row)) / sizeof(row_t))
-            return WHERRY_ERR_ARGUMENT;
-        return merge(in->row, in->rows, p->k, wherry_elements());
-    }
-    int32_t self = wherry_self();
-    own.rows = 0;
-    WHERRY_TRY(scan(&own, p, self));
+    own->k = p->k;
+    WHERRY_TRY(scan(own, p, (int32_t)t.self));
     if (!p->merge)
-        return reply_sorted(&own);
-    if (self == 0)
-        return merge(own.row, own.rows, p->k, wherry_elements());
-    out.params = *p;
-    out.rows = own.rows;
-    memcpy(out.row, own.row, own.rows * sizeof *own.row);
-    return wherry_forward(0, 0, &out, offsetof(message_t, row) + own.rows * (uint32_t)sizeof *own.row);
+        return reply_sorted(own);
+    return wherry_gather(&t, 0, MERGE, own, offsetof(heap_t, row) + own->rows * (uint32_t)sizeof *own->row);
 }

@@ -414,11 +414,73 @@ static void smallforks(void) // that malloc takes its locks before each fork, an
         pthread_join(t[i], 0);
 }
 
+static char *edge(int upper) // where the window begins, or ends
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[512], *low = 0, *high = 0;
+    while (fgets(line, sizeof line, f)) {
+        unsigned long a, b;
+        if (strstr(line, "wherry-window") && sscanf(line, "%lx-%lx", &a, &b) == 2) {
+            low = low ? low : (char *)a;
+            high = (char *)b;
+        }
+    }
+    fclose(f);
+    return upper ? high : low;
+}
+
+static void borders(void) // what begins outside the window and ends inside, and files that are mapped over it
+{
+    const size_t k = 256 << 10;
+    const int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    char *low = edge(0), *m = mmap(0, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *old;
+    CHECK(m == low);
+    CHECK(mmap(low - k, k, PROT_READ | PROT_WRITE, fixed | MAP_FIXED_NOREPLACE, -1, 0) == low - k);
+    memset(low - k, 5, k + 4 * MIB);
+    CHECK(madvise(low - k, 2 * k, MADV_DONTNEED) == 0 && nonzero(low - k, 2 * k) == 0 && low[2 * k] == 5);
+    memset(low - k, 6, 2 * k);
+    CHECK(mprotect(low - k, 2 * k, PROT_READ) == 0 && low[0] == 6 && mprotect(low - k, 2 * k, PROT_READ | PROT_WRITE) == 0);
+    CHECK(mmap(low - k, 2 * k, PROT_READ | PROT_WRITE, fixed, -1, 0) == low - k && nonzero(low - k, 2 * k) == 0 && low[2 * k] == 5 && inside(low));
+    memset(low - k, 7, 2 * k);
+    CHECK(munmap(low - k, 2 * k) == 0 && low[2 * k] == 5); // as a malloc does that joins its mappings
+    CHECK((old = mmap(0, k, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == low && nonzero(old, k) == 0);
+    char *r = low - k;
+    CHECK(mmap(r, k, PROT_READ | PROT_WRITE, fixed | MAP_FIXED_NOREPLACE, -1, 0) == r); // it was free again
+    CHECK(munmap(r, k) == 0);
+
+    int fd = open("/proc/self/exe", O_RDONLY);
+    char *f = m + MIB;
+    CHECK(mmap(f, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == f);
+    f[0] = 'x';
+    CHECK(madvise(f - 4096, 16384, MADV_DONTNEED) == 0 && memcmp(f, "\177ELF", 4) == 0); // the file again, and zeros beside it
+    CHECK(nonzero(f - 4096, 4096) == 0 && nonzero(f + 8192, 4096) == 0 && f[-4097] == 5 && f[12288] == 5);
+    f[0] = 'y';
+    pid_t child = fork(); // inherits what is mapped there
+    if (!child)
+        _exit(f[0] != 'y' || f[1] != 'E' || m[2 * MIB] != 5 || nonzero(f + 8192, 4096) || !memset(f - 4096, 1, 16384));
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && f[0] == 'y');
+
+    char *away = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0); // moved over the window
+    away[0] = 'z';
+    CHECK(mremap(away, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, m + 3 * MIB) == m + 3 * MIB && m[3 * MIB] == 'z' && m[3 * MIB + 8192] == 5);
+    CHECK(munmap(m, 4 * MIB) == 0);
+    CHECK((m = mmap(0, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == low && nonzero(m, 4 * MIB) == 0);
+    for (size_t i = 0; i < 4 * MIB; i += 4096)
+        CHECK(inside(m + i));
+}
+
+static void heap(void) // what is small stays here
+{
+    for (int i = 0; i < 160; i++)
+        memset(malloc(100 << 10), i, 100 << 10);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"small", small}, {"smallforks", smallforks}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
+	"github.com/wherry-fabric/wherry/sdk"
 )
 
 // ClangMajor is the compiler version that the committed images were made with.
@@ -59,7 +60,7 @@ func Source(src string, f Function) (cbuild.Source, error) {
 	out.Code = code
 	for queue := [][]byte{code}; len(queue) > 0; queue = queue[1:] {
 		for _, name := range included(queue[0]) {
-			if _, have := out.Includes[name]; have || name == "wherry.h" {
+			if _, have := out.Includes[name]; have || name == sdk.HeaderName || sdk.Parts()[name] != "" {
 				continue
 			}
 			header, err := os.ReadFile(filepath.Join(src, name))

@@ -105,8 +105,12 @@ func TestNoStraySources(t *testing.T) {
 func TestSourcesArePortable(t *testing.T) {
 	tl := tools(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, sdk.HeaderName), []byte(sdk.Header()), 0o600); err != nil {
-		t.Fatal(err)
+	headers := sdk.Parts()
+	headers[sdk.HeaderName] = sdk.Header()
+	for name, text := range headers {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	done := map[string]bool{}
 	for i, f := range Functions() {

@@ -198,6 +198,18 @@ EXPORT int posix_memalign(void **out, u64 align, u64 n)
     return 0;
 }
 
+/* How many bytes of an area, whole pages, lie before the window, in it and after it. */
+struct parts { u64 before, in, after; };
+static struct parts parts_of(const void *p, u64 n)
+{
+    u64 a = (u64)p, end = a + n, low = (u64)window_base, high = low + window_size;
+    if (!window_on || end <= low || a >= high || end < a)
+        return (struct parts){n, 0, 0};
+    struct parts s = {a < low ? low - a : 0, 0, end > high ? end - high : 0};
+    s.in = n - s.before - s.after;
+    return s;
+}
+
 static i64 system_map(void *p, u64 n, int prot, int flags, int fd, i64 off)
 {
     if (window_on && fd == -1 && flags & MAP_ANONYMOUS && n >= window_least && prot != 0) {
@@ -207,24 +219,32 @@ static i64 system_map(void *p, u64 n, int prot, int flags, int fd, i64 off)
     return CALL6(SYS_mmap, p, n, prot, flags, fd, off);
 }
 
-/* Something is put over addresses of the window. Anonymous memory stays in the window, and is zeroed; a file is mapped there, and
- * the addresses are the window's again when they are given up. */
+/* Something is put over addresses, some of the window among them. Anonymous memory stays in the window, and is zeroed; a file is mapped
+ * there, and the addresses are the window's again when they are given up. */
 static i64 map_over(u8 *p, u64 n, int prot, int flags, int fd, i64 off)
 {
-    i64 r = (i64)p;
-    if ((u64)p % PAGE)
-        return -EINVAL;
     n = whole_pages(n);
+    struct parts s = parts_of(p, n);
+    i64 r = (u64)p % PAGE ? -EINVAL : 0;
     int ours = flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(prot & PROT_EXEC);
+    if (r >= 0 && s.before)
+        r = system_map(p, s.before, prot, flags, fd, off);
+    if (r >= 0 && s.after)
+        r = system_map(p + n - s.after, s.after, prot, flags, fd, off + (i64)(n - s.after));
+    if (r < 0 && r > -4096)
+        return r;
+    u8 *in = p + s.before;
+    r = (i64)p;
     lock();
-    if (!window_claim(p, n))
+    if (!window_claim(in, s.in))
         r = -ENOMEM;
     else if (!ours) {
-        r = CALL6(SYS_mmap, p, n, prot, flags, fd, off);
-        window_altered(p, n, 1);
+        i64 err = CALL6(SYS_mmap, in, s.in, prot, flags, fd, off + (i64)s.before);
+        window_altered(in, s.in, 1);
+        r = err < 0 && err > -4096 ? err : r;
     } else if (prot != (PROT_READ | PROT_WRITE)) {
-        i64 err = CALL3(SYS_mprotect, p, n, prot);
-        window_altered(p, n, 0);
+        i64 err = CALL3(SYS_mprotect, in, s.in, prot);
+        window_altered(in, s.in, 0);
         r = err < 0 ? err : r;
     }
     unlock();
@@ -234,7 +254,7 @@ static i64 map_over(u8 *p, u64 n, int prot, int flags, int fd, i64 off)
 EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
 {
     const int odd = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB;
-    if (in_window(p) && flags & MAP_FIXED)
+    if (flags & MAP_FIXED && !(flags & MAP_FIXED_NOREPLACE) && parts_of(p, whole_pages(n)).in)
         return (void *)fails(map_over(p, n, prot, flags, fd, off));
     if (large(n) && fd == -1 && flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(flags & odd) && prot == (PROT_READ | PROT_WRITE)) {
         u8 *q = n > window_size ? 0 : take(n, PAGE, CLEARED);
@@ -247,19 +267,22 @@ EXPORT void *mmap64(void *p, u64 n, int prot, int flags, int fd, i64 off) { retu
 
 EXPORT int munmap(void *p, u64 n)
 {
-    if (!in_window(p))
+    struct parts s = parts_of(p, whole_pages(n));
+    if (!s.in || (u64)p % PAGE)
         return (int)fails(CALL2(SYS_munmap, p, n));
-    if ((u64)p % PAGE || !n)
-        return (int)fails(-EINVAL);
+    u8 *in = (u8 *)p + s.before;
+    i64 r = s.before ? CALL2(SYS_munmap, p, s.before) : 0;
+    if (r >= 0 && s.after)
+        r = CALL2(SYS_munmap, in + s.in, s.after);
     lock();
-    window_give(p, whole_pages(n));
+    window_give(in, s.in);
     unlock();
-    return 0;
+    return (int)fails(r);
 }
 
 static i64 remap(u8 *p, u64 old, u64 n, int flags, void *to)
 {
-    if ((u64)p % PAGE || !old || !n || flags & MREMAP_DONTUNMAP)
+    if ((u64)p % PAGE || !old || !n || flags & MREMAP_DONTUNMAP || (flags & MREMAP_FIXED && (u8 *)to < p + old && p < (u8 *)to + n))
         return -EINVAL;
     if (!(flags & MREMAP_FIXED)) {
         lock();
@@ -270,20 +293,30 @@ static i64 remap(u8 *p, u64 old, u64 n, int flags, void *to)
         if (!(flags & MREMAP_MAYMOVE))
             return -ENOMEM;
     }
-    u8 *q;
-    if (!(flags & MREMAP_FIXED))
-        q = take(n, PAGE, CLEARED);
-    else if (in_window(to))
-        q = (u8 *)map_over(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    else
-        q = (u8 *)system_map(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    if (!q || ((i64)q < 0 && (i64)q > -4096))
+    u8 *q = flags & MREMAP_FIXED ? mmap(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) : take(n, PAGE, CLEARED);
+    if (!q || q == FAILED)
         return -ENOMEM;
     __builtin_memcpy(q, p, old < n ? old : n);
     lock();
     window_give(p, old);
     unlock();
     return (i64)q;
+}
+
+/* A mapping of the system's is moved over addresses of the window. */
+static i64 remap_over(void *p, u64 old, u64 n, int flags, u8 *to)
+{
+    struct parts s = parts_of(to, n);
+    if ((u64)to % PAGE)
+        return -EINVAL;
+    lock();
+    i64 r = -ENOMEM;
+    if (window_claim(to + s.before, s.in)) {
+        r = CALL5(SYS_mremap, p, old, n, flags, to);
+        window_altered(to + s.before, s.in, 1);
+    }
+    unlock();
+    return r;
 }
 
 EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
@@ -297,15 +330,18 @@ EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
     }
     if (in_window(p))
         return (void *)fails(remap(p, whole_pages(old), whole_pages(n), flags, to));
+    if (flags & MREMAP_FIXED && parts_of(to, whole_pages(n)).in)
+        return (void *)fails(remap_over(p, old, whole_pages(n), flags, to));
     return (void *)fails(CALL5(SYS_mremap, p, old, n, flags, to));
 }
 
 EXPORT int mprotect(void *p, u64 n, int prot)
 {
+    struct parts s = parts_of(p, whole_pages(n));
     i64 r = CALL3(SYS_mprotect, p, n, prot);
-    if (r == 0 && in_window(p) && prot != (PROT_READ | PROT_WRITE)) {
+    if (r == 0 && s.in && prot != (PROT_READ | PROT_WRITE)) {
         lock();
-        window_altered(p, whole_pages(n), 0);
+        window_altered((u8 *)p + s.before, s.in, 0);
         unlock();
     }
     return (int)fails(r);
@@ -313,16 +349,19 @@ EXPORT int mprotect(void *p, u64 n, int prot)
 
 EXPORT int madvise(void *p, u64 n, int advice)
 {
-    if (!in_window(p))
+    struct parts s = parts_of(p, whole_pages(n));
+    if (!s.in)
         return (int)fails(CALL3(SYS_madvise, p, n, advice));
     if ((u64)p % PAGE || advice == MADV_REMOVE || advice == MADV_WIPEONFORK)
         return (int)fails(-EINVAL);
-    if ((advice == MADV_DONTNEED || advice == MADV_FREE) && n) {
-        lock();
-        window_zero(p, whole_pages(n));
-        unlock();
-    }
-    return 0; /* all else is advice on memory that is not the kernel's to place */
+    u8 *in = (u8 *)p + s.before;
+    i64 r = s.before ? CALL3(SYS_madvise, p, s.before, advice) : 0;
+    if (r >= 0 && s.after)
+        r = CALL3(SYS_madvise, in + s.in, s.after, advice);
+    lock();
+    i64 err = window_advise(in, s.in, advice);
+    unlock();
+    return (int)fails(err < 0 ? err : r);
 }
 
 /* O_DIRECT and io_uring let the kernel write to a page after the cache took it away: the bytes would be lost. */
@@ -503,4 +542,10 @@ __attribute__((constructor)) static void start(void)
         __register_atfork(before_fork, in_parent, in_child, 0);
     else if (pthread_atfork)
         pthread_atfork(before_fork, in_parent, in_child);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    if (window_on)
+        window_besides();
 }

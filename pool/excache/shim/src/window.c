@@ -203,13 +203,37 @@ static u8 *fit(u64 n, u64 align, int how)
     return 0;
 }
 
+void window_besides(void)
+{
+    static const char name[] = "\nRssAnon:";
+    char b[4096];
+    u64 matched = 0, kib = 0;
+    i64 fd = CALL4(SYS_openat, AT_FDCWD, "/proc/self/status", O_CLOEXEC, 0);
+    i64 n = fd < 0 ? 0 : CALL3(SYS_read, fd, b, sizeof b);
+    if (fd >= 0)
+        CALL1(SYS_close, fd);
+    for (i64 i = 0; i < n; i++) {
+        if (matched < sizeof name - 1)
+            matched = b[i] == name[matched] ? matched + 1 : b[i] == name[0];
+        else if (b[i] >= '0' && b[i] <= '9')
+            kib = kib * 10 + (u64)(b[i] - '0');
+        else if (kib)
+            break;
+    }
+    if (kib << 10 > __atomic_load_n(&counters->anonymous, __ATOMIC_RELAXED))
+        __atomic_store_n(&counters->anonymous, kib << 10, __ATOMIC_RELAXED);
+}
+
 /* Adds n clean bytes at the end; 0 if there is no room. */
 static int grow(u64 n)
 {
     if (n > window_size - top || range_count + 4 > MAX_RANGES)
         return 0;
-    if (top + n > room && ask(CALL_TAKE, 0, top + n, 0))
-        return 0;
+    if (top + n > room) {
+        window_besides();
+        if (ask(CALL_TAKE, 0, top + n, 0))
+            return 0;
+    }
     ranges[range_count] = (struct range){top, n, CLEAN, 0};
     range_count++;
     top += n;
@@ -242,14 +266,24 @@ u8 *window_take(u64 n, u64 align, int how)
     return fit(n, align, how);
 }
 
+/* Maps a part of the window where it belongs, and watches it. */
+static i64 map_part(u64 off, u64 n, int fixed)
+{
+    u64 at = (u64)window_base + off, arg[4] = {at, n, 7, 0}; /* missing, protected, minor */
+    if (!n)
+        return 0;
+    i64 r = CALL6(SYS_mmap, at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, file, off);
+    if (r < 0 && r > -4096)
+        return r;
+    r = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
+    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTFORK);
+}
+
 static void restore(u64 off, u64 n, u32 flags)
 {
     if (flags & FOREIGN) {
-        u64 arg[4] = {(u64)window_base + off, n, 7, 0};
-        if (CALL6(SYS_mmap, window_base + off, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, off) < 0 ||
-            CALL3(SYS_ioctl, faults, 0xc020aa00, arg) < 0)
+        if (map_part(off, n, MAP_FIXED) < 0)
             fail("a part of the window cannot be taken back\n");
-        CALL3(SYS_madvise, window_base + off, n, MADV_DONTFORK);
     } else if (flags & ALTERED)
         CALL3(SYS_mprotect, window_base + off, n, PROT_READ | PROT_WRITE);
 }
@@ -310,10 +344,29 @@ u64 window_length(u8 *p)
     return r->off == off && r->kind == USED && r->flags & ALLOCATED ? r->len : 0;
 }
 
-void window_zero(u8 *p, u64 n)
+static void zero(u64 off, u64 n, int advice) /* if that is the advice; all else is about memory that is not the kernel's to place */
 {
-    u64 pair[2] = {(u64)(p - window_base), n};
-    ask(CALL_FREE, 1, 0, pair);
+    u64 pair[2] = {off, n};
+    if (n && (advice == MADV_DONTNEED || advice == MADV_FREE))
+        ask(CALL_FREE, 1, 0, pair);
+}
+
+i64 window_advise(u8 *p, u64 n, int advice)
+{
+    u64 off = (u64)(p - window_base), end = off + n;
+    for (u32 i = off < top ? find(off) : range_count; i < range_count && ranges[i].off < end; i++) {
+        u64 from = ranges[i].off, to = from + ranges[i].len;
+        if (!(ranges[i].flags & FOREIGN))
+            continue;
+        from = from < off ? off : from, to = to > end ? end : to;
+        zero(off, from - off, advice);
+        i64 r = CALL3(SYS_madvise, window_base + from, to - from, advice);
+        if (r < 0)
+            return r;
+        off = to;
+    }
+    zero(off, end - off, advice);
+    return 0;
 }
 
 void window_altered(u8 *p, u64 n, int foreign)
@@ -397,22 +450,28 @@ static i64 open_faults(void)
     return err < 0 ? err : fd;
 }
 
-/* Maps the window, at an address that the parent had if there was one, and opens a userfaultfd for it. */
-static i64 watch(u64 at_address)
+/* Opens a userfaultfd, and maps the window: anywhere, or in a forked child where the parent had it, but for what the child inherited
+ * there. */
+static i64 watch(int forked)
 {
-    i64 fd = open_faults();
+    i64 fd = open_faults(), err = 0;
     if (fd < 0)
         return fd;
     faults = above((int)fd);
-    i64 at = CALL6(SYS_mmap, at_address, window_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at_address ? MAP_FIXED_NOREPLACE : 0), file, 0);
-    if (at < 0 && at > -4096)
-        return at;
-    window_base = (u8 *)at;
-    u64 arg[4] = {(u64)at, window_size, 7, 0}; /* missing, protected, minor */
-    i64 err = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
-    if (err < 0)
-        return err;
-    return CALL3(SYS_madvise, at, window_size, MADV_DONTFORK);
+    if (!forked) {
+        i64 at = CALL6(SYS_mmap, 0, window_size, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at < 0 && at > -4096)
+            return at;
+        window_base = (u8 *)at;
+        return map_part(0, window_size, MAP_FIXED);
+    }
+    u64 off = 0;
+    for (u32 i = 0; err >= 0 && i < range_count; i++)
+        if (ranges[i].flags & FOREIGN) {
+            err = map_part(off, ranges[i].off - off, MAP_FIXED_NOREPLACE);
+            off = ranges[i].off + ranges[i].len;
+        }
+    return err < 0 ? err : map_part(off, window_size - off, MAP_FIXED_NOREPLACE);
 }
 
 static void meet(struct welcome *to) /* hears the daemon's welcome on a new connection */
@@ -464,7 +523,7 @@ int window_next(u32 from) /* the lowest of the window's descriptors from a numbe
     return best;
 }
 
-static void join_session(const struct welcome *w, u64 at_address)
+static void join_session(const struct welcome *w, int forked)
 {
     u64 answer[2];
     self = CALL0(SYS_getpid);
@@ -474,7 +533,7 @@ static void join_session(const struct welcome *w, u64 at_address)
     i64 shared = CALL6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->counters, 0);
     CALL1(SYS_close, w->counters);
     if (!err)
-        err = shared < 0 && shared > -4096 ? shared : watch(at_address);
+        err = shared < 0 && shared > -4096 ? shared : watch(forked);
     u64 hello[4] = {MAGIC, (u64)window_base, (u64)CALL0(SYS_getpid), (u64)(err < 0 ? -err : 0)};
     struct rights out = {16 + sizeof(int), SOL_SOCKET, SCM_RIGHTS, {faults}};
     struct iovec v = {hello, sizeof hello};
@@ -520,11 +579,8 @@ void window_forked(void)
     CALL1(SYS_close, life);
     CALL2(SYS_munmap, counters, PAGE);
     locked = 0;
-    join_session(&child, (u64)window_base);
+    join_session(&child, 1);
     child.wire = -1;
-    for (u32 i = 0; i < range_count; i++) /* what was mapped over the window is not there in the child */
-        if (ranges[i].flags & FOREIGN)
-            fail("a process that mapped a file over remote memory has forked\n");
 }
 
 void window_parted(void)

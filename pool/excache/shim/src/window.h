@@ -11,7 +11,7 @@ extern u64 window_size;
 extern u64 window_least; /* smaller allocations are not the window's */
 
 /* Counters that the daemon reads; it has them in this order. */
-struct counters { u64 mappings, bytes, direct, uring, refused; };
+struct counters { u64 mappings, bytes, direct, uring, refused, anonymous; };
 extern struct counters *counters;
 static inline void count(u64 *c, u64 n) { __atomic_fetch_add(c, n, __ATOMIC_RELAXED); }
 
@@ -30,8 +30,8 @@ void window_give(u8 *p, u64 n);
 int window_extend(u8 *p, u64 n, u64 more);
 /* The bytes of the allocation that begins at p, 0 if none does. Mappings are no allocations: what lies in them may be another malloc's. */
 u64 window_length(u8 *p);
-/* Makes whole pages read as zeros. */
-void window_zero(u8 *p, u64 n);
+/* Does what madvise does: whole pages read as zeros where that is the advice. */
+i64 window_advise(u8 *p, u64 n, int advice);
 /* Says that the program has changed what these pages allow, or mapped something else there: giving them back mends that. */
 void window_altered(u8 *p, u64 n, int foreign);
 /* Marks pages, which something is put at by MAP_FIXED, as in use; 0 if there is no room. */
@@ -41,6 +41,8 @@ int window_owns(int fd);
 /* Moves it elsewhere if it is, as the program takes its number; 0 if there is no other. Without the lock, as the others of these three. */
 int window_vacate(int fd);
 int window_next(u32 from);
+/* Counts what the process has of memory besides. Without the lock. */
+void window_besides(void);
 /* Connects to the daemon. */
 void window_open(void);
 /* Has the daemon copy the window for a child, which window_forked makes its own in the child; window_parted ends it in the parent. The

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/wherry-fabric/wherry/internal/memcg"
+)
+
+// plan is a run of the whole: rounds, in which each side has one turn with each workload.
+type plan struct {
+	options
+	workloads []workload
+	sides     []string          // but for local
+	without   map[string]string // sides that cannot be had here, and why
+}
+
+func (p *plan) run(ctx context.Context) error {
+	dir, err := os.MkdirTemp(p.dir, "bench-memory-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program, err := compile(dir)
+	if err != nil {
+		return err
+	}
+	root, err := memcg.Find()
+	if err == nil {
+		err = root.Usable()
+	}
+	if err != nil {
+		return err
+	}
+	var most int64
+	for _, w := range p.workloads {
+		if err := w.check(); err != nil {
+			return err
+		}
+		most = max(most, w.needs())
+	}
+	n, err := startNode(ctx, p.wherry, dir, most)
+	if err != nil {
+		return err
+	}
+	defer n.stop()
+	b := &bench{wherry: p.wherry, program: program, dir: dir, root: root, node: n, bytes: most}
+	r := &results{rounds: p.rounds, sides: p.sides, without: p.without}
+	for _, w := range p.workloads {
+		row, err := p.measure(ctx, b, w)
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		r.rows = append(r.rows, row)
+	}
+	if p.json {
+		return json.NewEncoder(os.Stdout).Encode(r.flat())
+	}
+	return r.print(os.Stdout)
+}
+
+// measure runs one workload: once over tcp for what wherry takes of memory, which is every swap's bound, and then in rounds.
+func (p *plan) measure(ctx context.Context, b *bench, w workload) (*row, error) {
+	_, peak, err := b.turn(ctx, "tcp", w, 0)
+	if err != nil {
+		return nil, err
+	}
+	row := &row{workload: w, limit: peak, ratios: map[string][]float64{}, killed: map[string]int{}}
+	for round := range p.rounds {
+		local, _, err := b.turn(ctx, "local", w, 0)
+		if err != nil {
+			return nil, err
+		}
+		row.local = append(row.local, local.seconds)
+		fmt.Fprintf(os.Stderr, "%s, round %d of %d: local %.2f s", w.name, round+1, p.rounds, local.seconds)
+		for _, side := range p.sides {
+			if p.without[side] != "" {
+				continue
+			}
+			a, _, err := b.turn(ctx, side, w, peak)
+			if err == nil && a.found != local.found {
+				err = fmt.Errorf("it found %s, the local run %s", a.found, local.found)
+			}
+			switch {
+			case errors.Is(err, errSide):
+				p.without[side] = err.Error()
+			case errors.Is(err, errKilled):
+				row.killed[side]++
+			case err != nil:
+				fmt.Fprintln(os.Stderr)
+				return nil, fmt.Errorf("%s: %w", side, err)
+			default:
+				row.ratios[side] = append(row.ratios[side], a.seconds/local.seconds)
+				fmt.Fprintf(os.Stderr, ", %s %.2f", side, a.seconds)
+				continue
+			}
+			fmt.Fprintf(os.Stderr, ", %s %v", side, err)
+		}
+		fmt.Fprintln(os.Stderr)
+	}
+	return row, nil
+}
+
+// row is what a workload took.
+type row struct {
+	workload
+	limit  int64 // bytes of each swap
+	local  []float64
+	ratios map[string][]float64 // by side, of each round: its time to the local one's
+	killed map[string]int       // rounds without an answer
+}
+
+type results struct {
+	rounds  int
+	sides   []string
+	without map[string]string
+	rows    []*row
+}
+
+func median(of []float64) float64 {
+	s := slices.Sorted(slices.Values(of))
+	if len(s)%2 == 1 {
+		return s[len(s)/2]
+	}
+	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}
+
+// flat is one object: slowdowns by workload and side, and what they were taken with.
+func (r *results) flat() map[string]any {
+	m := map[string]any{"rounds": r.rounds}
+	for _, row := range r.rows {
+		m[row.name+"_mib"] = row.mib
+		m[row.name+"_limit_bytes"] = row.limit
+		m[row.name+"_local_s"] = median(row.local)
+		for _, side := range r.sides {
+			m[row.name+"_"+side] = nil
+			if ratios := row.ratios[side]; len(ratios) > 0 {
+				m[row.name+"_"+side] = median(ratios)
+			}
+			if n := row.killed[side]; n > 0 {
+				m[row.name+"_"+side+"_killed"] = n
+			}
+		}
+	}
+	for side, why := range r.without {
+		m[side+"_missing"] = why
+	}
+	maps.Copy(m, settings(r.sides))
+	return m
+}
+
+func (r *results) print(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "workload\tMiB\t--local\tswap's limit\tlocal\t%s\t\n", strings.Join(r.sides, "\t"))
+	for _, row := range r.rows {
+		fmt.Fprintf(w, "%s\t%d\t%d MiB\t%d MiB\t%.2f s\t", row.name, row.mib, row.workload.local, row.limit>>20, median(row.local))
+		for _, side := range r.sides {
+			if ratios := row.ratios[side]; len(ratios) > 0 {
+				fmt.Fprintf(w, "%.2f×\t", median(ratios))
+			} else if row.killed[side] > 0 {
+				fmt.Fprint(w, "killed\t")
+			} else {
+				fmt.Fprint(w, "-\t")
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(to, "slowdowns: medians of %d rounds, each to its round's local run\n", r.rounds)
+	for _, side := range slices.Sorted(maps.Keys(r.without)) {
+		fmt.Fprintf(to, "  no %s: it %s\n", side, r.without[side])
+	}
+	for _, s := range slices.Sorted(maps.Keys(settings(r.sides))) {
+		fmt.Fprintf(to, "  %s: %v\n", s, settings(r.sides)[s])
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nvme/host"
+)
+
+// Devices lists the devices that the client may borrow at all nodes that answer, by name and node. It fails if none does.
+func (c *Client) Devices(ctx context.Context) ([]device.Info, error) {
+	answers, err := askAll[device.ListReply](ctx, c, device.CallList, device.Nothing{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := []device.Info{}
+	var failed []error
+	for _, a := range answers {
+		if a.err != nil {
+			failed = append(failed, a.err)
+			continue
+		}
+		out = append(out, a.reply.Devices...)
+	}
+	if len(failed) == len(answers) {
+		return nil, errors.Join(failed...)
+	}
+	slices.SortFunc(out, func(a, b device.Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node)) })
+	return out, nil
+}
+
+// FindDevice is the node that lends a device of this name. It fails if no node that answers does, or if several do.
+func (c *Client) FindDevice(ctx context.Context, name string) (node string, err error) {
+	list, err := c.Devices(ctx)
+	if err != nil {
+		return "", err
+	}
+	var at []string
+	for _, d := range list {
+		if d.Name == name {
+			at = append(at, d.Node)
+		}
+	}
+	switch len(at) {
+	case 0:
+		return "", fmt.Errorf("client: %w: %q, at no node that answers", device.ErrNoDrive, name)
+	case 1:
+		return at[0], nil
+	}
+	return "", fmt.Errorf("client: %w: nodes %s lend devices of the name %q: say which node", control.ErrRequest, strings.Join(at, ", "), name)
+}
+
+// Device describes a device of a node.
+func (c *Client) Device(ctx context.Context, node, name string) (*device.Info, error) {
+	return askNode[device.Info](ctx, c, node, device.CallStat, device.NameRequest{Name: name})
+}
+
+// GrantDevice sets what a principal may do with a device: "r", "rw" or "none". It takes the capability admin.
+func (c *Client) GrantDevice(ctx context.Context, node, name, to, rights string) error {
+	_, err := askNode[device.Nothing](ctx, c, node, device.CallGrant, device.GrantRequest{Name: name, To: to, Rights: rights})
+	return err
+}
+
+// ReturnLease ends a lease, and waits until its blocks are free.
+func (c *Client) ReturnLease(ctx context.Context, node string, lease uint64) error {
+	_, err := askNode[device.Nothing](ctx, c, node, device.CallReturn, device.LeaseRequest{Lease: lease})
+	return err
+}
+
+// BorrowDrive borrows a drive of a node; cfg says what else, and its Element, Asker, Node and Drive are set here. The capability device and a
+// grant are needed.
+func (c *Client) BorrowDrive(ctx context.Context, node, name string, cfg host.Config) (*host.Drive, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	cfg.Element, cfg.Asker, cfg.Node, cfg.Drive = c.el, control.NewAsker(c.rpc, c.Reach), node, name
+	return host.Open(ctx, cfg)
+}
+
+// askNode asks one node.
+func askNode[Reply any](ctx context.Context, c *Client, node, call string, req any) (*Reply, error) {
+	ep, err := c.Reach(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return ask[Reply](ctx, c, ep, call, req)
+}

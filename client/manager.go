@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/manager"
+)
+
+// asker is what the pool asks by: a component by its name, and any manager that answers by none.
+type asker struct {
+	pool.Asker
+	c *Client
+}
+
+func (c *Client) asker() pool.Asker { return asker{control.NewAsker(c.RPC(), c.Reach), c} }
+
+// Ask implements pool.Asker. A manager's table names components with their addresses: the client connects to those that it did not know.
+func (a asker) Ask(ctx context.Context, component, call string, req, reply any) (*fabric.Endpoint, error) {
+	if component != pool.Manager {
+		return a.Asker.Ask(ctx, component, call, req, reply)
+	}
+	var ep *fabric.Endpoint
+	err := a.c.withManager(ctx, func(name string) (err error) {
+		ep, err = a.Asker.Ask(ctx, name, call, req, reply)
+		return err
+	})
+	if t, ok := reply.(*pool.Table); ok && err == nil {
+		for _, m := range t.Members {
+			a.c.links.Add(m)
+		}
+	}
+	return ep, err
+}
+
+// withManager has fn ask one manager after the other, until one that can be reached and whose store answers does.
+func (c *Client) withManager(ctx context.Context, fn func(name string) error) error {
+	names, err := c.Managers(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, name := range names {
+		err := fn(name)
+		if err == nil {
+			c.prefer(name)
+		}
+		if err == nil || !passing(err) || ctx.Err() != nil {
+			return err
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// prefer has a manager that answered asked first from now on.
+func (c *Client) prefer(name string) {
+	c.managers.mu.Lock()
+	defer c.managers.mu.Unlock()
+	if i := slices.Index(c.managers.names, name); i > 0 {
+		c.managers.names = append([]string{name}, slices.Delete(slices.Clone(c.managers.names), i, i+1)...)
+	}
+}
+
+// managersKnown are the managers that nodes have named.
+type managersKnown struct {
+	mu    sync.Mutex
+	names []string
+}
+
+// heardOf takes the managers that a node names.
+func (k *managersKnown) heardOf(names []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range names {
+		if !slices.Contains(k.names, name) && len(k.names) < maxManagers {
+			k.names = append(slices.Clip(k.names), name)
+		}
+	}
+}
+
+// maxManagers bounds how many managers a client keeps in mind.
+const maxManagers = 64
+
+// passing reports whether another manager may have the answer. A request that this one may have carried out is not made again, but for one that the
+// store refused to answer: managers find out by themselves what became of it.
+func passing(err error) bool {
+	for _, e := range []error{control.ErrNotConnected, control.ErrNoManager, control.ErrStopping, manager.ErrBusy, control.ErrNoNode} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Managers are the names of the nodes that manage the cluster, as other nodes know them; the one that answered last is first.
+func (c *Client) Managers(ctx context.Context) ([]string, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	c.managers.mu.Lock()
+	names := c.managers.names
+	c.managers.mu.Unlock()
+	if len(names) > 0 {
+		return names, nil
+	}
+	for _, ep := range c.connected() { // they were asked as they were connected, unless the client keeps to them, or managers came since
+		if info, err := c.info(ctx, ep); err == nil && len(info.Managers) > 0 {
+			c.managers.heardOf(info.Managers)
+			return info.Managers, nil
+		}
+	}
+	return nil, fmt.Errorf("client: %w: no node that answers knows one: say at which node the region is (--on), or start managers (docs/cluster.md)", control.ErrNoManager)
+}
+
+// Managed reports whether the nodes know managers.
+func (c *Client) Managed(ctx context.Context) bool {
+	names, err := c.Managers(ctx)
+	return err == nil && len(names) > 0
+}
+
+// Top asks a manager what there is: components, regions, managers.
+func (c *Client) Top(ctx context.Context) (top *manager.Top, err error) {
+	err = c.withManager(ctx, func(name string) error {
+		ep, err := c.Reach(ctx, name)
+		if err != nil {
+			return err
+		}
+		top, err = control.TopOf(ctx, c.RPC(), ep)
+		return err
+	})
+	return top, err
+}

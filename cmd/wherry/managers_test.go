@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/internal/ports"
+	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/manager"
+)
+
+// managed is a cluster of real processes: nodes m0, m1, m2 manage, c0, c1, … lend memory.
+type managed struct {
+	*testing.T
+	dir       string
+	tokens    string
+	peers     string // all that may ever be
+	etcd      string
+	addr      map[string]string
+	netns     map[string]string // "": this one
+	processes map[string]*exec.Cmd
+	said      map[string]*bytes.Buffer
+}
+
+// patience bounds every wait: no test comes near it unless something hangs, also on a busy machine.
+const patience = 90 * time.Second
+
+func newManaged(t *testing.T, hosts []string, names ...string) *managed {
+	t.Helper()
+	g := &managed{T: t, dir: t.TempDir(), addr: map[string]string{}, netns: map[string]string{}, processes: map[string]*exec.Cmd{}, said: map[string]*bytes.Buffer{}}
+	g.tokens = filepath.Join(g.dir, "tokens")
+	must(t, self(t.Context(), "", "token", "new", "node", "--node", "--file", g.tokens))
+	must(t, self(t.Context(), "", "token", "new", "me", "--caps", "read,write", "--file", g.tokens))
+	free, err := ports.Free(len(names) + 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peers, members []string
+	for i, name := range names {
+		host := "127.0.0.1"
+		if hosts != nil {
+			host = fmt.Sprintf("10.77.0.%d", i+1)
+			g.netns[name] = hosts[i]
+		}
+		g.addr[name] = fmt.Sprintf("tcp://%s:%d", host, free[i])
+		peers = append(peers, name+"="+g.addr[name])
+		if name[0] == 'm' {
+			members = append(members, fmt.Sprintf("%s=%s:%d", name, host, free[len(names)+len(members)]))
+		}
+	}
+	g.peers, g.etcd = strings.Join(peers, ","), strings.Join(members, ",")
+	t.Cleanup(func() {
+		for name := range g.processes {
+			g.kill(name, syscall.SIGTERM)
+		}
+	})
+	return g
+}
+
+// start starts a node.
+func (g *managed) start(name string) {
+	g.Helper()
+	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", "m0,m1,m2", "--token-file", g.tokens, "--token", "node", "--insecure"}
+	if name[0] == 'm' {
+		args = append(args, "--manager", filepath.Join(g.dir, name), "--manager-peers", g.etcd)
+	} else {
+		args = append(args, "--pool-memory", "512MiB")
+	}
+	cmd := self(context.Background(), g.netns[name], args...)
+	out := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		g.Fatal(err)
+	}
+	g.processes[name], g.said[name] = cmd, out
+}
+
+// kill ends a node and waits for its end.
+func (g *managed) kill(name string, how syscall.Signal) {
+	g.Helper()
+	cmd := g.processes[name]
+	delete(g.processes, name)
+	cmd.Process.Signal(how)
+	err := cmd.Wait()
+	if how == syscall.SIGTERM && err != nil {
+		g.Errorf("%s: %v", name, err)
+	}
+	if g.Failed() {
+		g.Logf("%s said\n%s", name, g.said[name])
+	}
+}
+
+// until tries something again and again until it is so.
+func (g *managed) until(what string, is func() error) {
+	g.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			g.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// connect makes a client that knows one node.
+func (g *managed) connect(name string) (c *client.Client) {
+	g.Helper()
+	g.until("connect", func() (err error) {
+		c, err = client.Connect(g.Context(), client.Config{Nodes: []cluster.Member{{Name: name, Addrs: []string{g.addr[name]}}}, TokenFile: g.tokens, Token: "me"})
+		return err
+	})
+	g.Cleanup(func() { c.Close() })
+	return c
+}
+
+// has waits until managers know these components, and no others that lend.
+func (g *managed) has(c *client.Client, names ...string) *manager.Top {
+	g.Helper()
+	var top *manager.Top
+	g.until(fmt.Sprint("components ", names), func() (err error) {
+		ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+		defer cancel()
+		if top, err = c.Top(ctx); err != nil {
+			return err
+		}
+		var lend []string
+		for _, t := range top.Components {
+			if t.Capacity > 0 {
+				lend = append(lend, t.Name)
+			}
+		}
+		if !slices.Equal(lend, names) {
+			return fmt.Errorf("there are %v", lend)
+		}
+		return nil
+	})
+	return top
+}
+
+// check puts and gets at each MiB of a region, and returns the first error of each component.
+func check(ctx context.Context, r *pool.Region) map[string]error {
+	failed := map[string]error{}
+	for off := uint64(0); off < uint64(r.Size()); off += 16 << 20 {
+		want, got := []byte(fmt.Sprint("bytes at ", off)), make([]byte, 9+len(fmt.Sprint(off)))
+		err := r.Put(ctx, want, off)
+		if err == nil {
+			err = r.Get(ctx, got, off)
+		}
+		if err == nil && !bytes.Equal(got, want) {
+			err = fmt.Errorf("%q instead of %q", got, want)
+		}
+		var at *pool.Error
+		if name := ""; err != nil {
+			if errors.As(err, &at) {
+				name = at.Component
+			}
+			failed[name] = err
+		}
+	}
+	return failed
+}
+
+// TestManagers: three managers as real processes, their etcd inside them. One is killed, then etcd has no majority, then it is back; a component
+// comes, a component is killed. Who has a region open goes on through all of it, but for what the killed component held.
+func TestManagers(t *testing.T) {
+	g := newManaged(t, nil, "m0", "m1", "m2", "c0", "c1", "c2")
+	for _, name := range []string{"m0", "m1", "m2", "c0", "c1"} {
+		g.start(name)
+	}
+	c := g.connect("c0")
+	g.has(c, "c0", "c1")
+	p, ctx := c.Pool(), t.Context()
+	create := func(name string, size uint64) *pool.Region {
+		t.Helper()
+		var r *pool.Region
+		g.until("create "+name, func() (err error) {
+			r, err = p.CreateRegion(ctx, pool.Manager, pool.Spec{Name: name, Size: size})
+			if errors.Is(err, pool.ErrExists) { // an answer was lost
+				r, err = p.LookupRegion(ctx, pool.Manager, name)
+			}
+			return err
+		})
+		return r
+	}
+	goesOn := func(when string, r *pool.Region) {
+		t.Helper()
+		if failed := check(ctx, r); len(failed) > 0 {
+			t.Fatalf("%s: %v", when, failed)
+		}
+	}
+	work := create("work", 256<<20)
+	if i := work.Info(); !slices.Equal(slices.Sorted(slices.Values(i.Placed)), []string{"c0", "c1"}) {
+		t.Fatalf("placed at %v, and both components are empty", i.Placed)
+	}
+	goesOn("at first", work)
+
+	g.kill("m0", syscall.SIGKILL)
+	goesOn("a manager was killed", work)
+	goesOn("made by two managers", create("two", 64<<20))
+
+	g.kill("m1", syscall.SIGKILL)
+	goesOn("etcd has no majority", work)
+	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	if _, err := p.CreateRegion(short, pool.Manager, pool.Spec{Name: "none", Size: 1 << 20}); err == nil {
+		t.Error("a region was made without a majority")
+	}
+	cancel()
+	time.Sleep(manager.LeaseTime) // the components' leases would have ended
+	g.start("m0")
+	g.start("m1")
+	goesOn("made when etcd was back", create("back", 64<<20))
+	if i, err := p.StatRegion(ctx, pool.Manager, "work"); err != nil || len(i.Lost) > 0 {
+		t.Errorf("etcd was away, no component: %+v, %v", i, err)
+	}
+	goesOn("etcd is back", work)
+
+	g.start("c2")
+	g.has(c, "c0", "c1", "c2")
+	if i := create("new", 128<<20).Info(); !slices.Contains(i.Placed, "c2") {
+		t.Errorf("the empty component was passed over: %+v", i)
+	}
+
+	g.kill("c1", syscall.SIGKILL)
+	g.until("the loss is named", func() error {
+		i, err := p.StatRegion(ctx, pool.Manager, "work")
+		if err == nil && (!slices.Equal(i.Lost, []string{"c1"}) || i.Epoch <= work.Info().Epoch) {
+			err = fmt.Errorf("%+v", i)
+		}
+		return err
+	})
+	again, err := p.LookupRegion(ctx, pool.Manager, "work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := check(ctx, again)
+	if err := failed["c1"]; len(failed) != 1 || !errors.Is(err, pool.ErrLost) {
+		t.Errorf("c1 is killed: %v", failed)
+	}
+	for _, name := range []string{"work", "two", "back", "new"} {
+		if err := p.DestroyRegion(ctx, pool.Manager, name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, comp := range g.has(c, "c0", "c2").Components {
+		if comp.Placed != 0 {
+			t.Errorf("%s has %d bytes of regions that were destroyed", comp.Name, comp.Placed)
+		}
+	}
+}
+
+// TestManagerCutOff: a manager whose host is cut off decides nothing; the others go on, and it does when it is back.
+func TestManagerCutOff(t *testing.T) {
+	names := []string{"m0", "m1", "m2", "c0"}
+	hosts := namespaces(t, len(names))
+	g := newManaged(t, hosts, names...)
+	for _, name := range names {
+		g.start(name)
+	}
+	ask := func(at string, timeout string, args ...string) (string, error) {
+		cmd := self(t.Context(), g.netns[at], append(args, "--peers", at+"="+g.addr[at], "--token-file", g.tokens, "--token", "me", "--insecure", "--timeout", timeout)...)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	made := func(at, name string) {
+		t.Helper()
+		g.until("made at "+at, func() error {
+			out, err := ask(at, "20s", "pool", "create", name, "64MiB")
+			if err != nil && !strings.Contains(out, "exists already") {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+	}
+	made("m0", "a")
+	must(t, exec.Command("ip", "-n", hosts[0], "link", "set", "eth0", "down"))
+	made("m1", "b")
+	if out, err := ask("m0", "4s", "pool", "create", "c", "64MiB"); err == nil {
+		t.Errorf("a manager that is cut off made a region: %s", out)
+	}
+	must(t, exec.Command("ip", "-n", hosts[0], "link", "set", "eth0", "up"))
+	made("m0", "d")
+	out, err := ask("m2", "20s", "pool", "ls", "--json")
+	var list []pool.Info
+	if err == nil {
+		err = json.Unmarshal([]byte(out[strings.IndexByte(out, '['):]), &list)
+	}
+	var there []string
+	for _, r := range list {
+		there = append(there, r.Name)
+	}
+	if want := []string{"a", "b", "d"}; err != nil || !slices.Equal(there, want) {
+		t.Errorf("regions %v, want %v (%v)\n%s", there, want, err, out)
+	}
+	out, err = ask("c0", "20s", "top", "--once", "-q")
+	for _, want := range []string{"managers m0, m1, m2", "c0  512.0 MiB  192.0 MiB    0 B  320.0 MiB        3", "ready  c0"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("top says (%v), without %q:\n%s", err, want, out)
+		}
+	}
+}

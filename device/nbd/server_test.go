@@ -1,0 +1,283 @@
+package nbd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a Drive.
+type memory struct {
+	mu       sync.Mutex
+	mem      []byte
+	readOnly bool
+	err      error
+	flushes  int
+}
+
+func (d *memory) Size() uint64    { return uint64(len(d.mem)) }
+func (d *memory) BlockBytes() int { return 512 }
+func (d *memory) ReadOnly() bool  { return d.readOnly }
+
+func (d *memory) do(fn func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		fn()
+	}
+	return d.err
+}
+
+func (d *memory) ReadAt(_ context.Context, p []byte, off uint64) error {
+	return d.do(func() { copy(p, d.mem[off:off+uint64(len(p))]) })
+}
+
+func (d *memory) WriteAt(_ context.Context, p []byte, off uint64) error {
+	return d.do(func() { copy(d.mem[off:off+uint64(len(p))], p) })
+}
+func (d *memory) Flush(context.Context) error { return d.do(func() { d.flushes++ }) }
+func (d *memory) Trim(_ context.Context, off, n uint64) error {
+	return d.do(func() { clear(d.mem[off : off+n]) })
+}
+
+func (d *memory) WriteZeroes(_ context.Context, off, n uint64) error {
+	return d.do(func() { clear(d.mem[off : off+n]) })
+}
+func (d *memory) Err() error { return d.do(func() {}) }
+
+// client is a connection to a server, past or before its handshake.
+type client struct {
+	net.Conn
+	t *testing.T
+}
+
+// serve starts a server of a drive.
+func serve(t *testing.T, d *memory) (dial func() *client, s *Server, ended chan error) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, ended = New(d, "disk0", slog.New(slog.NewTextHandler(t.Output(), nil))), make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	t.Cleanup(s.Close)
+	return func() *client {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(time.Minute))
+		return &client{c, t}
+	}, s, ended
+}
+
+func (c *client) send(b []byte) {
+	if _, err := c.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) recv(n int) []byte {
+	c.t.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(c, b); err != nil {
+		c.t.Fatal(err)
+	}
+	return b
+}
+
+func optionOf(kind uint32, data []byte) []byte {
+	b := be.AppendUint64(nil, magicOption)
+	b = be.AppendUint32(b, kind)
+	return append(be.AppendUint32(b, uint32(len(data))), data...)
+}
+
+// hello is the handshake up to the options.
+func (c *client) hello() *client {
+	c.t.Helper()
+	if b := c.recv(18); be.Uint64(b) != magicInit || be.Uint64(b[8:]) != magicOption || be.Uint16(b[16:]) != 3 {
+		c.t.Fatalf("hello: %x", b)
+	}
+	c.send(be.AppendUint32(nil, flagFixed|flagNoZeroes))
+	return c
+}
+
+// answer is the next answer to an option.
+func (c *client) answer(option uint32) (kind uint32, data []byte) {
+	c.t.Helper()
+	b := c.recv(20)
+	if be.Uint64(b) != magicAnswer || be.Uint32(b[8:]) != option {
+		c.t.Fatalf("an answer to option %d: %x", option, b)
+	}
+	return be.Uint32(b[12:]), c.recv(int(be.Uint32(b[16:])))
+}
+
+func wishesOf(name string) []byte {
+	return append(append(be.AppendUint32(nil, uint32(len(name))), name...), 0, 0)
+}
+
+// start goes to requests.
+func (c *client) start() *client {
+	c.t.Helper()
+	c.hello().send(optionOf(optExportName, []byte("disk0")))
+	c.recv(10)
+	return c
+}
+
+func requestOf(q request) []byte {
+	b := be.AppendUint16(be.AppendUint16(be.AppendUint32(nil, magicRequest), q.flags), q.kind)
+	return be.AppendUint32(be.AppendUint64(be.AppendUint64(b, q.handle), q.off), q.size)
+}
+
+func (c *client) ask(q request, data []byte) (errno uint32, answer []byte) {
+	c.t.Helper()
+	c.send(append(requestOf(q), data...))
+	b := c.recv(16)
+	if be.Uint32(b) != magicReply || be.Uint64(b[8:]) != q.handle {
+		c.t.Fatalf("a reply to %+v: %x", q, b)
+	}
+	if errno = be.Uint32(b[4:]); errno == 0 && q.kind == cmdRead {
+		answer = c.recv(int(q.size))
+	}
+	return errno, answer
+}
+
+// TestOptions: what a client may ask before it begins.
+func TestOptions(t *testing.T) {
+	dial, _, _ := serve(t, &memory{mem: make([]byte, 1<<20)})
+	c := dial().hello()
+	c.send(optionOf(99, []byte("x")))
+	if kind, _ := c.answer(99); kind != repUnsupported {
+		t.Errorf("an option that there is not: %#x", kind)
+	}
+	c.send(optionOf(optList, nil))
+	if kind, data := c.answer(optList); kind != repServer || string(data) != "\x00\x00\x00\x05disk0" {
+		t.Errorf("list: %#x %q", kind, data)
+	}
+	if kind, _ := c.answer(optList); kind != repAck {
+		t.Errorf("the list's end: %#x", kind)
+	}
+	for _, bad := range [][]byte{nil, {0, 0, 0, 9, 'x', 0, 0}, wishesOf("x")[:6], append(wishesOf(""), 1)} {
+		c.send(optionOf(optGo, bad))
+		if kind, _ := c.answer(optGo); kind != repInvalid {
+			t.Errorf("go with %x: %#x", bad, kind)
+		}
+	}
+	c.send(optionOf(optGo, wishesOf("other")))
+	if kind, _ := c.answer(optGo); kind != repUnknown {
+		t.Errorf("another export: %#x", kind)
+	}
+	c.send(optionOf(optGo, make([]byte, maxOptionBytes+1)))
+	if kind, _ := c.answer(optGo); kind != repTooBig {
+		t.Errorf("a large option: %#x", kind)
+	}
+	c.send(optionOf(optGo, wishesOf("")))
+	kind, data := c.answer(optGo)
+	if kind != repInfo || be.Uint64(data[2:]) != 1<<20 || be.Uint16(data[10:]) != transHasFlags|transFlush|transFUA|transTrim|transZeroes|transMultiConn {
+		t.Errorf("export: %#x %x", kind, data)
+	}
+	if kind, data = c.answer(optGo); kind != repInfo || be.Uint32(data[2:]) != 512 || be.Uint32(data[10:]) != MaxRequestBytes {
+		t.Errorf("block sizes: %#x %x", kind, data)
+	}
+	if kind, _ = c.answer(optGo); kind != repAck {
+		t.Errorf("go: %#x", kind)
+	}
+	if errno, _ := c.ask(request{kind: cmdFlush, handle: 3}, nil); errno != 0 {
+		t.Errorf("a flush: %d", errno)
+	}
+}
+
+// TestRequests: what is written is read, and what makes no sense is refused by the protocol's numbers.
+func TestRequests(t *testing.T) {
+	d := &memory{mem: make([]byte, 1<<20)}
+	dial, _, _ := serve(t, d)
+	c := dial().start()
+	data := bytes.Repeat([]byte("wherry.."), 512)
+	if errno, _ := c.ask(request{kind: cmdWrite, flags: cmdFlagFUA, handle: 1, off: 8192, size: 4096}, data); errno != 0 || d.flushes != 1 {
+		t.Errorf("a durable write: %d, %d flushes", errno, d.flushes)
+	}
+	if errno, got := c.ask(request{kind: cmdRead, handle: 2, off: 8192, size: 4096}, nil); errno != 0 || !bytes.Equal(got, data) {
+		t.Errorf("a read: %d", errno)
+	}
+	for i, want := range []struct {
+		q     request
+		errno uint32
+	}{
+		{request{kind: 77}, ErrnoInvalid}, {request{kind: cmdRead, off: 1, size: 512}, ErrnoInvalid}, {request{kind: cmdRead, size: 100}, ErrnoInvalid},
+		{request{kind: cmdRead, off: 1 << 20, size: 512}, ErrnoInvalid}, {request{kind: cmdRead, off: 1<<20 - 512, size: 1024}, ErrnoInvalid},
+		{request{kind: cmdRead, off: ^uint64(511), size: 1024}, ErrnoInvalid}, {request{kind: cmdRead, size: 2 << 20}, ErrnoInvalid},
+		{request{kind: cmdZeroes, off: 1 << 20, size: 512}, ErrnoNoSpace}, {request{kind: cmdZeroes, flags: cmdFlagFastZero, size: 512}, errnoNotSup},
+		{request{kind: cmdTrim, flags: 0x80, size: 512}, ErrnoInvalid}, {request{kind: cmdFlush, size: 512}, ErrnoInvalid},
+		{request{kind: cmdTrim, off: 8192, size: 512}, 0}, {request{kind: cmdZeroes, flags: cmdFlagNoHole, off: 8704, size: 512}, 0},
+	} {
+		want.q.handle = uint64(100 + i)
+		if errno, _ := c.ask(want.q, nil); errno != want.errno {
+			t.Errorf("%+v: %d, want %d", want.q, errno, want.errno)
+		}
+	}
+	if !bytes.Equal(d.mem[8192:9216], make([]byte, 1024)) || !bytes.Equal(d.mem[9216:12288], data[1024:]) {
+		t.Error("trimming and zeroing left others than these")
+	}
+	d.readOnly = true
+	if errno, _ := dial().start().ask(request{kind: cmdTrim, size: 512}, nil); errno != ErrnoPermission {
+		t.Errorf("a trim of what is read-only: %d", errno)
+	}
+}
+
+// TestLost: clients of a drive that is lost see the end, and so does whoever serves.
+func TestLost(t *testing.T) {
+	d := &memory{mem: make([]byte, 4096)}
+	dial, _, ended := serve(t, d)
+	c := dial().start()
+	lost := errors.New("lost")
+	d.mu.Lock()
+	d.err = lost
+	d.mu.Unlock()
+	if err := <-ended; err != lost {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("a client of a lost drive: %v", err)
+	}
+}
+
+// FuzzServer: whatever a client sends, the server answers or ends the connection, and goes on.
+func FuzzServer(f *testing.F) {
+	hello := be.AppendUint32(nil, flagFixed|flagNoZeroes)
+	for _, b := range [][]byte{hello, append(hello, optionOf(optGo, wishesOf("disk0"))...),
+		append(append(append([]byte(nil), hello...), optionOf(optExportName, nil)...), requestOf(request{kind: cmdRead, size: 512})...),
+		append(append(append(append([]byte(nil), hello...), optionOf(optExportName, nil)...), requestOf(request{kind: cmdWrite, size: 512})...), make([]byte, 512)...)} {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		d := &memory{mem: make([]byte, 8192)}
+		s := New(d, "disk0", slog.New(slog.DiscardHandler))
+		ours, theirs := net.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- s.serve(theirs) }()
+		go io.Copy(io.Discard, ours)
+		ours.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		if _, err := ours.Write(in); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the server does not read on")
+		}
+		ours.Close()
+		if err := <-done; err == nil {
+			t.Error("a connection ended without a reason")
+		}
+		theirs.Close()
+		s.Close()
+	})
+}

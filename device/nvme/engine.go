@@ -1,0 +1,383 @@
+package nvme
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Limits of an Engine, for all its borrowers together. Those of one lease are Controller's.
+const (
+	// turnCommands and turnBytes bound what one turn of the leader carries out, give or take a command: messages wait for no more than that. One queue has at
+	// most half of it before the next has its part.
+	turnCommands = 16
+	turnBytes    = MaxTransferBytes
+	// maxOps bounds the commands that are under way for all leases.
+	maxOps = 2048
+	// maxBounced bounds the memory for data that leaves by Puts, of all leases.
+	maxBounced = 64 << 20
+	// maxWorkers bounds the goroutines that carry out what may block: a disk gains little from more at once.
+	maxWorkers = 16
+	// closeTime is how long Close waits for commands that a disk has not answered.
+	closeTime = 10 * time.Second
+)
+
+// Engine carries out the commands of an element's borrowers. Its methods may be called from any goroutine but the leader's handlers.
+type Engine struct {
+	el   *fabric.Element
+	log  *slog.Logger
+	bell int // an eventfd: rung where a worker made room and the leader sleeps
+
+	active atomic.Int32 // queues, and commands in sending: 0 lets Poll return at once
+	armed  atomic.Bool
+	work   chan *op
+	group  sync.WaitGroup // workers, and calls of faulted
+
+	mu      sync.Mutex
+	queues  []*queue
+	next    int // the queue whose turn it is
+	free    []*op
+	ops     int   // that are in use
+	bounced int   // bytes
+	sending []*op // whose data is leaving by Puts
+	workers int
+	closed  bool
+}
+
+// NewEngine makes an Engine, which an element's leader drives from now on.
+func NewEngine(el *fabric.Element, log *slog.Logger) (*Engine, error) {
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("nvme: eventfd: %w", err)
+	}
+	e := &Engine{el: el, log: log, bell: bell, work: make(chan *op, maxOps)}
+	if err := el.AddPoller(e); err != nil {
+		unix.Close(bell)
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close ends the Engine, whose controllers have been stopped. Where a disk does not answer for long it gives up waiting, with an error.
+func (e *Engine) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	err := e.el.RemovePoller(ctx, e)
+	if errors.Is(err, fabric.ErrClosed) { // then nobody polls
+		err = nil
+	}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return err
+	}
+	e.closed = true
+	close(e.work)
+	e.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		e.group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		unix.Close(e.bell)
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("nvme: a disk has not answered for %v: its commands are left behind", closeTime))
+	}
+	return err
+}
+
+// Poll implements fabric.Poller: one turn, in which each queue that has something gets its part.
+func (e *Engine) Poll(int, fabric.Turn) int {
+	if e.active.Load() == 0 {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.sent()
+	commands, bytes := turnCommands, turnBytes
+	for range len(e.queues) { // a queue goes where its borrower breaks the rules
+		if commands <= 0 || bytes <= 0 || len(e.queues) == 0 {
+			break
+		}
+		if e.next++; e.next >= len(e.queues) {
+			e.next = 0
+		}
+		k, b := e.queues[e.next].serve(turnCommands/2, turnBytes/2)
+		n, commands, bytes = n+k, commands-k, bytes-b
+	}
+	return n
+}
+
+// Arm implements fabric.Poller. Whoever rings a doorbell after this look wakes the leader; before it, the look sees it.
+func (e *Engine) Arm() bool {
+	e.armed.Store(true)
+	if e.active.Load() == 0 {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.queues {
+		if q.ready() {
+			return true
+		}
+	}
+	return slices.ContainsFunc(e.sending, func(o *op) bool { return o.put.Poll() })
+}
+
+// Disarm implements fabric.Poller.
+func (e *Engine) Disarm() {
+	e.armed.Store(false)
+	var b [8]byte
+	unix.Read(e.bell, b[:])
+}
+
+// WaitFD implements fabric.Poller.
+func (e *Engine) WaitFD() int { return e.bell }
+
+// ring wakes a leader that sleeps, because there may be room for more commands.
+func (e *Engine) ring() {
+	if e.armed.Load() {
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		unix.Write(e.bell, one[:])
+	}
+}
+
+// count is called when queues or sending have changed; e.mu is held.
+func (e *Engine) count() { e.active.Store(int32(len(e.queues) + len(e.sending))) }
+
+// sent looks after data that left by Puts.
+func (e *Engine) sent() (n int) {
+	if len(e.sending) == 0 {
+		return 0
+	}
+	defer e.count()
+	e.sending = slices.DeleteFunc(e.sending, func(o *op) bool {
+		if !o.put.Poll() {
+			return false
+		}
+		if err := o.put.Wait(context.Background()); err == nil && o.nextFar() { // it has ended, so nothing waits
+			return false
+		}
+		e.end(o)
+		n++
+		return true
+	})
+	return n
+}
+
+// op is a command under way.
+type op struct {
+	c      *Controller
+	q      *queue
+	id     uint16
+	req    Request
+	ranges []Request // of Dataset Management
+	status Status
+
+	pins   []pinned
+	pieces [][]byte  // where the data is
+	far    []piece   // or where it goes by Puts, from bounce
+	bounce []byte    // … or what Compare reads
+	put    fabric.Op // of far[0], once it is sent
+}
+
+// take is an op for a command; nil if there are too many.
+func (e *Engine) take(q *queue, id uint16) *op {
+	if e.ops >= maxOps {
+		return nil
+	}
+	e.ops++
+	var o *op
+	if n := len(e.free); n > 0 {
+		o = e.free[n-1]
+		e.free = e.free[:n-1]
+	} else {
+		o = new(op)
+	}
+	o.c, o.q, o.id, o.status = q.c, q, id, StatusOK
+	q.inflight++
+	q.c.inflight++
+	return o
+}
+
+// end lets go of what a command has. Its controller may be quiet then.
+func (e *Engine) end(o *op) {
+	for i := range o.pins {
+		if o.pins[i].mem != nil {
+			o.pins[i].w.unpin()
+		}
+	}
+	c := o.c
+	o.q.inflight--
+	c.inflight--
+	e.bounced -= len(o.bounce)
+	clear(o.pins)
+	clear(o.pieces)
+	clear(o.far)
+	*o = op{pins: o.pins[:0], pieces: o.pieces[:0], far: o.far[:0], ranges: o.ranges[:0]}
+	e.free = append(e.free, o)
+	e.ops--
+	c.settle()
+}
+
+// hand gives an op to a worker.
+func (e *Engine) hand(o *op) {
+	if e.workers < maxWorkers && e.workers < e.ops {
+		e.workers++
+		e.group.Go(e.worker)
+	}
+	e.work <- o // it has room for all ops
+}
+
+func (e *Engine) worker() {
+	for o := range e.work {
+		err := o.do(true)
+		e.mu.Lock()
+		far := o.q.cq.remote
+		held := !far.Mapped() && far.Endpoint().Hold() // data and completion leave together
+		o.conclude(err)
+		if held {
+			far.Endpoint().Release()
+		}
+		backlog := slices.ContainsFunc(e.queues, (*queue).ready)
+		e.mu.Unlock()
+		if backlog {
+			e.ring()
+		}
+	}
+}
+
+// do carries out what the command wants of the backing.
+func (o *op) do(wait bool) error {
+	if len(o.ranges) == 0 {
+		if o.req.Op == OpDataset {
+			return nil // no range, or a hint
+		}
+		return o.c.backing.Do(&o.req, wait)
+	}
+	if !wait {
+		return ErrWait
+	}
+	for i := range o.ranges {
+		if err := o.c.backing.Do(&o.ranges[i], wait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare is Compare's second half.
+func (o *op) compare() Status {
+	at := 0
+	for _, p := range o.pieces {
+		if string(o.bounce[at:at+len(p)]) != string(p) {
+			return StatusCompareFails
+		}
+		at += len(p)
+	}
+	return StatusOK
+}
+
+// conclude is called with what the backing said; e.mu is held.
+func (o *op) conclude(err error) {
+	if err != nil {
+		o.status = statusOf(o.req.Op, err)
+		if o.status != StatusCapacity {
+			o.c.e.log.Warn("a drive's backing failed", "lease", o.c.lease, "op", o.req.Op, "err", err)
+		}
+	} else if len(o.bounce) > 0 && len(o.far) == 0 {
+		o.status = o.compare()
+	}
+	if o.status == StatusOK && len(o.far) > 0 && !o.c.stopped && o.sendFar() {
+		return
+	}
+	o.c.post(o.q, o.id, o.status)
+	o.c.e.end(o)
+}
+
+// sendFar sends data by Puts, and the completion behind it. It is false where nothing could be sent.
+func (o *op) sendFar() bool {
+	at := 0
+	for i := range o.far { // all but the last are waited for one by one, by nextFar
+		at += o.far[i].size
+	}
+	if at != len(o.bounce) {
+		o.status = StatusInternal
+		return false
+	}
+	if !o.startFar() {
+		o.status = StatusTransfer
+		return false
+	}
+	if len(o.far) == 1 {
+		o.q.cq.remote.Endpoint().Fence()
+		o.c.post(o.q, o.id, o.status)
+	}
+	o.c.e.sending = append(o.c.e.sending, o)
+	o.c.e.count()
+	return true
+}
+
+func (o *op) startFar() bool {
+	p := o.far[0]
+	o.put = p.remote.StartPut(o.bounce[:p.size], p.off)
+	return !o.put.Poll() || o.put.Wait(context.Background()) == nil
+}
+
+// nextFar goes on with a command's next piece; false: that was the last. e.mu is held.
+func (o *op) nextFar() bool {
+	if len(o.far) == 1 {
+		return false
+	}
+	n := o.far[0].size
+	copy(o.bounce, o.bounce[n:])
+	o.far = o.far[1:]
+	if o.c.stopped || !o.startFar() {
+		return false
+	}
+	if len(o.far) == 1 {
+		o.q.cq.remote.Endpoint().Fence()
+		o.c.post(o.q, o.id, o.status)
+	}
+	return true
+}
+
+// statusOf is how a command ends whose backing failed.
+func statusOf(op Opcode, err error) Status {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
+		return StatusCapacity
+	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EBADF), errors.Is(err, unix.EPERM):
+		return StatusProtected
+	case op == OpRead:
+		return StatusReadError
+	}
+	return StatusWriteFault
+}
+
+// word loads an aligned word of four bytes.
+func word(mem []byte) uint32 {
+	var b [4]byte
+	fabric.CopyOut(b[:], mem[:4])
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// doorbells are a queue's, in its lease's registers.
+func (q *queue) doorbells() (tail, head uint32) {
+	regs := q.c.registers.Bytes()
+	return word(regs[device.SubmissionDoorbell(q.id):]), word(regs[device.CompletionDoorbell(q.id):])
+}

@@ -1,0 +1,313 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nvme"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// Defaults of a Config, and what a Drive goes by.
+const (
+	DefaultDepth = 32
+	MaxDepth     = nvme.MaxEntries / 2
+	// DefaultBufferBytes is the data of one command.
+	DefaultBufferBytes = 128 << 10
+	// DefaultCommandTime is Linux's default for NVMe.
+	DefaultCommandTime = 30 * time.Second
+	// lookEvery is how soon a lost lender or lease is noticed by commands under way.
+	lookEvery = 250 * time.Millisecond
+	// window is the number of the Drive's only window, and queueID of its queue.
+	window  = 1
+	queueID = 1
+)
+
+var (
+	// ErrClosed: the Drive was closed.
+	ErrClosed = errors.New("the drive was returned")
+	// ErrTimeout: the lender did not answer a command in time.
+	ErrTimeout = errors.New("the drive does not answer")
+)
+
+// StatusError is how the drive refused a command.
+type StatusError struct {
+	Drive  string
+	Op     nvme.Opcode
+	Status nvme.Status
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("drive %s: %s (status %#x of command %#x)", e.Drive, e.Status.Text(), uint16(e.Status), uint8(e.Op))
+}
+
+// Asker makes calls to lenders: a client and a node each have one (control.NewAsker).
+type Asker interface {
+	// Ask makes a call to a node and decodes the answer into reply. It returns the connection that the answer came over.
+	Ask(ctx context.Context, node, call string, req, reply any) (*fabric.Endpoint, error)
+}
+
+// Config says what to borrow. A zero field means its default.
+type Config struct {
+	Element *fabric.Element
+	Asker   Asker
+	Node    string
+	Drive   string
+	Mode    device.Mode
+	Offset  uint64 // of the part that is borrowed
+	Size    uint64 // 0: all from Offset
+
+	Depth       int           // commands under way: a power of two
+	BufferBytes int           // of each: a multiple of 4096, at most nvme.MaxTransferBytes
+	CommandTime time.Duration // how long a command may take before the Drive is given up
+}
+
+func (c *Config) defaults() error {
+	if c.Depth == 0 {
+		c.Depth = DefaultDepth
+	}
+	if c.BufferBytes == 0 {
+		c.BufferBytes = DefaultBufferBytes
+	}
+	if c.CommandTime == 0 {
+		c.CommandTime = DefaultCommandTime
+	}
+	if c.Depth < 1 || c.Depth > MaxDepth || c.Depth&(c.Depth-1) != 0 {
+		return fmt.Errorf("%w: depth %d: a power of two up to %d", device.ErrSpec, c.Depth, MaxDepth)
+	}
+	if c.BufferBytes < 4096 || c.BufferBytes%4096 != 0 || c.BufferBytes > nvme.MaxTransferBytes {
+		return fmt.Errorf("%w: buffers of %d bytes: a multiple of 4096 up to %d", device.ErrSpec, c.BufferBytes, nvme.MaxTransferBytes)
+	}
+	return nil
+}
+
+// entries is how many a queue has: twice the depth, so that the completion queue's doorbell need not be rung for each completion.
+func (c *Config) entries() int { return 2 * c.Depth }
+
+// Drive is a borrowed drive. Its methods may be called from any goroutine but handlers.
+type Drive struct {
+	cfg   Config
+	ep    *fabric.Endpoint
+	lease device.BorrowReply
+
+	regs *fabric.Remote
+	seg  *fabric.Segment
+	far  *fabric.Remote // the submission queue at the lender; nil: it is in seg
+	cq   []byte
+	sq   []byte
+	data []byte
+
+	dead  atomic.Pointer[error]
+	stop  chan struct{}
+	group sync.WaitGroup
+	once  sync.Once
+	gone  error // of Close
+
+	slots []slot
+	room  fabric.Waiter // of those who wait for a slot
+
+	mu     sync.Mutex
+	free   []uint16
+	tail   uint32                  // of the submission queue
+	entry  [nvme.CommandBytes]byte // that is being sent
+	reaps  []Done                  // of Submit's commands, not reaped yet
+	count  atomic.Int32            // of reaps
+	reaper fabric.Waiter
+
+	// The leader's.
+	head  uint32 // of the completion queue
+	told  uint32 // the lender of it
+	phase bool
+}
+
+// Open borrows a drive.
+func Open(ctx context.Context, cfg Config) (*Drive, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	d := &Drive{cfg: cfg, stop: make(chan struct{}), phase: true}
+	var err error
+	req := device.BorrowRequest{Name: cfg.Drive, Mode: cfg.Mode, Offset: cfg.Offset, Size: cfg.Size}
+	if d.ep, err = cfg.Asker.Ask(ctx, cfg.Node, device.CallBorrow, req, &d.lease); err != nil {
+		return nil, err
+	}
+	if err = d.begin(ctx); err != nil {
+		var nothing device.Nothing
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookEvery)
+		defer cancel()
+		d.cfg.Asker.Ask(back, cfg.Node, device.CallReturn, device.LeaseRequest{Lease: d.lease.ID}, &nothing) // else it goes with the connection
+		if d.seg != nil {
+			d.seg.Close()
+		}
+		return nil, fmt.Errorf("drive %s: %w", cfg.Drive, err)
+	}
+	return d, nil
+}
+
+// begin makes memory and queues.
+func (d *Drive) begin(ctx context.Context) error {
+	key, err := fabric.DecodeKey(d.lease.RegistersKey)
+	if err != nil {
+		return err
+	}
+	if d.regs, err = d.ep.Import(ctx, key); err != nil {
+		return err
+	}
+	entries := d.cfg.entries()
+	cqBytes, sqBytes := pages(entries*nvme.CompletionBytes), pages(entries*nvme.CommandBytes)
+	if d.seg, err = d.cfg.Element.NewSegment(uint64(cqBytes+sqBytes+d.cfg.Depth*d.cfg.BufferBytes), fabric.Writable); err != nil {
+		return err
+	}
+	mem := d.seg.Bytes()
+	d.cq, d.sq, d.data = mem[:cqBytes], mem[cqBytes:cqBytes+sqBytes], mem[cqBytes+sqBytes:]
+	if key, err = d.seg.Key(fabric.RightsAll); err != nil {
+		return err
+	}
+	var reached device.WindowReply
+	if err := d.ask(ctx, device.CallWindow, device.WindowRequest{Lease: d.lease.ID, Window: window, Key: key.Append(nil)}, &reached); err != nil {
+		return err
+	}
+	q := device.QueueRequest{Lease: d.lease.ID, Queue: queueID, Entries: uint32(entries), Completions: device.Address(window, 0)}
+	if reached.Mapped {
+		q.Commands = device.Address(window, uint64(cqBytes))
+	} else {
+		q.BufferBytes = uint64(d.cfg.Depth * d.cfg.BufferBytes)
+	}
+	d.slots = make([]slot, d.cfg.Depth)
+	for i := range d.slots {
+		d.slots[i].init(d.cfg.Element)
+		d.free = append(d.free, uint16(d.cfg.Depth-1-i))
+	}
+	d.room.Init(d.cfg.Element)
+	d.reaper.Init(d.cfg.Element)
+	d.reaps = make([]Done, 0, d.cfg.Depth)
+	var made device.QueueReply
+	if err := d.ask(ctx, device.CallQueue, q, &made); err != nil {
+		return err
+	}
+	if !reached.Mapped {
+		if key, err = fabric.DecodeKey(made.Key); err != nil {
+			return err
+		}
+		if d.far, err = d.ep.Import(ctx, key); err != nil {
+			return err
+		}
+	}
+	if err := d.cfg.Element.AddPoller(d); err != nil {
+		return err
+	}
+	d.group.Go(d.watch)
+	return nil
+}
+
+func pages(n int) int { return (n + 4095) &^ 4095 }
+
+// ask makes a call over the connection of the lease.
+func (d *Drive) ask(ctx context.Context, call string, req, reply any) error {
+	ep, err := d.cfg.Asker.Ask(ctx, d.cfg.Node, call, req, reply)
+	if err == nil && ep != d.ep {
+		err = fmt.Errorf("%w: the connection to %s was lost", device.ErrNoLease, d.cfg.Node)
+	}
+	return err
+}
+
+// Size is how many bytes were borrowed, a multiple of BlockBytes.
+func (d *Drive) Size() uint64 { return d.lease.SizeBytes }
+
+// BlockBytes is what offsets and lengths are multiples of.
+func (d *Drive) BlockBytes() int { return int(d.lease.BlockBytes) }
+
+// ReadOnly reports whether writes are refused.
+func (d *Drive) ReadOnly() bool { return d.lease.ReadOnly }
+
+// Lease is the number of the lease at its lender.
+func (d *Drive) Lease() uint64 { return d.lease.ID }
+
+// Mapped reports whether the lender reaches the Drive's memory by loads and stores.
+func (d *Drive) Mapped() bool { return d.far == nil }
+
+// Err says why the Drive is over; nil: it is not.
+func (d *Drive) Err() error {
+	if err := d.dead.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// fail ends all commands.
+func (d *Drive) fail(err error) {
+	err = fmt.Errorf("drive %s, lease %d at %s: %w", d.cfg.Drive, d.lease.ID, d.cfg.Node, err)
+	if !d.dead.CompareAndSwap(nil, &err) {
+		return
+	}
+	for i := range d.slots {
+		d.slots[i].waiter.Wake()
+	}
+	d.room.Wake()
+	d.reaper.Wake()
+}
+
+// watch notices what no completion tells: that the lender or the lease is gone, or does not answer.
+func (d *Drive) watch() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var look fabric.Op
+	looking := false
+	var word [4]byte
+	for {
+		select {
+		case <-d.stop:
+			if looking {
+				look.Forget()
+			}
+			return
+		case <-tick.C:
+		}
+		if err := d.ep.Err(); err != nil {
+			d.fail(err)
+			return
+		}
+		if looking && look.Poll() {
+			if err := look.Wait(context.Background()); err != nil { // its registers are revoked
+				d.fail(fmt.Errorf("the lease has ended: %w", err))
+				return
+			}
+			looking = false
+		}
+		if !looking {
+			look, looking = d.regs.StartGet(word[:], 0), true
+		}
+		now := d.cfg.Element.Now()
+		for i := range d.slots {
+			if s := &d.slots[i]; s.state.Load()&stateMask == pending && now-s.since.Load() > int64(d.cfg.CommandTime) {
+				d.fail(fmt.Errorf("%w: a command was not completed in %v", ErrTimeout, d.cfg.CommandTime))
+				return
+			}
+		}
+	}
+}
+
+// Close returns the drive. Commands under way are waited for by the lender; who waits for them here gets ErrClosed.
+func (d *Drive) Close(ctx context.Context) error {
+	d.once.Do(func() {
+		close(d.stop)
+		d.group.Wait()
+		if d.Err() == nil || d.ep.Err() == nil {
+			if err := d.ask(ctx, device.CallReturn, device.LeaseRequest{Lease: d.lease.ID}, &device.Nothing{}); err != nil && !errors.Is(err, device.ErrNoLease) && d.ep.Err() == nil {
+				d.gone = err
+			}
+		}
+		d.fail(ErrClosed)
+		if err := d.cfg.Element.RemovePoller(ctx, d); err != nil && !errors.Is(err, fabric.ErrClosed) {
+			d.gone = errors.Join(d.gone, err) // it may be polled still, so its memory stays until the element ends
+			return
+		}
+		d.seg.Close() // the lender has let go of it, or its mapping keeps the memory
+	})
+	return d.gone
+}

@@ -1,0 +1,196 @@
+package nvme
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// queue is a pair of queues; Engine.mu guards it.
+type queue struct {
+	c        *Controller
+	id       uint16
+	entries  uint32
+	sq       *window
+	sqAt     uint64
+	cq       *window
+	cqAt     uint64
+	head     uint32 // of the submission queue: what is fetched next
+	tail     uint32 // of the completion queue: what is written next
+	phase    bool   // of what is written next
+	inflight uint32
+}
+
+// look reads the doorbells once: how many commands wait, and for how many completions there is room.
+func (q *queue) look() (waiting, room uint32, err error) {
+	tail, head := q.doorbells()
+	if tail >= q.entries || head >= q.entries {
+		return 0, 0, fmt.Errorf("queue %d: doorbells at %d and %d of %d entries", q.id, tail, head, q.entries)
+	}
+	mask := q.entries - 1
+	room = mask - (q.tail-head)&mask // one stays free, so that full and empty differ
+	return (tail - q.head) & mask, room - min(room, q.inflight), nil
+}
+
+// ready reports whether serve would find something to do.
+func (q *queue) ready() bool {
+	waiting, room, err := q.look()
+	return err != nil || waiting > 0 && room > 0 && q.c.inflight < MaxInflight && q.c.e.ops < maxOps
+}
+
+// serve fetches commands and carries out what does not block. It returns how many there were, and of how many bytes.
+func (q *queue) serve(commands, bytes int) (n, moved int) {
+	waiting, room, err := q.look()
+	if err != nil {
+		q.c.fault(err)
+		return 1, 0
+	}
+	if waiting = min(waiting, room, uint32(commands)); waiting == 0 {
+		return 0, 0
+	}
+	mem := q.sq.pin(fabric.RightRead)
+	if mem == nil {
+		q.c.fault(fmt.Errorf("queue %d: its memory is gone", q.id))
+		return 1, 0
+	}
+	defer q.sq.unpin()
+	if far := q.cq.remote; !far.Mapped() && far.Endpoint().Hold() { // what it is answered leaves together
+		defer far.Endpoint().Release()
+	}
+	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.inflight < MaxInflight; waiting-- {
+		var e [CommandBytes]byte
+		copy(e[:], mem[q.sqAt+uint64(q.head)*CommandBytes:]) // once: what is checked is what is done
+		cmd := Decode(&e)
+		o := q.c.e.take(q, cmd.ID)
+		if o == nil {
+			break
+		}
+		q.head = (q.head + 1) & (q.entries - 1)
+		q.c.commands++
+		n++
+		moved += o.execute(&cmd)
+	}
+	return n, moved
+}
+
+// execute carries a command out, or has a worker do it. It returns the bytes that it is about.
+func (o *op) execute(cmd *Command) (moved int) {
+	if o.status = o.prepare(cmd); o.status != StatusOK {
+		o.c.post(o.q, o.id, o.status)
+		o.c.e.end(o)
+		return 0
+	}
+	size := int(o.req.Size)
+	err := o.do(false)
+	if err == ErrWait {
+		o.c.e.hand(o)
+		return 0
+	}
+	o.conclude(err)
+	return size
+}
+
+// prepare checks a command and finds its data.
+func (o *op) prepare(cmd *Command) Status {
+	if cmd.NS != Namespace && !(cmd.Op == OpFlush && cmd.NS == ^uint32(0)) {
+		return StatusNamespace
+	}
+	if cmd.Fused != 0 {
+		return StatusField
+	}
+	o.req.Op = cmd.Op
+	switch cmd.Op {
+	case OpFlush:
+		return StatusOK
+	case OpRead, OpWrite, OpCompare, OpWriteZeroes:
+	case OpDataset:
+		return o.prepareDataset(cmd)
+	default:
+		return StatusOpcode
+	}
+	if cmd.Block >= o.c.blocks || uint64(cmd.Blocks) > o.c.blocks-cmd.Block {
+		return StatusLBA
+	}
+	if o.c.readOnly && (cmd.Op == OpWrite || cmd.Op == OpWriteZeroes) {
+		return StatusProtected
+	}
+	size := uint64(cmd.Blocks) * BlockBytes
+	o.req.Off, o.req.Size, o.req.Durable = o.c.base+int64(cmd.Block*BlockBytes), int64(size), cmd.FUA
+	if cmd.Op == OpWriteZeroes {
+		return StatusOK
+	}
+	if size > MaxTransferBytes {
+		return StatusField
+	}
+	need := fabric.RightRead // of the memory
+	if cmd.Op == OpRead {
+		need = fabric.RightWrite
+	}
+	if st := o.locate(cmd, size, need); st != StatusOK {
+		return st
+	}
+	if cmd.Op == OpCompare || len(o.far) > 0 {
+		if !o.borrow(int(size)) {
+			return StatusInternal
+		}
+		o.req.Op, o.req.Pieces = OpRead, [][]byte{o.bounce}
+		return StatusOK
+	}
+	o.req.Pieces = o.pieces
+	return StatusOK
+}
+
+// borrow takes memory for data that cannot be read to where it goes.
+func (o *op) borrow(size int) bool {
+	if o.c.e.bounced+size > maxBounced {
+		return false
+	}
+	o.c.e.bounced += size
+	o.bounce = make([]byte, size)
+	return true
+}
+
+// prepareDataset reads the ranges, once.
+func (o *op) prepareDataset(cmd *Command) Status {
+	if !cmd.Free {
+		return StatusOK // hints about how blocks are used
+	}
+	if o.c.readOnly {
+		return StatusProtected
+	}
+	size := uint64(cmd.Blocks) * rangeBytes
+	var all [maxRanges * rangeBytes]byte
+	if st := o.locate(cmd, size, fabric.RightRead); st != StatusOK {
+		return st
+	}
+	n := 0
+	for _, p := range o.pieces {
+		n += copy(all[n:], p)
+	}
+	for r := all[:size]; len(r) > 0; r = r[rangeBytes:] {
+		blocks, first := uint64(binary.LittleEndian.Uint32(r[4:])), binary.LittleEndian.Uint64(r[8:])
+		if first > o.c.blocks || blocks > o.c.blocks-first {
+			return StatusLBA
+		}
+		if blocks > 0 {
+			o.ranges = append(o.ranges, Request{Op: OpDataset, Off: o.c.base + int64(first*BlockBytes), Size: int64(blocks * BlockBytes)})
+		}
+	}
+	return StatusOK
+}
+
+// post writes a completion. There is room: a command is fetched only if there will be.
+func (c *Controller) post(q *queue, id uint16, st Status) {
+	if c.stopped {
+		return
+	}
+	w := Completion{Head: uint16(q.head), Queue: q.id, ID: id, Status: st, Phase: q.phase}.Word()
+	err := q.cq.remote.Ring(q.cqAt+uint64(q.tail)*CompletionBytes+8, 8, w)
+	if q.tail++; q.tail == q.entries {
+		q.tail, q.phase = 0, !q.phase
+	}
+	if err != nil { // the endpoint is about to end, or the borrower took the memory back
+		c.fault(fmt.Errorf("queue %d: a completion could not be written: %w", q.id, err))
+	}
+}

@@ -1,0 +1,363 @@
+package devicetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nvme"
+	"github.com/wherry-fabric/wherry/device/nvme/host"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+var schemes = []string{"shm", "tcp"}
+
+// TestWhole: what a borrower writes by commands of every size is what the file has then, and what it reads.
+func TestWhole(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			c, ctx := r.client("borrower"), r.ctx()
+			d := r.borrow(c, host.Config{Mode: device.Exclusive})
+			if d.Size() != driveBytes || d.BlockBytes() != 512 || d.Mapped() != (scheme == "shm") {
+				t.Fatalf("%d bytes in blocks of %d, mapped %v", d.Size(), d.BlockBytes(), d.Mapped())
+			}
+			want := random(1, driveBytes)
+			sizes := []int{512, 1024, 4096, 8192, 65536, 128 << 10, 256 << 10, 1 << 20, 5 << 19}
+			for off, i := 0, 0; off < driveBytes; i++ {
+				n := min(sizes[i%len(sizes)], driveBytes-off)
+				if err := d.WriteAt(ctx, want[off:off+n], uint64(off)); err != nil {
+					t.Fatal(err)
+				}
+				off += n
+			}
+			if err := d.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(r.file)
+			if err != nil || sha256.Sum256(got) != sha256.Sum256(want) {
+				t.Fatalf("the file is another: %v", err)
+			}
+			read := make([]byte, driveBytes)
+			for off, i := 0, 4; off < driveBytes; i++ {
+				n := min(sizes[i%len(sizes)], driveBytes-off)
+				if err := d.ReadAt(ctx, read[off:off+n], uint64(off)); err != nil {
+					t.Fatal(err)
+				}
+				off += n
+			}
+			if !bytes.Equal(read, want) {
+				t.Fatal("what is read is another")
+			}
+			others(t, d, want)
+			if err := d.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.ReadAt(ctx, read[:512], 0); !errors.Is(err, host.ErrClosed) {
+				t.Errorf("a returned drive is read: %v", err)
+			}
+		})
+	}
+}
+
+// others tries the other commands on a drive that has want.
+func others(t *testing.T, d *host.Drive, want []byte) {
+	t.Helper()
+	ctx := t.Context()
+	for _, c := range []struct {
+		p    []byte
+		same bool
+	}{{want[4096:8192], true}, {want[4096 : 4096+300<<10], true}, {want[:4096], false}} {
+		if same, err := d.Compare(ctx, c.p, 4096); same != c.same || err != nil {
+			t.Errorf("compare of %d bytes: %v, %v; want %v", len(c.p), same, err, c.same)
+		}
+	}
+	for verb, do := range map[string]func(ctx context.Context, off, n uint64) error{"zeroed": d.WriteZeroes, "trimmed": d.Trim} {
+		if err := do(ctx, 1<<20+512, 1<<20); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+		got := make([]byte, 1<<20+1024)
+		if err := d.ReadAt(ctx, got, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		expect := append(append(append([]byte(nil), want[1<<20:1<<20+512]...), make([]byte, 1<<20)...), want[2<<20+512:2<<20+1024]...)
+		if !bytes.Equal(got, expect) {
+			t.Errorf("%s: other bytes than these", verb)
+		}
+		if err := d.WriteDurably(ctx, want[1<<20:2<<20+1024], 1<<20); err != nil {
+			t.Errorf("durable write: %v", err)
+		}
+	}
+	for what, err := range map[string]error{
+		"half a block":      d.ReadAt(ctx, make([]byte, 100), 0),
+		"between blocks":    d.WriteAt(ctx, make([]byte, 512), 100),
+		"behind the end":    d.ReadAt(ctx, make([]byte, 512), d.Size()),
+		"across the end":    d.WriteAt(ctx, make([]byte, 1024), d.Size()-512),
+		"a trim beyond":     d.Trim(ctx, d.Size()-512, 1024),
+		"a wrapping offset": d.ReadAt(ctx, make([]byte, 1024), ^uint64(511)),
+	} {
+		if !errors.Is(err, device.ErrSpec) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestSubmit: commands that nobody waits for one by one, as many as there is room for.
+func TestSubmit(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			ctx := r.ctx()
+			d := r.borrow(r.client("borrower"), host.Config{Mode: device.Exclusive, Depth: 16, BufferBytes: 16 << 10})
+			want := random(2, 4<<20)
+			for _, op := range []nvme.Opcode{nvme.OpWrite, nvme.OpCompare, nvme.OpRead} {
+				seen := map[uint64]bool{}
+				var slots []host.Slot
+				for range 16 {
+					s, err := d.Acquire(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					slots = append(slots, s)
+				}
+				for next := 0; len(seen) < len(want)/(16<<10); {
+					for ; len(slots) > 0 && next < len(want); next += 16 << 10 {
+						s := slots[len(slots)-1]
+						slots = slots[:len(slots)-1]
+						if clear(d.Buffer(s)); op != nvme.OpRead {
+							copy(d.Buffer(s), want[next:])
+						}
+						if err := d.Submit(s, host.Transfer{Op: op, Off: uint64(next), Size: 16 << 10, Tag: uint64(next)}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					var done [8]host.Done
+					n, err := d.Reap(ctx, done[:])
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, e := range done[:n] {
+						if e.Status != nvme.StatusOK || seen[e.Tag] || !bytes.Equal(d.Buffer(e.Slot), want[e.Tag:e.Tag+16<<10]) {
+							t.Fatalf("%#x at %d: %v, seen before: %v", op, e.Tag, e.Status.Text(), seen[e.Tag])
+						}
+						seen[e.Tag] = true
+						slots = append(slots, e.Slot)
+					}
+				}
+				for _, s := range slots {
+					d.Release(s)
+				}
+			}
+		})
+	}
+}
+
+// TestBorrowerKilled: what a borrower had that was killed in the middle of writing is another's soon, and nothing of the first comes late.
+func TestBorrowerKilled(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			c, ctx := r.client("other"), r.ctx()
+			for i := range 4 {
+				victim := r.process("run-borrower", r.addr, r.tokens, "0", fmt.Sprint(driveBytes/2))
+				if _, err := c.BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Exclusive}); !errors.Is(err, device.ErrBusy) {
+					t.Fatalf("what is lent exclusively is lent again: %v", err)
+				}
+				victim.Process.Kill()
+				victim.Wait()
+				var d *host.Drive
+				r.eventually("the drive can be borrowed again", func() (ok bool) {
+					var err error
+					if d, err = c.BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Exclusive}); err != nil && !errors.Is(err, device.ErrBusy) {
+						t.Fatal(err)
+					}
+					return err == nil
+				})
+				want := random(uint64(i), driveBytes)
+				if err := d.WriteAt(ctx, want, 0); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Millisecond) // for a late write
+				got := make([]byte, driveBytes)
+				if err := d.ReadAt(ctx, got, 0); err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("others than were written: %v", err)
+				}
+				if err := d.Close(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			info, err := r.client("admin").Device(ctx, lenderName, driveName)
+			if err != nil || len(info.Leases) != 0 {
+				t.Errorf("leases are left: %+v, %v", info, err)
+			}
+		})
+	}
+}
+
+// TestLenderKilled: commands under way, and all that come, fail soon, and say whose loss it is.
+func TestLenderKilled(t *testing.T) {
+	r := newRig(t, "shm")
+	lender := r.process("run-node", r.addr, r.tokens, r.file)
+	r.grant("*", "rw")
+	ctx := r.ctx()
+	d := r.borrow(r.client("borrower"), host.Config{Mode: device.Exclusive})
+	ended := make(chan error, 4)
+	for i := range uint64(cap(ended)) {
+		go func() {
+			p := make([]byte, 64<<10)
+			for {
+				if err := d.WriteAt(ctx, p, i<<20); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	lender.Process.Kill()
+	lender.Wait()
+	killed := time.Now()
+	for range cap(ended) {
+		if err := <-ended; !errors.Is(err, fabric.ErrPeerLost) || !strings.Contains(err.Error(), lenderName) {
+			t.Errorf("%v", err)
+		}
+	}
+	if took := time.Since(killed); took > 10*time.Second { // a second is the aim, and this machine is shared
+		t.Errorf("commands failed after %v", took)
+	}
+	if err := d.Flush(ctx); !errors.Is(err, fabric.ErrPeerLost) {
+		t.Errorf("a flush of a lost drive: %v", err)
+	}
+}
+
+// TestRights: who may borrow what, in which mode.
+func TestRights(t *testing.T) {
+	r := newRig(t, "shm")
+	r.node("")
+	ctx := r.ctx()
+	if _, err := r.client("plain").BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Read}); !errors.Is(err, cluster.ErrForbidden) {
+		t.Errorf("without the capability device: %v", err)
+	}
+	r.grant("*", "none")
+	c := r.client("borrower")
+	if _, err := c.BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Read}); !errors.Is(err, device.ErrNoDrive) {
+		t.Errorf("without a grant: %v", err)
+	}
+	if err := c.GrantDevice(ctx, lenderName, driveName, "borrower", "rw"); !errors.Is(err, cluster.ErrForbidden) {
+		t.Errorf("a borrower grants the drive to itself: %v", err)
+	}
+	r.grant("borrower", "r")
+	if _, err := c.BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Shared}); !errors.Is(err, cluster.ErrForbidden) {
+		t.Errorf("mode shared with a grant to read: %v", err)
+	}
+	d := r.borrow(c, host.Config{Mode: device.Read})
+	var refused *host.StatusError
+	p := make([]byte, 4096)
+	for what, err := range map[string]error{"write": d.WriteAt(ctx, p, 0), "zeroing": d.WriteZeroes(ctx, 0, 4096), "trim": d.Trim(ctx, 0, 4096)} {
+		if !errors.As(err, &refused) || refused.Status != nvme.StatusProtected {
+			t.Errorf("%s in mode read: %v", what, err)
+		}
+	}
+	if err := d.ReadAt(ctx, p, 0); err != nil || !d.ReadOnly() {
+		t.Errorf("a read in mode read: %v", err)
+	}
+	if err := r.client("other").ReturnLease(ctx, lenderName, d.Lease()); !errors.Is(err, device.ErrNoLease) {
+		t.Errorf("another returns the lease: %v", err)
+	}
+	if err := r.client("admin").ReturnLease(ctx, lenderName, d.Lease()); err != nil {
+		t.Errorf("an admin takes it back: %v", err)
+	}
+	r.eventually("the borrower hears of that", func() bool { return d.ReadAt(ctx, p, 0) != nil })
+}
+
+// TestCloseInUse: a drive that is returned while others use it ends their commands, and takes no memory from under them.
+func TestCloseInUse(t *testing.T) {
+	r := newRig(t, "shm")
+	r.node("")
+	c, ctx := r.client("borrower"), r.ctx()
+	for range 20 {
+		d := r.borrow(c, host.Config{Mode: device.Exclusive})
+		ended := make(chan error, 4)
+		for i := range uint64(cap(ended)) {
+			go func() {
+				p := make([]byte, 256<<10)
+				for {
+					if err := errors.Join(d.WriteAt(ctx, p, i<<20), d.ReadAt(ctx, p, i<<20)); err != nil {
+						ended <- err
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(2 * time.Millisecond)
+		if err := d.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range cap(ended) {
+			if err := <-ended; err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a command on a returned drive: %v", err)
+			}
+		}
+	}
+}
+
+// TestExpired: a command whose context ends leaves its slot to its end, and its data nowhere.
+func TestExpired(t *testing.T) {
+	r := newRig(t, "shm")
+	r.node("")
+	d := r.borrow(r.client("borrower"), host.Config{Mode: device.Exclusive, Depth: 2})
+	want := random(5, 64<<10)
+	if err := d.WriteAt(r.ctx(), want, 0); err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(r.ctx())
+	cancel()
+	for range 50 {
+		p := make([]byte, 64<<10)
+		err := d.ReadAt(gone, p, 0)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err != nil && !bytes.Equal(p, make([]byte, len(p))) {
+			t.Fatal("a read that failed has written its buffer")
+		}
+		if err := d.ReadAt(r.ctx(), p, 0); err != nil || !bytes.Equal(p, want) {
+			t.Fatalf("a read after it: %v", err)
+		}
+	}
+}
+
+// TestShared: borrowers of the same blocks in modes shared and read see what the others write; ranges beside each other do not meet.
+func TestShared(t *testing.T) {
+	r := newRig(t, "tcp")
+	r.node("")
+	ctx := r.ctx()
+	a := r.borrow(r.client("borrower"), host.Config{Mode: device.Shared, Size: 1 << 20})
+	b := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Offset: 512 << 10, Size: 1 << 20})
+	reader := r.borrow(r.client("other"), host.Config{Mode: device.Read})
+	if _, err := r.client("other").BorrowDrive(ctx, lenderName, driveName, host.Config{Mode: device.Exclusive, Offset: 1 << 20, Size: 4096}); !errors.Is(err, device.ErrBusy) {
+		t.Errorf("exclusive beside shared: %v", err)
+	}
+	if err := errors.Join(a.WriteAt(ctx, random(6, 1<<20), 0), b.WriteAt(ctx, random(7, 1<<20), 0)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 2<<20)
+	if err := reader.ReadAt(ctx, got, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := append(append(random(6, 1<<20)[:512<<10:512<<10], random(7, 1<<20)...), make([]byte, 512<<10)...)
+	if !bytes.Equal(got, want) {
+		t.Error("the reader sees others than were written")
+	}
+}

@@ -1,0 +1,201 @@
+package excache
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// apply carries effects out; c.mu is held.
+func (c *Cache) apply(effects []effect) {
+	for _, e := range effects {
+		r := &c.rooms[e.first/roomPages]
+		s := r.s
+		if s == nil {
+			continue // its process has ended
+		}
+		offset := r.offset + uint64(e.first%roomPages)*PageBytes
+		addr, size := s.base+offset, int(e.n)*PageBytes
+		var err error
+		switch e.kind {
+		case fill, fillProtected:
+			err = c.fill(s, addr, e)
+		case fillZero:
+			err = s.install(addr, size, func(n int) (int, error) { return s.faults.Zero(addr+uint64(n), size-n) })
+		case fillBlank:
+			err = s.install(addr, size, func(n int) (int, error) { return s.faults.Copy(addr+uint64(n), c.fresh[n:size], true) })
+		case continued, continuedProtected:
+			err = s.install(addr, size, func(n int) (int, error) {
+				return s.faults.Continue(addr+uint64(n), size-n, e.kind == continuedProtected)
+			})
+		case unprotect:
+			s.faults.Protect(addr, size, false)
+		case wake:
+			s.faults.Wake(addr, size)
+		case save:
+			err = c.save(s, addr, offset, e)
+		case fetch:
+			c.start(int(e.transfer), flight{off: uint64(e.first) * PageBytes, size: size})
+		case place, placeProtected:
+			err = c.place(s, addr, e)
+		case send:
+			err = c.send(s, addr, offset, e)
+		case await:
+			c.want(1 << e.transfer)
+		case stall: // answer sees it
+		case drop:
+			s.punch(offset, size)
+		case poison:
+			s.poison(addr, size)
+		}
+		if err != nil {
+			c.failed(s, addr, e, err)
+		}
+	}
+}
+
+// fill copies pages straight from where the store's bytes are mapped.
+func (c *Cache) fill(s *session, addr uint64, e effect) error {
+	s.placed = 0
+	c.moving = moving{s: s, addr: addr, protect: e.kind == fillProtected}
+	if err := c.config.Store.Access(uint64(e.first)*PageBytes, int(e.n)*PageBytes, c.copyIn); err != nil {
+		return &lostError{err}
+	}
+	return c.moving.err
+}
+
+// moving is a run on its way: what copyIn and readOut need, which are made once so that a miss allocates nothing.
+type moving struct {
+	s       *session
+	addr    uint64 // in the program
+	offset  uint64 // in the window
+	protect bool
+	err     error
+}
+
+func (m *moving) copyIn(mem []byte) {
+	m.err = m.s.install(m.addr, len(mem), func(n int) (int, error) { return m.s.faults.Copy(m.addr+uint64(n), mem[n:], m.protect) })
+}
+
+func (m *moving) readOut(mem []byte) {
+	if n, err := unix.Pread(m.s.window, mem, int64(m.offset)); n != len(mem) || err != nil {
+		m.err = fmt.Errorf("excache: read %d bytes of a window: %d, %w", len(mem), n, err)
+	}
+}
+
+// save protects pages, reads them into the store, and only then takes them away. Writers wait meanwhile; when they go on
+// they find the pages missing.
+func (c *Cache) save(s *session, addr, offset uint64, e effect) error {
+	size, off := int(e.n)*PageBytes, uint64(e.first)*PageBytes
+	if err := s.faults.Protect(addr, size, true); err != nil {
+		return err
+	}
+	c.moving = moving{s: s, offset: offset}
+	err := c.config.Store.Access(off, size, c.readOut)
+	if c.moving.err != nil {
+		return c.moving.err
+	}
+	if err != nil {
+		return &lostError{err}
+	}
+	s.punch(offset, size)
+	return nil
+}
+
+// lostError is a store's error.
+type lostError struct{ error }
+
+func (l *lostError) Unwrap() error        { return l.error }
+func (l *lostError) Is(target error) bool { return target == ErrLost }
+
+// failed undoes an effect in the core.
+func (c *Cache) failed(s *session, addr uint64, e effect, err error) {
+	var gone *lostError
+	lost := errors.As(err, &gone)
+	if lost {
+		c.lose(gone)
+	}
+	switch e.kind {
+	case save, send:
+		c.core.Unsaved(e)
+		s.faults.Protect(addr, int(e.n)*PageBytes, false)
+	case continued, continuedProtected: // the file has the page
+		s.faults.Wake(addr, int(e.n)*PageBytes)
+	default:
+		done := uint32(s.placed / PageBytes) // they are there, and may have been written
+		e.first, e.n, addr = e.first+done, e.n-done, addr+uint64(done)*PageBytes
+		c.core.Absent(e)
+		if lost {
+			c.core.Lose(int(e.first / roomPages))
+			s.poison(addr, int(e.n)*PageBytes)
+		} else if !errors.Is(err, unix.ESRCH) {
+			s.faults.Wake(addr, int(e.n)*PageBytes) // it faults again
+		}
+	}
+}
+
+// lose declares all rooms lost, once.
+func (c *Cache) lose(err error) {
+	if c.lost != nil {
+		return
+	}
+	c.lost = fmt.Errorf("%w: %w", ErrLost, err)
+	for r := range c.rooms {
+		c.core.Lose(r)
+	}
+	c.tell(c.lost)
+}
+
+func (c *Cache) tell(err error) {
+	if c.config.Told != nil {
+		c.config.Told(err)
+	}
+}
+
+const (
+	// busyPause is between attempts while the mappings of a program change, or the kernel has no memory: no event says when that ends.
+	busyPause = 50 * time.Microsecond
+	// busyTries bounds them: 50 ms, after which the program faults again.
+	busyTries = 1000
+)
+
+// install calls put, which goes on at byte n, until all size bytes are there.
+func (s *session) install(addr uint64, size int, put func(n int) (int, error)) error {
+	tries := 0
+	for n := 0; ; {
+		k, err := put(n)
+		n += k
+		s.placed = n
+		switch err {
+		case nil:
+			return nil
+		case unix.EEXIST: // by the program's own doing, as a write to its memory through /proc: that page stays
+			s.faults.Wake(addr+uint64(n), PageBytes)
+			n += PageBytes
+		case unix.EAGAIN, unix.ENOMEM:
+			if tries++; tries == busyTries {
+				return err
+			}
+			time.Sleep(busyPause)
+		default:
+			return err
+		}
+		if n >= size {
+			return nil
+		}
+	}
+}
+
+// poison makes accesses a SIGBUS. A page that was protected when it left has a mark that poison does not replace.
+func (s *session) poison(addr uint64, size int) {
+	s.faults.Protect(addr, size, false)
+	s.faults.Poison(addr, size)
+}
+
+// punch takes pages out of the window's file, and so out of the program's page table.
+func (s *session) punch(offset uint64, size int) {
+	for unix.Fallocate(s.window, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size)) == unix.EINTR {
+	}
+}

@@ -1,0 +1,200 @@
+package excache
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// flights is what is on its way between a cache and its store. Sets are of transfers, by number. All but reads of the sets are done with
+// Cache.mu held.
+type flights struct {
+	buffers  []byte
+	all      [Transfers]flight
+	flying   atomic.Uint64 // under way
+	retries  atomic.Uint64 // failed, and to be started again
+	wanted   atomic.Uint64 // somebody waits for one of them to end
+	waits    atomic.Bool   // a goroutine does: it reaps
+	stalls   []stalled     // faults that wait until any has ended
+	again    []stalled     // the same, while they are answered
+	looked   time.Time     // when silence was looked for last
+	attempts time.Time     // when something was started again last
+}
+
+// flight is a transfer's operation.
+type flight struct {
+	put   bool
+	off   uint64
+	size  int
+	begun time.Time
+}
+
+// stalled is a fault that could not be answered yet.
+type stalled struct {
+	s             *session
+	page          uint32
+	write, inFile bool
+}
+
+// maxStalled bounds the faults that wait for room: more threads than that try again by themselves, which takes processor time.
+const maxStalled = 256
+
+func (f *flights) init() (err error) {
+	f.stalls, f.again = make([]stalled, 0, maxStalled), make([]stalled, 0, maxStalled)
+	f.buffers, err = anonymous(Transfers*runBytes, 0)
+	return err
+}
+
+func (f *flights) buffer(i int) []byte { return f.buffers[i*runBytes:][:runBytes] }
+
+// ready reports whether there is something to reap that somebody waits for, or nobody waits any more.
+func (c *Cache) ready() bool {
+	w := c.wanted.Load()
+	return w == 0 || c.config.Store.Done(w&c.flying.Load()) != 0
+}
+
+// want says that somebody waits for one of a set.
+func (c *Cache) want(set uint64) { c.wanted.Store(c.wanted.Load() | set) }
+
+// answer answers a fault, or keeps it until there is room.
+func (c *Cache) answer(f stalled) {
+	effects := c.core.Fault(f.page, f.write, f.inFile)
+	c.apply(effects)
+	if n := len(effects); n == 0 || effects[n-1].kind != stall {
+		return
+	}
+	if len(c.stalls) == maxStalled {
+		f.s.faults.Wake(f.s.base+c.offset(f.page), PageBytes)
+		return
+	}
+	c.stalls = append(c.stalls, f)
+	c.want(c.flying.Load() | c.retries.Load())
+}
+
+// start starts a transfer's operation.
+func (c *Cache) start(i int, f flight) {
+	f.begun = time.Now()
+	c.all[i] = f
+	if c.core.transfers[i].wanted {
+		c.want(1 << i)
+	}
+	c.attempt(i)
+}
+
+func (c *Cache) attempt(i int) {
+	f, b := &c.all[i], c.flights.buffer(i)
+	if f.put {
+		c.config.Store.StartPut(i, b[:f.size], f.off)
+	} else {
+		c.config.Store.StartGet(i, b[:f.size], f.off)
+	}
+	c.flying.Store(c.flying.Load() | 1<<i)
+}
+
+// place copies pages in from a transfer's buffer.
+func (c *Cache) place(s *session, addr uint64, e effect) error {
+	b := c.flights.buffer(int(e.transfer))[uint64(e.first)*PageBytes-c.all[e.transfer].off:][:e.n*PageBytes]
+	s.placed = 0
+	c.moving = moving{s: s, addr: addr, protect: e.kind == placeProtected}
+	c.copyIn(b)
+	return c.moving.err
+}
+
+// send protects pages, reads them into the transfer's buffer, takes them away and starts to put the buffer. Who wants them meanwhile gets
+// them from there.
+func (c *Cache) send(s *session, addr, offset uint64, e effect) error {
+	size := int(e.n) * PageBytes
+	if err := s.faults.Protect(addr, size, true); err != nil {
+		return err
+	}
+	c.moving = moving{s: s, offset: offset}
+	if c.readOut(c.flights.buffer(int(e.transfer))[:size]); c.moving.err != nil {
+		return c.moving.err
+	}
+	s.punch(offset, size)
+	c.start(int(e.transfer), flight{put: true, off: uint64(e.first) * PageBytes, size: size})
+	return nil
+}
+
+// reap ends what has ended, and answers who waited for it.
+func (c *Cache) reap() {
+	flying := c.flying.Load()
+	if flying|c.retries.Load() == 0 {
+		return
+	}
+	now := time.Now()
+	done := c.config.Store.Done(flying)
+	each(done, func(i int) { c.landed(i, now, c.config.Store.End(i)) })
+	if now.Sub(c.looked) > lookTime/2 {
+		c.looked = now
+		each(c.flying.Load(), func(i int) {
+			if now.Sub(c.all[i].begun) > silence {
+				err := c.config.Store.End(i)
+				if err != nil {
+					err = fmt.Errorf("%w: no answer in %v", ErrLost, silence)
+				}
+				c.landed(i, now, err)
+			}
+		})
+	}
+	if r := c.retries.Load(); r != 0 && (done != 0 || now.Sub(c.attempts) > retryPause) {
+		c.attempts = now
+		c.retries.Store(0)
+		each(r, c.attempt)
+	}
+	if c.flying.Load() != flying {
+		c.resume()
+	}
+}
+
+// landed takes the result of an operation.
+func (c *Cache) landed(i int, now time.Time, err error) {
+	c.flying.Store(c.flying.Load() &^ (1 << i))
+	if err != nil && !errors.Is(err, ErrLost) {
+		if now.Sub(c.all[i].begun) <= silence {
+			c.retries.Store(c.retries.Load() | 1<<i)
+			return
+		}
+		err = fmt.Errorf("%w: not in %v: %w", ErrLost, silence, err)
+	}
+	c.wanted.Store(c.wanted.Load() &^ (1 << i))
+	if err == nil {
+		c.apply(c.core.Ended(uint8(i)))
+		return
+	}
+	c.lose(&lostError{err})
+	c.apply(c.core.Failed(uint8(i)))
+}
+
+// resume answers those who waited for room.
+func (c *Cache) resume() {
+	c.apply(c.core.Resume())
+	c.stalls, c.again = c.again[:0], c.stalls
+	for _, f := range c.again {
+		if c.rooms[f.page/roomPages].s == f.s {
+			c.answer(f)
+		}
+	}
+}
+
+// settle waits until nothing is on its way.
+func (c *Cache) settle() {
+	var p patience
+	defer p.end()
+	for c.ctx.Err() == nil {
+		flying := c.flying.Load()
+		if flying|c.retries.Load() == 0 {
+			return
+		}
+		c.config.Store.Wait(p.context(c), func() bool { return c.config.Store.Done(flying) != 0 })
+		c.reap()
+	}
+}
+
+// land gives up what is on its way: nobody is served any more.
+func (c *Cache) land() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	each(c.flying.Swap(0), func(i int) { c.config.Store.End(i) })
+}

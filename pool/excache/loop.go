@@ -1,0 +1,239 @@
+package excache
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/uffd"
+)
+
+// one is what an eventfd is written.
+var one = [8]byte{1}
+
+const (
+	// hands is how many loops a session has: while one waits for the store the other reads faults.
+	hands = 2
+	// reliefTime is how often the other loop looks whether one waits still, where faults are one thread's. To wake it for each wait takes as
+	// long as a round trip where processors are busy, and so does a timer of its own for each wait on a virtual machine.
+	reliefTime = 20 * time.Millisecond
+	// dormantLooks in a row without a wait, it sleeps until there is one.
+	dormantLooks = 20
+	// manyFaults after a fault of another thread, the other loop is woken for each wait: there may be more faults at any time.
+	manyFaults = 64
+)
+
+// turns is who of a session's two loops reads faults.
+type turns struct {
+	hired   atomic.Int32
+	looping sync.WaitGroup
+	lent    atomic.Uint64 // the number of the wait in which the other loop may take over; 0: none
+	urgent  atomic.Bool   // it is to take over at once
+	dormant atomic.Bool   // it sleeps
+	kick    int           // eventfd that wakes it
+
+	// Of the loop that reads faults.
+	wait uint64 // the last one's number
+	last int    // the thread that faulted last
+	many int    // faults until it counts as the only one
+}
+
+// hand is a loop's own.
+type hand struct {
+	s      *session
+	reads  bool // faults are its to read
+	at     placement
+	events [faultsAtOnce]uffd.Event
+	faults []unix.PollFd
+	relief []unix.PollFd
+	ready  func() bool
+	lying  int    // looks without a wait
+	seen   uint64 // the wait at the last look
+	patience
+}
+
+// hire starts another loop of s, if there may be one more.
+func (c *Cache) hire(s *session) {
+	if n := s.hired.Load(); n < hands && s.hired.CompareAndSwap(n, n+1) {
+		s.looping.Go(func() { c.loop(s, n == 0) })
+	}
+}
+
+// loop answers faults, on a thread of its own. One loop of a session reads faults; when it waits for the store, the other may take its place.
+func (c *Cache) loop(s *session, reads bool) {
+	runtime.LockOSThread() // it is pinned to processors, and not unlocked: the thread ends with the goroutine
+	stop := unix.PollFd{Fd: int32(s.stop), Events: unix.POLLIN}
+	h := &hand{s: s, at: placement{cpu: -1, stat: -1}, reads: reads}
+	h.faults = []unix.PollFd{{Fd: int32(s.faults.FD()), Events: unix.POLLIN}, stop}
+	h.relief = []unix.PollFd{{Fd: int32(s.kick), Events: unix.POLLIN}, stop}
+	h.ready = func() bool { return s.stopping.Load() || c.ready() }
+	defer h.at.close()
+	defer h.patience.end()
+	for {
+		if !h.reads {
+			if h.standBy() != nil {
+				return
+			}
+			continue
+		}
+		if _, err := unix.Poll(h.faults, -1); err != nil && err != unix.EINTR || h.faults[1].Revents != 0 {
+			return
+		}
+		n, err := s.faults.Read(h.events[:])
+		if err != nil {
+			return
+		}
+		if n == 0 {
+			continue
+		}
+		if c.answerAll(h, n); c.wanted.Load() != 0 && c.waits.CompareAndSwap(false, true) {
+			c.hire(s)
+			c.await(h)
+		}
+		h.at.end()
+	}
+}
+
+// standBy waits until the other loop should be relieved; an error says that the session ends.
+func (h *hand) standBy() error {
+	period := int(reliefTime / time.Millisecond)
+	if h.lying >= dormantLooks {
+		if h.s.dormant.Store(true); h.s.lent.Load() == 0 {
+			period = -1
+		}
+	}
+	_, err := unix.Poll(h.relief, period)
+	h.s.dormant.Store(false)
+	if err != nil && err != unix.EINTR || h.relief[1].Revents != 0 {
+		return net.ErrClosed
+	}
+	if h.relief[0].Revents != 0 {
+		var b [8]byte
+		unix.Read(h.s.kick, b[:])
+		h.lying = 0
+	}
+	wait := h.s.lent.Load()
+	if wait != 0 && (wait == h.seen || h.s.urgent.Load()) {
+		h.reads = h.s.lent.CompareAndSwap(wait, 0)
+	}
+	if h.lying++; wait != 0 {
+		h.lying = 0
+	}
+	h.seen = wait
+	return nil
+}
+
+// lend lets the other loop read faults, at once if there are several threads.
+func (h *hand) lend() {
+	if !h.reads {
+		return
+	}
+	s := h.s
+	s.wait++
+	s.urgent.Store(s.many > 0)
+	if s.lent.Store(s.wait); s.many > 0 || s.dormant.CompareAndSwap(true, false) {
+		unix.Write(s.kick, one[:])
+	}
+}
+
+// reclaim ends lend, if the other loop has not taken over.
+func (h *hand) reclaim() {
+	if h.reads && !h.s.lent.CompareAndSwap(h.s.wait, 0) {
+		h.reads = false
+	}
+}
+
+// answerAll answers the first n events.
+func (c *Cache) answerAll(h *hand, n int) {
+	if h.s.follow {
+		h.at.begin(h.s.pid, h.events[0].Thread())
+	}
+	h.s.many--
+	for i := range h.events[:n] {
+		if t := h.events[i].Thread(); t != h.s.last {
+			h.s.many = map2(h.s.last == 0, 0, manyFaults)
+			h.s.last = t
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range h.events[:n] {
+		if e := &h.events[i]; e.Fault() {
+			c.fault(h.s, e.Addr-h.s.base, e.Write(), e.Minor())
+		}
+	}
+	c.reap()
+}
+
+// await waits for what is on its way, as long as anybody wants anything of it: one loop does so for all. Who ends before that leaves it
+// to a goroutine.
+func (c *Cache) await(h *hand) {
+	for {
+		h.lend()
+		err := c.config.Store.Wait(h.patience.context(c), h.ready)
+		h.reclaim()
+		c.mu.Lock()
+		c.reap()
+		c.mu.Unlock()
+		h.at.end()
+		if c.wanted.Load() == 0 {
+			c.waits.Store(false)
+			if c.wanted.Load() == 0 || !c.waits.CompareAndSwap(false, true) {
+				return
+			}
+		}
+		switch {
+		case c.ctx.Err() != nil:
+			c.waits.Store(false)
+			return
+		case h.s != nil && h.s.stopping.Load():
+			c.serving.Go(func() {
+				h := &hand{ready: c.ready}
+				defer h.patience.end()
+				c.await(h)
+			})
+			return
+		case err != nil && h.ctx.Err() == nil:
+			time.Sleep(retryPause) // it cannot wait at all, and says why at the operations
+		}
+	}
+}
+
+// patience is a context for a wait that is renewed now and then, and not for each wait.
+type patience struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	until  time.Time
+}
+
+const (
+	// lookTime is how long at most a wait goes on before it is looked whether the component is silent.
+	lookTime = 500 * time.Millisecond
+	// retryPause is between attempts of an operation that the store could not take.
+	retryPause = time.Millisecond
+)
+
+func (p *patience) context(c *Cache) context.Context {
+	now := time.Now()
+	d := lookTime
+	if c.retries.Load() != 0 {
+		d = retryPause
+	}
+	if p.until.Sub(now) < d/2 || p.until.Sub(now) > d || p.ctx.Err() != nil {
+		p.end()
+		p.until = now.Add(d)
+		p.ctx, p.cancel = context.WithDeadline(c.ctx, p.until)
+	}
+	return p.ctx
+}
+
+func (p *patience) end() {
+	if p.cancel != nil {
+		p.cancel()
+	}
+}

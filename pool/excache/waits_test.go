@@ -1,0 +1,171 @@
+package excache
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// talk is a program of testdata/waits.c that one talks to.
+type talk struct {
+	t   *testing.T
+	in  io.WriteCloser
+	out *bufio.Reader
+	cmd *exec.Cmd
+}
+
+func (r *rig) talk(t *testing.T, what string) *talk {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "waits")
+	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", program, "testdata/waits.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	w := &talk{t: t, cmd: r.command(program, what)}
+	w.in, _ = w.cmd.StdinPipe()
+	out, _ := w.cmd.StdoutPipe()
+	w.out = bufio.NewReader(out)
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(20*time.Second, func() { syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) })
+	t.Cleanup(func() {
+		w.in.Close()
+		w.cmd.Wait()
+		timer.Stop()
+	})
+	return w
+}
+
+func (w *talk) hear(want string) {
+	w.t.Helper()
+	if line, err := w.out.ReadString('\n'); line != want+"\n" {
+		w.t.Fatalf("the program says %q, %v; want %q", line, err, want)
+	}
+}
+
+func (w *talk) say() { io.WriteString(w.in, "\n") }
+
+// TestHitDuringFetch: while one thread waits for a page that does not come, others get pages that are not in the store.
+func TestHitDuringFetch(t *testing.T) {
+	store := &testStore{most: 4}
+	r := newRig(t, store, 2<<20)
+	w := r.talk(t, "fetch")
+	w.hear("written")
+	begun := make(chan struct{}, Transfers)
+	store.mu.Lock()
+	store.held = func(o *testOp) bool { return !o.put }
+	store.started = func(o *testOp) {
+		if !o.put {
+			begun <- struct{}{}
+		}
+	}
+	store.mu.Unlock()
+	w.say()
+	<-begun
+	w.say()
+	w.hear("went on")
+	store.release()
+	w.hear("ok")
+}
+
+// TestRecall: what is on its way to the store is had back from there at once, though no put ever ends.
+func TestRecall(t *testing.T) {
+	store := &testStore{most: 4, held: func(o *testOp) bool { return o.put }}
+	r := newRig(t, store, 2<<20)
+	w := r.talk(t, "recall")
+	w.hear("written")
+	w.say()
+	w.hear("ok")
+	if s := r.Stats(); s.Saved == 0 || s.Returned == 0 {
+		t.Errorf("nothing left and came back: %+v", s)
+	}
+	store.release()
+	w.say()
+}
+
+var errBusy = errors.New("too much is under way")
+
+// TestRetry: operations that the store cannot take now and then are started again, and nothing is lost.
+func TestRetry(t *testing.T) {
+	var n atomic.Int64
+	store := &testStore{most: 10, fails: func(o *testOp) error {
+		if n.Add(1)%3 == 0 {
+			return errBusy
+		}
+		return nil
+	}}
+	r := newRig(t, store, 2<<20)
+	for _, what := range []string{"sizes", "threads", "forks"} {
+		if got := r.run(t, r.program, what); got != "ok" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+}
+
+// TestSilence: an operation that fails again and again, or does not end, means that the store is lost once it has had silence.
+func TestSilence(t *testing.T) {
+	for name, store := range map[string]*testStore{
+		"fails":  {most: 1, fails: func(*testOp) error { return errBusy }},
+		"silent": {most: 1, held: func(*testOp) bool { return true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told error
+			c, err := New(Config{LocalBytes: MinLocalBytes, Store: store, Told: func(err error) { told = err }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			s := &session{window: -1, faults: gone(t)}
+			if err := c.take(s); err != nil {
+				t.Fatal(err)
+			}
+			defer c.end(s)
+			c.core.Put(0, 1)
+			c.fault(s, 0, false, false)
+			c.reap()
+			if c.lost != nil || c.wanted.Load() == 0 {
+				t.Fatalf("at first: %v, wanted %#x", c.lost, c.wanted.Load())
+			}
+			for i := range c.all {
+				c.all[i].begun = c.all[i].begun.Add(-silence)
+			}
+			c.looked = time.Time{}
+			for range 3 { // it is tried again first, if it failed
+				c.attempts = time.Time{}
+				c.reap()
+			}
+			if !errors.Is(told, ErrLost) || c.wanted.Load() != 0 || c.core.pages[0].state != lost {
+				t.Errorf("told %v, wanted %#x, page %d", told, c.wanted.Load(), c.core.pages[0].state)
+			}
+		})
+	}
+}
+
+// TestDiscard: the store forgets what a program frees, in long ranges, and what comes there afterwards stays.
+func TestDiscard(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			store := &testStore{most: 4, mapped: mapped}
+			r := newRig(t, store, 2<<20)
+			w := r.talk(t, "discard")
+			w.hear("freed")
+			until := time.Now().Add(10 * time.Second)
+			for r.Stats().Discarded == 0 && time.Now().Before(until) {
+				time.Sleep(time.Millisecond)
+			}
+			w.say()
+			w.hear("ok")
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			if s := r.Stats(); s.Discarded*PageBytes != store.discarded || store.discarded < 4<<20 || store.discards > 40 {
+				t.Errorf("%d pages were discarded, of the store %d bytes in %d ranges", s.Discarded, store.discarded, store.discards)
+			}
+		})
+	}
+}

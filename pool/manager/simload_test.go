@@ -1,0 +1,308 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric/sim"
+	"github.com/wherry-fabric/wherry/internal/seeds"
+	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/manager"
+)
+
+const mib = 1 << 20
+
+var owner = cluster.Principal{Name: "owner", Caps: cluster.CapRead | cluster.CapWrite}
+
+// simulate runs a cluster of some components under load for a minute, with faults, and then in peace until all that is left must be right.
+func simulate(seed uint64, fail seeds.Fail, components, managers int, faults bool) *world {
+	w := newWorld(seed, fail, components, managers)
+	w.Run(2 * time.Second)
+	w.lossy = 0.05
+	w.load(40 * time.Second)
+	if faults {
+		w.faults(40 * time.Second)
+	}
+	w.Run(45 * time.Second)
+	w.lossy = 0
+	for _, m := range w.managers {
+		if m.life == 0 {
+			m.boot()
+		}
+	}
+	for _, c := range w.components {
+		c.cut = false
+	}
+	w.Run(2 * time.Minute) // longer than managers take to ask all components what they hold
+	w.checkEnd()
+	return w
+}
+
+func newWorld(seed uint64, fail seeds.Fail, components, managers int) *world {
+	w := &world{World: sim.New(seed, sim.Faults{}), t: fail, store: cluster.NewMemory(), made: map[string]*pool.Table{}, unsure: map[string]bool{}, ending: map[string]int{},
+		replies: map[uint64]func(any, error){}}
+	var clock func()
+	clock = func() {
+		w.store.Tick(w.now())
+		w.After(100*time.Millisecond, clock)
+	}
+	clock()
+	for i := range managers {
+		w.managers = append(w.managers, &simManager{w: w, name: fmt.Sprint("m", i)})
+		w.managers[i].boot()
+	}
+	for i := range components {
+		w.components = append(w.components, &simComponent{w: w, name: fmt.Sprint("c", i), capacity: uint64(w.Rand.IntN(7)+2) * 64 * mib})
+		w.components[i].boot()
+	}
+	return w
+}
+
+// ask has a manager that is up asked for something.
+func (w *world) ask(body any, then func(answer any, err error)) {
+	m := w.managers[w.Rand.IntN(len(w.managers))]
+	if m.life == 0 {
+		then(nil, cluster.ErrAway)
+		return
+	}
+	w.ticket++
+	ticket, life := w.ticket, m.life
+	w.replies[ticket] = then
+	m.core.Ask(w.now(), manager.Request{Ticket: ticket, Who: owner, Time: 5 * time.Second, Body: body})
+	m.carryOut()
+	w.After(6*time.Second, func() { // a manager that is down answers nothing
+		if then := w.replies[ticket]; then != nil {
+			delete(w.replies, ticket)
+			if m.life == life {
+				w.fail("%s did not answer %T", m.name, body)
+			}
+			then(nil, cluster.ErrAway)
+		}
+	})
+}
+
+// load makes, resizes, looks up and destroys regions for a while.
+func (w *world) load(d time.Duration) {
+	for at := time.Duration(0); at < d; at += w.Between(0, 100*time.Millisecond) {
+		w.After(at, w.act)
+	}
+}
+
+func (w *world) act() {
+	name := fmt.Sprint("r", w.Rand.IntN(60))
+	n := pool.NameRequest{Name: name}
+	size := uint64(w.Rand.IntN(6*64)+1) * mib
+	done := func(_ any, err error) {
+		if w.unsure[name] = w.unsure[name] || err != nil; err == nil {
+			w.done++
+		}
+	}
+	switch w.Rand.IntN(6) {
+	case 0, 1, 2:
+		w.ask(pool.CreateRequest{Name: name, Size: size}, func(answer any, err error) {
+			t, ok := answer.(*pool.Table)
+			switch {
+			case ok:
+				w.checkTable(t)
+				if w.made[name] != nil && !w.unsure[name] && w.ending[name] == 0 {
+					w.fail("%s was made twice", name)
+				}
+				w.done++
+				w.made[name] = t
+			case !errors.Is(err, pool.ErrExists) && !errors.Is(err, pool.ErrMemory):
+				w.unsure[name] = true
+			}
+		})
+	case 3:
+		w.ending[name]++
+		w.unsure[name] = w.unsure[name] || w.made[name] == nil
+		w.ask(manager.DestroyRequest{NameRequest: n}, func(_ any, err error) {
+			w.ending[name]--
+			if err == nil {
+				delete(w.made, name)
+				w.done++
+			} else if !errors.Is(err, pool.ErrNoRegion) {
+				w.unsure[name] = true
+			}
+		})
+	case 4:
+		w.ask(pool.ResizeRequest{NameRequest: n, Size: size}, func(_ any, err error) {
+			if err == nil {
+				w.done++
+			}
+		})
+	case 5:
+		w.ask(pool.LookupRequest{NameRequest: n}, func(answer any, err error) {
+			if t, ok := answer.(*pool.Table); ok {
+				w.checkTable(t)
+				done(nil, nil)
+			}
+		})
+	}
+}
+
+// checkTable: a table covers its region.
+func (w *world) checkTable(t *pool.Table) {
+	next := uint64(0)
+	for _, e := range t.Parts {
+		if e.Off != next || e.Size == 0 || e.Component == "" {
+			w.fail("table %+v", t)
+		}
+		next += e.Size
+	}
+	if next != t.Size {
+		w.fail("a table of %d bytes for a region of %d", next, t.Size)
+	}
+}
+
+// faults kills, restarts and cuts off components and managers for a while.
+func (w *world) faults(d time.Duration) {
+	for at := time.Second; at < d; at += w.Between(100*time.Millisecond, 2*time.Second) {
+		w.After(at, func() {
+			c, m := w.components[w.Rand.IntN(len(w.components))], w.managers[w.Rand.IntN(len(w.managers))]
+			switch w.Rand.IntN(6) {
+			case 0, 1:
+				c.up = false
+				w.After(w.Between(0, 10*time.Second), func() {
+					if !c.up {
+						c.boot()
+					}
+				})
+			case 2, 3:
+				c.cut = true
+				w.After(w.Between(0, 10*time.Second), func() { c.cut = false })
+			case 4:
+				m.life = 0
+				w.After(w.Between(0, 8*time.Second), func() {
+					if m.life == 0 {
+						m.boot()
+					}
+				})
+			case 5:
+				w.lossy = 0.05 + 0.4*w.Rand.Float64()
+				w.After(2*time.Second, func() { w.lossy = 0.05 })
+			}
+		})
+	}
+}
+
+// checkEnd: in peace the store, the components and what clients were answered agree.
+func (w *world) checkEnd() {
+	list, _, _ := w.store.Get(context.Background(), "/wherry/1/")
+	regions, _ := manager.StoredRegions(list)
+	type at struct {
+		component string
+		region    uint16
+		pool.Range
+	}
+	owned := map[at]bool{}
+	names := map[string]bool{}
+	for _, r := range regions {
+		names[r.Name] = true
+		if r.State != "ready" {
+			w.fail("region %d is still %s, by %s", r.Region, r.State, r.By)
+		}
+		room := uint64(0)
+		r.Extents(func(name string, inc cluster.Incarnation, lost, dropped bool, off, size uint64) {
+			room += size
+			c := w.component(name)
+			if gone := !c.up || cluster.Incarnation(c.life) != inc; lost {
+				return
+			} else if gone {
+				w.fail("extent %d of region %d is said to be at %s, which has another life", off, r.Region, name)
+				return
+			}
+			h := c.held[r.Region]
+			if h == nil || h.made != r.Made || h.epoch != r.Epoch || h.size != r.Size || !h.parts[pool.Range{Off: off, Size: size}] {
+				w.fail("extent %d of region %+v is lost: %s has %+v", off, *(r.Top()), name, h)
+			}
+			if dropped {
+				w.fail("extent %d of region %d was never dropped", off, r.Region)
+			}
+			owned[at{name, r.Region, pool.Range{Off: off, Size: size}}] = true
+		})
+		if room < r.Size {
+			w.fail("region %d has %d bytes of extents for its %d", r.Region, room, r.Size)
+		}
+	}
+	for _, c := range w.components {
+		for id, h := range c.held {
+			for p := range h.parts {
+				if c.up && !owned[at{c.name, id, p}] {
+					w.fail("extent %+v of region %d at %s is nobody's: %+v", p, id, c.name, h)
+				}
+			}
+		}
+	}
+	for name := range w.made {
+		if !names[name] && !w.unsure[name] {
+			w.fail("region %s is gone", name)
+		}
+	}
+}
+
+// TestSim: two to four managers that know nothing of each other but the store, under load, with managers and components killed and cut off.
+func TestSim(t *testing.T) {
+	done := 0
+	trials.Each(t, 12, func(seed uint64, fail seeds.Fail) {
+		done += simulate(seed, fail, 10+int(seed%20), 2+int(seed%3), seed%4 != 0).done
+	})
+	if done < 100 && !trials.One() {
+		t.Errorf("%d requests succeeded: the simulation tries nothing", done)
+	}
+}
+
+// TestThousand: a thousand components.
+func TestThousand(t *testing.T) {
+	trials.Each(t, 1, func(seed uint64, fail seeds.Fail) { simulate(seed, fail, 1000, 3, true) })
+}
+
+// TestSimBites: where the store forgets conditions, the simulation notices.
+func TestSimBites(t *testing.T) {
+	var found []string
+	for seed := uint64(1); seed < 20 && len(found) == 0; seed++ {
+		w := newWorld(seed, func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }, 6, 3)
+		w.loose = true
+		w.Run(2 * time.Second)
+		w.load(10 * time.Second)
+		w.Run(15 * time.Second)
+	}
+	if len(found) == 0 {
+		t.Error("no extent was given twice although nothing kept managers from it")
+	}
+	slices.Sort(found)
+}
+
+// TestLost: a component that is killed is named within the time of its lease and two seconds, and the region's epoch moves.
+func TestLost(t *testing.T) {
+	trials.Each(t, 5, func(seed uint64, fail seeds.Fail) {
+		w := newWorld(seed, fail, 4, 2)
+		w.Run(10 * time.Second)
+		var t1, t2 *pool.Table
+		w.ask(pool.CreateRequest{Name: "a", Size: 256 * mib}, func(a any, err error) { t1, _ = a.(*pool.Table) })
+		w.Run(time.Second)
+		if t1 == nil || len(t1.Members) < 2 {
+			fail("%+v", t1)
+			return
+		}
+		c := w.component(t1.Parts[0].Component)
+		c.up = false
+		w.Run(manager.LeaseTime + 2*time.Second)
+		w.ask(pool.LookupRequest{NameRequest: pool.NameRequest{Name: "a"}}, func(a any, err error) { t2, _ = a.(*pool.Table) })
+		w.Run(time.Second)
+		if t2 == nil || t2.Epoch <= t1.Epoch || len(t2.Parts) != len(t1.Parts) {
+			fail("%+v after %+v", t2, t1)
+			return
+		}
+		for _, p := range t2.Parts {
+			if p.Lost != (p.Component == c.name) {
+				fail("%s is killed: %+v", c.name, p)
+			}
+		}
+	})
+}
