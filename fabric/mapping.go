@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -316,6 +317,9 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) 
 		mem, err := ms.mapFD(uint64(id), int64(size), kind != Sealed)
 		if err != nil {
 			ms.ep.el.mapped.Add(-int64(size))
+			if errors.Is(err, unix.ENOMEM) { // addresses have run out before MappedBytes has, as with few of them: the owner serves it too
+				return nil
+			}
 			return err
 		}
 		m = &mapping{taken: ms.ep.el.mapped, mem: mem, kind: kind}
@@ -344,7 +348,11 @@ func (ms *mappings) mapFD(tag uint64, size int64, writable bool) ([]byte, error)
 	if !ok {
 		return nil, fmt.Errorf("%w: a descriptor is missing", ErrProtocol)
 	}
+	mem, err := memfd.Map(fd, size, writable)
+	if errors.Is(err, unix.ENOMEM) { // another Import may find room
+		return nil, err
+	}
 	delete(ms.fds, tag)
-	defer unix.Close(fd)
-	return memfd.Map(fd, size, writable)
+	unix.Close(fd)
+	return mem, err
 }

@@ -198,3 +198,38 @@ func TestMappedGoes(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// TestNoAddresses: a segment for which this process has no addresses left is served by its owner, and so it is the next time.
+func TestNoAddresses(t *testing.T) {
+	const size = 1 << 46 // two of them do not fit
+	p := &peers{t, loneElement(t, 1, Limits{MappedBytes: 1 << 50})}
+	ep := p.endpoint(2)
+	ms := &ep.map_
+	ms.fds[gensTag] = p.descriptor(maxKeys * 4)
+	n := 0
+	for id := range uint32(3) {
+		fd, err := unix.MemfdCreate("peer", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		ms.fds[uint64(id)+1] = fd
+		for range 2 {
+			r := newRemote(ep, Key{Owner: 2, Size: size, Rights: RightsAll})
+			if err := ms.attach(r, id+1, size, Writable); err != nil || !ms.arrived(id+1) {
+				t.Fatalf("segment %d: %v; another Import finds it: %v", id+1, err, ms.arrived(id+1))
+			}
+			if r.Mapped() {
+				n++
+			}
+		}
+	}
+	if n > 4 || p.el.mapped.Load() > 2*size+1<<20 {
+		t.Errorf("%d of 6 are mapped, %d bytes", n, p.el.mapped.Load())
+	}
+}
