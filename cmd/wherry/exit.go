@@ -12,8 +12,12 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/column/expr"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -24,6 +28,7 @@ import (
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/pool/excache"
+	"github.com/wherry-fabric/wherry/query"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -74,7 +79,7 @@ type exitClass struct {
 func exitClasses() []exitClass {
 	return []exitClass{
 		{exitInterrupted, []error{errInterrupted}},
-		{exitUsage, []error{errUsage, invoke.ErrRequest, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
+		{exitUsage, []error{errUsage, invoke.ErrRequest, query.ErrQuery, expr.ErrExpr, column.ErrSchema, batch.ErrFormat, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked, travel.ErrKey, image.ErrUntrusted, image.ErrSignature}},
 		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, pool.ErrNoItem, device.ErrNoDrive, device.ErrNoLease, ca.ErrNotFound, control.ErrNoNode, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: who waits in vain for a node wants to know that it is the node.
@@ -82,7 +87,7 @@ func exitClasses() []exitClass {
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
 		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation, pool.ErrLost, pool.ErrMoved}},
 		{exitFull, []error{travel.ErrBackpressure, fabric.ErrBackpressure, travel.ErrLimit, travel.ErrHopLimit, travel.ErrForkLimit, travel.ErrPartLimit,
-			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, device.ErrBusy, device.ErrLimit, rpc.ErrBusy, rpc.ErrAnswer, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge}},
+			travel.ErrTooLarge, cluster.ErrFull, control.ErrMemory, device.ErrBusy, device.ErrLimit, rpc.ErrBusy, rpc.ErrAnswer, rpc.ErrTooLarge, fabric.ErrTooMany, fabric.ErrTooLarge, dataset.ErrTooLarge, part.ErrLimit}},
 		{exitForbidden, []error{travel.ErrRefused}}, // for no reason above
 		{exitUsage, []error{control.ErrNameTaken, cluster.ErrToken, cluster.ErrName, cluster.ErrPeers, cluster.ErrSharding, dataset.ErrInput, dataset.ErrOptions, dataset.ErrGraph,
 			excache.ErrProgram, exec.ErrNotFound, schema.ErrSchema, schema.ErrArgument, control.ErrRequest, control.ErrPath, client.ErrKind, pool.ErrSpec, pool.ErrRange, device.ErrSpec, image.ErrManifest, cbuild.ErrSource,

@@ -45,6 +45,11 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			dir, err := filepath.Abs("testdata")
+			e.Setenv("TESTDATA", dir)
+			return err
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": code, "waitfor": waitFor, "until": until, "freeport": freePort, "waitport": waitPort, "fetch": fetch,
 		},

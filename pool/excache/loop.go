@@ -24,8 +24,11 @@ const (
 	reliefTime = 20 * time.Millisecond
 	// dormantLooks in a row without a wait, it sleeps until there is one.
 	dormantLooks = 20
-	// manyFaults after a fault of another thread, the other loop is woken for each wait: there may be more faults at any time.
-	manyFaults = 64
+	// A fault of another thread than the last one's adds changeWorth to a sum, up to mostChanges, and each other fault takes 1. Above
+	// manyThreads, which two changes reach, there may be another fault at any time, and the other loop is woken for each wait.
+	changeWorth = 8
+	manyThreads = changeWorth
+	mostChanges = 8 * changeWorth
 )
 
 // turns is who of a session's two loops reads faults.
@@ -40,7 +43,7 @@ type turns struct {
 	// Of the loop that reads faults.
 	wait uint64 // the last one's number
 	last int    // the thread that faulted last
-	many int    // faults until it counts as the only one
+	many int    // how much threads have taken turns
 }
 
 // hand is a loop's own.
@@ -135,8 +138,9 @@ func (h *hand) lend() {
 	}
 	s := h.s
 	s.wait++
-	s.urgent.Store(s.many > 0)
-	if s.lent.Store(s.wait); s.many > 0 || s.dormant.CompareAndSwap(true, false) {
+	urgent := s.many > manyThreads
+	s.urgent.Store(urgent)
+	if s.lent.Store(s.wait); urgent || s.dormant.CompareAndSwap(true, false) {
 		unix.Write(s.kick, one[:])
 	}
 }
@@ -153,12 +157,10 @@ func (c *Cache) answerAll(h *hand, n int) {
 	if h.s.follow {
 		h.at.begin(h.s.pid, h.events[0].Thread())
 	}
-	h.s.many--
 	for i := range h.events[:n] {
-		if t := h.events[i].Thread(); t != h.s.last {
-			h.s.many = map2(h.s.last == 0, 0, manyFaults)
-			h.s.last = t
-		}
+		t := h.events[i].Thread()
+		h.s.many = min(max(h.s.many+map2(t == h.s.last, -1, changeWorth), 0), mostChanges)
+		h.s.last = t
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

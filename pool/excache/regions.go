@@ -17,13 +17,12 @@ const silence = 4 * time.Second
 
 // Regions is a Store at one component: each room is a leased region of its own, which goes with the client's connection.
 type Regions struct {
-	pool      *pool.Pool
-	component string
-
 	mu    sync.RWMutex
 	rooms []*pool.Region // nil: not taken
 	// forget is a region's Close, which asks the component, and waits for a while where that does not answer.
 	forget func(*pool.Region) error
+	create func(context.Context) (*pool.Region, error)
+	late   atomic.Bool // a create has not been answered in time
 	silent atomic.Bool // it did not: all others go with the connection
 
 	latest atomic.Pointer[pool.Region] // any that was taken
@@ -31,22 +30,57 @@ type Regions struct {
 	ops    [Transfers]pool.Op // under way
 }
 
+// lateTime is how long a region that comes too late is waited for. One that comes later goes with the connection.
+const lateTime = time.Minute
+
 // errGivenUp: the component did not answer in time.
 var errGivenUp = errors.New("an operation was given up")
 
 // NewRegions makes a store of regions at a component.
 func NewRegions(p *pool.Pool, component string) *Regions {
-	return &Regions{pool: p, component: component, forget: (*pool.Region).Close}
+	return &Regions{forget: (*pool.Region).Close, create: func(ctx context.Context) (*pool.Region, error) {
+		return p.CreateRegion(ctx, component, pool.Spec{Size: RoomBytes, Leased: true})
+	}}
 }
 
-// Take implements Store.
+// Take implements Store. A region that comes too late is given back when it is there; until then no other is asked for.
 func (s *Regions) Take(ctx context.Context, r int) error {
-	ctx, cancel := context.WithTimeout(ctx, silence)
-	defer cancel()
-	region, err := s.pool.CreateRegion(ctx, s.component, pool.Spec{Size: RoomBytes, Leased: true})
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrFull, err)
+	if s.late.Load() {
+		return fmt.Errorf("%w: the component has not answered an earlier request yet", ErrFull)
 	}
+	type answer struct {
+		region *pool.Region
+		err    error
+	}
+	made := make(chan answer, 1)
+	go func() { // until the answer, lateTime, or the end of the client's connection
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTime)
+		defer cancel()
+		region, err := s.create(whole)
+		made <- answer{region, err}
+	}()
+	soon, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	select {
+	case a := <-made:
+		if a.err != nil {
+			return fmt.Errorf("%w: %w", ErrFull, a.err)
+		}
+		s.keep(r, a.region)
+		return nil
+	case <-soon.Done():
+		s.late.Store(true)
+		go func() {
+			if a := <-made; a.err == nil {
+				s.forget(a.region)
+			}
+			s.late.Store(false)
+		}()
+		return fmt.Errorf("%w: the component did not answer in time: %w", ErrFull, soon.Err())
+	}
+}
+
+func (s *Regions) keep(r int, region *pool.Region) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.rooms) <= r {
@@ -54,7 +88,6 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 	}
 	s.rooms[r] = region
 	s.latest.Store(region)
-	return nil
 }
 
 // Release implements Store.

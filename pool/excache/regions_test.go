@@ -1,7 +1,9 @@
 package excache
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/pool"
@@ -23,5 +25,34 @@ func TestReleaseOfLost(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("it was asked %d times", asked)
+	}
+}
+
+// TestLateTake: a region that is made after its program was told that there is none is given back.
+func TestLateTake(t *testing.T) {
+	s := NewRegions(nil, "n1")
+	answer := make(chan struct{})
+	var asked atomic.Int32
+	late := new(pool.Region)
+	s.create = func(context.Context) (*pool.Region, error) {
+		asked.Add(1)
+		<-answer
+		return late, nil
+	}
+	forgotten := make(chan *pool.Region, 1)
+	s.forget = func(r *pool.Region) error {
+		forgotten <- r
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 3 { // one is waited for at a time
+		if err := s.Take(ctx, 0); !errors.Is(err, ErrFull) {
+			t.Fatalf("%v, want %v", err, ErrFull)
+		}
+	}
+	close(answer)
+	if r := <-forgotten; r != late || asked.Load() != 1 {
+		t.Errorf("%p was given back, want %p; %d were asked for", r, late, asked.Load())
 	}
 }
