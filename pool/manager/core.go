@@ -224,6 +224,9 @@ func (c *Core) Reload() {
 // Synced is the outcome of a Sync: the revision at which its key was put last.
 func (c *Core) Synced(now time.Duration, put cluster.Revision, err error) {
 	c.syncing = false
+	if err == nil && put <= c.stale {
+		c.stale = 0 // nobody took or freed extents: there is nothing newer to wait for
+	}
 	for _, j := range c.synced {
 		if err != nil {
 			c.finish(j, nil, err)
@@ -260,6 +263,10 @@ func (c *Core) Tick(now time.Duration) {
 	}
 	if now >= c.renewAt && !c.busy {
 		c.renewSelf(now)
+	}
+	if c.loaded && !c.mayPlace() && c.placing == 0 && !c.syncing { // it may be the region's own record that was too old
+		c.syncing = true
+		c.do(Sync{keyPlaced})
 	}
 	for _, j := range c.ordered() {
 		if now >= j.deadline {
