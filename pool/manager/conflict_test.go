@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -163,4 +164,58 @@ func TestConflictOfRegion(t *testing.T) {
 	b.want(2)
 	b.ask(3, pool.CreateRequest{Name: "y", Size: 1})
 	b.want(3)
+}
+
+// TestRefusedGrowth: a region whose growth a component refuses is what it was before, also where nobody waits for it any more.
+func TestRefusedGrowth(t *testing.T) {
+	b := newBench(t, "c0", "c1")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 1})
+	b.want(1)
+	b.refuse = func(e Tell) error {
+		if r, ok := e.Req.(*pool.ReserveRequest); ok && r.Size > 64<<10 {
+			return pool.ErrMemory
+		}
+		return nil
+	}
+	b.hold = func(e any) bool { _, ok := e.(Tell); return ok }
+	b.ask(2, pool.ResizeRequest{NameRequest: pool.NameRequest{Name: "x"}, Size: 1 << 20})
+	if len(b.held) == 0 {
+		t.Fatal("no component is told")
+	}
+	for range 1 + jobTime/(100*time.Millisecond) {
+		b.tick()
+	}
+	if err := b.replies[2].Err; !errors.Is(err, ErrTime) {
+		t.Fatalf("nobody answered: %v", err)
+	}
+	b.hold = nil
+	for _, e := range b.held {
+		b.carryOut(e)
+	}
+	b.ask(3, pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
+	if table := b.want(3).(*pool.Table); table.Size != 64<<10 || len(table.Parts) != 1 {
+		t.Errorf("%+v", table)
+	}
+}
+
+// TestEpochOfGrants: whatever components are told of a region, what was said before is of a lower epoch.
+func TestEpochOfGrants(t *testing.T) {
+	b := newBench(t, "c0")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 1})
+	for i, rights := range []string{"rw", "r", "none"} {
+		b.ask(uint64(2+i), pool.GrantRequest{NameRequest: pool.NameRequest{Name: "x"}, To: "bob", Rights: rights})
+		b.want(uint64(2 + i))
+	}
+	last := uint64(0)
+	for _, e := range b.told {
+		if r, ok := e.Req.(*pool.ReserveRequest); ok {
+			if r.Epoch <= last {
+				t.Errorf("grants %v under epoch %d, after %d", r.Grants, r.Epoch, last)
+			}
+			last = r.Epoch
+		}
+	}
+	if last == 0 {
+		t.Error("nobody was told of anything")
+	}
 }

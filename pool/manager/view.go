@@ -47,6 +47,13 @@ type record struct {
 	Places []place           `json:"places"`
 	Parts  []part            `json:"parts"`
 	Drop   []drop            `json:"drop,omitempty"` // moving: extents to be freed
+	Was    *was              `json:"was,omitempty"`  // moving, where it grows
+}
+
+// was is what a region had before it began to grow: so it is again where a component refuses, whoever is told so.
+type was struct {
+	Size  uint64 `json:"size"`
+	Parts int    `json:"parts"`
 }
 
 // place is a component's life that has extents of a region.
