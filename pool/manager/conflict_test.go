@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -217,5 +218,38 @@ func TestEpochOfGrants(t *testing.T) {
 	}
 	if last == 0 {
 		t.Error("nobody was told of anything")
+	}
+}
+
+// TestMembers: whoever registers is told of all who are there, whether the manager has heard of them one by one or all at once.
+func TestMembers(t *testing.T) {
+	b := newBench(t, "b")
+	ticket, seen := uint64(0), cluster.Revision(0)
+	register := func() []cluster.Member {
+		t.Helper()
+		ticket++
+		b.core.Register(b.now, ticket, RegisterRequest{Member: cluster.Member{Name: "z", Addrs: []string{"sim://z"}}, Incarnation: 1, Seen: seen})
+		b.turn()
+		r := b.want(ticket).(*RegisterReply)
+		seen = r.Members
+		return r.Nodes
+	}
+	if l := register(); len(l) != 2 {
+		t.Fatalf("%+v", l)
+	}
+	for _, name := range []string{"a", "c"} {
+		b.enter(name, "sim://"+name)
+		b.core.Reload()
+		b.turn()
+		var names []string
+		for _, m := range register() {
+			names = append(names, m.Name)
+		}
+		if !slices.Contains(names, name) {
+			t.Errorf("%s came, and %q are there", name, names)
+		}
+	}
+	if l := register(); l != nil {
+		t.Errorf("nothing has changed: %+v", l)
 	}
 }

@@ -82,9 +82,10 @@ type Core struct {
 	placing uint64           // the job or region whose transaction takes or frees extents; 0: none. One at a time
 	stale   cluster.Revision // value of view.placed that was too old for a transaction
 
-	listed struct { // members, as at a revision of the view
-		of   cluster.Revision
-		list []cluster.Member
+	listed struct { // members, as at a value of the view's
+		of     uint64
+		list   []cluster.Member
+		digest cluster.Revision
 	}
 	self    struct{ lease cluster.Lease } // this manager's own entry
 	renewAt time.Duration
@@ -185,7 +186,9 @@ func (c *Core) Loaded(now time.Duration, id uint64, list []cluster.Pair, rev clu
 	}
 	c.loaded, c.retryAt = true, 0
 	if rev >= c.at { // else changes were told of that are newer
+		changes := c.view.members
 		c.view, c.at = newView(), rev
+		c.view.members = changes + 1 // the list may be another one
 		for _, p := range list {
 			c.view.apply(p)
 		}
