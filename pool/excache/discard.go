@@ -100,7 +100,9 @@ func (c *Cache) discard() {
 		for _, r := range ranges {
 			c.core.Counts.Discarded += r.Size / PageBytes
 		}
-		c.resume() // they may leave again
+		if c.resume(); c.wanted.Load() != 0 && c.waits.CompareAndSwap(false, true) { // they may leave again
+			c.serving.Go(c.awaitAlone)
+		}
 		c.discard()
 	})
 }
