@@ -62,6 +62,7 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 	}
 	c.placing.Lock()
 	defer c.placing.Unlock()
+	c.endEarlier(req)
 	r, missing, charge, err := c.reserved(req)
 	if err != nil {
 		return err
@@ -94,6 +95,16 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 	r.name = req.Name
 	c.become(r, &req.EpochRequest, grants)
 	return nil
+}
+
+// endEarlier frees what is here of an earlier region of a request's number: this component was away when that was destroyed. c.placing is held.
+func (c *Component) endEarlier(req *pool.ReserveRequest) {
+	c.mu.Lock()
+	r := c.regions[req.Region]
+	c.mu.Unlock()
+	if r != nil && r.made < req.Made {
+		c.end(r)
+	}
 }
 
 // reserved finds or makes the record of a manager's region, and reserves what is missing of it.
@@ -130,7 +141,7 @@ func (c *Component) reserved(req *pool.ReserveRequest) (r *region, missing []poo
 		return nil, nil, charge, err
 	}
 	if r == nil {
-		r = &region{id: req.Region, managed: true, made: req.Epoch, shrunk: req.Epoch, owner: req.Owner, leasing: req.Leased,
+		r = &region{id: req.Region, managed: true, made: cmp.Or(req.Made, req.Epoch), shrunk: req.Epoch, owner: req.Owner, leasing: req.Leased,
 			charge: charge, holders: map[string]cluster.Principal{}}
 		r.charge.Lent = Lent{}
 		c.regions[r.id] = r
@@ -154,7 +165,7 @@ func overtaken(r *region, req *pool.EpochRequest) error {
 	switch {
 	case r == nil:
 		return nil
-	case req.Epoch < r.epoch:
+	case req.Epoch < r.epoch || req.Made != 0 && req.Made < r.made:
 		return fmt.Errorf("%w: region %d is under epoch %d here, and the request is of epoch %d: another manager decided since", pool.ErrMoved, r.id, r.epoch, req.Epoch)
 	case req.Owner != r.owner:
 		return fmt.Errorf("%w: region %d is owned by %q, and cannot become %q's", pool.ErrSpec, r.id, r.owner, req.Owner)
