@@ -113,8 +113,8 @@ func (c *Cache) forget(s *session, room int, ranges []Range) bool {
 		ctx, cancel := context.WithTimeout(c.ctx, discardTime)
 		err := c.config.Store.Discard(ctx, room, ranges)
 		cancel()
-		if err == nil {
-			return true
+		if err == nil || c.ctx.Err() != nil {
+			return err == nil
 		}
 		c.mu.Lock()
 		over := c.rooms[room].s != s
@@ -123,9 +123,6 @@ func (c *Cache) forget(s *session, room int, ranges []Range) bool {
 		}
 		over = over || c.lost != nil
 		c.mu.Unlock()
-		if c.ctx.Err() != nil {
-			return false
-		}
 		if over {
 			return true
 		}
