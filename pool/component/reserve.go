@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -86,14 +87,14 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 		return cmp.Or(err, fmt.Errorf("%w: region %d was released meanwhile", pool.ErrMoved, r.id))
 	}
 	defer c.mu.Unlock()
+	c.become(r, &req.EpochRequest, grants)
 	for _, e := range made {
-		r.added(e.off, e.size)
+		r.gained(e, 0)
 	}
 	r.extents = append(r.extents, made...)
 	slices.SortFunc(r.extents, func(a, b *extent) int { return cmp.Compare(a.off, b.off) })
 	r.charge.add(charge.Lent)
 	r.name = req.Name
-	c.become(r, &req.EpochRequest, grants)
 	return nil
 }
 
@@ -173,13 +174,26 @@ func overtaken(r *region, req *pool.EpochRequest) error {
 	return nil
 }
 
-// become makes a region what a manager says, and ends the keys that allow too much then; c.mu is held.
+// become makes a region what a manager says, and ends the keys that allow too much then, and the items that have bytes behind its end; c.mu is held.
 func (c *Component) become(r *region, req *pool.EpochRequest, grants map[string]fabric.Rights) {
-	if req.Size < r.size {
+	was := r.size
+	if req.Size < was {
 		r.shrunk = req.Epoch
+		c.evict(r, req.Size, math.MaxUint64)
+		r.dir.space.cut(req.Size, math.MaxUint64)
 	}
 	r.epoch, r.size, r.grants = req.Epoch, req.Size, grants
+	for _, e := range r.extents {
+		r.gained(e, was)
+	}
 	c.sweep(r)
+}
+
+// gained lets items have the bytes of an extent that lie behind what was the region's end, and before what is; c.mu is held.
+func (r *region) gained(e *extent, was uint64) {
+	if from, to := max(e.off, was), min(e.off+e.size, r.size); from < to {
+		r.added(from, to-from)
+	}
 }
 
 // SetEpoch says what a region is from now on.
@@ -278,12 +292,7 @@ func (c *Component) take(r *region, which func(e *extent) bool) (taken []*extent
 		if !which(e) {
 			return false
 		}
-		for _, it := range r.dir.items {
-			if !it.private && it.off < e.off+e.size && e.off < it.off+it.room {
-				c.forget(r, it)
-				r.dir.space.give(it.off, it.room)
-			}
-		}
+		c.evict(r, e.off, e.off+e.size)
 		r.dir.space.cut(e.off, e.off+e.size)
 		taken = append(taken, e)
 		lent.add(Lent{int64(e.seg.Size()), 1})
