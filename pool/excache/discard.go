@@ -100,7 +100,9 @@ func (c *Cache) discard() {
 		for _, r := range ranges {
 			c.core.Counts.Discarded += r.Size / PageBytes
 		}
-		c.resume() // they may leave again
+		if c.resume(); c.wanted.Load() != 0 && c.waits.CompareAndSwap(false, true) { // they may leave again
+			c.serving.Go(c.awaitAlone)
+		}
 		c.discard()
 	})
 }
@@ -111,8 +113,8 @@ func (c *Cache) forget(s *session, room int, ranges []Range) bool {
 		ctx, cancel := context.WithTimeout(c.ctx, discardTime)
 		err := c.config.Store.Discard(ctx, room, ranges)
 		cancel()
-		if err == nil {
-			return true
+		if err == nil || c.ctx.Err() != nil {
+			return err == nil
 		}
 		c.mu.Lock()
 		over := c.rooms[room].s != s
@@ -121,9 +123,6 @@ func (c *Cache) forget(s *session, room int, ranges []Range) bool {
 		}
 		over = over || c.lost != nil
 		c.mu.Unlock()
-		if c.ctx.Err() != nil {
-			return false
-		}
 		if over {
 			return true
 		}

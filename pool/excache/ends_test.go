@@ -159,3 +159,25 @@ func TestDiscardOfLost(t *testing.T) {
 		}
 	}
 }
+
+// TestDiscardAwaits: what begins when a discard has ended is waited for, though no other fault comes.
+func TestDiscardAwaits(t *testing.T) {
+	c, s := bare(t, &testStore{most: 2})
+	defer c.end(s)
+	c.mu.Lock()
+	c.core.Put(2000, 1)
+	c.stalls = append(c.stalls, stalled{s, 2000, false, false})
+	c.mu.Unlock()
+	discarding(c, s)
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		begun, under := c.core.Counts.Fetched, c.under()
+		c.mu.Unlock()
+		if begun > 0 && under == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d pages were fetched, %#x are under way", begun, under)
+		}
+	}
+}

@@ -194,16 +194,19 @@ func (c *Cache) await(h *hand) {
 			c.waits.Store(false)
 			return
 		case h.s != nil && h.s.stopping.Load():
-			c.serving.Go(func() {
-				h := &hand{ready: c.ready}
-				defer h.patience.end()
-				c.await(h)
-			})
+			c.serving.Go(c.awaitAlone)
 			return
 		case err != nil && h.ctx.Err() == nil:
 			time.Sleep(retryPause) // it cannot wait at all, and says why at the operations
 		}
 	}
+}
+
+// awaitAlone awaits in a goroutine that answers no faults.
+func (c *Cache) awaitAlone() {
+	h := &hand{ready: c.ready}
+	defer h.patience.end()
+	c.await(h)
 }
 
 // patience is a context for a wait that is renewed now and then, and not for each wait.
