@@ -253,7 +253,7 @@ func (l *Lender) open(ls *lease, term device.Term) (*nvme.Controller, fabric.Key
 	l.mu.Lock()
 	ls.release = append(ls.release, release)
 	l.mu.Unlock()
-	ctl, err := l.engine.NewController(nvme.Spec{Lease: ls.id, Backing: ls.drive.backing, Range: term.Range, ReadOnly: readOnly(ls.drive, term.Mode),
+	ctl, err := l.engine.NewController(nvme.Spec{Lease: ls.id, Who: ls.who, Backing: ls.drive.backing, Range: term.Range, ReadOnly: readOnly(ls.drive, term.Mode),
 		Faulted: func(err error) { l.faulted(ls, err) }})
 	if err != nil {
 		return nil, fabric.Key{}, err
