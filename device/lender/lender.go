@@ -195,6 +195,10 @@ func (l *Lender) Borrow(who cluster.Principal, from *fabric.Endpoint, req *devic
 			ctl.Free()
 		}
 		l.act(ls.drive.book.End(ls.id))
+		for _, release := range ls.release { // of what was counted after the lease had ended
+			release()
+		}
+		ls.release = nil
 		return nil, err
 	}
 	ls.ctl = ctl

@@ -2,6 +2,7 @@ package lender
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
@@ -89,5 +90,49 @@ func TestFarMemory(t *testing.T) {
 		if c.Status != nvme.StatusOK {
 			t.Fatalf("read %d: %s", c.ID, c.Status.Text())
 		}
+	}
+}
+
+// TestListPermitsNothing: a PRP list may lie in a window that can only be read. Data is not written there for that.
+func TestListPermitsNothing(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.borrow(device.BorrowRequest{Mode: device.Exclusive})
+	sealed, err := b.el.NewSegment(winSize, fabric.Sealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := device.Address(2, 8192)
+	for i, w := range []uint64{to, to + 4096, to + 8192, to + 12288} {
+		binary.LittleEndian.PutUint64(sealed.Bytes()[8*i:], w)
+	}
+	key, err := sealed.Key(fabric.RightRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reach, err := r.l.Window(t.Context(), b.from, &device.WindowRequest{Lease: b.lease.ID, Window: 2, Key: key.Append(nil)})
+	if err != nil || !reach.Mapped {
+		t.Fatalf("%+v, %v", reach, err)
+	}
+	b.send(nvme.Command{Op: nvme.OpRead, NS: 1, Data: [2]uint64{at(dataAt), device.Address(2, 0)}, Blocks: 24})
+	if c := b.reap(true); c.Status != nvme.StatusTransfer {
+		t.Errorf("a read to memory that can only be read: %s", c.Status.Text())
+	}
+}
+
+// TestEndedInTheMaking: a lease whose borrower is lost while it is made leaves nothing counted.
+func TestEndedInTheMaking(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.connect()
+	counted := 0
+	r.l.cfg.Reserve = func(string, int64) (func(), error) {
+		r.l.Abandoned(b.from)
+		counted++
+		return func() { counted-- }, nil
+	}
+	if _, err := r.l.Borrow(anyone, b.from, &device.BorrowRequest{Name: "disk0", Mode: device.Exclusive}); !errors.Is(err, device.ErrNoLease) {
+		t.Errorf("a lease that has ended: %v", err)
+	}
+	if counted != 0 || len(r.leases()) != 0 {
+		t.Errorf("%d charges and %d leases are left", counted, len(r.leases()))
 	}
 }
