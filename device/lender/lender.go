@@ -195,6 +195,10 @@ func (l *Lender) Borrow(who cluster.Principal, from *fabric.Endpoint, req *devic
 			ctl.Free()
 		}
 		l.act(ls.drive.book.End(ls.id))
+		for _, release := range ls.release { // of what was counted after the lease had ended
+			release()
+		}
+		ls.release = nil
 		return nil, err
 	}
 	ls.ctl = ctl
@@ -253,7 +257,7 @@ func (l *Lender) open(ls *lease, term device.Term) (*nvme.Controller, fabric.Key
 	l.mu.Lock()
 	ls.release = append(ls.release, release)
 	l.mu.Unlock()
-	ctl, err := l.engine.NewController(nvme.Spec{Lease: ls.id, Backing: ls.drive.backing, Range: term.Range, ReadOnly: readOnly(ls.drive, term.Mode),
+	ctl, err := l.engine.NewController(nvme.Spec{Lease: ls.id, Who: ls.who, Backing: ls.drive.backing, Range: term.Range, ReadOnly: readOnly(ls.drive, term.Mode),
 		Faulted: func(err error) { l.faulted(ls, err) }})
 	if err != nil {
 		return nil, fabric.Key{}, err

@@ -107,8 +107,14 @@ func element(t *testing.T, name string, change func(*fabric.Config)) *fabric.Ele
 
 func newRig(t *testing.T, limits Limits) *rig {
 	t.Helper()
+	return newRigOf(t, limits, fabric.Limits{})
+}
+
+func newRigOf(t *testing.T, limits Limits, of fabric.Limits) *rig {
+	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), disk: &disk{mem: make([]byte, 1<<20)}, from: map[fabric.Incarnation]*fabric.Endpoint{}}
 	r.el = element(t, "lender", func(c *fabric.Config) {
+		c.Limits = of
 		c.OnPeer = func(ep *fabric.Endpoint) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

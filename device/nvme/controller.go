@@ -14,7 +14,7 @@ const (
 	MaxQueues  = 16
 	MinEntries = 2
 	MaxEntries = 1024
-	// MaxInflight bounds a lease's commands under way, so that no borrower has all of an Engine's.
+	// MaxInflight bounds the commands under way of all leases of a principal, so that none has all of an Engine's.
 	MaxInflight = 512
 	// MaxBufferBytes bounds what a queue pair has at the lender.
 	MaxBufferBytes = 8 << 20
@@ -24,6 +24,8 @@ const (
 type Controller struct {
 	e        *Engine
 	lease    uint64
+	who      string
+	share    *share
 	backing  Backing
 	base     int64 // of the lease's blocks, in the backing
 	blocks   uint64
@@ -44,6 +46,7 @@ type Controller struct {
 // Spec is what a Controller serves.
 type Spec struct {
 	Lease    uint64
+	Who      string // whose it is: a principal's leases share some limits
 	Backing  Backing
 	Range    device.Range
 	ReadOnly bool
@@ -57,7 +60,15 @@ func (e *Engine) NewController(s Spec) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Controller{e: e, lease: s.Lease, backing: s.Backing, base: int64(s.Range.Offset), blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	own := e.shares[s.Who]
+	if own == nil {
+		own = &share{}
+		e.shares[s.Who] = own
+	}
+	own.leases++
+	return &Controller{e: e, lease: s.Lease, who: s.Who, share: own, backing: s.Backing, base: int64(s.Range.Offset), blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
 		registers: regs, faulted: s.Faulted, windows: map[uint32]*window{}, queues: map[uint16]*queue{}, quiet: make(chan struct{})}, nil
 }
 
@@ -207,6 +218,9 @@ func (c *Controller) Free() {
 	c.e.mu.Lock()
 	windows := c.windows
 	c.windows, c.queues = map[uint32]*window{}, map[uint16]*queue{}
+	if c.share.leases--; c.share.leases == 0 {
+		delete(c.e.shares, c.who)
+	}
 	c.e.mu.Unlock()
 	for _, w := range windows {
 		if w.own != nil {

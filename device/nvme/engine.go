@@ -25,8 +25,10 @@ const (
 	turnBytes    = MaxTransferBytes
 	// maxOps bounds the commands that are under way for all leases.
 	maxOps = 2048
-	// maxBounced bounds the memory for data that leaves by Puts, of all leases.
-	maxBounced = 64 << 20
+	// maxBounced bounds the memory for data that leaves by Puts, of all leases, and maxShareBounced that of one principal's. A command that finds no room
+	// waits in its queue.
+	maxBounced      = 64 << 20
+	maxShareBounced = maxBounced / 4
 	// maxWorkers bounds the goroutines that carry out what may block: a disk gains little from more at once.
 	maxWorkers = 16
 	// closeTime is how long Close waits for commands that a disk has not answered.
@@ -48,11 +50,19 @@ type Engine struct {
 	queues  []*queue
 	next    int // the queue whose turn it is
 	free    []*op
-	ops     int   // that are in use
-	bounced int   // bytes
+	ops     int // that are in use
+	bounced int // bytes
+	shares  map[string]*share
 	sending []*op // whose data is leaving by Puts
 	workers int
 	closed  bool
+}
+
+// share is what one principal's leases have in use, so that none has all: it may be slow to take what it reads. Engine.mu guards it.
+type share struct {
+	leases  int
+	ops     int
+	bounced int // bytes
 }
 
 // NewEngine makes an Engine, which an element's leader drives from now on.
@@ -61,7 +71,7 @@ func NewEngine(el *fabric.Element, log *slog.Logger) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nvme: eventfd: %w", err)
 	}
-	e := &Engine{el: el, log: log, bell: bell, work: make(chan *op, maxOps)}
+	e := &Engine{el: el, log: log, bell: bell, work: make(chan *op, maxOps), shares: map[string]*share{}}
 	if err := el.AddPoller(e); err != nil {
 		unix.Close(bell)
 		return nil, err
@@ -166,10 +176,14 @@ func (e *Engine) sent() (n int) {
 	}
 	defer e.count()
 	e.sending = slices.DeleteFunc(e.sending, func(o *op) bool {
-		if !o.put.Poll() {
+		if o.unsent {
+			if o.goFar() {
+				return false
+			}
+		} else if !o.put.Poll() {
 			return false
-		}
-		if err := o.put.Wait(context.Background()); err == nil && o.nextFar() { // it has ended, so nothing waits
+		} else if o.nextFar(o.put.Wait(context.Background())) { // it has ended, so nothing waits
+			n++
 			return false
 		}
 		e.end(o)
@@ -188,11 +202,13 @@ type op struct {
 	ranges []Request // of Dataset Management
 	status Status
 
-	pins   []pinned
-	pieces [][]byte  // where the data is
-	far    []piece   // or where it goes by Puts, from bounce
-	bounce []byte    // … or what Compare reads
-	put    fabric.Op // of far[0], once it is sent
+	pins    []pinned
+	pieces  [][]byte // where the data is
+	far     []piece  // or where it goes by Puts, from bounce
+	bounce  []byte   // … or what Compare reads
+	bounced int
+	put     fabric.Op // of far[0], once it is sent
+	unsent  bool      // far[0] found no room, and is tried again
 }
 
 // take is an op for a command; nil if there are too many.
@@ -211,6 +227,7 @@ func (e *Engine) take(q *queue, id uint16) *op {
 	o.c, o.q, o.id, o.status = q.c, q, id, StatusOK
 	q.inflight++
 	q.c.inflight++
+	q.c.share.ops++
 	return o
 }
 
@@ -224,7 +241,9 @@ func (e *Engine) end(o *op) {
 	c := o.c
 	o.q.inflight--
 	c.inflight--
-	e.bounced -= len(o.bounce)
+	c.share.ops--
+	c.share.bounced -= o.bounced
+	e.bounced -= o.bounced
 	clear(o.pins)
 	clear(o.pieces)
 	clear(o.far)
@@ -309,7 +328,7 @@ func (o *op) conclude(err error) {
 	o.c.e.end(o)
 }
 
-// sendFar sends data by Puts, and the completion behind it. It is false where nothing could be sent.
+// sendFar sends data by Puts, and the completion behind it. It is false where there is something wrong with the pieces; else the command ends by itself.
 func (o *op) sendFar() bool {
 	at := 0
 	for i := range o.far { // all but the last are waited for one by one, by nextFar
@@ -319,41 +338,56 @@ func (o *op) sendFar() bool {
 		o.status = StatusInternal
 		return false
 	}
-	if !o.startFar() {
-		o.status = StatusTransfer
-		return false
-	}
-	if len(o.far) == 1 {
-		o.q.cq.remote.Endpoint().Fence()
-		o.c.post(o.q, o.id, o.status)
+	if !o.goFar() {
+		o.c.e.end(o)
+		return true
 	}
 	o.c.e.sending = append(o.c.e.sending, o)
 	o.c.e.count()
 	return true
 }
 
-func (o *op) startFar() bool {
-	p := o.far[0]
-	o.put = p.remote.StartPut(o.bounce[:p.size], p.off)
-	return !o.put.Poll() || o.put.Wait(context.Background()) == nil
-}
-
-// nextFar goes on with a command's next piece; false: that was the last. e.mu is held.
-func (o *op) nextFar() bool {
-	if len(o.far) == 1 {
+// goFar sends the first piece, and behind the last the completion. False: the command has ended. e.mu is held.
+func (o *op) goFar() bool {
+	if o.c.stopped {
 		return false
 	}
-	n := o.far[0].size
-	copy(o.bounce, o.bounce[n:])
-	o.far = o.far[1:]
-	if o.c.stopped || !o.startFar() {
-		return false
+	p := o.far[0]
+	o.put, o.unsent = p.remote.StartPut(o.bounce[:p.size], p.off), false
+	if o.put.Poll() {
+		err := o.put.Wait(context.Background())
+		if errors.Is(err, fabric.ErrBackpressure) { // other operations have all that the endpoint has
+			o.unsent = true
+			return true
+		}
+		if err != nil {
+			o.c.post(o.q, o.id, StatusTransfer)
+			return false
+		}
+		o.put = fabric.Op{} // which has succeeded
 	}
 	if len(o.far) == 1 {
 		o.q.cq.remote.Endpoint().Fence()
 		o.c.post(o.q, o.id, o.status)
 	}
 	return true
+}
+
+// nextFar goes on with a command when a piece's Put has ended with err. False: the command has ended. e.mu is held.
+func (o *op) nextFar(err error) bool {
+	switch {
+	case len(o.far) == 1 && err != nil: // its completion is on the way, and says another thing
+		o.c.fault(fmt.Errorf("queue %d: what a command read could not be written: %w", o.q.id, err))
+		return false
+	case len(o.far) == 1:
+		return false
+	case err != nil:
+		o.c.post(o.q, o.id, StatusTransfer)
+		return false
+	}
+	o.bounce = o.bounce[o.far[0].size:]
+	o.far = o.far[1:]
+	return o.goFar()
 }
 
 // statusOf is how a command ends whose backing failed.

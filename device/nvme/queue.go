@@ -2,6 +2,7 @@ package nvme
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -20,6 +21,14 @@ type queue struct {
 	tail     uint32 // of the completion queue: what is written next
 	phase    bool   // of what is written next
 	inflight uint32
+	late     []end // completions that found no room at the endpoint, in order: they are tried again
+	short    int   // bytes that the command at head needs, and found no room for
+}
+
+// end is how a command ended.
+type end struct {
+	id     uint16
+	status Status
 }
 
 // look reads the doorbells once: how many commands wait, and for how many completions there is room.
@@ -30,13 +39,23 @@ func (q *queue) look() (waiting, room uint32, err error) {
 	}
 	mask := q.entries - 1
 	room = mask - (q.tail-head)&mask // one stays free, so that full and empty differ
-	return (tail - q.head) & mask, room - min(room, q.inflight), nil
+	return (tail - q.head) & mask, room - min(room, q.inflight+uint32(len(q.late))), nil
 }
 
 // ready reports whether serve would find something to do.
 func (q *queue) ready() bool {
 	waiting, room, err := q.look()
-	return err != nil || waiting > 0 && room > 0 && q.c.inflight < MaxInflight && q.c.e.ops < maxOps
+	return err != nil || len(q.late) > 0 || waiting > 0 && room > 0 && q.admitted()
+}
+
+// admitted reports whether another command may be fetched.
+func (q *queue) admitted() bool {
+	return q.c.share.ops < MaxInflight && q.c.e.ops < maxOps && (q.short == 0 || q.c.bounces(q.short))
+}
+
+// bounces reports whether there is room for size bytes that leave by Puts.
+func (c *Controller) bounces(size int) bool {
+	return c.share.bounced+size <= maxShareBounced && c.e.bounced+size <= maxBounced
 }
 
 // serve fetches commands and carries out what does not block. It returns how many there were, and of how many bytes.
@@ -46,7 +65,10 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 		q.c.fault(err)
 		return 1, 0
 	}
-	if waiting = min(waiting, room, uint32(commands)); waiting == 0 {
+	if len(q.late) > 0 && !q.catchUp() {
+		return 0, 0
+	}
+	if waiting = min(waiting, room, uint32(commands)); waiting == 0 || !q.admitted() {
 		return 0, 0
 	}
 	mem := q.sq.pin(fabric.RightRead)
@@ -58,7 +80,7 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 	if far := q.cq.remote; !far.Mapped() && far.Endpoint().Hold() { // what it is answered leaves together
 		defer far.Endpoint().Release()
 	}
-	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.inflight < MaxInflight; waiting-- {
+	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.share.ops < MaxInflight; waiting-- {
 		var e [CommandBytes]byte
 		copy(e[:], mem[q.sqAt+uint64(q.head)*CommandBytes:]) // once: what is checked is what is done
 		cmd := Decode(&e)
@@ -67,28 +89,41 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 			break
 		}
 		q.head = (q.head + 1) & (q.entries - 1)
+		size, done := o.execute(&cmd)
+		if !done { // it waits in the queue for memory
+			q.head = (q.head - 1) & (q.entries - 1)
+			break
+		}
+		q.short = 0
 		q.c.commands++
 		n++
-		moved += o.execute(&cmd)
+		moved += size
 	}
 	return n, moved
 }
 
-// execute carries a command out, or has a worker do it. It returns the bytes that it is about.
-func (o *op) execute(cmd *Command) (moved int) {
-	if o.status = o.prepare(cmd); o.status != StatusOK {
+// statusWait is no command's: there is no memory for its data now.
+const statusWait Status = 1 << 15
+
+// execute carries a command out, or has a worker do it. It returns the bytes that it is about. Not done: it is to be fetched again later.
+func (o *op) execute(cmd *Command) (moved int, done bool) {
+	if o.status = o.prepare(cmd); o.status == statusWait {
+		o.c.e.end(o)
+		return 0, false
+	}
+	if o.status != StatusOK {
 		o.c.post(o.q, o.id, o.status)
 		o.c.e.end(o)
-		return 0
+		return 0, true
 	}
 	size := int(o.req.Size)
 	err := o.do(false)
 	if err == ErrWait {
 		o.c.e.hand(o)
-		return 0
+		return 0, true
 	}
 	o.conclude(err)
-	return size
+	return size, true
 }
 
 // prepare checks a command and finds its data.
@@ -132,7 +167,7 @@ func (o *op) prepare(cmd *Command) Status {
 	}
 	if cmd.Op == OpCompare || len(o.far) > 0 {
 		if !o.borrow(int(size)) {
-			return StatusInternal
+			return statusWait
 		}
 		o.req.Op, o.req.Pieces = OpRead, [][]byte{o.bounce}
 		return StatusOK
@@ -141,12 +176,15 @@ func (o *op) prepare(cmd *Command) Status {
 	return StatusOK
 }
 
-// borrow takes memory for data that cannot be read to where it goes.
+// borrow takes memory for data that cannot be read to where it goes; false: there is none now.
 func (o *op) borrow(size int) bool {
-	if o.c.e.bounced+size > maxBounced {
+	if !o.c.bounces(size) {
+		o.q.short = size
 		return false
 	}
+	o.c.share.bounced += size
 	o.c.e.bounced += size
+	o.bounced = size
 	o.bounce = make([]byte, size)
 	return true
 }
@@ -180,17 +218,37 @@ func (o *op) prepareDataset(cmd *Command) Status {
 	return StatusOK
 }
 
-// post writes a completion. There is room: a command is fetched only if there will be.
+// post writes a completion. There is room in the queue: a command is fetched only if there will be. Where the endpoint has none it is written later.
 func (c *Controller) post(q *queue, id uint16, st Status) {
-	if c.stopped {
-		return
+	if !c.stopped && (len(q.late) > 0 || !q.complete(id, st)) {
+		q.late = append(q.late, end{id, st})
 	}
+}
+
+// catchUp writes what was late; false: there is no room still.
+func (q *queue) catchUp() bool {
+	q.cq.remote.Endpoint().Fence() // behind the data: the one before may have found no room either
+	for len(q.late) > 0 && !q.c.stopped {
+		if !q.complete(q.late[0].id, q.late[0].status) {
+			return false
+		}
+		q.late = append(q.late[:0], q.late[1:]...)
+	}
+	return !q.c.stopped
+}
+
+// complete writes a completion; false: the endpoint has no room for it now.
+func (q *queue) complete(id uint16, st Status) bool {
 	w := Completion{Head: uint16(q.head), Queue: q.id, ID: id, Status: st, Phase: q.phase}.Word()
 	err := q.cq.remote.Ring(q.cqAt+uint64(q.tail)*CompletionBytes+8, 8, w)
+	if errors.Is(err, fabric.ErrBackpressure) {
+		return false
+	}
 	if q.tail++; q.tail == q.entries {
 		q.tail, q.phase = 0, !q.phase
 	}
 	if err != nil { // the endpoint is about to end, or the borrower took the memory back
-		c.fault(fmt.Errorf("queue %d: a completion could not be written: %w", q.id, err))
+		q.c.fault(fmt.Errorf("queue %d: a completion could not be written: %w", q.id, err))
 	}
+	return true
 }

@@ -54,6 +54,7 @@ type piece struct {
 type pinned struct {
 	w   *window
 	mem []byte // nil: not mapped
+	may fabric.Rights
 }
 
 // The page size of PRPs: CC.MPS is 0.
@@ -71,7 +72,7 @@ func (o *op) hold(addr, n uint64, need fabric.Rights) (p *pinned, off uint64, st
 		return nil, 0, StatusTransfer
 	}
 	for i := range o.pins {
-		if o.pins[i].w == w {
+		if p := &o.pins[i]; p.w == w && p.may&need == need { // a list may lie in memory that data may not be written to
 			return &o.pins[i], off, StatusOK
 		}
 	}
@@ -81,7 +82,7 @@ func (o *op) hold(addr, n uint64, need fabric.Rights) (p *pinned, off uint64, st
 			return nil, 0, StatusTransfer
 		}
 	}
-	o.pins = append(o.pins, pinned{w, mem})
+	o.pins = append(o.pins, pinned{w, mem, need})
 	return &o.pins[len(o.pins)-1], off, StatusOK
 }
 

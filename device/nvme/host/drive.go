@@ -273,7 +273,7 @@ func (d *Drive) watch() {
 			return
 		}
 		if looking && look.Poll() {
-			if err := look.Wait(context.Background()); err != nil { // its registers are revoked
+			if err := look.Wait(context.Background()); err != nil && !errors.Is(err, fabric.ErrBackpressure) { // its registers are revoked
 				d.fail(fmt.Errorf("the lease has ended: %w", err))
 				return
 			}
@@ -292,6 +292,15 @@ func (d *Drive) watch() {
 	}
 }
 
+// forget gives up what is being sent from the Drive's memory, which goes. The Drive is dead, so nothing is sent any more.
+func (d *Drive) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.slots {
+		d.slots[i].put.Forget()
+	}
+}
+
 // Close returns the drive. Commands under way are waited for by the lender; who waits for them here gets ErrClosed.
 func (d *Drive) Close(ctx context.Context) error {
 	d.once.Do(func() {
@@ -303,6 +312,7 @@ func (d *Drive) Close(ctx context.Context) error {
 			}
 		}
 		d.fail(ErrClosed)
+		d.forget()
 		if err := d.cfg.Element.RemovePoller(ctx, d); err != nil && !errors.Is(err, fabric.ErrClosed) {
 			d.gone = errors.Join(d.gone, err) // it may be polled still, so its memory stays until the element ends
 			return

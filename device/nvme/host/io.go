@@ -8,7 +8,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme"
-	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // check refuses what is not whole blocks of the drive.
@@ -50,7 +49,6 @@ func (d *Drive) finish(ctx context.Context, f flight) error {
 		copy(f.p, d.buffer(f.id))
 	}
 	s.put.Forget() // the lender has the data, or the command failed
-	s.put = fabric.Op{}
 	op := s.op
 	d.give(f.id)
 	if status != nvme.StatusOK {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -28,7 +29,7 @@ type slot struct {
 	op     nvme.Opcode
 	tag    uint64
 	waiter fabric.Waiter
-	put    fabric.Op // of the data to a queue at the lender
+	put    fabric.Op // of the data to a queue at the lender: the last one, ended or not; set under Drive.mu
 	isOver func() bool
 }
 
@@ -93,7 +94,23 @@ func (d *Drive) address(id uint16, reads bool) uint64 {
 }
 
 // send puts a command into the queue and rings. size is how many bytes of the slot's buffer it is about, which the lender reads if reads says so.
+// Where the connection has no operation left it waits for one.
 func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint32) error {
+	err := d.trySend(id, c, size, reads, state)
+	if !errors.Is(err, fabric.ErrBackpressure) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.CommandTime)
+	defer cancel()
+	d.cfg.Element.WaitFor(ctx, func() bool {
+		err = d.trySend(id, c, size, reads, state)
+		return !errors.Is(err, fabric.ErrBackpressure)
+	})
+	return err
+}
+
+// trySend is send that does not wait. After ErrBackpressure the lender has seen nothing of the command, and it can be tried again.
+func (d *Drive) trySend(id uint16, c nvme.Command, size int, reads bool, state uint32) error {
 	s := &d.slots[id]
 	c.ID, c.NS = id, nvme.Namespace
 	if size > 0 {
@@ -117,14 +134,19 @@ func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint
 	} else if err := d.sendFar(s, id, at, size, reads); err != nil {
 		return err
 	}
-	d.tail = (d.tail + 1) & uint32(d.cfg.entries()-1) // there are fewer slots than entries
-	return d.regs.Ring(device.SubmissionDoorbell(queueID), 4, uint64(d.tail))
+	tail := (d.tail + 1) & uint32(d.cfg.entries()-1) // there are fewer slots than entries
+	err := d.regs.Ring(device.SubmissionDoorbell(queueID), 4, uint64(tail))
+	if err == nil {
+		d.tail = tail
+	}
+	return err
 }
 
 // sendFar puts a command, and what it writes, into the lender's memory. The fences keep it before the doorbell.
 func (d *Drive) sendFar(s *slot, id uint16, at uint64, size int, reads bool) error {
 	if reads {
 		_, off := device.Split(d.address(id, true))
+		s.put.Forget() // an earlier command's, that nobody waited for
 		if s.put = d.far.StartPut(d.buffer(id)[:size], off); s.put.Poll() {
 			err := s.put.Wait(context.Background()) // it has ended
 			if s.put = (fabric.Op{}); err != nil {
@@ -158,8 +180,11 @@ func (d *Drive) Poll(budget int, _ fabric.Turn) int {
 		d.complete(c)
 	}
 	if entries := uint32(d.cfg.entries()); (d.head-d.told)&(entries-1) >= entries/4 {
-		d.told = d.head
-		if err := d.regs.Ring(device.CompletionDoorbell(queueID), 4, uint64(d.head)); err != nil {
+		switch err := d.regs.Ring(device.CompletionDoorbell(queueID), 4, uint64(d.head)); {
+		case err == nil:
+			d.told = d.head
+		case !errors.Is(err, fabric.ErrBackpressure): // else the next turn tells
+			d.told = d.head
 			d.fail(err)
 		}
 	}
@@ -210,7 +235,8 @@ func (d *Drive) complete(c nvme.Completion) {
 // Arm implements fabric.Poller: the lender rings after it has written a completion.
 func (d *Drive) Arm() bool {
 	_, ok := d.peek()
-	return ok
+	entries := uint32(d.cfg.entries())
+	return ok || (d.head-d.told)&(entries-1) >= entries/4 // which the lender could not be told
 }
 
 // Disarm implements fabric.Poller.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme"
-	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // Slot is a place in the queue with a buffer, taken by Acquire.
@@ -61,9 +60,7 @@ func (d *Drive) Submit(s Slot, t Transfer) error {
 		return d.Err()
 	}
 	defer d.seg.Unpin()
-	own := &d.slots[s]
-	own.put.Forget()
-	own.put, own.tag = fabric.Op{}, t.Tag
+	d.slots[s].tag = t.Tag
 	if err := d.send(uint16(s), c, t.Size, t.Op != nvme.OpRead, submitted); err != nil {
 		d.fail(err)
 		return d.Err()

@@ -1,0 +1,138 @@
+package lender
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nvme"
+	"github.com/wherry-fabric/wherry/fabric"
+)
+
+// TestFarRoom: where a connection has few operations, data and completions wait for one. They are not lost, and the lease does not end.
+func TestFarRoom(t *testing.T) {
+	r := newRigOf(t, Limits{}, fabric.Limits{OpsPerEndpoint: 2})
+	for i := range r.disk.mem {
+		r.disk.mem[i] = byte(i>>9) ^ byte(i)
+	}
+	b := r.borrowFar()
+	ring := func(at uint64, v uint32) { // which waits for room, here
+		if err := b.regs.Put(t.Context(), binary.NativeEndian.AppendUint32(nil, v), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 20 {
+		clear(b.seg.Bytes()[dataAt : dataAt+14*8192])
+		for i := range uint16(14) {
+			var e [nvme.CommandBytes]byte
+			to := at(dataAt + uint64(i)*8192) // in two pieces
+			c := nvme.Command{Op: nvme.OpRead, NS: 1, ID: i, Data: [2]uint64{to + 4096, to}, Block: uint64(i) * 16, Blocks: 16}
+			c.Encode(&e)
+			if err := b.queue.Put(t.Context(), e[:], uint64(b.tail)*nvme.CommandBytes); err != nil {
+				t.Fatal(err)
+			}
+			b.tail = (b.tail + 1) % entries
+		}
+		ring(device.SubmissionDoorbell(1), b.tail)
+		for range 14 {
+			c := b.reap(false)
+			ring(device.CompletionDoorbell(1), b.head)
+			mem, i := b.seg.Bytes()[dataAt+int(c.ID)*8192:], int(c.ID)*8192
+			if c.Status != nvme.StatusOK || string(mem[4096:8192]) != r.disk.has(i, 4096) || string(mem[:4096]) != r.disk.has(i+4096, 4096) {
+				t.Fatalf("round %d, command %d: %s", round, c.ID, c.Status.Text())
+			}
+		}
+	}
+	if n := len(r.leases()); n != 1 {
+		t.Errorf("%d leases", n)
+	}
+}
+
+// TestFarMemory: reads that find no memory at the lender for their data wait. None fails, and one principal does not get all.
+func TestFarMemory(t *testing.T) {
+	r := newRig(t, Limits{})
+	r.disk.gate = make(chan struct{})
+	b := r.borrowFar()
+	const many, reads, cq2 = 512, 300, 512 << 10
+	made, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 2, Entries: many, Completions: at(cq2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := b.imported(made.Key)
+	for i := range reads {
+		var e [nvme.CommandBytes]byte
+		c := nvme.Command{Op: nvme.OpRead, NS: 1, ID: uint16(i), SGL: true, Data: nvme.DataBlock(at(dataAt), nvme.MaxTransferBytes), Blocks: nvme.MaxTransferBytes / nvme.BlockBytes}
+		c.Encode(&e)
+		if err := queue.Put(t.Context(), e[:], uint64(i)*nvme.CommandBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.regs.Ring(device.SubmissionDoorbell(2), 4, reads); err != nil {
+		t.Fatal(err)
+	}
+	const most = 16 << 20 / nvme.MaxTransferBytes
+	r.eventually("the disk is busy", func() bool { return r.leases()[0].Inflight >= most })
+	time.Sleep(20 * time.Millisecond)
+	if n := r.leases()[0].Inflight; n != most {
+		t.Errorf("%d reads are under way, of 256 KiB each", n)
+	}
+	close(r.disk.gate)
+	for i := range reads {
+		var c nvme.Completion
+		r.eventually("a completion", func() bool {
+			var w [8]byte
+			fabric.CopyOut(w[:], b.seg.Bytes()[cq2+i*nvme.CompletionBytes+8:][:8])
+			c = nvme.ParseCompletion(binary.LittleEndian.Uint64(w[:]))
+			return c.Phase
+		})
+		if c.Status != nvme.StatusOK {
+			t.Fatalf("read %d: %s", c.ID, c.Status.Text())
+		}
+	}
+}
+
+// TestListPermitsNothing: a PRP list may lie in a window that can only be read. Data is not written there for that.
+func TestListPermitsNothing(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.borrow(device.BorrowRequest{Mode: device.Exclusive})
+	sealed, err := b.el.NewSegment(winSize, fabric.Sealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := device.Address(2, 8192)
+	for i, w := range []uint64{to, to + 4096, to + 8192, to + 12288} {
+		binary.LittleEndian.PutUint64(sealed.Bytes()[8*i:], w)
+	}
+	key, err := sealed.Key(fabric.RightRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reach, err := r.l.Window(t.Context(), b.from, &device.WindowRequest{Lease: b.lease.ID, Window: 2, Key: key.Append(nil)})
+	if err != nil || !reach.Mapped {
+		t.Fatalf("%+v, %v", reach, err)
+	}
+	b.send(nvme.Command{Op: nvme.OpRead, NS: 1, Data: [2]uint64{at(dataAt), device.Address(2, 0)}, Blocks: 24})
+	if c := b.reap(true); c.Status != nvme.StatusTransfer {
+		t.Errorf("a read to memory that can only be read: %s", c.Status.Text())
+	}
+}
+
+// TestEndedInTheMaking: a lease whose borrower is lost while it is made leaves nothing counted.
+func TestEndedInTheMaking(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.connect()
+	counted := 0
+	r.l.cfg.Reserve = func(string, int64) (func(), error) {
+		r.l.Abandoned(b.from)
+		counted++
+		return func() { counted-- }, nil
+	}
+	if _, err := r.l.Borrow(anyone, b.from, &device.BorrowRequest{Name: "disk0", Mode: device.Exclusive}); !errors.Is(err, device.ErrNoLease) {
+		t.Errorf("a lease that has ended: %v", err)
+	}
+	if counted != 0 || len(r.leases()) != 0 {
+		t.Errorf("%d charges and %d leases are left", counted, len(r.leases()))
+	}
+}
