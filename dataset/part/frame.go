@@ -83,12 +83,18 @@ func readFrame(b []byte) (*frame, error) {
 		if n > len(foot)/blockBytes {
 			return nil, fmt.Errorf("its footer lists %d batches, more than it has room for", n)
 		}
+		last := uint64(0) // where the batch before ends: each takes memory here, so none is listed twice
 		for i := range n {
 			block := foot[int(at)+i*blockBytes:]
-			bt, err := readBatch(b[:end], le.Uint64(block), uint64(le.Uint32(block[8:])), le.Uint64(block[16:]), list.head)
+			begin := le.Uint64(block)
+			if begin < last {
+				return nil, fmt.Errorf("batch %d begins at %d, the one before it ends at %d: they overlap", i, begin, last)
+			}
+			bt, err := readBatch(b[:end], begin, uint64(le.Uint32(block[8:])), le.Uint64(block[16:]), list.head)
 			if err != nil {
 				return nil, fmt.Errorf("batch %d: %w", i, err)
 			}
+			last = begin + uint64(le.Uint32(block[8:])) + le.Uint64(block[16:])
 			if list.head == headRecord {
 				f.chunks = append(f.chunks, bt)
 				continue

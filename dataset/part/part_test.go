@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/wherry-fabric/wherry/column"
 )
@@ -177,6 +178,11 @@ func TestOpenRefuses(t *testing.T) {
 	missing.Null()
 	missing.Bits(1)
 	utf8 := arrow.Field{Name: "s", Type: arrow.BinaryTypes.String}
+	wide := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
+	codes := NewBuilder(column.Type{ID: column.I32}, 2)
+	codes.Bits(0)
+	codes.Bits(1)
+	bare := array.NewBoolean(3, memory.NewBufferBytes(nil), nil, 0)
 	whole := written(t, 50)
 	for name, c := range map[string]struct {
 		b    []byte
@@ -186,6 +192,8 @@ func TestOpenRefuses(t *testing.T) {
 		"a split letter":  {raw(t, utf8, text("a\xc3", "\xbcb")), "not valid utf8"},
 		"a hidden value":  {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, hidden.Finish()), "row 1 is missing, and its bytes are not zero"},
 		"a missing value": {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32}, missing.Finish()), `column "n": 1 values are missing`},
+		"wide numbers":    {raw(t, arrow.Field{Name: "s", Type: wide}, array.NewDictionaryArray(wide, codes.Finish(), text("a", "b"))), "numbers of 4 bytes"},
+		"no values":       {raw(t, arrow.Field{Name: "ok", Type: arrow.FixedWidthTypes.Boolean}, bare), "its values are not there"},
 		"cut off":         {whole[:len(whole)-20], ""},
 		"empty":           {nil, ""},
 	} {
@@ -196,6 +204,38 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.
+// A file whose footer lists one small batch many times takes a node's memory for each of them.
+func TestOpenRefusesBatchesThatOverlap(t *testing.T) {
+	whole := written(t, 50)
+	var foot, list int // where the footer's list of record batches begins
+	le := binary.LittleEndian
+	foot = len(whole) - fileTail - int(le.Uint32(whole[len(whole)-fileTail:]))
+	table := foot + int(le.Uint32(whole[foot:]))
+	fields := table - int(int32(le.Uint32(whole[table:])))
+	list = table + int(le.Uint16(whole[fields+4+2*3:]))
+	list += int(le.Uint32(whole[list:]))
+	if n := le.Uint32(whole[list:]); n != 1 {
+		t.Fatalf("%d batches", n)
+	}
+	const times = 1000
+	b := append([]byte{}, whole[:len(whole)-fileTail]...)
+	for len(b)%8 != 4 { // the list lies at the end of the footer
+		b = append(b, 0)
+	}
+	at := len(b)
+	b = le.AppendUint32(b, times)
+	for range times {
+		b = append(b, whole[list+4:list+4+blockBytes]...)
+	}
+	ref := table + int(le.Uint16(whole[fields+4+2*3:]))
+	le.PutUint32(b[ref:], uint32(at-ref))
+	b = le.AppendUint32(b, uint32(len(b)-foot))
+	b = append(b, fileMagic...)
+	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "overlap") {
+		t.Error(err)
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	f.Add(written(f, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {
