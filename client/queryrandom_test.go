@@ -120,7 +120,7 @@ func (m maker) number(k expr.Kind, depth int) string {
 	a, b := m.number(k, depth-1), m.number(k, depth-1)
 	switch m.IntN(9) {
 	case 0:
-		if k == expr.Uint {
+		if k == expr.Uint || strings.HasPrefix(a, "(-9") { // the least number has no other sign
 			return a
 		}
 		return "-" + a
