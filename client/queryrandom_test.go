@@ -123,7 +123,7 @@ func (m maker) number(k expr.Kind, depth int) string {
 		if k == expr.Uint || strings.HasPrefix(a, "(-9") { // the least number has no other sign
 			return a
 		}
-		return "-" + a
+		return "-(" + a + ")"
 	case 1:
 		return map[expr.Kind]string{expr.Int: "i64", expr.Uint: "u64", expr.Float: "f64"}[k] + "(" + m.number(pick(m.Rand, expr.Int, expr.Uint, expr.Float), depth-1) + ")"
 	case 2, 3:
@@ -313,6 +313,21 @@ func TestRandomQueries(t *testing.T) {
 		if asked < 75 {
 			t.Errorf("seed %d: only %d questions had an answer", seed, asked)
 		}
+	}
+}
+
+// Groups that do not fit into the function's table at once are sent more than once, and added up.
+func TestQueryManyGroups(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	rows := randomRows(rand.New(rand.NewPCG(7, 15)), 30000)
+	table := loadRandom(t, b, c, "many", rows)
+	q := query.Query{Group: []string{"x0=c % 14000"}, Where: "c != 5"}
+	for i := range 64 {
+		q.Agg = append(q.Agg, fmt.Sprintf("y%d=%s", i, []string{"sum(d)", "max(s)", "min(f)", "stddev(a)"}[i%4]))
+	}
+	if !checkRandom(t, c, table, rows, q) {
+		t.Error("it has no answer")
 	}
 }
 
