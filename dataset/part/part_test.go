@@ -204,6 +204,33 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.
+// The first missing value can come after any number of others, in columns of all widths.
+func TestLateNull(t *testing.T) {
+	const rows = 3000
+	for _, typ := range []column.Type{{ID: column.Bool}, {ID: column.I8}, {ID: column.UTF8}, {ID: column.Bytes, Width: 20}} {
+		for _, room := range []int{0, rows} {
+			b := NewBuilder(typ, room)
+			for range rows - 1 {
+				switch {
+				case typ.ID == column.Bool:
+					b.Bool(true)
+				case typ.ID == column.I8:
+					b.Bits(1)
+				default:
+					if err := b.Bytes(make([]byte, typ.Width)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b.Null()
+			a := b.Finish()
+			if err := array.ValidateFull(a); err != nil || a.NullN() != 1 || !a.IsNull(rows-1) || a.IsNull(rows-2) {
+				t.Errorf("%v: %d of %d are missing: %v", typ, a.NullN(), a.Len(), err)
+			}
+		}
+	}
+}
+
 // A file whose footer lists one small batch many times takes a node's memory for each of them.
 func TestOpenRefusesBatchesThatOverlap(t *testing.T) {
 	whole := written(t, 50)
