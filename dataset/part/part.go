@@ -194,10 +194,14 @@ func checkColumn(a arrow.Array) error {
 
 // checkNumbers finds numbers that the dictionary does not have. Those beneath missing values must be 0, which it has to have.
 func checkNumbers(a *array.Dictionary) error {
-	words := a.Dictionary()
+	words, text := a.Dictionary().(*array.String), 0
 	for r := range a.Len() {
-		if n := a.GetValueIndex(r); n < 0 || n >= words.Len() {
+		n := a.GetValueIndex(r)
+		if n < 0 || n >= words.Len() {
 			return fmt.Errorf("row %d is word %d of a dictionary of %d", r, n, words.Len())
+		}
+		if text += words.ValueLen(n); text > MaxTextBytes { // whoever reads it has it plain
+			return fmt.Errorf("it has more than %d bytes of text", MaxTextBytes)
 		}
 	}
 	return nil

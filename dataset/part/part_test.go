@@ -2,11 +2,14 @@ package part
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	flatbuffers "github.com/google/flatbuffers/go"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -182,6 +185,11 @@ func TestOpenRefuses(t *testing.T) {
 	codes := NewBuilder(column.Type{ID: column.I32}, 2)
 	codes.Bits(0)
 	codes.Bits(1)
+	long := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Uint8, ValueType: arrow.BinaryTypes.String}
+	many := NewBuilder(column.Type{ID: column.U8}, 0)
+	for range 100_000 {
+		many.Bits(0)
+	}
 	bare := array.NewBoolean(3, memory.NewBufferBytes(nil), nil, 0)
 	whole := written(t, 50)
 	for name, c := range map[string]struct {
@@ -193,6 +201,7 @@ func TestOpenRefuses(t *testing.T) {
 		"a hidden value":  {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, hidden.Finish()), "row 1 is missing, and its bytes are not zero"},
 		"a missing value": {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32}, missing.Finish()), `column "n": 1 values are missing`},
 		"wide numbers":    {raw(t, arrow.Field{Name: "s", Type: wide}, array.NewDictionaryArray(wide, codes.Finish(), text("a", "b"))), "numbers of 4 bytes"},
+		"long words":      {raw(t, arrow.Field{Name: "s", Type: long}, array.NewDictionaryArray(long, many.Finish(), text(strings.Repeat("x", 2000)))), "bytes of text"},
 		"no values":       {raw(t, arrow.Field{Name: "ok", Type: arrow.FixedWidthTypes.Boolean}, bare), "its values are not there"},
 		"cut off":         {whole[:len(whole)-20], ""},
 		"empty":           {nil, ""},
@@ -259,6 +268,36 @@ func TestOpenRefusesBatchesThatOverlap(t *testing.T) {
 	b = le.AppendUint32(b, uint32(len(b)-foot))
 	b = append(b, fileMagic...)
 	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "overlap") {
+		t.Error(err)
+	}
+}
+
+// looped is a footer, or a message, whose schema's first column is its own part.
+func looped(b []byte, root flatbuffers.Table, header int) {
+	schema, _ := table(root, header)
+	at, _ := vector(schema, 1)
+	field := flatbuffers.Table{Bytes: schema.Bytes, Pos: schema.Indirect(at)}
+	inner, _ := vector(field, 5)
+	binary.LittleEndian.PutUint32(b[inner:], uint32(field.Pos-inner))
+}
+
+// References of a schema that lead back use up the stack, which ends the process.
+func TestSchemaThatLoops(t *testing.T) {
+	list := array.NewListBuilder(memory.DefaultAllocator, arrow.PrimitiveTypes.Int8)
+	list.AppendNull()
+	b := raw(t, arrow.Field{Name: "l", Type: list.Type(), Nullable: true}, list.NewArray())
+	foot := b[len(b)-fileTail-int(binary.LittleEndian.Uint32(b[len(b)-fileTail:])):]
+	looped(foot, flatbuffers.Table{Bytes: foot, Pos: flatbuffers.GetUOffsetT(foot)}, 1)
+	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+		t.Error(err)
+	}
+	var out bytes.Buffer
+	if err := ipc.NewWriter(&out, ipc.WithSchema(arrow.NewSchema([]arrow.Field{{Name: "l", Type: list.Type()}}, nil))).Close(); err != nil {
+		t.Fatal(err)
+	}
+	message := out.Bytes()[messagePrefix:]
+	looped(message, flatbuffers.Table{Bytes: message, Pos: flatbuffers.GetUOffsetT(message)}, 2)
+	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(out.Bytes())); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
 		t.Error(err)
 	}
 }
