@@ -15,7 +15,14 @@ import (
 	"github.com/wherry-fabric/wherry/cluster/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// etcd's members keep HTTP connections to each other, and let them end by themselves.
+func TestMain(m *testing.M) {
+	var own []goleak.Option
+	for _, fn := range []string{"(*persistConn).readLoop", "(*persistConn).writeLoop", "(*connReader).backgroundRead", "(*conn).serve"} {
+		own = append(own, goleak.IgnoreAnyFunction("net/http."+fn))
+	}
+	goleak.VerifyTestMain(m, own...)
+}
 
 // start runs a member until the test ends.
 func start(t *testing.T, cfg etcd.ServerConfig) *etcd.Server {

@@ -174,6 +174,27 @@ func check(ctx context.Context, r *pool.Region) map[string]error {
 	return failed
 }
 
+// create makes a region by managers, as soon as they can.
+func (g *managed) create(c *client.Client, name string, size uint64) (r *pool.Region) {
+	g.Helper()
+	g.until("create "+name, func() (err error) {
+		r, err = c.Pool().CreateRegion(g.Context(), pool.Manager, pool.Spec{Name: name, Size: size})
+		if errors.Is(err, pool.ErrExists) { // an answer was lost
+			r, err = c.Pool().LookupRegion(g.Context(), pool.Manager, name)
+		}
+		return err
+	})
+	return r
+}
+
+// goesOn says that a region can be read and written everywhere.
+func (g *managed) goesOn(when string, r *pool.Region) {
+	g.Helper()
+	if failed := check(g.Context(), r); len(failed) > 0 {
+		g.Fatalf("%s: %v", when, failed)
+	}
+}
+
 // TestManagers: three managers as real processes, their etcd inside them. One is killed, then etcd has no majority, then it is back; a component
 // comes, a component is killed. Who has a region open goes on through all of it, but for what the killed component held.
 func TestManagers(t *testing.T) {
@@ -184,24 +205,8 @@ func TestManagers(t *testing.T) {
 	c := g.connect("c0")
 	g.has(c, "c0", "c1")
 	p, ctx := c.Pool(), t.Context()
-	create := func(name string, size uint64) *pool.Region {
-		t.Helper()
-		var r *pool.Region
-		g.until("create "+name, func() (err error) {
-			r, err = p.CreateRegion(ctx, pool.Manager, pool.Spec{Name: name, Size: size})
-			if errors.Is(err, pool.ErrExists) { // an answer was lost
-				r, err = p.LookupRegion(ctx, pool.Manager, name)
-			}
-			return err
-		})
-		return r
-	}
-	goesOn := func(when string, r *pool.Region) {
-		t.Helper()
-		if failed := check(ctx, r); len(failed) > 0 {
-			t.Fatalf("%s: %v", when, failed)
-		}
-	}
+	create := func(name string, size uint64) *pool.Region { return g.create(c, name, size) }
+	goesOn := g.goesOn
 	work := create("work", 256<<20)
 	if i := work.Info(); !slices.Equal(slices.Sorted(slices.Values(i.Placed)), []string{"c0", "c1"}) {
 		t.Fatalf("placed at %v, and both components are empty", i.Placed)

@@ -466,6 +466,8 @@ func (it *item) zero(from, to uint64) error {
 
 // DestroyItem frees an item; its keys end first, and then its bytes are zeros.
 func (c *Component) DestroyItem(who cluster.Principal, req *pool.ItemRequest) error {
+	c.placing.Lock() // while its bytes are nobody's, no extent of theirs goes
+	defer c.placing.Unlock()
 	c.mu.Lock()
 	r, it, err := c.administered(who, req)
 	if err != nil {
@@ -539,6 +541,20 @@ func (r *region) added(off, n uint64) {
 		r.dir.items, r.dir.names = map[uint32]*item{}, map[string]*item{}
 	}
 	r.dir.space.give(off, n)
+}
+
+// evict ends the items of a region that have bytes from off to end, which the region loses; the caller cuts those. What they have elsewhere becomes
+// zeros and free. c.mu is held.
+func (c *Component) evict(r *region, off, end uint64) {
+	for _, it := range r.dir.items {
+		if it.private || it.off >= end || it.off+it.room <= off {
+			continue
+		}
+		c.forget(r, it)
+		if it.zero(0, it.room) == nil { // else they are given to nobody
+			c.vacate(r, it)
+		}
+	}
 }
 
 // itemBehind is an item that has bytes from off on; nil: none has.

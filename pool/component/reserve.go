@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -62,6 +63,7 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 	}
 	c.placing.Lock()
 	defer c.placing.Unlock()
+	c.endEarlier(req)
 	r, missing, charge, err := c.reserved(req)
 	if err != nil {
 		return err
@@ -85,15 +87,25 @@ func (c *Component) Reserve(who cluster.Principal, req *pool.ReserveRequest) err
 		return cmp.Or(err, fmt.Errorf("%w: region %d was released meanwhile", pool.ErrMoved, r.id))
 	}
 	defer c.mu.Unlock()
+	c.become(r, &req.EpochRequest, grants)
 	for _, e := range made {
-		r.added(e.off, e.size)
+		r.gained(e, 0)
 	}
 	r.extents = append(r.extents, made...)
 	slices.SortFunc(r.extents, func(a, b *extent) int { return cmp.Compare(a.off, b.off) })
 	r.charge.add(charge.Lent)
 	r.name = req.Name
-	c.become(r, &req.EpochRequest, grants)
 	return nil
+}
+
+// endEarlier frees what is here of an earlier region of a request's number: this component was away when that was destroyed. c.placing is held.
+func (c *Component) endEarlier(req *pool.ReserveRequest) {
+	c.mu.Lock()
+	r := c.regions[req.Region]
+	c.mu.Unlock()
+	if r != nil && r.made < req.Made {
+		c.end(r)
+	}
 }
 
 // reserved finds or makes the record of a manager's region, and reserves what is missing of it.
@@ -130,7 +142,7 @@ func (c *Component) reserved(req *pool.ReserveRequest) (r *region, missing []poo
 		return nil, nil, charge, err
 	}
 	if r == nil {
-		r = &region{id: req.Region, managed: true, made: req.Epoch, shrunk: req.Epoch, owner: req.Owner, leasing: req.Leased,
+		r = &region{id: req.Region, managed: true, made: cmp.Or(req.Made, req.Epoch), shrunk: req.Epoch, owner: req.Owner, leasing: req.Leased,
 			charge: charge, holders: map[string]cluster.Principal{}}
 		r.charge.Lent = Lent{}
 		c.regions[r.id] = r
@@ -154,7 +166,7 @@ func overtaken(r *region, req *pool.EpochRequest) error {
 	switch {
 	case r == nil:
 		return nil
-	case req.Epoch < r.epoch:
+	case req.Epoch < r.epoch || req.Made != 0 && req.Made < r.made:
 		return fmt.Errorf("%w: region %d is under epoch %d here, and the request is of epoch %d: another manager decided since", pool.ErrMoved, r.id, r.epoch, req.Epoch)
 	case req.Owner != r.owner:
 		return fmt.Errorf("%w: region %d is owned by %q, and cannot become %q's", pool.ErrSpec, r.id, r.owner, req.Owner)
@@ -162,13 +174,26 @@ func overtaken(r *region, req *pool.EpochRequest) error {
 	return nil
 }
 
-// become makes a region what a manager says, and ends the keys that allow too much then; c.mu is held.
+// become makes a region what a manager says, and ends the keys that allow too much then, and the items that have bytes behind its end; c.mu is held.
 func (c *Component) become(r *region, req *pool.EpochRequest, grants map[string]fabric.Rights) {
-	if req.Size < r.size {
+	was := r.size
+	if req.Size < was {
 		r.shrunk = req.Epoch
+		c.evict(r, req.Size, math.MaxUint64)
+		r.dir.space.cut(req.Size, math.MaxUint64)
 	}
 	r.epoch, r.size, r.grants = req.Epoch, req.Size, grants
+	for _, e := range r.extents {
+		r.gained(e, was)
+	}
 	c.sweep(r)
+}
+
+// gained lets items have the bytes of an extent that lie behind what was the region's end, and before what is; c.mu is held.
+func (r *region) gained(e *extent, was uint64) {
+	if from, to := max(e.off, was), min(e.off+e.size, r.size); from < to {
+		r.added(from, to-from)
+	}
 }
 
 // SetEpoch says what a region is from now on.
@@ -267,12 +292,7 @@ func (c *Component) take(r *region, which func(e *extent) bool) (taken []*extent
 		if !which(e) {
 			return false
 		}
-		for _, it := range r.dir.items {
-			if !it.private && it.off < e.off+e.size && e.off < it.off+it.room {
-				c.forget(r, it)
-				r.dir.space.give(it.off, it.room)
-			}
-		}
+		c.evict(r, e.off, e.off+e.size)
 		r.dir.space.cut(e.off, e.off+e.size)
 		taken = append(taken, e)
 		lent.add(Lent{int64(e.seg.Size()), 1})

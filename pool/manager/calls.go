@@ -57,7 +57,7 @@ type RegisterRequest struct {
 // RegisterReply says under which lease a component is known, and who else is there.
 type RegisterReply struct {
 	Lease   cluster.Lease    `json:"lease"`
-	Members cluster.Revision `json:"members"`         // it changes with the list
+	Members cluster.Revision `json:"members"`         // the same from each manager for the same list
 	Nodes   []cluster.Member `json:"nodes,omitempty"` // all components; nil: as at Seen
 }
 

@@ -82,9 +82,10 @@ type Core struct {
 	placing uint64           // the job or region whose transaction takes or frees extents; 0: none. One at a time
 	stale   cluster.Revision // value of view.placed that was too old for a transaction
 
-	listed struct { // members, as at a revision of the view
-		of   cluster.Revision
-		list []cluster.Member
+	listed struct { // members, as at a value of the view's
+		of     uint64
+		list   []cluster.Member
+		digest cluster.Revision
 	}
 	self    struct{ lease cluster.Lease } // this manager's own entry
 	renewAt time.Duration
@@ -185,7 +186,9 @@ func (c *Core) Loaded(now time.Duration, id uint64, list []cluster.Pair, rev clu
 	}
 	c.loaded, c.retryAt = true, 0
 	if rev >= c.at { // else changes were told of that are newer
+		changes := c.view.members
 		c.view, c.at = newView(), rev
+		c.view.members = changes + 1 // the list may be another one
 		for _, p := range list {
 			c.view.apply(p)
 		}
@@ -224,6 +227,9 @@ func (c *Core) Reload() {
 // Synced is the outcome of a Sync: the revision at which its key was put last.
 func (c *Core) Synced(now time.Duration, put cluster.Revision, err error) {
 	c.syncing = false
+	if err == nil && put <= c.stale {
+		c.stale = 0 // nobody took or freed extents: there is nothing newer to wait for
+	}
 	for _, j := range c.synced {
 		if err != nil {
 			c.finish(j, nil, err)
@@ -260,6 +266,10 @@ func (c *Core) Tick(now time.Duration) {
 	}
 	if now >= c.renewAt && !c.busy {
 		c.renewSelf(now)
+	}
+	if c.loaded && !c.mayPlace() && c.placing == 0 && !c.syncing { // it may be the region's own record that was too old
+		c.syncing = true
+		c.do(Sync{keyPlaced})
 	}
 	for _, j := range c.ordered() {
 		if now >= j.deadline {

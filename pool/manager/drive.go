@@ -113,7 +113,7 @@ func (c *Core) settle(r *regionView, w *work) {
 		n := r.clone()
 		n.State, n.By = ready, ""
 		freed := len(n.Drop) > 0
-		n.Drop = nil
+		n.Drop, n.Was = nil, nil
 		w.committing = true
 		t := cluster.Txn{If: map[string]cluster.Revision{regionKey(r.Region): r.rev}, Put: []cluster.Pair{put(n)}}
 		if !freed {
@@ -237,21 +237,20 @@ func (c *Core) refusedBy(_ time.Duration, r *regionView, w *work, name string, e
 	switch {
 	case r.State == making && !w.committing:
 		c.change(r, w, func(n *record) { n.State, n.Name = ending, "" })
-	case r.State == moving && j != nil && j.before != nil && !w.committing:
-		before := j.before
-		c.change(r, w, func(n *record) { c.undo(n, before) })
+	case r.State == moving && r.Was != nil && !w.committing:
+		c.change(r, w, undo)
 	}
 }
 
-// undo makes a record again what it was before a resize: what was reserved since is dropped.
-func (c *Core) undo(n, before *record) {
+// undo makes a record again what it was before it began to grow: what was reserved since is dropped.
+func undo(n *record) {
 	off := uint64(0)
 	for i, p := range n.Parts {
-		if i >= len(before.Parts) {
+		if i >= n.Was.Parts {
 			n.Drop = append(n.Drop, drop{p.Place, pool.Range{Off: off, Size: p.Size}})
 		}
 		off += p.Size
 	}
-	n.Parts, n.Size = n.Parts[:len(before.Parts)], before.Size
+	n.Parts, n.Size, n.Was = n.Parts[:n.Was.Parts], n.Was.Size, nil
 	n.Epoch++
 }

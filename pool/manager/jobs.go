@@ -44,7 +44,6 @@ type job struct {
 	last     error
 	except   map[string]bool // components that refused
 	tries    int
-	before   *record // resize: what the region was
 }
 
 func (j *job) wantsSync() bool { return !j.known && !j.syncing }
@@ -393,6 +392,7 @@ func (c *Core) grant(j *job, req *pool.GrantRequest) error {
 	default:
 		c.act(j, r, func(n *record) {
 			n.State = moving
+			n.Epoch++ // so that a component which hears of an earlier grant late refuses that
 			if n.Grants == nil {
 				n.Grants = map[string]string{}
 			}
@@ -430,7 +430,6 @@ func (c *Core) resize(j *job, req *pool.ResizeRequest) error {
 	if err != nil {
 		return errors.Join(err, j.last)
 	}
-	j.before = r.clone()
 	c.act(j, r, func(to *record) { *to = *n })
 	if j.busy {
 		j.tries++
@@ -455,6 +454,7 @@ func (c *Core) resized(j *job, r *regionView, size uint64) (*record, error) {
 	if size <= room {
 		return n, nil
 	}
+	n.Was = &was{r.Size, len(r.Parts)}
 	sizes, err := component.Plan(size - room)
 	if err == nil && len(sizes)+len(n.Parts) > pool.MaxExtents {
 		err = fmt.Errorf("%w: the region would have %d extents, at most %d: make a new one of that size, and copy", pool.ErrSpec, len(sizes)+len(n.Parts), pool.MaxExtents)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -88,23 +89,28 @@ func (c *Core) registered(ticket uint64, req RegisterRequest, lease cluster.Leas
 	if _, known := c.held[req.Name]; !known {
 		c.held[req.Name] = 0
 	}
-	r := &RegisterReply{Lease: lease, Members: c.view.members}
+	nodes, digest := c.nodes()
+	r := &RegisterReply{Lease: lease, Members: digest}
 	if r.Members != req.Seen {
-		r.Nodes = c.nodes()
+		r.Nodes = nodes
 	}
 	c.do(Reply{ticket, r, nil})
 }
 
-// nodes are all components, by name. The list is made once for each change of it: when a cluster starts all ask.
-func (c *Core) nodes() []cluster.Member {
-	if c.listed.of != c.view.members || c.listed.list == nil {
-		list := make([]cluster.Member, 0, len(c.view.components))
+// nodes are all components, by name, and a number that each manager gives the same list and no other. Both are made once for each change of it: when a
+// cluster starts all ask.
+func (c *Core) nodes() ([]cluster.Member, cluster.Revision) {
+	if l := &c.listed; l.of != c.view.members || l.list == nil {
+		l.of, l.list = c.view.members, make([]cluster.Member, 0, len(c.view.components))
+		h := fnv.New64a()
 		for _, name := range slices.Sorted(maps.Keys(c.view.components)) {
-			list = append(list, c.view.components[name].Member)
+			one := c.view.components[name]
+			l.list = append(l.list, one.Member)
+			fmt.Fprintf(h, "%q %v %q\n", name, one.Incarnation, one.Addrs)
 		}
-		c.listed.of, c.listed.list = c.view.members, list
+		l.digest = cluster.Revision(h.Sum64()&(1<<52-1) | 1) // exact where JSON's numbers are floating-point, and never 0: that is nothing seen
 	}
-	return c.listed.list
+	return c.listed.list, c.listed.digest
 }
 
 // foundHeld is what a component answered that it holds.

@@ -47,6 +47,13 @@ type record struct {
 	Places []place           `json:"places"`
 	Parts  []part            `json:"parts"`
 	Drop   []drop            `json:"drop,omitempty"` // moving: extents to be freed
+	Was    *was              `json:"was,omitempty"`  // moving, where it grows
+}
+
+// was is what a region had before it began to grow: so it is again where a component refuses, whoever is told so.
+type was struct {
+	Size  uint64 `json:"size"`
+	Parts int    `json:"parts"`
 }
 
 // place is a component's life that has extents of a region.
@@ -130,7 +137,7 @@ type view struct {
 	owned      map[string]int    // regions, by owner
 	managers   map[string]string // instance to name
 	placed     cluster.Revision
-	members    cluster.Revision            // of the last change of the list of components and their addresses
+	members    uint64                      // changes of the list of components and their addresses that were heard of
 	removed    map[string]cluster.Revision // keys that this manager removed before the store's watch told of it
 	bad        []error                     // entries that make no sense
 	dirty      map[uint16]bool             // regions to be looked at
@@ -199,7 +206,7 @@ func (v *view) component(name string, p cluster.Pair) error {
 	}
 	if p.Removed {
 		if old != nil {
-			v.members = p.Changed
+			v.members++
 			v.allDirty()
 		}
 		delete(v.components, name)
@@ -210,7 +217,7 @@ func (v *view) component(name string, p cluster.Pair) error {
 		return err
 	}
 	if old == nil || old.Incarnation != c.Incarnation || !slices.Equal(old.Addrs, c.Addrs) {
-		v.members = p.Changed
+		v.members++
 	}
 	if old != nil && old.Incarnation == c.Incarnation {
 		c.placed, c.extents = old.placed, old.extents

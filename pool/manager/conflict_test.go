@@ -1,0 +1,255 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/pool"
+)
+
+// bench runs a Core on a real store; components take whatever they are told. What hold passes waits until it is let go.
+type bench struct {
+	t       *testing.T
+	store   *cluster.Memory
+	core    *Core
+	now     time.Duration
+	after   cluster.Revision
+	hold    func(e any) bool
+	held    []any
+	told    []Tell
+	refuse  func(e Tell) error
+	replies map[uint64]Reply
+}
+
+func newBench(t *testing.T, components ...string) *bench {
+	b := &bench{t: t, store: cluster.NewMemory(), core: New(Config{Member: cluster.Member{Name: "m"}, Incarnation: 1, Store: "memory"}), replies: map[uint64]Reply{}}
+	for _, name := range components {
+		b.enter(name, "sim://"+name)
+	}
+	b.core.Tick(0)
+	b.turn()
+	for range 80 { // until those that are not there count as lost
+		b.tick()
+	}
+	return b
+}
+
+func (b *bench) enter(name, addr string) {
+	text, err := json.Marshal(Component{Member: cluster.Member{Name: name, Addrs: []string{addr}}, Incarnation: 1, Capacity: 1 << 30})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.commit(cluster.Txn{Put: []cluster.Pair{{Key: keyComponent + name, Value: text}}})
+}
+
+func (b *bench) commit(t cluster.Txn) {
+	if _, err := b.store.Commit(b.t.Context(), t); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) tick() {
+	b.now += 100 * time.Millisecond
+	b.core.Tick(b.now)
+	b.turn()
+}
+
+// turn carries out what the Core wants, and tells of changes, until there is no more.
+func (b *bench) turn() {
+	for range 1000 {
+		effects := b.core.Effects()
+		for _, e := range effects {
+			if b.hold != nil && b.hold(e) {
+				b.held = append(b.held, e)
+			} else {
+				b.carryOut(e)
+			}
+		}
+		ended, cancel := context.WithCancel(b.t.Context())
+		cancel()
+		list, at, err := b.store.Watch(ended, prefix, b.after)
+		if err == nil && b.after != 0 {
+			b.after = at
+			b.core.Changed(b.now, list, at)
+		}
+		if len(effects) == 0 && len(list) == 0 {
+			return
+		}
+	}
+	b.t.Fatal("it goes on without an end")
+}
+
+func (b *bench) carryOut(e any) {
+	ctx := b.t.Context()
+	switch e := e.(type) {
+	case Commit:
+		rev, err := b.store.Commit(ctx, e.Txn)
+		b.core.Committed(b.now, e.ID, rev, err)
+	case Lease:
+		l, err := b.store.Lease(ctx, time.Hour)
+		b.core.Leased(b.now, e.ID, l, err)
+	case Renew:
+		b.core.Renewed(b.now, e.ID, b.store.Renew(ctx, e.Lease))
+	case Load:
+		list, rev, err := b.store.Get(ctx, e.Prefix)
+		b.after = max(b.after, rev)
+		b.core.Loaded(b.now, e.ID, list, rev, err)
+	case Sync:
+		list, _, err := b.store.Get(ctx, e.Key)
+		put := cluster.Revision(0)
+		if len(list) > 0 {
+			put = list[0].Changed
+		}
+		b.core.Synced(b.now, put, err)
+	case Tell:
+		b.told = append(b.told, e)
+		var err error
+		if b.refuse != nil {
+			err = b.refuse(e)
+		}
+		b.core.Told(b.now, e.ID, &pool.HeldReply{}, err)
+	case Reply:
+		b.replies[e.Ticket] = e
+	}
+}
+
+var ann = cluster.Principal{Name: "ann", Caps: cluster.CapRead | cluster.CapWrite}
+
+func (b *bench) ask(ticket uint64, body any) {
+	b.core.Ask(b.now, Request{Ticket: ticket, Who: ann, Body: body})
+	b.turn()
+}
+
+// want waits for an answer.
+func (b *bench) want(ticket uint64) any {
+	b.t.Helper()
+	for range 30 {
+		if r, ok := b.replies[ticket]; ok {
+			if r.Err != nil {
+				b.t.Fatal(r.Err)
+			}
+			return r.Answer
+		}
+		b.tick()
+	}
+	b.t.Fatalf("request %d has no answer", ticket)
+	return nil
+}
+
+// TestConflictOfRegion: a decision about extents that another change of its region overtakes is taken anew, and keeps nothing else from being decided.
+func TestConflictOfRegion(t *testing.T) {
+	b := newBench(t, "c0", "c1")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 128 << 20})
+	if table := b.want(1).(*pool.Table); len(table.Members) != 2 {
+		t.Fatalf("%+v", table)
+	}
+	b.hold = func(e any) bool { _, ok := e.(Commit); return ok }
+	b.commit(cluster.Txn{Remove: []string{keyComponent + "c0"}})
+	b.turn()
+	if len(b.held) != 1 {
+		t.Fatalf("the loss is to be committed: %+v", b.held)
+	}
+	b.ask(2, DestroyRequest{pool.NameRequest{Name: "x"}})
+	if len(b.held) != 2 {
+		t.Fatalf("and the end of the region: %+v", b.held)
+	}
+	b.hold = nil
+	for _, e := range b.held {
+		b.carryOut(e)
+	}
+	b.want(2)
+	b.ask(3, pool.CreateRequest{Name: "y", Size: 1})
+	b.want(3)
+}
+
+// TestRefusedGrowth: a region whose growth a component refuses is what it was before, also where nobody waits for it any more.
+func TestRefusedGrowth(t *testing.T) {
+	b := newBench(t, "c0", "c1")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 1})
+	b.want(1)
+	b.refuse = func(e Tell) error {
+		if r, ok := e.Req.(*pool.ReserveRequest); ok && r.Size > 64<<10 {
+			return pool.ErrMemory
+		}
+		return nil
+	}
+	b.hold = func(e any) bool { _, ok := e.(Tell); return ok }
+	b.ask(2, pool.ResizeRequest{NameRequest: pool.NameRequest{Name: "x"}, Size: 1 << 20})
+	if len(b.held) == 0 {
+		t.Fatal("no component is told")
+	}
+	for range 1 + jobTime/(100*time.Millisecond) {
+		b.tick()
+	}
+	if err := b.replies[2].Err; !errors.Is(err, ErrTime) {
+		t.Fatalf("nobody answered: %v", err)
+	}
+	b.hold = nil
+	for _, e := range b.held {
+		b.carryOut(e)
+	}
+	b.ask(3, pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
+	if table := b.want(3).(*pool.Table); table.Size != 64<<10 || len(table.Parts) != 1 {
+		t.Errorf("%+v", table)
+	}
+}
+
+// TestEpochOfGrants: whatever components are told of a region, what was said before is of a lower epoch.
+func TestEpochOfGrants(t *testing.T) {
+	b := newBench(t, "c0")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 1})
+	for i, rights := range []string{"rw", "r", "none"} {
+		b.ask(uint64(2+i), pool.GrantRequest{NameRequest: pool.NameRequest{Name: "x"}, To: "bob", Rights: rights})
+		b.want(uint64(2 + i))
+	}
+	last := uint64(0)
+	for _, e := range b.told {
+		if r, ok := e.Req.(*pool.ReserveRequest); ok {
+			if r.Epoch <= last {
+				t.Errorf("grants %v under epoch %d, after %d", r.Grants, r.Epoch, last)
+			}
+			last = r.Epoch
+		}
+	}
+	if last == 0 {
+		t.Error("nobody was told of anything")
+	}
+}
+
+// TestMembers: whoever registers is told of all who are there, whether the manager has heard of them one by one or all at once.
+func TestMembers(t *testing.T) {
+	b := newBench(t, "b")
+	ticket, seen := uint64(0), cluster.Revision(0)
+	register := func() []cluster.Member {
+		t.Helper()
+		ticket++
+		b.core.Register(b.now, ticket, RegisterRequest{Member: cluster.Member{Name: "z", Addrs: []string{"sim://z"}}, Incarnation: 1, Seen: seen})
+		b.turn()
+		r := b.want(ticket).(*RegisterReply)
+		seen = r.Members
+		return r.Nodes
+	}
+	if l := register(); len(l) != 2 {
+		t.Fatalf("%+v", l)
+	}
+	for _, name := range []string{"a", "c"} {
+		b.enter(name, "sim://"+name)
+		b.core.Reload()
+		b.turn()
+		var names []string
+		for _, m := range register() {
+			names = append(names, m.Name)
+		}
+		if !slices.Contains(names, name) {
+			t.Errorf("%s came, and %q are there", name, names)
+		}
+	}
+	if l := register(); l != nil {
+		t.Errorf("nothing has changed: %+v", l)
+	}
+}
