@@ -116,11 +116,15 @@ func (d *drafts) deal(columns []arrow.Array, row, count uint64) error {
 		before := p.Bytes()
 		p.Add(columns, int(done), int(n))
 		if d.bytes += p.Bytes() - before; d.bytes > d.most {
-			return fmt.Errorf("%w: its columns take more than %d bytes in memory while they are loaded: load it as several files", ErrTooLarge, d.most)
+			return tooLarge(d.most)
 		}
 		done += n
 	}
 	return nil
+}
+
+func tooLarge(most uint64) error {
+	return fmt.Errorf("%w: its columns take more than %d bytes in memory while they are loaded: load it as several files", ErrTooLarge, most)
 }
 
 // open is the part of a shard that rows are added to.

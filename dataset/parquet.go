@@ -34,7 +34,7 @@ func scanParquet(ctx context.Context, in Input, o *Options) (plan *Plan, err err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: %w", ErrInput, in.Name(), err)
 	}
-	r := &parquetReader{name: in.Name(), file: f, progress: func(done int64) { o.Progress(PhaseScan, done, size) }, size: size}
+	r := &parquetReader{name: in.Name(), file: f, most: uint64(o.MemoryBytes), progress: func(done int64) { o.Progress(PhaseScan, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
@@ -66,6 +66,9 @@ type parquetReader struct {
 	leaves   []*parquet.Column
 	progress func(done int64)
 	size     int64
+	width    int    // bytes of a row, without its text
+	taken    uint64 // by all rows so far: what was read is kept
+	most     uint64 // that may be taken
 
 	group int // that is read
 	left  int64
@@ -90,6 +93,9 @@ func (r *parquetReader) columns() error {
 		}
 		r.schema = append(r.schema, column.Column{Name: name, Type: t, Nullable: leaf.Optional()})
 		r.put, r.leaves = append(r.put, put), append(r.leaves, leaf)
+		if r.width += max(t.Size(), 1); t.Varies() {
+			r.width += 3 // of the offset
+		}
 	}
 	return r.schema.Validate()
 }
@@ -129,7 +135,10 @@ func (r *parquetReader) Next(ctx context.Context) ([]arrow.Array, error) {
 			r.pages = append(r.pages, &pageReader{pages: chunks[leaf.Index()].Pages(), buf: make([]parquet.Value, 0, pageValues)})
 		}
 	}
-	n := int(min(r.left, part.ChunkRows))
+	n := int(min(r.left, part.ChunkRows, int64(max(maxChunkBytes/r.width, 1))))
+	if err := r.take(uint64(n * r.width)); err != nil {
+		return nil, err
+	}
 	out := make([]arrow.Array, 0, len(r.schema))
 	for c := range r.schema {
 		if err := context.Cause(ctx); err != nil {
@@ -149,6 +158,14 @@ func (r *parquetReader) Next(ctx context.Context) ([]arrow.Array, error) {
 	return out, nil
 }
 
+// take counts bytes before there is memory for them: a few bytes of a file can stand for any number of values.
+func (r *parquetReader) take(n uint64) error {
+	if r.taken += n; r.taken > r.most {
+		return tooLarge(r.most)
+	}
+	return nil
+}
+
 func releaseAll(arrays []arrow.Array) {
 	for _, a := range arrays {
 		a.Release()
@@ -158,6 +175,7 @@ func releaseAll(arrays []arrow.Array) {
 // column reads n values of a column.
 func (r *parquetReader) column(c, n int) (arrow.Array, error) {
 	b := part.NewBuilder(r.schema[c].Type, n)
+	before := 0 // text that was counted
 	for b.Rows() < n {
 		values, err := r.pages[c].next(n - b.Rows())
 		if err != nil {
@@ -170,7 +188,16 @@ func (r *parquetReader) column(c, n int) (arrow.Array, error) {
 			if v.IsNull() {
 				b.Null()
 			} else if err := r.put[c](b, v); err != nil {
+				if errors.Is(err, part.ErrLimit) {
+					err = fmt.Errorf("%w: write the file again with fewer rows in a row group", err)
+				}
 				return nil, fmt.Errorf("row %d of the file: %w", r.done+int64(b.Rows()), err)
+			}
+			if text := b.TextBytes(); text-before > 1<<20 || b.Rows() == n {
+				if err := r.take(uint64(text - before)); err != nil {
+					return nil, err
+				}
+				before = text
 			}
 		}
 	}
@@ -187,6 +214,9 @@ func (r *parquetReader) close() {
 
 // pageValues are read at a time: enough for a call to be nothing, and few enough to stay in the processor's cache.
 const pageValues = 1024
+
+// maxChunkBytes bounds what a chunk has without its text: memory is taken for it before its values are read.
+const maxChunkBytes = 64 << 20
 
 // pageReader reads a column's values, page after page.
 type pageReader struct {
@@ -215,9 +245,10 @@ func (p *pageReader) next(n int) ([]parquet.Value, error) {
 			p.page, p.values = nil, nil
 			continue
 		}
-		if got > 0 {
-			return p.buf[:got], nil
+		if got == 0 {
+			return nil, io.ErrNoProgress
 		}
+		return p.buf[:got], nil
 	}
 }
 

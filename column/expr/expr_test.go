@@ -11,7 +11,7 @@ import (
 func columns(t testing.TB) column.Schema {
 	t.Helper()
 	var out column.Schema
-	for _, c := range []string{"user id:i64", "status:u16", "big:u64", "ms:f64?", "level:utf8?", "ok:bool", "when:timestamp[us, Europe/Berlin]", "day:date32", "price:decimal128(9, 2)"} {
+	for _, c := range []string{"user id:i64", "status:u16", "big:u64", "ms:f64?", "level:utf8?", "ok:bool", "when:timestamp[us, Europe/Berlin]", "day:date32", "price:decimal128(9, 2)", "local:timestamp[us]"} {
 		name, text, _ := strings.Cut(c, ":")
 		text, nullable := strings.CutSuffix(text, "?")
 		typ, err := column.Parse(text)
@@ -38,6 +38,7 @@ func TestParse(t *testing.T) {
 		"f64(status) / ms":                  "div.f64(cast.f64(#1), #3)",
 		`hasprefix(level, "w")`:             "hasprefix.bool(#4, \"w\")",
 		"(status)":                          "#1",
+		"-(-1) < status":                    "lt.bool(1, #1)",
 		"1 + 2":                             "add.i64(1, 2)",
 		"i64(when) / 1000000 == status + 0": "eq.bool(div.i64(cast.i64(#6), 1000000), add.i64(#1, 0))",
 	} {
@@ -53,27 +54,29 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	s := columns(t)
 	for text, want := range map[string]string{
-		"statsu == 1":           `at 1: there is no column "statsu"; `,
-		"ok && lenght(level)":   `at 7: there is no function "lenght"`,
-		"status == ":            "at 1",
-		"status == big":         "i64 == u64: both sides must be of one type",
-		"status + ms":           "i64 + f64",
-		"status == 1.5":         "at 11: 1.5 is no i64",
-		`status == "x"`:         "i64 == utf8",
-		"big == -1":             "-1 is no u64",
-		"ok < ok":               "does not compare bools",
-		"status && ok":          "i64 && bool",
-		"level + level":         "does not compute with utf8",
-		"ms % 2.0":              "does not compute with f64",
-		"!status":               "! cannot stand before i64",
-		`when > "yesterday"`:    `"yesterday" is no moment`,
-		"price > 1":             "column \"price\" is of type decimal128(9, 2)",
-		"isnull(ms, ok)":        "isnull takes 1 arguments, here are 2",
-		"contains(level, ok)":   "contains takes text, not bool",
-		"status[0]":             "this has no meaning here",
-		"status &^ 1":           "there is no operator &^",
-		"contains(level,level)": "looks for text in quotes",
-		`f64(level)`:            "f64 does not convert utf8",
+		"statsu == 1":              `at 1: there is no column "statsu"; `,
+		"ok && lenght(level)":      `at 7: there is no function "lenght"`,
+		"status == ":               "at 1",
+		"status == big":            "i64 == u64: both sides must be of one type",
+		"status + ms":              "i64 + f64",
+		"status == 1.5":            "at 11: 1.5 is no i64",
+		`status == "x"`:            "i64 == utf8",
+		"big == -1":                "-1 is no u64",
+		"ok < ok":                  "does not compare bools",
+		"status && ok":             "i64 && bool",
+		"level + level":            "does not compute with utf8",
+		"ms % 2.0":                 "does not compute with f64",
+		"!status":                  "! cannot stand before i64",
+		`when > "yesterday"`:       `"yesterday" is no moment`,
+		"when > local":             "one is an instant, the other a local time",
+		`day < "2026-03-01T12:00"`: `"2026-03-01T12:00" is no date`,
+		"price > 1":                "column \"price\" is of type decimal128(9, 2)",
+		"isnull(ms, ok)":           "isnull takes 1 arguments, here are 2",
+		"contains(level, ok)":      "contains takes text, not bool",
+		"status[0]":                "this has no meaning here",
+		"status &^ 1":              "there is no operator &^",
+		"contains(level,level)":    "looks for text in quotes",
+		`f64(level)`:               "f64 does not convert utf8",
 	} {
 		if _, err := Parse(text, s); !errors.Is(err, ErrExpr) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

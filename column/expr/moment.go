@@ -24,10 +24,17 @@ func (r *reader) moment(n, beside *Node, at ast.Node) (*Node, error) {
 		return nil, r.fail(at, "this machine does not know the zone %q: %v", t.Zone, err)
 	}
 	var when time.Time
-	for _, layout := range layouts {
+	read := layouts
+	if t.ID == column.Date32 { // a time of day would be lost
+		read = []string{time.DateOnly}
+	}
+	for _, layout := range read {
 		if when, err = time.ParseInLocation(layout, n.Text, zone); err == nil {
 			break
 		}
+	}
+	if err != nil && t.ID == column.Date32 {
+		return nil, r.fail(at, "%q is no date, as in 2026-03-01", n.Text)
 	}
 	if err != nil {
 		return nil, r.fail(at, "%q is no moment, as in 2026-03-01T12:00:00Z or 2026-03-01", n.Text)

@@ -8,6 +8,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"strconv"
+	"strings"
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/schema"
@@ -131,6 +132,9 @@ func (r *reader) unary(e *ast.UnaryExpr, depth int) (*Node, error) {
 	case !ok:
 		return nil, r.fail(e, "there is no operator %v before a value", e.Op)
 	case op == Neg && n.untyped():
+		if positive, minus := strings.CutPrefix(n.Text, "-"); minus {
+			return &Node{Op: Literal, Text: positive}, nil
+		}
 		return &Node{Op: Literal, Text: "-" + n.Text}, nil
 	case op == Not && n.Kind != Bool, op == Neg && n.Kind != Int && n.Kind != Float:
 		return nil, r.fail(e, "%v cannot stand before %v", e.Op, n.Kind)
@@ -203,6 +207,9 @@ func (r *reader) match(e *ast.BinaryExpr, a, b *Node) (*Node, *Node, error) {
 	}
 	if a.Kind != b.Kind {
 		return nil, nil, r.fail(e, "%v %v %v: both sides must be of one type: convert one with i64(…), u64(…) or f64(…)", a.Kind, e.Op, b.Kind)
+	}
+	if a.Type.ID == column.Timestamp && b.Type.ID == column.Timestamp && (a.Type.Zone == "") != (b.Type.Zone == "") {
+		return nil, nil, r.fail(e, "%v %v %v: one is an instant, the other a local time of no zone: convert both with i64(…) if they are meant to be in UTC", a.Type, e.Op, b.Type)
 	}
 	if timely(a.Type) && timely(b.Type) && a.Type != b.Type && (a.Type.ID != b.Type.ID || a.Type.Unit != b.Type.Unit) {
 		return nil, nil, r.fail(e, "%v %v %v: they count different units: convert with i64(…) and compute", a.Type, e.Op, b.Type)

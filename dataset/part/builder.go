@@ -24,6 +24,7 @@ const (
 type Builder struct {
 	typ   column.Type
 	size  int // of a value; 0: bits, or text
+	most  int // values that there is room for
 	rows  int
 	nulls int
 
@@ -35,7 +36,7 @@ type Builder struct {
 
 // NewBuilder makes room for so many rows.
 func NewBuilder(t column.Type, rows int) *Builder {
-	b := &Builder{typ: t, size: t.Size()}
+	b := &Builder{typ: t, size: t.Size(), most: rows}
 	switch {
 	case t.Varies():
 		b.offsets = make([]byte, 4, 4*(rows+1))
@@ -56,7 +57,7 @@ func (b *Builder) TextBytes() int { return len(b.text) }
 // mark notes whether the value that comes next is there.
 func (b *Builder) mark(there bool) {
 	if !there && b.valid == nil {
-		b.valid = make([]byte, (b.rows+8)/8, (max(cap(b.fixed), cap(b.offsets), 64)+7)/8)
+		b.valid = make([]byte, (b.rows+8)/8, (max(b.rows+1, b.most)+7)/8)
 		for i := range b.rows {
 			b.valid[i/8] |= 1 << (i % 8)
 		}

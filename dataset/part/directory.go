@@ -51,27 +51,17 @@ var stored = map[column.ID]uint32{column.I8: 1, column.I16: 2, column.I32: 3, co
 // Directory writes the part's directory.
 func (p *Part) Directory() []byte {
 	le := binary.LittleEndian
-	b := make([]byte, 0, DirectoryBytes(len(p.Columns), uint32(len(p.chunks))))
+	b := make([]byte, 0, DirectoryBytes(len(p.Columns), uint32(p.Chunks())))
 	b = le.AppendUint32(b, directoryMagic)
 	b = le.AppendUint32(b, uint32(len(p.Columns)))
-	b = le.AppendUint32(b, uint32(len(p.chunks)))
+	b = le.AppendUint32(b, uint32(p.Chunks()))
 	b = le.AppendUint32(b, 0)
 	b = le.AppendUint64(b, p.Rows)
 	b = le.AppendUint64(b, 0)
 	for c := range p.Columns {
 		b = p.appendColumn(b, c)
 	}
-	first := uint64(0)
-	for i := range p.chunks {
-		rec := p.chunks[i].rec
-		b = le.AppendUint64(b, first)
-		b = le.AppendUint64(b, uint64(rec.NumRows()))
-		first += uint64(rec.NumRows())
-		for c, a := range rec.Columns() {
-			b = appendEntry(b, a, p.chunks[i].places[3*c:])
-		}
-	}
-	return b
+	return append(b, p.entries...)
 }
 
 // appendColumn writes a column's type and dictionary.

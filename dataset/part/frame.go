@@ -74,7 +74,9 @@ func readFrame(b []byte) (*frame, error) {
 	foot := b[end : len(b)-fileTail]
 	footer := flatbuffers.Table{Bytes: foot, Pos: flatbuffers.GetUOffsetT(foot)}
 	f := &frame{dictionaries: map[int64]batch{}}
-	f.readIDs(footer)
+	if err := f.readIDs(footer); err != nil {
+		return nil, err
+	}
 	for _, list := range []struct {
 		slot int
 		head byte
@@ -83,12 +85,18 @@ func readFrame(b []byte) (*frame, error) {
 		if n > len(foot)/blockBytes {
 			return nil, fmt.Errorf("its footer lists %d batches, more than it has room for", n)
 		}
+		last := uint64(0) // where the batch before ends: each takes memory here, so none is listed twice
 		for i := range n {
 			block := foot[int(at)+i*blockBytes:]
-			bt, err := readBatch(b[:end], le.Uint64(block), uint64(le.Uint32(block[8:])), le.Uint64(block[16:]), list.head)
+			begin := le.Uint64(block)
+			if begin < last {
+				return nil, fmt.Errorf("batch %d begins at %d, the one before it ends at %d: they overlap", i, begin, last)
+			}
+			bt, err := readBatch(b[:end], begin, uint64(le.Uint32(block[8:])), le.Uint64(block[16:]), list.head)
 			if err != nil {
 				return nil, fmt.Errorf("batch %d: %w", i, err)
 			}
+			last = begin + uint64(le.Uint32(block[8:])) + le.Uint64(block[16:])
 			if list.head == headRecord {
 				f.chunks = append(f.chunks, bt)
 				continue
@@ -103,10 +111,13 @@ func readFrame(b []byte) (*frame, error) {
 }
 
 // readIDs finds which column has which dictionary.
-func (f *frame) readIDs(footer flatbuffers.Table) {
+func (f *frame) readIDs(footer flatbuffers.Table) error {
 	schema, ok := table(footer, 1)
 	if !ok {
-		return
+		return fmt.Errorf("it has no schema")
+	}
+	if err := checkFlat(schema); err != nil {
+		return err
 	}
 	at, n := vector(schema, 1)
 	for i := range n {
@@ -117,6 +128,23 @@ func (f *frame) readIDs(footer flatbuffers.Table) {
 		}
 		f.dictionaryIDs = append(f.dictionaryIDs, id)
 	}
+	return nil
+}
+
+// checkFlat refuses fields within fields. References may lead back, and the Arrow library follows them until the stack is used up,
+// which nothing recovers from.
+func checkFlat(schema flatbuffers.Table) error {
+	at, n := vector(schema, 1)
+	if n > len(schema.Bytes)/4 {
+		return fmt.Errorf("its schema lists %d columns, more than it has room for", n)
+	}
+	for i := range n {
+		field := flatbuffers.Table{Bytes: schema.Bytes, Pos: schema.Indirect(at + flatbuffers.UOffsetT(4*i))}
+		if _, inner := vector(field, 5); inner > 0 {
+			return fmt.Errorf("column %d has columns within it, which are not supported", i)
+		}
+	}
+	return nil
 }
 
 // readBatch reads the message of a block: its head, whose length the footer has, and the places in the body behind it.

@@ -2,6 +2,7 @@ package part
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 
@@ -17,18 +18,12 @@ type Part struct {
 	Columns column.Schema
 	Rows    uint64
 
-	bytes  []byte
-	schema *arrow.Schema
-	frame  *frame
-	words  []arrow.Array // of dictionaries, by column; nil: its values are plain
-	places []span        // of their buffers, three for each column
-	chunks []chunk
-}
-
-// chunk is one record batch, and where its columns' buffers are: three for each column, the last one of text only.
-type chunk struct {
-	rec    arrow.RecordBatch
-	places []span
+	bytes   []byte
+	schema  *arrow.Schema
+	frame   *frame
+	words   []arrow.Array // of dictionaries, by column; nil: its values are plain
+	places  []span        // of their buffers, three for each column
+	entries []byte        // the directory's, of all chunks
 }
 
 // Open checks a part wholly: what is wrong with it once it is sealed would go wrong in functions. The bytes must not change.
@@ -46,7 +41,7 @@ func Open(b []byte) (p *Part, err error) {
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}
 	for i := range p.frame.chunks {
-		if err := p.readChunk(&p.frame.chunks[i]); err != nil {
+		if err := p.checkChunk(p.frame.chunks[i]); err != nil {
 			return nil, fmt.Errorf("%w: chunk %d: %w", ErrPart, i, err)
 		}
 	}
@@ -88,31 +83,46 @@ func (p *Part) readSchema() error {
 	return nil
 }
 
-// readChunk makes the arrays of a chunk, which are views of the file, and checks them.
-func (p *Part) readChunk(bt *batch) error {
+// readChunk makes the arrays of a chunk, which are views of the file, and says where their buffers are: three for each column, the
+// last one of text only.
+func (p *Part) readChunk(bt batch) (arrow.RecordBatch, []span, error) {
 	if len(bt.nulls) != len(p.Columns) {
-		return fmt.Errorf("it has %d columns, the schema %d", len(bt.nulls), len(p.Columns))
+		return nil, nil, fmt.Errorf("it has %d columns, the schema %d", len(bt.nulls), len(p.Columns))
 	}
-	out := chunk{places: make([]span, 3*len(p.Columns))}
+	places := make([]span, 3*len(p.Columns))
 	columns := make([]arrow.Array, len(p.Columns))
 	for c, f := range p.schema.Fields() {
-		a, err := p.values(c, bt, f.Type, bt.nulls[c], out.places[3*c:])
-		if err == nil {
-			err = checkColumn(a)
-		}
+		a, err := p.values(c, &bt, f.Type, bt.nulls[c], places[3*c:])
 		if err != nil {
+			return nil, nil, fmt.Errorf("column %q: %w", f.Name, err)
+		}
+		columns[c] = a
+	}
+	if bt.rows == 0 || len(bt.spans) != 0 {
+		return nil, nil, fmt.Errorf("it has %d rows, and %d buffers that are of no column", bt.rows, len(bt.spans))
+	}
+	return array.NewRecordBatch(p.schema, columns, int64(bt.rows)), places, nil
+}
+
+// checkChunk checks a chunk and notes what the directory says of it. Its arrays are not kept: they take many times what a small
+// chunk takes in the file.
+func (p *Part) checkChunk(bt batch) error {
+	rec, places, err := p.readChunk(bt)
+	if err != nil {
+		return err
+	}
+	p.entries = binary.LittleEndian.AppendUint64(p.entries, p.Rows)
+	p.entries = binary.LittleEndian.AppendUint64(p.entries, uint64(bt.rows))
+	for c, a := range rec.Columns() {
+		f := p.schema.Field(c)
+		if err := checkColumn(a); err != nil {
 			return fmt.Errorf("column %q: %w", f.Name, err)
 		}
 		if !f.Nullable && a.NullN() > 0 {
 			return fmt.Errorf("column %q: %d values are missing in a column that misses none", f.Name, a.NullN())
 		}
-		columns[c] = a
+		p.entries = appendEntry(p.entries, a, places[3*c:])
 	}
-	if bt.rows == 0 || len(bt.spans) != 0 {
-		return fmt.Errorf("it has %d rows, and %d buffers that are of no column", bt.rows, len(bt.spans))
-	}
-	out.rec = array.NewRecordBatch(p.schema, columns, int64(bt.rows))
-	p.chunks = append(p.chunks, out)
 	p.Rows += uint64(bt.rows)
 	return nil
 }
@@ -131,6 +141,9 @@ func (p *Part) values(c int, bt *batch, t arrow.DataType, nulls int64, places []
 	if nulls < 0 || nulls > int64(bt.rows) || nulls > 0 && spans[0].size == 0 {
 		return nil, fmt.Errorf("%d of %d values are missing, and it does not say which", nulls, bt.rows)
 	}
+	if bt.rows > 0 && spans[1].size == 0 { // the Arrow library lets bits be missing
+		return nil, fmt.Errorf("its values are not there")
+	}
 	if nulls == 0 {
 		places[0] = span{}
 	}
@@ -138,6 +151,9 @@ func (p *Part) values(c int, bt *batch, t arrow.DataType, nulls int64, places []
 	if d, ok := t.(*arrow.DictionaryType); ok {
 		if p.words[c] == nil || !arrow.TypeEqual(d.ValueType, arrow.BinaryTypes.String) || d.Ordered {
 			return nil, fmt.Errorf("its dictionary is %v; want one of text", d)
+		}
+		if size := d.IndexType.(arrow.FixedWidthDataType).Bytes(); size > 2 { // functions read no others
+			return nil, fmt.Errorf("its dictionary has numbers of %d bytes; want 1 or 2", size)
 		}
 		data = array.NewDataWithDictionary(t, bt.rows, buffers(p.bytes, spans), int(nulls), 0, p.words[c].Data().(*array.Data))
 	} else {
@@ -151,10 +167,16 @@ func (p *Part) values(c int, bt *batch, t arrow.DataType, nulls int64, places []
 }
 
 // Chunks is how many there are.
-func (p *Part) Chunks() int { return len(p.chunks) }
+func (p *Part) Chunks() int { return len(p.frame.chunks) }
 
 // Chunk is one of them. Its arrays lie in the part's bytes.
-func (p *Part) Chunk(i int) arrow.RecordBatch { return p.chunks[i].rec }
+func (p *Part) Chunk(i int) arrow.RecordBatch {
+	rec, _, err := p.readChunk(p.frame.chunks[i])
+	if err != nil { // Open has read it
+		panic(err)
+	}
+	return rec
+}
 
 // checkColumn finds what a column of a chunk must not have.
 func checkColumn(a arrow.Array) error {
@@ -172,10 +194,14 @@ func checkColumn(a arrow.Array) error {
 
 // checkNumbers finds numbers that the dictionary does not have. Those beneath missing values must be 0, which it has to have.
 func checkNumbers(a *array.Dictionary) error {
-	words := a.Dictionary()
+	words, text := a.Dictionary().(*array.String), 0
 	for r := range a.Len() {
-		if n := a.GetValueIndex(r); n < 0 || n >= words.Len() {
+		n := a.GetValueIndex(r)
+		if n < 0 || n >= words.Len() {
 			return fmt.Errorf("row %d is word %d of a dictionary of %d", r, n, words.Len())
+		}
+		if text += words.ValueLen(n); text > MaxTextBytes { // whoever reads it has it plain
+			return fmt.Errorf("it has more than %d bytes of text", MaxTextBytes)
 		}
 	}
 	return nil

@@ -2,15 +2,19 @@ package part
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	flatbuffers "github.com/google/flatbuffers/go"
+
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/wherry-fabric/wherry/column"
 )
@@ -177,6 +181,16 @@ func TestOpenRefuses(t *testing.T) {
 	missing.Null()
 	missing.Bits(1)
 	utf8 := arrow.Field{Name: "s", Type: arrow.BinaryTypes.String}
+	wide := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
+	codes := NewBuilder(column.Type{ID: column.I32}, 2)
+	codes.Bits(0)
+	codes.Bits(1)
+	long := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Uint8, ValueType: arrow.BinaryTypes.String}
+	many := NewBuilder(column.Type{ID: column.U8}, 0)
+	for range 100_000 {
+		many.Bits(0)
+	}
+	bare := array.NewBoolean(3, memory.NewBufferBytes(nil), nil, 0)
 	whole := written(t, 50)
 	for name, c := range map[string]struct {
 		b    []byte
@@ -186,6 +200,9 @@ func TestOpenRefuses(t *testing.T) {
 		"a split letter":  {raw(t, utf8, text("a\xc3", "\xbcb")), "not valid utf8"},
 		"a hidden value":  {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, hidden.Finish()), "row 1 is missing, and its bytes are not zero"},
 		"a missing value": {raw(t, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32}, missing.Finish()), `column "n": 1 values are missing`},
+		"wide numbers":    {raw(t, arrow.Field{Name: "s", Type: wide}, array.NewDictionaryArray(wide, codes.Finish(), text("a", "b"))), "numbers of 4 bytes"},
+		"long words":      {raw(t, arrow.Field{Name: "s", Type: long}, array.NewDictionaryArray(long, many.Finish(), text(strings.Repeat("x", 2000)))), "bytes of text"},
+		"no values":       {raw(t, arrow.Field{Name: "ok", Type: arrow.FixedWidthTypes.Boolean}, bare), "its values are not there"},
 		"cut off":         {whole[:len(whole)-20], ""},
 		"empty":           {nil, ""},
 	} {
@@ -196,6 +213,95 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.
+// The first missing value can come after any number of others, in columns of all widths.
+func TestLateNull(t *testing.T) {
+	const rows = 3000
+	for _, typ := range []column.Type{{ID: column.Bool}, {ID: column.I8}, {ID: column.UTF8}, {ID: column.Bytes, Width: 20}} {
+		for _, room := range []int{0, rows} {
+			b := NewBuilder(typ, room)
+			for range rows - 1 {
+				switch {
+				case typ.ID == column.Bool:
+					b.Bool(true)
+				case typ.ID == column.I8:
+					b.Bits(1)
+				default:
+					if err := b.Bytes(make([]byte, typ.Width)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b.Null()
+			a := b.Finish()
+			if err := array.ValidateFull(a); err != nil || a.NullN() != 1 || !a.IsNull(rows-1) || a.IsNull(rows-2) {
+				t.Errorf("%v: %d of %d are missing: %v", typ, a.NullN(), a.Len(), err)
+			}
+		}
+	}
+}
+
+// A file whose footer lists one small batch many times takes a node's memory for each of them.
+func TestOpenRefusesBatchesThatOverlap(t *testing.T) {
+	whole := written(t, 50)
+	var foot, list int // where the footer's list of record batches begins
+	le := binary.LittleEndian
+	foot = len(whole) - fileTail - int(le.Uint32(whole[len(whole)-fileTail:]))
+	table := foot + int(le.Uint32(whole[foot:]))
+	fields := table - int(int32(le.Uint32(whole[table:])))
+	list = table + int(le.Uint16(whole[fields+4+2*3:]))
+	list += int(le.Uint32(whole[list:]))
+	if n := le.Uint32(whole[list:]); n != 1 {
+		t.Fatalf("%d batches", n)
+	}
+	const times = 1000
+	b := append([]byte{}, whole[:len(whole)-fileTail]...)
+	for len(b)%8 != 4 { // the list lies at the end of the footer
+		b = append(b, 0)
+	}
+	at := len(b)
+	b = le.AppendUint32(b, times)
+	for range times {
+		b = append(b, whole[list+4:list+4+blockBytes]...)
+	}
+	ref := table + int(le.Uint16(whole[fields+4+2*3:]))
+	le.PutUint32(b[ref:], uint32(at-ref))
+	b = le.AppendUint32(b, uint32(len(b)-foot))
+	b = append(b, fileMagic...)
+	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "overlap") {
+		t.Error(err)
+	}
+}
+
+// looped is a footer, or a message, whose schema's first column is its own part.
+func looped(b []byte, root flatbuffers.Table, header int) {
+	schema, _ := table(root, header)
+	at, _ := vector(schema, 1)
+	field := flatbuffers.Table{Bytes: schema.Bytes, Pos: schema.Indirect(at)}
+	inner, _ := vector(field, 5)
+	binary.LittleEndian.PutUint32(b[inner:], uint32(field.Pos-inner))
+}
+
+// References of a schema that lead back use up the stack, which ends the process.
+func TestSchemaThatLoops(t *testing.T) {
+	list := array.NewListBuilder(memory.DefaultAllocator, arrow.PrimitiveTypes.Int8)
+	list.AppendNull()
+	b := raw(t, arrow.Field{Name: "l", Type: list.Type(), Nullable: true}, list.NewArray())
+	foot := b[len(b)-fileTail-int(binary.LittleEndian.Uint32(b[len(b)-fileTail:])):]
+	looped(foot, flatbuffers.Table{Bytes: foot, Pos: flatbuffers.GetUOffsetT(foot)}, 1)
+	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+		t.Error(err)
+	}
+	var out bytes.Buffer
+	if err := ipc.NewWriter(&out, ipc.WithSchema(arrow.NewSchema([]arrow.Field{{Name: "l", Type: list.Type()}}, nil))).Close(); err != nil {
+		t.Fatal(err)
+	}
+	message := out.Bytes()[messagePrefix:]
+	looped(message, flatbuffers.Table{Bytes: message, Pos: flatbuffers.GetUOffsetT(message)}, 2)
+	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(out.Bytes())); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+		t.Error(err)
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	f.Add(written(f, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -3,8 +3,12 @@ package part
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+
+	flatbuffers "github.com/google/flatbuffers/go"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -101,9 +105,19 @@ func Columns(s *arrow.Schema) (column.Schema, error) {
 }
 
 // ParseSchema reads a schema as the Arrow project's programs keep it in a Parquet file's metadata: a message in base64.
-func ParseSchema(text string) (*arrow.Schema, error) {
+func ParseSchema(text string) (s *arrow.Schema, err error) {
+	defer recovered(&err)
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPart, err)
+	}
+	if len(b) < messagePrefix {
+		return nil, fmt.Errorf("%w: its schema has %d bytes", ErrPart, len(b))
+	}
+	message := flatbuffers.Table{Bytes: b[messagePrefix:], Pos: flatbuffers.GetUOffsetT(b[messagePrefix:])}
+	if fields, ok := table(message, 2); !ok || binary.LittleEndian.Uint32(b) != math.MaxUint32 {
+		return nil, fmt.Errorf("%w: it begins with no schema", ErrPart)
+	} else if err := checkFlat(fields); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}
 	r, err := ipc.NewReader(bytes.NewReader(b))
