@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,6 +174,17 @@ func TestPlacing(t *testing.T) {
 		}
 		if err := half.Gather(ctx, make([]byte, 16), 8, part/8-1, 1); !errors.Is(err, pool.ErrLost) {
 			t.Errorf("gathered from a lost extent: %v", err)
+		}
+		lost.Parts[0].Lost, lost.Parts[1].Lost = true, false
+		half, err = p.OpenTable(ctx, &lost)
+		must(t, err)
+		_, list := half.ListItems(ctx)
+		_, look := half.LookupItem(ctx, "item")
+		_, alloc := half.CreateItem(ctx, pool.ItemSpec{Size: 1})
+		for what, err := range map[string]error{"list": list, "lookup": look, "allocation": alloc} {
+			if !errors.Is(err, pool.ErrLost) || !strings.Contains(fmt.Sprint(err), lost.Parts[0].Component) {
+				t.Errorf("%s of items where the directory is lost: %v", what, err)
+			}
 		}
 	})
 }
