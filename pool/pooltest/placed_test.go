@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/pool"
 )
@@ -211,6 +212,40 @@ func TestLeasedAtSeveral(t *testing.T) {
 			if time.Now().After(end) {
 				t.Fatalf("%d bytes of a client that is gone are lent", left)
 			}
+		}
+	})
+}
+
+// late answers a manager's lookups as they were an epoch ago, for a while.
+type late struct {
+	pool.Asker
+	left int
+}
+
+func (l *late) Ask(ctx context.Context, name, call string, req, reply any) (*fabric.Endpoint, error) {
+	ep, err := l.Asker.Ask(ctx, name, call, req, reply)
+	if t, ok := reply.(*pool.Table); ok && name == pool.Manager && l.left > 0 {
+		l.left--
+		t.Epoch--
+	}
+	return ep, err
+}
+
+// TestEpochRises: a region whose epoch rises while it is opened is looked up again, a few times.
+func TestEpochRises(t *testing.T) {
+	overAll(t, func(t *testing.T, f factory) {
+		g := newRig(t, f, "n1", "n2")
+		ctx := within(t)
+		_, err := g.client(ann).CreateRegion(ctx, pool.Manager, pool.Spec{Name: "x", Size: 2 * part})
+		must(t, err)
+		s := g.station("client-"+ann, ann)
+		l := &late{&asker{control.NewAsker(s.rpc, s.reach), s}, 2}
+		r, err := pool.New(l).LookupRegion(ctx, pool.Manager, "x")
+		must(t, err)
+		must(t, r.Put(ctx, []byte("here"), part-2))
+		l.left = 1000
+		if _, err := pool.New(l).LookupRegion(ctx, pool.Manager, "x"); !errors.Is(err, pool.ErrMoved) || l.left < 990 {
+			t.Errorf("it moved all the time: %v after %d tries", err, 1000-l.left)
 		}
 	})
 }
