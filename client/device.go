@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme/host"
@@ -29,6 +30,9 @@ func (c *Client) Devices(ctx context.Context) ([]device.Info, error) {
 		out = append(out, a.reply.Devices...)
 	}
 	if len(failed) == len(answers) {
+		if !slices.ContainsFunc(failed, func(err error) bool { return !errors.Is(err, cluster.ErrForbidden) }) {
+			return nil, failed[0] // all say the same
+		}
 		return nil, errors.Join(failed...)
 	}
 	slices.SortFunc(out, func(a, b device.Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node)) })
@@ -49,7 +53,7 @@ func (c *Client) FindDevice(ctx context.Context, name string) (node string, err 
 	}
 	switch len(at) {
 	case 0:
-		return "", fmt.Errorf("client: %w: %q, at no node that answers", device.ErrNoDrive, name)
+		return "", fmt.Errorf("client: %w: %q at no node that answers, or you have no grant for it: an admin gives one (wherry dev grant %s TOKEN rw)", device.ErrNoDrive, name, name)
 	case 1:
 		return at[0], nil
 	}

@@ -13,7 +13,7 @@ import (
 func ServeDevices(p *rpc.Peer, l *lender.Lender) error {
 	return errors.Join(
 		Serve(p, device.CallList, func(_ context.Context, call *rpc.Call, _ *device.Nothing) (*device.ListReply, error) {
-			return l.List(PrincipalOf(call.From)), nil
+			return l.List(PrincipalOf(call.From))
 		}),
 		Serve(p, device.CallStat, func(_ context.Context, call *rpc.Call, req *device.NameRequest) (*device.Info, error) {
 			return l.Stat(PrincipalOf(call.From), req.Name)

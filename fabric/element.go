@@ -62,11 +62,11 @@ type Element struct {
 	heldN  atomic.Int32
 
 	// What waits for all peers together; see giveUpMost.
-	mapped     atomic.Int64 // bytes of addresses that mappings take, those that have ended included until nothing can be inside any more
-	outboxes   atomic.Int64 // bytes in all endpoints' outboxes
-	answers    atomic.Int64 // … in their reserved queues
-	gaveUp     int          // the leader's: endpoints ended for unread answers since that was logged last
-	gaveUpSaid int64        // … before which it is not logged again
+	mapped     *atomic.Int64 // bytes of addresses that mappings take, those that have ended included until nothing can be inside any more
+	outboxes   atomic.Int64  // bytes in all endpoints' outboxes
+	answers    atomic.Int64  // … in their reserved queues
+	gaveUp     int           // the leader's: endpoints ended for unread answers since that was logged last
+	gaveUpSaid int64         // … before which it is not logged again
 }
 
 type handlerEntry struct {
@@ -82,7 +82,7 @@ func New(cfg Config) (*Element, error) {
 	}
 	cfg.Limits.defaults()
 	cfg.Limits.defaultPrincipal(cfg.Auth != nil)
-	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}, claims: map[Incarnation]*claim{}}
+	e := &Element{cfg: cfg, incarnation: cfg.Incarnation, log: cfg.Log, now: cfg.Now, endpoints: map[*Endpoint]struct{}{}, opened: map[string]int{}, claims: map[Incarnation]*claim{}, mapped: new(atomic.Int64)}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

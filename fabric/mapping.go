@@ -37,7 +37,7 @@ const (
 // count themselves, and the memory goes when the last has left. The addresses come back when nobody has the mapping any more: whoever is to
 // look afterwards has it.
 type mapping struct {
-	el    *Element
+	taken *atomic.Int64 // Element.mapped
 	mem   []byte
 	kind  SegmentKind
 	users atomic.Int64 // large operations inside; negative once it is to go
@@ -62,11 +62,11 @@ func (m *mapping) end() {
 func (m *mapping) gone() bool { return m.users.Load() < 0 }
 
 func (m *mapping) unmap() {
-	el := m.el
+	taken := m.taken // and nothing that leads to the mapping, which would stay then
 	memfd.Retire(m.mem)
 	runtime.AddCleanup(m, func(mem []byte) {
 		memfd.Unmap(mem)
-		el.mapped.Add(-int64(len(mem)))
+		taken.Add(-int64(len(mem)))
 	}, m.mem)
 }
 
@@ -306,7 +306,7 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) 
 			return err
 		}
 		ms.ep.el.mapped.Add(int64(len(mem)))
-		ms.gens = &mapping{el: ms.ep.el, mem: mem}
+		ms.gens = &mapping{taken: ms.ep.el.mapped, mem: mem}
 	}
 	m := ms.maps[id]
 	if m == nil {
@@ -318,7 +318,7 @@ func (ms *mappings) attach(r *Remote, id uint32, size uint64, kind SegmentKind) 
 			ms.ep.el.mapped.Add(-int64(size))
 			return err
 		}
-		m = &mapping{el: ms.ep.el, mem: mem, kind: kind}
+		m = &mapping{taken: ms.ep.el.mapped, mem: mem, kind: kind}
 		ms.maps[id] = m
 	}
 	r.route = ms.route(r, m, m.mem)

@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,5 +165,36 @@ func TestMappedBytes(t *testing.T) {
 	}
 	if last := p.endpoint(100); !p.mapped(last, 1) || !p.mapped(last, 2) {
 		t.Error("addresses that came back are not used again")
+	}
+}
+
+// TestMappedGoes: the addresses come back also where the element itself leads to who used them, as its handlers do, once the program has let go of all of it.
+func TestMappedGoes(t *testing.T) {
+	var taken *atomic.Int64
+	t.Run("use", func(t *testing.T) { // whose end is that of what it has left to its Cleanup
+		var used *Remote
+		el, err := New(Config{Name: "lone", Manual: true, Now: func() int64 { runtime.KeepAlive(used); return 1 }, Incarnation: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &peers{t, el}
+		ep := p.endpoint(2)
+		if !p.mapped(ep, 1) {
+			t.Fatal("it is not mapped")
+		}
+		used = newRemote(ep, Key{Owner: 2, Size: peerSegment, Rights: RightsAll})
+		if err := ep.map_.attach(used, 1, peerSegment, Writable); err != nil {
+			t.Fatal(err)
+		}
+		if err := el.Close(); err != nil {
+			t.Fatal(err)
+		}
+		taken = el.mapped
+	})
+	for end := time.Now().Add(20 * time.Second); taken.Load() > 0; runtime.GC() {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes of addresses are taken still", taken.Load())
+		}
+		runtime.Gosched()
 	}
 }

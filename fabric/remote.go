@@ -154,7 +154,7 @@ func (r *Remote) Pin(need Rights) (mem []byte, err error) { return r.route.pin(n
 func (r *Remote) Unpin() { r.route.unpin() }
 
 // Ring is a Put of an aligned word of 4 or 8 bytes that the owner's pollers see soon, also if its leader sleeps: a doorbell. It does not wait
-// for the owner. What was put by stores into mapped memory before, whoever sees the word sees too.
+// for the owner: an error says that the word was not sent. What was put by stores into mapped memory before, whoever sees the word sees too.
 func (r *Remote) Ring(offset uint64, width int, v uint64) error {
 	return r.route.ring(offset, width, v)
 }

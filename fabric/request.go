@@ -242,8 +242,8 @@ func (s served) ring(offset uint64, width int, v uint64) error {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], v)
 	op := s.startPut(b[:width], offset) // so few bytes are copied at once where they cannot be sent
-	if op.rec == nil {
-		return op.err
+	if op.Poll() {
+		return op.Wait(context.Background()) // it has ended
 	}
 	op.Forget()
 	return nil

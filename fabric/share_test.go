@@ -310,3 +310,27 @@ func lateAnswers(t *testing.T, remote *Remote, late uint32, idle func()) {
 		idle()
 	}
 }
+
+// TestRingRefused: a doorbell that finds no room behind a fence says so, and is not forgotten.
+func TestRingRefused(t *testing.T) {
+	e := loneElement(t, 1, Limits{OutboxBytes: 64 << 10})
+	ep, _ := attachAs(t, e, "greedy")
+	for n := 0; ; n++ {
+		if err := ep.Post(FirstMessageID, nil, make([]byte, 1<<10)); err == ErrBackpressure {
+			break
+		} else if err != nil || n > 100 {
+			t.Fatalf("post %d: %v", n, err)
+		}
+	}
+	for ep.Post(FirstMessageID, nil, nil) == nil { // no room for less, either
+	}
+	ep.Fence()
+	r := ep.Served(Key{Owner: ep.Incarnation(), Size: 64, Rights: RightsAll})
+	var said *PeerError
+	if err := r.Ring(8, 4, 1); !errors.Is(err, ErrBackpressure) || !errors.As(err, &said) {
+		t.Errorf("a doorbell that was not rung: %v", err)
+	}
+	if n := ep.ops.inUse(); n != 0 {
+		t.Errorf("%d operations are left", n)
+	}
+}

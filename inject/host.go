@@ -458,7 +458,7 @@ func (h *host) nameAs(w travel.What) (function uint32, err error) {
 	if len(h.functions) == maxFunctions {
 		return 0, errFunctions
 	}
-	b, err := h.rt.core.BindAs(h.rt.now(), w)
+	b, err := h.rt.core.BindFor(h.rt.now(), h.run, w)
 	if err != nil {
 		return 0, err
 	}

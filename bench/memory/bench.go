@@ -63,7 +63,11 @@ func (b *bench) turn(ctx context.Context, side string, w workload, limit int64) 
 		if err != nil {
 			return a, 0, fmt.Errorf("%w: %w", errSide, err)
 		}
-		defer func() { err = errors.Join(err, s.close()) }()
+		defer func() {
+			stays := s.close()
+			b.node.stays = b.node.stays || stays != nil
+			err = errors.Join(err, stays)
+		}()
 		takeAway = s.off
 		if err := g.SetLimit(limit); err != nil {
 			return a, 0, err
@@ -109,10 +113,12 @@ type node struct {
 	cmd    *exec.Cmd
 	tokens string
 	at     map[string]string // by transport
+	stays  bool              // swap may be over it
 }
 
-// startNode starts one that lends so many bytes.
-func startNode(ctx context.Context, wherry, dir string, bytes int64) (*node, error) {
+// startNode starts one that lends so many bytes. It ends with this program, but for one that is swapped to: that goes on if this program is
+// killed.
+func startNode(ctx context.Context, wherry, dir string, bytes int64, swapped bool) (*node, error) {
 	n := &node{tokens: filepath.Join(dir, "tokens"), at: map[string]string{}}
 	if out, err := exec.CommandContext(ctx, wherry, "token", "new", "bench", "--node", "--file", n.tokens).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s (make build): %w\n%s", wherry, err, out)
@@ -128,7 +134,9 @@ func startNode(ctx context.Context, wherry, dir string, bytes int64) (*node, err
 		"--memory", lent, "--pool-memory", lent, "--limit", "principal_bytes="+lent)
 	var errs strings.Builder
 	n.cmd.Stderr = &errs
-	n.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	if n.cmd.SysProcAttr = alone(); !swapped { // else any program's pages may be there
+		n.cmd.SysProcAttr.Pdeathsig = unix.SIGTERM
+	}
 	if err := n.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -143,6 +151,10 @@ func startNode(ctx context.Context, wherry, dir string, bytes int64) (*node, err
 }
 
 func (n *node) stop() {
+	if n.stays {
+		fmt.Fprintf(os.Stderr, "bench-memory: the node, process %d, goes on, as there is swap over it\n", n.cmd.Process.Pid)
+		return
+	}
 	n.cmd.Process.Signal(unix.SIGTERM)
 	n.cmd.Wait() // how it ended is of no interest
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -127,7 +128,7 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := startNode(t.Context(), wherry, dir, workload{mib: 8}.needs())
+	n, err := startNode(t.Context(), wherry, dir, workload{mib: 8}.needs(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,5 +170,19 @@ func TestKilled(t *testing.T) {
 	if err := r.print(&text); err != nil || !strings.Contains(text.String(), "killed") || !strings.Contains(text.String(), "no ram: it cannot be had here: no ramfs") ||
 		flat["quicksort_ram"] != nil || flat["ram_missing"] == nil {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// TestSwapStays: what lies under a swap that cannot be ended stays, however often that is tried.
+func TestSwapStays(t *testing.T) {
+	s := &swap{path: filepath.Join(t.TempDir(), "none")}
+	s.later(func() error {
+		t.Error("what lies under it was taken away")
+		return nil
+	})
+	for range 2 {
+		if err := errors.Join(s.off(), s.close()); err == nil || !strings.Contains(err.Error(), "swapoff") {
+			t.Errorf("a swap that there is not was ended: %v", err)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func (p *plan) run(ctx context.Context) error {
 		}
 		most = max(most, w.needs())
 	}
-	n, err := startNode(ctx, p.wherry, dir, most)
+	n, err := startNode(ctx, p.wherry, dir, most, slices.Contains(p.sides, "remote"))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -30,12 +31,15 @@ const remoteRole = "remote-swap"
 // remoteFile is the one file of that file system.
 const remoteFile = "swap"
 
+// unmountTime is how long its process gets to end.
+const unmountTime = 30 * time.Second
+
 // putTime bounds one read or write of it.
 const putTime = 10 * time.Second
 
 // remoteSwap is swap to a node's memory as InfiniSwap does it, in the kernel's means: a block device (loop) over a file whose reads and
 // writes are Gets and Puts on a region, over tcp.
-func remoteSwap(ctx context.Context, b *bench, s *swap) (string, error) {
+func remoteSwap(_ context.Context, b *bench, s *swap) (string, error) {
 	dir := filepath.Join(b.dir, "remote")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
@@ -47,6 +51,7 @@ func remoteSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 	}
 	// Not ctx's, as it must outlive the swap.
 	cmd := exec.Command(self, remoteRole, b.node.at["tcp"], b.node.tokens, dir, strconv.FormatInt(b.bytes, 10))
+	cmd.SysProcAttr = alone()
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	in, err := cmd.StdinPipe()
@@ -65,15 +70,22 @@ func remoteSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 		if ended {
 			return nil
 		}
-		err := errors.Join(in.Close(), cmd.Wait())
-		os.Stderr.Write(errs.Bytes())
-		return err
+		in.Close()
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		select {
+		case err := <-done:
+			os.Stderr.Write(errs.Bytes())
+			return err
+		case <-time.After(unmountTime):
+			return fmt.Errorf("the file system at %s is in use still, and its process %d goes on: losetup --detach what uses it", dir, cmd.Process.Pid)
+		}
 	})
 	if line, err := io.ReadAll(io.LimitReader(out, 6)); string(line) != "ready\n" {
 		ended = true
 		return "", fmt.Errorf("the file system did not start: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(strings.TrimSpace(errs.String()))))
 	}
-	return loop(ctx, s, filepath.Join(dir, remoteFile), true)
+	return loop(s, filepath.Join(dir, remoteFile), true)
 }
 
 // flusherWord marks the second start: the first makes its thread a flusher, which threads and programs inherit, and begins anew.
@@ -89,6 +101,7 @@ func serveRemote(args []string) error {
 	if bytes <= 0 {
 		return errors.New("a role of this program, not for people")
 	}
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP) // any program's pages may be here
 	if len(args) == 4 {
 		runtime.LockOSThread()
 		if err := unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0); err != nil {
@@ -124,7 +137,10 @@ func serveRemote(args []string) error {
 	}
 	fmt.Println("ready")
 	io.Copy(io.Discard, os.Stdin) // its end is what is waited for
-	return server.Unmount()
+	for server.Unmount() != nil { // who started this was killed, and there is swap over it: pages of it would be lost
+		time.Sleep(time.Second)
+	}
+	return nil
 }
 
 // store is what of a region the file is made of.

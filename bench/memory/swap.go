@@ -59,10 +59,10 @@ func swapOn(ctx context.Context, b *bench, name string) (_ *swap, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := tool(ctx, "mkswap", path); err != nil {
+		if err := tool("mkswap", path); err != nil {
 			return nil, err
 		}
-		if err := tool(ctx, "swapon", path); err != nil {
+		if err := tool("swapon", path); err != nil {
 			return nil, err
 		}
 		s.path = path
@@ -75,15 +75,18 @@ func (s *swap) off() error {
 	if s.path == "" {
 		return nil
 	}
-	path := s.path
+	if err := tool("swapoff", s.path); err != nil {
+		return fmt.Errorf("%w: what lies under it is left as it is; end programs until it has room, and swapoff %s", err, s.path)
+	}
 	s.path = ""
-	return tool(context.Background(), "swapoff", path)
+	return nil
 }
 
+// close takes down what lies under a swap, once it is off: pages of any program may be there.
 func (s *swap) close() error {
 	err := s.off()
 	if err != nil {
-		return fmt.Errorf("%w: what lies under it is left as it is", err)
+		return err
 	}
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.undo[i]())
@@ -94,9 +97,14 @@ func (s *swap) close() error {
 
 func (s *swap) later(f func() error) { s.undo = append(s.undo, f) }
 
-// tool runs one of util-linux's programs.
-func tool(ctx context.Context, args ...string) error {
-	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+// alone keeps a terminal's signals from what a swap needs: they go to whole groups.
+func alone() *unix.SysProcAttr { return &unix.SysProcAttr{Setpgid: true} }
+
+// tool runs one of util-linux's programs to its end: one that was cut short may have done its work or not.
+func tool(args ...string) error {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.SysProcAttr = alone()
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil
@@ -161,13 +169,13 @@ func zramSwap(_ context.Context, b *bench, s *swap) (string, error) {
 
 // ramSwap is a file in memory behind a loop device. It is on ramfs, whose pages are never swapped, and has no holes, so that writing to
 // it takes no memory.
-func ramSwap(ctx context.Context, b *bench, s *swap) (string, error) {
+func ramSwap(_ context.Context, b *bench, s *swap) (string, error) {
 	dir := filepath.Join(b.dir, "ramfs")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
 	s.later(func() error { return os.Remove(dir) })
-	if err := tool(ctx, "mount", "-t", "ramfs", "none", dir); err != nil {
+	if err := tool("mount", "-t", "ramfs", "none", dir); err != nil {
 		return "", err
 	}
 	s.later(func() error { return unix.Unmount(dir, 0) })
@@ -179,21 +187,23 @@ func ramSwap(ctx context.Context, b *bench, s *swap) (string, error) {
 	if err := filled(path, b.bytes); err != nil {
 		return "", err
 	}
-	return loop(ctx, s, path, false)
+	return loop(s, path, false)
 }
 
 // loop makes a loop device of a file.
-func loop(ctx context.Context, s *swap, path string, direct bool) (string, error) {
+func loop(s *swap, path string, direct bool) (string, error) {
 	args := []string{"--find", "--show", path}
 	if direct {
 		args = append([]string{"--direct-io=on"}, args...)
 	}
-	out, err := exec.CommandContext(ctx, "losetup", args...).Output()
+	cmd := exec.Command("losetup", args...)
+	cmd.SysProcAttr = alone()
+	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("losetup %s: %w", strings.Join(args, " "), err)
 	}
 	device := strings.TrimSpace(string(out))
-	s.later(func() error { return tool(context.Background(), "losetup", "--detach", device) })
+	s.later(func() error { return tool("losetup", "--detach", device) })
 	if direct {
 		dio, err := os.ReadFile("/sys/block/" + filepath.Base(device) + "/loop/dio")
 		if err != nil || strings.TrimSpace(string(dio)) != "1" {

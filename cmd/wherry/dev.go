@@ -52,6 +52,9 @@ func (a *app) devListCommand(on *string) *cobra.Command {
 				list = slices.DeleteFunc(list, func(d device.Info) bool { return d.Node != *on })
 			}
 			return a.print(list, func(w io.Writer) {
+				if len(list) == 0 {
+					fmt.Fprintln(a.err, "wherry: no devices that you may borrow: a node lends them (wherry node --lend), and an admin grants them (wherry dev grant NAME TOKEN rw)")
+				}
 				for _, d := range list {
 					fmt.Fprintf(w, "%-20s %-6s %10v  %-12s %d %s%s\n", d.Name, d.Class, node.Bytes(d.SizeBytes), d.Node, len(d.Leases), plural(len(d.Leases), "lease"), readOnlyText(&d))
 				}

@@ -234,8 +234,8 @@ or certificate's name.`,
 		},
 	}
 	cmd.Flags().BoolVar(&s.Private, "private", false, "what others may do with the region says nothing about the item")
-	cmd.Flags().IntVar(&s.Components, "nodes", 1, "spread it over so many of the region's nodes")
-	cmd.Flags().Uint64Var(&s.Block, "block", 0, "bytes that one of them has before the next has some, a multiple of 64 (default: each has one run)")
+	cmd.Flags().IntVar(&s.Components, "nodes", 1, "spread it over so many of the region's nodes, at least 1")
+	cmd.Flags().Uint64Var(&s.Block, "block", 0, "bytes that one of them has before the next has some: a multiple of 64, at least 64 (default: one run at each)")
 	return cmd
 }
 

@@ -152,14 +152,23 @@ func (d *drive) modes(who cluster.Principal) []device.Mode {
 
 // find is the device that a principal asks for; l.mu is held.
 func (l *Lender) find(who cluster.Principal, name string) (*drive, error) {
-	if !who.Caps.Has(cluster.CapDevice) {
-		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability device", Do: "borrowing takes it; use a token or certificate that has it"}
+	if err := mayAsk(who); err != nil {
+		return nil, err
 	}
 	d := l.drives[name]
-	if d == nil || d.rights(who) == 0 {
-		return nil, fmt.Errorf("%w: %.64q; wherry dev ls lists those that you may borrow, and wherry dev grant gives access to others", device.ErrNoDrive, name)
+	if d == nil || d.rights(who) == 0 { // which of the two is not for strangers
+		return nil, fmt.Errorf("%w: %.64q at node %s, or %q has no grant for it: an admin gives one (wherry dev grant %.64s %s rw); wherry dev ls lists those that you may borrow",
+			device.ErrNoDrive, name, l.cfg.Element.Name(), who.Name, name, who.Name)
 	}
 	return d, nil
+}
+
+// mayAsk refuses principals that have nothing to do with devices, at a node without any too.
+func mayAsk(who cluster.Principal) error {
+	if who.Caps.Has(cluster.CapDevice) {
+		return nil
+	}
+	return &cluster.ForbiddenError{Principal: who.Name, Need: "capability device", Do: "listing and borrowing devices take it; use a token or certificate that has it (wherry token new NAME --caps device)"}
 }
 
 // Borrow grants a lease, which goes with the connection from.
@@ -448,7 +457,10 @@ func (l *Lender) Stat(who cluster.Principal, name string) (*device.Info, error) 
 }
 
 // List lists the devices that a principal may borrow.
-func (l *Lender) List(who cluster.Principal) *device.ListReply {
+func (l *Lender) List(who cluster.Principal) (*device.ListReply, error) {
+	if err := mayAsk(who); err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reply := &device.ListReply{Devices: []device.Info{}}
@@ -458,7 +470,7 @@ func (l *Lender) List(who cluster.Principal) *device.ListReply {
 		}
 	}
 	slices.SortFunc(reply.Devices, func(a, b device.Info) int { return strings.Compare(a.Name, b.Name) })
-	return reply
+	return reply, nil
 }
 
 // describe is a device as a principal sees it; l.mu is held.

@@ -20,7 +20,7 @@ type Request struct {
 	Off     int64
 	Size    int64
 	Pieces  [][]byte // Size bytes in all, for OpRead and OpWrite
-	Durable bool     // OpWrite: it survives a loss of power when Do returns
+	Durable bool     // OpWrite, OpWriteZeroes: it survives a loss of power when Do returns
 }
 
 // Backing is what a drive's blocks lie in.
@@ -45,7 +45,9 @@ type File struct {
 	flushes uint64     // begun
 	synced  uint64     // of them, the last that ended
 	syncing bool
+	lost    error // of the first fdatasync that failed
 	ended   *sync.Cond
+	sync    func(fd int) error
 }
 
 // OpenFile opens a Backing and keeps others who do the same from it.
@@ -58,7 +60,7 @@ func OpenFile(path string, readOnly bool) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &File{f: f, readOnly: readOnly}
+	b := &File{f: f, readOnly: readOnly, sync: unix.Fdatasync}
 	b.ended = sync.NewCond(&b.mu)
 	if err := b.look(); err != nil {
 		f.Close()
@@ -126,7 +128,10 @@ func (b *File) Do(r *Request, wait bool) error {
 	if !wait {
 		return ErrWait
 	}
-	return b.clear(fd, r)
+	if err := b.clear(fd, r); err != nil || !r.Durable || b.memory {
+		return err
+	}
+	return b.flush(fd)
 }
 
 func (b *File) read(fd int, r *Request, wait bool) error {
@@ -186,6 +191,7 @@ func (b *File) write(fd int, r *Request) error {
 }
 
 // flush makes what was written durable. Those who come while one goes on share the next.
+// Once one has failed all do: the kernel tells of a write that it lost once, and calls the next fdatasync a success, also to somebody whose write that was.
 func (b *File) flush(fd int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,19 +200,28 @@ func (b *File) flush(fd int) error {
 	for b.syncing && b.synced < mine {
 		b.ended.Wait()
 	}
-	if b.synced >= mine {
+	switch {
+	case b.lost != nil:
+		return b.lost
+	case b.synced >= mine:
 		return nil
 	}
 	b.syncing = true
 	all := b.flushes // whoever came until now
 	b.mu.Unlock()
-	err := unix.Fdatasync(fd)
+	err := b.sync(fd)
+	for err == unix.EINTR {
+		err = b.sync(fd)
+	}
 	b.mu.Lock()
 	b.syncing = false
 	if err == nil {
 		b.synced = max(b.synced, all)
+	} else {
+		b.lost = fmt.Errorf("fdatasync failed, so earlier writes may be lost, whosever they are: check the disk and restart the node: %w", err)
+		err = b.lost
 	}
-	b.ended.Broadcast() // after an error each tries by itself, and hears of it
+	b.ended.Broadcast()
 	return err
 }
 

@@ -165,3 +165,14 @@ func TestEndWithoutPidfd(t *testing.T) {
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 	}
 }
+
+// TestCannotExecute: a nursery that is confined, and then cannot execute its program, is none, and says why.
+func TestCannotExecute(t *testing.T) {
+	e := newEngine(t, Config{})
+	n := newNursery(Config{Worker: []string{"/bin/sh", "-c", `printf "{}" >&3; printf '{"Error":"permission denied"}' >&3; read ping <&3`, "sh"}, StartTime: DefaultStartTime, Log: e.config.Log})
+	defer n.close()
+	var none *WorkerError
+	if err := n.probe(); !errors.As(err, &none) || !strings.Contains(err.Error(), "does not run: permission denied") || n.socket >= 0 {
+		t.Errorf("probed: %v", err)
+	}
+}

@@ -113,6 +113,20 @@ func (n *nursery) ready() error {
 	if hello.Note != "" {
 		n.warn(hello.Note)
 	}
+	return n.ping()
+}
+
+// ping makes sure that the process has become what answers requests: it said so before it tried. It is the caller's turn.
+func (n *nursery) ping() error {
+	_ = unix.Sendmsg(n.socket, worker.Ping(), nil, nil, unix.MSG_NOSIGNAL) // if it has ended, what it said is heard all the same
+	var refused error
+	if err := n.hear(func(b []byte) error { _, refused = worker.Answer(b); return nil }); err != nil {
+		return err
+	}
+	if !errors.Is(refused, unix.EINVAL) {
+		n.lose()
+		return &WorkerError{fmt.Errorf("the nursery does not run: %w", refused)}
+	}
 	return nil
 }
 

@@ -54,11 +54,8 @@ func (c *Core) Bind(now Instant, image, table ID) (*Binding, error) {
 // objects need not be in the Store until Start.
 func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
 	c.expand()
-	if w.Image.IsZero() {
-		return nil, fmt.Errorf("%w: the image's id is zero", ErrNoCode)
-	}
-	if len(w.Constants) > MaxConstantsBytes {
-		return nil, fmt.Errorf("%w: %d bytes of constants, at most %d", ErrTooLarge, len(w.Constants), MaxConstantsBytes)
+	if err := w.check(); err != nil {
+		return nil, err
 	}
 	b := c.bind(now, w, nil)
 	if b == nil {
@@ -66,6 +63,34 @@ func (c *Core) BindAs(now Instant, w What) (*Binding, error) {
 	}
 	b.refs++
 	return b, nil
+}
+
+// BindFor is BindAs of what a run names: it takes of its principal's share, as what arrives for that does.
+func (c *Core) BindFor(now Instant, r *Run, w What) (*Binding, error) {
+	c.expand()
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	var owner *string
+	if r.inv.originPeer != nil {
+		owner = &r.tenant(c).name
+	}
+	b := c.bind(now, w, owner)
+	if b == nil {
+		return nil, fmt.Errorf("%w: %s", ErrLimit, c.noBinding(owner))
+	}
+	b.refs++
+	return b, nil
+}
+
+func (w *What) check() error {
+	if w.Image.IsZero() {
+		return fmt.Errorf("%w: the image's id is zero", ErrNoCode)
+	}
+	if len(w.Constants) > MaxConstantsBytes {
+		return fmt.Errorf("%w: %d bytes of constants, at most %d", ErrTooLarge, len(w.Constants), MaxConstantsBytes)
+	}
+	return nil
 }
 
 // Unbind undoes one Bind.

@@ -25,7 +25,7 @@ func (c *Core) Make(now Instant, r *Run, image ID) (*Binding, error) {
 		return nil, fmt.Errorf("%w: calls that are under way have made %d functions on %s, those of principal %q %d; Limits.Made lets it have %d of %d: make fewer, or the same one again",
 			ErrLimit, c.made, c.cfg.Name, t.name, t.made, share(c.lim.Made), c.lim.Made)
 	}
-	b, err := c.BindAs(now, w)
+	b, err := c.BindFor(now, r, w)
 	if err != nil {
 		return nil, err
 	}

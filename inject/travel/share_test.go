@@ -254,3 +254,28 @@ func TestBindingsShared(t *testing.T) {
 		t.Errorf("another principal's function has to be made ready again: %v", data)
 	}
 }
+
+// TestBindingsNamed: what runs of a principal name, or make, takes of the principal's share of the bindings too, and leaves others theirs.
+func TestBindingsNamed(t *testing.T) {
+	h := newHall(t, 2, 100, travel.Limits{Bindings: 8})
+	h.ask(1, 1, travel.StartArgs{}) // its own function is one of the six
+	p := h.runs[0]
+	var err error
+	n := 1
+	for ; n <= 8 && err == nil; n++ {
+		_, err = p.d.core.BindFor(h.now, p.r, travel.What{Image: p.d.put(fmt.Appendf(nil, "function %d", n))})
+	}
+	if !errors.Is(err, travel.ErrLimit) || !strings.Contains(err.Error(), `principal "p1"`) || n != 7 {
+		t.Errorf("of 8 bindings one principal's run may have %d: %v", n-1, err)
+	}
+	if _, err := p.d.core.Make(h.now, p.r, p.d.put([]byte("made"))); !errors.Is(err, travel.ErrLimit) || !strings.Contains(err.Error(), `principal "p1"`) {
+		t.Errorf("and it may make one more: %v", err)
+	}
+	for _, d := range h.desks {
+		h.image = d.put([]byte("another's"))
+	}
+	h.ask(2, 1, travel.StartArgs{})
+	if len(h.runs) != 2 || len(h.desks[2].ended) > 0 {
+		t.Errorf("%d run, want another principal's too; %+v", len(h.runs), h.desks[2].ended)
+	}
+}

@@ -94,6 +94,9 @@ func makeSecret(dir, path string) error {
 	key := make([]byte, secretBytes)
 	rand.Read(key)
 	_, err = f.Write(key)
+	if err == nil {
+		err = f.Sync() // once in a directory's life: one cut short by a power loss would be in the way of every start
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

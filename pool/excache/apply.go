@@ -37,7 +37,7 @@ func (c *Cache) apply(effects []effect) {
 		case save:
 			err = c.save(s, addr, offset, e)
 		case fetch:
-			c.start(int(e.transfer), flight{off: uint64(e.first) * PageBytes, size: size})
+			c.start(int(e.transfer), flight{s: s, off: uint64(e.first) * PageBytes, size: size})
 		case place, placeProtected:
 			err = c.place(s, addr, e)
 		case send:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -184,9 +185,9 @@ func (c *Cache) take(s *session) error {
 		return c.lost
 	}
 	r := len(c.rooms)
-	if n := len(c.free); n > 0 {
-		r = c.free[n-1]
-		c.free = c.free[:n-1]
+	if i := c.vacant(); i >= 0 {
+		r = c.free[i]
+		c.free = slices.Delete(c.free, i, i+1)
 	} else if r == maxRooms {
 		c.mu.Unlock()
 		return fmt.Errorf("%w: %d rooms of %d bytes are the most", ErrFull, maxRooms, RoomBytes)
@@ -220,6 +221,17 @@ func (c *Cache) take(s *session) error {
 	return nil
 }
 
+// vacant finds a free room in c.free; -1: there is none. A room that is being discarded is left alone: the request, made again, would reach
+// whoever has the room next.
+func (c *Cache) vacant() int {
+	for i, r := range slices.Backward(c.free) {
+		if !c.core.discards(r) {
+			return i
+		}
+	}
+	return -1
+}
+
 // end takes all of a session's rooms back; its process is gone. An error says that it is not.
 func (c *Cache) end(s *session) error {
 	c.mu.Lock()
@@ -228,6 +240,7 @@ func (c *Cache) end(s *session) error {
 	rooms := s.rooms
 	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
+		c.core.Own(r, 0, false)                     // and nothing of it is discarded any more
 		c.rooms[r] = room{}
 	}
 	s.rooms = nil

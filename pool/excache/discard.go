@@ -2,6 +2,7 @@ package excache
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -40,6 +41,12 @@ func (c *Core) Discard(to []Range) (room int, ranges []Range) {
 		}
 	}
 	return 0, nil
+}
+
+// discards reports whether the store is asked to forget some of a room.
+func (c *Core) discards(room int) bool {
+	t := &c.transfers[Transfers]
+	return t.kind != idle && t.first == uint32(room)*roomPages
 }
 
 func (c *Core) discardRoom(t *transfer, to []Range) []Range {
@@ -82,8 +89,9 @@ func (c *Cache) discard() {
 	if len(ranges) == 0 {
 		return
 	}
+	s := c.rooms[room].s
 	c.serving.Go(func() {
-		if !c.forget(room, ranges) {
+		if !c.forget(s, room, ranges) {
 			return
 		}
 		c.mu.Lock()
@@ -97,8 +105,8 @@ func (c *Cache) discard() {
 	})
 }
 
-// forget asks the store until it says yes; false: the cache ends, or its memory is lost.
-func (c *Cache) forget(room int, ranges []Range) bool {
+// forget asks the store until it says yes, s gives the room back, or its memory is lost; false: the cache ends.
+func (c *Cache) forget(s *session, room int, ranges []Range) bool {
 	for {
 		ctx, cancel := context.WithTimeout(c.ctx, discardTime)
 		err := c.config.Store.Discard(ctx, room, ranges)
@@ -107,13 +115,21 @@ func (c *Cache) forget(room int, ranges []Range) bool {
 			return true
 		}
 		c.mu.Lock()
-		lost := c.lost != nil
+		over := c.rooms[room].s != s
+		if !over && errors.Is(err, ErrLost) {
+			c.lose(&lostError{err})
+		}
+		over = over || c.lost != nil
 		c.mu.Unlock()
+		if c.ctx.Err() != nil {
+			return false
+		}
+		if over {
+			return true
+		}
 		select {
 		case <-time.After(discardPause):
 		case <-c.ctx.Done():
-		}
-		if lost || c.ctx.Err() != nil {
 			return false
 		}
 	}

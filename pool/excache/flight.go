@@ -24,6 +24,7 @@ type flights struct {
 
 // flight is a transfer's operation.
 type flight struct {
+	s     *session // whose room it is
 	put   bool
 	off   uint64
 	size  int
@@ -69,7 +70,7 @@ func (c *Cache) answer(f stalled) {
 		return
 	}
 	c.stalls = append(c.stalls, f)
-	c.want(c.flying.Load() | c.retries.Load())
+	c.want(c.under())
 }
 
 // start starts a transfer's operation.
@@ -81,6 +82,9 @@ func (c *Cache) start(i int, f flight) {
 	}
 	c.attempt(i)
 }
+
+// vain reports whether a flight's process has ended: its room may be given back, and be another's.
+func (c *Cache) vain(i int) bool { return c.rooms[c.all[i].off/RoomBytes].s != c.all[i].s }
 
 func (c *Cache) attempt(i int) {
 	f, b := &c.all[i], c.flights.buffer(i)
@@ -113,14 +117,14 @@ func (c *Cache) send(s *session, addr, offset uint64, e effect) error {
 		return c.moving.err
 	}
 	s.punch(offset, size)
-	c.start(int(e.transfer), flight{put: true, off: uint64(e.first) * PageBytes, size: size})
+	c.start(int(e.transfer), flight{s: s, put: true, off: uint64(e.first) * PageBytes, size: size})
 	return nil
 }
 
 // reap ends what has ended, and answers who waited for it.
 func (c *Cache) reap() {
-	flying := c.flying.Load()
-	if flying|c.retries.Load() == 0 {
+	flying, before := c.flying.Load(), c.under()
+	if before == 0 {
 		return
 	}
 	now := time.Now()
@@ -141,16 +145,31 @@ func (c *Cache) reap() {
 	if r := c.retries.Load(); r != 0 && (done != 0 || now.Sub(c.attempts) > retryPause) {
 		c.attempts = now
 		c.retries.Store(0)
-		each(r, c.attempt)
+		each(r, func(i int) {
+			if c.vain(i) {
+				c.landed(i, now, nil)
+			} else {
+				c.attempt(i)
+			}
+		})
 	}
-	if c.flying.Load() != flying {
+	if c.under() != before {
 		c.resume()
+	}
+	if c.core.holds() { // what ends next makes room
+		c.want(c.under())
 	}
 }
 
-// landed takes the result of an operation.
+// under is what has not ended yet.
+func (c *Cache) under() uint64 { return c.flying.Load() | c.retries.Load() }
+
+// landed takes the result of an operation. An error that comes of the room having been given back is nobody's.
 func (c *Cache) landed(i int, now time.Time, err error) {
 	c.flying.Store(c.flying.Load() &^ (1 << i))
+	if c.vain(i) {
+		err = nil
+	}
 	if err != nil && !errors.Is(err, ErrLost) {
 		if now.Sub(c.all[i].begun) <= silence {
 			c.retries.Store(c.retries.Load() | 1<<i)
@@ -184,7 +203,7 @@ func (c *Cache) settle() {
 	defer p.end()
 	for c.ctx.Err() == nil {
 		flying := c.flying.Load()
-		if flying|c.retries.Load() == 0 {
+		if c.under() == 0 {
 			return
 		}
 		c.config.Store.Wait(p.context(c), func() bool { return c.config.Store.Done(flying) != 0 })

@@ -119,7 +119,21 @@ func (s *Regions) Discard(ctx context.Context, r int, ranges []Range) error {
 	for i, g := range ranges {
 		all[i] = pool.Range{Off: g.Off, Size: g.Size}
 	}
-	return region.DiscardAll(ctx, all)
+	err := region.DiscardAll(ctx, all)
+	if err != nil {
+		err = errors.Join(err, region.Quiet(ctx)) // which says whether the connection has ended
+	}
+	return lostOr(err)
+}
+
+// lostOr is err, and ErrLost if it says that the bytes are gone.
+func lostOr(err error) error {
+	for _, gone := range []error{pool.ErrLost, pool.ErrMoved, pool.ErrRights, pool.ErrRange, pool.ErrClosed, pool.ErrNoRegion} {
+		if errors.Is(err, gone) {
+			return fmt.Errorf("%w: %w", ErrLost, err)
+		}
+	}
+	return err
 }
 
 // Mapped implements Store.
@@ -178,13 +192,7 @@ func (s *Regions) End(i int) error {
 		op.Forget()
 		return errGivenUp
 	}
-	err := op.Wait(context.Background()) // which it need not
-	for _, gone := range []error{pool.ErrLost, pool.ErrMoved, pool.ErrRights, pool.ErrRange, pool.ErrClosed} {
-		if errors.Is(err, gone) {
-			return fmt.Errorf("%w: %w", ErrLost, err)
-		}
-	}
-	return err
+	return lostOr(op.Wait(context.Background())) // which it need not
 }
 
 // Wait implements Store.

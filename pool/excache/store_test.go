@@ -26,6 +26,7 @@ type testStore struct {
 	held      func(o *testOp) bool
 	started   func(o *testOp)       // mu is held
 	fails     func(o *testOp) error // instead of being done
+	forgets   func(r int) error     // before a discard
 }
 
 type testOp struct {
@@ -73,6 +74,11 @@ func (s *testStore) at(off uint64, n int) []byte {
 
 // Discard implements Store.
 func (s *testStore) Discard(_ context.Context, r int, ranges []Range) error {
+	if s.forgets != nil {
+		if err := s.forgets(r); err != nil {
+			return err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range ranges {

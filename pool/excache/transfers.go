@@ -269,6 +269,16 @@ func (c *Core) Resume() []effect {
 	return c.out
 }
 
+// holds reports whether anything has arrived that a thread waits for, and found no room.
+func (c *Core) holds() bool {
+	for i := range c.transfers[sendTransfers:Transfers] {
+		if t := &c.transfers[sendTransfers+i]; t.kind == arrived && t.wanted {
+			return true
+		}
+	}
+	return false
+}
+
 // place makes pages local that have arrived and are wanted still. Without room they stay where they are.
 func (c *Core) place(i uint8) {
 	t := &c.transfers[i]

@@ -72,9 +72,20 @@ func (s *Start) Encode() ([]byte, error) {
 	return b, nil
 }
 
+// Ping is a request that nursery.c refuses, with EINVAL: whoever hears that knows that it runs.
+func Ping() []byte {
+	b := make([]byte, startBytes)
+	binary.LittleEndian.PutUint64(b[startBytes-8:], maxMaps+1)
+	return b
+}
+
 // Answer reads a nursery's answer: a worker's process id, or why there is none.
 func Answer(b []byte) (pid int, err error) {
+	var s Started
 	if len(b) != answerBytes {
+		if json.Unmarshal(b, &s) == nil && s.Error != "" { // nursery.c does not run
+			return 0, errors.New(s.Error)
+		}
 		return 0, fmt.Errorf("an answer of %d bytes, want %d", len(b), answerBytes)
 	}
 	if e := binary.LittleEndian.Uint32(b[4:]); e != 0 {
@@ -113,7 +124,10 @@ func serve() error {
 			if err = tell(first); err != nil {
 				return err
 			}
-			return replace(program)
+			if err = tell(Started{Error: replace(program).Error()}); err == nil {
+				_, err = unix.Read(socket, make([]byte, MaxMessage)) // Ping: what is left unread would break what was told
+			}
+			return err
 		}
 	}
 	return tell(Started{Error: err.Error()})
@@ -162,8 +176,12 @@ func executable(filter []unix.SockFilter, node int) (fd int, err error) {
 	if err := img.set("nursery_filter", code, maxFilter); err != nil {
 		return -1, err
 	}
-	if fd, err = unix.MemfdCreate("wherry-nursery", unix.MFD_CLOEXEC); err != nil {
-		return -1, fmt.Errorf("a file for the nursery's program: %w", err)
+	// Where vm.memfd_noexec is 1 nothing else can be executed; kernels before 6.3 do not know the flag.
+	if fd, err = unix.MemfdCreate("wherry-nursery", unix.MFD_CLOEXEC|unix.MFD_EXEC); err == unix.EINVAL {
+		fd, err = unix.MemfdCreate("wherry-nursery", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("a file for the nursery's program (sysctl vm.memfd_noexec must be 0 or 1): %w", err)
 	}
 	file := img.file()
 	if n, err := unix.Write(fd, file); err != nil || n != len(file) {
