@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/pool"
@@ -27,7 +28,7 @@ func (a asker) Ask(ctx context.Context, component, call string, req, reply any) 
 		return a.Asker.Ask(ctx, component, call, req, reply)
 	}
 	var ep *fabric.Endpoint
-	err := a.c.withManager(ctx, func(name string) (err error) {
+	err := a.c.withManager(ctx, slices.Contains(asking, call), func(name string) (err error) {
 		ep, err = a.Asker.Ask(ctx, name, call, req, reply)
 		return err
 	})
@@ -39,8 +40,12 @@ func (a asker) Ask(ctx context.Context, component, call string, req, reply any) 
 	return ep, err
 }
 
-// withManager has fn ask one manager after the other, until one that can be reached and whose store answers does.
-func (c *Client) withManager(ctx context.Context, fn func(name string) error) error {
+// asking are the calls that change nothing.
+var asking = []string{pool.ManagerCall(pool.CallLookup), pool.ManagerCall(pool.CallStat), pool.ManagerCall(pool.CallList)}
+
+// withManager has fn ask one manager after the other, until one that can be reached and whose store answers does. What only asks is asked again also
+// where a manager had no answer in time.
+func (c *Client) withManager(ctx context.Context, asks bool, fn func(name string) error) error {
 	names, err := c.Managers(ctx)
 	if err != nil {
 		return err
@@ -51,7 +56,7 @@ func (c *Client) withManager(ctx context.Context, fn func(name string) error) er
 		if err == nil {
 			c.prefer(name)
 		}
-		if err == nil || !passing(err) || ctx.Err() != nil {
+		if err == nil || !passing(err) && !(asks && errors.Is(err, manager.ErrTime)) || ctx.Err() != nil {
 			return err
 		}
 		failed = append(failed, err)
@@ -88,12 +93,12 @@ func (k *managersKnown) heardOf(names []string) {
 // maxManagers bounds how many managers a client keeps in mind.
 const maxManagers = 64
 
-// passing reports whether another manager may have the answer. A request that this one may have carried out is not made again, but for one that the
-// store refused to answer: managers find out by themselves what became of it.
+// passing reports whether another manager may have the answer. A request that this one may have carried out is not made again: of such a one a manager
+// says ErrTime, and ErrAway only where its store gave no answer before it had begun.
 func passing(err error) bool {
-	for _, e := range []error{control.ErrNotConnected, control.ErrNoManager, control.ErrStopping, manager.ErrBusy, control.ErrNoNode} {
+	for _, e := range []error{control.ErrNotConnected, control.ErrNoManager, control.ErrStopping, manager.ErrBusy, control.ErrNoNode, cluster.ErrAway} {
 		if errors.Is(err, e) {
-			return true
+			return !errors.Is(err, manager.ErrTime)
 		}
 	}
 	return false
@@ -127,7 +132,7 @@ func (c *Client) Managed(ctx context.Context) bool {
 
 // Top asks a manager what there is: components, regions, managers.
 func (c *Client) Top(ctx context.Context) (top *manager.Top, err error) {
-	err = c.withManager(ctx, func(name string) error {
+	err = c.withManager(ctx, true, func(name string) error {
 		ep, err := c.Reach(ctx, name)
 		if err != nil {
 			return err

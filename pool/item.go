@@ -38,6 +38,11 @@ func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 	if s.Size == 0 || n > len(v.homes) || n > MaxItemParts || s.Block%ItemAlign != 0 || uint64(n) > s.Size {
 		return nil, v.fail("allocation", 0, s.Size, fmt.Errorf("%w: an item of %d bytes over %d of the region's %d components in blocks of %d bytes", ErrSpec, s.Size, n, len(v.homes), s.Block))
 	}
+	for _, h := range v.homes[:n] {
+		if err := v.lost("allocation", h); err != nil {
+			return nil, err
+		}
+	}
 	sizes := shares(s.Size, uint64(n), s.Block)
 	req := ItemCreateRequest{NameRequest: r.ref(), ItemName: s.Name, Private: s.Private, Solid: s.Block > 0}
 	tables, eps := make([]*ItemTable, n), make([]*fabric.Endpoint, n)
@@ -107,9 +112,21 @@ func (t *ItemTable) request() ItemRequest {
 	return ItemRequest{NameRequest: NameRequest{Region: t.Region}, Number: t.Number, Generation: t.Generation}
 }
 
+// lost reports a component that is gone with its bytes, and with its items.
+func (v *view) lost(op string, h *home) error {
+	if h.ep != nil {
+		return nil
+	}
+	return v.failAt(h.component, op, 0, 0, fmt.Errorf("%w: node %s had the region's items, or was to have some", ErrLost, h.component))
+}
+
 // LookupItem opens an item by its name, with all rights that the caller has.
 func (r *Region) LookupItem(ctx context.Context, name string) (*Item, error) {
-	return r.pool.lookupItem(ctx, r, r.view.Load().homes[0].component, ItemRequest{NameRequest: r.ref(), ItemName: name})
+	v := r.view.Load()
+	if err := v.lost("item "+name, v.homes[0]); err != nil {
+		return nil, err
+	}
+	return r.pool.lookupItem(ctx, r, v.homes[0].component, ItemRequest{NameRequest: r.ref(), ItemName: name})
 }
 
 // LookupItem opens an item of a region that need not be opened: the caller may have rights to the item only.
@@ -119,6 +136,9 @@ func (p *Pool) LookupItem(ctx context.Context, component, region, name string) (
 		t := new(Table)
 		if _, err := p.askHome(ctx, Manager, CallLookup, LookupRequest{NameRequest: ref}, t); err != nil {
 			return nil, err
+		}
+		if first := t.Parts[0]; first.Lost {
+			return nil, fmt.Errorf("pool: %w: node %s had the directory of items of region %q", ErrLost, first.Component, region)
 		}
 		component, ref = t.Parts[0].Component, NameRequest{Region: t.Region, Epoch: t.Epoch}
 	}
@@ -293,6 +313,9 @@ func (r *Region) DestroyItem(ctx context.Context, name string) error {
 // ListItems lists the region's items that the caller may see, by name and then by number. Parts that other components have of an item are not listed.
 func (r *Region) ListItems(ctx context.Context) ([]ItemInfo, error) {
 	v := r.view.Load()
+	if err := v.lost("list of items", v.homes[0]); err != nil {
+		return nil, err
+	}
 	list := new(ItemList)
 	if _, err := r.pool.ask.Ask(ctx, v.homes[0].component, CallItemList, r.ref(), list); err != nil {
 		return nil, fmt.Errorf("pool: %w", err)

@@ -57,6 +57,9 @@ func (p *Pool) OpenTable(ctx context.Context, t *Table) (*Region, error) {
 	return p.opened(ctx, t, Manager, nil)
 }
 
+// openTries is how often a region is looked up again whose epoch rises meanwhile.
+const openTries = 3
+
 // open asks for a table and opens it.
 func (p *Pool) open(ctx context.Context, component, call string, req any) (*Region, error) {
 	t := new(Table)
@@ -68,6 +71,15 @@ func (p *Pool) open(ctx context.Context, component, call string, req any) (*Regi
 		return nil, err
 	}
 	r, err := p.opened(ctx, t, component, ep)
+	for range openTries { // its epoch rose between the manager's answer and a component's
+		if component != Manager || call != CallLookup || !errors.Is(err, ErrMoved) {
+			break
+		}
+		*t = Table{want: t.want}
+		if _, err = p.askHome(ctx, component, call, req, t); err == nil {
+			r, err = p.opened(ctx, t, component, ep)
+		}
+	}
 	if err != nil && call == CallCreate { // nobody knows of it
 		err = errors.Join(err, p.tell(ctx, component, CallDestroy, NameRequest{Region: t.Region, Epoch: t.Epoch}))
 	}

@@ -43,7 +43,7 @@ func (r *Region) Close() error {
 		return nil
 	}
 	r.view.Store(&view{info: v.info, homes: v.homes, closed: true})
-	if !v.info.Leased || v.gone() {
+	if !v.info.Leased || r.home != Manager && v.gone() { // a manager's goes with the connection to the manager
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
@@ -54,7 +54,7 @@ func (r *Region) Close() error {
 	return nil
 }
 
-// gone reports whether a connection that a leased region goes with has ended.
+// gone reports whether the connection that a component's leased region goes with has ended.
 func (v *view) gone() bool {
 	for _, h := range v.homes {
 		if h.ep != nil && h.ep.Err() != nil {

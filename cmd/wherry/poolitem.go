@@ -63,7 +63,8 @@ func (a *app) poolResizeCommand(on *string) *cobra.Command {
 		Short: "Make a region larger or smaller",
 		Long: `Make a region larger or smaller; it takes ownership. What is added is zeros, what is
 taken away is gone: programs that have the region open get an error there. A
-region cannot become smaller than where its last item ends.`,
+region of one node cannot become smaller than where its last item ends; where
+managers placed it, the items that had bytes there end.`,
 		Example: "  wherry pool resize work 1GiB",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completing(completeRegions, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,7 +82,7 @@ region cannot become smaller than where its last item ends.`,
 				}
 				info := r.Info()
 				return a.print(info, func(w io.Writer) {
-					fmt.Fprintf(w, "region %s: %v in %d %s at node %s\n", info.Name, node.Bytes(info.Size), info.Extents, plural(info.Extents, "extent"), info.Component)
+					fmt.Fprintf(w, "region %s: %v in %d %s at %s\n", info.Name, node.Bytes(info.Size), info.Extents, plural(info.Extents, "extent"), whereText(&info))
 				})
 			})
 		},

@@ -93,8 +93,8 @@ func (m *Manager) with(do func(now time.Duration)) {
 	}
 }
 
-// errClosed: the manager ends.
-var errClosed = fmt.Errorf("%w: this manager ends", cluster.ErrAway)
+// errClosed: the manager ends, and what it has begun another one goes on with.
+var errClosed = fmt.Errorf("%w: this manager ends: ask another one", ErrTime)
 
 // request begins something with a ticket and waits for its reply.
 func (m *Manager) request(ctx context.Context, begin func(now time.Duration, ticket uint64)) (any, error) {

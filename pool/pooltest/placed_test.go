@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/pool"
 )
@@ -174,6 +176,17 @@ func TestPlacing(t *testing.T) {
 		if err := half.Gather(ctx, make([]byte, 16), 8, part/8-1, 1); !errors.Is(err, pool.ErrLost) {
 			t.Errorf("gathered from a lost extent: %v", err)
 		}
+		lost.Parts[0].Lost, lost.Parts[1].Lost = true, false
+		half, err = p.OpenTable(ctx, &lost)
+		must(t, err)
+		_, list := half.ListItems(ctx)
+		_, look := half.LookupItem(ctx, "item")
+		_, alloc := half.CreateItem(ctx, pool.ItemSpec{Size: 1})
+		for what, err := range map[string]error{"list": list, "lookup": look, "allocation": alloc} {
+			if !errors.Is(err, pool.ErrLost) || !strings.Contains(fmt.Sprint(err), lost.Parts[0].Component) {
+				t.Errorf("%s of items where the directory is lost: %v", what, err)
+			}
+		}
 	})
 }
 
@@ -199,6 +212,40 @@ func TestLeasedAtSeveral(t *testing.T) {
 			if time.Now().After(end) {
 				t.Fatalf("%d bytes of a client that is gone are lent", left)
 			}
+		}
+	})
+}
+
+// late answers a manager's lookups as they were an epoch ago, for a while.
+type late struct {
+	pool.Asker
+	left int
+}
+
+func (l *late) Ask(ctx context.Context, name, call string, req, reply any) (*fabric.Endpoint, error) {
+	ep, err := l.Asker.Ask(ctx, name, call, req, reply)
+	if t, ok := reply.(*pool.Table); ok && name == pool.Manager && l.left > 0 {
+		l.left--
+		t.Epoch--
+	}
+	return ep, err
+}
+
+// TestEpochRises: a region whose epoch rises while it is opened is looked up again, a few times.
+func TestEpochRises(t *testing.T) {
+	overAll(t, func(t *testing.T, f factory) {
+		g := newRig(t, f, "n1", "n2")
+		ctx := within(t)
+		_, err := g.client(ann).CreateRegion(ctx, pool.Manager, pool.Spec{Name: "x", Size: 2 * part})
+		must(t, err)
+		s := g.station("client-"+ann, ann)
+		l := &late{&asker{control.NewAsker(s.rpc, s.reach), s}, 2}
+		r, err := pool.New(l).LookupRegion(ctx, pool.Manager, "x")
+		must(t, err)
+		must(t, r.Put(ctx, []byte("here"), part-2))
+		l.left = 1000
+		if _, err := pool.New(l).LookupRegion(ctx, pool.Manager, "x"); !errors.Is(err, pool.ErrMoved) || l.left < 990 {
+			t.Errorf("it moved all the time: %v after %d tries", err, 1000-l.left)
 		}
 	})
 }
