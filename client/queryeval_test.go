@@ -97,10 +97,8 @@ func (e *evaluator) eval(n *expr.Node) any {
 		return nil
 	}
 	switch n.Op {
-	case expr.And:
-		return true
-	case expr.Or:
-		return false
+	case expr.And, expr.Or:
+		return n.Op == expr.And
 	case expr.Not:
 		return a == false
 	case expr.Neg:

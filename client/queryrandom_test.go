@@ -333,15 +333,18 @@ func TestQueryManyGroups(t *testing.T) {
 
 var errOverflow = errors.New("an integer overflows")
 
+// parsed is the expression of NAME=EXPRESSION.
+func parsed(columns []columnOf, item string) *expr.Node {
+	n, err := expr.Parse(item[strings.Index(item, "=")+1:], columns)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
 // evaluate answers a query in plain Go; the first keys columns of the answer say which row it is.
 func evaluate(columns []columnOf, rows []randomRow, q query.Query) (out [][]any, keys int, err error) {
-	parse := func(item string) *expr.Node {
-		n, err := expr.Parse(item[strings.Index(item, "=")+1:], columns)
-		if err != nil {
-			panic(err)
-		}
-		return n
-	}
+	parse := func(item string) *expr.Node { return parsed(columns, item) }
 	var where *expr.Node
 	if q.Where != "" {
 		where = parse("=" + q.Where)

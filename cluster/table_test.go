@@ -284,6 +284,7 @@ func TestColumnTableErrors(t *testing.T) {
 		"ranges of rows (block)":       func(t *Table) { t.Sharding = Sharding{Kind: Cyclic, Elements: 2, Rows: 7}; t.FillRows() },
 		"kind raw has no columns":      func(t *Table) { t.Kind = Raw },
 		"it has parts, which kind raw": func(t *Table) { t.Kind, t.Columns = Raw, nil },
+		"columns are sealed":           func(t *Table) { t.Shards[0].Windows[1].Writable = true },
 	} {
 		tab := columnTable(t)
 		spoil(tab)

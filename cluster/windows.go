@@ -53,6 +53,11 @@ func validateParts(s *Shard) error {
 	if len(s.Windows) != PartWindows*len(s.Parts) || len(s.Parts) == 0 {
 		return fmt.Errorf("%d parts and %d windows; it has 1 to %d parts, of %d windows each", len(s.Parts), len(s.Windows), MaxParts, PartWindows)
 	}
+	for i, w := range s.Windows {
+		if w.Writable { // functions believe what was checked once
+			return fmt.Errorf("window %d is writable: columns are sealed, load them without --writable", i)
+		}
+	}
 	rows := uint64(0)
 	for i, p := range s.Parts {
 		if p.Rows > s.Rows || uint64(p.Chunks) > p.Rows || p.Chunks == 0 && p.Rows > 0 {
