@@ -249,7 +249,11 @@ func (w *world) checkEnd() {
 // TestSim: two to four managers that know nothing of each other but the store, under load, with managers and components killed and cut off.
 func TestSim(t *testing.T) {
 	done := 0
-	trials.Each(t, 12, func(seed uint64, fail seeds.Fail) {
+	n := 12
+	if testing.Short() { // the race detector makes them long, and what is simulated has one goroutine
+		n = 1
+	}
+	trials.Each(t, n, func(seed uint64, fail seeds.Fail) {
 		done += simulate(seed, fail, 10+int(seed%20), 2+int(seed%3), seed%4 != 0).done
 	})
 	if done < 100 && !trials.One() {
@@ -259,7 +263,11 @@ func TestSim(t *testing.T) {
 
 // TestThousand: a thousand components.
 func TestThousand(t *testing.T) {
-	trials.Each(t, 1, func(seed uint64, fail seeds.Fail) { simulate(seed, fail, 1000, 3, true) })
+	components := 1000
+	if testing.Short() {
+		components = 50
+	}
+	trials.Each(t, 1, func(seed uint64, fail seeds.Fail) { simulate(seed, fail, components, 3, true) })
 }
 
 // TestSimBites: where the store forgets conditions, the simulation notices.
