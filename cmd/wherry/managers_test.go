@@ -310,10 +310,13 @@ func TestManagerCutOff(t *testing.T) {
 	if want := []string{"a", "b", "d"}; err != nil || !slices.Equal(there, want) {
 		t.Errorf("regions %v, want %v (%v)\n%s", there, want, err, out)
 	}
-	out, err = ask("c0", "20s", "top", "--once", "-q")
-	for _, want := range []string{"managers m0, m1, m2", "c0  512.0 MiB  192.0 MiB    0 B  320.0 MiB        3", "ready  c0"} {
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("top says (%v), without %q:\n%s", err, want, out)
+	g.until("top has all that there is", func() error {
+		out, err := ask("c0", "20s", "top", "--once", "-q")
+		for _, want := range []string{"managers m0, m1, m2", "c0  512.0 MiB  192.0 MiB    0 B  320.0 MiB        3", "ready  c0"} {
+			if err != nil || !strings.Contains(out, want) {
+				return fmt.Errorf("top says (%v), without %q:\n%s", err, want, out)
+			}
 		}
-	}
+		return nil
+	})
 }
