@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -51,13 +50,10 @@ func (c *Client) FindDevice(ctx context.Context, name string) (node string, err 
 			at = append(at, d.Node)
 		}
 	}
-	switch len(at) {
-	case 0:
+	if len(at) == 0 {
 		return "", fmt.Errorf("client: %w: %q at no node that answers, or you have no grant for it: an admin gives one (wherry dev grant %s TOKEN rw)", device.ErrNoDrive, name, name)
-	case 1:
-		return at[0], nil
 	}
-	return "", fmt.Errorf("client: %w: nodes %s lend devices of the name %q: say which node", control.ErrRequest, strings.Join(at, ", "), name)
+	return only(at, "lend devices", name)
 }
 
 // Device describes a device of a node.

@@ -56,11 +56,16 @@ func (c *Client) FindRegion(ctx context.Context, name string) (node string, err 
 			at = append(at, r.Component)
 		}
 	}
-	switch len(at) {
-	case 0:
+	if len(at) == 0 {
 		return "", fmt.Errorf("client: %w: %q, at no node that answers", pool.ErrNoRegion, name)
-	case 1:
-		return at[0], nil
 	}
-	return "", fmt.Errorf("client: %w: nodes %s have regions of the name %q: say which node", control.ErrRequest, strings.Join(at, ", "), name)
+	return only(at, "have regions", name)
+}
+
+// only is the one node that has something of a name; an error if several have.
+func only(at []string, have, name string) (node string, err error) {
+	if len(at) > 1 {
+		return "", fmt.Errorf("client: %w: nodes %s %s of the name %q: say which node", control.ErrRequest, strings.Join(at, ", "), have, name)
+	}
+	return at[0], nil
 }
