@@ -326,7 +326,7 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
+		Active: p.active.Load(), Parked: p.queue.waiting(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
 		BulkBytes: p.lentBytes() + p.idle.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
 }
 

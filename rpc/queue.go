@@ -24,6 +24,13 @@ type queue struct {
 	bytes int64 // what they count as
 }
 
+// waiting counts the calls in the queue, without one that is just trying for the last time.
+func (q *queue) waiting() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n.Load()
+}
+
 // queuedCost is what a queued call takes besides its request.
 const queuedCost = 1 << 10
 
