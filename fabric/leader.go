@@ -48,14 +48,15 @@ type leader struct {
 	watchUntil int64  // until when each handler is timed; 0: they are not
 	waits      uint32 // waits led
 
-	epfd     int          // -1 in manual mode
-	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
-	bellRung atomic.Bool
-	timers   spares[time.Timer] // of waiters, stopped
-	waiters  spares[Waiter]     // of WaitFor
-	bellMu   sync.Mutex         // guards bell against being closed under a ring
-	bell     int
-	wake     chan struct{}
+	epfd      int          // -1 in manual mode
+	sleeping  atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
+	bellRung  atomic.Bool
+	timers    spares[time.Timer] // of waiters, stopped
+	waiters   spares[Waiter]     // of WaitFor
+	bellMu    sync.Mutex         // guards bell against being closed under a ring
+	bell      int
+	bellCount [8]byte // what is written to the bell and read from it, under bellMu; on a stack it would escape in a build with the race detector
+	wake      chan struct{}
 
 	backgrounds sync.WaitGroup // goroutines: one is on duty, which leads or waits to; on others handlers run that handed off
 
@@ -211,11 +212,10 @@ func (l *leader) ring() {
 	if l.epfd < 0 || !l.bellRung.CompareAndSwap(false, true) {
 		return
 	}
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
 	l.bellMu.Lock()
 	if l.bell >= 0 {
-		unix.Write(l.bell, one[:])
+		binary.NativeEndian.PutUint64(l.bellCount[:], 1)
+		unix.Write(l.bell, l.bellCount[:])
 	}
 	l.bellMu.Unlock()
 }
@@ -223,8 +223,9 @@ func (l *leader) ring() {
 // hush takes the ring off the bell. The flag goes last: who finds it set does
 // not ring, and we look at everything once more after it.
 func (l *leader) hush() {
-	var b [8]byte
-	unix.Read(l.bell, b[:])
+	l.bellMu.Lock()
+	unix.Read(l.bell, l.bellCount[:])
+	l.bellMu.Unlock()
 	l.bellRung.Store(false)
 }
 
