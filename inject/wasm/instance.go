@@ -74,7 +74,8 @@ const (
 	sliceTime = 100 * time.Microsecond
 	firstFuel = 16 << 10 // about 5 µs of arithmetic, so that the first slice of slow code is short too
 	minFuel   = 64
-	maxFuel   = 1 << 20
+	// maxFuel bounds what a slice takes whose code turns from fast to slow: 14,000 loads that each touch a page for the first time, some 14 ms.
+	maxFuel   = 1 << 18
 	maxGrowth = 2
 	maxShrink = 16
 	deepUsage = 256 << 10 // fuel after which a recursive function's stack may have grown large
