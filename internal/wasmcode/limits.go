@@ -34,7 +34,7 @@ const (
 	MaxFunctionBlocks = 1 << 13                                   // basic blocks, branches and calls; what leaves the function counts fourfold
 	MaxModuleBlocks   = 4 * MaxFunctionBlocks * MaxFunctionBlocks // sum over functions of the squares of those
 	MaxFunctionWork   = 1 << 20                                   // (locals + mutable globals) × basic blocks and calls
-	MaxFunctionLoops  = 1 << 14                                   // sum over loops of the locals and globals that they assign
+	MaxFunctionLoops  = 1 << 14                                   // sum over loops of the locals and globals that they assign, and over blocks and branches of the values that they take along
 	MaxModuleWork     = 8 * MaxFunctionWork
 	MaxModuleLoops    = 8 * MaxFunctionLoops
 )
