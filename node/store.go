@@ -96,7 +96,7 @@ func (s *store) status() control.MemoryStatus {
 	all, regions, bounds := s.account.Used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, Datasets: len(s.shards), Loads: len(s.loads)}
+	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, PoolExtents: regions.Files, Datasets: len(s.shards), Loads: len(s.loads)}
 }
 
 func (s *store) datasets() int {
