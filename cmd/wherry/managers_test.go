@@ -271,7 +271,7 @@ func (g *managed) busy(r *pool.Region) (ended func()) {
 	return func() {
 		g.Helper()
 		before := answers.Load()
-		g.until("answers while a component is added", func() error {
+		g.until("more answers", func() error {
 			if n := answers.Load(); n < before+100 && !g.Failed() {
 				return fmt.Errorf("%d answers", n)
 			}
@@ -304,6 +304,7 @@ func TestManagers(t *testing.T) {
 	goesOn("a manager was killed", work)
 	goesOn("made by two managers", create("two", 64<<20))
 
+	ended := g.busy(work)
 	g.kill("m1", syscall.SIGKILL)
 	goesOn("etcd has no majority", work)
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -319,6 +320,7 @@ func TestManagers(t *testing.T) {
 		t.Errorf("etcd was away, no component: %+v, %v", i, err)
 	}
 	goesOn("etcd is back", work)
+	ended() // while etcd was away and back
 
 	g.grows(c, work)
 
