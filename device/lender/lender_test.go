@@ -77,8 +77,8 @@ type rig struct {
 	el   *fabric.Element
 	addr string
 	l    *Lender
-	disk *disk // disk0
-	next *disk // disk1
+	disk *disk                                   // disk0
+	next *disk                                   // disk1
 	from map[fabric.Incarnation]*fabric.Endpoint // the lender's
 	mu   sync.Mutex
 }
