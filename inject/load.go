@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // A load makes a function ready for one principal at this element: it has a program made of its code, which can take long, and binds
@@ -144,10 +145,9 @@ func (rt *Runtime) queueLoad(l *load) {
 // beginLoads begins the loads that may, in their order: no principal has more than three quarters of those at once. mu is held.
 func (rt *Runtime) beginLoads() {
 	ls := &rt.loads
-	share := rt.cfg.Loads - rt.cfg.Loads/4
 	for i := 0; i < len(ls.queue) && ls.running < rt.cfg.Loads && !rt.closed; {
 		l := ls.queue[i]
-		if ls.by[l.principal] >= share {
+		if ls.by[l.principal] >= share.Of(rt.cfg.Loads) {
 			i++
 			continue
 		}

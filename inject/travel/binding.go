@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/internal/invariants"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // What is what an invocation runs.
@@ -120,7 +121,7 @@ func (c *Core) bind(now Instant, w What, owner *string) *Binding {
 
 // ownBindings reports whether a principal has as many bindings as one may: three quarters. It then takes the places of its own only.
 func (c *Core) ownBindings(owner *string) bool {
-	return owner != nil && c.bindingsOf[*owner] >= share(c.lim.Bindings)
+	return owner != nil && c.bindingsOf[*owner] >= share.Of(c.lim.Bindings)
 }
 
 // give makes a binding a principal's.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 const (
@@ -147,7 +149,7 @@ func (l *Limits) setDefaults() {
 	def(&l.PrincipalHeldRuns, 16384)
 	def(&l.PrincipalHeldBytes, 16<<20)
 	def(&l.BacklogBytes, 1<<30)
-	def(&l.PrincipalBacklogBytes, share(l.BacklogBytes))
+	def(&l.PrincipalBacklogBytes, share.Of(l.BacklogBytes))
 	def(&l.Records, 131072)
 	def(&l.Tombstones, 16384)
 	def(&l.Stateful, 16384)

@@ -1,6 +1,10 @@
 package travel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/internal/share"
+)
 
 // Core is one element's side of the travel protocol. It is not safe for
 // concurrent use: the caller holds one mutex around every call.
@@ -121,7 +125,7 @@ func New(cfg Config) (*Core, error) {
 	c.lostTo = make(map[uint64]Instant)
 	c.byWhat, c.bindingsOf = make(map[What]*Binding), make(map[string]int)
 	c.fetches = make(map[ID]*fetch)
-	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
+	c.runShare, c.tenants = share.Of(c.lim.Running), make(map[string]*tenant)
 	c.own.init("").peers = 1
 	return c, nil
 }

@@ -53,10 +53,6 @@ func (r *Run) tenant(c *Core) *tenant {
 	return c.tenantOf(r.inv)
 }
 
-// share is the most of limit that one principal has at once: three quarters, so that there is always some
-// left for another's.
-func share(limit int) int { return limit - limit/4 }
-
 // enqueue makes a run wait for its turn to begin.
 func (c *Core) enqueue(r *Run) {
 	t := r.tenant(c)
