@@ -41,6 +41,7 @@ var questions = []question{
 	{query.Query{Where: "i8 > 200", Group: []string{"level"}, Agg: []string{"n=count()"}}, `select level, count(*) from t where i8 > 200 group by level`},
 	{query.Query{Where: "ms / f64(i8) > 3 && u64 > 18446744073709550000", Group: []string{"none"}, Agg: []string{"n=count()", "max(ok)"}},
 		`select none, count(*), max(ok) from t where ms / i8 > 3 and u64 > 18446744073709550000 group by none`},
+	{query.Query{Where: `i8 > 100 && u64 < 100 && u64 * 3 > 1 || u64 > 100 || u64 * 3 > 1`, Agg: []string{"n=count()"}}, `select count(*) from t where u64 > 100`},
 	{query.Query{Where: `isnull(level) || local >= "2026-03-01 12:00:04.9"`, Group: []string{"level"}},
 		`select distinct level from t where level is null or local >= timestamp '2026-03-01 12:00:04.9'`},
 }

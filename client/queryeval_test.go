@@ -77,6 +77,9 @@ func (e *evaluator) eval(n *expr.Node) any {
 		return n.Text
 	}
 	a := e.eval(n.Args[0])
+	if n.Op == expr.And && a == false || n.Op == expr.Or && a == true { // what follows is not computed
+		return a
+	}
 	var b any
 	if len(n.Args) > 1 {
 		b = e.eval(n.Args[1])
@@ -85,11 +88,11 @@ func (e *evaluator) eval(n *expr.Node) any {
 	case expr.IsNull:
 		return a == nil
 	case expr.And:
-		if a == false || b == false {
+		if b == false {
 			return false
 		}
 	case expr.Or:
-		if a == true || b == true {
+		if b == true {
 			return true
 		}
 	}

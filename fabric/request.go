@@ -293,13 +293,10 @@ func (ep *Endpoint) Fence() {
 	if ep.dead.Load() != nil || ep.outbox.n == 0 && ep.reserved.n == 0 && !ep.hasPuts(ep.epoch) {
 		return // the link keeps the order
 	}
-	if ep.outbox.push(frameFence, nil, nil) {
+	if ep.outbox.mark() { // else nothing has been sent since the newest mark: behind one, all goes by the outbox
 		ep.epoch++
 		ep.markBusy()
-		return
 	}
-	// No room for the mark: the queue is at its bound, and drains in order. What
-	// comes next fails with ErrBackpressure, which orders it too.
 }
 
 // hasPuts reports whether Puts of an epoch or older ones are still going out; ep.mu is held.

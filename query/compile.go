@@ -134,12 +134,28 @@ func (c *compiler) node(n *expr.Node) uint16 {
 		c.instruction(n, to, 0, 0, 0)
 		return to
 	}
+	if n.Op == expr.And || n.Op == expr.Or {
+		return c.guarded(n)
+	}
 	var args [2]uint16
 	for i, a := range n.Args {
 		args[i] = c.node(a)
 	}
 	to := c.register()
 	c.instruction(n, to, args[0], args[1], uint16(n.Args[0].Kind))
+	return to
+}
+
+// guarded writes && and ||: the right side is a block that runs for the rows only that the left side leaves undecided.
+func (c *compiler) guarded(n *expr.Node) uint16 {
+	left, to := c.node(n.Args[0]), c.register()
+	at, first, outer := len(c.code), c.ncode+1, c.loaded
+	c.instruction(n, to, left, 0, 0)
+	c.loaded = map[int]uint16{} // what is loaded for some rows is of no use to all
+	right := c.node(n.Args[1])
+	c.loaded = outer
+	binary.LittleEndian.PutUint16(c.code[at+6:], right)
+	binary.LittleEndian.PutUint32(c.code[at+12:], c.ncode-first)
 	return to
 }
 

@@ -158,7 +158,11 @@ func (p *Plan) named(item string) (output, error) {
 		}
 	}
 	n, err := expr.Parse(text, p.columns)
-	if name == "" {
+	switch {
+	case name != "":
+	case err == nil && n.Op == expr.Load:
+		name = p.columns[n.Column].Name
+	default:
 		name = strings.TrimSpace(text)
 	}
 	return output{name: name, tree: n, text: text}, err

@@ -150,6 +150,18 @@ func TestPushed(t *testing.T) {
 	}
 }
 
+// A bare column keeps its name, however it is written.
+func TestNames(t *testing.T) {
+	odd := append(column.Schema{{Name: "user id", Type: column.Type{ID: column.I64}}}, columns...)
+	p, err := Make(Query{Group: []string{`col("user id")`, "(n)", "n + 1", "m=n"}, Agg: []string{"count()"}, Order: []string{"user id"}}, odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(p.Columns().Names(), ";"); got != "user id;n;n + 1;m;count()" {
+		t.Error(got)
+	}
+}
+
 // FuzzAdd: whatever an element answers, it is refused or read.
 func FuzzAdd(f *testing.F) {
 	f.Add(append(groupRecord("info", [3]uint64{3}, [3]uint64{3, 5}), end()...))

@@ -54,7 +54,7 @@ typedef struct {
     uint16_t to, a, b;
     uint16_t from; /* OP_CAST: the argument's kind */
     uint16_t zero;
-    uint32_t column;
+    uint32_t column; /* of OP_AND and OP_OR: how many of the instructions that follow are the right side */
 } instr_t;
 
 typedef struct {
@@ -375,31 +375,6 @@ static void compare(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b
     }
 }
 
-/* As in SQL: false && missing is false, true || missing is true. */
-static void connect(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
-{
-    uint8_t *d = to->buf, end = in->op == OP_OR; /* the value that decides */
-    const uint8_t *x = a->v, *y = b->v;
-    to->v = to->buf;
-    to->nulls = 0;
-    if (!a->nulls && !b->nulls) {
-        if (end)
-            for (uint32_t i = 0; i < n; i++)
-                d[i] = x[i] | y[i];
-        else
-            for (uint32_t i = 0; i < n; i++)
-                d[i] = x[i] & y[i];
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint8_t xo = a->nulls ? a->ok[i] : 1, yo = b->nulls ? b->ok[i] : 1;
-        uint8_t decided = (uint8_t)((xo & (x[i] == end)) | (yo & (y[i] == end)));
-        d[i] = decided ? end : !end;
-        to->ok[i] = decided | (xo & yo);
-        to->nulls += !to->ok[i];
-    }
-}
-
 static void cast(const instr_t *in, reg_t *to, const reg_t *a, uint32_t n)
 {
     both(to, a, NULL, n);
@@ -475,6 +450,48 @@ static void single(const instr_t *in, reg_t *to, const reg_t *a, uint32_t n)
         }
 }
 
+static int32_t execute(const instr_t *in, uint32_t count, const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint16_t *sel, uint32_t n);
+
+/* The right side of && and || runs for the rows only that the left one leaves undecided: what it says of the others does not
+ * matter, nor do its errors.  As in SQL false && missing is false, and true || missing is true. */
+static int32_t connect(const instr_t *in, const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint16_t *sel, uint32_t n)
+{
+    reg_t *to = q.reg + in->to;
+    const reg_t *a = q.reg + in->a, *b = q.reg + in->b;
+    uint8_t *d = to->buf, end = in->op == OP_OR; /* the value that decides */
+    uint16_t *open = (uint16_t *)(d + VECTOR), *rows = open + VECTOR;
+    uint32_t m = 0;
+    const uint8_t *x = a->v;
+    for (uint32_t i = 0; i < n; i++) {
+        open[m] = (uint16_t)i;
+        m += (x[i] != end) | (a->nulls ? !a->ok[i] : 0);
+    }
+    if (m < n)
+        for (uint32_t j = 0; j < m; j++)
+            rows[j] = sel ? sel[open[j]] : open[j];
+    to->v = d;
+    to->nulls = 0;
+    memset(d, end, n);
+    if (m == 0)
+        return WHERRY_OK;
+    WHERRY_TRY(execute(in + 1, in->column, part, chunk, base, m < n ? rows : sel, m));
+    if (a->nulls || b->nulls)
+        memset(to->ok, 1, n);
+    const uint8_t *y = b->v;
+    for (uint32_t j = 0; j < m; j++) {
+        uint32_t i = open[j];
+        uint8_t xo = a->nulls ? a->ok[i] : 1, yo = b->nulls ? b->ok[j] : 1;
+        if (yo && y[j] == end)
+            continue;
+        d[i] = !end;
+        if (!(xo & yo)) {
+            to->ok[i] = 0;
+            to->nulls++;
+        }
+    }
+    return WHERRY_OK;
+}
+
 static int32_t execute(const instr_t *in, uint32_t count, const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint16_t *sel, uint32_t n)
 {
     for (; count; count--, in++) {
@@ -489,7 +506,11 @@ static int32_t execute(const instr_t *in, uint32_t count, const part_t *part, co
         case OP_DIV:
         case OP_MOD: arithmetic(in, to, a, b, n); break;
         case OP_AND:
-        case OP_OR: connect(in, to, a, b, n); break;
+        case OP_OR:
+            WHERRY_TRY(connect(in, part, chunk, base, sel, n));
+            count -= in->column;
+            in += in->column;
+            break;
         case OP_NEG:
         case OP_NOT:
         case OP_ISNULL: single(in, to, a, n); break;
@@ -970,9 +991,17 @@ static int32_t constants_fill(void)
 
 static int32_t registers_check(const instr_t *in, uint32_t count)
 {
-    for (; count; count--, in++)
+    for (; count; count--, in++) {
         if (in->to >= q.p->registers || in->a >= q.p->registers || in->b >= q.p->registers)
             return refuse("the query is damaged");
+        if (in->op != OP_AND && in->op != OP_OR)
+            continue;
+        if (in->column >= count)
+            return refuse("the query is damaged");
+        WHERRY_TRY(registers_check(in + 1, in->column));
+        count -= in->column;
+        in += in->column;
+    }
     return WHERRY_OK;
 }
 
