@@ -194,6 +194,11 @@ func (c *conn) check(r *request, k *Call) (Code, string) {
 	if r.left <= 0 {
 		return CodeDeadline, ErrDeadline.Error()
 	}
+	if allow := k.m.opts.Allow; allow != nil {
+		if err := allow(k.From); err != nil {
+			return remoteCode(err), errorText(err.Error())
+		}
+	}
 	if r.lent() {
 		var err error
 		if k.at, err = decodeRef(r.body, c.p.limits.MaxBytes); err != nil {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -137,5 +138,33 @@ func TestRequestNeverSent(t *testing.T) {
 	waitFor(t, "it is fetched, and given up", func() bool { return node.p.Stats().Served == 1 })
 	if n, st := node.p.requests.inUse(), node.p.Stats(); n != 0 || st.Active != 0 {
 		t.Errorf("%d bytes are taken, %+v", n, st)
+	}
+}
+
+// TestAllow: who may not make a call hears it before any of the request is fetched.
+func TestAllow(t *testing.T) {
+	node := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{})
+	served := 0
+	err := node.p.Register("table", func(_ context.Context, c *Call) ([]byte, error) { served += len(c.Req); return nil, nil }, Options{Allow: func(ep *fabric.Endpoint) error {
+		if who := ep.Principal().Name; who != "ann" {
+			return &Error{FirstCode + 7, who + " may not"}
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []string{"eve", "ann"} {
+		side := newSideOf(t, fabric.Config{Name: who, Auth: tokenOf(who)}, Limits{})
+		_, err := side.p.Call(t.Context(), connect(t, side, node, "tcp://127.0.0.1:0"), "table", make([]byte, 8<<20))
+		var own *RemoteError
+		switch {
+		case who == "ann" && (err != nil || served != 8<<20):
+			t.Errorf("ann: %v, %d bytes were served", err, served)
+		case who == "eve" && (!errors.As(err, &own) || own.Code != FirstCode+7 || own.Text != "eve may not"):
+			t.Errorf("eve: %v", err)
+		case who == "eve" && (node.p.stats.overflows.Load() != 0 || served != 0):
+			t.Errorf("%d requests of eve's were fetched, %d bytes served", node.p.stats.overflows.Load(), served)
+		}
 	}
 }
