@@ -21,7 +21,7 @@ type budget struct {
 
 	mu    sync.Mutex // a leaf: nothing of ours is locked within
 	used  int64
-	line  list.List // of *portion: those in which somebody waits, in the order of their turns
+	line  list.List // of *portion: those with waiters, in the order of their turns
 	short bool      // the next in line waits for what other endpoints have
 }
 
@@ -30,10 +30,10 @@ type portion struct {
 	b     *budget
 	used  int64         // under b.mu
 	waits list.List     // of *claim, the first that came in front; under b.mu
-	place *list.Element // in b.line; nil if nobody waits
+	place *list.Element // in b.line; nil without a waiter
 }
 
-// claim is one who waits for bytes.
+// claim is one waiter for bytes.
 type claim struct {
 	n       int64
 	waiter  fabric.Waiter
@@ -60,7 +60,7 @@ func (s *portion) inUse() int64 {
 // fits reports whether the share may grow by n; b.mu is held.
 func (s *portion) fits(n int64) bool { return s.used+n <= s.b.limit-s.b.used }
 
-// take takes n bytes, unless the share or the budget has no room for them, or somebody has waited for it.
+// take takes n bytes, unless the share or the budget has no room for them, or others have waited for it longer.
 func (s *portion) take(n int64) bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *portion) give(n int64) {
 	s.b.serve()
 }
 
-// serve gives those who wait what there is. Endpoints take turns. One that has all that it may have is passed over;
+// serve gives waiters what there is. Endpoints take turns. One that has all that it may have is passed over;
 // one that has nothing keeps others from what it waits for, or small payloads would keep large ones waiting for ever. b.mu is held.
 func (b *budget) serve() {
 	b.short = false

@@ -55,7 +55,7 @@ type Peer struct {
 // drainEvery is how often Drain looks.
 const drainEvery = 5 * time.Millisecond
 
-// sweepEvery is how often expired payloads and deadlines that nobody waits for are looked at.
+// sweepEvery is how often the Peer looks for expired payloads and for deadlines without a waiter.
 const sweepEvery = 250 * time.Millisecond
 
 // New makes an element able to call and to serve. It must be called before the
@@ -314,7 +314,7 @@ type Stats struct {
 	Served, Refused       uint64 // of peers: handled; turned away (busy, unknown)
 	HandlerErrors         uint64 // handled, with an error
 	Duplicates, Malformed uint64
-	Unfetched             uint64 // payloads that nobody fetched in time
+	Unfetched             uint64 // payloads that were not fetched in time
 	Notes                 uint64 // sent
 	Overflows             uint64 // payloads that were too large for a message, of either side
 	Reused                uint64 // of them, requests of peers that were fetched into memory of an earlier one
@@ -332,7 +332,7 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
+		Active: p.active.Load(), Parked: p.queue.waiting(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
 		BulkBytes: p.lentBytes() + p.idle.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
 }
 

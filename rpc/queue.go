@@ -15,14 +15,21 @@ import (
 
 // queue has the calls that cannot run yet. Each waits in the line of the first thing that it lacked: a place of its method
 // (Options.Concurrent), of its peer (Limits.CallsPerPeer), of its principal, or of all peers (Limits.Calls). It has none of them while it waits, so
-// nobody waits for who waits. Whoever gives a place back lets the first in its line try again; one that lacks another by now goes to the end of that line.
+// queued calls cannot block each other. A place that is given back lets the first call in its line try again; a call that lacks another place by now goes to the end of that line.
 type queue struct {
-	n atomic.Int64 // calls in it; raised before one that comes tries for the last time, and read by who has given a place back
+	n atomic.Int64 // calls in it; raised before a new one tries for the last time, and read after a place was given back
 
 	mu    sync.Mutex // taken before conn.mu, never within
 	line  list.List  // of *Call: those that lack a place of all peers
 	calls map[*conn]map[exchange.ID]*Call
 	bytes int64 // what they count as
+}
+
+// waiting counts the calls in the queue, without one that is just trying for the last time.
+func (q *queue) waiting() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n.Load()
 }
 
 // queuedCost is what a queued call takes besides its request.
@@ -52,7 +59,7 @@ func (c *conn) park(k *Call, lacks string) {
 		c.refuse(k.request(), CodeBusy, lacks+"; "+why)
 		return
 	}
-	q.n.Add(1) // from now on who gives a place back waits for q.mu
+	q.n.Add(1) // from now on a goroutine that gives a place back waits for q.mu
 	q.bytes += cost
 	c.queuedBytes += cost
 	c.tenant.queuedBytes += cost
@@ -173,7 +180,7 @@ func (k *Call) admit() (lacks *list.List, t turn) {
 	}
 	c.mu.Unlock()
 	if lacks != nil || t.code != codeOK {
-		m.leave() // whoever found it busy meanwhile waits for queue.mu, and tries again
+		m.leave() // a call that found it busy meanwhile waits for queue.mu, and tries again
 	}
 	return lacks, t
 }

@@ -93,7 +93,7 @@ func (k *Call) sendNote(now int64) {
 func (k *Call) Detach() error {
 	if k.leads.Load() {
 		enter := k.enter
-		if k.OneWay { // which the caller's window bounds: nobody would hear that it was refused
+		if k.OneWay { // which the caller's window bounds: no caller would hear of a refusal
 			enter = k.force
 		}
 		if err := enter(); err != nil {
@@ -102,7 +102,7 @@ func (k *Call) Detach() error {
 		if k.buf == nil { // it is part of a message
 			k.Req = append([]byte(nil), k.Req...)
 		}
-		k.leads.Store(false) // who calls on with this context from now on may wait
+		k.leads.Store(false) // a goroutine that calls on with this context from now on may wait
 	}
 	k.mu.Lock()
 	k.detached = true
@@ -294,7 +294,7 @@ func (c *conn) lead(k *Call) {
 		return
 	}
 	k.finish(body, err)
-	if k.inner != nil || k.isDetached() { // somebody may have kept the context, or the answer waits for room
+	if k.inner != nil || k.isDetached() { // the handler may have passed the context on, or the answer waits for room
 		return
 	}
 	if cap(k.scratch) > keptScratch {
@@ -329,7 +329,7 @@ func (k *Call) enter() *Error {
 	return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
 }
 
-// begin is enter where that is possible; otherwise it is nil for who lacks a place, and says of what. conn.mu is held.
+// begin is enter where that is possible; otherwise it is nil, and says which place is lacking. conn.mu is held.
 func (k *Call) begin() (lacks *list.List) {
 	c := k.c
 	if c.callee.Full() {

@@ -254,7 +254,7 @@ func (t *Transport) unreserve(l *link) {
 	t.mu.Unlock()
 }
 
-// teardown takes l away. Only the leader calls it, so nobody else reads the
+// teardown takes l away. Only the leader calls it, so no other goroutine reads the
 // rings meanwhile.
 func (t *Transport) teardown(l *link) {
 	s := &t.leader

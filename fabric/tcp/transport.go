@@ -47,8 +47,8 @@ type Transport struct {
 
 	mu        sync.Mutex
 	links     map[int32]*link
-	linkN     atomic.Int32          // how many
-	hellos    share.Door // accepted, in HELLO
+	linkN     atomic.Int32 // how many
+	hellos    share.Door   // accepted, in HELLO
 	listeners []net.Listener
 	closed    bool
 	accepting sync.WaitGroup
@@ -168,7 +168,7 @@ func (t *Transport) Uncork() {
 	t.other = list
 }
 
-// hold notes that l's frames wait for Uncork; false if nobody would call it.
+// hold notes that l's frames wait for Uncork; false if no caller of Uncork would come.
 // l.txMu is held.
 func (t *Transport) hold(l *link) bool {
 	if !t.corked.Load() {
@@ -251,7 +251,7 @@ func (t *Transport) accepted(c *net.TCPConn) fabric.Pending {
 		return &p
 	}
 	s, err := t.secure(p, "")
-	if err != nil { // with this element itself: whoever reads from the connection is told
+	if err != nil { // with this element itself: the reader of the connection is told
 		p.err = err
 		return &p
 	}
@@ -323,7 +323,7 @@ func (t *Transport) add(l *link) error {
 	if err := unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev); err != nil {
 		return fmt.Errorf("tcp: watch a socket: %w", err)
 	}
-	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number is somebody else's then
+	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number may be another file's then
 	t.linkN.Store(int32(len(t.links)))
 	return nil
 }

@@ -42,7 +42,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 }
 
-// TestNurseryKilled: workers live on without their nursery, and the next one has another.
+// TestNurseryKilled: workers live on without their nursery, and so does the blank; the next one has another.
 func TestNurseryKilled(t *testing.T) {
 	e := newEngine(t, Config{})
 	b := bind(t, load(t, e, abi.Limits{}), "alice")
@@ -53,8 +53,8 @@ func TestNurseryKilled(t *testing.T) {
 	if _, err := e.nursery.cmd.Process.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	another := acquire(t, b)
-	for _, in := range []*instance{old, another} {
+	another, third := acquire(t, b), acquire(t, b)
+	for _, in := range []*instance{old, another, third} {
 		if st, err := in.Run(order{op: 1}.payload(), nil, &fakeHost{}); err != nil || st != abi.OK {
 			t.Errorf("%v, %v", st, err)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/wherry-fabric/wherry/internal/share"
 )
 
-// A run can make a function: an image that nobody else has, so there is no origin to ask for it. The element where that happened is its
-// maker (What.Maker). It keeps the image until the invocation is over, and whoever is sent the function and lacks it can ask there.
+// A run can make a function: an image that no other element has, so the origin cannot be asked for it. The element where that happened is its
+// maker (What.Maker). It keeps the image until the invocation is over, and an element that is sent the function and lacks it can ask there.
 // The origin hears that something is kept, as it does of state (HOLD, DONE), and says when it can go (FREE, CANCEL).
 
 // Make binds a function that a run has made, whose image is in the Store, and keeps the binding until Unbind. Until

@@ -7,7 +7,7 @@ type tenant struct {
 	peers int // endpoints of the principal's
 
 	running             int
-	records             int // messages that nobody has acknowledged
+	records             int // messages that were not acknowledged
 	heldRuns, heldBytes int
 	backlogBytes        int
 	made                int          // functions that its runs have made
@@ -49,7 +49,7 @@ func (c *Core) vacate(t *tenant) {
 	}
 }
 
-// tenant is whom a run is for: the principal of its origin.
+// tenant is the principal of a run's origin, for which it runs.
 func (r *Run) tenant(c *Core) *tenant {
 	return c.tenantOf(r.inv)
 }
