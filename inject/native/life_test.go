@@ -297,11 +297,11 @@ func TestWindowsRefused(t *testing.T) {
 		{abi.Window{FD: w.FD(), Size: 1 << 40}, "at most"},
 	} {
 		var refused *WindowError
-		if _, err := p.Bind("alice", []abi.Window{c.w}); !errors.As(err, &refused) || !strings.Contains(err.Error(), c.want) {
+		if _, err := p.Bind(t.Context(), "alice", []abi.Window{c.w}); !errors.As(err, &refused) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.w, err, c.want)
 		}
 	}
-	if _, err := p.Bind("alice", make([]abi.Window, worker.MaxWindows+1)); !errors.Is(err, abi.ErrOverLimit) {
+	if _, err := p.Bind(t.Context(), "alice", make([]abi.Window, worker.MaxWindows+1)); !errors.Is(err, abi.ErrOverLimit) {
 		t.Errorf("too many windows: %v", err)
 	}
 }
@@ -310,7 +310,7 @@ func TestWindowsRefused(t *testing.T) {
 func TestClosed(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := load(t, e, abi.Limits{})
-	b, err := p.Bind("alice", nil)
+	b, err := p.Bind(t.Context(), "alice", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestClosed(t *testing.T) {
 	}
 	in.Release()
 	p.Close()
-	if _, err := p.Bind("alice", nil); !errors.Is(err, ErrClosed) {
+	if _, err := p.Bind(t.Context(), "alice", nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("bound to a closed program: %v", err)
 	}
 	if s := e.Stats(); s.Live != 0 {
@@ -353,7 +353,7 @@ func TestReservedOutlivesBound(t *testing.T) {
 	} {
 		uses := p.uses
 		w := segment(t, 1<<16)
-		made, err := p.Bind("alice", []abi.Window{{FD: w.FD(), Size: 1 << 16}})
+		made, err := p.Bind(t.Context(), "alice", []abi.Window{{FD: w.FD(), Size: 1 << 16}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -419,7 +419,7 @@ func TestLoadedBounded(t *testing.T) {
 		other.Close()
 	}
 	e.loaded, e.loadedFor["ada"] = own, own
-	b, err := first.Bind("alice", nil)
+	b, err := first.Bind(t.Context(), "alice", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package native
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sync"
 
@@ -206,7 +207,7 @@ type window struct {
 type identity struct{ dev, ino uint64 }
 
 // Bind checks the windows and gives them their addresses. Errors are *WindowError, *LimitError and ErrClosed.
-func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
+func (p *program) Bind(_ context.Context, principal string, windows []abi.Window) (abi.Bound, error) {
 	if len(windows) > worker.MaxWindows {
 		return nil, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: worker.MaxWindows}
 	}

@@ -3,6 +3,7 @@ package wasm
 import (
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 )
@@ -25,6 +26,11 @@ type Config struct {
 	Defaults abi.Limits
 	// Ceilings are the highest limits a function can have; zero fields: abi.DefaultCeilings.
 	Ceilings abi.Limits
+	// Compiler is the command of processes that compile what may take long, and that are killed when it does; they call ServeCompiler. Empty: all
+	// is compiled in this process.
+	Compiler []string
+	// CompileTime is the processor time that one function may take there. 0: DefaultCompileTime.
+	CompileTime time.Duration
 	// Interpret runs code in the interpreter even where there is a compiler.
 	Interpret bool
 	// Log gets what an operator should know; nil discards it.
@@ -40,6 +46,8 @@ const (
 	// DefaultMemoryBytes holds about 190 instances with the default limits of functions that do not recur, with all their scratch.
 	DefaultMemoryBytes = 4 << 30
 	minCacheBytes      = 1 << 20
+	// DefaultCompileTime is three times what the worst functions take that the limits on modules let through.
+	DefaultCompileTime = 5 * time.Second
 )
 
 // Validate says what is wrong with c.
@@ -55,6 +63,12 @@ func (c Config) filled() (Config, error) {
 	}
 	if c.CacheBytes < minCacheBytes {
 		return c, fmt.Errorf("wasm: CacheBytes is %d, want 0 or at least %d", c.CacheBytes, minCacheBytes)
+	}
+	if c.CompileTime == 0 {
+		c.CompileTime = DefaultCompileTime
+	}
+	if c.CompileTime < 0 {
+		return c, fmt.Errorf("wasm: a negative CompileTime")
 	}
 	if c.MaxInstances == 0 {
 		c.MaxInstances = DefaultMaxInstances
