@@ -145,3 +145,46 @@ func TestElsewhereMissing(t *testing.T) {
 		t.Errorf("%+v, and the log says %q", s, said.String())
 	}
 }
+
+// TestMachineCodeIsCharged: machine code takes memory of whom it was made for, up to a share; it is given back when the function goes.
+func TestMachineCodeIsCharged(t *testing.T) {
+	e := newEngine(t, Config{CodeBytes: 6 << 20})
+	small := compile(t, e, "lab", abi.Limits{})
+	value(t, bind(t, small, "alice"), order{op: 12})
+	_, before := e.machine.Usage()
+	if before == 0 {
+		t.Error("a small function is charged nothing")
+	}
+	made := 0
+	var hers []*Binding
+	for ; made < 100; made++ {
+		wasm := append(chain(2, 500), 0, 2, 1, byte(made)) // a custom section: another identity
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		b := bind(t, p, "mallory")
+		hers = append(hers, b)
+		if err = b.Prepare(t.Context()); errors.Is(err, abi.ErrShareBusy) && strings.Contains(err.Error(), `"mallory"`) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made < 10 || made > 50 {
+		t.Errorf("%d functions of hers were compiled", made)
+	}
+	if err := large(t, e).Prepare(t.Context()); err != nil {
+		t.Errorf("another principal's: %v", err)
+	}
+	_, full := e.machine.Usage()
+	hers[0].Close()
+	hers[0].program.Close()
+	if _, now := e.machine.Usage(); now >= full {
+		t.Errorf("%d bytes are charged, %d before one was closed", now, full)
+	}
+	if err := hers[made].Prepare(t.Context()); err != nil {
+		t.Errorf("after one was closed: %v", err)
+	}
+}

@@ -34,7 +34,8 @@ type Engine struct {
 	compilers *compilers // nil without Config.Compiler
 	epoch     time.Time
 
-	room *room.Room
+	room    *room.Room
+	machine *room.Code // of machine code, charged to whom a variant was compiled for first
 
 	mu     sync.Mutex
 	closed bool
@@ -64,6 +65,7 @@ func New(config Config) (*Engine, error) {
 			config.Log.Warn("wasm: closing the runtime", "err", err)
 		}
 	}})
+	e.machine = room.NewCode("wasm", maxVariants, config.CodeBytes)
 	for version := uint32(1); version <= abi.Version; version++ {
 		e.rules[version] = rules(version)
 	}

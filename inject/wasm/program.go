@@ -48,6 +48,9 @@ type variant struct {
 	turn chan struct{} // has room for whoever compiles it, or looks at the rest
 	lane *lane
 	code wazero.CompiledModule
+
+	payer   string // who is charged for the code
+	charged uint64
 }
 
 // take waits for the variant's turn, as long as ctx says.
@@ -131,8 +134,16 @@ func (p *Program) compiled(ctx context.Context, principal string, checkStores bo
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	v.lane, v.code, err = p.engine.machineCode(ctx, principal, p.id, checkStores, code)
-	return v, err
+	bytes := machinePerByte * uint64(len(code))
+	if err := p.engine.machine.Admit(principal, bytes); err != nil {
+		return nil, err
+	}
+	if v.lane, v.code, err = p.engine.machineCode(ctx, principal, p.id, checkStores, code); err != nil {
+		p.engine.machine.Drop(principal, bytes)
+		return nil, err
+	}
+	v.payer, v.charged = principal, bytes
+	return v, nil
 }
 
 // open is ErrClosed once the program is given up.
@@ -171,6 +182,7 @@ func (p *Program) drop() {
 			// Nothing runs this code any more; closing it cannot fail.
 			_ = v.code.Close(context.Background())
 			v.code = nil
+			p.engine.machine.Drop(v.payer, v.charged)
 		}
 	}
 }
