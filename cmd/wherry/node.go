@@ -64,7 +64,7 @@ again and keeps its data; what changes only with a restart, or is wrong, its log
 	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
 	p.StringVar(&f.poolMemory, "pool-memory", "", "how much of --memory regions of remote memory may take, as in 1GiB (default: nothing, and the node lends no regions; docs/pool.md)")
-	p.StringArrayVar(&c.Lend, "lend", nil, "device to lend: nvme=NAME:/PATH of a file or a block device, and ,readonly may follow; may be repeated (docs/devices.md)")
+	p.StringArrayVar(&c.Lend, "lend", nil, "device to lend: nvme=NAME:/PATH of a file or a block device, and ,direct (past the page cache) and ,readonly may follow; may be repeated (docs/devices.md)")
 	f.manager.add(cmd, &c)
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (default: none, and --at is refused)")
 	p.StringVar(&c.LendGrants, "lend-grants", "", "file that keeps who may borrow the devices (wherry dev grant); without it grants end with the node")

@@ -99,7 +99,9 @@ type lease struct {
 func New(cfg Config) (*Lender, error) {
 	cfg.Limits.defaults()
 	if cfg.Open == nil {
-		cfg.Open = func(s Spec) (nvme.Backing, error) { return nvme.OpenFile(s.Path, s.ReadOnly) }
+		cfg.Open = func(s Spec) (nvme.Backing, error) {
+			return nvme.OpenFile(s.Path, nvme.FileOptions{ReadOnly: s.ReadOnly, Direct: s.Direct})
+		}
 	}
 	var given grants
 	if cfg.GrantFile != "" {
@@ -128,7 +130,7 @@ func (l *Lender) Lend(s Spec) error {
 		return fmt.Errorf("lend %s: %w", s.Name, err)
 	}
 	l.drives[s.Name] = &drive{Spec: s, backing: b, book: device.NewBook(b.Size(), nvme.BlockBytes)}
-	l.cfg.Log.Info("lending", "device", s.Name, "class", s.Class, "path", s.Path, "bytes", b.Size(), "readonly", s.ReadOnly)
+	l.cfg.Log.Info("lending", "device", s.Name, "class", s.Class, "path", s.Path, "bytes", b.Size(), "readonly", s.ReadOnly, "direct", s.Direct)
 	return nil
 }
 

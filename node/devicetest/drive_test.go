@@ -21,12 +21,17 @@ import (
 
 var schemes = []string{"shm", "tcp"}
 
-// TestWhole: what a borrower writes by commands of every size is what the file has then, and what it reads.
+// TestWhole: what a borrower writes by commands of every size is what the file has then, and what it reads; also where the lender goes past its page cache.
 func TestWhole(t *testing.T) {
-	for _, scheme := range schemes {
-		t.Run(scheme, func(t *testing.T) {
+	for _, name := range []string{"shm", "tcp", "shm,direct", "tcp,direct"} {
+		t.Run(name, func(t *testing.T) {
+			scheme, _, direct := strings.Cut(name, ",")
 			r := newRig(t, scheme)
-			r.node("")
+			if direct {
+				r.node(",direct")
+			} else {
+				r.node("")
+			}
 			c, ctx := r.client("borrower"), r.ctx()
 			d := r.borrow(c, host.Config{Mode: device.Exclusive})
 			if d.Size() != driveBytes || d.BlockBytes() != 512 || d.Mapped() != (scheme == "shm") {
