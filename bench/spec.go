@@ -332,6 +332,7 @@ type role struct {
 	Apart     bool // the processes have a CPU each
 	Seed      uint64
 	CacheDir  string
+	Disk      string    // of dev: a file on a disk
 	TLS       *ca.Files // nil: none
 	Code      *codeOf   // nil: ready functions, as wasm
 	Profile   string    // file for a CPU profile; "": none
