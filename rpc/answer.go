@@ -89,7 +89,7 @@ func (k *Call) hold(code Code, body []byte) error {
 	if err := k.keep(len(body)); err != nil {
 		return err
 	}
-	k.c.p.unpark(&k.c.line, &k.c.p.queue.line)
+	k.c.left()
 	timed, stop := k.c.p.layer.Timeout(context.Background(), k.Left(), ErrDeadline)
 	ctx, cancel := context.WithCancelCause(timed)
 	k.mu.Lock()
@@ -157,7 +157,7 @@ func (k *Call) keep(n int) error {
 	p.held.Add(1)
 	k.holds = true
 	if k.entered {
-		p.active.Add(-1) // it does not run any more
+		c.leaves() // it does not run any more
 	}
 	c.callee.Hold(k.id, k)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -30,6 +31,7 @@ type Call struct {
 	mem      *fabric.Remote // at, if it is mapped
 	lent     bool
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
+	charged  int64       // for that
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	nested   bool        // its caller is a handler
 	room     int64       // its caller has for the answer; a larger one waits to be asked for
@@ -192,6 +194,11 @@ func (c *conn) check(r *request, k *Call) (Code, string) {
 	if r.left <= 0 {
 		return CodeDeadline, ErrDeadline.Error()
 	}
+	if allow := k.m.opts.Allow; allow != nil {
+		if err := allow(k.From); err != nil {
+			return remoteCode(err), errorText(err.Error())
+		}
+	}
 	if r.lent() {
 		var err error
 		if k.at, err = decodeRef(r.body, c.p.limits.MaxBytes); err != nil {
@@ -316,18 +323,20 @@ func (k *Call) enter() *Error {
 		return nil
 	case &c.line:
 		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one (Limits.CallsPerPeer)", p.limits.CallsPerPeer)}
+	case &c.tenant.line:
+		return &Error{CodeBusy, fmt.Sprintf("%d calls of principal %q are under way, the limit for one (three quarters of Limits.Calls)", share.Of(p.limits.Calls), c.ep.Principal().Name)}
 	}
 	return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
 }
 
 // begin is enter where that is possible; otherwise it is nil, and says which place is lacking. conn.mu is held.
 func (k *Call) begin() (lacks *list.List) {
-	c, p := k.c, k.c.p
+	c := k.c
 	if c.callee.Full() {
 		return &c.line
 	}
-	if !take(&p.active, 1, int64(p.limits.Calls)) {
-		return &p.queue.line
+	if lacks = c.enters(); lacks != nil {
+		return lacks
 	}
 	c.callee.Begin(k.id, k)
 	k.entered = true
@@ -342,7 +351,7 @@ func (k *Call) force() *Error {
 	if c.ended != nil {
 		return &Error{CodeCanceled, lostCaller}
 	}
-	c.p.active.Add(1)
+	c.forces()
 	c.callee.Keep(k.id, k)
 	k.entered = true
 	return nil
@@ -362,10 +371,10 @@ func (k *Call) leave() {
 		c.held.Add(-1)
 		c.p.held.Add(-1)
 	} else {
-		c.p.active.Add(-1)
+		c.leaves()
 	}
 	k.entered, k.holds = false, false
-	c.p.unpark(&c.line, &c.p.queue.line)
+	c.left()
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.
@@ -396,8 +405,14 @@ func (k *Call) run() ([]byte, error) {
 
 // fetch fetches a request that was lent.
 func (k *Call) fetch(ctx context.Context) error {
+	if err := k.charge(ctx, int64(k.at.size)); err != nil {
+		return err
+	}
 	mem, err := k.mem, error(nil)
-	if mem == nil {
+	if mem == nil { // whose owner has to answer
+		timed, stop := k.c.p.layer.Timeout(ctx, k.c.p.limits.LingerTime, errFetch)
+		defer stop()
+		ctx = timed
 		mem, err = k.c.remotes.get(ctx, k.From, k.at.key)
 	}
 	if err == nil {
@@ -409,11 +424,14 @@ func (k *Call) fetch(ctx context.Context) error {
 			return nil
 		}
 	}
-	if ctx.Err() != nil {
-		return timedOut(context.Cause(ctx))
+	k.uncharge()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errFetch) {
+		return timedOut(cause)
 	}
 	return &Error{CodeBulk, fmt.Sprintf("the request's payload: %v", err)}
 }
+
+var errFetch = errors.New("its owner has not sent it (Limits.LingerTime)")
 
 // took tells the caller that its segment is not read any more.
 func (k *Call) took() {

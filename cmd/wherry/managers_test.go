@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -74,7 +76,10 @@ func (g *managed) start(name string) {
 	g.Helper()
 	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", "m0,m1,m2", "--token-file", g.tokens, "--token", "node", "--insecure"}
 	if name[0] == 'm' {
-		args = append(args, "--manager", filepath.Join(g.dir, name), "--manager-peers", g.etcd)
+		args = append(args, "--manager", filepath.Join(g.dir, name))
+		if g.etcd != "" {
+			args = append(args, "--manager-peers", g.etcd)
+		}
 	} else {
 		args = append(args, "--pool-memory", "512MiB")
 	}
@@ -195,6 +200,88 @@ func (g *managed) goesOn(when string, r *pool.Region) {
 	}
 }
 
+// grows adds component c2 while a region is read and written. New extents go there, also those of a region that becomes larger.
+func (g *managed) grows(c *client.Client, work *pool.Region) {
+	g.Helper()
+	ended := g.busy(work)
+	g.start("c2")
+	g.has(c, "c0", "c1", "c2")
+	fresh := g.create(c, "new", 128<<20)
+	if i := fresh.Info(); !slices.Contains(i.Placed, "c2") {
+		g.Errorf("the empty component was passed over: %+v", i)
+	}
+	more := g.busy(fresh)
+	back, err := c.Pool().LookupRegion(g.Context(), pool.Manager, "back")
+	if err == nil {
+		err = back.Resize(g.Context(), 256<<20)
+	}
+	if err != nil || !slices.Contains(back.Info().Placed, "c2") {
+		g.Errorf("a region that became larger has nothing at the empty component: %+v, %v", back.Info(), err)
+	}
+	g.goesOn("became larger", back)
+	more()
+	ended()
+}
+
+// busy reads and writes all of a region at once, by several goroutines, and checks each answer. The function that it returns waits until more answers
+// have come, ends it, and has all that was written read once more.
+func (g *managed) busy(r *pool.Region) (ended func()) {
+	const workers, size = 4, 4096
+	ctx, cancel := context.WithCancel(g.Context())
+	var work sync.WaitGroup
+	var answers atomic.Uint64
+	slots := uint64(r.Size()) / (1 << 20) / workers // of each worker, 1 MiB apart
+	for w := range uint64(workers) {
+		work.Go(func() {
+			last := make([]uint64, slots)
+			at := func(slot uint64) uint64 { return (w*slots+slot)<<20 + 8192 }
+			text := func(slot uint64) []byte {
+				return bytes.Repeat(fmt.Appendf(nil, "%08d%08d", at(slot)>>10, last[slot]), size/16)
+			}
+			got := make([]byte, size)
+			same := func(slot uint64) bool {
+				if last[slot] == 0 {
+					return true
+				}
+				if err := r.Get(g.Context(), got, at(slot)); err != nil || !bytes.Equal(got, text(slot)) {
+					g.Errorf("%.32q (%v) at %d, want %.32q", got, err, at(slot), text(slot))
+					return false
+				}
+				return true
+			}
+			for n := uint64(1); ctx.Err() == nil; n++ {
+				slot := n * 7 % slots
+				last[slot] = n
+				if err := r.Put(g.Context(), text(slot), at(slot)); err != nil {
+					g.Errorf("put at %d: %v", at(slot), err)
+					return
+				}
+				if !same(slot) || !same(n*5%slots) {
+					return
+				}
+				answers.Add(1)
+			}
+			for slot := range slots {
+				if !same(slot) {
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		g.Helper()
+		before := answers.Load()
+		g.until("more answers", func() error {
+			if n := answers.Load(); n < before+100 && !g.Failed() {
+				return fmt.Errorf("%d answers", n)
+			}
+			return nil
+		})
+		cancel()
+		work.Wait()
+	}
+}
+
 // TestManagers: three managers as real processes, their etcd inside them. One is killed, then etcd has no majority, then it is back; a component
 // comes, a component is killed. Who has a region open goes on through all of it, but for what the killed component held.
 func TestManagers(t *testing.T) {
@@ -217,6 +304,7 @@ func TestManagers(t *testing.T) {
 	goesOn("a manager was killed", work)
 	goesOn("made by two managers", create("two", 64<<20))
 
+	ended := g.busy(work)
 	g.kill("m1", syscall.SIGKILL)
 	goesOn("etcd has no majority", work)
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -232,12 +320,9 @@ func TestManagers(t *testing.T) {
 		t.Errorf("etcd was away, no component: %+v, %v", i, err)
 	}
 	goesOn("etcd is back", work)
+	ended() // while etcd was away and back
 
-	g.start("c2")
-	g.has(c, "c0", "c1", "c2")
-	if i := create("new", 128<<20).Info(); !slices.Contains(i.Placed, "c2") {
-		t.Errorf("the empty component was passed over: %+v", i)
-	}
+	g.grows(c, work)
 
 	g.kill("c1", syscall.SIGKILL)
 	g.until("the loss is named", func() error {
@@ -254,6 +339,12 @@ func TestManagers(t *testing.T) {
 	failed := check(ctx, again)
 	if err := failed["c1"]; len(failed) != 1 || !errors.Is(err, pool.ErrLost) {
 		t.Errorf("c1 is killed: %v", failed)
+	}
+	for want, args := range map[string][]string{"lost with what they held: c1": {"pool", "stat", "work"}, "lost: c1": {"top", "--once"}} {
+		args = append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "me", "--timeout", "30s")
+		if out, err := self(ctx, "", args...).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v says (%v), without %q:\n%s", args[:2], err, want, out)
+		}
 	}
 	for _, name := range []string{"work", "two", "back", "new"} {
 		if err := p.DestroyRegion(ctx, pool.Manager, name); err != nil {
@@ -319,4 +410,85 @@ func TestManagerCutOff(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// votes waits until these managers decide, and no others.
+func (g *managed) votes(c *client.Client, names ...string) {
+	g.Helper()
+	g.until(fmt.Sprint("managers ", names), func() error {
+		ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+		defer cancel()
+		list, err := c.ManagerMembers(ctx)
+		var have []string
+		for _, m := range list {
+			if m.Voting {
+				have = append(have, m.Name)
+			}
+		}
+		if err == nil && (!slices.Equal(have, names) || len(list) != len(names)) {
+			err = fmt.Errorf("there are %+v", list)
+		}
+		return err
+	})
+}
+
+// TestManagersGrow: one manager becomes three; one whose directory is lost comes back; one is removed. Regions are kept through all of it, and each
+// manager counts: the state outlives the loss of any other.
+func TestManagersGrow(t *testing.T) {
+	g := newManaged(t, nil, "m0", "m1", "m2", "c0")
+	three := g.etcd
+	g.etcd = ""
+	g.start("m0")
+	g.start("c0")
+	c := g.connect("c0")
+	g.has(c, "c0")
+	work := g.create(c, "work", 64<<20)
+	g.goesOn("one manager", work)
+	g.votes(c, "m0")
+
+	g.kill("m0", syscall.SIGTERM)
+	g.etcd = three
+	for _, name := range []string{"m0", "m1", "m2"} {
+		g.start(name)
+	}
+	g.votes(c, "m0", "m1", "m2")
+	g.kill("m0", syscall.SIGKILL)
+	g.goesOn("made by the two that came", g.create(c, "two", 64<<20))
+
+	must(t, exec.Command("rm", "-r", filepath.Join(g.dir, "m0")))
+	g.start("m0")
+	g.connect("m0") // it was taken in
+	g.votes(c, "m0", "m1", "m2")
+	g.kill("m1", syscall.SIGKILL)
+	g.goesOn("made with the one that was replaced", g.create(c, "three", 64<<20))
+
+	rm := func(name string) (string, error) {
+		out, err := self(t.Context(), "", "manager", "rm", name, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "node").CombinedOutput()
+		return string(out), err
+	}
+	if out, err := rm("m7"); err == nil || !strings.Contains(out, "there are m0, m1, m2") {
+		t.Errorf("%s (%v)", out, err)
+	}
+	g.until("m1 is removed", func() error {
+		out, err := rm("m1")
+		if err != nil && !strings.Contains(out, "there are m0, m2") { // the answer was lost
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	g.votes(c, "m0", "m2")
+	g.start("m1") // with what it knew before
+	err := g.processes["m1"].Wait()
+	delete(g.processes, "m1")
+	if said := g.said["m1"].String(); err == nil || !strings.Contains(said, "it is no member any more") {
+		t.Errorf("a manager that was removed: %v\n%s", err, said)
+	}
+
+	for _, name := range []string{"work", "two", "three"} {
+		i, err := c.Pool().StatRegion(t.Context(), pool.Manager, name)
+		if err != nil || len(i.Lost) > 0 {
+			t.Errorf("%s: %+v, %v", name, i, err)
+		}
+	}
+	g.goesOn("at the end", work)
 }

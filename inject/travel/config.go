@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 const (
@@ -50,7 +52,7 @@ const (
 	// ackDelay bounds how long an acknowledgement waits for company: an ACK costs as much as a
 	// forward, and until it comes the sender only keeps a record longer than it must.
 	ackDelay = Instant(20 * time.Millisecond)
-	// stowDelay is how often room is looked for while branches wait to leave: of the peer's credit nobody tells.
+	// stowDelay is how often room is looked for while branches wait to leave: no event tells of the peer's credit.
 	stowDelay = Instant(time.Millisecond)
 	// reportTime is how much earlier a branch's time ends elsewhere than at its
 	// origin, so that the element where that happens can say so.
@@ -103,9 +105,9 @@ type Limits struct {
 	PrincipalStateful int
 	Bindings          int           // (MaxSlots, which is also the most); of one principal's runs three quarters of them
 	Made              int           // functions that runs of calls under way have made here (512); of one principal three quarters of them
-	Fetches           int           // objects being asked for (256)
+	Fetches           int           // objects being asked for (256); of one principal three quarters of them
 	ObjectBytes       int           // one object (16 MiB)
-	FetchBytes        int           // all objects being put together (64 MiB)
+	FetchBytes        int           // all objects being put together (64 MiB); of one principal three quarters of it
 	OutboxBytes       int           // reports waiting for room, per peer (1 MiB)
 	Branches          uint32        // of one invocation, under way at once (65536)
 	Parts             uint32        // per branch (4096)
@@ -147,7 +149,7 @@ func (l *Limits) setDefaults() {
 	def(&l.PrincipalHeldRuns, 16384)
 	def(&l.PrincipalHeldBytes, 16<<20)
 	def(&l.BacklogBytes, 1<<30)
-	def(&l.PrincipalBacklogBytes, share(l.BacklogBytes))
+	def(&l.PrincipalBacklogBytes, share.Of(l.BacklogBytes))
 	def(&l.Records, 131072)
 	def(&l.Tombstones, 16384)
 	def(&l.Stateful, 16384)

@@ -3,11 +3,14 @@ package travel
 import (
 	"fmt"
 	"slices"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // fetch is one object being asked for, on behalf of the branches parked for it.
 type fetch struct {
 	id        ID
+	tenant    *tenant // of the branch that wanted it first: it is charged to that
 	sources   []*peer
 	at        int // in sources
 	tries     int // of this source, in vain
@@ -45,11 +48,14 @@ func (c *Core) want(now Instant, r *Run, b *Binding, e *injectExt) {
 		}
 		f := c.fetches[id]
 		if f == nil {
-			if len(c.fetches) >= c.lim.Fetches {
-				c.failParked(now, b, CodeBackpressure, fmt.Sprintf("%d objects are being asked for already", len(c.fetches)))
+			t := r.tenant(c)
+			if len(c.fetches) >= c.lim.Fetches || t.fetches >= share.Of(c.lim.Fetches) {
+				c.failParked(now, b, CodeBackpressure, fmt.Sprintf("%d objects are being asked for already, %d of them for principal %q; Limits.Fetches lets it have %d of %d: try again later",
+					len(c.fetches), t.fetches, t.name, share.Of(c.lim.Fetches), c.lim.Fetches))
 				return
 			}
-			f = &fetch{id: id}
+			t.fetches++
+			f = &fetch{id: id, tenant: t}
 			f.node.v, f.timer.fetch = f, f
 			c.fetches[id] = f
 			c.fetchList.push(&f.node)
@@ -71,7 +77,7 @@ func (c *Core) want(now Instant, r *Run, b *Binding, e *injectExt) {
 			c.ask(now, f)
 		}
 		if b.parked.first == nil {
-			return // nobody has it: they have failed
+			return // no source has it: they have failed
 		}
 	}
 }
@@ -84,7 +90,7 @@ func (f *fetch) source(p *peer) {
 	}
 }
 
-// unwait forgets what a binding waits for; nobody does any more.
+// unwait forgets what a binding waits for: no branch of it does any more.
 func (c *Core) unwait(b *Binding) {
 	for i, f := range b.fetches {
 		if f == nil {
@@ -103,10 +109,14 @@ func (c *Core) endFetch(f *fetch) {
 	f.node.leave()
 	delete(c.fetches, f.id)
 	c.dropBuf(f)
+	if f.tenant.fetches--; f.tenant.peers == 0 {
+		c.vacate(f.tenant)
+	}
 }
 
 func (c *Core) dropBuf(f *fetch) {
 	c.fetchSum -= len(f.buf)
+	f.tenant.fetchBytes -= len(f.buf)
 	f.buf, f.have, f.got, f.size, f.upTo = nil, nil, 0, 0, 0
 }
 
@@ -137,7 +147,7 @@ func (f *fetch) has(i int) bool { return i/64 < len(f.have) && f.have[i/64]&(1<<
 func (f *fetch) chunks() int    { return (f.size + ChunkBytes - 1) / ChunkBytes }
 
 // came reports whether the object is in the store by now, by another way, and
-// if so lets those who wait for it go on.
+// if so lets the branches that wait for it go on.
 func (c *Core) came(now Instant, f *fetch) bool {
 	if !c.cfg.Store.Pin(f.id) {
 		return false
@@ -173,7 +183,7 @@ func (c *Core) nextSource(now Instant, f *fetch, why string) {
 	c.ask(now, f)
 }
 
-// failFetch ends the branches that wait for an object nobody can give.
+// failFetch ends the branches that wait for an object that no source can give.
 func (c *Core) failFetch(now Instant, f *fetch) {
 	text := fmt.Sprintf("object %v could not be had: %s", f.id, f.why)
 	for len(f.waiters) > 0 {
@@ -225,7 +235,7 @@ func (c *Core) whole(f *fetch, data []byte) {
 
 // ObjectArrived says that an object is in the Store, verified: whoever waits
 // for it goes on (NextRun). It is called for every object that enters the
-// Store, also those that nobody is known to wait for.
+// Store, also those that no branch is known to wait for.
 func (c *Core) ObjectArrived(now Instant, id ID) {
 	c.expand()
 	f := c.fetches[id]
@@ -309,7 +319,7 @@ func (c *Core) recvCode(now Instant, p *peer, body []byte) error {
 	}
 	f := c.fetches[m.id]
 	if f == nil || f.verifying || f.at >= len(f.sources) || f.sources[f.at] != p {
-		return nil // nobody asked, or not this peer
+		return nil // it was not asked for, or not from this peer
 	}
 	size := int(m.size)
 	switch {
@@ -322,12 +332,13 @@ func (c *Core) recvCode(now Instant, p *peer, body []byte) error {
 	case f.size != 0 && size != f.size:
 		c.nextSource(now, f, fmt.Sprintf("%s says it has %d bytes, and then %d", p.Name, f.size, size))
 		return nil
-	case f.size == 0 && c.fetchSum+size > c.lim.FetchBytes:
+	case f.size == 0 && (c.fetchSum+size > c.lim.FetchBytes || f.tenant.fetchBytes > 0 && f.tenant.fetchBytes+size > share.Of(c.lim.FetchBytes)):
 		return nil // too much under way: asked for again later
 	case f.size == 0:
 		f.size, f.buf = size, make([]byte, size)
 		f.have = make([]uint64, f.chunks()/64+1)
 		c.fetchSum += size
+		f.tenant.fetchBytes += size
 	}
 	c.chunkIn(now, f, &m)
 	return nil

@@ -7,10 +7,11 @@ type tenant struct {
 	peers int // endpoints of the principal's
 
 	running             int
-	records             int // messages that nobody has acknowledged
+	records             int // messages that were not acknowledged
 	heldRuns, heldBytes int
 	backlogBytes        int
 	made                int          // functions that its runs have made
+	fetches, fetchBytes int          // objects that are being asked for, and what of them is here
 	unready             int          // runs that wait for their programs
 	kept                list[Run]    // whose messages' credit is withheld
 	inKeepers           node[tenant] // Core.keepers, while there are some
@@ -43,19 +44,15 @@ func (c *Core) tenantFor(principal string) *tenant {
 
 // vacate forgets a tenant of which nothing is left here.
 func (c *Core) vacate(t *tenant) {
-	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.records == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && t.made == 0 && c.tenants[t.name] == t {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.records == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && t.made == 0 && t.fetches == 0 && c.tenants[t.name] == t {
 		delete(c.tenants, t.name)
 	}
 }
 
-// tenant is whom a run is for: the principal of its origin.
+// tenant is the principal of a run's origin, for which it runs.
 func (r *Run) tenant(c *Core) *tenant {
 	return c.tenantOf(r.inv)
 }
-
-// share is the most of limit that one principal has at once: three quarters, so that there is always some
-// left for another's.
-func share(limit int) int { return limit - limit/4 }
 
 // enqueue makes a run wait for its turn to begin.
 func (c *Core) enqueue(r *Run) {

@@ -11,6 +11,9 @@ import (
 const (
 	CallRegister = "wherry.manager.register" // RegisterRequest → RegisterReply
 	CallTop      = "wherry.manager.top"      // Nothing → Top; capability read
+	CallMembers  = "wherry.manager.members"  // Nothing → MembersReply; capability read
+	CallJoin     = "wherry.manager.join"     // JoinRequest → MembersReply
+	CallLeave    = "wherry.manager.leave"    // LeaveRequest → Nothing; capability member or admin
 )
 
 const (
@@ -61,6 +64,22 @@ type RegisterReply struct {
 	Nodes   []cluster.Member `json:"nodes,omitempty"` // all components; nil: as at Seen
 }
 
+// JoinRequest asks for a place among those who keep the state in etcd members of their own.
+type JoinRequest struct {
+	Name string `json:"name"`
+	Addr string `json:"addr"` // host:port, for the other members
+}
+
+// LeaveRequest asks that a member be removed.
+type LeaveRequest struct {
+	Name string `json:"name"`
+}
+
+// MembersReply is who keeps the state.
+type MembersReply struct {
+	Members []cluster.StoreMember `json:"members"`
+}
+
 // Component is a component as managers know it.
 type Component struct {
 	cluster.Member
@@ -72,11 +91,13 @@ type Component struct {
 
 // Top is what there is.
 type Top struct {
-	Manager    string         `json:"manager"`  // who answers
+	Manager    string         `json:"manager"`  // who answers; "": there is none, and each node was asked
 	Managers   []string       `json:"managers"` // who are there
 	Store      string         `json:"store"`
 	Components []TopComponent `json:"components"`
 	Regions    []TopRegion    `json:"regions"`
+	// Away are nodes of the client's that did not answer, where there is no manager, and so their regions are not listed.
+	Away []string `json:"away,omitempty"`
 }
 
 // TopComponent is a component and what is placed there.
