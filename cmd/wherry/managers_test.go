@@ -462,9 +462,17 @@ func TestManagersGrow(t *testing.T) {
 	g.kill("m1", syscall.SIGKILL)
 	g.goesOn("made with the one that was replaced", g.create(c, "three", 64<<20))
 
-	rm := func(name string) (string, error) {
-		out, err := self(t.Context(), "", "manager", "rm", name, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "node").CombinedOutput()
+	run := func(token string, args ...string) (string, error) {
+		args = append([]string{"manager"}, append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", token)...)
+		out, err := self(t.Context(), "", args...).CombinedOutput()
 		return string(out), err
+	}
+	rm := func(name string) (string, error) { return run("node", "rm", name) }
+	if out, err := run("me", "rm", "m1"); err == nil || !strings.Contains(out, "me lacks capability admin or member") {
+		t.Errorf("removed by whoever asks: %s (%v)", out, err)
+	}
+	if out, err := run("me", "ls"); err != nil || strings.Count(out, "votes\n") != 3 {
+		t.Errorf("%s (%v)", out, err)
 	}
 	if out, err := rm("m7"); err == nil || !strings.Contains(out, "there are m0, m1, m2") {
 		t.Errorf("%s (%v)", out, err)
