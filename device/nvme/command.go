@@ -46,9 +46,11 @@ type Command struct {
 const (
 	flagFUA      = 1 << 30 // of dword 12
 	attrFree     = 1 << 2  // of dword 11, Dataset Management
-	psdtShift    = 6       // of byte 1
-	sglDataBlock = 0       // type, in the upper half of the descriptor's last byte
-	rangeBytes   = 16      // of Dataset Management
+	fusedFirst   = 1       // of byte 1: the first of two commands that are carried out as one
+	fusedSecond  = 2
+	psdtShift    = 6  // of byte 1
+	sglDataBlock = 0  // type, in the upper half of the descriptor's last byte
+	rangeBytes   = 16 // of Dataset Management
 	maxRanges    = 256
 	blocksMask   = 0xffff
 )
@@ -105,6 +107,8 @@ const (
 	StatusField        Status = 0x002 // Invalid Field in Command
 	StatusTransfer     Status = 0x004 // Data Transfer Error: an address outside the lease's windows, or rights that a window has not
 	StatusInternal     Status = 0x006
+	StatusFusedFailed  Status = 0x009 // Command Aborted due to Failed Fused Command
+	StatusFusedMissing Status = 0x00a // Command Aborted due to Missing Fused Command
 	StatusNamespace    Status = 0x00b // Invalid Namespace
 	StatusSGLLength    Status = 0x00f // Data SGL Length Invalid
 	StatusSGLType      Status = 0x011 // SGL Descriptor Type Invalid
@@ -130,6 +134,10 @@ func (s Status) Text() string {
 		return "data transfer error: an address outside the lease's windows or their rights"
 	case StatusInternal:
 		return "internal error"
+	case StatusFusedFailed:
+		return "aborted, as the other of two fused commands failed"
+	case StatusFusedMissing:
+		return "aborted, as the other of two fused commands is missing"
 	case StatusNamespace:
 		return "invalid namespace"
 	case StatusSGLLength:

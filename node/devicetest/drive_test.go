@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -339,6 +341,57 @@ func TestCloseInUse(t *testing.T) {
 				t.Errorf("a command on a returned drive: %v", err)
 			}
 		}
+	}
+}
+
+// TestCompareAndWrite: borrowers of one block count in it by Compare and Write, and none of their counts is lost.
+func TestCompareAndWrite(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			ctx := r.ctx()
+			const each, block = 40, 3 << 10
+			var group sync.WaitGroup
+			for _, who := range []string{"borrower", "other"} {
+				d := r.borrow(r.client(who), host.Config{Mode: device.Shared, Depth: 4})
+				for range 3 {
+					group.Go(func() {
+						was, next := make([]byte, 1024), make([]byte, 1024)
+						for n := 0; n < each; {
+							if err := d.ReadAt(ctx, was, block); err != nil {
+								t.Error(err)
+								return
+							}
+							copy(next, was)
+							binary.LittleEndian.PutUint64(next, binary.LittleEndian.Uint64(was)+1)
+							binary.LittleEndian.PutUint64(next[1016:], binary.LittleEndian.Uint64(was[1016:])+1)
+							swapped, err := d.CompareAndWrite(ctx, was, next, block)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if swapped {
+								n++
+							}
+						}
+					})
+				}
+			}
+			group.Wait()
+			got, err := os.ReadFile(r.file)
+			if err != nil || binary.LittleEndian.Uint64(got[block:]) != 6*each || binary.LittleEndian.Uint64(got[block+1016:]) != 6*each {
+				t.Errorf("%d and %d of %d, %v", binary.LittleEndian.Uint64(got[block:]), binary.LittleEndian.Uint64(got[block+1016:]), 6*each, err)
+			}
+			d := r.borrow(r.client("borrower"), host.Config{Mode: device.Read})
+			var refused *host.StatusError
+			if _, err := d.CompareAndWrite(ctx, make([]byte, 512), make([]byte, 512), 0); !errors.As(err, &refused) || refused.Status != nvme.StatusProtected {
+				t.Errorf("in mode read: %v", err)
+			}
+			if _, err := d.CompareAndWrite(ctx, make([]byte, 512), make([]byte, 1024), 0); !errors.Is(err, device.ErrSpec) {
+				t.Errorf("of two lengths: %v", err)
+			}
+		})
 	}
 }
 
