@@ -27,6 +27,11 @@ const (
 	OpCompare     Opcode = 0x05
 	OpWriteZeroes Opcode = 0x08
 	OpDataset     Opcode = 0x09 // Dataset Management: ranges to deallocate
+
+	OpReservationRegister Opcode = 0x0d
+	OpReservationReport   Opcode = 0x0e
+	OpReservationAcquire  Opcode = 0x11
+	OpReservationRelease  Opcode = 0x15
 )
 
 // Command is what a submission queue's entry says; fields that no command here uses are left out.
@@ -37,7 +42,7 @@ type Command struct {
 	ID     uint16
 	NS     uint32
 	Data   [2]uint64 // PRP 1 and 2, or an SGL descriptor
-	Block  uint64    // the first
+	Block  uint64    // the first; of reservation commands dwords 10 and 11
 	Blocks uint32    // how many; of Dataset Management the ranges
 	FUA    bool      // durable when it completes
 	Free   bool      // Dataset Management: deallocate
@@ -116,6 +121,7 @@ const (
 	StatusProtected    Status = 0x020 // Namespace is Write Protected
 	StatusLBA          Status = 0x080 // LBA Out of Range
 	StatusCapacity     Status = 0x081 // Capacity Exceeded: the disk below is full
+	StatusReserved     Status = 0x083 // Reservation Conflict
 	StatusWriteFault   Status = 0x280
 	StatusReadError    Status = 0x281 // Unrecovered Read Error
 	StatusCompareFails Status = 0x285
@@ -152,6 +158,8 @@ func (s Status) Text() string {
 		return "LBA out of range"
 	case StatusCapacity:
 		return "capacity exceeded: the lender's disk is full"
+	case StatusReserved:
+		return "reservation conflict: another borrower holds these blocks, or the key is not the registered one"
 	case StatusWriteFault:
 		return "write fault"
 	case StatusReadError:

@@ -77,9 +77,12 @@ type crew struct {
 	workers int
 	work    chan *op
 	load
-	writing []*op   // what changes blocks, and goes on after its turn
-	pairs   int     // of these
-	waits   bool    // a queue is blocked by one of these
+	writing []*op // what changes blocks, and goes on after its turn
+	pairs   int   // of these
+	waits   bool  // a queue is blocked by one of these
+
+	reserved map[device.Range]*reservation // for which a lease has registered
+
 	starter Starter // nil: workers do all
 	started []*op   // by token; nil: free
 }
@@ -88,7 +91,7 @@ type crew struct {
 func (e *Engine) join(b Backing) *crew {
 	k := e.crews[b]
 	if k == nil {
-		k = &crew{work: make(chan *op, maxOps)} // it has room for all ops
+		k = &crew{work: make(chan *op, maxOps), reserved: map[device.Range]*reservation{}} // it has room for all ops
 		if s, can := b.(startable); can {
 			var err error
 			if k.starter, err = s.Starter(e.bell); err != nil {

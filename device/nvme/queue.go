@@ -124,6 +124,9 @@ func (q *queue) single(cmd *Command) (took uint32, moved int, done bool) {
 
 // execute carries a command out, or has a worker do it. It returns the bytes that it is about. Not done: it is to be fetched again later.
 func (o *op) execute(cmd *Command) (moved int, done bool) {
+	if cmd.Op.reserves() {
+		return o.executeReservation(cmd)
+	}
 	if o.status = o.prepare(cmd); o.status != StatusOK {
 		o.c.post(o.q, o.id, o.status)
 		o.c.e.end(o)
@@ -163,6 +166,9 @@ func (o *op) prepare(cmd *Command) Status {
 		return StatusField
 	}
 	o.req.Op = cmd.Op
+	if reads := cmd.Op == OpRead || cmd.Op == OpCompare; len(o.c.crew.reserved) > 0 && !o.c.crew.allows(o.c, !reads) {
+		return StatusReserved
+	}
 	switch cmd.Op {
 	case OpFlush:
 		return StatusOK

@@ -395,6 +395,67 @@ func TestCompareAndWrite(t *testing.T) {
 	}
 }
 
+// TestReserved: a reservation keeps other borrowers out, of other ranges too that overlap, and goes with its holder.
+func TestReserved(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			ctx := r.ctx()
+			a := r.borrow(r.client("borrower"), host.Config{Mode: device.Shared, Size: 1 << 20})
+			b := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Size: 1 << 20})
+			wide := r.borrow(r.client("other"), host.Config{Mode: device.Shared})
+			beside := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Offset: 1 << 20})
+			reader := r.borrow(r.client("other"), host.Config{Mode: device.Read, Size: 1 << 20})
+			p := make([]byte, 4096)
+			status := func(err error) nvme.Status {
+				var refused *host.StatusError
+				if err != nil && !errors.As(err, &refused) {
+					t.Fatal(err)
+				}
+				if refused == nil {
+					return nvme.StatusOK
+				}
+				return refused.Status
+			}
+			is := func(what string, err error, want nvme.Status) {
+				t.Helper()
+				if got := status(err); got != want {
+					t.Errorf("%s: %s", what, got.Text())
+				}
+			}
+			is("a registers", a.Register(ctx, 11), nvme.StatusOK)
+			is("a reserves", a.Reserve(ctx, 11, nvme.WriteExclusive), nvme.StatusOK)
+			is("a writes", a.WriteAt(ctx, p, 0), nvme.StatusOK)
+			is("b writes", b.WriteAt(ctx, p, 0), nvme.StatusReserved)
+			is("b makes zeros", b.WriteZeroes(ctx, 0, 4096), nvme.StatusReserved)
+			is("b trims", b.Trim(ctx, 0, 4096), nvme.StatusReserved)
+			is("b flushes", b.Flush(ctx), nvme.StatusReserved)
+			is("b reads", b.ReadAt(ctx, p, 0), nvme.StatusOK)
+			is("b reserves without a key", b.Reserve(ctx, 0, nvme.WriteExclusive), nvme.StatusReserved)
+			is("the wide one writes", wide.WriteAt(ctx, p, 0), nvme.StatusReserved)
+			is("the one beside writes", beside.WriteAt(ctx, p, 0), nvme.StatusOK)
+			is("the reader registers", reader.Register(ctx, 5), nvme.StatusProtected)
+			_, err := b.CompareAndWrite(ctx, p, p, 0)
+			is("b compares and writes", err, nvme.StatusReserved)
+			is("b registers", b.Register(ctx, 22), nvme.StatusOK)
+			kind, who, err := b.Reservation(ctx)
+			if err != nil || kind != nvme.WriteExclusive || len(who) != 2 || who[0] != (host.Registrant{Lease: a.Lease(), Key: 11, Holds: true}) || who[1] != (host.Registrant{Lease: b.Lease(), Key: 22}) {
+				t.Errorf("kind %d, %+v, %v", kind, who, err)
+			}
+			is("b preempts a", b.Preempt(ctx, 22, 11, nvme.ExclusiveAccess), nvme.StatusOK)
+			is("a reads", a.ReadAt(ctx, p, 0), nvme.StatusReserved)
+			if err := b.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			is("a writes, as b is gone", a.WriteAt(ctx, p, 0), nvme.StatusOK)
+			if kind, who, err := a.Reservation(ctx); err != nil || kind != 0 || len(who) != 0 {
+				t.Errorf("kind %d, %+v, %v", kind, who, err)
+			}
+		})
+	}
+}
+
 // TestExpired: a command whose context ends leaves its slot to its end, and its data nowhere.
 func TestExpired(t *testing.T) {
 	r := newRig(t, "shm")
