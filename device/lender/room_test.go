@@ -152,12 +152,12 @@ func TestPairs(t *testing.T) {
 	}
 	b.seg.Bytes()[next] = 7
 	both(half(nvme.OpCompare, 1, 0, 5, old), half(nvme.OpWrite, 2, 1, 5, next))
-	if ends("as expected", nvme.StatusOK, nvme.StatusOK); r.disk.mem[5*512] != 7 {
+	if ends("as expected", nvme.StatusOK, nvme.StatusOK); r.disk.has(5*512, 1) != "\x07" {
 		t.Error("it was not written")
 	}
 	b.seg.Bytes()[next] = 8
 	both(half(nvme.OpCompare, 1, 0, 5, old), half(nvme.OpWrite, 2, 1, 5, next))
-	if ends("not as expected", nvme.StatusCompareFails, nvme.StatusFusedFailed); r.disk.mem[5*512] != 7 {
+	if ends("not as expected", nvme.StatusCompareFails, nvme.StatusFusedFailed); r.disk.has(5*512, 1) != "\x07" {
 		t.Error("it was written all the same")
 	}
 	for what, c := range map[string]struct {
@@ -190,6 +190,8 @@ func TestPairs(t *testing.T) {
 		r.disk.gate <- struct{}{}
 	}
 	ends("with a write behind", nvme.StatusOK, nvme.StatusOK, nvme.StatusOK, nvme.StatusOK)
+	r.disk.mu.Lock()
+	defer r.disk.mu.Unlock()
 	if len(r.disk.at) != 3 || r.disk.at[2] != 5*512 || r.disk.mem[5*512] != 7 {
 		t.Errorf("written at %d in this order, and the block has %d", r.disk.at, r.disk.mem[5*512])
 	}
