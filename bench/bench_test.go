@@ -60,6 +60,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// arrowPython is the Python with pyarrow and DuckDB that scripts/test-tools.sh installs.
+func arrowPython() string {
+	cache, _ := os.UserCacheDir()
+	return filepath.Join(cache, "wherry-test", "python-arrow-26.0.1", "bin", "python")
+}
+
 // TestRun runs each benchmark, short, and looks at its fields: that they are
 // there and possible. How large they are is no test's business.
 func TestRun(t *testing.T) {
@@ -81,6 +87,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
+		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, []string{"sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},

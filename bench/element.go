@@ -180,6 +180,11 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 			return info, nil, err
 		}
 	}
+	if spec.Kind == "query" {
+		if err := s.serveColumns(spec, &info); err != nil {
+			return info, nil, err
+		}
+	}
 	key, err := seg.Key(fabric.RightsAll)
 	if err != nil {
 		return info, nil, err
@@ -201,7 +206,8 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.dialAll(ctx, others); err != nil {
 		return info, nil, err
 	}
-	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, Keys: keys}, s, nil
+	info.Name, info.Addr, info.Incarnation, info.Key, info.Size, info.Keys = spec.Name, addr, s.el.Incarnation(), key.Append(nil), count*8, keys
+	return info, s, nil
 }
 
 // handle registers the deployed handlers: an echo, and the chase that

@@ -157,6 +157,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		c.TokenFile = tokenBesides(c.TLS, defaultTokenFile())
 	}
 	c.Program = version()
+	c.WasmCompiler = []string{"/proc/self/exe", compileWasm}
 	return c, nil
 }
 
