@@ -132,7 +132,7 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 	found := map[string]bool{}
 	for i, name := range c.names {
 		if at[i] = s.Index(name); at[i] < 0 {
-			return nil, fmt.Errorf("%w: the files differ: the header of %s has a column %q, which the first file has not; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
+			return nil, fmt.Errorf("%w: the columns differ: the header of %s has a column %q, which there is not in the first file, or the dataset; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
 		}
 		if found[name] {
 			return nil, fmt.Errorf("%w: %s: its header has the column %q twice: rename one", ErrInput, c.in.Name(), name)
@@ -141,7 +141,7 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 	}
 	for _, col := range s {
 		if !found[col.Name] {
-			return nil, fmt.Errorf("%w: the files differ: the header of %s has no column %q, which the first file has; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
+			return nil, fmt.Errorf("%w: the columns differ: the header of %s has no column %q, which the first file, or the dataset, has; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
 		}
 	}
 	return at, nil

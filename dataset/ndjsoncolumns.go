@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // ndjsonFormat reads an object per line as columns: a member is a column.
@@ -225,7 +226,9 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 	c := r.next
 	if c >= len(r.schema) || string(name) != r.schema[c].Name {
 		var ok bool
-		if c, ok = r.index[string(name)]; !ok {
+		if c, ok = r.index[string(name)]; !ok && r.f.loose == nil {
+			return r.objects.lines.errorf("", "it has a member %s, and the dataset has no such column; %s", clipped(name), schema.Suggest(string(name), r.schema.Names()))
+		} else if !ok {
 			return r.objects.lines.errorf("", "it has a member %s, which the first %d rows have not: give its type (--types '%s')", clipped(name), max(r.infer.Rows, 1),
 				column.Schema{{Name: string(name), Type: column.Type{ID: column.UTF8}}}.List())
 		}
@@ -253,7 +256,7 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		var err error
 		if nested := value[0] == '{' || value[0] == '['; nested && !isText {
 			err = errNested
-		} else if isText && !r.f.loose[r.schema[c].Name] {
+		} else if isText && r.f.loose != nil && !r.f.loose[r.schema[c].Name] {
 			err = r.infer.late(r.schema[c], value, fmt.Errorf("%s is not a string", clipped(value)))
 		}
 		if err != nil {
