@@ -38,7 +38,7 @@ const (
 	CallGrant        = "wherry.data.grant"    // GrantRequest → Nothing
 )
 
-// MaxBodyBytes bounds a request: a table at its largest, in base64. Answers are as large as package rpc allows.
+// MaxBodyBytes bounds a request, of whatever call: a table at its largest, in base64. Most have far less (ruleOf). Answers are as large as package rpc allows.
 const MaxBodyBytes = 12 << 20
 
 // NameConflict tells a node of another that has its name.
@@ -358,9 +358,6 @@ func doInto(ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, 
 func Serve[Request, Reply any](p *rpc.Peer, call string, fn func(ctx context.Context, c *rpc.Call, req *Request) (*Reply, error)) error {
 	return p.Register(call, func(ctx context.Context, c *rpc.Call) ([]byte, error) {
 		req := new(Request)
-		if len(c.Req) > MaxBodyBytes {
-			return nil, Coded(fmt.Errorf("%w: %d bytes, at most %d are read", ErrRequest, len(c.Req), MaxBodyBytes))
-		}
 		if err := json.Unmarshal(c.Req, req); err != nil {
 			return nil, Coded(fmt.Errorf("%w: %s: %v", ErrRequest, call, err))
 		}
@@ -373,5 +370,5 @@ func Serve[Request, Reply any](p *rpc.Peer, call string, fn func(ctx context.Con
 			return nil, fmt.Errorf("control: %s: %w", call, err)
 		}
 		return body, nil
-	}, rpc.Options{})
+	}, ruleOf(call).options())
 }

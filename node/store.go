@@ -10,11 +10,12 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/pool/component"
 )
 
 const (
-	// maxLoads bounds the loads under way at one node.
+	// maxLoads bounds the loads under way at one node, of which one principal has its share (share.Of).
 	maxLoads = 256
 	// keptOutcomes is how many finished loads are remembered, for clients that
 	// ask again and for peers that ask what became of one.
@@ -30,6 +31,7 @@ type store struct {
 
 	mu       sync.Mutex
 	loads    map[control.LoadID]*load
+	places   share.Places              // of loads
 	names    map[string]control.LoadID // reserved by loads
 	shards   map[string]*shard
 	outcomes map[control.LoadID]bool // committed or not
@@ -90,7 +92,7 @@ type given struct {
 }
 
 func newStore(el *fabric.Element, account *component.Account) *store {
-	return &store{el: el, account: account, loads: map[control.LoadID]*load{}, names: map[string]control.LoadID{},
+	return &store{el: el, account: account, loads: map[control.LoadID]*load{}, places: share.Places{Limit: maxLoads, What: "loads under way"}, names: map[string]control.LoadID{},
 		shards: map[string]*shard{}, outcomes: map[control.LoadID]bool{}}
 }
 
@@ -99,7 +101,7 @@ func (s *store) status() control.MemoryStatus {
 	all, regions, bounds := s.account.Used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, Datasets: len(s.shards), Loads: len(s.loads)}
+	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, PoolExtents: regions.Files, Datasets: len(s.shards), Loads: len(s.loads)}
 }
 
 func (s *store) datasets() int {
@@ -127,8 +129,8 @@ func (s *store) begin(l *load) error {
 	if _, over := s.outcomes[l.id]; over {
 		return fmt.Errorf("%w: load %s has ended already", control.ErrLoad, l.id)
 	}
-	if len(s.loads) >= maxLoads {
-		return fmt.Errorf("%w: %d loads are under way, the most there can be; try again later", control.ErrMemory, maxLoads)
+	if err := s.places.Take(l.by.Name); err != nil {
+		return fmt.Errorf("%w: %w", control.ErrMemory, err)
 	}
 	s.loads[l.id], s.names[l.name] = l, l.id
 	return nil
@@ -263,6 +265,7 @@ func unpin(windows []window) {
 // end takes a load out and remembers how it ended; mu is held.
 func (s *store) end(l *load, committed bool) {
 	delete(s.loads, l.id)
+	s.places.Give(l.by.Name)
 	delete(s.names, l.name)
 	s.outcomes[l.id] = committed
 	s.ended = append(s.ended, l.id)

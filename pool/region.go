@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -13,7 +14,8 @@ import (
 // Region is a region that was opened. Its methods may be called from any goroutine.
 type Region struct {
 	Memory
-	home string // the component that it is asked of, or Manager
+	home string        // the component that it is asked of, or Manager
+	turn atomic.Uint64 // of the last DiscardInTurn
 
 	mu sync.Mutex // taken by what changes the view
 }
@@ -75,6 +77,9 @@ func (r *Region) Destroy(ctx context.Context) error {
 func (r *Region) Resize(ctx context.Context, size uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if v := r.view.Load(); v.closed {
+		return v.fail("resize", 0, size, ErrClosed)
+	}
 	t := new(Table)
 	ep, err := r.ask(ctx, CallResize, ResizeRequest{r.ref(), size}, t)
 	if err != nil {

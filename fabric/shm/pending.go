@@ -22,7 +22,7 @@ type pending struct {
 	cred *unix.Ucred // nil if the kernel did not say
 
 	guest    *share.Guest // nil: it was not accepted
-	deadline bool // SetDeadline was called
+	deadline bool         // SetDeadline was called
 	started  bool
 	once     sync.Once
 }

@@ -47,8 +47,8 @@ type Transport struct {
 
 	mu        sync.Mutex
 	links     map[int32]*link
-	linkN     atomic.Int32          // how many
-	hellos    share.Door // accepted, in HELLO
+	linkN     atomic.Int32 // how many
+	hellos    share.Door   // accepted, in HELLO
 	listeners []net.Listener
 	closed    bool
 	accepting sync.WaitGroup

@@ -118,7 +118,14 @@ type region struct {
 	grants  map[string]fabric.Rights
 	holders map[string]cluster.Principal // those who were given keys
 	dir     directory
+	turns   turns
 	gone    bool
+}
+
+// turns keeps discards of one region in order.
+type turns struct {
+	mu   sync.Mutex // held while one is carried out
+	last uint64
 }
 
 // extent is an extent of a region. Its segment has more bytes where the region was made smaller.
@@ -503,6 +510,17 @@ func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) err
 		if err := r.has(g.Off, g.Size); err != nil {
 			return err
 		}
+	}
+	if req.Turn != 0 {
+		if r.turns == nil {
+			return fmt.Errorf("%w: %s has no turns, only regions have", pool.ErrSpec, r.label)
+		}
+		r.turns.mu.Lock()
+		defer r.turns.mu.Unlock()
+		if req.Turn <= r.turns.last {
+			return fmt.Errorf("%w: %s had discard %d of its writer's before this one, %d, which was given up", pool.ErrSpec, r.label, r.turns.last, req.Turn)
+		}
+		r.turns.last = req.Turn
 	}
 	for _, g := range req.Ranges {
 		for _, e := range r.extents {
