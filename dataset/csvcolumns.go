@@ -3,7 +3,6 @@ package dataset
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -105,11 +104,14 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 		if err == io.EOF {
 			break
 		}
-		if late := (*LineError)(nil); errors.As(err, &late) || err == nil && len(record) != len(seen) {
+		if err != nil {
+			if _, err = lineOf(err); err != nil {
+				return nil, err
+			}
 			continue // the reading of rows reports it
 		}
-		if err != nil {
-			return nil, err
+		if len(record) != len(seen) {
+			continue // it too
 		}
 		for i, text := range record {
 			if !missingText(text, c.inQuotesAt(i), f.o.Nulls) {
@@ -181,10 +183,7 @@ func (r *csvColumns) Next(ctx context.Context) ([]arrow.Array, error) {
 func (r *csvColumns) row() (bad *LineError, err error) {
 	fields, err := r.next()
 	if err != nil {
-		if errors.As(err, &bad) {
-			return bad, nil
-		}
-		return nil, err
+		return lineOf(err)
 	}
 	if len(fields) != len(r.at) {
 		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.at))

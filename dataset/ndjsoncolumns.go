@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -38,7 +37,6 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	rows := int64(0)
 	w := &objects{lines: t.lines}
 	for !t.sampled() {
-		late := (*LineError)(nil)
 		err := w.next(func(name []byte, value []byte) error {
 			c, ok := index[string(name)]
 			if !ok {
@@ -53,11 +51,11 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		if err == io.EOF {
 			break
 		}
-		if errors.As(err, &late) {
-			continue // the reading of rows reports it
-		}
 		if err != nil {
-			return nil, err
+			if _, err = lineOf(err); err != nil {
+				return nil, err
+			}
+			continue // the reading of rows reports it
 		}
 		rows++
 	}
@@ -208,10 +206,7 @@ func (r *ndjsonColumns) read() (bad *LineError, err error) {
 	r.row++
 	r.next = 0
 	if err := r.objects.next(r.member); err != nil {
-		if errors.As(err, &bad) {
-			return bad, nil
-		}
-		return nil, err
+		return lineOf(err)
 	}
 	for c, row := range r.seen {
 		if row != r.row {

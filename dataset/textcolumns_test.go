@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -319,5 +320,22 @@ func TestJoinFrom(t *testing.T) {
 	}
 	if written > 40*all {
 		t.Errorf("%d MiB were written for %d", written>>20, all>>20)
+	}
+}
+
+// Reading a row allocates nothing; what is allocated is buffers of chunks.
+func TestRowsAllocateNothing(t *testing.T) {
+	of := func(rows int) uint64 {
+		in := text("x.csv", string(logText(rows)))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := loaded(t, Options{Format: CSV}, in); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	if few, many := of(20_000), of(60_000); many > few+4000 {
+		t.Errorf("20,000 rows allocate %d times, 60,000 rows %d times", few, many)
 	}
 }
