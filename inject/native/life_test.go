@@ -15,7 +15,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
-	"github.com/wherry-fabric/wherry/inject/room"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // TestWorkerKilled: a worker that somebody kills, idle or at work, costs one run, and the next has another.
@@ -392,7 +392,7 @@ func TestLoadedBounded(t *testing.T) {
 	if programs != 1 || bytes < uint64(len(first.(*program).image.Bytes)) {
 		t.Errorf("one is charged as %d with %d bytes", programs, bytes)
 	}
-	hers := room.Share(uint64(maxCodeBytes)) - 2*bytes + 1
+	hers := share.Of(uint64(maxCodeBytes)) - 2*bytes + 1
 	if err := e.loaded.Admit("ada", hers); err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,11 @@ import (
 	"sync"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // Code is the account of what an engine has loaded: programs and the bytes of memory that their code takes, of all and of each principal. One
-// principal has at most its Share of either. Its methods may be called from any goroutine.
+// principal has at most its share of either. Its methods may be called from any goroutine.
 type Code struct {
 	engine string // before what it says
 	most   loaded
@@ -33,7 +34,7 @@ func (c *Code) Admit(principal string, bytes uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := c.by[principal]
-	if err := c.room(own, loaded{Share(c.most.programs), Share(c.most.bytes)}, bytes, fmt.Sprintf(" for %q", principal), abi.ErrShareBusy); err != nil {
+	if err := c.room(own, loaded{share.Of(c.most.programs), share.Of(c.most.bytes)}, bytes, fmt.Sprintf(" for %q", principal), abi.ErrShareBusy); err != nil {
 		return err
 	}
 	if err := c.room(c.all, c.most, bytes, " for all", abi.ErrEngineBusy); err != nil {
