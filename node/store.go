@@ -98,7 +98,7 @@ func (s *store) status() control.MemoryStatus {
 	all, regions, bounds := s.account.Used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, Datasets: len(s.shards), Loads: len(s.loads)}
+	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, PoolExtents: regions.Files, Datasets: len(s.shards), Loads: len(s.loads)}
 }
 
 func (s *store) datasets() int {
@@ -161,10 +161,10 @@ func wholeBytes(size uint64) int64 {
 	return int64((max(size, 1) + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1))
 }
 
-// alloc makes the windows of a load, all zeros.
+// alloc makes windows of a load, all zeros, behind those that it has.
 func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
-	if len(sizes) == 0 || len(sizes) > cluster.MaxWindows {
-		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, len(sizes), cluster.MaxWindows)
+	if len(sizes) == 0 {
+		return fmt.Errorf("%w: 0 windows, a shard has 1 to %d", control.ErrRequest, cluster.MaxWindows)
 	}
 	need := component.Charge{What: fmt.Sprintf("the shard of %q", l.name), Lent: component.Lent{Files: len(sizes)}}
 	for _, n := range sizes {
@@ -188,7 +188,8 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.loads[l.id] == l { // else abort has given it back
-				s.unreserve(&l.charge)
+				s.account.Release(need)
+				l.charge.Bytes, l.charge.Files = l.charge.Bytes-need.Bytes, l.charge.Files-need.Files
 			}
 			return err
 		}
@@ -197,7 +198,7 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	s.mu.Lock()
 	gone := s.loads[l.id] != l // given up meanwhile
 	if !gone {
-		l.windows = made
+		l.windows = append(l.windows, made...)
 	}
 	s.mu.Unlock()
 	if gone {
@@ -211,15 +212,15 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 func (s *store) reserve(l *load, need component.Charge) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.charge.Files > 0 {
-		return fmt.Errorf("%w: load %s has its windows already", control.ErrLoad, l.id)
+	if all := l.charge.Files + need.Files; all > cluster.MaxWindows {
+		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, all, cluster.MaxWindows)
 	}
 	if s.loads[l.id] != l {
 		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
 	}
 	err := s.account.Reserve(need)
 	if err == nil {
-		l.charge = need
+		l.charge.What, l.charge.Bytes, l.charge.Files = need.What, l.charge.Bytes+need.Bytes, l.charge.Files+need.Files
 	}
 	return err
 }
