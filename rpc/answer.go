@@ -157,7 +157,7 @@ func (k *Call) keep(n int) error {
 	p.held.Add(1)
 	k.holds = true
 	if k.entered {
-		p.active.Add(-1) // it does not run any more
+		c.leaves() // it does not run any more
 	}
 	c.callee.Hold(k.id, k)
 	return nil

@@ -18,9 +18,10 @@ import (
 // conn is what is kept for one endpoint. Its locks are held over Endpoint.TrySend and Post,
 // which never block nor call back.
 type conn struct {
-	p     *Peer
-	ep    *fabric.Endpoint
-	eager int // payloads up to it travel in the message
+	p      *Peer
+	ep     *fabric.Endpoint
+	tenant *tenant
+	eager  int // payloads up to it travel in the message
 
 	mu       sync.Mutex
 	caller   exchange.Caller
@@ -54,10 +55,10 @@ type conn struct {
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
-	lent        [lentKinds]share // of Peer's
-	kept, ahead share            // of Peer's; ahead is taken and given under mu
-	expected    int64            // what of ahead is for calls that are under way, under mu
-	usual       uint8            // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
+	lent        [lentKinds]portion // of Peer's
+	kept, ahead portion            // of Peer's; ahead is taken and given under mu
+	expected    int64              // what of ahead is for calls that are under way, under mu
+	usual       uint8              // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {

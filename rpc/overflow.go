@@ -27,7 +27,7 @@ const (
 type lentSegment struct {
 	c     *conn
 	seg   *fabric.Segment
-	of    *share // what it counts to while it is lent
+	of    *portion // what it counts to while it is lent
 	class int
 	ref   ref
 }

@@ -28,12 +28,13 @@ type Peer struct {
 	methods atomic.Pointer[registry]
 	last    atomic.Pointer[conn] // that was used last: most have one peer at a time
 
-	mu     sync.RWMutex
-	conns  map[*fabric.Endpoint]*conn
-	order  []*conn                      // the same, oldest first
-	owners map[fabric.Incarnation]*conn // of the endpoints to each peer the one for bulks
-	dials  map[fabric.Incarnation]*dial // to owners of bulks
-	closed atomic.Bool                  // set before Close takes mu
+	mu      sync.RWMutex
+	conns   map[*fabric.Endpoint]*conn
+	tenants map[string]*tenant           // by principal: those that have endpoints, and some of those that had
+	order   []*conn                      // the same, oldest first
+	owners  map[fabric.Incarnation]*conn // of the endpoints to each peer the one for bulks
+	dials   map[fabric.Incarnation]*dial // to owners of bulks
+	closed  atomic.Bool                  // set before Close takes mu
 
 	work        sync.WaitGroup    // goroutines of ours
 	active      atomic.Int64      // calls that are served and did not end at once
@@ -71,7 +72,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Peer{el: el, layer: el.Layer(layer.Pass{}), limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
-		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
+		conns: map[*fabric.Endpoint]*conn{}, tenants: map[string]*tenant{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
 	for i := range p.lent {
 		p.lent[i].init(el, p.limits.BulkBytes)
 	}
@@ -108,6 +109,7 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := newConn(p, ep)
+	c.tenant = p.tenantOf(ep.Principal().Name)
 	p.conns[ep] = c
 	if p.closed.Load() { // which it is there to say
 		c.ended = ErrClosed
@@ -140,7 +142,9 @@ func (p *Peer) mayOwn(ep *fabric.Endpoint) bool { return !p.cfg.Members || ep.Pr
 func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	p.mu.Lock()
 	c := p.conns[ep]
-	delete(p.conns, ep)
+	if delete(p.conns, ep); c != nil {
+		c.tenant.conns--
+	}
 	p.order = slices.DeleteFunc(p.order, func(other *conn) bool { return other == c })
 	if !p.closed.Load() {
 		p.settle(ep.Incarnation())

@@ -9,11 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
 // queue has the calls that cannot run yet. Each waits in the line of the first thing that it lacked: a place of its method
-// (Options.Concurrent), of its peer (Limits.CallsPerPeer) or of all peers (Limits.Calls). It has none of them while it waits, so
+// (Options.Concurrent), of its peer (Limits.CallsPerPeer), of its principal, or of all peers (Limits.Calls). It has none of them while it waits, so
 // queued calls cannot block each other. A place that is given back lets the first call in its line try again; a call that lacks another place by now goes to the end of that line.
 type queue struct {
 	n atomic.Int64 // calls in it; raised before a new one tries for the last time, and read after a place was given back
@@ -61,6 +62,7 @@ func (c *conn) park(k *Call, lacks string) {
 	q.n.Add(1) // from now on a goroutine that gives a place back waits for q.mu
 	q.bytes += cost
 	c.queuedBytes += cost
+	c.tenant.queuedBytes += cost
 	if q.calls[c] == nil {
 		if q.calls == nil {
 			q.calls = map[*conn]map[exchange.ID]*Call{}
@@ -91,8 +93,9 @@ func (c *conn) turnedAway(k *Call, cost int64) string {
 		return "none wait here (Limits.Queued)"
 	case c.queued.Load()-c.queuedOneWay >= int64(l.Queued):
 		return fmt.Sprintf("%d wait already, the limit for one peer (Limits.Queued)", l.Queued)
-	case c.queuedBytes+cost > l.QueuedBytes/endpointShare || q.bytes+cost > l.QueuedBytes:
-		return fmt.Sprintf("those that wait take %d bytes, %d of this peer, the limit (Limits.QueuedBytes, %d for one)", q.bytes, c.queuedBytes, l.QueuedBytes/endpointShare)
+	case c.queuedBytes+cost > l.QueuedBytes/endpointShare || c.tenant.queuedBytes+cost > share.Of(l.QueuedBytes) || q.bytes+cost > l.QueuedBytes:
+		return fmt.Sprintf("those that wait take %d bytes, %d of this peer and %d of its principal, the limit (Limits.QueuedBytes, %d for a peer, %d for a principal)",
+			q.bytes, c.queuedBytes, c.tenant.queuedBytes, l.QueuedBytes/endpointShare, share.Of(l.QueuedBytes))
 	}
 	return ""
 }
@@ -115,6 +118,7 @@ func (q *queue) strike(k *Call) {
 	}
 	q.bytes -= k.queued
 	c.queuedBytes -= k.queued
+	c.tenant.queuedBytes -= k.queued
 	c.queued.Add(-1)
 	if k.OneWay {
 		c.queuedOneWay--

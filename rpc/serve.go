@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -316,18 +317,20 @@ func (k *Call) enter() *Error {
 		return nil
 	case &c.line:
 		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one (Limits.CallsPerPeer)", p.limits.CallsPerPeer)}
+	case &c.tenant.line:
+		return &Error{CodeBusy, fmt.Sprintf("%d calls of principal %q are under way, the limit for one (three quarters of Limits.Calls)", share.Of(p.limits.Calls), c.ep.Principal().Name)}
 	}
 	return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
 }
 
 // begin is enter where that is possible; otherwise it is nil, and says which place is lacking. conn.mu is held.
 func (k *Call) begin() (lacks *list.List) {
-	c, p := k.c, k.c.p
+	c := k.c
 	if c.callee.Full() {
 		return &c.line
 	}
-	if !take(&p.active, 1, int64(p.limits.Calls)) {
-		return &p.queue.line
+	if lacks = c.enters(); lacks != nil {
+		return lacks
 	}
 	c.callee.Begin(k.id, k)
 	k.entered = true
@@ -342,7 +345,7 @@ func (k *Call) force() *Error {
 	if c.ended != nil {
 		return &Error{CodeCanceled, lostCaller}
 	}
-	c.p.active.Add(1)
+	c.forces()
 	c.callee.Keep(k.id, k)
 	k.entered = true
 	return nil
@@ -362,10 +365,10 @@ func (k *Call) leave() {
 		c.held.Add(-1)
 		c.p.held.Add(-1)
 	} else {
-		c.p.active.Add(-1)
+		c.leaves()
 	}
 	k.entered, k.holds = false, false
-	c.p.unpark(&c.line, &c.p.queue.line)
+	c.p.unpark(&c.line, &c.tenant.line, &c.p.queue.line)
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.

@@ -100,7 +100,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 		return nil, fmt.Errorf("shm: %w", err)
 	}
 	p := newPending(t, conn.(*net.UnixConn), "shm://"+addr)
-	if err := t.track(p, false); err != nil {
+	if _, err := t.track(p, false); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -225,12 +225,26 @@ func (ln *listener) run(t *Transport, accept func(fabric.Pending)) {
 			}
 			continue
 		}
-		p := newPending(t, conn, "")
-		if t.track(p, true) != nil {
+		if p := newPending(t, conn, ""); ln.admit(t, p) {
+			go accept(p)
+		} else {
 			conn.Close()
-			continue
 		}
-		go accept(p)
+	}
+}
+
+// admit waits for a place for an accepted connection; false: the listener or the transport is closed.
+func (ln *listener) admit(t *Transport, p *pending) bool {
+	for {
+		wait, err := t.track(p, true)
+		if err != nil || wait == 0 {
+			return err == nil
+		}
+		select {
+		case <-ln.stop:
+			return false
+		case <-time.After(wait):
+		}
 	}
 }
 
