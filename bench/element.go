@@ -176,7 +176,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 		}
 	}
 	if spec.Kind == "dev" {
-		if err := s.serveDrive(); err != nil {
+		if err := s.serveDrive(spec.Disk); err != nil {
 			return info, nil, err
 		}
 	}

@@ -159,6 +159,12 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 	if spec.Code, err = c.code(ctx, dir); err != nil {
 		return nil, err
 	}
+	if c.Kind == "dev" {
+		if spec.Disk, err = newDisk(); err != nil {
+			return nil, err
+		}
+		defer os.Remove(spec.Disk)
+	}
 	if c.Processes > 1 {
 		return c.processes(ctx, spec, dir)
 	}

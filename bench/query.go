@@ -49,7 +49,7 @@ func queryColumns() column.Schema {
 func queryPart(rows, groups int, seed uint64) (*part.Draft, error) {
 	r := rand.New(rand.NewPCG(seed, 15))
 	columns := queryColumns()
-	d := part.NewDraft(columns)
+	d := part.NewDraft()
 	levels := []string{"info", "warn", "error", "äußerst"}
 	for ; rows > 0; rows -= part.ChunkRows {
 		n := min(rows, part.ChunkRows)
@@ -78,7 +78,7 @@ func queryPart(rows, groups int, seed uint64) (*part.Draft, error) {
 		}
 		d.Add(arrays, 0, n)
 	}
-	return d, d.Seal()
+	return d, d.Seal(columns)
 }
 
 // sharedPart is where another process of this machine finds a part's memory.

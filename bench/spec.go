@@ -340,6 +340,7 @@ type role struct {
 	Apart     bool // the processes have a CPU each
 	Seed      uint64
 	CacheDir  string
+	Disk      string    // of dev: a file on a disk
 	TLS       *ca.Files // nil: none
 	Code      *codeOf   // nil: ready functions, as wasm
 	Python    string    // of query: what runs DuckDB …
