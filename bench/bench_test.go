@@ -88,6 +88,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
 		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, []string{"sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms"}},
+		{Config{Kind: "load", Transport: "shm", Rounds: 1, Rows: 1 << 14, Python: arrowPython()}, []string{"over_duckdb", "mbytes_per_s", "peak_over_data", "rows"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},
