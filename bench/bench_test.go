@@ -90,6 +90,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max", "rss_mib_max", "rss_over_charged", "dial_ms_p99"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "bitcode"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, []string{"sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms"}},
+		{Config{Kind: "load", Transport: "shm", Rounds: 1, Rows: 1 << 14, Python: arrowPython()}, []string{"over_duckdb", "mbytes_per_s", "peak_over_data", "rows"}},
 		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},
 		{Config{Kind: "rpc", Transport: "shm", Rounds: 1000}, []string{"rtt_ns_p50", "rtt_ns_p99", "calls_per_s", "callers", "allocs_per_op"}},

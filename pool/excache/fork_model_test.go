@@ -21,42 +21,47 @@ func (w *world) try(p uint32, write bool) bool {
 	return true
 }
 
+// parentPages are those of the two rooms that are forked.
+const parentPages = 2 * roomPages
+
+// work has the parent read its pages, and write and free some. An access that waits for the fork ends the step.
+func (w *world) work(steps int, writes bool) {
+	for range steps {
+		at := uint32(w.rng.IntN(parentPages))
+		write := writes && w.rng.IntN(2) == 0
+		for p := at; p < min(at+uint32(1+w.rng.IntN(40)), parentPages); p++ {
+			if !w.try(p, write) {
+				return
+			}
+			if w.window[p] != w.plain[p] {
+				w.t.Fatalf("page %d reads %d, not %d", p, w.window[p], w.plain[p])
+			}
+			if write {
+				w.plain[p]++
+				w.window[p] = w.plain[p]
+			}
+		}
+		if writes && w.rng.IntN(10) == 0 {
+			k := min(uint32(w.rng.IntN(600)), parentPages-at)
+			w.apply(slices.Clone(w.core.Free(at, k)))
+			clear(w.plain[at : at+k])
+		}
+		if room, ranges := w.core.Discard(nil); len(ranges) > 0 {
+			w.room, w.ranges = room, ranges
+		}
+	}
+}
+
 // TestForkModel: a child sees what its parent had at one moment, and the parent what it wrote, whatever that does while the store copies.
 func TestForkModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const n = 2 * roomPages
+		const n = parentPages
 		far := rapid.Bool().Draw(t, "far")
 		w := newWorld(t, rapid.IntRange(256, 600).Draw(t, "limit"), 4, far)
 		for r := range 4 {
 			w.core.Own(r, uint64(r/2), far)
 		}
-		work := func(steps int, writes bool) {
-			for range steps {
-				at := uint32(w.rng.IntN(n))
-				write := writes && w.rng.IntN(2) == 0
-				for p := at; p < min(at+uint32(1+w.rng.IntN(40)), n); p++ {
-					if !w.try(p, write) {
-						return
-					}
-					if w.window[p] != w.plain[p] {
-						t.Fatalf("page %d reads %d, not %d", p, w.window[p], w.plain[p])
-					}
-					if write {
-						w.plain[p]++
-						w.window[p] = w.plain[p]
-					}
-				}
-				if writes && w.rng.IntN(10) == 0 {
-					k := min(uint32(w.rng.IntN(600)), n-at)
-					w.apply(slices.Clone(w.core.Free(at, k)))
-					clear(w.plain[at : at+k])
-				}
-				if room, ranges := w.core.Discard(nil); len(ranges) > 0 {
-					w.room, w.ranges = room, ranges
-				}
-			}
-		}
-		work(rapid.IntRange(1, 150).Draw(t, "before"), true)
+		w.work(rapid.IntRange(1, 150).Draw(t, "before"), true)
 		parent, child := []int{0, 1}, []int{2, 3}
 		runs := w.core.Still(parent)
 		for _, e := range runs {
@@ -68,7 +73,7 @@ func TestForkModel(t *testing.T) {
 				var effects []effect
 				effects, done = w.core.Keep(e)
 				w.apply(slices.Clone(effects))
-				work(1, false)
+				w.work(1, false)
 				w.land()
 			}
 		}
@@ -86,7 +91,7 @@ func TestForkModel(t *testing.T) {
 			for _, g := range all[i] {
 				for p := g.Off / PageBytes; p < (g.Off+g.Size)/PageBytes; p++ {
 					if w.rng.IntN(200) == 0 {
-						work(1, true)
+						w.work(1, true)
 					}
 					w.store[uint64(child[i])*roomPages+p] = w.store[uint64(r)*roomPages+p]
 				}
@@ -95,7 +100,7 @@ func TestForkModel(t *testing.T) {
 		w.core.Cloned(parent)
 		w.apply(slices.Clone(w.core.Resume()))
 		copy(w.plain[n:], moment)
-		work(20, true)
+		w.work(20, true)
 		w.check()
 		for p := range w.plain {
 			if w.touch(uint32(p), false); w.window[p] != w.plain[p] {
