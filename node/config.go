@@ -53,7 +53,10 @@ type Config struct {
 	// PoolMemory is how much of Memory regions of the pool may take; 0: the node lends no regions.
 	PoolMemory Bytes `yaml:"pool_memory"`
 	// Lend are the devices that the node lends, as in nvme=disk0:/srv/disk.img,readonly (docs/devices.md).
-	Lend      []string `yaml:"lend"`
+	Lend []string `yaml:"lend"`
+	// LendGrants is the file that keeps who may borrow them; "": that is forgotten when the node ends.
+	LendGrants string `yaml:"lend_grants"`
+
 	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
 
 	// Managers are the names of the peers that manage the cluster: this node registers with one of them. Itself is known, where it is one.
