@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -140,7 +139,7 @@ func (e *Engine) Arm() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range e.queues {
-		if q.ready() {
+		if q.arm(); q.ready() {
 			return true
 		}
 	}
@@ -237,9 +236,12 @@ func (e *Engine) end(o *op) {
 		if o.pins[i].mem != nil {
 			o.pins[i].w.unpin()
 		}
+		o.pins[i].w.leave()
 	}
 	c := o.c
-	o.q.inflight--
+	if o.q.inflight--; o.q.inflight == 0 && o.q.gone != nil {
+		o.q.leave()
+	}
 	c.inflight--
 	c.share.ops--
 	c.share.bounced -= o.bounced
@@ -266,11 +268,11 @@ func (e *Engine) worker() {
 	for o := range e.work {
 		err := o.do(true)
 		e.mu.Lock()
-		far := o.q.cq.remote
-		held := !far.Mapped() && far.Endpoint().Hold() // data and completion leave together
+		far := o.q.cq.far()
+		held := far != nil && far.Hold() // data and completion leave together
 		o.conclude(err)
 		if held {
-			far.Endpoint().Release()
+			far.Release()
 		}
 		backlog := slices.ContainsFunc(e.queues, (*queue).ready)
 		e.mu.Unlock()
@@ -367,7 +369,7 @@ func (o *op) goFar() bool {
 		o.put = fabric.Op{} // which has succeeded
 	}
 	if len(o.far) == 1 {
-		o.q.cq.remote.Endpoint().Fence()
+		o.q.cq.fence()
 		o.c.post(o.q, o.id, o.status)
 	}
 	return true
@@ -401,17 +403,4 @@ func statusOf(op Opcode, err error) Status {
 		return StatusReadError
 	}
 	return StatusWriteFault
-}
-
-// word loads an aligned word of four bytes.
-func word(mem []byte) uint32 {
-	var b [4]byte
-	fabric.CopyOut(b[:], mem[:4])
-	return binary.NativeEndian.Uint32(b[:])
-}
-
-// doorbells are a queue's, in its lease's registers.
-func (q *queue) doorbells() (tail, head uint32) {
-	regs := q.c.registers.Bytes()
-	return word(regs[device.SubmissionDoorbell(q.id):]), word(regs[device.CompletionDoorbell(q.id):])
 }
