@@ -216,6 +216,9 @@ func (d *Drive) ask(ctx context.Context, call string, req, reply any) error {
 	return err
 }
 
+// Element is the borrower's.
+func (d *Drive) Element() *fabric.Element { return d.cfg.Element }
+
 // Size is how many bytes were borrowed, a multiple of BlockBytes.
 func (d *Drive) Size() uint64 { return d.lease.SizeBytes }
 
