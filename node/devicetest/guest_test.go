@@ -1,0 +1,145 @@
+package devicetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nvme/guest"
+	"github.com/wherry-fabric/wherry/device/nvme/host"
+	"github.com/wherry-fabric/wherry/device/vfiouser"
+	"github.com/wherry-fabric/wherry/internal/vm"
+)
+
+// guestPatience bounds a test with a guest: QEMU interprets its instructions, on a machine that others use too.
+const guestPatience = 4 * time.Minute
+
+// machine is a guest under test.
+type machine struct {
+	*vm.VM
+	*rig
+	ctx context.Context
+}
+
+// guest starts a guest with the kernel's own driver.
+func (r *rig) guest(name string) *machine {
+	r.t.Helper()
+	tools, err := vm.Find()
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			r.t.Fatal(err)
+		}
+		r.t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), guestPatience)
+	r.t.Cleanup(cancel)
+	dir := filepath.Join(r.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	v, err := tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "ext4"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if r.t.Failed() {
+			r.t.Log(v.Log())
+		}
+		v.Close()
+	})
+	return &machine{v, r, ctx}
+}
+
+// run runs commands in the guest.
+func (m *machine) run(commands ...string) (out string) {
+	m.t.Helper()
+	for _, c := range commands {
+		var err error
+		if out, err = m.Run(m.ctx, c); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// plug hot-adds the drive at a socket, and waits until the guest has its block device.
+func (m *machine) plug(bus, socket, dev string) {
+	m.t.Helper()
+	if err := m.Plug(m.ctx, bus+"disk", bus, socket); err != nil {
+		m.t.Fatal(err)
+	}
+	m.run(fmt.Sprintf("while ! test -b /dev/%s; do usleep 20000; done", dev))
+}
+
+func (m *machine) unplug(bus, dev string) {
+	m.t.Helper()
+	if err := m.Unplug(m.ctx, bus+"disk"); err != nil {
+		m.t.Fatal(err)
+	}
+	m.run(fmt.Sprintf("while test -b /dev/%s; do usleep 20000; done", dev))
+}
+
+// lend serves a drive to guests at a socket.
+func (r *rig) lend(name string, d *host.Drive) (socket string) {
+	r.t.Helper()
+	socket = filepath.Join(r.dir, name+".vfu")
+	l, err := vfiouser.Listen(socket)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- guest.Serve(ctx, slogTo(r.t), l, d, driveName) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && d.Err() == nil {
+			r.t.Error(err)
+		}
+	})
+	return socket
+}
+
+// TestGuest: the kernel of a stock guest takes a borrowed drive for an NVMe drive of its own. What it writes is in the lender's file, and it reads what is there; it lets go of
+// the drive and has it again.
+func TestGuest(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			want := random(7, driveBytes)
+			if err := os.WriteFile(r.file, want, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r.node("")
+			d := r.borrow(r.client("borrower"), host.Config{Mode: device.Exclusive})
+			socket := r.lend("g", d)
+			m := r.guest("vm")
+			m.plug("rp1", socket, "nvme0n1")
+			if got := m.run("blockdev --getsize64 /dev/nvme0n1"); got != fmt.Sprint(driveBytes) {
+				t.Errorf("the guest sees %s bytes", got)
+			}
+			if got := m.run("sha256sum < /dev/nvme0n1"); !strings.HasPrefix(got, fmt.Sprintf("%x", sha256.Sum256(want))) {
+				t.Errorf("the guest reads other bytes: %s", got)
+			}
+			if got := m.run("cat /sys/block/nvme0n1/device/model"); got != "wherry "+driveName {
+				t.Errorf("its model is %q", got)
+			}
+			m.run("dd if=/dev/nvme0n1 of=/tmp/some bs=64k count=16 skip=100", "dd if=/tmp/some of=/dev/nvme0n1 bs=4k conv=fsync")
+			copy(want, want[100*64<<10:][:16*64<<10])
+			if got, err := os.ReadFile(r.file); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("the lender's file has other bytes: %v", err)
+			}
+			m.run("mkfs.ext2 -F /dev/nvme0n1", "mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 > /mnt/numbers; cp /mnt/numbers /mnt/more; umount /mnt")
+			m.unplug("rp1", "nvme0n1")
+			m.plug("rp1", socket, "nvme0n1")
+			m.run("mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 | cmp - /mnt/more && cmp /mnt/numbers /mnt/more", "umount /mnt")
+			m.unplug("rp1", "nvme0n1")
+		})
+	}
+}
