@@ -224,8 +224,8 @@ func (f *faulted) touch(mem []byte, spec *role) error {
 		mem[i] = byte(i >> 12)
 	}
 	rng := rand.New(rand.NewPCG(spec.Seed, 3))
-	f.Misses[0] = misses(mem, spec.Rounds, func(int) int { return rng.IntN(pages) })
-	f.Misses[1] = misses(mem, 2*pages, func(i int) int { return i % pages })
+	f.Misses[0] = misses(mem, spec.Rounds, func(int) (int, bool) { return rng.IntN(pages), true })
+	f.Misses[1] = misses(mem, 2*pages, walks)
 	sum, start := uint64(0), time.Now()
 	for pass := range 2 {
 		if pass == 1 {
@@ -242,14 +242,23 @@ func (f *faulted) touch(mem []byte, spec *role) error {
 	return nil
 }
 
-// misses writes to n pages and keeps the times of those that were not there.
-func misses(mem []byte, n int, page func(i int) int) samples {
+// walks is the i-th page of short walks at places that have left since the last walk there: runs of 1, 2, 4, 8 and 16 pages. The last one,
+// of 64 KiB, counts.
+func walks(i int) (page int, counts bool) {
+	const length, area = 31, 64
+	walk, at := i/length, i%length
+	return walk*37*area%(cachedBytes/excache.PageBytes) + at, at == 15
+}
+
+// misses writes to n pages and keeps the times of those that count and were not there.
+func misses(mem []byte, n int, page func(i int) (int, bool)) samples {
 	s := make(samples, 0, n)
 	for i := range n {
-		p := &mem[page(i)*excache.PageBytes]
+		at, counts := page(i)
+		p := &mem[at*excache.PageBytes]
 		start := time.Now()
 		*p = byte(i)
-		if d := time.Since(start); d > missLeast {
+		if d := time.Since(start); counts && d > missLeast {
 			s = append(s, float64(d))
 		}
 	}

@@ -131,14 +131,43 @@ func (c *Client) Managed(ctx context.Context) bool {
 }
 
 // Top asks a manager what there is: components, regions, managers.
-func (c *Client) Top(ctx context.Context) (top *manager.Top, err error) {
-	err = c.withManager(ctx, true, func(name string) error {
+func (c *Client) Top(ctx context.Context) (*manager.Top, error) {
+	return askManager[manager.Top](ctx, c, true, manager.CallTop, control.Nothing{})
+}
+
+// ManagerMembers is who keeps the managers' state, where they keep it themselves.
+func (c *Client) ManagerMembers(ctx context.Context) ([]cluster.StoreMember, error) {
+	r, err := askManager[manager.MembersReply](ctx, c, true, manager.CallMembers, control.Nothing{})
+	if err != nil {
+		return nil, err
+	}
+	return r.Members, nil
+}
+
+// JoinManagers makes room for a manager that has no data, and returns all members. It takes the capability member.
+func (c *Client) JoinManagers(ctx context.Context, name, addr string) ([]cluster.StoreMember, error) {
+	r, err := askManager[manager.MembersReply](ctx, c, false, manager.CallJoin, manager.JoinRequest{Name: name, Addr: addr})
+	if err != nil {
+		return nil, err
+	}
+	return r.Members, nil
+}
+
+// RemoveManager ends a manager's membership, by any other manager. It takes the capability member or admin.
+func (c *Client) RemoveManager(ctx context.Context, name string) error {
+	_, err := askManager[control.Nothing](ctx, c, false, manager.CallLeave, manager.LeaveRequest{Name: name})
+	return err
+}
+
+// askManager makes a call to one manager after the other, as withManager does.
+func askManager[Reply any](ctx context.Context, c *Client, asks bool, call string, req any) (reply *Reply, err error) {
+	err = c.withManager(ctx, asks, func(name string) error {
 		ep, err := c.Reach(ctx, name)
 		if err != nil {
 			return err
 		}
-		top, err = control.TopOf(ctx, c.RPC(), ep)
+		reply, err = control.Do[Reply](ctx, c.RPC(), ep, call, req)
 		return err
 	})
-	return top, err
+	return reply, err
 }

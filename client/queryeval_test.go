@@ -59,24 +59,31 @@ func (e *evaluator) overflow(yes bool) {
 	}
 }
 
+func literal(n *expr.Node) any {
+	switch n.Kind {
+	case expr.Int:
+		return n.Int
+	case expr.Uint:
+		return n.Uint
+	case expr.Float:
+		return n.Float
+	case expr.Bool:
+		return n.Int != 0
+	}
+	return n.Text
+}
+
 func (e *evaluator) eval(n *expr.Node) any {
 	switch n.Op {
 	case expr.Load:
 		return e.load(n.Column)
 	case expr.Literal:
-		switch n.Kind {
-		case expr.Int:
-			return n.Int
-		case expr.Uint:
-			return n.Uint
-		case expr.Float:
-			return n.Float
-		case expr.Bool:
-			return n.Int != 0
-		}
-		return n.Text
+		return literal(n)
 	}
 	a := e.eval(n.Args[0])
+	if n.Op == expr.And && a == false || n.Op == expr.Or && a == true { // what follows is not computed
+		return a
+	}
 	var b any
 	if len(n.Args) > 1 {
 		b = e.eval(n.Args[1])
@@ -85,11 +92,11 @@ func (e *evaluator) eval(n *expr.Node) any {
 	case expr.IsNull:
 		return a == nil
 	case expr.And:
-		if a == false || b == false {
+		if b == false {
 			return false
 		}
 	case expr.Or:
-		if a == true || b == true {
+		if b == true {
 			return true
 		}
 	}

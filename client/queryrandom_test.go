@@ -185,10 +185,13 @@ func (m maker) query() query.Query {
 		q.Group = append(q.Group, fmt.Sprintf("x%d=%s", i, pick(m.Rand, "s", "a % 5", "k", "d", "f", "g", "u / u64(1000000000000000000)", "isnull(b)", m.value(1))))
 	}
 	for i := range 1 + m.IntN(4) {
-		fn := pick(m.Rand, "count", "sum", "mean", "min", "max", "stddev", "min", "max")
+		fn := pick(m.Rand, "count", "sum", "mean", "min", "max", "stddev", "min", "max", "distinct", "approx_distinct", "quantile")
 		arg := m.value(1)
-		if fn != "count" && fn != "min" && fn != "max" {
+		if fn == "sum" || fn == "mean" || fn == "stddev" || fn == "quantile" {
 			arg = m.number(pick(m.Rand, expr.Int, expr.Uint, expr.Float), 1)
+		}
+		if fn == "quantile" {
+			arg += ", " + pick(m.Rand, "0", "0.25", "0.5", "0.99", "1")
 		}
 		q.Agg = append(q.Agg, fmt.Sprintf("y%d=%s(%s)", i, fn, arg))
 	}
@@ -225,6 +228,13 @@ func cellOf(a arrow.Array, i int) any {
 
 // near reports whether two values are the same, or floats that differ by rounding only.
 func near(x, y any, scale float64) bool {
+	switch y := y.(type) {
+	case quantiled:
+		return y.near(x)
+	case approximate: // of 2,048 parts: 2.3 % as a rule
+		n, ok := x.(int64)
+		return ok && math.Abs(float64(n-int64(y))) <= 0.15*float64(y)+1
+	}
 	a, isFloat := x.(float64)
 	b, both := y.(float64)
 	if !isFloat || !both {
@@ -342,6 +352,17 @@ func parsed(columns []columnOf, item string) *expr.Node {
 	return n
 }
 
+// function splits NAME=FUNCTION(ARGUMENT); a quantile's function has its part.
+func function(item string) (fn, arg string) {
+	fn, arg, _ = strings.Cut(item[strings.Index(item, "=")+1:], "(")
+	arg = strings.TrimSuffix(arg, ")")
+	if fn == "quantile" {
+		i := strings.LastIndex(arg, ", ")
+		fn, arg = fn+arg[i:], arg[:i]
+	}
+	return fn, arg
+}
+
 // evaluate answers a query in plain Go; the first keys columns of the answer say which row it is.
 func evaluate(columns []columnOf, rows []randomRow, q query.Query) (out [][]any, keys int, err error) {
 	parse := func(item string) *expr.Node { return parsed(columns, item) }
@@ -356,9 +377,9 @@ func evaluate(columns []columnOf, rows []randomRow, q query.Query) (out [][]any,
 	}
 	var fns []string
 	for _, item := range q.Agg {
-		fn, arg, _ := strings.Cut(item[strings.Index(item, "=")+1:], "(")
+		fn, arg := function(item)
 		fns = append(fns, fn)
-		trees = append(trees, parse("="+strings.TrimSuffix(arg, ")")))
+		trees = append(trees, parse("="+arg))
 	}
 	keys = len(items)
 	type group struct {
@@ -414,10 +435,48 @@ func evaluate(columns []columnOf, rows []randomRow, q query.Query) (out [][]any,
 	return out, keys, nil
 }
 
+// approximate is a number that an answer may miss by some percent.
+type approximate int
+
+// quantiled are values in order, and the part of them that a quantile is not less than. Of up to 512 values it is exact.
+type quantiled struct {
+	values []any
+	part   float64
+}
+
+func (q quantiled) near(x any) bool {
+	n := float64(len(q.values))
+	at := max(math.Ceil(q.part*n), 1) - 1
+	slack := 0.0
+	if n > 512 {
+		slack = 0.02 * n
+	}
+	least, most := q.values[int(max(at-slack, 0))], q.values[int(min(at+slack, n-1))]
+	return order(x, least) >= 0 && order(x, most) <= 0
+}
+
 // aggregate is a function of values that are there.
 func aggregate(fn string, values []any) (any, error) {
 	if fn == "count" {
 		return int64(len(values)), nil
+	}
+	if strings.HasSuffix(fn, "distinct") {
+		set := map[any]bool{}
+		for _, v := range values {
+			if f, ok := v.(float64); ok && math.IsNaN(f) {
+				v = "NaN"
+			}
+			set[v] = true
+		}
+		if fn == "approx_distinct" {
+			return approximate(len(set)), nil
+		}
+		return int64(len(set)), nil
+	}
+	if part, ok := strings.CutPrefix(fn, "quantile, "); ok && len(values) > 0 {
+		p, err := strconv.ParseFloat(part, 64)
+		slices.SortFunc(values, order)
+		return quantiled{values, p}, err
 	}
 	if len(values) == 0 || fn == "stddev" && len(values) < 2 {
 		return nil, nil

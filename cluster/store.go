@@ -25,6 +25,24 @@ type Store interface {
 	End(ctx context.Context, l Lease) error
 }
 
+// StoreMember is one of the processes that keep a store together.
+type StoreMember struct {
+	Name    string `json:"name"`
+	Addr    string `json:"addr"`    // host:port, for the other members
+	Voting  bool   `json:"voting"`  // false: it is still catching up, and decides nothing
+	Started bool   `json:"started"` // false: it was added, and has not been heard of
+}
+
+// Membership says who keeps a store, and changes it.
+type Membership interface {
+	Members(ctx context.Context) ([]StoreMember, error)
+	// Join makes room for a member that has nothing yet and returns all members, the new one too. One of that name or address whose data
+	// was lost goes; one that is running stays, and that is an error.
+	Join(ctx context.Context, name, addr string) ([]StoreMember, error)
+	// Leave ends a membership; ErrNoMember says that there is none of that name.
+	Leave(ctx context.Context, name string) error
+}
+
 // Revision counts the transactions of a store that changed something; a lease's end is one.
 type Revision uint64
 
@@ -59,6 +77,10 @@ var (
 	ErrTxn       = errors.New("cluster: bad transaction")
 	// ErrAway: a change may have been made all the same; whoever needs to know looks.
 	ErrAway = errors.New("cluster: the store gives no answer")
+	// ErrNoMember: the store has no such member.
+	ErrNoMember = errors.New("cluster: no such member")
+	// ErrRunning: a member cannot be replaced or removed as things are.
+	ErrRunning = errors.New("cluster: the member is needed")
 )
 
 // Validate checks the limits.

@@ -78,6 +78,8 @@ const (
 	codeTaken
 	codeTime
 	codeAway
+	codeNoMember
+	codeRunning
 )
 
 // codes pairs codes and sentinels; the first that matches counts.
@@ -98,6 +100,7 @@ func codes() []struct {
 		{codeNoItem, pool.ErrNoItem}, {codePoolLost, pool.ErrLost},
 		{codeNoDrive, device.ErrNoDrive}, {codeNoLease, device.ErrNoLease}, {codeBusy, device.ErrBusy}, {codeDeviceSpec, device.ErrSpec}, {codeDeviceLimit, device.ErrLimit},
 		{codeNoManager, ErrNoManager}, {codeManagerBusy, manager.ErrBusy}, {codeTaken, manager.ErrTaken}, {codeTime, manager.ErrTime}, {codeAway, cluster.ErrAway},
+		{codeNoMember, cluster.ErrNoMember}, {codeRunning, cluster.ErrRunning},
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -19,6 +21,7 @@ import (
 type Managing struct {
 	mu    sync.Mutex
 	m     *manager.Manager
+	store cluster.Membership          // of m's store; nil: it is an etcd cluster of somebody else's
 	ids   map[*fabric.Endpoint]uint64 // connections that leased regions were made over
 	last  uint64
 	names func() []string // of managers
@@ -29,11 +32,29 @@ func NewManaging(names func() []string) *Managing {
 	return &Managing{ids: map[*fabric.Endpoint]uint64{}, names: names}
 }
 
-// Set says which manager there is.
-func (g *Managing) Set(m *manager.Manager) {
+// Set says which manager there is, and who keeps its store; nil: that is not the managers' affair.
+func (g *Managing) Set(m *manager.Manager, store cluster.Membership) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.m = m
+	g.m, g.store = m, store
+}
+
+// members is who keeps the store, for a principal that has any of some capabilities.
+func (g *Managing) members(who cluster.Principal, do string, caps ...cluster.Caps) (cluster.Membership, error) {
+	if !slices.ContainsFunc(caps, who.Caps.Has) {
+		var need []string
+		for _, c := range caps {
+			need = append(need, c.String())
+		}
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability " + strings.Join(need, " or "), Do: do}
+	}
+	if _, err := g.Manager(); err != nil {
+		return nil, err
+	}
+	if g.store == nil {
+		return nil, fmt.Errorf("%w: the state is kept by an etcd cluster (--etcd) with members of its own: etcdctl member shows and changes them", cluster.ErrNoMember)
+	}
+	return g.store, nil
 }
 
 // Manager is the manager here, or an error that says who else is.
@@ -125,10 +146,35 @@ func ServeManager(p *rpc.Peer, g *Managing, log *slog.Logger) error {
 			}
 			return m.Register(ctx, req)
 		}),
+		serveMembers(p, g),
 	)
 }
 
-// TopOf asks a manager what there is.
-func TopOf(ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint) (*manager.Top, error) {
-	return Do[manager.Top](ctx, p, ep, manager.CallTop, Nothing{})
+// serveMembers registers the calls about who keeps the managers' store.
+func serveMembers(p *rpc.Peer, g *Managing) error {
+	return errors.Join(
+		Serve(p, manager.CallMembers, func(ctx context.Context, c *rpc.Call, _ *Nothing) (*manager.MembersReply, error) {
+			m, err := g.members(PrincipalOf(c.From), "use a token or certificate that has it", cluster.CapRead, cluster.CapMember)
+			if err != nil {
+				return nil, err
+			}
+			list, err := m.Members(ctx)
+			return &manager.MembersReply{Members: list}, err
+		}),
+		Serve(p, manager.CallJoin, func(ctx context.Context, c *rpc.Call, req *manager.JoinRequest) (*manager.MembersReply, error) {
+			m, err := g.members(PrincipalOf(c.From), "only nodes join", cluster.CapMember)
+			if err != nil {
+				return nil, err
+			}
+			list, err := m.Join(ctx, req.Name, req.Addr)
+			return &manager.MembersReply{Members: list}, err
+		}),
+		Serve(p, manager.CallLeave, func(ctx context.Context, c *rpc.Call, req *manager.LeaveRequest) (*Nothing, error) {
+			m, err := g.members(PrincipalOf(c.From), "use a token or certificate that has one of them", cluster.CapAdmin, cluster.CapMember)
+			if err != nil {
+				return nil, err
+			}
+			return &Nothing{}, m.Leave(ctx, req.Name)
+		}),
+	)
 }

@@ -7,7 +7,7 @@ import (
 
 // What peers answer to this element's operations. It runs on the leader, inside Frame, Place and Placed.
 
-// getFragment finds the buffer that a Get's data is for and claims it; nil if nobody wants
+// getFragment finds the buffer that a Get's data is for and claims it; nil if the caller no longer wants
 // it any more.
 func (ep *Endpoint) getFragment(head []byte, n int) (*opRecord, []byte, error) {
 	op, flags := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])

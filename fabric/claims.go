@@ -19,7 +19,7 @@ func (p Principal) Member() bool { return p.Caps&CapMember != 0 }
 // belongs to whoever first proved to be a principal under it, and for as long as this element lives, also
 // while there is no endpoint to them: a pause must not be enough to take their place. Members have one claim among them, as a node may
 // have a certificate and a token with different names, and it stands against any other: a node is not kept out by
-// somebody who came first.
+// a peer that came first.
 type claim struct {
 	incarnation Incarnation
 	holder      claimHolder
@@ -58,7 +58,7 @@ func (e *Element) EndpointsTo(inc Incarnation) []*Endpoint {
 }
 
 // mayClaim says why a peer that has dialled may not have the incarnation that it shows; e.mu is held. Where this element dials it has
-// chosen whom to trust, so that is never refused.
+// chosen the principal to trust, so that claim is never refused.
 func (e *Element) mayClaim(inc Incarnation, p Principal) error {
 	c, who := e.claims[inc], holderOf(p)
 	if c == nil || c.holder == who || who.member {
@@ -128,8 +128,8 @@ func (e *Element) leaveClaim(ep *Endpoint) {
 }
 
 // idleClaims are the claims without endpoints. The one to be given up first is the oldest of the principal that has most of them, so
-// that nobody pushes out others'; a member's only if there are no others. It is found, and each change made, in
-// the logarithm of the number of principals: whoever connects and leaves does not have all claims looked at.
+// so that no principal pushes out others' claims; a member's only if there are no others. It is found, and each change made, in
+// the logarithm of the number of principals: a peer that connects and leaves does not cost a walk over all claims.
 type idleClaims struct {
 	n      int
 	of     map[claimHolder]*idleOf

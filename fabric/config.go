@@ -54,7 +54,7 @@ func (p Policy) spin() time.Duration {
 type Limits struct {
 	Endpoints int // connections at once; default 4096
 	// EndpointsPerPrincipal is how many of them peers of one principal may have opened. Default: where Auth tells
-	// principals apart, all but an eighth of Endpoints, so that nobody can take every place; else all.
+	// principals apart, all but an eighth of Endpoints, so that no principal can take every place; else all.
 	EndpointsPerPrincipal int
 	WindowBytes           int // unreleased normal messages taken from one peer; default 1 MiB
 	OpsPerEndpoint        int // one-sided operations at once per endpoint and direction; default 1024

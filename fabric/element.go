@@ -201,7 +201,7 @@ func (e *Element) accept(p Pending) {
 }
 
 // Dial connects to a peer and returns the endpoint to the incarnation that
-// answered. If there is an endpoint to that already, by which it shows the same principal, that is returned, whoever made it, and whatever the
+// answered. If there is an endpoint to that already, by which it shows the same principal, that is returned, whichever side made it, and whatever the
 // address: to close it is to close it for all (but see Config.Several). The context bounds all of it, besides Limits.HelloTime.
 func (e *Element) Dial(ctx context.Context, addr string) (*Endpoint, error) {
 	t, rest, err := e.transport(addr)
@@ -287,7 +287,7 @@ func (e *Element) adopt(ep *Endpoint, link Link) error {
 	}
 	e.mu.Unlock()
 	if err != nil {
-		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err}) // nobody hears of it
+		ep.dead.Store(&PeerError{Peer: ep.String(), Op: "connection", Err: err}) // no caller ever sees it
 		link.Close()
 		return err
 	}

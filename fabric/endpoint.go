@@ -228,7 +228,7 @@ func (ep *Endpoint) want(c uint64, n int) {
 	}
 }
 
-// passOver wakes the next who waits for credit, from one who needs c and finds less, if there is enough for anybody: there may be
+// passOver wakes the next waiter for credit, after one that needs c and finds less, if there is enough for any message: there may be
 // no more until that one's message was handled. ep.mu is held.
 func (ep *Endpoint) passOver(c uint64) {
 	left := ep.allowed.Load() - min(ep.sent, ep.allowed.Load())
@@ -339,7 +339,7 @@ func (e *Element) unhold(ep *Endpoint) {
 	ep.holder.Hold(false)
 }
 
-// letGo sends everything that is kept back: somebody is about to wait.
+// letGo sends everything that is kept back, as a goroutine is about to wait.
 func (e *Element) letGo() {
 	e.busyMu.Lock()
 	list := e.held
@@ -410,7 +410,7 @@ func (ep *Endpoint) say(id FrameID, head []byte) error {
 }
 
 // sayLocked sends a reserved frame; what finds no room waits in the reserved queue. A
-// peer that lets it overflow does not read, and is given up; so is who has most when all have too much (giveUpMost).
+// peer that lets it overflow does not read, and is given up; so is the peer with most when all have too much (giveUpMost).
 func (ep *Endpoint) sayLocked(id FrameID, head, body []byte) error {
 	if ep.link == nil || ep.dead.Load() != nil {
 		return ErrClosed
@@ -492,7 +492,7 @@ func (m Message) handle(fn Handler) {
 	}
 }
 
-// notHandled sends the beginning of a message of normal class back: whoever waits for an answer to it would do so until
+// notHandled sends the beginning of a message of normal class back: a caller that waits for its answer would do so until
 // its deadline. Those of reserved class are answers themselves.
 func (ep *Endpoint) notHandled(m Message) {
 	ep.warnUnhandled(m.ID)
@@ -523,7 +523,7 @@ func (ep *Endpoint) returned(b []byte) error {
 // warnEvery is how often one endpoint's unhandled messages are logged.
 const warnEvery = int64(time.Second)
 
-// warnUnhandled says that messages come that nobody handles, but not for each
+// warnUnhandled says that messages without a handler arrive, but not for each
 // one: a peer must not be able to fill the log.
 func (ep *Endpoint) warnUnhandled(id FrameID) {
 	ep.unhandled++
@@ -538,7 +538,7 @@ func (ep *Endpoint) warnUnhandled(id FrameID) {
 func (ep *Endpoint) release(c uint64) {
 	ep.released.Add(c)
 	var total uint64
-	for { // several goroutines may release: whoever loses the race looks again, so that no more than a quarter stays untold
+	for { // several goroutines may release: one that loses the race looks again, so that no more than a quarter stays untold
 		told := ep.announced.Load()
 		total = ep.released.Load()
 		if int64(total-told) < int64(ep.el.cfg.Limits.WindowBytes)/4 {
@@ -609,7 +609,7 @@ func (ep *Endpoint) fail(err error) {
 		ep.bulk = nil
 		ep.mu.Unlock()
 		ep.link.Close()
-		ep.mu.Lock() // whoever abandons a Put looks at its transfer under it
+		ep.mu.Lock() // a caller that abandons a Put looks at its transfer under it
 		for _, b := range bulk {
 			b.drop()
 		}
@@ -630,7 +630,7 @@ func (ep *Endpoint) fail(err error) {
 
 const (
 	cameBit = 1 << iota // everybody was told that the endpoint is there
-	wentBit             // it has ended; who finds the other bit set tells
+	wentBit             // it has ended; the side that finds the other bit set tells
 )
 
 // tellUp tells that the endpoint is there, and then, if it has ended meanwhile, that it is gone: it
@@ -639,7 +639,7 @@ func (ep *Endpoint) tellUp() {
 	for _, w := range ep.el.watching() {
 		w.up(ep)
 	}
-	if ep.el.cfg.OnPeer != nil { // last: whoever hears it may use the layers at once
+	if ep.el.cfg.OnPeer != nil { // last: OnPeer may use the layers at once
 		ep.el.cfg.OnPeer(ep)
 	}
 	if ep.rumour.Or(cameBit)&wentBit != 0 {

@@ -38,7 +38,7 @@ var (
 	ErrTaken = fmt.Errorf("%w: incarnation taken", ErrRefused)
 	// ErrProtocol: the peer sent what it must not.
 	ErrProtocol = errors.New("protocol violation")
-	// ErrAddress: nobody can listen at or dial such an address.
+	// ErrAddress: no transport can listen at or dial such an address.
 	ErrAddress = errors.New("bad address")
 	// ErrNoTransport: no transport for an address's scheme.
 	ErrNoTransport = errors.New("no transport for this address")

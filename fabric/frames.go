@@ -29,7 +29,7 @@ const (
 	frameWideDone
 )
 
-// unhandledBytes is how much of a message that nobody handles goes back to its sender: what a layer needs to
+// unhandledBytes is how much of a message without a handler goes back to its sender: what a layer needs to
 // find out whose it was.
 const unhandledBytes = 32
 

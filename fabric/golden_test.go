@@ -99,6 +99,7 @@ func goldenRequests(t *testing.T) (b []byte) {
 		large := r.StartPut(bytes.Repeat([]byte{0xda}, 2*fragmentBytes), 0x5000)
 		large.Forget()
 	})
+	record("put, posted", func() { r.Post([]byte("0123456789"), 0x6000) })
 	blocking := func(name string, id FrameID, fn func(rec *opRecord) []byte) {
 		rec := ep.ops.start(name, nil)
 		record(name, func() { ep.request(soon(t), id, rec, fn(rec)) })
@@ -151,6 +152,7 @@ func goldenAnswers(t *testing.T) (b []byte) {
 	ask("get, large", frameGet, fuzzAccess(4, 0, fragmentBytes+10))
 	ask("get, out of range", frameGet, fuzzAccess(5, 0, 1<<40))
 	ask("put", framePut, fuzzAccess(6, 0, 3), []byte("abc"))
+	ask("put, posted", framePut, fuzzAccess(noOp, 0, 3), []byte("abd"))
 	ask("put, announced", framePut, fuzzAccess(7, 0, 3))
 	ask("put data", framePutData, bulkHead(nil, 7, bulkLast, 0), []byte("abc"))
 	ask("atomic", frameAtomic, fuzzAccess(8, 8, 8), u64(1), u64(0), []byte{byte(KindFetchAdd)})

@@ -25,7 +25,7 @@ import (
 //	   proof  ───────────▶
 //	   ◀───────────  welcome         (or a refusal in words, or the name of the connection that there is)
 
-// featureOne says that an element needs one connection to a peer, whoever dialled (join.go).
+// featureOne says that an element needs one connection to a peer, whichever side dialled (join.go).
 const featureOne uint64 = 1 << 0
 
 // featureWide says that an element swaps 16 bytes of its memory at once (Remote.CompareSwapWide): its processor can.

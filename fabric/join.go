@@ -117,7 +117,7 @@ func (e *Element) begin(key peerKey, dials bool) (leave func()) {
 }
 
 // named is the endpoint of the connection that an acceptor has named, nil if this element has none of it: then it has lost it, or it is
-// somebody else's who shows this incarnation. One that the peer has dialled may not be listed yet: it is waited for.
+// another principal's that shows this incarnation. One that the peer has dialled may not be listed yet: it is waited for.
 func (e *Element) named(ctx context.Context, key peerKey, id connID) (*Endpoint, error) {
 	ctx, cancel := (*Layer)(e).Timeout(ctx, e.cfg.Limits.HelloTime, nil)
 	defer cancel()

@@ -38,7 +38,7 @@ func (r Rights) String() string {
 const KeyBytes = 48
 
 // A Key is an unforgeable reference to a range of one segment of one
-// incarnation of an element. Whoever holds it has its rights: it can be handed
+// incarnation of an element. Its bytes are its rights: it can be handed
 // on like any other bytes. The owner can narrow it (Element.Narrow) and revoke it
 // (Element.Revoke). Size and Rights are for the holder's information; what
 // counts is what the owner has on record.
@@ -49,7 +49,7 @@ type Key struct {
 	Secret     [16]byte
 	Size       uint64 // bytes in the range
 	Rights     Rights
-	Sealed     bool // the segment is sealed: nobody but its owner can write it
+	Sealed     bool // the segment is sealed: only its owner can write it
 }
 
 // IsZero reports whether k refers to nothing.

@@ -170,7 +170,7 @@ func (t *keyTable) access(r keyRef, offset, size uint64, need Rights) (span, sta
 }
 
 // enter is access for one short write: until leave, which is due if the status is OK, the key holds and
-// its segment is open. What takes longer would keep all who make keys waiting: see Element.write.
+// its segment is open. Anything slower would hold up all makers of keys: see Element.write.
 func (t *keyTable) enter(r keyRef, offset, size uint64, need Rights) (s span, st status) {
 	t.mu.RLock()
 	k, st := t.findLocked(r.slot, r.gen, &r.secret)

@@ -14,7 +14,7 @@ import (
 type Scheduler interface {
 	// Go runs fn as a go statement does.
 	Go(fn func())
-	// Rest lets others run. Who waits for something calls it again and again.
+	// Rest lets other goroutines run. A waiting loop calls it again and again.
 	Rest()
 	// Timeout is context.WithTimeoutCause.
 	Timeout(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc)
@@ -29,7 +29,7 @@ type Layer Element
 // Layer is for the packages of this module, which alone can name a layer.Pass.
 func (e *Element) Layer(layer.Pass) *Layer { return (*Layer)(e) }
 
-// Go runs fn on a goroutine of its own, soon: whoever polls lets it have the processor first.
+// Go runs fn on a goroutine of its own, soon: the polling goroutine lets it have the processor first.
 func (y *Layer) Go(fn func()) {
 	if s := y.cfg.Scheduler; s != nil {
 		s.Go(fn)
@@ -99,7 +99,7 @@ func (y *Layer) Time(at int64) time.Time {
 func (y *Layer) CoarseNow() int64 { return y.leader.coarse.Load() }
 
 // RecentNow is the element's clock as it was within about a millisecond: for
-// callers that begin something and for whom reading the clock would take long.
+// callers that begin something and cannot afford to read the clock.
 // While anybody led a moment ago, the background goroutine sees to that; a leader that sleeps does not.
 func (y *Layer) RecentNow() int64 {
 	if y.cfg.Manual || y.leader.role() == roleAsleep {
@@ -147,7 +147,7 @@ func (y *Layer) TickSoon() {
 }
 
 // HandleReturned registers what hears of messages of normal class that a peer has no handler for, so that
-// whoever waits for an answer need not do so until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
+// so that a caller that waits for an answer need not wait until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
 func (y *Layer) HandleReturned(id FrameID, fn Handler) error {
 	if id < FirstMessageID || id >= FirstReservedID {
 		return fmt.Errorf("fabric: message id %d: between %d and %d come back", id, FirstMessageID, FirstReservedID-1)

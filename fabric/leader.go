@@ -17,7 +17,7 @@ import (
 
 // leader decides which one goroutine drives progress. Whoever waits for
 // something leads (a waiter that polls for its own answer needs no wake-up);
-// when nobody waits, one background goroutine does. A leader that sleeps can
+// when none waits, one background goroutine does. A leader that sleeps can
 // be relieved: sleeping touches nothing.
 type leader struct {
 	el *Element
@@ -32,8 +32,8 @@ type leader struct {
 	foreground atomic.Bool
 	woken      atomic.Bool // goroutines were made ready and have not had the processor yet
 	closed     atomic.Bool
-	over       chan struct{}            // closed once nobody leads any more
-	pollers    atomic.Pointer[[]Poller] // transports, and who was added
+	over       chan struct{}            // closed once no goroutine leads any more
+	pollers    atomic.Pointer[[]Poller] // transports, and added pollers
 	corkers    []Corker                 // of the transports
 
 	// The leader's.
@@ -48,14 +48,15 @@ type leader struct {
 	watchUntil int64  // until when each handler is timed; 0: they are not
 	waits      uint32 // waits led
 
-	epfd     int          // -1 in manual mode
-	sleeping atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
-	bellRung atomic.Bool
-	timers   spares[time.Timer] // of waiters, stopped
-	waiters  spares[Waiter]     // of WaitFor
-	bellMu   sync.Mutex         // guards bell against being closed under a ring
-	bell     int
-	wake     chan struct{}
+	epfd      int          // -1 in manual mode
+	sleeping  atomic.Int32 // goroutines in epoll_wait: the leader, and those relieved that have not woken yet
+	bellRung  atomic.Bool
+	timers    spares[time.Timer] // of waiters, stopped
+	waiters   spares[Waiter]     // of WaitFor
+	bellMu    sync.Mutex         // guards bell against being closed under a ring
+	bell      int
+	bellCount [8]byte // what is written to the bell and read from it, under bellMu; on a stack it would escape in a build with the race detector
+	wake      chan struct{}
 
 	backgrounds sync.WaitGroup // goroutines: one is on duty, which leads or waits to; on others handlers run that handed off
 
@@ -165,7 +166,7 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 	if term = nextTerm(s, rolePolling); !l.state.CompareAndSwap(s, term) {
 		return 0, false
 	}
-	if l.closed.Load() { // close waits until nobody polls, and sees either this or us see closed
+	if l.closed.Load() { // close waits until no goroutine polls: it sees us, or we see closed
 		l.state.Store(nextTerm(term, roleFree))
 		return 0, false
 	}
@@ -185,13 +186,13 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 func (l *leader) leave(term uint64) {
 	if l.state.CompareAndSwap(term, nextTerm(term, roleFree)) {
 		if l.parked.Load() > 0 || l.el.hasBusy() {
-			l.nudge() // whoever parks after this look finds the lead free
+			l.nudge() // a goroutine that parks after this look finds the lead free
 		}
 	}
 }
 
 // stepBack is for a goroutine that may have waited, and led, and will not come back to that. Else the background goroutine
-// would leave it some time before it looks after an element that nobody drives.
+// would take some time to look after an element that no goroutine drives.
 func (l *leader) stepBack() {
 	if l.role() == roleFree {
 		l.nudge()
@@ -211,24 +212,24 @@ func (l *leader) ring() {
 	if l.epfd < 0 || !l.bellRung.CompareAndSwap(false, true) {
 		return
 	}
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
 	l.bellMu.Lock()
 	if l.bell >= 0 {
-		unix.Write(l.bell, one[:])
+		binary.NativeEndian.PutUint64(l.bellCount[:], 1)
+		unix.Write(l.bell, l.bellCount[:])
 	}
 	l.bellMu.Unlock()
 }
 
-// hush takes the ring off the bell. The flag goes last: who finds it set does
+// hush takes the ring off the bell. The flag goes last: a goroutine that finds it set does
 // not ring, and we look at everything once more after it.
 func (l *leader) hush() {
-	var b [8]byte
-	unix.Read(l.bell, b[:])
+	l.bellMu.Lock()
+	unix.Read(l.bell, l.bellCount[:])
+	l.bellMu.Unlock()
 	l.bellRung.Store(false)
 }
 
-// kick makes sure that somebody looks soon, whoever leads.
+// kick makes sure that a goroutine polls soon, whichever leads.
 func (l *leader) kick() {
 	if l.role() == roleAsleep {
 		l.ring()
@@ -262,7 +263,7 @@ func (l *leader) poll(term uint64) (handled int) {
 	return handled
 }
 
-// giveWay lets those run who were woken or started: they may send, and all of it leaves together.
+// giveWay lets the goroutines run that were woken or started: they may send, and all of it leaves together.
 func (l *leader) giveWay() {
 	l.woken.Store(false)
 	l.clock(l.el.now()) // what others do is no handler's time
@@ -401,7 +402,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 	l.sleeping.Add(1)
 	asleep := nextTerm(still, roleAsleep)
 	l.state.Store(asleep)
-	// Who queued something, asked for a tick or made cond true before it could
+	// A goroutine that queued something, asked for a tick or made cond true before it could
 	// see that we sleep has not rung: look once more.
 	held = cond != nil && cond()
 	if until := time.Duration(l.nextTick.Load() - l.el.now()); until < d {
@@ -413,7 +414,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 	term = nextTerm(asleep, rolePolling)
 	leads = l.state.CompareAndSwap(asleep, term)
 	if l.sleeping.Add(-1) > 0 {
-		l.ring() // the ring that we may have taken was meant for somebody else too
+		l.ring() // the ring that we may have taken was meant for another sleeper too
 	}
 	if !leads {
 		return 0, false, held
@@ -440,7 +441,7 @@ func (l *leader) epollWait(d time.Duration) {
 }
 
 // napTime is how long the runtime is not told that the leader sleeps. Where it has one processor it would take that away after 20 µs, put its
-// monitor to sleep as nothing is left to watch, and wake it when the leader is back. Whoever stops the world interrupts a nap with a signal.
+// monitor to sleep as nothing is left to watch, and wake it when the leader is back. To stop the world the runtime interrupts a nap with a signal.
 // RATIONALE has what naps are worth.
 const napTime = 50 * time.Microsecond
 
@@ -496,7 +497,7 @@ func (l *leader) standIn() {
 	}
 }
 
-// background leads while nobody else does, until a handler hands off.
+// background leads while no other goroutine does, until a handler hands off.
 func (l *leader) background() {
 	defer l.backgrounds.Done()
 	busy := &l.el.workers.busy
@@ -525,7 +526,7 @@ func (l *leader) lead(term uint64) (handed bool) {
 			return true
 		}
 		if l.want.Load() > 0 && l.parked.Load() == 0 {
-			break // to a waiter that is alone: it needs nobody to wake it, if it leads
+			break // to a waiter that is alone: one that leads need not be woken
 		}
 		pace := p.after(n)
 		if pace == paceOn {
@@ -560,13 +561,13 @@ func (e *Element) Progress() int {
 	return n
 }
 
-// close ends all leading: once it has returned nobody polls or sleeps.
+// close ends all leading: once it has returned no goroutine polls or sleeps.
 func (l *leader) close() {
 	l.closed.Store(true)
 	l.mu.Lock() // no standIn after this
 	l.mu.Unlock()
 	l.nudge()
-	// Whoever leads sees closed at its next look, whoever sleeps once it is woken.
+	// The leader sees closed at its next look, a sleeper once it is woken.
 	for l.sleeping.Load() > 0 || l.role() == rolePolling {
 		l.ring()
 		time.Sleep(closePoll)

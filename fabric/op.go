@@ -21,12 +21,12 @@ const (
 	opBusy      // the leader is writing its buffer, inside one callback
 	opPlacing   // the link may write its buffer (Endpoint.Place), and is not at it
 	opWriting   // the link is writing its buffer
-	opAbandoned // nobody waits; the buffer must not be touched
+	opAbandoned // its waiter has gone; the buffer must not be touched
 	opDone
 )
 
 // opRecord is one operation under way. Its index and generation travel as the
-// operation's id, so that a late answer meets nobody else's buffer.
+// operation's id, so that a late answer cannot meet another operation's buffer.
 type opRecord struct {
 	ep    *Endpoint
 	index uint16
@@ -42,7 +42,7 @@ type opRecord struct {
 	bulk   *bulkSend // a Put's data under way; under ep.mu
 	isDone func() bool
 	waiter Waiter
-	use    atomic.Uint32 // of the record by an Op; raised by whoever ends that Op, so that nobody else does
+	use    atomic.Uint32 // of the record by an Op; raised by the one caller that ends that Op
 
 	closeMu sync.Mutex
 	done    chan struct{} // made by Done
@@ -57,7 +57,7 @@ type opTable struct {
 	records  []*opRecord
 	free     []*opRecord
 	pending  int
-	roomy    Waiter // of those who wait for a record
+	roomy    Waiter // of those that wait for a record
 	firstGen uint16 // of new records: no earlier one with their index had it for long
 }
 
@@ -140,7 +140,7 @@ func (t *opTable) findLocked(id uint32) *opRecord {
 }
 
 // claim finds the record an answer is for and lets the leader write its
-// buffer; claimed is false if nobody wants that any more. Under one lock: the record cannot
+// buffer; claimed is false if the operation was given up. Under one lock: the record cannot
 // become another operation's in between.
 func (t *opTable) claim(id uint32) (r *opRecord, claimed bool) {
 	t.mu.Lock()
@@ -154,7 +154,7 @@ func (t *opTable) claim(id uint32) (r *opRecord, claimed bool) {
 func (t *opTable) release(r *opRecord) {
 	t.mu.Lock()
 	if t.pending >= t.limit {
-		defer t.roomy.Wake() // whoever gets the record wakes the next: there may be more by then
+		defer t.roomy.Wake() // the waiter that gets the record wakes the next: there may be more by then
 	}
 	defer t.mu.Unlock()
 	r.gen++

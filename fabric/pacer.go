@@ -19,12 +19,12 @@ type pacer struct {
 }
 
 // rhythm is what a leader has learnt from how long its yields took: how many empty polls go between two of them, and
-// whether somebody on this processor keeps it.
+// whether another thread on this processor keeps it.
 type rhythm struct {
 	yieldPolls  int
 	yieldTime   time.Duration // what they shall take
 	pollTime    int64         // how long one takes, in nanoseconds
-	hogged      time.Duration // how long nothing is yielded, as somebody computes here: until hoggedUntil
+	hogged      time.Duration // how long nothing is yielded, as another thread computes here: until hoggedUntil
 	hoggedUntil int64
 }
 
@@ -39,7 +39,7 @@ const (
 const (
 	// Empty polls go on for a while between two yields of the processor:
 	// elements that outnumber the cores must let each other run. How long, is
-	// learnt: a yield that took longer than foreignTime let somebody else run, so the
+	// learnt: a yield that took longer than foreignTime let another thread run, so the
 	// next one comes sooner; one that took no longer than its system call was for nothing.
 	leastYieldTime = 250 * time.Nanosecond
 	mostYieldTime  = 16 * time.Microsecond
@@ -48,9 +48,9 @@ const (
 	// firstPollTime is what a poll is taken for at first, in nanoseconds. What is learnt no more than doubles at a time: a single
 	// interruption would have every poll followed by a yield, and where an answer comes meanwhile nothing would be learnt any more.
 	firstPollTime = 200
-	// A yield that took hogTime gave the processor to somebody who computes: that one keeps it for a whole slice, some
+	// A yield that took hogTime gave the processor to a thread that computes: it keeps it for a whole slice, some
 	// milliseconds, each time. So nothing is yielded for leastHogged then, and twice as long each time that it is
-	// tried and so again: whoever polls shares the processor as anybody does who computes, and whoever sleeps is woken in its turn.
+	// tried and so again: a polling thread shares the processor like any that computes, and a sleeping one is woken in its turn.
 	hogTime     = time.Millisecond
 	leastHogged = 50 * time.Millisecond
 	mostHogged  = time.Second
@@ -74,7 +74,7 @@ func (p *pacer) after(handled int) pace {
 	if p.tired {
 		return paceSleep
 	}
-	// Who sleeps at once yields at once: a peer that shares the processor may answer meanwhile, which takes a fifth of
+	// A policy that sleeps at once yields at once: a peer that shares the processor may answer meanwhile, which takes a fifth of
 	// falling asleep and being woken.
 	if p.polls++; p.polls < p.l.yieldPolls && p.l.el.cfg.Policy != Efficient {
 		return paceOn
@@ -98,7 +98,7 @@ func (p *pacer) yield() pace {
 	p.last, p.polls = start, 0
 	spin, foreign := l.el.cfg.Policy.spin(), false
 	if start < l.hoggedUntil {
-		spin = min(spin, Balanced.spin()) // also where the policy is never to sleep: whoever answers may wait for this processor
+		spin = min(spin, Balanced.spin()) // also where the policy is never to sleep: the answering thread may wait for this processor
 	} else {
 		schedYield()
 		p.last = l.el.now()
@@ -109,7 +109,7 @@ func (p *pacer) yield() pace {
 	return paceTick
 }
 
-// yielded learns from how long a yield took, which is over now. It reports whether somebody else ran.
+// yielded learns from how long a yield took, which is over now. It reports whether another thread ran.
 func (r *rhythm) yielded(now int64, took time.Duration) (foreign bool) {
 	if took >= hogTime {
 		r.hogged = min(max(2*r.hogged, leastHogged), mostHogged)

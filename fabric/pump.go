@@ -22,7 +22,7 @@ const (
 // to a Get.
 type bulkSend struct {
 	id    FrameID   // framePutData or frameGetData
-	op    uint32    // the op it belongs to, in the numbering of whoever started it
+	op    uint32    // the op it belongs to, in the numbering of the side that started it
 	data  span      // its segment is pinned while a Get is answered; a Put's has none
 	rec   *opRecord // of a Put
 	at    int

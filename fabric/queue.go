@@ -11,7 +11,8 @@ type frameQueue struct {
 	buf  []byte
 	head int
 	n    int
-	max  int // bytes
+	max  int     // bytes, marks aside
+	last FrameID // the newest frame's, if there is one
 
 	all    *atomic.Int64 // bytes in all queues of this one's kind; nil: not counted
 	allMax int64         // of them, beyond which only an empty queue takes a frame; 0: none
@@ -19,8 +20,6 @@ type frameQueue struct {
 
 const (
 	queueHeadBytes = 6
-	// queueSlackBytes beyond the bound are kept for marks.
-	queueSlackBytes = 4 << 10
 	// queueKeepBytes is the buffer an empty queue keeps.
 	queueKeepBytes = 64 << 10
 )
@@ -29,18 +28,27 @@ func (q *frameQueue) bytes() int { return len(q.buf) - q.head }
 
 // push appends a frame; false if a bound would be passed.
 func (q *frameQueue) push(id FrameID, head, body []byte) bool {
-	n := len(head) + len(body)
-	limit := q.max
-	if id == frameFence {
-		limit += queueSlackBytes
-	}
-	if q.bytes()+queueHeadBytes+n > limit {
+	n := queueHeadBytes + len(head) + len(body)
+	if q.bytes()+n > q.max || q.allMax > 0 && q.n > 0 && q.all.Load()+int64(n) > q.allMax {
 		return false
 	}
+	q.add(id, head, body)
+	return true
+}
+
+// mark appends a fence's mark. One mark is enough between two frames, so there are at
+// most as many as frames, and one, and no bound holds a mark up.
+func (q *frameQueue) mark() (added bool) {
+	if q.n > 0 && q.last == frameFence {
+		return false
+	}
+	q.add(frameFence, nil, nil)
+	return true
+}
+
+func (q *frameQueue) add(id FrameID, head, body []byte) {
+	n := len(head) + len(body)
 	if q.all != nil {
-		if q.allMax > 0 && q.n > 0 && id != frameFence && q.all.Load()+int64(queueHeadBytes+n) > q.allMax {
-			return false
-		}
 		q.all.Add(int64(queueHeadBytes + n))
 	}
 	if q.head > len(q.buf)/2 {
@@ -51,7 +59,7 @@ func (q *frameQueue) push(id FrameID, head, body []byte) bool {
 	q.buf = binary.LittleEndian.AppendUint32(q.buf, uint32(n))
 	q.buf = append(append(q.buf, head...), body...)
 	q.n++
-	return true
+	q.last = id
 }
 
 // peek is the oldest frame; valid until the next push or pop.

@@ -27,16 +27,24 @@ type fatal interface {
 
 func (m *queueModel) push(t fatal, q *frameQueue, id FrameID, head, body []byte) {
 	t.Helper()
-	limit := m.max
-	if id == frameFence {
-		limit += queueSlackBytes
-	}
-	fits := m.bytes()+queueHeadBytes+len(head)+len(body) <= limit
+	fits := m.bytes()+queueHeadBytes+len(head)+len(body) <= m.max
 	if got := q.push(id, head, body); got != fits {
 		t.Fatalf("push of %d bytes to %d of %d: %v", len(head)+len(body), m.bytes(), m.max, got)
 	}
 	if fits {
 		m.frames = append(m.frames, frame{id, append(bytes.Clone(head), body...)})
+	}
+	m.check(t, q)
+}
+
+func (m *queueModel) mark(t fatal, q *frameQueue) {
+	t.Helper()
+	behind := len(m.frames) > 0 && m.frames[len(m.frames)-1].id == frameFence
+	if added := q.mark(); added == behind {
+		t.Fatalf("a mark was added: %v, behind another: %v", added, behind)
+	}
+	if !behind {
+		m.frames = append(m.frames, frame{frameFence, nil})
 	}
 	m.check(t, q)
 }
@@ -60,7 +68,7 @@ func (m *queueModel) check(t fatal, q *frameQueue) {
 	if q.n != len(m.frames) || q.bytes() != m.bytes() {
 		t.Fatalf("%d frames and %d bytes, want %d and %d", q.n, q.bytes(), len(m.frames), m.bytes())
 	}
-	if len(q.buf) > 2*(m.max+queueSlackBytes)+queueKeepBytes {
+	if len(q.buf) > 2*(2*m.max+queueHeadBytes)+queueKeepBytes {
 		t.Fatalf("the buffer has grown to %d bytes for %d", len(q.buf), m.bytes())
 	}
 }
@@ -74,7 +82,7 @@ func TestFrameQueueModel(t *testing.T) {
 				head, body := rapid.SliceOfN(rapid.Byte(), 0, 60).Draw(t, "head"), rapid.SliceOfN(rapid.Byte(), 0, 600).Draw(t, "body")
 				m.push(t, &q, FrameID(rapid.IntRange(1, 4095).Draw(t, "id")), head, body)
 			},
-			"fence": func(t *rapid.T) { m.push(t, &q, frameFence, nil, nil) },
+			"fence": func(t *rapid.T) { m.mark(t, &q) },
 			"pop":   func(t *rapid.T) { m.pop(t, &q) },
 		})
 	})

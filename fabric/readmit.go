@@ -10,7 +10,7 @@ import (
 type tokenMark struct {
 	name   string // "": none did
 	secret [sha256.Size]byte
-	says   bool // who the peer is; else its certificate does
+	says   bool // the token names the peer; else its certificate does
 }
 
 func markOf(name string, secret []byte, says bool) tokenMark {

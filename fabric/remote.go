@@ -30,6 +30,7 @@ type route interface {
 	pin(need Rights) ([]byte, error)
 	unpin()
 	ring(offset uint64, width int, v uint64) error
+	post(src []byte, offset uint64) error
 }
 
 // newRemote is memory that its owner serves, until it is found to be nearer.
@@ -152,6 +153,18 @@ func (r *Remote) Pin(need Rights) (mem []byte, err error) { return r.route.pin(n
 
 // Unpin ends one Pin that succeeded.
 func (r *Remote) Unpin() { r.route.unpin() }
+
+// MaxPostBytes is the most that one Post takes.
+const MaxPostBytes = fragmentBytes
+
+// Post is a Put that the owner does not answer: src is the caller's again when it returns. It never waits, and takes no operation: ErrBackpressure says that the link has
+// no room now and that nothing was sent. Whether the owner took it is not told; Fence and Flush order it as any Put.
+func (r *Remote) Post(src []byte, offset uint64) error {
+	if len(src) > MaxPostBytes {
+		return r.errAt("post", fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(src), MaxPostBytes))
+	}
+	return r.route.post(src, offset)
+}
 
 // Ring is a Put of an aligned word of 4 or 8 bytes that the owner's pollers see soon, also if its leader sleeps: a doorbell. It does not wait
 // for the owner: an error says that the word was not sent. What was put by stores into mapped memory before, whoever sees the word sees too.

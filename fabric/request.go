@@ -239,13 +239,54 @@ func (s served) ring(offset uint64, width int, v uint64) error {
 	if !isWord(width, offset) {
 		return s.r.errAt("ring", ErrAlign)
 	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], v)
-	op := s.startPut(b[:width], offset) // so few bytes are copied at once where they cannot be sent
-	if op.Poll() {
-		return op.Wait(context.Background()) // it has ended
+	ep := s.r.ep
+	ep.mu.Lock()
+	head := appendAccess(ep.scratch[:0], noOp, s.r.key.ref(), offset, uint64(width))
+	word := binary.LittleEndian.AppendUint64(head, v)[len(head):] // in scratch too: a variable here would be allocated
+	err := ep.postLocked(head, word[:width])
+	ep.mu.Unlock()
+	return s.posted("ring", err)
+}
+
+// noOp is the operation of a Post, which is nobody's: its index is beyond maxOps.
+const noOp = ^uint32(0)
+
+func (s served) post(src []byte, offset uint64) error {
+	if len(src) == 0 {
+		return nil
 	}
-	op.Forget()
+	ep := s.r.ep
+	ep.mu.Lock()
+	err := ep.postLocked(appendAccess(ep.scratch[:0], noOp, s.r.key.ref(), offset, uint64(len(src))), src)
+	ep.mu.Unlock()
+	return s.posted("post", err)
+}
+
+func (s served) posted(verb string, err error) error {
+	if _, said := err.(*PeerError); err != nil && !said {
+		return s.r.errAt(verb, err)
+	}
+	return err
+}
+
+// postLocked sends a Put that has no operation. Nothing else bounds how many there are, so what the link has no room for goes to the outbox, or is refused; ep.mu is held.
+func (ep *Endpoint) postLocked(head, src []byte) error {
+	if e := ep.dead.Load(); e != nil {
+		return e.Err
+	}
+	if ep.epoch == ep.pumpEpoch && ep.reserved.n == 0 {
+		switch err := ep.transmit(framePut, Normal, head, src); err {
+		case nil:
+			return nil
+		case ErrLinkFull:
+		default:
+			return ep.linkBroke(err, "post")
+		}
+	}
+	if len(src) > smallPutBytes || !ep.outbox.push(framePut, head, src) {
+		return ErrBackpressure
+	}
+	ep.markBusy()
 	return nil
 }
 
@@ -293,13 +334,10 @@ func (ep *Endpoint) Fence() {
 	if ep.dead.Load() != nil || ep.outbox.n == 0 && ep.reserved.n == 0 && !ep.hasPuts(ep.epoch) {
 		return // the link keeps the order
 	}
-	if ep.outbox.push(frameFence, nil, nil) {
+	if ep.outbox.mark() { // else nothing has been sent since the newest mark: behind one, all goes by the outbox
 		ep.epoch++
 		ep.markBusy()
-		return
 	}
-	// No room for the mark: the queue is at its bound, and drains in order. What
-	// comes next fails with ErrBackpressure, which orders it too.
 }
 
 // hasPuts reports whether Puts of an epoch or older ones are still going out; ep.mu is held.

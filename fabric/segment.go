@@ -77,7 +77,7 @@ type Segment struct {
 	closed bool
 }
 
-// closedPins is added to pins by Close: nobody can pin any more, and the last
+// closedPins is added to pins by Close: no caller can pin any more, and the last
 // one out unmaps.
 const closedPins = -1 << 62
 
@@ -231,7 +231,7 @@ func (s *Segment) Close() error {
 	}
 	s.closed = true
 	given := s.given
-	s.given = nil // now nobody can be given it any more
+	s.given = nil // from now on it can be given to no peer
 	s.mu.Unlock()
 	s.el.keys.removeSegment(s)
 	if s.pins.Add(closedPins) == closedPins {

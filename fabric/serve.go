@@ -241,7 +241,14 @@ func (ep *Endpoint) servePut(op uint32, key keyRef, offset, size uint64, data []
 		if uint64(len(data)) != size {
 			return short(framePut, len(data))
 		}
-		return ep.done(framePutDone, op, ep.el.put(key, offset, data), 0)
+		st := ep.el.put(key, offset, data)
+		if op == noOp { // a Post
+			return nil
+		}
+		return ep.done(framePutDone, op, st, 0)
+	}
+	if op == noOp {
+		return fmt.Errorf("%w: a Put without an operation announces data", ErrProtocol)
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

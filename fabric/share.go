@@ -3,7 +3,7 @@ package fabric
 import "fmt"
 
 // What one principal may have of what is there for all: places for endpoints, and
-// memory for answers that nobody fetches.
+// memory for answers that are not fetched.
 
 // roomFor counts an endpoint that begins, if its principal may have one more; e.mu is held. Only those that the
 // peer opened count: this element's own dials are its own affair.
@@ -52,7 +52,7 @@ func (e *Element) forget(ep *Endpoint) {
 	}
 }
 
-// giveUpMost ends endpoints until no more answers wait for all peers together than may. It is the leader's, who holds
+// giveUpMost ends endpoints until no more answers wait for all peers together than may. Only the leader calls it, which holds
 // no endpoint's lock: where one is pushed past the bound, the leader comes here before it polls again.
 func (e *Element) giveUpMost() {
 	for e.answers.Load() > int64(e.cfg.Limits.ReservedBytesInAll) {
@@ -72,7 +72,7 @@ func (e *Element) giveUpMost() {
 }
 
 // leastRead is the endpoint with most bytes of answers waiting, of the principal for whom most wait: a crowd of
-// connections cannot hide behind one of somebody else's that has more than each of them.
+// connections cannot hide behind another principal's single connection with more than each of them.
 func (e *Element) leastRead() (most *Endpoint, bytes int) {
 	list := e.Endpoints()
 	waiting, of := make([]int, len(list)), map[string]int{}

@@ -10,7 +10,7 @@ import (
 )
 
 // A Waiter is where goroutines wait for one thing that others complete: an operation, a call, a future.
-// Whoever completes it calls Wake afterwards, and nobody else is woken. A Waiter that is alone drives progress itself,
+// The goroutine that completes it calls Wake afterwards, and no other waiter is woken. A Waiter that is alone drives progress itself,
 // so that its answer costs no hand-over between goroutines; of several, all sleep and the background drives.
 // Init comes before anything else; a Waiter must not be copied.
 type Waiter struct {
@@ -20,13 +20,13 @@ type Waiter struct {
 
 	asleep atomic.Int32
 	mu     sync.Mutex
-	ch     chan struct{} // made by the first who sleeps
+	ch     chan struct{} // made by the first sleeper
 }
 
 // Init says whose element the Waiter is at. What is waited for must have a deadline of its own: Wait sets it none but the context's.
 func (w *Waiter) Init(e *Element) { w.l, w.ends = &e.leader, true }
 
-// Wake wakes whoever waits, to look at its condition. It may be called from any goroutine, also from handlers.
+// Wake wakes the waiters, which look at their conditions. It may be called from any goroutine, also from handlers.
 func (w *Waiter) Wake() {
 	w.l.rouse()
 	if w.asleep.Load() > 0 {
@@ -39,7 +39,7 @@ func (w *Waiter) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ch == nil {
-		return // whoever makes it looks at the condition after that
+		return // its maker looks at the condition after that
 	}
 	select {
 	case w.ch <- struct{}{}:
@@ -52,7 +52,7 @@ func (w *Waiter) wake() {
 // called on this goroutine, while handlers may run on another: what they share must be atomic. Once it has held it is not called again.
 func (w *Waiter) Wait(ctx context.Context, cond func() bool) error { return w.l.wait(ctx, cond, w) }
 
-// WaitFor is Waiter.Wait for what nobody in particular completes, as room for a message: cond is looked at after each round of progress that brought
+// WaitFor is Waiter.Wait for conditions that no single goroutine completes, such as room for a message: cond is looked at after each round of progress that brought
 // anything, after each Wake, and four times a second. Without a deadline in the context, Limits.OpTime is one.
 func (e *Element) WaitFor(ctx context.Context, cond func() bool) error {
 	return e.leader.waitRoom(ctx, cond)
@@ -117,7 +117,7 @@ func (l *leader) takeAlone(relieve bool) (term uint64, ok bool) {
 	return 0, false
 }
 
-// errTermOver says that the leadership went to somebody else; no error.
+// errTermOver says that another goroutine leads now; it is no error.
 var errTermOver = fmt.Errorf("term over")
 
 func (l *leader) waitOver(ctx context.Context, limit *int64, w *Waiter) error {
@@ -195,7 +195,7 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 		return term, true, false
 	}
 	l.watch(ctx)
-	l.want.Add(1) // who makes cond true is to ring
+	l.want.Add(1) // from now on the goroutine that makes cond true rings
 	defer l.want.Add(-1)
 	return l.sleep(ctx, term, tickPeriod, cond)
 }
@@ -228,7 +228,7 @@ func (l *leader) sleepFor(ctx context.Context, cond func() bool, w *Waiter, limi
 	return l.park(ctx, cond, w, limit)
 }
 
-// park sleeps until the waiter is woken, while another goroutine leads. It reports whether cond held, and whether nobody led.
+// park sleeps until the waiter is woken, while another goroutine leads. It reports whether cond held, and whether no goroutine led.
 func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit *int64) (held, free bool) {
 	if s := l.el.cfg.Scheduler; s != nil {
 		if cond() {
@@ -280,9 +280,9 @@ func (l *leader) park(ctx context.Context, cond func() bool, w *Waiter, limit *i
 	return false, false
 }
 
-// bedtime is how long a waiter sleeps that nobody wakes; 0: as long as its context lasts.
+// bedtime is how long a waiter sleeps if it is not woken; 0: as long as its context lasts.
 func (l *leader) bedtime(ctx context.Context, w *Waiter, limit *int64) time.Duration {
-	if l.epfd < 0 { // nobody leads in the background
+	if l.epfd < 0 { // no goroutine leads in the background
 		return backgroundPeriod
 	}
 	if _, has := ctx.Deadline(); has || w.ends {
@@ -295,7 +295,7 @@ func (l *leader) bedtime(ctx context.Context, w *Waiter, limit *int64) time.Dura
 	return max(time.Duration(*limit-now), 0) + time.Millisecond
 }
 
-// lieDown says that somebody is about to sleep on the channel; after it, the condition is to be looked at.
+// lieDown announces a sleeper on the channel. The caller looks at its condition again afterwards.
 func (w *Waiter) lieDown() chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -306,7 +306,7 @@ func (w *Waiter) lieDown() chan struct{} {
 	return w.ch
 }
 
-// next wakes another who sleeps there, after one who found the condition true.
+// next wakes one more sleeper, after one that found its condition true.
 func (w *Waiter) next() {
 	if w.asleep.Load() > 0 {
 		w.wake()
@@ -343,7 +343,7 @@ func (l *leader) rouse() {
 	}
 }
 
-// changed has everybody look who waits for a condition that nobody completes in particular.
+// changed makes all waiters of WaitFor look at their conditions.
 func (l *leader) changed() {
 	l.rouse()
 	if l.rooms.Load() > 0 {

@@ -95,8 +95,20 @@ func CopyOut(dst, src []byte) {
 	case len(dst) == 4 && uintptr(p)&3 == 0:
 		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(p)))
 	default:
-		copy(dst, src)
+		copyChunks(dst, src)
 	}
+}
+
+// copyChunk is how much is copied without a break. Go's collector waits for each.
+const copyChunk = 256 << 10
+
+func copyChunks(dst, src []byte) {
+	n := min(len(dst), len(src))
+	for n > copyChunk {
+		copy(dst[:copyChunk], src)
+		dst, src, n = dst[copyChunk:], src[copyChunk:], n-copyChunk
+	}
+	copy(dst, src[:n])
 }
 
 // CopyIn copies into shared memory; aligned 4 and 8 bytes in one access.
@@ -111,7 +123,7 @@ func CopyIn(dst, src []byte) {
 	case len(src) == 4 && uintptr(p)&3 == 0:
 		atomic.StoreUint32((*uint32)(p), binary.NativeEndian.Uint32(src))
 	default:
-		copy(dst, src)
+		copyChunks(dst, src)
 	}
 }
 

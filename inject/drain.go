@@ -10,7 +10,7 @@ import (
 const drainEvery = 5 * time.Millisecond
 
 // Drain makes the runtime take nothing new, from here or from elsewhere
-// (travel.ErrStopping), and waits until all that was here has ended and those who
+// (travel.ErrStopping), and waits until everything that was here has ended and the peers that
 // wait for it know, or the context ends. It cannot be undone.
 func (rt *Runtime) Drain(ctx context.Context) error {
 	rt.mu.Lock()

@@ -18,7 +18,7 @@ type FunctionStats struct {
 	Bytes  int       // of all copies of the image
 	Forms  []string  // that the image has code in
 	Ready  bool      // its code is loaded here
-	Pinned bool      // somebody uses it, so it cannot be evicted
+	Pinned bool      // it is in use, so it cannot be evicted
 	Runs   uint64    // that ended, whatever way
 	Failed uint64    // of them: those that ended with an error
 	Ran    []FormStats

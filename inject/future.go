@@ -47,7 +47,7 @@ type Future struct {
 	mu      sync.Mutex
 	notify  chan struct{}
 	closed  bool
-	result  *Result // once somebody waited
+	result  *Result // once a caller has waited
 }
 
 // errNoInvocation: a Future that Start did not return.
@@ -136,7 +136,7 @@ func (f *Future) close() {
 // Wait drives progress until the invocation has ended, and returns its result
 // or its error, which names the function and wraps a *travel.RemoteError with what the element that failed had to
 // say, a *travel.PeerLostError that names the branch, …; never a part of a result.
-// If the context ends first, Wait returns its error and the invocation goes on. Everybody who waits gets the same.
+// If the context ends first, Wait returns its error and the invocation goes on. All waiters get the same.
 func (f *Future) Wait(ctx context.Context) (*Result, error) {
 	if !f.started() {
 		return nil, errNoInvocation
@@ -184,7 +184,7 @@ func (f *Future) wait(ctx context.Context) error {
 	if f.waiter.Wait(grace, f.cond) == nil {
 		return nil
 	}
-	f.rt.tick(int64(f.rt.now())) // whoever should is late
+	f.rt.tick(int64(f.rt.now())) // the leader is late
 	if f.cond() {
 		return nil
 	}

@@ -10,16 +10,17 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/travel"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // A load makes a function ready for one principal at this element: it has a program made of its code, which can take long, and binds
 // that to the windows. The runs that want it wait in the core meanwhile (travel's AwaitProgram), so none of them holds a place, and no
 // goroutine that drives the fabric takes part. Loads are bounded in all and per principal; those beyond that wait in a queue, which holds
-// one for each binding and principal of whom runs wait. When the last run that waits for a load is gone, its context ends.
+// one for each binding and principal whose runs wait. When the last run that waits for a load is gone, its context ends.
 type load struct {
 	code      *code
 	wish      forms.Wish
-	principal string          // whom it is charged to
+	principal string          // the principal that is charged
 	binding   *travel.Binding // nil: it is a program for later (turn)
 	table     *cluster.Table
 	entry     int  // the program for later
@@ -28,7 +29,7 @@ type load struct {
 	skip      map[int]error // entries that do not do for this load
 	ctx       context.Context
 	cancel    context.CancelFunc
-	gone      bool // nobody wants it any more
+	gone      bool // no run wants it any more
 }
 
 type loadKey struct {
@@ -144,10 +145,9 @@ func (rt *Runtime) queueLoad(l *load) {
 // beginLoads begins the loads that may, in their order: no principal has more than three quarters of those at once. mu is held.
 func (rt *Runtime) beginLoads() {
 	ls := &rt.loads
-	share := rt.cfg.Loads - rt.cfg.Loads/4
 	for i := 0; i < len(ls.queue) && ls.running < rt.cfg.Loads && !rt.closed; {
 		l := ls.queue[i]
-		if ls.by[l.principal] >= share {
+		if ls.by[l.principal] >= share.Of(rt.cfg.Loads) {
 			i++
 			continue
 		}

@@ -25,7 +25,7 @@ func (h *host) fresh() bool {
 
 // Scratch keeps the instance, and with it its scratch, for this invocation's
 // later branches here. Of a run that finds no room for it, and has done nothing yet, the instance goes, and the run waits with the
-// others and starts over: so who waits holds nothing here that others wait for.
+// others and starts over: so a waiting run holds nothing here that others wait for.
 func (h *host) Scratch(n uint64, short error) (abi.Status, error) {
 	if h.held != nil && short == nil {
 		return abi.OK, nil

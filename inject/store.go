@@ -16,7 +16,7 @@ import (
 )
 
 // store keeps objects (function images and shard tables) by their content. It is
-// bounded: objects that nobody pins go, the longest unused first. Its methods
+// bounded: unpinned objects go, the longest unused first. Its methods
 // are called under the runtime's mutex.
 type store struct {
 	limit  int64
@@ -43,7 +43,7 @@ type object struct {
 }
 
 // code is what all copies of an image have in common, whoever signed them: programs, and what came of its runs. Signatures of
-// all copies count together, so a copy without any hides nobody's.
+// all copies count together, so an unsigned copy hides no signature.
 type code struct {
 	img      *image.Image
 	copies   int // in the store; 0: it is there no more
@@ -58,7 +58,7 @@ type code struct {
 	constants string
 	owner     string           // the principal that first ran it
 	derived   map[string]*code // from this one
-	gone      bool             // nobody finds it there any more
+	gone      bool             // it can no longer be found there
 	loads     int              // that runs wait for
 
 	// What runs came of it since it was put here, by form (image.Form); 0 for those that did not begin.
@@ -118,7 +118,7 @@ func parseObject(b []byte, p *trust.Policy) (*object, error) {
 }
 
 // newImage makes an object of an image whose file is b. It travels under the id of its copy: one with other signatures is another object,
-// and is sent to whoever has only the first.
+// and is sent to a peer that has only the first.
 func newImage(img *image.Image, b []byte, p *trust.Policy) *object {
 	return &object{id: travel.ID(img.CopyID()), bytes: b, verdict: p.Judge(img), judged: p, code: &code{img: img, programs: make([]program, img.EntryCount())}}
 }
@@ -242,7 +242,7 @@ func (c *code) at(entry int) *program {
 	return &c.programs[entry]
 }
 
-// lost reports whether nobody finds the code any more.
+// lost reports whether the code can no longer be found.
 func (c *code) lost() bool { return c.gone || c.base().copies == 0 }
 
 // close closes the programs.

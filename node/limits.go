@@ -38,16 +38,33 @@ type engineLimits struct {
 }
 
 // memory is what each engine has of MemoryBytes: half where there are two. Each keeps idle instances in its part, and neither
-// could have the other end its own.
-func (l engineLimits) memory(native bool) (ofWasm, ofNative uint64) {
+// could have the other end its own. By default functions have half of what free, the memory that is not lent, comes to (0: nobody knows), up to
+// wasm.DefaultMemoryBytes: what they are charged for they may touch, and a node that has less ends.
+func (l engineLimits) memory(native bool, free Bytes, ceilings abi.Limits) (ofWasm, ofNative uint64) {
 	all := l.MemoryBytes
 	if all == 0 {
 		all = wasm.DefaultMemoryBytes
+		if free != 0 {
+			least := wasm.LeastMemory(ceilings)
+			if native {
+				least *= 2
+			}
+			all = min(all, max(uint64(max(free, 0))/2, least))
+		}
 	}
 	if native {
 		ofNative = all / 2
 	}
 	return all - ofNative, ofNative
+}
+
+// freeMemory is what is left besides what is lent and what calls take; 0: nobody knows.
+func (c *Config) freeMemory() Bytes {
+	has, ok := ownMemory()
+	if !ok {
+		return 0
+	}
+	return max(has-c.Memory-callMemory, 1)
 }
 
 // notByName are limits that have a key of their own.

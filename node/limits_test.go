@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/wasm"
 )
 
 // TestLimitsThatMessagesName: each limit that an error's text names can be set in the configuration, by that name.
@@ -90,5 +93,34 @@ func TestSetLimits(t *testing.T) {
 		if _, err := c.setLimits(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %s: %v, want …%s…", tt.name, tt.value, err, tt.want)
 		}
+	}
+}
+
+// TestFunctionMemory: without a limit that says otherwise, functions are charged for no more than the machine has.
+func TestFunctionMemory(t *testing.T) {
+	const gib = 1 << 30
+	least := wasm.LeastMemory(abi.Limits{})
+	for _, c := range []struct {
+		set      uint64
+		native   bool
+		free     Bytes
+		ofWasm   uint64
+		ofNative uint64
+	}{
+		{0, false, 0, 4 * gib, 0},
+		{0, false, 64 * gib, 4 * gib, 0},
+		{0, false, 5 * gib, 5 * gib / 2, 0},
+		{0, true, 64 * gib, 2 * gib, 2 * gib},
+		{0, false, 1, least, 0},
+		{0, true, 1, least, least},
+		{3 * gib, false, 1, 3 * gib, 0},
+	} {
+		if w, n := (engineLimits{MemoryBytes: c.set}).memory(c.native, c.free, abi.Limits{}); w != c.ofWasm || n != c.ofNative {
+			t.Errorf("%+v: %d and %d", c, w, n)
+		}
+	}
+	c := Config{Memory: DefaultMemory}
+	if has, ok := ownMemory(); ok && c.freeMemory() > has-DefaultMemory {
+		t.Errorf("%v is free of %v, with %v lent", c.freeMemory(), has, DefaultMemory)
 	}
 }

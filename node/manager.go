@@ -22,9 +22,10 @@ import (
 // Store is what a cluster keeps, and how it ends.
 type Store struct {
 	cluster.Store
-	Where  string       // for messages
-	Close  func() error // nil: nothing is to be closed
-	Failed <-chan error // says why it ended by itself; nil: it cannot
+	Members cluster.Membership // who keeps it; nil: that is not this program's affair
+	Where   string             // for messages
+	Close   func() error       // nil: nothing is to be closed
+	Failed  <-chan error       // says why it ended by itself; nil: it cannot
 }
 
 // managing is a node's part in a managed cluster. The zero value has none.
@@ -96,7 +97,7 @@ func (n *Node) manage() {
 	if s := n.managing.store; s != nil {
 		n.managing.m = manager.Start(manager.Config{Member: cluster.Member{Name: n.cfg.Name, Addrs: n.Addrs()},
 			Incarnation: cluster.Incarnation(n.el.Incarnation()), Store: s.Where}, s, components{n, control.NewAsker(n.rpc, n.links.Wait)}, n.log)
-		n.managing.calls.Set(n.managing.m)
+		n.managing.calls.Set(n.managing.m, s.Members)
 		n.log.Info("managing", "store", s.Where)
 		if s.Failed != nil {
 			n.work.Go(func() {

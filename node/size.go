@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-fabric/wherry/internal/memcg"
 	"github.com/wherry-fabric/wherry/pool/component"
 )
 
@@ -47,6 +48,15 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 }
 
 func (b Bytes) String() string { return component.SizeText(int64(b)) }
+
+// ownMemory is what this process can have of the machine's memory: all of it, or what its control groups allow; ok is false where the kernel does not say.
+func ownMemory() (total Bytes, ok bool) {
+	total, ok = machineMemory()
+	if limit, bounded := memcg.Limit(); bounded && (!ok || Bytes(limit) < total) {
+		return Bytes(limit), true
+	}
+	return total, ok
+}
 
 // machineMemory is the main memory and swap space of this machine; ok is false
 // where the kernel does not say.

@@ -144,6 +144,9 @@ type GrantRequest struct {
 type DiscardRequest struct {
 	NameRequest
 	Ranges []Range `json:"ranges"` // at most MaxRanges
+	// Turn orders the requests of a region that one program writes: where one with this number or a higher one was carried out, this one is
+	// late, and refused. 0: none.
+	Turn uint64 `json:"turn,omitempty"`
 }
 
 // CopyRequest copies bytes from one region to another of the same component, or within one: at most MaxCopyBytes.

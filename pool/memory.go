@@ -208,6 +208,16 @@ func (m *Memory) Discard(ctx context.Context, off, n uint64) error {
 
 // DiscardAll is Discard of many ranges: one request to a component for MaxRanges of them.
 func (m *Memory) DiscardAll(ctx context.Context, ranges []Range) error {
+	return m.discard(ctx, ranges, func() uint64 { return 0 })
+}
+
+// DiscardInTurn is DiscardAll for a region that this program alone writes to, through this Region: once it has returned without an error, no
+// earlier one that was given up discards anything any more. So what was given up can be asked for again.
+func (r *Region) DiscardInTurn(ctx context.Context, ranges []Range) error {
+	return r.discard(ctx, ranges, func() uint64 { return r.turn.Add(1) })
+}
+
+func (m *Memory) discard(ctx context.Context, ranges []Range, turn func() uint64) error {
 	v := m.view.Load()
 	there := map[*home][]Range{}
 	for _, g := range ranges {
@@ -222,7 +232,7 @@ func (m *Memory) DiscardAll(ctx context.Context, ranges []Range) error {
 	for _, h := range v.homes {
 		for list := there[h]; len(list) > 0; {
 			batch := list[:min(len(list), MaxRanges)]
-			if err := m.pool.tell(ctx, h.component, CallDiscard, DiscardRequest{h.ref, batch}); err != nil {
+			if err := m.pool.tell(ctx, h.component, CallDiscard, DiscardRequest{h.ref, batch, turn()}); err != nil {
 				return err
 			}
 			list = list[len(batch):]

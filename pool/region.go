@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -13,7 +14,8 @@ import (
 // Region is a region that was opened. Its methods may be called from any goroutine.
 type Region struct {
 	Memory
-	home string // the component that it is asked of, or Manager
+	home string        // the component that it is asked of, or Manager
+	turn atomic.Uint64 // of the last DiscardInTurn
 
 	mu sync.Mutex // taken by what changes the view
 }

@@ -10,12 +10,14 @@ import (
 
 // The program's form, as inject/xrdma/src/query.c reads it.
 const (
-	programMagic = 0x31505157 // "WQP1"
+	programMagic = 0x32505157 // "WQP2"
 	// maxRegisters, maxKeys and maxStates bound a program; the function has room for so many.
 	maxRegisters = 250
 	maxKeys      = 64
 	maxStates    = 64
 	none         = 0xffff
+	// maxChosen bounds the rows or groups that an element chooses by an order; of more, the client chooses.
+	maxChosen = 1 << 16
 )
 
 // compiler writes a program.
@@ -39,41 +41,37 @@ func (p *Plan) Program() ([]byte, error) {
 	}
 	filter, nfilter := c.code, c.ncode
 	c.code, c.ncode, c.loaded = nil, 0, map[int]uint16{}
-	var keys, states []byte
+	var keys []byte
 	for _, o := range p.keys {
 		keys = le.AppendUint16(keys, c.node(o.tree))
 		keys = le.AppendUint16(keys, uint16(held(o.tree.Kind)))
 		keys = le.AppendUint32(keys, 0)
 	}
-	for _, o := range p.aggs {
-		kind, reg := byte(0), uint16(none)
-		if o.tree != nil {
-			kind, reg = byte(held(o.tree.Kind)), c.node(o.tree)
-		}
-		states = append(states, o.fn, kind)
-		states = le.AppendUint16(states, reg)
-		states = le.AppendUint32(states, 0)
-	}
+	states, nstates, outputs := c.aggregates(p.aggs)
 	if c.registers > maxRegisters || len(p.keys) > maxKeys || len(p.aggs) > maxStates {
 		return nil, fmt.Errorf("%w: it is too long: %d steps, %d columns and %d aggregates; at most %d, %d and %d are allowed", ErrQuery,
 			c.registers, len(p.keys), len(p.aggs), maxRegisters, maxKeys, maxStates)
 	}
-	pushed := p.pushed()
-	limit, rows := uint64(0), uint32(0)
-	if p.rows {
-		rows = 1
-		if len(p.order) == 0 {
-			limit = p.query.Limit
+	var order []byte
+	if p.chosen() {
+		for _, o := range p.order {
+			order = le.AppendUint32(order, uint32(o.column))
+			order = le.AppendUint32(order, uint32(boolBit(o.down)))
 		}
 	}
+	limit, pushed := uint64(0), p.pushed()
+	if p.chosen() || len(p.order) == 0 {
+		limit = min(p.query.Limit, math.MaxUint32)
+	}
 	var b []byte
-	for _, v := range []uint32{programMagic, uint32(c.registers), c.nconsts, nfilter, c.ncode, uint32(len(p.keys)), uint32(len(p.aggs)), uint32(len(pushed)), condition, rows} {
+	for _, v := range []uint32{programMagic, uint32(c.registers), c.nconsts, nfilter, c.ncode, uint32(len(p.keys)), nstates, uint32(len(p.aggs)), uint32(len(order) / 8),
+		uint32(len(pushed)), condition, uint32(boolBit(p.rows))} {
 		b = le.AppendUint32(b, v)
 	}
 	b = le.AppendUint64(b, limit)
 	b = le.AppendUint32(b, uint32(len(c.text)))
-	b = append(b, make([]byte, 12)...)
-	for _, part := range [][]byte{c.consts, filter, c.code, keys, states} {
+	b = le.AppendUint32(b, 0)
+	for _, part := range [][]byte{c.consts, filter, c.code, keys, states, outputs, order} {
 		b = append(b, part...)
 	}
 	for _, t := range pushed {
@@ -83,6 +81,47 @@ func (p *Plan) Program() ([]byte, error) {
 		b = le.AppendUint64(b, t.value)
 	}
 	return append(b, c.text...), nil
+}
+
+func boolBit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// chosen reports whether elements send only the first by the order.
+func (p *Plan) chosen() bool {
+	return len(p.order) > 0 && p.query.Limit > 0 && p.query.Limit <= maxChosen
+}
+
+// aggregates writes the states that aggregates need, each once, and what is read of them.
+func (c *compiler) aggregates(aggs []output) (states []byte, n uint32, outputs []byte) {
+	le := binary.LittleEndian
+	known := map[string]uint16{}
+	for _, o := range aggs {
+		kind, reg, scale, key := byte(0), uint16(none), 0, string(o.fn)
+		if o.tree != nil {
+			kind, scale, key = byte(held(o.tree.Kind)), o.tree.Type.Scale, key+o.tree.String()
+		}
+		at, shared := known[key]
+		if !shared {
+			at = uint16(n)
+			known[key] = at
+			n++
+			if o.tree != nil {
+				reg = c.node(o.tree)
+			}
+			states = append(states, o.fn, kind)
+			states = le.AppendUint16(states, reg)
+			states = le.AppendUint32(states, 0)
+		}
+		outputs = le.AppendUint16(outputs, at)
+		outputs = append(outputs, byte(o.read), kind)
+		outputs = le.AppendUint32(outputs, uint32(scale))
+		outputs = le.AppendUint64(outputs, math.Float64bits(o.part))
+	}
+	return states, n, outputs
 }
 
 func (c *compiler) register() uint16 {
@@ -103,7 +142,7 @@ func held(k expr.Kind) expr.Kind {
 // bits is a literal as the function holds it.
 func bits(n *expr.Node) uint64 {
 	switch n.Kind {
-	case expr.Uint:
+	case expr.Uint, expr.Decimal:
 		return n.Uint
 	case expr.Float:
 		return math.Float64bits(n.Float)
@@ -118,8 +157,9 @@ func (c *compiler) node(n *expr.Node) uint16 {
 	case expr.Literal:
 		to := c.register()
 		c.consts = le.AppendUint32(c.consts, uint32(to))
-		c.consts = le.AppendUint32(c.consts, uint32(n.Kind))
+		c.consts = le.AppendUint32(c.consts, uint32(held(n.Kind)))
 		c.consts = le.AppendUint64(c.consts, bits(n))
+		c.consts = le.AppendUint64(c.consts, uint64(n.Int)) // of a decimal
 		c.consts = le.AppendUint32(c.consts, uint32(len(c.text)))
 		c.consts = le.AppendUint32(c.consts, uint32(len(n.Text)))
 		c.text = append(c.text, n.Text...)
@@ -134,12 +174,28 @@ func (c *compiler) node(n *expr.Node) uint16 {
 		c.instruction(n, to, 0, 0, 0)
 		return to
 	}
+	if n.Op == expr.And || n.Op == expr.Or {
+		return c.guarded(n)
+	}
 	var args [2]uint16
 	for i, a := range n.Args {
 		args[i] = c.node(a)
 	}
 	to := c.register()
 	c.instruction(n, to, args[0], args[1], uint16(n.Args[0].Kind))
+	return to
+}
+
+// guarded writes && and ||: the right side is a block that runs for the rows only that the left side leaves undecided.
+func (c *compiler) guarded(n *expr.Node) uint16 {
+	left, to := c.node(n.Args[0]), c.register()
+	at, first, outer := len(c.code), c.ncode+1, c.loaded
+	c.instruction(n, to, left, 0, 0)
+	c.loaded = map[int]uint16{} // what is loaded for some rows is of no use to all
+	right := c.node(n.Args[1])
+	c.loaded = outer
+	binary.LittleEndian.PutUint16(c.code[at+6:], right)
+	binary.LittleEndian.PutUint32(c.code[at+12:], c.ncode-first)
 	return to
 }
 
@@ -151,7 +207,11 @@ func (c *compiler) instruction(n *expr.Node, to, a, b, from uint16) {
 		kind = n.Args[0].Kind
 	}
 	c.code = append(c.code, byte(n.Op), byte(held(kind)))
-	for _, v := range []uint16{to, a, b, from, 0} {
+	scale := 0
+	if n.Op == expr.Cast {
+		scale = n.Args[0].Type.Scale
+	}
+	for _, v := range []uint16{to, a, b, from, uint16(scale)} {
 		c.code = le.AppendUint16(c.code, v)
 	}
 	c.code = le.AppendUint32(c.code, uint32(n.Column))
@@ -214,20 +274,23 @@ func (p *Plan) Steps() []string {
 	if p.where != nil {
 		out = append(out, "nodes: keep rows where "+p.query.Where)
 	}
+	order, limit := fmt.Sprintf("order by %q", p.query.Order), fmt.Sprintf("cut off after %d", p.query.Limit)
 	switch {
 	case p.rows:
-		out = append(out, fmt.Sprintf("nodes: send %q of them", p.Columns().Names()))
-		if p.query.Limit > 0 && len(p.order) == 0 {
-			out = append(out, fmt.Sprintf("nodes: stop after %d rows each", p.query.Limit))
-		}
+		out = append(out, fmt.Sprintf("nodes: select %q", p.Columns().Names()))
 	default:
-		out = append(out, fmt.Sprintf("nodes: group by %q, aggregate %q", p.query.Group, p.query.Agg), "client: add up the groups of all nodes")
+		out = append(out, fmt.Sprintf("nodes: group by %q, aggregate %q", p.query.Group, p.query.Agg), "nodes: send each group to the node that its keys' hash names, and put it together there")
+	}
+	if p.chosen() {
+		out = append(out, "nodes: "+order+", "+limit)
+	} else if p.query.Limit > 0 && len(p.order) == 0 {
+		out = append(out, "nodes: "+limit)
 	}
 	if len(p.order) > 0 {
-		out = append(out, fmt.Sprintf("client: order by %q", p.query.Order))
+		out = append(out, "client: "+order)
 	}
 	if p.query.Limit > 0 {
-		out = append(out, fmt.Sprintf("client: cut off after %d rows", p.query.Limit))
+		out = append(out, "client: "+limit)
 	}
 	return out
 }

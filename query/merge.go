@@ -24,9 +24,8 @@ var ErrAnswer = errors.New("query: bad answer")
 // Kinds of records in an answer.
 const (
 	recordRow = 1 + iota
-	recordGroup
 	recordEnd
-	stateBytes = 32
+	wideBytes = 16 // a decimal, or a sum of integers
 )
 
 // Stats are what elements did.
@@ -34,38 +33,36 @@ type Stats struct {
 	RowsRead      uint64 `json:"rows_read"`
 	ChunksRead    uint64 `json:"chunks_read"`
 	ChunksSkipped uint64 `json:"chunks_skipped"`
+	BytesRead     uint64 `json:"bytes_read"` // of columns
 }
 
 // value is one value of the answer.
 type value struct {
 	there bool
 	bits  uint64
-	text  string
-}
-
-// state is what is known of a group for one aggregate.
-type state struct {
-	n    uint64
-	a, b uint64
-	text string
-}
-
-// group is one group, or one row.
-type group struct {
-	keys   []value
-	states []state
+	text  string // or the bytes of a decimal
 }
 
 // Merge puts answers together. One goroutine uses it.
 type Merge struct {
-	p      *Plan
-	groups []group
-	byKey  map[string]int
-	Stats  Stats
+	p     *Plan
+	kinds []expr.Kind // of the answer's columns
+	wide  []bool      // they come as 128 bits
+	rows  [][]value
+	Stats Stats
 }
 
 // Merge begins to put answers together.
-func (p *Plan) Merge() *Merge { return &Merge{p: p, byKey: map[string]int{}} }
+func (p *Plan) Merge() *Merge {
+	m := &Merge{p: p}
+	columns := p.Columns()
+	for i, o := range p.outputs() {
+		kind := expr.KindOf(columns[i].Type)
+		m.kinds = append(m.kinds, kind)
+		m.wide = append(m.wide, kind == expr.Decimal || o.fn == fnSum && o.read == readSum && kind != expr.Float)
+	}
+	return m
+}
 
 // Add reads one element's answer.
 func (m *Merge) Add(b []byte) error {
@@ -73,16 +70,17 @@ func (m *Merge) Add(b []byte) error {
 	for {
 		switch kind := d.u8(); {
 		case d.bad:
-			return fmt.Errorf("%w: it is cut off after %d groups or rows", ErrAnswer, len(m.groups))
+			return fmt.Errorf("%w: it is cut off after %d rows", ErrAnswer, len(m.rows))
 		case kind == recordEnd:
 			m.Stats.RowsRead += d.u64()
 			m.Stats.ChunksRead += d.u64()
 			m.Stats.ChunksSkipped += d.u64()
+			m.Stats.BytesRead += d.u64()
 			if d.bad || len(d.rest) > 0 {
 				return fmt.Errorf("%w: %d bytes follow its end", ErrAnswer, len(d.rest))
 			}
 			return nil
-		case kind == recordRow && m.p.rows || kind == recordGroup && !m.p.rows:
+		case kind == recordRow:
 			if err := m.record(d); err != nil {
 				return err
 			}
@@ -101,7 +99,7 @@ type decoder struct {
 func (d *decoder) take(n int) []byte {
 	if n > len(d.rest) {
 		d.bad, d.rest = true, nil
-		return make([]byte, min(n, stateBytes))
+		return make([]byte, min(n, wideBytes))
 	}
 	b := d.rest[:n]
 	d.rest = d.rest[n:]
@@ -120,96 +118,79 @@ func (d *decoder) text() string {
 	return string(d.take(int(n)))
 }
 
-// record reads a row or a group, and adds a group to the one with the same keys.
+// record reads a row.
 func (m *Merge) record(d *decoder) error {
-	before := d.rest
-	g := group{keys: make([]value, len(m.p.keys))}
-	for i := range g.keys {
-		v := &g.keys[i]
+	row := make([]value, len(m.kinds))
+	for i, kind := range m.kinds {
+		v := &row[i]
 		if v.there = d.u8() != 0; !v.there {
 			continue
 		}
-		switch m.p.keys[i].tree.Kind {
-		case expr.Text:
-			if v.text = d.text(); !utf8.ValidString(v.text) {
+		switch {
+		case kind == expr.Text || kind == expr.Raw:
+			if v.text = d.text(); kind == expr.Text && !utf8.ValidString(v.text) {
 				return fmt.Errorf("%w: text that is not UTF-8", ErrAnswer)
 			}
-		case expr.Raw:
-			v.text = d.text()
+		case m.wide[i]:
+			v.text = string(d.take(wideBytes))
+			v.bits = binary.LittleEndian.Uint64([]byte(v.text))
 		default:
 			v.bits = d.u64()
 		}
-	}
-	key := before[:len(before)-len(d.rest)]
-	for _, o := range m.p.aggs {
-		s := state{n: d.u64(), a: d.u64(), b: d.u64()}
-		d.u64()
-		if o.tree != nil && o.tree.Kind == expr.Text && (o.fn == fnLeast || o.fn == fnMost) && s.n > 0 {
-			if s.text = d.text(); !utf8.ValidString(s.text) {
-				return fmt.Errorf("%w: text that is not UTF-8", ErrAnswer)
+		if m.wide[i] && !d.bad {
+			if err := m.fits(i, v); err != nil {
+				return err
 			}
 		}
-		g.states = append(g.states, s)
 	}
 	if d.bad {
-		return fmt.Errorf("%w: it is cut off after %d groups or rows", ErrAnswer, len(m.groups))
+		return fmt.Errorf("%w: it is cut off after %d rows", ErrAnswer, len(m.rows))
 	}
-	if m.p.rows {
-		m.groups = append(m.groups, g)
-		return nil
-	}
-	i, known := m.byKey[string(key)]
-	if !known {
-		m.byKey[string(key)] = len(m.groups)
-		m.groups = append(m.groups, g)
-		return nil
-	}
-	for k := range g.states {
-		m.groups[i].states[k].add(&g.states[k], m.p.aggs[k])
-	}
+	m.rows = append(m.rows, row)
 	return nil
 }
 
-// add adds what another element knows of the same group.
-func (s *state) add(t *state, o output) {
-	switch {
-	case t.n == 0:
-		return
-	case s.n == 0:
-		*s = *t
-		return
+// fits checks that a sum of 128 bits fits into its column.
+func (m *Merge) fits(i int, v *value) error {
+	high, sum := binary.LittleEndian.Uint64([]byte(v.text[8:])), new(big.Int)
+	switch m.kinds[i] {
+	case expr.Int:
+		if int64(high) == int64(v.bits)>>63 {
+			return nil
+		}
+		sum = wide(v.text)
+	case expr.Uint: // the high half has no sign
+		if high == 0 {
+			return nil
+		}
+		sum.And(wide(v.text), maxWide)
+	default:
+		if sum = wide(v.text); sum.CmpAbs(maxDecimal) < 0 {
+			return nil
+		}
 	}
-	switch o.fn {
-	case fnSum:
-		if o.tree.Kind == expr.Float {
-			s.a = math.Float64bits(math.Float64frombits(s.a) + math.Float64frombits(t.a))
-			break
-		}
-		low := s.a + t.a
-		if s.b += t.b; low < t.a {
-			s.b++
-		}
-		s.a = low
-	case fnLeast, fnMost:
-		order := compare(o.tree.Kind, value{bits: t.a, text: t.text}, value{bits: s.a, text: s.text})
-		if o.fn == fnLeast && order < 0 || o.fn == fnMost && order > 0 {
-			s.a, s.b, s.text = t.a, t.b, t.text
-		}
-	case fnSpread: // Chan, Golub and LeVeque: updating formulae and a pairwise algorithm, 1979
-		n, k := float64(s.n), float64(t.n)
-		mean, other := math.Float64frombits(s.a), math.Float64frombits(t.a)
-		d := other - mean
-		s.a = math.Float64bits(mean + d*k/(n+k))
-		s.b = math.Float64bits(math.Float64frombits(s.b) + math.Float64frombits(t.b) + d*d*n*k/(n+k))
-	}
-	s.n += t.n
+	return fmt.Errorf("%w: %s is %v, which does not fit into %v: use sum(f64(…))", ErrQuery, m.p.outputs()[i].text, sum, m.p.Columns()[i].Type)
+}
+
+var (
+	maxDecimal = new(big.Int).Exp(big.NewInt(10), big.NewInt(column.MaxPrecision), nil)
+	maxWide    = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 128), big.NewInt(1))
+)
+
+// wide is a number of 128 bits with a sign.
+func wide(b string) *big.Int {
+	le := binary.LittleEndian
+	high := big.NewInt(int64(le.Uint64([]byte(b[8:]))))
+	return high.Add(high.Lsh(high, 64), new(big.Int).SetUint64(le.Uint64([]byte(b))))
 }
 
 // compare orders two values that are there; NaN is greater than all others.
 func compare(k expr.Kind, a, b value) int {
 	switch k {
-	case expr.Text:
+	case expr.Text, expr.Raw:
 		return strings.Compare(a.text, b.text)
+	case expr.Decimal:
+		return wide(a.text).Cmp(wide(b.text))
 	case expr.Int:
 		return cmp.Compare(int64(a.bits), int64(b.bits))
 	case expr.Float:
@@ -224,20 +205,9 @@ func compare(k expr.Kind, a, b value) int {
 
 // Finish gives the answer: an array for each of the plan's columns.
 func (m *Merge) Finish() ([]arrow.Array, int, error) {
-	columns := m.p.Columns()
-	rows := make([][]value, len(m.groups))
-	for i, g := range m.groups {
-		rows[i] = g.keys
-		for k, o := range m.p.aggs {
-			v, err := g.states[k].value(o)
-			if err != nil {
-				return nil, 0, err
-			}
-			rows[i] = append(rows[i], v)
-		}
-	}
-	m.groups, m.byKey = nil, nil
-	m.sort(rows, columns)
+	columns, rows := m.p.Columns(), m.rows
+	m.rows = nil
+	m.sort(rows)
 	if l := m.p.query.Limit; l > 0 && l < uint64(len(rows)) {
 		rows = rows[:l]
 	}
@@ -253,13 +223,9 @@ func (m *Merge) Finish() ([]arrow.Array, int, error) {
 }
 
 // sort orders rows; missing values come last.
-func (m *Merge) sort(rows [][]value, columns column.Schema) {
+func (m *Merge) sort(rows [][]value) {
 	if len(m.p.order) == 0 {
 		return
-	}
-	kinds := make([]expr.Kind, len(columns))
-	for i, c := range columns {
-		kinds[i] = expr.KindOf(c.Type)
 	}
 	slices.SortStableFunc(rows, func(a, b []value) int {
 		for _, o := range m.p.order {
@@ -272,7 +238,7 @@ func (m *Merge) sort(rows [][]value, columns column.Schema) {
 			case !y.there:
 				return -1
 			}
-			order := compare(kinds[o.column], x, y)
+			order := compare(m.kinds[o.column], x, y)
 			if o.down {
 				order = -order
 			}
@@ -282,44 +248,6 @@ func (m *Merge) sort(rows [][]value, columns column.Schema) {
 		}
 		return 0
 	})
-}
-
-// value is what a state says in the end.
-func (s *state) value(o output) (value, error) {
-	if o.read == readCount {
-		return value{there: true, bits: s.n}, nil
-	}
-	if s.n == 0 {
-		return value{}, nil
-	}
-	v := value{there: true, bits: s.a, text: s.text}
-	switch o.read {
-	case readSum:
-		if o.tree.Kind == expr.Int && int64(s.b) != int64(s.a)>>63 || o.tree.Kind == expr.Uint && s.b != 0 {
-			return v, fmt.Errorf("%w: %s is %v, which does not fit into %v: use sum(f64(…))", ErrQuery, o.text, s.wide(o.tree.Kind), o.tree.Kind)
-		}
-	case readMean:
-		sum := math.Float64frombits(s.a)
-		if o.tree.Kind != expr.Float {
-			sum, _ = new(big.Float).SetInt(s.wide(o.tree.Kind)).Float64()
-		}
-		v.bits = math.Float64bits(sum / float64(s.n))
-	case readDeviation:
-		if s.n < 2 {
-			return value{}, nil
-		}
-		v.bits = math.Float64bits(math.Sqrt(math.Float64frombits(s.b) / float64(s.n-1)))
-	}
-	return v, nil
-}
-
-// wide is a sum of 128 bits.
-func (s *state) wide(k expr.Kind) *big.Int {
-	high := new(big.Int).SetUint64(s.b)
-	if k == expr.Int {
-		high = big.NewInt(int64(s.b))
-	}
-	return high.Add(high.Lsh(high, 64), new(big.Int).SetUint64(s.a))
 }
 
 // build makes a column of the answer.

@@ -3,7 +3,9 @@ package query
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/wherry-fabric/wherry/column"
@@ -31,6 +33,9 @@ const (
 	fnLeast
 	fnMost
 	fnSpread // number, mean and sum of squared distances
+	fnDistinct
+	fnApprox
+	fnQuantile
 )
 
 // aggregates are the functions' names, the state each needs, and how it is read.
@@ -40,11 +45,12 @@ var aggregates = map[string]struct {
 }{
 	"count": {fnCount, readCount}, "sum": {fnSum, readSum}, "min": {fnLeast, readValue}, "max": {fnMost, readValue},
 	"mean": {fnSum, readMean}, "avg": {fnSum, readMean}, "stddev": {fnSpread, readDeviation},
+	"distinct": {fnDistinct, readCount}, "approx_distinct": {fnApprox, readApprox}, "quantile": {fnQuantile, readQuantile},
 }
 
-var aggregateNames = []string{"avg", "count", "max", "mean", "min", "stddev", "sum"}
+var aggregateNames = slices.Sorted(maps.Keys(aggregates))
 
-// reading is what a state says.
+// reading is what a state says. Its numbers are those of the query function's outputs.
 type reading uint8
 
 const (
@@ -52,7 +58,10 @@ const (
 	readSum
 	readValue
 	readMean
+	readMiddle // a mean of what counts time, which is of the same type
 	readDeviation
+	readApprox
+	readQuantile
 )
 
 // output is a column of the answer.
@@ -62,6 +71,7 @@ type output struct {
 	text string     // for explanations
 	fn   byte       // 0: a key or a selected column
 	read reading
+	part float64 // of a quantile
 }
 
 // Plan is a query that fits a dataset.
@@ -158,7 +168,11 @@ func (p *Plan) named(item string) (output, error) {
 		}
 	}
 	n, err := expr.Parse(text, p.columns)
-	if name == "" {
+	switch {
+	case name != "":
+	case err == nil && n.Op == expr.Load:
+		name = p.columns[n.Column].Name
+	default:
 		name = strings.TrimSpace(text)
 	}
 	return output{name: name, tree: n, text: text}, err
@@ -182,6 +196,12 @@ func (p *Plan) aggregate(item string) (output, error) {
 		o.name = text
 	}
 	arg = strings.TrimSpace(strings.TrimSuffix(arg, ")"))
+	if a.fn == fnQuantile {
+		var err error
+		if arg, o.part, err = quantile(arg); err != nil {
+			return output{}, err
+		}
+	}
 	if arg == "" {
 		if a.fn != fnCount {
 			return output{}, fmt.Errorf("%w: %s() of what? It takes a column, as in %s(%s)", ErrQuery, fn, fn, p.columns[0].Name)
@@ -193,20 +213,47 @@ func (p *Plan) aggregate(item string) (output, error) {
 		return output{}, err
 	}
 	o.tree = in.tree
-	if in.tree.Kind == expr.Raw && a.fn != fnCount {
-		return output{}, fmt.Errorf("%w: %s is of type %v, of which there is count only", ErrQuery, arg, in.tree.Type)
-	}
-	numeric := in.tree.Kind <= expr.Float && !timely(in.tree.Type)
-	if (a.fn == fnSum || a.fn == fnSpread) && !numeric {
-		return output{}, fmt.Errorf("%w: %s computes with numbers; %s is %v", ErrQuery, fn, arg, in.tree.Type)
-	}
-	if a.fn == fnSpread && in.tree.Kind != expr.Float {
-		o.tree = &expr.Node{Op: expr.Cast, Kind: expr.Float, Type: expr.Float.Type(), Args: []*expr.Node{in.tree}}
-	}
-	return o, nil
+	return o, o.fit(fn, arg)
 }
 
-// timely reports types that count time, which have no sum.
+// quantile splits what stands in the brackets of quantile(x, 0.99).
+func quantile(arg string) (string, float64, error) {
+	i := strings.LastIndexByte(arg, ',')
+	part, err := strconv.ParseFloat(strings.TrimSpace(arg[i+1:]), 64)
+	if i < 0 || err != nil || !(part >= 0 && part <= 1) {
+		return "", 0, fmt.Errorf("%w: quantile(%.80s) takes a column and a number from 0 to 1, as in quantile(ms, 0.99)", ErrQuery, arg)
+	}
+	return strings.TrimSpace(arg[:i]), part, nil
+}
+
+// fit checks that an aggregate has a meaning for its argument's type, and makes that what the function wants.
+func (o *output) fit(fn, arg string) error {
+	t, kind := o.tree.Type, o.tree.Kind
+	number := kind <= expr.Float || kind == expr.Decimal
+	ok := true
+	switch {
+	case fn == "sum" || fn == "stddev":
+		ok = number && !timely(t) && (fn == "sum" || t.ID != column.Duration)
+	case o.read == readMean:
+		ok = number
+		if timely(t) || t.ID == column.Duration {
+			o.read = readMiddle
+		}
+	case o.fn == fnQuantile && kind == expr.Decimal:
+		return fmt.Errorf("%w: quantile does not take %v: convert with quantile(f64(%s), …)", ErrQuery, t, arg)
+	case o.fn == fnQuantile:
+		ok = kind <= expr.Float
+	}
+	if !ok {
+		return fmt.Errorf("%w: %s computes with numbers; %s is %v, of which there are count, min, max, distinct and approx_distinct", ErrQuery, fn, arg, t)
+	}
+	if o.fn == fnSpread && kind != expr.Float {
+		o.tree = &expr.Node{Op: expr.Cast, Kind: expr.Float, Type: expr.Float.Type(), Args: []*expr.Node{o.tree}}
+	}
+	return nil
+}
+
+// timely reports types that count time from some moment on, which have no sum.
 func timely(t column.Type) bool { return t.ID >= column.Date32 && t.ID <= column.Timestamp }
 
 // setOrder finds the columns that the answer is ordered by.
@@ -222,9 +269,6 @@ func (p *Plan) setOrder() error {
 		}
 		if i < 0 {
 			return fmt.Errorf("%w: --order: nothing that comes out is called %.80q; %s", ErrQuery, name, schema.Suggest(name, out.Names()))
-		}
-		if expr.KindOf(out[i].Type) == expr.Raw {
-			return fmt.Errorf("%w: --order: %q is of type %v, which has no order yet", ErrQuery, out[i].Name, out[i].Type)
 		}
 		p.order = append(p.order, ordering{i, down})
 	}
@@ -242,14 +286,16 @@ func (p *Plan) Columns() column.Schema {
 		switch {
 		case o.fn == 0:
 			c.Type, c.Nullable = o.tree.Type, o.tree.Nullable(p.columns)
-		case o.read == readCount:
+		case o.read == readCount || o.read == readApprox:
 			c.Type, c.Nullable = column.Type{ID: column.I64}, false
 		case o.read == readMean || o.read == readDeviation:
 			c.Type = column.Type{ID: column.F64}
-		case o.read == readSum:
-			c.Type = o.tree.Kind.Type()
-		default:
+		case o.read != readSum || o.tree.Type.ID == column.Duration:
 			c.Type = o.tree.Type
+		case o.tree.Kind == expr.Decimal:
+			c.Type = column.Type{ID: column.Decimal128, Precision: column.MaxPrecision, Scale: o.tree.Type.Scale}
+		default:
+			c.Type = o.tree.Kind.Type()
 		}
 		out = append(out, c)
 	}

@@ -13,7 +13,7 @@ import (
 // he does when he waits, and otherwise stays here until he asks for it: when he waits for it, or has room. So what is lent is being read, and its segment is soon free again.
 
 // reply sends what a call came to. Before it is sent the call is struck from the
-// books, so that whoever has the answer can call again.
+// books, so that a caller with its answer can call again.
 func (k *Call) reply(code Code, body []byte) {
 	c := k.c
 	granted := int64(len(body)) <= k.room
@@ -94,7 +94,7 @@ func (k *Call) hold(code Code, body []byte) error {
 	ctx, cancel := context.WithCancelCause(timed)
 	k.mu.Lock()
 	detached := k.detached
-	k.detached = true // who runs the handler leaves the record alone
+	k.detached = true // the goroutine that runs the handler leaves the record alone
 	asked := make(chan struct{})
 	granted := int64(len(body)) <= k.room
 	if k.held = asked; granted {
@@ -157,7 +157,7 @@ func (k *Call) keep(n int) error {
 	p.held.Add(1)
 	k.holds = true
 	if k.entered {
-		p.active.Add(-1) // it does not run any more
+		c.leaves() // it does not run any more
 	}
 	c.callee.Hold(k.id, k)
 	return nil

@@ -21,19 +21,19 @@ type budget struct {
 
 	mu    sync.Mutex // a leaf: nothing of ours is locked within
 	used  int64
-	line  list.List // of *share: those in which somebody waits, in the order of their turns
+	line  list.List // of *portion: those with waiters, in the order of their turns
 	short bool      // the next in line waits for what other endpoints have
 }
 
-// share is what one endpoint has of a budget. The zero value has no budget.
-type share struct {
+// portion is what one endpoint has of a budget. The zero value has no budget.
+type portion struct {
 	b     *budget
 	used  int64         // under b.mu
 	waits list.List     // of *claim, the first that came in front; under b.mu
-	place *list.Element // in b.line; nil if nobody waits
+	place *list.Element // in b.line; nil without a waiter
 }
 
-// claim is one who waits for bytes.
+// claim is one waiter for bytes.
 type claim struct {
 	n       int64
 	waiter  fabric.Waiter
@@ -51,17 +51,17 @@ func (b *budget) inUse() int64 {
 }
 
 // inUse is how much of it the share is.
-func (s *share) inUse() int64 {
+func (s *portion) inUse() int64 {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	return s.used
 }
 
 // fits reports whether the share may grow by n; b.mu is held.
-func (s *share) fits(n int64) bool { return s.used+n <= s.b.limit-s.b.used }
+func (s *portion) fits(n int64) bool { return s.used+n <= s.b.limit-s.b.used }
 
-// take takes n bytes, unless the share or the budget has no room for them, or somebody has waited for it.
-func (s *share) take(n int64) bool {
+// take takes n bytes, unless the share or the budget has no room for them, or others have waited for it longer.
+func (s *portion) take(n int64) bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	if !s.fits(n) || s.b.short || s.waits.Len() > 0 {
@@ -71,25 +71,25 @@ func (s *share) take(n int64) bool {
 	return true
 }
 
-func (s *share) add(n int64) {
+func (s *portion) add(n int64) {
 	s.used += n
 	s.b.used += n
 }
 
 // give gives n bytes back, and has those go on whose turn it is.
-func (s *share) give(n int64) {
+func (s *portion) give(n int64) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	s.add(-n)
 	s.b.serve()
 }
 
-// serve gives those who wait what there is. Endpoints take turns. One that has all that it may have is passed over;
+// serve gives waiters what there is. Endpoints take turns. One that has all that it may have is passed over;
 // one that has nothing keeps others from what it waits for, or small payloads would keep large ones waiting for ever. b.mu is held.
 func (b *budget) serve() {
 	b.short = false
 	for e := b.line.Front(); e != nil; {
-		s := e.Value.(*share)
+		s := e.Value.(*portion)
 		first := s.waits.Front()
 		c := first.Value.(*claim)
 		if !s.fits(c.n) {
@@ -107,7 +107,7 @@ func (b *budget) serve() {
 }
 
 // settle ends a wait; b.mu is held.
-func (s *share) settle(e *list.Element, err error) {
+func (s *portion) settle(e *list.Element, err error) {
 	c := s.waits.Remove(e).(*claim)
 	if s.waits.Len() == 0 {
 		s.b.line.Remove(s.place)
@@ -120,7 +120,7 @@ func (s *share) settle(e *list.Element, err error) {
 
 // wait takes n bytes when it is their turn. It fails when the context ends, or with the error that fail gives; or gone does, which
 // is asked once fail can find the claim. It must not be called on the goroutine that drives the fabric.
-func (s *share) wait(ctx context.Context, n int64, gone func() error) error {
+func (s *portion) wait(ctx context.Context, n int64, gone func() error) error {
 	c := &claim{n: n}
 	c.waiter.Init(s.b.el)
 	s.b.mu.Lock()
@@ -146,7 +146,7 @@ func (s *share) wait(ctx context.Context, n int64, gone func() error) error {
 }
 
 // fail ends an endpoint's waits.
-func (s *share) fail(err error) {
+func (s *portion) fail(err error) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	for s.waits.Len() > 0 {
@@ -156,7 +156,7 @@ func (s *share) fail(err error) {
 }
 
 // crowded reports whether the share is half of what it may come to.
-func (s *share) crowded() bool {
+func (s *portion) crowded() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	return 2*s.used >= s.b.limit-s.b.used
@@ -166,7 +166,7 @@ func (s *share) crowded() bool {
 type noRoom struct{ need, used, all, limit int64 }
 
 // lacks says why there is no room for n bytes.
-func (s *share) lacks(n int64) error {
+func (s *portion) lacks(n int64) error {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	return &noRoom{n, s.used, s.b.used, s.b.limit}

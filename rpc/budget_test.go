@@ -42,7 +42,7 @@ func TestHoardersGiveWay(t *testing.T) {
 type shares struct {
 	t  *testing.T
 	b  budget
-	of [4]share
+	of [4]portion
 }
 
 func newShares(t *testing.T, limit int64) *shares {

@@ -68,7 +68,7 @@ type bulkPart struct {
 	key fabric.Key
 }
 
-// fetchedParts are a list's parts, once somebody needed them.
+// fetchedParts are a list's parts, once they were needed.
 type fetchedParts struct {
 	mu    sync.Mutex
 	parts []bulkPart
@@ -91,7 +91,7 @@ type BulkOptions struct {
 }
 
 // Expose makes a Bulk of ranges of this element's segments, with the given
-// rights. Until Close, whoever has its bytes can use it. On one machine, whole
+// rights. Until Close, any holder of its bytes can use it. On one machine, whole
 // segments with fabric.RightsAll (or RightRead, if they are sealed) move at memory speed; other
 // ranges are copied by the owner.
 func (p *Peer) Expose(rights fabric.Rights, o BulkOptions, spans ...Span) (*Bulk, error) {
@@ -189,7 +189,7 @@ func (b *Bulk) Close() error {
 }
 
 // Bind is the Bulk with addresses at which its owner can be dialled, so that
-// somebody who has no endpoint to it yet can use it (Config.Dial). Element.Addrs are its own.
+// a reader without an endpoint to it can use it (Config.Dial). Element.Addrs are its own.
 func (b *Bulk) Bind(addrs ...string) (*Bulk, error) {
 	if b.IsNull() {
 		return nil, fmt.Errorf("rpc: a null bulk has no owner to be bound to")

@@ -81,7 +81,7 @@ type sending struct {
 	seg      *lentSegment
 	ends     []func(error)
 	leads    bool // it comes from an inline handler, which cannot wait
-	waits    bool // whoever sends it waits for the answer
+	waits    bool // its sender waits for the answer
 }
 
 // within is the call whose handler's context this is; nil if it is none's.
@@ -378,7 +378,7 @@ func (f Future) WaitAppend(ctx context.Context, dst []byte) ([]byte, error) {
 	return f.wait(ctx, dst, nil)
 }
 
-// Cancel ends the call: whoever waits for it, or will, gets ErrCanceled, unless
+// Cancel ends the call: all present and later waiters get ErrCanceled, unless
 // the answer has come already. The callee is told; its handler's context ends.
 func (f Future) Cancel() {
 	if f.r == nil {

@@ -8,7 +8,7 @@ type Codec[T any] interface {
 	// Append appends v's bytes to b and returns the longer slice.
 	Append(b []byte, v T) ([]byte, error)
 	// Decode reads a value from b, which it must not keep. Like append, it may use the memory of
-	// old, which is the zero value or one that nobody needs any more.
+	// old, which is the zero value or one that is no longer needed.
 	Decode(old T, b []byte) (T, error)
 }
 

@@ -18,9 +18,10 @@ import (
 // conn is what is kept for one endpoint. Its locks are held over Endpoint.TrySend and Post,
 // which never block nor call back.
 type conn struct {
-	p     *Peer
-	ep    *fabric.Endpoint
-	eager int // payloads up to it travel in the message
+	p      *Peer
+	ep     *fabric.Endpoint
+	tenant *tenant
+	eager  int // payloads up to it travel in the message
 
 	mu       sync.Mutex
 	caller   exchange.Caller
@@ -54,10 +55,10 @@ type conn struct {
 	warnAt atomic.Int64 // when a refused one-way call is written to the log again
 	held   atomic.Int32 // answers that wait until the peer asks for them
 
-	lent        [lentKinds]share // of Peer's
-	kept, ahead share            // of Peer's; ahead is taken and given under mu
-	expected    int64            // what of ahead is for calls that are under way, under mu
-	usual       uint8            // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
+	lent        [lentKinds]portion // of Peer's
+	kept, ahead portion            // of Peer's; ahead is taken and given under mu
+	expected    int64              // what of ahead is for calls that are under way, under mu
+	usual       uint8              // what large answers to started calls come to, as a grant says it, under mu; 0: there are none
 }
 
 func newConn(p *Peer, ep *fabric.Endpoint) *conn {
@@ -82,10 +83,10 @@ const (
 	recWaiting
 	recHeld // the call has run, and its answer waits at the callee to be asked for
 	recDone
-	recTaken // whoever waited for it is at its answer
+	recTaken // its waiter is at its answer
 )
 
-// record is a call of ours, from its beginning until its end was told to whoever made it.
+// record is a call of ours, from its beginning until its maker was told of its end.
 type record struct {
 	c      *conn
 	waiter fabric.Waiter
@@ -115,7 +116,7 @@ type record struct {
 	err  error // ended without an answer
 }
 
-// stageBits are those of a state that say how far a record is. The others are of its gen, so that nobody takes another call's stage for his own's.
+// stageBits are those of a state that say how far a record is. The others are of its gen, so that no goroutine takes another call's stage for its own call's.
 const stageBits = 3
 
 func stateOf(stage, gen uint32) uint32 { return gen<<stageBits | stage }
@@ -258,7 +259,7 @@ func (c *conn) cease(err error, lives bool) {
 func (c *conn) wakeSenders() {
 	c.slots.Wake()
 	c.oneWays.Wake()
-	c.p.el.Wake() // those who wait for the fabric's credit
+	c.p.el.Wake() // waiters for the fabric's credit
 }
 
 // sweep ends what is over by now, and says when to look next, 0 if at nothing in particular.
@@ -312,13 +313,13 @@ func (c *conn) onResponse(b []byte) error {
 	}
 	c.mu.Lock()
 	var taken *lentSegment
-	if c.lending.Len() > 0 { // whoever answers has read the request, or never will
+	if c.lending.Len() > 0 { // a callee that answers has read the request, or never will
 		taken, _ = c.lending.Taken(r.id, exchange.Ours)
 	}
 	if !c.caller.Answer(r.id) {
 		c.mu.Unlock()
 		c.reuse(taken)
-		if r.lent { // the caller gave up: nobody will fetch it
+		if r.lent { // the caller gave up, and will not fetch it
 			c.tell(IDAck, r.id)
 		}
 		return nil
@@ -379,7 +380,7 @@ func (c *conn) onReturned(b []byte) error {
 }
 
 // onHeld hears that a call has run, and that its answer waits to be asked for. That is done
-// at once if there is room to fetch it, and otherwise by whoever waits for the call.
+// at once if there is room to fetch it, and otherwise by the goroutine that waits for the call.
 func (c *conn) onHeld(b []byte) error {
 	id, size, err := decodeHeld(b)
 	if err != nil {

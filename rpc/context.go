@@ -79,7 +79,7 @@ func (h *handlerContext) real() context.Context {
 	return k.inner
 }
 
-// stop ends the handler's context; gone says that nobody wants the answer.
+// stop ends the handler's context; gone says that the answer is no longer wanted.
 func (k *Call) stop(cause error, gone bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -6,16 +6,16 @@ import (
 	"math/bits"
 )
 
-// Answers to calls that were started lie here until somebody waits for them, so each needs room before it comes. The request says
+// Answers to calls that were started lie here until a caller waits for them, so each needs room before it comes. The request says
 // for how much there is room: for what large answers came to last, or one that fits into a message, or at least smallAnswerBytes. What is larger waits at
-// the callee, which says how large it is (IDHeld), until there is room for it here or somebody waits for it, who says so (IDWant).
+// the callee, which says how large it is (IDHeld), until there is room for it here or a caller waits for it and says so (IDWant).
 
 // grantCalls is for how many calls an endpoint takes room at once, as all endpoints share it, and has to spare.
 const grantCalls = 16
 
 // expect takes room for n bytes of an answer, and that for further ones if they are for one in a message; c.mu is held.
 func (c *conn) expect(n int64) bool {
-	if more := c.expected + n - c.ahead.used; more > 0 { // used changes under c.mu only, as nobody waits for this
+	if more := c.expected + n - c.ahead.used; more > 0 { // used changes under c.mu only, as no caller waits for this
 		many := n * grantCalls
 		if n > 1<<grantOf(int64(c.eager)) || many > c.ahead.b.limit/grantCalls || !c.ahead.take(many) {
 			if !c.ahead.take(more) {

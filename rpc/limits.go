@@ -32,10 +32,10 @@ type Config struct {
 type Limits struct {
 	EagerBytes   int           // payloads up to it travel in the message; default 8 KiB to peers that map memory (shm), and what a message holds (63 KiB) to others, as long as the window has room for that
 	MaxBytes     int           // one payload; default 16 MiB
-	Calls        int           // calls being served that do not end at once (blocking, detached, large requests); default 256
+	Calls        int           // calls being served that do not end at once (blocking, detached, large requests), of which one principal has three quarters at most; default 256
 	CallsPerPeer int           // of them, for one endpoint; default 64
 	Queued       int           // calls of one endpoint that wait until they may run; further ones are refused with ErrBusy, as are those that handlers make; default 1024, -1: none
-	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, and eight times what those of one may; default 64 MiB
+	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, eight times what those of one may, and four thirds of what those of one principal may; default 64 MiB
 	Outgoing     int           // own calls at once on one endpoint; default 1024
 	BulkBytes    int64         // segments with requests that peers have not read, and as much each for requests that handlers make, for answers, and for answers that come here before they are waited for; of each, one endpoint has as much as it leaves to others; default 64 MiB
 	PoolBytes    int64         // segments kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB

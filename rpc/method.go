@@ -21,7 +21,7 @@ func Define[Req, Resp any](name string, req Codec[Req], resp Codec[Resp]) Method
 	return Method[Req, Resp]{named(name), req, resp}
 }
 
-// check refuses a method that nobody defined.
+// check refuses a method that was not defined.
 func (m Method[Req, Resp]) check() error {
 	if m.req == nil || m.resp == nil {
 		return fmt.Errorf("%w: the Method %q has no codecs; make it with Define", ErrName, m.to.name)

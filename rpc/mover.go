@@ -102,10 +102,10 @@ type dial struct {
 
 	// Set before done is closed.
 	err    error
-	gaveUp bool // who dialled had no more time
+	gaveUp bool // the dialling goroutine ran out of time
 }
 
-// ownerOf finds or makes an endpoint to a Bulk's owner. Those who need the same one wait for whoever began to make it.
+// ownerOf finds or makes an endpoint to a Bulk's owner. Goroutines that need the same one wait for the first of them.
 func (p *Peer) ownerOf(ctx context.Context, b *Bulk) (*conn, error) {
 	for {
 		p.mu.Lock()
@@ -226,7 +226,7 @@ func (t *mover) importFrom(ctx context.Context, i int, ahead uint64) {
 				break // its turn comes with the next window
 			}
 			if errors.Is(w.err, fabric.ErrBackpressure) {
-				if w.err = t.end(ctx, nil); w.err == nil { // who waits for room holds none
+				if w.err = t.end(ctx, nil); w.err == nil { // a transfer that waits for room holds none
 					w.mem, w.err = t.c.ep.Import(ctx, k)
 				}
 			}

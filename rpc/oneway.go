@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
-// One-way calls. Whoever makes one hears nothing of it, not even that there was no room for it to run. So it is not refused for that:
+// One-way calls. Their callers hear nothing of them, not even that there was no room to run. So it is not refused for that:
 // the caller has at most exchange.MaxOneWay of them under way, and the callee queues those that cannot run yet, whatever else it has.
 
 // warnEvery is how often a refused one-way call of one peer is written to the log.

@@ -15,7 +15,7 @@ import (
 // Payloads in segments are of three kinds, each with a budget of its own. What ends the stay of one kind must never wait for room of the same
 // kind, or two elements can wait for each other: an answer lies until it was read, which nothing can hold up; a request of a handler until
 // its call has begun or was refused, as it never waits for a place; any other request for as long as it waits for a place, and so for
-// handlers, who may wait for both.
+// handlers, which may wait for both.
 const (
 	lentAnswer = iota
 	lentNested
@@ -27,7 +27,7 @@ const (
 type lentSegment struct {
 	c     *conn
 	seg   *fabric.Segment
-	of    *share // what it counts to while it is lent
+	of    *portion // what it counts to while it is lent
 	class int
 	ref   ref
 }
@@ -37,7 +37,7 @@ func (s *lentSegment) bytes() int64 { return int64(s.seg.Size()) }
 // close frees a segment that is not lent.
 func (s *lentSegment) close() { s.seg.Close() }
 
-// revoke frees one that is, and takes it away from whoever may be reading it.
+// revoke frees one that is, and takes it away from a peer that may be reading it.
 func (s *lentSegment) revoke() {
 	s.seg.Close()
 	s.of.give(s.bytes())
@@ -88,7 +88,7 @@ func (c *conn) segment(class int) (*lentSegment, error) {
 	return s, nil
 }
 
-// reuse keeps a segment that nobody reads for the next payload; nil is fine.
+// reuse keeps a segment that is not being read for the next payload; nil is fine.
 func (c *conn) reuse(s *lentSegment) {
 	if s == nil {
 		return

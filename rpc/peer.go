@@ -28,12 +28,13 @@ type Peer struct {
 	methods atomic.Pointer[registry]
 	last    atomic.Pointer[conn] // that was used last: most have one peer at a time
 
-	mu     sync.RWMutex
-	conns  map[*fabric.Endpoint]*conn
-	order  []*conn                      // the same, oldest first
-	owners map[fabric.Incarnation]*conn // of the endpoints to each peer the one for bulks
-	dials  map[fabric.Incarnation]*dial // to owners of bulks
-	closed atomic.Bool                  // set before Close takes mu
+	mu      sync.RWMutex
+	conns   map[*fabric.Endpoint]*conn
+	tenants map[string]*tenant           // by principal: those that have endpoints, and some of those that had
+	order   []*conn                      // the same, oldest first
+	owners  map[fabric.Incarnation]*conn // of the endpoints to each peer the one for bulks
+	dials   map[fabric.Incarnation]*dial // to owners of bulks
+	closed  atomic.Bool                  // set before Close takes mu
 
 	work        sync.WaitGroup    // goroutines of ours
 	active      atomic.Int64      // calls that are served and did not end at once
@@ -53,7 +54,7 @@ type Peer struct {
 // drainEvery is how often Drain looks.
 const drainEvery = 5 * time.Millisecond
 
-// sweepEvery is how often expired payloads and deadlines that nobody waits for are looked at.
+// sweepEvery is how often the Peer looks for expired payloads and for deadlines without a waiter.
 const sweepEvery = 250 * time.Millisecond
 
 // New makes an element able to call and to serve. It must be called before the
@@ -71,7 +72,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Peer{el: el, layer: el.Layer(layer.Pass{}), limits: cfg.Limits, cfg: cfg, log: cfg.Log, eagerSockets: eagerSockets,
-		conns: map[*fabric.Endpoint]*conn{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
+		conns: map[*fabric.Endpoint]*conn{}, tenants: map[string]*tenant{}, owners: map[fabric.Incarnation]*conn{}, dials: map[fabric.Incarnation]*dial{}}
 	for i := range p.lent {
 		p.lent[i].init(el, p.limits.BulkBytes)
 	}
@@ -108,6 +109,7 @@ func (p *Peer) up(ep *fabric.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := newConn(p, ep)
+	c.tenant = p.tenantOf(ep.Principal().Name)
 	p.conns[ep] = c
 	if p.closed.Load() { // which it is there to say
 		c.ended = ErrClosed
@@ -140,7 +142,9 @@ func (p *Peer) mayOwn(ep *fabric.Endpoint) bool { return !p.cfg.Members || ep.Pr
 func (p *Peer) lost(ep *fabric.Endpoint, err error) {
 	p.mu.Lock()
 	c := p.conns[ep]
-	delete(p.conns, ep)
+	if delete(p.conns, ep); c != nil {
+		c.tenant.conns--
+	}
 	p.order = slices.DeleteFunc(p.order, func(other *conn) bool { return other == c })
 	if !p.closed.Load() {
 		p.settle(ep.Incarnation())
@@ -308,7 +312,7 @@ type Stats struct {
 	Served, Refused       uint64 // of peers: handled; turned away (busy, unknown)
 	HandlerErrors         uint64 // handled, with an error
 	Duplicates, Malformed uint64
-	Unfetched             uint64 // payloads that nobody fetched in time
+	Unfetched             uint64 // payloads that were not fetched in time
 	Notes                 uint64 // sent
 	Overflows             uint64 // payloads that were too large for a message, of either side
 	Reused                uint64 // of them, requests of peers that were fetched into memory of an earlier one
@@ -326,7 +330,7 @@ func (p *Peer) Stats() Stats {
 	return Stats{Calls: s.calls.Load(), Failed: s.failed.Load(), Served: s.served.Load(), Refused: s.refused.Load(),
 		HandlerErrors: s.handlerErrors.Load(), Duplicates: s.duplicates.Load(), Malformed: s.malformed.Load(),
 		Unfetched: s.unfetched.Load(), Notes: s.notes.Load(), Overflows: s.overflows.Load(), Reused: s.reused.Load(),
-		Active: p.active.Load(), Parked: p.queue.n.Load(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
+		Active: p.active.Load(), Parked: p.queue.waiting(), Held: p.held.Load(), HeldBytes: p.kept.inUse(),
 		BulkBytes: p.lentBytes() + p.idle.Load(), PoolBytes: p.idle.Load(), BufferBytes: p.idleBuffers.Load() + p.idleBodies.Load()}
 }
 

@@ -17,7 +17,7 @@ const (
 	// They come in classes of a power of two, from 64 KiB.
 	leastClassBits = 16
 	classes        = 31 - leastClassBits // up to 1 GiB, which Limits.MaxBytes may be
-	// poolTime is how long something is kept that nobody uses.
+	// poolTime is how long unused memory is kept.
 	poolTime = 5 * time.Second
 )
 
@@ -136,7 +136,7 @@ func (k *Call) free() {
 	}
 	b, c := k.buf[:cap(k.buf)], k.c
 	k.buf, k.Req = nil, nil
-	if invariants.Enabled { // who still reads it is to notice
+	if invariants.Enabled { // a late reader is to notice
 		for i := range b {
 			b[i] = spoiled
 		}

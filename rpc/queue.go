@@ -9,19 +9,27 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
 // queue has the calls that cannot run yet. Each waits in the line of the first thing that it lacked: a place of its method
-// (Options.Concurrent), of its peer (Limits.CallsPerPeer) or of all peers (Limits.Calls). It has none of them while it waits, so
-// nobody waits for who waits. Whoever gives a place back lets the first in its line try again; one that lacks another by now goes to the end of that line.
+// (Options.Concurrent), of its peer (Limits.CallsPerPeer), of its principal, or of all peers (Limits.Calls). It has none of them while it waits, so
+// queued calls cannot block each other. A place that is given back lets the first call in its line try again; a call that lacks another place by now goes to the end of that line.
 type queue struct {
-	n atomic.Int64 // calls in it; raised before one that comes tries for the last time, and read by who has given a place back
+	n atomic.Int64 // calls in it; raised before a new one tries for the last time, and read after a place was given back
 
 	mu    sync.Mutex // taken before conn.mu, never within
 	line  list.List  // of *Call: those that lack a place of all peers
 	calls map[*conn]map[exchange.ID]*Call
 	bytes int64 // what they count as
+}
+
+// waiting counts the calls in the queue, without one that is just trying for the last time.
+func (q *queue) waiting() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n.Load()
 }
 
 // queuedCost is what a queued call takes besides its request.
@@ -51,9 +59,10 @@ func (c *conn) park(k *Call, lacks string) {
 		c.refuse(k.request(), CodeBusy, lacks+"; "+why)
 		return
 	}
-	q.n.Add(1) // from now on who gives a place back waits for q.mu
+	q.n.Add(1) // from now on a goroutine that gives a place back waits for q.mu
 	q.bytes += cost
 	c.queuedBytes += cost
+	c.tenant.queuedBytes += cost
 	if q.calls[c] == nil {
 		if q.calls == nil {
 			q.calls = map[*conn]map[exchange.ID]*Call{}
@@ -84,8 +93,9 @@ func (c *conn) turnedAway(k *Call, cost int64) string {
 		return "none wait here (Limits.Queued)"
 	case c.queued.Load()-c.queuedOneWay >= int64(l.Queued):
 		return fmt.Sprintf("%d wait already, the limit for one peer (Limits.Queued)", l.Queued)
-	case c.queuedBytes+cost > l.QueuedBytes/endpointShare || q.bytes+cost > l.QueuedBytes:
-		return fmt.Sprintf("those that wait take %d bytes, %d of this peer, the limit (Limits.QueuedBytes, %d for one)", q.bytes, c.queuedBytes, l.QueuedBytes/endpointShare)
+	case c.queuedBytes+cost > l.QueuedBytes/endpointShare || c.tenant.queuedBytes+cost > share.Of(l.QueuedBytes) || q.bytes+cost > l.QueuedBytes:
+		return fmt.Sprintf("those that wait take %d bytes, %d of this peer and %d of its principal, the limit (Limits.QueuedBytes, %d for a peer, %d for a principal)",
+			q.bytes, c.queuedBytes, c.tenant.queuedBytes, l.QueuedBytes/endpointShare, share.Of(l.QueuedBytes))
 	}
 	return ""
 }
@@ -108,6 +118,7 @@ func (q *queue) strike(k *Call) {
 	}
 	q.bytes -= k.queued
 	c.queuedBytes -= k.queued
+	c.tenant.queuedBytes -= k.queued
 	c.queued.Add(-1)
 	if k.OneWay {
 		c.queuedOneWay--
@@ -169,7 +180,7 @@ func (k *Call) admit() (lacks *list.List, t turn) {
 	}
 	c.mu.Unlock()
 	if lacks != nil || t.code != codeOK {
-		m.leave() // whoever found it busy meanwhile waits for queue.mu, and tries again
+		m.leave() // a call that found it busy meanwhile waits for queue.mu, and tries again
 	}
 	return lacks, t
 }

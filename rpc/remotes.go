@@ -29,7 +29,7 @@ const (
 	// maxRemotes bounds the imports kept for one endpoint: the parts of the largest Bulk there can
 	// be, its list, and the segments that payloads come in. Each takes some 400 bytes.
 	maxRemotes = MaxParts + 1024
-	// remoteTime is how long one is kept that nobody uses. Most of these are segments that
+	// remoteTime is how long an unused one is kept. Most of these are segments that
 	// the peer has closed since; of others, a round trip in so much time is no loss.
 	remoteTime = time.Minute
 )
@@ -68,7 +68,7 @@ func (rc *remoteCache) get(ctx context.Context, ep *fabric.Endpoint, k fabric.Ke
 func (rc *remoteCache) keep(r *fabric.Remote) {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
-	if e := rc.known[r.Key()]; e != nil { // somebody else imported it meanwhile
+	if e := rc.known[r.Key()]; e != nil { // another goroutine imported it meanwhile
 		*e.Value.(*keptRemote) = keptRemote{r, coarseOf(r)}
 		rc.order.MoveToFront(e)
 		return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -91,7 +92,7 @@ func (k *Call) sendNote(now int64) {
 func (k *Call) Detach() error {
 	if k.leads.Load() {
 		enter := k.enter
-		if k.OneWay { // which the caller's window bounds: nobody would hear that it was refused
+		if k.OneWay { // which the caller's window bounds: no caller would hear of a refusal
 			enter = k.force
 		}
 		if err := enter(); err != nil {
@@ -100,7 +101,7 @@ func (k *Call) Detach() error {
 		if k.buf == nil { // it is part of a message
 			k.Req = append([]byte(nil), k.Req...)
 		}
-		k.leads.Store(false) // who calls on with this context from now on may wait
+		k.leads.Store(false) // a goroutine that calls on with this context from now on may wait
 	}
 	k.mu.Lock()
 	k.detached = true
@@ -287,7 +288,7 @@ func (c *conn) lead(k *Call) {
 		return
 	}
 	k.finish(body, err)
-	if k.inner != nil || k.isDetached() { // somebody may have kept the context, or the answer waits for room
+	if k.inner != nil || k.isDetached() { // the handler may have passed the context on, or the answer waits for room
 		return
 	}
 	if cap(k.scratch) > keptScratch {
@@ -316,18 +317,20 @@ func (k *Call) enter() *Error {
 		return nil
 	case &c.line:
 		return &Error{CodeBusy, fmt.Sprintf("%d calls of this peer are under way, the limit for one (Limits.CallsPerPeer)", p.limits.CallsPerPeer)}
+	case &c.tenant.line:
+		return &Error{CodeBusy, fmt.Sprintf("%d calls of principal %q are under way, the limit for one (three quarters of Limits.Calls)", share.Of(p.limits.Calls), c.ep.Principal().Name)}
 	}
 	return &Error{CodeBusy, fmt.Sprintf("%d calls are under way here, the limit for all peers (Limits.Calls)", p.limits.Calls)}
 }
 
-// begin is enter where that is possible; otherwise it is nil for who lacks a place, and says of what. conn.mu is held.
+// begin is enter where that is possible; otherwise it is nil, and says which place is lacking. conn.mu is held.
 func (k *Call) begin() (lacks *list.List) {
-	c, p := k.c, k.c.p
+	c := k.c
 	if c.callee.Full() {
 		return &c.line
 	}
-	if !take(&p.active, 1, int64(p.limits.Calls)) {
-		return &p.queue.line
+	if lacks = c.enters(); lacks != nil {
+		return lacks
 	}
 	c.callee.Begin(k.id, k)
 	k.entered = true
@@ -342,7 +345,7 @@ func (k *Call) force() *Error {
 	if c.ended != nil {
 		return &Error{CodeCanceled, lostCaller}
 	}
-	c.p.active.Add(1)
+	c.forces()
 	c.callee.Keep(k.id, k)
 	k.entered = true
 	return nil
@@ -362,10 +365,10 @@ func (k *Call) leave() {
 		c.held.Add(-1)
 		c.p.held.Add(-1)
 	} else {
-		c.p.active.Add(-1)
+		c.leaves()
 	}
 	k.entered, k.holds = false, false
-	c.p.unpark(&c.line, &c.p.queue.line)
+	c.p.unpark(&c.line, &c.tenant.line, &c.p.queue.line)
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.

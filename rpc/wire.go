@@ -53,7 +53,7 @@ type request struct {
 	low    uint64 // no lower number is waiting
 	left   time.Duration
 	flags  uint8
-	grant  uint8 // room for the answer: 1<<grant bytes; 0: whatever it comes to, as somebody waits for it
+	grant  uint8 // room for the answer: 1<<grant bytes; 0: any size, as the caller waits for it
 	ext    []byte
 	body   []byte
 }
@@ -277,7 +277,7 @@ func decodeRef(b []byte, limit int) (ref, error) {
 }
 
 // Extensions of a request: each a type, a length of 16 bits and a value, in
-// ascending order of type. Types from extOptional may be skipped by who does not know them.
+// ascending order of type. A receiver may skip unknown types from extOptional on.
 const (
 	extTrace    = 1
 	extOptional = 128

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 )
 
@@ -40,10 +42,14 @@ type Member struct {
 type ServerConfig struct {
 	Name string // of this member
 	Dir  string // keeps its data; it is made if it is not there
-	// Members are all of the cluster, this one too, the same list for each. Empty: the member is alone, and listens nowhere.
+	// Members are all of the cluster, this one too, the same list for each. Empty: the member is alone, and listens nowhere. The first of them begins
+	// the cluster: a member that has no data yet waits for an answer of any other.
 	Members []Member
-	TLS     ca.Files     // shown to the other members and judges them; the zero value: no TLS
-	Log     *slog.Logger // nil: silent
+	// Join asks the members that are up to take this one in: where Dir has nothing yet and the others have a cluster. nil: such a member does
+	// not start.
+	Join func(ctx context.Context, m Member) ([]cluster.StoreMember, error)
+	TLS  ca.Files     // shown to the other members and judges them; the zero value: no TLS
+	Log  *slog.Logger // nil: silent
 }
 
 // Validate reports what is wrong.
@@ -69,15 +75,20 @@ func (c *ServerConfig) Validate() error {
 
 // Server is a member of an etcd cluster in this process.
 type Server struct {
+	cfg    ServerConfig
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	store  *Store
+	peers  *http.Client // asks other members who there is
 	lock   *os.File
+	failed chan error
+	agreed chan struct{}      // closed once the cluster knows this member as it is
 	end    context.CancelFunc // of what runs beside it
 	work   sync.WaitGroup
 }
 
-// Start runs a member. It does not wait until there are enough others: until then its Store's calls fail with cluster.ErrAway.
+// Start runs a member. One that has no data waits for the others to take it in, a minute at most. It does not wait until there are enough others for
+// changes: until then its Store's calls fail with cluster.ErrAway.
 func Start(cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -89,24 +100,27 @@ func Start(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Server{cfg: cfg, lock: lock, failed: make(chan error, 1), agreed: make(chan struct{})}
 	var list *revoked
 	if cfg.TLS.List != "" {
 		list, err = newRevoked(cfg.TLS.List, cfg.Dir, cfg.Log)
 	}
-	var e *embed.Etcd
 	if err == nil {
-		e, err = embed.StartEtcd(cfg.embedded(list))
+		err = s.begin(cfg.embedded(list))
 	}
 	if err != nil {
+		s.closePeers()
 		lock.Close()
 		return nil, fmt.Errorf("etcd: member %s in %s: %w", cfg.Name, cfg.Dir, err)
 	}
 	ctx, end := context.WithCancel(context.Background())
-	s := &Server{etcd: e, client: v3client.New(e.Server), lock: lock, end: end}
+	s.end, s.client = end, v3client.New(s.etcd.Server)
+	s.store = &Store{c: s.client, where: "the etcd member in " + cfg.Dir}
 	if list != nil {
 		s.work.Go(func() { list.follow(ctx) })
 	}
-	s.store = &Store{c: s.client, where: "the etcd member in " + cfg.Dir}
+	s.work.Go(func() { s.agree(ctx) })
+	s.work.Go(func() { s.watch(ctx) })
 	return s, nil
 }
 
@@ -131,9 +145,8 @@ func (c *ServerConfig) embedded(list *revoked) *embed.Config {
 	e := embed.NewConfig()
 	e.Name, e.Dir = c.Name, filepath.Join(c.Dir, "etcd")
 	e.ListenClientUrls, e.ListenPeerUrls = nil, nil
-	scheme := "http"
+	scheme := c.scheme()
 	if c.TLS.Cert != "" {
-		scheme = "https"
 		e.PeerTLSInfo.CertFile, e.PeerTLSInfo.KeyFile, e.PeerTLSInfo.TrustedCAFile = c.TLS.Cert, c.TLS.Key, c.TLS.CA
 		e.PeerTLSInfo.ClientCertAuth = true
 		if list != nil {
@@ -171,7 +184,18 @@ func (c *ServerConfig) embedded(list *revoked) *embed.Config {
 func (s *Server) Store() *Store { return s.store }
 
 // Failed says why the member has ended by itself.
-func (s *Server) Failed() <-chan error { return s.etcd.Err() }
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// watch notices that the member has ended by itself.
+func (s *Server) watch(ctx context.Context) {
+	select {
+	case err := <-s.etcd.Err():
+		s.failed <- err
+	case <-s.etcd.Server.StopNotify():
+		s.failed <- fmt.Errorf("it is no member any more: another manager removed or replaced it. To join again, end the node, remove %s and start it", s.cfg.Dir)
+	case <-ctx.Done():
+	}
+}
 
 // Close ends the member. Its data stays.
 func (s *Server) Close() error {
@@ -179,5 +203,6 @@ func (s *Server) Close() error {
 	s.work.Wait()
 	s.client.Close() // says that its context has ended
 	s.etcd.Close()
+	s.closePeers()
 	return s.lock.Close()
 }

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
+	"slices"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/ca"
 	"github.com/wherry-fabric/wherry/cluster/etcd"
@@ -23,7 +29,7 @@ func (f *managerFlags) add(cmd *cobra.Command, c *node.Config) {
 	p := cmd.Flags()
 	p.Var(newList(&f.managers, ""), "managers", "names of the peers that manage the cluster; may be repeated. This node tells one of them of itself each second (docs/cluster.md)")
 	p.StringVar(&c.Manager, "manager", "", "manage the cluster, and keep its state in this directory by an etcd member inside the node")
-	p.Var(newList(&f.peers, ""), "manager-peers", "all nodes with --manager, this one too, and where their etcd members listen for each other, as in a=host:2380,b=…; may be repeated (default: this one alone, which listens nowhere)")
+	p.Var(newList(&f.peers, ""), "manager-peers", "all nodes with --manager, this one too, and where their etcd members listen for each other, as in a=host:2380,b=…; the first begins the cluster, the others join it; may be repeated (default: this one alone, which listens nowhere)")
 	p.Var(newList(&f.etcd, ""), "etcd", "manage the cluster, and keep its state in this etcd cluster: http://host:2379 or https://…; may be repeated")
 	p.StringVar(&c.EtcdCert, "etcd-cert", "", "certificate that is shown to --etcd")
 	p.StringVar(&c.EtcdKey, "etcd-key", "", "its key")
@@ -69,7 +75,9 @@ func openStore(c *node.Config) (*node.Store, error) {
 		}
 		return &node.Store{Store: s, Where: s.Where(), Close: s.Close}, nil
 	}
-	cfg := etcd.ServerConfig{Name: c.Name, Dir: c.Manager, Log: c.Log}
+	cfg := etcd.ServerConfig{Name: c.Name, Dir: c.Manager, Log: c.Log, Join: func(ctx context.Context, m etcd.Member) ([]cluster.StoreMember, error) {
+		return joinManagers(ctx, c, m)
+	}}
 	if c.TLS.On() {
 		cfg.TLS = ca.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA, List: c.TLS.CRL}
 	}
@@ -83,7 +91,101 @@ func openStore(c *node.Config) (*node.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node.Store{Store: s.Store(), Where: s.Store().Where(), Close: s.Close, Failed: s.Failed()}, nil
+	return &node.Store{Store: s.Store(), Where: s.Store().Where(), Members: s, Close: s.Close, Failed: s.Failed()}, nil
+}
+
+// joinManagers asks a manager that is up to take this node's etcd member in.
+func joinManagers(ctx context.Context, c *node.Config, m etcd.Member) ([]cluster.StoreMember, error) {
+	var nodes []cluster.Member
+	for _, p := range c.Peers {
+		if p.Name != c.Name && (len(c.Managers) == 0 || slices.Contains(c.Managers, p.Name)) {
+			nodes = append(nodes, p)
+		}
+	}
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("%w: it is another manager that takes this one in, and this node knows none: give --peers and --managers", cluster.ErrNoMember)
+	}
+	ctx, end := context.WithTimeout(ctx, joinTime)
+	defer end()
+	to, err := client.Connect(ctx, client.Config{Nodes: nodes, Only: true, TokenFile: c.TokenFile, Token: c.Token, TLS: c.TLS, Schemes: c.Schemes, Insecure: c.Insecure, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	return to.JoinManagers(ctx, m.Name, m.Addr)
+}
+
+// joinTime bounds one attempt.
+const joinTime = 10 * time.Second
+
+func (a *app) managerCommand() *cobra.Command {
+	parent := noun(&cobra.Command{
+		Use:   "manager",
+		Short: "List and remove the managers that keep a cluster's state",
+		Long: `A node with --manager and --manager-peers is a manager that keeps the cluster's state
+together with the others, in an etcd member of its own. It joins by itself when it is
+started; wherry manager lists who is there, and removes one that does not come back.
+docs/cluster.md describes how one manager becomes three, and how one is replaced.`,
+		Example: "  wherry manager ls\n  wherry manager rm m3",
+	})
+	a.client.add(parent)
+	parent.AddCommand(a.managerListCommand(), a.managerRemoveCommand())
+	return parent
+}
+
+func (a *app) managerListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Short:   "List the managers that keep the state, and whether each has a vote",
+		Example: "  wherry manager ls\n  wherry manager ls --json | jq '.[] | select(.voting | not)'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+				list, err := c.ManagerMembers(ctx)
+				if err != nil {
+					return err
+				}
+				return a.print(list, func(w io.Writer) {
+					tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+					fmt.Fprintln(tab, "MANAGER\tADDRESS\tSTATE")
+					for _, m := range list {
+						state := "votes"
+						switch {
+						case !m.Started:
+							state = "was taken in, and has not started"
+						case !m.Voting:
+							state = "catches up"
+						}
+						fmt.Fprintf(tab, "%s\t%s\t%s\n", m.Name, m.Addr, state)
+					}
+					tab.Flush()
+				})
+			})
+		},
+	}
+}
+
+func (a *app) managerRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm NAME",
+		Short: "Remove a manager that does not come back, so that the others need not wait for it",
+		Long: `Remove a manager from those that keep the cluster's state. It takes the capability
+member or admin. More than half of the managers must be up, before and after. A node
+that is removed while it runs ends. What it lends is not lost by that; a node that
+is removed and started again without --manager goes on lending.`,
+		Example: "  wherry manager rm m3",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+				if err := c.RemoveManager(ctx, args[0]); err != nil {
+					return err
+				}
+				return a.print(struct {
+					Removed string `json:"removed"`
+				}{args[0]}, func(w io.Writer) { fmt.Fprintf(w, "manager %s is removed\n", args[0]) })
+			})
+		},
+	}
 }
 
 var _ cluster.Store = (*etcd.Store)(nil)

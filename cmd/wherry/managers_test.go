@@ -74,7 +74,10 @@ func (g *managed) start(name string) {
 	g.Helper()
 	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", "m0,m1,m2", "--token-file", g.tokens, "--token", "node", "--insecure"}
 	if name[0] == 'm' {
-		args = append(args, "--manager", filepath.Join(g.dir, name), "--manager-peers", g.etcd)
+		args = append(args, "--manager", filepath.Join(g.dir, name))
+		if g.etcd != "" {
+			args = append(args, "--manager-peers", g.etcd)
+		}
 	} else {
 		args = append(args, "--pool-memory", "512MiB")
 	}
@@ -319,4 +322,85 @@ func TestManagerCutOff(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// votes waits until these managers decide, and no others.
+func (g *managed) votes(c *client.Client, names ...string) {
+	g.Helper()
+	g.until(fmt.Sprint("managers ", names), func() error {
+		ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+		defer cancel()
+		list, err := c.ManagerMembers(ctx)
+		var have []string
+		for _, m := range list {
+			if m.Voting {
+				have = append(have, m.Name)
+			}
+		}
+		if err == nil && (!slices.Equal(have, names) || len(list) != len(names)) {
+			err = fmt.Errorf("there are %+v", list)
+		}
+		return err
+	})
+}
+
+// TestManagersGrow: one manager becomes three; one whose directory is lost comes back; one is removed. Regions are kept through all of it, and each
+// manager counts: the state outlives the loss of any other.
+func TestManagersGrow(t *testing.T) {
+	g := newManaged(t, nil, "m0", "m1", "m2", "c0")
+	three := g.etcd
+	g.etcd = ""
+	g.start("m0")
+	g.start("c0")
+	c := g.connect("c0")
+	g.has(c, "c0")
+	work := g.create(c, "work", 64<<20)
+	g.goesOn("one manager", work)
+	g.votes(c, "m0")
+
+	g.kill("m0", syscall.SIGTERM)
+	g.etcd = three
+	for _, name := range []string{"m0", "m1", "m2"} {
+		g.start(name)
+	}
+	g.votes(c, "m0", "m1", "m2")
+	g.kill("m0", syscall.SIGKILL)
+	g.goesOn("made by the two that came", g.create(c, "two", 64<<20))
+
+	must(t, exec.Command("rm", "-r", filepath.Join(g.dir, "m0")))
+	g.start("m0")
+	g.connect("m0") // it was taken in
+	g.votes(c, "m0", "m1", "m2")
+	g.kill("m1", syscall.SIGKILL)
+	g.goesOn("made with the one that was replaced", g.create(c, "three", 64<<20))
+
+	rm := func(name string) (string, error) {
+		out, err := self(t.Context(), "", "manager", "rm", name, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "node").CombinedOutput()
+		return string(out), err
+	}
+	if out, err := rm("m7"); err == nil || !strings.Contains(out, "there are m0, m1, m2") {
+		t.Errorf("%s (%v)", out, err)
+	}
+	g.until("m1 is removed", func() error {
+		out, err := rm("m1")
+		if err != nil && !strings.Contains(out, "there are m0, m2") { // the answer was lost
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	g.votes(c, "m0", "m2")
+	g.start("m1") // with what it knew before
+	err := g.processes["m1"].Wait()
+	delete(g.processes, "m1")
+	if said := g.said["m1"].String(); err == nil || !strings.Contains(said, "it is no member any more") {
+		t.Errorf("a manager that was removed: %v\n%s", err, said)
+	}
+
+	for _, name := range []string{"work", "two", "three"} {
+		i, err := c.Pool().StatRegion(t.Context(), pool.Manager, name)
+		if err != nil || len(i.Lost) > 0 {
+			t.Errorf("%s: %+v, %v", name, i, err)
+		}
+	}
+	g.goesOn("at the end", work)
 }

@@ -36,7 +36,8 @@ that Python, DuckDB and Polars read.
 Expressions are Go's: status >= 500 && !isnull(ms). A column whose name is no Go
 name is col("user id"). Functions: isnull, hasprefix, hassuffix, contains, i64, u64,
 f64. Beside a timestamp, "2026-03-01T12:00:00Z" is one. Aggregates: count, sum, mean
-(avg), min, max, stddev. docs/columns.md describes them all.`,
+(avg), min, max, stddev, distinct; approximate are approx_distinct and
+quantile(x, 0.99). docs/columns.md describes them all.`,
 		Example: `  wherry query orders --where 'total > 9 && !isnull(paid)' --limit 10
   wherry query logs --where 'status >= 500' --group level,host --agg 'n=count(), ms=mean(ms)' --order -n --limit 10
   wherry query logs --group level --agg 'count()' --format arrow | python3 -c 'import sys, pyarrow as pa; print(pa.ipc.open_stream(sys.stdin.buffer).read_all())'`,

@@ -26,6 +26,7 @@ func columns(t testing.TB) column.Schema {
 func TestParse(t *testing.T) {
 	s := columns(t)
 	for text, want := range map[string]string{
+		"-1.5 < price && f64(price) > 2":    "and.bool(lt.bool(-1.5, #8), gt.bool(cast.f64(#8), 2))",
 		"status >= 500 && !isnull(ms)":      "and.bool(ge.bool(#1, 500), not.bool(isnull.bool(#3)))",
 		`col("user id") % 7 == 0`:           "eq.bool(mod.i64(#0, 7), 0)",
 		"big > 18446744073709551614":        "gt.bool(#2, 18446744073709551614)",
@@ -70,7 +71,10 @@ func TestParseErrors(t *testing.T) {
 		`when > "yesterday"`:       `"yesterday" is no moment`,
 		"when > local":             "one is an instant, the other a local time",
 		`day < "2026-03-01T12:00"`: `"2026-03-01T12:00" is no date`,
-		"price > 1":                "column \"price\" is of type decimal128(9, 2)",
+		"price > 1.005":            "1.005 is no decimal128(9, 2): it has more digits",
+		"price > 1e40":             "1e40 is no decimal128(9, 2)",
+		"price + price":            "does not compute with decimal128",
+		"i64(price)":               "i64 does not convert decimal128",
 		"isnull(ms, ok)":           "isnull takes 1 arguments, here are 2",
 		"contains(level, ok)":      "contains takes text, not bool",
 		"status[0]":                "this has no meaning here",

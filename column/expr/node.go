@@ -20,16 +20,17 @@ const (
 	Float                 // f64
 	Bool
 	Text
-	Raw // bytes with which nothing can be computed
+	Raw     // bytes with which nothing can be computed
+	Decimal // decimal128 of the node's type
 )
 
 func (k Kind) String() string {
-	return [...]string{"?", "i64", "u64", "f64", "bool", "utf8", "bytes"}[k]
+	return [...]string{"?", "i64", "u64", "f64", "bool", "utf8", "bytes", "decimal128"}[k]
 }
 
-// Type is the column type of a kind's values; Raw has none of its own.
+// Type is the column type of a kind's values; Raw and Decimal have none of their own.
 func (k Kind) Type() column.Type {
-	return column.Type{ID: [...]column.ID{column.Invalid, column.I64, column.U64, column.F64, column.Bool, column.UTF8, column.Binary}[k]}
+	return column.Type{ID: [...]column.ID{column.Invalid, column.I64, column.U64, column.F64, column.Bool, column.UTF8, column.Binary, column.Decimal128}[k]}
 }
 
 // KindOf is how a column's values are held.
@@ -47,6 +48,8 @@ func KindOf(t column.Type) Kind {
 		return Bool
 	case column.UTF8:
 		return Text
+	case column.Decimal128:
+		return Decimal
 	}
 	return Raw
 }
@@ -88,8 +91,8 @@ type Node struct {
 	Type   column.Type
 	Args   []*Node
 	Column int     // of Load
-	Int    int64   // of Literal, as its kind has it
-	Uint   uint64  //
+	Int    int64   // of Literal, as its kind has it; of Decimal the high 64 bits
+	Uint   uint64  // of Decimal the low ones
 	Float  float64 //
 	Text   string  //
 }
@@ -137,6 +140,8 @@ func (n *Node) String() string {
 			return fmt.Sprint(n.Uint)
 		case Bool:
 			return fmt.Sprint(n.Int != 0)
+		case Decimal:
+			return n.Text
 		}
 		return fmt.Sprint(n.Int)
 	}

@@ -7,6 +7,8 @@ import (
 	"go/parser"
 	"go/scanner"
 	"go/token"
+	"math"
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -17,6 +19,8 @@ import (
 const (
 	// MaxBytes bounds an expression's text.
 	MaxBytes = 16 << 10
+	// maxDecimalText bounds a number beside a decimal: an exponent of many digits would take all memory.
+	maxDecimalText = 64
 	// maxDepth bounds how deep an expression is nested.
 	maxDepth = 100
 )
@@ -208,6 +212,9 @@ func (r *reader) match(e *ast.BinaryExpr, a, b *Node) (*Node, *Node, error) {
 	if a.Kind != b.Kind {
 		return nil, nil, r.fail(e, "%v %v %v: both sides must be of one type: convert one with i64(…), u64(…) or f64(…)", a.Kind, e.Op, b.Kind)
 	}
+	if a.Kind == Decimal && a.Type.Scale != b.Type.Scale {
+		return nil, nil, r.fail(e, "%v %v %v: they have different places behind the point: compare with f64(…)", a.Type, e.Op, b.Type)
+	}
 	if a.Type.ID == column.Timestamp && b.Type.ID == column.Timestamp && (a.Type.Zone == "") != (b.Type.Zone == "") {
 		return nil, nil, r.fail(e, "%v %v %v: one is an instant, the other a local time of no zone: convert both with i64(…) if they are meant to be in UTC", a.Type, e.Op, b.Type)
 	}
@@ -220,6 +227,9 @@ func (r *reader) match(e *ast.BinaryExpr, a, b *Node) (*Node, *Node, error) {
 // settle gives a number the kind of what stands beside it; nil: that of its text.
 func (r *reader) settle(n, beside *Node, at ast.Node) (*Node, error) {
 	out := &Node{Op: Literal, Kind: Int}
+	if beside != nil && beside.Kind == Decimal {
+		return r.decimal(n, beside.Type, at)
+	}
 	if beside != nil {
 		if out.Kind = beside.Kind; out.Kind > Float {
 			return nil, r.fail(at, "%s is a number, beside it is %v", n.Text, beside.Kind)
@@ -241,6 +251,24 @@ func (r *reader) settle(n, beside *Node, at ast.Node) (*Node, error) {
 	}
 	out.Type = out.Kind.Type()
 	return out, nil
+}
+
+// decimal is a number beside a decimal: one with as many places behind the point, exactly.
+func (r *reader) decimal(n *Node, t column.Type, at ast.Node) (*Node, error) {
+	v, ok := new(big.Rat), len(n.Text) <= maxDecimalText
+	if ok {
+		v, ok = v.SetString(n.Text)
+	}
+	if ok {
+		v.Mul(v, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(t.Scale)), nil)))
+		ok = v.IsInt() && v.Num().BitLen() < 128
+	}
+	if !ok {
+		return nil, r.fail(at, "%.80s is no %v: it has more digits than that; compare f64(…) with it", n.Text, t)
+	}
+	low := new(big.Int).And(v.Num(), new(big.Int).SetUint64(math.MaxUint64)).Uint64()
+	high := new(big.Int).Rsh(v.Num(), 64).Int64()
+	return &Node{Op: Literal, Kind: Decimal, Type: t, Uint: low, Int: high, Text: n.Text}, nil
 }
 
 // calls are the functions that expressions can call.
@@ -297,8 +325,9 @@ func (r *reader) call(e *ast.CallExpr, depth int) (*Node, error) {
 	}
 	if op == Cast {
 		n.Kind = map[string]Kind{"i64": Int, "u64": Uint, "f64": Float}[name.Name]
-		if n.Args[0].Kind > Bool || n.Args[0].Kind == Bool && n.Kind != Int {
-			return nil, r.fail(e, "%s does not convert %v", name.Name, n.Args[0].Kind)
+		from := n.Args[0].Kind
+		if from > Bool && (from != Decimal || n.Kind != Float) || from == Bool && n.Kind != Int {
+			return nil, r.fail(e, "%s does not convert %v", name.Name, from)
 		}
 	}
 	n.Type = n.Kind.Type()

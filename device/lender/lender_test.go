@@ -77,7 +77,8 @@ type rig struct {
 	el   *fabric.Element
 	addr string
 	l    *Lender
-	disk *disk
+	disk *disk                                   // disk0
+	next *disk                                   // disk1
 	from map[fabric.Incarnation]*fabric.Endpoint // the lender's
 	mu   sync.Mutex
 }
@@ -112,7 +113,7 @@ func newRig(t *testing.T, limits Limits) *rig {
 
 func newRigOf(t *testing.T, limits Limits, of fabric.Limits) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), disk: &disk{mem: make([]byte, 1<<20)}, from: map[fabric.Incarnation]*fabric.Endpoint{}}
+	r := &rig{t: t, dir: t.TempDir(), disk: &disk{mem: make([]byte, 1<<20)}, next: &disk{mem: make([]byte, 1<<20)}, from: map[fabric.Incarnation]*fabric.Endpoint{}}
 	r.el = element(t, "lender", func(c *fabric.Config) {
 		c.Limits = of
 		c.OnPeer = func(ep *fabric.Endpoint) {
@@ -124,12 +125,19 @@ func newRigOf(t *testing.T, limits Limits, of fabric.Limits) *rig {
 	})
 	var err error
 	r.l, err = New(Config{Element: r.el, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Limits: limits,
-		Reserve: func(string, int64) (func(), error) { return func() {}, nil }, Open: func(Spec) (nvme.Backing, error) { return r.disk, nil }})
-	if err == nil {
-		err = r.l.Lend(Spec{Class: "nvme", Name: "disk0"})
-	}
-	if err == nil {
-		err = r.l.Grant(cluster.Principal{Name: "root", Caps: cluster.CapAdmin}, &device.GrantRequest{Name: "disk0", To: "*", Rights: "rw"})
+		Reserve: func(string, int64) (func(), error) { return func() {}, nil }, Open: func(s Spec) (nvme.Backing, error) {
+			if s.Name == "disk1" {
+				return r.next, nil
+			}
+			return r.disk, nil
+		}})
+	for _, name := range []string{"disk0", "disk1"} {
+		if err == nil {
+			err = r.l.Lend(Spec{Class: "nvme", Name: name})
+		}
+		if err == nil {
+			err = r.l.Grant(cluster.Principal{Name: "root", Caps: cluster.CapAdmin}, &device.GrantRequest{Name: name, To: "*", Rights: "rw"})
+		}
 	}
 	if err == nil {
 		r.addr, err = r.el.Listen("shm://" + filepath.Join(r.dir, "l.sock"))
@@ -202,7 +210,9 @@ func (r *rig) connect() *borrower {
 func (r *rig) borrow(req device.BorrowRequest) *borrower {
 	r.t.Helper()
 	b := r.connect()
-	req.Name = "disk0"
+	if req.Name == "" {
+		req.Name = "disk0"
+	}
 	var err error
 	if b.lease, err = r.l.Borrow(anyone, b.from, &req); err != nil {
 		r.t.Fatal(err)

@@ -39,6 +39,7 @@ type File struct {
 	size     uint64
 	readOnly bool
 	memory   bool        // a file system in memory: nothing blocks
+	place    *place      // of a file there, mapped; nil: there is none
 	blind    atomic.Bool // the file system cannot say whether a read would block
 
 	mu      sync.Mutex // of Flush
@@ -95,7 +96,9 @@ func (b *File) look() error {
 	if err := unix.Fstatfs(int(b.f.Fd()), &fs); err != nil {
 		return err
 	}
-	b.memory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
+	if b.memory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC; b.memory {
+		b.place = openPlace(int(b.f.Fd()), b.size, b.readOnly)
+	}
 	return nil
 }
 
@@ -108,6 +111,9 @@ func (b *File) Close() error { return b.f.Close() }
 // Do implements Backing.
 func (b *File) Do(r *Request, wait bool) error {
 	fd := int(b.f.Fd())
+	if b.place != nil && (r.Op == OpRead || r.Op == OpWrite) && b.place.move(r) {
+		return nil
+	}
 	switch r.Op {
 	case OpRead:
 		return b.read(fd, r, wait)
@@ -227,6 +233,10 @@ func (b *File) flush(fd int) error {
 
 // clear makes a range zeros. Deallocated blocks are read as zeros here, so both commands do the same where the file system can.
 func (b *File) clear(fd int, r *Request) error {
+	if b.place != nil {
+		b.place.forget(r.Off, r.Size)
+		defer b.place.forget(r.Off, r.Size)
+	}
 	for _, mode := range []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE} {
 		for {
 			e := unix.Fallocate(fd, mode, r.Off, r.Size)

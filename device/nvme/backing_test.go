@@ -1,7 +1,11 @@
 package nvme
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,5 +67,121 @@ func TestZeroesDurably(t *testing.T) {
 		if err := b.Do(&Request{Op: OpWriteZeroes, Size: 4096, Durable: durable}, true); err != nil || synced != want {
 			t.Errorf("durable %v: %d fdatasyncs, %v", durable, synced, err)
 		}
+	}
+}
+
+// openMemory is a drive of so many bytes in memory, none of which are there yet, and its descriptor.
+func openMemory(t *testing.T, size int64) (b *File, fd int) {
+	t.Helper()
+	fd, err := unix.MemfdCreate("drive", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = unix.Ftruncate(fd, size)
+	}
+	if err == nil {
+		b, err = OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.Close()
+		unix.Close(fd)
+	})
+	if b.place == nil {
+		t.Fatal("a file in memory is not mapped")
+	}
+	return b, fd
+}
+
+// TestInPlace: a file in memory is read and written where it is, and what is there is what calls see.
+func TestInPlace(t *testing.T) {
+	const size = 16 * chunkBytes
+	b, fd := openMemory(t, size)
+	seed := rand.New(rand.NewPCG(1, 2))
+	want := make([]byte, size)
+	for range 4000 {
+		n := 512 * (1 + seed.Int64N(300))
+		r := Request{Op: OpRead, Off: 512 * seed.Int64N((size-n)/512+1), Size: n}
+		switch seed.IntN(8) {
+		case 0, 1, 2:
+			r.Op = OpWrite
+		case 3:
+			if seed.IntN(4) == 0 {
+				r.Op = OpDataset
+			}
+		}
+		p := make([]byte, n)
+		cut := 1 + seed.Int64N(n)
+		r.Pieces = [][]byte{p[:cut], p[cut:]}
+		if r.Op == OpWrite {
+			for i := range p {
+				p[i] = byte(seed.Uint32())
+			}
+			copy(want[r.Off:], p)
+		} else if r.Op == OpDataset {
+			clear(want[r.Off : r.Off+n])
+		}
+		if err := b.Do(&r, true); err != nil {
+			t.Fatal(err)
+		}
+		if r.Op == OpRead && !bytes.Equal(p, want[r.Off:r.Off+n]) {
+			t.Fatalf("%d bytes at %d are others than were written", n, r.Off)
+		}
+	}
+	got := make([]byte, size)
+	if _, err := unix.Pread(fd, got, 0); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the file is another: %v", err)
+	}
+	if r := (Request{Op: OpRead, Size: 512, Pieces: [][]byte{got[:512]}}); !b.place.move(&r) {
+		for range lookEvery { // it is looked up now and then
+			b.place.move(&r)
+		}
+		if !b.place.move(&r) {
+			t.Error("what is there is read by calls")
+		}
+	}
+}
+
+// TestHolesStay: reading what was never written takes none of the lender's memory.
+func TestHolesStay(t *testing.T) {
+	const size = 64 << 20
+	b, fd := openMemory(t, size)
+	p := make([]byte, MaxTransferBytes)
+	for off := int64(0); off < size; off += MaxTransferBytes {
+		for range lookEvery {
+			if err := b.Do(&Request{Op: OpRead, Off: off, Size: MaxTransferBytes, Pieces: [][]byte{p}}, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Blocks*512 > chunkBytes {
+		t.Errorf("%d bytes are taken: %v", st.Blocks*512, err)
+	}
+}
+
+// TestCutOff: whoever cuts a lent file off ends commands behind its new end, and not the node.
+func TestCutOff(t *testing.T) {
+	b, fd := openMemory(t, 4*chunkBytes)
+	p := make([]byte, 4096)
+	write := Request{Op: OpWrite, Off: 3 * chunkBytes, Size: chunkBytes, Pieces: [][]byte{make([]byte, chunkBytes)}}
+	read := Request{Op: OpRead, Off: 3 * chunkBytes, Size: 4096, Pieces: [][]byte{p}}
+	for range lookEvery {
+		if err := errors.Join(b.Do(&write, true), b.Do(&read, true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !b.place.holds(read.Off, read.Size) {
+		t.Fatal("it is not reached where it is, so nothing is tried here")
+	}
+	if err := unix.Ftruncate(fd, chunkBytes); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Do(&read, false); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a read behind the end: %v", err)
+	}
+	read.Off = 0
+	if err := b.Do(&read, false); err != nil {
+		t.Errorf("a read of what is left: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ const (
 	MaxQueues  = 16
 	MinEntries = 2
 	MaxEntries = 1024
-	// MaxInflight bounds the commands under way of all leases of a principal, so that none has all of an Engine's.
+	// MaxInflight bounds the commands under way of all leases of a principal, so that none has all of an Engine's. One lease may take half of what is free.
 	MaxInflight = 512
 	// MaxBufferBytes bounds what a queue pair has at the lender.
 	MaxBufferBytes = 8 << 20
@@ -34,11 +34,12 @@ type Controller struct {
 	faulted   func(error)
 
 	// Under e.mu.
-	windows  []*window // by base; none overlaps another
-	last     *window   // that was found last; nil: none
-	queues   map[uint16]*queue
-	shadow   *shadow // nil: doorbells are registers
-	inflight int
+	windows []*window // by base; none overlaps another
+	last    *window   // that was found last; nil: none
+	queues  map[uint16]*queue
+	shadow  *shadow // nil: doorbells are registers
+	crew    *crew
+	load
 	commands uint64
 	stopped  bool
 	quiet    chan struct{}
@@ -69,7 +70,8 @@ func (e *Engine) NewController(s Spec) (*Controller, error) {
 		e.shares[s.Who] = own
 	}
 	own.leases++
-	return &Controller{e: e, lease: s.Lease, who: s.Who, share: own, backing: s.Backing, base: int64(s.Range.Offset), blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
+	crew := e.join(s.Backing)
+	return &Controller{e: e, lease: s.Lease, who: s.Who, share: own, crew: crew, backing: s.Backing, base: int64(s.Range.Offset), blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
 		registers: regs, faulted: s.Faulted, queues: map[uint16]*queue{}, quiet: make(chan struct{})}, nil
 }
 
@@ -332,7 +334,7 @@ func (c *Controller) stop() {
 
 // settle closes quiet once nothing is under way, and nothing will be; e.mu is held.
 func (c *Controller) settle() {
-	if !c.stopped || c.inflight > 0 {
+	if !c.stopped || c.ops > 0 {
 		return
 	}
 	select {
@@ -350,6 +352,7 @@ func (c *Controller) Free() {
 	if c.share.leases--; c.share.leases == 0 {
 		delete(c.e.shares, c.who)
 	}
+	c.e.leave(c.backing, c.crew)
 	c.e.mu.Unlock()
 	for _, w := range windows {
 		if w.ours {
@@ -363,7 +366,7 @@ func (c *Controller) Free() {
 func (c *Controller) Counts() (queues, windows, inflight int, commands uint64) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	return len(c.queues), len(c.windows), c.inflight, c.commands
+	return len(c.queues), len(c.windows), c.ops, c.commands
 }
 
 // fault ends the fetching for a borrower that breaks the rules, and tells of it; e.mu is held.

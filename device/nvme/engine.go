@@ -22,13 +22,14 @@ const (
 	// most half of it before the next has its part.
 	turnCommands = 16
 	turnBytes    = MaxTransferBytes
-	// maxOps bounds the commands that are under way for all leases.
+	// maxOps bounds the commands that are under way for all leases. Of what is free one drive may take half; so may one lease of what its principal
+	// has (MaxInflight): a disk that hangs leaves room to the others, and they to the next.
 	maxOps = 2048
-	// maxBounced bounds the memory for data that leaves by Puts, of all leases, and maxShareBounced that of one principal's. A command that finds no room
-	// waits in its queue.
+	// maxBounced bounds the memory for data that leaves by Puts, of all leases, and maxShareBounced that of one principal's; drives and leases share them in the
+	// same way. A command that finds no room waits in its queue.
 	maxBounced      = 64 << 20
 	maxShareBounced = maxBounced / 4
-	// maxWorkers bounds the goroutines that carry out what may block: a disk gains little from more at once.
+	// maxWorkers bounds the goroutines that carry out what may block, for each drive: a disk gains little from more at once.
 	maxWorkers = 16
 	// closeTime is how long Close waits for commands that a disk has not answered.
 	closeTime = 10 * time.Second
@@ -42,26 +43,74 @@ type Engine struct {
 
 	active atomic.Int32 // queues, and commands in sending: 0 lets Poll return at once
 	armed  atomic.Bool
-	work   chan *op
 	group  sync.WaitGroup // workers, and calls of faulted
 
 	mu      sync.Mutex
 	queues  []*queue
 	next    int // the queue whose turn it is
 	free    []*op
-	ops     int // that are in use
-	bounced int // bytes
+	load    // of all
 	shares  map[string]*share
-	sending []*op // whose data is leaving by Puts
-	workers int
+	crews   map[Backing]*crew
+	sending []*op  // whose data is leaving by Puts
+	scratch []byte // of the command that the leader carries out: what it reads and sends at once
 	closed  bool
+}
+
+// load is what commands under way take; Engine.mu guards it.
+type load struct {
+	ops     int
+	bounced int // bytes
 }
 
 // share is what one principal's leases have in use, so that none has all: it may be slow to take what it reads. Engine.mu guards it.
 type share struct {
+	leases int
+	load
+}
+
+// crew carries out what may block of one drive. Engine.mu guards it.
+type crew struct {
 	leases  int
-	ops     int
-	bounced int // bytes
+	workers int
+	work    chan *op
+	load
+}
+
+// join counts a lease of a drive; e.mu is held.
+func (e *Engine) join(b Backing) *crew {
+	k := e.crews[b]
+	if k == nil {
+		k = &crew{work: make(chan *op, maxOps)} // it has room for all ops
+		e.crews[b] = k
+	}
+	k.leases++
+	return k
+}
+
+// leave undoes join; with the last lease, of which nothing is under way, the workers go. e.mu is held.
+func (e *Engine) leave(b Backing, k *crew) {
+	if k.leases--; k.leases == 0 && e.crews[b] == k {
+		delete(e.crews, b)
+		close(k.work)
+	}
+}
+
+// admits reports whether a lease may have another command under way.
+func (e *Engine) admits(c *Controller) bool {
+	return c.crew.ops < maxOps-e.ops && c.ops < MaxInflight-c.share.ops
+}
+
+// bounces reports whether there is room for size bytes of a lease that leave by Puts.
+func (e *Engine) bounces(c *Controller, size int) bool {
+	return c.crew.bounced+size <= maxBounced-e.bounced && c.bounced+size <= maxShareBounced-c.share.bounced
+}
+
+// add counts what a lease has more, or less, under way.
+func (e *Engine) add(c *Controller, ops, bytes int) {
+	for _, l := range [...]*load{&e.load, &c.share.load, &c.crew.load, &c.load} {
+		l.ops, l.bounced = l.ops+ops, l.bounced+bytes
+	}
 }
 
 // NewEngine makes an Engine, which an element's leader drives from now on.
@@ -70,7 +119,7 @@ func NewEngine(el *fabric.Element, log *slog.Logger) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nvme: eventfd: %w", err)
 	}
-	e := &Engine{el: el, log: log, bell: bell, work: make(chan *op, maxOps), shares: map[string]*share{}}
+	e := &Engine{el: el, log: log, bell: bell, shares: map[string]*share{}, crews: map[Backing]*crew{}, scratch: make([]byte, MaxTransferBytes)}
 	if err := el.AddPoller(e); err != nil {
 		unix.Close(bell)
 		return nil, err
@@ -92,7 +141,10 @@ func (e *Engine) Close() error {
 		return err
 	}
 	e.closed = true
-	close(e.work)
+	for b, k := range e.crews {
+		delete(e.crews, b)
+		close(k.work)
+	}
 	e.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -204,8 +256,9 @@ type op struct {
 	pins    []pinned
 	pieces  [][]byte // where the data is
 	far     []piece  // or where it goes by Puts, from bounce
-	bounce  []byte   // … or what Compare reads
+	bounce  []byte   // … or what Compare reads; the leader's scratch until keep
 	bounced int
+	into    [1][]byte // bounce, as a Request has it
 	put     fabric.Op // of far[0], once it is sent
 	unsent  bool      // far[0] found no room, and is tried again
 }
@@ -215,7 +268,7 @@ func (e *Engine) take(q *queue, id uint16) *op {
 	if e.ops >= maxOps {
 		return nil
 	}
-	e.ops++
+	e.add(q.c, 1, 0)
 	var o *op
 	if n := len(e.free); n > 0 {
 		o = e.free[n-1]
@@ -225,8 +278,6 @@ func (e *Engine) take(q *queue, id uint16) *op {
 	}
 	o.c, o.q, o.id, o.status = q.c, q, id, StatusOK
 	q.inflight++
-	q.c.inflight++
-	q.c.share.ops++
 	return o
 }
 
@@ -242,35 +293,32 @@ func (e *Engine) end(o *op) {
 	if o.q.inflight--; o.q.inflight == 0 && o.q.gone != nil {
 		o.q.leave()
 	}
-	c.inflight--
-	c.share.ops--
-	c.share.bounced -= o.bounced
-	e.bounced -= o.bounced
+	e.add(c, -1, -o.bounced)
 	clear(o.pins)
 	clear(o.pieces)
 	clear(o.far)
 	*o = op{pins: o.pins[:0], pieces: o.pieces[:0], far: o.far[:0], ranges: o.ranges[:0]}
 	e.free = append(e.free, o)
-	e.ops--
 	c.settle()
 }
 
 // hand gives an op to a worker.
 func (e *Engine) hand(o *op) {
-	if e.workers < maxWorkers && e.workers < e.ops {
-		e.workers++
-		e.group.Go(e.worker)
+	k := o.c.crew
+	if k.workers < maxWorkers && k.workers < k.ops {
+		k.workers++
+		e.group.Go(func() { e.worker(k) })
 	}
-	e.work <- o // it has room for all ops
+	k.work <- o
 }
 
-func (e *Engine) worker() {
-	for o := range e.work {
+func (e *Engine) worker(k *crew) {
+	for o := range k.work {
 		err := o.do(true)
 		e.mu.Lock()
 		far := o.q.cq.far()
 		held := far != nil && far.Hold() // data and completion leave together
-		o.conclude(err)
+		o.conclude(err)                  // its memory is its own, so it does not wait for any
 		if held {
 			far.Release()
 		}
@@ -313,8 +361,9 @@ func (o *op) compare() Status {
 	return StatusOK
 }
 
-// conclude is called with what the backing said; e.mu is held.
-func (o *op) conclude(err error) {
+// conclude is called with what the backing said. Not done: data could not leave at once, and there is no memory to keep it; the command is to be fetched again.
+// e.mu is held.
+func (o *op) conclude(err error) (done bool) {
 	if err != nil {
 		o.status = statusOf(o.req.Op, err)
 		if o.status != StatusCapacity {
@@ -323,29 +372,64 @@ func (o *op) conclude(err error) {
 	} else if len(o.bounce) > 0 && len(o.far) == 0 {
 		o.status = o.compare()
 	}
-	if o.status == StatusOK && len(o.far) > 0 && !o.c.stopped && o.sendFar() {
-		return
+	if o.status == StatusOK && len(o.far) > 0 && !o.c.stopped {
+		return o.sendFar()
 	}
 	o.c.post(o.q, o.id, o.status)
 	o.c.e.end(o)
+	return true
 }
 
-// sendFar sends data by Puts, and the completion behind it. It is false where there is something wrong with the pieces; else the command ends by itself.
-func (o *op) sendFar() bool {
-	at := 0
-	for i := range o.far { // all but the last are waited for one by one, by nextFar
-		at += o.far[i].size
+// sendFar sends data and the completion behind it, which are over then, or go on by themselves. Not done: see conclude.
+func (o *op) sendFar() (done bool) {
+	over, err := o.postFar()
+	if !over && err == nil {
+		if !o.keep() {
+			return false
+		}
+		if over = !o.goFar(); !over {
+			o.c.e.sending = append(o.c.e.sending, o)
+			o.c.e.count()
+			return true
+		}
 	}
-	if at != len(o.bounce) {
-		o.status = StatusInternal
-		return false
+	if err != nil {
+		o.c.post(o.q, o.id, StatusTransfer)
 	}
-	if !o.goFar() {
-		o.c.e.end(o)
+	o.c.e.end(o)
+	return true
+}
+
+// postFar sends what the endpoint takes at once: not answered, so it costs the borrower nothing. It is over if all of it left, and the completion.
+func (o *op) postFar() (over bool, err error) {
+	for len(o.far) > 0 {
+		p := o.far[0]
+		if p.size > fabric.MaxPostBytes { // in fragments, in turn with what others send
+			return false, nil
+		}
+		switch err := p.remote.Post(o.bounce[:p.size], p.off); {
+		case errors.Is(err, fabric.ErrBackpressure):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		o.next()
+	}
+	o.q.cq.fence()
+	o.c.post(o.q, o.id, o.status)
+	return true, nil
+}
+
+// keep gives a command memory of its own for its data, which lies in the leader's; false: there is none now.
+func (o *op) keep() bool {
+	if o.bounced > 0 || len(o.bounce) == 0 {
 		return true
 	}
-	o.c.e.sending = append(o.c.e.sending, o)
-	o.c.e.count()
+	was := o.bounce
+	if !o.borrow(len(was)) {
+		return false
+	}
+	copy(o.bounce, was)
 	return true
 }
 
@@ -387,9 +471,14 @@ func (o *op) nextFar(err error) bool {
 		o.c.post(o.q, o.id, StatusTransfer)
 		return false
 	}
-	o.bounce = o.bounce[o.far[0].size:]
-	o.far = o.far[1:]
+	o.next()
 	return o.goFar()
+}
+
+// next is the piece behind far[0], which has left.
+func (o *op) next() {
+	o.bounce = o.bounce[o.far[0].size:]
+	o.far = o.far[:copy(o.far, o.far[1:])] // it is one piece mostly, and the next command has the array
 }
 
 // statusOf is how a command ends whose backing failed.

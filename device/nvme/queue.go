@@ -62,12 +62,7 @@ func (q *queue) ready() bool {
 
 // admitted reports whether another command may be fetched.
 func (q *queue) admitted() bool {
-	return q.c.share.ops < MaxInflight && q.c.e.ops < maxOps && (q.short == 0 || q.c.bounces(q.short))
-}
-
-// bounces reports whether there is room for size bytes that leave by Puts.
-func (c *Controller) bounces(size int) bool {
-	return c.share.bounced+size <= maxShareBounced && c.e.bounced+size <= maxBounced
+	return q.c.e.admits(q.c) && (q.short == 0 || q.c.e.bounces(q.c, q.short))
 }
 
 // serve fetches commands and carries out what does not block. It returns how many there were, and of how many bytes.
@@ -92,7 +87,7 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 	if far := q.cq.far(); far != nil && far.Hold() { // what it is answered leaves together
 		defer far.Release()
 	}
-	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.share.ops < MaxInflight; waiting-- {
+	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.e.admits(q.c); waiting-- {
 		var e [CommandBytes]byte
 		copy(e[:], mem[q.sqAt+uint64(q.head)*CommandBytes:]) // once: what is checked is what is done
 		cmd := Decode(&e)
@@ -117,16 +112,9 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 	return n, moved
 }
 
-// statusWait is no command's: there is no memory for its data now.
-const statusWait Status = 1 << 15
-
 // execute carries a command out, or has a worker do it. It returns the bytes that it is about. Not done: it is to be fetched again later.
 func (o *op) execute(cmd *Command) (moved int, done bool) {
-	if o.status = o.prepare(cmd); o.status == statusWait {
-		o.c.e.end(o)
-		return 0, false
-	}
-	if o.status != StatusOK {
+	if o.status = o.prepare(cmd); o.status != StatusOK {
 		o.c.post(o.q, o.id, o.status)
 		o.c.e.end(o)
 		return 0, true
@@ -134,11 +122,17 @@ func (o *op) execute(cmd *Command) (moved int, done bool) {
 	size := int(o.req.Size)
 	err := o.do(false)
 	if err == ErrWait {
-		o.c.e.hand(o)
-		return 0, true
+		if done = o.keep(); done {
+			o.c.e.hand(o)
+		}
+		size = 0
+	} else {
+		done = o.conclude(err)
 	}
-	o.conclude(err)
-	return size, true
+	if !done {
+		o.c.e.end(o)
+	}
+	return size, done
 }
 
 // prepare checks a command and finds its data.
@@ -181,10 +175,9 @@ func (o *op) prepare(cmd *Command) Status {
 		return st
 	}
 	if cmd.Op == OpCompare || len(o.far) > 0 {
-		if !o.borrow(int(size)) {
-			return statusWait
-		}
-		o.req.Op, o.req.Pieces = OpRead, [][]byte{o.bounce}
+		o.bounce = o.c.e.scratch[:size]
+		o.into[0] = o.bounce
+		o.req.Op, o.req.Pieces = OpRead, o.into[:]
 		return StatusOK
 	}
 	o.req.Pieces = o.pieces
@@ -193,14 +186,14 @@ func (o *op) prepare(cmd *Command) Status {
 
 // borrow takes memory for data that cannot be read to where it goes; false: there is none now.
 func (o *op) borrow(size int) bool {
-	if !o.c.bounces(size) {
+	if !o.c.e.bounces(o.c, size) {
 		o.q.short = size
 		return false
 	}
-	o.c.share.bounced += size
-	o.c.e.bounced += size
+	o.c.e.add(o.c, 0, size)
 	o.bounced = size
 	o.bounce = make([]byte, size)
+	o.into[0] = o.bounce
 	return true
 }
 

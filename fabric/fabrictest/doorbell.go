@@ -1,6 +1,7 @@
 package fabrictest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"sync/atomic"
@@ -106,6 +107,56 @@ func memoryDoorbells(r *rig) {
 		}
 		if err := rem.Ring(fabric.RegistersBytes, 4, 1); rem.Mapped() && !errors.Is(err, fabric.ErrRange) {
 			r.Errorf("%s: a doorbell behind the last: %v", rem.name, err)
+		}
+	}
+}
+
+// memoryPosted: what is posted is there after a Flush, in order behind a Fence, and where there is no room nothing of it is sent.
+func memoryPosted(r *rig) {
+	_, b, ab, _ := r.pair()
+	seg := r.segment(b, 256<<10)
+	for _, rem := range r.routes(ab, seg) {
+		for i, n := range []int{1, 4, 8, 100, 257, 4096, fabric.MaxPostBytes} {
+			p := bytes.Repeat([]byte{byte(i + 1)}, n)
+			r.Must(r.posted(rem.Remote, p, 8))
+			clear(p) // it is the caller's again
+			r.Must(ab.Flush(r.Ctx))
+			if rem.mem[7] != 0 || rem.mem[8] != byte(i+1) || rem.mem[8+n-1] != byte(i+1) || rem.mem[8+n] == byte(i+1) {
+				r.Errorf("%s: %d bytes posted are not there", rem.name, n)
+			}
+		}
+		clear(rem.mem)
+		counter := make([]byte, 4096) // a large one, and a small one behind it that says which that was
+		for i := range uint32(200) {
+			binary.LittleEndian.PutUint32(counter, i)
+			r.Must(r.posted(rem.Remote, counter, 128<<10))
+			ab.Fence()
+			r.Must(r.posted(rem.Remote, counter[:4], 64))
+			var word [4]byte
+			fabric.CopyOut(word[:], rem.mem[64:68])
+			small := binary.LittleEndian.Uint32(word[:])
+			fabric.CopyOut(word[:], rem.mem[128<<10:][:4])
+			if large := binary.LittleEndian.Uint32(word[:]); int32(large-small) < 0 {
+				r.Fatalf("%s: a Post behind a fence was before it: %d, %d", rem.name, small, large)
+			}
+		}
+		r.Must(ab.Flush(r.Ctx))
+		if err := rem.Post(make([]byte, fabric.MaxPostBytes+1), 0); !errors.Is(err, fabric.ErrTooLarge) {
+			r.Errorf("%s: too much is posted: %v", rem.name, err)
+		}
+		clear(rem.mem)
+	}
+}
+
+// posted posts when there is room.
+func (r *rig) posted(rem *fabric.Remote, p []byte, off uint64) error {
+	for {
+		err := rem.Post(p, off)
+		if !errors.Is(err, fabric.ErrBackpressure) {
+			return err
+		}
+		if err := rem.Endpoint().Flush(r.Ctx); err != nil {
+			return err
 		}
 	}
 }

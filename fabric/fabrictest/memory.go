@@ -30,6 +30,7 @@ func memoryChecks() []check {
 		{"wide", memoryWide},
 		{"registers", memoryRegisters},
 		{"doorbells", memoryDoorbells},
+		{"posted", memoryPosted},
 		{"pinned", memoryPinned},
 		{"forgotten", memoryForgotten},
 		{"cancelled get", memoryCancelledGet},

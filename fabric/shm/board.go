@@ -12,7 +12,7 @@ import (
 // one is what a doorbell is written.
 var one = [8]byte{1}
 
-// bell is a board as whoever rings it sees it.
+// bell is a board as seen by the side that rings it.
 type bell struct {
 	page *boardPage
 	fd   int // eventfd

@@ -24,9 +24,10 @@ const (
 	minDataBytes = 256 << 10 // three quarters hold the largest frame twice, so it fits wherever the ring stands
 	maxDataBytes = 64 << 20
 
-	// maxPending bounds connections on which HELLO is under way: further ones
-	// are closed at once.
-	maxPending = 256
+	// maxPending bounds connections on which HELLO is under way: each further one takes the place of the oldest, of those of the process that has
+	// most, which has had pendingGrace for it.
+	maxPending   = 256
+	pendingGrace = 250 * time.Millisecond
 	// maxBoards bounds the users whose processes may be linked at one time.
 	maxBoards = 64
 	// startTimeout bounds Start where the caller has set no deadline.

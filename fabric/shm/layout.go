@@ -55,7 +55,7 @@ const (
 // board is where peers of one user leave word for an element: which links to
 // look at, and whether to wake it.
 type boardPage struct {
-	armed   atomic.Uint32 // the element sleeps; who swaps 1 for 0 writes the eventfd
+	armed   atomic.Uint32 // the element sleeps; the side that swaps 1 for 0 writes the eventfd
 	_       [124]byte
 	summary atomic.Uint64 // bit i: words[i] has bits
 	_       [120]byte

@@ -39,7 +39,7 @@ type listener struct {
 }
 
 // Listen binds a socket at addr, a path or "@name", and hands each connection
-// to accept on a goroutine of its own. A socket file on which nobody listens
+// to accept on a goroutine of its own. A socket file without a listener
 // any more is replaced; any other file there is an error.
 func (t *Transport) Listen(addr string, accept func(fabric.Pending)) (bound string, err error) {
 	if addr, err = checkAddr(addr); err != nil {
@@ -100,7 +100,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (fabric.Pending, erro
 		return nil, fmt.Errorf("shm: %w", err)
 	}
 	p := newPending(t, conn.(*net.UnixConn), "shm://"+addr)
-	if err := t.track(p, false); err != nil {
+	if _, err := t.track(p, false); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func checkAddr(addr string) (string, error) {
 }
 
 // withFolderLock runs f while this process holds the folder: between finding a
-// socket file dead and replacing it, nobody else may do the same.
+// socket file dead and replacing it, no other process may do the same.
 func withFolderLock(dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -183,7 +183,7 @@ func (ln *listener) bind(mode fs.FileMode) error {
 	return fmt.Errorf("shm: listen at %s: %w", ln.path, err)
 }
 
-// removeStale removes a socket file on which nobody listens.
+// removeStale removes a socket file without a listener.
 func removeStale(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -225,12 +225,26 @@ func (ln *listener) run(t *Transport, accept func(fabric.Pending)) {
 			}
 			continue
 		}
-		p := newPending(t, conn, "")
-		if t.track(p, true) != nil {
+		if p := newPending(t, conn, ""); ln.admit(t, p) {
+			go accept(p)
+		} else {
 			conn.Close()
-			continue
 		}
-		go accept(p)
+	}
+}
+
+// admit waits for a place for an accepted connection; false: the listener or the transport is closed.
+func (ln *listener) admit(t *Transport, p *pending) bool {
+	for {
+		wait, err := t.track(p, true)
+		if err != nil || wait == 0 {
+			return err == nil
+		}
+		select {
+		case <-ln.stop:
+			return false
+		case <-time.After(wait):
+		}
 	}
 }
 

@@ -249,31 +249,37 @@ func TestPending(t *testing.T) {
 	until(t, "a frame", func() bool { return a.r.frames == 1 }, a.t)
 }
 
-// TestPendingBound opens connections that never say anything.
+// TestPendingBound: connections that never say anything are bounded, and do not keep out who does: the oldest makes room.
 func TestPendingBound(t *testing.T) {
 	tr := newTransport(t, Config{})
 	addr := uniqueName()
 	var held sync.WaitGroup
-	held.Add(maxPending)
 	_, err := tr.Listen(addr, func(p fabric.Pending) {
+		held.Add(1)
 		defer held.Done()
-		_, _ = io.Copy(io.Discard, p)
+		_, _ = io.Copy(p, p)
 		p.Close()
 	})
 	must(t, err)
 	var conns []net.Conn
-	for range maxPending {
+	for range maxPending + 1 {
 		c, err := net.Dial("unix", addr)
 		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(patience)))
 		conns = append(conns, c)
 	}
-	c, err := net.Dial("unix", addr)
-	must(t, err)
-	must(t, c.SetDeadline(time.Now().Add(patience)))
-	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("connection %d: %v, want EOF", maxPending+1, err)
+	buf := make([]byte, 5)
+	last := conns[maxPending]
+	if _, err := last.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range append(conns, c) {
+	if _, err := io.ReadFull(last, buf); err != nil || string(buf) != "hello" {
+		t.Errorf("the last connection: %q, %v", buf, err)
+	}
+	if _, err := conns[0].Read(buf); err != io.EOF {
+		t.Errorf("the first connection: %v, want EOF", err)
+	}
+	for _, c := range conns {
 		c.Close()
 	}
 	held.Wait()

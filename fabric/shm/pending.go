@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/memfd"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // pending is a fabric.Pending: a connected socket on which the fabric runs HELLO.
@@ -20,8 +21,8 @@ type pending struct {
 	name string
 	cred *unix.Ucred // nil if the kernel did not say
 
-	accepted bool // counts against maxPending
-	deadline bool // SetDeadline was called
+	guest    *share.Guest // nil: it was not accepted
+	deadline bool         // SetDeadline was called
 	started  bool
 	once     sync.Once
 }

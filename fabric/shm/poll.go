@@ -167,7 +167,7 @@ func (t *Transport) visit(l *link, budget int, turn fabric.Turn) (n int, gone bo
 	} else if l.dying {
 		l.fail(l.ended())
 	} else if !l.hot {
-		l.release() // nobody looks here again before the producer rings
+		l.release() // this link is not looked at again before the producer rings
 	}
 	return 0, false
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // Transport is the shared-memory fabric.Transport of one element.
@@ -27,7 +28,7 @@ type Transport struct {
 	free      []int // link indices
 	listeners []*listener
 	pendings  map[*pending]struct{}
-	accepted  int // of pendings
+	door      share.Door // of those that were accepted
 
 	leader leaderState
 }
@@ -65,6 +66,7 @@ func New(cfg Config) (*Transport, error) {
 		ep:       ep,
 		links:    make([]atomic.Pointer[link], cfg.MaxLinks),
 		pendings: make(map[*pending]struct{}),
+		door:     share.Door{Limit: maxPending, Grace: pendingGrace},
 	}
 	t.boards.Store(&[]*board{})
 	for i := cfg.MaxLinks - 1; i >= 0; i-- {
@@ -252,7 +254,7 @@ func (t *Transport) unreserve(l *link) {
 	t.mu.Unlock()
 }
 
-// teardown takes l away. Only the leader calls it, so nobody else reads the
+// teardown takes l away. Only the leader calls it, so no other goroutine reads the
 // rings meanwhile.
 func (t *Transport) teardown(l *link) {
 	s := &t.leader
@@ -267,29 +269,31 @@ func (t *Transport) teardown(l *link) {
 	t.unreserve(l)
 }
 
-// track remembers a connection until it is closed or started.
-func (t *Transport) track(p *pending, accepted bool) error {
+// track remembers a connection until it is closed or started. One that was accepted may have to wait for a place first; nil, and then it has none.
+func (t *Transport) track(p *pending, accepted bool) (wait time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return ErrClosed
+		return 0, ErrClosed
 	}
 	if accepted {
-		if t.accepted == maxPending {
-			return fmt.Errorf("shm: %d connections are waiting for HELLO, which is the limit", maxPending)
+		var out func()
+		if p.guest, out, wait = t.door.Enter(time.Now(), p.name, func() { p.conn.Close() }); p.guest == nil {
+			return wait, nil
 		}
-		t.accepted++
+		if out != nil {
+			out() // whoever runs its HELLO sees the end
+		}
 	}
-	p.accepted = accepted
 	t.pendings[p] = struct{}{}
-	return nil
+	return 0, nil
 }
 
 func (t *Transport) forget(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.pendings[p]; ok && p.accepted {
-		t.accepted--
+	if p.guest != nil {
+		t.door.Leave(p.guest)
 	}
 	delete(t.pendings, p)
 }

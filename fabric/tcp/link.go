@@ -61,7 +61,7 @@ type link struct {
 	outAt   int
 	held    bool // out waits for Uncork or Hold(false), not for the socket
 	hold    bool // small frames wait for Hold(false)
-	full    bool // somebody was told ErrLinkFull
+	full    bool // a sender was told ErrLinkFull
 	counted int  // bytes of out among t.waiting: all, or none where they are only held back
 	broken  error
 	txDone  bool // closed
@@ -274,7 +274,7 @@ func (l *link) step() (bool, error) {
 	}
 	body := l.buf[l.rpos+headerBytes : l.rpos+headerBytes+n]
 	l.rpos += headerBytes + n
-	// Whoever becomes leader inside the callback finds the rest here.
+	// A goroutine that becomes leader inside the callback finds the rest here.
 	l.later()
 	return true, l.r.Frame(id, body)
 }

@@ -34,7 +34,7 @@ type securePending struct {
 }
 
 // secure lays TLS over a connection; the handshake happens with the first
-// bytes of HELLO. host is who was dialled, "" on the accepting side.
+// bytes of HELLO. host is the name that was dialled, "" on the accepting side.
 func (t *Transport) secure(p pending, host string) (fabric.Pending, error) {
 	own, err := t.cfg.TLS.Certificate()
 	if err != nil {

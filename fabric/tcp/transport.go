@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // Config describes the transport. The zero value is usable.
@@ -46,8 +47,8 @@ type Transport struct {
 
 	mu        sync.Mutex
 	links     map[int32]*link
-	linkN     atomic.Int32          // how many
-	hellos    map[net.Conn]struct{} // accepted, in HELLO
+	linkN     atomic.Int32 // how many
+	hellos    share.Door   // accepted, in HELLO
 	listeners []net.Listener
 	closed    bool
 	accepting sync.WaitGroup
@@ -126,7 +127,7 @@ func New(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tcp: epoll: %w", err)
 	}
-	return &Transport{cfg: cfg, epfd: epfd, started: time.Now(), links: map[int32]*link{}, hellos: map[net.Conn]struct{}{}}, nil
+	return &Transport{cfg: cfg, epfd: epfd, started: time.Now(), links: map[int32]*link{}, hellos: share.Door{Limit: maxHellos, Grace: helloGrace}}, nil
 }
 
 // cork holds back what handlers send until Uncork: answers to frames that came
@@ -167,7 +168,7 @@ func (t *Transport) Uncork() {
 	t.other = list
 }
 
-// hold notes that l's frames wait for Uncork; false if nobody would call it.
+// hold notes that l's frames wait for Uncork; false if no caller of Uncork would come.
 // l.txMu is held.
 func (t *Transport) hold(l *link) bool {
 	if !t.corked.Load() {
@@ -208,12 +209,17 @@ func (t *Transport) Listen(addr string, accept func(fabric.Pending)) (string, er
 	return ln.Addr().String(), nil
 }
 
-// maxHellos bounds the connections that are in HELLO at once.
-const maxHellos = 128
+const (
+	// maxHellos bounds the connections that are in HELLO at once, of all listeners.
+	maxHellos = 256
+	// helloGrace is what each has for HELLO at least. It takes some round trips; 600 silent ones that come again and again delay another by two or three of it.
+	helloGrace = 250 * time.Millisecond
+	// helloLook is how often a listener that waits for a place looks whether the transport is closed.
+	helloLook = 20 * time.Millisecond
+)
 
 func (t *Transport) acceptLoop(ln net.Listener, accept func(fabric.Pending)) {
 	defer t.accepting.Done()
-	slots := make(chan struct{}, maxHellos)
 	for {
 		c, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -223,16 +229,15 @@ func (t *Transport) acceptLoop(ln net.Listener, accept func(fabric.Pending)) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		slots <- struct{}{}
-		if !t.hello(c) {
+		guest := t.hello(c)
+		if guest == nil {
 			c.Close()
 			return
 		}
 		t.accepting.Add(1)
 		go func() {
 			defer t.accepting.Done()
-			defer func() { <-slots }()
-			defer t.helloDone(c)
+			defer t.helloDone(guest)
 			c.SetDeadline(time.Now().Add(t.cfg.AcceptTime))
 			accept(t.accepted(c.(*net.TCPConn)))
 		}()
@@ -246,26 +251,37 @@ func (t *Transport) accepted(c *net.TCPConn) fabric.Pending {
 		return &p
 	}
 	s, err := t.secure(p, "")
-	if err != nil { // with this element itself: whoever reads from the connection is told
+	if err != nil { // with this element itself: the reader of the connection is told
 		p.err = err
 		return &p
 	}
 	return s
 }
 
-// hello keeps an accepted connection for Close to end; false after Close.
-func (t *Transport) hello(c net.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.hellos[c] = struct{}{}
+// hello finds a place for an accepted connection, and keeps it for Close to end; nil after Close.
+func (t *Transport) hello(c net.Conn) *share.Guest {
+	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" where it has gone
+	for {
+		t.mu.Lock()
+		if t.closed {
+			t.mu.Unlock()
+			return nil
+		}
+		guest, out, wait := t.hellos.Enter(time.Now(), host, func() { c.Close() })
+		t.mu.Unlock()
+		if out != nil {
+			out()
+		}
+		if guest != nil {
+			return guest
+		}
+		time.Sleep(min(wait, helloLook))
 	}
-	return !t.closed
 }
 
-func (t *Transport) helloDone(c net.Conn) {
+func (t *Transport) helloDone(g *share.Guest) {
 	t.mu.Lock()
-	delete(t.hellos, c)
+	t.hellos.Leave(g)
 	t.mu.Unlock()
 }
 
@@ -307,7 +323,7 @@ func (t *Transport) add(l *link) error {
 	if err := unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, l.fd, &ev); err != nil {
 		return fmt.Errorf("tcp: watch a socket: %w", err)
 	}
-	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number is somebody else's then
+	t.links[int32(l.fd)] = l // only now: the caller closes a socket that is not added, and its number may be another file's then
 	t.linkN.Store(int32(len(t.links)))
 	return nil
 }
@@ -447,9 +463,7 @@ func (t *Transport) Close() error {
 	for _, ln := range t.listeners {
 		ln.Close()
 	}
-	for c := range t.hellos {
-		c.Close() // a silent peer must not hold up the end
-	}
+	t.hellos.Each(func(end func()) { end() }) // a silent peer must not hold up the end
 	var open []*link
 	for _, l := range t.links {
 		open = append(open, l)

@@ -277,24 +277,24 @@ func (in *instance) callFork(a *[8]uint64) (answer, error) {
 
 func (in *instance) callGet(a *[8]uint64) (answer, error) {
 	dst, st := in.memory(a[3], a[4], true)
-	if err := in.copies(len(dst)); err != nil {
-		return answer{}, err
+	if st != abi.OK {
+		return answer{status: st}, nil
 	}
-	if st == abi.OK {
-		st = in.host.Get(uint32(a[0]), uint32(a[1]), a[2], dst)
-	}
-	return answer{status: st}, nil
+	st, err := abi.Pieces(a[2], dst, in.copies, func(offset uint64, piece []byte) abi.Status {
+		return in.host.Get(uint32(a[0]), uint32(a[1]), offset, piece)
+	})
+	return answer{status: st}, err
 }
 
 func (in *instance) callPut(a *[8]uint64) (answer, error) {
 	src, st := in.memory(a[3], a[4], false)
-	if err := in.copies(len(src)); err != nil {
-		return answer{}, err
+	if st != abi.OK {
+		return answer{status: st}, nil
 	}
-	if st == abi.OK {
-		st = in.host.Put(uint32(a[0]), uint32(a[1]), a[2], src)
-	}
-	return answer{status: st}, nil
+	st, err := abi.Pieces(a[2], src, in.copies, func(offset uint64, piece []byte) abi.Status {
+		return in.host.Put(uint32(a[0]), uint32(a[1]), offset, piece)
+	})
+	return answer{status: st}, err
 }
 
 func (in *instance) callAtomic(a *[8]uint64) (answer, error) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/native/worker"
-	"github.com/wherry-fabric/wherry/inject/room"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // TestWorkerKilled: a worker that somebody kills, idle or at work, costs one run, and the next has another.
@@ -42,7 +42,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 }
 
-// TestNurseryKilled: workers live on without their nursery, and the next one has another.
+// TestNurseryKilled: workers live on without their nursery, and so does the blank; the next one has another.
 func TestNurseryKilled(t *testing.T) {
 	e := newEngine(t, Config{})
 	b := bind(t, load(t, e, abi.Limits{}), "alice")
@@ -53,8 +53,8 @@ func TestNurseryKilled(t *testing.T) {
 	if _, err := e.nursery.cmd.Process.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	another := acquire(t, b)
-	for _, in := range []*instance{old, another} {
+	another, third := acquire(t, b), acquire(t, b)
+	for _, in := range []*instance{old, another, third} {
 		if st, err := in.Run(order{op: 1}.payload(), nil, &fakeHost{}); err != nil || st != abi.OK {
 			t.Errorf("%v, %v", st, err)
 		}
@@ -404,7 +404,7 @@ func TestLoadedBounded(t *testing.T) {
 			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
 		}
 	}
-	for _, hers := range []loaded{{room.Share(maxPrograms) - own.programs, 0}, {0, room.Share(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
+	for _, hers := range []loaded{{share.Of(maxPrograms) - own.programs, 0}, {0, share.Of(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
 		e.loaded = loaded{own.programs + hers.programs, own.bytes + hers.bytes}
 		e.loadedFor["ada"] = e.loaded
 		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), `programs`) || !strings.Contains(err.Error(), `for "ada"`) {

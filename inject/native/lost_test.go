@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,13 +15,17 @@ import (
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 )
 
-// cut has a nursery's next answer lost: who waits for it hears that the nursery has ended. It gives the worker of that answer.
+// cut has a nursery's next answer lost: who waits for it hears that the nursery has ended. It gives the blank worker of that answer.
 func cut(t *testing.T, n *nursery) <-chan int {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.turn <- struct{}{}
+	if n.spare != nil {
+		n.drop(n.spare)
+		n.spare = nil
+	}
 	real := n.socket
 	n.socket = pair[0]
 	n.leave()
@@ -29,39 +34,31 @@ func cut(t *testing.T, n *nursery) <-chan int {
 		defer close(made)
 		defer unix.Close(real)
 		defer unix.Close(pair[1])
-		buf, oob := make([]byte, worker.MaxMessage), make([]byte, 4096)
-		size, oobSize, _, _, err := unix.Recvmsg(pair[1], buf, oob, 0)
+		buf, oob := make([]byte, 64), make([]byte, 64)
+		if _, err := unix.Read(pair[1], buf); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := unix.Sendmsg(real, buf[:1], nil, nil, 0); err != nil {
+			t.Error(err)
+		}
+		size, rights, _, _, err := unix.Recvmsg(real, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		fds, err := unix.ParseSocketControlMessage(oob[:oobSize])
+		b, err := readBlank(buf[:size], oob[:rights])
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		if err := unix.Sendmsg(real, buf[:size], oob[:oobSize], nil, 0); err != nil {
-			t.Error(err)
-		}
-		for i := range fds {
-			rights, _ := unix.ParseUnixRights(&fds[i])
-			for _, fd := range rights {
-				unix.Close(fd)
-			}
-		}
-		pid := 0
-		if size, err = unix.Read(real, buf); err == nil {
-			pid, err = worker.Answer(buf[:size])
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		made <- pid
+		t.Cleanup(func() { unix.Close(b.socket) }) // it must be ended all the same
+		made <- b.pid
 	}()
 	return made
 }
 
-// TestAnswerLost: a worker that was made, but of which the node never heard, is ended with its nursery. Others live on.
+// TestAnswerLost: a blank worker that was made, but of which the node never heard, is ended with its nursery. Others live on.
 func TestAnswerLost(t *testing.T) {
 	e := newEngine(t, Config{})
 	b := bind(t, load(t, e, abi.Limits{}), "alice")
@@ -93,32 +90,28 @@ func TestCannotMap(t *testing.T) {
 	e := newEngine(t, Config{})
 	b := bind(t, load(t, e, abi.Limits{}), "alice")
 	fd := e.code.fd
-	for what, m := range map[string]worker.Map{
-		"invalid argument": {Addr: worker.PayloadAt, Size: worker.PageBytes, Offset: 1},
-		"file exists":      {Addr: worker.ContextAt, Size: 2 * worker.PageBytes},
+	whole := worker.Map{Addr: worker.ContextAt, Size: worker.PageBytes}
+	for _, c := range []struct {
+		what, why string
+		m         worker.Map
+	}{
+		{"an offset within a page", "invalid argument", worker.Map{Addr: worker.PayloadAt, Size: worker.PageBytes, Offset: 1}},
+		{"memory that is there", "file exists", worker.Map{Addr: worker.ContextAt, Size: 2 * worker.PageBytes}},
+		{"writable code", "invalid argument", worker.Map{Addr: worker.PayloadAt, Size: worker.PageBytes, Write: true, Exec: true}},
+		{"no such file", "invalid argument", worker.Map{Addr: worker.PayloadAt, Size: worker.PageBytes, FD: 1}},
 	} {
-		whole := worker.Map{Addr: worker.ContextAt, Size: worker.PageBytes}
 		lost := &process{pidfd: -1, scratchFD: -1, nursery: e.nursery, page: worker.PageOf(make([]byte, worker.PageBytes))}
-		start := worker.Start{Maps: []worker.Map{whole, m}}
+		start := worker.Start{Maps: []worker.Map{whole, c.m}}
 		var err error
 		if lost.pid, err = e.nursery.request(t.Context(), &start, []int{fd}); err != nil {
 			t.Fatal(err)
 		}
 		lost.page.HandOver() // as a worker that is not ready yet
 		var failed *WorkerError
-		if err := lost.settle(t.Context(), DefaultStartTime); !errors.As(err, &failed) || !strings.Contains(err.Error(), "could not be mapped: "+what) {
-			t.Errorf("%s: %v", what, err)
+		if err := lost.settle(t.Context(), DefaultStartTime); !errors.As(err, &failed) || !strings.Contains(err.Error(), "could not be mapped: "+c.why) {
+			t.Errorf("%s: %v", c.what, err)
 		}
 		lost.end()
-	}
-	refused := map[string]worker.Map{
-		"writable code":  {Addr: worker.ContextAt, Size: worker.PageBytes, Write: true, Exec: true},
-		"no such memory": {Addr: worker.ContextAt, Size: worker.PageBytes, FD: 1},
-	}
-	for what, m := range refused {
-		if pid, err := e.nursery.request(t.Context(), &worker.Start{Maps: []worker.Map{m}}, []int{fd}); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("%s: worker %d, %v", what, pid, err)
-		}
 	}
 	if _, st, err := run(t, b, order{op: 1}); err != nil || st != abi.OK {
 		t.Errorf("the next worker: %v, %v", st, err)
@@ -172,7 +165,55 @@ func TestCannotExecute(t *testing.T) {
 	n := newNursery(Config{Worker: []string{"/bin/sh", "-c", `printf "{}" >&3; printf '{"Error":"permission denied"}' >&3; read ping <&3`, "sh"}, StartTime: DefaultStartTime, Log: e.config.Log})
 	defer n.close()
 	var none *WorkerError
-	if err := n.probe(); !errors.As(err, &none) || !strings.Contains(err.Error(), "does not run: permission denied") || n.socket >= 0 {
+	if err := n.probe(); !errors.As(err, &none) || !strings.Contains(err.Error(), "no worker can be forked: permission denied") || n.socket >= 0 {
 		t.Errorf("probed: %v", err)
 	}
+}
+
+// TestBlankIsReady: after a worker was made the next one's process is there before anybody asks for it; one that was killed meanwhile costs nobody a worker.
+func TestBlankIsReady(t *testing.T) {
+	e := newEngine(t, Config{})
+	b := bind(t, load(t, e, abi.Limits{}), "alice")
+	for range 3 {
+		pid := blankOf(t, e.nursery)
+		in := acquire(t, b)
+		defer in.Release()
+		if in.process.pid != pid {
+			t.Errorf("worker %d is not the blank %d", in.process.pid, pid)
+		}
+	}
+	killed := blankOf(t, e.nursery)
+	if err := unix.Kill(killed, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Waitid(unix.P_PID, killed, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	if _, st, err := run(t, b, order{op: 1}); err != nil || st != abi.OK {
+		t.Errorf("after the blank was killed: %v, %v", st, err)
+	}
+	if err := unix.Kill(killed, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the killed blank %d is still there: %v", killed, err)
+	}
+	last := blankOf(t, e.nursery)
+	if err := e.Close(); err == nil { // the workers above are running
+		t.Error("closed with workers")
+	}
+	if err := unix.Kill(last, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the blank %d outlives its engine: %v", last, err)
+	}
+}
+
+// blankOf waits for a nursery's blank.
+func blankOf(t *testing.T, n *nursery) (pid int) {
+	t.Helper()
+	for end := time.Now().Add(DefaultStartTime); pid == 0; time.Sleep(time.Millisecond) {
+		n.turn <- struct{}{}
+		if n.spare != nil {
+			pid = n.spare.pid
+		}
+		n.leave()
+		if time.Now().After(end) {
+			t.Fatal("no blank is made")
+		}
+	}
+	return pid
 }

@@ -19,10 +19,15 @@ import (
 	"github.com/wherry-fabric/wherry/internal/child"
 )
 
-// maxAnswer is more than a nursery says at once.
-const maxAnswer = 4096
+const (
+	// maxAnswer is more than a nursery says at once.
+	maxAnswer = 4096
+	// spareAfter is when the next blank is made after one was taken: once the run that took it has had the processor. Of a first use a fork is a fifth.
+	spareAfter = 2 * time.Millisecond
+)
 
-// nursery is the process that makes workers. It is started again after it has failed.
+// nursery is the process that makes workers. It is started again after it has failed. One blank worker is kept ready; several that are wanted
+// at once are made as they are asked for.
 type nursery struct {
 	command []string
 	timeout time.Duration
@@ -35,10 +40,15 @@ type nursery struct {
 	socket int           // -1: there is no process
 	cmd    *exec.Cmd
 	stderr *child.Text
+	spare  *blank // nil: there is none
+	next   *time.Timer
 	closed bool
 
 	made sync.Map // process ids of the workers that the node has heard of and not ended
 }
+
+// blank is a worker that has not heard yet what it is to have in its memory.
+type blank struct{ pid, socket int }
 
 func newNursery(c Config) *nursery {
 	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}), turn: make(chan struct{}, 1), socket: -1,
@@ -103,7 +113,7 @@ func (n *nursery) ready() error {
 		return &WorkerError{fmt.Errorf("start %v: %w", n.command, err)}
 	}
 	var hello worker.Started
-	if err := n.hear(func(b []byte) error { return json.Unmarshal(b, &hello) }); err != nil {
+	if err := n.hear(func(b, _ []byte) error { return json.Unmarshal(b, &hello) }); err != nil {
 		return err
 	}
 	if hello.Error != "" {
@@ -113,21 +123,58 @@ func (n *nursery) ready() error {
 	if hello.Note != "" {
 		n.warn(hello.Note)
 	}
-	return n.ping()
+	// That it makes a blank shows that it has become what it said it would, before it tried.
+	if n.spare == nil {
+		n.spare, err = n.fork()
+	}
+	return err
 }
 
-// ping makes sure that the process has become what answers requests: it said so before it tried. It is the caller's turn.
-func (n *nursery) ping() error {
-	_ = unix.Sendmsg(n.socket, worker.Ping(), nil, nil, unix.MSG_NOSIGNAL) // if it has ended, what it said is heard all the same
+// fork has the process make a blank. It is the caller's turn.
+func (n *nursery) fork() (*blank, error) {
+	gone := unix.Sendmsg(n.socket, []byte{0}, nil, nil, unix.MSG_NOSIGNAL) // what it said before it ended is heard all the same
+	group := n.cmd.Process.Pid
+	var made *blank
 	var refused error
-	if err := n.hear(func(b []byte) error { _, refused = worker.Answer(b); return nil }); err != nil {
-		return err
-	}
-	if !errors.Is(refused, unix.EINVAL) {
+	err := n.hear(func(b, oob []byte) error {
+		made, refused = readBlank(b, oob)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, errors.Join(err, gone, n.endLost(group))
+	case refused != nil:
 		n.lose()
-		return &WorkerError{fmt.Errorf("the nursery does not run: %w", refused)}
+		return nil, &WorkerError{fmt.Errorf("no worker can be forked: %w", refused)}
 	}
-	return nil
+	n.made.Store(made.pid, nil)
+	return made, nil
+}
+
+// readBlank reads a nursery's answer.
+func readBlank(b, oob []byte) (*blank, error) {
+	var fds []int
+	if messages, err := unix.ParseSocketControlMessage(oob); err == nil && len(messages) == 1 {
+		fds, _ = unix.ParseUnixRights(&messages[0]) // else there are none
+	}
+	pid, err := worker.Answer(b)
+	if err == nil && len(fds) != 1 {
+		err = fmt.Errorf("%d descriptors came with it, want one", len(fds))
+	}
+	if err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	return &blank{pid, fds[0]}, nil
+}
+
+// drop ends a blank that is of no use.
+func (n *nursery) drop(b *blank) {
+	unix.Close(b.socket)
+	n.made.Delete(b.pid)
+	endChild(b.pid)
 }
 
 // patient has a socket's calls end after a time. They block a thread meanwhile: an answer takes less time than it takes the runtime's poller
@@ -142,11 +189,12 @@ func patient(socket int, limit time.Duration) error {
 }
 
 // hear waits for the process's answer; if none comes that read understands, it gives the process up. It is the caller's turn.
-func (n *nursery) hear(read func([]byte) error) error {
+func (n *nursery) hear(read func(b, oob []byte) error) error {
 	var buf [maxAnswer]byte
-	size, err := unix.Read(n.socket, buf[:])
+	var oob [64]byte // one descriptor
+	size, rights, _, _, err := unix.Recvmsg(n.socket, buf[:], oob[:], unix.MSG_CMSG_CLOEXEC)
 	for errors.Is(err, unix.EINTR) {
-		size, err = unix.Read(n.socket, buf[:])
+		size, rights, _, _, err = unix.Recvmsg(n.socket, buf[:], oob[:], unix.MSG_CMSG_CLOEXEC)
 	}
 	switch {
 	case errors.Is(err, unix.EAGAIN):
@@ -154,7 +202,7 @@ func (n *nursery) hear(read func([]byte) error) error {
 	case err == nil && size == 0:
 		err = io.EOF
 	case err == nil:
-		err = read(buf[:size])
+		err = read(buf[:size], oob[:rights])
 	}
 	if err == nil {
 		return nil
@@ -180,44 +228,67 @@ func (n *nursery) lose() {
 // leave ends a turn.
 func (n *nursery) leave() { <-n.turn }
 
-// request has the process make a worker of what start says, and returns its process id. While others' requests are
+// request makes a worker of a blank, of what start says, and returns its process id. While others' requests are
 // before it, it waits as long as ctx says.
 func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (pid int, err error) {
+	message, err := start.Encode()
+	if err != nil {
+		return 0, &WorkerError{err}
+	}
 	select {
 	case n.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, &WorkerError{fmt.Errorf("it waited for others' to start: %w", ctx.Err())}
 	}
 	defer n.leave()
-	message, err := start.Encode()
-	if err != nil {
-		return 0, &WorkerError{err}
-	}
-	for try := 0; ; try++ { // it may have been killed since it was last asked
-		if err := n.ready(); err != nil {
+	for try := 0; ; try++ { // the blank may have been killed since it was made
+		if err := n.fill(); err != nil {
 			return 0, err
 		}
-		if err = unix.Sendmsg(n.socket, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL); err == nil {
-			break
+		b := n.spare
+		n.spare = nil
+		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+			err = unix.Sendmsg(b.socket, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 		}
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if err == nil {
+			unix.Close(b.socket)
+			n.fillSoon()
+			return b.pid, nil
 		}
-		n.lose()
+		n.drop(b)
 		if try > 0 {
 			return 0, &WorkerError{err}
 		}
 	}
-	var refused error
-	group := n.cmd.Process.Pid
-	if err := n.hear(func(b []byte) error { pid, refused = worker.Answer(b); return nil }); err != nil {
-		return 0, errors.Join(err, n.endLost(group))
+}
+
+// fill makes sure that there is a blank. It is the caller's turn.
+func (n *nursery) fill() error {
+	for try := 0; n.spare == nil; try++ { // the nursery may have been killed since it was last asked
+		err := n.ready()
+		if err == nil && n.spare == nil {
+			n.spare, err = n.fork()
+		}
+		if err != nil && (try > 0 || !errors.Is(err, unix.EPIPE)) {
+			return err
+		}
 	}
-	if refused != nil {
-		return 0, &WorkerError{refused}
+	return nil
+}
+
+// fillSoon has the next blank made. It is the caller's turn.
+func (n *nursery) fillSoon() {
+	if n.next != nil {
+		n.next.Reset(spareAfter)
+		return
 	}
-	n.made.Store(pid, nil)
-	return pid, nil
+	n.next = time.AfterFunc(spareAfter, func() {
+		n.turn <- struct{}{}
+		defer n.leave()
+		if !n.closed {
+			_ = n.fill() // who needs a worker next hears why there is none
+		}
+	})
 }
 
 func (n *nursery) close() error {
@@ -227,6 +298,13 @@ func (n *nursery) close() error {
 		return nil
 	}
 	n.closed = true
+	if n.next != nil {
+		n.next.Stop() // where it is too late for that, it finds the nursery closed
+	}
+	if n.spare != nil {
+		n.drop(n.spare)
+		n.spare = nil
+	}
 	if n.socket >= 0 {
 		n.lose()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/memfd"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // codeFile is code in a memfd that nobody can change any more: what is mapped executable in workers, and
@@ -145,7 +146,7 @@ func (e *Engine) admitCode(principal string, bytes uint64) error {
 		return ErrClosed
 	}
 	own := e.loadedFor[principal]
-	err := own.room(fmt.Sprintf(" for %q", principal), bytes, room.Share(maxPrograms), room.Share(uint64(maxCodeBytes)), abi.ErrShareBusy)
+	err := own.room(fmt.Sprintf(" for %q", principal), bytes, share.Of(maxPrograms), share.Of(uint64(maxCodeBytes)), abi.ErrShareBusy)
 	if err == nil {
 		err = e.loaded.room(" for all", bytes, maxPrograms, maxCodeBytes, abi.ErrEngineBusy)
 	}

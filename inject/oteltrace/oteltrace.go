@@ -36,7 +36,7 @@ func New(t trace.Tracer) inject.Tracer { return &tracer{t} }
 
 type tracer struct{ t trace.Tracer }
 
-// StartRun implements inject.Tracer. The span's kind is consumer: nobody waits for a hop as a client waits for a server.
+// StartRun implements inject.Tracer. The span's kind is consumer: no caller waits for a hop as a client waits for a server.
 func (t *tracer) StartRun(parent travel.Trace, run inject.RunInfo) (own travel.Trace, end func(error)) {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), ToSpan(parent))
 	_, span := t.t.Start(ctx, run.Function, trace.WithSpanKind(trace.SpanKindConsumer),

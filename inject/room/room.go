@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/internal/invariants"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // Config is what New needs.
@@ -81,10 +82,6 @@ type user struct {
 	all, idle usage
 }
 
-// Share is the part of its room that an engine gives to one principal: three quarters, so that there is
-// always some left for another's.
-func Share[T int | uint64](limit T) T { return limit - limit/4 }
-
 // New makes a room.
 func New(config Config) *Room {
 	r := &Room{config: config, users: map[string]*user{}}
@@ -145,7 +142,7 @@ func (r *Room) vacate(u *user) {
 // admit charges a principal need bytes for an instance that has been charged for what it has; nothing if it is new. It takes
 // those off the count that have to end for it, the longest idle ones; if that does not suffice, all stay: under mu.
 func (r *Room) admit(u *user, has usage, need uint64) (victims []*Slot, err error) {
-	instances, bytes := Share(r.config.Instances), Share(r.config.Bytes)
+	instances, bytes := share.Of(r.config.Instances), share.Of(r.config.Bytes)
 	if busy := u.all.less(u.idle).less(has); busy.live > 0 && busy.beyond(need, instances, bytes) {
 		return nil, abi.ErrShareBusy
 	}
@@ -296,7 +293,7 @@ func (p *Pool) Explain(err error, scratch uint64) error {
 	switch err {
 	case abi.ErrShareBusy:
 		return fmt.Errorf("%w (%w: %q has %d %s of %d, %d MiB of %d; %d KiB are needed)", c.Busy, err, p.user.principal,
-			own.live, c.Noun, Share(c.Instances), own.bytes>>20, Share(c.Bytes)>>20, p.Need(scratch)>>10)
+			own.live, c.Noun, share.Of(c.Instances), own.bytes>>20, share.Of(c.Bytes)>>20, p.Need(scratch)>>10)
 	case abi.ErrEngineBusy:
 		return fmt.Errorf("%w (%d %s of %d, %d MiB of %d; %d KiB are needed)", c.Busy,
 			all.live, c.Noun, c.Instances, all.bytes>>20, c.Bytes>>20, p.Need(scratch)>>10)

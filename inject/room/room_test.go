@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 var errBusy, errClosed, errMake = errors.New("busy"), errors.New("closed"), errors.New("it cannot be made")
@@ -152,7 +153,7 @@ func (m *model) reserve(t *rapid.T, b *bound, scratch uint64) {
 	}
 	instances, bytes, used := m.c.Instances, m.c.Bytes, m.busy("")
 	if err == abi.ErrShareBusy {
-		instances, bytes, used = Share(instances), Share(bytes), m.busy(b.Principal())
+		instances, bytes, used = share.Of(instances), share.Of(bytes), m.busy(b.Principal())
 	} else if err != abi.ErrEngineBusy {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func (m *model) check(t *rapid.T) {
 		t.Fatalf("%+v is more than may be", s)
 	}
 	for name, u := range m.r.users {
-		if u.all.live > Share(m.c.Instances) || u.all.bytes > Share(m.c.Bytes) && u.all.live > 1 {
+		if u.all.live > share.Of(m.c.Instances) || u.all.bytes > share.Of(m.c.Bytes) && u.all.live > 1 {
 			t.Fatalf("%s has %+v", name, u.all)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/internal/invariants"
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // What is what an invocation runs.
@@ -13,7 +14,7 @@ type What struct {
 	// Constants make a function derived from the image's: the image's code is the function's, and reads them. They are part of what a
 	// function is, so every message to a function that has some carries them, beside a handle too.
 	Constants string
-	// Maker is the incarnation of the element at which a run made the image (Core.Make): it answers for it, as nobody else may have it; 0: the
+	// Maker is the incarnation of the element at which a run made the image (Core.Make): it answers for it, as no other element may have it; 0: the
 	// invocation's origin has it.
 	Maker uint64
 	// Form is in which form of the image's code it is to run, everywhere it goes: the runtime's own number, which travels along. 0: as each element finds best.
@@ -120,7 +121,7 @@ func (c *Core) bind(now Instant, w What, owner *string) *Binding {
 
 // ownBindings reports whether a principal has as many bindings as one may: three quarters. It then takes the places of its own only.
 func (c *Core) ownBindings(owner *string) bool {
-	return owner != nil && c.bindingsOf[*owner] >= share(c.lim.Bindings)
+	return owner != nil && c.bindingsOf[*owner] >= share.Of(c.lim.Bindings)
 }
 
 // give makes a binding a principal's.
@@ -198,7 +199,7 @@ func (c *Core) unpin(b *Binding) {
 	}
 }
 
-// sweep lets bindings that nobody used for a while go of their objects, so
+// sweep lets bindings that were not used for a while go of their objects, so
 // that the Store may evict them.
 func (c *Core) sweep(now Instant) {
 	idle := Instant(c.lim.IdleUnpin)

@@ -2,7 +2,7 @@ package travel
 
 import "time"
 
-// sendCancels tells everybody who may have branches of a future: the peers it
+// sendCancels tells every peer that may have branches of a future: the peers it
 // was sent to, and all members.
 func (c *Core) sendCancels(now Instant, f *future) {
 	m := cancelMsg{left: encodeTime(f.inv.deadline - now), seq: f.inv.id.Seq}

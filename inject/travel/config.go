@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 const (
@@ -50,7 +52,7 @@ const (
 	// ackDelay bounds how long an acknowledgement waits for company: an ACK costs as much as a
 	// forward, and until it comes the sender only keeps a record longer than it must.
 	ackDelay = Instant(20 * time.Millisecond)
-	// stowDelay is how often room is looked for while branches wait to leave: of the peer's credit nobody tells.
+	// stowDelay is how often room is looked for while branches wait to leave: no event tells of the peer's credit.
 	stowDelay = Instant(time.Millisecond)
 	// reportTime is how much earlier a branch's time ends elsewhere than at its
 	// origin, so that the element where that happens can say so.
@@ -147,7 +149,7 @@ func (l *Limits) setDefaults() {
 	def(&l.PrincipalHeldRuns, 16384)
 	def(&l.PrincipalHeldBytes, 16<<20)
 	def(&l.BacklogBytes, 1<<30)
-	def(&l.PrincipalBacklogBytes, share(l.BacklogBytes))
+	def(&l.PrincipalBacklogBytes, share.Of(l.BacklogBytes))
 	def(&l.Records, 131072)
 	def(&l.Tombstones, 16384)
 	def(&l.Stateful, 16384)

@@ -1,6 +1,10 @@
 package travel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/wherry-fabric/wherry/internal/share"
+)
 
 // Core is one element's side of the travel protocol. It is not safe for
 // concurrent use: the caller holds one mutex around every call.
@@ -11,7 +15,7 @@ type Core struct {
 	lightFuture lightFuture
 	light       *Run // that has no invocation yet
 	running     int
-	records     int          // messages of ours that nobody has acknowledged
+	records     int          // messages of ours that were not acknowledged
 	sentEnd     Instant      // none of them has an earlier deadline
 	runShare    int          // of one principal's at once
 	ready       list[tenant] // with runnable ones; whose turn it is first
@@ -56,7 +60,7 @@ type Core struct {
 	unready    list[Run]    // that wait for their programs
 	jams       int          // of them so many have for long, or had before they went on
 	stalled    bool         // stowed branches have for long
-	jamAt      Instant      // when lookAtJams is due; 0: nobody waits
+	jamAt      Instant      // when lookAtJams is due; 0: no branch waits
 
 	backlogBytes int
 	made         int     // functions that runs have made and that are kept for them
@@ -121,7 +125,7 @@ func New(cfg Config) (*Core, error) {
 	c.lostTo = make(map[uint64]Instant)
 	c.byWhat, c.bindingsOf = make(map[What]*Binding), make(map[string]int)
 	c.fetches = make(map[ID]*fetch)
-	c.runShare, c.tenants = share(c.lim.Running), make(map[string]*tenant)
+	c.runShare, c.tenants = share.Of(c.lim.Running), make(map[string]*tenant)
 	c.own.init("").peers = 1
 	return c, nil
 }
@@ -269,7 +273,7 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 			c.dropRun(now, r)
 			continue
 		}
-		c.unqueue(r) // nobody waits for its report any more
+		c.unqueue(r) // its report is not awaited any more
 		if !r.stopped {
 			r.ended, r.stopped = true, true
 			c.fx.Stop(r)

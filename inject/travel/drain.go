@@ -15,7 +15,7 @@ const StoppingText = "it is about to stop and takes nothing new; start the funct
 func (c *Core) Drain() { c.draining = true }
 
 // Idle reports whether nothing of any invocation is left here, and everybody
-// who must hear of it has been told.
+// every element concerned has been told.
 func (c *Core) Idle() bool {
 	c.expand()
 	if c.invs.n+c.records > 0 || len(c.full) > 0 {

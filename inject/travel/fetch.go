@@ -71,7 +71,7 @@ func (c *Core) want(now Instant, r *Run, b *Binding, e *injectExt) {
 			c.ask(now, f)
 		}
 		if b.parked.first == nil {
-			return // nobody has it: they have failed
+			return // no source has it: they have failed
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (f *fetch) source(p *peer) {
 	}
 }
 
-// unwait forgets what a binding waits for; nobody does any more.
+// unwait forgets what a binding waits for: no branch of it does any more.
 func (c *Core) unwait(b *Binding) {
 	for i, f := range b.fetches {
 		if f == nil {
@@ -137,7 +137,7 @@ func (f *fetch) has(i int) bool { return i/64 < len(f.have) && f.have[i/64]&(1<<
 func (f *fetch) chunks() int    { return (f.size + ChunkBytes - 1) / ChunkBytes }
 
 // came reports whether the object is in the store by now, by another way, and
-// if so lets those who wait for it go on.
+// if so lets the branches that wait for it go on.
 func (c *Core) came(now Instant, f *fetch) bool {
 	if !c.cfg.Store.Pin(f.id) {
 		return false
@@ -173,7 +173,7 @@ func (c *Core) nextSource(now Instant, f *fetch, why string) {
 	c.ask(now, f)
 }
 
-// failFetch ends the branches that wait for an object nobody can give.
+// failFetch ends the branches that wait for an object that no source can give.
 func (c *Core) failFetch(now Instant, f *fetch) {
 	text := fmt.Sprintf("object %v could not be had: %s", f.id, f.why)
 	for len(f.waiters) > 0 {
@@ -225,7 +225,7 @@ func (c *Core) whole(f *fetch, data []byte) {
 
 // ObjectArrived says that an object is in the Store, verified: whoever waits
 // for it goes on (NextRun). It is called for every object that enters the
-// Store, also those that nobody is known to wait for.
+// Store, also those that no branch is known to wait for.
 func (c *Core) ObjectArrived(now Instant, id ID) {
 	c.expand()
 	f := c.fetches[id]
@@ -309,7 +309,7 @@ func (c *Core) recvCode(now Instant, p *peer, body []byte) error {
 	}
 	f := c.fetches[m.id]
 	if f == nil || f.verifying || f.at >= len(f.sources) || f.sources[f.at] != p {
-		return nil // nobody asked, or not this peer
+		return nil // it was not asked for, or not from this peer
 	}
 	size := int(m.size)
 	switch {

@@ -9,7 +9,7 @@ import (
 // that comes after it. If the element went on refusing what arrives beyond what may be held, elements that fork to
 // each other would wait in a circle. So an element from which nothing gets away for a while is jammed: it
 // takes in what arrives, up to Limits.BacklogBytes, until the runs that jammed it have ended. An element that waits for
-// others is then one that nobody waits for, as long as there is memory.
+// others is then one that no other waits for, as long as there is memory.
 
 const (
 	// jamTime is how long a fork must have waited before the element counts as jammed. A peer that is merely slow pushes back until
@@ -120,7 +120,7 @@ func (c *Core) stuck(now Instant) *Run {
 }
 
 // tellStowed tells the origins of branches that have not got away for long that these wait for room. If one keeps scratch in the way of an
-// older invocation, it gives way (giveWay). One that nobody waits for stays: there is nothing to be won by its end.
+// older invocation, it gives way (giveWay). One that no other waits for stays: its end would free nothing that is needed.
 func (c *Core) tellStowed(now Instant, l *lane) {
 	for n := l.stowed.first; n != nil; n = n.next {
 		if r := n.v; r.inv.stateful && !r.told && now >= r.since+stuckTime {

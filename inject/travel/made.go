@@ -1,9 +1,13 @@
 package travel
 
-import "fmt"
+import (
+	"fmt"
 
-// A run can make a function: an image that nobody else has, so there is no origin to ask for it. The element where that happened is its
-// maker (What.Maker). It keeps the image until the invocation is over, and whoever is sent the function and lacks it can ask there.
+	"github.com/wherry-fabric/wherry/internal/share"
+)
+
+// A run can make a function: an image that no other element has, so the origin cannot be asked for it. The element where that happened is its
+// maker (What.Maker). It keeps the image until the invocation is over, and an element that is sent the function and lacks it can ask there.
 // The origin hears that something is kept, as it does of state (HOLD, DONE), and says when it can go (FREE, CANCEL).
 
 // Make binds a function that a run has made, whose image is in the Store, and keeps the binding until Unbind. Until
@@ -21,9 +25,9 @@ func (c *Core) Make(now Instant, r *Run, image ID) (*Binding, error) {
 			return b, nil
 		}
 	}
-	if t.made >= share(c.lim.Made) || c.made >= c.lim.Made {
+	if t.made >= share.Of(c.lim.Made) || c.made >= c.lim.Made {
 		return nil, fmt.Errorf("%w: calls that are under way have made %d functions on %s, those of principal %q %d; Limits.Made lets it have %d of %d: make fewer, or the same one again",
-			ErrLimit, c.made, c.cfg.Name, t.name, t.made, share(c.lim.Made), c.lim.Made)
+			ErrLimit, c.made, c.cfg.Name, t.name, t.made, share.Of(c.lim.Made), c.lim.Made)
 	}
 	b, err := c.BindFor(now, r, w)
 	if err != nil {

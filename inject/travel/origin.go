@@ -76,7 +76,7 @@ func (c *Core) sendRoots(now Instant, id InvocationID, f *future, a *StartArgs) 
 	hops := a.hopBudget()
 	for i := a.Sent; i < len(a.Roots); i++ {
 		p, declares, err := c.sendRoot(now, id, a, i, hops)
-		if err == nil && f == nil { // nobody can have answered: the caller's mutex is held
+		if err == nil && f == nil { // no answer can have come: the caller's mutex is held
 			f = c.newFuture(id, a)
 		}
 		if err == nil && p == nil {
@@ -489,8 +489,8 @@ func (c *Core) Cancel(now Instant, id FutureID) error {
 	return nil
 }
 
-// endFuture lets go of everything. Whoever may have branches hears CANCEL;
-// if there are none, whoever holds state hears FREE.
+// endFuture lets go of everything. Peers that may have branches hear CANCEL;
+// if there are none, peers that keep scratch hear FREE.
 func (c *Core) endFuture(now Instant, f *future, outstanding bool) {
 	inv := f.inv
 	if outstanding {

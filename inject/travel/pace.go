@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // The link between two members carries the branches of many principals. If what one of them has too much of took the link's credit, all the
@@ -57,7 +59,7 @@ func (c *Core) goesOn(t *tenant) bool {
 		return !c.backlogged(t, 4)
 	}
 	return t.heldRuns <= c.lim.PrincipalHeldRuns/2 && t.heldBytes+t.backlogBytes <= c.lim.PrincipalHeldBytes/2 &&
-		c.heldRuns <= share(c.lim.HeldRuns) && c.heldBytes <= share(c.lim.HeldBytes)
+		c.heldRuns <= share.Of(c.lim.HeldRuns) && c.heldBytes <= share.Of(c.lim.HeldBytes)
 }
 
 // backlogged reports whether a tenant's backlog, or all, is in the last of so many parts of what it may be.

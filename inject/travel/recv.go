@@ -179,7 +179,7 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	return nil
 }
 
-// mayBegin reports whether a tenant's run may begin at once: nobody has waited for that.
+// mayBegin reports whether a tenant's run may begin at once: no other one has waited longer.
 func (c *Core) mayBegin(t *tenant) bool {
 	return c.running < c.lim.Running && t.running < c.runShare && t.ready.n == 0 && !c.Ready()
 }

@@ -32,11 +32,11 @@ const (
 type rooms struct {
 	n       int          // waiting
 	short   bool         // for one of them the element has not enough: it is not its principal's share that it waits for
-	tenants list[tenant] // of whom some wait; the next in turn first
+	tenants list[tenant] // those with waiting branches; the next in turn first
 	due     list[Run]    // of those that wait the ones that are asked first, in the order in which they came to be due
 	turns   uint64       // counts those that came
-	look    Instant      // when giveWay looks at who waits too long; 0: nobody waits
-	since   Instant      // since when somebody has waited without a break
+	look    Instant      // when giveWay looks for branches that wait too long; 0: none waits
+	since   Instant      // since when there has always been a waiting branch
 	refused []*Run       // scratch
 	holders list[invocation]
 
@@ -44,7 +44,7 @@ type rooms struct {
 	ids      []InvocationID
 }
 
-// AwaitsRoom reports whether what needs new room for a principal has to wait for it in turn: somebody waits because the element
+// AwaitsRoom reports whether what needs new room for a principal has to wait for it in turn: a branch waits because the element
 // has not enough, or one of the principal's own branches waits.
 func (c *Core) AwaitsRoom(principal string) bool {
 	if c.rooms.n == 0 || c.rooms.short {
@@ -82,7 +82,7 @@ func (c *Core) Await(now Instant, r *Run, need uint64) bool {
 	return true
 }
 
-// RoomFreed says that the runtime has some room again: those for whom it suffices go on, in their order.
+// RoomFreed says that the runtime has some room again: branches for which it suffices go on, in their order.
 func (c *Core) RoomFreed() {
 	if c.rooms.n > 0 {
 		c.expand()
@@ -113,7 +113,7 @@ func (c *Core) leaveRoom(r *Run) {
 	t.inRooms.leave()
 }
 
-// grant gives room to who waits, as far as it goes.
+// grant gives room to waiting branches, as far as it goes.
 func (c *Core) grant() {
 	for c.grantOne() {
 	}

@@ -368,7 +368,7 @@ func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (b
 	if b == nil {
 		b = r.binding
 	}
-	for branch = r.branch; branch == r.branch; { // whoever started it may have foreseen this one's
+	for branch = r.branch; branch == r.branch; { // its starter may have foreseen this one's
 		c.forks++
 		branch = mix(c.cfg.Self+c.forks) | 1<<63
 	}

@@ -48,7 +48,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 		s := c.sending(r, r.as, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
 		if isBackpressure(err) && c.hasShare(l.tenant, false) {
-			return // nobody's would find room
+			return // no tenant's branch would find room
 		}
 		l.inTurn.leave() // the others' turn
 		p.turns.push(&l.inTurn)

@@ -7,7 +7,7 @@ type tenant struct {
 	peers int // endpoints of the principal's
 
 	running             int
-	records             int // messages that nobody has acknowledged
+	records             int // messages that were not acknowledged
 	heldRuns, heldBytes int
 	backlogBytes        int
 	made                int          // functions that its runs have made
@@ -48,14 +48,10 @@ func (c *Core) vacate(t *tenant) {
 	}
 }
 
-// tenant is whom a run is for: the principal of its origin.
+// tenant is the principal of a run's origin, for which it runs.
 func (r *Run) tenant(c *Core) *tenant {
 	return c.tenantOf(r.inv)
 }
-
-// share is the most of limit that one principal has at once: three quarters, so that there is always some
-// left for another's.
-func share(limit int) int { return limit - limit/4 }
 
 // enqueue makes a run wait for its turn to begin.
 func (c *Core) enqueue(r *Run) {

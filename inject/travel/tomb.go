@@ -3,7 +3,7 @@ package travel
 import "fmt"
 
 // tombs remember invocations that ended here before all their branches had. Canceled ones are those that their
-// origin ended: their branches are dropped, and to forget one early costs a run whose report nobody waits for. Lapsed ones
+// origin ended: their branches are dropped, and to forget one early costs a run whose report is not awaited. Lapsed ones
 // kept scratch here when their deadline passed or the connection to their origin was lost: their branches are refused,
 // for they would find no scratch and answer as if all were well. A lapsed one is never forgotten early, so each
 // stateful invocation takes a place when it arrives, which its tombstone needs if it lapses.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 func isBackpressure(err error) bool { return err != nil && errors.Is(err, ErrBackpressure) }
@@ -152,12 +154,14 @@ func (c *Core) recordsFor(report bool) int {
 }
 
 // hasShare reports whether a tenant has fewer messages under way than its share of those that may be.
-func (c *Core) hasShare(t *tenant, report bool) bool { return t.records < share(c.recordsFor(report)) }
+func (c *Core) hasShare(t *tenant, report bool) bool {
+	return t.records < share.Of(c.recordsFor(report))
+}
 
 // noRoom says why room found none.
 func (c *Core) noRoom(p *peer, t *tenant) error {
 	return fmt.Errorf("%w: %d transfers to %s are not acknowledged yet, of principal %q %d to anybody, and %d in all; a window has %d, and Limits.Records lets a principal have %d of %d",
-		ErrBackpressure, p.next-p.low, p.Name, t.name, t.records, c.records, WindowTransfers, share(c.lim.Records), c.lim.Records)
+		ErrBackpressure, p.next-p.low, p.Name, t.name, t.records, c.records, WindowTransfers, share.Of(c.lim.Records), c.lim.Records)
 }
 
 // accept notes that the receiver has a transfer.

@@ -50,7 +50,7 @@ type Trace struct {
 type PeerInfo struct {
 	Incarnation uint64 // of the peer; never 0
 	Name        string // for error texts
-	Principal   string // who the peer is here, for error texts
+	Principal   string // the peer's name here, for error texts
 	// Member peers may forward on behalf of another origin, and get every
 	// CANCEL of ours.
 	Member bool

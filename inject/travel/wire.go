@@ -28,7 +28,7 @@ const (
 	extForks   = 6 // forks the branch has made so far, in no list yet
 	extDerived = 7 // the constants of a derived function
 	extMaker   = 8 // the incarnation of the element at which a run made the image
-	// extOptional and above may be skipped by who does not know them.
+	// extOptional and above may be skipped by a receiver that does not know them.
 	extOptional = 128
 )
 

@@ -74,7 +74,7 @@ func (c Config) filled() (Config, error) {
 		max(c.Ceilings.HeapBytes, c.Ceilings.ScratchBytes, c.Ceilings.PayloadBytes) > maxOwnBytes {
 		return c, fmt.Errorf("wasm: the ceilings of heap, scratch and payload together are %d bytes, want at most %d (windows need room in 4 GiB too)", sum, uint64(maxOwnBytes))
 	}
-	if one := ownBytes(c.Ceilings); c.MemoryBytes < one {
+	if one := LeastMemory(c.Ceilings); c.MemoryBytes < one {
 		return c, fmt.Errorf("wasm: MemoryBytes is %d, but one instance at the ceilings takes %d; raise it or lower them", c.MemoryBytes, one)
 	}
 	if c.Log == nil {
@@ -82,6 +82,9 @@ func (c Config) filled() (Config, error) {
 	}
 	return c, nil
 }
+
+// LeastMemory is the least that MemoryBytes can be: what one instance at the ceilings takes.
+func LeastMemory(ceilings abi.Limits) uint64 { return ownBytes(ceilings.Or(abi.DefaultCeilings())) }
 
 // maxOwnBytes leaves 1 GiB of the address space to windows.
 const maxOwnBytes = 3 << 30

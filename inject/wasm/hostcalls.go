@@ -158,7 +158,7 @@ func (in *Instance) slide(i int, offset uint64) (first uint64) {
 		first = offset &^ (pageBytes - 1)
 	}
 	first = min(first, pages(w.size)-w.span) // no page of the part lies behind the file's end
-	in.copies(slideBytes)
+	_ = in.copies(slideBytes)
 	window := in.binding.windows[i]
 	if err := in.memory.Slide(linear.View{At: w.addr, Bytes: w.span, FD: window.FD, Offset: window.Offset + int64(first), Shared: w.writable}); err != nil {
 		panic(&StoppedError{fmt.Errorf("window %d: %w", i, err)}) // the memory may have a gap now; nothing runs in it any more
@@ -330,8 +330,9 @@ func (in *Instance) callFork(st []uint64) {
 func (in *Instance) callGet(st []uint64) {
 	dst, code := in.writable(st[3], st[4])
 	if code == abi.OK {
-		in.copies(len(dst))
-		code = in.host.Get(uint32(st[0]), uint32(st[1]), st[2], dst)
+		code, _ = abi.Pieces(st[2], dst, in.copies, func(offset uint64, piece []byte) abi.Status {
+			return in.host.Get(uint32(st[0]), uint32(st[1]), offset, piece)
+		})
 	}
 	st[0] = status(code)
 }
@@ -341,8 +342,9 @@ func (in *Instance) callPut(st []uint64) {
 	src, ok := in.readable(st[3], st[4])
 	code := abi.ErrMemory
 	if ok {
-		in.copies(len(src))
-		code = in.host.Put(uint32(st[0]), uint32(st[1]), st[2], src)
+		code, _ = abi.Pieces(st[2], src, in.copies, func(offset uint64, piece []byte) abi.Status {
+			return in.host.Put(uint32(st[0]), uint32(st[1]), offset, piece)
+		})
 	}
 	st[0] = status(code)
 }
@@ -413,7 +415,7 @@ func (in *Instance) callAssemble(st []uint64) {
 		st[0] = status(abi.ErrMemory)
 		return
 	}
-	in.copies(abi.AssembleCost * min(len(code), abi.MaxAssembledBytes))
+	_ = in.copies(abi.AssembleCost * min(len(code), abi.MaxAssembledBytes))
 	function, err := in.host.Assemble(code)
 	if st[0] = uint64(function); err != abi.OK {
 		st[0] = status(err)

@@ -74,7 +74,8 @@ const (
 	sliceTime = 100 * time.Microsecond
 	firstFuel = 16 << 10 // about 5 µs of arithmetic, so that the first slice of slow code is short too
 	minFuel   = 64
-	maxFuel   = 1 << 20
+	// maxFuel bounds what a slice takes whose code turns from fast to slow: 14,000 loads that each touch a page for the first time, some 14 ms.
+	maxFuel   = 1 << 18
 	maxGrowth = 2
 	maxShrink = 16
 	deepUsage = 256 << 10 // fuel after which a recursive function's stack may have grown large
@@ -262,25 +263,32 @@ func (in *Instance) waited() {
 }
 
 // longCopy is how many bytes a host call copies, at least, that gets a slice of its own.
-const longCopy = 1 << 20
+const longCopy = 64 << 10
 
 // shortCopy is how many bytes cost no more than the host call itself, which fuel is taken for.
 const shortCopy = 256
 
-// copies takes fuel for bytes that a host call is about to copy, as a bulk instruction does for its own: else the
-// function could have any number copied in one slice. A long copy does not lie in the slice that it was called in: before it others get the
-// fabric to drive, and the function is asked for as at the end of any slice.
-func (in *Instance) copies(n int) {
+// copies takes fuel for bytes that a host call is about to copy, as a bulk instruction does for its own. Where that leaves none, the slice ends here:
+// straight code can make hundreds of calls before it looks itself. A long copy does not lie in the slice that it was called in: before it others get the
+// fabric to drive, the function is asked for as at the end of any slice, and what it takes is counted by the thread's clock. The error is always nil: a
+// run that has to end panics, as in callTick.
+func (in *Instance) copies(n int) error {
 	if n < shortCopy {
-		return
+		return nil
 	}
-	if n >= longCopy {
-		for in.tick(); in.slice.ticks == 1; { // the first one asks nobody
+	if n <= longCopy {
+		fuel := int64(in.fuel.Get()) - int64(n/wasmcode.BytesPerUnit)
+		if in.fuel.Set(uint64(fuel)); fuel < 0 {
 			in.tick()
 		}
-		in.slice.blocked = true // what the copy takes says nothing about the code either
+		return nil
 	}
-	in.fuel.Set(uint64(int64(in.fuel.Get()) - int64(n/wasmcode.BytesPerUnit)))
+	in.slice.metered = true
+	for in.tick(); in.slice.ticks == 1; { // the first one asks nobody
+		in.tick()
+	}
+	in.slice.blocked = true // what the copy takes says nothing about the code
+	return nil
 }
 
 // tick ends a slice before its fuel is used up.

@@ -7,8 +7,16 @@ import (
 )
 
 // stackBytes is charged for the stack of a function that recurs: wazero lets it grow to about that, and no limit of ours
-// does. What others need is known from their code, and is little.
+// does. What others need at most is known from their code (wasmcode's StackBytes); wazero doubles a stack that is too small.
 const stackBytes = 100 << 20
+
+// stack is what is charged for a program's stack.
+func (p *Program) stack() uint64 {
+	if p.recursive {
+		return stackBytes
+	}
+	return min(2*p.module.StackBytes, stackBytes)
+}
 
 // needs is what an instance takes of Config.MemoryBytes, with the stack of one that recurs, and with all of its scratch or
 // none.
@@ -17,11 +25,7 @@ func (p *Program) needs(scratch bool) uint64 {
 	if !scratch {
 		l.ScratchBytes = 0
 	}
-	n := ownBytes(l)
-	if p.recursive {
-		n += stackBytes
-	}
-	return n
+	return ownBytes(l) + p.stack()
 }
 
 // Acquire takes room for an instance, without scratch, and then the instance. If there is no room, the error is ErrBusy.

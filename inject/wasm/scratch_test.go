@@ -276,6 +276,8 @@ func TestNoGrowth(t *testing.T) {
 		want = max(want, uint64(m.MinPages)*pageBytes) + pages(boxBytes+1<<20)
 		if m.Recursive {
 			want += stackBytes
+		} else {
+			want += 2 * m.StackBytes
 		}
 		if got := b.Need(0); got != want {
 			t.Errorf("%s needs %d, want %d", name, got, want)

@@ -15,6 +15,8 @@ type body struct {
 	blocks int  // basic blocks and calls, once instrumented
 	exits  int  // what edges counts besides
 	work   int  // see MaxFunctionWork
+	joins  int  // at most so many values are made where ways through the code meet
+	stack  int  // bytes of it, at most; with the deepest callee's once callGraph has been there
 	charge bool // entering it takes costs[0]; else callers pay that
 }
 
@@ -33,9 +35,10 @@ type callSite struct {
 
 // frame is an open block.
 type frame struct {
-	op   opcode
-	cost int  // index in body.costs that instructions in this block count towards
-	long bool // it looks for fuel somewhere inside: whoever jumps over that does so behind it
+	op    opcode
+	cost  int  // index in body.costs that instructions in this block count towards
+	takes int  // values that a branch to it brings
+	long  bool // it looks for fuel somewhere inside: whoever jumps over that does so behind it
 }
 
 // bodyChecker checks bodies; it is reused so that its stack is allocated once.
@@ -153,9 +156,18 @@ func (c *bodyChecker) look(r *reader, op opcode, cost uint32) {
 	c.b.blocks += blocksOfCharge
 }
 
+// What a body has on the stack at most, in bytes: no local, no value that is made where ways meet and none that its code makes has more than one place there.
+const (
+	frameBytes  = 256 // what is saved on entry
+	valueBytes  = 16
+	bytesOfByte = 8 // of code: the shortest that makes a vector has four bytes
+	mostOfStack = 1 << 40
+)
+
 // complexity checks what the body costs to compile.
 func (c *bodyChecker) complexity(r *reader) {
 	b := c.b
+	b.stack = frameBytes + valueBytes*(b.locals+c.mutable+b.joins+c.pairs) + bytesOfByte*(b.end-b.start)
 	b.work = (b.locals + c.mutable + 1) * (b.blocks + 1)
 	c.totalWork += b.work
 	c.totalPairs += c.pairs
@@ -170,7 +182,7 @@ func (c *bodyChecker) complexity(r *reader) {
 		r.failAt(b.start, "too complex to compile: %d locals and globals times %d blocks and calls; the limit is a product of %d (split the function)",
 			b.locals+c.mutable, b.blocks, MaxFunctionWork)
 	case c.pairs > MaxFunctionLoops:
-		r.failAt(b.start, "too complex to compile: its loops assign %d locals and globals in sum; the limit is %d (split the function)", c.pairs, MaxFunctionLoops)
+		r.failAt(b.start, "too complex to compile: its loops assign %d locals, globals and values of blocks and branches in sum; the limit is %d (split the function)", c.pairs, MaxFunctionLoops)
 	case c.totalWork > MaxModuleWork || c.totalPairs > MaxModuleLoops:
 		r.failAt(b.start, "too complex to compile: the module up to here is beyond %d times what one function may be", MaxModuleWork/MaxFunctionWork)
 	}
@@ -182,6 +194,7 @@ func (b *body) edges(stores int) int { return b.blocks + b.exits + stores*blocks
 // assign counts a local (or, behind the locals, a global) for every open loop
 // in which it was not counted yet. If it was counted in a loop it was in all around that one.
 func (c *bodyChecker) assign(i int) {
+	c.b.joins += len(c.frames) // at the end of each block that it lies in
 	for k := len(c.openLoops) - 1; k >= 0 && c.openLoops[k] > c.assigned[i]; k-- {
 		c.pairs++
 	}
@@ -208,6 +221,9 @@ func (c *bodyChecker) instr(r *reader, in *instr, o *opInfo) {
 	case immLabel, immLabels:
 		bound("label", in.a, len(c.frames))
 		c.b.blocks += 1 + int(in.b)
+		if r.ok() {
+			c.pairs += c.frames[len(c.frames)-1-int(in.a)].takes * (1 + int(in.b))
+		}
 	case immFunction:
 		bound("function", in.a, c.m.functionCount())
 		if r.ok() {
@@ -300,6 +316,17 @@ func (c *bodyChecker) open(r *reader, in *instr) {
 	}
 	f := frame{op: in.op, cost: c.frames[len(c.frames)-1].cost}
 	c.b.blocks++
+	if in.a < blockValue {
+		t := c.m.types[in.a]
+		f.takes = len(t.Results)
+		if in.op == opLoop {
+			f.takes = len(t.Params)
+		}
+		c.pairs += len(t.Params) + len(t.Results)
+	} else if in.a != blockEmpty && in.op != opLoop {
+		f.takes = 1
+		c.pairs++
+	}
 	if in.op == opLoop {
 		c.b.blocks += blocksOfCharge
 		c.loops++

@@ -41,6 +41,7 @@ func (m *Module) callGraph() {
 			b := &m.bodies[v.fn]
 			if v.next == len(b.calls) {
 				b.settle(m.bodies)
+				m.StackBytes = max(m.StackBytes, uint64(b.stack))
 				state[v.fn] = done
 				stack = stack[:len(stack)-1]
 				continue
@@ -67,8 +68,10 @@ func (m *Module) chargeEntry(f int) {
 
 // settle adds what b calls to its regions, now that its callees are settled.
 func (b *body) settle(bodies []body) {
+	deepest := 0
 	for _, c := range b.calls {
 		callee := &bodies[c.callee]
+		deepest = max(deepest, callee.stack)
 		switch {
 		case callee.charge:
 		case b.costs[c.region]+callee.costs[0] > entryCost: // too much to pay at once: no caller pays for it any more
@@ -78,5 +81,6 @@ func (b *body) settle(bodies []body) {
 		}
 	}
 	b.calls = nil
+	b.stack = min(b.stack+deepest, mostOfStack)
 	b.charge = b.charge || b.costs[0] > entryCost
 }

@@ -10,7 +10,7 @@ import (
 
 // Revision is raised whenever Instrument's output changes for the same input:
 // caches of compiled code are keyed by it.
-const Revision = 7
+const Revision = 8
 
 // Names that Instrument adds. The imports are from Rules.Module; the host calls
 // or sets the exports.

@@ -34,7 +34,7 @@ const (
 	MaxFunctionBlocks = 1 << 13                                   // basic blocks, branches and calls; what leaves the function counts fourfold
 	MaxModuleBlocks   = 4 * MaxFunctionBlocks * MaxFunctionBlocks // sum over functions of the squares of those
 	MaxFunctionWork   = 1 << 20                                   // (locals + mutable globals) × basic blocks and calls
-	MaxFunctionLoops  = 1 << 14                                   // sum over loops of the locals and globals that they assign
+	MaxFunctionLoops  = 1 << 14                                   // sum over loops of the locals and globals that they assign, and over blocks and branches of the values that they take along
 	MaxModuleWork     = 8 * MaxFunctionWork
 	MaxModuleLoops    = 8 * MaxFunctionLoops
 )
@@ -44,6 +44,7 @@ const (
 	costCall      = 8       // a call, which may go to an uncharged leaf
 	costHostCall  = 64      // leaving to the host and coming back
 	costDivide    = 8       // division, remainder, square root
+	costMemory    = 16      // a load or store: usually far less, and up to a microsecond where it is the first in its page; see the engine's maxFuel
 	costTable     = 4096    // a table instruction, of up to MaxTableElements
 	entryCost     = 1 << 14 // a function that costs more outside of loops charges for itself
 	stretchCost   = 1 << 13 // code that goes on for longer looks for fuel on the way: each load can be a page fault of a microsecond

@@ -113,6 +113,8 @@ type Module struct {
 	// Recursive says that the depth of the call stack is not bounded by the
 	// code: a cycle of direct calls, or any indirect call.
 	Recursive bool
+	// StackBytes is what the call stack takes at most, if it is not Recursive.
+	StackBytes uint64
 	// Grows says that some code asks for a larger memory; if none does, it keeps its MinPages.
 	Grows bool
 	// Lasting says why what a run changes cannot all be put back by writing to memory and globals; "" if it can: no code changes

@@ -154,13 +154,13 @@ func plainOps() (t [256]opInfo) {
 	fill(&t, 0x23, 0x24, opInfo{imm: immGlobal})
 	fill(&t, 0x25, 0x26, opInfo{imm: immTable})
 	for i, align := range []uint8{2, 3, 2, 3, 0, 0, 1, 1, 0, 0, 1, 1, 2, 2} {
-		fill(&t, 0x28+i, 0x28+i, opInfo{imm: immMemory, align: align})
+		fill(&t, 0x28+i, 0x28+i, opInfo{imm: immMemory, align: align, cost: costMemory})
 	}
 	for i, s := range []struct {
 		align uint8
 		v     ValType
 	}{{2, I32}, {3, I64}, {2, F32}, {3, F64}, {0, I32}, {1, I32}, {0, I64}, {1, I64}, {2, I64}} {
-		fill(&t, 0x36+i, 0x36+i, opInfo{imm: immMemory, align: s.align, operand: s.v})
+		fill(&t, 0x36+i, 0x36+i, opInfo{imm: immMemory, align: s.align, operand: s.v, cost: costMemory})
 	}
 	fill(&t, 0x3f, 0x40, opInfo{imm: immMemoryIndex})
 	fill(&t, 0x41, 0x41, opInfo{imm: immI32})
@@ -199,22 +199,22 @@ func vectorOps() (t [256]opInfo) {
 		fill(&t, r[0], r[1], opInfo{})
 	}
 	for i, align := range []uint8{4, 3, 3, 3, 3, 3, 3, 0, 1, 2, 3} {
-		fill(&t, i, i, opInfo{imm: immMemory, align: align})
+		fill(&t, i, i, opInfo{imm: immMemory, align: align, cost: costMemory})
 	}
-	fill(&t, 11, 11, opInfo{imm: immMemory, align: 4, operand: V128})
+	fill(&t, 11, 11, opInfo{imm: immMemory, align: 4, operand: V128, cost: costMemory})
 	fill(&t, 12, 12, opInfo{imm: immV128})
 	fill(&t, 13, 13, opInfo{imm: immShuffle})
 	for i, lanes := range []uint8{16, 16, 16, 8, 8, 8, 4, 4, 2, 2, 4, 4, 2, 2} {
 		fill(&t, 21+i, 21+i, opInfo{imm: immLane, lanes: lanes})
 	}
 	for i := range 4 {
-		lane := opInfo{imm: immMemoryLane, align: uint8(i), lanes: 16 >> i}
+		lane := opInfo{imm: immMemoryLane, align: uint8(i), lanes: 16 >> i, cost: costMemory}
 		fill(&t, 84+i, 84+i, lane)
 		lane.operand = V128
 		fill(&t, 88+i, 88+i, lane)
 	}
-	fill(&t, 92, 92, opInfo{imm: immMemory, align: 2})
-	fill(&t, 93, 93, opInfo{imm: immMemory, align: 3})
+	fill(&t, 92, 92, opInfo{imm: immMemory, align: 2, cost: costMemory})
+	fill(&t, 93, 93, opInfo{imm: immMemory, align: 3, cost: costMemory})
 	for _, i := range []int{0xe3, 0xe7, 0xef, 0xf3} { // square roots, divisions
 		t[i].cost = costDivide
 	}
@@ -222,15 +222,15 @@ func vectorOps() (t [256]opInfo) {
 }
 
 func atomicOps() (t [256]opInfo) {
-	fill(&t, 0, 1, opInfo{imm: immMemory, align: 2})
-	fill(&t, 2, 2, opInfo{imm: immMemory, align: 3})
+	fill(&t, 0, 1, opInfo{imm: immMemory, align: 2, cost: costMemory})
+	fill(&t, 2, 2, opInfo{imm: immMemory, align: 3, cost: costMemory})
 	fill(&t, 3, 3, opInfo{imm: immFence})
 	const firstLoad, firstStore, firstCompare, last = 0x10, 0x17, 0x48, 0x4e
 	aligns := [7]uint8{2, 3, 0, 1, 0, 1, 2}
 	types := [7]ValType{I32, I64, I32, I32, I64, I64, I64}
 	for i := firstLoad; i <= last; i++ {
 		k := (i - firstLoad) % 7
-		o := opInfo{imm: immMemory, align: aligns[k], cost: costDivide}
+		o := opInfo{imm: immMemory, align: aligns[k], cost: costMemory}
 		if i >= firstStore {
 			o.operand = types[k]
 		}

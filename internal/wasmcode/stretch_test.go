@@ -14,7 +14,7 @@ func loads(n int) []byte {
 
 const (
 	opI32Load = 0x28
-	loadCost  = 3
+	loadCost  = costMemory + 2
 )
 
 // TestStretches: whatever the code, it does not run far without looking whether there is fuel left.

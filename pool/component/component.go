@@ -19,10 +19,15 @@ type Limits struct {
 	Regions        int // of all principals together; default 4096
 	// PrincipalRegions is how many of them are one principal's; default 1024.
 	PrincipalRegions int
-	// Items is how many items all regions have together; default 16384. Each takes a key of the element for everybody who looks it up, of 65,536.
+	// Items is how many items all regions have together; default 16384.
 	Items int
 	// PrincipalItems is how many of them are one principal's; default 8192.
 	PrincipalItems int
+	// Keys is how many keys principals have together: one for each principal, and each extent of a region or item that it looked up; default 49152, three
+	// quarters of the element's.
+	Keys int
+	// PrincipalKeys is how many of them are one principal's; default 16384. At the bound its oldest key to an item ends.
+	PrincipalKeys int
 }
 
 // maxGrants bounds the principals that one region is granted to.
@@ -48,13 +53,19 @@ func (l *Limits) defaults() {
 	if l.PrincipalItems == 0 {
 		l.PrincipalItems = 8192
 	}
+	if l.Keys == 0 {
+		l.Keys = 49152
+	}
+	if l.PrincipalKeys == 0 {
+		l.PrincipalKeys = 16384
+	}
 }
 
 // Validate reports what is wrong with limits.
 func (l Limits) Validate() error {
-	if l.PrincipalBytes < 0 || l.Regions < 0 || l.PrincipalRegions < 0 || l.Regions > lastRegion || l.Items < 0 || l.PrincipalItems < 0 {
-		return fmt.Errorf("pool: PrincipalBytes %d, Regions %d, PrincipalRegions %d, Items %d, PrincipalItems %d: none can be negative, and there are %d numbers for regions",
-			l.PrincipalBytes, l.Regions, l.PrincipalRegions, l.Items, l.PrincipalItems, lastRegion)
+	if l.PrincipalBytes < 0 || l.Regions < 0 || l.PrincipalRegions < 0 || l.Regions > lastRegion || l.Items < 0 || l.PrincipalItems < 0 || l.Keys < 0 || l.PrincipalKeys < 0 {
+		return fmt.Errorf("pool: PrincipalBytes %d, Regions %d, PrincipalRegions %d, Items %d, PrincipalItems %d, Keys %d, PrincipalKeys %d: none can be negative, and there are %d numbers for regions",
+			l.PrincipalBytes, l.Regions, l.PrincipalRegions, l.Items, l.PrincipalItems, l.Keys, l.PrincipalKeys, lastRegion)
 	}
 	return nil
 }
@@ -84,6 +95,7 @@ type Component struct {
 	epoch   uint64         // that was given out last
 
 	pulls pulls
+	keys  keys
 
 	items     int
 	itemCount map[string]int // items, by owner
@@ -106,7 +118,14 @@ type region struct {
 	grants  map[string]fabric.Rights
 	holders map[string]cluster.Principal // those who were given keys
 	dir     directory
+	turns   turns
 	gone    bool
+}
+
+// turns keeps discards of one region in order.
+type turns struct {
+	mu   sync.Mutex // held while one is carried out
+	last uint64
 }
 
 // extent is an extent of a region. Its segment has more bytes where the region was made smaller.
@@ -121,7 +140,7 @@ type extent struct {
 func New(el *fabric.Element, account *Account, limits Limits) *Component {
 	limits.defaults()
 	return &Component{el: el, account: account, limits: limits, regions: map[uint16]*region{}, names: map[string]*region{}, count: map[string]int{}, itemCount: map[string]int{},
-		epoch: uint64(el.Incarnation()) & firstEpochs}
+		keys: keys{el: el, most: limits.Keys, principal: limits.PrincipalKeys, by: map[string]*share{}}, epoch: uint64(el.Incarnation()) & firstEpochs}
 }
 
 // Create makes a region for a principal. from is the connection that a leased one goes with.
@@ -159,9 +178,13 @@ func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *po
 		}
 		return nil, err
 	}
-	defer c.mu.Unlock()
 	r.added(0, r.size)
-	return c.table(who, r, r.rights(who))
+	t, err := c.table(who, r, r.rights(who))
+	c.mu.Unlock()
+	if err != nil { // nobody could use it
+		c.end(r)
+	}
+	return t, err
 }
 
 // begin takes a number, a name and memory.
@@ -236,6 +259,9 @@ func closeAll(extents []*extent) {
 func (c *Component) end(r *region) {
 	c.mu.Lock()
 	extents := r.extents
+	for _, e := range extents {
+		c.keys.drop(e.keys)
+	}
 	r.extents = nil
 	own := c.forgetAll(r)
 	if !r.gone {
@@ -356,7 +382,7 @@ func (c *Component) table(who cluster.Principal, r *region, rights fabric.Rights
 	t.Rights = rights.String()
 	r.holders[who.Name] = who
 	for i, e := range r.extents { // under the lock: none can be made past a grant that is taken away meanwhile
-		k, err := e.keys.give(c.el, e.root, 0, e.seg.Size(), who.Name, rights)
+		k, err := c.keys.give(e.keys, e.root, 0, e.seg.Size(), who.Name, rights, false)
 		if err != nil {
 			return nil, err
 		}
@@ -463,7 +489,7 @@ func grant(grants map[string]fabric.Rights, to string, rights fabric.Rights, of 
 // sweep ends keys that allow more than their holders may do now; c.mu is held.
 func (c *Component) sweep(r *region) {
 	for _, e := range r.extents {
-		e.keys.sweep(c.el, func(name string) fabric.Rights { return r.rights(r.holders[name]) })
+		c.keys.sweep(e.keys, func(name string) fabric.Rights { return r.rights(r.holders[name]) })
 	}
 	for _, it := range r.dir.items {
 		c.sweepItem(r, it)
@@ -484,6 +510,17 @@ func (c *Component) Discard(who cluster.Principal, req *pool.DiscardRequest) err
 		if err := r.has(g.Off, g.Size); err != nil {
 			return err
 		}
+	}
+	if req.Turn != 0 {
+		if r.turns == nil {
+			return fmt.Errorf("%w: %s has no turns, only regions have", pool.ErrSpec, r.label)
+		}
+		r.turns.mu.Lock()
+		defer r.turns.mu.Unlock()
+		if req.Turn <= r.turns.last {
+			return fmt.Errorf("%w: %s had discard %d of its writer's before this one, %d, which was given up", pool.ErrSpec, r.label, r.turns.last, req.Turn)
+		}
+		r.turns.last = req.Turn
 	}
 	for _, g := range req.Ranges {
 		for _, e := range r.extents {
@@ -509,11 +546,11 @@ func (c *Component) TakeBack(principals []string) {
 	}
 	for _, r := range c.regions {
 		for _, e := range r.extents {
-			e.keys.sweep(c.el, may)
+			c.keys.sweep(e.keys, may)
 		}
 		for _, it := range r.dir.items {
 			for _, p := range it.pieces {
-				p.keys.sweep(c.el, may)
+				c.keys.sweep(p.keys, may)
 			}
 		}
 	}

@@ -268,3 +268,32 @@ func TestTakeBack(t *testing.T) {
 		}
 	}
 }
+
+// TestLateDiscard: a discard that comes after a later one of its writer's leaves what was written since alone.
+func TestLateDiscard(t *testing.T) {
+	c, _ := newComponent(t, 1<<30, Limits{})
+	table, err := c.Create(ann, nil, &pool.CreateRequest{Name: "a", Size: 2 * fabric.SegmentAlign})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := pool.NameRequest{Region: table.Region, Epoch: table.Epoch}
+	mem := c.regions[table.Region].extents[0].seg.Bytes()
+	discard := func(turn uint64) error {
+		return c.Discard(ann, &pool.DiscardRequest{NameRequest: ref, Ranges: []pool.Range{{Off: 0, Size: 8}}, Turn: turn})
+	}
+	for _, turn := range []uint64{5, 0} {
+		mem[0] = 1
+		if err := discard(turn); err != nil || mem[0] != 0 {
+			t.Fatalf("turn %d: %v, and it reads %d", turn, err, mem[0])
+		}
+	}
+	for _, turn := range []uint64{4, 5, 1} {
+		mem[0] = 1
+		if err := discard(turn); !errors.Is(err, pool.ErrSpec) || mem[0] != 1 {
+			t.Errorf("turn %d after 5: %v, and it reads %d", turn, err, mem[0])
+		}
+	}
+	if err := discard(6); err != nil || mem[0] != 0 {
+		t.Errorf("the next one: %v", err)
+	}
+}

@@ -66,6 +66,7 @@ type used struct {
 	size    uint64
 	extents []pinned
 	whole   bool // all of the region is here
+	turns   *turns
 }
 
 // pinned is a run of a region's bytes whose memory stays.
@@ -89,7 +90,7 @@ func (c *Component) use(who cluster.Principal, req pool.NameRequest, need fabric
 	if missing := need &^ r.rights(who); missing != 0 {
 		return nil, r.forbidden(who, cluster.NeedRights(missing))
 	}
-	u := &used{id: r.id, label: "region " + r.label(), size: r.size, extents: make([]pinned, 0, len(r.extents)), whole: !r.managed}
+	u := &used{id: r.id, label: "region " + r.label(), size: r.size, extents: make([]pinned, 0, len(r.extents)), whole: !r.managed, turns: &r.turns}
 	for _, e := range r.extents {
 		if err := u.pin(e.off, e.size, 0, e.seg); err != nil {
 			return nil, err

@@ -289,7 +289,7 @@ func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool
 		if it.seg != nil {
 			size = it.seg.Size() // a key to all of it can be mapped
 		}
-		k, err := p.keys.give(c.el, p.root, p.at, size, who.Name, rights)
+		k, err := c.keys.give(p.keys, p.root, p.at, size, who.Name, rights, true)
 		if err != nil {
 			return nil, err
 		}
@@ -382,7 +382,7 @@ func (c *Component) GrantItem(who cluster.Principal, req *pool.ItemGrantRequest)
 // sweepItem ends keys that allow more than their holders may do now; c.mu is held.
 func (c *Component) sweepItem(r *region, it *item) {
 	for _, p := range it.pieces {
-		p.keys.sweep(c.el, func(name string) fabric.Rights { return r.itemRights(it, it.holders[name]) })
+		c.keys.sweep(p.keys, func(name string) fabric.Rights { return r.itemRights(it, it.holders[name]) })
 	}
 }
 
@@ -418,7 +418,7 @@ func (c *Component) ResizeItem(who cluster.Principal, req *pool.ItemResizeReques
 		}
 	}
 	for _, p := range it.pieces {
-		p.keys.sweep(c.el, func(string) fabric.Rights { return 0 })
+		c.keys.sweep(p.keys, func(string) fabric.Rights { return 0 })
 	}
 	// Whoever gets these bytes next, another item or this one, sees zeros.
 	if err := it.zero(min(it.size, req.Size), it.room); err != nil {
@@ -516,7 +516,7 @@ func (c *Component) forget(r *region, it *item) {
 		delete(c.itemCount, it.owner)
 	}
 	for _, p := range it.pieces {
-		p.keys.sweep(c.el, func(string) fabric.Rights { return 0 })
+		c.keys.sweep(p.keys, func(string) fabric.Rights { return 0 })
 	}
 }
 

@@ -87,8 +87,8 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 		return nil, err
 	}
 	reply := &pool.ReadReply{Pieces: []pool.Source{}}
-	add := func(keys ring, root fabric.Key, at, size, from, to uint64) error {
-		k, err := keys.give(c.el, root, at, size, who.Name, fabric.RightRead)
+	add := func(keys ring, root fabric.Key, at, size, from, to uint64, ages bool) error {
+		k, err := c.keys.give(keys, root, at, size, who.Name, fabric.RightRead, ages)
 		if err == nil {
 			reply.Pieces = append(reply.Pieces, pool.Source{Key: k.Append(nil), Off: from, Size: to - from})
 		}
@@ -102,7 +102,7 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 		it.holders[who.Name] = who
 		for _, p := range it.pieces {
 			if from, to := max(req.Off, p.off), min(end, p.off+p.size); from < to {
-				if err := add(p.keys, p.root, p.at, p.size, from-p.off, to-p.off); err != nil {
+				if err := add(p.keys, p.root, p.at, p.size, from-p.off, to-p.off, true); err != nil {
 					return nil, err
 				}
 			}
@@ -115,7 +115,7 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 	r.holders[who.Name] = who
 	for _, e := range r.extents {
 		if from, to := max(req.Off, e.off), min(end, e.off+e.size); from < to {
-			if err := add(e.keys, e.root, 0, e.seg.Size(), from-e.off, to-e.off); err != nil {
+			if err := add(e.keys, e.root, 0, e.seg.Size(), from-e.off, to-e.off, false); err != nil {
 				return nil, err
 			}
 		}

@@ -235,7 +235,7 @@ func (c *Component) clear(r *region, size uint64) error {
 	if size < r.size { // from now on nobody reads there
 		for _, e := range extents {
 			if e.off+e.size > size {
-				e.keys.sweep(c.el, func(string) fabric.Rights { return 0 })
+				c.keys.sweep(e.keys, func(string) fabric.Rights { return 0 })
 			}
 		}
 	}
@@ -294,6 +294,7 @@ func (c *Component) take(r *region, which func(e *extent) bool) (taken []*extent
 		}
 		c.evict(r, e.off, e.off+e.size)
 		r.dir.space.cut(e.off, e.off+e.size)
+		c.keys.drop(e.keys)
 		taken = append(taken, e)
 		lent.add(Lent{int64(e.seg.Size()), 1})
 		return true

@@ -62,7 +62,7 @@ func (c *Component) shrink(r *region, size uint64) {
 	if tail {
 		last.size = size - last.off
 		// Keys are to the whole segment, so that it can be mapped: those who have one know the old size.
-		last.keys.sweep(c.el, func(string) fabric.Rights { return 0 })
+		c.keys.sweep(last.keys, func(string) fabric.Rights { return 0 })
 	}
 	c.mu.Unlock()
 	closeAll(freed)

@@ -90,7 +90,7 @@ func New(config Config) (*Cache, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.copyIn, c.readOut = c.moving.copyIn, c.moving.readOut
 	var err error
-	if c.fresh, err = anonymous(runBytes, unix.MAP_POPULATE); err != nil {
+	if c.fresh, err = anonymous(nearPages*PageBytes, unix.MAP_POPULATE); err != nil {
 		return nil, err
 	}
 	if c.buffer, err = anonymous(batchPages*PageBytes, 0); err != nil {

@@ -7,8 +7,10 @@ const (
 	// fabric endpoint's 1,024 mappings are 16 GiB.
 	RoomBytes = 16 << 20
 	roomPages = RoomBytes / PageBytes
-	// runPages bounds a run: above 64 KiB a fault takes longer and saves next to nothing per byte.
+	// runPages bounds a run that comes in a transfer: several of them are on their way for one walk.
 	runPages = 16
+	// nearPages bounds one that is copied straight from a mapped store, where a fault costs as much as some six pages.
+	nearPages = 64
 	// batchPages are written back and given up together, before there is need.
 	batchPages = 32
 	// runBytes is what one transfer carries at most.
@@ -71,7 +73,6 @@ type page struct {
 	main       bool  // in the main queue
 	voted      bool  // was used again while it was there
 	stored     bool  // the store has bytes of it, old ones perhaps
-	guessed    bool  // installed writable because its neighbours are written
 }
 
 const none = ^uint32(0)
@@ -86,7 +87,7 @@ type Core struct {
 	gone        []bool // rooms whose store is lost
 	far         []bool // rooms whose store is not mapped
 	owners      []uint64
-	areas       []int8 // per runPages pages: above 0 reads there were followed by writes
+	areas       []trust // per runPages pages: whether reads there are followed by writes
 	small, main queue
 	left        uint32 // pages that have left, ever: the clock of prev
 	picks       uint32 // victims ever
@@ -96,7 +97,7 @@ type Core struct {
 	freed       []uint16                // pages of a room that were freed while the store had bytes of them, since it was discarded
 	age         uint32                  // of transfers
 	out         []effect
-	victims     [batchPages]uint32
+	victims     [nearPages]uint32
 	Counts      Counts
 }
 
@@ -140,7 +141,7 @@ func (c *Core) AddRoom(room int) {
 		c.owners = append(c.owners, 0)
 	}
 	for len(c.areas)*runPages < len(c.pages) {
-		c.areas = append(c.areas, 0)
+		c.areas = append(c.areas, trust{})
 	}
 }
 
@@ -191,16 +192,18 @@ func (c *Core) miss(p uint32, write bool) {
 		c.emit(stall, p, 1)
 		return
 	}
-	h := c.reads.hit(p, min(c.limit/8, spare))
-	if c.pages[p].state == remote && c.far[p/roomPages] {
+	far := c.far[p/roomPages]
+	h := c.reads.hit(p, min(c.limit/8, map2(far, min(runPages, spare), nearPages)))
+	if c.pages[p].state == remote && far {
 		c.fetch(p, write, h)
 		return
 	}
-	first, span, n := c.stretch(p, h, 2*runPages)
+	h.run = min(h.run, uint32(c.room(int(h.run))))
+	first, span, n := c.stretch(p, h, 2*h.run)
 	c.reads.went(h, first, span, n)
 	c.installAll(first, span, p, write, h.down)
 	c.strided(p, write, h)
-	c.room(batchPages)
+	c.room(max(batchPages, int(min(2*h.run, nearPages))))
 }
 
 // strided brings what an equal stride leads to next.
@@ -225,7 +228,7 @@ func (c *Core) strided(p uint32, write bool, h hint) {
 // room has pages leave where fewer than n more may be local, and says how many may be.
 func (c *Core) room(n int) int {
 	if c.limit-c.Local() < n {
-		c.evict(batchPages)
+		c.evict(max(batchPages, n))
 	}
 	return c.limit - c.Local()
 }
@@ -292,7 +295,7 @@ func (c *Core) installAll(first, span, p uint32, write, down bool) {
 
 // install makes n pages from first on local, which are all remote or all zero. p is the page that was asked for.
 func (c *Core) install(first, n, p uint32, write bool) {
-	s, guess := c.installed(first, p, write)
+	s := c.installed(first, p, write)
 	if c.pages[first].state == zero {
 		c.Counts.Zeroed += uint64(n)
 		c.emit(map2(s == dirty, fillZero, fillBlank), first, n)
@@ -301,7 +304,10 @@ func (c *Core) install(first, n, p uint32, write bool) {
 		c.emit(map2(s == dirty, fill, fillProtected), first, n)
 	}
 	c.ahead(first, n, p)
-	c.enterAll(first, n, s, guess)
+	c.enterAll(first, n, s)
+	if write {
+		c.written(first, n)
+	}
 }
 
 // ahead counts pages that come without having been asked for.
@@ -312,29 +318,28 @@ func (c *Core) ahead(first, n, p uint32) {
 	c.Counts.Ahead += uint64(n - 1)
 }
 
-// installed is the state that a page at first is to have once it is local, and whether it is writable by a guess.
-func (c *Core) installed(first, p uint32, write bool) (s state, guess bool) {
-	s = dirty
-	if !write {
-		guess = c.areas[p/runPages] >= areaWritten
-		if s = clean; c.pages[first].state == zero {
-			s = blank
-		} else if guess {
-			s = dirty
-		}
+// installed is the state that pages at first are to have once they are local.
+func (c *Core) installed(first, p uint32, write bool) state {
+	switch {
+	case write:
+		return dirty
+	case c.pages[first].state == zero:
+		return blank
+	case c.areas[p/runPages].guess():
+		return dirty
 	}
-	return s, guess
+	return clean
 }
 
 // enterAll makes n pages from first on local.
-func (c *Core) enterAll(first, n uint32, s state, guess bool) {
+func (c *Core) enterAll(first, n uint32, s state) {
 	for q := first; q < first+n; q++ {
 		g := &c.pages[q]
 		back := g.state == remote && g.prev != 0 && c.left-g.prev < uint32(c.limit)
 		if back {
 			c.Counts.Returned++
 		}
-		g.state, g.guessed, g.voted = s, guess, false
+		g.state, g.voted = s, false
 		c.enter(q, back)
 	}
 }
@@ -350,21 +355,49 @@ func map2[T any](yes bool, a, b T) T {
 func (c *Core) firstWrite(p uint32) {
 	c.Counts.WriteFaults++
 	area := &c.areas[p/runPages]
-	*area = min(*area+1, areaMost)
-	h := c.writes.hit(p, runPages)
+	h := c.writes.hit(p, map2(c.far[p/roomPages], runPages, nearPages))
+	if area.level > 0 {
+		h.run = max(h.run, runPages)
+	}
 	first, n := c.stretchWrites(p, h)
 	for q := first; q < first+n; q++ {
 		c.pages[q].state = dirty
 	}
+	c.written(first, n)
 	c.pages[p].voted = true
 	c.emit(unprotect, first, n)
 }
 
-// areaWritten is from how many first writes on an area's pages are installed writable, areaMost where counting ends.
-const (
-	areaWritten = 2
-	areaMost    = 4
-)
+// trust is what is known of an area: whether what is read there is written soon. A guess that it will be saves a fault, and may make pages
+// dirty that are never written, which nothing shows. So guesses run out, and then a read is answered with protected pages: if a write
+// follows, there are more guesses than before; if the pages leave as they came, none.
+type trust struct {
+	level uint8 // tests that a write followed, at most trustMost
+	left  uint8 // guesses, 1<<level - 1 after each such test
+	test  bool  // a read was answered with protected pages
+}
+
+const trustMost = 3
+
+// guess reports whether pages are to come writable.
+func (t *trust) guess() bool {
+	if t.left > 0 {
+		t.left--
+		return true
+	}
+	t.test = true
+	return false
+}
+
+// written says that n pages from first on are written.
+func (c *Core) written(first, n uint32) {
+	for a := first / runPages; a <= (first+n-1)/runPages; a++ {
+		if t := &c.areas[a]; t.test || t.level == 0 {
+			level := min(t.level+1, trustMost)
+			*t = trust{level: level, left: 1<<level - 1}
+		}
+	}
+}
 
 // stretchWrites is the run of protected pages from p on, in the direction of h, within p's room.
 func (c *Core) stretchWrites(p uint32, h hint) (first, n uint32) {

@@ -286,7 +286,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestRuns: what is walked through page by page is fetched in runs that grow to 64 KiB, upwards, downwards and in strides; what is
+// TestRuns: what is walked through page by page is fetched in runs that grow to 256 KiB, upwards, downwards and in strides; what is
 // touched at random is fetched by the page.
 func TestRuns(t *testing.T) {
 	for _, c := range []struct {
@@ -296,9 +296,9 @@ func TestRuns(t *testing.T) {
 		least float64 // pages installed per fault
 		most  float64
 	}{
-		{"up", func(i int) uint32 { return uint32(i) }, 2000, 12, 16},
-		{"down", func(i int) uint32 { return uint32(3999 - i) }, 2000, 12, 16},
-		{"two at once", func(i int) uint32 { return uint32(i/2 + i%2*2000) }, 4000, 12, 16},
+		{"up", func(i int) uint32 { return uint32(i) }, 2000, 48, 64},
+		{"down", func(i int) uint32 { return uint32(3999 - i) }, 2000, 48, 64},
+		{"two at once", func(i int) uint32 { return uint32(i/2 + i%2*2000) }, 4000, 48, 64},
 		{"strided", func(i int) uint32 { return uint32(i * 5) }, 800, 2.5, 5},
 		{"strided down", func(i int) uint32 { return uint32(4000 - i*5) }, 800, 2.5, 5},
 		{"random", func(i int) uint32 { return uint32(i*2654435761>>7) % (64 * roomPages) }, 4000, 1, 1.05},

@@ -13,8 +13,8 @@ const discardPages = 256
 const discardRanges = 512
 
 const (
-	// discardTime bounds a request. It is long, as one that came late would take new bytes: until there is an answer its pages do not leave.
-	discardTime = time.Minute
+	// discardTime bounds a request. Until one is answered its pages do not leave; the store drops those before it.
+	discardTime = 10 * time.Second
 	// discardPause is between attempts.
 	discardPause = time.Second
 )

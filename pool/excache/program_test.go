@@ -142,7 +142,7 @@ func TestPrograms(t *testing.T) {
 // TestEdges: what programs may do to the window, the descriptors behind it and the shim, and still see what they wrote.
 func TestEdges(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
-	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1, "borders": 1} {
+	for what, times := range map[string]int{"grows": 1, "closes": 1, "resolves": 10, "handlers": 1, "borders": 1, "mistakes": 1, "within": 1} {
 		t.Run(what, func(t *testing.T) {
 			for range times {
 				if got := r.run(t, r.program, what); got != "ok" {

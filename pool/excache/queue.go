@@ -13,8 +13,8 @@ func (q *queue) reset() { q.head, q.tail, q.n = none, none, 0 }
 const (
 	// smallPart is which part of the local pages the small queue may keep before it is asked for victims first.
 	smallPart = 10
-	// mainTurn: each so many victims one is the main queue's even so. Nobody sees that its pages are not used any more, and a
-	// program that walks through much would have no use of them for ever.
+	// mainTurn: of so many victims one is the main queue's even so. Nothing shows that its pages are not used any more, and a
+	// program that walks through much would have no use of them for ever. Victims of a queue come in a row, so that neighbours leave together.
 	mainTurn = 8
 )
 
@@ -62,7 +62,7 @@ func (c *Core) leave(p uint32) {
 func (c *Core) victim() uint32 {
 	for {
 		q := &c.main
-		if c.picks++; (c.small.n*smallPart >= c.limit && c.picks%mainTurn != 0 && c.small.n > 0) || c.main.n == 0 {
+		if c.picks++; (c.small.n*smallPart >= c.limit && c.picks/runPages%mainTurn != 0 && c.small.n > 0) || c.main.n == 0 {
 			q = &c.small
 		}
 		p := q.head
@@ -97,7 +97,6 @@ func (c *Core) evict(n int) {
 
 func (c *Core) evictOne(p uint32) {
 	g := &c.pages[p]
-	area := &c.areas[p/runPages]
 	if c.left++; c.left == 0 {
 		c.left = 1 // 0 is never
 	}
@@ -117,13 +116,12 @@ func (c *Core) evictOne(p uint32) {
 		} else {
 			c.join(save, p)
 		}
-		if g.guessed && c.left%4 == 0 {
-			*area = max(*area-1, 0) // a guess is never seen to be wrong, so it is tried again now and then
-		}
 	case g.state == clean:
 		g.state = remote
 		c.join(drop, p)
-		*area = max(*area-1, 0)
+		if area := &c.areas[p/runPages]; area.test {
+			*area = trust{}
+		}
 	default:
 		g.state = zero
 		c.join(drop, p)

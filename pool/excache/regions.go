@@ -119,7 +119,7 @@ func (s *Regions) Discard(ctx context.Context, r int, ranges []Range) error {
 	for i, g := range ranges {
 		all[i] = pool.Range{Off: g.Off, Size: g.Size}
 	}
-	err := region.DiscardAll(ctx, all)
+	err := region.DiscardInTurn(ctx, all)
 	if err != nil {
 		err = errors.Join(err, region.Quiet(ctx)) // which says whether the connection has ended
 	}

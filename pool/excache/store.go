@@ -15,7 +15,7 @@ type Store interface {
 	Release(r int)
 	// Discard makes ranges of room r zeros, or leaves them as they are, and gives their memory back to the machine that lends it. Other
 	// bytes of the room may be written meanwhile, and the room may be released. ErrLost: its bytes are gone; any other error: it may be
-	// asked again.
+	// asked again. Once it has returned without an error, no earlier call that failed takes effect any more.
 	Discard(ctx context.Context, r int, ranges []Range) error
 	// Mapped reports whether this process has all of room r mapped. It stays so until the room is released.
 	Mapped(r int) bool

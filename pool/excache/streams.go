@@ -55,7 +55,7 @@ func (s *streams) hit(p uint32, most int) hint {
 		if up := p-t.up < slack; up || t.down-p < slack {
 			t.hits++
 			t.used, t.last = s.clock, p
-			return hint{at: i, run: min(2*t.run, runPages, uint32(max(most, 1))), down: !up}
+			return hint{at: i, run: min(2*t.run, uint32(max(most, 1))), down: !up}
 		}
 		if t.last != none {
 			d := int64(p) - int64(t.last)

@@ -129,7 +129,7 @@ func (c *Core) fetch(p uint32, write bool, h hint) {
 	c.Counts.Ahead += uint64(n - 1)
 	c.reads.went(h, first, span, n)
 	c.strided(p, write, h)
-	if h.run == runPages {
+	if h.run >= runPages {
 		s := &c.reads.all[h.at]
 		s.window = max(s.window, 1)
 		c.readAhead(h.at, p, h.down)
@@ -209,7 +209,7 @@ func (c *Core) inTransfer(p uint32, write bool) {
 			return
 		}
 		c.out = append(c.out, effect{kind: place, transfer: i, first: p, n: 1})
-		c.enterAll(p, 1, dirty, false)
+		c.enterAll(p, 1, dirty)
 		return
 	}
 	t.wanted, t.page, t.write = true, p, write
@@ -320,9 +320,9 @@ func (c *Core) place(i uint8) {
 
 func (c *Core) placeRun(i uint8, first, n uint32) {
 	t := &c.transfers[i]
-	s, guess := c.installed(first, t.page, t.write)
+	s := c.installed(first, t.page, t.write)
 	c.out = append(c.out, effect{kind: map2(s == dirty, place, placeProtected), transfer: i, first: first, n: n})
-	c.enterAll(first, n, s, guess)
+	c.enterAll(first, n, s)
 }
 
 // Failed says that a transfer's operation has, for good. Lose has been called.

@@ -11,6 +11,9 @@ import (
 const (
 	CallRegister = "wherry.manager.register" // RegisterRequest → RegisterReply
 	CallTop      = "wherry.manager.top"      // Nothing → Top; capability read
+	CallMembers  = "wherry.manager.members"  // Nothing → MembersReply; capability read
+	CallJoin     = "wherry.manager.join"     // JoinRequest → MembersReply
+	CallLeave    = "wherry.manager.leave"    // LeaveRequest → Nothing; capability member or admin
 )
 
 const (
@@ -59,6 +62,22 @@ type RegisterReply struct {
 	Lease   cluster.Lease    `json:"lease"`
 	Members cluster.Revision `json:"members"`         // the same from each manager for the same list
 	Nodes   []cluster.Member `json:"nodes,omitempty"` // all components; nil: as at Seen
+}
+
+// JoinRequest asks for a place among those who keep the state in etcd members of their own.
+type JoinRequest struct {
+	Name string `json:"name"`
+	Addr string `json:"addr"` // host:port, for the other members
+}
+
+// LeaveRequest asks that a member be removed.
+type LeaveRequest struct {
+	Name string `json:"name"`
+}
+
+// MembersReply is who keeps the state.
+type MembersReply struct {
+	Members []cluster.StoreMember `json:"members"`
 }
 
 // Component is a component as managers know it.

@@ -92,6 +92,11 @@ func TestSeveralComponents(t *testing.T) {
 		must(t, r.Put(ctx, bytes.Repeat([]byte{9}, 2*part), part))
 		must(t, r.Discard(ctx, part+10, 2*part-20))
 		same(t, again, part, append(append(bytes.Repeat([]byte{9}, 10), make([]byte, 2*part-20)...), bytes.Repeat([]byte{9}, 10)...))
+		for range 2 {
+			must(t, r.Put(ctx, bytes.Repeat([]byte{9}, 20), part))
+			must(t, r.DiscardInTurn(ctx, []pool.Range{{Off: part - 10, Size: 20}}))
+			same(t, again, part, append(make([]byte, 10), bytes.Repeat([]byte{9}, 10)...))
+		}
 		r.Fence()
 		must(t, r.Quiet(ctx))
 		if err := r.Get(ctx, got, 7*part-1); !errors.Is(err, pool.ErrRange) {

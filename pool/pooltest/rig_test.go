@@ -48,11 +48,10 @@ func overAll(t *testing.T, fn func(t *testing.T, f factory)) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		n := 0
+		var n atomic.Int32 // cases make their elements side by side
 		fn(t, func() (fabric.Transport, string, error) {
-			n++
 			tr, err := shm.New(shm.Config{})
-			return tr, "shm://" + filepath.Join(dir, fmt.Sprint(n)), err
+			return tr, "shm://" + filepath.Join(dir, fmt.Sprint(n.Add(1))), err
 		})
 	})
 	t.Run("sim", func(t *testing.T) {

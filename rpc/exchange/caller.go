@@ -59,7 +59,7 @@ type Caller struct {
 }
 
 // MaxOneWay is how many one-way requests may be under way on one endpoint: those that were sent and of whose end the
-// callee has not told. Nobody would hear that one was refused, so the callee takes as many, whatever else it does.
+// callee has not told. No caller would hear of a refusal, so the callee takes as many, whatever else it does.
 const MaxOneWay = 64
 
 // lowEvery is how many numbers go by before the lowest is looked for again: the
@@ -128,7 +128,7 @@ func (c *Caller) OneWaysEnded(total uint64) bool {
 	return true
 }
 
-// OneWayReturned takes the word that a one-way request came back, because nobody takes requests there: it counts as if it had not been
+// OneWayReturned takes the word that a one-way request came back, because that element serves no calls: it counts as if it had not been
 // sent, for the callee will not count it either. It reports whether that can be.
 func (c *Caller) OneWayReturned() bool {
 	if c.sent == c.ended {
@@ -182,7 +182,7 @@ func (c *Caller) Waiting(id ID) bool {
 }
 
 // End frees a call's slot. It reports whether the call was still waiting: then
-// the callee should hear that nobody wants the answer any more.
+// the callee should hear that the answer is no longer wanted.
 func (c *Caller) End(id ID) (waited bool) {
 	s := c.find(id)
 	if s == nil {

@@ -27,7 +27,7 @@ type Lending[T any] struct {
 	closed  bool
 }
 
-// Lend enters a payload; false if the endpoint has ended, and nobody will read it.
+// Lend enters a payload; false if the endpoint has ended, so that it will not be read.
 // It stays until it is taken, or until the time until if that is not 0.
 func (l *Lending[T]) Lend(id ID, side Side, item T, until int64) bool {
 	if l.closed {

@@ -1,5 +1,5 @@
 // Package meter counts calls and how long they take, by name, in plain integers: for
-// whoever publishes metrics. A Meter's interceptors go into rpc.Config.
+// any publisher of metrics. A Meter's interceptors go into rpc.Config.
 package meter
 
 import (

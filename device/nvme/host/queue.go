@@ -142,27 +142,35 @@ func (d *Drive) trySend(id uint16, c nvme.Command, size int, reads bool, state u
 	return err
 }
 
-// sendFar puts a command, and what it writes, into the lender's memory. The fences keep it before the doorbell.
+// sendFar puts a command, and what it writes, into the lender's memory. The fence keeps it before the doorbell. What the connection takes at once is posted: the
+// lender's completion is answer enough.
 func (d *Drive) sendFar(s *slot, id uint16, at uint64, size int, reads bool) error {
 	if reads {
 		_, off := device.Split(d.address(id, true))
-		s.put.Forget() // an earlier command's, that nobody waited for
-		if s.put = d.far.StartPut(d.buffer(id)[:size], off); s.put.Poll() {
-			err := s.put.Wait(context.Background()) // it has ended
-			if s.put = (fabric.Op{}); err != nil {
-				return err
-			}
-		}
-	}
-	put := d.far.StartPut(d.entry[:], at) // so few bytes are copied where they wait
-	if put.Poll() {
-		if err := put.Wait(context.Background()); err != nil {
+		if err := d.sendData(s, d.buffer(id)[:size], off); err != nil {
 			return err
 		}
-	} else {
-		put.Forget()
+	}
+	if err := d.far.Post(d.entry[:], at); err != nil {
+		return err
 	}
 	d.ep.Fence()
+	return nil
+}
+
+func (d *Drive) sendData(s *slot, p []byte, off uint64) error {
+	s.put.Forget() // an earlier command's, that nobody waited for
+	s.put = fabric.Op{}
+	if len(p) <= fabric.MaxPostBytes {
+		if err := d.far.Post(p, off); !errors.Is(err, fabric.ErrBackpressure) {
+			return err
+		}
+	}
+	if s.put = d.far.StartPut(p, off); s.put.Poll() {
+		err := s.put.Wait(context.Background()) // it has ended
+		s.put = fabric.Op{}
+		return err
+	}
 	return nil
 }
 

@@ -32,7 +32,7 @@ type Map struct {
 	Exec       bool // not both
 }
 
-// Start asks a nursery for a worker.
+// Start tells a blank worker what it is to be.
 type Start struct {
 	Maps         []Map
 	Entry, Stack uint64
@@ -48,7 +48,7 @@ const (
 	mapExec     = 2
 )
 
-// Encode writes a request as a nursery reads it.
+// Encode writes it as nursery.c reads it.
 func (s *Start) Encode() ([]byte, error) {
 	if len(s.Maps) > maxMaps {
 		return nil, fmt.Errorf("a worker with %d mappings, at most %d are possible", len(s.Maps), maxMaps)
@@ -72,14 +72,7 @@ func (s *Start) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// Ping is a request that nursery.c refuses, with EINVAL: whoever hears that knows that it runs.
-func Ping() []byte {
-	b := make([]byte, startBytes)
-	binary.LittleEndian.PutUint64(b[startBytes-8:], maxMaps+1)
-	return b
-}
-
-// Answer reads a nursery's answer: a worker's process id, or why there is none.
+// Answer reads a nursery's answer: the process id of a blank worker, whose socket comes with it, or why there is none.
 func Answer(b []byte) (pid int, err error) {
 	var s Started
 	if len(b) != answerBytes {
@@ -89,7 +82,7 @@ func Answer(b []byte) (pid int, err error) {
 		return 0, fmt.Errorf("an answer of %d bytes, want %d", len(b), answerBytes)
 	}
 	if e := binary.LittleEndian.Uint32(b[4:]); e != 0 {
-		return 0, fmt.Errorf("fork: %w", unix.Errno(e))
+		return 0, unix.Errno(e)
 	}
 	return int(int32(binary.LittleEndian.Uint32(b))), nil
 }
@@ -125,7 +118,7 @@ func serve() error {
 				return err
 			}
 			if err = tell(Started{Error: replace(program).Error()}); err == nil {
-				_, err = unix.Read(socket, make([]byte, MaxMessage)) // Ping: what is left unread would break what was told
+				_, err = unix.Read(socket, make([]byte, MaxMessage)) // what was asked: left unread, it would break what was told
 			}
 			return err
 		}

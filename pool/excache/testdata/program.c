@@ -470,6 +470,69 @@ static void borders(void) // what begins outside the window and ends inside, and
         CHECK(inside(m + i));
 }
 
+static void mistakes(void) // calls that the system refuses leave the memory as it was, for the program and for its children
+{
+    size_t n = 4 * MIB;
+    const int fixed = MAP_PRIVATE | MAP_FIXED;
+    char *a = malloc(n), *away = mmap(0, 8192, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    put((uint64_t *)a, n / 8, 1);
+    char *at = (char *)((uintptr_t)(a + MIB) & ~4095ul);
+    CHECK(inside(at) && away != MAP_FAILED);
+    CHECK(mmap(at, 8192, PROT_READ, fixed, 1000, 0) == MAP_FAILED && errno == EBADF);
+    int fd = open("/dev/null", O_WRONLY);
+    CHECK(mmap(at, 8192, PROT_READ, fixed, fd, 0) == MAP_FAILED && errno == EACCES);
+    CHECK(mmap(at, 8192, PROT_READ, MAP_FIXED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(away, 8192, 8192, MREMAP_FIXED, at) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(away + (64 << 20), 8192, 8192, MREMAP_FIXED | MREMAP_MAYMOVE, at) == MAP_FAILED && errno == EFAULT);
+    CHECK(mprotect(at, 8192, 1 << 20) == -1 && errno == EINVAL);
+    CHECK(wrong((uint64_t *)a, n / 8, 1) == 0);
+    int status = 1;
+    pid_t child = fork();
+    if (!child)
+        _exit(wrong((uint64_t *)a, n / 8, 1) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(madvise(at, 8192, MADV_DONTNEED) == 0 && nonzero(at, 8192) == 0);
+}
+
+static void within(void) // what is done within an allocation does not end it there
+{
+    const size_t n = 4 * MIB, k = 8192;
+    void *(*volatile again)(void *, size_t) = realloc;
+    for (int what = 0; what < 4; what++) {
+        char *a = malloc(n), *hole = a + (what == 3 ? 0 : MIB);
+        put((uint64_t *)a, n / 8, 2);
+        CHECK(inside(a) && (uintptr_t)a % 4096 == 0 && malloc_usable_size(a) >= n);
+        size_t have = malloc_usable_size(a);
+        if (what == 0)
+            CHECK(mprotect(hole, k, PROT_READ) == 0);
+        else if (what == 1)
+            CHECK(mmap(hole, k, PROT_READ, MAP_PRIVATE | MAP_FIXED, open("/proc/self/exe", O_RDONLY), 0) == hole);
+        else
+            CHECK(mmap(hole, k, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == hole && nonzero(hole, k) == 0);
+        CHECK(malloc_usable_size(a) == have);
+        char *block = malloc(MIB); // so that it has to move
+        a = again(a, 8 * MIB);
+        CHECK(a);
+        size_t bad = wrong((uint64_t *)a, n / 8, 2);
+        CHECK(what == 0 ? bad == 0 : bad > 0 && bad <= k / 8);
+        CHECK(wrong((uint64_t *)(a + n - MIB), 0, 2) == 0 && (what != 1 || memcmp(a + MIB, "\177ELF", 4) == 0));
+        char *b = malloc(n); // which lies where the other was
+        memset(b, 3, n);
+        CHECK(wrong((uint64_t *)a, n / 8, 2) == bad);
+        free(a), free(b), free(block);
+    }
+    char *rest = malloc(n); // a piece that a program gives back on its own is nobody's, and not the next allocation's
+    put((uint64_t *)rest, n / 8, 4);
+    CHECK(munmap(rest + MIB, MIB) == 0);
+    char *next = malloc(MIB);
+    CHECK(malloc_usable_size(next) == MIB);
+    memset(next, 5, MIB);
+    free(next);
+    for (int i = 0; i < 8; i++)
+        memset(malloc(MIB), 6, MIB);
+    CHECK(wrong((uint64_t *)rest, n / 8, 4) <= MIB / 8);
+}
+
 static void heap(void) // what is small stays here
 {
     for (int i = 0; i < 160; i++)
@@ -480,7 +543,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

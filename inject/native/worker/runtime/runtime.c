@@ -231,7 +231,7 @@ i32 wherry_fork(i32 element, const void *data, u32 size) { return wherry_fork_2(
 
 /* ---- Faults. ---- */
 
-enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGSTOP = 19, SIGSYS = 31, SIGNALS = 64 };
+enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGSYS = 31 };
 
 static void fault(i32 sig, u8 *info, u8 *context)
 {
@@ -244,25 +244,21 @@ static void fault(i32 sig, u8 *info, u8 *context)
     leave(1);
 }
 
+/* All other signals are ignored (nursery.c): the node decides. */
 static void take_signals(void)
 {
     enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTORER = 0x04000000 };
+    static const u8 faults[] = {SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS};
     struct { u64 sp; i32 flags; u32 zero; u64 size; } stack = {(u64)fault_stack, 0, 0, sizeof fault_stack};
     sys(SYS_sigaltstack, (u64)&stack, 0, 0, 0);
-    for (i32 sig = 1; sig <= SIGNALS; sig++) {
 #if defined(__x86_64__)
-        /* A restorer has to be there; fault never returns. */
-        struct { u64 handler, flags, restorer, mask; } act = {1, SA_RESTORER, (u64)fault, 0};
+    /* A restorer has to be there; fault never returns. */
+    struct { u64 handler, flags, restorer, mask; } act = {(u64)fault, SA_RESTORER | SA_SIGINFO | SA_ONSTACK, (u64)fault, 0};
 #else
-        struct { u64 handler, flags, mask; } act = {1, 0, 0};
+    struct { u64 handler, flags, mask; } act = {(u64)fault, SA_SIGINFO | SA_ONSTACK, 0};
 #endif
-        switch (sig) {
-        case SIGILL: case SIGTRAP: case SIGBUS: case SIGFPE: case SIGSEGV: case SIGSYS:
-            act.handler = (u64)fault;
-            act.flags |= SA_SIGINFO | SA_ONSTACK;
-        }
-        sys(SYS_rt_sigaction, (u64)sig, (u64)&act, 0, sizeof act.mask); /* all others are ignored: the node decides */
-    }
+    for (u32 i = 0; i < sizeof faults; i++)
+        sys(SYS_rt_sigaction, faults[i], (u64)&act, 0, sizeof act.mask);
 }
 
 /* ---- Start, and the loop. ---- */

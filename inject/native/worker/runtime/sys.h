@@ -8,7 +8,7 @@ typedef uint64_t u64;
 typedef int64_t i64;
 
 #if defined(__x86_64__)
-enum { SYS_close = 3, SYS_mmap = 9, SYS_sendto = 44, SYS_recvmsg = 47, SYS_clone = 56, SYS_rt_sigaction = 13, SYS_sigaltstack = 131,
+enum { SYS_close = 3, SYS_mmap = 9, SYS_recvfrom = 45, SYS_sendmsg = 46, SYS_recvmsg = 47, SYS_socketpair = 53, SYS_clone = 56, SYS_rt_sigaction = 13, SYS_sigaltstack = 131,
        SYS_prctl = 157, SYS_getppid = 110, SYS_futex = 202, SYS_clock_gettime = 228, SYS_exit_group = 231, SYS_seccomp = 317, SYS_close_range = 436 };
 static i64 sys6(i64 n, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -20,7 +20,7 @@ static i64 sys6(i64 n, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
     return r;
 }
 #elif defined(__aarch64__)
-enum { SYS_close = 57, SYS_mmap = 222, SYS_sendto = 206, SYS_recvmsg = 212, SYS_clone = 220, SYS_rt_sigaction = 134, SYS_sigaltstack = 132,
+enum { SYS_close = 57, SYS_mmap = 222, SYS_recvfrom = 207, SYS_sendmsg = 211, SYS_recvmsg = 212, SYS_socketpair = 199, SYS_clone = 220, SYS_rt_sigaction = 134, SYS_sigaltstack = 132,
        SYS_prctl = 167, SYS_getppid = 173, SYS_futex = 98, SYS_clock_gettime = 113, SYS_exit_group = 94, SYS_seccomp = 277, SYS_close_range = 436 };
 static i64 sys6(i64 n, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -35,7 +35,7 @@ static i64 sys6(i64 n, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
     return (i64)x0;
 }
 #elif defined(__riscv)
-enum { SYS_close = 57, SYS_mmap = 222, SYS_sendto = 206, SYS_recvmsg = 212, SYS_clone = 220, SYS_rt_sigaction = 134, SYS_sigaltstack = 132,
+enum { SYS_close = 57, SYS_mmap = 222, SYS_recvfrom = 207, SYS_sendmsg = 211, SYS_recvmsg = 212, SYS_socketpair = 199, SYS_clone = 220, SYS_rt_sigaction = 134, SYS_sigaltstack = 132,
        SYS_prctl = 167, SYS_getppid = 173, SYS_futex = 98, SYS_clock_gettime = 113, SYS_exit_group = 94, SYS_seccomp = 277, SYS_close_range = 436 };
 static i64 sys6(i64 n, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {

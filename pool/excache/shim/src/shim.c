@@ -219,36 +219,49 @@ static i64 system_map(void *p, u64 n, int prot, int flags, int fd, i64 off)
     return CALL6(SYS_mmap, p, n, prot, flags, fd, off);
 }
 
-/* Something is put over addresses, some of the window among them. Anonymous memory stays in the window, and is zeroed; a file is mapped
- * there, and the addresses are the window's again when they are given up. */
+static int failed(i64 r) { return r < 0 && r > -4096; }
+
+/* A part of the window is replaced; the lock is held. Nothing changes where the system refuses. Anonymous memory stays in the window, and is
+ * zeroed; a file is mapped there, and the addresses are the window's again when they are given up. */
+static i64 replace(u8 *in, u64 n, int prot, int flags, int fd, i64 off)
+{
+    const int writable = PROT_READ | PROT_WRITE;
+    i64 r = 0;
+    if (!(flags & MAP_ANONYMOUS && flags & MAP_PRIVATE) || prot & PROT_EXEC) {
+        r = CALL6(SYS_mmap, in, n, prot, flags, fd, off);
+        if (!failed(r))
+            window_claim(in, n, 1);
+        return r;
+    }
+    if (prot != writable)
+        r = CALL3(SYS_mprotect, in, n, prot);
+    if (failed(r))
+        return r;
+    window_claim(in, n, 0);
+    if (prot != writable) { /* again: giving up what was there may have mended it */
+        r = CALL3(SYS_mprotect, in, n, prot);
+        window_altered(in, n);
+    }
+    return r;
+}
+
+/* Something is put over addresses, some of the window among them. */
 static i64 map_over(u8 *p, u64 n, int prot, int flags, int fd, i64 off)
 {
     n = whole_pages(n);
     struct parts s = parts_of(p, n);
-    i64 r = (u64)p % PAGE ? -EINVAL : 0;
-    int ours = flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(prot & PROT_EXEC);
-    if (r >= 0 && s.before)
-        r = system_map(p, s.before, prot, flags, fd, off);
-    if (r >= 0 && s.after)
-        r = system_map(p + n - s.after, s.after, prot, flags, fd, off + (i64)(n - s.after));
-    if (r < 0 && r > -4096)
-        return r;
-    u8 *in = p + s.before;
-    r = (i64)p;
+    if ((u64)p % PAGE)
+        return -EINVAL;
     lock();
-    if (!window_claim(in, s.in))
-        r = -ENOMEM;
-    else if (!ours) {
-        i64 err = CALL6(SYS_mmap, in, s.in, prot, flags, fd, off + (i64)s.before);
-        window_altered(in, s.in, 1);
-        r = err < 0 && err > -4096 ? err : r;
-    } else if (prot != (PROT_READ | PROT_WRITE)) {
-        i64 err = CALL3(SYS_mprotect, in, s.in, prot);
-        window_altered(in, s.in, 0);
-        r = err < 0 ? err : r;
-    }
+    i64 r = window_prepare(p + s.before, s.in) ? 0 : -ENOMEM;
+    if (!failed(r) && s.before)
+        r = system_map(p, s.before, prot, flags, fd, off);
+    if (!failed(r) && s.after)
+        r = system_map(p + n - s.after, s.after, prot, flags, fd, off + (i64)(n - s.after));
+    if (!failed(r))
+        r = replace(p + s.before, s.in, prot, flags, fd, off + (i64)s.before);
     unlock();
-    return r;
+    return failed(r) ? r : (i64)p;
 }
 
 EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
@@ -311,9 +324,10 @@ static i64 remap_over(void *p, u64 old, u64 n, int flags, u8 *to)
         return -EINVAL;
     lock();
     i64 r = -ENOMEM;
-    if (window_claim(to + s.before, s.in)) {
+    if (window_prepare(to + s.before, s.in)) {
         r = CALL5(SYS_mremap, p, old, n, flags, to);
-        window_altered(to + s.before, s.in, 1);
+        if (!failed(r))
+            window_claim(to + s.before, s.in, 1);
     }
     unlock();
     return r;
@@ -341,7 +355,7 @@ EXPORT int mprotect(void *p, u64 n, int prot)
     i64 r = CALL3(SYS_mprotect, p, n, prot);
     if (r == 0 && s.in && prot != (PROT_READ | PROT_WRITE)) {
         lock();
-        window_altered((u8 *)p + s.before, s.in, 0);
+        window_altered((u8 *)p + s.before, s.in);
         unlock();
     }
     return (int)fails(r);

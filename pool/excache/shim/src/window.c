@@ -17,7 +17,7 @@ static struct counters no_counters;
 struct counters *counters = &no_counters;
 
 enum { CLEAN = 0, DEAD = 1, USED = 2 }; /* free and zero; free, but the daemon does not know it yet; in use */
-enum { ALTERED = 1, FOREIGN = 2, ALLOCATED = 4 };
+enum { ALTERED = 1, FOREIGN = 2, ALLOCATED = 4, PART = 8 }; /* an allocation begins there; the one before goes on */
 struct range { u64 off, len; u32 kind, flags; };
 static struct range *ranges; /* sorted, side by side, from 0 to taken_to */
 static u32 range_count;
@@ -137,6 +137,8 @@ static u32 cut(u64 off)
     r[1].off = off;
     r[1].len = r->len - first;
     r->len = first;
+    if (r->flags & ALLOCATED)
+        r[1].flags = (r->flags & ~(u32)ALLOCATED) | PART;
     return i + 1;
 }
 
@@ -309,6 +311,8 @@ void window_give(u8 *p, u64 n)
         r->kind = DEAD;
         dead += r->len;
     }
+    for (u32 k = end; k < range_count && ranges[k].flags & PART; k++) /* what lay before it is gone, and may be another allocation soon */
+        ranges[k].flags &= ~(u32)PART;
     for (u32 k = end < range_count ? end : range_count - 1; k > 0 && k + 1 > i; k--)
         join(k);
     if (dead >= TELL_BYTES)
@@ -335,13 +339,26 @@ int window_extend(u8 *p, u64 n, u64 more)
     return 1;
 }
 
+/* The range that begins an allocation, or range_count; *end is where that ends. */
+static u32 allocation(u64 off, u64 *end)
+{
+    u32 i = off < top ? find(off) : range_count;
+    while (i < range_count && ranges[i].flags & PART && i)
+        i--;
+    if (i == range_count || ranges[i].kind != USED || !(ranges[i].flags & ALLOCATED))
+        return range_count;
+    u32 k = i + 1;
+    while (k < range_count && ranges[k].flags & PART)
+        k++;
+    *end = ranges[k - 1].off + ranges[k - 1].len;
+    return i;
+}
+
 u64 window_length(u8 *p)
 {
-    u64 off = (u64)(p - window_base);
-    if (off >= top)
-        return 0;
-    struct range *r = ranges + find(off);
-    return r->off == off && r->kind == USED && r->flags & ALLOCATED ? r->len : 0;
+    u64 off = (u64)(p - window_base), end = 0;
+    u32 i = allocation(off, &end);
+    return i < range_count && ranges[i].off == off ? end - off : 0;
 }
 
 static void zero(u64 off, u64 n, int advice) /* if that is the advice; all else is about memory that is not the kernel's to place */
@@ -369,30 +386,43 @@ i64 window_advise(u8 *p, u64 n, int advice)
     return 0;
 }
 
-void window_altered(u8 *p, u64 n, int foreign)
+void window_altered(u8 *p, u64 n)
 {
     u64 off = (u64)(p - window_base), end = off + n;
     if (off >= top)
         return;
     for (u32 i = find(off); i < range_count && ranges[i].off < end; i++)
         if (ranges[i].kind == USED)
-            ranges[i].flags |= foreign ? FOREIGN : ALTERED;
+            ranges[i].flags |= ALTERED;
 }
 
-int window_claim(u8 *p, u64 n)
+int window_prepare(u8 *p, u64 n)
 {
     u64 off = (u64)(p - window_base);
-    if (n > window_size - off || range_count + 6 > MAX_RANGES || (off + n > top && !grow(off + n - top)))
-        return 0;
+    return n <= window_size - off && range_count + 10 <= MAX_RANGES && (off + n <= top || grow(off + n - top));
+}
+
+void window_claim(u8 *p, u64 n, int foreign)
+{
+    u64 off = (u64)(p - window_base), begin = 0, end = 0;
+    u32 i = allocation(off, &end);
+    if (i < range_count)
+        begin = ranges[i].off;
+    i = cut(off);
+    for (u32 k = cut(off + n); foreign && i < k; i++) /* it is replaced already, and not to be mended */
+        ranges[i].flags &= ~(u32)(ALTERED | FOREIGN);
     window_give(p, n);
     if (dead)
         tell();
-    u32 i = cut(off), end = cut(off + n);
-    for (u32 k = i; k < end; k++) {
-        ranges[k].kind = USED;
-        ranges[k].flags = 0;
+    if (end > off && end < off + n)
+        cut(end);
+    i = cut(off);
+    for (u32 k = cut(off + n); i < k; i++) {
+        ranges[i].kind = USED;
+        ranges[i].flags = (foreign ? FOREIGN : 0) | (ranges[i].off >= end ? 0 : ranges[i].off == begin ? ALLOCATED : PART);
     }
-    return 1;
+    for (; i < range_count && ranges[i].off < end; i++)
+        ranges[i].flags |= PART;
 }
 
 static int connect_to(const char *path)

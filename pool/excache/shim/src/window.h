@@ -32,10 +32,13 @@ int window_extend(u8 *p, u64 n, u64 more);
 u64 window_length(u8 *p);
 /* Does what madvise does: whole pages read as zeros where that is the advice. */
 i64 window_advise(u8 *p, u64 n, int advice);
-/* Says that the program has changed what these pages allow, or mapped something else there: giving them back mends that. */
-void window_altered(u8 *p, u64 n, int foreign);
-/* Marks pages, which something is put at by MAP_FIXED, as in use; 0 if there is no room. */
-int window_claim(u8 *p, u64 n);
+/* Says that the program has changed what these pages allow: giving them back mends that. */
+void window_altered(u8 *p, u64 n);
+/* Makes room for window_claim, which cannot fail then; 0 if there is none. The pages stay as they are. */
+int window_prepare(u8 *p, u64 n);
+/* Marks pages as in use that something was put at by MAP_FIXED: zeros, or foreign, what the caller has mapped there already. An allocation that they lie in
+ * stays one, to its end. */
+void window_claim(u8 *p, u64 n, int foreign);
 /* Whether a descriptor is the window's. Closing it would end the session while the memory is in use. */
 int window_owns(int fd);
 /* Moves it elsewhere if it is, as the program takes its number; 0 if there is no other. Without the lock, as the others of these three. */

@@ -1,0 +1,128 @@
+package component
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/pool"
+)
+
+// reader is one of many principals.
+func reader(i int) cluster.Principal {
+	return cluster.Principal{Name: fmt.Sprint("p", i), Caps: cluster.CapRead}
+}
+
+// shelf makes a region with items that everybody may read.
+func shelf(t *testing.T, c *Component, items int) (ref pool.NameRequest, numbers []uint32) {
+	t.Helper()
+	r, err := c.Create(ann, nil, &pool.CreateRequest{Name: "shelf", Size: 1 << 20})
+	must(t, err)
+	ref = pool.NameRequest{Region: r.Region}
+	must(t, c.Grant(ann, &pool.GrantRequest{NameRequest: ref, To: cluster.Everyone, Rights: "r"}))
+	for range items {
+		it, err := c.CreateItem(ann, &pool.ItemCreateRequest{NameRequest: ref, Size: 64})
+		must(t, err)
+		numbers = append(numbers, it.Number)
+	}
+	return ref, numbers
+}
+
+// key is the first key of a principal's descriptor of an item.
+func key(t *testing.T, c *Component, who cluster.Principal, ref pool.NameRequest, number uint32) fabric.Key {
+	t.Helper()
+	table, err := c.LookupItem(who, &pool.ItemRequest{NameRequest: ref, Number: number})
+	must(t, err)
+	k, err := fabric.DecodeKey(table.Pieces[0].Key)
+	must(t, err)
+	return k
+}
+
+// TestKeysOfMany: however many principals look items up, others can too: an element has 65,536 keys, and these look up more.
+func TestKeysOfMany(t *testing.T) {
+	c, _ := newComponent(t, 1<<30, Limits{})
+	ref, numbers := shelf(t, c, 100)
+	for i := range 700 {
+		for _, n := range numbers {
+			if _, err := c.LookupItem(reader(i), &pool.ItemRequest{NameRequest: ref, Number: n}); err != nil {
+				t.Fatalf("principal %d, item %d: %v", i, n, err)
+			}
+		}
+	}
+	if c.keys.all > c.limits.Keys {
+		t.Errorf("%d keys, and the limit is %d", c.keys.all, c.limits.Keys)
+	}
+}
+
+// TestKeysAge: a principal that has its share loses the key that it has not asked for longest. Where all keys are given, the principal with most
+// gives; who has less than its fair share keeps what it has. Keys to regions do not age.
+func TestKeysAge(t *testing.T) {
+	c, _ := newComponent(t, 1<<30, Limits{Keys: 122, PrincipalKeys: 60})
+	ref, numbers := shelf(t, c, 90)
+	region, err := c.Lookup(ann, nil, &pool.LookupRequest{NameRequest: ref})
+	must(t, err)
+	first := key(t, c, bob, ref, numbers[0])
+	var last fabric.Key
+	for _, n := range numbers[1:60] {
+		last = key(t, c, bob, ref, n)
+	}
+	again := key(t, c, bob, ref, numbers[0])
+	if first != again || !c.el.Holds(first) {
+		t.Error("a key aged below the bound")
+	}
+	second := key(t, c, bob, ref, numbers[1])
+	for _, n := range numbers[60:80] {
+		key(t, c, bob, ref, n)
+	}
+	if !c.el.Holds(first) || !c.el.Holds(second) || !c.el.Holds(last) || c.keys.by["bob"].n > 60 {
+		t.Errorf("bob has %d keys, and not those that it asked for last", c.keys.by["bob"].n)
+	}
+	var small []fabric.Key
+	for i := range 5 {
+		small = append(small, key(t, c, reader(i), ref, numbers[i]))
+	}
+	for range 3 {
+		for _, n := range numbers {
+			key(t, c, bob, ref, n)
+			key(t, c, ann, ref, n)
+		}
+	}
+	for i, k := range small {
+		if !c.el.Holds(k) {
+			t.Errorf("principal %d had one key, and lost it to principals that had %d and %d", i, c.keys.by["bob"].n, c.keys.by["ann"].n)
+		}
+	}
+	if k, err := fabric.DecodeKey(region.Parts[0].Key); err != nil || !c.el.Holds(k) {
+		t.Error("a key to a region aged")
+	}
+	if c.keys.all > 122 {
+		t.Errorf("%d keys of 122", c.keys.all)
+	}
+	must(t, c.Destroy(ann, ref))
+	if c.keys.all != 0 || len(c.keys.by) != 0 {
+		t.Errorf("%d keys of %d principals are left, and the region is destroyed", c.keys.all, len(c.keys.by))
+	}
+}
+
+// TestKeysOfRegions: keys to regions are bounded as well, and the error says what to do.
+func TestKeysOfRegions(t *testing.T) {
+	c, _ := newComponent(t, 1<<30, Limits{Keys: 20, PrincipalKeys: 10})
+	for i := range 11 {
+		_, err := c.Create(ann, nil, &pool.CreateRequest{Name: fmt.Sprint("r", i), Size: 1})
+		if i < 10 {
+			must(t, err)
+		} else if !errors.Is(err, pool.ErrMemory) || !strings.Contains(err.Error(), "Limits.PrincipalKeys") {
+			t.Errorf("an eleventh region's keys: %v", err)
+		}
+	}
+	if _, err := c.Create(bob, nil, &pool.CreateRequest{Name: "other", Size: 1}); err != nil {
+		t.Errorf("another principal: %v", err)
+	}
+	must(t, c.Destroy(ann, pool.NameRequest{Name: "r0"}))
+	if _, err := c.Create(ann, nil, &pool.CreateRequest{Name: "next", Size: 1}); err != nil {
+		t.Errorf("after one was destroyed: %v", err)
+	}
+}

@@ -1,0 +1,169 @@
+package excache
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// worked is a core with a program that works on its pages, and what the daemon does for it.
+type worked struct {
+	core  *Core
+	rng   *rand.Rand
+	calls [stall + 1]int
+	pages [stall + 1]int
+	last  uint32 // the page of the last access, and whether it was a write: most are like the one before
+	wrote bool
+}
+
+func newWorked(mib, local int, far bool) *worked {
+	w := &worked{core: NewCore(local << 20 / PageBytes), rng: rand.New(rand.NewPCG(1, 2)), last: none}
+	for r := range mib << 20 / RoomBytes {
+		w.core.AddRoom(r)
+		w.core.Own(r, 1, far)
+	}
+	return w
+}
+
+// at is an access to the i-th word.
+func (w *worked) at(i int, write bool) {
+	p := uint32(i / (PageBytes / 8))
+	if p == w.last && (w.wrote || !write) {
+		return
+	}
+	w.last, w.wrote = p, write
+	for !w.core.Allows(p, write) {
+		for _, e := range w.core.Fault(p, write, false) {
+			w.calls[e.kind]++
+		}
+	}
+}
+
+func (w *worked) fill(n int) []uint64 {
+	a := make([]uint64, n)
+	for i := range a {
+		w.at(i, true)
+		a[i] = w.rng.Uint64()
+	}
+	return a
+}
+
+func (w *worked) sort(a []uint64, low, high int) {
+	for high-low > 16 {
+		pivot := a[low+(high-low)/2]
+		i, j := low, high
+		for i <= j {
+			for w.at(i, false); a[i] < pivot; w.at(i, false) {
+				i++
+			}
+			for w.at(j, false); a[j] > pivot; w.at(j, false) {
+				j--
+			}
+			if i <= j {
+				w.at(i, true)
+				w.at(j, true)
+				a[i], a[j] = a[j], a[i]
+				i++
+				j--
+			}
+		}
+		if j-low < high-i {
+			w.sort(a, low, j)
+			low = i
+		} else {
+			w.sort(a, i, high)
+			high = j
+		}
+	}
+	for i := low + 1; i <= high; i++ {
+		w.at(i, true)
+		for j := i; j > low && a[j-1] > a[j]; j-- {
+			a[j-1], a[j] = a[j], a[j-1]
+		}
+	}
+}
+
+var works = map[string]func(w *worked, n int){
+	"quicksort": func(w *worked, n int) {
+		w.sort(w.fill(n), 0, n-1)
+		for i := range n {
+			w.at(i, false)
+		}
+	},
+	"scan": func(w *worked, n int) {
+		w.fill(n)
+		for range 4 {
+			for i := 0; i < n; i += 8 {
+				w.at(i, false)
+				w.at(i, true)
+			}
+		}
+	},
+	"read": func(w *worked, n int) {
+		w.fill(n)
+		for range 4 {
+			for i := 0; i < n; i += 8 {
+				w.at(i, false)
+			}
+		}
+	},
+	"zipf": func(w *worked, n int) {
+		w.fill(n)
+		pages := n / 512
+		for range 250_000 {
+			p := int(float64(pages)*math.Pow(w.rng.Float64(), 4)) * 2654435761 % pages
+			w.at(p*512, false)
+			w.at(p*512, true)
+		}
+	},
+	"random": func(w *worked, n int) {
+		w.fill(n)
+		for range 100_000 {
+			w.at(w.rng.IntN(n), w.rng.IntN(2) == 0)
+		}
+	},
+}
+
+// TestWork: of programs that walk through their memory few accesses are faults, and what leaves does so in long runs. Each fault, and each
+// run, is a handful of system calls.
+func TestWork(t *testing.T) {
+	for _, name := range []string{"quicksort", "scan", "read"} {
+		w := newWorked(16, 2, false)
+		works[name](w, 8<<20/8)
+		c := &w.core.Counts
+		if moved := c.Fetched + c.Zeroed; c.Faults*16 > moved || c.WriteFaults*32 > moved || c.Saved < 12*uint64(w.calls[save]) || c.Evicted < 12*uint64(w.calls[save]+w.calls[drop]) {
+			t.Errorf("%s: %d faults, %d of them first writes, for %d pages; %d pages were saved in %d runs, and of %d that left %d runs were dropped",
+				name, c.Faults, c.WriteFaults, moved, c.Saved, w.calls[save], c.Evicted, w.calls[drop])
+		}
+	}
+}
+
+// TestReadAfterFilling: what was written once and is only read from then on is saved twice at most: no guess shows that it is not written.
+func TestReadAfterFilling(t *testing.T) {
+	w := newWorked(16, 4, false)
+	works["read"](w, 16<<20/8)
+	if c := &w.core.Counts; c.Saved > 2*c.Zeroed {
+		t.Errorf("%d pages were saved, of %d that were ever written", c.Saved, c.Zeroed)
+	}
+}
+
+// BenchmarkWork counts what the daemon is asked for, and asks the kernel for.
+func BenchmarkWork(b *testing.B) {
+	for _, name := range []string{"quicksort", "scan", "read", "zipf", "random"} {
+		b.Run(name, func(b *testing.B) {
+			var w *worked
+			for b.Loop() {
+				w = newWorked(64, 16, false)
+				works[name](w, 64<<20/8)
+			}
+			c := &w.core.Counts
+			b.ReportMetric(float64(c.Faults-c.WriteFaults), "misses")
+			b.ReportMetric(float64(c.WriteFaults), "write-faults")
+			b.ReportMetric(float64(c.Fetched), "fetched")
+			b.ReportMetric(float64(w.calls[fill]+w.calls[fillProtected]+w.calls[fillZero]+w.calls[fillBlank]), "fills")
+			b.ReportMetric(float64(c.Saved), "saved")
+			b.ReportMetric(float64(w.calls[save]), "saves")
+			b.ReportMetric(float64(w.calls[drop]), "drops")
+		})
+	}
+}
