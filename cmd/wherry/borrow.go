@@ -57,7 +57,7 @@ later is the client, with memory that is shared:
 type front interface {
 	listen(addr string) (net.Listener, error)
 	// serve serves it until ctx ends, when it returns nil, or until the drive is lost. up is told first.
-	serve(ctx context.Context, l net.Listener, d *host.Drive, name string, up func(url string) error) error
+	serve(ctx context.Context, l net.Listener, lease *host.Lease, up func(url string) error) error
 }
 
 // front is what --as names, and the address it has.
@@ -129,17 +129,17 @@ func (a *app) borrow(cmd *cobra.Command, on, name string, f *borrowFlags) (err e
 	if err != nil {
 		return err
 	}
-	d, err := c.BorrowDrive(ctx, at, name, cfg)
+	lease, err := c.BorrowLease(ctx, at, name, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		back, cancel := context.WithTimeout(context.Background(), giveBackTime)
 		defer cancel()
-		err = errors.Join(err, d.Close(back))
+		err = errors.Join(err, lease.Close(back))
 	}()
-	return by.serve(cmd.Context(), l, d, name, func(url string) error {
-		up := borrowed{Name: name, Node: at, Lease: d.Lease(), SizeBytes: d.Size(), URL: url, Mapped: d.Mapped()}
+	return by.serve(cmd.Context(), l, lease, func(url string) error {
+		up := borrowed{Name: name, Node: at, Lease: lease.ID(), SizeBytes: lease.Size(), URL: url, Mapped: lease.Mapped()}
 		return a.print(up, func(w io.Writer) {
 			fmt.Fprintf(w, "%s of node %s, %v, is at %s (lease %d)\n", up.Name, up.Node, node.Bytes(up.SizeBytes), up.URL, up.Lease)
 		})

@@ -32,10 +32,14 @@ func (nbdFront) listen(addr string) (net.Listener, error) {
 	return net.Listen(network, addr)
 }
 
-func (f nbdFront) serve(ctx context.Context, l net.Listener, d *host.Drive, name string, up func(string) error) error {
-	s := nbd.New(d, name, slog.New(slog.NewTextHandler(f.a.err, nil)))
+func (f nbdFront) serve(ctx context.Context, l net.Listener, lease *host.Lease, up func(string) error) error {
+	d, err := lease.Open(ctx)
+	if err != nil {
+		return err
+	}
+	s := nbd.New(d, lease.Name(), slog.New(slog.NewTextHandler(f.a.err, nil)))
 	s.Errno = errnoOf
-	if err := up(nbdURL(l.Addr(), name)); err != nil {
+	if err := up(nbdURL(l.Addr(), lease.Name())); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, s.Close)()
@@ -72,9 +76,9 @@ type guestFront struct{ a *app }
 
 func (guestFront) listen(addr string) (net.Listener, error) { return vfiouser.Listen(addr) }
 
-func (f guestFront) serve(ctx context.Context, l net.Listener, d *host.Drive, name string, up func(string) error) error {
+func (f guestFront) serve(ctx context.Context, l net.Listener, lease *host.Lease, up func(string) error) error {
 	if err := up("vfio-user:" + l.Addr().String()); err != nil {
 		return err
 	}
-	return guest.Serve(ctx, slog.New(slog.NewTextHandler(f.a.err, nil)), l.(*net.UnixListener), d, name)
+	return guest.Serve(ctx, slog.New(slog.NewTextHandler(f.a.err, nil)), l.(*net.UnixListener), lease)
 }

@@ -87,8 +87,13 @@ func (m *machine) unplug(bus, dev string) {
 }
 
 // lend serves a drive to guests at a socket.
-func (r *rig) lend(name string, d *host.Drive) (socket string) {
+func (r *rig) lend(name string, cfg host.Config) (socket string, d *host.Lease) {
 	r.t.Helper()
+	d, err := r.client("borrower").BorrowLease(r.ctx(), lenderName, driveName, cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { d.Close(context.WithoutCancel(r.t.Context())) })
 	socket = filepath.Join(r.dir, name+".vfu")
 	l, err := vfiouser.Listen(socket)
 	if err != nil {
@@ -96,19 +101,23 @@ func (r *rig) lend(name string, d *host.Drive) (socket string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- guest.Serve(ctx, slogTo(r.t), l, d, driveName) }()
+	go func() { ended <- guest.Serve(ctx, slogTo(r.t), l, d) }()
 	r.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && d.Err() == nil {
 			r.t.Error(err)
 		}
 	})
-	return socket
+	return socket, d
 }
 
 // TestGuest: the kernel of a stock guest takes a borrowed drive for an NVMe drive of its own. What it writes is in the lender's file, and it reads what is there; it lets go of
-// the drive and has it again.
+// the drive and has it again. Over shm the lender's engine works in the guest's memory, over tcp one beside the guest does.
 func TestGuest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a guest takes half a minute, and longer under the race detector")
+	}
+	m := newRig(t, "shm").guest("vm")
 	for _, scheme := range schemes {
 		t.Run(scheme, func(t *testing.T) {
 			r := newRig(t, scheme)
@@ -117,29 +126,48 @@ func TestGuest(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.node("")
-			d := r.borrow(r.client("borrower"), host.Config{Mode: device.Exclusive})
-			socket := r.lend("g", d)
-			m := r.guest("vm")
+			socket, _ := r.lend("g", host.Config{Mode: device.Exclusive})
+			m := &machine{m.VM, r, m.ctx}
 			m.plug("rp1", socket, "nvme0n1")
-			if got := m.run("blockdev --getsize64 /dev/nvme0n1"); got != fmt.Sprint(driveBytes) {
-				t.Errorf("the guest sees %s bytes", got)
-			}
-			if got := m.run("sha256sum < /dev/nvme0n1"); !strings.HasPrefix(got, fmt.Sprintf("%x", sha256.Sum256(want))) {
-				t.Errorf("the guest reads other bytes: %s", got)
-			}
-			if got := m.run("cat /sys/block/nvme0n1/device/model"); got != "wherry "+driveName {
-				t.Errorf("its model is %q", got)
-			}
-			m.run("dd if=/dev/nvme0n1 of=/tmp/some bs=64k count=16 skip=100", "dd if=/tmp/some of=/dev/nvme0n1 bs=4k conv=fsync")
-			copy(want, want[100*64<<10:][:16*64<<10])
-			if got, err := os.ReadFile(r.file); err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("the lender's file has other bytes: %v", err)
+			m.content(want)
+			if l := r.lease(); (l.Queues > 0 && l.Windows > 2) != (scheme == "shm") { // far: a window for each area of the guest's memory, and one for the bells
+				t.Errorf("the lender has %d queues and %d windows", l.Queues, l.Windows)
 			}
 			m.run("mkfs.ext2 -F /dev/nvme0n1", "mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 > /mnt/numbers; cp /mnt/numbers /mnt/more; umount /mnt")
 			m.unplug("rp1", "nvme0n1")
+			r.eventually("the lender has nothing of the guest", func() bool { l := r.lease(); return scheme == "tcp" || l.Queues == 0 && l.Windows == 0 })
 			m.plug("rp1", socket, "nvme0n1")
 			m.run("mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 | cmp - /mnt/more && cmp /mnt/numbers /mnt/more", "umount /mnt")
 			m.unplug("rp1", "nvme0n1")
 		})
 	}
+}
+
+// content compares what the guest has with what the lender's file has, and has the guest write some of it.
+func (m *machine) content(want []byte) {
+	m.t.Helper()
+	if got := m.run("blockdev --getsize64 /dev/nvme0n1"); got != fmt.Sprint(driveBytes) {
+		m.t.Errorf("the guest sees %s bytes", got)
+	}
+	if got := m.run("sha256sum < /dev/nvme0n1"); !strings.HasPrefix(got, fmt.Sprintf("%x", sha256.Sum256(want))) {
+		m.t.Errorf("the guest reads other bytes: %s", got)
+	}
+	if got := m.run("cat /sys/block/nvme0n1/device/model"); got != "wherry "+driveName {
+		m.t.Errorf("its model is %q", got)
+	}
+	m.run("dd if=/dev/nvme0n1 of=/tmp/some bs=64k count=16 skip=100", "dd if=/tmp/some of=/dev/nvme0n1 bs=4k conv=fsync")
+	copy(want, want[100*64<<10:][:16*64<<10])
+	if got, err := os.ReadFile(m.file); err != nil || !bytes.Equal(got, want) {
+		m.t.Fatalf("the lender's file has other bytes: %v", err)
+	}
+}
+
+// lease is the drive's only one, as its lender sees it.
+func (r *rig) lease() device.LeaseInfo {
+	r.t.Helper()
+	info, err := r.client("borrower").Device(r.ctx(), lenderName, driveName)
+	if err != nil || len(info.Leases) != 1 {
+		r.t.Fatalf("leases: %+v, %v", info, err)
+	}
+	return info.Leases[0]
 }

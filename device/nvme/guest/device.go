@@ -24,7 +24,7 @@ type Config struct {
 	Serve func(failed func(error)) (Server, error)
 }
 
-// Server is where a guest's I/O queues are served: Near's or Far's.
+// Server is where a guest's I/O queues are served: at the lender or, where that cannot map the guest's memory, at this element.
 type Server struct{ server }
 
 // Identity is what guests see on their bus: an NVMe controller. The vendor is the one that QEMU's own has, which the PCI SIG assigned for virtual devices.

@@ -15,26 +15,25 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// Near serves guests' queues by an engine of this element, from a drive that was borrowed: what a lender does that cannot map the guest's memory.
-type Near struct {
+// local is an engine of this element that serves guests' queues from a drive that was borrowed: for a lender that cannot map the guest's memory.
+type local struct {
 	engine *nvme.Engine
 	drive  *host.Drive
 }
 
-// NewNear makes an engine. The drive stays the caller's.
-func NewNear(el *fabric.Element, log *slog.Logger, drive *host.Drive) (*Near, error) {
-	e, err := nvme.NewEngine(el, log)
+func newNear(log *slog.Logger, drive *host.Drive) (*local, error) {
+	e, err := nvme.NewEngine(drive.Element(), log)
 	if err != nil {
 		return nil, err
 	}
-	return &Near{e, drive}, nil
+	return &local{e, drive}, nil
 }
 
 // Close ends it; no guest is served any more.
-func (n *Near) Close() error { return n.engine.Close() }
+func (n *local) Close() error { return n.engine.Close() }
 
-// Serve makes what serves one guest.
-func (n *Near) Serve(failed func(error)) (Server, error) {
+// serve makes what serves one guest.
+func (n *local) serve(failed func(error)) (Server, error) {
 	c, err := n.engine.NewController(nvme.Spec{Lease: n.drive.Lease(), Who: "guest", Backing: backing{n.drive}, Range: device.Range{Size: n.drive.Size()},
 		ReadOnly: n.drive.ReadOnly(), Faulted: failed})
 	if err != nil {

@@ -14,16 +14,24 @@ import (
 	"github.com/wherry-fabric/wherry/device/vfiouser"
 )
 
-// Serve serves a borrowed drive to guests, one after the other, until ctx ends, when it returns nil, or until the drive is lost and no guest has it any more. The drive
+// Serve serves a borrowed drive to guests, one after the other, until ctx ends, when it returns nil, or until the drive is lost and no guest has it any more. The lease
 // stays the caller's.
-func Serve(ctx context.Context, log *slog.Logger, l *net.UnixListener, d *host.Drive, name string) (err error) {
-	near, err := NewNear(d.Element(), log, d)
-	if err != nil {
-		return err
+func Serve(ctx context.Context, log *slog.Logger, l *net.UnixListener, lease *host.Lease) (err error) {
+	serve := func(failed func(error)) (Server, error) { return newFar(lease, failed), nil }
+	if !lease.Mapped() {
+		d, failed := lease.Open(ctx)
+		if failed != nil {
+			return failed
+		}
+		near, failed := newNear(log, d)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, near.Close()) }()
+		serve = near.serve
 	}
-	defer func() { err = errors.Join(err, near.Close()) }()
-	cfg := Config{Element: d.Element(), Log: log, Drive: describe(d, name), Serve: near.Serve}
-	s := vfiouser.New(vfiouser.Config{Identity: Identity, Log: log, Lost: d.Err,
+	cfg := Config{Element: lease.Element(), Log: log, Drive: describe(lease), Serve: serve}
+	s := vfiouser.New(vfiouser.Config{Identity: Identity, Log: log, Lost: lease.Err,
 		Open: func(signal vfiouser.Signal) (vfiouser.Device, error) { return Open(cfg, signal) }})
 	defer context.AfterFunc(ctx, s.Close)()
 	defer s.Close()
@@ -31,9 +39,9 @@ func Serve(ctx context.Context, log *slog.Logger, l *net.UnixListener, d *host.D
 }
 
 // describe is what the guest is told of a drive. Each lease is a drive of its own, for one guest may have two leases.
-func describe(d *host.Drive, name string) admin.Drive {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, d.Lease()))
+func describe(l *host.Lease) admin.Drive {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", l.Name(), l.ID()))
 	id := [16]byte(sum[:16])
 	id[6], id[8] = id[6]&0xf|0x80, id[8]&0x3f|0x80 // a UUID of version 8
-	return admin.Drive{Blocks: d.Size() / nvme.BlockBytes, ReadOnly: d.ReadOnly(), Model: fmt.Sprintf("wherry %.32s", name), Serial: fmt.Sprintf("%x", sum[:8]), UUID: id}
+	return admin.Drive{Blocks: l.Size() / nvme.BlockBytes, ReadOnly: l.ReadOnly(), Model: fmt.Sprintf("wherry %.32s", l.Name()), Serial: fmt.Sprintf("%x", sum[:8]), UUID: id}
 }
