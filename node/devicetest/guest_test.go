@@ -141,6 +141,62 @@ func TestGuest(t *testing.T) {
 			m.unplug("rp1", "nvme0n1")
 		})
 	}
+	t.Run("two guests' worth", func(t *testing.T) { testTwoLeases(t, m.VM, m.ctx) })
+	t.Run("lender killed", func(t *testing.T) { testGuestLenderKilled(t, m.VM, m.ctx) })
+}
+
+// testTwoLeases: one guest has two parts of a drive, a Go program a third. Resets of one controller again and again disturb neither what the others do nor what is on it.
+func testTwoLeases(t *testing.T, v *vm.VM, ctx context.Context) {
+	r := newRig(t, "shm")
+	r.node("")
+	const part = driveBytes / 4
+	one, _ := r.lend("one", host.Config{Mode: device.Exclusive, Size: part})
+	two, _ := r.lend("two", host.Config{Mode: device.Exclusive, Offset: part, Size: part})
+	third := r.borrow(r.client("other"), host.Config{Mode: device.Exclusive, Offset: 2 * part})
+	m := &machine{v, r, ctx}
+	m.plug("rp1", one, "nvme0n1")
+	m.plug("rp2", two, "nvme1n1")
+	m.run("dd if=/dev/urandom of=/tmp/a bs=64k count=64", "dd if=/dev/urandom of=/tmp/b bs=64k count=64")
+	m.run("(for i in $(seq 20); do echo 1 > /sys/class/nvme/nvme0/reset_controller; done; echo over > /tmp/reset) &")
+	m.run("for i in 1 2 3; do dd if=/tmp/a of=/dev/nvme0n1 bs=32k conv=fsync && dd if=/tmp/b of=/dev/nvme1n1 bs=32k conv=fsync || exit 1; done")
+	own := random(9, 2*part)
+	if err := third.WriteAt(ctx, own, 0); err != nil {
+		t.Fatal(err)
+	}
+	m.run("while ! test -f /tmp/reset; do usleep 20000; done", "cmp /tmp/a /dev/nvme0n1 && cmp /tmp/b /dev/nvme1n1")
+	sums := m.run("cat /tmp/a /tmp/b | sha256sum")
+	got, err := os.ReadFile(r.file)
+	if err != nil || !strings.HasPrefix(sums, fmt.Sprintf("%x", sha256.Sum256(got[:2*part]))) || !bytes.Equal(got[2*part:], own) {
+		t.Errorf("the lender's file has other bytes: %v", err)
+	}
+	m.unplug("rp1", "nvme0n1")
+	m.unplug("rp2", "nvme1n1")
+}
+
+// testGuestLenderKilled: a guest whose lender is killed gets I/O errors, lets go of the drive, and has another lender's.
+func testGuestLenderKilled(t *testing.T, v *vm.VM, ctx context.Context) {
+	r := newRig(t, "shm")
+	lender := r.process("run-node", r.addr, r.tokens, r.file)
+	r.grant("*", "rw")
+	socket, lease := r.lend("k", host.Config{Mode: device.Exclusive})
+	m := &machine{v, r, ctx}
+	m.plug("rp1", socket, "nvme0n1")
+	m.run("echo 2000 > /sys/block/nvme0n1/queue/io_timeout", "dd if=/dev/nvme0n1 of=/dev/null bs=64k count=16")
+	lender.Process.Kill()
+	lender.Wait()
+	if out, err := m.Run(ctx, "dd if=/dev/nvme0n1 of=/dev/null bs=64k skip=100 count=16"); err == nil {
+		t.Errorf("a lost drive is read: %s", out)
+	}
+	r.eventually("the lease is over", func() bool { return lease.Err() != nil })
+	m.unplug("rp1", "nvme0n1")
+
+	again := newRig(t, "shm")
+	again.node("")
+	socket, _ = again.lend("k", host.Config{Mode: device.Exclusive})
+	m = &machine{v, again, ctx}
+	m.plug("rp1", socket, "nvme0n1")
+	m.run("dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=16 conv=fsync")
+	m.unplug("rp1", "nvme0n1")
 }
 
 // content compares what the guest has with what the lender's file has, and has the guest write some of it.
