@@ -195,7 +195,7 @@ func (v *VM) Run(ctx context.Context, command string) (string, error) {
 	mark := fmt.Sprintf("=%d=", v.n)
 	defer context.AfterFunc(ctx, func() { v.line.SetReadDeadline(time.Unix(1, 0)) })()
 	v.line.SetReadDeadline(time.Time{})
-	if _, err := fmt.Fprintf(v.line, "\n{ %s\n} </dev/null 2>&1; echo; echo %s$?\n", command, mark); err != nil {
+	if _, err := fmt.Fprintf(v.line, "\n{ %s\n} </dev/null 2>&1; s=$?; echo; echo %s$s\n", command, mark); err != nil {
 		return "", err
 	}
 	defer v.nudge()()

@@ -156,9 +156,9 @@ func testTwoLeases(t *testing.T, v *vm.VM, ctx context.Context) {
 	m := &machine{v, r, ctx}
 	m.plug("rp1", one, "nvme0n1")
 	m.plug("rp2", two, "nvme1n1")
-	m.run("dd if=/dev/urandom of=/tmp/a bs=64k count=64", "dd if=/dev/urandom of=/tmp/b bs=64k count=64")
-	m.run("(for i in $(seq 20); do echo 1 > /sys/class/nvme/nvme0/reset_controller; done; echo over > /tmp/reset) &")
-	m.run("for i in 1 2 3; do dd if=/tmp/a of=/dev/nvme0n1 bs=32k conv=fsync && dd if=/tmp/b of=/dev/nvme1n1 bs=32k conv=fsync || exit 1; done")
+	m.run("dd if=/dev/urandom of=/tmp/a bs=64k count=64", "dd if=/dev/urandom of=/tmp/b bs=64k count=64", "rm -f /tmp/reset")
+	m.run("(for i in 1 2 3 4 5 6; do echo 1 > /sys/class/nvme/nvme0/reset_controller; done; echo over > /tmp/reset) &")
+	m.run("for i in 1 2; do dd if=/tmp/a of=/dev/nvme0n1 bs=32k conv=fsync && dd if=/tmp/b of=/dev/nvme1n1 bs=32k conv=fsync || exit 1; done")
 	own := random(9, 2*part)
 	if err := third.WriteAt(ctx, own, 0); err != nil {
 		t.Fatal(err)

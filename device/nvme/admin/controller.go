@@ -119,7 +119,8 @@ const (
 	RegisterBytes = 16 << 10
 )
 
-// ReadRegister reads registers; what there is none of reads as zeros.
+// ReadRegister reads registers; what there is none of reads as zeros. After Fail all of it reads as ones, as where a device is not there any more: a driver that sees
+// that waits for nothing.
 func (c *Controller) ReadRegister(off uint64, p []byte) {
 	var r [64]byte
 	le := binary.LittleEndian
@@ -133,8 +134,15 @@ func (c *Controller) ReadRegister(off uint64, p []byte) {
 	le.PutUint32(r[0x24:], c.aqa)
 	le.PutUint64(r[0x28:], c.asq)
 	le.PutUint64(r[0x30:], c.acq)
+	gone := c.failed != nil
 	c.mu.Unlock()
 	clear(p)
+	if gone {
+		for i := range p {
+			p[i] = 0xff
+		}
+		return
+	}
 	if off < uint64(len(r)) {
 		copy(p, r[off:])
 	}
@@ -246,7 +254,7 @@ func (c *Controller) interrupt(vector uint16) {
 	c.cfg.Interrupt(vector)
 }
 
-// Fail ends the controller: it is of no use until a new one is made. The driver sees CSTS.CFS.
+// Fail ends the controller: it is of no use until a new one is made.
 func (c *Controller) Fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +265,6 @@ func (c *Controller) fail(err error) {
 	if c.failed == nil {
 		c.failed = err
 	}
-	c.csts |= stFatal
 }
 
 // Err says why the controller has failed; nil: it has not.
@@ -349,10 +356,7 @@ func (c *Controller) disable(ctx context.Context) {
 	c.events, c.due, c.quieted, c.raised = nil, [2]bool{}, [2]bool{}, 0
 	clear(c.features[:])
 	c.features[featureCache] = 1
-	if err != nil && c.failed == nil {
-		c.failed = err
-	}
-	if c.failed != nil {
-		c.csts |= stFatal
+	if err != nil {
+		c.fail(err)
 	}
 }

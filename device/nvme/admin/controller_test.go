@@ -329,7 +329,7 @@ func TestBadEnable(t *testing.T) {
 	d.enable()
 	d.c.Fail(errors.New("the lender is lost"))
 	d.set(0x14, 0)
-	if d.set(0x14, 6<<16|4<<20|1); d.reg(0x1c) != stFatal || d.c.Enabled() {
+	if d.set(0x14, 6<<16|4<<20|1); d.reg(0x1c) != 0xffffffff || d.c.Enabled() {
 		t.Errorf("CSTS %#x of a controller that has failed", d.reg(0x1c))
 	}
 }
