@@ -60,6 +60,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// arrowPython is the Python with pyarrow and DuckDB that scripts/test-tools.sh installs.
+func arrowPython() string {
+	cache, _ := os.UserCacheDir()
+	return filepath.Join(cache, "wherry-test", "python-arrow-26.0.1", "bin", "python")
+}
+
 // TestRun runs each benchmark, short, and looks at its fields: that they are
 // there and possible. How large they are is no test's business.
 func TestRun(t *testing.T) {
@@ -81,6 +87,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
+		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, []string{"sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max"}},
 		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},
@@ -100,7 +107,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "rpc", Transport: "shm", Turn: 20 * time.Millisecond, Processes: 3}, []string{"processes", "calls_per_s", "one_process_calls_per_s", "over_one", "least_over_most", "rtt_ns_p50"}},
 		{Config{Kind: "pool", Transport: "shm", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "verb_get_4k_ns_p50", "verb_put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50", "get_over_verb", "gather_over_gets"}},
 		{Config{Kind: "pool", Transport: "tcp", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50"}},
-		{Config{Kind: "dev", Transport: "shm", Rounds: 200}, []string{"read_4k_ns_p50", "pread_4k_ns_p50", "write_4k_ns_p50", "mapped_iops_32", "read_over_get"}},
+		{Config{Kind: "dev", Transport: "shm", Rounds: 200}, []string{"read_4k_ns_p50", "pread_4k_ns_p50", "write_4k_ns_p50", "mapped_iops_32", "read_over_get", "sum_over_one", "min_over_max"}},
 		{Config{Kind: "dev", Transport: "tcp", Rounds: 200}, []string{"read_4k_ns_p50", "get_4k_ns_p50", "far_iops_32"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50", "request_gbytes_per_s", "request_over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},

@@ -85,6 +85,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.rounds(graph)
 	case "scan":
 		return c.scan()
+	case "query":
+		return c.query()
 	case "hostile":
 		return c.hostile()
 	case "codegen":

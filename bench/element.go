@@ -176,7 +176,12 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 		}
 	}
 	if spec.Kind == "dev" {
-		if err := s.serveDrive(); err != nil {
+		if err := s.serveDrive(spec.Disk); err != nil {
+			return info, nil, err
+		}
+	}
+	if spec.Kind == "query" {
+		if err := s.serveColumns(spec, &info); err != nil {
 			return info, nil, err
 		}
 	}
@@ -201,7 +206,8 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	if err := s.dialAll(ctx, others); err != nil {
 		return info, nil, err
 	}
-	return serverInfo{Name: spec.Name, Addr: addr, Incarnation: s.el.Incarnation(), Key: key.Append(nil), Size: count * 8, Keys: keys}, s, nil
+	info.Name, info.Addr, info.Incarnation, info.Key, info.Size, info.Keys = spec.Name, addr, s.el.Incarnation(), key.Append(nil), count*8, keys
+	return info, s, nil
 }
 
 // handle registers the deployed handlers: an echo, and the chase that

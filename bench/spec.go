@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "dev", "crowd", "ring", "rounds", "scan", "hostile" or "codegen"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "dev", "crowd", "ring", "rounds", "scan", "query", "hostile" or "codegen"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -46,6 +46,8 @@ type Config struct {
 	Processes int
 	// BesideLoad has a busy loop beside rpc on each CPU that its processes use.
 	BesideLoad bool
+	// Python is the program that runs DuckDB, for query.
+	Python string
 	// Turn is how long a turn of rpc's callers or client processes measures; 0: the benchmark's own time.
 	Turn time.Duration
 	// TLS has the processes talk TLS 1.3 with certificates made for the occasion; tcp only.
@@ -107,7 +109,7 @@ func MinRounds(kind string) int {
 		return injectTurns
 	case "crowd":
 		return 1 // they are its turns
-	case "rounds", "scan", "hostile", "codegen":
+	case "rounds", "scan", "query", "hostile", "codegen":
 		return 1
 	}
 	return chaseTurns
@@ -122,6 +124,12 @@ func (c *Config) Validate() error {
 	}
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
+	if c.Kind == "query" {
+		def(&c.Rows, queryRows)
+		if c.Python == "" {
+			c.Python = "python3"
+		}
+	}
 	def(&c.Rows, 1<<20)
 	switch c.Kind {
 	case "rounds":
@@ -332,8 +340,11 @@ type role struct {
 	Apart     bool // the processes have a CPU each
 	Seed      uint64
 	CacheDir  string
+	Disk      string    // of dev: a file on a disk
 	TLS       *ca.Files // nil: none
 	Code      *codeOf   // nil: ready functions, as wasm
+	Python    string    // of query: what runs DuckDB …
+	ServerCPU []int     // … on the servers' CPUs
 	Profile   string    // file for a CPU profile; "": none
 }
 
@@ -345,6 +356,8 @@ type serverInfo struct {
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
 	Keys        [][]byte // of the graph's windows, for crowds
+	Columns     []lent   // of query: its part, and the part's directory
+	Part        sharedPart
 	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string
 }

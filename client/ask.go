@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -83,6 +85,29 @@ func askAll[T any](ctx context.Context, c *Client, call string, req any, needed 
 		}
 	}
 	return out, nil
+}
+
+// gather asks all connected nodes, and returns the answers that came; an error if none did.
+func gather[T any](ctx context.Context, c *Client, call string, req any) (replies []*T, err error) {
+	answers, err := askAll[T](ctx, c, call, req, nil)
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for _, a := range answers {
+		if a.err != nil {
+			failed = append(failed, a.err)
+		} else {
+			replies = append(replies, a.reply)
+		}
+	}
+	switch {
+	case len(replies) > 0:
+		return replies, nil
+	case !slices.ContainsFunc(failed, func(err error) bool { return !errors.Is(err, cluster.ErrForbidden) }):
+		return nil, failed[0] // all say the same
+	}
+	return nil, errors.Join(failed...)
 }
 
 // nobody is the error when no node is connected.

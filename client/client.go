@@ -127,6 +127,7 @@ type Client struct {
 	links    *control.Links
 	rt       *inject.Runtime
 	managers managersKnown
+	busy     busyNodes
 	closing  sync.Once
 	err      error
 }

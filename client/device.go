@@ -3,11 +3,9 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme/host"
@@ -15,24 +13,13 @@ import (
 
 // Devices lists the devices that the client may borrow at all nodes that answer, by name and node. It fails if none does.
 func (c *Client) Devices(ctx context.Context) ([]device.Info, error) {
-	answers, err := askAll[device.ListReply](ctx, c, device.CallList, device.Nothing{}, nil)
+	replies, err := gather[device.ListReply](ctx, c, device.CallList, device.Nothing{})
 	if err != nil {
 		return nil, err
 	}
 	out := []device.Info{}
-	var failed []error
-	for _, a := range answers {
-		if a.err != nil {
-			failed = append(failed, a.err)
-			continue
-		}
-		out = append(out, a.reply.Devices...)
-	}
-	if len(failed) == len(answers) {
-		if !slices.ContainsFunc(failed, func(err error) bool { return !errors.Is(err, cluster.ErrForbidden) }) {
-			return nil, failed[0] // all say the same
-		}
-		return nil, errors.Join(failed...)
+	for _, r := range replies {
+		out = append(out, r.Devices...)
 	}
 	slices.SortFunc(out, func(a, b device.Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node)) })
 	return out, nil

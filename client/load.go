@@ -15,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -22,8 +23,6 @@ import (
 const (
 	// loadTime bounds a load whose context has no deadline.
 	loadTime = 24 * time.Hour
-	// columnsMemory is what columns may take in this process while they are loaded: only its machine bounds it.
-	columnsMemory = 1 << 40
 	// cleanupTime bounds each step of what follows a load: undoing one that failed, dropping what was replaced.
 	cleanupTime = 10 * time.Second
 )
@@ -31,7 +30,7 @@ const (
 // Source is a file that lies at a node, below one of its data roots.
 type Source struct {
 	Node string
-	Path string
+	Path string // a pattern (*, ?, […]) means all files that it names
 }
 
 // Blank is a dataset of kind Raw without content: all zeros, for functions and Puts to fill.
@@ -41,7 +40,7 @@ type Blank struct {
 }
 
 // LoadSpec says what to load, from where, and to which nodes. Exactly one of
-// Input, Plan, At and Blank is given.
+// Input, Inputs, Plan, At and Blank is given.
 type LoadSpec struct {
 	Name     string
 	Replace  bool // a dataset of that name gives way, once the new one is there
@@ -53,6 +52,10 @@ type LoadSpec struct {
 	// Input is read here, with Options; their Spread.Elements and Progress are set by Load.
 	Input   dataset.Input
 	Options dataset.Options
+	// Inputs are several files with the same columns, read here one after the other.
+	Inputs []dataset.Input
+	// DryRun reads everything and keeps nothing.
+	DryRun bool
 	// Plan was made here already, for len(Nodes) elements.
 	Plan *dataset.Plan
 	// At are files that nodes load themselves, each node one; the rows of the
@@ -82,6 +85,8 @@ type LoadReport struct {
 	// BadLines are the first of them, at most dataset.MaxBadShown of each file.
 	BadLines []control.BadLine `json:"bad_lines,omitempty"`
 	Bytes    uint64            `json:"bytes"` // of all windows
+	Rows     uint64            `json:"rows"`
+	ColumnsReport
 }
 
 // Load loads a dataset. When it returns without an error the dataset is visible
@@ -151,7 +156,7 @@ func (l *loading) check() error {
 		return fmt.Errorf("%w: %w", cluster.ErrName, err)
 	}
 	given := 0
-	for _, is := range []bool{s.Input != nil, s.Plan != nil, len(s.At) > 0, s.Blank != nil} {
+	for _, is := range []bool{s.Input != nil, len(s.Inputs) > 0, s.Plan != nil, len(s.At) > 0, s.Blank != nil} {
 		if is {
 			given++
 		}
@@ -188,6 +193,9 @@ func (l *loading) check() error {
 		return fmt.Errorf("%w: the plan is for %d nodes, %d are to be loaded", control.ErrRequest, s.Plan.Sharding.Elements, len(names))
 	}
 	if s.Input != nil {
+		s.Inputs = []dataset.Input{s.Input}
+	}
+	if len(s.Inputs) > 0 {
 		o := s.Options
 		o.Spread.Elements = uint32(len(names))
 		return o.Validate()
@@ -239,17 +247,20 @@ func (l *loading) run(ctx context.Context) (err error) {
 	if err := l.free(ctx); err != nil {
 		return err
 	}
-	if l.plan = l.spec.Plan; l.spec.Input != nil {
+	if l.plan = l.spec.Plan; len(l.spec.Inputs) > 0 {
 		if err := l.scan(ctx); err != nil {
 			return err
 		}
+	}
+	if l.spec.DryRun && l.plan != nil {
+		return l.dryRun(ctx)
 	}
 	var b [16]byte
 	rand.Read(b[:])
 	l.id = control.LoadID(hex.EncodeToString(b[:]))
 	defer func() {
 		l.touches.end()
-		if err != nil {
+		if err != nil || l.spec.DryRun {
 			l.undo(ctx)
 		}
 		if l.staging != nil {
@@ -272,7 +283,25 @@ func (l *loading) run(ctx context.Context) (err error) {
 		return err
 	}
 	l.touches.end()
+	if l.spec.DryRun {
+		return nil
+	}
 	return l.finish(ctx, table)
+}
+
+// dryRun reads what is read here.
+func (l *loading) dryRun(ctx context.Context) error {
+	if err := l.plan.Fill(ctx, dataset.Discard{}); err != nil {
+		return err
+	}
+	l.report.Edges, l.report.Rows, l.report.Bytes = l.plan.Edges, l.plan.Rows, l.plan.TotalBytes()
+	l.report.Bad, l.report.BadLines = l.plan.Bad.Count, control.BadLinesOf(&l.plan.Bad)
+	l.report.Table = &cluster.Table{Name: l.spec.Name, Kind: l.plan.Kind, Schema: l.plan.Schema, Columns: l.plan.Columns, Rows: l.plan.Rows}
+	l.report.ofColumns(l.plan.Columns, l.plan.Stats, l.plan.Files, l.plan.Inferred)
+	for _, parts := range l.plan.Parts {
+		l.report.countParts(parts)
+	}
+	return nil
 }
 
 // free fails early if the name is taken: before a long scan.
@@ -314,14 +343,11 @@ func (l *loading) free(ctx context.Context) error {
 func (l *loading) scan(ctx context.Context) error {
 	o := l.spec.Options
 	o.Spread.Elements = uint32(len(l.nodes))
-	if o.MemoryBytes == 0 && o.Format.Columnar() {
-		o.MemoryBytes = columnsMemory
-	}
 	o.Progress = func(phase dataset.Phase, done, total int64) {
 		l.progress(LoadProgress{Phase: string(phase), Done: done, Total: total})
 	}
 	var err error
-	l.plan, err = dataset.Scan(ctx, l.spec.Input, o)
+	l.plan, err = dataset.ScanFiles(ctx, l.spec.Inputs, o)
 	return err
 }
 
@@ -380,7 +406,9 @@ func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
 	t.Columns = l.plan.Columns
 	for i := range t.Shards {
 		t.Shards[i].Parts = l.plan.PartsOf(uint32(i))
+		l.report.countParts(t.Shards[i].Parts)
 	}
+	l.report.ofColumns(l.plan.Columns, l.plan.Stats, l.plan.Files, l.plan.Inferred)
 	return t, nil
 }
 
@@ -411,7 +439,7 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 		return err
 	}
 	err := l.each(func(t *target) error {
-		req := control.FileRequest{Load: l.id, Path: t.path, Format: l.spec.Format, Writable: l.spec.Writable}
+		req := control.FileRequest{Load: l.id, Path: t.path, Format: l.spec.Format, Writable: l.spec.Writable, DryRun: l.spec.DryRun}
 		reply, err := control.DoNotes[control.FileReply](ctx, l.c.rpc, t.ep, control.CallFile, req, func(p control.Progress) {
 			l.progress(LoadProgress{Node: t.name, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		})
@@ -442,6 +470,9 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 				a.name, a.path, a.file.Kind, a.file.Schema.String(), t.name, t.path, t.file.Kind, t.file.Schema.String())
 		}
 		if differs := a.file.Columns.Differs(t.file.Columns); differs != "" {
+			if t.file.Inferred != nil || a.file.Inferred != nil {
+				differs += "; types were inferred for each file by itself: give those that differ (--types)"
+			}
 			return nil, fmt.Errorf("%w: the files differ: %s:%s against %s:%s: %s", dataset.ErrInput, t.name, t.path, a.name, a.path, differs)
 		}
 		counts[i] = t.file.Rows
@@ -452,14 +483,31 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 		return nil, fmt.Errorf("%w: a graph in several files cannot be loaded at the nodes, because its vertices must be numbered together: load it from one node, or from here", control.ErrRequest)
 	}
 	t := l.table(a.file.Kind, a.file.Schema, cluster.BlockOf(counts))
-	t.Columns = slices.Clone(a.file.Columns)
+	l.pulledColumns(t)
+	return t, nil
+}
+
+// pulledColumns puts what nodes found in their files into the table and the report.
+func (l *loading) pulledColumns(t *cluster.Table) {
+	a := l.nodes[0].file
+	t.Columns = slices.Clone(a.Columns)
+	stats := make([]part.Stats, len(t.Columns))
+	var files []dataset.FileStats
 	for i, n := range l.nodes {
 		t.Shards[i].Parts = n.file.Parts
+		l.report.countParts(n.file.Parts)
+		for _, f := range n.file.Files {
+			f.Node = n.name
+			files = append(files, f)
+		}
+		for c := range min(len(stats), len(n.file.Stats)) {
+			stats[c].Add(t.Columns[c].Type, n.file.Stats[c])
+		}
 		for c := range t.Columns { // one of the files may miss values where others miss none
 			t.Columns[c].Nullable = t.Columns[c].Nullable || n.file.Columns[c].Nullable
 		}
 	}
-	return t, nil
+	l.report.ofColumns(t.Columns, stats, files, a.Inferred)
 }
 
 // tooManyBad reports that the files together have more bad lines than are allowed. Each node keeps to that for its own file.
@@ -490,6 +538,7 @@ func (l *loading) table(kind cluster.Kind, s schema.Schema, sharding cluster.Sha
 		t.Shards = append(t.Shards, sh)
 	}
 	t.FillRows()
+	l.report.Rows = t.Rows
 	l.report.Table = t
 	return t
 }

@@ -130,8 +130,11 @@ func (c *Client) Managed(ctx context.Context) bool {
 	return err == nil && len(names) > 0
 }
 
-// Top asks a manager what there is: components, regions, managers.
+// Top is what there is: components, regions, managers, as a manager knows them; where there is no manager, as the nodes say it.
 func (c *Client) Top(ctx context.Context) (*manager.Top, error) {
+	if !c.Managed(ctx) {
+		return c.topOfNodes(ctx)
+	}
 	return askManager[manager.Top](ctx, c, true, manager.CallTop, control.Nothing{})
 }
 

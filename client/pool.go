@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,26 +16,18 @@ func (c *Client) Pool() *pool.Pool { return pool.New(c.asker()) }
 
 // Regions lists the regions that the client may see at all nodes that answer and at managers, by name and node. It fails if none does.
 func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
-	answers, err := askAll[pool.ListReply](ctx, c, pool.CallList, pool.Nothing{}, nil)
+	replies, err := gather[pool.ListReply](ctx, c, pool.CallList, pool.Nothing{})
 	if err != nil {
 		return nil, err
 	}
 	out := []pool.Info{}
-	var failed []error
 	if c.Managed(ctx) {
 		if out, err = c.Pool().ListRegions(ctx, pool.Manager); err != nil {
 			c.log.Warn("managers do not list their regions", "err", err)
 		}
 	}
-	for _, a := range answers {
-		if a.err != nil {
-			failed = append(failed, a.err)
-			continue
-		}
-		out = append(out, a.reply.Regions...)
-	}
-	if len(failed) == len(answers) {
-		return nil, errors.Join(failed...)
+	for _, r := range replies {
+		out = append(out, r.Regions...)
 	}
 	slices.SortFunc(out, func(a, b pool.Info) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Component, b.Component), cmp.Compare(a.Region, b.Region))

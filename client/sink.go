@@ -64,7 +64,7 @@ func newSink(ctx context.Context, l *loading) *sink {
 // Create makes a node's windows.
 func (s *sink) Create(ctx context.Context, element uint32, sizes []uint64) error {
 	t := s.l.nodes[element]
-	t.sizes = sizes
+	t.sizes = append(t.sizes, sizes...)
 	_, err := ask[control.Nothing](ctx, s.l.c, t.ep, control.CallAlloc, control.AllocRequest{Load: s.l.id, Sizes: sizes, Writable: s.l.spec.Writable})
 	return err
 }

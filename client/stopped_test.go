@@ -297,9 +297,9 @@ func TestLoadWithoutANode(t *testing.T) {
 				t.Errorf("in %v it said only %q", took, said)
 			}
 			bad := spec
-			bad.Options.Schema = nil
+			bad.Options.Format = "cvs"
 			if _, err := c.Load(ctx, bad, nil); !errors.Is(err, dataset.ErrOptions) {
-				t.Errorf("without a schema: %v", err)
+				t.Errorf("a format that is none: %v", err)
 			}
 			spec := spec
 			spec.Nodes = []string{"n0", "n1", "n3"}

@@ -19,8 +19,8 @@ const (
 	// tableHeadBytes: magic, u16 version, u16 zero, u32 body length, u32 CRC-32C of the body.
 	tableHeadBytes = 16
 	// MaxTableBytes bounds an encoded table: MaxElements shards with all their
-	// addresses and windows at their longest take 3.5 MiB, a schema 80 KiB.
-	MaxTableBytes = 4 << 20
+	// addresses and windows at their longest take 7 MiB, a schema 80 KiB.
+	MaxTableBytes = 8 << 20
 
 	windowBytes = fabric.KeyBytes + 8 + 8
 )

@@ -16,8 +16,8 @@ import (
 var ErrTable = errors.New("cluster: bad shard table")
 
 const (
-	// MaxWindows bounds the windows of a shard: a graph has GraphWindows.
-	MaxWindows = 16
+	// MaxWindows bounds the windows of a shard: a graph has GraphWindows, columns have PartWindows for each part.
+	MaxWindows = 64
 	// MaxWindowBytes bounds a window, as memfds are bounded.
 	MaxWindowBytes = 1 << 46
 )

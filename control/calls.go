@@ -7,6 +7,8 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
@@ -36,8 +38,8 @@ const (
 	CallGrant        = "wherry.data.grant"    // GrantRequest → Nothing
 )
 
-// MaxBodyBytes bounds a request: a table at its largest, in base64. Answers are as large as package rpc allows.
-const MaxBodyBytes = 8 << 20
+// MaxBodyBytes bounds a request, of whatever call: a table at its largest, in base64. Most have far less (ruleOf). Answers are as large as package rpc allows.
+const MaxBodyBytes = 12 << 20
 
 // NameConflict tells a node of another that has its name.
 type NameConflict struct {
@@ -160,9 +162,10 @@ type Piece struct {
 // FileRequest has the node load a file of its own into the load's shard.
 type FileRequest struct {
 	Load     LoadID      `json:"load"`
-	Path     string      `json:"path"` // absolute, or below a data root
+	Path     string      `json:"path"` // absolute, or below a data root; a pattern (*, ?, […]) means all files that it names
 	Format   FileOptions `json:"format"`
 	Writable bool        `json:"writable,omitempty"`
+	DryRun   bool        `json:"dry_run,omitempty"` // the file is read and nothing is kept
 }
 
 // FileOptions are those of dataset.Options that concern a file.
@@ -177,6 +180,9 @@ type FileOptions struct {
 	Names        bool           `json:"names,omitempty"`
 	ExtraColumns bool           `json:"extra_columns,omitempty"`
 	LineBytes    int            `json:"line_bytes,omitempty"`
+	NoHeader     bool           `json:"no_header,omitempty"`
+	ColumnTypes  column.Schema  `json:"column_types,omitempty"`
+	Nulls        []string       `json:"nulls,omitempty"`
 }
 
 // FileReply is what was found in the file.
@@ -191,6 +197,10 @@ type FileReply struct {
 	Bad     int64          `json:"bad,omitempty"` // lines left out
 	// BadLines are the first of them, at most dataset.MaxBadShown. Their Node is "".
 	BadLines []BadLine `json:"bad_lines,omitempty"`
+	// Stats, Files and Inferred are of columns.
+	Stats    []part.Stats        `json:"stats,omitempty"`
+	Files    []dataset.FileStats `json:"files,omitempty"`
+	Inferred *dataset.Inference  `json:"inferred,omitempty"`
 }
 
 // BadLine is a line that a load left out, and why.
@@ -342,9 +352,6 @@ func doInto(ctx context.Context, p *rpc.Peer, ep *fabric.Endpoint, call string, 
 func Serve[Request, Reply any](p *rpc.Peer, call string, fn func(ctx context.Context, c *rpc.Call, req *Request) (*Reply, error)) error {
 	return p.Register(call, func(ctx context.Context, c *rpc.Call) ([]byte, error) {
 		req := new(Request)
-		if len(c.Req) > MaxBodyBytes {
-			return nil, Coded(fmt.Errorf("%w: %d bytes, at most %d are read", ErrRequest, len(c.Req), MaxBodyBytes))
-		}
 		if err := json.Unmarshal(c.Req, req); err != nil {
 			return nil, Coded(fmt.Errorf("%w: %s: %v", ErrRequest, call, err))
 		}
@@ -357,5 +364,5 @@ func Serve[Request, Reply any](p *rpc.Peer, call string, fn func(ctx context.Con
 			return nil, fmt.Errorf("control: %s: %w", call, err)
 		}
 		return body, nil
-	}, rpc.Options{})
+	}, ruleOf(call).options())
 }

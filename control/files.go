@@ -10,7 +10,8 @@ import (
 // path where none is given.
 func (o *FileOptions) Options(path string) (*dataset.Options, error) {
 	out := &dataset.Options{Format: dataset.Format(o.Format), Schema: o.Schema, Types: o.Types, Header: o.Header, EmptyIsZero: o.EmptyIsZero,
-		SkipBad: o.SkipBad, Names: o.Names, ExtraColumns: o.ExtraColumns, LineBytes: o.LineBytes}
+		SkipBad: o.SkipBad, Names: o.Names, ExtraColumns: o.ExtraColumns, LineBytes: o.LineBytes,
+		NoHeader: o.NoHeader, ColumnTypes: o.ColumnTypes, Nulls: o.Nulls}
 	if len(o.Comma) > 1 {
 		return nil, fmt.Errorf("%w: the separator %q must be one byte", dataset.ErrOptions, o.Comma)
 	}
@@ -20,7 +21,7 @@ func (o *FileOptions) Options(path string) (*dataset.Options, error) {
 	if o.Format == "" {
 		format, comma, ok := dataset.FormatOf(path)
 		if !ok {
-			return nil, fmt.Errorf("%w: the name of %s does not tell its format; give it (csv, ndjson, edges or raw)", dataset.ErrOptions, path)
+			return nil, fmt.Errorf("%w: the name of %s does not tell its format; give it (csv, ndjson, edges, parquet, arrow or raw)", dataset.ErrOptions, path)
 		}
 		out.Format = format
 		if out.Comma == 0 {

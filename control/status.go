@@ -32,6 +32,7 @@ type Status struct {
 	Forms       []string            `json:"forms"`               // of code that the node runs
 	Engines     []EngineStatus      `json:"engines"`             // what is known of forms of code, those too that do not run
 	Memory      MemoryStatus        `json:"memory"`
+	Processor   ProcessorStatus     `json:"processor"`
 	Peers       []PeerStatus        `json:"peers"` // other nodes, by name
 	// ShardsLost is how many shards the node knows to be lost; LostShards are those of datasets that the asker may use.
 	ShardsLost int               `json:"shards_lost"`
@@ -46,6 +47,13 @@ type Status struct {
 	Functions     []FunctionStatus `json:"functions"` // in the code cache, the last used first
 	FunctionsLeft int              `json:"functions_left,omitempty"`
 	CodeCache     CodeCacheStatus  `json:"code_cache"`
+}
+
+// ProcessorStatus is how much of its processors a node has used since it began.
+type ProcessorStatus struct {
+	Processors int   `json:"processors"` // that it may use at once
+	UsedMs     int64 `json:"used_ms"`    // of all of them together
+	SinceMs    int64 `json:"since_ms"`
 }
 
 // EngineStatus is a form of code that a node's engines know.
@@ -64,6 +72,7 @@ type MemoryStatus struct {
 	// PoolBytes and PoolLimitBytes are the part of regions.
 	PoolBytes      int64 `json:"pool_bytes,omitempty"`
 	PoolLimitBytes int64 `json:"pool_limit_bytes,omitempty"`
+	PoolExtents    int   `json:"pool_extents,omitempty"`
 	Datasets       int   `json:"datasets"` // that have a shard here
 	Loads          int   `json:"loads"`    // under way; their memory is among LentBytes
 }

@@ -2,8 +2,10 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -13,170 +15,183 @@ import (
 )
 
 const (
-	// maxPartBytes is about what a part has before the next one begins: with cluster.MaxParts of them a shard fits
-	// into the address space of a function.
+	// minPartBytes and maxPartBytes bound what a part has before the next one begins; in between it is a partShare of its shard. A part is in
+	// memory while it grows: so that is little beside the data, and a shard has few parts all the same.
+	minPartBytes = 16 << 20
 	maxPartBytes = 448 << 20
+	partShare    = 8
+	// maxShardBytes bounds a shard's parts, so that they fit into the address space of a function.
+	maxShardBytes = 8 * maxPartBytes
 	// maxPartRows bounds a part's chunks.
 	maxPartRows = 1 << 32
+	// MaxFiles bounds the files of one load.
+	MaxFiles = 4096
 )
 
-// columnar reads an input that says itself which columns it has, chunk by chunk.
+// columnar reads columns, chunk by chunk.
 type columnar interface {
-	// Columns are known from the start.
+	// Columns are the same but for values that turn out to be missing.
 	Columns() column.Schema
-	// Rows is how many there are in all.
-	Rows() uint64
 	// Next is the next rows, at most part.ChunkRows, as an array for each column; io.EOF ends it. The caller releases them.
 	Next(ctx context.Context) ([]arrow.Array, error)
+	// Place is how much was read of how much there is. Rows go to elements by it. A total below 0 is not known.
+	Place() (done, total int64)
+	// Close ends the reading.
+	Close()
 }
 
-// planColumns reads all rows, once, and keeps them as parts: their text is shortened, and their sizes are known, before memory is
-// lent for them.
-func planColumns(ctx context.Context, in columnar, o *Options) (*Plan, error) {
-	if err := in.Columns().Validate(); err != nil {
-		return nil, err
-	}
-	s := o.sharding(in.Rows())
-	if err := s.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
-	}
-	p := &Plan{Kind: cluster.Columns, Columns: in.Columns(), Sharding: s, Rows: in.Rows()}
-	d := &drafts{plan: p, shards: make([][]*part.Draft, s.Elements), most: uint64(o.MemoryBytes)}
-	if err := d.read(ctx, in); err != nil {
-		d.release()
-		return nil, err
-	}
-	if err := d.seal(); err != nil {
-		d.release()
-		return nil, err
-	}
-	p.fill = func(ctx context.Context, sink Sink) error {
-		defer d.release()
-		return d.fill(ctx, sink)
-	}
-	return p, nil
+// filling writes parts as they become full.
+type filling struct {
+	plan    *Plan
+	in      columnar
+	sink    Sink
+	memory  uint64 // that a part may take while it grows
+	element uint32 // whose part grows
+	draft   *part.Draft
+	shards  []uint64 // bytes so far
+	rows    []uint64
 }
 
-// drafts are the parts of all shards in the making.
-type drafts struct {
-	plan   *Plan
-	shards [][]*part.Draft
-	bytes  uint64
-	most   uint64
-}
-
-func (d *drafts) release() {
-	for _, parts := range d.shards {
-		for _, p := range parts {
-			p.Release()
+// fillColumns reads rows once. A part is kept in memory until it is full; then its text is shortened, its size is known, memory is lent for it,
+// and it is written.
+func (p *Plan) fillColumns(ctx context.Context, in columnar, sink Sink, memory int64) error {
+	n := p.Sharding.Elements
+	f := &filling{plan: p, in: in, sink: sink, memory: uint64(memory) / 4, shards: make([]uint64, n), rows: make([]uint64, n)}
+	p.Sizes, p.Parts, p.Stats = make([][]uint64, n), make([][]cluster.Part, n), make([]part.Stats, len(in.Columns()))
+	defer func() {
+		if f.draft != nil {
+			f.draft.Release()
+		}
+	}()
+	if err := f.read(ctx); err != nil {
+		return err
+	}
+	if err := f.flush(ctx); err != nil {
+		return err
+	}
+	for f.element = range n {
+		if len(p.Parts[f.element]) == 0 { // a shard without rows has columns too
+			f.draft = part.NewDraft()
+		}
+		if err := f.flush(ctx); err != nil {
+			return err
 		}
 	}
+	p.Columns = in.Columns()
+	p.Sharding = cluster.BlockOf(f.rows)
+	even := cluster.Sharding{Kind: cluster.Block, Elements: n, Rows: p.Sharding.Rows}
+	same := true
+	for e := range n {
+		_, rows := even.ElementRows(e)
+		same = same && rows == f.rows[e]
+	}
+	if same {
+		p.Sharding = even
+	}
+	p.Rows = p.Sharding.Rows
+	return p.Sharding.Validate()
 }
 
-// read deals chunks out to the shards.
-func (d *drafts) read(ctx context.Context, in columnar) error {
-	row := uint64(0)
-	for {
-		columns, err := in.Next(ctx)
+// read deals all chunks out.
+func (f *filling) read(ctx context.Context) error {
+	for before := int64(0); ; {
+		columns, err := f.in.Next(ctx)
 		if err == io.EOF {
-			break
+			return nil
 		}
 		if err != nil {
 			return err
 		}
-		count := uint64(columns[0].Len())
-		err = d.deal(columns, row, count)
-		for _, a := range columns {
-			a.Release()
-		}
+		done, total := f.in.Place()
+		err = f.deal(ctx, columns, before, done, total)
+		releaseAll(columns)
 		if err != nil {
 			return err
 		}
-		row += count
+		before = done
 	}
-	if row != d.plan.Rows {
-		return fmt.Errorf("%w: it has %d rows, and said it would have %d", ErrInput, row, d.plan.Rows)
-	}
-	return nil
 }
 
-// deal gives each shard its rows of a chunk.
-func (d *drafts) deal(columns []arrow.Array, row, count uint64) error {
-	for done := uint64(0); done < count; {
-		element, local, ok := d.plan.Sharding.Owner(row + done)
-		if !ok {
-			return fmt.Errorf("%w: it has more than the %d rows that it said", ErrInput, d.plan.Rows)
+// deal gives each element its rows of a chunk, which lies from one place of the input to another: an element gets an even part of the whole.
+func (f *filling) deal(ctx context.Context, columns []arrow.Array, from, to, total int64) error {
+	rows := columns[0].Len()
+	whole := cluster.Sharding{Kind: cluster.Block, Elements: f.plan.Sharding.Elements, Rows: uint64(max(total, 0))}
+	for first := 0; first < rows; {
+		end := rows
+		if f.element+1 < whole.Elements {
+			if begin, count := whole.ElementRows(f.element); int64(begin+count) < to {
+				end = first
+				if next := int64(begin + count); next > from {
+					hi, lo := bits.Mul64(uint64(rows), uint64(next-from))
+					share, rest := bits.Div64(hi, lo, uint64(to-from))
+					end = max(first, int(share+min(rest, 1)))
+				}
+			}
 		}
-		_, held := d.plan.Sharding.ElementRows(element)
-		n := min(count-done, held-local)
-		p, err := d.open(element)
-		if err != nil {
+		if err := f.add(ctx, columns, first, end-first); err != nil {
 			return err
 		}
-		before := p.Bytes()
-		p.Add(columns, int(done), int(n))
-		if d.bytes += p.Bytes() - before; d.bytes > d.most {
-			return tooLarge(d.most)
+		if first = end; first < rows {
+			if err := f.flush(ctx); err != nil {
+				return err
+			}
+			f.element++
 		}
-		done += n
 	}
 	return nil
 }
 
-func tooLarge(most uint64) error {
-	return fmt.Errorf("%w: its columns take more than %d bytes in memory while they are loaded: load it as several files", ErrTooLarge, most)
-}
-
-// open is the part of a shard that rows are added to.
-func (d *drafts) open(element uint32) (*part.Draft, error) {
-	parts := d.shards[element]
-	if n := len(parts); n > 0 && parts[n-1].Bytes() < maxPartBytes && parts[n-1].Rows() < maxPartRows {
-		return parts[n-1], nil
+// add puts rows into the part that grows.
+func (f *filling) add(ctx context.Context, columns []arrow.Array, first, count int) error {
+	if count == 0 {
+		return nil
 	}
-	if len(parts) == cluster.MaxParts {
-		return nil, fmt.Errorf("%w: a shard has at most %d parts of about %d MiB: spread the dataset over more nodes", ErrTooLarge, cluster.MaxParts, maxPartBytes>>20)
+	if f.draft == nil {
+		f.draft = part.NewDraft()
 	}
-	p := part.NewDraft(d.plan.Columns)
-	d.shards[element] = append(parts, p)
-	return p, nil
-}
-
-// seal decides how all parts are stored, and plans their windows.
-func (d *drafts) seal() error {
-	for e := range d.shards {
-		if len(d.shards[e]) == 0 { // a shard without rows has columns too
-			d.shards[e] = []*part.Draft{part.NewDraft(d.plan.Columns)}
-		}
-		var sizes []uint64
-		var parts []cluster.Part
-		for _, p := range d.shards[e] {
-			if err := p.Seal(); err != nil {
-				return err
-			}
-			sizes = append(sizes, p.Size(), part.DirectoryBytes(len(d.plan.Columns), p.Chunks()))
-			parts = append(parts, cluster.Part{Rows: p.Rows(), Chunks: p.Chunks()})
-		}
-		d.plan.Sizes, d.plan.Parts = append(d.plan.Sizes, sizes), append(d.plan.Parts, parts)
+	f.draft.Add(columns, first, count)
+	if f.rows[f.element] += uint64(count); f.rows[f.element] > cluster.MaxRows {
+		return fmt.Errorf("%w: more than %d rows", ErrTooLarge, uint64(cluster.MaxRows))
+	}
+	most := min(max(f.shards[f.element]/partShare, minPartBytes), maxPartBytes, f.memory)
+	if f.draft.Bytes() >= most || f.draft.Rows() >= maxPartRows {
+		return f.flush(ctx)
 	}
 	return nil
 }
 
-// fill writes the parts. Their directories are the node's to write, once it has checked them.
-func (d *drafts) fill(ctx context.Context, sink Sink) error {
-	buffer := bufferFor(len(d.shards))
-	for e, parts := range d.shards {
-		for i, p := range parts {
-			window := cluster.PartWindows*i + cluster.PartFile
-			w := newWindowWriter(sink, uint32(e), window, d.plan.Sizes[e][window], buffer)
-			if err := p.Write(contextWriter{ctx, w}); err != nil {
-				return err
-			}
-			if err := w.finish(ctx); err != nil {
-				return err
-			}
-			p.Release()
-		}
+// flush writes the part that grew.
+func (f *filling) flush(ctx context.Context) error {
+	d, e, p := f.draft, f.element, f.plan
+	if d == nil {
+		return nil
 	}
+	if len(p.Parts[e]) == cluster.MaxParts || f.shards[e] > maxShardBytes {
+		return fmt.Errorf("%w: a shard has at most %d parts and %d MiB: spread the dataset over more nodes", ErrTooLarge, cluster.MaxParts, maxShardBytes>>20)
+	}
+	schema := f.in.Columns()
+	if err := d.Seal(schema); err != nil {
+		return err
+	}
+	sizes := []uint64{d.Size(), part.DirectoryBytes(len(schema), d.Chunks())}
+	if err := create(ctx, f.sink, e, len(p.Sizes[e]), sizes); err != nil {
+		return err
+	}
+	window := len(p.Sizes[e]) + cluster.PartFile
+	w := newWindowWriter(f.sink, e, window, sizes[cluster.PartFile], bufferBytes)
+	if err := d.Write(contextWriter{ctx, w}); err != nil {
+		return err
+	}
+	if err := w.finish(ctx); err != nil {
+		return err
+	}
+	p.Sizes[e], p.Parts[e] = append(p.Sizes[e], sizes...), append(p.Parts[e], cluster.Part{Rows: d.Rows(), Chunks: d.Chunks()})
+	for c, s := range d.Stats() {
+		p.Stats[c].Add(schema[c].Type, s)
+	}
+	f.shards[e] += d.Bytes()
+	d.Release()
+	f.draft = nil
 	return nil
 }
 
@@ -191,4 +206,142 @@ func (c contextWriter) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), c.w.write(c.ctx, p)
+}
+
+// FileStats is what a load found in one file.
+type FileStats struct {
+	Node  string `json:"node,omitempty"` // where it lies; "": at the client
+	Name  string `json:"name"`
+	Rows  uint64 `json:"rows"`
+	Bytes int64  `json:"bytes"` // of the file
+}
+
+// columnFormat reads files of one format as columns.
+type columnFormat interface {
+	// look finds a file's columns. Those of the first file are known when another is looked at, and are the same; see agree.
+	look(ctx context.Context, in Input, known column.Schema) (column.Schema, error)
+	// open reads the rows.
+	open(ctx context.Context, in Input, s column.Schema) (columnar, error)
+}
+
+// files reads one file after the other.
+type files struct {
+	ctx    context.Context
+	format columnFormat
+	inputs []Input
+	schema column.Schema
+	total  int64 // bytes of all
+	passed int64 // of those that are read
+	next   int
+	now    columnar
+	stats  []FileStats
+}
+
+// scanColumns looks at the files, of which the first says what the columns are.
+func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
+	infer := &Inference{}
+	bad := &BadLines{}
+	f := &files{inputs: ins}
+	switch o.Format {
+	case Parquet:
+		f.format = parquetFormat{o}
+	case Arrow:
+		f.format = arrowFormat{o}
+	case NDJSON:
+		f.format = &ndjsonFormat{o: o, infer: infer, bad: bad}
+	default:
+		f.format = &csvFormat{o: o, infer: infer, bad: bad}
+	}
+	for i, in := range ins {
+		s, err := f.format.look(ctx, in, f.schema)
+		if err != nil {
+			return nil, failed(in, err)
+		}
+		if i == 0 {
+			f.schema = s
+		} else if err := f.agree(in, s); err != nil {
+			return nil, err
+		}
+		f.total += max(in.Size(), 0)
+	}
+	if err := f.schema.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, ins[0].Name(), err)
+	}
+	p := &Plan{Kind: cluster.Columns, Columns: f.schema, Sharding: o.sharding(0)}
+	if infer.Rows > 0 {
+		p.Inferred = infer
+	}
+	p.fill = func(ctx context.Context, sink Sink) error {
+		f.ctx = ctx
+		defer f.Close()
+		err := p.fillColumns(ctx, f, sink, o.MemoryBytes)
+		p.Files, p.Bad = f.stats, *bad
+		return err
+	}
+	return p, nil
+}
+
+// agree compares a file's columns with the first one's.
+func (f *files) agree(in Input, s column.Schema) error {
+	if differs := f.schema.Differs(s); differs != "" {
+		return fmt.Errorf("%w: the files differ: %s against %s: %s", ErrInput, in.Name(), f.inputs[0].Name(), differs)
+	}
+	for c := range s { // one of the files may miss values where others miss none
+		f.schema[c].Nullable = f.schema[c].Nullable || s[c].Nullable
+	}
+	return nil
+}
+
+func (f *files) Columns() column.Schema { return f.schema }
+
+func (f *files) Next(ctx context.Context) ([]arrow.Array, error) {
+	for {
+		if f.now == nil {
+			if f.next == len(f.inputs) {
+				return nil, io.EOF
+			}
+			in := f.inputs[f.next]
+			now, err := f.format.open(ctx, in, f.schema)
+			if err != nil {
+				return nil, failed(in, err)
+			}
+			f.now = now
+			f.next++
+			f.stats = append(f.stats, FileStats{Name: in.Name(), Bytes: in.Size()})
+		}
+		columns, err := f.now.Next(ctx)
+		if err == nil {
+			f.stats[len(f.stats)-1].Rows += uint64(columns[0].Len())
+			return columns, nil
+		}
+		in := f.inputs[f.next-1]
+		if !errors.Is(err, io.EOF) {
+			return nil, failed(in, err)
+		}
+		f.now.Close()
+		f.now = nil
+		f.passed += max(in.Size(), 0)
+	}
+}
+
+// Place is of one file as that has it, which may count rows; of several in bytes.
+func (f *files) Place() (done, total int64) {
+	if len(f.inputs) == 1 {
+		if f.now == nil {
+			return f.passed, f.total
+		}
+		return f.now.Place()
+	}
+	if f.now != nil {
+		if at, of := f.now.Place(); of > 0 {
+			done = int64(float64(max(f.inputs[f.next-1].Size(), 0)) * float64(at) / float64(of))
+		}
+	}
+	return f.passed + done, f.total
+}
+
+func (f *files) Close() {
+	if f.now != nil {
+		f.now.Close()
+	}
 }

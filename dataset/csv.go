@@ -60,6 +60,7 @@ type csvReader struct {
 	first  int64  // number of the record's first line
 	buf    []byte // the fields of a record with quotes
 	ends   []int  // of the fields in buf
+	quoted []bool // of the fields in buf: it stood in quotes
 	bytes  int    // of the record's lines so far
 	more   []byte // its lines after the first, each with an end
 }
@@ -77,9 +78,9 @@ func (c *csvReader) record() ([][]byte, error) {
 		}
 		c.first = c.lines.line
 		if bytes.IndexByte(line, '"') >= 0 {
-			return c.quoted(line)
+			return c.inQuotes(line)
 		}
-		c.fields = c.fields[:0]
+		c.fields, c.quoted = c.fields[:0], c.quoted[:0]
 		for {
 			i := bytes.IndexByte(line, c.comma)
 			if i < 0 {
@@ -92,9 +93,9 @@ func (c *csvReader) record() ([][]byte, error) {
 	}
 }
 
-// quoted splits a record that has quotes, and maybe goes on in further lines.
-func (c *csvReader) quoted(line []byte) ([][]byte, error) {
-	c.buf, c.ends, c.bytes, c.more = c.buf[:0], c.ends[:0], len(line), c.more[:0]
+// inQuotes splits a record that has quotes, and maybe goes on in further lines.
+func (c *csvReader) inQuotes(line []byte) ([][]byte, error) {
+	c.buf, c.ends, c.quoted, c.bytes, c.more = c.buf[:0], c.ends[:0], c.quoted[:0], len(line), c.more[:0]
 	for more := true; more; {
 		if len(line) == 0 || line[0] != '"' {
 			i := bytes.IndexByte(line, c.comma)
@@ -106,9 +107,10 @@ func (c *csvReader) quoted(line []byte) ([][]byte, error) {
 				return nil, c.fail(errBareQuote, nil)
 			}
 			c.buf = append(c.buf, field...)
-			c.ends = append(c.ends, len(c.buf))
+			c.ends, c.quoted = append(c.ends, len(c.buf)), append(c.quoted, false)
 			continue
 		}
+		c.quoted = append(c.quoted, true)
 		var err error
 		if line, more, err = c.quotedField(line[1:]); err != nil {
 			return nil, err

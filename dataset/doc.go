@@ -1,4 +1,4 @@
-// Package dataset turns files into the windows of shards: records (raw, CSV,
+// Package dataset turns files into the windows of shards: columns (CSV, NDJSON, Parquet, Arrow), records (raw, CSV,
 // NDJSON) and graphs (edge lists, or a CSR that is in memory already).
 //
 // # Model
@@ -11,6 +11,9 @@
 // move, and the loader itself holds a few buffers: of a records dataset never more than
 // a bufferBytes per window, of a graph some bytes per vertex (Options.MemoryBytes).
 // What cannot be read twice, such as a pipe, is put in a Spool first.
+//
+// Columns are read once. Scan finds out which there are, and infers the types of text. Plan.Fill builds chunks and gathers them
+// into a part; when that is full the Sink makes its windows, and it is written. What the plan says of rows and sizes is known then.
 //
 // Several nodes that each have a part of the data scan their own file with one element;
 // cluster.BlockOf joins the counts to one sharding.

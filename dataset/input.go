@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -35,12 +33,12 @@ type Stream interface {
 // plainSizer is an Input whose Size is what a reader gets.
 type plainSizer interface{ plainSize() (int64, bool) }
 
-// File is an Input on a disk. A name that ends in .gz is decompressed.
+// File is an Input on a disk. A name that ends in .gz or .zst is decompressed.
 type File struct {
-	name string
-	open func() (*os.File, error)
-	gz   bool
-	info os.FileInfo
+	name   string
+	open   func() (*os.File, error)
+	packed compression
+	info   os.FileInfo
 }
 
 // OpenFile looks at a regular file. It is opened anew by every reading, which
@@ -59,7 +57,8 @@ const ReadFlags = os.O_RDONLY | syscall.O_NONBLOCK
 // NewFile is OpenFile for a file that is opened in another way, with ReadFlags; name is for
 // messages. Its errors have neither name nor kind.
 func NewFile(name string, open func() (*os.File, error)) (*File, error) {
-	f := &File{name: name, open: open, gz: strings.HasSuffix(strings.ToLower(name), ".gz")}
+	f := &File{name: name, open: open}
+	f.packed, _ = compressionOf(name)
 	file, info, err := f.look()
 	if err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func (f *File) Name() string { return f.name }
 // Size is the file's length on disk.
 func (f *File) Size() int64 { return f.info.Size() }
 
-func (f *File) plainSize() (int64, bool) { return f.Size(), !f.gz }
+func (f *File) plainSize() (int64, bool) { return f.Size(), f.packed == "" }
 
 // Open starts at the beginning of the file that was found first.
 func (f *File) Open() (Stream, error) {
@@ -115,12 +114,8 @@ func (f *File) Open() (Stream, error) {
 		return nil, fmt.Errorf("%w: %s: load it again", ErrChanged, f.name)
 	}
 	s := &stream{raw: file, close: file.Close}
-	if f.gz {
-		s.unzip, err = gzip.NewReader(countedReader{s})
-		if errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("it is not compressed with gzip, as the .gz in its name says: rename it, or compress it")
-		}
-		if err != nil {
+	if f.packed != "" {
+		if err := s.unpack(f.packed); err != nil {
 			file.Close()
 			return nil, fmt.Errorf("%w: %s: %w", ErrInput, f.name, err)
 		}
@@ -131,7 +126,7 @@ func (f *File) Open() (Stream, error) {
 // stream counts what is read of raw.
 type stream struct {
 	raw   io.Reader
-	unzip *gzip.Reader // nil if raw is not compressed
+	plain io.Reader // nil if raw is not compressed
 	done  int64
 	close func() error
 }
@@ -145,8 +140,8 @@ func (c countedReader) Read(p []byte) (int, error) {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	if s.unzip != nil {
-		return s.unzip.Read(p)
+	if s.plain != nil {
+		return s.plain.Read(p)
 	}
 	return countedReader{s}.Read(p)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -52,12 +53,22 @@ const (
 	Edges Format = "edges"
 	// Parquet is Apache Parquet; it says itself which columns it has. It is loaded as columns.
 	Parquet Format = "parquet"
+	// Arrow is an Apache Arrow IPC file or stream; it says itself which columns it has. It is loaded as columns.
+	Arrow Format = "arrow"
 )
 
-var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges), string(Parquet)}
+var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges), string(Parquet), string(Arrow)}
 
-// Columnar reports whether an input of that format is loaded as columns.
-func (f Format) Columnar() bool { return f == Parquet }
+// Columnar reports whether the input is loaded as columns: CSV and NDJSON are, unless a schema says that they are records.
+func (o *Options) Columnar() bool {
+	switch o.Format {
+	case Parquet, Arrow:
+		return true
+	case CSV, NDJSON:
+		return o.Schema == nil && o.Types == nil
+	}
+	return false
+}
 
 // ParseFormat checks a format's name.
 func ParseFormat(name string) (Format, error) {
@@ -68,10 +79,10 @@ func ParseFormat(name string) (Format, error) {
 }
 
 // FormatOf guesses the format and the CSV separator from a file's name; ok is
-// false if it tells nothing. A final .gz is looked through.
+// false if it tells nothing. A final .gz or .zst is looked through.
 func FormatOf(path string) (f Format, comma byte, ok bool) {
-	ext := filepath.Ext(strings.TrimSuffix(strings.ToLower(path), ".gz"))
-	switch ext {
+	_, path = compressionOf(path)
+	switch filepath.Ext(path) {
 	case ".csv":
 		return CSV, ',', true
 	case ".tsv", ".tab":
@@ -82,6 +93,8 @@ func FormatOf(path string) (f Format, comma byte, ok bool) {
 		return Edges, 0, true
 	case ".parquet", ".pq":
 		return Parquet, 0, true
+	case ".arrow", ".arrows", ".feather", ".ipc":
+		return Arrow, 0, true
 	case ".raw", ".bin", ".rec":
 		return RawFile, 0, true
 	}
@@ -119,8 +132,14 @@ type Options struct {
 	Schema *schema.Schema
 	// Types stands in for Schema where a CSV header gives the names: one per column.
 	Types  []schema.Type
-	Header bool // CSV: the first line is names
-	Comma  byte // CSV: the separator, ',' if 0. Edges: the separator, spaces and tabs if 0
+	Header bool // CSV: the first line is names. Of columns it is one anyway, but must not look like values unless this says so
+	// NoHeader says of columns in CSV that there is no header: columns are called c1, c2, ….
+	NoHeader bool
+	// ColumnTypes are types of columns in CSV and NDJSON, by name; those of other columns are inferred.
+	ColumnTypes column.Schema
+	// Nulls are texts that mean a missing value, in columns of CSV and NDJSON, beside an empty field without quotes.
+	Nulls []string
+	Comma byte // CSV: the separator, ',' if 0. Edges: the separator, spaces and tabs if 0
 	// EmptyIsZero loads empty CSV fields, and missing or null NDJSON members,
 	// as zero (or empty text); otherwise only empty text is accepted.
 	EmptyIsZero bool
@@ -133,7 +152,7 @@ type Options struct {
 
 	Spread      Spread
 	LineBytes   int   // DefaultLineBytes if 0
-	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs and columns only
+	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs and columns only, which keep parts in it while they grow
 	Progress    Progress
 }
 
@@ -178,7 +197,7 @@ func (o *Options) prepare() error {
 	switch {
 	case o.Format == Edges:
 		return o.checkGraph()
-	case o.Format.Columnar():
+	case o.Columnar():
 		return o.checkColumns()
 	}
 	return o.checkRecords()
@@ -192,6 +211,8 @@ func (o *Options) checkApplies() error {
 		of   []Format
 	}{
 		{o.Header, "a header line (--header)", []Format{CSV}},
+		{o.NoHeader, "no header line (--header=false)", []Format{CSV}},
+		{len(o.Nulls) > 0, "texts for missing values (--null)", []Format{CSV, NDJSON}},
 		{o.Comma != 0, "a separator (--separator)", []Format{CSV, Edges}},
 		{o.EmptyIsZero, "empty fields as zero (--empty-is-zero)", []Format{CSV, NDJSON}},
 		{o.LineBytes != 0, "a longest line (--line-bytes)", []Format{CSV, NDJSON, Edges}},
@@ -235,18 +256,31 @@ func (o *Options) checkGraph() error {
 }
 
 func (o *Options) checkColumns() error {
+	itself := o.Format == Parquet || o.Format == Arrow
 	switch {
-	case o.Schema != nil || o.Types != nil:
+	case o.Schema != nil || o.Types != nil || itself && len(o.ColumnTypes) > 0:
 		return fmt.Errorf("%w: a file of format %s says itself which columns it has: leave out --schema and --types", ErrOptions, o.Format)
-	case o.SkipBad != 0:
+	case o.Header && o.NoHeader:
+		return fmt.Errorf("%w: a file has a header line, or none", ErrOptions)
+	case itself && o.SkipBad != 0:
 		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
 	case o.Spread.Kind != cluster.Block:
-		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block), not %v", ErrOptions, o.Spread.Kind)
+		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block), not %v; with --schema the rows are records, which can be dealt out", ErrOptions, o.Spread.Kind)
+	case o.EmptyIsZero:
+		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for records, which have a --schema)", ErrOptions)
+	}
+	for _, c := range o.ColumnTypes {
+		if _, err := putterOf(c.Type); err != nil {
+			return err
+		}
 	}
 	return o.spreadOver(0)
 }
 
 func (o *Options) checkRecords() error {
+	if len(o.ColumnTypes) > 0 || len(o.Nulls) > 0 || o.NoHeader {
+		return fmt.Errorf("%w: types by name (--types name:type), texts for missing values (--null) and --header=false are for columns, a schema (--schema) is for records", ErrOptions)
+	}
 	if o.Types != nil {
 		if o.Schema != nil || o.Format != CSV || !o.Header {
 			return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)

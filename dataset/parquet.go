@@ -14,35 +14,65 @@ import (
 	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
-// scanParquet reads a Parquet file.
-func scanParquet(ctx context.Context, in Input, o *Options) (plan *Plan, err error) {
+// parquetFormat reads Parquet files.
+type parquetFormat struct{ o *Options }
+
+func (f parquetFormat) look(ctx context.Context, in Input, _ column.Schema) (column.Schema, error) {
+	r, err := f.start(in)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if len(f.o.ColumnTypes) > 0 {
+		return nil, fmt.Errorf("%w: %s says itself which types it has: leave out --types", ErrOptions, in.Name())
+	}
+	return r.schema, nil
+}
+
+func (f parquetFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
+	r, err := f.start(in)
+	if err != nil {
+		return nil, err
+	}
+	if differs := s.Differs(r.schema); differs != "" {
+		r.Close()
+		return nil, fmt.Errorf("%w: %s: %s", ErrChanged, in.Name(), differs)
+	}
+	return r, nil
+}
+
+// damaged makes an error of a panic: the Parquet library panics on some files that are damaged.
+func damaged(in string, err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%w: %s: it is damaged: %v", ErrInput, in, r)
+	}
+}
+
+// start opens a file and reads its footer.
+func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
 	s, err := in.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	defer damaged(in.Name(), &err)
 	at, size, ok := randomAccess(in, s)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s: a Parquet file is compressed inside, and is read from its end: decompress it", ErrInput, in.Name())
 	}
-	defer func() { // the Parquet library panics on some files that are damaged
-		if r := recover(); r != nil {
-			plan, err = nil, fmt.Errorf("%w: %s: it is damaged: %v", ErrInput, in.Name(), r)
-		}
-	}()
-	f, err := parquet.OpenFile(at, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	file, err := parquet.OpenFile(at, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: %w", ErrInput, in.Name(), err)
 	}
-	r := &parquetReader{name: in.Name(), file: f, most: uint64(o.MemoryBytes), progress: func(done int64) { o.Progress(PhaseScan, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, file: file, most: uint64(f.o.MemoryBytes) / 2, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
-	defer r.close()
-	if plan, err = planColumns(ctx, r, o); err != nil {
-		return nil, failed(in, err)
-	}
-	return plan, nil
+	return r, nil
 }
 
 // randomAccess is an input that is not compressed, to be read anywhere.
@@ -67,8 +97,9 @@ type parquetReader struct {
 	progress func(done int64)
 	size     int64
 	width    int    // bytes of a row, without its text
-	taken    uint64 // by all rows so far: what was read is kept
+	taken    uint64 // by the chunk that is read
 	most     uint64 // that may be taken
+	stream   Stream
 
 	group int // that is read
 	left  int64
@@ -77,7 +108,15 @@ type parquetReader struct {
 }
 
 func (r *parquetReader) Columns() column.Schema { return r.schema }
-func (r *parquetReader) Rows() uint64           { return uint64(r.file.NumRows()) }
+
+// Place counts rows.
+func (r *parquetReader) Place() (done, total int64) { return r.done, r.file.NumRows() }
+
+// Close ends the reading.
+func (r *parquetReader) Close() {
+	r.close()
+	r.stream.Close()
+}
 
 // columns finds out what the file has.
 func (r *parquetReader) columns() error {
@@ -120,7 +159,9 @@ func (r *parquetReader) zones() map[string]string {
 }
 
 // Next reads the next chunk.
-func (r *parquetReader) Next(ctx context.Context) ([]arrow.Array, error) {
+func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err error) {
+	defer damaged(r.name, &err)
+	r.taken = 0
 	for r.left == 0 {
 		r.close()
 		groups := r.file.RowGroups()
@@ -161,7 +202,7 @@ func (r *parquetReader) Next(ctx context.Context) ([]arrow.Array, error) {
 // take counts bytes before there is memory for them: a few bytes of a file can stand for any number of values.
 func (r *parquetReader) take(n uint64) error {
 	if r.taken += n; r.taken > r.most {
-		return tooLarge(r.most)
+		return fmt.Errorf("%w: %d rows of it take more than %d MiB: write the file again with fewer columns, or less text in a value", ErrTooLarge, part.ChunkRows, r.most>>20)
 	}
 	return nil
 }

@@ -42,6 +42,16 @@ func parquetInput[T any](t *testing.T, rows []T) Input {
 	return in
 }
 
+// loaded loads files as columns, and keeps them nowhere.
+func loaded(t testing.TB, o Options, ins ...Input) (*Plan, error) {
+	t.Helper()
+	p, err := ScanFiles(t.Context(), ins, o)
+	if err == nil {
+		err = p.Fill(t.Context(), Discard{})
+	}
+	return p, err
+}
+
 // A small file can hold columns of any size; what it takes is counted while a chunk is read, not after it.
 func TestParquetMemory(t *testing.T) {
 	text := strings.Repeat("x", 1<<20)
@@ -52,9 +62,9 @@ func TestParquetMemory(t *testing.T) {
 	in := parquetInput(t, rows)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := Scan(t.Context(), in, Options{Format: Parquet, MemoryBytes: 16 << 20})
+	_, err := loaded(t, Options{Format: Parquet, MemoryBytes: 16 << 20}, in)
 	runtime.ReadMemStats(&after)
-	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "load it as several files") {
+	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "with fewer columns, or less text in a value") {
 		t.Error(err)
 	}
 	if taken := after.TotalAlloc - before.TotalAlloc; taken > 256<<20 {
@@ -70,11 +80,11 @@ func TestParquetWideValues(t *testing.T) {
 	}
 	rows := make([]row, 1500)
 	rows[1499].A[7] = 9
-	p, err := Scan(t.Context(), parquetInput(t, rows), Options{Format: Parquet})
+	p, err := loaded(t, Options{Format: Parquet}, parquetInput(t, rows))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Rows != 1500 || p.Parts[0][0].Chunks < 2 {
+	if p.Rows != 1500 || len(p.Parts[0]) < 2 {
 		t.Errorf("%d rows in %+v", p.Rows, p.Parts)
 	}
 }

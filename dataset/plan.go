@@ -7,6 +7,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -22,23 +23,37 @@ type Plan struct {
 	Parts    [][]cluster.Part // of columns, by element
 	Bad      BadLines         // lines that were left out
 
+	// Of columns Rows, Sharding, Sizes, Parts, Bad and these are known once the plan is filled: the input is read once.
+	Stats    []part.Stats // by column
+	Files    []FileStats
+	Inferred *Inference // nil: nothing was
+
 	filled bool
 	fill   func(context.Context, Sink) error
 }
 
-// Scan reads the input once, checks it, and plans its shards. The input must
+// Scan reads the input once, checks it, and plans its shards; of columns it finds out which there are. The input must
 // stay open and unchanged until the plan is filled.
 func Scan(ctx context.Context, in Input, o Options) (*Plan, error) {
+	return ScanFiles(ctx, []Input{in}, o)
+}
+
+// ScanFiles is Scan for several files, which have the same columns.
+func ScanFiles(ctx context.Context, ins []Input, o Options) (*Plan, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	switch o.Format {
-	case Edges:
-		return scanEdges(ctx, in, &o)
-	case Parquet:
-		return scanParquet(ctx, in, &o)
+	switch {
+	case len(ins) == 0 || len(ins) > MaxFiles:
+		return nil, fmt.Errorf("%w: %d files: 1 to %d can be loaded at once", ErrOptions, len(ins), MaxFiles)
+	case o.Columnar():
+		return scanColumns(ctx, ins, &o)
+	case len(ins) > 1:
+		return nil, fmt.Errorf("%w: %d files: several can be loaded as columns only; records and graphs come from one", ErrOptions, len(ins))
+	case o.Format == Edges:
+		return scanEdges(ctx, ins[0], &o)
 	}
-	return scanRecords(ctx, in, &o)
+	return scanRecords(ctx, ins[0], &o)
 }
 
 // ErrFilled says that a plan was filled already.
@@ -50,21 +65,32 @@ func (p *Plan) Fill(ctx context.Context, sink Sink) error {
 		return ErrFilled
 	}
 	p.filled = true
-	mapped, _ := sink.(Mapped)
 	for e, sizes := range p.Sizes {
-		if err := sink.Create(ctx, uint32(e), sizes); err != nil {
-			return fmt.Errorf("dataset: element %d: make windows: %w", e, err)
-		}
-		for w, n := range sizes {
-			if mapped == nil || n == 0 {
-				continue
-			}
-			if mem := mapped.Memory(uint32(e), w); mem != nil && uint64(len(mem)) < n {
-				return fmt.Errorf("dataset: element %d: window %d was made with %d bytes, not %d", e, w, len(mem), n)
-			}
+		if err := create(ctx, sink, uint32(e), 0, sizes); err != nil {
+			return err
 		}
 	}
 	return p.fill(ctx, sink)
+}
+
+// create makes windows of an element, of which it has some already.
+func create(ctx context.Context, sink Sink, element uint32, before int, sizes []uint64) error {
+	if err := sink.Create(ctx, element, sizes); err != nil {
+		return fmt.Errorf("dataset: element %d: make windows: %w", element, err)
+	}
+	mapped, ok := sink.(Mapped)
+	if !ok {
+		return nil
+	}
+	for w, n := range sizes {
+		if n == 0 {
+			continue
+		}
+		if mem := mapped.Memory(element, before+w); mem != nil && uint64(len(mem)) < n {
+			return fmt.Errorf("dataset: element %d: window %d was made with %d bytes, not %d", element, before+w, len(mem), n)
+		}
+	}
+	return nil
 }
 
 // Windows are the windows of an element as a shard table lists them, without keys.

@@ -174,7 +174,7 @@ func TestOptionErrors(t *testing.T) {
 	}{
 		{Options{}, `there is no format ""`},
 		{Options{Format: "cvs"}, `did you mean "csv"`},
-		{Options{Format: CSV}, "need a schema"},
+		{Options{Format: RawFile}, "need a schema"},
 		{Options{Format: CSV, Schema: mustSchema(t, "c:column")}, "only a parameter"},
 		{Options{Format: RawFile, Schema: s}, "raw records have no text"},
 		{Options{Format: CSV, Schema: s, Types: []schema.Type{"u8"}}, "instead of a schema"},

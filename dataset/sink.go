@@ -7,8 +7,9 @@ import (
 
 // Sink takes the windows of a dataset's shards. All calls come from the goroutine in Plan.Fill.
 type Sink interface {
-	// Create makes the windows of one element, all zeros; a size of 0 needs no
-	// memory. Every element is created once, before anything is written.
+	// Create makes windows of one element, all zeros; a size of 0 needs no memory. Of records and graphs every
+	// element is created once, before anything is written; of columns each part's windows come behind those
+	// that the element has, when the part is full.
 	Create(ctx context.Context, element uint32, sizes []uint64) error
 	// WriteAt copies p to a window at an offset, inside of the size it was created
 	// with. p is the caller's again when WriteAt returns.
@@ -33,14 +34,9 @@ func (b *Buffers) Create(_ context.Context, element uint32, sizes []uint64) erro
 	if b.windows == nil {
 		b.windows = map[uint32][][]byte{}
 	}
-	if _, ok := b.windows[element]; ok {
-		return fmt.Errorf("dataset: element %d is created twice", element)
+	for _, n := range sizes {
+		b.windows[element] = append(b.windows[element], make([]byte, n))
 	}
-	w := make([][]byte, len(sizes))
-	for i, n := range sizes {
-		w[i] = make([]byte, n)
-	}
-	b.windows[element] = w
 	return nil
 }
 
@@ -56,6 +52,15 @@ func (b *Buffers) WriteAt(_ context.Context, element uint32, window int, p []byt
 
 // Memory is a window.
 func (b *Buffers) Memory(element uint32, window int) []byte { return b.windows[element][window] }
+
+// Discard is a Sink that keeps nothing: for loads that only try whether the input can be loaded.
+type Discard struct{}
+
+// Create makes nothing.
+func (Discard) Create(context.Context, uint32, []uint64) error { return nil }
+
+// WriteAt writes nowhere.
+func (Discard) WriteAt(context.Context, uint32, int, []byte, uint64) error { return nil }
 
 const (
 	// bufferBytes is what is gathered of a window before it is written: enough

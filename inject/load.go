@@ -248,9 +248,11 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 		if t, ok := b.program.(abi.Tiered); ok {
 			_, b.soon = t.Tier()
 		}
-		b.run, err = prog.program.Bind(b.principal, windows)
+		var run abi.Bound
+		run, err = prog.program.Bind(l.ctx, b.principal, windows)
 		switch {
 		case err == nil:
+			b.run = run
 		case rt.replaced(b): // as it was closed meanwhile
 			err = nil
 		case l.wish == forms.Auto && len(l.skip) < l.code.img.EntryCount():

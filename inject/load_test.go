@@ -87,7 +87,7 @@ type scriptedProgram struct {
 	form string
 }
 
-func (p scriptedProgram) Bind(string, []abi.Window) (abi.Bound, error) {
+func (p scriptedProgram) Bind(context.Context, string, []abi.Window) (abi.Bound, error) {
 	if p.e.bind != nil {
 		if err := p.e.bind(p.form); err != nil {
 			return nil, err

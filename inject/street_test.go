@@ -118,8 +118,8 @@ type spyProgram struct {
 	spy *spy
 }
 
-func (p spyProgram) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
-	b, err := p.Program.Bind(principal, windows)
+func (p spyProgram) Bind(ctx context.Context, principal string, windows []abi.Window) (abi.Bound, error) {
+	b, err := p.Program.Bind(ctx, principal, windows)
 	p.spy.mu.Lock()
 	p.spy.bound = append(p.spy.bound, windows)
 	p.spy.mu.Unlock()

@@ -53,7 +53,10 @@ type Config struct {
 	// PoolMemory is how much of Memory regions of the pool may take; 0: the node lends no regions.
 	PoolMemory Bytes `yaml:"pool_memory"`
 	// Lend are the devices that the node lends, as in nvme=disk0:/srv/disk.img,readonly (docs/devices.md).
-	Lend      []string `yaml:"lend"`
+	Lend []string `yaml:"lend"`
+	// LendGrants is the file that keeps who may borrow them; "": that is forgotten when the node ends.
+	LendGrants string `yaml:"lend_grants"`
+
 	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused
 
 	// Managers are the names of the peers that manage the cluster: this node registers with one of them. Itself is known, where it is one.
@@ -94,12 +97,14 @@ type Config struct {
 	// LimitsByName are limits that messages name, as in max_instances or functions.held_runs, and their values, as in 512, 64MiB or 30s.
 	LimitsByName map[string]string `yaml:"limits"`
 
-	Worker  []string        `yaml:"-"` // the command that becomes workers, if that is not this program
-	Tokens  *cluster.Tokens `yaml:"-"` // instead of TokenFile
-	Schemes fabric.Schemes  `yaml:"-"` // transports that addresses can name; nil: schemes.All
-	Limits  fabric.Limits   `yaml:"-"` // LentBytes is set from Memory; LimitsByName wins
-	Program string          `yaml:"-"` // the program's version, shown by info
-	Log     *slog.Logger    `yaml:"-"` // nil: silent
+	Worker []string `yaml:"-"` // the command that becomes workers, if that is not this program
+	// WasmCompiler is the command of processes that call wasm.ServeCompiler: large functions are compiled there. Empty: in this process, bounded by their shape only.
+	WasmCompiler []string        `yaml:"-"`
+	Tokens       *cluster.Tokens `yaml:"-"` // instead of TokenFile
+	Schemes      fabric.Schemes  `yaml:"-"` // transports that addresses can name; nil: schemes.All
+	Limits       fabric.Limits   `yaml:"-"` // LentBytes is set from Memory; LimitsByName wins
+	Program      string          `yaml:"-"` // the program's version, shown by info
+	Log          *slog.Logger    `yaml:"-"` // nil: silent
 	// Output gets what functions log here; nil: Log does.
 	Output func(element, function, text string) `yaml:"-"`
 	Tracer inject.Tracer                        `yaml:"-"` // makes spans of the functions that run here; nil: none

@@ -33,7 +33,7 @@ func (n *Node) lendDevices(limits lender.Limits) error {
 	if err != nil {
 		return err
 	}
-	if n.devices, err = lender.New(lender.Config{Element: n.el, Log: n.log, Limits: limits, Reserve: n.reserveForDevices}); err != nil {
+	if n.devices, err = lender.New(lender.Config{Element: n.el, Log: n.log, Limits: limits, Reserve: n.reserveForDevices, GrantFile: n.cfg.LendGrants}); err != nil {
 		return err
 	}
 	for _, s := range specs {

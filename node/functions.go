@@ -32,7 +32,7 @@ func (n *Node) functions(l *limits) error {
 	}
 	ofWasm, ofNative := l.engine.memory(n.cfg.Native != nativeOff, n.cfg.freeMemory(), l.ceilings)
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
-		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, Ceilings: l.ceilings, Log: n.log})
+		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, Log: n.log})
 	if err != nil {
 		if ofNative > 0 {
 			err = fmt.Errorf("%w (one half of memory_bytes is wasm's, the other native code's)", err)

@@ -12,7 +12,7 @@ const (
 	// maxFiles bounds the files that a node reads for loads at once. Reading one takes
 	// some times a line, which has dataset.MaxLineBytes at most.
 	maxFiles = 8
-	// maxGraphs bounds those of them that are graphs: each takes dataset.DefaultMemoryBytes at most.
+	// maxGraphs bounds those of them that are graphs or columns: each takes dataset.DefaultMemoryBytes at most.
 	maxGraphs = 2
 	// maxGateLine bounds those that wait until they may be read: each is a call that is served, and a
 	// node serves few at once.
@@ -61,7 +61,7 @@ func (n *Node) enterFile(ctx context.Context, o *dataset.Options) (leave func(),
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("none has ended for %v: try again later", most))
 	defer cancel()
 	gates := []*gate{n.files}
-	if o.Format == dataset.Edges || o.Format.Columnar() { // these wait for one another first, and hold nobody up
+	if o.Format == dataset.Edges || o.Columnar() { // these wait for one another first, and hold nobody up
 		gates = []*gate{n.graphs, n.files}
 	}
 	var entered []*gate

@@ -143,7 +143,7 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 		return nil, err
 	}
 	defer n.data.leave(l)
-	in, err := n.roots.find(req.Path)
+	ins, err := n.roots.glob(req.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -161,18 +161,22 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 		return nil, err
 	}
 	defer leave()
-	plan, err := dataset.Scan(ctx, in, *o)
+	plan, err := dataset.ScanFiles(ctx, ins, *o)
 	if err != nil {
 		return nil, err
 	}
 	sink := &shardSink{n: n, l: l, writable: req.Writable}
 	defer sink.unpin()
-	if err := plan.Fill(ctx, sink); err != nil {
+	if req.DryRun {
+		err = plan.Fill(ctx, dataset.Discard{})
+	} else if err = plan.Fill(ctx, sink); err == nil {
+		n.data.bytes.Add(plan.TotalBytes())
+	}
+	if err != nil {
 		return nil, err
 	}
-	n.data.bytes.Add(plan.TotalBytes())
 	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Columns: plan.Columns, Parts: plan.PartsOf(0), Rows: plan.Rows, Edges: plan.Edges,
-		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad)}, nil
+		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad), Stats: plan.Stats, Files: plan.Files, Inferred: plan.Inferred}, nil
 }
 
 // shardSink is a dataset.Sink whose only element is this node.
@@ -185,11 +189,16 @@ type shardSink struct {
 
 // Create makes the windows.
 func (s *shardSink) Create(_ context.Context, _ uint32, sizes []uint64) error {
-	err := s.n.data.alloc(s.l, sizes, s.writable)
-	if err == nil {
-		s.windows, err = s.n.data.pin(s.l)
+	if err := s.n.data.alloc(s.l, sizes, s.writable); err != nil {
+		return err
 	}
-	return err
+	windows, err := s.n.data.pin(s.l)
+	if err != nil {
+		return err
+	}
+	s.unpin() // those that were there before are pinned twice now
+	s.windows = windows
+	return nil
 }
 
 // WriteAt copies into a window.

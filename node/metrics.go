@@ -99,6 +99,7 @@ func functionMetrics() []metric {
 		{"inject_code_cache_bytes", "Images and shard tables in memory.", gauge, func(f *figures) float64 { return float64(f.runs.CacheBytes) }},
 		{"inject_code_cache_evictions_total", "Objects that had to go.", counter, func(f *figures) float64 { return float64(f.runs.Evicted) }},
 		{"inject_compiled_total", "Functions compiled.", counter, func(f *figures) float64 { return float64(f.engine.Compiled) }},
+		{"inject_compiled_elsewhere_total", "Functions compiled by a compiler process.", counter, func(f *figures) float64 { return float64(f.engine.Elsewhere) }},
 		{"inject_compile_cache_hits_total", "Functions taken from the disk cache.", counter, func(f *figures) float64 { return float64(f.engine.CacheHits) }},
 		{"inject_failed_instances_total", "Instances thrown away after a trap or a stop.", counter, func(f *figures) float64 { return float64(f.engine.Failed) }},
 		{"inject_memory_bytes", "What instances are charged for.", gauge, func(f *figures) float64 { return float64(f.engine.Bytes) }},

@@ -22,6 +22,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/llvm"
 	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/internal/lograte"
 	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/rpc/meter"
@@ -89,6 +90,7 @@ func New(cfg Config) (*Node, error) {
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.log = slog.New(lograte.New(n.log.Handler())) // what peers do, they can do thousands of times
 	if err := n.build(); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
@@ -242,7 +244,8 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 // Run connects to the peers and serves until the context ends, the node is closed,
 // or another node turns out to have had its name first (control.ErrNameTaken). Then it
 // stops: it takes no new loads and functions, waits up to Config.StopTime for calls
-// and functions that are under way, cancels what is left, and closes. An end in order is no error.
+// and functions that are under way, cancels what is left, and closes. An end in order is no error; where Close takes longer than
+// some seconds, Run does not wait for it (ErrStillCloses).
 func (n *Node) Run(ctx context.Context) error {
 	for _, m := range n.cfg.Peers {
 		if m.Name == n.cfg.Name {
@@ -269,7 +272,27 @@ func (n *Node) Run(ctx context.Context) error {
 	n.stopping.Store(true)
 	n.log.Info("stopping")
 	n.drain()
-	return errors.Join(err, n.Close())
+	return errors.Join(err, n.closeSoon())
+}
+
+// closeTime is how long Run waits for Close. What cannot be interrupted, such as a compiler, may take longer: then the process ends without it.
+const closeTime = 2 * time.Second
+
+// ErrStillCloses says that something of a node's goes on that could not be interrupted.
+var ErrStillCloses = errors.New("something still runs that cannot be interrupted, such as a compiler")
+
+// closeSoon is Close that does not wait for ever.
+func (n *Node) closeSoon() error {
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }()
+	late := time.NewTimer(closeTime)
+	defer late.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-late.C:
+		return fmt.Errorf("node %s: not closed after %v: %w", n.cfg.Name, closeTime, ErrStillCloses)
+	}
 }
 
 // fail ends Run with an error; the first counts.

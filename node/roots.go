@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -105,6 +106,60 @@ func (r *roots) find(path string) (*dataset.File, error) {
 		return nil, first
 	}
 	return nil, fmt.Errorf("%w: %s is outside of the data roots (%s)", control.ErrPath, path, r.names())
+}
+
+// glob finds the regular files below the roots that a pattern names, as find has them, in the order of their names. A path without
+// a pattern is one file.
+func (r *roots) glob(pattern string) ([]dataset.Input, error) {
+	if !strings.ContainsAny(pattern, `*?[`) {
+		f, err := r.find(pattern)
+		if err != nil {
+			return nil, err
+		}
+		return []dataset.Input{f}, nil
+	}
+	var paths []string
+	r.mu.RLock()
+	for _, root := range r.list {
+		rel, absolute := filepath.Clean(pattern), filepath.IsAbs(pattern)
+		if absolute {
+			var err error
+			if rel, err = filepath.Rel(root.Name(), rel); err != nil {
+				continue
+			}
+		}
+		if !filepath.IsLocal(rel) {
+			continue
+		}
+		found, err := fs.Glob(root.FS(), filepath.ToSlash(rel))
+		if err != nil {
+			r.mu.RUnlock()
+			return nil, fmt.Errorf("%w: %q is no pattern: %w", control.ErrPath, pattern, err)
+		}
+		for _, path := range found {
+			if absolute {
+				path = filepath.Join(root.Name(), path)
+			}
+			paths = append(paths, path)
+		}
+	}
+	r.mu.RUnlock()
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("%w: %s: no file below the data roots (%s) has such a name", dataset.ErrInput, pattern, r.names())
+	}
+	if len(paths) > dataset.MaxFiles {
+		return nil, fmt.Errorf("%w: %s: %d files have such names, at most %d can be loaded at once", dataset.ErrInput, pattern, len(paths), dataset.MaxFiles)
+	}
+	slices.Sort(paths)
+	var out []dataset.Input
+	for _, path := range slices.Compact(paths) {
+		f, err := r.find(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
 }
 
 func (r *roots) names() string {

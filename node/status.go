@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) 
 	}
 	s := &control.Status{Name: n.cfg.Name, Program: n.cfg.Program, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		UptimeMs: time.Since(n.started).Milliseconds(), Stopping: n.stopping.Load(), Forms: n.rt.Forms(), Engines: []control.EngineStatus{}, Memory: n.data.status(),
+		Processor: control.ProcessorStatus{Processors: runtime.GOMAXPROCS(0), UsedMs: processTime().Milliseconds(), SinceMs: time.Since(n.started).Milliseconds()},
 		Endpoints: []control.EndpointStatus{}, Functions: []control.FunctionStatus{}}
 	if n.tls != nil {
 		s.CertUntil = n.tls.Until()

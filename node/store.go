@@ -9,11 +9,12 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/pool/component"
 )
 
 const (
-	// maxLoads bounds the loads under way at one node.
+	// maxLoads bounds the loads under way at one node, of which one principal has its share (share.Of).
 	maxLoads = 256
 	// keptOutcomes is how many finished loads are remembered, for clients that
 	// ask again and for peers that ask what became of one.
@@ -29,6 +30,7 @@ type store struct {
 
 	mu       sync.Mutex
 	loads    map[control.LoadID]*load
+	places   share.Places              // of loads
 	names    map[string]control.LoadID // reserved by loads
 	shards   map[string]*shard
 	outcomes map[control.LoadID]bool // committed or not
@@ -87,7 +89,7 @@ type given struct {
 }
 
 func newStore(el *fabric.Element, account *component.Account) *store {
-	return &store{el: el, account: account, loads: map[control.LoadID]*load{}, names: map[string]control.LoadID{},
+	return &store{el: el, account: account, loads: map[control.LoadID]*load{}, places: share.Places{Limit: maxLoads, What: "loads under way"}, names: map[string]control.LoadID{},
 		shards: map[string]*shard{}, outcomes: map[control.LoadID]bool{}}
 }
 
@@ -96,7 +98,7 @@ func (s *store) status() control.MemoryStatus {
 	all, regions, bounds := s.account.Used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, Datasets: len(s.shards), Loads: len(s.loads)}
+	return control.MemoryStatus{LentBytes: all.Bytes, LimitBytes: bounds.Bytes, PoolBytes: regions.Bytes, PoolLimitBytes: bounds.Pool, PoolExtents: regions.Files, Datasets: len(s.shards), Loads: len(s.loads)}
 }
 
 func (s *store) datasets() int {
@@ -124,8 +126,8 @@ func (s *store) begin(l *load) error {
 	if _, over := s.outcomes[l.id]; over {
 		return fmt.Errorf("%w: load %s has ended already", control.ErrLoad, l.id)
 	}
-	if len(s.loads) >= maxLoads {
-		return fmt.Errorf("%w: %d loads are under way, the most there can be; try again later", control.ErrMemory, maxLoads)
+	if err := s.places.Take(l.by.Name); err != nil {
+		return fmt.Errorf("%w: %w", control.ErrMemory, err)
 	}
 	s.loads[l.id], s.names[l.name] = l, l.id
 	return nil
@@ -159,10 +161,10 @@ func wholeBytes(size uint64) int64 {
 	return int64((max(size, 1) + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1))
 }
 
-// alloc makes the windows of a load, all zeros.
+// alloc makes windows of a load, all zeros, behind those that it has.
 func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
-	if len(sizes) == 0 || len(sizes) > cluster.MaxWindows {
-		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, len(sizes), cluster.MaxWindows)
+	if len(sizes) == 0 {
+		return fmt.Errorf("%w: 0 windows, a shard has 1 to %d", control.ErrRequest, cluster.MaxWindows)
 	}
 	need := component.Charge{What: fmt.Sprintf("the shard of %q", l.name), Lent: component.Lent{Files: len(sizes)}}
 	for _, n := range sizes {
@@ -186,7 +188,8 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.loads[l.id] == l { // else abort has given it back
-				s.unreserve(&l.charge)
+				s.account.Release(need)
+				l.charge.Bytes, l.charge.Files = l.charge.Bytes-need.Bytes, l.charge.Files-need.Files
 			}
 			return err
 		}
@@ -195,7 +198,7 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	s.mu.Lock()
 	gone := s.loads[l.id] != l // given up meanwhile
 	if !gone {
-		l.windows = made
+		l.windows = append(l.windows, made...)
 	}
 	s.mu.Unlock()
 	if gone {
@@ -209,15 +212,15 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 func (s *store) reserve(l *load, need component.Charge) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.charge.Files > 0 {
-		return fmt.Errorf("%w: load %s has its windows already", control.ErrLoad, l.id)
+	if all := l.charge.Files + need.Files; all > cluster.MaxWindows {
+		return fmt.Errorf("%w: %d windows, a shard has 1 to %d", control.ErrRequest, all, cluster.MaxWindows)
 	}
 	if s.loads[l.id] != l {
 		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
 	}
 	err := s.account.Reserve(need)
 	if err == nil {
-		l.charge = need
+		l.charge.What, l.charge.Bytes, l.charge.Files = need.What, l.charge.Bytes+need.Bytes, l.charge.Files+need.Files
 	}
 	return err
 }
@@ -259,6 +262,7 @@ func unpin(windows []window) {
 // end takes a load out and remembers how it ended; mu is held.
 func (s *store) end(l *load, committed bool) {
 	delete(s.loads, l.id)
+	s.places.Give(l.by.Name)
 	delete(s.names, l.name)
 	s.outcomes[l.id] = committed
 	s.ended = append(s.ended, l.id)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
@@ -48,11 +49,11 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// VerbError says what an error of the fabric's verbs means here.
+// VerbError says what an error of the fabric's verbs means here, or of a component that carries them out.
 func VerbError(err error) error {
 	for _, v := range []struct{ of, is error }{
 		{fabric.ErrRevoked, ErrMoved}, {fabric.ErrKey, ErrMoved}, {fabric.ErrIncarnation, ErrLost}, {fabric.ErrPeerLost, ErrLost}, {fabric.ErrClosed, ErrLost},
-		{fabric.ErrRange, ErrRange}, {fabric.ErrRights, ErrRights},
+		{fabric.ErrRange, ErrRange}, {fabric.ErrRights, ErrRights}, {cluster.ErrForbidden, ErrRights}, // by the key, or by the component that serves it
 	} {
 		if errors.Is(err, v.of) {
 			return fmt.Errorf("%w: %w", v.is, err)

@@ -112,9 +112,12 @@ func (t *ItemTable) request() ItemRequest {
 	return ItemRequest{NameRequest: NameRequest{Region: t.Region}, Number: t.Number, Generation: t.Generation}
 }
 
-// lost reports a component that is gone with its bytes, and with its items.
+// lost reports a region that is closed here, or a component that is gone with its bytes, and with its items.
 func (v *view) lost(op string, h *home) error {
-	if h.ep != nil {
+	switch {
+	case v.closed:
+		return v.fail(op, 0, 0, ErrClosed)
+	case h.ep != nil:
 		return nil
 	}
 	return v.failAt(h.component, op, 0, 0, fmt.Errorf("%w: node %s had the region's items, or was to have some", ErrLost, h.component))

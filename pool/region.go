@@ -77,6 +77,9 @@ func (r *Region) Destroy(ctx context.Context) error {
 func (r *Region) Resize(ctx context.Context, size uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if v := r.view.Load(); v.closed {
+		return v.fail("resize", 0, size, ErrClosed)
+	}
 	t := new(Table)
 	ep, err := r.ask(ctx, CallResize, ResizeRequest{r.ref(), size}, t)
 	if err != nil {

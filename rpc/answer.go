@@ -89,7 +89,7 @@ func (k *Call) hold(code Code, body []byte) error {
 	if err := k.keep(len(body)); err != nil {
 		return err
 	}
-	k.c.p.unpark(&k.c.line, &k.c.p.queue.line)
+	k.c.left()
 	timed, stop := k.c.p.layer.Timeout(context.Background(), k.Left(), ErrDeadline)
 	ctx, cancel := context.WithCancelCause(timed)
 	k.mu.Lock()

@@ -38,11 +38,12 @@ type Limits struct {
 	QueuedBytes  int64         // what those of all endpoints take, one-way calls (64 of an endpoint) aside, eight times what those of one may, and four thirds of what those of one principal may; default 64 MiB
 	Outgoing     int           // own calls at once on one endpoint; default 1024
 	BulkBytes    int64         // segments with requests that peers have not read, and as much each for requests that handlers make, for answers, and for answers that come here before they are waited for; of each, one endpoint has as much as it leaves to others; default 64 MiB
+	RequestBytes int64         // large requests of peers, until their handlers have ended; one principal has as much as it leaves to others; default 256 MiB, or what MaxBytes takes
 	PoolBytes    int64         // segments kept to be used again, and as much each for memory that peers' large requests, and answers, came in; default 16 MiB
 	HeldBytes    int64         // answers that wait to be asked for, or for a segment; one endpoint has as much as it leaves to others; default 256 MiB, or what two of MaxBytes take
 	CallTime     time.Duration // deadline of a call whose context has none; default 30 s
 	MaxTime      time.Duration // the longest that a peer's call may run here; default 24 h
-	LingerTime   time.Duration // how long a request waits to be fetched after its call's end, and an answer in its segment, once for each MaxBytes that lie there; default 30 s
+	LingerTime   time.Duration // how long a large request may take to be fetched, and waits for that after its call's end, and an answer in its segment, once for each MaxBytes that lie there; default 30 s
 	NoteBytes    int           // one progress note; default 4 KiB
 	NoteEvery    time.Duration // notes that follow more quickly replace each other; default 20 ms
 }
@@ -56,6 +57,7 @@ const (
 	defaultQueued     = 1024
 	defaultQueueBytes = 64 << 20
 	defaultBulkBytes  = 64 << 20
+	defaultReqBytes   = 256 << 20
 	defaultPoolBytes  = 16 << 20
 	defaultHeldBytes  = 256 << 20
 	defaultCallTime   = 30 * time.Second
@@ -98,6 +100,7 @@ func (l *Limits) defaults() {
 	fill(&l.QueuedBytes, defaultQueueBytes)
 	fill(&l.Outgoing, defaultOutgoing)
 	fill(&l.BulkBytes, defaultBulkBytes)
+	fill(&l.RequestBytes, max(defaultReqBytes, l.largest()))
 	fill(&l.PoolBytes, min(defaultPoolBytes, l.BulkBytes))
 	fill(&l.HeldBytes, max(defaultHeldBytes, l.leastHeld()))
 	fill(&l.CallTime, defaultCallTime)
@@ -131,6 +134,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("rpc: MaxBytes %d: between EagerBytes (%d) and 1 GiB", l.MaxBytes, l.EagerBytes)
 	case l.BulkBytes < l.largest():
 		return fmt.Errorf("rpc: BulkBytes %d: at least MaxBytes (%d), rounded up to a power of two", l.BulkBytes, l.MaxBytes)
+	case l.RequestBytes < l.largest():
+		return fmt.Errorf("rpc: RequestBytes %d: at least MaxBytes (%d), rounded up to a power of two", l.RequestBytes, l.MaxBytes)
 	case l.PoolBytes < 0 || l.PoolBytes > l.BulkBytes:
 		return fmt.Errorf("rpc: PoolBytes %d: at most BulkBytes (%d)", l.PoolBytes, l.BulkBytes)
 	case l.HeldBytes < l.leastHeld():

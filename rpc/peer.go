@@ -42,6 +42,7 @@ type Peer struct {
 	held        atomic.Int64      // calls that were, and whose answers wait until they are asked for
 	lent        [lentKinds]budget // bytes of segments with payloads that peers have not read
 	kept        budget            // what answers count as that are held
+	requests    budget            // large requests of peers
 	ahead       budget            // bytes that answers to started calls may take here
 	idle        atomic.Int64      // bytes of segments, kept to be used again
 	idleBuffers atomic.Int64      // bytes of buffers for requests, kept to be used again
@@ -77,6 +78,7 @@ func New(el *fabric.Element, cfg Config) (*Peer, error) {
 		p.lent[i].init(el, p.limits.BulkBytes)
 	}
 	p.kept.init(el, p.limits.HeldBytes)
+	p.requests.init(el, p.limits.RequestBytes)
 	p.ahead.init(el, p.limits.BulkBytes)
 	p.methods.Store(&registry{})
 	p.bufs.New = func() any { return new([]byte) }

@@ -131,6 +131,7 @@ func (c *conn) buffer(n int) buffer {
 // free keeps a request's memory for the next one: the handler has returned, or replied, and its answer, which may
 // be the request itself, was sent.
 func (k *Call) free() {
+	k.uncharge()
 	if k.buf == nil {
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // Options say how a call is served. The zero value: each call on a goroutine of its own, where the handler may
@@ -20,6 +22,9 @@ type Options struct {
 	// MaxBytes bounds the request; what is larger is refused with ErrTooLarge before it is
 	// fetched. 0: Limits.MaxBytes.
 	MaxBytes int
+	// Allow, if it is there, says why an endpoint may not make the call: it is refused with that before its request is fetched, read or
+	// queued. It runs on the goroutine that drives the fabric.
+	Allow func(from *fabric.Endpoint) error
 }
 
 // Handler serves one call. What it returns as answer is the Peer's until the answer is sent, and may be

@@ -31,6 +31,7 @@ type Call struct {
 	mem      *fabric.Remote // at, if it is mapped
 	lent     bool
 	buf      buffer      // of a request that was lent, once it is here; Req lies in it
+	charged  int64       // for that
 	leads    atomic.Bool // it runs on the goroutine that drives the fabric
 	nested   bool        // its caller is a handler
 	room     int64       // its caller has for the answer; a larger one waits to be asked for
@@ -192,6 +193,11 @@ func (c *conn) newCall(r *request, m *method) *Call {
 func (c *conn) check(r *request, k *Call) (Code, string) {
 	if r.left <= 0 {
 		return CodeDeadline, ErrDeadline.Error()
+	}
+	if allow := k.m.opts.Allow; allow != nil {
+		if err := allow(k.From); err != nil {
+			return remoteCode(err), errorText(err.Error())
+		}
 	}
 	if r.lent() {
 		var err error
@@ -368,7 +374,7 @@ func (k *Call) leave() {
 		c.leaves()
 	}
 	k.entered, k.holds = false, false
-	c.p.unpark(&c.line, &c.tenant.line, &c.p.queue.line)
+	c.left()
 }
 
 // run asks the interceptors, fetches a large request and calls the handler.
@@ -399,8 +405,14 @@ func (k *Call) run() ([]byte, error) {
 
 // fetch fetches a request that was lent.
 func (k *Call) fetch(ctx context.Context) error {
+	if err := k.charge(ctx, int64(k.at.size)); err != nil {
+		return err
+	}
 	mem, err := k.mem, error(nil)
-	if mem == nil {
+	if mem == nil { // whose owner has to answer
+		timed, stop := k.c.p.layer.Timeout(ctx, k.c.p.limits.LingerTime, errFetch)
+		defer stop()
+		ctx = timed
 		mem, err = k.c.remotes.get(ctx, k.From, k.at.key)
 	}
 	if err == nil {
@@ -412,11 +424,14 @@ func (k *Call) fetch(ctx context.Context) error {
 			return nil
 		}
 	}
-	if ctx.Err() != nil {
-		return timedOut(context.Cause(ctx))
+	k.uncharge()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errFetch) {
+		return timedOut(cause)
 	}
 	return &Error{CodeBulk, fmt.Sprintf("the request's payload: %v", err)}
 }
+
+var errFetch = errors.New("its owner has not sent it (Limits.LingerTime)")
 
 // took tells the caller that its segment is not read any more.
 func (k *Call) took() {

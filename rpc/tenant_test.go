@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -64,5 +66,105 @@ func TestTenantsGo(t *testing.T) {
 	defer node.p.mu.Unlock()
 	if n := len(node.p.tenants); n > 1 {
 		t.Errorf("%d principals are kept", n)
+	}
+}
+
+// TestRequestsShared: large requests of one principal, however many connections they come by and however long their handlers take, leave memory to others'.
+func TestRequestsShared(t *testing.T) {
+	const size = 1 << 20
+	node := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{MaxBytes: size, BulkBytes: 4 * size, RequestBytes: 8 * size, PoolBytes: size})
+	gate := make(chan struct{})
+	node.serve(t, "long", func(_ context.Context, c *Call) ([]byte, error) { <-gate; return nil, nil })
+	node.serve(t, "count", func(_ context.Context, c *Call) ([]byte, error) { return fmt.Append(nil, len(c.Req)), nil })
+	var futures []Future
+	for i := range 4 {
+		eve := newSideOf(t, fabric.Config{Name: fmt.Sprint("eve", i), Auth: tokenOf("eve")}, Limits{MaxBytes: size, BulkBytes: 16 * size})
+		ep := connect(t, eve, node, "tcp://127.0.0.1:0")
+		for range 4 {
+			f, err := eve.p.Start(t.Context(), ep, "long", make([]byte, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			futures = append(futures, f)
+		}
+	}
+	waitFor(t, "eve has what she may", func() bool { return node.p.Stats().Active == 16 && node.p.requests.inUse() == 4*size })
+	ann := newSideOf(t, fabric.Config{Name: "ann", Auth: tokenOf("ann")}, Limits{MaxBytes: size, BulkBytes: 4 * size})
+	ep := connect(t, ann, node, "tcp://127.0.0.1:0")
+	if got, err := ann.p.Call(t.Context(), ep, "count", make([]byte, size)); err != nil || string(got) != fmt.Sprint(size) {
+		t.Fatalf("%q, %v", got, err)
+	}
+	close(gate)
+	for _, f := range futures { // the others have waited for their turn
+		if _, err := f.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	waitFor(t, "all is given back", func() bool { return node.p.requests.inUse() == 0 })
+}
+
+// unread is memory that does not answer until gate is closed.
+type unread struct{ gate chan struct{} }
+
+func (unread) Bytes() []byte                  { return nil }
+func (unread) FD() (int, int64)               { return -1, 0 }
+func (u unread) ReadAt([]byte, uint64) error  { <-u.gate; return nil }
+func (u unread) WriteAt([]byte, uint64) error { return nil }
+func (unread) Close() error                   { return nil }
+
+// TestRequestNeverSent: a request whose owner does not send it is given up, and what it had, long before its call's deadline.
+func TestRequestNeverSent(t *testing.T) {
+	const size = 1 << 20
+	node := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{LingerTime: 100 * time.Millisecond})
+	eve := newSideOf(t, fabric.Config{Name: "eve", Auth: tokenOf("eve")}, Limits{})
+	node.serve(t, "count", func(_ context.Context, c *Call) ([]byte, error) { return fmt.Append(nil, len(c.Req)), nil })
+	ep := connect(t, eve, node, "tcp://127.0.0.1:0")
+	gate := make(chan struct{})
+	defer close(gate)
+	seg, err := eve.el.NewSegmentOn(unread{gate}, size, fabric.Writable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := seg.Key(fabric.RightRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request{method: HashName("count"), id: 1 << 16, low: 1, left: time.Hour, flags: flagLent}
+	var head [requestBytes]byte
+	r.put(&head)
+	if err := ep.Post(IDRequest, head[:], ref{key, size}.append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it is fetched, and given up", func() bool { return node.p.Stats().Served == 1 })
+	if n, st := node.p.requests.inUse(), node.p.Stats(); n != 0 || st.Active != 0 {
+		t.Errorf("%d bytes are taken, %+v", n, st)
+	}
+}
+
+// TestAllow: who may not make a call hears it before any of the request is fetched.
+func TestAllow(t *testing.T) {
+	node := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{})
+	served := 0
+	err := node.p.Register("table", func(_ context.Context, c *Call) ([]byte, error) { served += len(c.Req); return nil, nil }, Options{Allow: func(ep *fabric.Endpoint) error {
+		if who := ep.Principal().Name; who != "ann" {
+			return &Error{FirstCode + 7, who + " may not"}
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []string{"eve", "ann"} {
+		side := newSideOf(t, fabric.Config{Name: who, Auth: tokenOf(who)}, Limits{})
+		_, err := side.p.Call(t.Context(), connect(t, side, node, "tcp://127.0.0.1:0"), "table", make([]byte, 8<<20))
+		var own *RemoteError
+		switch {
+		case who == "ann" && (err != nil || served != 8<<20):
+			t.Errorf("ann: %v, %d bytes were served", err, served)
+		case who == "eve" && (!errors.As(err, &own) || own.Code != FirstCode+7 || own.Text != "eve may not"):
+			t.Errorf("eve: %v", err)
+		case who == "eve" && (node.p.stats.overflows.Load() != 0 || served != 0):
+			t.Errorf("%d requests of eve's were fetched, %d bytes served", node.p.stats.overflows.Load(), served)
+		}
 	}
 }

@@ -64,7 +64,7 @@ The answer goes to standard output, everything else to standard error.`,
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress on standard error")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Minute, "give up after this long: more than 0, as in 30s or 5m")
-	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.queryCommand(), a.poolCommand(), a.topCommand(), a.managerCommand(), a.devCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.runCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.demoCommand(), a.nodeCommand(), a.memCommand(), a.queryCommand(), a.poolCommand(), a.topCommand(), a.managerCommand(), a.devCommand(), a.fnCommand(), a.tokenCommand(), a.caCommand(), a.runCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand(), compileWasmCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	completionExamples(root)

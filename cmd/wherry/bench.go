@@ -41,6 +41,7 @@ shared machine the ratios say more than the figures.`,
 		{"excache", "Time page faults of a program whose memory is remote", "wherry bench excache --transport shm --json", "shm", 1, fabric.Balanced},
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 		{"scan", "Compare a scan of 64 MiB, as bitcode and by auto, with native C", "wherry bench scan --json", "shm", 1, fabric.Balanced},
+		{"query", "Compare questions to columns with DuckDB on the same memory", "wherry bench query --python ~/venv/bin/python --json", "shm", 1, fabric.Balanced},
 		{"hostile", "Run functions that mean ill, and time what others notice", "wherry bench hostile --form bitcode --json", "shm", 1, fabric.Balanced},
 		{"codegen", "Compare a predicate that a function compiles with the same interpreted", "wherry bench codegen --json", "shm", 2, fabric.Balanced},
 	} {
@@ -118,6 +119,10 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	switch c.Kind {
 	case "scan":
 		f.StringVar(&c.Native, "native", "", "how native code runs: worker (the default) or in-process")
+	case "query":
+		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the rows, 1 to %d", bench.MaxServers))
+		f.IntVar(&c.Rows, "rows", 4<<20, "rows, in half as many groups at most; a server has 448 MiB of them, some 13 million")
+		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb and pyarrow")
 	case "hostile":
 		f.StringVar(&c.Form, "form", "bitcode", "form of the functions: auto, wasm, bitcode or elf, signed and built on the spot with clang")
 	case "chase", "inject":

@@ -202,7 +202,7 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 	if format, _, _ := dataset.FormatOf(f.data); spec.Options.Schema == nil && spec.Options.Types == nil && spec.Options.Format != dataset.Edges && (spec.Options.Format != "" || format != dataset.Edges) {
 		spec.Options.Schema = m.Rows
 	}
-	if err := f.load.input(f.data, &spec); err != nil {
+	if err := f.load.input([]string{f.data}, &spec); err != nil {
 		return nil, err
 	}
 	if f.data == "-" {

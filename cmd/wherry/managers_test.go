@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -198,6 +200,88 @@ func (g *managed) goesOn(when string, r *pool.Region) {
 	}
 }
 
+// grows adds component c2 while a region is read and written. New extents go there, also those of a region that becomes larger.
+func (g *managed) grows(c *client.Client, work *pool.Region) {
+	g.Helper()
+	ended := g.busy(work)
+	g.start("c2")
+	g.has(c, "c0", "c1", "c2")
+	fresh := g.create(c, "new", 128<<20)
+	if i := fresh.Info(); !slices.Contains(i.Placed, "c2") {
+		g.Errorf("the empty component was passed over: %+v", i)
+	}
+	more := g.busy(fresh)
+	back, err := c.Pool().LookupRegion(g.Context(), pool.Manager, "back")
+	if err == nil {
+		err = back.Resize(g.Context(), 256<<20)
+	}
+	if err != nil || !slices.Contains(back.Info().Placed, "c2") {
+		g.Errorf("a region that became larger has nothing at the empty component: %+v, %v", back.Info(), err)
+	}
+	g.goesOn("became larger", back)
+	more()
+	ended()
+}
+
+// busy reads and writes all of a region at once, by several goroutines, and checks each answer. The function that it returns waits until more answers
+// have come, ends it, and has all that was written read once more.
+func (g *managed) busy(r *pool.Region) (ended func()) {
+	const workers, size = 4, 4096
+	ctx, cancel := context.WithCancel(g.Context())
+	var work sync.WaitGroup
+	var answers atomic.Uint64
+	slots := uint64(r.Size()) / (1 << 20) / workers // of each worker, 1 MiB apart
+	for w := range uint64(workers) {
+		work.Go(func() {
+			last := make([]uint64, slots)
+			at := func(slot uint64) uint64 { return (w*slots+slot)<<20 + 8192 }
+			text := func(slot uint64) []byte {
+				return bytes.Repeat(fmt.Appendf(nil, "%08d%08d", at(slot)>>10, last[slot]), size/16)
+			}
+			got := make([]byte, size)
+			same := func(slot uint64) bool {
+				if last[slot] == 0 {
+					return true
+				}
+				if err := r.Get(g.Context(), got, at(slot)); err != nil || !bytes.Equal(got, text(slot)) {
+					g.Errorf("%.32q (%v) at %d, want %.32q", got, err, at(slot), text(slot))
+					return false
+				}
+				return true
+			}
+			for n := uint64(1); ctx.Err() == nil; n++ {
+				slot := n * 7 % slots
+				last[slot] = n
+				if err := r.Put(g.Context(), text(slot), at(slot)); err != nil {
+					g.Errorf("put at %d: %v", at(slot), err)
+					return
+				}
+				if !same(slot) || !same(n*5%slots) {
+					return
+				}
+				answers.Add(1)
+			}
+			for slot := range slots {
+				if !same(slot) {
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		g.Helper()
+		before := answers.Load()
+		g.until("more answers", func() error {
+			if n := answers.Load(); n < before+100 && !g.Failed() {
+				return fmt.Errorf("%d answers", n)
+			}
+			return nil
+		})
+		cancel()
+		work.Wait()
+	}
+}
+
 // TestManagers: three managers as real processes, their etcd inside them. One is killed, then etcd has no majority, then it is back; a component
 // comes, a component is killed. Who has a region open goes on through all of it, but for what the killed component held.
 func TestManagers(t *testing.T) {
@@ -220,6 +304,7 @@ func TestManagers(t *testing.T) {
 	goesOn("a manager was killed", work)
 	goesOn("made by two managers", create("two", 64<<20))
 
+	ended := g.busy(work)
 	g.kill("m1", syscall.SIGKILL)
 	goesOn("etcd has no majority", work)
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -235,12 +320,9 @@ func TestManagers(t *testing.T) {
 		t.Errorf("etcd was away, no component: %+v, %v", i, err)
 	}
 	goesOn("etcd is back", work)
+	ended() // while etcd was away and back
 
-	g.start("c2")
-	g.has(c, "c0", "c1", "c2")
-	if i := create("new", 128<<20).Info(); !slices.Contains(i.Placed, "c2") {
-		t.Errorf("the empty component was passed over: %+v", i)
-	}
+	g.grows(c, work)
 
 	g.kill("c1", syscall.SIGKILL)
 	g.until("the loss is named", func() error {
@@ -257,6 +339,12 @@ func TestManagers(t *testing.T) {
 	failed := check(ctx, again)
 	if err := failed["c1"]; len(failed) != 1 || !errors.Is(err, pool.ErrLost) {
 		t.Errorf("c1 is killed: %v", failed)
+	}
+	for want, args := range map[string][]string{"lost with what they held: c1": {"pool", "stat", "work"}, "lost: c1": {"top", "--once"}} {
+		args = append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "me", "--timeout", "30s")
+		if out, err := self(ctx, "", args...).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v says (%v), without %q:\n%s", args[:2], err, want, out)
+		}
 	}
 	for _, name := range []string{"work", "two", "back", "new"} {
 		if err := p.DestroyRegion(ctx, pool.Manager, name); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/node"
@@ -67,40 +69,49 @@ type loadFlags struct {
 	line       string
 	replace    bool
 	writable   bool
+	nulls      []string
+	dryRun     bool
+
+	headerGiven bool
 }
 
 func (a *app) memLoadCommand() *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
-		Use:   "load NAME [FILE|-]",
-		Short: "Put a file's records, or a graph, into nodes' memory",
+		Use:   "load NAME [FILE… | PATTERN… | -]",
+		Short: "Put a file's columns or records, or a graph, into nodes' memory",
 		Long: `Load a dataset. Either the file is read here, and each node fetches the rows that
 it is to hold; or each node reads a file of its own (--at NODE:PATH, below one of
 its data roots), and the data does not pass through this machine.
 
-A schema is name:type,name:type,… with the types i8…i64, u8…u64, f32, f64, bool,
-str and bytesN. Formats: csv, ndjson, raw (fixed-size records), edges (a graph,
-loaded as compressed sparse rows in both directions), parquet (loaded as columns,
-which the file names itself).`,
-		Example: `  wherry mem load people people.csv --header --schema name:str,age:u8
+csv, ndjson, parquet and arrow are loaded as columns, from one file or several
+with the same columns ('logs/*.csv.zst'). Types of csv and ndjson are inferred from
+the file's first 4 MiB, but for those that --types gives, and the load says what it
+inferred; a later value that does not fit is an error with file, line and column.
+A csv file has a header line (without one: --header=false; columns are c1, c2, …).
+
+With a schema, csv and ndjson are loaded as records (C structs) instead, for functions
+that read these: name:type,name:type,… with the types i8…i64, u8…u64, f32, f64,
+bool, str and bytesN. raw are records as they lie in memory, edges is a graph, loaded
+as compressed sparse rows in both directions.`,
+		Example: `  wherry mem load logs 'logs/*.csv.zst' --types 'status:u16,when:timestamp[ms]' --null NA
+  wherry mem load logs --at 'a:logs/*.csv' --at b:/var/log/b.csv --dry-run
+  wherry mem load people people.csv --header --schema name:str,age:u8
   wherry mem load logs --at a:/var/log/a.csv --at b:/var/log/b.csv --schema time:i64,level:str,status:u16
   wherry mem load web edges.txt --format edges --nodes a,b,c,d
   wherry mem load orders orders.parquet
   zcat big.csv.gz | wherry mem load big - --format csv --schema id:u64,v:f64 --shard hash`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: cobra.MinimumNArgs(1),
 	}
 	p := cmd.Flags()
+	p.BoolVar(&f.dryRun, "dry-run", false, "read everything, say what would be loaded, and keep nothing")
 	p.StringArrayVar(&f.at, "at", nil, "NODE:PATH: the node reads its own file; may be repeated")
 	p.StringSliceVar(&f.nodes, "nodes", nil, "names of the nodes to shard over, with commas between, in this order (default: all, by name)")
 	f.addFormat(cmd, "format")
 	p.BoolVar(&f.replace, "replace", false, "replace the dataset of that name, once the new one is loaded")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write to it (default: it is sealed)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file := ""
-		if len(args) == 2 {
-			file = args[1]
-		}
-		return a.memLoad(cmd, args[0], file, &f)
+		return a.memLoad(cmd, args[0], args[1:], &f)
 	}
 	a.completeFlag(cmd, "nodes", completeNodes)
 	return cmd
@@ -110,10 +121,11 @@ which the file names itself).`,
 func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p := cmd.Flags()
 	f.formatFlag = format
-	p.StringVar(&f.format, format, "", "csv, ndjson, raw, edges or parquet (default: by the file's name)")
+	p.StringVar(&f.format, format, "", "csv, ndjson, parquet, arrow, raw or edges (default: by the file's name)")
 	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
-	p.StringVar(&f.types, "types", "", "types of a CSV file's columns, in their order; the header has the names")
-	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names")
+	p.StringVar(&f.types, "types", "", "types of columns, as in status:u16,when:timestamp[ms]; those of others are inferred. With --header and without names: the types of a CSV file's records, in their order")
+	p.StringArrayVar(&f.nulls, "null", nil, "text that means a missing value in csv and ndjson, beside an empty field without quotes; may be repeated")
+	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names (=false: it has none)")
 	p.StringVar(&f.comma, "separator", "", "the byte that separates columns (default: csv: a comma, in .tsv a tab; edges: spaces and tabs)")
 	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
 	p.StringVar(&f.key, "key", "", "with --shard hash: the field whose hash decides (default: the row's number)")
@@ -143,8 +155,24 @@ func readSchema(text string) (*schema.Schema, error) {
 	return s, nil
 }
 
+// columnTypes reads --types where it has names.
+func (f *loadFlags) columnTypes() (column.Schema, error) {
+	if !strings.Contains(f.types, ":") {
+		return nil, nil
+	}
+	s, err := column.ParseList(f.types)
+	if err != nil {
+		return nil, usagef("--types: %w", err)
+	}
+	return s, nil
+}
+
+// typeList reads --types where it has none.
 func (f *loadFlags) typeList() []schema.Type {
 	var out []schema.Type
+	if strings.Contains(f.types, ":") {
+		return nil
+	}
 	for t := range strings.SplitSeq(f.types, ",") {
 		if t = strings.TrimSpace(t); t != "" {
 			out = append(out, schema.Type(t))
@@ -167,13 +195,23 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	if len(f.comma) > 1 {
 		return spec, usagef("--separator %q is not one byte: a tab, a semicolon or another ASCII character", f.comma)
 	}
-	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: f.typeList(), Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
-		Names: f.names, ExtraColumns: f.extra, Spread: dataset.Spread{Kind: kind, Key: f.key}}
+	types, err := f.columnTypes()
+	if err != nil {
+		return spec, err
+	}
+	rows := f.typeList()
+	none := f.headerGiven && !f.header
+	if s != nil || rows != nil { // records have none anyway
+		none = false
+	}
+	spec.DryRun = f.dryRun
+	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: rows, Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
+		Names: f.names, ExtraColumns: f.extra, Spread: dataset.Spread{Kind: kind, Key: f.key}, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
 	if f.comma != "" {
 		spec.Options.Comma = f.comma[0]
 	}
-	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: f.typeList(), Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad,
-		Names: f.names, ExtraColumns: f.extra}
+	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: rows, Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad,
+		Names: f.names, ExtraColumns: f.extra, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
 	for _, at := range f.at {
 		n, path, ok := strings.Cut(at, ":")
 		if !ok || n == "" || path == "" {
@@ -199,28 +237,58 @@ func (f *loadFlags) longest(spec *client.LoadSpec) error {
 
 // input looks at what is loaded from here, before any node is asked. Standard
 // input is read later, by spool.
-func (f *loadFlags) input(file string, spec *client.LoadSpec) error {
-	if file == "-" {
+func (f *loadFlags) input(names []string, spec *client.LoadSpec) error {
+	if names[0] == "-" {
 		if f.format == "" {
 			return usagef("standard input has no name to tell its format by: give --%s", f.formatFlag)
 		}
 		return spec.Options.Validate()
 	}
-	in, err := dataset.OpenFile(file)
-	if err != nil {
-		return err
+	for _, name := range names {
+		ins, err := openAll(name)
+		if err != nil {
+			return err
+		}
+		spec.Inputs = append(spec.Inputs, ins...)
 	}
 	if f.format == "" {
+		file := spec.Inputs[0].Name()
 		format, comma, ok := dataset.FormatOf(file)
 		if !ok {
-			return usagef("the name of %s does not tell its format: give --%s csv, ndjson, raw, edges or parquet", file, f.formatFlag)
+			return usagef("the name of %s does not tell its format: give --%s csv, ndjson, parquet, arrow, raw or edges", file, f.formatFlag)
+		}
+		for _, in := range spec.Inputs {
+			if other, _, _ := dataset.FormatOf(in.Name()); other != format {
+				return usagef("%s is %s and %s is %s: load one kind at a time, or give --%s", file, format, in.Name(), other, f.formatFlag)
+			}
 		}
 		if spec.Options.Format = format; spec.Options.Comma == 0 {
 			spec.Options.Comma = comma
 		}
 	}
-	spec.Input = in
 	return spec.Options.Validate()
+}
+
+// openAll looks at a file, or at all that a pattern names.
+func openAll(name string) ([]dataset.Input, error) {
+	paths := []string{name}
+	if _, err := os.Lstat(name); err != nil && strings.ContainsAny(name, "*?[") {
+		if paths, err = filepath.Glob(name); err != nil {
+			return nil, usagef("%q is no pattern: %w", name, err)
+		}
+		if len(paths) == 0 {
+			return nil, usagef("no file has a name like %s", name)
+		}
+	}
+	var out []dataset.Input
+	for _, path := range paths {
+		in, err := dataset.OpenFile(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, in)
+	}
+	return out, nil
 }
 
 // spool keeps standard input, which a load reads more than once.
@@ -246,7 +314,8 @@ func (a *app) load(ctx context.Context, c *client.Client, spec client.LoadSpec) 
 	})
 }
 
-func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error {
+func (a *app) memLoad(cmd *cobra.Command, name string, files []string, f *loadFlags) error {
+	f.headerGiven = cmd.Flags().Changed("header")
 	spec, err := f.spec(name)
 	if err != nil {
 		return err
@@ -256,7 +325,7 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 			return err
 		}
 	}
-	if (file == "") == (len(spec.At) == 0) {
+	if (len(files) == 0) == (len(spec.At) == 0) {
 		return usagef("say what to load: a FILE (- for standard input), or --at NODE:PATH")
 	}
 	for _, flag := range []string{"nodes", "shard", "key"} {
@@ -267,14 +336,17 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 	if cmd.Flags().Changed("nodes") && len(f.nodes) == 0 {
 		return usagef("--nodes names no node: name one or more, or leave it out for all")
 	}
-	if file != "" {
-		if err := f.input(file, &spec); err != nil {
+	if len(files) > 1 && slices.Contains(files, "-") {
+		return usagef("standard input (-) is loaded alone")
+	}
+	if len(files) > 0 {
+		if err := f.input(files, &spec); err != nil {
 			return err
 		}
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 		start := time.Now()
-		if file == "-" {
+		if len(files) == 1 && files[0] == "-" {
 			spool, err := a.spool(ctx)
 			if err != nil {
 				return err
@@ -287,15 +359,27 @@ func (a *app) memLoad(cmd *cobra.Command, name, file string, f *loadFlags) error
 			return err
 		}
 		return a.print(report, func(w io.Writer) {
-			t := report.Table
-			fmt.Fprintf(w, "%s: %d %s", t.Name, t.Rows, plural(t.Rows, "row"))
-			if report.Edges > 0 {
-				fmt.Fprintf(w, ", %d %s", report.Edges, plural(report.Edges, "edge"))
-			}
-			fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), plural(len(t.Shards), "node"), node.Bytes(report.Bytes), t.Version, time.Since(start).Round(time.Millisecond))
-			writeBad(a.err, report)
+			a.writeLoaded(w, report, time.Since(start))
 		})
 	})
+}
+
+// writeLoaded says what a load has made.
+func (a *app) writeLoaded(w io.Writer, report *client.LoadReport, took time.Duration) {
+	t := report.Table
+	fmt.Fprintf(w, "%s: %d %s", t.Name, report.Rows, plural(report.Rows, "row"))
+	if report.Edges > 0 {
+		fmt.Fprintf(w, ", %d %s", report.Edges, plural(report.Edges, "edge"))
+	}
+	if t.Version == 0 {
+		fmt.Fprintf(w, ", %v; nothing is kept (--dry-run)\n", node.Bytes(report.Bytes))
+	} else {
+		fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), plural(len(t.Shards), "node"), node.Bytes(report.Bytes), t.Version, took.Round(time.Millisecond))
+	}
+	if n := report.Inferred; n != nil && n.Types != "" {
+		fmt.Fprintf(a.err, "wherry: types inferred from the first %d %s; to have them so again, or others: --types '%s'\n", n.Rows, plural(n.Rows, "row"), n.Types)
+	}
+	writeBad(a.err, report)
 }
 
 // writeBad says which lines a load left out.

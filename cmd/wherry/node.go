@@ -64,9 +64,10 @@ again and keeps its data; what changes only with a restart, or is wrong, its log
 	p.Var(newList(&f.peers, ""), "peers", "the other nodes; may be repeated: a=tcp://host:port,b=…; this node's own entry is passed over")
 	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory to lend at most, as in 512MiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
 	p.StringVar(&f.poolMemory, "pool-memory", "", "how much of --memory regions of remote memory may take, as in 1GiB (default: nothing, and the node lends no regions; docs/pool.md)")
-	p.StringArrayVar(&c.Lend, "lend", nil, "device to lend: nvme=NAME:/PATH of a file or a block device, and ,readonly may follow; may be repeated (docs/devices.md)")
+	p.StringArrayVar(&c.Lend, "lend", nil, "device to lend: nvme=NAME:/PATH of a file or a block device, and ,direct (past the page cache) and ,readonly may follow; may be repeated (docs/devices.md)")
 	f.manager.add(cmd, &c)
 	p.StringArrayVar(&c.DataRoots, "data-root", nil, "absolute directory that --at may load files from; may be repeated (default: none, and --at is refused)")
+	p.StringVar(&c.LendGrants, "lend-grants", "", "file that keeps who may borrow the devices (wherry dev grant); without it grants end with the node")
 	p.StringVar(&c.TokenFile, "token-file", "", "tokens of all who may connect, mode 0600 ($WHERRY_TOKEN_FILE, else ~/.config/wherry/token unless TLS is on)")
 	p.StringVar(&c.Token, "token", "", "name of the token that this node shows to its peers, if several have the capability member")
 	addTLS(p, &c.TLS, false)
@@ -106,7 +107,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		to, from *string
 	}{{"name", &c.Name, &flags.Name}, {"token-file", &c.TokenFile, &flags.TokenFile}, {"token", &c.Token, &flags.Token},
 		{"policy", &c.Policy, &flags.Policy}, {"http", &c.HTTP, &flags.HTTP}, {"code-cache", &c.CodeCache, &flags.CodeCache},
-		{"native", &c.Native, &flags.Native}, {"trust-file", &c.TrustFile, &flags.TrustFile}} {
+		{"native", &c.Native, &flags.Native}, {"trust-file", &c.TrustFile, &flags.TrustFile}, {"lend-grants", &c.LendGrants, &flags.LendGrants}} {
 		if set(s.flag) {
 			*s.to = *s.from
 		}
@@ -156,6 +157,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		c.TokenFile = tokenBesides(c.TLS, defaultTokenFile())
 	}
 	c.Program = version()
+	c.WasmCompiler = []string{"/proc/self/exe", compileWasm}
 	return c, nil
 }
 

@@ -19,13 +19,13 @@ func (a *app) topCommand() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch components of a managed cluster: what they lend, what is free, how busy they are",
+		Short: "Watch the nodes that lend memory to regions: what they lend, what is free, how busy they are",
 		Long: `Show the nodes that managers know, each with the memory that it lends to regions,
 how much of it managers have placed and what is free, and how busy the process is;
 and the regions that you may see. It goes on until Ctrl-C, unless you say --once.
-It takes a managed cluster (docs/cluster.md); wherry node status shows the nodes of
-any. A node that is not heard of for three seconds is not in the list any more, and
-regions name it as lost.`,
+A node that is not heard of for three seconds is not in the list any more, and
+regions name it as lost. Where there are no managers (docs/cluster.md) each node is
+asked, those that do not answer are named, and what they had is not listed.`,
 		Example: "  wherry top\n  wherry top --once --json | jq '.components[] | {name, free}'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,7 +79,14 @@ func (a *app) top(cmd *cobra.Command, once bool, every time.Duration) error {
 }
 
 func writeTop(w io.Writer, t *manager.Top) {
-	fmt.Fprintf(w, "managers %s; %s answers, from %s\n\n", strings.Join(t.Managers, ", "), t.Manager, t.Store)
+	if t.Manager != "" {
+		fmt.Fprintf(w, "managers %s; %s answers, from %s\n\n", strings.Join(t.Managers, ", "), t.Manager, t.Store)
+	} else {
+		fmt.Fprint(w, "no managers; each node says what it lends\n\n")
+	}
+	for _, name := range t.Away {
+		fmt.Fprintf(w, "node %s does not answer: its regions are not listed, and lost if it has ended\n", name)
+	}
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tab, "NODE\tLENDS\tPLACED\tOTHER\tFREE\tEXTENTS\tBUSY\t")
 	for _, c := range t.Components {

@@ -50,6 +50,9 @@ func floating[T ~float32 | ~float64](v []T, bits int) cell {
 	return c
 }
 
+// Text is a value of a column of type t, as text formats have it.
+func Text(t column.Type, a arrow.Array, row int) string { return string(cellOf(t, a).text(nil, row)) }
+
 func text(t func(b []byte, r int) []byte) cell { return cell{text: t} }
 
 // cellOf makes the cells of an array; t is its column's type.

@@ -54,8 +54,46 @@ func (b *Builder) Rows() int { return b.rows }
 // TextBytes is how much text there is.
 func (b *Builder) TextBytes() int { return len(b.text) }
 
+// Cut drops the values behind the first rows.
+func (b *Builder) Cut(rows int) {
+	if rows >= b.rows {
+		return
+	}
+	if b.valid != nil {
+		for i := rows; i < b.rows; i++ {
+			if b.valid[i/8]&(1<<(i%8)) == 0 {
+				b.nulls--
+			}
+		}
+		b.valid = cutBits(b.valid, rows)
+	}
+	switch {
+	case b.typ.Varies():
+		b.offsets = b.offsets[:4*(rows+1)]
+		b.text = b.text[:binary.LittleEndian.Uint32(b.offsets[4*rows:])]
+	case b.typ.ID == column.Bool:
+		b.fixed = cutBits(b.fixed, rows)
+	default:
+		b.fixed = b.fixed[:rows*b.size]
+	}
+	b.rows = rows
+}
+
+// cutBits keeps the first n bits; those behind them in the last byte are zero.
+func cutBits(b []byte, n int) []byte {
+	b = b[:(n+7)/8]
+	if n%8 != 0 {
+		b[n/8] &= 1<<(n%8) - 1
+	}
+	return b
+}
+
 // mark notes whether the value that comes next is there.
 func (b *Builder) mark(there bool) {
+	if there && b.valid == nil {
+		b.rows++
+		return
+	}
 	if !there && b.valid == nil {
 		b.valid = make([]byte, (b.rows+8)/8, (max(b.rows+1, b.most)+7)/8)
 		for i := range b.rows {
@@ -114,6 +152,15 @@ func (b *Builder) Float(v float64) {
 		return
 	}
 	b.Bits(math.Float64bits(v))
+}
+
+// Bound adds a bound of Stats.
+func (b *Builder) Bound(v uint64) {
+	if b.typ.ID == column.F32 {
+		b.Float(math.Float64frombits(v))
+		return
+	}
+	b.Bits(v)
 }
 
 // Bool adds a truth value.

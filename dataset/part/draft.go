@@ -7,22 +7,22 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/wherry-fabric/wherry/column"
 )
 
 // Draft is a part in the making: chunks in memory.
 type Draft struct {
-	columns column.Schema
-	chunks  [][]arrow.Array // by chunk, then by column
-	rows    uint64
-	bytes   uint64
-	schema  *arrow.Schema // once it is sealed
-	size    uint64
+	chunks [][]arrow.Array // by chunk, then by column
+	rows   uint64
+	bytes  uint64
+	schema *arrow.Schema // once it is sealed
+	size   uint64
 }
 
-// NewDraft begins a part with these columns.
-func NewDraft(columns column.Schema) *Draft { return &Draft{columns: columns} }
+// NewDraft begins a part.
+func NewDraft() *Draft { return &Draft{} }
 
 // Add adds rows from first on of arrays that hold a chunk each or more; it takes hold of them.
 func (d *Draft) Add(columns []arrow.Array, first, count int) {
@@ -46,8 +46,8 @@ func bytesOf(a arrow.Array) uint64 {
 	case *array.Binary:
 		return 4*n + uint64(len(a.ValueBytes()))
 	}
-	if t, ok := a.DataType().(arrow.FixedWidthDataType); ok {
-		return n * uint64(t.BitWidth()) / 8
+	if t, ok := a.DataType().(arrow.FixedWidthDataType); ok { // a dictionary's numbers too
+		return (n*uint64(t.BitWidth()) + 7) / 8
 	}
 	return n
 }
@@ -57,11 +57,14 @@ func (d *Draft) Rows() uint64   { return d.rows }
 func (d *Draft) Chunks() uint32 { return uint32(len(d.chunks)) }
 func (d *Draft) Bytes() uint64  { return d.bytes }
 
-// Seal decides how text is stored, and how long the part will be. Nothing can be added after it.
-func (d *Draft) Seal() error {
-	fields := ArrowSchema(d.columns).Fields()
+// Seal decides how text is stored, and how long the part will be; columns are those of the arrays. Nothing can be added after it.
+func (d *Draft) Seal(columns column.Schema) error {
+	if err := d.join(); err != nil {
+		return err
+	}
+	fields := ArrowSchema(columns).Fields()
 	for c := range fields {
-		if d.columns[c].Type.ID != column.UTF8 || len(d.chunks) == 0 {
+		if columns[c].Type.ID != column.UTF8 || len(d.chunks) == 0 {
 			continue
 		}
 		all := make([]arrow.Array, len(d.chunks))
@@ -82,6 +85,80 @@ func (d *Draft) Seal() error {
 	}
 	d.size = uint64(n)
 	return nil
+}
+
+// join makes one chunk of neighbours that are small, such as those of many small files.
+func (d *Draft) join() error {
+	var out [][]arrow.Array
+	for first := 0; first < len(d.chunks); {
+		end, rows, bytes := first, 0, uint64(0)
+		for ; end < len(d.chunks); end++ {
+			n, more := d.chunks[end][0].Len(), uint64(0)
+			for _, a := range d.chunks[end] {
+				more += bytesOf(a)
+			}
+			if end > first && (rows+n > ChunkRows || bytes+more > joinedBytes) {
+				break
+			}
+			rows, bytes = rows+n, bytes+more
+		}
+		chunk, err := concatenate(d.chunks[first:end])
+		if err != nil {
+			return err
+		}
+		out, first = append(out, chunk), end
+	}
+	d.chunks = out
+	return nil
+}
+
+// joinedBytes is the most that neighbours have together which become one chunk.
+const joinedBytes = 8 << 20
+
+// concatenate makes one chunk of several, which it lets go.
+func concatenate(chunks [][]arrow.Array) ([]arrow.Array, error) {
+	if len(chunks) == 1 {
+		return chunks[0], nil
+	}
+	out := make([]arrow.Array, len(chunks[0]))
+	column := make([]arrow.Array, len(chunks))
+	for c := range out {
+		for i := range chunks {
+			column[i] = chunks[i][c]
+		}
+		a, err := array.Concatenate(column, memory.DefaultAllocator)
+		if err != nil {
+			return nil, fmt.Errorf("part: %w", err)
+		}
+		out[c] = a
+	}
+	for _, chunk := range chunks {
+		for _, a := range chunk {
+			a.Release()
+		}
+	}
+	return out, nil
+}
+
+// Stats are what the columns have, once the part is sealed.
+func (d *Draft) Stats() []Stats {
+	out := make([]Stats, d.schema.NumFields())
+	for _, chunk := range d.chunks {
+		for c, a := range chunk {
+			t, err := ColumnType(a.DataType())
+			if err != nil { // the arrays are of columns' types
+				continue
+			}
+			s := Stats{Nulls: uint64(a.NullN()), Bytes: bytesOf(a), Encoding: EncodingPlain}
+			if a.DataType().ID() == arrow.DICTIONARY {
+				s.Encoding = EncodingDictionary
+			}
+			s.Least, s.Most, s.Bounded = bounds(a)
+			s.Open = !s.Bounded && a.NullN() < a.Len()
+			out[c].Add(t, s)
+		}
+	}
+	return out
 }
 
 // counter counts what is written.

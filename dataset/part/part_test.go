@@ -61,10 +61,10 @@ func sampleColumns(t testing.TB, n int) []arrow.Array {
 // written is a part of such rows.
 func written(t testing.TB, rows int) []byte {
 	t.Helper()
-	d := NewDraft(sample)
+	d := NewDraft()
 	defer d.Release()
 	d.Add(sampleColumns(t, rows), 0, rows)
-	if err := d.Seal(); err != nil {
+	if err := d.Seal(sample); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer

@@ -45,12 +45,8 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-const (
-	// maxGrants bounds the principals that one device is granted to.
-	maxGrants = 1024
-	// closeTime is how long Close waits for commands under way.
-	closeTime = 10 * time.Second
-)
+// closeTime is how long Close waits for commands under way.
+const closeTime = 10 * time.Second
 
 // Config is what a Lender needs.
 type Config struct {
@@ -60,6 +56,8 @@ type Config struct {
 	// Reserve counts memory that is lent, for what is said in an error; release undoes it.
 	Reserve func(what string, bytes int64) (release func(), err error)
 	Open    func(Spec) (nvme.Backing, error) // nil: nvme.OpenFile
+	// GrantFile keeps grants; "": they end with the Lender.
+	GrantFile string
 }
 
 // Lender lends an element's devices. Its methods may be called from any goroutine but handlers.
@@ -68,7 +66,10 @@ type Lender struct {
 	engine *nvme.Engine
 	work   sync.WaitGroup // one for each lease that is ending
 
+	granting sync.Mutex // of Grant, which writes a file
+
 	mu     sync.Mutex
+	grants grants
 	drives map[string]*drive
 	leases map[uint64]*lease
 	last   uint64 // lease's number
@@ -80,7 +81,6 @@ type drive struct {
 	Spec
 	backing nvme.Backing
 	book    *device.Book
-	grants  map[string]fabric.Rights
 }
 
 // lease is one lease.
@@ -99,14 +99,23 @@ type lease struct {
 func New(cfg Config) (*Lender, error) {
 	cfg.Limits.defaults()
 	if cfg.Open == nil {
-		cfg.Open = func(s Spec) (nvme.Backing, error) { return nvme.OpenFile(s.Path, s.ReadOnly) }
+		cfg.Open = func(s Spec) (nvme.Backing, error) {
+			return nvme.OpenFile(s.Path, nvme.FileOptions{ReadOnly: s.ReadOnly, Direct: s.Direct})
+		}
+	}
+	var given grants
+	if cfg.GrantFile != "" {
+		var err error
+		if given, err = readGrants(cfg.GrantFile); err != nil {
+			return nil, fmt.Errorf("device: grants: %w", err)
+		}
 	}
 	engine, err := nvme.NewEngine(cfg.Element, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
 	// Numbers begin anywhere, so that an earlier life's lease is nobody's here.
-	return &Lender{cfg: cfg, engine: engine, drives: map[string]*drive{}, leases: map[uint64]*lease{}, last: uint64(cfg.Element.Incarnation()) & (1<<40 - 1)}, nil
+	return &Lender{cfg: cfg, engine: engine, grants: given, drives: map[string]*drive{}, leases: map[uint64]*lease{}, last: uint64(cfg.Element.Incarnation()) & (1<<40 - 1)}, nil
 }
 
 // Lend opens a device.
@@ -120,14 +129,15 @@ func (l *Lender) Lend(s Spec) error {
 	if err != nil {
 		return fmt.Errorf("lend %s: %w", s.Name, err)
 	}
-	l.drives[s.Name] = &drive{Spec: s, backing: b, book: device.NewBook(b.Size(), nvme.BlockBytes), grants: map[string]fabric.Rights{}}
-	l.cfg.Log.Info("lending", "device", s.Name, "class", s.Class, "path", s.Path, "bytes", b.Size(), "readonly", s.ReadOnly)
+	l.drives[s.Name] = &drive{Spec: s, backing: b, book: device.NewBook(b.Size(), nvme.BlockBytes)}
+	l.cfg.Log.Info("lending", "device", s.Name, "class", s.Class, "path", s.Path, "bytes", b.Size(), "readonly", s.ReadOnly, "direct", s.Direct)
 	return nil
 }
 
 // rights are what a principal may do with the device; l.mu is held.
-func (d *drive) rights(who cluster.Principal) fabric.Rights {
-	granted := d.grants[who.Name] | d.grants[cluster.Everyone]
+func (l *Lender) rights(d *drive, who cluster.Principal) fabric.Rights {
+	of := l.grants[d.Name]
+	granted := of[who.Name] | of[cluster.Everyone]
 	if who.Caps.Has(cluster.CapAdmin) {
 		granted = fabric.RightRead | fabric.RightWrite
 	}
@@ -140,8 +150,8 @@ func (d *drive) rights(who cluster.Principal) fabric.Rights {
 	return granted & (fabric.RightRead | fabric.RightWrite)
 }
 
-func (d *drive) modes(who cluster.Principal) []device.Mode {
-	switch r := d.rights(who); {
+func (l *Lender) modes(d *drive, who cluster.Principal) []device.Mode {
+	switch r := l.rights(d, who); {
 	case r&fabric.RightWrite != 0:
 		return device.Modes
 	case r&fabric.RightRead != 0:
@@ -156,7 +166,7 @@ func (l *Lender) find(who cluster.Principal, name string) (*drive, error) {
 		return nil, err
 	}
 	d := l.drives[name]
-	if d == nil || d.rights(who) == 0 { // which of the two is not for strangers
+	if d == nil || l.rights(d, who) == 0 { // which of the two is not for strangers
 		return nil, fmt.Errorf("%w: %.64q at node %s, or %q has no grant for it: an admin gives one (wherry dev grant %.64s %s rw); wherry dev ls lists those that you may borrow",
 			device.ErrNoDrive, name, l.cfg.Element.Name(), who.Name, name, who.Name)
 	}
@@ -217,7 +227,7 @@ func (l *Lender) grant(who cluster.Principal, from *fabric.Endpoint, req *device
 	if err != nil {
 		return nil, device.Term{}, err
 	}
-	if !slices.Contains(d.modes(who), req.Mode) {
+	if !slices.Contains(l.modes(d, who), req.Mode) {
 		why := "an admin can grant rw (wherry dev grant)"
 		if d.ReadOnly {
 			why = "it is lent read-only: borrow it in mode read"
@@ -425,32 +435,39 @@ func (l *Lender) Abandoned(ep *fabric.Endpoint) {
 
 // Grant sets what a principal may do with a device. Leases stay.
 func (l *Lender) Grant(who cluster.Principal, req *device.GrantRequest) error {
-	rights, err := cluster.ParseRights(req.Rights)
-	if err == nil && req.To != cluster.Everyone {
-		err = cluster.ValidateName(req.To)
-	}
-	if err == nil && rights&^(fabric.RightRead|fabric.RightWrite) != 0 {
-		err = fmt.Errorf("rights %q: a device has r, rw and none", req.Rights)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", device.ErrSpec, err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !who.Caps.Has(cluster.CapAdmin) {
-		return &cluster.ForbiddenError{Principal: who.Name, Need: "capability admin", Do: "a node's devices are its operator's: only an admin can grant them"}
-	}
-	d, err := l.find(who, req.Name)
+	rights, err := parseGrant(req.To, req.Rights)
 	if err != nil {
 		return err
 	}
-	if _, known := d.grants[req.To]; !known && len(d.grants) >= maxGrants {
-		return fmt.Errorf("%w: %s is granted to %d principals, the most there can be: take one away, or grant to %q", device.ErrLimit, d.Name, maxGrants, cluster.Everyone)
+	l.granting.Lock()
+	defer l.granting.Unlock()
+	next, err := l.granted(who, req, rights)
+	if err != nil {
+		return err
 	}
-	if d.grants[req.To] = rights; rights == 0 {
-		delete(d.grants, req.To)
+	if l.cfg.GrantFile != "" {
+		if err := next.write(l.cfg.GrantFile); err != nil {
+			return fmt.Errorf("the grant was not made, as it could not be kept: %w", err)
+		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grants = next
 	return nil
+}
+
+// granted are the grants with another one.
+func (l *Lender) granted(who cluster.Principal, req *device.GrantRequest, rights fabric.Rights) (grants, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !who.Caps.Has(cluster.CapAdmin) {
+		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "capability admin", Do: "a node's devices are its operator's: only an admin can grant them"}
+	}
+	d, err := l.find(who, req.Name)
+	if err != nil {
+		return nil, err
+	}
+	return l.grants.with(d.Name, req.To, rights)
 }
 
 // Stat describes a device.
@@ -474,7 +491,7 @@ func (l *Lender) List(who cluster.Principal) (*device.ListReply, error) {
 	defer l.mu.Unlock()
 	reply := &device.ListReply{Devices: []device.Info{}}
 	for _, d := range l.drives {
-		if d.rights(who) != 0 {
+		if l.rights(d, who) != 0 {
 			reply.Devices = append(reply.Devices, l.describe(who, d))
 		}
 	}
@@ -485,16 +502,16 @@ func (l *Lender) List(who cluster.Principal) (*device.ListReply, error) {
 // describe is a device as a principal sees it; l.mu is held.
 func (l *Lender) describe(who cluster.Principal, d *drive) device.Info {
 	i := device.Info{Name: d.Name, Node: l.cfg.Element.Name(), Class: d.Class, SizeBytes: d.backing.Size(), BlockBytes: nvme.BlockBytes,
-		Modes: d.modes(who), ReadOnly: d.ReadOnly, Leases: []device.LeaseInfo{}}
+		Modes: l.modes(d, who), ReadOnly: d.ReadOnly, Leases: []device.LeaseInfo{}}
 	admin := who.Caps.Has(cluster.CapAdmin)
 	for _, id := range slices.Sorted(maps.Keys(l.leases)) {
 		if ls := l.leases[id]; ls.drive == d {
 			i.Leases = append(i.Leases, l.info(ls, admin || ls.who == who.Name))
 		}
 	}
-	if admin && len(d.grants) > 0 {
+	if of := l.grants[d.Name]; admin && len(of) > 0 {
 		i.Grants = map[string]string{}
-		for to, rights := range d.grants {
+		for to, rights := range of {
 			i.Grants[to] = rights.String()
 		}
 	}

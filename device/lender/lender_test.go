@@ -559,8 +559,13 @@ func TestLimits(t *testing.T) {
 }
 
 func TestParseSpec(t *testing.T) {
-	if s, err := ParseSpec("nvme=disk0:/srv/disk.img,readonly"); err != nil || s != (Spec{"nvme", "disk0", "/srv/disk.img", true}) {
-		t.Errorf("%+v, %v", s, err)
+	for text, want := range map[string]Spec{
+		"nvme=disk0:/srv/disk.img,readonly": {Class: "nvme", Name: "disk0", Path: "/srv/disk.img", ReadOnly: true},
+		"nvme=disk0:/dev/sdb,direct":        {Class: "nvme", Name: "disk0", Path: "/dev/sdb", Direct: true},
+	} {
+		if s, err := ParseSpec(text); err != nil || s != want {
+			t.Errorf("%+v, %v", s, err)
+		}
 	}
 	for _, text := range []string{"", "disk0:/x", "scsi=disk0:/x", "nvme=disk0", "nvme=:/x", "nvme=disk0:x", "nvme=disk0:/x,fast", "nvme=a b:/x"} {
 		if _, err := ParseSpec(text); !errors.Is(err, device.ErrSpec) {

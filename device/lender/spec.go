@@ -15,12 +15,13 @@ type Spec struct {
 	Name     string
 	Path     string // of a file or a block device
 	ReadOnly bool
+	Direct   bool // past the page cache
 }
 
-// ParseSpec reads nvme=NAME:PATH[,readonly].
+// ParseSpec reads nvme=NAME:PATH[,direct][,readonly].
 func ParseSpec(text string) (Spec, error) {
 	bad := func(format string, args ...any) (Spec, error) {
-		return Spec{}, fmt.Errorf("%w: lend %q: %s; it is of the form nvme=NAME:/PATH, and ,readonly may follow", device.ErrSpec, text, fmt.Sprintf(format, args...))
+		return Spec{}, fmt.Errorf("%w: lend %q: %s; it is of the form nvme=NAME:/PATH, and ,direct and ,readonly may follow", device.ErrSpec, text, fmt.Sprintf(format, args...))
 	}
 	class, rest, ok := strings.Cut(text, "=")
 	if !ok || class != "nvme" {
@@ -43,6 +44,8 @@ func ParseSpec(text string) (Spec, error) {
 		case "":
 		case "readonly":
 			s.ReadOnly = true
+		case "direct":
+			s.Direct = true
 		default:
 			return bad("there is no option %q", option)
 		}

@@ -36,6 +36,8 @@ type Backing interface {
 // File is a Backing that is a file or a block device.
 type File struct {
 	f        *os.File
+	direct   *os.File  // the same past the page cache; nil: not asked for
+	align    alignment // of what goes there
 	size     uint64
 	readOnly bool
 	memory   bool        // a file system in memory: nothing blocks
@@ -51,23 +53,63 @@ type File struct {
 	sync    func(fd int) error
 }
 
+// FileOptions say how a File is opened.
+type FileOptions struct {
+	ReadOnly bool
+	Direct   bool // past the page cache: O_DIRECT
+}
+
+// alignment is what O_DIRECT asks for: of offsets and sizes in the file, and of addresses.
+type alignment struct {
+	file   int64
+	memory uintptr
+}
+
 // OpenFile opens a Backing and keeps others who do the same from it.
-func OpenFile(path string, readOnly bool) (*File, error) {
+func OpenFile(path string, o FileOptions) (*File, error) {
 	flags := os.O_RDWR
-	if readOnly {
+	if o.ReadOnly {
 		flags = os.O_RDONLY
 	}
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}
-	b := &File{f: f, readOnly: readOnly, sync: unix.Fdatasync}
+	b := &File{f: f, readOnly: o.ReadOnly, sync: unix.Fdatasync}
 	b.ended = sync.NewCond(&b.mu)
-	if err := b.look(); err != nil {
-		f.Close()
+	if err = b.look(); err == nil && o.Direct {
+		err = b.openDirect(flags)
+	}
+	if err == nil && b.memory && b.direct == nil {
+		b.place = openPlace(int(f.Fd()), b.size, b.readOnly)
+	}
+	if err != nil {
+		b.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, nil
+}
+
+// openDirect opens the file once more, past the page cache.
+func (b *File) openDirect(flags int) (err error) {
+	own := fmt.Sprintf("/proc/self/fd/%d", b.f.Fd()) // the same file, whatever has its name now
+	if b.direct, err = os.OpenFile(own, flags|unix.O_DIRECT, 0); err != nil {
+		return fmt.Errorf("its file system does not take O_DIRECT, so leave \",direct\" away: %w", err)
+	}
+	b.align = alignment{pageBytes, pageBytes}
+	var st unix.Statx_t
+	if unix.Statx(int(b.f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) == nil && st.Mask&unix.STATX_DIOALIGN != 0 && st.Dio_offset_align > 0 && st.Dio_mem_align > 0 {
+		b.align = alignment{int64(st.Dio_offset_align), uintptr(st.Dio_mem_align)}
+	}
+	return nil
+}
+
+// fileFor is the descriptor by which a request goes: what is not aligned for O_DIRECT goes by the page cache, which the kernel keeps the same.
+func (b *File) fileFor(r *Request) *os.File {
+	if b.direct != nil && b.align.fits(r) {
+		return b.direct
+	}
+	return b.f
 }
 
 func (b *File) look() error {
@@ -96,9 +138,7 @@ func (b *File) look() error {
 	if err := unix.Fstatfs(int(b.f.Fd()), &fs); err != nil {
 		return err
 	}
-	if b.memory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC; b.memory {
-		b.place = openPlace(int(b.f.Fd()), b.size, b.readOnly)
-	}
+	b.memory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
 	return nil
 }
 
@@ -106,11 +146,19 @@ func (b *File) look() error {
 func (b *File) Size() uint64 { return b.size }
 
 // Close implements Backing.
-func (b *File) Close() error { return b.f.Close() }
+func (b *File) Close() error {
+	if b.direct != nil {
+		b.direct.Close()
+	}
+	return b.f.Close()
+}
 
 // Do implements Backing.
 func (b *File) Do(r *Request, wait bool) error {
-	fd := int(b.f.Fd())
+	fd := int(b.fileFor(r).Fd())
+	if b.direct != nil && !wait && (r.Op == OpRead || r.Op == OpWrite) {
+		return ErrWait
+	}
 	if b.place != nil && (r.Op == OpRead || r.Op == OpWrite) && b.place.move(r) {
 		return nil
 	}
@@ -129,15 +177,15 @@ func (b *File) Do(r *Request, wait bool) error {
 		case !wait:
 			return ErrWait
 		}
-		return b.flush(fd)
+		return b.flush()
 	}
 	if !wait {
 		return ErrWait
 	}
-	if err := b.clear(fd, r); err != nil || !r.Durable || b.memory {
+	if err := b.clear(r); err != nil || !r.Durable || b.memory {
 		return err
 	}
-	return b.flush(fd)
+	return b.flush()
 }
 
 func (b *File) read(fd int, r *Request, wait bool) error {
@@ -191,14 +239,15 @@ func (b *File) write(fd int, r *Request) error {
 		}
 	}
 	if r.Durable && !b.memory {
-		return b.flush(fd)
+		return b.flush()
 	}
 	return nil
 }
 
 // flush makes what was written durable. Those who come while one goes on share the next.
 // Once one has failed all do: the kernel tells of a write that it lost once, and calls the next fdatasync a success, also to somebody whose write that was.
-func (b *File) flush(fd int) error {
+func (b *File) flush() error {
+	fd := int(b.f.Fd())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flushes++
@@ -232,7 +281,8 @@ func (b *File) flush(fd int) error {
 }
 
 // clear makes a range zeros. Deallocated blocks are read as zeros here, so both commands do the same where the file system can.
-func (b *File) clear(fd int, r *Request) error {
+func (b *File) clear(r *Request) error {
+	fd := int(b.f.Fd())
 	if b.place != nil {
 		b.place.forget(r.Off, r.Size)
 		defer b.place.forget(r.Off, r.Size)

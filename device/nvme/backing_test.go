@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/uring"
 )
 
 func openTest(t *testing.T) *File {
@@ -20,7 +23,7 @@ func openTest(t *testing.T) *File {
 	if err := os.WriteFile(path, make([]byte, 1<<16), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b, err := OpenFile(path, false)
+	b, err := OpenFile(path, FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +81,7 @@ func openMemory(t *testing.T, size int64) (b *File, fd int) {
 		err = unix.Ftruncate(fd, size)
 	}
 	if err == nil {
-		b, err = OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), false)
+		b, err = OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), FileOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -183,5 +186,71 @@ func TestCutOff(t *testing.T) {
 	read.Off = 0
 	if err := b.Do(&read, false); err != nil {
 		t.Errorf("a read of what is left: %v", err)
+	}
+}
+
+// TestStarter: what is read and written by io_uring, past the page cache or not, is what the file has, aligned for that or not.
+func TestStarter(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		const size = 1 << 20
+		path := filepath.Join(t.TempDir(), "disk.img")
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b, err := OpenFile(path, FileOptions{Direct: direct})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		b.memory = false
+		s, err := b.Starter(-1)
+		if errors.Is(err, uring.ErrNotSupported) { // then goroutines do it all, and the other tests try that
+			t.Logf("not tried: %v", err)
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		seed := rand.New(rand.NewPCG(3, 4))
+		want := make([]byte, size)
+		for range 500 {
+			n := 512 * (1 + seed.Int64N(64))
+			mem := make([]byte, n+8192)
+			at := seed.IntN(2) * seed.IntN(4096)
+			r := Request{Op: OpRead, Off: 512 * seed.Int64N((size-n)/512+1), Size: n, Pieces: [][]byte{mem[at : at+int(n)]}}
+			if seed.IntN(2) == 0 {
+				r.Op = OpWrite
+				for i := range r.Pieces[0] {
+					r.Pieces[0][i] = byte(seed.Uint32())
+				}
+				copy(want[r.Off:], r.Pieces[0])
+			}
+			if !s.Start(&r, 7) {
+				t.Fatal("it does not start")
+			}
+			ended := false
+			for end := time.Now().Add(time.Minute); !ended && time.Now().Before(end); {
+				if _, err := s.Submit(); err != nil {
+					t.Fatal(err)
+				}
+				s.Reap(1, func(token uint64, moved int, err error) {
+					if ended = true; token != 7 || int64(moved) != n || err != nil {
+						t.Fatalf("%v of %d bytes at %d: %d, %v", r.Op, n, r.Off, moved, err)
+					}
+				})
+			}
+			if !ended || !bytes.Equal(r.Pieces[0], want[r.Off:r.Off+n]) {
+				t.Fatalf("direct %v: %d bytes at %d (memory at %d) are others than were written, or it has not ended", direct, n, r.Off, at)
+			}
+		}
+		for _, r := range []Request{{Op: OpFlush}, {Op: OpWrite, Size: 512, Durable: true, Pieces: [][]byte{want[:512]}}, {Op: OpRead, Size: 1024, Pieces: [][]byte{want[:512], want[512:1024]}}} {
+			if s.Start(&r, 8) {
+				t.Errorf("%+v was started", r)
+			}
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("direct %v: the file is another: %v", direct, err)
+		}
 	}
 }

@@ -66,14 +66,14 @@ func TestFile(t *testing.T) {
 		if err := os.WriteFile(path, make([]byte, 1<<20+100), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := OpenFile(path, false)
+		f, err := OpenFile(path, FileOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if f.Size() != 1<<20 {
 			t.Errorf("%s: %d bytes", name, f.Size())
 		}
-		if _, err := OpenFile(path, true); err == nil {
+		if _, err := OpenFile(path, FileOptions{ReadOnly: true}); err == nil {
 			t.Errorf("%s: it is lent twice", name)
 		}
 		do := func(r Request) {
@@ -113,7 +113,7 @@ func TestFile(t *testing.T) {
 		f.Close()
 	}
 	for _, path := range []string{t.TempDir(), "/dev/null", filepath.Join(t.TempDir(), "none")} {
-		if _, err := OpenFile(path, true); err == nil {
+		if _, err := OpenFile(path, FileOptions{ReadOnly: true}); err == nil {
 			t.Errorf("%s is lent", path)
 		}
 	}

@@ -52,6 +52,7 @@ type Engine struct {
 	load    // of all
 	shares  map[string]*share
 	crews   map[Backing]*crew
+	flying  int    // commands that Starters have
 	sending []*op  // whose data is leaving by Puts
 	scratch []byte // of the command that the leader carries out: what it reads and sends at once
 	closed  bool
@@ -75,6 +76,8 @@ type crew struct {
 	workers int
 	work    chan *op
 	load
+	starter Starter // nil: workers do all
+	started []*op   // by token; nil: free
 }
 
 // join counts a lease of a drive; e.mu is held.
@@ -82,6 +85,15 @@ func (e *Engine) join(b Backing) *crew {
 	k := e.crews[b]
 	if k == nil {
 		k = &crew{work: make(chan *op, maxOps)} // it has room for all ops
+		if s, can := b.(startable); can {
+			var err error
+			if k.starter, err = s.Starter(e.bell); err != nil {
+				k.starter = nil
+				e.log.Debug("a drive's blocking commands are done by goroutines", "why", err)
+			} else {
+				k.started = make([]*op, startedAtOnce)
+			}
+		}
 		e.crews[b] = k
 	}
 	k.leases++
@@ -92,7 +104,14 @@ func (e *Engine) join(b Backing) *crew {
 func (e *Engine) leave(b Backing, k *crew) {
 	if k.leases--; k.leases == 0 && e.crews[b] == k {
 		delete(e.crews, b)
-		close(k.work)
+		k.close()
+	}
+}
+
+func (k *crew) close() {
+	close(k.work)
+	if k.starter != nil {
+		k.starter.Close()
 	}
 }
 
@@ -143,7 +162,7 @@ func (e *Engine) Close() error {
 	e.closed = true
 	for b, k := range e.crews {
 		delete(e.crews, b)
-		close(k.work)
+		k.close()
 	}
 	e.mu.Unlock()
 	done := make(chan struct{})
@@ -167,7 +186,7 @@ func (e *Engine) Poll(int, fabric.Turn) int {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := e.sent()
+	n := e.sent() + e.reap()
 	commands, bytes := turnCommands, turnBytes
 	for range len(e.queues) { // a queue goes where its borrower breaks the rules
 		if commands <= 0 || bytes <= 0 || len(e.queues) == 0 {
@@ -179,6 +198,7 @@ func (e *Engine) Poll(int, fabric.Turn) int {
 		k, b := e.queues[e.next].serve(turnCommands/2, turnBytes/2)
 		n, commands, bytes = n+k, commands-k, bytes-b
 	}
+	e.submit()
 	return n
 }
 
@@ -195,7 +215,7 @@ func (e *Engine) Arm() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(e.sending, func(o *op) bool { return o.put.Poll() })
+	return e.armStarters() || slices.ContainsFunc(e.sending, func(o *op) bool { return o.put.Poll() })
 }
 
 // Disarm implements fabric.Poller.
@@ -203,6 +223,7 @@ func (e *Engine) Disarm() {
 	e.armed.Store(false)
 	var b [8]byte
 	unix.Read(e.bell, b[:])
+	e.disarmStarters()
 }
 
 // WaitFD implements fabric.Poller.
@@ -217,8 +238,8 @@ func (e *Engine) ring() {
 	}
 }
 
-// count is called when queues or sending have changed; e.mu is held.
-func (e *Engine) count() { e.active.Store(int32(len(e.queues) + len(e.sending))) }
+// count is called when queues, sending or flying have changed; e.mu is held.
+func (e *Engine) count() { e.active.Store(int32(len(e.queues) + len(e.sending) + e.flying)) }
 
 // sent looks after data that left by Puts.
 func (e *Engine) sent() (n int) {
@@ -316,18 +337,21 @@ func (e *Engine) worker(k *crew) {
 	for o := range k.work {
 		err := o.do(true)
 		e.mu.Lock()
-		far := o.q.cq.far()
-		held := far != nil && far.Hold() // data and completion leave together
-		o.conclude(err)                  // its memory is its own, so it does not wait for any
-		if held {
-			far.Release()
-		}
+		o.finish(err)
 		backlog := slices.ContainsFunc(e.queues, (*queue).ready)
 		e.mu.Unlock()
 		if backlog {
 			e.ring()
 		}
 	}
+}
+
+// finish concludes a command that has memory of its own, so that it waits for none; e.mu is held.
+func (o *op) finish(err error) {
+	if far := o.q.cq.far(); far != nil && far.Hold() { // data and completion leave together
+		defer far.Release()
+	}
+	o.conclude(err)
 }
 
 // do carries out what the command wants of the backing.

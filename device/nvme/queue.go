@@ -122,7 +122,7 @@ func (o *op) execute(cmd *Command) (moved int, done bool) {
 	size := int(o.req.Size)
 	err := o.do(false)
 	if err == ErrWait {
-		if done = o.keep(); done {
+		if done = o.keep(); done && !o.c.e.begin(o) {
 			o.c.e.hand(o)
 		}
 		size = 0

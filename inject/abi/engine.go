@@ -67,9 +67,9 @@ type Code struct {
 
 // Program is code that an engine accepted.
 type Program interface {
-	// Bind makes it ready for one principal and one set of windows. A window of size 0 is
-	// absent; the others' descriptors must stay open until the Bound is closed.
-	Bind(principal string, windows []Window) (Bound, error)
+	// Bind makes it ready for one principal and one set of windows, as far as that takes long: no run waits in its place for it. A window of size 0 is
+	// absent; the others' descriptors must stay open until the Bound is closed. The context's end ends what it does.
+	Bind(ctx context.Context, principal string, windows []Window) (Bound, error)
 	Close()
 }
 

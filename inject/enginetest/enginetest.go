@@ -90,7 +90,7 @@ func bind(t *testing.T, engine abi.Engine, echo abi.Code) (bound abi.Bound, end 
 	if err != nil {
 		t.Fatalf("load: %v", err)
 	}
-	b, err := p.Bind(echo.Principal, []abi.Window{{FD: -1}})
+	b, err := p.Bind(t.Context(), echo.Principal, []abi.Window{{FD: -1}})
 	if err != nil {
 		p.Close()
 		t.Fatalf("bind: %v", err)

@@ -9,7 +9,7 @@
 //
 //	engine, err := native.New(native.Config{})
 //	program, err := engine.Load(ctx, code)
-//	bound, err := program.Bind(principal, windows)
+//	bound, err := program.Bind(ctx, principal, windows)
 //	place, err := bound.Reserve(0)
 //	in, err := place.Acquire(ctx)
 //	status, err := in.Run(payload, nil, host)

@@ -30,13 +30,12 @@ type Engine struct {
 	nursery *nursery
 	calls   []hostCall // by number
 
-	room *room.Room
+	room   *room.Room
+	loaded *room.Code // charged to whom a program was loaded for first; others may run it too
 
-	mu        sync.Mutex
-	loaded    loaded
-	loadedFor map[string]loaded // by principal; others may run it too
-	closed    bool
-	stats     Stats
+	mu     sync.Mutex
+	closed bool
+	stats  Stats
 }
 
 // Stats counts what an engine did.
@@ -55,7 +54,7 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, loadedFor: map[string]loaded{}, nursery: newNursery(config),
+	e := &Engine{config: config, nursery: newNursery(config), loaded: room.NewCode("native", maxPrograms, maxCodeBytes),
 		room: room.New(room.Config{Instances: config.MaxWorkers, Bytes: config.MemoryBytes, Noun: "workers", Busy: ErrBusy, Closed: ErrClosed})}
 	for _, c := range abi.Calls() {
 		e.calls = append(e.calls, hostCall{c, carried(c.Name)})
@@ -161,15 +160,20 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 		limits.HeapBytes = statics // no limit was named, so the object's own size is as good as the default
 	}
 	p := &program{engine: e, payer: code.Principal, tier: tier, object: o, calls: calls, image: img, limits: limits, scratches: slices.Contains(code.Imports, "scratch")}
-	if err := e.admitCode(code.Principal, p.codeBytes()); err != nil {
-		return nil, err
-	}
-	if p.code, err = newCodeFile(img.Bytes); err != nil {
-		e.dropCode(p.payer, p.codeBytes())
+	if err := e.loaded.Admit(p.payer, p.codeBytes()); err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		err = ErrClosed
+	} else {
+		p.code, err = newCodeFile(img.Bytes)
+	}
+	if err != nil {
+		e.loaded.Drop(p.payer, p.codeBytes())
+		return nil, err
+	}
 	e.stats.Loaded++
 	return p, nil
 }

@@ -297,11 +297,11 @@ func TestWindowsRefused(t *testing.T) {
 		{abi.Window{FD: w.FD(), Size: 1 << 40}, "at most"},
 	} {
 		var refused *WindowError
-		if _, err := p.Bind("alice", []abi.Window{c.w}); !errors.As(err, &refused) || !strings.Contains(err.Error(), c.want) {
+		if _, err := p.Bind(t.Context(), "alice", []abi.Window{c.w}); !errors.As(err, &refused) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.w, err, c.want)
 		}
 	}
-	if _, err := p.Bind("alice", make([]abi.Window, worker.MaxWindows+1)); !errors.Is(err, abi.ErrOverLimit) {
+	if _, err := p.Bind(t.Context(), "alice", make([]abi.Window, worker.MaxWindows+1)); !errors.Is(err, abi.ErrOverLimit) {
 		t.Errorf("too many windows: %v", err)
 	}
 }
@@ -310,7 +310,7 @@ func TestWindowsRefused(t *testing.T) {
 func TestClosed(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := load(t, e, abi.Limits{})
-	b, err := p.Bind("alice", nil)
+	b, err := p.Bind(t.Context(), "alice", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestClosed(t *testing.T) {
 	}
 	in.Release()
 	p.Close()
-	if _, err := p.Bind("alice", nil); !errors.Is(err, ErrClosed) {
+	if _, err := p.Bind(t.Context(), "alice", nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("bound to a closed program: %v", err)
 	}
 	if s := e.Stats(); s.Live != 0 {
@@ -353,7 +353,7 @@ func TestReservedOutlivesBound(t *testing.T) {
 	} {
 		uses := p.uses
 		w := segment(t, 1<<16)
-		made, err := p.Bind("alice", []abi.Window{{FD: w.FD(), Size: 1 << 16}})
+		made, err := p.Bind(t.Context(), "alice", []abi.Window{{FD: w.FD(), Size: 1 << 16}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,47 +388,35 @@ func TestLoadedBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := e.loaded
-	if own.programs != 1 || own.bytes < uint64(len(first.(*program).image.Bytes)) {
-		t.Errorf("one is charged %+v", own)
+	programs, bytes := e.loaded.Usage()
+	if programs != 1 || bytes < uint64(len(first.(*program).image.Bytes)) {
+		t.Errorf("one is charged as %d with %d bytes", programs, bytes)
 	}
-	for _, c := range []struct {
-		others loaded
-		want   string
-	}{
-		{loaded{maxPrograms - 1, 0}, "4096 programs are loaded for all"},
-		{loaded{0, maxCodeBytes - 2*own.bytes + 1}, "bytes, and this one's"},
-	} {
-		e.loaded = loaded{own.programs + c.others.programs, own.bytes + c.others.bytes}
-		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrEngineBusy) || errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("with %+v: %v, want %q", e.loaded, err, c.want)
-		}
+	hers := share.Of(uint64(maxCodeBytes)) - 2*bytes + 1
+	if err := e.loaded.Admit("ada", hers); err != nil {
+		t.Fatal(err)
 	}
-	for _, hers := range []loaded{{share.Of(maxPrograms) - own.programs, 0}, {0, share.Of(uint64(maxCodeBytes)) - 2*own.bytes + 1}} { // and an engine with room left for others
-		e.loaded = loaded{own.programs + hers.programs, own.bytes + hers.bytes}
-		e.loadedFor["ada"] = e.loaded
-		if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), `programs`) || !strings.Contains(err.Error(), `for "ada"`) {
-			t.Errorf("with %+v of one principal: %v", hers, err)
-		}
-		bobs := code
-		bobs.Principal = "bob"
-		other, err := e.Load(t.Context(), bobs)
-		if err != nil {
-			t.Fatalf("another principal beside one with its share: %v", err)
-		}
-		other.Close()
+	if _, err := e.Load(t.Context(), code); !errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), `for "ada"`) {
+		t.Errorf("beyond her share: %v", err)
 	}
-	e.loaded, e.loadedFor["ada"] = own, own
-	b, err := first.Bind("alice", nil)
+	bobs := code
+	bobs.Principal = "bob"
+	other, err := e.Load(t.Context(), bobs)
+	if err != nil {
+		t.Fatalf("another principal beside one with its share: %v", err)
+	}
+	other.Close()
+	e.loaded.Drop("ada", hers)
+	b, err := first.Bind(t.Context(), "alice", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.Close()
-	if e.loaded != own {
-		t.Errorf("closed, but bound: %+v, want %+v", e.loaded, own)
+	if n, _ := e.loaded.Usage(); n != 1 {
+		t.Errorf("closed, but bound: %d programs are charged", n)
 	}
 	b.Close()
-	if e.loaded != (loaded{}) || len(e.loadedFor) != 0 {
-		t.Errorf("all are closed: %+v, and %d principals have something", e.loaded, len(e.loadedFor))
+	if n, left := e.loaded.Usage(); n != 0 || left != 0 {
+		t.Errorf("all are closed, and %d programs with %d bytes are charged", n, left)
 	}
 }

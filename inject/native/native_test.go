@@ -252,7 +252,7 @@ func loadObject(t testing.TB, e *Engine, object []byte, err error, limits abi.Li
 
 func bind(t testing.TB, p abi.Program, principal string, windows ...abi.Window) abi.Bound {
 	t.Helper()
-	b, err := p.Bind(principal, windows)
+	b, err := p.Bind(t.Context(), principal, windows)
 	if err != nil {
 		t.Fatal(err)
 	}

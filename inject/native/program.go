@@ -2,6 +2,7 @@ package native
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sync"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/inject/room"
 	"github.com/wherry-fabric/wherry/internal/memfd"
-	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // codeFile is code in a memfd that nobody can change any more: what is mapped executable in workers, and
@@ -106,7 +106,7 @@ func (p *program) drop() {
 	defer p.mu.Unlock()
 	if p.uses--; p.uses < 0 {
 		p.code.close()
-		p.engine.dropCode(p.payer, p.codeBytes())
+		p.engine.loaded.Drop(p.payer, p.codeBytes())
 	}
 }
 
@@ -116,65 +116,10 @@ func (p *program) codeBytes() uint64 {
 	return n + pages(n)
 }
 
-// loaded is what programs take of an engine.
-type loaded struct {
-	programs int
-	bytes    uint64
-}
-
 const (
 	maxPrograms  = 4096    // each has a descriptor of the process's
 	maxCodeBytes = 1 << 30 // of all programs together
 )
-
-// room says why there is none for one more program in what so many programs and bytes leave; nil if there is.
-func (l loaded) room(whose string, more uint64, programs int, bytes uint64, busy error) error {
-	switch {
-	case l.programs >= programs:
-		return fmt.Errorf("native: %d programs are loaded%s, as many as may be; unload some: %w", l.programs, whose, busy)
-	case l.bytes+more > bytes:
-		return fmt.Errorf("native: the code of %d programs%s takes %d bytes, and this one's %d more, of %d; unload some: %w", l.programs, whose, l.bytes, more, bytes, busy)
-	}
-	return nil
-}
-
-// admitCode charges a principal for a program, who has at most three quarters of what all may load.
-func (e *Engine) admitCode(principal string, bytes uint64) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return ErrClosed
-	}
-	own := e.loadedFor[principal]
-	err := own.room(fmt.Sprintf(" for %q", principal), bytes, share.Of(maxPrograms), share.Of(uint64(maxCodeBytes)), abi.ErrShareBusy)
-	if err == nil {
-		err = e.loaded.room(" for all", bytes, maxPrograms, maxCodeBytes, abi.ErrEngineBusy)
-	}
-	if err != nil {
-		return err
-	}
-	e.loaded.add(1, bytes)
-	own.add(1, bytes)
-	e.loadedFor[principal] = own
-	return nil
-}
-
-func (l *loaded) add(programs int, bytes uint64) {
-	l.programs += programs
-	l.bytes += bytes
-}
-
-func (e *Engine) dropCode(principal string, bytes uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.loaded.add(-1, -bytes)
-	own := e.loadedFor[principal]
-	if own.add(-1, -bytes); own.programs == 0 {
-		delete(e.loadedFor, principal)
-	} else {
-		e.loadedFor[principal] = own
-	}
-}
 
 // Close gives the program up; its code goes when its last bound has.
 func (p *program) Close() {
@@ -207,7 +152,7 @@ type window struct {
 type identity struct{ dev, ino uint64 }
 
 // Bind checks the windows and gives them their addresses. Errors are *WindowError, *LimitError and ErrClosed.
-func (p *program) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
+func (p *program) Bind(_ context.Context, principal string, windows []abi.Window) (abi.Bound, error) {
 	if len(windows) > worker.MaxWindows {
 		return nil, &LimitError{Limit: "windows", Wanted: uint64(len(windows)), Max: worker.MaxWindows}
 	}

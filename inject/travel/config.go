@@ -105,9 +105,9 @@ type Limits struct {
 	PrincipalStateful int
 	Bindings          int           // (MaxSlots, which is also the most); of one principal's runs three quarters of them
 	Made              int           // functions that runs of calls under way have made here (512); of one principal three quarters of them
-	Fetches           int           // objects being asked for (256)
+	Fetches           int           // objects being asked for (256); of one principal three quarters of them
 	ObjectBytes       int           // one object (16 MiB)
-	FetchBytes        int           // all objects being put together (64 MiB)
+	FetchBytes        int           // all objects being put together (64 MiB); of one principal three quarters of it
 	OutboxBytes       int           // reports waiting for room, per peer (1 MiB)
 	Branches          uint32        // of one invocation, under way at once (65536)
 	Parts             uint32        // per branch (4096)

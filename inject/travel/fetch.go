@@ -3,11 +3,14 @@ package travel
 import (
 	"fmt"
 	"slices"
+
+	"github.com/wherry-fabric/wherry/internal/share"
 )
 
 // fetch is one object being asked for, on behalf of the branches parked for it.
 type fetch struct {
 	id        ID
+	tenant    *tenant // of the branch that wanted it first: it is charged to that
 	sources   []*peer
 	at        int // in sources
 	tries     int // of this source, in vain
@@ -45,11 +48,14 @@ func (c *Core) want(now Instant, r *Run, b *Binding, e *injectExt) {
 		}
 		f := c.fetches[id]
 		if f == nil {
-			if len(c.fetches) >= c.lim.Fetches {
-				c.failParked(now, b, CodeBackpressure, fmt.Sprintf("%d objects are being asked for already", len(c.fetches)))
+			t := r.tenant(c)
+			if len(c.fetches) >= c.lim.Fetches || t.fetches >= share.Of(c.lim.Fetches) {
+				c.failParked(now, b, CodeBackpressure, fmt.Sprintf("%d objects are being asked for already, %d of them for principal %q; Limits.Fetches lets it have %d of %d: try again later",
+					len(c.fetches), t.fetches, t.name, share.Of(c.lim.Fetches), c.lim.Fetches))
 				return
 			}
-			f = &fetch{id: id}
+			t.fetches++
+			f = &fetch{id: id, tenant: t}
 			f.node.v, f.timer.fetch = f, f
 			c.fetches[id] = f
 			c.fetchList.push(&f.node)
@@ -103,10 +109,14 @@ func (c *Core) endFetch(f *fetch) {
 	f.node.leave()
 	delete(c.fetches, f.id)
 	c.dropBuf(f)
+	if f.tenant.fetches--; f.tenant.peers == 0 {
+		c.vacate(f.tenant)
+	}
 }
 
 func (c *Core) dropBuf(f *fetch) {
 	c.fetchSum -= len(f.buf)
+	f.tenant.fetchBytes -= len(f.buf)
 	f.buf, f.have, f.got, f.size, f.upTo = nil, nil, 0, 0, 0
 }
 
@@ -322,12 +332,13 @@ func (c *Core) recvCode(now Instant, p *peer, body []byte) error {
 	case f.size != 0 && size != f.size:
 		c.nextSource(now, f, fmt.Sprintf("%s says it has %d bytes, and then %d", p.Name, f.size, size))
 		return nil
-	case f.size == 0 && c.fetchSum+size > c.lim.FetchBytes:
+	case f.size == 0 && (c.fetchSum+size > c.lim.FetchBytes || f.tenant.fetchBytes > 0 && f.tenant.fetchBytes+size > share.Of(c.lim.FetchBytes)):
 		return nil // too much under way: asked for again later
 	case f.size == 0:
 		f.size, f.buf = size, make([]byte, size)
 		f.have = make([]uint64, f.chunks()/64+1)
 		c.fetchSum += size
+		f.tenant.fetchBytes += size
 	}
 	c.chunkIn(now, f, &m)
 	return nil

@@ -11,6 +11,7 @@ type tenant struct {
 	heldRuns, heldBytes int
 	backlogBytes        int
 	made                int          // functions that its runs have made
+	fetches, fetchBytes int          // objects that are being asked for, and what of them is here
 	unready             int          // runs that wait for their programs
 	kept                list[Run]    // whose messages' credit is withheld
 	inKeepers           node[tenant] // Core.keepers, while there are some
@@ -43,7 +44,7 @@ func (c *Core) tenantFor(principal string) *tenant {
 
 // vacate forgets a tenant of which nothing is left here.
 func (c *Core) vacate(t *tenant) {
-	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.records == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && t.made == 0 && c.tenants[t.name] == t {
+	if t.peers == 0 && t.running == 0 && t.heldRuns == 0 && t.records == 0 && t.backlogBytes == 0 && len(t.paced) == 0 && t.made == 0 && t.fetches == 0 && c.tenants[t.name] == t {
 		delete(c.tenants, t.name)
 	}
 }

@@ -3,6 +3,7 @@ package wasm
 import (
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 )
@@ -21,10 +22,17 @@ type Config struct {
 	// MemoryBytes bounds the heap, payload and, of functions that recur, stack of those instances together, as
 	// if all of it were touched, and the scratch that their functions have asked for. 0: DefaultMemoryBytes.
 	MemoryBytes uint64
+	// CodeBytes bounds the machine code in memory, of which one principal has at most three quarters. 0: DefaultCodeBytes.
+	CodeBytes uint64
 	// Defaults are the limits of a function that names none; zero fields: abi.DefaultLimits.
 	Defaults abi.Limits
 	// Ceilings are the highest limits a function can have; zero fields: abi.DefaultCeilings.
 	Ceilings abi.Limits
+	// Compiler is the command of processes that compile what may take long, and that are killed when it does; they call ServeCompiler. Empty: all
+	// is compiled in this process.
+	Compiler []string
+	// CompileTime is the processor time that one function may take there. 0: DefaultCompileTime.
+	CompileTime time.Duration
 	// Interpret runs code in the interpreter even where there is a compiler.
 	Interpret bool
 	// Log gets what an operator should know; nil discards it.
@@ -40,6 +48,13 @@ const (
 	// DefaultMemoryBytes holds about 190 instances with the default limits of functions that do not recur, with all their scratch.
 	DefaultMemoryBytes = 4 << 30
 	minCacheBytes      = 1 << 20
+	// DefaultCodeBytes is as native code's; it holds the largest module twice over, in both its forms.
+	DefaultCodeBytes = 1 << 30
+	maxVariants      = 1 << 16 // a function has two at most
+	// machinePerByte is what is charged for a byte of instrumented code: 1 to 8 were seen.
+	machinePerByte = 8
+	// DefaultCompileTime is three times what the worst functions take that the limits on modules let through.
+	DefaultCompileTime = 5 * time.Second
 )
 
 // Validate says what is wrong with c.
@@ -56,6 +71,12 @@ func (c Config) filled() (Config, error) {
 	if c.CacheBytes < minCacheBytes {
 		return c, fmt.Errorf("wasm: CacheBytes is %d, want 0 or at least %d", c.CacheBytes, minCacheBytes)
 	}
+	if c.CompileTime == 0 {
+		c.CompileTime = DefaultCompileTime
+	}
+	if c.CompileTime < 0 {
+		return c, fmt.Errorf("wasm: a negative CompileTime")
+	}
 	if c.MaxInstances == 0 {
 		c.MaxInstances = DefaultMaxInstances
 	}
@@ -64,6 +85,9 @@ func (c Config) filled() (Config, error) {
 	}
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = DefaultMemoryBytes
+	}
+	if c.CodeBytes == 0 {
+		c.CodeBytes = DefaultCodeBytes
 	}
 	c.Ceilings = c.Ceilings.Or(abi.DefaultCeilings())
 	c.Defaults = c.Defaults.Or(abi.DefaultLimits()).AtMost(c.Ceilings)

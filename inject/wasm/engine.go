@@ -3,6 +3,7 @@ package wasm
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -28,10 +29,13 @@ type Engine struct {
 	why    string
 	rules  [abi.Version + 1]*wasmcode.Rules // by ABI version
 	cache  *codecache.Cache                 // nil without Config.CacheDir
-	lanes  [lanes]*lane                     // some are nil without a disk cache
-	epoch  time.Time
+	lanes  [lanes]*lane                     // some are nil without a disk cache or compiler processes
 
-	room *room.Room
+	compilers *compilers // nil without Config.Compiler
+	epoch     time.Time
+
+	room    *room.Room
+	machine *room.Code // of machine code, charged to whom a variant was compiled for first
 
 	mu     sync.Mutex
 	closed bool
@@ -41,6 +45,7 @@ type Engine struct {
 // Stats counts what an engine did.
 type Stats struct {
 	Compiled      uint64 // variants compiled
+	Elsewhere     uint64 // of those, by a compiler process
 	CacheHits     uint64 // variants whose machine code came from disk
 	CacheMisses   uint64 // variants that were looked for on disk and not found, or not usable
 	CacheEvicted  uint64 // files removed to keep the directory below its limit
@@ -60,6 +65,7 @@ func New(config Config) (*Engine, error) {
 			config.Log.Warn("wasm: closing the runtime", "err", err)
 		}
 	}})
+	e.machine = room.NewCode("wasm", maxVariants, config.CodeBytes)
 	for version := uint32(1); version <= abi.Version; version++ {
 		e.rules[version] = rules(version)
 	}
@@ -69,11 +75,21 @@ func New(config Config) (*Engine, error) {
 			return nil, err
 		}
 	}
+	if e.kind == kindCompiler {
+		e.compilers = newCompilers(config)
+	}
 	for i := range e.lanes {
-		if i != lanePlain && e.cache == nil {
+		staged := ""
+		switch {
+		case i == lanePlain:
+		case e.cache != nil:
+			staged = e.cache.Dir()
+		case i == laneLarge && e.compilers != nil:
+			staged = os.TempDir()
+		default:
 			continue
 		}
-		if e.lanes[i], err = e.newLane(i != lanePlain); err != nil {
+		if e.lanes[i], err = newLane(e.kind, staged); err != nil {
 			return nil, errors.Join(err, e.closeLanes())
 		}
 	}
@@ -171,6 +187,9 @@ func (e *Engine) Close() error {
 
 func (e *Engine) closeLanes() error {
 	var err error
+	if e.compilers != nil {
+		err = e.compilers.pool.Close()
+	}
 	for _, l := range e.lanes {
 		if l != nil {
 			err = errors.Join(err, l.close())

@@ -33,15 +33,16 @@ const (
 	lanes
 )
 
-func (e *Engine) newLane(cached bool) (*lane, error) {
+// newLane makes a lane; staged, it has a directory, below that one where there is no memory for files.
+func newLane(kind, staged string) (*lane, error) {
 	rc := wazero.NewRuntimeConfigCompiler()
-	if e.kind == kindInterpreter {
+	if kind == kindInterpreter {
 		rc = wazero.NewRuntimeConfigInterpreter()
 	}
 	l := &lane{}
-	if cached {
+	if staged != "" {
 		var err error
-		if l.stage, err = newStage(e.cache.Dir()); err != nil {
+		if l.stage, err = newStage(staged); err != nil {
 			return nil, err
 		}
 		l.compiled, err = wazero.NewCompilationCacheWithDir(l.stage.dir)
@@ -74,15 +75,19 @@ func (l *lane) close() error {
 	return err
 }
 
-// machineCode compiles an instrumented module, or takes it from the disk cache.
+// machineCode compiles an instrumented module, or takes it from the disk cache: in a compiler process if it is large and there are some.
 // It also says in which lane the result can run.
-func (e *Engine) machineCode(id ID, checkStores bool, code []byte) (*lane, wazero.CompiledModule, error) {
+func (e *Engine) machineCode(ctx context.Context, principal string, id ID, checkStores bool, code []byte) (*lane, wazero.CompiledModule, error) {
+	key := cacheKey(id, checkStores)
+	if len(code) > longModule && e.compilesElsewhere() {
+		return e.longCode(ctx, principal, key, code)
+	}
 	if e.cache != nil {
 		l := e.lanes[laneLarge]
 		if len(code) <= smallModule {
 			l = e.lanes[laneSmall]
 		}
-		c, err := e.cachedCode(l, id, checkStores, code)
+		c, err := e.cachedCode(l, key, code)
 		if err == nil {
 			return l, c, nil
 		}
@@ -98,22 +103,78 @@ func (e *Engine) machineCode(id ID, checkStores bool, code []byte) (*lane, wazer
 	return l, c, nil
 }
 
-func (e *Engine) cachedCode(l *lane, id ID, checkStores bool, code []byte) (wazero.CompiledModule, error) {
+// longCode has a module compiled by another process, unless its code is on disk.
+func (e *Engine) longCode(ctx context.Context, principal, key string, code []byte) (*lane, wazero.CompiledModule, error) {
+	l := e.lanes[laneLarge]
+	entry, state := e.kept(key)
+	if state == codecache.Good {
+		if c, err := l.load(entry, code); err == nil {
+			e.count(&e.stats.CacheHits)
+			return l, c, nil
+		}
+		e.reject(key)
+	}
+	entry, err := e.compileElsewhere(ctx, principal, key, code)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := l.load(entry, code)
+	if err != nil {
+		return nil, nil, fmt.Errorf("wasm: what the compiler process made cannot be used: %w", err)
+	}
+	e.count(&e.stats.Compiled)
+	e.count(&e.stats.Elsewhere)
+	if e.cache != nil {
+		e.count(&e.stats.CacheMisses)
+		e.cache.Publish(entry)
+	}
+	return l, c, nil
+}
+
+// load has wazero load a file of machine code.
+func (l *lane) load(entry codecache.Entry, code []byte) (wazero.CompiledModule, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := cacheKey(id, checkStores)
 	defer l.stage.clear()
+	if err := l.stage.put(entry); err != nil {
+		return nil, err
+	}
+	c, err := l.compile(code)
+	if err == nil && len(l.stage.files()) != 1 {
+		_ = c.Close(context.Background()) // nothing runs it
+		return nil, errors.New("it is another module's, and wazero compiled it anew")
+	}
+	return c, err
+}
+
+// kept is what the disk cache has.
+func (e *Engine) kept(key string) (codecache.Entry, codecache.State) {
+	if e.cache == nil {
+		return codecache.Entry{}, codecache.Missing
+	}
 	entry, state := e.cache.Load(key)
 	if state == codecache.Damaged {
 		e.count(&e.stats.CacheRejected)
 	}
+	return entry, state
+}
+
+// reject removes a file that was what was once stored, but that wazero cannot use.
+func (e *Engine) reject(key string) {
+	e.cache.Remove(key)
+	e.count(&e.stats.CacheRejected)
+}
+
+func (e *Engine) cachedCode(l *lane, key string, code []byte) (wazero.CompiledModule, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.stage.clear()
+	entry, state := e.kept(key)
 	staged := state == codecache.Good && l.stage.put(entry) == nil
 	c, err := l.compile(code)
 	if err != nil && staged {
-		// The file was what was once stored, but wazero cannot read it.
-		e.cache.Remove(key)
+		e.reject(key)
 		l.stage.clear()
-		e.count(&e.stats.CacheRejected)
 		staged = false
 		c, err = l.compile(code)
 	}

@@ -62,9 +62,15 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 	return b, nil
 }
 
-func (b *Binding) instantiate() (*Instance, error) {
+// Prepare makes the machine code, if it is not there yet: what comes after it takes microseconds. The context's end ends that where a compiler process is at it.
+func (b *Binding) Prepare(ctx context.Context) error {
+	_, err := b.program.compiled(ctx, b.Principal(), b.check)
+	return err
+}
+
+func (b *Binding) instantiate(ctx context.Context) (*Instance, error) {
 	p := b.program
-	v, err := p.compiled(b.check)
+	v, err := p.compiled(ctx, b.Principal(), b.check)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +99,9 @@ func (b *Binding) instantiate() (*Instance, error) {
 			in.parts = make([]uint64, len(b.layout.windows))
 		}
 	}
-	ctx := experimental.WithMemoryAllocator(context.Background(),
+	memories := experimental.WithMemoryAllocator(context.Background(),
 		experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory { return memory }))
-	in.module, err = v.lane.runtime.InstantiateModule(ctx, v.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	in.module, err = v.lane.runtime.InstantiateModule(memories, v.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		in.close()
 		return nil, &CodeError{fmt.Errorf("instantiate: %w", err)}

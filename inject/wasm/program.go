@@ -43,12 +43,27 @@ type Program struct {
 	closed   bool
 }
 
-// variant is one instrumented form of a program. mu is held while it is compiled.
+// variant is one instrumented form of a program.
 type variant struct {
-	mu   sync.Mutex
+	turn chan struct{} // has room for whoever compiles it, or looks at the rest
 	lane *lane
 	code wazero.CompiledModule
+
+	payer   string // who is charged for the code
+	charged uint64
 }
+
+// take waits for the variant's turn, as long as ctx says.
+func (v *variant) take(ctx context.Context) error {
+	select {
+	case v.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wasm: the function is being compiled for another call: %w", context.Cause(ctx))
+	}
+}
+
+func (v *variant) leave() { <-v.turn }
 
 // Compile checks code, whose content has the identity id, for a function with
 // the ABI version and the limits of its manifest. It takes microseconds: machine code is made
@@ -87,7 +102,8 @@ func (e *Engine) Compile(ctx context.Context, id ID, version uint32, code []byte
 	if e.closed {
 		return nil, ErrClosed
 	}
-	return &Program{engine: e, id: id, module: m, limits: got, room: room, recursive: m.Recursive, scratches: scratches, imports: m.ImportsUsed(),
+	turns := [2]variant{{turn: make(chan struct{}, 1)}, {turn: make(chan struct{}, 1)}}
+	return &Program{engine: e, variants: turns, id: id, module: m, limits: got, room: room, recursive: m.Recursive, scratches: scratches, imports: m.ImportsUsed(),
 		replies: slices.Contains(m.Imports, callReply), forwards: slices.Contains(m.Imports, callForward), resets: version >= resetsSince, uses: 1}, nil
 }
 
@@ -101,14 +117,16 @@ func (p *Program) Limits() abi.Limits { return p.limits }
 // Imports are the names of the host calls that the program imports, sorted.
 func (p *Program) Imports() []string { return p.imports }
 
-// compiled returns a variant with its machine code, which is made at first use.
-func (p *Program) compiled(checkStores bool) (*variant, error) {
+// compiled returns a variant with its machine code, which is made at first use and charged to who is first.
+func (p *Program) compiled(ctx context.Context, principal string, checkStores bool) (*variant, error) {
 	v := &p.variants[0]
 	if checkStores {
 		v = &p.variants[1]
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	if err := v.take(ctx); err != nil {
+		return nil, err
+	}
+	defer v.leave()
 	if v.code != nil {
 		return v, nil
 	}
@@ -116,8 +134,16 @@ func (p *Program) compiled(checkStores bool) (*variant, error) {
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	v.lane, v.code, err = p.engine.machineCode(p.id, checkStores, code)
-	return v, err
+	bytes := machinePerByte * uint64(len(code))
+	if err := p.engine.machine.Admit(principal, bytes); err != nil {
+		return nil, err
+	}
+	if v.lane, v.code, err = p.engine.machineCode(ctx, principal, p.id, checkStores, code); err != nil {
+		p.engine.machine.Drop(principal, bytes)
+		return nil, err
+	}
+	v.payer, v.charged = principal, bytes
+	return v, nil
 }
 
 // open is ErrClosed once the program is given up.
@@ -152,13 +178,12 @@ func (p *Program) drop() {
 	}
 	for i := range p.variants {
 		v := &p.variants[i]
-		v.mu.Lock()
-		if v.code != nil {
+		if v.code != nil { // the last use: nobody compiles it either
 			// Nothing runs this code any more; closing it cannot fail.
 			_ = v.code.Close(context.Background())
 			v.code = nil
+			p.engine.machine.Drop(v.payer, v.charged)
 		}
-		v.mu.Unlock()
 	}
 }
 

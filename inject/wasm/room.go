@@ -41,13 +41,13 @@ func (b *Binding) Acquire(ctx context.Context) (*Instance, error) {
 	return (*Instance)(in.(*runnerInstance)), nil
 }
 
-// Make makes an instance: the Pool asks for it. Making the first one compiles the program, which ctx does not
-// interrupt; every one runs its start function and _initialize, bounded by ctx and the program's RunTime.
+// Make makes an instance: the Pool asks for it. Making the first one compiles the program, unless Prepare did;
+// every one runs its start function and _initialize, bounded by ctx and the program's RunTime.
 func (b *Binding) Make(ctx context.Context) (room.Instance, error) {
 	if err := b.program.open(); err != nil {
 		return nil, err
 	}
-	in, err := b.instantiate()
+	in, err := b.instantiate(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,14 @@ func (r Runner) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 
 type runnerProgram struct{ *Program }
 
-func (p runnerProgram) Bind(principal string, windows []abi.Window) (abi.Bound, error) {
+// Bind also makes the machine code: no run holds its place meanwhile.
+func (p runnerProgram) Bind(ctx context.Context, principal string, windows []abi.Window) (abi.Bound, error) {
 	b, err := p.Program.Bind(principal, windows)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.Prepare(ctx); err != nil {
+		b.Close()
 		return nil, err
 	}
 	return b, nil

@@ -20,7 +20,13 @@ import (
 
 //go:generate testdata/src/build.sh
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == compilerMark {
+		beCompiler(os.Args[2])
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // fakeHost records what a function does. Its slices are copied, as a real one must.
 type fakeHost struct {

@@ -30,6 +30,7 @@ type Config struct {
 	Requests     int    // a process is replaced after so many
 	PerPrincipal int    // requests that wait, of one principal
 	InAll        int    // of all
+	NoSpare      bool   // no process waits for the one that is replaced: whoever comes next waits for its start
 }
 
 func (c Config) withDefaults() Config {
@@ -166,7 +167,9 @@ func (p *Pool) serve(ctx context.Context, j Job) ([]byte, error) {
 	default:
 		p.keep(c)
 	}
-	p.warm()
+	if !p.config.NoSpare {
+		p.warm()
+	}
 	switch {
 	case err != nil:
 		return nil, err

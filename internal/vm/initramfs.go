@@ -58,8 +58,8 @@ cat <&3 | sh >&3 2>&1
 const readyMark = "READY"
 
 // applets are the commands of BusyBox that a guest has.
-var applets = strings.Fields(`sh mount umount insmod cat ls dd echo sleep poweroff stty head tail cmp sha256sum mkdir rm cp sync mkfs.ext2 seq wc cut grep sed tr test
-	true false hexdump dmesg usleep uname blockdev nbd-client stat find kill`)
+var applets = strings.Fields(`sh mount umount insmod cat ls dd echo sleep poweroff stty head tail cmp sha256sum mkdir rm cp sync seq wc cut grep sed tr test
+	true false hexdump dmesg usleep uname blockdev stat find kill`)
 
 // initramfs makes the guest's file system.
 func (t *Tools) initramfs(modules []string) ([]byte, error) {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -133,9 +134,13 @@ func TestGuest(t *testing.T) {
 			if l := r.lease(); (l.Queues > 0 && l.Windows > 2) != (scheme == "shm") { // far: a window for each area of the guest's memory, and one for the bells
 				t.Errorf("the lender has %d queues and %d windows", l.Queues, l.Windows)
 			}
-			m.run("mkfs.ext2 -F /dev/nvme0n1", "mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 > /mnt/numbers; cp /mnt/numbers /mnt/more; umount /mnt")
 			m.unplug("rp1", "nvme0n1")
 			r.eventually("the lender has nothing of the guest", func() bool { l := r.lease(); return scheme == "tcp" || l.Queues == 0 && l.Windows == 0 })
+			r.host("mkfs.ext4", "-q", "-F", r.file)
+			m.plug("rp1", socket, "nvme0n1")
+			m.run("mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 > /mnt/numbers; cp /mnt/numbers /mnt/more", "umount /mnt")
+			m.unplug("rp1", "nvme0n1")
+			r.host("e2fsck", "-n", "-f", r.file)
 			m.plug("rp1", socket, "nvme0n1")
 			m.run("mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 | cmp - /mnt/more && cmp /mnt/numbers /mnt/more", "umount /mnt")
 			m.unplug("rp1", "nvme0n1")
@@ -215,6 +220,14 @@ func (m *machine) content(want []byte) {
 	copy(want, want[100*64<<10:][:16*64<<10])
 	if got, err := os.ReadFile(m.file); err != nil || !bytes.Equal(got, want) {
 		m.t.Fatalf("the lender's file has other bytes: %v", err)
+	}
+}
+
+// host runs a program beside the lender.
+func (r *rig) host(name string, args ...string) {
+	r.t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		r.t.Fatalf("%s %v: %v: %s", name, args, err, out)
 	}
 }
 

@@ -131,10 +131,17 @@ func newRig(t *testing.T, scheme string) *rig {
 }
 
 // node starts a lender in this process, and grants the drive to everybody.
-func (r *rig) node(options string) *node.Node {
+func (r *rig) node(options string) {
+	r.t.Helper()
+	r.t.Cleanup(r.start(options))
+	r.grant("*", "rw")
+}
+
+// start starts a lender in this process.
+func (r *rig) start(options string) (stop func()) {
 	r.t.Helper()
 	n, err := node.New(node.Config{Name: lenderName, Listen: []string{r.addr}, TokenFile: r.tokens, Token: "node", Memory: 64 << 20,
-		Lend: []string{"nvme=" + driveName + ":" + r.file + options}, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
+		Lend: []string{"nvme=" + driveName + ":" + r.file + options}, LendGrants: filepath.Join(r.dir, "grants"), Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -142,14 +149,12 @@ func (r *rig) node(options string) *node.Node {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()
-	r.t.Cleanup(func() {
+	return func() {
 		cancel()
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
-	})
-	r.grant("*", "rw")
-	return n
+	}
 }
 
 func (r *rig) ctx() context.Context {

@@ -91,11 +91,13 @@ type Component struct {
 
 // Top is what there is.
 type Top struct {
-	Manager    string         `json:"manager"`  // who answers
+	Manager    string         `json:"manager"`  // who answers; "": there is none, and each node was asked
 	Managers   []string       `json:"managers"` // who are there
 	Store      string         `json:"store"`
 	Components []TopComponent `json:"components"`
 	Regions    []TopRegion    `json:"regions"`
+	// Away are nodes of the client's that did not answer, where there is no manager, and so their regions are not listed.
+	Away []string `json:"away,omitempty"`
 }
 
 // TopComponent is a component and what is placed there.

@@ -122,34 +122,73 @@ func famCases() []famCase {
 	}
 }
 
-// TestOpenFAM runs what OpenFAM's regression test programs are about, by their names.
+// TestOpenFAM runs what OpenFAM's regression test programs are about, by their names; and by those of their cases, where they are told apart.
 func TestOpenFAM(t *testing.T) {
 	overAll(t, func(t *testing.T, f factory) {
 		g := newRig(t, f, "n1", "n2")
 		p := g.client(ann)
 		r, err := p.CreateRegion(within(t), pool.Manager, pool.Spec{Name: "fam", Size: 64 * part})
 		must(t, err)
-		seen := map[string]bool{}
-		for _, c := range famCases() {
-			if seen[c.name] || (c.check == nil) == (c.reason == "") {
-				t.Errorf("%s stands twice, or with neither a check nor a reason", c.name)
-			}
-			seen[c.name] = true
-			if c.check == nil {
-				continue
-			}
-			t.Run(c.name, func(t *testing.T) {
+		run := func(t *testing.T, name string, check func(f *fam)) {
+			t.Run(name, func(t *testing.T) {
 				ctx := within(t)
 				it, err := r.CreateItem(ctx, pool.ItemSpec{Size: famBytes})
 				must(t, err)
-				c.check(&fam{t: t, g: g, p: p, r: r, it: it, ctx: ctx})
+				check(&fam{t: t, g: g, p: p, r: r, it: it, ctx: ctx})
 				must(t, it.Destroy(ctx))
 			})
 		}
-		if len(seen) != 76 {
-			t.Errorf("%d programs, and OpenFAM has 76", len(seen))
+		tests := famTests()
+		for _, c := range famCases() {
+			if len(tests[c.name]) == 0 {
+				if c.check != nil {
+					run(t, c.name, c.check)
+				}
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
+				for _, one := range tests[c.name] {
+					check := one.check
+					if check == nil {
+						check = c.check
+					}
+					if one.reason == "" {
+						run(t, one.name, check)
+					}
+				}
+			})
 		}
 	})
+}
+
+// famAll is how many programs and cases OpenFAM's test/reg-test has.
+const famPrograms, famAll = 76, 325
+
+// TestOpenFAMList: each program and each case has a check or a reason, once.
+func TestOpenFAMList(t *testing.T) {
+	tests, seen, named := famTests(), map[string]bool{}, 0
+	for _, c := range famCases() {
+		if seen[c.name] || (c.check == nil) == (c.reason == "") {
+			t.Errorf("%s stands twice, or with neither a check nor a reason, or both", c.name)
+		}
+		seen[c.name] = true
+		for _, one := range tests[c.name] {
+			if full := c.name + "/" + one.name; seen[full] || one.reason == "" && one.check == nil && c.check == nil || one.reason != "" && one.check != nil {
+				t.Errorf("%s stands twice, or with neither a check nor a reason, or both", full)
+			} else {
+				seen[full] = true
+			}
+			named++
+		}
+		delete(tests, c.name)
+	}
+	for name := range tests {
+		t.Errorf("cases of %s, which is no program", name)
+	}
+	if programs := len(seen) - named; programs != famPrograms {
+		t.Errorf("%d programs, and OpenFAM has %d", programs, famPrograms)
+	}
+	t.Logf("%d of %d cases by name; the others run, or do not for its reason, as their program", named, famAll)
 }
 
 // typed is every atomic of some types.
@@ -312,8 +351,7 @@ func (f *fam) allocate() {
 }
 
 func (f *fam) resize() {
-	r, err := f.p.CreateRegion(f.ctx, pool.Manager, pool.Spec{Name: "resized", Size: part})
-	must(f.t, err)
+	r := f.region(part)
 	f.must(r.Put(f.ctx, []byte("stays"), part-5), r.Resize(f.ctx, 3*part), r.Put(f.ctx, []byte("new"), 2*part))
 	same(f.t, r, part-5, []byte("stays"))
 	f.must(r.Resize(f.ctx, part))
@@ -385,7 +423,7 @@ func (f *fam) closes() {
 }
 
 func (f *fam) names() {
-	name := "named-" + string(rune('a'+f.g.names.Add(1)%26))
+	name := f.fresh("named")
 	r, err := f.p.CreateRegion(f.ctx, pool.Manager, pool.Spec{Name: name, Size: part})
 	must(f.t, err)
 	again, err := f.p.LookupRegion(f.ctx, pool.Manager, name)

@@ -21,8 +21,8 @@ const (
 	DefaultBufferBytes = 128 << 10
 	// DefaultCommandTime is Linux's default for NVMe.
 	DefaultCommandTime = 30 * time.Second
-	// lookEvery is how soon a lost lender or lease is noticed by commands under way.
-	lookEvery = 250 * time.Millisecond
+	// DefaultLookEvery is how soon it is noticed that the lease was taken away.
+	DefaultLookEvery = 250 * time.Millisecond
 	// window is the number of the Drive's only window, and queueID of its queue.
 	window  = 1
 	queueID = 1
@@ -65,6 +65,7 @@ type Config struct {
 	Depth       int           // commands under way: a power of two
 	BufferBytes int           // of each: a multiple of 4096, at most nvme.MaxTransferBytes
 	CommandTime time.Duration // how long a command may take before the Drive is given up
+	LookEvery   time.Duration // how often it is asked whether the lease goes on; the loss of the lender itself is noticed at once
 }
 
 func (c *Config) defaults() error {
@@ -76,6 +77,12 @@ func (c *Config) defaults() error {
 	}
 	if c.CommandTime == 0 {
 		c.CommandTime = DefaultCommandTime
+	}
+	if c.LookEvery == 0 {
+		c.LookEvery = DefaultLookEvery
+	}
+	if c.LookEvery < 0 || c.CommandTime < 0 {
+		return fmt.Errorf("%w: LookEvery %v, CommandTime %v: neither can be negative", device.ErrSpec, c.LookEvery, c.CommandTime)
 	}
 	if c.Depth < 1 || c.Depth > MaxDepth || c.Depth&(c.Depth-1) != 0 {
 		return fmt.Errorf("%w: depth %d: a power of two up to %d", device.ErrSpec, c.Depth, MaxDepth)
@@ -230,9 +237,9 @@ func (d *Drive) fail(err error) {
 	d.reaper.Wake()
 }
 
-// watch notices what no completion tells: that the lender or the lease is gone, or does not answer.
+// watch notices what neither completions nor the connection tell: that the lease is gone, or the lender does not answer.
 func (d *Drive) watch() {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(d.cfg.LookEvery)
 	defer tick.Stop()
 	var look fabric.Op
 	looking := false
@@ -246,8 +253,7 @@ func (d *Drive) watch() {
 			return
 		case <-tick.C:
 		}
-		if err := d.ep.Err(); err != nil {
-			d.fail(err)
+		if d.lost() {
 			return
 		}
 		if looking && look.Poll() {

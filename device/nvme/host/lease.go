@@ -39,7 +39,7 @@ func Borrow(ctx context.Context, cfg Config) (*Lease, error) {
 
 // giveBack returns a lease that came to nothing. Else it goes with the connection.
 func (d *Drive) giveBack(ctx context.Context) {
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookEvery)
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultLookEvery)
 	defer cancel()
 	d.cfg.Asker.Ask(back, d.cfg.Node, device.CallReturn, device.LeaseRequest{Lease: d.lease.ID}, &device.Nothing{})
 }

@@ -196,7 +196,19 @@ func (d *Drive) Poll(budget int, _ fabric.Turn) int {
 			d.fail(err)
 		}
 	}
+	if n == 0 {
+		d.lost()
+	}
 	return n
+}
+
+// lost notices the end of the connection, which the leader hears of first. What was completed before has been taken off the queue then.
+func (d *Drive) lost() bool {
+	err := d.ep.Err()
+	if err != nil && d.dead.Load() == nil {
+		d.fail(err)
+	}
+	return err != nil
 }
 
 // peek is the next completion, if it is there.

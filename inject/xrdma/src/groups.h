@@ -111,60 +111,100 @@ static void *block_add(void)
     return (uint8_t *)(b + 1) + (uint64_t)b->used++ * q.stride;
 }
 
+/* Hashes of text from a dictionary: each word's is computed once. */
+static int hash_words(uint32_t k, const reg_t *r, uint32_t n)
+{
+    word_cache_t *c = q.cache + k;
+    if (!r->words)
+        return 0;
+    if (c->dictionary != r->dictionary) {
+        uint64_t words = r->dictionary->words + 1; /* a missing value has number 0, even if there are no words */
+        if (words > c->room) {
+            uint64_t *more = room(words * sizeof *more);
+            if (!more)
+                return 0;
+            c->hash = more;
+            c->room = words;
+        }
+        memset(c->hash, 0, words * sizeof *c->hash);
+        c->dictionary = r->dictionary;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t *h = c->hash + r->words[i];
+        if (!*h) {
+            text_t t = ((const text_t *)r->v)[i];
+            *h = hash_text(t.p, t.n);
+        }
+        q.plain[k][i] = *h;
+    }
+    return 1;
+}
+
+/* A key's values as 64 bits: the value itself, or a hash of what is longer. */
+static const uint64_t *key_words(uint32_t k, uint32_t n)
+{
+    const reg_t *r = q.reg + q.key[k].reg;
+    uint32_t kind = q.key[k].kind;
+    uint64_t *to = q.plain[k];
+    const uint64_t *v = r->v;
+    if ((kind == K_INT || kind == K_UINT) && !r->nulls)
+        return v;
+    switch (kind) {
+    case K_INT:
+    case K_UINT: memcpy(to, v, n * sizeof *to); break;
+    case K_FLOAT:
+        for (uint32_t i = 0; i < n; i++)
+            to[i] = one_zero(v[i]);
+        break;
+    case K_BOOL:
+        for (uint32_t i = 0; i < n; i++)
+            to[i] = ((const uint8_t *)v)[i];
+        break;
+    case K_TEXT:
+        if (hash_words(k, r, n))
+            break; /* else as any other */
+    default:
+        for (uint32_t i = 0; i < n; i++)
+            to[i] = hash_value(kind, value_of(kind, r, i));
+    }
+    if (r->nulls)
+        for (uint32_t i = 0; i < n; i++) {
+            to[i] &= 0 - (uint64_t)r->ok[i];
+            q.missing[i] |= (uint64_t)!r->ok[i] << k;
+        }
+    return to;
+}
+
 static void hash_keys(uint32_t n)
 {
-    int any = 0;
+    q.misses = 0;
     for (uint32_t k = 0; k < q.p->keys; k++)
-        any |= q.reg[q.key[k].reg].nulls != 0;
-    if (any)
+        q.misses |= q.reg[q.key[k].reg].nulls;
+    if (q.misses)
         memset(q.missing, 0, n * sizeof *q.missing);
     for (uint32_t k = 0; k < q.p->keys; k++) {
-        const reg_t *r = q.reg + q.key[k].reg;
-        uint32_t kind = q.key[k].kind;
-        uint64_t *to = q.plain[k];
-        if (kind == K_INT || kind == K_UINT) {
-            const uint64_t *v = r->v;
-            for (uint32_t i = 0; i < n; i++)
-                to[i] = v[i];
-        } else if (kind == K_FLOAT) {
-            const uint64_t *v = r->v;
-            for (uint32_t i = 0; i < n; i++)
-                to[i] = one_zero(v[i]);
-        } else if (kind == K_BOOL) {
-            const uint8_t *v = r->v;
-            for (uint32_t i = 0; i < n; i++)
-                to[i] = v[i];
-        } else
-            for (uint32_t i = 0; i < n; i++)
-                to[i] = r->nulls && !r->ok[i] ? 0 : hash_value(kind, value_of(kind, r, i));
-        if (r->nulls)
-            for (uint32_t i = 0; i < n; i++) {
-                to[i] = r->ok[i] ? to[i] : 0;
-                q.missing[i] |= (uint64_t)!r->ok[i] << k;
-            }
+        const uint64_t *v = q.word[k] = key_words(k, n);
         if (k == 0)
-            for (uint32_t i = 0; i < n; i++)
-                q.hash[i] = wherry_mix(to[i]);
+            EACH(i, n) q.hash[i] = wherry_mix(v[i]);
         else
-            for (uint32_t i = 0; i < n; i++)
-                q.hash[i] = wherry_mix(q.hash[i] * 31 ^ to[i]);
+            EACH(i, n) q.hash[i] = wherry_mix(q.hash[i] * 31 ^ v[i]);
     }
-    if (any)
+    if (q.misses)
         for (uint32_t i = 0; i < n; i++)
             q.hash[i] ^= q.missing[i] * 0x9e3779b97f4a7c15u;
-    else
-        memset(q.missing, 0, n * sizeof *q.missing);
 }
+
+WHERRY_INLINE uint64_t missing_of(uint32_t i) { return q.misses ? q.missing[i] : 0; }
 
 /* The value of key k in row i, as groups have it. */
 WHERRY_INLINE value_t key_value(uint32_t k, uint32_t i)
 {
     uint32_t kind = q.key[k].kind;
-    if (q.missing[i] >> k & 1)
+    if (missing_of(i) >> k & 1)
         return (value_t){0, 0};
     if (kind == K_TEXT || kind == K_DECIMAL)
         return value_of(kind, q.reg + q.key[k].reg, i);
-    return (value_t){q.plain[k][i], 0};
+    return (value_t){q.word[k][i], 0};
 }
 
 WHERRY_INLINE int same_key(uint32_t kind, const uint64_t *key, value_t v)
@@ -177,7 +217,7 @@ WHERRY_INLINE int same_key(uint32_t kind, const uint64_t *key, value_t v)
 WHERRY_INLINE int same_group(uint32_t group, uint32_t i)
 {
     const group_t *g = (const group_t *)(uintptr_t)group;
-    if (g->hash != q.hash[i] || g->missing != q.missing[i])
+    if (g->hash != q.hash[i] || g->missing != missing_of(i))
         return 0;
     for (uint32_t k = 0; k < q.p->keys; k++)
         if (!same_key(q.key[k].kind, key_of(group, k), key_value(k, i)))
@@ -206,7 +246,8 @@ static uint32_t find_group(uint32_t i)
         return 0;
     memset(g, 0, q.stride);
     g->hash = q.hash[i];
-    g->missing = q.missing[i];
+    g->missing = missing_of(i);
+    q.keep->missed |= g->missing != 0;
     uint32_t at = (uint32_t)(uintptr_t)g;
     for (uint32_t k = 0; k < q.p->keys; k++)
         set_key(at, k, key_value(k, i));
@@ -215,18 +256,36 @@ static uint32_t find_group(uint32_t i)
     return at;
 }
 
-/* Each row's group, in q.at.  First the slots of all rows are looked at, then their groups: the processor waits for many at once. */
+/* Each row's group, in q.at.  A key at a time, so that the processor waits for many slots, and many groups, at once. Rows for which the first slot
+ * does not have the right group are looked for one by one. */
 static int32_t find_groups(uint32_t n)
 {
-    hash_t *h = &q.keep->groups;
     hash_keys(n);
-    WHERRY_TRY(hash_grow(h, n));
-    for (uint32_t i = 0; i < n; i++) {
-        slot_t s = h->slot[slot_of(h, q.hash[i])];
-        q.at[i] = s.tag == tag_of(q.hash[i]) ? s.at : 0;
+    WHERRY_TRY(hash_grow(&q.keep->groups, n));
+    const hash_t h = q.keep->groups;
+    const uint32_t none = (uint32_t)(uintptr_t)q.nobody;
+    EACH(i, n) {
+        slot_t s = h.slot[slot_of(&h, q.hash[i])];
+        q.at[i] = s.at && s.tag == tag_of(q.hash[i]) ? s.at : none;
+    }
+    EACH(i, n) {
+        const group_t *g = (const group_t *)(uintptr_t)q.at[i];
+        q.wrong[i] = (g->hash ^ q.hash[i]) | (q.at[i] == none);
+    }
+    if (q.misses || q.keep->missed)
+        for (uint32_t i = 0; i < n; i++)
+            q.wrong[i] |= ((const group_t *)(uintptr_t)q.at[i])->missing ^ missing_of(i);
+    for (uint32_t k = 0; k < q.p->keys; k++) {
+        uint32_t off = q.key_at[k], kind = q.key[k].kind;
+        const uint64_t *word = q.word[k];
+        if (kind_words(kind) == 1)
+            EACH(i, n) q.wrong[i] |= *(const uint64_t *)(uintptr_t)(q.at[i] + off) ^ word[i];
+        else
+            for (uint32_t i = 0; i < n; i++)
+                q.wrong[i] |= !same_key(kind, (const uint64_t *)(uintptr_t)(q.at[i] + off), key_value(k, i));
     }
     for (uint32_t i = 0; i < n; i++)
-        if ((!q.at[i] || !same_group(q.at[i], i)) && !(q.at[i] = find_group(i)))
+        if (q.wrong[i] && !(q.at[i] = find_group(i)))
             return full();
     return WHERRY_OK;
 }
@@ -351,23 +410,28 @@ static int32_t update(uint32_t k, uint32_t group, value_t v)
     return WHERRY_OK;
 }
 
-/* Sums of a whole vector: what most queries without groups are made of. */
+/* Sums of a whole vector: what most queries without groups are made of. Beneath missing values there may be anything. */
 static void sum_all(const state_spec_t *spec, const reg_t *r, uint64_t *s, uint32_t n)
 {
-    s[0] += n;
+    const uint64_t *v = r->v;
+    s[0] += n - r->nulls;
+    if (r->nulls) {
+        EACH(i, n)
+            q.wrong[i] = v[i] & (0 - (uint64_t)r->ok[i]);
+        v = q.wrong;
+    }
     if (spec->kind == K_FLOAT) {
         double part[4] = {0, 0, 0, 0};
-        const double *v = r->v;
+        const double *f = (const double *)v;
         uint32_t i = 0;
         for (; i + 4 <= n; i += 4)
             for (uint32_t j = 0; j < 4; j++)
-                part[j] += v[i + j];
+                part[j] += f[i + j];
         for (; i < n; i++)
-            part[0] += v[i];
+            part[0] += f[i];
         s[1] = as_bits(as_float(s[1]) + (part[0] + part[1]) + (part[2] + part[3]));
         return;
     }
-    const uint64_t *v = r->v;
     uint64_t low = 0, high = 0, below = 0; /* 2,048 halves of 32 bits do not overflow 64 */
     for (uint32_t i = 0; i < n; i++) {
         low += v[i] & UINT32_MAX;
@@ -380,30 +444,40 @@ static void sum_all(const state_spec_t *spec, const reg_t *r, uint64_t *s, uint3
         s[2] -= below;
 }
 
-/* Counts and sums of a vector whose rows are in many groups. */
+/* Numbers of a vector into states of many groups: what can be said in a few instructions a row. */
 static void update_simple(uint32_t k, const reg_t *r, uint32_t n)
 {
     const state_spec_t *spec = q.state + k;
     uint32_t off = q.state_at[k];
     const uint8_t *ok = r && r->nulls ? r->ok : NULL;
+    const uint64_t *v = r ? r->v : NULL;
 #define STATES(body)                                                 \
-    for (uint32_t i = 0; i < n; i++) {                               \
+    EACH(i, n) {                                                     \
         uint64_t *s = (uint64_t *)(uintptr_t)(q.at[i] + off);        \
         if (ok && !ok[i])                                            \
             continue;                                                \
-        s[0]++;                                                      \
         body;                                                        \
+        s[0]++;                                                      \
     }
-    if (spec->fn == F_COUNT) {
-        STATES(;)
-        return;
+#define BETTER(type, rel) STATES(if (!s[0] || (type)v[i] rel (type)s[1]) s[1] = v[i])
+    switch (spec->fn << 3 | spec->kind) {
+    case F_SUM << 3 | K_FLOAT: STATES(s[1] = as_bits(as_float(s[1]) + as_float(v[i]))) break;
+    case F_SUM << 3 | K_INT: STATES((void)add_wide(s + 1, v[i], (uint64_t)((int64_t)v[i] >> 63))) break;
+    case F_SUM << 3 | K_UINT: STATES((void)add_wide(s + 1, v[i], 0)) break;
+    case F_LEAST << 3 | K_INT: BETTER(int64_t, <) break;
+    case F_LEAST << 3 | K_UINT: BETTER(uint64_t, <) break;
+    case F_MOST << 3 | K_INT: BETTER(int64_t, >) break;
+    case F_MOST << 3 | K_UINT: BETTER(uint64_t, >) break;
+    case F_LEAST << 3 | K_FLOAT: STATES(if (!s[0] || float_before(v[i], s[1])) s[1] = v[i]) break;
+    case F_MOST << 3 | K_FLOAT: STATES(if (!s[0] || float_before(s[1], v[i])) s[1] = v[i]) break;
+    default: STATES(;)
     }
-    const uint64_t *v = r->v;
-    switch (spec->kind) {
-    case K_FLOAT: STATES(s[1] = as_bits(as_float(s[1]) + as_float(v[i]))) break;
-    case K_INT: STATES((void)add_wide(s + 1, v[i], (uint64_t)((int64_t)v[i] >> 63))) break;
-    default: STATES((void)add_wide(s + 1, v[i], 0))
-    }
+}
+
+/* Whether update_simple does it. */
+WHERRY_INLINE int simple(const state_spec_t *s)
+{
+    return s->fn == F_COUNT || ((s->fn == F_SUM || s->fn == F_LEAST || s->fn == F_MOST) && s->kind <= K_FLOAT);
 }
 
 static int32_t update_states(uint32_t n)
@@ -412,22 +486,16 @@ static int32_t update_states(uint32_t n)
     for (uint32_t k = 0; k < q.p->states; k++) {
         const state_spec_t *spec = q.state + k;
         const reg_t *r = spec->reg == NONE ? NULL : q.reg + spec->reg;
-        int simple = spec->fn == F_COUNT || (spec->fn == F_SUM && spec->kind != K_DECIMAL);
-        if (simple && q.p->keys) {
-            update_simple(k, r, n);
-            continue;
-        }
-        if (spec->fn == F_COUNT) {
+        if (!q.p->keys && spec->fn == F_COUNT)
             state_of(only, k)[0] += n - (r ? r->nulls : 0);
-            continue;
-        }
-        if (simple && !r->nulls) {
+        else if (!q.p->keys && spec->fn == F_SUM && spec->kind <= K_FLOAT)
             sum_all(spec, r, state_of(only, k), n);
-            continue;
-        }
-        for (uint32_t i = 0; i < n; i++)
-            if (!r->nulls || r->ok[i])
-                WHERRY_TRY(update(k, q.p->keys ? q.at[i] : only, value_of(spec->kind, r, i)));
+        else if (simple(spec))
+            update_simple(k, r, n);
+        else
+            for (uint32_t i = 0; i < n; i++)
+                if (!r->nulls || r->ok[i])
+                    WHERRY_TRY(update(k, q.at[i], value_of(spec->kind, r, i)));
     }
     if (q.overflow)
         return refuse("a sum of decimals does not fit into 128 bits: use sum(f64(…))");

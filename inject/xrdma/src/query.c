@@ -109,7 +109,7 @@ static int32_t prepare(const uint8_t *payload, uint32_t size)
     WHERRY_TRY(program_open(copy, size));
     WHERRY_TRY(program_check());
     groups_layout();
-    uint8_t *at = room((uint64_t)q.p->registers * REG_BYTES + (uint64_t)q.p->keys * VECTOR * 8);
+    uint8_t *at = room((uint64_t)q.p->registers * REG_BYTES + (uint64_t)q.p->keys * VECTOR * 8 + q.stride);
     if (!at)
         return full();
     for (uint32_t i = 0; i < q.p->registers; i++, at += REG_BYTES) {
@@ -119,12 +119,19 @@ static int32_t prepare(const uint8_t *payload, uint32_t size)
     }
     for (uint32_t k = 0; k < q.p->keys; k++, at += VECTOR * 8)
         q.plain[k] = (uint64_t *)at;
+    q.nobody = at;
+    memset(at, 0, q.stride);
     WHERRY_TRY(constants_fill());
     if (q.p->rows)
         return chooses() ? heap_open() : WHERRY_OK;
     q.keep->program = copy;
     q.keep->program_bytes = size;
-    return q.p->keys ? WHERRY_OK : only_group();
+    if (q.p->keys)
+        return WHERRY_OK;
+    WHERRY_TRY(only_group());
+    for (uint32_t i = 0; i < VECTOR; i++)
+        q.at[i] = (uint32_t)(uintptr_t)(q.keep->first + 1);
+    return WHERRY_OK;
 }
 
 /* ---- Chunks. ---- */
@@ -168,22 +175,21 @@ static int skipped(const part_t *part, const chunk_head_t *chunk)
     return 0;
 }
 
-/* The rows of a vector for which the condition is true. */
+/* The rows of a vector for which the condition is true, eight looked at a time. */
 static uint32_t selected(uint32_t n)
 {
     const reg_t *r = q.reg + q.p->condition;
-    const uint8_t *v = r->v;
+    const uint8_t *v = r->v, *ok = r->nulls ? r->ok : NULL;
     uint32_t k = 0;
-    if (r->nulls)
-        for (uint32_t i = 0; i < n; i++) {
-            q.sel[k] = (uint16_t)i;
-            k += v[i] & r->ok[i];
-        }
-    else
-        for (uint32_t i = 0; i < n; i++) {
-            q.sel[k] = (uint16_t)i;
-            k += v[i];
-        }
+    for (uint32_t i = 0; i < n; i += 8) {
+        uint64_t m = word_at(v + i);
+        if (ok)
+            m &= word_at(ok + i);
+        if (n - i < 8)
+            m &= ((uint64_t)1 << 8 * (n - i)) - 1;
+        for (; m; m &= m - 1)
+            q.sel[k++] = (uint16_t)(i + ((uint32_t)__builtin_ctzll(m) >> 3));
+    }
     return k;
 }
 
@@ -511,3 +517,6 @@ WHERRY_ENTRY(payload, size)
     WHERRY_TRY(put_end());
     return wherry_reply(q.out, q.filled);
 }
+#ifdef __wasm__
+#pragma clang attribute pop
+#endif

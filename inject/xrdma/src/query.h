@@ -5,10 +5,19 @@
 
 #define WHERRY_TEAM_BYTES 49152u
 #define WHERRY_TEAM_BATCH 49152u
+#ifdef __wasm__ /* every element has vectors and bulk memory instructions (docs/abi.md) */
+#pragma clang attribute push(__attribute__((target("simd128,bulk-memory"))), apply_to = function)
+#endif
 #include "columns.h"
 #include "wherry_team.h"
+#define memcpy __builtin_memcpy
+#define memset __builtin_memset
 
 #define VECTOR 2048u
+
+/* A loop over a vector's rows. An iteration pays for the fuel that it takes (docs/abi.md, What the element does to the code), so several rows
+ * are done in one. */
+#define EACH(i, n) _Pragma("clang loop unroll_count(8)") for (uint32_t i = 0; i < (n); i++)
 #define REGISTERS_MOST 250u
 #define KEYS_MOST 64u
 #define STATES_MOST 64u
@@ -91,6 +100,8 @@ typedef struct {
     const void *v;   /* where the values are: there, or in a window */
     uint8_t *ok;     /* a byte each */
     uint32_t nulls;  /* 0: none is missing, and ok is not set */
+    const uint32_t *words; /* of text that is loaded from a dictionary: each row's number there; else NULL */
+    const column_entry_t *dictionary;
 } reg_t;
 #define REG_BYTES (VECTOR * 17u)
 
@@ -109,6 +120,13 @@ typedef struct {
     uint32_t slots, used;
 } hash_t;
 
+/* The hashes of a dictionary's words, 0 for one that was not needed yet. */
+typedef struct {
+    const column_entry_t *dictionary;
+    uint64_t *hash;
+    uint64_t room;
+} word_cache_t;
+
 /* Groups or rows, one behind the other: address of the next such block, and how many there are. */
 typedef struct block {
     struct block *next;
@@ -126,6 +144,7 @@ typedef struct {
     const uint8_t *program; /* a copy; NULL: it has not come yet */
     uint32_t program_bytes;
     uint32_t total; /* groups */
+    uint32_t missed; /* some group misses a key */
     uint64_t top;   /* of scratch in use, from its start */
     uint64_t held;  /* that has been asked for */
     hash_t groups, values;
@@ -151,9 +170,13 @@ typedef struct {
     uint32_t key_at[KEYS_MOST], state_at[STATES_MOST]; /* in a group */
     uint32_t stride;                                   /* bytes of a group */
     uint16_t sel[VECTOR];
-    uint64_t hash[VECTOR], missing[VECTOR];
-    uint32_t at[VECTOR]; /* each row's group */
-    uint64_t *plain[KEYS_MOST]; /* each key's values, if they have 64 bits */
+    uint64_t hash[VECTOR], missing[VECTOR], wrong[VECTOR];
+    uint32_t at[VECTOR];         /* each row's group */
+    uint32_t misses;             /* some rows miss a key */
+    uint8_t *nobody;             /* a group that no row has */
+    uint64_t *plain[KEYS_MOST];  /* room for words */
+    word_cache_t cache[KEYS_MOST];
+    const uint64_t *word[KEYS_MOST]; /* each key's values as 64 bits, or hashes of them */
     uint32_t heap_used;
     uint32_t *heap; /* of the first by the order: the last of them first */
     uint64_t sent;
@@ -260,6 +283,13 @@ static int text_order(const uint8_t *a, uint32_t an, const uint8_t *b, uint32_t 
         if (*a != *b)
             return *a < *b ? -1 : 1;
     return (an > bn) - (an < bn);
+}
+
+/* NaN comes behind all. */
+WHERRY_INLINE int float_before(uint64_t x, uint64_t y)
+{
+    double a = as_float(x), b = as_float(y);
+    return a < b || (b != b && a == a);
 }
 
 /* -1, 0 or 1. NaN comes behind all. */

@@ -20,7 +20,7 @@ static void load_validity(reg_t *r, const uint8_t *bits, uint32_t base, const ui
         for (uint32_t i = 0; i < n; i++)
             there += r->ok[i] = (uint8_t)bit(bits, base + sel[i]);
     else
-        for (uint32_t i = 0; i < n; i++)
+        EACH(i, n)
             there += r->ok[i] = (uint8_t)bit(bits, base + i);
     r->nulls = n - there;
 }
@@ -30,11 +30,9 @@ static void load_validity(reg_t *r, const uint8_t *bits, uint32_t base, const ui
         const from *src = (const from *)at + base;                   \
         to *dst = (to *)r->buf;                                      \
         if (sel)                                                     \
-            for (uint32_t i = 0; i < n; i++)                         \
-                dst[i] = (to)src[sel[i]];                            \
+            EACH(i, n) dst[i] = (to)src[sel[i]];                     \
         else                                                         \
-            for (uint32_t i = 0; i < n; i++)                         \
-                dst[i] = (to)src[i];                                 \
+            EACH(i, n) dst[i] = (to)src[i];                          \
     } while (0)
 
 static void load_words(reg_t *r, const part_t *part, const column_entry_t *c, const uint8_t *at, uint32_t base, const uint16_t *sel, uint32_t n)
@@ -42,9 +40,13 @@ static void load_words(reg_t *r, const part_t *part, const column_entry_t *c, co
     const uint32_t *offset = (const uint32_t *)(part->file + c->word_offsets);
     const uint8_t *text = part->file + c->word_text;
     text_t *dst = r->buf;
+    uint32_t *words = (uint32_t *)(dst + VECTOR);
+    r->words = words;
+    r->dictionary = c;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = base + (sel ? sel[i] : i);
         uint32_t word = c->index == 1 ? at[row] : ((const uint16_t *)at)[row];
+        words[i] = word;
         dst[i].p = text + offset[word];
         dst[i].n = offset[word + 1] - offset[word];
     }
@@ -66,6 +68,7 @@ static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chu
     const uint8_t *at = part->file + e->values;
     r->v = r->buf;
     r->nulls = 0;
+    r->words = NULL;
     if (e->nulls)
         load_validity(r, part->file + e->validity, base, sel, n);
     uint32_t width = type_bytes(c);
@@ -218,8 +221,10 @@ static void arithmetic(const instr_t *in, reg_t *to, const reg_t *a, const reg_t
 }
 
 #define COMPARED(type, rel)                                          \
-    for (uint32_t i = 0; i < n; i++)                                 \
-        d[i] = ((const type *)a->v)[i] rel ((const type *)b->v)[i];
+    do {                                                             \
+        const type *x = a->v, *y = b->v;                             \
+        EACH(i, n) d[i] = x[i] rel y[i];                             \
+    } while (0)
 
 #define COMPARISON(rel)                                              \
     switch (in->kind) {                                              \

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/dataset/part"
+)
+
+// ColumnsReport is what a load of columns made of its files.
+type ColumnsReport struct {
+	Parts   int                 `json:"parts,omitempty"`
+	Chunks  int                 `json:"chunks,omitempty"`
+	Columns []ColumnReport      `json:"columns,omitempty"`
+	Files   []dataset.FileStats `json:"files,omitempty"`
+	// Inferred says which types were not given, and what they were taken for.
+	Inferred *dataset.Inference `json:"inferred,omitempty"`
+}
+
+// ColumnReport is what one column has.
+type ColumnReport struct {
+	Name     string      `json:"name"`
+	Type     column.Type `json:"type"`
+	Nulls    uint64      `json:"nulls"`
+	Bytes    uint64      `json:"bytes"`
+	Encoding string      `json:"encoding"` // plain, dictionary or, in some parts the one and in some the other, mixed
+	// Min and Max are the least and the greatest value, of numbers and times.
+	Min string `json:"min,omitempty"`
+	Max string `json:"max,omitempty"`
+}
+
+func (r *ColumnsReport) countParts(parts []cluster.Part) {
+	r.Parts += len(parts)
+	for _, p := range parts {
+		r.Chunks += int(p.Chunks)
+	}
+}
+
+func (r *ColumnsReport) ofColumns(s column.Schema, stats []part.Stats, files []dataset.FileStats, inferred *dataset.Inference) {
+	r.Files, r.Inferred = files, inferred
+	for i, c := range s {
+		if i >= len(stats) {
+			return
+		}
+		out := ColumnReport{Name: c.Name, Type: c.Type, Nulls: stats[i].Nulls, Bytes: stats[i].Bytes, Encoding: stats[i].Encoding}
+		if stats[i].Bounded {
+			out.Min, out.Max = boundText(c.Type, stats[i].Least), boundText(c.Type, stats[i].Most)
+		}
+		r.Columns = append(r.Columns, out)
+	}
+}
+
+// boundText writes a bound as the column's values are written.
+func boundText(t column.Type, bits uint64) string {
+	b := part.NewBuilder(t, 1)
+	b.Bound(bits)
+	a := b.Finish()
+	defer a.Release()
+	return batch.Text(t, a, 0)
+}

@@ -1,0 +1,213 @@
+package dataset
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// csvFormat reads CSV as columns.
+type csvFormat struct {
+	o     *Options
+	infer *Inference
+	bad   *BadLines
+}
+
+// csvFile is one reading of a file, behind its header.
+type csvFile struct {
+	*textInput
+	csvReader
+	names []string
+	first [][]byte // the first record, if it is no header
+}
+
+// start opens a file and reads its header. Without one, columns are called c1, c2, ….
+func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile, error) {
+	t, err := openText(ctx, in, f.o, phase)
+	if err != nil {
+		return nil, err
+	}
+	c := &csvFile{textInput: t, csvReader: csvReader{lines: t.lines, comma: f.o.Comma}}
+	record, err := c.record()
+	if err == nil {
+		err = c.header(record, f.o)
+	} else if err == io.EOF {
+		err = fmt.Errorf("%w: %s is empty: not even a header is there", ErrInput, in.Name())
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *csvFile) header(record [][]byte, o *Options) error {
+	if len(record) > column.MaxColumns {
+		return fmt.Errorf("%w: %s: its first line has %d columns, at most %d are allowed", ErrInput, c.in.Name(), len(record), column.MaxColumns)
+	}
+	if o.NoHeader {
+		for i, text := range record {
+			c.names = append(c.names, fmt.Sprintf("c%d", i+1))
+			c.first = append(c.first, bytes.Clone(text))
+		}
+		return nil
+	}
+	for i, text := range record {
+		text = bytes.TrimSpace(text)
+		if e := (&evidence{}); !o.Header && len(text) > 0 {
+			if e.see(text); e.is != guessText {
+				return fmt.Errorf("%w: %s: its first line should have the columns' names, and column %d is called %s, which looks like a value: if the file has no header say so (--header=false), if it is a name say that (--header)",
+					ErrInput, c.in.Name(), i+1, clipped(text))
+			}
+		}
+		c.names = append(c.names, string(text))
+	}
+	return nil
+}
+
+// next reads a record, valid until the next call.
+func (c *csvFile) next() ([][]byte, error) {
+	if first := c.first; first != nil {
+		c.first = nil
+		return first, nil
+	}
+	return c.record()
+}
+
+// look infers types from the first file's first rows; of others it reads the header.
+func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (column.Schema, error) {
+	c, err := f.start(ctx, in, PhaseScan)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if first != nil {
+		_, err := c.places(first)
+		return first, err
+	}
+	for _, g := range f.o.ColumnTypes {
+		if !slices.Contains(c.names, g.Name) {
+			return nil, unknownType(in, g.Name, c.names)
+		}
+	}
+	seen := make([]evidence, len(c.names))
+	rows := int64(0)
+	for !c.sampled() {
+		record, err := c.next()
+		if err == io.EOF {
+			break
+		}
+		if late := (*LineError)(nil); errors.As(err, &late) || err == nil && len(record) != len(seen) {
+			continue // the reading of rows reports it
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i, text := range record {
+			if !missingText(text, c.inQuotesAt(i), f.o.Nulls) {
+				seen[i].see(text)
+			}
+		}
+		rows++
+	}
+	s := known(c.names, seen, f.o.ColumnTypes)
+	f.infer.note(rows, s, seen, f.o.ColumnTypes)
+	return s, nil
+}
+
+// inQuotesAt reports whether a field of the record that was read last stood in quotes.
+func (c *csvReader) inQuotesAt(i int) bool { return i < len(c.quoted) && c.quoted[i] }
+
+// places finds the columns of a schema in a file's header, which may have them in another order.
+func (c *csvFile) places(s column.Schema) ([]int, error) {
+	at := make([]int, len(c.names))
+	found := map[string]bool{}
+	for i, name := range c.names {
+		if at[i] = s.Index(name); at[i] < 0 {
+			return nil, fmt.Errorf("%w: the files differ: the header of %s has a column %q, which the first file has not; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
+		}
+		if found[name] {
+			return nil, fmt.Errorf("%w: %s: its header has the column %q twice: rename one", ErrInput, c.in.Name(), name)
+		}
+		found[name] = true
+	}
+	for _, col := range s {
+		if !found[col.Name] {
+			return nil, fmt.Errorf("%w: the files differ: the header of %s has no column %q, which the first file has; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
+		}
+	}
+	return at, nil
+}
+
+// csvColumns reads the rows of a file.
+type csvColumns struct {
+	*csvFile
+	*textRows
+	at    []int // the column of each field
+	nulls []string
+}
+
+func (f *csvFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
+	c, err := f.start(ctx, in, PhaseFill)
+	if err != nil {
+		return nil, err
+	}
+	r := &csvColumns{csvFile: c, nulls: f.o.Nulls}
+	if r.at, err = c.places(s); err == nil {
+		r.textRows, err = newTextRows(s, f.o, in, f.infer, f.bad)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *csvColumns) Columns() column.Schema { return r.schema }
+
+func (r *csvColumns) Next(ctx context.Context) ([]arrow.Array, error) {
+	return r.chunk(ctx, r.textInput, r.row)
+}
+
+// row reads one row; bad says why it is to be left out.
+func (r *csvColumns) row() (bad *LineError, err error) {
+	fields, err := r.next()
+	if err != nil {
+		if errors.As(err, &bad) {
+			return bad, nil
+		}
+		return nil, err
+	}
+	if len(fields) != len(r.at) {
+		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.at))
+		if len(r.at) == 1 {
+			err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
+		}
+		return r.badRow("", err), nil
+	}
+	for i, text := range fields {
+		c := r.at[i]
+		if missingText(text, r.inQuotesAt(i), r.nulls) {
+			r.cols[c].Null()
+		} else if err := r.value(c, text); err != nil {
+			return r.badRow(r.schema[c].Name, err), nil
+		}
+	}
+	return nil, nil
+}
+
+// badRow is a LineError for the record read last, of which quotes may have made several lines.
+func (r *csvColumns) badRow(name string, err error) *LineError {
+	if last := r.csvReader.lines.line; last > r.csvReader.first {
+		err = fmt.Errorf("%w; quotes make it go on to line %d", err, last)
+	}
+	return &LineError{File: r.in.Name(), Line: r.csvReader.first, Column: name, Err: err}
+}

@@ -1,0 +1,267 @@
+package dataset
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// ndjsonFormat reads an object per line as columns: a member is a column.
+type ndjsonFormat struct {
+	o     *Options
+	infer *Inference
+	bad   *BadLines
+	loose map[string]bool // columns of text that take other values than strings, as they are written
+}
+
+// look infers columns and types from the first file's first rows.
+func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) (column.Schema, error) {
+	if first != nil {
+		return first, nil
+	}
+	t, err := openText(ctx, in, f.o, PhaseScan)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	var names []string
+	var seen []evidence
+	index := map[string]int{}
+	rows := int64(0)
+	w := &objects{lines: t.lines}
+	for !t.sampled() {
+		late := (*LineError)(nil)
+		err := w.next(func(name []byte, value []byte) error {
+			c, ok := index[string(name)]
+			if !ok {
+				if c = len(names); c == column.MaxColumns {
+					return fmt.Errorf("%w: its objects have more than %d members, the most columns there can be", ErrInput, column.MaxColumns)
+				}
+				index[string(name)] = c
+				names, seen = append(names, string(name)), append(seen, evidence{})
+			}
+			return f.see(in, &seen[c], string(name), value)
+		})
+		if err == io.EOF {
+			break
+		}
+		if errors.As(err, &late) {
+			continue // the reading of rows reports it
+		}
+		if err != nil {
+			return nil, err
+		}
+		rows++
+	}
+	for _, g := range f.o.ColumnTypes { // it may come later
+		if _, ok := index[g.Name]; !ok {
+			names, seen = append(names, g.Name), append(seen, evidence{})
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: %s has no row from which columns could be inferred: give their types (--types name:type, …)", ErrInput, in.Name())
+	}
+	s := known(names, seen, f.o.ColumnTypes)
+	f.infer.note(rows, s, seen, f.o.ColumnTypes)
+	f.loose = map[string]bool{}
+	for i, c := range s {
+		f.loose[c.Name] = f.o.ColumnTypes.Index(c.Name) >= 0 || seen[i].mixed
+	}
+	return s, nil
+}
+
+// see takes a member's value in.
+func (f *ndjsonFormat) see(in Input, e *evidence, name string, value []byte) error {
+	switch value[0] {
+	case 'n':
+	case '{', '[':
+		if f.o.ColumnTypes.Index(name) < 0 {
+			return fmt.Errorf("%w: %s: the member %q is an object or a list: columns of these cannot be loaded; take it as text (--types '%s')", ErrInput, in.Name(), name,
+				column.Schema{{Name: name, Type: column.Type{ID: column.UTF8}}}.List())
+		}
+	case '"':
+		text := value[1 : len(value)-1]
+		if missingText(text, true, f.o.Nulls) {
+			return nil
+		}
+		var one evidence
+		if one.see(text); one.is < guessDate { // a string of digits is text
+			one.is = guessText
+		}
+		e.fine = e.fine || one.fine
+		e.join(one.is)
+	default:
+		e.see(value)
+	}
+	return nil
+}
+
+// objects reads the members of an object per line.
+type objects struct {
+	lines *lineReader
+	name  []byte // unescaped
+}
+
+// next hands a line's members out, as they are written but for names, which are unescaped. Both are valid until the following call.
+// A line that is no object is a LineError.
+func (w *objects) next(member func(name, value []byte) error) error {
+	for {
+		line, err := w.lines.next()
+		if err != nil {
+			return err
+		}
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] != '{' || !json.Valid(line) {
+			return w.lines.errorf("", "%w", errNoObject)
+		}
+		return w.members(line, member)
+	}
+}
+
+func (w *objects) members(line []byte, member func(name, value []byte) error) error {
+	for i := skipSpace(line, 1); line[i] != '}'; {
+		end := skipString(line, i)
+		name := line[i+1 : end-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			text, err := unquote(line[i:end], nil)
+			if err != nil {
+				return w.lines.errorf("", "%w", err)
+			}
+			name = text
+		}
+		i = skipSpace(line, skipSpace(line, end)+1) // the colon
+		end = skipValue(line, i)
+		if err := member(name, line[i:end]); err != nil {
+			return err
+		}
+		if i = skipSpace(line, end); line[i] == ',' {
+			i = skipSpace(line, i+1)
+		}
+	}
+	return nil
+}
+
+// unquote is the text of a JSON string that is known to be valid.
+func unquote(quoted, buf []byte) ([]byte, error) {
+	text := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(text, '\\') < 0 {
+		return text, nil
+	}
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		return nil, err
+	}
+	if replaced(s) > replaced(string(text))+len(escapedReplacement.FindAll(text, -1)) {
+		return nil, errHalf
+	}
+	return append(buf[:0], s...), nil
+}
+
+// ndjsonColumns reads the rows of a file.
+type ndjsonColumns struct {
+	*textInput
+	*textRows
+	objects
+	f     *ndjsonFormat
+	index map[string]int
+	seen  []int64 // the row that has the column already, from 1
+	row   int64
+	tmp   []byte
+	next  int // the column that comes next, mostly
+}
+
+func (f *ndjsonFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
+	t, err := openText(ctx, in, f.o, PhaseFill)
+	if err != nil {
+		return nil, err
+	}
+	r := &ndjsonColumns{textInput: t, objects: objects{lines: t.lines}, f: f, index: map[string]int{}, seen: make([]int64, len(s))}
+	for i, c := range s {
+		r.index[c.Name] = i
+	}
+	if r.textRows, err = newTextRows(s, f.o, in, f.infer, f.bad); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *ndjsonColumns) Columns() column.Schema { return r.schema }
+
+func (r *ndjsonColumns) Next(ctx context.Context) ([]arrow.Array, error) {
+	return r.chunk(ctx, r.textInput, r.read)
+}
+
+// read reads one row; bad says why it is to be left out.
+func (r *ndjsonColumns) read() (bad *LineError, err error) {
+	r.row++
+	r.next = 0
+	if err := r.objects.next(r.member); err != nil {
+		if errors.As(err, &bad) {
+			return bad, nil
+		}
+		return nil, err
+	}
+	for c, row := range r.seen {
+		if row != r.row {
+			r.cols[c].Null()
+		}
+	}
+	return nil, nil
+}
+
+// member adds a member's value to its column.
+func (r *ndjsonColumns) member(name, value []byte) error {
+	c := r.next
+	if c >= len(r.schema) || string(name) != r.schema[c].Name {
+		var ok bool
+		if c, ok = r.index[string(name)]; !ok {
+			return r.objects.lines.errorf("", "it has a member %s, which the first %d rows have not: give its type (--types '%s')", clipped(name), max(r.infer.Rows, 1),
+				column.Schema{{Name: string(name), Type: column.Type{ID: column.UTF8}}}.List())
+		}
+	}
+	r.next = c + 1
+	if r.seen[c] == r.row {
+		return r.objects.lines.errorf(r.schema[c].Name, "%w", errTwice)
+	}
+	r.seen[c] = r.row
+	text, isText := value, r.schema[c].Type.ID == column.UTF8
+	switch value[0] {
+	case 'n':
+		r.cols[c].Null()
+		return nil
+	case '"':
+		var err error
+		if text, err = unquote(value, r.tmp); err != nil {
+			return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
+		}
+		if missingText(text, true, r.f.o.Nulls) {
+			r.cols[c].Null()
+			return nil
+		}
+	default:
+		var err error
+		if nested := value[0] == '{' || value[0] == '['; nested && !isText {
+			err = errNested
+		} else if isText && !r.f.loose[r.schema[c].Name] {
+			err = r.infer.late(r.schema[c], value, fmt.Errorf("%s is not a string", clipped(value)))
+		}
+		if err != nil {
+			return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
+		}
+	}
+	if err := r.value(c, text); err != nil {
+		return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package part
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/wherry-fabric/wherry/column"
+)
+
+const (
+	// maxMessageHead bounds the head of an Arrow message: MaxColumns with the longest names take less.
+	maxMessageHead = 4 << 20
+	headSchema     = 1
+)
+
+// Stream reads the batches of an Arrow stream, or of an Arrow file from its start, that anybody may have written. Its types are
+// those of columns, and such as can become them: large text, views and dictionaries are plain text here.
+type Stream struct {
+	Columns column.Schema
+	r       *ipc.Reader
+	memory  *allowance
+}
+
+// NewStream reads the schema. A batch may take so many bytes, unpacked.
+func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
+	in := bufio.NewReader(from)
+	if magic, err := in.Peek(len(fileMagic) + 2); err == nil && string(magic[:len(fileMagic)]) == fileMagic {
+		_, _ = in.Discard(len(magic)) // a file is a stream behind its magic, with a footer
+	}
+	s = &Stream{memory: &allowance{most: most}}
+	defer s.memory.recovered(&err)
+	if s.r, err = ipc.NewReader(&messages{r: in, most: most}, ipc.WithAllocator(s.memory), ipc.WithEnsureNativeEndian(true)); err != nil {
+		return nil, fmt.Errorf("%w: it is no Arrow stream: %w", ErrPart, err)
+	}
+	for _, f := range s.r.Schema().Fields() {
+		t, err := ColumnType(plainType(f.Type))
+		if err != nil {
+			s.r.Release()
+			return nil, fmt.Errorf("column %q: %w", f.Name, err)
+		}
+		s.Columns = append(s.Columns, column.Column{Name: f.Name, Type: t, Nullable: f.Nullable})
+	}
+	return s, s.Columns.Validate()
+}
+
+// plainType is the type that values of t have once they are columns.
+func plainType(t arrow.DataType) arrow.DataType {
+	switch t := t.(type) {
+	case *arrow.LargeStringType, *arrow.StringViewType:
+		return arrow.BinaryTypes.String
+	case *arrow.LargeBinaryType, *arrow.BinaryViewType:
+		return arrow.BinaryTypes.Binary
+	case *arrow.DictionaryType:
+		return plainType(t.ValueType)
+	}
+	return t
+}
+
+// Next is the next batch; io.EOF ends them. The caller releases its arrays, of which Rows makes chunks.
+func (s *Stream) Next() (columns []arrow.Array, err error) {
+	defer s.memory.recovered(&err)
+	s.memory.taken = 0
+	rec, err := s.r.Read()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, io.EOF
+		}
+		return nil, fmt.Errorf("%w: %w", ErrPart, err)
+	}
+	for i, a := range rec.Columns() {
+		if err := array.ValidateFull(a); err != nil {
+			return nil, fmt.Errorf("%w: column %q: %w", ErrPart, s.Columns[i].Name, err)
+		}
+		if !s.Columns[i].Nullable && a.NullN() > 0 {
+			return nil, fmt.Errorf("%w: column %q: %d values are missing in a column that misses none", ErrPart, s.Columns[i].Name, a.NullN())
+		}
+	}
+	for _, a := range rec.Columns() {
+		a.Retain()
+		columns = append(columns, a)
+	}
+	return columns, nil
+}
+
+// Close ends the reading.
+func (s *Stream) Close() { s.r.Release() }
+
+// Rows makes columns of some rows of arrays that were found to be right: text plain, zeros beneath missing values. They may take so many bytes:
+// a dictionary's word can stand for any number of them.
+func Rows(arrays []arrow.Array, from, to int, most uint64) ([]arrow.Array, error) {
+	out := make([]arrow.Array, 0, len(arrays))
+	for _, a := range arrays {
+		t, err := ColumnType(plainType(a.DataType()))
+		if err == nil {
+			b := NewBuilder(t, to-from)
+			if err = b.copyRows(a, from, to, &most); err == nil {
+				out = append(out, b.Finish())
+				continue
+			}
+		}
+		for _, done := range out {
+			done.Release()
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+func (b *Builder) copyRows(a arrow.Array, from, to int, most *uint64) error {
+	put, err := b.copier(a)
+	for r := from; r < to && err == nil; r++ {
+		if a.IsNull(r) {
+			b.Null()
+			continue
+		}
+		if err = put(r); err == nil && uint64(len(b.text)) > *most {
+			err = fmt.Errorf("%w: %d rows take too much memory as columns: write smaller batches", ErrLimit, to-from)
+		}
+	}
+	*most -= min(*most, uint64(len(b.text)))
+	return err
+}
+
+// copier adds a value of an array.
+func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
+	switch a := a.(type) {
+	case *array.Boolean:
+		return func(r int) error { b.Bool(a.Value(r)); return nil }, nil
+	case *array.Dictionary:
+		word, err := b.copier(a.Dictionary())
+		return func(r int) error {
+			n := a.GetValueIndex(r)
+			if a.Dictionary().IsNull(n) { // a missing value too
+				b.Null()
+				return nil
+			}
+			return word(n)
+		}, err
+	case interface{ ValueBytes(int) []byte }:
+		return func(r int) error { return b.Bytes(a.ValueBytes(r)) }, nil
+	case interface{ Value(int) string }:
+		return func(r int) error { return b.Bytes([]byte(a.Value(r))) }, nil
+	case interface{ Value(int) []byte }:
+		return func(r int) error { return b.Bytes(a.Value(r)) }, nil
+	}
+	if b.size == 0 {
+		return nil, fmt.Errorf("%w: columns of Arrow type %v are not supported yet", column.ErrType, a.DataType())
+	}
+	values := a.Data().Buffers()[1].Bytes()[a.Data().Offset()*b.size:]
+	return func(r int) error {
+		b.fixed = append(b.fixed, values[r*b.size:(r+1)*b.size]...)
+		b.mark(true)
+		return nil
+	}, nil
+}
+
+// allowance is memory that a batch may take. The Arrow library takes what a few bytes say it will need, before it has read that much.
+type allowance struct {
+	most, taken uint64
+}
+
+// spent is what Allocate panics with: its caller cannot fail.
+type spent struct{ most uint64 }
+
+func (m *allowance) recovered(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case spent:
+		*err = fmt.Errorf("%w: a batch takes more than %d MiB unpacked: write it in smaller ones", ErrLimit, r.most>>20)
+	default:
+		*err = fmt.Errorf("%w: %v", ErrPart, r)
+	}
+}
+
+func (m *allowance) Allocate(size int) []byte {
+	if m.taken += uint64(max(size, 0)); size < 0 || m.taken > m.most {
+		panic(spent{m.most})
+	}
+	return memory.DefaultAllocator.Allocate(size)
+}
+
+func (m *allowance) Reallocate(size int, b []byte) []byte {
+	if size > len(b) {
+		if m.taken += uint64(size - len(b)); m.taken > m.most {
+			panic(spent{m.most})
+		}
+	}
+	return memory.DefaultAllocator.Reallocate(size, b)
+}
+
+func (m *allowance) Free(b []byte) { memory.DefaultAllocator.Free(b) }
+
+// messages hands an Arrow stream on, message by message, once their heads were looked at.
+type messages struct {
+	r    *bufio.Reader
+	most uint64
+	head []byte // what was looked at, to be handed on
+	body uint64 // what follows it
+}
+
+func (m *messages) Read(p []byte) (int, error) {
+	if len(m.head) == 0 && m.body == 0 {
+		if err := m.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(m.head) > 0 {
+		n := copy(p, m.head)
+		m.head = m.head[n:]
+		return n, nil
+	}
+	n, err := m.r.Read(p[:min(uint64(len(p)), m.body)])
+	m.body -= uint64(n)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// next looks at the next message's head.
+func (m *messages) next() error {
+	prefix := make([]byte, messagePrefix)
+	if n, err := io.ReadFull(m.r, prefix[:4]); err == io.EOF || n == 0 {
+		return io.EOF // a stream may end without saying so
+	} else if err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(prefix) != math.MaxUint32 {
+		return errors.New("a message does not begin as Arrow's do since version 0.15")
+	}
+	if _, err := io.ReadFull(m.r, prefix[4:]); err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	size := binary.LittleEndian.Uint32(prefix[4:])
+	if size == 0 {
+		m.head = prefix
+		return nil
+	}
+	if size > maxMessageHead {
+		return fmt.Errorf("the head of a message has %d bytes, at most %d are read", size, maxMessageHead)
+	}
+	head := make([]byte, messagePrefix+int(size))
+	copy(head, prefix)
+	if _, err := io.ReadFull(m.r, head[messagePrefix:]); err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	message := flatbuffers.Table{Bytes: head[messagePrefix:], Pos: flatbuffers.GetUOffsetT(head[messagePrefix:])}
+	body := message.GetInt64Slot(slot(3), 0)
+	if body < 0 || uint64(body) > m.most {
+		return fmt.Errorf("a message has %d bytes, at most %d are read: write smaller batches", body, m.most)
+	}
+	if message.GetByteSlot(slot(1), 0) == headSchema {
+		schema, ok := table(message, 2)
+		if !ok {
+			return errors.New("it has no schema")
+		}
+		if err := checkFlat(schema); err != nil {
+			return err
+		}
+	}
+	m.head, m.body = head, uint64(body)
+	return nil
+}

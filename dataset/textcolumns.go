@@ -1,0 +1,197 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+const (
+	// sampleBytes are how much of a text file its columns' types are inferred from.
+	sampleBytes = 4 << 20
+	// maxChunkText bounds the text that becomes one chunk.
+	maxChunkText = 32 << 20
+)
+
+// textInput is one reading of a text file, whose place is known by the line.
+type textInput struct {
+	in    Input
+	pass  *reading
+	lines *lineReader
+	plain int64 // bytes that were handed to lines
+	at    int64 // the last Place
+}
+
+func openText(ctx context.Context, in Input, o *Options, phase Phase) (*textInput, error) {
+	pass, err := read(ctx, in, o, phase, 0, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	t := &textInput{in: in, pass: pass}
+	t.lines = newLineReader(in.Name(), t, o.LineBytes)
+	return t, nil
+}
+
+// Read is for lines.
+func (t *textInput) Read(p []byte) (int, error) {
+	n, err := t.pass.tracked.Read(p)
+	t.plain += int64(n)
+	return n, err
+}
+
+// consumed is how much text was taken out of lines.
+func (t *textInput) consumed() int64 { return t.plain - int64(t.lines.r.Buffered()) }
+
+// Place scales what lines has read to bytes of the file, which may be compressed.
+func (t *textInput) Place() (done, total int64) {
+	if t.plain > 0 {
+		done = int64(float64(t.pass.stream.Done()) * float64(t.consumed()) / float64(t.plain))
+	}
+	t.at = max(t.at, done) // what is read ahead makes it jump
+	return t.at, max(t.in.Size(), t.at)
+}
+
+func (t *textInput) Close() { t.pass.stream.Close() }
+
+// sampled reports that enough was read to infer types from.
+func (t *textInput) sampled() bool { return t.consumed() >= sampleBytes }
+
+// textRows gathers rows of text into chunks.
+type textRows struct {
+	schema column.Schema
+	put    []textPutter
+	infer  *Inference
+	bad    *BadLines
+	most   int64 // bad lines that may be left out
+	room   int   // rows of a chunk
+	cols   []*part.Builder
+	rows   int
+}
+
+func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *BadLines) (*textRows, error) {
+	r := &textRows{schema: s, infer: infer, bad: bad, most: o.SkipBad, room: part.ChunkRows}
+	width := 0
+	for _, c := range s {
+		put, err := putterOf(c.Type)
+		if err != nil {
+			return nil, err
+		}
+		r.put = append(r.put, put)
+		width += max(c.Type.Size(), 4)
+	}
+	r.room = max(1, min(r.room, maxChunkBytes/width))
+	if plain, ok := in.(plainSizer); ok {
+		if size, ok := plain.plainSize(); ok { // each value takes a separator at least
+			r.room = int(min(int64(r.room), size/int64(len(s))+1))
+		}
+	}
+	return r, nil
+}
+
+// begin starts a chunk.
+func (r *textRows) begin() {
+	r.rows, r.cols = 0, make([]*part.Builder, len(r.schema))
+	for i, c := range r.schema {
+		r.cols[i] = part.NewBuilder(c.Type, r.room)
+	}
+}
+
+// value adds a value to the row that is being read.
+func (r *textRows) value(c int, text []byte) error {
+	if err := r.put[c](r.cols[c], text); err != nil {
+		return r.infer.late(r.schema[c], text, err)
+	}
+	return nil
+}
+
+// end completes a row, or drops it.
+func (r *textRows) end(bad *LineError) error {
+	if bad == nil {
+		r.rows++
+		return nil
+	}
+	for _, b := range r.cols {
+		b.Cut(r.rows)
+	}
+	return r.bad.note(bad, r.most)
+}
+
+// finish makes the chunk's arrays; io.EOF if it has no rows.
+func (r *textRows) finish() ([]arrow.Array, error) {
+	if r.rows == 0 {
+		return nil, io.EOF
+	}
+	out := make([]arrow.Array, len(r.cols))
+	for i, b := range r.cols {
+		out[i] = b.Finish()
+	}
+	r.cols = nil
+	return out, nil
+}
+
+// chunk reads rows until a chunk is full, or the file ends.
+func (r *textRows) chunk(ctx context.Context, t *textInput, row func() (bad *LineError, err error)) ([]arrow.Array, error) {
+	r.begin()
+	for from := t.consumed(); r.rows < r.room && (r.rows == 0 || t.consumed()-from < maxChunkText); {
+		bad, err := row()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = r.end(bad)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r.finish()
+}
+
+// known takes the types that were given, for columns of that name, and infers the others.
+func known(names []string, seen []evidence, given column.Schema) column.Schema {
+	s := make(column.Schema, len(names))
+	for i, name := range names {
+		s[i] = column.Column{Name: name, Type: seen[i].columnType(), Nullable: true}
+		if g := given.Index(name); g >= 0 {
+			s[i].Type = given[g].Type
+		}
+	}
+	return s
+}
+
+// note keeps what types were inferred from.
+func (n *Inference) note(rows int64, s column.Schema, seen []evidence, given column.Schema) {
+	n.Rows, n.seen = rows, map[string]evidence{}
+	var open column.Schema
+	for i, c := range s {
+		if given.Index(c.Name) < 0 {
+			open = append(open, c)
+			n.seen[c.Name] = seen[i]
+		}
+	}
+	n.Types = open.List()
+}
+
+// missingText reports text that means a missing value.
+func missingText(text []byte, quoted bool, nulls []string) bool {
+	if len(text) == 0 && !quoted {
+		return true
+	}
+	for _, n := range nulls {
+		if string(text) == n {
+			return true
+		}
+	}
+	return false
+}
+
+// unknownType is the error of a type for a column that is not there.
+func unknownType(in Input, name string, names []string) error {
+	return fmt.Errorf("%w: %s: --types has a type for %q, and there is no such column; %s", ErrInput, in.Name(), name, schema.Suggest(name, names))
+}

@@ -1,0 +1,286 @@
+package dataset
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
+	writer "github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/dataset/part"
+)
+
+// types reads a list of them.
+func types(t testing.TB, text string) column.Schema {
+	t.Helper()
+	s, err := column.ParseList(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// columnsText loads files as columns over elements, and writes what the parts hold as CSV.
+func columnsText(t testing.TB, elements int, o Options, ins ...Input) (*Plan, string, error) {
+	t.Helper()
+	o.Spread.Elements = uint32(elements)
+	p, err := ScanFiles(t.Context(), ins, o)
+	if err != nil {
+		return nil, "", err
+	}
+	var sink Buffers
+	if err := p.Fill(t.Context(), &sink); err != nil {
+		return p, "", err
+	}
+	var out bytes.Buffer
+	w, err := writer.NewWriter(&out, writer.CSV, p.Columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range p.Parts {
+		for i, want := range p.Parts[e] {
+			file, err := part.Open(sink.Memory(uint32(e), cluster.PartWindows*i+cluster.PartFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if file.Rows != want.Rows || file.Chunks() != int(want.Chunks) {
+				t.Errorf("part %d of %d: %d rows, %d chunks, want %+v", i, e, file.Rows, file.Chunks(), want)
+			}
+			for c := range file.Chunks() {
+				rec := file.Chunk(c)
+				if err := w.Write(rec.Columns(), int(rec.NumRows())); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return p, out.String(), nil
+}
+
+func text(name, data string) Input { return NewText(name, []byte(data)) }
+
+// Types are inferred, and what was inferred is said.
+func TestInference(t *testing.T) {
+	csv := "id,user id,ok,ms,day,when,local,zip,big,mixed,none,note\n" +
+		"1,-5,true,0.5,2026-01-01,2026-01-01T10:00:00Z,2026-01-01 10:00:00.25,01234,18446744073709551615,1,,\"a \"\"b\"\", c\"\n" +
+		"2,,False,,2026-01-02,2026-01-01T12:00:00+01:00,2026-01-01,99999,1,x,,\"\"\n" +
+		"3,7,,1e3,,,,,,,,\n"
+	p, got, err := columnsText(t, 1, Options{Format: CSV}, text("x.csv", csv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTypes := "id:i64,user id:i64,ok:bool,ms:f64,day:date32,when:timestamp[us, UTC],local:timestamp[us],zip:utf8,big:u64,mixed:utf8,none:utf8,note:utf8"
+	if p.Inferred == nil || p.Inferred.Types != wantTypes || p.Inferred.Rows != 3 || p.Columns.List() != wantTypes {
+		t.Errorf("%+v", p.Inferred)
+	}
+	want := "id,user id,ok,ms,day,when,local,zip,big,mixed,none,note\n" +
+		"1,-5,true,0.5,2026-01-01,2026-01-01T10:00:00Z,2026-01-01T10:00:00.25,01234,18446744073709551615,1,,\"a \"\"b\"\", c\"\n" +
+		"2,,false,,2026-01-02,2026-01-01T11:00:00Z,2026-01-01T00:00:00,99999,1,x,,\"\"\n" +
+		"3,7,,1000,,,,,,,,\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if s := p.Stats[1]; s.Nulls != 1 || int64(s.Least) != -5 || s.Most != 7 || !s.Bounded {
+		t.Errorf("%+v", s)
+	}
+	nd := `{"id":1,"user":{"a":[1]},"when":"2026-01-01T10:00:00Z","s":"12","f":1.5,"b":true}` + "\n\n" + `{"f":2,"id":null,"s":"ä\n","b":false,"when":null}` + "\n"
+	p, got, err = columnsText(t, 1, Options{Format: NDJSON, ColumnTypes: types(t, "user:utf8")}, text("x.ndjson", nd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "id:i64,when:timestamp[us, UTC],s:utf8,f:f64,b:bool"; p.Inferred.Types != want {
+		t.Errorf("%+v", p.Inferred)
+	}
+	if want := "id,user,when,s,f,b\n1,\"{\"\"a\"\":[1]}\",2026-01-01T10:00:00Z,12,1.5,true\n,,,\"ä\n\",2,false\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Given types hold what they can, exactly.
+func TestGivenTypes(t *testing.T) {
+	o := Options{Format: CSV, Nulls: []string{"NA", "-"}, ColumnTypes: types(t, "a:u8,b:decimal128(10, 2),c:timestamp[ms, Europe/Berlin],d:time32[s],e:duration[ms],f:bytes2,g:f32,h:binary,i:timestamp[s],j:bool")}
+	_, got, err := columnsText(t, 1, o, text("x.csv", "a,b,c,d,e,f,g,h,i,j\n255,-12345678.9,2026-07-01 12:00,12:30,1500,00ff,1.5,c0,1767225600,1\nNA,0.050,2026-07-01T12:00:00.125Z,-,2m,0000,NaN,,2026-01-01,0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "a,b,c,d,e,f,g,h,i,j\n255,-12345678.90,2026-07-01T12:00:00+02:00,12:30:00,1500ms,00ff,1.5,c0,2026-01-01T00:00:00,true\n" +
+		",0.05,2026-07-01T14:00:00.125+02:00,,120000ms,0000,NaN,,2026-01-01T00:00:00,false\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Bad input is an error that names file, line, column and value, and says what mends it.
+func TestBadColumns(t *testing.T) {
+	late := "n,s\n" + strings.Repeat("1,abcdefghijklmnopqrstuvwxyz0123456789\n", sampleBytes/30) + "1.5,x\n"
+	for _, c := range []struct {
+		o     Options
+		files []Input
+		want  []string
+	}{
+		{Options{}, []Input{text("x.csv", late)}, []string{"x.csv: line ", `column n: "1.5" is no i64`, "inferred from the first", "--types 'n:f64'"}},
+		{Options{}, []Input{text("x.csv", "a,b\n1,2\n1,2,3\n")}, []string{"x.csv: line 3: it has 3 columns, want 2"}},
+		{Options{}, []Input{text("x.csv", "a,a\n1,2\n")}, []string{`x.csv`, `both called "a"`}},
+		{Options{}, []Input{text("x.csv", "1,2\n3,4\n")}, []string{"looks like a value", "--header=false"}},
+		{Options{}, []Input{text("x.csv", "")}, []string{"x.csv is empty"}},
+		{Options{}, []Input{text("x.csv", "a\n\"\xff\"\n")}, []string{"x.csv: line 2: column a", "not UTF-8", "iconv"}},
+		{Options{ColumnTypes: types(t, "sttus:u8")}, []Input{text("x.csv", "status\n1\n")}, []string{"sttus", `did you mean "status"?`}},
+		{Options{ColumnTypes: types(t, "a:u8")}, []Input{text("x.csv", "a\n256\n")}, []string{"line 2: column a", "does not fit u8", "0 to 255"}},
+		{Options{ColumnTypes: types(t, "a:decimal128(5, 2)")}, []Input{text("x.csv", "a\n1234.5\n")}, []string{"line 2", "more than 3 digits before the point"}},
+		{Options{ColumnTypes: types(t, "a:decimal128(5, 2)")}, []Input{text("x.csv", "a\n1.234\n")}, []string{"line 2", "more than 2 digits behind the point"}},
+		{Options{ColumnTypes: types(t, "a:timestamp[s]")}, []Input{text("x.csv", "a\n2026-01-01T00:00:00Z\n")}, []string{"offset from UTC"}},
+		{Options{ColumnTypes: types(t, "a:date32")}, []Input{text("x.csv", "a\n2026-02-30\n")}, []string{`"2026-02-30" is no date32`}},
+		{Options{}, []Input{text("x.csv", "a,b\n1,2\n"), text("y.csv", "a,c\n1,2\n")}, []string{"y.csv", `column "c"`, "the first file has not"}},
+		{Options{}, []Input{text("x.csv", "a\n1\n"), text("y.csv", "a\nx\n")}, []string{"y.csv: line 2: column a", `"x" is no i64`, "inferred from the first row"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":[1]}`)}, []string{`member "a" is an object or a list`, "a:utf8"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":1,"a":2}`)}, []string{"line 2: column a", "stands twice"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":"\ud800"}`)}, []string{"line 1: column a", "half a character"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", strings.Repeat(`{"a":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`+"\n", sampleBytes/40)+`{"b":1}`)}, []string{`a member "b"`, "b:utf8"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", "")}, []string{"no row from which"}},
+		{Options{Format: Arrow}, []Input{text("x.arrow", "ARROW1\x00\x00nothing of it")}, []string{"x.arrow", "no Arrow stream"}},
+	} {
+		if c.o.Format == "" {
+			c.o.Format = CSV
+		}
+		_, _, err := columnsText(t, 1, c.o, c.files...)
+		if err == nil {
+			t.Errorf("no error, want %q", c.want)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v\nwant %q", err, want)
+			}
+		}
+	}
+}
+
+// Bad lines are left out as far as is allowed, and whole.
+func TestBadLinesOfColumns(t *testing.T) {
+	o := Options{Format: CSV, SkipBad: 2, ColumnTypes: types(t, "a:i64,b:utf8,c:bool")}
+	p, got, err := columnsText(t, 1, o, text("x.csv", "a,b,c\n1,x,true\n2,y,perhaps\n,z,\n3,w\n4,v,false\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != "a,b,c\n1,x,true\n,z,\n4,v,false\n" || p.Bad.Count != 2 || p.Bad.First[0].Line != 3 || p.Bad.First[1].Line != 5 {
+		t.Errorf("%q, %+v", got, p.Bad)
+	}
+}
+
+// Rows of compressed files, and of several, go to elements in ranges of about the same length.
+func TestSeveralFiles(t *testing.T) {
+	dir := t.TempDir()
+	rows := func(from, to int) []byte {
+		var b bytes.Buffer
+		b.WriteString("n,s\n")
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&b, "%d,text %d\n", i, i)
+		}
+		return b.Bytes()
+	}
+	var packed bytes.Buffer
+	z, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var zipped bytes.Buffer
+	g := gzip.NewWriter(&zipped)
+	_, err1 := z.Write(rows(0, 30000))
+	_, err2 := g.Write(rows(30000, 50000))
+	if err := errors.Join(err1, err2, z.Close(), g.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var ins []Input
+	for name, data := range map[string][]byte{"a.csv.zst": packed.Bytes(), "b.csv.gz": zipped.Bytes(), "c.csv": rows(50000, 200000)} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a.csv.zst", "b.csv.gz", "c.csv"} {
+		in, err := OpenFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ins = append(ins, in)
+	}
+	for _, elements := range []int{1, 3} {
+		p, got, err := columnsText(t, elements, Options{Format: CSV}, ins...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(rows(0, 200000)) {
+			t.Errorf("%d elements: the rows are others", elements)
+		}
+		if len(p.Files) != 3 || p.Files[0].Rows != 30000 || p.Files[2].Rows != 150000 {
+			t.Errorf("%+v", p.Files)
+		}
+		if p.Parts[0][0].Chunks != 1 && elements == 3 { // 30,000 rows of a.csv.zst, then those of b.csv.gz
+			t.Errorf("%+v: neighbours are not joined", p.Parts)
+		}
+		for e := range elements {
+			if _, n := p.Sharding.ElementRows(uint32(e)); n < 40000 {
+				t.Errorf("element %d of %d has %d rows", e, elements, n)
+			}
+		}
+	}
+	one, _, err := columnsText(t, 2, Options{Format: CSV}, text("x.csv", string(rows(0, 1000))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, n := one.Sharding.ElementRows(0); n < 480 || n > 520 {
+		t.Errorf("%d of 1000 rows", n)
+	}
+}
+
+// An Arrow stream's large text, views, dictionaries and values beneath missing ones become columns.
+func TestArrowInput(t *testing.T) {
+	p, got, err := columnsText(t, 2, Options{Format: Arrow}, text("x.arrow", string(arrowStream(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != "a,s,d\n1,x,red\n,,\n3,z,blue\n" || p.Columns.String() != "a:i32, s:utf8, d:utf8" {
+		t.Errorf("%q, %v", got, p.Columns)
+	}
+}
+
+// arrowStream is a stream with large text, a dictionary, and values beneath missing ones.
+func arrowStream(t testing.TB) []byte {
+	t.Helper()
+	s := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, {Name: "s", Type: arrow.BinaryTypes.LargeString, Nullable: true},
+		{Name: "d", Type: &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}, Nullable: true}}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, s)
+	defer b.Release()
+	b.Field(0).(*array.Int32Builder).AppendValues([]int32{1, 77, 3}, []bool{true, false, true})
+	b.Field(1).(*array.LargeStringBuilder).AppendValues([]string{"x", "beneath", "z"}, []bool{true, false, true})
+	d := b.Field(2).(*array.BinaryDictionaryBuilder)
+	if err := d.AppendString("red"); err != nil {
+		t.Fatal(err)
+	}
+	d.AppendNull()
+	if err := d.AppendString("blue"); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := ipc.NewWriter(&out, ipc.WithSchema(s), ipc.WithZstd())
+	rec := b.NewRecordBatch()
+	defer rec.Release()
+	if err := errors.Join(w.Write(rec), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,344 @@
+package dataset
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
+)
+
+// textPutter adds a value, as text files have it, to a column. It does not keep the text.
+type textPutter func(b *part.Builder, text []byte) error
+
+// putterOf makes a type's textPutter.
+func putterOf(t column.Type) (textPutter, error) {
+	switch t.ID {
+	case column.I8, column.I16, column.I32, column.I64:
+		return putSigned(t), nil
+	case column.U8, column.U16, column.U32, column.U64:
+		return putUnsigned(t), nil
+	case column.F32, column.F64:
+		return putFloat, nil
+	case column.Bool:
+		return putBool, nil
+	case column.Date32, column.Timestamp:
+		return putMoment(t)
+	case column.Time32, column.Time64:
+		return putClock(t), nil
+	case column.Duration:
+		return putDuration(t), nil
+	case column.Decimal128:
+		return func(b *part.Builder, text []byte) error {
+			v, err := readDecimal(text, t)
+			if err != nil {
+				return err
+			}
+			return b.Bytes(v[:])
+		}, nil
+	case column.UTF8:
+		return putUTF8, nil
+	case column.Binary, column.Bytes:
+		return putHex(t), nil
+	}
+	return nil, fmt.Errorf("%w: text cannot become %v", ErrOptions, t)
+}
+
+// clipped is text for a message.
+func clipped(text []byte) string {
+	if len(text) > 60 {
+		return strconv.Quote(string(text[:60])) + "…"
+	}
+	return strconv.Quote(string(text))
+}
+
+// readInteger reads a decimal integer: its magnitude and sign. ok is false if the text is none; fits, if it needs more than 64 bits.
+func readInteger(text []byte) (v uint64, negative, ok, fits bool) {
+	if len(text) > 1 && (text[0] == '-' || text[0] == '+') {
+		negative, text = text[0] == '-', text[1:]
+	}
+	if len(text) == 0 {
+		return 0, false, false, false
+	}
+	fits = true
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false, false, false
+		}
+		hi, lo := bits.Mul64(v, 10)
+		sum, carry := bits.Add64(lo, uint64(c-'0'), 0)
+		if hi|carry != 0 {
+			fits = false
+		}
+		v = sum
+	}
+	return v, negative, true, fits
+}
+
+func notA(text []byte, t column.Type) error { return fmt.Errorf("%s is no %v", clipped(text), t) }
+
+func putSigned(t column.Type) textPutter {
+	most := uint64(1)<<(8*t.Size()-1) - 1
+	return func(b *part.Builder, text []byte) error {
+		v, negative, ok, fits := readInteger(text)
+		switch {
+		case !ok:
+			return notA(text, t)
+		case !fits || !negative && v > most || negative && v > most+1:
+			return fmt.Errorf("%s does not fit %v, which holds %d to %d", clipped(text), t, -int64(most)-1, most)
+		case negative:
+			v = -v
+		}
+		b.Bits(v)
+		return nil
+	}
+}
+
+func putUnsigned(t column.Type) textPutter {
+	most := uint64(math.MaxUint64) >> (64 - 8*t.Size())
+	return func(b *part.Builder, text []byte) error {
+		v, negative, ok, fits := readInteger(text)
+		switch {
+		case !ok:
+			return notA(text, t)
+		case !fits || v > most || negative && v > 0:
+			return fmt.Errorf("%s does not fit %v, which holds 0 to %d", clipped(text), t, most)
+		}
+		b.Bits(v)
+		return nil
+	}
+}
+
+// exactTens are the powers of ten that a float64 holds exactly.
+var exactTens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+
+// readFloat reads what most numbers look like: at most 15 digits and a small exponent, for which one division or multiplication of exact numbers is
+// rounded right (Clinger, "How to read floating point numbers accurately", 1990). ok is false for all else, which package strconv reads.
+func readFloat(text []byte) (v float64, ok bool) {
+	i, negative := 0, false
+	if len(text) > 0 && text[0] == '-' {
+		i, negative = 1, true
+	}
+	whole, n, scale, point := uint64(0), 0, 0, false
+	for ; i < len(text); i++ {
+		switch c := text[i]; {
+		case c >= '0' && c <= '9':
+			whole = 10*whole + uint64(c-'0')
+			n++
+			if point {
+				scale++
+			}
+		case c == '.' && !point:
+			point = true
+		default:
+			return 0, false
+		}
+	}
+	if n == 0 || n > 15 {
+		return 0, false
+	}
+	if v = float64(whole) / exactTens[scale]; negative {
+		v = -v
+	}
+	return v, true
+}
+
+func putFloat(b *part.Builder, text []byte) error {
+	if v, ok := readFloat(text); ok {
+		b.Float(v)
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(text), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || !plainFloat(text) {
+		return fmt.Errorf("%s is no number", clipped(text))
+	}
+	if err != nil {
+		return fmt.Errorf("%s does not fit into a float", clipped(text))
+	}
+	b.Float(v)
+	return nil
+}
+
+// plainFloat refuses what only Go writes: hexadecimal digits and underscores.
+func plainFloat(text []byte) bool {
+	for _, c := range text {
+		if c == 'x' || c == 'X' || c == '_' {
+			return false
+		}
+	}
+	return true
+}
+
+func readBool(text []byte) (v, ok bool) {
+	switch string(text) {
+	case "true", "True", "TRUE":
+		return true, true
+	case "false", "False", "FALSE":
+		return false, true
+	}
+	return false, false
+}
+
+func putBool(b *part.Builder, text []byte) error {
+	v, ok := readBool(text)
+	if !ok && len(text) == 1 && (text[0] == '0' || text[0] == '1') {
+		v, ok = text[0] == '1', true
+	}
+	if !ok {
+		return fmt.Errorf("%s is no bool: true, false, 1 or 0", clipped(text))
+	}
+	b.Bool(v)
+	return nil
+}
+
+func putMoment(t column.Type) (textPutter, error) {
+	zone, err := t.Location()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v: this machine does not know the zone: %w", ErrOptions, t, err)
+	}
+	return func(b *part.Builder, text []byte) error {
+		m, ok := column.ReadMoment(text)
+		if !ok {
+			v, negative, number, fits := readInteger(text)
+			if !number || t.ID == column.Date32 {
+				return fmt.Errorf("%s is no %v, as in 2026-03-01T12:00:00Z", clipped(text), t)
+			}
+			if !fits || v > math.MaxInt64 { // a count of the unit
+				return fmt.Errorf("%s does not fit %v", clipped(text), t)
+			}
+			if negative {
+				v = -v
+			}
+			b.Bits(v)
+			return nil
+		}
+		v, err := m.Count(t, zone)
+		if err != nil {
+			return fmt.Errorf("%s: %w", clipped(text), err)
+		}
+		b.Bits(uint64(v))
+		return nil
+	}, nil
+}
+
+func putClock(t column.Type) textPutter {
+	unit := int64(1e9) / t.Unit.PerSecond()
+	return func(b *part.Builder, text []byte) error {
+		nanos, _, ok := column.ReadClock(text)
+		if !ok {
+			return fmt.Errorf("%s is no time of day, as in 12:30:00", clipped(text))
+		}
+		if nanos%unit != 0 {
+			return fmt.Errorf("%s has more digits than %v counts", clipped(text), t)
+		}
+		b.Bits(uint64(nanos / unit))
+		return nil
+	}
+}
+
+func putDuration(t column.Type) textPutter {
+	unit := int64(1e9) / t.Unit.PerSecond()
+	return func(b *part.Builder, text []byte) error {
+		if v, negative, ok, fits := readInteger(text); ok && fits && v <= math.MaxInt64 {
+			if negative {
+				v = -v
+			}
+			b.Bits(v)
+			return nil
+		}
+		d, err := time.ParseDuration(string(text))
+		if err != nil {
+			return fmt.Errorf("%s is no duration: a number of %v, or as in 1h2m3s", clipped(text), t.Unit)
+		}
+		if int64(d)%unit != 0 {
+			return fmt.Errorf("%s has more digits than %v counts", clipped(text), t)
+		}
+		b.Bits(uint64(int64(d) / unit))
+		return nil
+	}
+}
+
+// readDecimal reads an exact decimal, as the 16 bytes of a decimal128.
+func readDecimal(text []byte, t column.Type) (out [16]byte, err error) {
+	hi, lo := uint64(0), uint64(0)
+	negative, point, seen := false, -1, false
+	count := 0 // of digits that count
+	push := func(d uint64) {
+		if count > 0 || d != 0 {
+			count++
+		}
+		if count > column.MaxPrecision {
+			return
+		}
+		carry, l := bits.Mul64(lo, 10)
+		l, c := bits.Add64(l, d, 0)
+		hi, lo = hi*10+carry+c, l
+	}
+	for i, c := range text {
+		switch {
+		case i == 0 && (c == '-' || c == '+'):
+			negative = c == '-'
+		case c == '.' && point < 0:
+			point = 0
+		case c >= '0' && c <= '9':
+			seen = true
+			if point == t.Scale {
+				if c != '0' {
+					return out, fmt.Errorf("%s has more than %d digits behind the point: %v would lose them", clipped(text), t.Scale, t)
+				}
+				continue
+			}
+			if point >= 0 {
+				point++
+			}
+			push(uint64(c - '0'))
+		default:
+			return out, notA(text, t)
+		}
+	}
+	if !seen {
+		return out, notA(text, t)
+	}
+	for range t.Scale - max(point, 0) {
+		push(0)
+	}
+	if count > t.Precision {
+		return out, fmt.Errorf("%s does not fit %v: it has more than %d digits before the point", clipped(text), t, t.Precision-t.Scale)
+	}
+	if negative {
+		var borrow uint64
+		lo, borrow = bits.Sub64(0, lo, 0)
+		hi, _ = bits.Sub64(0, hi, borrow)
+	}
+	for i := range 8 {
+		out[i], out[8+i] = byte(lo>>(8*i)), byte(hi>>(8*i))
+	}
+	return out, nil
+}
+
+func putUTF8(b *part.Builder, text []byte) error {
+	if !utf8.Valid(text) {
+		return fmt.Errorf("%s is not UTF-8: convert the file (iconv -f LATIN1 -t UTF-8)", clipped(text))
+	}
+	return b.Bytes(text)
+}
+
+func putHex(t column.Type) textPutter {
+	var buf []byte
+	return func(b *part.Builder, text []byte) error {
+		var err error
+		if buf, err = hex.AppendDecode(buf[:0], text); err != nil {
+			return fmt.Errorf("%s is not written in hexadecimal digits", clipped(text))
+		}
+		if t.ID == column.Bytes && len(buf) != t.Width {
+			return fmt.Errorf("%s has %d bytes, %v has %d", clipped(text), len(buf), t, t.Width)
+		}
+		return b.Bytes(buf)
+	}
+}

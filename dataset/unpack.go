@@ -1,0 +1,76 @@
+package dataset
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// compression is how a file is compressed, as its name ends; "" if it is not.
+type compression string
+
+const (
+	gzipped   compression = ".gz"
+	zstandard compression = ".zst"
+)
+
+// maxZstdWindow bounds what decompressing zstd takes: zstd --long has 128 MiB, all its levels have less.
+const maxZstdWindow = 128 << 20
+
+// compressionOf takes the end off a name, in small letters, that says how the file is compressed.
+func compressionOf(name string) (compression, string) {
+	name = strings.ToLower(name)
+	for _, c := range []compression{gzipped, zstandard} {
+		if rest, ok := strings.CutSuffix(name, string(c)); ok {
+			return c, rest
+		}
+	}
+	return "", name
+}
+
+// unpack has s read what its file has compressed. Both kinds are unpacked piece by piece, as it is read: however much a file stands for, it
+// takes no more memory than a window.
+func (s *stream) unpack(c compression) error {
+	if c == gzipped {
+		z, err := gzip.NewReader(bufio.NewReader(countedReader{s}))
+		if errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.New("it is not compressed with gzip, as the .gz in its name says: rename it, or compress it")
+		}
+		s.plain = z
+		return err
+	}
+	z, err := zstd.NewReader(countedReader{s}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return err
+	}
+	closeFile := s.close
+	s.close = func() error {
+		z.Close()
+		return closeFile()
+	}
+	s.plain = zstdReader{z}
+	return nil
+}
+
+// zstdReader words errors.
+type zstdReader struct{ z *zstd.Decoder }
+
+func (r zstdReader) Read(p []byte) (int, error) {
+	n, err := r.z.Read(p)
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case errors.Is(err, zstd.ErrMagicMismatch):
+		err = errors.New("it is not compressed with zstd, as the .zst in its name says: rename it, or compress it")
+	case errors.Is(err, zstd.ErrWindowSizeExceeded):
+		err = fmt.Errorf("its zstd window is larger than %d MiB: compress it again without --ultra --long=31", maxZstdWindow>>20)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("it is cut off: its last zstd frame is not whole")
+	}
+	return n, err
+}

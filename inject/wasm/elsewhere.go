@@ -1,0 +1,127 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/wherry-fabric/wherry/internal/codecache"
+	"github.com/wherry-fabric/wherry/internal/compiler"
+)
+
+// What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
+// wazero would have written: the engine stages that and has wazero load it.
+//
+// longModule is the size of instrumented code above which a module is compiled there. Below, the worst takes 0.1 s, and a function of
+// a few KiB less than a process's answer.
+const longModule = 32 << 10
+
+// compilers are an engine's compiler processes.
+type compilers struct {
+	pool *compiler.Pool
+
+	probe sync.Once
+	why   error // why none can be started; known after probe
+}
+
+func newCompilers(c Config) *compilers {
+	if len(c.Compiler) == 0 {
+		return nil
+	}
+	return &compilers{pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
+}
+
+// compilesElsewhere reports whether processes can be started here. Where they cannot, the log says why, once, and modules are compiled in this process: then nothing
+// but their shape bounds what they take.
+func (e *Engine) compilesElsewhere() bool {
+	c := e.compilers
+	if c == nil {
+		return false
+	}
+	c.probe.Do(func() {
+		h, err := c.pool.Hello()
+		switch {
+		case err != nil:
+			c.why = err
+		case h.Why != "":
+			c.why = errors.New(h.Why)
+		case h.Compiler != compilerName():
+			c.why = fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
+		}
+		if c.why != nil {
+			e.config.Log.Warn("wasm: no compiler process can be started; large modules are compiled in this one", "command", e.config.Compiler, "why", c.why)
+		}
+	})
+	return c.why == nil
+}
+
+// compileElsewhere has a module compiled, charged to a principal. The context's end ends that.
+func (e *Engine) compileElsewhere(ctx context.Context, principal, key string, code []byte) (codecache.Entry, error) {
+	made, err := e.compilers.pool.Compile(ctx, compiler.Job{Principal: principal, Request: compiler.Request{Code: code}})
+	var refused *compiler.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return codecache.Entry{}, &CodeError{refused}
+	case errors.Is(err, compiler.ErrDeadline):
+		return codecache.Entry{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
+	case err != nil:
+		return codecache.Entry{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
+	}
+	name, data, ok := bytes.Cut(made, []byte{'\n'})
+	if !ok {
+		return codecache.Entry{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
+	}
+	return codecache.Entry{Key: key, Name: string(name), Data: data}, nil
+}
+
+// compilerName is what both sides must be.
+func compilerName() string { return "wazero " + wazeroVersion }
+
+// ServeCompiler makes this process one of those that Config.Compiler names, until the socket that it finds as compiler.Descriptor ends.
+func ServeCompiler() error {
+	socket := os.NewFile(compiler.Descriptor, "requests")
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		return fmt.Errorf("wasm: descriptor %d is no socket: a node starts this (%w)", compiler.Descriptor, err)
+	}
+	socket.Close()
+	hello := compiler.Hello{Compiler: compilerName()}
+	if kind, why := kind(false); kind != kindCompiler {
+		hello.Why = why
+	}
+	l, err := newLane(kindCompiler, os.TempDir())
+	if err != nil {
+		hello.Why = err.Error()
+	} else {
+		defer l.close()
+	}
+	return compiler.Serve(conn, hello, func(r compiler.Request) compiler.Answer {
+		if hello.Why != "" {
+			return compiler.Answer{Failed: hello.Why}
+		}
+		return l.answer(r.Code)
+	})
+}
+
+// answer compiles a module, and gives the file that wazero wrote: its name, a line's end, its content.
+func (l *lane) answer(code []byte) compiler.Answer {
+	defer l.stage.clear()
+	c, err := l.compile(code)
+	if err != nil {
+		var bad *CodeError
+		if errors.As(err, &bad) {
+			err = bad.Err
+		}
+		return compiler.Answer{Refused: err.Error()}
+	}
+	_ = c.Close(context.Background()) // it frees code that nothing runs
+	made, ok := l.stage.newest(l.stage.files())
+	if !ok {
+		return compiler.Answer{Failed: "wazero wrote no file below " + l.stage.dir}
+	}
+	return compiler.Answer{Object: append([]byte(made.Name+"\n"), made.Data...)}
+}

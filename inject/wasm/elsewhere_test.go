@@ -1,0 +1,190 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/internal/compiler"
+)
+
+// compilerMark makes this test program a compiler process.
+const compilerMark = "be-a-wasm-compiler"
+
+// beCompiler compiles, or does what is wrong.
+func beCompiler(how string) {
+	err := errors.New("no such test")
+	if how == "well" {
+		err = ServeCompiler()
+	} else if conn, cerr := net.FileConn(os.NewFile(compiler.Descriptor, "requests")); cerr == nil {
+		err = compiler.Serve(conn, compiler.Hello{Compiler: compilerName()}, func(compiler.Request) compiler.Answer {
+			switch how {
+			case "spin":
+				for { //nolint // until it is killed
+				}
+			case "crash":
+				os.Exit(3)
+			case "lie":
+				return compiler.Answer{Object: append([]byte(strings.Repeat("ab", 32)+"\n"), "no code"...)}
+			}
+			return compiler.Answer{Failed: how}
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func compilerThat(how string) []string { return []string{"/proc/self/exe", compilerMark, how} }
+
+// large is a module that goes to a compiler process.
+func large(t *testing.T, e *Engine) *Binding {
+	t.Helper()
+	wasm := chain(8, 500)
+	p, err := e.Compile(context.Background(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return bind(t, p, "alice")
+}
+
+// TestElsewhere: a large module is compiled by another process, and runs; the cache has its code; a small one is compiled here.
+func TestElsewhere(t *testing.T) {
+	for what, dir := range map[string]string{"with a cache": t.TempDir(), "without": ""} {
+		for round := range 2 {
+			e := newEngine(t, Config{CacheDir: dir, Compiler: compilerThat("well")})
+			if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
+				t.Fatal(what, st, err)
+			}
+			want := Stats{Compiled: 1, Elsewhere: 1}
+			if dir != "" {
+				want.CacheMisses = 1
+				if round == 1 {
+					want = Stats{CacheHits: 1}
+				}
+			}
+			got := e.Stats()
+			got.Stats = want.Stats
+			if got != want {
+				t.Errorf("%s, round %d: %+v, want %+v", what, round, got, want)
+			}
+			if got := value(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"), order{op: 12}); got != 1 || e.Stats().Elsewhere != want.Elsewhere {
+				t.Errorf("%s: a small function answers %d, %d were compiled elsewhere", what, got, e.Stats().Elsewhere)
+			}
+			if err := e.Close(); err != nil { // also waits for the cache's writer
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestElsewhereFails: what a compiler process does wrong is the large function's error; others run.
+func TestElsewhereFails(t *testing.T) {
+	for how, want := range map[string]string{"spin": "takes too long", "crash": "crashed", "lie": "cannot be used", "the disk is full": "the disk is full"} {
+		c := Config{CacheDir: t.TempDir(), Compiler: compilerThat(how)}
+		if how == "spin" {
+			c.CompileTime = 50 * time.Millisecond
+		}
+		e := newEngine(t, c)
+		if err := large(t, e).Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", how, err)
+		}
+		if got := value(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"), order{op: 12}); got != 1 {
+			t.Errorf("%s: a small function answers %d", how, got)
+		}
+		if s := e.Stats(); s.Elsewhere != 0 || s.Compiled != 1 {
+			t.Errorf("%s: %+v", how, s)
+		}
+	}
+}
+
+// TestElsewhereCanceled: who gives up is not held, neither whom the process works for nor who waits for the same function; the process ends.
+func TestElsewhereCanceled(t *testing.T) {
+	e := newEngine(t, Config{Compiler: compilerThat("spin"), CompileTime: time.Hour})
+	b := large(t, e)
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { first <- b.Prepare(ctx) }()
+	for len(b.program.variants[0].turn) == 0 { // until the first one has it
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.Prepare(canceled()); !errors.Is(err, context.Canceled) {
+		t.Errorf("the second: %v", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first: %v", err)
+	}
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// TestElsewhereMissing: where no compiler process can be started, the log says so, and large functions are compiled here.
+func TestElsewhereMissing(t *testing.T) {
+	var said bytes.Buffer
+	e := newEngine(t, Config{Compiler: []string{"/bin/false"}, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
+		t.Error(st, err)
+	}
+	if s := e.Stats(); s.Compiled != 1 || s.Elsewhere != 0 || !strings.Contains(said.String(), "/bin/false") {
+		t.Errorf("%+v, and the log says %q", s, said.String())
+	}
+}
+
+// TestMachineCodeIsCharged: machine code takes memory of whom it was made for, up to a share; it is given back when the function goes.
+func TestMachineCodeIsCharged(t *testing.T) {
+	e := newEngine(t, Config{CodeBytes: 6 << 20})
+	small := compile(t, e, "lab", abi.Limits{})
+	value(t, bind(t, small, "alice"), order{op: 12})
+	_, before := e.machine.Usage()
+	if before == 0 {
+		t.Error("a small function is charged nothing")
+	}
+	made := 0
+	var hers []*Binding
+	for ; made < 100; made++ {
+		wasm := append(chain(2, 500), 0, 2, 1, byte(made)) // a custom section: another identity
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		b := bind(t, p, "mallory")
+		hers = append(hers, b)
+		if err = b.Prepare(t.Context()); errors.Is(err, abi.ErrShareBusy) && strings.Contains(err.Error(), `"mallory"`) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made < 10 || made > 50 {
+		t.Errorf("%d functions of hers were compiled", made)
+	}
+	if err := large(t, e).Prepare(t.Context()); err != nil {
+		t.Errorf("another principal's: %v", err)
+	}
+	_, full := e.machine.Usage()
+	hers[0].Close()
+	hers[0].program.Close()
+	if _, now := e.machine.Usage(); now >= full {
+		t.Errorf("%d bytes are charged, %d before one was closed", now, full)
+	}
+	if err := hers[made].Prepare(t.Context()); err != nil {
+		t.Errorf("after one was closed: %v", err)
+	}
+}
