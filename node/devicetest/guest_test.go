@@ -45,7 +45,7 @@ func (r *rig) guest(name string) *machine {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		r.t.Fatal(err)
 	}
-	v, err := tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "ext4"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
+	v, err := tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "crc32c_generic", "ext4"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -49,7 +49,6 @@ type area struct {
 	addr, size uint64
 	file       *file
 	offset     uint64
-	writable   bool
 }
 
 // file is a memfd with a guest's memory.
@@ -101,10 +100,13 @@ var errPlace = errors.New("the guest's memory")
 
 // Map implements vfiouser.Device.
 func (m *memory) Map(ctx context.Context, fd int, offset, addr, size uint64, writable bool) error {
-	if fd < 0 { // a ROM, or a device's memory: no command's data is there
+	if fd < 0 { // another device's memory: no command's data is there
 		return nil
 	}
-	a := area{addr: addr, size: size, offset: offset, writable: writable}
+	if !writable { // nor in a ROM, and what is opened to queues can be written
+		return unix.Close(fd)
+	}
+	a := area{addr: addr, size: size, offset: offset}
 	if err := m.check(&a); err != nil {
 		unix.Close(fd)
 		return err
@@ -201,16 +203,16 @@ func (m *memory) drop() {
 
 // Read implements admin.Memory.
 func (m *memory) Read(addr uint64, p []byte) bool {
-	return m.at(addr, len(p), false, func(at int, mem []byte) { fabric.CopyOut(p[at:at+len(mem)], mem) })
+	return m.at(addr, len(p), func(at int, mem []byte) { fabric.CopyOut(p[at:at+len(mem)], mem) })
 }
 
 // Write implements admin.Memory.
 func (m *memory) Write(addr uint64, p []byte) bool {
-	return m.at(addr, len(p), true, func(at int, mem []byte) { fabric.CopyIn(mem, p[at:at+len(mem)]) })
+	return m.at(addr, len(p), func(at int, mem []byte) { fabric.CopyIn(mem, p[at:at+len(mem)]) })
 }
 
 // at finds n bytes, in as many areas as they lie in.
-func (m *memory) at(addr uint64, n int, write bool, fn func(at int, mem []byte)) bool {
+func (m *memory) at(addr uint64, n int, fn func(at int, mem []byte)) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for at := 0; at < n; {
@@ -223,7 +225,7 @@ func (m *memory) at(addr uint64, n int, write bool, fn func(at int, mem []byte))
 		}
 		a := &m.areas[i]
 		off := addr + uint64(at) - a.addr
-		if off >= a.size || write && !a.writable {
+		if off >= a.size {
 			return false
 		}
 		size := min(uint64(n-at), a.size-off)

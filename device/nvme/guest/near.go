@@ -69,6 +69,7 @@ func (n near) Shadow(_ context.Context, doorbells, events uint64) error {
 
 func (n near) Ring(offset uint64, v uint32) error { return n.c.Ring(offset, v) }
 
+// Close waits for as long as the drive gives its commands: host.Config.CommandTime.
 func (n near) Close() {
 	<-n.c.Stop()
 	n.c.Free()
