@@ -108,6 +108,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "pool", Transport: "shm", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "verb_get_4k_ns_p50", "verb_put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50", "get_over_verb", "gather_over_gets"}},
 		{Config{Kind: "pool", Transport: "tcp", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50"}},
 		{Config{Kind: "dev", Transport: "shm", Rounds: 200}, []string{"read_4k_ns_p50", "pread_4k_ns_p50", "write_4k_ns_p50", "mapped_iops_32", "read_over_get", "sum_over_one", "min_over_max"}},
+		{Config{Kind: "dev", Transport: "shm", Faults: true}, []string{"reclaim_ms_p50", "reclaim_ms_p99", "kills", "idle_cpu_percent"}},
 		{Config{Kind: "dev", Transport: "tcp", Rounds: 200}, []string{"read_4k_ns_p50", "get_4k_ns_p50", "far_iops_32"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50", "request_gbytes_per_s", "request_over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},

@@ -23,6 +23,27 @@ type Dataset struct {
 	// its node is not connected, or does not answer.
 	Lost        map[string]string `json:"lost,omitempty"`
 	Unreachable map[string]string `json:"unreachable,omitempty"`
+	Parts       []PartOf          `json:"parts,omitempty"` // of columns
+}
+
+// PartOf is a part of a dataset of columns, and where it lies.
+type PartOf struct {
+	Node     string `json:"node"`
+	FirstRow uint64 `json:"first_row"`
+	Rows     uint64 `json:"rows"`
+	Bytes    uint64 `json:"bytes"`
+}
+
+// partsOf lists a table's parts.
+func partsOf(t *cluster.Table) (out []PartOf) {
+	for _, s := range t.Shards {
+		first := s.FirstRow
+		for i, p := range s.Parts {
+			out = append(out, PartOf{Node: s.Element, FirstRow: first, Rows: p.Rows, Bytes: s.Windows[cluster.PartWindows*i+cluster.PartFile].Size})
+			first += p.Rows
+		}
+	}
+	return out
 }
 
 // List lists the datasets that the client may see, by name. A node that does not
@@ -94,6 +115,7 @@ func (c *Client) merge(entries []answer[control.Entry], silent map[string]error)
 			d.Entry = *a.reply
 		}
 	}
+	d.Parts = partsOf(d.Table)
 	lent := int64(0)
 	has := map[string]bool{}
 	for _, a := range entries {

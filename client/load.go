@@ -42,8 +42,11 @@ type Blank struct {
 // LoadSpec says what to load, from where, and to which nodes. Exactly one of
 // Input, Inputs, Plan, At and Blank is given.
 type LoadSpec struct {
-	Name     string
-	Replace  bool // a dataset of that name gives way, once the new one is there
+	Name    string
+	Replace bool // a dataset of that name gives way, once the new one is there
+	// Append adds the rows to the dataset of that name, which is of columns: as a new version, which shares what is there with the old one.
+	// Each of its nodes gets some of them (of At its own file's), behind those that it has. Nodes is not used.
+	Append   bool
 	Writable bool // who has the right may write the windows; otherwise they are sealed
 	// Nodes get the shards, in this order; nil: all that the client knows, by name.
 	// For At it is not used: the sources name the nodes.
@@ -64,6 +67,8 @@ type LoadSpec struct {
 	Format control.FileOptions // of At
 
 	Blank *Blank
+
+	rows *dataset.Chunks // of LoadRows
 }
 
 // LoadProgress is how far a load is.
@@ -133,6 +138,7 @@ type loading struct {
 	report   *LoadReport
 	staging  *fabric.Segment
 	touches  touches
+	base     *cluster.Table // that is added to; nil: none
 }
 
 // target is a node that gets a shard.
@@ -148,6 +154,8 @@ type target struct {
 	base    uint64 // of this node's part of the staging memory
 	slots   chan int
 	batch   []control.Piece // not told of yet
+	join    int             // the first part of the base that is written again, if the node gets rows
+	joined  bool
 }
 
 func (l *loading) check() error {
@@ -156,7 +164,7 @@ func (l *loading) check() error {
 		return fmt.Errorf("%w: %w", cluster.ErrName, err)
 	}
 	given := 0
-	for _, is := range []bool{s.Input != nil, len(s.Inputs) > 0, s.Plan != nil, len(s.At) > 0, s.Blank != nil} {
+	for _, is := range []bool{s.Input != nil, len(s.Inputs) > 0, s.Plan != nil, len(s.At) > 0, s.Blank != nil, s.rows != nil} {
 		if is {
 			given++
 		}
@@ -171,7 +179,7 @@ func (l *loading) check() error {
 		for _, at := range s.At {
 			names = append(names, at.Node)
 		}
-	case len(names) == 0:
+	case len(names) == 0 && !s.Append:
 		for _, n := range l.c.Nodes() {
 			names = append(names, n.Member.Name)
 		}
@@ -195,9 +203,12 @@ func (l *loading) check() error {
 	if s.Input != nil {
 		s.Inputs = []dataset.Input{s.Input}
 	}
+	if s.Append && (s.Replace || s.Writable || s.Plan != nil || s.Blank != nil || len(s.At) == 0 && len(names) > 0) {
+		return fmt.Errorf("%w: rows are added to columns, which are sealed, at the nodes that have the dataset: leave out Replace, Writable and Nodes, and give files", control.ErrRequest)
+	}
 	if len(s.Inputs) > 0 {
 		o := s.Options
-		o.Spread.Elements = uint32(len(names))
+		o.Spread.Elements = uint32(max(len(names), 1))
 		return o.Validate()
 	}
 	return nil
@@ -241,13 +252,16 @@ func (l *loading) reach(ctx context.Context) error {
 }
 
 func (l *loading) run(ctx context.Context) (err error) {
+	if err := l.adds(ctx); err != nil {
+		return err
+	}
 	if err := l.reach(ctx); err != nil {
 		return err
 	}
 	if err := l.free(ctx); err != nil {
 		return err
 	}
-	if l.plan = l.spec.Plan; len(l.spec.Inputs) > 0 {
+	if l.plan = l.spec.Plan; len(l.spec.Inputs) > 0 || l.spec.rows != nil {
 		if err := l.scan(ctx); err != nil {
 			return err
 		}
@@ -306,7 +320,7 @@ func (l *loading) dryRun(ctx context.Context) error {
 
 // free fails early if the name is taken: before a long scan.
 func (l *loading) free(ctx context.Context) error {
-	if l.spec.Replace {
+	if l.spec.Replace || l.base != nil {
 		return nil
 	}
 	var mu sync.Mutex
@@ -343,10 +357,17 @@ func (l *loading) free(ctx context.Context) error {
 func (l *loading) scan(ctx context.Context) error {
 	o := l.spec.Options
 	o.Spread.Elements = uint32(len(l.nodes))
+	if l.base != nil {
+		o.Like, o.Before = l.base.Columns, l.before
+	}
 	o.Progress = func(phase dataset.Phase, done, total int64) {
 		l.progress(LoadProgress{Phase: string(phase), Done: done, Total: total})
 	}
 	var err error
+	if l.spec.rows != nil {
+		l.plan, err = dataset.ScanChunks(l.spec.rows, o)
+		return err
+	}
 	l.plan, err = dataset.ScanFiles(ctx, l.spec.Inputs, o)
 	return err
 }
@@ -374,6 +395,9 @@ func (l *loading) begin(ctx context.Context) error {
 	slices.SortFunc(byName, func(a, b *target) int { return strings.Compare(a.name, b.name) })
 	for _, t := range byName {
 		req := control.BeginRequest{Load: l.id, Name: l.spec.Name, Replace: l.spec.Replace}
+		if l.base != nil {
+			req.Append = l.base.Version
+		}
 		if l.staging != nil {
 			req.Staging = t.staging.Append(nil)
 		}
@@ -407,7 +431,11 @@ func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
 	for i := range t.Shards {
 		t.Shards[i].Parts = l.plan.PartsOf(uint32(i))
 		l.report.countParts(t.Shards[i].Parts)
+		if l.base != nil {
+			l.nodes[i].joined = l.plan.Joined[i]
+		}
 	}
+	l.together(t)
 	l.report.ofColumns(l.plan.Columns, l.plan.Stats, l.plan.Files, l.plan.Inferred)
 	return t, nil
 }
@@ -439,7 +467,14 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 		return err
 	}
 	err := l.each(func(t *target) error {
+		if t.path == "" { // of a dataset that is added to
+			t.file = &control.FileReply{Kind: l.base.Kind, Columns: l.base.Columns}
+			return nil
+		}
 		req := control.FileRequest{Load: l.id, Path: t.path, Format: l.spec.Format, Writable: l.spec.Writable, DryRun: l.spec.DryRun}
+		if l.base != nil {
+			req.Format.Like, req.Join = l.base.Columns, t.join
+		}
 		reply, err := control.DoNotes[control.FileReply](ctx, l.c.rpc, t.ep, control.CallFile, req, func(p control.Progress) {
 			l.progress(LoadProgress{Node: t.name, Phase: p.Phase, Done: p.Done, Total: p.Total})
 		})
@@ -448,7 +483,7 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 		if err != nil {
 			return fail(err)
 		}
-		t.file, t.sizes = reply, reply.Sizes
+		t.file, t.sizes, t.joined = reply, reply.Sizes, reply.Joined
 		l.report.Bad += reply.Bad
 		for _, b := range reply.BadLines[:min(len(reply.BadLines), dataset.MaxBadShown)] {
 			b.Node = t.name
@@ -507,6 +542,7 @@ func (l *loading) pulledColumns(t *cluster.Table) {
 			t.Columns[c].Nullable = t.Columns[c].Nullable || n.file.Columns[c].Nullable
 		}
 	}
+	l.together(t)
 	l.report.ofColumns(t.Columns, stats, files, a.Inferred)
 }
 

@@ -29,7 +29,9 @@ func (l *loading) finish(ctx context.Context, table *cluster.Table) error {
 		_, err := ask[control.Nothing](late, l.c, t.ep, control.CallCommit, control.LoadRequest{Load: l.id})
 		return err
 	}); err != nil {
-		l.retract(ctx)
+		if l.base == nil { // else what was there before would go too
+			l.retract(ctx)
+		}
 		return err
 	}
 	l.progress(LoadProgress{Phase: PhaseCommit, Done: 2 * n, Total: 2 * n})

@@ -119,6 +119,8 @@ type BeginRequest struct {
 	Load    LoadID `json:"load"`
 	Name    string `json:"name"` // of the dataset, reserved here until the load ends
 	Replace bool   `json:"replace,omitempty"`
+	// Append is the version that the load adds parts to; 0: it makes a new dataset.
+	Append uint64 `json:"append,omitempty"`
 	// Staging is a key to the client's memory that CallFill reads from; none
 	// if the load needs no fills.
 	Staging []byte `json:"staging,omitempty"`
@@ -166,6 +168,8 @@ type FileRequest struct {
 	Format   FileOptions `json:"format"`
 	Writable bool        `json:"writable,omitempty"`
 	DryRun   bool        `json:"dry_run,omitempty"` // the file is read and nothing is kept
+	// Join is the first part of the version appended to whose rows are written again, in front of the file's; the parts before it are kept.
+	Join int `json:"join,omitempty"`
 }
 
 // FileOptions are those of dataset.Options that concern a file.
@@ -183,6 +187,7 @@ type FileOptions struct {
 	NoHeader     bool           `json:"no_header,omitempty"`
 	ColumnTypes  column.Schema  `json:"column_types,omitempty"`
 	Nulls        []string       `json:"nulls,omitempty"`
+	Like         column.Schema  `json:"like,omitempty"` // columns that the file must have
 }
 
 // FileReply is what was found in the file.
@@ -201,6 +206,7 @@ type FileReply struct {
 	Stats    []part.Stats        `json:"stats,omitempty"`
 	Files    []dataset.FileStats `json:"files,omitempty"`
 	Inferred *dataset.Inference  `json:"inferred,omitempty"`
+	Joined   bool                `json:"joined,omitempty"` // parts from FileRequest.Join on were written again
 }
 
 // BadLine is a line that a load left out, and why.

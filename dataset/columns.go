@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -19,7 +20,7 @@ const (
 	// memory while it grows: so that is little beside the data, and a shard has few parts all the same.
 	minPartBytes = 16 << 20
 	maxPartBytes = 448 << 20
-	partShare    = 8
+	partShare    = 5
 	// maxShardBytes bounds a shard's parts, so that they fit into the address space of a function.
 	maxShardBytes = 8 * maxPartBytes
 	// maxPartRows bounds a part's chunks.
@@ -43,6 +44,8 @@ type columnar interface {
 // filling writes parts as they become full.
 type filling struct {
 	plan    *Plan
+	large   bool // parts are as large as they may be
+	before  func(context.Context, uint32, func([]arrow.Array)) error
 	in      columnar
 	sink    Sink
 	memory  uint64 // that a part may take while it grows
@@ -54,9 +57,10 @@ type filling struct {
 
 // fillColumns reads rows once. A part is kept in memory until it is full; then its text is shortened, its size is known, memory is lent for it,
 // and it is written.
-func (p *Plan) fillColumns(ctx context.Context, in columnar, sink Sink, memory int64) error {
+func (p *Plan) fillColumns(ctx context.Context, in columnar, sink Sink, o *Options) error {
 	n := p.Sharding.Elements
-	f := &filling{plan: p, in: in, sink: sink, memory: uint64(memory) / 4, shards: make([]uint64, n), rows: make([]uint64, n)}
+	p.Joined = make([]bool, n)
+	f := &filling{plan: p, large: o.LargeParts, before: o.Before, in: in, sink: sink, memory: uint64(o.MemoryBytes) / 4, shards: make([]uint64, n), rows: make([]uint64, n)}
 	p.Sizes, p.Parts, p.Stats = make([][]uint64, n), make([][]cluster.Part, n), make([]part.Stats, len(in.Columns()))
 	defer func() {
 		if f.draft != nil {
@@ -70,7 +74,7 @@ func (p *Plan) fillColumns(ctx context.Context, in columnar, sink Sink, memory i
 		return err
 	}
 	for f.element = range n {
-		if len(p.Parts[f.element]) == 0 { // a shard without rows has columns too
+		if len(p.Parts[f.element]) == 0 && len(o.Like) == 0 { // a shard without rows has columns too
 			f.draft = part.NewDraft()
 		}
 		if err := f.flush(ctx); err != nil {
@@ -149,15 +153,48 @@ func (f *filling) add(ctx context.Context, columns []arrow.Array, first, count i
 	if f.draft == nil {
 		f.draft = part.NewDraft()
 	}
+	if err := f.again(ctx); err != nil {
+		return err
+	}
 	f.draft.Add(columns, first, count)
 	if f.rows[f.element] += uint64(count); f.rows[f.element] > cluster.MaxRows {
 		return fmt.Errorf("%w: more than %d rows", ErrTooLarge, uint64(cluster.MaxRows))
 	}
+	return f.flushFull(ctx)
+}
+
+func (f *filling) flushFull(ctx context.Context) error {
 	most := min(max(f.shards[f.element]/partShare, minPartBytes), maxPartBytes, f.memory)
-	if f.draft.Bytes() >= most || f.draft.Rows() >= maxPartRows {
+	if f.large {
+		most = min(maxPartBytes, f.memory)
+	}
+	if f.draft != nil && (f.draft.Bytes() >= most || f.draft.Rows() >= maxPartRows) {
 		return f.flush(ctx)
 	}
 	return nil
+}
+
+// again puts what an element has already, and is to be written again, in front of its first new row.
+func (f *filling) again(ctx context.Context) error {
+	if f.before == nil || f.plan.Joined[f.element] {
+		return nil
+	}
+	f.plan.Joined[f.element] = true
+	var failed error
+	err := f.before(ctx, f.element, func(columns []arrow.Array) {
+		if failed == nil {
+			if f.draft == nil {
+				f.draft = part.NewDraft()
+			}
+			f.draft.Add(columns, 0, columns[0].Len())
+			failed = f.flushFull(ctx)
+		}
+		releaseAll(columns)
+	})
+	if f.draft == nil {
+		f.draft = part.NewDraft()
+	}
+	return errors.Join(err, failed)
 }
 
 // flush writes the part that grew.
@@ -226,15 +263,16 @@ type columnFormat interface {
 
 // files reads one file after the other.
 type files struct {
-	ctx    context.Context
-	format columnFormat
-	inputs []Input
-	schema column.Schema
-	total  int64 // bytes of all
-	passed int64 // of those that are read
-	next   int
-	now    columnar
-	stats  []FileStats
+	ctx     context.Context
+	format  columnFormat
+	inputs  []Input
+	schema  column.Schema
+	against string // whose columns they are
+	total   int64  // bytes of all
+	passed  int64  // of those that are read
+	next    int
+	now     columnar
+	stats   []FileStats
 }
 
 // scanColumns looks at the files, of which the first says what the columns are.
@@ -252,13 +290,14 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	default:
 		f.format = &csvFormat{o: o, infer: infer, bad: bad}
 	}
-	for i, in := range ins {
+	f.schema, f.against = slices.Clone(o.Like), "the dataset"
+	for _, in := range ins {
 		s, err := f.format.look(ctx, in, f.schema)
 		if err != nil {
 			return nil, failed(in, err)
 		}
-		if i == 0 {
-			f.schema = s
+		if f.schema == nil {
+			f.schema, f.against = s, in.Name()
 		} else if err := f.agree(in, s); err != nil {
 			return nil, err
 		}
@@ -274,7 +313,7 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	p.fill = func(ctx context.Context, sink Sink) error {
 		f.ctx = ctx
 		defer f.Close()
-		err := p.fillColumns(ctx, f, sink, o.MemoryBytes)
+		err := p.fillColumns(ctx, f, sink, o)
 		p.Files, p.Bad = f.stats, *bad
 		return err
 	}
@@ -284,7 +323,7 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 // agree compares a file's columns with the first one's.
 func (f *files) agree(in Input, s column.Schema) error {
 	if differs := f.schema.Differs(s); differs != "" {
-		return fmt.Errorf("%w: the files differ: %s against %s: %s", ErrInput, in.Name(), f.inputs[0].Name(), differs)
+		return fmt.Errorf("%w: the columns differ: %s against %s: %s", ErrInput, in.Name(), f.against, differs)
 	}
 	for c := range s { // one of the files may miss values where others miss none
 		f.schema[c].Nullable = f.schema[c].Nullable || s[c].Nullable
@@ -344,4 +383,28 @@ func (f *files) Close() {
 	if f.now != nil {
 		f.now.Close()
 	}
+}
+
+const (
+	// smallPart is a part that is written again when its shard is added to.
+	smallPart = minPartBytes / 2
+	// ManyParts are so many that those of usual size are written again too, as fewer and larger ones (Options.LargeParts).
+	ManyParts = 24
+)
+
+// JoinFrom says which parts of a shard, of these sizes, are written again when it is added to: those from the number it returns on. Small
+// ones are joined so, and a shard that is added to for ever has few parts all the same.
+func JoinFrom(sizes []uint64) int {
+	all, from := uint64(0), len(sizes)
+	for _, n := range sizes {
+		all += n
+	}
+	small := uint64(smallPart)
+	if len(sizes) >= ManyParts {
+		small = max(all/partShare, minPartBytes)
+	}
+	for from > 0 && sizes[from-1] < small {
+		from--
+	}
+	return from
 }

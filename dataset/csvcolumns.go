@@ -3,7 +3,6 @@ package dataset
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -105,11 +104,14 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 		if err == io.EOF {
 			break
 		}
-		if late := (*LineError)(nil); errors.As(err, &late) || err == nil && len(record) != len(seen) {
+		if err != nil {
+			if _, err = lineOf(err); err != nil {
+				return nil, err
+			}
 			continue // the reading of rows reports it
 		}
-		if err != nil {
-			return nil, err
+		if len(record) != len(seen) {
+			continue // it too
 		}
 		for i, text := range record {
 			if !missingText(text, c.inQuotesAt(i), f.o.Nulls) {
@@ -132,7 +134,7 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 	found := map[string]bool{}
 	for i, name := range c.names {
 		if at[i] = s.Index(name); at[i] < 0 {
-			return nil, fmt.Errorf("%w: the files differ: the header of %s has a column %q, which the first file has not; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
+			return nil, fmt.Errorf("%w: the columns differ: the header of %s has a column %q, which there is not in the first file, or the dataset; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
 		}
 		if found[name] {
 			return nil, fmt.Errorf("%w: %s: its header has the column %q twice: rename one", ErrInput, c.in.Name(), name)
@@ -141,7 +143,7 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 	}
 	for _, col := range s {
 		if !found[col.Name] {
-			return nil, fmt.Errorf("%w: the files differ: the header of %s has no column %q, which the first file has; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
+			return nil, fmt.Errorf("%w: the columns differ: the header of %s has no column %q, which the first file, or the dataset, has; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
 		}
 	}
 	return at, nil
@@ -181,10 +183,7 @@ func (r *csvColumns) Next(ctx context.Context) ([]arrow.Array, error) {
 func (r *csvColumns) row() (bad *LineError, err error) {
 	fields, err := r.next()
 	if err != nil {
-		if errors.As(err, &bad) {
-			return bad, nil
-		}
-		return nil, err
+		return lineOf(err)
 	}
 	if len(fields) != len(r.at) {
 		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.at))

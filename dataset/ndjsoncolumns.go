@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // ndjsonFormat reads an object per line as columns: a member is a column.
@@ -37,7 +37,6 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	rows := int64(0)
 	w := &objects{lines: t.lines}
 	for !t.sampled() {
-		late := (*LineError)(nil)
 		err := w.next(func(name []byte, value []byte) error {
 			c, ok := index[string(name)]
 			if !ok {
@@ -52,11 +51,11 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		if err == io.EOF {
 			break
 		}
-		if errors.As(err, &late) {
-			continue // the reading of rows reports it
-		}
 		if err != nil {
-			return nil, err
+			if _, err = lineOf(err); err != nil {
+				return nil, err
+			}
+			continue // the reading of rows reports it
 		}
 		rows++
 	}
@@ -207,10 +206,7 @@ func (r *ndjsonColumns) read() (bad *LineError, err error) {
 	r.row++
 	r.next = 0
 	if err := r.objects.next(r.member); err != nil {
-		if errors.As(err, &bad) {
-			return bad, nil
-		}
-		return nil, err
+		return lineOf(err)
 	}
 	for c, row := range r.seen {
 		if row != r.row {
@@ -225,7 +221,9 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 	c := r.next
 	if c >= len(r.schema) || string(name) != r.schema[c].Name {
 		var ok bool
-		if c, ok = r.index[string(name)]; !ok {
+		if c, ok = r.index[string(name)]; !ok && r.f.loose == nil {
+			return r.objects.lines.errorf("", "it has a member %s, and the dataset has no such column; %s", clipped(name), schema.Suggest(string(name), r.schema.Names()))
+		} else if !ok {
 			return r.objects.lines.errorf("", "it has a member %s, which the first %d rows have not: give its type (--types '%s')", clipped(name), max(r.infer.Rows, 1),
 				column.Schema{{Name: string(name), Type: column.Type{ID: column.UTF8}}}.List())
 		}
@@ -253,7 +251,7 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		var err error
 		if nested := value[0] == '{' || value[0] == '['; nested && !isText {
 			err = errNested
-		} else if isText && !r.f.loose[r.schema[c].Name] {
+		} else if isText && r.f.loose != nil && !r.f.loose[r.schema[c].Name] {
 			err = r.infer.late(r.schema[c], value, fmt.Errorf("%s is not a string", clipped(value)))
 		}
 		if err != nil {

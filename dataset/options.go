@@ -1,11 +1,14 @@
 package dataset
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
@@ -137,6 +140,12 @@ type Options struct {
 	NoHeader bool
 	// ColumnTypes are types of columns in CSV and NDJSON, by name; those of other columns are inferred.
 	ColumnTypes column.Schema
+	// Like are the columns that the files must have: those of the dataset that they are added to. Nothing is inferred then.
+	Like column.Schema
+	// Before reads what an element has already that is to be written again, in front of its first new row: chunks, whose arrays the load releases.
+	Before func(ctx context.Context, element uint32, add func([]arrow.Array)) error
+	// LargeParts has parts grow as far as they may: for a shard that has ManyParts.
+	LargeParts bool
 	// Nulls are texts that mean a missing value, in columns of CSV and NDJSON, beside an empty field without quotes.
 	Nulls []string
 	Comma byte // CSV: the separator, ',' if 0. Edges: the separator, spaces and tabs if 0
@@ -270,6 +279,13 @@ func (o *Options) checkColumns() error {
 		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for records, which have a --schema)", ErrOptions)
 	}
 	for _, c := range o.ColumnTypes {
+		if i := o.Like.Index(c.Name); len(o.Like) > 0 && (i < 0 || o.Like[i].Type != c.Type) {
+			has := "has no such column"
+			if i >= 0 {
+				has = fmt.Sprintf("has it as %v", o.Like[i].Type)
+			}
+			return fmt.Errorf("%w: column %q: its type is given as %v, and the dataset %s: what is added has the same types", ErrOptions, c.Name, c.Type, has)
+		}
 		if _, err := putterOf(c.Type); err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: %w", ErrInput, in.Name(), err)
 	}
-	r = &parquetReader{name: in.Name(), stream: s, file: file, most: uint64(f.o.MemoryBytes) / 2, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
@@ -100,6 +100,7 @@ type parquetReader struct {
 	taken    uint64 // by the chunk that is read
 	most     uint64 // that may be taken
 	stream   Stream
+	at       io.ReaderAt
 
 	group int // that is read
 	left  int64
@@ -169,6 +170,9 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 			return nil, io.EOF
 		}
 		g := groups[r.group]
+		if err := r.checkPages(r.at, r.group); err != nil {
+			return nil, err
+		}
 		r.group++
 		r.left = g.NumRows()
 		chunks := g.ColumnChunks()

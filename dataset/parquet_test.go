@@ -1,6 +1,8 @@
 package dataset
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // wide is a row whose text is in the file once, in a dictionary.
@@ -21,14 +25,14 @@ type wide struct {
 	F string `parquet:"f,dict"`
 }
 
-func parquetInput[T any](t *testing.T, rows []T) Input {
+func parquetInput[T any](t *testing.T, rows []T, o ...parquet.WriterOption) Input {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.parquet")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := parquet.NewGenericWriter[T](f)
+	w := parquet.NewGenericWriter[T](f, o...)
 	if _, err := w.Write(rows); err != nil {
 		t.Fatal(err)
 	}
@@ -86,5 +90,70 @@ func TestParquetWideValues(t *testing.T) {
 	}
 	if p.Rows != 1500 || len(p.Parts[0]) < 2 {
 		t.Errorf("%d rows in %+v", p.Rows, p.Parts)
+	}
+}
+
+// What a page unpacks to is known before it is unpacked.
+func TestParquetBombs(t *testing.T) {
+	type row struct {
+		A []byte `parquet:"a"`
+	}
+	var rows []row
+	for range 300 { // its statistics have one in plain
+		rows = append(rows, row{make([]byte, 64<<10)})
+	}
+	for name, codec := range map[string]parquet.WriterOption{"zstd": parquet.Compression(&parquet.Zstd), "gzip": parquet.Compression(&parquet.Gzip), "snappy": parquet.Compression(&parquet.Snappy),
+		"brotli": parquet.Compression(&parquet.Brotli)} {
+		in := parquetInput(t, rows, codec, parquet.PageBufferSize(64<<20))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := loaded(t, Options{Format: Parquet, MemoryBytes: 16 << 20}, in)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "row group 0, column \"a\": ") || !strings.Contains(err.Error(), "write the file again with") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > 8<<20 {
+			t.Errorf("%s: %d MiB were allocated", name, taken>>20)
+		}
+		if name == "brotli" {
+			continue
+		}
+		if _, err := loaded(t, Options{Format: Parquet}, in); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A page's own bytes say how large it is, whatever its header says.
+func TestUnpackedBound(t *testing.T) {
+	large := make([]byte, 3<<20)
+	e, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := e.EncodeAll(large, nil)
+	two := append(bytes.Clone(packed), e.EncodeAll([]byte("and more"), nil)...)
+	var zipped bytes.Buffer
+	g := gzip.NewWriter(&zipped)
+	if _, err := g.Write(large); err != nil || g.Close() != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		codec format.CompressionCodec
+		data  []byte
+		least int64
+		bad   bool
+	}{{format.Zstd, packed, 3 << 20, false}, {format.Zstd, two, 3<<20 + 8, false}, {format.Zstd, packed[:len(packed)-2], 0, true}, {format.Zstd, []byte("no zstd at all"), 0, true},
+		{format.Gzip, zipped.Bytes(), 2 << 20, false}, {format.Snappy, []byte{0x80, 0x80, 0x80, 0x10}, 32 << 20, false}, {format.Lz4Raw, make([]byte, 100), 25500, false}, {format.LZO, nil, 0, true}} {
+		n, err := unpackedBound(c.codec, bytes.NewReader(c.data), int64(len(c.data)), 2<<20)
+		if c.codec == format.Zstd && err == nil && n <= 2<<20 {
+			t.Errorf("%v: %d", c.codec, n)
+		}
+		if (err != nil) != c.bad && n <= 2<<20 || n < min(c.least, 2<<20) {
+			t.Errorf("%v: %d, %v", c.codec, n, err)
+		}
+	}
+	if n, err := unpackedBound(format.Zstd, bytes.NewReader(two), int64(len(two)), 1<<40); err != nil || n < 3<<20+8 || n > 4<<20 {
+		t.Errorf("%d, %v", n, err)
 	}
 }

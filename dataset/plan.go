@@ -27,6 +27,7 @@ type Plan struct {
 	Stats    []part.Stats // by column
 	Files    []FileStats
 	Inferred *Inference // nil: nothing was
+	Joined   []bool     // by element: Options.Before was asked for its rows, which are in its parts
 
 	filled bool
 	fill   func(context.Context, Sink) error

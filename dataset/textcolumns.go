@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -72,6 +73,7 @@ type textRows struct {
 	room   int   // rows of a chunk
 	cols   []*part.Builder
 	rows   int
+	text   []int // what the columns' text took in the chunk before
 }
 
 func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *BadLines) (*textRows, error) {
@@ -99,6 +101,9 @@ func (r *textRows) begin() {
 	r.rows, r.cols = 0, make([]*part.Builder, len(r.schema))
 	for i, c := range r.schema {
 		r.cols[i] = part.NewBuilder(c.Type, r.room)
+		if r.text != nil {
+			r.cols[i].Reserve(r.text[i] + r.text[i]/16)
+		}
 	}
 }
 
@@ -108,6 +113,14 @@ func (r *textRows) value(c int, text []byte) error {
 		return r.infer.late(r.schema[c], text, err)
 	}
 	return nil
+}
+
+// lineOf tells a bad line from an error that ends the load. (In a function of its own, or each row would take memory for bad.)
+func lineOf(err error) (bad *LineError, other error) {
+	if errors.As(err, &bad) {
+		return bad, nil
+	}
+	return nil, err
 }
 
 // end completes a row, or drops it.
@@ -128,7 +141,9 @@ func (r *textRows) finish() ([]arrow.Array, error) {
 		return nil, io.EOF
 	}
 	out := make([]arrow.Array, len(r.cols))
+	r.text = make([]int, len(r.cols))
 	for i, b := range r.cols {
+		r.text[i] = b.TextBytes()
 		out[i] = b.Finish()
 	}
 	r.cols = nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -145,7 +146,7 @@ func TestBadColumns(t *testing.T) {
 		{Options{ColumnTypes: types(t, "a:decimal128(5, 2)")}, []Input{text("x.csv", "a\n1.234\n")}, []string{"line 2", "more than 2 digits behind the point"}},
 		{Options{ColumnTypes: types(t, "a:timestamp[s]")}, []Input{text("x.csv", "a\n2026-01-01T00:00:00Z\n")}, []string{"offset from UTC"}},
 		{Options{ColumnTypes: types(t, "a:date32")}, []Input{text("x.csv", "a\n2026-02-30\n")}, []string{`"2026-02-30" is no date32`}},
-		{Options{}, []Input{text("x.csv", "a,b\n1,2\n"), text("y.csv", "a,c\n1,2\n")}, []string{"y.csv", `column "c"`, "the first file has not"}},
+		{Options{}, []Input{text("x.csv", "a,b\n1,2\n"), text("y.csv", "a,c\n1,2\n")}, []string{"y.csv", `column "c"`, "not in the first file"}},
 		{Options{}, []Input{text("x.csv", "a\n1\n"), text("y.csv", "a\nx\n")}, []string{"y.csv: line 2: column a", `"x" is no i64`, "inferred from the first row"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":[1]}`)}, []string{`member "a" is an object or a list`, "a:utf8"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":1,"a":2}`)}, []string{"line 2: column a", "stands twice"}},
@@ -283,4 +284,58 @@ func arrowStream(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// A shard that is added to for ever has few parts, and parts of usual size are seldom written again.
+func TestJoinFrom(t *testing.T) {
+	for _, c := range []struct {
+		sizes []uint64
+		want  int
+	}{{nil, 0}, {[]uint64{1}, 0}, {[]uint64{smallPart}, 1}, {[]uint64{smallPart, 5, 5}, 1}, {[]uint64{5, smallPart}, 2}} {
+		if got := JoinFrom(c.sizes); got != c.want {
+			t.Errorf("%v: %d, want %d", c.sizes, got, c.want)
+		}
+	}
+	var sizes []uint64
+	all, written := uint64(0), uint64(0)
+	for range 3000 { // a MiB each
+		from, most := JoinFrom(sizes), uint64(0)
+		if len(sizes) >= ManyParts {
+			most = maxPartBytes
+		}
+		again := uint64(1 << 20)
+		for _, n := range sizes[from:] {
+			again += n
+		}
+		written += again
+		sizes = sizes[:from]
+		before := all + 1<<20 - again
+		for all += 1 << 20; again > 0; {
+			n := min(again, max(before/partShare, minPartBytes, most))
+			sizes, again, before = append(sizes, n), again-n, before+n
+		}
+		if len(sizes) > cluster.MaxParts {
+			t.Fatalf("%d parts of %d MiB", len(sizes), all>>20)
+		}
+	}
+	if written > 40*all {
+		t.Errorf("%d MiB were written for %d", written>>20, all>>20)
+	}
+}
+
+// Reading a row allocates nothing; what is allocated is buffers of chunks.
+func TestRowsAllocateNothing(t *testing.T) {
+	of := func(rows int) uint64 {
+		in := text("x.csv", string(logText(rows)))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := loaded(t, Options{Format: CSV}, in); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	if few, many := of(20_000), of(60_000); many > few+4000 {
+		t.Errorf("20,000 rows allocate %d times, 60,000 rows %d times", few, many)
+	}
 }

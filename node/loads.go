@@ -43,11 +43,14 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	if len(req.Load) != loadIDBytes {
 		return nil, fmt.Errorf("%w: a load's id of %d characters, want %d", control.ErrRequest, len(req.Load), loadIDBytes)
 	}
-	old, err := n.catalog.MayPut(who, req.Name, req.Replace)
+	old, err := n.catalog.MayPut(who, req.Name, req.Replace || req.Append > 0)
+	if err == nil && req.Append > 0 {
+		err = n.mayAppend(old, req)
+	}
 	if err != nil {
 		return nil, err
 	}
-	l := &load{id: req.Load, name: req.Name, replace: req.Replace, by: who, from: c.From, touched: time.Now()}
+	l := &load{id: req.Load, name: req.Name, replace: req.Replace || req.Append > 0, base: req.Append, by: who, from: c.From, touched: time.Now()}
 	if len(req.Staging) > 0 {
 		if l.staging, err = fabric.DecodeKey(req.Staging); err != nil {
 			return nil, fmt.Errorf("%w: staging: %w", control.ErrRequest, err)
@@ -151,6 +154,7 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 	if err != nil {
 		return nil, err
 	}
+	o.Before, o.LargeParts = n.before(l, req.Join)
 	o.Progress = func(phase dataset.Phase, done, total int64) {
 		if note, err := json.Marshal(control.Progress{Phase: string(phase), Done: done, Total: total}); err == nil {
 			c.Note(note)
@@ -176,7 +180,8 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 		return nil, err
 	}
 	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Columns: plan.Columns, Parts: plan.PartsOf(0), Rows: plan.Rows, Edges: plan.Edges,
-		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad), Stats: plan.Stats, Files: plan.Files, Inferred: plan.Inferred}, nil
+		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad), Stats: plan.Stats, Files: plan.Files, Inferred: plan.Inferred,
+		Joined: len(plan.Joined) > 0 && plan.Joined[0]}, nil
 }
 
 // shardSink is a dataset.Sink whose only element is this node.
@@ -253,7 +258,11 @@ func (s *store) prepare(l *load, t *cluster.Table, windows []cluster.Window) err
 	if s.loads[l.id] != l || l.state == loadPrepared || l.busy != 1 {
 		return fmt.Errorf("%w: load %s was given up, or is still being filled", control.ErrLoad, l.id)
 	}
-	if len(windows) != len(l.windows) {
+	kept, err := s.keptOf(l, windows)
+	if err != nil {
+		return err
+	}
+	if windows = windows[kept:]; len(windows) != len(l.windows) {
 		return fmt.Errorf("%w: it has %d windows here, the load %d", cluster.ErrTable, len(windows), len(l.windows))
 	}
 	for i, w := range windows {

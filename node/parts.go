@@ -17,15 +17,19 @@ func (n *Node) checkParts(l *load, t *cluster.Table, s *cluster.Shard) error {
 	if err := n.data.settle(l); err != nil {
 		return err
 	}
+	parts, err := n.checkKept(l, t, s)
+	if err != nil || len(parts) == 0 {
+		return err
+	}
 	windows, err := n.data.pin(l)
 	if err != nil {
 		return err
 	}
 	defer unpin(windows)
-	if len(windows) != cluster.PartWindows*len(s.Parts) {
-		return fmt.Errorf("%w: %d parts have %d windows, the load has %d", cluster.ErrTable, len(s.Parts), cluster.PartWindows*len(s.Parts), len(windows))
+	if len(windows) != cluster.PartWindows*len(parts) {
+		return fmt.Errorf("%w: %d parts have %d windows, the load has %d", cluster.ErrTable, len(parts), cluster.PartWindows*len(parts), len(windows))
 	}
-	for i, want := range s.Parts {
+	for i, want := range parts {
 		file, dir := windows[cluster.PartWindows*i+cluster.PartFile], windows[cluster.PartWindows*i+cluster.PartDirectory]
 		if err := checkPart(t, want, file, dir); err != nil {
 			return fmt.Errorf("%w: part %d of %q: %w", control.ErrRequest, i, t.Name, err)

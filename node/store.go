@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,7 @@ type load struct {
 	id      control.LoadID
 	name    string
 	replace bool
+	base    uint64 // the version that it adds to; 0: none
 	by      cluster.Principal
 	from    *fabric.Endpoint
 	state   loadState
@@ -77,6 +79,7 @@ type shard struct {
 	version  uint64
 	writable bool
 	windows  []window
+	retired  []window // of the version before, that this one has written again: who reads that one may end
 	charge   component.Charge
 	root     []fabric.Key
 	given    map[string]*given // by principal
@@ -298,7 +301,11 @@ func (s *store) commit(l *load, publish func() error) error {
 	}
 	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, charge: l.charge, given: map[string]*given{}}
 	sh.writable = len(l.windows) > 0 && l.windows[0].seg.Kind() == fabric.Writable
-	err := sh.makeRoot()
+	old := s.shards[l.name]
+	err := s.addTo(sh, l, old)
+	if err == nil {
+		err = sh.makeRoot()
+	}
 	if err == nil {
 		err = publish()
 	}
@@ -307,18 +314,16 @@ func (s *store) commit(l *load, publish func() error) error {
 		s.abort(l)
 		return err
 	}
-	old := s.shards[l.name]
 	s.shards[l.name] = sh
 	l.windows, l.charge = nil, component.Charge{}
 	s.end(l, true)
+	var leave []window
 	if old != nil {
-		s.unreserve(&old.charge)
+		leave = s.succeed(sh, l, old)
 	}
 	s.mu.Unlock()
 	s.committed.Add(1)
-	if old != nil {
-		closeAll(old.windows)
-	}
+	closeAll(leave)
 	return nil
 }
 
@@ -328,7 +333,7 @@ func (sh *shard) makeRoot() error {
 	if sh.writable {
 		rights = fabric.RightsAll
 	}
-	for _, w := range sh.windows {
+	for _, w := range sh.windows[len(sh.root):] {
 		k, err := w.seg.Key(rights)
 		if err != nil {
 			return err
@@ -365,14 +370,15 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 		sh.given[who.Name] = g
 	}
 	g.who = who
-	if keys := g.keys[rights]; keys != nil {
+	keys := slices.Clone(g.keys[rights]) // of parts that the version before had too
+	if len(keys) == len(sh.root) && keys != nil {
 		return keys, rights, nil
 	}
-	var keys []fabric.Key
-	for _, k := range sh.root {
+	had := len(keys)
+	for _, k := range sh.root[had:] {
 		n, err := s.el.Narrow(k, 0, k.Size, rights)
 		if err != nil {
-			s.revoke(keys)
+			s.revoke(keys[had:])
 			return nil, 0, err
 		}
 		keys = append(keys, n)
@@ -390,11 +396,14 @@ func (s *store) revoke(keys []fabric.Key) {
 // regrant revokes the keys that allow more than rights says their holder may do now.
 func (s *store) regrant(name string, rights func(cluster.Principal) fabric.Rights) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	sh := s.shards[name]
 	if sh == nil {
+		s.mu.Unlock()
 		return
 	}
+	leave := s.dropRetired(sh) // of whose keys there is no list any more
+	defer closeAll(leave)
+	defer s.mu.Unlock()
 	for who, g := range sh.given {
 		now := rights(g.who)
 		for r, keys := range g.keys {
@@ -412,8 +421,11 @@ func (s *store) regrant(name string, rights func(cluster.Principal) fabric.Right
 // takeBack revokes all keys that principals have.
 func (s *store) takeBack(principals []string) {
 	s.mu.Lock()
+	var leave []window
+	defer func() { closeAll(leave) }()
 	defer s.mu.Unlock()
 	for _, sh := range s.shards {
+		leave = append(leave, s.dropRetired(sh)...)
 		for _, who := range principals {
 			if g := sh.given[who]; g != nil {
 				for _, keys := range g.keys {
@@ -437,6 +449,7 @@ func (s *store) remove(name string, version uint64) {
 	s.unreserve(&sh.charge)
 	s.mu.Unlock()
 	closeAll(sh.windows)
+	closeAll(sh.retired)
 }
 
 // held is what a shard takes here, and whether peers may write it.

@@ -68,6 +68,7 @@ type loadFlags struct {
 	skipBad    int64
 	line       string
 	replace    bool
+	appends    bool
 	writable   bool
 	nulls      []string
 	dryRun     bool
@@ -108,6 +109,7 @@ as compressed sparse rows in both directions.`,
 	p.StringArrayVar(&f.at, "at", nil, "NODE:PATH: the node reads its own file; may be repeated")
 	p.StringSliceVar(&f.nodes, "nodes", nil, "names of the nodes to shard over, with commas between, in this order (default: all, by name)")
 	f.addFormat(cmd, "format")
+	p.BoolVar(&f.appends, "append", false, "add the rows to the dataset of that name, which has the same columns")
 	p.BoolVar(&f.replace, "replace", false, "replace the dataset of that name, once the new one is loaded")
 	p.BoolVar(&f.writable, "writable", false, "let functions and clients write to it (default: it is sealed)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -183,7 +185,7 @@ func (f *loadFlags) typeList() []schema.Type {
 
 // spec is the load that the flags describe, but for its input.
 func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
-	spec := client.LoadSpec{Name: name, Replace: f.replace, Writable: f.writable, Nodes: f.nodes}
+	spec := client.LoadSpec{Name: name, Replace: f.replace, Append: f.appends, Writable: f.writable, Nodes: f.nodes}
 	s, err := readSchema(f.schema)
 	if err != nil {
 		return spec, err
@@ -331,6 +333,11 @@ func (a *app) memLoad(cmd *cobra.Command, name string, files []string, f *loadFl
 	for _, flag := range []string{"nodes", "shard", "key"} {
 		if len(spec.At) > 0 && cmd.Flags().Changed(flag) {
 			return usagef("--%s goes with a FILE that is read here; with --at each node keeps the rows of its own file, in the order in which the nodes are named", flag)
+		}
+	}
+	for _, flag := range []string{"replace", "writable", "nodes"} {
+		if f.appends && cmd.Flags().Changed(flag) {
+			return usagef("--%s does not go with --append: rows are added to sealed columns, at the nodes that have them", flag)
 		}
 	}
 	if cmd.Flags().Changed("nodes") && len(f.nodes) == 0 {
@@ -495,7 +502,12 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 			fmt.Fprintf(w, " (%d)", s.Rows)
 		}
 		for k, win := range s.Windows {
-			fmt.Fprintf(w, "  %d:%v", k, node.Bytes(win.Size))
+			if len(s.Parts) == 0 {
+				fmt.Fprintf(w, "  %d:%v", k, node.Bytes(win.Size))
+			}
+		}
+		if n := len(s.Parts); n > 0 {
+			fmt.Fprintf(w, "  %d %s", n, plural(n, "part"))
 		}
 		if why := d.Lost[s.Element]; why != "" {
 			fmt.Fprintf(w, "  LOST: %s", why)
@@ -504,6 +516,9 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 			fmt.Fprintf(w, "  UNREACHABLE: %s", why)
 		}
 		fmt.Fprintln(w)
+	}
+	for _, p := range d.Parts {
+		fmt.Fprintf(w, "  part    %-12s %d %s from %d, %v\n", p.Node, p.Rows, plural(p.Rows, "row"), p.FirstRow, node.Bytes(p.Bytes))
 	}
 	for _, who := range slices.Sorted(maps.Keys(d.Grants)) {
 		fmt.Fprintf(w, "  granted %s to %s\n", d.Grants[who], who)

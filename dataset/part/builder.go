@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -46,6 +47,13 @@ func NewBuilder(t column.Type, rows int) *Builder {
 		b.fixed = make([]byte, 0, rows*b.size)
 	}
 	return b
+}
+
+// Reserve makes room for so much text.
+func (b *Builder) Reserve(text int) {
+	if b.typ.Varies() {
+		b.text = slices.Grow(b.text, text)
+	}
 }
 
 // Rows is how many values there are.

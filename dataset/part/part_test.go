@@ -291,6 +291,9 @@ func TestSchemaThatLoops(t *testing.T) {
 	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
 		t.Error(err)
 	}
+	if _, err := OpenFile(bytes.NewReader(b)); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+		t.Error(err)
+	}
 	var out bytes.Buffer
 	if err := ipc.NewWriter(&out, ipc.WithSchema(arrow.NewSchema([]arrow.Field{{Name: "l", Type: list.Type()}}, nil))).Close(); err != nil {
 		t.Fatal(err)
@@ -300,6 +303,46 @@ func TestSchemaThatLoops(t *testing.T) {
 	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(out.Bytes())); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
 		t.Error(err)
 	}
+}
+
+// A stream that anybody wrote, and a file from a node that is not to be trusted, are read or refused.
+func FuzzRead(f *testing.F) {
+	part := written(f, 9)
+	f.Add(part)
+	f.Add(part[8:]) // a stream, with a footer behind it
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if file, err := OpenFile(bytes.NewReader(b)); err == nil {
+			for i := range 4 {
+				if rec, err := file.Chunk(i); err == nil {
+					rec.Release()
+				}
+			}
+			file.Close()
+		}
+		s, err := NewStream(bytes.NewReader(b), 1<<20)
+		if err != nil {
+			return
+		}
+		defer s.Close()
+		for range 4 {
+			columns, err := s.Next()
+			if err != nil {
+				return
+			}
+			rows, err := Rows(columns, 0, min(columns[0].Len(), ChunkRows), 1<<20)
+			if err == nil {
+				for i, a := range rows {
+					if err := checkColumn(a); err != nil {
+						t.Errorf("column %d: %v", i, err)
+					}
+					a.Release()
+				}
+			}
+			for _, a := range columns {
+				a.Release()
+			}
+		}
+	})
 }
 
 func FuzzOpen(f *testing.F) {

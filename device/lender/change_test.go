@@ -105,7 +105,10 @@ func TestUnqueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		var w [8]byte
-		b.eventually("the bell rings", func() bool { fabric.CopyOut(w[:], b.seg.Bytes()[8184:8192]); return binary.NativeEndian.Uint64(w[:]) == i+1 })
+		b.eventually("the bell rings", func() bool {
+			fabric.CopyOut(w[:], b.seg.Bytes()[8184:8192])
+			return binary.NativeEndian.Uint64(w[:]) == i+1
+		})
 		fabric.CopyOut(w[:], b.seg.Bytes()[cqAt+head*nvme.CompletionBytes+8:][:8])
 		if got := nvme.ParseCompletion(binary.LittleEndian.Uint64(w[:])); got.ID != uint16(i) || got.Phase != phase {
 			t.Fatalf("completion %d: %+v", i, got)

@@ -1,0 +1,196 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
+)
+
+// numbers is a CSV file with the numbers from one on.
+func numbers(from, to int) string {
+	var b strings.Builder
+	b.WriteString("n,s\n")
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, "%d,text %d\n", i, i%7)
+	}
+	return b.String()
+}
+
+// sortedColumns is a dataset of columns as CSV, its lines in order.
+func sortedColumns(t testing.TB, r *Reader) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := r.WriteBatches(t.Context(), ReadOptions{}, batch.CSV, &out); err != nil {
+		t.Fatal(err)
+	}
+	return sortedLines(out.String())
+}
+
+func csvColumns(name, data string) LoadSpec {
+	return LoadSpec{Name: name, Input: dataset.NewText(name+".csv", []byte(data)), Options: dataset.Options{Format: dataset.CSV}}
+}
+
+// Rows are added as new parts; small ones are joined; who reads the version before goes on; what differs is refused and leaves nothing.
+func TestAppend(t *testing.T) {
+	overEach(t, func(t *testing.T, scheme string) {
+		b := newBench(t, scheme, "n1", "n2")
+		c := b.connect(t, tokenOwner)
+		if _, err := c.Load(t.Context(), csvColumns("logs", numbers(0, 1000)), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Grant(t.Context(), "logs", "reader", "r"); err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i <= 5; i++ {
+			old, err := c.Reader(t.Context(), "logs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := sortedColumns(t, old)
+			spec := csvColumns("logs", numbers(1000*i, 1000*i+1000))
+			spec.Append = true
+			report, err := c.Load(t.Context(), spec, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Rows != 1000 || report.Table.Rows != uint64(1000*i+1000) || len(report.Table.Shards[0].Parts) != 1 {
+				t.Errorf("%d rows of %+v", report.Rows, report.Table)
+			}
+			if now := sortedColumns(t, old); now != was { // it has the old keys
+				t.Error("the version before has other rows now")
+			}
+		}
+		r, err := c.Reader(t.Context(), "logs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sortedColumns(t, r); got != sortedLines(numbers(0, 6000)) {
+			t.Errorf("%d lines", strings.Count(got, "\n"))
+		}
+		d, err := c.Stat(t.Context(), "logs")
+		if err != nil || d.Grants["reader"] == "" {
+			t.Errorf("%+v, %v", d, err)
+		}
+		lent := b.lent()
+		for want, spec := range map[string]LoadSpec{
+			`column "m", which there is not in the first file, or the dataset`: csvColumns("logs", "n,m\n1,2\n"),
+			`column n: "x" is no i64`:                     csvColumns("logs", "n,s\nx,y\n"),
+			"its type is given as u8":                     {Name: "logs", Input: dataset.NewText("x.csv", []byte("n,s\n1,y\n")), Options: dataset.Options{Format: dataset.CSV, ColumnTypes: mustTypes(t, "n:u8")}},
+			"load it without --append first":              csvColumns("other", numbers(0, 1)),
+			"rows are added to columns, which are sealed": {Name: "logs", Replace: true, Input: dataset.NewText("x.csv", []byte("n,s\n1,y\n")), Options: dataset.Options{Format: dataset.CSV}},
+		} {
+			spec.Append = true
+			if _, err := c.Load(t.Context(), spec, nil); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		if now := b.lent(); now != lent {
+			t.Errorf("%d bytes are lent, %d were", now, lent)
+		}
+		if err := c.Remove(t.Context(), "logs"); err != nil {
+			t.Fatal(err)
+		}
+		if lent := b.lent(); lent != 0 {
+			t.Errorf("%d bytes are lent still", lent)
+		}
+	})
+}
+
+// Nodes add files of their own; one that has none keeps what it has.
+func TestAppendAtNodes(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	path := b.write(t, "more.csv", numbers(100, 150))
+	if _, err := c.Load(t.Context(), csvColumns("logs", numbers(0, 100)), nil); err != nil {
+		t.Fatal(err)
+	}
+	report, err := c.Load(t.Context(), LoadSpec{Name: "logs", Append: true, At: []Source{{Node: "n2", Path: path}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := report.Table.Shards; report.Rows != 50 || s[0].Rows != 50 || s[1].Rows != 100 || len(s[1].Parts) != 1 {
+		t.Errorf("%+v", report.Table)
+	}
+	r, err := c.Reader(t.Context(), "logs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sortedColumns(t, r) != sortedLines(numbers(0, 150)) {
+		t.Error("other rows")
+	}
+}
+
+// A load that ends in its middle leaves the dataset as it was, and nothing else.
+func TestAppendCancelled(t *testing.T) {
+	b := newBench(t, "tcp", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	if _, err := c.Load(t.Context(), csvColumns("logs", numbers(0, 100)), nil); err != nil {
+		t.Fatal(err)
+	}
+	lent := b.lent()
+	ctx, cancel := context.WithCancel(t.Context())
+	spec := csvColumns("logs", numbers(100, 3_000_000))
+	spec.Append = true
+	_, err := c.Load(ctx, spec, func(p LoadProgress) {
+		if p.Phase == string(dataset.PhaseFill) && p.Done > p.Total/2 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	waitFor(t, "nothing more is lent", func() bool { return b.lent() == lent })
+	r, err := c.Reader(t.Context(), "logs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sortedColumns(t, r) != sortedLines(numbers(0, 100)) {
+		t.Error("other rows")
+	}
+}
+
+// Parts of usual size are shared by the versions, not written again.
+func TestAppendSharesParts(t *testing.T) {
+	b := newBench(t, "shm", "n1")
+	c := b.connect(t, tokenOwner)
+	wide := func(from, to int) string {
+		var s strings.Builder
+		s.WriteString("n,s\n")
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&s, "%d,%d%s\n", i, i, strings.Repeat("x", 400))
+		}
+		return s.String()
+	}
+	if _, err := c.Load(t.Context(), csvColumns("logs", wide(0, 30_000)), nil); err != nil {
+		t.Fatal(err)
+	}
+	lent := b.lent()
+	spec := csvColumns("logs", wide(30_000, 30_010))
+	spec.Append = true
+	report, err := c.Load(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(report.Table.Shards[0].Parts); n != 2 || report.Bytes > 1<<16 {
+		t.Errorf("%d parts, %d bytes written", n, report.Bytes)
+	}
+	if now := b.lent(); now > lent+1<<17 {
+		t.Errorf("%d bytes are lent, %d were", now, lent)
+	}
+}
+
+func mustTypes(t testing.TB, text string) column.Schema {
+	t.Helper()
+	s, err := column.ParseList(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

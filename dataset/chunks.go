@@ -1,0 +1,79 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
+)
+
+// Chunks are rows that a program has, as columns.
+type Chunks struct {
+	Name    string // for messages
+	Columns column.Schema
+	// Next is the next rows, at most part.ChunkRows, as an array for each column; io.EOF ends it. The load releases them.
+	Next func(ctx context.Context) ([]arrow.Array, error)
+}
+
+// ScanChunks plans the load of rows that a program has, which it asks for once. All are gathered before the first is written, for their number decides which go where.
+func ScanChunks(in *Chunks, o Options) (*Plan, error) {
+	o.Format = Arrow
+	if err := o.prepare(); err != nil {
+		return nil, err
+	}
+	if err := in.Columns.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name, err)
+	}
+	if differs := o.Like.Differs(in.Columns); len(o.Like) > 0 && differs != "" {
+		return nil, fmt.Errorf("%w: the columns differ: %s against the dataset: %s", ErrInput, in.Name, differs)
+	}
+	p := &Plan{Kind: cluster.Columns, Columns: in.Columns, Sharding: o.sharding(0)}
+	p.fill = func(ctx context.Context, sink Sink) error {
+		g := &gathered{columns: in.Columns}
+		defer g.Close()
+		for {
+			chunk, err := in.Next(ctx)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			g.chunks = append(g.chunks, chunk)
+			g.total += int64(chunk[0].Len())
+		}
+		return p.fillColumns(ctx, g, sink, &o)
+	}
+	return p, nil
+}
+
+// gathered are chunks of a known number.
+type gathered struct {
+	columns     column.Schema
+	chunks      [][]arrow.Array
+	done, total int64
+}
+
+func (g *gathered) Columns() column.Schema { return g.columns }
+
+func (g *gathered) Next(context.Context) ([]arrow.Array, error) {
+	if len(g.chunks) == 0 {
+		return nil, io.EOF
+	}
+	chunk := g.chunks[0]
+	g.chunks = g.chunks[1:]
+	g.done += int64(chunk[0].Len())
+	return chunk, nil
+}
+
+func (g *gathered) Place() (done, total int64) { return g.done, g.total }
+
+func (g *gathered) Close() {
+	for _, chunk := range g.chunks {
+		releaseAll(chunk)
+	}
+}
