@@ -75,6 +75,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.pool()
 	case "dev":
 		return c.drive()
+	case victimKind:
+		return c.victim()
 	case "crowd":
 		return c.crowd()
 	case "excache":

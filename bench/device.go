@@ -76,6 +76,7 @@ func (s *station) serveDrive(disk string) error {
 		return err
 	}
 	s.closers = append(s.closers, func() { l.Close() })
+	s.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, _ error) { go l.Abandoned(ep) })
 	admin := cluster.Principal{Name: "bench", Caps: cluster.CapAdmin}
 	l.Lend(lender.Spec{Class: "nvme", Name: diskName, Path: disk, Direct: true}) // where the file system has no O_DIRECT, whoever borrows it hears that there is none
 	err = errors.Join(l.Lend(lender.Spec{Class: "nvme", Name: driveName, Path: path}), control.ServeDevices(s.rpc, l))
@@ -90,7 +91,7 @@ func (s *station) serveDrive(disk string) error {
 // drive measures reads and writes of a borrowed drive in turns with pread on a file of the same kind here, and with Get; and how many there are
 // a second where several are under way.
 func (c *client) drive() error {
-	d, err := c.borrow(driveName)
+	d, err := c.borrow(driveName, device.Shared)
 	if err != nil {
 		return err
 	}
@@ -143,15 +144,15 @@ func (c *client) drive() error {
 	return nil
 }
 
-// borrow borrows one of the server's drives, beside others.
-func (c *client) borrow(name string) (*host.Drive, error) {
+// borrow borrows one of the server's drives.
+func (c *client) borrow(name string, mode device.Mode) (*host.Drive, error) {
 	asker := control.NewAsker(c.station.rpc, func(context.Context, string) (*fabric.Endpoint, error) { return c.eps[0], nil })
-	return host.Open(c.ctx, host.Config{Element: c.el, Asker: asker, Node: c.spec.Servers[0].Name, Drive: name, Mode: device.Shared, Depth: driveDepth, BufferBytes: drivePage})
+	return host.Open(c.ctx, host.Config{Element: c.el, Asker: asker, Node: c.spec.Servers[0].Name, Drive: name, Mode: mode, Depth: driveDepth, BufferBytes: drivePage})
 }
 
 // beside measures what two borrowers of a drive get, together and each, beside one alone.
 func (c *client) beside(d *host.Drive) error {
-	other, err := c.borrow(driveName)
+	other, err := c.borrow(driveName, device.Shared)
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (c *client) beside(d *host.Drive) error {
 
 // disk measures reads of a borrowed file on the disk in turns with io_uring's of the same file here.
 func (c *client) disk() error {
-	d, err := c.borrow(diskName)
+	d, err := c.borrow(diskName, device.Shared)
 	if err != nil {
 		c.r.Set("direct_left_out", err.Error())
 		return nil

@@ -52,6 +52,11 @@ func (s *segmentStore) Release(int) {}
 
 func (s *segmentStore) Discard(context.Context, int, []excache.Range) error { return nil }
 
+// Clone is not the segment's to do for itself, and the program that is measured does not fork.
+func (s *segmentStore) Clone(context.Context, int, int, []excache.Range) error {
+	return excache.ErrFull
+}
+
 func (s *segmentStore) Mapped(int) bool { return s.mem.Mapped() }
 
 func (s *segmentStore) Access(off uint64, n int, fn func([]byte)) error {

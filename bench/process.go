@@ -164,6 +164,9 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 			return nil, err
 		}
 		defer os.Remove(spec.Disk)
+		if c.Faults {
+			return c.driveFaults(ctx, spec, dir)
+		}
 	}
 	if c.Processes > 1 {
 		return c.processes(ctx, spec, dir)
@@ -177,7 +180,10 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 }
 
 // crew is a benchmark's processes.
-type crew struct{ servers, clients []*child.Process }
+type crew struct {
+	servers, clients []*child.Process
+	infos            []serverInfo
+}
 
 // end ends the clients, then the servers.
 func (w *crew) end() {
@@ -219,6 +225,7 @@ func (c *Config) muster(ctx context.Context, spec role, dir string, clients int)
 		}
 		spec.Servers = append(spec.Servers, info)
 	}
+	w.infos = spec.Servers
 	spec.Role = "client"
 	for i := range clients {
 		if spec.Name = "client"; clients > 1 {

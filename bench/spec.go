@@ -33,6 +33,7 @@ type Config struct {
 	Inline    bool           // of rpc: the handler runs on the goroutine that drives the server's fabric, not on one of its own
 	Bytes     int            // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
 	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
+	Faults    bool           // of dev: kill borrowers
 	WithSends bool           // of bulk: time active messages beside running Puts too
 	Calls     int            // of crowd: functions at once; default 64
 	Form      string         // of inject, chase and hostile: the form of code that is asked for, "auto" among them; "": ready functions, as wasm

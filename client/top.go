@@ -17,22 +17,23 @@ type busyNodes struct {
 	last map[string]control.ProcessorStatus
 }
 
-// percent is how busy a node was since it was asked last; at first, since it began.
-func (b *busyNodes) percent(s *control.Status) int {
+// percents is how busy each node was since it was asked last; at first, since it began.
+func (b *busyNodes) percents(nodes []*control.Status) []int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was, now := b.last[s.Name], s.Processor
-	if b.last == nil {
-		b.last = map[string]control.ProcessorStatus{}
+	next, out := map[string]control.ProcessorStatus{}, make([]int, len(nodes))
+	for i, s := range nodes {
+		was, now := b.last[s.Name], s.Processor
+		if was.SinceMs > now.SinceMs { // it was started again
+			was = control.ProcessorStatus{}
+		}
+		if all := (now.SinceMs - was.SinceMs) * int64(now.Processors); all > 0 {
+			out[i] = int(max(100*(now.UsedMs-was.UsedMs)/all, 0))
+		}
+		next[s.Name] = now
 	}
-	b.last[s.Name] = now
-	if was.SinceMs > now.SinceMs { // it was started again
-		was = control.ProcessorStatus{}
-	}
-	if all := (now.SinceMs - was.SinceMs) * int64(now.Processors); all > 0 {
-		return int(100 * (now.UsedMs - was.UsedMs) / all)
-	}
-	return 0
+	b.last = next
+	return out
 }
 
 // topOfNodes is Top where there is no manager.
@@ -42,10 +43,11 @@ func (c *Client) topOfNodes(ctx context.Context) (*manager.Top, error) {
 		return nil, err
 	}
 	t := &manager.Top{Managers: []string{}, Components: []manager.TopComponent{}, Regions: []manager.TopRegion{}}
-	for _, s := range replies {
+	busy := c.busy.percents(replies)
+	for i, s := range replies {
 		m := &s.Memory
 		t.Components = append(t.Components, manager.TopComponent{Extents: m.PoolExtents, Free: uint64(max(min(m.PoolLimitBytes-m.PoolBytes, m.LimitBytes-m.LentBytes), 0)),
-			Component: manager.Component{Member: cluster.Member{Name: s.Name}, Incarnation: s.Incarnation, Capacity: uint64(m.PoolLimitBytes), Local: uint64(m.PoolBytes), Load: c.busy.percent(s)}})
+			Component: manager.Component{Member: cluster.Member{Name: s.Name}, Incarnation: s.Incarnation, Capacity: uint64(m.PoolLimitBytes), Local: uint64(m.PoolBytes), Load: busy[i]}})
 	}
 	for _, s := range c.links.States() {
 		if !slices.ContainsFunc(t.Components, func(n manager.TopComponent) bool { return n.Name == s.Member.Name }) {

@@ -41,7 +41,8 @@ type Action struct {
 // Range is a run of a device's bytes.
 type Range struct{ Offset, Size uint64 }
 
-func (r Range) overlaps(o Range) bool {
+// Overlaps reports whether two ranges have bytes in common.
+func (r Range) Overlaps(o Range) bool {
 	return r.Offset < o.Offset+o.Size && o.Offset < r.Offset+r.Size
 }
 
@@ -88,7 +89,7 @@ func (b *Book) Borrow(id uint64, t Term) (Term, error) {
 		return t, fmt.Errorf("%w: there is a lease %d", ErrSpec, id)
 	}
 	for other, l := range b.leases {
-		if !l.Range.overlaps(t.Range) || l.Mode != Exclusive && t.Mode != Exclusive {
+		if !l.Range.Overlaps(t.Range) || l.Mode != Exclusive && t.Mode != Exclusive {
 			continue
 		}
 		what := fmt.Sprintf("lease %d has %d bytes from %d (%s)", other, l.Range.Size, l.Range.Offset, l.Mode)

@@ -118,7 +118,7 @@ func (s *bookSim) check() {
 	for i, id := range ids {
 		a, _ := s.b.Term(id)
 		for _, other := range ids[i+1:] {
-			if o, _ := s.b.Term(other); a.Range.overlaps(o.Range) && (a.Mode == Exclusive || o.Mode == Exclusive) {
+			if o, _ := s.b.Term(other); a.Range.Overlaps(o.Range) && (a.Mode == Exclusive || o.Mode == Exclusive) {
 				s.fail("leases %d %+v and %d %+v", id, a, other, o)
 			}
 		}

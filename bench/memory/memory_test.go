@@ -186,3 +186,21 @@ func TestSwapStays(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkloadLeftOut: a workload that the machine cannot run is left out, and the answer says why.
+func TestWorkloadLeftOut(t *testing.T) {
+	had := python
+	defer func() { python = had }()
+	python = "/nonexistent/python3"
+	p, err := options{rounds: 1, sides: "shm", workloads: "train_512,scan"}.plan(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := p.possible(); len(list) != 1 || list[0].name != "scan" {
+		t.Errorf("%v is run", list)
+	}
+	r := &results{without: p.without}
+	if why, _ := r.flat()["train_512_missing"].(string); !strings.Contains(why, "apt-get install python3-torch") {
+		t.Errorf("train_512: %q", why)
+	}
+}

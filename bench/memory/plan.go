@@ -20,7 +20,7 @@ type plan struct {
 	options
 	workloads []workload
 	sides     []string          // but for local
-	without   map[string]string // sides that cannot be had here, and why
+	without   map[string]string // sides and workloads that cannot be had here, and why
 }
 
 func (p *plan) run(ctx context.Context) error {
@@ -41,10 +41,7 @@ func (p *plan) run(ctx context.Context) error {
 		return err
 	}
 	var most int64
-	for _, w := range p.workloads {
-		if err := w.check(); err != nil {
-			return err
-		}
+	for _, w := range p.possible() {
 		most = max(most, w.needs())
 	}
 	n, err := startNode(ctx, p.wherry, dir, most, slices.Contains(p.sides, "remote"))
@@ -54,7 +51,7 @@ func (p *plan) run(ctx context.Context) error {
 	defer n.stop()
 	b := &bench{wherry: p.wherry, program: program, dir: dir, root: root, node: n, bytes: most}
 	r := &results{rounds: p.rounds, sides: p.sides, without: p.without}
-	for _, w := range p.workloads {
+	for _, w := range p.possible() {
 		row, err := p.measure(ctx, b, w)
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
@@ -65,6 +62,21 @@ func (p *plan) run(ctx context.Context) error {
 		return json.NewEncoder(os.Stdout).Encode(r.flat())
 	}
 	return r.print(os.Stdout)
+}
+
+// possible are the workloads that this machine can run. The others are left out, each with its reason.
+func (p *plan) possible() (list []workload) {
+	for _, w := range p.workloads {
+		if p.without[w.name] != "" {
+			continue
+		}
+		if err := w.check(); err != nil {
+			p.without[w.name] = err.Error()
+		} else {
+			list = append(list, w)
+		}
+	}
+	return list
 }
 
 // measure runs one workload: once over tcp for what wherry takes of memory, which is every swap's bound, and then in rounds.

@@ -38,7 +38,7 @@ func workloadNames(all bool) (names []string) {
 }
 
 // python is the distribution's, which has its PyTorch.
-const python = "/usr/bin/python3"
+var python = "/usr/bin/python3"
 
 // compile makes the program of all workloads in a folder. It is dynamic, as programs of a distribution are.
 func compile(dir string) (string, error) {
@@ -66,7 +66,7 @@ func (w workload) check() error {
 		return nil
 	}
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		return fmt.Errorf("%s needs PyTorch (apt-get install python3-torch): %w\n%s", w.name, err, out)
+		return fmt.Errorf("needs PyTorch (apt-get install python3-torch): %w\n%s", err, out)
 	}
 	return nil
 }

@@ -155,6 +155,8 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.BoolVar(&c.WithSends, "with-sends", false, "time active messages beside running Puts too")
 		f.IntVar(&c.Call, "call", 0, fmt.Sprintf("in place of transfers: calls with answers, and with requests, of so many bytes, 1 to %d", bench.MaxCallBytes))
 		f.String("handler", "blocking", "with --call: "+handlerHelp)
+	case "dev":
+		f.BoolVar(&c.Faults, "faults", false, "in place of reads and writes: kill borrowers, and watch an idle drive that is attached by NBD; the policy is balanced then, if --policy does not say otherwise")
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
 	case "rounds":
@@ -166,6 +168,9 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 func callFlags(cmd *cobra.Command, c *bench.Config, policy *string) error {
 	f := cmd.Flags()
 	flight, call, handler := f.Changed("inflight"), f.Changed("call"), f.Lookup("handler")
+	if c.Faults && !f.Changed("policy") { // latency spends a processor while idle, and says so
+		*policy = fabric.Balanced.String()
+	}
 	switch {
 	case handler == nil:
 		return nil

@@ -17,6 +17,7 @@ import (
 
 func (a *app) fnBuildCommand() *cobra.Command {
 	var out, manifest string
+	var lines bool
 	var include, forms, targets []string
 	cmd := &cobra.Command{
 		Use:   "build SOURCE.c",
@@ -36,6 +37,7 @@ What the compiler warns of goes to standard error.`,
 			if err != nil {
 				return err
 			}
+			opts.Lines = lines
 			return a.fnBuild(cmd, args[0], out, manifest, include, opts)
 		},
 	}
@@ -44,6 +46,7 @@ What the compiler warns of goes to standard error.`,
 	f.StringVar(&manifest, "manifest", "", "the manifest; SOURCE.json if not given")
 	f.StringArrayVar(&include, "include", nil, "another file that the source includes; may be repeated")
 	f.StringSliceVar(&forms, "forms", []string{"wasm"}, "what to compile to: wasm, bitcode, elf")
+	f.BoolVarP(&lines, "lines", "g", false, "keep tables of the source's lines in bitcode and ELF: an error names the line (a few KiB more)")
 	f.StringSliceVar(&targets, "targets", cbuild.Processors(), "processors that bitcode and ELF objects are made for")
 	return cmd
 }

@@ -200,6 +200,15 @@ func (g *managed) goesOn(when string, r *pool.Region) {
 	}
 }
 
+// says runs a command, and looks for a text in what it says.
+func (g *managed) says(want string, args ...string) {
+	g.Helper()
+	args = append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "me", "--timeout", "60s")
+	if out, err := self(g.Context(), "", args...).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+		g.Errorf("%v says (%v), without %q:\n%s", args[:2], err, want, out)
+	}
+}
+
 // grows adds component c2 while a region is read and written. New extents go there, also those of a region that becomes larger.
 func (g *managed) grows(c *client.Client, work *pool.Region) {
 	g.Helper()
@@ -340,12 +349,8 @@ func TestManagers(t *testing.T) {
 	if err := failed["c1"]; len(failed) != 1 || !errors.Is(err, pool.ErrLost) {
 		t.Errorf("c1 is killed: %v", failed)
 	}
-	for want, args := range map[string][]string{"lost with what they held: c1": {"pool", "stat", "work"}, "lost: c1": {"top", "--once"}} {
-		args = append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "me", "--timeout", "30s")
-		if out, err := self(ctx, "", args...).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("%v says (%v), without %q:\n%s", args[:2], err, want, out)
-		}
-	}
+	g.says("lost with what they held: c1", "pool", "stat", "work")
+	g.says("lost: c1", "top", "--once")
 	for _, name := range []string{"work", "two", "back", "new"} {
 		if err := p.DestroyRegion(ctx, pool.Manager, name); err != nil {
 			t.Error(err)
@@ -462,9 +467,17 @@ func TestManagersGrow(t *testing.T) {
 	g.kill("m1", syscall.SIGKILL)
 	g.goesOn("made with the one that was replaced", g.create(c, "three", 64<<20))
 
-	rm := func(name string) (string, error) {
-		out, err := self(t.Context(), "", "manager", "rm", name, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "node").CombinedOutput()
+	run := func(token string, args ...string) (string, error) {
+		args = append([]string{"manager"}, append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", token)...)
+		out, err := self(t.Context(), "", args...).CombinedOutput()
 		return string(out), err
+	}
+	rm := func(name string) (string, error) { return run("node", "rm", name) }
+	if out, err := run("me", "rm", "m1"); err == nil || !strings.Contains(out, "me lacks capability admin or member") {
+		t.Errorf("removed by whoever asks: %s (%v)", out, err)
+	}
+	if out, err := run("me", "ls"); err != nil || strings.Count(out, "votes\n") != 3 {
+		t.Errorf("%s (%v)", out, err)
 	}
 	if out, err := rm("m7"); err == nil || !strings.Contains(out, "there are m0, m1, m2") {
 		t.Errorf("%s (%v)", out, err)

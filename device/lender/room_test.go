@@ -125,6 +125,79 @@ func TestHungDisk(t *testing.T) {
 	}
 }
 
+// TestPairs: two fused commands are carried out as one or not at all, and each says how it ended; writes of the same blocks wait for a pair that blocks.
+func TestPairs(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.borrow(device.BorrowRequest{Mode: device.Exclusive})
+	const old, next = dataAt, dataAt + 4096
+	half := func(op nvme.Opcode, fused uint8, id uint16, block uint64, addr uint64) nvme.Command {
+		return nvme.Command{Op: op, NS: 1, Fused: fused, ID: id, SGL: true, Data: nvme.DataBlock(at(addr), 512), Block: block, Blocks: 1}
+	}
+	both := func(c ...nvme.Command) {
+		for i, c := range c {
+			c.Encode((*[nvme.CommandBytes]byte)(b.seg.Bytes()[sqAt+(int(b.tail)+i)%entries*nvme.CommandBytes:]))
+		}
+		b.tail = (b.tail + uint32(len(c))) % entries
+		if err := b.regs.Ring(device.SubmissionDoorbell(1), 4, uint64(b.tail)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := func(what string, want ...nvme.Status) {
+		t.Helper()
+		for range want {
+			if c := b.reap(true); int(c.ID) >= len(want) || c.Status != want[c.ID] {
+				t.Errorf("%s: command %d: %s", what, c.ID, c.Status.Text())
+			}
+		}
+	}
+	b.seg.Bytes()[next] = 7
+	both(half(nvme.OpCompare, 1, 0, 5, old), half(nvme.OpWrite, 2, 1, 5, next))
+	if ends("as expected", nvme.StatusOK, nvme.StatusOK); r.disk.has(5*512, 1) != "\x07" {
+		t.Error("it was not written")
+	}
+	b.seg.Bytes()[next] = 8
+	both(half(nvme.OpCompare, 1, 0, 5, old), half(nvme.OpWrite, 2, 1, 5, next))
+	if ends("not as expected", nvme.StatusCompareFails, nvme.StatusFusedFailed); r.disk.has(5*512, 1) != "\x07" {
+		t.Error("it was written all the same")
+	}
+	for what, c := range map[string]struct {
+		first, second nvme.Command
+		want          [2]nvme.Status
+	}{
+		"of two blocks":      {half(nvme.OpCompare, 1, 0, 5, next), half(nvme.OpWrite, 2, 1, 6, next), [2]nvme.Status{nvme.StatusField, nvme.StatusFusedFailed}},
+		"the wrong way":      {half(nvme.OpWrite, 1, 0, 5, next), half(nvme.OpCompare, 2, 1, 5, next), [2]nvme.Status{nvme.StatusField, nvme.StatusFusedFailed}},
+		"twice the first":    {half(nvme.OpCompare, 1, 0, 5, next), half(nvme.OpCompare, 1, 1, 5, next), [2]nvme.Status{nvme.StatusFusedMissing, nvme.StatusFusedMissing}},
+		"a write of nowhere": {half(nvme.OpCompare, 1, 0, 5, next), half(nvme.OpWrite, 2, 1, 5, winSize), [2]nvme.Status{nvme.StatusFusedFailed, nvme.StatusTransfer}},
+		"behind the end":     {half(nvme.OpCompare, 1, 0, 1<<20, next), half(nvme.OpWrite, 2, 1, 1<<20, next), [2]nvme.Status{nvme.StatusLBA, nvme.StatusFusedFailed}},
+	} {
+		both(c.first, c.second)
+		ends(what, c.want[:]...)
+	}
+	// The disk blocks: what writes the same block comes behind the pair, what writes another does not wait.
+	r.disk.mu.Lock()
+	r.disk.gate, r.disk.at = make(chan struct{}), nil
+	r.disk.mu.Unlock()
+	b.seg.Bytes()[old] = 7
+	both(half(nvme.OpCompare, 1, 0, 5, old), half(nvme.OpWrite, 2, 1, 5, next))
+	r.eventually("the pair is under way", func() bool { return r.leases()[0].Inflight == 2 })
+	both(half(nvme.OpWrite, 0, 2, 9, next), half(nvme.OpWrite, 0, 3, 5, old))
+	r.eventually("the other write is", func() bool { return r.leases()[0].Inflight == 3 })
+	time.Sleep(20 * time.Millisecond)
+	if n := r.leases()[0].Inflight; n != 3 {
+		t.Errorf("%d commands are under way, so the write of the pair's block too", n)
+	}
+	for range 4 {
+		r.disk.gate <- struct{}{}
+	}
+	ends("with a write behind", nvme.StatusOK, nvme.StatusOK, nvme.StatusOK, nvme.StatusOK)
+	r.disk.mu.Lock()
+	defer r.disk.mu.Unlock()
+	if len(r.disk.at) != 3 || r.disk.at[2] != 5*512 || r.disk.mem[5*512] != 7 {
+		t.Errorf("written at %d in this order, and the block has %d", r.disk.at, r.disk.mem[5*512])
+	}
+	close(r.disk.gate)
+}
+
 // TestListPermitsNothing: a PRP list may lie in a window that can only be read. Data is not written there for that.
 func TestListPermitsNothing(t *testing.T) {
 	r := newRig(t, Limits{})

@@ -27,6 +27,11 @@ const (
 	OpCompare     Opcode = 0x05
 	OpWriteZeroes Opcode = 0x08
 	OpDataset     Opcode = 0x09 // Dataset Management: ranges to deallocate
+
+	OpReservationRegister Opcode = 0x0d
+	OpReservationReport   Opcode = 0x0e
+	OpReservationAcquire  Opcode = 0x11
+	OpReservationRelease  Opcode = 0x15
 )
 
 // Command is what a submission queue's entry says; fields that no command here uses are left out.
@@ -37,7 +42,7 @@ type Command struct {
 	ID     uint16
 	NS     uint32
 	Data   [2]uint64 // PRP 1 and 2, or an SGL descriptor
-	Block  uint64    // the first
+	Block  uint64    // the first; of reservation commands dwords 10 and 11
 	Blocks uint32    // how many; of Dataset Management the ranges
 	FUA    bool      // durable when it completes
 	Free   bool      // Dataset Management: deallocate
@@ -46,9 +51,11 @@ type Command struct {
 const (
 	flagFUA      = 1 << 30 // of dword 12
 	attrFree     = 1 << 2  // of dword 11, Dataset Management
-	psdtShift    = 6       // of byte 1
-	sglDataBlock = 0       // type, in the upper half of the descriptor's last byte
-	rangeBytes   = 16      // of Dataset Management
+	fusedFirst   = 1       // of byte 1: the first of two commands that are carried out as one
+	fusedSecond  = 2
+	psdtShift    = 6  // of byte 1
+	sglDataBlock = 0  // type, in the upper half of the descriptor's last byte
+	rangeBytes   = 16 // of Dataset Management
 	maxRanges    = 256
 	blocksMask   = 0xffff
 )
@@ -105,6 +112,8 @@ const (
 	StatusField        Status = 0x002 // Invalid Field in Command
 	StatusTransfer     Status = 0x004 // Data Transfer Error: an address outside the lease's windows, or rights that a window has not
 	StatusInternal     Status = 0x006
+	StatusFusedFailed  Status = 0x009 // Command Aborted due to Failed Fused Command
+	StatusFusedMissing Status = 0x00a // Command Aborted due to Missing Fused Command
 	StatusNamespace    Status = 0x00b // Invalid Namespace
 	StatusSGLLength    Status = 0x00f // Data SGL Length Invalid
 	StatusSGLType      Status = 0x011 // SGL Descriptor Type Invalid
@@ -112,6 +121,7 @@ const (
 	StatusProtected    Status = 0x020 // Namespace is Write Protected
 	StatusLBA          Status = 0x080 // LBA Out of Range
 	StatusCapacity     Status = 0x081 // Capacity Exceeded: the disk below is full
+	StatusReserved     Status = 0x083 // Reservation Conflict
 	StatusWriteFault   Status = 0x280
 	StatusReadError    Status = 0x281 // Unrecovered Read Error
 	StatusCompareFails Status = 0x285
@@ -130,6 +140,10 @@ func (s Status) Text() string {
 		return "data transfer error: an address outside the lease's windows or their rights"
 	case StatusInternal:
 		return "internal error"
+	case StatusFusedFailed:
+		return "aborted, as the other of two fused commands failed"
+	case StatusFusedMissing:
+		return "aborted, as the other of two fused commands is missing"
 	case StatusNamespace:
 		return "invalid namespace"
 	case StatusSGLLength:
@@ -144,6 +158,8 @@ func (s Status) Text() string {
 		return "LBA out of range"
 	case StatusCapacity:
 		return "capacity exceeded: the lender's disk is full"
+	case StatusReserved:
+		return "reservation conflict: another borrower holds these blocks, or the key is not the registered one"
 	case StatusWriteFault:
 		return "write fault"
 	case StatusReadError:

@@ -28,6 +28,7 @@ type Controller struct {
 	share    *share
 	backing  Backing
 	base     int64 // of the lease's blocks, in the backing
+	span     device.Range
 	blocks   uint64
 	readOnly bool
 
@@ -70,7 +71,7 @@ func (e *Engine) NewController(s Spec) (*Controller, error) {
 	}
 	own.leases++
 	crew := e.join(s.Backing)
-	return &Controller{e: e, lease: s.Lease, who: s.Who, share: own, crew: crew, backing: s.Backing, base: int64(s.Range.Offset), blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
+	return &Controller{e: e, lease: s.Lease, who: s.Who, share: own, crew: crew, backing: s.Backing, base: int64(s.Range.Offset), span: s.Range, blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
 		registers: regs, faulted: s.Faulted, windows: map[uint32]*window{}, queues: map[uint16]*queue{}, quiet: make(chan struct{})}, nil
 }
 
@@ -223,6 +224,7 @@ func (c *Controller) Free() {
 	if c.share.leases--; c.share.leases == 0 {
 		delete(c.e.shares, c.who)
 	}
+	c.crew.unregister(c)
 	c.e.leave(c.backing, c.crew)
 	c.e.mu.Unlock()
 	for _, w := range windows {

@@ -77,6 +77,12 @@ type crew struct {
 	workers int
 	work    chan *op
 	load
+	writing []*op // what changes blocks, and goes on after its turn
+	pairs   int   // of these
+	waits   bool  // a queue is blocked by one of these
+
+	reserved map[device.Range]*reservation // for which a lease has registered
+
 	starter Starter // nil: workers do all
 	started []*op   // by token; nil: free
 }
@@ -85,7 +91,7 @@ type crew struct {
 func (e *Engine) join(b Backing) *crew {
 	k := e.crews[b]
 	if k == nil {
-		k = &crew{work: make(chan *op, maxOps)} // it has room for all ops
+		k = &crew{work: make(chan *op, maxOps), reserved: map[device.Range]*reservation{}} // it has room for all ops
 		if s, can := b.(startable); can {
 			var err error
 			if k.starter, err = s.Starter(e.bell); err != nil {
@@ -283,6 +289,8 @@ type op struct {
 	into    [1][]byte // bounce, as a Request has it
 	put     fabric.Op // of far[0], once it is sent
 	unsent  bool      // far[0] found no room, and is tried again
+	second  *op       // the write of Compare and Write
+	noted   bool      // it is in its crew's writing
 }
 
 // take is an op for a command; nil if there are too many.
@@ -305,6 +313,10 @@ func (e *Engine) take(q *queue, id uint16) *op {
 
 // end lets go of what a command has. Its controller may be quiet then.
 func (e *Engine) end(o *op) {
+	e.over(o.c.crew, o)
+	if o.second != nil {
+		e.end(o.second)
+	}
 	for i := range o.pins {
 		if o.pins[i].mem != nil {
 			o.pins[i].w.unpin()
@@ -324,6 +336,7 @@ func (e *Engine) end(o *op) {
 // hand gives an op to a worker.
 func (e *Engine) hand(o *op) {
 	k := o.c.crew
+	k.begun(o)
 	if k.workers < maxWorkers && k.workers < k.ops {
 		k.workers++
 		e.group.Go(func() { e.worker(k) })
@@ -355,6 +368,9 @@ func (o *op) finish(err error) {
 
 // do carries out what the command wants of the backing.
 func (o *op) do(wait bool) error {
+	if o.second != nil {
+		return o.doPair(wait)
+	}
 	if len(o.ranges) == 0 {
 		if o.req.Op == OpDataset {
 			return nil // no range, or a hint
@@ -392,13 +408,20 @@ func (o *op) conclude(err error) (done bool) {
 		if o.status != StatusCapacity {
 			o.c.e.log.Warn("a drive's backing failed", "lease", o.c.lease, "op", o.req.Op, "err", err)
 		}
-	} else if len(o.bounce) > 0 && len(o.far) == 0 {
+	} else if len(o.bounce) > 0 && len(o.far) == 0 && o.second == nil {
 		o.status = o.compare()
 	}
 	if o.status == StatusOK && len(o.far) > 0 && !o.c.stopped {
 		return o.sendFar()
 	}
-	o.c.post(o.q, o.id, o.status)
+	if s := o.second; s != nil {
+		if o.status != StatusOK {
+			s.status = StatusFusedFailed
+		}
+		o.postPair()
+	} else {
+		o.c.post(o.q, o.id, o.status)
+	}
 	o.c.e.end(o)
 	return true
 }

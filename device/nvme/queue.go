@@ -21,8 +21,10 @@ type queue struct {
 	tail     uint32 // of the completion queue: what is written next
 	phase    bool   // of what is written next
 	inflight uint32
-	late     []end // completions that found no room at the endpoint, in order: they are tried again
-	short    int   // bytes that the command at head needs, and found no room for
+	late     []end  // completions that found no room at the endpoint, in order: they are tried again
+	needs    uint32 // places for completions that must be free besides one for the commands at head to be fetched
+	blocked  bool   // the command at head waits for a write that is under way
+	short    int    // bytes that the command at head needs, and found no room for
 }
 
 // end is how a command ended.
@@ -45,12 +47,12 @@ func (q *queue) look() (waiting, room uint32, err error) {
 // ready reports whether serve would find something to do.
 func (q *queue) ready() bool {
 	waiting, room, err := q.look()
-	return err != nil || len(q.late) > 0 || waiting > 0 && room > 0 && q.admitted()
+	return err != nil || len(q.late) > 0 || waiting > 0 && room > q.needs && q.admitted()
 }
 
 // admitted reports whether another command may be fetched.
 func (q *queue) admitted() bool {
-	return q.c.e.admits(q.c) && (q.short == 0 || q.c.e.bounces(q.c, q.short))
+	return !q.blocked && q.c.e.admits(q.c) && (q.short == 0 || q.c.e.bounces(q.c, q.short))
 }
 
 // serve fetches commands and carries out what does not block. It returns how many there were, and of how many bytes.
@@ -63,7 +65,7 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 	if len(q.late) > 0 && !q.catchUp() {
 		return 0, 0
 	}
-	if waiting = min(waiting, room, uint32(commands)); waiting == 0 || !q.admitted() {
+	if waiting == 0 || room <= q.needs || !q.admitted() {
 		return 0, 0
 	}
 	mem := q.sq.pin(fabric.RightRead)
@@ -75,34 +77,69 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 	if far := q.cq.remote; !far.Mapped() && far.Endpoint().Hold() { // what it is answered leaves together
 		defer far.Endpoint().Release()
 	}
-	for ; waiting > 0 && moved < bytes && !q.c.stopped && q.c.e.admits(q.c); waiting-- {
-		var e [CommandBytes]byte
-		copy(e[:], mem[q.sqAt+uint64(q.head)*CommandBytes:]) // once: what is checked is what is done
-		cmd := Decode(&e)
-		o := q.c.e.take(q, cmd.ID)
-		if o == nil {
+	for n < commands && waiting > 0 && room > 0 && moved < bytes && !q.c.stopped && q.c.e.admits(q.c) {
+		cmd := q.fetch(mem, 0)
+		var took uint32
+		var size int
+		var done bool
+		if cmd.Fused == 0 {
+			took, size, done = q.single(&cmd)
+		} else {
+			took, size, done = q.pair(mem, &cmd, waiting, room)
+		}
+		if !done { // it waits in the queue
 			break
 		}
-		q.head = (q.head + 1) & (q.entries - 1)
-		size, done := o.execute(&cmd)
-		if !done { // it waits in the queue for memory
-			q.head = (q.head - 1) & (q.entries - 1)
-			break
-		}
-		q.short = 0
-		q.c.commands++
-		n++
+		q.short, q.needs = 0, 0
+		q.c.commands += uint64(took)
+		n += int(took)
 		moved += size
+		waiting, room = waiting-took, room-took
 	}
 	return n, moved
 }
 
+// fetch reads the command i behind the queue's head, once: what is checked is what is done.
+func (q *queue) fetch(mem []byte, i uint32) Command {
+	var e [CommandBytes]byte
+	copy(e[:], mem[q.sqAt+uint64((q.head+i)%q.entries)*CommandBytes:])
+	return Decode(&e)
+}
+
+// advance moves the head on.
+func (q *queue) advance(n uint32) { q.head = (q.head + n) % q.entries }
+
+// single carries out a command that is not fused.
+func (q *queue) single(cmd *Command) (took uint32, moved int, done bool) {
+	o := q.c.e.take(q, cmd.ID)
+	if o == nil {
+		return 0, 0, false
+	}
+	q.advance(1)
+	if moved, done = o.execute(cmd); !done {
+		q.advance(q.entries - 1)
+	}
+	return 1, moved, done
+}
+
 // execute carries a command out, or has a worker do it. It returns the bytes that it is about. Not done: it is to be fetched again later.
 func (o *op) execute(cmd *Command) (moved int, done bool) {
+	if cmd.Op.reserves() {
+		return o.executeReservation(cmd)
+	}
 	if o.status = o.prepare(cmd); o.status != StatusOK {
 		o.c.post(o.q, o.id, o.status)
 		o.c.e.end(o)
 		return 0, true
+	}
+	return o.run()
+}
+
+// run carries out what has been prepared.
+func (o *op) run() (moved int, done bool) {
+	if o.c.crew.blocked(o) {
+		o.c.e.end(o)
+		return 0, false
 	}
 	size := int(o.req.Size)
 	err := o.do(false)
@@ -129,6 +166,9 @@ func (o *op) prepare(cmd *Command) Status {
 		return StatusField
 	}
 	o.req.Op = cmd.Op
+	if reads := cmd.Op == OpRead || cmd.Op == OpCompare; len(o.c.crew.reserved) > 0 && !o.c.crew.allows(o.c, !reads) {
+		return StatusReserved
+	}
 	switch cmd.Op {
 	case OpFlush:
 		return StatusOK

@@ -92,7 +92,7 @@ func (a alignment) fits(r *Request) bool {
 // begin gives a command to its drive's Starter; false: a worker is to do it. e.mu is held.
 func (e *Engine) begin(o *op) bool {
 	k := o.c.crew
-	if k.starter == nil || len(o.ranges) > 0 {
+	if k.starter == nil || len(o.ranges) > 0 || o.second != nil {
 		return false
 	}
 	token := slices.Index(k.started, nil)
@@ -100,6 +100,7 @@ func (e *Engine) begin(o *op) bool {
 		return false
 	}
 	k.started[token] = o
+	k.begun(o)
 	e.flying++
 	e.count()
 	return true

@@ -93,6 +93,7 @@ type reloc struct {
 // Object is an object that was accepted.
 type Object struct {
 	arch     *arch
+	bytes    []byte // all of it, for Line
 	sections []section
 	symbols  []symbol // as in the table, from its second entry on
 	relocs   []reloc
@@ -134,7 +135,7 @@ func Parse(b []byte, rules Rules) (*Object, error) {
 	if i < 0 {
 		return nil, refuse("", "no object of %q can be loaded, only x86_64, aarch64 and riscv64", rules.Arch)
 	}
-	o := &Object{arch: arches()[i], got: map[uint32]uint64{}}
+	o := &Object{arch: arches()[i], bytes: b, got: map[uint32]uint64{}}
 	p := &parser{o: o, b: b, rules: rules}
 	for _, step := range []func() error{p.head, p.open, p.readSections, p.readSymbols, p.readRelocs, p.layOut} {
 		if err := step(); err != nil {

@@ -53,6 +53,8 @@ type TrapError struct {
 	Signal   string // as in "SIGSEGV"; empty if it did not fault
 	Function string // that it faulted in; empty if that is not known
 	Offset   uint64 // from that one's start
+	File     string // of the source, where the object has line tables; …
+	Line     int    // … else these are empty
 	Text     string // what is known in full
 }
 

@@ -296,16 +296,21 @@ func (in *instance) fault(f worker.Fault) error {
 	} else {
 		where = fmt.Sprintf("%s+%#x", where, t.Offset)
 	}
+	if t.File != "" {
+		where = fmt.Sprintf("%s (%s:%d)", where, t.File, t.Line)
+	}
 	t.Text = fmt.Sprintf("%s in %s: %s", t.Signal, where, in.reason(f))
 	return t
 }
 
-// at says in which function an address lies.
+// at says in which function an address lies, and in which line of its source.
 func (in *instance) at(t *TrapError, pc uint64) {
 	var ok bool
 	if t.Function, t.Offset, ok = in.process.image.Function(pc); !ok {
 		t.Function, t.Offset, _ = in.bound.program.engine.runtime.Image.Function(pc)
+		return
 	}
+	t.File, t.Line, _ = in.bound.program.object.Line(in.process.image, pc)
 }
 
 // reason says what a fault's address or code tells about its cause.

@@ -110,10 +110,10 @@ func (p *program) drop() {
 	}
 }
 
-// codeBytes is what a program takes, however often it is bound: its image here and in the file.
+// codeBytes is what a program takes, however often it is bound: its image here and in the file, and the object.
 func (p *program) codeBytes() uint64 {
 	n := uint64(len(p.image.Bytes))
-	return n + pages(n)
+	return n + pages(n) + uint64(p.object.Bytes())
 }
 
 const (

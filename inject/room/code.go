@@ -9,7 +9,7 @@ import (
 )
 
 // Code is the account of what an engine has loaded: programs and the bytes of memory that their code takes, of all and of each principal. One
-// principal has at most its share (internal/share) of either. Its methods may be called from any goroutine.
+// principal has at most its share of either. Its methods may be called from any goroutine.
 type Code struct {
 	engine string // before what it says
 	most   loaded

@@ -13,7 +13,7 @@ const (
 	Version = 2
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
-	Revision = "4"
+	Revision = "5"
 	// Descriptor is where a compiler finds its socket.
 	Descriptor = 3
 	// MaxBytes bounds code and objects: four times the largest image.

@@ -114,7 +114,6 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 	if err := l.check(m, t, imports); err != nil {
 		return nil, err
 	}
-	call(l.StripModuleDebugInfo, m)
 	tm, err := l.targetMachine(t)
 	if err != nil {
 		return nil, err

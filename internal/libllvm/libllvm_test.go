@@ -157,6 +157,10 @@ WHERRY_ENTRY(payload, size)
 			if err != nil || !bytes.Equal(object, again) {
 				t.Errorf("LLVM %s: %s: the same bitcode gives another object, %v", l.Version(), target.Triple, err)
 			}
+			lined, err := l.Compile(bitcode(t, source, target.Triple, "-gline-tables-only"), target, []string{"wherry_reply"})
+			if err != nil || !bytes.Contains(lined, []byte(".debug_line")) {
+				t.Errorf("LLVM %s: %s: no table of lines is left, %v", l.Version(), target.Triple, err)
+			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ type symbols struct {
 	GetBufferStart, GetBufferSize                                               uintptr
 	ParseIRInContext                                                            uintptr
 	ParseBitcodeInContext2, DisposeModule, VerifyModule, LinkModules2           uintptr
-	GetModuleInlineAsm, GetTarget, SetTarget, StripModuleDebugInfo              uintptr
+	GetModuleInlineAsm, GetTarget, SetTarget                                    uintptr
 	GetFirstGlobal, GetNextGlobal, GetFirstFunction, GetNextFunction            uintptr
 	GetFirstGlobalAlias, GetNextGlobalAlias, GetFirstGlobalIFunc                uintptr
 	GetValueName2, IsDeclaration, SetLinkage, SetVisibility, SetDLLStorageClass uintptr

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -339,6 +341,118 @@ func TestCloseInUse(t *testing.T) {
 				t.Errorf("a command on a returned drive: %v", err)
 			}
 		}
+	}
+}
+
+// TestCompareAndWrite: borrowers of one block count in it by Compare and Write, and none of their counts is lost.
+func TestCompareAndWrite(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			ctx := r.ctx()
+			const each, block = 40, 3 << 10
+			var group sync.WaitGroup
+			for _, who := range []string{"borrower", "other"} {
+				d := r.borrow(r.client(who), host.Config{Mode: device.Shared, Depth: 4})
+				for range 3 {
+					group.Go(func() {
+						was, next := make([]byte, 1024), make([]byte, 1024)
+						for n := 0; n < each; {
+							if err := d.ReadAt(ctx, was, block); err != nil {
+								t.Error(err)
+								return
+							}
+							copy(next, was)
+							binary.LittleEndian.PutUint64(next, binary.LittleEndian.Uint64(was)+1)
+							binary.LittleEndian.PutUint64(next[1016:], binary.LittleEndian.Uint64(was[1016:])+1)
+							swapped, err := d.CompareAndWrite(ctx, was, next, block)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if swapped {
+								n++
+							}
+						}
+					})
+				}
+			}
+			group.Wait()
+			got, err := os.ReadFile(r.file)
+			if err != nil || binary.LittleEndian.Uint64(got[block:]) != 6*each || binary.LittleEndian.Uint64(got[block+1016:]) != 6*each {
+				t.Errorf("%d and %d of %d, %v", binary.LittleEndian.Uint64(got[block:]), binary.LittleEndian.Uint64(got[block+1016:]), 6*each, err)
+			}
+			d := r.borrow(r.client("borrower"), host.Config{Mode: device.Read})
+			var refused *host.StatusError
+			if _, err := d.CompareAndWrite(ctx, make([]byte, 512), make([]byte, 512), 0); !errors.As(err, &refused) || refused.Status != nvme.StatusProtected {
+				t.Errorf("in mode read: %v", err)
+			}
+			if _, err := d.CompareAndWrite(ctx, make([]byte, 512), make([]byte, 1024), 0); !errors.Is(err, device.ErrSpec) {
+				t.Errorf("of two lengths: %v", err)
+			}
+		})
+	}
+}
+
+// TestReserved: a reservation keeps other borrowers out, of other ranges too that overlap, and goes with its holder.
+func TestReserved(t *testing.T) {
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			r.node("")
+			ctx := r.ctx()
+			a := r.borrow(r.client("borrower"), host.Config{Mode: device.Shared, Size: 1 << 20})
+			b := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Size: 1 << 20})
+			wide := r.borrow(r.client("other"), host.Config{Mode: device.Shared})
+			beside := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Offset: 1 << 20})
+			reader := r.borrow(r.client("other"), host.Config{Mode: device.Read, Size: 1 << 20})
+			p := make([]byte, 4096)
+			status := func(err error) nvme.Status {
+				var refused *host.StatusError
+				if err != nil && !errors.As(err, &refused) {
+					t.Fatal(err)
+				}
+				if refused == nil {
+					return nvme.StatusOK
+				}
+				return refused.Status
+			}
+			is := func(what string, err error, want nvme.Status) {
+				t.Helper()
+				if got := status(err); got != want {
+					t.Errorf("%s: %s", what, got.Text())
+				}
+			}
+			is("a registers", a.Register(ctx, 11), nvme.StatusOK)
+			is("a reserves", a.Reserve(ctx, 11, nvme.WriteExclusive), nvme.StatusOK)
+			is("a writes", a.WriteAt(ctx, p, 0), nvme.StatusOK)
+			is("b writes", b.WriteAt(ctx, p, 0), nvme.StatusReserved)
+			is("b makes zeros", b.WriteZeroes(ctx, 0, 4096), nvme.StatusReserved)
+			is("b trims", b.Trim(ctx, 0, 4096), nvme.StatusReserved)
+			is("b flushes", b.Flush(ctx), nvme.StatusReserved)
+			is("b reads", b.ReadAt(ctx, p, 0), nvme.StatusOK)
+			is("b reserves without a key", b.Reserve(ctx, 0, nvme.WriteExclusive), nvme.StatusReserved)
+			is("the wide one writes", wide.WriteAt(ctx, p, 0), nvme.StatusReserved)
+			is("the one beside writes", beside.WriteAt(ctx, p, 0), nvme.StatusOK)
+			is("the reader registers", reader.Register(ctx, 5), nvme.StatusProtected)
+			_, err := b.CompareAndWrite(ctx, p, p, 0)
+			is("b compares and writes", err, nvme.StatusReserved)
+			is("b registers", b.Register(ctx, 22), nvme.StatusOK)
+			kind, who, err := b.Reservation(ctx)
+			if err != nil || kind != nvme.WriteExclusive || len(who) != 2 || who[0] != (host.Registrant{Lease: a.Lease(), Key: 11, Holds: true}) || who[1] != (host.Registrant{Lease: b.Lease(), Key: 22}) {
+				t.Errorf("kind %d, %+v, %v", kind, who, err)
+			}
+			is("b preempts a", b.Preempt(ctx, 22, 11, nvme.ExclusiveAccess), nvme.StatusOK)
+			is("a reads", a.ReadAt(ctx, p, 0), nvme.StatusReserved)
+			if err := b.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			is("a writes, as b is gone", a.WriteAt(ctx, p, 0), nvme.StatusOK)
+			if kind, who, err := a.Reservation(ctx); err != nil || kind != 0 || len(who) != 0 {
+				t.Errorf("kind %d, %+v, %v", kind, who, err)
+			}
+		})
 	}
 }
 

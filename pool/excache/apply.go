@@ -42,6 +42,10 @@ func (c *Cache) apply(effects []effect) {
 			err = c.place(s, addr, e)
 		case send:
 			err = c.send(s, addr, offset, e)
+		case keep:
+			err = c.put(s, offset, e)
+		case keepFar:
+			err = c.putFar(s, offset, e)
 		case await:
 			c.want(1 << e.transfer)
 		case stall: // answer sees it
@@ -88,20 +92,25 @@ func (m *moving) readOut(mem []byte) {
 // save protects pages, reads them into the store, and only then takes them away. Writers wait meanwhile; when they go on
 // they find the pages missing.
 func (c *Cache) save(s *session, addr, offset uint64, e effect) error {
-	size, off := int(e.n)*PageBytes, uint64(e.first)*PageBytes
+	size := int(e.n) * PageBytes
 	if err := s.faults.Protect(addr, size, true); err != nil {
 		return err
 	}
-	c.moving = moving{s: s, offset: offset}
-	err := c.config.Store.Access(off, size, c.readOut)
-	if c.moving.err != nil {
-		return c.moving.err
+	err := c.put(s, offset, e)
+	if err == nil {
+		s.punch(offset, size)
 	}
-	if err != nil {
+	return err
+}
+
+// put reads pages straight into where the store's bytes are mapped.
+func (c *Cache) put(s *session, offset uint64, e effect) error {
+	c.moving = moving{s: s, offset: offset}
+	err := c.config.Store.Access(uint64(e.first)*PageBytes, int(e.n)*PageBytes, c.readOut)
+	if err != nil && c.moving.err == nil {
 		return &lostError{err}
 	}
-	s.punch(offset, size)
-	return nil
+	return c.moving.err
 }
 
 // lostError is a store's error.
@@ -121,6 +130,8 @@ func (c *Cache) failed(s *session, addr uint64, e effect, err error) {
 	case save, send:
 		c.core.Unsaved(e)
 		s.faults.Protect(addr, int(e.n)*PageBytes, false)
+	case keep, keepFar:
+		c.core.unkept(e)
 	case continued, continuedProtected: // the file has the page
 		s.faults.Wake(addr, int(e.n)*PageBytes)
 	default:

@@ -57,7 +57,6 @@ type Cache struct {
 	free     []int // rooms without a session
 	sessions map[*session]struct{}
 	fresh    []byte // zeros
-	buffer   []byte // what is forked
 	moving   moving
 	flights
 	ranges  []Range      // of a discard
@@ -93,13 +92,8 @@ func New(config Config) (*Cache, error) {
 	if c.fresh, err = anonymous(nearPages*PageBytes, unix.MAP_POPULATE); err != nil {
 		return nil, err
 	}
-	if c.buffer, err = anonymous(batchPages*PageBytes, 0); err != nil {
-		unix.Munmap(c.fresh)
-		return nil, err
-	}
 	if err := c.flights.init(); err != nil {
 		unix.Munmap(c.fresh)
-		unix.Munmap(c.buffer)
 		return nil, err
 	}
 	return c, nil
@@ -133,7 +127,7 @@ func (c *Cache) Close() error {
 	}
 	c.serving.Wait()
 	c.land()
-	return errors.Join(unix.Munmap(c.fresh), unix.Munmap(c.buffer), unix.Munmap(c.buffers))
+	return errors.Join(unix.Munmap(c.fresh), unix.Munmap(c.buffers))
 }
 
 // Stats are a cache's counts since it was made.

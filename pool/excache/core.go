@@ -55,12 +55,14 @@ const (
 	save   // protect, put into the store, and take away
 	drop   // take away
 	poison // an access is an error
+	keep   // put into the store; protected already, and stays
 
 	// Where the store is not mapped its bytes come and go in transfers.
 	fetch          // start to get the pages into the transfer's buffer
 	place          // copy them in from the buffer, writable
 	placeProtected // the same, protected
 	send           // protect, read into the buffer, take away, and start to put the buffer
+	keepFar        // read into the buffer, and start to put the buffer; protected already, and stays
 	await          // the fault is answered once the transfer has ended
 	stall          // no room until some transfer has ended: ask again then
 )
@@ -87,7 +89,8 @@ type Core struct {
 	gone        []bool // rooms whose store is lost
 	far         []bool // rooms whose store is not mapped
 	owners      []uint64
-	areas       []trust // per runPages pages: whether reads there are followed by writes
+	forks       []forking // of rooms
+	areas       []trust   // per runPages pages: whether reads there are followed by writes
 	small, main queue
 	left        uint32 // pages that have left, ever: the clock of prev
 	picks       uint32 // victims ever
@@ -139,6 +142,7 @@ func (c *Core) AddRoom(room int) {
 		c.far = append(c.far, false)
 		c.freed = append(c.freed, 0)
 		c.owners = append(c.owners, 0)
+		c.forks = append(c.forks, 0)
 	}
 	for len(c.areas)*runPages < len(c.pages) {
 		c.areas = append(c.areas, trust{})
@@ -148,7 +152,7 @@ func (c *Core) AddRoom(room int) {
 // Own says whose a room is, and whether its store is far, that is not mapped. What one owner does brings nothing of another's, who may
 // not even be there yet.
 func (c *Core) Own(room int, owner uint64, far bool) {
-	c.owners[room], c.far[room], c.freed[room] = owner, far, 0
+	c.owners[room], c.far[room], c.freed[room], c.forks[room] = owner, far, 0, 0
 	pages := c.pages[room*roomPages : (room+1)*roomPages]
 	for i := range pages {
 		pages[i].stored = false // what was there was another's
@@ -169,11 +173,13 @@ func (c *Core) Fault(p uint32, write, inFile bool) []effect {
 	switch {
 	case g.state == lost:
 		c.emit(poison, p, 1)
+	case write && c.forks[p/roomPages] == still:
+		c.emit(stall, p, 1)
 	case g.state == remote && g.transfer != 0:
 		c.inTransfer(p, write)
 	case !g.state.local():
 		c.miss(p, write)
-	case inFile && g.state == dirty:
+	case inFile && g.state == dirty && c.forks[p/roomPages] != still:
 		c.emit(continued, p, 1)
 	case inFile:
 		c.emit(continuedProtected, p, 1)
@@ -320,12 +326,13 @@ func (c *Core) ahead(first, n, p uint32) {
 
 // installed is the state that pages at first are to have once they are local.
 func (c *Core) installed(first, p uint32, write bool) state {
+	quiet := c.forks[first/roomPages] == still
 	switch {
-	case write:
+	case write && !quiet:
 		return dirty
 	case c.pages[first].state == zero:
 		return blank
-	case c.areas[p/runPages].guess():
+	case !quiet && c.areas[p/runPages].guess():
 		return dirty
 	}
 	return clean
@@ -486,21 +493,6 @@ func (c *Core) Put(first, n uint32) {
 	for q := first; q < first+n; q++ {
 		c.pages[q].state, c.pages[q].prev, c.pages[q].stored = remote, 0, true
 	}
-}
-
-// dirtyRuns are the writable pages of some rooms.
-func (c *Core) dirtyRuns(rooms []int) []effect {
-	var out []effect
-	for _, r := range rooms {
-		for p, end := uint32(r)*roomPages, uint32(r+1)*roomPages; p < end; {
-			n := c.stretchOf(p)
-			if c.pages[p].state == dirty {
-				out = append(out, effect{first: p, n: n})
-			}
-			p += n
-		}
-	}
-	return out
 }
 
 // stretchOf is how many pages from p on are in p's state, in its room and at most a batch.

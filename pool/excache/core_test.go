@@ -72,7 +72,7 @@ func (w *world) land() bool {
 		return w.apply(slices.Clone(w.core.Failed(e.transfer)))
 	}
 	b, at := w.buffers[e.transfer], w.store[e.first:e.first+e.n]
-	if e.kind == send {
+	if puts(e) {
 		copy(at, b)
 	} else if w.rng.IntN(2) == 0 { // else it read them when it began
 		copy(b, at)
@@ -82,9 +82,11 @@ func (w *world) land() bool {
 	return false
 }
 
+func puts(e effect) bool { return e.kind == send || e.kind == keepFar }
+
 func (w *world) begin(e effect) {
 	for _, o := range w.under {
-		if o.transfer == e.transfer || o.kind == send && e.kind == send && o.first < e.first+e.n && e.first < o.first+o.n {
+		if o.transfer == e.transfer || puts(o) && puts(e) && o.first < e.first+e.n && e.first < o.first+o.n {
 			w.t.Fatalf("%+v begins while %+v is under way", e, o)
 		}
 	}
@@ -111,7 +113,7 @@ func (w *world) apply(effects []effect) (poisoned bool) {
 			failed = append(failed, e)
 			continue
 		}
-		if e.kind == fetch || e.kind == send {
+		if e.kind == fetch || puts(e) {
 			w.begin(e)
 		}
 		for p := e.first; p < e.first+e.n; p++ {
@@ -155,6 +157,13 @@ func (w *world) one(e effect, p uint32) {
 		w.there[p] = false
 	case save:
 		w.store[p], w.there[p] = w.window[p], false
+	case keep, keepFar:
+		if w.writes[p] {
+			w.t.Fatalf("page %d is kept while it is written", p)
+		}
+		if e.kind == keep {
+			w.store[p] = w.window[p]
+		}
 	case drop:
 		w.there[p] = false
 	case wake, poison:

@@ -30,7 +30,7 @@ func (c *Core) Discard(to []Range) (room int, ranges []Range) {
 		return 0, nil
 	}
 	for room, n := range c.freed {
-		if n < discardPages || c.gone[room] {
+		if n < discardPages || c.gone[room] || c.forks[room] != 0 {
 			continue
 		}
 		c.freed[room] = 0
@@ -90,8 +90,12 @@ func (c *Cache) discard() {
 		return
 	}
 	s := c.rooms[room].s
+	c.forgetting.Store(true)
 	c.serving.Go(func() {
-		if !c.forget(s, room, ranges) {
+		done := c.forget(s, room, ranges)
+		defer c.config.Store.Wake()
+		defer c.forgetting.Store(false)
+		if !done {
 			return
 		}
 		c.mu.Lock()
@@ -100,9 +104,7 @@ func (c *Cache) discard() {
 		for _, r := range ranges {
 			c.core.Counts.Discarded += r.Size / PageBytes
 		}
-		if c.resume(); c.wanted.Load() != 0 && c.waits.CompareAndSwap(false, true) { // they may leave again
-			c.serving.Go(c.awaitAlone)
-		}
+		c.goOn() // they may leave again
 		c.discard()
 	})
 }

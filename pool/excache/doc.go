@@ -32,6 +32,8 @@
 // The loop that asked for a page waits for the store itself, as long as nobody else has anything to ask (loop.go). Where the store is mapped
 // pages are copied straight from it and to it, and nothing is ever on its way.
 //
+// A fork (fork.go) has writes wait until what is local is in the store; then the store copies rooms, and what the parent writes does not leave until it has.
+//
 // # Errors
 //
 // ErrLost of the store, or no success in 4 seconds, means that all that is not local is lost: accesses are a SIGBUS, and Config.Told is told

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // bare makes a cache, and a session that has one room and no process.
@@ -180,4 +182,23 @@ func TestDiscardAwaits(t *testing.T) {
 			t.Fatalf("%d pages were fetched, %#x are under way", begun, under)
 		}
 	}
+}
+
+// TestStartsAnother: a process that starts another program closes its descriptors one after the other, and is not killed after the first.
+func TestStartsAnother(t *testing.T) {
+	r := newRig(t, &testStore{most: 10}, 2<<20)
+	w, err := Join(r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := w.fds[2]
+	w.conn.Close()
+	end := []unix.PollFd{{Fd: int32(life)}}
+	for until := time.Now().Add(10 * time.Second); r.live() != 0 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	if n, err := unix.Poll(end, 100); n != 0 || err != nil {
+		t.Errorf("its life ends: %d, %v, %#x", n, err, end[0].Revents)
+	}
+	w.Close()
 }

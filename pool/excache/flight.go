@@ -10,16 +10,17 @@ import (
 // flights is what is on its way between a cache and its store. Sets are of transfers, by number. All but reads of the sets are done with
 // Cache.mu held.
 type flights struct {
-	buffers  []byte
-	all      [Transfers]flight
-	flying   atomic.Uint64 // under way
-	retries  atomic.Uint64 // failed, and to be started again
-	wanted   atomic.Uint64 // somebody waits for one of them to end
-	waits    atomic.Bool   // a goroutine does: it reaps
-	stalls   []stalled     // faults that wait until any has ended
-	again    []stalled     // the same, while they are answered
-	looked   time.Time     // when silence was looked for last
-	attempts time.Time     // when something was started again last
+	buffers    []byte
+	all        [Transfers]flight
+	flying     atomic.Uint64 // under way
+	retries    atomic.Uint64 // failed, and to be started again
+	wanted     atomic.Uint64 // somebody waits for one of them to end
+	waits      atomic.Bool   // a goroutine does: it reaps
+	forgetting atomic.Bool   // a discard is under way
+	stalls     []stalled     // faults that wait until any has ended
+	again      []stalled     // the same, while they are answered
+	looked     time.Time     // when silence was looked for last
+	attempts   time.Time     // when something was started again last
 }
 
 // flight is a transfer's operation.
@@ -112,11 +113,20 @@ func (c *Cache) send(s *session, addr, offset uint64, e effect) error {
 	if err := s.faults.Protect(addr, size, true); err != nil {
 		return err
 	}
+	err := c.putFar(s, offset, e)
+	if err == nil {
+		s.punch(offset, size)
+	}
+	return err
+}
+
+// putFar reads pages into the transfer's buffer and starts to put it.
+func (c *Cache) putFar(s *session, offset uint64, e effect) error {
+	size := int(e.n) * PageBytes
 	c.moving = moving{s: s, offset: offset}
 	if c.readOut(c.flights.buffer(int(e.transfer))[:size]); c.moving.err != nil {
 		return c.moving.err
 	}
-	s.punch(offset, size)
 	c.start(int(e.transfer), flight{s: s, put: true, off: uint64(e.first) * PageBytes, size: size})
 	return nil
 }
@@ -197,18 +207,19 @@ func (c *Cache) resume() {
 	}
 }
 
-// settle waits until nothing is on its way.
-func (c *Cache) settle() {
-	var p patience
-	defer p.end()
-	for c.ctx.Err() == nil {
-		flying := c.flying.Load()
-		if c.under() == 0 {
-			return
-		}
-		c.config.Store.Wait(p.context(c), func() bool { return c.config.Store.Done(flying) != 0 })
-		c.reap()
+// more lets others have the cache until something has ended that was on its way; c.mu is held.
+func (c *Cache) more(p *patience) {
+	flying, forgetting := c.flying.Load(), c.forgetting.Load()
+	ctx := p.context(c)
+	c.mu.Unlock()
+	err := c.config.Store.Wait(ctx, func() bool {
+		return c.config.Store.Done(flying&c.flying.Load()) != 0 || flying != c.flying.Load() || forgetting && !c.forgetting.Load()
+	})
+	if err != nil && ctx.Err() == nil {
+		time.Sleep(retryPause)
 	}
+	c.mu.Lock()
+	c.reap()
 }
 
 // land gives up what is on its way: nobody is served any more.

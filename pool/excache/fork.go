@@ -3,13 +3,14 @@ package excache
 import (
 	"context"
 	"errors"
-	"time"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
-// fork copies s's window into that of another session, whose process is just being forked and has not said hello yet. The answer is an
-// errno. What the process's other threads write meanwhile waits, so the copy is of one moment.
+// fork gives another session, whose process is just being forked and has not said hello yet, a copy of s's window. The answer is an errno.
+// The copy is of one moment: what other threads of the process write waits until all is in the store. The store copies it there, and meanwhile
+// the process goes on; but what it writes does not leave. Other processes are served all the time.
 func (c *Cache) fork(s *session, number uint64) uint64 {
 	c.mu.Lock()
 	var child *session
@@ -25,32 +26,109 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	if status := c.takeUpTo(child, uint64(len(s.rooms))*RoomBytes); status != 0 {
 		return status
 	}
+	err := c.clone(s, child)
+	if err == nil {
+		return 0
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if child.ended {
 		return uint64(unix.ESRCH)
 	}
-	c.settle() // what is on its way is neither here nor there
-	protected := c.core.dirtyRuns(s.rooms)
-	for _, e := range protected {
-		s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, true)
-	}
-	err := c.lost
-	for i, r := range s.rooms {
-		if err == nil {
-			err = c.copyRoom(s, r, child.rooms[i])
-		}
-	}
-	for _, e := range protected {
-		s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, false)
-	}
-	if err == nil {
-		return 0
-	}
-	if gone := (*lostError)(nil); errors.As(err, &gone) {
-		c.lose(gone)
+	if errors.Is(err, ErrLost) {
+		c.lose(&lostError{err})
 	}
 	return uint64(unix.ENOMEM)
+}
+
+func (c *Cache) clone(s, child *session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from, to := s.rooms, child.rooms // s's grow by its own calls, of which this is one
+	if len(from) > len(to) {
+		return unix.ESRCH
+	}
+	runs := c.core.Still(from)
+	defer func() { c.cloned(s, runs) }()
+	for _, e := range runs {
+		if err := s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, true); err != nil {
+			return err
+		}
+	}
+	if err := c.keepAll(from, runs); err != nil {
+		return err
+	}
+	runs = nil
+	if child.ended {
+		return unix.ESRCH
+	}
+	all := make([][]Range, len(from))
+	for i, r := range from {
+		var err error
+		if all[i], err = c.core.Clone(r, to[i]); err != nil {
+			return err
+		}
+	}
+	c.goOn() // who writes
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	for i, ranges := range all {
+		if err := c.copyRoom(from[i], to[i], ranges); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cache) copyRoom(from, to int, ranges []Range) error {
+	ctx, cancel := context.WithTimeout(c.ctx, silence)
+	defer cancel()
+	return c.config.Store.Clone(ctx, from, to, ranges)
+}
+
+// keepAll waits until the store has all bytes of rooms that are still. c.mu is held, but not while it waits.
+func (c *Cache) keepAll(rooms []int, runs []effect) error {
+	var p patience
+	defer p.end()
+	for i := 0; ; {
+		if err := errors.Join(c.lost, c.ctx.Err()); err != nil {
+			return err
+		}
+		if i < len(runs) {
+			effects, done := c.core.Keep(runs[i])
+			c.apply(effects)
+			if done {
+				i++
+				c.mu.Unlock() // between two runs faults are answered
+				c.mu.Lock()
+				continue
+			}
+		} else if !c.core.unsettled(rooms) {
+			return nil
+		}
+		c.more(&p)
+	}
+}
+
+// cloned lets s go on as ever, with runs that were protected and may not have been kept; c.mu is held.
+func (c *Cache) cloned(s *session, runs []effect) {
+	c.core.Cloned(s.rooms)
+	for _, e := range runs {
+		for p := e.first; p < e.first+e.n; p++ {
+			if c.core.pages[p].state == dirty {
+				s.faults.Protect(s.base+c.offset(p), PageBytes, false)
+			}
+		}
+	}
+	c.goOn()
+	c.discard()
+}
+
+// goOn answers those who waited for room, or for a fork; c.mu is held.
+func (c *Cache) goOn() {
+	if c.resume(); c.wanted.Load() != 0 && c.waits.CompareAndSwap(false, true) {
+		c.serving.Go(c.awaitAlone)
+	}
 }
 
 // offset is where a page is in its session's window.
@@ -58,71 +136,124 @@ func (c *Cache) offset(p uint32) uint64 {
 	return c.rooms[p/roomPages].offset + uint64(p%roomPages)*PageBytes
 }
 
-// copyRoom gives room to the bytes of room from, wherever they are now.
-func (c *Cache) copyRoom(s *session, from, to int) error {
-	for i := uint32(0); i < roomPages; {
-		p := uint32(from)*roomPages + i
-		n := c.core.stretchOf(p)
-		switch st := c.core.pages[p].state; {
-		case st == lost:
-			return &lostError{ErrLost}
-		case st == zero || st == blank:
-		default:
-			if err := c.copyRun(s, p, uint32(to)*roomPages+i, n, st.local()); err != nil {
-				return err
+// forking is how far a room's process is with a fork.
+type forking uint8
+
+const (
+	still  forking = 1 + iota // nothing in it changes: writes wait
+	copied                    // the store is read: nothing leaves for it
+)
+
+// gapPages are copied with what lies on both sides of them, rather than asked for in two parts.
+const gapPages = 64
+
+// Still has writes to rooms wait. The runs that are writable are to be protected before anything else.
+func (c *Core) Still(rooms []int) (runs []effect) {
+	for _, r := range rooms {
+		c.forks[r] = still
+		for p, end := uint32(r)*roomPages, uint32(r+1)*roomPages; p < end; {
+			n := c.stretchOf(p)
+			if c.pages[p].state == dirty {
+				runs = append(runs, effect{first: p, n: n})
 			}
-			c.core.Put(uint32(to)*roomPages+i, n)
+			p += n
 		}
-		i += n
 	}
-	return nil
+	return runs
 }
 
-// copyRun copies n pages by way of the buffer: from the window, or from the store.
-func (c *Cache) copyRun(s *session, from, to, n uint32, local bool) error {
-	b := c.buffer[:n*PageBytes]
-	if local {
-		if k, err := unix.Pread(s.window, b, int64(c.offset(from))); k != len(b) || err != nil {
-			return errors.Join(unix.EIO, err)
+// Keep saves what is dirty still of a run, and leaves it there; false: ask again when something has ended.
+func (c *Core) Keep(run effect) (effects []effect, done bool) {
+	c.out = c.out[:0]
+	done = true
+	room := int(run.first / roomPages)
+	if c.discards(room) {
+		return c.out, false // it would not see that the bytes are new
+	}
+	for p, end := run.first, run.first+run.n; p < end && done; {
+		n := c.dirtyFrom(p, end)
+		if n == 0 {
+			done = c.pages[p].state != dirty
+			p++
+			continue
 		}
-	} else if err := c.move(b, uint64(from)*PageBytes, false); err != nil {
-		return &lostError{err}
+		e := effect{kind: keep, first: p, n: n}
+		if c.far[room] {
+			e.kind, e.n = keepFar, min(n, runPages)
+			if e.transfer, done = c.begin(sending, p, e.n); !done {
+				break
+			}
+		}
+		for ; p < e.first+e.n; p++ {
+			g := &c.pages[p]
+			if g.state, g.stored = clean, true; c.far[room] {
+				g.transfer = e.transfer + 1
+			}
+		}
+		c.Counts.Saved += uint64(e.n)
+		c.out = append(c.out, e)
 	}
-	if err := c.move(b, uint64(to)*PageBytes, true); err != nil {
-		return &lostError{err}
-	}
-	return nil
+	return c.out, done
 }
 
-// move copies to or from the store while nothing else is under way.
-func (c *Cache) move(b []byte, off uint64, put bool) error {
-	if !c.core.far[off/RoomBytes] {
-		return c.config.Store.Access(off, len(b), func(mem []byte) { copy(map2(put, mem, b), map2(put, b, mem)) })
+// dirtyFrom is how many pages from p on are dirty, and not on their way in an older version.
+func (c *Core) dirtyFrom(p, end uint32) (n uint32) {
+	for p+n < end && c.pages[p+n].state == dirty && c.pages[p+n].transfer == 0 {
+		n++
 	}
-	for len(b) > 0 {
-		n := min(len(b), runBytes)
-		if err := c.moveFar(b[:n], off, put); err != nil {
-			return err
-		}
-		b, off = b[n:], off+uint64(n)
-	}
-	return nil
+	return n
 }
 
-func (c *Cache) moveFar(b []byte, off uint64, put bool) error {
-	ctx, cancel := context.WithTimeout(c.ctx, silence)
-	defer cancel()
-	for {
-		if put {
-			c.config.Store.StartPut(0, b, off)
+// unkept takes back a Keep that could not be done.
+func (c *Core) unkept(e effect) {
+	if e.kind == keepFar {
+		c.end(e.transfer)
+	}
+	for q := e.first; q < e.first+e.n; q++ {
+		c.pages[q].state = dirty
+	}
+}
+
+// unsettled reports whether anything of rooms is on its way to the store.
+func (c *Core) unsettled(rooms []int) bool {
+	for i := range c.transfers {
+		if t := &c.transfers[i]; t.sends() && c.forks[t.first/roomPages] == still {
+			for _, r := range rooms {
+				if t.first/roomPages == uint32(r) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// Clone makes the pages of room to those of room from, which is still and has all its bytes in the store, and says which of them the store is to copy.
+// Until Cloned what is written to room from does not leave.
+func (c *Core) Clone(from, to int) (ranges []Range, err error) {
+	c.forks[from] = copied
+	for i := range uint32(roomPages) {
+		a, b := &c.pages[uint32(from)*roomPages+i], &c.pages[uint32(to)*roomPages+i]
+		switch a.state {
+		case lost:
+			return nil, fmt.Errorf("%w: room %d", ErrLost, from)
+		case zero, blank:
+			continue
+		}
+		b.state, b.stored, b.prev = remote, true, 0
+		off := uint64(i) * PageBytes
+		if n := len(ranges); n > 0 && off-ranges[n-1].Off-ranges[n-1].Size <= gapPages*PageBytes {
+			ranges[n-1].Size = off + PageBytes - ranges[n-1].Off
 		} else {
-			c.config.Store.StartGet(0, b, off)
+			ranges = append(ranges, Range{off, PageBytes})
 		}
-		c.config.Store.Wait(ctx, func() bool { return c.config.Store.Done(1) != 0 })
-		err := c.config.Store.End(0)
-		if err == nil || errors.Is(err, ErrLost) || ctx.Err() != nil {
-			return err
-		}
-		time.Sleep(busyPause)
+	}
+	return ranges, nil
+}
+
+// Cloned says that the store has copied rooms, or that it is not to.
+func (c *Core) Cloned(rooms []int) {
+	for _, r := range rooms {
+		c.forks[r] = 0
 	}
 }

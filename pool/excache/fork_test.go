@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,4 +84,34 @@ func pair(t *testing.T) (a, b *net.UnixConn) {
 		ends[i] = conn.(*net.UnixConn)
 	}
 	return ends[0], ends[1]
+}
+
+// TestForkGoesOn: while the store copies for a child, its parent's threads write, and another process is served; the child sees what was there before.
+func TestForkGoesOn(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			store := &testStore{most: 10, mapped: mapped}
+			begun, goOn := make(chan struct{}), make(chan struct{})
+			store.clones = sync.OnceFunc(func() {
+				close(begun)
+				select {
+				case <-goOn:
+				case <-time.After(20 * time.Second):
+				}
+			})
+			r := newRig(t, store, 2<<20)
+			w := r.talk(t, "forks")
+			w.hear("written")
+			<-begun
+			w.say()
+			w.hear("went on")
+			other := r.talk(t, "recall")
+			other.hear("written")
+			other.say()
+			other.hear("ok")
+			other.say()
+			close(goOn)
+			w.hear("ok")
+		})
+	}
 }

@@ -83,7 +83,8 @@ func (c *Core) evict(n int) {
 	gone := c.victims[:0]
 	for tries := c.Local(); len(gone) < n && tries > 0; tries-- {
 		p := c.victim()
-		if g := &c.pages[p]; g.transfer != 0 { // what it was before is still on its way to the store, and may not come after what it is now
+		// What it was before is still on its way to the store, and may not come after what it is now; or a child is to have that.
+		if g := &c.pages[p]; g.transfer != 0 || g.state == dirty && c.forks[p/roomPages] == copied {
 			c.enter(p, g.main)
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,11 +108,29 @@ func (s *Regions) at(off uint64) (*pool.Region, uint64) {
 	return s.rooms[off/RoomBytes], off % RoomBytes
 }
 
+func (s *Regions) room(r int) *pool.Region {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.rooms[r]
+}
+
+// Clone implements Store: the component copies.
+func (s *Regions) Clone(ctx context.Context, from, to int, ranges []Range) error {
+	src, dst := s.room(from), s.room(to)
+	if src == nil || dst == nil {
+		return net.ErrClosed // a process has ended
+	}
+	for _, g := range ranges {
+		if err := src.CopyTo(ctx, g.Off, dst, g.Off, g.Size); err != nil {
+			return lostOr(errors.Join(err, src.Quiet(ctx)))
+		}
+	}
+	return nil
+}
+
 // Discard implements Store.
 func (s *Regions) Discard(ctx context.Context, r int, ranges []Range) error {
-	s.mu.RLock()
-	region := s.rooms[r]
-	s.mu.RUnlock()
+	region := s.room(r)
 	if region == nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,8 +69,21 @@ func (c *Cache) Serve(conn *net.UnixConn) error {
 	defer c.serving.Done()
 	err := c.serve(s)
 	err = errors.Join(err, c.end(s))
+	c.part(s)
 	s.close()
 	return err
+}
+
+// part waits until the process has closed its end of the pipe that kills it. One that starts another program closes its descriptors one after the
+// other, and would be killed if it had closed the connection only.
+func (c *Cache) part(s *session) {
+	const look = 20 // ms
+	end := []unix.PollFd{{Fd: int32(s.life)}}
+	for until := time.Now().Add(endTime); s.life >= 0 && c.ctx.Err() == nil && time.Now().Before(until) && end[0].Revents&unix.POLLERR == 0; {
+		if _, err := unix.Poll(end, look); err != nil && err != unix.EINTR {
+			return
+		}
+	}
 }
 
 func (c *Cache) serve(s *session) error {

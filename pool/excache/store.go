@@ -17,6 +17,9 @@ type Store interface {
 	// bytes of the room may be written meanwhile, and the room may be released. ErrLost: its bytes are gone; any other error: it may be
 	// asked again. Once it has returned without an error, no earlier call that failed takes effect any more.
 	Discard(ctx context.Context, r int, ranges []Range) error
+	// Clone copies ranges of room from to the same places of room to, where the bytes are kept: what was put before it began. Nothing is put there
+	// meanwhile. ErrLost: the bytes are gone. After any other error room to is released.
+	Clone(ctx context.Context, from, to int, ranges []Range) error
 	// Mapped reports whether this process has all of room r mapped. It stays so until the room is released.
 	Mapped(r int) bool
 	// Access calls fn with the n bytes at off of a mapped room themselves, to be read and written while it runs. An error means that

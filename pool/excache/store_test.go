@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -27,6 +28,7 @@ type testStore struct {
 	started   func(o *testOp)       // mu is held
 	fails     func(o *testOp) error // instead of being done
 	forgets   func(r int) error     // before a discard
+	clones    func()                // before a clone
 }
 
 type testOp struct {
@@ -70,6 +72,24 @@ func (s *testStore) at(off uint64, n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rooms[int(off/RoomBytes)][off%RoomBytes:][:n]
+}
+
+func (s *testStore) Clone(_ context.Context, from, to int, ranges []Range) error {
+	if s.clones != nil {
+		s.clones()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken.Load() {
+		return fmt.Errorf("%w: %w", ErrLost, errBroken)
+	}
+	if s.rooms[from] == nil || s.rooms[to] == nil {
+		return net.ErrClosed
+	}
+	for _, g := range ranges {
+		copy(s.rooms[to][g.Off:][:g.Size], s.rooms[from][g.Off:])
+	}
+	return nil
 }
 
 // Discard implements Store.

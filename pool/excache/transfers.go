@@ -208,8 +208,9 @@ func (c *Core) inTransfer(p uint32, write bool) {
 			c.emit(stall, p, 1)
 			return
 		}
-		c.out = append(c.out, effect{kind: place, transfer: i, first: p, n: 1})
-		c.enterAll(p, 1, dirty)
+		quiet := c.forks[p/roomPages] == still
+		c.out = append(c.out, effect{kind: map2(quiet, placeProtected, place), transfer: i, first: p, n: 1})
+		c.enterAll(p, 1, map2(quiet, clean, dirty))
 		return
 	}
 	t.wanted, t.page, t.write = true, p, write

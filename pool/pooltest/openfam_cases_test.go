@@ -42,6 +42,13 @@ func famTests() map[string][]famTest {
 			{name: "RestoreSuccess"}, {name: "CreateDataitemRestoreSuccess", check: (*fam).restoreNew}, {name: "RestoreFailureNonExistentBackup", check: (*fam).restoreNothing},
 			{name: "RestoreFailureInsufficientDataSize", check: (*fam).restoreSmaller}, {name: "ListBackupSuccess", reason: noNaming}, {name: "ListBackupAllSuccess", reason: noNaming},
 			{name: "ListBackupFailure", reason: noNaming}, {name: "DeleteBackupSuccess", reason: noNaming}, {name: "DeleteBackupFailure", reason: noNaming}},
+		"fam_compare_swap_atomics_reg_test": {{name: "CompareSwapInt32Success", check: typed("int32")}, {name: "CompareSwapInt64Success", check: typed("int64")},
+			{name: "CompareSwapUint32Success", check: typed("uint32")}, {name: "CompareSwapUint64Success", check: typed("uint64")},
+			{name: "CompareSwapInt128Success", check: (*fam).wide}, {name: "CompareSwapNegativeCaseSuccess"}, {name: "CompareSwapNegativeCaseInt128Success", check: (*fam).wide}},
+		"fam_nonfetch_logical_atomics_reg_test": {{name: "NonfetchLogicalAtomicUint32Success", check: typed("uint32")}, {name: "NonfetchLogicalAtomicUint64Success", check: typed("uint64")},
+			{name: "NonfetchLogicalAtomicInvalidDescriptor", check: (*fam).keys}},
+		"fam_swap_reg_test": {{name: "SwapInt32Success", check: typed("int32")}, {name: "SwapInt64Success", check: typed("int64")}, {name: "SwapUint32Success", check: typed("uint32")},
+			{name: "SwapUint64Success", check: typed("uint64")}, {name: "SwapFloatSuccess", check: typed("float32")}, {name: "SwapDoubleSuccess", check: typed("float64")}},
 		"fam_barrier_reg_test": {{name: "BarrierAllSuccess", reason: noRuntime}},
 		"fam_close_mt":         same("MultiThread"),
 		"fam_close_simple": {{name: "Basic"}, {name: "ReuseDescriptorAfterClose"}, {name: "ReOpenAfterClose", check: (*fam).reopens},
@@ -81,6 +88,8 @@ func famTests() map[string][]famTest {
 			{name: "FamStatLookup", check: (*fam).statTwice}, {name: "FamStatGlobalDescriptor", reason: noGlobal}, {name: "FamStatFailure", check: (*fam).statGone}, {name: "FamStatAll", check: (*fam).statTwice}},
 	}
 }
+
+func (f *fam) wide() { wide(f.t, &f.it.Memory, 128) }
 
 // fresh is a name of its own: cases of a program run side by side.
 func (f *fam) fresh(of string) string { return fmt.Sprint(of, "-", f.g.names.Add(1)) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme"
+	"github.com/wherry-fabric/wherry/fabric"
 )
 
 // check refuses what is not whole blocks of the drive.
@@ -159,6 +160,51 @@ func (d *Drive) Compare(ctx context.Context, p []byte, off uint64) (same bool, e
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// CompareAndWrite writes p at off if the drive has old there, which is as long, and reports whether it did. No other write of these blocks comes in between, of no borrower: on it
+// several can agree who writes what. It takes one command, so p is at most a buffer (Config.BufferBytes), and a Depth of 2.
+func (d *Drive) CompareAndWrite(ctx context.Context, old, p []byte, off uint64) (swapped bool, err error) {
+	if err := d.check("compare and write", off, uint64(len(p))); err != nil {
+		return false, err
+	}
+	if len(old) != len(p) || len(p) == 0 || len(p) > d.cfg.BufferBytes || d.cfg.Depth < 2 {
+		return false, fmt.Errorf("drive %s: %w: %d bytes for %d, with buffers of %d and a depth of %d: both as long, 1 to a buffer, and a depth of 2", d.cfg.Drive, device.ErrSpec,
+			len(p), len(old), d.cfg.BufferBytes, d.cfg.Depth)
+	}
+	if !d.seg.Pin() {
+		return false, d.Err()
+	}
+	defer d.seg.Unpin()
+	ids, err := d.twoSlots(ctx)
+	if err != nil {
+		return false, err
+	}
+	copy(d.buffer(ids[0]), old)
+	copy(d.buffer(ids[1]), p)
+	c := nvme.Command{Op: nvme.OpCompare, Fused: 1, Block: off / d.lease.BlockBytes, Blocks: uint32(uint64(len(p)) / d.lease.BlockBytes)}
+	w := c
+	w.Op, w.Fused = nvme.OpWrite, 2
+	try := func() error { return d.trySendPair(ids, [2]nvme.Command{c, w}, len(p)) }
+	if err = try(); errors.Is(err, fabric.ErrBackpressure) {
+		err = d.sendLater(try)
+	}
+	if err != nil {
+		d.fail(err)
+		return false, d.Err()
+	}
+	compared := d.finish(ctx, flight{id: ids[0]})
+	written := d.finish(ctx, flight{id: ids[1]})
+	var refused *StatusError
+	switch {
+	case errors.As(compared, &refused) && refused.Status == nvme.StatusCompareFails:
+		return false, nil
+	case errors.As(compared, &refused) && refused.Status == nvme.StatusFusedFailed: // what the other says is why
+		return false, written
+	case compared != nil:
+		return false, compared
+	}
+	return written == nil, written
 }
 
 // simple carries out one command, with what fill puts into its buffer as data.

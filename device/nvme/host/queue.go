@@ -78,6 +78,24 @@ func (d *Drive) slot(ctx context.Context) (id uint16, err error) {
 	return id, err
 }
 
+// twoSlots waits for two, which are taken together: whoever held one while it waits for another could wait for ever.
+func (d *Drive) twoSlots(ctx context.Context) (ids [2]uint16, err error) {
+	ok := false
+	err = d.room.Wait(ctx, func() bool {
+		d.mu.Lock()
+		if n := len(d.free); n >= 2 {
+			copy(ids[:], d.free[n-2:])
+			d.free, ok = d.free[:n-2], true
+		}
+		d.mu.Unlock()
+		return ok || d.dead.Load() != nil
+	})
+	if err == nil && !ok {
+		err = d.Err()
+	}
+	return ids, err
+}
+
 // buffer is a slot's.
 func (d *Drive) buffer(id uint16) []byte {
 	at := int(id) * d.cfg.BufferBytes
@@ -100,10 +118,16 @@ func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint
 	if !errors.Is(err, fabric.ErrBackpressure) {
 		return err
 	}
+	return d.sendLater(func() error { return d.trySend(id, c, size, reads, state) })
+}
+
+// sendLater waits until the connection has room.
+func (d *Drive) sendLater(try func() error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.CommandTime)
 	defer cancel()
+	err = fabric.ErrBackpressure
 	d.cfg.Element.WaitFor(ctx, func() bool {
-		err = d.trySend(id, c, size, reads, state)
+		err = try()
 		return !errors.Is(err, fabric.ErrBackpressure)
 	})
 	return err
@@ -111,6 +135,37 @@ func (d *Drive) send(id uint16, c nvme.Command, size int, reads bool, state uint
 
 // trySend is send that does not wait. After ErrBackpressure the lender has seen nothing of the command, and it can be tried again.
 func (d *Drive) trySend(id uint16, c nvme.Command, size int, reads bool, state uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.far != nil && d.ep.Hold() { // command and doorbell leave together
+		defer d.ep.Release()
+	}
+	if err := d.enter(0, id, c, size, reads, state); err != nil {
+		return err
+	}
+	return d.ring(1)
+}
+
+// trySendPair is trySend of two commands that are carried out as one: the lender sees both or none.
+func (d *Drive) trySendPair(ids [2]uint16, c [2]nvme.Command, size int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.far != nil && d.ep.Hold() {
+		defer d.ep.Release()
+	}
+	for i, id := range ids {
+		if err := d.enter(uint32(i), id, c[i], size, true, pending); err != nil {
+			return err
+		}
+	}
+	return d.ring(2)
+}
+
+// enter puts a command into the queue, i behind its tail; d.mu is held.
+func (d *Drive) enter(i uint32, id uint16, c nvme.Command, size int, reads bool, state uint32) error {
+	if err := d.Err(); err != nil {
+		return err
+	}
 	s := &d.slots[id]
 	c.ID, c.NS = id, nvme.Namespace
 	if size > 0 {
@@ -119,22 +174,21 @@ func (d *Drive) trySend(id uint16, c nvme.Command, size int, reads bool, state u
 	s.op = c.Op
 	s.since.Store(d.cfg.Element.Now())
 	s.state.Store(state)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.Err(); err != nil {
-		return err
-	}
-	if d.far != nil && d.ep.Hold() { // command and doorbell leave together
-		defer d.ep.Release()
-	}
-	at := uint64(d.tail) * nvme.CommandBytes
+	at := uint64(d.behind(i)) * nvme.CommandBytes
 	c.Encode(&d.entry)
 	if d.far == nil {
 		copy(d.sq[at:], d.entry[:])
-	} else if err := d.sendFar(s, id, at, size, reads); err != nil {
-		return err
+		return nil
 	}
-	tail := (d.tail + 1) & uint32(d.cfg.entries()-1) // there are fewer slots than entries
+	return d.sendFar(s, id, at, size, reads)
+}
+
+// behind is the entry i behind the tail: there are fewer slots than entries.
+func (d *Drive) behind(i uint32) uint32 { return (d.tail + i) & uint32(d.cfg.entries()-1) }
+
+// ring tells the lender of n commands; d.mu is held.
+func (d *Drive) ring(n uint32) error {
+	tail := d.behind(n)
 	err := d.regs.Ring(device.SubmissionDoorbell(queueID), 4, uint64(tail))
 	if err == nil {
 		d.tail = tail

@@ -50,6 +50,7 @@ type Source struct {
 type Options struct {
 	Tools    Tools             // the zero value: FindTools
 	Defines  map[string]string // -D name=value
+	Lines    bool              // native code has tables of the source's lines, which traps then name
 	Optimize string            // "2" (the default), "s", "3", …: what follows -O
 	Timeout  time.Duration     // of all that is run, together; 0: DefaultTimeout
 	Warnings io.Writer         // gets what clang and its linkers say though they succeed; nil: nobody does

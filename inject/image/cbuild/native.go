@@ -123,6 +123,10 @@ func nativeFlags(opts Options, triple string) []string {
 		"--target=" + triple, "-O" + optimize, "-ffreestanding", "-nostdlib", "-fno-ident", "-ffp-contract=off", "-fsigned-char",
 		"-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fstack-clash-protection", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-Wno-unused-command-line-argument",
 	}
+	if opts.Lines {
+		// Version 4: debug/dwarf reads no version 5 that names no compiler (-fno-ident). Not the folder that it was compiled in, or no image would come out twice.
+		flags = append(flags, "-gline-tables-only", "-gdwarf-4", "-fdebug-compilation-dir=.")
+	}
 	switch arch, _, _ := strings.Cut(triple, "-"); arch {
 	case "x86_64":
 		flags = append(flags, "-fcf-protection=none")

@@ -162,7 +162,10 @@ static void files(void) // the kernel reads and writes remote memory
 static int ended(pid_t pid)
 {
     int st = 0;
-    return pid > 0 && waitpid(pid, &st, 0) == pid && st == 0;
+    int done = pid > 0 && waitpid(pid, &st, 0) == pid;
+    if (done && st)
+        printf("process %d ended with status %#x\n", (int)pid, st);
+    return done && st == 0;
 }
 
 static void forks(void) // a child sees the memory as it was, and what either writes is its own

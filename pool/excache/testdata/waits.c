@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB (1ul << 20)
@@ -12,6 +13,17 @@
 static char *map(size_t n) { return mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 static void say(const char *s) { printf("%s\n", s); fflush(stdout); }
 static void hear(void) { if (getchar() == EOF) exit(2); }
+static void *change(void *p)
+{
+    char c;
+    if (read(0, &c, 1) != 1)
+        _exit(3);
+    for (size_t i = 0; i < MIB; i += PAGE)
+        ((char *)p)[i]++;
+    if (write(1, "went on\n", 8) != 8)
+        _exit(3);
+    return 0;
+}
 static void *touch(void *p) { return (void *)(size_t)*(volatile char *)p; }
 
 int main(int argc, char **argv)
@@ -38,6 +50,23 @@ int main(int argc, char **argv)
                 return 1;
         say("ok");
         hear();
+        return 0;
+    }
+    if (!strcmp(argv[1], "forks")) {
+        pthread_create(&t, 0, change, p);
+        say("written");
+        pid_t child = fork();
+        for (size_t i = 0; child == 0 && i < n; i += PAGE)
+            if (p[i] != (char)(i / PAGE % 100 + 1))
+                _exit(1);
+        if (child == 0)
+            _exit(0);
+        int status = 1;
+        pthread_join(t, &got);
+        for (size_t i = 0; i < n; i += PAGE)
+            if (p[i] != (char)(i / PAGE % 100 + 1 + (i < MIB)))
+                return 1;
+        say(waitpid(child, &status, 0) == child && status == 0 ? "ok" : "the child saw other bytes");
         return 0;
     }
     say("written");

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nbd"
+)
+
+const (
+	// victimKind is the role of a borrower that is killed while it writes.
+	victimKind = "dev victim"
+	// victims is how many there are, one after the other.
+	victims = 50
+	// reclaimTime bounds the wait for what a killed borrower had.
+	reclaimTime = 10 * time.Second
+	// idleTime is how long idle processes are watched, after calmTime.
+	idleTime = 3 * time.Second
+	calmTime = 300 * time.Millisecond
+	// clockTick is the unit of times in /proc (USER_HZ).
+	clockTick = 10 * time.Millisecond
+)
+
+// driveFaults kills borrowers in the middle of their writes, and measures how soon their blocks are another's; then what processes use of the processors while a drive is
+// attached by NBD and nobody does anything.
+func (c *Config) driveFaults(ctx context.Context, spec role, dir string) (*Result, error) {
+	crew, err := c.muster(ctx, spec, dir, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer crew.end()
+	spec.Servers, spec.Role, spec.scheme = crew.infos, "client", c.scheme
+	w := &client{spec: &spec, ctx: ctx, rand: rand.New(rand.NewPCG(spec.Seed, 7))}
+	spec.Name = "heir"
+	if w.station, err = newStation(&spec, false); err != nil {
+		return nil, err
+	}
+	defer w.close()
+	if err := w.dialAll(ctx, spec.Servers); err != nil {
+		return nil, err
+	}
+	var reclaim samples
+	for i := range victims {
+		if c.Progress != nil {
+			c.Progress("killed borrowers", float64(i)/victims)
+		}
+		took, err := c.killOne(ctx, w, spec, i)
+		if err != nil {
+			return nil, err
+		}
+		reclaim = append(reclaim, float64(took)/float64(time.Millisecond))
+	}
+	share, err := w.idle(dir, crew.servers[0].Pid())
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{}
+	hostInfo(r, c)
+	r.Set("reclaim_ms_p50", reclaim.p(0.5))
+	r.Set("reclaim_ms_p99", reclaim.p(0.99))
+	r.Set("kills", victims)
+	r.Set("idle_cpu_percent", share*100)
+	return r, r.Err()
+}
+
+// killOne starts a borrower and kills it while it writes: how long it takes until w has the same blocks.
+func (c *Config) killOne(ctx context.Context, w *client, spec role, i int) (time.Duration, error) {
+	spec.Kind, spec.Name = victimKind, fmt.Sprintf("victim%d", i)
+	p, err := start(ctx, c, spec, nil)
+	if err != nil {
+		return 0, err
+	}
+	if _, err = hearNote(p); err != nil {
+		p.Kill()
+		return 0, err
+	}
+	time.Sleep(time.Duration(w.rand.Uint64N(uint64(5 * time.Millisecond)))) // in the middle of whatever it does then
+	killed := time.Now()
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	defer p.End()
+	for {
+		d, err := w.borrow(driveName, device.Exclusive)
+		if err == nil {
+			took := time.Since(killed)
+			return took, d.Close(ctx)
+		}
+		if !errors.Is(err, device.ErrBusy) || time.Since(killed) > reclaimTime {
+			return 0, fmt.Errorf("bench: %v after its borrower was killed: %w", time.Since(killed), err)
+		}
+	}
+}
+
+// victim borrows all of the drive and writes it again and again.
+func (c *client) victim() error {
+	d, err := c.borrow(driveName, device.Exclusive)
+	if err != nil {
+		return err
+	}
+	if err := c.w.Encode(note{Text: "borrowed"}); err != nil {
+		return err
+	}
+	for p := make([]byte, 64<<10); ; {
+		if err := d.WriteAt(c.ctx, p, c.rand.Uint64N(d.Size()/uint64(len(p)))*uint64(len(p))); err != nil {
+			return err
+		}
+	}
+}
+
+// idle is the part of a processor that lender and borrower use, with an NBD client attached that does nothing.
+func (c *client) idle(dir string, lender int) (share float64, err error) {
+	d, err := c.borrow(driveName, device.Exclusive)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close(context.WithoutCancel(c.ctx))
+	l, err := net.Listen("unix", filepath.Join(dir, "nbd.sock"))
+	if err != nil {
+		return 0, err
+	}
+	s := nbd.New(d, driveName, slog.New(slog.DiscardHandler))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	defer func() {
+		s.Close()
+		err = errors.Join(err, <-served)
+	}()
+	conn, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if _, err := io.ReadFull(conn, make([]byte, 18)); err != nil { // the server's greeting
+		return 0, err
+	}
+	time.Sleep(calmTime)
+	before, err := processorTime(lender, os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	time.Sleep(idleTime)
+	after, err := processorTime(lender, os.Getpid())
+	return float64(after-before) / float64(time.Since(start)), err
+}
+
+// processorTime is what processes have used so far.
+func processorTime(pids ...int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if len(fields) < 13 {
+			return 0, fmt.Errorf("bench: /proc/%d/stat has %d fields", pid, len(fields))
+		}
+		for _, f := range fields[11:13] { // utime and stime
+			n, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			sum += time.Duration(n) * clockTick
+		}
+	}
+	return sum, nil
+}
