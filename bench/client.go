@@ -89,6 +89,8 @@ func (c *client) run(graph Load) (err error) {
 		return c.scan()
 	case "query":
 		return c.query()
+	case "load":
+		return c.load()
 	case "hostile":
 		return c.hostile()
 	case "codegen":

@@ -15,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/llvm"
 	"github.com/wherry-fabric/wherry/inject/native"
+	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -30,6 +31,7 @@ const (
 
 	idObjects fabric.FrameID = 205 // asks for the numbers of objects made and found; answered with idAlloc
 	idState   fabric.FrameID = 206 // asks what runs, and what the longest load took; answered with idAlloc
+	idMemory  fabric.FrameID = 207 // asks what functions are charged and what the process has, in MiB; answered with idAlloc
 
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
 	idFloorTrips fabric.FrameID = 204 // so many round trips are made there next
@@ -37,9 +39,10 @@ const (
 
 // station is a benchmark's element with its runtime.
 type station struct {
-	el  *fabric.Element
-	rt  *inject.Runtime
-	rpc *rpc.Peer
+	el   *fabric.Element
+	rt   *inject.Runtime
+	rpc  *rpc.Peer
+	wasm *wasm.Engine // nil: none runs functions
 	// Of native code; nil: none runs.
 	native   *native.Engine
 	compiler *llvm.Compiler
@@ -51,12 +54,20 @@ type station struct {
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
+	if spec.Kind == "hostile" { // where who it is counts
+		return newStationOf(spec, engine, named(spec.Name))
+	}
+	return newStationOf(spec, engine, everybody{})
+}
+
+// newStationOf makes a station that shows itself and admits others by auth.
+func newStationOf(spec *role, engine bool, auth fabric.Auth) (*station, error) {
 	tr, err := newTransport(spec)
 	if err != nil {
 		return nil, err
 	}
 	s := &station{}
-	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: everybody{}})
+	s.el, err = fabric.New(fabric.Config{Name: spec.Name, Transports: []fabric.Transport{tr}, Policy: spec.Policy, Auth: auth})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +175,11 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	s.handleFloor()
 	s.handleObjects()
 	s.handleState()
+	s.handleMemory()
 	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Inline: spec.Inline}); err != nil {
+		return info, nil, err
+	}
+	if err := s.serveLong(); err != nil {
 		return info, nil, err
 	}
 	if err := s.serveBulk(spec); err != nil {

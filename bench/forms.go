@@ -76,7 +76,7 @@ func (c *Config) validateForm() error {
 		c.Form = forms.Wasm.String() // as everything runs that is made
 	}
 	if c.Form == "" && c.Kind == "hostile" {
-		c.Form = forms.Bitcode.String()
+		c.Form = forms.Wasm.String() // which anybody may send
 	}
 	if c.Form == "" {
 		if c.Native != "" {
@@ -209,6 +209,7 @@ func (s *station) engines(spec *role) (cfg inject.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
+	s.wasm = e
 	cfg.Engines = []abi.Engine{s.timed(wasm.Runner{Engine: e})}
 	if spec.Code == nil {
 		return cfg, nil

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -48,12 +49,38 @@ static __attribute__((noinline, unused)) int32_t deep(const void *p, uint32_t n)
 }
 WHERRY_ENTRY(payload, size) { (void)payload, (void)size; `
 
+// Functions that fill their heaps, each in code of its own, and do not end.
+const (
+	fillers   = 8
+	fillEach  = 4 // runs
+	fillBytes = 24 << 20
+	fillCode  = `#include "wherry.h"
+WHERRY_ENTRY(payload, size)
+{
+    (void)payload, (void)size;
+    if (__builtin_wasm_memory_grow(0, (24u << 20) >> 16) == (unsigned long)-1) return 1;
+    unsigned char *end = (unsigned char *)(__builtin_wasm_memory_size(0) << 16);
+    for (unsigned char *p = end - (24u << 20); p < end; p += 4096) *(volatile unsigned char *)p = %d + 1;
+    for (volatile int i = 0;; i = 1 - i) ;
+}
+`
+)
+
 // hostile builds them, and what is meant for compilers: a large function, and as bitcode also a small one that grows.
 func (b *builder) hostile() error {
 	limits := abi.Limits{RunTime: hostileTime}
 	for _, h := range hostile {
 		src := cbuild.Source{Name: h.name + ".c", Code: []byte(hostileHead + h.body + " }\n")}
 		if err := b.build(src, image.Manifest{Name: h.name, Limits: limits}, nil); err != nil {
+			return err
+		}
+	}
+	for i := range fillers {
+		if b.forms[0] != image.Wasm { // what others are charged their processes have, each its own
+			break
+		}
+		src := cbuild.Source{Name: "fill.c", Code: fmt.Appendf(nil, fillCode, i)}
+		if err := b.build(src, image.Manifest{Name: fmt.Sprint("fill", i), Limits: abi.Limits{RunTime: hostileTime, HeapBytes: fillBytes + 1<<20}}, nil); err != nil {
 			return err
 		}
 	}
@@ -133,6 +160,25 @@ func (s *station) handleState() {
 	})
 }
 
+// handleMemory answers what wasm functions are charged, and what the process has that is its own.
+func (s *station) handleMemory() {
+	s.el.Handle(idMemory, func(m fabric.Message) {
+		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, s.wasm.Stats().Bytes>>20<<32|ownMiB()), nil)
+	})
+}
+
+// ownMiB is the process's anonymous memory (RssAnon).
+func ownMiB() uint64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), "RssAnon:")
+	var kib uint64
+	fmt.Sscan(rest, &kib)
+	return kib >> 10
+}
+
 // victim watches a server while hostile functions are there.
 type victim struct {
 	*client
@@ -176,11 +222,7 @@ func (c *client) hostile() error {
 	if c.spec.Code.Form == "bitcode" {
 		names = append(names, "bomb")
 	}
-	rounds := c.spec.Rounds
-	if rounds == 0 {
-		rounds = hostileRounds
-	}
-	for range rounds {
+	for range c.hostileRounds() {
 		for _, h := range hostile {
 			names = append(names, h.name)
 		}
@@ -198,8 +240,13 @@ func (c *client) hostile() error {
 	c.r.Set("compile_ms_max", max(v.loadUs/1e3, v.first/1e6))
 	c.r.Set("stalled_ms_max", v.stalled/1e6)
 	c.r.Set("functions", len(names))
-	return nil
+	if c.spec.Code.Form != "wasm" {
+		return nil
+	}
+	return c.neighbours()
 }
+
+func (c *client) hostileRounds() int { return cmp.Or(c.spec.Rounds, hostileRounds) }
 
 // suffer runs one of them.
 func (v *victim) suffer(name string) error {
@@ -272,7 +319,9 @@ func (v *victim) stop(fut *inject.Future) error {
 }
 
 // serves reports whether the server still runs what is no trouble.
-func (v *victim) serves() error {
+func (v *victim) serves() error { return v.servesIn(v.ctx) }
+
+func (v *victim) servesIn(ctx context.Context) error {
 	img, err := v.spec.image("echo")
 	if err != nil {
 		return err
@@ -282,7 +331,7 @@ func (v *victim) serves() error {
 		return err
 	}
 	defer f.Close()
-	got, err := f.Do(v.ctx, inject.Root{To: v.eps[0], Payload: []byte("still there")}, nil)
+	got, err := f.Do(ctx, inject.Root{To: v.eps[0], Payload: []byte("still there")}, nil)
 	if err == nil && string(got) != "still there" {
 		err = fmt.Errorf("the server answers %q", got)
 	}

@@ -20,7 +20,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "dev", "crowd", "ring", "rounds", "scan", "query", "hostile" or "codegen"
+	Kind      string         // "verbs", "chase", "inject", "rpc", "bulk", "pool", "dev", "crowd", "ring", "rounds", "scan", "query", "load", "hostile" or "codegen"
 	Schemes   fabric.Schemes // the transports that there are; nil: schemes.All
 	Transport string         // the name of one of them
 	Policy    fabric.Policy  // of every element
@@ -47,7 +47,7 @@ type Config struct {
 	Processes int
 	// BesideLoad has a busy loop beside rpc on each CPU that its processes use.
 	BesideLoad bool
-	// Python is the program that runs DuckDB, for query.
+	// Python is the program that runs DuckDB, for query, and Polars too, for load.
 	Python string
 	// Turn is how long a turn of rpc's callers or client processes measures; 0: the benchmark's own time.
 	Turn time.Duration
@@ -110,7 +110,7 @@ func MinRounds(kind string) int {
 		return injectTurns
 	case "crowd":
 		return 1 // they are its turns
-	case "rounds", "scan", "query", "hostile", "codegen":
+	case "rounds", "scan", "query", "load", "hostile", "codegen":
 		return 1
 	}
 	return chaseTurns
@@ -125,7 +125,10 @@ func (c *Config) Validate() error {
 	}
 	def(&c.Servers, 1)
 	def(&c.Depth, 64)
-	if c.Kind == "query" {
+	if c.Kind == "query" || c.Kind == "load" {
+		if c.Kind == "load" {
+			def(&c.Rows, loadRows)
+		}
 		def(&c.Rows, queryRows)
 		if c.Python == "" {
 			c.Python = "python3"

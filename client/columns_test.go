@@ -182,3 +182,39 @@ pq.write_table(pa.table({'a': list(range(1000))}), sys.argv[1] + '.cut.parquet')
 		t.Errorf("%d bytes are lent to loads that failed", lent)
 	}
 }
+
+// sameFile compares two Parquet files, types, zones and missing values included.
+const sameFile = `
+import sys, pyarrow.parquet as pq
+got, want = pq.read_table(sys.argv[1]), pq.read_table(sys.argv[2]).replace_schema_metadata(None)
+got = got.replace_schema_metadata(None)
+got.validate(full=True)
+assert got.schema.equals(want.schema), '%s\nwant\n%s' % (got.schema, want.schema)
+for c in want.column_names:
+    assert got[c].equals(want[c]), c
+print(got.num_rows, pq.ParquetFile(sys.argv[1]).num_row_groups)
+`
+
+// What was loaded from a Parquet file is written as one again, and is the same.
+func TestParquetToParquet(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	path := loadParquet(t, b, c, "logs")
+	r, err := c.Reader(t.Context(), "logs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(path + ".out")
+	if err == nil {
+		err = r.WriteBatches(t.Context(), ReadOptions{}, batch.Parquet, out)
+	}
+	if err == nil {
+		err = out.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := script(t, sameFile, nil, out.Name(), path); !strings.HasPrefix(got, "5000 ") {
+		t.Error(got)
+	}
+}

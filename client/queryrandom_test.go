@@ -349,6 +349,45 @@ func TestQueryManyGroups(t *testing.T) {
 	}
 }
 
+// Groups of three nodes, with all that has records of its own on the way: distinct values, sketches, text. The first of them by an order are those that
+// the whole answer begins with.
+func TestQueryExchange(t *testing.T) {
+	b := newBench(t, "tcp", "n1", "n2", "n3")
+	c := b.connect(t, tokenOwner)
+	rows := randomRows(rand.New(rand.NewPCG(8, 15)), 3000)
+	table := loadRandom(t, b, c, "three", rows)
+	q := query.Query{Group: []string{"x0=c % 500", "x1=s"}, Agg: []string{"y0=count(a)", "y1=distinct(s)", "y2=distinct(f)", "y3=quantile(d, 0.5)", "y4=approx_distinct(t)", "y5=min(t)", "y6=max(s)"}}
+	if !checkRandom(t, c, table, rows, q) {
+		t.Error("it has no answer")
+	}
+	if !checkRandom(t, c, table, rows, query.Query{Agg: []string{"y0=distinct(t)", "y1=quantile(f, 0.25)", "y2=approx_distinct(c)", "y3=distinct(k)"}}) {
+		t.Error("it has no answer")
+	}
+	q = query.Query{Group: []string{"x0=c % 500"}, Agg: []string{"y0=distinct(s)", "y1=sum(d)"}}
+	want, _, err := evaluate(table.Columns, rows, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(want, func(a, b []any) int {
+		return cmp.Or(cmp.Compare(b[1].(int64), a[1].(int64)), cmp.Compare(a[0].(int64), b[0].(int64)))
+	})
+	q.Order, q.Limit = []string{"-y0", "x0"}, 7
+	found, err := invoke.Query(t.Context(), c.Runtime(), table, q)
+	if err != nil || found.Rows != 7 {
+		t.Fatal(found, err)
+	}
+	for i := range found.Rows {
+		for k, a := range found.Arrays {
+			if got := cellOf(a, i); got != want[i][k] {
+				t.Errorf("row %d, column %d is %v, want %v", i, k, got, want[i][k])
+			}
+		}
+	}
+	if moved := found.Explanation.BytesMoved; moved > 3*(7*40+40) {
+		t.Errorf("%d bytes came to the client", moved)
+	}
+}
+
 var errOverflow = errors.New("an integer overflows")
 
 // parsed is the expression of NAME=EXPRESSION.

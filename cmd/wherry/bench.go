@@ -42,6 +42,7 @@ shared machine the ratios say more than the figures.`,
 		{"ring", "Pass a token round processes, more of them than processors", "wherry bench ring --elements 4 --json", "shm", 1, fabric.Latency},
 		{"scan", "Compare a scan of 64 MiB, as bitcode and by auto, with native C", "wherry bench scan --json", "shm", 1, fabric.Balanced},
 		{"query", "Compare questions to columns with DuckDB on the same memory", "wherry bench query --python ~/venv/bin/python --json", "shm", 1, fabric.Balanced},
+		{"load", "Compare loading a CSV file as columns with DuckDB and Polars", "wherry bench load --python ~/venv/bin/python --json", "shm", 1, fabric.Balanced},
 		{"hostile", "Run functions that mean ill, and time what others notice", "wherry bench hostile --form bitcode --json", "shm", 1, fabric.Balanced},
 		{"codegen", "Compare a predicate that a function compiles with the same interpreted", "wherry bench codegen --json", "shm", 2, fabric.Balanced},
 	} {
@@ -53,9 +54,8 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; the elements of ring and rounds on them in turn")
-		cpus := "split"
+		cpus, tls := "split", "off"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
-		tls := "off"
 		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
@@ -123,6 +123,9 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the rows, 1 to %d", bench.MaxServers))
 		f.IntVar(&c.Rows, "rows", 4<<20, "rows, in half as many groups at most; a server has 448 MiB of them, some 13 million")
 		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb and pyarrow")
+	case "load":
+		f.IntVar(&c.Rows, "rows", 3<<20, "rows of the file, some 80 bytes each")
+		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb, and polars")
 	case "hostile":
 		f.StringVar(&c.Form, "form", "bitcode", "form of the functions: auto, wasm, bitcode or elf, signed and built on the spot with clang")
 	case "chase", "inject":

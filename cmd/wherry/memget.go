@@ -35,7 +35,7 @@ func (a *app) memGetCommand() *cobra.Command {
 	p := cmd.Flags()
 	p.Uint64Var(&g.options.First, "first", 0, "number of the first row, from 0")
 	p.Uint64Var(&g.options.Count, "count", 0, "rows to read, 0 for all that follow")
-	p.StringVar(&g.format, "format", "csv", "csv, json, ndjson or table; arrow (a stream) of columns, raw of records")
+	p.StringVar(&g.format, "format", "csv", "csv, json, ndjson or table; arrow (a stream) or parquet of columns, raw of records")
 	p.StringVar(&g.out, "out", "-", "file to write, - for standard output")
 	p.IntVar(&g.element, "element", -1, "number of an element, from 0: write one of its windows, byte by byte, instead of rows (-1: rows)")
 	p.IntVar(&g.window, "window", 0, "with --element: number of the window, from 0")
@@ -69,7 +69,7 @@ func (g *memGet) check(cmd *cobra.Command) (err error) {
 		return usagef("--window %d is of an element: give --element too", g.window)
 	case set("element") && (set("first") || set("count") || set("format")):
 		return usagef("--element gives a window as it is: --first, --count and --format are for rows")
-	case g.format == string(batch.Arrow):
+	case g.format == string(batch.Arrow) || g.format == string(batch.Parquet):
 		return nil
 	}
 	if g.options.Format, err = schema.ParseFormat(g.format); err != nil {
@@ -94,8 +94,8 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 		}
 		return r.WriteBatches(ctx, g.options, format, w)
 	}
-	if g.format == string(batch.Arrow) {
-		return usagef("--format arrow is for datasets of columns; %s is of kind %v", name, r.Table.Kind)
+	if g.format == string(batch.Arrow) || g.format == string(batch.Parquet) {
+		return usagef("--format %s is for datasets of columns; %s is of kind %v", g.format, name, r.Table.Kind)
 	}
 	return r.Write(ctx, g.options, w)
 }

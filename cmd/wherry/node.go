@@ -152,8 +152,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	if c.TokenFile == "" {
 		c.TokenFile = tokenBesides(c.TLS, defaultTokenFile())
 	}
-	c.Program = version()
-	c.WasmCompiler = []string{"/proc/self/exe", compileWasm}
+	c.Program, c.WasmCompiler = version(), []string{"/proc/self/exe", compileWasm}
 	return c, nil
 }
 

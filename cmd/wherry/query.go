@@ -53,7 +53,7 @@ quantile(x, 0.99). docs/columns.md describes them all.`,
 	p.Var(newList(&f.agg, ""), "agg", "NAME=FUNCTION(EXPRESSION), with commas between: what to compute of each group, or of all rows")
 	p.Var(newList(&f.order, ""), "order", "names of what comes out, with commas between; -NAME for the greatest first")
 	p.Uint64Var(&f.query.Limit, "limit", 0, "rows to give at most, 0 for all")
-	p.StringVar(&f.format, "format", "", "arrow, csv, json, ndjson or table (default: table on a terminal, else csv)")
+	p.StringVar(&f.format, "format", "", "arrow, parquet, csv, json, ndjson or table (default: table on a terminal, else csv)")
 	p.StringVar(&f.out, "out", "-", "file to write, - for standard output")
 	p.BoolVar(&f.explain, "explain", false, "say on standard error what was done where, and how long it took; with --json instead of the answer")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.query(cmd, args[0], &f) }

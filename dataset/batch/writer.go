@@ -26,9 +26,11 @@ const (
 	JSON   Format = "json"  // one array of objects
 	NDJSON Format = "ndjson"
 	Table  Format = "table" // for people
+
+	Parquet Format = "parquet" // a file
 )
 
-var formats = []Format{Arrow, CSV, JSON, NDJSON, Table}
+var formats = []Format{Arrow, CSV, JSON, NDJSON, Table, Parquet}
 
 // ErrFormat says that there is no such format.
 var ErrFormat = errors.New("batch: no such format")
@@ -38,7 +40,7 @@ func ParseFormat(name string) (Format, error) {
 	if slices.Contains(formats, Format(name)) {
 		return Format(name), nil
 	}
-	return "", fmt.Errorf("%w: %.40q; there are arrow, csv, json, ndjson and table", ErrFormat, name)
+	return "", fmt.Errorf("%w: %.40q; there are arrow, csv, json, ndjson, parquet and table", ErrFormat, name)
 }
 
 const (
@@ -54,6 +56,7 @@ type Writer struct {
 	format  Format
 	columns column.Schema
 	stream  *ipc.Writer
+	parquet *parquetWriter
 	buf     []byte
 	rows    int
 	table   [][]string
@@ -69,6 +72,11 @@ func NewWriter(w io.Writer, format Format, columns column.Schema) (*Writer, erro
 	switch format {
 	case Arrow:
 		out.stream = ipc.NewWriter(w, ipc.WithSchema(part.ArrowSchema(columns)))
+	case Parquet:
+		var err error
+		if out.parquet, err = newParquetWriter(w, columns); err != nil {
+			return nil, err
+		}
 	case JSON:
 		out.buf = append(out.buf, '[')
 	case CSV:
@@ -84,8 +92,8 @@ func NewWriter(w io.Writer, format Format, columns column.Schema) (*Writer, erro
 
 // Write writes a batch: a column for each of the writer's, text plain or as numbers into a dictionary.
 func (w *Writer) Write(columns []arrow.Array, rows int) error {
-	if w.format == Arrow {
-		return w.writeArrow(columns, rows)
+	if w.format == Arrow || w.format == Parquet {
+		return w.writePlain(columns, rows)
 	}
 	for i, a := range columns {
 		w.cells[i] = cellOf(w.columns[i].Type, a)
@@ -105,11 +113,15 @@ func (w *Writer) Write(columns []arrow.Array, rows int) error {
 	return nil
 }
 
-func (w *Writer) writeArrow(columns []arrow.Array, rows int) error {
+// writePlain writes a batch with text as text.
+func (w *Writer) writePlain(columns []arrow.Array, rows int) error {
 	plain := make([]arrow.Array, len(columns))
 	for i, a := range columns {
 		plain[i] = part.Plain(a)
 		defer plain[i].Release()
+	}
+	if w.format == Parquet {
+		return w.parquet.write(plain, rows)
 	}
 	rec := array.NewRecordBatch(part.ArrowSchema(w.columns), plain, int64(rows))
 	defer rec.Release()
@@ -179,6 +191,8 @@ func (w *Writer) Close() error {
 	switch w.format {
 	case Arrow:
 		return w.stream.Close()
+	case Parquet:
+		return w.parquet.w.Close()
 	case JSON:
 		w.buf = append(w.buf, "]\n"...)
 	case Table:

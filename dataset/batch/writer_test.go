@@ -3,11 +3,13 @@ package batch
 import (
 	"bytes"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
@@ -69,5 +71,39 @@ func TestFormats(t *testing.T) {
 	}
 	if _, err := ParseFormat("xml"); !errors.Is(err, ErrFormat) {
 		t.Error(err)
+	}
+}
+
+// Parquet counts no seconds, and has no durations: the first become milliseconds, the others plain numbers.
+func TestParquetSeconds(t *testing.T) {
+	columns := column.Schema{{Name: "z", Type: column.Type{ID: column.Timestamp}}, {Name: "a", Type: column.Type{ID: column.Time32}, Nullable: true}, {Name: "d", Type: column.Type{ID: column.Duration}}}
+	var rows []arrow.Array
+	for _, c := range columns {
+		b := part.NewBuilder(c.Type, 1)
+		b.Bits(7)
+		rows = append(rows, b.Finish())
+	}
+	var out bytes.Buffer
+	w, err := NewWriter(&out, Parquet, columns)
+	if err == nil {
+		err = errors.Join(w.Write(rows, 1), w.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parquet.OpenFile(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]parquet.Row, 1)
+	r := parquet.NewReader(f)
+	if n, err := r.ReadRows(got); n != 1 || err != nil && err != io.EOF {
+		t.Fatal(n, err)
+	}
+	if got[0][0].Int64() != 7000 || got[0][1].Int32() != 7000 || got[0][2].Int64() != 7 {
+		t.Errorf("%v", got[0])
+	}
+	if names := f.Schema().Columns(); names[0][0] != "z" || names[1][0] != "a" {
+		t.Errorf("columns %v", names)
 	}
 }

@@ -80,6 +80,7 @@ func (p *pending) Start(r fabric.Receiver, initiator bool) (fabric.Link, error) 
 		return nil, errors.New("shm: Start was called before")
 	}
 	p.started = true
+	p.t.known(p)
 	defer p.Close()
 	if err := p.t.beginStart(); err != nil {
 		return nil, err

@@ -289,6 +289,15 @@ func (t *Transport) track(p *pending, accepted bool) (wait time.Duration, err er
 	return 0, nil
 }
 
+// known takes a connection whose HELLO is done out of the way of others'.
+func (t *Transport) known(p *pending) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.guest != nil {
+		t.door.Leave(p.guest)
+	}
+}
+
 func (t *Transport) forget(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
