@@ -15,12 +15,13 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	c.mu.Lock()
 	var child *session
 	for other := range c.sessions {
-		if other.number == number && other.base == 0 && len(other.rooms) == 0 {
+		if other.number == number && other.base == 0 && !other.forked && other != s {
 			child = other
+			child.forked = true // nobody else gives it anything
 		}
 	}
 	c.mu.Unlock()
-	if child == nil || child == s {
+	if child == nil {
 		return uint64(unix.EINVAL)
 	}
 	if status := c.takeUpTo(child, uint64(len(s.rooms))*RoomBytes); status != 0 {

@@ -66,6 +66,32 @@ func TestForkedChildEnds(t *testing.T) {
 	}
 }
 
+// TestForkedOnce: of two processes that name one child the first gives it its copy.
+func TestForkedOnce(t *testing.T) {
+	store := &hookStore{testStore: testStore{most: 10}}
+	c, err := New(Config{LocalBytes: MinLocalBytes, Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	first, other := bareSession(t, c, 1), bareSession(t, c, 2)
+	child := &session{window: -1, number: 3000}
+	c.mu.Lock()
+	c.sessions[child] = struct{}{}
+	c.mu.Unlock()
+	again := unix.Errno(0)
+	store.hook = func() {
+		store.hook = nil
+		again = unix.Errno(c.fork(other, child.number))
+	}
+	if status := c.fork(first, child.number); status != 0 || again != unix.EINVAL {
+		t.Errorf("the first fork: %v; another process's of the same child, meanwhile: %v", unix.Errno(status), again)
+	}
+	for _, s := range []*session{first, other, child} {
+		c.end(s)
+	}
+}
+
 // pair is two ends of a socket.
 func pair(t *testing.T) (a, b *net.UnixConn) {
 	t.Helper()

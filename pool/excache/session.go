@@ -46,6 +46,7 @@ type session struct {
 	follow   bool       // its thread ids mean here what they mean to it
 	rooms    []int      // of its window, in order
 	ended    bool       // it takes no more rooms
+	forked   bool       // a process has asked for it to get its copy
 	filling  sync.Mutex // held while the store copies to its rooms: they are its own until then
 	life     int        // writing end of a pipe: when it closes the process is killed
 	stop     int        // eventfd that ends the fault loops
