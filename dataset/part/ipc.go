@@ -258,6 +258,18 @@ func (m *messages) next() error {
 	if body < 0 || uint64(body) > m.most {
 		return fmt.Errorf("a message has %d bytes, at most %d are read: write smaller batches", body, m.most)
 	}
+	if err := checkLists(message, 4); err != nil { // metadata
+		return err
+	}
+	rows, has := table(message, 2)
+	if has && message.GetByteSlot(slot(1), 0) == headDict {
+		rows, has = table(rows, 1)
+	}
+	if kind := message.GetByteSlot(slot(1), 0); has && (kind == headDict || kind == headRecord) {
+		if err := checkLists(rows, 1, 2, 4); err != nil { // columns, buffers, numbers of buffers
+			return err
+		}
+	}
 	if message.GetByteSlot(slot(1), 0) == headSchema {
 		schema, ok := table(message, 2)
 		if !ok {
