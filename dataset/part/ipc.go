@@ -231,10 +231,8 @@ func (m *messages) Read(p []byte) (int, error) {
 // next looks at the next message's head.
 func (m *messages) next() error {
 	prefix := make([]byte, messagePrefix)
-	if n, err := io.ReadFull(m.r, prefix[:4]); err == io.EOF || n == 0 {
-		return io.EOF // a stream may end without saying so
-	} else if err != nil {
-		return err
+	if _, err := io.ReadFull(m.r, prefix[:4]); err != nil {
+		return err // io.EOF: a stream may end without saying so
 	}
 	if binary.LittleEndian.Uint32(prefix) != math.MaxUint32 {
 		return errors.New("a message does not begin as Arrow's do since version 0.15")
