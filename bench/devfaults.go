@@ -68,6 +68,7 @@ func (c *Config) driveFaults(ctx context.Context, spec role, dir string) (*Resul
 	}
 	r := &Result{}
 	hostInfo(r, c)
+	r.Set("clock_ns", clockCost())
 	r.Set("reclaim_ms_p50", reclaim.p(0.5))
 	r.Set("reclaim_ms_p99", reclaim.p(0.99))
 	r.Set("kills", victims)

@@ -60,14 +60,23 @@ func (c *Client) ReturnLease(ctx context.Context, node string, lease uint64) err
 	return err
 }
 
-// BorrowDrive borrows a drive of a node; cfg says what else, and its Element, Asker, Node and Drive are set here. The capability device and a
-// grant are needed.
-func (c *Client) BorrowDrive(ctx context.Context, node, name string, cfg host.Config) (*host.Drive, error) {
+// BorrowLease is BorrowDrive without a queue, for a borrower that has memory for its queues.
+func (c *Client) BorrowLease(ctx context.Context, node, name string, cfg host.Config) (*host.Lease, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	cfg.Element, cfg.Asker, cfg.Node, cfg.Drive = c.el, control.NewAsker(c.rpc, c.Reach), node, name
-	return host.Open(ctx, cfg)
+	return host.Borrow(ctx, cfg)
+}
+
+// BorrowDrive borrows a drive of a node; cfg says what else, and its Element, Asker, Node and Drive are set here. The capability device and a
+// grant are needed.
+func (c *Client) BorrowDrive(ctx context.Context, node, name string, cfg host.Config) (*host.Drive, error) {
+	l, err := c.BorrowLease(ctx, node, name, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return l.Open(ctx)
 }
 
 // askNode asks one node.

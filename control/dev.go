@@ -30,6 +30,15 @@ func ServeDevices(p *rpc.Peer, l *lender.Lender) error {
 		Serve(p, device.CallQueue, func(_ context.Context, call *rpc.Call, req *device.QueueRequest) (*device.QueueReply, error) {
 			return l.Queue(call.From, req)
 		}),
+		Serve(p, device.CallUnwindow, func(ctx context.Context, call *rpc.Call, req *device.UnwindowRequest) (*device.Nothing, error) {
+			return &device.Nothing{}, l.Unwindow(ctx, call.From, req)
+		}),
+		Serve(p, device.CallUnqueue, func(ctx context.Context, call *rpc.Call, req *device.UnqueueRequest) (*device.Nothing, error) {
+			return &device.Nothing{}, l.Unqueue(ctx, call.From, req)
+		}),
+		Serve(p, device.CallShadow, func(_ context.Context, call *rpc.Call, req *device.ShadowRequest) (*device.Nothing, error) {
+			return &device.Nothing{}, l.Shadow(call.From, req)
+		}),
 		Serve(p, device.CallReturn, func(ctx context.Context, call *rpc.Call, req *device.LeaseRequest) (*device.Nothing, error) {
 			return &device.Nothing{}, l.Return(ctx, PrincipalOf(call.From), req.Lease)
 		}),

@@ -14,6 +14,10 @@ const (
 	CallWindow = "wherry.dev.window" // WindowRequest → WindowReply
 	CallQueue  = "wherry.dev.queue"  // QueueRequest → QueueReply
 	CallReturn = "wherry.dev.return" // LeaseRequest → Nothing
+
+	CallUnwindow = "wherry.dev.unwindow" // UnwindowRequest → Nothing, once nothing uses the memory
+	CallUnqueue  = "wherry.dev.unqueue"  // UnqueueRequest → Nothing, once none of its commands is under way
+	CallShadow   = "wherry.dev.shadow"   // ShadowRequest → Nothing
 )
 
 var (
@@ -90,6 +94,20 @@ type WindowRequest struct {
 	Lease  uint64 `json:"lease"`
 	Window uint32 `json:"window"` // 1 to MaxWindows
 	Key    []byte `json:"key"`    // an encoded fabric.Key
+	Place  *Place `json:"place,omitempty"`
+}
+
+// Place says where a window lies, if it is not all of what the key leads to, at Address(Window, 0).
+type Place struct {
+	Base   uint64 `json:"base"`   // the first address of the window
+	Offset uint64 `json:"offset"` // where it begins in the memory
+	Size   uint64 `json:"size"`
+}
+
+// UnwindowRequest takes memory back. The queues in it go too.
+type UnwindowRequest struct {
+	Lease  uint64 `json:"lease"`
+	Window uint32 `json:"window"`
 }
 
 // WindowReply says how the device reaches the memory.
@@ -101,11 +119,29 @@ type WindowReply struct {
 type QueueRequest struct {
 	Lease   uint64 `json:"lease"`
 	Queue   uint16 `json:"queue"`   // from 1
-	Entries uint32 `json:"entries"` // of each of the two: a power of two
+	Entries uint32 `json:"entries"` // of each of the two
 	// Commands is where the submission queue lies. With 0 it lies at the lender, followed by BufferBytes for data to be written.
 	Commands    uint64 `json:"commands,omitempty"`
 	BufferBytes uint64 `json:"buffer_bytes,omitempty"`
 	Completions uint64 `json:"completions"` // where the completion queue lies
+	// CompletionEntries are the completion queue's, if they are not Entries.
+	CompletionEntries uint32 `json:"completion_entries,omitempty"`
+	// Bell is a word of 8 bytes: how many completions there were so far. It is rung after each, and the completions themselves ring nothing. 0: there is none.
+	Bell uint64 `json:"bell,omitempty"`
+}
+
+// UnqueueRequest deletes a queue pair.
+type UnqueueRequest struct {
+	Lease uint64 `json:"lease"`
+	Queue uint16 `json:"queue"`
+}
+
+// ShadowRequest says where the borrower writes its doorbells, and where the lender writes when it wants a register rung: two pages, as
+// NVMe's Doorbell Buffer Config has them. 0 and 0: all doorbells are registers.
+type ShadowRequest struct {
+	Lease     uint64 `json:"lease"`
+	Doorbells uint64 `json:"doorbells"`
+	Events    uint64 `json:"events"`
 }
 
 // QueueReply has the key to a submission queue at the lender.

@@ -64,6 +64,22 @@ func (e *Element) NewSegmentOn(b Backing, size uint64, kind SegmentKind) (*Segme
 	return s, nil
 }
 
+// ForeignMemory is a Backing that is another program's memory, as a guest's: a memfd that is sealed against shrinking. All of it is mapped here, and
+// can be exported. The descriptor is the Backing's from then on, unless an error is returned.
+func ForeignMemory(fd int) (Backing, error) {
+	f, err := memfd.Adopt(fd)
+	if err != nil {
+		return nil, fmt.Errorf("fabric: memory of another program: %w", err)
+	}
+	return foreign{f}, nil
+}
+
+type foreign struct{ *memfd.File }
+
+func (m foreign) FD() (fd int, offset int64)   { return m.File.FD(), 0 }
+func (m foreign) ReadAt([]byte, uint64) error  { return errHasBytes }
+func (m foreign) WriteAt([]byte, uint64) error { return errHasBytes }
+
 // ownMemory is the backing of NewSegment: a memfd, counted as lent.
 type ownMemory struct {
 	*memfd.File

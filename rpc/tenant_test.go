@@ -145,8 +145,11 @@ func TestRequestNeverSent(t *testing.T) {
 // TestAllow: who may not make a call hears it before any of the request is fetched.
 func TestAllow(t *testing.T) {
 	node := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{})
-	var served atomic.Int64 // the handler has a goroutine of its own
-	err := node.p.Register("table", func(_ context.Context, c *Call) ([]byte, error) { served.Add(int64(len(c.Req))); return nil, nil }, Options{Allow: func(ep *fabric.Endpoint) error {
+	var served atomic.Int64
+	err := node.p.Register("table", func(_ context.Context, c *Call) ([]byte, error) {
+		served.Add(int64(len(c.Req)))
+		return nil, nil
+	}, Options{Allow: func(ep *fabric.Endpoint) error {
 		if who := ep.Principal().Name; who != "ann" {
 			return &Error{FirstCode + 7, who + " may not"}
 		}

@@ -54,9 +54,8 @@ shared machine the ratios say more than the figures.`,
 		f.StringVar(&policy, "policy", policy, "wake-up policy: latency, balanced or efficient")
 		f.IntVar(&c.Rounds, "rounds", 0, fmt.Sprintf("measurements of each kind, %d to %d; 0 is the benchmark's own number", bench.MinRounds(b.name), bench.MaxRounds))
 		f.BoolVar(&c.Pin, "pin", true, "client on CPU 0, servers on CPU 1; the elements of ring and rounds on them in turn")
-		cpus := "split"
+		cpus, tls := "split", "off"
 		f.StringVar(&cpus, "cpus", cpus, "split: client and servers on a CPU each; same: all processes on one")
-		tls := "off"
 		f.StringVar(&tls, "tls", tls, "on: TLS 1.3 between the processes, with certificates made for the occasion (tcp only)")
 		f.StringVar(&c.Profiles, "cpuprofile", "", "directory for a CPU profile of each process (go tool pprof reads them)")
 		benchFlags(cmd, &c)
@@ -125,7 +124,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.IntVar(&c.Rows, "rows", 4<<20, "rows, in half as many groups at most; a server has 448 MiB of them, some 13 million")
 		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb and pyarrow")
 	case "load":
-		f.IntVar(&c.Rows, "rows", 3<<20, "rows of the file, some 80 bytes each")
+		f.IntVar(&c.Rows, "rows", 3<<20, fmt.Sprintf("rows of the file, some 80 bytes each: at least 2, at most %d", bench.MaxRows))
 		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb, and polars")
 	case "hostile":
 		f.StringVar(&c.Form, "form", "bitcode", "form of the functions: auto, wasm, bitcode or elf, signed and built on the spot with clang")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -13,10 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-fabric/wherry/device"
-	"github.com/wherry-fabric/wherry/device/nbd"
-	"github.com/wherry-fabric/wherry/device/nvme"
 	"github.com/wherry-fabric/wherry/device/nvme/host"
-	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -28,46 +24,52 @@ type borrowFlags struct {
 func (a *app) devBorrowCommand(on *string) *cobra.Command {
 	var f borrowFlags
 	cmd := &cobra.Command{
-		Use:   "borrow NAME --as nbd:ADDRESS",
-		Short: "Borrow a drive, and serve it to programs here",
-		Long: `Borrow a drive and serve it by NBD, until the command is ended or the drive is lost.
-ADDRESS is host:port on this machine's loopback, or the path of a Unix socket: NBD knows
-no users, and whoever reaches the address has the drive. Many programs speak it: nbdcopy,
-qemu-img, qemu, fio, and nbd-client makes a block device of it.`,
+		Use:   "borrow NAME --as nbd:ADDRESS|vfio-user:PATH",
+		Short: "Borrow a drive, and serve it to programs or a guest here",
+		Long: `Borrow a drive and serve it, until the command is ended or the drive is lost.
+
+nbd:ADDRESS: ADDRESS is host:port on this machine's loopback, or the path of a Unix socket:
+NBD knows no users, and whoever reaches the address has the drive. Many programs speak it:
+nbdcopy, qemu-img, qemu, fio, and nbd-client makes a block device of it.
+
+vfio-user:PATH: a virtual machine plugs the drive in as an NVMe controller, by the Unix
+socket PATH. The guest needs its own NVMe driver and nothing of wherry's; QEMU 10.1 or
+later is the client, with memory that is shared:
+  qemu-system-x86_64 -object memory-backend-memfd,id=m,size=1G,share=on \
+    -machine q35,memory-backend=m -device pcie-root-port,id=rp1 ...
+  (qemu) device_add {"driver":"vfio-user-pci","id":"disk0","bus":"rp1",
+                     "socket":{"type":"unix","path":"PATH"}}     # device_del gives it back`,
 		Example: `  wherry dev borrow disk0 --as nbd:127.0.0.1:10809
-  wherry dev borrow disk0 --as nbd:/run/user/1000/disk0.sock --mode read --range 0-1GiB`,
+  wherry dev borrow disk0 --as nbd:/run/user/1000/disk0.sock --mode read --range 0-1GiB
+  wherry dev borrow disk0 --as vfio-user:/run/user/1000/disk0.sock`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completing(completeDevices, 1),
 	}
 	p := cmd.Flags()
-	p.StringVar(&f.as, "as", "", "how it is served: nbd:HOST:PORT or nbd:/PATH; a port may be 0")
+	p.StringVar(&f.as, "as", "", "how it is served: nbd:HOST:PORT, nbd:/PATH or vfio-user:/PATH; a port may be 0")
 	p.StringVar(&f.mode, "mode", string(device.Exclusive), "exclusive (nobody else has these blocks), shared (others may read and write them) or read")
 	p.StringVar(&f.span, "range", "", "part of the drive, as in 1GiB-2GiB: from the first size on, up to the second (default: all)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.borrow(cmd, *on, args[0], &f) }
 	return cmd
 }
 
-// listen opens the address of --as.
-func (f *borrowFlags) listen() (net.Listener, error) {
+// front serves a borrowed drive to programs.
+type front interface {
+	listen(addr string) (net.Listener, error)
+	// serve serves it until ctx ends, when it returns nil, or until the drive is lost. up is told first.
+	serve(ctx context.Context, l net.Listener, lease *host.Lease, up func(url string) error) error
+}
+
+// front is what --as names, and the address it has.
+func (f *borrowFlags) front(a *app) (front, string, error) {
 	kind, addr, _ := strings.Cut(f.as, ":")
-	if kind != "nbd" || addr == "" {
-		return nil, usagef("--as %q: it is nbd:HOST:PORT or nbd:/PATH", f.as)
+	switch {
+	case kind == "nbd" && addr != "":
+		return nbdFront{a}, addr, nil
+	case kind == "vfio-user" && strings.HasPrefix(addr, "/"):
+		return guestFront{a}, addr, nil
 	}
-	network := "unix"
-	if !strings.HasPrefix(addr, "/") {
-		network = "tcp"
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return nil, usagef("--as %s: %w", f.as, err)
-		}
-		if !fabric.LoopbackHost(addr) {
-			return nil, usagef("--as %s: NBD has neither users nor encryption, so it keeps to loopback: give 127.0.0.1:PORT or a Unix socket, and reach it from elsewhere through a tunnel", f.as)
-		}
-	}
-	l, err := net.Listen(network, addr)
-	if err != nil {
-		return nil, usagef("--as %s: %w", f.as, err)
-	}
-	return l, nil
+	return nil, "", usagef("--as %q: it is nbd:HOST:PORT, nbd:/PATH or vfio-user:/PATH", f.as)
 }
 
 // config reads mode and range.
@@ -107,9 +109,13 @@ func (a *app) borrow(cmd *cobra.Command, on, name string, f *borrowFlags) (err e
 	if err != nil {
 		return err
 	}
-	l, err := f.listen()
+	by, addr, err := f.front(a)
 	if err != nil {
 		return err
+	}
+	l, err := by.listen(addr)
+	if err != nil {
+		return usagef("--as %s: %w", f.as, err)
 	}
 	defer l.Close()
 	ctx, cancel := a.context(cmd)
@@ -123,26 +129,21 @@ func (a *app) borrow(cmd *cobra.Command, on, name string, f *borrowFlags) (err e
 	if err != nil {
 		return err
 	}
-	d, err := c.BorrowDrive(ctx, at, name, cfg)
+	lease, err := c.BorrowLease(ctx, at, name, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		back, cancel := context.WithTimeout(context.Background(), giveBackTime)
 		defer cancel()
-		err = errors.Join(err, d.Close(back))
+		err = errors.Join(err, lease.Close(back))
 	}()
-	s := nbd.New(d, name, slog.New(slog.NewTextHandler(a.err, nil)))
-	s.Errno = errnoOf
-	up := borrowed{Name: name, Node: at, Lease: d.Lease(), SizeBytes: d.Size(), URL: nbdURL(l.Addr(), name), Mapped: d.Mapped()}
-	if err := a.print(up, func(w io.Writer) {
-		fmt.Fprintf(w, "%s of node %s, %v, is at %s (lease %d)\n", up.Name, up.Node, node.Bytes(up.SizeBytes), up.URL, up.Lease)
-	}); err != nil {
-		return err
-	}
-	defer context.AfterFunc(cmd.Context(), s.Close)()
-	defer s.Close()
-	return s.Serve(l)
+	return by.serve(cmd.Context(), l, lease, func(url string) error {
+		up := borrowed{Name: name, Node: at, Lease: lease.ID(), SizeBytes: lease.Size(), URL: url, Mapped: lease.Mapped()}
+		return a.print(up, func(w io.Writer) {
+			fmt.Fprintf(w, "%s of node %s, %v, is at %s (lease %d)\n", up.Name, up.Node, node.Bytes(up.SizeBytes), up.URL, up.Lease)
+		})
+	})
 }
 
 // borrowed is what dev borrow prints.
@@ -153,28 +154,4 @@ type borrowed struct {
 	SizeBytes uint64 `json:"size_bytes"`
 	URL       string `json:"url"`
 	Mapped    bool   `json:"mapped"`
-}
-
-func nbdURL(addr net.Addr, name string) string {
-	if addr.Network() == "unix" {
-		return "nbd+unix:///" + name + "?socket=" + addr.String()
-	}
-	return "nbd://" + addr.String() + "/" + name
-}
-
-// errnoOf is NBD's number for what a drive refused.
-func errnoOf(err error) uint32 {
-	var refused *host.StatusError
-	if !errors.As(err, &refused) {
-		return nbd.ErrnoIO
-	}
-	switch refused.Status {
-	case nvme.StatusCapacity:
-		return nbd.ErrnoNoSpace
-	case nvme.StatusProtected:
-		return nbd.ErrnoPermission
-	case nvme.StatusLBA, nvme.StatusField:
-		return nbd.ErrnoInvalid
-	}
-	return nbd.ErrnoIO
 }

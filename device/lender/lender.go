@@ -347,7 +347,11 @@ func (l *Lender) Window(ctx context.Context, from *fabric.Endpoint, req *device.
 	if err != nil {
 		return nil, fmt.Errorf("%w: the window's key: %w", device.ErrSpec, err)
 	}
-	if err := ls.ctl.AddWindow(req.Window, r); err != nil {
+	w := nvme.Window{ID: req.Window, Base: device.Address(req.Window, 0), Remote: r, Size: r.Size()}
+	if p := req.Place; p != nil {
+		w.Base, w.Offset, w.Size = p.Base, p.Offset, p.Size
+	}
+	if err := ls.ctl.AddWindow(w); err != nil {
 		return nil, err
 	}
 	return &device.WindowReply{Mapped: r.Mapped()}, nil
@@ -355,7 +359,8 @@ func (l *Lender) Window(ctx context.Context, from *fabric.Endpoint, req *device.
 
 // Queue makes a queue pair.
 func (l *Lender) Queue(from *fabric.Endpoint, req *device.QueueRequest) (*device.QueueReply, error) {
-	spec := nvme.QueueSpec{ID: req.Queue, Entries: req.Entries, Commands: req.Commands, BufferBytes: req.BufferBytes, Completions: req.Completions}
+	spec := nvme.QueueSpec{ID: req.Queue, Entries: req.Entries, CompletionEntries: req.CompletionEntries, Commands: req.Commands, BufferBytes: req.BufferBytes,
+		Completions: req.Completions, Bell: req.Bell}
 	l.mu.Lock()
 	ls, err := l.borrowed(from, req.Lease)
 	if err == nil && req.Commands == 0 {

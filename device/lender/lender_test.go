@@ -499,7 +499,7 @@ func TestBadCalls(t *testing.T) {
 		{Lease: id, Queue: 0, Entries: 16, Commands: at(sqAt), Completions: at(cqAt)},
 		{Lease: id, Queue: nvme.MaxQueues + 1, Entries: 16, Commands: at(sqAt), Completions: at(cqAt)},
 		{Lease: id, Queue: 1, Entries: 16, Commands: at(sqAt), Completions: at(cqAt)},
-		{Lease: id, Queue: 2, Entries: 15, Commands: at(sqAt), Completions: at(cqAt)},
+		{Lease: id, Queue: 2, Entries: 1, Commands: at(sqAt), Completions: at(cqAt)},
 		{Lease: id, Queue: 2, Entries: 2048, Commands: at(sqAt), Completions: at(cqAt)},
 		{Lease: id, Queue: 2, Entries: 16, Commands: at(winSize - 64), Completions: at(cqAt)},
 		{Lease: id, Queue: 2, Entries: 16, Commands: at(sqAt), Completions: at(winSize - 16)},

@@ -2,7 +2,6 @@ package nvme
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/wherry-fabric/wherry/device"
@@ -36,8 +35,10 @@ type Controller struct {
 	faulted   func(error)
 
 	// Under e.mu.
-	windows map[uint32]*window
+	windows []*window // by base; none overlaps another
+	last    *window   // that was found last; nil: none
 	queues  map[uint16]*queue
+	shadow  *shadow // nil: doorbells are registers
 	crew    *crew
 	load
 	commands uint64
@@ -72,50 +73,143 @@ func (e *Engine) NewController(s Spec) (*Controller, error) {
 	own.leases++
 	crew := e.join(s.Backing)
 	return &Controller{e: e, lease: s.Lease, who: s.Who, share: own, crew: crew, backing: s.Backing, base: int64(s.Range.Offset), span: s.Range, blocks: s.Range.Size / BlockBytes, readOnly: s.ReadOnly,
-		registers: regs, faulted: s.Faulted, windows: map[uint32]*window{}, queues: map[uint16]*queue{}, quiet: make(chan struct{})}, nil
+		registers: regs, faulted: s.Faulted, queues: map[uint16]*queue{}, quiet: make(chan struct{})}, nil
 }
 
 // RegistersKey is a key to the lease's doorbells.
 func (c *Controller) RegistersKey() (fabric.Key, error) { return c.registers.Key(fabric.RightsAll) }
 
 // AddWindow opens a borrower's memory to the lease's commands.
-func (c *Controller) AddWindow(id uint32, r *fabric.Remote) error {
-	if id == 0 || id > device.MaxWindows {
-		return fmt.Errorf("%w: window %d: 1 to %d", device.ErrSpec, id, device.MaxWindows)
+func (c *Controller) AddWindow(w Window) error {
+	if w.ID == 0 || w.ID > device.MaxWindows {
+		return fmt.Errorf("%w: window %d: 1 to %d", device.ErrSpec, w.ID, device.MaxWindows)
 	}
-	if r.Size() > device.MaxWindowBytes {
-		return fmt.Errorf("%w: a window of %d bytes, at most %d", device.ErrSpec, r.Size(), uint64(device.MaxWindowBytes))
+	size := uint64(0)
+	if w.Segment != nil {
+		size = w.Segment.Size()
+	} else {
+		size = w.Remote.Size()
+	}
+	switch {
+	case w.Size == 0 || w.Size > device.MaxWindowBytes || w.Size-1 > ^uint64(0)-w.Base:
+		return fmt.Errorf("%w: a window of %d bytes at %#x: 1 to %d bytes of 64 bits", device.ErrSpec, w.Size, w.Base, uint64(device.MaxWindowBytes))
+	case w.Offset > size || w.Size > size-w.Offset:
+		return fmt.Errorf("%w: a window of %d bytes from %d of memory of %d", device.ErrSpec, w.Size, w.Offset, size)
+	case w.Offset%8 != 0 || w.Base%8 != 0:
+		return fmt.Errorf("%w: a window at %#x from %d of its memory: both are multiples of 8", device.ErrSpec, w.Base, w.Offset)
 	}
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	switch {
-	case c.stopped:
+	return c.addWindow(&window{Window: w})
+}
+
+// addWindow enters a window into the table; e.mu is held.
+func (c *Controller) addWindow(w *window) error {
+	if c.stopped {
 		return fmt.Errorf("%w: lease %d has ended", device.ErrNoLease, c.lease)
-	case c.windows[id] != nil:
-		return fmt.Errorf("%w: there is a window %d", device.ErrSpec, id)
 	}
-	c.windows[id] = &window{remote: r, size: r.Size()}
+	at := len(c.windows)
+	for i, other := range c.windows {
+		if other.ID == w.ID {
+			return fmt.Errorf("%w: there is a window %d", device.ErrSpec, w.ID)
+		}
+		if w.Base <= other.Base+(other.Size-1) && other.Base <= w.Base+(w.Size-1) {
+			return fmt.Errorf("%w: %d bytes at %#x overlap window %d, %d at %#x", device.ErrSpec, w.Size, w.Base, other.ID, other.Size, other.Base)
+		}
+		if at == len(c.windows) && other.Base > w.Base {
+			at = i
+		}
+	}
+	c.windows = slices.Insert(c.windows, at, w)
 	return nil
+}
+
+// RemoveWindow takes memory back. The queues in it go too. The channel is closed once nothing uses the memory any more.
+func (c *Controller) RemoveWindow(id uint32) (<-chan struct{}, error) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	at := slices.IndexFunc(c.windows, func(w *window) bool { return w.ID == id && !w.ours })
+	if at < 0 {
+		return nil, fmt.Errorf("%w: there is no window %d", device.ErrSpec, id)
+	}
+	w := c.windows[at]
+	c.windows, c.last = slices.Delete(c.windows, at, at+1), nil
+	if s := c.shadow; s != nil && (s.doorbells == w || s.events == w) {
+		c.shadow = nil
+	}
+	w.gone = make(chan struct{})
+	w.users++
+	for _, q := range c.queues {
+		if q.sq == w || q.cq == w || q.bell == w {
+			c.drop(q)
+		}
+	}
+	w.leave()
+	return w.gone, nil
+}
+
+// RemoveQueue deletes a queue pair. The channel is closed once none of its commands is under way: all that were fetched have their completions.
+func (c *Controller) RemoveQueue(id uint16) (<-chan struct{}, error) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	q := c.queues[id]
+	if q == nil {
+		return nil, fmt.Errorf("%w: there is no queue %d", device.ErrSpec, id)
+	}
+	c.drop(q)
+	return q.gone, nil
+}
+
+// drop has no more of a queue's commands fetched, and forgets it; e.mu is held.
+func (c *Controller) drop(q *queue) {
+	c.e.queues = slices.DeleteFunc(c.e.queues, func(other *queue) bool { return other == q })
+	delete(c.queues, q.id)
+	c.e.count()
+	q.gone = make(chan struct{})
+	if q.inflight == 0 {
+		q.leave()
+	}
+}
+
+// leave is called when nothing of a queue that was removed is under way; e.mu is held.
+func (q *queue) leave() {
+	close(q.gone)
+	for _, w := range []*window{q.sq, q.cq, q.bell} {
+		if w == nil {
+			continue
+		}
+		w.leave()
+		if w.ours {
+			i := slices.Index(q.c.windows, w)
+			q.c.windows, q.c.last = slices.Delete(q.c.windows, i, i+1), nil
+			w.Segment.Close()
+		}
+	}
 }
 
 // QueueSpec describes a queue pair; see device.QueueRequest.
 type QueueSpec struct {
-	ID          uint16
-	Entries     uint32
-	Commands    uint64
-	BufferBytes uint64
-	Completions uint64
+	ID                uint16
+	Entries           uint32
+	CompletionEntries uint32 // 0: as many
+	Commands          uint64
+	BufferBytes       uint64
+	Completions       uint64
+	Bell              uint64
 }
 
 // Validate reports what is wrong with a queue pair.
 func (s *QueueSpec) Validate() error {
+	if s.CompletionEntries == 0 {
+		s.CompletionEntries = s.Entries
+	}
 	switch {
 	case s.ID == 0 || s.ID > MaxQueues:
 		return fmt.Errorf("%w: queue %d: 1 to %d", device.ErrSpec, s.ID, MaxQueues)
-	case s.Entries < MinEntries || s.Entries > MaxEntries || bits.OnesCount32(s.Entries) != 1:
-		return fmt.Errorf("%w: %d entries: a power of two from %d to %d", device.ErrSpec, s.Entries, MinEntries, MaxEntries)
-	case s.Commands%CommandBytes != 0 || s.Completions%CompletionBytes != 0:
-		return fmt.Errorf("%w: queues at %#x and %#x: they begin at a multiple of an entry's size", device.ErrSpec, s.Commands, s.Completions)
+	case s.Entries < MinEntries || s.Entries > MaxEntries || s.CompletionEntries < MinEntries || s.CompletionEntries > MaxEntries:
+		return fmt.Errorf("%w: %d and %d entries: %d to %d", device.ErrSpec, s.Entries, s.CompletionEntries, MinEntries, MaxEntries)
+	case s.Commands%CommandBytes != 0 || s.Completions%CompletionBytes != 0 || s.Bell%8 != 0:
+		return fmt.Errorf("%w: queues at %#x and %#x, a bell at %#x: they begin at a multiple of an entry's size, and of 8", device.ErrSpec, s.Commands, s.Completions, s.Bell)
 	case s.BufferBytes > MaxBufferBytes:
 		return fmt.Errorf("%w: %d bytes of buffer: at most %d", device.ErrLimit, s.BufferBytes, MaxBufferBytes)
 	}
@@ -158,30 +252,65 @@ func (c *Controller) addQueue(s *QueueSpec, own *fabric.Segment) error {
 	case c.queues[s.ID] != nil:
 		return fmt.Errorf("%w: there is a queue %d", device.ErrSpec, s.ID)
 	}
-	q := &queue{c: c, id: s.ID, entries: s.Entries, phase: true}
+	q := &queue{c: c, id: s.ID, entries: s.Entries, cqEntries: s.CompletionEntries, phase: true}
 	if own != nil {
-		q.sq = &window{own: own, size: own.Size()}
-	} else {
-		id, off := device.Split(s.Commands)
-		if q.sq, q.sqAt = c.windows[id], off; q.sq == nil || !q.sq.holds(off, uint64(s.Entries)*CommandBytes) {
-			return fmt.Errorf("%w: %d commands at %#x are in no window of the lease", device.ErrSpec, s.Entries, s.Commands)
+		w := &window{Window: Window{ID: device.BufferWindow + uint32(s.ID), Base: device.Address(device.BufferWindow+uint32(s.ID), 0), Segment: own, Size: own.Size()}, ours: true}
+		if err := c.addWindow(w); err != nil {
+			return err
 		}
-		if !q.sq.mapped() {
-			return fmt.Errorf("%w: window %d is not mapped here, so commands lie at the lender: ask for a queue with commands 0", device.ErrSpec, id)
+		q.sq = w
+	} else if err := c.findCommands(q, s); err != nil {
+		return err
+	}
+	if err := c.findCompletions(q, s); err != nil {
+		if own != nil {
+			c.windows = slices.DeleteFunc(c.windows, func(w *window) bool { return w == q.sq })
 		}
+		return err
 	}
-	id, off := device.Split(s.Completions)
-	if q.cq, q.cqAt = c.windows[id], off; q.cq == nil || q.cq.remote == nil || !q.cq.holds(off, uint64(s.Entries)*CompletionBytes) {
-		return fmt.Errorf("%w: %d completions at %#x are in no window of the lease", device.ErrSpec, s.Entries, s.Completions)
+	var zero [8]byte
+	fabric.CopyIn(c.registers.Bytes()[device.SubmissionDoorbell(q.id):], zero[:]) // both doorbells begin at 0
+	if sh := c.shadow; sh != nil {
+		sh.set(q.id, 0, 0)
+		sh.write(sh.events, sh.eventsAt+device.SubmissionDoorbell(q.id), 0)
+		sh.write(sh.events, sh.eventsAt+device.CompletionDoorbell(q.id), 0)
 	}
-	regs := c.registers.Bytes()
-	fabric.CopyIn(regs[device.SubmissionDoorbell(q.id):], make([]byte, 8)) // both doorbells begin at 0
-	if own != nil {
-		c.windows[device.BufferWindow+uint32(s.ID)] = q.sq
+	for _, w := range []*window{q.sq, q.cq, q.bell} {
+		if w != nil {
+			w.users++
+		}
 	}
 	c.queues[s.ID] = q
 	c.e.queues = append(c.e.queues, q)
 	c.e.count()
+	return nil
+}
+
+// findCommands finds the submission queue in the borrower's memory.
+func (c *Controller) findCommands(q *queue, s *QueueSpec) error {
+	if q.sq = c.window(s.Commands, uint64(s.Entries)*CommandBytes); q.sq == nil {
+		return fmt.Errorf("%w: %d commands at %#x are in no window of the lease", device.ErrSpec, s.Entries, s.Commands)
+	}
+	if !q.sq.mapped() {
+		return fmt.Errorf("%w: window %d is not mapped here, so commands lie at the lender: ask for a queue with commands 0", device.ErrSpec, q.sq.ID)
+	}
+	q.sqAt = s.Commands - q.sq.Base
+	return nil
+}
+
+// findCompletions finds the completion queue, and its bell.
+func (c *Controller) findCompletions(q *queue, s *QueueSpec) error {
+	if q.cq = c.window(s.Completions, uint64(s.CompletionEntries)*CompletionBytes); q.cq == nil || q.cq.ours {
+		return fmt.Errorf("%w: %d completions at %#x are in no window of the lease", device.ErrSpec, s.CompletionEntries, s.Completions)
+	}
+	q.cqAt = s.Completions - q.cq.Base
+	if s.Bell == 0 {
+		return nil
+	}
+	if q.bell = c.window(s.Bell, 8); q.bell == nil || q.bell.ours || !q.bell.mapped() || !q.cq.mapped() {
+		return fmt.Errorf("%w: the bell at %#x, for completions at %#x: both are in windows that are mapped here", device.ErrSpec, s.Bell, s.Completions)
+	}
+	q.bellAt = s.Bell - q.bell.Base
 	return nil
 }
 
@@ -220,7 +349,7 @@ func (c *Controller) settle() {
 func (c *Controller) Free() {
 	c.e.mu.Lock()
 	windows := c.windows
-	c.windows, c.queues = map[uint32]*window{}, map[uint16]*queue{}
+	c.windows, c.last, c.shadow, c.queues = nil, nil, nil, map[uint16]*queue{}
 	if c.share.leases--; c.share.leases == 0 {
 		delete(c.e.shares, c.who)
 	}
@@ -228,8 +357,8 @@ func (c *Controller) Free() {
 	c.e.leave(c.backing, c.crew)
 	c.e.mu.Unlock()
 	for _, w := range windows {
-		if w.own != nil {
-			w.own.Close()
+		if w.ours {
+			w.Segment.Close()
 		}
 	}
 	c.registers.Close()

@@ -218,7 +218,7 @@ func (e *Engine) Arm() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range e.queues {
-		if q.ready() {
+		if q.arm(); q.ready() {
 			return true
 		}
 	}
@@ -321,9 +321,12 @@ func (e *Engine) end(o *op) {
 		if o.pins[i].mem != nil {
 			o.pins[i].w.unpin()
 		}
+		o.pins[i].w.leave()
 	}
 	c := o.c
-	o.q.inflight--
+	if o.q.inflight--; o.q.inflight == 0 && o.q.gone != nil {
+		o.q.leave()
+	}
 	e.add(c, -1, -o.bounced)
 	clear(o.pins)
 	clear(o.pieces)
@@ -359,9 +362,8 @@ func (e *Engine) worker(k *crew) {
 
 // finish concludes a command that has memory of its own, so that it waits for none; e.mu is held.
 func (o *op) finish(err error) {
-	far := o.q.cq.remote
-	if !far.Mapped() && far.Endpoint().Hold() { // data and completion leave together
-		defer far.Endpoint().Release()
+	if far := o.q.cq.far(); far != nil && far.Hold() { // data and completion leave together
+		defer far.Release()
 	}
 	o.conclude(err)
 }
@@ -461,7 +463,7 @@ func (o *op) postFar() (over bool, err error) {
 		}
 		o.next()
 	}
-	o.q.cq.remote.Endpoint().Fence()
+	o.q.cq.fence()
 	o.c.post(o.q, o.id, o.status)
 	return true, nil
 }
@@ -499,7 +501,7 @@ func (o *op) goFar() bool {
 		o.put = fabric.Op{} // which has succeeded
 	}
 	if len(o.far) == 1 {
-		o.q.cq.remote.Endpoint().Fence()
+		o.q.cq.fence()
 		o.c.post(o.q, o.id, o.status)
 	}
 	return true
@@ -538,17 +540,4 @@ func statusOf(op Opcode, err error) Status {
 		return StatusReadError
 	}
 	return StatusWriteFault
-}
-
-// word loads an aligned word of four bytes.
-func word(mem []byte) uint32 {
-	var b [4]byte
-	fabric.CopyOut(b[:], mem[:4])
-	return binary.NativeEndian.Uint32(b[:])
-}
-
-// doorbells are a queue's, in its lease's registers.
-func (q *queue) doorbells() (tail, head uint32) {
-	regs := q.c.registers.Bytes()
-	return word(regs[device.SubmissionDoorbell(q.id):]), word(regs[device.CompletionDoorbell(q.id):])
 }

@@ -10,21 +10,26 @@ import (
 
 // queue is a pair of queues; Engine.mu guards it.
 type queue struct {
-	c        *Controller
-	id       uint16
-	entries  uint32
-	sq       *window
-	sqAt     uint64
-	cq       *window
-	cqAt     uint64
-	head     uint32 // of the submission queue: what is fetched next
-	tail     uint32 // of the completion queue: what is written next
-	phase    bool   // of what is written next
-	inflight uint32
-	late     []end  // completions that found no room at the endpoint, in order: they are tried again
-	needs    uint32 // places for completions that must be free besides one for the commands at head to be fetched
-	blocked  bool   // the command at head waits for a write that is under way
-	short    int    // bytes that the command at head needs, and found no room for
+	c         *Controller
+	id        uint16
+	entries   uint32 // of the submission queue
+	cqEntries uint32
+	sq        *window
+	sqAt      uint64
+	cq        *window
+	cqAt      uint64
+	bell      *window // has the word that is rung for completions; nil: each completion rings by itself
+	bellAt    uint64
+	head      uint32 // of the submission queue: what is fetched next
+	tail      uint32 // of the completion queue: what is written next
+	phase     bool   // of what is written next
+	posted    uint64 // completions so far
+	inflight  uint32
+	late      []end         // completions that found no room at the endpoint, in order: they are tried again
+	short     int           // bytes that the command at head needs, and found no room for
+	needs     uint32        // places for completions that must be free besides one for the commands at head to be fetched
+	blocked   bool          // the command at head waits for a write that is under way
+	gone      chan struct{} // closed when it was removed and nothing of it is under way; nil: it was not removed
 }
 
 // end is how a command ended.
@@ -36,12 +41,19 @@ type end struct {
 // look reads the doorbells once: how many commands wait, and for how many completions there is room.
 func (q *queue) look() (waiting, room uint32, err error) {
 	tail, head := q.doorbells()
-	if tail >= q.entries || head >= q.entries {
-		return 0, 0, fmt.Errorf("queue %d: doorbells at %d and %d of %d entries", q.id, tail, head, q.entries)
+	if tail >= q.entries || head >= q.cqEntries {
+		return 0, 0, fmt.Errorf("queue %d: doorbells at %d of %d entries and %d of %d", q.id, tail, q.entries, head, q.cqEntries)
 	}
-	mask := q.entries - 1
-	room = mask - (q.tail-head)&mask // one stays free, so that full and empty differ
-	return (tail - q.head) & mask, room - min(room, q.inflight+uint32(len(q.late))), nil
+	room = q.cqEntries - 1 - distance(head, q.tail, q.cqEntries) // one stays free, so that full and empty differ
+	return distance(q.head, tail, q.entries), room - min(room, q.inflight+uint32(len(q.late))), nil
+}
+
+// distance is how many entries of a ring lie from one index to another.
+func distance(from, to, entries uint32) uint32 {
+	if to < from {
+		to += entries
+	}
+	return to - from
 }
 
 // ready reports whether serve would find something to do.
@@ -74,8 +86,8 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 		return 1, 0
 	}
 	defer q.sq.unpin()
-	if far := q.cq.remote; !far.Mapped() && far.Endpoint().Hold() { // what it is answered leaves together
-		defer far.Endpoint().Release()
+	if far := q.cq.far(); far != nil && far.Hold() { // what it is answered leaves together
+		defer far.Release()
 	}
 	for n < commands && waiting > 0 && room > 0 && moved < bytes && !q.c.stopped && q.c.e.admits(q.c) {
 		cmd := q.fetch(mem, 0)
@@ -260,7 +272,7 @@ func (c *Controller) post(q *queue, id uint16, st Status) {
 
 // catchUp writes what was late; false: there is no room still.
 func (q *queue) catchUp() bool {
-	q.cq.remote.Endpoint().Fence() // behind the data: the one before may have found no room either
+	q.cq.fence() // behind the data: the one before may have found no room either
 	for len(q.late) > 0 && !q.c.stopped {
 		if !q.complete(q.late[0].id, q.late[0].status) {
 			return false
@@ -273,12 +285,15 @@ func (q *queue) catchUp() bool {
 // complete writes a completion; false: the endpoint has no room for it now.
 func (q *queue) complete(id uint16, st Status) bool {
 	w := Completion{Head: uint16(q.head), Queue: q.id, ID: id, Status: st, Phase: q.phase}.Word()
-	err := q.cq.remote.Ring(q.cqAt+uint64(q.tail)*CompletionBytes+8, 8, w)
+	err := q.cq.store(q.c.e, q.cqAt+uint64(q.tail)*CompletionBytes+8, w, q.bell == nil)
 	if errors.Is(err, fabric.ErrBackpressure) {
 		return false
 	}
-	if q.tail++; q.tail == q.entries {
+	if q.tail++; q.tail == q.cqEntries {
 		q.tail, q.phase = 0, !q.phase
+	}
+	if q.posted++; err == nil && q.bell != nil { // whose memory is mapped
+		err = q.bell.store(q.c.e, q.bellAt, q.posted, true)
 	}
 	if err != nil { // the endpoint is about to end, or the borrower took the memory back
 		q.c.fault(fmt.Errorf("queue %d: a completion could not be written: %w", q.id, err))

@@ -2,46 +2,117 @@ package nvme
 
 import (
 	"encoding/binary"
+	"slices"
 
-	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/fabric"
 )
 
-// window is memory that a lease's addresses reach: a borrower's, or a buffer of this element that the borrower has a key to.
+// Window is memory that a lease's commands may use: part of a Remote, or of a segment of this element.
+type Window struct {
+	ID      uint32
+	Base    uint64 // the address that it begins at
+	Remote  *fabric.Remote
+	Segment *fabric.Segment
+	Offset  uint64 // where it begins in the memory
+	Size    uint64
+}
+
+// window is a Window in use, or a buffer of this element that the borrower has a key to. Engine.mu guards what changes.
 type window struct {
-	remote *fabric.Remote  // the borrower's
-	own    *fabric.Segment // ours
-	size   uint64
+	Window
+	ours  bool          // the segment is the Controller's
+	users int           // queues in it, and commands that hold it
+	gone  chan struct{} // closed when it was removed and has no users; nil: it was not removed
 }
 
 // mapped reports whether loads and stores reach it.
-func (w *window) mapped() bool { return w.own != nil || w.remote.Mapped() }
+func (w *window) mapped() bool { return w.Segment != nil || w.Remote.Mapped() }
 
-// pin keeps the memory in place; nil if it is not to be had any more, or not for need.
+// far is the endpoint to the memory, where loads and stores do not reach it; else nil.
+func (w *window) far() *fabric.Endpoint {
+	if w.mapped() {
+		return nil
+	}
+	return w.Remote.Endpoint()
+}
+
+// fence keeps what follows behind what was put there.
+func (w *window) fence() {
+	if far := w.far(); far != nil {
+		far.Fence()
+	}
+}
+
+// pin keeps the memory in place; nil if it is not to be had any more, or not for need. The window's part of it is returned.
 func (w *window) pin(need fabric.Rights) []byte {
-	if w.own != nil {
-		if !w.own.Pin() {
+	if w.Segment != nil {
+		if !w.Segment.Pin() {
 			return nil
 		}
-		return w.own.Bytes()
+		return w.Segment.Bytes()[w.Offset:][:w.Size:w.Size]
 	}
-	mem, err := w.remote.Pin(need)
+	mem, err := w.Remote.Pin(need)
 	if err != nil {
 		return nil
 	}
-	return mem
+	return mem[w.Offset:][:w.Size:w.Size]
 }
 
 func (w *window) unpin() {
-	if w.own != nil {
-		w.own.Unpin()
+	if w.Segment != nil {
+		w.Segment.Unpin()
 		return
 	}
-	w.remote.Unpin()
+	w.Remote.Unpin()
 }
 
-// holds reports whether n bytes at off lie in the window.
-func (w *window) holds(off, n uint64) bool { return off <= w.size && n <= w.size-off }
+// store writes an aligned word of 8 bytes. wake: its owner's leader is to see it, if it sleeps.
+func (w *window) store(e *Engine, off, v uint64, wake bool) error {
+	if w.Segment == nil && (wake || !w.mapped()) {
+		return w.Remote.Ring(w.Offset+off, 8, v)
+	}
+	mem := w.pin(fabric.RightWrite)
+	if mem == nil {
+		return fabric.ErrRevoked
+	}
+	fabric.CopyIn(mem[off:off+8], binary.NativeEndian.AppendUint64(nil, v))
+	w.unpin()
+	if wake {
+		e.ring()
+	}
+	return nil
+}
+
+// holds reports whether n bytes at addr lie in the window.
+func (w *window) holds(addr, n uint64) bool {
+	off := addr - w.Base
+	return addr >= w.Base && off <= w.Size && n <= w.Size-off
+}
+
+// leave is called by a user that is done with the window; e.mu is held.
+func (w *window) leave() {
+	if w.users--; w.users == 0 && w.gone != nil {
+		close(w.gone)
+	}
+}
+
+// window is the one that n bytes at addr lie in; nil: there is none. e.mu is held.
+func (c *Controller) window(addr, n uint64) *window {
+	if w := c.last; w != nil && w.holds(addr, n) {
+		return w
+	}
+	i, _ := slices.BinarySearchFunc(c.windows, addr, func(w *window, addr uint64) int {
+		if w.Base <= addr {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 || !c.windows[i-1].holds(addr, n) {
+		return nil
+	}
+	c.last = c.windows[i-1]
+	return c.last
+}
 
 // piece is part of a command's data where no loads and stores reach: it is moved by Puts.
 type piece struct {
@@ -66,11 +137,11 @@ const maxListPages = MaxTransferBytes / pageBytes
 
 // hold finds the window of n bytes at addr and holds it for the command.
 func (o *op) hold(addr, n uint64, need fabric.Rights) (p *pinned, off uint64, st Status) {
-	id, off := device.Split(addr)
-	w := o.c.windows[id]
-	if w == nil || !w.holds(off, n) {
+	w := o.c.window(addr, n)
+	if w == nil {
 		return nil, 0, StatusTransfer
 	}
+	off = addr - w.Base
 	for i := range o.pins {
 		if p := &o.pins[i]; p.w == w && p.may&need == need { // a list may lie in memory that data may not be written to
 			return &o.pins[i], off, StatusOK
@@ -82,27 +153,31 @@ func (o *op) hold(addr, n uint64, need fabric.Rights) (p *pinned, off uint64, st
 			return nil, 0, StatusTransfer
 		}
 	}
+	w.users++
 	o.pins = append(o.pins, pinned{w, mem, need})
 	return &o.pins[len(o.pins)-1], off, StatusOK
 }
 
-// data adds n bytes at addr to the command's data.
+// data adds n bytes at addr, which may go from one window to the next, to the command's data.
 func (o *op) data(addr, n uint64, need fabric.Rights) Status {
-	p, off, st := o.hold(addr, n, need)
-	if st != StatusOK {
-		return st
-	}
-	if p.mem != nil {
-		if len(o.far) > 0 {
+	for n > 0 {
+		size := n
+		if w := o.c.window(addr, 1); w != nil {
+			size = min(n, w.Base+w.Size-addr)
+		}
+		p, off, st := o.hold(addr, size, need)
+		switch {
+		case st != StatusOK:
+			return st
+		case p.mem != nil && len(o.far) == 0:
+			o.pieces = append(o.pieces, p.mem[off:off+size:off+size])
+		case p.mem == nil && need == fabric.RightWrite && len(o.pieces) == 0: // data that is written lies where the engine can read it
+			o.far = append(o.far, piece{remote: p.w.Remote, off: p.w.Offset + off, size: int(size)})
+		default:
 			return StatusTransfer
 		}
-		o.pieces = append(o.pieces, p.mem[off:off+n:off+n])
-		return StatusOK
+		addr, n = addr+size, n-size
 	}
-	if need != fabric.RightWrite || len(o.pieces) > 0 {
-		return StatusTransfer // data that is written lies where the engine can read it
-	}
-	o.far = append(o.far, piece{remote: p.w.remote, off: off, size: int(n)})
 	return StatusOK
 }
 
@@ -125,7 +200,7 @@ type run struct{ addr, size uint64 }
 
 // grow adds a page to a run, or puts the run down and begins another.
 func (o *op) grow(r *run, addr, n uint64, need fabric.Rights) Status {
-	if r.size > 0 && r.addr+r.size == addr && addr&(device.MaxWindowBytes-1) != 0 {
+	if r.size > 0 && r.addr+r.size == addr {
 		r.size += n
 		return StatusOK
 	}

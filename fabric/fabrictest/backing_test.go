@@ -91,8 +91,16 @@ func transports() map[string]fabrictest.Factory {
 func TestBackings(t *testing.T) {
 	for scheme, f := range transports() {
 		for name, open := range map[string]func(uint64) (fabric.Backing, error){
-			"registers":      func(n uint64) (fabric.Backing, error) { return &registers{bytes: make([]byte, n)}, nil },
-			"foreign":        func(n uint64) (fabric.Backing, error) { return newForeign(n, 0, unix.F_SEAL_SHRINK) },
+			"registers": func(n uint64) (fabric.Backing, error) { return &registers{bytes: make([]byte, n)}, nil },
+			"foreign":   func(n uint64) (fabric.Backing, error) { return newForeign(n, 0, unix.F_SEAL_SHRINK) },
+			"another program's": func(n uint64) (fabric.Backing, error) {
+				f, err := newForeign(n, 0, unix.F_SEAL_SHRINK)
+				if err != nil {
+					return nil, err
+				}
+				defer unix.Munmap(f.all)
+				return fabric.ForeignMemory(f.fd)
+			},
 			"foreign inside": func(n uint64) (fabric.Backing, error) { return newForeign(n, 8192, unix.F_SEAL_SHRINK) },
 		} {
 			t.Run(scheme+"/"+name, func(t *testing.T) { fabrictest.RunBacking(t, f, open) })

@@ -254,7 +254,7 @@ func TestPendingBound(t *testing.T) {
 	tr := newTransport(t, Config{})
 	addr := uniqueName()
 	var held sync.WaitGroup
-	held.Add(maxPending + 1) // here: one may be accepted only while the test waits for all
+	held.Add(maxPending + 1)
 	_, err := tr.Listen(addr, func(p fabric.Pending) {
 		defer held.Done()
 		_, _ = io.Copy(p, p)

@@ -52,6 +52,20 @@ func Create(name string, size int64, sealed bool) (*File, error) {
 	return f, nil
 }
 
+// Adopt makes a File of a descriptor that came from elsewhere, which is f's from then on unless an error is returned. It must be a memfd that is sealed against
+// shrinking; whoever else has it can write it still.
+func Adopt(fd int) (*File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("memfd: fstat: %w", err)
+	}
+	mem, err := Map(fd, st.Size, true)
+	if err != nil {
+		return nil, err
+	}
+	return &File{fd: fd, mem: mem}, nil
+}
+
 // FD is the descriptor; it stays f's.
 func (f *File) FD() int { return f.fd }
 

@@ -110,6 +110,19 @@ func TestMapRefuses(t *testing.T) {
 		if err == nil {
 			Unmap(mem)
 		}
+		if name == "too small" || name == "of no size" {
+			continue
+		}
+		fd, _ := unix.Dup(c.fd)
+		f, err := Adopt(fd)
+		if (err == nil) != c.ok {
+			t.Errorf("%s, adopted: %v", name, err)
+		}
+		if err == nil {
+			f.Close()
+		} else {
+			unix.Close(fd)
+		}
 	}
 }
 

@@ -44,7 +44,7 @@ const (
 	costCall      = 8       // a call, which may go to an uncharged leaf
 	costHostCall  = 64      // leaving to the host and coming back
 	costDivide    = 8       // division, remainder, square root
-	costMemory    = 16      // a load or store: usually far less, and up to a microsecond where it is the first in its page; see the engine's maxFuel
+	costMemory    = 16      // a load or store: usually far less, and up to a microsecond where it is the first in its page; see the engine's maxGrant
 	costTable     = 4096    // a table instruction, of up to MaxTableElements
 	entryCost     = 1 << 14 // a function that costs more outside of loops charges for itself
 	stretchCost   = 1 << 13 // code that goes on for longer looks for fuel on the way: each load can be a page fault of a microsecond

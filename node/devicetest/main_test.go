@@ -233,3 +233,5 @@ func random(seed uint64, n int) []byte {
 	r.Read(p)
 	return p
 }
+
+func slogTo(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

@@ -239,6 +239,8 @@ func (c *Cache) end(s *session) error {
 	}
 	s.rooms = nil
 	c.mu.Unlock()
+	s.filling.Lock() // for the room that is being copied to
+	s.filling.Unlock()
 	for _, r := range rooms { // which may take long
 		c.config.Store.Release(r)
 	}

@@ -70,17 +70,23 @@ func (c *Cache) clone(s, child *session) error {
 		}
 	}
 	c.goOn() // who writes
-	c.mu.Unlock()
-	defer c.mu.Lock()
 	for i, ranges := range all {
-		if err := c.copyRoom(from[i], to[i], ranges); err != nil {
+		if err := c.copyRoom(child, from[i], to[i], ranges); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cache) copyRoom(from, to int, ranges []Range) error {
+// copyRoom has the store copy to a room of a child that has not ended, which keeps it so long. c.mu is held, but not meanwhile.
+func (c *Cache) copyRoom(child *session, from, to int, ranges []Range) error {
+	if child.ended {
+		return unix.ESRCH
+	}
+	child.filling.Lock()
+	defer child.filling.Unlock()
+	c.mu.Unlock()
+	defer c.mu.Lock()
 	ctx, cancel := context.WithTimeout(c.ctx, silence)
 	defer cancel()
 	return c.config.Store.Clone(ctx, from, to, ranges)
@@ -98,6 +104,9 @@ func (c *Cache) keepAll(rooms []int, runs []effect) error {
 			effects, done := c.core.Keep(runs[i])
 			c.apply(effects)
 			if done {
+				if c.core.dirtyIn(runs[i]) {
+					return fmt.Errorf("excache: %d pages of a window cannot be read for a fork", runs[i].n)
+				}
 				i++
 				c.mu.Unlock() // between two runs faults are answered
 				c.mu.Lock()
@@ -202,6 +211,16 @@ func (c *Core) dirtyFrom(p, end uint32) (n uint32) {
 		n++
 	}
 	return n
+}
+
+// dirtyIn reports whether there is something dirty in a run.
+func (c *Core) dirtyIn(run effect) bool {
+	for p := run.first; p < run.first+run.n; p++ {
+		if c.pages[p].state == dirty {
+			return true
+		}
+	}
+	return false
 }
 
 // unkept takes back a Keep that could not be done.

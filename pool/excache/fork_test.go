@@ -115,3 +115,50 @@ func TestForkGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// TestForkedChildEndsLate: a child that is killed while the store copies for it keeps its rooms until that has ended: they are nobody else's before.
+func TestForkedChildEndsLate(t *testing.T) {
+	store := &testStore{most: 10}
+	c, parent := bare(t, store)
+	if err := c.take(parent); err != nil {
+		t.Fatal(err)
+	}
+	other := &session{window: -1, number: 2000, faults: gone(t)}
+	child := &session{window: -1, number: 3000}
+	c.mu.Lock()
+	c.sessions[child] = struct{}{}
+	for _, r := range parent.rooms {
+		c.core.Put(uint32(r)*roomPages, 8)
+	}
+	c.mu.Unlock()
+	ended := make(chan struct{})
+	store.clones = sync.OnceFunc(func() {
+		go func() {
+			c.end(child)
+			close(ended)
+		}()
+		for over := false; !over; time.Sleep(time.Millisecond) {
+			c.mu.Lock()
+			over = child.ended
+			c.mu.Unlock()
+		}
+		time.Sleep(50 * time.Millisecond)
+		for range 2 {
+			if err := c.take(other); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, r := range parent.rooms {
+		store.rooms[r][0] = 7
+	}
+	if status := c.fork(parent, child.number); unix.Errno(status) != unix.ESRCH {
+		t.Errorf("the fork of a child that is gone: %v", unix.Errno(status))
+	}
+	<-ended
+	for _, r := range other.rooms {
+		if b := store.rooms[r][0]; b != 0xee {
+			t.Errorf("room %d is another process's, and has %#x of the parent's", r, b)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,12 +42,13 @@ type session struct {
 	counters []byte
 	faults   *uffd.FD
 	base     uint64
-	pid      int   // as it says
-	follow   bool  // its thread ids mean here what they mean to it
-	rooms    []int // of its window, in order
-	ended    bool  // it takes no more rooms
-	life     int   // writing end of a pipe: when it closes the process is killed
-	stop     int   // eventfd that ends the fault loops
+	pid      int        // as it says
+	follow   bool       // its thread ids mean here what they mean to it
+	rooms    []int      // of its window, in order
+	ended    bool       // it takes no more rooms
+	filling  sync.Mutex // held while the store copies to its rooms: they are its own until then
+	life     int        // writing end of a pipe: when it closes the process is killed
+	stop     int        // eventfd that ends the fault loops
 	stopping atomic.Bool
 	turns
 	placed int // bytes of the last install that are there

@@ -134,45 +134,26 @@ type Drive struct {
 
 // Open borrows a drive.
 func Open(ctx context.Context, cfg Config) (*Drive, error) {
-	if err := cfg.defaults(); err != nil {
+	l, err := Borrow(ctx, cfg)
+	if err != nil {
 		return nil, err
 	}
-	d := &Drive{cfg: cfg, stop: make(chan struct{}), phase: true}
-	var err error
-	req := device.BorrowRequest{Name: cfg.Drive, Mode: cfg.Mode, Offset: cfg.Offset, Size: cfg.Size}
-	if d.ep, err = cfg.Asker.Ask(ctx, cfg.Node, device.CallBorrow, req, &d.lease); err != nil {
-		return nil, err
-	}
-	if err = d.begin(ctx); err != nil {
-		var nothing device.Nothing
-		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultLookEvery)
-		defer cancel()
-		d.cfg.Asker.Ask(back, cfg.Node, device.CallReturn, device.LeaseRequest{Lease: d.lease.ID}, &nothing) // else it goes with the connection
-		if d.seg != nil {
-			d.seg.Close()
-		}
-		return nil, fmt.Errorf("drive %s: %w", cfg.Drive, err)
-	}
-	return d, nil
+	return l.Open(ctx)
 }
 
 // begin makes memory and queues.
 func (d *Drive) begin(ctx context.Context) error {
-	key, err := fabric.DecodeKey(d.lease.RegistersKey)
+	entries := d.cfg.entries()
+	cqBytes, sqBytes := pages(entries*nvme.CompletionBytes), pages(entries*nvme.CommandBytes)
+	seg, err := d.cfg.Element.NewSegment(uint64(cqBytes+sqBytes+d.cfg.Depth*d.cfg.BufferBytes), fabric.Writable)
 	if err != nil {
 		return err
 	}
-	if d.regs, err = d.ep.Import(ctx, key); err != nil {
-		return err
-	}
-	entries := d.cfg.entries()
-	cqBytes, sqBytes := pages(entries*nvme.CompletionBytes), pages(entries*nvme.CommandBytes)
-	if d.seg, err = d.cfg.Element.NewSegment(uint64(cqBytes+sqBytes+d.cfg.Depth*d.cfg.BufferBytes), fabric.Writable); err != nil {
-		return err
-	}
+	d.seg = seg
 	mem := d.seg.Bytes()
 	d.cq, d.sq, d.data = mem[:cqBytes], mem[cqBytes:cqBytes+sqBytes], mem[cqBytes+sqBytes:]
-	if key, err = d.seg.Key(fabric.RightsAll); err != nil {
+	key, err := d.seg.Key(fabric.RightsAll)
+	if err != nil {
 		return err
 	}
 	var reached device.WindowReply
@@ -190,8 +171,6 @@ func (d *Drive) begin(ctx context.Context) error {
 		d.slots[i].init(d.cfg.Element)
 		d.free = append(d.free, uint16(d.cfg.Depth-1-i))
 	}
-	d.room.Init(d.cfg.Element)
-	d.reaper.Init(d.cfg.Element)
 	d.reaps = make([]Done, 0, d.cfg.Depth)
 	var made device.QueueReply
 	if err := d.ask(ctx, device.CallQueue, q, &made); err != nil {
@@ -205,11 +184,7 @@ func (d *Drive) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.cfg.Element.AddPoller(d); err != nil {
-		return err
-	}
-	d.group.Go(d.watch)
-	return nil
+	return d.cfg.Element.AddPoller(d)
 }
 
 func pages(n int) int { return (n + 4095) &^ 4095 }
@@ -222,6 +197,9 @@ func (d *Drive) ask(ctx context.Context, call string, req, reply any) error {
 	}
 	return err
 }
+
+// Element is the borrower's.
+func (d *Drive) Element() *fabric.Element { return d.cfg.Element }
 
 // Size is how many bytes were borrowed, a multiple of BlockBytes.
 func (d *Drive) Size() uint64 { return d.lease.SizeBytes }
@@ -321,6 +299,9 @@ func (d *Drive) Close(ctx context.Context) error {
 		d.forget()
 		if err := d.cfg.Element.RemovePoller(ctx, d); err != nil && !errors.Is(err, fabric.ErrClosed) {
 			d.gone = errors.Join(d.gone, err) // it may be polled still, so its memory stays until the element ends
+			return
+		}
+		if d.seg == nil { // there was no queue
 			return
 		}
 		d.seg.Close() // the lender has let go of it, or its mapping keeps the memory

@@ -1,0 +1,153 @@
+package vm
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// archive is a cpio archive in the format newc, which Linux takes as its initramfs.
+type archive struct {
+	buf  bytes.Buffer
+	next int
+}
+
+func (a *archive) add(name string, mode uint32, data []byte) {
+	a.next++
+	fmt.Fprintf(&a.buf, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", a.next, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0)
+	a.buf.WriteString(name + "\x00")
+	a.pad()
+	a.buf.Write(data)
+	a.pad()
+}
+
+func (a *archive) pad() {
+	for a.buf.Len()%4 != 0 {
+		a.buf.WriteByte(0)
+	}
+}
+
+func (a *archive) folder(name string)            { a.add(name, 0o040755, nil) }
+func (a *archive) program(name string, b []byte) { a.add(name, 0o100755, b) }
+func (a *archive) link(name, to string)          { a.add(name, 0o120777, []byte(to)) }
+
+func (a *archive) end() []byte {
+	a.add("TRAILER!!!", 0, nil)
+	return a.buf.Bytes()
+}
+
+// initScript loads the modules and gives the second serial line to a shell. The shell reads a pipe, for on a terminal it would echo.
+const initScript = `#!/bin/sh
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+while read m; do insmod /mods/$m; done < /mods/order
+exec 3<>/dev/ttyS1
+stty raw -echo <&3
+echo ` + readyMark + ` >&3
+cat <&3 | sh >&3 2>&1
+`
+
+// readyMark is what the guest says first.
+const readyMark = "READY"
+
+// applets are the commands of BusyBox that a guest has.
+var applets = strings.Fields(`sh mount umount insmod cat ls dd echo sleep poweroff stty head tail cmp sha256sum mkdir rm cp sync seq wc cut grep sed tr test
+	true false hexdump dmesg usleep uname blockdev stat find kill`)
+
+// initramfs makes the guest's file system.
+func (t *Tools) initramfs(modules []string) ([]byte, error) {
+	var a archive
+	for _, name := range []string{"bin", "dev", "proc", "sys", "mods", "mnt", "tmp"} {
+		a.folder(name)
+	}
+	busybox, err := os.ReadFile(t.busybox)
+	if err != nil {
+		return nil, err
+	}
+	a.program("bin/busybox", busybox)
+	for _, name := range applets {
+		a.link("bin/"+name, "busybox")
+	}
+	a.program("init", []byte(initScript))
+	files, err := t.modules()
+	if err != nil {
+		return nil, err
+	}
+	var order []string
+	for _, name := range modules {
+		if order, err = t.load(files, name, order, &a); err != nil {
+			return nil, err
+		}
+	}
+	a.add("mods/order", 0o100644, []byte(strings.Join(order, "\n")+"\n"))
+	return a.end(), nil
+}
+
+// modules finds the kernel's modules, by name.
+func (t *Tools) modules() (map[string]string, error) {
+	files := map[string]string{}
+	err := filepath.WalkDir(t.tree, func(path string, _ fs.DirEntry, err error) error {
+		if name, _, is := strings.Cut(filepath.Base(path), ".ko"); is {
+			files[strings.ReplaceAll(name, "-", "_")] = path
+		}
+		return err
+	})
+	return files, err
+}
+
+// load adds a module and, before it, those that it depends on. One that the tree has not is part of the kernel.
+func (t *Tools) load(files map[string]string, name string, order []string, a *archive) ([]string, error) {
+	name = strings.ReplaceAll(name, "-", "_")
+	path, there := files[name]
+	if !there || slices.Contains(order, name+".ko") {
+		return order, nil
+	}
+	b, err := os.ReadFile(path)
+	if err == nil && strings.HasSuffix(path, ".xz") {
+		b, err = exec.Command("xz", "-dc", path).Output()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("module %s: %w", name, err)
+	}
+	needs, err := depends(b)
+	if err != nil {
+		return nil, fmt.Errorf("module %s: %w", name, err)
+	}
+	for _, other := range needs {
+		if order, err = t.load(files, other, order, a); err != nil {
+			return nil, err
+		}
+	}
+	a.add("mods/"+name+".ko", 0o100644, b)
+	return append(order, name+".ko"), nil
+}
+
+// depends reads what a module says of itself.
+func depends(module []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(module))
+	if err != nil {
+		return nil, err
+	}
+	s := f.Section(".modinfo")
+	if s == nil {
+		return nil, fmt.Errorf("no section .modinfo")
+	}
+	info, err := s.Data()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for field := range strings.SplitSeq(string(info), "\x00") {
+		if list, is := strings.CutPrefix(field, "depends="); is && list != "" {
+			names = strings.Split(list, ",")
+		}
+	}
+	return names, nil
+}

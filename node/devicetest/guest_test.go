@@ -1,0 +1,242 @@
+package devicetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/device/nvme/guest"
+	"github.com/wherry-fabric/wherry/device/nvme/host"
+	"github.com/wherry-fabric/wherry/device/vfiouser"
+	"github.com/wherry-fabric/wherry/internal/vm"
+)
+
+// guestPatience bounds a test with a guest: QEMU interprets its instructions, on a machine that others use too.
+const guestPatience = 4 * time.Minute
+
+// machine is a guest under test.
+type machine struct {
+	*vm.VM
+	*rig
+	ctx context.Context
+}
+
+// guest starts a guest with the kernel's own driver.
+func (r *rig) guest(name string) *machine {
+	r.t.Helper()
+	tools, err := vm.Find()
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			r.t.Fatal(err)
+		}
+		r.t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), guestPatience)
+	r.t.Cleanup(cancel)
+	dir := filepath.Join(r.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	v, err := tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "crc32c_generic", "ext4"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if r.t.Failed() {
+			r.t.Log(v.Log())
+		}
+		v.Close()
+	})
+	return &machine{v, r, ctx}
+}
+
+// run runs commands in the guest.
+func (m *machine) run(commands ...string) (out string) {
+	m.t.Helper()
+	for _, c := range commands {
+		var err error
+		if out, err = m.Run(m.ctx, c); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// plug hot-adds the drive at a socket, and waits until the guest has its block device.
+func (m *machine) plug(bus, socket, dev string) {
+	m.t.Helper()
+	if err := m.Plug(m.ctx, bus+"disk", bus, socket); err != nil {
+		m.t.Fatal(err)
+	}
+	m.run(fmt.Sprintf("while ! test -b /dev/%s; do usleep 20000; done", dev))
+}
+
+func (m *machine) unplug(bus, dev string) {
+	m.t.Helper()
+	if err := m.Unplug(m.ctx, bus+"disk"); err != nil {
+		m.t.Fatal(err)
+	}
+	m.run(fmt.Sprintf("while test -b /dev/%s; do usleep 20000; done", dev))
+}
+
+// lend serves a drive to guests at a socket.
+func (r *rig) lend(name string, cfg host.Config) (socket string, d *host.Lease) {
+	r.t.Helper()
+	d, err := r.client("borrower").BorrowLease(r.ctx(), lenderName, driveName, cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { d.Close(context.WithoutCancel(r.t.Context())) })
+	socket = filepath.Join(r.dir, name+".vfu")
+	l, err := vfiouser.Listen(socket)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- guest.Serve(ctx, slogTo(r.t), l, d) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && d.Err() == nil {
+			r.t.Error(err)
+		}
+	})
+	return socket, d
+}
+
+// TestGuest: the kernel of a stock guest takes a borrowed drive for an NVMe drive of its own. What it writes is in the lender's file, and it reads what is there; it lets go of
+// the drive and has it again. Over shm the lender's engine works in the guest's memory, over tcp one beside the guest does.
+func TestGuest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a guest takes half a minute, and longer under the race detector")
+	}
+	m := newRig(t, "shm").guest("vm")
+	for _, scheme := range schemes {
+		t.Run(scheme, func(t *testing.T) {
+			r := newRig(t, scheme)
+			want := random(7, driveBytes)
+			if err := os.WriteFile(r.file, want, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r.node("")
+			socket, _ := r.lend("g", host.Config{Mode: device.Exclusive})
+			m := &machine{m.VM, r, m.ctx}
+			m.plug("rp1", socket, "nvme0n1")
+			m.content(want)
+			if l := r.lease(); (l.Queues > 0 && l.Windows > 2) != (scheme == "shm") { // far: a window for each area of the guest's memory, and one for the bells
+				t.Errorf("the lender has %d queues and %d windows", l.Queues, l.Windows)
+			}
+			m.unplug("rp1", "nvme0n1")
+			r.eventually("the lender has nothing of the guest", func() bool { l := r.lease(); return scheme == "tcp" || l.Queues == 0 && l.Windows == 0 })
+			r.host("mkfs.ext4", "-q", "-F", r.file)
+			m.plug("rp1", socket, "nvme0n1")
+			m.run("mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 > /mnt/numbers; cp /mnt/numbers /mnt/more", "umount /mnt")
+			m.unplug("rp1", "nvme0n1")
+			r.host("e2fsck", "-n", "-f", r.file)
+			m.plug("rp1", socket, "nvme0n1")
+			m.run("mount -t ext4 /dev/nvme0n1 /mnt", "seq 200000 | cmp - /mnt/more && cmp /mnt/numbers /mnt/more", "umount /mnt")
+			m.unplug("rp1", "nvme0n1")
+		})
+	}
+	t.Run("two guests' worth", func(t *testing.T) { testTwoLeases(t, m.VM, m.ctx) })
+	t.Run("lender killed", func(t *testing.T) { testGuestLenderKilled(t, m.VM, m.ctx) })
+}
+
+// testTwoLeases: one guest has two parts of a drive, a Go program a third. Resets of one controller again and again disturb neither what the others do nor what is on it.
+func testTwoLeases(t *testing.T, v *vm.VM, ctx context.Context) {
+	r := newRig(t, "shm")
+	r.node("")
+	const part = driveBytes / 4
+	one, _ := r.lend("one", host.Config{Mode: device.Exclusive, Size: part})
+	two, _ := r.lend("two", host.Config{Mode: device.Exclusive, Offset: part, Size: part})
+	third := r.borrow(r.client("other"), host.Config{Mode: device.Exclusive, Offset: 2 * part})
+	m := &machine{v, r, ctx}
+	m.plug("rp1", one, "nvme0n1")
+	m.plug("rp2", two, "nvme1n1")
+	m.run("dd if=/dev/urandom of=/tmp/a bs=64k count=64", "dd if=/dev/urandom of=/tmp/b bs=64k count=64", "rm -f /tmp/reset")
+	m.run("(for i in 1 2 3 4 5 6; do echo 1 > /sys/class/nvme/nvme0/reset_controller; done; echo over > /tmp/reset) &")
+	m.run("for i in 1 2; do dd if=/tmp/a of=/dev/nvme0n1 bs=32k conv=fsync && dd if=/tmp/b of=/dev/nvme1n1 bs=32k conv=fsync || exit 1; done")
+	own := random(9, 2*part)
+	if err := third.WriteAt(ctx, own, 0); err != nil {
+		t.Fatal(err)
+	}
+	m.run("while ! test -f /tmp/reset; do usleep 20000; done", "cmp /tmp/a /dev/nvme0n1 && cmp /tmp/b /dev/nvme1n1")
+	sums := m.run("cat /tmp/a /tmp/b | sha256sum")
+	got, err := os.ReadFile(r.file)
+	if err != nil || !strings.HasPrefix(sums, fmt.Sprintf("%x", sha256.Sum256(got[:2*part]))) || !bytes.Equal(got[2*part:], own) {
+		t.Errorf("the lender's file has other bytes: %v", err)
+	}
+	m.unplug("rp1", "nvme0n1")
+	m.unplug("rp2", "nvme1n1")
+}
+
+// testGuestLenderKilled: a guest whose lender is killed gets I/O errors, lets go of the drive, and has another lender's.
+func testGuestLenderKilled(t *testing.T, v *vm.VM, ctx context.Context) {
+	r := newRig(t, "shm")
+	lender := r.process("run-node", r.addr, r.tokens, r.file)
+	r.grant("*", "rw")
+	socket, lease := r.lend("k", host.Config{Mode: device.Exclusive})
+	m := &machine{v, r, ctx}
+	m.plug("rp1", socket, "nvme0n1")
+	m.run("echo 2000 > /sys/block/nvme0n1/queue/io_timeout", "dd if=/dev/nvme0n1 of=/dev/null bs=64k count=16")
+	lender.Process.Kill()
+	lender.Wait()
+	if out, err := m.Run(ctx, "dd if=/dev/nvme0n1 of=/dev/null bs=64k skip=100 count=16"); err == nil {
+		t.Errorf("a lost drive is read: %s", out)
+	}
+	r.eventually("the lease is over", func() bool { return lease.Err() != nil })
+	m.unplug("rp1", "nvme0n1")
+
+	again := newRig(t, "shm")
+	again.node("")
+	socket, _ = again.lend("k", host.Config{Mode: device.Exclusive})
+	m = &machine{v, again, ctx}
+	m.plug("rp1", socket, "nvme0n1")
+	m.run("dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=16 conv=fsync")
+	m.unplug("rp1", "nvme0n1")
+}
+
+// content compares what the guest has with what the lender's file has, and has the guest write some of it.
+func (m *machine) content(want []byte) {
+	m.t.Helper()
+	if got := m.run("blockdev --getsize64 /dev/nvme0n1"); got != fmt.Sprint(driveBytes) {
+		m.t.Errorf("the guest sees %s bytes", got)
+	}
+	if got := m.run("sha256sum < /dev/nvme0n1"); !strings.HasPrefix(got, fmt.Sprintf("%x", sha256.Sum256(want))) {
+		m.t.Errorf("the guest reads other bytes: %s", got)
+	}
+	if got := m.run("cat /sys/block/nvme0n1/device/model"); got != "wherry "+driveName {
+		m.t.Errorf("its model is %q", got)
+	}
+	m.run("dd if=/dev/nvme0n1 of=/tmp/some bs=64k count=16 skip=100", "dd if=/tmp/some of=/dev/nvme0n1 bs=4k conv=fsync")
+	copy(want, want[100*64<<10:][:16*64<<10])
+	if got, err := os.ReadFile(m.file); err != nil || !bytes.Equal(got, want) {
+		m.t.Fatalf("the lender's file has other bytes: %v", err)
+	}
+}
+
+// host runs a program beside the lender.
+func (r *rig) host(name string, args ...string) {
+	r.t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		r.t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// lease is the drive's only one, as its lender sees it.
+func (r *rig) lease() device.LeaseInfo {
+	r.t.Helper()
+	info, err := r.client("borrower").Device(r.ctx(), lenderName, driveName)
+	if err != nil || len(info.Leases) != 1 {
+		r.t.Fatalf("leases: %+v, %v", info, err)
+	}
+	return info.Leases[0]
+}
