@@ -26,6 +26,7 @@ const (
 	eves        = 6                // connections of the principal that takes all
 	evesCalls   = 64               // of each
 	evesBytes   = 4 << 20          // of large requests
+	honestBytes = 256 << 10        // more than travels in a message
 	silent      = 400              // diallers that say nothing, and come again
 	slow        = 200              // … that say a byte now and then
 	honestDials = 40               // with the usual number of rounds
@@ -192,7 +193,11 @@ func (c *client) honest(n int) error {
 	ctx, cancel := context.WithTimeout(c.ctx, honestTime)
 	defer cancel()
 	if n%2 == 0 {
-		_, err := echo.Call(ctx, c.station.rpc, c.eps[0], []byte("still there"))
+		body := []byte("still there")
+		if n%4 == 0 { // which takes memory of requests
+			body = make([]byte, honestBytes)
+		}
+		_, err := echo.Call(ctx, c.station.rpc, c.eps[0], body)
 		return err
 	}
 	v := &victim{client: c}

@@ -162,7 +162,6 @@ func (m *mapped) pin(need Rights) ([]byte, error) {
 
 func (m *mapped) unpin() { m.of.leave() }
 
-// ring stores first and looks whether the owner sleeps afterwards; the owner's leader does it the other way round before it sleeps.
 func (m *mapped) post(src []byte, offset uint64) error {
 	if !m.writable {
 		return m.served.post(src, offset)
@@ -170,6 +169,7 @@ func (m *mapped) post(src []byte, offset uint64) error {
 	return m.put(nil, src, offset)
 }
 
+// ring stores first and looks whether the owner sleeps afterwards; the owner's leader does it the other way round before it sleeps.
 func (m *mapped) ring(offset uint64, width int, v uint64) error {
 	if !m.writable {
 		return m.served.ring(offset, width, v)

@@ -118,41 +118,12 @@ func (r *roots) glob(pattern string) ([]dataset.Input, error) {
 		}
 		return []dataset.Input{f}, nil
 	}
-	var paths []string
-	r.mu.RLock()
-	for _, root := range r.list {
-		rel, absolute := filepath.Clean(pattern), filepath.IsAbs(pattern)
-		if absolute {
-			var err error
-			if rel, err = filepath.Rel(root.Name(), rel); err != nil {
-				continue
-			}
-		}
-		if !filepath.IsLocal(rel) {
-			continue
-		}
-		found, err := fs.Glob(root.FS(), filepath.ToSlash(rel))
-		if err != nil {
-			r.mu.RUnlock()
-			return nil, fmt.Errorf("%w: %q is no pattern: %w", control.ErrPath, pattern, err)
-		}
-		for _, path := range found {
-			if absolute {
-				path = filepath.Join(root.Name(), path)
-			}
-			paths = append(paths, path)
-		}
+	paths, err := r.match(pattern)
+	if err != nil {
+		return nil, err
 	}
-	r.mu.RUnlock()
-	if len(paths) == 0 {
-		return nil, fmt.Errorf("%w: %s: no file below the data roots (%s) has such a name", dataset.ErrInput, pattern, r.names())
-	}
-	if len(paths) > dataset.MaxFiles {
-		return nil, fmt.Errorf("%w: %s: %d files have such names, at most %d can be loaded at once", dataset.ErrInput, pattern, len(paths), dataset.MaxFiles)
-	}
-	slices.Sort(paths)
 	var out []dataset.Input
-	for _, path := range slices.Compact(paths) {
+	for _, path := range paths {
 		f, err := r.find(path)
 		if err != nil {
 			return nil, err
@@ -162,6 +133,42 @@ func (r *roots) glob(pattern string) ([]dataset.Input, error) {
 	return out, nil
 }
 
+// match finds the names below the roots that a pattern has, sorted: one at least, and no more than can be loaded at once.
+func (r *roots) match(pattern string) (paths []string, err error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, root := range r.list {
+		rel, absolute := filepath.Clean(pattern), filepath.IsAbs(pattern)
+		if absolute {
+			if rel, err = filepath.Rel(root.Name(), rel); err != nil {
+				continue
+			}
+		}
+		if !filepath.IsLocal(rel) {
+			continue
+		}
+		found, err := fs.Glob(root.FS(), filepath.ToSlash(rel))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %q is no pattern: %w", control.ErrPath, pattern, err)
+		}
+		for _, path := range found {
+			if absolute {
+				path = filepath.Join(root.Name(), path)
+			}
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("%w: %s: no file below the data roots (%s) has such a name", dataset.ErrInput, pattern, r.names())
+	}
+	slices.Sort(paths)
+	if paths = slices.Compact(paths); len(paths) > dataset.MaxFiles {
+		return nil, fmt.Errorf("%w: %s: %d files have such names, at most %d can be loaded at once", dataset.ErrInput, pattern, len(paths), dataset.MaxFiles)
+	}
+	return paths, nil
+}
+
+// names are for messages; mu is held.
 func (r *roots) names() string {
 	var names []string
 	for _, root := range r.list {
