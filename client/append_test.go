@@ -111,8 +111,13 @@ func TestAppendAtNodes(t *testing.T) {
 	if _, err := c.Load(t.Context(), csvColumns("logs", numbers(0, 100)), nil); err != nil {
 		t.Fatal(err)
 	}
-	report, err := c.Load(t.Context(), LoadSpec{Name: "logs", Append: true, At: []Source{{Node: "n2", Path: path}}}, nil)
-	if err != nil {
+	spec := LoadSpec{Name: "logs", Append: true, At: []Source{{Node: "n2", Path: path}}, DryRun: true}
+	report, err := c.Load(t.Context(), spec, nil)
+	if err != nil || report.Rows != 50 || report.Table.Version != 0 {
+		t.Fatalf("%+v, %v: who keeps nothing makes no version", report, err)
+	}
+	spec.DryRun = false
+	if report, err = c.Load(t.Context(), spec, nil); err != nil {
 		t.Fatal(err)
 	}
 	if s := report.Table.Shards; report.Rows != 50 || s[0].Rows != 50 || s[1].Rows != 100 || len(s[1].Parts) != 1 {

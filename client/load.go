@@ -298,6 +298,7 @@ func (l *loading) run(ctx context.Context) (err error) {
 	}
 	l.touches.end()
 	if l.spec.DryRun {
+		table.Version = 0 // it becomes none
 		return nil
 	}
 	return l.finish(ctx, table)
@@ -365,7 +366,7 @@ func (l *loading) scan(ctx context.Context) error {
 	}
 	var err error
 	if l.spec.rows != nil {
-		l.plan, err = dataset.ScanChunks(l.spec.rows, o)
+		l.plan, err = dataset.ScanChunks(ctx, l.spec.rows, o)
 		return err
 	}
 	l.plan, err = dataset.ScanFiles(ctx, l.spec.Inputs, o)

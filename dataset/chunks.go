@@ -19,8 +19,9 @@ type Chunks struct {
 	Next func(ctx context.Context) ([]arrow.Array, error)
 }
 
-// ScanChunks plans the load of rows that a program has, which it asks for once. All are gathered before the first is written, for their number decides which go where.
-func ScanChunks(in *Chunks, o Options) (*Plan, error) {
+// ScanChunks plans the load of rows that a program has, which it asks for once. All are gathered here, for their number
+// decides which go where: no node has anything to wait for meanwhile, however long the program takes.
+func ScanChunks(ctx context.Context, in *Chunks, o Options) (*Plan, error) {
 	o.Format = Arrow
 	if err := o.prepare(); err != nil {
 		return nil, err
@@ -31,21 +32,23 @@ func ScanChunks(in *Chunks, o Options) (*Plan, error) {
 	if differs := o.Like.Differs(in.Columns); len(o.Like) > 0 && differs != "" {
 		return nil, fmt.Errorf("%w: the columns differ: %s against the dataset: %s", ErrInput, in.Name, differs)
 	}
+	g := &gathered{columns: in.Columns}
+	for {
+		chunk, err := in.Next(ctx)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			g.Close()
+			return nil, err
+		}
+		g.chunks = append(g.chunks, chunk)
+		g.total += int64(chunk[0].Len())
+		o.Progress(PhaseScan, g.total, -1)
+	}
 	p := &Plan{Kind: cluster.Columns, Columns: in.Columns, Sharding: o.sharding(0)}
 	p.fill = func(ctx context.Context, sink Sink) error {
-		g := &gathered{columns: in.Columns}
 		defer g.Close()
-		for {
-			chunk, err := in.Next(ctx)
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			g.chunks = append(g.chunks, chunk)
-			g.total += int64(chunk[0].Len())
-		}
 		return p.fillColumns(ctx, g, sink, &o)
 	}
 	return p, nil

@@ -21,8 +21,8 @@ const (
 	minPartBytes = 16 << 20
 	maxPartBytes = 448 << 20
 	partShare    = 5
-	// maxShardBytes bounds a shard's parts, so that they fit into the address space of a function.
-	maxShardBytes = 8 * maxPartBytes
+	// MaxShardBytes bounds a shard's windows, so that they fit into the address space of a function.
+	MaxShardBytes = 8 * maxPartBytes
 	// maxPartRows bounds a part's chunks.
 	maxPartRows = 1 << 32
 	// MaxFiles bounds the files of one load.
@@ -203,14 +203,14 @@ func (f *filling) flush(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	if len(p.Parts[e]) == cluster.MaxParts || f.shards[e] > maxShardBytes {
-		return fmt.Errorf("%w: a shard has at most %d parts and %d MiB: spread the dataset over more nodes", ErrTooLarge, cluster.MaxParts, maxShardBytes>>20)
-	}
 	schema := f.in.Columns()
 	if err := d.Seal(schema); err != nil {
 		return err
 	}
 	sizes := []uint64{d.Size(), part.DirectoryBytes(len(schema), d.Chunks())}
+	if err := CheckShard(append(slices.Clone(p.Sizes[e]), sizes...)); err != nil {
+		return err
+	}
 	if err := create(ctx, f.sink, e, len(p.Sizes[e]), sizes); err != nil {
 		return err
 	}
@@ -229,6 +229,18 @@ func (f *filling) flush(ctx context.Context) error {
 	f.shards[e] += d.Bytes()
 	d.Release()
 	f.draft = nil
+	return nil
+}
+
+// CheckShard checks that a shard's windows, of these sizes, are no more than a function can see.
+func CheckShard(sizes []uint64) error {
+	all := uint64(0)
+	for _, n := range sizes {
+		all += min(n, MaxShardBytes+1)
+	}
+	if len(sizes) > cluster.PartWindows*cluster.MaxParts || all > MaxShardBytes {
+		return fmt.Errorf("%w: a shard has at most %d parts and %d MiB: spread the dataset over more nodes", ErrTooLarge, cluster.MaxParts, MaxShardBytes>>20)
+	}
 	return nil
 }
 

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 var errCut = errors.New("the disk is gone")
@@ -69,5 +71,52 @@ func TestEndWithinFile(t *testing.T) {
 	f := &files{format: eofFormat{}, inputs: []Input{NewText("x.parquet", nil)}}
 	if _, err := f.Next(t.Context()); err == nil || err == io.EOF {
 		t.Errorf("a file whose pages are damaged was taken for one that ends there: %v", err)
+	}
+}
+
+// Rows of a program are asked for before any node is: it may take longer than a node waits for a load that does nothing.
+func TestChunksGatheredFirst(t *testing.T) {
+	s := column.Schema{{Name: "a", Type: column.Type{ID: column.I64}}}
+	left := 3
+	p, err := ScanChunks(t.Context(), &Chunks{Name: "rows", Columns: s, Next: func(context.Context) ([]arrow.Array, error) {
+		if left == 0 {
+			return nil, io.EOF
+		}
+		left--
+		b := part.NewBuilder(s[0].Type, 1)
+		b.Bits(uint64(left))
+		return []arrow.Array{b.Finish()}, nil
+	}}, Options{})
+	if err != nil || left != 0 {
+		t.Fatalf("%d chunks are to be asked for while nodes wait, %v", left, err)
+	}
+	if err := p.Fill(t.Context(), Discard{}); err != nil || p.Rows != 3 {
+		t.Errorf("%d rows, %v", p.Rows, err)
+	}
+}
+
+// A shard is no more than a function can see, whatever it has grown by.
+func TestCheckShard(t *testing.T) {
+	part := uint64(MaxShardBytes / 4)
+	if err := CheckShard([]uint64{part, part, part, part}); err != nil {
+		t.Error(err)
+	}
+	if err := CheckShard([]uint64{part, part, part, part, 1}); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if err := CheckShard([]uint64{1 << 63, 1 << 63}); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+// Text that is not UTF-8 is no matter of its type, and a number beyond f32 is not infinite.
+func TestBadValues(t *testing.T) {
+	_, err := loaded(t, Options{Format: CSV}, text("x.csv", "a\nx\n\xff\n"))
+	if err == nil || !strings.Contains(err.Error(), "is not UTF-8") || strings.Contains(err.Error(), "--types") {
+		t.Error(err)
+	}
+	_, err = loaded(t, Options{Format: CSV, ColumnTypes: types(t, "a:f32")}, text("x.csv", "a\nInf\n3e38\n-1e39\n"))
+	if err == nil || !strings.Contains(err.Error(), `line 4: column a: "-1e39" does not fit f32`) {
+		t.Error(err)
 	}
 }

@@ -110,6 +110,9 @@ func (r *textRows) begin() {
 // value adds a value to the row that is being read.
 func (r *textRows) value(c int, text []byte) error {
 	if err := r.put[c](r.cols[c], text); err != nil {
+		if r.schema[c].Type.ID == column.UTF8 { // no other type takes what is no text
+			return err
+		}
 		return r.infer.late(r.schema[c], text, err)
 	}
 	return nil

@@ -25,7 +25,7 @@ func putterOf(t column.Type) (textPutter, error) {
 	case column.U8, column.U16, column.U32, column.U64:
 		return putUnsigned(t), nil
 	case column.F32, column.F64:
-		return putFloat, nil
+		return putFloat(t), nil
 	case column.Bool:
 		return putBool, nil
 	case column.Date32, column.Timestamp:
@@ -149,20 +149,22 @@ func readFloat(text []byte) (v float64, ok bool) {
 	return v, true
 }
 
-func putFloat(b *part.Builder, text []byte) error {
-	if v, ok := readFloat(text); ok {
+func putFloat(t column.Type) textPutter {
+	return func(b *part.Builder, text []byte) error {
+		if v, ok := readFloat(text); ok { // 15 digits fit into f32 too
+			b.Float(v)
+			return nil
+		}
+		v, err := strconv.ParseFloat(string(text), 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) || !plainFloat(text) {
+			return fmt.Errorf("%s is no number", clipped(text))
+		}
+		if err != nil || t.ID == column.F32 && math.IsInf(float64(float32(v)), 0) && !math.IsInf(v, 0) {
+			return fmt.Errorf("%s does not fit %v", clipped(text), t)
+		}
 		b.Float(v)
 		return nil
 	}
-	v, err := strconv.ParseFloat(string(text), 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || !plainFloat(text) {
-		return fmt.Errorf("%s is no number", clipped(text))
-	}
-	if err != nil {
-		return fmt.Errorf("%s does not fit into a float", clipped(text))
-	}
-	b.Float(v)
-	return nil
 }
 
 // plainFloat refuses what only Go writes: hexadecimal digits and underscores.

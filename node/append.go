@@ -86,6 +86,13 @@ func (n *Node) checkKept(l *load, t *cluster.Table, s *cluster.Shard) ([]cluster
 	if err != nil {
 		return nil, err
 	}
+	var sizes []uint64
+	for _, w := range s.Windows {
+		sizes = append(sizes, w.Size)
+	}
+	if err := dataset.CheckShard(sizes); err != nil {
+		return nil, err
+	}
 	kept /= cluster.PartWindows
 	old := e.Table.Shards[e.Table.Index(n.cfg.Name)].Parts
 	if kept > len(s.Parts) || kept > len(old) {
