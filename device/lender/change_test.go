@@ -182,3 +182,36 @@ func TestShadow(t *testing.T) {
 	b.regs.Ring(device.SubmissionDoorbell(1), 4, 0)
 	r.eventually("the lease ends", func() bool { return len(r.leases()) == 0 })
 }
+
+// TestBellGoesOn: a queue's bell goes on where that of an earlier queue had got to, so that a borrower that remembers what it saw last misses no completion.
+func TestBellGoesOn(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.borrow(device.BorrowRequest{Mode: device.Shared})
+	const bellAt, cq2, sq2 = 512 << 10, 516 << 10, 520 << 10
+	rung := func() uint64 {
+		var w [8]byte
+		fabric.CopyOut(w[:], b.seg.Bytes()[bellAt:bellAt+8])
+		return binary.NativeEndian.Uint64(w[:])
+	}
+	for life := range uint64(3) {
+		if _, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 2, Entries: 8, Commands: at(sq2), Completions: at(cq2), Bell: at(bellAt)}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			var e [nvme.CommandBytes]byte
+			c := nvme.Command{Op: nvme.OpFlush, NS: 1, ID: uint16(i)}
+			c.Encode(&e)
+			copy(b.seg.Bytes()[sq2+i*nvme.CommandBytes:], e[:])
+		}
+		if err := b.regs.Ring(device.SubmissionDoorbell(2), 4, 2); err != nil {
+			t.Fatal(err)
+		}
+		b.eventually("two completions", func() bool { return b.leases()[0].Commands == 2*(life+1) })
+		if err := r.l.Unqueue(t.Context(), b.from, &device.UnqueueRequest{Lease: b.lease.ID, Queue: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if now := rung(); now != 2*(life+1) {
+			t.Errorf("after %d queues with two completions each the bell says %d", life+1, now)
+		}
+	}
+}
