@@ -126,7 +126,8 @@ type QueueRequest struct {
 	Completions uint64 `json:"completions"` // where the completion queue lies
 	// CompletionEntries are the completion queue's, if they are not Entries.
 	CompletionEntries uint32 `json:"completion_entries,omitempty"`
-	// Bell is a word of 8 bytes: how many completions there were so far. It is rung after each, and the completions themselves ring nothing. 0: there is none.
+	// Bell is a word of 8 bytes that goes up by one with each completion, from what it is when the queue is made. It is rung after each, and the completions themselves ring
+	// nothing. 0: there is none.
 	Bell uint64 `json:"bell,omitempty"`
 }
 

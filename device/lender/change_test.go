@@ -182,3 +182,110 @@ func TestShadow(t *testing.T) {
 	b.regs.Ring(device.SubmissionDoorbell(1), 4, 0)
 	r.eventually("the lease ends", func() bool { return len(r.leases()) == 0 })
 }
+
+// TestBellGoesOn: a queue's bell goes on where that of an earlier queue had got to, so that a borrower that remembers what it saw last misses no completion.
+func TestBellGoesOn(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.borrow(device.BorrowRequest{Mode: device.Shared})
+	const bellAt, cq2, sq2 = 512 << 10, 516 << 10, 520 << 10
+	rung := func() uint64 {
+		var w [8]byte
+		fabric.CopyOut(w[:], b.seg.Bytes()[bellAt:bellAt+8])
+		return binary.NativeEndian.Uint64(w[:])
+	}
+	for life := range uint64(3) {
+		if _, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 2, Entries: 8, Commands: at(sq2), Completions: at(cq2), Bell: at(bellAt)}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			var e [nvme.CommandBytes]byte
+			c := nvme.Command{Op: nvme.OpFlush, NS: 1, ID: uint16(i)}
+			c.Encode(&e)
+			copy(b.seg.Bytes()[sq2+i*nvme.CommandBytes:], e[:])
+		}
+		if err := b.regs.Ring(device.SubmissionDoorbell(2), 4, 2); err != nil {
+			t.Fatal(err)
+		}
+		b.eventually("two completions", func() bool { return b.leases()[0].Commands == 2*(life+1) })
+		if err := r.l.Unqueue(t.Context(), b.from, &device.UnqueueRequest{Lease: b.lease.ID, Queue: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if now := rung(); now != 2*(life+1) {
+			t.Errorf("after %d queues with two completions each the bell says %d", life+1, now)
+		}
+	}
+}
+
+// TestShadowRoomForTwo: a pair of fused commands that waits for room for two completions has the borrower ring when it takes one, though there is room for one already.
+func TestShadowRoomForTwo(t *testing.T) {
+	r := newRig(t, Limits{})
+	b := r.borrow(device.BorrowRequest{Mode: device.Shared})
+	const shadowAt, eventsAt, cq2, sq2, size = 512 << 10, 516 << 10, 520 << 10, 524 << 10, 3
+	if err := r.l.Shadow(b.from, &device.ShadowRequest{Lease: b.lease.ID, Doorbells: at(shadowAt), Events: at(eventsAt)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.l.Queue(b.from, &device.QueueRequest{Lease: b.lease.ID, Queue: 2, Entries: 8, CompletionEntries: size, Commands: at(sq2), Completions: at(cq2)}); err != nil {
+		t.Fatal(err)
+	}
+	word := func(at uint64) uint32 {
+		var w [4]byte
+		fabric.CopyOut(w[:], b.seg.Bytes()[at:at+4])
+		return binary.NativeEndian.Uint32(w[:])
+	}
+	update := func(off uint64, v uint32) { // as in TestShadow
+		old := word(shadowAt + off)
+		fabric.CopyIn(b.seg.Bytes()[shadowAt+off:][:4], binary.NativeEndian.AppendUint32(nil, v))
+		if event := word(eventsAt + off); uint16(v-event-1) < uint16(v-old) {
+			if err := b.regs.Ring(off, 4, uint64(v)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tail, ended := uint32(0), uint32(0)
+	send := func(list ...nvme.Command) {
+		for _, c := range list {
+			var e [nvme.CommandBytes]byte
+			c.NS, c.ID = 1, uint16(tail)
+			c.Encode(&e)
+			copy(b.seg.Bytes()[sq2+tail*nvme.CommandBytes:], e[:])
+			tail++
+		}
+		update(device.SubmissionDoorbell(2), tail)
+	}
+	reap := func() {
+		t.Helper()
+		b.eventually("a completion", func() bool {
+			var w [8]byte
+			fabric.CopyOut(w[:], b.seg.Bytes()[cq2+ended%size*nvme.CompletionBytes+8:][:8])
+			c := nvme.ParseCompletion(binary.LittleEndian.Uint64(w[:]))
+			if is := c.Phase == (ended/size%2 == 0); !is {
+				return false
+			}
+			if c.Status != nvme.StatusOK {
+				t.Errorf("command %d: %s", c.ID, c.Status.Text())
+			}
+			return true
+		})
+		ended++
+	}
+	head := uint32(0)
+	take := func() {
+		head = ended % size
+		update(device.CompletionDoorbell(2), head)
+	}
+	for range 2 {
+		send(nvme.Command{Op: nvme.OpFlush})
+		reap()
+		take()
+	}
+	send(nvme.Command{Op: nvme.OpFlush})
+	reap()
+	half := nvme.Command{Op: nvme.OpCompare, Fused: 1, SGL: true, Data: nvme.DataBlock(at(dataAt), 512), Blocks: 1}
+	other := half
+	other.Op, other.Fused = nvme.OpWrite, 2
+	send(half, other)
+	b.eventually("the engine asks to be told", func() bool { return word(eventsAt+device.CompletionDoorbell(2)) == head })
+	take()
+	reap()
+	reap()
+}

@@ -1,6 +1,7 @@
 package nvme
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -311,6 +312,14 @@ func (c *Controller) findCompletions(q *queue, s *QueueSpec) error {
 		return fmt.Errorf("%w: the bell at %#x, for completions at %#x: both are in windows that are mapped here", device.ErrSpec, s.Bell, s.Completions)
 	}
 	q.bellAt = s.Bell - q.bell.Base
+	mem := q.bell.pin(fabric.RightRead)
+	if mem == nil {
+		return fmt.Errorf("%w: the bell at %#x is in memory that is gone", device.ErrSpec, s.Bell)
+	}
+	var word [8]byte
+	fabric.CopyOut(word[:], mem[q.bellAt:q.bellAt+8])
+	q.bell.unpin()
+	q.rung = binary.NativeEndian.Uint64(word[:]) // where an earlier queue had got to: the borrower sees each completion as a change
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (q *queue) doorbells() (tail, head uint32) {
 	return word(regs[device.SubmissionDoorbell(q.id):]), word(regs[device.CompletionDoorbell(q.id):])
 }
 
-// arm is called before the leader sleeps: it has the borrower ring at its next command and, where the completion queue is full, at the next that it takes. The look that
+// arm is called before the leader sleeps: it has the borrower ring at its next command and, where the completion queue has no room for what waits, at the next that it takes. The look that
 // follows sees what was written before.
 func (q *queue) arm() {
 	s := q.c.shadow
@@ -89,7 +89,7 @@ func (q *queue) arm() {
 	}
 	tail, head := q.doorbells()
 	s.write(s.events, s.eventsAt+device.SubmissionDoorbell(q.id), tail)
-	if _, room, err := q.look(); err == nil && room == 0 {
+	if _, room, err := q.look(); err == nil && room <= q.needs {
 		s.write(s.events, s.eventsAt+device.CompletionDoorbell(q.id), head)
 	}
 }

@@ -111,14 +111,47 @@ func (e *Engine) join(b Backing) *crew {
 func (e *Engine) leave(b Backing, k *crew) {
 	if k.leases--; k.leases == 0 && e.crews[b] == k {
 		delete(e.crews, b)
-		k.close()
+		e.dismiss(k)
 	}
 }
 
-func (k *crew) close() {
+// dismiss ends a crew once nothing of it is under way; e.mu is held.
+func (e *Engine) dismiss(k *crew) {
 	close(k.work)
-	if k.starter != nil {
+	switch {
+	case k.starter == nil:
+	case k.idle():
 		k.starter.Close()
+	default: // the memory of what was started is the disk's until its end
+		e.group.Go(func() { e.drain(k) })
+	}
+}
+
+func (k *crew) idle() bool {
+	return !slices.ContainsFunc(k.started, func(o *op) bool { return o != nil })
+}
+
+// drainEvery is how often drain looks.
+const drainEvery = 5 * time.Millisecond
+
+// drain waits for what a crew has started, when no leader polls any more, and ends it.
+func (e *Engine) drain(k *crew) {
+	for {
+		e.mu.Lock()
+		k.starter.Submit()
+		k.starter.Reap(startedAtOnce, func(token uint64, _ int, err error) {
+			o := k.started[token]
+			k.started[token] = nil
+			e.flying--
+			o.finish(err) // of a controller that was stopped: nobody is told
+		})
+		over := k.idle()
+		e.mu.Unlock()
+		if over {
+			k.starter.Close()
+			return
+		}
+		time.Sleep(drainEvery)
 	}
 }
 
@@ -169,7 +202,7 @@ func (e *Engine) Close() error {
 	e.closed = true
 	for b, k := range e.crews {
 		delete(e.crews, b)
-		k.close()
+		e.dismiss(k)
 	}
 	e.mu.Unlock()
 	done := make(chan struct{})

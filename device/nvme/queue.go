@@ -23,7 +23,7 @@ type queue struct {
 	head      uint32 // of the submission queue: what is fetched next
 	tail      uint32 // of the completion queue: what is written next
 	phase     bool   // of what is written next
-	posted    uint64 // completions so far
+	rung      uint64 // what the bell says
 	inflight  uint32
 	late      []end         // completions that found no room at the endpoint, in order: they are tried again
 	short     int           // bytes that the command at head needs, and found no room for
@@ -292,8 +292,8 @@ func (q *queue) complete(id uint16, st Status) bool {
 	if q.tail++; q.tail == q.cqEntries {
 		q.tail, q.phase = 0, !q.phase
 	}
-	if q.posted++; err == nil && q.bell != nil { // whose memory is mapped
-		err = q.bell.store(q.c.e, q.bellAt, q.posted, true)
+	if q.rung++; err == nil && q.bell != nil { // whose memory is mapped
+		err = q.bell.store(q.c.e, q.bellAt, q.rung, true)
 	}
 	if err != nil { // the endpoint is about to end, or the borrower took the memory back
 		q.c.fault(fmt.Errorf("queue %d: a completion could not be written: %w", q.id, err))

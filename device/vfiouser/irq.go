@@ -3,6 +3,7 @@ package vfiouser
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -61,6 +62,11 @@ func (s *signals) set(m *message) error {
 	case n == 0: // none any more
 		s.replace(m, 0, Vectors, false)
 	case flags&setFDs != 0:
+		for _, fd := range m.fds {
+			if err := checkEvent(fd); err != nil {
+				return err
+			}
+		}
 		s.replace(m, start, n, true)
 	case flags&setNone != 0: // the client tries whether they arrive
 		for i := range n {
@@ -68,6 +74,18 @@ func (s *signals) set(m *message) error {
 		}
 	default:
 		return fmt.Errorf("interrupts with flags %#x: %w", flags, unix.EOPNOTSUPP)
+	}
+	return nil
+}
+
+// checkEvent makes sure that a descriptor is an eventfd: a write to whatever else a client passes might wait, on the leader.
+func checkEvent(fd int) error {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return fmt.Errorf("what an interrupt is raised by cannot be looked up; is /proc mounted? %w", err)
+	}
+	if name != "anon_inode:[eventfd]" {
+		return fmt.Errorf("an interrupt is raised by %.64q, which is no eventfd: %w", name, unix.EINVAL)
 	}
 	return nil
 }

@@ -316,6 +316,25 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
+// TestInterruptsAreEvents: what is raised by anything but an eventfd might wait, and with it the leader.
+func TestInterruptsAreEvents(t *testing.T) {
+	k := newRig(t).connect()
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	if _, errno, err := k.ask(cmdSetIRQs, words(20, setFDs|setTrigger, irqMSI, 0, 1), pipe[1]); errno != unix.EINVAL || err != nil {
+		t.Errorf("a pipe: %v, %v", errno, err)
+	}
+	k.dev.raise(0)
+	var b [8]byte
+	if n, err := unix.Read(pipe[0], b[:]); err != unix.EAGAIN {
+		t.Errorf("%d bytes were written to a pipe: %v", n, err)
+	}
+}
+
 // TestBadMessages: one that makes no sense ends the connection, one that asks for what there is not has an errno; the next client is served.
 func TestBadMessages(t *testing.T) {
 	r := newRig(t)

@@ -52,12 +52,19 @@ func Create(name string, size int64, sealed bool) (*File, error) {
 	return f, nil
 }
 
-// Adopt makes a File of a descriptor that came from elsewhere, which is f's from then on unless an error is returned. It must be a memfd that is sealed against
+// Adopt makes a File of a descriptor that came from elsewhere, which is f's from then on unless an error is returned. It must be a memfd of ordinary pages that is sealed against
 // shrinking; whoever else has it can write it still.
 func Adopt(fd int) (*File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("memfd: fstat: %w", err)
+	}
+	var in unix.Statfs_t
+	if err := unix.Fstatfs(fd, &in); err != nil {
+		return nil, fmt.Errorf("memfd: fstatfs: %w", err)
+	}
+	if in.Type != unix.TMPFS_MAGIC { // huge pages can run out after the memory was mapped, and that kills the process
+		return nil, fmt.Errorf("memfd: it is no memfd of ordinary pages (file system type %#x)", in.Type)
 	}
 	mem, err := Map(fd, st.Size, true)
 	if err != nil {

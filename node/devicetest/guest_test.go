@@ -19,8 +19,8 @@ import (
 	"github.com/wherry-fabric/wherry/internal/vm"
 )
 
-// guestPatience bounds a test with a guest: QEMU interprets its instructions, on a machine that others use too.
-const guestPatience = 4 * time.Minute
+// guestPatience bounds all tests with a guest, which take a minute and a half at a load of 15: QEMU interprets its instructions, on a machine that others use too.
+const guestPatience = 15 * time.Minute
 
 // machine is a guest under test.
 type machine struct {

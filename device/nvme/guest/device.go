@@ -48,12 +48,13 @@ type Device struct {
 // Open makes a Device for a guest that raises interrupts by signal.
 func Open(cfg Config, signal vfiouser.Signal) (*Device, error) {
 	d := &Device{cfg: cfg, work: make(chan struct{}, 1)}
-	served, err := cfg.Serve(func(err error) { d.ctl.Fail(err) })
-	if err != nil {
-		return nil, err
-	}
+	served := &Server{} // its place: the controller can fail as soon as there is one
 	d.memory = &memory{el: cfg.Element, to: served}
 	d.ctl = admin.New(admin.Config{Memory: d.memory, Queues: served, Interrupt: signal, Vectors: vfiouser.Vectors, Drive: cfg.Drive})
+	var err error
+	if *served, err = cfg.Serve(d.ctl.Fail); err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	if err := d.begin(ctx); err != nil {

@@ -75,7 +75,7 @@ func (m *memory) open(fd int) (*file, error) {
 	b, err := fabric.ForeignMemory(fd)
 	if err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("%w: give the guest memory that is shared and sealed (QEMU: -object memory-backend-memfd,share=on)", err)
+		return nil, fmt.Errorf("%w: give the guest memory that is shared and sealed, without huge pages (QEMU: -object memory-backend-memfd,share=on)", err)
 	}
 	seg, err := m.el.NewSegmentOn(b, uint64(st.Size), fabric.Writable)
 	if err != nil {
@@ -166,7 +166,17 @@ func compare(a area, addr uint64) int {
 // Unmap implements vfiouser.Device.
 func (m *memory) Unmap(ctx context.Context, addr, size uint64) error {
 	var out []area
+	end := addr + size
+	if end < addr {
+		end = 1 << maxBits
+	}
 	m.mu.Lock()
+	for _, a := range m.areas { // a window goes as a whole, and to leave it would be to say that nothing uses the part
+		if a.addr < end && addr < a.addr+a.size && (a.addr < addr || a.addr+a.size > end) {
+			m.mu.Unlock()
+			return fmt.Errorf("%w: %d bytes at %#x are taken back, part of %d at %#x: take back what was given", errPlace, size, addr, a.size, a.addr)
+		}
+	}
 	m.areas = slices.DeleteFunc(m.areas, func(a area) bool {
 		within := a.addr >= addr && a.size <= size && a.addr-addr <= size-a.size
 		if within {

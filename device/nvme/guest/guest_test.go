@@ -1,0 +1,125 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/device/nvme/admin"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// queues are a server that notes its windows.
+type queues struct{ windows map[uint32]bool }
+
+func (q queues) Create(context.Context, admin.Queue) error    { return nil }
+func (q queues) Delete(context.Context, uint16) error         { return nil }
+func (q queues) Shadow(context.Context, uint64, uint64) error { return nil }
+func (q queues) Ring(uint64, uint32) error                    { return nil }
+func (q queues) RemoveWindow(_ context.Context, window uint32) error {
+	delete(q.windows, window)
+	return nil
+}
+func (q queues) Close() {}
+
+func (q queues) AddWindow(_ context.Context, window uint32, _ *fabric.Segment, _, _, _ uint64) error {
+	q.windows[window] = true
+	return nil
+}
+
+func open(t *testing.T, q queues, serve func(failed func(error))) *Device {
+	t.Helper()
+	tr, err := shm.New(shm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, err := fabric.New(fabric.Config{Name: "guest", Transports: []fabric.Transport{tr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { el.Close() })
+	if _, err := el.Listen("shm://" + filepath.Join(t.TempDir(), "g.sock")); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(Config{Element: el, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Serve: func(failed func(error)) (Server, error) {
+		serve(failed)
+		return Server{q}, nil
+	}}, func(uint16) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// TestLostAtOnce: a guest comes as the lender goes. Its controller has failed from the beginning, and nothing else happens.
+func TestLostAtOnce(t *testing.T) {
+	d := open(t, queues{map[uint32]bool{}}, func(failed func(error)) { failed(errors.New("the lender is lost")) })
+	var p [4]byte
+	if d.Read(0x1c, p[:]); p != [4]byte{0xff, 0xff, 0xff, 0xff} {
+		t.Errorf("its status is %x", p)
+	}
+}
+
+// memfd makes a memfd of 4 MiB.
+func memfd(t *testing.T, flags, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+	if err != nil && flags != 0 {
+		t.Skipf("this kernel makes no memfd of huge pages: %v", err)
+	}
+	if err == nil {
+		err = unix.Ftruncate(fd, 4<<20)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// TestUnmapPart: memory is taken back as it was given. Part of a window cannot be, and nobody is told that nothing uses it.
+func TestUnmapPart(t *testing.T) {
+	q := queues{map[uint32]bool{}}
+	d := open(t, q, func(func(error)) {})
+	ctx := t.Context()
+	const base, size = 1 << 20, 2 << 20
+	if err := d.Map(ctx, memfd(t, 0, unix.F_SEAL_SHRINK), 0, base, size, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range [][2]uint64{{base, size / 2}, {base + size/2, size / 2}, {base + 4096, 4096}, {0, base + 4096}, {base + 4096, ^uint64(0)}} {
+		if err := d.Unmap(ctx, part[0], part[1]); !errors.Is(err, errPlace) || !q.windows[1] {
+			t.Errorf("%d bytes at %#x were taken back: %v", part[1], part[0], err)
+		}
+	}
+	if err := d.Unmap(ctx, 0, base); err != nil || !q.windows[1] {
+		t.Errorf("memory beside it: %v", err)
+	}
+	if err := d.Unmap(ctx, 0, base+size); err != nil || q.windows[1] {
+		t.Errorf("all of it: %v, %v", err, q.windows)
+	}
+}
+
+// TestBadMemory: memory that may go away under a load is not mapped.
+func TestBadMemory(t *testing.T) {
+	d := open(t, queues{map[uint32]bool{}}, func(func(error)) {})
+	for why, fd := range map[string]int{"not sealed": memfd(t, 0, 0), "no memfd of ordinary pages": memfd(t, unix.MFD_HUGETLB, unix.F_SEAL_SHRINK)} {
+		if err := d.Map(t.Context(), fd, 0, 1<<21, 2<<20, true); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", why, err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			t.Errorf("%s: its descriptor is open still", why)
+		}
+	}
+}
