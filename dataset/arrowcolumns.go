@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -67,7 +66,7 @@ func (r *arrowReader) Columns() column.Schema { return r.schema }
 func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 	for r.batch == nil {
 		columns, err := r.stream.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			return nil, io.EOF
 		}
 		if err != nil {

@@ -354,7 +354,7 @@ func (f *files) Next(ctx context.Context) ([]arrow.Array, error) {
 			return columns, nil
 		}
 		in := f.inputs[f.next-1]
-		if !errors.Is(err, io.EOF) {
+		if err != io.EOF { // an error that has it in itself is none of the end
 			return nil, failed(in, err)
 		}
 		f.now.Close()

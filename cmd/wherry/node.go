@@ -129,11 +129,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		c.DataRoots = flags.DataRoots
 	}
 	if set("limit") {
-		c.LimitsByName = maps.Clone(c.LimitsByName) // the file's stay where no flag sets the same
-		if c.LimitsByName == nil {
-			c.LimitsByName = map[string]string{}
-		}
-		maps.Copy(c.LimitsByName, flags.LimitsByName)
+		c.LimitsByName = mergeLimits(c.LimitsByName, flags.LimitsByName)
 	}
 	if set("advertise") {
 		c.Advertise = flags.Advertise
@@ -158,6 +154,16 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	}
 	c.Program, c.WasmCompiler = version(), []string{"/proc/self/exe", compileWasm}
 	return c, nil
+}
+
+// mergeLimits is the file's limits with the flags' on top: the file's stay where no flag sets the same.
+func mergeLimits(file, flags map[string]string) map[string]string {
+	all := maps.Clone(file)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, flags)
+	return all
 }
 
 // sizes sets what has a unit: times and bytes.

@@ -112,6 +112,9 @@ func readFrame(b []byte) (*frame, error) {
 
 // readIDs finds which column has which dictionary.
 func (f *frame) readIDs(footer flatbuffers.Table) error {
+	if err := checkLists(footer, 4); err != nil { // metadata
+		return err
+	}
 	schema, ok := table(footer, 1)
 	if !ok {
 		return fmt.Errorf("it has no schema")
@@ -138,10 +141,26 @@ func checkFlat(schema flatbuffers.Table) error {
 	if n > len(schema.Bytes)/4 {
 		return fmt.Errorf("its schema lists %d columns, more than it has room for", n)
 	}
+	if err := checkLists(schema, 2, 3); err != nil { // metadata, features
+		return err
+	}
 	for i := range n {
 		field := flatbuffers.Table{Bytes: schema.Bytes, Pos: schema.Indirect(at + flatbuffers.UOffsetT(4*i))}
+		if err := checkLists(field, 6); err != nil { // metadata
+			return err
+		}
 		if _, inner := vector(field, 5); inner > 0 {
 			return fmt.Errorf("column %d has columns within it, which are not supported", i)
+		}
+	}
+	return nil
+}
+
+// checkLists refuses lists that a table's bytes have no room for: the Arrow library makes room for what they say.
+func checkLists(t flatbuffers.Table, slots ...int) error {
+	for _, i := range slots {
+		if _, n := vector(t, i); n < 0 || n > len(t.Bytes)/4 {
+			return fmt.Errorf("it lists %d things where it has room for %d", n, len(t.Bytes)/4)
 		}
 	}
 	return nil

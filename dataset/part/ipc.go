@@ -231,10 +231,8 @@ func (m *messages) Read(p []byte) (int, error) {
 // next looks at the next message's head.
 func (m *messages) next() error {
 	prefix := make([]byte, messagePrefix)
-	if n, err := io.ReadFull(m.r, prefix[:4]); err == io.EOF || n == 0 {
-		return io.EOF // a stream may end without saying so
-	} else if err != nil {
-		return err
+	if _, err := io.ReadFull(m.r, prefix[:4]); err != nil {
+		return err // io.EOF: a stream may end without saying so
 	}
 	if binary.LittleEndian.Uint32(prefix) != math.MaxUint32 {
 		return errors.New("a message does not begin as Arrow's do since version 0.15")
@@ -259,6 +257,18 @@ func (m *messages) next() error {
 	body := message.GetInt64Slot(slot(3), 0)
 	if body < 0 || uint64(body) > m.most {
 		return fmt.Errorf("a message has %d bytes, at most %d are read: write smaller batches", body, m.most)
+	}
+	if err := checkLists(message, 4); err != nil { // metadata
+		return err
+	}
+	rows, has := table(message, 2)
+	if has && message.GetByteSlot(slot(1), 0) == headDict {
+		rows, has = table(rows, 1)
+	}
+	if kind := message.GetByteSlot(slot(1), 0); has && (kind == headDict || kind == headRecord) {
+		if err := checkLists(rows, 1, 2, 4); err != nil { // columns, buffers, numbers of buffers
+			return err
+		}
 	}
 	if message.GetByteSlot(slot(1), 0) == headSchema {
 		schema, ok := table(message, 2)

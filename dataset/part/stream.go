@@ -68,6 +68,9 @@ func checkFooter(at ipc.ReadAtSeeker) error {
 		return err
 	}
 	footer := flatbuffers.Table{Bytes: foot, Pos: flatbuffers.GetUOffsetT(foot)}
+	if err := checkLists(footer, 4); err != nil { // metadata
+		return err
+	}
 	schema, ok := table(footer, 1)
 	if !ok {
 		return fmt.Errorf("it has no schema")
