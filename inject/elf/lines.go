@@ -2,9 +2,9 @@ package elf
 
 import (
 	"bytes"
-	"debug/dwarf"
 	"debug/elf"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -12,7 +12,6 @@ import (
 // Bounds of what is looked through for a line. Line tables of a few thousand lines of C take some 50 KiB.
 const (
 	maxLineBytes = 4 << 20
-	maxLineUnits = 64
 	maxFileName  = 64
 )
 
@@ -32,20 +31,7 @@ func (o *Object) Line(img *Image, addr uint64) (file string, line int, ok bool) 
 	if err != nil {
 		return "", 0, false
 	}
-	size := uint64(0)
-	for _, s := range f.Sections {
-		if strings.HasPrefix(s.Name, ".debug_") {
-			size += s.Size
-		}
-	}
-	if size == 0 || size > maxLineBytes {
-		return "", 0, false
-	}
-	tables, err := f.DWARF()
-	if err != nil {
-		return "", 0, false
-	}
-	return lineOf(tables, offset)
+	return o.lineTables(f).find(offset)
 }
 
 // codeOffset is where in its section an offset in the image lies: that is what line tables know. With several sections of code one could not tell which.
@@ -64,21 +50,69 @@ func (o *Object) codeOffset(at uint64) (offset uint64, ok bool) {
 	return offset, ok && found == 1
 }
 
-func lineOf(tables *dwarf.Data, offset uint64) (file string, line int, ok bool) {
-	units := tables.Reader()
-	for range maxLineUnits {
-		unit, err := units.Next()
-		if err != nil || unit == nil {
-			break
+// lineTables gives the sections that hold lines, as a linker would leave them; without any, or with too large ones, none.
+func (o *Object) lineTables(f *elf.File) *lineTables {
+	t := &lineTables{}
+	for i, s := range f.Sections {
+		if s.Type != elf.SHT_PROGBITS || s.Size > maxLineBytes {
+			continue
 		}
-		var at dwarf.LineEntry
-		rows, err := tables.LineReader(unit)
-		if err == nil && rows != nil && rows.SeekPC(offset, &at) == nil && at.File != nil && at.Line > 0 {
-			return shown(at.File.Name), at.Line, true
+		switch content := o.bytes[s.Offset:][:s.Size]; s.Name {
+		case ".debug_line":
+			if t.lines != nil { // one is looked at, however many there are
+				continue
+			}
+			t.lines = slices.Clone(content)
+			o.settle(f, i, t.lines)
+		case ".debug_line_str":
+			t.lineNames = content
+		case ".debug_str":
+			t.names = content
 		}
-		units.SkipChildren()
 	}
-	return "", 0, false
+	return t
+}
+
+// settle carries out a section's relocations, as far as line tables have any: places of symbols, and RISC-V's distances between two.
+func (o *Object) settle(f *elf.File, section int, b []byte) {
+	symbols, err := f.Symbols()
+	if err != nil {
+		return
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_RELA || int(s.Info) != section {
+			continue
+		}
+		for c := (cursor{b: o.bytes[s.Offset:][:s.Size]}); ; {
+			at, info, addend := c.number(8), c.number(8), c.number(8)
+			if c.bad {
+				break
+			}
+			how, symbol := fillings[f.Machine][uint32(info)], info>>32
+			if how.size == 0 || symbol == 0 || symbol > uint64(len(symbols)) || at > uint64(len(b)) || how.size > uint64(len(b))-at {
+				continue
+			}
+			place := b[at:][:how.size]
+			value := symbols[symbol-1].Value + addend
+			if how.times != 0 {
+				old := cursor{b: place}
+				value = old.number(len(place)) + how.times*value
+			}
+			for i := range place {
+				place[i] = byte(value >> (8 * i))
+			}
+		}
+	}
+}
+
+// filling is how a relocation fills its place: with a value, or by adding to what is there the value so many times.
+type filling struct{ size, times uint64 }
+
+var fillings = map[elf.Machine]map[uint32]filling{
+	elf.EM_X86_64:  {uint32(elf.R_X86_64_64): {8, 0}, uint32(elf.R_X86_64_32): {4, 0}},
+	elf.EM_AARCH64: {uint32(elf.R_AARCH64_ABS64): {8, 0}, uint32(elf.R_AARCH64_ABS32): {4, 0}},
+	elf.EM_RISCV: {uint32(elf.R_RISCV_64): {8, 0}, uint32(elf.R_RISCV_32): {4, 0},
+		uint32(elf.R_RISCV_ADD16): {2, 1}, uint32(elf.R_RISCV_SUB16): {2, ^uint64(0)}},
 }
 
 // shown is a file's name as errors show it: without folders, and nothing that a terminal takes for more than text.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/wherry-fabric/wherry/internal/codecache"
 	"github.com/wherry-fabric/wherry/internal/compiler"
@@ -24,9 +25,13 @@ const longModule = 32 << 10
 type compilers struct {
 	pool *compiler.Pool
 
-	probe sync.Once
-	why   error // why none can be started; known after probe
+	mu    sync.Mutex
+	works bool      // one was started
+	again time.Time // when it is tried next, after none could be started
 }
+
+// startAgain is how long modules are compiled in this process after no other could be started: what was wrong, as a full table of processes, can pass.
+const startAgain = time.Minute
 
 func newCompilers(c Config) *compilers {
 	if len(c.Compiler) == 0 {
@@ -35,28 +40,38 @@ func newCompilers(c Config) *compilers {
 	return &compilers{pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
 }
 
-// compilesElsewhere reports whether processes can be started here. Where they cannot, the log says why, once, and modules are compiled in this process: then nothing
-// but their shape bounds what they take.
+// compilesElsewhere reports whether processes can be started here. Where they cannot, the log says why, and modules are compiled in this process for
+// a while: then nothing but their shape bounds what they take.
 func (e *Engine) compilesElsewhere() bool {
 	c := e.compilers
 	if c == nil {
 		return false
 	}
-	c.probe.Do(func() {
-		h, err := c.pool.Hello()
-		switch {
-		case err != nil:
-			c.why = err
-		case h.Why != "":
-			c.why = errors.New(h.Why)
-		case h.Compiler != compilerName():
-			c.why = fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
-		}
-		if c.why != nil {
-			e.config.Log.Warn("wasm: no compiler process can be started; large modules are compiled in this one", "command", e.config.Compiler, "why", c.why)
-		}
-	})
-	return c.why == nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.works || time.Now().Before(c.again) {
+		return c.works
+	}
+	why := c.try()
+	if c.works = why == nil; !c.works {
+		c.again = time.Now().Add(startAgain)
+		e.config.Log.Warn("wasm: no compiler process can be started; large modules are compiled in this one", "command", e.config.Compiler, "why", why, "tried again after", startAgain)
+	}
+	return c.works
+}
+
+// try starts a process, and says why it is of no use.
+func (c *compilers) try() error {
+	h, err := c.pool.Hello()
+	switch {
+	case err != nil:
+		return err
+	case h.Why != "":
+		return errors.New(h.Why)
+	case h.Compiler != compilerName():
+		return fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
+	}
+	return nil
 }
 
 // compileElsewhere has a module compiled, charged to a principal. The context's end ends that.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +144,34 @@ func TestElsewhereMissing(t *testing.T) {
 	}
 	if s := e.Stats(); s.Compiled != 1 || s.Elsewhere != 0 || !strings.Contains(said.String(), "/bin/false") {
 		t.Errorf("%+v, and the log says %q", s, said.String())
+	}
+}
+
+// TestElsewhereAgain: that no process could be started once does not have large functions compiled here for ever.
+func TestElsewhereAgain(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	well := filepath.Join(t.TempDir(), "compiler")
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' %s well\n", self, compilerMark)
+	e := newEngine(t, Config{Compiler: []string{well}})
+	for round, want := range []uint64{0, 0, 1} {
+		if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
+			t.Fatal(st, err)
+		}
+		if got := e.Stats().Elsewhere; got != want {
+			t.Errorf("round %d: %d functions were compiled elsewhere, want %d", round, got, want)
+		}
+		if round == 0 {
+			if err := os.WriteFile(well, []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			e.compilers.mu.Lock()
+			e.compilers.again = time.Time{} // the while is over
+			e.compilers.mu.Unlock()
+		}
 	}
 }
 

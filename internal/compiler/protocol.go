@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 const (
@@ -20,6 +21,8 @@ const (
 	MaxBytes = 64 << 20
 	// maxHeadBytes bounds the rest of a message: some 20 imports, a list of processor features and a reason.
 	maxHeadBytes = 128 << 10
+	// maxReasonBytes bounds each reason in it, which may name what an author made long.
+	maxReasonBytes = 4 << 10
 )
 
 // Hello is the first message of a compiler: what it is and the machine it is on.
@@ -47,6 +50,19 @@ type Answer struct {
 	Refused string // what is wrong with the code
 	Failed  string // what is wrong with the compiler or the machine
 	Object  []byte `json:"-"`
+}
+
+// bounded is an answer that one message holds: whoever asked would wait for a larger one until the deadline.
+func (a Answer) bounded() Answer {
+	if n := len(a.Object); n > MaxBytes {
+		a = Answer{Refused: fmt.Sprintf("what it compiles to has %d bytes, at most %d are taken; split the function", n, MaxBytes)}
+	}
+	for _, reason := range []*string{&a.Refused, &a.Failed} {
+		if len(*reason) > maxReasonBytes {
+			*reason = strings.ToValidUTF8((*reason)[:maxReasonBytes], "") + "…"
+		}
+	}
+	return a
 }
 
 // A message is two lengths in 4 bytes little-endian each, a head in JSON and a body.
@@ -99,7 +115,7 @@ func Serve(socket io.ReadWriter, hello Hello, compile func(Request) Answer) erro
 	idle <- struct{}{}
 	go func() {
 		for r := range work {
-			a := compile(r)
+			a := compile(r).bounded()
 			idle <- struct{}{} // first: whoever has the answer may ask at once
 			if writeMessage(socket, a, a.Object) != nil {
 				continue // the socket has ended, which the reader sees too

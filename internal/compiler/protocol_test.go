@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMessages(t *testing.T) {
@@ -76,4 +77,35 @@ func FuzzReadMessage(f *testing.F) {
 			t.Errorf("a body of %d bytes in %d", len(body), len(b))
 		}
 	})
+}
+
+// TestServeAnswersAll: what is too long for a message is answered too, rather than leaving who asked to wait for its deadline.
+func TestServeAnswersAll(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	answers := []Answer{{Refused: strings.Repeat("é", maxHeadBytes)}, {Failed: strings.Repeat("\x01", maxHeadBytes)}, {Object: make([]byte, MaxBytes+1)}, {Object: []byte("made")}}
+	next := 0
+	go func() {
+		defer theirs.Close()
+		_ = Serve(theirs, Hello{}, func(Request) Answer { next++; return answers[next-1] }) // it ends with the pipe
+	}()
+	if err := ours.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readMessage(ours, &Hello{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"éé", "\x01", "split the function", ""} {
+		if err := writeMessage(ours, Request{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		var a Answer
+		made, err := readMessage(ours, &a)
+		if err != nil || !strings.Contains(a.Refused+a.Failed, want) || (want == "") != (string(made) == "made") {
+			t.Errorf("answer %d: %.20q, %.20q, %d bytes, %v", i, a.Refused, a.Failed, len(made), err)
+		}
+		if err != nil {
+			break
+		}
+	}
 }
