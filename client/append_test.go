@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 )
@@ -198,6 +199,18 @@ func mustTypes(t testing.TB, text string) column.Schema {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// Columns are sealed, and who wants them writable hears so before they are read.
+func TestWritableColumns(t *testing.T) {
+	c := newBench(t, "shm", "n1").connect(t, tokenOwner)
+	spec := csvColumns("logs", numbers(0, 10))
+	spec.Writable = true
+	progress := 0
+	_, err := c.Load(t.Context(), spec, func(LoadProgress) { progress++ })
+	if !errors.Is(err, control.ErrRequest) || !strings.Contains(err.Error(), "without --writable") || progress > 0 {
+		t.Errorf("%v, after %d steps", err, progress)
+	}
 }
 
 // Nodes make a new version visible one after the other; whoever asks for the table meanwhile waits until all have it.
