@@ -367,8 +367,8 @@ func TestHostileRequests(t *testing.T) {
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[18446744073709551615]}`, control.ErrRequest},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[70368744177664,70368744177664]}`, control.ErrMemory},
 		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, nil},
-		{control.CallAlloc, `{"load":"` + id + `","sizes":[` + strings.Repeat("100,", cluster.MaxWindows-1) + `100]}`, control.ErrRequest},
-		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, nil}, // behind the others: so parts are lent for as they are known
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[100]}`, nil}, // a second window, not the first again
+		{control.CallAlloc, `{"load":"` + id + `","sizes":[1` + strings.Repeat(",1", cluster.MaxWindows-2) + `]}`, control.ErrRequest},
 		{control.CallFill, `{"load":"` + id + `","pieces":[{"size":1}]}`, control.ErrRequest},
 		{control.CallPrepare, `{"load":"` + id + `","table":"AAAA"}`, cluster.ErrTable},
 		{control.CallCommit, `{"load":"` + id + `"}`, control.ErrLoad},

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -68,6 +70,7 @@ func (s *Server) begin(e *embed.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	t.DisableKeepAlives = true // each question finds out whether there is anybody
 	s.peers = &http.Client{Transport: t, Timeout: probeTime}
 	self, listed := s.cfg.self()
 	if !listed || wal.Exist(filepath.Join(e.Dir, "member", "wal")) {
@@ -100,12 +103,14 @@ var errNobody = errors.New("they have a cluster without this member, or with an 
 // meet asks the other members who there is, and has this one taken in where they have a cluster already. Where none answers, the first of the list
 // begins.
 func (s *Server) meet(ctx context.Context, self Member, e *embed.Config) (state string, err error) {
-	list := s.others(ctx)
+	list, mute := s.others(ctx)
 	own := slices.IndexFunc(list, func(f found) bool { return f.Name == self.Name || slices.Contains(f.PeerURLs, s.cfg.url(self.Addr)) })
 	first := s.cfg.Members[0]
 	switch {
 	case own >= 0 && list[own].Name != "" && len(list[own].ClientURLs) == 0:
 		return embed.ClusterStateFlagNew, nil // all begin now
+	case len(list) == 0 && mute != nil: // it may have a cluster, of which this was a member
+		return "", mute
 	case len(list) == 0 && self == first:
 		return embed.ClusterStateFlagNew, nil
 	case len(list) == 0: // one of them may have a cluster; if all began without it, there would be two
@@ -133,31 +138,47 @@ func (s *Server) meet(ctx context.Context, self Member, e *embed.Config) (state 
 	return embed.ClusterStateFlagExisting, nil
 }
 
-// others is what the first of the other members that answers says.
-func (s *Server) others(ctx context.Context) []found {
+// others is what the first of the other members that answers says. If none does, mute says which one takes connections all the same.
+func (s *Server) others(ctx context.Context) (list []found, mute error) {
 	for _, m := range s.cfg.Members {
 		if m.Name == s.cfg.Name {
 			continue
 		}
-		if list, err := s.probe(ctx, s.cfg.url(m.Addr)); err == nil && len(list) > 0 {
-			return list
+		at := s.cfg.url(m.Addr)
+		list, there, err := s.probe(ctx, at)
+		switch {
+		case err == nil && len(list) > 0:
+			return list, nil
+		case there:
+			mute = fmt.Errorf("manager %s runs at %s, and does not say who the members are (%w): look whether both have certificates of one authority for their hosts", m.Name, at, err)
 		}
 	}
-	return nil
+	return nil, mute
 }
 
-// probe asks a member who there is.
-func (s *Server) probe(ctx context.Context, at string) (list []found, err error) {
+// probe asks a member who there is. there reports whether it takes connections at all.
+func (s *Server) probe(ctx context.Context, at string) (list []found, there bool, err error) {
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectDone: func(_, _ string, err error) {
+			if err == nil {
+				connected.Store(true)
+			}
+		},
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/members", nil)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	r, err := s.peers.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, connected.Load(), err
 	}
 	defer r.Body.Close()
-	return list, json.NewDecoder(io.LimitReader(r.Body, maxProbe)).Decode(&list)
+	if err = json.NewDecoder(io.LimitReader(r.Body, maxProbe)).Decode(&list); err == nil && len(list) == 0 {
+		err = errors.New("it names none")
+	}
+	return list, true, err
 }
 
 // closePeers ends the connections of questions.
@@ -255,7 +276,7 @@ func (s *Server) Join(ctx context.Context, name, addr string) ([]cluster.StoreMe
 			return s.members(r), nil // it was taken in before, and has not started yet
 		}
 		for _, u := range m.GetPeerURLs() {
-			if _, err := s.probe(ctx, u); err == nil {
+			if _, there, _ := s.probe(ctx, u); there { // even if it is too busy to answer
 				return nil, fmt.Errorf("%w: %s is running at %s: end it first, or give this manager another name and address", cluster.ErrRunning, m.GetName(), u)
 			}
 		}

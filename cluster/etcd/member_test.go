@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,5 +211,45 @@ func TestJoinRefused(t *testing.T) {
 		Join: func(context.Context, etcd.Member) ([]cluster.StoreMember, error) { return nil, cluster.ErrForbidden }})
 	if !errors.Is(err, cluster.ErrForbidden) {
 		t.Errorf("forbidden: %v", err)
+	}
+}
+
+// TestFirstWaits: the first of the list begins no cluster while another one takes connections, though it does not answer: that one may have a cluster.
+func TestFirstWaits(t *testing.T) {
+	t.Parallel()
+	g := newMembers(t, "a", "b")
+	l, err := net.Listen("tcp", g.list[1].Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	began := make(chan error, 1)
+	go func() {
+		_, err := g.begin("a", g.list)
+		began <- err
+	}()
+	for range 3 {
+		select {
+		case <-asked:
+		case err := <-began:
+			t.Fatalf("a begins while b is there: %v", err)
+		}
+	}
+	l.Close()
+	if err := <-began; err != nil {
+		t.Error(err)
 	}
 }

@@ -124,7 +124,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.IntVar(&c.Rows, "rows", 4<<20, "rows, in half as many groups at most; a server has 448 MiB of them, some 13 million")
 		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb and pyarrow")
 	case "load":
-		f.IntVar(&c.Rows, "rows", 3<<20, "rows of the file, some 80 bytes each")
+		f.IntVar(&c.Rows, "rows", 3<<20, fmt.Sprintf("rows of the file, some 80 bytes each: at least 2, at most %d", bench.MaxRows))
 		f.StringVar(&c.Python, "python", "python3", "a Python that has duckdb, and polars")
 	case "hostile":
 		f.StringVar(&c.Form, "form", "bitcode", "form of the functions: auto, wasm, bitcode or elf, signed and built on the spot with clang")

@@ -16,7 +16,7 @@ import (
 // TestMain makes this test's binary the program itself where it is told to be.
 func TestMain(m *testing.M) {
 	native.Main()
-	if os.Getenv("WHERRY_TEST_RUN") != "" {
+	if os.Getenv("WHERRY_TEST_RUN") != "" || len(os.Args) == 2 && os.Args[1] == compileWasm {
 		os.Exit(run(os.Args[1:]))
 	}
 	if filepath.Base(os.Args[0]) != "wherry" { // which is what scripts run

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -210,10 +211,11 @@ func (t *Transport) Listen(addr string, accept func(fabric.Pending)) (string, er
 }
 
 const (
-	// maxHellos bounds the connections that are in HELLO at once, of all listeners.
-	maxHellos = 256
-	// helloGrace is what each has for HELLO at least. It takes some round trips; 600 silent ones that come again and again delay another by two or three of it.
-	helloGrace = 250 * time.Millisecond
+	// maxHellos bounds the connections that are in HELLO at once, of all listeners. Each takes a goroutine and, with TLS, some ten KiB.
+	maxHellos = 1024
+	// helloGrace is what each has for HELLO at least. With TLS it takes three round trips, of 200 ms each on a long link, and processor time of a node that may be
+	// busy. As many places as silent connections fill in that time go to others meanwhile: a crowd delays another connection by a second for each maxHellos of it.
+	helloGrace = time.Second
 	// helloLook is how often a listener that waits for a place looks whether the transport is closed.
 	helloLook = 20 * time.Millisecond
 )
@@ -260,14 +262,14 @@ func (t *Transport) accepted(c *net.TCPConn) fabric.Pending {
 
 // hello finds a place for an accepted connection, and keeps it for Close to end; nil after Close.
 func (t *Transport) hello(c net.Conn) *share.Guest {
-	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" where it has gone
+	from := origin(c.RemoteAddr())
 	for {
 		t.mu.Lock()
 		if t.closed {
 			t.mu.Unlock()
 			return nil
 		}
-		guest, out, wait := t.hellos.Enter(time.Now(), host, func() { c.Close() })
+		guest, out, wait := t.hellos.Enter(time.Now(), from, func() { c.Close() })
 		t.mu.Unlock()
 		if out != nil {
 			out()
@@ -277,6 +279,21 @@ func (t *Transport) hello(c net.Conn) *share.Guest {
 		}
 		time.Sleep(min(wait, helloLook))
 	}
+}
+
+// origin is where a connection counts as coming from: a host, by its address. Of IPv6 that is the network, as a host can have any address of it. It
+// is "" where the connection has gone.
+func origin(a net.Addr) string {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return ""
+	}
+	ip := at.Addr().Unmap()
+	if ip.Is6() && !ip.IsLinkLocalUnicast() {
+		net, _ := ip.Prefix(64) // which an address of IPv6 has
+		return net.String()
+	}
+	return ip.String()
 }
 
 func (t *Transport) helloDone(g *share.Guest) {

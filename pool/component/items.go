@@ -272,6 +272,28 @@ func (c *Component) disown(r *region, seg *fabric.Segment) {
 	seg.Close()
 }
 
+// spareHolders are so few that nobody looks which of them have keys still.
+const spareHolders = 16
+
+// holds notes who is given keys to an item. Those who have none any more, as theirs have aged, are forgotten once they are the most.
+func (it *item) holds(who cluster.Principal) {
+	it.holders[who.Name] = who
+	n := spareHolders
+	for _, p := range it.pieces {
+		n += len(p.keys)
+	}
+	if len(it.holders) <= 2*n {
+		return
+	}
+	have := map[string]cluster.Principal{who.Name: who}
+	for _, p := range it.pieces {
+		for h := range p.keys {
+			have[h.who] = it.holders[h.who]
+		}
+	}
+	it.holders = have
+}
+
 // itemTable is an item's table with a principal's keys; c.mu is held.
 func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool.ItemTable, error) {
 	rights := r.itemRights(it, who)
@@ -279,7 +301,7 @@ func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool
 		return nil, &cluster.ForbiddenError{Principal: who.Name, Need: "any right on item " + it.label(r), Do: fmt.Sprintf("its owner, %q, can grant it (wherry pool item grant)", it.owner)}
 	}
 	t := &pool.ItemTable{ItemInfo: c.itemInfo(who, r, it), Here: it.size}
-	it.holders[who.Name] = who
+	it.holds(who)
 	for _, p := range it.pieces {
 		if p.off >= it.size {
 			break

@@ -99,7 +99,7 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 		if it == nil || it.gen != req.From.Epoch || r.itemRights(it, who)&fabric.RightRead == 0 {
 			return nil, fmt.Errorf("%w: item %d of region %s: look it up again", pool.ErrMoved, req.From.Item, r.label())
 		}
-		it.holders[who.Name] = who
+		it.holds(who)
 		for _, p := range it.pieces {
 			if from, to := max(req.Off, p.off), min(end, p.off+p.size); from < to {
 				if err := add(p.keys, p.root, p.at, p.size, from-p.off, to-p.off, true); err != nil {

@@ -57,6 +57,30 @@ func TestKeysOfMany(t *testing.T) {
 	}
 }
 
+// TestHoldersBounded: who had a key once, and has none any more, takes no memory for ever.
+func TestHoldersBounded(t *testing.T) {
+	c, _ := newComponent(t, 1<<30, Limits{Keys: 20})
+	ref, numbers := shelf(t, c, 1)
+	for i := range 2000 {
+		k := key(t, c, reader(i), ref, numbers[0])
+		if !c.el.Holds(k) {
+			t.Fatalf("principal %d has no key", i)
+		}
+	}
+	if n := len(c.regions[ref.Region].dir.items[numbers[0]].holders); n > 200 {
+		t.Errorf("%d principals are remembered, and there are %d keys", n, c.keys.all)
+	}
+	last := key(t, c, reader(1999), ref, numbers[0])
+	must(t, c.Grant(ann, &pool.GrantRequest{NameRequest: ref, To: "p1998", Rights: "r"}))
+	if !c.el.Holds(last) {
+		t.Error("a grant to another principal took a key away")
+	}
+	must(t, c.Grant(ann, &pool.GrantRequest{NameRequest: ref, To: cluster.Everyone, Rights: "none"}))
+	if c.el.Holds(last) {
+		t.Error("a right was taken away, and its key stays")
+	}
+}
+
 // TestKeysAge: a principal that has its share loses the key that it has not asked for longest. Where all keys are given, the principal with most
 // gives; who has less than its fair share keeps what it has. Keys to regions do not age.
 func TestKeysAge(t *testing.T) {

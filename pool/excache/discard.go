@@ -90,17 +90,15 @@ func (c *Cache) discard() {
 		return
 	}
 	s := c.rooms[room].s
-	c.forgetting.Store(true)
 	c.serving.Go(func() {
-		done := c.forget(s, room, ranges)
-		defer c.config.Store.Wake()
-		defer c.forgetting.Store(false)
-		if !done {
+		if !c.forget(s, room, ranges) {
 			return
 		}
+		defer c.config.Store.Wake() // without mu
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.core.Discarded()
+		c.forgotten.Add(1)
 		for _, r := range ranges {
 			c.core.Counts.Discarded += r.Size / PageBytes
 		}

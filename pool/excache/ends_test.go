@@ -1,6 +1,7 @@
 package excache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -201,4 +202,53 @@ func TestStartsAnother(t *testing.T) {
 		t.Errorf("its life ends: %d, %v, %#x", n, err, end[0].Revents)
 	}
 	w.Close()
+}
+
+// condStore hands the conditions that are waited for to a test.
+type condStore struct {
+	testStore
+	conds chan func() bool
+}
+
+func (s *condStore) Wait(ctx context.Context, cond func() bool) error {
+	s.conds <- cond
+	return ctx.Err()
+}
+
+// TestDiscardsInARow: a fork that waits for a discard hears of its end, though another room's discard has begun before or begins at once.
+func TestDiscardsInARow(t *testing.T) {
+	asked, answer := make(chan int), make(chan error)
+	store := &condStore{testStore: testStore{most: 2, forgets: func(r int) error {
+		asked <- r
+		return <-answer
+	}}, conds: make(chan func() bool, 1)}
+	c, err := New(Config{LocalBytes: MinLocalBytes, Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for number := range uint64(2) {
+		s := bareSession(t, c, number+1)
+		defer c.end(s)
+		discarding(c, s)
+	}
+	for range 2 {
+		r := <-asked
+		time.Sleep(20 * time.Millisecond) // what began it has ended
+		var p patience
+		c.mu.Lock()
+		c.more(&p)
+		c.mu.Unlock()
+		p.end()
+		cond := <-store.conds
+		if cond() {
+			t.Errorf("room %d is being discarded still", r)
+		}
+		answer <- nil
+		for until := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("room %d is discarded, and nobody hears of it", r)
+			}
+		}
+	}
 }

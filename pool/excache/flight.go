@@ -10,17 +10,17 @@ import (
 // flights is what is on its way between a cache and its store. Sets are of transfers, by number. All but reads of the sets are done with
 // Cache.mu held.
 type flights struct {
-	buffers    []byte
-	all        [Transfers]flight
-	flying     atomic.Uint64 // under way
-	retries    atomic.Uint64 // failed, and to be started again
-	wanted     atomic.Uint64 // somebody waits for one of them to end
-	waits      atomic.Bool   // a goroutine does: it reaps
-	forgetting atomic.Bool   // a discard is under way
-	stalls     []stalled     // faults that wait until any has ended
-	again      []stalled     // the same, while they are answered
-	looked     time.Time     // when silence was looked for last
-	attempts   time.Time     // when something was started again last
+	buffers   []byte
+	all       [Transfers]flight
+	flying    atomic.Uint64 // under way
+	retries   atomic.Uint64 // failed, and to be started again
+	wanted    atomic.Uint64 // somebody waits for one of them to end
+	waits     atomic.Bool   // a goroutine does: it reaps
+	forgotten atomic.Uint64 // discards that have ended, ever
+	stalls    []stalled     // faults that wait until any has ended
+	again     []stalled     // the same, while they are answered
+	looked    time.Time     // when silence was looked for last
+	attempts  time.Time     // when something was started again last
 }
 
 // flight is a transfer's operation.
@@ -209,11 +209,11 @@ func (c *Cache) resume() {
 
 // more lets others have the cache until something has ended that was on its way; c.mu is held.
 func (c *Cache) more(p *patience) {
-	flying, forgetting := c.flying.Load(), c.forgetting.Load()
+	flying, forgotten := c.flying.Load(), c.forgotten.Load()
 	ctx := p.context(c)
 	c.mu.Unlock()
 	err := c.config.Store.Wait(ctx, func() bool {
-		return c.config.Store.Done(flying&c.flying.Load()) != 0 || flying != c.flying.Load() || forgetting && !c.forgetting.Load()
+		return c.config.Store.Done(flying&c.flying.Load()) != 0 || flying != c.flying.Load() || forgotten != c.forgotten.Load()
 	})
 	if err != nil && ctx.Err() == nil {
 		time.Sleep(retryPause)
