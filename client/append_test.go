@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 )
@@ -198,4 +199,52 @@ func mustTypes(t testing.TB, text string) column.Schema {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// Columns are sealed, and who wants them writable hears so before they are read.
+func TestWritableColumns(t *testing.T) {
+	c := newBench(t, "shm", "n1").connect(t, tokenOwner)
+	spec := csvColumns("logs", numbers(0, 10))
+	spec.Writable = true
+	progress := 0
+	_, err := c.Load(t.Context(), spec, func(LoadProgress) { progress++ })
+	if !errors.Is(err, control.ErrRequest) || !strings.Contains(err.Error(), "without --writable") || progress > 0 {
+		t.Errorf("%v, after %d steps", err, progress)
+	}
+}
+
+// Nodes make a new version visible one after the other; whoever asks for the table meanwhile waits until all have it.
+func TestTableWhileAppending(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c, reader := b.connect(t, tokenOwner), b.connect(t, tokenOwner)
+	if _, err := c.Load(t.Context(), csvColumns("logs", numbers(0, 100)), nil); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		for i := 1; i <= 20; i++ {
+			spec := csvColumns("logs", numbers(100*i, 100*i+100))
+			spec.Append = true
+			if _, err := c.Load(t.Context(), spec, nil); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for last := uint64(0); ; {
+		table, err := reader.Table(t.Context(), "logs", "r")
+		if err != nil || table.Rows%100 != 0 || table.Rows < last {
+			t.Fatalf("%v after %d rows, %v", table, last, err)
+		}
+		last = table.Rows
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
 }

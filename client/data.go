@@ -171,6 +171,28 @@ func holdersOf(t *cluster.Table) (names []string) {
 // rights ("r", "rw", …), or for all that the client has if rights is "". Its identity is
 // this client's own: keys are made for each principal.
 func (c *Client) Table(ctx context.Context, name, rights string) (*cluster.Table, error) {
+	over := time.Now().Add(betweenTime)
+	for wait := 2 * time.Millisecond; ; wait *= 2 {
+		t, err := c.table(ctx, name, rights)
+		if !errors.Is(err, errBetween) || time.Now().Add(wait).After(over) {
+			return t, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// betweenTime is how long a load may take from the first node that makes it visible to the last.
+const betweenTime = 2 * time.Second
+
+// errBetween says that a node still has the version before.
+var errBetween = errors.New("it has an older version than others: a load is being finished, or was not finished there; try again, and if that stays so remove the dataset and load it again")
+
+// table asks once.
+func (c *Client) table(ctx context.Context, name, rights string) (*cluster.Table, error) {
 	answers, err := askAll[control.TableReply](ctx, c, control.CallTable, control.TableRequest{Name: name, Rights: rights},
 		func(r *control.TableReply) []string { // only a shard's own node has its keys
 			t, err := cluster.DecodeTable(r.Table)
@@ -205,6 +227,9 @@ func (c *Client) Table(ctx context.Context, name, rights string) (*cluster.Table
 		s := &table.Shards[i]
 		own := from[s.Element]
 		known := own != nil && own.Version == table.Version && own.Index(s.Element) == i
+		if own != nil && own.Version < table.Version && c.shardLost(*s, true) == nil {
+			return nil, fmt.Errorf("dataset %s: node %s: %w: %w", name, s.Element, control.ErrNoShard, errBetween)
+		}
 		if err := c.shardLost(*s, known); err != nil {
 			for _, a := range answers {
 				if a.ep.Name() == s.Element && a.err != nil && !errors.Is(a.err, cluster.ErrNotFound) {

@@ -209,6 +209,9 @@ func (l *loading) check() error {
 	if len(s.Inputs) > 0 {
 		o := s.Options
 		o.Spread.Elements = uint32(max(len(names), 1))
+		if s.Writable && o.Columnar() {
+			return fmt.Errorf("%w: columns are sealed: load them without --writable, or as records (--schema)", control.ErrRequest)
+		}
 		return o.Validate()
 	}
 	return nil

@@ -273,6 +273,8 @@ func (o *Options) checkColumns() error {
 		return fmt.Errorf("%w: a file has a header line, or none", ErrOptions)
 	case itself && o.SkipBad != 0:
 		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
+	case o.Spread.Key != "":
+		return fmt.Errorf("%w: columns are loaded in ranges of rows, and not by a key (%q): leave out --key; with --schema the rows are records, which --shard hash deals out by a key", ErrOptions, o.Spread.Key)
 	case o.Spread.Kind != cluster.Block:
 		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block), not %v; with --schema the rows are records, which can be dealt out", ErrOptions, o.Spread.Kind)
 	case o.EmptyIsZero:

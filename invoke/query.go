@@ -67,7 +67,11 @@ func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q quer
 	found.Explanation.NodeMs = milliseconds(time.Since(start))
 	start = time.Now()
 	m := p.Merge()
-	for _, answer := range byBranch(res) {
+	answers := byBranch(res)
+	if len(answers) != len(table.Shards) { // each has one, if only to say that it ends
+		return nil, fmt.Errorf("query %s: %w: %d elements of %d answered", table.Name, query.ErrAnswer, len(answers), len(table.Shards))
+	}
+	for _, answer := range answers {
 		found.Explanation.BytesMoved += uint64(len(answer))
 		if err := m.Add(answer); err != nil {
 			return nil, fmt.Errorf("query %s: %w", table.Name, err)

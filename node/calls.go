@@ -94,6 +94,9 @@ func (n *Node) stat(_ context.Context, c *rpc.Call, req *control.NameRequest) (*
 	return &out, nil
 }
 
+// versionTries is how often a table is looked up anew because another version took its place.
+const versionTries = 3
+
 // table answers with the shard table, with keys to this node's windows.
 func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) (*control.TableReply, error) {
 	who := control.PrincipalOf(c.From)
@@ -110,7 +113,20 @@ func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) 
 			return nil, err
 		}
 	}
-	keys, rights, err := n.data.keys(e.Name, e.Version, who, func() fabric.Rights { return asked & n.catalog.Rights(who, req.Name) })
+	may := func() fabric.Rights { return asked & n.catalog.Rights(who, req.Name) }
+	keys, rights, err := n.data.keys(e.Name, e.Version, who, may)
+	for range versionTries {
+		if !errors.Is(err, control.ErrNoShard) {
+			break
+		}
+		had := e.Version // a load may have ended meanwhile
+		if e, err = n.catalog.Get(who, req.Name, 0); err != nil {
+			return nil, err
+		}
+		if keys, rights, err = n.data.keys(e.Name, e.Version, who, may); e.Version == had {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
