@@ -41,11 +41,11 @@ unpack() {
 	for deb in "$part"/apt/archives/*.deb; do
 		case "$deb" in
 		*/linux-image-*)
-			dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$part"/kernel --wildcards './boot/vmlinuz-*' './*/modules.builtin' './*/modules.dep' \
+			dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$part"/kernel --wildcards './boot/vmlinuz-*' './*/modules.builtin' \
 				'./*/kernel/drivers/nvme/*' './*/kernel/drivers/block/nbd.ko*' './*/kernel/fs/ext4/*' './*/kernel/fs/jbd2/*' './*/kernel/fs/mbcache.ko*' './*/kernel/crypto/*' \
 				'./*/kernel/lib/*' './*/kernel/block/*' './*/kernel/fs/configfs/*' './*/kernel/arch/x86/crypto/*' ;;
 		*) dpkg-deb -x "$deb" "$part"/qemu ;;
-		esac
+		esac || return 1 # set -e does not hold where the caller asks how it went
 	done
 }
 echo "guest-tools: fetching QEMU and a kernel into $dir" >&2
