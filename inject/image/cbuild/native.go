@@ -124,7 +124,7 @@ func nativeFlags(opts Options, triple string) []string {
 		"-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fstack-clash-protection", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-Wno-unused-command-line-argument",
 	}
 	if opts.Lines {
-		// Version 4: debug/dwarf reads no version 5 that names no compiler (-fno-ident). Not the folder that it was compiled in, or no image would come out twice.
+		// Version 4: older tools read no version 5, and none of it that names no compiler (-fno-ident). Not the folder that it was compiled in, or no image would come out twice.
 		flags = append(flags, "-gline-tables-only", "-gdwarf-4", "-fdebug-compilation-dir=.")
 	}
 	switch arch, _, _ := strings.Cut(triple, "-"); arch {
