@@ -258,13 +258,11 @@ func TestShadowRoomForTwo(t *testing.T) {
 			var w [8]byte
 			fabric.CopyOut(w[:], b.seg.Bytes()[cq2+ended%size*nvme.CompletionBytes+8:][:8])
 			c := nvme.ParseCompletion(binary.LittleEndian.Uint64(w[:]))
-			if is := c.Phase == (ended/size%2 == 0); !is {
-				return false
-			}
-			if c.Status != nvme.StatusOK {
+			ok := c.Phase == (ended/size%2 == 0)
+			if ok && c.Status != nvme.StatusOK {
 				t.Errorf("command %d: %s", c.ID, c.Status.Text())
 			}
-			return true
+			return ok
 		})
 		ended++
 	}
