@@ -37,9 +37,9 @@ type builtin struct {
 }
 
 func (b *builtin) Bind(context.Context, string, []abi.Window) (abi.Bound, error) { return b, nil }
-func (b *builtin) Need(uint64) uint64                           { return 0 }
-func (b *builtin) Reserve(uint64) (abi.Place, error)            { return place{b}, nil }
-func (b *builtin) Close()                                       {}
+func (b *builtin) Need(uint64) uint64                                            { return 0 }
+func (b *builtin) Reserve(uint64) (abi.Place, error)                             { return place{b}, nil }
+func (b *builtin) Close()                                                        {}
 
 type place struct{ *builtin }
 
