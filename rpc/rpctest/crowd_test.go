@@ -28,7 +28,7 @@ func crowdChecks() []check {
 
 func hundredsInFlight(r *rig) {
 	const n = 700
-	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Calls: n, CallsPerPeer: n}})
+	a, b, ep := r.pair(rpc.Config{Limits: rpc.Limits{Calls: 2 * n, CallsPerPeer: n}}) // one principal has three quarters of Calls
 	r.serve(b, "echo", inline(), echo)
 	gate := make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
