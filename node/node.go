@@ -245,7 +245,7 @@ func (n *Node) peerLost(ep *fabric.Endpoint, err error) {
 // or another node turns out to have had its name first (control.ErrNameTaken). Then it
 // stops: it takes no new loads and functions, waits up to Config.StopTime for calls
 // and functions that are under way, cancels what is left, and closes. An end in order is no error; where Close takes longer than
-// some seconds, Run does not wait for it (ErrStillCloses).
+// what is left of StopTime, and 2 s, Run does not wait for it (ErrStillCloses).
 func (n *Node) Run(ctx context.Context) error {
 	for _, m := range n.cfg.Peers {
 		if m.Name == n.cfg.Name {
@@ -271,27 +271,29 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.stopping.Store(true)
 	n.log.Info("stopping")
+	until := time.Now().Add(n.cfg.StopTime)
 	n.drain()
-	return errors.Join(err, n.closeSoon())
+	return errors.Join(err, n.closeBy(until))
 }
 
-// closeTime is how long Run waits for Close. What cannot be interrupted, such as a compiler, may take longer: then the process ends without it.
+// closeTime is how long Run waits for Close at least. What cannot be interrupted, such as a compiler, may take longer: then the process ends without it.
 const closeTime = 2 * time.Second
 
 // ErrStillCloses says that something of a node's goes on that could not be interrupted.
 var ErrStillCloses = errors.New("something still runs that cannot be interrupted, such as a compiler")
 
-// closeSoon is Close that does not wait for ever.
-func (n *Node) closeSoon() error {
+// closeBy is Close that does not wait for ever.
+func (n *Node) closeBy(until time.Time) error {
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }()
-	late := time.NewTimer(closeTime)
+	wait := max(closeTime, time.Until(until))
+	late := time.NewTimer(wait)
 	defer late.Stop()
 	select {
 	case err := <-closed:
 		return err
 	case <-late.C:
-		return fmt.Errorf("node %s: not closed after %v: %w", n.cfg.Name, closeTime, ErrStillCloses)
+		return fmt.Errorf("node %s: not closed after %v: %w", n.cfg.Name, wait.Round(time.Millisecond), ErrStillCloses)
 	}
 }
 

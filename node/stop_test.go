@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 )
 
 // TestStopsWhateverRuns: a node that is told to stop does not wait for what cannot be interrupted.
 func TestStopsWhateverRuns(t *testing.T) {
-	n, err := New(Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node")})
+	n, err := New(Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: tokens(t, cluster.CapMember, "node"), StopTime: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
