@@ -17,6 +17,7 @@ func TestQueuedAfterLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer close(gate)
+	waitFor(t, "b knows both endpoints", func() bool { return len(b.conns()) == 2 })
 	conns := b.conns()
 	f, err := a.p.Start(t.Context(), ep, "one", nil)
 	if err != nil {
