@@ -139,7 +139,8 @@ typedef struct {
 /* Groups or rows, one behind the other: address of the next such block, and how many there are. */
 typedef struct block {
     struct block *next;
-    uint32_t used, room, zero;
+    uint32_t used, room;
+    uint8_t line[64 - 2 * sizeof(uint32_t) - sizeof(void *)]; /* groups begin where a cache line does: short ones then lie in one */
 } block_t;
 
 /* A message that came before the program. */
