@@ -500,21 +500,39 @@ static __attribute__((noinline)) void sum_words(halves_t *to, const uint64_t *v,
     *to = (halves_t){low, high, below};
 }
 
+#define LISTED(at, one)                                        \
+    do {                                                       \
+        uint32_t i = 0;                                        \
+        for (; i + 4 <= n; i += 4) {                           \
+            uint64_t at = word_at((const uint8_t *)(sel + i)); \
+            uint64_t a = v[at & 0xffff], b = v[at >> 16 & 0xffff], c = v[at >> 32 & 0xffff], d = v[at >> 48]; \
+            one(a);                                            \
+            one(b);                                            \
+            one(c);                                            \
+            one(d);                                            \
+        }                                                      \
+        for (; i < n; i++)                                     \
+            one(v[sel[i]]);                                    \
+    } while (0)
+
 static __attribute__((noinline)) void sum_listed(halves_t *to, const uint64_t *v, const uint16_t *sel, uint32_t n)
 {
     uint64_t low = 0, high = 0, below = 0;
-    uint32_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        uint64_t four = word_at((const uint8_t *)(sel + i));
-        uint64_t a = v[four & 0xffff], b = v[four >> 16 & 0xffff], c = v[four >> 32 & 0xffff], d = v[four >> 48];
-        ADD_HALVES(a);
-        ADD_HALVES(b);
-        ADD_HALVES(c);
-        ADD_HALVES(d);
-    }
-    for (; i < n; i++)
-        ADD_HALVES(v[sel[i]]);
+    LISTED(four, ADD_HALVES);
     *to = (halves_t){low, high, below};
+}
+
+/* The same where the sum fits into 64 bits. */
+static __attribute__((noinline)) uint64_t sum_small(const uint64_t *v, const uint16_t *sel, uint32_t n)
+{
+    uint64_t sum = 0;
+#define ADD(x) sum += (x)
+    if (sel)
+        LISTED(four, ADD);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            ADD(v[i]);
+    return sum;
 }
 
 static __attribute__((noinline)) double sum_floats(const double *f, const uint16_t *sel, uint32_t n)
@@ -554,6 +572,11 @@ static void sum_all(const state_spec_t *spec, reg_t *r, uint64_t *s, uint32_t n)
     }
     if (spec->kind == K_FLOAT) {
         s[1] = as_bits(as_float(s[1]) + sum_floats((const double *)v, sel, n));
+        return;
+    }
+    if (r->small) {
+        uint64_t sum = sum_small(v, sel, n);
+        (void)add_wide(s + 1, sum, spec->kind == K_INT ? (uint64_t)((int64_t)sum >> 63) : 0);
         return;
     }
     halves_t sum;

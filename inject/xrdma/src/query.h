@@ -111,6 +111,7 @@ typedef struct {
     uint32_t type;
     uint32_t clean;    /* what lies beneath missing values is zero */
     uint32_t constant; /* all rows have the same value */
+    uint32_t small;    /* integers whose sums over a chunk fit into 64 bits */
 } reg_t;
 #define REG_BYTES (VECTOR * 17u)
 
