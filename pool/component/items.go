@@ -272,26 +272,15 @@ func (c *Component) disown(r *region, seg *fabric.Segment) {
 	seg.Close()
 }
 
-// spareHolders are so few that nobody looks which of them have keys still.
-const spareHolders = 16
-
-// holds notes who is given keys to an item. Those who have none any more, as theirs have aged, are forgotten once they are the most.
+// holds notes who is given keys to an item.
 func (it *item) holds(who cluster.Principal) {
-	it.holders[who.Name] = who
-	n := spareHolders
-	for _, p := range it.pieces {
-		n += len(p.keys)
-	}
-	if len(it.holders) <= 2*n {
-		return
-	}
-	have := map[string]cluster.Principal{who.Name: who}
-	for _, p := range it.pieces {
-		for h := range p.keys {
-			have[h.who] = it.holders[h.who]
+	it.holders = hold(it.holders, who, func(yield func(ring) bool) {
+		for _, p := range it.pieces {
+			if !yield(p.keys) {
+				return
+			}
 		}
-	}
-	it.holders = have
+	})
 }
 
 // itemTable is an item's table with a principal's keys; c.mu is held.
@@ -302,6 +291,7 @@ func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool
 	}
 	t := &pool.ItemTable{ItemInfo: c.itemInfo(who, r, it), Here: it.size}
 	it.holds(who)
+	a := &answer{who: who.Name, rights: rights, ages: ofItem}
 	for _, p := range it.pieces {
 		if p.off >= it.size {
 			break
@@ -311,7 +301,7 @@ func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool
 		if it.seg != nil {
 			size = it.seg.Size() // a key to all of it can be mapped
 		}
-		k, err := c.keys.give(p.keys, p.root, p.at, size, who.Name, rights, true)
+		k, err := c.keys.give(a, p.keys, p.root, p.at, size)
 		if err != nil {
 			return nil, err
 		}
