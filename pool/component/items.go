@@ -111,7 +111,7 @@ func (c *Component) findItem(who cluster.Principal, req *pool.ItemRequest) (*reg
 
 // CreateItem allocates an item.
 func (c *Component) CreateItem(who cluster.Principal, req *pool.ItemCreateRequest) (*pool.ItemTable, error) {
-	if req.Size == 0 || req.Size > pool.MaxRegionBytes || req.Spread%pool.ItemAlign != 0 || len(req.Parts) >= pool.MaxItemParts || req.Whole > pool.MaxRegionBytes {
+	if req.Size == 0 && len(req.Parts) == 0 || req.Size > pool.MaxRegionBytes || req.Spread%pool.ItemAlign != 0 || len(req.Parts) >= pool.MaxItemParts || req.Whole > pool.MaxRegionBytes {
 		return nil, fmt.Errorf("%w: an item of %d bytes (%d in all) in blocks of %d at %d more components: 1 to %d bytes, blocks that are multiples of %d, less than %d components are possible",
 			pool.ErrSpec, req.Size, req.Whole, req.Spread, len(req.Parts), uint64(pool.MaxRegionBytes), pool.ItemAlign, pool.MaxItemParts)
 	}
@@ -139,9 +139,11 @@ func (c *Component) CreateItem(who cluster.Principal, req *pool.ItemCreateReques
 	}
 	it := &item{name: req.ItemName, owner: who.Name, size: req.Size, room: round(req.Size), private: req.Private, spread: req.Spread, whole: req.Whole, parts: req.Parts,
 		grants: map[string]fabric.Rights{}, holders: map[string]cluster.Principal{}}
-	if req.Private {
+	switch {
+	case req.Size == 0: // its parts have all of it
+	case req.Private:
 		err = c.allocPrivate(r, it)
-	} else {
+	default:
 		err = r.allocShared(it, req.Solid)
 	}
 	if err != nil {
@@ -453,6 +455,9 @@ func (c *Component) ResizeItem(who cluster.Principal, req *pool.ItemResizeReques
 
 // give gives bytes of an item back to where they are from.
 func (it *item) give(r *region, from, n uint64) {
+	if n == 0 {
+		return
+	}
 	if it.slab != nil {
 		it.slab.space.give(it.off+from, n)
 	} else if it.seg == nil {
