@@ -34,6 +34,10 @@
 //
 // A fork (fork.go) has writes wait until what is local is in the store; then the store copies rooms, and what the parent writes does not leave until it has.
 //
+// A share (share.go) is memory that processes map by name. It has rooms as processes have, and one file; a view is a process's mapping of it, with faults of its
+// own. Its pages are written to the file, and then put into the page table of whoever asked: other views take a minor fault. Writers are in one process, so
+// only its views are protected before a page leaves.
+//
 // # Errors
 //
 // ErrLost of the store, or no success in 4 seconds, means that all that is not local is lost: accesses are a SIGBUS, and Config.Told is told

@@ -50,7 +50,9 @@ func (c *Cache) clone(s, child *session) error {
 		return unix.ESRCH
 	}
 	runs := c.core.Still(from)
-	defer func() { c.cloned(s, runs) }()
+	defer func() {
+		c.cloned(from, runs, func(offset uint64) { s.faults.Protect(s.base+offset, PageBytes, false) })
+	}()
 	for _, e := range runs {
 		if err := s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, true); err != nil {
 			return err
@@ -98,7 +100,9 @@ func (c *Cache) keepAll(rooms []int, runs []effect) error {
 	var p patience
 	defer p.end()
 	for i := 0; ; {
-		if err := errors.Join(c.lost, c.ctx.Err()); err != nil {
+		if len(rooms) > 0 && c.core.gone[rooms[0]] {
+			return ErrLost // which was told
+		} else if err := c.ctx.Err(); err != nil {
 			return err
 		}
 		if i < len(runs) {
@@ -120,13 +124,13 @@ func (c *Cache) keepAll(rooms []int, runs []effect) error {
 	}
 }
 
-// cloned lets s go on as ever, with runs that were protected and may not have been kept; c.mu is held.
-func (c *Cache) cloned(s *session, runs []effect) {
-	c.core.Cloned(s.rooms)
+// cloned lets writers to rooms go on as ever, with runs that were protected and may not have been kept; c.mu is held.
+func (c *Cache) cloned(rooms []int, runs []effect, unprotect func(offset uint64)) {
+	c.core.Cloned(rooms)
 	for _, e := range runs {
 		for p := e.first; p < e.first+e.n; p++ {
 			if c.core.pages[p].state == dirty {
-				s.faults.Protect(s.base+c.offset(p), PageBytes, false)
+				unprotect(c.offset(p))
 			}
 		}
 	}
@@ -141,7 +145,7 @@ func (c *Cache) goOn() {
 	}
 }
 
-// offset is where a page is in its session's window.
+// offset is where a page is in its session's window, or its share's file.
 func (c *Cache) offset(p uint32) uint64 {
 	return c.rooms[p/roomPages].offset + uint64(p%roomPages)*PageBytes
 }

@@ -34,7 +34,7 @@ type rig struct {
 	errs    chan error
 }
 
-func newRig(t *testing.T, store *testStore, local int64) *rig {
+func newRig(t *testing.T, store *testStore, local int64, shares ...Share) *rig {
 	t.Helper()
 	if err := uffd.Probe(); err != nil && os.Getenv("CI") != "true" {
 		t.Skip(err)
@@ -52,7 +52,7 @@ func newRig(t *testing.T, store *testStore, local int64) *rig {
 	if _, err := r.shim.Write(shim.Library()); err != nil {
 		t.Fatal(err)
 	}
-	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Told: func(err error) { r.errs <- err }}); err != nil {
+	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Shares: shares, Told: func(err error) { r.errs <- err }}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.socket, Net: "unix"})
