@@ -251,6 +251,9 @@ func (c *Cache) vacant() int {
 
 // end takes all of a session's rooms back; its process is gone. An error says that it is not.
 func (c *Cache) end(s *session) error {
+	if s.fork != nil {
+		c.parted(s) // the child may be there
+	}
 	c.mu.Lock()
 	s.ended = true
 	err := c.disown(s)

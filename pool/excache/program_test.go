@@ -122,7 +122,7 @@ func TestPrograms(t *testing.T) {
 	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, &testStore{most: 10, mapped: mapped}, 2<<20)
-			for _, what := range []string{"sizes", "maps", "threads", "churn", "files", "forks"} {
+			for _, what := range []string{"sizes", "maps", "threads", "churn", "files", "forks", "moments"} {
 				t.Run(what, func(t *testing.T) {
 					before := r.Stats()
 					if got := r.run(t, r.program, what); got != "ok" {

@@ -27,10 +27,11 @@ const (
 	windowBytes = 256 << 30          // addresses, not memory
 	callTake    = 1                  // rooms up to the argument, in bytes
 	callFree    = 2                  // the pairs are ranges whose bytes are wanted no more
-	callFork    = 3                  // the session of the argument gets a copy of the window, before its hello
+	callFork    = 3                  // the session of the argument gets a copy of the window, before its hello; writes wait until callParted
 	callOpen    = 4                  // the pairs are a share's name, of as many bytes as the argument: the file that it is for programs
 	callView    = 5                  // three pairs, a share's device and file number, address and size, offset and whether to write: the file to map there
 	callUnview  = 6                  // the pair is an address and size: what was mapped there of shares is not any more
+	callParted  = 8                  // the system has forked the process
 	callSync    = 7                  // the same: what was changed of shares there is in the store
 	maxPairs    = 256
 	// faultsAtOnce are read from the kernel together.
@@ -46,15 +47,17 @@ type session struct {
 	counters []byte
 	faults   *uffd.FD
 	base     uint64
-	pid      int        // as it says
-	follow   bool       // its thread ids mean here what they mean to it
-	rooms    []int      // of its window, in order
-	views    []*view    // of shares
-	ended    bool       // it takes no more rooms
-	forked   bool       // a process has asked for it to get its copy
-	filling  sync.Mutex // held while the store copies to its rooms: they are its own until then
-	life     int        // writing end of a pipe: when it closes the process is killed
-	stop     int        // eventfd that ends the fault loops
+	pid      int             // as it says
+	follow   bool            // its thread ids mean here what they mean to it
+	rooms    []int           // of its window, in order
+	views    []*view         // of shares
+	ended    bool            // it takes no more rooms
+	forked   bool            // a process has asked for it to get its copy
+	copied   chan unix.Errno // hears of the copy; nil: it gets none
+	fork     *forkUnderWay   // of its process; calls and end alone look at it
+	filling  sync.Mutex      // held while the store copies to its rooms: they are its own until then
+	life     int             // writing end of a pipe: when it closes the process is killed
+	stop     int             // eventfd that ends the fault loops
 	stopping atomic.Bool
 	turns
 	placed int // bytes of the last install that are there
@@ -187,7 +190,7 @@ func (c *Cache) greet(s *session) error {
 	c.mu.Lock()
 	s.base, s.pid = hello[1], int(hello[2])
 	c.mu.Unlock()
-	_, err = s.conn.Write(words(0, 0))
+	_, err = s.conn.Write(words(uint64(c.awaitCopy(s)), 0)) // with an error it ends by itself
 	return err
 }
 
@@ -279,6 +282,8 @@ func (c *Cache) call(s *session, call, arg uint64, pairs []byte) (status, value 
 		status = c.takeUpTo(s, arg)
 	case call == callFork && count == 0:
 		status = c.fork(s, arg)
+	case call == callParted && count == 0:
+		status = c.parted(s)
 	case call == callFree:
 		for i := range count {
 			c.mu.Lock() // once for each range, so that faults need not wait for all

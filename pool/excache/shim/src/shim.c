@@ -534,12 +534,11 @@ static void before_fork(void)
 
 static void in_parent(void)
 {
-    i64 thread = CALL0(SYS_gettid), of_it = thread;
-    if (refusal)
+    i64 thread = CALL0(SYS_gettid), of_it = thread, why = refusal, late = window_parted(!why);
+    if (why || late)
         __atomic_store_n(&refused, thread, __ATOMIC_RELAXED);
     else
         __atomic_compare_exchange_n(&refused, &of_it, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    window_parted();
 }
 
 static void in_child(void)

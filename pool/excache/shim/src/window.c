@@ -595,6 +595,8 @@ static void join_session(const struct welcome *w, int forked)
     if (CALL3(SYS_sendmsg, wire, &o, MSG_NOSIGNAL) != sizeof hello || err < 0)
         fail("this process cannot have remote memory\n"); /* the daemon says why */
     receive_all(answer, sizeof answer);
+    if (answer[0]) /* the parent says why there is no copy */
+        CALL1(SYS_exit_group, 125);
     counters = (struct counters *)shared;
     window_on = 1;
 }
@@ -634,11 +636,13 @@ void window_forked(void)
     share_forked();
 }
 
-void window_parted(void)
+i64 window_parted(int forked)
 {
+    u64 err = forked ? ask(CALL_PARTED, 0, 0, 0, 0) : 0;
     if (child.wire >= 0)
         close_all(&child);
     unlock();
+    return -(i64)err;
 }
 
 /* The address of the daemon is in the environment; the C library may not have read it yet. */
