@@ -11,6 +11,8 @@ BENCH      ?= .
 # the race detector needs cgo; each process that it watches would sleep a second at its end.
 export CGO_ENABLED = 0
 WATCHED     = CGO_ENABLED=1 GORACE="atexit_sleep_ms=50 $$GORACE"
+# Test binaries without DWARF, which nobody reads: it is a third of the time of each of some 140 links.
+LINK       ?= -ldflags=-w
 # The packages that take longest, first, so that no core waits for one of them at the end.
 LONGEST    ?= ./rpc/rpctest ./fabric/tcp ./cmd/wherry
 # Packages with goroutines or shared memory are run with the race detector; pure ones among them, which start no goroutine, are not, nor is bench, which drives the others' code.
@@ -48,11 +50,11 @@ vet: ## fail if a file is not gofmt's; go vet with the invariants tag, and witho
 
 # The house's tests come first and alone, for they build on all cores: beside them, processes that poll go slowly.
 unit: ## all tests, with invariants checked
-	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
-	$(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(LONGEST) $$($(GO) list ./... | grep -v /internal/house$$)
+	$(GO) test -vet=off -pgo=off $(LINK) -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
+	$(GO) test -vet=off -pgo=off $(LINK) -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(LONGEST) $$($(GO) list ./... | grep -v /internal/house$$)
 
 race: ## the concurrent packages' tests under the race detector
-	$(WATCHED) $(GO) test -vet=off -pgo=off -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $$($(GO) list $(RACE) | grep -vE '$(PURE)')
+	$(WATCHED) $(GO) test -vet=off -pgo=off $(LINK) -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $$($(GO) list $(RACE) | grep -vE '$(PURE)')
 
 outside: ## build and run a program outside this module that uses the library
 	@scripts/outside-module.sh

@@ -95,7 +95,7 @@ func TestQueryEqualsDuckDB(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, q := range questions {
-			found, err := invoke.Query(t.Context(), c.Runtime(), table, q.Q)
+			found, err := invoke.Query(patient(t), c.Runtime(), table, q.Q)
 			if err != nil {
 				t.Fatalf("%+v: %v", q.Q, err)
 			}
@@ -129,7 +129,7 @@ func TestQueryExplains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := invoke.Query(t.Context(), c.Runtime(), table, query.Query{Where: "u32 < 4294962398", Agg: []string{"n=count()"}}) // i > 4897
+	found, err := invoke.Query(patient(t), c.Runtime(), table, query.Query{Where: "u32 < 4294962398", Agg: []string{"n=count()"}}) // i > 4897
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestQueryErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = invoke.Query(t.Context(), c.Runtime(), table, q)
+		_, err = invoke.Query(patient(t), c.Runtime(), table, q)
 		return err
 	}
 	for want, err := range map[string]error{

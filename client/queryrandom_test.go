@@ -251,7 +251,7 @@ func checkRandom(t *testing.T, c *Client, table *cluster.Table, rows []randomRow
 		t.Fatalf("%+v: %v", q, err)
 	}
 	want, keys, err := evaluate(table.Columns, rows, q)
-	found, got := invoke.Query(t.Context(), c.Runtime(), table, q)
+	found, got := invoke.Query(patient(t), c.Runtime(), table, q)
 	switch {
 	case err != nil && got != nil:
 		return false // which of the two overflows is found first is open
@@ -372,7 +372,7 @@ func TestQueryExchange(t *testing.T) {
 		return cmp.Or(cmp.Compare(b[1].(int64), a[1].(int64)), cmp.Compare(a[0].(int64), b[0].(int64)))
 	})
 	q.Order, q.Limit = []string{"-y0", "x0"}, 7
-	found, err := invoke.Query(t.Context(), c.Runtime(), table, q)
+	found, err := invoke.Query(patient(t), c.Runtime(), table, q)
 	if err != nil || found.Rows != 7 {
 		t.Fatal(found, err)
 	}

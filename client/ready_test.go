@@ -96,7 +96,7 @@ func TestReadyOnColumns(t *testing.T) {
 	if got := called(t, c, cols, "countby", map[string]string{"column": "ok"}); !strings.HasPrefix(got, "key,n\nfalse,") { // of rows 0
 		t.Errorf("countby ok: %q", got)
 	}
-	found, err := invoke.Query(t.Context(), c.Runtime(), cols, query.Query{Agg: []string{"n=count(size)", "sum=sum(size)", "min=min(size)", "max=max(size)"}})
+	found, err := invoke.Query(patient(t), c.Runtime(), cols, query.Query{Agg: []string{"n=count(size)", "sum=sum(size)", "min=min(size)", "max=max(size)"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,11 @@ func TestSimShortWays(t *testing.T) {
 	}
 	var visits, stayed [3]int
 	played, asked, failed := 0, 0, 0
-	trials.Each(t, simPrograms, func(seed uint64, fail seeds.Fail) {
+	programs := simPrograms
+	if testing.Short() { // the race detector makes them long
+		programs /= 5
+	}
+	trials.Each(t, programs, func(seed uint64, fail seeds.Fail) {
 		g := &generator{r: rand.New(rand.NewPCG(seed, 1))}
 		program := g.program()
 		at := uint8(g.r.IntN(houses))
