@@ -191,7 +191,7 @@ func (l *Compiler) greet() (compiler.Hello, error) {
 	if h.Version != 0 {
 		return h, nil
 	}
-	h, err := l.pool.Hello()
+	h, err := l.pool.Hello(context.Background())
 	if err == nil && h.Why != "" {
 		err = errors.New(h.Why)
 	}
