@@ -380,6 +380,27 @@ func TestLockedDown(t *testing.T) {
 	object(t, l, request(t, l, echo, "reply"))
 }
 
+// TestUnconfined: compilers compile without being locked down, only where that is asked for.
+func TestUnconfined(t *testing.T) {
+	l := newCompiler(t, Config{Unconfined: true})
+	object(t, l, request(t, l, echo, "reply"))
+	filters := func(process string) string {
+		b, err := os.ReadFile("/proc/" + process + "/status")
+		if err != nil {
+			return ""
+		}
+		_, after, _ := strings.Cut(string(b), "\nSeccomp:")
+		line, _, _ := strings.Cut(after, "\n")
+		return line
+	}
+	own := filters("self") // a container may have one for all its processes
+	for _, pid := range processes(t) {
+		if got := filters(fmt.Sprint(pid)); got != own && got != "" { // "": it was replaced meanwhile
+			t.Errorf("process %d has filters %q, this one %q", pid, got, own)
+		}
+	}
+}
+
 // processes are the compilers that this program runs.
 func processes(t *testing.T) (pids []int) {
 	t.Helper()
