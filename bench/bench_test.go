@@ -45,7 +45,7 @@ func withCompiler(t *testing.T) {
 func TestMain(m *testing.M) {
 	native.Main()
 	if filepath.Base(os.Args[0]) == llvm.Program {
-		if err := libllvm.Serve(""); err != nil {
+		if err := libllvm.Serve("", false); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

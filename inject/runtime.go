@@ -43,7 +43,7 @@ type Config struct {
 	Trust *trust.Policy
 	// Loads bounds the functions that are made ready at once, of which one principal has three quarters at most; default 4. Others queue.
 	Loads int
-	// LoadTime is the most that making a function ready takes; default 10 s.
+	// LoadTime is the most that making a function ready takes; 0: DefaultLoadTime.
 	LoadTime time.Duration
 	// Limits are the most that a function gets here, whatever its manifest wishes; zero
 	// fields leave it to the engine.
@@ -151,8 +151,8 @@ type arrival struct {
 const (
 	defaultRunning = 128
 	defaultLoads   = 4
-	// defaultLoadTime: a compiler's worst cases take a second or two.
-	defaultLoadTime = 10 * time.Second
+	// DefaultLoadTime is Config.LoadTime's: a compiler's worst cases take a second or two.
+	DefaultLoadTime = 10 * time.Second
 	// keptTables is how many shard tables are found again by their bytes alone: a client's calls are on a few datasets.
 	keptTables = 16
 	// sparePeers: an endpoint that ends makes room for another before its number is free.
@@ -179,7 +179,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		cfg.Loads = defaultLoads
 	}
 	if cfg.LoadTime == 0 {
-		cfg.LoadTime = defaultLoadTime
+		cfg.LoadTime = DefaultLoadTime
 	}
 	rt := &Runtime{el: el, layer: el.Layer(layer.Pass{}), cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes, cfg.Trust),
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}

@@ -88,6 +88,12 @@ type Config struct {
 	// Native is where bitcode and ELF objects run: "off", nowhere (default), "worker", in processes of their own, which are this program
 	// started once more: it must call native.Main first of all; or "in-process", in this one, where nothing contains them (docs/native.md).
 	Native string `yaml:"native"`
+	// Compiler starts wherry-llvm, which compiles bitcode; empty: the one beside this program, or on PATH. UnconfinedCompiler has it work where it cannot
+	// be locked down, as under QEMU's emulation of a processor: bitcode that takes it over can do what this node's user can.
+	Compiler           []string `yaml:"compiler"`
+	UnconfinedCompiler bool     `yaml:"unconfined_compiler"`
+	// CompileTime is the processor time that compiling one function's bitcode may take; 0: compiler.DefaultDeadline. On the clock it is ten times as long, at least 10 s.
+	CompileTime time.Duration `yaml:"compile_time"`
 	// Trust and TrustFile name the keys whose signatures native code needs; the file is a YAML list of the same.
 	Trust     []TrustedKey `yaml:"trust"`
 	TrustFile string       `yaml:"trust_file"`
@@ -196,8 +202,8 @@ func (c *Config) Validate() error {
 	if err := c.validateMemory(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if c.StopTime < 0 || c.LoadTime < 0 || c.CodeCacheBytes < 0 {
-		return errors.New("node: stop_time, load_time and code_cache_bytes cannot be negative")
+	if c.StopTime < 0 || c.LoadTime < 0 || c.CompileTime < 0 || c.CodeCacheBytes < 0 {
+		return errors.New("node: stop_time, load_time, compile_time and code_cache_bytes cannot be negative")
 	}
 	if c.CodeCacheBytes != 0 && c.CodeCacheBytes < MinCodeCache {
 		return fmt.Errorf("node: code_cache_bytes %v: at least %v", c.CodeCacheBytes, MinCodeCache)

@@ -20,6 +20,9 @@ const (
 	nativeInProcess = "in-process"
 )
 
+// compilePatience is how many times its processor time compiling may take on the clock, where others have the processors, as internal/compiler has it.
+const compilePatience = 10
+
 // functions makes the node able to run what is injected.
 func (n *Node) functions(l *limits) error {
 	policy, err := n.cfg.trust()
@@ -50,7 +53,7 @@ func (n *Node) functions(l *limits) error {
 		}
 	}
 	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, other}, Trust: policy, Travel: l.functions,
-		Log: n.log, Output: n.cfg.Output, Tracer: n.cfg.Tracer})
+		LoadTime: max(inject.DefaultLoadTime, compilePatience*n.cfg.CompileTime), Log: n.log, Output: n.cfg.Output, Tracer: n.cfg.Tracer})
 	return err
 }
 
@@ -62,15 +65,27 @@ func (n *Node) nativeEngine(dir string, c native.Config) (abi.Engine, error) {
 	if dir != "" {
 		dir = filepath.Join(dir, "objects")
 	}
-	n.compiler = llvm.New(llvm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
-	c.Compiler, c.Worker, c.InProcess, c.Log = compiler{n.compiler}, n.cfg.Worker, n.cfg.Native == nativeInProcess, n.log
+	n.compiler = llvm.New(llvm.Config{Command: n.cfg.Compiler, Unconfined: n.cfg.UnconfinedCompiler, Deadline: n.cfg.CompileTime, CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes), Log: n.log})
+	c.Compiler, c.Worker, c.InProcess, c.Log = compiler{n.compiler, n.cfg.UnconfinedCompiler}, n.cfg.Worker, n.cfg.Native == nativeInProcess, n.log
 	var err error
 	n.native, err = native.New(c)
 	return n.native, err
 }
 
 // compiler has package llvm compile for package native: neither knows the other.
-type compiler struct{ *llvm.Compiler }
+type compiler struct {
+	*llvm.Compiler
+	unconfined bool
+}
+
+// Target says with the processor what an operator who looks at the node should see.
+func (c compiler) Target() (triple, cpu string, features []string, err error) {
+	triple, cpu, features, err = c.Compiler.Target()
+	if c.unconfined {
+		cpu += " by compilers that are not locked down (unconfined_compiler)"
+	}
+	return triple, cpu, features, err
+}
 
 func (c compiler) Object(ctx context.Context, r native.Request) ([]byte, bool, error) {
 	return c.Compiler.Object(ctx, llvm.Request(r))

@@ -27,6 +27,7 @@ type demoReport struct {
 		Vertices, Elements int
 		Transports         []string
 		Processors         []string
+		Bitcode            []string
 		LentBytes          int64 `json:"lent_bytes_at_most"`
 		DataBytes          int64 `json:"data_bytes"`
 	}
@@ -84,7 +85,17 @@ func TestDemoOnASmallGraph(t *testing.T) {
 	}
 }
 
-// TestDemoMixed: nodes for three processors answer as one does, the same image on each of them.
+// crossBuild builds a command for another processor.
+func crossBuild(t *testing.T, command, arch, to string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-pgo=off", "-o", to, command)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build, err, out)
+	}
+}
+
+// TestDemoMixed: nodes for three processors answer as one does, the same image on each of them; bitcode is compiled on an arm64, and answers as wasm does there.
 func TestDemoMixed(t *testing.T) {
 	dir := t.TempDir()
 	var others []string
@@ -93,10 +104,19 @@ func TestDemoMixed(t *testing.T) {
 			continue
 		}
 		others = append(others, arch)
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-pgo=off", "-o", filepath.Join(dir, "wherry-"+arch), ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", build, err, out)
+		crossBuild(t, ".", arch, filepath.Join(dir, "wherry-"+arch))
+	}
+	compiles := runtime.GOARCH != "arm64"
+	if compiles {
+		folder, err := exec.CommandContext(t.Context(), "../../scripts/arm64-tools.sh").Output()
+		if err != nil && os.Getenv("CI") == "true" {
+			t.Fatalf("scripts/arm64-tools.sh: %v", err)
+		}
+		if compiles = err == nil; compiles {
+			crossBuild(t, "../wherry-llvm", "arm64", filepath.Join(dir, "wherry-llvm-arm64"))
+			if err := os.Symlink(strings.TrimSpace(string(folder)), filepath.Join(dir, "libraries-arm64")); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	r := runDemo(t, "--mixed", "--programs", dir, "--graph", edgeList(t, fewEdges), "--repeats", "1", "--hops", "300", "app", "base")
@@ -107,6 +127,9 @@ func TestDemoMixed(t *testing.T) {
 		if !slices.Contains(r.Environment.Processors, arch+" (emulated)") {
 			t.Errorf("there is no node for %s: %q", arch, r.Environment.Processors)
 		}
+	}
+	if said := strings.Join(r.Environment.Bitcode, "\n"); compiles && !strings.Contains(said, "(arm64), whose answer is that of wasm") {
+		t.Errorf("no bitcode was compiled on arm64: %q", said)
 	}
 }
 

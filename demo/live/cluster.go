@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,13 +16,16 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/trust"
 	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/node"
 )
 
 const (
-	// startTime bounds the start of all processes, and until all are connected.
-	startTime = 20 * time.Second
+	// startTime bounds the start of all processes, and until all are connected. Loading libLLVM under QEMU takes some seconds of it.
+	startTime = time.Minute
+	// compileTime is what a compiler may take that QEMU runs: some thirty times what one takes without.
+	compileTime = 20 * time.Second
 	// nodeStopTime is how long a node waits for what is under way.
 	nodeStopTime = 500 * time.Millisecond
 	// meshPause lies between two looks whether all nodes are connected.
@@ -42,6 +46,7 @@ type ClusterConfig struct {
 	Nodes    int
 	Memory   uint64 // that each lends at most
 	Policy   fabric.Policy
+	Trust    ed25519.PublicKey                // whose bitcode runs at nodes that have a compiler
 	Progress func(text string, done, all int) // nil: nobody hears
 }
 
@@ -52,6 +57,9 @@ type role struct {
 	Policy string           `json:"policy"`
 	Tokens []string         `json:"tokens"` // lines
 	Peers  []cluster.Member `json:"peers"`
+	// Compiler starts a wherry-llvm that cannot be locked down, and Trust is whose bitcode it compiles; empty: no native code runs.
+	Compiler []string `json:"compiler,omitempty"`
+	Trust    string   `json:"trust,omitempty"`
 }
 
 // up is what it answers.
@@ -111,7 +119,11 @@ func (c *Cluster) start(ctx context.Context, cfg *ClusterConfig) error {
 	for i := cfg.Nodes - 1; i >= 0; i-- {
 		cfg.Progress("starting nodes", cfg.Nodes-1-i, cfg.Nodes)
 		spec.Name, spec.Peers = fmt.Sprintf("node-%02d", i+1), members[i+1:]
-		p, err := startProcess(cfg.Programs[i%len(cfg.Programs)].Command, &spec)
+		program := cfg.Programs[i%len(cfg.Programs)]
+		if spec.Compiler, spec.Trust = program.Compiler, ""; len(spec.Compiler) > 0 {
+			spec.Trust = trust.Format(cfg.Trust)
+		}
+		p, err := startProcess(program.Command, &spec)
 		if err != nil {
 			return err
 		}
@@ -263,6 +275,12 @@ func (spec *role) node() (*node.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.New(node.Config{Name: spec.Name, Listen: []string{listen}, Peers: spec.Peers, Memory: node.Bytes(spec.Memory),
-		Policy: spec.Policy, Tokens: tokens, Token: memberToken, StopTime: nodeStopTime})
+	cfg := node.Config{Name: spec.Name, Listen: []string{listen}, Peers: spec.Peers, Memory: node.Bytes(spec.Memory),
+		Policy: spec.Policy, Tokens: tokens, Token: memberToken, StopTime: nodeStopTime}
+	if len(spec.Compiler) > 0 {
+		cfg.Native, cfg.Compiler, cfg.UnconfinedCompiler = "in-process", spec.Compiler, true
+		cfg.CompileTime = compileTime
+		cfg.Trust = []node.TrustedKey{{Name: "demo", Key: spec.Trust}}
+	}
+	return node.New(cfg)
 }

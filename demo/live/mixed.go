@@ -8,25 +8,30 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+
+	"github.com/wherry-fabric/wherry/inject/llvm"
 )
 
 // Program starts nodes on one kind of processor.
 type Program struct {
 	Arch    string   // as Go calls it: "arm64"
 	Command []string // starts the program in the role of a node: see Role
+	// Compiler starts wherry-llvm for that processor: its nodes run bitcode in their own process, compiled by processes that QEMU cannot lock down. Empty: they do not.
+	Compiler []string
 }
 
 // emulators are those of QEMU that run another processor's programs, by Go's names (Debian: qemu-user).
 var emulators = map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "riscv64": "qemu-riscv64"}
 
 // Mixed are the programs of a demo on unlike processors: amd64, arm64 and riscv64. self, with args, is the one for this
-// machine's processor. The others are wherry-ARCH in dir, and QEMU emulates their processors.
+// machine's processor. The others are wherry-ARCH in dir, and QEMU emulates their processors. Where wherry-llvm-ARCH lies there too, with the
+// libraries that it needs in libraries-ARCH, their nodes run bitcode.
 func Mixed(self, dir string, args ...string) ([]Program, error) {
 	var out []Program
 	var lacks []error
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		if arch == runtime.GOARCH {
-			out = append(out, Program{arch, append([]string{self}, args...)})
+			out = append(out, Program{Arch: arch, Command: append([]string{self}, args...)})
 			continue
 		}
 		program := filepath.Join(dir, "wherry-"+arch)
@@ -39,7 +44,16 @@ func Mixed(self, dir string, args ...string) ([]Program, error) {
 		if err != nil {
 			lacks = append(lacks, fmt.Errorf("%w: it runs %s's programs here (Debian: apt-get install qemu-user)", err, arch))
 		}
-		out = append(out, Program{arch, append([]string{emulator, program}, args...)})
+		p := Program{Arch: arch, Command: append([]string{emulator, program}, args...)}
+		from, err := filepath.Abs(dir) // compilers run in /
+		if err != nil {
+			lacks = append(lacks, err)
+		}
+		compiler, libraries := filepath.Join(from, llvm.Program+"-"+arch), filepath.Join(from, "libraries-"+arch)
+		if _, err := os.Stat(compiler); err == nil {
+			p.Compiler = []string{emulator, "-L", libraries, compiler}
+		}
+		out = append(out, p)
 	}
 	return out, errors.Join(lacks...)
 }

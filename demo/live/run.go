@@ -72,9 +72,17 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 		}
 	}
 	lends := uint64(0)
+	var code *bitcode
 	if o.Client == nil {
+		if code, err = newBitcode(o.Programs); err != nil {
+			return nil, err
+		}
 		lends = Need(graph, chase)
-		c, err := StartCluster(ctx, ClusterConfig{Programs: o.Programs, Nodes: o.Elements, Memory: lends, Policy: o.Policy, Progress: o.Progress})
+		cfg := ClusterConfig{Programs: o.Programs, Nodes: o.Elements, Memory: lends, Policy: o.Policy, Progress: o.Progress}
+		if code != nil {
+			cfg.Trust = code.public
+		}
+		c, err := StartCluster(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +91,7 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 	} else if err := meshed(ctx, o); err != nil {
 		return nil, err
 	}
-	r, err := o.ask(ctx)
+	r, err := o.ask(ctx, code)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +108,8 @@ func meshed(ctx context.Context, o *Options) error {
 	return Meshed(ctx, o.Client, o.Nodes)
 }
 
-// ask loads the data and asks all questions.
-func (o *Options) ask(ctx context.Context) (r *report.Report, err error) {
+// ask loads the data and asks all questions; code is what is asked besides, nil: nothing.
+func (o *Options) ask(ctx context.Context, code *bitcode) (r *report.Report, err error) {
 	o.Progress("loading the graph", 0, 1)
 	loaded, err := Load(ctx, o.Client, o.Nodes, o.Graph)
 	if err != nil {
@@ -123,6 +131,11 @@ func (o *Options) ask(ctx context.Context) (r *report.Report, err error) {
 			return nil, err
 		}
 		r.Questions = append(r.Questions, *answer)
+	}
+	if code != nil {
+		if r.Environment.Bitcode, err = code.ask(ctx, loaded, o.Programs); err != nil {
+			return nil, err
+		}
 	}
 	r.Cross()
 	slices.SortStableFunc(r.Questions, func(a, b report.Question) int { return cmp.Compare(b.Win(), a.Win()) }) // the greatest win first

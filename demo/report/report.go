@@ -33,6 +33,8 @@ type Environment struct {
 	Transports  []string `json:"transports"`
 	// Processors are the elements', in order; none if all are this machine's.
 	Processors []string `json:"processors,omitempty"`
+	// Bitcode says which functions were compiled where they arrived, and that they gave the right answer; none if no node runs bitcode.
+	Bitcode []string `json:"bitcode,omitempty"`
 	// DataBytes is what the graph and the chase's table take on all elements together; LentBytes
 	// is what each element may lend at most, 0 if nobody said.
 	DataBytes uint64 `json:"data_bytes"`
@@ -211,6 +213,9 @@ func (e *Environment) Lines() [][2]string {
 	elements := fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))
 	if len(e.Processors) > 0 {
 		elements += ": " + join(e.Processors)
+	}
+	if len(e.Bitcode) > 0 {
+		elements += "; as bitcode " + join(e.Bitcode)
 	}
 	if e.LentBytes > 0 {
 		elements += fmt.Sprintf(", each a process that lends %s at most; the data takes %s in all", Size(e.LentBytes), Size(e.DataBytes))

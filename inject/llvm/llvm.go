@@ -48,8 +48,9 @@ const (
 
 // Config says how to compile. The zero value compiles with the wherry-llvm that is found, and keeps objects in memory only.
 type Config struct {
-	Program      string        // path of wherry-llvm; "": beside this program, then on PATH
+	Command      []string      // starts wherry-llvm; empty: the one beside this program, then on PATH
 	Library      string        // path of libLLVM; "": the newest that is known
+	Unconfined   bool          // compilers are not locked down, for machines that cannot: what takes one over can do what this process's user can
 	CacheDir     string        // for objects; "": none on disk
 	CacheBytes   int64         // of objects on disk; 0: DefaultCacheBytes
 	MemoryBytes  int64         // of objects in memory; 0: DefaultMemoryBytes
@@ -119,12 +120,14 @@ func New(c Config) *Compiler {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	l := &Compiler{config: c, ram: memory{limit: c.MemoryBytes}, under: map[string]*making{}}
-	program, err := find(c.Program)
+	command, err := c.command()
 	if err != nil {
 		l.lost = err
 		return l
 	}
-	command := []string{program}
+	if c.Unconfined {
+		command = append(command, "--unconfined")
+	}
 	if c.Library != "" {
 		command = append(command, "--library", c.Library)
 	}
@@ -138,22 +141,22 @@ func New(c Config) *Compiler {
 	return l
 }
 
-// find looks for wherry-llvm.
-func find(program string) (string, error) {
-	if program != "" {
-		return program, nil
+// command starts wherry-llvm: the one that is named, or that is found.
+func (c *Config) command() ([]string, error) {
+	if len(c.Command) > 0 {
+		return slices.Clone(c.Command), nil
 	}
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), Program)
 		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
+			return []string{beside}, nil
 		}
 	}
 	path, err := exec.LookPath(Program)
 	if err != nil {
-		return "", ErrNoProgram
+		return nil, ErrNoProgram
 	}
-	return path, nil
+	return []string{path}, nil
 }
 
 // Target is what objects are made for, this machine: the triple, its processor and the features that it has, as LLVM names them. The
@@ -188,7 +191,7 @@ func (l *Compiler) greet() (compiler.Hello, error) {
 	if h.Version != 0 {
 		return h, nil
 	}
-	h, err := l.pool.Hello()
+	h, err := l.pool.Hello(context.Background())
 	if err == nil && h.Why != "" {
 		err = errors.New(h.Why)
 	}

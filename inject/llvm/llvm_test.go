@@ -24,11 +24,16 @@ import (
 // The test program stands in for wherry-llvm: it is the same code, started under a name that says so.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == Program {
-		library := ""
-		if len(os.Args) == 3 && os.Args[1] == "--library" {
-			library = os.Args[2]
+		library, unconfined := "", false
+		for i, arg := range os.Args[1:] {
+			switch arg {
+			case "--library":
+				library = os.Args[i+2]
+			case "--unconfined":
+				unconfined = true
+			}
 		}
-		if err := libllvm.Serve(library); err != nil {
+		if err := libllvm.Serve(library, unconfined); err != nil {
 			os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
@@ -59,8 +64,8 @@ func program(t *testing.T) string {
 
 func newCompiler(t *testing.T, c Config) *Compiler {
 	t.Helper()
-	if c.Program == "" {
-		c.Program = program(t)
+	if len(c.Command) == 0 {
+		c.Command = []string{program(t)}
 	}
 	l := New(c)
 	t.Cleanup(func() { l.Close() })
@@ -138,7 +143,7 @@ func TestChase(t *testing.T) {
 // TestCache: an object is made once, for all who want it at the same time, and is there for the next program; until its
 // file is damaged.
 func TestCache(t *testing.T) {
-	c := Config{CacheDir: t.TempDir(), Program: program(t)}
+	c := Config{CacheDir: t.TempDir(), Command: []string{program(t)}}
 	l := newCompiler(t, c)
 	r := request(t, l, echo, "reply")
 	var all sync.WaitGroup
@@ -189,7 +194,7 @@ func TestCache(t *testing.T) {
 
 // TestTiers: what is made soon is another object than the best, each is kept, and once the best is there it is given for either.
 func TestTiers(t *testing.T) {
-	c := Config{CacheDir: t.TempDir(), Program: program(t)}
+	c := Config{CacheDir: t.TempDir(), Command: []string{program(t)}}
 	l := newCompiler(t, c)
 	r := request(t, l, echo, "reply")
 	ask := func(l *Compiler, best, want bool) []byte {
@@ -375,6 +380,27 @@ func TestLockedDown(t *testing.T) {
 	object(t, l, request(t, l, echo, "reply"))
 }
 
+// TestUnconfined: compilers compile without being locked down, only where that is asked for.
+func TestUnconfined(t *testing.T) {
+	l := newCompiler(t, Config{Unconfined: true})
+	object(t, l, request(t, l, echo, "reply"))
+	filters := func(process string) string {
+		b, err := os.ReadFile("/proc/" + process + "/status")
+		if err != nil {
+			return ""
+		}
+		_, after, _ := strings.Cut(string(b), "\nSeccomp:")
+		line, _, _ := strings.Cut(after, "\n")
+		return line
+	}
+	own := filters("self") // a container may have one for all its processes
+	for _, pid := range processes(t) {
+		if got := filters(fmt.Sprint(pid)); got != own && got != "" { // "": it was replaced meanwhile
+			t.Errorf("process %d has filters %q, this one %q", pid, got, own)
+		}
+	}
+}
+
 // processes are the compilers that this program runs.
 func processes(t *testing.T) (pids []int) {
 	t.Helper()
@@ -415,7 +441,7 @@ func TestGivingUp(t *testing.T) {
 }
 
 func TestNothingToCompileWith(t *testing.T) {
-	l := New(Config{Program: filepath.Join(t.TempDir(), "missing")})
+	l := New(Config{Command: []string{filepath.Join(t.TempDir(), "missing")}})
 	defer l.Close()
 	if _, _, _, err := l.Target(); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Error(err)
@@ -429,7 +455,7 @@ func TestNothingToCompileWith(t *testing.T) {
 	if _, _, _, err := n.Target(); !errors.Is(err, ErrNoProgram) {
 		t.Error(err)
 	}
-	none := New(Config{Program: program(t), Library: "libLLVM.so.none"})
+	none := New(Config{Command: []string{program(t)}, Library: "libLLVM.so.none"})
 	defer none.Close()
 	if _, err := none.Version(); err == nil || !strings.Contains(err.Error(), "apt-get install libllvm22") {
 		t.Error(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/wherry-fabric/wherry/internal/codecache"
@@ -25,9 +24,9 @@ const longModule = 32 << 10
 type compilers struct {
 	pool *compiler.Pool
 
-	mu    sync.Mutex
-	works bool      // one was started
-	again time.Time // when it is tried next, after none could be started
+	turn  chan struct{} // has room for whoever looks at the rest, or tries
+	works bool          // one was started
+	again time.Time     // when it is tried next, after none could be started
 }
 
 // startAgain is how long modules are compiled in this process after no other could be started: what was wrong, as a full table of processes, can pass.
@@ -37,32 +36,39 @@ func newCompilers(c Config) *compilers {
 	if len(c.Compiler) == 0 {
 		return nil
 	}
-	return &compilers{pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
+	return &compilers{turn: make(chan struct{}, 1), pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
 }
 
 // compilesElsewhere reports whether processes can be started here. Where they cannot, the log says why, and modules are compiled in this process for
-// a while: then nothing but their shape bounds what they take.
-func (e *Engine) compilesElsewhere() bool {
+// a while: then nothing but their shape bounds what they take. The context's end ends the wait for a process to start, and says nothing about the next.
+func (e *Engine) compilesElsewhere(ctx context.Context) (bool, error) {
 	c := e.compilers
 	if c == nil {
-		return false
+		return false, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
+	}
+	defer func() { <-c.turn }()
 	if c.works || time.Now().Before(c.again) {
-		return c.works
+		return c.works, nil
 	}
-	why := c.try()
+	why := c.try(ctx)
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
+	}
 	if c.works = why == nil; !c.works {
 		c.again = time.Now().Add(startAgain)
 		e.config.Log.Warn("wasm: no compiler process can be started; large modules are compiled in this one", "command", e.config.Compiler, "why", why, "tried again after", startAgain)
 	}
-	return c.works
+	return c.works, nil
 }
 
 // try starts a process, and says why it is of no use.
-func (c *compilers) try() error {
-	h, err := c.pool.Hello()
+func (c *compilers) try(ctx context.Context) error {
+	h, err := c.pool.Hello(ctx)
 	switch {
 	case err != nil:
 		return err

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -26,6 +27,8 @@ func beCompiler(how string) {
 	err := errors.New("no such test")
 	if how == "well" {
 		err = ServeCompiler()
+	} else if how == "mute" {
+		_, err = io.Copy(io.Discard, os.NewFile(compiler.Descriptor, "requests")) // until its node ends it
 	} else if conn, cerr := net.FileConn(os.NewFile(compiler.Descriptor, "requests")); cerr == nil {
 		err = compiler.Serve(conn, compiler.Hello{Compiler: compilerName()}, func(compiler.Request) compiler.Answer {
 			switch how {
@@ -168,9 +171,9 @@ func TestElsewhereAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			e.compilers.mu.Lock()
+			e.compilers.turn <- struct{}{}
 			e.compilers.again = time.Time{} // the while is over
-			e.compilers.mu.Unlock()
+			<-e.compilers.turn
 		}
 	}
 }
@@ -215,5 +218,27 @@ func TestMachineCodeIsCharged(t *testing.T) {
 	}
 	if err := hers[made].Prepare(t.Context()); err != nil {
 		t.Errorf("after one was closed: %v", err)
+	}
+}
+
+// TestElsewhereHeeds: who waits for the first compiler process to start, or for whoever waits for it, stops when nobody wants the module any more; the next one tries again.
+func TestElsewhereHeeds(t *testing.T) {
+	e := newEngine(t, Config{Compiler: compilerThat("mute")})
+	first, stop := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() { _, err := e.compilesElsewhere(first); waited <- err }()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		if there, err := e.compilesElsewhere(gone); there || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, %v", there, err)
+		}
+	}
+	stop()
+	if err := <-waited; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if !e.compilers.again.IsZero() {
+		t.Error("that nobody waited is taken for a process that does not start")
 	}
 }

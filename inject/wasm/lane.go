@@ -79,8 +79,12 @@ func (l *lane) close() error {
 // It also says in which lane the result can run.
 func (e *Engine) machineCode(ctx context.Context, principal string, id ID, checkStores bool, code []byte) (*lane, wazero.CompiledModule, error) {
 	key := cacheKey(id, checkStores)
-	if len(code) > longModule && e.compilesElsewhere() {
-		return e.longCode(ctx, principal, key, code)
+	if len(code) > longModule {
+		if there, err := e.compilesElsewhere(ctx); err != nil {
+			return nil, nil, err
+		} else if there {
+			return e.longCode(ctx, principal, key, code)
+		}
 	}
 	if e.cache != nil {
 		l := e.lanes[laneLarge]

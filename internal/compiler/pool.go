@@ -81,8 +81,8 @@ func NewPool(c Config) *Pool {
 	return p
 }
 
-// Hello says what the compiler is, from one that it starts if none runs; the process then waits as the spare.
-func (p *Pool) Hello() (Hello, error) {
+// Hello says what the compiler is, from one that it starts if none runs; the process then waits as the spare. The context's end ends the wait.
+func (p *Pool) Hello(ctx context.Context) (Hello, error) {
 	p.mu.Lock()
 	if len(p.idle) > 0 {
 		defer p.mu.Unlock()
@@ -95,7 +95,10 @@ func (p *Pool) Hello() (Hello, error) {
 	p.work.Add(1)
 	defer p.work.Done()
 	p.mu.Unlock()
-	c, err := p.start(p.ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(ErrClosed) })()
+	c, err := p.start(ctx)
 	if err != nil {
 		return Hello{}, err
 	}

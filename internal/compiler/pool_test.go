@@ -105,7 +105,7 @@ func who(t *testing.T, p *Pool, signer string) (pid, served int) {
 
 func TestReplaced(t *testing.T) {
 	p := pool(t, Config{Requests: 3})
-	h, err := p.Hello()
+	h, err := p.Hello(t.Context())
 	if err != nil || h.Compiler != "test" || h.Version != Version {
 		t.Fatalf("%+v, %v", h, err)
 	}
@@ -284,7 +284,7 @@ func TestCancelled(t *testing.T) {
 	if _, err := p.Compile(t.Context(), job("ada", "s", "who")); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	if _, err := p.Hello(); !errors.Is(err, ErrClosed) {
+	if _, err := p.Hello(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("Hello after Close: %v", err)
 	}
 }
@@ -325,7 +325,7 @@ func TestSilent(t *testing.T) {
 		t.Error(err)
 	}
 	failed := make(chan error)
-	go func() { _, err := p.Hello(); failed <- err }()
+	go func() { _, err := p.Hello(t.Context()); failed <- err }()
 	for p.Started() < 2 {
 		time.Sleep(time.Millisecond)
 	}
@@ -338,7 +338,7 @@ func TestSilent(t *testing.T) {
 func TestNoCompiler(t *testing.T) {
 	p := NewPool(Config{Command: []string{"/nowhere/wherry-llvm"}})
 	defer p.Close()
-	if _, err := p.Hello(); err == nil || !strings.Contains(err.Error(), "/nowhere/wherry-llvm") {
+	if _, err := p.Hello(t.Context()); err == nil || !strings.Contains(err.Error(), "/nowhere/wherry-llvm") {
 		t.Error(err)
 	}
 	q := NewPool(Config{Command: []string{"/bin/false"}})

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	err := error(nil)
 	switch {
 	case filepath.Base(os.Args[0]) == llvm.Program:
-		err = libllvm.Serve("")
+		err = libllvm.Serve("", false)
 	case len(os.Args) == 3 && os.Args[1] == "node":
 		err = serve(os.Args[2])
 	default:
