@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,7 +35,7 @@ func Parse(text string, columns column.Schema) (*Node, error) {
 	if err != nil {
 		var list scanner.ErrorList
 		if errors.As(err, &list) && len(list) > 0 {
-			return nil, fmt.Errorf("%w %.80q: at %d: %s", ErrExpr, text, list[0].Pos.Column, list[0].Msg)
+			return nil, fmt.Errorf("%w %.80q: at %d: %s%s", ErrExpr, text, list[0].Pos.Column, list[0].Msg, stray(list[0].Msg, columns))
 		}
 		return nil, fmt.Errorf("%w %.80q: %w", ErrExpr, text, err)
 	}
@@ -44,6 +45,23 @@ func Parse(text string, columns column.Schema) (*Node, error) {
 		n, err = r.settle(n, nil, tree)
 	}
 	return n, err
+}
+
+// words are what SQL writes where Go has a sign or a function.
+var words = map[string]string{"and": "&&", "or": "||", "not": "!", "in": "==, and || between several", "is": "isnull(…), or ==", "like": "hasprefix(…), hassuffix(…) or contains(…)"}
+
+// stray says what to write instead of a word with which an expression cannot go on.
+func stray(msg string, columns column.Schema) string {
+	_, word, ok := strings.Cut(msg, "expected 'EOF', found ")
+	if sign := words[strings.ToLower(strings.Trim(word, "'"))]; sign != "" {
+		return ": write " + sign
+	}
+	for _, c := range columns {
+		if ok && slices.Contains(strings.Fields(c.Name), word) {
+			return fmt.Sprintf(": a column whose name is not one word is written col(%q)", c.Name)
+		}
+	}
+	return ""
 }
 
 // Condition reads an expression that is true or false.
@@ -100,6 +118,9 @@ func (r *reader) read(e ast.Expr, depth int) (*Node, error) {
 // load is a column by name.
 func (r *reader) load(at ast.Node, name string) (*Node, error) {
 	i := r.columns.Index(name)
+	if i < 0 && (name == "nil" || strings.EqualFold(name, "null")) {
+		return nil, r.fail(at, "there is no column %q; what is missing is asked for by isnull(…)", name)
+	}
 	if i < 0 {
 		return nil, r.fail(at, "there is no column %q; %s", name, schema.Suggest(name, r.columns.Names()))
 	}

@@ -70,7 +70,7 @@ static int32_t hash_grow(hash_t *h, uint32_t n)
         slots *= 2;
     if (slots == h->slots)
         return WHERRY_OK;
-    slot_t *old = h->slot, *slot = room((uint64_t)slots * sizeof *slot);
+    slot_t *old = h->slot, *slot = room((uint64_t)(slots + 1) * sizeof *slot); /* nothing is in the last, which is read with the one before */
     uint32_t had = h->slots;
     if (!slot)
         return full();
@@ -89,7 +89,7 @@ static int32_t hash_grow(hash_t *h, uint32_t n)
 
 /* ---- Finding a vector's groups. ---- */
 
-/* A block with room for one more; NULL if there is none left. */
+/* Room for one more, which is zero; NULL if there is none left. */
 static void *block_add(void)
 {
     keep_t *k = q.keep;
@@ -251,7 +251,6 @@ static uint32_t find_group(uint32_t i)
     group_t *g = block_add();
     if (!g)
         return 0;
-    memset(g, 0, q.stride);
     g->hash = q.hash[i];
     g->missing = missing_of(i);
     q.keep->missed |= g->missing != 0;
@@ -263,22 +262,37 @@ static uint32_t find_group(uint32_t i)
     return at;
 }
 
-/* Where the hashes of a step's rows lead first: groups whose tags are theirs, or nobody. */
+/* Reads what the next loop will read, in so few instructions a row that the processor waits for many of them at once. */
+static __attribute__((noinline)) uint32_t touch_slots(const slot_t *slot, uint32_t mask, uint32_t from, uint32_t to)
+{
+    uint32_t all = 0;
+#pragma clang loop unroll_count(8)
+    for (uint32_t i = from; i < to; i++)
+        all |= slot[tag_of(q.hash[i]) & mask].at;
+    return all;
+}
+
+static __attribute__((noinline)) uint32_t touch_groups(uint32_t from, uint32_t to)
+{
+    uint32_t all = 0;
+#pragma clang loop unroll_count(8)
+    for (uint32_t i = from; i < to; i++)
+        all |= *(const uint32_t *)(uintptr_t)q.at[i];
+    return all;
+}
+
+/* Where the hashes of a step's rows lead, or the places behind those: groups whose tags are theirs, or nobody. */
 static __attribute__((noinline)) void probe(const slot_t *slot, uint32_t mask, uint32_t none, uint32_t from, uint32_t to)
 {
 #pragma clang loop unroll_count(8)
     for (uint32_t i = from; i < to; i++) {
         uint32_t tag = tag_of(q.hash[i]);
-        uint64_t s = word_at((const uint8_t *)(slot + (tag & mask)));
-        q.at[i] = (uint32_t)s == tag && s >> 32 ? (uint32_t)(s >> 32) : none;
+        u64_lanes two = *(const u64_lanes *)(slot + (tag & mask));
+        uint64_t s = (uint32_t)two[0] == tag ? two[0] : two[1];
+        uint32_t at = (uint32_t)s == tag && s >> 32 ? (uint32_t)(s >> 32) : none;
+        q.at[i] = at;
+        q.wrong[i] = at == none;
     }
-}
-
-static __attribute__((noinline)) void check_hashes(uint32_t none, uint32_t from, uint32_t to)
-{
-#pragma clang loop unroll_count(8)
-    for (uint32_t i = from; i < to; i++)
-        q.wrong[i] = (*(const uint64_t *)(uintptr_t)q.at[i] ^ q.hash[i]) | (q.at[i] == none);
 }
 
 static __attribute__((noinline)) void check_words(const uint64_t *word, uint32_t off, uint32_t from, uint32_t to)
@@ -290,8 +304,8 @@ static __attribute__((noinline)) void check_words(const uint64_t *word, uint32_t
 
 #define STEP 256u /* rows at a time: their slots and groups, 64 bytes each, fit into a first cache */
 
-/* Each row's group, in q.at.  A key at a time, so that the processor waits for many slots, and many groups, at once. Rows for which the first slot
- * does not have the right group are looked for one by one. */
+/* Each row's group, in q.at.  A key at a time, so that the processor waits for many slots, and many groups, at once. Rows whose group is not found
+ * so are looked for one by one. */
 static int32_t find_groups(uint32_t n)
 {
     hash_keys(n);
@@ -300,8 +314,9 @@ static int32_t find_groups(uint32_t n)
     const uint32_t none = (uint32_t)(uintptr_t)q.nobody;
     for (uint32_t from = 0; from < n; from += STEP) {
         uint32_t to = n - from < STEP ? n : from + STEP;
+        q.touched |= touch_slots(h->slot, h->slots - 1, from, to);
         probe(h->slot, h->slots - 1, none, from, to);
-        check_hashes(none, from, to);
+        q.touched |= touch_groups(from, to);
         if (q.misses || q.keep->missed)
             for (uint32_t i = from; i < to; i++)
                 q.wrong[i] |= ((const group_t *)(uintptr_t)q.at[i])->missing ^ missing_of(i);
@@ -326,10 +341,7 @@ static int32_t only_group(void)
     if (q.keep->first)
         return WHERRY_OK;
     group_t *g = block_add();
-    if (!g)
-        return full();
-    memset(g, 0, q.stride);
-    return WHERRY_OK;
+    return g ? WHERRY_OK : full();
 }
 
 /* ---- States. ---- */
@@ -380,7 +392,6 @@ static uint32_t group_here(const group_t *in)
     group_t *g = block_add();
     if (!g)
         return 0;
-    memset(g, 0, q.stride);
     *g = *in;
     uint32_t at = (uint32_t)(uintptr_t)g;
     for (uint32_t k = 0; k < q.p->keys; k++) {

@@ -109,6 +109,8 @@ typedef struct {
     const uint16_t *sel;
     const part_t *part;
     uint32_t type;
+    uint8_t *truth;      /* of a condition on text from a dictionary: what it says of each word */
+    uint64_t truth_room;
     uint32_t clean;    /* what lies beneath missing values is zero */
     uint32_t constant; /* all rows have the same value */
     uint32_t small;    /* integers whose sums over a chunk fit into 64 bits */
@@ -205,6 +207,7 @@ typedef struct {
     uint32_t at[VECTOR];         /* each row's group */
     uint32_t misses;             /* some rows miss a key */
     uint8_t *nobody;             /* a group that no row has */
+    uint32_t touched;            /* so that reading ahead is not left out */
     uint64_t *plain[KEYS_MOST];  /* room for words */
     word_cache_t cache[KEYS_MOST];
     const uint64_t *word[KEYS_MOST]; /* each key's values as 64 bits, or hashes of them */

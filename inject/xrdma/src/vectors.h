@@ -302,13 +302,72 @@ static int compare_raw(uint32_t op, uint8_t *d, const reg_t *a, const reg_t *b, 
     return 1;
 }
 
+/* What a comparison says of an order: -1, 0 or 1. */
+static int ordered(uint32_t op, int order)
+{
+    switch (op) {
+    case OP_EQ2: return order == 0;
+    case OP_NE2: return order != 0;
+    case OP_LT2: return order < 0;
+    case OP_LE2: return order <= 0;
+    case OP_GT2: return order > 0;
+    default: return order >= 0;
+    }
+}
+
+static int found(const text_t *s, const text_t *want)
+{
+    for (uint32_t i = 0; i + want->n <= s->n; i++)
+        if (same_text(s->p + i, want->p, want->n))
+            return 1;
+    return 0;
+}
+
+/* What an instruction says of a text. */
+static int text_truth(uint32_t op, const text_t *s, const text_t *want)
+{
+    switch (op) {
+    case OP_CONTAINS: return found(s, want);
+    case OP_HASPREFIX: return s->n >= want->n && same_text(s->p, want->p, want->n);
+    case OP_HASSUFFIX: return s->n >= want->n && same_text(s->p + s->n - want->n, want->p, want->n);
+    }
+    return ordered(op, text_order(s->p, s->n, want->p, want->n));
+}
+
+/* A condition on text from a dictionary is looked at once for each of its words; 0 if it is none. */
+static int truth_by_words(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
+{
+    const column_entry_t *c = a->dictionary;
+    if (!a->raw || !c->index || !b->constant)
+        return 0;
+    if (to->dictionary != c) {
+        uint64_t words = c->words + 1; /* a missing value has number 0, even if there are no words */
+        if (words > to->truth_room && !(to->truth = room(words)))
+            return 0;
+        to->truth_room = words > to->truth_room ? words : to->truth_room;
+        to->dictionary = c;
+        const uint32_t *offset = (const uint32_t *)(a->part->file + c->word_offsets);
+        for (uint32_t w = 0; w < c->words; w++) {
+            text_t t = {a->part->file + c->word_text + offset[w], offset[w + 1] - offset[w]};
+            to->truth[w] = (uint8_t)text_truth(in->op, &t, b->v);
+        }
+    }
+    const uint16_t *sel = a->sel;
+    uint8_t *d = to->buf;
+    if (c->index == 1)
+        EACH(i, n) d[i] = to->truth[a->raw[sel ? sel[i] : i]];
+    else
+        EACH(i, n) d[i] = to->truth[((const uint16_t *)a->raw)[sel ? sel[i] : i]];
+    return 1;
+}
+
 /* kind is the arguments'. */
 static void compare(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n)
 {
     static const uint8_t types[] = {0, WHERRY_TYPE_I64, WHERRY_TYPE_U64, WHERRY_TYPE_F64, WHERRY_TYPE_U8};
     uint8_t *d = to->buf;
     both(to, a, b, n);
-    if (in->kind == K_INT && compare_raw(in->op, d, a, b, n))
+    if (in->kind == K_INT ? compare_raw(in->op, d, a, b, n) : in->kind == K_TEXT && truth_by_words(in, to, a, b, n))
         return;
     dense(a, n);
     dense(b, n);
@@ -316,17 +375,8 @@ static void compare(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n
         compare_lanes(in->op, types[in->kind], d, a->v, 16, b->v, 16, n);
         return;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        int order = value_order(in->kind, value_of(in->kind, a, i), value_of(in->kind, b, i));
-        switch (in->op) {
-        case OP_EQ2: d[i] = order == 0; break;
-        case OP_NE2: d[i] = order != 0; break;
-        case OP_LT2: d[i] = order < 0; break;
-        case OP_LE2: d[i] = order <= 0; break;
-        case OP_GT2: d[i] = order > 0; break;
-        default: d[i] = order >= 0;
-        }
-    }
+    for (uint32_t i = 0; i < n; i++)
+        d[i] = (uint8_t)ordered(in->op, value_order(in->kind, value_of(in->kind, a, i), value_of(in->kind, b, i)));
 }
 
 /* 128 bits with a sign, as a float. */
@@ -387,27 +437,16 @@ static void cast(const instr_t *in, reg_t *to, reg_t *a, uint32_t n)
     }
 }
 
-static int found(const text_t *s, const text_t *want)
-{
-    for (uint32_t i = 0; i + want->n <= s->n; i++)
-        if (same_text(s->p + i, want->p, want->n))
-            return 1;
-    return 0;
-}
-
 static void look(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n)
 {
     uint8_t *d = to->buf;
+    both(to, a, b, n);
+    if (truth_by_words(in, to, a, b, n))
+        return;
     dense(a, n);
     dense(b, n);
-    both(to, a, b, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const text_t *s = (const text_t *)a->v + i, *want = (const text_t *)b->v + i;
-        if (in->op == OP_CONTAINS)
-            d[i] = (uint8_t)found(s, want);
-        else
-            d[i] = s->n >= want->n && same_text(in->op == OP_HASPREFIX ? s->p : s->p + s->n - want->n, want->p, want->n);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        d[i] = (uint8_t)text_truth(in->op, (const text_t *)a->v + i, (const text_t *)b->v + i);
 }
 
 static void single(const instr_t *in, reg_t *to, reg_t *a, uint32_t n)
