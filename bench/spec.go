@@ -117,6 +117,27 @@ func MinRounds(kind string) int {
 	return chaseTurns
 }
 
+// leastRounds is the least Rounds: a front's are its turns.
+func (c *Config) leastRounds() int {
+	if c.Front != "" {
+		return 1
+	}
+	return MinRounds(c.Kind)
+}
+
+// validateFront reports what is wrong with a front.
+func (c *Config) validateFront() error {
+	switch {
+	case c.Front == "":
+		return nil
+	case c.Kind != "dev" || c.Front != FrontNBD && c.Front != FrontGuest:
+		return fmt.Errorf("bench: %s by the front %q: dev has the fronts %s and %s", c.Kind, c.Front, FrontNBD, FrontGuest)
+	case c.Faults:
+		return errors.New("bench: faults and a front: one or the other")
+	}
+	return nil
+}
+
 // Validate fills in defaults and reports what cannot be measured.
 func (c *Config) Validate() error {
 	def := func(p *int, v int) {
@@ -144,7 +165,7 @@ func (c *Config) Validate() error {
 	}
 	def(&c.Elements, 4)
 	def(&c.Calls, 64)
-	if err := errors.Join(c.validateCalls(), c.validateForm()); err != nil {
+	if err := errors.Join(c.validateCalls(), c.validateForm(), c.validateFront()); err != nil {
 		return err
 	}
 	if c.Schemes == nil {
@@ -159,10 +180,6 @@ func (c *Config) Validate() error {
 		c.Bytes = poolPage
 	}
 	def(&c.Bytes, 1<<20)
-	least := MinRounds(c.Kind)
-	if c.Front != "" {
-		least = 1
-	}
 	switch {
 	case c.Kind == "rounds" && c.Elements < fewElements:
 		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
@@ -174,10 +191,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
-	case c.Front != "" && (c.Kind != "dev" || c.Front != FrontNBD && c.Front != FrontGuest):
-		return fmt.Errorf("bench: %s by the front %q: dev has the fronts %s and %s", c.Kind, c.Front, FrontNBD, FrontGuest)
-	case c.Front != "" && c.Faults:
-		return errors.New("bench: faults and a front: one or the other")
 	case c.SameCPU && !c.Pin:
 		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
 	case c.Servers < 1 || c.Servers > MaxServers:
@@ -186,8 +199,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, MaxDepth)
 	case c.Rows < 2*c.Servers || c.Rows > MaxRows:
 		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, MaxRows)
-	case c.Rounds != 0 && (c.Rounds < least || c.Rounds > MaxRounds):
-		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, least, MaxRounds)
+	case c.Rounds != 0 && (c.Rounds < c.leastRounds() || c.Rounds > MaxRounds):
+		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, c.leastRounds(), MaxRounds)
 	case c.TLS && c.scheme.Local():
 		return fmt.Errorf("bench: TLS over %s, which does not leave the machine", c.Transport)
 	case len(c.Command) == 0:

@@ -1,5 +1,5 @@
-// Package nbd serves a borrowed drive by the NBD protocol, so that its many clients (qemu, nbd-client, nbdcopy, fio) can use it: the fixed newstyle handshake, and
-// simple replies.
+// Package nbd serves a borrowed drive by the NBD protocol, so that its many clients (qemu, nbd-client, nbdcopy, fio) can use it: the newstyle handshake, fixed
+// or not, and simple replies.
 //
 // A Server has any number of connections up to MaxConnections, each with up to maxRequests requests under way, which are answered as they end. Flush on
 // one connection makes durable what was written on all. NBD knows no users: whoever reaches the address has the drive, so keep to loopback or to a Unix

@@ -182,8 +182,8 @@ func (s *Server) handshake(r io.Reader, w io.Writer) error {
 		return err
 	}
 	flags := be.Uint32(b[:])
-	if flags&flagFixed == 0 || flags&^(flagFixed|flagNoZeroes) != 0 {
-		return fmt.Errorf("%w: handshake flags %#x: only the fixed newstyle is spoken", errBroken, flags)
+	if flags&^(flagFixed|flagNoZeroes) != 0 {
+		return fmt.Errorf("%w: handshake flags %#x: only the newstyle is spoken", errBroken, flags)
 	}
 	for range maxOptions {
 		o, err := readOption(r)
@@ -205,6 +205,9 @@ func (s *Server) handshake(r io.Reader, w io.Writer) error {
 
 // answer answers an option; done: requests follow.
 func (s *Server) answer(o option, flags uint32) (b []byte, done bool, err error) {
+	if flags&flagFixed == 0 && o.kind != optExportName { // BusyBox's client is of that time
+		return nil, false, fmt.Errorf("%w: option %d of a client that does not speak the fixed newstyle, in which alone options are answered", errBroken, o.kind)
+	}
 	if o.big {
 		return appendAnswer(nil, o.kind, repTooBig, nil), false, nil
 	}

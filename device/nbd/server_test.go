@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -281,6 +282,28 @@ func FuzzServer(f *testing.F) {
 		theirs.Close()
 		s.Close()
 	})
+}
+
+// TestOldClient: a client that does not speak the fixed newstyle, as BusyBox's, names its export and begins. It asks for nothing else, as there would be no answer.
+func TestOldClient(t *testing.T) {
+	dial, _, _ := serve(t, &memory{mem: make([]byte, 1<<20)})
+	c := dial()
+	c.recv(18)
+	c.send(be.AppendUint32(nil, 0))
+	c.send(optionOf(optExportName, []byte("disk0")))
+	if b := c.recv(10 + 124); be.Uint64(b) != 1<<20 {
+		t.Errorf("its export: %x", b)
+	}
+	if errno, _ := c.ask(request{kind: cmdRead, handle: 1, size: 512}, nil); errno != 0 {
+		t.Errorf("a read: %d", errno)
+	}
+	c = dial()
+	c.recv(18)
+	c.send(be.AppendUint32(nil, 0))
+	c.send(optionOf(optList, nil))
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("it asks for a list: %x, %v", b, err)
+	}
 }
 
 // counter counts what is written to it.

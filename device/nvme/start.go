@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/uring"
 )
 
@@ -126,6 +127,19 @@ func (e *Engine) reap() (n int) {
 	if e.flying == 0 {
 		return 0
 	}
+	var held *fabric.Endpoint // what ends in a row for one borrower leaves together
+	hold := func(ep *fabric.Endpoint) {
+		if ep == held {
+			return
+		}
+		if held != nil {
+			held.Release()
+		}
+		if held = nil; ep != nil && ep.Hold() {
+			held = ep
+		}
+	}
+	defer func() { hold(nil) }()
 	for _, k := range e.crews {
 		if k.starter == nil {
 			continue
@@ -138,6 +152,7 @@ func (e *Engine) reap() (n int) {
 				e.hand(o) // by a call, which goes on until it is done or says what is wrong
 				return
 			}
+			hold(o.q.cq.far())
 			o.finish(err)
 		})
 	}

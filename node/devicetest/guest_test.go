@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,25 +34,45 @@ type machine struct {
 // guest starts a guest with the kernel's own driver.
 func (r *rig) guest(name string) *machine {
 	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), guestPatience)
+	r.t.Cleanup(cancel)
+	v := r.boot(name)
+	if v == nil {
+		r.t.FailNow()
+	}
+	return &machine{v, r, ctx}
+}
+
+// need skips where there are no tools for guests.
+func need(t *testing.T) *vm.Tools {
+	t.Helper()
 	if runtime.GOARCH != "amd64" {
-		r.t.Skip("the guest is amd64's, as its tools are")
+		t.Skip("the guest is amd64's, as its tools are")
 	}
 	tools, err := vm.Find()
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			r.t.Fatal(err)
+			t.Fatal(err)
 		}
-		r.t.Skip(err)
+		t.Skip(err)
 	}
+	return tools
+}
+
+// boot starts a guest; nil: it could not. It may be called from any goroutine.
+func (r *rig) boot(name string) *vm.VM {
 	ctx, cancel := context.WithTimeout(r.t.Context(), guestPatience)
-	r.t.Cleanup(cancel)
+	defer cancel()
 	dir := filepath.Join(r.dir, name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		r.t.Fatal(err)
+	err := os.Mkdir(dir, 0o700)
+	var v *vm.VM
+	if err == nil {
+		v, err = r.tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "crc32c_generic", "ext4", "nbd", "virtio_net"}, Programs: []string{"usr/sbin/nvme"},
+			Args: []string{"-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
 	}
-	v, err := tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "crc32c_generic", "ext4"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
 	if err != nil {
-		r.t.Fatal(err)
+		r.t.Error(err)
+		return nil
 	}
 	r.t.Cleanup(func() {
 		if r.t.Failed() {
@@ -59,7 +80,7 @@ func (r *rig) guest(name string) *machine {
 		}
 		v.Close()
 	})
-	return &machine{v, r, ctx}
+	return v
 }
 
 // run runs commands in the guest.
@@ -122,7 +143,11 @@ func TestGuest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a guest takes half a minute, and longer under the race detector")
 	}
-	m := newRig(t, "shm").guest("vm")
+	other := make(chan *vm.VM, 1)
+	first := newRig(t, "shm")
+	first.tools = need(t)
+	go func() { other <- first.boot("other") }()
+	m := first.guest("vm")
 	for _, scheme := range schemes {
 		t.Run(scheme, func(t *testing.T) {
 			r := newRig(t, scheme)
@@ -135,6 +160,7 @@ func TestGuest(t *testing.T) {
 			m := &machine{m.VM, r, m.ctx}
 			m.plug("rp1", socket, "nvme0n1")
 			m.content(want)
+			m.tools()
 			if l := r.lease(); (l.Queues > 0 && l.Windows > 2) != (scheme == "shm") { // far: a window for each area of the guest's memory, and one for the bells
 				t.Errorf("the lender has %d queues and %d windows", l.Queues, l.Windows)
 			}
@@ -150,8 +176,96 @@ func TestGuest(t *testing.T) {
 			m.unplug("rp1", "nvme0n1")
 		})
 	}
+	t.Run("nbd", func(t *testing.T) { testGuestNBD(t, m.VM, m.ctx) })
+	t.Run("two guests", func(t *testing.T) { testTwoGuests(t, m.ctx, m.VM, <-other) })
 	t.Run("two guests' worth", func(t *testing.T) { testTwoLeases(t, m.VM, m.ctx) })
 	t.Run("lender killed", func(t *testing.T) { testGuestLenderKilled(t, m.VM, m.ctx) })
+}
+
+// tools has nvme-cli look at the drive.
+func (m *machine) tools() {
+	m.t.Helper()
+	for _, c := range []struct{ command, says string }{
+		{"nvme list", "wherry " + driveName},
+		{"nvme id-ctrl /dev/nvme0", "wherry " + driveName},
+		{"nvme id-ns /dev/nvme0n1", fmt.Sprintf("nsze    : %#x", driveBytes/512)},
+		{"nvme flush /dev/nvme0n1", ""},
+		{"nvme read /dev/nvme0n1 -s 8 -c 7 -z 4096 -d /tmp/eight; dd if=/dev/nvme0n1 bs=512 skip=8 count=8 | cmp - /tmp/eight", ""},
+		{"nvme read /dev/nvme0n1 -s " + fmt.Sprint(driveBytes/512) + " -c 7 -z 4096 -d /tmp/none && false || true", "LBA Out of Range"},
+	} {
+		if out := m.run(c.command); !strings.Contains(strings.ToLower(out), strings.ToLower(c.says)) {
+			m.t.Errorf("%s: %s", c.command, out)
+		}
+	}
+}
+
+// testGuestNBD: the kernel's own client of NBD has a drive, by a network.
+func testGuestNBD(t *testing.T, v *vm.VM, ctx context.Context) {
+	r := newRig(t, "shm")
+	want := random(8, driveBytes)
+	if err := os.WriteFile(r.file, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.node("")
+	url, _, _ := r.front(host.Config{Mode: device.Exclusive})
+	_, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(url, "nbd://"), "/"+driveName), ":")
+	m := &machine{v, r, ctx}
+	m.run("ip addr add 10.0.2.15/24 dev eth0 && ip link set eth0 up", "nbd-client -N "+driveName+" 10.0.2.2 "+port+" /dev/nbd0")
+	if got := m.run("sha256sum < /dev/nbd0"); !strings.HasPrefix(got, fmt.Sprintf("%x", sha256.Sum256(want))) {
+		t.Errorf("the guest reads other bytes: %s", got)
+	}
+	m.run("dd if=/dev/nbd0 of=/tmp/some bs=64k count=16 skip=100", "dd if=/tmp/some of=/dev/nbd0 bs=4k conv=fsync")
+	copy(want, want[100*64<<10:][:16*64<<10])
+	r.same("nbd.ko to the drive", r.file, want)
+	m.run("nbd-client -d /dev/nbd0")
+}
+
+// testTwoGuests: two guests and a Go program have all of one drive at once. Each writes a part, and reads what the others wrote; meanwhile borrowers of the rest are killed.
+func testTwoGuests(t *testing.T, ctx context.Context, guests ...*vm.VM) {
+	r := newRig(t, "shm")
+	r.node("")
+	const part = driveBytes / 4
+	parts, all := part>>16, []*machine{}
+	enough, stop := r.killer(3*part, part)
+	for i, v := range guests {
+		if v == nil {
+			t.Fatal("there is one guest only")
+		}
+		socket, _ := r.lend(fmt.Sprint("g", i), host.Config{Mode: device.Shared, Size: 3 * part})
+		m := &machine{v, r, ctx}
+		m.plug("rp1", socket, "nvme0n1")
+		m.run(fmt.Sprintf("dd if=/dev/urandom of=/tmp/own bs=64k count=%d", parts))
+		all = append(all, m)
+	}
+	d := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Size: 3 * part})
+	own, group := random(11, part), sync.WaitGroup{}
+	for i, m := range all {
+		group.Go(func() {
+			if _, err := m.Run(ctx, fmt.Sprintf("dd if=/tmp/own of=/dev/nvme0n1 bs=64k seek=%d conv=fsync", i*parts)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := d.WriteAt(ctx, own, 2*part); err != nil {
+		t.Error(err)
+	}
+	group.Wait()
+	got := make([]byte, 3*part)
+	if err := d.ReadAt(ctx, got, 0); err != nil || !bytes.Equal(got[2*part:], own) {
+		t.Errorf("the Go program reads other bytes: %v", err)
+	}
+	sum := fmt.Sprintf("%x", sha256.Sum256(got))
+	for i, m := range all {
+		if out := m.run(fmt.Sprintf("dd if=/dev/nvme0n1 bs=64k count=%d iflag=direct | sha256sum", 3*parts)); !strings.Contains(out, sum) {
+			t.Errorf("guest %d reads others than the Go program: %s", i, out)
+		}
+		if out := m.run("sha256sum < /tmp/own"); !strings.HasPrefix(out, fmt.Sprintf("%x", sha256.Sum256(got[i*part:][:part]))) {
+			t.Errorf("guest %d's part has other bytes than it wrote", i)
+		}
+		m.unplug("rp1", "nvme0n1")
+	}
+	<-enough
+	stop()
 }
 
 // testTwoLeases: one guest has two parts of a drive, a Go program a third. Resets of one controller again and again disturb neither what the others do nor what is on it.

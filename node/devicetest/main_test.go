@@ -3,6 +3,7 @@ package devicetest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ import (
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme/host"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
+	"github.com/wherry-fabric/wherry/internal/vm"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -75,6 +77,10 @@ func runBorrower(args []string) error {
 	fmt.Sscan(args[2], &cfg.Offset)
 	fmt.Sscan(args[3], &cfg.Size)
 	d, err := c.BorrowDrive(ctx, lenderName, driveName, cfg)
+	for errors.Is(err, device.ErrBusy) { // commands of one that was killed are waited for
+		time.Sleep(time.Millisecond)
+		d, err = c.BorrowDrive(ctx, lenderName, driveName, cfg)
+	}
 	if err != nil {
 		return err
 	}
@@ -100,6 +106,7 @@ type rig struct {
 	dir          string
 	addr         string
 	tokens, file string
+	tools        *vm.Tools // where there are guests
 }
 
 func newRig(t *testing.T, scheme string) *rig {

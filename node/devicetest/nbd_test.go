@@ -1,16 +1,19 @@
 package devicetest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,34 +108,66 @@ func (r *rig) same(what, path string, want []byte) {
 	}
 }
 
+// kills is how many borrowers are killed beside a front.
+var kills = flag.Int("kills", 12, "borrowers that are killed while others use the drive")
+
+// killer has a part of the drive borrowed, and its borrower killed while it writes, again and again until stop; enough is closed after *kills of them.
+func (r *rig) killer(offset, size uint64) (enough <-chan struct{}, stop func()) {
+	done, quit, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(over)
+		for n := 1; ; n++ {
+			victim := exec.CommandContext(ctx, os.Args[0], "run-borrower", r.addr, r.tokens, fmt.Sprint(offset), fmt.Sprint(size))
+			out, err := victim.StdoutPipe()
+			if err == nil {
+				err = victim.Start()
+			}
+			if err != nil {
+				r.t.Error(err)
+				return
+			}
+			_, err = bufio.NewReader(out).ReadString('\n') // it writes
+			time.Sleep(time.Duration(n%7) * time.Millisecond)
+			victim.Process.Kill()
+			victim.Wait()
+			select {
+			case <-quit:
+				return
+			default:
+			}
+			if err != nil {
+				r.t.Errorf("borrower %d ends before it is killed: %v", n, err)
+				return
+			}
+			if n == *kills {
+				close(done)
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(quit)
+		cancel()
+		<-over
+	})
+	r.t.Cleanup(stop)
+	return done, stop
+}
+
 // TestFio: fio writes through NBD with checksums and verifies them, while another borrower of the drive is killed again and again.
 func TestFio(t *testing.T) {
 	r := newRig(t, "shm")
 	r.node("")
 	url, _, _ := r.front(host.Config{Mode: device.Exclusive, Size: driveBytes / 2})
-	stop, stopped := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for ; ; n++ {
-			select {
-			case <-stop:
-				stopped <- n
-				return
-			default:
-			}
-			victim := exec.Command(os.Args[0], "run-borrower", r.addr, r.tokens, fmt.Sprint(driveBytes/2), fmt.Sprint(driveBytes/2))
-			if victim.Start() == nil {
-				time.Sleep(30 * time.Millisecond)
-				victim.Process.Kill()
-				victim.Wait()
-			}
+	enough, _ := r.killer(driveBytes/2, driveBytes/2)
+	for turn, more := 0, true; more && !t.Failed(); turn++ {
+		tool(t, "fio", "--name=verify", "--ioengine=nbd", "--uri="+url, "--rw=randwrite", "--bsrange=512-64k", "--bs_unaligned=0", "--blockalign=512", fmt.Sprint("--size=", driveBytes/2),
+			"--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64", fmt.Sprint("--randseed=", 7+turn), "--verify_state_save=0")
+		select {
+		case <-enough:
+			more = false
+		default:
 		}
-	}()
-	tool(t, "fio", "--name=verify", "--ioengine=nbd", "--uri="+url, "--rw=randwrite", "--bsrange=512-64k", "--bs_unaligned=0", "--blockalign=512", fmt.Sprint("--size=", driveBytes/2),
-		"--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64", "--randseed=7", "--loops=2", "--verify_state_save=0")
-	close(stop)
-	if n := <-stopped; n < 3 {
-		t.Errorf("only %d borrowers were killed meanwhile", n)
 	}
 }
 
