@@ -29,6 +29,7 @@ const (
 	honestBytes = 256 << 10        // more than travels in a message
 	silent      = 400              // diallers that say nothing, and come again
 	slow        = 200              // … that say a byte now and then
+	dialled     = 3                // connections of each at once: together more than there are places for such
 	honestDials = 40               // with the usual number of rounds
 )
 
@@ -254,10 +255,10 @@ func (c *client) diallers() error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	var crowd sync.WaitGroup
 	var here atomic.Int64
-	for i := range silent + slow {
-		crowd.Go(func() { c.dawdle(ctx, network, rest, i >= silent, &here) })
+	for i := range (silent + slow) * dialled {
+		crowd.Go(func() { c.dawdle(ctx, network, rest, i >= silent*dialled, &here) })
 	}
-	for here.Load() < silent/2 && ctx.Err() == nil {
+	for here.Load() < silent*dialled/2 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	var took samples
