@@ -110,6 +110,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "pool", Transport: "tcp", Rounds: 200}, []string{"get_4k_ns_p50", "put_4k_ns_p50", "gather_64_us_p50", "gets_64_us_p50"}},
 		{Config{Kind: "dev", Transport: "shm", Rounds: 200}, []string{"read_4k_ns_p50", "pread_4k_ns_p50", "write_4k_ns_p50", "mapped_iops_32", "read_over_get", "sum_over_one", "min_over_max"}},
 		{Config{Kind: "dev", Transport: "shm", Faults: true}, []string{"reclaim_ms_p50", "reclaim_ms_p99", "kills", "idle_cpu_percent"}},
+		{Config{Kind: "dev", Transport: "shm", Front: FrontNBD, Turn: 50 * time.Millisecond}, []string{"iops_1", "nbdkit_iops_1", "iops_1_over_nbdkit", "iops_32", "nbdkit_iops_32", "iops_32_over_nbdkit"}},
 		{Config{Kind: "dev", Transport: "tcp", Rounds: 200}, []string{"read_4k_ns_p50", "get_4k_ns_p50", "far_iops_32"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, Call: 1 << 20}, []string{"gbytes_per_s", "over_memcpy", "memcpy_gbytes_per_s", "rtt_ns_p50", "request_gbytes_per_s", "request_over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
@@ -253,7 +254,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 25 {
+	if !slices.Equal(says, common) || rows != 26 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -325,6 +326,9 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Kind, c.Elements = "rounds", 3 }, "rounds of 3"},
 		{func(c *Config) { c.SameCPU = true }, "pinning"},
 		{func(c *Config) { c.TLS = true }, "TLS over shm"},
+		{func(c *Config) { c.Front = FrontNBD }, "dev has the fronts"},
+		{func(c *Config) { c.Kind, c.Front = "dev", "tape" }, "dev has the fronts"},
+		{func(c *Config) { c.Kind, c.Front, c.Faults = "dev", FrontNBD, true }, "one or the other"},
 		{func(c *Config) { c.Kind, c.Form = "inject", "java" }, "none of auto, wasm, bitcode, elf"},
 		{func(c *Config) { c.Kind, c.Form, c.Native = "inject", "elf", "off" }, "native \"off\""},
 		{func(c *Config) { c.Kind, c.Native = "hostile", "in-process" }, "nothing contains"},

@@ -5,18 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/wherry-fabric/wherry/device"
-	"github.com/wherry-fabric/wherry/device/nbd"
 )
 
 const (
@@ -36,21 +32,13 @@ const (
 // driveFaults kills borrowers in the middle of their writes, and measures how soon their blocks are another's; then what processes use of the processors while a drive is
 // attached by NBD and nobody does anything.
 func (c *Config) driveFaults(ctx context.Context, spec role, dir string) (*Result, error) {
-	crew, err := c.muster(ctx, spec, dir, 0)
+	w, crew, err := c.borrower(ctx, spec, dir, "heir")
 	if err != nil {
 		return nil, err
 	}
 	defer crew.end()
-	spec.Servers, spec.Role, spec.scheme = crew.infos, "client", c.scheme
-	w := &client{spec: &spec, ctx: ctx, rand: rand.New(rand.NewPCG(spec.Seed, 7))}
-	spec.Name = "heir"
-	if w.station, err = newStation(&spec, false); err != nil {
-		return nil, err
-	}
 	defer w.close()
-	if err := w.dialAll(ctx, spec.Servers); err != nil {
-		return nil, err
-	}
+	spec.Servers, spec.Role = crew.infos, "client" // of those that are killed
 	var reclaim samples
 	for i := range victims {
 		if c.Progress != nil {
@@ -128,18 +116,12 @@ func (c *client) idle(dir string, lender int) (share float64, err error) {
 		return 0, err
 	}
 	defer d.Close(context.WithoutCancel(c.ctx))
-	l, err := net.Listen("unix", filepath.Join(dir, "nbd.sock"))
+	path, stop, err := serveNBD(d, dir)
 	if err != nil {
 		return 0, err
 	}
-	s := nbd.New(d, driveName, slog.New(slog.DiscardHandler))
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	defer func() {
-		s.Close()
-		err = errors.Join(err, <-served)
-	}()
-	conn, err := net.Dial("unix", l.Addr().String())
+	defer func() { err = errors.Join(err, stop()) }()
+	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return 0, err
 	}

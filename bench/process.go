@@ -164,8 +164,11 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 			return nil, err
 		}
 		defer os.Remove(spec.Disk)
-		if c.Faults {
+		switch {
+		case c.Faults:
 			return c.driveFaults(ctx, spec, dir)
+		case c.Front == FrontNBD:
+			return c.driveNBD(ctx, spec, dir)
 		}
 	}
 	if c.Processes > 1 {

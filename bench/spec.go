@@ -34,6 +34,7 @@ type Config struct {
 	Bytes     int            // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
 	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	Faults    bool           // of dev: kill borrowers
+	Front     string         // of dev: FrontNBD, a drive by NBD beside nbdkit's; "": none
 	WithSends bool           // of bulk: time active messages beside running Puts too
 	Calls     int            // of crowd: functions at once; default 64
 	Form      string         // of inject, chase and hostile: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
@@ -169,6 +170,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
+	case c.Front != "" && (c.Kind != "dev" || c.Front != FrontNBD):
+		return fmt.Errorf("bench: %s by the front %q: dev has the fronts %s", c.Kind, c.Front, FrontNBD)
+	case c.Front != "" && c.Faults:
+		return errors.New("bench: faults and a front: one or the other")
 	case c.SameCPU && !c.Pin:
 		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
 	case c.Servers < 1 || c.Servers > MaxServers:

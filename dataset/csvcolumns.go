@@ -92,6 +92,11 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 		_, err := c.places(first)
 		return first, err
 	}
+	return f.inferred(c, in)
+}
+
+// inferred reads as many rows as types are inferred from.
+func (f *csvFormat) inferred(c *csvFile, in Input) (column.Schema, error) {
 	for _, g := range f.o.ColumnTypes {
 		if !slices.Contains(c.names, g.Name) {
 			return nil, unknownType(in, g.Name, c.names)
@@ -99,7 +104,8 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 	}
 	seen := make([]evidence, len(c.names))
 	rows := int64(0)
-	for !c.sampled() {
+	var sample sampling
+	for sample.goesOn(c.consumed(), seen, func(i int) bool { return f.o.ColumnTypes.Index(c.names[i]) >= 0 }) {
 		record, err := c.next()
 		if err == io.EOF {
 			break
@@ -114,7 +120,7 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 			continue // it too
 		}
 		for i, text := range record {
-			if !missingText(text, c.inQuotesAt(i), f.o.Nulls) {
+			if sample.sees(i) && !missingText(text, c.inQuotesAt(i), f.o.Nulls) {
 				seen[i].see(text)
 			}
 		}

@@ -156,6 +156,15 @@ type Inference struct {
 	seen map[string]evidence // by column
 }
 
+// open reports that a column is text because no value of it was seen.
+func (n *Inference) open(c column.Column) bool {
+	if n == nil {
+		return false
+	}
+	e, inferred := n.seen[c.Name]
+	return inferred && e.is == guessNothing
+}
+
 // late is the error of a value that the type of its column, which was inferred, does not hold.
 func (n *Inference) late(c column.Column, text []byte, err error) error {
 	e, inferred := evidence{}, false
@@ -169,11 +178,12 @@ func (n *Inference) late(c column.Column, text []byte, err error) error {
 	if n.Rows != 1 {
 		rows = fmt.Sprintf("the first %d rows", n.Rows)
 	}
-	if e.is == guessNothing {
-		return fmt.Errorf("%w; %s have no value, so it was taken for text: give its type", err, rows)
-	}
+	empty := e.is == guessNothing
 	e.see(text)
 	other := column.Schema{{Name: c.Name, Type: e.columnType()}}
+	if empty {
+		return fmt.Errorf("%w; %s had no value, so its type is not known: give it (--types '%s')", err, rows, other.List())
+	}
 	if other[0].Type == c.Type {
 		other[0].Type = column.Type{ID: column.UTF8}
 	}

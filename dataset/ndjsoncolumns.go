@@ -36,7 +36,8 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	index := map[string]int{}
 	rows := int64(0)
 	w := &objects{lines: t.lines}
-	for !t.sampled() {
+	var sample sampling
+	for sample.goesOn(t.consumed(), seen, func(c int) bool { return f.o.ColumnTypes.Index(names[c]) >= 0 }) {
 		err := w.next(func(name []byte, value []byte) error {
 			c, ok := index[string(name)]
 			if !ok {
@@ -45,6 +46,9 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 				}
 				index[string(name)] = c
 				names, seen = append(names, string(name)), append(seen, evidence{})
+			}
+			if !sample.sees(c) {
+				return nil
 			}
 			return f.see(in, &seen[c], string(name), value)
 		})
@@ -192,6 +196,7 @@ func (f *ndjsonFormat) open(ctx context.Context, in Input, s column.Schema) (col
 		t.Close()
 		return nil, err
 	}
+	r.json = true
 	return r, nil
 }
 

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// sampleBytes are how much of a text file its columns' types are inferred from.
-	sampleBytes = 4 << 20
+	// sampleBytes are how much of a text file its columns' types are inferred from, and longSampleBytes for columns that have no value
+	// in it: reading these is a fraction of a second.
+	sampleBytes     = 4 << 20
+	longSampleBytes = 64 << 20
 	// maxChunkText bounds the text that becomes one chunk.
 	maxChunkText = 32 << 20
 )
@@ -60,12 +62,39 @@ func (t *textInput) Place() (done, total int64) {
 
 func (t *textInput) Close() { t.pass.stream.Close() }
 
-// sampled reports that enough was read to infer types from.
-func (t *textInput) sampled() bool { return t.consumed() >= sampleBytes }
+// sampling is how far a file is read to infer types from.
+type sampling struct {
+	end  int64  // of the text
+	open []bool // by column, whether its values are looked at: at first all are, further on those that had none
+}
+
+// sees reports whether a column's values are looked at.
+func (s *sampling) sees(c int) bool { return c >= len(s.open) || s.open[c] }
+
+// goesOn reports whether more is to be read: it is while some column has no value, twice as far each time.
+func (s *sampling) goesOn(consumed int64, seen []evidence, given func(c int) bool) bool {
+	s.end = max(s.end, sampleBytes)
+	if consumed < s.end {
+		return true
+	}
+	if s.end >= longSampleBytes {
+		return false
+	}
+	s.end *= 2
+	s.open = make([]bool, len(seen))
+	some := false
+	for c := range seen {
+		s.open[c] = seen[c].is == guessNothing && !given(c)
+		some = some || s.open[c]
+	}
+	return some
+}
 
 // textRows gathers rows of text into chunks.
 type textRows struct {
 	schema column.Schema
+	open   []bool // columns that are text because no value was seen; nil: none is
+	json   bool   // text is a string, so what looks like a number is none
 	put    []textPutter
 	infer  *Inference
 	bad    *BadLines
@@ -85,6 +114,12 @@ func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *B
 			return nil, err
 		}
 		r.put = append(r.put, put)
+		if infer.open(c) {
+			if r.open == nil {
+				r.open = make([]bool, len(s))
+			}
+			r.open[len(r.put)-1] = true
+		}
 		width += max(c.Type.Size(), 4)
 	}
 	r.room = max(1, min(r.room, maxChunkBytes/width))
@@ -109,6 +144,11 @@ func (r *textRows) begin() {
 
 // value adds a value to the row that is being read.
 func (r *textRows) value(c int, text []byte) error {
+	if r.open != nil && r.open[c] {
+		if err := r.decide(c, text); err != nil {
+			return err
+		}
+	}
 	if err := r.put[c](r.cols[c], text); err != nil {
 		if r.schema[c].Type.ID == column.UTF8 { // no other type takes what is no text
 			return err
@@ -116,6 +156,18 @@ func (r *textRows) value(c int, text []byte) error {
 		return r.infer.late(r.schema[c], text, err)
 	}
 	return nil
+}
+
+// decide looks at the first value of a column of which none was seen: text it is, or its type must be given. Rows without it may be
+// at nodes already.
+func (r *textRows) decide(c int, text []byte) error {
+	var e evidence
+	if e.see(text); e.is == guessText || r.json && e.is < guessDate {
+		r.infer.seen[r.schema[c].Name] = evidence{is: guessText}
+		r.open[c] = false
+		return nil
+	}
+	return r.infer.late(r.schema[c], text, fmt.Errorf("%s is its first value", clipped(text)))
 }
 
 // lineOf tells a bad line from an error that ends the load. (In a function of its own, or each row would take memory for bad.)

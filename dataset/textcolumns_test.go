@@ -339,3 +339,46 @@ func TestRowsAllocateNothing(t *testing.T) {
 		t.Errorf("20,000 rows allocate %d times, 60,000 rows %d times", few, many)
 	}
 }
+
+// A column without values in what is sampled has the type of those that come later: more is read until there are some; if there is
+// none for long, the first one is text, or the load says how to give its type.
+func TestLateFirstValue(t *testing.T) {
+	filler := strings.Repeat("x", 4000)
+	late := func(format, first string) string {
+		var b strings.Builder
+		b.WriteString(first)
+		for b.Len() < sampleBytes+1<<16 {
+			fmt.Fprintf(&b, format, filler)
+		}
+		return b.String()
+	}
+	csv := late("1,,%s,\n", "a,n,text,none\n") + "2,7,y,\n3,7.5,y,\n"
+	nd := late(`{"a":1,"n":null,"text":"%s","none":null}`+"\n", "") + `{"a":2,"n":7,"text":"y","more":true}` + "\n" + `{"a":3,"n":7.5}` + "\n"
+	for _, c := range []struct {
+		format      Format
+		text, types string
+	}{
+		{CSV, csv, "a:i64,n:f64,text:utf8,none:utf8"}, {NDJSON, nd, "a:i64,n:f64,text:utf8,none:utf8,more:bool"},
+	} {
+		if p, _, err := columnsText(t, 2, Options{Format: c.format}, text("x", c.text)); err != nil || p.Inferred.Types != c.types {
+			t.Errorf("%s: %+v, %v", c.format, p, err)
+		}
+	}
+	for _, c := range []struct {
+		format       Format
+		first, later string
+		says         string // "": it is text
+	}{
+		{CSV, "a,n\n1,\n", "a,n\n2,x\n3,7\n", ""},
+		{CSV, "a,n\n1,\n", "a,n\n2,\n3,7\n", "y: line 3: column n: \"7\" is its first value; the first row had no value, so its type is not known: give it (--types 'n:i64')"},
+		{CSV, "a,n\n1,\n", "a,n\n2,2026-01-01\n", "(--types 'n:date32')"},
+		{NDJSON, `{"n":null}` + "\n", `{"n":"12"}` + "\n" + `{"n":"2026-01-01"}` + "\n", ""},
+		{NDJSON, `{"n":null}` + "\n", `{"n":"2026-01-01"}` + "\n", "(--types 'n:date32')"},
+		{NDJSON, `{"n":null}` + "\n", `{"n":12}` + "\n", "(--types 'n:i64')"},
+	} {
+		_, got, err := columnsText(t, 1, Options{Format: c.format}, text("x", c.first), text("y", c.later))
+		if c.says == "" && (err != nil || !strings.HasPrefix(got, "a,n\n1,\n2,x\n3,7\n") && got != "n\n\n12\n2026-01-01\n") || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s then %s: %q, %v, want %q", c.first, c.later, got, err, c.says)
+		}
+	}
+}

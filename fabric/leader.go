@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -20,7 +21,8 @@ import (
 // when none waits, one background goroutine does. A leader that sleeps can
 // be relieved: sleeping touches nothing.
 type leader struct {
-	el *Element
+	el   *Element
+	tick time.Duration // Config.tick
 	// state is term<<2 | role. The term is raised at each change of leader or of its role: a poll begun in
 	// an older one is stale. One word, because a waiter that leads for its own answer takes and leaves it on the way.
 	state atomic.Uint64
@@ -109,6 +111,7 @@ type ticker struct {
 
 func (l *leader) init(e *Element) error {
 	l.el, l.epfd, l.bell = e, -1, -1
+	l.tick = cmp.Or(e.cfg.tick, tickPeriod)
 	l.rhythm.init()
 	e.workers.l = l
 	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
@@ -347,7 +350,7 @@ func (l *leader) runTickers(term uint64) {
 	}
 	// TickBy raises early and then lowers nextTick, and what is to be asked or done is listed before; in the opposite order nothing
 	// it says is lost.
-	l.nextTick.Store(now + int64(tickPeriod))
+	l.nextTick.Store(now + int64(l.tick))
 	early := l.early.Swap(false)
 	l.mu.Lock()
 	list, duties := l.tickers, l.duties
@@ -359,7 +362,7 @@ func (l *leader) runTickers(term uint64) {
 	if l.rooms.Load() > 0 {
 		l.wakeRooms() // a condition may be one of time
 	}
-	next := now + int64(tickPeriod)
+	next := now + int64(l.tick)
 	for _, t := range list {
 		if early || t.next <= now {
 			t.next = t.fn(now)
@@ -538,7 +541,7 @@ func (l *leader) lead(term uint64) (handed bool) {
 		}
 		if pace == paceSleep {
 			var leads bool
-			if term, leads, _ = l.sleep(context.Background(), term, tickPeriod, nil); !leads {
+			if term, leads, _ = l.sleep(context.Background(), term, l.tick, nil); !leads {
 				return false
 			}
 			p.reset()

@@ -99,7 +99,7 @@ func attach(t testing.TB, e *Element, peer Incarnation) (*Endpoint, *fakeLink) {
 }
 
 // patience bounds every wait that a bug could make endless.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/forms"
@@ -49,6 +50,7 @@ type Answer struct {
 	Schema   *schema.Schema // nil: the result is raw bytes
 	Parts    []schema.Rows  // of a result with a schema, merged if it asks for that
 	Raw      []byte         // of one without
+	Found    *Found         // of a query (Request.IsQuery); then it is all that there is
 	Branches uint32
 	// PartBytes is what the elements sent as results.
 	PartBytes int
@@ -293,6 +295,9 @@ func Run(ctx context.Context, rt *inject.Runtime, r Request) (*Answer, error) {
 	if rt == nil {
 		return nil, fmt.Errorf("%w: no runtime to start %s: client.Runtime is one", ErrRequest, r.Image.Name())
 	}
+	if r.IsQuery() {
+		return r.ask(ctx, rt)
+	}
 	if err := r.resolve(ctx, rt); err != nil {
 		return nil, err
 	}
@@ -374,6 +379,9 @@ func CheckFormat(img *image.Image, format schema.Format) error {
 
 // Write writes the answer in a format; see CheckFormat.
 func (a *Answer) Write(w io.Writer, format schema.Format) error {
+	if a.Found != nil {
+		return a.Found.Write(w, batch.Format(format))
+	}
 	if a.Schema == nil {
 		var err error
 		switch format {

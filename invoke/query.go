@@ -14,7 +14,6 @@ import (
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/inject"
-	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/query"
 )
@@ -40,6 +39,12 @@ type Found struct {
 // Query asks a dataset of kind columns: the ready function query filters, groups and adds up where the columns lie, and what the
 // elements answer is put together here.
 func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q query.Query) (*Found, error) {
+	return find(ctx, rt, Request{Table: table}, q)
+}
+
+// find asks the request's table; the request has no image and no payload yet.
+func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*Found, error) {
+	table := r.Table
 	if table.Kind != cluster.Columns {
 		return nil, fmt.Errorf("%w: a query reads columns; %s is of kind %v: count, countby and sum answer for records (wherry fn run), and a Parquet file is loaded as columns", ErrRequest, table.Name, table.Kind)
 	}
@@ -54,12 +59,12 @@ func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q quer
 	if err := fits(len(program)); err != nil {
 		return nil, err
 	}
-	img, err := xrdma.Lookup("query")
-	if err != nil {
+	if r.Image, err = xrdma.Lookup("query"); err != nil {
 		return nil, err
 	}
+	r.Payload = program
 	start := time.Now()
-	res, err := everywhere(ctx, rt, &Request{Image: img, Table: table, Payload: program})
+	res, err := everywhere(ctx, rt, &r)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +96,7 @@ func everywhere(ctx context.Context, rt *inject.Runtime, r *Request) (*inject.Re
 	if err := r.checkRights(); err != nil {
 		return nil, err
 	}
-	f, err := rt.PrepareAs(r.Image, r.Table, forms.Auto)
+	f, err := rt.PrepareAs(r.Image, r.Table, r.Form)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +108,9 @@ func everywhere(ctx context.Context, rt *inject.Runtime, r *Request) (*inject.Re
 	fut, err := f.Start(ctx, roots, r.Options)
 	if err != nil {
 		return nil, err
+	}
+	if r.Started != nil {
+		r.Started(fut)
 	}
 	res, err := fut.Wait(ctx)
 	if err != nil {

@@ -59,10 +59,11 @@ type Config struct {
 	// Managers are the names of the peers that manage the cluster: this node registers with one of them. Itself is known, where it is one.
 	Managers []string `yaml:"managers"`
 	// Manager makes this node a manager whose etcd member keeps its data in that directory; ManagerPeers are all such members, this one too, with
-	// the addresses host:port at which they speak to each other; empty: it is alone. Etcd makes it a manager on an etcd cluster that is
-	// there already. OpenStore opens either.
+	// the addresses host:port at which they speak to each other; empty: it is alone. ManagerNew makes it begin their cluster: for one of them, and
+	// for its first start only, so no file has it. Etcd makes it a manager on an etcd cluster that is there already. OpenStore opens either.
 	Manager      string                        `yaml:"manager"`
 	ManagerPeers []ManagerPeer                 `yaml:"manager_peers"`
+	ManagerNew   bool                          `yaml:"-"`
 	Etcd         []string                      `yaml:"etcd"` // "http://host:2379", "https://host:2379"
 	EtcdCert     string                        `yaml:"etcd_cert"`
 	EtcdKey      string                        `yaml:"etcd_key"`

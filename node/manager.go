@@ -53,6 +53,9 @@ func (c *Config) validateManagers() error {
 	if len(c.ManagerPeers) > 0 && c.Manager == "" {
 		return errors.New("manager_peers say where the etcd members of nodes with a manager directory are: give manager, too")
 	}
+	if c.ManagerNew && len(c.ManagerPeers) == 0 {
+		return errors.New("--manager-new begins the cluster of manager_peers: give these, too; a manager without them is alone, and begins by itself")
+	}
 	for _, name := range c.Managers {
 		if name != c.Name && !slices.ContainsFunc(c.Peers, func(m cluster.Member) bool { return m.Name == name }) {
 			return fmt.Errorf("managers: %q is not among the peers: give its address there", name)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
 )
@@ -57,7 +56,7 @@ func TestAnswersPassRequests(t *testing.T) {
 			sides, eps, open := circle(t)
 			defer open()
 			for i, s := range sides {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				got, err := s.p.Call(ctx, eps[i], name, nil)
 				cancel()
 				if err != nil || len(got) != circleBytes {

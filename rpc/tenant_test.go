@@ -60,7 +60,9 @@ func TestTenantsGo(t *testing.T) {
 	node := newSideOf(t, fabric.Config{Name: "n0", Auth: tokenOf("node")}, Limits{})
 	for i := range 4 {
 		who := newSideOf(t, fabric.Config{Name: fmt.Sprint("c", i), Auth: tokenOf(fmt.Sprint("p", i))}, Limits{})
-		connect(t, who, node, "tcp://127.0.0.1:0").Close()
+		ep := connect(t, who, node, "tcp://127.0.0.1:0")
+		waitFor(t, "it is known", func() bool { return len(node.conns()) == 1 })
+		ep.Close()
 		waitFor(t, "it is gone", func() bool { return len(node.conns()) == 0 })
 	}
 	node.p.mu.Lock()
@@ -137,9 +139,7 @@ func TestRequestNeverSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "it is fetched, and given up", func() bool { return node.p.Stats().Served == 1 })
-	if n, st := node.p.requests.inUse(), node.p.Stats(); n != 0 || st.Active != 0 {
-		t.Errorf("%d bytes are taken, %+v", n, st)
-	}
+	waitFor(t, "its memory and its place are free", func() bool { return node.p.requests.inUse() == 0 && node.p.Stats().Active == 0 }) // after it counts as served
 }
 
 // TestAllow: who may not make a call hears it before any of the request is fetched.

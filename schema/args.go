@@ -80,6 +80,36 @@ func (s *Schema) checkNames(values map[string]string) error {
 	return nil
 }
 
+// FillArgs checks values by name and adds defaults, for a caller that does not encode them. The values of columns are not looked at.
+func (s *Schema) FillArgs(values map[string]string) (map[string]string, error) {
+	if err := s.checkNames(values); err != nil {
+		return nil, err
+	}
+	filled := maps.Clone(values)
+	if filled == nil {
+		filled = map[string]string{}
+	}
+	var missing []string
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		text, given := filled[f.Name]
+		switch {
+		case !given && f.Default == nil:
+			missing = append(missing, f.Name+" ("+string(f.Type)+")")
+		case !given:
+			filled[f.Name] = *f.Default
+		case f.Type == Str:
+			if err := f.among(text, nil); err != nil {
+				return nil, fmt.Errorf("%w: parameter %s: %w", ErrArgument, f.Name, err)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w: no value for %s", ErrArgument, strings.Join(missing, ", "))
+	}
+	return filled, nil
+}
+
 type argEncoder struct {
 	dataset *Schema
 	columns Layout // of dataset

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 # tool:package pairs.
-wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio qemu-aarch64:qemu-user nbdcopy:libnbd-bin qemu-img:qemu-utils sqlite3:sqlite3 redis-check-rdb:redis-tools xz:xz-utils mkfs.ext4:e2fsprogs)
+wanted=(clang:clang wasm-ld:lld ip:iproute2 gcc:gcc git:git fusermount3:fuse3 fio:fio nbdkit:nbdkit qemu-aarch64:qemu-user nbdcopy:libnbd-bin qemu-img:qemu-utils sqlite3:sqlite3 redis-check-rdb:redis-tools xz:xz-utils mkfs.ext4:e2fsprogs)
 # libc6-dev has no tool of its own; cgo, hence the race detector, needs its headers.
 headers=libc6-dev
 # Nor have the newest and the oldest LLVM that compile bitcode: 55 MB together, some ten seconds; nor what programs with remote memory use.

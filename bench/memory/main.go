@@ -42,8 +42,8 @@ func main() {
 	}
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds that count; in each, every side has one turn")
-	flag.StringVar(&o.sides, "sides", "local,shm,tcp", "who takes turns; local always does. Of swap: "+strings.Join(swapNames(), ", "))
-	flag.StringVar(&o.workloads, "workloads", strings.Join(workloadNames(false), ","), "what is run, of "+strings.Join(workloadNames(true), ", "))
+	flag.StringVar(&o.sides, "sides", strings.Join(append([]string{"shm", "tcp"}, swapNames()...), ","), "who takes turns, besides local; what this machine cannot have is left out, with the reason")
+	flag.StringVar(&o.workloads, "workloads", strings.Join(workloadNames(), ","), "what is run; what this machine cannot run is left out, with the reason")
 	flag.StringVar(&o.wherry, "wherry", "bin/wherry", "the program that is measured")
 	flag.StringVar(&o.dir, "dir", "", "where swap files are made, on a disk (not tmpfs); empty: the folder for temporary files")
 	flag.BoolVar(&o.json, "json", false, "write JSON")
@@ -73,7 +73,7 @@ func (o options) plan(rest []string) (*plan, error) {
 	for _, name := range strings.Split(o.workloads, ",") {
 		i := slices.IndexFunc(workloads[:], func(w workload) bool { return w.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("--workloads: no %q; there are %s", name, strings.Join(workloadNames(true), ", "))
+			return nil, fmt.Errorf("--workloads: no %q; there are %s", name, strings.Join(workloadNames(), ", "))
 		}
 		p.workloads = append(p.workloads, workloads[i])
 	}

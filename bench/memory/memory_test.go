@@ -204,3 +204,78 @@ func TestWorkloadLeftOut(t *testing.T) {
 		t.Errorf("train_512: %q", why)
 	}
 }
+
+// turns answers for each side; a side with an error fails.
+type turns struct {
+	fails map[string]error
+	taken []string
+	then  func(side string)
+}
+
+func (t *turns) turn(_ context.Context, side string, _ workload, _ int64) (answer, int64, error) {
+	t.taken = append(t.taken, side)
+	if t.then != nil {
+		t.then(side)
+	}
+	return answer{"same", 2}, 1 << 20, t.fails[side]
+}
+
+// TestSideFails: a side that fails takes no more turns in its workload, and its row says why; the other sides and workloads are measured.
+func TestSideFails(t *testing.T) {
+	p, err := options{rounds: 3, sides: "shm,zram", workloads: "scan,zipf"}.plan(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, r := &turns{fails: map[string]error{"zram": errors.New("the run stood still")}}, &results{rounds: 3, sides: p.sides, without: p.without}
+	if err := p.all(t.Context(), b, r); err == nil || !strings.Contains(err.Error(), "zipf, zram: the run stood still") {
+		t.Errorf("it ends with %v", err)
+	}
+	if n := strings.Count(strings.Join(b.taken, " "), "zram"); n != 2 || len(r.rows) != 2 {
+		t.Errorf("%d rows of two, from the turns %v", len(r.rows), b.taken)
+	}
+	flat := r.flat()
+	if flat["scan_shm"] != 1.0 || flat["zipf_shm"] != 1.0 || flat["zipf_zram"] != nil || flat["zipf_zram_failed"] != "the run stood still" {
+		t.Errorf("%v", flat)
+	}
+	var text bytes.Buffer
+	if err := r.print(&text); err != nil || strings.Count(text.String(), "failed") != 2 {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// TestLocalFails: a workload that fails with all of its memory local is left out with the reason, and the next one is measured.
+func TestLocalFails(t *testing.T) {
+	p, err := options{rounds: 1, sides: "shm", workloads: "scan"}.plan(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, r := &turns{fails: map[string]error{"local": errors.New("exit status 3")}}, &results{rounds: 1, sides: p.sides, without: p.without}
+	if err := p.all(t.Context(), b, r); err == nil || len(r.rows) != 0 {
+		t.Errorf("%v, %d rows", err, len(r.rows))
+	}
+	if why, _ := r.flat()["scan_missing"].(string); !strings.Contains(why, "exit status 3") {
+		t.Errorf("scan: %q", why)
+	}
+}
+
+// TestInterrupted: an interrupt ends the whole; what was measured before it is told.
+func TestInterrupted(t *testing.T) {
+	p, err := options{rounds: 5, sides: "shm,tcp", workloads: "scan,zipf"}.plan(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	b, r := &turns{fails: map[string]error{}}, &results{rounds: 5, sides: p.sides, without: p.without}
+	b.then = func(side string) {
+		if side == "tcp" && len(b.taken) > 1 { // the first one is for the limit
+			cancel()
+			b.fails["tcp"] = errors.New("signal: killed")
+		}
+	}
+	if err := p.all(ctx, b, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	if len(b.taken) != 4 || r.flat()["scan_shm"] != 1.0 || r.flat()["scan_tcp_failed"] != nil {
+		t.Errorf("after %v: %v", b.taken, r.flat())
+	}
+}

@@ -51,17 +51,33 @@ func (p *plan) run(ctx context.Context) error {
 	defer n.stop()
 	b := &bench{wherry: p.wherry, program: program, dir: dir, root: root, node: n, bytes: most}
 	r := &results{rounds: p.rounds, sides: p.sides, without: p.without}
-	for _, w := range p.possible() {
-		row, err := p.measure(ctx, b, w)
-		if err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
-		}
-		r.rows = append(r.rows, row)
-	}
+	err = p.all(ctx, b, r)
 	if p.json {
-		return json.NewEncoder(os.Stdout).Encode(r.flat())
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(r.flat()))
 	}
-	return r.print(os.Stdout)
+	return errors.Join(err, r.print(os.Stdout))
+}
+
+// all measures every workload. What fails is told in the end, and in its own row; the other rows are measured all the same.
+func (p *plan) all(ctx context.Context, b turner, r *results) (err error) {
+	for _, w := range p.possible() {
+		row, e := p.measure(ctx, b, w)
+		if e != nil {
+			e = fmt.Errorf("%s: %w", w.name, e)
+			err = errors.Join(err, e)
+			p.without[w.name] = "failed: " + e.Error()
+		}
+		if row != nil {
+			r.rows = append(r.rows, row)
+			for _, side := range slices.Sorted(maps.Keys(row.failed)) {
+				err = errors.Join(err, fmt.Errorf("%s, %s: %s", w.name, side, row.failed[side]))
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
 }
 
 // possible are the workloads that this machine can run. The others are left out, each with its reason.
@@ -79,22 +95,30 @@ func (p *plan) possible() (list []workload) {
 	return list
 }
 
-// measure runs one workload: once over tcp for what wherry takes of memory, which is every swap's bound, and then in rounds.
-func (p *plan) measure(ctx context.Context, b *bench, w workload) (*row, error) {
+// turner runs one turn: a bench, or a test's.
+type turner interface {
+	turn(ctx context.Context, side string, w workload, limit int64) (a answer, peak int64, err error)
+}
+
+// measure runs one workload: once over tcp for what wherry takes of memory, which is every swap's bound, and then in rounds. A side that
+// fails takes no more turns in it. The row has what was measured before an error, and is nil where that is nothing.
+func (p *plan) measure(ctx context.Context, b turner, w workload) (*row, error) {
 	_, peak, err := b.turn(ctx, "tcp", w, 0)
 	if err != nil {
 		return nil, err
 	}
-	row := &row{workload: w, limit: peak, ratios: map[string][]float64{}, killed: map[string]int{}}
+	row := &row{workload: w, limit: peak, ratios: map[string][]float64{}, killed: map[string]int{}, failed: map[string]string{}}
 	for round := range p.rounds {
 		local, _, err := b.turn(ctx, "local", w, 0)
-		if err != nil {
+		if err != nil && len(row.local) == 0 {
 			return nil, err
+		} else if err != nil {
+			return row, err
 		}
 		row.local = append(row.local, local.seconds)
 		fmt.Fprintf(os.Stderr, "%s, round %d of %d: local %.2f s", w.name, round+1, p.rounds, local.seconds)
 		for _, side := range p.sides {
-			if p.without[side] != "" {
+			if p.without[side] != "" || row.failed[side] != "" {
 				continue
 			}
 			a, _, err := b.turn(ctx, side, w, peak)
@@ -106,9 +130,10 @@ func (p *plan) measure(ctx context.Context, b *bench, w workload) (*row, error) 
 				p.without[side] = err.Error()
 			case errors.Is(err, errKilled):
 				row.killed[side]++
+			case ctx.Err() != nil:
+				return row, context.Cause(ctx)
 			case err != nil:
-				fmt.Fprintln(os.Stderr)
-				return nil, fmt.Errorf("%s: %w", side, err)
+				row.failed[side] = err.Error()
 			default:
 				row.ratios[side] = append(row.ratios[side], a.seconds/local.seconds)
 				fmt.Fprintf(os.Stderr, ", %s %.2f", side, a.seconds)
@@ -128,6 +153,7 @@ type row struct {
 	local  []float64
 	ratios map[string][]float64 // by side, of each round: its time to the local one's
 	killed map[string]int       // rounds without an answer
+	failed map[string]string    // sides that were given up, and why
 }
 
 type results struct {
@@ -160,6 +186,9 @@ func (r *results) flat() map[string]any {
 			if n := row.killed[side]; n > 0 {
 				m[row.name+"_"+side+"_killed"] = n
 			}
+			if why := row.failed[side]; why != "" {
+				m[row.name+"_"+side+"_failed"] = why
+			}
 		}
 	}
 	for side, why := range r.without {
@@ -175,7 +204,9 @@ func (r *results) print(to io.Writer) error {
 	for _, row := range r.rows {
 		fmt.Fprintf(w, "%s\t%d\t%d MiB\t%d MiB\t%.2f s\t", row.name, row.mib, row.workload.local, row.limit>>20, median(row.local))
 		for _, side := range r.sides {
-			if ratios := row.ratios[side]; len(ratios) > 0 {
+			if row.failed[side] != "" {
+				fmt.Fprint(w, "failed\t")
+			} else if ratios := row.ratios[side]; len(ratios) > 0 {
 				fmt.Fprintf(w, "%.2f×\t", median(ratios))
 			} else if row.killed[side] > 0 {
 				fmt.Fprint(w, "killed\t")

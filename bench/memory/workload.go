@@ -27,12 +27,9 @@ type workload struct {
 var workloads = [...]workload{{"quicksort", 64, 16, false}, {"wordcount", 128, 32, false}, {"scan", 64, 16, false}, {"zipf", 64, 16, false},
 	{"train_512", 900, 512, true}, {"train_256", 900, 256, true}, {"train_128", 900, 128, true}}
 
-// workloadNames are those that are run where nothing else is asked for, or all.
-func workloadNames(all bool) (names []string) {
+func workloadNames() (names []string) {
 	for _, w := range workloads {
-		if all || !w.train {
-			names = append(names, w.name)
-		}
+		names = append(names, w.name)
 	}
 	return names
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, cfg etcd.ServerConfig) *etcd.Server {
 	t.Helper()
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s, err := etcd.Start(cfg)
+	s, err := etcd.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func rigs(s *etcd.Store) func(t *testing.T) storetest.Rig {
 // TestKept: what a member knew it knows after a restart, leases included: they last their whole time again.
 func TestKept(t *testing.T) {
 	dir := t.TempDir()
-	first, err := etcd.Start(etcd.ServerConfig{Name: "a", Dir: dir})
+	first, err := etcd.Start(t.Context(), etcd.ServerConfig{Name: "a", Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestKept(t *testing.T) {
 	if err == nil {
 		_, err = s.Commit(t.Context(), cluster.Txn{Put: []cluster.Pair{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2"), Lease: l}}})
 	}
-	_, twice := etcd.Start(etcd.ServerConfig{Name: "a", Dir: dir})
+	_, twice := etcd.Start(t.Context(), etcd.ServerConfig{Name: "a", Dir: dir})
 	if err := errors.Join(err, first.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestValidate(t *testing.T) {
 		{etcd.ServerConfig{Name: "a", Dir: "/x", Members: []etcd.Member{{"a", "h:1"}, {"a", "h:2"}}}, "name of its own"},
 		{etcd.ServerConfig{Name: "a", Dir: "/x", Members: make([]etcd.Member, 8)}, "8 members"},
 	} {
-		if _, err := etcd.Start(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := etcd.Start(t.Context(), c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.cfg, err)
 		}
 	}

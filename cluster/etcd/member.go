@@ -64,7 +64,7 @@ func (c *ServerConfig) self() (m Member, listed bool) {
 }
 
 // begin starts etcd: on the data that there is, as one of those that begin a cluster together, or as a new member of a cluster that is there.
-func (s *Server) begin(e *embed.Config) (err error) {
+func (s *Server) begin(ctx context.Context, e *embed.Config) (err error) {
 	info := e.PeerTLSInfo
 	t, err := transport.NewTransport(info, probeTime)
 	if err != nil {
@@ -73,26 +73,37 @@ func (s *Server) begin(e *embed.Config) (err error) {
 	t.DisableKeepAlives = true // each question finds out whether there is anybody
 	s.peers = &http.Client{Transport: t, Timeout: probeTime}
 	self, listed := s.cfg.self()
-	if !listed || wal.Exist(filepath.Join(e.Dir, "member", "wal")) {
+	data := wal.Exist(filepath.Join(e.Dir, "member", "wal"))
+	if data && s.cfg.New {
+		return errors.New("it has data, and goes on with it: leave --manager-new out, which is for the first start of a new cluster; to forget the cluster that it has, remove the directory")
+	}
+	if !listed || data {
 		s.etcd, err = embed.StartEtcd(e)
 		return err
 	}
-	ctx, end := context.WithTimeout(context.Background(), joinTime)
+	ctx, end := context.WithTimeout(ctx, joinTime)
 	defer end()
+	var said error // by the last attempt that had its time
 	for {
 		if e.ClusterState, err = s.meet(ctx, self, e); err == nil {
 			if s.etcd, err = embed.StartEtcd(e); err == nil || e.ClusterState == embed.ClusterStateFlagNew {
 				return err
 			}
 		}
+		if ctx.Err() == nil || said == nil {
+			said = err
+		}
 		final := errors.Is(err, errNobody) || errors.Is(err, cluster.ErrForbidden) || errors.Is(err, cluster.ErrRunning)
 		select {
 		case <-time.After(agreeTime):
 		case <-ctx.Done():
 			final = true
+			if cause := context.Cause(ctx); !errors.Is(said, cause) {
+				said = fmt.Errorf("%w (%w)", said, cause)
+			}
 		}
 		if final {
-			return fmt.Errorf("it has no data yet, and cannot join the cluster of the other managers: %w", err)
+			return fmt.Errorf("it has no data yet, and cannot join the cluster of the other managers: %w", said)
 		}
 	}
 }
@@ -100,21 +111,25 @@ func (s *Server) begin(e *embed.Config) (err error) {
 // errNobody: a member would have to join, and was not told how.
 var errNobody = errors.New("they have a cluster without this member, or with an earlier life of it, whose data is lost: give the managers' addresses (peers, managers), or have the member removed")
 
-// meet asks the other members who there is, and has this one taken in where they have a cluster already. Where none answers, the first of the list
+// meet asks the other members who there is, and has this one taken in where they have a cluster already. Where none answers, a member that was told to
 // begins.
 func (s *Server) meet(ctx context.Context, self Member, e *embed.Config) (state string, err error) {
 	list, mute := s.others(ctx)
+	if ctx.Err() != nil { // then silence says nothing
+		return "", context.Cause(ctx)
+	}
 	own := slices.IndexFunc(list, func(f found) bool { return f.Name == self.Name || slices.Contains(f.PeerURLs, s.cfg.url(self.Addr)) })
-	first := s.cfg.Members[0]
 	switch {
+	case len(list) > 0 && s.cfg.New:
+		return "", fmt.Errorf("%w: the managers %s have a cluster: leave --manager-new out to join it; to begin another one, end them first", cluster.ErrRunning, names(list))
 	case own >= 0 && list[own].Name != "" && len(list[own].ClientURLs) == 0:
 		return embed.ClusterStateFlagNew, nil // all begin now
 	case len(list) == 0 && mute != nil: // it may have a cluster, of which this was a member
 		return "", mute
-	case len(list) == 0 && self == first:
+	case len(list) == 0 && s.cfg.New:
 		return embed.ClusterStateFlagNew, nil
 	case len(list) == 0: // one of them may have a cluster; if all began without it, there would be two
-		return "", fmt.Errorf("no other manager answers at its address in manager_peers, and only the first of them, %s, begins a cluster: start it", first.Name)
+		return "", errors.New("no other manager answers at its address in manager_peers: start those that have data; if there has never been a cluster of these managers, start one of them with --manager-new")
 	}
 	if s.cfg.Join == nil {
 		return "", errNobody
@@ -136,6 +151,16 @@ func (s *Server) meet(ctx context.Context, self Member, e *embed.Config) (state 
 	}
 	e.InitialCluster = strings.Join(initial, ",")
 	return embed.ClusterStateFlagExisting, nil
+}
+
+// names are the members' names.
+func names(list []found) string {
+	var all []string
+	for _, f := range list {
+		all = append(all, f.Name)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }
 
 // others is what the first of the other members that answers says. If none does, mute says which one takes connections all the same.

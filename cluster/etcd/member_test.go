@@ -56,7 +56,11 @@ func newMembers(t *testing.T, names ...string) *members {
 
 // begin starts a member, which joins by asking the others that are up.
 func (g *members) begin(name string, list []etcd.Member) (*etcd.Server, error) {
-	s, err := etcd.Start(etcd.ServerConfig{Name: name, Dir: filepath.Join(g.dir, name), Members: list, TLS: g.files[name],
+	return g.beginIn(g.Context(), name, list, false)
+}
+
+func (g *members) beginIn(ctx context.Context, name string, list []etcd.Member, anew bool) (*etcd.Server, error) {
+	s, err := etcd.Start(ctx, etcd.ServerConfig{Name: name, Dir: filepath.Join(g.dir, name), Members: list, TLS: g.files[name], New: anew,
 		Join: func(ctx context.Context, m etcd.Member) ([]cluster.StoreMember, error) {
 			err := fmt.Errorf("%w: nobody is up", cluster.ErrAway)
 			g.mu.Lock()
@@ -145,7 +149,7 @@ func TestMembers(t *testing.T) {
 	}
 	g.stop("a")
 	var work sync.WaitGroup
-	for _, name := range []string{"b", "c"} { // they wait for the first of the list, and begin nothing without it
+	for _, name := range []string{"b", "c"} { // they wait for a, and begin nothing without it
 		work.Go(func() {
 			if _, err := g.begin(name, g.list); err != nil {
 				t.Error(err)
@@ -201,21 +205,25 @@ func TestMembers(t *testing.T) {
 func TestJoinRefused(t *testing.T) {
 	t.Parallel()
 	g := newMembers(t, "a", "b")
-	a := g.start("a", g.list[:1])
+	a, err := g.beginIn(t.Context(), "a", g.list[:1], true)
+	if err != nil {
+		t.Fatal(err)
+	}
 	answers(t, a.Store())
-	_, err := etcd.Start(etcd.ServerConfig{Name: "b", Dir: filepath.Join(g.dir, "b"), Members: g.list, TLS: g.files["b"]})
+	_, err = etcd.Start(t.Context(), etcd.ServerConfig{Name: "b", Dir: filepath.Join(g.dir, "b"), Members: g.list, TLS: g.files["b"]})
 	if err == nil || !strings.Contains(err.Error(), "a cluster without this member") {
 		t.Errorf("nobody to ask: %v", err)
 	}
-	_, err = etcd.Start(etcd.ServerConfig{Name: "b", Dir: filepath.Join(g.dir, "b"), Members: g.list, TLS: g.files["b"],
+	_, err = etcd.Start(t.Context(), etcd.ServerConfig{Name: "b", Dir: filepath.Join(g.dir, "b"), Members: g.list, TLS: g.files["b"],
 		Join: func(context.Context, etcd.Member) ([]cluster.StoreMember, error) { return nil, cluster.ErrForbidden }})
 	if !errors.Is(err, cluster.ErrForbidden) {
 		t.Errorf("forbidden: %v", err)
 	}
 }
 
-// TestFirstWaits: the first of the list begins no cluster while another one takes connections, though it does not answer: that one may have a cluster.
-func TestFirstWaits(t *testing.T) {
+// TestNewWaits: a member that is told to begin a cluster does not while another one takes connections, though it does not answer: that one may have a
+// cluster.
+func TestNewWaits(t *testing.T) {
 	t.Parallel()
 	g := newMembers(t, "a", "b")
 	l, err := net.Listen("tcp", g.list[1].Addr)
@@ -238,7 +246,7 @@ func TestFirstWaits(t *testing.T) {
 	}()
 	began := make(chan error, 1)
 	go func() {
-		_, err := g.begin("a", g.list)
+		_, err := g.beginIn(t.Context(), "a", g.list, true)
 		began <- err
 	}()
 	for range 3 {
@@ -251,5 +259,43 @@ func TestFirstWaits(t *testing.T) {
 	l.Close()
 	if err := <-began; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLostDirectory: a member whose directory is lost begins no cluster by itself while the others, which may have one, are down: it waits, until its
+// context ends.
+func TestLostDirectory(t *testing.T) {
+	t.Parallel()
+	g := newMembers(t, "a", "b")
+	a, err := g.beginIn(t.Context(), "a", g.list, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := g.start("b", g.list)
+	answers(t, b.Store())
+	g.stop("b")
+	a.Close()
+	delete(g.up, "a")
+	if err := os.RemoveAll(filepath.Join(g.dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := g.beginIn(ctx, "a", g.list, false); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "--manager-new") {
+		t.Errorf("a, with nothing: %v", err)
+	}
+	if _, err := g.beginIn(ctx, "a", g.list, true); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a was not told whether anybody is there: %v", err)
+	}
+	b = g.start("b", g.list) // its cluster is there still, and is without a majority
+	if _, err := g.beginIn(t.Context(), "a", g.list, true); !errors.Is(err, cluster.ErrRunning) || !strings.Contains(err.Error(), "a, b") {
+		t.Errorf("a, with nothing, is told to begin anew while b is up: %v", err)
+	}
+	if _, err := g.beginIn(t.Context(), "b", g.list, true); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a second b: %v", err)
+	}
+	g.stop("b")
+	if _, err := g.beginIn(t.Context(), "b", g.list, true); err == nil || !strings.Contains(err.Error(), "leave --manager-new out") {
+		t.Errorf("b, with its data, is told to begin anew: %v", err)
 	}
 }

@@ -42,9 +42,12 @@ type Member struct {
 type ServerConfig struct {
 	Name string // of this member
 	Dir  string // keeps its data; it is made if it is not there
-	// Members are all of the cluster, this one too, the same list for each. Empty: the member is alone, and listens nowhere. The first of them begins
-	// the cluster: a member that has no data yet waits for an answer of any other.
+	// Members are all of the cluster, this one too, the same list for each. Empty: the member is alone, and listens nowhere. A member that has no data
+	// yet waits for an answer of any other, and joins its cluster.
 	Members []Member
+	// New makes this member begin a cluster of Members. It is for one of them, and for its first start only: nothing else tells a directory that was
+	// lost from one that has never had data. It is refused where Dir has data, or another member answers.
+	New bool
 	// Join asks the members that are up to take this one in: where Dir has nothing yet and the others have a cluster. nil: such a member does
 	// not start.
 	Join func(ctx context.Context, m Member) ([]cluster.StoreMember, error)
@@ -87,9 +90,9 @@ type Server struct {
 	work   sync.WaitGroup
 }
 
-// Start runs a member. One that has no data waits for the others to take it in, a minute at most. It does not wait until there are enough others for
+// Start runs a member, which goes on after ctx has ended. One that has no data waits for the others to take it in, a minute at most. It does not wait until there are enough others for
 // changes: until then its Store's calls fail with cluster.ErrAway.
-func Start(cfg ServerConfig) (*Server, error) {
+func Start(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -106,21 +109,21 @@ func Start(cfg ServerConfig) (*Server, error) {
 		list, err = newRevoked(cfg.TLS.List, cfg.Dir, cfg.Log)
 	}
 	if err == nil {
-		err = s.begin(cfg.embedded(list))
+		err = s.begin(ctx, cfg.embedded(list))
 	}
 	if err != nil {
 		s.closePeers()
 		lock.Close()
 		return nil, fmt.Errorf("etcd: member %s in %s: %w", cfg.Name, cfg.Dir, err)
 	}
-	ctx, end := context.WithCancel(context.Background())
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	s.end, s.client = end, v3client.New(s.etcd.Server)
 	s.store = &Store{c: s.client, where: "the etcd member in " + cfg.Dir}
 	if list != nil {
-		s.work.Go(func() { list.follow(ctx) })
+		s.work.Go(func() { list.follow(life) })
 	}
-	s.work.Go(func() { s.agree(ctx) })
-	s.work.Go(func() { s.watch(ctx) })
+	s.work.Go(func() { s.agree(life) })
+	s.work.Go(func() { s.watch(life) })
 	return s, nil
 }
 

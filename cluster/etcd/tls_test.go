@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 	var files ca.Files
 	for _, m := range members {
 		files = issued(t, a, dir, ca.Request{Principal: cluster.Principal{Name: m.Name, Caps: cluster.CapMember}, Node: true, Hosts: []string{"127.0.0.1"}})
-		s, err := etcd.Start(etcd.ServerConfig{Name: m.Name, Dir: filepath.Join(dir, m.Name), Members: members, TLS: files})
+		s, err := etcd.Start(t.Context(), etcd.ServerConfig{Name: m.Name, Dir: filepath.Join(dir, m.Name), Members: members, New: m.Name == "a", TLS: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestLists(t *testing.T) {
 	if err := os.WriteFile(f.List, append(one, one...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := etcd.Start(etcd.ServerConfig{Name: "a", Dir: filepath.Join(dir, "a"), TLS: f}); err == nil || !strings.Contains(err.Error(), "several lists") {
+	if _, err := etcd.Start(t.Context(), etcd.ServerConfig{Name: "a", Dir: filepath.Join(dir, "a"), TLS: f}); err == nil || !strings.Contains(err.Error(), "several lists") {
 		t.Error(err)
 	}
 }

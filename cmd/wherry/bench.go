@@ -157,6 +157,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.String("handler", "blocking", "with --call: "+handlerHelp)
 	case "dev":
 		f.BoolVar(&c.Faults, "faults", false, "in place of reads and writes: kill borrowers, and watch an idle drive that is attached by NBD; the policy is balanced then, if --policy does not say otherwise")
+		f.StringVar(&c.Front, "front", "", "in place of these: nbd, for reads by fio beside those of nbdkit's memory; the policy is balanced then, and nothing is pinned, if the flags do not say otherwise")
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
 	case "rounds":
@@ -168,8 +169,11 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 func callFlags(cmd *cobra.Command, c *bench.Config, policy *string) error {
 	f := cmd.Flags()
 	flight, call, handler := f.Changed("inflight"), f.Changed("call"), f.Lookup("handler")
-	if c.Faults && !f.Changed("policy") { // latency spends a processor while idle, and says so
+	if (c.Faults || c.Front != "") && !f.Changed("policy") { // latency spends a processor while idle, and says so
 		*policy = fabric.Balanced.String()
+	}
+	if c.Front != "" && !f.Changed("pin") { // other people's programs are not pinned either
+		c.Pin = false
 	}
 	switch {
 	case handler == nil:

@@ -161,6 +161,6 @@ func (a *app) columns(cmd *cobra.Command) []string {
 		if err != nil {
 			return nil
 		}
-		return d.Table.Schema.Names()
+		return append(d.Table.Schema.Names(), d.Table.Columns.Names()...)
 	})
 }

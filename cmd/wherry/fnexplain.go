@@ -9,6 +9,7 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 )
 
@@ -21,6 +22,12 @@ type explained struct {
 
 // explain says on standard error in which form a function ran: at every node of its dataset, or the one that it was run on.
 func (a *app) explain(ctx context.Context, c *client.Client, f *runFlags, req *invoke.Request) error {
+	if req.IsQuery() {
+		var err error
+		if req.Image, err = xrdma.Lookup("query"); err != nil {
+			return err
+		}
+	}
 	nodes := []string{f.node}
 	if req.Table != nil {
 		nodes = nil

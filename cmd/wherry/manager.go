@@ -29,15 +29,16 @@ func (f *managerFlags) add(cmd *cobra.Command, c *node.Config) {
 	p := cmd.Flags()
 	p.Var(newList(&f.managers, ""), "managers", "names of the peers that manage the cluster; may be repeated. This node tells one of them of itself each second (docs/cluster.md)")
 	p.StringVar(&c.Manager, "manager", "", "manage the cluster, and keep its state in this directory by an etcd member inside the node")
-	p.Var(newList(&f.peers, ""), "manager-peers", "all nodes with --manager, this one too, and where their etcd members listen for each other, as in a=host:2380,b=…; the first begins the cluster, the others join it; may be repeated (default: this one alone, which listens nowhere)")
+	p.Var(newList(&f.peers, ""), "manager-peers", "all nodes with --manager, this one too, and where their etcd members listen for each other, as in a=host:2380,b=…; may be repeated (default: this one alone, which listens nowhere)")
+	p.BoolVar(&c.ManagerNew, "manager-new", false, "begin the cluster of --manager-peers: on one of them, at its very first start only; without it, a manager that has no data waits for the others and joins them")
 	p.Var(newList(&f.etcd, ""), "etcd", "manage the cluster, and keep its state in this etcd cluster: http://host:2379 or https://…; may be repeated")
 	p.StringVar(&c.EtcdCert, "etcd-cert", "", "certificate that is shown to --etcd")
 	p.StringVar(&c.EtcdKey, "etcd-key", "", "its key")
 	p.StringVar(&c.EtcdCA, "etcd-ca", "", "certificate of the authority of --etcd, for https")
 }
 
-// set puts the flags over a file's configuration.
-func (f *managerFlags) set(c, flags *node.Config, set func(string) bool) error {
+// set puts the flags over a file's configuration. ctx bounds how long the node waits for other managers when it begins.
+func (f *managerFlags) set(ctx context.Context, c, flags *node.Config, set func(string) bool) error {
 	for _, s := range []struct {
 		flag     string
 		to, from *string
@@ -62,12 +63,13 @@ func (f *managerFlags) set(c, flags *node.Config, set func(string) bool) error {
 			c.ManagerPeers = append(c.ManagerPeers, node.ManagerPeer{Name: strings.TrimSpace(name), Addr: strings.TrimSpace(addr)})
 		}
 	}
-	c.OpenStore = openStore
+	c.ManagerNew = flags.ManagerNew
+	c.OpenStore = func(c *node.Config) (*node.Store, error) { return openStore(ctx, c) }
 	return nil
 }
 
 // openStore opens what a manager keeps the cluster's state in.
-func openStore(c *node.Config) (*node.Store, error) {
+func openStore(ctx context.Context, c *node.Config) (*node.Store, error) {
 	if len(c.Etcd) > 0 {
 		s, err := etcd.Dial(etcd.Config{Endpoints: c.Etcd, TLS: ca.Files{Cert: c.EtcdCert, Key: c.EtcdKey, CA: c.EtcdCA}, Log: c.Log})
 		if err != nil {
@@ -75,7 +77,7 @@ func openStore(c *node.Config) (*node.Store, error) {
 		}
 		return &node.Store{Store: s, Where: s.Where(), Close: s.Close}, nil
 	}
-	cfg := etcd.ServerConfig{Name: c.Name, Dir: c.Manager, Log: c.Log, Join: func(ctx context.Context, m etcd.Member) ([]cluster.StoreMember, error) {
+	cfg := etcd.ServerConfig{Name: c.Name, Dir: c.Manager, New: c.ManagerNew, Log: c.Log, Join: func(ctx context.Context, m etcd.Member) ([]cluster.StoreMember, error) {
 		return joinManagers(ctx, c, m)
 	}}
 	if c.TLS.On() {
@@ -87,7 +89,7 @@ func openStore(c *node.Config) (*node.Store, error) {
 		}
 		cfg.Members = append(cfg.Members, etcd.Member{Name: p.Name, Addr: p.Addr})
 	}
-	s, err := etcd.Start(cfg)
+	s, err := etcd.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,8 @@ type managed struct {
 	tokens    string
 	peers     string // all that may ever be
 	etcd      string
+	managers  string
+	begins    string // the manager that begins their cluster at its first start
 	addr      map[string]string
 	netns     map[string]string // "": this one
 	processes map[string]*exec.Cmd
@@ -41,7 +44,7 @@ const patience = 90 * time.Second
 
 func newManaged(t *testing.T, hosts []string, names ...string) *managed {
 	t.Helper()
-	g := &managed{T: t, dir: t.TempDir(), addr: map[string]string{}, netns: map[string]string{}, processes: map[string]*exec.Cmd{}, said: map[string]*bytes.Buffer{}}
+	g := &managed{T: t, dir: t.TempDir(), begins: "m0", addr: map[string]string{}, netns: map[string]string{}, processes: map[string]*exec.Cmd{}, said: map[string]*bytes.Buffer{}}
 	g.tokens = filepath.Join(g.dir, "tokens")
 	must(t, self(t.Context(), "", "token", "new", "node", "--node", "--file", g.tokens))
 	must(t, self(t.Context(), "", "token", "new", "me", "--caps", "read,write", "--file", g.tokens))
@@ -49,7 +52,7 @@ func newManaged(t *testing.T, hosts []string, names ...string) *managed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var peers, members []string
+	var peers, members, managers []string
 	for i, name := range names {
 		host := "127.0.0.1"
 		if hosts != nil {
@@ -60,9 +63,10 @@ func newManaged(t *testing.T, hosts []string, names ...string) *managed {
 		peers = append(peers, name+"="+g.addr[name])
 		if name[0] == 'm' {
 			members = append(members, fmt.Sprintf("%s=%s:%d", name, host, free[len(names)+len(members)]))
+			managers = append(managers, name)
 		}
 	}
-	g.peers, g.etcd = strings.Join(peers, ","), strings.Join(members, ",")
+	g.peers, g.etcd, g.managers = strings.Join(peers, ","), strings.Join(members, ","), strings.Join(managers, ",")
 	t.Cleanup(func() {
 		for name := range g.processes {
 			g.kill(name, syscall.SIGTERM)
@@ -74,11 +78,15 @@ func newManaged(t *testing.T, hosts []string, names ...string) *managed {
 // start starts a node.
 func (g *managed) start(name string) {
 	g.Helper()
-	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", "m0,m1,m2", "--token-file", g.tokens, "--token", "node", "--insecure"}
+	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", g.managers, "--token-file", g.tokens, "--token", "node", "--insecure"}
 	if name[0] == 'm' {
 		args = append(args, "--manager", filepath.Join(g.dir, name))
 		if g.etcd != "" {
 			args = append(args, "--manager-peers", g.etcd)
+			if name == g.begins {
+				args = append(args, "--manager-new")
+				g.begins = ""
+			}
 		}
 	} else {
 		args = append(args, "--pool-memory", "512MiB")
@@ -452,7 +460,7 @@ func TestManagersGrow(t *testing.T) {
 	g.votes(c, "m0")
 
 	g.kill("m0", syscall.SIGTERM)
-	g.etcd = three
+	g.etcd, g.begins = three, "" // it has its data
 	for _, name := range []string{"m0", "m1", "m2"} {
 		g.start(name)
 	}
@@ -504,4 +512,30 @@ func TestManagersGrow(t *testing.T) {
 		}
 	}
 	g.goesOn("at the end", work)
+}
+
+// TestManagerEndsWaiting: a manager without data waits for the others that may have a cluster; a signal ends it meanwhile.
+func TestManagerEndsWaiting(t *testing.T) {
+	g := newManaged(t, nil, "m0", "m1", "c0")
+	_, other, _ := strings.Cut(g.etcd, ",m1=")
+	l, err := net.Listen("tcp", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(patience))
+	g.start("m0") // even if it is told to begin
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cmd := g.processes["m0"]
+	delete(g.processes, "m0")
+	cmd.Process.Signal(syscall.SIGTERM)
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		t.Errorf("a manager that waited and was ended: %v\n%s", err, g.said["m0"])
+	}
 }

@@ -113,7 +113,7 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 		}
 	}
 	mergeTLS(&c.TLS, &flags.TLS, set)
-	if err := f.manager.set(&c, &flags, set); err != nil {
+	if err := f.manager.set(cmd.Context(), &c, &flags, set); err != nil {
 		return c, err
 	}
 	if set("insecure") {

@@ -8,7 +8,7 @@
 #ifndef ANSWER_H
 #define ANSWER_H
 
-#include "groups.h"
+#include "codes.h"
 
 enum { R_ROW = 1, R_END };
 
@@ -213,6 +213,8 @@ static int32_t put_groups(void)
 /* A vector's rows: sent as they are, or the first by the order kept. */
 static int32_t put_rows(uint32_t n)
 {
+    for (uint32_t k = 0; k < q.p->keys; k++)
+        dense(q.reg + q.key[k].reg, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = q.spare;
         if (!row && !(row = (uint32_t)(uintptr_t)block_add()))

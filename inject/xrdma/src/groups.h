@@ -143,9 +143,10 @@ static int hash_words(uint32_t k, const reg_t *r, uint32_t n)
 /* A key's values as 64 bits: the value itself, or a hash of what is longer. */
 static const uint64_t *key_words(uint32_t k, uint32_t n)
 {
-    const reg_t *r = q.reg + q.key[k].reg;
+    reg_t *r = q.reg + q.key[k].reg;
     uint32_t kind = q.key[k].kind;
     uint64_t *to = q.plain[k];
+    dense(r, n);
     const uint64_t *v = r->v;
     if ((kind == K_INT || kind == K_UINT) && !r->nulls)
         return v;
@@ -175,6 +176,10 @@ static const uint64_t *key_words(uint32_t k, uint32_t n)
     return to;
 }
 
+/* A group's hash, from that of its keys before number k, and what stands for that key. */
+WHERRY_INLINE uint64_t hash_join(uint32_t k, uint64_t hash, uint64_t word) { return wherry_mix(k ? hash * 31 ^ word : word); }
+WHERRY_INLINE uint64_t hash_missing(uint64_t hash, uint64_t missing) { return hash ^ missing * 0x9e3779b97f4a7c15u; }
+
 static void hash_keys(uint32_t n)
 {
     q.misses = 0;
@@ -185,13 +190,13 @@ static void hash_keys(uint32_t n)
     for (uint32_t k = 0; k < q.p->keys; k++) {
         const uint64_t *v = q.word[k] = key_words(k, n);
         if (k == 0)
-            EACH(i, n) q.hash[i] = wherry_mix(v[i]);
+            EACH(i, n) q.hash[i] = hash_join(0, 0, v[i]);
         else
-            EACH(i, n) q.hash[i] = wherry_mix(q.hash[i] * 31 ^ v[i]);
+            EACH(i, n) q.hash[i] = hash_join(1, q.hash[i], v[i]);
     }
     if (q.misses)
         for (uint32_t i = 0; i < n; i++)
-            q.hash[i] ^= q.missing[i] * 0x9e3779b97f4a7c15u;
+            q.hash[i] = hash_missing(q.hash[i], q.missing[i]);
 }
 
 WHERRY_INLINE uint64_t missing_of(uint32_t i) { return q.misses ? q.missing[i] : 0; }
@@ -324,6 +329,48 @@ static int own_text(uint32_t kind, value_t *v)
     return 1;
 }
 
+/* The group with the same keys here; its own if this is the first that is heard of it. */
+static uint32_t group_here(const group_t *in)
+{
+    hash_t *h = &q.keep->groups;
+    uint32_t from = (uint32_t)(uintptr_t)in;
+    if (!q.p->keys)
+        return (uint32_t)(uintptr_t)(q.keep->first + 1);
+    if (hash_grow(h, 1) != WHERRY_OK)
+        return 0;
+    uint32_t s = slot_of(h, in->hash), tag = tag_of(in->hash);
+    for (; h->slot[s].at; s = (s + 1) & (h->slots - 1)) {
+        const group_t *g = (const group_t *)(uintptr_t)h->slot[s].at;
+        if (h->slot[s].tag != tag || g->hash != in->hash || g->missing != in->missing)
+            continue;
+        uint32_t k = 0;
+        for (; k < q.p->keys; k++) {
+            const uint64_t *key = key_of(from, k);
+            if (!same_key(q.key[k].kind, key_of(h->slot[s].at, k), (value_t){key[0], kind_words(q.key[k].kind) == 2 ? key[1] : 0}))
+                break;
+        }
+        if (k == q.p->keys)
+            return h->slot[s].at;
+    }
+    group_t *g = block_add();
+    if (!g)
+        return 0;
+    memset(g, 0, q.stride);
+    *g = *in;
+    uint32_t at = (uint32_t)(uintptr_t)g;
+    for (uint32_t k = 0; k < q.p->keys; k++) {
+        const uint64_t *key = key_of(from, k);
+        value_t v = {key[0], kind_words(q.key[k].kind) == 2 ? key[1] : 0};
+        if (!own_text(q.key[k].kind, &v))
+            return 0;
+        set_key(at, k, v);
+    }
+    q.keep->missed |= g->missing != 0;
+    h->slot[s] = (slot_t){tag, at};
+    h->used++;
+    return at;
+}
+
 static int32_t member_add(uint32_t group, uint32_t state, value_t v)
 {
     hash_t *h = &q.keep->values;
@@ -410,38 +457,89 @@ static int32_t update(uint32_t k, uint32_t group, value_t v)
     return WHERRY_OK;
 }
 
-/* Sums of a whole vector: what most queries without groups are made of. Beneath missing values there may be anything. */
-static void sum_all(const state_spec_t *spec, const reg_t *r, uint64_t *s, uint32_t n)
+/* ---- Sums of a whole vector: what most queries without groups are made of. ---- */
+
+/* Numbers of 64 bits as two sums of their halves, and how many are negative: 2,048 halves do not overflow. */
+typedef struct {
+    uint64_t low, high, below;
+} halves_t;
+
+#define ADD_HALVES(x) \
+    low += (x) & UINT32_MAX, high += (x) >> 32, below += (x) >> 63
+
+static __attribute__((noinline)) void sum_words(halves_t *to, const uint64_t *v, uint32_t n)
 {
-    const uint64_t *v = r->v;
+    uint64_t low = 0, high = 0, below = 0;
+    for (uint32_t i = 0; i < n; i++)
+        ADD_HALVES(v[i]);
+    *to = (halves_t){low, high, below};
+}
+
+static __attribute__((noinline)) void sum_listed(halves_t *to, const uint64_t *v, const uint16_t *sel, uint32_t n)
+{
+    uint64_t low = 0, high = 0, below = 0;
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        uint64_t four = word_at((const uint8_t *)(sel + i));
+        uint64_t a = v[four & 0xffff], b = v[four >> 16 & 0xffff], c = v[four >> 32 & 0xffff], d = v[four >> 48];
+        ADD_HALVES(a);
+        ADD_HALVES(b);
+        ADD_HALVES(c);
+        ADD_HALVES(d);
+    }
+    for (; i < n; i++)
+        ADD_HALVES(v[sel[i]]);
+    *to = (halves_t){low, high, below};
+}
+
+static __attribute__((noinline)) double sum_floats(const double *f, const uint16_t *sel, uint32_t n)
+{
+    double part[4] = {0, 0, 0, 0};
+    uint32_t i = 0;
+    if (sel)
+        for (; i + 4 <= n; i += 4) {
+            uint64_t four = word_at((const uint8_t *)(sel + i));
+            part[0] += f[four & 0xffff];
+            part[1] += f[four >> 16 & 0xffff];
+            part[2] += f[four >> 32 & 0xffff];
+            part[3] += f[four >> 48];
+        }
+    else
+        for (; i + 4 <= n; i += 4)
+            for (uint32_t j = 0; j < 4; j++)
+                part[j] += f[i + j];
+    for (; i < n; i++)
+        part[0] += f[sel ? sel[i] : i];
+    return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+/* A column's own values are taken where they lie. What is computed may be anything beneath missing values. */
+static void sum_all(const state_spec_t *spec, reg_t *r, uint64_t *s, uint32_t n)
+{
+    int there = r->raw && type_width(r->type) == 8;
+    if (!there)
+        dense(r, n);
+    const uint16_t *sel = there ? r->sel : NULL;
+    const uint64_t *v = there ? (const void *)r->raw : r->v;
     s[0] += n - r->nulls;
-    if (r->nulls) {
+    if (r->nulls && !r->clean) {
         EACH(i, n)
             q.wrong[i] = v[i] & (0 - (uint64_t)r->ok[i]);
         v = q.wrong;
     }
     if (spec->kind == K_FLOAT) {
-        double part[4] = {0, 0, 0, 0};
-        const double *f = (const double *)v;
-        uint32_t i = 0;
-        for (; i + 4 <= n; i += 4)
-            for (uint32_t j = 0; j < 4; j++)
-                part[j] += f[i + j];
-        for (; i < n; i++)
-            part[0] += f[i];
-        s[1] = as_bits(as_float(s[1]) + (part[0] + part[1]) + (part[2] + part[3]));
+        s[1] = as_bits(as_float(s[1]) + sum_floats((const double *)v, sel, n));
         return;
     }
-    uint64_t low = 0, high = 0, below = 0; /* 2,048 halves of 32 bits do not overflow 64 */
-    for (uint32_t i = 0; i < n; i++) {
-        low += v[i] & UINT32_MAX;
-        high += v[i] >> 32;
-        below += v[i] >> 63;
-    }
-    (void)add_wide(s + 1, low, 0);
-    (void)add_wide(s + 1, high << 32, high >> 32);
+    halves_t sum;
+    if (sel)
+        sum_listed(&sum, v, sel, n);
+    else
+        sum_words(&sum, v, n);
+    (void)add_wide(s + 1, sum.low, 0);
+    (void)add_wide(s + 1, sum.high << 32, sum.high >> 32);
     if (spec->kind == K_INT)
-        s[2] -= below;
+        s[2] -= sum.below;
 }
 
 /* Numbers of a vector into states of many groups: what can be said in a few instructions a row. */
@@ -485,12 +583,20 @@ static int32_t update_states(uint32_t n)
     uint32_t only = (uint32_t)(uintptr_t)(q.keep->first + 1);
     for (uint32_t k = 0; k < q.p->states; k++) {
         const state_spec_t *spec = q.state + k;
-        const reg_t *r = spec->reg == NONE ? NULL : q.reg + spec->reg;
-        if (!q.p->keys && spec->fn == F_COUNT)
+        reg_t *r = spec->reg == NONE ? NULL : q.reg + spec->reg;
+        if (q.codes.count && q.codes.state[k].summed)
+            continue;
+        if (!q.p->keys && spec->fn == F_COUNT) {
             state_of(only, k)[0] += n - (r ? r->nulls : 0);
-        else if (!q.p->keys && spec->fn == F_SUM && spec->kind <= K_FLOAT)
+            continue;
+        }
+        if (!q.p->keys && spec->fn == F_SUM && spec->kind <= K_FLOAT) {
             sum_all(spec, r, state_of(only, k), n);
-        else if (simple(spec))
+            continue;
+        }
+        if (r)
+            dense(r, n);
+        if (simple(spec))
             update_simple(k, r, n);
         else
             for (uint32_t i = 0; i < n; i++)

@@ -85,6 +85,7 @@ static int32_t constants_fill(void)
         if (k->reg >= q.p->registers || k->text_at > q.p->text || k->text_size > q.p->text - k->text_at)
             return damaged();
         void *v = q.reg[k->reg].buf;
+        q.reg[k->reg].constant = 1;
         text_t t = {(const uint8_t *)q.text + k->text_at, k->text_size};
         for (uint32_t i = 0; i < VECTOR; i++)
             if (k->kind == K_TEXT)
@@ -109,6 +110,7 @@ static int32_t prepare(const uint8_t *payload, uint32_t size)
     WHERRY_TRY(program_open(copy, size));
     WHERRY_TRY(program_check());
     groups_layout();
+    list_open();
     uint8_t *at = room((uint64_t)q.p->registers * REG_BYTES + (uint64_t)q.p->keys * VECTOR * 8 + q.stride);
     if (!at)
         return full();
@@ -127,7 +129,7 @@ static int32_t prepare(const uint8_t *payload, uint32_t size)
     q.keep->program = copy;
     q.keep->program_bytes = size;
     if (q.p->keys)
-        return WHERRY_OK;
+        return codes_prepare();
     WHERRY_TRY(only_group());
     for (uint32_t i = 0; i < VECTOR; i++)
         q.at[i] = (uint32_t)(uintptr_t)(q.keep->first + 1);
@@ -175,22 +177,11 @@ static int skipped(const part_t *part, const chunk_head_t *chunk)
     return 0;
 }
 
-/* The rows of a vector for which the condition is true, eight looked at a time. */
+/* The rows of a vector for which the condition is true. */
 static uint32_t selected(uint32_t n)
 {
     const reg_t *r = q.reg + q.p->condition;
-    const uint8_t *v = r->v, *ok = r->nulls ? r->ok : NULL;
-    uint32_t k = 0;
-    for (uint32_t i = 0; i < n; i += 8) {
-        uint64_t m = word_at(v + i);
-        if (ok)
-            m &= word_at(ok + i);
-        if (n - i < 8)
-            m &= ((uint64_t)1 << 8 * (n - i)) - 1;
-        for (; m; m &= m - 1)
-            q.sel[k++] = (uint16_t)(i + ((uint32_t)__builtin_ctzll(m) >> 3));
-    }
-    return k;
+    return list_rows(q.sel, r->v, r->nulls ? r->ok : NULL, n);
 }
 
 /* Whether enough rows were sent. */
@@ -198,6 +189,9 @@ WHERRY_INLINE int enough(void) { return q.p->rows && q.p->limit && !q.p->orders 
 
 static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
 {
+    q.part = part;
+    if (q.p->keys && !q.p->rows)
+        codes_open(part, chunk);
     for (uint32_t base = 0; base < chunk->rows && !enough(); base += VECTOR) {
         uint32_t n = (uint32_t)chunk->rows - base < VECTOR ? (uint32_t)chunk->rows - base : VECTOR;
         const uint16_t *sel = NULL;
@@ -218,11 +212,15 @@ static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
             WHERRY_TRY(put_rows(n));
             continue;
         }
+        if (q.codes.count) {
+            WHERRY_TRY(codes_update(n));
+            continue;
+        }
         if (q.p->keys)
             WHERRY_TRY(find_groups(n));
         WHERRY_TRY(update_states(n));
     }
-    return WHERRY_OK;
+    return codes_close();
 }
 
 static int32_t scan(void)
@@ -329,47 +327,6 @@ static int32_t pass_all(void)
         WHERRY_TRY(text ? pass(m->group, x, (const void *)(uintptr_t)m->v.a, x.count) : pass(m->group, x, &m->v, sizeof m->v));
     }
     return WHERRY_OK;
-}
-
-/* The group with the same keys here; its own if this is the first that is heard of it. */
-static uint32_t group_here(const group_t *in)
-{
-    hash_t *h = &q.keep->groups;
-    uint32_t from = (uint32_t)(uintptr_t)in;
-    if (!q.p->keys)
-        return (uint32_t)(uintptr_t)(q.keep->first + 1);
-    if (hash_grow(h, 1) != WHERRY_OK)
-        return 0;
-    uint32_t s = slot_of(h, in->hash), tag = tag_of(in->hash);
-    for (; h->slot[s].at; s = (s + 1) & (h->slots - 1)) {
-        const group_t *g = (const group_t *)(uintptr_t)h->slot[s].at;
-        if (h->slot[s].tag != tag || g->hash != in->hash || g->missing != in->missing)
-            continue;
-        uint32_t k = 0;
-        for (; k < q.p->keys; k++) {
-            const uint64_t *key = key_of(from, k);
-            if (!same_key(q.key[k].kind, key_of(h->slot[s].at, k), (value_t){key[0], kind_words(q.key[k].kind) == 2 ? key[1] : 0}))
-                break;
-        }
-        if (k == q.p->keys)
-            return h->slot[s].at;
-    }
-    group_t *g = block_add();
-    if (!g)
-        return 0;
-    memset(g, 0, q.stride);
-    *g = *in;
-    uint32_t at = (uint32_t)(uintptr_t)g;
-    for (uint32_t k = 0; k < q.p->keys; k++) {
-        const uint64_t *key = key_of(from, k);
-        value_t v = {key[0], kind_words(q.key[k].kind) == 2 ? key[1] : 0};
-        if (!own_text(q.key[k].kind, &v))
-            return 0;
-        set_key(at, k, v);
-    }
-    h->slot[s] = (slot_t){tag, at};
-    h->used++;
-    return at;
 }
 
 /* Adds what another element knows of a group to what is known here, but for what comes in records of its own. */

@@ -102,6 +102,15 @@ typedef struct {
     uint32_t nulls;  /* 0: none is missing, and ok is not set */
     const uint32_t *words; /* of text that is loaded from a dictionary: each row's number there; else NULL */
     const column_entry_t *dictionary;
+    /* Of a column whose values are brought into the register where they are needed there (dense): where the first row's lies, which rows they are of
+     * (NULL: one behind the other), and their type. Else raw is NULL. */
+    const uint8_t *raw;
+    uint32_t ready; /* they are there besides */
+    const uint16_t *sel;
+    const part_t *part;
+    uint32_t type;
+    uint32_t clean;    /* what lies beneath missing values is zero */
+    uint32_t constant; /* all rows have the same value */
 } reg_t;
 #define REG_BYTES (VECTOR * 17u)
 
@@ -153,8 +162,28 @@ typedef struct {
     uint64_t rows_read, chunks_read, chunks_skipped, bytes_read;
 } keep_t;
 
+/* How groups are found by code in the chunk that is read (codes.h). */
+typedef struct {
+    uint32_t count; /* of codes; 0: groups are found by hash */
+    uint32_t words; /* of the sums of a code: how many rows; then for each state a sum, and how many are missing */
+    struct {
+        uint32_t column, range, values;
+        int64_t least;
+    } key[KEYS_MOST];
+    struct {
+        uint32_t column, at;
+        int summed; /* else it goes into the group row by row */
+    } state[STATES_MOST];
+    void *form;      /* a group that is looked for */
+    uint32_t *group; /* by code; 0: not known yet */
+    uint64_t *sum;
+    uint16_t code[VECTOR], more[VECTOR];
+} codes_t;
+
 typedef struct {
     const program_t *p;
+    const part_t *part;
+    codes_t codes;
     const constant_t *constant;
     const instr_t *filter, *rest;
     const key_spec_t *key;
@@ -169,7 +198,7 @@ typedef struct {
     reg_t reg[REGISTERS_MOST];
     uint32_t key_at[KEYS_MOST], state_at[STATES_MOST]; /* in a group */
     uint32_t stride;                                   /* bytes of a group */
-    uint16_t sel[VECTOR];
+    uint16_t sel[VECTOR + 8];
     uint64_t hash[VECTOR], missing[VECTOR], wrong[VECTOR];
     uint32_t at[VECTOR];         /* each row's group */
     uint32_t misses;             /* some rows miss a key */

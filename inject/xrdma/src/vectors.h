@@ -6,28 +6,43 @@
 #ifndef VECTORS_H
 #define VECTORS_H
 
-#include "query.h"
+#include "lanes.h"
 
 /* ---- Loading columns. ---- */
 
 WHERRY_INLINE int bit(const uint8_t *bits, uint32_t i) { return bits[i >> 3] >> (i & 7) & 1; }
 
-/* The ok bytes of n rows from base on, or of those of sel. */
-static void load_validity(reg_t *r, const uint8_t *bits, uint32_t base, const uint16_t *sel, uint32_t n)
+/* Eight bits as eight bytes, 0 or 1. */
+WHERRY_INLINE uint64_t bits_spread(uint32_t byte)
 {
-    uint32_t there = 0;
-    if (sel)
-        for (uint32_t i = 0; i < n; i++)
-            there += r->ok[i] = (uint8_t)bit(bits, base + sel[i]);
-    else
+    uint64_t one = byte * 0x0101010101010101u & 0x8040201008040201u;
+    return (one + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+}
+
+/* The bits of n rows from base on, or of those of sel, as bytes; how many are set. */
+static __attribute__((noinline)) uint32_t spread(uint8_t *to, const uint8_t *bits, uint32_t base, const uint16_t *sel, uint32_t n)
+{
+    uint32_t set = 0;
+    if (sel) {
         EACH(i, n)
-            there += r->ok[i] = (uint8_t)bit(bits, base + i);
-    r->nulls = n - there;
+            set += to[i] = (uint8_t)bit(bits, base + sel[i]);
+        return set;
+    }
+    bits += base >> 3; /* a vector begins with a byte */
+    for (uint32_t i = 0; i < n; i += 8) {
+        uint32_t byte = bits[i >> 3];
+        if (n - i < 8)
+            byte &= (1u << (n - i)) - 1;
+        uint64_t bytes = bits_spread(byte);
+        memcpy(to + i, &bytes, 8);
+        set += __builtin_popcount(byte);
+    }
+    return set;
 }
 
 #define WIDEN(from, to)                                              \
     do {                                                             \
-        const from *src = (const from *)at + base;                   \
+        const from *src = (const from *)r->raw;                      \
         to *dst = (to *)r->buf;                                      \
         if (sel)                                                     \
             EACH(i, n) dst[i] = (to)src[sel[i]];                     \
@@ -35,16 +50,17 @@ static void load_validity(reg_t *r, const uint8_t *bits, uint32_t base, const ui
             EACH(i, n) dst[i] = (to)src[i];                          \
     } while (0)
 
-static void load_words(reg_t *r, const part_t *part, const column_entry_t *c, const uint8_t *at, uint32_t base, const uint16_t *sel, uint32_t n)
+/* Text from a dictionary: numbers, and what they stand for. */
+static __attribute__((noinline)) void load_words(reg_t *r, uint32_t n)
 {
-    const uint32_t *offset = (const uint32_t *)(part->file + c->word_offsets);
-    const uint8_t *text = part->file + c->word_text;
+    const column_entry_t *c = r->dictionary;
+    const uint32_t *offset = (const uint32_t *)(r->part->file + c->word_offsets);
+    const uint8_t *text = r->part->file + c->word_text, *at = r->raw;
     text_t *dst = r->buf;
     uint32_t *words = (uint32_t *)(dst + VECTOR);
     r->words = words;
-    r->dictionary = c;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t row = base + (sel ? sel[i] : i);
+        uint32_t row = r->sel ? r->sel[i] : i;
         uint32_t word = c->index == 1 ? at[row] : ((const uint16_t *)at)[row];
         words[i] = word;
         dst[i].p = text + offset[word];
@@ -52,12 +68,14 @@ static void load_words(reg_t *r, const part_t *part, const column_entry_t *c, co
     }
 }
 
-/* Bytes of a value, or of a number into a dictionary, or of a place in plain text. */
-static uint32_t type_bytes(const column_entry_t *c)
+/* Bytes of a value, or of a place in plain text. */
+static uint32_t type_width(uint32_t type)
 {
     static const uint8_t bytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 4};
-    return c->index ? c->index : c->type < sizeof bytes ? bytes[c->type] : c->type - WHERRY_TYPE_BYTES;
+    return type < sizeof bytes ? bytes[type] : type - WHERRY_TYPE_BYTES;
 }
+
+WHERRY_INLINE uint32_t type_bytes(const column_entry_t *c) { return c->index ? c->index : type_width(c->type); }
 
 static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chunk, uint32_t column, uint32_t kind, uint32_t base, const uint16_t *sel, uint32_t n)
 {
@@ -66,14 +84,50 @@ static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chu
     const column_entry_t *c = part->column + column;
     const chunk_entry_t *e = chunk_column(chunk, column);
     const uint8_t *at = part->file + e->values;
-    r->v = r->buf;
-    r->nulls = 0;
-    r->words = NULL;
-    if (e->nulls)
-        load_validity(r, part->file + e->validity, base, sel, n);
     uint32_t width = type_bytes(c);
+    r->v = r->buf;
+    r->nulls = e->nulls ? n - spread(r->ok, part->file + e->validity, base, sel, n) : 0;
+    r->clean = 1;
+    r->words = NULL;
+    r->raw = NULL;
+    r->ready = 0;
+    r->sel = sel;
     q.keep->bytes_read += (uint64_t)n * width;
-    switch (c->type) {
+    if (c->type == WHERRY_TYPE_BOOL)
+        (void)spread(r->buf, at, base, sel, n);
+    else if (c->type < WHERRY_TYPE_STR || (c->type == WHERRY_TYPE_STR && c->index)) {
+        r->raw = at + (uint64_t)base * width;
+        r->type = c->type;
+        r->part = part;
+        r->dictionary = c;
+    } else if (c->type == WHERRY_TYPE_STR) {
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t *offset = (const uint32_t *)at + base + (sel ? sel[i] : i);
+            ((text_t *)r->buf)[i].p = part->file + e->text + offset[0];
+            ((text_t *)r->buf)[i].n = offset[1] - offset[0];
+            q.keep->bytes_read += offset[1] - offset[0];
+        }
+    } else if (c->type <= WHERRY_TYPE_BYTES)
+        return refuse("the program reads a column of a type that queries do not know");
+    else if (kind != K_DECIMAL) /* each value as text */
+        for (uint32_t i = 0; i < n; i++) {
+            ((text_t *)r->buf)[i].p = at + (uint64_t)(base + (sel ? sel[i] : i)) * width;
+            ((text_t *)r->buf)[i].n = width;
+        }
+    else if (width != sizeof(wide_t))
+        return refuse("the query is damaged");
+    else if (sel)
+        for (uint32_t i = 0; i < n; i++)
+            ((wide_t *)r->buf)[i] = ((const wide_t *)at + base)[sel[i]];
+    else
+        r->v = (const wide_t *)at + base;
+    return WHERRY_OK;
+}
+
+/* Brings a column's values into its register: numbers as 64 bits, text as places. */
+static __attribute__((noinline)) void dense_numbers(reg_t *r, const uint16_t *sel, uint32_t n)
+{
+    switch (r->type) {
     case WHERRY_TYPE_I8: WIDEN(int8_t, int64_t); break;
     case WHERRY_TYPE_I16: WIDEN(int16_t, int64_t); break;
     case WHERRY_TYPE_I32: WIDEN(int32_t, int64_t); break;
@@ -81,66 +135,51 @@ static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chu
     case WHERRY_TYPE_U16: WIDEN(uint16_t, int64_t); break;
     case WHERRY_TYPE_U32: WIDEN(uint32_t, int64_t); break;
     case WHERRY_TYPE_F32: WIDEN(float, double); break;
-    case WHERRY_TYPE_I64:
-    case WHERRY_TYPE_U64:
-    case WHERRY_TYPE_F64:
-        if (sel)
-            WIDEN(uint64_t, uint64_t);
-        else
-            r->v = (const uint64_t *)at + base;
-        break;
-    case WHERRY_TYPE_BOOL:
-        for (uint32_t i = 0; i < n; i++)
-            ((uint8_t *)r->buf)[i] = (uint8_t)bit(at, base + (sel ? sel[i] : i));
-        break;
-    case WHERRY_TYPE_STR:
-        if (c->index) {
-            load_words(r, part, c, at, base, sel, n);
-            break;
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            const uint32_t *offset = (const uint32_t *)at + base + (sel ? sel[i] : i);
-            ((text_t *)r->buf)[i].p = part->file + e->text + offset[0];
-            ((text_t *)r->buf)[i].n = offset[1] - offset[0];
-            q.keep->bytes_read += offset[1] - offset[0];
-        }
-        break;
-    default: { /* bytes of a fixed number: decimals as they are, else each value as text */
-        if (c->type <= WHERRY_TYPE_BYTES)
-            return refuse("the program reads a column of a type that queries do not know");
-        if (kind == K_DECIMAL) {
-            if (width != sizeof(wide_t))
-                return refuse("the query is damaged");
-            r->v = (const wide_t *)at + base;
-            if (sel) {
-                for (uint32_t i = 0; i < n; i++)
-                    ((wide_t *)r->buf)[i] = ((const wide_t *)r->v)[sel[i]];
-                r->v = r->buf;
-            }
-            break;
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            ((text_t *)r->buf)[i].p = at + (uint64_t)(base + (sel ? sel[i] : i)) * width;
-            ((text_t *)r->buf)[i].n = width;
-        }
+    default: WIDEN(uint64_t, uint64_t);
     }
-    }
-    return WHERRY_OK;
+}
+
+static void dense(reg_t *r, uint32_t n)
+{
+    if (!r->raw || r->ready)
+        return;
+    if (r->type == WHERRY_TYPE_STR)
+        load_words(r, n);
+    else if (type_width(r->type) == 8 && !r->sel)
+        r->v = r->raw;
+    else
+        dense_numbers(r, r->sel, n);
+    r->ready = 1;
 }
 
 /* ---- Instructions. ---- */
+
+/* How many of n bytes, each 0 or 1, are 1. */
+static uint32_t ones(const uint8_t *v, uint32_t n)
+{
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < n; i += 16) {
+        uint32_t bits = lane_bits((lanes_t)-(i8_lanes) * (const lanes_t *)(v + i));
+        set += __builtin_popcount(n - i < 16 ? bits & ((1u << (n - i)) - 1) : bits);
+    }
+    return set;
+}
 
 /* The result misses what one of the arguments misses. */
 static void both(reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
 {
     to->v = to->buf;
     to->nulls = 0;
-    if (!a->nulls && !(b && b->nulls))
-        return;
-    uint32_t there = 0;
-    for (uint32_t i = 0; i < n; i++)
-        there += to->ok[i] = (uint8_t)((a->nulls ? a->ok[i] : 1) & (b && b->nulls ? b->ok[i] : 1));
-    to->nulls = n - there;
+    to->clean = 0;
+    if (b && b->nulls && a->nulls) {
+        for (uint32_t i = 0; i < n; i += 16)
+            *(lanes_t *)(to->ok + i) = *(const lanes_t *)(a->ok + i) & *(const lanes_t *)(b->ok + i);
+        to->nulls = n - ones(to->ok, n);
+    } else if (a->nulls || (b && b->nulls)) {
+        const reg_t *some = a->nulls ? a : b;
+        memcpy(to->ok, some->ok, n);
+        to->nulls = some->nulls;
+    }
 }
 
 /* The compiler's own would call 128-bit multiplication, which no library here has. */
@@ -185,10 +224,12 @@ WHERRY_INLINE int multiply_signed(int64_t a, int64_t b, int64_t *product)
         ((double *)to->buf)[i] = (expr);                             \
     }
 
-static void arithmetic(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
+static void arithmetic(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n)
 {
     int bad = 0;
     uint32_t missing = 0;
+    dense(a, n);
+    dense(b, n);
     both(to, a, b, n);
     switch (in->kind) {
     case K_INT:
@@ -220,35 +261,61 @@ static void arithmetic(const instr_t *in, reg_t *to, const reg_t *a, const reg_t
     q.overflow |= bad;
 }
 
-#define COMPARED(type, rel)                                          \
-    do {                                                             \
-        const type *x = a->v, *y = b->v;                             \
-        EACH(i, n) d[i] = x[i] rel y[i];                             \
-    } while (0)
-
-#define COMPARISON(rel)                                              \
-    switch (in->kind) {                                              \
-    case K_INT: COMPARED(int64_t, rel); break;                       \
-    case K_UINT: COMPARED(uint64_t, rel); break;                     \
-    case K_FLOAT: COMPARED(double, rel); break;                      \
-    case K_BOOL: COMPARED(uint8_t, rel); break;                      \
-    default:                                                         \
-        for (uint32_t i = 0; i < n; i++)                             \
-            d[i] = value_order(in->kind, value_of(in->kind, a, i), value_of(in->kind, b, i)) rel 0; \
+/* Whether a number is one of a narrow type, so that rows of that type can be compared with it as they are. */
+static int fits(uint32_t type, int64_t x)
+{
+    switch (type) {
+    case WHERRY_TYPE_I8: return x == (int8_t)x;
+    case WHERRY_TYPE_I16: return x == (int16_t)x;
+    case WHERRY_TYPE_I32: return x == (int32_t)x;
+    case WHERRY_TYPE_U8: return x == (uint8_t)x;
+    case WHERRY_TYPE_U16: return x == (uint16_t)x;
+    case WHERRY_TYPE_U32: return x == (uint32_t)x;
     }
+    return 0;
+}
+
+/* Compares a column with a value that all rows share, at the column's width; 0 if that cannot be. */
+static int compare_raw(uint32_t op, uint8_t *d, const reg_t *a, const reg_t *b, uint32_t n)
+{
+    const reg_t *column = a->raw ? a : b, *fixed = a->raw ? b : a;
+    if (!column->raw || column->sel || !fixed->constant || !fits(column->type, *(const int64_t *)fixed->v))
+        return 0;
+    uint8_t same[16];
+    uint32_t width = type_width(column->type);
+    for (uint32_t i = 0; i < sizeof same; i++)
+        same[i] = ((const uint8_t *)fixed->v)[i % width];
+    if (column == a)
+        compare_lanes(op, column->type, d, column->raw, 16, same, 0, n);
+    else
+        compare_lanes(op, column->type, d, same, 0, column->raw, 16, n);
+    return 1;
+}
 
 /* kind is the arguments'. */
-static void compare(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
+static void compare(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n)
 {
+    static const uint8_t types[] = {0, WHERRY_TYPE_I64, WHERRY_TYPE_U64, WHERRY_TYPE_F64, WHERRY_TYPE_U8};
     uint8_t *d = to->buf;
     both(to, a, b, n);
-    switch (in->op) {
-    case OP_EQ2: COMPARISON(==); break;
-    case OP_NE2: COMPARISON(!=); break;
-    case OP_LT2: COMPARISON(<); break;
-    case OP_LE2: COMPARISON(<=); break;
-    case OP_GT2: COMPARISON(>); break;
-    default: COMPARISON(>=); break;
+    if (in->kind == K_INT && compare_raw(in->op, d, a, b, n))
+        return;
+    dense(a, n);
+    dense(b, n);
+    if (in->kind <= K_BOOL) {
+        compare_lanes(in->op, types[in->kind], d, a->v, 16, b->v, 16, n);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int order = value_order(in->kind, value_of(in->kind, a, i), value_of(in->kind, b, i));
+        switch (in->op) {
+        case OP_EQ2: d[i] = order == 0; break;
+        case OP_NE2: d[i] = order != 0; break;
+        case OP_LT2: d[i] = order < 0; break;
+        case OP_LE2: d[i] = order <= 0; break;
+        case OP_GT2: d[i] = order > 0; break;
+        default: d[i] = order >= 0;
+        }
     }
 }
 
@@ -272,8 +339,9 @@ static double decimal_float(wide_t w, uint32_t scale)
     return wide_float(w) / ten;
 }
 
-static void cast(const instr_t *in, reg_t *to, const reg_t *a, uint32_t n)
+static void cast(const instr_t *in, reg_t *to, reg_t *a, uint32_t n)
 {
+    dense(a, n);
     both(to, a, NULL, n);
     if (in->from == K_DECIMAL) {
         for (uint32_t i = 0; i < n; i++)
@@ -317,9 +385,11 @@ static int found(const text_t *s, const text_t *want)
     return 0;
 }
 
-static void look(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
+static void look(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n)
 {
     uint8_t *d = to->buf;
+    dense(a, n);
+    dense(b, n);
     both(to, a, b, n);
     for (uint32_t i = 0; i < n; i++) {
         const text_t *s = (const text_t *)a->v + i, *want = (const text_t *)b->v + i;
@@ -330,20 +400,26 @@ static void look(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, u
     }
 }
 
-static void single(const instr_t *in, reg_t *to, const reg_t *a, uint32_t n)
+static void single(const instr_t *in, reg_t *to, reg_t *a, uint32_t n)
 {
     if (in->op == OP_ISNULL) {
         to->v = to->buf;
         to->nulls = 0;
-        for (uint32_t i = 0; i < n; i++)
-            ((uint8_t *)to->buf)[i] = a->nulls ? !a->ok[i] : 0;
+        if (!a->nulls)
+            memset(to->buf, 0, n);
+        for (uint32_t i = 0; a->nulls && i < n; i += 16)
+            *(lanes_t *)((uint8_t *)to->buf + i) = *(const lanes_t *)(a->ok + i) ^ 1;
         return;
     }
+    dense(a, n);
     both(to, a, NULL, n);
+    if (in->op == OP_NOT) {
+        for (uint32_t i = 0; i < n; i += 16)
+            *(lanes_t *)((uint8_t *)to->buf + i) = *(const lanes_t *)((const uint8_t *)a->v + i) ^ 1;
+        return;
+    }
     for (uint32_t i = 0; i < n; i++)
-        if (in->op == OP_NOT)
-            ((uint8_t *)to->buf)[i] = !((const uint8_t *)a->v)[i];
-        else if (in->kind == K_FLOAT)
+        if (in->kind == K_FLOAT)
             ((double *)to->buf)[i] = -((const double *)a->v)[i];
         else {
             int64_t x = ((const int64_t *)a->v)[i];
@@ -354,20 +430,44 @@ static void single(const instr_t *in, reg_t *to, const reg_t *a, uint32_t n)
 
 static int32_t execute(const instr_t *in, uint32_t count, const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint16_t *sel, uint32_t n);
 
-/* The right side of && and || runs for the rows only that the left one leaves undecided: what it says of the others does not
- * matter, nor do its errors.  As in SQL false && missing is false, and true || missing is true. */
-static int32_t connect(const instr_t *in, const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint16_t *sel, uint32_t n)
+/* && and || of what both is known of all rows. As in SQL false && missing is false, and true || missing is true. */
+static __attribute__((noinline)) void connect(const instr_t *in, reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
+{
+    const uint8_t *x = a->v, *y = b->v, *xs = a->nulls ? a->ok : NULL, *ys = b->nulls ? b->ok : NULL;
+    uint8_t *d = to->buf, end = in->op == OP_OR; /* the value that decides */
+    to->v = d;
+    to->nulls = 0;
+    if (!xs && !ys) {
+        for (uint32_t i = 0; i < n; i += 16) {
+            lanes_t p = *(const lanes_t *)(x + i), s = *(const lanes_t *)(y + i);
+            *(lanes_t *)(d + i) = end ? p | s : p & s;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < n; i += 16) {
+        lanes_t one = (lanes_t){0} + 1, p = *(const lanes_t *)(x + i), s = *(const lanes_t *)(y + i);
+        lanes_t po = xs ? *(const lanes_t *)(xs + i) : one, so = ys ? *(const lanes_t *)(ys + i) : one;
+        lanes_t decided = (po & (p ^ end ^ 1)) | (so & (s ^ end ^ 1));
+        *(lanes_t *)(to->ok + i) = (po & so) | decided;
+        *(lanes_t *)(d + i) = decided ^ end ^ 1;
+    }
+    to->nulls = n - ones(to->ok, n);
+}
+
+/* The right side of && and || runs for the rows only that the left one leaves undecided, where it can fail or takes long: what it says of the others does
+ * not matter, nor do its errors. */
+static int32_t connect_open(const instr_t *in, const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint16_t *sel, uint32_t n)
 {
     reg_t *to = q.reg + in->to;
     const reg_t *a = q.reg + in->a, *b = q.reg + in->b;
     uint8_t *d = to->buf, end = in->op == OP_OR; /* the value that decides */
-    uint16_t *open = (uint16_t *)(d + VECTOR), *rows = open + VECTOR;
-    uint32_t m = 0;
+    uint16_t *open = (uint16_t *)(d + VECTOR), *rows = open + VECTOR + 8;
     const uint8_t *x = a->v;
-    for (uint32_t i = 0; i < n; i++) {
-        open[m] = (uint16_t)i;
-        m += (x[i] != end) | (a->nulls ? !a->ok[i] : 0);
+    for (uint32_t i = 0; i < n; i += 16) {
+        lanes_t left = *(const lanes_t *)(x + i) ^ end;
+        *(lanes_t *)(d + i) = a->nulls ? left | (*(const lanes_t *)(a->ok + i) ^ 1) : left;
     }
+    uint32_t m = list_rows(open, d, NULL, n);
     if (m < n)
         for (uint32_t j = 0; j < m; j++)
             rows[j] = sel ? sel[open[j]] : open[j];
@@ -409,7 +509,11 @@ static int32_t execute(const instr_t *in, uint32_t count, const part_t *part, co
         case OP_MOD: arithmetic(in, to, a, b, n); break;
         case OP_AND:
         case OP_OR:
-            WHERRY_TRY(connect(in, part, chunk, base, sel, n));
+            if (!in->column) {
+                connect(in, to, a, b, n);
+                break;
+            }
+            WHERRY_TRY(connect_open(in, part, chunk, base, sel, n));
             count -= in->column;
             in += in->column;
             break;
