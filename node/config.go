@@ -30,9 +30,6 @@ const (
 	DefaultLoadTime       = 2 * time.Minute
 	// MinCodeCache is the least code_cache_bytes: a few functions' machine code.
 	MinCodeCache Bytes = 1 << 20
-	// callMemory is what calls may take besides the memory that is lent: large requests, those of handlers, and answers
-	// lie in segments too (rpc.Limits.BulkBytes each), and some are kept for the next (PoolBytes).
-	callMemory = 224 << 20
 	// maxDataRoots bounds the directories that files are loaded from.
 	maxDataRoots = 64
 	// maxConfigBytes bounds a configuration file.

@@ -33,7 +33,7 @@ func (n *Node) functions(l *limits) error {
 	if err != nil {
 		return err
 	}
-	ofWasm, ofNative := l.engine.memory(n.cfg.Native != nativeOff, n.cfg.freeMemory(), l.ceilings)
+	ofWasm, ofNative := l.engine.memory(n.cfg.Native != nativeOff, n.cfg.freeMemory(&l.calls), l.ceilings)
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
 		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, Log: n.log})
 	if err != nil {

@@ -58,13 +58,14 @@ func (l engineLimits) memory(native bool, free Bytes, ceilings abi.Limits) (ofWa
 	return all - ofNative, ofNative
 }
 
-// freeMemory is what is left besides what is lent and what calls take; 0: nobody knows.
-func (c *Config) freeMemory() Bytes {
+// freeMemory is what is left besides what is lent and what calls may take; 0: nobody knows.
+func (c *Config) freeMemory(calls *rpc.Limits) Bytes {
 	has, ok := ownMemory()
 	if !ok {
 		return 0
 	}
-	return max(has-c.Memory-callMemory, 1)
+	segments, heap := calls.Memory()
+	return max(has-c.Memory-Bytes(segments+heap), 1)
 }
 
 // notByName are limits that have a key of their own.

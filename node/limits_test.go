@@ -119,8 +119,19 @@ func TestFunctionMemory(t *testing.T) {
 			t.Errorf("%+v: %d and %d", c, w, n)
 		}
 	}
-	c := Config{Memory: DefaultMemory}
-	if has, ok := ownMemory(); ok && c.freeMemory() > has-DefaultMemory {
-		t.Errorf("%v is free of %v, with %v lent", c.freeMemory(), has, DefaultMemory)
+	c := Config{Memory: DefaultMemory, LimitsByName: map[string]string{"request_bytes": "300MiB", "calls.held_bytes": "200MiB"}}
+	l, err := c.setLimits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if segments, heap := l.calls.Memory(); segments != 224<<20 || heap < 500<<20 { // docs/operations.md has the former
+		t.Errorf("calls may take %v and %v", Bytes(segments), Bytes(heap))
+	}
+	has, ok := ownMemory()
+	if !ok || has < 4*gib {
+		t.Skip("not known, or too little, memory")
+	}
+	if free := c.freeMemory(&l.calls); free > has-DefaultMemory-500<<20 || free < has-DefaultMemory-gib {
+		t.Errorf("%v is free of %v, with %v lent and 500 MiB and more that calls may take", free, has, DefaultMemory)
 	}
 }

@@ -75,6 +75,8 @@ type Node struct {
 	closing    sync.Once
 	closeErr   error
 	work       workers
+
+	callSegments int64 // what calls may take in segments, besides the memory that is lent
 }
 
 // New makes a node and listens. Run must follow, or Close.
@@ -122,7 +124,8 @@ func (n *Node) build() (err error) {
 		return err
 	}
 	limits := set.fabric
-	limits.LentBytes = int64(n.cfg.Memory) + callMemory
+	n.callSegments, _ = set.calls.Memory()
+	limits.LentBytes = int64(n.cfg.Memory) + n.callSegments
 	n.el, err = fabric.New(fabric.Config{Name: n.cfg.Name, Transports: n.made, Policy: policy, Auth: n.auth,
 		Limits: limits, Log: n.log, OnPeer: n.peerUp, OnLost: n.peerLost})
 	if err != nil {

@@ -111,7 +111,7 @@ func (n *Node) reachable(peers []cluster.Member) error {
 
 // apply makes what the node has built follow its configuration.
 func (n *Node) apply(c *Config) {
-	n.el.SetLentBytes(int64(c.Memory) + callMemory)
+	n.el.SetLentBytes(int64(c.Memory) + n.callSegments)
 	over, poolOver := n.account.SetBounds(n.shares.Bounds(int64(c.Memory), int64(c.PoolMemory)))
 	if over > 0 {
 		n.log.Warn("more is lent than memory allows: nothing more is lent until datasets or regions are removed", "memory", c.Memory, "over", Bytes(over))

@@ -119,6 +119,12 @@ func (l *Limits) largest() int64 { return classBytes(classOf(l.MaxBytes)) }
 // leastHeld is room for one held answer: of any size, to a request of any size, which it may be a part of.
 func (l *Limits) leastHeld() int64 { return 2*l.largest() + heldCost }
 
+// Memory is what calls may take at most: segments, which are lent, and memory beside them, for requests and answers that are kept here and wait.
+func (l Limits) Memory() (segments, heap int64) {
+	l.defaults()
+	return lentKinds*l.BulkBytes + 2*l.PoolBytes, l.RequestBytes + l.HeldBytes + l.QueuedBytes + l.BulkBytes + 2*l.PoolBytes
+}
+
 // mostEager is the largest payload that fits into a message with all that a head may have.
 const mostEager = fabric.MaxMessageBytes - requestBytes - extHead - traceBytes - MaxTraceStateBytes
 

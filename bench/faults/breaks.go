@@ -31,7 +31,7 @@ const (
 	mostCalm   = time.Second
 )
 
-// fault breaks something; mend makes it whole, and lost says that nodes lost their data.
+// fault breaks something; mend makes it whole.
 type fault struct {
 	name string
 	make func(b *breaker, ctx context.Context) (mend func() error, err error)
@@ -94,11 +94,8 @@ func (b *breaker) apart(ctx context.Context) (func() error, error) {
 	return func() error { return b.net.together(ctx, two...) }, b.net.apart(ctx, two...)
 }
 
-// delay delays and loses packets of a node, where the kernel can.
+// delay delays and loses packets of a node; not all kernels can.
 func (b *breaker) delay(ctx context.Context) (func() error, error) {
-	if !b.net.netem {
-		return b.stop(ctx)
-	}
 	at := fmt.Sprintf("dev p%d root", b.r.IntN(len(names)))
 	return func() error { return tc(ctx, "qdisc del "+at) }, tc(ctx, "qdisc add "+at+" netem delay 20ms 10ms loss 2%")
 }

@@ -157,6 +157,9 @@ func (s *soak) breakAll(ctx context.Context, b *breaker, first *caller) error {
 			if ctx.Err() != nil {
 				return nil
 			}
+			if faults[i].name == "delay" && !b.net.netem {
+				continue
+			}
 			s.say()
 			if err := b.once(ctx, first, faults[i]); err != nil {
 				return err
