@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,6 +99,8 @@ func New(config Config) (*Cache, error) {
 	if c.fresh, err = anonymous(nearPages*PageBytes, unix.MAP_POPULATE); err != nil {
 		return nil, err
 	}
+	c.timer = time.AfterFunc(silence, c.look)
+	c.timer.Stop()
 	if err := c.flights.init(); err != nil {
 		unix.Munmap(c.fresh)
 		return nil, err
@@ -139,6 +142,7 @@ func (c *Cache) Close() error {
 	}
 	c.serving.Wait()
 	c.land()
+	c.timer.Stop() // nothing is under way: one that runs does not set it again
 	for _, sh := range c.shares {
 		sh.close(c.config.Store)
 	}

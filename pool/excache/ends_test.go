@@ -62,7 +62,7 @@ func TestEndsDuringPut(t *testing.T) {
 			store.started = func(*testOp) { t.Error("it was started again") }
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.attempts = time.Time{}
+			c.due.Store(true)
 			c.reap()
 			if c.lost != nil || c.under() != 0 || c.core.transfers[i].kind != idle {
 				t.Errorf("lost %v, under way %#x, transfer %d", c.lost, c.under(), c.core.transfers[i].kind)
@@ -235,11 +235,9 @@ func TestDiscardsInARow(t *testing.T) {
 	for range 2 {
 		r := <-asked
 		time.Sleep(20 * time.Millisecond) // what began it has ended
-		var p patience
 		c.mu.Lock()
-		c.more(&p)
+		c.more()
 		c.mu.Unlock()
-		p.end()
 		cond := <-store.conds
 		if cond() {
 			t.Errorf("room %d is being discarded still", r)

@@ -20,8 +20,9 @@ type flights struct {
 	answered  stalled       // what by points to
 	stalls    []stalled     // faults that wait until any has ended
 	again     []stalled     // the same, while they are answered
-	looked    time.Time     // when silence was looked for last
-	attempts  time.Time     // when something was started again last
+	timer     *time.Timer   // calls look
+	looks     atomic.Bool   // it is to
+	due       atomic.Bool   // it has
 }
 
 // flight is a transfer's operation.
@@ -56,7 +57,7 @@ func (f *flights) buffer(i int) []byte { return f.buffers[i*runBytes:][:runBytes
 // ready reports whether there is something to reap that somebody waits for, or nobody waits any more.
 func (c *Cache) ready() bool {
 	w := c.wanted.Load()
-	return w == 0 || c.config.Store.Done(w&c.flying.Load()) != 0
+	return w == 0 || c.due.Load() || c.config.Store.Done(w&c.flying.Load()) != 0
 }
 
 // want says that somebody waits for one of a set.
@@ -103,6 +104,7 @@ func (c *Cache) attempt(i int) {
 		c.config.Store.StartGet(i, b[:f.size], f.off)
 	}
 	c.flying.Store(c.flying.Load() | 1<<i)
+	c.watch()
 }
 
 // place copies pages in from a transfer's buffer.
@@ -116,6 +118,7 @@ func (c *Cache) place(s *session, addr uint64, e effect) error {
 
 // reap ends what has ended, and answers who waited for it.
 func (c *Cache) reap() {
+	due := c.due.Swap(false)
 	flying, before := c.flying.Load(), c.under()
 	if before == 0 {
 		return
@@ -123,8 +126,7 @@ func (c *Cache) reap() {
 	now := time.Now()
 	done := c.config.Store.Done(flying)
 	each(done, func(i int) { c.landed(i, now, c.config.Store.End(i)) })
-	if now.Sub(c.looked) > lookTime/2 {
-		c.looked = now
+	if due {
 		each(c.flying.Load(), func(i int) {
 			if now.Sub(c.all[i].begun) > silence {
 				err := c.config.Store.End(i)
@@ -135,8 +137,7 @@ func (c *Cache) reap() {
 			}
 		})
 	}
-	if r := c.retries.Load(); r != 0 && (done != 0 || now.Sub(c.attempts) > retryPause) {
-		c.attempts = now
+	if r := c.retries.Load(); r != 0 && (done != 0 || due) {
 		c.retries.Store(0)
 		each(r, func(i int) {
 			if c.vain(i) {
@@ -166,6 +167,7 @@ func (c *Cache) landed(i int, now time.Time, err error) {
 	if err != nil && !errors.Is(err, ErrLost) {
 		if now.Sub(c.all[i].begun) <= silence {
 			c.retries.Store(c.retries.Load() | 1<<i)
+			c.timer.Reset(retryPause)
 			return
 		}
 		err = fmt.Errorf("%w: not in %v: %w", ErrLost, silence, err)
@@ -195,14 +197,13 @@ func (c *Cache) resume() {
 }
 
 // more lets others have the cache until something has ended that was on its way; c.mu is held.
-func (c *Cache) more(p *patience) {
+func (c *Cache) more() {
 	flying, forgotten := c.flying.Load(), c.forgotten.Load()
-	ctx := p.context(c)
 	c.mu.Unlock()
-	err := c.config.Store.Wait(ctx, func() bool {
-		return c.config.Store.Done(flying&c.flying.Load()) != 0 || flying != c.flying.Load() || forgotten != c.forgotten.Load()
+	err := c.config.Store.Wait(c.ctx, func() bool {
+		return c.config.Store.Done(flying&c.flying.Load()) != 0 || flying != c.flying.Load() || forgotten != c.forgotten.Load() || c.due.Load()
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && c.ctx.Err() == nil {
 		time.Sleep(retryPause)
 	}
 	c.mu.Lock()

@@ -165,8 +165,6 @@ func (c *Cache) copyRoom(child *session, from, to int, ranges []Range) error {
 
 // keepAll waits until the store has all bytes of rooms that are still. c.mu is held, but not while it waits.
 func (c *Cache) keepAll(rooms []int, runs []effect) error {
-	var p patience
-	defer p.end()
 	for i := 0; ; {
 		if len(rooms) > 0 && c.core.gone[rooms[0]] {
 			return ErrLost // which was told
@@ -188,7 +186,7 @@ func (c *Cache) keepAll(rooms []int, runs []effect) error {
 		} else if !c.core.unsettled(rooms) {
 			return nil
 		}
-		c.more(&p)
+		c.more()
 	}
 }
 

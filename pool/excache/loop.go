@@ -1,7 +1,6 @@
 package excache
 
 import (
-	"context"
 	"net"
 	"runtime"
 	"sync"
@@ -57,7 +56,6 @@ type hand struct {
 	ready  func() bool
 	lying  int    // looks without a wait
 	seen   uint64 // the wait at the last look
-	patience
 }
 
 // hire starts another loop of s, if there may be one more.
@@ -76,7 +74,6 @@ func (c *Cache) loop(s *session, reads bool) {
 	h.relief = []unix.PollFd{{Fd: int32(s.kick), Events: unix.POLLIN}, stop}
 	h.ready = func() bool { return s.stopping.Load() || c.ready() }
 	defer h.at.close()
-	defer h.patience.end()
 	for {
 		if !h.reads {
 			if h.standBy() != nil {
@@ -177,7 +174,7 @@ func (c *Cache) answerAll(h *hand, n int) {
 func (c *Cache) await(h *hand) {
 	for {
 		h.lend()
-		err := c.config.Store.Wait(h.patience.context(c), h.ready)
+		err := c.config.Store.Wait(c.ctx, h.ready)
 		h.reclaim()
 		c.mu.Lock()
 		c.reap()
@@ -196,7 +193,7 @@ func (c *Cache) await(h *hand) {
 		case h.s != nil && h.s.stopping.Load():
 			c.serving.Go(c.awaitAlone)
 			return
-		case err != nil && h.ctx.Err() == nil:
+		case err != nil:
 			time.Sleep(retryPause) // it cannot wait at all, and says why at the operations
 		}
 	}
@@ -205,40 +202,28 @@ func (c *Cache) await(h *hand) {
 // awaitAlone awaits in a goroutine that answers no faults.
 func (c *Cache) awaitAlone() {
 	h := &hand{ready: c.ready}
-	defer h.patience.end()
 	c.await(h)
-}
-
-// patience is a context for a wait that is renewed now and then, and not for each wait.
-type patience struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	until  time.Time
 }
 
 const (
 	// lookTime is how long at most a wait goes on before it is looked whether the component is silent.
-	lookTime = 500 * time.Millisecond
+	lookTime = 250 * time.Millisecond
 	// retryPause is between attempts of an operation that the store could not take.
 	retryPause = time.Millisecond
 )
 
-func (p *patience) context(c *Cache) context.Context {
-	now := time.Now()
-	d := lookTime
-	if c.retries.Load() != 0 {
-		d = retryPause
-	}
-	if p.until.Sub(now) < d/2 || p.until.Sub(now) > d || p.ctx.Err() != nil {
-		p.end()
-		p.until = now.Add(d)
-		p.ctx, p.cancel = context.WithDeadline(c.ctx, p.until)
-	}
-	return p.ctx
+// look is called by the timer: who waits looks at what is under way, for retries and for silence. A deadline for each wait would take memory, and a timer
+// programmed anew for each some microseconds.
+func (c *Cache) look() {
+	c.due.Store(true)
+	c.config.Store.Wake()
+	c.looks.Store(false)
+	c.watch()
 }
 
-func (p *patience) end() {
-	if p.cancel != nil {
-		p.cancel()
+// watch sets the timer while anything is under way.
+func (c *Cache) watch() {
+	if c.under() != 0 && !c.looks.Load() && !c.looks.Swap(true) {
+		c.timer.Reset(lookTime)
 	}
 }

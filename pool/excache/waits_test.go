@@ -135,9 +135,8 @@ func TestSilence(t *testing.T) {
 			for i := range c.all {
 				c.all[i].begun = c.all[i].begun.Add(-silence)
 			}
-			c.looked = time.Time{}
 			for range 3 { // it is tried again first, if it failed
-				c.attempts = time.Time{}
+				c.due.Store(true)
 				c.reap()
 			}
 			if !errors.Is(told, ErrLost) || c.wanted.Load() != 0 || c.core.pages[0].state != lost {
