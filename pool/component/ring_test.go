@@ -151,92 +151,122 @@ func TestKeysOfRegions(t *testing.T) {
 	}
 }
 
-// TestRegionKeysAge: whoever looks up more regions of others than it may have keys loses the key that it asked for longest ago, keys to items first. Owners keep
-// the keys to their own regions. All keys of one answer are good.
-func TestRegionKeysAge(t *testing.T) {
-	c, _ := newComponent(t, 1<<30, Limits{Keys: 200, PrincipalKeys: 10})
-	good := func(table *pool.Table) (n int) {
-		t.Helper()
-		for _, p := range table.Parts {
-			k, err := fabric.DecodeKey(p.Key)
-			must(t, err)
-			if c.el.Holds(k) {
-				n++
-			}
-		}
-		return n
-	}
-	lookup := func(who cluster.Principal, ref pool.NameRequest) *pool.Table {
-		t.Helper()
-		table, err := c.Lookup(who, nil, &pool.LookupRequest{NameRequest: ref})
-		must(t, err)
-		if good(table) != len(table.Parts) {
-			t.Fatalf("%d of the %d keys to region %v that %s was given just now are good", good(table), len(table.Parts), ref, who.Name)
-		}
-		return table
-	}
-	var own []*pool.Table
-	var refs []pool.NameRequest
-	for i := range 14 {
+// regions is a component, the regions there of two owners, which everybody may read, and what their owners were given.
+type regions struct {
+	t    *testing.T
+	c    *Component
+	refs []pool.NameRequest
+	own  []*pool.Table
+}
+
+func newRegions(t *testing.T, n int, l Limits) *regions {
+	t.Helper()
+	g := &regions{t: t}
+	g.c, _ = newComponent(t, 1<<30, l)
+	for i := range n {
 		owner := []cluster.Principal{ann, reader(1)}[i%2]
 		owner.Caps |= cluster.CapWrite
-		table, err := c.Create(owner, nil, &pool.CreateRequest{Name: fmt.Sprint("r", i), Size: 4096})
-		must(t, err)
-		own, refs = append(own, table), append(refs, pool.NameRequest{Region: table.Region})
-		must(t, c.Grant(owner, &pool.GrantRequest{NameRequest: refs[i], To: cluster.Everyone, Rights: "r"}))
+		g.own = append(g.own, g.create(owner, fmt.Sprint("r", i), 4096))
+		g.refs = append(g.refs, pool.NameRequest{Region: g.own[i].Region})
 	}
-	it, err := c.CreateItem(ann, &pool.ItemCreateRequest{NameRequest: refs[0], Size: 64})
+	return g
+}
+
+func (g *regions) create(owner cluster.Principal, name string, size uint64) *pool.Table {
+	g.t.Helper()
+	table, err := g.c.Create(owner, nil, &pool.CreateRequest{Name: name, Size: size})
+	must(g.t, err)
+	must(g.t, g.c.Grant(owner, &pool.GrantRequest{NameRequest: pool.NameRequest{Region: table.Region}, To: cluster.Everyone, Rights: "r"}))
+	return table
+}
+
+// good is how many of a table's keys have not ended.
+func (g *regions) good(table *pool.Table) (n int) {
+	g.t.Helper()
+	for _, p := range table.Parts {
+		k, err := fabric.DecodeKey(p.Key)
+		must(g.t, err)
+		if g.c.el.Holds(k) {
+			n++
+		}
+	}
+	return n
+}
+
+// lookup looks a region up; all keys of the answer are good.
+func (g *regions) lookup(who cluster.Principal, ref pool.NameRequest) *pool.Table {
+	g.t.Helper()
+	table, err := g.c.Lookup(who, nil, &pool.LookupRequest{NameRequest: ref})
+	must(g.t, err)
+	if n := g.good(table); n != len(table.Parts) {
+		g.t.Fatalf("%d of the %d keys to region %v that %s was given just now are good", n, len(table.Parts), ref, who.Name)
+	}
+	return table
+}
+
+// TestRegionKeysAge: whoever looks up more regions of others than it may have keys loses the key that it asked for longest ago, keys to items first. Owners
+// keep the keys to their own regions. No key of an answer ends for another one of it.
+func TestRegionKeysAge(t *testing.T) {
+	g := newRegions(t, 14, Limits{Keys: 200, PrincipalKeys: 10})
+	it, err := g.c.CreateItem(ann, &pool.ItemCreateRequest{NameRequest: g.refs[0], Size: 64})
 	must(t, err)
-	item := key(t, c, bob, refs[0], it.Number)
+	item := key(t, g.c, bob, g.refs[0], it.Number)
 	var his []*pool.Table
 	for i := range 9 {
-		his = append(his, lookup(bob, refs[i]))
+		his = append(his, g.lookup(bob, g.refs[i]))
 	}
-	lookup(bob, refs[0])
-	his = append(his, lookup(bob, refs[9]))
-	if c.el.Holds(item) || good(his[0]) != 1 || good(his[1]) != 1 {
+	g.lookup(bob, g.refs[0])
+	g.lookup(bob, g.refs[9])
+	if g.c.el.Holds(item) || g.good(his[0]) != 1 || g.good(his[1]) != 1 {
 		t.Error("at the bound a key to a region ended, and there was one to an item")
 	}
-	lookup(bob, refs[10])
-	if good(his[0]) != 1 || good(his[1]) != 0 || good(his[2]) != 1 {
+	g.lookup(bob, g.refs[10])
+	if g.good(his[0]) != 1 || g.good(his[1]) != 0 || g.good(his[2]) != 1 {
 		t.Error("the key that ended is not the one that bob had asked for longest ago")
 	}
 	for range 3 {
-		for _, ref := range refs {
-			lookup(bob, ref)
+		for _, ref := range g.refs {
+			g.lookup(bob, ref)
 		}
 	}
 	maker := reader(2)
 	maker.Caps |= cluster.CapWrite
-	big := pool.NameRequest{Name: "big"}
-	_, err = c.Create(maker, nil, &pool.CreateRequest{Name: big.Name, Size: 1 << 16})
-	must(t, err)
-	must(t, c.Grant(maker, &pool.GrantRequest{NameRequest: big, To: cluster.Everyone, Rights: "r"}))
+	big := pool.NameRequest{Region: g.create(maker, "big", 1<<16).Region}
 	for i := range uint64(9) {
-		_, err := c.Resize(maker, &pool.ResizeRequest{NameRequest: big, Size: (i + 2) << 16})
+		_, err := g.c.Resize(maker, &pool.ResizeRequest{NameRequest: big, Size: (i + 2) << 16})
 		must(t, err)
 	}
-	if table := lookup(bob, big); len(table.Parts) != 10 { // as many as bob may have keys
+	if table := g.lookup(bob, big); len(table.Parts) != 10 { // as many as bob may have keys
 		t.Fatalf("%d extents, want 10", len(table.Parts))
 	}
-	c.keys.principal = 9
-	if _, err := c.Lookup(reader(3), nil, &pool.LookupRequest{NameRequest: big}); !errors.Is(err, pool.ErrMemory) || !strings.Contains(err.Error(), "Limits.PrincipalKeys") {
+	g.c.keys.principal = 9
+	if _, err := g.c.Lookup(reader(3), nil, &pool.LookupRequest{NameRequest: big}); !errors.Is(err, pool.ErrMemory) || !strings.Contains(err.Error(), "Limits.PrincipalKeys") {
 		t.Errorf("a region of more extents than a principal may have keys: %v", err)
 	}
-	for i := range 300 { // of more principals than there are keys
-		lookup(reader(10+i), refs[1])
-	}
-	if n := len(c.regions[refs[1].Region].holders); n > 600 || c.keys.all > 200 {
-		t.Errorf("%d keys, and %d principals are remembered", c.keys.all, n)
-	}
-	for i, table := range own {
-		if good(table) != 1 {
+	for i, table := range g.own {
+		if g.good(table) != 1 {
 			t.Errorf("the owner of region %d lost its key", i)
 		}
 	}
-	last := lookup(reader(309), refs[1])
-	must(t, c.Grant(reader(1), &pool.GrantRequest{NameRequest: refs[1], To: cluster.Everyone, Rights: "none"}))
-	if good(last) != 0 {
+}
+
+// TestRegionKeysOfMany: however many principals look a region up, others can too; owners keep their keys, and who has none any more is forgotten.
+func TestRegionKeysOfMany(t *testing.T) {
+	g := newRegions(t, 4, Limits{Keys: 50})
+	for i := range 300 {
+		g.lookup(reader(10+i), g.refs[1])
+	}
+	if n := len(g.c.regions[g.refs[1].Region].holders); n > 150 || g.c.keys.all > 50 {
+		t.Errorf("%d keys, and %d principals are remembered", g.c.keys.all, n)
+	}
+	for i, table := range g.own {
+		if g.good(table) != 1 {
+			t.Errorf("the owner of region %d lost its key", i)
+		}
+	}
+	last := g.lookup(reader(309), g.refs[1])
+	must(t, g.c.Grant(reader(1), &pool.GrantRequest{NameRequest: g.refs[1], To: cluster.Everyone, Rights: "none"}))
+	if g.good(last) != 0 {
 		t.Error("a right was taken away, and its key stays")
 	}
 }
