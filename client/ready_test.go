@@ -91,6 +91,12 @@ func TestReadyOnColumns(t *testing.T) {
 			}
 		}
 	}
+	readyUnconditional(t, c, cols, rows)
+	readyRefused(t, c, cols)
+}
+
+// readyUnconditional compares the functions that look at all rows.
+func readyUnconditional(t *testing.T, c *Client, cols, rows *cluster.Table) {
 	for _, col := range []string{"name", "level", "size"} {
 		if got, want := called(t, c, cols, "countby", map[string]string{"column": col}), called(t, c, rows, "countby", map[string]string{"column": col}); got != want {
 			t.Errorf("countby %s: %q, of rows %q", col, got, want)
@@ -110,7 +116,6 @@ func TestReadyOnColumns(t *testing.T) {
 	if got := called(t, c, cols, "sum", map[string]string{"column": "size"}); got != want.String() {
 		t.Errorf("sum: %q, wherry query says %q", got, want.String())
 	}
-	readyRefused(t, c, cols)
 }
 
 // readyRefused is what a call of such a function may not be, with what mends it.
