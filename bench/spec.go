@@ -382,8 +382,8 @@ type serverInfo struct {
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
 	Keys        [][]byte // of the graph's windows, for crowds
-	Columns     []lent   // of query: its part, and the part's directory
-	Part        sharedPart
+	Columns     columns  // of query
+	Few         columns  // the same with few rows
 	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string
 }

@@ -80,7 +80,7 @@ shared machine the ratios say more than the figures.`,
 		}
 		parent.AddCommand(cmd)
 	}
-	parent.AddCommand(a.benchRoleCommand())
+	parent.AddCommand(a.benchFaultsCommand(), a.benchRoleCommand())
 	return parent
 }
 
