@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -194,7 +195,7 @@ func (f *Function) Start(ctx context.Context, roots []Root, o Options) (*Future,
 // start starts fut; it waits while there is no room.
 func (f *Function) start(ctx context.Context, fut *Future, roots []Root, o Options) error {
 	if ctx.Err() != nil {
-		return f.startError(context.Cause(ctx))
+		return f.startError(roots, context.Cause(ctx))
 	}
 	fut.function = f.img.Name()
 	full, err := f.tryStart(ctx, fut, roots, o)
@@ -207,12 +208,44 @@ func (f *Function) start(ctx context.Context, fut *Future, roots []Root, o Optio
 	return err
 }
 
-// startError is why nothing was started; it names the function.
-func (f *Function) startError(err error) error {
+// startError is why nothing was started; it names the function, and the elements where it was to begin.
+func (f *Function) startError(roots []Root, err error) error {
 	if errors.Is(err, fabric.ErrPeerLost) {
 		err = fmt.Errorf("%w: %w", travel.ErrPeerLost, err)
 	}
-	return fmt.Errorf("inject: start %s: %w", f.img.Name(), err)
+	return fmt.Errorf("inject: start %s%s: %w", f.img.Name(), f.begins(roots), err)
+}
+
+// maxNamed is how many elements an error names.
+const maxNamed = 8
+
+// begins says where roots were to begin, as in " on a, b and 3 more".
+func (f *Function) begins(roots []Root) string {
+	var names []string
+	more := 0
+	for i := range roots {
+		name := ""
+		switch r := &roots[i]; {
+		case r.To != nil:
+			name = r.To.Name()
+		case f.table != nil && int(r.Element) < len(f.table.Shards):
+			name = f.table.Shards[r.Element].Element
+		}
+		switch {
+		case name == "" || slices.Contains(names, name):
+		case len(names) < maxNamed:
+			names = append(names, name)
+		default:
+			more++
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case more > 0:
+		return fmt.Sprintf(" on %s and %d more", strings.Join(names, ", "), more)
+	}
+	return " on " + strings.Join(names, ", ")
 }
 
 // startSlow goes on after a start that failed: as soon as there is room, within
@@ -228,13 +261,13 @@ func (f *Function) startSlow(ctx context.Context, fut *Future, roots []Root, o O
 			try, sent = 0, fut.sent // it goes on
 		}
 		if werr := waitRoom(ctx, try, full); werr != nil && !(fut.sent > 0 && fut.ended()) {
-			return f.startError(fmt.Errorf("%w: %d of %d branches were started: %w", err, fut.sent, len(roots), werr))
+			return f.startError(roots, fmt.Errorf("%w: %d of %d branches were started: %w", err, fut.sent, len(roots), werr))
 		}
 		if full, err = f.tryStart(ctx, fut, roots, o); err == nil {
 			return nil
 		}
 	}
-	return f.startError(err)
+	return f.startError(roots, err)
 }
 
 const (

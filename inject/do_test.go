@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,4 +90,18 @@ func TestDoClosed(t *testing.T) {
 	}
 	client.rt.Close()
 	all.Wait()
+}
+
+// TestStartTooLate: where no time is left to start anything, the error names the elements that it was for.
+func TestStartTooLate(t *testing.T) {
+	s := newStreet(t)
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	roots := []inject.Root{{Element: 1}, {Element: 0}, {Element: 1}}
+	if _, err := s.f.Start(over, roots, inject.Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), " on "+s.table.Shards[1].Element+", "+s.table.Shards[0].Element+":") {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := s.f.Do(over, roots[0], nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), " on "+s.table.Shards[1].Element+":") {
+		t.Errorf("it ended with %v", err)
+	}
 }

@@ -37,7 +37,7 @@ func (n *Node) codeCache() (string, error) {
 		return dir, nil
 	case errors.Is(err, codecache.ErrShared):
 		return "", fmt.Errorf("code_cache: %w", err)
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR): // as /proc/self
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS): // as /proc/self
 		return "", fmt.Errorf("code_cache: %w: name a directory that this user can write to, or leave code_cache out", err)
 	}
 	n.log.Error("the code cache cannot be used: starting without it, so functions are compiled again after each start; free or mend its disk and restart the node",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -16,7 +17,6 @@ func TestCodeCacheOnBadDisk(t *testing.T) {
 	for _, tt := range []struct{ name, mount, want string }{
 		{"full", "mount -t tmpfs -o size=64k none cache", "no space left on device"},
 		{"silent", "exec 9<>/dev/fuse; mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none cache", "the disk has not answered for 3s"},
-		{"read-only", "mount -t tmpfs -o ro none cache", "read-only file system"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -25,15 +25,7 @@ func TestCodeCacheOnBadDisk(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "cache"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			args := []string{"-m"}
-			if os.Geteuid() != 0 {
-				args = append(args, "-r")
-			}
-			// The mount is the node's alone, and ends with it.
-			args = append(args, "sh", "-c", "set -e; "+tt.mount+"; export WHERRY_TEST_RUN=1; "+
-				"exec "+os.Args[0]+" node --name a --listen shm://"+filepath.Join(dir, "a.sock")+" --token-file tokens --code-cache cache")
-			cmd := exec.Command("unshare", args...)
-			cmd.Dir = dir
+			cmd := nodeOnDisk(dir, tt.mount)
 			var log bytes.Buffer
 			cmd.Stderr = &log
 			out, err := cmd.StdoutPipe()
@@ -54,6 +46,37 @@ func TestCodeCacheOnBadDisk(t *testing.T) {
 				t.Errorf("the log has no %s:\n%s", want, &log)
 			}
 		})
+	}
+}
+
+// nodeOnDisk is a node whose code cache is a disk of its own, at the folder cache: the mount is the node's alone, and ends with it.
+func nodeOnDisk(dir, mount string) *exec.Cmd {
+	args := []string{"-m"}
+	if os.Geteuid() != 0 {
+		args = append(args, "-r")
+	}
+	args = append(args, "sh", "-c", "set -e; "+mount+"; export WHERRY_TEST_RUN=1; "+
+		"exec "+os.Args[0]+" node --name a --listen shm://"+filepath.Join(dir, "a.sock")+" --token-file tokens --code-cache cache")
+	cmd := exec.Command("unshare", args...)
+	cmd.Dir = dir
+	return cmd
+}
+
+// TestCodeCacheReadOnly: nor does a node start with one on a file system that is mounted read-only, which no waiting mends.
+func TestCodeCacheReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	must(t, self(t.Context(), "", "token", "new", "cluster", "--node", "--file", filepath.Join(dir, "tokens")))
+	if err := os.Mkdir(filepath.Join(dir, "cache"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := nodeOnDisk(dir, "mount -t tmpfs -o ro,mode=700 none cache")
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
+	defer stop()
+	out, err := cmd.CombinedOutput()
+	if err == nil || !regexp.MustCompile(`code_cache: .*cache.*read-only file system: name a directory`).Match(out) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -186,20 +186,29 @@ func (e *RefusedError) Is(target error) bool {
 	return target == ErrRefused || target == e.Code.sentinel() && target != nil
 }
 
-// maxNamed is how many unfinished branches a DeadlineError names.
+// maxNamed is how many unfinished branches a DeadlineError names, and how many elements.
 const maxNamed = 8
 
 // DeadlineError says that time ran out before every branch had ended. It Is ErrDeadline.
 type DeadlineError struct {
-	Pending  int      // announced branches that had not ended
-	Named    []uint64 // some of them
-	Elements []string // some of those that its first branches were sent to
+	Pending int      // announced branches that had not ended
+	Named   []uint64 // some of them
+	// Elements may still have them, and did not say so in time. Of a function that goes nowhere each has one; of any other they are all
+	// elements that it may have gone to. More is how many else there are.
+	Elements []string
+	More     int
 }
 
 func (e *DeadlineError) Error() string {
 	s := fmt.Sprintf("travel: no time is left; %d branches had not ended, among them %x", e.Pending, e.Named)
 	if len(e.Elements) > 0 {
-		s += "; it began on " + strings.Join(e.Elements, ", ")
+		s += "; they were at " + strings.Join(e.Elements, ", ")
+	}
+	if e.More > 0 {
+		s += fmt.Sprintf(" and %d more", e.More)
+	}
+	if len(e.Elements)+e.More > 1 {
+		s += ", or some of these"
 	}
 	return s
 }

@@ -49,6 +49,7 @@ func (c *Core) register() {
 	f := c.newFuture(InvocationID{c.cfg.Self, e.seq}, &StartArgs{Binding: e.binding, Roots: c.oneRoot[:], Deadline: e.deadline})
 	c.futures--
 	c.unref(e.binding)
+	f.roots = append(f.roots, e.p)
 	f.sentTo = append(f.sentTo, e.p)
 }
 

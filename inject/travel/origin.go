@@ -23,7 +23,8 @@ type future struct {
 	finished uint32
 	holders  []*peer // hold state
 	waits    int     // branches that wait for room for a while, as far as is known
-	sentTo   []*peer // roots
+	roots    []*peer // where each root was sent; nil: it began here
+	sentTo   []*peer // the same, each once
 }
 
 // branch is what the origin knows of one branch.
@@ -92,6 +93,7 @@ func (c *Core) sendRoots(now Instant, id InvocationID, f *future, a *StartArgs) 
 			}
 			return 0, err
 		}
+		f.roots = append(f.roots, p)
 		if p != nil {
 			c.sentBranch(p, &sending{id: id, tenant: &c.own, deadline: a.Deadline, binding: a.Binding, branch: uint64(i)}, declares)
 			if !slices.Contains(f.sentTo, p) {
@@ -168,7 +170,7 @@ func (c *Core) newFuture(id InvocationID, a *StartArgs) *future {
 	f.root = branch{partBits: f.root.partBits[:0]}
 	f.branches, f.pending, f.early, f.finished = 0, 0, 0, 0
 	f.limit, f.hops, f.inAll, f.settled, f.waits = c.branchLimit(a), a.hopBudget(), a.Branches != 0, 0, 0
-	f.holders, f.sentTo = f.holders[:0], f.sentTo[:0]
+	f.holders, f.roots, f.sentTo = f.holders[:0], f.roots[:0], f.sentTo[:0]
 	inv.fut = f
 	a.Binding.refs++
 	c.futures++
@@ -435,15 +437,40 @@ func (c *Core) lost(now Instant, f *future, id uint64, err error) {
 	c.fail(now, f, err)
 }
 
+// deadlineError names what had not ended, and where that may be: an element that could would have said so by now.
 func (c *Core) deadlineError(f *future) error {
 	e := &DeadlineError{Pending: f.pending, Named: f.named()}
-	if f.inv.runs.n > 0 {
+	here := f.inv.runs.n
+	if here > 0 {
 		e.Elements = append(e.Elements, c.cfg.Name)
 	}
-	for _, p := range f.sentTo[:min(len(f.sentTo), maxNamed)] {
-		e.Elements = append(e.Elements, p.Name)
+	for _, p := range c.peers {
+		switch {
+		case here >= f.pending: // it has all of them
+		case p == nil || !f.mayBeAt(p) || !f.unfinishedAt(p) || slices.Contains(e.Elements, p.Name):
+		case len(e.Elements) < maxNamed:
+			e.Elements = append(e.Elements, p.Name)
+		default:
+			e.More++
+		}
 	}
 	return e
+}
+
+// unfinishedAt reports whether a branch that has not ended may be at a peer: roots of a function that goes nowhere are where they were sent.
+func (f *future) unfinishedAt(p *peer) bool {
+	if len(f.binding.Elements) > 0 {
+		return true
+	}
+	for i, at := range f.roots {
+		if at != p {
+			continue
+		}
+		if b := f.find(uint64(i)); b != nil && !b.counted { // nil: it ended, and was forgotten
+			return true
+		}
+	}
+	return f.branches > uint32(len(f.roots)) // some were forked
 }
 
 // named are some of the branches that have not ended.
@@ -512,6 +539,7 @@ func (c *Core) endFuture(now Instant, f *future, outstanding bool) {
 	}
 	f.others.clear()
 	clear(f.holders)
+	clear(f.roots)
 	clear(f.sentTo)
 	c.futures--
 	c.futPool.put(f)
